@@ -1,0 +1,168 @@
+"""The bars: what each measurement is wanted to reach, and the board the results go on.
+
+A bar is met or missed by the figure of one run; it is never loosened to fit a figure, and never
+measured again until one fits.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from bench import workloads
+from bench.workloads import CHAINS, Workload
+
+PYTORCH = "PyTorch eager"
+DYNAMIC = "tape dynamic"
+REPLAY = "tape replay"
+BY_HAND = "NumPy by hand"
+
+# A quoted ratio is the median of this many interleaved pairs.
+PAIRS = 30
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A figure's name and the bound it is held to."""
+
+    name: str
+    at_least: float = -math.inf
+    at_most: float = math.inf
+    unit: str = ""
+
+    def __str__(self) -> str:
+        """Return the name, which pytest shows."""
+        return self.name
+
+    @property
+    def wanted(self) -> str:
+        """The bound as text."""
+        sign, bound = (">=", self.at_least) if self.at_least > -math.inf else ("<=", self.at_most)
+        return f"{sign} {bound:g}{self.unit}"
+
+    def passed(self, figure: float) -> bool:
+        """Whether a figure meets the bar; NaN does not."""
+        return self.at_least <= figure <= self.at_most
+
+
+@dataclass(frozen=True)
+class RatioBar(Bar):
+    """A bar on the time of one row of a workload over the time of another."""
+
+    workload: Workload = field(kw_only=True)
+    slow: str = field(kw_only=True)
+    fast: str = field(kw_only=True)
+
+
+def _times_faster(workload: Workload, fast: str, slow: str, at_least: float) -> RatioBar:
+    name = f"{workload}: {slow} / {fast}"
+    return RatioBar(name, at_least=at_least, workload=workload, slow=slow, fast=fast)
+
+
+TIMES_FASTER = (
+    _times_faster(workloads.TINY, DYNAMIC, PYTORCH, 5),
+    _times_faster(workloads.TINY_0D, DYNAMIC, PYTORCH, 5),
+    _times_faster(workloads.ROSENBROCK, DYNAMIC, PYTORCH, 4),
+    _times_faster(workloads.LOTKA_VOLTERRA, DYNAMIC, PYTORCH, 10),
+    _times_faster(workloads.LOTKA_VOLTERRA, REPLAY, PYTORCH, 100),
+    _times_faster(workloads.LOTKA_VOLTERRA, REPLAY, DYNAMIC, 15),
+    _times_faster(workloads.N_BODY, DYNAMIC, PYTORCH, 3),
+)
+
+# Of the backward call alone, graphs built outside the timing. The last one takes 30 backward
+# calls of a million operations in PyTorch, minutes by itself: `-m long`.
+CHAIN_BACKWARD = tuple(
+    RatioBar(
+        f"{chain}, backward only: {PYTORCH} / {DYNAMIC}",
+        at_least=12,
+        workload=chain,
+        slow=PYTORCH,
+        fast=DYNAMIC,
+    )
+    for chain in map(CHAINS.__getitem__, (100, 10_000, 100_000, 1_000_000))
+)
+
+# Linear: the slope of log(cost) against log(n). 1 is linear, n*log(n) reads 1.08 over these
+# sizes, quadratic 2; below 1 a fixed cost still shows.
+CHAIN_TIME = Bar("chain: slope of time, n = 1e3 to 1e6", at_most=1.1)
+CHAIN_BYTES = Bar("chain: slope of peak memory, n = 1e4 to 1e6", at_most=1.1)
+CHAIN_PEAK = {
+    operations: Bar(
+        f"chain of {operations} operations, growth of peak memory: {PYTORCH} / {DYNAMIC}",
+        at_least=4,
+    )
+    for operations in (100_000, 1_000_000)
+}
+# What the interpreter and the C library keep for themselves is not the graph's.
+CHAIN_FREED = Bar("chain of 1000000 operations: part of that growth kept afterwards", at_most=0.05)
+
+IMPORT = Bar("import tape, over import numba", at_most=0.10, unit=" s")
+FIRST_BACKWARD = Bar("first backward after import, warm kernel cache", at_most=0.5, unit=" s")
+
+ALL: tuple[Bar, ...] = (
+    *TIMES_FASTER,
+    *CHAIN_BACKWARD,
+    CHAIN_TIME,
+    CHAIN_BYTES,
+    *CHAIN_PEAK.values(),
+    CHAIN_FREED,
+    IMPORT,
+    FIRST_BACKWARD,
+)
+
+
+def ratio_bars_of(*wanted: Workload) -> list[RatioBar]:
+    """Return the bars on whole calls of these workloads."""
+    return [bar for bar in TIMES_FASTER if bar.workload in wanted]
+
+
+@dataclass(frozen=True)
+class Result:
+    """One bar measured: the figure, and a text with it and where it came from."""
+
+    bar: Bar
+    figure: float
+    text: str
+
+    @property
+    def verdict(self) -> str:
+        """`pass` or `FAIL`."""
+        return "pass" if self.bar.passed(self.figure) else "FAIL"
+
+
+class Scoreboard:
+    """The bars measured in this run."""
+
+    def __init__(self) -> None:
+        """Start with none."""
+        self.results: list[Result] = []
+
+    def add(self, bar: Bar, figure: float, text: str) -> None:
+        """Note the figure of a bar; each bar is measured once a run."""
+        assert all(result.bar is not bar for result in self.results), f"measured twice: {bar}"
+        self.results.append(Result(bar, figure, text))
+
+    def lines(self) -> list[str]:
+        """Return the table, in the order of `ALL`: verdict, bar, wanted, figure."""
+        results = sorted(self.results, key=lambda result: ALL.index(result.bar))
+        width = max((len(result.bar.name) for result in results), default=0)
+        table = [
+            f"{result.verdict}  {result.bar.name:{width}}  {result.bar.wanted:>8}  {result.text}"
+            for result in results
+        ]
+        if len(results) < len(ALL):
+            table.append(f"not measured in this run: {len(ALL) - len(results)} of {len(ALL)} bars")
+        return table
+
+    def data(self) -> list[dict[str, object]]:
+        """Return the results for the JSON report."""
+        return [
+            {
+                "bar": result.bar.name,
+                "wanted": result.bar.wanted,
+                "figure": result.figure,
+                "verdict": result.verdict,
+                "text": result.text,
+            }
+            for result in self.results
+        ]

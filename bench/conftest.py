@@ -1,0 +1,118 @@
+"""What every benchmark run has: one thread, a summary of the bars, versions in the JSON report.
+
+`python -m pytest bench` runs everything (about five minutes), `-m quick` the workloads at full or
+reduced size in under a minute, `-m long` what takes minutes by itself.
+
+A test here fails when a value or a gradient is wrong. A missed bar does not fail it: timings
+depend on the machine and on what else it does, so bars are reported as `pass` or `FAIL` in the
+summary at the end, as measured once, and the exit code says only that all answers were right.
+Rows and bars of a library that is not installed are skipped with the reason.
+
+The report of pytest-benchmark, with machine, versions and bars, is written to
+`.benchmarks/latest.json` unless `--benchmark-json` names another file.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import sys
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from bench import ONE_THREAD
+from bench.bars import Scoreboard
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+    from pathlib import Path
+
+    from _pytest.terminal import TerminalReporter
+
+_BOARD = pytest.StashKey[Scoreboard]()
+_DISTRIBUTIONS = ("tape-autograd", "numpy", "numba", "llvmlite", "scipy", "torch")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the board, the marker of the longest measurements, and a default for the report."""
+    config.stash[_BOARD] = Scoreboard()
+    # A row that is skipped, or fails its check, is not timed; that alone is what happened.
+    config.addinivalue_line("filterwarnings", "ignore:Benchmark fixture was not used at all")
+    config.addinivalue_line("markers", "long: minutes by itself; runs only with `-m long`")
+    if config.getoption("benchmark_json", None) is None and not config.option.collectonly:
+        config.option.benchmark_json = _default_report(config.rootpath)
+
+
+def _default_report(root: Path) -> Path | None:
+    folder = root / ".benchmarks"
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError:
+        return None  # a read-only checkout: the summary is printed all the same
+    return folder / "latest.json" if os.access(folder, os.W_OK) else None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave the longest measurements to `-m long`."""
+    if "long" in config.option.markexpr:
+        return
+    long = [item for item in items if item.get_closest_marker("long")]
+    if long:
+        config.hook.pytest_deselected(items=long)
+        items[:] = [item for item in items if item not in long]
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_sessionfinish() -> Generator[None, None, None]:
+    """Let a run of tests without a row end without a report, and without a warning about that."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Not saving anything, no benchmarks")
+        yield
+
+
+@pytest.fixture(scope="session")
+def scoreboard(pytestconfig: pytest.Config) -> Scoreboard:
+    """Return the board that the summary prints."""
+    return pytestconfig.stash[_BOARD]
+
+
+@pytest.hookimpl(trylast=True)  # below the tables of pytest-benchmark
+def pytest_terminal_summary(terminalreporter: TerminalReporter, config: pytest.Config) -> None:
+    """Print each bar measured in this run: bar, figure, pass or FAIL."""
+    if config.option.collectonly:
+        return
+    board = config.stash[_BOARD]
+    terminalreporter.section("bars (medians; times are seconds of one call)")
+    terminalreporter.line(_setting())
+    for line in board.lines():
+        failed = line.startswith("FAIL")
+        terminalreporter.line(line, red=failed, green=line.startswith("pass"))
+
+
+def pytest_benchmark_update_machine_info(machine_info: dict[str, Any]) -> None:
+    """Add versions and the number of threads to the report's account of the machine."""
+    machine_info["versions"] = _versions()
+    machine_info["threads"] = ONE_THREAD
+
+
+def pytest_benchmark_update_json(config: pytest.Config, output_json: dict[str, Any]) -> None:
+    """Add the bars to the report."""
+    output_json["bars"] = config.stash[_BOARD].data()
+
+
+def _versions() -> dict[str, str | None]:
+    """Return the versions of what is measured; None for what is not installed."""
+    versions: dict[str, str | None] = {"python": sys.version.split()[0]}
+    for name in _DISTRIBUTIONS:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            versions[name] = None
+    return versions
+
+
+def _setting() -> str:
+    named = (f"{name} {version or '(none)'}" for name, version in _versions().items())
+    return f"{', '.join(named)}; {os.cpu_count()} cores, one thread"

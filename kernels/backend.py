@@ -1,0 +1,41 @@
+"""Native or plain: how tapes are swept and collected, chosen once by whether memory can be read."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from kernels import plain, sweep
+from kernels.memory import readable
+from kernels.observing import Observer, Outcome, Seed
+
+NATIVE = readable() and not os.environ.get("TAPE_PLAIN")
+"""False where this interpreter keeps its objects otherwise, or where ``TAPE_PLAIN`` is set (tests)."""
+
+_spaces = threading.local()
+
+
+def workspace() -> sweep.Workspace:
+    """Return this thread's memory for native sweeps."""
+    space: sweep.Workspace | None = getattr(_spaces, "space", None)
+    if space is None:
+        space = _spaces.space = sweep.Workspace()
+    return space
+
+
+def run(
+    entries: list[Any], number: int, seeds: list[Seed], observers: list[Observer], *, restrict: bool, free: Callable[[], bool]
+) -> Outcome:
+    """Sweep a tape back from the seeds; see :func:`kernels.sweep.sweep`."""
+    if NATIVE:
+        return sweep.sweep(workspace(), entries, number, seeds, observers, restrict=restrict, free=free)
+    return plain.sweep(entries, number, seeds, observers, restrict=restrict, free=free)
+
+
+def collect(entries: list[Any], number: int) -> int:
+    """Drop the instructions whose results nobody can reach; return how many entries they had."""
+    if NATIVE:
+        return sweep.collect(workspace(), entries, number)
+    return plain.collect(entries)

@@ -1,0 +1,224 @@
+"""A form is what an instruction's operation, operand patterns and wanted inputs decide once and for all.
+
+Its block of words is what the native sweep reads; its address stands on the tape as the instruction's opcode.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from kernels.layouts import Spec, Strides, broadcast, dense
+from kernels.memory import address_of
+from kernels.op import Contraction, Copy, Elementwise, Join, Op, Reduction, Select, View
+from kernels.products import Factor, Product
+from kernels.source import Loop, Operand
+from kernels.words import B_FIRST, I_KERNEL, I_LAYOUT, I_WORDS
+
+FORMS: dict[int, Form] = {}
+"""Every form by the address of its block, the opcode."""
+
+Pull = Loop | Product
+_FLOAT64 = np.dtype(np.float64)
+_INT64 = np.dtype(np.int64)
+
+
+class Form:
+    """One row of the table of callables. ``saved`` names what the tape keeps, in order; ``pulls`` is by input."""
+
+    __slots__ = ("block", "code", "name", "op", "params", "pulls", "saved", "spec", "specs", "tables", "wanted")
+
+    def __init__(
+        self,
+        op: Op,
+        specs: tuple[Spec | None, ...],
+        spec: Spec,
+        wanted: tuple[bool, ...],
+        saved: tuple[str, ...],
+        pulls: tuple[Pull | None, ...],
+        params: tuple[Any, ...] = (),
+    ) -> None:
+        self.op, self.specs, self.spec, self.wanted, self.params = op, specs, spec, wanted, params
+        self.saved, self.pulls, self.name = saved, pulls, op.grad_fn
+        self.tables: list[np.ndarray[Any, Any]] = []
+        self.block = self._block()
+        self.code = address_of(self.block)
+        FORMS[self.code] = self
+
+    @property
+    def is_view(self) -> bool:
+        return isinstance(self.op, View)
+
+    def _block(self) -> np.ndarray[Any, Any]:
+        view, count = isinstance(self.op, View), len(self.specs)
+        # A view keeps its offset, which is no array: it is not what a second backward would miss.
+        saved = 1 if view else len(self.saved)
+        spec = self.spec
+        words = [2 + count + saved, count, saved, spec.shadow, spec.dtype.itemsize, view, bool(saved) and not view]
+        for source, pull in zip(self.specs, self.pulls, strict=True):
+            if pull is None or source is None:
+                words += [0] * I_WORDS
+            else:
+                covers = pull.covers and source.covers
+                words += [0, 0, source.shadow, source.dtype.itemsize, covers]
+        return np.array(words, np.int64)
+
+    def compile(self) -> None:
+        """Give the block the addresses of its kernels."""
+        for i, pull in enumerate(self.pulls):
+            if pull is not None and not self.is_view:
+                address, layout = pull.kernel(f"{self.op.name}_d{i}")
+                self.tables.append(layout)
+                about = B_FIRST + i * I_WORDS
+                self.block[about + I_LAYOUT] = address_of(layout)
+                self.block[about + I_KERNEL] = address
+
+
+def saved_names(op: Elementwise | Reduction, wanted: tuple[bool, ...], order: tuple[str, ...]) -> tuple[str, ...]:
+    """Return what the wanted pullbacks mention, besides the cotangent and static numbers, in the order given."""
+    mentions = [names for names, want in zip(op.mentions, wanted, strict=True) if want]
+    union = frozenset[str]().union(*mentions)
+    return tuple(name for name in order if name in union)
+
+
+def elementwise(
+    op: Elementwise, specs: tuple[Spec | None, ...], spec: Spec, wanted: tuple[bool, ...], params: tuple[Any, ...] = ()
+) -> Form:
+    """Return the form of an elementwise operation; the spec of a Python number is None."""
+    saved = saved_names(op, wanted, (*op.inputs, "y"))
+    patterns = {name: _primal(source, spec.shape) for name, source in zip(op.inputs, specs, strict=True)}
+    patterns["y"] = (spec.dtype, spec.strides)
+    reads = [Operand(name, patterns[name][0], 2 + k, patterns[name][1]) for k, name in enumerate(saved)]
+    cotangent = Operand("g", spec.dtype, 1, spec.gradient)
+    static = (("p", params[0]),) if params else ()
+
+    def pull(i: int, source: Spec) -> Loop:
+        target = Operand("target", source.dtype, 0, broadcast(source.shape, source.gradient, spec.shape))
+        return _loop(op, i, spec.shape, (target, cotangent, *reads), static)
+
+    return Form(op, specs, spec, wanted, saved, _pulls(specs, wanted, pull), params)
+
+
+def reduction(op: Reduction, source: Spec, spec: Spec, axes: Strides, keepdims: bool) -> Form:
+    """Return the form of a reduction over ``axes``; ``n`` is a Python number, or counts ties like the result."""
+    saved = saved_names(op, (True,), ("x", "y", "n"))
+
+    def spread(strides: Strides) -> Strides:
+        own = iter(strides)
+        kept = [next(own) if keepdims or i not in axes else 0 for i in range(len(source.shape))]
+        return tuple(0 if i in axes else stride for i, stride in enumerate(kept))
+
+    patterns = {
+        "x": (source.dtype, source.strides),
+        "y": (spec.dtype, spread(spec.strides)),
+        "n": (spec.dtype, spread(spec.strides)) if op.selects else (_FLOAT64, (0,) * len(source.shape)),
+    }
+    reads = [Operand(name, patterns[name][0], 2 + k, patterns[name][1]) for k, name in enumerate(saved)]
+    target = Operand("target", source.dtype, 0, source.gradient)
+    cotangent = Operand("g", spec.dtype, 1, spread(spec.gradient))
+    loop = _loop(op, 0, source.shape, (target, cotangent, *reads), ())
+    return Form(op, (source,), spec, (True,), saved, (loop,), (axes, keepdims))
+
+
+def select(op: Select, source: Spec, spec: Spec, axis: int, keepdims: bool) -> Form:
+    """Return the form of an element picked along ``axis``; its place ``i`` is saved, dense, as int64."""
+    target = list(source.gradient)
+    step = target.pop(axis) if target else 0
+    indices, gradient = list(dense(spec.shape, _INT64.itemsize)), list(spec.gradient)
+    shape = list(spec.shape)
+    if keepdims and shape:
+        for strides in (indices, gradient, shape):
+            strides.pop(axis)
+    operands = (
+        Operand("target", source.dtype, 0, tuple(target)),
+        Operand("g", spec.dtype, 1, tuple(gradient)),
+        Operand("i", _INT64, 2, tuple(indices)),
+    )
+    loop = Loop(lambda g: g, tuple(shape), operands, scatter=step)
+    return Form(op, (source,), spec, (True,), ("i",), (loop,), (axis, keepdims))
+
+
+def join(op: Join, specs: tuple[Spec, ...], spec: Spec, wanted: tuple[bool, ...], axis: int, new: bool) -> Form:
+    """Return the form of operands side by side along ``axis``; with ``new`` the axis is one they do not have."""
+    starts = np.cumsum([0] + [1 if new else source.shape[axis] for source in specs[:-1]])
+    gradient = list(spec.gradient)
+    step = gradient[axis]
+    if new:
+        gradient.pop(axis)
+
+    def pull(i: int, source: Spec) -> Loop:
+        target = Operand("target", source.dtype, 0, source.gradient)
+        cotangent = Operand("g", spec.dtype, 1, tuple(gradient), offset=int(starts[i]) * step)
+        return Loop(lambda g: g, source.shape, (target, cotangent))
+
+    return Form(op, specs, spec, wanted, (), _pulls(specs, wanted, pull), (axis, new))
+
+
+def copy(op: Copy, source: Spec, spec: Spec) -> Form:
+    """Return the form of a copy, to the result's dtype."""
+    target = Operand("target", source.dtype, 0, source.gradient)
+    loop = Loop(lambda g: g, spec.shape, (target, Operand("g", spec.dtype, 1, spec.gradient)))
+    return Form(op, (source,), spec, (True,), (), (loop,))
+
+
+def view(op: View, source: Spec, spec: Spec, params: tuple[Any, ...]) -> Form:
+    """Return the form of a view: no kernel, its consumers write to the shadow of the base."""
+    return Form(op, (source,), spec, (True,), (), (None,), params)
+
+
+def contraction(op: Contraction, a: Spec, b: Spec, spec: Spec, wanted: tuple[bool, ...]) -> Form:
+    """Return the form of a matrix product: ``da = g b^T`` and ``db = a^T g``, by strides, nothing copied."""
+    saved = tuple(name for name, want in zip("ab", (wanted[1], wanted[0]), strict=True) if want)
+    (m, k, n), left, right, result = matrices(a.shape, a.strides, b.shape, b.strides, spec.gradient)
+    _, d_left, d_right, _ = matrices(a.shape, a.gradient, b.shape, b.gradient, spec.gradient)
+    g = Factor(1, result)
+    pulls: list[Pull | None] = [None, None]
+    if wanted[0]:
+        other = Factor(2 + saved.index("b"), right)
+        pulls[0] = Product(spec.dtype, (m, k, n), Factor(0, d_left), g, other.turned)
+    if wanted[1]:
+        other = Factor(2 + saved.index("a"), left)
+        pulls[1] = Product(spec.dtype, (k, n, m), Factor(0, d_right), other.turned, g)
+    return Form(op, (a, b), spec, wanted, saved, tuple(pulls))
+
+
+def matrices(
+    a: Strides, a_strides: Strides, b: Strides, b_strides: Strides, result: Strides
+) -> tuple[tuple[int, int, int], tuple[int, int], tuple[int, int], tuple[int, int]]:
+    """See vectors as matrices of one row or column: (m, k, n) and the strides of left, right and result."""
+    rows, row = (a[0], a_strides[0]) if len(a) == 2 else (1, 0)  # noqa: PLR2004 (ranks)
+    columns, column = (b[1], b_strides[1]) if len(b) == 2 else (1, 0)  # noqa: PLR2004
+    own = iter(result)
+    out_row = next(own) if len(a) == 2 else 0  # noqa: PLR2004
+    out_column = next(own) if len(b) == 2 else 0  # noqa: PLR2004
+    return (rows, a[-1], columns), (row, a_strides[-1]), (b_strides[0], column), (out_row, out_column)
+
+
+def _loop(
+    op: Elementwise | Reduction, i: int, shape: Strides, operands: tuple[Operand, ...], static: tuple[Any, ...]
+) -> Loop:
+    """Keep, of the operands, those that this rule mentions."""
+    rule = op.pullback[i]
+    assert rule is not None
+    used = tuple(operand for k, operand in enumerate(operands) if k <= 1 or operand.name in op.mentions[i])
+    names = inspect.signature(rule).parameters
+    return Loop(rule, shape, used, static=tuple(pair for pair in static if pair[0] in names))
+
+
+def _pulls(
+    specs: tuple[Spec | None, ...], wanted: tuple[bool, ...], pull: Callable[[int, Spec], Loop]
+) -> tuple[Pull | None, ...]:
+    return tuple(
+        pull(i, source) if want and source is not None else None
+        for i, (source, want) in enumerate(zip(specs, wanted, strict=True))
+    )
+
+
+def _primal(spec: Spec | None, shape: Strides) -> tuple[np.dtype[Any], Strides]:
+    """Return dtype and strides of an operand over a space; a Python number is a double, read everywhere."""
+    if spec is None:
+        return _FLOAT64, (0,) * len(shape)
+    return spec.dtype, broadcast(spec.shape, spec.strides, shape)

@@ -1,0 +1,129 @@
+"""Shapes and strides: what a kernel must know of its operands, and the loops that visit them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+Strides = tuple[int, ...]
+
+_SPECS: dict[tuple[Any, ...], Spec] = {}
+
+
+class Spec:
+    """The pattern of an operand: shape, dtype, strides of its primal and of its gradient, all strides in bytes.
+
+    ``shadow`` is the number of elements of the family's shadow. A base tensor's gradient is dense and its own;
+    a view's is a pattern in the shadow of its base. Specs are interned: equal specs are one object, so that they
+    serve as dictionary keys by identity.
+    """
+
+    __slots__ = ("dtype", "gradient", "name", "shadow", "shape", "size", "strides")
+
+    name: str
+
+    def __init__(self, shape: Strides, strides: Strides, dtype: np.dtype[Any], gradient: Strides, shadow: int) -> None:
+        self.shape = shape
+        self.strides = strides
+        self.dtype = dtype
+        self.gradient = gradient
+        self.shadow = shadow
+        self.size = math.prod(shape)
+        self.name = ""
+
+    @property
+    def spec(self) -> Spec:
+        """Itself, so that a tensor's form may be a bare spec."""
+        return self
+
+    @property
+    def covers(self) -> bool:
+        """Whether the gradient pattern meets each element of the shadow exactly once."""
+        return self.size == self.shadow and all(
+            stride != 0 for stride, n in zip(self.gradient, self.shape, strict=True) if n > 1
+        )
+
+    def __repr__(self) -> str:
+        return f"Spec({self.shape}, {self.strides}, {self.dtype}, {self.gradient}, {self.shadow})"
+
+
+def intern_spec(shape: Strides, strides: Strides, dtype: np.dtype[Any], gradient: Strides, shadow: int) -> Spec:
+    key = (shape, strides, dtype, gradient, shadow)
+    spec = _SPECS.get(key)
+    if spec is None:
+        spec = _SPECS.setdefault(key, Spec(*key))
+    return spec
+
+
+def spec_of(value: np.ndarray[Any, Any] | float) -> Spec:
+    """Return the spec of a base tensor holding this value."""
+    if type(value) is float:
+        return SCALAR
+    shape, dtype = value.shape, value.dtype
+    return intern_spec(shape, value.strides, dtype, dense(shape, dtype.itemsize), value.size)
+
+
+def dense(shape: Strides, itemsize: int) -> Strides:
+    """Return the strides of a C-contiguous array."""
+    strides, step = [], itemsize
+    for n in reversed(shape):
+        strides.append(step)
+        step *= max(n, 1)
+    return tuple(reversed(strides))
+
+
+SCALAR = intern_spec((), (), np.dtype(np.float64), (), 1)
+"""The spec of every 0-d float64 tensor, whether a Python float carries it or an array."""
+
+
+def broadcast(shape: Strides, strides: Strides, to: Strides) -> Strides:
+    """Return the strides by which an operand of ``shape`` is read over the space ``to``."""
+    lead = len(to) - len(shape)
+    own = tuple(0 if n == 1 else s for n, s in zip(shape, strides, strict=True))
+    return (0,) * lead + own
+
+
+def nest(shape: Strides, operands: list[Strides]) -> tuple[list[int], list[list[int]]]:
+    """Order and merge axes as NumPy's iterator does, outermost first.
+
+    Returns the extents and, for each operand, its strides. Bit-for-bit agreement with NumPy's own reductions
+    rests on this order (NumPy, ``nditer_constr.c``: axis ordering and coalescing).
+    """
+    axes = [(n, [s[i] for s in operands]) for i, n in enumerate(shape) if n != 1]
+    axes.reverse()
+    for i in range(1, len(axes)):
+        _insert(axes, i)
+    merged: list[tuple[int, list[int]]] = []
+    for n, strides in axes:
+        if merged:
+            m, inner = merged[-1]
+            if all(a * m == b for a, b in zip(inner, strides, strict=True)):
+                merged[-1] = (m * n, inner)
+                continue
+        merged.append((n, strides))
+    merged.reverse()
+    if not merged:
+        return [], [[] for _ in operands]
+    extents = [n for n, _ in merged]
+    return extents, [[strides[k] for _, strides in merged] for k in range(len(operands))]
+
+
+def _insert(axes: list[tuple[int, list[int]]], i: int) -> None:
+    """One step of the iterator's insertion sort: smaller strides inward, conflicts left in C order."""
+    place = i
+    for j in range(i - 1, -1, -1):
+        swap, ambiguous = False, True
+        for p, q in zip(axes[i][1], axes[j][1], strict=True):
+            if p and q:
+                if abs(q) <= abs(p):
+                    swap = False
+                elif ambiguous:
+                    swap = True
+                ambiguous = False
+        if not ambiguous:
+            if not swap:
+                break
+            place = j
+    axes.insert(place, axes.pop(i))

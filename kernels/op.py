@@ -1,0 +1,179 @@
+"""The record types: one declaration per operation, many readers.
+
+A rule is an expression in a fixed vocabulary: ``g`` (the cotangent of the result), ``y`` (the result), the
+inputs (``x``, or ``a, b``, or ``c, a, b``), and for reductions ``n`` (how many elements met in one result).
+It uses operators, NumPy ufuncs, ``np.where`` and :func:`cut`, so that arrays can run it, symbols can print
+it and tensors can record it. What a rule mentions decides what the tape keeps alive.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from kernels.symbols import Symbol, trace
+
+Rule = Callable[..., Any]
+
+OPS: dict[str, Op] = {}
+
+STAND_IN = 2.5
+"""The value of a static parameter while a rule is traced for what it mentions: no special case of any rule."""
+
+
+class DeclarationError(TypeError):
+    """A record contradicts itself; the message names the record and the remedy."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Op:
+    """What every record says about its operation.
+
+    ``name`` is NumPy's name (PyTorch's where NumPy has none), ``torch`` PyTorch's other names, ``grad_fn`` the
+    name of the backward node, ``methods`` whether Tensor gets methods of these names.
+    """
+
+    name: str
+    doc: str
+    pullback: tuple[Rule | None, ...]
+    torch: tuple[str, ...] = ()
+    grad_fn: str
+    function: bool = True
+
+    def __post_init__(self) -> None:
+        if self.name in OPS:
+            msg = f"{self.name}: declared twice; rename or remove one of the records"
+            raise DeclarationError(msg)
+        self.check()
+        OPS[self.name] = self
+
+    def check(self) -> None:
+        """Raise DeclarationError, naming the record, where the declaration contradicts itself."""
+
+    @property
+    def differentiable(self) -> bool:
+        return any(rule is not None for rule in self.pullback)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Elementwise(Op):
+    """An operation on each element, with broadcasting; NumPy's ufunc of that name is the forward.
+
+    ``exact`` says that IEEE 754 rounds the forward expression correctly, so that a printed kernel agrees with
+    NumPy in every bit; the others replay through NumPy's own loops. ``operator`` is Python's symbol.
+    ``scalar`` names the record that serves a Python number as the second operand; there the number is the
+    static parameter ``p`` of forward and rules, and ``variants`` lists the ufuncs that NumPy takes for some p.
+    """
+
+    forward: Rule
+    domain: tuple[str, ...]
+    operator: str = ""
+    exact: bool = False
+    scalar: str = ""
+    variants: dict[float, np.ufunc] = field(default_factory=dict)
+    ufunc: Callable[..., Any] | None = None
+    inputs: tuple[str, ...] = field(init=False)
+    mentions: tuple[frozenset[str], ...] = field(init=False)
+
+    def check(self) -> None:
+        inputs = tuple(n for n in inspect.signature(self.forward).parameters if n != "p")
+        object.__setattr__(self, "inputs", inputs)
+        if self.ufunc is None:
+            object.__setattr__(self, "ufunc", getattr(np, self.name, None))
+        if self.ufunc is None:
+            raise DeclarationError(f"{self.name}: NumPy has no function of this name; use NumPy's name")
+        for what in ("pullback", "domain"):
+            given = len(getattr(self, what))
+            if given != len(inputs):
+                msg = f"{self.name}: {given} entries in {what} for {len(inputs)} inputs; give one per input"
+                raise DeclarationError(msg)
+        object.__setattr__(self, "mentions", mentioned(self, ("g", "y", "p", *inputs)))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Reduction(Op):
+    """A reduction over axes: ``np.<ufunc>.reduce`` forward, an elementwise pullback over the input's space.
+
+    ``scale`` divides the reduced value by ``n``. ``selects``: one element of many gives the result; the
+    pullback then knows ``n`` as the number of elements that tie.
+    """
+
+    ufunc: np.ufunc
+    scale: bool = False
+    selects: bool = False
+    mentions: tuple[frozenset[str], ...] = field(init=False)
+
+    def check(self) -> None:
+        object.__setattr__(self, "mentions", mentioned(self, ("g", "y", "x", "n")))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Select(Op):
+    """One element along an axis, with its index: values and the int64 positions, first of equals."""
+
+    locate: Callable[..., Any]
+    pullback: tuple[Rule | None, ...] = (lambda g: g,)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Contraction(Op):
+    """A matrix product of one- and two-dimensional operands; both pullbacks are matrix products."""
+
+    ranks: tuple[tuple[int, int], ...]
+    pullback: tuple[Rule | None, ...] = (lambda g, b: g @ b.T, lambda g, a: a.T @ g)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class View(Op):
+    """The same memory under another shape: ``apply(array, *params)`` is the view, of values and gradients."""
+
+    apply: Callable[..., Any]
+    pullback: tuple[Rule | None, ...] = (lambda g: g,)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Join(Op):
+    """Operands copied side by side along an axis."""
+
+    join: Callable[..., Any]
+    pullback: tuple[Rule | None, ...] = (lambda g: g,)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Copy(Op):
+    """The same values in new memory, of this or another dtype."""
+
+    pullback: tuple[Rule | None, ...] = (lambda g: g,)
+
+
+def mentioned(op: Op, vocabulary: tuple[str, ...]) -> tuple[frozenset[str], ...]:
+    """Trace each rule on symbols and return the names it uses."""
+    found = []
+    for rule in op.pullback:
+        if rule is None:
+            found.append(frozenset[str]())
+            continue
+        names = tuple(inspect.signature(rule).parameters)
+        unknown = set(names) - set(vocabulary)
+        if unknown:
+            msg = f"{op.name}: a pullback asks for {sorted(unknown)}; the vocabulary is {', '.join(vocabulary)}"
+            raise DeclarationError(msg)
+        try:
+            found.append(trace(rule, **({"p": STAND_IN} if "p" in names else {})).names)
+        except TypeError as error:
+            raise DeclarationError(f"{op.name}: {error}") from error
+    return tuple(found)
+
+
+def cut(where: Any, value: Any) -> Any:
+    """Contribute ``value``, and nothing at all where the condition holds: not 0, which times inf is nan.
+
+    Only as the outermost call of a pullback. On arrays a cut element is -0.0, the identity of addition.
+    """
+    if isinstance(where, Symbol) or isinstance(value, Symbol):
+        return Symbol.cut(where, value)
+    return np.where(where, -0.0, value + 0.0)

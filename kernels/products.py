@@ -1,0 +1,47 @@
+"""Matrix products by the inner loop of ``np.matmul``, which calls NumPy's BLAS: forward and pullbacks alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kernels import jit, loops
+
+Pair = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Factor:
+    """A matrix among a kernel's pointers: its place, and its strides in bytes (0 for an axis it does not have)."""
+
+    place: int
+    strides: Pair
+
+    @property
+    def turned(self) -> Factor:
+        return Factor(self.place, (self.strides[1], self.strides[0]))
+
+
+@dataclass(frozen=True)
+class Product:
+    """``target (m, n) (+)= left (m, k) @ right (k, n)``; the extents are m, n and k."""
+
+    dtype: np.dtype[Any]
+    extents: tuple[int, int, int]
+    target: Factor
+    left: Factor
+    right: Factor
+    covers: bool = True
+
+    def kernel(self, label: str) -> tuple[int, np.ndarray[Any, Any]]:
+        """Return the address of the kernel and its layout; the label is for other families."""
+        del label
+        loop = loops.find(np.matmul, (self.dtype,) * 3)
+        (m, n, k), item = self.extents, self.dtype.itemsize
+        words = [loop.address, loop.data, item, self.left.place, self.right.place, self.target.place]
+        extents = [1, m, k, n]
+        strides = [0, 0, 0, *self.left.strides, *self.right.strides, *self.target.strides]
+        layout = np.array(words + extents + strides, np.int64)
+        return int(jit.load_module("products_native").kernel.address), layout

@@ -1,0 +1,248 @@
+"""Records to loop source: one printed kernel for a rule, a dtype and a pattern of strides.
+
+Every kernel has jit.SIGNATURE. Its layout is ``[rows, n, outer axes, extents ..., strides of each operand ...]``
+(strides in bytes, innermost first); its pointers are those of the target and of the operands it reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kernels import jit
+from kernels.layouts import Strides, nest
+from kernels.symbols import Symbol, literal_of, source, trace
+
+LANES = 8
+"""Partial sums of an inner loop that reduces: a single running sum does not vectorise."""
+
+_POINTERS = {"float64": "f8", "float32": "f4", "int64": "i8", "int32": "i4", "bool": "b1"}
+_LOADS = {"float64": "load_f8", "float32": "load_f4"}
+
+
+@dataclass(frozen=True)
+class Operand:
+    """What a kernel reads: its name in the rule, its dtype, its place among the pointers, its strides."""
+
+    name: str
+    dtype: np.dtype[Any]
+    place: int
+    strides: Strides
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A rule over a space: ``target[...] (+)= expression``; the first operand is the target.
+
+    ``pullback``: contribute ``expression + 0.0`` and skip cotangents whose bits are -0.0. ``scatter``: the
+    target's place along one axis, of this stride, is given by the operand ``i``.
+    """
+
+    rule: Callable[..., Any]
+    shape: Strides
+    operands: tuple[Operand, ...]
+    pullback: bool = True
+    scatter: int | None = None
+    static: tuple[tuple[str, float], ...] = ()
+
+    @property
+    def expression(self) -> Symbol:
+        return trace(self.rule, **dict(self.static))
+
+    @property
+    def covers(self) -> bool:
+        """Whether each element of the target pattern is met once: a first contribution may then be stored."""
+        strides = self.operands[0].strides
+        return self.scatter is None and all(s != 0 for s, n in zip(strides, self.shape, strict=True) if n > 1)
+
+    def layout(self) -> tuple[np.ndarray[Any, Any], str]:
+        """Return the layout words and the pattern of inner strides ("" for a single element)."""
+        tail = [self.scatter or 0, *[operand.offset for operand in self.operands]]
+        if 0 in self.shape:
+            return np.array([0, 0, 0] + [0] * len(self.operands) + tail, np.int64), "s" * len(self.operands)
+        extents, strides = nest(self.shape, [operand.strides for operand in self.operands])
+        if not extents:
+            words = [1, 1, 0] + [0] * len(self.operands)
+            return np.array(words + tail, np.int64), ""
+        *outer, inner = extents
+        rows = int(np.prod(outer, dtype=np.int64))
+        words = [rows, inner, len(outer), *reversed(outer)]
+        for own in strides:
+            words += reversed(own)
+        return np.array(words + tail, np.int64), "".join(map(self._kind, self.operands, strides))
+
+    @staticmethod
+    def _kind(operand: Operand, strides: list[int]) -> str:
+        return {0: "0", operand.dtype.itemsize: "1"}.get(strides[-1], "s")
+
+    def kernel(self, label: str) -> tuple[int, np.ndarray[Any, Any]]:
+        """Compile, or find, the kernel; return its address and layout."""
+        layout, pattern = self.layout()
+        text = _Printer(self, pattern).text()
+        return int(jit.load_source(label, text).kernel.address), layout
+
+
+_HEAD = '''"""Printed by tape-autograd: {title}."""
+
+import math
+
+import numpy as np
+
+from kernels.jit import SIGNATURE, carray, cfunc
+from kernels.memory import (
+    load_f4, load_f8, load_i8, pointer_b1, pointer_f4, pointer_f8, pointer_i4, pointer_i8, store_f4, store_f8
+)
+
+MINUS_ZERO = -(1 << 63)
+
+
+@cfunc(SIGNATURE, cache=True, error_model="numpy")
+def kernel(layout, pointers, accumulate):
+'''
+
+
+class _Printer:
+    """Prints one loop; lines are collected with their depth."""
+
+    def __init__(self, loop: Loop, pattern: str) -> None:
+        self.loop = loop
+        self.pattern = pattern
+        self.target, *self.reads = loop.operands
+        self.dtype = self.target.dtype
+        self.lines: list[str] = []
+
+    def put(self, depth: int, *texts: str) -> None:
+        self.lines += ["    " * depth + text for text in texts]
+
+    def text(self) -> str:
+        self.put(1, *self._addresses())
+        if self.pattern == "":
+            self._element(1)
+        else:
+            self._rows()
+        title = f"{self._expression()}, {self.dtype}, {self.pattern or 'one element'}"
+        return _HEAD.format(title=title) + "\n".join(self.lines) + "\n"
+
+    def _addresses(self) -> list[str]:
+        """Print the pointers; behind the strides stand the scatter's step and the offsets."""
+        count = len(self.loop.operands)
+        texts = ["axes = layout[2]", f"tail = 3 + axes + {count} * (axes + 1)"]
+        for k, operand in enumerate(self.loop.operands):
+            offset = f" + layout[tail + {1 + k}]" if operand.offset else ""
+            texts.append(f"p{k} = pointers[{operand.place}]{offset}")
+        return texts + (["step = layout[tail]"] if self.loop.scatter is not None else [])
+
+    def _rows(self) -> None:
+        count = len(self.loop.operands)
+        self.put(1, "rows = layout[0]", "size = np.uint64(layout[1])", "words = axes + 1", "first = 3 + axes")
+        self.put(1, *[f"q{k} = p{k}" for k in range(count)])
+        self.put(1, *[f"i{k} = layout[first + {k} * words]" for k in range(count)])
+        self.put(1, "for row in range(rows):")
+        self.put(2, "rest = row", *[f"p{k} = q{k}" for k in range(count)])
+        self.put(2, "for axis in range(axes):")
+        self.put(3, "at = rest % layout[3 + axis]", "rest //= layout[3 + axis]")
+        self.put(3, *[f"p{k} += at * layout[first + {k} * words + 1 + axis]" for k in range(count)])
+        self._pointers(2)
+        self._inner(2)
+
+    def _pointers(self, depth: int) -> None:
+        for k, operand in enumerate(self.loop.operands):
+            width = operand.dtype.itemsize
+            self.put(depth, f"v{k} = pointer_{_POINTERS[operand.dtype.name]}(p{k})")
+            if self.pattern[k] == "s":
+                self.put(depth, f"j{k} = i{k} // {width}")
+        if self.loop.pullback:
+            self.put(depth, "b1 = pointer_i8(p1)" if self._wide() else "b1 = pointer_i4(p1)")
+
+    def _wide(self) -> bool:
+        return self.loop.operands[1].dtype.itemsize == 8
+
+    def _index(self, k: int, at: str) -> str:
+        return {"1": at, "0": "0", "s": f"np.int64({at}) * j{k}"}[self.pattern[k]]
+
+    def _load(self, k: int, at: str) -> str:
+        operand = self.loop.operands[k]
+        value = f"v{k}[{self._index(k, at)}]"
+        return self._cast(operand, value)
+
+    def _cast(self, operand: Operand, value: str) -> str:
+        if operand.dtype == np.bool_:
+            return f"({value} != 0)" if self.dtype != np.bool_ else value
+        if operand.name == "i" or operand.dtype == self.dtype:
+            return value
+        return f"np.{self.dtype.name}({value})"
+
+    def _expression(self) -> str:
+        return source(self.loop.expression, literal_of(self.dtype))
+
+    def _value(self, depth: int, at: str) -> str:
+        """Print the loads at an index; return the expression contributed there."""
+        for k, operand in enumerate(self.reads, start=1):
+            self.put(depth, f"{operand.name} = {self._load(k, at)}")
+        bits = f"b1[{self._index(1, at)}]" if self.loop.pullback else ""
+        return self._contribution(bits)
+
+    def _contribution(self, bits: str) -> str:
+        expression = self._expression()
+        if not self.loop.pullback:
+            return expression
+        literal = literal_of(self.dtype)
+        if self.loop.expression.head != "cut":
+            expression = f"({expression} + {literal(0.0)})"
+        least = "MINUS_ZERO" if self._wide() else "-(1 << 31)"
+        return f"({literal(-0.0)} if {bits} == {least} else {expression})"
+
+    def _element(self, depth: int) -> None:
+        """One element: no loop, no strides."""
+        self.pattern = "0" * len(self.loop.operands)
+        self._pointers(depth)
+        if self.loop.scatter is not None:
+            self._scatter(depth, "0")
+            return
+        self._store(depth, "0", self._value(depth, "0"))
+
+    def _store(self, depth: int, at: str, value: str) -> None:
+        place = f"v0[{self._index(0, at)}]"
+        if not self.loop.pullback:
+            self.put(depth, f"{place} = {value}")
+            return
+        self.put(depth, "if accumulate:", f"    {place} += {value}", "else:", f"    {place} = {value}")
+
+    def _inner(self, depth: int) -> None:
+        if self.loop.scatter is not None:
+            self.put(depth, "for k in range(size):")
+            self._scatter(depth + 1, "k")
+        elif self.pattern[0] == "0" and self.loop.pullback:
+            self._reduce(depth)
+        elif self.loop.pullback:
+            for test, sign in (("if accumulate:", "+="), ("else:", "=")):
+                self.put(depth, test, "    for k in range(size):")
+                value = self._value(depth + 2, "k")
+                self.put(depth + 2, f"v0[{self._index(0, 'k')}] {sign} {value}")
+        else:
+            self.put(depth, "for k in range(size):")
+            value = self._value(depth + 1, "k")
+            self.put(depth + 1, f"v0[{self._index(0, 'k')}] = {value}")
+
+    def _scatter(self, depth: int, at: str) -> None:
+        value = self._value(depth, at)
+        width = self.dtype.itemsize
+        self.put(depth, f"v0[{self._index(0, at)} + i * (step // {width})] += {value}")
+
+    def _reduce(self, depth: int) -> None:
+        """Sum a row into one element, in LANES partial sums combined in a fixed order."""
+        zero = literal_of(self.dtype)(-0.0)
+        self.put(depth, *[f"t{lane} = {zero}" for lane in range(LANES)])
+        self.put(depth, f"whole = size - size % np.uint64({LANES})")
+        self.put(depth, f"for k in range(np.uint64(0), whole, np.uint64({LANES})):")
+        for lane in range(LANES):
+            value = self._value(depth + 1, f"(k + np.uint64({lane}))")
+            self.put(depth + 1, f"t{lane} += {value}")
+        self.put(depth, "for k in range(whole, size):")
+        value = self._value(depth + 1, "k")
+        self.put(depth + 1, f"t0 += {value}")
+        self.put(depth, "v0[0] += ((t0 + t4) + (t2 + t6)) + ((t1 + t5) + (t3 + t7))")

@@ -1,0 +1,118 @@
+"""Symbols: a rule run on them becomes an expression, which prints itself as source for a kernel."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+_INFIX = {
+    "add": "+", "subtract": "-", "multiply": "*", "divide": "/", "power": "**",
+    "less": "<", "less_equal": "<=", "greater": ">", "greater_equal": ">=", "equal": "==", "not_equal": "!=",
+    "logical_and": "and", "logical_or": "or", "bitwise_and": "and", "bitwise_or": "or",
+}  # fmt: skip
+_CALLS = {
+    "sin": "math.sin", "cos": "math.cos", "tan": "math.tan", "exp": "math.exp", "log": "math.log",
+    "tanh": "math.tanh", "sqrt": "math.sqrt", "absolute": "abs",
+}  # fmt: skip
+_SMALL = 4
+
+
+class Symbol(np.lib.mixins.NDArrayOperatorsMixin):
+    """A named operand or an expression of them: ``head`` and its ``parts``."""
+
+    __slots__ = ("head", "parts")
+
+    def __init__(self, head: str, *parts: Any) -> None:
+        self.head = head
+        self.parts = parts
+
+    @classmethod
+    def cut(cls, where: Any, value: Any) -> Symbol:
+        return cls("cut", where, value)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Symbol:
+        if method != "__call__" or kwargs:
+            raise TypeError(f"a rule cannot use {ufunc.__name__}.{method} or keywords; use operators and plain ufuncs")
+        name = ufunc.__name__
+        known = name in _INFIX or name in _CALLS or name in ("negative", "positive", "square", "sign", "logical_not")
+        if not known:
+            raise TypeError(f"a rule cannot use np.{name}; teach kernels/symbols.py to print it first")
+        return Symbol(name, *inputs)
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Symbol:
+        if func is not np.where or kwargs:
+            raise TypeError(f"a rule cannot use np.{func.__name__}; use operators, ufuncs and np.where")
+        return Symbol("where", *args)
+
+    def __bool__(self) -> bool:
+        raise TypeError("a rule cannot branch on its operands; use np.where")
+
+    @property
+    def names(self) -> frozenset[str]:
+        if not self.parts:
+            return frozenset((self.head,))
+        return frozenset().union(*(p.names for p in self.parts if isinstance(p, Symbol)))
+
+
+def trace(rule: Callable[..., Any], **static: Any) -> Symbol:
+    """Run a rule on symbols named after its parameters; ``static`` parameters keep the value given."""
+    names = inspect.signature(rule).parameters
+    result = rule(**{n: static[n] if n in static else Symbol(n) for n in names})
+    return result if isinstance(result, Symbol) else Symbol("positive", result)
+
+
+def source(expression: Any, literal: Callable[[float], str]) -> str:
+    """Print an expression as scalar Python; ``literal`` types every number to the operand's dtype."""
+    if not isinstance(expression, Symbol):
+        return literal(expression)
+    head, parts = expression.head, expression.parts
+    if not parts:
+        return head
+    if head == "power" and isinstance(parts[1], (int, float)):
+        return _power(source(parts[0], literal), parts[1], literal)
+    texts = [source(part, literal) for part in parts]
+    return _print(head, texts, literal)
+
+
+def _print(head: str, texts: list[str], literal: Callable[[float], str]) -> str:
+    if head in _INFIX:
+        return f"({texts[0]} {_INFIX[head]} {texts[1]})"
+    if head in _CALLS:
+        return f"{_CALLS[head]}({texts[0]})"
+    forms = {
+        "negative": "(-{0})",
+        "positive": "({0})",
+        "square": "({0} * {0})",
+        "logical_not": "(not {0})",
+        "where": "({1} if {0} else {2})",
+        "cut": "({minus} if {0} else ({1} + {zero}))",
+        "sign": "(({0} > {zero}) - ({0} < {zero}) + {zero} * {0})",
+    }
+    return forms[head].format(*texts, zero=literal(0.0), minus=literal(-0.0))
+
+
+def _power(base: str, exponent: float, literal: Callable[[float], str]) -> str:
+    if exponent == 0:
+        return literal(1.0)
+    if float(exponent).is_integer() and abs(exponent) <= _SMALL:
+        product = "(" + " * ".join([base] * int(abs(exponent))) + ")"
+        return product if exponent > 0 else f"({literal(1.0)} / {product})"
+    if abs(exponent) == 1 / 2:
+        return f"math.sqrt({base})" if exponent > 0 else f"({literal(1.0)} / math.sqrt({base}))"
+    return f"({base} ** {literal(exponent)})"
+
+
+def literal_of(dtype: np.dtype[Any]) -> Callable[[float], str]:
+    """Return the printer of numbers for a dtype: a bare ``1.0`` would widen float32 to float64."""
+
+    def literal(value: float) -> str:
+        text = repr(float(value)) if math.isfinite(value) else f"float('{value}')"
+        if math.copysign(1.0, value) < 0:
+            text = f"({text})"
+        return text if dtype == np.float64 else f"np.{dtype.name}({text})"
+
+    return literal

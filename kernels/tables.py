@@ -1,0 +1,8 @@
+"""The registry with every table declared: import OPS from here, not from op.py, to find all records in it."""
+
+from __future__ import annotations
+
+from kernels import elementwise, linalg, reductions, views
+from kernels.op import OPS
+
+__all__ = ["OPS", "elementwise", "linalg", "reductions", "views"]

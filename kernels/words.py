@@ -1,0 +1,30 @@
+"""The words that Python and native code share: the header of a sweep, its cells, the blocks of forms."""
+
+from __future__ import annotations
+
+# The header: what stands in each word of it.
+H_LIST, H_NONE, H_INT, H_FLOAT, H_TAPE, H_CELLS, H_MASK, H_ORDER, H_ORDERS, H_LEAVES, H_LEAFCAP = range(11)
+H_PRESETS, H_PRESET, H_RESTRICT, H_COUNT, H_LEAF, H_USED, H_AT, H_PTRS, H_KEEP, H_LOW, H_SIZE = range(11, 22)
+HEADER = 24
+
+# A cell of the table of shadows: key, pointer, the shadow itself where 8 bytes hold it (a view's offset), flags.
+CELL = 4
+USED, TOUCHED, KEPT, ALIAS, RELEVANT, OWNED, FOREIGN, DROPPED = 1, 2, 4, 8, 16, 32, 64, 128
+PARENT = 16
+"""An alias keeps the number of its parent's cell above this many bits."""
+
+# A found leaf: where its operand stands, where its instruction ends, its cell.
+FOUND = 3
+
+# A form's block: entries, inputs, saved values, elements and item size of the shadow, kind, what it frees.
+B_ENTRIES, B_INPUTS, B_SAVED, B_SHADOW, B_ITEM, B_VIEW, B_FREES, B_FIRST = range(8)
+# Each input in a block: kernel, layout, elements and item size of its shadow, whether the kernel covers it.
+I_KERNEL, I_LAYOUT, I_SHADOW, I_ITEM, I_COVERS, I_WORDS = range(6)
+
+OK, GROW, FREED, MISSING, MEMORY = range(5)
+
+TAPE_BITS = 40
+"""A slot is its tape's number shifted by this, plus a count: unique in the process, never used again."""
+
+COUNTS = (1 << 32) - 1
+"""Reference counts have 32 bits since Python 3.12; immortal objects' counts are above any real one."""

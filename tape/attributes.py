@@ -1,0 +1,330 @@
+"""What a tensor tells of itself, and its ways out to Python and NumPy."""
+
+from __future__ import annotations
+
+import copy
+import sys
+import warnings
+from typing import Any
+
+import numpy as np
+
+from kernels.forms import Form
+from tape import errors, modes, recording
+from tape.dtypes import get_default_dtype
+from tape.printing import format_tensor
+from tape.shape import Size
+from tape.shaping import clone
+from tape.tensor import AccumulateGrad, Array, Tensor, as_array, leaf, method, plain
+
+_warned: set[tuple[str, int]] = set()
+
+
+@method()
+@property
+def shape(x: Tensor) -> Size:
+    """The extents of the dims."""
+    return Size(x.spec.shape)
+
+
+@method()
+@property
+def dtype(x: Tensor) -> np.dtype[Any]:
+    """The dtype of the elements, a NumPy dtype."""
+    return x.spec.dtype
+
+
+@method()
+@property
+def ndim(x: Tensor) -> int:
+    """The number of dims."""
+    return len(x.spec.shape)
+
+
+@method()
+@property
+def device(x: Tensor) -> str:
+    """Always "cpu"."""
+    del x
+    return "cpu"
+
+
+@method()
+def size(x: Tensor, dim: int | None = None) -> Any:
+    """Return the shape, or the extent of one dim."""
+    return Size(x.spec.shape) if dim is None else x.spec.shape[_dim_of(x, dim)]
+
+
+def _dim_of(x: Tensor, dim: int) -> int:
+    rank = len(x.spec.shape)
+    if not -rank <= dim < rank:
+        raise IndexError(
+            f"Dimension out of range (expected to be in range of [{-rank}, {rank - 1}], but got {dim})"
+            if rank
+            else f"Dimension specified as {dim} but tensor has no dimensions"
+        )
+    return dim
+
+
+@method()
+def dim(x: Tensor) -> int:
+    """Return the number of dims."""
+    return len(x.spec.shape)
+
+
+@method()
+def numel(x: Tensor) -> int:
+    """Return the number of elements."""
+    return x.spec.size
+
+
+@method()
+def stride(x: Tensor, dim: int | None = None) -> Any:
+    """Return the strides in elements."""
+    strides = tuple(s // x.spec.dtype.itemsize for s in x.spec.strides)
+    return strides if dim is None else strides[_dim_of(x, dim)]
+
+
+@method()
+def is_contiguous(x: Tensor) -> bool:
+    """Return whether the memory is C-contiguous."""
+    value = x._value
+    return type(value) is float or bool(value.flags.c_contiguous)  # type: ignore[union-attr]
+
+
+@method()
+def is_floating_point(x: Tensor) -> bool:
+    """Return whether the dtype is floating."""
+    return x.spec.dtype.kind == "f"
+
+
+@method()
+@property
+def is_leaf(x: Tensor) -> bool:
+    """Whether the user made it, or it has no history."""
+    return recording.leaf_of(x)
+
+
+def _requires_grad(x: Tensor) -> bool:
+    """Whether operations on it are recorded. Settable on leaves."""
+    return x._slot is not None
+
+
+def _set_requires_grad(x: Tensor, value: bool) -> None:
+    if not recording.leaf_of(x):
+        if value:
+            return
+        raise RuntimeError(
+            "you can only change requires_grad flags of leaf variables. If you want to use a computed variable in a "
+            "subgraph that doesn't require differentiation use var_no_grad = var.detach()."
+        )
+    if value and x.spec.dtype.kind != "f":
+        raise RuntimeError("only Tensors of floating point dtype can require gradients")
+    if not value:
+        x._slot = None
+    elif x._slot is None:
+        x._form = plain(x._value).spec
+        x._slot = AccumulateGrad(x)
+
+
+method("requires_grad")(property(_requires_grad, _set_requires_grad))  # type: ignore[type-var]
+
+
+@method()
+def requires_grad_(x: Tensor, requires_grad: bool = True) -> Tensor:
+    """Change whether operations on this leaf are recorded; return it."""
+    _set_requires_grad(x, requires_grad)
+    return x
+
+
+@method()
+def detach(x: Tensor) -> Tensor:
+    """Return a tensor of the same memory, without history."""
+    return plain(x._value if type(x._value) is float else as_array(x))
+
+
+def _set_data(x: Tensor, other: Tensor) -> None:
+    if other.spec.shape != x.spec.shape or other.spec.dtype != x.spec.dtype:
+        raise RuntimeError(
+            f"data set to a tensor of shape {list(other.spec.shape)} and dtype {other.spec.dtype}; "
+            f"this one has {list(x.spec.shape)} and {x.spec.dtype}"
+        )
+    if not recording.leaf_of(x):
+        raise NotImplementedError(errors.IN_PLACE.format("data"))
+    x._value = other._value
+    x._form = plain(other._value).spec
+
+
+method("data")(property(detach, _set_data))  # type: ignore[type-var]
+
+
+def _left(x: Tensor) -> None:
+    """Tell a program being recorded that a value leaves for Python."""
+    recorder = modes.current().recorder
+    if recorder is not None:
+        recorder.left(x)
+
+
+@method()
+def item(x: Tensor) -> Any:
+    """Return the only element as a Python number."""
+    if x.spec.size != 1:
+        raise RuntimeError(f"a Tensor with {x.spec.size} elements cannot be converted to Scalar")
+    _left(x)
+    value = x._value
+    return value if type(value) is float else value.item()  # type: ignore[union-attr]
+
+
+@method()
+def tolist(x: Tensor) -> Any:
+    """Return the elements as nested lists of Python numbers."""
+    _left(x)
+    return as_array(x).tolist()
+
+
+@method()
+def numpy(x: Tensor, *, force: bool = False) -> Array:
+    """Return the value as an array of the same memory; raises if the tensor requires grad, unless ``force``."""
+    if x._slot is not None and not force:
+        raise RuntimeError(errors.NUMPY_EXIT)
+    _left(x)
+    return as_array(x)
+
+
+def _warn_once(x: Tensor, what: str) -> None:
+    """Warn, once per source line of the caller, that a gradient ends here."""
+    if x._slot is None:
+        return
+    frame = sys._getframe(2)  # noqa: SLF001 (the caller's line)
+    place = (frame.f_code.co_filename, frame.f_lineno)
+    if place not in _warned:
+        _warned.add(place)
+        warnings.warn(
+            f"{what}() of a tensor that requires grad leaves the graph: what follows has no gradient. "
+            "Write .item() or .detach() where that is meant",
+            errors.DetachWarning,
+            stacklevel=3,
+        )
+
+
+@method("__float__")
+def to_float(x: Tensor) -> float:
+    """Return the only element as a float, with a warning if it requires grad."""
+    value = item(x)
+    _warn_once(x, "float")
+    return float(value)
+
+
+@method("__int__")
+def to_int(x: Tensor) -> int:
+    """Return the only element as an int, with a warning if it requires grad."""
+    value = item(x)
+    _warn_once(x, "int")
+    return int(value)
+
+
+@method("__index__")
+def to_index(x: Tensor) -> int:
+    """Return an integer tensor of one element as an index."""
+    if x.spec.dtype.kind not in "iub" or x.spec.size != 1:
+        raise TypeError("only integer tensors of a single element can be converted to an index")
+    return int(item(x))
+
+
+@method("__bool__")
+def to_bool(x: Tensor) -> bool:
+    """Return the truth of the only element."""
+    if x.spec.size != 1:
+        what = "no values" if x.spec.size == 0 else "more than one value"
+        raise RuntimeError(f"Boolean value of Tensor with {what} is ambiguous")
+    return bool(item(x))
+
+
+@method("__len__")
+def length(x: Tensor) -> int:
+    """Return the extent of the first dim."""
+    if not x.spec.shape:
+        raise TypeError("len() of a 0-d tensor")
+    return x.spec.shape[0]
+
+
+@method()
+def to(x: Tensor, *args: Any, dtype: Any = None, device: Any = None, copy: bool = False) -> Tensor:
+    """Return the tensor with another dtype, or itself; the only device is "cpu"."""
+    for given in args:
+        if isinstance(given, Tensor):
+            dtype = given.spec.dtype
+        elif isinstance(given, str) and given.partition(":")[0] in ("cpu", "cuda", "mps", "xpu", "meta"):
+            device = given
+        else:
+            dtype = given
+    check_device(device)
+    wanted = x.spec.dtype if dtype is None else np.dtype(dtype)
+    if wanted == x.spec.dtype:
+        return clone(x) if copy else x
+    return recording.to_dtype(x, wanted)
+
+
+def check_device(device: Any) -> None:
+    """Raise unless the device is None or "cpu"."""
+    if device is not None and str(device).partition(":")[0] != "cpu":
+        raise RuntimeError(f"device {str(device)!r}: tape computes on the CPU only; leave device out or give 'cpu'")
+
+
+def _converter(name: str, dtype: Any) -> None:
+    def convert(x: Tensor) -> Tensor:
+        return to(x, dtype=dtype)
+
+    convert.__name__ = name
+    convert.__doc__ = f"Return the tensor as {np.dtype(dtype).name}."
+    method(name)(convert)
+
+
+for _name, _dtype in (
+    ("float", np.float32),
+    ("double", np.float64),
+    ("long", np.int64),
+    ("int", np.int32),
+    ("bool", np.bool_),
+):
+    _converter(_name, _dtype)
+
+
+@method()
+def cpu(x: Tensor) -> Tensor:
+    """Return the tensor itself."""
+    return x
+
+
+@method("__deepcopy__")
+def deepcopy(x: Tensor, memo: dict[int, Any]) -> Tensor:
+    """Copy a leaf with its gradient; a computed tensor raises, as in PyTorch."""
+    if not recording.leaf_of(x):
+        raise RuntimeError(
+            "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment"
+        )
+    result = leaf(copy.copy(x._value), requires_grad=x._slot is not None)
+    if type(x._slot) is AccumulateGrad and x._slot.grad is not None:
+        result._slot.grad = clone(x._slot.grad)
+    memo[id(x)] = result
+    return result
+
+
+@method("__reduce__")
+def reduce(x: Tensor) -> Any:
+    """Pickle a leaf."""
+    if not recording.leaf_of(x):
+        raise RuntimeError("only leaf tensors can be pickled; use tensor.detach()")
+    return _rebuild, (x._value, x._slot is not None)
+
+
+def _rebuild(value: Any, requires_grad: bool) -> Tensor:
+    return leaf(value, requires_grad=requires_grad)
+
+
+@method("__repr__")
+def representation(x: Tensor) -> str:
+    """Print as PyTorch does."""
+    name = x._form.name if isinstance(x._form, Form) and not recording.leaf_of(x) else ""
+    suffix = f"grad_fn=<{name}>" if name else "requires_grad=True" if x._slot is not None else ""
+    return format_tensor(np.asarray(x._value), suffix=suffix, default_dtype=get_default_dtype())

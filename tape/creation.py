@@ -1,0 +1,218 @@
+"""New tensors: from data, filled, ranges and random. Factories take ``dtype``, ``device`` and ``requires_grad``."""
+
+from __future__ import annotations
+
+import operator
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tape import recording
+from tape.attributes import check_device
+from tape.dtypes import get_default_dtype
+from tape.shaping import clone, stack
+from tape.tensor import Array, Tensor, as_array, leaf, plain
+
+_FLOAT64 = np.dtype(np.float64)
+_state = {"generator": np.random.default_rng()}
+
+
+def _check_floating(dtype: np.dtype[Any], requires_grad: bool) -> None:
+    if requires_grad and dtype.kind != "f":
+        raise RuntimeError(
+            f"Only Tensors of floating point and complex dtype can require gradients, got {dtype.name}; "
+            "give dtype=tape.float64"
+        )
+
+
+def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+    """Return a new leaf holding a copy of data: a number, nested lists, an array.
+
+    Python floats become the default dtype, ints int64, bools bool; arrays keep their dtype. A list with tensors
+    that require grad in it is recorded as a stack.
+    """
+    if device is not None:
+        check_device(device)
+    if type(data) is float and dtype is None and get_default_dtype() is _FLOAT64:
+        return leaf(data, requires_grad=requires_grad)
+    if isinstance(data, Tensor):
+        warnings.warn(
+            "To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or "
+            "sourceTensor.detach().clone().requires_grad_(True), rather than tape.tensor(sourceTensor).",
+            UserWarning,
+            stacklevel=2,
+        )
+        data = as_array(data)
+    if isinstance(data, (list, tuple)) and _holds_tensors(data):
+        return _stacked(data, dtype, requires_grad=requires_grad)
+    array = _array(data, dtype, copy=True)
+    _check_floating(array.dtype, requires_grad)
+    return leaf(recording.carried(array), requires_grad=requires_grad)
+
+
+def _array(data: Any, dtype: Any, *, copy: bool | None) -> Array:
+    """Return data as an array of the dtype asked for, or that PyTorch would take."""
+    given = isinstance(data, (np.ndarray, np.generic))
+    if given:
+        recording.native(np.asarray(data))
+    array = np.array(data, dtype=None if dtype is None else np.dtype(dtype), copy=copy)
+    if dtype is None and not given and array.dtype.kind == "f":
+        array = array.astype(get_default_dtype(), copy=False)
+    if array.dtype.kind not in "fiub":
+        raise TypeError(f"tensor data of type {type(data).__name__} has no numeric dtype (got {array.dtype})")
+    return array
+
+
+def _holds_tensors(data: Any) -> bool:
+    return any(isinstance(d, Tensor) or (isinstance(d, (list, tuple)) and _holds_tensors(d)) for d in data)
+
+
+def _stacked(data: Any, dtype: Any, *, requires_grad: bool) -> Tensor:
+    parts = [_part(d) for d in data]
+    result = stack(parts)
+    if dtype is not None:
+        result = recording.to_dtype(result, np.dtype(dtype))
+    return result.requires_grad_() if requires_grad and result._slot is None else result  # type: ignore[attr-defined,no-any-return]
+
+
+def _part(data: Any) -> Tensor:
+    if isinstance(data, Tensor):
+        return data
+    return _stacked(data, None, requires_grad=False) if isinstance(data, (list, tuple)) and _holds_tensors(data) else tensor(data)
+
+
+def as_tensor(data: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
+    """Return data as a tensor, sharing memory where it can."""
+    check_device(device)
+    if isinstance(data, Tensor):
+        return data if dtype is None or np.dtype(dtype) == data.spec.dtype else recording.to_dtype(data, np.dtype(dtype))
+    if isinstance(data, (list, tuple)) and _holds_tensors(data):
+        return _stacked(data, dtype, requires_grad=False)
+    array = _array(data, dtype, copy=None)
+    return plain(array if isinstance(data, np.ndarray) else recording.carried(array))
+
+
+def from_numpy(array: Array) -> Tensor:
+    """Return a tensor that shares an array's memory."""
+    if not isinstance(array, np.ndarray):
+        raise TypeError(f"expected np.ndarray (got {type(array).__name__})")
+    return plain(recording.native(array))
+
+
+def legacy(cls: type[Tensor], *args: Any) -> Tensor:
+    """Make ``Tensor(2, 3)`` (zeros of that shape) or ``Tensor([1, 2])`` of the default dtype, as PyTorch does."""
+    del cls
+    if len(args) == 1 and not isinstance(args[0], int):
+        data = as_array(args[0]) if isinstance(args[0], Tensor) else args[0]
+        return plain(recording.carried(np.array(data, dtype=get_default_dtype())))
+    return plain(np.zeros(tuple(map(operator.index, args)) if args else (0,), get_default_dtype()))
+
+
+Tensor.__new__ = legacy  # type: ignore[method-assign,assignment]
+
+
+def _shape(given: tuple[Any, ...]) -> tuple[int, ...]:
+    if len(given) == 1 and not isinstance(given[0], int):
+        given = tuple(given[0])
+    return tuple(map(operator.index, given))
+
+
+def _finished(array: Array, device: Any, requires_grad: bool) -> Tensor:
+    check_device(device)
+    _check_floating(array.dtype, requires_grad)
+    return leaf(recording.carried(array), requires_grad=requires_grad)
+
+
+def _factory(name: str, fill: Callable[..., Array], doc: str) -> Callable[..., Tensor]:
+    def make(*shape: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, size: Any = None) -> Tensor:
+        wanted = get_default_dtype() if dtype is None else np.dtype(dtype)
+        return _finished(fill(_shape(shape if size is None else (size,)), wanted), device, requires_grad)
+
+    make.__name__ = make.__qualname__ = name
+    make.__doc__ = doc
+    return make
+
+
+def _random(draw: str) -> Callable[..., Array]:
+    def fill(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        if dtype.kind != "f":
+            raise RuntimeError(f"random tensors are floating, not {dtype.name}")
+        return np.asarray(getattr(_state["generator"], draw)(shape, dtype=dtype))
+
+    return fill
+
+
+zeros = _factory("zeros", np.zeros, "Return a tensor of zeros.")
+ones = _factory("ones", np.ones, "Return a tensor of ones.")
+empty = _factory("empty", np.empty, "Return a tensor whose elements are not set.")
+rand = _factory("rand", _random("random"), "Return uniform numbers from [0, 1); see manual_seed.")
+randn = _factory("randn", _random("standard_normal"), "Return standard normal numbers; see manual_seed.")
+
+
+def manual_seed(seed: int) -> None:
+    """Start the random tensors from a seed. The numbers are NumPy's PCG64's, not PyTorch's."""
+    _state["generator"] = np.random.default_rng(seed)
+
+
+def full(
+    size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
+    """Return a tensor filled with one number, whose type decides the dtype."""
+    if dtype is None:
+        dtype = get_default_dtype() if isinstance(fill_value, float) else np.asarray(fill_value).dtype
+    return _finished(np.full(_shape((size,)), fill_value, np.dtype(dtype)), device, requires_grad)
+
+
+def arange(
+    start: Any, end: Any = None, step: Any = 1, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
+    """Return numbers from start (0 if left out) up to, not including, end."""
+    if end is None:
+        start, end = 0, start
+    if step == 0 or (end - start) * step < 0:
+        raise RuntimeError(f"arange: step {step} does not lead from {start} to {end}")
+    if dtype is None:
+        dtype = get_default_dtype() if any(isinstance(v, float) for v in (start, end, step)) else np.int64
+    return _finished(np.arange(start, end, step, dtype=np.dtype(dtype)), device, requires_grad)
+
+
+def linspace(
+    start: float, end: float, steps: int, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
+    """Return ``steps`` evenly spaced numbers from start to end, both included."""
+    wanted = get_default_dtype() if dtype is None else np.dtype(dtype)
+    return _finished(np.linspace(start, end, steps, dtype=wanted), device, requires_grad)
+
+
+def eye(
+    n: int, m: int | None = None, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
+    """Return a matrix with ones on the diagonal."""
+    wanted = get_default_dtype() if dtype is None else np.dtype(dtype)
+    return _finished(np.eye(n, m, dtype=wanted), device, requires_grad)
+
+
+def _like(name: str, make: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def like(
+        x: Tensor, *args: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, **more: Any
+    ) -> Tensor:
+        wanted = x.spec.dtype if dtype is None else dtype
+        return make(x.spec.shape, *args, dtype=wanted, device=device, requires_grad=requires_grad, **more)
+
+    like.__name__ = like.__qualname__ = name
+    like.__doc__ = f"{(make.__doc__ or '').splitlines()[0][:-1]}, of the shape and dtype of ``x``."
+    return like
+
+
+zeros_like = _like("zeros_like", zeros)
+ones_like = _like("ones_like", ones)
+empty_like = _like("empty_like", empty)
+full_like = _like("full_like", full)
+rand_like = _like("rand_like", rand)
+randn_like = _like("randn_like", randn)
+__all__ = [
+    "arange", "as_tensor", "clone", "empty", "empty_like", "eye", "from_numpy", "full", "full_like", "linspace",
+    "manual_seed", "ones", "ones_like", "rand", "rand_like", "randn", "randn_like", "tensor", "zeros", "zeros_like",
+]  # fmt: skip

@@ -1,0 +1,46 @@
+"""Dims as users give them: negative, one or several, NumPy's ``axis`` and ``keepdims`` beside PyTorch's names."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+from tape.tensor import Tensor
+
+
+def dim_of(x: Tensor, dim: Any, *, extra: int = 0) -> int:
+    """Return a dim as a non-negative int; IndexError names the range. 0-d tensors accept 0 and -1."""
+    rank = max(len(x.spec.shape) + extra, 1)
+    number = operator.index(dim)
+    if not -rank <= number < rank:
+        raise IndexError(
+            f"Dimension out of range (expected to be in range of [{-rank}, {rank - 1}], but got {number})"
+        )
+    return number % rank
+
+
+def dims_of(x: Tensor, dim: Any) -> tuple[int, ...]:
+    """Return one dim, several or None (all) as a tuple of axes of the array."""
+    rank = len(x.spec.shape)
+    if dim is None or dim == ():
+        return tuple(range(rank))
+    dims = tuple(dim_of(x, d) for d in (dim if isinstance(dim, (tuple, list)) else (dim,)))
+    if len(set(dims)) != len(dims):
+        raise RuntimeError(f"dim {max(dims, key=dims.count)} appears multiple times in the list of dims")
+    return dims if rank else ()
+
+
+def ints_of(given: tuple[Any, ...]) -> tuple[int, ...]:
+    """Return ``f(2, 3)`` and ``f((2, 3))`` alike as a tuple of ints."""
+    if len(given) == 1 and isinstance(given[0], (tuple, list)):
+        given = tuple(given[0])
+    return tuple(map(operator.index, given))
+
+
+def either(name: str, value: Any, other: str, alias: Any, default: Any) -> Any:
+    """Return the one given of PyTorch's and NumPy's keyword for the same thing."""
+    if alias is None:
+        return default if value is None else value
+    if value is not None:
+        raise TypeError(f"give {name} or {other}, which mean the same, not both")
+    return alias

@@ -1,0 +1,31 @@
+"""The dtypes of tensors, which are NumPy's, under PyTorch's names; and the default one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+float64 = double = np.dtype(np.float64)
+float32 = float = np.dtype(np.float32)  # noqa: A001 (PyTorch's names)
+int64 = long = np.dtype(np.int64)
+int32 = int = np.dtype(np.int32)  # noqa: A001
+int16 = short = np.dtype(np.int16)
+int8 = np.dtype(np.int8)
+uint8 = np.dtype(np.uint8)
+bool = np.dtype(np.bool_)  # noqa: A001
+
+_default = {"dtype": float64}
+
+
+def set_default_dtype(dtype: Any) -> None:
+    """Make float32 or float64 the dtype of new tensors of Python floats."""
+    wanted = np.dtype(dtype)
+    if wanted not in (float32, float64):
+        raise TypeError(f"only floating-point types are supported as the default type, got {wanted}")
+    _default["dtype"] = wanted
+
+
+def get_default_dtype() -> np.dtype[Any]:
+    """Return the dtype of new tensors of Python floats."""
+    return _default["dtype"]

@@ -1,0 +1,94 @@
+"""The elementwise functions, methods and operators of tensors: made from the records, none written by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kernels.op import Elementwise
+from kernels.tables import OPS
+from tape import recording
+from tape.fastpath import printed
+from tape.tensor import Tensor
+
+_SPECIAL = {
+    "+": "add", "-": "sub", "*": "mul", "/": "truediv", "**": "pow",
+    "<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne",
+}  # fmt: skip
+_UNARY = {"-": "__neg__", "+": "__pos__"}
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {}
+"""Every elementwise function under each of its names."""
+
+
+def names_of(op: Any) -> tuple[str, ...]:
+    """Return the names under which a record's function is offered."""
+    return (op.name, *op.torch) if op.function else op.torch
+
+
+def _function(op: Elementwise, fast: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the public function: any operand may be a tensor, a NumPy array or a Python number."""
+    count = len(op.inputs)
+
+    def function(*operands: Any) -> Tensor:
+        if len(operands) != count:
+            raise TypeError(f"{op.name}() takes {count} operands ({', '.join(op.inputs)}), got {len(operands)}")
+        if type(operands[0]) is Tensor:
+            return fast(*operands)  # type: ignore[no-any-return]
+        return recording.elementwise(op, *operands)
+
+    function.__name__ = function.__qualname__ = names_of(op)[0]
+    function.__doc__ = f"{op.doc} Shapes broadcast; dtypes promote as NumPy's do."
+    return function
+
+
+def _install(op: Elementwise) -> None:
+    fast: Callable[..., Any]
+    reverse: Callable[..., Any] | None = None
+    if op.differentiable and len(op.inputs) <= 2:  # noqa: PLR2004
+        fast, reverse = printed(op)
+    else:
+        fast = _slow(op)
+    function = _function(op, fast)
+    for name in names_of(op):
+        FUNCTIONS[name] = function
+        if len(op.inputs) <= 2:  # noqa: PLR2004
+            setattr(Tensor, name, fast)
+    if op.operator:
+        _operators(op, fast, reverse)
+
+
+def _slow(op: Elementwise) -> Callable[..., Any]:
+    def run(*operands: Any) -> Tensor:
+        return recording.elementwise(op, *operands)
+
+    return run
+
+
+def _operators(op: Elementwise, fast: Callable[..., Any], reverse: Callable[..., Any] | None) -> None:
+    if len(op.inputs) == 1:
+        setattr(Tensor, _UNARY[op.operator], fast)
+        return
+    special = _SPECIAL[op.operator]
+    setattr(Tensor, f"__{special}__", _operator(fast) if reverse is None else fast)
+    if reverse is not None:
+        setattr(Tensor, f"__r{special}__", reverse)
+
+
+def _operator(fast: Callable[..., Any]) -> Callable[..., Any]:
+    """Let Python try the other operand, or say False for ==, where the operand is none that tensors take."""
+
+    def operator(a: Any, b: Any) -> Any:
+        try:
+            return fast(a, b)
+        except TypeError:
+            if isinstance(b, Tensor):
+                raise
+            return NotImplemented
+
+    return operator
+
+
+for _op in list(OPS.values()):
+    if isinstance(_op, Elementwise) and (names_of(_op) or _op.operator):
+        _install(_op)

@@ -1,0 +1,149 @@
+"""Operators on tensors, printed from the records: the common cases in a few attribute loads and one extend.
+
+A printed function takes the short way when gradients are recorded, an operand requires grad and the operands'
+specs have been seen; :func:`tape.recording.elementwise` does everything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kernels.layouts import SCALAR
+from kernels.op import Elementwise
+from tape import modes
+from tape.recording import LARGEST, ROWS, Row, elementwise
+from tape.tensor import Tensor, new
+
+_INLINE = {"+": "x + y", "-": "x - y", "*": "x * y", "/": "x / y", "- ": "-x"}
+"""Python's float arithmetic agrees with NumPy's on these in every bit (a division by zero goes the other way)."""
+
+
+def saved_text(op: Elementwise, wanted: tuple[bool, ...], names: dict[str, str]) -> str:
+    """Print what an instruction keeps, in the order of its form."""
+    mentions = frozenset[str]().union(*(m for m, want in zip(op.mentions, wanted, strict=True) if want))
+    return "".join(f"{names[name]}, " for name in (*op.inputs, "y") if name in mentions)
+
+
+_BINARY = '''
+def {name}(a, b):
+    kind = type(b)
+    if kind is Tensor:
+        s = a._slot
+        t = b._slot
+        if (s is not None or t is not None) and (tape := active()) is not None:
+            x = a._value
+            y = b._value
+            scalar = type(x) is float and type(y) is float
+            row = scalars if scalar else rows.get((a._form.spec, b._form.spec))
+            if row is not None:
+                form = row.first if t is None else row.second if s is None else row.both
+                if form is not None:
+                    {value}
+                    result = new(Tensor)
+                    result._value = value
+                    result._form = form
+                    result._slot = slot = tape.fresh()
+                    if t is None:
+                        tape.extend((slot, s, None, {first}form.code))
+                    elif s is None:
+                        tape.extend((slot, None, t, {second}form.code))
+                    else:
+                        tape.extend((slot, s, t, {both}form.code))
+                    return result
+    elif kind is float or kind is int:
+        s = a._slot
+        if s is not None and (tape := active()) is not None:
+            x = a._value
+            scalar = type(x) is float
+            row = scalars_number if scalar else rows.get((a._form.spec, None))
+            if row is not None and (form := row.first) is not None and -LARGEST <= b <= LARGEST:
+                y = float(b)
+                {number}
+                result = new(Tensor)
+                result._value = value
+                result._form = form
+                result._slot = slot = tape.fresh()
+                tape.extend((slot, s, None, {first}form.code))
+                return result
+    return slow(op, a, b)
+'''
+
+_REVERSED = '''
+def {name}_reversed(b, a):
+    kind = type(a)
+    if kind is float or kind is int:
+        t = b._slot
+        if t is not None and (tape := active()) is not None:
+            y = b._value
+            scalar = type(y) is float
+            row = number_scalars if scalar else rows.get((None, b._form.spec))
+            if row is not None and (form := row.second) is not None and -LARGEST <= a <= LARGEST:
+                x = float(a)
+                {number}
+                result = new(Tensor)
+                result._value = value
+                result._form = form
+                result._slot = slot = tape.fresh()
+                tape.extend((slot, None, t, {second}form.code))
+                return result
+    return slow(op, a, b)
+'''
+
+_UNARY = '''
+def {name}(a):
+    s = a._slot if type(a) is Tensor else None
+    if s is not None and (tape := active()) is not None:
+        row = rows.get((a._form.spec,))
+        if row is not None:
+            x = a._value
+            scalar = type(x) is float
+            {value}
+            form = row.first
+            result = new(Tensor)
+            result._value = value
+            result._form = form
+            result._slot = slot = tape.fresh()
+            tape.extend((slot, s, {first}form.code))
+            return result
+    return slow(op, a)
+'''
+
+_COMPUTE = '''value = ufunc({operands})
+if row.post is not None:
+    value = row.post(value)'''
+
+
+def _value(op: Elementwise, depth: int, operands: str, guard: str) -> str:
+    """Print the computation of the result: inline for doubles where Python agrees with NumPy in every bit."""
+    compute = _COMPUTE.format(operands=operands)
+    inline = _INLINE.get(op.operator + " " * (len(op.inputs) == 1))
+    if inline is not None:
+        body = compute.replace("\n", "\n    ")
+        compute = f"if scalar{guard}:\n    value = {inline}\nelse:\n    {body}"
+    return compute.replace("\n", "\n" + " " * depth)
+
+
+def printed(op: Elementwise) -> tuple[Callable[..., Any], Callable[..., Any] | None]:
+    """Return the operator's function and, for two operands, the one for a Python number on the left."""
+    rows = ROWS.setdefault(op.name, {})
+    space: dict[str, Any] = {
+        "Tensor": Tensor, "LARGEST": LARGEST, "active": modes.active, "new": new, "op": op, "rows": rows,
+        "slow": elementwise, "ufunc": op.ufunc,
+    }  # fmt: skip
+    if len(op.inputs) == 1:
+        first = saved_text(op, (True,), {op.inputs[0]: "x", "y": "value"})
+        text = _UNARY.format(name=op.name, value=_value(op, 12, "x", ""), first=first)
+    else:
+        for name, specs in (("scalars", (SCALAR, SCALAR)), ("scalars_number", (SCALAR, None)), ("number_scalars", (None, SCALAR))):
+            space[name] = rows[specs] = Row(SCALAR, float)
+        names = {op.inputs[0]: "x", op.inputs[1]: "y", "y": "value"}
+        wants = {"first": (True, False), "second": (False, True), "both": (True, True)}
+        kept = {name: saved_text(op, want, names) for name, want in wants.items()}
+        guard = " and y" if op.operator == "/" else ""
+        text = "".join(
+            template.format(name=op.name, value=_value(op, 20, "x, y", guard), number=_value(op, 16, "x, y", guard), **kept)
+            for template in (_BINARY, _REVERSED)
+        )
+    exec(compile(text, f"<tape: {op.name}>", "exec"), space)  # noqa: S102 (printed from our own records)
+    return space[op.name], space.get(f"{op.name}_reversed")

@@ -1,0 +1,214 @@
+"""Gradient mode, the tape of this thread, and the program being recorded: all per thread and context.
+
+``active`` is what every operation asks first: the tape to record on, or None where gradients are off or a program
+is being recorded, which only the slower path of an operation looks into.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from types import TracebackType
+from typing import Any, NamedTuple, Protocol, Self, TypeVar
+from weakref import WeakSet
+
+from kernels import backend
+from kernels.words import TAPE_BITS
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_numbers = itertools.count(1)
+_FIRST_CHUNK = 1024
+tapes: WeakSet[Tape] = WeakSet()
+
+
+class Tape:
+    """A Wengert list: for each instruction its result slot, operands, saved values and opcode, end to end.
+
+    Instructions whose results nobody can reach are dropped each time the slots of a chunk have been given out.
+    """
+
+    __slots__ = ("__weakref__", "entries", "extend", "fresh", "lock", "number", "retained")
+
+    def __init__(self) -> None:
+        self.number = next(_numbers)
+        self.entries: list[Any] = []
+        self.extend = self.entries.extend
+        self.lock = threading.RLock()
+        self.fresh: Callable[[], int] = itertools.chain.from_iterable(self._chunks()).__next__
+        self.retained: dict[int, Any] = {}
+        tapes.add(self)
+
+    def _chunks(self) -> Iterator[range]:
+        """Yield ranges of slots; before each, drop what died if the tape has doubled since the last time."""
+        start, size = self.number << TAPE_BITS, _FIRST_CHUNK
+        while True:
+            yield range(start, start + size)
+            start += size
+            self.collect()
+            size = max(_FIRST_CHUNK, len(self.entries) // 4)
+
+    def collect(self) -> int:
+        """Drop the instructions whose results nobody can reach; return how many entries they had."""
+        if not self.lock.acquire(blocking=False):
+            return 0  # a sweep is reading the entries
+        try:
+            return backend.collect(self.entries, self.number)
+        finally:
+            self.lock.release()
+
+
+class Observer(Protocol):
+    """What a program being recorded is told of."""
+
+    def note(self, op: Any, operands: tuple[Any, ...], result: Any, params: tuple[Any, ...]) -> None: ...
+
+    def left(self, tensor: Any) -> None: ...
+
+
+class Mode(NamedTuple):
+    grad: bool = True
+    recorder: Observer | None = None
+
+
+_mode: ContextVar[Mode] = ContextVar("tape_mode", default=Mode())
+_own: ContextVar[Tape | None] = ContextVar("tape_own", default=None)
+_active: ContextVar[Tape | None] = ContextVar("tape_active", default=None)
+active = _active.get
+
+
+def current() -> Mode:
+    return _mode.get()
+
+
+def own_tape() -> Tape:
+    """Return this thread's tape, made at its first use."""
+    tape = _own.get()
+    if tape is None:
+        tape = Tape()
+        _own.set(tape)
+    return tape
+
+
+def wanted_tape() -> Tape | None:
+    """Return the tape to record on, None where gradients are off."""
+    mode = _mode.get()
+    if not mode.grad:
+        return None
+    tape = own_tape()
+    if mode.recorder is None and _active.get() is not tape:
+        _active.set(tape)
+    return tape
+
+
+def set_mode(mode: Mode) -> Mode:
+    """Change the mode of this context; return the one before."""
+    before = _mode.get()
+    _mode.set(mode)
+    _active.set(own_tape() if mode.grad and mode.recorder is None else None)
+    return before
+
+
+def is_grad_enabled() -> bool:
+    """Return whether operations on tensors that require grad are recorded."""
+    return _mode.get().grad
+
+
+class _Switch:
+    """A context manager and decorator that turns gradient mode to ``to``; entering again nests."""
+
+    to: bool
+
+    def __init__(self) -> None:
+        self._before: list[Mode] = []
+
+    def __enter__(self) -> Self:
+        self._before.append(set_mode(_mode.get()._replace(grad=self.to)))
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        set_mode(self._before.pop())
+
+    def clone(self) -> _Switch:
+        return type(self)()
+
+    def __call__(self, function: Function) -> Function:
+        """Decorate a function, or a generator function: the mode holds while its own code runs."""
+        if inspect.isgeneratorfunction(function):
+            return _around_generator(self, function)
+
+        @functools.wraps(function)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            with self.clone():
+                return function(*args, **kwargs)
+
+        return wrapper  # type: ignore[return-value]
+
+
+def _around_generator(switch: _Switch, function: Function) -> Function:
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        generator = function(*args, **kwargs)
+        sent: Any = None
+        while True:
+            try:
+                with switch.clone():
+                    item = generator.send(sent)
+            except StopIteration as stop:
+                return stop.value
+            try:
+                sent = yield item
+            except GeneratorExit:
+                generator.close()
+                raise
+
+    return wrapper  # type: ignore[return-value]
+
+
+class no_grad(_Switch):  # noqa: N801 (PyTorch's name)
+    """Within it nothing is recorded and results do not require grad. Context manager and decorator."""
+
+    to = False
+
+    def __new__(cls, function: Any = None) -> Any:
+        """Allow ``@no_grad`` without parentheses, as PyTorch does."""
+        self = super().__new__(cls)
+        if function is None:
+            return self
+        self.__init__()  # type: ignore[misc]
+        return self(function)
+
+    def __init__(self, function: Any = None) -> None:
+        super().__init__()
+
+
+class enable_grad(no_grad):  # noqa: N801
+    """Within it operations are recorded, inside ``no_grad`` too. Context manager and decorator."""
+
+    to = True
+
+
+class set_grad_enabled(_Switch):  # noqa: N801
+    """Set gradient mode at once; as a context manager the mode before comes back at its end."""
+
+    def __init__(self, mode: bool) -> None:  # noqa: FBT001 (PyTorch's signature)
+        super().__init__()
+        self.to = bool(mode)
+        self._set_at_once = set_mode(_mode.get()._replace(grad=self.to))
+
+    def __enter__(self) -> Self:
+        self._before.append(self._set_at_once)
+        set_mode(_mode.get()._replace(grad=self.to))
+        return self
+
+    def clone(self) -> _Switch:
+        return set_grad_enabled(self.to)
+
+    def __call__(self, function: Function) -> Function:
+        """Decorate a function; the mode that the constructor set is taken back, as PyTorch does."""
+        set_mode(self._set_at_once)
+        return super().__call__(function)

@@ -1,0 +1,111 @@
+"""Sums, means and extrema over dims, under PyTorch's names and meaning; NumPy's keywords are accepted."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kernels.op import Op
+from kernels.tables import OPS
+from tape import elementwise, recording
+from tape.dims import dim_of, dims_of, either
+from tape.recording import operand
+from tape.tensor import Tensor, method, plain
+
+_SUM, _MEAN = OPS["sum"], OPS["mean"]
+_INTEGERS = "iub"
+
+
+class ValuesAndIndices(NamedTuple):
+    """The extrema along a dim and their int64 places."""
+
+    values: Tensor
+    indices: Tensor
+
+
+def tensor_of(x: Any) -> Tensor:
+    """Return an operand as a tensor, Python numbers too."""
+    x = operand(x)
+    return x if isinstance(x, Tensor) else plain(recording.carried(np.asarray(x)))
+
+
+def _reduce(op: Op, x: Any, dim: Any, axis: Any, keepdim: Any, keepdims: Any, dtype: Any) -> Tensor:
+    x = tensor_of(x)
+    axes = dims_of(x, either("dim", dim, "axis", axis, None))
+    keep = bool(either("keepdim", keepdim, "keepdims", keepdims, default=False))
+    if dtype is not None and np.dtype(dtype) != x.spec.dtype:
+        x = recording.to_dtype(x, np.dtype(dtype))
+    return recording.reduction(op, x, axes, keep)  # type: ignore[arg-type]
+
+
+@method()
+def sum(  # noqa: A001 (PyTorch's and NumPy's name)
+    x: Any, dim: Any = None, keepdim: Any = None, *, dtype: Any = None, axis: Any = None, keepdims: Any = None
+) -> Tensor:
+    """Return the sum over ``dim`` (an int, a tuple, or None for all); ints and bools sum to int64."""
+    return _reduce(_SUM, x, dim, axis, keepdim, keepdims, dtype)
+
+
+@method()
+def mean(
+    x: Any, dim: Any = None, keepdim: Any = None, *, dtype: Any = None, axis: Any = None, keepdims: Any = None
+) -> Tensor:
+    """Return the mean over ``dim`` (an int, a tuple, or None for all); floating tensors only."""
+    x = tensor_of(x)
+    if dtype is None and x.spec.dtype.kind in _INTEGERS:
+        raise RuntimeError(
+            f"mean(): could not infer output dtype. Input dtype must be floating point, got {x.spec.dtype.name}; "
+            "convert it first: x.double().mean()"
+        )
+    return _reduce(_MEAN, x, dim, axis, keepdim, keepdims, dtype)
+
+
+def _extremum(name: str) -> Any:
+    over_all, along, pairwise = OPS[f"{name}_all"], OPS[name], elementwise.FUNCTIONS[f"{name}imum"]
+
+    def extremum(x: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Any:
+        x = tensor_of(x)
+        dim = either("dim", dim, "axis", axis, None)
+        if isinstance(dim, Tensor):
+            return pairwise(x, dim)
+        keep = bool(either("keepdim", keepdim, "keepdims", keepdims, default=False))
+        _not_empty(name, x, dim)
+        if dim is None:
+            return recording.reduction(over_all, x, dims_of(x, None), keep)  # type: ignore[arg-type]
+        return ValuesAndIndices(*recording.select(along, x, dim_of(x, dim), keep))  # type: ignore[arg-type]
+
+    extremum.__name__ = extremum.__qualname__ = name
+    extremum.__doc__ = f"""Return the {name}imum of all elements, or of each row along ``dim`` with its place.
+
+    With a tensor as second argument: :func:`{name}imum` of both. Ties: ``x.{name}()`` shares the gradient evenly,
+    ``x.{name}(dim)`` gives it to the first of equals, as PyTorch does.
+    """
+    return method(name)(extremum)
+
+
+def _not_empty(name: str, x: Tensor, dim: Any) -> None:
+    shape = x.spec.shape
+    if 0 in shape and (dim is None or shape[dim_of(x, dim)] == 0):
+        raise IndexError(f"{name}(): Expected reduction dim to be specified for a non-empty dim; shape {list(shape)}")
+
+
+def _over(name: str) -> Any:
+    op = OPS[name]
+
+    def over(x: Any, dim: Any = (), keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:
+        x = tensor_of(x)
+        dim = either("dim", None if dim == () else dim, "axis", axis, None)
+        for one in dims_of(x, dim):
+            _not_empty(name, x, one)
+        return _reduce(op, x, dim, None, keepdim, keepdims, None)
+
+    over.__name__ = over.__qualname__ = name
+    over.__doc__ = f"{op.doc[:-1]}, as NumPy's {name}."
+    return method(name)(over)
+
+
+max = _extremum("max")  # noqa: A001
+min = _extremum("min")  # noqa: A001
+amax = _over("amax")
+amin = _over("amin")

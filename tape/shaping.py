@@ -1,0 +1,284 @@
+"""Views, indexing and joins: the same elements under another shape."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from kernels import forms
+from kernels.layouts import spec_of
+from kernels.op import Join
+from kernels.tables import OPS
+from tape import recording
+from tape.dims import dim_of, either, ints_of
+from tape.tensor import Tensor, as_array, carried, method
+
+_SLICE, _SELECT = OPS["slice"], OPS["select"]
+_VIEWS = {name: OPS[name] for name in ("view", "unsafe_view", "transpose", "permute", "t", "squeeze", "squeeze_dim", "unsqueeze", "expand")}
+_CLONE = OPS["clone"]
+
+
+def _completed(x: Tensor, shape: tuple[int, ...], name: str) -> tuple[int, ...]:
+    """Return a shape with its -1 worked out; RuntimeError if it cannot hold the elements."""
+    size = x.spec.size
+    if shape.count(-1) > 1:
+        raise RuntimeError(f"{name}: only one dimension can be inferred")
+    rest = math.prod(n for n in shape if n != -1)
+    if -1 in shape and rest > 0 and size % rest == 0:
+        shape = tuple(size // rest if n == -1 else n for n in shape)
+    if -1 in shape or math.prod(shape) != size:
+        raise RuntimeError(f"{name}: shape '{list(shape)}' is invalid for input of size {size}")
+    return shape
+
+
+@method()
+def view(x: Tensor, *shape: Any) -> Tensor:
+    """Return a view of another shape; RuntimeError where strides do not allow one."""
+    wanted = _completed(x, ints_of(shape), "view")
+    try:
+        return recording.view(_VIEWS["view"], x, (wanted,))
+    except ValueError:
+        raise RuntimeError(
+            f"view size is not compatible with input tensor's size and stride (shape {list(x.spec.shape)} to "
+            f"{list(wanted)}). Use .reshape(...) instead."
+        ) from None
+
+
+@method()
+def reshape(x: Tensor, *shape: Any) -> Tensor:
+    """Return a view of another shape where strides allow one, else a copy."""
+    wanted = _completed(x, ints_of(shape), "reshape")
+    try:
+        return recording.view(_VIEWS["view"], x, (wanted,))
+    except ValueError:
+        return recording.view(_VIEWS["unsafe_view"], clone(x), (wanted,))
+
+
+@method()
+def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
+    """Return the tensor with dims ``start_dim`` to ``end_dim`` run together; itself where there is nothing to do."""
+    shape = x.spec.shape
+    first, last = dim_of(x, start_dim), dim_of(x, end_dim)
+    if first > last:
+        raise RuntimeError("flatten() has invalid args: start_dim cannot come after end_dim")
+    if first == last and shape:
+        return x
+    return reshape(x, *shape[:first], math.prod(shape[first : last + 1]), *shape[last + 1 :])
+
+
+@method()
+def transpose(x: Tensor, dim0: int, dim1: int) -> Tensor:
+    """Return a view with two dims exchanged."""
+    order = list(range(len(x.spec.shape)))
+    i, j = dim_of(x, dim0), dim_of(x, dim1)
+    if order:
+        order[i], order[j] = order[j], order[i]
+    return recording.view(_VIEWS["transpose"], x, (tuple(order),))
+
+
+@method()
+def permute(x: Tensor, *dims: Any) -> Tensor:
+    """Return a view with the dims in the order given."""
+    order = tuple(dim_of(x, d) for d in ints_of(dims))
+    if sorted(order) != list(range(len(x.spec.shape))):
+        raise RuntimeError(
+            f"permute(sparse_coo): number of dimensions in the tensor input does not match the length of the desired "
+            f"ordering of dimensions i.e. input.dim() = {len(x.spec.shape)} is not equal to len(dims) = {len(order)}"
+        )
+    return recording.view(_VIEWS["permute"], x, (order,))
+
+
+@method()
+def t(x: Tensor) -> Tensor:
+    """Return a matrix transposed; tensors of less than two dims as they are."""
+    rank = len(x.spec.shape)
+    if rank > 2:  # noqa: PLR2004
+        raise RuntimeError(f"t() expects a tensor with <= 2 dimensions, but self is {rank}D")
+    return recording.view(_VIEWS["t"], x, (tuple(range(rank))[::-1],))
+
+
+def _turned(x: Tensor) -> Tensor:
+    """The tensor with its dims reversed, a view."""
+    return recording.view(_VIEWS["permute"], x, (tuple(range(len(x.spec.shape)))[::-1],))
+
+
+method("T")(property(_turned))  # type: ignore[type-var]
+
+
+@method()
+def squeeze(x: Tensor, dim: Any = None, *, axis: Any = None) -> Tensor:
+    """Return a view without dims of length one, or without ``dim`` where its length is one."""
+    shape, dim = x.spec.shape, either("dim", dim, "axis", axis, None)
+    if dim is None:
+        return recording.view(_VIEWS["squeeze"], x, (tuple(n for n in shape if n != 1),))
+    dims = {dim_of(x, d) for d in (dim if isinstance(dim, (tuple, list)) else (dim,))}
+    kept = tuple(n for i, n in enumerate(shape) if i not in dims or n != 1)
+    return recording.view(_VIEWS["squeeze_dim"], x, (kept,))
+
+
+@method()
+def unsqueeze(x: Tensor, dim: int) -> Tensor:
+    """Return a view with a dim of length one inserted."""
+    at = dim_of(x, dim, extra=1)
+    shape = x.spec.shape
+    return recording.view(_VIEWS["unsqueeze"], x, ((*shape[:at], 1, *shape[at:]),))
+
+
+@method()
+def expand(x: Tensor, *sizes: Any) -> Tensor:
+    """Return a view with dims of length one repeated; -1 keeps a dim."""
+    wanted, shape = ints_of(sizes), x.spec.shape
+    lead = len(wanted) - len(shape)
+    if lead < 0:
+        raise RuntimeError(
+            f"expand({list(wanted)}): the number of sizes provided ({len(wanted)}) must be greater or equal to the "
+            f"number of dimensions in the tensor ({len(shape)})"
+        )
+    full = tuple(shape[i - lead] if n == -1 and i >= lead else n for i, n in enumerate(wanted))
+    for i, n in enumerate(full):
+        if n < 0 or (i >= lead and shape[i - lead] not in (n, 1)):
+            raise RuntimeError(
+                f"The expanded size of the tensor ({n}) must match the existing size "
+                f"({shape[i - lead] if i >= lead else 'new'}) at non-singleton dimension {i}. Target sizes: "
+                f"{list(full)}. Tensor sizes: {list(shape)}"
+            )
+    return recording.view(_VIEWS["expand"], x, (full,))
+
+
+@method()
+def clone(x: Tensor) -> Tensor:
+    """Return a copy in memory of its own, recorded."""
+    value = np.array(x._value, copy=True, order="C")
+    return recording.finish(
+        _CLONE, (x,), value, lambda: forms.copy(_CLONE, x.spec, spec_of(carried(value))), lambda form: (), ()
+    )
+
+
+@method()
+def contiguous(x: Tensor) -> Tensor:
+    """Return the tensor itself if its memory is C-contiguous, else a copy."""
+    value = x._value
+    return x if type(value) is float or value.flags.c_contiguous else clone(x)  # type: ignore[union-attr]
+
+
+@method("__getitem__")
+def index(x: Tensor, key: Any) -> Tensor:
+    """Return a view by ints, slices, None and Ellipsis. IndexError where out of bounds."""
+    kind = type(key)
+    if kind is slice:
+        hashed: Any = ("slice", key.start, key.stop, key.step)
+        if type(key.start) is Tensor or type(key.stop) is Tensor:
+            key = slice(*(None if e is None else operator.index(e) for e in (key.start, key.stop, key.step)))
+            hashed = ("slice", key.start, key.stop, key.step)
+        items: tuple[Any, ...] = (key,)
+    else:
+        items = tuple(map(_item, key if kind is tuple else (key,)))
+        hashed = tuple(("slice", k.start, k.stop, k.step) if type(k) is slice else k for k in items)
+    if any(type(k) is slice and k.step is not None and k.step <= 0 for k in items):
+        raise ValueError("step must be greater than zero")
+    _check_index(x, items)
+    op = _SELECT if type(items[-1] if items else None) is int else _SLICE
+    full = items if Ellipsis in items else (*items, Ellipsis)
+    return recording.view(op, x, (full,), ("index", hashed))  # type: ignore[arg-type]
+
+
+def _item(key: Any) -> Any:
+    """Return one part of an index: an int, a slice, None or Ellipsis."""
+    if key is None or key is Ellipsis or type(key) is int:
+        return key
+    if isinstance(key, slice):
+        return slice(*(None if e is None else operator.index(e) for e in (key.start, key.stop, key.step)))
+    if isinstance(key, (bool, np.bool_, list, np.ndarray)) or (isinstance(key, Tensor) and key.spec.shape != ()):
+        what = "tensor" if isinstance(key, Tensor) else type(key).__name__
+        raise NotImplementedError(
+            f"index: indexing with a {what} of integers or booleans is not supported in this version; "
+            "use slices and ints, or tape.where for masks"
+        )
+    try:
+        return operator.index(key)
+    except TypeError:
+        raise IndexError(
+            "only integers, slices (`:`), ellipsis (`...`) and None are valid indices "
+            f"(got {type(key).__name__})"
+        ) from None
+
+
+def _check_index(x: Tensor, items: tuple[Any, ...]) -> None:
+    """Raise PyTorch's messages for an index that does not fit."""
+    shape = x.spec.shape
+    used = sum(1 for k in items if k is not None and k is not Ellipsis)
+    if used > len(shape):
+        if not shape:
+            raise IndexError("invalid index of a 0-dim tensor. Use `tensor.item()` to convert it to a number")
+        raise IndexError(f"too many indices for tensor of dimension {len(shape)}")
+    axis = 0
+    for k in items:
+        if k is Ellipsis:
+            axis += len(shape) - used
+        elif k is not None:
+            if type(k) is int and not -shape[axis] <= k < shape[axis]:
+                raise IndexError(f"index {k} is out of bounds for dimension {axis} with size {shape[axis]}")
+            axis += 1
+
+
+@method("__iter__")
+def rows(x: Tensor) -> Iterator[Tensor]:
+    """Iterate over the first dim."""
+    if not x.spec.shape:
+        raise TypeError("iteration over a 0-d tensor")
+    return (index(x, i) for i in range(x.spec.shape[0]))
+
+
+def cat(tensors: Any, dim: Any = None, *, axis: Any = None) -> Tensor:
+    """Join tensors end to end along ``dim``; the other dims agree."""
+    return _join("concatenate", tensors, either("dim", dim, "axis", axis, 0), new=False)
+
+
+def stack(tensors: Any, dim: Any = None, *, axis: Any = None) -> Tensor:
+    """Join tensors of one shape side by side along a new ``dim``."""
+    return _join("stack", tensors, either("dim", dim, "axis", axis, 0), new=True)
+
+
+def _join(name: str, tensors: Any, dim: Any, *, new: bool) -> Tensor:
+    op = OPS[name]
+    assert isinstance(op, Join)
+    operands = tuple(_operand(o) for o in tensors)
+    if not operands:
+        raise RuntimeError(f"{name}: expected a non-empty list of Tensors")
+    dtype = np.result_type(*(o.spec.dtype for o in operands))
+    operands = tuple(o if o.spec.dtype == dtype else recording.to_dtype(o, dtype) for o in operands)
+    _check_join(name, operands, new=new)
+    axis = dim_of(operands[0], dim, extra=int(new))
+    if not new and any(i != axis and n != m for o in operands for i, (n, m) in enumerate(zip(o.spec.shape, operands[0].spec.shape, strict=True))):
+        shapes = ", ".join(str(list(o.spec.shape)) for o in operands)
+        raise RuntimeError(f"{name}: Sizes of tensors must match except in dimension {axis}. Got shapes {shapes}")
+    value = op.join([as_array(o) for o in operands], axis=axis)
+    value = np.ascontiguousarray(value)
+    specs, wants = tuple(o.spec for o in operands), tuple(o._slot is not None for o in operands)
+    return recording.finish(
+        op, operands, value, lambda: forms.join(op, specs, spec_of(value), wants, axis, new), lambda form: (), (axis, new)
+    )
+
+
+def _operand(value: Any) -> Tensor:
+    value = recording.operand(value)
+    if not isinstance(value, Tensor):
+        raise TypeError(f"expected Tensor as element in a list to join, got {type(value).__name__}")
+    return value
+
+
+def _check_join(name: str, operands: tuple[Tensor, ...], *, new: bool) -> None:
+    first = operands[0].spec.shape
+    for o in operands:
+        if new and o.spec.shape != first:
+            raise RuntimeError(
+                f"{name} expects each tensor to be equal size, but got {list(first)} and {list(o.spec.shape)}"
+            )
+        if not new and not o.spec.shape:
+            raise RuntimeError("zero-dimensional tensor cannot be concatenated; use tape.stack")
+        if len(o.spec.shape) != len(first):
+            raise RuntimeError(f"{name}: Tensors must have same number of dimensions: got {len(first)} and {len(o.spec.shape)}")

@@ -1,0 +1,116 @@
+"""The tensor: state only. The rooms above install its methods with :func:`method`."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+
+from kernels.forms import Form
+from kernels.layouts import Spec, spec_of
+
+Array = np.ndarray[Any, Any]
+Installed = TypeVar("Installed", bound=Callable[..., Any] | property)
+
+
+class AccumulateGrad:
+    """The slot of a leaf that requires grad: where sweeps deliver its gradient, and the leaf's node in the graph."""
+
+    __slots__ = ("__weakref__", "grad", "owner", "spec")
+
+    def __init__(self, owner: Tensor) -> None:
+        self.spec: Spec = owner.spec
+        self.grad: Tensor | None = None
+        self.owner = weakref.ref(owner)
+
+    @property
+    def variable(self) -> Tensor | None:
+        """The leaf; None once it is gone."""
+        return self.owner()
+
+    @property
+    def next_functions(self) -> tuple[Any, ...]:
+        return ()
+
+    def name(self) -> str:
+        return "torch::autograd::AccumulateGrad"
+
+    def __repr__(self) -> str:
+        return f"<AccumulateGrad object at {id(self):#x}>"
+
+
+class Tensor:
+    """An array that knows how it was computed. Make one with ``tape.tensor`` or an operation.
+
+    ``_value`` is a Python float for a fresh 0-d float64 result, else an ndarray. ``_slot`` is None where no
+    gradient is wanted, the leaf's AccumulateGrad, or the result's number on the tape. ``_form`` is the form of the
+    instruction that made it, or a bare spec. A view has ``_offset``, its place in the shadow of its family, in
+    bytes. ``_grad``, ``_base`` and ``_retains`` are set only where they are needed.
+    """
+
+    __slots__ = ("__weakref__", "_base", "_form", "_grad", "_offset", "_retains", "_slot", "_value")
+
+    _value: Array | float
+    _slot: Any
+    _form: Form | Spec
+    _offset: int
+    _base: Tensor
+    _grad: Tensor
+    _retains: bool
+
+    __hash__ = object.__hash__
+
+    @property
+    def spec(self) -> Spec:
+        return self._form.spec
+
+
+new = object.__new__
+
+
+def plain(value: Array | float) -> Tensor:
+    """Return a tensor without history; the value is shared, not copied."""
+    self = new(Tensor)
+    self._value = value
+    self._slot = None
+    self._form = spec_of(value)
+    return self
+
+
+def leaf(value: Array | float, *, requires_grad: bool) -> Tensor:
+    """Return a tensor without history that may require grad."""
+    self = plain(value)
+    if requires_grad:
+        self._slot = AccumulateGrad(self)
+    return self
+
+
+def carried(value: Any) -> Array | float:
+    """Return a result as tensors carry it: 0-d float64 as a Python float, everything else as an array."""
+    if type(value) is np.float64:
+        return float(value)
+    array = np.asarray(value)
+    return float(array) if array.ndim == 0 and array.dtype == np.float64 else array
+
+
+def as_array(tensor: Tensor) -> Array:
+    """Return the value as an array that the tensor keeps from now on, so that views of it share memory."""
+    value = tensor._value
+    if type(value) is float:
+        value = tensor._value = np.array(value)
+    return value  # type: ignore[return-value]
+
+
+def method(name: str = "") -> Callable[[Installed], Installed]:
+    """Install a function as a method, or a property as an attribute, of Tensor."""
+
+    def install(function: Installed) -> Installed:
+        called = name or getattr(function, "fget", function).__name__
+        if called in vars(Tensor):
+            raise TypeError(f"Tensor.{called} is installed twice")
+        setattr(Tensor, called, function)
+        return function
+
+    return install

@@ -1,0 +1,198 @@
+"""Timing two functions against each other: `ratio(slow, fast)`.
+
+A time measured alone says little on a machine that does other things too. `ratio` runs the two
+functions in turn, many short pairs in one process, and reports the median of the pairs' quotients:
+whatever slows the machine for a while slows both halves of a pair.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import statistics
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = ["Ratio", "ratio"]
+
+# A call of 5 nanoseconds is none: past this many calls in one half the clock is at fault.
+_MOST_CALLS = 1_000_000
+# With a setup every state of a half is alive at once, so their number stays small.
+_MOST_STATES = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """How many times longer `slow` took than `fast`; `str()` of it is one line.
+
+    Attributes:
+        median: The median over the pairs of (time of slow) / (time of fast).
+        lower: The first quartile of those quotients.
+        upper: Their third quartile.
+        slow: The median time of one call of `slow`, in seconds.
+        fast: The median time of one call of `fast`, in seconds.
+        pairs: The number of pairs.
+    """
+
+    median: float
+    lower: float
+    upper: float
+    slow: float
+    fast: float
+    pairs: int
+
+    def __str__(self) -> str:
+        """Return for example `12.3 times (12.1 to 12.6 in 30 pairs: 456 ms and 37.1 ms)`."""
+        return (
+            f"{self.median:.3g} times ({self.lower:.3g} to {self.upper:.3g} in {self.pairs} pairs: "
+            f"{_seconds(self.slow)} and {_seconds(self.fast)})"
+        )
+
+
+def ratio(
+    slow: Callable[..., object],
+    fast: Callable[..., object],
+    *,
+    pairs: int = 30,
+    min_time: float = 0.005,
+    setup_slow: Callable[[], object] | None = None,
+    setup_fast: Callable[[], object] | None = None,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Ratio:
+    """Measure how many times longer `slow` takes than `fast`, in interleaved pairs.
+
+    Each function is called once to warm up, then as often in a row as one half of a pair needs to
+    last `min_time`: the two counts are found apart, so that a microsecond may be set against a
+    second, and times are per call. Pairs alternate in order (slow fast, fast slow, ...), so that
+    neither function always runs in the other's wake.
+
+    The garbage collector runs before each half and stays as it was found during it. Switched off,
+    it would hide the cost of reference cycles, which callers pay; not run before, one function
+    would pay for the other's. What was alive at the start is kept out of these collections
+    (`gc.freeze`): scanning all imported modules is no work of either function.
+
+    Args:
+        slow: The function expected to take longer; called without arguments, or with what
+            `setup_slow` returned. If it takes less time the ratio is below 1.
+        fast: The other one.
+        pairs: How many pairs; 30 or more for a figure that will be quoted.
+        min_time: What one half lasts at least, in seconds. With a setup, a half is at most 1000
+            calls, and may be shorter.
+        setup_slow: Called, untimed, for each call of `slow`; its result is the only argument.
+        setup_fast: The same for `fast`.
+        clock: Returns seconds; `time.process_time` leaves out what other processes took.
+
+    Returns:
+        The median quotient, its quartiles, and both median times.
+
+    Raises:
+        ValueError: If `pairs` is below 1, `min_time` is not positive, or the clock stands still.
+
+    What either function or a setup raises passes through.
+    """
+    if pairs < 1:
+        raise ValueError(f"ratio: pairs must be at least 1, got {pairs}")
+    if not min_time > 0:
+        raise ValueError(f"ratio: min_time must be positive, got {min_time}")
+    with _only_new_garbage():
+        first = _Half(slow, setup_slow, clock, min_time)
+        second = _Half(fast, setup_fast, clock, min_time)
+        times = [_pair(first, second, swap=number % 2 == 1) for number in range(pairs)]
+    return _summary(times)
+
+
+def _pair(first: _Half, second: _Half, *, swap: bool) -> tuple[float, float]:
+    """Time both once, `second` before `first` if `swap`; the times come back unswapped."""
+    if swap:
+        after = second.seconds_per_call()
+        return first.seconds_per_call(), after
+    return first.seconds_per_call(), second.seconds_per_call()
+
+
+def _summary(times: list[tuple[float, float]]) -> Ratio:
+    quotients = [slow / fast for slow, fast in times]
+    lower, median, upper = (
+        statistics.quantiles(quotients, method="inclusive") if len(times) > 1 else quotients * 3
+    )
+    slow_times, fast_times = zip(*times, strict=True)
+    return Ratio(
+        median=median,
+        lower=lower,
+        upper=upper,
+        slow=statistics.median(slow_times),
+        fast=statistics.median(fast_times),
+        pairs=len(times),
+    )
+
+
+class _Half:
+    """One of the two functions, and how many calls of it make one half of a pair."""
+
+    def __init__(
+        self,
+        function: Callable[..., object],
+        setup: Callable[[], object] | None,
+        clock: Callable[[], float],
+        min_time: float,
+    ) -> None:
+        self._function = function
+        self._setup = setup
+        self._clock = clock
+        self._most = _MOST_STATES if setup else _MOST_CALLS
+        self._calls = 1
+        self._seconds()  # warms up: compiles, fills caches
+        self._calibrate(min_time)
+
+    def seconds_per_call(self) -> float:
+        return self._seconds() / self._calls
+
+    def _calibrate(self, min_time: float) -> None:
+        """Raise the number of calls until they last `min_time`, by a factor of 10 at most."""
+        seconds = self._seconds()
+        while seconds < min_time and self._calls < self._most:
+            factor = 1.2 * min_time / seconds if seconds > 0 else math.inf
+            self._calls = min(math.ceil(self._calls * min(factor, 10)), self._most)
+            seconds = self._seconds()
+        if not seconds > 0:
+            raise ValueError(f"ratio: the clock did not move during {self._calls} calls")
+
+    def _seconds(self) -> float:
+        function, clock, calls = self._function, self._clock, self._calls
+        if self._setup is None:
+            gc.collect()
+            start = clock()
+            for _ in range(calls):
+                function()
+            return clock() - start
+        states = [self._setup() for _ in range(calls)]
+        gc.collect()
+        start = clock()
+        for state in states:
+            function(state)
+        return clock() - start
+
+
+@contextmanager
+def _only_new_garbage() -> Iterator[None]:
+    """Take what is alive now out of the collector's sight; it costs 80 ms a look with PyTorch."""
+    if gc.get_freeze_count():  # the caller froze something: unfreezing would undo that
+        yield
+        return
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
+def _seconds(value: float) -> str:
+    for size, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
+        if value >= size:
+            return f"{value / size:.3g} {unit}"
+    return f"{value * 1e9:.3g} ns"

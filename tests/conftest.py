@@ -1,0 +1,64 @@
+"""What every test may use: fresh processes, restored global state, a summary of the house."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+FIGURES = pytest.StashKey[list[str]]()
+
+# The first example compiles kernels, so a deadline would measure the compiler. A failure found
+# once is found on every run.
+hypothesis.settings.register_profile("tape", deadline=None, derandomize=True, database=None)
+hypothesis.settings.load_profile("tape")
+
+Fresh = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> Iterator[Fresh]:
+    """Start Python code in a new process: ``fresh(code, *folders_in_front, **environment)``.
+
+    The process runs in an empty folder and finds this checkout behind `folders_in_front`.
+    """
+    started: list[subprocess.Popen[str]] = []
+
+    def start(code: str, *front: Path, **environment: str) -> subprocess.Popen[str]:
+        path = os.pathsep.join(map(str, (*front, ROOT)))
+        process = subprocess.Popen(
+            [sys.executable, "-c", code],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": path, **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def figures(pytestconfig: pytest.Config) -> list[str]:
+    """Lines that the run prints at its end."""
+    return pytestconfig.stash.setdefault(FIGURES, [])
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Print the figures that the house test left."""
+    if lines := config.stash.get(FIGURES, []):
+        terminalreporter.section("the house")
+        for line in lines:
+            terminalreporter.write_line(line)

@@ -1,0 +1,437 @@
+"""Bad input: what raises, which class, the gist of the message; and that nothing else has happened.
+
+A row is `what comes before | the call  # class: gist`, where `...` in a gist stands for any text.
+After each error tensors, arrays, gradients and the tape are as before the call, and a sweep of `y`
+gives what it gives without the error. The messages are PyTorch's, where PyTorch has one.
+"""
+
+from __future__ import annotations
+
+import builtins
+import math
+import re
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from tape.errors import DetachWarning
+from tape.recording import recorded
+
+import tape
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+START = """
+x = tape.tensor([1., 2., 3.], requires_grad=True)
+w = tape.tensor([[.5, 1., 1.5], [2., -2.5, 3.]], requires_grad=True)
+s = tape.tensor(2., requires_grad=True)
+n = tape.tensor([4., 2., .5])
+i = tape.tensor([2, 1])
+b = tape.tensor([False, True, True])
+m = np.arange(3.)
+y = x * x
+x.grad = tape.tensor([.25, .5, .75])
+"""
+
+BACKWARD = """
+ | y.backward()  # RuntimeError: grad can be implicitly created only for scalar outputs
+ | y.backward(None)  # RuntimeError: only for scalar outputs
+z = y.sum(); z.backward() | z.backward()  # RuntimeError: a second time...retain_graph=True
+z = y.sum(); z.backward() | tape.autograd.grad(z, x)  # RuntimeError: a second time
+z = y.sum(); u = (y * 2).sum(); z.backward() | u.backward()  # RuntimeError: a second time
+ | n.backward()  # RuntimeError: element 0 of tensors does not require grad...have a grad_fn
+z = n.sum() | z.backward()  # RuntimeError: element 0 of tensors does not require grad
+z = y.detach() | z.backward(n)  # RuntimeError: does not require grad
+z = y.sum() | tape.autograd.backward([z, n.sum()])  # RuntimeError: element 1 of tensors
+z = y.sum() | tape.autograd.backward([z, z], [None])  # RuntimeError: 2 tensors and 1 gradients
+ | y.backward(tape.ones(2))  # RuntimeError: grad_output[0]...shape of...[2]...output[0]...[3]
+ | y.backward(tape.ones(3, 1))  # RuntimeError: Mismatch in shape
+z = y.sum() | z.backward(tape.ones(1))  # RuntimeError: Mismatch in shape
+z = y.sum() | tape.autograd.backward([z, y], [None, tape.ones(2)])  # RuntimeError: grad_output[1]
+ | y.backward(np.ones(3))  # TypeError: gradients can be either Tensors or None, but got
+ | y.backward(1.)  # TypeError: float
+ | y.backward([1., 1., 1.])  # TypeError: gradients can be either Tensors or None, but got
+ | y.backward(n, inputs=[])  # RuntimeError: `inputs` argument to `backward()` cannot be empty
+ | y.backward(n, inputs=[n])  # RuntimeError: requires_grad
+ | y.backward(n, inputs=[3.])  # (TypeError|RuntimeError): float
+ | tape.autograd.backward(3.)  # TypeError: float
+z = y.sum() | tape.autograd.backward([z, np.ones(2)])  # TypeError: ndarray
+"""
+
+GRAD = """
+ | tape.autograd.grad(y, x)  # RuntimeError: only for scalar outputs
+z = y.sum() | tape.autograd.grad(z, w)  # RuntimeError: index 0...allow_unused=True
+z = y.sum() | tape.autograd.grad(z, [x, w])  # RuntimeError: index 1...allow_unused=True
+z = y.sum(); v = x[1:] | tape.autograd.grad(z, v)  # RuntimeError: index 0...allow_unused=True
+z = y.sum() | tape.autograd.grad(z, n)  # RuntimeError: does not require grad
+z = y.sum() | tape.autograd.grad(z, [x, n])  # RuntimeError: does not require grad
+z = y.sum() | tape.autograd.grad(z, [])  # RuntimeError: `inputs`...`grad()` cannot be empty
+z = y.sum() | tape.autograd.grad(z, 3.)  # TypeError: float
+z = n.sum() | tape.autograd.grad(z, x)  # RuntimeError: does not require grad
+ | tape.autograd.grad(y, x, tape.ones(2))  # RuntimeError: Mismatch in shape
+ | tape.autograd.grad(y, x, np.ones(3))  # TypeError: gradients can be either Tensors or None
+z = y.sum() | tape.autograd.grad(z, x, allow_unused=False, materialize_grads=True)  # ValueError
+"""
+
+FLAGS = """
+ | y.requires_grad = False  # RuntimeError: only change requires_grad flags of leaf...detach()
+ | y.requires_grad_(False)  # RuntimeError: only change requires_grad flags of leaf...detach()
+v = x[1:] | v.requires_grad_(False)  # RuntimeError: flags of leaf variables
+ | i.requires_grad_()  # RuntimeError: only Tensors of floating point...require gradients
+ | i.requires_grad = True  # RuntimeError: only Tensors of floating point...require gradients
+ | b.requires_grad_()  # RuntimeError: only Tensors of floating point
+ | tape.tensor([1, 2], requires_grad=True)  # RuntimeError: Only Tensors of floating point
+ | tape.tensor([True], requires_grad=True)  # RuntimeError: Only Tensors of floating point
+ | tape.zeros(2, dtype=tape.int64, requires_grad=True)  # RuntimeError: Only Tensors of floating
+ | tape.arange(3, requires_grad=True)  # RuntimeError: Only Tensors of floating point
+ | tape.full((2,), 1, requires_grad=True)  # RuntimeError: Only Tensors of floating point
+ | n.retain_grad()  # RuntimeError: can't retain_grad on Tensor that has requires_grad=False
+ | x.grad = tape.ones(2)  # RuntimeError: size '[2]' to a tensor of size '[3]'
+ | x.grad = tape.ones(3, dtype=tape.float32)  # RuntimeError: grad
+ | x.grad = np.ones(3)  # TypeError: grad
+ | x.grad = 0.  # TypeError: grad
+ | y.is_leaf = True  # AttributeError
+ | x.shape = (1, 3)  # AttributeError
+"""
+
+TO_NUMPY = """
+ | x.numpy()  # RuntimeError: numpy() on Tensor that requires grad. Use...detach().numpy()
+ | y.numpy()  # RuntimeError: detach().numpy()
+ | np.asarray(x)  # RuntimeError: requires grad...detach().numpy()
+ | np.array(y)  # RuntimeError: requires grad...detach()
+ | np.array([x, x])  # RuntimeError: requires grad...detach()
+z = 2 * x | np.asarray([y, z])  # RuntimeError: requires grad...detach()
+ | m[:] = x  # RuntimeError: requires grad...detach()
+v = y[1:] | m[:2] = v  # RuntimeError: requires grad...detach()
+v = y[1:] | m[b.numpy()] = v  # RuntimeError: requires grad...detach()
+ | m += x  # TypeError: out
+ | np.multiply(m, x, out=m)  # TypeError: multiply...out
+ | np.sin(x, out=m)  # TypeError: sin...out
+ | x.item()  # RuntimeError: a Tensor with 3 elements cannot be converted to Scalar
+ | tape.ones(0).item()  # RuntimeError: a Tensor with 0 elements cannot be converted to Scalar
+ | float(n)  # ValueError: only one element
+ | int(n)  # ValueError: only one element
+ | bool(n)  # RuntimeError: Boolean value of Tensor with more than one value is ambiguous
+ | bool(x > 1)  # RuntimeError: Boolean value of Tensor with more than one value is ambiguous
+ | 1 if y else 0  # RuntimeError: Boolean value of Tensor with more than one value is ambiguous
+ | bool(tape.ones(0))  # RuntimeError: Boolean value of Tensor with no values is ambiguous
+ | len(s)  # TypeError: len() of a 0-d tensor
+ | list(s)  # TypeError: iteration over a 0-d tensor
+ | [1, 2][s]  # TypeError
+ | range(n[0])  # TypeError
+"""
+
+NUMPY_WITHOUT_A_RECORD = """
+ | np.fft.fft(x)  # TypeError: fft
+ | np.fft.fft(n)  # TypeError: fft
+ | np.linalg.svd(w)  # TypeError: svd
+ | np.linalg.svd(w.detach())  # TypeError: svd
+ | np.partition(x, 1)  # TypeError: partition
+ | np.spacing(x)  # TypeError: spacing
+ | np.frexp(y)  # TypeError: frexp
+ | np.spacing(n)  # TypeError: spacing
+ | np.multiply.outer(x, n)  # TypeError: multiply...outer
+ | np.add.at(m, [0], x)  # TypeError: add
+"""
+
+SHAPES = """
+ | x + tape.ones(2)  # RuntimeError: tensor a (3) must match...tensor b (2) at non-singleton dim...0
+ | w * tape.ones(2, 2)  # RuntimeError: a (3) must match...b (2) at non-singleton dimension 1
+ | m[:2] - x  # RuntimeError: a (2) must match...b (3) at non-singleton dimension 0
+ | np.maximum(x, m[:2])  # RuntimeError: a (3) must match...b (2)
+ | tape.where(b, x, tape.ones(2))  # RuntimeError: must match
+ | x < tape.ones(2)  # RuntimeError: must match
+ | tape.mm(w, w)  # RuntimeError: mat1 and mat2 shapes cannot be multiplied (2x3 and 2x3)
+ | w @ w  # RuntimeError: shapes cannot be multiplied (2x3 and 2x3)
+ | w @ np.ones((2, 3))  # RuntimeError: shapes cannot be multiplied (2x3 and 2x3)
+ | tape.mm(w, x)  # RuntimeError: mat2
+ | tape.mv(w, n[:2])  # RuntimeError: size
+ | tape.mv(x, x)  # RuntimeError
+ | x @ w  # RuntimeError: 3
+ | w @ n[:2]  # RuntimeError: 2
+ | tape.dot(x, n[:2])  # RuntimeError: 3...2
+ | tape.dot(w, w)  # RuntimeError: 1D
+ | tape.matmul(x, s)  # RuntimeError: 1D
+ | w.reshape(4)  # RuntimeError: shape '[4]' is invalid for input of size 6
+ | w.reshape(-1, 4)  # RuntimeError: shape '[-1, 4]' is invalid for input of size 6
+ | w.reshape(-1, -1)  # RuntimeError: only one dimension can be inferred
+ | w.view(4)  # RuntimeError: shape '[4]' is invalid for input of size 6
+v = w.T | v.view(6)  # RuntimeError: view...reshape(
+ | w.transpose(0, 2)  # IndexError: Dimension out of range...[-2, 1], but got 2
+ | w.permute(0, 0)  # RuntimeError: permute
+ | w.permute(0)  # RuntimeError: permute
+v = w[None] | v.t()  # RuntimeError: t()
+ | x.squeeze(1)  # IndexError: Dimension out of range...[-1, 0], but got 1
+ | x.unsqueeze(2)  # IndexError: Dimension out of range...[-2, 1], but got 2
+ | w.flatten(1, 0)  # RuntimeError: start_dim
+ | x.expand(2)  # RuntimeError: expand...(3)
+ | x.expand(-1, 3)  # RuntimeError: expand
+ | w.expand(3)  # RuntimeError: expand
+ | w.sum(2)  # IndexError: Dimension out of range...[-2, 1], but got 2
+ | w.mean(-3)  # IndexError: Dimension out of range...[-2, 1], but got -3
+ | w.sum((0, 0))  # RuntimeError: dim 0 appears multiple times
+ | w.max(2)  # IndexError: Dimension out of range...[-2, 1], but got 2
+ | w.size(2)  # IndexError: Dimension out of range...[-2, 1], but got 2
+ | tape.empty(0).max()  # RuntimeError: max
+ | tape.empty(0, 2).min(0)  # IndexError: min
+ | i.mean()  # RuntimeError: mean...dtype
+ | tape.cat([w, x])  # RuntimeError: number of dimensions
+ | tape.cat([w, tape.ones(2, 2)])  # RuntimeError: size...3...2
+ | tape.cat([])  # ValueError: non-empty
+ | tape.cat([x, 1.])  # TypeError: Tensor...float
+ | tape.cat([w, w], 2)  # IndexError: Dimension out of range
+ | tape.stack([x, w])  # RuntimeError: stack expects each tensor to be equal size...[3]...[2, 3]
+ | tape.stack([])  # RuntimeError: non-empty
+ | tape.stack([x, x], 3)  # IndexError: Dimension out of range
+"""
+
+INDICES = """
+ | x[3]  # IndexError: index 3 is out of bounds for dimension 0 with size 3
+ | x[-4]  # IndexError: index -4 is out of bounds for dimension 0 with size 3
+ | w[0, 3]  # IndexError: index 3 is out of bounds for dimension 1 with size 3
+ | w[:, -4]  # IndexError: index -4 is out of bounds for dimension 1 with size 3
+ | x[0, 0]  # IndexError: too many indices for tensor of dimension 1
+ | s[0]  # IndexError: 0-dim tensor
+ | x[1.5]  # IndexError: ind
+ | x["a"]  # (IndexError|TypeError): str
+ | x[n]  # IndexError: tensors used as indices must be
+ | x[tape.tensor([0, 3])]  # IndexError: 3 is out of...size 3
+ | x[[0, -4]]  # IndexError: -4 is out of...size 3
+ | x[tape.tensor([True, False])]  # IndexError: shape of the mask [2]...[3]
+ | x[::-1]  # ValueError: step must be greater than zero
+ | x[::0]  # ValueError: step
+"""
+
+CREATION = """
+ | tape.from_numpy([1., 2.])  # TypeError: expected np.ndarray (got list)
+ | tape.from_numpy(x)  # TypeError: expected np.ndarray (got Tensor)
+ | tape.from_numpy(np.ones(3, ">f8"))  # ValueError: byte order...
+ | tape.from_numpy(np.ones(3, ">i8"))  # ValueError: byte order
+ | tape.from_numpy(np.array(["a"]))  # TypeError: can't convert np.ndarray of type
+ | tape.from_numpy(np.array([None]))  # TypeError: can't convert np.ndarray of type
+ | tape.tensor([[1., 2.], [3.]])  # ValueError: expected sequence of length 2 at dim 1 (got 1)
+ | tape.tensor(["a"])  # (TypeError|ValueError): str
+ | tape.tensor(None)  # (TypeError|RuntimeError): None
+ | tape.tensor([x, 1.])  # (ValueError|RuntimeError|TypeError)
+ | tape.tensor([1.], dtype="float9")  # TypeError: float9
+ | tape.tensor([1.], device="cuda")  # (RuntimeError|ValueError): cuda
+ | tape.zeros(2, device="cuda:0")  # (RuntimeError|ValueError): cuda
+ | tape.randn(2, device="mps")  # (RuntimeError|ValueError): mps
+ | x.to("cuda")  # (RuntimeError|ValueError): cuda
+ | x.to(device="cuda")  # (RuntimeError|ValueError): cuda
+ | tape.zeros(-1)  # RuntimeError: negative
+ | tape.zeros("a")  # TypeError: zeros
+ | tape.zeros(1.5)  # TypeError: zeros
+ | tape.full((2,), "a")  # TypeError: full
+ | tape.arange(0, 1, 0)  # RuntimeError: step must be nonzero
+ | tape.arange(0, 1, -1)  # RuntimeError: bound
+ | tape.linspace(0, 1, -1)  # RuntimeError: number of steps must be non-negative
+ | tape.set_default_dtype(tape.int64)  # TypeError: floating
+ | tape.manual_seed("a")  # (TypeError|RuntimeError|ValueError)
+"""
+
+OPERANDS = """
+ | x + "a"  # TypeError: str
+ | x * None  # TypeError: NoneType
+ | None - x  # TypeError: NoneType
+ | tape.sin(1.)  # TypeError: sin()...must be Tensor, not float
+ | tape.log([1.])  # TypeError: log()...must be Tensor, not list
+ | tape.add("a", x)  # TypeError: add()...str
+ | tape.sum(3.)  # TypeError: sum()...Tensor, not float
+ | tape.mm(w, 2.)  # TypeError: mm()...Tensor, not float
+ | tape.where(x, x, n)  # RuntimeError: bool
+ | x.sin(2)  # TypeError: sin()
+ | x.sum(0, 1, 2)  # TypeError: sum()
+ | x.sum(dimension=0)  # TypeError: dimension
+ | w.sum("a")  # TypeError: str
+ | w.reshape("a")  # TypeError: reshape
+ | w.reshape(2., 3)  # TypeError: reshape
+ | tape.ones(2).log(base=2)  # TypeError: base
+ | i ** -1  # RuntimeError: integers to negative integer powers
+ | -b  # RuntimeError: bool
+ | b - b  # RuntimeError: bool
+ | x @ 2.  # TypeError: float
+"""
+
+NOT_YET = """
+ | y += 1  # NotImplementedError: in-place
+ | y *= x  # NotImplementedError: in-place
+ | y[0] = 1.  # NotImplementedError: in-place
+ | y[1:] = n[1:]  # NotImplementedError: in-place
+ | y.mul_(2)  # NotImplementedError: in-place
+ | y.add_(x)  # NotImplementedError: in-place
+ | x[0] = 1.  # RuntimeError: in-place
+ | x += 1  # RuntimeError: in-place
+ | y.backward(n, create_graph=True)  # NotImplementedError: create_graph
+ | tape.autograd.grad(y, x, n, create_graph=True)  # NotImplementedError: create_graph
+ | tape.autograd.backward(y, n, create_graph=True)  # NotImplementedError: create_graph
+ | tape.autograd.grad(y, x, n, is_grads_batched=True)  # NotImplementedError: is_grads_batched
+ | x.register_hook(print)  # NotImplementedError: hook
+ | y.register_hook(print)  # NotImplementedError: hook
+ | y.grad_fn.register_hook(print)  # NotImplementedError: hook
+ | type("F", (tape.autograd.Function,), {}).apply(x)  # NotImplementedError: Function
+"""
+
+TABLES = {
+    "backward": BACKWARD,
+    "grad": GRAD,
+    "flags": FLAGS,
+    "to NumPy": TO_NUMPY,
+    "NumPy without a record": NUMPY_WITHOUT_A_RECORD,
+    "shapes": SHAPES,
+    "indices": INDICES,
+    "creation": CREATION,
+    "operands": OPERANDS,
+    "not yet": NOT_YET,
+}
+ROWS = [(name, row) for name, table in TABLES.items() for row in table.strip("\n").splitlines()]
+
+
+def start(setup: str) -> dict[str, Any]:
+    names: dict[str, Any] = {"tape": tape, "np": np}
+    exec(START + setup, names)  # noqa: S102 (the programs are the tables above)
+    return names
+
+
+def state(names: dict[str, Any]) -> list[Any]:
+    """Return copies of all that a user can see of the tensors and arrays."""
+    seen: list[Any] = []
+    for name, value in names.items():
+        if isinstance(value, np.ndarray):
+            seen += [name, value.tolist()]
+        elif isinstance(value, tape.Tensor):
+            seen += [name, value.tolist(), value.dtype, value.shape, value.requires_grad]
+            seen += [value.is_leaf, value.grad_fn and value.grad_fn.name(), value.retains_grad]
+            seen += [value.grad.tolist() if value.is_leaf and value.grad is not None else None]
+    return seen
+
+
+def swept(names: dict[str, Any]) -> list[Any]:
+    """Sweep `y` backward and return the gradients, or the error where the graph is gone."""
+    try:
+        names["y"].sum().backward()
+    except RuntimeError as error:
+        return [str(error)]
+    return [names["x"].grad.tolist(), names["w"].grad]
+
+
+def is_gist_of(gist: str, text: str) -> bool:
+    pattern = ".*".join(re.escape(part) for part in gist.split("..."))
+    return re.search(pattern, text, re.DOTALL | re.IGNORECASE) is not None
+
+
+def expected(comment: str) -> tuple[tuple[type[Exception], ...], str]:
+    """Return the classes and the gist in `class: gist` or `(class|class): gist`."""
+    kinds, _, gist = comment.partition(": ")
+    return tuple(getattr(builtins, kind) for kind in kinds.strip("()").split("|")), gist
+
+
+@pytest.mark.parametrize("row", [pytest.param(row, id=f"{name}:{row}") for name, row in ROWS])
+def test_error_and_nothing_else(row: str) -> None:
+    program, _, comment = row.rpartition("  # ")
+    setup, _, call = program.partition(" | ")
+    kinds, gist = expected(comment)
+    names = start(setup)
+    before, length = state(names), recorded()
+    with pytest.raises(kinds) as caught:
+        exec(call, names)  # noqa: S102 (likewise)
+    assert is_gist_of(gist, str(caught.value)), str(caught.value)
+    del caught
+    assert state(names) == before
+    assert recorded() == length
+    assert swept(names) == swept(start(setup))
+
+
+def test_message_of_foreign_byte_order_has_the_remedy() -> None:
+    foreign = np.arange(3, dtype=">f8")
+    with pytest.raises(ValueError, match="byte order") as caught:
+        tape.from_numpy(foreign)
+    assert re.search(r"astype|tape\.tensor|newbyteorder", str(caught.value))
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_leaves_copied_from_foreign_arrays_are_native(*, requires_grad: bool) -> None:
+    foreign = np.arange(1, 4, dtype=">f8")
+    t = tape.tensor(foreign, requires_grad=requires_grad)
+    assert t.dtype == tape.float64
+    assert t.dtype.isnative
+    assert (t * 2).tolist() == [2, 4, 6]
+
+
+def test_unaligned_array_is_refused_or_right() -> None:
+    unaligned = np.frombuffer(b"\0" + np.arange(1.0, 4.0).tobytes(), dtype=np.float64, offset=1)
+    assert not unaligned.flags.aligned
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the array is read-only too
+            t = tape.from_numpy(unaligned).requires_grad_()
+    except ValueError as error:
+        outcome: Any = "align" in str(error)
+    else:
+        (t * t).sum().backward()
+        outcome = t.grad.tolist()
+    assert outcome in (True, [2, 4, 6])
+
+
+def stored(t: tape.Tensor) -> float:
+    row = np.zeros(2)
+    row[1] = t
+    return float(row[1])
+
+
+LEAVING: dict[str, Callable[[tape.Tensor], float]] = {
+    "float": float,
+    "int": int,
+    "math.sin": math.sin,
+    "math.hypot": lambda t: math.hypot(t, 0.0),
+    "ndarray[i] = t": stored,
+    "computed": lambda t: float(t * 1),
+}
+
+
+@pytest.mark.parametrize("leave", LEAVING.values(), ids=LEAVING)
+def test_value_that_leaves_for_python_warns(leave: Callable[[Any], float]) -> None:
+    t = tape.tensor(2.0, requires_grad=True)
+    with pytest.warns(DetachWarning, match=r"\.item\(\)") as caught:
+        value = leave(t)
+    assert value == leave(2.0)
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
+
+
+def test_detach_warning_once_per_line() -> None:
+    t = tape.tensor(2.0, requires_grad=True)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        for _ in range(3):
+            float(t)
+        float(t)
+    assert [one.category for one in caught] == [DetachWarning] * 2
+    assert len({one.lineno for one in caught}) == 2
+
+
+def test_detach_warning_is_a_user_warning() -> None:
+    assert issubclass(DetachWarning, UserWarning)
+
+
+def test_no_warning_where_nothing_is_lost() -> None:
+    t = tape.tensor(2.0, requires_grad=True)
+    constant = tape.tensor(2.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        values = [t.item(), t.tolist(), float(t.detach()), float(constant), math.sqrt(constant)]
+        text = f"{t:.1f} {constant:.1f} {t > 1} {bool(t)}"
+        with tape.no_grad():
+            values.append(float(t * 1))
+    assert values == [2.0, 2.0, 2.0, 2.0, math.sqrt(2.0), 2.0]
+    assert text == "2.0 2.0 True True"
+
+
+def test_an_error_leaves_the_modes_alone() -> None:
+    x = tape.ones(2, requires_grad=True)
+    with pytest.raises(RuntimeError, match="match"), tape.no_grad():
+        x + tape.ones(3)
+    assert tape.is_grad_enabled()
+    assert (x * 2).requires_grad

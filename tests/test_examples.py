@@ -1,0 +1,94 @@
+"""The examples run, end with a checked gradient, and their models are what they say."""
+
+import inspect
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tape
+from tape import examples
+from tape.examples import heat, heat_inverse, lynx_hare, rosenbrock
+
+FOLDER = Path(inspect.getsourcefile(examples) or "").parent
+
+
+@pytest.mark.parametrize("name", examples.names())
+def test_example_runs_and_checks_its_gradient(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    examples.load(name).main()
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert re.fullmatch(r"gradient against central .* difference \d\.\de-\d\d, ok", last)
+
+
+@pytest.mark.parametrize("name", examples.names())
+def test_example_is_short_and_says_what_it_shows(name: str) -> None:
+    text = examples.source(name)
+    assert text == (FOLDER / f"{name.replace('-', '_')}.py").read_text(encoding="utf-8")
+    assert len(text.splitlines()) < 60
+    assert text.startswith(f'"""{examples.summary(name)}\n')
+    assert len(examples.summary(name)) > 20
+
+
+def test_every_module_of_the_folder_is_listed() -> None:
+    modules = {path.stem.replace("_", "-") for path in FOLDER.glob("*.py")} - {"--init--"}
+    assert set(examples.names()) == modules
+    assert {"heat", "heat-inverse", "lynx-hare", "rosenbrock"} <= modules
+
+
+def test_lynx_hare_reads_the_whole_record() -> None:
+    assert lynx_hare.YEAR.tolist() == list(range(1900, 1921))
+    assert (lynx_hare.HARE[0], lynx_hare.LYNX[0]) == (30.0, 4.0)
+    assert (lynx_hare.HARE[-1], lynx_hare.LYNX[-1]) == (24.7, 8.6)
+    assert lynx_hare.HARE.sum() == pytest.approx(715.7)
+    assert lynx_hare.LYNX.sum() == pytest.approx(423.5)
+
+
+def test_lynx_hare_main_reaches_the_minimum(capsys: pytest.CaptureFixture[str]) -> None:
+    lynx_hare.main()
+    assert "loss 11.0362 -> 2.0187" in capsys.readouterr().out
+
+
+def test_rosenbrock_finds_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    rosenbrock.main()
+    assert capsys.readouterr().out.count(" 1.00000") == len(rosenbrock.START)
+
+
+def test_heat_decays_as_the_scheme_predicts() -> None:
+    factor = 1 - 4 * heat.RATIO * np.sin(np.pi / (heat.POINTS - 1) / 2) ** 2
+    expected = heat.X + factor**150 * np.sin(np.pi * heat.X)
+    np.testing.assert_allclose(heat.march(heat.initial(), 1.0, 150), expected, rtol=1e-12)
+
+
+def test_heat_is_the_same_loop_for_arrays_and_tensors() -> None:
+    plain = heat.march(heat.initial(), 0.9, 20)
+    taped = heat.march(tape.tensor(heat.initial(), requires_grad=True), tape.tensor(0.9), 20)
+    assert taped.requires_grad
+    np.testing.assert_array_equal(taped.detach().numpy(), plain)
+
+
+def test_heat_inverse_finds_the_flaw(capsys: pytest.CaptureFixture[str]) -> None:
+    heat_inverse.main()
+    found = re.search(r"largest error (\S+), from noise", capsys.readouterr().out)
+    assert found is not None
+    # A rod without flaw, the start, is off by 0.6.
+    assert float(found[1]) < 0.1
+
+
+CUBED = np.array([0.5, -2.0, 3.0])
+
+
+@pytest.mark.parametrize("component", [0, 1, 2])
+@pytest.mark.parametrize("wrong", [1.001, -1.0, np.nan])
+def test_check_gradient_refuses_a_wrong_one(component: int, wrong: float) -> None:
+    gradient = 3 * CUBED**2
+    gradient[component] *= wrong
+    with pytest.raises(ArithmeticError, match="from central differences"):
+        examples.check_gradient(lambda x: float((x**3).sum()), CUBED, gradient)
+
+
+def test_check_gradient_accepts_the_right_one(capsys: pytest.CaptureFixture[str]) -> None:
+    examples.check_gradient(lambda x: float((x**3).sum()), CUBED, 3 * CUBED**2)
+    assert capsys.readouterr().out.endswith(", ok\n")

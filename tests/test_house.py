@@ -1,0 +1,300 @@
+"""The house: rooms in one order, each importing only what stands below it, all of them small."""
+
+import ast
+import importlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kernels import op
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("kernels", "tape")
+
+# Every file, bottom to top: a file imports only from files that stand earlier.
+HOUSE = []
+
+MOST_LINES = 300
+MOST_LINES_OF_A_FUNCTION = 40
+LARGER: dict[str, str] = {}  # "file.py" or "file.py:function" -> why it may pass its ceiling
+
+VAGUE_NAMES = {"core", "base", "common", "helper", "helpers", "misc", "shared", "util", "utils"}
+NAMES_KEPT = {"tape.utils": "PyTorch's name for the module that holds checkpoint"}
+NAMES_TWICE = {
+    "__init__": "one a package",
+    "__main__": "Python's name for the entry of a package",
+}
+
+# Files that may name records of some kinds, since what they do for them is written by hand.
+MAY_NAME = {
+    "kernels.symbols": ("Elementwise",),  # how each ufunc that a rule may use is printed
+    "tape.recording": ("Copy",),  # the casts of mixed dtypes
+    "tape.reductions": ("Reduction", "Select"),  # dim, keepdim and the named pair
+    "tape.shaping": ("View", "Join", "Copy"),  # sizes with -1, dims, slices
+    "tape.products": ("Contraction",),  # PyTorch's checks of mm, mv, dot
+}
+NOT_THE_OP = {  # (module, string): what else it means there
+    ("tape.tour", "t"): "the name of a tensor",
+}
+
+
+def module_files() -> dict[str, Path]:
+    """Every source file by its dotted name; a package's __init__ by the package's name."""
+    files = {}
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            files[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return files
+
+
+def imported_names(tree: ast.AST, package: str) -> Iterator[tuple[str, str]]:
+    """Yield (module, name or "") for each import anywhere in a file, however it is written."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=names):
+                yield from ((alias.name, "") for alias in names)
+            case ast.ImportFrom(module=module, names=names, level=level):
+                parents = package.split(".")
+                above = parents[: len(parents) - level + 1] if level else []
+                source = ".".join([*above, *([module] if module else [])])
+                yield from ((source, alias.name) for alias in names)
+            case ast.Call(
+                func=ast.Name(id="__import__" | "import_module")
+                | ast.Attribute(attr="import_module"),
+                args=[ast.Constant(value=str(module)), *_],
+            ):
+                yield module, ""
+
+
+def imports(source: str, module: str, modules: set[str], *, is_package: bool = False) -> set[str]:
+    """Return the modules of ours that a file imports; ``from package import room`` is its room."""
+    package = module if is_package else module.rpartition(".")[0]
+    found = set()
+    for origin, name in imported_names(ast.parse(source), package):
+        deepest = f"{origin}.{name}" if f"{origin}.{name}" in modules else origin
+        if deepest.split(".")[0] in PACKAGES:
+            found.add(deepest)
+    return found - {module}
+
+
+def upward(graph: dict[str, set[str]], order: list[str]) -> list[str]:
+    """Each import of something that does not stand below the importing file."""
+    height = {module: index for index, module in enumerate(order)}
+    return [
+        f"{module} imports {target}, which does not stand below it"
+        for module, targets in graph.items()
+        for target in sorted(targets)
+        if height.get(target, len(order)) >= height.get(module, len(order))
+    ]
+
+
+def cycles(graph: dict[str, set[str]]) -> list[str]:
+    """Place every file that imports nothing unplaced, again and again; return what is left."""
+    left = dict(graph)
+    while free := [module for module, targets in left.items() if not targets & left.keys()]:
+        for module in free:
+            del left[module]
+    return sorted(left)
+
+
+def function_lengths(source: str) -> dict[str, int]:
+    """Lines of each function without its docstring; one inside another counts for both."""
+    lengths = {}
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            lines = (node.end_lineno or 0) - node.lineno + 1
+            documentation = node.body[0] if ast.get_docstring(node) else None
+            if documentation:
+                lines -= (documentation.end_lineno or 0) - documentation.lineno + 1
+            lengths[f"{node.name} (line {node.lineno})"] = lines
+    return lengths
+
+
+def strings(source: str) -> set[str]:
+    """Return the string constants of a file; ``__all__`` holds names, not strings."""
+    return {
+        node.value
+        for statement in ast.parse(source).body
+        if not ast.unparse(statement).startswith("__all__")
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+
+
+def is_record_type(thing: object) -> bool:
+    """Whether something is one of the classes that records are made of."""
+    return isinstance(thing, type) and issubclass(thing, op.Op)
+
+
+def declares_records(source: str) -> bool:
+    """Whether a file calls a record type."""
+    kinds = {thing.__name__ for thing in vars(op).values() if is_record_type(thing)}
+    return any(
+        isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in kinds
+        for node in ast.walk(ast.parse(source))
+    )
+
+
+def names_outside_tables(
+    names: dict[str, set[str]], texts: dict[str, str], may_name: dict[str, tuple[str, ...]]
+) -> set[tuple[str, str]]:
+    """Return (module, name) for each string that names an operation in a file without leave.
+
+    `names` holds the kinds of the records that have a name.
+    """
+    return {
+        (module, name)
+        for module, text in texts.items()
+        if not declares_records(text)
+        for name in strings(text) & names.keys()
+        if not names[name] & set(may_name.get(module, ()))
+    }
+
+
+FILES = module_files()
+TEXTS = {module: path.read_text(encoding="utf-8") for module, path in FILES.items()}
+GRAPH = {
+    module: imports(text, module, set(FILES), is_package=FILES[module].stem == "__init__")
+    for module, text in TEXTS.items()
+}
+
+
+def test_every_file_has_its_place() -> None:
+    assert len(set(HOUSE)) == len(HOUSE), "a file is listed twice"
+    assert set(FILES) - set(HOUSE) == set(), "files that HOUSE does not list"
+    assert set(HOUSE) - set(FILES) == set(), "files that HOUSE lists and nobody finds"
+
+
+def test_imports_go_down() -> None:
+    assert cycles(GRAPH) == []
+    assert upward(GRAPH, HOUSE) == []
+
+
+def test_kernels_do_not_know_the_front_end() -> None:
+    knowing = {
+        module: sorted(targets)
+        for module, targets in GRAPH.items()
+        if module.split(".")[0] == "kernels" and any(t.split(".")[0] == "tape" for t in targets)
+    }
+    assert knowing == {}
+
+
+def test_rooms_are_small(figures: list[str]) -> None:
+    lines = {module: len(text.splitlines()) for module, text in TEXTS.items()}
+    functions = {
+        f"{module}:{function}": length
+        for module, text in TEXTS.items()
+        for function, length in function_lengths(text).items()
+    }
+    middle = sorted(functions.values())[len(functions) // 2]
+    figures.append(f"{len(lines)} files, {sum(lines.values())} lines, median function {middle}")
+    for title, sizes in (("longest files", lines), ("longest functions", functions)):
+        largest = sorted(sizes, key=sizes.__getitem__, reverse=True)[:5]
+        figures.append(f"{title}: " + ", ".join(f"{name} {sizes[name]}" for name in largest))
+    ceilings = ((lines, MOST_LINES), (functions, MOST_LINES_OF_A_FUNCTION))
+    over = {
+        name.split(" ")[0]: length
+        for sizes, ceiling in ceilings
+        for name, length in sizes.items()
+        if length > ceiling
+    }
+    assert {name: over[name] for name in over.keys() - LARGER.keys()} == {}
+    assert LARGER.keys() - over.keys() == set(), "exceptions that nothing needs any more"
+
+
+def test_names_say_what_is_inside() -> None:
+    vague = {m for m in FILES if m.split(".")[-1] in VAGUE_NAMES}
+    assert vague == set(NAMES_KEPT) & set(FILES)
+
+
+def test_no_name_is_used_twice() -> None:
+    stems = [path.stem for path in FILES.values()]
+    assert {stem for stem in stems if stems.count(stem) > 1} <= NAMES_TWICE.keys()
+
+
+def test_an_operation_is_named_in_its_record_alone() -> None:
+    for module, text in TEXTS.items():
+        if declares_records(text):
+            importlib.import_module(module)
+    names: dict[str, set[str]] = {}
+    for record in op.OPS.values():
+        for name in {record.name, *record.torch, record.grad_fn} - {""}:
+            names.setdefault(name, set()).add(type(record).__name__)
+    assert len(names) > len(op.OPS) > 0
+    assert names_outside_tables(names, TEXTS, MAY_NAME) - NOT_THE_OP.keys() == set()
+    needed = names_outside_tables(names, TEXTS, {})
+    assert MAY_NAME.keys() | {m for m, _ in NOT_THE_OP} == {m for m, _ in needed}, "not needed"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import tape.high",
+        "import tape.high as h",
+        "from tape.high import thing",
+        "from tape import high",
+        "from . import high",
+        "from .high import thing",
+        "import numpy, tape.high",
+        "def f():\n    from tape import high\n",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from tape.high import Thing\n",
+        "import importlib\nimportlib.import_module('tape.high')\n",
+        "__import__('tape.high')",
+        "try:\n    import tape.high\nexcept ImportError:\n    pass\n",
+    ],
+)
+def test_a_planted_upward_import_is_found(source: str) -> None:
+    modules = {"tape.low", "tape.high"}
+    graph = {"tape.low": imports(source, "tape.low", modules), "tape.high": set[str]()}
+    assert graph["tape.low"] == {"tape.high"}
+    assert upward(graph, ["tape.low", "tape.high"])
+    assert not upward(graph, ["tape.high", "tape.low"])
+
+
+def test_a_planted_unlisted_import_is_found() -> None:
+    graph = {"kernels.op": imports("from tape import tensor", "kernels.op", {"kernels.op"})}
+    assert upward(graph, ["kernels.op"]) == [
+        "kernels.op imports tape, which does not stand below it"
+    ]
+
+
+def test_relative_imports_are_resolved() -> None:
+    modules = {"tape", "tape.modes", "tape.autograd", "tape.autograd.engine"}
+    text = "from ..modes import no_grad\nfrom . import engine\nfrom .. import modes"
+    assert imports(text, "tape.autograd", modules, is_package=True) == {
+        "tape.modes",
+        "tape.autograd.engine",
+    }
+    assert imports("from .. import modes", "tape.autograd.engine", modules) == {"tape.modes"}
+    assert imports("from .engine import run", "tape.autograd.engine", modules) == set()
+
+
+def test_a_planted_cycle_is_found() -> None:
+    graph = {"tape.a": {"tape.b"}, "tape.b": {"tape.c"}, "tape.c": {"tape.a"}, "tape.d": set[str]()}
+    assert cycles(graph) == ["tape.a", "tape.b", "tape.c"]
+    assert cycles({**graph, "tape.c": {"tape.d"}}) == []
+    assert upward(graph, ["tape.d", "tape.c", "tape.b", "tape.a"])
+
+
+def test_a_planted_long_function_is_found() -> None:
+    body = "    x = 1\n" * MOST_LINES_OF_A_FUNCTION
+    text = f'    """One.\n\n    Two.\n    """\n{body}'
+    lengths = function_lengths(f"def short(): ...\nclass C:\n  async def long(self):\n{text}")
+    assert lengths == {"short (line 1)": 1, "long (line 3)": MOST_LINES_OF_A_FUNCTION + 1}
+
+
+def test_a_planted_op_name_is_found() -> None:
+    texts = {
+        "kernels.table": "Elementwise(name='add', grad_fn='AddBackward0')",
+        "kernels.second": "Reduction(name='sum')",
+        "tape.ops": "__all__ = ['sum']\nif name == 'add': ...",
+        "tape.tensor": "'the word add in a text'\nadd = 'sum up'",
+    }
+    tables = {module for module, text in texts.items() if declares_records(text)}
+    assert tables == {"kernels.table", "kernels.second"}
+    names = {"add": {"Elementwise"}, "sum": {"Reduction"}, "AddBackward0": {"Elementwise"}}
+    assert names_outside_tables(names, texts, {}) == {("tape.ops", "add")}
+    assert names_outside_tables(names, texts, {"tape.ops": ("Elementwise",)}) == set()
+    assert names_outside_tables(names, texts, {"tape.ops": ("Copy",)}) == {("tape.ops", "add")}
