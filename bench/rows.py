@@ -83,11 +83,8 @@ def checked(row: str, workload: Workload) -> Callable[[], ValueAndGradients]:
 
 def time_row(benchmark: BenchmarkFixture, row: str, workload: Workload) -> None:
     """Assert a row, then time it as a row of the workload's group."""
-    run = ROWS[row](workload)
-    _ = workload.answer  # made here, not within the first call's time
-    seconds = seconds_of(lambda: check(run(), workload))
-    if seconds < _ROW_SECONDS:
-        seconds = seconds_of(run)
+    run = checked(row, workload)
+    seconds = seconds_of(run)
     calls = max(1, round(_ROUND_SECONDS / seconds))
     rounds = min(max(1, round(_ROW_SECONDS / (calls * seconds))), 100)
     benchmark.group, benchmark.name = workload.name, row

@@ -57,12 +57,19 @@ def intern_spec(shape: Strides, strides: Strides, dtype: np.dtype[Any], gradient
     return spec
 
 
+_BASES: dict[tuple[Any, ...], Spec] = {}
+
+
 def spec_of(value: np.ndarray[Any, Any] | float) -> Spec:
     """Return the spec of a base tensor holding this value."""
     if type(value) is float:
         return SCALAR
-    shape, dtype = value.shape, value.dtype
-    return intern_spec(shape, value.strides, dtype, dense(shape, dtype.itemsize), value.size)
+    key = (value.shape, value.strides, value.dtype.num)  # a dtype's own hash costs more than the rest
+    spec = _BASES.get(key)
+    if spec is None:
+        gradient = dense(value.shape, value.itemsize)
+        spec = _BASES[key] = intern_spec(value.shape, value.strides, value.dtype, gradient, value.size)
+    return spec
 
 
 def dense(shape: Strides, itemsize: int) -> Strides:

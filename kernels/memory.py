@@ -52,6 +52,18 @@ store_f4 = _storer("f4", types.float32)
 
 
 @intrinsic
+def store_i4(typingctx: Any, address: Any, value: Any) -> Any:  # noqa: ARG001
+    """Store the low half of an int64."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
+        half = builder.trunc(args[1], _WIDTH["i4"])
+        builder.store(half, builder.inttoptr(args[0], _WIDTH["i4"].as_pointer()))
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), codegen
+
+
+@intrinsic
 def store_b1(typingctx: Any, address: Any, value: Any) -> Any:  # noqa: ARG001
     """Store the low byte of an int64."""
 

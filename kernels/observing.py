@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -43,5 +43,5 @@ class Observer:
 class Outcome:
     """What a sweep leaves: the gradient of each leaf, and the cotangents of slots on other tapes."""
 
-    leaves: list[tuple[Any, Array | float]] = field(default_factory=list)
-    foreign: list[tuple[int, Spec, Array]] = field(default_factory=list)
+    leaves: list[tuple[Any, Array | float]]
+    foreign: list[tuple[int, Spec, Array]]

@@ -173,7 +173,7 @@ def _product(pull: Product, values: tuple[Any, ...]) -> Array:
 
 
 def _outcome(found: dict[Any, Any], shadows: dict[Any, Array], keyed: dict[Any, Observer], restrict: bool) -> Outcome:
-    outcome = Outcome()
+    outcome = Outcome([], [])
     for key, (operand, spec) in found.items():
         if key in keyed:
             continue

@@ -39,13 +39,15 @@ class Loop:
     """A rule over a space: ``target[...] (+)= expression``; the first operand is the target.
 
     ``pullback``: contribute ``expression + 0.0`` and skip cotangents whose bits are -0.0. ``scatter``: the
-    target's place along one axis, of this stride, is given by the operand ``i``.
+    target's place along one axis, of this stride, is given by the operand ``i``. Without ``skips`` the
+    first operand read is no cotangent.
     """
 
     rule: Callable[..., Any]
     shape: Strides
     operands: tuple[Operand, ...]
     pullback: bool = True
+    skips: bool = True
     scatter: int | None = None
     static: tuple[tuple[str, float], ...] = ()
 
@@ -155,7 +157,7 @@ class _Printer:
             self.put(depth, f"v{k} = pointer_{_POINTERS[operand.dtype.name]}(p{k})")
             if self.pattern[k] == "s":
                 self.put(depth, f"j{k} = i{k} // {width}")
-        if self.loop.pullback:
+        if self.loop.pullback and self.loop.skips:
             self.put(depth, "b1 = pointer_i8(p1)" if self._wide() else "b1 = pointer_i4(p1)")
 
     def _wide(self) -> bool:
@@ -183,7 +185,7 @@ class _Printer:
         """Print the loads at an index; return the expression contributed there."""
         for k, operand in enumerate(self.reads, start=1):
             self.put(depth, f"{operand.name} = {self._load(k, at)}")
-        bits = f"b1[{self._index(1, at)}]" if self.loop.pullback else ""
+        bits = f"b1[{self._index(1, at)}]" if self.loop.pullback and self.loop.skips else ""
         return self._contribution(bits)
 
     def _contribution(self, bits: str) -> str:
@@ -193,6 +195,8 @@ class _Printer:
         literal = literal_of(self.dtype)
         if self.loop.expression.head != "cut":
             expression = f"({expression} + {literal(0.0)})"
+        if not bits:
+            return expression
         least = "MINUS_ZERO" if self._wide() else "-(1 << 31)"
         return f"({literal(-0.0)} if {bits} == {least} else {expression})"
 

@@ -11,14 +11,15 @@ import numpy as np
 
 from kernels import jit, words
 from kernels.forms import FORMS
-from kernels.layouts import Spec
+from kernels.layouts import SCALAR, Spec
 from kernels.memory import address_of
 from kernels.observing import Array, FreedError, Observer, Outcome, Seed
 
-_FIRST = 256
+_FIRST = 64
 _LARGE = 1 << 16
 _WORD = 8
 _FLOAT64 = np.dtype(np.float64)
+_LIST, _TAPE, _RESTRICT, _LEAF = words.H_LIST, words.H_TAPE, words.H_RESTRICT, words.H_LEAF
 _ONE = struct.unpack("q", struct.pack("d", 1.0))[0]
 
 
@@ -31,13 +32,18 @@ class Workspace:
         self.words = memoryview(self.header)
         self.address = address_of(self.header)
         self.pointers = np.zeros(64, np.int64)
-        self.presets = np.zeros((8, 4), np.int64)
+        self._reserve_presets(8)
         self.keep = np.zeros(0, np.uint8)
+        self.held: list[Any] = []
         for at, thing in ((words.H_NONE, None), (words.H_INT, int), (words.H_FLOAT, float)):
             self.words[at] = id(thing)
         self.words[words.H_PTRS] = address_of(self.pointers)
-        self.words[words.H_PRESETS] = address_of(self.presets)
         self.reserve(_FIRST)
+
+    def _reserve_presets(self, rows: int) -> None:
+        self.presets = np.zeros((rows, 4), np.int64)
+        self.given = memoryview(self.presets).cast("B").cast("q")
+        self.words[words.H_PRESETS] = address_of(self.presets)
 
     def reserve(self, cells: int) -> None:
         """Make room for this many cells, a power of two."""
@@ -59,6 +65,7 @@ class Workspace:
 
     def trim(self) -> None:
         """Give back what a large sweep needed."""
+        self.held = []
         if len(self.cells) > _LARGE:
             self.reserve(_FIRST)
         if len(self.keep) > _LARGE:
@@ -66,10 +73,8 @@ class Workspace:
 
     def preset(self, rows: list[tuple[int, int, int, int]]) -> None:
         if len(rows) > len(self.presets):
-            self.presets = np.zeros((2 * len(rows), 4), np.int64)
-            self.words[words.H_PRESETS] = address_of(self.presets)
-        flat = memoryview(self.presets).cast("B").cast("q")
-        at = 0
+            self._reserve_presets(2 * len(rows))
+        flat, at = self.given, 0
         for row in rows:
             flat[at], flat[at + 1], flat[at + 2], flat[at + 3] = row
             at += 4
@@ -109,30 +114,42 @@ def sweep(
     whether the instructions that saved values are to be dropped, and those that need them.
     Raises FreedError, leaving everything as it was, if a needed instruction is gone; MemoryError likewise.
     """
-    own = space.words
-    own[words.H_LIST], own[words.H_TAPE], own[words.H_RESTRICT] = id(entries), number, restrict
-    inline = not observers
-    starts = {seed.slot: None if inline and _one(seed) else _seed_buffer(seed) for seed in seeds}
-    buffers = [starts[o.key] if type(o.key) is int and o.key in starts else _empty(o.spec) for o in observers]
-    rows = [_seed_row(seed, starts[seed.slot]) for seed in seeds]
-    space.preset(rows + [_observer_row(*pair) for pair in zip(observers, buffers, strict=True)])
+    own, native = space.words, space.native
+    own[_LIST], own[_TAPE], own[_RESTRICT] = id(entries), number, restrict
+    if len(seeds) == 1 and not observers and _one(seeds[0]):
+        space.preset([_seed_row(seeds[0], None)])
+        buffers: list[Array] = []
+    else:
+        buffers = _preset_all(space, seeds, observers)
     _mark(space, entries)
     if restrict:
-        space.native.relevant(space.address)
-    leaves = _place_leaves(space, entries, {id(o.key) for o in observers} if observers else (), restrict)
-    if space.native.sweep(space.address) != words.OK:
-        space.native.abandon(space.address)
+        native.relevant(space.address)
+    placed = _place_leaves(space, entries, observers) if own[_LEAF] else []
+    if native.sweep(space.address) != words.OK:
+        native.abandon(space.address)
         raise MemoryError("no memory for the gradients of a backward sweep")
-    outcome = _read(space, leaves, observers, buffers)
+    outcome = _read(space, placed, restrict)
+    for observer, buffer in zip(observers, buffers, strict=True):
+        _observe(space, observer, buffer)
     if free():
         space.mark_room(len(entries))
-        space.drop(entries, space.native.drop(space.address))
+        space.drop(entries, native.drop(space.address))
     space.trim()
     return outcome
 
 
+def _preset_all(space: Workspace, seeds: list[Seed], observers: list[Observer]) -> list[Array]:
+    """Preset roots and observers; return the shadows of the observers."""
+    starts = {seed.slot: _seed_buffer(seed) for seed in seeds}
+    buffers = [starts[o.key] if type(o.key) is int and o.key in starts else _empty(o.spec) for o in observers]
+    rows = [_seed_row(seed, starts[seed.slot]) for seed in seeds]
+    space.preset(rows + [_observer_row(*pair) for pair in zip(observers, buffers, strict=True)])
+    space.held = [*starts.values(), *buffers]
+    return buffers
+
+
 def _mark(space: Workspace, entries: list[Any]) -> None:
-    while (status := space.native.mark(space.address)) != words.OK:
+    while (status := space.native.mark(space.address)) != 0:
         if status == words.GROW:
             space.grow(entries)
         elif status == words.MISSING:
@@ -170,24 +187,27 @@ def _observer_row(observer: Observer, buffer: Array) -> tuple[int, int, int, int
     return key, -id(buffer), 0, words.KEPT | words.RELEVANT
 
 
-def _place_leaves(space: Workspace, entries: list[Any], observed: Any, restrict: bool) -> list[tuple[Any, ...]]:
-    """Give each leaf found a place for its gradient: (leaf or slot, spec, cell, array or None)."""
-    found, flat, leaves = space.found, space.flat, []
-    for at in range(0, words.FOUND * space.words[words.H_LEAF], words.FOUND):
-        leaf, cell = entries[found[at]], words.CELL * found[at + 2]
-        if id(leaf) in observed or (type(leaf) is int and leaf in observed):
+def _place_leaves(space: Workspace, entries: list[Any], observers: list[Observer]) -> list[tuple[Any, ...]]:
+    """Give each leaf found a place for its gradient: (leaf or slot, spec, its cell, array or None)."""
+    found, flat, placed = space.found, space.flat, []
+    observed = {o.key for o in observers} if observers else ()
+    for at in range(0, words.FOUND * space.words[_LEAF], words.FOUND):
+        leaf = entries[found[at]]
+        if observed and leaf in observed:
             continue
+        cell = words.CELL * found[at + 2]
         if type(leaf) is int:
             spec = _operand_spec(entries, found[at], found[at + 1])
+            array = np.empty(spec.shadow, spec.dtype)
         else:
             spec = leaf.spec
-        if spec.shape == () and spec.dtype == _FLOAT64 and spec.shadow == 1:
-            leaves.append((leaf, spec, cell, None))
-        else:
-            array = np.empty(spec.shadow if type(leaf) is int else spec.shape, spec.dtype)
-            flat[cell + 1] = -id(array)
-            leaves.append((leaf, spec, cell, array))
-    return [] if restrict and not any(type(leaf[0]) is int for leaf in leaves) else leaves
+            if spec is SCALAR:
+                placed.append((leaf, spec, cell, None))
+                continue
+            array = np.empty(spec.shape, spec.dtype)
+        flat[cell + 1] = -id(array)
+        placed.append((leaf, spec, cell, array))
+    return placed
 
 
 def _operand_spec(entries: list[Any], operand: int, last: int) -> Spec:
@@ -198,17 +218,14 @@ def _operand_spec(entries: list[Any], operand: int, last: int) -> Spec:
     return spec
 
 
-def _read(space: Workspace, leaves: list[tuple[Any, ...]], observers: list[Observer], buffers: list[Any]) -> Outcome:
-    outcome = Outcome()
-    for leaf, spec, cell, array in leaves:
-        value = space.floats[cell + 2] if array is None else array
+def _read(space: Workspace, placed: list[tuple[Any, ...]], restrict: bool) -> Outcome:
+    outcome = Outcome([], [])
+    leaves, floats = outcome.leaves, space.floats
+    for leaf, spec, cell, array in placed:
         if type(leaf) is int:
-            whole = np.full(1, value) if array is None else array
-            outcome.foreign.append((leaf, spec, pattern(whole, spec, 0).copy()))
-        else:
-            outcome.leaves.append((leaf, value))
-    for observer, buffer in zip(observers, buffers, strict=True):
-        _observe(space, observer, buffer)
+            outcome.foreign.append((leaf, spec, pattern(array, spec, 0).copy()))
+        elif not restrict:
+            leaves.append((leaf, floats[cell + 2] if array is None else array))
     return outcome
 
 

@@ -28,3 +28,8 @@ TAPE_BITS = 40
 
 COUNTS = (1 << 32) - 1
 """Reference counts have 32 bits since Python 3.12; immortal objects' counts are above any real one."""
+
+# A row of a program: what to do, the address to call or fill, layout, pointers, and what the call takes.
+R_KIND, R_ADDRESS, R_LAYOUT, R_POINTERS, R_ACCUMULATE, R_DATA, R_OPERANDS = range(7)
+ROW = 8
+RUN_KERNEL, RUN_NEST, RUN_FILL8, RUN_FILL4 = range(4)

@@ -45,28 +45,33 @@ def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: b
             stacklevel=2,
         )
         data = as_array(data)
-    if isinstance(data, (list, tuple)) and _holds_tensors(data):
+    elif isinstance(data, (list, tuple)) and _holds_tensors(data):
         return _stacked(data, dtype, requires_grad=requires_grad)
     array = _array(data, dtype, copy=True)
-    _check_floating(array.dtype, requires_grad)
-    return leaf(recording.carried(array), requires_grad=requires_grad)
+    if requires_grad:
+        _check_floating(array.dtype, requires_grad)
+    return leaf(array if array.ndim else recording.carried(array), requires_grad=requires_grad)
 
 
 def _array(data: Any, dtype: Any, *, copy: bool | None) -> Array:
     """Return data as an array of the dtype asked for, or that PyTorch would take."""
-    given = isinstance(data, (np.ndarray, np.generic))
-    if given:
+    if isinstance(data, (np.ndarray, np.generic)):
         recording.native(np.asarray(data))
-    array = np.array(data, dtype=None if dtype is None else np.dtype(dtype), copy=copy)
-    if dtype is None and not given and array.dtype.kind == "f":
-        array = array.astype(get_default_dtype(), copy=False)
-    if array.dtype.kind not in "fiub":
+        return np.array(data, dtype=None if dtype is None else np.dtype(dtype), copy=copy)
+    array = np.array(data, dtype=None if dtype is None else np.dtype(dtype))
+    kind = array.dtype.kind
+    if kind == "f":
+        return array if dtype is not None or get_default_dtype() is _FLOAT64 else array.astype(get_default_dtype())
+    if kind not in "iub":
         raise TypeError(f"tensor data of type {type(data).__name__} has no numeric dtype (got {array.dtype})")
     return array
 
 
 def _holds_tensors(data: Any) -> bool:
-    return any(isinstance(d, Tensor) or (isinstance(d, (list, tuple)) and _holds_tensors(d)) for d in data)
+    kinds = set(map(type, data))
+    return Tensor in kinds or (
+        (list in kinds or tuple in kinds) and any(_holds_tensors(d) for d in data if isinstance(d, (list, tuple)))
+    )
 
 
 def _stacked(data: Any, dtype: Any, *, requires_grad: bool) -> Tensor:

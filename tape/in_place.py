@@ -24,7 +24,7 @@ def writable(x: Tensor, name: str) -> None:
         raise RuntimeError(errors.LEAF_IN_PLACE)
     if type(x._slot) is int or (modes.is_grad_enabled() and _family_wants(x)):
         raise NotImplementedError(errors.IN_PLACE.format(name))
-    if any(_is_saved(x, tape.entries) for tape in list(modes.tapes)):
+    if any(_is_saved(x, tape.entries) for tape in list(modes.tapes.values())):
         raise NotImplementedError(
             f"{name}: this value is saved for a backward that has not run; run backward first, or write x = x.clone()"
         )

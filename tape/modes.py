@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self, TypeVar
-from weakref import WeakSet
+from weakref import WeakValueDictionary
 
 from kernels import backend
 from kernels.words import TAPE_BITS
@@ -23,7 +23,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 _numbers = itertools.count(1)
 _FIRST_CHUNK = 1024
-tapes: WeakSet[Tape] = WeakSet()
+tapes: WeakValueDictionary[int, Tape] = WeakValueDictionary()
 
 
 class Tape:
@@ -41,7 +41,7 @@ class Tape:
         self.lock = threading.RLock()
         self.fresh: Callable[[], int] = itertools.chain.from_iterable(self._chunks()).__next__
         self.retained: dict[int, Any] = {}
-        tapes.add(self)
+        tapes[self.number] = self
 
     def _chunks(self) -> Iterator[range]:
         """Yield ranges of slots; before each, drop what died if the tape has doubled since the last time."""

@@ -1,3 +1,181 @@
-"""np.f(tensor): NumPy's functions find the records, with NumPy's meaning; one without a record raises TypeError."""
+"""``np.f(tensor)``: NumPy's functions find the records, with NumPy's meaning; one without a record raises TypeError."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from kernels.op import Elementwise
+from kernels.tables import OPS
+from tape import creation, errors, reductions, shaping
+from tape.attributes import _left
+from tape.elementwise import FUNCTIONS
+from tape.products import matmul
+from tape.tensor import Array, Tensor, as_array, method
+
+_UFUNCS: dict[Any, Callable[..., Any]] = {
+    op.ufunc: FUNCTIONS[(op.name if op.name in FUNCTIONS else op.torch[0])]
+    for op in OPS.values()
+    if isinstance(op, Elementwise) and (op.function or op.torch) and isinstance(op.ufunc, np.ufunc)
+}
+_UFUNCS[np.matmul] = matmul
+_FUNCTIONS: dict[Any, Callable[..., Any]] = {}
+
+method("__array_priority__")(1000)  # type: ignore[type-var]
+
+
+@method("__array_ufunc__")
+def array_ufunc(x: Tensor, ufunc: np.ufunc, how: str, *inputs: Any, **kwargs: Any) -> Any:
+    """Run a ufunc through its record."""
+    function = _UFUNCS.get(ufunc)
+    if function is None or how != "__call__" or kwargs:
+        what = ufunc.__name__ + ("" if how == "__call__" else f".{how}") + (f" with {', '.join(kwargs)}" if kwargs else "")
+        raise TypeError(f"np.{what} has no record for tensors; use tensor.detach().numpy() where no gradient is needed")
+    return function(*inputs)
+
+
+@method("__array_function__")
+def array_function(x: Tensor, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    """Run one of NumPy's other functions through its record."""
+    function = _FUNCTIONS.get(func)
+    if function is None:
+        name = f"{func.__module__.removeprefix('numpy')}.{func.__name__}".lstrip(".")
+        raise TypeError(
+            f"np.{name} has no record for tensors; use tensor.detach().numpy() where no gradient is needed"
+        )
+    return function(*args, **kwargs)
+
+
+@method("__array__")
+def array(x: Tensor, dtype: Any = None, copy: bool | None = None) -> Array:
+    """Return the value for NumPy; a tensor that requires grad raises rather than lose its gradient."""
+    if x._slot is not None:
+        raise RuntimeError(errors.NUMPY_EXIT)
+    _left(x)
+    value = as_array(x)
+    return np.array(value, dtype=dtype, copy=copy) if dtype is not None or copy else value
+
+
+def _implements(*functions: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        for one in functions:
+            _FUNCTIONS[one] = function
+        return function
+
+    return register
+
+
+@_implements(np.sum)
+def _sum(a: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False) -> Tensor:
+    return reductions.sum(a, axis, keepdims, dtype=dtype)
+
+
+@_implements(np.mean)
+def _mean(a: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False) -> Tensor:
+    return reductions.mean(a, axis, keepdims, dtype=dtype)
+
+
+@_implements(np.max)
+def _max(a: Any, axis: Any = None, *, keepdims: bool = False) -> Tensor:
+    return reductions.max(a, keepdim=keepdims) if axis is None else reductions.amax(a, axis, keepdims)
+
+
+@_implements(np.min)
+def _min(a: Any, axis: Any = None, *, keepdims: bool = False) -> Tensor:
+    return reductions.min(a, keepdim=keepdims) if axis is None else reductions.amin(a, axis, keepdims)
+
+
+@_implements(np.where)
+def _where(condition: Any, *values: Any) -> Tensor:
+    if not values:
+        raise TypeError("np.where of a condition alone has no record for tensors; give both values")
+    return FUNCTIONS["where"](condition, *values)
+
+
+@_implements(np.dot)
+def _dot(a: Any, b: Any) -> Tensor:
+    a, b = reductions.tensor_of(a), reductions.tensor_of(b)
+    return a * b if not a.spec.shape or not b.spec.shape else matmul(a, b)
+
+
+@_implements(np.concatenate)
+def _concatenate(arrays: Any, axis: Any = 0) -> Tensor:
+    if axis is None:
+        return shaping.cat([shaping.reshape(reductions.tensor_of(a), -1) for a in arrays])
+    return shaping.cat([reductions.tensor_of(a) for a in arrays], axis)
+
+
+@_implements(np.stack)
+def _stack(arrays: Any, axis: int = 0) -> Tensor:
+    return shaping.stack([reductions.tensor_of(a) for a in arrays], axis)
+
+
+@_implements(np.reshape)
+def _reshape(a: Tensor, shape: Any, order: str = "C", *, copy: bool | None = None) -> Tensor:
+    if order != "C" or copy is not None:
+        raise TypeError("np.reshape of a tensor takes order='C' and no copy=")
+    return shaping.reshape(a, shape)
+
+
+@_implements(np.ravel)
+def _ravel(a: Tensor) -> Tensor:
+    return shaping.reshape(a, -1)
+
+
+@_implements(np.transpose, np.permute_dims)
+def _transpose(a: Tensor, axes: Any = None) -> Tensor:
+    return shaping.permute(a, tuple(range(len(a.spec.shape)))[::-1] if axes is None else axes)
+
+
+@_implements(np.squeeze)
+def _squeeze(a: Tensor, axis: Any = None) -> Tensor:
+    return shaping.squeeze(a, axis)
+
+
+@_implements(np.expand_dims)
+def _expand_dims(a: Tensor, axis: int) -> Tensor:
+    return shaping.unsqueeze(a, axis)
+
+
+@_implements(np.broadcast_to)
+def _broadcast_to(array: Tensor, shape: Any) -> Tensor:
+    return shaping.expand(array, shape)
+
+
+@_implements(np.zeros_like)
+def _zeros_like(a: Tensor, dtype: Any = None) -> Tensor:
+    return creation.zeros_like(a, dtype=dtype)
+
+
+@_implements(np.ones_like)
+def _ones_like(a: Tensor, dtype: Any = None) -> Tensor:
+    return creation.ones_like(a, dtype=dtype)
+
+
+@_implements(np.full_like)
+def _full_like(a: Tensor, fill_value: Any, dtype: Any = None) -> Tensor:
+    return creation.full_like(a, fill_value, dtype=dtype)
+
+
+@_implements(np.shape)
+def _shape(a: Tensor) -> tuple[int, ...]:
+    return a.spec.shape
+
+
+@_implements(np.ndim)
+def _ndim(a: Tensor) -> int:
+    return len(a.spec.shape)
+
+
+@_implements(np.size)
+def _size(a: Tensor, axis: int | None = None) -> int:
+    return a.spec.size if axis is None else a.spec.shape[axis]
+
+
+@_implements(np.copy)
+def _copy(a: Tensor) -> Tensor:
+    return shaping.clone(a)
+
+

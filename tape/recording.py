@@ -54,10 +54,8 @@ def recorded() -> int:
 
 def locate(slot: int) -> Instruction | None:
     """Return the instruction with this result, on whichever tape; None if it is gone."""
-    for tape in list(modes.tapes):
-        if tape.number == slot >> TAPE_BITS:
-            return next((i for i in instructions(tape.entries) if i.slot == slot), None)
-    return None
+    tape = modes.tapes.get(slot >> TAPE_BITS)
+    return None if tape is None else next((i for i in instructions(tape.entries) if i.slot == slot), None)
 
 
 def cached_form(key: tuple[Any, ...], make: Callable[[], Form]) -> Form:
@@ -272,8 +270,8 @@ def select(op: Select, x: Tensor, axis: int, keepdims: bool) -> tuple[Tensor, Te
     array = as_array(x)
     wide = np.asarray(op.locate(array, axis=axis, keepdims=True)) if array.ndim else np.zeros((), np.int64)
     value = np.take_along_axis(array, wide, axis) if array.ndim else array.copy()
-    indices = np.ascontiguousarray(wide if keepdims or not array.ndim else wide.squeeze(axis)).astype(np.int64)
-    picked = np.ascontiguousarray(value.reshape(indices.shape))
+    indices = np.array(wide if keepdims or not array.ndim else wide.squeeze(axis), np.int64, order="C")
+    picked = np.array(value.reshape(indices.shape), order="C")
 
     def make() -> Form:
         return forms.select(op, x.spec, spec_of(carried(picked)), axis, keepdims)

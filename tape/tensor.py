@@ -20,9 +20,13 @@ class AccumulateGrad:
 
     __slots__ = ("__weakref__", "grad", "owner", "spec")
 
+    spec: Spec
+    grad: Tensor | None
+    owner: weakref.ref[Tensor]
+
     def __init__(self, owner: Tensor) -> None:
-        self.spec: Spec = owner.spec
-        self.grad: Tensor | None = None
+        self.spec = owner._form.spec
+        self.grad = None
         self.owner = weakref.ref(owner)
 
     @property
@@ -76,6 +80,15 @@ def plain(value: Array | float) -> Tensor:
     self._value = value
     self._slot = None
     self._form = spec_of(value)
+    return self
+
+
+def fresh(value: Array | float, like: Spec) -> Tensor:
+    """Return a tensor without history of a new, contiguous value, whose spec is most likely ``like``."""
+    self = new(Tensor)
+    self._value = value
+    self._slot = None
+    self._form = like if like.strides == like.gradient else spec_of(value)
     return self
 
 

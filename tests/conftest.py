@@ -48,6 +48,19 @@ def fresh(tmp_path: Path) -> Iterator[Fresh]:
         process.communicate()
 
 
+@pytest.fixture(autouse=True)
+def _restored_state() -> Iterator[None]:
+    """Give back the default dtype and the gradient mode that a test may have changed."""
+    tape = sys.modules.get("tape")  # not imported here: the house test runs without it
+    if tape is None:
+        yield
+        return
+    dtype, mode = tape.get_default_dtype(), tape.is_grad_enabled()
+    yield
+    tape.set_default_dtype(dtype)
+    tape.set_grad_enabled(mode)
+
+
 @pytest.fixture
 def figures(pytestconfig: pytest.Config) -> list[str]:
     """Lines that the run prints at its end."""

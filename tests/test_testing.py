@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import weakref
 from typing import TYPE_CHECKING
 
 import pytest
@@ -105,6 +106,22 @@ def test_setup_is_untimed_and_fresh_for_each_call(clock: Clock) -> None:
     )
     assert (measured.median, measured.slow) == (0.5, 0.25)
     assert len({id(state) for state in states}) == len(states)
+
+
+def test_one_state_is_alive_at_a_time(clock: Clock) -> None:
+    alive: weakref.WeakSet[Clock] = weakref.WeakSet()
+
+    def setup() -> Clock:
+        assert not alive
+        state = Clock()
+        alive.add(state)
+        return state
+
+    def consume(_: object) -> None:
+        clock.now += 0.25
+
+    ratio(consume, consume, pairs=2, min_time=1.0, setup_slow=setup, setup_fast=setup, clock=clock)
+    assert not alive
 
 
 def test_setup_of_each_side_reaches_its_own_function(clock: Clock) -> None:

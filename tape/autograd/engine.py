@@ -16,7 +16,7 @@ from kernels.observing import Array, FreedError, Observer, Seed
 from kernels.words import TAPE_BITS
 from tape import errors, modes, recording
 from tape.modes import Tape
-from tape.tensor import AccumulateGrad, Tensor, as_array, carried, method, plain
+from tape.tensor import AccumulateGrad, Tensor, as_array, carried, fresh, method, plain
 
 _FLOAT64 = np.dtype(np.float64)
 
@@ -133,18 +133,22 @@ def _gradient(observer: Observer, target: Tensor, materialize: bool) -> Tensor |
     return plain(carried(np.zeros(target.spec.shape, target.spec.dtype))) if materialize else None
 
 
-def _seeds(roots: Sequence[Tensor], weights: Sequence[Any]) -> list[tuple[Any, Seed]]:
-    """Check the roots and their cotangents; return the slot or leaf of each with its seed."""
+def _seeds(roots: Sequence[Tensor], weights: Sequence[Any]) -> list[Seed]:
+    """Check the roots and their cotangents; return a seed for each, of a slot or a leaf."""
     seeds = []
     for i, (root, weight) in enumerate(zip(roots, weights, strict=True)):
-        slot = root._slot
-        value = 1.0 if weight is None and root.spec.size == 1 else _cotangent(i, root, weight)
-        if slot is None:
+        spec = root._form.spec
+        value = 1.0 if weight is None and spec.size == 1 else _cotangent(i, root, weight)
+        if root._slot is None:
             raise errors.GradError(errors.NO_GRAPH.format(i))
-        form = root._form
-        offset = root._offset if isinstance(form, Form) and form.is_view and type(slot) is int else 0
-        seeds.append((slot, Seed(slot, root.spec, value, offset)))
+        seeds.append(Seed(root._slot, spec, value, 0 if spec.covers else _own_offset(root)))
     return seeds
+
+
+def _own_offset(x: Tensor) -> int:
+    """Return where a tensor's gradient begins in the shadow of its family."""
+    form = x._form
+    return x._offset if isinstance(form, Form) and form.is_view and type(x._slot) is int else 0
 
 
 def _cotangent(i: int, root: Tensor, weight: Any) -> Array | float:
@@ -179,28 +183,24 @@ class _Run:
         """Ask for the gradients of leaves or computed tensors; one observer for each."""
         found = []
         for x in tensors:
-            form = x._form
-            offset = x._offset if isinstance(form, Form) and form.is_view and type(x._slot) is int else 0
-            found.append(self.observers.setdefault(id(x._slot), Observer(x._slot, x.spec, offset)))
+            found.append(self.observers.setdefault(id(x._slot), Observer(x._slot, x.spec, _own_offset(x))))
         return found
 
-    def sweep(self, seeds: list[tuple[Any, Seed]]) -> None:
+    def sweep(self, seeds: list[Seed]) -> None:
         """Sweep from the seeds: tape by tape, where a graph crosses threads."""
-        pending: dict[Tape, list[Seed]] = {}
-        for slot, seed in seeds:
-            if type(slot) is int:
-                _add(pending.setdefault(_tape_of(slot), []), seed)
-            else:
-                self._reach_leaf(slot, seed)
+        pending = [seed for seed in seeds if not self._reach_leaf(seed)]
         while pending:
-            tape, starts = pending.popitem()
-            for slot, spec, value in self._sweep_one(tape, starts):
-                other = _tape_of(slot)
-                _add(pending.setdefault(other, []), Seed(slot, spec, value, _offset_of(slot)))
+            tape = _tape_of(pending[0].slot)
+            number = tape.number
+            own = pending if len(pending) == 1 else _merged([s for s in pending if s.slot >> TAPE_BITS == number])
+            pending = [s for s in pending if s.slot >> TAPE_BITS != number]
+            for slot, spec, value in self._sweep_one(tape, own):
+                pending.append(Seed(slot, spec, value, _offset_of(slot)))
 
     def _sweep_one(self, tape: Tape, seeds: list[Seed]) -> list[tuple[int, Spec, Array]]:
-        number = tape.number
-        observers = [o for o in self.observers.values() if type(o.key) is not int or o.key >> TAPE_BITS == number]
+        number, observers = tape.number, []
+        if self.observers:
+            observers = [o for o in self.observers.values() if type(o.key) is not int or o.key >> TAPE_BITS == number]
         if tape.retained and not self.restrict:
             observers += self._retained(tape)
         before = [o.gradient for o in observers]
@@ -230,13 +230,18 @@ class _Run:
                     "Set allow_unused=True if this is the desired behavior."
                 )
 
-    def _reach_leaf(self, slot: AccumulateGrad, seed: Seed) -> None:
+    def _reach_leaf(self, seed: Seed) -> bool:
+        """Deliver a seed whose root is a leaf; return whether it is."""
+        slot = seed.slot
+        if type(slot) is int:
+            return False
         value = np.broadcast_to(np.asarray(seed.value, seed.spec.dtype), seed.spec.shape).copy()
         observer = self.observers.get(id(slot))
         if observer is not None:
             observer.gradient = value if observer.gradient is None else observer.gradient + value
         elif not self.restrict:
             self.leaves.append((slot, carried(value)))
+        return True
 
     def _retained(self, tape: Tape) -> list[Observer]:
         found = []
@@ -256,7 +261,7 @@ class _Run:
         for slot, value in self.leaves:
             old = slot.grad
             if old is None:
-                slot.grad = plain(value)
+                slot.grad = fresh(value, slot.spec)
             else:
                 _add_to(old, value)
         for tensor, observer in self.retained:
@@ -264,20 +269,20 @@ class _Run:
                 accumulate(tensor, observer.gradient)
 
 
-def _add(seeds: list[Seed], seed: Seed) -> None:
-    """Add a seed, to the one that there is for the same slot."""
-    for other in seeds:
-        if other.slot == seed.slot:
+def _merged(seeds: list[Seed]) -> list[Seed]:
+    """Return one seed a slot, the sum of those given for it."""
+    merged: dict[int, Seed] = {}
+    for seed in seeds:
+        other = merged.setdefault(seed.slot, seed)
+        if other is not seed:
             other.value = np.add(other.value, seed.value)
-            return
-    seeds.append(seed)
+    return list(merged.values())
 
 
 def _tape_of(slot: int) -> Tape:
-    number = slot >> TAPE_BITS
-    for tape in modes.tapes:
-        if tape.number == number:
-            return tape
+    tape = modes.tapes.get(slot >> TAPE_BITS)
+    if tape is not None:
+        return tape
     raise errors.GradError(
         f"{errors.SECOND_TIME} (or the thread that recorded this graph has ended, and its tape with it)"
     )

@@ -1,0 +1,299 @@
+"""From steps to calls: which native code computes each operation forward, with which layouts.
+
+Correctly rounded elementwise operations, copies and joins run as printed kernels; everything else runs through
+NumPy's own inner loops, so that a replay agrees with dynamic mode in every bit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kernels import loops
+from kernels.forms import matrices
+from kernels.layouts import Spec, Strides, broadcast, dense, intern_spec, nest
+from kernels.op import Contraction, Copy, Elementwise, Join, Reduction, Select, View
+from kernels.products import Factor, Product
+from kernels.program import Node, NodeRef, ProgramError, Recipe, Step
+from kernels.selects import Pick
+from kernels.source import Loop, Operand
+
+_INT64 = np.dtype(np.int64)
+_FLOAT64 = np.dtype(np.float64)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Memory that a call uses: a node's value (or its shadow), at an offset."""
+
+    node: int
+    shadow: bool = False
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Call:
+    """A kernel on places, in the order of its pointers; ``accumulate`` adds to the first."""
+
+    kernel: Any
+    label: str
+    places: tuple[Place, ...]
+    accumulate: bool = False
+
+
+@dataclass(frozen=True)
+class UfuncCall:
+    """An inner loop of NumPy's over a nest of strides."""
+
+    loop: loops.InnerLoop
+    shape: Strides
+    strides: tuple[Strides, ...]
+    places: tuple[Place, ...]
+
+
+@dataclass(frozen=True)
+class Fill:
+    """Set the elements of a place to one number."""
+
+    place: Place
+    elements: int
+    dtype: np.dtype[Any]
+    value: float
+
+
+Task = Call | UfuncCall | Fill
+
+
+class Lowering:
+    """Turns the steps of a recipe into forward tasks; adds nodes for temporaries and numbers."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        self.recipe = recipe
+        self.tasks: list[Task] = []
+        self._numbers: dict[tuple[float, np.dtype[Any]], int] = {}
+        self._by_kind: dict[type, Callable[[Step], None]] = {
+            Elementwise: self._elementwise,
+            Reduction: self._reduction,
+            Select: self._select,
+            Contraction: self._contraction,
+            Join: self._join,
+            Copy: self._copy,
+            View: lambda step: None,
+        }
+
+    def run(self) -> list[Task]:
+        for step in self.recipe.steps:
+            self._by_kind[type(step.op)](step)
+        return self.tasks
+
+    def spec(self, node: int) -> Spec:
+        return self.recipe.nodes[node].spec
+
+    def number(self, value: float, dtype: np.dtype[Any] = _FLOAT64) -> int:
+        """Return the node of a constant number."""
+        key = (float(value), dtype)
+        if math.copysign(1.0, value) < 0 and value == 0:
+            key = (math.nan, dtype)  # -0.0 is no key of its own
+        if key not in self._numbers:
+            spec = intern_spec((), (), dtype, (), 1)
+            self.recipe.nodes.append(Node(spec, constant=np.array(value, dtype)))
+            self._numbers[key] = len(self.recipe.nodes) - 1
+        return self._numbers[key]
+
+    def temporary(self, shape: Strides, dtype: np.dtype[Any]) -> int:
+        """Return a new node for a dense intermediate."""
+        strides = dense(shape, dtype.itemsize)
+        self.recipe.nodes.append(Node(intern_spec(shape, strides, dtype, strides, math.prod(shape))))
+        return len(self.recipe.nodes) - 1
+
+    def _operand(self, given: Any, dtype: np.dtype[Any]) -> int:
+        """Return an operand as a node of this dtype, cast if it has another."""
+        if not isinstance(given, NodeRef):
+            return self.number(given, dtype)
+        spec = self.spec(given.node)
+        return given.node if spec.dtype == dtype else self._cast(given.node, dtype)
+
+    def _cast(self, node: int, dtype: np.dtype[Any]) -> int:
+        result = self.temporary(self.spec(node).shape, dtype)
+        self._copy_between(node, result)
+        return result
+
+    def _copy_between(self, source: int, target: int, strides: Strides | None = None, offset: int = 0) -> None:
+        a, b = self.spec(source), self.spec(target)
+        operands = (
+            Operand("target", b.dtype, 0, b.strides if strides is None else strides, offset),
+            Operand("x", a.dtype, 1, a.strides),
+        )
+        loop = Loop(_same, a.shape, operands, pullback=False)
+        self.tasks.append(Call(loop, "copy", (Place(target), Place(source))))
+
+    def _copy(self, step: Step) -> None:
+        self._copy_between(_node(step.operands[0]), step.result)
+
+    def _elementwise(self, step: Step) -> None:
+        op, result = step.op, self.spec(step.result)
+        assert isinstance(op, Elementwise)
+        if not isinstance(op.ufunc, np.ufunc):
+            self._printed(step, [_BOOL if rule is None else result.dtype for rule in op.pullback])
+        elif op.exact and result.dtype.kind == "f" and all(self._fits(o, result.dtype) for o in step.operands):
+            self._printed(step, [result.dtype] * len(step.operands))
+        else:
+            ufunc = op.variants.get(step.params[0], op.ufunc) if step.params else op.ufunc
+            given = (*step.operands, step.params[0]) if step.params and ufunc is op.ufunc else step.operands
+            self._ufunc(ufunc, given, step.result)
+
+    def _fits(self, operand: Any, dtype: np.dtype[Any]) -> bool:
+        return not isinstance(operand, NodeRef) or self.spec(operand.node).dtype == dtype
+
+    def _printed(self, step: Step, dtypes: list[np.dtype[Any]]) -> None:
+        op, result = step.op, self.spec(step.result)
+        assert isinstance(op, Elementwise)
+        nodes = [self._operand(o, dtype) for o, dtype in zip(step.operands, dtypes, strict=True)]
+        operands = [Operand("target", result.dtype, 0, result.strides)]
+        for k, (name, node) in enumerate(zip(op.inputs, nodes, strict=True), start=1):
+            spec = self.spec(node)
+            operands.append(Operand(name, spec.dtype, k, broadcast(spec.shape, spec.strides, result.shape)))
+        loop = Loop(op.forward, result.shape, tuple(operands), pullback=False)
+        self.tasks.append(Call(loop, op.name, (Place(step.result), *map(Place, nodes))))
+
+    def _ufunc(self, ufunc: Any, given: tuple[Any, ...], result: int) -> None:
+        out = self.spec(result)
+        kinds = [self.spec(o.node).dtype if isinstance(o, NodeRef) else type(o) for o in given]
+        dtypes = ufunc.resolve_dtypes((*kinds, None))
+        nodes = [self._operand(o, dtype) for o, dtype in zip(given, dtypes[:-1], strict=True)]
+        target = result if dtypes[-1] == out.dtype else self.temporary(out.shape, dtypes[-1])
+        self._loop(ufunc, dtypes, [*nodes, target], out.shape)
+        if target != result:
+            self._copy_between(target, result)
+
+    def _loop(self, ufunc: Any, dtypes: tuple[np.dtype[Any], ...], nodes: list[int], shape: Strides) -> None:
+        try:
+            loop = loops.find(ufunc, dtypes)
+        except LookupError as error:
+            raise ProgramError(f"{ufunc.__name__} cannot be replayed: {error}") from None
+        specs = [self.spec(node) for node in nodes]
+        strides = tuple(broadcast(s.shape, s.strides, shape) for s in specs)
+        self.tasks.append(UfuncCall(loop, shape, strides, tuple(map(Place, nodes))))
+
+    def _reduction(self, step: Step) -> None:
+        op, result = step.op, self.spec(step.result)
+        axes, keepdims = step.params
+        assert isinstance(op, Reduction)
+        source = self._dense(_node(step.operands[0]), result.dtype)
+        spec = self.spec(source)
+        onto = _spread(result.strides, len(spec.shape), axes, keepdims)
+        self.tasks.append(Fill(Place(step.result), result.size, result.dtype, _start(op.ufunc, spec, result.dtype)))
+        loop = loops.find(op.ufunc, (result.dtype,) * 3)
+        places = (Place(step.result), Place(source), Place(step.result))
+        self.tasks.append(UfuncCall(loop, spec.shape, (onto, spec.strides, onto), places))
+        if op.scale:
+            count = math.prod(spec.shape[axis] for axis in axes)
+            self._ufunc(np.divide, (NodeRef(step.result), float(count)), step.result)
+        if step.form is not None and "n" in step.form.saved:
+            step.extra = self._count(step, source, onto) if op.selects else self.number(math.prod(spec.shape[a] for a in axes))
+
+    def _dense(self, node: int, dtype: np.dtype[Any]) -> int:
+        """Return a node, or a C-contiguous copy of it, in the dtype of the reduction."""
+        spec = self.spec(node)
+        if spec.dtype == dtype and spec.strides == dense(spec.shape, dtype.itemsize):
+            return node
+        return self._cast(node, dtype)
+
+    def _count(self, step: Step, source: int, onto: Strides) -> int:
+        """Count, for each result of an extremum, the elements that tie."""
+        result, spec = self.spec(step.result), self.spec(source)
+        count = self.temporary(result.shape, result.dtype)
+        self.tasks.append(Fill(Place(count), result.size, result.dtype, -0.0))
+        operands = (
+            Operand("target", result.dtype, 0, onto),
+            Operand("x", spec.dtype, 1, spec.strides),
+            Operand("y", result.dtype, 2, onto),
+        )
+        loop = Loop(_tie, spec.shape, operands, skips=False)
+        self.tasks.append(Call(loop, "ties", (Place(count), Place(source), Place(step.result)), accumulate=True))
+        return count
+
+    def _select(self, step: Step) -> None:
+        axis, keepdims, *what = step.params
+        if what:
+            return  # the places were computed with the values
+        source = _node(step.operands[0])
+        spec, result = self.spec(source), self.spec(step.result)
+        pairs = [s for s in self.recipe.steps if s.op is step.op and s.operands == step.operands and s.params[2:]]
+        pairs = [s for s in pairs if s.result > step.result]
+        places = pairs[0].result if pairs else self.temporary(result.shape, _INT64)
+        step.extra = places
+        pick = Pick(spec, axis, largest=step.op.name == "max")
+        self.tasks.append(Call(pick, "pick", (Place(step.result), Place(places), Place(source))))
+
+    def _contraction(self, step: Step) -> None:
+        nodes = [_node(o) for o in step.operands]
+        a, b = map(self.spec, nodes)
+        result = self.spec(step.result)
+        (m, k, n), left, right, target = matrices(a.shape, a.strides, b.shape, b.strides, result.strides)
+        product = Product(result.dtype, (m, n, k), Factor(0, target), Factor(1, left), Factor(2, right))
+        self.tasks.append(Call(product, "product", (Place(step.result), *map(Place, nodes))))
+
+    def _join(self, step: Step) -> None:
+        axis, new = step.params
+        result = self.spec(step.result)
+        strides = list(result.strides)
+        step_bytes = strides[axis]
+        if new:
+            strides.pop(axis)
+        at = 0
+        for given in step.operands:
+            node = _node(given)
+            self._copy_between(node, step.result, tuple(strides), at * step_bytes)
+            at += 1 if new else self.spec(node).shape[axis]
+
+
+_BOOL = np.dtype(np.bool_)
+
+
+def _same(x: Any) -> Any:
+    return x
+
+
+def _tie(x: Any, y: Any) -> Any:
+    return np.where((x == y) | ((x != x) & (y != y)), 1.0, 0.0)
+
+
+def _node(operand: Any) -> int:
+    assert isinstance(operand, NodeRef)
+    return operand.node
+
+
+def _spread(strides: Strides, rank: int, axes: Strides, keepdims: bool) -> Strides:
+    """Return the strides of a reduction's result over the space of its input."""
+    own = iter(strides)
+    kept = [next(own) if keepdims or i not in axes else 0 for i in range(rank)]
+    return tuple(0 if i in axes else stride for i, stride in enumerate(kept))
+
+
+def _start(ufunc: np.ufunc, spec: Spec, dtype: np.dtype[Any]) -> float:
+    """Return what a reduction starts from, as NumPy does."""
+    if ufunc is np.add:
+        return -0.0 if dtype.kind == "f" and spec.size else 0.0
+    if dtype.kind == "f":
+        return -math.inf if ufunc is np.maximum else math.inf
+    limits = np.iinfo(dtype)
+    return limits.min if ufunc is np.maximum else limits.max
+
+
+def nest_layout(call: UfuncCall) -> np.ndarray[Any, Any]:
+    """Return the layout words of a nest: rows, inner extent, outer axes, extents, strides innermost first."""
+    if 0 in call.shape:
+        return np.array([0, 0, 0] + [0] * len(call.strides), np.int64)
+    extents, strides = nest(call.shape, list(call.strides))
+    if not extents:
+        return np.array([1, 1, 0] + [0] * len(call.strides), np.int64)
+    *outer, inner = extents
+    words = [math.prod(outer), inner, len(outer), *reversed(outer)]
+    for own in strides:
+        words += reversed(own)
+    return np.array(words, np.int64)

@@ -1,0 +1,126 @@
+"""A recorded program as data: nodes for values, steps for operations; and its listing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from kernels.forms import Form
+from kernels.layouts import Spec
+from kernels.op import Op
+
+Array = np.ndarray[Any, Any]
+Operand = int | float
+"""A node's number, or a Python number."""
+
+
+class ProgramError(RuntimeError):
+    """The recorded program cannot be replayed on these arguments; the message says why."""
+
+
+@dataclass(slots=True)
+class Node:
+    """A value of the program.
+
+    An argument, a constant (with its array), a result, or a view of node ``base`` at ``offset`` bytes of its
+    memory. A view's gradient stands at ``shadow`` bytes of its base's, if it has one (``differentiable``).
+    """
+
+    spec: Spec
+    base: int | None = None
+    offset: int = 0
+    shadow: int = 0
+    differentiable: bool = False
+    constant: Array | None = None
+    argument: bool = False
+
+
+@dataclass(slots=True)
+class Step:
+    """One instruction: ``result = op(operands, params)``; the form if its gradient was recorded."""
+
+    op: Op
+    operands: tuple[Operand | NodeRef, ...]
+    result: int
+    params: tuple[Any, ...]
+    form: Form | None
+    extra: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRef:
+    """A node as an operand, told apart from a Python number."""
+
+    node: int
+
+
+@dataclass(slots=True)
+class Recipe:
+    """The whole program: nodes in the order they were made, steps, arguments and outputs by node."""
+
+    nodes: list[Node] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    arguments: list[int] = field(default_factory=list)
+    outputs: list[int] = field(default_factory=list)
+
+    def base_of(self, node: int) -> int:
+        """Return the node whose memory a node shares: itself if it is no view."""
+        base = self.nodes[node].base
+        return node if base is None else base
+
+
+def listing(recipe: Recipe) -> str:
+    """Return the program as text: one line an instruction."""
+    heads = [f"{_name(i)}: {describe(recipe.nodes[i].spec)}" for i in recipe.arguments]
+    lines = [f"program({', '.join(heads)})"]
+    for i, node in enumerate(recipe.nodes):
+        if node.constant is not None:
+            lines.append(line(_name(i), "constant", [_short(node.constant)], "", node.spec))
+    for step in recipe.steps:
+        operands = [_name(o.node) if isinstance(o, NodeRef) else repr(o) for o in step.operands]
+        lines.append(line(_name(step.result), step.op.name, operands, parameters(step.params), recipe.nodes[step.result].spec))
+    return "\n".join([*lines, f"  return {', '.join(map(_name, recipe.outputs))}"])
+
+
+def line(result: str, name: str, operands: Iterable[str], params: str, spec: Spec) -> str:
+    """Return one instruction as text."""
+    left = f"  {result} = {name} {' '.join(operands)}{params}"
+    return f"{left:<44} {describe(spec)}".rstrip()
+
+
+def describe(spec: Spec) -> str:
+    """Return dtype and shape as text: ``float64[3, 2]``."""
+    return f"{spec.dtype.name}[{', '.join(map(str, spec.shape))}]"
+
+
+def parameters(params: tuple[Any, ...]) -> str:
+    """Return the static parameters of an instruction as text."""
+    return "".join(f" {_index(p) if isinstance(p, tuple) and _has_slice(p) else p}" for p in params)
+
+
+def _has_slice(params: tuple[Any, ...]) -> bool:
+    return any(isinstance(p, slice) or p is Ellipsis or p is None for p in params)
+
+
+def _index(key: tuple[Any, ...]) -> str:
+    """Print an index as it is written."""
+
+    def part(k: Any) -> str:
+        if not isinstance(k, slice):
+            return "..." if k is Ellipsis else str(k)
+        ends = ["" if e is None else str(e) for e in (k.start, k.stop, k.step)]
+        return ":".join(ends if ends[2] else ends[:2])
+
+    shown = key[:-1] if key and key[-1] is Ellipsis and len(key) > 1 else key
+    return f"[{', '.join(map(part, shown))}]"
+
+
+def _name(node: int) -> str:
+    return f"%{node}"
+
+
+def _short(value: Array) -> str:
+    return repr(value.item()) if value.size == 1 else "..."

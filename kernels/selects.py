@@ -1,0 +1,31 @@
+"""The extremum along an axis and its first place, as NumPy's argmax and argmin find it: nan wins, then first of equals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kernels import jit
+from kernels.layouts import Spec
+
+
+@dataclass(frozen=True)
+class Pick:
+    """Values and int64 places, both dense, of each row of ``spec`` along ``axis``."""
+
+    spec: Spec
+    axis: int
+    largest: bool
+
+    def kernel(self, label: str) -> tuple[int, np.ndarray[Any, Any]]:
+        """Return the address of the kernel and its layout."""
+        del label
+        shape, strides = list(self.spec.shape), list(self.spec.strides)
+        length, step = (shape.pop(self.axis), strides.pop(self.axis)) if shape else (1, 0)
+        rows = int(np.prod(shape, dtype=np.int64))
+        head = [rows, length, step, self.largest, self.spec.dtype.itemsize, len(shape)]
+        layout = np.array([*head, *reversed(shape), *reversed(strides)], np.int64)
+        name = "double" if self.spec.dtype == np.float64 else "single"
+        return int(getattr(jit.load_module("selects_native"), name).address), layout

@@ -1,0 +1,314 @@
+"""Programs: a function recorded once and replayed natively, forward and backward, on new values."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from kernels import program as recipes
+from kernels.forms import Form
+from kernels.memory import address_of
+from kernels.op import Select, View
+from kernels.program import Node, NodeRef, ProgramError, Recipe, Step
+from kernels.replay import Machine, Plan, plan
+from tape import modes, recording
+from tape.tensor import AccumulateGrad, Array, Tensor, as_array, leaf, plain
+
+_PACKAGES = ("tape", "kernels")
+
+
+class Recorder:
+    """Notes each operation that depends on the arguments, in the order they run."""
+
+    def __init__(self) -> None:
+        self.recipe = Recipe()
+        self.nodes: dict[int, int] = {}
+        self.held: list[Any] = []
+        self.escapes: list[str] = []
+        self.open = False
+
+    def argument(self, x: Tensor) -> int:
+        """Make a tensor an argument; return its node."""
+        self.recipe.arguments.append(len(self.recipe.nodes))
+        return self._add(x, Node(x.spec, argument=True, differentiable=x._slot is not None))
+
+    def _add(self, x: Tensor, node: Node) -> int:
+        self.recipe.nodes.append(node)
+        self.held.append(x)  # its id stays its own
+        self.nodes[id(x)] = len(self.recipe.nodes) - 1
+        return len(self.recipe.nodes) - 1
+
+    def note(self, op: Any, operands: tuple[Any, ...], result: Tensor, params: tuple[Any, ...]) -> None:
+        """Record an operation if an operand depends on the arguments."""
+        if self.open:
+            self._find_arguments(operands)
+        if not any(id(o) in self.nodes for o in operands if isinstance(o, Tensor)):
+            return
+        refs = tuple(self._reference(o) for o in operands)
+        form = result._form if isinstance(result._form, Form) and type(result._slot) is int else None
+        wanted = form is not None and any(
+            isinstance(r, NodeRef) and self.recipe.nodes[r.node].differentiable and want
+            for r, want in zip(refs, form.wanted, strict=True)
+        )
+        node = Node(result.spec, differentiable=wanted)
+        if isinstance(op, View):
+            self._place_view(node, operands[0], result)
+        if isinstance(op, Select) and operands[0].spec.dtype.kind != "f":
+            self.left(result)
+        index = self._add(result, node)
+        self.recipe.steps.append(Step(op, refs, index, params, form if wanted else None))
+
+    def _find_arguments(self, operands: tuple[Any, ...]) -> None:
+        """With no arguments given, the leaves that require grad are the arguments, in the order of their use."""
+        for o in operands:
+            if isinstance(o, Tensor) and type(o._slot) is AccumulateGrad and id(o) not in self.nodes:
+                self.argument(o)
+
+    def _reference(self, operand: Any) -> Any:
+        if not isinstance(operand, Tensor):
+            return operand
+        node = self.nodes.get(id(operand))
+        if node is None:
+            value = as_array(operand)
+            node = self._add(operand, Node(operand.spec, constant=value))
+        return NodeRef(node)
+
+    def _place_view(self, node: Node, source: Tensor, result: Tensor) -> None:
+        above = self.nodes[id(source)] if id(source) in self.nodes else self._reference(source).node
+        parent = self.recipe.nodes[above]
+        node.base = above if parent.base is None else parent.base
+        offset = address_of(as_array(result)) - address_of(as_array(source)) if result.spec.size else 0
+        node.offset = parent.offset + offset
+        node.shadow = result._offset if node.differentiable else 0
+
+    def left(self, tensor: Tensor) -> None:
+        """Note that a value which depends on the arguments left for Python, and where."""
+        if id(tensor) in self.nodes:
+            self.escapes.append(_caller())
+
+
+def _caller() -> str:
+    """Return the line of the user's code that called into this package."""
+    frame = sys._getframe(1)  # noqa: SLF001
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _PACKAGES:
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+class Program:
+    """A recorded function. Call it, or :meth:`value_and_grad`, with new values of the recorded shapes and dtypes.
+
+    Results never alias memory of the program or one another. Safe to call from several threads.
+    """
+
+    def __init__(self, recorder: Recorder, template: Any) -> None:
+        self._recorder = recorder
+        self._recipe = recorder.recipe
+        self._template = template
+        self._escapes = recorder.escapes
+        self._plan: Plan | None = None
+        self._machines: list[Machine] = []
+        self._lock = threading.Lock()
+
+    def __call__(self, *args: Any) -> Any:
+        """Replay the function forward."""
+        machine = self._start(args)
+        try:
+            machine.run(machine.forward)
+            return self._results(machine, tensors=any(isinstance(a, Tensor) for a in args))
+        finally:
+            self._machines.append(machine)
+
+    def value_and_grad(self, *args: Any) -> tuple[Any, tuple[Any, ...]]:
+        """Return the value and a tuple with the gradient of each floating argument."""
+        self._check_scalar()
+        machine = self._start(args)
+        try:
+            machine.run(machine.forward)
+            machine.run(machine.reverse)
+            tensors = any(isinstance(a, Tensor) for a in args)
+            gradients = tuple(
+                _out(self._gradient(machine, node), tensor=isinstance(given, Tensor))
+                for given, node in zip(args, self._recipe.arguments, strict=True)
+                if self._recipe.nodes[node].differentiable
+            )
+            return self._results(machine, tensors=tensors), gradients
+        finally:
+            self._machines.append(machine)
+
+    def _check_scalar(self) -> None:
+        outputs = self._recipe.outputs
+        spec = self._recipe.nodes[outputs[0]].spec
+        if len(outputs) != 1 or spec.size != 1 or spec.dtype.kind != "f":
+            raise ProgramError(
+                f"value_and_grad needs a program that returns one floating number; this one returns "
+                f"{', '.join(recipes.describe(self._recipe.nodes[o].spec) for o in outputs)}"
+            )
+
+    def _gradient(self, machine: Machine, node: int) -> Array:
+        assert self._plan is not None
+        spec = self._recipe.nodes[node].spec
+        if node not in self._plan.shadows:
+            return np.zeros(spec.shape, spec.dtype)
+        return np.asarray(machine.view(node, shadow=True) + spec.dtype.type(0.0))
+
+    def _start(self, args: tuple[Any, ...]) -> Machine:
+        """Check the arguments, take a machine and put them into its memory."""
+        if self._escapes:
+            raise ProgramError(
+                f"a value that depends on the arguments left for Python at {self._escapes[0]}; what Python did with "
+                "it is not in the program. Keep it a tensor (tape.where for a branch), or call the function itself"
+            )
+        wanted = self._recipe.arguments
+        if len(args) != len(wanted):
+            raise TypeError(f"program takes {len(wanted)} arguments, got {len(args)}")
+        values = [self._checked(i, given) for i, given in enumerate(args)]
+        machine = self._machine()
+        for node, value in zip(wanted, values, strict=True):
+            machine.view(node)[...] = value
+        return machine
+
+    def _checked(self, i: int, given: Any) -> Any:
+        """Return an argument's value, of the recorded shape and dtype."""
+        spec = self._recipe.nodes[self._recipe.arguments[i]].spec
+        value = given._value if isinstance(given, Tensor) else given
+        if isinstance(value, (float, int)) and not spec.shape:
+            if isinstance(value, float) and spec.dtype.kind != "f":
+                raise TypeError(f"argument {i}: a float where the program was recorded with {recipes.describe(spec)}")
+            return value
+        array = np.asarray(value)
+        if array.shape != spec.shape or array.dtype != spec.dtype:
+            got = f"{array.dtype.name}[{', '.join(map(str, array.shape))}]"
+            raise TypeError(
+                f"argument {i}: got {got}, but the program was recorded with {recipes.describe(spec)}; record it anew"
+            )
+        return array
+
+    def _machine(self) -> Machine:
+        try:
+            return self._machines.pop()
+        except IndexError:
+            with self._lock:
+                if self._plan is None:
+                    self._plan = plan(self._recipe)
+            return Machine(self._plan)
+
+    def _results(self, machine: Machine, *, tensors: bool) -> Any:
+        values = [_out(np.array(machine.view(o), order="C"), tensor=tensors) for o in self._recipe.outputs]
+        return _filled(self._template, iter(values))
+
+    def __str__(self) -> str:
+        return recipes.listing(self._recipe)
+
+    def __repr__(self) -> str:
+        return f"<Program of {len(self._recipe.steps)} operations, {len(self._recipe.arguments)} arguments>"
+
+    def __len__(self) -> int:
+        """Return the number of operations."""
+        return len(self._recipe.steps)
+
+
+def _out(value: Array, *, tensor: bool) -> Any:
+    if tensor:
+        return plain(recording.carried(value))
+    return value.item() if value.ndim == 0 and value.dtype.kind == "f" else value
+
+
+def _filled(template: Any, values: Any) -> Any:
+    """Put results into the structure that the recorded function returned."""
+    if isinstance(template, dict):
+        return {key: _filled(part, values) for key, part in template.items()}
+    if isinstance(template, tuple) and hasattr(template, "_fields"):
+        return type(template)(*(_filled(part, values) for part in template))
+    if isinstance(template, (tuple, list)):
+        return type(template)(_filled(part, values) for part in template)
+    return next(values)
+
+
+def _leaves(result: Any) -> list[Any]:
+    if isinstance(result, dict):
+        return [leaf for part in result.values() for leaf in _leaves(part)]
+    if isinstance(result, (tuple, list)):
+        return [leaf for part in result for leaf in _leaves(part)]
+    return [result]
+
+
+def _emptied(result: Any) -> Any:
+    """Return the structure of a result, without its tensors."""
+    if isinstance(result, dict):
+        return {key: _emptied(part) for key, part in result.items()}
+    if isinstance(result, tuple) and hasattr(result, "_fields"):
+        return type(result)(*(_emptied(part) for part in result))
+    return type(result)(map(_emptied, result)) if isinstance(result, (tuple, list)) else None
+
+
+class _Block:
+    """``with tape.record() as program``: what runs inside is recorded; its arguments are the leaves it uses."""
+
+    def __enter__(self) -> Program:
+        self._recorder = Recorder()
+        self._recorder.open = True
+        self._before = modes.set_mode(modes.Mode(grad=True, recorder=self._recorder))
+        self._program = Program(self._recorder, None)
+        return self._program
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        modes.set_mode(self._before)
+        steps = self._recorder.recipe.steps
+        if kind is None:
+            if not steps:
+                raise ProgramError("nothing was recorded: no operation in the block used a leaf that requires grad")
+            self._recorder.recipe.outputs = [steps[-1].result]
+
+
+class _Recording:
+    """The mode in which a program is recorded."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+
+    def __enter__(self) -> Self:
+        self.before = modes.set_mode(modes.Mode(grad=True, recorder=self.recorder))
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        modes.set_mode(self.before)
+
+
+def record(fun: Callable[..., Any] | None = None, *args: Any) -> Any:
+    """Record ``fun(*args)`` and return the :class:`Program`, or, without a function, a context for ``with``.
+
+    Every argument, a number, NumPy array or tensor, reaches ``fun`` as a tensor; floating ones require grad. The
+    result is a tensor or a tuple, list or dict of tensors. With the context the arguments are the leaves that
+    require grad in the order of their use, and the result is the last one computed.
+    """
+    if fun is None:
+        return _Block()
+    recorder = Recorder()
+    with _Recording(recorder):
+        tensors = [_argument(a) for a in args]
+        for x in tensors:
+            recorder.argument(x)
+        result = fun(*tensors)
+        for output in _leaves(result):
+            _check_output(output, recorder)
+    recorder.recipe.outputs = [recorder.nodes[id(o)] for o in _leaves(result)]
+    return Program(recorder, _emptied(result))
+
+
+def _argument(value: Any) -> Tensor:
+    """Return a leaf of its own memory for an argument."""
+    given = recording.operand(value)
+    array = np.array(given._value if isinstance(given, Tensor) else given, order="C")
+    return leaf(recording.carried(array), requires_grad=array.dtype.kind == "f")
+
+
+def _check_output(output: Any, recorder: Recorder) -> None:
+    if not isinstance(output, Tensor):
+        raise TypeError(f"a recorded function returns tensors, not {type(output).__name__}; keep the result a tensor")
+    recorder._reference(output)
