@@ -14,12 +14,12 @@ import numpy as np
 from kernels.layouts import Spec, Strides, broadcast, dense
 from kernels.memory import address_of
 from kernels.op import Contraction, Copy, Elementwise, Join, Op, Reduction, Select, View
-from kernels.products import Factor, Product
+from kernels.blas import Factor, Product
 from kernels.source import Loop, Operand
-from kernels.words import B_FIRST, I_KERNEL, I_LAYOUT, I_WORDS
+from kernels.words import B_FIRST, I_KERNEL, I_LAYOUT, I_WORDS, OPCODE
 
 FORMS: dict[int, Form] = {}
-"""Every form by the address of its block, the opcode."""
+"""Every form by its opcode."""
 
 Pull = Loop | Product
 _FLOAT64 = np.dtype(np.float64)
@@ -45,7 +45,7 @@ class Form:
         self.saved, self.pulls, self.name = saved, pulls, op.grad_fn
         self.tables: list[np.ndarray[Any, Any]] = []
         self.block = self._block()
-        self.code = address_of(self.block)
+        self.code = address_of(self.block) + OPCODE
         FORMS[self.code] = self
 
     @property

@@ -138,6 +138,7 @@ def _write(path: Path, text: str) -> None:
     handle, draft = tempfile.mkstemp(dir=path.parent, suffix=".draft")
     with os.fdopen(handle, "w", encoding="utf-8") as file:
         file.write(text)
+    os.utime(draft, (0, 0))  # equal content, equal stamp: Numba's index stays good whichever process wins
     try:
         Path(draft).replace(path)
     finally:

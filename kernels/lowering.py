@@ -17,7 +17,7 @@ from kernels import loops
 from kernels.forms import matrices
 from kernels.layouts import Spec, Strides, broadcast, dense, intern_spec, nest
 from kernels.op import Contraction, Copy, Elementwise, Join, Reduction, Select, View
-from kernels.products import Factor, Product
+from kernels.blas import Factor, Product
 from kernels.program import Node, NodeRef, ProgramError, Recipe, Step
 from kernels.selects import Pick
 from kernels.source import Loop, Operand

@@ -16,7 +16,7 @@ from kernels.entries import Instruction, instructions
 from kernels.forms import FORMS, Form
 from kernels.layouts import Spec
 from kernels.observing import Array, FreedError, Observer, Outcome, Seed
-from kernels.products import Factor, Product
+from kernels.blas import Factor, Product
 from kernels.source import Loop, Operand
 from kernels.sweep import pattern
 from kernels.words import B_ENTRIES, B_FREES, TAPE_BITS

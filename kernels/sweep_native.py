@@ -75,6 +75,7 @@ from kernels.words import (
     MEMORY,
     MISSING,
     OK,
+    OPCODE,
     OWNED,
     PARENT,
     RELEVANT,
@@ -86,6 +87,12 @@ from kernels.words import (
 
 
 ZERO = np.float32(0.0)
+
+
+@njit("int64(int64)", cache=True, error_model="numpy")
+def opcode(obj):
+    """The address of the block that an opcode stands for."""
+    return integer(obj) - OPCODE
 
 
 @njit("int64(int64)", cache=True, error_model="numpy")
@@ -155,7 +162,7 @@ def mark(h):
     room = mask - mask // 8
     while pending > 0 and position >= 0:
         last = position
-        block = integer(word(items, last))
+        block = opcode(word(items, last))
         start = last - word(block, B_ENTRIES) + 1
         position = start - 1
         cell = find(cells, mask, integer(word(items, start)))
@@ -216,7 +223,7 @@ def relevant(h):
     kept = count
     for k in range(count - 1, -1, -1):
         last = word(order, k)
-        block = integer(word(items, last))
+        block = opcode(word(items, last))
         start = last - word(block, B_ENTRIES) + 1
         cell = find(cells, mask, integer(word(items, start)))
         leads = False
@@ -302,7 +309,7 @@ def settle(h):
     for k in range(word(h, H_LEAF)):
         found = leaves + 8 * FOUND * k
         last = load_i8(found + 8)
-        block = integer(word(items, last))
+        block = opcode(word(items, last))
         i = load_i8(found) - (last - word(block, B_ENTRIES) + 2)
         about = block + 8 * (B_FIRST + i * I_WORDS)
         if word(block, B_VIEW) != 0:
@@ -329,7 +336,7 @@ def sweep(h):
     restrict, pointers = word(h, H_RESTRICT), word(h, H_PTRS)
     for k in range(word(h, H_COUNT)):
         last = word(order, k)
-        block = integer(word(items, last))
+        block = opcode(word(items, last))
         start = last - word(block, B_ENTRIES) + 1
         cell = find(cells, mask, integer(word(items, start)))
         inputs = word(block, B_INPUTS)
@@ -406,7 +413,7 @@ def drop(h):
     low, gone, size = -1, 0, load_i8(word(h, H_LIST) + 16)
     for k in range(word(h, H_COUNT) - 1, -1, -1):
         last = word(order, k)
-        block = integer(word(items, last))
+        block = opcode(word(items, last))
         start = last - word(block, B_ENTRIES) + 1
         going = word(block, B_FREES) != 0
         for i in range(word(block, B_INPUTS)):
@@ -448,7 +455,7 @@ def collect(h):
     room = mask - mask // 8
     while position >= 0:
         last = position
-        block = integer(word(items, last))
+        block = opcode(word(items, last))
         start = last - word(block, B_ENTRIES) + 1
         position = start - 1
         slot = word(items, start)

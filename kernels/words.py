@@ -21,6 +21,9 @@ B_ENTRIES, B_INPUTS, B_SAVED, B_SHADOW, B_ITEM, B_VIEW, B_FREES, B_FIRST = range
 # Each input in a block: kernel, layout, elements and item size of its shadow, whether the kernel covers it.
 I_KERNEL, I_LAYOUT, I_SHADOW, I_ITEM, I_COVERS, I_WORDS = range(6)
 
+OPCODE = 1 << 48
+"""An opcode is the address of a form's block plus this, so that it is an integer of two digits everywhere."""
+
 OK, GROW, FREED, MISSING, MEMORY = range(5)
 
 TAPE_BITS = 40

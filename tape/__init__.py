@@ -34,13 +34,13 @@ from tape.creation import (
 )
 from tape.dtypes import *  # noqa: F403 (the names of dtypes)
 from tape.dtypes import get_default_dtype, set_default_dtype
-from tape.elementwise import FUNCTIONS as _FUNCTIONS
+from tape.arithmetic import FUNCTIONS as _FUNCTIONS
 from tape.gradients import value_and_grad
 from tape.listing import listing
 from tape.modes import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
 from tape.products import dot, matmul, mm, mv
 from tape.programs import Program, record
-from tape.reductions import amax, amin, max, mean, min, sum  # noqa: A004
+from tape.reducing import amax, amin, max, mean, min, sum  # noqa: A004
 from tape.shape import Size
 from tape.shaping import cat, clone, flatten, permute, reshape, squeeze, stack, t, transpose, unsqueeze
 from tape.tensor import Tensor

@@ -10,7 +10,7 @@ import numpy as np
 from kernels.op import Elementwise
 from kernels.tables import OPS
 from tape import errors, modes, recording
-from tape.elementwise import names_of
+from tape.arithmetic import names_of
 from tape.tensor import AccumulateGrad, Tensor, as_array, method, plain
 
 _INPLACE = {"+": "iadd", "-": "isub", "*": "imul", "/": "itruediv", "**": "ipow"}

@@ -9,9 +9,9 @@ import numpy as np
 
 from kernels.op import Elementwise
 from kernels.tables import OPS
-from tape import creation, errors, reductions, shaping
+from tape import creation, errors, reducing, shaping
 from tape.attributes import _left
-from tape.elementwise import FUNCTIONS
+from tape.arithmetic import FUNCTIONS
 from tape.products import matmul
 from tape.tensor import Array, Tensor, as_array, method
 
@@ -69,22 +69,22 @@ def _implements(*functions: Any) -> Callable[[Callable[..., Any]], Callable[...,
 
 @_implements(np.sum)
 def _sum(a: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False) -> Tensor:
-    return reductions.sum(a, axis, keepdims, dtype=dtype)
+    return reducing.sum(a, axis, keepdims, dtype=dtype)
 
 
 @_implements(np.mean)
 def _mean(a: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False) -> Tensor:
-    return reductions.mean(a, axis, keepdims, dtype=dtype)
+    return reducing.mean(a, axis, keepdims, dtype=dtype)
 
 
 @_implements(np.max)
 def _max(a: Any, axis: Any = None, *, keepdims: bool = False) -> Tensor:
-    return reductions.max(a, keepdim=keepdims) if axis is None else reductions.amax(a, axis, keepdims)
+    return reducing.max(a, keepdim=keepdims) if axis is None else reducing.amax(a, axis, keepdims)
 
 
 @_implements(np.min)
 def _min(a: Any, axis: Any = None, *, keepdims: bool = False) -> Tensor:
-    return reductions.min(a, keepdim=keepdims) if axis is None else reductions.amin(a, axis, keepdims)
+    return reducing.min(a, keepdim=keepdims) if axis is None else reducing.amin(a, axis, keepdims)
 
 
 @_implements(np.where)
@@ -96,20 +96,20 @@ def _where(condition: Any, *values: Any) -> Tensor:
 
 @_implements(np.dot)
 def _dot(a: Any, b: Any) -> Tensor:
-    a, b = reductions.tensor_of(a), reductions.tensor_of(b)
+    a, b = reducing.tensor_of(a), reducing.tensor_of(b)
     return a * b if not a.spec.shape or not b.spec.shape else matmul(a, b)
 
 
 @_implements(np.concatenate)
 def _concatenate(arrays: Any, axis: Any = 0) -> Tensor:
     if axis is None:
-        return shaping.cat([shaping.reshape(reductions.tensor_of(a), -1) for a in arrays])
-    return shaping.cat([reductions.tensor_of(a) for a in arrays], axis)
+        return shaping.cat([shaping.reshape(reducing.tensor_of(a), -1) for a in arrays])
+    return shaping.cat([reducing.tensor_of(a) for a in arrays], axis)
 
 
 @_implements(np.stack)
 def _stack(arrays: Any, axis: int = 0) -> Tensor:
-    return shaping.stack([reductions.tensor_of(a) for a in arrays], axis)
+    return shaping.stack([reducing.tensor_of(a) for a in arrays], axis)
 
 
 @_implements(np.reshape)

@@ -11,7 +11,7 @@ from kernels.layouts import spec_of
 from kernels.op import Contraction
 from kernels.tables import OPS
 from tape import recording
-from tape.reductions import tensor_of
+from tape.reducing import tensor_of
 from tape.tensor import Tensor, as_array, carried, method
 
 _BY_RANKS = {op.ranks[0]: op for op in OPS.values() if isinstance(op, Contraction)}

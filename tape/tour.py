@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import chain, zip_longest
+from textwrap import indent
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -38,48 +39,51 @@ class Fit:
 
 def show() -> None:
     """Print the whole tour on stdout, and progress on stderr while kernels compile."""
-    show_graph()
-    show_fit()
-    print(f"\n3. The kernels that ran are cached: {kernel_cache()}.")
-    print("   `python -m tape cache --clear` deletes them; `python -m tape list` lists examples.")
+    with compile_progress() as progress:
+        for text in chain(graph(), fits(), cache()):
+            progress.erase()
+            print(text)
 
 
-def show_graph() -> None:
-    """Print the listing of a graph of four operations, sweep it backward, print the gradients."""
-    with compile_progress():
-        a, b, c, d = (tape.tensor(value, requires_grad=True) for value in (2.0, 3.0, 5.0, 10.0))
-        u = a * b
-        t = tape.log(d)
-        t.retain_grad()
-        v = t * c
-        e = u + v
-        listing = tape.listing(e)
-        e.backward()
-    print("1. Operations run at once and are recorded on a tape.\n")
-    print("   a, b, c, d = 2, 3, 5, 10;  u = a * b;  t = log(d);  v = t * c;  e = u + v\n")
-    print(_indent(listing))
-    print(f"\n   e is {e.item():.5g}. e.backward() sweeps the tape from its end:\n")
+def graph() -> Iterator[str]:
+    """Build a graph of four operations and sweep it backward: its listing and gradients."""
+    a, b, c, d = (tape.tensor(value, requires_grad=True) for value in (2.0, 3.0, 5.0, 10.0))
+    u = a * b
+    t = tape.log(d)
+    t.retain_grad()
+    v = t * c
+    e = u + v
+    yield "1. Operations run at once and are recorded on a tape.\n"
+    yield "   a, b, c, d = 2, 3, 5, 10;  u = a * b;  t = log(d);  v = t * c;  e = u + v\n"
+    yield indent(tape.listing(e), "   ")
+    e.backward()
+    yield f"\n   e is {e.item():.5g}. e.backward() sweeps the tape from its end:\n"
     for name, tensor in {"a": a, "b": b, "c": c, "d": d, "t": t}.items():
-        gradient = tensor.grad
-        print(f"   {name}.grad  {'None' if gradient is None else f'{gradient.item():.5g}'}")
+        yield f"   {name}.grad  {'none' if tensor.grad is None else f'{tensor.grad.item():.5g}'}"
 
 
-def show_fit() -> None:
-    """Fit the lynx-hare record in dynamic mode and by replay; print losses, times and a plot."""
-    print("\n2. A fit: lynx and hare, Hudson Bay 1900 to 1920, by the Lotka-Volterra equations.")
-    print("   Six parameters; Runge-Kutta, 20 steps a year, a Python loop of scalars; L-BFGS-B.\n")
-    with compile_progress():
-        dynamic = fit(tape.value_and_grad(lynx_hare.loss))
-        begin = perf_counter()
-        program = tape.record(lynx_hare.loss, lynx_hare.START)
-        recording = perf_counter() - begin
-        replay = fit(for_scipy(program))
-    print(_indent(comparison(dynamic, replay, len(program))))
-    print(f"\n   Replay needs one recording, {recording:.3f} s; dynamic mode records each time.\n")
+def fits() -> Iterator[str]:
+    """Fit the lynx-hare record in dynamic mode and by replay: losses, times and a plot."""
+    yield "\n2. A fit: lynx and hare, Hudson Bay 1900 to 1920, by the Lotka-Volterra equations."
+    yield "   Six parameters; Runge-Kutta, 20 steps a year, a Python loop of scalars; L-BFGS-B.\n"
+    dynamic = fit(tape.value_and_grad(lynx_hare.loss))
+    begin = perf_counter()
+    program = tape.record(lynx_hare.loss, lynx_hare.START)
+    replayed = for_scipy(program)
+    replayed(lynx_hare.START)
+    once = perf_counter() - begin
+    replay = fit(replayed)
+    yield indent(comparison(dynamic, replay, len(program)), "   ")
+    yield f"\n   To record the program and replay it for the first time took {once:.3f} s.\n"
     for name, value in zip(lynx_hare.NAMES, np.exp(replay.x), strict=True):
-        print(f"   {name:12}  {value:.5f}")
-    print()
-    print(plot(replay.x))
+        yield f"   {name:12}  {value:.5f}"
+    yield "\n" + plot(replay.x)
+
+
+def cache() -> Iterator[str]:
+    """Say where the kernels are."""
+    yield f"\n3. The kernels that ran are cached: {kernel_cache()}."
+    yield "   `python -m tape cache --clear` deletes them; `python -m tape list` lists examples."
 
 
 def fit(value_and_grad: Evaluate) -> Fit:
@@ -143,16 +147,16 @@ def count_kernels(count: int) -> str:
 
 
 @contextmanager
-def compile_progress(*, rewrite: bool = True) -> Iterator[None]:
+def compile_progress(*, rewrite: bool = True) -> Iterator[Progress]:
     """Tell on stderr that kernels are being compiled, if any are, while the block runs.
 
-    A terminal sees one line rewritten for each kernel and erased at the end (so the block should
-    print nothing, or say `rewrite=False`); anything else gets one plain line.
+    A terminal sees one line rewritten for each kernel (so the block should call `erase` before it
+    prints, or say `rewrite=False`), gone at the end; anything else gets one plain line.
     """
     progress = Progress(rewrite=rewrite and sys.stderr.isatty())
     jit.on_compile.append(progress)
     try:
-        yield
+        yield progress
     finally:
         jit.on_compile.remove(progress)
         progress.erase()
@@ -182,7 +186,4 @@ class Progress:
         if self.width:
             sys.stderr.write("\r" + " " * self.width + "\r")
             sys.stderr.flush()
-
-
-def _indent(text: str) -> str:
-    return "\n".join("   " + line if line else line for line in text.splitlines())
+            self.width = 0

@@ -9,7 +9,7 @@ from tape.autograd.engine import backward_all as backward
 from tape.autograd.engine import grad
 from tape.autograd.graph import Node
 from tape.modes import enable_grad, no_grad, set_grad_enabled
-from tape.reductions import tensor_of
+from tape.reducing import tensor_of
 from tape.tensor import AccumulateGrad, Tensor, method, plain
 
 __all__ = ["AccumulateGrad", "Function", "Node", "Variable", "backward", "enable_grad", "grad", "no_grad", "set_grad_enabled"]

@@ -8,7 +8,7 @@ import numpy as np
 
 from kernels.op import Op
 from kernels.tables import OPS
-from tape import elementwise, recording
+from tape import arithmetic, recording
 from tape.dims import dim_of, dims_of, either
 from tape.recording import operand
 from tape.tensor import Tensor, method, plain
@@ -62,7 +62,7 @@ def mean(
 
 
 def _extremum(name: str) -> Any:
-    over_all, along, pairwise = OPS[f"{name}_all"], OPS[name], elementwise.FUNCTIONS[f"{name}imum"]
+    over_all, along, pairwise = OPS[f"{name}_all"], OPS[name], arithmetic.FUNCTIONS[f"{name}imum"]
 
     def extremum(x: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Any:
         x = tensor_of(x)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kernels.jit import SIGNATURE, cfunc, njit
 from kernels.memory import allocate, call_loop, load_f4, load_f8, release, store_f4, store_f8, store_i8
 
-# The layout's words: see products.Product.kernel.
+# The layout's words: see blas.Product.kernel.
 L_LOOP, L_DATA, L_ITEM, L_LEFT, L_RIGHT, L_TARGET, L_EXTENTS = range(7)
 L_STRIDES = L_EXTENTS + 4
 L_ROW, L_COLUMN = L_STRIDES + 7, L_STRIDES + 8

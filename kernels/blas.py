@@ -44,4 +44,4 @@ class Product:
         extents = [1, m, k, n]
         strides = [0, 0, 0, *self.left.strides, *self.right.strides, *self.target.strides]
         layout = np.array(words + extents + strides, np.int64)
-        return int(jit.load_module("products_native").kernel.address), layout
+        return int(jit.load_module("blas_native").kernel.address), layout
