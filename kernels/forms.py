@@ -40,9 +40,10 @@ class Form:
         saved: tuple[str, ...],
         pulls: tuple[Pull | None, ...],
         params: tuple[Any, ...] = (),
+        name: str = "",
     ) -> None:
         self.op, self.specs, self.spec, self.wanted, self.params = op, specs, spec, wanted, params
-        self.saved, self.pulls, self.name = saved, pulls, op.grad_fn
+        self.saved, self.pulls, self.name = saved, pulls, name or op.grad_fn
         self.tables: list[np.ndarray[Any, Any]] = []
         self.block = self._block()
         self.code = address_of(self.block) + OPCODE
@@ -57,7 +58,8 @@ class Form:
         # A view keeps its offset, which is no array: it is not what a second backward would miss.
         saved = 1 if view else len(self.saved)
         spec = self.spec
-        words = [2 + count + saved, count, saved, spec.shadow, spec.dtype.itemsize, view, bool(saved) and not view]
+        frees = bool(saved) and not view and self.saved != ("n",)  # nor is a number
+        words = [2 + count + saved, count, saved, spec.shadow, spec.dtype.itemsize, view, frees]
         for source, pull in zip(self.specs, self.pulls, strict=True):
             if pull is None or source is None:
                 words += [0] * I_WORDS
@@ -99,10 +101,11 @@ def elementwise(
         target = Operand("target", source.dtype, 0, broadcast(source.shape, source.gradient, spec.shape))
         return _loop(op, i, spec.shape, (target, cotangent, *reads), static)
 
-    return Form(op, specs, spec, wanted, saved, _pulls(specs, wanted, pull), params)
+    name = op.reversed_grad_fn if specs[0] is None else ""
+    return Form(op, specs, spec, wanted, saved, _pulls(specs, wanted, pull), params, name)
 
 
-def reduction(op: Reduction, source: Spec, spec: Spec, axes: Strides, keepdims: bool) -> Form:
+def reduction(op: Reduction, source: Spec, spec: Spec, axes: Strides, keepdims: bool, name: str = "") -> Form:
     """Return the form of a reduction over ``axes``; ``n`` is a Python number, or counts ties like the result."""
     saved = saved_names(op, (True,), ("x", "y", "n"))
 
@@ -120,7 +123,7 @@ def reduction(op: Reduction, source: Spec, spec: Spec, axes: Strides, keepdims: 
     target = Operand("target", source.dtype, 0, source.gradient)
     cotangent = Operand("g", spec.dtype, 1, spread(spec.gradient))
     loop = _loop(op, 0, source.shape, (target, cotangent, *reads), ())
-    return Form(op, (source,), spec, (True,), saved, (loop,), (axes, keepdims))
+    return Form(op, (source,), spec, (True,), saved, (loop,), (axes, keepdims), name)
 
 
 def select(op: Select, source: Spec, spec: Spec, axis: int, keepdims: bool) -> Form:

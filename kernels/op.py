@@ -65,6 +65,8 @@ class Elementwise(Op):
 
     ``exact`` says that IEEE 754 rounds the forward expression correctly, so that a printed kernel agrees with
     NumPy in every bit; the others replay through NumPy's own loops. ``operator`` is Python's symbol.
+    ``reversed_grad_fn`` is the node's name where a Python number comes first. ``condition``: the first input is a
+    boolean mask. ``identity``: the result is the operand itself. ``scaled``: PyTorch's ``alpha`` multiplies the second.
     ``scalar`` names the record that serves a Python number as the second operand; there the number is the
     static parameter ``p`` of forward and rules, and ``variants`` lists the ufuncs that NumPy takes for some p.
     """
@@ -72,6 +74,10 @@ class Elementwise(Op):
     forward: Rule
     domain: tuple[str, ...]
     operator: str = ""
+    reversed_grad_fn: str = ""
+    condition: bool = False
+    identity: bool = False
+    scaled: bool = False
     exact: bool = False
     scalar: str = ""
     variants: dict[float, np.ufunc] = field(default_factory=dict)
@@ -98,11 +104,12 @@ class Elementwise(Op):
 class Reduction(Op):
     """A reduction over axes: ``np.<ufunc>.reduce`` forward, an elementwise pullback over the input's space.
 
-    ``scale`` divides the reduced value by ``n``. ``selects``: one element of many gives the result; the
+    ``dims_grad_fn`` is the node's name where dims were given. ``scale`` divides the reduced value by ``n``. ``selects``: one element of many gives the result; the
     pullback then knows ``n`` as the number of elements that tie.
     """
 
     ufunc: np.ufunc
+    dims_grad_fn: str = ""
     scale: bool = False
     selects: bool = False
     mentions: tuple[frozenset[str], ...] = field(init=False)

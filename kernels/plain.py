@@ -18,7 +18,7 @@ from kernels.layouts import Spec
 from kernels.observing import Array, FreedError, Observer, Outcome, Seed
 from kernels.blas import Factor, Product
 from kernels.source import Loop, Operand
-from kernels.sweep import pattern
+from kernels.sweep import pattern, plant
 from kernels.words import B_ENTRIES, B_FREES, TAPE_BITS
 
 
@@ -33,7 +33,7 @@ def sweep(
     homes = {i.slot: i for i in marked if i.form.is_view}
     for seed in seeds:
         shadows[seed.slot] = np.full(seed.spec.shadow, -0.0, seed.spec.dtype)
-        pattern(shadows[seed.slot], seed.spec, seed.offset)[...] = np.add(seed.value, 0.0)
+        plant(shadows[seed.slot], seed)
     kept = set(keyed) | set(shadows)
 
     def home(key: Any) -> tuple[Any, int]:

@@ -10,6 +10,7 @@ Reduction(
     name="sum",
     doc="Sum over dims.",
     grad_fn="SumBackward0",
+    dims_grad_fn="SumBackward1",
     ufunc=np.add,
     pullback=(lambda g: g,),
 )
@@ -17,6 +18,7 @@ Reduction(
     name="mean",
     doc="Mean over dims.",
     grad_fn="MeanBackward0",
+    dims_grad_fn="MeanBackward1",
     ufunc=np.add,
     scale=True,
     pullback=(lambda g, n: g / n,),

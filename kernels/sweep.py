@@ -170,7 +170,7 @@ def _empty(spec: Spec) -> Array:
 def _seed_buffer(seed: Seed) -> Array:
     """Return a shadow with the seed in it; a view's seed stands in a shadow of its base's shape."""
     buffer = _empty(seed.spec)
-    pattern(buffer, seed.spec, seed.offset)[...] = np.add(seed.value, 0.0)
+    plant(buffer, seed)
     return buffer
 
 
@@ -240,6 +240,15 @@ def _observe(space: Workspace, observer: Observer, buffer: Array) -> None:
 
 def _used(space: Workspace, at: int) -> bool:
     return bool(space.flat[at + 3] & words.USED)
+
+
+def plant(shadow: Array, seed: Seed) -> None:
+    """Write a seed into a shadow; where the pattern meets an element many times, their sum."""
+    spec = seed.spec
+    value = np.broadcast_to(np.add(seed.value, 0.0), spec.shape)
+    repeated = tuple(i for i, (n, s) in enumerate(zip(spec.shape, spec.gradient, strict=True)) if s == 0 and n > 1)
+    first = tuple(slice(0, 1) if i in repeated else slice(None) for i in range(len(spec.shape)))
+    pattern(shadow, spec, seed.offset)[(*first, ...)] = value.sum(axis=repeated, keepdims=True) if repeated else value
 
 
 def pattern(shadow: Array, spec: Spec, offset: int) -> Array:

@@ -21,6 +21,16 @@ def _shaped(name: str, grad_fn: str, doc: str) -> None:
     View(name=name, doc=doc, grad_fn=grad_fn, apply=lambda x, shape: x.reshape(shape, copy=False), function=False)
 
 
+def _indexed(name: str, grad_fn: str, doc: str) -> None:
+    """Declare a view by basic indexing; the node is named by what the index does last."""
+    View(name=name, doc=doc, grad_fn=grad_fn, apply=lambda x, key: x[key], function=False)
+
+
+_indexed("slice", "SliceBackward0", "Part of a dim.")
+_indexed("select", "SelectBackward0", "One place along a dim.")
+_indexed("newaxis", "UnsqueezeBackward0", "A dim of length one inserted by None.")
+_indexed("alias", "AliasBackward0", "The same tensor once more.")
+_indexed("unbind", "UnbindBackward0", "One of the tensors that iteration gives.")
 _turned("transpose", "TransposeBackward0", "Two dims exchanged.")
 _turned("permute", "PermuteBackward0", "Dims in another order.")
 _turned("t", "TBackward0", "Matrix transposed.")
@@ -28,33 +38,13 @@ _shaped("view", "ViewBackward0", "Another shape of the same memory.")
 _shaped("unsafe_view", "UnsafeViewBackward0", "Another shape of a fresh copy.")
 _shaped("squeeze", "SqueezeBackward0", "Dims of length one removed.")
 _shaped("squeeze_dim", "SqueezeBackward1", "One dim of length one removed.")
+_shaped("squeeze_dims", "SqueezeBackward2", "Several dims of length one removed.")
 _shaped("unsqueeze", "UnsqueezeBackward0", "A dim of length one inserted.")
 View(
     name="expand",
     doc="Dims of length one repeated without a copy.",
     grad_fn="ExpandBackward0",
     apply=np.broadcast_to,
-    function=False,
-)
-View(
-    name="slice",
-    doc="Basic indexing: ints, slices, None, Ellipsis.",
-    grad_fn="SliceBackward0",
-    apply=lambda x, key: x[key],
-    function=False,
-)
-View(
-    name="select",
-    doc="Basic indexing that ends with an int.",
-    grad_fn="SelectBackward0",
-    apply=lambda x, key: x[key],
-    function=False,
-)
-View(
-    name="alias",
-    doc="The same tensor once more.",
-    grad_fn="AliasBackward0",
-    apply=lambda x: x[...],
     function=False,
 )
 Copy(name="clone", doc="A copy in memory of its own.", grad_fn="CloneBackward0", function=False)

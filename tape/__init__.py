@@ -48,3 +48,8 @@ from tape.tensor import Tensor
 __version__ = "0.1.0"
 globals().update(_FUNCTIONS)
 concat = concatenate = cat
+
+
+def is_tensor(x: object) -> bool:
+    """Return whether an object is a tensor."""
+    return isinstance(x, Tensor)

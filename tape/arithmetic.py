@@ -15,7 +15,7 @@ _SPECIAL = {
     "+": "add", "-": "sub", "*": "mul", "/": "truediv", "**": "pow",
     "<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne",
 }  # fmt: skip
-_UNARY = {"-": "__neg__", "+": "__pos__"}
+_UNARY = {"-": "__neg__", "+": "__pos__", "abs": "__abs__"}
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
 """Every elementwise function under each of its names."""
@@ -30,7 +30,9 @@ def _function(op: Elementwise, fast: Callable[..., Any]) -> Callable[..., Any]:
     """Return the public function: any operand may be a tensor, a NumPy array or a Python number."""
     count = len(op.inputs)
 
-    def function(*operands: Any) -> Tensor:
+    def function(*operands: Any, alpha: Any = None) -> Tensor:
+        if alpha is not None:
+            operands = (operands[0], _scaled(op, operands[1], alpha))
         if len(operands) != count:
             raise TypeError(f"{op.name}() takes {count} operands ({', '.join(op.inputs)}), got {len(operands)}")
         if type(operands[0]) is Tensor:
@@ -42,10 +44,19 @@ def _function(op: Elementwise, fast: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+def _scaled(op: Elementwise, operand: Any, alpha: Any) -> Any:
+    """Multiply the second operand by PyTorch's ``alpha``."""
+    if not op.scaled:
+        raise TypeError(f"{op.name}() takes no alpha")
+    return operand * alpha
+
+
 def _install(op: Elementwise) -> None:
     fast: Callable[..., Any]
     reverse: Callable[..., Any] | None = None
-    if op.differentiable and len(op.inputs) <= 2:  # noqa: PLR2004
+    if op.identity:
+        fast = _itself
+    elif op.differentiable and len(op.inputs) <= 2:  # noqa: PLR2004
         fast, reverse = printed(op)
     else:
         fast = _slow(op)
@@ -54,8 +65,23 @@ def _install(op: Elementwise) -> None:
         FUNCTIONS[name] = function
         if len(op.inputs) <= 2:  # noqa: PLR2004
             setattr(Tensor, name, fast)
+        elif op.condition:
+            setattr(Tensor, name, _masked(fast))
     if op.operator:
         _operators(op, fast, reverse)
+
+
+def _itself(x: Any) -> Any:
+    return recording.operand(x)
+
+
+def _masked(fast: Callable[..., Any]) -> Callable[..., Any]:
+    """As a method the tensor stands before its condition: ``x.where(mask, other)``."""
+
+    def method(x: Tensor, condition: Any, other: Any) -> Any:
+        return fast(condition, x, other)
+
+    return method
 
 
 def _slow(op: Elementwise) -> Callable[..., Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import sys
 import warnings
 from typing import Any
 
@@ -11,13 +10,28 @@ import numpy as np
 
 from kernels.forms import Form
 from tape import errors, modes, recording
+from kernels.tables import OPS
 from tape.dtypes import get_default_dtype
 from tape.printing import format_tensor
 from tape.shape import Size
 from tape.shaping import clone
 from tape.tensor import AccumulateGrad, Array, Tensor, as_array, leaf, method, plain
 
-_warned: set[tuple[str, int]] = set()
+_ALIAS = OPS["alias"]
+
+
+class Device(str):
+    """Where a tensor's memory is: always "cpu"."""
+
+    __slots__ = ()
+
+    @property
+    def type(self) -> str:
+        """The kind of device."""
+        return "cpu"
+
+    def __repr__(self) -> str:
+        return "device(type='cpu')"
 
 
 @method()
@@ -43,10 +57,10 @@ def ndim(x: Tensor) -> int:
 
 @method()
 @property
-def device(x: Tensor) -> str:
+def device(x: Tensor) -> Device:
     """Always "cpu"."""
     del x
-    return "cpu"
+    return Device("cpu")
 
 
 @method()
@@ -76,6 +90,9 @@ def dim(x: Tensor) -> int:
 def numel(x: Tensor) -> int:
     """Return the number of elements."""
     return x.spec.size
+
+
+method("nelement")(numel)
 
 
 @method()
@@ -140,7 +157,9 @@ def requires_grad_(x: Tensor, requires_grad: bool = True) -> Tensor:
 @method()
 def detach(x: Tensor) -> Tensor:
     """Return a tensor of the same memory, without history."""
-    return plain(x._value if type(x._value) is float else as_array(x))
+    result = plain(x._value if type(x._value) is float else as_array(x))
+    recording.note(_ALIAS, (x,), result, ((Ellipsis,),))
+    return result
 
 
 def _set_data(x: Tensor, other: Tensor) -> None:
@@ -191,14 +210,9 @@ def numpy(x: Tensor, *, force: bool = False) -> Array:
     return as_array(x)
 
 
-def _warn_once(x: Tensor, what: str) -> None:
-    """Warn, once per source line of the caller, that a gradient ends here."""
-    if x._slot is None:
-        return
-    frame = sys._getframe(2)  # noqa: SLF001 (the caller's line)
-    place = (frame.f_code.co_filename, frame.f_lineno)
-    if place not in _warned:
-        _warned.add(place)
+def _warn(x: Tensor, what: str) -> None:
+    """Warn that a gradient ends here; Python shows it once for each of the caller's lines."""
+    if x._slot is not None:
         warnings.warn(
             f"{what}() of a tensor that requires grad leaves the graph: what follows has no gradient. "
             "Write .item() or .detach() where that is meant",
@@ -207,19 +221,25 @@ def _warn_once(x: Tensor, what: str) -> None:
         )
 
 
+def _number(x: Tensor) -> Any:
+    if x.spec.size != 1:
+        raise ValueError(f"only one element tensors can be converted to Python scalars; this one has {x.spec.size}")
+    return item(x)
+
+
 @method("__float__")
 def to_float(x: Tensor) -> float:
     """Return the only element as a float, with a warning if it requires grad."""
-    value = item(x)
-    _warn_once(x, "float")
+    value = _number(x)
+    _warn(x, "float")
     return float(value)
 
 
 @method("__int__")
 def to_int(x: Tensor) -> int:
     """Return the only element as an int, with a warning if it requires grad."""
-    value = item(x)
-    _warn_once(x, "int")
+    value = _number(x)
+    _warn(x, "int")
     return int(value)
 
 
@@ -288,6 +308,12 @@ for _name, _dtype in (
     ("bool", np.bool_),
 ):
     _converter(_name, _dtype)
+
+
+@method("__format__")
+def formatted(x: Tensor, text: str) -> str:
+    """Format the only element of a 0-d tensor, other tensors as str does."""
+    return format(item(x), text) if not x.spec.shape and text else object.__format__(x, text)
 
 
 @method()

@@ -121,7 +121,10 @@ Tensor.__new__ = legacy  # type: ignore[method-assign,assignment]
 def _shape(given: tuple[Any, ...]) -> tuple[int, ...]:
     if len(given) == 1 and not isinstance(given[0], int):
         given = tuple(given[0])
-    return tuple(map(operator.index, given))
+    shape = tuple(map(operator.index, given))
+    if any(n < 0 for n in shape):
+        raise RuntimeError(f"Trying to create tensor with negative dimension {min(shape)}: {list(shape)}")
+    return shape
 
 
 def _finished(array: Array, device: Any, requires_grad: bool) -> Tensor:
@@ -165,6 +168,8 @@ def full(
     size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
 ) -> Tensor:
     """Return a tensor filled with one number, whose type decides the dtype."""
+    if not isinstance(fill_value, (int, float, np.generic)):
+        raise TypeError(f"full(): fill_value is a number, not {type(fill_value).__name__}")
     if dtype is None:
         dtype = get_default_dtype() if isinstance(fill_value, float) else np.asarray(fill_value).dtype
     return _finished(np.full(_shape((size,)), fill_value, np.dtype(dtype)), device, requires_grad)
@@ -188,6 +193,8 @@ def linspace(
 ) -> Tensor:
     """Return ``steps`` evenly spaced numbers from start to end, both included."""
     wanted = get_default_dtype() if dtype is None else np.dtype(dtype)
+    if steps < 0:
+        raise RuntimeError(f"linspace: number of steps must be non-negative, got {steps}")
     return _finished(np.linspace(start, end, steps, dtype=wanted), device, requires_grad)
 
 

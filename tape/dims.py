@@ -22,7 +22,7 @@ def dim_of(x: Tensor, dim: Any, *, extra: int = 0) -> int:
 def dims_of(x: Tensor, dim: Any) -> tuple[int, ...]:
     """Return one dim, several or None (all) as a tuple of axes of the array."""
     rank = len(x.spec.shape)
-    if dim is None or dim == ():
+    if dim is None or (isinstance(dim, (tuple, list)) and not dim):
         return tuple(range(rank))
     dims = tuple(dim_of(x, d) for d in (dim if isinstance(dim, (tuple, list)) else (dim,)))
     if len(set(dims)) != len(dims):

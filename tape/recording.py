@@ -67,7 +67,13 @@ def cached_form(key: tuple[Any, ...], make: Callable[[], Form]) -> Form:
 
 
 def finish(
-    op: Any, operands: tuple[Any, ...], value: Any, make: Callable[[], Form], saved: Any, key: tuple[Any, ...]
+    op: Any,
+    operands: tuple[Any, ...],
+    value: Any,
+    make: Callable[[], Form],
+    saved: Callable[[Form], tuple[Any, ...]],
+    key: tuple[Any, ...],
+    name: str = "",
 ) -> Tensor:
     """Return the result as a tensor, recorded if an operand requires grad.
 
@@ -83,16 +89,16 @@ def finish(
     if tape is not None:
         specs = tuple(o.spec if isinstance(o, Tensor) else None for o in operands)
         wants = tuple(slot is not None for slot in slots)
-        form = cached_form((op, specs, result._form, wants, *key), make)
+        form = cached_form((op, specs, result._form, wants, name, *key), make)
         kept = saved(form)
         result._form = form
         result._slot = slot = tape.fresh()
         tape.extend((slot, *slots, *kept, form.code))
-    _note(op, operands, result, key)
+    note(op, operands, result, key)
     return result
 
 
-def _note(op: Any, operands: tuple[Any, ...], result: Tensor, params: tuple[Any, ...]) -> None:
+def note(op: Any, operands: tuple[Any, ...], result: Tensor, params: tuple[Any, ...]) -> None:
     recorder = modes.current().recorder
     if recorder is not None:
         recorder.note(op, operands, result, params)
@@ -107,12 +113,14 @@ def elementwise(op: Elementwise, *given: Any) -> Tensor:
     if op.scalar and len(given) == 2 and isinstance(given[1], Number) and not isinstance(given[1], bool):  # noqa: PLR2004
         return _with_number(OPS[op.scalar], given[0], float(given[1]))
     operands = tuple(map(operand, given))
-    values = [o._value if isinstance(o, Tensor) else o for o in operands]
+    if op.condition and not _is_mask(operands[0]):
+        raise RuntimeError(f"{op.name}: the condition must be a bool tensor; write {op.name}(x != 0, ...)")
     check_broadcast(op, operands)
+    values = _values(operands)
     value = op.ufunc(*values)
     if any(isinstance(o, Tensor) and o._slot is not None for o in operands) or modes.current().recorder:
         operands = _of_one_dtype(op, operands, carried(value))
-        values = [o._value if isinstance(o, Tensor) else o for o in operands]
+        values = _values(operands)
 
     def make() -> Form:
         specs = tuple(o.spec if isinstance(o, Tensor) else None for o in operands)
@@ -126,6 +134,18 @@ def elementwise(op: Elementwise, *given: Any) -> Tensor:
     result = finish(op, operands, value, make, saved, ())
     _remember(op, operands, result)
     return result
+
+
+def _is_mask(condition: Any) -> bool:
+    return condition.spec.dtype == np.bool_ if isinstance(condition, Tensor) else isinstance(condition, bool)
+
+
+def _values(operands: tuple[Any, ...]) -> list[Any]:
+    """Return what NumPy computes on: where dtypes differ, a tensor's Python float must not count as weak."""
+    dtypes = {o.spec.dtype for o in operands if isinstance(o, Tensor)}
+    if len(dtypes) > 1:
+        return [np.asarray(o._value) if isinstance(o, Tensor) else o for o in operands]
+    return [o._value if isinstance(o, Tensor) else o for o in operands]
 
 
 def as_saved(value: Any) -> Any:
@@ -241,12 +261,12 @@ def to_dtype(x: Tensor, dtype: np.dtype[Any], op: Any = _TO_COPY) -> Tensor:
     return finish(op, (x,), value, lambda: forms.copy(op, x.spec, spec_of(carried(value))), lambda form: (), ())
 
 
-def reduction(op: Reduction, x: Tensor, axes: tuple[int, ...], keepdims: bool, dtype: Any = None) -> Tensor:
-    """Reduce over axes; ``axes`` are normalised. The array is made contiguous first: NumPy's order of summation,
+def reduction(op: Reduction, x: Tensor, axes: tuple[int, ...], keepdims: bool, name: str = "") -> Tensor:
+    """Reduce over axes, normalised; ``name`` is the node's. The array is made contiguous first: NumPy's order of summation,
     and so the last bits of a sum, would depend on strides."""
     array = np.ascontiguousarray(as_array(x)).reshape(x.spec.shape)
     count = math.prod(array.shape[axis] for axis in axes)
-    value = op.ufunc.reduce(array, axis=axes, keepdims=keepdims, dtype=dtype)
+    value = op.ufunc.reduce(array, axis=axes, keepdims=keepdims)
     if op.scale:
         with np.errstate(invalid="ignore", divide="ignore"):
             value = value / np.float64(count) if value.dtype == _FLOAT64 else value / value.dtype.type(count)
@@ -260,9 +280,9 @@ def reduction(op: Reduction, x: Tensor, axes: tuple[int, ...], keepdims: bool, d
         return tuple(by_name[name] for name in form.saved)
 
     def make() -> Form:
-        return forms.reduction(op, x.spec, spec_of(carried(value)), axes, keepdims)
+        return forms.reduction(op, x.spec, spec_of(carried(value)), axes, keepdims, name)
 
-    return finish(op, (x,), value, make, saved, (axes, keepdims))
+    return finish(op, (x,), value, make, saved, (axes, keepdims), name)
 
 
 def select(op: Select, x: Tensor, axis: int, keepdims: bool) -> tuple[Tensor, Tensor]:
@@ -303,7 +323,7 @@ def view(op: View, x: Tensor, params: tuple[Any, ...], key: tuple[Any, ...] | No
         result._form, result._offset = form, offset
         result._slot = fresh = tape.fresh()
         tape.extend((fresh, slot, offset, form.code))
-    _note(op, (x,), result, params)
+    note(op, (x,), result, params)
     return result
 
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernels.op import Op
+from kernels.op import Op, Reduction
 from kernels.tables import OPS
 from tape import arithmetic, recording
 from tape.dims import dim_of, dims_of, either
@@ -17,11 +17,16 @@ _SUM, _MEAN = OPS["sum"], OPS["mean"]
 _INTEGERS = "iub"
 
 
-class ValuesAndIndices(NamedTuple):
-    """The extrema along a dim and their int64 places."""
+def _pair(name: str) -> Any:
+    """Return the class of the pair that an extremum along a dim gives, which prints as PyTorch's does."""
 
-    values: Tensor
-    indices: Tensor
+    def show(self: Any) -> str:
+        return f"tape.return_types.{name}(\nvalues={self.values!r},\nindices={self.indices!r})"
+
+    pair = NamedTuple(name, [("values", Tensor), ("indices", Tensor)])  # type: ignore[misc]
+    pair.__repr__ = show  # type: ignore[method-assign,assignment]
+    pair.__doc__ = f"The {name}imum of each row along a dim, and their int64 places."
+    return pair
 
 
 def tensor_of(x: Any) -> Tensor:
@@ -32,11 +37,13 @@ def tensor_of(x: Any) -> Tensor:
 
 def _reduce(op: Op, x: Any, dim: Any, axis: Any, keepdim: Any, keepdims: Any, dtype: Any) -> Tensor:
     x = tensor_of(x)
-    axes = dims_of(x, either("dim", dim, "axis", axis, None))
+    dim = either("dim", dim, "axis", axis, None)
+    axes = dims_of(x, dim)
     keep = bool(either("keepdim", keepdim, "keepdims", keepdims, default=False))
     if dtype is not None and np.dtype(dtype) != x.spec.dtype:
         x = recording.to_dtype(x, np.dtype(dtype))
-    return recording.reduction(op, x, axes, keep)  # type: ignore[arg-type]
+    assert isinstance(op, Reduction)
+    return recording.reduction(op, x, axes, keep, "" if dim is None else op.dims_grad_fn)
 
 
 @method()
@@ -62,6 +69,7 @@ def mean(
 
 
 def _extremum(name: str) -> Any:
+    pair = _pair(name)
     over_all, along, pairwise = OPS[f"{name}_all"], OPS[name], arithmetic.FUNCTIONS[f"{name}imum"]
 
     def extremum(x: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Any:
@@ -73,7 +81,7 @@ def _extremum(name: str) -> Any:
         _not_empty(name, x, dim)
         if dim is None:
             return recording.reduction(over_all, x, dims_of(x, None), keep)  # type: ignore[arg-type]
-        return ValuesAndIndices(*recording.select(along, x, dim_of(x, dim), keep))  # type: ignore[arg-type]
+        return pair(*recording.select(along, x, dim_of(x, dim), keep))  # type: ignore[arg-type]
 
     extremum.__name__ = extremum.__qualname__ = name
     extremum.__doc__ = f"""Return the {name}imum of all elements, or of each row along ``dim`` with its place.
@@ -87,7 +95,8 @@ def _extremum(name: str) -> Any:
 def _not_empty(name: str, x: Tensor, dim: Any) -> None:
     shape = x.spec.shape
     if 0 in shape and (dim is None or shape[dim_of(x, dim)] == 0):
-        raise IndexError(f"{name}(): Expected reduction dim to be specified for a non-empty dim; shape {list(shape)}")
+        kind = RuntimeError if dim is None else IndexError
+        raise kind(f"{name}(): Expected reduction dim to be specified for a non-empty dim; shape {list(shape)}")
 
 
 def _over(name: str) -> Any:

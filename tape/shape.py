@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 
 class Size(tuple[int, ...]):
     """The extents of a tensor's dims."""
 
     __slots__ = ()
+
+    def __getitem__(self, key: Any) -> Any:
+        found = tuple.__getitem__(self, key)
+        return Size(found) if isinstance(key, slice) else found
 
     def numel(self) -> int:
         """Return the number of elements of a tensor of this shape."""

@@ -11,14 +11,13 @@ import numpy as np
 
 from kernels import forms
 from kernels.layouts import spec_of
-from kernels.op import Join
+from kernels.op import Join, View
 from kernels.tables import OPS
 from tape import recording
 from tape.dims import dim_of, either, ints_of
 from tape.tensor import Tensor, as_array, carried, method
 
-_SLICE, _SELECT = OPS["slice"], OPS["select"]
-_VIEWS = {name: OPS[name] for name in ("view", "unsafe_view", "transpose", "permute", "t", "squeeze", "squeeze_dim", "unsqueeze", "expand")}
+_VIEWS = {name: op for name, op in OPS.items() if isinstance(op, View)}
 _CLONE = OPS["clone"]
 
 
@@ -117,7 +116,7 @@ def squeeze(x: Tensor, dim: Any = None, *, axis: Any = None) -> Tensor:
         return recording.view(_VIEWS["squeeze"], x, (tuple(n for n in shape if n != 1),))
     dims = {dim_of(x, d) for d in (dim if isinstance(dim, (tuple, list)) else (dim,))}
     kept = tuple(n for i, n in enumerate(shape) if i not in dims or n != 1)
-    return recording.view(_VIEWS["squeeze_dim"], x, (kept,))
+    return recording.view(_VIEWS["squeeze_dims" if isinstance(dim, (tuple, list)) else "squeeze_dim"], x, (kept,))
 
 
 @method()
@@ -181,9 +180,20 @@ def index(x: Tensor, key: Any) -> Tensor:
     if any(type(k) is slice and k.step is not None and k.step <= 0 for k in items):
         raise ValueError("step must be greater than zero")
     _check_index(x, items)
-    op = _SELECT if type(items[-1] if items else None) is int else _SLICE
     full = items if Ellipsis in items else (*items, Ellipsis)
-    return recording.view(op, x, (full,), ("index", hashed))  # type: ignore[arg-type]
+    return recording.view(_VIEWS[_last(items)], x, (full,), ("index", hashed))
+
+
+def _last(items: tuple[Any, ...]) -> str:
+    """Name the view that PyTorch takes last for an index."""
+    for k in reversed(items):
+        if k is None:
+            return "newaxis"
+        if type(k) is int:
+            return "select"
+        if k is not Ellipsis and k != slice(None):
+            return "slice"
+    return "alias"
 
 
 def _item(key: Any) -> Any:
@@ -230,7 +240,7 @@ def rows(x: Tensor) -> Iterator[Tensor]:
     """Iterate over the first dim."""
     if not x.spec.shape:
         raise TypeError("iteration over a 0-d tensor")
-    return (index(x, i) for i in range(x.spec.shape[0]))
+    return (recording.view(_VIEWS["unbind"], x, ((i, Ellipsis),)) for i in range(x.spec.shape[0]))
 
 
 def cat(tensors: Any, dim: Any = None, *, axis: Any = None) -> Tensor:
@@ -248,7 +258,7 @@ def _join(name: str, tensors: Any, dim: Any, *, new: bool) -> Tensor:
     assert isinstance(op, Join)
     operands = tuple(_operand(o) for o in tensors)
     if not operands:
-        raise RuntimeError(f"{name}: expected a non-empty list of Tensors")
+        raise ValueError(f"{name}(): expected a non-empty list of Tensors")
     dtype = np.result_type(*(o.spec.dtype for o in operands))
     operands = tuple(o if o.spec.dtype == dtype else recording.to_dtype(o, dtype) for o in operands)
     _check_join(name, operands, new=new)

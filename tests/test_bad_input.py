@@ -368,10 +368,11 @@ def stored(t: tape.Tensor) -> float:
     return float(row[1])
 
 
-LEAVING: dict[str, Callable[[tape.Tensor], float]] = {
-    "float": float,
-    "int": int,
-    "math.sin": math.sin,
+# Each on a line of its own: a line warns once.
+LEAVING: dict[str, Callable[[Any], float]] = {
+    "float": lambda t: float(t) + 0,
+    "int": lambda t: int(t) + 0,
+    "math.sin": lambda t: math.sin(t) + 0,
     "math.hypot": lambda t: math.hypot(t, 0.0),
     "ndarray[i] = t": stored,
     "computed": lambda t: float(t * 1),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 import weakref
 from collections.abc import Sequence
@@ -9,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from kernels import backend
+from kernels import backend, forms
 from kernels.forms import Form
-from kernels.layouts import Spec
+from kernels.layouts import Spec, spec_of
 from kernels.observing import Array, FreedError, Observer, Seed
+from kernels.tables import OPS
 from kernels.words import TAPE_BITS
 from tape import errors, modes, recording
 from tape.modes import Tape
@@ -50,6 +52,8 @@ def backward_all(
 def _weights(roots: Sequence[Tensor], weights: Any) -> tuple[Any, ...]:
     if weights is None:
         return (None,) * len(roots)
+    if isinstance(weights, np.ndarray):
+        raise TypeError("gradients can be either Tensors or None, but got numpy.ndarray")
     weights = (weights,) if isinstance(weights, Tensor) else tuple(weights)
     if len(weights) != len(roots):
         raise RuntimeError(f"got {len(roots)} tensors and {len(weights)} gradients")
@@ -118,7 +122,7 @@ def grad(
     roots = (outputs,) if isinstance(outputs, Tensor) else tuple(outputs)
     wanted = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
     if not wanted:
-        raise ValueError("grad requires non-empty inputs.")
+        raise RuntimeError("`inputs` argument to `grad()` cannot be empty.")
     _check_inputs(wanted)
     run = _Run(free=not retain_graph, restrict=True, required=not (allow_unused or materialize_grads))
     observers = run.observe(wanted)
@@ -137,6 +141,8 @@ def _seeds(roots: Sequence[Tensor], weights: Sequence[Any]) -> list[Seed]:
     """Check the roots and their cotangents; return a seed for each, of a slot or a leaf."""
     seeds = []
     for i, (root, weight) in enumerate(zip(roots, weights, strict=True)):
+        if not isinstance(root, Tensor):
+            raise TypeError(f"element {i} of tensors is a {type(root).__name__}, not a Tensor")
         spec = root._form.spec
         value = 1.0 if weight is None and spec.size == 1 else _cotangent(i, root, weight)
         if root._slot is None:
@@ -183,6 +189,10 @@ class _Run:
         """Ask for the gradients of leaves or computed tensors; one observer for each."""
         found = []
         for x in tensors:
+            if _shares(x.spec):
+                raise NotImplementedError(
+                    "the gradient of an expanded tensor is not kept apart; take x = x.clone() before using it"
+                )
             found.append(self.observers.setdefault(id(x._slot), Observer(x._slot, x.spec, _own_offset(x))))
         return found
 
@@ -353,9 +363,38 @@ def retain_grad(x: Tensor) -> None:
     """Let backward keep this computed tensor's gradient in ``.grad``."""
     if x._slot is None:
         raise RuntimeError("can't retain_grad on Tensor that has requires_grad=False")
-    if type(x._slot) is int:
+    if type(x._slot) is int and not hasattr(x, "_retains"):
+        _give_shadow(x)
         _tape_of(x._slot).retained[x._slot] = weakref.ref(x)
         x._retains = True
+
+
+_CLONE = OPS["clone"]
+
+
+def _give_shadow(x: Tensor) -> None:
+    """Let an expanded view have a gradient of its own shape: until then its elements share one."""
+    spec = x.spec
+    if not _shares(spec):
+        return
+    if sys.getrefcount(x._slot) > _UNUSED:
+        raise NotImplementedError(
+            "retain_grad on an expanded tensor that has been used is not supported; call it right after expand"
+        )
+    form = recording.cached_form((_CLONE, spec, "shadow"), lambda: forms.copy(_CLONE, spec, spec_of(as_array(x))))
+    tape, viewed = _tape_of(x._slot), x._slot
+    form.name = x._form.name  # type: ignore[union-attr]
+    x._form, x._slot = form, tape.fresh()
+    tape.extend((x._slot, viewed, form.code))
+
+
+_UNUSED = 3
+"""References to a slot that nothing uses yet: the tape's, the tensor's, and the argument of getrefcount."""
+
+
+def _shares(spec: Spec) -> bool:
+    """Whether elements of a tensor share an element of its gradient, which an expanded view's do."""
+    return any(stride == 0 and n > 1 for stride, n in zip(spec.gradient, spec.shape, strict=True))
 
 
 @method()

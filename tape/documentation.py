@@ -1,0 +1,163 @@
+"""The table of operations in README, printed from the records that the library itself reads."""
+
+from __future__ import annotations
+
+from inspect import signature
+from typing import TYPE_CHECKING, Any
+
+from kernels.op import Elementwise, Join, Reduction, Select, View
+from kernels.symbols import Symbol, trace
+from kernels.tables import OPS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import numpy as np
+
+    from kernels.op import Op
+
+HEADS = ("name", "other names", "`grad_fn`", "what it does", "gradient", "the tape keeps")
+
+# How a contribution reaches its place, for the kinds of records whose loops are not elementwise.
+_PLACES: dict[type[Op], str] = {
+    Join: "its part of {}",
+    Reduction: "{}, spread over the dims",
+    Select: "{}, at the index",
+    View: "{} is a view of it",
+}
+_INDEX = "index"  # what a Select keeps; its rule does not mention it
+_NOT_KEPT = {"g", "p"}  # the sweep brings the one, the instruction holds the other
+_ORDER = ("a", "b", "c", "x", "y", "n", _INDEX)
+
+# What NumPy's functions are called where no record says how Python writes them.
+_WORDS = {
+    "logical_or": "or",
+    "bitwise_or": "or",
+    "logical_and": "and",
+    "bitwise_and": "and",
+    "logical_not": "not ",
+    "matmul": "@",
+}
+_UNARY = {"not ": 2, "-": 6, "+": 6}  # how tightly a sign holds its operand, and two operands
+_COMPARISONS = dict.fromkeys(("<", "<=", ">", ">=", "==", "!="), 3)
+_INFIX = {"or": 0, "and": 1, **_COMPARISONS, "+": 4, "-": 4, "*": 5, "/": 5, "@": 5, "**": 7}
+_WHOLE = 8  # a name, a number, a call
+
+
+class Readable(Symbol):
+    """A name in a rule that is traced to be read: unlike a kernel's it may be tested and turned."""
+
+    __slots__ = ()
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Symbol:
+        """Return the expression, of whatever function; the records were checked when declared."""
+        del method, kwargs
+        return Readable(ufunc.__name__, *inputs)
+
+    def __bool__(self) -> bool:
+        """Return True: what is shown is the general case of a static number."""
+        return True
+
+    @property
+    def T(self) -> Symbol:  # noqa: N802 (NumPy's name)
+        """The matrix transposed."""
+        return Readable(f"{self.head}.T")
+
+
+def op_table() -> str:
+    """Return a Markdown table of all operations, a row for each record, in the order of the tables.
+
+    In a gradient `g` is the result's gradient, `y` the result, `x` or `a`, `b`, `c` the inputs, `p`
+    a Python number, and `n` how many elements met, or tie, in one result.
+    """
+    rows = [HEADS, ("---",) * len(HEADS), *map(_row, OPS.values())]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def readable(expression: Any) -> str:
+    """Return an expression of symbols as one would write it, such as `g * (1 - y * y)`."""
+    return _print(expression)[0]
+
+
+def _row(op: Op) -> tuple[str, ...]:
+    rules = {_input(op, i): _trace(rule) for i, rule in enumerate(op.pullback) if rule is not None}
+    operator = op.operator if isinstance(op, Elementwise) else ""
+    return (
+        _code(filter(None, (op.name, operator))),
+        _code(op.torch),
+        _code(filter(None, (op.grad_fn,))),
+        op.doc,
+        _gradient(op, rules),
+        _code(_kept(op, rules.values())),
+    )
+
+
+def _input(op: Op, place: int) -> str:
+    return op.inputs[place] if isinstance(op, Elementwise) else "ab"[place]
+
+
+def _trace(rule: Any) -> Symbol:
+    return trace(rule, **{name: Readable(name) for name in signature(rule).parameters})
+
+
+def _gradient(op: Op, rules: dict[str, Symbol]) -> str:
+    """Return what each input receives, named by the input if there are several."""
+    form = _PLACES.get(type(op), "{}")
+    texts = {name: form.format(f"`{readable(rule)}`") for name, rule in rules.items()}
+    if len(texts) > 1:
+        return "; ".join(f"{name}: {text}" for name, text in texts.items())
+    return "".join(texts.values())
+
+
+def _kept(op: Op, rules: Iterable[Symbol]) -> list[str]:
+    """Return what the rules mention, and so the tape keeps if every input wants its gradient."""
+    names = {name.removesuffix(".T") for rule in rules for name in rule.names} - _NOT_KEPT
+    if isinstance(op, Select):
+        names.add(_INDEX)
+    return sorted(names, key=_ORDER.index)
+
+
+def _code(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _print(expression: Any) -> tuple[str, int]:
+    """Return an expression as text, and how tightly it holds together."""
+    if not isinstance(expression, Symbol):
+        return str(expression).removesuffix(".0"), _WHOLE if expression >= 0 else _UNARY["-"]
+    head, parts = expression.head, expression.parts
+    if not parts:
+        return head, _WHOLE
+    if head == "cut":
+        return _print_cut(*parts), -1
+    sign = _sign(head)
+    if len(parts) == 1 and sign in _UNARY:
+        return sign + _held(parts[0], _UNARY[sign]), _UNARY[sign]
+    if sign in _INFIX:
+        return _infix(sign, *parts), _INFIX[sign]
+    return f"{head}({', '.join(map(readable, parts))})", _WHOLE
+
+
+def _print_cut(where: Symbol, value: Any) -> str:
+    """Print a contribution that is made in some places only."""
+    if _sign(where.head) == "not ":
+        return f"{readable(value)} if {readable(where.parts[0])} else nothing"
+    return f"nothing if {readable(where)} else {readable(value)}"
+
+
+def _sign(head: str) -> str:
+    """Return how Python writes a function of NumPy: by its record's operator, or by name."""
+    op = OPS.get(head)
+    return op.operator if isinstance(op, Elementwise) and op.operator else _WORDS.get(head, head)
+
+
+def _infix(sign: str, left: Any, right: Any) -> str:
+    """Print two operands and the sign between; parentheses that a rule wrote on the right stay."""
+    binding, right_first = _INFIX[sign], sign == "**"
+    return f"{_held(left, binding + right_first)} {sign} {_held(right, binding + 1 - right_first)}"
+
+
+def _held(expression: Any, binding: int) -> str:
+    """Print an operand, in parentheses if it would come apart."""
+    text, own = _print(expression)
+    return text if own >= binding else f"({text})"

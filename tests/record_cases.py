@@ -1,0 +1,390 @@
+"""Cases made from the records alone, and the checks that each of them passes.
+
+A case is a function that tensors and complex NumPy arrays can both run, with leaves for it. A new
+record gets its cases here without a change, as long as its type, domains and parameters are known.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import tape
+from kernels.op import Contraction, Copy, Elementwise, Join, Op, Reduction, Select, View
+from kernels.tables import OPS
+from tape import products, recording
+
+Array = np.ndarray[Any, Any]
+STEP = 1e-30
+POINTS = 20
+
+KINKED = {"absolute", "sign", "maximum", "minimum", "fmax", "fmin", "floor", "ceil", "rint"}
+"""Ufuncs that complex numbers run otherwise, or not analytically."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """``call`` on tensors is checked against ``reference`` on arrays, at leaves of these shapes."""
+
+    name: str
+    call: Callable[..., Any]
+    reference: Callable[..., Any]
+    shapes: tuple[tuple[int, ...], ...]
+    domains: tuple[str, ...]
+    views: tuple[Callable[[Any], Any], ...]
+    analytic: bool
+    differentiable: bool = True
+
+    def leaves(self, dtype: type, seed: int = 0) -> list[Array]:
+        """Return random points of the domains."""
+        rng = np.random.default_rng([seed, *self.name.encode()])
+        return [draw(rng, d, s, dtype) for d, s in zip(self.domains, self.shapes, strict=True)]
+
+    def run(self, *leaves: Any) -> Any:
+        return self.call(*(view(x) for view, x in zip(self.views, leaves, strict=True)))
+
+    def expected(self, *leaves: Array) -> Array:
+        with np.errstate(all="ignore"):
+            views = (view(x) for view, x in zip(self.views, leaves, strict=True))
+            return np.asarray(self.reference(*views))
+
+
+def draw(rng: np.random.Generator, domain: str, shape: tuple[int, ...], dtype: type) -> Array:
+    """Return random points of a domain, none close to a border or to one another's ties."""
+    size = rng.uniform(0.2, 3.0, shape)
+    sign = rng.choice([-1.0, 1.0], shape)
+    points = {
+        "real": sign * size,
+        "nonzero": sign * size,
+        "positive": size,
+        "boolean": sign > 0,
+    }[domain]
+    return np.asarray(points).astype(bool if domain == "boolean" else dtype)
+
+
+def same(x: Any) -> Any:
+    return x
+
+
+def strided(x: Any) -> Any:
+    return x[::2, 1::2]
+
+
+def turned(x: Any) -> Any:
+    return x.T
+
+
+# Shapes of leaves and the view of each that becomes an operand, for one, two and three operands.
+LAYOUTS: dict[str, list[tuple[tuple[int, ...], Callable[[Any], Any]]]] = {
+    "0-d": [((), same)] * 3,
+    "one": [((1,), same)] * 3,
+    "points": [((POINTS,), same)] * 3,
+    "outer": [((3, 1), same), ((1, 4), same), ((4,), same)],
+    "left": [((3, 4), same), ((), same), ((3, 4), same)],
+    "right": [((), same), ((2, 3), same), ((), same)],
+    "views": [((6, 9), strided), ((4, 3), turned), ((3, 4), same)],
+    "empty": [((0, 3), same), ((1, 3), same), ((), same)],
+}
+SINGLE = ("0-d", "one", "points", "views", "empty")
+
+
+def used_ufuncs(function: Callable[..., Any], count: int) -> set[str]:
+    """Return the names of the ufuncs that a forward expression runs."""
+    names: set[str] = set()
+
+    class Spy(np.lib.mixins.NDArrayOperatorsMixin):
+        def __array_ufunc__(self, ufunc: np.ufunc, *_: Any, **__: Any) -> Spy:
+            names.add(ufunc.__name__)
+            return self
+
+        def __array_function__(self, *_: Any) -> Spy:
+            return self
+
+    function(*(Spy() for _ in range(count)))
+    return names
+
+
+def elementwise_cases(op: Elementwise) -> Iterator[Case]:
+    """Yield a case for each layout; an operation with a static number, for several numbers."""
+    if any(other.scalar == op.name for other in OPS.values() if isinstance(other, Elementwise)):
+        yield from _number_cases(op)
+        return
+    count = len(op.inputs)
+    analytic = not KINKED & used_ufuncs(op.forward, count)
+    for name, layout in LAYOUTS.items():
+        if count > 1 or name in SINGLE:
+            shapes, views = zip(*layout[:count], strict=True)
+            yield Case(
+                f"{op.name}-{name}",
+                lambda *xs: recording.elementwise(op, *xs),
+                op.forward if analytic else op.ufunc or op.forward,
+                shapes,
+                op.domain,
+                views,
+                analytic,
+                op.differentiable,
+            )
+
+
+def _number_cases(op: Elementwise) -> Iterator[Case]:
+    (parent,) = (o for o in OPS.values() if isinstance(o, Elementwise) and o.scalar == op.name)
+    for p in dict.fromkeys([*op.variants, 0.0, 3.0, 4.0, 5.0, 1.75, -0.5, -2.0]):
+        for name in ("0-d", "points") + ("views", "empty") * (p == 1.75):
+            shape, view = LAYOUTS[name][0]
+            yield Case(
+                f"{op.name}-{p}-{name}",
+                lambda x, p=p: recording.elementwise(parent, x, p),
+                lambda x, p=p: op.forward(x, p),
+                (shape,),
+                op.domain,
+                (view,),
+                analytic=True,
+            )
+
+
+REDUCED = [
+    ((), same, (), False), ((1,), same, (0,), False), ((POINTS,), same, (0,), False),
+    ((2, 3, 4), same, (0, 1, 2), False), ((2, 3, 4), same, (1,), True), ((2, 3, 4), same, (0, 2), False),
+    ((6, 9), strided, (0,), False), ((4, 3), turned, (1,), False), ((0, 3), same, (1,), False),
+]  # fmt: skip
+
+
+def reduction_cases(op: Reduction) -> Iterator[Case]:
+    for shape, view, axes, keep in REDUCED:
+        def reference(x: Array, axes: Any = axes, keep: bool = keep) -> Any:
+            result = op.ufunc.reduce(x, axis=axes, keepdims=keep)
+            return result / np.prod([x.shape[a] for a in axes]) if op.scale else result
+
+        yield Case(
+            f"{op.name}-{shape}-{view.__name__}-{axes}{'-keep' * keep}",
+            lambda x, axes=axes, keep=keep: recording.reduction(op, x, axes, keep),
+            reference,
+            (shape,),
+            ("real",),
+            (view,),
+            analytic=True,  # complex numbers are ordered by their real parts first
+        )
+
+
+def select_cases(op: Select) -> Iterator[Case]:
+    for shape, view, axes, keep in REDUCED:
+        if len(axes) == 1:
+            def reference(x: Array, axis: int = axes[0], keep: bool = keep) -> Any:
+                at = np.asarray(op.locate(x.real, axis=axis, keepdims=True))
+                found = np.take_along_axis(x, at, axis)
+                return found if keep else found.squeeze(axis)
+
+            yield Case(
+                f"{op.name}-{shape}-{view.__name__}-{axes}{'-keep' * keep}",
+                lambda x, axis=axes[0], keep=keep: recording.select(op, x, axis, keep)[0],
+                reference,
+                (shape,),
+                ("real",),
+                (view,),
+                analytic=True,
+            )
+
+
+def contraction_cases(op: Contraction) -> Iterator[Case]:
+    ((left, right),) = op.ranks
+    layouts = {
+        "plain": ((2, 3)[-left:], (3, 4)[:right], same, same),
+        "one": ((1, 1)[:left], (1, 1)[:right], same, same),
+        "wide": ((9, 8)[-left:], (8, 7)[:right], same, same),
+        "turned": ((3, 2)[:left], (4, 3)[-right:], turned, turned),
+        "strided": ((6, 9), (8, 9), strided, strided),
+        "nothing": ((2, 0)[-left:], (0, 4)[:right], same, same),
+    }
+    for name, (a, b, view_a, view_b) in layouts.items():
+        if name == "strided" and (left, right) != (2, 2):
+            continue
+        yield Case(
+            f"{op.name}-{name}",
+            products.matmul,
+            np.matmul,
+            (a, b),
+            ("real", "real"),
+            (view_a, view_b),
+            analytic=True,
+        )
+
+
+PARAMETERS: list[tuple[Any, ...]] = [
+    (), ((2, 0, 1),), ((0, 1, 2),), ((1, 0),), ((0,),), ((6,),), ((1, 6),), ((2, 3),), ((2, 3, 4),),
+    ((slice(1, None), 0, slice(None, None, 2)),), ((1, ..., slice(1, 3)),), ((..., -1),), (0, 2), (1,),
+    ((None, ..., None),), ((slice(0, 0),),),
+]  # fmt: skip
+"""Parameters of views: a record is tried with each, and tested with those that it takes."""
+
+
+def view_cases(op: View) -> Iterator[Case]:
+    taken = 0
+    for shape, params in itertools.product([(2, 1, 3), (2, 3), (6,), (3, 1), ()], PARAMETERS):
+        source = np.zeros(shape)
+        try:
+            result = op.apply(source, *params)
+        except (ValueError, TypeError, IndexError):
+            continue
+        if not isinstance(result, np.ndarray) or (result.size and not np.may_share_memory(result, source)):
+            continue
+        taken += 1
+        yield Case(
+            f"{op.name}-{shape}-{params}",
+            lambda x, params=params: recording.view(op, x, params, ("case", repr(params))) * 1.5,
+            lambda x, params=params: op.apply(x, *params) * 1.5,
+            (shape,),
+            ("real",),
+            (same,),
+            analytic=True,
+        )
+    assert taken, f"no parameters for the view {op.name}: add some to PARAMETERS"
+
+
+def join_cases(op: Join) -> Iterator[Case]:
+    public = getattr(tape, op.name)
+    for axis, view in ((0, same), (1, same), (-1, same), (1, turned), (0, strided)):
+        shape = (4, 3) if view is turned else (6, 9) if view is strided else (2, 3)
+        yield Case(
+            f"{op.name}-{axis}-{view.__name__}",
+            lambda *xs, axis=axis: public(xs, axis),
+            lambda *xs, axis=axis: op.join(xs, axis=axis),
+            (shape,) * 3,
+            ("real",) * 3,
+            (view,) * 3,
+            analytic=True,
+        )
+    yield Case(f"{op.name}-empty", lambda *xs: public(xs), lambda *xs: op.join(xs), ((0,),) * 2,
+               ("real",) * 2, (same,) * 2, analytic=True)  # fmt: skip
+
+
+def copy_cases(op: Copy) -> Iterator[Case]:
+    for name in SINGLE:
+        shape, view = LAYOUTS[name][0]
+        yield Case(
+            f"{op.name}-{name}",
+            lambda x: recording.to_dtype(x, x.dtype, op),
+            lambda x: np.array(x, order="C"),
+            (shape,),
+            ("real",),
+            (view,),
+            analytic=True,
+        )
+
+
+KINDS: dict[type[Op], Callable[[Any], Iterator[Case]]] = {
+    Elementwise: elementwise_cases,
+    Reduction: reduction_cases,
+    Select: select_cases,
+    Contraction: contraction_cases,
+    View: view_cases,
+    Join: join_cases,
+    Copy: copy_cases,
+}
+
+
+def cases_of(op: Op) -> list[Case]:
+    """Return the cases of a record."""
+    return list(KINDS[type(op)](op))
+
+
+def tensors(leaves: list[Array]) -> list[Any]:
+    """Return leaves that require grad where they are floating; conditions do not."""
+    return [tape.tensor(x, requires_grad=x.dtype.kind == "f") for x in leaves]
+
+
+def bits(x: Any) -> tuple[Any, ...]:
+    """Return what two equal results share to the last bit; one nan is as good as another."""
+    array = np.array(x.detach().numpy() if isinstance(x, tape.Tensor) else x)
+    array = np.where(array != array, np.nan, array).astype(array.dtype)
+    return array.dtype.str, array.shape, array.tobytes()
+
+
+def weights_of(case: Case, dtype: type) -> Array:
+    """Return a cotangent without special values for the result."""
+    shape = case.expected(*case.leaves(dtype)).shape
+    return np.random.default_rng(1).uniform(0.5, 1.5, shape).astype(dtype)
+
+
+def check_value(case: Case, dtype: type) -> None:
+    """The value is NumPy's, in NumPy's dtype, whether gradients are wanted or not."""
+    leaves = case.leaves(dtype)
+    expected = case.expected(*leaves)
+    result = case.run(*tensors(leaves))
+    assert result.shape == expected.shape
+    assert result.dtype == expected.dtype
+    rtol = 1e-14 if dtype is np.float64 else 1e-6
+    np.testing.assert_allclose(result.detach().numpy(), expected, rtol=rtol, atol=rtol / 10)
+    with tape.no_grad():
+        assert bits(case.run(*tensors(leaves))) == bits(result)
+    assert result.requires_grad == case.differentiable
+
+
+def check_gradient(case: Case, dtype: type) -> None:
+    """The gradient is that of complex steps, or of central differences where there is a kink."""
+    leaves, weights = case.leaves(dtype), weights_of(case, dtype)
+    inputs = tensors(leaves)
+    case.run(*inputs).backward(tape.tensor(weights))
+    wide = [x.astype(np.float64) if x.dtype.kind == "f" else x for x in leaves]
+    for i, x in enumerate(inputs):
+        if not x.requires_grad:
+            assert x.grad is None
+            continue
+        expected = difference(case, wide, weights, i)
+        assert x.grad.dtype == dtype
+        assert x.grad.shape == expected.shape
+        rtol = 1e-5 if dtype is np.float32 else 1e-12 if case.analytic else 1e-6
+        scale = np.abs(expected).max(initial=0)
+        np.testing.assert_allclose(x.grad.numpy(), expected, rtol=rtol, atol=rtol * scale / 10)
+
+
+def difference(case: Case, leaves: list[Array], weights: Array, i: int) -> Array:
+    """Return the derivative of the weighted sum of the results by each element of leaf ``i``."""
+    gradient = np.zeros(leaves[i].shape)
+    for at in np.ndindex(leaves[i].shape):
+        if case.analytic:
+            moved = [x.astype(complex) if x.dtype.kind == "f" else x for x in leaves]
+            moved[i][at] += 1j * STEP
+            gradient[at] = (case.expected(*moved) * weights).sum().imag / STEP
+        else:
+            ends = []
+            for step in (1e-6, -1e-6):
+                moved = [x.copy() for x in leaves]
+                moved[i][at] += step
+                ends.append((case.expected(*moved) * weights).sum())
+            gradient[at] = (ends[0] - ends[1]) / 2e-6
+    return gradient
+
+
+def check_replay(case: Case, dtype: type) -> None:
+    """A program on new inputs gives what a fresh recording gives, bit for bit."""
+    old, new = case.leaves(dtype), case.leaves(dtype, seed=1)
+    program = tape.record(case.run, *old)
+    assert bits(program(*new)) == bits(case.run(*tensors(new)))
+    assert bits(program(*old)) == bits(case.run(*tensors(old)))
+    if not case.differentiable:
+        return
+    weights = weights_of(case, dtype)
+
+    def loss(*leaves: Any) -> Any:
+        return (case.run(*leaves) * weights).sum()
+
+    value, gradients = tape.record(loss, *old).value_and_grad(*new)
+    inputs = tensors(new)
+    fresh = loss(*inputs)
+    fresh.backward()
+    assert bits(value) == bits(fresh if dtype is np.float32 or fresh.ndim else fresh.item())
+    wanted = [x.grad if x.ndim or dtype is np.float32 else x.grad.item() for x in inputs if x.requires_grad]
+    assert list(map(bits, gradients)) == list(map(bits, wanted))
+
+
+def check_everything(op: Op, dtype: type = np.float64) -> None:
+    """Run all checks on all cases of a record."""
+    for case in cases_of(op):
+        check_value(case, dtype)
+        check_replay(case, dtype)
+        if case.differentiable:
+            check_gradient(case, dtype)
