@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from bench.rows import check, tape
+from bench.rows import check, seconds_of, tape
 from bench.workloads import LOTKA_VOLTERRA, Workload, lotka_volterra_of
 
 if TYPE_CHECKING:
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
     from pytest_benchmark.fixture import BenchmarkFixture
 
+# At most so many rounds of a phase, and about so long.
 ROUNDS = 10
+SECONDS = 1.0
 
 
 def _leaves(workload: Workload, *, requires_grad: bool = True) -> list[Any]:
@@ -109,10 +111,14 @@ def test_phase(benchmark: BenchmarkFixture, phase: Callable[..., Any], workload:
     """One phase; what it returns is the value, or value and gradients."""
     setup, run = phase(workload)
     answer = run(setup())
+    state = setup()
+    seconds = seconds_of(lambda: run(state))
     if isinstance(answer, tuple):
         check(answer, workload)
     else:
         assert answer == pytest.approx(workload.answer[0], rel=1e-10)
     benchmark.group = f"phases of {workload}"
     benchmark.name = phase.__name__
-    benchmark.pedantic(run, setup=lambda: ((setup(),), {}), rounds=ROUNDS)
+    benchmark.pedantic(
+        run, setup=lambda: ((setup(),), {}), rounds=min(ROUNDS, max(1, round(SECONDS / seconds)))
+    )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
 from typing import Any
 
 from kernels import plain, sweep
@@ -26,12 +25,12 @@ def workspace() -> sweep.Workspace:
 
 
 def run(
-    entries: list[Any], number: int, seeds: list[Seed], observers: list[Observer], *, restrict: bool, free: Callable[[], bool]
+    entries: list[Any], number: int, seeds: list[Seed], observers: list[Observer], *, restrict: bool, free: bool, required: bool = False
 ) -> Outcome:
     """Sweep a tape back from the seeds; see :func:`kernels.sweep.sweep`."""
     if NATIVE:
-        return sweep.sweep(workspace(), entries, number, seeds, observers, restrict=restrict, free=free)
-    return plain.sweep(entries, number, seeds, observers, restrict=restrict, free=free)
+        return sweep.sweep(workspace(), entries, number, seeds, observers, restrict=restrict, free=free, required=required)
+    return plain.sweep(entries, number, seeds, observers, restrict=restrict, free=free, required=required)
 
 
 def collect(entries: list[Any], number: int) -> int:

@@ -29,7 +29,7 @@ _INT64 = np.dtype(np.int64)
 class Form:
     """One row of the table of callables. ``saved`` names what the tape keeps, in order; ``pulls`` is by input."""
 
-    __slots__ = ("block", "code", "name", "op", "params", "pulls", "saved", "spec", "specs", "tables", "wanted")
+    __slots__ = ("block", "code", "is_view", "name", "op", "params", "pulls", "saved", "spec", "specs", "tables", "wanted")
 
     def __init__(
         self,
@@ -44,14 +44,11 @@ class Form:
     ) -> None:
         self.op, self.specs, self.spec, self.wanted, self.params = op, specs, spec, wanted, params
         self.saved, self.pulls, self.name = saved, pulls, name or op.grad_fn
+        self.is_view = isinstance(op, View)
         self.tables: list[np.ndarray[Any, Any]] = []
         self.block = self._block()
         self.code = address_of(self.block) + OPCODE
         FORMS[self.code] = self
-
-    @property
-    def is_view(self) -> bool:
-        return isinstance(self.op, View)
 
     def _block(self) -> np.ndarray[Any, Any]:
         view, count = isinstance(self.op, View), len(self.specs)

@@ -20,9 +20,7 @@ class Spec:
     serve as dictionary keys by identity.
     """
 
-    __slots__ = ("dtype", "gradient", "name", "shadow", "shape", "size", "strides")
-
-    name: str
+    __slots__ = ("covers", "dtype", "gradient", "shadow", "shape", "size", "strides")
 
     def __init__(self, shape: Strides, strides: Strides, dtype: np.dtype[Any], gradient: Strides, shadow: int) -> None:
         self.shape = shape
@@ -31,19 +29,14 @@ class Spec:
         self.gradient = gradient
         self.shadow = shadow
         self.size = math.prod(shape)
-        self.name = ""
+        # Whether the gradient pattern meets each element of the shadow exactly once.
+        apart = all(stride != 0 for stride, n in zip(gradient, shape, strict=True) if n > 1)
+        self.covers = self.size == shadow and apart
 
     @property
     def spec(self) -> Spec:
         """Itself, so that a tensor's form may be a bare spec."""
         return self
-
-    @property
-    def covers(self) -> bool:
-        """Whether the gradient pattern meets each element of the shadow exactly once."""
-        return self.size == self.shadow and all(
-            stride != 0 for stride, n in zip(self.gradient, self.shape, strict=True) if n > 1
-        )
 
     def __repr__(self) -> str:
         return f"Spec({self.shape}, {self.strides}, {self.dtype}, {self.gradient}, {self.shadow})"

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from kernels.words import B_ENTRIES, B_FREES, TAPE_BITS
 
 
 def sweep(
-    entries: list[Any], number: int, seeds: list[Seed], observers: list[Observer], *, restrict: bool, free: Callable[[], bool]
+    entries: list[Any], number: int, seeds: list[Seed], observers: list[Observer], *, restrict: bool, free: bool, required: bool = False
 ) -> Outcome:
     """Sweep a tape back from the seeds; see :func:`kernels.sweep.sweep`."""
     keyed = {_key(observer.key): observer for observer in observers}
@@ -54,7 +53,7 @@ def sweep(
             observer.gradient = pattern(shadow, observer.spec, observer.offset) + observer.spec.dtype.type(0.0)
         elif key in found or any(key == i.slot for i in marked):
             observer.gradient = np.zeros(observer.spec.shape, observer.spec.dtype)
-    if free():
+    if free and not (required and any(o.gradient is None for o in observers)):
         _drop(entries, marked)
     return outcome
 

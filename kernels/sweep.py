@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import struct
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -105,13 +104,14 @@ def sweep(
     observers: list[Observer],
     *,
     restrict: bool,
-    free: Callable[[], bool],
+    free: bool,
+    required: bool = False,
 ) -> Outcome:
     """Sweep a tape back from the seeds.
 
     ``observers`` receive their gradients. With ``restrict`` only what leads to an observer is computed, and no
-    leaf is delivered. ``free`` is asked at the end
-    whether the instructions that saved values are to be dropped, and those that need them.
+    leaf is delivered. With ``free`` the instructions that saved values are dropped,
+    and those that need them, unless an observer is ``required`` and nothing reached it.
     Raises FreedError, leaving everything as it was, if a needed instruction is gone; MemoryError likewise.
     """
     own, native = space.words, space.native
@@ -131,7 +131,7 @@ def sweep(
     outcome = _read(space, placed, restrict)
     for observer, buffer in zip(observers, buffers, strict=True):
         _observe(space, observer, buffer)
-    if free():
+    if free and not (required and any(o.gradient is None for o in observers)):
         space.mark_room(len(entries))
         space.drop(entries, native.drop(space.address))
     space.trim()

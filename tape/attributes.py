@@ -313,7 +313,7 @@ for _name, _dtype in (
 @method("__format__")
 def formatted(x: Tensor, text: str) -> str:
     """Format the only element of a 0-d tensor, other tensors as str does."""
-    return format(item(x), text) if not x.spec.shape and text else object.__format__(x, text)
+    return object.__format__(x, text) if x.spec.shape else format(item(x), text)
 
 
 @method()

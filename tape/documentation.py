@@ -81,9 +81,9 @@ def readable(expression: Any) -> str:
 
 def _row(op: Op) -> tuple[str, ...]:
     rules = {_input(op, i): _trace(rule) for i, rule in enumerate(op.pullback) if rule is not None}
-    operator = op.operator if isinstance(op, Elementwise) else ""
+    sign = _sign(op.name)
     return (
-        _code(filter(None, (op.name, operator))),
+        _code([op.name] if sign.isidentifier() else [op.name, sign]),
         _code(op.torch),
         _code(filter(None, (op.grad_fn,))),
         op.doc,
@@ -153,8 +153,8 @@ def _sign(head: str) -> str:
 
 def _infix(sign: str, left: Any, right: Any) -> str:
     """Print two operands and the sign between; parentheses that a rule wrote on the right stay."""
-    binding, right_first = _INFIX[sign], sign == "**"
-    return f"{_held(left, binding + right_first)} {sign} {_held(right, binding + 1 - right_first)}"
+    binding, power, test = _INFIX[sign], sign == "**", sign in _COMPARISONS
+    return f"{_held(left, binding + (power or test))} {sign} {_held(right, binding + 1 - power)}"
 
 
 def _held(expression: Any, binding: int) -> str:

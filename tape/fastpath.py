@@ -11,6 +11,7 @@ from typing import Any
 
 from kernels.layouts import SCALAR
 from kernels.op import Elementwise
+from kernels.tables import OPS
 from tape import modes
 from tape.recording import LARGEST, ROWS, Row, elementwise
 from tape.tensor import Tensor, new
@@ -51,7 +52,7 @@ def {name}(a, b):
                     else:
                         tape.extend((slot, s, t, {both}form.code))
                     return result
-    elif kind is float or kind is int:
+{numbers}    elif kind is float or kind is int:
         s = a._slot
         if s is not None and (tape := active()) is not None:
             x = a._value
@@ -67,6 +68,23 @@ def {name}(a, b):
                 tape.extend((slot, s, None, {first}form.code))
                 return result
     return slow(op, a, b)
+'''
+
+_NUMBER = '''    elif kind is int or kind is float:
+        s = a._slot
+        if s is not None and (tape := active()) is not None:
+            row = numbers.get((a._form.spec, b))
+            if row is not None:
+                x = a._value
+                value = row.compute(x)
+                if row.post is not None:
+                    value = row.post(value)
+                result = new(Tensor)
+                result._value = value
+                result._form = form = row.first
+                result._slot = slot = tape.fresh()
+                tape.extend((slot, s, {kept}form.code))
+                return result
 '''
 
 _REVERSED = '''
@@ -124,6 +142,16 @@ def _value(op: Elementwise, depth: int, operands: str, guard: str) -> str:
     return compute.replace("\n", "\n" + " " * depth)
 
 
+def _number_text(op: Elementwise, space: dict[str, Any]) -> str:
+    """Print the case of a static Python number as second operand, for operations that have a record for it."""
+    if not op.scalar:
+        return ""
+    record = OPS[op.scalar]
+    assert isinstance(record, Elementwise)
+    space["numbers"] = ROWS.setdefault(record.name, {})
+    return _NUMBER.format(kept=saved_text(record, (True,), {record.inputs[0]: "x", "y": "value"}))
+
+
 def printed(op: Elementwise) -> tuple[Callable[..., Any], Callable[..., Any] | None]:
     """Return the operator's function and, for two operands, the one for a Python number on the left."""
     rows = ROWS.setdefault(op.name, {})
@@ -136,13 +164,13 @@ def printed(op: Elementwise) -> tuple[Callable[..., Any], Callable[..., Any] | N
         text = _UNARY.format(name=op.name, value=_value(op, 12, "x", ""), first=first)
     else:
         for name, specs in (("scalars", (SCALAR, SCALAR)), ("scalars_number", (SCALAR, None)), ("number_scalars", (None, SCALAR))):
-            space[name] = rows[specs] = Row(SCALAR, float)
+            space[name] = rows[specs] = Row(float)
         names = {op.inputs[0]: "x", op.inputs[1]: "y", "y": "value"}
         wants = {"first": (True, False), "second": (False, True), "both": (True, True)}
         kept = {name: saved_text(op, want, names) for name, want in wants.items()}
         guard = " and y" if op.operator == "/" else ""
         text = "".join(
-            template.format(name=op.name, value=_value(op, 20, "x, y", guard), number=_value(op, 16, "x, y", guard), **kept)
+            template.format(name=op.name, numbers=_number_text(op, space), value=_value(op, 20, "x, y", guard), number=_value(op, 16, "x, y", guard), **kept)
             for template in (_BINARY, _REVERSED)
         )
     exec(compile(text, f"<tape: {op.name}>", "exec"), space)  # noqa: S102 (printed from our own records)

@@ -31,11 +31,11 @@ LARGEST = 1 << 53
 class Row:
     """What the fast path knows of an operation on operands of these specs."""
 
-    __slots__ = ("both", "first", "post", "second", "spec")
+    __slots__ = ("both", "compute", "first", "post", "second")
 
-    def __init__(self, spec: Spec, post: Callable[[Any], Any] | None) -> None:
-        self.spec = spec
+    def __init__(self, post: Callable[[Any], Any] | None, compute: Any = None) -> None:
         self.post = post
+        self.compute = compute
         self.both: Form | None = None
         self.first: Form | None = None
         self.second: Form | None = None
@@ -83,18 +83,19 @@ def finish(
     result._value = value = carried(value)
     result._slot = None
     result._form = spec_of(value)
-    slots = tuple(o._slot if isinstance(o, Tensor) else None for o in operands)
-    wanted = any(slot is not None for slot in slots) and value_is_float(value)
-    tape = modes.wanted_tape() if wanted else None
+    slots = [o._slot if type(o) is Tensor else None for o in operands]
+    wanted = slots.count(None) < len(slots) and value_is_float(value)
+    tape = (modes.active() or modes.wanted_tape()) if wanted else None
     if tape is not None:
-        specs = tuple(o.spec if isinstance(o, Tensor) else None for o in operands)
-        wants = tuple(slot is not None for slot in slots)
+        specs = tuple([o._form.spec if type(o) is Tensor else None for o in operands])
+        wants = tuple([slot is not None for slot in slots])
         form = cached_form((op, specs, result._form, wants, name, *key), make)
         kept = saved(form)
         result._form = form
         result._slot = slot = tape.fresh()
         tape.extend((slot, *slots, *kept, form.code))
-    note(op, operands, result, key)
+    if tape is None or modes.active() is None:
+        note(op, operands, result, key)
     return result
 
 
@@ -111,7 +112,7 @@ def value_is_float(value: Array | float) -> bool:
 def elementwise(op: Elementwise, *given: Any) -> Tensor:
     """Run an elementwise operation on tensors and Python numbers, by NumPy's promotion and broadcasting."""
     if op.scalar and len(given) == 2 and isinstance(given[1], Number) and not isinstance(given[1], bool):  # noqa: PLR2004
-        return _with_number(OPS[op.scalar], given[0], float(given[1]))
+        return _with_number(OPS[op.scalar], given[0], given[1])
     operands = tuple(map(operand, given))
     if op.condition and not _is_mask(operands[0]):
         raise RuntimeError(f"{op.name}: the condition must be a bool tensor; write {op.name}(x != 0, ...)")
@@ -162,7 +163,7 @@ def _remember(op: Elementwise, operands: tuple[Any, ...], result: Tensor) -> Non
     rows = ROWS.setdefault(op.name, {})
     row = rows.get(specs)
     if row is None:
-        row = rows[specs] = Row(form.spec, _post(form.spec))
+        row = rows[specs] = Row(_post(form.spec))
     wants = form.wanted if len(form.wanted) > 1 else (form.wanted[0], False)
     setattr(row, {(True, True): "both", (True, False): "first", (False, True): "second"}[wants], form)
 
@@ -174,22 +175,29 @@ def _post(spec: Spec) -> Callable[[Any], Any] | None:
     return float if spec.dtype == _FLOAT64 else np.asarray
 
 
-def _with_number(op: Any, x: Any, p: float) -> Tensor:
+def _with_number(op: Any, x: Any, number: float) -> Tensor:
     """Run an operation whose second operand is a static Python number."""
     x = operand(x)
     if not isinstance(x, Tensor):
         x = plain(x)
     if x.spec.dtype.kind != "f":
-        return plain(carried(op.ufunc(x._value, int(p) if p.is_integer() and p >= 0 else p)))
-    value = op.variants[p](x._value) if p in op.variants else op.ufunc(x._value, p)
+        return plain(carried(op.ufunc(x._value, number)))
+    p = float(number)
+    compute = op.variants[p] if p in op.variants else lambda value: op.ufunc(value, p)
+    value = compute(x._value)
 
     def saved(form: Form) -> tuple[Any, ...]:
         by_name = {"x": x._value, "y": carried(value)}
         return tuple(by_name[name] for name in form.saved)
 
-    return finish(
-        op, (x,), value, lambda: forms.elementwise(op, (x.spec,), spec_of(carried(value)), (True,), (p,)), saved, (p,)
-    )
+    def make() -> Form:
+        return forms.elementwise(op, (x.spec,), spec_of(carried(value)), (True,), (p,))
+
+    result = finish(op, (x,), value, make, saved, (p,))
+    if isinstance(result._form, Form):
+        row = ROWS[op.name][x.spec, p] = Row(_post(result.spec), compute)
+        row.first = result._form
+    return result
 
 
 def operand(value: Any) -> Any:
@@ -264,7 +272,9 @@ def to_dtype(x: Tensor, dtype: np.dtype[Any], op: Any = _TO_COPY) -> Tensor:
 def reduction(op: Reduction, x: Tensor, axes: tuple[int, ...], keepdims: bool, name: str = "") -> Tensor:
     """Reduce over axes, normalised; ``name`` is the node's. The array is made contiguous first: NumPy's order of summation,
     and so the last bits of a sum, would depend on strides."""
-    array = np.ascontiguousarray(as_array(x)).reshape(x.spec.shape)
+    array = as_array(x)
+    if not array.flags.c_contiguous:
+        array = np.ascontiguousarray(array)
     count = math.prod(array.shape[axis] for axis in axes)
     value = op.ufunc.reduce(array, axis=axes, keepdims=keepdims)
     if op.scale:
@@ -307,23 +317,24 @@ def select(op: Select, x: Tensor, axis: int, keepdims: bool) -> tuple[Tensor, Te
 def view(op: View, x: Tensor, params: tuple[Any, ...], key: tuple[Any, ...] | None = None) -> Tensor:
     """Return a view of a tensor; ``key`` stands for params that cannot be hashed."""
     value = op.apply(as_array(x), *params)
+    slot, above = x._slot, x._form
+    of_view = type(above) is Form and above.is_view
     result = new(Tensor)
     result._value = value
-    result._slot = slot = x._slot
-    source = x.spec
-    result._base = x._base if isinstance(x._form, Form) and x._form.is_view else x
-    tape = None if slot is None else modes.wanted_tape()
+    result._base = x._base if of_view else x
+    tape = None if slot is None else modes.active() or modes.wanted_tape()
     if tape is None:
         result._slot = None
         result._form = spec_of(value)
     else:
-        form, offset = _view_form(op, source, value, params, key)
-        if isinstance(x._form, Form) and x._form.is_view:
+        form, offset = _view_form(op, above.spec, value, params, key)
+        if of_view:
             offset += x._offset
         result._form, result._offset = form, offset
         result._slot = fresh = tape.fresh()
         tape.extend((fresh, slot, offset, form.code))
-    note(op, (x,), result, params)
+    if tape is None or modes.active() is None:
+        note(op, (x,), result, params)
     return result
 
 

@@ -167,6 +167,33 @@ def contiguous(x: Tensor) -> Tensor:
 @method("__getitem__")
 def index(x: Tensor, key: Any) -> Tensor:
     """Return a view by ints, slices, None and Ellipsis. IndexError where out of bounds."""
+    known = _hashed(key)
+    if known is not None and (hit := _known.get((x._form.spec, known))) is not None:
+        return recording.view(hit[0], x, hit[1], hit[2])
+    return _index(x, key, known)
+
+
+_known: dict[Any, tuple[View, tuple[Any, ...], Any]] = {}
+"""Indices that have been checked against a spec: the view, its params and their key."""
+
+
+def _hashed(key: Any) -> Any:
+    """Return a basic index as something that can be hashed; None for what needs a closer look."""
+    kind = type(key)
+    if kind is slice:
+        return (key.start, key.stop, key.step, slice)
+    if kind is int:
+        return key
+    if kind is tuple:
+        return tuple([k if type(k) is int or k is None or k is Ellipsis else _hashed_slice(k) for k in key])
+    return None
+
+
+def _hashed_slice(key: Any) -> Any:
+    return (key.start, key.stop, key.step, slice) if type(key) is slice else (id(key), object())
+
+
+def _index(x: Tensor, key: Any, known: Any) -> Tensor:
     kind = type(key)
     if kind is slice:
         hashed: Any = ("slice", key.start, key.stop, key.step)
@@ -181,7 +208,10 @@ def index(x: Tensor, key: Any) -> Tensor:
         raise ValueError("step must be greater than zero")
     _check_index(x, items)
     full = items if Ellipsis in items else (*items, Ellipsis)
-    return recording.view(_VIEWS[_last(items)], x, (full,), ("index", hashed))
+    found = (_VIEWS[_last(items)], (full,), ("index", hashed))
+    if known is not None:
+        _known[x.spec, known] = found
+    return recording.view(found[0], x, *found[1:])
 
 
 def _last(items: tuple[Any, ...]) -> str:
@@ -258,7 +288,7 @@ def _join(name: str, tensors: Any, dim: Any, *, new: bool) -> Tensor:
     assert isinstance(op, Join)
     operands = tuple(_operand(o) for o in tensors)
     if not operands:
-        raise ValueError(f"{name}(): expected a non-empty list of Tensors")
+        raise (RuntimeError if new else ValueError)(f"{name}(): expected a non-empty list of Tensors")
     dtype = np.result_type(*(o.spec.dtype for o in operands))
     operands = tuple(o if o.spec.dtype == dtype else recording.to_dtype(o, dtype) for o in operands)
     _check_join(name, operands, new=new)

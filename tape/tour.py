@@ -58,7 +58,7 @@ def graph() -> Iterator[str]:
     yield indent(tape.listing(e), "   ")
     e.backward()
     yield f"\n   e is {e.item():.5g}. e.backward() sweeps the tape from its end:\n"
-    for name, tensor in {"a": a, "b": b, "c": c, "d": d, "t": t}.items():
+    for name, tensor in zip("abcdt", (a, b, c, d, t), strict=True):
         yield f"   {name}.grad  {'none' if tensor.grad is None else f'{tensor.grad.item():.5g}'}"
 
 

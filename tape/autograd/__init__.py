@@ -15,10 +15,19 @@ from tape.tensor import AccumulateGrad, Tensor, method, plain
 __all__ = ["AccumulateGrad", "Function", "Node", "Variable", "backward", "enable_grad", "grad", "no_grad", "set_grad_enabled"]
 
 
-def Variable(data: Any, requires_grad: bool = False) -> Tensor:  # noqa: N802 (PyTorch's name)
-    """Return a tensor of the same memory; kept for code from before tensors had gradients."""
-    result = plain(tensor_of(data)._value)
-    return result.requires_grad_() if requires_grad else result  # type: ignore[attr-defined,no-any-return]
+class _IsTensor(type):
+    """Every tensor is a Variable, as in PyTorch."""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, Tensor)
+
+
+class Variable(metaclass=_IsTensor):
+    """``Variable(data)`` is a tensor of the same memory; kept for code from before tensors had gradients."""
+
+    def __new__(cls, data: Any, requires_grad: bool = False) -> Tensor:  # type: ignore[misc]
+        result = plain(tensor_of(data)._value)
+        return result.requires_grad_() if requires_grad else result  # type: ignore[attr-defined,no-any-return]
 
 
 class Function:

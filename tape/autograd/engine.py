@@ -32,7 +32,26 @@ def backward(
     ``gradient`` has the tensor's shape and may be left out for one element. The graph is freed unless
     ``retain_graph``. ``inputs``: the only tensors whose ``.grad`` is to change.
     """
-    _backward((x,), (gradient,), retain_graph, create_graph, inputs)
+    if gradient is not None or inputs is not None or create_graph or not _from_one(x, not retain_graph):
+        _backward((x,), (gradient,), retain_graph, create_graph, inputs)
+
+
+def _from_one(x: Tensor, free: bool) -> bool:
+    """Run the usual call, from one element back to leaves of this thread; False where more is asked for."""
+    slot, spec, tape = x._slot, x._form.spec, modes.own_tape()
+    if type(slot) is not int or slot >> TAPE_BITS != tape.number or tape.retained or spec.shadow != 1:
+        return False
+    with tape.lock:
+        try:
+            outcome = backend.run(tape.entries, tape.number, [Seed(slot, spec, 1.0)], (), restrict=False, free=free)
+        except FreedError:
+            raise errors.GradError(errors.SECOND_TIME) from None
+    _deliver(outcome.leaves)
+    if outcome.foreign:
+        run = _Run(free=free, restrict=False)
+        run.sweep([Seed(other, its, value, _offset_of(other)) for other, its, value in outcome.foreign])
+        run.deliver()
+    return True
 
 
 def backward_all(
@@ -217,7 +236,7 @@ class _Run:
         with tape.lock:
             try:
                 outcome = backend.run(
-                    tape.entries, number, seeds, observers, restrict=self.restrict, free=self._may_free
+                    tape.entries, number, seeds, observers, restrict=self.restrict, free=self.free, required=self.required
                 )
             except FreedError:
                 raise errors.GradError(errors.SECOND_TIME) from None
@@ -226,10 +245,6 @@ class _Run:
                 observer.gradient = old if observer.gradient is None else observer.gradient + old
         self.leaves += outcome.leaves
         return outcome.foreign
-
-    def _may_free(self) -> bool:
-        """Decide, once the gradients are known, whether the graph goes: not if the call is about to raise."""
-        return self.free and not (self.required and any(o.gradient is None for o in self.observers.values()))
 
     def check_used(self, observers: list[Observer]) -> None:
         """Raise for an input that no output depends on."""
@@ -268,15 +283,19 @@ class _Run:
 
     def deliver(self) -> None:
         """Add the gradients found to ``.grad`` of leaves and of tensors that retain theirs."""
-        for slot, value in self.leaves:
-            old = slot.grad
-            if old is None:
-                slot.grad = fresh(value, slot.spec)
-            else:
-                _add_to(old, value)
+        _deliver(self.leaves)
         for tensor, observer in self.retained:
             if observer.gradient is not None:
                 accumulate(tensor, observer.gradient)
+
+
+def _deliver(leaves: list[tuple[AccumulateGrad, Array | float]]) -> None:
+    """Add gradients to ``.grad`` of leaves."""
+    for slot, value in leaves:
+        if slot.grad is None:
+            slot.grad = fresh(value, slot.spec)
+        else:
+            _add_to(slot.grad, value)
 
 
 def _merged(seeds: list[Seed]) -> list[Seed]:
