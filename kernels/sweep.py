@@ -149,13 +149,16 @@ def _preset_all(space: Workspace, seeds: list[Seed], observers: list[Observer]) 
 
 
 def _mark(space: Workspace, entries: list[Any]) -> None:
+    space.words[words.H_WHOLE] = 0
     while (status := space.native.mark(space.address)) != 0:
         if status == words.GROW:
             space.grow(entries)
         elif status == words.MISSING:
             FORMS[entries[space.words[words.H_AT]]].compile()
-        else:
+        elif space.words[words.H_WHOLE]:
             raise FreedError
+        else:
+            space.words[words.H_WHOLE] = 1
 
 
 def _one(seed: Seed) -> bool:

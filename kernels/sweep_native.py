@@ -65,6 +65,7 @@ from kernels.words import (
     H_SIZE,
     H_TAPE,
     H_USED,
+    H_WHOLE,
     I_COVERS,
     I_ITEM,
     I_KERNEL,
@@ -74,6 +75,7 @@ from kernels.words import (
     KEPT,
     MEMORY,
     MISSING,
+    NEAR,
     OK,
     OPCODE,
     OWNED,
@@ -144,12 +146,39 @@ def preset(h):
         store_i8(cell + 24, load_i8(cell + 24) | load_i8(given + 24))
 
 
+@njit("int64(int64, int64, int64)", cache=True, error_model="numpy")
+def seek(h, items, integers):
+    """The end of the last instruction that can matter: slots ascend along the tape, and opcodes tell themselves.
+
+    With H_WHOLE the end of the tape (several threads may have appended out of order).
+    """
+    high = load_i8(word(h, H_LIST) + 16)
+    if word(h, H_WHOLE) != 0:
+        return high - 1
+    root = 0
+    for i in range(word(h, H_PRESET)):
+        given = word(h, H_PRESETS) + 32 * i
+        if load_i8(given + 24) & USED:
+            root = max(root, load_i8(given))
+    low = 0
+    while high - low > NEAR:
+        last = (low + high) // 2
+        while load_i8(word(items, last) + 8) != integers or integer(word(items, last)) < OPCODE:
+            last += 1
+        start = last - word(opcode(word(items, last)), B_ENTRIES) + 1
+        if integer(word(items, start)) > root:
+            high = start
+        else:
+            low = last
+    return high - 1
+
+
 @njit("int64(int64)", cache=True, error_model="numpy")
 def mark(h):
     """Find the instructions between the roots and the leaves, last first."""
     items = load_i8(word(h, H_LIST) + 24)
-    position = load_i8(word(h, H_LIST) + 16) - 1
     none, integers, tape = word(h, H_NONE), word(h, H_INT), word(h, H_TAPE)
+    position = seek(h, items, integers)
     cells, mask, order, orders = word(h, H_CELLS), word(h, H_MASK), word(h, H_ORDER), word(h, H_ORDERS)
     leaves, limit = word(h, H_LEAVES), word(h, H_LEAFCAP)
     clear(cells, mask)

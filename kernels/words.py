@@ -4,7 +4,10 @@ from __future__ import annotations
 
 # The header: what stands in each word of it.
 H_LIST, H_NONE, H_INT, H_FLOAT, H_TAPE, H_CELLS, H_MASK, H_ORDER, H_ORDERS, H_LEAVES, H_LEAFCAP = range(11)
-H_PRESETS, H_PRESET, H_RESTRICT, H_COUNT, H_LEAF, H_USED, H_AT, H_PTRS, H_KEEP, H_LOW, H_SIZE = range(11, 22)
+H_PRESETS, H_PRESET, H_RESTRICT, H_COUNT, H_LEAF, H_USED, H_AT, H_PTRS, H_KEEP, H_LOW, H_SIZE, H_WHOLE = range(11, 23)
+NEAR = 256
+"""Entries that are searched one by one; longer stretches by halves."""
+
 HEADER = 24
 
 # A cell of the table of shadows: key, pointer, the shadow itself where 8 bytes hold it (a view's offset), flags.
@@ -21,8 +24,8 @@ B_ENTRIES, B_INPUTS, B_SAVED, B_SHADOW, B_ITEM, B_VIEW, B_FREES, B_FIRST = range
 # Each input in a block: kernel, layout, elements and item size of its shadow, whether the kernel covers it.
 I_KERNEL, I_LAYOUT, I_SHADOW, I_ITEM, I_COVERS, I_WORDS = range(6)
 
-OPCODE = 1 << 48
-"""An opcode is the address of a form's block plus this, so that it is an integer of two digits everywhere."""
+OPCODE = 1 << 59
+"""An opcode is the address of a form's block plus this: an integer of two digits, larger than any slot."""
 
 OK, GROW, FREED, MISSING, MEMORY = range(5)
 

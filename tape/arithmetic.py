@@ -56,7 +56,7 @@ def _install(op: Elementwise) -> None:
     reverse: Callable[..., Any] | None = None
     if op.identity:
         fast = _itself
-    elif op.differentiable and len(op.inputs) <= 2:  # noqa: PLR2004
+    elif len(op.inputs) <= 2:  # noqa: PLR2004
         fast, reverse = printed(op)
     else:
         fast = _slow(op)

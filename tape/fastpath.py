@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kernels.layouts import SCALAR
+import numpy as np
+
+from kernels.layouts import SCALAR, spec_of
 from kernels.op import Elementwise
 from kernels.tables import OPS
 from tape import modes
 from tape.recording import LARGEST, ROWS, Row, elementwise
 from tape.tensor import Tensor, new
 
+_MASK = spec_of(np.array(True))  # noqa: FBT003 (a value)
 _INLINE = {"+": "x + y", "-": "x - y", "*": "x * y", "/": "x / y", "- ": "-x"}
 """Python's float arithmetic agrees with NumPy's on these in every bit (a division by zero goes the other way)."""
 
@@ -29,102 +32,141 @@ def saved_text(op: Elementwise, wanted: tuple[bool, ...], names: dict[str, str])
 _BINARY = '''
 def {name}(a, b):
     kind = type(b)
+    tape = active()
+    if tape is None:
+        return slow(op, a, b)
     if kind is Tensor:
         s = a._slot
         t = b._slot
-        if (s is not None or t is not None) and (tape := active()) is not None:
-            x = a._value
-            y = b._value
-            scalar = type(x) is float and type(y) is float
-            row = scalars if scalar else rows.get((a._form.spec, b._form.spec))
-            if row is not None:
-                form = row.first if t is None else row.second if s is None else row.both
-                if form is not None:
-                    {value}
-                    result = new(Tensor)
-                    result._value = value
-                    result._form = form
-                    result._slot = slot = tape.fresh()
-                    if t is None:
-                        tape.extend((slot, s, None, {first}form.code))
-                    elif s is None:
-                        tape.extend((slot, None, t, {second}form.code))
-                    else:
-                        tape.extend((slot, s, t, {both}form.code))
-                    return result
-{numbers}    elif kind is float or kind is int:
+        x = a._value
+        y = b._value
+        scalar = type(x) is float and type(y) is float
+        row = scalars if scalar else rows.get((a._form.spec, b._form.spec))
+        if row is None:
+            return slow(op, a, b)
+        wanted = {differentiable}tape is not False and (s is not None or t is not None)
+        if wanted:
+            form = row.first if t is None else row.second if s is None else row.both
+            if form is None:
+                return slow(op, a, b)
+        {value}
+        result = new(Tensor)
+        result._value = value
+        if not wanted:
+            result._slot = None
+            result._form = row.spec
+            return result
+        result._form = form
+        result._slot = slot = tape.fresh()
+        if t is None:
+            tape.extend((slot, s, None, {first}form.code))
+        elif s is None:
+            tape.extend((slot, None, t, {second}form.code))
+        else:
+            tape.extend((slot, s, t, {both}form.code))
+        return result
+{numbers}    elif (kind is float or kind is int) and -LARGEST <= b <= LARGEST:
         s = a._slot
-        if s is not None and (tape := active()) is not None:
-            x = a._value
-            scalar = type(x) is float
-            row = scalars_number if scalar else rows.get((a._form.spec, None))
-            if row is not None and (form := row.first) is not None and -LARGEST <= b <= LARGEST:
-                y = float(b)
-                {number}
-                result = new(Tensor)
-                result._value = value
-                result._form = form
-                result._slot = slot = tape.fresh()
-                tape.extend((slot, s, None, {first}form.code))
-                return result
+        x = a._value
+        y = float(b)
+        scalar = type(x) is float
+        row = scalars_number if scalar else rows.get((a._form.spec, None))
+        if row is None:
+            return slow(op, a, b)
+        wanted = {differentiable}tape is not False and s is not None
+        if wanted and (form := row.first) is None:
+            return slow(op, a, b)
+        {value}
+        result = new(Tensor)
+        result._value = value
+        if not wanted:
+            result._slot = None
+            result._form = row.spec
+            return result
+        result._form = form
+        result._slot = slot = tape.fresh()
+        tape.extend((slot, s, None, {first}form.code))
+        return result
     return slow(op, a, b)
 '''
 
 _NUMBER = '''    elif kind is int or kind is float:
+        row = numbers.get((a._form.spec, b))
+        if row is None:
+            return slow(op, a, b)
         s = a._slot
-        if s is not None and (tape := active()) is not None:
-            row = numbers.get((a._form.spec, b))
-            if row is not None:
-                x = a._value
-                value = row.compute(x)
-                if row.post is not None:
-                    value = row.post(value)
-                result = new(Tensor)
-                result._value = value
-                result._form = form = row.first
-                result._slot = slot = tape.fresh()
-                tape.extend((slot, s, {kept}form.code))
-                return result
+        x = a._value
+        value = row.compute(x)
+        if row.post is not None:
+            value = row.post(value)
+        result = new(Tensor)
+        result._value = value
+        if tape is False or s is None:
+            result._slot = None
+            result._form = row.spec
+            return result
+        if (form := row.first) is None:
+            return slow(op, a, b)
+        result._form = form
+        result._slot = slot = tape.fresh()
+        tape.extend((slot, s, {kept}form.code))
+        return result
 '''
 
 _REVERSED = '''
 def {name}_reversed(b, a):
     kind = type(a)
-    if kind is float or kind is int:
+    tape = active()
+    if tape is not None and (kind is float or kind is int) and -LARGEST <= a <= LARGEST:
         t = b._slot
-        if t is not None and (tape := active()) is not None:
-            y = b._value
-            scalar = type(y) is float
-            row = number_scalars if scalar else rows.get((None, b._form.spec))
-            if row is not None and (form := row.second) is not None and -LARGEST <= a <= LARGEST:
-                x = float(a)
-                {number}
-                result = new(Tensor)
-                result._value = value
-                result._form = form
-                result._slot = slot = tape.fresh()
-                tape.extend((slot, None, t, {second}form.code))
-                return result
+        y = b._value
+        x = float(a)
+        scalar = type(y) is float
+        row = number_scalars if scalar else rows.get((None, b._form.spec))
+        if row is None:
+            return slow(op, a, b)
+        wanted = {differentiable}tape is not False and t is not None
+        if wanted and (form := row.second) is None:
+            return slow(op, a, b)
+        {value}
+        result = new(Tensor)
+        result._value = value
+        if not wanted:
+            result._slot = None
+            result._form = row.spec
+            return result
+        result._form = form
+        result._slot = slot = tape.fresh()
+        tape.extend((slot, None, t, {second}form.code))
+        return result
     return slow(op, a, b)
 '''
 
 _UNARY = '''
 def {name}(a):
-    s = a._slot if type(a) is Tensor else None
-    if s is not None and (tape := active()) is not None:
-        row = rows.get((a._form.spec,))
-        if row is not None:
-            x = a._value
-            scalar = type(x) is float
-            {value}
-            form = row.first
-            result = new(Tensor)
-            result._value = value
-            result._form = form
-            result._slot = slot = tape.fresh()
-            tape.extend((slot, s, {first}form.code))
-            return result
-    return slow(op, a)
+    tape = active()
+    if type(a) is not Tensor or tape is None:
+        return slow(op, a)
+    s = a._slot
+    row = rows.get((a._form.spec,))
+    if row is None:
+        return slow(op, a)
+    wanted = tape is not False and s is not None
+    if wanted and (form := row.first) is None:
+        return slow(op, a)
+    x = a._value
+    scalar = type(x) is float
+    {value}
+    result = new(Tensor)
+    result._value = value
+    if not wanted:
+        result._slot = None
+        result._form = row.spec
+        return result
+    result._form = form
+    result._slot = slot = tape.fresh()
+    tape.extend((slot, s, {first}form.code))
+    return result
 '''
 
 _COMPUTE = '''value = ufunc({operands})
@@ -161,16 +203,23 @@ def printed(op: Elementwise) -> tuple[Callable[..., Any], Callable[..., Any] | N
     }  # fmt: skip
     if len(op.inputs) == 1:
         first = saved_text(op, (True,), {op.inputs[0]: "x", "y": "value"})
-        text = _UNARY.format(name=op.name, value=_value(op, 12, "x", ""), first=first)
+        text = _UNARY.format(name=op.name, value=_value(op, 4, "x", ""), first=first)
     else:
+        post = float if op.differentiable else np.asarray
         for name, specs in (("scalars", (SCALAR, SCALAR)), ("scalars_number", (SCALAR, None)), ("number_scalars", (None, SCALAR))):
-            space[name] = rows[specs] = Row(float)
+            space[name] = rows[specs] = Row(SCALAR if op.differentiable else _MASK, post)
         names = {op.inputs[0]: "x", op.inputs[1]: "y", "y": "value"}
         wants = {"first": (True, False), "second": (False, True), "both": (True, True)}
         kept = {name: saved_text(op, want, names) for name, want in wants.items()}
         guard = " and y" if op.operator == "/" else ""
         text = "".join(
-            template.format(name=op.name, numbers=_number_text(op, space), value=_value(op, 20, "x, y", guard), number=_value(op, 16, "x, y", guard), **kept)
+            template.format(
+                name=op.name,
+                differentiable="" if op.differentiable else "False and ",
+                numbers=_number_text(op, space),
+                value=_value(op, 8, "x, y", guard),
+                **kept,
+            )
             for template in (_BINARY, _REVERSED)
         )
     exec(compile(text, f"<tape: {op.name}>", "exec"), space)  # noqa: S102 (printed from our own records)

@@ -1,7 +1,6 @@
 """Gradient mode, the tape of this thread, and the program being recorded: all per thread and context.
 
-``active`` is what every operation asks first: the tape to record on, or None where gradients are off or a program
-is being recorded, which only the slower path of an operation looks into.
+``active`` is what every operation asks first: the tape to record on.
 """
 
 from __future__ import annotations
@@ -77,8 +76,9 @@ class Mode(NamedTuple):
 
 _mode: ContextVar[Mode] = ContextVar("tape_mode", default=Mode())
 _own: ContextVar[Tape | None] = ContextVar("tape_own", default=None)
-_active: ContextVar[Tape | None] = ContextVar("tape_active", default=None)
+_active: ContextVar[Any] = ContextVar("tape_active", default=None)
 active = _active.get
+"""The tape to record on; False where gradients are off; None where only the longer way of an operation will do."""
 
 
 def current() -> Mode:
@@ -109,7 +109,7 @@ def set_mode(mode: Mode) -> Mode:
     """Change the mode of this context; return the one before."""
     before = _mode.get()
     _mode.set(mode)
-    _active.set(own_tape() if mode.grad and mode.recorder is None else None)
+    _active.set(None if mode.recorder is not None else own_tape() if mode.grad else False)
     return before
 
 

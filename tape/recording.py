@@ -31,9 +31,10 @@ LARGEST = 1 << 53
 class Row:
     """What the fast path knows of an operation on operands of these specs."""
 
-    __slots__ = ("both", "compute", "first", "post", "second")
+    __slots__ = ("both", "compute", "first", "post", "second", "spec")
 
-    def __init__(self, post: Callable[[Any], Any] | None, compute: Any = None) -> None:
+    def __init__(self, spec: Spec, post: Callable[[Any], Any] | None, compute: Any = None) -> None:
+        self.spec = spec
         self.post = post
         self.compute = compute
         self.both: Form | None = None
@@ -157,13 +158,16 @@ def as_saved(value: Any) -> Any:
 def _remember(op: Elementwise, operands: tuple[Any, ...], result: Tensor) -> None:
     """Let the fast path know this operation on these specs: tensors of one float dtype, or a Python number."""
     form = result._form
-    if not isinstance(form, Form) or not 0 < len(operands) <= 2:  # noqa: PLR2004
+    dtypes = {o.spec.dtype for o in operands if isinstance(o, Tensor)}
+    if len(operands) > 2 or len(dtypes) != 1 or next(iter(dtypes)).kind != "f":  # noqa: PLR2004
         return
     specs = tuple(o.spec if isinstance(o, Tensor) else None for o in operands)
     rows = ROWS.setdefault(op.name, {})
     row = rows.get(specs)
     if row is None:
-        row = rows[specs] = Row(_post(form.spec))
+        row = rows[specs] = Row(spec_of(result._value), _post(result.spec))
+    if not isinstance(form, Form):
+        return
     wants = form.wanted if len(form.wanted) > 1 else (form.wanted[0], False)
     setattr(row, {(True, True): "both", (True, False): "first", (False, True): "second"}[wants], form)
 
@@ -194,8 +198,8 @@ def _with_number(op: Any, x: Any, number: float) -> Tensor:
         return forms.elementwise(op, (x.spec,), spec_of(carried(value)), (True,), (p,))
 
     result = finish(op, (x,), value, make, saved, (p,))
+    row = ROWS[op.name].setdefault((x.spec, p), Row(spec_of(result._value), _post(result.spec), compute))
     if isinstance(result._form, Form):
-        row = ROWS[op.name][x.spec, p] = Row(_post(result.spec), compute)
         row.first = result._form
     return result
 

@@ -208,7 +208,7 @@ def _index(x: Tensor, key: Any, known: Any) -> Tensor:
         raise ValueError("step must be greater than zero")
     _check_index(x, items)
     full = items if Ellipsis in items else (*items, Ellipsis)
-    found = (_VIEWS[_last(items)], (full,), ("index", hashed))
+    found = (_VIEWS["slice" if kind is slice else _last(items)], (full,), ("index", hashed))
     if known is not None:
         _known[x.spec, known] = found
     return recording.view(found[0], x, *found[1:])

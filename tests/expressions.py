@@ -36,12 +36,14 @@ class Expression:
         rng = np.random.default_rng([self.seed, seed])
         return [rng.uniform(0.5, 1.5, s) * rng.choice([-1.0, 1.0], s) for s in self.shapes]
 
-    def loss(self, library: Any, *leaves: Any) -> Any:
-        """Return one number; ``library`` offers where and cat for these leaves."""
+    def loss(self, library: Any, *leaves: Any, notes: list[Any] | None = None) -> Any:
+        """Return one number; ``notes`` receives the values on the way."""
         values = list(leaves)
         for step in self.steps:
             a, b = (values[i % len(values)] for i in (step.first, step.second))
             values.append(run(library, step.name, a, b))
+        if notes is not None:
+            notes += values[len(leaves) :]
         total: Any = 0.0
         for n, place in enumerate(self.kept):
             total = total + (values[place % len(values)] * (n + 1.0)).sum()

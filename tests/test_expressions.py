@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from expressions import Expression, Tensors, by_complex_step, expressions
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import tape
 from kernels import backend
@@ -75,3 +76,37 @@ def test_pytorch_agrees(expression: Expression) -> None:
     expression.loss(Tensors(torch), *inputs).backward()
     expected = [np.zeros(x.shape) if x.grad is None else x.grad.numpy() for x in inputs]
     agree(swept(expression, leaves)[1], expected)
+
+
+def observed(library: Any, tensor: Any, expression: Expression, *, retain: bool) -> list[Any]:
+    """Return the gradients of intermediate values, views among them, asked for or retained."""
+    inputs = [tensor(x, requires_grad=True) for x in expression.leaves()]
+    values: list[Any] = []
+    loss = expression.loss(Tensors(library), *inputs, notes=values)
+    values = [v for v in values if v.requires_grad]
+    if not retain:
+        return list(library.autograd.grad(loss, [*values, *inputs], allow_unused=True))
+    for v in values:
+        v.retain_grad()
+    loss.backward()
+    return [v.grad for v in [*values, *inputs]]
+
+
+@given(expressions(), st.booleans())
+@FEW
+def test_observed_values_agree_with_pytorch_and_plain(expression: Expression, *, retain: bool) -> None:
+    native = observed(tape, tape.tensor, expression, retain=retain)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(backend, "NATIVE", False)
+        plain = observed(tape, tape.tensor, expression, retain=retain)
+    assert [g is None for g in native] == [g is None for g in plain]
+    agree(present(native), present(plain), rtol=1e-14)
+    torch = pytest.importorskip("torch")
+    expected = observed(torch, torch.tensor, expression, retain=retain)
+    assert [g is None for g in native] == [g is None for g in expected]
+    agree(present(native), present(expected))
+
+
+def present(gradients: list[Any]) -> list[Any]:
+    """Return those that are there, as arrays."""
+    return [g.numpy() for g in gradients if g is not None]
