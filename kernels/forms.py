@@ -29,7 +29,7 @@ _INT64 = np.dtype(np.int64)
 class Form:
     """One row of the table of callables. ``saved`` names what the tape keeps, in order; ``pulls`` is by input."""
 
-    __slots__ = ("block", "code", "is_view", "name", "op", "params", "pulls", "saved", "spec", "specs", "tables", "wanted")
+    __slots__ = ("block", "code", "covers", "is_view", "name", "op", "params", "pulls", "saved", "spec", "specs", "tables", "wanted")
 
     def __init__(
         self,
@@ -45,6 +45,10 @@ class Form:
         self.op, self.specs, self.spec, self.wanted, self.params = op, specs, spec, wanted, params
         self.saved, self.pulls, self.name = saved, pulls, name or op.grad_fn
         self.is_view = isinstance(op, View)
+        self.covers = tuple(
+            pull is not None and source is not None and pull.covers and source.covers
+            for pull, source in zip(pulls, specs, strict=True)
+        )
         self.tables: list[np.ndarray[Any, Any]] = []
         self.block = self._block()
         self.code = address_of(self.block) + OPCODE
@@ -57,12 +61,8 @@ class Form:
         spec = self.spec
         frees = bool(saved) and not view and self.saved != ("n",)  # nor is a number
         words = [2 + count + saved, count, saved, spec.shadow, spec.dtype.itemsize, view, frees]
-        for source, pull in zip(self.specs, self.pulls, strict=True):
-            if pull is None or source is None:
-                words += [0] * I_WORDS
-            else:
-                covers = pull.covers and source.covers
-                words += [0, 0, source.shadow, source.dtype.itemsize, covers]
+        for source, covers in zip(self.specs, self.covers, strict=True):
+            words += [0] * I_WORDS if source is None else [0, 0, source.shadow, source.dtype.itemsize, covers]
         return np.array(words, np.int64)
 
     def compile(self) -> None:

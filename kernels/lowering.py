@@ -26,7 +26,7 @@ _INT64 = np.dtype(np.int64)
 _FLOAT64 = np.dtype(np.float64)
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Place:
     """Memory that a call uses: a node's value (or its shadow), at an offset."""
 
@@ -35,7 +35,7 @@ class Place:
     offset: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Call:
     """A kernel on places, in the order of its pointers; ``accumulate`` adds to the first."""
 
@@ -45,7 +45,7 @@ class Call:
     accumulate: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class UfuncCall:
     """An inner loop of NumPy's over a nest of strides."""
 
@@ -55,7 +55,7 @@ class UfuncCall:
     places: tuple[Place, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Fill:
     """Set the elements of a place to one number."""
 
@@ -75,6 +75,7 @@ class Lowering:
         self.recipe = recipe
         self.tasks: list[Task] = []
         self._numbers: dict[tuple[float, np.dtype[Any]], int] = {}
+        self._loops: dict[tuple[Any, ...], Loop] = {}
         self._by_kind: dict[type, Callable[[Step], None]] = {
             Elementwise: self._elementwise,
             Reduction: self._reduction,
@@ -153,11 +154,10 @@ class Lowering:
         op, result = step.op, self.spec(step.result)
         assert isinstance(op, Elementwise)
         nodes = [self._operand(o, dtype) for o, dtype in zip(step.operands, dtypes, strict=True)]
-        operands = [Operand("target", result.dtype, 0, result.strides)]
-        for k, (name, node) in enumerate(zip(op.inputs, nodes, strict=True), start=1):
-            spec = self.spec(node)
-            operands.append(Operand(name, spec.dtype, k, broadcast(spec.shape, spec.strides, result.shape)))
-        loop = Loop(op.forward, result.shape, tuple(operands), pullback=False)
+        specs = tuple([self.spec(node) for node in nodes])
+        loop = self._loops.get((op, result, specs))
+        if loop is None:
+            loop = self._loops[op, result, specs] = _forward(op, result, specs)
         self.tasks.append(Call(loop, op.name, (Place(step.result), *map(Place, nodes))))
 
     def _ufunc(self, ufunc: Any, given: tuple[Any, ...], result: int) -> None:
@@ -253,6 +253,16 @@ class Lowering:
 
 
 _BOOL = np.dtype(np.bool_)
+
+
+def _forward(op: Elementwise, result: Spec, specs: tuple[Spec, ...]) -> Loop:
+    """Return the loop of an elementwise expression over its operands."""
+    reads = [
+        Operand(name, spec.dtype, k, broadcast(spec.shape, spec.strides, result.shape))
+        for k, (name, spec) in enumerate(zip(op.inputs, specs, strict=True), start=1)
+    ]
+    target = Operand("target", result.dtype, 0, result.strides)
+    return Loop(op.forward, result.shape, (target, *reads), pullback=False)
 
 
 def _same(x: Any) -> Any:

@@ -81,7 +81,7 @@ class _Reverse:
                 continue
             base = self._shadow(given.node)
             first = base not in self.touched
-            covers = pull.covers and spec.covers
+            covers = form.covers[i]
             if first and not covers:
                 self._fill(base, spec.dtype, -0.0)
             self.touched.add(base)
@@ -127,21 +127,27 @@ class Machine:
         self.memory = np.zeros(size + _ALIGN, np.uint8)
         start = address_of(self.memory)
         start += -start % _ALIGN
-        self.addresses = {key: start + offset for key, offset in offsets.items()}
+        self.shadows = {i: start + offset for (i, shadow), offset in offsets.items() if shadow}
+        self.values = [start + offsets.get((i, False), 0) for i in range(len(self.recipe.nodes))]
         for i, node in enumerate(self.recipe.nodes):
-            if node.constant is not None:
-                if node.constant.ndim:
-                    self.addresses[i, False] = address_of(node.constant)
-                else:
-                    self.view(i)[...] = node.constant
+            if node.constant is not None and node.constant.ndim:
+                self.values[i] = address_of(node.constant)
+            elif node.base is not None:
+                self.values[i] = self.values[node.base] + node.offset
+        for i, node in enumerate(self.recipe.nodes):
+            if node.constant is not None and not node.constant.ndim:
+                self.view(i)[...] = node.constant
+        self.inputs = [self.view(i) for i in self.recipe.arguments]
+        self.outputs = [self.view(i) for i in self.recipe.outputs]
+        self.gradients = [
+            self.view(i, shadow=True) if i in self.plan.shadows else np.zeros_like(self.view(i))
+            for i in self.recipe.arguments
+            if self.recipe.nodes[i].differentiable
+        ]
 
     def address(self, place: Place) -> int:
-        node = self.recipe.nodes[place.node]
-        if place.shadow:
-            return self.addresses[place.node, True] + place.offset
-        if node.base is not None:
-            return self.addresses[node.base, False] + node.offset + place.offset
-        return self.addresses[place.node, False] + place.offset
+        start = self.shadows[place.node] if place.shadow else self.values[place.node]
+        return start + place.offset
 
     def view(self, i: int, *, shadow: bool = False) -> Array:
         """Return a node's value, or its gradient, as an array of this machine's memory."""
@@ -180,7 +186,7 @@ class Machine:
         count = len(task.places)
         if isinstance(task, Call):
             address, layout = _compiled(task)
-            return words.RUN_KERNEL, address, address_of(layout), 0, task.accumulate, 0, count
+            return words.RUN_KERNEL, address, layout, 0, task.accumulate, 0, count
         layout = nest_layout(task)
         self.kept.append(layout)
         table += [0] * (2 * count + 1)  # room for the call's arguments
@@ -193,14 +199,19 @@ class Machine:
 
 _DOUBLE = 8
 _kernels: dict[Any, tuple[int, Array]] = {}
+_by_identity: dict[int, tuple[Any, int, int]] = {}
 
 
-def _compiled(task: Call) -> tuple[int, Array]:
-    """Return a task's kernel and layout, made once for equal tasks."""
-    found = _kernels.get(task.kernel)
+def _compiled(task: Call) -> tuple[int, int]:
+    """Return the addresses of a task's kernel and layout, made once for equal tasks."""
+    kernel = task.kernel
+    found = _by_identity.get(id(kernel))
     if found is None:
-        found = _kernels[task.kernel] = task.kernel.kernel(task.label)
-    return found
+        made = _kernels.get(kernel)
+        if made is None:
+            made = _kernels[kernel] = kernel.kernel(task.label)
+        found = _by_identity[id(kernel)] = (kernel, made[0], address_of(made[1]))
+    return found[1], found[2]
 
 
 def _room(size: int) -> int:

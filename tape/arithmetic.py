@@ -58,6 +58,8 @@ def _install(op: Elementwise) -> None:
         fast = _itself
     elif len(op.inputs) <= 2:  # noqa: PLR2004
         fast, reverse = printed(op)
+        if not op.scalar:
+            recording.FAST[op.name] = fast, reverse
     else:
         fast = _slow(op)
     function = _function(op, fast)

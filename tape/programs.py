@@ -132,10 +132,10 @@ class Program:
             machine.run(machine.forward)
             machine.run(machine.reverse)
             tensors = any(isinstance(a, Tensor) for a in args)
+            nodes = zip(args, self._recipe.arguments, strict=True)
+            floating = [given for given, node in nodes if self._recipe.nodes[node].differentiable]
             gradients = tuple(
-                _out(self._gradient(machine, node), tensor=isinstance(given, Tensor))
-                for given, node in zip(args, self._recipe.arguments, strict=True)
-                if self._recipe.nodes[node].differentiable
+                [_out(g + g.dtype.type(0.0), isinstance(a, Tensor)) for a, g in zip(floating, machine.gradients, strict=True)]
             )
             return self._results(machine, tensors=tensors), gradients
         finally:
@@ -150,13 +150,6 @@ class Program:
                 f"{', '.join(recipes.describe(self._recipe.nodes[o].spec) for o in outputs)}"
             )
 
-    def _gradient(self, machine: Machine, node: int) -> Array:
-        assert self._plan is not None
-        spec = self._recipe.nodes[node].spec
-        if node not in self._plan.shadows:
-            return np.zeros(spec.shape, spec.dtype)
-        return np.asarray(machine.view(node, shadow=True) + spec.dtype.type(0.0))
-
     def _start(self, args: tuple[Any, ...]) -> Machine:
         """Check the arguments, take a machine and put them into its memory."""
         if self._escapes:
@@ -169,8 +162,8 @@ class Program:
             raise TypeError(f"program takes {len(wanted)} arguments, got {len(args)}")
         values = [self._checked(i, given) for i, given in enumerate(args)]
         machine = self._machine()
-        for node, value in zip(wanted, values, strict=True):
-            machine.view(node)[...] = value
+        for place, value in zip(machine.inputs, values, strict=True):
+            place[...] = value
         return machine
 
     def _checked(self, i: int, given: Any) -> Any:
@@ -199,7 +192,7 @@ class Program:
             return Machine(self._plan)
 
     def _results(self, machine: Machine, *, tensors: bool) -> Any:
-        values = [_out(np.array(machine.view(o), order="C"), tensor=tensors) for o in self._recipe.outputs]
+        values = [_out(np.array(o, order="C"), tensors) for o in machine.outputs]
         return _filled(self._template, iter(values))
 
     def __str__(self) -> str:
@@ -213,10 +206,11 @@ class Program:
         return len(self._recipe.steps)
 
 
-def _out(value: Array, *, tensor: bool) -> Any:
+def _out(value: Any, tensor: bool) -> Any:
+    """Return a result of its own memory as the caller gave his arguments: tensors, or floats and arrays."""
     if tensor:
         return plain(recording.carried(value))
-    return value.item() if value.ndim == 0 and value.dtype.kind == "f" else value
+    return float(value) if value.ndim == 0 and value.dtype.kind == "f" else value
 
 
 def _filled(template: Any, values: Any) -> Any:

@@ -112,6 +112,9 @@ def value_is_float(value: Array | float) -> bool:
 
 def elementwise(op: Elementwise, *given: Any) -> Tensor:
     """Run an elementwise operation on tensors and Python numbers, by NumPy's promotion and broadcasting."""
+    recorder = modes.current().recorder
+    if recorder is not None and op.name in FAST and _alike(given):
+        return _noted(op, given, recorder)
     if op.scalar and len(given) == 2 and isinstance(given[1], Number) and not isinstance(given[1], bool):  # noqa: PLR2004
         return _with_number(OPS[op.scalar], given[0], given[1])
     operands = tuple(map(operand, given))
@@ -135,6 +138,30 @@ def elementwise(op: Elementwise, *given: Any) -> Tensor:
 
     result = finish(op, operands, value, make, saved, ())
     _remember(op, operands, result)
+    return result
+
+
+FAST: dict[str, tuple[Callable[..., Tensor], Callable[..., Tensor] | None]] = {}
+"""The printed operators, and those for a number on the left: they serve a program being recorded too."""
+
+
+def _alike(given: tuple[Any, ...]) -> bool:
+    """Whether the operands are what the printed operators take: tensors of one float dtype, or float64 with floats."""
+    dtypes = {o._form.spec.dtype if type(o) is Tensor else None for o in given}
+    dtypes.discard(None)
+    if len(dtypes) != 1 or dtypes.pop().kind != "f":  # type: ignore[union-attr]
+        return False
+    return all(type(o) is float or type(o) is Tensor for o in given)
+
+
+def _noted(op: Elementwise, given: tuple[Any, ...], recorder: modes.Observer) -> Tensor:
+    before = modes.set_mode(modes.current()._replace(recorder=None))
+    try:
+        fast, reverse = FAST[op.name]
+        result = fast(*given) if type(given[0]) is Tensor or reverse is None else reverse(given[1], given[0])
+    finally:
+        modes.set_mode(before)
+    recorder.note(op, given, result, ())
     return result
 
 

@@ -92,9 +92,9 @@ def observed(library: Any, tensor: Any, expression: Expression, *, retain: bool)
     return [v.grad for v in [*values, *inputs]]
 
 
-@given(expressions(), st.booleans())
+@given(expression=expressions(), retain=st.booleans())
 @FEW
-def test_observed_values_agree_with_pytorch_and_plain(expression: Expression, *, retain: bool) -> None:
+def test_observed_values_agree_with_pytorch_and_plain(expression: Expression, retain: bool) -> None:
     native = observed(tape, tape.tensor, expression, retain=retain)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(backend, "NATIVE", False)
