@@ -113,7 +113,7 @@ def load_module(name: str) -> ModuleType:
 def _intrinsics() -> str:
     """Return a stamp of what native sources import and Numba does not watch."""
     digest = hashlib.sha256()
-    for name in ("memory.py", "words.py", "jit.py"):
+    for name in ("memory.py", "words.py", "jit.py", "cells_native.py"):
         digest.update(Path(__file__).with_name(name).read_bytes())
     return digest.hexdigest()
 

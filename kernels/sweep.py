@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import struct
 from typing import Any
@@ -26,7 +27,8 @@ class Workspace:
     """The native sweep's memory: kept from sweep to sweep, given back when it grew large."""
 
     def __init__(self) -> None:
-        self.native = jit.load_module("sweep_native")
+        self.marks, self.sweeps = jit.load_module("mark_native"), jit.load_module("sweep_native")
+        self.cell_table = jit.load_module("cells_native")
         self.header = np.zeros(words.HEADER, np.int64)
         self.words = memoryview(self.header)
         self.address = address_of(self.header)
@@ -43,6 +45,11 @@ class Workspace:
         self.presets = np.zeros((rows, 4), np.int64)
         self.given = memoryview(self.presets).cast("B").cast("q")
         self.words[words.H_PRESETS] = address_of(self.presets)
+
+    @functools.cached_property
+    def releases(self) -> Any:
+        """The native code that drops instructions, loaded when the first are dropped."""
+        return jit.load_module("release_native")
 
     def reserve(self, cells: int) -> None:
         """Make room for this many cells, a power of two."""
@@ -114,7 +121,7 @@ def sweep(
     and those that need them, unless an observer is ``required`` and nothing reached it.
     Raises FreedError, leaving everything as it was, if a needed instruction is gone; MemoryError likewise.
     """
-    own, native = space.words, space.native
+    own = space.words
     own[_LIST], own[_TAPE], own[_RESTRICT] = id(entries), number, restrict
     if len(seeds) == 1 and not observers and _one(seeds[0]):
         space.preset([_seed_row(seeds[0], None)])
@@ -123,17 +130,17 @@ def sweep(
         buffers = _preset_all(space, seeds, observers)
     _mark(space, entries)
     if restrict:
-        native.relevant(space.address)
+        space.marks.relevant(space.address)
     placed = _place_leaves(space, entries, observers) if own[_LEAF] else []
-    if native.sweep(space.address) != words.OK:
-        native.abandon(space.address)
+    if space.sweeps.sweep(space.address) != words.OK:
+        space.sweeps.abandon(space.address)
         raise MemoryError("no memory for the gradients of a backward sweep")
     outcome = _read(space, placed, restrict)
     for observer, buffer in zip(observers, buffers, strict=True):
         _observe(space, observer, buffer)
     if free and not (required and any(o.gradient is None for o in observers)):
         space.mark_room(len(entries))
-        space.drop(entries, native.drop(space.address))
+        space.drop(entries, space.releases.drop(space.address))
     space.trim()
     return outcome
 
@@ -150,7 +157,7 @@ def _preset_all(space: Workspace, seeds: list[Seed], observers: list[Observer]) 
 
 def _mark(space: Workspace, entries: list[Any]) -> None:
     space.words[words.H_WHOLE] = 0
-    while (status := space.native.mark(space.address)) != 0:
+    while (status := space.marks.mark(space.address)) != 0:
         if status == words.GROW:
             space.grow(entries)
         elif status == words.MISSING:
@@ -234,7 +241,7 @@ def _read(space: Workspace, placed: list[tuple[Any, ...]], restrict: bool) -> Ou
 
 def _observe(space: Workspace, observer: Observer, buffer: Array) -> None:
     key = observer.key if type(observer.key) is int else -id(observer.key)
-    at = (space.native.find(space.words[words.H_CELLS], space.words[words.H_MASK], key) - address_of(space.cells)) // 8
+    at = (space.cell_table.find(space.words[words.H_CELLS], space.words[words.H_MASK], key) - address_of(space.cells)) // 8
     if not space.flat[at + 3] & words.TOUCHED:
         observer.gradient = np.zeros(observer.spec.shape, observer.spec.dtype) if _used(space, at) else None
     else:
@@ -267,7 +274,7 @@ def collect(space: Workspace, entries: list[Any], number: int) -> int:
     own = space.words
     own[words.H_LIST], own[words.H_TAPE] = id(entries), number
     space.mark_room(len(entries))
-    while (gone := space.native.collect(space.address)) < 0:
+    while (gone := space.releases.collect(space.address)) < 0:
         space.grow(entries)
     space.drop(entries, gone)
     space.trim()

@@ -1,0 +1,125 @@
+"""The table of shadows in native code: cells found by key, shadows made at the first contribution.
+
+Loaded through ``jit.load_module``, like every ``_native`` file; kernels/words.py names the words.
+"""
+
+from __future__ import annotations
+
+from kernels.jit import njit
+from kernels.memory import (
+    SHIFT,
+    allocate,
+    integer,
+    load_f4,
+    load_f8,
+    load_i4,
+    load_i8,
+    store_f4,
+    store_f8,
+    store_i8,
+)
+from kernels.words import (
+    ALIAS,
+    CELL,
+    KEPT,
+    OPCODE,
+    OWNED,
+    PARENT,
+    TOUCHED,
+)
+
+
+@njit(cache=True, error_model="numpy")
+def opcode(obj):
+    """The address of the block that an opcode stands for."""
+    return integer(obj) - OPCODE
+
+
+@njit(cache=True, error_model="numpy")
+def integer_any(obj):
+    """The value of a Python integer of at most two digits."""
+    count = load_i8(obj + 16) >> SHIFT
+    if count == 0:
+        return 0
+    return load_i4(obj + 24) if count == 1 else integer(obj)
+
+
+@njit(cache=True, error_model="numpy")
+def find(cells, mask, key):
+    """The cell of a key, or the empty cell where it belongs. Slots count up, so the identity is a good hash."""
+    at = (key if key > 0 else (-key) >> 4) & mask
+    while True:
+        cell = cells + 8 * CELL * at
+        held = load_i8(cell)
+        if held == key or held == 0:
+            return cell
+        at = (at + 1) & mask
+
+
+@njit(cache=True, error_model="numpy")
+def clear(cells, mask):
+    for i in range(mask + 1):
+        cell = cells + 8 * CELL * i
+        store_i8(cell, 0)
+        store_i8(cell + 8, 0)
+        store_i8(cell + 24, 0)
+
+
+@njit(cache=True, error_model="numpy")
+def fill(pointer, elements, item):
+    if item == 8:
+        for i in range(elements):
+            store_f8(pointer + 8 * i, -0.0)
+    else:
+        for i in range(elements):
+            store_f4(pointer + 4 * i, -0.0)
+
+
+@njit(cache=True, error_model="numpy")
+def fold(target, source, elements, item):
+    """Add one whole shadow to another."""
+    if item == 8:
+        for i in range(elements):
+            store_f8(target + 8 * i, load_f8(target + 8 * i) + load_f8(source + 8 * i))
+    else:
+        for i in range(elements):
+            store_f4(target + 4 * i, load_f4(target + 4 * i) + load_f4(source + 4 * i))
+
+
+@njit(cache=True, error_model="numpy")
+def shadow(cell, cells, elements, item, covers):
+    """Resolve a cell to its shadow, allocated at the first contribution; 0 without memory.
+
+    Sets TOUCHED; the caller reads the flag before. A first contribution that does not cover the shadow
+    starts from -0.0, the identity of addition.
+    """
+    pointer = load_i8(cell + 8)
+    flags = load_i8(cell + 24)
+    if pointer < 0:
+        pointer = load_i8(-pointer + 16)  # an array of the caller's: its data
+        store_i8(cell + 8, pointer)
+    if pointer == 0:
+        pointer = cell + 16
+        if elements * item > 8:
+            pointer = allocate(elements * item)
+            flags |= OWNED
+        store_i8(cell + 8, pointer)
+    if flags & TOUCHED == 0 and covers == 0 and pointer != 0:
+        fill(pointer, elements, item)
+    store_i8(cell + 24, flags | TOUCHED)
+    return pointer
+
+
+@njit(cache=True, error_model="numpy")
+def family(cell, cells):
+    """The cell whose shadow a view writes to: its base's, or that of the nearest observed view above it."""
+    top = cell
+    while load_i8(top + 24) & (ALIAS | KEPT) == ALIAS:
+        top = cells + 8 * CELL * (load_i8(top + 24) >> PARENT)
+    at = cell
+    while at != top:  # compress the path: loops of views of views stay linear
+        up = cells + 8 * CELL * (load_i8(at + 24) >> PARENT)
+        flags = load_i8(at + 24) & ((1 << PARENT) - 1)
+        store_i8(at + 24, flags | (((top - cells) // (8 * CELL)) << PARENT))
+        at = up
+    return top

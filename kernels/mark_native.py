@@ -1,0 +1,203 @@
+"""The pre-pass of a sweep: which instructions lie between the roots and the leaves.
+
+Reads the Python list of the tape where it stands. Its entries are, for each instruction: result slot, operands,
+saved values, and last the opcode, so that the list is read from the end. Each function takes the address of a
+header of int64 words.
+"""
+
+from __future__ import annotations
+
+from kernels.jit import load_module, njit
+from kernels.memory import (
+    integer,
+    load_i8,
+    store_i8,
+    word,
+)
+from kernels.words import (
+    ALIAS,
+    B_ENTRIES,
+    B_FIRST,
+    B_INPUTS,
+    B_VIEW,
+    CELL,
+    FOREIGN,
+    FOUND,
+    FREED,
+    GROW,
+    H_AT,
+    H_CELLS,
+    H_COUNT,
+    H_INT,
+    H_LEAF,
+    H_LEAFCAP,
+    H_LEAVES,
+    H_LIST,
+    H_MASK,
+    H_NONE,
+    H_ORDER,
+    H_ORDERS,
+    H_PRESET,
+    H_PRESETS,
+    H_TAPE,
+    H_USED,
+    H_WHOLE,
+    I_KERNEL,
+    I_WORDS,
+    KEPT,
+    MISSING,
+    NEAR,
+    OK,
+    OPCODE,
+    PARENT,
+    RELEVANT,
+    TAPE_BITS,
+    TOUCHED,
+    USED,
+)
+
+_cells = load_module("cells_native")
+opcode, integer_any, find, clear = _cells.opcode, _cells.integer_any, _cells.find, _cells.clear
+
+
+@njit(cache=True, error_model="numpy")
+def preset(h):
+    """Put roots and observed slots into the table: key, pointer, value, flags."""
+    cells, mask = word(h, H_CELLS), word(h, H_MASK)
+    for i in range(word(h, H_PRESET)):
+        given = word(h, H_PRESETS) + 32 * i
+        cell = find(cells, mask, load_i8(given))
+        if load_i8(cell) == 0:
+            pointer = load_i8(given + 8)
+            if pointer < 0:
+                pointer = load_i8(-pointer + 16)  # an array of the caller's: its data
+            elif load_i8(given + 24) & TOUCHED:
+                pointer = cell + 16
+            store_i8(cell, load_i8(given))
+            store_i8(cell + 8, pointer)
+            store_i8(cell + 16, load_i8(given + 16))
+        store_i8(cell + 24, load_i8(cell + 24) | load_i8(given + 24))
+
+
+@njit(cache=True, error_model="numpy")
+def seek(h, items, integers):
+    """The end of the last instruction that can matter: slots ascend along the tape, and opcodes tell themselves.
+
+    With H_WHOLE the end of the tape (several threads may have appended out of order).
+    """
+    high = load_i8(word(h, H_LIST) + 16)
+    if word(h, H_WHOLE) != 0:
+        return high - 1
+    root = 0
+    for i in range(word(h, H_PRESET)):
+        given = word(h, H_PRESETS) + 32 * i
+        if load_i8(given + 24) & USED:
+            root = max(root, load_i8(given))
+    low = 0
+    while high - low > NEAR:
+        last = (low + high) // 2
+        while load_i8(word(items, last) + 8) != integers or integer(word(items, last)) < OPCODE:
+            last += 1
+        start = last - word(opcode(word(items, last)), B_ENTRIES) + 1
+        if integer(word(items, start)) > root:
+            high = start
+        else:
+            low = last
+    return high - 1
+
+
+@njit("int64(int64)", cache=True, error_model="numpy")
+def mark(h):
+    """Find the instructions between the roots and the leaves, last first."""
+    items = load_i8(word(h, H_LIST) + 24)
+    none, integers, tape = word(h, H_NONE), word(h, H_INT), word(h, H_TAPE)
+    position = seek(h, items, integers)
+    cells, mask, order, orders = word(h, H_CELLS), word(h, H_MASK), word(h, H_ORDER), word(h, H_ORDERS)
+    leaves, limit = word(h, H_LEAVES), word(h, H_LEAFCAP)
+    clear(cells, mask)
+    preset(h)
+    pending = used = 0
+    for i in range(word(h, H_PRESET)):
+        used += 1
+        pending += load_i8(word(h, H_PRESETS) + 32 * i + 24) & USED
+    count = leaf = 0
+    room = mask - mask // 8
+    while pending > 0 and position >= 0:
+        last = position
+        block = opcode(word(items, last))
+        start = last - word(block, B_ENTRIES) + 1
+        position = start - 1
+        cell = find(cells, mask, integer(word(items, start)))
+        if load_i8(cell + 24) & USED == 0:
+            continue
+        pending -= 1
+        inputs, view = word(block, B_INPUTS), word(block, B_VIEW)
+        if count >= orders or used + inputs > room or leaf + inputs > limit:
+            return GROW
+        store_i8(order + 8 * count, last)
+        count += 1
+        for i in range(inputs):
+            obj = word(items, start + 1 + i)
+            if obj == none:
+                continue
+            if view == 0 and word(block, B_FIRST + i * I_WORDS + I_KERNEL) == 0:
+                store_i8(h + 8 * H_AT, last)
+                return MISSING
+            owned = load_i8(obj + 8) == integers
+            key = integer(obj) if owned else -obj
+            target = find(cells, mask, key)
+            flags = load_i8(target + 24)
+            if load_i8(target) == 0:
+                store_i8(target, key)
+                used += 1
+            if flags & USED == 0:
+                flags |= USED
+                if owned and key >> TAPE_BITS == tape:
+                    pending += 1
+                else:
+                    if owned:
+                        flags |= FOREIGN | KEPT
+                    else:
+                        flags |= KEPT
+                    found = leaves + 8 * FOUND * leaf
+                    store_i8(found, start + 1 + i)
+                    store_i8(found + 8, last)
+                    store_i8(found + 16, (target - cells) // (8 * CELL))
+                    leaf += 1
+                store_i8(target + 24, flags)
+            if view != 0:
+                # The view's offset, and the cell that it shares its shadow with.
+                store_i8(cell + 16, integer_any(word(items, start + 2)))
+                parent = (target - cells) // (8 * CELL)
+                store_i8(cell + 24, load_i8(cell + 24) | ALIAS | (parent << PARENT))
+    store_i8(h + 8 * H_COUNT, count)
+    store_i8(h + 8 * H_LEAF, leaf)
+    store_i8(h + 8 * H_USED, used)
+    return FREED if pending > 0 else OK
+
+
+@njit("void(int64)", cache=True, error_model="numpy")
+def relevant(h):
+    """Keep only the instructions that lead to an observed slot or leaf, earliest first decided."""
+    items = load_i8(word(h, H_LIST) + 24)
+    none, integers = word(h, H_NONE), word(h, H_INT)
+    cells, mask, order, count = word(h, H_CELLS), word(h, H_MASK), word(h, H_ORDER), word(h, H_COUNT)
+    kept = count
+    for k in range(count - 1, -1, -1):
+        last = word(order, k)
+        block = opcode(word(items, last))
+        start = last - word(block, B_ENTRIES) + 1
+        cell = find(cells, mask, integer(word(items, start)))
+        leads = False
+        for i in range(word(block, B_INPUTS)):
+            obj = word(items, start + 1 + i)
+            if obj != none:
+                key = integer(obj) if load_i8(obj + 8) == integers else -obj
+                leads |= load_i8(find(cells, mask, key) + 24) & RELEVANT != 0
+        if leads:
+            store_i8(cell + 24, load_i8(cell + 24) | RELEVANT)
+            kept -= 1
+            store_i8(order + 8 * kept, last)
+    for k in range(count - kept):
+        store_i8(order + 8 * k, word(order, kept + k))
+    store_i8(h + 8 * H_COUNT, count - kept)

@@ -1,0 +1,142 @@
+"""Native code does the work: Python calls are counted, and the way without native code is forced."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import tape
+from kernels import backend, memory
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from conftest import Fresh
+
+native = pytest.mark.skipif(not backend.NATIVE, reason="this interpreter's memory cannot be read")
+
+
+def python_calls(function: Callable[..., Any], *args: Any) -> list[str]:
+    """Return the names of the Python functions that a call runs, itself among them."""
+    names: list[str] = []
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call":
+            names.append(frame.f_code.co_name)
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        function(*args)
+    finally:
+        sys.setprofile(before)
+    return names
+
+
+def scalars(n: int) -> Any:
+    y: Any = tape.tensor(1.5, requires_grad=True)
+    for _ in range(n):
+        y = y * 1.0
+    return y
+
+
+def arrays(n: int) -> Any:
+    y: Any = tape.ones(3).requires_grad_()
+    for _ in range(n // 2):
+        y = tape.sin(y) + 1.0
+    return y.sum()
+
+
+def views(n: int) -> Any:
+    y: Any = tape.ones(4).requires_grad_()
+    for _ in range(n // 2):
+        y = (y * 1.0).reshape(2, 2).T.reshape(4)[:]
+    return y[0]
+
+
+@native
+@pytest.mark.parametrize("chain", [scalars, arrays, views])
+def test_few_python_calls_in_backward(chain: Callable[[int], Any]) -> None:
+    chain(10).backward()  # compiles
+    for n in (10, 10_000):
+        loss = chain(n)
+        names = python_calls(loss.backward)
+        assert len(names) <= 20, names
+
+
+def test_the_count_sees_python_calls() -> None:
+    def many() -> None:
+        for _ in range(25):
+            scalars(0)
+
+    assert len(python_calls(many)) > 25
+
+
+@pytest.mark.parametrize("chain", [scalars, arrays])
+def test_no_python_in_a_replay(chain: Callable[[int], Any]) -> None:
+    counts = []
+    for n in (10, 10_000):
+        start = 1.5 if chain is scalars else np.ones(3)
+
+        def f(x: Any, n: int = n) -> Any:
+            y = x
+            for _ in range(n // 2):
+                y = tape.sin(y) * 1.0
+            return y.sum()
+
+        program = tape.record(f, start)
+        assert len(program) >= n
+        program.value_and_grad(start)
+        counts.append((
+            len(python_calls(program, start)),
+            len(python_calls(program.value_and_grad, start)),
+        ))
+    assert counts[0] == counts[1]
+    assert max(counts[0]) < 50
+
+
+def test_self_check_reads_this_interpreter() -> None:
+    expected = sys.implementation.name == "cpython" and sys.byteorder == "little"
+    assert memory.readable() is expected
+
+
+@pytest.mark.parametrize("part", ["_list_agrees", "_values_agree", "_integers_agree"])
+def test_self_check_refuses_what_disagrees(monkeypatch: pytest.MonkeyPatch, part: str) -> None:
+    monkeypatch.setattr(memory, part, lambda: False)
+    assert memory.readable() is False
+
+
+@pytest.mark.parametrize("offset", [8, -8])
+def test_self_check_notices_another_layout(monkeypatch: pytest.MonkeyPatch, offset: int) -> None:
+    word = memory._word
+    header = [0, 0, 0, 0]
+    monkeypatch.setattr(memory, "_word", lambda at: word(at + offset) if header else 0)
+    assert memory.readable() is False
+
+
+FALLBACK = """
+import numpy as np, tape
+from kernels import backend
+assert backend.NATIVE is {native}
+x = tape.tensor([1., 2., 3.], requires_grad=True)
+y = x[1:] * x[:-1]
+y.retain_grad()
+(tape.exp(y).max(0).values + tape.cat([x, y]).reshape(5) @ tape.arange(5.)).backward()
+print(x.grad.tolist(), y.grad.tolist())
+print(tape.record(lambda v: (v * v).sum(), np.ones(2)).value_and_grad(np.array([3., 4.])))
+"""
+
+
+@native
+def test_forced_fallback_agrees(fresh: Fresh) -> None:
+    texts = [
+        fresh(FALLBACK.format(native=not plain), **({"TAPE_PLAIN": "1"} if plain else {}))
+        for plain in (True, False)
+    ]
+    (plain, error), (found, other) = (process.communicate() for process in texts)
+    assert (error, other) == ("", "")
+    assert plain == found != ""
