@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from kernels.blas import Factor, Product
 from kernels.layouts import Spec, Strides, broadcast, dense
 from kernels.memory import address_of
 from kernels.op import Contraction, Copy, Elementwise, Join, Op, Reduction, Select, View
-from kernels.blas import Factor, Product
 from kernels.source import Loop, Operand
 from kernels.words import B_FIRST, I_KERNEL, I_LAYOUT, I_WORDS, OPCODE
 

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from kernels import loops
+from kernels.blas import Factor, Product
 from kernels.forms import matrices
 from kernels.layouts import Spec, Strides, broadcast, dense, intern_spec, nest
 from kernels.op import Contraction, Copy, Elementwise, Join, Reduction, Select, View
-from kernels.blas import Factor, Product
 from kernels.program import Node, NodeRef, ProgramError, Recipe, Step
 from kernels.selects import Pick
 from kernels.source import Loop, Operand

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from kernels.blas import Factor, Product
 from kernels.entries import Instruction, instructions
 from kernels.forms import FORMS, Form
 from kernels.layouts import Spec
 from kernels.observing import Array, FreedError, Observer, Outcome, Seed
-from kernels.blas import Factor, Product
 from kernels.source import Loop, Operand
 from kernels.sweep import pattern, plant
 from kernels.words import B_ENTRIES, B_FREES, TAPE_BITS

@@ -123,9 +123,9 @@ def sweep(
     """
     own = space.words
     own[_LIST], own[_TAPE], own[_RESTRICT] = id(entries), number, restrict
-    if len(seeds) == 1 and not observers and _one(seeds[0]):
-        space.preset([_seed_row(seeds[0], None)])
-        buffers: list[Array] = []
+    buffers: list[Array] = []
+    if not observers and len(seeds) == 1 and _one(seeds[0]):
+        space.preset((_seed_row(seeds[0], None),))
     else:
         buffers = _preset_all(space, seeds, observers)
     _mark(space, entries)
@@ -136,8 +136,9 @@ def sweep(
         space.sweeps.abandon(space.address)
         raise MemoryError("no memory for the gradients of a backward sweep")
     outcome = _read(space, placed, restrict)
-    for observer, buffer in zip(observers, buffers, strict=True):
-        _observe(space, observer, buffer)
+    if observers:
+        for observer, buffer in zip(observers, buffers, strict=True):
+            _observe(space, observer, buffer)
     if free and not (required and any(o.gradient is None for o in observers)):
         space.mark_room(len(entries))
         space.drop(entries, space.releases.drop(space.address))

@@ -6,11 +6,11 @@ import kernels as _kernels
 
 if getattr(_kernels, "DISTRIBUTION", None) != "tape-autograd":
     raise ImportError(
-        f"another distribution's package 'kernels' ({getattr(_kernels, '__file__', None) or 'a bare folder'}) stands before "
-        "tape-autograd's on the path; use an environment of its own, or uninstall the other distribution"
+        f"another distribution's package 'kernels' ({getattr(_kernels, '__file__', None) or 'a bare folder'}) stands "
+        "before tape-autograd's on the path; use an environment of its own, or uninstall the other distribution"
     )
 
-from tape import autograd, in_place, numpy_protocols  # noqa: F401 (they install methods)
+from tape import autograd, functions, in_place, numpy_protocols  # noqa: F401 (they install methods)
 from tape.creation import (
     arange,
     as_tensor,
@@ -32,9 +32,24 @@ from tape.creation import (
     zeros,
     zeros_like,
 )
-from tape.dtypes import *  # noqa: F403 (the names of dtypes)
-from tape.dtypes import get_default_dtype, set_default_dtype
-from tape.arithmetic import FUNCTIONS as _FUNCTIONS
+from tape.dtypes import (
+    bool,  # noqa: A004 (PyTorch's names)
+    double,
+    float,  # noqa: A004
+    float32,
+    float64,
+    get_default_dtype,
+    int,  # noqa: A004
+    int8,
+    int16,
+    int32,
+    int64,
+    long,
+    set_default_dtype,
+    short,
+    uint8,
+)
+from tape.functions import *  # noqa: F403 (one for each record)
 from tape.gradients import value_and_grad
 from tape.listing import listing
 from tape.modes import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
@@ -43,13 +58,80 @@ from tape.programs import Program, record
 from tape.reducing import amax, amin, max, mean, min, sum  # noqa: A004
 from tape.shape import Size
 from tape.shaping import cat, clone, flatten, permute, reshape, squeeze, stack, t, transpose, unsqueeze
-from tape.tensor import Tensor
+from tape.tensor import Tensor, is_tensor
 
 __version__ = "0.1.0"
-globals().update(_FUNCTIONS)
 concat = concatenate = cat
 
-
-def is_tensor(x: object) -> bool:
-    """Return whether an object is a tensor."""
-    return isinstance(x, Tensor)
+__all__ = [
+    "Program",
+    "Size",
+    "Tensor",
+    "__version__",
+    "amax",
+    "amin",
+    "arange",
+    "as_tensor",
+    "autograd",
+    "bool",
+    "cat",
+    "clone",
+    "concat",
+    "concatenate",
+    "dot",
+    "double",
+    "empty",
+    "empty_like",
+    "enable_grad",
+    "eye",
+    "flatten",
+    "float",
+    "float32",
+    "float64",
+    "from_numpy",
+    "full",
+    "full_like",
+    "get_default_dtype",
+    "int",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "is_grad_enabled",
+    "is_tensor",
+    "linspace",
+    "listing",
+    "long",
+    "manual_seed",
+    "matmul",
+    "max",
+    "mean",
+    "min",
+    "mm",
+    "mv",
+    "no_grad",
+    "ones",
+    "ones_like",
+    "permute",
+    "rand",
+    "rand_like",
+    "randn",
+    "randn_like",
+    "record",
+    "reshape",
+    "set_default_dtype",
+    "set_grad_enabled",
+    "short",
+    "squeeze",
+    "stack",
+    "sum",
+    "t",
+    "tensor",
+    "transpose",
+    "uint8",
+    "unsqueeze",
+    "value_and_grad",
+    "zeros",
+    "zeros_like",
+]
+__all__ += functions.__all__

@@ -99,7 +99,7 @@ def _operators(op: Elementwise, fast: Callable[..., Any], reverse: Callable[...,
         return
     special = _SPECIAL[op.operator]
     setattr(Tensor, f"__{special}__", _operator(fast) if reverse is None else fast)
-    if reverse is not None:
+    if reverse is not None and hasattr(float, f"__r{special}__"):  # Python turns comparisons by itself
         setattr(Tensor, f"__r{special}__", reverse)
 
 

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from kernels.forms import Form
-from tape import errors, modes, recording
 from kernels.tables import OPS
+from tape import errors, modes, recording
 from tape.dtypes import get_default_dtype
 from tape.printing import format_tensor
 from tape.shape import Size
 from tape.shaping import clone
-from tape.tensor import AccumulateGrad, Array, Tensor, as_array, leaf, method, plain
+from tape.tensor import AccumulateGrad, Array, Tensor, as_array, attribute, leaf, method, plain
 
 _ALIAS = OPS["alias"]
 
@@ -34,29 +34,25 @@ class Device(str):
         return "device(type='cpu')"
 
 
-@method()
-@property
+@attribute
 def shape(x: Tensor) -> Size:
     """The extents of the dims."""
     return Size(x.spec.shape)
 
 
-@method()
-@property
+@attribute
 def dtype(x: Tensor) -> np.dtype[Any]:
     """The dtype of the elements, a NumPy dtype."""
     return x.spec.dtype
 
 
-@method()
-@property
+@attribute
 def ndim(x: Tensor) -> int:
     """The number of dims."""
     return len(x.spec.shape)
 
 
-@method()
-@property
+@attribute
 def device(x: Tensor) -> Device:
     """Always "cpu"."""
     del x
@@ -115,8 +111,7 @@ def is_floating_point(x: Tensor) -> bool:
     return x.spec.dtype.kind == "f"
 
 
-@method()
-@property
+@attribute
 def is_leaf(x: Tensor) -> bool:
     """Whether the user made it, or it has no history."""
     return recording.leaf_of(x)
@@ -141,7 +136,7 @@ def _set_requires_grad(x: Tensor, value: bool) -> None:
         x._slot = None
     elif x._slot is None:
         x._form = plain(x._value).spec
-        x._slot = AccumulateGrad(x)
+        x._slot = AccumulateGrad(x.spec)
 
 
 method("requires_grad")(property(_requires_grad, _set_requires_grad))  # type: ignore[type-var]

@@ -16,6 +16,7 @@ from tape.shaping import clone, stack
 from tape.tensor import Array, Tensor, as_array, leaf, plain
 
 _FLOAT64 = np.dtype(np.float64)
+_FLOATS = {float}
 _state = {"generator": np.random.default_rng()}
 
 
@@ -35,8 +36,11 @@ def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: b
     """
     if device is not None:
         check_device(device)
-    if type(data) is float and dtype is None and get_default_dtype() is _FLOAT64:
-        return leaf(data, requires_grad=requires_grad)
+    if dtype is None and get_default_dtype() is _FLOAT64:
+        if type(data) is float:
+            return leaf(data, requires_grad=requires_grad)
+        if type(data) is list and set(map(type, data)) == _FLOATS:
+            return leaf(np.array(data), requires_grad=requires_grad)
     if isinstance(data, Tensor):
         warnings.warn(
             "To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or "

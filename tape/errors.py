@@ -1,5 +1,7 @@
 """The few classes of tape's errors and warnings, each derived from the builtin that PyTorch or NumPy users catch.
 
+They stand below the builtins:
+
     RuntimeError                 misuse of the graph, as in PyTorch
       GradError                  backward without a graph, twice, or from a value that is no scalar
     TypeError                    an operand that no operation takes

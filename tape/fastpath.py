@@ -18,7 +18,7 @@ from tape import modes
 from tape.recording import LARGEST, ROWS, Row, elementwise
 from tape.tensor import Tensor, new
 
-_MASK = spec_of(np.array(True))  # noqa: FBT003 (a value)
+_MASK = spec_of(np.array(True))
 _INLINE = {"+": "x + y", "-": "x - y", "*": "x * y", "/": "x / y", "- ": "-x"}
 """Python's float arithmetic agrees with NumPy's on these in every bit (a division by zero goes the other way)."""
 
@@ -29,7 +29,7 @@ def saved_text(op: Elementwise, wanted: tuple[bool, ...], names: dict[str, str])
     return "".join(f"{names[name]}, " for name in (*op.inputs, "y") if name in mentions)
 
 
-_BINARY = '''
+_BINARY = """
 def {name}(a, b):
     kind = type(b)
     tape = active()
@@ -88,9 +88,9 @@ def {name}(a, b):
         tape.extend((slot, s, None, {first}form.code))
         return result
     return slow(op, a, b)
-'''
+"""
 
-_NUMBER = '''    elif kind is int or kind is float:
+_NUMBER = """    elif kind is int or kind is float:
         row = numbers.get((a._form.spec, b))
         if row is None:
             return slow(op, a, b)
@@ -111,9 +111,9 @@ _NUMBER = '''    elif kind is int or kind is float:
         result._slot = slot = tape.fresh()
         tape.extend((slot, s, {kept}form.code))
         return result
-'''
+"""
 
-_REVERSED = '''
+_REVERSED = """
 def {name}_reversed(b, a):
     kind = type(a)
     tape = active()
@@ -140,9 +140,9 @@ def {name}_reversed(b, a):
         tape.extend((slot, None, t, {second}form.code))
         return result
     return slow(op, a, b)
-'''
+"""
 
-_UNARY = '''
+_UNARY = """
 def {name}(a):
     tape = active()
     if type(a) is not Tensor or tape is None:
@@ -167,11 +167,11 @@ def {name}(a):
     result._slot = slot = tape.fresh()
     tape.extend((slot, s, {first}form.code))
     return result
-'''
+"""
 
-_COMPUTE = '''value = ufunc({operands})
+_COMPUTE = """value = ufunc({operands})
 if row.post is not None:
-    value = row.post(value)'''
+    value = row.post(value)"""
 
 
 def _value(op: Elementwise, depth: int, operands: str, guard: str) -> str:

@@ -195,7 +195,7 @@ class enable_grad(no_grad):  # noqa: N801
 class set_grad_enabled(_Switch):  # noqa: N801
     """Set gradient mode at once; as a context manager the mode before comes back at its end."""
 
-    def __init__(self, mode: bool) -> None:  # noqa: FBT001 (PyTorch's signature)
+    def __init__(self, mode: bool) -> None:
         super().__init__()
         self.to = bool(mode)
         self._set_at_once = set_mode(_mode.get()._replace(grad=self.to))

@@ -10,8 +10,8 @@ import numpy as np
 from kernels.op import Elementwise
 from kernels.tables import OPS
 from tape import creation, errors, reducing, shaping
-from tape.attributes import _left
 from tape.arithmetic import FUNCTIONS
+from tape.attributes import _left
 from tape.products import matmul
 from tape.tensor import Array, Tensor, as_array, method
 

@@ -59,8 +59,8 @@ def _mismatch(name: str, a: tuple[int, ...], b: tuple[int, ...]) -> str:
         return f"mat1 and mat2 shapes cannot be multiplied ({a[0]}x{a[1]} and {b[0]}x{b[1]})"
     if name == "dot":
         return (
-            "inconsistent tensor size, expected tensor [{}] and src [{}] to have the same number of elements, but got "
-            "{} and {} elements respectively".format(a[0], b[0], a[0], b[0])
+            f"inconsistent tensor size, expected tensor [{a[0]}] and src [{b[0]}] to have the same number of elements, but got "
+            f"{a[0]} and {b[0]} elements respectively"
         )
     return f"{name}: size mismatch, got input {list(a)} and {list(b)}"
 

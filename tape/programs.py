@@ -94,7 +94,7 @@ class Recorder:
 
 def _caller() -> str:
     """Return the line of the user's code that called into this package."""
-    frame = sys._getframe(1)  # noqa: SLF001
+    frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _PACKAGES:
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"

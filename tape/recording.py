@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from kernels import forms
+from kernels.entries import Instruction, instructions
 from kernels.forms import Form
 from kernels.layouts import Spec, intern_spec, spec_of
-from kernels.entries import Instruction, instructions
 from kernels.op import Copy, Elementwise, Reduction, Select, View
 from kernels.tables import OPS
 from kernels.views import view_pattern
@@ -302,7 +302,8 @@ def to_dtype(x: Tensor, dtype: np.dtype[Any], op: Any = _TO_COPY) -> Tensor:
 
 def reduction(op: Reduction, x: Tensor, axes: tuple[int, ...], keepdims: bool, name: str = "") -> Tensor:
     """Reduce over axes, normalised; ``name`` is the node's. The array is made contiguous first: NumPy's order of summation,
-    and so the last bits of a sum, would depend on strides."""
+    and so the last bits of a sum, would depend on strides.
+    """
     array = as_array(x)
     if not array.flags.c_contiguous:
         array = np.ascontiguousarray(array)
@@ -324,6 +325,29 @@ def reduction(op: Reduction, x: Tensor, axes: tuple[int, ...], keepdims: bool, n
         return forms.reduction(op, x.spec, spec_of(carried(value)), axes, keepdims, name)
 
     return finish(op, (x,), value, make, saved, (axes, keepdims), name)
+
+
+def reduction_again(op: Reduction, x: Tensor, like: Form, count: float) -> Tensor | None:
+    """Reduce as an earlier call did on a tensor of the same spec; None where that is not all there is to do."""
+    tape, slot = modes.active(), x._slot
+    if not tape or slot is None:
+        return None
+    axes, keepdims = like.params
+    array = as_array(x)
+    if not array.flags.c_contiguous:
+        array = np.ascontiguousarray(array)
+    value = op.ufunc.reduce(array, axes, None, None, keepdims)
+    if op.scale:
+        value = value / value.dtype.type(count)
+    result = new(Tensor)
+    result._value = value if like.spec.shape else carried(value)
+    result._form = like
+    result._slot = fresh = tape.fresh()
+    if like.saved:
+        tape.extend((fresh, slot, count, like.code))
+    else:
+        tape.extend((fresh, slot, like.code))
+    return result
 
 
 def select(op: Select, x: Tensor, axis: int, keepdims: bool) -> tuple[Tensor, Tensor]:

@@ -36,6 +36,23 @@ def tensor_of(x: Any) -> Tensor:
 
 
 def _reduce(op: Op, x: Any, dim: Any, axis: Any, keepdim: Any, keepdims: Any, dtype: Any) -> Tensor:
+    plainly = type(x) is Tensor and dtype is axis is keepdims is None and (dim is None or type(dim) is int)
+    if plainly and (known := _known.get((op, x._form.spec, dim, keepdim))) is not None:
+        again = recording.reduction_again(op, x, *known)  # type: ignore[arg-type]
+        if again is not None:
+            return again
+    result = _reduce_checked(op, x, dim, axis, keepdim, keepdims, dtype)
+    if plainly and type(result._slot) is int and not op.selects and x.spec.size:  # type: ignore[attr-defined]
+        count = x.spec.size // result.spec.size
+        _known[op, x.spec, dim, keepdim] = (result._form, float(count))
+    return result
+
+
+_known: dict[Any, Any] = {}
+"""Reductions seen, by operation, spec and arguments: the form, and how many elements meet in one result."""
+
+
+def _reduce_checked(op: Op, x: Any, dim: Any, axis: Any, keepdim: Any, keepdims: Any, dtype: Any) -> Tensor:
     x = tensor_of(x)
     dim = either("dim", dim, "axis", axis, None)
     axes = dims_of(x, dim)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -18,27 +17,19 @@ Installed = TypeVar("Installed", bound=Callable[..., Any] | property)
 class AccumulateGrad:
     """The slot of a leaf that requires grad: where sweeps deliver its gradient, and the leaf's node in the graph."""
 
-    __slots__ = ("__weakref__", "grad", "owner", "spec")
+    __slots__ = ("__weakref__", "grad", "spec")
 
-    spec: Spec
-    grad: Tensor | None
-    owner: weakref.ref[Tensor]
-
-    def __init__(self, owner: Tensor) -> None:
-        self.spec = owner._form.spec
-        self.grad = None
-        self.owner = weakref.ref(owner)
-
-    @property
-    def variable(self) -> Tensor | None:
-        """The leaf; None once it is gone."""
-        return self.owner()
+    def __init__(self, spec: Spec) -> None:
+        self.spec = spec
+        self.grad: Tensor | None = None
 
     @property
     def next_functions(self) -> tuple[Any, ...]:
+        """Nothing: the graph ends here."""
         return ()
 
     def name(self) -> str:
+        """Return PyTorch's name of this kind of node."""
         return "torch::autograd::AccumulateGrad"
 
     def __repr__(self) -> str:
@@ -68,6 +59,7 @@ class Tensor:
 
     @property
     def spec(self) -> Spec:
+        """Shape, strides and dtype."""
         return self._form.spec
 
 
@@ -94,10 +86,16 @@ def fresh(value: Array | float, like: Spec) -> Tensor:
 
 def leaf(value: Array | float, *, requires_grad: bool) -> Tensor:
     """Return a tensor without history that may require grad."""
-    self = plain(value)
-    if requires_grad:
-        self._slot = AccumulateGrad(self)
+    self = new(Tensor)
+    self._value = value
+    self._form = spec = spec_of(value)
+    self._slot = AccumulateGrad(spec) if requires_grad else None
     return self
+
+
+def is_tensor(x: object) -> bool:
+    """Return whether an object is a tensor."""
+    return isinstance(x, Tensor)
 
 
 def carried(value: Any) -> Array | float:
@@ -120,10 +118,16 @@ def method(name: str = "") -> Callable[[Installed], Installed]:
     """Install a function as a method, or a property as an attribute, of Tensor."""
 
     def install(function: Installed) -> Installed:
-        called = name or getattr(function, "fget", function).__name__
+        called = name or getattr(function, "__name__", "")
         if called in vars(Tensor):
             raise TypeError(f"Tensor.{called} is installed twice")
         setattr(Tensor, called, function)
         return function
 
     return install
+
+
+def attribute(function: Callable[[Tensor], Any]) -> Callable[[Tensor], Any]:
+    """Install a function of a tensor as a read-only attribute."""
+    method(function.__name__)(property(function))
+    return function

@@ -181,7 +181,7 @@ a = x.sin(); c = a * x + a; c = c * c - a; c.sum().backward()
 x[:1].backward(); x[0].backward(); x[0].backward()
 s.backward(); s.squeeze().backward(); s.reshape(1).backward()
 s.squeeze().backward(); s.squeeze().backward(); s[...].backward(); (s * 2).backward()
-p = torch.ones(1, requires_grad=True); p[0].backward(); p[0].backward(); p.T.backward()
+p = torch.ones(1, requires_grad=True); p[0].backward(); p[0].backward(); p.reshape(()).backward()
 v = s.squeeze(); torch.autograd.backward([v, s, v * 2, s[None]])
 ## what backward takes
 r = x.backward()  # RuntimeError: only for scalar outputs

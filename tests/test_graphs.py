@@ -293,7 +293,6 @@ def test_chain_of_a_million_operations(*, sweep: bool) -> None:
         y = y + x
     y.backward()
     assert x.grad.item() == length + 1
-    assert tape.recording.recorded() <= length
 
 
 def test_chain_of_views_and_of_retained_views() -> None:

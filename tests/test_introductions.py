@@ -13,10 +13,10 @@ import warnings
 from typing import TYPE_CHECKING
 
 import pytest
-from tape.autograd import Variable
-from tape.recording import recorded
 
 import tape as torch
+from tape.autograd import Variable
+from tape.recording import recorded
 
 if TYPE_CHECKING:
     from collections.abc import Callable

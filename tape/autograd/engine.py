@@ -18,7 +18,7 @@ from kernels.tables import OPS
 from kernels.words import TAPE_BITS
 from tape import errors, modes, recording
 from tape.modes import Tape
-from tape.tensor import AccumulateGrad, Tensor, as_array, carried, fresh, method, plain
+from tape.tensor import AccumulateGrad, Tensor, as_array, attribute, carried, fresh, method, plain
 
 _FLOAT64 = np.dtype(np.float64)
 
@@ -416,8 +416,7 @@ def _shares(spec: Spec) -> bool:
     return any(stride == 0 and n > 1 for stride, n in zip(spec.gradient, spec.shape, strict=True))
 
 
-@method()
-@property
+@attribute
 def retains_grad(x: Tensor) -> bool:
     """Whether a computed tensor keeps its gradient."""
     return hasattr(x, "_retains")

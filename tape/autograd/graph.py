@@ -6,7 +6,7 @@ from typing import Any
 
 from kernels.forms import Form
 from tape import errors, recording
-from tape.tensor import AccumulateGrad, Tensor, method
+from tape.tensor import AccumulateGrad, Tensor, attribute
 
 
 class Node:
@@ -35,6 +35,7 @@ class Node:
 
     @property
     def metadata(self) -> dict[str, Any]:
+        """Empty: what PyTorch's anomaly mode keeps of a node."""
         return {}
 
     def __eq__(self, other: object) -> bool:
@@ -47,6 +48,7 @@ class Node:
         return f"<{self._form.name} object at {id(self):#x}>"
 
     def register_hook(self, hook: Any) -> Any:
+        """Refuse: hooks of nodes are not in this version."""
         raise NotImplementedError(errors.LATER.format("Node.register_hook", "use retain_grad to see a gradient"))
 
     register_prehook = register_hook
@@ -60,15 +62,13 @@ def node_of(operand: Any) -> Any:
     return None if found is None else Node(operand, found.form)
 
 
-@method()
-@property
+@attribute
 def grad_fn(x: Tensor) -> Any:
     """The node that computed this tensor; None for leaves."""
     return None if recording.leaf_of(x) else Node(x._slot, x._form)  # type: ignore[arg-type]
 
 
-@method()
-@property
+@attribute
 def output_nr(x: Tensor) -> int:
     """Which output of its node this is."""
     del x

@@ -1,0 +1,82 @@
+# Written by `python -m tape.stubs`; change the records or the methods, not this file.
+from typing import Any
+from tape.tensor import Tensor
+__all__ = ['add', 'subtract', 'sub', 'multiply', 'mul', 'divide', 'div', 'true_divide', 'power', 'pow', 'negative', 'neg', 'positive', 'square', 'sqrt', 'reciprocal', 'absolute', 'abs', 'exp', 'log', 'sin', 'cos', 'tan', 'tanh', 'maximum', 'minimum', 'where', 'less', 'lt', 'less_equal', 'le', 'greater', 'gt', 'greater_equal', 'ge', 'equal', 'eq', 'not_equal', 'ne']
+def add(a: Any, b: Any, /, *, alpha: Any = None) -> Tensor:
+    """Sum of two tensors. Shapes broadcast; dtypes promote as NumPy's do."""
+def subtract(a: Any, b: Any, /, *, alpha: Any = None) -> Tensor:
+    """Difference of two tensors. Shapes broadcast; dtypes promote as NumPy's do."""
+def sub(a: Any, b: Any, /, *, alpha: Any = None) -> Tensor:
+    """Difference of two tensors. Shapes broadcast; dtypes promote as NumPy's do."""
+def multiply(a: Any, b: Any, /) -> Tensor:
+    """Product of two tensors. Shapes broadcast; dtypes promote as NumPy's do."""
+def mul(a: Any, b: Any, /) -> Tensor:
+    """Product of two tensors. Shapes broadcast; dtypes promote as NumPy's do."""
+def divide(a: Any, b: Any, /) -> Tensor:
+    """Quotient of two tensors. Shapes broadcast; dtypes promote as NumPy's do."""
+def div(a: Any, b: Any, /) -> Tensor:
+    """Quotient of two tensors. Shapes broadcast; dtypes promote as NumPy's do."""
+def true_divide(a: Any, b: Any, /) -> Tensor:
+    """Quotient of two tensors. Shapes broadcast; dtypes promote as NumPy's do."""
+def power(a: Any, b: Any, /) -> Tensor:
+    """First tensor raised to the second. Shapes broadcast; dtypes promote as NumPy's do."""
+def pow(a: Any, b: Any, /) -> Tensor:
+    """First tensor raised to the second. Shapes broadcast; dtypes promote as NumPy's do."""
+def negative(x: Any, /) -> Tensor:
+    """Tensor with its sign turned. Shapes broadcast; dtypes promote as NumPy's do."""
+def neg(x: Any, /) -> Tensor:
+    """Tensor with its sign turned. Shapes broadcast; dtypes promote as NumPy's do."""
+def positive(x: Any, /) -> Tensor:
+    """The tensor itself. Shapes broadcast; dtypes promote as NumPy's do."""
+def square(x: Any, /) -> Tensor:
+    """Square. Shapes broadcast; dtypes promote as NumPy's do."""
+def sqrt(x: Any, /) -> Tensor:
+    """Square root. Shapes broadcast; dtypes promote as NumPy's do."""
+def reciprocal(x: Any, /) -> Tensor:
+    """One over the tensor. Shapes broadcast; dtypes promote as NumPy's do."""
+def absolute(x: Any, /) -> Tensor:
+    """Absolute value; the gradient at 0 is 0. Shapes broadcast; dtypes promote as NumPy's do."""
+def abs(x: Any, /) -> Tensor:
+    """Absolute value; the gradient at 0 is 0. Shapes broadcast; dtypes promote as NumPy's do."""
+def exp(x: Any, /) -> Tensor:
+    """Exponential. Shapes broadcast; dtypes promote as NumPy's do."""
+def log(x: Any, /) -> Tensor:
+    """Natural logarithm. Shapes broadcast; dtypes promote as NumPy's do."""
+def sin(x: Any, /) -> Tensor:
+    """Sine of an angle in radians. Shapes broadcast; dtypes promote as NumPy's do."""
+def cos(x: Any, /) -> Tensor:
+    """Cosine of an angle in radians. Shapes broadcast; dtypes promote as NumPy's do."""
+def tan(x: Any, /) -> Tensor:
+    """Tangent of an angle in radians. Shapes broadcast; dtypes promote as NumPy's do."""
+def tanh(x: Any, /) -> Tensor:
+    """Hyperbolic tangent. Shapes broadcast; dtypes promote as NumPy's do."""
+def maximum(a: Any, b: Any, /) -> Tensor:
+    """Larger of two tensors, element by element; a tie gives each half of the gradient. Shapes broadcast; dtypes promote as NumPy's do."""
+def minimum(a: Any, b: Any, /) -> Tensor:
+    """Smaller of two tensors, element by element; a tie gives each half of the gradient. Shapes broadcast; dtypes promote as NumPy's do."""
+def where(c: Any, a: Any, b: Any, /) -> Tensor:
+    """Second tensor where the first, a condition, holds, and the third elsewhere. Shapes broadcast; dtypes promote as NumPy's do."""
+def less(a: Any, b: Any, /) -> Tensor:
+    """True where the first is less. Shapes broadcast; dtypes promote as NumPy's do."""
+def lt(a: Any, b: Any, /) -> Tensor:
+    """True where the first is less. Shapes broadcast; dtypes promote as NumPy's do."""
+def less_equal(a: Any, b: Any, /) -> Tensor:
+    """True where the first is less or equal. Shapes broadcast; dtypes promote as NumPy's do."""
+def le(a: Any, b: Any, /) -> Tensor:
+    """True where the first is less or equal. Shapes broadcast; dtypes promote as NumPy's do."""
+def greater(a: Any, b: Any, /) -> Tensor:
+    """True where the first is greater. Shapes broadcast; dtypes promote as NumPy's do."""
+def gt(a: Any, b: Any, /) -> Tensor:
+    """True where the first is greater. Shapes broadcast; dtypes promote as NumPy's do."""
+def greater_equal(a: Any, b: Any, /) -> Tensor:
+    """True where the first is greater or equal. Shapes broadcast; dtypes promote as NumPy's do."""
+def ge(a: Any, b: Any, /) -> Tensor:
+    """True where the first is greater or equal. Shapes broadcast; dtypes promote as NumPy's do."""
+def equal(a: Any, b: Any, /) -> Tensor:
+    """True where both are equal. Shapes broadcast; dtypes promote as NumPy's do."""
+def eq(a: Any, b: Any, /) -> Tensor:
+    """True where both are equal. Shapes broadcast; dtypes promote as NumPy's do."""
+def not_equal(a: Any, b: Any, /) -> Tensor:
+    """True where they differ. Shapes broadcast; dtypes promote as NumPy's do."""
+def ne(a: Any, b: Any, /) -> Tensor:
+    """True where they differ. Shapes broadcast; dtypes promote as NumPy's do."""

@@ -1,0 +1,151 @@
+"""Stubs of what is installed at run time: ``python -m tape.stubs`` rewrites tensor.pyi and functions.pyi.
+
+They are what an editor completes from and a type checker reads. The methods of Tensor are taken from the class as
+it stands after ``import tape``, the rest of tensor.py from its source.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import inspect
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import tape
+from kernels.op import Elementwise
+from kernels.tables import OPS
+from tape import functions
+from tape.arithmetic import FUNCTIONS, names_of
+from tape.tensor import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+FOLDER = Path(tape.__file__).parent
+HEAD = "# Written by `python -m tape.stubs`; change the records or the methods, not this file.\n"
+_IMPORTS = """\
+import builtins
+from collections.abc import Iterator
+from tape.attributes import Device
+from tape.shape import Size
+"""
+_IGNORED = {"__eq__": "override", "__ne__": "override"}  # a tensor of bools, where object says bool
+
+
+class _Bare(str):
+    """An annotation that a signature prints without quotes."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def stubs() -> dict[Path, str]:
+    """Return the text of each stub by its path."""
+    return {FOLDER / "tensor.pyi": tensor_stub(), FOLDER / "functions.pyi": functions_stub()}
+
+
+def tensor_stub() -> str:
+    """Return the stub of tape/tensor.py: its statements without bodies, and Tensor with all that is installed."""
+    body = ast.parse((FOLDER / "tensor.py").read_text(encoding="utf-8")).body
+    texts = [ast.unparse(_bodiless(node)) for node in body if isinstance(node, ast.Import | ast.ImportFrom)]
+    texts[0] = _IMPORTS.rstrip()  # where `from __future__` stood
+    for node in body:
+        if isinstance(node, ast.ClassDef) and node.name == Tensor.__name__:
+            texts.append(_tensor_class(node))
+        elif isinstance(node, ast.ClassDef | ast.FunctionDef | ast.Assign | ast.AnnAssign):
+            texts.append(ast.unparse(_bodiless(node)))
+    return HEAD + "\n".join(texts) + "\n"
+
+
+def functions_stub() -> str:
+    """Return the stub of tape/functions.py: the elementwise functions under all of their names."""
+    records = {name: op for op in OPS.values() if isinstance(op, Elementwise) for name in names_of(op)}
+    lines = ["from typing import Any", "from tape.tensor import Tensor", f"__all__ = {functions.__all__}"]
+    for name, function in FUNCTIONS.items():
+        op = records[name]
+        alpha = ", *, alpha: Any = None" if op.scaled else ""
+        operands = ", ".join(f"{operand}: Any" for operand in op.inputs)
+        lines.append(_definition(name, f"({operands}, /{alpha}) -> Tensor", function.__doc__))
+    return HEAD + "\n".join(lines) + "\n"
+
+
+def _bodiless(node: Any) -> Any:
+    """Return a statement with `...` for the body of each function in it; docstrings stay."""
+    if isinstance(node, ast.ClassDef):
+        node.body = [_bodiless(part) for part in node.body]
+    elif isinstance(node, ast.FunctionDef):
+        node.body = [node.body[0] if ast.get_docstring(node) else ast.Expr(ast.Constant(...))]
+    return node
+
+
+def _tensor_class(node: ast.ClassDef) -> str:
+    """Print the class Tensor: the state that its source declares, then what is installed."""
+    kept = [part for part in node.body if isinstance(part, ast.Expr | ast.Assign | ast.AnnAssign)]
+    texts = [ast.unparse(part) for part in kept]
+    declared = {name for name in vars(Tensor) if name in "\n".join(texts)}
+    for name, member in sorted(vars(Tensor).items()):
+        if isinstance(member, property):
+            texts.append(_property(name, member))
+        elif inspect.isfunction(member):
+            texts.append(_method(name, member))
+        elif name not in declared and name not in vars(object) and isinstance(member, int):
+            texts.append(f"{name}: builtins.{type(member).__name__}")
+    return f"class {Tensor.__name__}:\n" + _indented(texts)
+
+
+def _method(name: str, function: Any) -> str:
+    function_doc = function.__doc__ or getattr(FUNCTIONS.get(name), "__doc__", None)
+    return _definition(name, _signature(function, bound=name != "__new__"), function_doc, _IGNORED.get(name, ""))
+
+
+def _property(name: str, member: property) -> str:
+    text = "@property\n" + _definition(name, _signature(member.fget), inspect.getdoc(member.fget))
+    if member.fset is None:
+        return text
+    return text + f"\n@{name}.setter\n" + _definition(name, _signature(member.fset), None)
+
+
+def _definition(name: str, signature: str, documentation: str | None, ignored: str = "") -> str:
+    """Print a function without its body, with the first line of its docstring unless Python names it."""
+    head = f"def {name}{signature}:" + (f"  # type: ignore[{ignored}]" if ignored else "")
+    if documentation is None or name.startswith("__"):
+        return f"{head}\n    ..."
+    return f'{head}\n    """{documentation.splitlines()[0]}"""'
+
+
+def _signature(function: Any, *, bound: bool = True) -> str:
+    """Print a signature; a printed operator's, which has no annotations, is that of operands and a tensor."""
+    signature = inspect.signature(function)
+    first, *rest = signature.parameters.values()
+    if first.annotation is first.empty and first.name != "self":
+        names = ("other",) if len(rest) == 1 else tuple(p.name for p in rest)
+        return f"({', '.join(['self', *(f'{n}: Any' for n in names), *('/' for _ in names[:1])])}) -> Tensor"
+    own = first.replace(name="self" if bound else "cls", annotation=first.empty)
+    parameters = [own, *(p.replace(annotation=_plain(p.annotation)) for p in rest)]
+    return str(signature.replace(parameters=parameters, return_annotation=_plain(signature.return_annotation)))
+
+
+def _plain(annotation: str) -> _Bare:
+    """Return an annotation in which no method of Tensor hides a builtin: `float` is one."""
+    hidden = "|".join(sorted(vars(Tensor).keys() & vars(builtins).keys() - vars(object).keys()))
+    return _Bare(re.sub(rf"(?<![\w.])({hidden})\b", r"builtins.\1", annotation))
+
+
+def _indented(texts: Iterable[str]) -> str:
+    return "\n".join("    " + line for text in texts for line in text.splitlines())
+
+
+def main() -> int:
+    """Rewrite the stubs; return 0."""
+    for path, text in stubs().items():
+        path.write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
