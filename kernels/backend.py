@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 from kernels import plain, sweep
@@ -25,11 +26,20 @@ def workspace() -> sweep.Workspace:
 
 
 def run(
-    entries: list[Any], number: int, seeds: list[Seed], observers: list[Observer], *, restrict: bool, free: bool, required: bool = False
+    entries: list[Any],
+    number: int,
+    seeds: list[Seed],
+    observers: Sequence[Observer],
+    *,
+    restrict: bool,
+    free: bool,
+    required: bool = False,
 ) -> Outcome:
     """Sweep a tape back from the seeds; see :func:`kernels.sweep.sweep`."""
     if NATIVE:
-        return sweep.sweep(workspace(), entries, number, seeds, observers, restrict=restrict, free=free, required=required)
+        return sweep.sweep(
+            workspace(), entries, number, seeds, observers, restrict=restrict, free=free, required=required
+        )
     return plain.sweep(entries, number, seeds, observers, restrict=restrict, free=free, required=required)
 
 

@@ -21,6 +21,7 @@ class Factor:
 
     @property
     def turned(self) -> Factor:
+        """The matrix transposed."""
         return Factor(self.place, (self.strides[1], self.strides[0]))
 
 

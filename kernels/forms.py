@@ -29,7 +29,21 @@ _INT64 = np.dtype(np.int64)
 class Form:
     """One row of the table of callables. ``saved`` names what the tape keeps, in order; ``pulls`` is by input."""
 
-    __slots__ = ("block", "code", "covers", "is_view", "name", "op", "params", "pulls", "saved", "spec", "specs", "tables", "wanted")
+    __slots__ = (
+        "block",
+        "code",
+        "covers",
+        "is_view",
+        "name",
+        "op",
+        "params",
+        "pulls",
+        "saved",
+        "spec",
+        "specs",
+        "tables",
+        "wanted",
+    )
 
     def __init__(
         self,

@@ -42,7 +42,7 @@ def cache_folder() -> Path:
 
     A folder that cannot be made or written is replaced by a temporary one, with one warning.
     """
-    global _folder
+    global _folder  # noqa: PLW0603 (chosen at the first use, once a process)
     if _folder is None:
         with _lock:
             _folder = _folder or _writable(_wanted_folder())

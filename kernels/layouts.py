@@ -43,6 +43,7 @@ class Spec:
 
 
 def intern_spec(shape: Strides, strides: Strides, dtype: np.dtype[Any], gradient: Strides, shadow: int) -> Spec:
+    """Return the one spec of these values: equal specs are the same object."""
     key = (shape, strides, dtype, gradient, shadow)
     spec = _SPECS.get(key)
     if spec is None:

@@ -83,15 +83,17 @@ class Lowering:
             Contraction: self._contraction,
             Join: self._join,
             Copy: self._copy,
-            View: lambda step: None,
+            View: lambda _step: None,
         }
 
     def run(self) -> list[Task]:
+        """Lower each step; return the tasks in order."""
         for step in self.recipe.steps:
             self._by_kind[type(step.op)](step)
         return self.tasks
 
     def spec(self, node: int) -> Spec:
+        """Return the spec of a node."""
         return self.recipe.nodes[node].spec
 
     def number(self, value: float, dtype: np.dtype[Any] = _FLOAT64) -> int:
@@ -194,7 +196,9 @@ class Lowering:
             count = math.prod(spec.shape[axis] for axis in axes)
             self._ufunc(np.divide, (NodeRef(step.result), float(count)), step.result)
         if step.form is not None and "n" in step.form.saved:
-            step.extra = self._count(step, source, onto) if op.selects else self.number(math.prod(spec.shape[a] for a in axes))
+            step.extra = (
+                self._count(step, source, onto) if op.selects else self.number(math.prod(spec.shape[a] for a in axes))
+            )
 
     def _dense(self, node: int, dtype: np.dtype[Any]) -> int:
         """Return a node, or a C-contiguous copy of it, in the dtype of the reduction."""
@@ -218,7 +222,7 @@ class Lowering:
         return count
 
     def _select(self, step: Step) -> None:
-        axis, keepdims, *what = step.params
+        axis, _, *what = step.params
         if what:
             return  # the places were computed with the values
         source = _node(step.operands[0])

@@ -18,12 +18,15 @@ class FreedError(Exception):
 
 @dataclass(slots=True)
 class Seed:
-    """The cotangent that a sweep starts from: of a slot, with its spec and its offset in the family's shadow."""
+    """The cotangent that a sweep starts from, with its spec and its offset in the family's shadow.
 
-    slot: int
+    ``slot`` is its number; before the leaves among the roots are served, it may be a leaf.
+    """
+
+    slot: Any
     spec: Spec
     value: Array | float
-    offset: int = 0
+    offset: int | None = None
 
 
 @dataclass(slots=True)

@@ -56,6 +56,7 @@ class Op:
 
     @property
     def differentiable(self) -> bool:
+        """Whether an input has a pullback."""
         return any(rule is not None for rule in self.pullback)
 
 
@@ -81,11 +82,12 @@ class Elementwise(Op):
     exact: bool = False
     scalar: str = ""
     variants: dict[float, np.ufunc] = field(default_factory=dict)
-    ufunc: Callable[..., Any] | None = None
+    ufunc: Any = None
     inputs: tuple[str, ...] = field(init=False)
     mentions: tuple[frozenset[str], ...] = field(init=False)
 
     def check(self) -> None:
+        """Read the rules: their inputs, their ufunc and what they mention."""
         inputs = tuple(n for n in inspect.signature(self.forward).parameters if n != "p")
         object.__setattr__(self, "inputs", inputs)
         if self.ufunc is None:
@@ -104,8 +106,8 @@ class Elementwise(Op):
 class Reduction(Op):
     """A reduction over axes: ``np.<ufunc>.reduce`` forward, an elementwise pullback over the input's space.
 
-    ``dims_grad_fn`` is the node's name where dims were given. ``scale`` divides the reduced value by ``n``. ``selects``: one element of many gives the result; the
-    pullback then knows ``n`` as the number of elements that tie.
+    ``dims_grad_fn`` is the node's name where dims were given. ``scale`` divides the reduced value by ``n``.
+    ``selects``: one element of many gives the result; the pullback then knows ``n`` as the number that tie.
     """
 
     ufunc: np.ufunc
@@ -115,6 +117,7 @@ class Reduction(Op):
     mentions: tuple[frozenset[str], ...] = field(init=False)
 
     def check(self) -> None:
+        """Read what the rule mentions."""
         object.__setattr__(self, "mentions", mentioned(self, ("g", "y", "x", "n")))
 
 

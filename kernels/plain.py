@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,14 @@ from kernels.words import B_ENTRIES, B_FREES, TAPE_BITS
 
 
 def sweep(
-    entries: list[Any], number: int, seeds: list[Seed], observers: list[Observer], *, restrict: bool, free: bool, required: bool = False
+    entries: list[Any],
+    number: int,
+    seeds: list[Seed],
+    observers: Sequence[Observer],
+    *,
+    restrict: bool,
+    free: bool,
+    required: bool = False,
 ) -> Outcome:
     """Sweep a tape back from the seeds; see :func:`kernels.sweep.sweep`."""
     keyed = {_key(observer.key): observer for observer in observers}
@@ -47,15 +55,20 @@ def sweep(
             continue
         _pull(instruction, shadows, home, relevant, kept)
     outcome = _outcome(found, shadows, keyed, restrict)
+    _tell(keyed, shadows, {*found, *(i.slot for i in marked)})
+    if free and not (required and any(o.gradient is None for o in observers)):
+        _drop(entries, marked)
+    return outcome
+
+
+def _tell(keyed: dict[Any, Observer], shadows: dict[Any, Array], reached: set[Any]) -> None:
+    """Give each observer its gradient: zeros where the sweep came by without a contribution."""
     for key, observer in keyed.items():
         shadow = shadows.get(key)
         if shadow is not None:
             observer.gradient = pattern(shadow, observer.spec, observer.offset) + observer.spec.dtype.type(0.0)
-        elif key in found or any(key == i.slot for i in marked):
+        elif key in reached:
             observer.gradient = np.zeros(observer.spec.shape, observer.spec.dtype)
-    if free and not (required and any(o.gradient is None for o in observers)):
-        _drop(entries, marked)
-    return outcome
 
 
 def _key(operand: Any) -> Any:

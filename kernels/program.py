@@ -81,7 +81,9 @@ def listing(recipe: Recipe) -> str:
             lines.append(line(_name(i), "constant", [_short(node.constant)], "", node.spec))
     for step in recipe.steps:
         operands = [_name(o.node) if isinstance(o, NodeRef) else repr(o) for o in step.operands]
-        lines.append(line(_name(step.result), step.op.name, operands, parameters(step.params), recipe.nodes[step.result].spec))
+        lines.append(
+            line(_name(step.result), step.op.name, operands, parameters(step.params), recipe.nodes[step.result].spec)
+        )
     return "\n".join([*lines, f"  return {', '.join(map(_name, recipe.outputs))}"])
 
 

@@ -31,6 +31,7 @@ def evenly(name: str, grad_fn: str, ufunc: np.ufunc, doc: str) -> None:
         doc=doc,
         grad_fn=grad_fn,
         ufunc=ufunc,
+        function=name.startswith("a"),
         selects=True,
         pullback=(lambda g, y, x, n: cut(np.logical_not((x == y) | ((x != x) & (y != y))), g / n),),
     )

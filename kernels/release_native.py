@@ -1,5 +1,4 @@
-"""What leaves the tape: after a backward that frees, and when results have died.
-"""
+"""What leaves the tape: after a backward that frees, and when results have died."""
 
 from __future__ import annotations
 
@@ -39,8 +38,8 @@ opcode, find, clear = _cells.opcode, _cells.find, _cells.clear
 def drop(h):
     """Mark with 0 the entries that backward releases: saved values, and what depends on them.
 
-    Returns how many entries go; H_LOW is the first of them, and H_KEEP's bytes begin there. Instructions that saved nothing stay,
-    so that a second backward through sums alone works, as PyTorch's does.
+    Returns how many entries go; H_LOW is the first of them, and H_KEEP's bytes begin there. Instructions that
+    saved nothing stay, so that a second backward through sums alone works, as PyTorch's does.
     """
     items = load_i8(word(h, H_LIST) + 24)
     none, integers, keep = word(h, H_NONE), word(h, H_INT), word(h, H_KEEP)

@@ -146,6 +146,7 @@ class Machine:
         ]
 
     def address(self, place: Place) -> int:
+        """Return where a place begins in this machine's memory."""
         start = self.shadows[place.node] if place.shadow else self.values[place.node]
         return start + place.offset
 
@@ -193,6 +194,7 @@ class Machine:
         return words.RUN_NEST, task.loop.address, address_of(layout), 0, 0, task.loop.data, count
 
     def run(self, rows: Array) -> None:
+        """Run rows of the native program."""
         if len(rows):
             self.native.run(address_of(rows), len(rows))
 

@@ -18,6 +18,7 @@ from kernels.words import (
     RUN_KERNEL,
 )
 
+
 @njit("void(int64)", cache=True, error_model="numpy")
 def nest(row):
     """Call a NumPy loop for each row of its nest; behind the pointers there is room for its arguments."""

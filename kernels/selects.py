@@ -1,4 +1,4 @@
-"""The extremum along an axis and its first place, as NumPy's argmax and argmin find it: nan wins, then first of equals."""
+"""The extremum along an axis and its first place, as NumPy's argmax finds it: nan wins, then the first of equals."""
 
 from __future__ import annotations
 

@@ -53,13 +53,15 @@ class Loop:
 
     @property
     def expression(self) -> Symbol:
+        """The rule, traced."""
         return trace(self.rule, **dict(self.static))
 
     @property
     def covers(self) -> bool:
         """Whether each element of the target pattern is met once: a first contribution may then be stored."""
-        strides = self.operands[0].strides
-        return self.scatter is None and all(s != 0 for s, n in zip(strides, self.shape, strict=True) if n > 1)
+        if self.scatter is not None or 0 in self.shape:
+            return False
+        return all(s != 0 for s, n in zip(self.operands[0].strides, self.shape, strict=True) if n > 1)
 
     def layout(self) -> tuple[np.ndarray[Any, Any], str]:
         """Return the layout words and the pattern of inner strides ("" for a single element)."""
@@ -161,7 +163,7 @@ class _Printer:
             self.put(depth, "b1 = pointer_i8(p1)" if self._wide() else "b1 = pointer_i4(p1)")
 
     def _wide(self) -> bool:
-        return self.loop.operands[1].dtype.itemsize == 8
+        return self.loop.operands[1].dtype.itemsize == 8  # noqa: PLR2004 (bytes of a double)
 
     def _index(self, k: int, at: str) -> str:
         return {"1": at, "0": "0", "s": f"np.int64({at}) * j{k}"}[self.pattern[k]]

@@ -64,10 +64,18 @@ class Workspace:
         self.floats = self.flat.cast("B").cast("d")
         self.found = memoryview(self.leaves).cast("B").cast("q")
 
+    def begin(self) -> None:
+        """Use few cells at first: each run clears those that it uses."""
+        self.words[words.H_MASK] = _FIRST - 1
+
     def grow(self, entries: list[Any]) -> None:
-        """Make more room, but no more than the tape can need: an instruction has at least three entries."""
+        """Use more cells, but no more than the tape can need: an instruction has at least three entries."""
+        used = self.words[words.H_MASK] + 1
         most = 1 << (len(entries) // 3 * 8 // 7 + 8).bit_length()
-        self.reserve(max(2 * len(self.cells), min(8 * len(self.cells), most)))
+        wanted = max(2 * used, min(8 * used, most))
+        if wanted > len(self.cells):
+            self.reserve(wanted)
+        self.words[words.H_MASK] = wanted - 1
 
     def trim(self) -> None:
         """Give back what a large sweep needed."""
@@ -78,6 +86,7 @@ class Workspace:
             self.keep = np.zeros(0, np.uint8)
 
     def preset(self, rows: list[tuple[int, int, int, int]]) -> None:
+        """Give the sweep the shadows to begin with, a row of four words each."""
         if len(rows) > len(self.presets):
             self._reserve_presets(2 * len(rows))
         flat, at = self.given, 0
@@ -158,6 +167,7 @@ def _preset_all(space: Workspace, seeds: list[Seed], observers: list[Observer]) 
 
 def _mark(space: Workspace, entries: list[Any]) -> None:
     space.words[words.H_WHOLE] = 0
+    space.begin()
     while (status := space.marks.mark(space.address)) != 0:
         if status == words.GROW:
             space.grow(entries)
@@ -170,8 +180,8 @@ def _mark(space: Workspace, entries: list[Any]) -> None:
 
 
 def _one(seed: Seed) -> bool:
-    """Whether the seed is one double, which its cell can hold."""
-    return type(seed.value) is float and seed.spec.shadow == 1 and seed.spec.dtype == _FLOAT64
+    """Whether the seed is one double, which its cell can hold: a view's cell holds its offset."""
+    return type(seed.value) is float and seed.offset is None and seed.spec.shadow == 1 and seed.spec.dtype == _FLOAT64
 
 
 def _empty(spec: Spec) -> Array:
@@ -242,7 +252,9 @@ def _read(space: Workspace, placed: list[tuple[Any, ...]], restrict: bool) -> Ou
 
 def _observe(space: Workspace, observer: Observer, buffer: Array) -> None:
     key = observer.key if type(observer.key) is int else -id(observer.key)
-    at = (space.cell_table.find(space.words[words.H_CELLS], space.words[words.H_MASK], key) - address_of(space.cells)) // 8
+    at = (
+        space.cell_table.find(space.words[words.H_CELLS], space.words[words.H_MASK], key) - address_of(space.cells)
+    ) // 8
     if not space.flat[at + 3] & words.TOUCHED:
         observer.gradient = np.zeros(observer.spec.shape, observer.spec.dtype) if _used(space, at) else None
     else:
@@ -259,7 +271,7 @@ def plant(shadow: Array, seed: Seed) -> None:
     value = np.broadcast_to(np.add(seed.value, 0.0), spec.shape)
     repeated = tuple(i for i, (n, s) in enumerate(zip(spec.shape, spec.gradient, strict=True)) if s == 0 and n > 1)
     first = tuple(slice(0, 1) if i in repeated else slice(None) for i in range(len(spec.shape)))
-    pattern(shadow, spec, seed.offset)[(*first, ...)] = value.sum(axis=repeated, keepdims=True) if repeated else value
+    pattern(shadow, spec, seed.offset or 0)[(*first, ...)] = value.sum(axis=repeated, keepdims=True) if repeated else value
 
 
 def pattern(shadow: Array, spec: Spec, offset: int) -> Array:
@@ -275,6 +287,7 @@ def collect(space: Workspace, entries: list[Any], number: int) -> int:
     own = space.words
     own[words.H_LIST], own[words.H_TAPE] = id(entries), number
     space.mark_room(len(entries))
+    space.begin()
     while (gone := space.releases.collect(space.address)) < 0:
         space.grow(entries)
     space.drop(entries, gone)

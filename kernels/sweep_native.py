@@ -1,5 +1,4 @@
-"""The sweep: run the pullbacks of the marked instructions, last first.
-"""
+"""The sweep: run the pullbacks of the marked instructions, last first."""
 
 from __future__ import annotations
 
@@ -57,7 +56,8 @@ from kernels.words import (
 )
 
 _cells = load_module("cells_native")
-opcode, find, fill, fold, shadow, family = _cells.opcode, _cells.find, _cells.fill, _cells.fold, _cells.shadow, _cells.family
+opcode, find, fill = _cells.opcode, _cells.find, _cells.fill
+fold, shadow, family = _cells.fold, _cells.shadow, _cells.family
 
 ZERO = np.float32(0.0)
 

@@ -32,6 +32,7 @@ class Symbol(np.lib.mixins.NDArrayOperatorsMixin):
 
     @classmethod
     def cut(cls, where: Any, value: Any) -> Symbol:
+        """Return a contribution of ``value`` that is none where ``where`` holds."""
         return cls("cut", where, value)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Symbol:
@@ -53,6 +54,7 @@ class Symbol(np.lib.mixins.NDArrayOperatorsMixin):
 
     @property
     def names(self) -> frozenset[str]:
+        """The names that the expression mentions."""
         if not self.parts:
             return frozenset((self.head,))
         return frozenset().union(*(p.names for p in self.parts if isinstance(p, Symbol)))

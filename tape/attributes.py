@@ -139,7 +139,7 @@ def _set_requires_grad(x: Tensor, value: bool) -> None:
         x._slot = AccumulateGrad(x.spec)
 
 
-method("requires_grad")(property(_requires_grad, _set_requires_grad))  # type: ignore[type-var]
+method("requires_grad")(property(_requires_grad, _set_requires_grad))
 
 
 @method()
@@ -169,7 +169,7 @@ def _set_data(x: Tensor, other: Tensor) -> None:
     x._form = plain(other._value).spec
 
 
-method("data")(property(detach, _set_data))  # type: ignore[type-var]
+method("data")(property(detach, _set_data))
 
 
 def _left(x: Tensor) -> None:

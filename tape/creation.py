@@ -13,7 +13,7 @@ from tape import recording
 from tape.attributes import check_device
 from tape.dtypes import get_default_dtype
 from tape.shaping import clone, stack
-from tape.tensor import Array, Tensor, as_array, leaf, plain
+from tape.tensor import Array, Tensor, as_array, carried, leaf, plain
 
 _FLOAT64 = np.dtype(np.float64)
 _FLOATS = {float}
@@ -54,7 +54,7 @@ def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: b
     array = _array(data, dtype, copy=True)
     if requires_grad:
         _check_floating(array.dtype, requires_grad)
-    return leaf(array if array.ndim else recording.carried(array), requires_grad=requires_grad)
+    return leaf(array if array.ndim else carried(array), requires_grad=requires_grad)
 
 
 def _array(data: Any, dtype: Any, *, copy: bool | None) -> Array:
@@ -83,24 +83,30 @@ def _stacked(data: Any, dtype: Any, *, requires_grad: bool) -> Tensor:
     result = stack(parts)
     if dtype is not None:
         result = recording.to_dtype(result, np.dtype(dtype))
-    return result.requires_grad_() if requires_grad and result._slot is None else result  # type: ignore[attr-defined,no-any-return]
+    return result.requires_grad_() if requires_grad and result._slot is None else result
 
 
 def _part(data: Any) -> Tensor:
     if isinstance(data, Tensor):
         return data
-    return _stacked(data, None, requires_grad=False) if isinstance(data, (list, tuple)) and _holds_tensors(data) else tensor(data)
+    return (
+        _stacked(data, None, requires_grad=False)
+        if isinstance(data, (list, tuple)) and _holds_tensors(data)
+        else tensor(data)
+    )
 
 
 def as_tensor(data: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
     """Return data as a tensor, sharing memory where it can."""
     check_device(device)
     if isinstance(data, Tensor):
-        return data if dtype is None or np.dtype(dtype) == data.spec.dtype else recording.to_dtype(data, np.dtype(dtype))
+        return (
+            data if dtype is None or np.dtype(dtype) == data.spec.dtype else recording.to_dtype(data, np.dtype(dtype))
+        )
     if isinstance(data, (list, tuple)) and _holds_tensors(data):
         return _stacked(data, dtype, requires_grad=False)
     array = _array(data, dtype, copy=None)
-    return plain(array if isinstance(data, np.ndarray) else recording.carried(array))
+    return plain(array if isinstance(data, np.ndarray) else carried(array))
 
 
 def from_numpy(array: Array) -> Tensor:
@@ -115,11 +121,11 @@ def legacy(cls: type[Tensor], *args: Any) -> Tensor:
     del cls
     if len(args) == 1 and not isinstance(args[0], int):
         data = as_array(args[0]) if isinstance(args[0], Tensor) else args[0]
-        return plain(recording.carried(np.array(data, dtype=get_default_dtype())))
+        return plain(carried(np.array(data, dtype=get_default_dtype())))
     return plain(np.zeros(tuple(map(operator.index, args)) if args else (0,), get_default_dtype()))
 
 
-Tensor.__new__ = legacy  # type: ignore[method-assign,assignment]
+Tensor.__new__ = legacy  # type: ignore[method-assign]
 
 
 def _shape(given: tuple[Any, ...]) -> tuple[int, ...]:
@@ -134,11 +140,13 @@ def _shape(given: tuple[Any, ...]) -> tuple[int, ...]:
 def _finished(array: Array, device: Any, requires_grad: bool) -> Tensor:
     check_device(device)
     _check_floating(array.dtype, requires_grad)
-    return leaf(recording.carried(array), requires_grad=requires_grad)
+    return leaf(carried(array), requires_grad=requires_grad)
 
 
 def _factory(name: str, fill: Callable[..., Array], doc: str) -> Callable[..., Tensor]:
-    def make(*shape: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, size: Any = None) -> Tensor:
+    def make(
+        *shape: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, size: Any = None
+    ) -> Tensor:
         wanted = get_default_dtype() if dtype is None else np.dtype(dtype)
         return _finished(fill(_shape(shape if size is None else (size,)), wanted), device, requires_grad)
 

@@ -15,7 +15,21 @@ int8 = np.dtype(np.int8)
 uint8 = np.dtype(np.uint8)
 bool = np.dtype(np.bool_)  # noqa: A001
 
-__all__ = ["bool", "double", "float", "float32", "float64", "int", "int8", "int16", "int32", "int64", "long", "short", "uint8"]
+__all__ = [
+    "bool",
+    "double",
+    "float",
+    "float32",
+    "float64",
+    "int",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "long",
+    "short",
+    "uint8",
+]
 
 _default = {"dtype": float64}
 

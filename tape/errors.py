@@ -40,5 +40,9 @@ IN_PLACE = (
     "{}: in-place on a value that the tape has recorded is not supported in this version; write it out of place, "
     "for example y = x + 1 instead of x += 1, or tape.where / tape.cat instead of assigning to a part"
 )
+IN_PLACE_OF = (
+    "{}: writing a value that requires grad into a tensor is not supported in this version; write it out of place, for "
+    "example y = x + w instead of x += w, or tape.where / tape.cat instead of assigning to a part"
+)
 LEAF_IN_PLACE = "a leaf Variable that requires grad is being used in an in-place operation."
 LATER = "{} is not supported in this version; {}"

@@ -206,7 +206,11 @@ def printed(op: Elementwise) -> tuple[Callable[..., Any], Callable[..., Any] | N
         text = _UNARY.format(name=op.name, value=_value(op, 4, "x", ""), first=first)
     else:
         post = float if op.differentiable else np.asarray
-        for name, specs in (("scalars", (SCALAR, SCALAR)), ("scalars_number", (SCALAR, None)), ("number_scalars", (None, SCALAR))):
+        for name, specs in (
+            ("scalars", (SCALAR, SCALAR)),
+            ("scalars_number", (SCALAR, None)),
+            ("number_scalars", (None, SCALAR)),
+        ):
             space[name] = rows[specs] = Row(SCALAR if op.differentiable else _MASK, post)
         names = {op.inputs[0]: "x", op.inputs[1]: "y", "y": "value"}
         wants = {"first": (True, False), "second": (False, True), "both": (True, True)}

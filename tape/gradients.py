@@ -10,7 +10,7 @@ import numpy as np
 
 from tape import modes, recording
 from tape.autograd.engine import grad
-from tape.tensor import Tensor, as_array, leaf
+from tape.tensor import Tensor, as_array, carried, leaf
 
 
 def value_and_grad(fun: Callable[..., Any], argnums: int | tuple[int, ...] = 0) -> Callable[..., tuple[Any, Any]]:
@@ -43,11 +43,11 @@ def value_and_grad(fun: Callable[..., Any], argnums: int | tuple[int, ...] = 0) 
 def _leaf(value: Any) -> Tensor:
     given = recording.operand(value)
     array = np.array(given._value if isinstance(given, Tensor) else given)
-    return leaf(recording.carried(array if array.dtype.kind == "f" else array.astype(np.float64)), requires_grad=True)
+    return leaf(carried(array if array.dtype.kind == "f" else array.astype(np.float64)), requires_grad=True)
 
 
 def _zeros(x: Tensor) -> Tensor:
-    return leaf(recording.carried(np.zeros(x.spec.shape, x.spec.dtype)), requires_grad=False)
+    return leaf(carried(np.zeros(x.spec.shape, x.spec.dtype)), requires_grad=False)
 
 
 def _plain(gradient: Any) -> Any:

@@ -45,41 +45,41 @@ def _is_saved(x: Tensor, entries: list[Any]) -> bool:
 def store(x: Tensor, value: Any, name: str) -> Tensor:
     """Write a value into a tensor's memory, broadcast, cast within its kind of dtype."""
     writable(x, name)
+    value = _unrecorded(value, name)
     array, given = as_array(x), np.asarray(value._value if isinstance(value, Tensor) else value)
-    if isinstance(value, Tensor) and value._slot is not None and modes.is_grad_enabled():
-        raise NotImplementedError(errors.IN_PLACE.format(name))
     try:
         shape = np.broadcast_shapes(array.shape, given.shape)
     except ValueError:
         shape = given.shape
     if shape != array.shape:
-        raise RuntimeError(f"{name}: output with shape {list(array.shape)} doesn't match the broadcast shape {list(shape)}")
+        raise RuntimeError(
+            f"{name}: output with shape {list(array.shape)} doesn't match the broadcast shape {list(shape)}"
+        )
     if not np.can_cast(given.dtype, array.dtype, "same_kind"):
         raise RuntimeError(
             f"{name}: result type {given.dtype.name} can't be cast to the desired output type {array.dtype.name}"
         )
     array[...] = given
-    if array.ndim == 0 and getattr(x, "_base", None) is None and array.dtype == np.float64 and array.base is None:
-        x._value = array
     return x
 
 
 def _twin(op: Elementwise, name: str) -> Callable[..., Tensor]:
     def in_place(x: Tensor, *others: Any) -> Tensor:
         writable(x, name)
-        others = tuple(map(recording.operand, others))
+        others = tuple(_unrecorded(recording.operand(other), name) for other in others)
         recording.check_broadcast(op, (x, *others))
         with modes.no_grad():
-            return store(x, recording.elementwise(op, plain(as_array(x)), *map(_detached, others)), name)
+            return store(x, recording.elementwise(op, plain(as_array(x)), *others), name)
 
     in_place.__name__ = in_place.__qualname__ = name
     in_place.__doc__ = f"{op.doc[:-1]}, in place; not on recorded values in this version."
     return in_place
 
 
-def _detached(value: Any) -> Any:
+def _unrecorded(value: Any, name: str) -> Any:
+    """Return what is to be written, which must not require grad: its gradient would be lost."""
     if isinstance(value, Tensor) and value._slot is not None and modes.is_grad_enabled():
-        raise NotImplementedError(errors.IN_PLACE.format("in-place"))
+        raise NotImplementedError(errors.IN_PLACE_OF.format(name))
     return value
 
 
@@ -114,5 +114,5 @@ def assign(x: Tensor, key: Any, value: Any) -> None:
     """Write to a part given by slices and ints."""
     writable(x, "x[...] = ...")
     with modes.no_grad():
-        part = x[key]  # type: ignore[index]
+        part = x[key]
     store(part, value, "x[...] = ...")

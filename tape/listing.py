@@ -28,9 +28,12 @@ def listing(x: Tensor) -> str:
 
 def _print(kept: list[Instruction]) -> str:
     names: dict[Any, str] = {}
-    lines = []
+    lines: list[str] = []
     for instruction in kept:
-        operands = [_operand(o, spec, names, lines) for o, spec in zip(instruction.operands, instruction.form.specs, strict=True)]
+        operands = [
+            _operand(o, spec, names, lines)
+            for o, spec in zip(instruction.operands, instruction.form.specs, strict=True)
+        ]
         names[instruction.slot] = result = f"%{len(names)}"
         form = instruction.form
         kept_names = () if form.is_view else form.saved

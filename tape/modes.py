@@ -64,17 +64,21 @@ class Tape:
 class Observer(Protocol):
     """What a program being recorded is told of."""
 
-    def note(self, op: Any, operands: tuple[Any, ...], result: Any, params: tuple[Any, ...]) -> None: ...
+    def note(self, op: Any, operands: tuple[Any, ...], result: Any, params: tuple[Any, ...]) -> None:
+        """Hear of an operation that has run."""
 
-    def left(self, tensor: Any) -> None: ...
+    def left(self, tensor: Any) -> None:
+        """Hear that a value leaves for Python."""
 
 
 class Mode(NamedTuple):
+    """Whether gradients are recorded, and the program being recorded."""
+
     grad: bool = True
     recorder: Observer | None = None
 
 
-_mode: ContextVar[Mode] = ContextVar("tape_mode", default=Mode())
+_mode: ContextVar[Mode] = ContextVar("tape_mode", default=Mode())  # noqa: B039 (a tuple)
 _own: ContextVar[Tape | None] = ContextVar("tape_own", default=None)
 _active: ContextVar[Any] = ContextVar("tape_active", default=None)
 active = _active.get
@@ -82,6 +86,7 @@ active = _active.get
 
 
 def current() -> Mode:
+    """Return the mode of this thread and context."""
     return _mode.get()
 
 
@@ -130,7 +135,9 @@ class _Switch:
         self._before.append(set_mode(_mode.get()._replace(grad=self.to)))
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         set_mode(self._before.pop())
 
     def clone(self) -> _Switch:
@@ -182,7 +189,7 @@ class no_grad(_Switch):  # noqa: N801 (PyTorch's name)
         self.__init__()  # type: ignore[misc]
         return self(function)
 
-    def __init__(self, function: Any = None) -> None:
+    def __init__(self, function: Any = None) -> None:  # noqa: ARG002 (__new__ has decorated it)
         super().__init__()
 
 
@@ -206,6 +213,7 @@ class set_grad_enabled(_Switch):  # noqa: N801
         return self
 
     def clone(self) -> _Switch:
+        """Return another that sets the same mode."""
         return set_grad_enabled(self.to)
 
     def __call__(self, function: Function) -> Function:

@@ -27,17 +27,19 @@ method("__array_priority__")(1000)  # type: ignore[type-var]
 
 
 @method("__array_ufunc__")
-def array_ufunc(x: Tensor, ufunc: np.ufunc, how: str, *inputs: Any, **kwargs: Any) -> Any:
+def array_ufunc(_x: Tensor, ufunc: np.ufunc, how: str, *inputs: Any, **kwargs: Any) -> Any:
     """Run a ufunc through its record."""
     function = _UFUNCS.get(ufunc)
     if function is None or how != "__call__" or kwargs:
-        what = ufunc.__name__ + ("" if how == "__call__" else f".{how}") + (f" with {', '.join(kwargs)}" if kwargs else "")
+        what = (
+            ufunc.__name__ + ("" if how == "__call__" else f".{how}") + (f" with {', '.join(kwargs)}" if kwargs else "")
+        )
         raise TypeError(f"np.{what} has no record for tensors; use tensor.detach().numpy() where no gradient is needed")
     return function(*inputs)
 
 
 @method("__array_function__")
-def array_function(x: Tensor, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+def array_function(_x: Tensor, func: Any, _types: Any, args: Any, kwargs: Any) -> Any:
     """Run one of NumPy's other functions through its record."""
     function = _FUNCTIONS.get(func)
     if function is None:
@@ -78,17 +80,17 @@ def _mean(a: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False
 
 
 @_implements(np.max)
-def _max(a: Any, axis: Any = None, *, keepdims: bool = False) -> Tensor:
+def _max(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
     return reducing.max(a, keepdim=keepdims) if axis is None else reducing.amax(a, axis, keepdims)
 
 
 @_implements(np.min)
-def _min(a: Any, axis: Any = None, *, keepdims: bool = False) -> Tensor:
+def _min(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
     return reducing.min(a, keepdim=keepdims) if axis is None else reducing.amin(a, axis, keepdims)
 
 
 @_implements(np.where)
-def _where(condition: Any, *values: Any) -> Tensor:
+def _where(condition: Any, *values: Any) -> Any:
     if not values:
         raise TypeError("np.where of a condition alone has no record for tensors; give both values")
     return FUNCTIONS["where"](condition, *values)

@@ -38,9 +38,7 @@ class _Layout(NamedTuple):
         return text.rjust(self.width)
 
 
-def format_tensor(
-    value: Array, *, suffix: str, default_dtype: np.dtype[Any], prefix: str = "tensor("
-) -> str:
+def format_tensor(value: Array, *, suffix: str, default_dtype: np.dtype[Any], prefix: str = "tensor(") -> str:
     """Return ``value`` as PyTorch would print a tensor.
 
     Args:
@@ -79,9 +77,7 @@ def _elements(value: Array, indent: int) -> str:
 def _corners(value: Array, cut: Sequence[bool]) -> Array:
     """Keep the first and last items of each axis marked in ``cut``."""
     edges = [*range(EDGE_ITEMS), *range(-EDGE_ITEMS, 0)]
-    kept = [
-        edges if is_cut else range(length) for is_cut, length in zip(cut, value.shape, strict=True)
-    ]
+    kept = [edges if is_cut else range(length) for is_cut, length in zip(cut, value.shape, strict=True)]
     corners: Array = value[np.ix_(*kept)]
     return corners
 

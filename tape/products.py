@@ -37,7 +37,7 @@ def _checked(name: str, a: Any, b: Any) -> Tensor:
     a, b = tensor_of(a), tensor_of(b)
     shapes = a.spec.shape, b.spec.shape
     op = _BY_RANKS.get((len(shapes[0]), len(shapes[1])))
-    if op is None or (name != "matmul" and op.name != name):
+    if op is None or name not in ("matmul", op.name):
         raise RuntimeError(
             f"{name}: operands of shapes {list(shapes[0])} and {list(shapes[1])}; "
             + ("vectors and matrices only" if name == "matmul" else f"{name} takes {_wanted(name)}, use matmul")
@@ -59,8 +59,8 @@ def _mismatch(name: str, a: tuple[int, ...], b: tuple[int, ...]) -> str:
         return f"mat1 and mat2 shapes cannot be multiplied ({a[0]}x{a[1]} and {b[0]}x{b[1]})"
     if name == "dot":
         return (
-            f"inconsistent tensor size, expected tensor [{a[0]}] and src [{b[0]}] to have the same number of elements, but got "
-            f"{a[0]} and {b[0]} elements respectively"
+            f"inconsistent tensor size, expected tensor [{a[0]}] and src [{b[0]}] to have the same number of elements, "
+            f"but got {a[0]} and {b[0]} elements respectively"
         )
     return f"{name}: size mismatch, got input {list(a)} and {list(b)}"
 

@@ -17,7 +17,7 @@ from kernels.op import Select, View
 from kernels.program import Node, NodeRef, ProgramError, Recipe, Step
 from kernels.replay import Machine, Plan, plan
 from tape import modes, recording
-from tape.tensor import AccumulateGrad, Array, Tensor, as_array, leaf, plain
+from tape.tensor import AccumulateGrad, Tensor, as_array, carried, leaf, plain
 
 _PACKAGES = ("tape", "kernels")
 
@@ -135,7 +135,10 @@ class Program:
             nodes = zip(args, self._recipe.arguments, strict=True)
             floating = [given for given, node in nodes if self._recipe.nodes[node].differentiable]
             gradients = tuple(
-                [_out(g + g.dtype.type(0.0), isinstance(a, Tensor)) for a, g in zip(floating, machine.gradients, strict=True)]
+                [
+                    _out(g + g.dtype.type(0.0), isinstance(a, Tensor))
+                    for a, g in zip(floating, machine.gradients, strict=True)
+                ]
             )
             return self._results(machine, tensors=tensors), gradients
         finally:
@@ -209,7 +212,7 @@ class Program:
 def _out(value: Any, tensor: bool) -> Any:
     """Return a result of its own memory as the caller gave his arguments: tensors, or floats and arrays."""
     if tensor:
-        return plain(recording.carried(value))
+        return plain(carried(value))
     return float(value) if value.ndim == 0 and value.dtype.kind == "f" else value
 
 
@@ -251,7 +254,9 @@ class _Block:
         self._program = Program(self._recorder, None)
         return self._program
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         modes.set_mode(self._before)
         steps = self._recorder.recipe.steps
         if kind is None:
@@ -299,7 +304,7 @@ def _argument(value: Any) -> Tensor:
     """Return a leaf of its own memory for an argument."""
     given = recording.operand(value)
     array = np.array(given._value if isinstance(given, Tensor) else given, order="C")
-    return leaf(recording.carried(array), requires_grad=array.dtype.kind == "f")
+    return leaf(carried(array), requires_grad=array.dtype.kind == "f")
 
 
 def _check_output(output: Any, recorder: Recorder) -> None:

@@ -101,12 +101,14 @@ def finish(
 
 
 def note(op: Any, operands: tuple[Any, ...], result: Tensor, params: tuple[Any, ...]) -> None:
+    """Tell the program being recorded, if there is one, of an operation."""
     recorder = modes.current().recorder
     if recorder is not None:
         recorder.note(op, operands, result, params)
 
 
 def value_is_float(value: Array | float) -> bool:
+    """Whether a value is of a floating dtype."""
     return type(value) is float or value.dtype.kind == "f"  # type: ignore[union-attr]
 
 
@@ -195,8 +197,8 @@ def _remember(op: Elementwise, operands: tuple[Any, ...], result: Tensor) -> Non
         row = rows[specs] = Row(spec_of(result._value), _post(result.spec))
     if not isinstance(form, Form):
         return
-    wants = form.wanted if len(form.wanted) > 1 else (form.wanted[0], False)
-    setattr(row, {(True, True): "both", (True, False): "first", (False, True): "second"}[wants], form)
+    second = len(form.wanted) > 1 and form.wanted[1]
+    setattr(row, {(True, True): "both", (True, False): "first", (False, True): "second"}[form.wanted[0], second], form)
 
 
 def _post(spec: Spec) -> Callable[[Any], Any] | None:
@@ -297,12 +299,13 @@ def to_dtype(x: Tensor, dtype: np.dtype[Any], op: Any = _TO_COPY) -> Tensor:
     """Copy to a dtype, recorded where both are floating."""
     assert isinstance(op, Copy)
     value = np.array(x._value, dtype=dtype, copy=True, order="C")
-    return finish(op, (x,), value, lambda: forms.copy(op, x.spec, spec_of(carried(value))), lambda form: (), ())
+    return finish(op, (x,), value, lambda: forms.copy(op, x.spec, spec_of(carried(value))), lambda _form: (), ())
 
 
 def reduction(op: Reduction, x: Tensor, axes: tuple[int, ...], keepdims: bool, name: str = "") -> Tensor:
-    """Reduce over axes, normalised; ``name`` is the node's. The array is made contiguous first: NumPy's order of summation,
-    and so the last bits of a sum, would depend on strides.
+    """Reduce over axes, normalised; ``name`` is the node's.
+
+    The array is made contiguous first: NumPy's order of summation, and so a sum's last bits, depends on strides.
     """
     array = as_array(x)
     if not array.flags.c_contiguous:
@@ -336,7 +339,7 @@ def reduction_again(op: Reduction, x: Tensor, like: Form, count: float) -> Tenso
     array = as_array(x)
     if not array.flags.c_contiguous:
         array = np.ascontiguousarray(array)
-    value = op.ufunc.reduce(array, axes, None, None, keepdims)
+    value = op.ufunc.reduce(array, axes, None, None, keepdims)  # type: ignore[call-arg]  # its stub wants keywords
     if op.scale:
         value = value / value.dtype.type(count)
     result = new(Tensor)
@@ -361,7 +364,7 @@ def select(op: Select, x: Tensor, axis: int, keepdims: bool) -> tuple[Tensor, Te
     def make() -> Form:
         return forms.select(op, x.spec, spec_of(carried(picked)), axis, keepdims)
 
-    values = finish(op, (x,), picked, make, lambda form: (indices,), (axis, keepdims))
+    values = finish(op, (x,), picked, make, lambda _form: (indices,), (axis, keepdims))
     places = plain(indices)
     recorder = modes.current().recorder
     if recorder is not None:
@@ -408,6 +411,7 @@ def _view_form(
 
 
 def size_of(x: Tensor) -> Size:
+    """Return the shape as messages print it."""
     return Size(x.spec.shape)
 
 

@@ -11,7 +11,7 @@ from kernels.tables import OPS
 from tape import arithmetic, recording
 from tape.dims import dim_of, dims_of, either
 from tape.recording import operand
-from tape.tensor import Tensor, method, plain
+from tape.tensor import Tensor, carried, method, plain
 
 _SUM, _MEAN = OPS["sum"], OPS["mean"]
 _INTEGERS = "iub"
@@ -23,8 +23,8 @@ def _pair(name: str) -> Any:
     def show(self: Any) -> str:
         return f"tape.return_types.{name}(\nvalues={self.values!r},\nindices={self.indices!r})"
 
-    pair = NamedTuple(name, [("values", Tensor), ("indices", Tensor)])  # type: ignore[misc]
-    pair.__repr__ = show  # type: ignore[method-assign,assignment]
+    pair = NamedTuple(name, [("values", Tensor), ("indices", Tensor)])  # type: ignore[misc]  # noqa: UP014 (its name varies)
+    pair.__repr__ = show  # type: ignore[method-assign]
     pair.__doc__ = f"The {name}imum of each row along a dim, and their int64 places."
     return pair
 
@@ -32,7 +32,7 @@ def _pair(name: str) -> Any:
 def tensor_of(x: Any) -> Tensor:
     """Return an operand as a tensor, Python numbers too."""
     x = operand(x)
-    return x if isinstance(x, Tensor) else plain(recording.carried(np.asarray(x)))
+    return x if isinstance(x, Tensor) else plain(carried(np.asarray(x)))
 
 
 def _reduce(op: Op, x: Any, dim: Any, axis: Any, keepdim: Any, keepdims: Any, dtype: Any) -> Tensor:

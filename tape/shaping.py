@@ -18,7 +18,7 @@ from tape.dims import dim_of, either, ints_of
 from tape.tensor import Tensor, as_array, carried, method
 
 _VIEWS = {name: op for name, op in OPS.items() if isinstance(op, View)}
-_CLONE = OPS["clone"]
+_CLONE: Any = OPS["clone"]
 
 
 def _completed(x: Tensor, shape: tuple[int, ...], name: str) -> tuple[int, ...]:
@@ -105,7 +105,7 @@ def _turned(x: Tensor) -> Tensor:
     return recording.view(_VIEWS["permute"], x, (tuple(range(len(x.spec.shape)))[::-1],))
 
 
-method("T")(property(_turned))  # type: ignore[type-var]
+method("T")(property(_turned))
 
 
 @method()
@@ -153,7 +153,7 @@ def clone(x: Tensor) -> Tensor:
     """Return a copy in memory of its own, recorded."""
     value = np.array(x._value, copy=True, order="C")
     return recording.finish(
-        _CLONE, (x,), value, lambda: forms.copy(_CLONE, x.spec, spec_of(carried(value))), lambda form: (), ()
+        _CLONE, (x,), value, lambda: forms.copy(_CLONE, x.spec, spec_of(carried(value))), lambda _form: (), ()
     )
 
 
@@ -293,14 +293,23 @@ def _join(name: str, tensors: Any, dim: Any, *, new: bool) -> Tensor:
     operands = tuple(o if o.spec.dtype == dtype else recording.to_dtype(o, dtype) for o in operands)
     _check_join(name, operands, new=new)
     axis = dim_of(operands[0], dim, extra=int(new))
-    if not new and any(i != axis and n != m for o in operands for i, (n, m) in enumerate(zip(o.spec.shape, operands[0].spec.shape, strict=True))):
+    if not new and any(
+        i != axis and n != m
+        for o in operands
+        for i, (n, m) in enumerate(zip(o.spec.shape, operands[0].spec.shape, strict=True))
+    ):
         shapes = ", ".join(str(list(o.spec.shape)) for o in operands)
         raise RuntimeError(f"{name}: Sizes of tensors must match except in dimension {axis}. Got shapes {shapes}")
     value = op.join([as_array(o) for o in operands], axis=axis)
     value = np.ascontiguousarray(value)
     specs, wants = tuple(o.spec for o in operands), tuple(o._slot is not None for o in operands)
     return recording.finish(
-        op, operands, value, lambda: forms.join(op, specs, spec_of(value), wants, axis, new), lambda form: (), (axis, new)
+        op,
+        operands,
+        value,
+        lambda: forms.join(op, specs, spec_of(value), wants, axis, new),
+        lambda _form: (),
+        (axis, new),
     )
 
 
@@ -321,4 +330,6 @@ def _check_join(name: str, operands: tuple[Tensor, ...], *, new: bool) -> None:
         if not new and not o.spec.shape:
             raise RuntimeError("zero-dimensional tensor cannot be concatenated; use tape.stack")
         if len(o.spec.shape) != len(first):
-            raise RuntimeError(f"{name}: Tensors must have same number of dimensions: got {len(first)} and {len(o.spec.shape)}")
+            raise RuntimeError(
+                f"{name}: Tensors must have same number of dimensions: got {len(first)} and {len(o.spec.shape)}"
+            )

@@ -33,6 +33,7 @@ from tape.attributes import Device
 from tape.shape import Size
 """
 _IGNORED = {"__eq__": "override", "__ne__": "override"}  # a tensor of bools, where object says bool
+_PYTHONS_OWN = {"__firstlineno__"}  # since 3.13
 
 
 class _Bare(str):
@@ -75,32 +76,32 @@ def functions_stub() -> str:
 
 
 def _bodiless(node: Any) -> Any:
-    """Return a statement with `...` for the body of each function in it; docstrings stay."""
+    """Return a statement with the first line of the docstring, or `...`, for the body of each function in it."""
     if isinstance(node, ast.ClassDef):
         node.body = [_bodiless(part) for part in node.body]
     elif isinstance(node, ast.FunctionDef):
-        node.body = [node.body[0] if ast.get_docstring(node) else ast.Expr(ast.Constant(...))]
+        documentation = ast.get_docstring(node)
+        node.body = [ast.Expr(ast.Constant(documentation.splitlines()[0] if documentation else ...))]
     return node
 
 
 def _tensor_class(node: ast.ClassDef) -> str:
     """Print the class Tensor: the state that its source declares, then what is installed."""
-    kept = [part for part in node.body if isinstance(part, ast.Expr | ast.Assign | ast.AnnAssign)]
-    texts = [ast.unparse(part) for part in kept]
-    declared = {name for name in vars(Tensor) if name in "\n".join(texts)}
+    texts = [f'"""{(Tensor.__doc__ or "").splitlines()[0]}"""']
+    texts += [ast.unparse(part) for part in node.body if isinstance(part, ast.Assign | ast.AnnAssign)]
     for name, member in sorted(vars(Tensor).items()):
         if isinstance(member, property):
             texts.append(_property(name, member))
         elif inspect.isfunction(member):
             texts.append(_method(name, member))
-        elif name not in declared and name not in vars(object) and isinstance(member, int):
-            texts.append(f"{name}: builtins.{type(member).__name__}")
+        elif isinstance(member, int) and name not in _PYTHONS_OWN:
+            texts.append(f"{name}: builtins.int")
     return f"class {Tensor.__name__}:\n" + _indented(texts)
 
 
 def _method(name: str, function: Any) -> str:
-    function_doc = function.__doc__ or getattr(FUNCTIONS.get(name), "__doc__", None)
-    return _definition(name, _signature(function, bound=name != "__new__"), function_doc, _IGNORED.get(name, ""))
+    documentation = function.__doc__ or getattr(FUNCTIONS.get(name), "__doc__", None)
+    return _definition(name, _signature(function, bound=name != "__new__"), documentation, _IGNORED.get(name, ""))
 
 
 def _property(name: str, member: property) -> str:

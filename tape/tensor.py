@@ -19,9 +19,12 @@ class AccumulateGrad:
 
     __slots__ = ("__weakref__", "grad", "spec")
 
+    spec: Spec
+    grad: Tensor | None
+
     def __init__(self, spec: Spec) -> None:
         self.spec = spec
-        self.grad: Tensor | None = None
+        self.grad = None
 
     @property
     def next_functions(self) -> tuple[Any, ...]:

@@ -13,6 +13,8 @@ Installed = TypeVar('Installed', bound=Callable[..., Any] | property)
 class AccumulateGrad:
     """The slot of a leaf that requires grad: where sweeps deliver its gradient, and the leaf's node in the graph."""
     __slots__ = ('__weakref__', 'grad', 'spec')
+    spec: Spec
+    grad: Tensor | None
 
     def __init__(self, spec: Spec) -> None:
         ...
@@ -27,7 +29,7 @@ class AccumulateGrad:
     def __repr__(self) -> str:
         ...
 class Tensor:
-    "An array that knows how it was computed. Make one with ``tape.tensor`` or an operation.\n\n    ``_value`` is a Python float for a fresh 0-d float64 result, else an ndarray. ``_slot`` is None where no\n    gradient is wanted, the leaf's AccumulateGrad, or the result's number on the tape. ``_form`` is the form of the\n    instruction that made it, or a bare spec. A view has ``_offset``, its place in the shadow of its family, in\n    bytes. ``_grad``, ``_base`` and ``_retains`` are set only where they are needed.\n    "
+    """An array that knows how it was computed. Make one with ``tape.tensor`` or an operation."""
     __slots__ = ('__weakref__', '_base', '_form', '_grad', '_offset', '_retains', '_slot', '_value')
     _value: Array | float
     _slot: Any
@@ -46,7 +48,7 @@ class Tensor:
         ...
     def __array__(self, dtype: Any = None, copy: builtins.bool | None = None) -> Array:
         ...
-    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    def __array_function__(self, func: Any, _types: Any, args: Any, kwargs: Any) -> Any:
         ...
     __array_priority__: builtins.int
     def __array_ufunc__(self, ufunc: np.ufunc, how: str, *inputs: Any, **kwargs: Any) -> Any:

@@ -39,6 +39,11 @@ class Case:
     analytic: bool
     differentiable: bool = True
 
+    @property
+    def single(self) -> bool:
+        """Whether float32 runs this case too."""
+        return self.shapes[0] in ((), (POINTS,), (6, 9), (2, 3), (2, 1, 3))
+
     def leaves(self, dtype: type, seed: int = 0) -> list[Array]:
         """Return random points of the domains."""
         rng = np.random.default_rng([seed, *self.name.encode()])
@@ -300,7 +305,7 @@ def tensors(leaves: list[Array]) -> list[Any]:
 def bits(x: Any) -> tuple[Any, ...]:
     """Return what two equal results share to the last bit; one nan is as good as another."""
     array = np.array(x.detach().numpy() if isinstance(x, tape.Tensor) else x)
-    array = np.where(array != array, np.nan, array).astype(array.dtype)
+    array = np.where(array != array, np.nan, array).astype(array.dtype)  # noqa: PLR0124 (nan, of any dtype)
     return array.dtype.str, array.shape, array.tobytes()
 
 

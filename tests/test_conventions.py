@@ -701,9 +701,7 @@ def differences(ours: Any, theirs: Any, path: str = "") -> Iterator[str]:
     """Name each place where two descriptions differ."""
     if isinstance(ours, dict) and isinstance(theirs, dict):
         for key in ours.keys() | theirs.keys():
-            yield from differences(
-                ours.get(key, "nothing"), theirs.get(key, "nothing"), f"{path}.{key}".lstrip(".")
-            )
+            yield from differences(ours.get(key, "nothing"), theirs.get(key, "nothing"), f"{path}.{key}".lstrip("."))
     elif isinstance(ours, np.ndarray | float) and isinstance(theirs, np.ndarray | float):
         if not alike(np.asarray(ours), np.asarray(theirs)):
             yield f"{path}: {ours!r}, PyTorch has {theirs!r}"

@@ -16,25 +16,30 @@ PACKAGES = ("kernels", "tape")
 # fmt: off
 HOUSE = [
     "kernels", "kernels.jit", "kernels.layouts", "kernels.loops", "kernels.memory",
-    "kernels.observing", "kernels.products_native", "kernels.products", "kernels.selects_native",
-    "kernels.selects", "kernels.symbols", "kernels.op", "kernels.elementwise", "kernels.linalg",
-    "kernels.reductions", "kernels.source", "kernels.views", "kernels.tables", "kernels.words",
-    "kernels.forms", "kernels.entries", "kernels.program", "kernels.lowering",
-    "kernels.replay_native", "kernels.replay", "kernels.sweep_native", "kernels.sweep",
-    "kernels.plain", "kernels.backend",
-    "tape.dtypes", "tape.errors", "tape.modes", "tape.numpy_protocols", "tape.printing",
-    "tape.shape", "tape.tensor", "tape.dims", "tape.recording", "tape.autograd.engine",
-    "tape.autograd.graph", "tape.fastpath", "tape.elementwise", "tape.in_place", "tape.programs",
-    "tape.reductions", "tape.autograd", "tape.products", "tape.shaping", "tape.attributes",
-    "tape.creation", "tape", "tape.examples", "tape.examples.heat", "tape.examples.heat_inverse",
-    "tape.examples.lynx_hare", "tape.examples.rosenbrock", "tape.testing", "tape.textplot",
-    "tape.tour", "tape.__main__",
+    "kernels.observing", "kernels.selects_native", "kernels.selects", "kernels.symbols",
+    "kernels.op", "kernels.elementwise", "kernels.linalg", "kernels.reductions", "kernels.source",
+    "kernels.views", "kernels.tables", "kernels.words", "kernels.replay_native",
+    "kernels.blas_native", "kernels.blas", "kernels.forms", "kernels.entries", "kernels.program",
+    "kernels.lowering", "kernels.replay", "kernels.cells_native", "kernels.sweep_native",
+    "kernels.mark_native", "kernels.release_native", "kernels.sweep", "kernels.plain",
+    "kernels.backend",
+    "tape.dtypes", "tape.errors", "tape.modes", "tape.printing", "tape.shape", "tape.tensor",
+    "tape.dims", "tape.recording", "tape.autograd.engine", "tape.autograd.graph", "tape.fastpath",
+    "tape.programs", "tape.shaping", "tape.attributes", "tape.creation", "tape.testing",
+    "tape.textplot", "tape.arithmetic", "tape.in_place", "tape.documentation", "tape.functions",
+    "tape.gradients", "tape.listing", "tape.reducing", "tape.autograd", "tape.products",
+    "tape.numpy_protocols", "tape", "tape.examples", "tape.examples.heat",
+    "tape.examples.heat_inverse", "tape.examples.lynx_hare", "tape.examples.rosenbrock",
+    "tape.tour", "tape.__main__", "tape.stubs",
 ]
 # fmt: on
 
 MOST_LINES = 300
 MOST_LINES_OF_A_FUNCTION = 40
-LARGER: dict[str, str] = {}  # "file.py" or "file.py:function" -> why it may pass its ceiling
+LARGER: dict[str, str] = {  # "room" or "room:function" -> why it may pass its ceiling
+    "kernels.mark_native:mark": "one native loop over the tape; calls in it cost more than they hold",
+    "kernels.sweep_native:sweep": "likewise: one loop over the marked instructions, with its state in registers",
+}
 
 VAGUE_NAMES = {"core", "base", "common", "helper", "helpers", "misc", "shared", "util", "utils"}
 NAMES_KEPT = {"tape.utils": "PyTorch's name for the module that holds checkpoint"}
@@ -46,13 +51,21 @@ NAMES_TWICE = {
 # Files that may name records of some kinds, since what they do for them is written by hand.
 MAY_NAME = {
     "kernels.symbols": ("Elementwise",),  # how each ufunc that a rule may use is printed
+    "kernels.lowering": ("Select",),  # whether the largest or the smallest is picked
+    "tape.attributes": ("View",),  # detach is a view with another history
+    "tape.autograd.engine": ("Copy",),  # the copy that gives an expanded view a gradient of its own shape
+    "tape.numpy_protocols": ("Elementwise",),  # np.where, which is no ufunc
     "tape.recording": ("Copy",),  # the casts of mixed dtypes
-    "tape.reductions": ("Reduction", "Select"),  # dim, keepdim and the named pair
+    "tape.reducing": ("Reduction", "Select"),  # dim, keepdim and the named pair
     "tape.shaping": ("View", "Join", "Copy"),  # sizes with -1, dims, slices
     "tape.products": ("Contraction",),  # PyTorch's checks of mm, mv, dot
 }
 NOT_THE_OP = {  # (module, string): what else it means there
-    ("tape.tour", "t"): "the name of a tensor",
+    ("kernels.source", "t"): "the letter of a type in a layout",
+    **{
+        ("tape.arithmetic", name): "the name of Python's operator: __add__"
+        for name in ("abs", "add", "eq", "ge", "gt", "le", "lt", "mul", "ne", "pow", "sub")
+    },
 }
 
 

@@ -115,10 +115,7 @@ FROZEN: list[tuple[Any, str, str]] = [
     (
         np.arange(8.0).reshape(2, 2, 2),
         "grad_fn=<MulBackward0>",
-        (
-            "tensor([[[0., 1.],\n         [2., 3.]],\n\n"
-            "        [[4., 5.],\n         [6., 7.]]], grad_fn=<MulBackward0>)"
-        ),
+        ("tensor([[[0., 1.],\n         [2., 3.]],\n\n        [[4., 5.],\n         [6., 7.]]], grad_fn=<MulBackward0>)"),
     ),
     (
         np.arange(1024).reshape(8, 128),
@@ -218,9 +215,7 @@ def shown_as_torch(value: np.ndarray[Any, Any], suffix: str = "") -> str:
 
 
 @pytest.mark.parametrize(("data", "suffix", "expected"), FROZEN)
-def test_frozen_table_is_pytorchs(
-    torch: ModuleType, data: object, suffix: str, expected: str
-) -> None:
+def test_frozen_table_is_pytorchs(torch: ModuleType, data: object, suffix: str, expected: str) -> None:
     tensor = torch.from_numpy(np.array(data))
     assert repr(wanted(tensor, suffix)).replace("torch.", "tape.") == expected
 
@@ -269,9 +264,7 @@ def values(draw: st.DrawFn) -> np.ndarray[Any, Any]:
     dtype = np.dtype(draw(st.sampled_from(DTYPES)))
     longest = draw(st.sampled_from([3, 12, 60]))
     shape = draw(arrays.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=longest))
-    numbers = {"f": NUMBERS, "i": st.integers(-(2**31), 2**31 - 1)}.get(
-        dtype.kind, st.integers(0, 255)
-    )
+    numbers = {"f": NUMBERS, "i": st.integers(-(2**31), 2**31 - 1)}.get(dtype.kind, st.integers(0, 255))
     with np.errstate(over="ignore"):
         pool = np.array(draw(st.lists(numbers, min_size=1, max_size=8))).astype(dtype)
     filled = np.random.default_rng(draw(st.integers(0, 99))).choice(pool, shape)

@@ -12,7 +12,17 @@ from tape.modes import enable_grad, no_grad, set_grad_enabled
 from tape.reducing import tensor_of
 from tape.tensor import AccumulateGrad, Tensor, method, plain
 
-__all__ = ["AccumulateGrad", "Function", "Node", "Variable", "backward", "enable_grad", "grad", "no_grad", "set_grad_enabled"]
+__all__ = [
+    "AccumulateGrad",
+    "Function",
+    "Node",
+    "Variable",
+    "backward",
+    "enable_grad",
+    "grad",
+    "no_grad",
+    "set_grad_enabled",
+]
 
 
 class _IsTensor(type):
@@ -26,8 +36,9 @@ class Variable(metaclass=_IsTensor):
     """``Variable(data)`` is a tensor of the same memory; kept for code from before tensors had gradients."""
 
     def __new__(cls, data: Any, requires_grad: bool = False) -> Tensor:  # type: ignore[misc]
+        """Return the data as a tensor."""
         result = plain(tensor_of(data)._value)
-        return result.requires_grad_() if requires_grad else result  # type: ignore[attr-defined,no-any-return]
+        return result.requires_grad_() if requires_grad else result
 
 
 class Function:

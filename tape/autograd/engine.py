@@ -39,7 +39,8 @@ def backward(
 def _from_one(x: Tensor, free: bool) -> bool:
     """Run the usual call, from one element back to leaves of this thread; False where more is asked for."""
     slot, spec, tape = x._slot, x._form.spec, modes.own_tape()
-    if type(slot) is not int or slot >> TAPE_BITS != tape.number or tape.retained or spec.shadow != 1:
+    usual = type(slot) is int and slot >> TAPE_BITS == tape.number and spec.shadow == 1
+    if not usual or tape.retained or x._form.is_view:
         return False
     with tape.lock:
         try:
@@ -73,10 +74,10 @@ def _weights(roots: Sequence[Tensor], weights: Any) -> tuple[Any, ...]:
         return (None,) * len(roots)
     if isinstance(weights, np.ndarray):
         raise TypeError("gradients can be either Tensors or None, but got numpy.ndarray")
-    weights = (weights,) if isinstance(weights, Tensor) else tuple(weights)
-    if len(weights) != len(roots):
-        raise RuntimeError(f"got {len(roots)} tensors and {len(weights)} gradients")
-    return weights
+    given: tuple[Any, ...] = (weights,) if isinstance(weights, Tensor) else tuple(weights)
+    if len(given) != len(roots):
+        raise RuntimeError(f"got {len(roots)} tensors and {len(given)} gradients")
+    return given
 
 
 def _backward(roots: Sequence[Tensor], weights: Any, retain: bool | None, create: bool, inputs: Any) -> None:
@@ -137,7 +138,9 @@ def grad(
     if is_grads_batched:
         raise NotImplementedError(errors.LATER.format("is_grads_batched", "call grad once for each cotangent"))
     if allow_unused is False and materialize_grads:
-        raise ValueError("Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False.")
+        raise ValueError(
+            "Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False."
+        )
     roots = (outputs,) if isinstance(outputs, Tensor) else tuple(outputs)
     wanted = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
     if not wanted:
@@ -166,14 +169,14 @@ def _seeds(roots: Sequence[Tensor], weights: Sequence[Any]) -> list[Seed]:
         value = 1.0 if weight is None and spec.size == 1 else _cotangent(i, root, weight)
         if root._slot is None:
             raise errors.GradError(errors.NO_GRAPH.format(i))
-        seeds.append(Seed(root._slot, spec, value, 0 if spec.covers else _own_offset(root)))
+        seeds.append(Seed(root._slot, spec, value, _own_offset(root)))
     return seeds
 
 
-def _own_offset(x: Tensor) -> int:
-    """Return where a tensor's gradient begins in the shadow of its family."""
+def _own_offset(x: Tensor) -> int | None:
+    """Return where a view's gradient begins in the shadow of its family; None for other tensors."""
     form = x._form
-    return x._offset if isinstance(form, Form) and form.is_view and type(x._slot) is int else 0
+    return x._offset if type(form) is Form and form.is_view and type(x._slot) is int else None
 
 
 def _cotangent(i: int, root: Tensor, weight: Any) -> Array | float:
@@ -212,7 +215,7 @@ class _Run:
                 raise NotImplementedError(
                     "the gradient of an expanded tensor is not kept apart; take x = x.clone() before using it"
                 )
-            found.append(self.observers.setdefault(id(x._slot), Observer(x._slot, x.spec, _own_offset(x))))
+            found.append(self.observers.setdefault(id(x._slot), Observer(x._slot, x.spec, _own_offset(x) or 0)))
         return found
 
     def sweep(self, seeds: list[Seed]) -> None:
@@ -236,7 +239,13 @@ class _Run:
         with tape.lock:
             try:
                 outcome = backend.run(
-                    tape.entries, number, seeds, observers, restrict=self.restrict, free=self.free, required=self.required
+                    tape.entries,
+                    number,
+                    seeds,
+                    observers,
+                    restrict=self.restrict,
+                    free=self.free,
+                    required=self.required,
                 )
             except FreedError:
                 raise errors.GradError(errors.SECOND_TIME) from None
@@ -317,10 +326,10 @@ def _tape_of(slot: int) -> Tape:
     )
 
 
-def _offset_of(slot: int) -> int:
-    """Return where a slot's pattern begins in its family's shadow: not at 0 only for views."""
+def _offset_of(slot: int) -> int | None:
+    """Return where a view's gradient begins in the shadow of its family, by its slot; None for other results."""
     found = recording.locate(slot)
-    return found.saved[0] if found is not None and found.form.is_view else 0
+    return found.saved[0] if found is not None and found.form.is_view else None
 
 
 def accumulate(x: Tensor, gradient: Array) -> None:
@@ -339,7 +348,7 @@ def accumulate(x: Tensor, gradient: Array) -> None:
 def _add_to(old: Tensor, value: Array | float) -> None:
     """Add in place: whoever holds the gradient sees it grow, as in PyTorch."""
     if type(old._value) is float:
-        old._value += float(value)  # type: ignore[arg-type]
+        old._value += float(value)
     else:
         np.add(old._value, value, out=as_array(old))
 
@@ -357,14 +366,17 @@ def _get_grad(x: Tensor) -> Tensor | None:
 def _set_grad(x: Tensor, value: Tensor | None) -> None:
     if value is not None:
         if not isinstance(value, Tensor):
-            raise TypeError(f"assigned grad expected to be a Tensor or None but got grad of type {type(value).__name__}")
+            kind = type(value).__name__
+            raise TypeError(f"assigned grad expected to be a Tensor or None but got grad of type {kind}")
         if value.spec.shape != x.spec.shape:
             raise RuntimeError(
                 f"attempting to assign a gradient of size '{list(value.spec.shape)}' to a tensor of size "
                 f"'{list(x.spec.shape)}'. Please ensure that the gradient and the tensor are the same size"
             )
         if value.spec.dtype != x.spec.dtype:
-            raise RuntimeError(f"attempting to assign a gradient of dtype {value.spec.dtype} to a tensor of dtype {x.spec.dtype}")
+            raise RuntimeError(
+                f"attempting to assign a gradient of dtype {value.spec.dtype} to a tensor of dtype {x.spec.dtype}"
+            )
     if type(x._slot) is AccumulateGrad:
         x._slot.grad = value
     elif value is None:
@@ -374,7 +386,7 @@ def _set_grad(x: Tensor, value: Tensor | None) -> None:
         x._grad = value
 
 
-method("grad")(property(_get_grad, _set_grad))  # type: ignore[type-var]
+method("grad")(property(_get_grad, _set_grad))
 
 
 @method()
@@ -388,7 +400,7 @@ def retain_grad(x: Tensor) -> None:
         x._retains = True
 
 
-_CLONE = OPS["clone"]
+_CLONE: Any = OPS["clone"]
 
 
 def _give_shadow(x: Tensor) -> None:

@@ -1,0 +1,55 @@
+"""The stubs tell editors and type checkers what is there at run time."""
+
+from __future__ import annotations
+
+import ast
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+import pytest
+
+import tape
+from tape import stubs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+
+def public(names: Iterable[str]) -> set[str]:
+    return {name for name in names if not name.startswith("_")}
+
+
+def defined(body: list[ast.stmt]) -> set[str]:
+    return {node.name for node in body if isinstance(node, ast.FunctionDef)}
+
+
+def parsed(name: str) -> list[ast.stmt]:
+    return ast.parse((stubs.FOLDER / name).read_text(encoding="utf-8")).body
+
+
+@pytest.mark.parametrize(("path", "text"), stubs.stubs().items(), ids=lambda given: getattr(given, "name", "text"))
+def test_stubs_are_up_to_date(path: Path, text: str) -> None:
+    assert path.read_text(encoding="utf-8") == text, "run: python -m tape.stubs"
+
+
+def test_the_stub_lists_every_method_and_attribute() -> None:
+    (listed,) = (node for node in parsed("tensor.pyi") if isinstance(node, ast.ClassDef) and node.name == "Tensor")
+    assert public(defined(listed.body)) == public(dir(tape.Tensor))
+    assert {"__add__", "__radd__", "__iadd__", "__getitem__", "__eq__", "__matmul__"} <= defined(listed.body)
+
+
+def test_the_stub_lists_every_elementwise_function() -> None:
+    listed = defined(parsed("functions.pyi"))
+    assert {"add", "sub", "log", "where"} <= listed <= set(tape.__all__)
+    assert all(callable(getattr(tape, name)) for name in listed)
+
+
+def test_all_holds_every_public_name() -> None:
+    here = {name for name, thing in vars(tape).items() if not isinstance(thing, ModuleType)} - {"annotations"}
+    assert public(here) | {"autograd"} == public(tape.__all__)
+    assert len(set(tape.__all__)) == len(tape.__all__)
+
+
+def test_a_method_hides_no_builtin_in_annotations() -> None:
+    assert stubs._plain("float | dict[int, np.float64]") == "builtins.float | dict[builtins.int, np.float64]"
