@@ -43,8 +43,11 @@ def run(
     return plain.sweep(entries, number, seeds, observers, restrict=restrict, free=free, required=required)
 
 
-def collect(entries: list[Any], number: int) -> int:
-    """Drop the instructions whose results nobody can reach; return how many entries they had."""
+def collect(entries: list[Any], number: int, dying: int = 0) -> int:
+    """Drop the instructions whose results nobody can reach; return how many entries they had.
+
+    ``dying`` is the slot of a tensor that is just being deleted, and still counts as a holder.
+    """
     if NATIVE:
-        return sweep.collect(workspace(), entries, number)
-    return plain.collect(entries)
+        return sweep.collect(workspace(), entries, number, dying)
+    return plain.collect(entries, dying)

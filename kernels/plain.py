@@ -215,9 +215,9 @@ def _drop(entries: list[Any], marked: list[Instruction]) -> None:
     entries[: len(keep)] = list(itertools.compress(entries[: len(keep)], keep))
 
 
-def collect(entries: list[Any]) -> int:
+def collect(entries: list[Any], dying: int) -> int:
     """Drop the instructions whose results nobody can reach; return how many entries they had."""
-    lost: dict[int, int] = {}
+    lost: dict[int, int] = {dying: 1}
     size = len(entries)
     keep = bytearray(b"\x01" * size)
     stop = size

@@ -17,6 +17,7 @@ from kernels.words import (
     COUNTS,
     DROPPED,
     H_CELLS,
+    H_DYING,
     H_COUNT,
     H_INT,
     H_KEEP,
@@ -74,12 +75,12 @@ def collect(h):
     """Mark with 0 the entries of instructions whose result nobody can reach any more.
 
     The result's slot number is held by the tape, by each later instruction that uses it, and by its tensor: a
-    count of the references decides. Uses by instructions that go are counted in the cells.
+    count of the references decides; H_DYING is the slot of a tensor that is just being deleted. Uses by instructions that go are counted in the cells.
     """
     items = load_i8(word(h, H_LIST) + 24)
     position = load_i8(word(h, H_LIST) + 16) - 1
     none, integers, tape, keep = word(h, H_NONE), word(h, H_INT), word(h, H_TAPE), word(h, H_KEEP)
-    cells, mask = word(h, H_CELLS), word(h, H_MASK)
+    cells, mask, dying = word(h, H_CELLS), word(h, H_MASK), word(h, H_DYING)
     clear(cells, mask)
     for p in range(position + 1):
         store_b1(keep + p, 1)
@@ -95,6 +96,8 @@ def collect(h):
         slot = word(items, start)
         cell = find(cells, mask, integer(slot))
         lost = load_i8(cell + 8) if load_i8(cell) else 0
+        if integer(slot) == dying:
+            lost += 1
         if (load_i8(slot) & COUNTS) - lost > 1:
             continue
         inputs = word(block, B_INPUTS)

@@ -282,10 +282,10 @@ def pattern(shadow: Array, spec: Spec, offset: int) -> Array:
     return np.ndarray(spec.shape, spec.dtype, flat, 0, spec.gradient)
 
 
-def collect(space: Workspace, entries: list[Any], number: int) -> int:
+def collect(space: Workspace, entries: list[Any], number: int, dying: int) -> int:
     """Drop the instructions whose results nobody can reach; return how many entries that were."""
     own = space.words
-    own[words.H_LIST], own[words.H_TAPE] = id(entries), number
+    own[words.H_LIST], own[words.H_TAPE], own[words.H_DYING] = id(entries), number, dying
     space.mark_room(len(entries))
     space.begin()
     while (gone := space.releases.collect(space.address)) < 0:

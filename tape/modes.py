@@ -9,6 +9,7 @@ import functools
 import inspect
 import itertools
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from types import TracebackType
@@ -22,6 +23,10 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 _numbers = itertools.count(1)
 _FIRST_CHUNK = 1024
+LARGE = 1 << 16
+"""Bytes from which a value is worth watching."""
+LARGEST_LOSS = 1 << 20
+"""Bytes of dead tensors after which a tape of 10,000 entries looks for what they held."""
 tapes: WeakValueDictionary[int, Tape] = WeakValueDictionary()
 
 
@@ -31,7 +36,7 @@ class Tape:
     Instructions whose results nobody can reach are dropped each time the slots of a chunk have been given out.
     """
 
-    __slots__ = ("__weakref__", "entries", "extend", "fresh", "lock", "number", "retained")
+    __slots__ = ("__weakref__", "entries", "extend", "busy", "fresh", "lock", "lost", "number", "retained", "watched")
 
     def __init__(self) -> None:
         self.number = next(_numbers)
@@ -40,6 +45,9 @@ class Tape:
         self.lock = threading.RLock()
         self.fresh: Callable[[], int] = itertools.chain.from_iterable(self._chunks()).__next__
         self.retained: dict[int, Any] = {}
+        self.watched: set[Any] = set()
+        self.busy = False
+        self.lost = 0
         tapes[self.number] = self
 
     def _chunks(self) -> Iterator[range]:
@@ -51,14 +59,35 @@ class Tape:
             self.collect()
             size = max(_FIRST_CHUNK, len(self.entries) // 4)
 
-    def collect(self) -> int:
+    def collect(self, dying: int = 0) -> int:
         """Drop the instructions whose results nobody can reach; return how many entries they had."""
-        if not self.lock.acquire(blocking=False):
+        if self.busy or not self.lock.acquire(blocking=False):
             return 0  # a sweep is reading the entries
+        self.busy = True
         try:
-            return backend.collect(self.entries, self.number)
+            return backend.collect(self.entries, self.number, dying)
         finally:
+            self.busy = False
             self.lock.release()
+
+    def watch(self, tensor: Any, size: int) -> None:
+        """Collect when a tensor dies whose instruction may hold many bytes: not only when a chunk is full."""
+        slot, tape = tensor._slot, weakref.ref(self)
+
+        def died(reference: Any) -> None:
+            own = tape()
+            if own is not None:
+                own.watched.discard(reference)
+                own.lose(slot, size)
+
+        self.watched.add(weakref.ref(tensor, died))
+
+    def lose(self, slot: int, size: int) -> None:
+        """Count the bytes of dead tensors. Pullbacks still need most of them: the longer the tape, the rarer a look."""
+        self.lost += size
+        if self.lost * 10_000 > LARGEST_LOSS * len(self.entries):
+            self.lost = 0
+            self.collect(slot)
 
 
 class Observer(Protocol):

@@ -95,9 +95,21 @@ def finish(
         result._form = form
         result._slot = slot = tape.fresh()
         tape.extend((slot, *slots, *kept, form.code))
+        _watch(tape, result, operands)
     if tape is None or modes.active() is None:
         note(op, operands, result, key)
     return result
+
+
+def _watch(tape: modes.Tape, result: Tensor, operands: tuple[Any, ...]) -> None:
+    """Watch for the death of a result whose instruction holds, or alone reaches, large values."""
+    sizes = [_bytes(o._form.spec) for o in (result, *operands) if type(o) is Tensor]
+    if max(sizes) >= modes.LARGE:
+        tape.watch(result, max(sizes))
+
+
+def _bytes(spec: Spec) -> int:
+    return spec.shadow * spec.dtype.itemsize
 
 
 def note(op: Any, operands: tuple[Any, ...], result: Tensor, params: tuple[Any, ...]) -> None:
@@ -188,6 +200,8 @@ def _remember(op: Elementwise, operands: tuple[Any, ...], result: Tensor) -> Non
     """Let the fast path know this operation on these specs: tensors of one float dtype, or a Python number."""
     form = result._form
     dtypes = {o.spec.dtype for o in operands if isinstance(o, Tensor)}
+    if any(_bytes(o.spec) >= modes.LARGE for o in (result, *operands) if isinstance(o, Tensor)):
+        return  # large results are watched
     if len(operands) > 2 or len(dtypes) != 1 or next(iter(dtypes)).kind != "f":  # noqa: PLR2004
         return
     specs = tuple(o.spec if isinstance(o, Tensor) else None for o in operands)
@@ -227,6 +241,8 @@ def _with_number(op: Any, x: Any, number: float) -> Tensor:
         return forms.elementwise(op, (x.spec,), spec_of(carried(value)), (True,), (p,))
 
     result = finish(op, (x,), value, make, saved, (p,))
+    if _bytes(x.spec) >= modes.LARGE:
+        return result
     row = ROWS[op.name].setdefault((x.spec, p), Row(spec_of(result._value), _post(result.spec), compute))
     if isinstance(result._form, Form):
         row.first = result._form
@@ -391,6 +407,7 @@ def view(op: View, x: Tensor, params: tuple[Any, ...], key: tuple[Any, ...] | No
         result._form, result._offset = form, offset
         result._slot = fresh = tape.fresh()
         tape.extend((fresh, slot, offset, form.code))
+        _watch(tape, result, ())
     if tape is None or modes.active() is None:
         note(op, (x,), result, params)
     return result

@@ -42,7 +42,7 @@ def _reduce(op: Op, x: Any, dim: Any, axis: Any, keepdim: Any, keepdims: Any, dt
         if again is not None:
             return again
     result = _reduce_checked(op, x, dim, axis, keepdim, keepdims, dtype)
-    if plainly and type(result._slot) is int and not op.selects and x.spec.size:  # type: ignore[attr-defined]
+    if plainly and type(result._slot) is int and not op.selects and 0 < x.spec.size < 1 << 13:  # type: ignore[attr-defined]
         count = x.spec.size // result.spec.size
         _known[op, x.spec, dim, keepdim] = (result._form, float(count))
     return result

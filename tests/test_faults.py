@@ -52,11 +52,9 @@ def caught_by(op: Op) -> set[str]:
         for case in record_cases.cases_of(op):
             try:
                 check(case, np.float64)
-            except AssertionError:
+            except (AssertionError, RuntimeError):
                 failed.add(check.__name__)
     return failed
-
-
 
 
 def test_no_fault_is_found_in_a_right_record() -> None:
@@ -78,9 +76,7 @@ def test_rule_wrong_in_one_element() -> None:
     del OPS["planted "]
     second, first = np.sort(case.leaves(np.float64)[0])[-2:]
     middle = float(second + first) / 2
-    fault = planted(
-        **names, pullback=(lambda g, y, x: np.where(x > middle, g * y * 1.001, g * y),)
-    )
+    fault = planted(**names, pullback=(lambda g, y, x: np.where(x > middle, g * y * 1.001, g * y),))
     assert caught_by(fault) == {"check_gradient"}
 
 

