@@ -7,6 +7,7 @@ NumPy's own inner loops, so that a replay agrees with dynamic mode in every bit.
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -74,22 +75,15 @@ class Lowering:
     def __init__(self, recipe: Recipe) -> None:
         self.recipe = recipe
         self.tasks: list[Task] = []
-        self._numbers: dict[tuple[float, np.dtype[Any]], int] = {}
+        self._numbers: dict[tuple[bytes, np.dtype[Any]], int] = {}
         self._loops: dict[tuple[Any, ...], Loop] = {}
-        self._by_kind: dict[type, Callable[[Step], None]] = {
-            Elementwise: self._elementwise,
-            Reduction: self._reduction,
-            Select: self._select,
-            Contraction: self._contraction,
-            Join: self._join,
-            Copy: self._copy,
-            View: lambda _step: None,
-        }
 
     def run(self) -> list[Task]:
         """Lower each step; return the tasks in order."""
         for step in self.recipe.steps:
-            self._by_kind[type(step.op)](step)
+            lower = _BY_KIND[type(step.op)]
+            if lower is not None:
+                lower(self, step)
         return self.tasks
 
     def spec(self, node: int) -> Spec:
@@ -98,9 +92,7 @@ class Lowering:
 
     def number(self, value: float, dtype: np.dtype[Any] = _FLOAT64) -> int:
         """Return the node of a constant number."""
-        key = (float(value), dtype)
-        if math.copysign(1.0, value) < 0 and value == 0:
-            key = (math.nan, dtype)  # -0.0 is no key of its own
+        key = (struct.pack("d", value), dtype)  # by bits: -0.0 and nan are keys of their own
         if key not in self._numbers:
             spec = intern_spec((), (), dtype, (), 1)
             self.recipe.nodes.append(Node(spec, constant=np.array(value, dtype)))
@@ -256,6 +248,15 @@ class Lowering:
             at += 1 if new else self.spec(node).shape[axis]
 
 
+_BY_KIND: dict[type, Callable[[Lowering, Step], None] | None] = {
+    Elementwise: Lowering._elementwise,
+    Reduction: Lowering._reduction,
+    Select: Lowering._select,
+    Contraction: Lowering._contraction,
+    Join: Lowering._join,
+    Copy: Lowering._copy,
+    View: None,
+}
 _BOOL = np.dtype(np.bool_)
 
 

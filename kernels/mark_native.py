@@ -21,6 +21,7 @@ from kernels.words import (
     B_INPUTS,
     B_VIEW,
     CELL,
+    FEW,
     FOREIGN,
     FOUND,
     FREED,
@@ -106,9 +107,9 @@ def seek(h, items, integers):
     return high - 1
 
 
-@njit("int64(int64)", cache=True, error_model="numpy")
-def mark(h):
-    """Find the instructions between the roots and the leaves, last first."""
+@njit(cache=True, error_model="numpy")
+def attempt(h):
+    """Mark with the cells that H_MASK gives."""
     items = load_i8(word(h, H_LIST) + 24)
     none, integers, tape = word(h, H_NONE), word(h, H_INT), word(h, H_TAPE)
     position = seek(h, items, integers)
@@ -174,6 +175,23 @@ def mark(h):
     store_i8(h + 8 * H_LEAF, leaf)
     store_i8(h + 8 * H_USED, used)
     return FREED if pending > 0 else OK
+
+
+@njit("int64(int64)", cache=True, error_model="numpy")
+def mark(h):
+    """Find the instructions between the roots and the leaves, last first; GROW if all cells are too few."""
+    cells = FEW
+    while cells < 2 * word(h, H_PRESET):
+        cells *= 2
+    if cells > word(h, H_ORDERS):
+        return GROW
+    store_i8(h + 8 * H_MASK, cells - 1)
+    status = attempt(h)
+    while status == GROW and cells < word(h, H_ORDERS):
+        cells = min(8 * cells, word(h, H_ORDERS))
+        store_i8(h + 8 * H_MASK, cells - 1)
+        status = attempt(h)
+    return status
 
 
 @njit("void(int64)", cache=True, error_model="numpy")

@@ -16,14 +16,16 @@ from kernels.words import (
     B_INPUTS,
     COUNTS,
     DROPPED,
+    FEW,
     H_CELLS,
-    H_DYING,
     H_COUNT,
+    H_DYING,
     H_INT,
     H_KEEP,
     H_LIST,
     H_LOW,
     H_MASK,
+    H_ORDERS,
     H_NONE,
     H_ORDER,
     H_SIZE,
@@ -70,12 +72,13 @@ def drop(h):
     return gone
 
 
-@njit("int64(int64)", cache=True, error_model="numpy")
-def collect(h):
+@njit(cache=True, error_model="numpy")
+def bury(h):
     """Mark with 0 the entries of instructions whose result nobody can reach any more.
 
     The result's slot number is held by the tape, by each later instruction that uses it, and by its tensor: a
-    count of the references decides; H_DYING is the slot of a tensor that is just being deleted. Uses by instructions that go are counted in the cells.
+    count of the references decides; H_DYING is the slot of a tensor that is just being deleted. Uses by
+    instructions that go are counted in the cells.
     """
     items = load_i8(word(h, H_LIST) + 24)
     position = load_i8(word(h, H_LIST) + 16) - 1
@@ -114,4 +117,17 @@ def collect(h):
         for p in range(start, last + 1):
             store_b1(keep + p, 0)
         gone += last + 1 - start
+    return gone
+
+
+@njit("int64(int64)", cache=True, error_model="numpy")
+def collect(h):
+    """Mark the dead with as many cells as it takes; -1 if all cells are too few."""
+    cells = FEW
+    store_i8(h + 8 * H_MASK, cells - 1)
+    gone = bury(h)
+    while gone < 0 and cells < word(h, H_ORDERS):
+        cells = min(8 * cells, word(h, H_ORDERS))
+        store_i8(h + 8 * H_MASK, cells - 1)
+        gone = bury(h)
     return gone

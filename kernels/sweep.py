@@ -57,25 +57,17 @@ class Workspace:
         self.order = np.empty(cells, np.int64)
         self.leaves = np.empty((cells, words.FOUND), np.int64)
         own = self.words
-        own[words.H_CELLS], own[words.H_MASK] = address_of(self.cells), cells - 1
-        own[words.H_ORDER], own[words.H_ORDERS] = address_of(self.order), cells
-        own[words.H_LEAVES], own[words.H_LEAFCAP] = address_of(self.leaves), cells
+        for at, array in ((words.H_CELLS, self.cells), (words.H_ORDER, self.order), (words.H_LEAVES, self.leaves)):
+            own[at] = array.__array_interface__["data"][0]
+        own[words.H_ORDERS] = own[words.H_LEAFCAP] = cells
         self.flat = memoryview(self.cells).cast("B").cast("q")
         self.floats = self.flat.cast("B").cast("d")
         self.found = memoryview(self.leaves).cast("B").cast("q")
 
-    def begin(self) -> None:
-        """Use few cells at first: each run clears those that it uses."""
-        self.words[words.H_MASK] = _FIRST - 1
-
     def grow(self, entries: list[Any]) -> None:
-        """Use more cells, but no more than the tape can need: an instruction has at least three entries."""
-        used = self.words[words.H_MASK] + 1
-        most = 1 << (len(entries) // 3 * 8 // 7 + 8).bit_length()
-        wanted = max(2 * used, min(8 * used, most))
-        if wanted > len(self.cells):
-            self.reserve(wanted)
-        self.words[words.H_MASK] = wanted - 1
+        """Make room for all that a tape can need: an instruction has at least three entries."""
+        most = 1 << (len(entries) // 3 * 8 // 7 + self.words[words.H_PRESET] + 8).bit_length()
+        self.reserve(max(2 * len(self.cells), most))
 
     def trim(self) -> None:
         """Give back what a large sweep needed."""
@@ -167,7 +159,6 @@ def _preset_all(space: Workspace, seeds: list[Seed], observers: list[Observer]) 
 
 def _mark(space: Workspace, entries: list[Any]) -> None:
     space.words[words.H_WHOLE] = 0
-    space.begin()
     while (status := space.marks.mark(space.address)) != 0:
         if status == words.GROW:
             space.grow(entries)
@@ -271,7 +262,9 @@ def plant(shadow: Array, seed: Seed) -> None:
     value = np.broadcast_to(np.add(seed.value, 0.0), spec.shape)
     repeated = tuple(i for i, (n, s) in enumerate(zip(spec.shape, spec.gradient, strict=True)) if s == 0 and n > 1)
     first = tuple(slice(0, 1) if i in repeated else slice(None) for i in range(len(spec.shape)))
-    pattern(shadow, spec, seed.offset or 0)[(*first, ...)] = value.sum(axis=repeated, keepdims=True) if repeated else value
+    pattern(shadow, spec, seed.offset or 0)[(*first, ...)] = (
+        value.sum(axis=repeated, keepdims=True) if repeated else value
+    )
 
 
 def pattern(shadow: Array, spec: Spec, offset: int) -> Array:
@@ -287,7 +280,6 @@ def collect(space: Workspace, entries: list[Any], number: int, dying: int) -> in
     own = space.words
     own[words.H_LIST], own[words.H_TAPE], own[words.H_DYING] = id(entries), number, dying
     space.mark_room(len(entries))
-    space.begin()
     while (gone := space.releases.collect(space.address)) < 0:
         space.grow(entries)
     space.drop(entries, gone)

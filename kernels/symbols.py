@@ -92,9 +92,9 @@ def _print(head: str, texts: list[str], literal: Callable[[float], str]) -> str:
         "logical_not": "(not {0})",
         "where": "({1} if {0} else {2})",
         "cut": "({minus} if {0} else ({1} + {zero}))",
-        "sign": "(({0} > {zero}) - ({0} < {zero}) + {zero} * {0})",
+        "sign": "({one} if {0} > {zero} else ({less} if {0} < {zero} else ({0} if {0} != {0} else {zero})))",
     }
-    return forms[head].format(*texts, zero=literal(0.0), minus=literal(-0.0))
+    return forms[head].format(*texts, zero=literal(0.0), minus=literal(-0.0), one=literal(1.0), less=literal(-1.0))
 
 
 def _power(base: str, exponent: float, literal: Callable[[float], str]) -> str:

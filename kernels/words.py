@@ -4,7 +4,10 @@ from __future__ import annotations
 
 # The header: what stands in each word of it.
 H_LIST, H_NONE, H_INT, H_FLOAT, H_TAPE, H_CELLS, H_MASK, H_ORDER, H_ORDERS, H_LEAVES, H_LEAFCAP = range(11)
-H_PRESETS, H_PRESET, H_RESTRICT, H_COUNT, H_LEAF, H_USED, H_AT, H_PTRS, H_KEEP, H_LOW, H_SIZE, H_WHOLE, H_DYING = range(11, 24)
+H_PRESETS, H_PRESET, H_RESTRICT, H_COUNT, H_LEAF, H_USED, H_AT, H_PTRS, H_KEEP = range(11, 20)
+H_LOW, H_SIZE, H_WHOLE, H_DYING = range(20, 24)
+FEW = 64
+"""Cells that a run begins with; it clears those that it uses, and takes more as it needs them."""
 NEAR = 256
 """Entries that are searched one by one; longer stretches by halves."""
 

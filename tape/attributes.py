@@ -172,19 +172,12 @@ def _set_data(x: Tensor, other: Tensor) -> None:
 method("data")(property(detach, _set_data))
 
 
-def _left(x: Tensor) -> None:
-    """Tell a program being recorded that a value leaves for Python."""
-    recorder = modes.current().recorder
-    if recorder is not None:
-        recorder.left(x)
-
-
 @method()
 def item(x: Tensor) -> Any:
     """Return the only element as a Python number."""
     if x.spec.size != 1:
         raise RuntimeError(f"a Tensor with {x.spec.size} elements cannot be converted to Scalar")
-    _left(x)
+    recording.left(x)
     value = x._value
     return value if type(value) is float else value.item()  # type: ignore[union-attr]
 
@@ -192,7 +185,7 @@ def item(x: Tensor) -> Any:
 @method()
 def tolist(x: Tensor) -> Any:
     """Return the elements as nested lists of Python numbers."""
-    _left(x)
+    recording.left(x)
     return as_array(x).tolist()
 
 
@@ -201,7 +194,7 @@ def numpy(x: Tensor, *, force: bool = False) -> Array:
     """Return the value as an array of the same memory; raises if the tensor requires grad, unless ``force``."""
     if x._slot is not None and not force:
         raise RuntimeError(errors.NUMPY_EXIT)
-    _left(x)
+    recording.left(x)
     return as_array(x)
 
 
@@ -324,6 +317,7 @@ def deepcopy(x: Tensor, memo: dict[int, Any]) -> Tensor:
         raise RuntimeError(
             "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment"
         )
+    recording.left(x)
     result = leaf(copy.copy(x._value), requires_grad=x._slot is not None)
     if type(x._slot) is AccumulateGrad and x._slot.grad is not None:
         result._slot.grad = clone(x._slot.grad)
@@ -336,6 +330,7 @@ def reduce(x: Tensor) -> Any:
     """Pickle a leaf."""
     if not recording.leaf_of(x):
         raise RuntimeError("only leaf tensors can be pickled; use tensor.detach()")
+    recording.left(x)
     return _rebuild, (x._value, x._slot is not None)
 
 

@@ -48,6 +48,7 @@ def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: b
             UserWarning,
             stacklevel=2,
         )
+        recording.left(data)
         data = as_array(data)
     elif isinstance(data, (list, tuple)) and _holds_tensors(data):
         return _stacked(data, dtype, requires_grad=requires_grad)
@@ -120,6 +121,7 @@ def legacy(cls: type[Tensor], *args: Any) -> Tensor:
     """Make ``Tensor(2, 3)`` (zeros of that shape) or ``Tensor([1, 2])`` of the default dtype, as PyTorch does."""
     del cls
     if len(args) == 1 and not isinstance(args[0], int):
+        recording.left(args[0])
         data = as_array(args[0]) if isinstance(args[0], Tensor) else args[0]
         return plain(carried(np.array(data, dtype=get_default_dtype())))
     return plain(np.zeros(tuple(map(operator.index, args)) if args else (0,), get_default_dtype()))

@@ -36,7 +36,7 @@ class Tape:
     Instructions whose results nobody can reach are dropped each time the slots of a chunk have been given out.
     """
 
-    __slots__ = ("__weakref__", "entries", "extend", "busy", "fresh", "lock", "lost", "number", "retained", "watched")
+    __slots__ = ("__weakref__", "busy", "entries", "extend", "fresh", "lock", "lost", "number", "retained", "watched")
 
     def __init__(self) -> None:
         self.number = next(_numbers)
@@ -72,7 +72,7 @@ class Tape:
 
     def watch(self, tensor: Any, size: int) -> None:
         """Collect when a tensor dies whose instruction may hold many bytes: not only when a chunk is full."""
-        slot, tape = tensor._slot, weakref.ref(self)
+        slot, tape = -(-tensor._slot), weakref.ref(self)  # an integer of its own: references to the slot are counted
 
         def died(reference: Any) -> None:
             own = tape()

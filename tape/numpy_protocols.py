@@ -9,9 +9,8 @@ import numpy as np
 
 from kernels.op import Elementwise
 from kernels.tables import OPS
-from tape import creation, errors, reducing, shaping
+from tape import creation, errors, recording, reducing, shaping
 from tape.arithmetic import FUNCTIONS
-from tape.attributes import _left
 from tape.products import matmul
 from tape.tensor import Array, Tensor, as_array, method
 
@@ -55,7 +54,7 @@ def array(x: Tensor, dtype: Any = None, copy: bool | None = None) -> Array:
     """Return the value for NumPy; a tensor that requires grad raises rather than lose its gradient."""
     if x._slot is not None:
         raise RuntimeError(errors.NUMPY_EXIT)
-    _left(x)
+    recording.left(x)
     value = as_array(x)
     return np.array(value, dtype=dtype, copy=copy) if dtype is not None or copy else value
 

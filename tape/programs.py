@@ -172,6 +172,7 @@ class Program:
     def _checked(self, i: int, given: Any) -> Any:
         """Return an argument's value, of the recorded shape and dtype."""
         spec = self._recipe.nodes[self._recipe.arguments[i]].spec
+        recording.left(given)
         value = given._value if isinstance(given, Tensor) else given
         if isinstance(value, (float, int)) and not spec.shape:
             if isinstance(value, float) and spec.dtype.kind != "f":

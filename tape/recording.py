@@ -119,6 +119,13 @@ def note(op: Any, operands: tuple[Any, ...], result: Tensor, params: tuple[Any, 
         recorder.note(op, operands, result, params)
 
 
+def left(x: Any) -> None:
+    """Tell a program being recorded that a value leaves by a way that it cannot follow."""
+    recorder = modes.current().recorder
+    if recorder is not None and isinstance(x, Tensor):
+        recorder.left(x)
+
+
 def value_is_float(value: Array | float) -> bool:
     """Whether a value is of a floating dtype."""
     return type(value) is float or value.dtype.kind == "f"  # type: ignore[union-attr]

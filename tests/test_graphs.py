@@ -314,7 +314,7 @@ for _ in range(100):
 y.sum().backward()
 print({{tuple(one.grad.tolist()) for one in [x, *kept]}})
 """
-    out, error = fresh(code).communicate(timeout=60)
+    out, error = fresh(code).communicate(timeout=20)
     assert (out, error) == ("{(1.0, 1.0)}\n", "")
 
 

@@ -37,7 +37,7 @@ HOUSE = [
 MOST_LINES = 300
 MOST_LINES_OF_A_FUNCTION = 40
 LARGER: dict[str, str] = {  # "room" or "room:function" -> why it may pass its ceiling
-    "kernels.mark_native:mark": "one native loop over the tape; calls in it cost more than they hold",
+    "kernels.mark_native:attempt": "one native loop over the tape; calls in it cost more than they hold",
     "kernels.sweep_native:sweep": "likewise: one loop over the marked instructions, with its state in registers",
 }
 

@@ -303,7 +303,7 @@ def test_threads_record_and_sweep_at_once() -> None:
 
 def test_threads_share_a_leaf() -> None:
     x = tape.ones(50).requires_grad_()
-    in_threads(lambda k: [(x * x).sum().backward() for _ in range(50)] and None)
+    in_threads(lambda _: [(x * x).sum().backward() for _ in range(50)] and None)
     assert set(x.grad.tolist()) == {8 * 50 * 2.0}
 
 

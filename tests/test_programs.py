@@ -197,7 +197,7 @@ def test_block_that_records_nothing() -> None:
 
 def test_error_while_recording_leaves_the_modes() -> None:
     with pytest.raises(ZeroDivisionError):
-        tape.record(lambda x: 1 / 0, 1.0)
+        tape.record(lambda _: 1 / 0, 1.0)
     with pytest.raises(ZeroDivisionError), tape.record():
         _ = 1 / 0
     x = tape.tensor(2.0, requires_grad=True)
@@ -268,7 +268,7 @@ def test_constants() -> None:
     assert value == 3.0 + 6.0 + 1.0
     assert gradient.tolist() == [4.0, 5.0]
     assert leaf.grad is None
-    assert tape.record(lambda x: tape.ones(2), 1.0)(5.0).tolist() == [1.0, 1.0]
+    assert tape.record(lambda _: tape.ones(2), 1.0)(5.0).tolist() == [1.0, 1.0]
 
 
 @pytest.mark.parametrize("numbers", [(0.0, -0.0, math.nan), (-0.0, math.nan, 0.0), (math.nan, -0.0, math.inf)])
@@ -278,7 +278,7 @@ def test_numbers_that_are_hard_to_tell_apart(numbers: tuple[float, ...]) -> None
 
 
 def test_argument_that_is_not_used() -> None:
-    program = tape.record(lambda x, y: (x * x).sum(), np.ones(2), np.ones(3))
+    program = tape.record(lambda x, _: (x * x).sum(), np.ones(2), np.ones(3))
     _, gradients = program.value_and_grad(np.ones(2), np.ones(3))
     assert [g.tolist() for g in gradients] == [[2.0, 2.0], [0.0, 0.0, 0.0]]
 

@@ -25,7 +25,9 @@ DTYPES = pytest.mark.parametrize("dtype", [np.float64, np.float32], ids=["f8", "
 
 def both(cases: list[Case]) -> pytest.MarkDecorator:
     """Run each case in float64, and a few of each record in float32: a kernel takes 0.1 s to compile."""
-    rows = [pytest.param(case, np.float64, id=f"{case.name}-f8") for case in cases]
+    rows = [
+        pytest.param(case, np.float64, id=f"{case.name}-f8", marks=[pytest.mark.quick] * case.quick) for case in cases
+    ]
     rows += [pytest.param(case, np.float32, id=f"{case.name}-f4") for case in cases if case.single]
     return pytest.mark.parametrize(("case", "dtype"), rows)
 

@@ -39,8 +39,9 @@ def backward(
 def _from_one(x: Tensor, free: bool) -> bool:
     """Run the usual call, from one element back to leaves of this thread; False where more is asked for."""
     slot, spec, tape = x._slot, x._form.spec, modes.own_tape()
+    recording.left(x)
     usual = type(slot) is int and slot >> TAPE_BITS == tape.number and spec.shadow == 1
-    if not usual or tape.retained or x._form.is_view:
+    if not usual or tape.retained or x._form.is_view:  # type: ignore[union-attr]
         return False
     with tape.lock:
         try:
@@ -169,6 +170,7 @@ def _seeds(roots: Sequence[Tensor], weights: Sequence[Any]) -> list[Seed]:
         value = 1.0 if weight is None and spec.size == 1 else _cotangent(i, root, weight)
         if root._slot is None:
             raise errors.GradError(errors.NO_GRAPH.format(i))
+        recording.left(root)
         seeds.append(Seed(root._slot, spec, value, _own_offset(root)))
     return seeds
 
@@ -279,13 +281,12 @@ class _Run:
 
     def _retained(self, tape: Tape) -> list[Observer]:
         found = []
-        for slot, reference in list(tape.retained.items()):
+        for reference in list(tape.retained.values()):
             tensor = reference()
             if tensor is None:
-                del tape.retained[slot]
                 continue
             offset = tensor._offset if tensor._form.is_view else 0
-            observer = Observer(slot, tensor.spec, offset)
+            observer = Observer(tensor._slot, tensor.spec, offset)
             self.retained.append((tensor, observer))
             found.append(observer)
         return found
@@ -396,7 +397,8 @@ def retain_grad(x: Tensor) -> None:
         raise RuntimeError("can't retain_grad on Tensor that has requires_grad=False")
     if type(x._slot) is int and not hasattr(x, "_retains"):
         _give_shadow(x)
-        _tape_of(x._slot).retained[x._slot] = weakref.ref(x)
+        retained, key = _tape_of(x._slot).retained, id(x)
+        retained[key] = weakref.ref(x, lambda _: retained.pop(key, None))
         x._retains = True
 
 
