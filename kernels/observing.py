@@ -42,9 +42,5 @@ class Observer:
     gradient: Array | None = None
 
 
-@dataclass(slots=True)
-class Outcome:
-    """What a sweep leaves: the gradient of each leaf, and the cotangents of slots on other tapes."""
-
-    leaves: list[tuple[Any, Array | float]]
-    foreign: list[tuple[int, Spec, Array]]
+Outcome = tuple[list[tuple[Any, Array | float]], list[tuple[int, Spec, Array]]]
+"""What a sweep leaves: the gradient of each leaf, and the cotangents of slots on other tapes with their specs."""

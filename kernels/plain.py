@@ -185,7 +185,8 @@ def _product(pull: Product, values: tuple[Any, ...]) -> Array:
 
 
 def _outcome(found: dict[Any, Any], shadows: dict[Any, Array], keyed: dict[Any, Observer], restrict: bool) -> Outcome:
-    outcome = Outcome([], [])
+    leaves: list[Any] = []
+    foreign: list[Any] = []
     for key, (operand, spec) in found.items():
         if key in keyed:
             continue
@@ -193,12 +194,12 @@ def _outcome(found: dict[Any, Any], shadows: dict[Any, Array], keyed: dict[Any, 
         if shadow is None:
             continue
         if type(operand) is int:
-            outcome.foreign.append((operand, spec, pattern(shadow, spec, 0).copy()))
+            foreign.append((operand, spec, pattern(shadow, spec, 0).copy()))
         elif not restrict:
             whole = operand.spec
             gradient = shadow.reshape(whole.shape) + whole.dtype.type(0.0)
-            outcome.leaves.append((operand, float(gradient) if _is_scalar(whole) else np.asarray(gradient)))
-    return outcome
+            leaves.append((operand, float(gradient) if _is_scalar(whole) else np.asarray(gradient)))
+    return leaves, foreign
 
 
 def _is_scalar(spec: Spec) -> bool:

@@ -20,6 +20,7 @@ _LARGE = 1 << 16
 _WORD = 8
 _FLOAT64 = np.dtype(np.float64)
 _LIST, _TAPE, _RESTRICT, _LEAF = words.H_LIST, words.H_TAPE, words.H_RESTRICT, words.H_LEAF
+_ROOT = words.USED | words.TOUCHED | words.KEPT
 _ONE = struct.unpack("q", struct.pack("d", 1.0))[0]
 
 
@@ -125,9 +126,7 @@ def sweep(
     own = space.words
     own[_LIST], own[_TAPE], own[_RESTRICT] = id(entries), number, restrict
     buffers: list[Array] = []
-    if not observers and len(seeds) == 1 and _one(seeds[0]):
-        space.preset((_seed_row(seeds[0], None),))
-    else:
+    if observers or len(seeds) > 1 or not _preset_one(space, seeds[0]):
         buffers = _preset_all(space, seeds, observers)
     _mark(space, entries)
     if restrict:
@@ -136,22 +135,21 @@ def sweep(
     if space.sweeps.sweep(space.address) != words.OK:
         space.sweeps.abandon(space.address)
         raise MemoryError("no memory for the gradients of a backward sweep")
-    outcome = _read(space, placed, restrict)
+    gradients = _read(space, placed, restrict)
     if observers:
         for observer, buffer in zip(observers, buffers, strict=True):
             _observe(space, observer, buffer)
     if free and not (required and any(o.gradient is None for o in observers)):
-        space.mark_room(len(entries))
-        space.drop(entries, space.releases.drop(space.address))
+        _release(space, entries)
     space.trim()
-    return outcome
+    return gradients
 
 
 def _preset_all(space: Workspace, seeds: list[Seed], observers: list[Observer]) -> list[Array]:
     """Preset roots and observers; return the shadows of the observers."""
     starts = {seed.slot: _seed_buffer(seed) for seed in seeds}
     buffers = [starts[o.key] if type(o.key) is int and o.key in starts else _empty(o.spec) for o in observers]
-    rows = [_seed_row(seed, starts[seed.slot]) for seed in seeds]
+    rows = [(seed.slot, -id(starts[seed.slot]), 0, _ROOT) for seed in seeds]
     space.preset(rows + [_observer_row(*pair) for pair in zip(observers, buffers, strict=True)])
     space.held = [*starts.values(), *buffers]
     return buffers
@@ -170,13 +168,27 @@ def _mark(space: Workspace, entries: list[Any]) -> None:
             space.words[words.H_WHOLE] = 1
 
 
-def _one(seed: Seed) -> bool:
-    """Whether the seed is one double, which its cell can hold: a view's cell holds its offset."""
-    return type(seed.value) is float and seed.offset is None and seed.spec.shadow == 1 and seed.spec.dtype == _FLOAT64
+def _release(space: Workspace, entries: list[Any]) -> None:
+    space.mark_room(len(entries))
+    space.drop(entries, space.releases.drop(space.address))
+
+
+def _preset_one(space: Workspace, seed: Seed) -> bool:
+    """Preset a root of one double, which its cell can hold; False for others (a view's cell holds its offset)."""
+    spec, value = seed.spec, seed.value
+    if type(value) is not float or seed.offset is not None or spec.shadow != 1 or spec.dtype != _FLOAT64:
+        return False
+    row = space.given
+    row[0], row[1], row[3] = seed.slot, 0, _ROOT
+    row[2] = _ONE if value == 1.0 else struct.unpack("q", struct.pack("d", value))[0]
+    space.words[words.H_PRESET] = 1
+    return True
 
 
 def _empty(spec: Spec) -> Array:
-    return np.full(spec.shadow, -0.0, spec.dtype)
+    shadow = np.empty(spec.shadow, spec.dtype)
+    shadow.fill(-0.0)
+    return shadow
 
 
 def _seed_buffer(seed: Seed) -> Array:
@@ -184,14 +196,6 @@ def _seed_buffer(seed: Seed) -> Array:
     buffer = _empty(seed.spec)
     plant(buffer, seed)
     return buffer
-
-
-def _seed_row(seed: Seed, buffer: Array | None) -> tuple[int, int, int, int]:
-    flags = words.USED | words.TOUCHED | words.KEPT
-    if buffer is not None:
-        return seed.slot, -id(buffer), 0, flags
-    value = seed.value
-    return seed.slot, 0, _ONE if value == 1.0 else struct.unpack("q", struct.pack("d", value))[0], flags
 
 
 def _observer_row(observer: Observer, buffer: Array) -> tuple[int, int, int, int]:
@@ -231,14 +235,15 @@ def _operand_spec(entries: list[Any], operand: int, last: int) -> Spec:
 
 
 def _read(space: Workspace, placed: list[tuple[Any, ...]], restrict: bool) -> Outcome:
-    outcome = Outcome([], [])
-    leaves, floats = outcome.leaves, space.floats
+    leaves: list[Any] = []
+    foreign: list[Any] = []
+    floats = space.floats
     for leaf, spec, cell, array in placed:
         if type(leaf) is int:
-            outcome.foreign.append((leaf, spec, pattern(array, spec, 0).copy()))
+            foreign.append((leaf, spec, pattern(array, spec, 0).copy()))
         elif not restrict:
             leaves.append((leaf, floats[cell + 2] if array is None else array))
-    return outcome
+    return leaves, foreign
 
 
 def _observe(space: Workspace, observer: Observer, buffer: Array) -> None:
@@ -259,6 +264,9 @@ def _used(space: Workspace, at: int) -> bool:
 def plant(shadow: Array, seed: Seed) -> None:
     """Write a seed into a shadow; where the pattern meets an element many times, their sum."""
     spec = seed.spec
+    if spec.size == 1:
+        shadow[(seed.offset or 0) // spec.dtype.itemsize] = np.add(seed.value, 0.0).item()
+        return
     value = np.broadcast_to(np.add(seed.value, 0.0), spec.shape)
     repeated = tuple(i for i, (n, s) in enumerate(zip(spec.shape, spec.gradient, strict=True)) if s == 0 and n > 1)
     first = tuple(slice(0, 1) if i in repeated else slice(None) for i in range(len(spec.shape)))

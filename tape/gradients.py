@@ -41,6 +41,7 @@ def value_and_grad(fun: Callable[..., Any], argnums: int | tuple[int, ...] = 0) 
 
 
 def _leaf(value: Any) -> Tensor:
+    recording.left(value)
     given = recording.operand(value)
     array = np.array(given._value if isinstance(given, Tensor) else given)
     return leaf(carried(array if array.dtype.kind == "f" else array.astype(np.float64)), requires_grad=True)

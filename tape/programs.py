@@ -19,7 +19,7 @@ from kernels.replay import Machine, Plan, plan
 from tape import modes, recording
 from tape.tensor import AccumulateGrad, Tensor, as_array, carried, leaf, plain
 
-_PACKAGES = ("tape", "kernels")
+_PACKAGES = ("tape", "kernels", "copy", "copyreg")
 
 
 class Recorder:

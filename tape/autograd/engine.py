@@ -38,20 +38,21 @@ def backward(
 
 def _from_one(x: Tensor, free: bool) -> bool:
     """Run the usual call, from one element back to leaves of this thread; False where more is asked for."""
-    slot, spec, tape = x._slot, x._form.spec, modes.own_tape()
-    recording.left(x)
-    usual = type(slot) is int and slot >> TAPE_BITS == tape.number and spec.shadow == 1
-    if not usual or tape.retained or x._form.is_view:  # type: ignore[union-attr]
+    tape = modes.active() or modes.own_tape()
+    slot, form = x._slot, x._form
+    usual = type(slot) is int and slot >> TAPE_BITS == tape.number and form.spec.size == 1
+    if not usual or tape.retained or modes.active() is None:
         return False
+    seed = Seed(slot, form.spec, 1.0, x._offset if form.is_view else None)
     with tape.lock:
         try:
-            outcome = backend.run(tape.entries, tape.number, [Seed(slot, spec, 1.0)], (), restrict=False, free=free)
+            leaves, foreign = backend.run(tape.entries, tape.number, [seed], (), restrict=False, free=free)
         except FreedError:
             raise errors.GradError(errors.SECOND_TIME) from None
-    _deliver(outcome.leaves)
-    if outcome.foreign:
+    _deliver(leaves)
+    if foreign:
         run = _Run(free=free, restrict=False)
-        run.sweep([Seed(other, its, value, _offset_of(other)) for other, its, value in outcome.foreign])
+        run.sweep([Seed(other, spec, value, _offset_of(other)) for other, spec, value in foreign])
         run.deliver()
     return True
 
@@ -240,7 +241,7 @@ class _Run:
         before = [o.gradient for o in observers]
         with tape.lock:
             try:
-                outcome = backend.run(
+                leaves, foreign = backend.run(
                     tape.entries,
                     number,
                     seeds,
@@ -254,8 +255,8 @@ class _Run:
         for observer, old in zip(observers, before, strict=True):
             if old is not None:
                 observer.gradient = old if observer.gradient is None else observer.gradient + old
-        self.leaves += outcome.leaves
-        return outcome.foreign
+        self.leaves += leaves
+        return foreign
 
     def check_used(self, observers: list[Observer]) -> None:
         """Raise for an input that no output depends on."""
