@@ -37,9 +37,8 @@ def run(
 ) -> Outcome:
     """Sweep a tape back from the seeds; see :func:`kernels.sweep.sweep`."""
     if NATIVE:
-        return sweep.sweep(
-            workspace(), entries, number, seeds, observers, restrict=restrict, free=free, required=required
-        )
+        space = getattr(_spaces, "space", None) or workspace()
+        return sweep.sweep(space, entries, number, seeds, observers, restrict=restrict, free=free, required=required)
     return plain.sweep(entries, number, seeds, observers, restrict=restrict, free=free, required=required)
 
 

@@ -126,10 +126,10 @@ class Lowering:
         loop = Loop(_same, a.shape, operands, pullback=False)
         self.tasks.append(Call(loop, "copy", (Place(target), Place(source))))
 
-    def _copy(self, step: Step) -> None:
+    def copy(self, step: Step) -> None:
         self._copy_between(_node(step.operands[0]), step.result)
 
-    def _elementwise(self, step: Step) -> None:
+    def elementwise(self, step: Step) -> None:
         op, result = step.op, self.spec(step.result)
         assert isinstance(op, Elementwise)
         if not isinstance(op.ufunc, np.ufunc):
@@ -173,7 +173,7 @@ class Lowering:
         strides = tuple(broadcast(s.shape, s.strides, shape) for s in specs)
         self.tasks.append(UfuncCall(loop, shape, strides, tuple(map(Place, nodes))))
 
-    def _reduction(self, step: Step) -> None:
+    def reduction(self, step: Step) -> None:
         op, result = step.op, self.spec(step.result)
         axes, keepdims = step.params
         assert isinstance(op, Reduction)
@@ -213,7 +213,7 @@ class Lowering:
         self.tasks.append(Call(loop, "ties", (Place(count), Place(source), Place(step.result)), accumulate=True))
         return count
 
-    def _select(self, step: Step) -> None:
+    def select(self, step: Step) -> None:
         axis, _, *what = step.params
         if what:
             return  # the places were computed with the values
@@ -226,7 +226,7 @@ class Lowering:
         pick = Pick(spec, axis, largest=step.op.name == "max")
         self.tasks.append(Call(pick, "pick", (Place(step.result), Place(places), Place(source))))
 
-    def _contraction(self, step: Step) -> None:
+    def contraction(self, step: Step) -> None:
         nodes = [_node(o) for o in step.operands]
         a, b = map(self.spec, nodes)
         result = self.spec(step.result)
@@ -234,7 +234,7 @@ class Lowering:
         product = Product(result.dtype, (m, n, k), Factor(0, target), Factor(1, left), Factor(2, right))
         self.tasks.append(Call(product, "product", (Place(step.result), *map(Place, nodes))))
 
-    def _join(self, step: Step) -> None:
+    def join(self, step: Step) -> None:
         axis, new = step.params
         result = self.spec(step.result)
         strides = list(result.strides)
@@ -249,12 +249,12 @@ class Lowering:
 
 
 _BY_KIND: dict[type, Callable[[Lowering, Step], None] | None] = {
-    Elementwise: Lowering._elementwise,
-    Reduction: Lowering._reduction,
-    Select: Lowering._select,
-    Contraction: Lowering._contraction,
-    Join: Lowering._join,
-    Copy: Lowering._copy,
+    Elementwise: Lowering.elementwise,
+    Reduction: Lowering.reduction,
+    Select: Lowering.select,
+    Contraction: Lowering.contraction,
+    Join: Lowering.join,
+    Copy: Lowering.copy,
     View: None,
 }
 _BOOL = np.dtype(np.bool_)

@@ -16,7 +16,7 @@ from kernels.memory import address_of
 from kernels.observing import Array, FreedError, Observer, Outcome, Seed
 
 _FIRST = 64
-_LARGE = 1 << 16
+_LARGE = 1 << 18
 _WORD = 8
 _FLOAT64 = np.dtype(np.float64)
 _LIST, _TAPE, _RESTRICT, _LEAF = words.H_LIST, words.H_TAPE, words.H_RESTRICT, words.H_LEAF
@@ -52,8 +52,9 @@ class Workspace:
         """The native code that drops instructions, loaded when the first are dropped."""
         return jit.load_module("release_native")
 
-    def reserve(self, cells: int) -> None:
-        """Make room for this many cells, a power of two."""
+    def reserve(self, least: int) -> None:
+        """Make room for at least this many cells; half a tape's entries are enough for it."""
+        cells = 1 << (least - 1).bit_length()
         self.cells = np.zeros((cells, words.CELL), np.int64)
         self.order = np.empty(cells, np.int64)
         self.leaves = np.empty((cells, words.FOUND), np.int64)
@@ -65,18 +66,10 @@ class Workspace:
         self.floats = self.flat.cast("B").cast("d")
         self.found = memoryview(self.leaves).cast("B").cast("q")
 
-    def grow(self, entries: list[Any]) -> None:
-        """Make room for all that a tape can need: an instruction has at least three entries."""
-        most = 1 << (len(entries) // 3 * 8 // 7 + self.words[words.H_PRESET] + 8).bit_length()
-        self.reserve(max(2 * len(self.cells), most))
-
     def trim(self) -> None:
         """Give back what a large sweep needed."""
-        self.held = []
-        if len(self.cells) > _LARGE:
-            self.reserve(_FIRST)
-        if len(self.keep) > _LARGE:
-            self.keep = np.zeros(0, np.uint8)
+        self.reserve(_FIRST)
+        self.keep = np.zeros(0, np.uint8)
 
     def preset(self, rows: list[tuple[int, int, int, int]]) -> None:
         """Give the sweep the shadows to begin with, a row of four words each."""
@@ -140,8 +133,12 @@ def sweep(
         for observer, buffer in zip(observers, buffers, strict=True):
             _observe(space, observer, buffer)
     if free and not (required and any(o.gradient is None for o in observers)):
-        _release(space, entries)
-    space.trim()
+        if len(space.keep) < len(entries):
+            space.mark_room(len(entries))
+        space.drop(entries, space.releases.drop(space.address))
+    space.held = []
+    if len(space.cells) > _LARGE or len(space.keep) > _LARGE:
+        space.trim()
     return gradients
 
 
@@ -159,7 +156,7 @@ def _mark(space: Workspace, entries: list[Any]) -> None:
     space.words[words.H_WHOLE] = 0
     while (status := space.marks.mark(space.address)) != 0:
         if status == words.GROW:
-            space.grow(entries)
+            space.reserve(len(entries) // 2 + len(space.cells) + 4 * space.words[words.H_PRESET])
         elif status == words.MISSING:
             FORMS[entries[space.words[words.H_AT]]].compile()
         elif space.words[words.H_WHOLE]:
@@ -168,20 +165,19 @@ def _mark(space: Workspace, entries: list[Any]) -> None:
             space.words[words.H_WHOLE] = 1
 
 
-def _release(space: Workspace, entries: list[Any]) -> None:
-    space.mark_room(len(entries))
-    space.drop(entries, space.releases.drop(space.address))
-
-
 def _preset_one(space: Workspace, seed: Seed) -> bool:
-    """Preset a root of one double, which its cell can hold; False for others (a view's cell holds its offset)."""
-    spec, value = seed.spec, seed.value
-    if type(value) is not float or seed.offset is not None or spec.shadow != 1 or spec.dtype != _FLOAT64:
+    """Preset a single root of one element; False for others. Its own cell can hold a double, but not a view's."""
+    spec, value, row = seed.spec, seed.value, space.given
+    if type(value) is not float or spec.size != 1:
         return False
-    row = space.given
-    row[0], row[1], row[3] = seed.slot, 0, _ROOT
-    row[2] = _ONE if value == 1.0 else struct.unpack("q", struct.pack("d", value))[0]
+    row[0], row[3] = seed.slot, _ROOT
     space.words[words.H_PRESET] = 1
+    if seed.offset is None and spec.shadow == 1 and spec.dtype == _FLOAT64:
+        row[1], row[2] = 0, _ONE if value == 1.0 else struct.unpack("q", struct.pack("d", value))[0]
+    else:
+        buffer = _seed_buffer(seed)
+        row[1], row[2] = -id(buffer), 0
+        space.held = [buffer]
     return True
 
 
@@ -193,8 +189,12 @@ def _empty(spec: Spec) -> Array:
 
 def _seed_buffer(seed: Seed) -> Array:
     """Return a shadow with the seed in it; a view's seed stands in a shadow of its base's shape."""
-    buffer = _empty(seed.spec)
-    plant(buffer, seed)
+    buffer = np.empty(seed.spec.shadow, seed.spec.dtype)
+    buffer.fill(-0.0)
+    if seed.spec.size == 1:
+        buffer[(seed.offset or 0) // buffer.itemsize] = np.add(seed.value, 0.0).item()
+    else:
+        plant(buffer, seed)
     return buffer
 
 
@@ -289,7 +289,8 @@ def collect(space: Workspace, entries: list[Any], number: int, dying: int) -> in
     own[words.H_LIST], own[words.H_TAPE], own[words.H_DYING] = id(entries), number, dying
     space.mark_room(len(entries))
     while (gone := space.releases.collect(space.address)) < 0:
-        space.grow(entries)
+        space.reserve(len(entries) // 2 + len(space.cells))
     space.drop(entries, gone)
-    space.trim()
+    if len(space.cells) > _LARGE or len(space.keep) > _LARGE:
+        space.trim()
     return int(gone)

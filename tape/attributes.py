@@ -10,7 +10,7 @@ import numpy as np
 
 from kernels.forms import Form
 from kernels.tables import OPS
-from tape import errors, modes, recording
+from tape import errors, recording
 from tape.dtypes import get_default_dtype
 from tape.printing import format_tensor
 from tape.shape import Size

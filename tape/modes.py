@@ -72,7 +72,8 @@ class Tape:
 
     def watch(self, tensor: Any, size: int) -> None:
         """Collect when a tensor dies whose instruction may hold many bytes: not only when a chunk is full."""
-        slot, tape = -(-tensor._slot), weakref.ref(self)  # an integer of its own: references to the slot are counted
+        # A slot of equal value, not the same object: references to that are counted.
+        slot, tape = tensor._slot ^ 0, weakref.ref(self)
 
         def died(reference: Any) -> None:
             own = tape()

@@ -43,7 +43,7 @@ def _from_one(x: Tensor, free: bool) -> bool:
     usual = type(slot) is int and slot >> TAPE_BITS == tape.number and form.spec.size == 1
     if not usual or tape.retained or modes.active() is None:
         return False
-    seed = Seed(slot, form.spec, 1.0, x._offset if form.is_view else None)
+    seed = Seed(slot, form.spec, 1.0, x._offset if type(form) is Form and form.is_view else None)
     with tape.lock:
         try:
             leaves, foreign = backend.run(tape.entries, tape.number, [seed], (), restrict=False, free=free)
