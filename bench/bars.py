@@ -147,8 +147,7 @@ class Scoreboard:
         results = sorted(self.results, key=lambda result: ALL.index(result.bar))
         width = max((len(result.bar.name) for result in results), default=0)
         table = [
-            f"{result.verdict}  {result.bar.name:{width}}  {result.bar.wanted:>8}  {result.text}"
-            for result in results
+            f"{result.verdict}  {result.bar.name:{width}}  {result.bar.wanted:>8}  {result.text}" for result in results
         ]
         if len(results) < len(ALL):
             table.append(f"not measured in this run: {len(ALL) - len(results)} of {len(ALL)} bars")

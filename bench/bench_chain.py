@@ -50,9 +50,7 @@ def _backward(graph: tuple[Any, Any]) -> Any:
 @pytest.mark.parametrize(
     "bar",
     [
-        pytest.param(
-            bar, marks=pytest.mark.long if bar.workload is CHAINS[1_000_000] else (), id=str(bar)
-        )
+        pytest.param(bar, marks=pytest.mark.long if bar.workload is CHAINS[1_000_000] else (), id=str(bar))
         for bar in bars.CHAIN_BACKWARD
     ],
 )
@@ -62,9 +60,7 @@ def test_backward_bar(bar: RatioBar, scoreboard: Scoreboard) -> None:
     for build in (build_slow, build_fast):
         graph = build()
         check((graph[1].item(), (_backward(graph),)), bar.workload)
-    measured = ratio(
-        _backward, _backward, pairs=PAIRS, setup_slow=build_slow, setup_fast=build_fast
-    )
+    measured = ratio(_backward, _backward, pairs=PAIRS, setup_slow=build_slow, setup_fast=build_fast)
     scoreboard.add(bar, measured.median, str(measured))
 
 
@@ -89,9 +85,7 @@ def test_time_is_linear(scoreboard: Scoreboard) -> None:
     scoreboard.add(bars.CHAIN_TIME, slope, f"{slope:.3g} ({each} us an operation)")
 
 
-linux_only = pytest.mark.skipif(
-    sys.platform != "linux", reason="peak memory is read from /proc, which only Linux has"
-)
+linux_only = pytest.mark.skipif(sys.platform != "linux", reason="peak memory is read from /proc, which only Linux has")
 
 
 @linux_only

@@ -26,9 +26,7 @@ def test_import(scoreboard: Scoreboard) -> None:
     """The difference of the medians of twenty fresh processes each, in turn."""
     for module in ("numba", "tape"):
         fresh.import_seconds(module)  # writes byte code, fills the file cache
-    pairs = [
-        (fresh.import_seconds("numba"), fresh.import_seconds("tape")) for _ in range(PROCESSES)
-    ]
+    pairs = [(fresh.import_seconds("numba"), fresh.import_seconds("tape")) for _ in range(PROCESSES)]
     numba, tape = (statistics.median(times) for times in zip(*pairs, strict=True))
     text = f"{tape - numba:.3f} s ({tape:.3f} and {numba:.3f} s)"
     scoreboard.add(bars.IMPORT, tape - numba, text)

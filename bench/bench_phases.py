@@ -25,9 +25,7 @@ SECONDS = 1.0
 
 def _leaves(workload: Workload, *, requires_grad: bool = True) -> list[Any]:
     lib = tape()
-    return [
-        lib.tensor(leaf, dtype=lib.float64, requires_grad=requires_grad) for leaf in workload.leaves
-    ]
+    return [lib.tensor(leaf, dtype=lib.float64, requires_grad=requires_grad) for leaf in workload.leaves]
 
 
 def _forward(workload: Workload, leaves: list[Any]) -> Any:
@@ -119,6 +117,4 @@ def test_phase(benchmark: BenchmarkFixture, phase: Callable[..., Any], workload:
         assert answer == pytest.approx(workload.answer[0], rel=1e-10)
     benchmark.group = f"phases of {workload}"
     benchmark.name = phase.__name__
-    benchmark.pedantic(
-        run, setup=lambda: ((setup(),), {}), rounds=min(ROUNDS, max(1, round(SECONDS / seconds)))
-    )
+    benchmark.pedantic(run, setup=lambda: ((setup(),), {}), rounds=min(ROUNDS, max(1, round(SECONDS / seconds))))

@@ -60,9 +60,7 @@ def _lv_slope(rates: tuple[float, float, float, float], x: float, y: float) -> t
     return alpha * x - beta * x * y, delta * x * y - gamma * y
 
 
-def _lv_stages(
-    rates: tuple[float, float, float, float], x: float, y: float
-) -> list[tuple[float, float]]:
+def _lv_stages(rates: tuple[float, float, float, float], x: float, y: float) -> list[tuple[float, float]]:
     """Return the four points at which one RK4 step takes the slope."""
     stages = [(x, y)]
     for part in (LV_STEP / 2, LV_STEP / 2, LV_STEP):
@@ -138,9 +136,7 @@ class _Pairs:
         g_weight = (g[:, None, :] * self._difference).sum(-1)
         g_mass += (g_weight * self._inverse).sum(0)
         g_square = -1.5 * g_weight * self._weight / self._square
-        g_difference = (
-            g[:, None, :] * self._weight[:, :, None] + 2.0 * g_square[:, :, None] * self._difference
-        )
+        g_difference = g[:, None, :] * self._weight[:, :, None] + 2.0 * g_square[:, :, None] * self._difference
         g_position += g_difference.sum(0) - g_difference.sum(1)
 
 

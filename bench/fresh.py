@@ -39,10 +39,7 @@ class Chain:
 
 def import_seconds(module: str) -> float:
     """Return the time of `import module` in a process that has imported nothing else."""
-    code = (
-        "import time; start = time.perf_counter(); "
-        f"import {module}; print(time.perf_counter() - start)"
-    )
+    code = f"import time; start = time.perf_counter(); import {module}; print(time.perf_counter() - start)"
     return float(_output("-c", code))
 
 

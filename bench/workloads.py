@@ -86,9 +86,7 @@ def rosenbrock(_lib: Any, x: Any) -> Any:
     return (100.0 * (tail - head**2) ** 2 + (1.0 - head) ** 2).sum()
 
 
-def lotka_volterra(
-    _lib: Any, alpha: Any, beta: Any, gamma: Any, delta: Any, x: Any, y: Any, *, steps: int
-) -> Any:
+def lotka_volterra(_lib: Any, alpha: Any, beta: Any, gamma: Any, delta: Any, x: Any, y: Any, *, steps: int) -> Any:
     """Return prey plus predators after `steps` RK4 steps of scalars, 58 operations a step."""
     h = by_hand.LV_STEP
 
@@ -179,13 +177,9 @@ def chain_of(operations: int) -> Workload:
     )
 
 
-TINY = Workload(
-    "tiny graph, shape (1,)", tiny_graph, _one_element(2.0, 3.0, 5.0, 10.0), by_hand.tiny_graph
-)
+TINY = Workload("tiny graph, shape (1,)", tiny_graph, _one_element(2.0, 3.0, 5.0, 10.0), by_hand.tiny_graph)
 TINY_0D = Workload("tiny graph, 0-d", tiny_graph, (2.0, 3.0, 5.0, 10.0), by_hand.tiny_graph)
-ROSENBROCK = Workload(
-    "Rosenbrock by slices, n=10", rosenbrock, (np.linspace(-1.2, 1.3, 10),), by_hand.rosenbrock
-)
+ROSENBROCK = Workload("Rosenbrock by slices, n=10", rosenbrock, (np.linspace(-1.2, 1.3, 10),), by_hand.rosenbrock)
 LOTKA_VOLTERRA = lotka_volterra_of(1000)
 N_BODY = n_body_of(100)
 CHAINS = {n: chain_of(n) for n in (100, 1_000, 10_000, 100_000, 1_000_000)}

@@ -10,6 +10,7 @@ from typing import Any
 from kernels import plain, sweep
 from kernels.memory import readable
 from kernels.observing import Observer, Outcome, Seed
+from kernels.workspace import Workspace
 
 NATIVE = readable() and not os.environ.get("TAPE_PLAIN")
 """False where this interpreter keeps its objects otherwise, or where ``TAPE_PLAIN`` is set (tests)."""
@@ -17,11 +18,11 @@ NATIVE = readable() and not os.environ.get("TAPE_PLAIN")
 _spaces = threading.local()
 
 
-def workspace() -> sweep.Workspace:
+def workspace() -> Workspace:
     """Return this thread's memory for native sweeps."""
-    space: sweep.Workspace | None = getattr(_spaces, "space", None)
+    space: Workspace | None = getattr(_spaces, "space", None)
     if space is None:
-        space = _spaces.space = sweep.Workspace()
+        space = _spaces.space = Workspace()
     return space
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,56 +16,15 @@ import numpy as np
 from kernels import loops
 from kernels.blas import Factor, Product
 from kernels.forms import matrices
-from kernels.layouts import Spec, Strides, broadcast, dense, intern_spec, nest
+from kernels.layouts import Spec, Strides, broadcast, dense, intern_spec
 from kernels.op import Contraction, Copy, Elementwise, Join, Reduction, Select, View
 from kernels.program import Node, NodeRef, ProgramError, Recipe, Step
 from kernels.selects import Pick
 from kernels.source import Loop, Operand
+from kernels.tasks import Call, Fill, Place, Task, UfuncCall, initial
 
 _INT64 = np.dtype(np.int64)
 _FLOAT64 = np.dtype(np.float64)
-
-
-@dataclass(slots=True)
-class Place:
-    """Memory that a call uses: a node's value (or its shadow), at an offset."""
-
-    node: int
-    shadow: bool = False
-    offset: int = 0
-
-
-@dataclass(slots=True)
-class Call:
-    """A kernel on places, in the order of its pointers; ``accumulate`` adds to the first."""
-
-    kernel: Any
-    label: str
-    places: tuple[Place, ...]
-    accumulate: bool = False
-
-
-@dataclass(slots=True)
-class UfuncCall:
-    """An inner loop of NumPy's over a nest of strides."""
-
-    loop: loops.InnerLoop
-    shape: Strides
-    strides: tuple[Strides, ...]
-    places: tuple[Place, ...]
-
-
-@dataclass(slots=True)
-class Fill:
-    """Set the elements of a place to one number."""
-
-    place: Place
-    elements: int
-    dtype: np.dtype[Any]
-    value: float
-
-
-Task = Call | UfuncCall | Fill
 
 
 class Lowering:
@@ -127,9 +85,11 @@ class Lowering:
         self.tasks.append(Call(loop, "copy", (Place(target), Place(source))))
 
     def copy(self, step: Step) -> None:
+        """Copy elements to another layout or dtype."""
         self._copy_between(_node(step.operands[0]), step.result)
 
     def elementwise(self, step: Step) -> None:
+        """Print the expression where that rounds as NumPy does; else run the ufunc."""
         op, result = step.op, self.spec(step.result)
         assert isinstance(op, Elementwise)
         if not isinstance(op.ufunc, np.ufunc):
@@ -174,13 +134,14 @@ class Lowering:
         self.tasks.append(UfuncCall(loop, shape, strides, tuple(map(Place, nodes))))
 
     def reduction(self, step: Step) -> None:
+        """Fill with what NumPy starts from, then run its loop; count ties where the pullback needs them."""
         op, result = step.op, self.spec(step.result)
         axes, keepdims = step.params
         assert isinstance(op, Reduction)
         source = self._dense(_node(step.operands[0]), result.dtype)
         spec = self.spec(source)
         onto = _spread(result.strides, len(spec.shape), axes, keepdims)
-        self.tasks.append(Fill(Place(step.result), result.size, result.dtype, _start(op.ufunc, spec, result.dtype)))
+        self.tasks.append(Fill(Place(step.result), result.size, result.dtype, initial(op.ufunc, spec, result.dtype)))
         loop = loops.find(op.ufunc, (result.dtype,) * 3)
         places = (Place(step.result), Place(source), Place(step.result))
         self.tasks.append(UfuncCall(loop, spec.shape, (onto, spec.strides, onto), places))
@@ -214,6 +175,7 @@ class Lowering:
         return count
 
     def select(self, step: Step) -> None:
+        """Pick the extremum along an axis and its place."""
         axis, _, *what = step.params
         if what:
             return  # the places were computed with the values
@@ -227,6 +189,7 @@ class Lowering:
         self.tasks.append(Call(pick, "pick", (Place(step.result), Place(places), Place(source))))
 
     def contraction(self, step: Step) -> None:
+        """Multiply matrices or vectors by BLAS, as NumPy does."""
         nodes = [_node(o) for o in step.operands]
         a, b = map(self.spec, nodes)
         result = self.spec(step.result)
@@ -235,6 +198,7 @@ class Lowering:
         self.tasks.append(Call(product, "product", (Place(step.result), *map(Place, nodes))))
 
     def join(self, step: Step) -> None:
+        """Copy each operand to its part of the result."""
         axis, new = step.params
         result = self.spec(step.result)
         strides = list(result.strides)
@@ -288,27 +252,3 @@ def _spread(strides: Strides, rank: int, axes: Strides, keepdims: bool) -> Strid
     own = iter(strides)
     kept = [next(own) if keepdims or i not in axes else 0 for i in range(rank)]
     return tuple(0 if i in axes else stride for i, stride in enumerate(kept))
-
-
-def _start(ufunc: np.ufunc, spec: Spec, dtype: np.dtype[Any]) -> float:
-    """Return what a reduction starts from, as NumPy does."""
-    if ufunc is np.add:
-        return -0.0 if dtype.kind == "f" and spec.size else 0.0
-    if dtype.kind == "f":
-        return -math.inf if ufunc is np.maximum else math.inf
-    limits = np.iinfo(dtype)
-    return limits.min if ufunc is np.maximum else limits.max
-
-
-def nest_layout(call: UfuncCall) -> np.ndarray[Any, Any]:
-    """Return the layout words of a nest: rows, inner extent, outer axes, extents, strides innermost first."""
-    if 0 in call.shape:
-        return np.array([0, 0, 0] + [0] * len(call.strides), np.int64)
-    extents, strides = nest(call.shape, list(call.strides))
-    if not extents:
-        return np.array([1, 1, 0] + [0] * len(call.strides), np.int64)
-    *outer, inner = extents
-    words = [math.prod(outer), inner, len(outer), *reversed(outer)]
-    for own in strides:
-        words += reversed(own)
-    return np.array(words, np.int64)

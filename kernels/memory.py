@@ -177,7 +177,6 @@ def address_of(array: np.ndarray[Any, Any]) -> int:
     return array.__array_interface__["data"][0]  # type: ignore[no-any-return]
 
 
-
 LIST_ITEMS = HEADER + 8
 """Where a list keeps the address of its items: after its length."""
 

@@ -24,6 +24,7 @@ Reduction(
     pullback=(lambda g, n: g / n,),
 )
 
+
 def evenly(name: str, grad_fn: str, ufunc: np.ufunc, doc: str) -> None:
     """Declare an extremum whose ties, nan included, share the gradient evenly."""
     Reduction(

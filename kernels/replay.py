@@ -10,9 +10,10 @@ import numpy as np
 
 from kernels import jit, words
 from kernels.forms import Form
-from kernels.lowering import Call, Fill, Lowering, Place, Task, nest_layout
+from kernels.lowering import Lowering
 from kernels.memory import address_of
 from kernels.program import NodeRef, Recipe, Step
+from kernels.tasks import Call, Fill, Place, Task, nest_layout
 
 Array = np.ndarray[Any, Any]
 _ALIGN = 64

@@ -10,7 +10,7 @@ if getattr(_kernels, "DISTRIBUTION", None) != "tape-autograd":
         "before tape-autograd's on the path; use an environment of its own, or uninstall the other distribution"
     )
 
-from tape import autograd, functions, in_place, numpy_protocols  # noqa: F401 (they install methods)
+from tape import autograd, exits, functions, in_place, indexing, numpy_protocols  # noqa: F401 (they install methods)
 from tape.creation import (
     arange,
     as_tensor,
@@ -32,6 +32,7 @@ from tape.creation import (
     zeros,
     zeros_like,
 )
+from tape.documentation import op_table
 from tape.dtypes import (
     bool,  # noqa: A004 (PyTorch's names)
     double,
@@ -112,6 +113,7 @@ __all__ = [
     "no_grad",
     "ones",
     "ones_like",
+    "op_table",
     "permute",
     "rand",
     "rand_like",

@@ -7,8 +7,9 @@ from typing import Any
 
 from kernels.op import Elementwise
 from kernels.tables import OPS
-from tape import recording
+from tape import rows
 from tape.fastpath import printed
+from tape.operands import operand
 from tape.tensor import Tensor
 
 _SPECIAL = {
@@ -37,7 +38,7 @@ def _function(op: Elementwise, fast: Callable[..., Any]) -> Callable[..., Any]:
             raise TypeError(f"{op.name}() takes {count} operands ({', '.join(op.inputs)}), got {len(operands)}")
         if type(operands[0]) is Tensor:
             return fast(*operands)  # type: ignore[no-any-return]
-        return recording.elementwise(op, *operands)
+        return rows.elementwise(op, *operands)
 
     function.__name__ = function.__qualname__ = names_of(op)[0]
     function.__doc__ = f"{op.doc} Shapes broadcast; dtypes promote as NumPy's do."
@@ -59,7 +60,7 @@ def _install(op: Elementwise) -> None:
     elif len(op.inputs) <= 2:  # noqa: PLR2004
         fast, reverse = printed(op)
         if not op.scalar:
-            recording.FAST[op.name] = fast, reverse
+            rows.FAST[op.name] = fast, reverse
     else:
         fast = _slow(op)
     function = _function(op, fast)
@@ -74,7 +75,7 @@ def _install(op: Elementwise) -> None:
 
 
 def _itself(x: Any) -> Any:
-    return recording.operand(x)
+    return operand(x)
 
 
 def _masked(fast: Callable[..., Any]) -> Callable[..., Any]:
@@ -88,7 +89,7 @@ def _masked(fast: Callable[..., Any]) -> Callable[..., Any]:
 
 def _slow(op: Elementwise) -> Callable[..., Any]:
     def run(*operands: Any) -> Tensor:
-        return recording.elementwise(op, *operands)
+        return rows.elementwise(op, *operands)
 
     return run
 

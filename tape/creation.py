@@ -12,6 +12,7 @@ import numpy as np
 from tape import recording
 from tape.attributes import check_device
 from tape.dtypes import get_default_dtype
+from tape.operands import native
 from tape.shaping import clone, stack
 from tape.tensor import Array, Tensor, as_array, carried, leaf, plain
 
@@ -61,7 +62,7 @@ def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: b
 def _array(data: Any, dtype: Any, *, copy: bool | None) -> Array:
     """Return data as an array of the dtype asked for, or that PyTorch would take."""
     if isinstance(data, (np.ndarray, np.generic)):
-        recording.native(np.asarray(data))
+        native(np.asarray(data))
         return np.array(data, dtype=None if dtype is None else np.dtype(dtype), copy=copy)
     array = np.array(data, dtype=None if dtype is None else np.dtype(dtype))
     kind = array.dtype.kind
@@ -114,7 +115,7 @@ def from_numpy(array: Array) -> Tensor:
     """Return a tensor that shares an array's memory."""
     if not isinstance(array, np.ndarray):
         raise TypeError(f"expected np.ndarray (got {type(array).__name__})")
-    return plain(recording.native(array))
+    return plain(native(array))
 
 
 def legacy(cls: type[Tensor], *args: Any) -> Tensor:
@@ -178,9 +179,7 @@ def manual_seed(seed: int) -> None:
     _state["generator"] = np.random.default_rng(seed)
 
 
-def full(
-    size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
-) -> Tensor:
+def full(size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
     """Return a tensor filled with one number, whose type decides the dtype."""
     if not isinstance(fill_value, (int, float, np.generic)):
         raise TypeError(f"full(): fill_value is a number, not {type(fill_value).__name__}")
@@ -212,9 +211,7 @@ def linspace(
     return _finished(np.linspace(start, end, steps, dtype=wanted), device, requires_grad)
 
 
-def eye(
-    n: int, m: int | None = None, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
-) -> Tensor:
+def eye(n: int, m: int | None = None, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
     """Return a matrix with ones on the diagonal."""
     wanted = get_default_dtype() if dtype is None else np.dtype(dtype)
     return _finished(np.eye(n, m, dtype=wanted), device, requires_grad)

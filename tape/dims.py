@@ -13,9 +13,7 @@ def dim_of(x: Tensor, dim: Any, *, extra: int = 0) -> int:
     rank = max(len(x.spec.shape) + extra, 1)
     number = operator.index(dim)
     if not -rank <= number < rank:
-        raise IndexError(
-            f"Dimension out of range (expected to be in range of [{-rank}, {rank - 1}], but got {number})"
-        )
+        raise IndexError(f"Dimension out of range (expected to be in range of [{-rank}, {rank - 1}], but got {number})")
     return number % rank
 
 

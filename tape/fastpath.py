@@ -1,7 +1,7 @@
 """Operators on tensors, printed from the records: the common cases in a few attribute loads and one extend.
 
 A printed function takes the short way when gradients are recorded, an operand requires grad and the operands'
-specs have been seen; :func:`tape.recording.elementwise` does everything else.
+specs have been seen; :func:`tape.rows.elementwise` does everything else.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from kernels.layouts import SCALAR, spec_of
 from kernels.op import Elementwise
 from kernels.tables import OPS
 from tape import modes
-from tape.recording import LARGEST, ROWS, Row, elementwise
+from tape.operands import LARGEST
+from tape.rows import ROWS, Row, elementwise
 from tape.tensor import Tensor, new
 
 _MASK = spec_of(np.array(True))

@@ -10,6 +10,7 @@ import numpy as np
 
 from tape import modes, recording
 from tape.autograd.engine import grad
+from tape.operands import operand
 from tape.tensor import Tensor, as_array, carried, leaf
 
 
@@ -42,7 +43,7 @@ def value_and_grad(fun: Callable[..., Any], argnums: int | tuple[int, ...] = 0) 
 
 def _leaf(value: Any) -> Tensor:
     recording.left(value)
-    given = recording.operand(value)
+    given = operand(value)
     array = np.array(given._value if isinstance(given, Tensor) else given)
     return leaf(carried(array if array.dtype.kind == "f" else array.astype(np.float64)), requires_grad=True)
 

@@ -9,8 +9,9 @@ import numpy as np
 
 from kernels.op import Elementwise
 from kernels.tables import OPS
-from tape import errors, modes, recording
+from tape import errors, modes, rows
 from tape.arithmetic import names_of
+from tape.operands import check_broadcast, operand
 from tape.tensor import AccumulateGrad, Tensor, as_array, method, plain
 
 _INPLACE = {"+": "iadd", "-": "isub", "*": "imul", "/": "itruediv", "**": "ipow"}
@@ -66,10 +67,10 @@ def store(x: Tensor, value: Any, name: str) -> Tensor:
 def _twin(op: Elementwise, name: str) -> Callable[..., Tensor]:
     def in_place(x: Tensor, *others: Any) -> Tensor:
         writable(x, name)
-        others = tuple(_unrecorded(recording.operand(other), name) for other in others)
-        recording.check_broadcast(op, (x, *others))
+        others = tuple(_unrecorded(operand(other), name) for other in others)
+        check_broadcast(op, (x, *others))
         with modes.no_grad():
-            return store(x, recording.elementwise(op, plain(as_array(x)), *others), name)
+            return store(x, rows.elementwise(op, plain(as_array(x)), *others), name)
 
     in_place.__name__ = in_place.__qualname__ = name
     in_place.__doc__ = f"{op.doc[:-1]}, in place; not on recorded values in this version."

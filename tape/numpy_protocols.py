@@ -43,9 +43,7 @@ def array_function(_x: Tensor, func: Any, _types: Any, args: Any, kwargs: Any) -
     function = _FUNCTIONS.get(func)
     if function is None:
         name = f"{func.__module__.removeprefix('numpy')}.{func.__name__}".lstrip(".")
-        raise TypeError(
-            f"np.{name} has no record for tensors; use tensor.detach().numpy() where no gradient is needed"
-        )
+        raise TypeError(f"np.{name} has no record for tensors; use tensor.detach().numpy() where no gradient is needed")
     return function(*args, **kwargs)
 
 
@@ -178,5 +176,3 @@ def _size(a: Tensor, axis: int | None = None) -> int:
 @_implements(np.copy)
 def _copy(a: Tensor) -> Tensor:
     return shaping.clone(a)
-
-

@@ -10,7 +10,7 @@ from kernels.op import Op, Reduction
 from kernels.tables import OPS
 from tape import arithmetic, recording
 from tape.dims import dim_of, dims_of, either
-from tape.recording import operand
+from tape.operands import operand
 from tape.tensor import Tensor, carried, method, plain
 
 _SUM, _MEAN = OPS["sum"], OPS["mean"]

@@ -1,10 +1,8 @@
-"""Views, indexing and joins: the same elements under another shape."""
+"""Views and joins: the same elements under another shape."""
 
 from __future__ import annotations
 
 import math
-import operator
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,9 +13,10 @@ from kernels.op import Join, View
 from kernels.tables import OPS
 from tape import recording
 from tape.dims import dim_of, either, ints_of
+from tape.operands import operand
 from tape.tensor import Tensor, as_array, carried, method
 
-_VIEWS = {name: op for name, op in OPS.items() if isinstance(op, View)}
+VIEWS = {name: op for name, op in OPS.items() if isinstance(op, View)}
 _CLONE: Any = OPS["clone"]
 
 
@@ -39,7 +38,7 @@ def view(x: Tensor, *shape: Any) -> Tensor:
     """Return a view of another shape; RuntimeError where strides do not allow one."""
     wanted = _completed(x, ints_of(shape), "view")
     try:
-        return recording.view(_VIEWS["view"], x, (wanted,))
+        return recording.view(VIEWS["view"], x, (wanted,))
     except ValueError:
         raise RuntimeError(
             f"view size is not compatible with input tensor's size and stride (shape {list(x.spec.shape)} to "
@@ -52,9 +51,9 @@ def reshape(x: Tensor, *shape: Any) -> Tensor:
     """Return a view of another shape where strides allow one, else a copy."""
     wanted = _completed(x, ints_of(shape), "reshape")
     try:
-        return recording.view(_VIEWS["view"], x, (wanted,))
+        return recording.view(VIEWS["view"], x, (wanted,))
     except ValueError:
-        return recording.view(_VIEWS["unsafe_view"], clone(x), (wanted,))
+        return recording.view(VIEWS["unsafe_view"], clone(x), (wanted,))
 
 
 @method()
@@ -76,7 +75,7 @@ def transpose(x: Tensor, dim0: int, dim1: int) -> Tensor:
     i, j = dim_of(x, dim0), dim_of(x, dim1)
     if order:
         order[i], order[j] = order[j], order[i]
-    return recording.view(_VIEWS["transpose"], x, (tuple(order),))
+    return recording.view(VIEWS["transpose"], x, (tuple(order),))
 
 
 @method()
@@ -88,7 +87,7 @@ def permute(x: Tensor, *dims: Any) -> Tensor:
             f"permute(sparse_coo): number of dimensions in the tensor input does not match the length of the desired "
             f"ordering of dimensions i.e. input.dim() = {len(x.spec.shape)} is not equal to len(dims) = {len(order)}"
         )
-    return recording.view(_VIEWS["permute"], x, (order,))
+    return recording.view(VIEWS["permute"], x, (order,))
 
 
 @method()
@@ -97,12 +96,12 @@ def t(x: Tensor) -> Tensor:
     rank = len(x.spec.shape)
     if rank > 2:  # noqa: PLR2004
         raise RuntimeError(f"t() expects a tensor with <= 2 dimensions, but self is {rank}D")
-    return recording.view(_VIEWS["t"], x, (tuple(range(rank))[::-1],))
+    return recording.view(VIEWS["t"], x, (tuple(range(rank))[::-1],))
 
 
 def _turned(x: Tensor) -> Tensor:
     """The tensor with its dims reversed, a view."""
-    return recording.view(_VIEWS["permute"], x, (tuple(range(len(x.spec.shape)))[::-1],))
+    return recording.view(VIEWS["permute"], x, (tuple(range(len(x.spec.shape)))[::-1],))
 
 
 method("T")(property(_turned))
@@ -113,10 +112,10 @@ def squeeze(x: Tensor, dim: Any = None, *, axis: Any = None) -> Tensor:
     """Return a view without dims of length one, or without ``dim`` where its length is one."""
     shape, dim = x.spec.shape, either("dim", dim, "axis", axis, None)
     if dim is None:
-        return recording.view(_VIEWS["squeeze"], x, (tuple(n for n in shape if n != 1),))
+        return recording.view(VIEWS["squeeze"], x, (tuple(n for n in shape if n != 1),))
     dims = {dim_of(x, d) for d in (dim if isinstance(dim, (tuple, list)) else (dim,))}
     kept = tuple(n for i, n in enumerate(shape) if i not in dims or n != 1)
-    return recording.view(_VIEWS["squeeze_dims" if isinstance(dim, (tuple, list)) else "squeeze_dim"], x, (kept,))
+    return recording.view(VIEWS["squeeze_dims" if isinstance(dim, (tuple, list)) else "squeeze_dim"], x, (kept,))
 
 
 @method()
@@ -124,7 +123,7 @@ def unsqueeze(x: Tensor, dim: int) -> Tensor:
     """Return a view with a dim of length one inserted."""
     at = dim_of(x, dim, extra=1)
     shape = x.spec.shape
-    return recording.view(_VIEWS["unsqueeze"], x, ((*shape[:at], 1, *shape[at:]),))
+    return recording.view(VIEWS["unsqueeze"], x, ((*shape[:at], 1, *shape[at:]),))
 
 
 @method()
@@ -145,7 +144,7 @@ def expand(x: Tensor, *sizes: Any) -> Tensor:
                 f"({shape[i - lead] if i >= lead else 'new'}) at non-singleton dimension {i}. Target sizes: "
                 f"{list(full)}. Tensor sizes: {list(shape)}"
             )
-    return recording.view(_VIEWS["expand"], x, (full,))
+    return recording.view(VIEWS["expand"], x, (full,))
 
 
 @method()
@@ -162,115 +161,6 @@ def contiguous(x: Tensor) -> Tensor:
     """Return the tensor itself if its memory is C-contiguous, else a copy."""
     value = x._value
     return x if type(value) is float or value.flags.c_contiguous else clone(x)  # type: ignore[union-attr]
-
-
-@method("__getitem__")
-def index(x: Tensor, key: Any) -> Tensor:
-    """Return a view by ints, slices, None and Ellipsis. IndexError where out of bounds."""
-    known = _hashed(key)
-    if known is not None and (hit := _known.get((x._form.spec, known))) is not None:
-        return recording.view(hit[0], x, hit[1], hit[2])
-    return _index(x, key, known)
-
-
-_known: dict[Any, tuple[View, tuple[Any, ...], Any]] = {}
-"""Indices that have been checked against a spec: the view, its params and their key."""
-
-
-def _hashed(key: Any) -> Any:
-    """Return a basic index as something that can be hashed; None for what needs a closer look."""
-    kind = type(key)
-    if kind is slice:
-        return (key.start, key.stop, key.step, slice)
-    if kind is int:
-        return key
-    if kind is tuple:
-        return tuple([k if type(k) is int or k is None or k is Ellipsis else _hashed_slice(k) for k in key])
-    return None
-
-
-def _hashed_slice(key: Any) -> Any:
-    return (key.start, key.stop, key.step, slice) if type(key) is slice else (id(key), object())
-
-
-def _index(x: Tensor, key: Any, known: Any) -> Tensor:
-    kind = type(key)
-    if kind is slice:
-        hashed: Any = ("slice", key.start, key.stop, key.step)
-        if type(key.start) is Tensor or type(key.stop) is Tensor:
-            key = slice(*(None if e is None else operator.index(e) for e in (key.start, key.stop, key.step)))
-            hashed = ("slice", key.start, key.stop, key.step)
-        items: tuple[Any, ...] = (key,)
-    else:
-        items = tuple(map(_item, key if kind is tuple else (key,)))
-        hashed = tuple(("slice", k.start, k.stop, k.step) if type(k) is slice else k for k in items)
-    if any(type(k) is slice and k.step is not None and k.step <= 0 for k in items):
-        raise ValueError("step must be greater than zero")
-    _check_index(x, items)
-    full = items if Ellipsis in items else (*items, Ellipsis)
-    found = (_VIEWS["slice" if kind is slice else _last(items)], (full,), ("index", hashed))
-    if known is not None:
-        _known[x.spec, known] = found
-    return recording.view(found[0], x, *found[1:])
-
-
-def _last(items: tuple[Any, ...]) -> str:
-    """Name the view that PyTorch takes last for an index."""
-    for k in reversed(items):
-        if k is None:
-            return "newaxis"
-        if type(k) is int:
-            return "select"
-        if k is not Ellipsis and k != slice(None):
-            return "slice"
-    return "alias"
-
-
-def _item(key: Any) -> Any:
-    """Return one part of an index: an int, a slice, None or Ellipsis."""
-    if key is None or key is Ellipsis or type(key) is int:
-        return key
-    if isinstance(key, slice):
-        return slice(*(None if e is None else operator.index(e) for e in (key.start, key.stop, key.step)))
-    if isinstance(key, (bool, np.bool_, list, np.ndarray)) or (isinstance(key, Tensor) and key.spec.shape != ()):
-        what = "tensor" if isinstance(key, Tensor) else type(key).__name__
-        raise NotImplementedError(
-            f"index: indexing with a {what} of integers or booleans is not supported in this version; "
-            "use slices and ints, or tape.where for masks"
-        )
-    try:
-        return operator.index(key)
-    except TypeError:
-        raise IndexError(
-            "only integers, slices (`:`), ellipsis (`...`) and None are valid indices "
-            f"(got {type(key).__name__})"
-        ) from None
-
-
-def _check_index(x: Tensor, items: tuple[Any, ...]) -> None:
-    """Raise PyTorch's messages for an index that does not fit."""
-    shape = x.spec.shape
-    used = sum(1 for k in items if k is not None and k is not Ellipsis)
-    if used > len(shape):
-        if not shape:
-            raise IndexError("invalid index of a 0-dim tensor. Use `tensor.item()` to convert it to a number")
-        raise IndexError(f"too many indices for tensor of dimension {len(shape)}")
-    axis = 0
-    for k in items:
-        if k is Ellipsis:
-            axis += len(shape) - used
-        elif k is not None:
-            if type(k) is int and not -shape[axis] <= k < shape[axis]:
-                raise IndexError(f"index {k} is out of bounds for dimension {axis} with size {shape[axis]}")
-            axis += 1
-
-
-@method("__iter__")
-def rows(x: Tensor) -> Iterator[Tensor]:
-    """Iterate over the first dim."""
-    if not x.spec.shape:
-        raise TypeError("iteration over a 0-d tensor")
-    return (recording.view(_VIEWS["unbind"], x, ((i, Ellipsis),)) for i in range(x.spec.shape[0]))
 
 
 def cat(tensors: Any, dim: Any = None, *, axis: Any = None) -> Tensor:
@@ -314,7 +204,7 @@ def _join(name: str, tensors: Any, dim: Any, *, new: bool) -> Tensor:
 
 
 def _operand(value: Any) -> Tensor:
-    value = recording.operand(value)
+    value = operand(value)
     if not isinstance(value, Tensor):
         raise TypeError(f"expected Tensor as element in a list to join, got {type(value).__name__}")
     return value

@@ -118,9 +118,7 @@ def _pair(first: _Half, second: _Half, *, swap: bool) -> tuple[float, float]:
 
 def _summary(times: list[tuple[float, float]]) -> Ratio:
     quotients = [slow / fast for slow, fast in times]
-    lower, median, upper = (
-        statistics.quantiles(quotients, method="inclusive") if len(times) > 1 else quotients * 3
-    )
+    lower, median, upper = statistics.quantiles(quotients, method="inclusive") if len(times) > 1 else quotients * 3
     slow_times, fast_times = zip(*times, strict=True)
     return Ratio(
         median=median,

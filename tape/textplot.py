@@ -42,9 +42,7 @@ def style_of(stream: TextIO) -> Style:
     return Style(
         width=min(max(columns, NARROWEST), WIDEST),
         blocks=_can_encode(stream, BLOCKS),
-        colour=stream.isatty()
-        and not os.environ.get("NO_COLOR")
-        and os.environ.get("TERM") != "dumb",
+        colour=stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb",
     )
 
 
@@ -127,9 +125,7 @@ def _paint(cells: Sequence[str], title: str, style: Style) -> str:
     colour = COLOURS.get(title, PLAIN_COLOUR)
     codes = {" ": "", "o": "1"}  # data bold
     runs = groupby(cells, lambda cell: codes.get(cell, colour))
-    return "".join(
-        f"\x1b[{code}m{''.join(run)}\x1b[0m" if code else "".join(run) for code, run in runs
-    )
+    return "".join(f"\x1b[{code}m{''.join(run)}\x1b[0m" if code else "".join(run) for code, run in runs)
 
 
 def _sample(style: Style) -> str:

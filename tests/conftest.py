@@ -67,9 +67,7 @@ def figures(pytestconfig: pytest.Config) -> list[str]:
     return pytestconfig.stash.setdefault(FIGURES, [])
 
 
-def pytest_terminal_summary(
-    terminalreporter: pytest.TerminalReporter, config: pytest.Config
-) -> None:
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Print the figures that the house test left."""
     if lines := config.stash.get(FIGURES, []):
         terminalreporter.section("the house")

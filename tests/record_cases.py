@@ -16,7 +16,7 @@ import numpy as np
 import tape
 from kernels.op import Contraction, Copy, Elementwise, Join, Op, Reduction, Select, View
 from kernels.tables import OPS
-from tape import products, recording
+from tape import products, recording, rows
 
 Array = np.ndarray[Any, Any]
 STEP = 1e-30
@@ -134,7 +134,7 @@ def elementwise_cases(op: Elementwise) -> Iterator[Case]:
             shapes, views = zip(*layout[:count], strict=True)
             yield Case(
                 f"{op.name}-{name}",
-                lambda *xs: recording.elementwise(op, *xs),
+                lambda *xs: rows.elementwise(op, *xs),
                 op.forward if analytic else op.ufunc or op.forward,
                 shapes,
                 op.domain,
@@ -151,7 +151,7 @@ def _number_cases(op: Elementwise) -> Iterator[Case]:
             shape, view = LAYOUTS[name][0]
             yield Case(
                 f"{op.name}-{p}-{name}",
-                lambda x, p=p: recording.elementwise(parent, x, p),
+                lambda x, p=p: rows.elementwise(parent, x, p),
                 lambda x, p=p: op.forward(x, p),
                 (shape,),
                 op.domain,

@@ -158,7 +158,7 @@ a = x * x; y = a.sum(); v = a.exp().sum(); y.backward(); v.backward()  # Runtime
 a = x + 1; y = (a * a).sum(); v = a.exp().sum(); y.backward(); v.backward()
 y = (x * x).sum(); (y * 2).backward(); y.backward()  # RuntimeError: a second time
 y = (x * x).sum(); (y + 2).backward(retain_graph=True); y.backward()
-y = (x * x).sum() + (w * w).sum(); y.backward(inputs=[x]); y.backward(inputs=[w])
+y = (x * x).sum() + (w * w).sum(); y.backward(inputs=[x], retain_graph=True); y.backward(inputs=[w])
 y = (x * x).sum(); torch.autograd.grad(y, x); torch.autograd.grad(y, x)  # RuntimeError: second
 y = (x * x).sum(); g = torch.autograd.grad(y, x, retain_graph=True); y.backward()
 y = x * x; y[0].backward(); y[1].backward()  # RuntimeError: a second time

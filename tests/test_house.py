@@ -20,17 +20,18 @@ HOUSE = [
     "kernels.op", "kernels.elementwise", "kernels.linalg", "kernels.reductions", "kernels.source",
     "kernels.views", "kernels.tables", "kernels.words", "kernels.replay_native",
     "kernels.blas_native", "kernels.blas", "kernels.forms", "kernels.entries", "kernels.program",
-    "kernels.lowering", "kernels.replay", "kernels.cells_native", "kernels.sweep_native",
-    "kernels.mark_native", "kernels.release_native", "kernels.sweep", "kernels.plain",
-    "kernels.backend",
+    "kernels.cells_native", "kernels.sweep_native", "kernels.mark_native",
+    "kernels.release_native", "kernels.tasks", "kernels.lowering", "kernels.replay",
+    "kernels.workspace", "kernels.sweep", "kernels.plain", "kernels.backend",
     "tape.dtypes", "tape.errors", "tape.modes", "tape.printing", "tape.shape", "tape.tensor",
-    "tape.dims", "tape.recording", "tape.autograd.engine", "tape.autograd.graph", "tape.fastpath",
-    "tape.programs", "tape.shaping", "tape.attributes", "tape.creation", "tape.testing",
-    "tape.textplot", "tape.arithmetic", "tape.in_place", "tape.documentation", "tape.functions",
-    "tape.gradients", "tape.listing", "tape.reducing", "tape.autograd", "tape.products",
-    "tape.numpy_protocols", "tape", "tape.examples", "tape.examples.heat",
-    "tape.examples.heat_inverse", "tape.examples.lynx_hare", "tape.examples.rosenbrock",
-    "tape.tour", "tape.__main__", "tape.stubs",
+    "tape.dims", "tape.recording", "tape.autograd.graph", "tape.testing", "tape.textplot",
+    "tape.documentation", "tape.listing", "tape.autograd.accumulation", "tape.autograd.run",
+    "tape.autograd.engine", "tape.operands", "tape.shaping", "tape.attributes", "tape.creation",
+    "tape.gradients", "tape.exits", "tape.indexing", "tape.recorder", "tape.programs", "tape.rows",
+    "tape.fastpath", "tape.arithmetic", "tape.in_place", "tape.functions", "tape.reducing",
+    "tape.autograd", "tape.products", "tape.numpy_protocols", "tape", "tape.examples",
+    "tape.examples.heat", "tape.examples.heat_inverse", "tape.examples.lynx_hare",
+    "tape.examples.rosenbrock", "tape.tour", "tape.__main__", "tape.stubs",
 ]
 # fmt: on
 
@@ -53,11 +54,12 @@ MAY_NAME = {
     "kernels.symbols": ("Elementwise",),  # how each ufunc that a rule may use is printed
     "kernels.lowering": ("Select",),  # whether the largest or the smallest is picked
     "tape.attributes": ("View",),  # detach is a view with another history
-    "tape.autograd.engine": ("Copy",),  # the copy that gives an expanded view a gradient of its own shape
+    "tape.autograd.accumulation": ("Copy",),  # the copy that gives an expanded view a gradient of its own shape
     "tape.numpy_protocols": ("Elementwise",),  # np.where, which is no ufunc
     "tape.recording": ("Copy",),  # the casts of mixed dtypes
     "tape.reducing": ("Reduction", "Select"),  # dim, keepdim and the named pair
-    "tape.shaping": ("View", "Join", "Copy"),  # sizes with -1, dims, slices
+    "tape.indexing": ("View",),  # ints, slices and None are views of these names
+    "tape.shaping": ("View", "Join", "Copy"),  # sizes with -1, dims, joins
     "tape.products": ("Contraction",),  # PyTorch's checks of mm, mv, dot
 }
 NOT_THE_OP = {  # (module, string): what else it means there
@@ -91,8 +93,7 @@ def imported_names(tree: ast.AST, package: str) -> Iterator[tuple[str, str]]:
                 source = ".".join([*above, *([module] if module else [])])
                 yield from ((source, alias.name) for alias in names)
             case ast.Call(
-                func=ast.Name(id="__import__" | "import_module")
-                | ast.Attribute(attr="import_module"),
+                func=ast.Name(id="__import__" | "import_module") | ast.Attribute(attr="import_module"),
                 args=[ast.Constant(value=str(module)), *_],
             ):
                 yield module, ""
@@ -232,10 +233,7 @@ def test_rooms_are_small(figures: list[str]) -> None:
         figures.append(f"{title}: " + ", ".join(f"{name} {sizes[name]}" for name in largest))
     ceilings = ((lines, MOST_LINES), (functions, MOST_LINES_OF_A_FUNCTION))
     over = {
-        name.split(" ")[0]: length
-        for sizes, ceiling in ceilings
-        for name, length in sizes.items()
-        if length > ceiling
+        name.split(" ")[0]: length for sizes, ceiling in ceilings for name, length in sizes.items() if length > ceiling
     }
     excess = {name: over[name] for name in sorted(over.keys() - LARGER.keys())}
     assert not excess, f"lines over the ceilings: {excess}"
@@ -299,9 +297,7 @@ def test_a_planted_upward_import_is_found(source: str) -> None:
 
 def test_a_planted_unlisted_import_is_found() -> None:
     graph = {"kernels.op": imports("from tape import tensor", "kernels.op", {"kernels.op"})}
-    assert upward(graph, ["kernels.op"]) == [
-        "kernels.op imports tape, which does not stand below it"
-    ]
+    assert upward(graph, ["kernels.op"]) == ["kernels.op imports tape, which does not stand below it"]
 
 
 def test_relative_imports_are_resolved() -> None:

@@ -59,11 +59,7 @@ def gradient_and_warnings(process: Popen[str]) -> tuple[list[float], list[str]]:
 
 def cached(folder: Path) -> dict[str, int]:
     """Return every file of a cache folder, with the time of its last change."""
-    return {
-        str(path.relative_to(folder)): path.stat().st_mtime_ns
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
+    return {str(path.relative_to(folder)): path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
 
 
 def test_the_version_is_stated_once() -> None:

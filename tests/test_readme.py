@@ -91,9 +91,7 @@ def run(block: Block, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def same_output(expected: str, printed: str) -> bool:
     """Compare up to white space at line ends; ``...`` in what is expected is any text."""
-    want, got = (
-        "".join(f"{line.rstrip()}\n" for line in text.splitlines()) for text in (expected, printed)
-    )
+    want, got = ("".join(f"{line.rstrip()}\n" for line in text.splitlines()) for text in (expected, printed))
     return doctest.OutputChecker().check_output(want, got, doctest.ELLIPSIS)
 
 
@@ -105,12 +103,8 @@ def test_readme_has_blocks() -> None:
     assert len(PYTHON_BLOCKS) >= 3
 
 
-@pytest.mark.parametrize(
-    "block", PYTHON_BLOCKS, ids=[f"{block.heading}, line {block.line}" for block in PYTHON_BLOCKS]
-)
-def test_a_block_prints_what_is_shown(
-    block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("block", PYTHON_BLOCKS, ids=[f"{block.heading}, line {block.line}" for block in PYTHON_BLOCKS])
+def test_a_block_prints_what_is_shown(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     printed = run(block, monkeypatch)
     expected = expected_output(block)

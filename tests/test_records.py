@@ -10,7 +10,7 @@ import pytest
 import tape
 from kernels.op import Elementwise
 from kernels.tables import OPS
-from tape import recording
+from tape import rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -124,10 +124,10 @@ def test_stated_results_belong_to_records() -> None:
 @pytest.mark.parametrize("name", DERIVATIVES)
 def test_stated_derivatives(name: str) -> None:
     op: Any = OPS[name]
-    found = [gradients(lambda x: recording.elementwise(op, x), v)[0] for v in POINTS.values()]
+    found = [gradients(lambda x: rows.elementwise(op, x), v)[0] for v in POINTS.values()]
     np.testing.assert_allclose(found, DERIVATIVES[name], rtol=1e-13)
     x = tape.tensor(list(POINTS.values()), requires_grad=True)
-    recording.elementwise(op, x).backward(tape.ones(len(POINTS)))
+    rows.elementwise(op, x).backward(tape.ones(len(POINTS)))
     np.testing.assert_allclose(x.grad.numpy(), DERIVATIVES[name], rtol=1e-13)
 
 
@@ -136,7 +136,7 @@ def test_stated_derivatives(name: str) -> None:
 def test_stated_derivatives_of_pairs(name: str) -> None:
     op: Any = OPS[name]
     for a, b, by_a, by_b in PAIRS[name]:
-        found = gradients(lambda x, y: recording.elementwise(op, x, y), a, b)
+        found = gradients(lambda x, y: rows.elementwise(op, x, y), a, b)
         np.testing.assert_allclose(found, [by_a, by_b], rtol=1e-13, err_msg=f"{name} of {a}, {b}")
 
 
@@ -158,6 +158,6 @@ def test_special_values_are_those_of_numpy(op: Elementwise, dtype: type) -> None
     grid = np.meshgrid(*[np.array(points, dtype)] * len(op.inputs))
     values = [g != 0 if d == "boolean" else g for g, d in zip(grid, op.domain, strict=True)]
     expected = op.ufunc(*values)  # type: ignore[misc]
-    assert bits(recording.elementwise(op, *tensors(values))) == bits(expected)
-    program = tape.record(lambda *xs: recording.elementwise(op, *xs), *(np.ones_like(v) for v in values))
+    assert bits(rows.elementwise(op, *tensors(values))) == bits(expected)
+    program = tape.record(lambda *xs: rows.elementwise(op, *xs), *(np.ones_like(v) for v in values))
     assert bits(program(*tensors(values))) == bits(expected)

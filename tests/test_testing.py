@@ -101,9 +101,7 @@ def test_setup_is_untimed_and_fresh_for_each_call(clock: Clock) -> None:
         states.append(state)
         clock.now += 0.25
 
-    measured = ratio(
-        consume, clock.function("f", 0.5), pairs=3, min_time=1.0, setup_slow=setup, clock=clock
-    )
+    measured = ratio(consume, clock.function("f", 0.5), pairs=3, min_time=1.0, setup_slow=setup, clock=clock)
     assert (measured.median, measured.slow) == (0.5, 0.25)
     assert len({id(state) for state in states}) == len(states)
 

@@ -95,9 +95,7 @@ def test_both_modes_take_the_same_way(fits: dict[str, tour.Fit]) -> None:
     dynamic, replay = fits["dynamic"], fits["replay"]
     assert dynamic.evaluations == replay.evaluations < 40
     np.testing.assert_allclose(replay.losses, dynamic.losses, rtol=1e-9)
-    assert all(
-        after < before for before, after in zip(replay.losses, replay.losses[1:], strict=False)
-    )
+    assert all(after < before for before, after in zip(replay.losses, replay.losses[1:], strict=False))
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
@@ -180,9 +178,7 @@ def test_progress_ends_when_the_block_fails(listeners: list[Callable[[str], obje
     assert listeners == []
 
 
-def test_no_kernels_no_progress(
-    listeners: list[Callable[[str], object]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_kernels_no_progress(listeners: list[Callable[[str], object]], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", Terminal())
     with tour.compile_progress():
         assert len(listeners) == 1
@@ -286,9 +282,7 @@ def test_run_runs(capsys: pytest.CaptureFixture[str]) -> None:
         ([""], "unknown command ''"),
     ],
 )
-def test_wrong_usage(
-    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wrong_usage(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as raised:
         cli.main(arguments)
     assert raised.value.code == 2
@@ -311,9 +305,7 @@ def test_info_names_versions_cache_and_blas(capsys: pytest.CaptureFixture[str]) 
     assert "SciPy" in rows["BLAS"]
 
 
-def test_info_without_scipy(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_info_without_scipy(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setitem(sys.modules, "scipy", None)  # the import system's mark for "there is none"
     monkeypatch.setitem(cli.PACKAGES, "SciPy", "a-distribution-that-nobody-has")
     assert cli.main(["info"]) == 0
@@ -367,9 +359,7 @@ Start = Callable[..., subprocess.Popen[str]]
 def start(tmp_path: Path) -> Start:
     """Start ``start(*arguments, stdout=..., **environment)`` in a new process and empty folder."""
 
-    def started(
-        *arguments: str, stdout: int = subprocess.PIPE, **more: str
-    ) -> subprocess.Popen[str]:
+    def started(*arguments: str, stdout: int = subprocess.PIPE, **more: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
             [sys.executable, "-m", "tape", *arguments],
             cwd=tmp_path,

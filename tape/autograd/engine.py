@@ -1,26 +1,20 @@
-"""Backward: seeds in, one native sweep a tape, gradients out to leaves and observers."""
+"""The entries to backward: roots, weights and inputs checked, seeds made, the gradients handed back."""
 
 from __future__ import annotations
 
-import sys
-import warnings
-import weakref
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from kernels import backend, forms
+from kernels import backend
 from kernels.forms import Form
-from kernels.layouts import Spec, spec_of
 from kernels.observing import Array, FreedError, Observer, Seed
-from kernels.tables import OPS
 from kernels.words import TAPE_BITS
 from tape import errors, modes, recording
-from tape.modes import Tape
-from tape.tensor import AccumulateGrad, Tensor, as_array, attribute, carried, fresh, method, plain
-
-_FLOAT64 = np.dtype(np.float64)
+from tape.autograd.accumulation import accumulate, deliver
+from tape.autograd.run import Run, offset_of, own_offset
+from tape.tensor import Tensor, carried, method, plain
 
 
 @method()
@@ -49,10 +43,10 @@ def _from_one(x: Tensor, free: bool) -> bool:
             leaves, foreign = backend.run(tape.entries, tape.number, [seed], (), restrict=False, free=free)
         except FreedError:
             raise errors.GradError(errors.SECOND_TIME) from None
-    _deliver(leaves)
+    deliver(leaves)
     if foreign:
-        run = _Run(free=free, restrict=False)
-        run.sweep([Seed(other, spec, value, _offset_of(other)) for other, spec, value in foreign])
+        run = Run(free=free, restrict=False)
+        run.sweep([Seed(other, spec, value, offset_of(other)) for other, spec, value in foreign])
         run.deliver()
     return True
 
@@ -86,7 +80,7 @@ def _backward(roots: Sequence[Tensor], weights: Any, retain: bool | None, create
     _refuse_create_graph(create)
     seeds = _seeds(roots, weights)
     targets = _targets(inputs)
-    run = _Run(free=not retain, restrict=targets is not None)
+    run = Run(free=not retain, restrict=targets is not None)
     observers = run.observe(targets or ())
     run.sweep(seeds)
     for target, observer in zip(targets or (), observers, strict=True):
@@ -148,7 +142,7 @@ def grad(
     if not wanted:
         raise RuntimeError("`inputs` argument to `grad()` cannot be empty.")
     _check_inputs(wanted)
-    run = _Run(free=not retain_graph, restrict=True, required=not (allow_unused or materialize_grads))
+    run = Run(free=not retain_graph, restrict=True, required=not (allow_unused or materialize_grads))
     observers = run.observe(wanted)
     run.sweep(_seeds(roots, _weights(roots, grad_outputs)))
     run.check_used(observers)
@@ -172,14 +166,8 @@ def _seeds(roots: Sequence[Tensor], weights: Sequence[Any]) -> list[Seed]:
         if root._slot is None:
             raise errors.GradError(errors.NO_GRAPH.format(i))
         recording.left(root)
-        seeds.append(Seed(root._slot, spec, value, _own_offset(root)))
+        seeds.append(Seed(root._slot, spec, value, own_offset(root)))
     return seeds
-
-
-def _own_offset(x: Tensor) -> int | None:
-    """Return where a view's gradient begins in the shadow of its family; None for other tensors."""
-    form = x._form
-    return x._offset if type(form) is Form and form.is_view and type(x._slot) is int else None
 
 
 def _cotangent(i: int, root: Tensor, weight: Any) -> Array | float:
@@ -197,241 +185,3 @@ def _cotangent(i: int, root: Tensor, weight: Any) -> Array | float:
     if weight.spec.dtype.kind != "f":
         raise TypeError(f"gradient of dtype {weight.spec.dtype.name} for an output of dtype {root.spec.dtype.name}")
     return weight._value
-
-
-class _Run:
-    """One backward: sweeps each tape that the graph touches, then hands out what they found."""
-
-    def __init__(self, *, free: bool, restrict: bool, required: bool = False) -> None:
-        self.free = free
-        self.restrict = restrict
-        self.required = required
-        self.leaves: list[tuple[AccumulateGrad, Array | float]] = []
-        self.observers: dict[int, Observer] = {}
-        self.retained: list[tuple[Tensor, Observer]] = []
-
-    def observe(self, tensors: Sequence[Tensor]) -> list[Observer]:
-        """Ask for the gradients of leaves or computed tensors; one observer for each."""
-        found = []
-        for x in tensors:
-            if _shares(x.spec):
-                raise NotImplementedError(
-                    "the gradient of an expanded tensor is not kept apart; take x = x.clone() before using it"
-                )
-            found.append(self.observers.setdefault(id(x._slot), Observer(x._slot, x.spec, _own_offset(x) or 0)))
-        return found
-
-    def sweep(self, seeds: list[Seed]) -> None:
-        """Sweep from the seeds: tape by tape, where a graph crosses threads."""
-        pending = [seed for seed in seeds if not self._reach_leaf(seed)]
-        while pending:
-            tape = _tape_of(pending[0].slot)
-            number = tape.number
-            own = pending if len(pending) == 1 else _merged([s for s in pending if s.slot >> TAPE_BITS == number])
-            pending = [s for s in pending if s.slot >> TAPE_BITS != number]
-            for slot, spec, value in self._sweep_one(tape, own):
-                pending.append(Seed(slot, spec, value, _offset_of(slot)))
-
-    def _sweep_one(self, tape: Tape, seeds: list[Seed]) -> list[tuple[int, Spec, Array]]:
-        number, observers = tape.number, []
-        if self.observers:
-            observers = [o for o in self.observers.values() if type(o.key) is not int or o.key >> TAPE_BITS == number]
-        if tape.retained and not self.restrict:
-            observers += self._retained(tape)
-        before = [o.gradient for o in observers]
-        with tape.lock:
-            try:
-                leaves, foreign = backend.run(
-                    tape.entries,
-                    number,
-                    seeds,
-                    observers,
-                    restrict=self.restrict,
-                    free=self.free,
-                    required=self.required,
-                )
-            except FreedError:
-                raise errors.GradError(errors.SECOND_TIME) from None
-        for observer, old in zip(observers, before, strict=True):
-            if old is not None:
-                observer.gradient = old if observer.gradient is None else observer.gradient + old
-        self.leaves += leaves
-        return foreign
-
-    def check_used(self, observers: list[Observer]) -> None:
-        """Raise for an input that no output depends on."""
-        for i, observer in enumerate(observers):
-            if self.required and observer.gradient is None:
-                raise errors.GradError(
-                    f"The differentiated Tensor at index {i} appears to not have been used in the graph. "
-                    "Set allow_unused=True if this is the desired behavior."
-                )
-
-    def _reach_leaf(self, seed: Seed) -> bool:
-        """Deliver a seed whose root is a leaf; return whether it is."""
-        slot = seed.slot
-        if type(slot) is int:
-            return False
-        value = np.broadcast_to(np.asarray(seed.value, seed.spec.dtype), seed.spec.shape).copy()
-        observer = self.observers.get(id(slot))
-        if observer is not None:
-            observer.gradient = value if observer.gradient is None else observer.gradient + value
-        elif not self.restrict:
-            self.leaves.append((slot, carried(value)))
-        return True
-
-    def _retained(self, tape: Tape) -> list[Observer]:
-        found = []
-        for reference in list(tape.retained.values()):
-            tensor = reference()
-            if tensor is None:
-                continue
-            offset = tensor._offset if tensor._form.is_view else 0
-            observer = Observer(tensor._slot, tensor.spec, offset)
-            self.retained.append((tensor, observer))
-            found.append(observer)
-        return found
-
-    def deliver(self) -> None:
-        """Add the gradients found to ``.grad`` of leaves and of tensors that retain theirs."""
-        _deliver(self.leaves)
-        for tensor, observer in self.retained:
-            if observer.gradient is not None:
-                accumulate(tensor, observer.gradient)
-
-
-def _deliver(leaves: list[tuple[AccumulateGrad, Array | float]]) -> None:
-    """Add gradients to ``.grad`` of leaves."""
-    for slot, value in leaves:
-        if slot.grad is None:
-            slot.grad = fresh(value, slot.spec)
-        else:
-            _add_to(slot.grad, value)
-
-
-def _merged(seeds: list[Seed]) -> list[Seed]:
-    """Return one seed a slot, the sum of those given for it."""
-    merged: dict[int, Seed] = {}
-    for seed in seeds:
-        other = merged.setdefault(seed.slot, seed)
-        if other is not seed:
-            other.value = np.add(other.value, seed.value)
-    return list(merged.values())
-
-
-def _tape_of(slot: int) -> Tape:
-    tape = modes.tapes.get(slot >> TAPE_BITS)
-    if tape is not None:
-        return tape
-    raise errors.GradError(
-        f"{errors.SECOND_TIME} (or the thread that recorded this graph has ended, and its tape with it)"
-    )
-
-
-def _offset_of(slot: int) -> int | None:
-    """Return where a view's gradient begins in the shadow of its family, by its slot; None for other results."""
-    found = recording.locate(slot)
-    return found.saved[0] if found is not None and found.form.is_view else None
-
-
-def accumulate(x: Tensor, gradient: Array) -> None:
-    """Add a gradient to ``.grad`` of a leaf or of a computed tensor."""
-    value = carried(gradient)
-    slot = x._slot
-    old = slot.grad if type(slot) is AccumulateGrad else getattr(x, "_grad", None)
-    if old is not None:
-        _add_to(old, value)
-    elif type(slot) is AccumulateGrad:
-        slot.grad = plain(value)
-    else:
-        x._grad = plain(value)
-
-
-def _add_to(old: Tensor, value: Array | float) -> None:
-    """Add in place: whoever holds the gradient sees it grow, as in PyTorch."""
-    if type(old._value) is float:
-        old._value += float(value)
-    else:
-        np.add(old._value, value, out=as_array(old))
-
-
-def _get_grad(x: Tensor) -> Tensor | None:
-    """The gradient that backward accumulated; None where there is none."""
-    slot = x._slot
-    if type(slot) is AccumulateGrad:
-        return slot.grad
-    if slot is not None and not hasattr(x, "_grad") and not hasattr(x, "_retains"):
-        warnings.warn(errors.NON_LEAF_GRAD, UserWarning, stacklevel=2)
-    return getattr(x, "_grad", None)
-
-
-def _set_grad(x: Tensor, value: Tensor | None) -> None:
-    if value is not None:
-        if not isinstance(value, Tensor):
-            kind = type(value).__name__
-            raise TypeError(f"assigned grad expected to be a Tensor or None but got grad of type {kind}")
-        if value.spec.shape != x.spec.shape:
-            raise RuntimeError(
-                f"attempting to assign a gradient of size '{list(value.spec.shape)}' to a tensor of size "
-                f"'{list(x.spec.shape)}'. Please ensure that the gradient and the tensor are the same size"
-            )
-        if value.spec.dtype != x.spec.dtype:
-            raise RuntimeError(
-                f"attempting to assign a gradient of dtype {value.spec.dtype} to a tensor of dtype {x.spec.dtype}"
-            )
-    if type(x._slot) is AccumulateGrad:
-        x._slot.grad = value
-    elif value is None:
-        if hasattr(x, "_grad"):
-            del x._grad
-    else:
-        x._grad = value
-
-
-method("grad")(property(_get_grad, _set_grad))
-
-
-@method()
-def retain_grad(x: Tensor) -> None:
-    """Let backward keep this computed tensor's gradient in ``.grad``."""
-    if x._slot is None:
-        raise RuntimeError("can't retain_grad on Tensor that has requires_grad=False")
-    if type(x._slot) is int and not hasattr(x, "_retains"):
-        _give_shadow(x)
-        retained, key = _tape_of(x._slot).retained, id(x)
-        retained[key] = weakref.ref(x, lambda _: retained.pop(key, None))
-        x._retains = True
-
-
-_CLONE: Any = OPS["clone"]
-
-
-def _give_shadow(x: Tensor) -> None:
-    """Let an expanded view have a gradient of its own shape: until then its elements share one."""
-    spec = x.spec
-    if not _shares(spec):
-        return
-    if sys.getrefcount(x._slot) > _UNUSED:
-        raise NotImplementedError(
-            "retain_grad on an expanded tensor that has been used is not supported; call it right after expand"
-        )
-    form = recording.cached_form((_CLONE, spec, "shadow"), lambda: forms.copy(_CLONE, spec, spec_of(as_array(x))))
-    tape, viewed = _tape_of(x._slot), x._slot
-    form.name = x._form.name  # type: ignore[union-attr]
-    x._form, x._slot = form, tape.fresh()
-    tape.extend((x._slot, viewed, form.code))
-
-
-_UNUSED = 3
-"""References to a slot that nothing uses yet: the tape's, the tensor's, and the argument of getrefcount."""
-
-
-def _shares(spec: Spec) -> bool:
-    """Whether elements of a tensor share an element of its gradient, which an expanded view's do."""
-    return any(stride == 0 and n > 1 for stride, n in zip(spec.gradient, spec.shape, strict=True))
-
-
-@attribute
-def retains_grad(x: Tensor) -> bool:
-    """Whether a computed tensor keeps its gradient."""
-    return hasattr(x, "_retains")

@@ -71,7 +71,5 @@ def check_gradient(
     expected = np.array([(function(x + h) - function(x - h)) / (2 * h.sum()) for h in steps])
     distance = float(np.max(abs(gradient - expected)) / np.max(abs(expected)))
     if not distance <= tolerance:
-        raise ArithmeticError(
-            f"the gradient is {distance:.1e} from central differences, more than {tolerance:.0e}"
-        )
+        raise ArithmeticError(f"the gradient is {distance:.1e} from central differences, more than {tolerance:.0e}")
     print(f"gradient against central differences: relative difference {distance:.1e}, ok")

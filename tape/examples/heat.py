@@ -44,9 +44,7 @@ def main() -> None:
     without_tape = march(initial(), 0.9, STEPS)[middle]
     print(f"final temperature of the middle: {final.item():.6f} (without tape {without_tape:.6f})")
     print(f"derivative by the conductivity:  {conductivity.grad.item():.6f}")
-    print(
-        f"by the first temperatures:       {u.grad.min().item():.6f} to {u.grad.max().item():.6f}"
-    )
+    print(f"by the first temperatures:       {u.grad.min().item():.6f} to {u.grad.max().item():.6f}")
     check_gradient(
         lambda x: float(march(x[:-1], x[-1], STEPS)[middle]),
         np.append(initial(), 0.9),

@@ -1,0 +1,78 @@
+"""Tasks: the calls that a program is made of, on places in its memory."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kernels import loops
+from kernels.layouts import Spec, Strides, nest
+
+
+@dataclass(slots=True)
+class Place:
+    """Memory that a call uses: a node's value (or its shadow), at an offset."""
+
+    node: int
+    shadow: bool = False
+    offset: int = 0
+
+
+@dataclass(slots=True)
+class Call:
+    """A kernel on places, in the order of its pointers; ``accumulate`` adds to the first."""
+
+    kernel: Any
+    label: str
+    places: tuple[Place, ...]
+    accumulate: bool = False
+
+
+@dataclass(slots=True)
+class UfuncCall:
+    """An inner loop of NumPy's over a nest of strides."""
+
+    loop: loops.InnerLoop
+    shape: Strides
+    strides: tuple[Strides, ...]
+    places: tuple[Place, ...]
+
+
+@dataclass(slots=True)
+class Fill:
+    """Set the elements of a place to one number."""
+
+    place: Place
+    elements: int
+    dtype: np.dtype[Any]
+    value: float
+
+
+Task = Call | UfuncCall | Fill
+
+
+def initial(ufunc: np.ufunc, spec: Spec, dtype: np.dtype[Any]) -> float:
+    """Return what a reduction starts from, as NumPy does."""
+    if ufunc is np.add:
+        return -0.0 if dtype.kind == "f" and spec.size else 0.0
+    if dtype.kind == "f":
+        return -math.inf if ufunc is np.maximum else math.inf
+    limits = np.iinfo(dtype)
+    return limits.min if ufunc is np.maximum else limits.max
+
+
+def nest_layout(call: UfuncCall) -> np.ndarray[Any, Any]:
+    """Return the layout words of a nest: rows, inner extent, outer axes, extents, strides innermost first."""
+    if 0 in call.shape:
+        return np.array([0, 0, 0] + [0] * len(call.strides), np.int64)
+    extents, strides = nest(call.shape, list(call.strides))
+    if not extents:
+        return np.array([1, 1, 0] + [0] * len(call.strides), np.int64)
+    *outer, inner = extents
+    words = [math.prod(outer), inner, len(outer), *reversed(outer)]
+    for own in strides:
+        words += reversed(own)
+    return np.array(words, np.int64)

@@ -1,0 +1,89 @@
+"""The memory that a native sweep works in: its header, cells, order and marks."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from typing import Any
+
+import numpy as np
+
+from kernels import jit, words
+from kernels.memory import address_of
+
+_FIRST = 64
+LARGE = 1 << 18
+
+
+class Workspace:
+    """The native sweep's memory: kept from sweep to sweep, given back when it grew large."""
+
+    def __init__(self) -> None:
+        self.marks, self.sweeps = jit.load_module("mark_native"), jit.load_module("sweep_native")
+        self.cell_table = jit.load_module("cells_native")
+        self.header = np.zeros(words.HEADER, np.int64)
+        self.words = memoryview(self.header)
+        self.address = address_of(self.header)
+        self.pointers = np.zeros(64, np.int64)
+        self._reserve_presets(8)
+        self.keep = np.zeros(0, np.uint8)
+        self.held: list[Any] = []
+        for at, thing in ((words.H_NONE, None), (words.H_INT, int), (words.H_FLOAT, float)):
+            self.words[at] = id(thing)
+        self.words[words.H_PTRS] = address_of(self.pointers)
+        self.reserve(_FIRST)
+
+    def _reserve_presets(self, rows: int) -> None:
+        self.presets = np.zeros((rows, 4), np.int64)
+        self.given = memoryview(self.presets).cast("B").cast("q")
+        self.words[words.H_PRESETS] = address_of(self.presets)
+
+    @functools.cached_property
+    def releases(self) -> Any:
+        """The native code that drops instructions, loaded when the first are dropped."""
+        return jit.load_module("release_native")
+
+    def reserve(self, least: int) -> None:
+        """Make room for at least this many cells; half a tape's entries are enough for it."""
+        cells = 1 << (least - 1).bit_length()
+        self.cells = np.zeros((cells, words.CELL), np.int64)
+        self.order = np.empty(cells, np.int64)
+        self.leaves = np.empty((cells, words.FOUND), np.int64)
+        own = self.words
+        for at, array in ((words.H_CELLS, self.cells), (words.H_ORDER, self.order), (words.H_LEAVES, self.leaves)):
+            own[at] = array.__array_interface__["data"][0]
+        own[words.H_ORDERS] = own[words.H_LEAFCAP] = cells
+        self.flat = memoryview(self.cells).cast("B").cast("q")
+        self.floats = self.flat.cast("B").cast("d")
+        self.found = memoryview(self.leaves).cast("B").cast("q")
+
+    def trim(self) -> None:
+        """Give back what a large sweep needed."""
+        self.reserve(_FIRST)
+        self.keep = np.zeros(0, np.uint8)
+
+    def preset(self, rows: list[tuple[int, int, int, int]]) -> None:
+        """Give the sweep the shadows to begin with, a row of four words each."""
+        if len(rows) > len(self.presets):
+            self._reserve_presets(2 * len(rows))
+        flat, at = self.given, 0
+        for row in rows:
+            flat[at], flat[at + 1], flat[at + 2], flat[at + 3] = row
+            at += 4
+        self.words[words.H_PRESET] = len(rows)
+
+    def mark_room(self, size: int) -> None:
+        """Make room for one byte an entry."""
+        if len(self.keep) < size:
+            self.keep = np.empty(max(2 * len(self.keep), size, _FIRST), np.uint8)
+            self.words[words.H_KEEP] = address_of(self.keep)
+
+    def drop(self, entries: list[Any], gone: int) -> None:
+        """Take the entries marked with 0 off the tape; others may be appending meanwhile."""
+        if gone <= 0:
+            return
+        low, size = self.words[words.H_LOW], self.words[words.H_SIZE]
+        if gone == size - low:
+            del entries[low:size]
+        else:
+            entries[low:size] = list(itertools.compress(entries[low:size], self.keep[: size - low].tobytes()))

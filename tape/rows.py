@@ -1,0 +1,158 @@
+"""Elementwise operations, and the rows that let the fast path repeat one on operands of specs seen before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from kernels import forms
+from kernels.forms import Form
+from kernels.layouts import Spec, spec_of
+from kernels.op import Elementwise
+from kernels.tables import OPS
+from tape import modes
+from tape.operands import Number, as_saved, check_broadcast, is_mask, operand, values_of
+from tape.recording import bytes_of, finish, to_dtype, value_is_float
+from tape.tensor import Array, Tensor, carried, plain
+
+_FLOAT64 = np.dtype(np.float64)
+
+
+class Row:
+    """What the fast path knows of an operation on operands of these specs."""
+
+    __slots__ = ("both", "compute", "first", "post", "second", "spec")
+
+    def __init__(self, spec: Spec, post: Callable[[Any], Any] | None, compute: Any = None) -> None:
+        self.spec = spec
+        self.post = post
+        self.compute = compute
+        self.both: Form | None = None
+        self.first: Form | None = None
+        self.second: Form | None = None
+
+
+ROWS: dict[str, dict[Any, Row]] = {}
+"""By operation and operands' specs; a Python number has no spec."""
+
+
+def elementwise(op: Elementwise, *given: Any) -> Tensor:
+    """Run an elementwise operation on tensors and Python numbers, by NumPy's promotion and broadcasting."""
+    recorder = modes.current().recorder
+    if recorder is not None and op.name in FAST and _alike(given):
+        return _noted(op, given, recorder)
+    if op.scalar and len(given) == 2 and isinstance(given[1], Number) and not isinstance(given[1], bool):  # noqa: PLR2004
+        return _with_number(OPS[op.scalar], given[0], given[1])
+    operands = tuple(map(operand, given))
+    if op.condition and not is_mask(operands[0]):
+        raise RuntimeError(f"{op.name}: the condition must be a bool tensor; write {op.name}(x != 0, ...)")
+    check_broadcast(op, operands)
+    values = values_of(operands)
+    value = op.ufunc(*values)
+    if any(isinstance(o, Tensor) and o._slot is not None for o in operands) or modes.current().recorder:
+        operands = _of_one_dtype(op, operands, carried(value))
+        values = values_of(operands)
+
+    def make() -> Form:
+        specs = tuple(o.spec if isinstance(o, Tensor) else None for o in operands)
+        wants = tuple(isinstance(o, Tensor) and o._slot is not None for o in operands)
+        return forms.elementwise(op, specs, spec_of(carried(value)), wants)
+
+    def saved(form: Form) -> tuple[Any, ...]:
+        by_name = dict(zip(op.inputs, map(as_saved, values), strict=True), y=carried(value))
+        return tuple(by_name[name] for name in form.saved)
+
+    result = finish(op, operands, value, make, saved, ())
+    _remember(op, operands, result)
+    return result
+
+
+FAST: dict[str, tuple[Callable[..., Tensor], Callable[..., Tensor] | None]] = {}
+"""The printed operators, and those for a number on the left: they serve a program being recorded too."""
+
+
+def _alike(given: tuple[Any, ...]) -> bool:
+    """Whether the operands are what the printed operators take: tensors of one float dtype, or float64 with floats."""
+    dtypes = {o._form.spec.dtype if type(o) is Tensor else None for o in given}
+    dtypes.discard(None)
+    if len(dtypes) != 1 or dtypes.pop().kind != "f":  # type: ignore[union-attr]
+        return False
+    return all(type(o) is float or type(o) is Tensor for o in given)
+
+
+def _noted(op: Elementwise, given: tuple[Any, ...], recorder: modes.Observer) -> Tensor:
+    before = modes.set_mode(modes.current()._replace(recorder=None))
+    try:
+        fast, reverse = FAST[op.name]
+        result = fast(*given) if type(given[0]) is Tensor or reverse is None else reverse(given[1], given[0])
+    finally:
+        modes.set_mode(before)
+    recorder.note(op, given, result, ())
+    return result
+
+
+def _remember(op: Elementwise, operands: tuple[Any, ...], result: Tensor) -> None:
+    """Let the fast path know this operation on these specs: tensors of one float dtype, or a Python number."""
+    form = result._form
+    dtypes = {o.spec.dtype for o in operands if isinstance(o, Tensor)}
+    if any(bytes_of(o.spec) >= modes.LARGE for o in (result, *operands) if isinstance(o, Tensor)):
+        return  # large results are watched
+    if len(operands) > 2 or len(dtypes) != 1 or next(iter(dtypes)).kind != "f":  # noqa: PLR2004
+        return
+    specs = tuple(o.spec if isinstance(o, Tensor) else None for o in operands)
+    rows = ROWS.setdefault(op.name, {})
+    row = rows.get(specs)
+    if row is None:
+        row = rows[specs] = Row(spec_of(result._value), _post(result.spec))
+    if not isinstance(form, Form):
+        return
+    second = len(form.wanted) > 1 and form.wanted[1]
+    setattr(row, {(True, True): "both", (True, False): "first", (False, True): "second"}[form.wanted[0], second], form)
+
+
+def _post(spec: Spec) -> Callable[[Any], Any] | None:
+    """Return what turns a ufunc's scalar into what tensors carry."""
+    if spec.shape != ():
+        return None
+    return float if spec.dtype == _FLOAT64 else np.asarray
+
+
+def _with_number(op: Any, x: Any, number: float) -> Tensor:
+    """Run an operation whose second operand is a static Python number."""
+    x = operand(x)
+    if not isinstance(x, Tensor):
+        x = plain(x)
+    if x.spec.dtype.kind != "f":
+        return plain(carried(op.ufunc(x._value, number)))
+    p = float(number)
+    compute = op.variants[p] if p in op.variants else lambda value: op.ufunc(value, p)
+    value = compute(x._value)
+
+    def saved(form: Form) -> tuple[Any, ...]:
+        by_name = {"x": x._value, "y": carried(value)}
+        return tuple(by_name[name] for name in form.saved)
+
+    def make() -> Form:
+        return forms.elementwise(op, (x.spec,), spec_of(carried(value)), (True,), (p,))
+
+    result = finish(op, (x,), value, make, saved, (p,))
+    if bytes_of(x.spec) >= modes.LARGE:
+        return result
+    row = ROWS[op.name].setdefault((x.spec, p), Row(spec_of(result._value), _post(result.spec), compute))
+    if isinstance(result._form, Form):
+        row.first = result._form
+    return result
+
+
+def _of_one_dtype(op: Elementwise, operands: tuple[Any, ...], value: Array | float) -> tuple[Any, ...]:
+    """Cast operands, recorded, to the dtype that NumPy computed in; conditions stay boolean."""
+    if not op.differentiable or not value_is_float(value):
+        return operands
+    dtype = _FLOAT64 if type(value) is float else value.dtype  # type: ignore[union-attr]
+    cast = [
+        o if not isinstance(o, Tensor) or rule is None or o.spec.dtype == dtype else to_dtype(o, dtype)
+        for o, rule in zip(operands, op.pullback, strict=True)
+    ]
+    return tuple(cast)
