@@ -270,6 +270,7 @@ Elementwise(
     name="equal",
     doc="True where both are equal.",
     torch=("eq",),
+    function=False,
     grad_fn="",
     operator="==",
     forward=lambda a, b: a == b,

@@ -34,6 +34,7 @@ from kernels.words import (
     H_LEAFCAP,
     H_LEAVES,
     H_LIST,
+    H_LOW,
     H_MASK,
     H_NONE,
     H_ORDER,
@@ -171,6 +172,7 @@ def attempt(h):
                 store_i8(cell + 16, integer_any(word(items, start + 2)))
                 parent = (target - cells) // (8 * CELL)
                 store_i8(cell + 24, load_i8(cell + 24) | ALIAS | (parent << PARENT))
+    store_i8(h + 8 * H_LOW, position + 1)
     store_i8(h + 8 * H_COUNT, count)
     store_i8(h + 8 * H_LEAF, leaf)
     store_i8(h + 8 * H_USED, used)

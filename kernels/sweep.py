@@ -55,8 +55,8 @@ def sweep(
         for observer, buffer in zip(observers, buffers, strict=True):
             _observe(space, observer, buffer)
     if free and not (required and any(o.gradient is None for o in observers)):
-        if len(space.keep) < len(entries):
-            space.mark_room(len(entries))
+        if len(space.keep) < len(entries) - own[words.H_LOW]:
+            space.mark_room(len(entries) - own[words.H_LOW])
         space.drop(entries, space.releases.drop(space.address))
     space.held = []
     if len(space.cells) > LARGE or len(space.keep) > LARGE:

@@ -50,6 +50,7 @@ from tape.dtypes import (
     short,
     uint8,
 )
+from tape.exits import equal
 from tape.functions import *  # noqa: F403 (one for each record)
 from tape.gradients import value_and_grad
 from tape.listing import listing
@@ -84,6 +85,7 @@ __all__ = [
     "empty",
     "empty_like",
     "enable_grad",
+    "equal",
     "eye",
     "flatten",
     "float",

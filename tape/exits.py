@@ -6,6 +6,8 @@ import copy
 import warnings
 from typing import Any
 
+import numpy as np
+
 from tape import errors, recording
 from tape.shaping import clone
 from tape.tensor import AccumulateGrad, Array, Tensor, as_array, leaf, method
@@ -52,6 +54,14 @@ def _number(x: Tensor) -> Any:
     if x.spec.size != 1:
         raise ValueError(f"only one element tensors can be converted to Python scalars; this one has {x.spec.size}")
     return item(x)
+
+
+@method()
+def equal(x: Tensor, other: Tensor) -> bool:
+    """Return whether two tensors have one shape and equal elements; ``x == other`` compares element by element."""
+    recording.left(x)
+    recording.left(other)
+    return bool(x.spec.shape == other.spec.shape and np.array_equal(np.asarray(x._value), np.asarray(other._value)))
 
 
 @method("__float__")

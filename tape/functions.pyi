@@ -1,7 +1,7 @@
 # Written by `python -m tape.stubs`; change the records or the methods, not this file.
 from typing import Any
 from tape.tensor import Tensor
-__all__ = ['add', 'subtract', 'sub', 'multiply', 'mul', 'divide', 'div', 'true_divide', 'power', 'pow', 'negative', 'neg', 'positive', 'square', 'sqrt', 'reciprocal', 'absolute', 'abs', 'exp', 'log', 'sin', 'cos', 'tan', 'tanh', 'maximum', 'minimum', 'where', 'less', 'lt', 'less_equal', 'le', 'greater', 'gt', 'greater_equal', 'ge', 'equal', 'eq', 'not_equal', 'ne']
+__all__ = ['add', 'subtract', 'sub', 'multiply', 'mul', 'divide', 'div', 'true_divide', 'power', 'pow', 'negative', 'neg', 'positive', 'square', 'sqrt', 'reciprocal', 'absolute', 'abs', 'exp', 'log', 'sin', 'cos', 'tan', 'tanh', 'maximum', 'minimum', 'where', 'less', 'lt', 'less_equal', 'le', 'greater', 'gt', 'greater_equal', 'ge', 'eq', 'not_equal', 'ne']
 def add(a: Any, b: Any, /, *, alpha: Any = None) -> Tensor:
     """Sum of two tensors. Shapes broadcast; dtypes promote as NumPy's do."""
 def subtract(a: Any, b: Any, /, *, alpha: Any = None) -> Tensor:
@@ -72,8 +72,6 @@ def greater_equal(a: Any, b: Any, /) -> Tensor:
     """True where the first is greater or equal. Shapes broadcast; dtypes promote as NumPy's do."""
 def ge(a: Any, b: Any, /) -> Tensor:
     """True where the first is greater or equal. Shapes broadcast; dtypes promote as NumPy's do."""
-def equal(a: Any, b: Any, /) -> Tensor:
-    """True where both are equal. Shapes broadcast; dtypes promote as NumPy's do."""
 def eq(a: Any, b: Any, /) -> Tensor:
     """True where both are equal. Shapes broadcast; dtypes promote as NumPy's do."""
 def not_equal(a: Any, b: Any, /) -> Tensor:

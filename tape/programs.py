@@ -25,7 +25,7 @@ class Program:
     """
 
     def __init__(self, recorder: Recorder, template: Any) -> None:
-        self._recorder = recorder
+        # Not the recorder: it holds every tensor of the recording, and so their graph.
         self._recipe = recorder.recipe
         self._template = template
         self._escapes = recorder.escapes

@@ -191,10 +191,8 @@ class Tensor:
         """True where both are equal. Shapes broadcast; dtypes promote as NumPy's do."""
     def eq_(self, *others: Any) -> Tensor:
         """True where both are equal, in place; not on recorded values in this version."""
-    def equal(self, other: Any, /) -> Tensor:
-        """True where both are equal. Shapes broadcast; dtypes promote as NumPy's do."""
-    def equal_(self, *others: Any) -> Tensor:
-        """True where both are equal, in place; not on recorded values in this version."""
+    def equal(self, other: Tensor) -> builtins.bool:
+        """Return whether two tensors have one shape and equal elements; ``x == other`` compares element by element."""
     def exp(self) -> Tensor:
         """Exponential. Shapes broadcast; dtypes promote as NumPy's do."""
     def exp_(self, *others: Any) -> Tensor:
