@@ -37,10 +37,13 @@ def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: b
     """
     if device is not None:
         check_device(device)
-    if dtype is None and get_default_dtype() is _FLOAT64:
-        if type(data) is float:
+    if dtype is _FLOAT64 or (dtype is None and get_default_dtype() is _FLOAT64):
+        kind = type(data)
+        if kind is float:
             return leaf(data, requires_grad=requires_grad)
-        if type(data) is list and set(map(type, data)) == _FLOATS:
+        if kind is np.ndarray and data.dtype is _FLOAT64 and data.ndim:
+            return leaf(data.copy(), requires_grad=requires_grad)
+        if kind is list and set(map(type, data)) == _FLOATS:
             return leaf(np.array(data), requires_grad=requires_grad)
     if isinstance(data, Tensor):
         warnings.warn(
