@@ -212,7 +212,8 @@ def _compiled(task: Call) -> tuple[int, int]:
     if found is None:
         made = _kernels.get(kernel)
         if made is None:
-            made = _kernels[kernel] = kernel.kernel(task.label)
+            # setdefault: rows hold the address of a layout, so the one that another thread made first must stay.
+            made = _kernels.setdefault(kernel, kernel.kernel(task.label))
         found = _by_identity[id(kernel)] = (kernel, made[0], address_of(made[1]))
     return found[1], found[2]
 

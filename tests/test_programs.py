@@ -339,3 +339,36 @@ def test_listing_of_the_graph_of_the_tour() -> None:
     ] == ["log", "multiply", "multiply", "add"]
     e.backward()
     assert "released" in tape.listing(e)
+
+
+def test_first_calls_race_from_many_threads() -> None:
+    # Machines made at once share layouts: the one whose address a row holds must live.
+    def f(x: Any, y: Any) -> Any:
+        return (tape.where(x > 1, x * y, 0.0).sum() + (x.T @ x).max() + tape.cat([x, y * x], 1).max(1)[0].sum()).tanh()
+
+    program = tape.record(f, np.ones((2, 3)), np.ones((2, 1)))
+    failures: list[BaseException] = []
+    start = threading.Barrier(8)
+
+    def work(seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        start.wait()
+        try:
+            for _ in range(30):
+                a, b = rng.random((2, 3)), rng.random((2, 1))
+                value, gradients = program.value_and_grad(a, b)
+                x, y = tape.tensor(a, requires_grad=True), tape.tensor(b, requires_grad=True)
+                loss = f(x, y)
+                loss.backward()
+                assert value == loss.item()
+                assert np.array_equal(gradients[0], x.grad.numpy())
+                assert np.array_equal(gradients[1], y.grad.numpy())
+        except BaseException as error:  # noqa: BLE001 (a thread's failure is told to the test)
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
