@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kernels.entries import Instruction, instructions
-from kernels.program import describe, line, parameters
+from kernels.program import line, parameters
 from kernels.words import TAPE_BITS
 from tape import modes
 from tape.tensor import Tensor
@@ -49,5 +49,5 @@ def _operand(operand: Any, spec: Any, names: dict[Any, str], lines: list[str]) -
     if operand not in names:
         names[operand] = f"%{len(names)}"
         kind = "other thread's" if type(operand) is int else "leaf"
-        lines.append(f"  {names[operand]} = {kind:<37}{describe(spec)}")
+        lines.append(line(names[operand], kind, [], "", spec))
     return names[operand]
