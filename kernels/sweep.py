@@ -78,7 +78,7 @@ def _mark(space: Workspace, entries: list[Any]) -> None:
     space.words[words.H_WHOLE] = 0
     while (status := space.marks.mark(space.address)) != 0:
         if status == words.GROW:
-            space.reserve(len(entries) // 2 + len(space.cells) + 4 * space.words[words.H_PRESET])
+            space.reserve(8 * len(space.cells) + 4 * space.words[words.H_PRESET])
         elif status == words.MISSING:
             FORMS[entries[space.words[words.H_AT]]].compile()
         elif space.words[words.H_WHOLE]:
@@ -211,7 +211,7 @@ def collect(space: Workspace, entries: list[Any], number: int, dying: int) -> in
     own[words.H_LIST], own[words.H_TAPE], own[words.H_DYING] = id(entries), number, dying
     space.mark_room(len(entries))
     while (gone := space.releases.collect(space.address)) < 0:
-        space.reserve(len(entries) // 2 + len(space.cells))
+        space.reserve(8 * len(space.cells))
     space.drop(entries, gone)
     if len(space.cells) > LARGE or len(space.keep) > LARGE:
         space.trim()

@@ -11,7 +11,7 @@ import numpy as np
 from kernels import jit, words
 from kernels.memory import address_of
 
-_FIRST = 64
+_FIRST = 1 << 16
 LARGE = 1 << 18
 
 
@@ -44,7 +44,7 @@ class Workspace:
         return jit.load_module("release_native")
 
     def reserve(self, least: int) -> None:
-        """Make room for at least this many cells; half a tape's entries are enough for it."""
+        """Make room for at least this many cells. Memory that no sweep uses is never touched, so room is cheap."""
         cells = 1 << (least - 1).bit_length()
         self.cells = np.zeros((cells, words.CELL), np.int64)
         self.order = np.empty(cells, np.int64)
