@@ -38,7 +38,7 @@ def run(
 ) -> Outcome:
     """Sweep a tape back from the seeds; see :func:`kernels.sweep.sweep`."""
     if NATIVE:
-        space = getattr(_spaces, "space", None) or workspace()
+        space = workspace()
         return sweep.sweep(space, entries, number, seeds, observers, restrict=restrict, free=free, required=required)
     return plain.sweep(entries, number, seeds, observers, restrict=restrict, free=free, required=required)
 

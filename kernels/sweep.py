@@ -10,7 +10,6 @@ import numpy as np
 from kernels import words
 from kernels.forms import FORMS
 from kernels.layouts import SCALAR, Spec
-from kernels.memory import address_of
 from kernels.observing import Array, FreedError, Observer, Outcome, Seed
 from kernels.workspace import LARGE, Workspace
 
@@ -111,18 +110,18 @@ def _empty(spec: Spec) -> Array:
 
 def _seed_buffer(seed: Seed) -> Array:
     """Return a shadow with the seed in it; a view's seed stands in a shadow of its base's shape."""
-    buffer = np.empty(seed.spec.shadow, seed.spec.dtype)
-    buffer.fill(-0.0)
-    if seed.spec.size == 1:
-        buffer[(seed.offset or 0) // buffer.itemsize] = np.add(seed.value, 0.0).item()
-    else:
-        plant(buffer, seed)
+    buffer = _empty(seed.spec)
+    plant(buffer, seed)
     return buffer
 
 
+def _cell_key(observer: Observer) -> int:
+    """Return the key of an observer's cell: a slot, or a leaf by its address."""
+    return observer.key if type(observer.key) is int else -id(observer.key)
+
+
 def _observer_row(observer: Observer, buffer: Array) -> tuple[int, int, int, int]:
-    key = observer.key if type(observer.key) is int else -id(observer.key)
-    return key, -id(buffer), 0, words.KEPT | words.RELEVANT
+    return _cell_key(observer), -id(buffer), 0, words.KEPT | words.RELEVANT
 
 
 def _place_leaves(space: Workspace, entries: list[Any], observers: list[Observer]) -> list[tuple[Any, ...]]:
@@ -169,18 +168,13 @@ def _read(space: Workspace, placed: list[tuple[Any, ...]], restrict: bool) -> Ou
 
 
 def _observe(space: Workspace, observer: Observer, buffer: Array) -> None:
-    key = observer.key if type(observer.key) is int else -id(observer.key)
-    at = (
-        space.cell_table.find(space.words[words.H_CELLS], space.words[words.H_MASK], key) - address_of(space.cells)
-    ) // 8
-    if not space.flat[at + 3] & words.TOUCHED:
-        observer.gradient = np.zeros(observer.spec.shape, observer.spec.dtype) if _used(space, at) else None
-    else:
+    cells = space.words[words.H_CELLS]
+    at = (space.cell_table.find(cells, space.words[words.H_MASK], _cell_key(observer)) - cells) // 8
+    flags = space.flat[at + 3]
+    if flags & words.TOUCHED:
         observer.gradient = pattern(buffer, observer.spec, observer.offset) + observer.spec.dtype.type(0.0)
-
-
-def _used(space: Workspace, at: int) -> bool:
-    return bool(space.flat[at + 3] & words.USED)
+    else:
+        observer.gradient = np.zeros(observer.spec.shape, observer.spec.dtype) if flags & words.USED else None
 
 
 def plant(shadow: Array, seed: Seed) -> None:
