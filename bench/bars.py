@@ -10,12 +10,18 @@ import math
 from dataclasses import dataclass, field
 
 from bench import workloads
-from bench.workloads import CHAINS, Workload
+from bench.workloads import CHAINS, MatrixWorkload, Workload
 
 PYTORCH = "PyTorch eager"
 DYNAMIC = "tape dynamic"
 REPLAY = "tape replay"
 BY_HAND = "NumPy by hand"
+
+# Rows of a whole Jacobian or Hessian.
+ONE_SWEEP = "tape functional"
+BACKWARDS = "tape, a backward a row"
+PYTORCH_FUNCTIONAL = "PyTorch functional"
+PYTORCH_FUNC = "PyTorch func"
 
 # A quoted ratio is the median of this many interleaved pairs.
 PAIRS = 30
@@ -54,6 +60,20 @@ class RatioBar(Bar):
     fast: str = field(kw_only=True)
 
 
+@dataclass(frozen=True)
+class MatrixBar(Bar):
+    """A bar on the time of one row of a Jacobian or Hessian over the time of another."""
+
+    workload: MatrixWorkload = field(kw_only=True)
+    slow: str = field(kw_only=True)
+    fast: str = field(kw_only=True)
+
+
+def _matrix_faster(workload: MatrixWorkload, slow: str, at_least: float) -> MatrixBar:
+    name = f"{workload}: {slow} / {ONE_SWEEP}"
+    return MatrixBar(name, at_least=at_least, workload=workload, slow=slow, fast=ONE_SWEEP)
+
+
 def _times_faster(workload: Workload, fast: str, slow: str, at_least: float) -> RatioBar:
     name = f"{workload}: {slow} / {fast}"
     return RatioBar(name, at_least=at_least, workload=workload, slow=slow, fast=fast)
@@ -67,6 +87,14 @@ TIMES_FASTER = (
     _times_faster(workloads.LOTKA_VOLTERRA, REPLAY, PYTORCH, 100),
     _times_faster(workloads.LOTKA_VOLTERRA, REPLAY, DYNAMIC, 15),
     _times_faster(workloads.N_BODY, DYNAMIC, PYTORCH, 3),
+    _times_faster(workloads.STENCIL, DYNAMIC, PYTORCH, 3),
+    _times_faster(workloads.STENCIL, REPLAY, PYTORCH, 15),
+)
+
+MATRICES = (
+    _matrix_faster(workloads.REACTION, BACKWARDS, 5),
+    _matrix_faster(workloads.REACTION, PYTORCH_FUNCTIONAL, 20),
+    _matrix_faster(workloads.ROSENBROCK_HESSIAN, PYTORCH_FUNCTIONAL, 10),
 )
 
 # Of the backward call alone, graphs built outside the timing. The last one takes 30 backward
@@ -101,6 +129,7 @@ FIRST_BACKWARD = Bar("first backward after import, warm kernel cache", at_most=0
 
 ALL: tuple[Bar, ...] = (
     *TIMES_FASTER,
+    *MATRICES,
     *CHAIN_BACKWARD,
     CHAIN_TIME,
     CHAIN_BYTES,

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from bench.bars import IMPORT, TIMES_FASTER, Bar, Scoreboard
+from bench.bench_autograd import check_matrix
 from bench.rows import check
-from bench.workloads import TINY, TINY_0D
+from bench.workloads import REACTION, TINY, TINY_0D
 
 VALUE = np.array([6.0 + 5.0 * math.log(10.0)])
 GRADIENTS = tuple(np.array([entry]) for entry in (3.0, 2.0, math.log(10.0), 0.5))
@@ -38,6 +39,32 @@ def test_wrong_answers_fail(answer: tuple[np.ndarray, tuple[np.ndarray, ...]]) -
     """Each planted fault is caught."""
     with pytest.raises(AssertionError):
         check(answer, TINY)
+
+
+def _planted(place: tuple[int, int], value: float) -> np.ndarray:
+    """Return the right Jacobian but for one entry."""
+    matrix = REACTION.answer.copy()
+    matrix[place] = value
+    return matrix
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(
+    "matrix",
+    [
+        pytest.param(_planted((3, 4), REACTION.answer[3, 4] * (1 + 1e-8)), id="entry"),
+        pytest.param(_planted((0, 50), 1e-300), id="what is zero"),
+        pytest.param(_planted((3, 4), math.nan), id="nan"),
+        pytest.param(REACTION.answer[1:], id="one row too few"),
+        pytest.param(REACTION.answer.T, id="transposed"),
+        pytest.param(REACTION.answer.astype(np.float32), id="dtype"),
+    ],
+)
+def test_wrong_matrices_fail(matrix: np.ndarray) -> None:
+    """The right Jacobian passes, each planted fault is caught."""
+    check_matrix(REACTION.answer.copy(), REACTION)
+    with pytest.raises(AssertionError):
+        check_matrix(matrix, REACTION)
 
 
 @pytest.mark.quick

@@ -17,7 +17,7 @@ from bench import by_hand
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bench.by_hand import Leaf, ValueAndGradients
+    from bench.by_hand import Array, Leaf, ValueAndGradients
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,12 +31,14 @@ class Workload:
             tensors. All of them receive gradients.
         by_hand: `by_hand(*leaves)` returns the value and the gradients, without any library
             for differentiation.
+        twin: The same values without in-place operations, for PyTorch, where it refuses `function`.
     """
 
     name: str
     function: Callable[..., Any]
     leaves: tuple[Leaf, ...]
     by_hand: Callable[..., ValueAndGradients]
+    twin: Callable[..., Any] | None = None
 
     def __str__(self) -> str:
         """Return the name, which pytest shows."""
@@ -47,6 +49,45 @@ class Workload:
         """The value and the gradients by hand."""
         return self.by_hand(*self.leaves)
 
+    def function_for(self, lib: Any) -> Callable[..., Any]:
+        """Return the text that `lib` runs."""
+        return self.twin if self.twin and lib.__name__ == "torch" else self.function
+
+
+@dataclass(frozen=True, eq=False)
+class MatrixWorkload:
+    """A function of a vector whose Jacobian, or Hessian, is wanted whole.
+
+    Attributes:
+        name: Names the pytest-benchmark group.
+        function: `function(lib, x, *constants)` returns a vector, or one element for a Hessian.
+        x: The vector, made into a tensor in each timed call.
+        by_hand: `by_hand(x, *constants)` returns the matrix, without any library for differentiation.
+        constants: Further arrays, made into tensors once: they receive no gradient.
+        hessian: Whether the matrix is a Hessian.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    x: Array
+    by_hand: Callable[..., Array]
+    constants: tuple[Array, ...] = ()
+    hessian: bool = False
+
+    def __str__(self) -> str:
+        """Return the name, which pytest shows."""
+        return self.name
+
+    @cached_property
+    def answer(self) -> Array:
+        """The matrix by hand."""
+        return self.by_hand(self.x, *self.constants)
+
+    def function_of(self, lib: Any) -> Callable[[Any], Any]:
+        """Return the function of `x` alone, its constants tensors of `lib`."""
+        function, constants = self.function, [lib.tensor(constant, dtype=lib.float64) for constant in self.constants]
+        return lambda x: function(lib, x, *constants)
+
 
 def dynamic(lib: Any, workload: Workload) -> Callable[[], ValueAndGradients]:
     """Return the workload as a user of `lib` would run it once.
@@ -54,7 +95,7 @@ def dynamic(lib: Any, workload: Workload) -> Callable[[], ValueAndGradients]:
     A call makes the leaves, computes, sweeps back, and reads the value and every gradient, as a
     float or a NumPy array.
     """
-    function, leaves = workload.function, workload.leaves
+    function, leaves = workload.function_for(lib), workload.leaves
     reads = [_float if isinstance(leaf, float) else _array for leaf in leaves]
 
     def run() -> ValueAndGradients:
@@ -133,6 +174,78 @@ def chain(lib: Any, y: Any, *, operations: int) -> Any:
     return y
 
 
+def stencil(_lib: Any, u: Any, c: Any, *, steps: int) -> Any:
+    """Return the sum of squares after `steps` explicit steps of diffusion, in place; the ends stay."""
+    u = 1.0 * u
+    for _ in range(steps):
+        u[1:-1] += c * (u[2:] - 2.0 * u[1:-1] + u[:-2])
+    return (u * u).sum()
+
+
+def stencil_by_cat(lib: Any, u: Any, c: Any, *, steps: int) -> Any:
+    """Return the same by a new array a step."""
+    for _ in range(steps):
+        inner = u[1:-1]
+        u = lib.cat([u[:1], inner + c * (u[2:] - 2.0 * inner + u[:-2]), u[-1:]])
+    return (u * u).sum()
+
+
+def _stencil_by_hand(u: Array, c: float, *, steps: int) -> ValueAndGradients:
+    """Return the sum of squares and gradients (n,) and one number, keeping each step's curvature."""
+    u, curvatures = u.copy(), []
+    for _ in range(steps):
+        curvatures.append(u[2:] - 2.0 * u[1:-1] + u[:-2])
+        u[1:-1] += c * curvatures[-1]
+    g, g_c = 2.0 * u, 0.0
+    for curvature in reversed(curvatures):
+        g_c += float(g[1:-1] @ curvature)
+        part = c * g[1:-1]
+        g[2:] += part
+        g[1:-1] -= 2.0 * part
+        g[:-2] += part
+    return (u * u).sum(), (g, g_c)
+
+
+def reaction(lib: Any, u: Any) -> Any:
+    """Return the residual of convection, diffusion and a reaction at the inner points of a grid."""
+    left, inner, right = u[:-2], u[1:-1], u[2:]
+    convection = 3.0 * inner * (right - left)
+    diffusion = 7.0 * (right - 2.0 * inner + left)
+    return diffusion - convection + lib.exp(-inner * inner) * lib.sin(inner)
+
+
+def _reaction_by_hand(u: Array) -> Array:
+    """Return the residual's Jacobian, (n, n + 2): three diagonals."""
+    left, inner, right = u[:-2], u[1:-1], u[2:]
+    jacobian, row = np.zeros((len(inner), len(u))), np.arange(len(inner))
+    jacobian[row, row] = 7.0 + 3.0 * inner
+    jacobian[row, row + 2] = 7.0 - 3.0 * inner
+    source = np.exp(-inner * inner) * (np.cos(inner) - 2.0 * inner * np.sin(inner))
+    jacobian[row, row + 1] = source - 14.0 - 3.0 * (right - left)
+    return jacobian
+
+
+def layers(lib: Any, x: Any, first: Any, second: Any) -> Any:
+    """Return two dense layers."""
+    return second @ lib.tanh(first @ x)
+
+
+def _layers_by_hand(x: Array, first: Array, second: Array) -> Array:
+    """Return the layers' Jacobian."""
+    hidden = np.tanh(first @ x)
+    return second @ ((1.0 - hidden * hidden)[:, None] * first)
+
+
+def _rosenbrock_hessian(x: Array) -> Array:
+    """Return the Hessian of the Rosenbrock function, (n, n): three diagonals."""
+    head, tail, row = x[:-1], x[1:], np.arange(len(x) - 1)
+    hessian = np.zeros((len(x), len(x)))
+    hessian[row, row] = 1200.0 * head * head - 400.0 * tail + 2.0
+    hessian[row + 1, row + 1] += 200.0
+    hessian[row, row + 1] = hessian[row + 1, row] = -400.0 * head
+    return hessian
+
+
 def _one_element(*values: float) -> tuple[Leaf, ...]:
     return tuple(np.array([value]) for value in values)
 
@@ -167,6 +280,42 @@ def n_body_of(steps: int) -> Workload:
     )
 
 
+def stencil_of(points: int, steps: int) -> Workload:
+    """Return the workload of diffusion in place, to start values and the diffusion number."""
+    return Workload(
+        f"stencil in place, {points} points, {steps} steps",
+        partial(stencil, steps=steps),
+        (1.0 + 0.5 * np.sin(np.linspace(0.0, 20.0, points)), 0.3),
+        partial(_stencil_by_hand, steps=steps),
+        partial(stencil_by_cat, steps=steps),
+    )
+
+
+def reaction_of(outputs: int) -> MatrixWorkload:
+    """Return the workload of a sparse Jacobian."""
+    return MatrixWorkload(
+        f"Jacobian, residual of {outputs} points", reaction, np.linspace(-1.2, 1.3, outputs + 2), _reaction_by_hand
+    )
+
+
+def layers_of(size: int) -> MatrixWorkload:
+    """Return the workload of a dense Jacobian."""
+    rng = np.random.default_rng(3)
+    weights = tuple(rng.normal(size=(size, size)) / size**0.5 for _ in range(2))
+    return MatrixWorkload(f"Jacobian, two layers of {size}", layers, rng.normal(size=size), _layers_by_hand, weights)
+
+
+def rosenbrock_hessian_of(size: int) -> MatrixWorkload:
+    """Return the workload of a Hessian."""
+    return MatrixWorkload(
+        f"Hessian, Rosenbrock by slices, n={size}",
+        rosenbrock,
+        np.linspace(-1.2, 1.3, size),
+        _rosenbrock_hessian,
+        hessian=True,
+    )
+
+
 def chain_of(operations: int) -> Workload:
     """Return the workload of a chain over one element of shape (1,)."""
     return Workload(
@@ -183,3 +332,7 @@ ROSENBROCK = Workload("Rosenbrock by slices, n=10", rosenbrock, (np.linspace(-1.
 LOTKA_VOLTERRA = lotka_volterra_of(1000)
 N_BODY = n_body_of(100)
 CHAINS = {n: chain_of(n) for n in (100, 1_000, 10_000, 100_000, 1_000_000)}
+STENCIL = stencil_of(1000, 200)
+REACTION = reaction_of(100)
+LAYERS = layers_of(100)
+ROSENBROCK_HESSIAN = rosenbrock_hessian_of(100)

@@ -7,9 +7,11 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from kernels import plain, sweep
+from kernels import graphs, plain, sweep
+from kernels.entries import settled
+from kernels.layouts import Spec
 from kernels.memory import readable
-from kernels.observing import Observer, Outcome, Seed
+from kernels.observing import Array, Observer, Outcome, Readers, Seed
 from kernels.workspace import Workspace
 
 NATIVE = readable() and not os.environ.get("TAPE_PLAIN")
@@ -21,7 +23,7 @@ _spaces = threading.local()
 def workspace() -> Workspace:
     """Return this thread's memory for native sweeps."""
     space: Workspace | None = getattr(_spaces, "space", None)
-    if space is None:
+    if space is None or space.busy:  # a hook in the middle of a sweep began another
         space = _spaces.space = Workspace()
     return space
 
@@ -33,14 +35,43 @@ def run(
     observers: Sequence[Observer],
     *,
     restrict: bool,
-    free: bool,
+    free: Readers | None = None,
+    crossing: bool = False,
     required: bool = False,
+    batch: int = 0,
 ) -> Outcome:
     """Sweep a tape back from the seeds; see :func:`kernels.sweep.sweep`."""
+    ways: dict[str, Any] = {
+        "restrict": restrict,
+        "free": free,
+        "crossing": crossing,
+        "required": required,
+        "batch": batch,
+    }
     if NATIVE:
-        space = workspace()
-        return sweep.sweep(space, entries, number, seeds, observers, restrict=restrict, free=free, required=required)
-    return plain.sweep(entries, number, seeds, observers, restrict=restrict, free=free, required=required)
+        return sweep.sweep(workspace(), entries, number, seeds, observers, **ways)
+    return plain.sweep(entries, number, seeds, observers, **ways)
+
+
+def run_one(
+    entries: list[Any], number: int, slot: int, spec: Spec, offset: int | None, readers: Readers, *, free: bool
+) -> list[tuple[Any, Array | float]]:
+    """Return the gradients of leaves for one element, where nobody looks on; CrossingError if it leads to other tapes.
+
+    ``offset`` is where the slot's gradient begins in the shadow of its family; None for a shadow of its own.
+    """
+    if NATIVE:
+        space = getattr(_spaces, "space", None)
+        if space is None or space.busy:
+            space = workspace()
+        return sweep.sweep_one(space, entries, number, slot, spec, offset, readers, free=free)
+    try:
+        readers.readers.append(None)
+        settled()
+        seed = Seed(slot, spec, 1.0, offset)
+        return plain.sweep(entries, number, [seed], (), restrict=False, free=readers if free else None)[0]
+    finally:
+        readers.readers.pop()
 
 
 def collect(entries: list[Any], number: int, dying: int = 0) -> int:
@@ -50,4 +81,4 @@ def collect(entries: list[Any], number: int, dying: int = 0) -> int:
     """
     if NATIVE:
         return sweep.collect(workspace(), entries, number, dying)
-    return plain.collect(entries, dying)
+    return graphs.collect(entries, dying)

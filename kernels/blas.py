@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +36,11 @@ class Product:
     left: Factor
     right: Factor
     covers: bool = True
+
+    @property
+    def steps(self) -> int:
+        """The multiplications, as many as a step of another loop takes time for together."""
+        return math.prod(self.extents) // 16
 
     def kernel(self, label: str) -> tuple[int, np.ndarray[Any, Any]]:
         """Return the address of the kernel and its layout; the label is for other families."""

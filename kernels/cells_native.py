@@ -100,7 +100,7 @@ def shadow(cell, cells, elements, item, covers):
         store_i8(cell + 8, pointer)
     if pointer == 0:
         pointer = cell + 16
-        if elements * item > 8:
+        if elements * item > 8 or flags & ALIAS:  # an alias's own place holds its offset
             pointer = allocate(elements * item)
             flags |= OWNED
         store_i8(cell + 8, pointer)

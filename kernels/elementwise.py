@@ -227,63 +227,10 @@ Elementwise(
     domain=(BOOLEAN, REAL, REAL),
 )
 Elementwise(
-    name="less",
-    doc="True where the first is less.",
-    torch=("lt",),
-    grad_fn="",
-    operator="<",
-    forward=lambda a, b: a < b,
-    pullback=(None, None),
-    domain=TWO,
-)
-Elementwise(
-    name="less_equal",
-    doc="True where the first is less or equal.",
-    torch=("le",),
-    grad_fn="",
-    operator="<=",
-    forward=lambda a, b: a <= b,
-    pullback=(None, None),
-    domain=TWO,
-)
-Elementwise(
-    name="greater",
-    doc="True where the first is greater.",
-    torch=("gt",),
-    grad_fn="",
-    operator=">",
-    forward=lambda a, b: a > b,
-    pullback=(None, None),
-    domain=TWO,
-)
-Elementwise(
-    name="greater_equal",
-    doc="True where the first is greater or equal.",
-    torch=("ge",),
-    grad_fn="",
-    operator=">=",
-    forward=lambda a, b: a >= b,
-    pullback=(None, None),
-    domain=TWO,
-)
-Elementwise(
-    name="equal",
-    doc="True where both are equal.",
-    torch=("eq",),
-    function=False,
-    grad_fn="",
-    operator="==",
-    forward=lambda a, b: a == b,
-    pullback=(None, None),
-    domain=TWO,
-)
-Elementwise(
-    name="not_equal",
-    doc="True where they differ.",
-    torch=("ne",),
-    grad_fn="",
-    operator="!=",
-    forward=lambda a, b: a != b,
-    pullback=(None, None),
-    domain=TWO,
+    name="sign",
+    doc="Sign: -1, 0 or 1; the gradient is 0.",
+    grad_fn="SignBackward0",
+    forward=lambda x: np.sign(x),
+    pullback=(lambda g: 0.0 * g,),
+    domain=(NONZERO,),
 )

@@ -14,14 +14,15 @@ import numpy as np
 from kernels.blas import Factor, Product
 from kernels.layouts import Spec, Strides, broadcast, dense
 from kernels.memory import address_of
-from kernels.op import Contraction, Copy, Elementwise, Join, Op, Reduction, Select, View
+from kernels.op import Contraction, Copy, Elementwise, Join, Op, Reduction, Select, View, Write
 from kernels.source import Loop, Operand
-from kernels.words import B_FIRST, I_KERNEL, I_LAYOUT, I_WORDS, OPCODE
+from kernels.words import ADDS, B_ENTRIES, B_FIRST, CLEARS, I_KERNEL, I_LAYOUT, I_WORDS, OPCODE, PULLS, PYTHON, VIEW
 
 FORMS: dict[int, Form] = {}
 """Every form by its opcode."""
 
 Pull = Loop | Product
+_CALL = 32
 _FLOAT64 = np.dtype(np.float64)
 _INT64 = np.dtype(np.int64)
 
@@ -33,7 +34,9 @@ class Form:
         "block",
         "code",
         "covers",
+        "entries",
         "is_view",
+        "kind",
         "name",
         "op",
         "params",
@@ -55,10 +58,13 @@ class Form:
         pulls: tuple[Pull | None, ...],
         params: tuple[Any, ...] = (),
         name: str = "",
+        *,
+        python: bool = False,
     ) -> None:
         self.op, self.specs, self.spec, self.wanted, self.params = op, specs, spec, wanted, params
         self.saved, self.pulls, self.name = saved, pulls, name or op.grad_fn
         self.is_view = isinstance(op, View)
+        self.kind = PYTHON if python else self._kind()
         self.covers = tuple(
             pull is not None and source is not None and pull.covers and source.covers
             for pull, source in zip(pulls, specs, strict=True)
@@ -66,18 +72,37 @@ class Form:
         self.tables: list[np.ndarray[Any, Any]] = []
         self.block = self._block()
         self.code = address_of(self.block) + OPCODE
+        self.entries = int(self.block[B_ENTRIES])
         FORMS[self.code] = self
 
     def _block(self) -> np.ndarray[Any, Any]:
-        view, count = isinstance(self.op, View), len(self.specs)
-        # A view keeps its offset, which is no array: it is not what a second backward would miss.
-        saved = 1 if view else len(self.saved)
-        spec = self.spec
-        frees = bool(saved) and not view and self.saved != ("n",)  # nor is a number
-        words = [2 + count + saved, count, saved, spec.shadow, spec.dtype.itemsize, view, frees]
+        count, saved, spec = len(self.specs), len(self.saved), self.spec
+        words = [
+            2 + count + saved,
+            count,
+            saved,
+            spec.shadow,
+            spec.dtype.itemsize,
+            self.kind,
+            self._frees(),
+            self._work(),
+        ]
         for source, covers in zip(self.specs, self.covers, strict=True):
             words += [0] * I_WORDS if source is None else [0, 0, source.shadow, source.dtype.itemsize, covers]
         return np.array(words, np.int64)
+
+    def _kind(self) -> int:
+        if isinstance(self.op, Write):
+            return ADDS if self.op.adds else CLEARS
+        return VIEW if self.is_view else PULLS
+
+    def _frees(self) -> bool:
+        """Whether a backward frees it: a second one would miss arrays, but not numbers."""
+        return not {"offset", "n", "context"}.issuperset(self.saved)
+
+    def _work(self) -> int:
+        """Return how many steps of inner loops the pullbacks take, with what a call costs."""
+        return sum(_CALL + pull.steps for pull in self.pulls if pull is not None)
 
     def compile(self) -> None:
         """Give the block the addresses of its kernels."""
@@ -180,7 +205,7 @@ def copy(op: Copy, source: Spec, spec: Spec) -> Form:
 
 def view(op: View, source: Spec, spec: Spec, params: tuple[Any, ...]) -> Form:
     """Return the form of a view: no kernel, its consumers write to the shadow of the base."""
-    return Form(op, (source,), spec, (True,), (), (None,), params)
+    return Form(op, (source,), spec, (True,), ("offset",), (None,), params)
 
 
 def contraction(op: Contraction, a: Spec, b: Spec, spec: Spec, wanted: tuple[bool, ...]) -> Form:

@@ -22,9 +22,10 @@ from types import ModuleType
 
 import numba
 from numba import carray, cfunc, njit, types
+from numba.core.errors import NumbaError
 from numba.extending import intrinsic
 
-__all__ = ["carray", "cfunc", "intrinsic", "njit", "types"]
+__all__ = ["NumbaError", "carray", "cfunc", "intrinsic", "njit", "types"]
 
 SIGNATURE = types.void(types.CPointer(types.int64), types.CPointer(types.int64), types.int64)
 """Every kernel: layout, pointers (target, cotangent, saved ...), and 1 to accumulate or 0 to store."""

@@ -16,11 +16,24 @@ class Spec:
     """The pattern of an operand: shape, dtype, strides of its primal and of its gradient, all strides in bytes.
 
     ``shadow`` is the number of elements of the family's shadow. A base tensor's gradient is dense and its own;
-    a view's is a pattern in the shadow of its base. Specs are interned: equal specs are one object, so that they
-    serve as dictionary keys by identity.
+    a view's is a pattern in the shadow of its base; ``in_order`` if it stands there as in a C array. ``bytes`` are
+    those of the shadow. ``overlaps``: elements share memory. Specs are interned: equal specs are one object, so that
+    they serve as dictionary keys by identity.
     """
 
-    __slots__ = ("covers", "dtype", "gradient", "shadow", "shape", "size", "strides")
+    __slots__ = (
+        "alike",
+        "bytes",
+        "covers",
+        "dtype",
+        "gradient",
+        "in_order",
+        "overlaps",
+        "shadow",
+        "shape",
+        "size",
+        "strides",
+    )
 
     def __init__(self, shape: Strides, strides: Strides, dtype: np.dtype[Any], gradient: Strides, shadow: int) -> None:
         self.shape = shape
@@ -32,6 +45,10 @@ class Spec:
         # Whether the gradient pattern meets each element of the shadow exactly once.
         apart = all(stride != 0 for stride, n in zip(gradient, shape, strict=True) if n > 1)
         self.covers = self.size == shadow and apart
+        self.bytes = min(self.size, shadow) * dtype.itemsize
+        self.overlaps = self.size > 0 and any(s == 0 and n > 1 for s, n in zip(strides, shape, strict=True))
+        self.alike = strides == gradient
+        self.in_order = self.size == 0 or gradient == dense(shape, dtype.itemsize)
 
     @property
     def spec(self) -> Spec:
@@ -61,9 +78,19 @@ def spec_of(value: np.ndarray[Any, Any] | float) -> Spec:
     key = (value.shape, value.strides, value.dtype.num)  # a dtype's own hash costs more than the rest
     spec = _BASES.get(key)
     if spec is None:
-        gradient = dense(value.shape, value.itemsize)
+        gradient = value.strides if fills(value) else dense(value.shape, value.itemsize)
         spec = _BASES[key] = intern_spec(value.shape, value.strides, value.dtype, gradient, value.size)
     return spec
+
+
+def fills(value: np.ndarray[Any, Any]) -> bool:
+    """Whether an array meets each element of a block of memory once, from its first on, in whatever order of axes."""
+    step = value.itemsize
+    for stride, n in sorted(zip(value.strides, value.shape, strict=True)):
+        if stride != step:
+            return False
+        step *= n
+    return True
 
 
 def dense(shape: Strides, itemsize: int) -> Strides:

@@ -15,9 +15,12 @@ import numpy as np
 
 from kernels import loops
 from kernels.blas import Factor, Product
+from kernels.custom import Custom, CustomKernel
 from kernels.forms import matrices
-from kernels.layouts import Spec, Strides, broadcast, dense, intern_spec
-from kernels.op import Contraction, Copy, Elementwise, Join, Reduction, Select, View
+from kernels.layouts import Spec, Strides, broadcast, dense, intern_spec, spec_of
+from kernels.lowered_loops import forward, same, spread, tie
+from kernels.op import Contraction, Copy, Elementwise, Gather, Join, Reduction, Select, View, Write
+from kernels.overwriting import Overwriting
 from kernels.program import Node, NodeRef, ProgramError, Recipe, Step
 from kernels.selects import Pick
 from kernels.source import Loop, Operand
@@ -35,13 +38,17 @@ class Lowering:
         self.tasks: list[Task] = []
         self._numbers: dict[tuple[bytes, np.dtype[Any]], int] = {}
         self._loops: dict[tuple[Any, ...], Loop] = {}
+        self.overwriting = Overwriting(recipe)
 
     def run(self) -> list[Task]:
         """Lower each step; return the tasks in order."""
+        for fresh, node in self.recipe.resets:
+            self._copy_between(fresh, node)
         for step in self.recipe.steps:
             lower = _BY_KIND[type(step.op)]
             if lower is not None:
                 lower(self, step)
+            self.overwriting.mentioned(step)
         return self.tasks
 
     def spec(self, node: int) -> Spec:
@@ -75,13 +82,17 @@ class Lowering:
         self._copy_between(node, result)
         return result
 
-    def _copy_between(self, source: int, target: int, strides: Strides | None = None, offset: int = 0) -> None:
+    def _copy_between(
+        self, source: int, target: int, strides: Strides | None = None, offset: int = 0, *, adds: bool = False
+    ) -> None:
+        """Copy a node into another, broadcast; or into a part of it that has these strides."""
         a, b = self.spec(source), self.spec(target)
+        shape = b.shape if strides is None else a.shape
         operands = (
             Operand("target", b.dtype, 0, b.strides if strides is None else strides, offset),
-            Operand("x", a.dtype, 1, a.strides),
+            Operand("x", a.dtype, 1, broadcast(a.shape, a.strides, shape)),
         )
-        loop = Loop(_same, a.shape, operands, pullback=False)
+        loop = Loop(same, shape, operands, pullback=False, adds=adds)
         self.tasks.append(Call(loop, "copy", (Place(target), Place(source))))
 
     def copy(self, step: Step) -> None:
@@ -111,7 +122,7 @@ class Lowering:
         specs = tuple([self.spec(node) for node in nodes])
         loop = self._loops.get((op, result, specs))
         if loop is None:
-            loop = self._loops[op, result, specs] = _forward(op, result, specs)
+            loop = self._loops[op, result, specs] = forward(op, result, specs)
         self.tasks.append(Call(loop, op.name, (Place(step.result), *map(Place, nodes))))
 
     def _ufunc(self, ufunc: Any, given: tuple[Any, ...], result: int) -> None:
@@ -140,7 +151,7 @@ class Lowering:
         assert isinstance(op, Reduction)
         source = self._dense(_node(step.operands[0]), result.dtype)
         spec = self.spec(source)
-        onto = _spread(result.strides, len(spec.shape), axes, keepdims)
+        onto = spread(result.strides, len(spec.shape), axes, keepdims)
         self.tasks.append(Fill(Place(step.result), result.size, result.dtype, initial(op.ufunc, spec, result.dtype)))
         loop = loops.find(op.ufunc, (result.dtype,) * 3)
         places = (Place(step.result), Place(source), Place(step.result))
@@ -170,7 +181,7 @@ class Lowering:
             Operand("x", spec.dtype, 1, spec.strides),
             Operand("y", result.dtype, 2, onto),
         )
-        loop = Loop(_tie, spec.shape, operands, skips=False)
+        loop = Loop(tie, spec.shape, operands, skips=False)
         self.tasks.append(Call(loop, "ties", (Place(count), Place(source), Place(step.result)), accumulate=True))
         return count
 
@@ -197,6 +208,58 @@ class Lowering:
         product = Product(result.dtype, (m, n, k), Factor(0, target), Factor(1, left), Factor(2, right))
         self.tasks.append(Call(product, "product", (Place(step.result), *map(Place, nodes))))
 
+    def _places(self, places: Any) -> int:
+        """Return the node of a constant array of places."""
+        self.recipe.nodes.append(Node(spec_of(places), constant=places))
+        return len(self.recipe.nodes) - 1
+
+    def gather(self, step: Step) -> None:
+        """Copy the elements that places pick."""
+        memory, picked = step.params
+        source, result = self.spec(_node(step.operands[0])), self.spec(step.result)
+        places = self._places(memory)
+        step.extra = places if picked is memory else self._places(picked)
+        operands = (
+            Operand("target", result.dtype, 0, result.strides),
+            Operand("x", source.dtype, 1, (0,) * len(result.shape)),
+            Operand("i", _INT64, 2, self.spec(places).strides),
+        )
+        loop = Loop(same, result.shape, operands, pullback=False, gather=source.dtype.itemsize)
+        self.tasks.append(Call(loop, "gather", (Place(step.result), Place(_node(step.operands[0])), Place(places))))
+
+    def write(self, step: Step) -> None:
+        """Copy a value into part of a base; what pullbacks need of that part is saved before."""
+        assert isinstance(step.op, Write)
+        for node, waiting in self.overwriting.by(step):
+            spec = self.spec(node)
+            kept = self.temporary(spec.shape, spec.dtype)
+            self._copy_between(node, kept)
+            for other, name in waiting:
+                other.copies[name] = kept
+        part = self.spec(step.result)
+        value = self._operand(step.operands[1], part.dtype)
+        if not step.params:
+            self._copy_between(value, step.result, adds=step.op.adds)
+            return
+        memory, picked = step.params
+        places = self._places(memory)
+        step.extra = places if picked is memory else self._places(picked)
+        given = self.spec(value)
+        operands = (
+            Operand("target", part.dtype, 0, (0,) * memory.ndim),
+            Operand("x", given.dtype, 1, broadcast(given.shape, given.strides, memory.shape)),
+            Operand("i", _INT64, 2, self.spec(places).strides),
+        )
+        loop = Loop(same, memory.shape, operands, pullback=False, scatter=part.dtype.itemsize, adds=step.op.adds)
+        self.tasks.append(Call(loop, "put", (Place(step.result), Place(value), Place(places))))
+
+    def custom(self, step: Step) -> None:
+        """Call the user's own function."""
+        assert isinstance(step.op, Custom)
+        result = self.spec(step.result)
+        kernel = CustomKernel(step.op, step.params[0], result.shape, result.dtype, pulls=False)
+        self.tasks.append(Call(kernel, step.op.name, (Place(step.result), Place(_node(step.operands[0])))))
+
     def join(self, step: Step) -> None:
         """Copy each operand to its part of the result."""
         axis, new = step.params
@@ -220,35 +283,13 @@ _BY_KIND: dict[type, Callable[[Lowering, Step], None] | None] = {
     Join: Lowering.join,
     Copy: Lowering.copy,
     View: None,
+    Gather: Lowering.gather,
+    Write: Lowering.write,
+    Custom: Lowering.custom,
 }
 _BOOL = np.dtype(np.bool_)
-
-
-def _forward(op: Elementwise, result: Spec, specs: tuple[Spec, ...]) -> Loop:
-    """Return the loop of an elementwise expression over its operands."""
-    reads = [
-        Operand(name, spec.dtype, k, broadcast(spec.shape, spec.strides, result.shape))
-        for k, (name, spec) in enumerate(zip(op.inputs, specs, strict=True), start=1)
-    ]
-    target = Operand("target", result.dtype, 0, result.strides)
-    return Loop(op.forward, result.shape, (target, *reads), pullback=False)
-
-
-def _same(x: Any) -> Any:
-    return x
-
-
-def _tie(x: Any, y: Any) -> Any:
-    return np.where((x == y) | ((x != x) & (y != y)), 1.0, 0.0)
 
 
 def _node(operand: Any) -> int:
     assert isinstance(operand, NodeRef)
     return operand.node
-
-
-def _spread(strides: Strides, rank: int, axes: Strides, keepdims: bool) -> Strides:
-    """Return the strides of a reduction's result over the space of its input."""
-    own = iter(strides)
-    kept = [next(own) if keepdims or i not in axes else 0 for i in range(rank)]
-    return tuple(0 if i in axes else stride for i, stride in enumerate(kept))

@@ -15,12 +15,14 @@ from kernels.memory import (
     word,
 )
 from kernels.words import (
+    ADDS,
     ALIAS,
     B_ENTRIES,
     B_FIRST,
     B_INPUTS,
-    B_VIEW,
+    B_KIND,
     CELL,
+    CLEARS,
     FEW,
     FOREIGN,
     FOUND,
@@ -29,6 +31,7 @@ from kernels.words import (
     H_AT,
     H_CELLS,
     H_COUNT,
+    H_FROM,
     H_INT,
     H_LEAF,
     H_LEAFCAP,
@@ -41,8 +44,8 @@ from kernels.words import (
     H_ORDERS,
     H_PRESET,
     H_PRESETS,
+    H_RESUME,
     H_TAPE,
-    H_USED,
     H_WHOLE,
     I_KERNEL,
     I_WORDS,
@@ -52,10 +55,13 @@ from kernels.words import (
     OK,
     OPCODE,
     PARENT,
+    PAUSED,
+    PYTHON,
     RELEVANT,
     TAPE_BITS,
     TOUCHED,
     USED,
+    VIEW,
 )
 
 _cells = load_module("cells_native")
@@ -133,7 +139,7 @@ def attempt(h):
         if load_i8(cell + 24) & USED == 0:
             continue
         pending -= 1
-        inputs, view = word(block, B_INPUTS), word(block, B_VIEW)
+        inputs, kind = word(block, B_INPUTS), word(block, B_KIND)
         if count >= orders or used + inputs > room or leaf + inputs > limit:
             return GROW
         store_i8(order + 8 * count, last)
@@ -142,7 +148,8 @@ def attempt(h):
             obj = word(items, start + 1 + i)
             if obj == none:
                 continue
-            if view == 0 and word(block, B_FIRST + i * I_WORDS + I_KERNEL) == 0:
+            needed = kind not in (VIEW, PYTHON) and (i > 0 or kind != ADDS)
+            if needed and word(block, B_FIRST + i * I_WORDS + I_KERNEL) == 0:
                 store_i8(h + 8 * H_AT, last)
                 return MISSING
             owned = load_i8(obj + 8) == integers
@@ -158,7 +165,7 @@ def attempt(h):
                     pending += 1
                 else:
                     if owned:
-                        flags |= FOREIGN | KEPT
+                        flags |= FOREIGN | KEPT | RELEVANT  # what is asked for may stand on that tape
                     else:
                         flags |= KEPT
                     found = leaves + 8 * FOUND * leaf
@@ -167,21 +174,28 @@ def attempt(h):
                     store_i8(found + 16, (target - cells) // (8 * CELL))
                     leaf += 1
                 store_i8(target + 24, flags)
-            if view != 0:
+            elif i == 0 and CLEARS <= kind <= ADDS:
+                # Something later on the tape refers to the version before the write: the two need shadows apart.
+                store_i8(cell + 24, load_i8(cell + 24) | KEPT)
+            if i == 0 and VIEW <= kind <= ADDS:
                 # The view's offset, and the cell that it shares its shadow with.
-                store_i8(cell + 16, integer_any(word(items, start + 2)))
+                store_i8(cell + 16, integer_any(word(items, start + 2)) if kind == VIEW else 0)
                 parent = (target - cells) // (8 * CELL)
                 store_i8(cell + 24, load_i8(cell + 24) | ALIAS | (parent << PARENT))
     store_i8(h + 8 * H_LOW, position + 1)
     store_i8(h + 8 * H_COUNT, count)
     store_i8(h + 8 * H_LEAF, leaf)
-    store_i8(h + 8 * H_USED, used)
     return FREED if pending > 0 else OK
 
 
 @njit("int64(int64)", cache=True, error_model="numpy")
 def mark(h):
-    """Find the instructions between the roots and the leaves, last first; GROW if all cells are too few."""
+    """Find the instructions between the roots and the leaves, last first; GROW if all cells are too few.
+
+    What sweeps them begins with the first.
+    """
+    store_i8(h + 8 * H_FROM, 0)
+    store_i8(h + 8 * H_RESUME, 0)
     cells = FEW
     while cells < 2 * word(h, H_PRESET):
         cells *= 2
@@ -208,7 +222,7 @@ def relevant(h):
         block = opcode(word(items, last))
         start = last - word(block, B_ENTRIES) + 1
         cell = find(cells, mask, integer(word(items, start)))
-        leads = False
+        leads = load_i8(cell + 24) & (RELEVANT | PAUSED) == RELEVANT | PAUSED  # asked for, after its hooks
         for i in range(word(block, B_INPUTS)):
             obj = word(items, start + 1 + i)
             if obj != none:

@@ -177,6 +177,11 @@ def address_of(array: np.ndarray[Any, Any]) -> int:
     return array.__array_interface__["data"][0]  # type: ignore[no-any-return]
 
 
+def data_of(array: np.ndarray[Any, Any]) -> int:
+    """Return the same as :func:`address_of` in a third of the time; only where memory is :func:`readable`."""
+    return ctypes.c_int64.from_address(id(array) + HEADER).value
+
+
 LIST_ITEMS = HEADER + 8
 """Where a list keeps the address of its items: after its length."""
 
@@ -223,3 +228,7 @@ def integer_at(address: int) -> int:
     count = _word(address + HEADER) >> SHIFT
     digits = [ctypes.c_uint32.from_address(address + HEADER + 8 + 4 * i).value for i in range(min(count, 2))]
     return sum(d << (30 * i) for i, d in enumerate(digits))
+
+
+where = data_of if readable() else address_of
+"""The address of an array's first element, as fast as this interpreter allows."""

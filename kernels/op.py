@@ -146,6 +146,25 @@ class View(Op):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
+class Gather(Op):
+    """Elements picked by index arrays, copied; the same element may be picked more than once."""
+
+    pullback: tuple[Rule | None, ...] = (lambda g: g,)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Write(Op):
+    """Values written into part of a tensor's memory: the base tensor's next version.
+
+    What gradient stands in the shadow there goes to the values and is taken away; with ``adds`` the values were
+    added to what stood there, and the shadow keeps its gradient.
+    """
+
+    adds: bool = False
+    pullback: tuple[Rule | None, ...] = (lambda g: g, lambda g: g)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Join(Op):
     """Operands copied side by side along an axis."""
 

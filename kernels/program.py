@@ -10,7 +10,7 @@ import numpy as np
 
 from kernels.forms import Form
 from kernels.layouts import Spec
-from kernels.op import Op
+from kernels.op import Op, Write
 
 Array = np.ndarray[Any, Any]
 Operand = int | float
@@ -26,7 +26,8 @@ class Node:
     """A value of the program.
 
     An argument, a constant (with its array), a result, or a view of node ``base`` at ``offset`` bytes of its
-    memory. A view's gradient stands at ``shadow`` bytes of its base's, if it has one (``differentiable``).
+    memory. A view's gradient stands at ``shadow`` bytes of that of node ``family``, if that has one
+    (``differentiable``): the node of its base tensor, which for a view of a detached tensor is the detached one.
     """
 
     spec: Spec
@@ -34,13 +35,18 @@ class Node:
     offset: int = 0
     shadow: int = 0
     differentiable: bool = False
+    family: int | None = None
     constant: Array | None = None
     argument: bool = False
 
 
 @dataclass(slots=True)
 class Step:
-    """One instruction: ``result = op(operands, params)``; the form if its gradient was recorded."""
+    """One instruction: ``result = op(operands, params)``; the form if its gradient was recorded.
+
+    A write's result is the part that it writes to. ``extra`` is a node made for the pullback; ``copies`` has those
+    of saved values that a later write replaces.
+    """
 
     op: Op
     operands: tuple[Operand | NodeRef, ...]
@@ -48,6 +54,7 @@ class Step:
     params: tuple[Any, ...]
     form: Form | None
     extra: int | None = None
+    copies: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,17 +66,32 @@ class NodeRef:
 
 @dataclass(slots=True)
 class Recipe:
-    """The whole program: nodes in the order they were made, steps, arguments and outputs by node."""
+    """The whole program: nodes in the order they were made, steps, arguments and outputs by node.
+
+    ``resets`` pairs the constants that the program writes to with what they hold at its start; ``written`` are the
+    arguments that it writes to.
+    """
 
     nodes: list[Node] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     arguments: list[int] = field(default_factory=list)
     outputs: list[int] = field(default_factory=list)
+    resets: list[tuple[int, int]] = field(default_factory=list)
+    written: set[int] = field(default_factory=set)
 
     def base_of(self, node: int) -> int:
         """Return the node whose memory a node shares: itself if it is no view."""
         base = self.nodes[node].base
         return node if base is None else base
+
+    def family_of(self, node: int) -> int:
+        """Return the node whose gradient a node's is part of: itself if it is no view."""
+        family = self.nodes[node].family
+        return node if family is None else family
+
+    def wants(self, node: int) -> bool:
+        """Return whether a node has a gradient: its own, or part of its family's."""
+        return self.nodes[node].differentiable or self.nodes[self.family_of(node)].differentiable
 
 
 def listing(recipe: Recipe) -> str:
@@ -81,6 +103,7 @@ def listing(recipe: Recipe) -> str:
             lines.append(line(_name(i), "constant", [_short(node.constant)], "", node.spec))
     for step in recipe.steps:
         operands = [_name(o.node) if isinstance(o, NodeRef) else repr(o) for o in step.operands]
+        operands = operands[isinstance(step.op, Write) :]
         lines.append(
             line(_name(step.result), step.op.name, operands, parameters(step.params), recipe.nodes[step.result].spec)
         )
@@ -100,7 +123,15 @@ def describe(spec: Spec) -> str:
 
 def parameters(params: tuple[Any, ...]) -> str:
     """Return the static parameters of an instruction as text."""
-    return "".join(f" {_index(p) if isinstance(p, tuple) and _has_slice(p) else p}" for p in params)
+    return "".join(f" {_parameter(p)}" for p in params if p is not None)
+
+
+def _parameter(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return f"[{value.size} places]"
+    if isinstance(value, Spec):
+        return f"to {list(value.shape)}"
+    return _index(value) if isinstance(value, tuple) and _has_slice(value) else str(value)
 
 
 def _has_slice(params: tuple[Any, ...]) -> bool:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from kernels import jit, words
+from kernels import custom, jit, sharing, words
 from kernels.forms import Form
 from kernels.lowering import Lowering
 from kernels.memory import address_of
+from kernels.overwriting import operand_named
 from kernels.program import NodeRef, Recipe, Step
-from kernels.tasks import Call, Fill, Place, Task, nest_layout
+from kernels.respecified import respecified
+from kernels.tasks import Call, Fill, Place, Task, UfuncCall, nest_layout
+from kernels.words import CLEARS
 
 Array = np.ndarray[Any, Any]
 _ALIGN = 64
@@ -28,6 +32,8 @@ class Plan:
     reverse: list[Task]
     shadows: dict[int, int]
     """Elements of the shadow of each base node that has one."""
+    compiled: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Kernels and layouts by the id of what the tasks call."""
 
 
 def plan(recipe: Recipe) -> Plan:
@@ -36,7 +42,7 @@ def plan(recipe: Recipe) -> Plan:
     forward = lowering.run()
     reverse = _Reverse(recipe, lowering)
     output = recipe.outputs[0]
-    if recipe.nodes[output].differentiable:
+    if recipe.wants(output):
         reverse.run(output)
     return Plan(recipe, forward, reverse.tasks, reverse.shadows)
 
@@ -57,12 +63,18 @@ class _Reverse:
         self._fill(base, node.spec.dtype, -0.0)
         self.tasks.append(Fill(Place(base, shadow=True, offset=node.shadow), 1, node.spec.dtype, 1.0))
         for step in reversed(self.recipe.steps):
-            if step.form is not None and not step.form.is_view and step.result in self.touched:
-                self._pull(step, step.form)
+            if step.form is not None and not step.form.is_view and self.recipe.family_of(step.result) in self.touched:
+                self._pull(step, self._form(step, step.form))
+
+    def _form(self, step: Step, form: Form) -> Form:
+        """Return the form that reads copies where a later write replaces what it saved."""
+        for name, node in step.copies.items():
+            form = respecified(form, form.saved.index(name), self.recipe.nodes[node].spec.strides)
+        return form
 
     def _shadow(self, node: int) -> int:
         """Make room for a node's gradient; return the base that it belongs to."""
-        base = self.recipe.base_of(node) if self.recipe.nodes[node].differentiable else node
+        base = self.recipe.family_of(node)
         self.shadows.setdefault(base, self.recipe.nodes[node].spec.shadow)
         return base
 
@@ -71,35 +83,48 @@ class _Reverse:
         self.touched.add(base)
 
     def _pull(self, step: Step, form: Form) -> None:
-        """Add the pullbacks of one step, for the operands whose gradient is wanted."""
-        saved = [Place(self._saved(step, form, name)) for name in form.saved]
+        """Add the pullbacks of one step, for the operands whose gradient is wanted; a write then clears its part."""
+        base = self.recipe.family_of(step.result)
+        cotangent = Place(base, shadow=True, offset=self.recipe.nodes[step.result].shadow)
+        saved = tuple([self._saved(step, form, name) for name in form.saved])
         for i, pull in enumerate(form.pulls):
-            spec, given = form.specs[i], step.operands[i]
-            if pull is None or spec is None or not isinstance(given, NodeRef):
-                continue
-            node = self.recipe.nodes[given.node]
-            if not node.differentiable:
-                continue
-            base = self._shadow(given.node)
-            first = base not in self.touched
-            covers = form.covers[i]
-            if first and not covers:
-                self._fill(base, spec.dtype, -0.0)
-            self.touched.add(base)
-            target = Place(base, shadow=True, offset=node.shadow)
-            cotangent = Place(step.result, shadow=True)
-            accumulate = not (first and covers)
-            self.tasks.append(Call(pull, f"{form.op.name}_d{i}", (target, cotangent, *saved), accumulate))
+            given = step.operands[i]
+            if pull is not None and isinstance(given, NodeRef) and not (i == 0 and form.kind == CLEARS):
+                self._contribute(step, form, i, (cotangent, *saved))
+        if form.kind == CLEARS and form.pulls[0] is not None:
+            self.tasks.append(Call(form.pulls[0], "clear", (cotangent, cotangent, *saved)))
 
-    def _saved(self, step: Step, form: Form, name: str) -> int:
-        if name == "y":
-            return step.result
+    def _contribute(self, step: Step, form: Form, i: int, reads: tuple[Place, ...]) -> None:
+        """Add one pullback, stored where it is the first to reach all of its target."""
+        given, spec = step.operands[i], form.specs[i]
+        assert isinstance(given, NodeRef)
+        assert spec is not None
+        if not self.recipe.wants(given.node):
+            return
+        base = self._shadow(given.node)
+        first, covers = base not in self.touched, form.covers[i]
+        if first and not covers:
+            self._fill(base, spec.dtype, -0.0)
+        self.touched.add(base)
+        target = Place(base, shadow=True, offset=self.recipe.nodes[given.node].shadow)
+        self.tasks.append(Call(form.pulls[i], f"{form.op.name}_d{i}", (target, *reads), not (first and covers)))
+
+    def _saved(self, step: Step, form: Form, name: str) -> Place:
+        if name in step.copies:
+            return Place(step.copies[name])
         if name in ("n", "i"):
             assert step.extra is not None
-            return step.extra
-        inputs = getattr(form.op, "inputs", ("a", "b") if len(form.specs) > 1 else ("x",))
-        given = step.operands[inputs.index(name)]
-        return given.node if isinstance(given, NodeRef) else self.lowering.number(given)
+            return Place(step.extra)
+        node = operand_named(step, name)
+        if node is None:  # a Python number; an offset's place is never read
+            given = 0.0 if name == "offset" else step.operands[_names(form).index(name)]
+            assert isinstance(given, (int, float))
+            node = self.lowering.number(given)
+        return Place(node)
+
+
+def _names(form: Form) -> tuple[str, ...]:
+    return getattr(form.op, "inputs", ("x",))
 
 
 class Machine:
@@ -110,21 +135,22 @@ class Machine:
         self.recipe = plan.recipe
         self.native = jit.load_module("replay_native")
         self.kept: list[Any] = []
+        self.breaths: dict[int, list[tuple[int, int]]] = {}
         self._place()
         self.forward = self._rows(plan.forward)
         self.reverse = self._rows(plan.reverse)
 
     def _place(self) -> None:
         """Give each node and shadow its address: one block of memory, constants that are arrays in their own."""
-        offsets: dict[tuple[int, bool], int] = {}
-        size = 0
-        for i, node in enumerate(self.recipe.nodes):
-            if node.base is None and (node.constant is None or node.constant.ndim == 0):
-                offsets[i, False] = size
-                size += _room(node.spec.size * node.spec.dtype.itemsize)
+        nodes = self.recipe.nodes
+        rooms = {
+            (i, False): _room(node.spec.size * node.spec.dtype.itemsize)
+            for i, node in enumerate(nodes)
+            if node.base is None and (node.constant is None or node.constant.ndim == 0)
+        }
         for i, elements in self.plan.shadows.items():
-            offsets[i, True] = size
-            size += _room(elements * self.recipe.nodes[i].spec.dtype.itemsize)
+            rooms[i, True] = _room(elements * nodes[i].spec.dtype.itemsize)
+        offsets, size = sharing.offsets(self.recipe, [*self.plan.forward, *self.plan.reverse], rooms)
         self.memory = np.zeros(size + _ALIGN, np.uint8)
         start = address_of(self.memory)
         start += -start % _ALIGN
@@ -154,7 +180,7 @@ class Machine:
     def view(self, i: int, *, shadow: bool = False) -> Array:
         """Return a node's value, or its gradient, as an array of this machine's memory."""
         node = self.recipe.nodes[i]
-        base = self.recipe.base_of(i) if shadow and node.differentiable else i
+        base = self.recipe.family_of(i)
         address = self.address(Place(base, shadow=True, offset=node.shadow) if shadow else Place(i))
         strides = node.spec.gradient if shadow else node.spec.strides
         if node.spec.size == 0:
@@ -177,6 +203,7 @@ class Machine:
         pointers = np.array(table, np.int64)
         rows[:, words.R_POINTERS] = address_of(pointers) + 8 * np.array(starts, np.int64)
         self.kept += [pointers, rows]
+        self.breaths[id(rows)] = _breaths(tasks)
         return rows
 
     def _row(self, task: Task, table: list[int]) -> tuple[int, ...]:
@@ -187,7 +214,7 @@ class Machine:
         table += [self.address(place) for place in task.places]
         count = len(task.places)
         if isinstance(task, Call):
-            address, layout = _compiled(task)
+            address, layout = _compiled(task, self.plan.compiled)
             return words.RUN_KERNEL, address, layout, 0, task.accumulate, 0, count
         layout = nest_layout(task)
         self.kept.append(layout)
@@ -196,26 +223,42 @@ class Machine:
 
     def run(self, rows: Array) -> None:
         """Run rows of the native program."""
-        if len(rows):
-            self.native.run(address_of(rows), len(rows))
+        width = rows.itemsize * words.ROW
+        for first, stop in self.breaths[id(rows)]:  # between them Python can take an interrupt
+            self.native.run(address_of(rows) + first * width, stop - first)
+        if custom.RAN:
+            custom.check_failed()
+
+
+def _breaths(tasks: list[Task]) -> list[tuple[int, int]]:
+    """Return stretches of tasks of about equal work."""
+    found, first, work = [], 0, 0
+    for k, task in enumerate(tasks):
+        if isinstance(task, Fill):
+            work += task.elements
+        else:
+            work += math.prod(task.shape) if isinstance(task, UfuncCall) else task.kernel.steps
+        if work > words.PATIENCE:
+            found.append((first, k + 1))
+            first, work = k + 1, 0
+    return [*found, (first, len(tasks))] if first < len(tasks) else found
 
 
 _DOUBLE = 8
 _kernels: dict[Any, tuple[int, Array]] = {}
-_by_identity: dict[int, tuple[Any, int, int]] = {}
 
 
-def _compiled(task: Call) -> tuple[int, int]:
-    """Return the addresses of a task's kernel and layout, made once for equal tasks."""
+def _compiled(task: Call, known: dict[int, tuple[int, int]]) -> tuple[int, int]:
+    """Return the addresses of a task's kernel and layout, made once for equal tasks; known by id within a plan."""
     kernel = task.kernel
-    found = _by_identity.get(id(kernel))
+    found = known.get(id(kernel))
     if found is None:
         made = _kernels.get(kernel)
         if made is None:
             # setdefault: rows hold the address of a layout, so the one that another thread made first must stay.
             made = _kernels.setdefault(kernel, kernel.kernel(task.label))
-        found = _by_identity[id(kernel)] = (kernel, made[0], address_of(made[1]))
-    return found[1], found[2]
+        found = known[id(kernel)] = made[0], address_of(made[1])
+    return found
 
 
 def _room(size: int) -> int:

@@ -19,6 +19,11 @@ class Pick:
     axis: int
     largest: bool
 
+    @property
+    def steps(self) -> int:
+        """The elements looked at."""
+        return self.spec.size
+
     def kernel(self, label: str) -> tuple[int, np.ndarray[Any, Any]]:
         """Return the address of the kernel and its layout."""
         del label

@@ -6,6 +6,7 @@ Every kernel has jit.SIGNATURE. Its layout is ``[rows, n, outer axes, extents ..
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -39,8 +40,8 @@ class Loop:
     """A rule over a space: ``target[...] (+)= expression``; the first operand is the target.
 
     ``pullback``: contribute ``expression + 0.0`` and skip cotangents whose bits are -0.0. ``scatter``: the
-    target's place along one axis, of this stride, is given by the operand ``i``. Without ``skips`` the
-    first operand read is no cotangent.
+    target's place along one axis, of this stride, is given by the operand ``i``; ``gather``: the cotangent's is.
+    Without ``skips`` the first operand read is no cotangent. ``adds``: add, though it is no pullback.
     """
 
     rule: Callable[..., Any]
@@ -49,12 +50,19 @@ class Loop:
     pullback: bool = True
     skips: bool = True
     scatter: int | None = None
+    gather: int | None = None
+    adds: bool = False
     static: tuple[tuple[str, float], ...] = ()
 
     @property
     def expression(self) -> Symbol:
         """The rule, traced."""
         return trace(self.rule, **dict(self.static))
+
+    @property
+    def steps(self) -> int:
+        """How often the innermost expression runs."""
+        return math.prod(self.shape)
 
     @property
     def covers(self) -> bool:
@@ -65,7 +73,7 @@ class Loop:
 
     def layout(self) -> tuple[np.ndarray[Any, Any], str]:
         """Return the layout words and the pattern of inner strides ("" for a single element)."""
-        tail = [self.scatter or 0, *[operand.offset for operand in self.operands]]
+        tail = [self.scatter or self.gather or 0, *[operand.offset for operand in self.operands]]
         if 0 in self.shape:
             return np.array([0, 0, 0] + [0] * len(self.operands) + tail, np.int64), "s" * len(self.operands)
         extents, strides = nest(self.shape, [operand.strides for operand in self.operands])
@@ -138,7 +146,12 @@ class _Printer:
         for k, operand in enumerate(self.loop.operands):
             offset = f" + layout[tail + {1 + k}]" if operand.offset else ""
             texts.append(f"p{k} = pointers[{operand.place}]{offset}")
-        return texts + (["step = layout[tail]"] if self.loop.scatter is not None else [])
+        return texts + ([] if self._located is None else ["step = layout[tail]"])
+
+    @property
+    def _located(self) -> int | None:
+        """The operand whose place is given by ``i``: the target, the cotangent or none."""
+        return 0 if self.loop.scatter is not None else 1 if self.loop.gather is not None else None
 
     def _rows(self) -> None:
         count = len(self.loop.operands)
@@ -166,7 +179,8 @@ class _Printer:
         return self.loop.operands[1].dtype.itemsize == 8  # noqa: PLR2004 (bytes of a double)
 
     def _index(self, k: int, at: str) -> str:
-        return {"1": at, "0": "0", "s": f"np.int64({at}) * j{k}"}[self.pattern[k]]
+        index = {"1": at, "0": "0", "s": f"np.int64({at}) * j{k}"}[self.pattern[k]]
+        return f"{index} + i * (step // {self.loop.operands[k].dtype.itemsize})" if k == self._located else index
 
     def _load(self, k: int, at: str) -> str:
         operand = self.loop.operands[k]
@@ -185,7 +199,8 @@ class _Printer:
 
     def _value(self, depth: int, at: str) -> str:
         """Print the loads at an index; return the expression contributed there."""
-        for k, operand in enumerate(self.reads, start=1):
+        numbered = list(enumerate(self.reads, start=1))
+        for k, operand in sorted(numbered, key=lambda pair: pair[1].name != "i"):  # places first
             self.put(depth, f"{operand.name} = {self._load(k, at)}")
         bits = f"b1[{self._index(1, at)}]" if self.loop.pullback and self.loop.skips else ""
         return self._contribution(bits)
@@ -206,25 +221,19 @@ class _Printer:
         """One element: no loop, no strides."""
         self.pattern = "0" * len(self.loop.operands)
         self._pointers(depth)
-        if self.loop.scatter is not None:
-            self._scatter(depth, "0")
-            return
         self._store(depth, "0", self._value(depth, "0"))
 
     def _store(self, depth: int, at: str, value: str) -> None:
         place = f"v0[{self._index(0, at)}]"
-        if not self.loop.pullback:
-            self.put(depth, f"{place} = {value}")
+        if not self.loop.pullback or self.loop.scatter is not None:
+            self.put(depth, f"{place} {self._sign} {value}")
             return
         self.put(depth, "if accumulate:", f"    {place} += {value}", "else:", f"    {place} = {value}")
 
     def _inner(self, depth: int) -> None:
-        if self.loop.scatter is not None:
-            self.put(depth, "for k in range(size):")
-            self._scatter(depth + 1, "k")
-        elif self.pattern[0] == "0" and self.loop.pullback:
+        if self.pattern[0] == "0" and self.loop.pullback and self.loop.scatter is None:
             self._reduce(depth)
-        elif self.loop.pullback:
+        elif self.loop.pullback and self.loop.scatter is None:
             for test, sign in (("if accumulate:", "+="), ("else:", "=")):
                 self.put(depth, test, "    for k in range(size):")
                 value = self._value(depth + 2, "k")
@@ -232,12 +241,11 @@ class _Printer:
         else:
             self.put(depth, "for k in range(size):")
             value = self._value(depth + 1, "k")
-            self.put(depth + 1, f"v0[{self._index(0, 'k')}] = {value}")
+            self.put(depth + 1, f"v0[{self._index(0, 'k')}] {self._sign} {value}")
 
-    def _scatter(self, depth: int, at: str) -> None:
-        value = self._value(depth, at)
-        width = self.dtype.itemsize
-        self.put(depth, f"v0[{self._index(0, at)} + i * (step // {width})] += {value}")
+    @property
+    def _sign(self) -> str:
+        return "+=" if self.loop.pullback or self.loop.adds else "="
 
     def _reduce(self, depth: int) -> None:
         """Sum a row into one element, in LANES partial sums combined in a fixed order."""

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
+from threading import get_ident
 from typing import Any
 
 import numpy as np
 
-from kernels import words
+from kernels import custom, words
+from kernels.entries import DROPPING, MOVES, settled
 from kernels.forms import FORMS
-from kernels.layouts import SCALAR, Spec
-from kernels.observing import Array, FreedError, Observer, Outcome, Seed
+from kernels.layouts import Spec
+from kernels.leaves import gradients, place_leaves, read, touched
+from kernels.observing import Array, FreedError, Observer, Outcome, Readers, Seed
+from kernels.patterns import pattern, plant
+from kernels.pausing import Pauses
 from kernels.workspace import LARGE, Workspace
 
 _FLOAT64 = np.dtype(np.float64)
 _LIST, _TAPE, _RESTRICT, _LEAF = words.H_LIST, words.H_TAPE, words.H_RESTRICT, words.H_LEAF
+_BATCH, _PRESET, _AT = words.H_BATCH, words.H_PRESET, words.H_AT
 _ROOT = words.USED | words.TOUCHED | words.KEPT
 _ONE = struct.unpack("q", struct.pack("d", 1.0))[0]
 
@@ -27,46 +34,136 @@ def sweep(
     observers: list[Observer],
     *,
     restrict: bool,
-    free: bool,
+    free: Readers | None = None,
+    crossing: bool = False,
     required: bool = False,
+    batch: int = 0,
 ) -> Outcome:
     """Sweep a tape back from the seeds.
 
     ``observers`` receive their gradients. With ``restrict`` only what leads to an observer is computed, and no
-    leaf is delivered. With ``free`` the instructions that saved values are dropped,
-    and those that need them, unless an observer is ``required`` and nothing reached it.
-    Raises FreedError, leaving everything as it was, if a needed instruction is gone; MemoryError likewise.
+    leaf is delivered. If nobody else of those who ``free`` counts reads the tape, the instructions that saved values
+    are dropped, and those that need them, unless an observer is ``required`` and nothing reached it.
+    With ``batch`` the seeds have a leading axis of that length, and all gradients do: so many sweeps in one.
+    Raises, leaving everything as it was, FreedError if a needed instruction is gone, CrossingError if the graph leads
+    to other tapes, unless ``crossing``, and MemoryError.
     """
     own = space.words
-    own[_LIST], own[_TAPE], own[_RESTRICT] = id(entries), number, restrict
+    own[_LIST], own[_TAPE], own[_RESTRICT], own[_BATCH] = id(entries), number, restrict, batch or 1
     buffers: list[Array] = []
-    if observers or len(seeds) > 1 or not _preset_one(space, seeds[0]):
-        buffers = _preset_all(space, seeds, observers)
+    seed, single = seeds[0], not (batch or observers or len(seeds) > 1)
+    if single and seed.spec.size == 1 and type(seed.value) is float:
+        _preset_one(space, seed.slot, seed.spec, seed.value, seed.offset)
+    else:
+        buffers = _preset_all(space, seeds, observers, batch)
     _mark(space, entries)
     if restrict:
         space.marks.relevant(space.address)
-    placed = _place_leaves(space, entries, observers) if own[_LEAF] else []
-    if space.sweeps.sweep(space.address) != words.OK:
-        space.sweeps.abandon(space.address)
-        raise MemoryError("no memory for the gradients of a backward sweep")
-    gradients = _read(space, placed, restrict)
+    placed = place_leaves(space, entries, observers, batch, crossing) if own[_LEAF] else []
+    if (status := space.sweeps.sweep(space.address)) != words.OK:
+        _go_on(space, entries, status, observers, buffers, batch)
+    if custom.RAN:
+        custom.check_failed()
+    outcome = read(space, placed, restrict)
     if observers:
         for observer, buffer in zip(observers, buffers, strict=True):
             _observe(space, observer, buffer)
-    if free and not (required and any(o.gradient is None for o in observers)):
-        if len(space.keep) < len(entries) - own[words.H_LOW]:
-            space.mark_room(len(entries) - own[words.H_LOW])
-        space.drop(entries, space.releases.drop(space.address))
+    if free is not None and not (required and any(o.asked and o.gradient is None for o in observers)):
+        _drop(space, entries, free)
+    _rest(space)
+    return outcome
+
+
+def sweep_one(
+    space: Workspace,
+    entries: list[Any],
+    number: int,
+    slot: int,
+    spec: Spec,
+    offset: int | None,
+    readers: Readers,
+    *,
+    free: bool,
+) -> list[tuple[Any, Array | float]]:
+    """Return the gradients of leaves: as :func:`sweep`, for the usual call, from one element where nobody looks on.
+
+    It counts itself among the readers. Its few calls are what the backward of a small graph takes its time for.
+    """
+    own = space.words
+    try:
+        readers.readers.append(None)  # within: an interrupt may follow at once
+        if MOVES.locked():
+            settled()
+        own[_LIST], own[_TAPE], own[_RESTRICT], own[_BATCH] = id(entries), number, 0, 1
+        if offset is None and spec.shadow == 1 and spec.dtype is _FLOAT64:  # as _preset_one does
+            row = space.given
+            row[0], row[1], row[2], row[3] = slot, 0, _ONE, _ROOT
+            own[_PRESET] = 1
+        else:
+            _preset_one(space, slot, spec, 1.0, offset)
+        _mark(space, entries)
+        placed = place_leaves(space, entries, (), 0, crossing=False) if own[_LEAF] else []
+        if (status := space.sweeps.sweep(space.address)) != words.OK:
+            _go_on(space, entries, status, (), [], 0)
+        if custom.RAN:
+            custom.check_failed()
+        found = gradients(space, touched(space, placed) if own[_AT] else placed)
+        if free:
+            _drop(space, entries, readers)
+    finally:
+        readers.readers.pop()
+    _rest(space)
+    return found
+
+
+def _drop(space: Workspace, entries: list[Any], readers: Readers) -> None:
+    """Drop what the sweep has used, unless others read the tape."""
+    size = len(entries) - space.words[words.H_LOW]
+    readers.swept += size
+    if len(space.keep) < size:
+        space.mark_room(size)
+    with MOVES:
+        if len(readers.readers) == 1:
+            try:
+                DROPPING.append(get_ident())
+                space.drop(entries, space.releases.drop(space.address))
+            finally:
+                DROPPING.clear()
+
+
+def _rest(space: Workspace) -> None:
+    """Give back what a large sweep needed."""
     space.held = []
     if len(space.cells) > LARGE or len(space.keep) > LARGE:
         space.trim()
-    return gradients
 
 
-def _preset_all(space: Workspace, seeds: list[Seed], observers: list[Observer]) -> list[Array]:
+def _go_on(
+    space: Workspace, entries: list[Any], status: int, observers: Sequence[Observer], buffers: list[Array], batch: int
+) -> None:
+    """Act where the native sweep pauses, until it is done; free what it holds if anything fails."""
+    watched = {_cell_key(o): (o, buffer) for o, buffer in zip(observers, buffers, strict=True)}
+    pauses = Pauses(space, entries, watched, batch)
+    try:
+        while status in (words.PAUSE, words.BREATH):
+            if status == words.PAUSE:
+                space.busy = True
+                pauses.act()
+                space.busy = False
+            status = space.sweeps.sweep(space.address)
+    except BaseException:
+        space.held, space.busy = [], False
+        space.sweeps.abandon(space.address)
+        raise
+    if status != words.OK:
+        space.sweeps.abandon(space.address)
+        raise MemoryError("no memory for the gradients of a backward sweep")
+
+
+def _preset_all(space: Workspace, seeds: list[Seed], observers: list[Observer], batch: int) -> list[Array]:
     """Preset roots and observers; return the shadows of the observers."""
-    starts = {seed.slot: _seed_buffer(seed) for seed in seeds}
-    buffers = [starts[o.key] if type(o.key) is int and o.key in starts else _empty(o.spec) for o in observers]
+    starts = {seed.slot: _seed_buffer(seed, batch) for seed in seeds}
+    buffers = [starts[o.key] if type(o.key) is int and o.key in starts else _empty(o.spec, batch) for o in observers]
     rows = [(seed.slot, -id(starts[seed.slot]), 0, _ROOT) for seed in seeds]
     space.preset(rows + [_observer_row(*pair) for pair in zip(observers, buffers, strict=True)])
     space.held = [*starts.values(), *buffers]
@@ -86,31 +183,30 @@ def _mark(space: Workspace, entries: list[Any]) -> None:
             space.words[words.H_WHOLE] = 1
 
 
-def _preset_one(space: Workspace, seed: Seed) -> bool:
-    """Preset a single root of one element; False for others. Its own cell can hold a double, but not a view's."""
-    spec, value, row = seed.spec, seed.value, space.given
-    if type(value) is not float or spec.size != 1:
-        return False
-    row[0], row[3] = seed.slot, _ROOT
+def _preset_one(space: Workspace, slot: int, spec: Spec, value: float, offset: int | None) -> None:
+    """Preset a single root of one element. Its own cell can hold a double, but not a view's."""
+    row = space.given
+    row[0], row[3] = slot, _ROOT
     space.words[words.H_PRESET] = 1
-    if seed.offset is None and spec.shadow == 1 and spec.dtype == _FLOAT64:
+    if offset is None and spec.shadow == 1 and spec.dtype == _FLOAT64:
         row[1], row[2] = 0, _ONE if value == 1.0 else struct.unpack("q", struct.pack("d", value))[0]
     else:
-        buffer = _seed_buffer(seed)
+        buffer = np.empty(spec.shadow, spec.dtype)
+        buffer.fill(-0.0)
+        buffer[(offset or 0) // spec.dtype.itemsize] = value + 0.0
         row[1], row[2] = -id(buffer), 0
         space.held = [buffer]
-    return True
 
 
-def _empty(spec: Spec) -> Array:
-    shadow = np.empty(spec.shadow, spec.dtype)
+def _empty(spec: Spec, batch: int) -> Array:
+    shadow = np.empty((batch, spec.shadow) if batch else spec.shadow, spec.dtype)
     shadow.fill(-0.0)
     return shadow
 
 
-def _seed_buffer(seed: Seed) -> Array:
+def _seed_buffer(seed: Seed, batch: int) -> Array:
     """Return a shadow with the seed in it; a view's seed stands in a shadow of its base's shape."""
-    buffer = _empty(seed.spec)
+    buffer = _empty(seed.spec, batch)
     plant(buffer, seed)
     return buffer
 
@@ -121,50 +217,8 @@ def _cell_key(observer: Observer) -> int:
 
 
 def _observer_row(observer: Observer, buffer: Array) -> tuple[int, int, int, int]:
-    return _cell_key(observer), -id(buffer), 0, words.KEPT | words.RELEVANT
-
-
-def _place_leaves(space: Workspace, entries: list[Any], observers: list[Observer]) -> list[tuple[Any, ...]]:
-    """Give each leaf found a place for its gradient: (leaf or slot, spec, its cell, array or None)."""
-    found, flat, placed = space.found, space.flat, []
-    observed = {o.key for o in observers} if observers else ()
-    for at in range(0, words.FOUND * space.words[_LEAF], words.FOUND):
-        leaf = entries[found[at]]
-        if observed and leaf in observed:
-            continue
-        cell = words.CELL * found[at + 2]
-        if type(leaf) is int:
-            spec = _operand_spec(entries, found[at], found[at + 1])
-            array = np.empty(spec.shadow, spec.dtype)
-        else:
-            spec = leaf.spec
-            if spec is SCALAR:
-                placed.append((leaf, spec, cell, None))
-                continue
-            array = np.empty(spec.shape, spec.dtype)
-        flat[cell + 1] = -id(array)
-        placed.append((leaf, spec, cell, array))
-    return placed
-
-
-def _operand_spec(entries: list[Any], operand: int, last: int) -> Spec:
-    form = FORMS[entries[last]]
-    start = last - int(form.block[words.B_ENTRIES]) + 1
-    spec = form.specs[operand - start - 1]
-    assert spec is not None
-    return spec
-
-
-def _read(space: Workspace, placed: list[tuple[Any, ...]], restrict: bool) -> Outcome:
-    leaves: list[Any] = []
-    foreign: list[Any] = []
-    floats = space.floats
-    for leaf, spec, cell, array in placed:
-        if type(leaf) is int:
-            foreign.append((leaf, spec, pattern(array, spec, 0).copy()))
-        elif not restrict:
-            leaves.append((leaf, floats[cell + 2] if array is None else array))
-    return leaves, foreign
+    flags = words.KEPT | (words.RELEVANT if observer.asked else 0)
+    return _cell_key(observer), -id(buffer), 0, flags | (words.PAUSED if observer.hook or observer.after else 0)
 
 
 def _observe(space: Workspace, observer: Observer, buffer: Array) -> None:
@@ -174,29 +228,7 @@ def _observe(space: Workspace, observer: Observer, buffer: Array) -> None:
     if flags & words.TOUCHED:
         observer.gradient = pattern(buffer, observer.spec, observer.offset) + observer.spec.dtype.type(0.0)
     else:
-        observer.gradient = np.zeros(observer.spec.shape, observer.spec.dtype) if flags & words.USED else None
-
-
-def plant(shadow: Array, seed: Seed) -> None:
-    """Write a seed into a shadow; where the pattern meets an element many times, their sum."""
-    spec = seed.spec
-    if spec.size == 1:
-        shadow[(seed.offset or 0) // spec.dtype.itemsize] = np.add(seed.value, 0.0).item()
-        return
-    value = np.broadcast_to(np.add(seed.value, 0.0), spec.shape)
-    repeated = tuple(i for i, (n, s) in enumerate(zip(spec.shape, spec.gradient, strict=True)) if s == 0 and n > 1)
-    first = tuple(slice(0, 1) if i in repeated else slice(None) for i in range(len(spec.shape)))
-    pattern(shadow, spec, seed.offset or 0)[(*first, ...)] = (
-        value.sum(axis=repeated, keepdims=True) if repeated else value
-    )
-
-
-def pattern(shadow: Array, spec: Spec, offset: int) -> Array:
-    """Return the part of a shadow that is the gradient of a tensor of this spec."""
-    flat = shadow.reshape(-1).view(np.uint8)[offset:]
-    if spec.size == 0:
-        return np.zeros(spec.shape, spec.dtype)
-    return np.ndarray(spec.shape, spec.dtype, flat, 0, spec.gradient)
+        observer.gradient = None
 
 
 def collect(space: Workspace, entries: list[Any], number: int, dying: int) -> int:

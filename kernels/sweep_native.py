@@ -6,6 +6,7 @@ import numpy as np
 
 from kernels.jit import load_module, njit
 from kernels.memory import (
+    allocate,
     call_kernel,
     integer,
     load_f4,
@@ -23,14 +24,20 @@ from kernels.words import (
     B_FIRST,
     B_INPUTS,
     B_ITEM,
+    B_KIND,
     B_SAVED,
     B_SHADOW,
-    B_VIEW,
+    B_WORK,
+    BREATH,
     CELL,
+    CLEARS,
     FOUND,
+    H_AT,
+    H_BATCH,
     H_CELLS,
     H_COUNT,
     H_FLOAT,
+    H_FROM,
     H_INT,
     H_LEAF,
     H_LEAVES,
@@ -40,6 +47,7 @@ from kernels.words import (
     H_ORDER,
     H_PTRS,
     H_RESTRICT,
+    H_RESUME,
     I_COVERS,
     I_ITEM,
     I_KERNEL,
@@ -51,12 +59,18 @@ from kernels.words import (
     OK,
     OWNED,
     PARENT,
+    PATIENCE,
+    PAUSE,
+    PAUSED,
+    PULLS,
+    PYTHON,
     RELEVANT,
     TOUCHED,
+    VIEW,
 )
 
 _cells = load_module("cells_native")
-opcode, find, fill = _cells.opcode, _cells.find, _cells.fill
+opcode, find, fill, integer_any = _cells.opcode, _cells.find, _cells.fill, _cells.integer_any
 fold, shadow, family = _cells.fold, _cells.shadow, _cells.family
 
 ZERO = np.float32(0.0)
@@ -64,21 +78,23 @@ ZERO = np.float32(0.0)
 
 @njit(cache=True, error_model="numpy")
 def settle(h):
-    """Add 0.0 to the gradients of leaves: where nothing contributed, -0.0 becomes 0.0."""
+    """Add 0.0 to the gradients of leaves: elements without a contribution are -0.0. H_AT counts those without any."""
+    missing = 0
     items = load_i8(word(h, H_LIST) + 24)
-    cells, leaves = word(h, H_CELLS), word(h, H_LEAVES)
+    cells, leaves, batch = word(h, H_CELLS), word(h, H_LEAVES), word(h, H_BATCH)
     for k in range(word(h, H_LEAF)):
         found = leaves + 8 * FOUND * k
         last = load_i8(found + 8)
         block = opcode(word(items, last))
         i = load_i8(found) - (last - word(block, B_ENTRIES) + 2)
         about = block + 8 * (B_FIRST + i * I_WORDS)
-        if word(block, B_VIEW) != 0:
+        if word(block, B_KIND) == VIEW:
             about = block + 8 * (B_SHADOW - I_SHADOW)
         cell = cells + 8 * CELL * load_i8(found + 16)
-        elements, item = word(about, I_SHADOW), word(about, I_ITEM)
+        elements, item = word(about, I_SHADOW) * batch, word(about, I_ITEM)
         if load_i8(cell + 24) & TOUCHED == 0:
-            fill(shadow(cell, cells, elements, item, 1), elements, item)
+            missing += 1
+            continue
         pointer = load_i8(cell + 8)
         if item == 8:
             for e in range(elements):
@@ -86,67 +102,168 @@ def settle(h):
         else:
             for e in range(elements):
                 store_f4(pointer + 4 * e, load_f4(pointer + 4 * e) + ZERO)
+    store_i8(h + 8 * H_AT, missing)
+
+
+@njit(cache=True, error_model="numpy")
+def settle_view(h, cell, block):
+    """Add an observed view's own shadow to the one above it; 0 without memory."""
+    cells = word(h, H_CELLS)
+    above = family(cells + 8 * CELL * (load_i8(cell + 24) >> PARENT), cells)
+    elements, item = word(block, B_SHADOW) * word(h, H_BATCH), word(block, B_ITEM)
+    target = shadow(above, cells, elements, item, 0)
+    if target != 0:
+        fold(target, load_i8(cell + 8), elements, item)
+    return target
+
+
+@njit(cache=True, error_model="numpy")
+def own_copy(h, cell, block):
+    """Let a cell hold a copy of its shadow, which an observer keeps; 0 without memory."""
+    size = word(block, B_SHADOW) * word(block, B_ITEM) * word(h, H_BATCH)
+    copy, source = allocate(size + 8), load_i8(cell + 8)
+    if copy != 0:
+        for k in range(size // 4):
+            store_f4(copy + 4 * k, load_f4(source + 4 * k))
+        store_i8(cell + 8, copy)
+        store_i8(cell + 24, load_i8(cell + 24) | OWNED)
+    return copy
+
+
+@njit(cache=True, error_model="numpy")
+def drop(cell):
+    """Free a shadow that nobody reads any more."""
+    release(load_i8(cell + 8))
+    store_i8(cell + 8, 0)
+    store_i8(cell + 24, load_i8(cell + 24) & ~OWNED)
+
+
+@njit(cache=True, error_model="numpy")
+def call(h, about, target, cotangent, source_bytes, result_bytes, accumulate):
+    """Run one kernel for each of a batch of cotangents."""
+    pointers = word(h, H_PTRS)
+    for k in range(word(h, H_BATCH)):
+        store_i8(pointers, target + k * source_bytes)
+        store_i8(pointers + 8, cotangent + k * result_bytes)
+        call_kernel(word(about, I_KERNEL), word(about, I_LAYOUT), pointers, accumulate)
+
+
+@njit(cache=True, error_model="numpy")
+def pull(h, last, block, cell):
+    """Run the pullbacks of one instruction on the cotangent that ``cell`` holds; MEMORY or OK."""
+    items = load_i8(word(h, H_LIST) + 24)
+    none, integers, floats = word(h, H_NONE), word(h, H_INT), word(h, H_FLOAT)
+    cells, mask, pointers = word(h, H_CELLS), word(h, H_MASK), word(h, H_PTRS)
+    restrict, batch, kind = word(h, H_RESTRICT), word(h, H_BATCH), word(block, B_KIND)
+    start = last - word(block, B_ENTRIES) + 1
+    inputs = word(block, B_INPUTS)
+    cotangent = load_i8(cell + 8)
+    for j in range(word(block, B_SAVED)):
+        obj = word(items, start + 1 + inputs + j)
+        data = obj + 16
+        if load_i8(obj + 8) != floats:
+            data = load_i8(data)
+        store_i8(pointers + 16 + 8 * j, data)
+    first = 0
+    if kind != PULLS:
+        cotangent += integer_any(word(items, start + 1 + inputs))
+        first = 1
+    for i in range(first, inputs):
+        obj = word(items, start + 1 + i)
+        if obj == none:
+            continue
+        target = find(cells, mask, integer(obj) if load_i8(obj + 8) == integers else -obj)
+        flags = load_i8(target + 24)
+        if restrict != 0 and flags & RELEVANT == 0:
+            continue
+        about = block + 8 * (B_FIRST + i * I_WORDS)
+        offset = 0
+        if flags & ALIAS:
+            offset = load_i8(target + 16)
+            target = family(target, cells)
+            flags = load_i8(target + 24)
+        covers = word(about, I_COVERS)
+        elements, item = word(about, I_SHADOW), word(about, I_ITEM)
+        pointer = shadow(target, cells, elements * batch, item, covers)
+        if pointer == 0:
+            return MEMORY
+        accumulate = 0 if covers != 0 and flags & TOUCHED == 0 else 1
+        if batch == 1:
+            store_i8(pointers, pointer + offset)
+            store_i8(pointers + 8, cotangent)
+            call_kernel(word(about, I_KERNEL), word(about, I_LAYOUT), pointers, accumulate)
+        else:
+            result_bytes = word(block, B_SHADOW) * word(block, B_ITEM)
+            call(h, about, pointer + offset, cotangent, elements * item, result_bytes, accumulate)
+    if kind == CLEARS and word(items, start + 1) != none:
+        whole = word(block, B_SHADOW) * word(block, B_ITEM)
+        call(h, block + 8 * B_FIRST, cotangent, cotangent, whole, whole, 0)
+    return OK
+
+
+@njit(cache=True, error_model="numpy")
+def unwrite_apart(h, last, block, cell):
+    """Undo a write whose version has a shadow apart, then add what is left to that of the version before."""
+    if load_i8(cell + 24) & OWNED == 0 and own_copy(h, cell, block) == 0:
+        return MEMORY
+    if pull(h, last, block, cell) != OK or settle_view(h, cell, block) == 0:
+        return MEMORY
+    drop(cell)
+    return OK
 
 
 @njit("int64(int64)", cache=True, error_model="numpy")
 def sweep(h):
-    """Run the pullbacks of the marked instructions, last first."""
+    """Run the pullbacks of the marked instructions, last first.
+
+    PAUSE where Python has to act, at H_FROM in the order: before an instruction whose cell says so, unless
+    H_RESUME says that this has been done, and for an instruction that only Python can run. BREATH from time to time.
+    """
     items = load_i8(word(h, H_LIST) + 24)
-    none, integers, floats = word(h, H_NONE), word(h, H_INT), word(h, H_FLOAT)
     cells, mask, order = word(h, H_CELLS), word(h, H_MASK), word(h, H_ORDER)
-    restrict, pointers = word(h, H_RESTRICT), word(h, H_PTRS)
-    for k in range(word(h, H_COUNT)):
+    resume, batch, work = word(h, H_RESUME), word(h, H_BATCH), 0
+    for k in range(word(h, H_FROM), word(h, H_COUNT)):
         last = word(order, k)
         block = opcode(word(items, last))
         start = last - word(block, B_ENTRIES) + 1
         cell = find(cells, mask, integer(word(items, start)))
-        inputs = word(block, B_INPUTS)
-        if word(block, B_VIEW) != 0:
-            if load_i8(cell + 24) & (KEPT | TOUCHED) == KEPT | TOUCHED:
-                above = family(cells + 8 * CELL * (load_i8(cell + 24) >> PARENT), cells)
-                elements, item = word(block, B_SHADOW), word(block, B_ITEM)
-                target = shadow(above, cells, elements, item, 0)
-                if target == 0:
-                    return MEMORY
-                fold(target, load_i8(cell + 8), elements, item)
-            continue
-        cotangent = load_i8(cell + 8)
-        if load_i8(cell + 24) & TOUCHED == 0:
-            continue
-        store_i8(pointers + 8, cotangent)
-        for j in range(word(block, B_SAVED)):
-            obj = word(items, start + 1 + inputs + j)
-            data = obj + 16
-            if load_i8(obj + 8) != floats:
-                data = load_i8(data)
-            store_i8(pointers + 16 + 8 * j, data)
-        for i in range(inputs):
-            obj = word(items, start + 1 + i)
-            if obj == none:
-                continue
-            target = find(cells, mask, integer(obj) if load_i8(obj + 8) == integers else -obj)
-            flags = load_i8(target + 24)
-            if restrict != 0 and flags & RELEVANT == 0:
-                continue
-            about = block + 8 * (B_FIRST + i * I_WORDS)
-            offset = 0
-            if flags & ALIAS:
-                offset = load_i8(target + 16)
-                target = family(target, cells)
-                flags = load_i8(target + 24)
-            covers = word(about, I_COVERS)
-            pointer = shadow(target, cells, word(about, I_SHADOW), word(about, I_ITEM), covers)
-            if pointer == 0:
+        kind = word(block, B_KIND)
+        flags = load_i8(cell + 24)
+        if resume == 0 and (kind == PYTHON or flags & (PAUSED | TOUCHED) == PAUSED | TOUCHED):
+            store_i8(h + 8 * H_FROM, k)
+            return PAUSE
+        resume = 0
+        if kind == VIEW:
+            if flags & (KEPT | TOUCHED) == KEPT | TOUCHED and settle_view(h, cell, block) == 0:
                 return MEMORY
-            store_i8(pointers, pointer + offset)
-            accumulate = 0 if covers != 0 and flags & TOUCHED == 0 else 1
-            call_kernel(word(about, I_KERNEL), word(about, I_LAYOUT), pointers, accumulate)
-        if load_i8(cell + 24) & (OWNED | KEPT) == OWNED:
-            release(cotangent)
-            store_i8(cell + 8, 0)
-            store_i8(cell + 24, load_i8(cell + 24) & ~OWNED)
+            continue
+        home = cell
+        if flags & ALIAS:
+            if flags & KEPT:
+                if flags & TOUCHED and unwrite_apart(h, last, block, cell) != OK:
+                    return MEMORY
+                continue
+            home = family(cell, cells)
+        if load_i8(home + 24) & TOUCHED == 0:
+            continue
+        if pull(h, last, block, home) != OK:
+            return MEMORY
+        if home == cell and load_i8(cell + 24) & (OWNED | KEPT) == OWNED:
+            drop(cell)
+        work += word(block, B_WORK) * batch
+        if work > PATIENCE:
+            store_i8(h + 8 * H_FROM, k + 1)
+            store_i8(h + 8 * H_RESUME, 0)
+            return BREATH
     settle(h)
     return OK
+
+
+@njit("int64(int64, int64, int64, int64)", cache=True, error_model="numpy")
+def place(h, key, elements, item):
+    """The address of the shadow that the slot or leaf of this key writes to, ready to be added to."""
+    cells = word(h, H_CELLS)
+    return shadow(family(find(cells, word(h, H_MASK), key), cells), cells, elements, item, 0)
 
 
 @njit("void(int64)", cache=True, error_model="numpy")

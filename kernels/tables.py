@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernels import elementwise, linalg, reductions, views
+from kernels import comparisons, elementwise, linalg, reductions, views, writes
 from kernels.op import OPS
 
-__all__ = ["OPS", "elementwise", "linalg", "reductions", "views"]
+__all__ = ["OPS", "comparisons", "elementwise", "linalg", "reductions", "views", "writes"]

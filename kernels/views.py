@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.layouts import Spec, intern_spec
+from kernels.layouts import Spec, Strides, intern_spec
 from kernels.memory import address_of
 from kernels.op import Copy, Join, View
 
@@ -24,6 +24,18 @@ def _shaped(name: str, grad_fn: str, doc: str) -> None:
 def _indexed(name: str, grad_fn: str, doc: str) -> None:
     """Declare a view by basic indexing; the node is named by what the index does last."""
     View(name=name, doc=doc, grad_fn=grad_fn, apply=lambda x, key: x[key], function=False)
+
+
+def _expanded(x: Any, shape: Strides) -> Any:
+    return np.lib.stride_tricks.as_strided(x, shape, np.broadcast_to(x, shape).strides)
+
+
+def _strided(x: Any, shape: Strides, strides: Strides, offset: int) -> Any:
+    last = offset + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
+    if (0 not in shape and not 0 <= last < x.size) or min(offset, *strides, 0) < 0:
+        raise ValueError(f"as_strided: shape {shape}, strides {strides}, offset {offset} leave {x.size} elements")
+    flat = x.reshape(-1, copy=False)[offset:]
+    return np.lib.stride_tricks.as_strided(flat, shape, [s * flat.strides[0] for s in strides])
 
 
 _indexed("slice", "SliceBackward0", "Part of a dim.")
@@ -44,7 +56,14 @@ View(
     name="expand",
     doc="Dims of length one repeated without a copy.",
     grad_fn="ExpandBackward0",
-    apply=np.broadcast_to,
+    apply=_expanded,
+    function=False,
+)
+View(
+    name="as_strided",
+    doc="Any pattern of the elements in order: shape, strides and offset count elements.",
+    grad_fn="AsStridedBackward0",
+    apply=_strided,
     function=False,
 )
 Copy(name="clone", doc="A copy in memory of its own.", grad_fn="CloneBackward0", function=False)

@@ -4,33 +4,38 @@ from __future__ import annotations
 
 # The header: what stands in each word of it.
 H_LIST, H_NONE, H_INT, H_FLOAT, H_TAPE, H_CELLS, H_MASK, H_ORDER, H_ORDERS, H_LEAVES, H_LEAFCAP = range(11)
-H_PRESETS, H_PRESET, H_RESTRICT, H_COUNT, H_LEAF, H_USED, H_AT, H_PTRS, H_KEEP = range(11, 20)
-H_LOW, H_SIZE, H_WHOLE, H_DYING = range(20, 24)
+H_PRESETS, H_PRESET, H_RESTRICT, H_COUNT, H_LEAF, H_AT, H_PTRS, H_KEEP = range(11, 19)
+H_LOW, H_SIZE, H_WHOLE, H_DYING, H_FROM, H_RESUME, H_BATCH = range(19, 26)
 FEW = 64
 """Cells that a run begins with; it clears those that it uses, and takes more as it needs them."""
 NEAR = 256
 """Entries that are searched one by one; longer stretches by halves."""
 
-HEADER = 24
+HEADER = 26
 
 # A cell of the table of shadows: key, pointer, the shadow itself where 8 bytes hold it (a view's offset), flags.
 CELL = 4
-USED, TOUCHED, KEPT, ALIAS, RELEVANT, OWNED, FOREIGN, DROPPED = 1, 2, 4, 8, 16, 32, 64, 128
+USED, TOUCHED, KEPT, ALIAS, RELEVANT, OWNED, FOREIGN, DROPPED, PAUSED = 1, 2, 4, 8, 16, 32, 64, 128, 256
 PARENT = 16
 """An alias keeps the number of its parent's cell above this many bits."""
 
 # A found leaf: where its operand stands, where its instruction ends, its cell.
 FOUND = 3
 
-# A form's block: entries, inputs, saved values, elements and item size of the shadow, kind, what it frees.
-B_ENTRIES, B_INPUTS, B_SAVED, B_SHADOW, B_ITEM, B_VIEW, B_FREES, B_FIRST = range(8)
+# A form's block: entries, inputs, saved values, elements and item size of the shadow, kind, what it frees, steps.
+B_ENTRIES, B_INPUTS, B_SAVED, B_SHADOW, B_ITEM, B_KIND, B_FREES, B_WORK, B_FIRST = range(9)
+# Kinds of instructions: pullbacks to run; a view; a write, which clears the shadow or keeps it; one run by Python.
+PULLS, VIEW, CLEARS, ADDS, PYTHON = range(5)
 # Each input in a block: kernel, layout, elements and item size of its shadow, whether the kernel covers it.
 I_KERNEL, I_LAYOUT, I_SHADOW, I_ITEM, I_COVERS, I_WORDS = range(6)
+
+PATIENCE = 1 << 22
+"""Steps of inner loops after which native code returns, so that Python can take an interrupt: some ten milliseconds."""
 
 OPCODE = 1 << 59
 """An opcode is the address of a form's block plus this: an integer of two digits, larger than any slot."""
 
-OK, GROW, FREED, MISSING, MEMORY = range(5)
+OK, GROW, FREED, MISSING, MEMORY, PAUSE, BREATH = range(7)
 
 TAPE_BITS = 40
 """A slot is its tape's number shifted by this, plus a count: unique in the process, never used again."""

@@ -28,6 +28,7 @@ class Workspace:
         self._reserve_presets(8)
         self.keep = np.zeros(0, np.uint8)
         self.held: list[Any] = []
+        self.busy = False
         for at, thing in ((words.H_NONE, None), (words.H_INT, int), (words.H_FLOAT, float)):
             self.words[at] = id(thing)
         self.words[words.H_PTRS] = address_of(self.pointers)

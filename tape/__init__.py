@@ -10,7 +10,8 @@ if getattr(_kernels, "DISTRIBUTION", None) != "tape-autograd":
         "before tape-autograd's on the path; use an environment of its own, or uninstall the other distribution"
     )
 
-from tape import autograd, exits, functions, in_place, indexing, numpy_protocols  # noqa: F401 (they install methods)
+from tape import autograd, exits, func, functions, in_place, indexing, numpy_protocols  # noqa: F401 (they install methods)
+from tape.compiled_ops import custom
 from tape.creation import (
     arange,
     as_tensor,
@@ -53,14 +54,17 @@ from tape.dtypes import (
 from tape.exits import equal
 from tape.functions import *  # noqa: F403 (one for each record)
 from tape.gradients import value_and_grad
+from tape.inference import inference_mode, is_inference, is_inference_mode_enabled
 from tape.listing import listing
 from tape.modes import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
+from tape.nonfinite import first_nonfinite
 from tape.products import dot, matmul, mm, mv
 from tape.programs import Program, record
 from tape.reducing import amax, amin, max, mean, min, sum  # noqa: A004
 from tape.shape import Size
-from tape.shaping import cat, clone, flatten, permute, reshape, squeeze, stack, t, transpose, unsqueeze
+from tape.shaping import as_strided, cat, clone, flatten, permute, reshape, squeeze, stack, t, transpose, unsqueeze
 from tape.tensor import Tensor, is_tensor
+from tape.vmapping import vmap
 
 __version__ = "0.1.0"
 concat = concatenate = cat
@@ -73,6 +77,7 @@ __all__ = [
     "amax",
     "amin",
     "arange",
+    "as_strided",
     "as_tensor",
     "autograd",
     "bool",
@@ -80,6 +85,7 @@ __all__ = [
     "clone",
     "concat",
     "concatenate",
+    "custom",
     "dot",
     "double",
     "empty",
@@ -87,6 +93,7 @@ __all__ = [
     "enable_grad",
     "equal",
     "eye",
+    "first_nonfinite",
     "flatten",
     "float",
     "float32",
@@ -94,13 +101,17 @@ __all__ = [
     "from_numpy",
     "full",
     "full_like",
+    "func",
     "get_default_dtype",
+    "inference_mode",
     "int",
     "int8",
     "int16",
     "int32",
     "int64",
     "is_grad_enabled",
+    "is_inference",
+    "is_inference_mode_enabled",
     "is_tensor",
     "linspace",
     "listing",
@@ -135,6 +146,7 @@ __all__ = [
     "uint8",
     "unsqueeze",
     "value_and_grad",
+    "vmap",
     "zeros",
     "zeros_like",
 ]

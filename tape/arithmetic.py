@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from kernels.op import Elementwise
 from kernels.tables import OPS
-from tape import rows
+from tape import modes, rows
 from tape.fastpath import printed
 from tape.operands import operand
 from tape.tensor import Tensor
 
 _SPECIAL = {
     "+": "add", "-": "sub", "*": "mul", "/": "truediv", "**": "pow",
-    "<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne",
+    "<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne", "&": "and", "|": "or",
 }  # fmt: skip
 _UNARY = {"-": "__neg__", "+": "__pos__", "abs": "__abs__"}
 
@@ -31,7 +33,10 @@ def _function(op: Elementwise, fast: Callable[..., Any]) -> Callable[..., Any]:
     """Return the public function: any operand may be a tensor, a NumPy array or a Python number."""
     count = len(op.inputs)
 
-    def function(*operands: Any, alpha: Any = None) -> Tensor:
+    def function(*operands: Any, alpha: Any = None, out: Any = None) -> Tensor:
+        if out is not None:
+            check_out(function.__name__, operands, out)
+            return _into(out, function(*operands, alpha=alpha), function.__name__)
         if alpha is not None:
             operands = (operands[0], _scaled(op, operands[1], alpha))
         if len(operands) != count:
@@ -50,6 +55,28 @@ def _scaled(op: Elementwise, operand: Any, alpha: Any) -> Any:
     if not op.scaled:
         raise TypeError(f"{op.name}() takes no alpha")
     return operand * alpha
+
+
+def check_out(name: str, operands: tuple[Any, ...], out: Any) -> None:
+    """Raise, as PyTorch does, unless ``out=`` is a tensor, and no gradient is lost by writing to it."""
+    if not isinstance(out, Tensor):
+        raise TypeError(f"{name}(): argument 'out' must be Tensor, not {type(out).__name__}")
+    if modes.is_grad_enabled() and any(isinstance(x, Tensor) and x._slot is not None for x in (*operands, out)):
+        raise RuntimeError(
+            f"{name}(): functions with out=... arguments don't support automatic differentiation, but one of the "
+            f"arguments requires grad. Write out.copy_({name}(...)), which is recorded, or use no_grad"
+        )
+
+
+def _into(out: Tensor, result: Tensor, name: str) -> Tensor:
+    have, wanted = result.spec, out.spec
+    if have.shape != wanted.shape:
+        raise RuntimeError(f"{name}(): out has shape {list(wanted.shape)}, but the result {list(have.shape)}")
+    if not np.can_cast(have.dtype, wanted.dtype, "same_kind"):
+        raise RuntimeError(
+            f"{name}(): result type {have.dtype.name} can't be cast to the desired output type {wanted.dtype.name}"
+        )
+    return out.copy_(result)
 
 
 def _install(op: Elementwise) -> None:
@@ -100,7 +127,7 @@ def _operators(op: Elementwise, fast: Callable[..., Any], reverse: Callable[...,
         return
     special = _SPECIAL[op.operator]
     setattr(Tensor, f"__{special}__", _operator(fast) if reverse is None else fast)
-    if reverse is not None and hasattr(float, f"__r{special}__"):  # Python turns comparisons by itself
+    if reverse is not None and hasattr(int, f"__r{special}__"):  # Python turns comparisons by itself
         setattr(Tensor, f"__r{special}__", reverse)
 
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from typing import Any
+from weakref import ref
 
 import numpy as np
 
 from kernels.forms import Form
+from kernels.layouts import spec_of
 from kernels.tables import OPS
-from tape import errors, recording
+from tape import families, inference, recording
 from tape.dtypes import get_default_dtype
 from tape.printing import format_tensor
 from tape.shape import Size
 from tape.shaping import clone
-from tape.tensor import AccumulateGrad, Tensor, as_array, attribute, method, plain
+from tape.tensor import AccumulateGrad, Tensor, as_array, attribute, method, plain, rare, seldom
 
 _ALIAS = OPS["alias"]
 
@@ -130,11 +132,27 @@ def _set_requires_grad(x: Tensor, value: bool) -> None:
         )
     if value and x.spec.dtype.kind != "f":
         raise RuntimeError("only Tensors of floating point dtype can require gradients")
-    if not value:
-        x._slot = None
-    elif x._slot is None:
-        x._form = plain(x._value).spec
-        x._slot = AccumulateGrad(x.spec)
+    if not value and type(x._slot) is AccumulateGrad:
+        leaf = x._slot
+        families.found(x)
+        x._slot, own = None, rare(x)
+        own.leaf = leaf
+        if leaf.grad is not None:
+            own.grad = leaf.grad
+    elif value and x._slot is None:
+        inference.check_requires_grad(x)
+        families.found(x)
+        x._slot = _leaf_of(x)
+
+
+def _leaf_of(x: Tensor) -> AccumulateGrad:
+    """Return a new leaf slot, or the one that the tensor had before: with its hooks and its gradient."""
+    leaf, spec = seldom(x).leaf, spec_of(x._value)
+    if leaf is None or leaf.spec is not spec:
+        leaf = AccumulateGrad()
+        leaf.spec = spec
+    leaf.grad, leaf.owner = seldom(x).grad, ref(x)
+    return leaf
 
 
 method("requires_grad")(property(_requires_grad, _set_requires_grad))
@@ -150,7 +168,15 @@ def requires_grad_(x: Tensor, requires_grad: bool = True) -> Tensor:
 @method()
 def detach(x: Tensor) -> Tensor:
     """Return a tensor of the same memory, without history."""
-    result = plain(x._value if type(x._value) is float else as_array(x))
+    result = _data(x)
+    rare(result).counter = families.counter_of(x)
+    return result
+
+
+def _data(x: Tensor) -> Tensor:
+    """The same memory as a tensor without history, whose writes are counted apart."""
+    result = families.share(plain(as_array(families.share(x))))
+    result._form = inference.alike(result.spec, x.spec)
     recording.note(_ALIAS, (x,), result, ((Ellipsis,),))
     return result
 
@@ -162,12 +188,14 @@ def _set_data(x: Tensor, other: Tensor) -> None:
             f"this one has {list(x.spec.shape)} and {x.spec.dtype}"
         )
     if not recording.leaf_of(x):
-        raise NotImplementedError(errors.IN_PLACE.format("data"))
-    x._value = other._value
-    x._form = plain(other._value).spec
+        raise NotImplementedError("data of a computed tensor cannot be set; use copy_ under no_grad")
+    x._value = as_array(families.share(other))
+    families.found(x)
+    if type(x._slot) is AccumulateGrad:
+        x._slot.spec = x.spec
 
 
-method("data")(property(detach, _set_data))
+method("data")(property(_data, _set_data))
 
 
 @method("__len__")

@@ -12,6 +12,7 @@ import numpy as np
 from tape import recording
 from tape.attributes import check_device
 from tape.dtypes import get_default_dtype
+from tape.families import share
 from tape.operands import native
 from tape.shaping import clone, stack
 from tape.tensor import Array, Tensor, as_array, carried, leaf, plain
@@ -111,14 +112,15 @@ def as_tensor(data: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
     if isinstance(data, (list, tuple)) and _holds_tensors(data):
         return _stacked(data, dtype, requires_grad=False)
     array = _array(data, dtype, copy=None)
-    return plain(array if isinstance(data, np.ndarray) else carried(array))
+    own = leaf(array if isinstance(data, np.ndarray) else carried(array), requires_grad=False)
+    return share(own) if isinstance(data, np.ndarray) else own
 
 
 def from_numpy(array: Array) -> Tensor:
     """Return a tensor that shares an array's memory."""
     if not isinstance(array, np.ndarray):
         raise TypeError(f"expected np.ndarray (got {type(array).__name__})")
-    return plain(native(array))
+    return share(leaf(native(array), requires_grad=False))
 
 
 def legacy(cls: type[Tensor], *args: Any) -> Tensor:

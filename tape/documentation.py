@@ -5,7 +5,7 @@ from __future__ import annotations
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
-from kernels.op import Elementwise, Join, Reduction, Select, View
+from kernels.op import Elementwise, Gather, Join, Reduction, Select, View, Write
 from kernels.symbols import Symbol, trace
 from kernels.tables import OPS
 
@@ -23,6 +23,8 @@ _PLACES: dict[type[Op], str] = {
     Join: "its part of {}",
     Reduction: "{}, spread over the dims",
     Select: "{}, at the index",
+    Gather: "{}, added at the places picked",
+    Write: "the part of {} that was written",
     View: "{} is a view of it",
 }
 _INDEX = "index"  # what a Select keeps; its rule does not mention it
@@ -81,9 +83,9 @@ def readable(expression: Any) -> str:
 
 def _row(op: Op) -> tuple[str, ...]:
     rules = {_input(op, i): _trace(rule) for i, rule in enumerate(op.pullback) if rule is not None}
-    sign = _sign(op.name)
+    operator = op.operator if isinstance(op, Elementwise) else ""
     return (
-        _code([op.name] if sign.isidentifier() else [op.name, sign]),
+        _code([op.name, *([] if not operator or operator.isidentifier() else [operator])]),
         _code(op.torch),
         _code(filter(None, (op.grad_fn,))),
         op.doc,
@@ -118,7 +120,7 @@ def _kept(op: Op, rules: Iterable[Symbol]) -> list[str]:
 
 
 def _code(names: Iterable[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names)
+    return ", ".join(f"`{name}`" for name in names).replace("|", "\\|")
 
 
 def _print(expression: Any) -> tuple[str, int]:
@@ -146,9 +148,9 @@ def _print_cut(where: Symbol, value: Any) -> str:
 
 
 def _sign(head: str) -> str:
-    """Return how Python writes a function of NumPy: by its record's operator, or by name."""
+    """Return how one writes a function of NumPy: as a word, by its record's operator, or by name."""
     op = OPS.get(head)
-    return op.operator if isinstance(op, Elementwise) and op.operator else _WORDS.get(head, head)
+    return _WORDS.get(head) or (op.operator if isinstance(op, Elementwise) and op.operator else head)
 
 
 def _infix(sign: str, left: Any, right: Any) -> str:

@@ -36,13 +36,22 @@ NON_LEAF_GRAD = (
     "use .retain_grad() on the non-leaf Tensor. If you access the non-leaf Tensor by mistake, make sure you access "
     "the leaf Tensor instead."
 )
-IN_PLACE = (
-    "{}: in-place on a value that the tape has recorded is not supported in this version; write it out of place, "
-    "for example y = x + 1 instead of x += 1, or tape.where / tape.cat instead of assigning to a part"
-)
-IN_PLACE_OF = (
-    "{}: writing a value that requires grad into a tensor is not supported in this version; write it out of place, for "
-    "example y = x + w instead of x += w, or tape.where / tape.cat instead of assigning to a part"
-)
 LEAF_IN_PLACE = "a leaf Variable that requires grad is being used in an in-place operation."
-LATER = "{} is not supported in this version; {}"
+LEAF_VIEW_IN_PLACE = "a view of a leaf Variable that requires grad is being used in an in-place operation."
+OVERLAP = (
+    "unsupported operation: more than one element of the written-to tensor refers to a single memory location. "
+    "Please clone() the tensor before performing the operation."
+)
+UNUSED = (
+    "The differentiated Tensor at index {} appears to not have been used in the graph. Set allow_unused=True if this "
+    "is the desired behavior."
+)
+CYCLE = (
+    "Using backward() with create_graph=True will create a reference cycle between the parameter and its gradient, "
+    "which is kept until the parameter is gone. We recommend using autograd.grad when creating the graph to avoid this."
+)
+NO_BACKWARD = (
+    "You must implement either the backward or vjp method for your custom autograd.Function to use it with backward "
+    "mode AD."
+)
+ONCE = "trying to differentiate twice a function that was marked with @once_differentiable"

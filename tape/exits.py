@@ -36,6 +36,7 @@ def numpy(x: Tensor, *, force: bool = False) -> Array:
     if x._slot is not None and not force:
         raise RuntimeError(errors.NUMPY_EXIT)
     recording.left(x)
+    x._shared = True  # as families.share does
     return as_array(x)
 
 

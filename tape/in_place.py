@@ -1,4 +1,4 @@
-"""In-place operations, on values that the tape has not recorded; anything else raises and says what to write."""
+"""In-place operations: each is its out-of-place record, followed by a write."""
 
 from __future__ import annotations
 
@@ -9,111 +9,176 @@ import numpy as np
 
 from kernels.op import Elementwise
 from kernels.tables import OPS
-from tape import errors, modes, rows
-from tape.arithmetic import names_of
-from tape.operands import check_broadcast, operand
-from tape.tensor import AccumulateGrad, Tensor, as_array, method, plain
+from tape import adding, families, indexing, inference, writing
+from tape.arithmetic import FUNCTIONS, names_of
+from tape.operands import Number, check_broadcast, is_mask, operand
+from tape.tensor import Tensor, as_array, attribute, method, seldom
 
 _INPLACE = {"+": "iadd", "-": "isub", "*": "imul", "/": "itruediv", "**": "ipow"}
 
 
-def writable(x: Tensor, name: str) -> None:
-    """Raise where writing into this tensor's memory would make a recorded value wrong."""
-    if modes.current().recorder is not None:
-        raise NotImplementedError(errors.IN_PLACE.format(name))
-    if type(x._slot) is AccumulateGrad and modes.is_grad_enabled():
-        raise RuntimeError(errors.LEAF_IN_PLACE)
-    if type(x._slot) is int or (modes.is_grad_enabled() and _family_wants(x)):
-        raise NotImplementedError(errors.IN_PLACE.format(name))
-    if any(_is_saved(x, tape.entries) for tape in list(modes.tapes.values())):
-        raise NotImplementedError(
-            f"{name}: this value is saved for a backward that has not run; run backward first, or write x = x.clone()"
-        )
-
-
-def _family_wants(x: Tensor) -> bool:
-    base = getattr(x, "_base", None)
-    return base is not None and base._slot is not None
-
-
-def _is_saved(x: Tensor, entries: list[Any]) -> bool:
-    if type(x._value) is float:
-        return False
-    value = as_array(x)
-    return any(isinstance(e, np.ndarray) and np.may_share_memory(e, value) for e in list(entries))
-
-
-def store(x: Tensor, value: Any, name: str) -> Tensor:
-    """Write a value into a tensor's memory, broadcast, cast within its kind of dtype."""
-    writable(x, name)
-    value = _unrecorded(value, name)
-    array, given = as_array(x), np.asarray(value._value if isinstance(value, Tensor) else value)
-    try:
-        shape = np.broadcast_shapes(array.shape, given.shape)
-    except ValueError:
-        shape = given.shape
-    if shape != array.shape:
-        raise RuntimeError(
-            f"{name}: output with shape {list(array.shape)} doesn't match the broadcast shape {list(shape)}"
-        )
-    if not np.can_cast(given.dtype, array.dtype, "same_kind"):
-        raise RuntimeError(
-            f"{name}: result type {given.dtype.name} can't be cast to the desired output type {array.dtype.name}"
-        )
-    array[...] = given
-    return x
-
-
-def _twin(op: Elementwise, name: str) -> Callable[..., Tensor]:
+def _twin(op: Elementwise, name: str, fast: Callable[..., Any]) -> Callable[..., Tensor]:
     def in_place(x: Tensor, *others: Any) -> Tensor:
-        writable(x, name)
-        others = tuple(_unrecorded(operand(other), name) for other in others)
-        check_broadcast(op, (x, *others))
-        with modes.no_grad():
-            return store(x, rows.elementwise(op, plain(as_array(x)), *others), name)
+        writing.check(x, name, reads=True)
+        result = fast(x, *others)
+        return writing.store(x, result, name, fresh=not op.identity)
 
     in_place.__name__ = in_place.__qualname__ = name
-    in_place.__doc__ = f"{op.doc[:-1]}, in place; not on recorded values in this version."
+    in_place.__doc__ = f"{op.doc[:-1]}, in place."
     return in_place
 
 
-def _unrecorded(value: Any, name: str) -> Any:
-    """Return what is to be written, which must not require grad: its gradient would be lost."""
-    if isinstance(value, Tensor) and value._slot is not None and modes.is_grad_enabled():
-        raise NotImplementedError(errors.IN_PLACE_OF.format(name))
-    return value
+def _scaled_twin(op: Elementwise, name: str) -> Callable[..., Tensor]:
+    """The twin of an operation with PyTorch's ``alpha``."""
+    function = FUNCTIONS[op.name]
+
+    def in_place(x: Tensor, other: Any, *, alpha: Any = None) -> Tensor:
+        if alpha is None and op.operator == "+":
+            return x.__iadd__(other)
+        writing.check(x, name, reads=True)
+        return writing.store(x, function(x, other, alpha=alpha), name, fresh=True)
+
+    in_place.__name__ = in_place.__qualname__ = name
+    in_place.__doc__ = f"{op.doc[:-1]}, in place; ``alpha`` multiplies the second."
+    return in_place
+
+
+def _operator(op: Elementwise, fast: Callable[..., Any]) -> Callable[..., Any]:
+    name = f"{op.operator}="
+
+    def in_place(x: Tensor, other: Any) -> Tensor:
+        writing.check(x, name, reads=True)
+        return writing.store(x, fast(x, other), name, fresh=True)
+
+    in_place.__name__ = in_place.__qualname__ = f"__{_INPLACE[op.operator]}__"
+    in_place.__doc__ = f"{op.doc[:-1]}, in place."
+    return in_place
+
+
+def _adding(op: Elementwise, in_place: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """Add to the memory that others see where it stands: the shadow keeps its gradient."""
+
+    def add(x: Tensor, other: Any) -> Tensor:
+        if adding.add_again(x, other):
+            return x
+        if families.alone(x) or type(x._value) is float:
+            return in_place(x, other)  # type: ignore[no-any-return]
+        writing.check(x, name, reads=True)
+        value, spec = operand(other), x.spec
+        if spec.dtype.kind != "f" or (isinstance(value, Tensor) and value.spec.dtype != spec.dtype):
+            return in_place(x, other)  # type: ignore[no-any-return]
+        check_broadcast(op.name, (x, value))
+        return adding.accumulate(x, writing.fitting(value, spec.shape, spec.dtype, name))
+
+    add.__name__ = add.__qualname__ = in_place.__name__
+    add.__doc__ = in_place.__doc__
+    return add
+
+
+def _install(op: Elementwise) -> None:
+    fast = getattr(Tensor, names_of(op)[0], None)
+    if fast is None or op.condition:
+        return
+    for name in names_of(op):
+        method(f"{name}_")(_scaled_twin(op, f"{name}_") if op.scaled else _twin(op, f"{name}_", fast))
+    if op.operator in _INPLACE and len(op.inputs) == 2:  # noqa: PLR2004
+        run = _operator(op, fast)
+        method(f"__{_INPLACE[op.operator]}__")(_adding(op, run, "+=") if op.operator == "+" else run)
 
 
 for _op in list(OPS.values()):
-    if isinstance(_op, Elementwise) and len(_op.inputs) <= 2 and (names_of(_op)):  # noqa: PLR2004
-        for _name in names_of(_op):
-            method(f"{_name}_")(_twin(_op, f"{_name}_"))
-        if _op.operator in _INPLACE and len(_op.inputs) == 2:  # noqa: PLR2004
-            method(f"__{_INPLACE[_op.operator]}__")(_twin(_op, f"__{_INPLACE[_op.operator]}__"))
+    if isinstance(_op, Elementwise) and names_of(_op):
+        _install(_op)
 
 
 @method()
 def copy_(x: Tensor, other: Any) -> Tensor:
-    """Copy values into this tensor; not into recorded values in this version."""
-    return store(x, other, "copy_")
+    """Copy values, broadcast, into this tensor."""
+    if not isinstance(other, (Tensor, np.ndarray, Number, np.generic)):
+        raise TypeError(f"copy_(): argument 'other' (position 1) must be Tensor, not {type(other).__name__}")
+    writing.check(x, "copy_")
+    return writing.store(x, other, "copy_", casts=True)
 
 
 @method()
 def fill_(x: Tensor, value: Any) -> Tensor:
-    """Fill with one number."""
-    return store(x, value, "fill_")
+    """Fill with one number, or with a 0-d tensor."""
+    writing.check(x, "fill_")
+    value = operand(value)
+    if isinstance(value, Tensor) and value.spec.shape:
+        rank = len(value.spec.shape)
+        raise RuntimeError(f"fill_ only supports 0-dimension value tensor but got tensor with {rank} dimensions.")
+    return writing.store(x, value, "fill_", casts=True)
 
 
 @method()
 def zero_(x: Tensor) -> Tensor:
     """Fill with zeros."""
-    return store(x, 0, "zero_")
+    writing.check(x, "zero_")
+    return writing.store(x, 0, "zero_")
+
+
+@method()
+def masked_fill_(x: Tensor, mask: Any, value: Any) -> Tensor:
+    """Fill where a bool mask, broadcast to this shape, holds with one number, or with a 0-d tensor."""
+    writing.check(x, "masked_fill_", reads=True)
+    _check_mask(x, mask)
+    value = operand(value)
+    if isinstance(value, Tensor) and value.spec.shape:
+        rank = len(value.spec.shape)
+        raise RuntimeError(
+            f"masked_fill_ only supports a 0-dimensional value tensor, but got tensor with {rank} dimension(s)."
+        )
+    result = FUNCTIONS["where"](mask, writing.fitting(value, (), x.spec.dtype, "masked_fill_"), x)
+    return writing.store(x, result, "masked_fill_", fresh=True)
+
+
+def _check_mask(x: Tensor, mask: Any) -> None:
+    mask = operand(mask)
+    if not is_mask(mask):
+        dtype = mask.spec.dtype.name if isinstance(mask, Tensor) else type(mask).__name__
+        raise RuntimeError(f"masked_fill_ only supports boolean masks, but got mask with dtype {dtype}")
+    check_broadcast("masked_fill_", (x, mask))
+    writing.fitting(mask, x.spec.shape, np.dtype(np.bool_), "masked_fill_")
+
+
+@method()
+def masked_fill(x: Tensor, mask: Any, value: Any) -> Tensor:
+    """Return a copy filled where a bool mask, broadcast together, holds with one number, or with a 0-d tensor."""
+    return FUNCTIONS["where"](mask, value, x)  # type: ignore[no-any-return]
+
+
+@method()
+def index_put_(x: Tensor, indices: Any, values: Any, accumulate: bool = False) -> Tensor:
+    """Write values to the elements picked by a tuple of index tensors; with ``accumulate`` add them.
+
+    Without ``accumulate`` the last of the values for one element stays, as in NumPy.
+    """
+    if not isinstance(indices, (tuple, list)):
+        raise TypeError("index_put_: indices is a tuple of tensors, one for each of the first dims")
+    indexing.assign_at(x, tuple(indices), values, "index_put_", adds=accumulate, item=False)
+    return x
 
 
 @method("__setitem__")
 def assign(x: Tensor, key: Any, value: Any) -> None:
-    """Write to a part given by slices and ints."""
-    writable(x, "x[...] = ...")
-    with modes.no_grad():
-        part = x[key]
-    store(part, value, "x[...] = ...")
+    """Write to a part given by slices, ints, None, Ellipsis, and arrays of integers or booleans."""
+    name = "x[...] = ..."
+    ends = isinstance(value, Tensor) and families.is_view(value) and type(value._base._slot) is int
+    ends = ends and indexing.known(x, key)
+    if ends and writing.same(x, value, as_array(x)[key]):  # x[key] += ... has written it
+        families.counter_of(x)[0] += 1
+        return
+    if indexing.is_basic(key):
+        part = indexing.region(x, key)
+        writing.check(part, name)
+        writing.store(part, value, name, item=True, casts=True)
+    else:
+        indexing.assign_at(x, key, value, name)
+
+
+@attribute
+def _version(x: Tensor) -> int:
+    """How often the memory has been written in place."""
+    inference.check_counted(x)
+    return sum(seldom(families.base_of(x)).counter or ())

@@ -1,4 +1,4 @@
-"""Indexing by ints, slices, None and Ellipsis, and iteration: views of parts of a tensor."""
+"""Indexing: views by ints, slices, None and Ellipsis, copies by arrays of integers or booleans; and iteration."""
 
 from __future__ import annotations
 
@@ -8,23 +8,112 @@ from typing import Any
 
 import numpy as np
 
+from kernels import writes
+from kernels.forms import Form
+from kernels.layouts import spec_of
 from kernels.op import View
-from tape import recording
+from kernels.tables import OPS
+from tape import families, index_arrays, recording, writing
 from tape.shaping import VIEWS
-from tape.tensor import Tensor, method
+from tape.tapes import LARGE
+from tape.tensor import Tensor, as_array, method
 
 
 @method("__getitem__")
 def index(x: Tensor, key: Any) -> Tensor:
-    """Return a view by ints, slices, None and Ellipsis. IndexError where out of bounds."""
-    known = _hashed(key)
-    if known is not None and (hit := _known.get((x._form.spec, known))) is not None:
-        return recording.view(hit[0], x, hit[1], hit[2])
-    return _index(x, key, known)
+    """Return a view by ints, slices, None and Ellipsis, or a copy by arrays. IndexError where out of bounds."""
+    if type(key) is slice:
+        hit = _known.get((x._form.spec, (key.start, key.stop, key.step, slice)))
+    elif type(key) is int and (row := _rows.get(x._form.spec)) is not None and 0 <= key < row[1]:
+        return recording.part(x, (key, Ellipsis), row[0], key * row[2])
+    else:
+        hit = _known.get((x._form.spec, _hashed(key)))
+    if hit is not None:
+        return recording.part(x, *hit)
+    if not is_basic(key):
+        return _gather(x, key)
+    op, params, name = _found(x, key)
+    result = recording.view(op, x, params, name)
+    hashed, form = _hashed(key), result._form
+    if hashed is not None and form.spec.bytes < LARGE:
+        if len(_known) >= recording.MOST_VIEWS:
+            _known.clear()
+        above = x._offset if families.is_view(x) else 0
+        _known[x._form.spec, hashed] = (params[0], form, result._offset - above)  # type: ignore[assignment]
+        if type(key) is int and not form.params:  # type: ignore[union-attr]
+            spec = x._form.spec
+            _rows[spec] = (form, spec.shape[0], spec.gradient[0])  # type: ignore[assignment]
+    return result
 
 
-_known: dict[Any, tuple[View, tuple[Any, ...], Any]] = {}
-"""Indices that have been checked against a spec: the view, its params and their key."""
+def region(x: Tensor, key: Any) -> Tensor:
+    """Return the part that a basic index shows, to be written: a view that is not recorded."""
+    op, params, name = _found(x, key)
+    return recording.region(x, op, params, name)
+
+
+def known(x: Tensor, key: Any) -> bool:
+    """Whether a basic index has been checked against tensors of this spec before."""
+    hashed = _hashed(key)
+    return hashed is not None and (x._form.spec, hashed) in _known
+
+
+def is_basic(key: Any) -> bool:
+    """Whether an index gives a view."""
+    if type(key) is slice or type(key) is int:
+        return True
+    return not any(map(_is_array, key if type(key) is tuple else (key,)))
+
+
+def _is_array(key: Any) -> bool:
+    if isinstance(key, Tensor):
+        return key.spec.shape != () or key.spec.dtype == np.bool_
+    return isinstance(key, (bool, np.bool_, list, tuple, np.ndarray)) and not (
+        isinstance(key, np.ndarray) and key.ndim == 0 and key.dtype.kind in "iu"
+    )
+
+
+def _gather(x: Tensor, key: Any) -> Tensor:
+    """Copy the elements that arrays pick."""
+    keys = index_arrays.array_key(key)
+    spec = x.spec
+    picked = index_arrays.places(spec, spec.gradient, keys)
+    memory = picked if spec.strides == spec.gradient else index_arrays.places(spec, spec.strides, keys)
+    value = np.array(as_array(x)[keys], order="C")
+    return recording.finish(
+        _GATHER,
+        (x,),
+        value,
+        lambda: writes.gather(_GATHER, spec, spec_of(value)),
+        lambda _form: (picked,),
+        (),
+        params=(memory, picked),
+    )
+
+
+def assign_at(x: Tensor, key: Any, given: Any, name: str, *, adds: bool = False, item: bool = True) -> None:
+    """Write to the elements that arrays pick; the last of the values for one element stays, or they add up."""
+    writing.check(x, name)
+    keys = index_arrays.array_key(key)
+    spec = x.spec
+    picked = index_arrays.places(spec, spec.gradient, keys)
+    repeated = None if adds else index_arrays.last_ones(spec, keys)
+    if repeated is not None:
+        kept, keys = repeated
+        value = writing.fitting(given, picked.shape, spec.dtype, name, item=item, casts=item)
+        given = value.expand(picked.shape).reshape(-1)[kept] if isinstance(value, Tensor) else value
+        picked = picked.reshape(-1)[kept]
+    memory = picked if spec.strides == spec.gradient else index_arrays.places(spec, spec.strides, keys)
+    writing.store_at(x, keys, (memory, picked), given, name, adds=adds, item=item)
+
+
+_GATHER: Any = OPS["index"]
+
+
+_known: dict[Any, tuple[Any, Form, int]] = {}
+"""Basic indices that have been taken of a spec: in full, with the form of the view and its offset."""
+_rows: dict[Any, tuple[Form, int, int]] = {}
+"""Of specs whose elements along the first axis have been taken one by one: the form of all, extent and step."""
 
 
 def _hashed(key: Any) -> Any:
@@ -43,7 +132,8 @@ def _hashed_slice(key: Any) -> Any:
     return (key.start, key.stop, key.step, slice) if type(key) is slice else (id(key), object())
 
 
-def _index(x: Tensor, key: Any, known: Any) -> Tensor:
+def _found(x: Tensor, key: Any) -> tuple[View, tuple[Any, ...], Any]:
+    """Check a basic index; return its view, params and key."""
     kind = type(key)
     if kind is slice:
         hashed: Any = ("slice", key.start, key.stop, key.step)
@@ -58,10 +148,7 @@ def _index(x: Tensor, key: Any, known: Any) -> Tensor:
         raise ValueError("step must be greater than zero")
     _check_index(x, items)
     full = items if Ellipsis in items else (*items, Ellipsis)
-    found = (VIEWS["slice" if kind is slice else _last(items)], (full,), ("index", hashed))
-    if known is not None:
-        _known[x.spec, known] = found
-    return recording.view(found[0], x, *found[1:])
+    return VIEWS["slice" if kind is slice else _last(items)], (full,), ("index", hashed)
 
 
 def _last(items: tuple[Any, ...]) -> str:
@@ -82,12 +169,6 @@ def _item(key: Any) -> Any:
         return key
     if isinstance(key, slice):
         return slice(*(None if e is None else operator.index(e) for e in (key.start, key.stop, key.step)))
-    if isinstance(key, (bool, np.bool_, list, np.ndarray)) or (isinstance(key, Tensor) and key.spec.shape != ()):
-        what = "tensor" if isinstance(key, Tensor) else type(key).__name__
-        raise NotImplementedError(
-            f"index: indexing with a {what} of integers or booleans is not supported in this version; "
-            "use slices and ints, or tape.where for masks"
-        )
     try:
         return operator.index(key)
     except TypeError:

@@ -7,20 +7,21 @@ from typing import Any
 from kernels.entries import Instruction, instructions
 from kernels.program import line, parameters
 from kernels.words import TAPE_BITS
-from tape import modes
+from tape import tapes
 from tape.tensor import Tensor
 
 
 def listing(x: Tensor) -> str:
     """Return the instructions between a tensor and the leaves it was computed from, in the order they ran."""
-    tape = modes.tapes.get(x._slot >> TAPE_BITS) if type(x._slot) is int else None
+    tape = tapes.living.get(x._slot >> TAPE_BITS) if type(x._slot) is int else None
     if tape is None:
         return "  nothing recorded: the tensor is a leaf or does not require grad"
     wanted, kept = {x._slot}, []
-    for instruction in instructions(tape.entries):
-        if instruction.slot in wanted:
-            wanted.update(o for o in instruction.operands if type(o) is int)
-            kept.append(instruction)
+    with tape.reading():
+        for instruction in instructions(tape.entries):
+            if instruction.slot in wanted:
+                wanted.update(o for o in instruction.operands if type(o) is int)
+                kept.append(instruction)
     if not kept:
         return "  nothing left: backward has released this graph"
     return _print(kept[::-1])

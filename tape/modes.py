@@ -7,88 +7,15 @@ from __future__ import annotations
 
 import functools
 import inspect
-import itertools
-import threading
-import weakref
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self, TypeVar
-from weakref import WeakValueDictionary
 
-from kernels import backend
-from kernels.words import TAPE_BITS
+from tape.tapes import Tape
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-
-_numbers = itertools.count(1)
-_FIRST_CHUNK = 1024
-LARGE = 1 << 16
-"""Bytes from which a value is worth watching."""
-LARGEST_LOSS = 1 << 20
-"""Bytes of dead tensors after which a tape of 10,000 entries looks for what they held."""
-tapes: WeakValueDictionary[int, Tape] = WeakValueDictionary()
-
-
-class Tape:
-    """A Wengert list: for each instruction its result slot, operands, saved values and opcode, end to end.
-
-    Instructions whose results nobody can reach are dropped each time the slots of a chunk have been given out.
-    """
-
-    __slots__ = ("__weakref__", "busy", "entries", "extend", "fresh", "lock", "lost", "number", "retained", "watched")
-
-    def __init__(self) -> None:
-        self.number = next(_numbers)
-        self.entries: list[Any] = []
-        self.extend = self.entries.extend
-        self.lock = threading.RLock()
-        self.fresh: Callable[[], int] = itertools.chain.from_iterable(self._chunks()).__next__
-        self.retained: dict[int, Any] = {}
-        self.watched: set[Any] = set()
-        self.busy = False
-        self.lost = 0
-        tapes[self.number] = self
-
-    def _chunks(self) -> Iterator[range]:
-        """Yield ranges of slots; before each, drop what died if the tape has doubled since the last time."""
-        start, size = self.number << TAPE_BITS, _FIRST_CHUNK
-        while True:
-            yield range(start, start + size)
-            start += size
-            self.collect()
-            size = max(_FIRST_CHUNK, len(self.entries) // 4)
-
-    def collect(self, dying: int = 0) -> int:
-        """Drop the instructions whose results nobody can reach; return how many entries they had."""
-        if self.busy or not self.lock.acquire(blocking=False):
-            return 0  # a sweep is reading the entries
-        self.busy = True
-        try:
-            return backend.collect(self.entries, self.number, dying)
-        finally:
-            self.busy = False
-            self.lock.release()
-
-    def watch(self, tensor: Any, size: int) -> None:
-        """Collect when a tensor dies whose instruction may hold many bytes: not only when a chunk is full."""
-        # A slot of equal value, not the same object: references to that are counted.
-        slot, tape = tensor._slot ^ 0, weakref.ref(self)
-
-        def died(reference: Any) -> None:
-            own = tape()
-            if own is not None:
-                own.watched.discard(reference)
-                own.lose(slot, size)
-
-        self.watched.add(weakref.ref(tensor, died))
-
-    def lose(self, slot: int, size: int) -> None:
-        """Count the bytes of dead tensors. Pullbacks still need most of them: the longer the tape, the rarer a look."""
-        self.lost += size
-        if self.lost * 10_000 > LARGEST_LOSS * len(self.entries):
-            self.lost = 0
-            self.collect(slot)
 
 
 class Observer(Protocol):
@@ -97,15 +24,41 @@ class Observer(Protocol):
     def note(self, op: Any, operands: tuple[Any, ...], result: Any, params: tuple[Any, ...]) -> None:
         """Hear of an operation that has run."""
 
+    def given(self, x: Any) -> bool:
+        """Return whether a tensor is an argument, which the program may write to."""
+
+    def overwrites(self, x: Any, value: Any) -> None:
+        """Hear that a value is about to be written into a tensor."""
+
+    def wrote(self, op: Any, x: Any, value: Any, params: tuple[Any, ...]) -> None:
+        """Hear that it has been written."""
+
+    def taken(self, x: Any, value: Any) -> None:
+        """Hear that a tensor has become what another is."""
+
     def left(self, tensor: Any) -> None:
         """Hear that a value leaves for Python."""
 
 
+class Noting(Protocol):
+    """What anomaly mode is, as seen from here."""
+
+    def note(self, slot: Any) -> None:
+        """Hear of the slot of an operation that has been recorded."""
+
+
 class Mode(NamedTuple):
-    """Whether gradients are recorded, and the program being recorded."""
+    """Whether gradients are recorded, the program being recorded, and the hooks that pack what is saved.
+
+    ``unpackable`` is the message of whoever forbids such hooks. Then anomaly mode, and inference mode.
+    """
 
     grad: bool = True
     recorder: Observer | None = None
+    pack: tuple[Any, Any] | None = None
+    unpackable: str = ""
+    anomaly: Noting | None = None
+    inference: bool = False
 
 
 _mode: ContextVar[Mode] = ContextVar("tape_mode", default=Mode())  # noqa: B039 (a tuple)
@@ -113,6 +66,8 @@ _own: ContextVar[Tape | None] = ContextVar("tape_own", default=None)
 _active: ContextVar[Any] = ContextVar("tape_active", default=None)
 active = _active.get
 """The tape to record on; False where gradients are off; None where only the longer way of an operation will do."""
+ON_MADE: list[Callable[[Any], None]] = []
+"""Who hears of new leaves: an entry for each inference mode that some thread is in."""
 
 
 def current() -> Mode:
@@ -132,10 +87,10 @@ def own_tape() -> Tape:
 def wanted_tape() -> Tape | None:
     """Return the tape to record on, None where gradients are off."""
     mode = _mode.get()
-    if not mode.grad:
+    if not mode.grad or mode.inference:
         return None
     tape = own_tape()
-    if mode.recorder is None and _active.get() is not tape:
+    if _active.get() is not tape and _short(mode):
         _active.set(tape)
     return tape
 
@@ -144,8 +99,32 @@ def set_mode(mode: Mode) -> Mode:
     """Change the mode of this context; return the one before."""
     before = _mode.get()
     _mode.set(mode)
-    _active.set(None if mode.recorder is not None else own_tape() if mode.grad else False)
+    _active.set(None if not _short(mode) else own_tape() if mode.grad else False)
     return before
+
+
+def _short(mode: Mode) -> bool:
+    """Return whether operations may take the short way: nobody but the tape is to hear of them."""
+    _, recorder, pack, _, anomaly, inference = mode
+    return recorder is None and pack is None and anomaly is None and not inference
+
+
+@contextmanager
+def unrecorded() -> Iterator[None]:
+    """Within it nothing is recorded, by tapes or programs."""
+    before = _mode.get()
+    try:
+        set_mode(before._replace(grad=False, recorder=None))
+        yield
+    finally:
+        set_mode(before)
+
+
+def noted(slot: Any) -> None:
+    """Tell anomaly mode that an operation has been recorded."""
+    anomaly = _mode.get().anomaly
+    if anomaly is not None and type(slot) is int:
+        anomaly.note(slot)
 
 
 def is_grad_enabled() -> bool:
@@ -153,24 +132,35 @@ def is_grad_enabled() -> bool:
     return _mode.get().grad
 
 
-class _Switch:
+class Switch:
     """A context manager and decorator that turns gradient mode to ``to``; entering again nests."""
 
     to: bool
 
     def __init__(self) -> None:
-        self._before: list[Mode] = []
+        self._before: list[tuple[Mode, Mode]] = []
 
     def __enter__(self) -> Self:
-        self._before.append(set_mode(_mode.get()._replace(grad=self.to)))
+        mode = self.changed(_mode.get())
+        self._before.append((set_mode(mode), mode))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        set_mode(self._before.pop())
+        now, (before, within) = _mode.get(), self._before.pop()
+        set_mode(before if now is within else self.restored(now, before))
 
-    def clone(self) -> _Switch:
+    def changed(self, mode: Mode) -> Mode:
+        """Return a mode as it is within."""
+        return Mode(self.to, *mode[1:])
+
+    def restored(self, mode: Mode, before: Mode) -> Mode:
+        """Return a mode in which what this changes is as it was before."""
+        return Mode(before.grad, *mode[1:])
+
+    def clone(self) -> Switch:
+        """Return another that does the same."""
         return type(self)()
 
     def __call__(self, function: Function) -> Function:
@@ -186,7 +176,7 @@ class _Switch:
         return wrapper  # type: ignore[return-value]
 
 
-def _around_generator(switch: _Switch, function: Function) -> Function:
+def _around_generator(switch: Switch, function: Function) -> Function:
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         generator = function(*args, **kwargs)
@@ -206,7 +196,7 @@ def _around_generator(switch: _Switch, function: Function) -> Function:
     return wrapper  # type: ignore[return-value]
 
 
-class no_grad(_Switch):  # noqa: N801 (PyTorch's name)
+class no_grad(Switch):  # noqa: N801 (PyTorch's name)
     """Within it nothing is recorded and results do not require grad. Context manager and decorator."""
 
     to = False
@@ -229,24 +219,32 @@ class enable_grad(no_grad):  # noqa: N801
     to = True
 
 
-class set_grad_enabled(_Switch):  # noqa: N801
-    """Set gradient mode at once; as a context manager the mode before comes back at its end."""
+class SwitchAtOnce(Switch):
+    """A switch that acts when it is made; as a context manager the mode before comes back at its end."""
 
-    def __init__(self, mode: bool) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.to = bool(mode)
-        self._set_at_once = set_mode(_mode.get()._replace(grad=self.to))
+        self._set_at_once = set_mode(self.changed(_mode.get()))
 
     def __enter__(self) -> Self:
-        self._before.append(self._set_at_once)
-        set_mode(_mode.get()._replace(grad=self.to))
+        mode = self.changed(_mode.get())
+        set_mode(mode)
+        self._before.append((self._set_at_once, mode))
         return self
-
-    def clone(self) -> _Switch:
-        """Return another that sets the same mode."""
-        return set_grad_enabled(self.to)
 
     def __call__(self, function: Function) -> Function:
         """Decorate a function; the mode that the constructor set is taken back, as PyTorch does."""
-        set_mode(self._set_at_once)
+        set_mode(self.restored(_mode.get(), self._set_at_once))
         return super().__call__(function)
+
+
+class set_grad_enabled(SwitchAtOnce):  # noqa: N801
+    """Set gradient mode at once; as a context manager the mode before comes back at its end."""
+
+    def __init__(self, mode: bool) -> None:
+        self.to = bool(mode)
+        super().__init__()
+
+    def clone(self) -> Switch:
+        """Return another that sets the same mode."""
+        return set_grad_enabled(self.to)

@@ -9,7 +9,7 @@ import numpy as np
 
 from kernels.op import Elementwise
 from kernels.tables import OPS
-from tape import creation, errors, recording, reducing, shaping
+from tape import creation, errors, families, recording, reducing, shaping
 from tape.arithmetic import FUNCTIONS
 from tape.products import matmul
 from tape.tensor import Array, Tensor, as_array, method
@@ -53,7 +53,7 @@ def array(x: Tensor, dtype: Any = None, copy: bool | None = None) -> Array:
     if x._slot is not None:
         raise RuntimeError(errors.NUMPY_EXIT)
     recording.left(x)
-    value = as_array(x)
+    value = as_array(families.share(x))
     return np.array(value, dtype=dtype, copy=copy) if dtype is not None or copy else value
 
 

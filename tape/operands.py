@@ -59,23 +59,23 @@ def native(array: Array) -> Array:
     return array
 
 
-def check_broadcast(op: Any, operands: tuple[Any, ...]) -> None:
+def check_broadcast(name: str, operands: tuple[Any, ...]) -> None:
     """Raise PyTorch's message, and the operation's name, if shapes do not broadcast."""
     shapes = [o.spec.shape for o in operands if isinstance(o, Tensor)]
     if len(shapes) < 2 or shapes.count(shapes[0]) == len(shapes):  # noqa: PLR2004
         return
     merged: tuple[int, ...] = ()
     for shape in shapes:
-        merged = _merge(op, merged, shape)
+        merged = _merge(name, merged, shape)
 
 
-def _merge(op: Any, a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
+def _merge(name: str, a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
     rank = max(len(a), len(b))
     left, right = (1,) * (rank - len(a)) + a, (1,) * (rank - len(b)) + b
     for dim in range(rank - 1, -1, -1):
         if left[dim] != right[dim] and 1 not in (left[dim], right[dim]):
             raise RuntimeError(
-                f"{op.name}: The size of tensor a ({left[dim]}) must match the size of tensor b ({right[dim]}) at "
+                f"{name}: The size of tensor a ({left[dim]}) must match the size of tensor b ({right[dim]}) at "
                 f"non-singleton dimension {dim}; the shapes are {list(a)} and {list(b)}"
             )
     return tuple(m if n == 1 else n for m, n in zip(left, right, strict=True))

@@ -13,6 +13,7 @@ from kernels import program as recipes
 from kernels.program import ProgramError
 from kernels.replay import Machine, Plan, plan
 from tape import modes, recording
+from tape.in_place import copy_
 from tape.operands import operand
 from tape.recorder import Recorder
 from tape.tensor import Tensor, carried, leaf, plain
@@ -34,10 +35,11 @@ class Program:
         self._lock = threading.Lock()
 
     def __call__(self, *args: Any) -> Any:
-        """Replay the function forward."""
+        """Replay the function forward; arguments that it changes in place are changed, as by the function."""
         machine = self._start(args)
         try:
             machine.run(machine.forward)
+            self._write_back(machine, args)
             return self._results(machine, tensors=any(isinstance(a, Tensor) for a in args))
         finally:
             self._machines.append(machine)
@@ -61,6 +63,15 @@ class Program:
             return self._results(machine, tensors=tensors), gradients
         finally:
             self._machines.append(machine)
+
+    def _write_back(self, machine: Machine, args: tuple[Any, ...]) -> None:
+        """Give tensors and arrays the values that the program wrote into them."""
+        for node, given, value in zip(self._recipe.arguments, args, machine.inputs, strict=True):
+            if node in self._recipe.written and isinstance(given, Tensor):
+                with modes.no_grad():
+                    copy_(given, plain(value.copy()))
+            elif node in self._recipe.written and isinstance(given, np.ndarray):
+                given[...] = value
 
     def _check_scalar(self) -> None:
         outputs = self._recipe.outputs

@@ -5,10 +5,15 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from numpy.lib.array_utils import byte_bounds
+
 from kernels.forms import Form
+from kernels.layouts import spec_of
 from kernels.memory import address_of
 from kernels.op import Select, View
 from kernels.program import Node, NodeRef, Recipe, Step
+from tape import modes
+from tape.families import base_of, is_view
 from tape.tensor import AccumulateGrad, Tensor, as_array
 
 _PACKAGES = ("tape", "kernels", "copy", "copyreg")
@@ -39,17 +44,17 @@ class Recorder:
         """Record an operation if an operand depends on the arguments."""
         if self.open:
             self._find_arguments(operands)
-        if not any(id(o) in self.nodes for o in operands if isinstance(o, Tensor)):
+        if not any(map(self._depends, operands)):
             return
         refs = tuple(self.reference(o) for o in operands)
         form = result._form if isinstance(result._form, Form) and type(result._slot) is int else None
         wanted = form is not None and any(
-            isinstance(r, NodeRef) and self.recipe.nodes[r.node].differentiable and want
+            isinstance(r, NodeRef) and self.recipe.wants(r.node) and want
             for r, want in zip(refs, form.wanted, strict=True)
         )
         node = Node(result.spec, differentiable=wanted)
         if isinstance(op, View):
-            self._place_view(node, operands[0], result)
+            self._place_view(node, result._base if is_view(result) else operands[0], result)
         if isinstance(op, Select) and operands[0].spec.dtype.kind != "f":
             self.left(result)
         index = self._add(result, node)
@@ -66,18 +71,71 @@ class Recorder:
         if not isinstance(operand, Tensor):
             return operand
         node = self.nodes.get(id(operand))
-        if node is None:
-            value = as_array(operand)
-            node = self._add(operand, Node(operand.spec, constant=value))
+        if node is None and is_view(operand):
+            found = Node(operand.spec)
+            self._place_view(found, operand._base, operand)
+            node = self._add(operand, found)
+        elif node is None:
+            node = self._add(operand, Node(operand.spec, constant=as_array(operand)))
         return NodeRef(node)
 
     def _place_view(self, node: Node, source: Tensor, result: Tensor) -> None:
-        above = self.nodes[id(source)] if id(source) in self.nodes else self.reference(source).node
+        above = self.reference(source).node
         parent = self.recipe.nodes[above]
         node.base = above if parent.base is None else parent.base
         offset = address_of(as_array(result)) - address_of(as_array(source)) if result.spec.size else 0
         node.offset = parent.offset + offset
-        node.shadow = result._offset if node.differentiable else 0
+        if is_view(result):
+            node.family, node.shadow = self.reference(result._base).node, result._offset
+
+    def _depends(self, x: Any) -> bool:
+        return isinstance(x, Tensor) and (id(x) in self.nodes or id(base_of(x)) in self.nodes)
+
+    def given(self, x: Tensor) -> bool:
+        """Return whether a tensor is an argument, which the program may write to."""
+        node = self.nodes.get(id(x))
+        return not self.open and node is not None and self.recipe.nodes[node].argument
+
+    def overwrites(self, x: Tensor, value: Any) -> None:
+        """Hear that a value is about to be written into a tensor: keep what a constant holds before."""
+        if self.open:
+            self._find_arguments((x, value))
+        if not self._depends(x) and not self._depends(value):
+            return
+        at = self.recipe.base_of(self.reference(x).node)
+        node = self.recipe.nodes[at]
+        if node.argument:
+            self.recipe.written.add(at)
+        if node.constant is None:
+            return
+        held = node.constant
+        low, high = byte_bounds(held)
+        if high - low != held.nbytes:
+            raise NotImplementedError(
+                "record: writing into a part of a larger NumPy array from outside of the program; copy it inside first"
+            )
+        node.constant = None
+        kept = held.copy(order="K")
+        self.recipe.nodes.append(Node(spec_of(kept), constant=kept))
+        self.recipe.resets.append((len(self.recipe.nodes) - 1, at))
+
+    def wrote(self, op: Any, x: Tensor, value: Any, params: tuple[Any, ...]) -> None:
+        """Record a write if the tensor or the value depends on the arguments."""
+        if not self._depends(x) and not self._depends(value):
+            return
+        part, base = self.reference(x).node, base_of(x)
+        form = base._form if isinstance(base._form, Form) and base._form.op is op else None
+        if form is not None and type(base._slot) is int and modes.is_grad_enabled():
+            self.recipe.nodes[self.recipe.family_of(part)].differentiable = True
+        else:
+            form = None
+        self.recipe.steps.append(Step(op, (NodeRef(part), self.reference(value)), part, params, form))
+
+    def taken(self, x: Tensor, value: Tensor) -> None:
+        """Hear that a tensor has become what another is."""
+        if id(value) in self.nodes:
+            self.nodes[id(x)] = self.nodes[id(value)]
+            self.held.append(x)
 
     def left(self, tensor: Tensor) -> None:
         """Note that a value which depends on the arguments left for Python, and where."""

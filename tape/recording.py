@@ -16,9 +16,11 @@ from kernels.op import Copy, Reduction, Select, View
 from kernels.tables import OPS
 from kernels.views import view_pattern
 from kernels.words import TAPE_BITS
-from tape import modes
+from tape import inference, modes, tapes
+from tape.families import join
+from tape.packing import packed
 from tape.shape import Size
-from tape.tensor import AccumulateGrad, Array, Tensor, as_array, carried, new, plain
+from tape.tensor import AccumulateGrad, Array, Tensor, as_array, carried, leaf, new
 
 _FLOAT64 = np.dtype(np.float64)
 _forms: dict[tuple[Any, ...], Form] = {}
@@ -34,15 +36,18 @@ def recorded() -> int:
 
 def locate(slot: int) -> Instruction | None:
     """Return the instruction with this result, on whichever tape; None if it is gone."""
-    tape = modes.tapes.get(slot >> TAPE_BITS)
-    return None if tape is None else next((i for i in instructions(tape.entries) if i.slot == slot), None)
+    tape = tapes.living.get(slot >> TAPE_BITS)
+    if tape is None:
+        return None
+    with tape.reading():  # its own thread may be dropping what is dead
+        return next((i for i in instructions(tape.entries, slot) if i.slot == slot), None)
 
 
 def cached_form(key: tuple[Any, ...], make: Callable[[], Form]) -> Form:
     """Return the form of a key, made at its first use."""
     form = _forms.get(key)
     if form is None:
-        form = _forms.setdefault(key, make())
+        form = _forms.setdefault(key, inference.checked(make()))
     return form
 
 
@@ -54,49 +59,54 @@ def finish(
     saved: Callable[[Form], tuple[Any, ...]],
     key: tuple[Any, ...],
     name: str = "",
+    params: tuple[Any, ...] = (),
 ) -> Tensor:
     """Return the result as a tensor, recorded if an operand requires grad.
 
-    ``make`` gives the form, found again by ``key``; ``saved(form)`` the values that the tape keeps.
+    ``make`` gives the form, found again by ``key``; ``saved(form)`` the values that the tape keeps. A program being
+    recorded is told of ``key`` or ``params``.
     """
     result = new(Tensor)
     result._value = value = carried(value)
     result._slot = None
     result._form = spec_of(value)
-    slots = [o._slot if type(o) is Tensor else None for o in operands]
+    slots = [o._slot if isinstance(o, Tensor) else None for o in operands]
     wanted = slots.count(None) < len(slots) and value_is_float(value)
     tape = (modes.active() or modes.wanted_tape()) if wanted else None
     if tape is not None:
-        specs = tuple([o._form.spec if type(o) is Tensor else None for o in operands])
+        specs = tuple([o._form.spec if isinstance(o, Tensor) else None for o in operands])
         wants = tuple([slot is not None for slot in slots])
         form = cached_form((op, specs, result._form, wants, name, *key), make)
         kept = saved(form)
+        if (pack := modes.current().pack) is not None:
+            form, kept = packed(form, kept, pack)
         result._form = form
         result._slot = slot = tape.fresh()
         tape.extend((slot, *slots, *kept, form.code))
-        _watch(tape, result, operands)
+        watch(tape, result, operands)
     if tape is None or modes.active() is None:
-        note(op, operands, result, key)
+        inference.made(result)
+        note(op, operands, result, params or key)
     return result
 
 
-def _watch(tape: modes.Tape, result: Tensor, operands: tuple[Any, ...]) -> None:
+def watch(tape: tapes.Tape, result: Tensor, operands: tuple[Any, ...]) -> None:
     """Watch for the death of a result whose instruction holds, or alone reaches, large values."""
-    sizes = [bytes_of(o._form.spec) for o in (result, *operands) if type(o) is Tensor]
-    if max(sizes) >= modes.LARGE:
-        tape.watch(result, max(sizes))
-
-
-def bytes_of(spec: Spec) -> int:
-    """Return the bytes of a gradient of this spec."""
-    return spec.shadow * spec.dtype.itemsize
+    most = result._form.spec.bytes
+    for o in operands:
+        if isinstance(o, Tensor) and o._form.spec.bytes > most:
+            most = o._form.spec.bytes
+    if most >= tapes.LARGE:
+        tape.watch(result, most)
+        tape.grow(most)
 
 
 def note(op: Any, operands: tuple[Any, ...], result: Tensor, params: tuple[Any, ...]) -> None:
-    """Tell the program being recorded, if there is one, of an operation."""
+    """Tell the program being recorded, and anomaly mode, of an operation."""
     recorder = modes.current().recorder
     if recorder is not None:
         recorder.note(op, operands, result, params)
+    modes.noted(result._slot)
 
 
 def left(x: Any) -> None:
@@ -181,7 +191,7 @@ def select(op: Select, x: Tensor, axis: int, keepdims: bool) -> tuple[Tensor, Te
         return forms.select(op, x.spec, spec_of(carried(picked)), axis, keepdims)
 
     values = finish(op, (x,), picked, make, lambda _form: (indices,), (axis, keepdims))
-    places = plain(indices)
+    places = leaf(indices, requires_grad=False)
     recorder = modes.current().recorder
     if recorder is not None:
         recorder.note(op, (x,), places, (axis, keepdims, "indices"))
@@ -190,41 +200,86 @@ def select(op: Select, x: Tensor, axis: int, keepdims: bool) -> tuple[Tensor, Te
 
 def view(op: View, x: Tensor, params: tuple[Any, ...], key: tuple[Any, ...] | None = None) -> Tensor:
     """Return a view of a tensor; ``key`` stands for params that cannot be hashed."""
-    value = op.apply(as_array(x), *params)
-    slot, above = x._slot, x._form
-    of_view = type(above) is Form and above.is_view
-    result = new(Tensor)
-    result._value = value
-    result._base = x._base if of_view else x
-    tape = None if slot is None else modes.active() or modes.wanted_tape()
-    if tape is None:
-        result._slot = None
-        result._form = spec_of(value)
-    else:
-        form, offset = _view_form(op, above.spec, value, params, key)
-        if of_view:
-            offset += x._offset
-        result._form, result._offset = form, offset
+    slot = x._slot
+    result = region(x, op, params, key)
+    form: Any = result._form
+    active = modes.active()
+    tape = None if slot is None else active or modes.wanted_tape()
+    if tape is not None:
         result._slot = fresh = tape.fresh()
-        tape.extend((fresh, slot, offset, form.code))
-        _watch(tape, result, ())
-    if tape is None or modes.active() is None:
+        tape.extend((fresh, slot, result._offset, form.code))
+        if form.spec.bytes >= tapes.LARGE:
+            tape.watch(result, form.spec.bytes)
+    join(result._base, result)
+    if active is None:
         note(op, (x,), result, params)
     return result
 
 
+def part(x: Tensor, key: Any, form: Form, offset: int) -> Tensor:
+    """Return the view by a basic index that an earlier call found to have this form and offset."""
+    slot, above, active = x._slot, x._form, modes.active()
+    result = new(Tensor)
+    value = x._value
+    result._value = (as_array(x) if type(value) is float else value)[key]  # type: ignore[index]
+    result._form = form
+    result._base = base = x
+    if type(above) is Form and above.is_view:
+        result._base = base = x._base
+        offset += x._offset
+    result._offset = offset
+    tape = None if slot is None else active or modes.wanted_tape()
+    if tape is None:
+        result._slot = None
+    else:
+        result._slot = fresh = tape.fresh()
+        tape.extend((fresh, slot, offset, form.code))
+    join(base, result)
+    if active is None:
+        note(form.op, (x,), result, (key,))
+    return result
+
+
+def region(x: Tensor, op: View, params: tuple[Any, ...], key: tuple[Any, ...] | None = None) -> Tensor:
+    """Return a view as the place that it is: its memory and its pattern in the shadow of its family."""
+    value = x._value
+    if type(value) is float:
+        value = as_array(x)
+    above: Any = x._form
+    result = new(Tensor)
+    result._value = value = op.apply(value, *params)
+    hit = _views.get((op, above.spec, params if key is None else key))
+    if hit is None:
+        hit = _view_form(op, above.spec, value, params, key)
+    if type(above) is Form and above.is_view:
+        result._base, result._offset = x._base, x._offset + hit[1]
+    else:
+        result._base, result._offset = x, hit[1]
+    result._form, result._slot = hit[0], None
+    return result
+
+
 _views: dict[tuple[Any, ...], tuple[Form, int]] = {}
+"""The form and the offset of views that have been taken: of the last ones, where a loop goes along an axis."""
+MOST_VIEWS = 1 << 12
+_NAMED = 64
+"""So many views of one pattern have forms of their own, which listings show; the others share one."""
+_patterns: dict[tuple[Any, ...], dict[Any, Form]] = {}
 
 
 def _view_form(
     op: View, source: Spec, value: Array, params: tuple[Any, ...], key: tuple[Any, ...] | None
 ) -> tuple[Form, int]:
-    found = (op, source, params if key is None else key)
-    hit = _views.get(found)
-    if hit is None:
-        spec, offset = view_pattern(op, source, value, params)
-        hit = _views[found] = (forms.view(op, source, spec, params), offset)
-    return hit
+    spec, offset = view_pattern(op, source, value, params)
+    spec, name = inference.alike(spec, source), params if key is None else key
+    own = _patterns.setdefault((op, source, spec), {})
+    named = name in own or len(own) < _NAMED
+    form = own.get(name if named else None)
+    if form is None:
+        form = own.setdefault(name if named else None, forms.view(op, source, spec, params if named else ()))
+    if len(_views) >= MOST_VIEWS:
+        _views.clear()
+    return _views.setdefault((op, source, name), (form, offset))
 
 
 def size_of(x: Tensor) -> Size:

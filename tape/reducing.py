@@ -8,7 +8,7 @@ import numpy as np
 
 from kernels.op import Op, Reduction
 from kernels.tables import OPS
-from tape import arithmetic, recording
+from tape import arithmetic, modes, recording
 from tape.dims import dim_of, dims_of, either
 from tape.operands import operand
 from tape.tensor import Tensor, carried, method, plain
@@ -42,7 +42,8 @@ def _reduce(op: Op, x: Any, dim: Any, axis: Any, keepdim: Any, keepdims: Any, dt
         if again is not None:
             return again
     result = _reduce_checked(op, x, dim, axis, keepdim, keepdims, dtype)
-    if plainly and type(result._slot) is int and not op.selects and 0 < x.spec.size < 1 << 13:  # type: ignore[attr-defined]
+    usual = plainly and type(result._slot) is int and modes.active() is not None
+    if usual and not op.selects and 0 < x.spec.size < 1 << 13:  # type: ignore[attr-defined]
         count = x.spec.size // result.spec.size
         _known[op, x.spec, dim, keepdim] = (result._form, float(count))
     return result

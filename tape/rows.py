@@ -12,9 +12,10 @@ from kernels.forms import Form
 from kernels.layouts import Spec, spec_of
 from kernels.op import Elementwise
 from kernels.tables import OPS
-from tape import modes
+from kernels.words import PYTHON
+from tape import modes, tapes
 from tape.operands import Number, as_saved, check_broadcast, is_mask, operand, values_of
-from tape.recording import bytes_of, finish, to_dtype, value_is_float
+from tape.recording import finish, to_dtype, value_is_float
 from tape.tensor import Array, Tensor, carried, plain
 
 _FLOAT64 = np.dtype(np.float64)
@@ -40,15 +41,16 @@ ROWS: dict[str, dict[Any, Row]] = {}
 
 def elementwise(op: Elementwise, *given: Any) -> Tensor:
     """Run an elementwise operation on tensors and Python numbers, by NumPy's promotion and broadcasting."""
-    recorder = modes.current().recorder
-    if recorder is not None and op.name in FAST and _alike(given):
+    mode = modes.current()
+    recorder = mode.recorder
+    if recorder is not None and mode.pack is None and op.name in FAST and _alike(given):
         return _noted(op, given, recorder)
     if op.scalar and len(given) == 2 and isinstance(given[1], Number) and not isinstance(given[1], bool):  # noqa: PLR2004
         return _with_number(OPS[op.scalar], given[0], given[1])
     operands = tuple(map(operand, given))
     if op.condition and not is_mask(operands[0]):
         raise RuntimeError(f"{op.name}: the condition must be a bool tensor; write {op.name}(x != 0, ...)")
-    check_broadcast(op, operands)
+    check_broadcast(op.name, operands)
     values = values_of(operands)
     value = op.ufunc(*values)
     if any(isinstance(o, Tensor) and o._slot is not None for o in operands) or modes.current().recorder:
@@ -97,7 +99,7 @@ def _remember(op: Elementwise, operands: tuple[Any, ...], result: Tensor) -> Non
     """Let the fast path know this operation on these specs: tensors of one float dtype, or a Python number."""
     form = result._form
     dtypes = {o.spec.dtype for o in operands if isinstance(o, Tensor)}
-    if any(bytes_of(o.spec) >= modes.LARGE for o in (result, *operands) if isinstance(o, Tensor)):
+    if any(o.spec.bytes >= tapes.LARGE for o in (result, *operands) if isinstance(o, Tensor)):
         return  # large results are watched
     if len(operands) > 2 or len(dtypes) != 1 or next(iter(dtypes)).kind != "f":  # noqa: PLR2004
         return
@@ -106,7 +108,7 @@ def _remember(op: Elementwise, operands: tuple[Any, ...], result: Tensor) -> Non
     row = rows.get(specs)
     if row is None:
         row = rows[specs] = Row(spec_of(result._value), _post(result.spec))
-    if not isinstance(form, Form):
+    if not isinstance(form, Form) or form.kind == PYTHON:
         return
     second = len(form.wanted) > 1 and form.wanted[1]
     setattr(row, {(True, True): "both", (True, False): "first", (False, True): "second"}[form.wanted[0], second], form)
@@ -138,10 +140,10 @@ def _with_number(op: Any, x: Any, number: float) -> Tensor:
         return forms.elementwise(op, (x.spec,), spec_of(carried(value)), (True,), (p,))
 
     result = finish(op, (x,), value, make, saved, (p,))
-    if bytes_of(x.spec) >= modes.LARGE:
+    if x.spec.bytes >= tapes.LARGE:
         return result
     row = ROWS[op.name].setdefault((x.spec, p), Row(spec_of(result._value), _post(result.spec), compute))
-    if isinstance(result._form, Form):
+    if isinstance(result._form, Form) and result._form.kind != PYTHON:
         row.first = result._form
     return result
 

@@ -148,6 +148,16 @@ def expand(x: Tensor, *sizes: Any) -> Tensor:
 
 
 @method()
+def as_strided(x: Tensor, size: Any, stride: Any, storage_offset: int = 0) -> Tensor:
+    """Return a view of any pattern of the elements in order; strides and offset count elements.
+
+    ValueError where the pattern leaves the tensor, or its elements do not lie evenly apart.
+    """
+    params = ints_of((size,)), ints_of((stride,)), storage_offset
+    return recording.view(VIEWS["as_strided"], x, params)
+
+
+@method()
 def clone(x: Tensor) -> Tensor:
     """Return a copy in memory of its own, recorded."""
     value = np.array(x._value, copy=True, order="C")

@@ -30,6 +30,7 @@ _IMPORTS = """\
 import builtins
 from collections.abc import Iterator
 from tape.attributes import Device
+from tape.autograd.hooks import Hook, RemovableHandle
 from tape.shape import Size
 """
 _IGNORED = {"__eq__": "override", "__ne__": "override"}  # a tensor of bools, where object says bool
@@ -69,9 +70,11 @@ def functions_stub() -> str:
     lines = ["from typing import Any", "from tape.tensor import Tensor", f"__all__ = {functions.__all__}"]
     for name, function in FUNCTIONS.items():
         op = records[name]
-        alpha = ", *, alpha: Any = None" if op.scaled else ""
+        alpha = "alpha: Any = None, " if op.scaled else ""
         operands = ", ".join(f"{operand}: Any" for operand in op.inputs)
-        lines.append(_definition(name, f"({operands}, /{alpha}) -> Tensor", function.__doc__))
+        lines.append(
+            _definition(name, f"({operands}, /, *, {alpha}out: Tensor | None = None) -> Tensor", function.__doc__)
+        )
     return HEAD + "\n".join(lines) + "\n"
 
 

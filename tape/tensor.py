@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, TypeVar
+from weakref import ReferenceType, ref
 
 import numpy as np
 
 from kernels.forms import Form
 from kernels.layouts import Spec, spec_of
+from tape.modes import ON_MADE
 
 Array = np.ndarray[Any, Any]
 Installed = TypeVar("Installed", bound=Callable[..., Any] | property)
@@ -17,14 +19,14 @@ Installed = TypeVar("Installed", bound=Callable[..., Any] | property)
 class AccumulateGrad:
     """The slot of a leaf that requires grad: where sweeps deliver its gradient, and the leaf's node in the graph."""
 
-    __slots__ = ("__weakref__", "grad", "spec")
+    __slots__ = ("__weakref__", "grad", "hooks", "owner", "spec")
 
     spec: Spec
     grad: Tensor | None
-
-    def __init__(self, spec: Spec) -> None:
-        self.spec = spec
-        self.grad = None
+    hooks: Any
+    """Set where there are some."""
+    owner: ReferenceType[Tensor]
+    """The leaf: when it is gone, nobody can see the gradient."""
 
     @property
     def next_functions(self) -> tuple[Any, ...]:
@@ -39,24 +41,55 @@ class AccumulateGrad:
         return f"<AccumulateGrad object at {id(self):#x}>"
 
 
+class Rare:
+    """What few tensors have: the count of writes to the memory, and of computed tensors and former leaves ``.grad``.
+
+    ``leaf`` is the slot of a leaf that requires grad no more; with ``retains`` backward gives a computed tensor its
+    gradient.
+    """
+
+    __slots__ = ("counter", "grad", "leaf", "retains")
+
+    counter: list[int] | None
+    grad: Tensor | None
+    leaf: AccumulateGrad | None
+    retains: bool
+
+    def __init__(self) -> None:
+        self.counter = self.grad = self.leaf = None
+        self.retains = False
+
+
 class Tensor:
     """An array that knows how it was computed. Make one with ``tape.tensor`` or an operation.
 
     ``_value`` is a Python float for a fresh 0-d float64 result, else an ndarray. ``_slot`` is None where no
     gradient is wanted, the leaf's AccumulateGrad, or the result's number on the tape. ``_form`` is the form of the
     instruction that made it, or a bare spec. A view has ``_offset``, its place in the shadow of its family, in
-    bytes. ``_grad``, ``_base`` and ``_retains`` are set only where they are needed.
+    bytes. The others are set only where they are needed: a view's ``_base``, the ``_views`` of a base, ``_shared``
+    if memory is seen outside of the family, and ``_rare``.
     """
 
-    __slots__ = ("__weakref__", "_base", "_form", "_grad", "_offset", "_retains", "_slot", "_value")
+    __slots__ = (
+        "__weakref__",
+        "_base",
+        "_form",
+        "_offset",
+        "_rare",
+        "_shared",
+        "_slot",
+        "_value",
+        "_views",
+    )
 
     _value: Array | float
     _slot: Any
     _form: Form | Spec
     _offset: int
     _base: Tensor
-    _grad: Tensor
-    _retains: bool
+    _views: list[ReferenceType[Tensor]]
+    _shared: bool
+    _rare: Rare
 
     __hash__ = object.__hash__
 
@@ -67,6 +100,20 @@ class Tensor:
 
 
 new = object.__new__
+_NOTHING = Rare()
+
+
+def seldom(x: Tensor) -> Rare:
+    """Return what few tensors have, to be read."""
+    return getattr(x, "_rare", _NOTHING)
+
+
+def rare(x: Tensor) -> Rare:
+    """Return what few tensors have, to be changed."""
+    found: Rare | None = getattr(x, "_rare", None)
+    if found is None:
+        found = x._rare = Rare()
+    return found
 
 
 def plain(value: Array | float) -> Tensor:
@@ -78,21 +125,18 @@ def plain(value: Array | float) -> Tensor:
     return self
 
 
-def fresh(value: Array | float, like: Spec) -> Tensor:
-    """Return a tensor without history of a new, contiguous value, whose spec is most likely ``like``."""
-    self = new(Tensor)
-    self._value = value
-    self._slot = None
-    self._form = like if like.strides == like.gradient else spec_of(value)
-    return self
-
-
 def leaf(value: Array | float, *, requires_grad: bool) -> Tensor:
     """Return a tensor without history that may require grad."""
     self = new(Tensor)
     self._value = value
     self._form = spec = spec_of(value)
-    self._slot = AccumulateGrad(spec) if requires_grad else None
+    if requires_grad:
+        self._slot = slot = new(AccumulateGrad)
+        slot.spec, slot.grad, slot.owner = spec, None, ref(self)
+    else:
+        self._slot = None
+    if ON_MADE:
+        ON_MADE[-1](self)
     return self
 
 

@@ -1,4 +1,4 @@
-"""Timing two functions against each other: `ratio(slow, fast)`.
+"""Timing two functions against each other, `ratio(slow, fast)`; testing gradients, `taylor_test(f, x)`.
 
 A time measured alone says little on a machine that does other things too. `ratio` runs the two
 functions in turn, many short pairs in one process, and reports the median of the pairs' quotients:
@@ -15,10 +15,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tape.remainders import DotProducts, TaylorTest, dot_product_test, taylor_test
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["Ratio", "ratio"]
+__all__ = ["DotProducts", "Ratio", "TaylorTest", "dot_product_test", "ratio", "taylor_test"]
 
 # A call of 5 nanoseconds is none: past this many calls in one half the clock is at fault.
 _MOST_CALLS = 1_000_000

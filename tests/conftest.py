@@ -1,5 +1,7 @@
 """What every test may use: fresh processes, restored global state, a summary of the house."""
 
+import gc
+import importlib
 import os
 import subprocess
 import sys
@@ -48,6 +50,13 @@ def fresh(tmp_path: Path) -> Iterator[Fresh]:
         process.communicate()
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _old_heap() -> None:
+    """Leave what earlier modules made out of garbage collections: many tests ask for one, of a heap that grows."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def _restored_state() -> Iterator[None]:
     """Give back the default dtype and the gradient mode that a test may have changed."""
@@ -59,6 +68,17 @@ def _restored_state() -> Iterator[None]:
     yield
     tape.set_default_dtype(dtype)
     tape.set_grad_enabled(mode)
+
+
+@pytest.fixture
+def own_tape() -> Iterator[None]:
+    """Record on a tape of which no other test knows, where nobody looks on."""
+    tape = importlib.import_module("tape")
+    before = tape.modes._own.set(None)
+    tape.modes.set_mode(tape.modes.current())
+    yield
+    tape.modes._own.reset(before)
+    tape.modes.set_mode(tape.modes.current())
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 import tape
-from kernels.op import Contraction, Copy, Elementwise, Join, Op, Reduction, Select, View
+from kernels.op import Contraction, Copy, Elementwise, Gather, Join, Op, Reduction, Select, View, Write
 from kernels.tables import OPS
 from tape import products, recording, rows
 
@@ -233,7 +233,7 @@ def contraction_cases(op: Contraction) -> Iterator[Case]:
 PARAMETERS: list[tuple[Any, ...]] = [
     (), ((2, 0, 1),), ((0, 1, 2),), ((1, 0),), ((0,),), ((6,),), ((1, 6),), ((2, 3),), ((2, 3, 4),),
     ((slice(1, None), 0, slice(None, None, 2)),), ((1, ..., slice(1, 3)),), ((..., -1),), (0, 2), (1,),
-    ((None, ..., None),), ((slice(0, 0),),),
+    ((None, ..., None),), ((slice(0, 0),),), ((2, 2), (2, 1), 1), ((3,), (0,), 2),
 ]  # fmt: skip
 """Parameters of views: a record is tried with each, and tested with those that it takes."""
 
@@ -292,6 +292,69 @@ def copy_cases(op: Copy) -> Iterator[Case]:
         )
 
 
+KEYS: dict[str, tuple[tuple[int, ...], Any]] = {
+    "ints": ((5,), [3, 0, -1]),
+    "mask": ((2, 3), np.array([[True, False, True], [False, True, False]])),
+    "rows": ((4, 3), [2, 0]),
+    "pairs": ((4, 3), ([0, 3, 1], [2, 2, 0])),
+    "mixed": ((3, 4, 2), (slice(1, None), [3, 0], None, 1)),
+    "apart": ((3, 4, 2), ([0, 2], slice(None), [1, 0])),
+    "broadcast": ((4, 3), ([[0], [2]], [1, 2])),
+    "nothing": ((4, 3), np.zeros(4, bool)),
+    "again": ((4, 3), [1, 1, 3, 1]),
+}
+"""Indices by arrays: a shape and a key of it; the last picks an element more than once."""
+
+
+def gather_cases(op: Gather) -> Iterator[Case]:
+    del op
+    for name, (shape, key) in KEYS.items():
+        for view in (same, turned) if len(shape) == 2 and name != "mask" else (same,):
+            yield Case(
+                f"index-{name}-{view.__name__}",
+                lambda x, key=key: x[key] * 1.5,
+                lambda x, key=key: x[key] * 1.5,
+                (shape if view is same else shape[::-1],),
+                ("real",),
+                (view,),
+                analytic=True,
+            )
+
+
+def write_cases(op: Write) -> Iterator[Case]:
+    """Write into a computed tensor, whole and through a view, and use what stands before and after."""
+
+    def run(x: Any, v: Any, key: Any, within: Any) -> Any:
+        y = x * 1.5
+        before = y * y
+        part = y if within is None else y[within]
+        if not op.adds:
+            part[key] = v
+        elif isinstance(y, np.ndarray):
+            np.add.at(part, key, v)
+        else:
+            part.index_put_(key if isinstance(key, tuple) else (key,), v, accumulate=True)
+        return y * y + before
+
+    keys = (
+        dict(KEYS) if op.adds else {**KEYS, "slice": ((5,), slice(1, 4)), "all": ((2, 3), ...), "one": ((2, 3), (1, 2))}
+    )
+    for name, (shape, key) in keys.items():
+        if op.adds and name in ("mixed", "apart"):
+            continue
+        for within in (None, slice(1, None)) if name == "rows" else (None,):
+            full = (shape[0] + 1, *shape[1:]) if within else shape
+            yield Case(
+                f"{op.name}-{name}-{within}",
+                lambda x, v, key=key, within=within: run(x, v, key, within),
+                lambda x, v, key=key, within=within: run(x, v, key, within),
+                (full, np.zeros(shape)[key].shape),
+                ("real", "real"),
+                (same, same),
+                analytic=True,
+            )
+
+
 KINDS: dict[type[Op], Callable[[Any], Iterator[Case]]] = {
     Elementwise: elementwise_cases,
     Reduction: reduction_cases,
@@ -300,6 +363,8 @@ KINDS: dict[type[Op], Callable[[Any], Iterator[Case]]] = {
     View: view_cases,
     Join: join_cases,
     Copy: copy_cases,
+    Gather: gather_cases,
+    Write: write_cases,
 }
 
 
@@ -356,6 +421,47 @@ def check_gradient(case: Case, dtype: type) -> None:
         rtol = 1e-5 if dtype is np.float32 else 1e-12 if case.analytic else 1e-6
         scale = np.abs(expected).max(initial=0)
         np.testing.assert_allclose(x.grad.numpy(), expected, rtol=rtol, atol=rtol * scale / 10)
+
+
+def check_second_gradient(case: Case, dtype: type) -> None:
+    """The gradient of the gradient, in a direction, is the difference of gradients along it."""
+    leaves, weights = case.leaves(dtype), weights_of(case, dtype)
+    inputs = tensors(leaves)
+    wanted = [x for x in inputs if x.requires_grad]
+    result = case.run(*inputs)
+    first = tape.autograd.grad(result, wanted, tape.tensor(weights), create_graph=True)
+    plainly = tape.autograd.grad(result, wanted, tape.tensor(weights), retain_graph=True)
+    for recorded, native in zip(first, plainly, strict=True):
+        assert recorded.dtype == native.dtype
+        np.testing.assert_allclose(
+            recorded.detach().numpy(), native.numpy(), rtol=1e-12 if dtype is np.float64 else 1e-5
+        )
+    directions = [np.random.default_rng(2).uniform(-1, 1, x.shape) for x in wanted]
+    slope = sum((g * tape.tensor(d.astype(dtype))).sum() for g, d in zip(first, directions, strict=True))
+    if not slope.requires_grad:
+        second = [np.zeros(x.shape) for x in wanted]
+    else:
+        found = tape.autograd.grad(slope, wanted, materialize_grads=True)
+        second = [g.numpy() for g in found]
+    if dtype is np.float64:
+        for got, expected in zip(second, _along(case, leaves, weights, directions), strict=True):
+            scale = max(np.abs(expected).max(initial=0), 1)
+            np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6 * scale)
+
+
+def _along(case: Case, leaves: list[Array], weights: Array, directions: list[Array]) -> list[Array]:
+    """Return the central difference, along directions, of the gradients of the weighted sum."""
+    ends = []
+    for step in (STEPS, -STEPS):
+        own = iter(directions)
+        moved = [x + step * next(own) if x.dtype.kind == "f" else x for x in leaves]
+        inputs = tensors(moved)
+        result = case.run(*inputs)
+        ends.append(tape.autograd.grad(result, [x for x in inputs if x.requires_grad], tape.tensor(weights)))
+    return [(a.numpy() - b.numpy()) / (2 * STEPS) for a, b in zip(*ends, strict=True)]
+
+
+STEPS = 1e-6
 
 
 def difference(case: Case, leaves: list[Array], weights: Array, i: int) -> Array:

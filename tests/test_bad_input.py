@@ -250,23 +250,83 @@ OPERANDS = """
  | x @ 2.  # TypeError: float
 """
 
-NOT_YET = """
- | y += 1  # NotImplementedError: in-place
- | y *= x  # NotImplementedError: in-place
- | y[0] = 1.  # NotImplementedError: in-place
- | y[1:] = n[1:]  # NotImplementedError: in-place
- | y.mul_(2)  # NotImplementedError: in-place
- | y.add_(x)  # NotImplementedError: in-place
- | x[0] = 1.  # RuntimeError: in-place
- | x += 1  # RuntimeError: in-place
- | y.backward(n, create_graph=True)  # NotImplementedError: create_graph
- | tape.autograd.grad(y, x, n, create_graph=True)  # NotImplementedError: create_graph
- | tape.autograd.backward(y, n, create_graph=True)  # NotImplementedError: create_graph
- | tape.autograd.grad(y, x, n, is_grads_batched=True)  # NotImplementedError: is_grads_batched
- | x.register_hook(print)  # NotImplementedError: hook
- | y.register_hook(print)  # NotImplementedError: hook
- | y.grad_fn.register_hook(print)  # NotImplementedError: hook
- | type("F", (tape.autograd.Function,), {}).apply(x)  # NotImplementedError: Function
+IN_PLACE = """
+ | x.add_(1)  # RuntimeError: a leaf Variable that requires grad is being used in an in-place operation
+ | x.zero_()  # RuntimeError: a leaf Variable that requires grad
+ | x[i] = 1.  # RuntimeError: a leaf Variable that requires grad
+ | x[1:].mul_(2)  # RuntimeError: a view of a leaf Variable that requires grad is being used in an in-place operation
+ | w[0][1:] += 1  # RuntimeError: a view of a leaf Variable that requires grad
+v = n[:1].expand(3) | v.add_(1)  # RuntimeError: more than one element of the written-to tensor...clone()
+ | n[:1].add_(n)  # RuntimeError: output with shape [1] doesn't match the broadcast shape [3]
+ | i.mul_(1.5)  # RuntimeError: result type float64 can't be cast to the desired output type int64
+ | n.copy_(n[:2])  # RuntimeError: copy_
+ | n.copy_([1., 2., 3.])  # TypeError: copy_(): argument 'other' (position 1) must be Tensor, not list
+ | n.fill_(n)  # RuntimeError: fill_ only supports 0-dimension value tensor but got tensor with 1 dimensions
+ | n.masked_fill_(n, 0.)  # RuntimeError: masked_fill_ only supports boolean masks
+ | n.masked_fill_(b[:2], 0.)  # RuntimeError: masked_fill_...must match the size
+ | n.masked_fill_(b, n)  # RuntimeError: masked_fill_ only supports a 0-dimensional value tensor
+ | n[:] = n[:2]  # RuntimeError: shape mismatch: value tensor of shape [2]...indexing result of shape [3]
+ | n[i] = n  # RuntimeError: shape mismatch: value tensor of shape [3]...indexing result of shape [2]
+ | n[i + 3] = 1.  # IndexError: out of bounds for dimension 0 with size 3
+ | n[n] = 1.  # IndexError: must be integer or bool
+ | n.index_put_(i, n)  # TypeError: index_put_: indices is a tuple
+ | y[0] = "a"  # TypeError: str
+ | tape.mul(x, 2, out=n)  # RuntimeError: mul...out=... arguments don't support automatic differentiation
+ | tape.sin(n, out=x)  # RuntimeError: out=... arguments don't support automatic differentiation
+ | tape.sin(n, out=m)  # TypeError: argument 'out' must be Tensor, not ndarray
+ | tape.sin(n, out=n[:2])  # RuntimeError: sin(): out has shape [2], but the result [3]
+ | tape.sin(n, out=i[[0, 0, 0]])  # RuntimeError: result type float64 can't be cast to...int64
+"""
+
+HOOKS = """
+ | n.register_hook(print)  # RuntimeError: cannot register a hook on a tensor that doesn't require gradient
+ | y.register_post_accumulate_grad_hook(print)  # RuntimeError: leaf
+z = x * 2; h = z.register_hook(lambda g: g[:1]) | z.sum().backward()  # RuntimeError: '<lambda>' has changed the size
+z = x * 2; h = z.register_hook(lambda g: 3.) | z.sum().backward()  # TypeError: expected Variable, but hook...float
+z = x * 2; h = z.grad_fn.register_hook(lambda a, b: a * 2) | z.sum().backward()  # RuntimeError: number of values
+ | tape.autograd.graph.register_multi_grad_hook([x], print, mode="some")  # ValueError: mode
+"""
+
+MODES = """
+with tape.inference_mode(): v = tape.ones(3) | x * v  # RuntimeError: Inference tensors cannot be saved for backward
+with tape.inference_mode(): v = tape.ones(3) | v.add_(1)  # RuntimeError: Inplace update to inference tensor outside
+with tape.inference_mode(): v = tape.ones(3) | v.requires_grad_()  # RuntimeError: requires_grad=True on inference
+with tape.inference_mode(): v = tape.ones(3) | v._version  # RuntimeError: do not track version counter
+ | tape.first_nonfinite(m)  # TypeError: ndarray
+ | tape.first_nonfinite(n)  # RuntimeError: does not require grad
+"""
+
+FUNCTIONS = """
+ | call(lambda ctx, a: ctx.save_for_backward(1.))(x)  # TypeError: can only save variables, but argument 0 is...float
+ | call(None)(x)  # NotImplementedError: You must implement the forward function for custom autograd.Function
+z = call(lambda ctx, a: a * 2)(x) | z.sum().backward()  # NotImplementedError: either the backward or vjp method
+z = call(lambda ctx, a: a * 2, lambda ctx, g: (g, g))(x) | z.sum().backward()  # RuntimeError: (expected 1, got 2)
+z = call(lambda ctx, a: a * 2, lambda ctx, g: g[:2])(x) | z.sum().backward()  # RuntimeError: got [2] but expected...[3]
+z = call(lambda ctx, a: a * 2, lambda ctx, g: 3.)(x) | z.sum().backward()  # RuntimeError: Variable or None (got float)
+ | call(lambda ctx, a: ctx.mark_dirty(n), lambda ctx, g: g)(x)  # (RuntimeError|TypeError)
+ | call(lambda ctx, a: a.detach().numpy(), lambda ctx, g: g)(x)  # TypeError: expected to return a Tensor
+"""
+
+TRANSFORMS = """
+ | tape.func.grad(tape.sin)(n)  # RuntimeError: Expected f(*args) to return a scalar Tensor, got tensor with 1 dims
+ | tape.func.grad(lambda a: 3.)(n)  # RuntimeError: to return
+ | tape.func.jvp(tape.sin, (n,), (n[:2],))  # RuntimeError: size [3]...forward gradient is of size [2]
+ | tape.func.jvp(tape.sin, n, n)  # RuntimeError: tuple
+ | tape.vmap(tape.sin)(s)  # ValueError: vmap
+ | tape.vmap(tape.add)(n, n[:2])  # ValueError: same size
+ | tape.vmap(tape.sin, in_dims=3)(n)  # ValueError: in_dim
+ | tape.vmap(lambda a: a if a > 1 else -a)(n)  # RuntimeError: data-dependent control flow
+ | tape.vmap(lambda a: 3)(n)  # ValueError: vmap
+ | tape.autograd.functional.hessian(tape.sin, n)  # RuntimeError: a single element
+ | tape.autograd.functional.vjp(tape.sin, n, n[:2])  # RuntimeError: v has invalid size
+ | tape.autograd.functional.jvp(tape.sin, n)  # RuntimeError: v
+ | tape.autograd.functional.jacobian(lambda a: 3, n)  # TypeError: int
+"""
+
+CHECKS = """
+ | tape.autograd.gradcheck(tape.sin, n)  # ValueError: at least one
+ | tape.autograd.gradcheck(lambda a: a.detach() * 2 + a, x)  # RuntimeError: Jacobian mismatch for output 0 with respect
+ | tape.autograd.gradcheck(lambda a: 3, x)  # (ValueError|RuntimeError|TypeError): int
 """
 
 TABLES = {
@@ -279,13 +339,25 @@ TABLES = {
     "indices": INDICES,
     "creation": CREATION,
     "operands": OPERANDS,
-    "not yet": NOT_YET,
+    "in place": IN_PLACE,
+    "hooks": HOOKS,
+    "modes": MODES,
+    "functions": FUNCTIONS,
+    "transforms": TRANSFORMS,
+    "checks": CHECKS,
 }
 ROWS = [(name, row) for name, table in TABLES.items() for row in table.strip("\n").splitlines()]
 
 
+def call(forward: Any, backward: Any = None) -> Any:
+    """Return the call of a Function of these, or of one that lacks them."""
+    given = {"forward": forward, "backward": backward}
+    body = {name: staticmethod(function) for name, function in given.items() if function is not None}
+    return type("F", (tape.autograd.Function,), body).apply
+
+
 def start(setup: str) -> dict[str, Any]:
-    names: dict[str, Any] = {"tape": tape, "np": np}
+    names: dict[str, Any] = {"tape": tape, "np": np, "call": call}
     exec(START + setup, names)  # noqa: S102 (the programs are the tables above)
     return names
 
@@ -337,7 +409,10 @@ def test_error_and_nothing_else(row: str) -> None:
     del caught
     assert state(names) == before
     assert recorded() == length
-    assert swept(names) == swept(start(setup))
+    twin = start(setup)
+    assert swept(names) == swept(twin)
+    for handle in (some["h"] for some in (names, twin) if "h" in some):
+        handle.remove()  # its hook refers to these names, and so to the tensor that it hooks
 
 
 @pytest.mark.parametrize("make", [tape.tensor, tape.as_tensor, tape.from_numpy])

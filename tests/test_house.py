@@ -18,20 +18,35 @@ HOUSE = [
     "kernels", "kernels.jit", "kernels.layouts", "kernels.loops", "kernels.memory",
     "kernels.observing", "kernels.selects_native", "kernels.selects", "kernels.symbols",
     "kernels.op", "kernels.elementwise", "kernels.linalg", "kernels.reductions", "kernels.source",
-    "kernels.views", "kernels.tables", "kernels.words", "kernels.replay_native",
-    "kernels.blas_native", "kernels.blas", "kernels.forms", "kernels.entries", "kernels.program",
-    "kernels.cells_native", "kernels.sweep_native", "kernels.mark_native",
-    "kernels.release_native", "kernels.tasks", "kernels.lowering", "kernels.replay",
-    "kernels.workspace", "kernels.sweep", "kernels.plain", "kernels.backend",
-    "tape.dtypes", "tape.errors", "tape.modes", "tape.printing", "tape.shape", "tape.tensor",
-    "tape.dims", "tape.recording", "tape.autograd.graph", "tape.testing", "tape.textplot",
-    "tape.documentation", "tape.listing", "tape.autograd.accumulation", "tape.autograd.run",
-    "tape.autograd.engine", "tape.operands", "tape.shaping", "tape.attributes", "tape.creation",
-    "tape.gradients", "tape.exits", "tape.indexing", "tape.recorder", "tape.programs", "tape.rows",
-    "tape.fastpath", "tape.arithmetic", "tape.in_place", "tape.functions", "tape.reducing",
-    "tape.autograd", "tape.products", "tape.numpy_protocols", "tape", "tape.examples",
-    "tape.examples.heat", "tape.examples.heat_inverse", "tape.examples.lynx_hare",
-    "tape.examples.rosenbrock", "tape.tour", "tape.__main__", "tape.stubs",
+    "kernels.views", "kernels.words", "kernels.replay_native", "kernels.blas_native",
+    "kernels.blas", "kernels.forms", "kernels.entries", "kernels.program", "kernels.cells_native",
+    "kernels.sweep_native", "kernels.mark_native", "kernels.release_native", "kernels.tasks",
+    "kernels.workspace", "kernels.intervals", "kernels.overwriting", "kernels.patterns",
+    "kernels.respecified", "kernels.mentions", "kernels.writes", "kernels.lowered_loops",
+    "kernels.comparisons", "kernels.tables", "kernels.callouts", "kernels.custom",
+    "kernels.lowering", "kernels.pullbacks", "kernels.pausing", "kernels.pushes",
+    "kernels.push_native", "kernels.sharing", "kernels.replay", "kernels.graphs", "kernels.plain",
+    "kernels.leaves", "kernels.sweep", "kernels.backend", "kernels.push",
+    "tape.dtypes", "tape.errors", "tape.tapes", "tape.modes", "tape.callers", "tape.printing",
+    "tape.shape", "tape.tensor", "tape.dims", "tape.textplot", "tape.documentation",
+    "tape.operands", "tape.autograd.numerical", "tape.autograd.contexts", "tape.listing",
+    "tape.inference", "tape.families", "tape.recorder", "tape.autograd.hooks", "tape.nesting",
+    "tape.packing", "tape.recording", "tape.shaping", "tape.attributes", "tape.creation",
+    "tape.exits", "tape.rows", "tape.fastpath", "tape.arithmetic", "tape.functions",
+    "tape.reducing", "tape.products", "tape.numpy_protocols", "tape.index_arrays", "tape.writing",
+    "tape.indexing", "tape.autograd.accumulation", "tape.autograd.anomaly", "tape.autograd.rules",
+    "tape.autograd.primals", "tape.autograd.calls", "tape.autograd.function", "tape.compiled_ops",
+    "tape.one_example", "tape.autograd.saving", "tape.adding", "tape.in_place", "tape.programs",
+    "tape.batching", "tape.autograd.shadows", "tape.known_values", "tape.autograd.crossing",
+    "tape.autograd.run", "tape.autograd.registration", "tape.autograd.graph",
+    "tape.autograd.recorded", "tape.nonfinite", "tape.later", "tape.autograd.roots",
+    "tape.autograd.engine", "tape.gradients", "tape.autograd.forward", "tape.batch_run",
+    "tape.vmapping", "tape.autograd.blocks", "tape.autograd.functional", "tape.func",
+    "tape.autograd.jacobians", "tape.autograd.comparison", "tape.autograd.twins",
+    "tape.autograd.behaviour", "tape.autograd.gradcheck", "tape.remainders", "tape.testing",
+    "tape.autograd", "tape", "tape.examples", "tape.examples.heat", "tape.examples.heat_inverse",
+    "tape.examples.lynx_hare", "tape.examples.rosenbrock", "tape.tour", "tape.__main__",
+    "tape.stubs",
 ]
 # fmt: on
 
@@ -39,7 +54,7 @@ MOST_LINES = 300
 MOST_LINES_OF_A_FUNCTION = 40
 LARGER: dict[str, str] = {  # "room" or "room:function" -> why it may pass its ceiling
     "kernels.mark_native:attempt": "one native loop over the tape; calls in it cost more than they hold",
-    "kernels.sweep_native:sweep": "likewise: one loop over the marked instructions, with its state in registers",
+    "kernels.sweep_native:pull": "likewise: the pullbacks of one instruction, with the sweep's state in registers",
 }
 
 VAGUE_NAMES = {"core", "base", "common", "helper", "helpers", "misc", "shared", "util", "utils"}
@@ -54,16 +69,33 @@ MAY_NAME = {
     "kernels.symbols": ("Elementwise",),  # how each ufunc that a rule may use is printed
     "kernels.lowering": ("Select",),  # whether the largest or the smallest is picked
     "tape.attributes": ("View",),  # detach is a view with another history
+    "tape.autograd.primals": ("View", "Copy"),  # a saved value as a tensor of its slot, or of a copy
+    "tape.autograd.rules": ("Elementwise",),  # where, which leaves elements without a contribution
     "tape.autograd.accumulation": ("Copy",),  # the copy that gives an expanded view a gradient of its own shape
     "tape.numpy_protocols": ("Elementwise",),  # np.where, which is no ufunc
     "tape.recording": ("Copy",),  # the casts of mixed dtypes
+    "tape.batching": ("View",),  # how each view is taken of a batch
+    "tape.batch_run": ("View",),  # likewise
+    "tape.families": ("View",),  # a view of its base's version now
+    "tape.adding": ("Write",),  # likewise
+    "tape.writing": ("Copy", "Write"),  # every operation in place ends in one of these
+    "tape.in_place": ("Elementwise", "Write"),  # the methods that are no twin of a record
     "tape.reducing": ("Reduction", "Select"),  # dim, keepdim and the named pair
-    "tape.indexing": ("View",),  # ints, slices and None are views of these names
+    "tape.indexing": (
+        "View",
+        "Gather",
+        "Write",
+    ),  # arrays pick elements; ints, slices and None are views of these names
     "tape.shaping": ("View", "Join", "Copy"),  # sizes with -1, dims, joins
     "tape.products": ("Contraction",),  # PyTorch's checks of mm, mv, dot
 }
 NOT_THE_OP = {  # (module, string): what else it means there
     ("kernels.source", "t"): "the letter of a type in a layout",
+    ("tape.documentation", "index"): "what the table calls the place that a Select keeps",
+    **{
+        ("tape.documentation", name): "the name of NumPy's function, for which Python has a word"
+        for name in ("bitwise_and", "bitwise_or", "logical_and", "logical_not", "logical_or")
+    },
     **{
         ("tape.arithmetic", name): "the name of Python's operator: __add__"
         for name in ("abs", "add", "eq", "ge", "gt", "le", "lt", "mul", "ne", "pow", "sub")

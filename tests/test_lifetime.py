@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tape
-from tape import modes
+from tape import modes, tapes
 from tape.recording import recorded
 
 if TYPE_CHECKING:
@@ -351,10 +351,10 @@ def test_graph_outlives_its_thread() -> None:
 
 def test_tapes_of_ended_threads_go() -> None:
     tape.tensor(1.0, requires_grad=True)
-    before = len(modes.tapes)
+    before = len(tapes.living)
     in_threads(lambda k: (tape.ones(2).requires_grad_() * k).sum().backward())
     gc.collect()
-    assert len(modes.tapes) <= before + 1
+    assert len(tapes.living) <= before + 1
 
 
 FORK = """

@@ -1,8 +1,11 @@
-"""README says what is so: its commands, its Python blocks with their output, its op table.
+"""README says what is so: commands, Python blocks with their output, the op table, what PyTorch refuses.
 
 A Python block stands alone. What it prints is written beside it, as comments ``# -> text`` in the
 order of printing, or in a ```text block that follows it; ``...`` stands for any text. A bare
 expression with such a comment is printed as the interpreter would print it.
+
+The programs of the table of what PyTorch refuses are run with the functions of three libraries: NumPy's differences
+are what tape's gradients are compared with, and PyTorch must raise what README says.
 """
 
 import ast
@@ -11,14 +14,17 @@ import io
 import re
 import sys
 import tokenize
-from contextlib import redirect_stdout
+from collections.abc import Callable
+from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 
 import tape
+from tape import func
 
 README = Path(__file__).resolve().parents[1] / "README.md"
 TEXT = README.read_text(encoding="utf-8") if README.exists() else ""  # its absence fails, below
@@ -122,6 +128,125 @@ def test_the_first_commands_are_the_two_that_ci_runs() -> None:
 def test_the_op_table_is_what_the_registry_prints() -> None:
     tables = re.findall(r"<!-- ops -->\n(.*?)\n<!-- /?ops -->", TEXT, re.DOTALL)
     assert [table.strip() for table in tables] == [tape.op_table().strip()]
+
+
+class Refused(NamedTuple):
+    """A row of the table: a program of ``x`` that makes ``y``, PyTorch's message, the gradient of ``y.sum()``."""
+
+    program: str
+    message: str
+    gradient: str
+
+
+POINT = np.array([0.5, 1.25, 2.0])
+CODE = re.compile(r"`([^`]+)`")
+Names = dict[str, Any]
+
+
+def refused_rows(markdown: str) -> list[Refused]:
+    """Return the rows between the marks; each code span of a program is a line."""
+    (table,) = re.findall(r"<!-- refused -->\n(.*?)\n<!-- /refused -->", markdown, re.DOTALL)
+    rows = [row.strip("| ").split(" | ") for row in table.splitlines()[2:]]
+    return [Refused("\n".join(CODE.findall(a)), CODE.findall(b)[0], CODE.findall(c)[0]) for a, b, c in rows]
+
+
+def names_of(library: Any, vmap: Callable[..., Any]) -> Names:
+    """Return the names that the programs use, as one library has them."""
+    names = {name: getattr(library, name, None) for name in ("exp", "cos", "zeros", "no_grad")}
+    return {"no_grad": nullcontext} | {k: v for k, v in names.items() if v is not None} | {"vmap": vmap, "np": np}
+
+
+def over_rows(f: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Map as vmap does, by a loop over NumPy's rows."""
+    return lambda x: np.stack([f(row) for row in x])
+
+
+def total(row: Refused, names: Names, x: Any) -> Any:
+    """Run a program; return ``y.sum()``."""
+    scope = names | {"x": x}
+    exec(row.program, scope)  # noqa: S102  # README is ours
+    return scope["y"].sum()
+
+
+def differences(f: Callable[[np.ndarray], np.ndarray], x: np.ndarray, h: float = 2e-3) -> np.ndarray:
+    """Return the derivatives of an array by the elements of x, the last axis; of sixth order in the step."""
+    weights = {1: 45 / 60, 2: -9 / 60, 3: 1 / 60}
+    columns = [
+        sum(w * (f(x + k * h * unit) - f(x - k * h * unit)) for k, w in weights.items()) / h for unit in np.eye(x.size)
+    ]
+    return np.stack(columns, axis=-1)
+
+
+def truths(row: Refused) -> tuple[np.ndarray, np.ndarray]:
+    """Return gradient and Hessian by differences of NumPy's values."""
+    names = names_of(np, over_rows)
+
+    def gradient(x: np.ndarray) -> np.ndarray:
+        return differences(lambda x: np.asarray(total(row, names, x.copy())), x)
+
+    return gradient(POINT), differences(gradient, POINT)
+
+
+def tapes(row: Refused) -> tuple[np.ndarray, np.ndarray]:
+    """Return tape's gradient, and its Hessian by a second backward for each row."""
+    x = tape.tensor(POINT, requires_grad=True)
+    y = total(row, names_of(tape, func.vmap), x)
+    (gradient,) = tape.autograd.grad(y, x, create_graph=True)
+    if not gradient.requires_grad:
+        return gradient.numpy(), np.zeros((x.numel(), x.numel()))
+    rows = [tape.autograd.grad(g, x, retain_graph=True)[0].numpy() for g in gradient]
+    return gradient.detach().numpy(), np.stack(rows)
+
+
+def check_row(row: Refused) -> None:
+    """Compare a row's formula, and tape's gradient and Hessian, with differences."""
+    found, truth = tapes(row), truths(row)
+    stated = eval(row.gradient, names_of(np, over_rows) | {"x": POINT})  # noqa: S307  # README is ours
+    np.testing.assert_allclose(stated, truth[0], rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(found[0], stated, rtol=1e-14, atol=1e-14)
+    np.testing.assert_allclose(found[1], truth[1], rtol=1e-6, atol=1e-6)
+
+
+REFUSED = refused_rows(TEXT)
+EACH_REFUSED = pytest.mark.parametrize("row", REFUSED, ids=[row.program.replace("\n", "; ") for row in REFUSED])
+
+
+def test_the_table_of_what_is_refused_has_rows() -> None:
+    assert len(REFUSED) >= 8
+
+
+@EACH_REFUSED
+def test_tape_does_what_pytorch_refuses(row: Refused) -> None:
+    check_row(row)
+
+
+@EACH_REFUSED
+def test_pytorch_refuses(row: Refused) -> None:
+    torch = pytest.importorskip("torch")
+    x = torch.tensor(POINT, requires_grad=True)
+    with pytest.raises((RuntimeError, TypeError)) as raised:
+        torch.autograd.grad(total(row, names_of(torch, torch.func.vmap), x), x)
+    if torch.__version__.startswith("2.13."):  # later versions may say it otherwise
+        assert row.message in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("program", "gradient", "right"),
+    [
+        ("y = exp(x)\ny *= 3", "3 * exp(x)", True),
+        ("y = exp(x)\ny *= 3", "3.0001 * exp(x)", False),
+        ("y = exp(x)\ny *= 3", "exp(x)", False),
+        ("y = x * x\nwith no_grad(): y *= 3", "2 * x", False),  # NumPy multiplies by 3, tape leaves the gradient
+        ("y = x.detach() * x if hasattr(x, 'detach') else x * x", "2 * x", False),
+    ],
+)
+def test_planted_rows(*, program: str, gradient: str, right: bool) -> None:
+    row = Refused(program, "", gradient)
+    if right:
+        check_row(row)
+    else:
+        with pytest.raises(AssertionError):
+            check_row(row)
 
 
 def only_block(markdown: str) -> Block:

@@ -47,6 +47,11 @@ def test_gradient(case: Case, dtype: type) -> None:
     record_cases.check_gradient(case, dtype)
 
 
+@both([case for case in CASES if case.differentiable])
+def test_second_gradient(case: Case, dtype: type) -> None:
+    record_cases.check_second_gradient(case, dtype)
+
+
 @both([case for case in CASES if case.replayed])
 def test_replay(case: Case, dtype: type) -> None:
     record_cases.check_replay(case, dtype)

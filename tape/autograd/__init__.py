@@ -2,27 +2,59 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tape import errors
+from tape import later
+from tape.autograd import graph
+from tape.autograd.anomaly import detect_anomaly, set_detect_anomaly
 from tape.autograd.engine import backward_all as backward
 from tape.autograd.engine import grad
+from tape.autograd.function import Function, once_differentiable
 from tape.autograd.graph import Node
-from tape.modes import enable_grad, no_grad, set_grad_enabled
+from tape.autograd.registration import register_hook  # noqa: F401 (installs the method)
+from tape.inference import inference_mode
+from tape.modes import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
 from tape.reducing import tensor_of
-from tape.tensor import AccumulateGrad, Tensor, method, plain
+from tape.tensor import AccumulateGrad, Tensor, plain
 
+if TYPE_CHECKING:
+    from tape.autograd import functional
+    from tape.autograd.gradcheck import GradcheckError, gradcheck, gradgradcheck
+
+__getattr__ = later.found_in(
+    "tape.autograd",
+    {
+        "functional": "tape.autograd.functional",
+        "GradcheckError": "tape.autograd.gradcheck",
+        "gradcheck": "tape.autograd.gradcheck",
+        "gradgradcheck": "tape.autograd.gradcheck",
+    },
+)
 __all__ = [
     "AccumulateGrad",
     "Function",
+    "GradcheckError",
     "Node",
     "Variable",
     "backward",
+    "detect_anomaly",
     "enable_grad",
+    "functional",
     "grad",
+    "gradcheck",
+    "gradgradcheck",
+    "graph",
+    "inference_mode",
+    "is_grad_enabled",
     "no_grad",
+    "once_differentiable",
+    "set_detect_anomaly",
     "set_grad_enabled",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
 class _IsTensor(type):
@@ -39,22 +71,3 @@ class Variable(metaclass=_IsTensor):
         """Return the data as a tensor."""
         result = plain(tensor_of(data)._value)
         return result.requires_grad_() if requires_grad else result
-
-
-class Function:
-    """Operations with a backward of one's own: not in this version."""
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        raise NotImplementedError(errors.LATER.format("autograd.Function", "compose the operation from tape's own"))
-
-
-def _later(name: str, remedy: str) -> None:
-    def refuse(x: Tensor, *args: Any, **kwargs: Any) -> Any:
-        raise NotImplementedError(errors.LATER.format(name, remedy))
-
-    refuse.__name__ = name
-    method(name)(refuse)
-
-
-_later("register_hook", "use retain_grad and read .grad after backward")
-_later("register_post_accumulate_grad_hook", "read .grad after backward")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 import warnings
-import weakref
 from typing import Any
+from weakref import ref
 
 import numpy as np
 
@@ -14,23 +14,33 @@ from kernels.layouts import Spec, spec_of
 from kernels.observing import Array
 from kernels.tables import OPS
 from kernels.words import TAPE_BITS
-from tape import errors, modes, recording
-from tape.modes import Tape
-from tape.tensor import AccumulateGrad, Tensor, as_array, attribute, carried, fresh, method, plain
+from tape import errors, modes, recording, tapes, writing
+from tape.autograd import hooks
+from tape.tapes import Tape
+from tape.tensor import AccumulateGrad, Tensor, as_array, attribute, carried, method, new, plain, rare, seldom
 
 
 def deliver(leaves: list[tuple[AccumulateGrad, Array | float]]) -> None:
     """Add gradients to ``.grad`` of leaves."""
+    watched = hooks.LEAVES
     for slot, value in leaves:
-        if slot.grad is None:
-            slot.grad = fresh(value, slot.spec)
-        else:
+        if watched and id(slot) in watched:
+            gradient = slot.hooks.on_tensor(plain(value))
+            accumulate(slot, plain(carried(np.array(gradient._value))))  # a hook may have kept it
+        elif slot.grad is None:
+            spec = slot.spec
+            slot.grad = gradient = new(Tensor)
+            gradient._value, gradient._slot = value, None
+            gradient._form = spec if spec.alike else spec_of(value)
+        elif slot.grad._slot is None:
             _add_to(slot.grad, value)
+        else:
+            accumulate(slot, plain(value))
 
 
 def tape_of(slot: int) -> Tape:
     """Return the tape that a slot is on; GradError if it is gone."""
-    tape = modes.tapes.get(slot >> TAPE_BITS)
+    tape = tapes.living.get(slot >> TAPE_BITS)
     if tape is not None:
         return tape
     raise errors.GradError(
@@ -38,25 +48,50 @@ def tape_of(slot: int) -> Tape:
     )
 
 
-def accumulate(x: Tensor, gradient: Array) -> None:
-    """Add a gradient to ``.grad`` of a leaf or of a computed tensor."""
-    value = carried(gradient)
-    slot = x._slot
-    old = slot.grad if type(slot) is AccumulateGrad else getattr(x, "_grad", None)
-    if old is not None:
-        _add_to(old, value)
-    elif type(slot) is AccumulateGrad:
-        slot.grad = plain(value)
+def accumulate(x: Tensor | AccumulateGrad, gradient: Tensor) -> None:
+    """Add a gradient, which nobody else has, to ``.grad`` of a leaf or of a computed tensor."""
+    slot = x._slot if isinstance(x, Tensor) else x
+    leaf = type(slot) is AccumulateGrad
+    old = slot.grad if leaf else seldom(x).grad  # type: ignore[arg-type]
+    if old is not None and (old._slot is not None or gradient._slot is not None):
+        with modes.enable_grad():
+            gradient = old + gradient
+    elif old is not None:
+        _add_to(old, gradient._value)
+        gradient = old
+    if leaf:
+        _set(slot, gradient)
+        if hooks.LEAVES and id(slot) in hooks.LEAVES:
+            slot.hooks.ended(slot.owner(), gradient)
     else:
-        x._grad = plain(value)
+        rare(x).grad = gradient  # type: ignore[arg-type]
+
+
+def _set(leaf: AccumulateGrad, gradient: Tensor) -> None:
+    """Set the gradient of a leaf. One with a graph, which leads back to the leaf, must not keep itself alive."""
+    owner = leaf.owner()
+    if gradient._slot is None:
+        leaf.grad = gradient
+    elif owner is None:
+        leaf.grad = None
+    else:
+        own = ref(leaf)
+        leaf.owner, leaf.grad = ref(owner, lambda _: _forget(own())), gradient
+
+
+def _forget(leaf: AccumulateGrad | None) -> None:
+    if leaf is not None:
+        leaf.grad = None
 
 
 def _add_to(old: Tensor, value: Array | float) -> None:
-    """Add in place: whoever holds the gradient sees it grow, as in PyTorch."""
+    """Add in place: whoever holds the gradient sees it grow, as in PyTorch; what pullbacks need of it is saved."""
     if type(old._value) is float:
         old._value += float(value)
     else:
-        np.add(old._value, value, out=as_array(old))
+        writing.protect(old)
+        array = as_array(old)
+        np.add(array, value, out=array)
 
 
 def _get_grad(x: Tensor) -> Tensor | None:
@@ -64,9 +99,10 @@ def _get_grad(x: Tensor) -> Tensor | None:
     slot = x._slot
     if type(slot) is AccumulateGrad:
         return slot.grad
-    if slot is not None and not hasattr(x, "_grad") and not hasattr(x, "_retains"):
+    own = seldom(x)
+    if slot is not None and own.grad is None and not own.retains:
         warnings.warn(errors.NON_LEAF_GRAD, UserWarning, stacklevel=2)
-    return getattr(x, "_grad", None)
+    return own.grad
 
 
 def _set_grad(x: Tensor, value: Tensor | None) -> None:
@@ -83,13 +119,12 @@ def _set_grad(x: Tensor, value: Tensor | None) -> None:
             raise RuntimeError(
                 f"attempting to assign a gradient of dtype {value.spec.dtype} to a tensor of dtype {x.spec.dtype}"
             )
-    if type(x._slot) is AccumulateGrad:
-        x._slot.grad = value
-    elif value is None:
-        if hasattr(x, "_grad"):
-            del x._grad
+    if type(x._slot) is AccumulateGrad and value is not None:
+        _set(x._slot, value)
+    elif type(x._slot) is AccumulateGrad:
+        x._slot.grad = None
     else:
-        x._grad = value
+        rare(x).grad = value
 
 
 method("grad")(property(_get_grad, _set_grad))
@@ -100,24 +135,23 @@ def retain_grad(x: Tensor) -> None:
     """Let backward keep this computed tensor's gradient in ``.grad``."""
     if x._slot is None:
         raise RuntimeError("can't retain_grad on Tensor that has requires_grad=False")
-    if type(x._slot) is int and not hasattr(x, "_retains"):
-        _give_shadow(x)
-        retained, key = tape_of(x._slot).retained, id(x)
-        retained[key] = weakref.ref(x, lambda _: retained.pop(key, None))
-        x._retains = True
+    if type(x._slot) is int and not seldom(x).retains:
+        give_shadow(x, "retain_grad")
+        tape_of(x._slot).retain(x)
+        rare(x).retains = True
 
 
 _CLONE: Any = OPS["clone"]
 
 
-def _give_shadow(x: Tensor) -> None:
+def give_shadow(x: Tensor, name: str) -> None:
     """Let an expanded view have a gradient of its own shape: until then its elements share one."""
     spec = x.spec
     if not shares(spec):
         return
     if sys.getrefcount(x._slot) > _UNUSED:
         raise NotImplementedError(
-            "retain_grad on an expanded tensor that has been used is not supported; call it right after expand"
+            f"{name} on an expanded tensor that has been used is not supported; call it right after expand"
         )
     form = recording.cached_form((_CLONE, spec, "shadow"), lambda: forms.copy(_CLONE, spec, spec_of(as_array(x))))
     tape, viewed = tape_of(x._slot), x._slot
@@ -138,4 +172,4 @@ def shares(spec: Spec) -> bool:
 @attribute
 def retains_grad(x: Tensor) -> bool:
     """Whether a computed tensor keeps its gradient."""
-    return hasattr(x, "_retains")
+    return seldom(x).retains

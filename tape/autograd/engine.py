@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from kernels import backend
-from kernels.forms import Form
-from kernels.observing import Array, FreedError, Observer, Seed
-from kernels.words import TAPE_BITS
-from tape import errors, modes, recording
+from kernels.observing import CrossingError, FreedError
+from kernels.words import PULLS, TAPE_BITS, VIEW
+from tape import errors, modes
+from tape.autograd import hooks
 from tape.autograd.accumulation import accumulate, deliver
-from tape.autograd.run import Run, offset_of, own_offset
-from tape.tensor import Tensor, carried, method, plain
+from tape.autograd.recorded import RecordedRun
+from tape.autograd.roots import batch_of, seeds_of, starts_of, weights_of
+from tape.autograd.run import Run, ending
+from tape.shaping import stack
+from tape.tapes import LONG, living
+from tape.tensor import Tensor, carried, leaf, method, plain
 
 
 @method()
@@ -32,22 +38,30 @@ def backward(
 
 def _from_one(x: Tensor, free: bool) -> bool:
     """Run the usual call, from one element back to leaves of this thread; False where more is asked for."""
-    tape = modes.active() or modes.own_tape()
+    tape = modes.active()
+    if tape is None:
+        return False
+    if tape is False:
+        tape = modes.own_tape()
     slot, form = x._slot, x._form
     usual = type(slot) is int and slot >> TAPE_BITS == tape.number and form.spec.size == 1
-    if not usual or tape.retained or modes.active() is None:
+    if not usual or tape.retained or tape.hooks:
         return False
-    seed = Seed(slot, form.spec, 1.0, x._offset if type(form) is Form and form.is_view else None)
-    with tape.lock:
-        try:
-            leaves, foreign = backend.run(tape.entries, tape.number, [seed], (), restrict=False, free=free)
-        except FreedError:
-            raise errors.GradError(errors.SECOND_TIME) from None
-    deliver(leaves)
-    if foreign:
-        run = Run(free=free, restrict=False)
-        run.sweep([Seed(other, spec, value, offset_of(other)) for other, spec, value in foreign])
-        run.deliver()
+    kind = form.kind  # type: ignore[union-attr]
+    offset = None if kind == PULLS else x._offset if kind == VIEW else 0
+    try:
+        leaves = backend.run_one(tape.entries, tape.number, slot, form.spec, offset, tape, free=free)
+    except CrossingError:
+        return False
+    except FreedError:
+        raise errors.GradError(errors.SECOND_TIME) from None
+    if hooks.LEAVES and [leaf for leaf, _ in leaves if id(leaf) in hooks.LEAVES]:
+        with ending(recorded=False):
+            deliver(leaves)
+    else:
+        deliver(leaves)
+    if tape.swept > LONG:
+        tape.leave(x)
     return True
 
 
@@ -62,37 +76,49 @@ def backward_all(
     """Run backward from several tensors at once; see ``Tensor.backward``."""
     roots = (tensors,) if isinstance(tensors, Tensor) else tuple(tensors)
     weights = grad_tensors if grad_variables is None else grad_variables
-    _backward(roots, _weights(roots, weights), retain_graph, create_graph, inputs)
-
-
-def _weights(roots: Sequence[Tensor], weights: Any) -> tuple[Any, ...]:
-    if weights is None:
-        return (None,) * len(roots)
-    if isinstance(weights, np.ndarray):
-        raise TypeError("gradients can be either Tensors or None, but got numpy.ndarray")
-    given: tuple[Any, ...] = (weights,) if isinstance(weights, Tensor) else tuple(weights)
-    if len(given) != len(roots):
-        raise RuntimeError(f"got {len(roots)} tensors and {len(given)} gradients")
-    return given
+    _backward(roots, weights_of(roots, weights), retain_graph, create_graph, inputs)
 
 
 def _backward(roots: Sequence[Tensor], weights: Any, retain: bool | None, create: bool, inputs: Any) -> None:
-    _refuse_create_graph(create)
-    seeds = _seeds(roots, weights)
     targets = _targets(inputs)
-    run = Run(free=not retain, restrict=targets is not None)
-    observers = run.observe(targets or ())
-    run.sweep(seeds)
-    for target, observer in zip(targets or (), observers, strict=True):
-        if observer.gradient is not None:
-            accumulate(target, observer.gradient)
-    if targets is None:
-        run.deliver()
-
-
-def _refuse_create_graph(create: bool) -> None:
     if create:
-        raise NotImplementedError(errors.LATER.format("create_graph=True", "differentiate the gradient by differences"))
+        warnings.warn(errors.CYCLE, UserWarning, stacklevel=3)
+    with ending(recorded=create):
+        run, found = _run(roots, weights, targets, retain, create)
+        for target, key in zip(targets or (), found, strict=True):
+            gradient = run.result(key)
+            if gradient is not None:
+                accumulate(target, gradient)
+        if targets is None:
+            run.deliver()
+    for root in roots:
+        tape = living.get(root._slot >> TAPE_BITS) if type(root._slot) is int else None
+        if tape is not None:
+            tape.leave(root)
+
+
+def _run(
+    roots: Sequence[Tensor],
+    weights: Any,
+    targets: Sequence[Tensor] | None,
+    retain: bool | None,
+    create: bool,
+    *,
+    required: bool = False,
+    batch: int = 0,
+) -> tuple[Any, list[Any]]:
+    """Sweep back from the roots; return the run, and what it knows the targets by."""
+    restrict = targets is not None
+    run: Any
+    if create:
+        run = RecordedRun(restrict=restrict, required=required)
+        found = run.observe(targets or ())
+        run.sweep(starts_of(roots, weights))
+        return run, found
+    run = Run(free=not retain, restrict=restrict, required=required, batch=batch)
+    found = run.observe(targets or ())
+    run.sweep(seeds_of(roots, weights, batch))
+    return run, found
 
 
 def _targets(inputs: Any) -> tuple[Tensor, ...] | None:
@@ -130,58 +156,91 @@ def grad(
     None, or with ``materialize_grads`` zeros.
     """
     del only_inputs
-    _refuse_create_graph(create_graph)
-    if is_grads_batched:
-        raise NotImplementedError(errors.LATER.format("is_grads_batched", "call grad once for each cotangent"))
     if allow_unused is False and materialize_grads:
         raise ValueError(
             "Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False."
         )
     roots = (outputs,) if isinstance(outputs, Tensor) else tuple(outputs)
+    wanted = _wanted(inputs)
+    weights = weights_of(roots, grad_outputs)
+    retain = create_graph if retain_graph is None else retain_graph
+    required = not (allow_unused or materialize_grads)
+    batch = batch_of(weights) if is_grads_batched else 0
+    hear = getattr(modes.current().recorder, "derived", None)
+    if hear is not None:  # vmap, which differentiates one example and repeats that on the batch
+        found = hear(partial(_again, retain=retain, create=create_graph), roots, wanted, _ones(roots, weights), batch)
+        unused = [i for i, g in enumerate(found) if g is None]
+        if required and unused:
+            raise errors.GradError(errors.UNUSED.format(unused[0]))
+        zeros = (batch, create_graph) if materialize_grads else None
+        return tuple(_gradient(g, x, zeros) for g, x in zip(found, wanted, strict=True))
+    if batch and create_graph:
+        return _by_rows(roots, wanted, weights, batch, allow_unused=not required, materialize=materialize_grads)
+    with ending(recorded=create_graph):
+        run, found = _run(roots, weights, wanted, retain, create_graph, required=required, batch=batch)
+        run.check_used(found)
+        results = [run.result(key) for key in found]
+    zeros = (batch, create_graph) if materialize_grads else None
+    return tuple(_gradient(result, x, zeros) for result, x in zip(results, wanted, strict=True))
+
+
+def _wanted(inputs: Any) -> tuple[Tensor, ...]:
     wanted = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
     if not wanted:
         raise RuntimeError("`inputs` argument to `grad()` cannot be empty.")
     _check_inputs(wanted)
-    run = Run(free=not retain_graph, restrict=True, required=not (allow_unused or materialize_grads))
-    observers = run.observe(wanted)
-    run.sweep(_seeds(roots, _weights(roots, grad_outputs)))
-    run.check_used(observers)
-    return tuple(_gradient(o, t, materialize_grads) for o, t in zip(observers, wanted, strict=True))
+    return wanted
 
 
-def _gradient(observer: Observer, target: Tensor, materialize: bool) -> Tensor | None:
-    if observer.gradient is not None:
-        return plain(carried(observer.gradient.copy()))
-    return plain(carried(np.zeros(target.spec.shape, target.spec.dtype))) if materialize else None
+def _ones(roots: Sequence[Tensor], weights: Sequence[Any]) -> list[Tensor]:
+    """Return cotangents, ones for None."""
+    pairs = zip(roots, weights, strict=True)
+    return [w if w is not None else plain(carried(np.ones(r.spec.shape, r.spec.dtype))) for r, w in pairs]
 
 
-def _seeds(roots: Sequence[Tensor], weights: Sequence[Any]) -> list[Seed]:
-    """Check the roots and their cotangents; return a seed for each, of a slot or a leaf."""
-    seeds = []
-    for i, (root, weight) in enumerate(zip(roots, weights, strict=True)):
-        if not isinstance(root, Tensor):
-            raise TypeError(f"element {i} of tensors is a {type(root).__name__}, not a Tensor")
-        spec = root._form.spec
-        value = 1.0 if weight is None and spec.size == 1 else _cotangent(i, root, weight)
-        if root._slot is None:
-            raise errors.GradError(errors.NO_GRAPH.format(i))
-        recording.left(root)
-        seeds.append(Seed(root._slot, spec, value, own_offset(root)))
-    return seeds
+def _again(
+    roots: Sequence[Tensor],
+    inputs: Sequence[Tensor],
+    weights: Sequence[Tensor],
+    rows: int,
+    *,
+    retain: bool,
+    create: bool,
+    again: bool = False,
+) -> list[Tensor | None]:
+    """Return gradients for a recorder that maps a function; ``again``: it will ask for them once more."""
+    found = grad(roots, inputs, weights, retain or again, create, allow_unused=True, is_grads_batched=rows > 0)
+    return list(found)
 
 
-def _cotangent(i: int, root: Tensor, weight: Any) -> Array | float:
-    if weight is None:
-        if root._slot is None:
-            raise errors.GradError(errors.NO_GRAPH.format(i))
-        raise errors.GradError(f"{errors.NOT_SCALAR}; this one has shape {list(root.spec.shape)}: give gradient=")
-    if not isinstance(weight, Tensor):
-        raise TypeError(f"gradients can be either Tensors or None, but got {type(weight).__name__}")
-    if weight.spec.shape != root.spec.shape:
-        raise errors.GradError(
-            f"Mismatch in shape: grad_output[{i}] has a shape of {recording.size_of(weight)} and output[{i}] has a "
-            f"shape of {recording.size_of(root)}."
+def _by_rows(
+    roots: Sequence[Tensor],
+    inputs: Sequence[Tensor],
+    weights: Any,
+    batch: int,
+    *,
+    allow_unused: bool,
+    materialize: bool,
+) -> tuple[Tensor | None, ...]:
+    """Return batched gradients that can be differentiated: one recorded sweep for each cotangent."""
+    rows = [
+        grad(
+            roots,
+            inputs,
+            [None if w is None else w[k] for w in weights],
+            create_graph=True,
+            allow_unused=allow_unused,
+            materialize_grads=materialize,
         )
-    if weight.spec.dtype.kind != "f":
-        raise TypeError(f"gradient of dtype {weight.spec.dtype.name} for an output of dtype {root.spec.dtype.name}")
-    return weight._value
+        for k in range(batch)
+    ]
+    return tuple(None if column[0] is None else stack(column) for column in zip(*rows, strict=True))
+
+
+def _gradient(found: Tensor | None, target: Tensor, zeros: tuple[int, bool] | None) -> Tensor | None:
+    """Return a gradient; zeros where there is none, of a batch, with or without a graph, if they are asked for."""
+    if found is not None or zeros is None:
+        return found
+    batch, recorded = zeros
+    lead = (batch,) if batch else ()
+    return leaf(carried(np.zeros((*lead, *target.spec.shape), target.spec.dtype)), requires_grad=recorded)

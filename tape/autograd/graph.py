@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from kernels.forms import Form
-from tape import errors, recording
+from kernels.words import ADDS, CLEARS, TAPE_BITS, VIEW
+from tape import errors, recording, tapes
+from tape.autograd.hooks import Hook, Hooks, RemovableHandle, of_leaf, of_slot
+from tape.autograd.registration import register_multi_grad_hook
+from tape.autograd.saving import (
+    allow_mutation_on_saved_tensors,
+    disable_saved_tensors_hooks,
+    save_on_cpu,
+    saved_tensors_hooks,
+)
 from tape.tensor import AccumulateGrad, Tensor, attribute
 
 
@@ -47,11 +56,23 @@ class Node:
     def __repr__(self) -> str:
         return f"<{self._form.name} object at {id(self):#x}>"
 
-    def register_hook(self, hook: Any) -> Any:
-        """Refuse: hooks of nodes are not in this version."""
-        raise NotImplementedError(errors.LATER.format("Node.register_hook", "use retain_grad to see a gradient"))
+    def register_hook(self, hook: Hook) -> RemovableHandle:
+        """Call ``hook(grad_inputs, grad_outputs)`` after this node; a tuple it returns replaces grad_inputs."""
+        if self._form.kind in (CLEARS, ADDS):
+            raise NotImplementedError(
+                f"{self.name()}: a write in place passes its gradient on where it stands; hook the tensors around it"
+            )
+        return RemovableHandle(self._hooks().after, hook)
 
-    register_prehook = register_hook
+    def register_prehook(self, hook: Hook) -> RemovableHandle:
+        """Call ``hook(grad_outputs)`` before this node; a tuple it returns replaces grad_outputs."""
+        return RemovableHandle(self._hooks().before, hook)
+
+    def _hooks(self) -> Hooks:
+        tape, found = tapes.living.get(self._slot >> TAPE_BITS), recording.locate(self._slot)
+        if tape is None or found is None:
+            raise errors.GradError(f"{self.name()}: this part of the graph has been released; register hooks before")
+        return of_slot(tape, self._slot, found.form.spec, int(found.saved[0]) if found.form.kind == VIEW else 0)
 
 
 def node_of(operand: Any) -> Any:
@@ -75,4 +96,26 @@ def output_nr(x: Tensor) -> int:
     return 0
 
 
-__all__ = ["AccumulateGrad", "Node", "node_of"]
+def _leaf_hook(node: AccumulateGrad, hook: Hook) -> RemovableHandle:
+    """Call ``hook(grad_inputs, grad_outputs)`` after the gradient was added to the leaf; grad_inputs is empty."""
+    return RemovableHandle(of_leaf(node).after, hook)
+
+
+def _leaf_prehook(node: AccumulateGrad, hook: Hook) -> RemovableHandle:
+    """Call ``hook(grad_outputs)`` before the gradient is added to the leaf."""
+    return RemovableHandle(of_leaf(node).before, hook)
+
+
+AccumulateGrad.register_hook = _leaf_hook  # type: ignore[attr-defined]
+AccumulateGrad.register_prehook = _leaf_prehook  # type: ignore[attr-defined]
+
+__all__ = [
+    "AccumulateGrad",
+    "Node",
+    "allow_mutation_on_saved_tensors",
+    "disable_saved_tensors_hooks",
+    "node_of",
+    "register_multi_grad_hook",
+    "save_on_cpu",
+    "saved_tensors_hooks",
+]

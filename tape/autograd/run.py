@@ -2,130 +2,237 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
 
 import numpy as np
 
-from kernels import backend
-from kernels.forms import Form
+from kernels import backend, graphs
 from kernels.layouts import Spec
-from kernels.observing import Array, FreedError, Observer, Seed
-from kernels.words import TAPE_BITS
-from tape import errors, recording
+from kernels.observing import Array, CrossingError, Observer, Outcome, Seed
+from kernels.plain import sweep_graph
+from kernels.words import PULLS, TAPE_BITS, VIEW
+from tape import errors, modes, recording
+from tape.autograd import anomaly, crossing, hooks
 from tape.autograd.accumulation import accumulate, deliver, shares, tape_of
-from tape.modes import Tape
-from tape.tensor import AccumulateGrad, Tensor, carried
+from tape.tapes import Tape
+from tape.tensor import AccumulateGrad, Tensor, carried, plain
 
 
 def own_offset(x: Tensor) -> int | None:
-    """Return where a view's gradient begins in the shadow of its family; None for other tensors."""
+    """Return where a gradient begins in the shadow of its family; None for a tensor whose shadow is its own."""
     form = x._form
-    return x._offset if type(form) is Form and form.is_view and type(x._slot) is int else None
+    if type(x._slot) is not int or form.kind == PULLS:  # type: ignore[union-attr]
+        return None
+    return x._offset if form.kind == VIEW else 0  # type: ignore[union-attr]
+
+
+def sweep_tape(
+    tape: Tape,
+    seeds: list[Seed],
+    observers: Sequence[Observer] = (),
+    *,
+    restrict: bool = False,
+    free: bool = False,
+    crossing: bool = False,
+    required: bool = False,
+    batch: int = 0,
+) -> Outcome:
+    """Sweep a tape; of several sweeps at once, by hooks or by threads, only the last to end frees anything."""
+    with tape.reading():
+        return backend.run(
+            tape.entries,
+            tape.number,
+            seeds,
+            observers,
+            restrict=restrict,
+            free=tape if free else None,
+            crossing=crossing,
+            required=required,
+            batch=batch,
+        )
+
+
+ENDED: ContextVar[list[Callable[[], None]]] = ContextVar("tape_ended")
+"""What is to be done when the backward that runs in this context has swept all there is."""
+
+
+def check_apart(x: Tensor) -> None:
+    """Raise for a tensor whose elements share a gradient."""
+    if shares(x.spec):
+        raise NotImplementedError(
+            "the gradient of an expanded tensor is not kept apart; take x = x.clone() before using it"
+        )
+
+
+@contextmanager
+def ending(*, recorded: bool) -> Iterator[None]:
+    """Run a backward, with gradient mode on only if it is recorded; then what its hooks left to be done."""
+    before = modes.current()
+    token = ENDED.set([])
+    try:
+        modes.set_mode(before._replace(grad=recorded))
+        yield
+        for function in ENDED.get():
+            function()
+    finally:
+        modes.set_mode(before)
+        ENDED.reset(token)
 
 
 class Run:
-    """One backward: sweeps each tape that the graph touches, then hands out what they found."""
+    """One backward: sweeps the tapes that the graph touches, then hands out what they found."""
 
-    def __init__(self, *, free: bool, restrict: bool, required: bool = False) -> None:
+    def __init__(self, *, free: bool, restrict: bool, required: bool = False, batch: int = 0) -> None:
         self.free = free
         self.restrict = restrict
         self.required = required
+        self.batch = batch
         self.leaves: list[tuple[AccumulateGrad, Array | float]] = []
-        self.observers: dict[int, Observer] = {}
+        self.asked: dict[Any, Observer] = {}
         self.retained: list[tuple[Tensor, Observer]] = []
 
     def observe(self, tensors: Sequence[Tensor]) -> list[Observer]:
-        """Ask for the gradients of leaves or computed tensors; one observer for each."""
+        """Ask for the gradients of leaves or computed tensors; one observer for each slot."""
         found = []
         for x in tensors:
-            if shares(x.spec):
-                raise NotImplementedError(
-                    "the gradient of an expanded tensor is not kept apart; take x = x.clone() before using it"
-                )
-            found.append(self.observers.setdefault(id(x._slot), Observer(x._slot, x.spec, own_offset(x) or 0)))
+            check_apart(x)
+            found.append(self.asked.setdefault(x._slot, Observer(x._slot, x.spec, own_offset(x) or 0)))
         return found
 
     def sweep(self, seeds: list[Seed]) -> None:
-        """Sweep from the seeds: tape by tape, where a graph crosses threads."""
+        """Sweep from the seeds."""
         pending = [seed for seed in seeds if not self._reach_leaf(seed)]
-        while pending:
-            tape = tape_of(pending[0].slot)
-            number = tape.number
-            own = pending if len(pending) == 1 else _merged([s for s in pending if s.slot >> TAPE_BITS == number])
-            pending = [s for s in pending if s.slot >> TAPE_BITS != number]
-            for slot, spec, value in self._sweep_one(tape, own):
-                pending.append(Seed(slot, spec, value, offset_of(slot)))
+        if not pending:
+            return
+        tapes = {seed.slot >> TAPE_BITS for seed in pending}
+        try:
+            if len(tapes) == 1:
+                self._sweep_one(tape_of(pending[0].slot), _merged(pending), crosses=False)
+                return
+        except CrossingError:
+            self.retained.clear()
+        found = crossing.order(seed.slot for seed in pending)
+        if found is None:
+            self._sweep_all(_merged(pending))
+        else:
+            self._sweep_each(found, pending)
 
-    def _sweep_one(self, tape: Tape, seeds: list[Seed]) -> list[tuple[int, Spec, Array]]:
-        number, observers = tape.number, []
-        if self.observers:
-            observers = [o for o in self.observers.values() if type(o.key) is not int or o.key >> TAPE_BITS == number]
-        if tape.retained and not self.restrict:
-            observers += self._retained(tape)
+    def _sweep_each(self, tapes: list[Tape], pending: list[Seed]) -> None:
+        """Sweep tapes one after the other: no tape leads to one that has been swept."""
+        for tape in tapes:
+            own = [seed for seed in pending if seed.slot >> TAPE_BITS == tape.number]
+            if own:
+                foreign = self._sweep_one(tape, _merged(own), crosses=True)
+                pending += [Seed(slot, spec, value, offset_of(slot)) for slot, spec, value in foreign]
+
+    def _sweep_all(self, seeds: list[Seed]) -> None:
+        """Sweep tapes that lead to each other, instruction by instruction."""
+        with crossing.reading(seeds) as (graph, tapes):
+            observers = list({o.key: o for tape in tapes.values() for o in self._observers(tape)}.values())
+            observers = anomaly.observed(graph, observers, restrict=self.restrict)
+            self.leaves += sweep_graph(graph, seeds, observers, restrict=self.restrict, batch=self.batch)[0]
+            if self.free and not (self.required and any(o.asked and o.gradient is None for o in observers)):
+                crossing.release(tapes.values(), graph)
+        self._forget(*tapes.values())
+
+    def _sweep_one(self, tape: Tape, seeds: list[Seed], *, crosses: bool) -> list[tuple[int, Spec, Array]]:
+        observers = self._observers(tape)
+        if anomaly.current() is not None:
+            with tape.reading():
+                graph = graphs.mark(tape.entries, tape.number, seeds)
+            observers = anomaly.observed(graph, observers, restrict=self.restrict)
         before = [o.gradient for o in observers]
-        with tape.lock:
-            try:
-                leaves, foreign = backend.run(
-                    tape.entries,
-                    number,
-                    seeds,
-                    observers,
-                    restrict=self.restrict,
-                    free=self.free,
-                    required=self.required,
-                )
-            except FreedError:
-                raise errors.GradError(errors.SECOND_TIME) from None
+        leaves, foreign = sweep_tape(
+            tape,
+            seeds,
+            observers,
+            restrict=self.restrict,
+            free=self.free,
+            crossing=crosses,
+            required=self.required,
+            batch=self.batch,
+        )
         for observer, old in zip(observers, before, strict=True):
             if old is not None:
                 observer.gradient = old if observer.gradient is None else observer.gradient + old
         self.leaves += leaves
+        self._forget(tape)
         return foreign
 
-    def check_used(self, observers: list[Observer]) -> None:
-        """Raise for an input that no output depends on."""
-        for i, observer in enumerate(observers):
-            if self.required and observer.gradient is None:
-                raise errors.GradError(
-                    f"The differentiated Tensor at index {i} appears to not have been used in the graph. "
-                    "Set allow_unused=True if this is the desired behavior."
-                )
+    def _forget(self, *tapes: Tape) -> None:
+        """Let go of the hooks of what has been freed."""
+        for tape in tapes:
+            if self.free and (tape.hooks or tape.lines) and not tape.readers:
+                tape.forget_hooks()
+
+    def _observers(self, tape: Tape) -> list[Observer]:
+        """Return who looks on: what is asked for, hooks, tensors that retain their gradient; one for each slot."""
+        found = {key: o for key, o in self.asked.items() if type(key) is not int or key >> TAPE_BITS == tape.number}
+        for slot, own in list(tape.hooks.items()) if tape.hooks else ():
+            observer = found.setdefault(slot, Observer(slot, own.spec, own.offset, asked=False))
+            observer.hook = own.on_arrays if own.tensor or own.before else None
+            observer.after = own.after_arrays if own.after else None
+        for reference in list(tape.retained.values()) if tape.retained and not self.restrict else ():
+            tensor = reference()
+            if tensor is not None:
+                new = Observer(tensor._slot, tensor.spec, own_offset(tensor) or 0, asked=False)
+                self.retained.append((tensor, found.setdefault(tensor._slot, new)))
+        return list(found.values())
 
     def _reach_leaf(self, seed: Seed) -> bool:
         """Deliver a seed whose root is a leaf; return whether it is."""
         slot = seed.slot
         if type(slot) is int:
             return False
-        value = np.broadcast_to(np.asarray(seed.value, seed.spec.dtype), seed.spec.shape).copy()
-        observer = self.observers.get(id(slot))
+        lead = (self.batch,) if self.batch else ()
+        value = np.broadcast_to(np.asarray(seed.value, seed.spec.dtype), (*lead, *seed.spec.shape)).copy()
+        observer = self.asked.get(slot)
         if observer is not None:
             observer.gradient = value if observer.gradient is None else observer.gradient + value
         elif not self.restrict:
             self.leaves.append((slot, carried(value)))
         return True
 
-    def _retained(self, tape: Tape) -> list[Observer]:
-        found = []
-        for reference in list(tape.retained.values()):
-            tensor = reference()
-            if tensor is None:
-                continue
-            offset = tensor._offset if tensor._form.is_view else 0
-            observer = Observer(tensor._slot, tensor.spec, offset)
-            self.retained.append((tensor, observer))
-            found.append(observer)
-        return found
+    def check_used(self, observers: list[Observer]) -> None:
+        """Raise for an input that no output depends on."""
+        for i, observer in enumerate(observers):
+            if self.required and observer.gradient is None:
+                raise errors.GradError(errors.UNUSED.format(i))
+
+    def result(self, observer: Observer) -> Tensor | None:
+        """Return an observer's gradient as a tensor of its own, after the hooks of a leaf."""
+        if observer.gradient is None:
+            return None
+        own = hooks.found_on(observer.key)
+        value = observer.gradient.copy()
+        if own:
+            changed = own.on_arrays(value)
+            value = value if changed is None else changed
+        return plain(carried(value))
 
     def deliver(self) -> None:
         """Add the gradients found to ``.grad`` of leaves and of tensors that retain theirs."""
-        deliver(self.leaves)
+        deliver(_summed(self.leaves) if hooks.LEAVES else self.leaves)
         for tensor, observer in self.retained:
             if observer.gradient is not None:
-                accumulate(tensor, observer.gradient)
+                accumulate(tensor, plain(carried(observer.gradient.copy())))
+
+
+def _summed(leaves: list[tuple[AccumulateGrad, Any]]) -> list[tuple[AccumulateGrad, Any]]:
+    """Return one gradient a leaf: the hooks of a leaf see the sum of what several tapes give."""
+    total: dict[AccumulateGrad, Any] = {}
+    for leaf, value in leaves:
+        total[leaf] = total[leaf] + value if leaf in total else value
+    return list(total.items())
 
 
 def _merged(seeds: list[Seed]) -> list[Seed]:
     """Return one seed a slot, the sum of those given for it."""
+    if len(seeds) == 1:
+        return seeds
     merged: dict[int, Seed] = {}
     for seed in seeds:
         other = merged.setdefault(seed.slot, seed)
@@ -135,6 +242,8 @@ def _merged(seeds: list[Seed]) -> list[Seed]:
 
 
 def offset_of(slot: int) -> int | None:
-    """Return where a view's gradient begins in the shadow of its family, by its slot; None for other results."""
+    """Return where a gradient begins in the shadow of its family, by its slot; None for a shadow of its own."""
     found = recording.locate(slot)
-    return found.saved[0] if found is not None and found.form.is_view else None
+    if found is None or found.form.kind == PULLS:
+        return None
+    return int(found.saved[0]) if found.form.kind == VIEW else 0

@@ -1,0 +1,207 @@
+"""Operations of the user's own, compiled: a pair of jitted functions becomes kernels of the sweep and of replays.
+
+The operands stand one behind another in one flat array, so that the pullback runs once for all of them.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from kernels.forms import Form
+from kernels.jit import SIGNATURE, NumbaError, carray, cfunc, njit
+from kernels.layouts import Spec, Strides
+from kernels.memory import address_of, load_i8, pointer_f4, pointer_f8, store_i8
+from kernels.observing import Array
+from kernels.op import Op
+
+RAN: list[tuple[Custom, Array]] = []
+"""A word for each kernel made, 1 while it runs: what raises in it is seen here, since no error leaves native code."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Custom(Op):
+    """A pair of jitted functions: ``forward(*operands)`` and ``vjp(cotangent, *operands)``. No record of the tables."""
+
+    forward: Callable[..., Any]
+    vjp: Callable[..., Any]
+    kernels: dict[Any, tuple[Any, int, Array]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Register nothing."""
+
+
+_PULL = """
+def kernel(layout, pointers, accumulate):
+    store_i8({status}, 1)
+    target = carray({pointer}(pointers[0]), {size})
+    g = carray({pointer}(pointers[1]), {result})
+{reads}
+    found = vjp(g{item}, {names})
+{writes}
+    store_i8({status}, 0)
+"""
+_FORWARD = """
+def kernel(layout, pointers, accumulate):
+    store_i8({status}, 1)
+    target = carray({pointer}(pointers[0]), {size})
+{reads}
+    found = forward({names})
+{writes}
+    store_i8({status}, 0)
+"""
+
+
+@dataclass(frozen=True)
+class CustomKernel:
+    """A call of one of the two functions on operands of these shapes."""
+
+    op: Custom
+    shapes: tuple[Strides, ...]
+    result: Strides
+    dtype: np.dtype[Any]
+    pulls: bool
+    covers: bool = True
+
+    @property
+    def steps(self) -> int:
+        """The elements of operands and result: what is done with each is the user's affair."""
+        return sum(map(math.prod, self.shapes)) + math.prod(self.result)
+
+    def kernel(self, label: str) -> tuple[int, Array]:
+        """Compile, or find, the kernel: its address, and a layout that it does not read."""
+        del label
+        key = (self.shapes, self.result, self.dtype, self.pulls)
+        made = self.op.kernels.get(key)
+        if made is None:
+            made = self.op.kernels.setdefault(key, self._compiled())
+        return made[1], made[2]
+
+    def _compiled(self) -> tuple[Any, int, Array]:
+        status = np.zeros(1, np.int64)
+        RAN.append((self.op, status))
+        names: dict[str, Any] = {
+            "carray": carray, "forward": self.op.forward, "load_i8": load_i8, "np": np, "pointer_f4": pointer_f4,
+            "pointer_f8": pointer_f8, "store_i8": store_i8, "vjp": self.op.vjp, "check": _check(),
+        }  # fmt: skip
+        exec(compile(self._text(address_of(status)), f"<tape.custom: {self.op.name}>", "exec"), names)  # noqa: S102
+        try:
+            compiled = cfunc(SIGNATURE, error_model="numpy")(names["kernel"])
+        except NumbaError as error:
+            what = "vjp" if self.pulls else "forward"
+            raise TypeError(
+                f"{self.op.name}: {what} does not compile for shapes {list(map(list, self.shapes))}: {error}"
+            ) from error
+        return compiled, int(compiled.address), status
+
+    def _text(self, status: int) -> str:
+        pointer = "pointer_f8" if self.dtype == np.float64 else "pointer_f4"
+        sizes = [math.prod(shape) for shape in self.shapes]
+        starts = [sum(sizes[:k]) for k in range(len(sizes))]
+        place = 2 if self.pulls else 1
+        reads = [f"    flat = carray({pointer}(pointers[{place}]), {sum(sizes)})"]
+        for k, (shape, start, size) in enumerate(zip(self.shapes, starts, sizes, strict=True)):
+            reads.append(
+                f"    a{k} = flat[{start}]"
+                if not shape
+                else f"    a{k} = flat[{start}:{start + size}].reshape({shape})"
+            )
+        return (_PULL if self.pulls else _FORWARD).format(
+            status=status,
+            pointer=pointer,
+            size=sum(sizes) if self.pulls else math.prod(self.result),
+            result=self.result or 1,
+            item="" if self.result else "[0]",
+            reads="\n".join(reads),
+            names=", ".join(f"a{k}" for k in range(len(sizes))),
+            writes="\n".join(self._writes(starts, sizes)),
+        )
+
+    def _writes(self, starts: Sequence[int], sizes: Sequence[int]) -> list[str]:
+        if not self.pulls:
+            if not self.result:
+                return ["    target[0] = found"]
+            return [
+                f"    check(found.shape, {self.result})",
+                "    j = 0",
+                "    for value in found.flat:",
+                "        target[j] = value",
+                "        j += 1",
+            ]
+        lines = []
+        for k, (shape, start) in enumerate(zip(self.shapes, starts, strict=True)):
+            one = "found" if len(sizes) == 1 else f"found[{k}]"
+            if not shape:
+                lines += [f"    target[{start}] = {one} + (target[{start}] if accumulate else 0.0)"]
+                continue
+            lines += [
+                f"    check({one}.shape, {shape})",
+                f"    j = {start}",
+                f"    for value in {one}.flat:",
+                "        target[j] = (value + 0.0) + (target[j] if accumulate else 0.0)",
+                "        j += 1",
+            ]
+        return lines
+
+    def contribute(self, shadow: Array, offset: int, cotangent: Array, saved: tuple[Any, ...]) -> None:
+        """Run the pullback on arrays and add what it finds."""
+        g = cotangent.reshape(self.result) if self.result else cotangent.reshape(())[()]
+        found = self.op.vjp(g, *apart(np.asarray(saved[0]).reshape(-1), self.shapes))
+        parts = found if len(self.shapes) > 1 else (found,)
+        flat = np.concatenate(
+            [_fitting(self.op.name, p, s).reshape(-1) for p, s in zip(parts, self.shapes, strict=True)]
+        )
+        start = offset // shadow.itemsize
+        shadow[start : start + flat.size] += flat + 0.0
+
+
+@functools.cache
+def _check() -> Any:
+    """Return the jitted check of a shape; made late, since decorating is slow."""
+
+    @njit
+    def check(found, wanted):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+        if found != wanted:
+            raise ValueError("a result of another shape")
+
+    return check
+
+
+def apart(flat: Array, shapes: Sequence[Strides]) -> list[Any]:
+    """Return the operands that stand in a flat array; 0-d ones as numbers."""
+    found, at = [], 0
+    for shape in shapes:
+        size = math.prod(shape)
+        found.append(flat[at : at + size].reshape(shape) if shape else flat[at])
+        at += size
+    return found
+
+
+def _fitting(name: str, part: Any, shape: Strides) -> Array:
+    array = np.asarray(part)
+    if array.shape != shape:
+        raise ValueError(f"{name}: vjp returned shape {list(array.shape)} for an operand of shape {list(shape)}")
+    return array
+
+
+def form(op: Custom, source: Spec, spec: Spec, shapes: tuple[Strides, ...]) -> Form:
+    """Return the form of a call on a flat operand."""
+    pull = CustomKernel(op, shapes, spec.shape, spec.dtype, pulls=True)
+    return Form(op, (source,), spec, (True,), ("x",), (pull,), (shapes,), op.grad_fn)  # type: ignore[arg-type]
+
+
+def check_failed() -> None:
+    """Raise RuntimeError if a kernel has raised since the last question."""
+    found = [op for op, status in RAN if status[0]]
+    for _, status in RAN:
+        status[0] = 0
+    if found:
+        raise RuntimeError(
+            f"{found[0].name}: a jitted function of this operation raised, or returned another shape than it should; "
+            "its message stands above. Call the function itself to see where"
+        )

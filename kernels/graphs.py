@@ -1,0 +1,119 @@
+"""What leads to the roots of a sweep, and what is dropped from a tape: in plain Python."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from dataclasses import dataclass
+from threading import get_ident
+from typing import Any
+
+from kernels.entries import DROPPING, MOVES, Instruction, instructions
+from kernels.forms import FORMS
+from kernels.layouts import Spec
+from kernels.observing import FreedError, Readers, Seed
+from kernels.words import ADDS, B_ENTRIES, B_FREES, CLEARS, TAPE_BITS
+
+
+def key_of(operand: Any) -> Any:
+    """Return what a shadow is found by: a slot, or a leaf by its address."""
+    return operand if type(operand) is int else ("leaf", id(operand))
+
+
+@dataclass(slots=True)
+class Graph:
+    """What leads from leaves to the roots of a sweep.
+
+    ``marked`` are the instructions, last first; ``ends`` the leaves, and slots of other tapes, with their specs;
+    ``split`` the writes that need shadows apart: something later refers to the version before them.
+    """
+
+    marked: list[Instruction]
+    ends: dict[Any, tuple[Any, Spec]]
+    split: set[Any]
+
+    def foreign(self) -> list[int]:
+        """Return the slots of other tapes."""
+        return [operand for operand, _ in self.ends.values() if type(operand) is int]
+
+
+def mark(entries: list[Any], number: int, seeds: list[Seed]) -> Graph:
+    """Find what leads to the roots of a sweep; FreedError if it is no longer there."""
+    pending, split = {seed.slot for seed in seeds}, set()
+    found: dict[Any, Any] = {}
+    marked: list[Instruction] = []
+    for instruction in instructions(entries):
+        if not pending:
+            break
+        if instruction.slot not in pending:
+            continue
+        pending.discard(instruction.slot)
+        marked.append(instruction)
+        if instruction.form.kind in (CLEARS, ADDS):
+            before = key_of(instruction.operands[0])
+            if before in pending or before in found:
+                split.add(instruction.slot)
+        for operand, spec in zip(instruction.operands, instruction.form.specs, strict=True):
+            if operand is None:
+                continue
+            if type(operand) is int and operand >> TAPE_BITS == number:
+                pending.add(operand)
+            else:
+                found[key_of(operand)] = (operand, spec)
+    if pending:
+        raise FreedError
+    return Graph(marked, found, split)
+
+
+def relevant(graph: Graph, keys: set[Any]) -> set[Any]:
+    """Return the slots that lead to these keys, or to other tapes, where what is asked for may stand."""
+    leading = keys.union(graph.foreign())
+    for instruction in reversed(graph.marked):
+        if any(o is not None and key_of(o) in leading for o in instruction.operands):
+            leading.add(instruction.slot)
+    return leading
+
+
+def drop(readers: Readers, entries: list[Any], marked: list[Instruction]) -> None:
+    """Drop from a tape what saved values, and what needs that, if nobody else reads the tape."""
+    readers.swept += sum(instruction.stop - instruction.start for instruction in marked)
+    with MOVES:
+        if len(readers.readers) == 1:
+            try:
+                DROPPING.append(get_ident())
+                _drop(entries, marked)
+            finally:
+                DROPPING.clear()
+
+
+def _drop(entries: list[Any], marked: list[Instruction]) -> None:
+    gone: set[int] = set()
+    keep = bytearray(b"\x01" * len(entries))
+    for instruction in reversed(marked):
+        if instruction.form.block[B_FREES] or any(type(o) is int and o in gone for o in instruction.operands):
+            gone.add(instruction.slot)
+            keep[instruction.start : instruction.stop] = bytes(instruction.stop - instruction.start)
+    entries[: len(keep)] = list(itertools.compress(entries[: len(keep)], keep))
+
+
+def collect(entries: list[Any], dying: int) -> int:
+    """Drop the instructions whose results nobody can reach; return how many entries they had."""
+    lost: dict[int, int] = {dying: 1}
+    size = len(entries)
+    keep = bytearray(b"\x01" * size)
+    stop = size
+    while stop > 0:
+        form = FORMS[entries[stop - 1]]
+        start = stop - int(form.block[B_ENTRIES])
+        # Besides the tape's own reference, getrefcount counts its argument.
+        if sys.getrefcount(entries[start]) - lost.get(entries[start], 0) <= 2:  # noqa: PLR2004
+            keep[start:stop] = bytes(stop - start)
+            for at in range(start + 1, start + 1 + len(form.specs)):
+                if type(entries[at]) is int:
+                    key = entries[at] ^ 0  # an equal number: no variable, and no key, may refer to the slot itself
+                    lost[key] = lost.get(key, 0) + 1
+        stop = start
+    gone = keep.count(0)
+    if gone:
+        entries[:size] = list(itertools.compress(entries[:size], keep))
+    return gone

@@ -1,0 +1,79 @@
+"""Leaves that a sweep has found: places for their gradients before it, the gradients after it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from kernels import words
+from kernels.forms import FORMS
+from kernels.layouts import SCALAR, Spec
+from kernels.observing import Array, CrossingError, Observer, Outcome
+from kernels.patterns import pattern, shaped
+from kernels.workspace import Workspace
+
+
+def place_leaves(
+    space: Workspace, entries: list[Any], observers: Sequence[Observer], batch: int, crossing: bool
+) -> list[tuple[Any, ...]]:
+    """Give each leaf found a place for its gradient: (leaf or slot, spec, its cell, array or None)."""
+    found, flat, placed = space.found, space.flat, []
+    observed = {o.key for o in observers} if observers else ()
+    for at in range(0, words.FOUND * space.words[words.H_LEAF], words.FOUND):
+        leaf = entries[found[at]]
+        if observed and leaf in observed:
+            continue
+        cell = words.CELL * found[at + 2]
+        if type(leaf) is int:
+            if not crossing:
+                space.held = []
+                raise CrossingError
+            spec = operand_spec(entries, found[at], found[at + 1])
+            array = np.empty((batch, spec.shadow) if batch else spec.shadow, spec.dtype)
+        else:
+            spec = leaf.spec
+            if spec is SCALAR and not batch:
+                placed.append((leaf, spec, cell, None))
+                continue
+            if batch:
+                array = np.empty((batch, spec.shadow), spec.dtype)
+            else:
+                array = np.empty(spec.shape if spec.in_order else spec.shadow, spec.dtype)
+        flat[cell + 1] = -id(array)
+        placed.append((leaf, spec, cell, array))
+    return placed
+
+
+def operand_spec(entries: list[Any], operand: int, last: int) -> Spec:
+    """Return the spec of an operand, by the places of it and of the last entry of its instruction."""
+    form = FORMS[entries[last]]
+    start = last - int(form.block[words.B_ENTRIES]) + 1
+    spec = form.specs[operand - start - 1]
+    assert spec is not None
+    return spec
+
+
+def read(space: Workspace, placed: list[tuple[Any, ...]], restrict: bool) -> Outcome:
+    """Return the gradients of leaves, with ``restrict`` of none, and the cotangents of slots on other tapes."""
+    if space.words[words.H_AT]:
+        placed = touched(space, placed)
+    foreign = [(slot, spec, pattern(array, spec, 0).copy()) for slot, spec, _, array in placed if type(slot) is int]
+    leaves = [] if restrict else [row for row in placed if type(row[0]) is not int]
+    return gradients(space, leaves), foreign
+
+
+def touched(space: Workspace, placed: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Return the leaves to which something was contributed: not all, as H_AT says."""
+    flat = space.flat
+    return [row for row in placed if flat[row[2] + 3] & words.TOUCHED]
+
+
+def gradients(space: Workspace, placed: list[tuple[Any, ...]]) -> list[tuple[Any, Array | float]]:
+    """Return leaves with their gradients."""
+    floats = space.floats
+    return [
+        (leaf, floats[cell + 2] if array is None else array if spec.in_order else shaped(array, spec))
+        for leaf, spec, cell, array in placed
+    ]

@@ -1,0 +1,46 @@
+"""Shadows as arrays: the part of a family's gradient that belongs to one of its tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernels.layouts import Spec
+from kernels.observing import Array, Seed
+
+
+def plant(shadow: Array, seed: Seed) -> None:
+    """Write a seed into a shadow; where the pattern meets an element many times, their sum."""
+    spec = seed.spec
+    if spec.size == 1 and shadow.ndim == 1:
+        shadow[(seed.offset or 0) // spec.dtype.itemsize] = np.add(seed.value, 0.0).item()
+        return
+    add_to(pattern(shadow, spec, seed.offset or 0), np.add(seed.value, 0.0))
+
+
+def add_to(place: Array, value: Any) -> None:
+    """Add to the part of a shadow that a pattern shows; where it meets an element many times, their sum."""
+    value = np.broadcast_to(value, place.shape)
+    repeated = tuple(i for i, (n, s) in enumerate(zip(place.shape, place.strides, strict=True)) if s == 0 and n > 1)
+    first = tuple(slice(0, 1) if i in repeated else slice(None) for i in range(place.ndim))
+    place[(*first, ...)] += value.sum(axis=repeated, keepdims=True) if repeated else value
+
+
+def changed(before: Array, after: Array) -> Array:
+    """Return what a hook made of a gradient: elements that it left alone stay -0.0 where nothing contributed."""
+    return np.where(after == before, before, after + before.dtype.type(0.0))
+
+
+def pattern(shadow: Array, spec: Spec, offset: int) -> Array:
+    """Return the part of a shadow that is the gradient of a tensor of this spec; a batch of them for a batch."""
+    lead = shadow.shape[:-1] if shadow.ndim > 1 else ()
+    if spec.size == 0 or 0 in lead:
+        return np.zeros((*lead, *spec.shape), spec.dtype)
+    strides = (shadow.strides[0], *spec.gradient) if lead else spec.gradient
+    return np.ndarray((*lead, *spec.shape), spec.dtype, shadow.reshape(-1).view(np.uint8)[offset:], 0, strides)
+
+
+def shaped(shadow: Array, spec: Spec) -> Array:
+    """Return a base tensor's whole shadow in the tensor's shape."""
+    return shadow.reshape(spec.shape) if spec.in_order else pattern(shadow, spec, 0)

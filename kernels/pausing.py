@@ -1,0 +1,88 @@
+"""What Python does in the middle of a native sweep: hooks, and instructions that only Python can run."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+
+from kernels import words
+from kernels.entries import Instruction, instruction_at
+from kernels.layouts import Spec
+from kernels.observing import Array, Observer
+from kernels.patterns import add_to, changed, pattern
+from kernels.pullbacks import run
+from kernels.workspace import Workspace
+
+
+class Pauses:
+    """Acts on the shadows of a native sweep that stands still; ``stash`` is what its instructions tell each other."""
+
+    def __init__(
+        self, space: Workspace, entries: list[Any], watched: dict[int, tuple[Observer, Array]], batch: int
+    ) -> None:
+        self.space, self.entries, self.watched, self.batch = space, entries, watched, batch
+        self.stash: dict[Any, Any] = {}
+        self.hooked = -1
+
+    def act(self) -> None:
+        """Do what the instruction at H_FROM asks for, and say where the sweep goes on."""
+        own = self.space.words
+        at = own[words.H_FROM]
+        instruction = instruction_at(self.entries, int(self.space.order[at]))
+        cell = self._cell(instruction.slot)
+        if cell is not None and self.space.flat[cell + 3] & words.PAUSED and self.hooked != at:
+            self._hook(instruction.slot)
+            self.hooked = at
+            if instruction.form.kind != words.PYTHON and self.watched[instruction.slot][0].after is None:
+                own[words.H_RESUME] = 1
+                return
+        self._run(instruction, cell)
+        own[words.H_FROM], own[words.H_RESUME] = at + 1, 0
+
+    def _cell(self, key: int) -> int | None:
+        """Return where the cell of a slot, or of a leaf's negative address, begins among the words of cells."""
+        cells = self.space.words[words.H_CELLS]
+        found = self.space.cell_table.find(cells, self.space.words[words.H_MASK], key)
+        at = (found - cells) // 8
+        return at if self.space.flat[at] == key else None
+
+    def _hook(self, slot: int) -> None:
+        observer, buffer = self.watched[slot]
+        place = pattern(buffer, observer.spec, observer.offset)
+        found = observer.hook(place + place.dtype.type(0.0)) if observer.hook is not None else None
+        if found is not None:
+            place[...] = changed(place, found)
+
+    def _run(self, instruction: Instruction, cell: int | None) -> None:
+        """Let Python compute what the instruction contributes to its operands, and add that."""
+        form, slot = instruction.form, instruction.slot
+        shadow = None
+        if cell is not None and self.space.flat[cell + 3] & words.TOUCHED:
+            shadow = self._memory(self.space.flat[cell + 1], form.spec)
+        observer = self.watched[slot][0] if slot in self.watched else None
+        found = run(instruction, shadow, observer, self.stash, batch=self.batch)
+        for operand, source, value in zip(instruction.operands, form.specs, found, strict=True):
+            if operand is not None and source is not None and value is not None:
+                self._contribute(operand if type(operand) is int else -id(operand), source, value)
+
+    def _contribute(self, key: int, spec: Spec, value: Any) -> None:
+        own, flat = self.space.words, self.space.flat
+        cell = self._cell(key)
+        assert cell is not None
+        if own[words.H_RESTRICT] and not flat[cell + 3] & words.RELEVANT:
+            return
+        offset = flat[cell + 2] if flat[cell + 3] & words.ALIAS else 0
+        elements = spec.shadow * own[words.H_BATCH]
+        address = self.space.sweeps.place(self.space.address, key, elements, spec.dtype.itemsize)
+        if address == 0:
+            raise MemoryError("no memory for the gradients of a backward sweep")
+        add_to(pattern(self._memory(address, spec), spec, offset), value)
+
+    def _memory(self, address: int, spec: Spec) -> Array:
+        """Return a shadow in native memory as an array."""
+        shape = (self.batch, spec.shadow) if self.batch else (spec.shadow,)
+        size = max(spec.shadow * (self.batch or 1) * spec.dtype.itemsize, 1)
+        memory = (ctypes.c_char * size).from_address(address)
+        return np.ndarray(shape, spec.dtype, memory)

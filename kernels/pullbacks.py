@@ -1,0 +1,127 @@
+"""Pullbacks run by NumPy, as they stand in the records: where native code cannot, and to test it against."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernels.blas import Factor, Product
+from kernels.custom import CustomKernel
+from kernels.entries import Instruction
+from kernels.forms import Form
+from kernels.observing import Array, Observer
+from kernels.patterns import changed, pattern
+from kernels.source import Loop, Operand
+from kernels.words import PYTHON, VIEW
+
+
+def run(
+    instruction: Instruction, cotangent: Array | None, observer: Observer | None, stash: dict[Any, Any], *, batch: int
+) -> list[Array | None]:
+    """Return what an instruction contributes to each of its operands, after the hook that stands behind it.
+
+    ``cotangent`` is the shadow of its result, None if nothing reached it.
+    """
+    if cotangent is None:
+        return list(instruction.saved[0].pull(instruction, None, stash, batch=batch))
+    found = contributions(instruction, cotangent, stash, batch=batch)
+    if observer is None or observer.after is None:
+        return found
+    shown = [None if one is None else one + one.dtype.type(0.0) for one in found]
+    output = pattern(cotangent, observer.spec, observer.offset) + cotangent.dtype.type(0.0)
+    pairs = zip(found, observer.after(shown, output), strict=True)
+    return [None if new is None or old is None else changed(old, new) for old, new in pairs]
+
+
+def contributions(
+    instruction: Instruction, cotangent: Array, stash: dict[Any, Any], *, batch: int = 0
+) -> list[Array | None]:
+    """Return what an instruction contributes to each of its operands, in the operand's shape.
+
+    ``cotangent`` is the shadow of its result; with ``batch`` both have a leading axis.
+    """
+    form = instruction.form
+    if form.kind == PYTHON:
+        gradient = pattern(cotangent, form.spec, 0).copy()
+        return list(instruction.saved[0].pull(instruction, gradient, stash, batch=batch))
+    if batch:
+        rows = [contributions(instruction, row, stash) for row in cotangent]
+        return [None if column[0] is None else np.stack(column) for column in zip(*rows, strict=True)]
+    found: list[Array | None] = []
+    for i, (operand, spec) in enumerate(zip(instruction.operands, form.specs, strict=True)):
+        if operand is None or spec is None:
+            found.append(None)
+            continue
+        shadow = np.full(spec.shadow, -0.0, spec.dtype)
+        if form.kind == VIEW:
+            shadow[...] = cotangent
+        else:
+            contribute(form, i, shadow, 0, cotangent, instruction.saved)
+        found.append(pattern(shadow, spec, 0))
+    return found
+
+
+def contribute(form: Form, i: int, shadow: Array, offset: int, cotangent: Array, saved: tuple[Any, ...]) -> None:
+    """Add the contribution of one pullback to a shadow."""
+    pull, spec = form.pulls[i], form.specs[i]
+    assert spec is not None
+    values = (None, cotangent, *saved)
+    if isinstance(pull, Product):
+        target = pattern(shadow, spec, offset)
+        target += _product(pull, values).reshape(spec.shape)
+        return
+    if isinstance(pull, CustomKernel):
+        pull.contribute(shadow, offset, cotangent, saved)
+        return
+    assert isinstance(pull, Loop)
+    reads = {operand.name: _read(operand, values, pull.shape) for operand in pull.operands[1:]}
+    if pull.gather is not None:
+        reads["g"] = (
+            cotangent.reshape(-1).view(np.uint8).view(spec.dtype)[reads["i"] * (pull.gather // spec.dtype.itemsize)]
+        )
+    with np.errstate(all="ignore"):
+        result = np.broadcast_to(_contribution(pull, reads), pull.shape).astype(spec.dtype)
+    _add(pull, shadow, offset, result, reads.get("i"))
+
+
+def _contribution(pull: Loop, reads: dict[str, Array]) -> Any:
+    arguments = {name: value for name, value in reads.items() if name != "i"}
+    result = pull.rule(**arguments, **dict(pull.static))
+    if pull.expression.head != "cut":
+        result = result + 0.0
+    cut = (reads["g"] == 0) & np.signbit(reads["g"])
+    return np.where(cut, -0.0, result)
+
+
+def _read(operand: Operand, values: tuple[Any, ...], shape: tuple[int, ...]) -> Array:
+    value = np.asarray(values[operand.place])
+    if operand.place == 1:  # the cotangent: a flat shadow
+        value = value.reshape(-1).view(np.uint8)[operand.offset :]
+        return np.ndarray(shape, operand.dtype, value, 0, operand.strides) if value.size else np.zeros(shape)
+    return np.lib.stride_tricks.as_strided(value, shape, operand.strides, writeable=False)
+
+
+def _add(pull: Loop, shadow: Array, offset: int, result: Array, places: Array | None) -> None:
+    """Scatter a contribution: elements may meet, where an axis was broadcast."""
+    elements = elements_of(pull, places if pull.scatter is not None else None, shadow.itemsize)
+    np.add.at(shadow, elements.reshape(-1) + offset // shadow.itemsize, result.reshape(-1))
+
+
+def elements_of(pull: Loop, places: Array | None, item: int) -> Array:
+    """Return which element of its shadow each place of a loop writes to."""
+    flat = np.zeros(pull.shape, np.int64)
+    for axis, stride in enumerate(pull.operands[0].strides):
+        extent = np.arange(pull.shape[axis]) * (stride // item)
+        flat += extent.reshape([-1 if a == axis else 1 for a in range(len(pull.shape))])
+    return flat if places is None else flat + places * ((pull.scatter or 0) // item)
+
+
+def _product(pull: Product, values: tuple[Any, ...]) -> Array:
+    m, n, k = pull.extents
+
+    def matrix(factor: Factor, rows: int, columns: int) -> Array:
+        value = np.asarray(values[factor.place])
+        return np.lib.stride_tricks.as_strided(value, (rows, columns), factor.strides)
+
+    return np.asarray(matrix(pull.left, m, k) @ matrix(pull.right, k, n) + 0.0)

@@ -1,0 +1,264 @@
+"""The forward sweep of a tape: tangents of leaves or slots in, tangents of other slots out, in one pass.
+
+Native where memory can be read; else, and for tests, in plain Python and NumPy.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from kernels import backend, graphs, jit, plain, words
+from kernels.entries import Instruction, instruction_at
+from kernels.layouts import Spec
+from kernels.leaves import operand_spec
+from kernels.observing import Array, Observer, Seed
+from kernels.patterns import pattern, plant
+from kernels.pushes import TABLE, clear, push
+from kernels.sweep import _cell_key, _empty, _mark, _seed_buffer
+from kernels.words import CLEARS, PULLS, PYTHON, VIEW
+from kernels.workspace import LARGE, Workspace
+
+_SOURCE = words.RELEVANT | words.KEPT | words.TOUCHED
+_TARGET = words.USED | words.KEPT
+
+
+Leaves = list[tuple[Any, Spec | None]]
+"""Leaves, and the slots of other tapes with their specs."""
+
+
+def forward(
+    entries: list[Any],
+    number: int,
+    sources: list[Seed],
+    targets: list[Observer],
+    batch: int = 0,
+    fixed: Sequence[int] = (),
+) -> Leaves:
+    """Sweep a tape forward: give each target, a slot, its tangent as ``gradient``, None where no source leads there.
+
+    Sources are leaves or slots of base tensors, each with the tangent that it has, whatever it was computed from.
+    With ``batch`` tangents have a leading axis of that length. Where targets depend on slots of other tapes, and
+    these are neither sources nor ``fixed``, without a tangent, nothing is done but to return them. Raises FreedError
+    if a needed instruction is gone, NotImplementedError naming an operation that has no pushforward.
+    """
+    if backend.NATIVE:
+        return _forward(backend.workspace(), entries, number, sources, targets, batch, fixed)
+    sweep = _Plain(entries, number, sources, targets, batch)
+    return _foreign(sweep.found, sources, fixed) or sweep.run()
+
+
+def leaves(entries: list[Any], number: int, slots: list[int]) -> Leaves:
+    """Return the leaves that slots were computed from, and with their specs the slots of other tapes."""
+    if not backend.NATIVE:
+        seeds = [Seed(slot, _NOWHERE, 0.0) for slot in slots]
+        return list(graphs.mark(entries, number, seeds).ends.values())
+    space = backend.workspace()
+    own = space.words
+    own[words.H_LIST], own[words.H_TAPE] = id(entries), number
+    space.preset([(slot, 0, 0, _TARGET) for slot in slots])
+    _mark(space, entries)
+    return _leaves(space, entries)
+
+
+_NOWHERE: Any = None
+
+
+def _leaves(space: Workspace, entries: list[Any]) -> Leaves:
+    """Return the leaves that a mark has found."""
+    found: Leaves = []
+    for at in range(0, words.FOUND * space.words[words.H_LEAF], words.FOUND):
+        leaf = entries[space.found[at]]
+        foreign = type(leaf) is int
+        found.append((leaf, operand_spec(entries, space.found[at], space.found[at + 1]) if foreign else None))
+    return found
+
+
+def _foreign(found: Leaves, sources: list[Seed], fixed: Sequence[int]) -> Leaves:
+    slots = {seed.slot for seed in sources}.union(fixed)
+    return [(leaf, spec) for leaf, spec in found if type(leaf) is int and leaf not in slots]
+
+
+@functools.cache
+def _native() -> Any:
+    return jit.load_module("push_native")
+
+
+def _forward(
+    space: Workspace,
+    entries: list[Any],
+    number: int,
+    sources: list[Seed],
+    targets: list[Observer],
+    batch: int,
+    fixed: Sequence[int],
+) -> Leaves:
+    own = space.words
+    own[words.H_LIST], own[words.H_TAPE], own[words.H_RESTRICT], own[words.H_BATCH] = id(entries), number, 0, batch or 1
+    given = [_seed_buffer(seed, batch) for seed in sources]
+    buffers = [_empty(o.spec, batch) for o in targets]
+    rows = [(_key(s.slot), -id(buffer), 0, _SOURCE) for s, buffer in zip(sources, given, strict=True)]
+    space.preset(rows + [(o.key, -id(buffer), 0, _TARGET) for o, buffer in zip(targets, buffers, strict=True)])
+    space.held = [*given, *buffers]
+    try:
+        _mark(space, entries)
+        if foreign := _foreign(_leaves(space, entries), sources, fixed):
+            return foreign
+        space.marks.relevant(space.address)
+        _compile(space, entries)
+        _run(space, entries, batch)
+        for observer, buffer in zip(targets, buffers, strict=True):
+            if _flags(space, _cell_key(observer)) & words.TOUCHED:
+                observer.gradient = pattern(buffer, observer.spec, observer.offset) + observer.spec.dtype.type(0.0)
+    finally:
+        space.held, space.busy = [], False
+        space.sweeps.abandon(space.address)
+    if len(space.cells) > LARGE:
+        space.trim()
+    return []
+
+
+def _key(slot: Any) -> int:
+    return slot if type(slot) is int else -id(slot)
+
+
+def _flags(space: Workspace, key: int) -> int:
+    cells = space.words[words.H_CELLS]
+    at = (space.cell_table.find(cells, space.words[words.H_MASK], key) - cells) // 8
+    return int(space.flat[at + 3])
+
+
+def _compile(space: Workspace, entries: list[Any]) -> None:
+    """Make the pushforwards that are missing, and count the uses of each tangent."""
+    native = _native()
+    while native.prepare(space.address, TABLE.address, TABLE.mask) == words.MISSING:
+        TABLE.add(entries[space.words[words.H_AT]])
+
+
+def _run(space: Workspace, entries: list[Any], batch: int) -> None:
+    """Sweep, and let Python act where the native sweep pauses."""
+    own, native = space.words, _native()
+    own[words.H_FROM] = own[words.H_COUNT] - 1
+    stash: dict[Any, Any] = {}
+    while (status := native.push(space.address, TABLE.address, TABLE.mask)) == words.PAUSE:
+        space.busy = True
+        _act(space, entries, stash, batch)
+        space.busy = False
+    if status != words.OK:
+        raise MemoryError("no memory for the tangents of a forward sweep")
+
+
+def _act(space: Workspace, entries: list[Any], stash: dict[Any, Any], batch: int) -> None:
+    """Let an instruction's own Python find its tangent."""
+    native, at = _native(), space.words[words.H_FROM]
+    instruction = instruction_at(entries, int(space.order[at]))
+    tangents: list[Array | None] = []
+    for operand, spec in zip(instruction.operands, instruction.form.specs, strict=True):
+        address = 0 if operand is None else native.tangent(space.address, id(operand))
+        tangents.append(None if address == 0 or spec is None else _array(address, spec, batch).copy())
+    found = _called(instruction, tangents, stash, batch)
+    if found is not None:
+        spec = instruction.form.spec
+        size = spec.shadow * (batch or 1)
+        address = native.place(space.address, instruction.slot, size, spec.dtype.itemsize)
+        if address == 0:
+            raise MemoryError("no memory for the tangents of a forward sweep")
+        _array(address, spec, batch)[...] = found + spec.dtype.type(0.0)
+    native.passed(space.address, at)
+
+
+def _called(instruction: Instruction, tangents: list[Array | None], stash: dict[Any, Any], batch: int) -> Array | None:
+    """Run the jvp of an instruction of Python's; None where its result has no tangent."""
+    if all(t is None for t in tangents):
+        return None
+    function = getattr(instruction.saved[0], "jvp", None)
+    if function is None:
+        raise NotImplementedError(f"{instruction.form.name}: no jvp, so forward mode cannot pass through it")
+    return function(instruction, tangents, stash, batch=batch)  # type: ignore[no-any-return]
+
+
+def _array(address: int, spec: Spec, batch: int) -> Array:
+    """Return the tangent of a tensor, in native memory, as an array."""
+    shape, strides = spec.shape, spec.gradient
+    if batch:
+        shape, strides = (batch, *shape), (spec.shadow * spec.dtype.itemsize, *strides)
+    if 0 in shape:
+        return np.zeros(shape, spec.dtype)
+    last = sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
+    memory = (ctypes.c_char * (last + spec.dtype.itemsize)).from_address(address)
+    return np.ndarray(shape, spec.dtype, memory, 0, strides)
+
+
+class _Plain:
+    """The sweep in plain Python: what the native one is tested against."""
+
+    def __init__(
+        self, entries: list[Any], number: int, sources: list[Seed], targets: list[Observer], batch: int
+    ) -> None:
+        self.targets, self.batch = targets, batch
+        roots = [Seed(o.key, o.spec, 0.0, o.offset) for o in targets]
+        graph = graphs.mark(entries, number, roots)
+        self.marked, self.found = graph.marked, list(graph.ends.values())
+        self.given = {graphs.key_of(seed.slot) for seed in sources}
+        self.leading = graphs.relevant(graph, self.given)
+        self.state = plain.State(self.marked, {o.key for o in targets} | graph.split | self.given, batch)
+        self.stash: dict[Any, Any] = {}
+        for seed in sources:
+            plant(self.state.shadow(graphs.key_of(seed.slot), seed.spec), seed)
+
+    def run(self) -> Leaves:
+        for instruction in reversed(self.marked):
+            if instruction.slot in self.leading and instruction.slot not in self.given:
+                self._step(instruction)
+        for o in self.targets:
+            if o.key in self.state.shadows:
+                o.gradient = pattern(self.state.shadows[o.key], o.spec, o.offset) + o.spec.dtype.type(0.0)
+        return []
+
+    def _step(self, instruction: Instruction) -> None:
+        form, slot, state = instruction.form, instruction.slot, self.state
+        apart = slot in state.homes and slot in state.kept
+        if apart and (above := state.above(instruction)) in state.shadows:
+            state.shadows[slot] = state.shadows[above].copy()
+        if form.kind == PYTHON:
+            self._python(instruction)
+        elif form.kind == PULLS:
+            for i, pull in enumerate(form.pulls):
+                if pull is not None:
+                    self._add(instruction, i, slot, 0)
+        elif form.kind != VIEW:
+            self._write(instruction, slot if apart else state.home(slot)[0])
+
+    def _write(self, instruction: Instruction, home: Any) -> None:
+        form, start = instruction.form, instruction.saved[0]
+        if form.kind == CLEARS and instruction.operands[0] is not None and home in self.state.shadows:
+            for row in np.atleast_2d(self.state.shadows[home]):
+                clear(form, row, instruction.saved, start)
+        if form.pulls[1] is not None:
+            self._add(instruction, 1, home, start)
+
+    def _add(self, instruction: Instruction, i: int, home: Any, start: int) -> None:
+        """Add the pushforward of one operand to the tangent of a family."""
+        form = instruction.form
+        source, offset = self.state.home(graphs.key_of(instruction.operands[i]))
+        tangent = self.state.shadows.get(source)
+        if tangent is None:
+            return
+        memory = self.state.shadow(home, form.spec)
+        for row, given in zip(np.atleast_2d(memory), np.atleast_2d(tangent), strict=True):
+            push(form, i, row, given, instruction.saved, start, offset)
+
+    def _python(self, instruction: Instruction) -> None:
+        tangents: list[Array | None] = []
+        for operand, spec in zip(instruction.operands, instruction.form.specs, strict=True):
+            home, offset = self.state.home(graphs.key_of(operand))
+            shadow = None if operand is None else self.state.shadows.get(home)
+            tangents.append(None if shadow is None or spec is None else pattern(shadow, spec, offset).copy())
+        found = _called(instruction, tangents, self.stash, self.batch)
+        if found is not None:
+            spec = instruction.form.spec
+            pattern(self.state.shadow(instruction.slot, spec), spec, 0)[...] = found + spec.dtype.type(0.0)

@@ -1,0 +1,54 @@
+"""The form of an instruction whose saved value was copied: other strides of the primal, the same gradients."""
+
+from __future__ import annotations
+
+from kernels import forms
+from kernels.forms import Form
+from kernels.layouts import Spec, Strides, intern_spec
+from kernels.op import Contraction, Elementwise, Op, Reduction
+
+_FORMS: dict[tuple[int, int, Strides], Form] = {}
+
+
+def respecified(form: Form, place: int, strides: Strides) -> Form:
+    """Return the form that reads the saved value at ``place`` with these strides."""
+    key = (form.code, place, strides)
+    found = _FORMS.get(key)
+    if found is None:
+        found = _FORMS.setdefault(key, _made(form, form.saved[place], strides))
+    return found
+
+
+def _made(form: Form, name: str, strides: Strides) -> Form:
+    op, specs, spec = form.op, list(form.specs), form.spec
+    if name == "y":
+        spec = _turned(spec, strides)
+    elif name in inputs_of(op):
+        at = inputs_of(op).index(name)
+        source = specs[at]
+        assert source is not None
+        specs[at] = _turned(source, strides)
+    else:
+        return form  # places and counts are dense, and so are their copies
+    if isinstance(op, Elementwise):
+        return forms.elementwise(op, tuple(specs), spec, form.wanted, form.params)
+    if isinstance(op, Reduction):
+        assert specs[0] is not None
+        axes, keepdims = form.params
+        return forms.reduction(op, specs[0], spec, axes, keepdims, form.name)
+    assert isinstance(op, Contraction)
+    a, b = specs
+    assert a is not None
+    assert b is not None
+    return forms.contraction(op, a, b, spec, (form.wanted[0], form.wanted[1]))
+
+
+def inputs_of(op: Op) -> tuple[str, ...]:
+    """Name the operands as the rules of an operation do."""
+    if isinstance(op, Elementwise):
+        return op.inputs
+    return ("a", "b") if isinstance(op, Contraction) else ("x",)
+
+
+def _turned(spec: Spec, strides: Strides) -> Spec:
+    return intern_spec(spec.shape, strides, spec.dtype, spec.gradient, spec.shadow)

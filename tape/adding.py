@@ -1,0 +1,68 @@
+"""Adding to a part of a tensor where it stands: nothing is overwritten, so the shadow keeps its gradient."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernels.forms import Form
+from kernels.tables import OPS
+from kernels.words import VIEW
+from tape import families, modes, tapes, writing
+from tape.families import base_of
+from tape.shaping import clone
+from tape.tensor import Tensor, as_array
+
+_ADD: Any = OPS["index_put_"]
+
+
+def accumulate(x: Tensor, value: Any) -> Tensor:
+    """Add a value of the same dtype, which :func:`fitting` passed, to a tensor that others see."""
+    if writing.meets(x, value):
+        value = clone(value)
+    tape = writing.wanted(x, value)
+    writing.announce(x, value)
+    writing.protect(x)
+    array = as_array(x)
+    np.add(array, value._value if isinstance(value, Tensor) else value, out=array)
+    families.counter_of(x)[0] += 1
+    if tape is not None:
+        writing.record(x, value, tape, _ADD)
+        whole = base_of(x).spec
+        if isinstance(value, Tensor) and families.is_view(x) and whole.bytes < tapes.LARGE:
+            key = (x._form.spec, whole, value.spec, value._slot is None)
+            _added[key] = base_of(x)._form  # type: ignore[assignment]
+    writing.noted(_ADD, x, value, ())
+    return x
+
+
+def add_again(x: Tensor, value: Any) -> bool:
+    """Add to a part as an earlier call did on tensors of the same specs; False where there is more to do."""
+    tape = modes.active()
+    if not tape or type(value) is not Tensor:
+        return False
+    slot, source = x._slot, value._slot
+    if type(slot) is not int or x._form.kind != VIEW:  # type: ignore[union-attr]
+        return False
+    base, new = x._base, value._value
+    before = base._slot
+    form = _added.get((x._form.spec, base._form.spec, value._form.spec, source is None))
+    if form is None or type(before) is not int:
+        return False
+    if type(new) is not float and new.base is not None and np.may_share_memory(x._value, new):  # type: ignore[union-attr]
+        return False
+    writing.protect(x)
+    array: Any = x._value  # not before: protect counts the references to it
+    np.add(array, new, array)
+    families.counter_of(base)[0] += 1
+    base._slot = slot = tape.fresh()
+    base._form = form
+    tape.extend((slot, before, source, x._offset, form.code))
+    tape.writes = True
+    families.outdate(base)
+    return True
+
+
+_added: dict[Any, Form] = {}
+"""Forms of additions to parts of tensors, by the specs of the part, of its base and of what was added."""

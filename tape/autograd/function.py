@@ -1,0 +1,188 @@
+"""Operations with a backward of one's own: ``autograd.Function``, as PyTorch has it.
+
+``forward`` may call anything, NumPy, SciPy or a kernel of one's own; it runs without gradients. Replays of a program
+cannot call Python, so a program in which a Function runs says so when it is called.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from kernels import callouts
+from tape import errors, families, modes, recording, tapes, writing
+from tape.autograd.calls import Call, Output
+from tape.autograd.contexts import FunctionCtx
+from tape.packing import PackedValue
+from tape.tensor import AccumulateGrad, Tensor, as_array, carried, plain
+
+__all__ = ["Function", "FunctionCtx", "once_differentiable"]
+
+
+class Function:
+    """Subclass it with static methods ``forward`` and ``backward`` (or ``vjp``), and call ``apply``.
+
+    Either ``forward(ctx, *args)``, or ``forward(*args)`` and ``setup_context(ctx, inputs, output)``. ``backward(ctx,
+    *grad_outputs)`` returns one gradient, or None, for each argument of forward.
+    """
+
+    @staticmethod
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        """Compute the result."""
+        raise NotImplementedError("You must implement the forward function for custom autograd.Function.")
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> Any:
+        """Save what backward needs."""
+        raise NotImplementedError("setup_context is not implemented.")
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:
+        """Return the gradients of forward's arguments."""
+        raise NotImplementedError(errors.NO_BACKWARD)
+
+    vjp = backward
+
+    @staticmethod
+    def jvp(ctx: Any, *grad_inputs: Any) -> Any:
+        """Return the tangents of forward's results."""
+        raise NotImplementedError(
+            "You must implement the jvp function for custom autograd.Function to use it with forward mode AD."
+        )
+
+    @classmethod
+    def apply(cls, *args: Any, **kwargs: Any) -> Any:
+        """Run forward, and record it if an argument requires grad; keywords only reach forward."""
+        return _apply(cls, args, kwargs)
+
+
+def _apply(cls: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    for x in args:
+        recording.left(x)
+    needs = tuple(isinstance(x, Tensor) and x._slot is not None for x in args)
+    wanted = any(needs) and modes.is_grad_enabled()
+    ctx = FunctionCtx(needs if wanted else (False,) * len(args))
+    with modes.unrecorded():
+        if cls.setup_context is Function.setup_context:
+            result = cls.forward(ctx, *args, **kwargs)
+        else:
+            result = cls.forward(*args, **kwargs)
+            cls.setup_context(ctx, args, result)
+    outputs = list(result) if isinstance(result, (tuple, list)) else [result]
+    for x in outputs:
+        if not isinstance(x, Tensor) and not isinstance(result, tuple):
+            raise TypeError(f"{cls.__name__}.forward: expected to return a Tensor, or a tuple, got {type(x).__name__}")
+    finished = _recorded(cls, ctx, args, outputs) if wanted else [_detached(x, args) for x in outputs]
+    return tuple(finished) if isinstance(result, (tuple, list)) else finished[0]
+
+
+def _detached(x: Any, args: tuple[Any, ...]) -> Any:
+    """Return an output without history: an argument that forward returned still has its own."""
+    if isinstance(x, Tensor) and x._slot is not None and any(x is a for a in args):
+        return families.share(plain(as_array(families.share(x))))
+    return x
+
+
+def _recorded(cls: type[Function], ctx: FunctionCtx, args: tuple[Any, ...], outputs: list[Any]) -> list[Any]:
+    """Give the outputs that are differentiable their slots."""
+    _check_dirty(cls, ctx, args, outputs)
+    constant = {id(x) for x in ctx._constant}
+    own = [k for k, x in enumerate(outputs) if _differentiable(x) and id(x) not in constant]
+    if not own:
+        return outputs
+    finished = [_separate(x, args) if k in own else x for k, x in enumerate(outputs)]
+    call = Call(cls, ctx, args, outputs)
+    tape = modes.own_tape()
+    tensors = [x for x in args if isinstance(x, Tensor)]
+    specs = tuple(x.spec if x._slot is not None else None for x in tensors)
+    slots = [x._slot for x in tensors]
+    name, kept, pack = f"{cls.__name__}Backward", call.values(), modes.current().pack
+    if pack is not None:
+        kept = tuple(PackedValue(value, pack) for value in kept)
+    spec = finished[own[0]].spec if len(outputs) == 1 else None
+    key = (name, specs, spec, len(kept))
+    form = recording.cached_form(key, lambda: callouts.function(name, specs, spec, len(kept)))
+    slot = tape.fresh()
+    tape.extend((slot, *slots, call, *kept, form.code))
+    modes.noted(slot)
+    for k in own:
+        if spec is None:
+            _output(tape, slot, k, len(outputs), name, finished[k])
+        else:
+            finished[k]._slot, finished[k]._form = slot, form
+    for k in own:
+        recording.watch(tape, finished[k], args)
+    call.outputs = [finished[k]._slot ^ 0 if k in own else None for k in range(len(outputs))]
+    dirty, ctx._dirty, ctx._constant = ctx._dirty, (), ()
+    return [_written(x, finished[k], dirty) for k, x in enumerate(outputs)]
+
+
+def _output(tape: tapes.Tape, anchor: int, k: int, count: int, name: str, result: Tensor) -> None:
+    spec = result.spec
+    form = recording.cached_form((name, spec, "output"), lambda: callouts.output(name, spec))
+    result._slot, result._form = tape.fresh(), form
+    tape.extend((result._slot, anchor, Output(k, count), form.code))
+
+
+def _differentiable(x: Any) -> bool:
+    return isinstance(x, Tensor) and x.spec.dtype.kind == "f"
+
+
+def _separate(x: Tensor, args: tuple[Any, ...]) -> Tensor:
+    """Return an output as a tensor of its own: inputs and views that forward returned are copied."""
+    if any(x is a for a in args) or families.is_view(x):
+        return plain(carried(np.array(x._value, order="C")))
+    return x
+
+
+def _check_dirty(cls: type[Function], ctx: FunctionCtx, args: tuple[Any, ...], outputs: list[Any]) -> None:
+    for x in ctx._dirty:
+        if not any(x is a for a in args):
+            raise RuntimeError(f"{cls.__name__}: mark_dirty takes inputs of forward; this tensor is none")
+        if not any(x is o for o in outputs):
+            raise RuntimeError("Some elements marked as dirty during the forward method were not returned as output.")
+        if type(families.base_of(x)._slot) is AccumulateGrad:
+            raise RuntimeError(errors.LEAF_VIEW_IN_PLACE if families.is_view(x) else errors.LEAF_IN_PLACE)
+
+
+def _written(x: Any, finished: Any, dirty: tuple[Tensor, ...]) -> Any:
+    """Let an input that was changed in place be the result: its memory has the value, and its history is written."""
+    if not isinstance(finished, Tensor) or not any(x is d for d in dirty):
+        return finished
+    writing.rewrite(x, finished)
+    return x
+
+
+def once_differentiable(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Mark a backward that must not be differentiated: it runs without gradients, and a second backward raises."""
+
+    @functools.wraps(function)
+    def wrapper(ctx: Any, *grads: Any) -> Any:
+        with modes.no_grad():
+            found = function(ctx, *grads)
+        if not any(isinstance(g, Tensor) and g._slot is not None for g in grads):
+            return found
+        several = isinstance(found, tuple)
+        guarded = _Once.apply(len(grads), *grads, *(found if several else (found,)))
+        return guarded if several else guarded[0]
+
+    return wrapper
+
+
+class _Once(Function):
+    """Passes gradients on, and raises when they are differentiated."""
+
+    @staticmethod
+    def forward(ctx: Any, count: int, *values: Any) -> Any:
+        """Return copies of what stands behind the first ``count`` values."""
+        del ctx
+        return tuple(plain(np.array(v._value)) if isinstance(v, Tensor) else v for v in values[count:])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        """Refuse."""
+        del ctx, grads
+        raise RuntimeError(errors.ONCE)

@@ -1,0 +1,184 @@
+"""Hooks: functions that see, and may replace, gradients on their way back.
+
+A hook of a computed tensor belongs to the version of the tensor that it was registered on: its slot. Those of a leaf
+belong to the leaf.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any, Self
+from weakref import ref
+
+import numpy as np
+
+from kernels.layouts import Spec
+from kernels.observing import Array
+from tape import tapes
+from tape.tensor import AccumulateGrad, Tensor, as_array, carried, method, plain
+
+Hook = Callable[..., Any]
+_numbers = itertools.count()
+
+
+class RemovableHandle:
+    """What registering a hook returns: ``remove()`` takes the hook away, as does the end of a ``with`` block."""
+
+    def __init__(self, hooks: dict[int, Hook], hook: Hook) -> None:
+        self.id = next(_numbers)
+        self._hooks: dict[int, Hook] | None = hooks
+        hooks[self.id] = hook
+
+    def remove(self) -> None:
+        """Take the hook away; again is no error."""
+        if self._hooks is not None:
+            self._hooks.pop(self.id, None)
+            self._hooks = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.remove()
+
+
+class Hooks:
+    """The hooks of one slot: of its tensor, and before and after its node; with the tensor's place in its shadow."""
+
+    __slots__ = ("after", "before", "offset", "spec", "tensor")
+
+    def __init__(self, spec: Spec, offset: int = 0) -> None:
+        self.spec = spec
+        self.offset = offset
+        self.tensor: dict[int, Hook] = {}
+        self.before: dict[int, Hook] = {}
+        self.after: dict[int, Hook] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.tensor or self.before or self.after)
+
+    def on_arrays(self, gradient: Array) -> Array | None:
+        """Run the hooks of the tensor and those before the node on a gradient, a batch of them row by row."""
+        if gradient.ndim > len(self.spec.shape):
+            return np.stack([as_array(self.on_tensor(plain(carried(row.copy())))) for row in gradient])
+        return as_array(self.on_tensor(plain(carried(gradient))))
+
+    def on_tensor(self, gradient: Tensor) -> Tensor:
+        """Return what the hooks of the tensor, and those before the node, make of a gradient."""
+        for hook in list(self.tensor.values()):
+            gradient = replaced(hook, hook(gradient), gradient)
+        for hook in list(self.before.values()):
+            result = hook((gradient,))
+            if result is not None:
+                gradient = replaced(hook, _counted(hook, result, 1)[0], gradient)
+        return gradient
+
+    def after_arrays(self, inputs: list[Array | None], output: Array) -> list[Array | None]:
+        """Run the hooks after the node on the gradients of its inputs and of its output."""
+        given = [None if i is None else plain(carried(i)) for i in inputs]
+        return [None if t is None else as_array(t) for t in self.after_tensors(given, plain(carried(output)))]
+
+    def after_tensors(self, inputs: list[Tensor | None], output: Tensor | None) -> list[Tensor | None]:
+        """Return what the hooks after the node make of the gradients of its inputs."""
+        for hook in list(self.after.values()):
+            result = hook(tuple(inputs), (output,))
+            if result is not None:
+                changed = _counted(hook, result, len(inputs))
+                inputs = [
+                    None if new is None or old is None else replaced(hook, new, old)
+                    for old, new in zip(inputs, changed, strict=True)
+                ]
+        return inputs
+
+
+def _counted(hook: Hook, result: Any, count: int) -> tuple[Any, ...]:
+    """Return what a hook of a node returned as a tuple of this length."""
+    found = (result,) if isinstance(result, Tensor) else tuple(result)
+    if len(found) != count:
+        raise RuntimeError(
+            f"hook '{name_of(hook)}' has returned an incorrect number of values (got {len(found)}, "
+            f"but expected {count})"
+        )
+    return found
+
+
+def name_of(hook: Hook) -> str:
+    """Return a hook's name for messages."""
+    return str(getattr(hook, "__name__", type(hook).__name__))
+
+
+def replaced(hook: Hook, result: Any, gradient: Tensor) -> Tensor:
+    """Check what a hook returned; return it, or the gradient as it was for None."""
+    if result is None:
+        return gradient
+    if not isinstance(result, Tensor):
+        raise TypeError(
+            f"expected Variable, but hook '{name_of(hook)}' returned '{type(result).__name__}'; return a Tensor or None"
+        )
+    if result.spec.shape != gradient.spec.shape:
+        raise RuntimeError(
+            f"hook '{name_of(hook)}' has changed the size of value: {list(gradient.spec.shape)} became "
+            f"{list(result.spec.shape)}"
+        )
+    if result.spec.dtype != gradient.spec.dtype:
+        raise RuntimeError(
+            f"hook '{name_of(hook)}' has changed the type of value: {gradient.spec.dtype} became {result.spec.dtype}"
+        )
+    return result
+
+
+class LeafHooks(Hooks):
+    """The hooks of a leaf: also those that run when its ``.grad`` has been added to."""
+
+    __slots__ = ("accumulated",)
+
+    def __init__(self, spec: Spec) -> None:
+        super().__init__(spec)
+        self.accumulated: dict[int, Hook] = {}
+
+    def ended(self, owner: Tensor | None, gradient: Tensor) -> None:
+        """Run what comes after the gradient has been added."""
+        for hook in list(self.accumulated.values()) if owner is not None else ():
+            hook(owner)
+        for hook in list(self.after.values()):
+            hook((), (gradient,))
+
+
+LEAVES: dict[int, Any] = {}
+"""The leaves that have hooks, by id, as long as they live. The leaf itself has them, so that cycles can be found."""
+
+
+def of_leaf(leaf: AccumulateGrad) -> LeafHooks:
+    """Return the hooks of a leaf, an empty set at first."""
+    key = id(leaf)
+    if key not in LEAVES:
+        leaf.hooks = LeafHooks(leaf.spec)
+        forget = LEAVES.pop  # at the end of the process this module is empty before the leaves are gone
+        LEAVES[key] = ref(leaf, lambda _: forget(key, None))
+    found: LeafHooks = leaf.hooks
+    return found
+
+
+def found_on(leaf: Any) -> LeafHooks | None:
+    """Return the hooks of a leaf, None if it has none, or is none."""
+    return leaf.hooks if id(leaf) in LEAVES else None
+
+
+def of_slot(tape: tapes.Tape, slot: int, spec: Spec, offset: int) -> Hooks:
+    """Return the hooks of a computed tensor, an empty set at first."""
+    key = slot ^ 0  # an equal number: references to the slot itself are counted
+    found: Hooks = tape.hooks.setdefault(key, Hooks(spec, offset))
+    return found
+
+
+@method()
+def register_post_accumulate_grad_hook(x: Tensor, hook: Hook) -> RemovableHandle:
+    """Call ``hook(x)`` after each time that backward has added to this leaf's ``.grad``."""
+    if type(x._slot) is not AccumulateGrad:
+        raise RuntimeError(
+            "post accumulate grad hooks cannot be registered on non-leaf tensors"
+            if x._slot is not None
+            else "cannot register a hook on a tensor that doesn't require gradient"
+        )
+    return RemovableHandle(of_leaf(x._slot).accumulated, hook)

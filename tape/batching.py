@@ -1,0 +1,217 @@
+"""One rule for each kind of record: how an operation on one example is run on all of them.
+
+A batched tensor has the batch in front: extents (size, *those of the example). Rules run tensors' own operations, so
+that what they do is recorded. Operands that are the same for all examples come as they are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kernels.custom import Custom
+from kernels.layouts import Spec, dense
+from kernels.op import Contraction, Copy, Elementwise, Gather, Join, Reduction, Select, View, Write
+from kernels.program import Step
+from tape import compiled_ops, index_arrays, indexing, products, recording, reducing, rows, shaping
+from tape.tensor import Array, Tensor, plain
+
+_MOST = 1 << 22
+"""Elements up to which a batch of matrix products is a product of elements, summed; above, a loop over the batch."""
+
+
+@dataclass(slots=True)
+class Given:
+    """An operand: a number, or a tensor whose example has this spec; ``batched`` if it is one for each example."""
+
+    value: Any
+    batched: bool = False
+    spec: Spec | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The extents of an example."""
+        return () if self.spec is None else self.spec.shape
+
+    @property
+    def lead(self) -> tuple[int, ...]:
+        """The extent of the batch, if there is one."""
+        return (self.value.spec.shape[0],) if self.batched else ()
+
+
+def run(step: Step, given: Sequence[Given], spec: Spec) -> Any:
+    """Run a step on these operands; ``spec`` is that of the result of one example. NotImplementedError by name."""
+    rule = _BY_KIND.get(type(step.op))
+    if rule is None:
+        raise NotImplementedError(f"vmap: {step.op.name} has no batching rule; call it outside of the mapped function")
+    return rule(step, given, spec)
+
+
+def whole(x: Tensor, size: int) -> Tensor:
+    """Return a copy of a tensor for each example."""
+    shape = x.spec.shape
+    return shaping.clone(shaping.expand(shaping.reshape(x, (1, *shape)), (size, *shape)))
+
+
+def _aligned(given: Given, rank: int) -> Any:
+    """Return an operand with as many dims behind the batch as the example's result has."""
+    if not given.batched or len(given.shape) == rank:
+        return given.value
+    apart = (1,) * (rank - len(given.shape))
+    return shaping.reshape(given.value, (*given.lead, *apart, *given.shape))
+
+
+def _elementwise(step: Step, given: Sequence[Given], spec: Spec) -> Tensor:
+    assert isinstance(step.op, Elementwise)
+    values = [_aligned(g, len(spec.shape)) for g in given]
+    if step.params:
+        return rows._with_number(step.op, values[0], step.params[0])
+    return rows.elementwise(step.op, *values)
+
+
+def _reduction(step: Step, given: Sequence[Given], spec: Spec) -> Tensor:
+    del spec
+    assert isinstance(step.op, Reduction)
+    axes, keepdims = step.params
+    lead = len(given[0].lead)
+    moved = tuple(axis + lead for axis in axes)
+    return recording.reduction(step.op, given[0].value, moved, keepdims, step.op.dims_grad_fn)
+
+
+def _select(step: Step, given: Sequence[Given], spec: Spec) -> Tensor:
+    assert isinstance(step.op, Select)
+    axis, keepdims, *what = step.params
+    x = given[0]
+    if not x.shape:
+        return plain(np.zeros((*x.lead, *spec.shape), np.int64)) if what else shaping.clone(x.value)
+    return recording.select(step.op, x.value, axis + len(x.lead), keepdims)[len(what)]
+
+
+def _contraction(step: Step, given: Sequence[Given], spec: Spec) -> Tensor:
+    """Multiply matrices: at once where one of them is the same for all examples."""
+    assert isinstance(step.op, Contraction)
+    a, b = given
+    if not a.batched and not b.batched:
+        return products.matmul(a.value, b.value)
+    m, k = a.shape if len(a.shape) > 1 else (1, a.shape[0])
+    n = b.shape[1] if len(b.shape) > 1 else 1
+    size = (a.lead or b.lead)[0]
+    left = shaping.reshape(a.value, (*a.lead, m, k))
+    right = shaping.reshape(b.value, (*b.lead, k, n))
+    if not b.batched:
+        found = products.matmul(shaping.reshape(left, (size * m, k)), right)
+    elif not a.batched:
+        wide = shaping.reshape(shaping.permute(right, (1, 0, 2)), (k, size * n))
+        found = shaping.permute(shaping.reshape(products.matmul(left, wide), (m, size, n)), (1, 0, 2))
+    elif min(m, k, n) == 1 or size * m * k * n <= _MOST:
+        apart = shaping.reshape(left, (size, m, k, 1)) * shaping.reshape(right, (size, 1, k, n))
+        found = reducing.sum(apart, 2)
+    else:
+        found = shaping.stack([products.matmul(left[e], right[e]) for e in range(size)])
+    return shaping.reshape(found, (size, *spec.shape))
+
+
+def _join(step: Step, given: Sequence[Given], spec: Spec) -> Tensor:
+    del spec
+    axis, new = step.params
+    size = next(g.lead[0] for g in given if g.batched)
+    parts = [g.value if g.batched else shaping.expand(g.value, (size, *g.shape)) for g in given]
+    return (shaping.stack if new else shaping.cat)(parts, axis + 1)
+
+
+def _copy(step: Step, given: Sequence[Given], spec: Spec) -> Tensor:
+    x: Tensor = given[0].value
+    return shaping.clone(x) if x.spec.dtype == spec.dtype else recording.to_dtype(x, spec.dtype, step.op)
+
+
+_TURNED, _INDEXED = {"transpose", "permute", "t"}, {"slice", "select", "newaxis", "alias", "unbind"}
+
+
+def _view(step: Step, given: Sequence[Given], spec: Spec) -> Tensor:
+    """Take the same view of all examples. ValueError where the memory does not allow it."""
+    del spec
+    assert isinstance(step.op, View)
+    x = given[0]
+    if not x.batched:
+        return recording.view(step.op, x.value, step.params, ("batch", str(step.params)))
+    name, (first, *rest) = step.op.name, step.params
+    first = first if isinstance(first, tuple) else (first,)
+    if name in _TURNED:
+        params: Any = ((0, *(axis + 1 for axis in first)),)
+    elif name in _INDEXED:
+        params = ((slice(None), *first),)
+    elif name == "as_strided":
+        params = ((*x.lead, *first), (math.prod(x.shape), *rest[0]), rest[1])
+    else:
+        params = ((*x.lead, *first),)
+        x = Given(_aligned(x, max(len(first), len(x.shape))), batched=True) if name == "expand" else x
+    return recording.view(step.op, x.value, params, ("batch", str(params)))
+
+
+def _gather(step: Step, given: Sequence[Given], spec: Spec) -> Tensor:
+    del spec
+    x, key = _located(given[0], step.params[0])
+    return indexing.index(x, key)
+
+
+def _write(step: Step, given: Sequence[Given], spec: Spec) -> None:
+    part, value = given
+    assert isinstance(step.op, Write)
+    if not step.params:
+        x, new = part.value, _aligned(value, len(spec.shape))
+        x.add_(new) if step.op.adds else x.copy_(new)
+        return
+    memory = step.params[0]
+    x, key = _located(part, memory)
+    indexing.assign_at(x, key, _aligned(value, memory.ndim), step.op.name, adds=step.op.adds)
+
+
+def _located(x: Given, numbers: Array) -> tuple[Tensor, tuple[Any, ...]]:
+    """Return a tensor, and an index of the elements that have these numbers by the example's strides."""
+    lead = (slice(None),) * len(x.lead)
+    assert x.spec is not None
+    if not x.shape:
+        return shaping.view(x.value, (*x.lead, 1)), (*lead, np.zeros_like(numbers))
+    return x.value, (*lead, *np.unravel_index(_in_order(x.spec, numbers), x.shape))
+
+
+def _in_order(spec: Spec, numbers: Array) -> Array:
+    """Turn numbers of elements by strides to those of a C-contiguous array."""
+    if spec.strides == dense(spec.shape, spec.dtype.itemsize):
+        return numbers
+    table = index_arrays.places(spec, spec.strides, (Ellipsis,)).reshape(-1)
+    order = np.argsort(table, kind="stable")
+    return order[np.searchsorted(table[order], numbers)]
+
+
+def _custom(step: Step, given: Sequence[Given], spec: Spec) -> Tensor:
+    """Call a jitted function for each example."""
+    del spec
+    (shapes,) = step.params
+    x = given[0]
+    ends = np.cumsum([math.prod(shape) for shape in shapes]).tolist()
+
+    def called(flat: Tensor) -> Tensor:
+        starts = [0, *ends[:-1]]
+        parts = [shaping.reshape(flat[s:e], shape) for s, e, shape in zip(starts, ends, shapes, strict=True)]
+        return compiled_ops._call(step.op, tuple(parts))  # type: ignore[arg-type]
+
+    return shaping.stack([called(x.value[e]) for e in range(x.lead[0])]) if x.batched else called(x.value)
+
+
+_BY_KIND: dict[type, Callable[[Step, Sequence[Given], Spec], Any]] = {
+    Elementwise: _elementwise,
+    Reduction: _reduction,
+    Select: _select,
+    Contraction: _contraction,
+    Join: _join,
+    Copy: _copy,
+    View: _view,
+    Gather: _gather,
+    Write: _write,
+    Custom: _custom,
+}

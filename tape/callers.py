@@ -1,0 +1,58 @@
+"""The user's lines: from where in the user's code this package was called."""
+
+from __future__ import annotations
+
+import linecache
+import sys
+import traceback
+from types import CodeType, FrameType
+
+_PACKAGES = ("tape", "kernels")
+Frames = tuple[tuple[CodeType, int], ...]
+"""Code and line of each frame, outermost first."""
+
+
+def _ours(frame: FrameType) -> bool:
+    """Whether a frame runs this package's own code. The printed operators have no module."""
+    module = frame.f_globals.get("__name__")
+    if module is None:
+        return frame.f_code.co_filename.startswith("<tape: ")
+    return module.partition(".")[0] in _PACKAGES and not module.startswith("tape.examples")
+
+
+def _users(frame: FrameType | None) -> tuple[FrameType | None, int]:
+    """Return the user's frame that stands above a frame of ours, and how far."""
+    steps = 0
+    while frame is not None and _ours(frame):
+        frame, steps = frame.f_back, steps + 1
+    return frame, steps
+
+
+def frames() -> Frames:
+    """Return the frames of the user's code, and of what called it."""
+    frame, _ = _users(sys._getframe(1))
+    found = []
+    while frame is not None:
+        found.append((frame.f_code, frame.f_lineno))
+        frame = frame.f_back
+    return tuple(reversed(found))
+
+
+def stack_level() -> int:
+    """Return the ``stacklevel`` by which a warning of the function that calls this names the user's line."""
+    return _users(sys._getframe(1))[1] + 1
+
+
+def formatted(given: Frames) -> str:
+    """Print frames as Python's tracebacks do."""
+    summary = [traceback.FrameSummary(code.co_filename, line, code.co_name) for code, line in given]
+    return "".join(traceback.StackSummary.from_list(summary).format())
+
+
+def line_of(given: Frames) -> str:
+    """Return the innermost line as ``file:number: text``."""
+    if not given:
+        return "unknown"
+    code, line = given[-1]
+    text = linecache.getline(code.co_filename, line).strip()
+    return f"{code.co_filename}:{line}" + (f": {text}" if text else "")

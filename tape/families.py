@@ -1,0 +1,131 @@
+"""Families: a base tensor and the views of it, which share one shadow; and what a write does to them.
+
+A write gives the base a new version, with a slot of its own. Views of the version before are then stale: a view that
+is used again becomes, just before, a view of the version that stands.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from weakref import ref
+
+from kernels import forms
+from kernels.forms import Form
+from kernels.layouts import Spec, spec_of
+from kernels.tables import OPS
+from kernels.words import TAPE_BITS
+from tape import inference, modes
+from tape.tapes import living
+from tape.tensor import AccumulateGrad, Tensor, rare, seldom
+
+_AS_STRIDED: Any = OPS["as_strided"]
+_FEW = 32
+_forms: dict[tuple[Spec, Spec], Form] = {}
+
+
+class Stale(Tensor):
+    """A view whose base was written since. It has no slot: whoever asks for that makes it a Tensor again."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "_slot":
+            raise AttributeError(f"'Tensor' object has no attribute {name!r}")
+        self.__class__ = Tensor  # type: ignore[assignment]
+        renew(self)
+        return self._slot
+
+
+def is_view(x: Tensor) -> bool:
+    """Whether a tensor is a view of another, its base."""
+    form = x._form
+    return type(form) is Form and form.is_view
+
+
+def base_of(x: Tensor) -> Tensor:
+    """Return the tensor whose family this one belongs to: its base, or itself."""
+    return x._base if is_view(x) else x
+
+
+def join(base: Tensor, view: Tensor) -> None:
+    """Note a view, so that a write finds it. A leaf has no versions, but for the arguments of a program."""
+    if type(base._slot) is AccumulateGrad and modes.active() is not None:
+        return
+    views = getattr(base, "_views", None)
+    if views is None:
+        base._views = [ref(view)]
+        return
+    views.append(ref(view))
+    if len(views) > _FEW and len(views) & (len(views) - 1) == 0:  # at powers of two: forget the dead
+        views[:] = [one for one in views if one() is not None]
+
+
+def forget(x: Tensor) -> None:
+    """Take a tensor that gets another slot off what its tape keeps under its name."""
+    slot = x._slot
+    if type(slot) is not int or (tape := living.get(slot >> TAPE_BITS)) is None:
+        return
+    if tape.watched:
+        tape.watched.pop(id(x), None)
+    if tape.retained:
+        tape.retained.pop(id(x), None)
+
+
+def outdate(base: Tensor) -> None:
+    """Let the views of a base find its new version when they are used again."""
+    views = getattr(base, "_views", None)
+    if not views:
+        return
+    for one in views:
+        view = one()
+        if view is not None and type(view) is Tensor and is_view(view):  # some have become leaves
+            forget(view)
+            del view._slot
+            view.__class__ = Stale
+    views.clear()
+
+
+def renew(view: Tensor) -> None:
+    """Make a stale view one of its base's version now: recorded in any gradient mode, for its base is."""
+    base = view._base
+    if base._slot is None:
+        view._slot = None
+    else:
+        tape, key = modes.own_tape(), (base.spec, view.spec)
+        form = _forms.get(key)
+        if form is None:
+            form = _forms.setdefault(key, forms.view(_AS_STRIDED, *key, ()))
+        view._form = form
+        view._slot = slot = tape.fresh()
+        tape.extend((slot, base._slot, view._offset, form.code))
+        if seldom(view).retains:
+            tape.retain(view)
+    join(base, view)
+
+
+def alone(x: Tensor) -> bool:
+    """Whether no other tensor and no array outside can see this one's memory; pullbacks may."""
+    return not is_view(x) and not hasattr(x, "_views") and not hasattr(x, "_shared")
+
+
+def counter_of(x: Tensor) -> list[int]:
+    """Return the count of writes to a tensor's memory, which its family and detached tensors share."""
+    own = rare(base_of(x))
+    if own.counter is None:
+        own.counter = [0]
+    return own.counter
+
+
+def found(x: Tensor) -> None:
+    """Let a tensor be the base of a family of its own, whose memory others may see."""
+    if is_view(x) or hasattr(x, "_views"):
+        rare(x).counter = counter_of(x)
+        x._views = []
+    x._form = inference.alike(spec_of(x._value), x.spec)
+    share(x)
+
+
+def share(x: Tensor) -> Tensor:
+    """Note that others can see this tensor's memory; return it."""
+    x._shared = True
+    return x

@@ -1,0 +1,299 @@
+"""PyTorch's ``torch.func``: functions that return derivatives of functions, of nested structures of tensors.
+
+Inputs are neither changed nor given ``.grad``. Results require grad where something else than the inputs does: a
+tensor that the function finds in its surroundings, or the input of another transform around this one.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tape import modes, nesting, recording
+from tape.autograd import blocks
+from tape.autograd.forward import filled_with, needs_graph, own, pulled, pushed, settle, zeros_for
+from tape.tensor import Tensor, plain
+from tape.vmapping import vmap
+
+__all__ = ["grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize", "vjp", "vmap"]
+
+Argnums = int | tuple[int, ...]
+_GRAD, _VJP, _JVP = "grad_and_value(f)(*args)", "vjp(f, *primals)", "jvp(f, primals, tangents)"
+
+
+class _Point:
+    """A function evaluated at inputs of its own: what it returned, and what that was computed from."""
+
+    def __init__(
+        self, api: str, func: Callable[..., Any], args: tuple[Any, ...], argnums: Any, kwargs: Any, *, has_aux: bool
+    ) -> None:
+        numbers = _numbers(argnums, len(args))
+        self.structure = args[numbers] if isinstance(numbers, int) else tuple(args[i] for i in numbers)
+        with modes.enable_grad():
+            copies = nesting.mapped(_own, self.structure)
+            full = list(args)
+            for i, x in [(numbers, copies)] if isinstance(numbers, int) else zip(numbers, copies, strict=True):
+                full[i] = x
+            result = func(*full, **kwargs)
+        self.inputs: list[Tensor] = nesting.leaves(copies)
+        self.aux, self.has_aux = None, has_aux
+        if has_aux:
+            if not isinstance(result, tuple) or len(result) != 2:  # noqa: PLR2004 (a pair)
+                raise RuntimeError(f"{api}: output of function f should be a tuple: (output, aux) if has_aux is True")
+            result, self.aux = result
+        self.result = result
+        self.outputs: list[Any] = nesting.leaves(result)
+
+    def check_tensors(self, api: str) -> None:
+        """Raise unless the function returned tensors, and at least one."""
+        if not self.outputs:
+            raise RuntimeError(
+                f"{api}: Expected f to be a function that has non-empty output (got output = {self.outputs})"
+            )
+        for y in self.outputs:
+            if not isinstance(y, Tensor):
+                raise RuntimeError(  # noqa: TRY004 (PyTorch's)
+                    f"{api}: expected f(*primals) to return only tensors, got unsupported type {type(y)}"
+                )
+
+    def release(self) -> None:
+        """Let go of history that ends at the inputs, in what the function returned."""
+        self.result, self.aux = (nesting.mapped(self._released, tree) for tree in (self.result, self.aux))
+
+    def finished(self, *results: Any) -> tuple[Any, ...]:
+        """Return the value, the results of the transform and, if there is one, what is aux."""
+        settle(self.inputs)
+        return (self.result, *results, *([self.aux] if self.has_aux else []))
+
+    def _released(self, x: Any) -> Any:
+        if not isinstance(x, Tensor) or x._slot is None or needs_graph([x], self.inputs):
+            return x
+        return plain(x._value) if type(x._value) is float and modes.current().recorder is None else x.detach()
+
+
+def _own(x: Any) -> Tensor:
+    """Return an input as a tensor of the transform's own; linked to what the given one was computed from."""
+    if not isinstance(x, Tensor):
+        raise ValueError(f"Thing passed to transform API must be Tensor, got {type(x)}")  # noqa: TRY004 (PyTorch's)
+    return own(x)
+
+
+def _numbers(argnums: Any, count: int) -> Any:
+    """Check argnums; return them counted from the first argument."""
+    if isinstance(argnums, int):
+        if not -count <= argnums < count:
+            raise RuntimeError(f"Got argnum={argnums}, but only {count} positional inputs")
+        return argnums % count
+    if not isinstance(argnums, tuple):
+        raise RuntimeError(f"argnums must be int or Tuple[int, ...], got: {type(argnums)}")  # noqa: TRY004 (PyTorch's)
+    if not argnums:
+        raise RuntimeError("argnums must be non-empty")
+    for number in argnums:
+        if not isinstance(number, int):
+            raise RuntimeError(f"argnum must be int, got: {type(number)}")  # noqa: TRY004 (PyTorch's)
+    found = tuple(_numbers(number, count) for number in argnums)
+    if len(set(found)) != len(found):
+        raise RuntimeError(f"argnums elements must be unique, got {argnums}")
+    return found
+
+
+def grad_and_value(func: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False) -> Callable[..., Any]:
+    """Return a function that gives the gradient of ``func`` and its value, a 0-d tensor.
+
+    The gradient is by the argument ``argnums``, in its structure, or a tuple for a tuple of them. With ``has_aux``
+    ``func`` returns a pair, and the value is one: the output and what else the function wants to hand out.
+    """
+
+    @functools.wraps(func)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        point = _Point(_GRAD, func, args, argnums, kwargs, has_aux=has_aux)
+        y = point.result
+        if not isinstance(y, Tensor):
+            raise RuntimeError(f"{_GRAD}: Expected f(*args) to return a Tensor, got {type(y)}")  # noqa: TRY004
+        if y.spec.shape:
+            raise RuntimeError(
+                f"{_GRAD}: Expected f(*args) to return a scalar Tensor, got tensor with {len(y.spec.shape)} dims. "
+                "Maybe you wanted to use the vjp or jacrev APIs instead?"
+            )
+        point.release()
+        gradients = zeros_for(pulled([y], point.inputs, [filled_with(1.0, y)]), point.inputs)
+        value, *aux = point.finished()
+        return nesting.filled(point.structure, gradients), (value, *aux) if has_aux else value
+
+    return wrapper
+
+
+def grad(func: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False) -> Callable[..., Any]:
+    """Return a function that gives the gradient of ``func``, which returns a 0-d tensor; see grad_and_value.
+
+    With ``has_aux`` it gives a pair of the gradient and what ``func`` returned second.
+    """
+    both = grad_and_value(func, argnums, has_aux)
+
+    @functools.wraps(func)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        found, rest = both(*args, **kwargs)
+        return (found, rest[1]) if has_aux else found
+
+    return wrapper
+
+
+def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
+    """Return ``func(*primals)`` and a function of cotangents of that structure, which gives those of the primals.
+
+    With ``has_aux`` a third result is what ``func`` returned second.
+    """
+    point = _Point(_VJP, func, primals, tuple(range(len(primals))), {}, has_aux=has_aux)
+    point.check_tensors(_VJP)
+    for y in point.outputs:
+        if y.spec.dtype.kind != "f":
+            raise RuntimeError(
+                "vjp(f, ...): All outputs of f must be floating-point or complex Tensors, got Tensor with dtype "
+                f"{y.spec.dtype}"
+            )
+
+    def pull(cotangents: Any, retain_graph: bool = True, create_graph: bool | None = None) -> Any:
+        if not nesting.alike(cotangents, point.result):
+            raise RuntimeError(
+                "Expected pytree structure of cotangents to be the same as pytree structure of outputs to the "
+                f"function. cotangents: {nesting.shown(cotangents)}, primal output: {nesting.shown(point.result)}"
+            )
+        given = nesting.spread(cotangents, point.result) or []
+        found = pulled(point.outputs, point.inputs, given, create=create_graph, retain=retain_graph)
+        return nesting.filled(point.structure, zeros_for(found, point.inputs))
+
+    point.release()
+    return point.finished(pull)
+
+
+def _tangents(primals: Any, tangents: Any, inputs: Sequence[Tensor]) -> list[Tensor]:
+    """Check tangents; return them in the inputs' dtypes."""
+    if not nesting.alike(primals, tangents):
+        raise RuntimeError(
+            f"{_JVP}: Expected primals and tangents to have the same python structure. For example, if primals is a "
+            f"tuple of 3 tensors, tangents also must be. Got primals with structure {nesting.shown(primals)} and "
+            f"tangents with structure {nesting.shown(tangents)}"
+        )
+    given = nesting.spread(tangents, primals) or []
+    for t, x in zip(given, inputs, strict=True):
+        if not isinstance(t, Tensor):
+            raise RuntimeError(f"{_JVP}: Expected tangents to only contain Tensors, got {type(t)}")  # noqa: TRY004
+        if t.spec.shape != x.spec.shape:
+            raise RuntimeError(
+                "Trying to set a forward gradient that has a different size than that of the original Tensor, this is "
+                f"not supported. Tensor is of size {list(x.spec.shape)} while the given forward gradient is of size "
+                f"{list(t.spec.shape)}."
+            )
+    pairs = zip(given, inputs, strict=True)
+    return [t if t.spec.dtype == x.spec.dtype else recording.to_dtype(t, x.spec.dtype) for t, x in pairs]
+
+
+def jvp(
+    func: Callable[..., Any], primals: tuple[Any, ...], tangents: Any, *, strict: bool = False, has_aux: bool = False
+) -> Any:
+    """Return ``func(*primals)`` and its derivative in the direction of ``tangents``, by one native forward sweep.
+
+    With ``strict`` an output that depends on no primal raises; without, its derivative is zero. With ``has_aux`` a
+    third result is what ``func`` returned second.
+    """
+    if not isinstance(primals, tuple):
+        raise RuntimeError(f"{_JVP}: Expected primals to be a tuple. E.g. it should be valid to call f(*primals).")  # noqa: TRY004 (PyTorch's)
+    point = _Point(_JVP, func, primals, tuple(range(len(primals))), {}, has_aux=has_aux)
+    given = _tangents(primals, tangents, point.inputs)
+    point.check_tensors(_JVP)
+    found = pushed(point.outputs, point.inputs, given)
+    if strict and any(t is None for t in found):
+        raise RuntimeError(
+            "jvp(f, primals, tangents, strict=True): The output of f is independent of the inputs. This is not "
+            "allowed with strict=True."
+        )
+    derivative = nesting.filled(point.result, zeros_for(found, point.outputs))
+    point.release()
+    return point.finished(derivative)
+
+
+def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., Any]]:
+    """Return ``func(*primals)`` and the linear function of tangents that it is near there.
+
+    ``func`` runs once; each call of the linear function is one native forward sweep over what was recorded.
+    """
+    point = _Point(_JVP, func, primals, tuple(range(len(primals))), {}, has_aux=False)
+    outer = needs_graph([y for y in point.outputs if isinstance(y, Tensor)], point.inputs)
+    outputs = [y for y in point.outputs if isinstance(y, Tensor)]
+
+    def push(*tangents: Any) -> Any:
+        if not nesting.alike(tangents, primals):
+            raise RuntimeError(
+                f"Expected the tangents {nesting.shown(tangents)} to have the same argspec as the primals "
+                f"{nesting.shown(primals)}"
+            )
+        given = nesting.spread(tangents, primals) or []
+        for i, (t, x) in enumerate(zip(given, point.inputs, strict=True)):
+            for what, got, wanted in (("shape", t.spec.shape, x.spec.shape), ("dtype", t.spec.dtype, x.spec.dtype)):
+                if got != wanted:
+                    raise RuntimeError(
+                        f"tangent:{i} with {what} {got} in flattened pytree doesn't match the {what} {wanted} of the "
+                        "corresponding primal."
+                    )
+        graph = modes.is_grad_enabled() and (outer or any(t._slot is not None for t in given))
+        found = iter(zeros_for(pushed(outputs, point.inputs, given, create=graph), outputs))
+        return nesting.mapped(lambda y: next(found) if isinstance(y, Tensor) else y, point.result)
+
+    point.release()
+    settle(point.inputs)
+    return point.result, push
+
+
+def _jacobian(
+    api: str, func: Callable[..., Any], args: tuple[Any, ...], argnums: Argnums, kwargs: Any, *, aux: bool, run: Any
+) -> Any:
+    """Return the blocks of a Jacobian in the structure of outputs, each of that of the inputs."""
+    point = _Point(api, func, args, argnums, kwargs, has_aux=aux)
+    point.check_tensors(api)
+    found_blocks, columns = run(point.outputs, point.inputs), run is blocks.by_columns
+    full = blocks.filled(found_blocks, point.outputs, point.inputs, like_output=columns)
+    result = nesting.filled(point.result, (nesting.filled(point.structure, row) for row in full))
+    point.release()
+    _, *found = point.finished(result)
+    return tuple(found) if aux else result
+
+
+def jacrev(
+    func: Callable[..., Any], argnums: Argnums = 0, *, has_aux: bool = False, chunk_size: int | None = None
+) -> Callable[..., Any]:
+    """Return a function that gives the Jacobian of ``func``, all rows by one batched backward sweep.
+
+    For each output of shape s and each input of shape t there is a tensor of shape (*s, *t). ``chunk_size`` limits
+    how many rows are swept together, and so the memory.
+    """
+    if chunk_size is not None and chunk_size <= 0:
+        raise ValueError("jacrev: `chunk_size` should be greater than 0.")
+    run = functools.partial(blocks.by_rows, chunk=chunk_size)
+
+    @functools.wraps(func)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return _jacobian(_VJP, func, args, argnums, kwargs, aux=has_aux, run=run)
+
+    return wrapper
+
+
+def jacfwd(
+    func: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False, *, randomness: str = "error"
+) -> Callable[..., Any]:
+    """Return a function that gives the Jacobian of ``func``, all columns by one batched forward sweep; see jacrev.
+
+    ``func`` runs once, so random numbers in it are the same for all columns; ``randomness`` changes nothing.
+    """
+    del randomness
+
+    @functools.wraps(func)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return _jacobian(_JVP, func, args, argnums, kwargs, aux=has_aux, run=blocks.by_columns)
+
+    return wrapper
+
+
+def hessian(func: Callable[..., Any], argnums: Argnums = 0) -> Callable[..., Any]:
+    """Return a function that gives the Hessian of ``func``: its gradient recorded, and one batched sweep of that."""
+    return jacrev(jacrev(func, argnums), argnums)

@@ -1,0 +1,94 @@
+"""Saved values that the user packs away, on a disk or smaller, and unpacks for backward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from kernels import callouts
+from kernels.entries import Instruction
+from kernels.forms import Form
+from kernels.observing import Array
+from kernels.patterns import pattern
+from kernels.pullbacks import contributions
+from kernels.respecified import inputs_of
+from tape.tensor import Tensor, carried, plain
+
+Hooks = tuple[Callable[[Tensor], Any], Callable[[Any], Tensor]]
+
+
+class PackedValue:
+    """One saved value, packed, and how it is unpacked."""
+
+    __slots__ = ("packed", "shape", "unpack")
+
+    def __init__(self, value: Any, hooks: Hooks) -> None:
+        self.shape = np.shape(value)
+        self.packed = hooks[0](plain(carried(np.array(value))))  # a copy: what is packed is nobody else's
+        self.unpack = hooks[1]
+
+    def value(self) -> Any:
+        """Return the value again. TypeError, RuntimeError if unpacking gives something else."""
+        found = self.unpack(self.packed)
+        if not isinstance(found, Tensor):
+            raise TypeError(
+                "Output of saved tensor unpack_hook expected to be a Tensor but got result of type "
+                f"{type(found).__name__}"
+            )
+        if found.spec.shape != self.shape:
+            raise RuntimeError(
+                f"saved tensor unpack_hook returned shape {list(found.spec.shape)} for a tensor of shape "
+                f"{list(self.shape)}"
+            )
+        return found._value
+
+
+class Packed:
+    """The saved values of one instruction, packed; its pullbacks run in Python."""
+
+    __slots__ = ("form", "values")
+
+    def __init__(self, form: Form, values: tuple[Any, ...], hooks: Hooks) -> None:
+        self.form = form
+        self.values = [
+            PackedValue(v, hooks) if _is_value(form, n) else v for n, v in zip(form.saved, values, strict=True)
+        ]
+
+    def unpacked(self, instruction: Instruction) -> Instruction:
+        """Return the instruction as it was before its values were packed."""
+        saved = tuple(v.value() if isinstance(v, PackedValue) else v for v in self.values)
+        return Instruction(
+            instruction.start, instruction.stop, instruction.slot, instruction.operands, saved, self.form
+        )
+
+    def pull(
+        self, instruction: Instruction, gradient: Array | None, stash: dict[Any, Any], *, batch: int
+    ) -> list[Array | None]:
+        """Run the pullbacks on the values unpacked."""
+        if gradient is None:
+            return [None] * len(instruction.operands)
+        spec = self.form.spec
+        shadow = np.full((batch, spec.shadow) if batch else spec.shadow, -0.0, spec.dtype)
+        pattern(shadow, spec, 0)[...] = gradient
+        return contributions(self.unpacked(instruction), shadow, stash, batch=batch)
+
+
+def _is_value(form: Form, name: str) -> bool:
+    """Whether a saved thing is a tensor's value, not a number or places of the operation's own."""
+    names = inputs_of(form.op)
+    return name == "y" or (name in names and form.specs[names.index(name)] is not None)
+
+
+def packed(form: Form, values: tuple[Any, ...], hooks: Hooks) -> tuple[Form, tuple[Any, ...]]:
+    """Return the form and the saved values of an instruction whose values are packed."""
+    if not any(_is_value(form, name) for name in form.saved):
+        return form, values
+    other = _FORMS.get(form.code)
+    if other is None:
+        other = _FORMS.setdefault(form.code, callouts.packed(form))
+    return other, (Packed(form, values, hooks),)
+
+
+_FORMS: dict[int, Form] = {}

@@ -1,0 +1,184 @@
+"""The tape of a thread, and what is kept with it: who watches, who retains, which hooks."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from threading import get_ident
+from typing import Any
+from weakref import WeakValueDictionary
+
+from kernels import backend
+from kernels.entries import DROPPING, MOVES, instructions, settled, snapshot
+from kernels.mentions import Mentions
+from kernels.observing import FreedError
+from kernels.words import TAPE_BITS
+from tape import errors
+
+_numbers = itertools.count(1)
+_FIRST_CHUNK = 1024
+LARGE = 1 << 16
+"""Bytes from which a value is worth watching."""
+_LARGEST_GROWTH = 1 << 25
+"""Bytes of large values after which a short tape looks for what died: small tensors may have kept it."""
+LONG = 1 << 14
+"""Entries that may stand on a tape, dead, until a chunk is full."""
+LARGEST_LOSS = 1 << 20
+"""Bytes of dead tensors after which a tape of 10,000 entries looks for what they held."""
+living: WeakValueDictionary[int, Tape] = WeakValueDictionary()
+
+
+def every() -> list[Tape]:
+    """Return the living tapes; other threads may make more at any moment."""
+    return [tape for reference in living.valuerefs() if (tape := reference()) is not None]
+
+
+orphans: set[Tape] = set()
+"""The tapes of threads that have ended, as long as something on them can be reached."""
+
+
+class Tape:
+    """A Wengert list: for each instruction its result slot, operands, saved values and opcode, end to end.
+
+    Instructions whose results nobody can reach are dropped each time the slots of a chunk have been given out.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "entries",
+        "extend",
+        "fresh",
+        "grown",
+        "hooks",
+        "lines",
+        "lost",
+        "number",
+        "overwrite",
+        "readers",
+        "retained",
+        "swept",
+        "watched",
+        "writes",
+    )
+
+    def __init__(self) -> None:
+        self.number = next(_numbers)
+        self.entries: list[Any] = []
+        self.extend = self.entries.extend
+        self.fresh = self._slots(self.number << TAPE_BITS)
+        self.retained: dict[int, Any] = {}
+        self.watched: dict[int, Any] = {}
+        self.hooks: dict[int, Any] = {}
+        self.lines: dict[int, Any] = {}
+        self.overwrite: Callable[[Any], None] = Mentions(self.entries).overwrite
+        self.readers: list[None] = []
+        """An item for each sweep that reads the entries: nothing may be dropped."""
+        self.writes = False
+        """Whether a write has ever been recorded here."""
+        self.lost = self.grown = self.swept = 0
+        living[self.number] = self
+
+    def __del__(self) -> None:
+        """Live on if tensors may refer to what is recorded here: a slot is a number, and holds no tape."""
+        if self.entries and orphans is not None:  # None at the end of the process
+            living[self.number] = self
+            orphans.add(self)
+
+    def _slots(self, start: int) -> Callable[[], int]:
+        """Return what gives out slot after slot."""
+        return itertools.chain.from_iterable(self._chunks(start)).__next__
+
+    def _chunks(self, start: int) -> Iterator[range]:
+        """Yield ranges of slots; before each, drop what died if the tape has grown by a quarter since the last time."""
+        size = _FIRST_CHUNK
+        try:
+            while True:
+                yield range(start, start + size)
+                start += size
+                with suppress(MemoryError):  # the next chunk will find what died
+                    self.collect()
+                size = max(_FIRST_CHUNK, len(self.entries) // 4)
+        except GeneratorExit:
+            raise
+        except BaseException:  # an interrupt, at whatever moment: it ends these slots
+            self.fresh = self._slots(start + size)
+            raise
+
+    def collect(self, dying: int = 0) -> int:
+        """Drop the instructions whose results nobody can reach; return how many entries they had."""
+        for orphan in list(orphans) if orphans and self not in orphans else ():
+            orphan.collect()
+            if not orphan.entries:
+                orphans.discard(orphan)
+        if MOVES.locked():
+            return 0  # others are dropped just now, or a write is saving what pullbacks need
+        with MOVES:
+            try:
+                DROPPING.append(get_ident())
+                gone = backend.collect(self.entries, self.number, dying) if not self.readers else 0
+            finally:
+                DROPPING.clear()
+        if self.hooks or self.lines:
+            self.forget_hooks()
+        return gone
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Keep the instructions where they are; FreedError within is GradError."""
+        try:
+            self.readers.append(None)
+            settled()
+            yield
+        except FreedError:
+            raise errors.GradError(errors.SECOND_TIME) from None
+        finally:
+            self.readers.pop()
+
+    def forget_hooks(self) -> None:
+        """Let go of the hooks, and of the user's lines, of instructions that are gone."""
+        known = {*list(self.hooks), *list(self.lines)}  # other threads may add to them from now on
+        alive = {i.slot for i in instructions(snapshot(self.entries), min(known))} if known else set()
+        for slot in known - alive:
+            self.hooks.pop(slot, None)
+            self.lines.pop(slot, None)
+
+    def retain(self, tensor: Any) -> None:
+        """Let backward give this tensor of the tape its gradient."""
+        retained, key = self.retained, id(tensor)
+        retained[key] = weakref.ref(tensor, lambda _: retained.pop(key, None))
+
+    def watch(self, tensor: Any, size: int) -> None:
+        """Collect when a tensor dies whose instruction may hold many bytes: not only when a chunk is full."""
+        # A slot of equal value, not the same object: references to that are counted.
+        slot, tape, key = tensor._slot ^ 0, weakref.ref(self), id(tensor)
+
+        def died(reference: Any) -> None:
+            own = tape()
+            if own is not None and own.watched.get(key) is reference:
+                del own.watched[key]
+                own.lose(slot, size)
+
+        self.watched[key] = weakref.ref(tensor, died)
+
+    def grow(self, size: int) -> None:
+        """Count the bytes of new large values; look for what died when they are many."""
+        self.grown += size
+        if self.grown > max(_LARGEST_GROWTH, 100 * len(self.entries)):
+            self.grown = 0
+            self.collect()
+
+    def leave(self, root: Any) -> None:
+        """Collect when the root of a backward dies, if much has been swept: what saved nothing still stands here."""
+        if self.swept > LONG and 4 * self.swept > len(self.entries):
+            self.swept = 0
+            self.watch(root, sys.maxsize)
+
+    def lose(self, slot: int, size: int) -> None:
+        """Count the bytes of dead tensors. Pullbacks still need most of them: the longer the tape, the rarer a look."""
+        self.lost += size
+        if self.lost * 10_000 > LARGEST_LOSS * len(self.entries):
+            self.lost = 0
+            self.collect(slot)

@@ -1,0 +1,275 @@
+"""Writing into a tensor's memory: values that pullbacks still need are saved first, and the write is recorded."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from kernels import forms, writes
+from kernels.entries import MOVES
+from kernels.forms import Form
+from kernels.layouts import Spec
+from kernels.memory import where
+from kernels.mentions import meet
+from kernels.tables import OPS
+from kernels.words import TAPE_BITS
+from tape import errors, families, inference, modes, recording, tapes
+from tape.families import base_of
+from tape.operands import operand
+from tape.shaping import clone
+from tape.tensor import AccumulateGrad, Array, Tensor, as_array, seldom
+
+_COPY: Any = OPS["copy_"]
+_PUT: Any = OPS["index_put_"]
+_CLONE: Any = OPS["clone"]
+_ALONE = 3
+"""References to an array that only its tensor has: the tensor's, a variable's, and the argument of getrefcount."""
+
+
+def check(x: Tensor, name: str, *, reads: bool = False) -> None:
+    """Raise PyTorch's errors for tensors that must not be written. ``reads``: the operation also reads the tensor."""
+    base, enabled = base_of(x), modes.active() or modes.is_grad_enabled()
+    if enabled and type(base._slot) is AccumulateGrad:
+        recorder = modes.current().recorder
+        if recorder is None or not recorder.given(base):
+            raise RuntimeError(errors.LEAF_VIEW_IN_PLACE if families.is_view(x) else errors.LEAF_IN_PLACE)
+        _branch(base)
+    if (x._form.spec.overlaps or base._form.spec.overlaps) and inference.overlapping(x, base):
+        raise RuntimeError(f"{name}: {errors.OVERLAP}")
+    value = x._value
+    if type(value) is not float and not value.flags.writeable:  # type: ignore[union-attr]
+        raise RuntimeError(f"{name}: the tensor's memory is a read-only NumPy array's; write into x.clone()")
+    if reads and enabled and x is not base and x._slot is None and base._slot is not None:
+        families.renew(x)  # a view made under no_grad: what is written through it is the family's
+
+
+def _branch(x: Tensor) -> None:
+    """Let an argument of a program, which is a leaf, be a copy of that leaf, which can be written to."""
+    spec, tape = x.spec, modes.own_tape()
+    form = recording.cached_form((_CLONE, spec, spec, (True,), ""), lambda: forms.copy(_CLONE, spec, spec))
+    slot, x._slot, x._form = x._slot, tape.fresh(), form
+    tape.extend((x._slot, slot, form.code))
+    families.outdate(x)
+
+
+def store(x: Tensor, given: Any, name: str, *, fresh: bool = False, item: bool = False, casts: bool = False) -> Tensor:
+    """Write a value, broadcast, into a tensor that :func:`check` passed.
+
+    ``fresh``: nobody else has the value. ``item``: as ``x[...] = value`` does, where leading dims of one do not count.
+    ``casts``: floats become integers if the tensor has integers.
+    """
+    if not fresh and isinstance(given, Tensor) and same(x, given):
+        _count(x)
+        return x
+    spec = x._form.spec
+    value = given
+    if not fresh or given._form.spec.shape != spec.shape or given._form.spec.dtype is not spec.dtype:
+        value = fitting(given, spec.shape, spec.dtype, name, item=item, casts=casts)
+    if fresh and _take(x, value):
+        return x
+    if not fresh and meets(x, value):
+        value = clone(value)
+    tape = wanted(x, value)
+    announce(x, value)
+    _put(x, value)
+    if tape is not None:
+        record(x, value, tape)
+    noted(_COPY, x, value, ())
+    return x
+
+
+def rewrite(x: Tensor, value: Tensor) -> None:
+    """Record that a tensor's memory, written already, has this value; by a function that changed it in place."""
+    record(x, value, modes.own_tape())
+
+
+def store_at(
+    x: Tensor, key: Any, places: tuple[Array, Array], given: Any, name: str, *, adds: bool = False, item: bool = True
+) -> None:
+    """Write a value, broadcast, to the elements that ``key`` picks.
+
+    ``places`` number them in the memory and in the gradient; without ``adds`` each must be there once.
+    """
+    value = fitting(given, places[1].shape, x.spec.dtype, name, item=item, casts=item)
+    tape = wanted(x, value)
+    if meets(x, value):
+        value = clone(value)
+    announce(x, value)
+    protect(x)
+    array, new = as_array(x), value._value if isinstance(value, Tensor) else value
+    if adds:
+        np.add.at(array, key, new)
+    else:
+        array[key] = new
+    _count(x)
+    op = _PUT if adds else _COPY
+    if tape is not None:
+        record(x, value, tape, op, places[1])
+    noted(op, x, value, places)
+
+
+def fitting(
+    given: Any, shape: tuple[int, ...], dtype: np.dtype[Any], name: str, *, item: bool = False, casts: bool = False
+) -> Any:
+    """Return a value that can be written to this shape and dtype: a tensor of the dtype, or a number."""
+    value = operand(given)
+    tensor = isinstance(value, Tensor)
+    have, kind = (value.spec.shape, value.spec.dtype) if tensor else ((), np.result_type(value))
+    try:
+        broadcast = np.broadcast_shapes(shape, have)
+    except ValueError:
+        broadcast = have
+    if broadcast != shape:
+        extra = len(have) - len(shape)
+        if item and extra > 0 and have[:extra] == (1,) * extra and _broadcasts(have[extra:], shape):
+            return fitting(value.reshape(have[extra:]), shape, dtype, name, casts=casts)
+        raise RuntimeError(
+            f"shape mismatch: value tensor of shape {list(have)} cannot be broadcast to indexing result of shape "
+            f"{list(shape)}"
+            if item
+            else f"{name}: output with shape {list(shape)} doesn't match the broadcast shape {list(broadcast)}"
+        )
+    if not casts and not np.can_cast(kind, dtype, "same_kind"):
+        raise RuntimeError(f"{name}: result type {kind.name} can't be cast to the desired output type {dtype.name}")
+    return recording.to_dtype(value, dtype) if tensor and kind != dtype else value
+
+
+def _broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
+    try:
+        return np.broadcast_shapes(shape, to) == to
+    except ValueError:
+        return False
+
+
+def wanted(x: Tensor, value: Any) -> tapes.Tape | None:
+    """Return the tape to record a write on; None where no gradient is wanted."""
+    if base_of(x)._slot is None and (not isinstance(value, Tensor) or value._slot is None):
+        return None
+    return modes.active() or modes.wanted_tape()
+
+
+def _take(x: Tensor, value: Tensor) -> bool:
+    """Let a tensor that is alone with its memory have the memory of a new value: pullbacks keep the old."""
+    old, new = x._form.spec, value._form.spec
+    if (
+        families.is_view(x)
+        or not families.alone(x)
+        or value is x
+        or families.is_view(value)
+        or new.shape != old.shape
+        or new.strides != old.strides
+        or type(new) is not type(old)
+        or type(x._slot) is AccumulateGrad
+    ):
+        return False
+    recorder = modes.current().recorder
+    if value._slot is None and x._slot is not None:
+        if recorder is not None or modes.is_grad_enabled():
+            return False
+        x._value = value._value  # under no_grad the history stays
+    else:
+        families.forget(x)
+        x._value, x._form, x._slot = value._value, value._form, value._slot
+        _remember(x)
+    _count(x)
+    if recorder is not None:
+        recorder.taken(x, value)
+    return True
+
+
+def _remember(x: Tensor) -> None:
+    large = x._form.spec.bytes >= tapes.LARGE
+    if not large and not seldom(x).retains:
+        return
+    tape = tapes.living.get(x._slot >> TAPE_BITS) if type(x._slot) is int else None
+    if tape is not None and large:
+        tape.watch(x, x._form.spec.bytes)
+    if tape is not None and seldom(x).retains:
+        tape.retain(x)
+
+
+def meets(x: Tensor, value: Any) -> bool:
+    """Whether a value is read from the memory that is about to be written."""
+    return isinstance(value, Tensor) and type(value._value) is not float and meet(value._value, as_array(x))  # type: ignore[arg-type]
+
+
+def same(x: Tensor, value: Tensor, part: Array | None = None) -> bool:
+    """Whether a value is what already stands there, or in a part there, as at the end of ``x[i] += v``."""
+    a, b = x._value if part is None else part, value._value
+    if type(a) is float or type(b) is float or base_of(x) is not base_of(value):
+        return x is value and part is None
+    alike = a.strides == b.strides and a.shape == b.shape  # type: ignore[union-attr]
+    return alike and where(a) == where(b)  # type: ignore[arg-type]
+
+
+def _put(x: Tensor, value: Any) -> None:
+    """Write into the memory."""
+    new = value._value if isinstance(value, Tensor) else value
+    if type(x._value) is float and families.alone(x):
+        x._value = float(new)
+    else:
+        protect(x)
+        as_array(x)[...] = new
+    _count(x)
+
+
+def protect(x: Tensor) -> None:
+    """Save what pullbacks still need of the memory about to be written."""
+    array, whole = as_array(x), as_array(base_of(x))
+    apart = array is not whole
+    owned = whole.base is None and (array is whole or array.base is whole)
+    if owned and sys.getrefcount(whole) <= _ALONE + apart and sys.getrefcount(array) <= _ALONE + (not apart):
+        return
+    with MOVES:
+        for tape in tapes.every():
+            if tape.entries:
+                tape.overwrite(array)
+
+
+def _count(x: Tensor) -> None:
+    """Count the write."""
+    families.counter_of(x)[0] += 1
+
+
+def record(x: Tensor, value: Any, tape: tapes.Tape, op: Any = _COPY, places: Array | None = None) -> None:
+    """Append the write: the base has a new version, whose shadow is that of the version before."""
+    base = base_of(x)
+    source, slot = (value.spec, value._slot) if isinstance(value, Tensor) else (None, None)
+    whole, region, before = base.spec, x.spec, base._slot
+    wants = (before is not None, slot is not None)
+    if places is None:
+        form = recording.cached_form(
+            (op, whole, region, source if wants[1] else None, wants),
+            lambda: writes.write(op, whole, region, source if wants[1] else None, wants),
+        )
+    else:
+        form = _form_at(op, whole, places.shape, source if wants[1] else None, wants)
+    families.forget(base)
+    base._slot, base._form = tape.fresh(), form
+    offset = x._offset if families.is_view(x) else 0
+    kept = () if places is None else (places,)
+    tape.extend((base._slot, before, slot, offset, *kept, form.code))
+    tape.writes = True
+    _remember(base)
+    families.outdate(base)
+
+
+def _form_at(op: Any, whole: Spec, shape: tuple[int, ...], source: Spec | None, wants: tuple[bool, bool]) -> Form:
+    key = (op, whole, shape, source, wants, "at")
+    return recording.cached_form(key, lambda: writes.write_at(op, whole, shape, source, wants))
+
+
+def announce(x: Tensor, value: Any) -> None:
+    """Tell a program being recorded of a write to come."""
+    recorder = modes.current().recorder
+    if recorder is not None:
+        recorder.overwrites(x, value)
+
+
+def noted(op: Any, x: Tensor, value: Any, params: tuple[Any, ...]) -> None:
+    """Tell it of the write that has been."""
+    recorder = modes.current().recorder
+    if recorder is not None:
+        recorder.wrote(op, x, value, params)

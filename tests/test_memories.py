@@ -1,0 +1,346 @@
+"""Random programs of reads, views and writes over shared memories agree with a twin that only ever copies.
+
+`python tests/memories.py 100000` runs more of them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import memories
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from memories import (
+    Author,
+    Live,
+    Program,
+    Step,
+    Twin,
+    attempt,
+    author_of,
+    compared,
+    disagreement,
+    random_program,
+    remaining,
+    repeats,
+    report,
+    shrunk,
+    source,
+    text_of,
+    trouble,
+)
+
+import tape
+from kernels import backend, writes
+from tape import families, indexing, recording, writing
+
+if TYPE_CHECKING:
+    from conftest import Fresh
+
+SEEDS = st.integers(0, 1 << 20)
+"""Each step is written from a seed of its own, so that a failing program shrinks by losing steps."""
+
+
+class Memories(RuleBasedStateMachine):
+    """Writes one program, a step at a time; tensors and the twin run it side by side."""
+
+    @initialize(seed=SEEDS)
+    def begin(self, seed: int) -> None:
+        self.author = Author(Random(seed))  # noqa: S311 (no secret)
+        self.live = Live()
+        self.agree = True
+        self.before = remaining()
+        for step in self.author.beginning():
+            self.run(step)
+
+    @rule(seed=SEEDS)
+    def make(self, seed: int) -> None:
+        self.propose(seed, "leaf", "buffer", "detach", "require")
+
+    @rule(seed=SEEDS)
+    def view(self, seed: int) -> None:
+        self.propose(seed, "view", "reshape")
+
+    @rule(seed=SEEDS)
+    def read(self, seed: int) -> None:
+        self.propose(seed, "apply", "where", "part")
+
+    @rule(seed=SEEDS)
+    def compute_in_place(self, seed: int) -> None:
+        self.propose(seed, "method", "operator", "assign_with")
+
+    @rule(seed=SEEDS)
+    def write(self, seed: int) -> None:
+        self.propose(seed, "assign", "masked_fill", "index_put")
+
+    @rule(seed=SEEDS)
+    def sweep(self, seed: int) -> None:
+        self.propose(seed, "backward", "retain", "observe", "look")
+
+    @rule(seed=SEEDS)
+    def forget(self, seed: int) -> None:
+        self.propose(seed, "forget", "grad_mode")
+
+    def propose(self, seed: int, *kinds: str) -> None:
+        self.author.random = Random(seed)  # noqa: S311
+        if (step := self.author.propose(*kinds)) is not None:
+            self.run(step)
+
+    def run(self, step: Step) -> None:
+        if self.agree and self.author.add(step):
+            found = trouble(self.author.twin, self.live, step, self.author.expected)
+            self.agree = found is None
+            assert self.agree, f"{found}\n\n{text_of(self.author.program)}"
+
+    def teardown(self) -> None:
+        try:
+            self.author.random = Random(len(self.author.program))  # noqa: S311
+            for step in self.author.ending():
+                self.run(step)
+            self.live.names.clear()
+            assert remaining() <= self.before or not self.agree, (
+                f"the tape is not empty after\n\n{text_of(self.author.program)}"
+            )
+        finally:
+            tape.set_grad_enabled(True)
+
+
+TestMemories = Memories.TestCase
+TestMemories.settings = settings(
+    max_examples=400,
+    stateful_step_count=18,
+    phases=(Phase.generate, Phase.shrink),
+    suppress_health_check=[HealthCheck.too_slow],
+)
+
+
+@pytest.mark.parametrize("start", range(0, 1600, 200))
+def test_random_programs(start: int) -> None:
+    for seed in range(start, start + 200):
+        complaint = compared(author_of(seed))
+        assert complaint is None, report(seed, complaint)
+
+
+def test_random_programs_swept_in_plain_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backend, "NATIVE", False)
+    for seed in range(10_000, 10_150):
+        complaint = compared(author_of(seed))
+        assert complaint is None, report(seed, complaint)
+
+
+# --- against other references -----------------------------------------------------------------------------------
+
+# What a function of the leaves can hold: no gradient on the way, nothing that raises.
+MAKERS = {"leaf", "buffer", "view", "reshape", "apply", "where", "part", "detach", "loss"}
+WRITERS = {"method", "operator", "assign", "assign_with", "masked_fill", "index_put"}
+PURE = MAKERS | WRITERS | {"grad_mode", "forget"}
+
+
+def pure(seed: int) -> tuple[Program, Twin]:
+    """Return a random program without gradients and errors, and a twin that has run it."""
+    twin, kept = Twin(), []
+    kept.extend(
+        step
+        for step in random_program(seed)
+        if step[0] in PURE and "from_numpy" not in str(step) and usable(step, twin) and attempt(twin, step) is None
+    )
+    return kept, twin
+
+
+def usable(step: Step, twin: Twin) -> bool:
+    """Whether the tensors that a step names are there: what made them may have been dropped."""
+    names = {int(name) for name in re.findall(r"\bx(\d+)", source(step))}
+    return names - ({step[1]} if step[0] in MAKERS else set()) <= twin.handles.keys()
+
+
+def function_of(program: Program) -> tuple[Callable[..., Any], list[Any]]:
+    """Return a program as a function of its leaves, and their values."""
+    leaves = [step for step in program if step[0] == "leaf"]
+
+    def function(*values: Any) -> Any:
+        live = Live()
+        given = iter(values)
+        for step in program:
+            if step[0] == "leaf":
+                live.names[f"x{step[1]}"] = next(given)
+            else:
+                error = live.run(step)
+                assert error is None, f"{source(step)}: {error}"
+        result = live.names[f"x{program[-1][1]}"]
+        live.names.clear()
+        tape.set_grad_enabled(True)
+        return result
+
+    return function, [np.array(step[2]) for step in leaves]
+
+
+def gradients(function: Callable[..., Any], values: list[Any]) -> tuple[float, list[Any]]:
+    inputs = [tape.tensor(x, requires_grad=True) for x in values]
+    loss = function(*inputs)
+    if loss.requires_grad:
+        loss.backward()
+    return loss.item(), [np.zeros(x.shape) if x.grad is None else x.grad.numpy() for x in inputs]
+
+
+def test_differences_of_the_value() -> None:
+    compared_ones = 0
+    for seed in range(20_000, 20_150):
+        program, twin = pure(seed)
+        if twin.cuts or program[-1][0] != "loss":
+            continue  # where a gradient is cut, differences see what it does not
+        function, values = function_of(program)
+        direction = [np.cos(np.arange(x.size)).reshape(x.shape) for x in values]
+        step = 1e-6
+        ahead, behind = (
+            function(*[tape.tensor(x + sign * step * d) for x, d in zip(values, direction, strict=True)]).item()
+            for sign in (1, -1)
+        )
+        _, found = gradients(function, values)
+        slope = sum((g * d).sum() for g, d in zip(found, direction, strict=True))
+        assert slope == pytest.approx((ahead - behind) / (2 * step), rel=1e-6, abs=1e-6), text_of(program)
+        compared_ones += 1
+    assert compared_ones > 40
+
+
+def test_replay_on_other_values() -> None:
+    replayed = 0
+    for seed in range(30_000, 30_120):
+        program, _ = pure(seed)
+        if program[-1][0] != "loss":
+            continue
+        function, values = function_of(program)
+        if not gradients_wanted(function, values):
+            continue
+        recorded_one = tape.record(function, *values)
+        for factor in (1.0, 0.9, 1.0):
+            given = [x * factor for x in values]
+            value, found = recorded_one.value_and_grad(*given)
+            expected, by_sweep = gradients(function, given)
+            assert value == pytest.approx(expected, rel=1e-13), text_of(program)
+            for one, other in zip(found, by_sweep, strict=True):
+                np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-13, err_msg=text_of(program))
+        replayed += 1
+    assert replayed > 80
+
+
+def gradients_wanted(function: Callable[..., Any], values: list[Any]) -> bool:
+    return bool(function(*[tape.tensor(x, requires_grad=True) for x in values]).requires_grad)
+
+
+PYTORCH_REFUSES = re.compile(
+    "modified by an inplace|no_grad mode|multiple views|single memory location|requires_grad is True|leaf Variable"
+)
+
+
+def test_pytorch_agrees_where_it_does_not_refuse() -> None:
+    torch: ModuleType = pytest.importorskip("torch")
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    found: Counter[str] = Counter()
+    try:
+        for seed in range(40_000, 40_300):
+            program = random_program(seed)
+            if not like_pytorch(program):
+                continue
+            complaint = disagreement(program, torch)
+            refused = complaint is not None and PYTORCH_REFUSES.search(complaint) is not None
+            assert complaint is None or refused, f"{complaint}\n\n{text_of(program)}"
+            found["refused" if refused else "agree"] += 1
+    finally:
+        torch.set_default_dtype(before)
+    assert found["agree"] > 50
+    assert found["refused"] > 50
+
+
+def like_pytorch(program: Program) -> bool:
+    """Whether PyTorch means the same.
+
+    It does not see writes through .data and from_numpy, gives the gradient of a repeated place to each of its values,
+    and fills retained gradients from autograd.grad, too; it reads what is added where it is written.
+    """
+    kinds = {step[0] for step in program}
+    if {"retain", "observe"} <= kinds or {"retain", "second"} <= kinds or "index_put" in kinds:
+        return False
+    if any(step[0] == "detach" and step[3] != "{}.detach()" for step in program):
+        return False
+    twin, twice = Twin(), False
+    for step in program:
+        if step[0] in ("assign", "assign_with") and memories.advanced(step[2]) and step[1] in twin.handles:
+            twice |= repeats(twin.handles[step[1]].places[memories.plain_key(step[2])])
+        attempt(twin, step)
+    return not twice
+
+
+# --- the checks are checked -------------------------------------------------------------------------------------
+
+
+def nothing(*_: Any, **__: Any) -> None:
+    """Stand for what a fault leaves out."""
+
+
+def without_zeroing(*given: Any) -> Any:
+    """Return the form of a write that keeps the gradient of what it overwrites."""
+    form = writes_of(*given)
+    return writes._form(form.op, given[1], given[3], given[4], form.saved, (None, form.pulls[1]))
+
+
+writes_of = writes.write
+
+FAULTS: dict[str, tuple[Any, str, Any]] = {
+    "what pullbacks mention is not saved": (writing, "protect", nothing),
+    "the gradient of what is overwritten is kept": (writes, "write", without_zeroing),
+    "views stay at the version before": (families, "outdate", nothing),
+    "a write through a view is one to the view alone": (writing, "record", nothing),
+    "an overlapping source is read while it is written": (writing, "meets", lambda *_: False),
+    "the first of several values for a place stays": (indexing.index_arrays, "last_ones", lambda *_: None),
+    "writes are not counted": (writing, "_count", nothing),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording, "_forms", {})
+    monkeypatch.setattr(*FAULTS[fault])
+    found = (seed for seed in range(400) if compared(author_of(seed)) is not None)
+    assert next(found, None) is not None
+
+
+def test_a_failing_program_shrinks() -> None:
+    wide = next(p for p in map(random_program, itertools.count()) if sum(s[0] == "assign" for s in p) > 2)
+    small = shrunk(wide, lambda program: any(s[0] == "assign" for s in program) and runs(program))
+    assert [step[0] for step in small][-1] == "assign"
+    assert len(small) <= 4
+
+
+def runs(program: Program) -> bool:
+    twin = Twin()
+    for step in program:
+        attempt(twin, step)
+    return True
+
+
+def test_a_printed_program_runs_as_it_stands() -> None:
+    program, _ = pure(3)
+    names: dict[str, Any] = {}
+    exec(text_of(program), names)  # noqa: S102 (the programs are text)
+    function, values = function_of(program)
+    expected = function(*[tape.tensor(x, requires_grad=True) for x in values])
+    assert names[f"x{program[-1][1]}"].item() == expected.item()
+
+
+def test_the_command_prints_what_it_ran(fresh: Fresh) -> None:
+    code = "import memories; memories.main(['20', '--seed', '5'])"
+    out, error = fresh(code, Path(memories.__file__).parent).communicate(timeout=300)
+    assert error == ""
+    assert "20 programs from seed 5 on: all agree" in out
+    assert re.search(r"\d+ apply", out)
