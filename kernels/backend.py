@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
 from typing import Any
 
 from kernels import graphs, plain, sweep
 from kernels.entries import settled
 from kernels.layouts import Spec
 from kernels.memory import readable
-from kernels.observing import Array, Observer, Outcome, Readers, Seed
+from kernels.observing import Array, Outcome, Readers, Seed, Task
 from kernels.workspace import Workspace
 
 NATIVE = readable() and not os.environ.get("TAPE_PLAIN")
@@ -28,29 +27,9 @@ def workspace() -> Workspace:
     return space
 
 
-def run(
-    entries: list[Any],
-    number: int,
-    seeds: list[Seed],
-    observers: Sequence[Observer],
-    *,
-    restrict: bool,
-    free: Readers | None = None,
-    crossing: bool = False,
-    required: bool = False,
-    batch: int = 0,
-) -> Outcome:
-    """Sweep a tape back from the seeds; see :func:`kernels.sweep.sweep`."""
-    ways: dict[str, Any] = {
-        "restrict": restrict,
-        "free": free,
-        "crossing": crossing,
-        "required": required,
-        "batch": batch,
-    }
-    if NATIVE:
-        return sweep.sweep(workspace(), entries, number, seeds, observers, **ways)
-    return plain.sweep(entries, number, seeds, observers, **ways)
+def run(task: Task) -> Outcome:
+    """Sweep a tape; see :func:`kernels.sweep.sweep`."""
+    return sweep.sweep(workspace(), task) if NATIVE else plain.sweep(task)
 
 
 def run_one(
@@ -68,8 +47,7 @@ def run_one(
     try:
         readers.readers.append(None)
         settled()
-        seed = Seed(slot, spec, 1.0, offset)
-        return plain.sweep(entries, number, [seed], (), restrict=False, free=readers if free else None)[0]
+        return plain.sweep(Task(entries, number, [Seed(slot, spec, 1.0, offset)], free=readers if free else None))[0]
     finally:
         readers.readers.pop()
 

@@ -19,6 +19,7 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numba
 from numba import carray, cfunc, njit, types
@@ -108,6 +109,13 @@ def load_module(name: str) -> ModuleType:
     """Import the native twin of a handwritten module of this package, ``kernels/<name>.py``."""
     path = Path(__file__).with_name(f"{name}.py")
     return load_source(name, path.read_text(encoding="utf-8"))
+
+
+def entry(function: Any) -> Callable[..., Any]:
+    """Return a compiled function as Python calls it best: Numba's dispatcher looks at the arguments' types anew."""
+    (compiled,) = function.overloads.values()
+    call: Callable[..., Any] = compiled.entry_point
+    return call
 
 
 @functools.cache

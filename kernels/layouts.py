@@ -17,7 +17,8 @@ class Spec:
 
     ``shadow`` is the number of elements of the family's shadow. A base tensor's gradient is dense and its own;
     a view's is a pattern in the shadow of its base; ``in_order`` if it stands there as in a C array. ``bytes`` are
-    those of the shadow. ``overlaps``: elements share memory. Specs are interned: equal specs are one object, so that
+    those of the elements. ``alike``: the strides of primal and gradient are the same. ``overlaps``: elements share
+    memory. Specs are interned: equal specs are one object, so that
     they serve as dictionary keys by identity.
     """
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -62,6 +62,33 @@ class Observer:
     hook: Callable[[Array], Array | None] | None = None
     after: Callable[[list[Array | None], Array], list[Array | None]] | None = None
     asked: bool = True
+
+
+@dataclass(slots=True)
+class Task:
+    """What a sweep is to do: go back from the seeds over the entries of the tape of this number.
+
+    ``observers`` receive their gradients. With ``restrict`` only what leads to an observer is computed, and no leaf
+    is delivered. If nobody else of those who ``free`` counts reads the tape, the instructions that saved values are
+    dropped, and those that need them, unless an observer is ``required`` and nothing reached it. ``crossing``: the
+    graph may lead to other tapes. With ``batch`` the seeds have a leading axis of that length, and all gradients do:
+    so many sweeps in one.
+    """
+
+    entries: list[Any]
+    number: int
+    seeds: list[Seed]
+    observers: Sequence[Observer] = ()
+    restrict: bool = False
+    free: Readers | None = None
+    crossing: bool = False
+    required: bool = False
+    batch: int = 0
+
+    def releasing(self) -> Readers | None:
+        """Return the readers of a tape whose instructions may go, now that the sweep is done."""
+        starved = self.required and any(o.asked and o.gradient is None for o in self.observers)
+        return None if starved else self.free
 
 
 Outcome = tuple[list[tuple[Any, Array | float]], list[tuple[int, Spec, Array]]]

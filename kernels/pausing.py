@@ -43,9 +43,7 @@ class Pauses:
 
     def _cell(self, key: int) -> int | None:
         """Return where the cell of a slot, or of a leaf's negative address, begins among the words of cells."""
-        cells = self.space.words[words.H_CELLS]
-        found = self.space.cell_table.find(cells, self.space.words[words.H_MASK], key)
-        at = (found - cells) // 8
+        at = self.space.cell(key)
         return at if self.space.flat[at] == key else None
 
     def _hook(self, slot: int) -> None:
@@ -75,7 +73,7 @@ class Pauses:
             return
         offset = flat[cell + 2] if flat[cell + 3] & words.ALIAS else 0
         elements = spec.shadow * own[words.H_BATCH]
-        address = self.space.sweeps.place(self.space.address, key, elements, spec.dtype.itemsize)
+        address = self.space.place(self.space.address, key, elements, spec.dtype.itemsize)
         if address == 0:
             raise MemoryError("no memory for the gradients of a backward sweep")
         add_to(pattern(self._memory(address, spec), spec, offset), value)

@@ -14,32 +14,21 @@ from kernels.entries import Instruction
 from kernels.forms import Pull
 from kernels.graphs import Graph, drop, key_of, mark, relevant
 from kernels.layouts import Spec
-from kernels.observing import Array, CrossingError, Observer, Outcome, Readers, Seed
+from kernels.observing import Array, CrossingError, Observer, Outcome, Seed, Task
 from kernels.patterns import add_to, changed, pattern, plant, shaped
 from kernels.pullbacks import contribute, elements_of, run
 from kernels.source import Loop
 from kernels.words import ADDS, CLEARS, PULLS, PYTHON, VIEW
 
 
-def sweep(
-    entries: list[Any],
-    number: int,
-    seeds: list[Seed],
-    observers: Sequence[Observer],
-    *,
-    restrict: bool,
-    free: Readers | None = None,
-    crossing: bool = False,
-    required: bool = False,
-    batch: int = 0,
-) -> Outcome:
-    """Sweep a tape back from the seeds; see :func:`kernels.sweep.sweep`."""
-    graph = mark(entries, number, seeds)
-    if not crossing and graph.foreign():
+def sweep(task: Task) -> Outcome:
+    """Sweep a tape; see :func:`kernels.sweep.sweep`."""
+    graph = mark(task.entries, task.number, task.seeds)
+    if not task.crossing and graph.foreign():
         raise CrossingError
-    outcome = sweep_graph(graph, seeds, observers, restrict=restrict, batch=batch)
-    if free is not None and not (required and any(o.asked and o.gradient is None for o in observers)):
-        drop(free, entries, graph.marked)
+    outcome = sweep_graph(graph, task.seeds, task.observers, restrict=task.restrict, batch=task.batch)
+    if (readers := task.releasing()) is not None:
+        drop(readers, task.entries, graph.marked)
     return outcome
 
 

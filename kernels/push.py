@@ -18,10 +18,10 @@ from kernels.layouts import Spec
 from kernels.leaves import operand_spec
 from kernels.observing import Array, Observer, Seed
 from kernels.patterns import pattern, plant
+from kernels.presets import empty, key_of, mark, observe, seed_buffer
 from kernels.pushes import TABLE, clear, push
-from kernels.sweep import _cell_key, _empty, _mark, _seed_buffer
 from kernels.words import CLEARS, PULLS, PYTHON, VIEW
-from kernels.workspace import LARGE, Workspace
+from kernels.workspace import Workspace
 
 _SOURCE = words.RELEVANT | words.KEPT | words.TOUCHED
 _TARGET = words.USED | words.KEPT
@@ -61,7 +61,7 @@ def leaves(entries: list[Any], number: int, slots: list[int]) -> Leaves:
     own = space.words
     own[words.H_LIST], own[words.H_TAPE] = id(entries), number
     space.preset([(slot, 0, 0, _TARGET) for slot in slots])
-    _mark(space, entries)
+    mark(space, entries)
     return _leaves(space, entries)
 
 
@@ -99,37 +99,25 @@ def _forward(
 ) -> Leaves:
     own = space.words
     own[words.H_LIST], own[words.H_TAPE], own[words.H_RESTRICT], own[words.H_BATCH] = id(entries), number, 0, batch or 1
-    given = [_seed_buffer(seed, batch) for seed in sources]
-    buffers = [_empty(o.spec, batch) for o in targets]
-    rows = [(_key(s.slot), -id(buffer), 0, _SOURCE) for s, buffer in zip(sources, given, strict=True)]
+    given = [seed_buffer(seed, batch) for seed in sources]
+    buffers = [empty(o.spec, batch) for o in targets]
+    rows = [(key_of(s.slot), -id(buffer), 0, _SOURCE) for s, buffer in zip(sources, given, strict=True)]
     space.preset(rows + [(o.key, -id(buffer), 0, _TARGET) for o, buffer in zip(targets, buffers, strict=True)])
     space.held = [*given, *buffers]
     try:
-        _mark(space, entries)
+        mark(space, entries)
         if foreign := _foreign(_leaves(space, entries), sources, fixed):
             return foreign
-        space.marks.relevant(space.address)
+        space.relevant(space.address)
         _compile(space, entries)
         _run(space, entries, batch)
         for observer, buffer in zip(targets, buffers, strict=True):
-            if _flags(space, _cell_key(observer)) & words.TOUCHED:
-                observer.gradient = pattern(buffer, observer.spec, observer.offset) + observer.spec.dtype.type(0.0)
+            observe(space, observer, buffer)
     finally:
-        space.held, space.busy = [], False
-        space.sweeps.abandon(space.address)
-    if len(space.cells) > LARGE:
-        space.trim()
+        space.busy = False
+        space.abandon(space.address)
+        space.rest()
     return []
-
-
-def _key(slot: Any) -> int:
-    return slot if type(slot) is int else -id(slot)
-
-
-def _flags(space: Workspace, key: int) -> int:
-    cells = space.words[words.H_CELLS]
-    at = (space.cell_table.find(cells, space.words[words.H_MASK], key) - cells) // 8
-    return int(space.flat[at + 3])
 
 
 def _compile(space: Workspace, entries: list[Any]) -> None:

@@ -19,14 +19,17 @@ class Workspace:
     """The native sweep's memory: kept from sweep to sweep, given back when it grew large."""
 
     def __init__(self) -> None:
-        self.marks, self.sweeps = jit.load_module("mark_native"), jit.load_module("sweep_native")
-        self.cell_table = jit.load_module("cells_native")
+        marks, sweeps = jit.load_module("mark_native"), jit.load_module("sweep_native")
+        self.mark, self.relevant = jit.entry(marks.mark), jit.entry(marks.relevant)
+        self.sweep, self.abandon, self.place = map(jit.entry, (sweeps.sweep, sweeps.abandon, sweeps.place))
+        self.find = jit.load_module("cells_native").find
         self.header = np.zeros(words.HEADER, np.int64)
         self.words = memoryview(self.header)
         self.address = address_of(self.header)
         self.pointers = np.zeros(64, np.int64)
         self._reserve_presets(8)
         self.keep = np.zeros(0, np.uint8)
+        self.keep_room = 0
         self.held: list[Any] = []
         self.busy = False
         for at, thing in ((words.H_NONE, None), (words.H_INT, int), (words.H_FLOAT, float)):
@@ -40,13 +43,18 @@ class Workspace:
         self.words[words.H_PRESETS] = address_of(self.presets)
 
     @functools.cached_property
-    def releases(self) -> Any:
-        """The native code that drops instructions, loaded when the first are dropped."""
-        return jit.load_module("release_native")
+    def mark_used(self) -> Any:
+        """The native code that finds what a sweep has used, loaded when the first instructions are dropped."""
+        return jit.entry(jit.load_module("release_native").drop)
+
+    @functools.cached_property
+    def mark_dead(self) -> Any:
+        """The native code that finds what nobody can reach."""
+        return jit.entry(jit.load_module("release_native").collect)
 
     def reserve(self, least: int) -> None:
         """Make room for at least this many cells. Memory that no sweep uses is never touched, so room is cheap."""
-        cells = 1 << (least - 1).bit_length()
+        self.cell_room = cells = 1 << (least - 1).bit_length()
         self.cells = np.zeros((cells, words.CELL), np.int64)
         self.order = np.empty(cells, np.int64)
         self.leaves = np.empty((cells, words.FOUND), np.int64)
@@ -58,10 +66,18 @@ class Workspace:
         self.floats = self.flat.cast("B").cast("d")
         self.found = memoryview(self.leaves).cast("B").cast("q")
 
-    def trim(self) -> None:
-        """Give back what a large sweep needed."""
-        self.reserve(_FIRST)
-        self.keep = np.zeros(0, np.uint8)
+    def cell(self, key: int) -> int:
+        """Return where the cell of a key begins among the words of cells, or the empty one where it belongs."""
+        cells = self.words[words.H_CELLS]
+        return int(self.find(cells, self.words[words.H_MASK], key) - cells) // 8
+
+    def rest(self) -> None:
+        """Let go of what the last sweep held, and give back what a large one needed."""
+        if self.held:
+            self.held = []
+        if self.keep_room > LARGE or self.cell_room > LARGE:
+            self.reserve(_FIRST)
+            self.keep, self.keep_room = np.zeros(0, np.uint8), 0
 
     def preset(self, rows: list[tuple[int, int, int, int]]) -> None:
         """Give the sweep the shadows to begin with, a row of four words each."""
@@ -75,9 +91,10 @@ class Workspace:
 
     def mark_room(self, size: int) -> None:
         """Make room for one byte an entry."""
-        if len(self.keep) < size:
+        if self.keep_room < size:
             self.keep = np.empty(max(2 * len(self.keep), size, _FIRST), np.uint8)
             self.words[words.H_KEEP] = address_of(self.keep)
+            self.keep_room = len(self.keep)
 
     def drop(self, entries: list[Any], gone: int) -> None:
         """Take the entries marked with 0 off the tape; others may be appending meanwhile."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from tape import recording
 from tape.attributes import check_device
-from tape.dtypes import get_default_dtype
+from tape.dtypes import DEFAULT, get_default_dtype
 from tape.families import share
 from tape.operands import native
 from tape.shaping import clone, stack
@@ -38,7 +38,7 @@ def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: b
     """
     if device is not None:
         check_device(device)
-    if dtype is _FLOAT64 or (dtype is None and get_default_dtype() is _FLOAT64):
+    if dtype is _FLOAT64 or (dtype is None and DEFAULT["dtype"] is _FLOAT64):
         kind = type(data)
         if kind is float:
             return leaf(data, requires_grad=requires_grad)

@@ -31,7 +31,8 @@ __all__ = [
     "uint8",
 ]
 
-_default = {"dtype": float64}
+DEFAULT = {"dtype": float64}
+"""What ``get_default_dtype`` returns, for those who cannot spare a call."""
 
 
 def set_default_dtype(dtype: Any) -> None:
@@ -39,9 +40,9 @@ def set_default_dtype(dtype: Any) -> None:
     wanted = np.dtype(dtype)
     if wanted not in (float32, float64):
         raise TypeError(f"only floating-point types are supported as the default type, got {wanted}")
-    _default["dtype"] = wanted
+    DEFAULT["dtype"] = wanted
 
 
 def get_default_dtype() -> np.dtype[Any]:
     """Return the dtype of new tensors of Python floats."""
-    return _default["dtype"]
+    return DEFAULT["dtype"]

@@ -311,7 +311,7 @@ def test_named_tuples_and_empty_tensors() -> None:
 def test_one_batched_sweep_for_a_jacobian(monkeypatch: pytest.MonkeyPatch) -> None:
     sweeps = []
     run = backend.run
-    monkeypatch.setattr(backend, "run", lambda *a, **k: sweeps.append(k["batch"]) or run(*a, **k))
+    monkeypatch.setattr(backend, "run", lambda task: sweeps.append(task.batch) or run(task))
     jacrev(lambda x: (x * x, x.sum()))(tape.ones(4))
     assert sweeps == [5]
     sweeps.clear()

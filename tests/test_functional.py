@@ -185,7 +185,7 @@ def test_one_batched_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
 
     sweeps = []
     run = backend.run
-    monkeypatch.setattr(backend, "run", lambda *a, **k: sweeps.append(k["batch"]) or run(*a, **k))
+    monkeypatch.setattr(backend, "run", lambda task: sweeps.append(task.batch) or run(task))
     functional.jacobian(lambda a: a * a, tape.ones(7))
     functional.hessian(scalar, tape.ones(5))
     assert sweeps == [7, 5]

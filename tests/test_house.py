@@ -26,7 +26,7 @@ HOUSE = [
     "kernels.comparisons", "kernels.tables", "kernels.callouts", "kernels.custom",
     "kernels.lowering", "kernels.pullbacks", "kernels.pausing", "kernels.pushes",
     "kernels.push_native", "kernels.sharing", "kernels.replay", "kernels.graphs", "kernels.plain",
-    "kernels.leaves", "kernels.sweep", "kernels.backend", "kernels.push",
+    "kernels.leaves", "kernels.presets", "kernels.sweep", "kernels.backend", "kernels.push",
     "tape.dtypes", "tape.errors", "tape.tapes", "tape.modes", "tape.callers", "tape.printing",
     "tape.shape", "tape.tensor", "tape.dims", "tape.textplot", "tape.documentation",
     "tape.operands", "tape.autograd.numerical", "tape.autograd.contexts", "tape.listing",

@@ -11,7 +11,7 @@ import numpy as np
 
 from kernels import backend, graphs
 from kernels.layouts import Spec
-from kernels.observing import Array, CrossingError, Observer, Outcome, Seed
+from kernels.observing import Array, CrossingError, Observer, Outcome, Seed, Task
 from kernels.plain import sweep_graph
 from kernels.words import PULLS, TAPE_BITS, VIEW
 from tape import errors, modes, recording
@@ -42,16 +42,9 @@ def sweep_tape(
 ) -> Outcome:
     """Sweep a tape; of several sweeps at once, by hooks or by threads, only the last to end frees anything."""
     with tape.reading():
+        readers = tape if free else None
         return backend.run(
-            tape.entries,
-            tape.number,
-            seeds,
-            observers,
-            restrict=restrict,
-            free=tape if free else None,
-            crossing=crossing,
-            required=required,
-            batch=batch,
+            Task(tape.entries, tape.number, seeds, observers, restrict, readers, crossing, required, batch)
         )
 
 

@@ -1,0 +1,94 @@
+"""What native sweeps start from: shadows of roots and observers in the cells, and what leads to them marked."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import numpy as np
+
+from kernels import words
+from kernels.forms import FORMS
+from kernels.layouts import Spec
+from kernels.observing import Array, FreedError, Observer, Seed, Task
+from kernels.patterns import pattern, plant
+from kernels.workspace import Workspace
+
+_FLOAT64 = np.dtype(np.float64)
+_PRESET, _WHOLE = words.H_PRESET, words.H_WHOLE
+_ROOT = words.USED | words.TOUCHED | words.KEPT
+_ONE = struct.unpack("q", struct.pack("d", 1.0))[0]
+
+
+def preset(space: Workspace, task: Task) -> list[Array]:
+    """Preset roots and observers; return the shadows of the observers."""
+    seeds, observers, batch = task.seeds, task.observers, task.batch
+    seed = seeds[0]
+    if len(seeds) == 1 and not (batch or observers) and seed.spec.size == 1 and type(seed.value) is float:
+        preset_one(space, seed.slot, seed.spec, seed.value, seed.offset)
+        return []
+    starts = {seed.slot: seed_buffer(seed, batch) for seed in seeds}
+    buffers = [starts[o.key] if type(o.key) is int and o.key in starts else empty(o.spec, batch) for o in observers]
+    rows = [(seed.slot, -id(starts[seed.slot]), 0, _ROOT) for seed in seeds]
+    space.preset(rows + [_observer_row(*pair) for pair in zip(observers, buffers, strict=True)])
+    space.held = [*starts.values(), *buffers]
+    return buffers
+
+
+def preset_one(space: Workspace, slot: int, spec: Spec, value: float, offset: int | None) -> None:
+    """Preset a single root of one element. Its own cell can hold a double, but not a view's."""
+    row = space.given
+    row[0], row[3] = slot, _ROOT
+    space.words[_PRESET] = 1
+    if offset is None and spec.shadow == 1 and spec.dtype is _FLOAT64:
+        row[1], row[2] = 0, _ONE if value == 1.0 else struct.unpack("q", struct.pack("d", value))[0]
+    else:
+        buffer = empty(spec, 0)
+        buffer[(offset or 0) // spec.dtype.itemsize] = value + 0.0
+        row[1], row[2] = -id(buffer), 0
+        space.held = [buffer]
+
+
+def empty(spec: Spec, batch: int) -> Array:
+    """Return a shadow to which nothing has been contributed."""
+    shadow = np.empty((batch, spec.shadow) if batch else spec.shadow, spec.dtype)
+    shadow.fill(-0.0)
+    return shadow
+
+
+def seed_buffer(seed: Seed, batch: int) -> Array:
+    """Return a shadow with the seed in it; a view's seed stands in a shadow of its base's shape."""
+    buffer = empty(seed.spec, batch)
+    plant(buffer, seed)
+    return buffer
+
+
+def key_of(key: Any) -> int:
+    """Return the key of a cell: a slot, or a leaf by its address."""
+    return key if type(key) is int else -id(key)
+
+
+def _observer_row(observer: Observer, buffer: Array) -> tuple[int, int, int, int]:
+    flags = words.KEPT | (words.RELEVANT if observer.asked else 0)
+    return key_of(observer.key), -id(buffer), 0, flags | (words.PAUSED if observer.hook or observer.after else 0)
+
+
+def observe(space: Workspace, observer: Observer, buffer: Array) -> None:
+    """Give an observer what has come into its shadow."""
+    observer.gradient = None
+    if space.flat[space.cell(key_of(observer.key)) + 3] & words.TOUCHED:
+        observer.gradient = pattern(buffer, observer.spec, observer.offset) + observer.spec.dtype.type(0.0)
+
+
+def mark(space: Workspace, entries: list[Any]) -> None:
+    """Mark what leads to the roots of a sweep; FreedError if it is no longer there."""
+    space.words[_WHOLE] = 0
+    while (status := space.mark(space.address)) != words.OK:
+        if status == words.GROW:
+            space.reserve(8 * space.cell_room + 4 * space.words[_PRESET])
+        elif status == words.MISSING:
+            FORMS[entries[space.words[words.H_AT]]].compile()
+        elif space.words[_WHOLE]:
+            raise FreedError
+        else:
+            space.words[_WHOLE] = 1
