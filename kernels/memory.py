@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
+from numba.core import cgutils
 
 from kernels.jit import intrinsic, types
 
@@ -142,6 +143,41 @@ def call_loop(typingctx: Any, address: Any, pointers: Any, extents: Any, strides
         return context.get_dummy_value()
 
     return types.void(*[types.int64] * 5), codegen
+
+
+def _applier(count: int, name: str, kind: Any) -> Any:
+    """Return the intrinsic that applies an inner loop of a ufunc to one element."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
+        pointer = _I64.as_pointer()
+        operands = [cgutils.alloca_once_value(builder, value) for value in args[2:]]
+        result = cgutils.alloca_once(builder, _WIDTH[name])
+        table = cgutils.alloca_once(builder, _I64, size=count + 1)
+        steps = cgutils.alloca_once(builder, _I64, size=count + 1)
+        for k, place in enumerate((*operands, result)):
+            at = ir.Constant(_I64, k)
+            builder.store(builder.ptrtoint(place, _I64), builder.gep(table, [at]))
+            builder.store(ir.Constant(_I64, 0), builder.gep(steps, [at]))
+        one = cgutils.alloca_once_value(builder, ir.Constant(_I64, 1))
+        loop = builder.inttoptr(args[0], ir.FunctionType(ir.VoidType(), [pointer] * 4).as_pointer())
+        builder.call(loop, [table, one, steps, builder.inttoptr(args[1], pointer)])
+        return builder.load(result)
+
+    if count == 1:
+
+        def apply(typingctx: Any, loop: Any, data: Any, x: Any) -> Any:  # noqa: ARG001
+            return kind(types.int64, types.int64, kind), codegen
+    else:
+
+        def apply(typingctx: Any, loop: Any, data: Any, a: Any, b: Any) -> Any:  # type: ignore[misc]  # noqa: ARG001
+            return kind(types.int64, types.int64, kind, kind), codegen
+
+    apply.__name__ = apply.__qualname__ = f"apply{count}_{name}"
+    return intrinsic(apply)
+
+
+apply1_f8, apply2_f8 = _applier(1, "f8", types.float64), _applier(2, "f8", types.float64)
+apply1_f4, apply2_f4 = _applier(1, "f4", types.float32), _applier(2, "f4", types.float32)
 
 
 @intrinsic

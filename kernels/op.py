@@ -70,6 +70,8 @@ class Elementwise(Op):
     boolean mask. ``identity``: the result is the operand itself. ``scaled``: PyTorch's ``alpha`` multiplies the second.
     ``scalar`` names the record that serves a Python number as the second operand; there the number is the
     static parameter ``p`` of forward and rules, and ``variants`` lists the ufuncs that NumPy takes for some p.
+    ``ufunc`` is given where it is not NumPy's of that name: another, or one of ``scipy.special``; ``composed`` says
+    that there is none, and the forward expression runs as it stands, ufunc by ufunc.
     """
 
     forward: Rule
@@ -81,6 +83,7 @@ class Elementwise(Op):
     scaled: bool = False
     exact: bool = False
     scalar: str = ""
+    composed: bool = False
     variants: dict[float, np.ufunc] = field(default_factory=dict)
     ufunc: Any = None
     inputs: tuple[str, ...] = field(init=False)
@@ -91,9 +94,11 @@ class Elementwise(Op):
         inputs = tuple(n for n in inspect.signature(self.forward).parameters if n != "p")
         object.__setattr__(self, "inputs", inputs)
         if self.ufunc is None:
-            object.__setattr__(self, "ufunc", getattr(np, self.name, None))
+            found = self.forward if self.composed else getattr(np, self.name, None)
+            object.__setattr__(self, "ufunc", found)
         if self.ufunc is None:
-            raise DeclarationError(f"{self.name}: NumPy has no function of this name; use NumPy's name")
+            msg = f"{self.name}: NumPy has no function of this name; use NumPy's name, or say composed=True"
+            raise DeclarationError(msg)
         for what in ("pullback", "domain"):
             given = len(getattr(self, what))
             if given != len(inputs):

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from kernels import jit
+from kernels import jit, loops
 from kernels.layouts import Strides, nest
+from kernels.scipy_ufuncs import resolved, special
 from kernels.symbols import Symbol, literal_of, source, trace
 
 LANES = 8
@@ -73,7 +74,7 @@ class Loop:
 
     def layout(self) -> tuple[np.ndarray[Any, Any], str]:
         """Return the layout words and the pattern of inner strides ("" for a single element)."""
-        tail = [self.scatter or self.gather or 0, *[operand.offset for operand in self.operands]]
+        tail = [self.scatter or self.gather or 0, *[operand.offset for operand in self.operands], *self._specials()]
         if 0 in self.shape:
             return np.array([0, 0, 0] + [0] * len(self.operands) + tail, np.int64), "s" * len(self.operands)
         extents, strides = nest(self.shape, [operand.strides for operand in self.operands])
@@ -86,6 +87,15 @@ class Loop:
         for own in strides:
             words += reversed(own)
         return np.array(words + tail, np.int64), "".join(map(self._kind, self.operands, strides))
+
+    def _specials(self) -> list[int]:
+        """Return the addresses and data of the SciPy loops that the rule calls."""
+        found = []
+        for name in sorted(self.expression.specials):
+            ufunc = resolved(getattr(special, name))
+            loop = loops.find(ufunc, (self.operands[0].dtype,) * ufunc.nargs)
+            found += [loop.address, loop.data]
+        return found
 
     @staticmethod
     def _kind(operand: Operand, strides: list[int]) -> str:
@@ -106,7 +116,8 @@ import numpy as np
 
 from kernels.jit import SIGNATURE, carray, cfunc
 from kernels.memory import (
-    load_f4, load_f8, load_i8, pointer_b1, pointer_f4, pointer_f8, pointer_i4, pointer_i8, store_f4, store_f8
+    apply1_f4, apply1_f8, apply2_f4, apply2_f8, load_f4, load_f8, load_i8,
+    pointer_b1, pointer_f4, pointer_f8, pointer_i4, pointer_i8, store_f4, store_f8
 )
 
 MINUS_ZERO = -(1 << 63)
@@ -146,6 +157,9 @@ class _Printer:
         for k, operand in enumerate(self.loop.operands):
             offset = f" + layout[tail + {1 + k}]" if operand.offset else ""
             texts.append(f"p{k} = pointers[{operand.place}]{offset}")
+        for k, name in enumerate(sorted(self.loop.expression.specials)):
+            place = 1 + count + 2 * k
+            texts += [f"{name}_loop = layout[tail + {place}]", f"{name}_data = layout[tail + {place + 1}]"]
         return texts + ([] if self._located is None else ["step = layout[tail]"])
 
     @property
@@ -195,7 +209,7 @@ class _Printer:
         return f"np.{self.dtype.name}({value})"
 
     def _expression(self) -> str:
-        return source(self.loop.expression, literal_of(self.dtype))
+        return source(self.loop.expression, self.dtype)
 
     def _value(self, depth: int, at: str) -> str:
         """Print the loads at an index; return the expression contributed there."""

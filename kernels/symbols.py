@@ -19,6 +19,8 @@ _CALLS = {
     "tanh": "math.tanh", "sqrt": "math.sqrt", "absolute": "abs",
 }  # fmt: skip
 _SMALL = 4
+SPECIAL = "special."
+"""What the name of a function of scipy.special begins with."""
 
 
 class Symbol(np.lib.mixins.NDArrayOperatorsMixin):
@@ -53,6 +55,18 @@ class Symbol(np.lib.mixins.NDArrayOperatorsMixin):
         raise TypeError("a rule cannot branch on its operands; use np.where")
 
     @property
+    def whole(self) -> tuple[Any, ...]:
+        """The head and the parts."""
+        return (self.head, *self.parts)
+
+    @property
+    def specials(self) -> frozenset[str]:
+        """The functions of scipy.special that the expression calls."""
+        inner = (p.specials for p in self.parts if isinstance(p, Symbol))
+        own = (self.head.removeprefix(SPECIAL),) if self.head.startswith(SPECIAL) else ()
+        return frozenset(own).union(*inner)
+
+    @property
     def names(self) -> frozenset[str]:
         """The names that the expression mentions."""
         if not self.parts:
@@ -60,24 +74,52 @@ class Symbol(np.lib.mixins.NDArrayOperatorsMixin):
         return frozenset().union(*(p.names for p in self.parts if isinstance(p, Symbol)))
 
 
+class Unprinted(Symbol):
+    """A symbol of an expression that is run ufunc by ufunc, not printed: any ufunc will do."""
+
+    __slots__ = ()
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Symbol:
+        if method != "__call__" or kwargs:
+            raise TypeError(f"a forward expression cannot use {ufunc.__name__}.{method} or keywords")
+        return Unprinted(ufunc.__name__, *inputs)
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Symbol:
+        return Unprinted(*super().__array_function__(func, types, args, kwargs).whole)
+
+
 def trace(rule: Callable[..., Any], **static: Any) -> Symbol:
     """Run a rule on symbols named after its parameters; ``static`` parameters keep the value given."""
+    return traced(rule, Symbol, static)
+
+
+def traced(rule: Callable[..., Any], kind: type[Symbol], static: dict[str, Any]) -> Symbol:
+    """Run a rule on symbols of this kind."""
     names = inspect.signature(rule).parameters
-    result = rule(**{n: static[n] if n in static else Symbol(n) for n in names})
-    return result if isinstance(result, Symbol) else Symbol("positive", result)
+    result = rule(**{n: static[n] if n in static else kind(n) for n in names})
+    return result if isinstance(result, Symbol) else kind("positive", result)
 
 
-def source(expression: Any, literal: Callable[[float], str]) -> str:
-    """Print an expression as scalar Python; ``literal`` types every number to the operand's dtype."""
+def source(expression: Any, dtype: np.dtype[Any]) -> str:
+    """Print an expression as scalar Python of one dtype; numbers are typed to it."""
+    literal = literal_of(dtype)
     if not isinstance(expression, Symbol):
         return literal(expression)
     head, parts = expression.head, expression.parts
     if not parts:
         return head
     if head == "power" and isinstance(parts[1], (int, float)):
-        return _power(source(parts[0], literal), parts[1], literal)
-    texts = [source(part, literal) for part in parts]
+        return _power(source(parts[0], dtype), parts[1], literal)
+    texts = [source(part, dtype) for part in parts]
+    if head.startswith(SPECIAL):
+        name = head.removeprefix(SPECIAL)
+        return f"{applier(len(parts), dtype)}({name}_loop, {name}_data, {', '.join(texts)})"
     return _print(head, texts, literal)
+
+
+def applier(count: int, dtype: np.dtype[Any]) -> str:
+    """Return the name of the intrinsic that applies a ufunc's inner loop to one element."""
+    return f"apply{count}_f{dtype.itemsize}"
 
 
 def _print(head: str, texts: list[str], literal: Callable[[float], str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from kernels.op import Elementwise
 from kernels.tables import OPS
 from tape import modes, rows
-from tape.fastpath import printed
+from tape.fastpath import Ways
 from tape.operands import operand
 from tape.tensor import Tensor
 
@@ -22,6 +23,8 @@ _UNARY = {"-": "__neg__", "+": "__pos__", "abs": "__abs__"}
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
 """Every elementwise function under each of its names."""
+WAYS: dict[str, Ways] = {}
+"""The printed functions of each elementwise record."""
 
 
 def names_of(op: Any) -> tuple[str, ...]:
@@ -29,7 +32,7 @@ def names_of(op: Any) -> tuple[str, ...]:
     return (op.name, *op.torch) if op.function else op.torch
 
 
-def _function(op: Elementwise, fast: Callable[..., Any]) -> Callable[..., Any]:
+def _function(op: Elementwise, ways: Ways) -> Callable[..., Any]:
     """Return the public function: any operand may be a tensor, a NumPy array or a Python number."""
     count = len(op.inputs)
 
@@ -42,7 +45,7 @@ def _function(op: Elementwise, fast: Callable[..., Any]) -> Callable[..., Any]:
         if len(operands) != count:
             raise TypeError(f"{op.name}() takes {count} operands ({', '.join(op.inputs)}), got {len(operands)}")
         if type(operands[0]) is Tensor:
-            return fast(*operands)  # type: ignore[no-any-return]
+            return ways.fast(*operands)  # type: ignore[no-any-return]
         return rows.elementwise(op, *operands)
 
     function.__name__ = function.__qualname__ = names_of(op)[0]
@@ -80,25 +83,28 @@ def _into(out: Tensor, result: Tensor, name: str) -> Tensor:
 
 
 def _install(op: Elementwise) -> None:
-    fast: Callable[..., Any]
-    reverse: Callable[..., Any] | None = None
+    ways = WAYS[op.name] = Ways(op)
     if op.identity:
-        fast = _itself
-    elif len(op.inputs) <= 2:  # noqa: PLR2004
-        fast, reverse = printed(op)
-        if not op.scalar:
-            rows.FAST[op.name] = fast, reverse
-    else:
-        fast = _slow(op)
-    function = _function(op, fast)
+        ways.fast, ways.reverse = _itself, None
+    elif len(op.inputs) > 2:  # noqa: PLR2004
+        ways.fast, ways.reverse = _slow(op), None
+    elif not op.scalar:
+        rows.FAST[op.name] = ways
+    function = _function(op, ways)
+    FUNCTIONS.update(dict.fromkeys(names_of(op), function))
+    _methods(op, ways)
+    ways.found = partial(_methods, op, ways)
+
+
+def _methods(op: Elementwise, ways: Ways) -> None:
+    """Give Tensor the printed functions: stubs of them at first, which are replaced when one is called."""
     for name in names_of(op):
-        FUNCTIONS[name] = function
         if len(op.inputs) <= 2:  # noqa: PLR2004
-            setattr(Tensor, name, fast)
+            setattr(Tensor, name, ways.fast)
         elif op.condition:
-            setattr(Tensor, name, _masked(fast))
+            setattr(Tensor, name, _masked(ways.fast))
     if op.operator:
-        _operators(op, fast, reverse)
+        _operators(op, ways.fast, ways.reverse)
 
 
 def _itself(x: Any) -> Any:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from kernels.op import Elementwise, Gather, Join, Reduction, Select, View, Write
-from kernels.symbols import Symbol, trace
+from kernels.symbols import Symbol, traced
 from kernels.tables import OPS
 
 if TYPE_CHECKING:
@@ -99,7 +98,7 @@ def _input(op: Op, place: int) -> str:
 
 
 def _trace(rule: Any) -> Symbol:
-    return trace(rule, **{name: Readable(name) for name in signature(rule).parameters})
+    return traced(rule, Readable, {})
 
 
 def _gradient(op: Op, rules: dict[str, Symbol]) -> str:

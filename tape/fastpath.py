@@ -229,3 +229,33 @@ def printed(op: Elementwise) -> tuple[Callable[..., Any], Callable[..., Any] | N
         )
     exec(compile(text, f"<tape: {op.name}>", "exec"), space)  # noqa: S102 (printed from our own records)
     return space[op.name], space.get(f"{op.name}_reversed")
+
+
+class Ways:
+    """The printed functions of an operation: ``fast`` for a tensor first, ``reverse`` for a number on the left.
+
+    They are printed at the first call, which then tells ``found``.
+    """
+
+    __slots__ = ("fast", "found", "op", "reverse")
+
+    def __init__(self, op: Elementwise) -> None:
+        self.op = op
+        self.found: Callable[[], None] = lambda: None
+        self.fast = self._stub("fast", len(op.inputs))
+        self.reverse = self._stub("reverse", 2) if len(op.inputs) == 2 else None  # noqa: PLR2004
+
+    def _stub(self, way: str, count: int) -> Callable[..., Any]:
+        def unary(a):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (as printed functions are)
+            self._print()
+            return getattr(self, way)(a)
+
+        def binary(a, b):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+            self._print()
+            return getattr(self, way)(a, b)
+
+        return unary if count == 1 else binary
+
+    def _print(self) -> None:
+        self.fast, self.reverse = printed(self.op)
+        self.found()

@@ -71,8 +71,8 @@ def elementwise(op: Elementwise, *given: Any) -> Tensor:
     return result
 
 
-FAST: dict[str, tuple[Callable[..., Tensor], Callable[..., Tensor] | None]] = {}
-"""The printed operators, and those for a number on the left: they serve a program being recorded too."""
+FAST: dict[str, Any] = {}
+"""The printed operators (:class:`tape.fastpath.Ways`): they serve a program being recorded too."""
 
 
 def _alike(given: tuple[Any, ...]) -> bool:
@@ -87,8 +87,9 @@ def _alike(given: tuple[Any, ...]) -> bool:
 def _noted(op: Elementwise, given: tuple[Any, ...], recorder: modes.Observer) -> Tensor:
     before = modes.set_mode(modes.current()._replace(recorder=None))
     try:
-        fast, reverse = FAST[op.name]
-        result = fast(*given) if type(given[0]) is Tensor or reverse is None else reverse(given[1], given[0])
+        ways = FAST[op.name]
+        turned = ways.reverse is not None and type(given[0]) is not Tensor
+        result: Tensor = ways.reverse(*given[::-1]) if turned else ways.fast(*given)
     finally:
         modes.set_mode(before)
     recorder.note(op, given, result, ())
@@ -142,7 +143,7 @@ def _with_number(op: Any, x: Any, number: float) -> Tensor:
     result = finish(op, (x,), value, make, saved, (p,))
     if x.spec.bytes >= tapes.LARGE:
         return result
-    row = ROWS[op.name].setdefault((x.spec, p), Row(spec_of(result._value), _post(result.spec), compute))
+    row = ROWS.setdefault(op.name, {}).setdefault((x.spec, p), Row(spec_of(result._value), _post(result.spec), compute))
     if isinstance(result._form, Form) and result._form.kind != PYTHON:
         row.first = result._form
     return result

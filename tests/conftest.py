@@ -3,6 +3,7 @@
 import gc
 import importlib
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -20,6 +21,11 @@ hypothesis.settings.register_profile("tape", deadline=None, derandomize=True, da
 hypothesis.settings.load_profile("tape")
 
 Fresh = Callable[..., subprocess.Popen[str]]
+
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell starts what runs in the background so; the tests of interrupts, and their processes, want the default.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

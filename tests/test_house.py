@@ -17,6 +17,7 @@ PACKAGES = ("kernels", "tape")
 HOUSE = [
     "kernels", "kernels.jit", "kernels.layouts", "kernels.loops", "kernels.memory",
     "kernels.observing", "kernels.selects_native", "kernels.selects", "kernels.symbols",
+    "kernels.scipy_ufuncs",
     "kernels.op", "kernels.elementwise", "kernels.linalg", "kernels.reductions", "kernels.source",
     "kernels.views", "kernels.words", "kernels.replay_native", "kernels.blas_native",
     "kernels.blas", "kernels.forms", "kernels.entries", "kernels.program", "kernels.cells_native",
@@ -24,7 +25,7 @@ HOUSE = [
     "kernels.workspace", "kernels.intervals", "kernels.overwriting", "kernels.patterns",
     "kernels.respecified", "kernels.mentions", "kernels.writes", "kernels.lowered_loops",
     "kernels.comparisons", "kernels.tables", "kernels.callouts", "kernels.custom",
-    "kernels.lowering", "kernels.pullbacks", "kernels.pausing", "kernels.pushes",
+    "kernels.lowered_elements", "kernels.lowering", "kernels.pullbacks", "kernels.pausing", "kernels.pushes",
     "kernels.push_native", "kernels.sharing", "kernels.replay", "kernels.graphs", "kernels.plain",
     "kernels.leaves", "kernels.presets", "kernels.sweep", "kernels.backend", "kernels.push",
     "tape.dtypes", "tape.errors", "tape.tapes", "tape.modes", "tape.callers", "tape.printing",
@@ -68,6 +69,7 @@ NAMES_TWICE = {
 MAY_NAME = {
     "kernels.symbols": ("Elementwise",),  # how each ufunc that a rule may use is printed
     "kernels.lowering": ("Select",),  # whether the largest or the smallest is picked
+    "kernels.lowered_elements": ("Elementwise",),  # np.where within an expression
     "tape.attributes": ("View",),  # detach is a view with another history
     "tape.autograd.primals": ("View", "Copy"),  # a saved value as a tensor of its slot, or of a copy
     "tape.autograd.rules": ("Elementwise",),  # where, which leaves elements without a contribution
