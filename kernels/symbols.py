@@ -16,8 +16,35 @@ _INFIX = {
 }  # fmt: skip
 _CALLS = {
     "sin": "math.sin", "cos": "math.cos", "tan": "math.tan", "exp": "math.exp", "log": "math.log",
-    "tanh": "math.tanh", "sqrt": "math.sqrt", "absolute": "abs",
+    "tanh": "math.tanh", "sqrt": "math.sqrt", "absolute": "abs", "fabs": "abs",
+    **{
+        name: f"np.{name}"
+        for name in (
+            "exp2", "expm1", "log2", "log10", "log1p", "arcsin", "arccos", "arctan", "arctan2", "sinh", "cosh",
+            "arcsinh", "arccosh", "arctanh", "hypot", "floor", "ceil", "rint", "trunc", "fmod", "copysign", "signbit",
+            "isinf", "isfinite", "maximum", "minimum", "fmax", "fmin", "logaddexp", "logaddexp2", "cbrt",
+            "deg2rad", "rad2deg", "degrees", "radians",
+        )
+    },
 }  # fmt: skip
+_FORMS = {
+    "negative": "(-{0})",
+    "positive": "({0})",
+    "square": "({0} * {0})",
+    "reciprocal": "({one} / {0})",
+    "logical_not": "(not {0})",
+    "invert": "(not {0})",  # of masks: integers do not come here
+    "logical_xor": "(({0} != 0) != ({1} != 0))",
+    "bitwise_xor": "({0} != {1})",
+    "isnan": "({0} != {0})",
+    "remainder": "np.copysign(np.remainder({0}, {1}), {1})",  # the sign of a zero, too, is the divisor's
+    "heaviside": "({0} if {0} != {0} else ({zero} if {0} < {zero} else ({1} if {0} == {zero} else {one})))",
+    "where": "({1} if {0} else {2})",
+    "cut": "({minus} if {0} else ({1} + {zero}))",
+    "sign": "({one} if {0} > {zero} else ({less} if {0} < {zero} else ({0} if {0} != {0} else {zero})))",
+}
+_PRINTED = {*_INFIX, *_CALLS, *_FORMS} - {"where", "cut"}
+"""The ufuncs that a rule may use."""
 _SMALL = 4
 SPECIAL = "special."
 """What the name of a function of scipy.special begins with."""
@@ -41,8 +68,7 @@ class Symbol(np.lib.mixins.NDArrayOperatorsMixin):
         if method != "__call__" or kwargs:
             raise TypeError(f"a rule cannot use {ufunc.__name__}.{method} or keywords; use operators and plain ufuncs")
         name = ufunc.__name__
-        known = name in _INFIX or name in _CALLS or name in ("negative", "positive", "square", "sign", "logical_not")
-        if not known:
+        if name not in _PRINTED:
             raise TypeError(f"a rule cannot use np.{name}; teach kernels/symbols.py to print it first")
         return Symbol(name, *inputs)
 
@@ -126,17 +152,8 @@ def _print(head: str, texts: list[str], literal: Callable[[float], str]) -> str:
     if head in _INFIX:
         return f"({texts[0]} {_INFIX[head]} {texts[1]})"
     if head in _CALLS:
-        return f"{_CALLS[head]}({texts[0]})"
-    forms = {
-        "negative": "(-{0})",
-        "positive": "({0})",
-        "square": "({0} * {0})",
-        "logical_not": "(not {0})",
-        "where": "({1} if {0} else {2})",
-        "cut": "({minus} if {0} else ({1} + {zero}))",
-        "sign": "({one} if {0} > {zero} else ({less} if {0} < {zero} else ({0} if {0} != {0} else {zero})))",
-    }
-    return forms[head].format(*texts, zero=literal(0.0), minus=literal(-0.0), one=literal(1.0), less=literal(-1.0))
+        return f"{_CALLS[head]}({', '.join(texts)})"
+    return _FORMS[head].format(*texts, zero=literal(0.0), minus=literal(-0.0), one=literal(1.0), less=literal(-1.0))
 
 
 def _power(base: str, exponent: float, literal: Callable[[float], str]) -> str:
