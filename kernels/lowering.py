@@ -19,12 +19,13 @@ from kernels.forms import matrices
 from kernels.layouts import Strides, broadcast, dense, spec_of
 from kernels.lowered_elements import Elements, node_of
 from kernels.lowered_loops import same, spread, tie
-from kernels.op import Contraction, Copy, Elementwise, Gather, Join, Reduction, Select, View, Write
+from kernels.op import Contraction, Copy, Elementwise, Gather, Join, Part, Reduction, Routine, Select, View, Write
 from kernels.overwriting import Overwriting
 from kernels.program import Node, NodeRef, Recipe, Step
+from kernels.routines import packed
 from kernels.selects import Pick
 from kernels.source import Loop, Operand
-from kernels.tasks import Call, Fill, Place, Task, UfuncCall, initial
+from kernels.tasks import Call, Fill, Place, PythonCall, Task, UfuncCall, initial
 
 _INT64 = np.dtype(np.int64)
 _FLOAT64 = np.dtype(np.float64)
@@ -41,7 +42,9 @@ class Lowering(Elements):
         """Lower each step; return the tasks in order."""
         for fresh, node in self.recipe.resets:
             self.copy_between(fresh, node)
-        for step in self.recipe.steps:
+        for at, step in enumerate(self.recipe.steps):
+            if isinstance(step.op, Routine) and not step.params[1:]:
+                step.extras = tuple(s.result for s in self.recipe.steps[at + 1 : at + 1 + len(step.op.extras)])
             lower = _BY_KIND[type(step.op)]
             if lower is not None:
                 lower(self, step)
@@ -157,6 +160,24 @@ class Lowering(Elements):
         loop = Loop(same, memory.shape, operands, pullback=False, scatter=part.dtype.itemsize, adds=step.op.adds)
         self.tasks.append(Call(loop, "put", (Place(step.result), Place(value), Place(places))))
 
+    def routine(self, step: Step) -> None:
+        """Call NumPy or SciPy; the extras, steps of their own, are computed with the results."""
+        op, (frozen, *extra) = step.op, step.params
+        assert isinstance(op, Routine)
+        if extra:
+            return
+        outputs, forward, params = (step.result, *step.extras), op.forward, dict(frozen)
+
+        def run(arrays: list[np.ndarray[Any, Any]]) -> None:
+            found = forward(*arrays[len(outputs) :], **params)
+            parts = found if isinstance(found, tuple) else (found,)
+            arrays[0][...] = packed(parts[: len(op.results)])
+            for place, value in zip(arrays[1:], parts[len(op.results) :], strict=False):
+                place[...] = value
+
+        nodes = (*outputs, *map(node_of, step.operands))
+        self.tasks.append(PythonCall(run, tuple((n, False) for n in nodes), tuple(map(Place, nodes))))
+
     def custom(self, step: Step) -> None:
         """Call the user's own function."""
         assert isinstance(step.op, Custom)
@@ -190,4 +211,6 @@ _BY_KIND: dict[type, Callable[[Lowering, Step], None] | None] = {
     Gather: Lowering.gather,
     Write: Lowering.write,
     Custom: Lowering.custom,
+    Routine: Lowering.routine,
+    Part: None,
 }

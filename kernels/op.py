@@ -184,6 +184,92 @@ class Copy(Op):
     pullback: tuple[Rule | None, ...] = (lambda g: g,)
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Part(View):
+    """One of several results of a routine, which stand end to end in one array. No record of the tables."""
+
+    def __post_init__(self) -> None:
+        """Register nothing."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Routine(Op):
+    """An operation of NumPy's or SciPy's on whole arrays: a scan, a sort, a decomposition, a solve.
+
+    ``forward(a, b, *, param)`` takes arrays of one floating dtype, then static parameters by keyword. It returns an
+    array for each name of ``results``, in that dtype, and of ``extras``, integers or bools without a gradient.
+    ``vjp`` returns the gradient of each input, a tuple if there are several, None for nothing. By its parameters it
+    asks for what it needs: the cotangent ``g`` (``g_q, g_r`` of several results), inputs, results, extras, static
+    parameters, and ``needs``, whether each input's gradient is wanted. ``jvp`` returns the tangents of the results,
+    from ``t`` (``t_a, t_b`` of several inputs) and the rest likewise. Both are made of operators and NumPy's
+    functions, so that arrays and tensors can run them. ``samples`` are pairs of the inputs' shapes and the parameters,
+    for the tests; ``domain`` says what the inputs are made of.
+    """
+
+    forward: Rule
+    vjp: Rule | None
+    jvp: Rule | None = None
+    results: tuple[str, ...] = ("y",)
+    extras: tuple[str, ...] = ()
+    samples: tuple[tuple[tuple[tuple[int, ...], ...], dict[str, Any]], ...]
+    domain: tuple[str, ...] = ("real",)
+    pullback: tuple[Rule | None, ...] = ()
+    inputs: tuple[str, ...] = field(init=False)
+    params: tuple[str, ...] = field(init=False)
+    part: View = field(init=False)
+
+    def check(self) -> None:
+        """Read the names of inputs and static parameters, and check what the rules ask for."""
+        given = inspect.signature(self.forward).parameters.values()
+        inputs = tuple(p.name for p in given if p.kind is not p.KEYWORD_ONLY)
+        object.__setattr__(self, "inputs", inputs)
+        object.__setattr__(self, "params", tuple(p.name for p in given if p.kind is p.KEYWORD_ONLY))
+        part = Part(name=self.name, doc=self.doc, grad_fn=self.grad_fn, apply=strided, function=False)
+        object.__setattr__(self, "part", part)
+        known = {*inputs, *self.params, *self.results, *self.extras, "needs"}
+        for rule, own in ((self.vjp, self.cotangents), (self.jvp, self.tangents)):
+            unknown = set() if rule is None else asked(rule) - known - set(own)
+            if unknown:
+                msg = f"{self.name}: a rule asks for {sorted(unknown)}; known are {', '.join(sorted({*known, *own}))}"
+                raise DeclarationError(msg)
+
+    @property
+    def differentiable(self) -> bool:
+        """Whether there is a rule for gradients."""
+        return self.vjp is not None
+
+    @property
+    def cotangents(self) -> tuple[str, ...]:
+        """What the rule calls the cotangent of each result."""
+        return ("g",) if len(self.results) == 1 else tuple(f"g_{name}" for name in self.results)
+
+    @property
+    def tangents(self) -> tuple[str, ...]:
+        """What the rule calls the tangent of each input."""
+        return ("t",) if len(self.inputs) == 1 else tuple(f"t_{name}" for name in self.inputs)
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """What the tape keeps for the rules: inputs, the results as ``y``, extras."""
+        names = frozenset[str]().union(*(asked(rule) for rule in (self.vjp, self.jvp) if rule is not None))
+        results = ("y",) if names.intersection(self.results) else ()
+        return (*(n for n in self.inputs if n in names), *results, *(n for n in self.extras if n in names))
+
+
+def asked(rule: Rule) -> frozenset[str]:
+    """Return the names of a rule's parameters."""
+    return frozenset(inspect.signature(rule).parameters)
+
+
+def strided(x: Any, shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> Any:
+    """Return a view of the elements in order; shape, strides and offset count elements."""
+    last = offset + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
+    if (0 not in shape and not 0 <= last < x.size) or min(offset, *strides, 0) < 0:
+        raise ValueError(f"as_strided: shape {shape}, strides {strides}, offset {offset} leave {x.size} elements")
+    flat = x.reshape(-1, copy=False)[offset:]
+    return np.lib.stride_tricks.as_strided(flat, shape, [s * flat.strides[0] for s in strides])
+
+
 def mentioned(op: Op, vocabulary: tuple[str, ...]) -> tuple[frozenset[str], ...]:
     """Trace each rule on symbols and return the names it uses."""
     found = []

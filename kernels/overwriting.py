@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernels.intervals import Intervals
-from kernels.op import Contraction, Elementwise
+from kernels.op import Contraction, Elementwise, Routine
 from kernels.program import NodeRef, Recipe, Step
 
 Waiting = tuple[Step, str]
@@ -52,7 +52,9 @@ def operand_named(step: Step, name: str) -> int | None:
     if name == "y":
         return step.result
     op = step.op
-    names = op.inputs if isinstance(op, Elementwise) else ("a", "b") if isinstance(op, Contraction) else ("x",)
+    names = (
+        op.inputs if isinstance(op, (Elementwise, Routine)) else ("a", "b") if isinstance(op, Contraction) else ("x",)
+    )
     if name not in names:
         return None
     given = step.operands[names.index(name)]

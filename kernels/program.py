@@ -44,7 +44,8 @@ class Node:
 class Step:
     """One instruction: ``result = op(operands, params)``; the form if its gradient was recorded.
 
-    A write's result is the part that it writes to. ``extra`` is a node made for the pullback; ``copies`` has those
+    A write's result is the part that it writes to. ``extra`` is a node made for the pullback, ``extras`` are the
+    further results of a routine; ``copies`` has those
     of saved values that a later write replaces.
     """
 
@@ -54,6 +55,7 @@ class Step:
     params: tuple[Any, ...]
     form: Form | None
     extra: int | None = None
+    extras: tuple[int, ...] = ()
     copies: dict[str, int] = field(default_factory=dict)
 
 

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from kernels import custom, jit, sharing, words
-from kernels.forms import Form
 from kernels.lowering import Lowering
 from kernels.memory import address_of
-from kernels.overwriting import operand_named
-from kernels.program import NodeRef, Recipe, Step
-from kernels.respecified import respecified
-from kernels.tasks import Call, Fill, Place, Task, UfuncCall, nest_layout
-from kernels.words import CLEARS
+from kernels.program import Recipe
+from kernels.reverse import Reverse
+from kernels.tasks import Call, Fill, Place, PythonCall, Task, UfuncCall, nest_layout
 
 Array = np.ndarray[Any, Any]
 _ALIGN = 64
@@ -40,91 +39,11 @@ def plan(recipe: Recipe) -> Plan:
     """Lower a recipe; its reverse starts from the first output, if that is one floating element."""
     lowering = Lowering(recipe)
     forward = lowering.run()
-    reverse = _Reverse(recipe, lowering)
+    reverse = Reverse(recipe, lowering)
     output = recipe.outputs[0]
     if recipe.wants(output):
         reverse.run(output)
     return Plan(recipe, forward, reverse.tasks, reverse.shadows)
-
-
-class _Reverse:
-    """The pullbacks of a program, last step first; what is stored and what accumulated is known here."""
-
-    def __init__(self, recipe: Recipe, lowering: Lowering) -> None:
-        self.recipe = recipe
-        self.lowering = lowering
-        self.tasks: list[Task] = []
-        self.shadows: dict[int, int] = {}
-        self.touched: set[int] = set()
-
-    def run(self, output: int) -> None:
-        node = self.recipe.nodes[output]
-        base = self._shadow(output)
-        self._fill(base, node.spec.dtype, -0.0)
-        self.tasks.append(Fill(Place(base, shadow=True, offset=node.shadow), 1, node.spec.dtype, 1.0))
-        for step in reversed(self.recipe.steps):
-            if step.form is not None and not step.form.is_view and self.recipe.family_of(step.result) in self.touched:
-                self._pull(step, self._form(step, step.form))
-
-    def _form(self, step: Step, form: Form) -> Form:
-        """Return the form that reads copies where a later write replaces what it saved."""
-        for name, node in step.copies.items():
-            form = respecified(form, form.saved.index(name), self.recipe.nodes[node].spec.strides)
-        return form
-
-    def _shadow(self, node: int) -> int:
-        """Make room for a node's gradient; return the base that it belongs to."""
-        base = self.recipe.family_of(node)
-        self.shadows.setdefault(base, self.recipe.nodes[node].spec.shadow)
-        return base
-
-    def _fill(self, base: int, dtype: np.dtype[Any], value: float) -> None:
-        self.tasks.append(Fill(Place(base, shadow=True), self.shadows[base], dtype, value))
-        self.touched.add(base)
-
-    def _pull(self, step: Step, form: Form) -> None:
-        """Add the pullbacks of one step, for the operands whose gradient is wanted; a write then clears its part."""
-        base = self.recipe.family_of(step.result)
-        cotangent = Place(base, shadow=True, offset=self.recipe.nodes[step.result].shadow)
-        saved = tuple([self._saved(step, form, name) for name in form.saved])
-        for i, pull in enumerate(form.pulls):
-            given = step.operands[i]
-            if pull is not None and isinstance(given, NodeRef) and not (i == 0 and form.kind == CLEARS):
-                self._contribute(step, form, i, (cotangent, *saved))
-        if form.kind == CLEARS and form.pulls[0] is not None:
-            self.tasks.append(Call(form.pulls[0], "clear", (cotangent, cotangent, *saved)))
-
-    def _contribute(self, step: Step, form: Form, i: int, reads: tuple[Place, ...]) -> None:
-        """Add one pullback, stored where it is the first to reach all of its target."""
-        given, spec = step.operands[i], form.specs[i]
-        assert isinstance(given, NodeRef)
-        assert spec is not None
-        if not self.recipe.wants(given.node):
-            return
-        base = self._shadow(given.node)
-        first, covers = base not in self.touched, form.covers[i]
-        if first and not covers:
-            self._fill(base, spec.dtype, -0.0)
-        self.touched.add(base)
-        target = Place(base, shadow=True, offset=self.recipe.nodes[given.node].shadow)
-        self.tasks.append(Call(form.pulls[i], f"{form.op.name}_d{i}", (target, *reads), not (first and covers)))
-
-    def _saved(self, step: Step, form: Form, name: str) -> Place:
-        if name in step.copies:
-            return Place(step.copies[name])
-        if name in ("n", "i"):
-            assert step.extra is not None
-            return Place(step.extra)
-        node = operand_named(step, name)
-        if node is None:  # a Python number; an offset's place is never read
-            given = 0.0 if name == "offset" else step.operands[_names(form).index(name)]
-            assert isinstance(given, (int, float))
-            node = self.lowering.number(given)
-        return Place(node)
-
-
-def _names(form: Form) -> tuple[str, ...]:
-    return getattr(form.op, "inputs", ("x",))
 
 
 class Machine:
@@ -135,7 +54,7 @@ class Machine:
         self.recipe = plan.recipe
         self.native = jit.load_module("replay_native")
         self.kept: list[Any] = []
-        self.breaths: dict[int, list[tuple[int, int]]] = {}
+        self.breaths: dict[int, list[tuple[int, int, Callable[[], None] | None]]] = {}
         self._place()
         self.forward = self._rows(plan.forward)
         self.reverse = self._rows(plan.reverse)
@@ -203,14 +122,24 @@ class Machine:
         pointers = np.array(table, np.int64)
         rows[:, words.R_POINTERS] = address_of(pointers) + 8 * np.array(starts, np.int64)
         self.kept += [pointers, rows]
-        self.breaths[id(rows)] = _breaths(tasks)
+        self.breaths[id(rows)] = [
+            (first, stop, self._call(tasks[stop - 1] if stop else None)) for first, stop in _breaths(tasks)
+        ]
         return rows
+
+    def _call(self, task: Task | None) -> Callable[[], None] | None:
+        """Return what Python does at the end of a stretch, if that is its last task."""
+        if not isinstance(task, PythonCall):
+            return None
+        return partial(task.run, [self.view(node, shadow=shadow) for node, shadow in task.nodes])
 
     def _row(self, task: Task, table: list[int]) -> tuple[int, ...]:
         """Return a row without its pointers, which go to the table."""
         if isinstance(task, Fill):
             kind = words.RUN_FILL8 if task.dtype.itemsize == _DOUBLE else words.RUN_FILL4
             return kind, self.address(task.place), 0, 0, 0, _bits(task.value, task.dtype), task.elements
+        if isinstance(task, PythonCall):
+            return words.RUN_FILL8, 0, 0, 0, 0, 0, 0
         table += [self.address(place) for place in task.places]
         count = len(task.places)
         if isinstance(task, Call):
@@ -224,8 +153,10 @@ class Machine:
     def run(self, rows: Array) -> None:
         """Run rows of the native program."""
         width = rows.itemsize * words.ROW
-        for first, stop in self.breaths[id(rows)]:  # between them Python can take an interrupt
+        for first, stop, call in self.breaths[id(rows)]:  # between them Python can take an interrupt
             self.native.run(address_of(rows) + first * width, stop - first)
+            if call is not None:
+                call()
         if custom.RAN:
             custom.check_failed()
 
@@ -236,6 +167,8 @@ def _breaths(tasks: list[Task]) -> list[tuple[int, int]]:
     for k, task in enumerate(tasks):
         if isinstance(task, Fill):
             work += task.elements
+        elif isinstance(task, PythonCall):
+            work = words.PATIENCE + 1
         else:
             work += math.prod(task.shape) if isinstance(task, UfuncCall) else task.kernel.steps
         if work > words.PATIENCE:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernels import comparisons, elementwise, linalg, reductions, views, writes
+from kernels import arrangements, comparisons, elementwise, linalg, reductions, scans, views, writes
 from kernels.op import OPS
 
-__all__ = ["OPS", "comparisons", "elementwise", "linalg", "reductions", "views", "writes"]
+__all__ = ["OPS", "arrangements", "comparisons", "elementwise", "linalg", "reductions", "scans", "views", "writes"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,7 +52,18 @@ class Fill:
     value: float
 
 
-Task = Call | UfuncCall | Fill
+@dataclass(slots=True)
+class PythonCall:
+    """Python in the middle of a program: ``run`` gets the values, or the gradients, of these nodes as arrays."""
+
+    run: Callable[[list[np.ndarray[Any, Any]]], None]
+    nodes: tuple[tuple[int, bool], ...]
+    """Each with whether its gradient is meant."""
+    places: tuple[Place, ...]
+    """Where they stand: of a gradient, the base."""
+
+
+Task = Call | UfuncCall | Fill | PythonCall
 
 
 def initial(ufunc: np.ufunc, spec: Spec, dtype: np.dtype[Any]) -> float:

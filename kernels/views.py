@@ -8,7 +8,7 @@ import numpy as np
 
 from kernels.layouts import Spec, Strides, intern_spec
 from kernels.memory import address_of
-from kernels.op import Copy, Join, View
+from kernels.op import Copy, Join, View, strided
 
 
 def _turned(name: str, grad_fn: str, doc: str, torch: tuple[str, ...] = ()) -> None:
@@ -28,14 +28,6 @@ def _indexed(name: str, grad_fn: str, doc: str) -> None:
 
 def _expanded(x: Any, shape: Strides) -> Any:
     return np.lib.stride_tricks.as_strided(x, shape, np.broadcast_to(x, shape).strides)
-
-
-def _strided(x: Any, shape: Strides, strides: Strides, offset: int) -> Any:
-    last = offset + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
-    if (0 not in shape and not 0 <= last < x.size) or min(offset, *strides, 0) < 0:
-        raise ValueError(f"as_strided: shape {shape}, strides {strides}, offset {offset} leave {x.size} elements")
-    flat = x.reshape(-1, copy=False)[offset:]
-    return np.lib.stride_tricks.as_strided(flat, shape, [s * flat.strides[0] for s in strides])
 
 
 _indexed("slice", "SliceBackward0", "Part of a dim.")
@@ -63,7 +55,7 @@ View(
     name="as_strided",
     doc="Any pattern of the elements in order: shape, strides and offset count elements.",
     grad_fn="AsStridedBackward0",
-    apply=_strided,
+    apply=strided,
     function=False,
 )
 Copy(name="clone", doc="A copy in memory of its own.", grad_fn="CloneBackward0", function=False)

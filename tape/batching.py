@@ -15,9 +15,9 @@ import numpy as np
 
 from kernels.custom import Custom
 from kernels.layouts import Spec, dense
-from kernels.op import Contraction, Copy, Elementwise, Gather, Join, Reduction, Select, View, Write
+from kernels.op import Contraction, Copy, Elementwise, Gather, Join, Part, Reduction, Routine, Select, View, Write
 from kernels.program import Step
-from tape import compiled_ops, index_arrays, indexing, products, recording, reducing, rows, shaping
+from tape import compiled_ops, index_arrays, indexing, products, recording, reducing, routine_calls, rows, shaping
 from tape.tensor import Array, Tensor, plain
 
 _MOST = 1 << 22
@@ -144,7 +144,7 @@ def _view(step: Step, given: Sequence[Given], spec: Spec) -> Tensor:
         params: Any = ((0, *(axis + 1 for axis in first)),)
     elif name in _INDEXED:
         params = ((slice(None), *first),)
-    elif name == "as_strided":
+    elif name == "as_strided" or isinstance(step.op, Part):
         params = ((*x.lead, *first), (math.prod(x.shape), *rest[0]), rest[1])
     else:
         params = ((*x.lead, *first),)
@@ -203,6 +203,25 @@ def _custom(step: Step, given: Sequence[Given], spec: Spec) -> Tensor:
     return shaping.stack([called(x.value[e]) for e in range(x.lead[0])]) if x.batched else called(x.value)
 
 
+def _routine(step: Step, given: Sequence[Given], spec: Spec) -> Tensor:
+    """Call a routine for each example; several results stand end to end."""
+    del spec
+    assert isinstance(step.op, Routine)
+    (frozen, *extra), op = step.params, step.op
+    size = next(g.lead[0] for g in given if g.batched)
+
+    def called(e: int) -> Tensor:
+        found = routine_calls.call(op, *[g.value[e] if g.batched else g.value for g in given], **dict(frozen))
+        if not isinstance(found, tuple):
+            return found  # type: ignore[no-any-return]
+        if extra:
+            return found[len(op.results) + extra[0]]  # type: ignore[no-any-return]
+        parts = found[: len(op.results)]
+        return parts[0] if len(parts) == 1 else shaping.cat([shaping.reshape(x, -1) for x in parts])
+
+    return shaping.stack([called(e) for e in range(size)])
+
+
 _BY_KIND: dict[type, Callable[[Step, Sequence[Given], Spec], Any]] = {
     Elementwise: _elementwise,
     Reduction: _reduction,
@@ -214,4 +233,6 @@ _BY_KIND: dict[type, Callable[[Step, Sequence[Given], Spec], Any]] = {
     Gather: _gather,
     Write: _write,
     Custom: _custom,
+    Routine: _routine,
+    Part: _view,
 }

@@ -12,6 +12,7 @@ from kernels.tables import OPS
 from tape import creation, errors, families, recording, reducing, shaping
 from tape.arithmetic import FUNCTIONS
 from tape.products import matmul
+from tape.public import NUMPY, implements
 from tape.tensor import Array, Tensor, as_array, method
 
 _UFUNCS: dict[Any, Callable[..., Any]] = {
@@ -20,7 +21,6 @@ _UFUNCS: dict[Any, Callable[..., Any]] = {
     if isinstance(op, Elementwise) and (op.function or op.torch) and isinstance(op.ufunc, np.ufunc)
 }
 _UFUNCS[np.matmul] = matmul
-_FUNCTIONS: dict[Any, Callable[..., Any]] = {}
 
 method("__array_priority__")(1000)  # type: ignore[type-var]
 
@@ -40,7 +40,7 @@ def array_ufunc(_x: Tensor, ufunc: np.ufunc, how: str, *inputs: Any, **kwargs: A
 @method("__array_function__")
 def array_function(_x: Tensor, func: Any, _types: Any, args: Any, kwargs: Any) -> Any:
     """Run one of NumPy's other functions through its record."""
-    function = _FUNCTIONS.get(func)
+    function = NUMPY.get(func)
     if function is None:
         name = f"{func.__module__.removeprefix('numpy')}.{func.__name__}".lstrip(".")
         raise TypeError(f"np.{name} has no record for tensors; use tensor.detach().numpy() where no gradient is needed")
@@ -57,122 +57,113 @@ def array(x: Tensor, dtype: Any = None, copy: bool | None = None) -> Array:
     return np.array(value, dtype=dtype, copy=copy) if dtype is not None or copy else value
 
 
-def _implements(*functions: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        for one in functions:
-            _FUNCTIONS[one] = function
-        return function
-
-    return register
-
-
-@_implements(np.sum)
+@implements(np.sum)
 def _sum(a: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False) -> Tensor:
     return reducing.sum(a, axis, keepdims, dtype=dtype)
 
 
-@_implements(np.mean)
+@implements(np.mean)
 def _mean(a: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False) -> Tensor:
     return reducing.mean(a, axis, keepdims, dtype=dtype)
 
 
-@_implements(np.max)
+@implements(np.max)
 def _max(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
     return reducing.max(a, keepdim=keepdims) if axis is None else reducing.amax(a, axis, keepdims)
 
 
-@_implements(np.min)
+@implements(np.min)
 def _min(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
     return reducing.min(a, keepdim=keepdims) if axis is None else reducing.amin(a, axis, keepdims)
 
 
-@_implements(np.where)
+@implements(np.where)
 def _where(condition: Any, *values: Any) -> Any:
     if not values:
         raise TypeError("np.where of a condition alone has no record for tensors; give both values")
     return FUNCTIONS["where"](condition, *values)
 
 
-@_implements(np.dot)
+@implements(np.dot)
 def _dot(a: Any, b: Any) -> Tensor:
     a, b = reducing.tensor_of(a), reducing.tensor_of(b)
     return a * b if not a.spec.shape or not b.spec.shape else matmul(a, b)
 
 
-@_implements(np.concatenate)
+@implements(np.concatenate)
 def _concatenate(arrays: Any, axis: Any = 0) -> Tensor:
     if axis is None:
         return shaping.cat([shaping.reshape(reducing.tensor_of(a), -1) for a in arrays])
     return shaping.cat([reducing.tensor_of(a) for a in arrays], axis)
 
 
-@_implements(np.stack)
+@implements(np.stack)
 def _stack(arrays: Any, axis: int = 0) -> Tensor:
     return shaping.stack([reducing.tensor_of(a) for a in arrays], axis)
 
 
-@_implements(np.reshape)
+@implements(np.reshape)
 def _reshape(a: Tensor, shape: Any, order: str = "C", *, copy: bool | None = None) -> Tensor:
     if order != "C" or copy is not None:
         raise TypeError("np.reshape of a tensor takes order='C' and no copy=")
     return shaping.reshape(a, shape)
 
 
-@_implements(np.ravel)
+@implements(np.ravel)
 def _ravel(a: Tensor) -> Tensor:
     return shaping.reshape(a, -1)
 
 
-@_implements(np.transpose, np.permute_dims)
+@implements(np.transpose, np.permute_dims)
 def _transpose(a: Tensor, axes: Any = None) -> Tensor:
     return shaping.permute(a, tuple(range(len(a.spec.shape)))[::-1] if axes is None else axes)
 
 
-@_implements(np.squeeze)
+@implements(np.squeeze)
 def _squeeze(a: Tensor, axis: Any = None) -> Tensor:
     return shaping.squeeze(a, axis)
 
 
-@_implements(np.expand_dims)
+@implements(np.expand_dims)
 def _expand_dims(a: Tensor, axis: int) -> Tensor:
     return shaping.unsqueeze(a, axis)
 
 
-@_implements(np.broadcast_to)
+@implements(np.broadcast_to)
 def _broadcast_to(array: Tensor, shape: Any) -> Tensor:
     return shaping.expand(array, shape)
 
 
-@_implements(np.zeros_like)
+@implements(np.zeros_like)
 def _zeros_like(a: Tensor, dtype: Any = None) -> Tensor:
     return creation.zeros_like(a, dtype=dtype)
 
 
-@_implements(np.ones_like)
+@implements(np.ones_like)
 def _ones_like(a: Tensor, dtype: Any = None) -> Tensor:
     return creation.ones_like(a, dtype=dtype)
 
 
-@_implements(np.full_like)
+@implements(np.full_like)
 def _full_like(a: Tensor, fill_value: Any, dtype: Any = None) -> Tensor:
     return creation.full_like(a, fill_value, dtype=dtype)
 
 
-@_implements(np.shape)
+@implements(np.shape)
 def _shape(a: Tensor) -> tuple[int, ...]:
     return a.spec.shape
 
 
-@_implements(np.ndim)
+@implements(np.ndim)
 def _ndim(a: Tensor) -> int:
     return len(a.spec.shape)
 
 
-@_implements(np.size)
+@implements(np.size)
 def _size(a: Tensor, axis: int | None = None) -> int:
     return a.spec.size if axis is None else a.spec.shape[axis]
 
 
-@_implements(np.copy)
+@implements(np.copy)
 def _copy(a: Tensor) -> Tensor:
     return shaping.clone(a)

@@ -15,7 +15,7 @@ from kernels.layouts import Spec, intern_spec, spec_of
 from kernels.op import Copy, Reduction, Select, View
 from kernels.tables import OPS
 from kernels.views import view_pattern
-from kernels.words import TAPE_BITS
+from kernels.words import PYTHON, TAPE_BITS
 from tape import inference, modes, tapes
 from tape.families import join
 from tape.packing import packed
@@ -78,7 +78,7 @@ def finish(
         wants = tuple([slot is not None for slot in slots])
         form = cached_form((op, specs, result._form, wants, name, *key), make)
         kept = saved(form)
-        if (pack := modes.current().pack) is not None:
+        if (pack := modes.current().pack) is not None and form.kind != PYTHON:
             form, kept = packed(form, kept, pack)
         result._form = form
         result._slot = slot = tape.fresh()

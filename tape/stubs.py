@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import tape
 from kernels.op import Elementwise
 from kernels.tables import OPS
-from tape import functions
+from tape import functions, public
 from tape.arithmetic import FUNCTIONS, names_of
 from tape.tensor import Tensor
 
@@ -65,7 +65,7 @@ def tensor_stub() -> str:
 
 
 def functions_stub() -> str:
-    """Return the stub of tape/functions.py: the elementwise functions under all of their names."""
+    """Return the stub of tape/functions.py: each function under all of its names."""
     records = {name: op for op in OPS.values() if isinstance(op, Elementwise) for name in names_of(op)}
     lines = ["from typing import Any", "from tape.tensor import Tensor", f"__all__ = {functions.__all__}"]
     for name, function in FUNCTIONS.items():
@@ -75,7 +75,15 @@ def functions_stub() -> str:
         lines.append(
             _definition(name, f"({operands}, /, *, {alpha}out: Tensor | None = None) -> Tensor", function.__doc__)
         )
+    for name, function in public.FUNCTIONS.items():
+        lines.append(_definition(name, str(_typed(inspect.signature(function))), function.__doc__))
     return HEAD + "\n".join(lines) + "\n"
+
+
+def _typed(signature: inspect.Signature) -> inspect.Signature:
+    """Return a signature whose annotations print without quotes."""
+    parameters = [p.replace(annotation=_Bare(p.annotation)) for p in signature.parameters.values()]
+    return signature.replace(parameters=parameters, return_annotation=_Bare(signature.return_annotation))
 
 
 def _bodiless(node: Any) -> Any:

@@ -199,6 +199,8 @@ class Tensor:
         """Cosine of an angle in radians, in place."""
     def cpu(self) -> Tensor:
         """Return the tensor itself."""
+    def cumsum(self, dim: Any = None, *, dtype: Any = None, axis: Any = None) -> Tensor:
+        """Return the running sum along ``dim``, of the shape of x; ints and bools sum to int64."""
     @property
     def data(self) -> Tensor:
         """The same memory as a tensor without history, whose writes are counted apart."""
@@ -243,6 +245,8 @@ class Tensor:
         """Fill with one number, or with a 0-d tensor."""
     def flatten(self, start_dim: builtins.int = 0, end_dim: builtins.int = -1) -> Tensor:
         """Return the tensor with dims ``start_dim`` to ``end_dim`` run together; itself where there is nothing to do."""
+    def flip(self, *dims: Any) -> Tensor:
+        """Return a copy with the order of elements reversed along ``dims``."""
     def float(self) -> Tensor:
         """Return the tensor as float32."""
     def ge(self, other: Any, /) -> Tensor:

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 import tape
-from kernels.op import Contraction, Copy, Elementwise, Gather, Join, Op, Reduction, Select, View, Write
+from kernels.op import Contraction, Copy, Elementwise, Gather, Join, Op, Reduction, Routine, Select, View, Write
 from kernels.tables import OPS
-from tape import products, recording, rows
+from tape import products, recording, routine_calls, rows
 
 Array = np.ndarray[Any, Any]
 STEP = 1e-30
@@ -355,6 +355,35 @@ def write_cases(op: Write) -> Iterator[Case]:
             )
 
 
+def routine_cases(op: Routine) -> Iterator[Case]:
+    """Each sample; several results are put end to end."""
+    for k, (shapes, params) in enumerate(op.samples):
+
+        def run(*xs: Any, params: Any = params) -> Any:
+            found = routine_calls.call(op, *xs, **params)
+            if not isinstance(found, tuple):
+                return found
+            own = found[: len(op.results)]
+            return own[0] if len(own) == 1 else tape.cat([x.reshape(-1) for x in own])
+
+        def reference(*xs: Any, params: Any = params) -> Any:
+            found = op.forward(*xs, **params)
+            own = found[: len(op.results)] if isinstance(found, tuple) else (found,)
+            return own[0] if len(own) == 1 else np.concatenate([x.reshape(-1) for x in own])
+
+        domains = op.domain * len(shapes) if len(op.domain) == 1 else op.domain
+        yield Case(
+            f"{op.name}-{k}",
+            run,
+            reference,
+            shapes,
+            domains,
+            (same,) * len(shapes),
+            analytic=False,
+            differentiable=op.differentiable,
+        )
+
+
 KINDS: dict[type[Op], Callable[[Any], Iterator[Case]]] = {
     Elementwise: elementwise_cases,
     Reduction: reduction_cases,
@@ -365,6 +394,7 @@ KINDS: dict[type[Op], Callable[[Any], Iterator[Case]]] = {
     Copy: copy_cases,
     Gather: gather_cases,
     Write: write_cases,
+    Routine: routine_cases,
 }
 
 

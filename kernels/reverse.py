@@ -1,0 +1,140 @@
+"""From steps to reverse tasks: the pullbacks of a program, last step first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernels.forms import Form
+from kernels.lowered_elements import node_of
+from kernels.lowering import Lowering
+from kernels.op import Routine
+from kernels.overwriting import operand_named
+from kernels.patterns import add_to
+from kernels.program import NodeRef, Recipe, Step
+from kernels.respecified import respecified
+from kernels.routines import RoutineCall
+from kernels.tasks import Call, Fill, Place, PythonCall, Task
+from kernels.words import CLEARS
+
+Array = np.ndarray[Any, Any]
+
+
+class Reverse:
+    """The pullbacks of a program, last step first; what is stored and what accumulated is known here."""
+
+    def __init__(self, recipe: Recipe, lowering: Lowering) -> None:
+        self.recipe = recipe
+        self.lowering = lowering
+        self.tasks: list[Task] = []
+        self.shadows: dict[int, int] = {}
+        self.touched: set[int] = set()
+
+    def run(self, output: int) -> None:
+        """Start from one floating element."""
+        node = self.recipe.nodes[output]
+        base = self._shadow(output)
+        self._fill(base, node.spec.dtype, -0.0)
+        self.tasks.append(Fill(Place(base, shadow=True, offset=node.shadow), 1, node.spec.dtype, 1.0))
+        for step in reversed(self.recipe.steps):
+            if step.form is not None and not step.form.is_view and self.recipe.family_of(step.result) in self.touched:
+                if isinstance(step.op, Routine):
+                    self._python(step, step.form)
+                else:
+                    self._pull(step, self._form(step, step.form))
+
+    def _form(self, step: Step, form: Form) -> Form:
+        """Return the form that reads copies where a later write replaces what it saved."""
+        for name, node in step.copies.items():
+            form = respecified(form, form.saved.index(name), self.recipe.nodes[node].spec.strides)
+        return form
+
+    def _shadow(self, node: int) -> int:
+        """Make room for a node's gradient; return the base that it belongs to."""
+        base = self.recipe.family_of(node)
+        self.shadows.setdefault(base, self.recipe.nodes[node].spec.shadow)
+        return base
+
+    def _fill(self, base: int, dtype: np.dtype[Any], value: float) -> None:
+        self.tasks.append(Fill(Place(base, shadow=True), self.shadows[base], dtype, value))
+        self.touched.add(base)
+
+    def _pull(self, step: Step, form: Form) -> None:
+        """Add the pullbacks of one step, for the operands whose gradient is wanted; a write then clears its part."""
+        base = self.recipe.family_of(step.result)
+        cotangent = Place(base, shadow=True, offset=self.recipe.nodes[step.result].shadow)
+        saved = tuple([self._saved(step, form, name) for name in form.saved])
+        for i, pull in enumerate(form.pulls):
+            given = step.operands[i]
+            if pull is not None and isinstance(given, NodeRef) and not (i == 0 and form.kind == CLEARS):
+                self._contribute(step, form, i, (cotangent, *saved))
+        if form.kind == CLEARS and form.pulls[0] is not None:
+            self.tasks.append(Call(form.pulls[0], "clear", (cotangent, cotangent, *saved)))
+
+    def _python(self, step: Step, form: Form) -> None:
+        """Let Python run the vjp of a routine, and add what it returns."""
+        call: RoutineCall = form.params[0]
+        names = form.saved[1:]
+        kept = [self._kept(step, call, name) for name in names]
+        wanted = [
+            i
+            for i, (given, spec) in enumerate(zip(step.operands, form.specs, strict=True))
+            if spec is not None and isinstance(given, NodeRef) and self.recipe.wants(given.node)
+        ]
+        targets = [node_of(step.operands[i]) for i in wanted]
+        for node in targets:
+            base = self._shadow(node)
+            if base not in self.touched:
+                self._fill(base, self.recipe.nodes[node].spec.dtype, -0.0)
+        specs = tuple(spec if i in wanted else None for i, spec in enumerate(form.specs))
+
+        def run(arrays: list[Array]) -> None:
+            g, *rest = arrays
+            found = call.gradients(g, dict(zip(names, rest, strict=False)), specs)
+            for i, place in zip(wanted, rest[len(names) :], strict=True):
+                if (value := found[i]) is not None:
+                    add_to(place, value)
+
+        nodes = ((step.result, True), *((n, False) for n in kept), *((n, True) for n in targets))
+        places = tuple(Place(self.recipe.family_of(n), shadow=True) if shadow else Place(n) for n, shadow in nodes)
+        self.tasks.append(PythonCall(run, nodes, places))
+
+    def _kept(self, step: Step, call: RoutineCall, name: str) -> int:
+        if name in step.copies:
+            return step.copies[name]
+        node = step.extras[call.op.extras.index(name)] if name in call.op.extras else operand_named(step, name)
+        assert node is not None
+        return node
+
+    def _contribute(self, step: Step, form: Form, i: int, reads: tuple[Place, ...]) -> None:
+        """Add one pullback, stored where it is the first to reach all of its target."""
+        given, spec = step.operands[i], form.specs[i]
+        assert isinstance(given, NodeRef)
+        assert spec is not None
+        if not self.recipe.wants(given.node):
+            return
+        base = self._shadow(given.node)
+        first, covers = base not in self.touched, form.covers[i]
+        if first and not covers:
+            self._fill(base, spec.dtype, -0.0)
+        self.touched.add(base)
+        target = Place(base, shadow=True, offset=self.recipe.nodes[given.node].shadow)
+        self.tasks.append(Call(form.pulls[i], f"{form.op.name}_d{i}", (target, *reads), not (first and covers)))
+
+    def _saved(self, step: Step, form: Form, name: str) -> Place:
+        if name in step.copies:
+            return Place(step.copies[name])
+        if name in ("n", "i"):
+            assert step.extra is not None
+            return Place(step.extra)
+        node = operand_named(step, name)
+        if node is None:  # a Python number; an offset's place is never read
+            given = 0.0 if name == "offset" else step.operands[_names(form).index(name)]
+            assert isinstance(given, (int, float))
+            node = self.lowering.number(given)
+        return Place(node)
+
+
+def _names(form: Form) -> tuple[str, ...]:
+    return getattr(form.op, "inputs", ("x",))

@@ -1,0 +1,115 @@
+"""Calls of routines on tensors: recorded as one instruction whose rules run in Python."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernels import routines
+from kernels.entries import Instruction
+from kernels.layouts import spec_of
+from kernels.op import Routine
+from kernels.routines import RoutineCall, packed, part_params
+from tape import modes, recording
+from tape.operands import operand
+from tape.packing import PackedValue
+from tape.tensor import Tensor, as_array, carried, leaf, plain
+
+_calls: dict[Any, TensorCall] = {}
+
+
+class TensorCall(RoutineCall):
+    """A call whose rules tensors can run too, recorded: gradients of gradients."""
+
+    def pull_tensors(
+        self, instruction: Instruction, gradient: Tensor | None, stash: dict[Any, Any], primals: Any
+    ) -> list[Tensor | None]:
+        """Run the vjp on tensors."""
+        del stash
+        form, op = instruction.form, self.op
+        assert op.vjp is not None
+        if gradient is None:
+            return [None] * len(form.specs)
+        values = {n: self._bound(n, v, instruction, primals) for n, v in routines.kept_values(instruction).items()}
+        given = dict(zip(op.cotangents, self.apart(gradient), strict=True))
+        needs = tuple(spec is not None for spec in form.specs)
+        found = self.run(op.vjp, {**self.named(values), **given, "needs": needs})
+        return [x if spec is not None else None for x, spec in zip(found, form.specs, strict=True)]
+
+    def _bound(self, name: str, value: Any, instruction: Instruction, primals: Any) -> Any:
+        """Return a kept value as the tensor that it was."""
+        form = instruction.form
+        if name in self.op.extras:
+            return value
+        slot, spec = instruction.slot, form.spec
+        if name in self.op.inputs:
+            at = self.op.inputs.index(name)
+            slot, spec = instruction.operands[at], form.specs[at]  # type: ignore[assignment]
+        return plain(value) if slot is None or spec is None else primals.tensor(slot, value, spec)
+
+    def apart(self, flat: Any) -> list[Any]:
+        """Return the results that stand end to end, as views if they are a tensor's."""
+        if not isinstance(flat, Tensor) or len(self.shapes) == 1:
+            return super().apart(flat)
+        return [recording.view(self.op.part, flat, params) for params in part_params(self.shapes)]
+
+
+def call(op: Routine, *operands: Any, **params: Any) -> Any:
+    """Run a routine: a tensor, or a tuple of its results and extras. Operands are promoted to one dtype."""
+    tensors = _of_one_dtype([_tensor(x) for x in operands])
+    found = op.forward(*[as_array(x) for x in tensors], **params)
+    parts = [np.array(x, order="C") for x in (found if isinstance(found, tuple) else (found,))]
+    results, extras = parts[: len(op.results)], parts[len(op.results) :]
+    shapes = tuple(x.shape for x in results)
+    frozen = tuple(sorted(params.items()))
+    about = _calls.get((op, frozen, shapes)) or _calls.setdefault((op, frozen, shapes), TensorCall(op, params, shapes))
+    y = _finished(op, about, tensors, packed(results), dict(zip(op.extras, extras, strict=True)), frozen)
+    tensors_of_extras = [_extra(op, tensors, x, (frozen, k)) for k, x in enumerate(extras)]
+    if len(parts) == 1:
+        return y
+    return (*about.apart(y), *tensors_of_extras)
+
+
+def _tensor(x: Any) -> Tensor:
+    x = operand(x)
+    return x if isinstance(x, Tensor) else plain(carried(np.asarray(x)))
+
+
+def _of_one_dtype(tensors: list[Tensor]) -> list[Tensor]:
+    dtypes = {x.spec.dtype for x in tensors}
+    if len(dtypes) == 1:
+        return tensors
+    dtype = np.result_type(*dtypes)
+    return [x if x.spec.dtype == dtype else recording.to_dtype(x, dtype) for x in tensors]
+
+
+def _finished(
+    op: Routine, about: TensorCall, tensors: list[Tensor], y: Any, extras: dict[str, Any], frozen: tuple[Any, ...]
+) -> Tensor:
+    """Record the call, if there is a gradient to record."""
+    value, pack = carried(y), modes.current().pack
+    given = {**{n: x._value for n, x in zip(op.inputs, tensors, strict=True)}, "y": value, **extras}
+    kept = [given[name] for name in op.kept]
+    if op.vjp is None:
+        tensors = [plain(x._value) if x._slot is not None else x for x in tensors]
+
+    def make() -> Any:
+        specs = tuple(x.spec if x._slot is not None else None for x in tensors)
+        return routines.form(about, specs, spec_of(value))
+
+    def saved(form: Any) -> tuple[Any, ...]:
+        if pack is not None:
+            return (form.params[0], *(PackedValue(x, pack) for x in kept))
+        return (form.params[0], *kept)
+
+    return recording.finish(op, tuple(tensors), value, make, saved, (about,), params=(frozen,))
+
+
+def _extra(op: Routine, tensors: list[Tensor], value: Any, params: tuple[Any, ...]) -> Tensor:
+    """Return a result without a gradient."""
+    result = leaf(carried(value), requires_grad=False)
+    recorder = modes.current().recorder
+    if recorder is not None:
+        recorder.note(op, tuple(tensors), result, params)
+    return result
