@@ -2,39 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from kernels.op import Elementwise
-from kernels.tables import OPS
 from tape import creation, errors, families, recording, reducing, shaping
 from tape.arithmetic import FUNCTIONS
 from tape.products import matmul
 from tape.public import NUMPY, implements
 from tape.tensor import Array, Tensor, as_array, method
 
-_UFUNCS: dict[Any, Callable[..., Any]] = {
-    op.ufunc: FUNCTIONS[(op.name if op.name in FUNCTIONS else op.torch[0])]
-    for op in OPS.values()
-    if isinstance(op, Elementwise) and (op.function or op.torch) and isinstance(op.ufunc, np.ufunc)
-}
-_UFUNCS[np.matmul] = matmul
-
 method("__array_priority__")(1000)  # type: ignore[type-var]
-
-
-@method("__array_ufunc__")
-def array_ufunc(_x: Tensor, ufunc: np.ufunc, how: str, *inputs: Any, **kwargs: Any) -> Any:
-    """Run a ufunc through its record."""
-    function = _UFUNCS.get(ufunc)
-    if function is None or how != "__call__" or kwargs:
-        what = (
-            ufunc.__name__ + ("" if how == "__call__" else f".{how}") + (f" with {', '.join(kwargs)}" if kwargs else "")
-        )
-        raise TypeError(f"np.{what} has no record for tensors; use tensor.detach().numpy() where no gradient is needed")
-    return function(*inputs)
 
 
 @method("__array_function__")
