@@ -1,7 +1,7 @@
 # Written by `python -m tape.stubs`; change the records or the methods, not this file.
 from typing import Any
 from tape.tensor import Tensor
-__all__ = ['add', 'subtract', 'sub', 'multiply', 'mul', 'divide', 'div', 'true_divide', 'power', 'pow', 'negative', 'neg', 'positive', 'square', 'sqrt', 'reciprocal', 'absolute', 'abs', 'exp', 'log', 'sin', 'cos', 'tan', 'tanh', 'maximum', 'minimum', 'where', 'sign', 'less', 'lt', 'less_equal', 'le', 'greater', 'gt', 'greater_equal', 'ge', 'eq', 'not_equal', 'ne', 'logical_not', 'logical_and', 'logical_or', 'bitwise_and', 'bitwise_or', 'flip', 'cumsum']
+__all__ = ['add', 'subtract', 'sub', 'multiply', 'mul', 'divide', 'div', 'true_divide', 'power', 'pow', 'negative', 'neg', 'positive', 'square', 'sqrt', 'reciprocal', 'absolute', 'abs', 'exp', 'log', 'sin', 'cos', 'tan', 'tanh', 'maximum', 'minimum', 'where', 'sign', 'less', 'lt', 'less_equal', 'le', 'greater', 'gt', 'greater_equal', 'ge', 'eq', 'not_equal', 'ne', 'logical_not', 'logical_and', 'logical_or', 'bitwise_and', 'bitwise_or', 'flip', 'from_dlpack', 'cumsum']
 def add(a: Any, b: Any, /, *, alpha: Any = None, out: Tensor | None = None) -> Tensor:
     """Sum of two tensors. Shapes broadcast; dtypes promote as NumPy's do."""
 def subtract(a: Any, b: Any, /, *, alpha: Any = None, out: Tensor | None = None) -> Tensor:
@@ -92,5 +92,7 @@ def bitwise_or(a: Any, b: Any, /, *, out: Tensor | None = None) -> Tensor:
     """Bits, or truth, of either; integer and bool tensors only. Shapes broadcast; dtypes promote as NumPy's do."""
 def flip(x: Any, *dims: Any) -> Tensor:
     """Return a copy with the order of elements reversed along ``dims``."""
+def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None) -> Tensor:
+    """Return a tensor of the memory that an object with ``__dlpack__`` exports; what either writes, both see."""
 def cumsum(x: Any, dim: Any = None, *, dtype: Any = None, axis: Any = None) -> Tensor:
     """Return the running sum along ``dim``, of the shape of x; ints and bools sum to int64."""

@@ -35,7 +35,7 @@ HOUSE = [
     "tape.inference", "tape.families", "tape.recorder", "tape.autograd.hooks", "tape.nesting",
     "tape.packing", "tape.recording", "tape.shaping", "tape.routine_calls", "tape.attributes",
     "tape.creation", "tape.exits", "tape.rows", "tape.fastpath", "tape.arithmetic",
-    "tape.reducing", "tape.scanning", "tape.arranging", "tape.products", "tape.numpy_ufuncs", "tape.numpy_protocols",
+    "tape.reducing", "tape.scanning", "tape.arranging", "tape.products", "tape.numpy_ufuncs", "tape.numpy_protocols", "tape.interchange",
     "tape.index_arrays", "tape.writing", "tape.indexing", "tape.autograd.accumulation",
     "tape.autograd.anomaly", "tape.autograd.rules", "tape.autograd.primals",
     "tape.autograd.calls", "tape.autograd.function", "tape.compiled_ops", "tape.one_example",
