@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kernels.op import Elementwise, Gather, Join, Reduction, Select, View, Write
+import numpy as np
+
+from kernels.op import Elementwise, Gather, Join, Reduction, Routine, Select, View, Write
+from kernels.scipy_ufuncs import LateUfunc
 from kernels.symbols import Symbol, traced
 from kernels.tables import OPS
+from tape.public import NUMPY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    import numpy as np
-
     from kernels.op import Op
 
-HEADS = ("name", "other names", "`grad_fn`", "what it does", "gradient", "the tape keeps")
+HEADS = ("name", "other names", "`grad_fn`", "what it does", "gradient", "the tape keeps", "dtypes", "NumPy")
 
 # How a contribution reaches its place, for the kinds of records whose loops are not elementwise.
 _PLACES: dict[type[Op], str] = {
@@ -89,8 +91,27 @@ def _row(op: Op) -> tuple[str, ...]:
         _code(filter(None, (op.grad_fn,))),
         op.doc,
         _gradient(op, rules),
-        _code(_kept(op, rules.values())),
+        _code(op.kept if isinstance(op, Routine) else _kept(op, rules.values())),
+        _dtypes(op),
+        _code(_numpys(op)),
     )
+
+
+def _dtypes(op: Op) -> str:
+    """Return what the values may be: a gradient has floats only."""
+    if op.differentiable:
+        return "float"
+    return "integer, bool" if isinstance(op, Elementwise) and set(op.domain) == {"boolean"} else "all"
+
+
+def _numpys(op: Op) -> list[str]:
+    """Return the functions of NumPy's and SciPy's that run the record."""
+    if isinstance(op, Elementwise) and isinstance(op.ufunc, LateUfunc):
+        return [f"scipy.special.{op.ufunc.__name__}"]
+    if isinstance(op, Elementwise) and isinstance(op.ufunc, np.ufunc):
+        return [f"np.{op.ufunc.__name__}"] if op.function or op.torch else []
+    names = {op.name, op.name.removeprefix("linalg_"), *op.torch}
+    return sorted({f"{f.__module__.replace('numpy', 'np')}.{f.__name__}" for f in NUMPY if f.__name__ in names})
 
 
 def _input(op: Op, place: int) -> str:
@@ -103,6 +124,8 @@ def _trace(rule: Any) -> Symbol:
 
 def _gradient(op: Op, rules: dict[str, Symbol]) -> str:
     """Return what each input receives, named by the input if there are several."""
+    if isinstance(op, Routine):
+        return "by NumPy's functions" if op.vjp is not None else ""
     form = _PLACES.get(type(op), "{}")
     texts = {name: form.format(f"`{readable(rule)}`") for name, rule in rules.items()}
     if len(texts) > 1:
