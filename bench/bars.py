@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from bench import workloads
+from bench import array_workloads, workloads
 from bench.workloads import CHAINS, MatrixWorkload, Workload
 
 PYTORCH = "PyTorch eager"
@@ -89,6 +89,12 @@ TIMES_FASTER = (
     _times_faster(workloads.N_BODY, DYNAMIC, PYTORCH, 3),
     _times_faster(workloads.STENCIL, DYNAMIC, PYTORCH, 3),
     _times_faster(workloads.STENCIL, REPLAY, PYTORCH, 15),
+    _times_faster(array_workloads.BLACK_SCHOLES, DYNAMIC, PYTORCH, 1.5),
+    _times_faster(array_workloads.ROSENBROCK_LARGE, DYNAMIC, PYTORCH, 1.2),
+    _times_faster(array_workloads.LOGSUMEXP, DYNAMIC, PYTORCH, 1.2),
+    _times_faster(array_workloads.SOFTMAX, DYNAMIC, PYTORCH, 1.2),
+    _times_faster(array_workloads.MLP_LARGE, DYNAMIC, PYTORCH, 1.2),
+    _times_faster(array_workloads.MLP_SMALL, DYNAMIC, PYTORCH, 2.0),
 )
 
 MATRICES = (

@@ -11,7 +11,7 @@ from kernels.custom import CustomKernel
 from kernels.entries import Instruction
 from kernels.forms import Form
 from kernels.observing import Array, Observer
-from kernels.patterns import changed, pattern
+from kernels.patterns import add_to, changed, pattern
 from kernels.source import Loop, Operand
 from kernels.words import PYTHON, VIEW
 
@@ -68,8 +68,7 @@ def contribute(form: Form, i: int, shadow: Array, offset: int, cotangent: Array,
     assert spec is not None
     values = (None, cotangent, *saved)
     if isinstance(pull, Product):
-        target = pattern(shadow, spec, offset)
-        target += _product(pull, values).reshape(spec.shape)
+        add_to(pattern(shadow, spec, offset), _product(pull, values).reshape(spec.shape))
         return
     if isinstance(pull, CustomKernel):
         pull.contribute(shadow, offset, cotangent, saved)

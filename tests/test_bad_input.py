@@ -133,7 +133,7 @@ NUMPY_WITHOUT_A_RECORD = """
  | np.spacing(x)  # TypeError: spacing
  | np.frexp(y)  # TypeError: frexp
  | np.spacing(n)  # TypeError: spacing
- | np.multiply.outer(x, n)  # TypeError: multiply...outer
+ | np.add.reduceat(n, [0])  # TypeError: add.reduceat
  | np.add.at(m, [0], x)  # TypeError: add
 """
 
