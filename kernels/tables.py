@@ -2,7 +2,48 @@
 
 from __future__ import annotations
 
-from kernels import arrangements, comparisons, elementwise, linalg, reductions, scans, views, writes
+from kernels import (
+    arrangements,
+    banded,
+    comparisons,
+    contractions,
+    contractions,
+    elementwise,
+    exponentials,
+    factorizations,
+    interpolations,
+    piecewise,
+    reductions,
+    rounding,
+    scans,
+    solves,
+    sparsity,
+    special_functions,
+    trigonometry,
+    views,
+    writes,
+)
 from kernels.op import OPS
 
-__all__ = ["OPS", "arrangements", "comparisons", "elementwise", "linalg", "reductions", "scans", "views", "writes"]
+__all__ = [
+    "OPS",
+    "arrangements",
+    "banded",
+    "comparisons",
+    "contractions",
+    "contractions",
+    "elementwise",
+    "exponentials",
+    "factorizations",
+    "interpolations",
+    "piecewise",
+    "reductions",
+    "rounding",
+    "scans",
+    "solves",
+    "sparsity",
+    "special_functions",
+    "trigonometry",
+    "views",
+    "writes",
+]

@@ -13,16 +13,20 @@ from kernels.tables import OPS
 from tape import modes, rows
 from tape.fastpath import Ways
 from tape.operands import operand
+from tape.promotion import by_rows
 from tape.tensor import Tensor
 
 _SPECIAL = {
     "+": "add", "-": "sub", "*": "mul", "/": "truediv", "**": "pow",
     "<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne", "&": "and", "|": "or",
+    "^": "xor", "<<": "lshift", ">>": "rshift", "//": "floordiv", "%": "mod",
 }  # fmt: skip
-_UNARY = {"-": "__neg__", "+": "__pos__", "abs": "__abs__"}
+_UNARY = {"-": "__neg__", "+": "__pos__", "abs": "__abs__", "~": "__invert__"}
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
 """Every elementwise function under each of its names."""
+RECORDED: dict[str, Callable[..., Any]] = {}
+"""The function of each elementwise record by the record's name, of those without a public name too."""
 WAYS: dict[str, Ways] = {}
 """The printed functions of each elementwise record."""
 
@@ -46,9 +50,9 @@ def _function(op: Elementwise, ways: Ways) -> Callable[..., Any]:
             raise TypeError(f"{op.name}() takes {count} operands ({', '.join(op.inputs)}), got {len(operands)}")
         if type(operands[0]) is Tensor:
             return ways.fast(*operands)  # type: ignore[no-any-return]
-        return rows.elementwise(op, *operands)
+        return by_rows(op, *operands)
 
-    function.__name__ = function.__qualname__ = names_of(op)[0]
+    function.__name__ = function.__qualname__ = (names_of(op) or (op.name,))[0]
     function.__doc__ = f"{op.doc} Shapes broadcast; dtypes promote as NumPy's do."
     return function
 
@@ -90,7 +94,7 @@ def _install(op: Elementwise) -> None:
         ways.fast, ways.reverse = _slow(op), None
     elif not op.scalar:
         rows.FAST[op.name] = ways
-    function = _function(op, ways)
+    function = RECORDED[op.name] = _function(op, ways)
     FUNCTIONS.update(dict.fromkeys(names_of(op), function))
     _methods(op, ways)
     ways.found = partial(_methods, op, ways)
@@ -122,7 +126,7 @@ def _masked(fast: Callable[..., Any]) -> Callable[..., Any]:
 
 def _slow(op: Elementwise) -> Callable[..., Any]:
     def run(*operands: Any) -> Tensor:
-        return rows.elementwise(op, *operands)
+        return by_rows(op, *operands)
 
     return run
 
@@ -151,6 +155,8 @@ def _operator(fast: Callable[..., Any]) -> Callable[..., Any]:
     return operator
 
 
-for _op in list(OPS.values()):
-    if isinstance(_op, Elementwise) and (names_of(_op) or _op.operator):
+_RECORDS = [op for op in OPS.values() if isinstance(op, Elementwise)]
+_WITH_NUMBER = {op.scalar for op in _RECORDS}  # these take no tensor as second operand
+for _op in _RECORDS:
+    if _op.name not in _WITH_NUMBER:
         _install(_op)

@@ -1,7 +1,7 @@
 """Operators on tensors, printed from the records: the common cases in a few attribute loads and one extend.
 
 A printed function takes the short way when gradients are recorded, an operand requires grad and the operands'
-specs have been seen; :func:`tape.rows.elementwise` does everything else.
+specs have been seen; :func:`tape.promotion.by_rows` does everything else.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ import numpy as np
 
 from kernels.layouts import SCALAR, spec_of
 from kernels.op import Elementwise
+from kernels.scipy_ufuncs import resolved
 from kernels.tables import OPS
 from tape import modes
 from tape.operands import LARGEST
-from tape.rows import ROWS, Row, elementwise
+from tape.promotion import by_rows
+from tape.rows import ROWS, Row
 from tape.tensor import Tensor, new
 
 _MASK = spec_of(np.array(True))
@@ -152,7 +154,7 @@ def {name}(a):
     row = rows.get((a._form.spec,))
     if row is None:
         return slow(op, a)
-    wanted = tape is not False and s is not None
+    wanted = {differentiable}tape is not False and s is not None
     if wanted and (form := row.first) is None:
         return slow(op, a)
     x = a._value
@@ -200,11 +202,12 @@ def printed(op: Elementwise) -> tuple[Callable[..., Any], Callable[..., Any] | N
     rows = ROWS.setdefault(op.name, {})
     space: dict[str, Any] = {
         "Tensor": Tensor, "LARGEST": LARGEST, "active": modes.active, "new": new, "op": op, "rows": rows,
-        "slow": elementwise, "ufunc": op.ufunc,
+        "slow": by_rows, "ufunc": resolved(op.ufunc),
     }  # fmt: skip
+    recorded = "" if op.differentiable else "False and "
     if len(op.inputs) == 1:
         first = saved_text(op, (True,), {op.inputs[0]: "x", "y": "value"})
-        text = _UNARY.format(name=op.name, value=_value(op, 4, "x", ""), first=first)
+        text = _UNARY.format(name=op.name, differentiable=recorded, value=_value(op, 4, "x", ""), first=first)
     else:
         post = float if op.differentiable else np.asarray
         for name, specs in (
@@ -220,7 +223,7 @@ def printed(op: Elementwise) -> tuple[Callable[..., Any], Callable[..., Any] | N
         text = "".join(
             template.format(
                 name=op.name,
-                differentiable="" if op.differentiable else "False and ",
+                differentiable=recorded,
                 numbers=_number_text(op, space),
                 value=_value(op, 8, "x, y", guard),
                 **kept,

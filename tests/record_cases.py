@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 import tape
+from kernels import elementwise
 from kernels.op import Contraction, Copy, Elementwise, Gather, Join, Op, Reduction, Routine, Select, View, Write
 from kernels.tables import OPS
 from tape import products, recording, routine_calls, rows
@@ -22,8 +23,8 @@ Array = np.ndarray[Any, Any]
 STEP = 1e-30
 POINTS = 20
 
-KINKED = {"absolute", "sign", "maximum", "minimum", "fmax", "fmin", "floor", "ceil", "rint"}
-"""Ufuncs that complex numbers run otherwise, or not analytically."""
+KINKED = {"absolute", "sign", "maximum", "minimum"}
+"""Ufuncs that complex numbers run otherwise, or not analytically; others have no loop for them at all."""
 
 
 @dataclass(frozen=True)
@@ -77,8 +78,27 @@ def draw(rng: np.random.Generator, domain: str, shape: tuple[int, ...], dtype: t
         "nonzero": sign * size,
         "positive": size,
         "boolean": sign > 0,
+        "integer": size // 0.5,
+        "order": 2 + size // 1.5,
+        "unit": sign * size / 3.2,
+        "fraction": size / 3.2,
+        "above": 1 + size,
+        "low": -size / 2,
+        "high": size / 2,
+        "apart": np.floor(sign * size) + 0.2 + 0.2 * (size - size // 1),
     }[domain]
-    return np.asarray(points).astype(bool if domain == "boolean" else dtype)
+    return np.asarray(points).astype(DTYPES.get(domain, dtype))
+
+
+DTYPES: dict[str, Any] = {"boolean": bool, "integer": np.int64, "order": np.int64}
+"""Of domains that are not floating."""
+
+
+def placed(points: Array, domain: str) -> Array:
+    """Return special points as a domain has them: truth of booleans, small integers."""
+    if domain not in DTYPES:
+        return points
+    return points != 0 if domain == "boolean" else np.clip(np.nan_to_num(points), 0, 3).astype(DTYPES[domain])
 
 
 def same(x: Any) -> Any:
@@ -104,22 +124,35 @@ LAYOUTS: dict[str, list[tuple[tuple[int, ...], Callable[[Any], Any]]]] = {
     "empty": [((0, 3), same), ((1, 3), same), ((), same)],
 }
 SINGLE = ("0-d", "one", "points", "views", "empty")
+FEW = ("0-d", "points")
+"""For the tables that differ from the first in their expressions alone."""
 
 
-def used_ufuncs(function: Callable[..., Any], count: int) -> set[str]:
-    """Return the names of the ufuncs that a forward expression runs."""
-    names: set[str] = set()
+def used_ufuncs(function: Callable[..., Any], count: int) -> set[np.ufunc]:
+    """Return the ufuncs that a forward expression runs."""
+    found: set[np.ufunc] = set()
 
     class Spy(np.lib.mixins.NDArrayOperatorsMixin):
         def __array_ufunc__(self, ufunc: np.ufunc, *_: Any, **__: Any) -> Spy:
-            names.add(ufunc.__name__)
+            found.add(ufunc)
             return self
 
         def __array_function__(self, *_: Any) -> Spy:
             return self
 
     function(*(Spy() for _ in range(count)))
-    return names
+    return found
+
+
+def is_analytic(op: Elementwise) -> bool:
+    """Whether complex numbers can run the forward expression, and take its derivative."""
+    used = used_ufuncs(op.forward, len(op.inputs))
+    return all(ufunc.__name__ not in KINKED and any("D->" in kind for kind in ufunc.types) for ufunc in used)
+
+
+def constants_of(op: Elementwise) -> tuple[float, ...]:
+    """Return Python numbers for the last inputs, where these take no tensors."""
+    return (1.5, 0.75, -2.5)[: op.domain.count("constant")]
 
 
 def elementwise_cases(op: Elementwise) -> Iterator[Case]:
@@ -127,17 +160,19 @@ def elementwise_cases(op: Elementwise) -> Iterator[Case]:
     if any(other.scalar == op.name for other in OPS.values() if isinstance(other, Elementwise)):
         yield from _number_cases(op)
         return
-    count = len(op.inputs)
-    analytic = not KINKED & used_ufuncs(op.forward, count)
+    constants = constants_of(op)
+    count = len(op.inputs) - len(constants)
+    analytic = is_analytic(op)
+    forward = op.forward if analytic else op.ufunc or op.forward
     for name, layout in LAYOUTS.items():
-        if count > 1 or name in SINGLE:
+        if name in (FEW if op.forward.__module__ != elementwise.__name__ else SINGLE if count == 1 else LAYOUTS):
             shapes, views = zip(*layout[:count], strict=True)
             yield Case(
                 f"{op.name}-{name}",
-                lambda *xs: rows.elementwise(op, *xs),
-                op.forward if analytic else op.ufunc or op.forward,
+                lambda *xs: rows.elementwise(op, *xs, *constants),
+                lambda *xs: forward(*xs, *constants),
                 shapes,
-                op.domain,
+                op.domain[:count],
                 views,
                 analytic,
                 op.differentiable,

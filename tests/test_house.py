@@ -17,7 +17,9 @@ PACKAGES = ("kernels", "tape")
 HOUSE = [
     "kernels", "kernels.jit", "kernels.layouts", "kernels.loops", "kernels.memory",
     "kernels.observing", "kernels.selects_native", "kernels.selects", "kernels.symbols",
-    "kernels.scipy_ufuncs", "kernels.op", "kernels.elementwise", "kernels.linalg",
+    "kernels.scipy_ufuncs", "kernels.op", "kernels.elementwise",
+    "kernels.exponentials", "kernels.trigonometry", "kernels.rounding", "kernels.piecewise",
+    "kernels.special_functions", "kernels.dispatching", "kernels.contractions",
     "kernels.reductions", "kernels.source", "kernels.arrangements", "kernels.scans",
     "kernels.views", "kernels.words", "kernels.replay_native", "kernels.blas_native",
     "kernels.blas", "kernels.forms", "kernels.entries", "kernels.program", "kernels.cells_native",
@@ -34,7 +36,7 @@ HOUSE = [
     "tape.operands", "tape.autograd.numerical", "tape.autograd.contexts", "tape.listing",
     "tape.inference", "tape.families", "tape.recorder", "tape.autograd.hooks", "tape.nesting",
     "tape.packing", "tape.recording", "tape.shaping", "tape.routine_calls", "tape.attributes",
-    "tape.creation", "tape.exits", "tape.rows", "tape.fastpath", "tape.arithmetic",
+    "tape.creation", "tape.exits", "tape.rows", "tape.promotion", "tape.fastpath", "tape.arithmetic",
     "tape.reducing", "tape.scanning", "tape.arranging", "tape.products", "tape.numpy_ufuncs", "tape.numpy_protocols", "tape.interchange",
     "tape.index_arrays", "tape.writing", "tape.indexing", "tape.autograd.accumulation",
     "tape.autograd.anomaly", "tape.autograd.rules", "tape.autograd.primals",
@@ -77,6 +79,7 @@ MAY_NAME = {
     "tape.autograd.rules": ("Elementwise",),  # where, which leaves elements without a contribution
     "tape.autograd.accumulation": ("Copy",),  # the copy that gives an expanded view a gradient of its own shape
     "tape.numpy_protocols": ("Elementwise",),  # np.where, which is no ufunc
+    "tape.numpy_ufuncs": ("Elementwise",),  # likewise, for where=
     "tape.recording": ("Copy",),  # the casts of mixed dtypes
     "tape.batching": ("View",),  # how each view is taken of a batch
     "tape.batch_run": ("View",),  # likewise

@@ -160,9 +160,10 @@ def test_special_values_are_those_of_numpy(op: Elementwise, dtype: type) -> None
     points = [0.0, -0.0, 1.0, info.tiny, info.smallest_subnormal, info.max, np.inf, np.nan, -1.0, -np.inf]
     if "p" in op.forward.__code__.co_varnames:
         pytest.skip("a static number: the stated derivatives have its special values")
-    grid = np.meshgrid(*[np.array(points, dtype)] * len(op.inputs))
-    values = [g != 0 if d == "boolean" else g for g, d in zip(grid, op.domain, strict=True)]
-    expected = op.ufunc(*values)  # type: ignore[misc]
-    assert bits(rows.elementwise(op, *tensors(values))) == bits(expected)
-    program = tape.record(lambda *xs: rows.elementwise(op, *xs), *(np.ones_like(v) for v in values))
+    constants = record_cases.constants_of(op)
+    grid = np.meshgrid(*[np.array(points, dtype)] * (len(op.inputs) - len(constants)))
+    values = [record_cases.placed(g, d) for g, d in zip(grid, op.domain, strict=False)]
+    expected = op.ufunc(*values, *constants)  # type: ignore[misc]
+    assert bits(rows.elementwise(op, *tensors(values), *constants)) == bits(expected)
+    program = tape.record(lambda *xs: rows.elementwise(op, *xs, *constants), *(np.ones_like(v) for v in values))
     assert bits(program(*tensors(values))) == bits(expected)

@@ -1,0 +1,99 @@
+"""The table of exponentials and logarithms, and of what is built of them: sigmoid, softplus, logaddexp."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from kernels.elementwise import ONE, POSITIVE, REAL, TWO
+from kernels.op import Elementwise
+from kernels.scipy_ufuncs import special
+
+_LN2, _LN10 = math.log(2), math.log(10)
+
+Elementwise(
+    name="exp2",
+    doc="Two raised to the tensor.",
+    grad_fn="Exp2Backward0",
+    forward=lambda x: np.exp2(x),
+    pullback=(lambda g, y: g * (y * _LN2),),
+    domain=ONE,
+)
+Elementwise(
+    name="expm1",
+    doc="Exponential less one, right for small arguments.",
+    grad_fn="Expm1Backward0",
+    forward=lambda x: np.expm1(x),
+    pullback=(lambda g, y: g * (y + 1),),
+    domain=ONE,
+)
+Elementwise(
+    name="log2",
+    doc="Logarithm to base 2.",
+    grad_fn="Log2Backward0",
+    forward=lambda x: np.log2(x),
+    pullback=(lambda g, x: g / (x * _LN2),),
+    domain=(POSITIVE,),
+)
+Elementwise(
+    name="log10",
+    doc="Logarithm to base 10.",
+    grad_fn="Log10Backward0",
+    forward=lambda x: np.log10(x),
+    pullback=(lambda g, x: g / (x * _LN10),),
+    domain=(POSITIVE,),
+)
+Elementwise(
+    name="log1p",
+    doc="Logarithm of one plus the tensor, right for small arguments.",
+    grad_fn="Log1PBackward0",
+    forward=lambda x: np.log1p(x),
+    pullback=(lambda g, x: g / (1 + x),),
+    domain=(POSITIVE,),
+)
+Elementwise(
+    name="logaddexp",
+    doc="Logarithm of the sum of the exponentials of two tensors.",
+    grad_fn="LogaddexpBackward0",
+    forward=lambda a, b: np.logaddexp(a, b),
+    pullback=(lambda g, a, b: g / (1 + np.exp(b - a)), lambda g, a, b: g / (1 + np.exp(a - b))),
+    domain=TWO,
+)
+Elementwise(
+    name="logaddexp2",
+    doc="Logarithm to base 2 of the sum of two raised to two tensors.",
+    grad_fn="Logaddexp2Backward0",
+    forward=lambda a, b: np.logaddexp2(a, b),
+    pullback=(lambda g, a, b: g / (1 + np.exp2(b - a)), lambda g, a, b: g / (1 + np.exp2(a - b))),
+    domain=TWO,
+)
+Elementwise(
+    name="sigmoid",
+    doc="Logistic function, 1 / (1 + exp(-x)).",
+    grad_fn="SigmoidBackward0",
+    ufunc=special.expit,
+    forward=lambda x: special.expit(x),
+    pullback=(lambda g, y: g * ((1 - y) * y),),
+    domain=ONE,
+)
+Elementwise(
+    name="log_expit",
+    doc="Logarithm of the logistic function.",
+    function=False,
+    grad_fn="LogSigmoidBackward0",
+    ufunc=special.log_expit,
+    forward=lambda x: special.log_expit(x),
+    pullback=(lambda g, x: g / (1 + np.exp(x)),),
+    domain=ONE,
+)
+Elementwise(
+    name="softplus",
+    doc="Logarithm of one plus exp(b a), divided by b; a itself where b a is larger than c.",
+    function=False,
+    grad_fn="SoftplusBackward0",
+    composed=True,
+    forward=lambda a, b, c: np.where(np.greater(a * b, c), a, np.divide(np.logaddexp(a * b, 0.0), b)),
+    pullback=(lambda g, a, b, c: np.where(a * b > c, g, g / (1 + np.exp(-(a * b)))), None, None),
+    domain=(REAL, "constant", "constant"),
+)

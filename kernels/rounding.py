@@ -1,0 +1,91 @@
+"""The table of roundings, and of remainders: what is constant, or linear, between jumps."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kernels.elementwise import NONZERO, REAL, flat
+from kernels.op import Elementwise
+
+APART = "apart"
+"""A domain: reals away from where roundings jump."""
+_ROUNDED = (APART,)
+
+Elementwise(
+    name="floor",
+    doc="Largest integer that is not larger; the gradient is 0.",
+    grad_fn="FloorBackward0",
+    forward=lambda x: np.floor(x),
+    pullback=(flat,),
+    domain=_ROUNDED,
+)
+Elementwise(
+    name="ceil",
+    doc="Smallest integer that is not smaller; the gradient is 0.",
+    grad_fn="CeilBackward0",
+    forward=lambda x: np.ceil(x),
+    pullback=(flat,),
+    domain=_ROUNDED,
+)
+Elementwise(
+    name="rint",
+    doc="Nearest integer, the even one of two; the gradient is 0.",
+    grad_fn="RoundBackward0",
+    forward=lambda x: np.rint(x),
+    pullback=(flat,),
+    domain=_ROUNDED,
+)
+Elementwise(
+    name="round_decimals",
+    doc="Nearest multiple of c / b; the gradient is 0.",
+    function=False,
+    grad_fn="RoundBackward1",
+    composed=True,
+    forward=lambda a, b, c: np.divide(np.multiply(np.rint(np.divide(np.multiply(a, b), c)), c), b),
+    pullback=(flat, None, None),
+    domain=(APART, "constant", "constant"),
+)
+Elementwise(
+    name="trunc",
+    doc="Integer part, towards zero; the gradient is 0.",
+    torch=("fix",),
+    grad_fn="TruncBackward0",
+    forward=lambda x: np.trunc(x),
+    pullback=(flat,),
+    domain=_ROUNDED,
+)
+Elementwise(
+    name="frac",
+    doc="What the integer part leaves, with the sign of the tensor.",
+    grad_fn="FracBackward0",
+    composed=True,
+    forward=lambda x: np.subtract(x, np.trunc(x)),
+    pullback=(lambda g: g,),
+    domain=_ROUNDED,
+)
+Elementwise(
+    name="floor_divide",
+    doc="Largest integer not larger than the quotient; the gradients are 0.",
+    grad_fn="DivBackward2",
+    operator="//",
+    forward=lambda a, b: np.floor_divide(a, b),
+    pullback=(flat, flat),
+    domain=(REAL, NONZERO),
+)
+Elementwise(
+    name="remainder",
+    doc="What floor division leaves, with the sign of the divisor.",
+    grad_fn="RemainderBackward1",
+    operator="%",
+    forward=lambda a, b: np.remainder(a, b),
+    pullback=(lambda g: g, lambda g, a, b: -g * np.floor(a / b)),
+    domain=(REAL, NONZERO),
+)
+Elementwise(
+    name="fmod",
+    doc="What truncated division leaves, with the sign of the dividend.",
+    grad_fn="FmodBackward1",
+    forward=lambda a, b: np.fmod(a, b),
+    pullback=(lambda g: g, lambda g, a, b: -g * np.trunc(a / b)),
+    domain=(REAL, NONZERO),
+)

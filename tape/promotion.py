@@ -1,0 +1,46 @@
+"""Integers and booleans as operands: where the result is floating they are cast to the default dtype first.
+
+NumPy would give a half for a byte, and 0 for an integer divided by zero; PyTorch's dtype and exception stand here.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from kernels.op import Elementwise
+from tape import dtypes, recording, rows
+from tape.operands import operand
+from tape.tensor import Tensor
+
+
+def by_rows(op: Elementwise, *given: Any) -> Tensor:
+    """Run an elementwise operation on tensors, arrays and Python numbers."""
+    if op.condition or any(type(o) is Tensor and o._form.spec.dtype.kind == "f" for o in given):
+        return rows.elementwise(op, *given)
+    operands = tuple(map(operand, given))
+    kinds = {o.spec.dtype.kind for o in operands if isinstance(o, Tensor)}
+    if "f" in kinds:
+        return rows.elementwise(op, *operands)
+    if _is_float(op, tuple(o.spec.dtype if isinstance(o, Tensor) else type(o) for o in operands)):
+        wanted = dtypes.get_default_dtype()
+        cast = [recording.to_dtype(o, wanted) if isinstance(o, Tensor) else o for o in operands]
+        return rows.elementwise(op, *cast)
+    try:
+        with np.errstate(divide="raise"):
+            return rows.elementwise(op, *operands)
+    except FloatingPointError:
+        raise RuntimeError(f"ZeroDivisionError: {op.name} of integers where the divisor has a zero") from None
+
+
+@functools.cache
+def _is_float(op: Elementwise, kinds: tuple[Any, ...]) -> bool:
+    """Whether an operation on operands of these dtypes, or of Python's types of numbers, gives floats."""
+    ones = [np.ones(1, kind) if isinstance(kind, np.dtype) else kind(1) for kind in kinds]
+    try:
+        with np.errstate(all="ignore"):
+            return bool(np.asarray(op.ufunc(*ones)).dtype.kind == "f")
+    except (TypeError, ValueError):  # the operation itself says so
+        return False
