@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from kernels import loops
+from kernels.forwards import suits
 from kernels.layouts import Spec, Strides, broadcast, dense, intern_spec
 from kernels.lowered_loops import forward, same
 from kernels.op import OPS, Elementwise
@@ -86,6 +87,8 @@ class Elements:
         assert isinstance(op, Elementwise)
         if op.condition:
             self._printed(op, step.operands, [_BOOL, result.dtype, result.dtype], step.result)
+        elif len(op.inputs) == 1 and suits(op, self.spec(node_of(step.operands[0])), result):
+            self._printed(op, step.operands, [result.dtype], step.result)
         elif op.exact and result.dtype.kind == "f" and all(self._fits(o, result.dtype) for o in step.operands):
             self._printed(op, step.operands, [result.dtype] * len(step.operands), step.result)
         elif op.composed:

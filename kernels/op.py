@@ -15,18 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from kernels.symbols import Symbol, trace
-
-Rule = Callable[..., Any]
+from kernels.rule_text import DeclarationError, Rule, asked, mentioned
+from kernels.symbols import Symbol
 
 OPS: dict[str, Op] = {}
-
-STAND_IN = 2.5
-"""The value of a static parameter while a rule is traced for what it mentions: no special case of any rule."""
-
-
-class DeclarationError(TypeError):
-    """A record contradicts itself; the message names the record and the remedy."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -71,7 +63,8 @@ class Elementwise(Op):
     ``scalar`` names the record that serves a Python number as the second operand; there the number is the
     static parameter ``p`` of forward and rules, and ``variants`` lists the ufuncs that NumPy takes for some p.
     ``ufunc`` is given where it is not NumPy's of that name: another, or one of ``scipy.special``; ``composed`` says
-    that there is none, and the forward expression runs as it stands, ufunc by ufunc.
+    that there is none, and the forward expression runs as it stands, ufunc by ufunc. ``vector``: large results are
+    computed by our own kernel, within 2 ulp of the ufunc's.
     """
 
     forward: Rule
@@ -84,6 +77,7 @@ class Elementwise(Op):
     exact: bool = False
     scalar: str = ""
     composed: bool = False
+    vector: bool = False
     variants: dict[float, np.ufunc] = field(default_factory=dict)
     ufunc: Any = None
     inputs: tuple[str, ...] = field(init=False)
@@ -104,7 +98,7 @@ class Elementwise(Op):
             if given != len(inputs):
                 msg = f"{self.name}: {given} entries in {what} for {len(inputs)} inputs; give one per input"
                 raise DeclarationError(msg)
-        object.__setattr__(self, "mentions", mentioned(self, ("g", "y", "p", *inputs)))
+        object.__setattr__(self, "mentions", mentioned(self.name, self.pullback, ("g", "y", "p", *inputs)))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -123,7 +117,7 @@ class Reduction(Op):
 
     def check(self) -> None:
         """Read what the rule mentions."""
-        object.__setattr__(self, "mentions", mentioned(self, ("g", "y", "x", "n")))
+        object.__setattr__(self, "mentions", mentioned(self.name, self.pullback, ("g", "y", "x", "n")))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -256,11 +250,6 @@ class Routine(Op):
         return (*(n for n in self.inputs if n in names), *results, *(n for n in self.extras if n in names))
 
 
-def asked(rule: Rule) -> frozenset[str]:
-    """Return the names of a rule's parameters."""
-    return frozenset(inspect.signature(rule).parameters)
-
-
 def strided(x: Any, shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> Any:
     """Return a view of the elements in order; shape, strides and offset count elements."""
     last = offset + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
@@ -268,25 +257,6 @@ def strided(x: Any, shape: tuple[int, ...], strides: tuple[int, ...], offset: in
         raise ValueError(f"as_strided: shape {shape}, strides {strides}, offset {offset} leave {x.size} elements")
     flat = x.reshape(-1, copy=False)[offset:]
     return np.lib.stride_tricks.as_strided(flat, shape, [s * flat.strides[0] for s in strides])
-
-
-def mentioned(op: Op, vocabulary: tuple[str, ...]) -> tuple[frozenset[str], ...]:
-    """Trace each rule on symbols and return the names it uses."""
-    found = []
-    for rule in op.pullback:
-        if rule is None:
-            found.append(frozenset[str]())
-            continue
-        names = tuple(inspect.signature(rule).parameters)
-        unknown = set(names) - set(vocabulary)
-        if unknown:
-            msg = f"{op.name}: a pullback asks for {sorted(unknown)}; the vocabulary is {', '.join(vocabulary)}"
-            raise DeclarationError(msg)
-        try:
-            found.append(trace(rule, **({"p": STAND_IN} if "p" in names else {})).names)
-        except TypeError as error:
-            raise DeclarationError(f"{op.name}: {error}") from error
-    return tuple(found)
 
 
 def cut(where: Any, value: Any) -> Any:

@@ -15,7 +15,8 @@ from kernels.entries import Instruction
 from kernels.forms import Form
 from kernels.layouts import Spec, Strides, dense
 from kernels.observing import Array
-from kernels.op import Routine, asked
+from kernels.op import Routine
+from kernels.rule_text import asked
 
 
 class RoutineCall:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels import forms
+from kernels import forms, forwards
 from kernels.forms import Form
 from kernels.layouts import Spec, spec_of
 from kernels.op import Elementwise
@@ -52,7 +52,7 @@ def elementwise(op: Elementwise, *given: Any) -> Tensor:
         raise RuntimeError(f"{op.name}: the condition must be a bool tensor; write {op.name}(x != 0, ...)")
     check_broadcast(op.name, operands)
     values = values_of(operands)
-    value = op.ufunc(*values)
+    value = _computed(op, values)
     if any(isinstance(o, Tensor) and o._slot is not None for o in operands) or modes.current().recorder:
         operands = _of_one_dtype(op, operands, carried(value))
         values = values_of(operands)
@@ -69,6 +69,15 @@ def elementwise(op: Elementwise, *given: Any) -> Tensor:
     result = finish(op, operands, value, make, saved, ())
     _remember(op, operands, result)
     return result
+
+
+def _computed(op: Elementwise, values: list[Any]) -> Any:
+    """Return the value: by the ufunc, or for large results of some operations by our own kernel."""
+    if op.vector and isinstance(values[0], np.ndarray):
+        found = forwards.run(op, values[0])
+        if found is not None:
+            return found
+    return op.ufunc(*values)
 
 
 FAST: dict[str, Any] = {}
