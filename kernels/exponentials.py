@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +12,13 @@ from kernels.op import Elementwise
 from kernels.scipy_ufuncs import special
 
 _LN2, _LN10 = math.log(2), math.log(10)
+
+
+def _scaled(x: Any, b: Any) -> Any:
+    """Return ``x * 2**b`` in two steps, which do not overflow where the result does not."""
+    half = np.trunc(b * 0.5)
+    return np.multiply(np.multiply(x, np.exp2(half)), np.exp2(b - half))
+
 
 Elementwise(
     name="exp2",
@@ -96,4 +104,31 @@ Elementwise(
     forward=lambda a, b, c: np.where(np.greater(a * b, c), a, np.divide(np.logaddexp(a * b, 0.0), b)),
     pullback=(lambda g, a, b, c: np.where(a * b > c, g, g / (1 + np.exp(-(a * b)))), None, None),
     domain=(REAL, "constant", "constant"),
+)
+Elementwise(
+    name="rsqrt",
+    doc="One over the square root.",
+    grad_fn="RsqrtBackward0",
+    composed=True,
+    forward=lambda x: np.divide(1.0, np.sqrt(x)),
+    pullback=(lambda g, y: g * (-0.5 * (y * y * y)),),
+    domain=(POSITIVE,),
+)
+Elementwise(
+    name="cbrt",
+    doc="Cube root, of negative numbers too.",
+    grad_fn="CbrtBackward0",
+    forward=lambda x: np.cbrt(x),
+    pullback=(lambda g, y: g / (3 * (y * y)),),
+    domain=ONE,
+)
+Elementwise(
+    name="ldexp",
+    doc="First tensor times two to the power of the second.",
+    function=False,
+    grad_fn="LdexpBackward0",
+    composed=True,
+    forward=lambda a, b: _scaled(a, b),
+    pullback=(lambda g, b: _scaled(g, b), lambda g, y: g * (y * _LN2)),
+    domain=TWO,
 )

@@ -72,6 +72,10 @@ def _erfcx_slope(x, y):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     return np.where(x > _FURTHER, far, 2 * x * y - 2 / _ROOT)
 
 
+def _gamma_density(a, b):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    return np.exp(special.xlogy(a - 1, b) - b - special.gammaln(a))
+
+
 _special(
     "erf", "Error function.", "ErfBackward0",
     lambda g, x: g * (2 / _ROOT * np.exp(-x * x)), ONE,
@@ -90,7 +94,7 @@ _special(
 )  # fmt: skip
 _special(
     "erfcx", "Complementary error function times exp(x x).", "SpecialErfcxBackward0",
-    lambda g, x, y: g * _erfcx_slope(x, y), ONE, function=False,
+    lambda g, x, y: g * _erfcx_slope(x, y), ONE,
 )  # fmt: skip
 _special(
     "lgamma", "Logarithm of the absolute value of the gamma function.", "LgammaBackward0",
@@ -114,32 +118,40 @@ _special(
 )  # fmt: skip
 _special(
     "i0e", "Modified Bessel function of order 0 times exp(-|x|).", "SpecialI0EBackward0",
-    lambda g, x, y: g * _i0e_slope(x, y), ONE, function=False,
+    lambda g, x, y: g * _i0e_slope(x, y), ONE,
 )  # fmt: skip
 _special(
     "i1", "Modified Bessel function of the first kind of order 1.", "SpecialI1Backward0",
     lambda g, x: g * np.where(x == 0, 0.5, np.exp(np.absolute(x)) * (special.i0e(x) - special.i1e(x) / x)),
-    ONE, function=False,
+    ONE,
 )  # fmt: skip
 _special(
     "i1e", "Modified Bessel function of order 1 times exp(-|x|).", "SpecialI1EBackward0",
-    lambda g, x, y: g * _i1e_slope(x, y), ONE, function=False,
+    lambda g, x, y: g * _i1e_slope(x, y), ONE,
 )  # fmt: skip
 _special(
     "ndtr", "Area under the normal density up to x.", "SpecialNdtrBackward0",
-    lambda g, x: g * (math.sqrt(0.5 / math.pi) * np.exp(-0.5 * x * x)), ONE, function=False,
+    lambda g, x: g * (math.sqrt(0.5 / math.pi) * np.exp(-0.5 * x * x)), ONE,
 )  # fmt: skip
 _special(
     "ndtri", "Number up to which the area under the normal density is x.", "SpecialNdtriBackward0",
-    lambda g, y: g * (math.sqrt(2 * math.pi) * np.exp(0.5 * y * y)), (FRACTION,), function=False,
+    lambda g, y: g * (math.sqrt(2 * math.pi) * np.exp(0.5 * y * y)), (FRACTION,),
 )  # fmt: skip
 _special(
     "log_ndtr", "Logarithm of the area under the normal density up to x.", "SpecialLogNdtrBackward0",
-    lambda g, x: g * (math.sqrt(2 / math.pi) / special.erfcx(-math.sqrt(0.5) * x)), ONE, function=False,
+    lambda g, x: g * (math.sqrt(2 / math.pi) / special.erfcx(-math.sqrt(0.5) * x)), ONE,
+)  # fmt: skip
+_special(
+    "j0", "Bessel function of the first kind of order 0.", "SpecialBesselJ0Backward0",
+    lambda g, x: -g * special.j1(x), ONE, function=False,
+)  # fmt: skip
+_special(
+    "j1", "Bessel function of the first kind of order 1.", "SpecialBesselJ1Backward0",
+    lambda g, x, y: g * np.where(x == 0, 0.5, special.j0(x) - y / x), ONE, function=False,
 )  # fmt: skip
 _special(
     "entr", "Entropy, -x log x; 0 at 0 and -inf below.", "SpecialEntrBackward0",
-    lambda g, x: -g * (1 + np.log(x)), (POSITIVE,), function=False,
+    lambda g, x: -g * (1 + np.log(x)), (POSITIVE,),
 )  # fmt: skip
 
 Elementwise(
@@ -157,7 +169,6 @@ Elementwise(
 Elementwise(
     name="xlog1py",
     doc="First tensor times the logarithm of one plus the second; 0 where the first is 0.",
-    function=False,
     grad_fn="SpecialXlog1PyBackward0",
     ufunc=special.xlog1py,
     forward=lambda a, b: special.xlog1py(a, b),
@@ -187,5 +198,25 @@ Elementwise(
         np.multiply(np.power(-1.0, a + 1.0), special.gamma(a + 1.0)), special.zeta(a + 1.0, b)
     ),
     pullback=(None, lambda g, a, b: g * ((-1.0) ** a * special.gamma(a + 2) * special.zeta(a + 2, b))),
+    domain=(ORDER, POSITIVE),
+)
+Elementwise(
+    name="gammainc",
+    doc="Regularised lower incomplete gamma function; its first argument has no gradient.",
+    function=False,
+    grad_fn="IgammaBackward0",
+    ufunc=special.gammainc,
+    forward=lambda a, b: special.gammainc(a, b),
+    pullback=(None, lambda g, a, b: g * _gamma_density(a, b)),
+    domain=(ORDER, POSITIVE),
+)
+Elementwise(
+    name="gammaincc",
+    doc="Regularised upper incomplete gamma function; its first argument has no gradient.",
+    function=False,
+    grad_fn="IgammacBackward0",
+    ufunc=special.gammaincc,
+    forward=lambda a, b: special.gammaincc(a, b),
+    pullback=(None, lambda g, a, b: -g * _gamma_density(a, b)),
     domain=(ORDER, POSITIVE),
 )

@@ -10,7 +10,7 @@ if getattr(_kernels, "DISTRIBUTION", None) != "tape-autograd":
         "before tape-autograd's on the path; use an environment of its own, or uninstall the other distribution"
     )
 
-from tape import autograd, exits, func, functions, in_place, indexing, numpy_protocols, numpy_ufuncs  # noqa: F401 (they install methods)
+from tape import autograd, exits, func, functions, in_place, indexing, numpy_protocols, numpy_ufuncs, special  # noqa: F401 (they install methods)
 from tape.compiled_ops import custom
 from tape.creation import (
     arange,

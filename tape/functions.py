@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tape import arranging, interchange, public, scanning  # noqa: F401 (they say what is public)
+from tape import arranging, elementary, interchange, numpy_elementary, public, scanning  # noqa: F401 (they say what is public)
 from tape.arithmetic import FUNCTIONS
 
 globals().update(FUNCTIONS)

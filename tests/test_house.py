@@ -17,9 +17,11 @@ PACKAGES = ("kernels", "tape")
 HOUSE = [
     "kernels", "kernels.jit", "kernels.layouts", "kernels.loops", "kernels.memory",
     "kernels.observing", "kernels.selects_native", "kernels.selects", "kernels.symbols",
-    "kernels.scipy_ufuncs", "kernels.op", "kernels.elementwise",
+    "kernels.scipy_ufuncs", "kernels.rule_text", "kernels.op", "kernels.elementwise",
     "kernels.exponentials", "kernels.trigonometry", "kernels.rounding", "kernels.piecewise",
     "kernels.special_functions", "kernels.dispatching", "kernels.contractions",
+    "kernels.solves", "kernels.determinants", "kernels.least_squares", "kernels.factorizations",
+    "kernels.lu_factors", "kernels.banded", "kernels.sparsity", "kernels.interpolations",
     "kernels.reductions", "kernels.source", "kernels.arrangements", "kernels.scans",
     "kernels.views", "kernels.words", "kernels.replay_native", "kernels.blas_native",
     "kernels.blas", "kernels.forms", "kernels.entries", "kernels.program", "kernels.cells_native",
@@ -27,7 +29,7 @@ HOUSE = [
     "kernels.workspace", "kernels.intervals", "kernels.overwriting", "kernels.patterns",
     "kernels.respecified", "kernels.mentions", "kernels.writes", "kernels.lowered_loops",
     "kernels.comparisons", "kernels.tables", "kernels.callouts", "kernels.custom",
-    "kernels.routines", "kernels.lowered_elements", "kernels.lowering", "kernels.pullbacks",
+    "kernels.routines", "kernels.forwards", "kernels.lowered_elements", "kernels.lowering", "kernels.pullbacks",
     "kernels.pausing", "kernels.pushes", "kernels.push_native", "kernels.sharing",
     "kernels.reverse", "kernels.replay", "kernels.graphs", "kernels.plain", "kernels.leaves",
     "kernels.presets", "kernels.sweep", "kernels.backend", "kernels.push", "tape.dtypes",
@@ -41,7 +43,7 @@ HOUSE = [
     "tape.index_arrays", "tape.writing", "tape.indexing", "tape.autograd.accumulation",
     "tape.autograd.anomaly", "tape.autograd.rules", "tape.autograd.primals",
     "tape.autograd.calls", "tape.autograd.function", "tape.compiled_ops", "tape.one_example",
-    "tape.autograd.saving", "tape.adding", "tape.in_place", "tape.programs", "tape.batching",
+    "tape.autograd.saving", "tape.adding", "tape.in_place", "tape.elementary", "tape.numpy_elementary", "tape.special", "tape.programs", "tape.batching",
     "tape.autograd.shadows", "tape.known_values", "tape.autograd.crossing", "tape.autograd.run",
     "tape.autograd.registration", "tape.autograd.graph", "tape.autograd.recorded",
     "tape.nonfinite", "tape.later", "tape.autograd.roots", "tape.autograd.engine",
@@ -93,6 +95,9 @@ MAY_NAME = {
         "Gather",
         "Write",
     ),  # arrays pick elements; ints, slices and None are views of these names
+    "tape.elementary": ("Elementwise",),  # keywords, and what is made of several records
+    "tape.numpy_elementary": ("Elementwise", "Reduction", "Select"),  # NumPy's functions that are no ufunc
+    "tape.special": ("Elementwise", "Routine"),  # SciPy's and PyTorch's names
     "tape.scanning": ("Routine",),  # PyTorch's names and arguments
     "tape.arranging": ("Routine",),  # likewise
     "tape.shaping": ("View", "Join", "Copy"),  # sizes with -1, dims, joins
@@ -100,6 +105,8 @@ MAY_NAME = {
 }
 NOT_THE_OP = {  # (module, string): what else it means there
     ("kernels.source", "t"): "the letter of a type in a layout",
+    ("kernels.memory", "i1"): "a type of one byte",
+    ("tape.examples.lynx_hare", "gamma"): "a rate of the model",
     ("tape.documentation", "index"): "what the table calls the place that a Select keeps",
     **{
         ("tape.documentation", name): "the name of NumPy's function, for which Python has a word"

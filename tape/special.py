@@ -1,0 +1,80 @@
+"""Special functions under PyTorch's names of ``torch.special`` and SciPy's of ``scipy.special``.
+
+Each takes tensors, NumPy arrays and numbers, of broadcast shapes; integers count as the default dtype. Values are
+SciPy's, and ``scipy.special.f(tensor)`` is recorded too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kernels.tables import OPS
+from tape import numpy_ufuncs, public
+from tape.arithmetic import FUNCTIONS, RECORDED
+from tape.elementary import logit, mvlgamma, polygamma, round  # noqa: A004 (PyTorch's names)
+from tape.tensor import Tensor
+
+__all__ = [
+    "bessel_j0", "bessel_j1", "digamma", "entr", "erf", "erfc", "erfcinv", "erfcx", "erfinv", "exp2", "expit", "expm1",
+    "gamma", "gammainc", "gammaincc", "gammaln", "i0", "i0e", "i1", "i1e", "j0", "j1", "log1p", "log_expit", "log_ndtr",
+    "logit", "multigammaln", "ndtr", "ndtri", "polygamma", "psi", "round", "sinc", "xlog1py", "xlogy", "zeta",
+]  # fmt: skip
+_REDUCTIONS = ("log_softmax", "logsumexp", "softmax")
+
+multigammaln = mvlgamma
+
+digamma = FUNCTIONS["digamma"]
+entr = FUNCTIONS["entr"]
+erf = FUNCTIONS["erf"]
+erfc = FUNCTIONS["erfc"]
+erfcx = FUNCTIONS["erfcx"]
+erfinv = FUNCTIONS["erfinv"]
+exp2 = FUNCTIONS["exp2"]
+expm1 = FUNCTIONS["expm1"]
+i0 = FUNCTIONS["i0"]
+i0e = FUNCTIONS["i0e"]
+i1 = FUNCTIONS["i1"]
+i1e = FUNCTIONS["i1e"]
+log1p = FUNCTIONS["log1p"]
+log_ndtr = FUNCTIONS["log_ndtr"]
+ndtr = FUNCTIONS["ndtr"]
+ndtri = FUNCTIONS["ndtri"]
+sinc = FUNCTIONS["sinc"]
+xlog1py = FUNCTIONS["xlog1py"]
+xlogy = FUNCTIONS["xlogy"]
+expit, psi, gammaln = FUNCTIONS["sigmoid"], FUNCTIONS["digamma"], FUNCTIONS["lgamma"]
+log_expit, gamma, erfcinv = RECORDED["log_expit"], RECORDED["gamma"], RECORDED["erfcinv"]
+j0 = bessel_j0 = RECORDED["j0"]
+j1 = bessel_j1 = RECORDED["j1"]
+
+
+def _half(name: str) -> Callable[[Any, Any], Tensor]:
+    """Return a function of two operands whose derivative by the first nobody has written."""
+    run = RECORDED[name]
+
+    def function(a: Any, x: Any) -> Tensor:
+        if isinstance(a, Tensor) and a._slot is not None:
+            raise NotImplementedError(f"{name}(): the derivative by the first argument is not implemented; detach() it")
+        return run(a, x)  # type: ignore[no-any-return]
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = run.__doc__
+    return function
+
+
+zeta, gammainc, gammaincc = _half("zeta"), _half("gammainc"), _half("gammaincc")
+
+for _name, _function in (
+    ("_zeta", zeta), ("gamma", gamma), ("gammainc", gammainc), ("gammaincc", gammaincc), ("erfcinv", erfcinv),
+    ("log_expit", log_expit), ("logit", logit), ("j0", j0), ("j1", j1),
+):  # fmt: skip
+    _op: Any = OPS[_name.removeprefix("_")]
+    numpy_ufuncs._LATE[_name] = _op.ufunc, _function
+
+
+def __getattr__(name: str) -> Any:
+    """Return a reduction that PyTorch has here too."""
+    if name in _REDUCTIONS and name in public.FUNCTIONS:
+        return public.FUNCTIONS[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
