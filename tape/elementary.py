@@ -181,8 +181,8 @@ def logit(x: Any, eps: float | None = None) -> Tensor:
 def polygamma(n: int, x: Any) -> Tensor:
     """Return the n-th derivative of the digamma function; n is an int, RuntimeError below 0.
 
-    >>> polygamma(1, 1.0).item() == math.pi**2 / 6
-    True
+    >>> f"{polygamma(1, 1.0).item():.6f}"
+    '1.644934'
     """
     order = operator.index(n)
     if order < 0:
