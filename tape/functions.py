@@ -2,7 +2,36 @@
 
 from __future__ import annotations
 
-from tape import arranging, elementary, interchange, numpy_elementary, public, scanning  # noqa: F401 (they say what is public)
+from tape import (  # noqa: F401 (they say what is public)
+    arranging,
+    contracting,
+    determining,
+    diagonals,
+    differences,
+    einsums,
+    elementary,
+    fitting,
+    grids,
+    histograms,
+    interchange,
+    interpolating,
+    norms,
+    numpy_elementary,
+    numpy_linalg,
+    padding,
+    picking,
+    public,
+    quantiles,
+    repeating,
+    scanning,
+    scattering,
+    softmaxes,
+    sorting,
+    splitting,
+    spreads,
+    stacking,
+    totals,
+)
 from tape.arithmetic import FUNCTIONS
 
 globals().update(FUNCTIONS)

@@ -7,25 +7,111 @@ from typing import Any
 import numpy as np
 
 from kernels.tables import OPS
-from tape import recording, routine_calls, shaping
+from tape import return_types, routine_calls, shaping
 from tape.dims import dim_of, either
 from tape.public import implements, public
 from tape.reducing import tensor_of
 from tape.tensor import Tensor
+from tape.totals import accumulated, chosen, not_nan
 
 _CUMSUM: Any = OPS["cumsum"]
+_CUMPROD: Any = OPS["cumprod"]
+_CUMMAX: Any = OPS["cummax"]
+_CUMMIN: Any = OPS["cummin"]
+_LOGCUMSUMEXP: Any = OPS["logcumsumexp"]
+
+
+def _scan(op: Any, x: Tensor, dim: Any, axis: Any) -> Any:
+    dim = either("dim", dim, "axis", axis, None)
+    if dim is None:
+        raise TypeError(f"{op.name}() missing 1 required positional argument: 'dim'")
+    at = dim_of(x, dim)
+    if x.spec.shape:
+        return routine_calls.call(op, x, dim=at)
+    found = routine_calls.call(op, shaping.reshape(x, 1), dim=0)
+    return tuple(shaping.reshape(y, ()) for y in found) if isinstance(found, tuple) else shaping.reshape(found, ())
 
 
 @public()
 def cumsum(x: Any, dim: Any = None, *, dtype: Any = None, axis: Any = None) -> Tensor:
     """Return the running sum along ``dim``, of the shape of x; ints and bools sum to int64."""
+    return _scan(_CUMSUM, accumulated(x, dtype), dim, axis)  # type: ignore[no-any-return]
+
+
+@public()
+def cumprod(x: Any, dim: Any = None, *, dtype: Any = None, axis: Any = None) -> Tensor:
+    """Return the running product along ``dim``, of the shape of x; ints and bools multiply to int64.
+
+    The gradient is exact where elements are zero. That of the gradient then needs memory for the square of the length.
+    """
+    return _scan(_CUMPROD, accumulated(x, dtype), dim, axis)  # type: ignore[no-any-return]
+
+
+@public()
+def cummax(x: Any, dim: Any = None, *, axis: Any = None) -> Any:
+    """Return the running maximum along ``dim`` and its int64 places: the last of equals, to which the gradient goes."""
+    return return_types.cummax(*_scan(_CUMMAX, tensor_of(x), dim, axis))
+
+
+@public()
+def cummin(x: Any, dim: Any = None, *, axis: Any = None) -> Any:
+    """Return the running minimum along ``dim`` and its int64 places: the last of equals, to which the gradient goes."""
+    return return_types.cummin(*_scan(_CUMMIN, tensor_of(x), dim, axis))
+
+
+@public()
+def logcumsumexp(x: Any, dim: Any = None, *, axis: Any = None) -> Tensor:
+    """Return ``log(cumsum(exp(x)))`` along ``dim`` without overflow on the way; floating tensors only.
+
+    The gradient of the gradient needs memory for the square of the length.
+    """
     x = tensor_of(x)
-    if dtype is not None:
-        x = recording.to_dtype(x, np.dtype(dtype))
-    at = dim_of(x, either("dim", dim, "axis", axis, default=None))
-    return routine_calls.call(_CUMSUM, x, dim=at) if x.spec.shape else shaping.clone(x)
+    if x.spec.dtype.kind != "f":
+        raise NotImplementedError(f'"logcumsumexp" not implemented for {x.spec.dtype.name}; convert it: x.double()')
+    return _scan(_LOGCUMSUMEXP, x, dim, axis)  # type: ignore[no-any-return]
 
 
-@implements(np.cumsum)
-def _cumsum(a: Any, axis: Any = None, dtype: Any = None) -> Tensor:
-    return cumsum(a, axis, dtype=dtype) if axis is not None else cumsum(shaping.reshape(a, -1), 0, dtype=dtype)
+def _flat(scan: Any) -> Any:
+    """Return a scan as NumPy calls it: of all elements in order, if no axis is given."""
+
+    def run(a: Any, axis: Any = None, dtype: Any = None) -> Tensor:
+        a = tensor_of(a)
+        return scan(shaping.reshape(a, -1) if axis is None else a, 0 if axis is None else axis, dtype=dtype)  # type: ignore[no-any-return]
+
+    return run
+
+
+def _without_nan(scan: Any, instead: float) -> Any:
+    flat = _flat(scan)
+
+    def run(a: Any, axis: Any = None, dtype: Any = None) -> Tensor:
+        a = tensor_of(a)
+        return flat(chosen(a, not_nan(a), instead), axis, dtype)  # type: ignore[no-any-return]
+
+    return run
+
+
+def _standard(scan: Any, first: float) -> Any:
+    """Return a scan as the Array API has it: with what comes before the first element, if wanted."""
+
+    def run(x: Any, /, *, axis: Any = None, dtype: Any = None, include_initial: bool = False) -> Tensor:
+        x = tensor_of(x)
+        if axis is None and len(x.spec.shape) != 1:
+            raise ValueError("For arrays which have more than one dimension ``axis`` argument is required.")
+        axis = axis or 0
+        found = scan(x, axis, dtype=dtype)
+        if not include_initial:
+            return found  # type: ignore[no-any-return]
+        at, shape = dim_of(x, axis), found.spec.shape
+        start = tensor_of(np.full((*shape[:at], 1, *shape[at + 1 :]), first, found.spec.dtype))
+        return shaping.cat([start, found], at)
+
+    return run
+
+
+implements(np.cumsum)(_flat(cumsum))
+implements(np.cumprod)(_flat(cumprod))
+implements(np.nancumsum)(_without_nan(cumsum, 0))
+implements(np.nancumprod)(_without_nan(cumprod, 1))
+implements(np.cumulative_sum)(_standard(cumsum, 0))
+implements(np.cumulative_prod)(_standard(cumprod, 1))

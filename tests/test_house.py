@@ -15,14 +15,17 @@ PACKAGES = ("kernels", "tape")
 # Every file, bottom to top: a file imports only from files that stand earlier.
 # fmt: off
 HOUSE = [
-    "kernels", "kernels.jit", "kernels.layouts", "kernels.loops", "kernels.memory",
+    "kernels", "kernels.jit",
+    "kernels.vectormath_fits", "kernels.vectormath_values", "kernels.vectormath_exp", "kernels.vectormath_log",
+    "kernels.vectormath_trig", "kernels.vectormath_erf", "kernels.vectormath",
+    "kernels.layouts", "kernels.loops", "kernels.memory",
     "kernels.observing", "kernels.selects_native", "kernels.selects", "kernels.symbols",
     "kernels.scipy_ufuncs", "kernels.rule_text", "kernels.op", "kernels.elementwise",
     "kernels.exponentials", "kernels.trigonometry", "kernels.rounding", "kernels.piecewise",
-    "kernels.special_functions", "kernels.dispatching", "kernels.contractions",
+    "kernels.special_functions", "kernels.dispatching", "kernels.placing", "kernels.contractions",
     "kernels.solves", "kernels.determinants", "kernels.least_squares", "kernels.factorizations",
     "kernels.lu_factors", "kernels.banded", "kernels.sparsity", "kernels.interpolations",
-    "kernels.reductions", "kernels.source", "kernels.arrangements", "kernels.scans",
+    "kernels.reductions", "kernels.source", "kernels.arrangements", "kernels.scans", "kernels.statistics", "kernels.distances", "kernels.logsums", "kernels.sorts", "kernels.searches",
     "kernels.views", "kernels.words", "kernels.replay_native", "kernels.blas_native",
     "kernels.blas", "kernels.forms", "kernels.entries", "kernels.program", "kernels.cells_native",
     "kernels.sweep_native", "kernels.mark_native", "kernels.release_native", "kernels.tasks",
@@ -34,16 +37,22 @@ HOUSE = [
     "kernels.reverse", "kernels.replay", "kernels.graphs", "kernels.plain", "kernels.leaves",
     "kernels.presets", "kernels.sweep", "kernels.backend", "kernels.push", "tape.dtypes",
     "tape.errors", "tape.tapes", "tape.modes", "tape.callers", "tape.printing", "tape.shape",
-    "tape.tensor", "tape.public", "tape.dims", "tape.textplot", "tape.documentation",
+    "tape.tensor", "tape.return_types", "tape.public", "tape.dims", "tape.textplot", "tape.documentation",
     "tape.operands", "tape.autograd.numerical", "tape.autograd.contexts", "tape.listing",
     "tape.inference", "tape.families", "tape.recorder", "tape.autograd.hooks", "tape.nesting",
     "tape.packing", "tape.recording", "tape.shaping", "tape.routine_calls", "tape.attributes",
     "tape.creation", "tape.exits", "tape.rows", "tape.promotion", "tape.fastpath", "tape.arithmetic",
-    "tape.reducing", "tape.scanning", "tape.arranging", "tape.products", "tape.numpy_ufuncs", "tape.numpy_protocols", "tape.interchange",
-    "tape.index_arrays", "tape.writing", "tape.indexing", "tape.autograd.accumulation",
+    "tape.reducing", "tape.totals", "tape.softmaxes", "tape.scanning", "tape.arranging", "tape.products",
+    "tape.numpy_ufuncs", "tape.numpy_protocols", "tape.interchange",
+    "tape.index_arrays", "tape.writing", "tape.indexing", "tape.norms", "tape.sorting", "tape.quantiles", "tape.histograms", "tape.differences",
+    "tape.fitting", "tape.splitting", "tape.picking", "tape.grouping", "tape.scattering",
+    "tape.stacking", "tape.repeating", "tape.padding", "tape.grids", "tape.diagonals", "tape.autograd.accumulation",
     "tape.autograd.anomaly", "tape.autograd.rules", "tape.autograd.primals",
     "tape.autograd.calls", "tape.autograd.function", "tape.compiled_ops", "tape.one_example",
-    "tape.autograd.saving", "tape.adding", "tape.in_place", "tape.elementary", "tape.numpy_elementary", "tape.special", "tape.programs", "tape.batching",
+    "tape.autograd.saving", "tape.adding", "tape.in_place", "tape.elementary", "tape.spreads", "tape.numpy_elementary", "tape.special", "tape.matrices", "tape.factoring",
+    "tape.solving", "tape.determining", "tape.einsums", "tape.contracting", "tape.structured", "tape.sparse",
+    "tape.interpolating", "tape.quadrature", "tape.numpy_linalg", "tape.linalg",
+    "tape.programs", "tape.batching",
     "tape.autograd.shadows", "tape.known_values", "tape.autograd.crossing", "tape.autograd.run",
     "tape.autograd.registration", "tape.autograd.graph", "tape.autograd.recorded",
     "tape.nonfinite", "tape.later", "tape.autograd.roots", "tape.autograd.engine",
@@ -99,9 +108,24 @@ MAY_NAME = {
     "tape.numpy_elementary": ("Elementwise", "Reduction", "Select"),  # NumPy's functions that are no ufunc
     "tape.special": ("Elementwise", "Routine"),  # SciPy's and PyTorch's names
     "tape.scanning": ("Routine",),  # PyTorch's names and arguments
-    "tape.arranging": ("Routine",),  # likewise
+    "tape.return_types": ("Select", "Routine"),  # the names that the tuples print
+    "tape.totals": ("Elementwise", "Routine"),  # likewise; np.where
+    "tape.softmaxes": ("Routine",),  # likewise
+    "tape.norms": ("Routine",),  # likewise
+    "tape.sorting": ("Routine",),  # likewise
+    "tape.quantiles": ("Elementwise", "Routine"),  # likewise; np.where
+    "tape.histograms": ("Routine",),  # likewise
+    "tape.spreads": ("Elementwise", "Routine"),  # likewise; np.where, np.sqrt
+    "tape.arranging": ("Copy", "View"),  # likewise
     "tape.shaping": ("View", "Join", "Copy"),  # sizes with -1, dims, joins
-    "tape.products": ("Contraction",),  # PyTorch's checks of mm, mv, dot
+    "tape.products": ("Contraction", "Routine"),  # PyTorch's checks of mm, mv, dot
+    "tape.factoring": ("Routine",),  # PyTorch's names and arguments
+    "tape.solving": ("Routine",),  # likewise
+    "tape.determining": ("Routine",),  # likewise
+    "tape.contracting": ("Routine",),  # likewise
+    "tape.structured": ("Routine",),  # SciPy's names and arguments
+    "tape.sparse": ("Routine",),  # likewise
+    "tape.interpolating": ("Routine",),  # NumPy's and SciPy's names and arguments
 }
 NOT_THE_OP = {  # (module, string): what else it means there
     ("kernels.source", "t"): "the letter of a type in a layout",

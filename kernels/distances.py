@@ -1,0 +1,118 @@
+"""The table of norms and distances: of vectors along dims, and between all points of two sets.
+
+``order`` is the exponent p of the norm, 0 (how many are not zero) and both infinities included. Where a norm is 0 its
+gradient is 0.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from kernels.op import Routine
+from kernels.placing import Array, wide
+
+
+def _vector_norm(x: Array, *, order: float, dims: tuple[int, ...], keepdim: bool) -> Array:
+    def norm(x: Array) -> Array:
+        return np.asarray(np.linalg.vector_norm(x, axis=dims, keepdims=keepdim, ord=order))
+
+    with np.errstate(all="ignore"):
+        y = norm(x)
+        if not (0 < order < math.inf) or order == 1 or not x.size:
+            return y
+        lost = (y == np.inf) | (y < (np.finfo(x.dtype).tiny / np.finfo(x.dtype).eps) ** (1 / order))
+        if not lost.any():
+            return y
+        top = np.max(np.abs(x), axis=dims, keepdims=True)
+        top = np.where((top > 0) & (top < np.inf), top, 1)  # powers of the elements leave the range: scale them
+        return np.where(lost, norm(x / top) * top.reshape(y.shape), y)
+
+
+def _slope(x: Any, y: Any, order: float, dims: tuple[int, ...]) -> Any:
+    """Return the derivative of a norm by each element; y is its value, beside x."""
+    if math.isinf(order):
+        ties = (np.abs(x) == y) & (x != 0)
+        return np.where(ties, np.sign(x) / np.sum(ties, axis=dims, keepdims=True), -0.0)
+    if order == 0:
+        return np.zeros_like(x)
+    if order == 1:
+        return np.sign(x)
+    length = np.where(y == 0, 1.0, y)
+    if order == 2:  # noqa: PLR2004
+        return np.where(y == 0, 0.0, x / length)
+    some = x != 0
+    powers = (np.where(some, np.abs(x), 1.0) / length) ** (order - 1)
+    return np.where(some, np.sign(x) * powers, 0.0)
+
+
+Routine(
+    name="vector_norm",
+    doc="Norm of vectors along dims; its gradient at 0 is 0.",
+    grad_fn="LinalgVectorNormBackward0",
+    function=False,
+    forward=_vector_norm,
+    vjp=lambda g, y, x, order, dims: wide(g, x, dims) * _slope(x, wide(y, x, dims), order, dims),
+    jvp=lambda t, y, x, order, dims, keepdim: np.sum(
+        t * _slope(x, wide(y, x, dims), order, dims), axis=dims, keepdims=keepdim
+    ),
+    samples=(
+        (((5,),), {"order": 2.0, "dims": (0,), "keepdim": False}),
+        (((2, 3),), {"order": 3.0, "dims": (1,), "keepdim": True}),
+        (((2, 3),), {"order": math.inf, "dims": (0, 1), "keepdim": False}),
+    ),
+)
+
+_METRICS = {1.0: "cityblock", 2.0: "euclidean", math.inf: "chebyshev"}
+
+
+def _cdist(a: Array, b: Array, *, order: float) -> Array:
+    from scipy.spatial import distance
+
+    found = np.empty((*a.shape[:-1], b.shape[-2]), a.dtype)
+    for at in np.ndindex(a.shape[:-2]):
+        if order == 0:
+            found[at] = (a[at][:, None] != b[at][None]).sum(-1)
+        elif order in _METRICS:
+            found[at] = distance.cdist(a[at], b[at], _METRICS[order])
+        else:
+            found[at] = distance.cdist(a[at], b[at], "minkowski", p=order)
+    return found
+
+
+def _apart(a: Any, b: Any, y: Any, order: float) -> Any:
+    """Return the derivative of each distance by the coordinates of its first point."""
+    apart = np.expand_dims(a, -2) - np.expand_dims(b, -3)
+    return _slope(apart, np.expand_dims(y, -1), order, (len(apart.shape) - 1,))
+
+
+def _cdist_vjp(g: Any, y: Any, a: Any, b: Any, order: float) -> tuple[Any, Any]:
+    if not isinstance(g, np.ndarray):
+        parts = np.expand_dims(g, -1) * _apart(a, b, y, order)
+        return np.sum(parts, -2), -np.sum(parts, -3)
+    da, db = np.zeros_like(a), np.zeros_like(b)
+    for i in range(a.shape[-2]):  # point by point: memory for all pairs would be the product of all three lengths
+        row = (..., slice(i, i + 1), slice(None))
+        part = np.expand_dims(g[row], -1) * _apart(a[row], b, y[row], order)
+        da[row] += part.sum(-2)
+        db -= part.sum(-3)
+    return da, db
+
+
+def _cdist_jvp(t_a: Any, t_b: Any, y: Any, a: Any, b: Any, order: float) -> Any:
+    apart = (0.0 if t_a is None else np.expand_dims(t_a, -2)) - (0.0 if t_b is None else np.expand_dims(t_b, -3))
+    return np.sum(_apart(a, b, y, order) * apart, -1)
+
+
+Routine(
+    name="cdist",
+    doc="Distances between all points of two sets, which are rows.",
+    grad_fn="CdistBackward0",
+    function=False,
+    forward=_cdist,
+    vjp=_cdist_vjp,
+    jvp=_cdist_jvp,
+    samples=((((3, 2), (2, 2)), {"order": 2.0}), (((2, 3, 2), (2, 2, 2)), {"order": 3.0})),
+)

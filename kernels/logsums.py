@@ -1,0 +1,142 @@
+"""The table of sums of exponentials: logsumexp, softmax, log_softmax.
+
+Arrays are gone through in blocks that fit into the cache, all passes of a block one after the other: several passes
+over whole arrays, and new memory for each, would cost more than the exponentials.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from kernels.op import Routine
+from kernels.placing import Array, wide
+
+BLOCK = 1 << 14
+"""Elements of a block: three arrays of doubles in half a megabyte."""
+
+
+def rows_of(x: Array, dim: int) -> Array:
+    """Return an array as outer x length x inner, a view if it is contiguous."""
+    shape = x.shape
+    return x.reshape(math.prod(shape[:dim]), shape[dim], math.prod(shape[dim + 1 :]))
+
+
+def blocks(shape: tuple[int, ...]) -> Iterator[tuple[Any, ...]]:
+    """Yield indices of parts of whole rows, along the middle axis."""
+    outer, length, inner = shape
+    across = min(inner, max(BLOCK // max(length, 1), 64))
+    down = max(BLOCK // max(length * across, 1), 1)
+    for i in range(0, outer, down):
+        for k in range(0, inner, max(across, 1)):
+            yield slice(i, i + down), slice(None), slice(k, k + across)
+
+
+def _largest(x: Array) -> Array:
+    return np.asarray(x.max(axis=1, keepdims=True, initial=-np.inf))
+
+
+def _logsumexp(x: Array, *, dim: int, keepdim: bool) -> Array:
+    rows = rows_of(x, dim)
+    y = np.empty((rows.shape[0], 1, rows.shape[2]), x.dtype)
+    with np.errstate(all="ignore"):
+        for at in blocks(rows.shape):
+            top = _largest(rows[at])
+            top = np.where(np.isfinite(top), top, x.dtype.type(0))
+            part = np.subtract(rows[at], top)
+            np.add(np.log(np.exp(part, out=part).sum(axis=1, keepdims=True)), top, out=y[at])
+    return y.reshape(tuple(1 if i == dim else n for i, n in enumerate(x.shape) if keepdim or i != dim))
+
+
+def _logsumexp_vjp(g: Any, y: Any, x: Any, dim: int) -> Any:
+    if not isinstance(g, np.ndarray):
+        return wide(g, x, (dim,)) * np.exp(x - wide(y, x, (dim,)))
+    rows, out = rows_of(x, dim), np.empty(x.shape, x.dtype)
+    into, tall = rows_of(out, dim), (rows.shape[0], 1, rows.shape[2])
+    g, y = g.reshape(tall), y.reshape(tall)
+    for at in blocks(rows.shape):
+        part = into[at]
+        np.subtract(rows[at], y[at], out=part)
+        np.multiply(np.exp(part, out=part), g[at], out=part)
+    return out
+
+
+def _softmax(x: Array, *, dim: int) -> Array:
+    out = np.empty(x.shape, x.dtype)
+    rows, into = rows_of(x, dim), rows_of(out, dim)
+    with np.errstate(all="ignore"):
+        for at in blocks(rows.shape):
+            part = into[at]
+            np.exp(np.subtract(rows[at], _largest(rows[at]), out=part), out=part)
+            np.divide(part, part.sum(axis=1, keepdims=True), out=part)
+    return out
+
+
+def _softmax_vjp(g: Any, y: Any, dim: int) -> Any:
+    """Return the product with the Jacobian, which is symmetric."""
+    if not isinstance(g, np.ndarray):
+        return y * (g - np.sum(g * y, axis=dim, keepdims=True))
+    out = np.empty(y.shape, y.dtype)
+    given, values, into = rows_of(g, dim), rows_of(y, dim), rows_of(out, dim)
+    for at in blocks(values.shape):
+        part = into[at]
+        total = np.multiply(given[at], values[at], out=part).sum(axis=1, keepdims=True)
+        np.multiply(np.subtract(given[at], total, out=part), values[at], out=part)
+    return out
+
+
+def _log_softmax(x: Array, *, dim: int) -> Array:
+    out = np.empty(x.shape, x.dtype)
+    rows, into = rows_of(x, dim), rows_of(out, dim)
+    with np.errstate(all="ignore"):
+        for at in blocks(rows.shape):
+            part = np.subtract(rows[at], _largest(rows[at]), out=into[at])
+            np.subtract(part, np.log(np.exp(part).sum(axis=1, keepdims=True)), out=part)
+    return out
+
+
+def _log_softmax_vjp(g: Any, y: Any, dim: int) -> Any:
+    if not isinstance(g, np.ndarray):
+        return g - np.exp(y) * np.sum(g, axis=dim, keepdims=True)
+    out = np.empty(y.shape, y.dtype)
+    given, values, into = rows_of(g, dim), rows_of(y, dim), rows_of(out, dim)
+    for at in blocks(values.shape):
+        part = np.exp(values[at], out=into[at])
+        np.multiply(part, given[at].sum(axis=1, keepdims=True), out=part)
+        np.subtract(given[at], part, out=part)
+    return out
+
+
+Routine(
+    name="logsumexp",
+    doc="Logarithm of the sum of exponentials along a dim, without overflow on the way.",
+    grad_fn="LogsumexpBackward0",
+    function=False,
+    forward=_logsumexp,
+    vjp=_logsumexp_vjp,
+    jvp=lambda t, y, x, dim, keepdim: np.sum(t * np.exp(x - wide(y, x, (dim,))), axis=dim, keepdims=keepdim),
+    samples=((((5,),), {"dim": 0, "keepdim": False}), (((2, 3, 2),), {"dim": 1, "keepdim": True})),
+)
+Routine(
+    name="softmax",
+    doc="Exponentials divided by their sum along a dim.",
+    grad_fn="SoftmaxBackward0",
+    function=False,
+    forward=_softmax,
+    vjp=_softmax_vjp,
+    jvp=lambda t, y, dim: _softmax_vjp(t, y, dim),
+    samples=((((5,),), {"dim": 0}), (((2, 3, 2),), {"dim": 1})),
+)
+Routine(
+    name="log_softmax",
+    doc="Logarithm of softmax along a dim, without loss where it is small.",
+    grad_fn="LogSoftmaxBackward0",
+    function=False,
+    forward=_log_softmax,
+    vjp=_log_softmax_vjp,
+    jvp=lambda t, y, dim: t - np.sum(np.exp(y) * t, axis=dim, keepdims=True),
+    samples=((((5,),), {"dim": 0}), (((2, 3, 2),), {"dim": 1})),
+)

@@ -1,0 +1,132 @@
+"""Norms of vectors and distances between points, under PyTorch's names."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from kernels.tables import OPS
+from tape import routine_calls, shaping
+from tape.indexing import index
+from tape.public import implements, public
+from tape.reducing import tensor_of
+from tape.tensor import Tensor
+from tape.totals import cast, where_and_how
+
+_NORM: Any = OPS["vector_norm"]
+_CDIST: Any = OPS["cdist"]
+_LINALG = "linalg.vector_norm"
+
+
+def vector_norm(
+    x: Any, ord: Any = 2, dim: Any = None, keepdim: Any = None, *, dtype: Any = None, axis: Any = None,  # noqa: A002
+    keepdims: Any = None,
+) -> Tensor:  # fmt: skip
+    """Return the norm of vectors over ``dim`` (an int, a tuple, or None for all), of any order.
+
+    ``inf`` and ``-inf`` are the largest and the smallest absolute value, 0 counts what is not zero. The gradient at 0
+    is 0; the largest share theirs evenly. RuntimeError for integers, and where an empty tensor has no norm.
+
+    >>> import tape
+    >>> tape.linalg.vector_norm(tape.tensor([3.0, -4.0]))
+    tensor(5.)
+    """
+    x = tensor_of(x)
+    if isinstance(ord, str):
+        raise TypeError(f"{_LINALG}: argument 'ord' must be Number, not str")
+    if x.spec.dtype.kind != "f":
+        raise RuntimeError(
+            f"{_LINALG}: Expected a floating point tensor as input. Got {x.spec.dtype.name}; convert it: x.double()"
+        )
+    if dtype is not None and not np.can_cast(x.spec.dtype, np.dtype(dtype), "safe"):
+        raise RuntimeError(
+            f"{_LINALG}: the dtype of the input ({x.spec.dtype.name}) should be convertible without narrowing to the "
+            f"specified dtype ({np.dtype(dtype).name})"
+        )
+    x, order = cast(x, dtype), float(ord)
+    dims, keep = where_and_how(x, dim, axis, keepdim, keepdims)
+    if (order < 0 or math.isinf(order)) and 0 in [x.spec.shape[i] for i in dims]:
+        raise RuntimeError(
+            f"{_LINALG} cannot compute the {ord} norm on an empty tensor because the operation does not have an "
+            f"identity; the shape is {list(x.spec.shape)}"
+        )
+    if not x.spec.shape:
+        found = routine_calls.call(_NORM, shaping.reshape(x, 1), order=order, dims=(0,), keepdim=True)
+        return shaping.reshape(found, ())
+    return routine_calls.call(_NORM, x, order=order, dims=dims, keepdim=keep)  # type: ignore[no-any-return]
+
+
+@public()
+def norm(
+    x: Any, p: Any = "fro", dim: Any = None, keepdim: Any = None, dtype: Any = None, *, axis: Any = None,
+    keepdims: Any = None,
+) -> Tensor:  # fmt: skip
+    """Return the norm of all elements, or of vectors over ``dim``: :func:`vector_norm` under PyTorch's old name."""
+    if p == "nuc":
+        raise RuntimeError("norm(): the nuclear norm is tape.linalg.matrix_norm(x, 'nuc')")
+    if isinstance(p, str) and p != "fro":
+        raise RuntimeError(f"norm(): p is a number, 'fro' or 'nuc', not {p!r}")
+    order = 2 if p is None or p == "fro" else p
+    return vector_norm(x, order, dim, keepdim, dtype=dtype, axis=axis, keepdims=keepdims)
+
+
+@implements(np.linalg.vector_norm)
+def _vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> Tensor:  # noqa: A002
+    x = tensor_of(x)
+    return vector_norm(x if x.spec.dtype.kind == "f" else cast(x, np.float64), ord, axis, keepdims)
+
+
+@public()
+def dist(x: Any, other: Any, p: Any = 2) -> Tensor:
+    """Return the norm of the difference of two tensors, whose shapes broadcast."""
+    return vector_norm(tensor_of(x) - tensor_of(other), p)  # type: ignore[operator]
+
+
+@public(methods=False)
+def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str = "") -> Tensor:
+    """Return the distances between all rows of x1 (..., P, M) and of x2 (..., R, M): (..., P, R).
+
+    Leading dims broadcast. The gradient at distance 0 is 0. RuntimeError for shapes that do not fit,
+    integers, and p < 0.
+    ``compute_mode`` is PyTorch's and changes nothing.
+    """
+    del compute_mode
+    a, b = _points("X1", x1), _points("X2", x2)
+    if p < 0:
+        raise RuntimeError(f"cdist only supports non-negative p values, not {p}")
+    if a.spec.shape[-1] != b.spec.shape[-1]:
+        raise RuntimeError(
+            f"X1 and X2 must have the same number of columns. X1: {a.spec.shape[-1]} X2: {b.spec.shape[-1]}"
+        )
+    try:
+        lead = np.broadcast_shapes(a.spec.shape[:-2], b.spec.shape[:-2])
+    except ValueError:
+        raise RuntimeError(
+            f"cdist: leading dims of X1 {list(a.spec.shape)} and X2 {list(b.spec.shape)} do not broadcast"
+        ) from None
+    dtype = np.result_type(a.spec.dtype, b.spec.dtype)
+    a, b = (shaping.expand(cast(x, dtype), (*lead, *x.spec.shape[-2:])) for x in (a, b))
+    return routine_calls.call(_CDIST, a, b, order=float(p))  # type: ignore[no-any-return]
+
+
+def _points(name: str, x: Any) -> Tensor:
+    x = tensor_of(x)
+    if x.spec.dtype.kind != "f":
+        raise RuntimeError(f"cdist only supports floating-point dtypes, {name} got: {x.spec.dtype.name}")
+    if len(x.spec.shape) < 2:  # noqa: PLR2004
+        raise RuntimeError(f"cdist only supports at least 2D tensors, {name} got: {len(x.spec.shape)}D")
+    return x
+
+
+@public(methods=False)
+def pdist(x: Any, p: float = 2.0) -> Tensor:
+    """Return the distances between the rows of a matrix, of each pair once: n (n - 1) / 2 of them."""
+    x = tensor_of(x)
+    if len(x.spec.shape) != 2:  # noqa: PLR2004
+        raise RuntimeError(f"pdist only supports 2D tensors, got: {len(x.spec.shape)}D")
+    if p < 0:
+        raise RuntimeError(f"pdist only supports non-negative p values, not {p}")
+    first, second = np.triu_indices(x.spec.shape[0], 1)
+    return vector_norm(index(x, first) - index(x, second), p, 1)  # type: ignore[operator]

@@ -1,0 +1,85 @@
+"""Sums of exponentials in logarithms, and what is divided by them: logsumexp, softmax and log_softmax."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from kernels.tables import OPS
+from tape import dtypes, routine_calls, shaping
+from tape.dims import dim_of, either
+from tape.public import public
+from tape.reducing import tensor_of
+from tape.tensor import Tensor
+from tape.totals import cast, where_and_how
+
+_LOGSUMEXP: Any = OPS["logsumexp"]
+_SOFTMAX: Any = OPS["softmax"]
+_LOG_SOFTMAX: Any = OPS["log_softmax"]
+
+
+@public()
+def logsumexp(x: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:
+    """Return ``log(sum(exp(x)))`` over ``dim`` (an int or a tuple), without overflow on the way.
+
+    Rows of -inf give -inf. Integers are computed in the default dtype.
+
+    >>> import tape
+    >>> tape.logsumexp(tape.tensor([1000.0, 1000.0]), 0)
+    tensor(1000.6931)
+    """
+    x = tensor_of(x)
+    x = cast(x, None if x.spec.dtype.kind == "f" else dtypes.get_default_dtype())
+    if dim is None and axis is None:
+        raise TypeError("logsumexp() missing 1 required positional argument: 'dim'")
+    dims, keep = where_and_how(x, dim, axis, keepdim, keepdims)
+    if not x.spec.shape:
+        return shaping.reshape(routine_calls.call(_LOGSUMEXP, shaping.reshape(x, 1), dim=0, keepdim=True), ())
+    if len(dims) == 1:
+        return routine_calls.call(_LOGSUMEXP, x, dim=dims[0], keepdim=keep)  # type: ignore[no-any-return]
+    shape = x.spec.shape
+    kept = tuple(i for i in range(len(shape)) if i not in dims)
+    rows = shaping.reshape(
+        shaping.permute(x, (*kept, *dims)), (*(shape[i] for i in kept), math.prod(shape[i] for i in dims))
+    )
+    found: Tensor = routine_calls.call(_LOGSUMEXP, rows, dim=len(kept), keepdim=False)
+    return shaping.reshape(found, [1 if i in dims else n for i, n in enumerate(shape)]) if keep else found
+
+
+def _along(op: Any, x: Any, dim: Any, dtype: Any, axis: Any) -> Tensor:
+    x = cast(tensor_of(x), dtype)
+    dim = either("dim", dim, "axis", axis, None)
+    if dim is None:
+        raise TypeError(f"{op.name}() missing 1 required positional argument: 'dim'")
+    if x.spec.dtype.kind != "f":
+        raise NotImplementedError(
+            f'"{op.name}" not implemented for {np.dtype(x.spec.dtype).name}; give dtype=tape.float64'
+        )
+    at = dim_of(x, dim)
+    if not x.spec.shape:
+        return shaping.reshape(routine_calls.call(op, shaping.reshape(x, 1), dim=0), ())
+    return routine_calls.call(op, x, dim=at)  # type: ignore[no-any-return]
+
+
+@public()
+def softmax(x: Any, dim: Any = None, dtype: Any = None, *, axis: Any = None) -> Tensor:
+    """Return the exponentials divided by their sum along ``dim``, of the shape of x.
+
+    The largest of each row is taken away first, so that nothing overflows. NotImplementedError for integers without
+    ``dtype``.
+    """
+    return _along(_SOFTMAX, x, dim, dtype, axis)
+
+
+@public()
+def log_softmax(x: Any, dim: Any = None, dtype: Any = None, *, axis: Any = None) -> Tensor:
+    """Return the logarithm of :func:`softmax`, exact where it is small; arguments as there."""
+    return _along(_LOG_SOFTMAX, x, dim, dtype, axis)
+
+
+@public(methods=False)
+def softmin(x: Any, dim: Any = None, dtype: Any = None, *, axis: Any = None) -> Tensor:
+    """Return :func:`softmax` of -x; arguments as there."""
+    return _along(_SOFTMAX, -tensor_of(x), dim, dtype, axis)  # type: ignore[operator]

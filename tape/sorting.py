@@ -1,0 +1,200 @@
+"""Sorts, and what is picked by rank, under PyTorch's names; NumPy's functions of these names too.
+
+nan counts as larger than all numbers. The gradient goes to the elements picked.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernels import placing
+from kernels.tables import OPS
+from tape import creation, recording, return_types, routine_calls, shaping
+from tape.dims import dim_of, either
+from tape.indexing import index
+from tape.public import implements, public
+from tape.reducing import tensor_of
+from tape.tensor import Array, Tensor, as_array, carried, leaf
+
+_SORT, _ARGSORT = OPS["sort"], OPS["argsort"]
+_TOPK: Any = OPS["topk"]
+_KTHVALUE: Any = OPS["kthvalue"]
+
+
+@implements(placing.picked)
+def _picked(x: Tensor, places: Array, dim: int) -> Tensor:
+    return index(x, placing.keys(places, dim))
+
+
+@implements(placing.placed, placing.put)
+def _placed(g: Tensor, places: Array, dim: int, length: int) -> Tensor:
+    shape = (*g.spec.shape[:dim], length, *g.spec.shape[dim + 1 :])
+    target: Any = creation.full(shape, -0.0, dtype=g.spec.dtype)
+    return target.index_put_(placing.keys(places, dim), g, accumulate=True)  # type: ignore[no-any-return]
+
+
+def along(op: Any, x: Tensor, dim: int, **params: Any) -> tuple[Tensor, ...]:
+    """Call a routine along a dim, which a 0-d tensor gets for it."""
+    if x.spec.shape:
+        return routine_calls.call(op, x, dim=dim, **params)  # type: ignore[no-any-return]
+    found = routine_calls.call(op, shaping.reshape(x, 1), dim=0, **params)
+    return tuple(shaping.reshape(y, ()) if y.spec.size == 1 else y for y in found)
+
+
+def filled(name: str, x: Tensor, dim: Any) -> int:
+    """Return a dim along which there is something to pick."""
+    at = dim_of(x, dim)
+    if x.spec.shape and x.spec.shape[at] == 0:
+        raise IndexError(
+            f"{name}(): Expected reduction dim {at} to have non-zero size; the shape is {list(x.spec.shape)}"
+        )
+    return at
+
+
+@public()
+def sort(
+    x: Any, dim: Any = None, descending: bool = False, stable: bool = False, *, axis: Any = None
+) -> Any:  # fmt: skip
+    """Return the elements in order along ``dim`` (the last) and their int64 places; equal ones keep their order always.
+
+    >>> import tape
+    >>> tape.sort(tape.tensor([3.0, 1.0, 2.0])).indices
+    tensor([1, 2, 0])
+    """
+    del stable
+    x = tensor_of(x)
+    at = dim_of(x, either("dim", dim, "axis", axis, -1))
+    return return_types.sort(*along(_SORT, x, at, descending=bool(descending)))
+
+
+@public()
+def argsort(
+    x: Any, dim: Any = None, descending: bool = False, stable: bool = False, *, axis: Any = None
+) -> Tensor:  # fmt: skip
+    """Return the int64 places of the elements in order along ``dim``, the last by default."""
+    del stable
+    x = tensor_of(x)
+    return _argsort(x, dim_of(x, either("dim", dim, "axis", axis, -1)), descending=bool(descending))
+
+
+def _argsort(x: Tensor, dim: int, *, descending: bool = False) -> Tensor:
+    if not x.spec.shape:
+        return leaf(np.zeros((), np.int64), requires_grad=False)
+    return routine_calls.call(_ARGSORT, x, dim=dim, descending=descending)  # type: ignore[no-any-return]
+
+
+@public()
+def msort(x: Any) -> Tensor:
+    """Return the elements in order along the first dim."""
+    return sort(x, 0).values  # type: ignore[no-any-return]
+
+
+@public()
+def topk(
+    x: Any, k: int, dim: Any = None, largest: bool = True, sorted: bool = True, *, axis: Any = None  # noqa: A002
+) -> Any:  # fmt: skip
+    """Return the ``k`` largest (or smallest) elements along ``dim``, the last by default, in order, and their places.
+
+    RuntimeError if there are less than k. Of equal ones at the border any may be picked.
+    """
+    del sorted
+    x = tensor_of(x)
+    at = dim_of(x, either("dim", dim, "axis", axis, -1))
+    length = x.spec.shape[at] if x.spec.shape else 1
+    if not 0 <= k <= length:
+        raise RuntimeError(f"topk(): selected index k out of range: k is {k}, dim {at} has {length} elements")
+    return return_types.topk(*along(_TOPK, x, at, k=int(k), largest=bool(largest)))
+
+
+@public()
+def kthvalue(x: Any, k: int, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Any:
+    """Return the ``k``-th smallest element along ``dim``, counted from 1, and its int64 place."""
+    x = tensor_of(x)
+    at = filled("kthvalue", x, either("dim", dim, "axis", axis, -1))
+    if not 1 <= k <= (x.spec.shape[at] if x.spec.shape else 1):
+        raise RuntimeError(f"kthvalue(): selected number k out of range for dimension {at}: k is {k}")
+    keep = bool(either("keepdim", keepdim, "keepdims", keepdims, default=False))
+    return return_types.kthvalue(*along(_KTHVALUE, x, at, rank=int(k) - 1, keepdim=keep))
+
+
+def values_left(x: Tensor, name: str) -> Array:
+    """Return the values of a tensor for a result without a gradient, whose shape they decide."""
+    if x._slot is not None:
+        raise NotImplementedError(f"the derivative for '{name}' is not implemented; use it on x.detach()")
+    recording.left(x)
+    return as_array(x)
+
+
+def found(value: Any) -> Tensor:
+    """Return a result without a gradient."""
+    return leaf(carried(np.ascontiguousarray(value) if np.ndim(value) else np.asarray(value)), requires_grad=False)
+
+
+@public()
+def unique(
+    x: Any, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False, dim: Any = None  # noqa: A002
+) -> Any:  # fmt: skip
+    """Return the different elements, or slices along ``dim``, in order; no gradient.
+
+    ``return_inverse`` adds where each element is among them, ``return_counts`` how often each one comes. Each nan is
+    one of its own. NotImplementedError for a tensor that requires grad.
+    """
+    del sorted
+    x = tensor_of(x)
+    axis = None if dim is None else dim_of(x, dim)
+    values, inverse, counts = np.unique(
+        values_left(x, "unique"), return_inverse=True, return_counts=True, axis=axis, equal_nan=False
+    )
+    inverse = inverse.reshape(x.spec.shape if axis is None else -1)
+    parts = [values, *([inverse] if return_inverse else []), *([counts] if return_counts else [])]
+    return found(values) if len(parts) == 1 else tuple(map(found, parts))
+
+
+@implements(np.unique)
+def _unique(
+    ar: Any,
+    return_index: bool = False,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    axis: Any = None,
+    *,
+    equal_nan: bool = True,
+    sorted: bool = True,  # noqa: A002
+) -> Any:
+    del sorted
+    array = values_left(tensor_of(ar), "unique")
+    parts = np.unique(array, return_index, return_inverse, return_counts, axis, equal_nan=equal_nan)
+    return tuple(map(found, parts)) if isinstance(parts, tuple) else found(parts)
+
+
+def _standard(function: Any) -> Any:
+    def run(x: Any) -> Any:
+        parts = function(values_left(tensor_of(x), "unique"))
+        return type(parts)(*map(found, parts)) if isinstance(parts, tuple) else found(parts)
+
+    return run
+
+
+for _function in (np.unique_values, np.unique_counts, np.unique_inverse, np.unique_all):
+    implements(_function)(_standard(_function))
+
+
+def _flat(a: Any, axis: Any) -> tuple[Tensor, int]:
+    x = tensor_of(a)
+    if axis is None:
+        return shaping.reshape(x, -1), 0
+    return x, dim_of(x, axis)
+
+
+@implements(np.sort)
+def _sort(a: Any, axis: Any = -1, kind: Any = None, *, stable: Any = None) -> Tensor:
+    del kind, stable
+    return sort(*_flat(a, axis)).values  # type: ignore[no-any-return]
+
+
+@implements(np.argsort)
+def _numpy_argsort(a: Any, axis: Any = -1, kind: Any = None, *, stable: Any = None) -> Tensor:
+    del kind, stable
+    return _argsort(*_flat(a, axis))

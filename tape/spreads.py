@@ -1,0 +1,253 @@
+"""Variances, standard deviations, covariances and correlations, under PyTorch's names and NumPy's."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any
+
+import numpy as np
+
+from kernels.tables import OPS
+from tape import reducing, routine_calls, shaping
+from tape.arithmetic import FUNCTIONS
+from tape.elementary import clamp
+from tape.indexing import index
+from tape.products import matmul
+from tape.public import implements, public
+from tape.reducing import tensor_of
+from tape.tensor import Tensor, as_array
+from tape.totals import cast, chosen, not_nan, where_and_how
+
+_VAR, _STD = OPS["var"], OPS["std"]
+_FREEDOM = "(): degrees of freedom is <= 0. Correction should be strictly less than "
+
+
+def _spread(op: Any, x: Any, dims: tuple[int, ...], keep: bool, correction: float) -> Tensor:
+    if math.prod(x.spec.shape[i] for i in dims) <= correction:
+        factor = "the reduction factor (input numel divided by output numel)"
+        warnings.warn(f"{op.name}{_FREEDOM}{factor}.", UserWarning, stacklevel=4)
+    return routine_calls.call(op, x, dims=dims, correction=float(correction), keepdim=keep)  # type: ignore[no-any-return]
+
+
+def _floating(x: Any) -> Tensor:
+    x = tensor_of(x)
+    if x.spec.dtype.kind != "f":
+        raise RuntimeError(
+            f"std and var only support floating point dtypes, not {x.spec.dtype.name}; convert first: x.double()"
+        )
+    return x
+
+
+def _function(op: Any) -> Any:
+    def spread(
+        x: Any,
+        dim: Any = None,
+        unbiased: Any = None,
+        keepdim: Any = None,
+        *,
+        correction: Any = None,
+        axis: Any = None,
+        keepdims: Any = None,
+    ) -> Tensor:
+        x = _floating(x)
+        if isinstance(dim, bool):
+            dim, unbiased = None, dim
+        if unbiased is not None and correction is not None:
+            raise TypeError(f"{op.name}(): give correction or unbiased, which mean the same, not both")
+        dims, keep = where_and_how(x, dim, axis, keepdim, keepdims)
+        less = correction if correction is not None else 1 if unbiased is None else int(unbiased)
+        return _spread(op, x, dims, keep, less)
+
+    spread.__name__ = spread.__qualname__ = op.name
+    spread.__doc__ = f"""Return the {op.doc.partition(" over")[0].lower()} over ``dim`` (an int, a tuple, None for all).
+
+    The squares are divided by the number of elements less ``correction`` (1; ``unbiased=False`` is 0). RuntimeError for
+    integers; a UserWarning where nothing is left to divide by.
+    """
+    return public()(spread)
+
+
+var = _function(_VAR)
+std = _function(_STD)
+
+
+@public(methods=False)
+def var_mean(x: Any, dim: Any = None, unbiased: Any = None, keepdim: Any = None, **other: Any) -> tuple[Tensor, Tensor]:
+    """Return variance and mean; arguments as :func:`var`."""
+    return var(x, dim, unbiased, keepdim, **other), _mean_like(x, dim, keepdim, other)
+
+
+@public(methods=False)
+def std_mean(x: Any, dim: Any = None, unbiased: Any = None, keepdim: Any = None, **other: Any) -> tuple[Tensor, Tensor]:
+    """Return standard deviation and mean; arguments as :func:`std`."""
+    return std(x, dim, unbiased, keepdim, **other), _mean_like(x, dim, keepdim, other)
+
+
+def _mean_like(x: Any, dim: Any, keepdim: Any, other: dict[str, Any]) -> Tensor:
+    names = {name: value for name, value in other.items() if name in ("axis", "keepdims")}
+    return reducing.mean(x, None if isinstance(dim, bool) else dim, keepdim, **names)
+
+
+@public()
+def cov(x: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> Tensor:
+    """Return the covariances of the rows, which are variables; a 0-d tensor for one row.
+
+    ``fweights`` (integers) count how often each observation was made, ``aweights`` weigh them. RuntimeError for more
+    than two dims, or weights that do not fit.
+    """
+    x = tensor_of(x)
+    if len(x.spec.shape) > 2:  # noqa: PLR2004
+        raise RuntimeError(
+            f"cov(): expected input to have two or fewer dimensions but got {len(x.spec.shape)} dimensions"
+        )
+    rows = x if len(x.spec.shape) == 2 else shaping.reshape(x, 1, -1)  # noqa: PLR2004
+    rows = rows if rows.spec.dtype.kind == "f" else cast(rows, np.float64)
+    weights = _weights(rows, fweights, aweights)
+    total: Any = rows.spec.shape[1] if weights is None else as_array(weights).sum()
+    mean = (
+        reducing.mean(rows, 1, True) if weights is None else reducing.sum(rows * weights, 1, True) / float(total)  # type: ignore[operator]
+    )
+    if aweights is not None and weights is not None and total:
+        total = total - correction * (as_array(weights) * as_array(tensor_of(aweights))).sum() / total
+    else:
+        total = total - correction
+    if total <= 0:
+        warnings.warn(f"cov{_FREEDOM}the number of observations.", UserWarning, stacklevel=2)
+    apart: Any = rows - mean
+    with np.errstate(all="ignore"):
+        found = matmul(apart, (apart if weights is None else apart * weights).T) / np.float64(max(float(total), 0.0))
+    return found if len(x.spec.shape) == 2 else shaping.reshape(found, ())  # noqa: PLR2004
+
+
+def _weights(rows: Tensor, fweights: Any, aweights: Any) -> Tensor | None:
+    """Return both kinds of weights multiplied, as numbers without a gradient."""
+    found = None
+    for name, given, kinds, kind in (
+        ("fweights", fweights, "iu", "integral"),
+        ("aweights", aweights, "f", "floating point"),
+    ):
+        if given is None:
+            continue
+        w = tensor_of(given)
+        if len(w.spec.shape) > 1 or w.spec.size != rows.spec.shape[1]:
+            raise RuntimeError(
+                f"cov(): expected {name} to have one value for each of {rows.spec.shape[1]} observations, "
+                f"got shape {list(w.spec.shape)}"
+            )
+        if w.spec.dtype.kind not in kinds:
+            raise RuntimeError(
+                f"cov(): expected {name} to have {kind} dtype but got {name} with {w.spec.dtype.name} dtype"
+            )
+        if w._slot is not None:
+            raise RuntimeError(f"cov(): no gradient to {name}; give {name}.detach()")
+        if (as_array(w) < 0).any():
+            raise RuntimeError(f"cov(): {name} cannot be negative")
+        wide = cast(w, rows.spec.dtype)
+        found = wide if found is None else found * wide  # type: ignore[operator]
+    return found
+
+
+@public()
+def corrcoef(x: Any) -> Tensor:
+    """Return the correlations of the rows, which are variables; a 0-d tensor for one row."""
+    return _correlated(cov(x))
+
+
+def _correlated(c: Any) -> Tensor:
+    if not c.spec.shape:
+        return c / c  # type: ignore[no-any-return]
+    every = np.arange(c.spec.shape[0])
+    spread = FUNCTIONS["sqrt"](index(c, (every, every)))
+    return clamp(c / spread[:, None] / spread[None, :], -1.0, 1.0)
+
+
+@implements(np.var)
+def _var(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    *,
+    ddof: float = 0,
+    keepdims: bool = False,
+    correction: Any = None,
+    where: Any = True,
+) -> Tensor:
+    if where is not True:
+        raise TypeError("np.var of a tensor takes no where=; index the tensor instead")
+    x = _promoted(a, dtype)
+    less = ddof if correction is None else correction
+    return var(x, axis, correction=less, keepdim=keepdims)  # type: ignore[no-any-return]
+
+
+@implements(np.std)
+def _std(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    *,
+    ddof: float = 0,
+    keepdims: bool = False,
+    correction: Any = None,
+    where: Any = True,
+) -> Tensor:
+    if where is not True:
+        raise TypeError("np.std of a tensor takes no where=; index the tensor instead")
+    x = _promoted(a, dtype)
+    less = ddof if correction is None else correction
+    return std(x, axis, correction=less, keepdim=keepdims)  # type: ignore[no-any-return]
+
+
+def _promoted(a: Any, dtype: Any) -> Tensor:
+    x = tensor_of(a)
+    return cast(x, dtype if dtype is not None or x.spec.dtype.kind == "f" else np.float64)
+
+
+@implements(np.nanvar)
+def _nanvar(a: Any, axis: Any = None, dtype: Any = None, *, ddof: float = 0, keepdims: bool = False) -> Tensor:
+    x = _promoted(a, dtype)
+    there = not_nan(x)
+    count = reducing.sum(there, axis, True, dtype=x.spec.dtype)
+    with np.errstate(all="ignore"):
+        mean = reducing.sum(chosen(x, there, 0), axis, True) / count  # type: ignore[operator]
+        apart = FUNCTIONS["where"](there, x - mean, 0.0)
+        left = reducing.sum(there, axis, keepdims, dtype=x.spec.dtype) - ddof  # type: ignore[operator]
+        return reducing.sum(apart * apart, axis, keepdims) / FUNCTIONS["where"](left > 0, left, np.nan)  # type: ignore[no-any-return]
+
+
+@implements(np.nanstd)
+def _nanstd(a: Any, axis: Any = None, dtype: Any = None, *, ddof: float = 0, keepdims: bool = False) -> Tensor:
+    squared = _nanvar(a, axis, dtype, ddof=ddof, keepdims=keepdims)
+    zero = squared == 0
+    return FUNCTIONS["where"](zero, 0.0, FUNCTIONS["sqrt"](FUNCTIONS["where"](zero, 1.0, squared)))  # type: ignore[no-any-return]
+
+
+@implements(np.cov)
+def _cov(
+    m: Any,
+    y: Any = None,
+    rowvar: bool = True,
+    bias: bool = False,
+    ddof: Any = None,
+    fweights: Any = None,
+    aweights: Any = None,
+    *,
+    dtype: Any = None,
+) -> Tensor:
+    correction = ddof if ddof is not None else int(not bias)
+    return cov(_variables(m, y, rowvar, dtype), correction=correction, fweights=fweights, aweights=aweights)
+
+
+@implements(np.corrcoef)
+def _corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -> Tensor:
+    return corrcoef(_variables(x, y, rowvar, dtype))
+
+
+def _variables(m: Any, y: Any, rowvar: bool, dtype: Any) -> Tensor:
+    def rows(x: Any) -> Tensor:
+        x = _promoted(x, dtype)
+        return x if len(x.spec.shape) < 2 or rowvar else x.T  # type: ignore[no-any-return]  # noqa: PLR2004
+
+    if y is None:
+        return rows(m)
+    return shaping.cat([r if len(r.spec.shape) == 2 else shaping.reshape(r, 1, -1) for r in (rows(m), rows(y))])  # noqa: PLR2004
