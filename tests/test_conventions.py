@@ -129,6 +129,57 @@ torch.float32 == torch.float | torch.int64 == torch.long | f'{n[0]:.2f}' | f'{x[
 np.float64(2) * x | x * np.float64(2) | w.view(np.int64(3), 2)
 torch.max(x, axis=0) | w.mean(axis=(0, 1))
 s * f.sum() | torch.tensor([2.]) * f
+torch.rsqrt(x) | x.rsqrt() | torch.exp2(x) | torch.expm1(w) | torch.log2(x) | torch.log10(x)
+torch.log1p(x) | torch.asin(w / 4) | torch.arcsin(z) | torch.acos(w / 4) | torch.arccos(z)
+torch.atan(w) | w.arctan() | torch.atan2(w, x) | torch.arctan2(z, z) | x.atan2(n) | torch.sinh(w)
+torch.cosh(w) | torch.asinh(w) | torch.acosh(x) | torch.atanh(w / 4) | torch.arcsinh(x)
+torch.arccosh(x + 1) | torch.arctanh(z) | torch.erf(w) | torch.erfc(w) | torch.erfinv(w / 4)
+torch.sigmoid(w) | w.sigmoid() | torch.relu(w) | torch.relu(z) | w.clamp(n, x)
+torch.clamp(x, n, n) | torch.clamp(w, x, n) | torch.clamp(i, 0, 1) | torch.clamp(i, 1.5)
+torch.clamp(w, min=x) | torch.clamp(w, max=x) | torch.clamp_min(w, x) | torch.clamp_max(w, x)
+torch.clamp_min(x, n) | torch.sign(w) | torch.sign(z / z) | torch.sgn(z / z) | torch.sign(i)
+torch.floor(w) | torch.ceil(w) | torch.round(w) | torch.round(w, decimals=1)
+torch.round(w * 100, decimals=-1) | w.round(decimals=2) | torch.trunc(w) | torch.fix(w)
+torch.frac(w) | w.round() | torch.round(i) | torch.floor(i) | torch.trunc(i) | torch.ceil(i)
+torch.remainder(w, x) | w % x | i % 2 | i % -2 | torch.remainder(i, i) | torch.fmod(w, x)
+torch.fmod(i, -2) | torch.fmod(-w, x) | torch.remainder(i, 1.5) | -i % 3 | n // x.detach() | n // 2
+i // 2 | -i // 2 | torch.floor_divide(n, 2.) | -i // i | torch.hypot(w, x) | torch.hypot(z, n)
+torch.logaddexp(w, x) | torch.logaddexp(x, x) | torch.logaddexp2(w, x) | torch.lerp(x, n, x)
+x.lerp(w, w) | torch.addcmul(x, n, w) | torch.addcmul(x, x, x, value=2) | torch.addcmul(i, i, i)
+torch.addcdiv(x, n, w) | torch.addcdiv(x, x, w, value=-.5) | x.addcmul(n, n) | torch.fmax(w, x)
+torch.fmin(w, x) | torch.fmax(x, x) | torch.fmin(z, -z) | torch.float_power(x, 2)
+torch.float_power(x, n) | torch.float_power(2, x) | torch.float_power(i, 2) | x.float_power(-1)
+torch.copysign(w, x) | torch.copysign(z, w) | torch.ldexp(x, i[0]) | torch.ldexp(x, n)
+torch.ldexp(i, i) | torch.ldexp(x, w) | torch.deg2rad(x) | torch.rad2deg(x) | torch.nan_to_num(i)
+torch.nan_to_num(f, nan=2) | torch.sinc(w) | torch.sinc(z) | torch.xlogy(x, n) | torch.xlogy(z, x)
+torch.xlogy(w, x) | torch.special.xlog1py(w, x) | torch.special.xlog1py(z, x)
+torch.special.entr(x) | torch.special.entr(-x) | torch.logit(x / 4) | torch.logit(x / 4, eps=.3)
+torch.logit(z, .25) | x.logit(.1) | torch.heaviside(n, x.detach()) | torch.heaviside(z.detach(), n)
+torch.lgamma(x) | torch.lgamma(w) | torch.polygamma(3, w.abs()) | x.polygamma(2)
+torch.polygamma(0, x.detach()) | torch.mvlgamma(n + 1, 3) | torch.special.ndtri(x / 4)
+torch.special.log_ndtr(w) | torch.special.erfcx(w) | torch.i0(w) | torch.i0(z) | x.i0()
+torch.special.i0e(w) | torch.special.i0e(z) | torch.special.i1(w) | torch.special.i1(z)
+torch.special.i1e(w) | torch.special.i1e(z) | torch.special.expit(w) | torch.special.gammaln(x)
+torch.special.zeta(n + 2, n) | torch.special.gammainc(n, x) | torch.special.gammaincc(n, x)
+torch.special.ndtr(n) | torch.special.round(n) | torch.special.sinc(x) | torch.special.xlogy(x, n)
+torch.special.multigammaln(n + 1, 2) | torch.special.exp2(x) | torch.special.expm1(x)
+torch.special.log1p(x) | torch.special.erf(x) | torch.special.erfc(x) | torch.special.erfinv(x / 4)
+torch.special.logit(x / 4) | torch.special.i0(x) | torch.isnan(z / z) | x.isnan()
+torch.isinf(1 / z) | torch.isfinite(1 / z) | torch.isposinf(1 / z) | torch.isneginf(1 / z)
+torch.signbit(z) | torch.isnan(i) | torch.isclose(x, n) | torch.isclose(x, x + 1e-9)
+torch.isclose(1 / n, 1 / n) | torch.isclose(z / z, z / z, equal_nan=True) | torch.allclose(x, x)
+x.allclose(n) | torch.isclose(i, i) | torch.isclose(x, n, rtol=.5, atol=1.) | x.isclose(n, .5)
+torch.logical_and(x, b) | torch.logical_or(z, b) | torch.logical_xor(x, b) | torch.logical_not(z)
+b & b | ~b | ~i | i & 3 | 3 & i | i ^ 1 | 1 ^ i | i << 1 | i >> 1 | 1 << i | 8 >> i | b & True
+True ^ b | torch.bitwise_and(i, 2) | torch.bitwise_or(i, i) | torch.bitwise_xor(i, 2)
+torch.bitwise_not(i) | torch.bitwise_left_shift(i, i) | torch.bitwise_right_shift(i, 1)
+i.bitwise_and(1) | torch.sqrt(torch.tensor([1, 4], dtype=torch.int8)) | torch.sigmoid(i)
+torch.exp2(i) | torch.rsqrt(i) | torch.erf(i) | torch.atan2(i, i) | torch.copysign(i, -1)
+torch.deg2rad(i) | torch.sinc(i) | torch.lgamma(i) | torch.sin(b) | torch.xlogy(i, i)
+torch.relu(-i) | torch.sign(-i) | torch.logit(torch.tensor([1]))
+torch.tensor([1, 4], dtype=torch.int16) / 2 | torch.special.log_ndtr(w * 10) | torch.erfinv(z)
+b ^ b | b|b | i|1 | 1|i | torch.digamma(n) | torch.polygamma(2, n) | torch.fmax(z.detach() / 0, n)
+torch.nan_to_num(torch.tensor([1., float('nan'), float('inf')]), 5., 6.)
 x[i] | x[[2, 0, 2]] | w[:, i] | w[i - 1] | w[torch.tensor([0, 1]), torch.tensor([2, 2])] | x[b]
 w[w > 1.2] | (x[[0, 0, 1]] * n).sum() | (x[i] * x[i]).sum()
 """
@@ -591,6 +642,13 @@ DEVIATIONS = [
     ("NumPy's keywords", "r = np.mean(w, axis=1, keepdims=True)", "r.shape == (2, 1)"),
     ("NumPy's keywords", "r = np.max(w, axis=1)", "r.tolist() == [1.5, 3.0] and r.requires_grad"),
     ("NumPy's keywords", "r = np.max(w)", "r.item() == 3 and r.requires_grad"),
+    ("a select cuts", "r = torch.nan_to_num(1 / z); r.sum().backward()", "z.grad.tolist() == [0, 0, -1]"),
+    ("a select cuts", "r = torch.fmax(z / z, n); r.sum().backward()", "z.grad.tolist() == [0, 0, 0]"),
+    ("xlogy chooses 0", "r = torch.xlogy(z * 0, z); r[0].backward()", "z.grad.tolist() == [0, 0, 0]"),
+    ("no lost digits", "r = torch.sinc(x * 1e-9); r.sum().backward()", "x.grad[0] < 0"),
+    ("floor division has gradient 0", "r = x // 2; r.sum().backward()", "x.grad.tolist() == [0, 0, 0]"),
+    ("Bessel functions have gradients", "r = torch.special.bessel_j0(x)", "r.requires_grad"),
+    ("NumPy's meaning", "r = np.sign(z / z)", "r[0] != r[0]"),
     ("NumPy's functions", "r = np.concatenate([x, n])", "r.shape == (6,) and r.requires_grad"),
     ("NumPy's functions", "r = np.stack([x, n], axis=1)", "r.shape == (3, 2) and r.requires_grad"),
     ("NumPy's functions", "r = np.where(b, x, n)", "r.tolist() == [4, 2, 3] and r.requires_grad"),
