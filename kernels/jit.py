@@ -122,7 +122,8 @@ def entry(function: Any) -> Callable[..., Any]:
 def _intrinsics() -> str:
     """Return a stamp of what native sources import and Numba does not watch."""
     digest = hashlib.sha256()
-    for name in ("memory.py", "words.py", "jit.py", "cells_native.py"):
+    names = ["memory.py", "words.py", "jit.py", "cells_native.py"]
+    for name in names + sorted(path.name for path in Path(__file__).parent.glob("vectormath*.py")):
         digest.update(Path(__file__).with_name(name).read_bytes())
     return digest.hexdigest()
 

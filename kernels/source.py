@@ -16,13 +16,15 @@ import numpy as np
 from kernels import jit, loops
 from kernels.layouts import Strides, nest
 from kernels.scipy_ufuncs import resolved, special
-from kernels.symbols import Symbol, literal_of, source, trace
+from kernels.symbols import Functions, Symbol, literal_of, source, trace
 
 LANES = 8
 """Partial sums of an inner loop that reduces: a single running sum does not vectorise."""
 
+BLOCK = 1024
+"""Elements of a row whose angles are looked at before their sines are taken."""
+
 _POINTERS = {"float64": "f8", "float32": "f4", "int64": "i8", "int32": "i4", "bool": "b1"}
-_LOADS = {"float64": "load_f8", "float32": "load_f4"}
 
 
 @dataclass(frozen=True)
@@ -111,14 +113,10 @@ class Loop:
 _HEAD = '''"""Printed by tape-autograd: {title}."""
 
 import math
-
 import numpy as np
-
-from kernels.jit import SIGNATURE, carray, cfunc
-from kernels.memory import (
-    apply1_f4, apply1_f8, apply2_f4, apply2_f8, load_f4, load_f8, load_i8,
-    pointer_b1, pointer_f4, pointer_f8, pointer_i4, pointer_i8, store_f4, store_f8
-)
+{imports}from kernels.jit import SIGNATURE, cfunc
+from kernels.memory import apply1_f4, apply1_f8, apply2_f4, apply2_f8
+from kernels.memory import pointer_b1, pointer_f4, pointer_f8, pointer_i4, pointer_i8
 
 MINUS_ZERO = -(1 << 63)
 
@@ -137,18 +135,18 @@ class _Printer:
         self.target, *self.reads = loop.operands
         self.dtype = self.target.dtype
         self.lines: list[str] = []
+        self.functions = Functions.VECTOR
 
     def put(self, depth: int, *texts: str) -> None:
         self.lines += ["    " * depth + text for text in texts]
 
     def text(self) -> str:
         self.put(1, *self._addresses())
-        if self.pattern == "":
-            self._element(1)
-        else:
-            self._rows()
+        (self._rows if self.pattern else self._element)(1)
         title = f"{self._expression()}, {self.dtype}, {self.pattern or 'one element'}"
-        return _HEAD.format(title=title) + "\n".join(self.lines) + "\n"
+        body = "\n".join(self.lines) + "\n"
+        imports = "from kernels import vectormath\n" if "vectormath." in body else ""
+        return _HEAD.format(title=title, imports=imports) + body
 
     def _addresses(self) -> list[str]:
         """Print the pointers; behind the strides stand the scatter's step and the offsets."""
@@ -167,18 +165,18 @@ class _Printer:
         """The operand whose place is given by ``i``: the target, the cotangent or none."""
         return 0 if self.loop.scatter is not None else 1 if self.loop.gather is not None else None
 
-    def _rows(self) -> None:
+    def _rows(self, depth: int) -> None:
         count = len(self.loop.operands)
-        self.put(1, "rows = layout[0]", "size = np.uint64(layout[1])", "words = axes + 1", "first = 3 + axes")
-        self.put(1, *[f"q{k} = p{k}" for k in range(count)])
-        self.put(1, *[f"i{k} = layout[first + {k} * words]" for k in range(count)])
-        self.put(1, "for row in range(rows):")
-        self.put(2, "rest = row", *[f"p{k} = q{k}" for k in range(count)])
-        self.put(2, "for axis in range(axes):")
-        self.put(3, "at = rest % layout[3 + axis]", "rest //= layout[3 + axis]")
-        self.put(3, *[f"p{k} += at * layout[first + {k} * words + 1 + axis]" for k in range(count)])
-        self._pointers(2)
-        self._inner(2)
+        self.put(depth, "rows = layout[0]", "size = np.uint64(layout[1])", "words = axes + 1", "first = 3 + axes")
+        starts = [f"q{k} = p{k}" for k in range(count)]
+        steps = [f"i{k} = layout[first + {k} * words]" for k in range(count)]
+        self.put(depth, *starts, *steps, "for row in range(rows):")
+        depth += 1
+        self.put(depth, "rest = row", *[f"p{k} = q{k}" for k in range(count)])
+        self.put(depth, "for axis in range(axes):", "    at = rest % layout[3 + axis]", "    rest //= layout[3 + axis]")
+        self.put(depth + 1, *[f"p{k} += at * layout[first + {k} * words + 1 + axis]" for k in range(count)])
+        self._pointers(depth)
+        self._inner(depth)
 
     def _pointers(self, depth: int) -> None:
         for k, operand in enumerate(self.loop.operands):
@@ -209,15 +207,18 @@ class _Printer:
         return f"np.{self.dtype.name}({value})"
 
     def _expression(self) -> str:
-        return source(self.loop.expression, self.dtype)
+        return source(self.loop.expression, self.dtype, self.functions)
 
     def _value(self, depth: int, at: str) -> str:
         """Print the loads at an index; return the expression contributed there."""
+        self._loads(depth, at)
+        bits = f"b1[{self._index(1, at)}]" if self.loop.pullback and self.loop.skips else ""
+        return self._contribution(bits)
+
+    def _loads(self, depth: int, at: str) -> None:
         numbered = list(enumerate(self.reads, start=1))
         for k, operand in sorted(numbered, key=lambda pair: pair[1].name != "i"):  # places first
             self.put(depth, f"{operand.name} = {self._load(k, at)}")
-        bits = f"b1[{self._index(1, at)}]" if self.loop.pullback and self.loop.skips else ""
-        return self._contribution(bits)
 
     def _contribution(self, bits: str) -> str:
         expression = self._expression()
@@ -233,6 +234,7 @@ class _Printer:
 
     def _element(self, depth: int) -> None:
         """One element: no loop, no strides."""
+        self.functions = Functions.LIBM
         self.pattern = "0" * len(self.loop.operands)
         self._pointers(depth)
         self._store(depth, "0", self._value(depth, "0"))
@@ -245,17 +247,39 @@ class _Printer:
         self.put(depth, "if accumulate:", f"    {place} += {value}", "else:", f"    {place} = {value}")
 
     def _inner(self, depth: int) -> None:
+        angles = self.loop.expression.angles
         if self.pattern[0] == "0" and self.loop.pullback and self.loop.scatter is None:
+            self.functions = Functions.GUARDED
             self._reduce(depth)
-        elif self.loop.pullback and self.loop.scatter is None:
-            for test, sign in (("if accumulate:", "+="), ("else:", "=")):
-                self.put(depth, test, "    for k in range(size):")
-                value = self._value(depth + 2, "k")
-                self.put(depth + 2, f"v0[{self._index(0, 'k')}] {sign} {value}")
+        elif angles:
+            self._blocks(depth, angles)
         else:
-            self.put(depth, "for k in range(size):")
-            value = self._value(depth + 1, "k")
-            self.put(depth + 1, f"v0[{self._index(0, 'k')}] {self._sign} {value}")
+            self._run(depth, "size")
+
+    def _blocks(self, depth: int, angles: list[Any]) -> None:
+        """Print the loop twice, for blocks of angles that are all near enough, and for others."""
+        self.put(depth, f"for start in range(np.uint64(0), size, np.uint64({BLOCK})):")
+        self.put(depth + 1, f"stop = min(start + np.uint64({BLOCK}), size)", "far = 0", "for k in range(start, stop):")
+        self._loads(depth + 2, "k")
+        for angle in angles:
+            self.put(depth + 2, f"far |= vectormath.beyond({source(angle, self.dtype, self.functions)})")
+        self.put(depth + 1, "if not far:")
+        self._run(depth + 2, "start, stop")
+        self.put(depth + 1, "else:", "    for k in range(start, stop):")
+        self.functions = Functions.GUARDED
+        self.put(depth + 3, f"t0 = {self._value(depth + 3, 'k')}")
+        self._store(depth + 3, "k", "t0")
+
+    def _run(self, depth: int, span: str) -> None:
+        """Print the loop over a span of a row."""
+        stores = self.loop.pullback and self.loop.scatter is None
+        forms = (("if accumulate:", "+="), ("else:", "=")) if stores else (("", self._sign),)
+        for test, sign in forms:
+            inner = depth + bool(test)
+            self.put(depth, *filter(None, (test,)))
+            self.put(inner, f"for k in range({span}):")
+            value = self._value(inner + 1, "k")
+            self.put(inner + 1, f"v0[{self._index(0, 'k')}] {sign} {value}")
 
     @property
     def _sign(self) -> str:

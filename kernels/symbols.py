@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import inspect
 import math
 from collections.abc import Callable
@@ -26,7 +27,19 @@ _CALLS = {
             "deg2rad", "rad2deg", "degrees", "radians",
         )
     },
+    "special.erf": "math.erf", "special.erfc": "math.erfc", "special.expit": "vectormath.logistic",
 }  # fmt: skip
+_ANGLES = ("sin", "cos", "tan")
+VECTOR = {
+    **{
+        name: name
+        for name in (
+            "exp", "exp2", "expm1", "log", "log1p", "log2", "log10", "sinh", "cosh", "tanh", "arctan", "power", *_ANGLES
+        )
+    },
+    "special.erf": "erf", "special.erfc": "erfc", "special.expit": "logistic",
+}  # fmt: skip
+"""What kernels/vectormath.py has."""
 _FORMS = {
     "negative": "(-{0})",
     "positive": "({0})",
@@ -48,6 +61,18 @@ _PRINTED = {*_INFIX, *_CALLS, *_FORMS} - {"where", "cut"}
 _SMALL = 4
 SPECIAL = "special."
 """What the name of a function of scipy.special begins with."""
+
+
+class Functions(enum.Enum):
+    """Whose elementary functions are printed.
+
+    ``LIBM``: C's, fastest for one number; ``VECTOR``: kernels/vectormath.py's, which vectorise, for angles that are
+    not ``beyond``; ``GUARDED``: the same, with C's for the angles that are.
+    """
+
+    LIBM = enum.auto()
+    VECTOR = enum.auto()
+    GUARDED = enum.auto()
 
 
 class Symbol(np.lib.mixins.NDArrayOperatorsMixin):
@@ -87,10 +112,16 @@ class Symbol(np.lib.mixins.NDArrayOperatorsMixin):
 
     @property
     def specials(self) -> frozenset[str]:
-        """The functions of scipy.special that the expression calls."""
+        """The functions of scipy.special that the expression calls in SciPy."""
         inner = (p.specials for p in self.parts if isinstance(p, Symbol))
-        own = (self.head.removeprefix(SPECIAL),) if self.head.startswith(SPECIAL) else ()
-        return frozenset(own).union(*inner)
+        called = self.head.startswith(SPECIAL) and self.head not in _CALLS
+        return frozenset((self.head.removeprefix(SPECIAL),) if called else ()).union(*inner)
+
+    @property
+    def angles(self) -> list[Any]:
+        """Of what the expression takes a sine, cosine or tangent."""
+        inner = [angle for p in self.parts if isinstance(p, Symbol) for angle in p.angles]
+        return inner + (list(self.parts) if self.head in _ANGLES else [])
 
     @property
     def names(self) -> frozenset[str]:
@@ -126,7 +157,7 @@ def traced(rule: Callable[..., Any], kind: type[Symbol], static: dict[str, Any])
     return result if isinstance(result, Symbol) else kind("positive", result)
 
 
-def source(expression: Any, dtype: np.dtype[Any]) -> str:
+def source(expression: Any, dtype: np.dtype[Any], functions: Functions = Functions.LIBM) -> str:
     """Print an expression as scalar Python of one dtype; numbers are typed to it."""
     literal = literal_of(dtype)
     if not isinstance(expression, Symbol):
@@ -135,9 +166,15 @@ def source(expression: Any, dtype: np.dtype[Any]) -> str:
     if not parts:
         return head
     if head == "power" and isinstance(parts[1], (int, float)):
-        return _power(source(parts[0], dtype), parts[1], literal)
-    texts = [source(part, dtype) for part in parts]
-    if head.startswith(SPECIAL):
+        simple = _power(source(parts[0], dtype, functions), parts[1], literal)
+        if simple:
+            return simple
+    texts = [source(part, dtype, functions) for part in parts]
+    if head in VECTOR and functions is not Functions.LIBM:
+        ours = f"vectormath.{VECTOR[head]}({', '.join(texts)})"
+        guarded = functions is Functions.GUARDED and head in _ANGLES
+        return f"({_CALLS[head]}({texts[0]}) if vectormath.beyond({texts[0]}) else {ours})" if guarded else ours
+    if head.startswith(SPECIAL) and head not in _CALLS:
         name = head.removeprefix(SPECIAL)
         return f"{applier(len(parts), dtype)}({name}_loop, {name}_data, {', '.join(texts)})"
     return _print(head, texts, literal)
@@ -157,6 +194,7 @@ def _print(head: str, texts: list[str], literal: Callable[[float], str]) -> str:
 
 
 def _power(base: str, exponent: float, literal: Callable[[float], str]) -> str:
+    """Print a power as products or a root; nothing if it is neither."""
     if exponent == 0:
         return literal(1.0)
     if float(exponent).is_integer() and abs(exponent) <= _SMALL:
@@ -164,7 +202,7 @@ def _power(base: str, exponent: float, literal: Callable[[float], str]) -> str:
         return product if exponent > 0 else f"({literal(1.0)} / {product})"
     if abs(exponent) == 1 / 2:
         return f"math.sqrt({base})" if exponent > 0 else f"({literal(1.0)} / math.sqrt({base}))"
-    return f"({base} ** {literal(exponent)})"
+    return ""
 
 
 def literal_of(dtype: np.dtype[Any]) -> Callable[[float], str]:

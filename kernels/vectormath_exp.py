@@ -1,0 +1,109 @@
+"""The exponential and its kin: exp(x) is 2**n times exp(r), where r lies within half of ln 2."""
+
+from __future__ import annotations
+
+from kernels.vectormath_fits import FITS, LN2, LOG2E
+from kernels.vectormath_values import Value, fast_two_sum
+
+Pair = tuple[Value, Value]
+
+_LARGEST = {"double": 710.0, "single": 89.0}
+_LEAST = {"double": -746.0, "single": -104.0}
+_TINY = {"double": 2.0**-28, "single": 2.0**-13}
+_STEEPEST = {"double": 20.0, "single": 10.0}
+_HALFWAY = 0.55
+"""Beyond, tanh(x) is better had from what it lacks to 1."""
+_HIGHEST = {"double": 710.7, "single": 89.6}
+
+
+def reduced(x: Value) -> tuple[Value, Value, Value]:
+    """Return n (in the low bits of a word), r, and what rounding took from r."""
+    high, low = LN2[x.form.name]
+    n, word = x.nearest(LOG2E)
+    start, rest = x - n * high, n * low
+    r = start.minus(rest)
+    return word, r, start.minus(r).minus(rest)
+
+
+def less_one(r: Value) -> Value:
+    """Return exp(r) - 1 of a reduced number."""
+    return r + r * r * r.polynomial(FITS[r.form.name]["EXP"])
+
+
+def exp(x: Value) -> Value:
+    """Return e**x."""
+    word, r, _ = reduced(x.at_most(_LARGEST[x.form.name]).at_least(_LEAST[x.form.name]))
+    return (1.0 + less_one(r)).scaled(word)
+
+
+def exp2(x: Value) -> Value:
+    """Return 2**x."""
+    double = x.form.name == "double"
+    x = x.at_most(1025.0 if double else 129.0).at_least(-1076.0 if double else -151.0)
+    n, word = x.nearest(1.0)
+    r = x.minus(n)
+    return (1.0 + r * r.polynomial(FITS[x.form.name]["EXP2"])).scaled(word)
+
+
+def expm1(x: Value) -> Value:
+    """Return e**x - 1."""
+    name = x.form.name
+    word, r, rest = reduced(x.at_most(_LARGEST[name]).at_least(-40.0))
+    half = word.power_of_two(at=0.5)  # 2**n itself would overflow before the result does
+    y = r + (r * r * r.polynomial(FITS[name]["EXP"]) + rest)
+    return (abs(x) < _TINY[name] * _TINY[name]).select(x, 2.0 * (half * y + half.minus(0.5)))
+
+
+def logistic(x: Value) -> Value:
+    """Return 1 / (1 + e**-x)."""
+    word, r, rest = reduced((-abs(x)).at_least(_LEAST[x.form.name]))
+    start, lost = fast_two_sum(r.constant(1.0), less_one(r))
+    lost = (lost + rest) * (2.0 - start)  # about what is lost of e, relative to it
+    e = start.scaled(word)
+    below, more = fast_two_sum(r.constant(1.0), e)
+    left = x < 0.0
+    y = left.select(e, 1.0) / below
+    return y + y * (left.select(lost, 0.0) - (more + e * lost) * left.select(1.0 - y, y))
+
+
+def _hyperbolic(a: Value, at: float) -> tuple[Pair, Pair, Value]:
+    """Return sinh(a) and cosh(a), as sums of two, and exp(-a) of a positive number, times 2 * at.
+
+    They are sums of those of n ln 2, which are powers of two, and those of r.
+    """
+    fits = FITS[a.form.name]
+    word, r, rest = reduced(a)
+    up, down = word.power_of_two(at=at), word.power_of_two(at=at, turned=True)
+    down = (a > _STEEPEST[a.form.name]).select(0.0, down)
+    low, high = up.minus(down), up.plus(down)
+    square = r * r
+    odd = square * r * square.polynomial(fits["SINH"]) + rest  # sinh(r) less r
+    even = square * square.polynomial(fits["COSH"])  # cosh(r) less 1
+    start, lost = fast_two_sum(low, r.times(high))
+    sinh = start, lost + (even * low + odd * high)
+    cosh = up, down + (r * low + (even * high + odd * low))
+    return sinh, cosh, 2.0 * down * (1.0 + (even - (r + odd)))
+
+
+def sinh(x: Value) -> Value:
+    """Return (e**x - e**-x) / 2."""
+    a = abs(x)
+    (high, low), _, _ = _hyperbolic(a.at_most(_HIGHEST[x.form.name]), 0.25)
+    return (a < _TINY[x.form.name]).select(x, (2.0 * (high + low)).signed(x.sign))
+
+
+def cosh(x: Value) -> Value:
+    """Return (e**x + e**-x) / 2."""
+    _, (high, low), _ = _hyperbolic(abs(x).at_most(_HIGHEST[x.form.name]), 0.25)
+    return 2.0 * (high + low)
+
+
+def tanh(x: Value) -> Value:
+    """Return sinh(x) / cosh(x)."""
+    a = abs(x)
+    sinh, cosh, less = _hyperbolic(a.at_most(_STEEPEST[x.form.name]), 0.5)
+    (y, y_low), (z, z_low) = fast_two_sum(*sinh), fast_two_sum(*cosh)
+    far = a > _HALFWAY
+    quotient = far.select(less, y) / z
+    near = quotient + (y_low - quotient * z_low) * (2.0 - z)  # 1 / z, about
+    return far.select(1.0 - quotient, near).signed(x.sign)
