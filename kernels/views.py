@@ -30,6 +30,32 @@ def _expanded(x: Any, shape: Strides) -> Any:
     return np.lib.stride_tricks.as_strided(x, shape, np.broadcast_to(x, shape).strides)
 
 
+def _diagonal(x: Any, at: Strides) -> Any:
+    """Return the diagonal of two axes as the last one; a batch puts its extent before (offset, axis, axis)."""
+    offset, i, j = at[-3:]
+    start: list[Any] = [slice(None)] * x.ndim
+    start[j if offset > 0 else i] = slice(min(abs(offset), x.shape[j if offset > 0 else i]), None)
+    x = x[tuple(start)]
+    n, step = min(x.shape[i], x.shape[j]), x.strides[i] + x.strides[j]
+    kept = [axis for axis in range(x.ndim) if axis not in (i % x.ndim, j % x.ndim)]
+    shape, strides = ([values[axis] for axis in kept] for values in (x.shape, x.strides))
+    return np.lib.stride_tricks.as_strided(x, (*shape, n), (*strides, step))
+
+
+def _windows(x: Any, at: Strides) -> Any:
+    """Return the windows along an axis, along a new last one; a batch puts its extent before (axis, size, step)."""
+    axis, size, step = at[-3:]
+    shape, strides = list(x.shape), list(x.strides)
+    stride = strides[axis]
+    shape[axis], strides[axis] = (shape[axis] - size) // step + 1, stride * step
+    return np.lib.stride_tricks.as_strided(x, (*shape, size), (*strides, stride))
+
+
+def _reversed(x: Any, axes: Strides) -> Any:
+    """Reverse these axes, counted from the back: -1 is the last; a batch puts its extent before them."""
+    return np.flip(x, tuple(axis for axis in axes if axis < 0 and x.shape[axis] > 1))
+
+
 _indexed("slice", "SliceBackward0", "Part of a dim.")
 _indexed("select", "SelectBackward0", "One place along a dim.")
 _indexed("newaxis", "UnsqueezeBackward0", "A dim of length one inserted by None.")
@@ -58,6 +84,27 @@ View(
     apply=strided,
     function=False,
 )
+View(
+    name="diagonal",
+    doc="The diagonal of two dims, as the last dim.",
+    grad_fn="DiagonalBackward0",
+    apply=_diagonal,
+    function=False,
+)
+View(
+    name="unfold",
+    doc="Windows along a dim, which may overlap; each stands along a new last dim.",
+    grad_fn="UnfoldBackward0",
+    apply=_windows,
+    function=False,
+)
+View(
+    name="reversed",
+    doc="The order along dims reversed, to be copied: the memory itself is never shown so.",
+    grad_fn="AliasBackward0",
+    apply=_reversed,
+    function=False,
+)
 Copy(name="clone", doc="A copy in memory of its own.", grad_fn="CloneBackward0", function=False)
 Copy(name="to_copy", doc="A copy of another dtype.", grad_fn="ToCopyBackward0", function=False)
 Join(
@@ -80,4 +127,18 @@ def view_pattern(op: View, source: Spec, value: np.ndarray[Any, Any], params: tu
     gradient = op.apply(stand_in, *params)
     offset = address_of(gradient) - address_of(stand_in) if gradient.size else 0
     spec = intern_spec(value.shape, value.strides, value.dtype, gradient.strides, source.shadow)
+    # An element met twice is seen here; the spec itself sees only axes without a stride.
+    spec.overlaps = spec.overlaps or _meets_itself(value)
+    spec.covers = spec.covers and not _meets_itself(gradient)
     return spec, offset
+
+
+def _meets_itself(value: np.ndarray[Any, Any]) -> bool:
+    """Whether a pattern may meet an element twice."""
+    reach = value.itemsize
+    axes = [(abs(stride), n) for stride, n in zip(value.strides, value.shape, strict=True) if n > 1]
+    for stride, n in sorted(axes):
+        if stride < reach:
+            return value.size > 0
+        reach += stride * (n - 1)
+    return False

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from kernels import writes
 from kernels.forms import Form
-from kernels.layouts import spec_of
+from kernels.layouts import dense, spec_of
 from kernels.op import View
 from kernels.tables import OPS
-from tape import families, index_arrays, recording, writing
-from tape.shaping import VIEWS
+from tape import families, index_arrays, modes, recording, shaping, writing
+from tape.shaping import VIEWS, clone
 from tape.tapes import LARGE
-from tape.tensor import Tensor, as_array, method
+from tape.tensor import Array, Tensor, as_array, method
 
 
 @method("__getitem__")
@@ -76,10 +76,21 @@ def _is_array(key: Any) -> bool:
 def _gather(x: Tensor, key: Any) -> Tensor:
     """Copy the elements that arrays pick."""
     keys = index_arrays.array_key(key)
+    spec, value = x.spec, index_arrays.picked(as_array(x), keys)
+
+    def places() -> tuple[Array, Array]:
+        picked = index_arrays.places(spec, spec.gradient, keys)
+        alike = spec.strides == spec.gradient
+        return (picked if alike else index_arrays.places(spec, spec.strides, keys)), picked
+
+    return _picked(x, value, places)
+
+
+def _picked(x: Tensor, value: Array, places: Callable[[], tuple[Array, Array]]) -> Tensor:
+    """Return picked elements, recorded with their places in memory and gradient where anybody asks."""
+    asked = x._slot is not None or modes.current().recorder is not None
+    memory, picked = places() if asked else (value, value)
     spec = x.spec
-    picked = index_arrays.places(spec, spec.gradient, keys)
-    memory = picked if spec.strides == spec.gradient else index_arrays.places(spec, spec.strides, keys)
-    value = np.array(as_array(x)[keys], order="C")
     return recording.finish(
         _GATHER,
         (x,),
@@ -91,18 +102,59 @@ def _gather(x: Tensor, key: Any) -> Tensor:
     )
 
 
+def pick(x: Tensor, numbers: Callable[[], Array], take: Callable[[Array], Array]) -> Tensor:
+    """Copy elements: ``numbers()`` counts them in C order, and ``take(array)`` are their values."""
+    x = in_order(x)
+
+    def places() -> tuple[Array, Array]:
+        found = np.ascontiguousarray(numbers(), np.int64)
+        return found, found
+
+    return _picked(x, np.asarray(take(as_array(x)), order="C"), places)
+
+
+def in_order(x: Tensor) -> Tensor:
+    """Return a tensor whose elements, and those of its gradient, stand in C order: itself or a copy."""
+    spec = x.spec
+    return x if spec.strides == spec.gradient == dense(spec.shape, spec.dtype.itemsize) else clone(x)
+
+
+def put(x: Tensor, numbers: Array, given: Any, name: str, *, adds: bool = False, apart: bool = False) -> Tensor:
+    """Write to the elements of these numbers, in C order; the last value for one stays, or they add up.
+
+    ``apart``: no number is there twice.
+    """
+    spec, flat = x.spec, numbers.reshape(-1)
+    value = writing.fitting(given, numbers.shape, spec.dtype, name)
+    if isinstance(value, Tensor) and value.spec.shape:
+        value = shaping.reshape(shaping.expand(value, numbers.shape), -1)
+    kept = None if adds or apart else index_arrays.last_ones(flat, spec.size)
+    if kept is not None:
+        flat = flat[kept]
+        value = _gather(value, kept) if isinstance(value, Tensor) and value.spec.shape else value
+    if spec.strides == spec.gradient == dense(spec.shape, spec.dtype.itemsize):
+        part, key, places = recording.region(x, VIEWS["view"], ((spec.size,),)), (flat,), (flat, flat)
+    else:
+        part, key = x, np.unravel_index(flat, spec.shape)
+        places = (index_arrays.places(spec, spec.strides, key), index_arrays.places(spec, spec.gradient, key))
+    writing.check(part, name)
+    writing.store_at(part, key, places, value, name, adds=adds, item=False)
+    return x
+
+
 def assign_at(x: Tensor, key: Any, given: Any, name: str, *, adds: bool = False, item: bool = True) -> None:
     """Write to the elements that arrays pick; the last of the values for one element stays, or they add up."""
     writing.check(x, name)
     keys = index_arrays.array_key(key)
     spec = x.spec
     picked = index_arrays.places(spec, spec.gradient, keys)
-    repeated = None if adds else index_arrays.last_ones(spec, keys)
-    if repeated is not None:
-        kept, keys = repeated
+    kept = None if adds else index_arrays.last_ones(picked, spec.shadow)
+    if kept is not None:
         value = writing.fitting(given, picked.shape, spec.dtype, name, item=item, casts=item)
         given = value.expand(picked.shape).reshape(-1)[kept] if isinstance(value, Tensor) else value
         picked = picked.reshape(-1)[kept]
+        numbers = index_arrays.places(spec, dense(spec.shape, spec.dtype.itemsize), keys).reshape(-1)[kept]
+        keys = np.unravel_index(numbers, spec.shape)
     memory = picked if spec.strides == spec.gradient else index_arrays.places(spec, spec.strides, keys)
     writing.store_at(x, keys, (memory, picked), given, name, adds=adds, item=item)
 
@@ -145,7 +197,7 @@ def _found(x: Tensor, key: Any) -> tuple[View, tuple[Any, ...], Any]:
         items = tuple(map(_item, key if kind is tuple else (key,)))
         hashed = tuple(("slice", k.start, k.stop, k.step) if type(k) is slice else k for k in items)
     if any(type(k) is slice and k.step is not None and k.step <= 0 for k in items):
-        raise ValueError("step must be greater than zero")
+        raise ValueError("step must be greater than zero; x.flip(dims) reverses the order")
     _check_index(x, items)
     full = items if Ellipsis in items else (*items, Ellipsis)
     return VIEWS["slice" if kind is slice else _last(items)], (full,), ("index", hashed)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import matrix_domains
 import numpy as np
 
 import tape
@@ -71,6 +72,9 @@ class Case:
 
 def draw(rng: np.random.Generator, domain: str, shape: tuple[int, ...], dtype: type) -> Array:
     """Return random points of a domain, none close to a border or to one another's ties."""
+    if domain in matrix_domains.DOMAINS:
+        found = matrix_domains.DOMAINS[domain](rng, shape)
+        return found.astype(dtype) if found.dtype.kind == "f" else found
     size = rng.uniform(0.2, 3.0, shape)
     sign = rng.choice([-1.0, 1.0], shape)
     points = {
@@ -268,7 +272,7 @@ def contraction_cases(op: Contraction) -> Iterator[Case]:
 PARAMETERS: list[tuple[Any, ...]] = [
     (), ((2, 0, 1),), ((0, 1, 2),), ((1, 0),), ((0,),), ((6,),), ((1, 6),), ((2, 3),), ((2, 3, 4),),
     ((slice(1, None), 0, slice(None, None, 2)),), ((1, ..., slice(1, 3)),), ((..., -1),), (0, 2), (1,),
-    ((None, ..., None),), ((slice(0, 0),),), ((2, 2), (2, 1), 1), ((3,), (0,), 2),
+    ((None, ..., None),), ((slice(0, 0),),), ((2, 2), (2, 1), 1), ((3,), (0,), 2), ((1, -2, -1),), ((-1, 2, 1),), ((-2,),), ((-1, -2),),
 ]  # fmt: skip
 """Parameters of views: a record is tried with each, and tested with those that it takes."""
 
@@ -413,7 +417,7 @@ def routine_cases(op: Routine) -> Iterator[Case]:
             reference,
             shapes,
             domains,
-            (same,) * len(shapes),
+            tuple(matrix_domains.VIEWS.get(d, same) for d in domains),
             analytic=False,
             differentiable=op.differentiable,
         )

@@ -117,6 +117,12 @@ MAY_NAME = {
     "tape.histograms": ("Routine",),  # likewise
     "tape.spreads": ("Elementwise", "Routine"),  # likewise; np.where, np.sqrt
     "tape.arranging": ("Copy", "View"),  # likewise
+    "tape.splitting": ("View",),  # likewise
+    "tape.diagonals": ("View", "Elementwise"),  # likewise; np.where cuts what is outside of a triangle
+    "tape.picking": ("Elementwise",),  # np.where, which chooses
+    "tape.grouping": ("Reduction", "Routine"),  # what values for one place are reduced by
+    "tape.scattering": ("Reduction", "Routine", "Elementwise"),  # what PyTorch calls these reductions
+    "tape.padding": ("Reduction", "Elementwise"),  # what np.pad calls its statistics
     "tape.shaping": ("View", "Join", "Copy"),  # sizes with -1, dims, joins
     "tape.products": ("Contraction", "Routine"),  # PyTorch's checks of mm, mv, dot
     "tape.factoring": ("Routine",),  # PyTorch's names and arguments

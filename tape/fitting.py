@@ -1,0 +1,132 @@
+"""A tensor fitted to a shape: broadcast, summed back, with dims added or taken apart; NumPy's functions too."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tape import creation, nesting, reducing, shaping
+from tape.dims import dim_of, ints_of
+from tape.operands import check_broadcast
+from tape.public import implements, public
+from tape.reducing import tensor_of
+from tape.tensor import Tensor, method
+
+_MATRIX, _BOX = 2, 3
+
+
+@public()
+def broadcast_to(x: Any, size: Any) -> Tensor:
+    """Return a view of a larger shape, in which dims of length one are repeated."""
+    return shaping.expand(tensor_of(x), ints_of((size,)))
+
+
+@public(methods=False)
+def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
+    """Return views of the shape that the tensors have together. RuntimeError where their shapes do not fit."""
+    given = tuple(map(tensor_of, tensors[0] if len(tensors) == 1 and _several(tensors[0]) else tensors))
+    check_broadcast("broadcast_tensors", given)
+    shape = np.broadcast_shapes(*(x.spec.shape for x in given))
+    return tuple(shaping.expand(x, shape) for x in given)
+
+
+def array_like(x: Any) -> Tensor:
+    """Return what NumPy takes for an array, nested lists too, as a tensor; lists with tensors in them are recorded."""
+    if not isinstance(x, (list, tuple)):
+        return tensor_of(x)
+    return creation.tensor(x) if any(isinstance(e, Tensor) for e in nesting.leaves(x)) else tensor_of(np.asarray(x))
+
+
+def _several(x: Any) -> bool:
+    return isinstance(x, (tuple, list))
+
+
+@method()
+def expand_as(x: Tensor, other: Tensor) -> Tensor:
+    """Return a view of the shape of another tensor, in which dims of length one are repeated."""
+    return shaping.expand(x, other.spec.shape)
+
+
+@method()
+def view_as(x: Tensor, other: Tensor) -> Tensor:
+    """Return a view of the shape of another tensor, which has as many elements."""
+    return shaping.view(x, other.spec.shape)
+
+
+@method()
+def reshape_as(x: Tensor, other: Tensor) -> Tensor:
+    """Return the tensor in the shape of another: a view where strides allow one, else a copy."""
+    return shaping.reshape(x, other.spec.shape)
+
+
+@method()
+def sum_to_size(x: Tensor, *size: Any) -> Tensor:
+    """Return the sum over the dims in which a tensor of this size would be broadcast to the shape of x."""
+    shape, wanted = x.spec.shape, ints_of(size)
+    lead = len(shape) - len(wanted)
+    if lead < 0 or any(n not in (1, m) for n, m in zip(wanted, shape[lead:], strict=True)):
+        raise RuntimeError(f"sum_to_size: size {{{list(wanted)}}} is not expandable to size {{{list(shape)}}}.")
+    dims = tuple(range(lead)) + tuple(lead + k for k, n in enumerate(wanted) if n != shape[lead + k])
+    return shaping.reshape(reducing.sum(x, dims, keepdim=True), wanted) if dims else x
+
+
+@public()
+def unflatten(x: Any, dim: int, sizes: Any) -> Tensor:
+    """Return a view with one dim taken apart into dims of these sizes; one of them may be -1."""
+    x = tensor_of(x)
+    at, parts = dim_of(x, dim), list(ints_of((sizes,)))
+    n = x.spec.shape[at] if x.spec.shape else 1
+    if not parts:
+        raise RuntimeError("unflatten: sizes must be non-empty")
+    if parts.count(-1) > 1:
+        raise RuntimeError(f"unflatten: only one dimension can be inferred, got sizes {parts}")
+    rest = math.prod(p for p in parts if p != -1)
+    if -1 in parts and rest > 0 and n % rest == 0:
+        parts[parts.index(-1)] = n // rest
+    if -1 in parts or math.prod(parts) != n:
+        raise RuntimeError(
+            f"unflatten: Provided sizes {list(ints_of((sizes,)))} don't multiply up to the size of dim {at} ({n}) in "
+            "the input tensor"
+        )
+    return shaping.reshape(x, *x.spec.shape[:at], *parts, *x.spec.shape[at + 1 :])
+
+
+@public()
+def ravel(x: Any) -> Tensor:
+    """Return the elements in one dim: a view where strides allow one, else a copy."""
+    x = tensor_of(x)
+    return x if len(x.spec.shape) == 1 and shaping.contiguous(x) is x else shaping.reshape(x, -1)
+
+
+def _at_least(rank: int) -> Any:
+    def atleast(*tensors: Any) -> Any:
+        listed = len(tensors) == 1 and _several(tensors[0])
+        found = tuple(of_rank(tensor_of(x), rank) for x in (tensors[0] if listed else tensors))
+        return found if listed or len(found) != 1 else found[0]
+
+    atleast.__name__ = atleast.__qualname__ = f"atleast_{rank}d"
+    atleast.__doc__ = f"Return a tensor, or each of several, as a view with at least {rank} dims."
+    implements(getattr(np, atleast.__name__))(atleast)
+    return public(methods=False)(atleast)
+
+
+def of_rank(x: Tensor, rank: int) -> Tensor:
+    """Return a tensor with at least 1, 2 or 3 dims: a vector becomes a row, and a matrix gets a last dim."""
+    shape = x.spec.shape
+    if len(shape) >= rank:
+        return x
+    if rank == _BOX and len(shape) == _MATRIX:
+        return shaping.reshape(x, (*shape, 1))
+    wide = {1: (1,), _MATRIX: (1, *shape), _BOX: (1, *shape, 1)}[rank]
+    return shaping.reshape(x, wide if shape else (1,) * rank)
+
+
+atleast_1d, atleast_2d, atleast_3d = map(_at_least, (1, _MATRIX, _BOX))
+
+
+@implements(np.broadcast_arrays)
+def _broadcast_arrays(*args: Any, subok: bool = False) -> tuple[Tensor, ...]:
+    del subok
+    return broadcast_tensors(*args)

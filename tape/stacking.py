@@ -1,0 +1,171 @@
+"""Tensors joined: side by side, on top of each other, in blocks and along a diagonal; NumPy's functions too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tape import creation, index_arrays, picking, shaping
+from tape.dims import dim_of
+from tape.fitting import array_like, of_rank
+from tape.public import implements, public
+from tape.reducing import tensor_of
+from tape.tensor import Tensor
+
+_MATRIX, _BOX = 2, 3
+
+
+def _ranked(tensors: Any, rank: int, name: str) -> list[Tensor]:
+    found = [of_rank(tensor_of(x), rank) for x in tensors]
+    if not found:
+        raise RuntimeError(f"{name} expects a non-empty TensorList")
+    return found
+
+
+@public(methods=False)
+def hstack(tensors: Any) -> Tensor:
+    """Join tensors along the columns; vectors and numbers end to end."""
+    found = _ranked(tensors, 1, "hstack")
+    return shaping.cat(found, 0 if len(found[0].spec.shape) == 1 else 1)
+
+
+@public("row_stack", methods=False)
+def vstack(tensors: Any) -> Tensor:
+    """Join tensors along the rows; a vector is one row."""
+    return shaping.cat(_ranked(tensors, _MATRIX, "vstack"), 0)
+
+
+@public(methods=False)
+def dstack(tensors: Any) -> Tensor:
+    """Join tensors along the third dim; a matrix has one place there, and a vector is one row of such."""
+    return shaping.cat(_ranked(tensors, _BOX, "dstack"), 2)
+
+
+@public(methods=False)
+def column_stack(tensors: Any) -> Tensor:
+    """Join tensors along the columns; a vector or a number is one column."""
+    given = [tensor_of(x) for x in tensors]
+    return hstack([shaping.reshape(x, -1, 1) if len(x.spec.shape) < _MATRIX else x for x in given])
+
+
+@public(methods=False)
+def block_diag(*tensors: Any) -> Tensor:
+    """Return a matrix with matrices along its diagonal, and zeros elsewhere; a vector is one row."""
+    found = [tensor_of(x) for x in tensors] or [creation.zeros(1, 0)]
+    for k, x in enumerate(found):
+        if len(x.spec.shape) > _MATRIX:
+            raise RuntimeError(
+                "block_diag: Input tensors must have 2 or fewer dimensions. "
+                f"Input {k} has {len(x.spec.shape)} dimensions"
+            )
+    blocks = [of_rank(x, _MATRIX) for x in found]
+    dtype = np.result_type(*(b.spec.dtype for b in blocks))
+    width, left, rows = sum(b.spec.shape[1] for b in blocks), 0, []
+    for b in blocks:
+        n, m = b.spec.shape
+        before, after = (creation.zeros(n, k, dtype=dtype) for k in (left, width - left - m))
+        rows.append(shaping.cat([before, b, after], 1))
+        left += m
+    return shaping.cat(rows, 0)
+
+
+@implements(np.hstack)
+def _hstack(tup: Any, *, dtype: Any = None, casting: str = "same_kind") -> Tensor:
+    return _stacked(hstack, tup, dtype, casting)
+
+
+@implements(np.vstack)
+def _vstack(tup: Any, *, dtype: Any = None, casting: str = "same_kind") -> Tensor:
+    return _stacked(vstack, tup, dtype, casting)
+
+
+def _stacked(join: Any, tup: Any, dtype: Any, casting: str) -> Tensor:
+    given = [array_like(x) for x in tup]
+    if not given:
+        raise ValueError("need at least one array to concatenate")
+    result = join(given)
+    if dtype is None:
+        return result  # type: ignore[no-any-return]
+    if not np.can_cast(result.spec.dtype, dtype, casting):
+        raise TypeError(f"Cannot cast array data from {result.spec.dtype!r} to {np.dtype(dtype)!r} by {casting!r}")
+    return result.to(np.dtype(dtype))  # type: ignore[no-any-return]
+
+
+@implements(np.dstack)
+def _dstack(tup: Any) -> Tensor:
+    return _stacked(dstack, tup, None, "")
+
+
+@implements(np.column_stack)
+def _column_stack(tup: Any) -> Tensor:
+    return _stacked(column_stack, tup, None, "")
+
+
+@implements(np.append)
+def _append(arr: Any, values: Any, axis: int | None = None) -> Tensor:
+    x, more = array_like(arr), array_like(values)
+    if axis is None:
+        return shaping.cat([shaping.reshape(x, -1), shaping.reshape(more, -1)])
+    return shaping.cat([x, more], axis)
+
+
+@implements(np.delete)
+def _delete(arr: Any, obj: Any, axis: int | None = None) -> Tensor:
+    x, at = _along(arr, axis)
+    kept = np.delete(np.arange(x.spec.shape[at]), _places(obj))
+    return picking.picked_along(x, at, kept)
+
+
+@implements(np.insert)
+def _insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Tensor:
+    x, at = _along(arr, axis)
+    places, new = _places(obj), array_like(values)
+    rank, n = len(x.spec.shape), x.spec.shape[at]
+    count = np.insert(np.arange(n), places, -1).size - n
+    one = not isinstance(places, slice) and np.ndim(places) == 0
+    if one and new.spec.shape:  # NumPy: the first dim of the values is the one inserted along
+        new = shaping.reshape(new, (*(1,) * (rank - len(new.spec.shape)), *new.spec.shape))
+        new = new.movedim(0, at)
+        count = new.spec.shape[at]
+    shape = tuple(count if k == at else m for k, m in enumerate(x.spec.shape))
+    whole = shaping.cat([x, shaping.expand(new, shape).to(x.spec.dtype)], at)
+    order = np.insert(np.arange(n), np.full(count, places) if one else places, n + np.arange(count))
+    return picking.picked_along(whole, at, order)
+
+
+def _along(arr: Any, axis: int | None) -> tuple[Tensor, int]:
+    x = array_like(arr)
+    return (shaping.reshape(x, -1), 0) if axis is None else (x, dim_of(x, axis))
+
+
+def _places(obj: Any) -> Any:
+    """Return where to insert or delete: an int, a slice, or an array, also of bools."""
+    if isinstance(obj, (slice, int, np.integer)):
+        return obj
+    return index_arrays.array_key(obj)[0]
+
+
+@implements(np.block)
+def _block(arrays: Any) -> Tensor:
+    depth = _depth(arrays)
+    rank = max([depth, *(len(x.spec.shape) for x in _flat(arrays))])
+    return _joined(arrays, depth, rank)
+
+
+def _depth(arrays: Any) -> int:
+    return 1 + max(map(_depth, arrays), default=0) if isinstance(arrays, list) else 0
+
+
+def _flat(arrays: Any) -> list[Tensor]:
+    return [x for one in arrays for x in _flat(one)] if isinstance(arrays, list) else [tensor_of(arrays)]
+
+
+def _joined(arrays: Any, depth: int, rank: int) -> Tensor:
+    """Join the innermost lists along the last dim, those around them along the one before, and so on."""
+    if not isinstance(arrays, list):
+        x = tensor_of(arrays)
+        return shaping.reshape(x, ((1,) * (rank - len(x.spec.shape)) + x.spec.shape))
+    if not arrays:
+        raise ValueError("List of blocks cannot be empty")
+    return shaping.cat([_joined(one, depth - 1, rank) for one in arrays], rank - depth)
