@@ -11,6 +11,7 @@ if getattr(_kernels, "DISTRIBUTION", None) != "tape-autograd":
     )
 
 from tape import autograd, exits, func, functions, in_place, indexing, numpy_protocols, numpy_ufuncs, special  # noqa: F401 (they install methods)
+from tape import linalg, quadrature, sparse
 from tape.compiled_ops import custom
 from tape.creation import (
     arange,
@@ -113,6 +114,7 @@ __all__ = [
     "is_inference",
     "is_inference_mode_enabled",
     "is_tensor",
+    "linalg",
     "linspace",
     "listing",
     "long",
@@ -128,6 +130,7 @@ __all__ = [
     "ones_like",
     "op_table",
     "permute",
+    "quadrature",
     "rand",
     "rand_like",
     "randn",
@@ -137,6 +140,7 @@ __all__ = [
     "set_default_dtype",
     "set_grad_enabled",
     "short",
+    "sparse",
     "squeeze",
     "stack",
     "sum",

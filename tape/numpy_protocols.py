@@ -62,12 +62,6 @@ def _where(condition: Any, *values: Any) -> Any:
     return FUNCTIONS["where"](condition, *values)
 
 
-@implements(np.dot)
-def _dot(a: Any, b: Any) -> Tensor:
-    a, b = reducing.tensor_of(a), reducing.tensor_of(b)
-    return a * b if not a.spec.shape or not b.spec.shape else matmul(a, b)
-
-
 @implements(np.concatenate)
 def _concatenate(arrays: Any, axis: Any = 0) -> Tensor:
     if axis is None:

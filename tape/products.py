@@ -1,7 +1,8 @@
-"""Matrix products of vectors and matrices."""
+"""Matrix products: of vectors and matrices in native code, of batches of them by NumPy."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,15 @@ from kernels import forms
 from kernels.layouts import spec_of
 from kernels.op import Contraction
 from kernels.tables import OPS
-from tape import recording
+from tape import recording, routine_calls, shaping
+from tape.operands import _merge
+from tape.public import public
 from tape.reducing import tensor_of
 from tape.tensor import Tensor, as_array, carried, method
 
+_BMM: Any = OPS["bmm"]
+_MATRIX = 2
+_BATCH = 3
 _BY_RANKS = {op.ranks[0]: op for op in OPS.values() if isinstance(op, Contraction)}
 
 
@@ -37,10 +43,12 @@ def _checked(name: str, a: Any, b: Any) -> Tensor:
     a, b = tensor_of(a), tensor_of(b)
     shapes = a.spec.shape, b.spec.shape
     op = _BY_RANKS.get((len(shapes[0]), len(shapes[1])))
+    if op is None and name == "matmul":
+        return _of_batches(a, b)
     if op is None or name not in ("matmul", op.name):
         raise RuntimeError(
-            f"{name}: operands of shapes {list(shapes[0])} and {list(shapes[1])}; "
-            + ("vectors and matrices only" if name == "matmul" else f"{name} takes {_wanted(name)}, use matmul")
+            f"{name}: operands of shapes {list(shapes[0])} and {list(shapes[1])}; {name} takes {_wanted(name)}, "
+            "use matmul"
         )
     if shapes[0][-1] != shapes[1][0]:
         raise RuntimeError(_mismatch(op.name, *shapes))
@@ -65,6 +73,54 @@ def _mismatch(name: str, a: tuple[int, ...], b: tuple[int, ...]) -> str:
     return f"{name}: size mismatch, got input {list(a)} and {list(b)}"
 
 
+def _of_batches(a: Tensor, b: Tensor) -> Tensor:
+    """Multiply where an operand has three or more dims; a batch times one matrix is one product of matrices."""
+    left, right = a.spec.shape, b.spec.shape
+    if not left or not right:
+        raise RuntimeError(
+            f"both arguments to matmul need to be at least 1D, but they are {len(left)}D and {len(right)}D"
+        )
+    if len(right) <= _MATRIX:
+        rows, k = left[:-1], left[-1]
+        found = _checked("matmul", shaping.reshape(a, (math.prod(rows), k)), b)
+        return shaping.reshape(found, (*rows, *right[1:]))
+    if len(left) == 1:
+        return shaping.squeeze(_of_batches(shaping.unsqueeze(a, 0), b), -2)
+    batch = _merge("matmul", left[:-2], right[:-2])
+    m, k, n = left[-2], left[-1], right[-1]
+    if k != right[-2]:
+        raise RuntimeError(
+            f"Expected size for first two dimensions of batch2 tensor to be: [{math.prod(batch)}, {k}] but got: "
+            f"[{math.prod(batch)}, {right[-2]}]."
+        )
+    return product_of_batches(_spread(a, (*batch, m, k)), _spread(b, (*batch, k, n)))
+
+
+def _spread(x: Tensor, shape: tuple[int, ...]) -> Tensor:
+    return x if x.spec.shape == shape else shaping.expand(x, shape)
+
+
+def product_of_batches(a: Tensor, b: Tensor) -> Tensor:
+    """Multiply matrices of the same extents in front."""
+    return routine_calls.call(_BMM, a, b)  # type: ignore[no-any-return]
+
+
+@public()
+def bmm(input: Any, mat2: Any) -> Tensor:  # noqa: A002 (PyTorch's name)
+    """Return the products of a batch of matrices, (b, m, k) and (b, k, n): (b, m, n)."""
+    a, b = tensor_of(input), tensor_of(mat2)
+    for number, x in enumerate((a, b), 1):
+        if len(x.spec.shape) != _BATCH:
+            raise RuntimeError(f"bmm: batch{number} must be a 3D tensor; its shape is {list(x.spec.shape)}")
+    left, right = a.spec.shape, b.spec.shape
+    if right[:2] != (left[0], left[2]):
+        raise RuntimeError(
+            f"Expected size for first two dimensions of batch2 tensor to be: [{left[0]}, {left[2]}] but got: "
+            f"[{right[0]}, {right[1]}]."
+        )
+    return product_of_batches(a, b)
+
+
 @method()
 def mm(a: Any, b: Any) -> Tensor:
     """Return the product of an (m, k) and a (k, n) matrix."""
@@ -85,7 +141,7 @@ def dot(a: Any, b: Any) -> Tensor:
 
 @method()
 def matmul(a: Any, b: Any) -> Tensor:
-    """Return the product of vectors and matrices, as ``@`` does."""
+    """Return the product of vectors, matrices and batches of them, as ``@`` does; batches are broadcast."""
     return _checked("matmul", a, b)
 
 

@@ -1,0 +1,234 @@
+"""Functions of matrices under PyTorch's names: determinants, powers, the exponential, pseudoinverses, ranks, norms."""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any
+
+import numpy as np
+
+from kernels import determinants
+from kernels.tables import OPS
+from tape import creation, recording, routine_calls, shaping
+from tape.arithmetic import FUNCTIONS
+from tape.factoring import svdvals
+from tape.matrices import batch_of, identity, matrix_of, spread, square_of, together
+from tape.products import matmul
+from tape.public import implements, public
+from tape.reducing import tensor_of
+from tape.return_types import named
+from tape.solving import inverse, solve
+from tape.tensor import Tensor, as_array, plain
+
+_where = FUNCTIONS["where"]
+Slogdet = named("linalg_slogdet", "Sign and logarithm of a determinant.", "sign", "logabsdet")
+Lstsq = named(
+    "linalg_lstsq", "The solution of least squares, and what is known of it.",
+    "solution", "residuals", "rank", "singular_values",
+)  # fmt: skip
+
+
+@public()
+def det(A: Any) -> Tensor:  # noqa: N803 (PyTorch's name)
+    """Return the determinants (*) of (*, n, n) matrices; singular ones have gradients too."""
+    return routine_calls.call(OPS["det"], square_of("linalg.det", A))  # type: ignore[no-any-return]
+
+
+@public()
+def slogdet(A: Any) -> Any:  # noqa: N803
+    """Return sign and logarithm of the absolute value of determinants: 0 and -inf where singular."""
+    return Slogdet(*routine_calls.call(OPS["slogdet"], square_of("linalg.slogdet", A)))
+
+
+@public()
+def logdet(A: Any) -> Tensor:  # noqa: N803
+    """Return the logarithms (*) of determinants: nan where negative, -inf where 0."""
+    sign, logabsdet = routine_calls.call(OPS["slogdet"], square_of("logdet", A))
+    return _where(sign == -1.0, float("nan"), logabsdet)  # type: ignore[no-any-return]
+
+
+@public()
+def matrix_exp(A: Any) -> Tensor:  # noqa: N803
+    """Return the exponentials of (*, n, n) matrices."""
+    return routine_calls.call(OPS["matrix_exp"], square_of("linalg.matrix_exp", A))  # type: ignore[no-any-return]
+
+
+implements(determinants.matrix_exp)(matrix_exp)
+
+
+@public()
+def matrix_power(A: Any, n: int) -> Tensor:  # noqa: N803
+    """Return the n-th powers of square matrices; of their inverses if n is negative."""
+    a, n = square_of("linalg.matrix_power", A), operator.index(n)
+    if n < 0:
+        return matrix_power(inverse(a), -n)
+    if n == 0:
+        return spread(shaping.clone(identity(a.spec.shape[-1], a)), batch_of(a))
+    found, square = None, a
+    while n:
+        if n & 1:
+            found = square if found is None else matmul(found, square)
+        n >>= 1
+        if n:
+            square = matmul(square, square)
+    return shaping.clone(a) if found is a else found  # type: ignore[return-value]
+
+
+@public("pinverse", methods=False)
+def pinv(A: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = None) -> Tensor:  # noqa: N803
+    """Return the pseudoinverses (*, n, m) of (*, m, n) matrices; singular values up to rtol * the largest count as 0.
+
+    ``rtol`` (``rcond`` is its older name) is max(m, n) * eps of the dtype if not given. The gradient is that at
+    constant rank.
+    """
+    del hermitian  # the pseudoinverse is the same
+    a = matrix_of("linalg.pinv", A)
+    rtol = _tolerance(a, rtol if rcond is None else rcond)
+    if not a.spec.size:
+        return spread(creation.zeros((*a.spec.shape[:-2], *a.spec.shape[:-3:-1]), dtype=a.spec.dtype), batch_of(a))
+    return routine_calls.call(OPS["pinv"], a, rtol=rtol)  # type: ignore[no-any-return]
+
+
+def _tolerance(a: Tensor, given: Any) -> float:
+    return float(max(a.spec.shape[-2:]) * np.finfo(a.spec.dtype).eps) if given is None else float(given)
+
+
+def lstsq(A: Any, B: Any, rcond: Any = None, *, driver: str | None = None) -> Any:  # noqa: N803
+    """Return solution, residuals, rank and singular values of least squares, the shortest solution if several.
+
+    A is (*, m, n); B (*, m, k), or (*, m) of A's batch. Solution and residuals have gradients, at constant rank.
+    Residuals are empty unless m > n. ``driver`` is "gelsd" (the default), "gelsy" or "gelss": one
+    answer.
+    """
+    a, b = matrix_of("linalg.lstsq", A), tensor_of(B)
+    if driver not in (None, "gelsd", "gelsy", "gelss"):
+        raise RuntimeError(
+            f"torch.linalg.lstsq: parameter `driver` should be one of (gelsd, gelsy, gelss); got {driver}"
+        )
+    vector = len(b.spec.shape) == len(a.spec.shape) - 1
+    b = shaping.unsqueeze(b, -1) if vector else b
+    m, n = a.spec.shape[-2:]
+    if b.spec.shape[-2] != m:
+        raise RuntimeError(f"torch.linalg.lstsq: input.size(-2) should match other.size({-1 if vector else -2})")
+    a, b = together("linalg.lstsq", a, b)
+    solution, rank, s = routine_calls.call(OPS["lstsq"], a, b, rcond=_tolerance(a, rcond))
+    residuals = FUNCTIONS["square"](matmul(a, solution) - b).sum(-2) if m > n else creation.empty(0, dtype=a.spec.dtype)
+    return Lstsq(shaping.squeeze(solution, -1) if vector else solution, residuals, rank, s)
+
+
+def matrix_rank(
+    A: Any, tol: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None  # noqa: N803
+) -> Tensor:  # fmt: skip
+    """Return the ranks (*) of matrices, int64, without a gradient: how many singular values exceed the tolerance."""
+    del hermitian
+    a = matrix_of("torch.linalg.matrix_rank", A)
+    atol = tol if atol is None else atol
+    relative = 0.0 if rtol is None and atol is not None else _tolerance(a, rtol)
+    return routine_calls.call(  # type: ignore[no-any-return]
+        OPS["matrix_rank"], a, atol=float(atol or 0.0), rtol=relative
+    )
+
+
+def cond(A: Any, p: Any = None) -> Tensor:  # noqa: N803
+    """Return the condition numbers (*) of matrices in the norm p: None or 2, -2 of any; others of square matrices."""
+    a = matrix_of("linalg.cond", A)
+    if p is None or p in (2, -2):
+        s = svdvals(a)
+        return s[..., -1] / s[..., 0] if p == -2 else s[..., 0] / s[..., -1]  # noqa: PLR2004
+    square_of(f"linalg.cond(ord={p})", a)
+    try:
+        return matrix_norm(a, p) * matrix_norm(inverse(a), p)
+    except np.linalg.LinAlgError:
+        recording.left(a)  # which of them are singular is not recorded
+    singular = np.linalg.det(as_array(a)) == 0
+    safe = _where(plain(singular[..., None, None]), identity(a.spec.shape[-1], a), a)
+    return _where(plain(singular), float("inf"), matrix_norm(a, p) * matrix_norm(inverse(safe), p))  # type: ignore[no-any-return]
+
+
+def matrix_norm(
+    A: Any, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False, *, dtype: Any = None  # noqa: A002, N803
+) -> Tensor:  # fmt: skip
+    """Return norms of matrices along two dims: "fro", "nuc", inf, -inf, 1, -1, 2, -2."""
+    a = matrix_of("linalg.matrix_norm", A)
+    a = a if dtype is None else a.to(dtype)  # type: ignore[attr-defined]
+    first, second = (_axis(a, d) for d in dim)
+    if first == second:
+        raise RuntimeError(f"linalg.matrix_norm: dims must be different. Got {dim}")
+    if isinstance(ord, str) or abs(ord) == 2:  # noqa: PLR2004
+        found = _spectral(a, ord, first, second)
+    elif abs(ord) in (1, float("inf")):
+        rows, over = (first, second) if abs(ord) == 1 else (second, first)
+        sums = FUNCTIONS["abs"](a).sum(rows, keepdim=True)
+        found = (sums.amax if ord > 0 else sums.amin)(over, keepdim=True)
+        found = shaping.squeeze(found, (first, second))
+    else:
+        raise RuntimeError(f"linalg.matrix_norm: Order {ord} not supported.")
+    if not keepdim:
+        return found  # type: ignore[no-any-return]
+    for axis in sorted((first, second)):
+        found = shaping.unsqueeze(found, axis)
+    return found  # type: ignore[no-any-return]
+
+
+def _axis(a: Tensor, d: int) -> int:
+    rank = len(a.spec.shape)
+    if not -rank <= d < rank:
+        raise IndexError(f"Dimension out of range (expected to be in range of [{-rank}, {rank - 1}], but got {d})")
+    return d % rank
+
+
+def _spectral(a: Tensor, ord: Any, first: int, second: int) -> Any:  # noqa: A002
+    """Return the norms that are functions of the singular values."""
+    if ord == "fro":
+        total = FUNCTIONS["square"](a).sum((first, second))
+        return _where(total == 0.0, total, FUNCTIONS["sqrt"](_where(total == 0.0, 1.0, total)))
+    if ord not in ("nuc", 2, -2):
+        raise RuntimeError(f"linalg.matrix_norm: Order {ord} not supported.")
+    rest = [k for k in range(len(a.spec.shape)) if k not in (first, second)]
+    s = svdvals(shaping.permute(a, (*rest, first, second)))
+    return s.sum(-1) if ord == "nuc" else s.amax(-1) if ord > 0 else s.amin(-1)  # type: ignore[attr-defined]
+
+
+def tensorsolve(A: Any, B: Any, dims: Any = None) -> Tensor:  # noqa: N803
+    """Return X with ``tensordot(A, X, X.ndim) == B``; ``dims`` of A are moved to its end first."""
+    a, b = tensor_of(A), tensor_of(B)
+    if dims is not None:
+        last = [_axis(a, d) for d in dims]
+        a = shaping.permute(a, (*(k for k in range(len(a.spec.shape)) if k not in last), *last))
+    rest = a.spec.shape[len(b.spec.shape) :]
+    n = math.prod(rest)
+    if n != b.spec.size or a.spec.size != n * n:
+        raise RuntimeError(
+            f"linalg.tensorsolve: Expected self to satisfy the requirement prod(self.shape[other.ndim:]) == "
+            f"prod(self.shape[:other.ndim]), but got {n} != {b.spec.size}"
+        )
+    found = solve(shaping.reshape(a, (n, n)), shaping.reshape(b, (n,)))
+    return shaping.reshape(found, rest)
+
+
+def tensorinv(A: Any, ind: int = 2) -> Tensor:  # noqa: N803
+    """Return the inverse of A as a map from its last dims to the first ``ind``."""
+    a, ind = tensor_of(A), operator.index(ind)
+    if ind <= 0:
+        raise RuntimeError(f"Expected a strictly positive integer for 'ind', but got {ind}")
+    front, back = a.spec.shape[:ind], a.spec.shape[ind:]
+    if math.prod(front) != math.prod(back):
+        raise RuntimeError(
+            "Expected self to satisfy the requirement prod(self.shape[ind:]) == prod(self.shape[:ind]), but got "
+            f"{math.prod(back)} != {math.prod(front)}"
+        )
+    found = inverse(shaping.reshape(a, (math.prod(front), math.prod(back))))
+    return shaping.reshape(found, (*back, *front))
+
+
+def vander(x: Any, N: int | None = None) -> Any:  # noqa: N803
+    """Return the powers 0 to N - 1 of each element in a new last dim; N is the size of the last dim if not given."""
+    x = tensor_of(x)
+    count = x.spec.shape[-1] if N is None else operator.index(N)
+    if count < 1:
+        raise RuntimeError(f"linalg.vander: N must be greater than 1, but got {count}")
+    powers = [x * 0 + 1]  # type: ignore[operator]
+    for _ in range(count - 1):
+        powers.append(powers[-1] * x)
+    return shaping.stack(powers, -1)

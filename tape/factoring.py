@@ -1,0 +1,161 @@
+"""Factorisations of matrices under PyTorch's names: Cholesky, QR, eigenvalues, singular values, LU.
+
+Matrices stand in the last two dims, batches in front. Gradients of eigenvectors and singular vectors need values that
+differ; where two are equal they are not finite, as in PyTorch.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernels import factorizations
+from kernels.factorizations import _QR_COMPLETE
+from kernels.tables import OPS
+from tape import creation, modes, routine_calls
+from tape.arithmetic import FUNCTIONS
+from tape.matrices import batch_of, matrix_of, square_of, turned
+from tape.public import implements, public
+from tape.return_types import named
+from tape.tensor import Tensor, as_array, plain
+
+_where = FUNCTIONS["where"]
+QR = named("linalg_qr", "An orthogonal and an upper triangular factor.", "Q", "R")
+OldQR = named("qr", "An orthogonal and an upper triangular factor.", "Q", "R")
+Eigh = named("linalg_eigh", "Eigenvalues and eigenvectors, in columns.", "eigenvalues", "eigenvectors")
+SVD = named("linalg_svd", "Left vectors in columns, singular values, right vectors in rows.", "U", "S", "Vh")
+OldSVD = named("svd", "Left vectors, singular values, right vectors in columns.", "U", "S", "V")
+LUFactor = named("linalg_lu_factor", "Both factors in one matrix, and the rows exchanged.", "LU", "pivots")
+LU = named("linalg_lu", "A permutation, and the two triangular factors.", "P", "L", "U")
+
+
+@public()
+def cholesky(input: Any, upper: bool = False) -> Tensor:  # noqa: A002 (PyTorch's name)
+    """Return the lower triangular factor L of positive-definite (*, n, n) matrices A = L L^T, or U of A = U^T U.
+
+    One triangle of A is read; the gradient is symmetric. LinAlgError if A is not positive-definite.
+    """
+    a = square_of("linalg.cholesky", input)
+    found = routine_calls.call(OPS["cholesky"], turned(a) if upper else a)
+    return turned(found) if upper else found
+
+
+def qr(A: Any, mode: str = "reduced") -> Any:  # noqa: N803 (PyTorch's names)
+    """Return Q and R of (*, m, n) matrices: mode "reduced", "complete", or "r" for R alone (Q is empty then).
+
+    Gradients of "complete" need m <= n; those of all modes that the first columns are independent.
+    """
+    a = matrix_of("linalg.qr", A)
+    if mode not in ("reduced", "complete", "r"):
+        raise RuntimeError(
+            f"qr received unrecognized mode '{mode}' but expected one of 'reduced' (default), 'r', or 'complete'"
+        )
+    m, n = a.spec.shape[-2:]
+    if mode == "complete" and m > n and wants(a):
+        raise RuntimeError(_QR_COMPLETE)
+    q, r = routine_calls.call(OPS["qr"], a, mode="reduced" if mode == "r" else mode)
+    return QR(creation.empty(0, dtype=a.spec.dtype) if mode == "r" else q, r)
+
+
+def wants(x: Tensor) -> bool:
+    """Whether what is computed from a tensor is recorded."""
+    return x._slot is not None and modes.is_grad_enabled()
+
+
+def _uplo(name: str, given: str) -> str:
+    if given not in ("L", "U", "l", "u"):
+        raise RuntimeError(f"{name}: Expected UPLO argument to be 'L' or 'U', but got {given}")
+    return given.upper()
+
+
+def eigh(A: Any, UPLO: str = "L") -> Any:  # noqa: N803 (PyTorch's names)
+    """Return eigenvalues (*, n), ascending, and eigenvectors (*, n, n) of symmetric matrices; one triangle is read."""
+    a = square_of("linalg.eigh", A)
+    return Eigh(*routine_calls.call(OPS["eigh"], a, uplo=_uplo("linalg.eigh", UPLO)))
+
+
+def eigvalsh(A: Any, UPLO: str = "L") -> Tensor:  # noqa: N803
+    """Return the eigenvalues (*, n), ascending, of symmetric matrices; equal ones share their gradient."""
+    a = square_of("linalg.eigvalsh", A)
+    return routine_calls.call(OPS["eigvalsh"], a, uplo=_uplo("linalg.eigvalsh", UPLO))  # type: ignore[no-any-return]
+
+
+def svd(A: Any, full_matrices: bool = True) -> Any:  # noqa: N803
+    """Return U, S and Vh of (*, m, n) matrices, the singular values descending.
+
+    The further vectors that ``full_matrices=True`` adds have no gradient: RuntimeError where one reaches them.
+    """
+    a = matrix_of("linalg.svd", A)
+    full = bool(full_matrices) and a.spec.shape[-1] != a.spec.shape[-2]
+    return SVD(*routine_calls.call(OPS["svd"], a, full_matrices=full))
+
+
+def svdvals(A: Any) -> Tensor:  # noqa: N803
+    """Return the singular values (*, min(m, n)) of matrices, descending."""
+    return routine_calls.call(OPS["svdvals"], matrix_of("linalg.svdvals", A))  # type: ignore[no-any-return]
+
+
+def _top_level_qr(input: Any, some: bool = True) -> Any:  # noqa: A002 (PyTorch's name)
+    """Return Q and R of matrices, reduced or, with ``some=False``, complete: see linalg.qr."""
+    return OldQR(*qr(input, "reduced" if some else "complete"))
+
+
+def _top_level_svd(input: Any, some: bool = True, compute_uv: bool = True) -> Any:  # noqa: A002
+    """Return U, S and V (not Vh) of matrices, reduced or, with ``some=False``, complete: see linalg.svd."""
+    a = matrix_of("svd", input)
+    if not compute_uv:
+        m, n = a.spec.shape[-2:]
+        u, v = (creation.zeros((*batch_of(a), k, k), dtype=a.spec.dtype) for k in (m, n))
+        return OldSVD(u, svdvals(a), v)
+    u, s, vh = svd(a, full_matrices=not some)
+    return OldSVD(u, s, turned(vh))
+
+
+for _function, _name in ((_top_level_qr, "qr"), (_top_level_svd, "svd")):
+    _function.__name__ = _function.__qualname__ = _name
+    public()(_function)
+
+
+@implements(factorizations.refuse_any)
+def _refuse_any(g: Tensor) -> None:
+    factorizations.refuse_any(as_array(g))
+
+
+def lu_factor(A: Any, *, pivot: bool = True) -> Any:  # noqa: N803
+    """Return the factors of square matrices packed in one, and the int32 rows exchanged, from 1; for ``lu_solve``.
+
+    RuntimeError if a factor is singular; ``lu`` allows that. Gradients are for square matrices.
+    """
+    a = _pivoted("torch.linalg.lu_factor", A, pivot)
+    found = LUFactor(*routine_calls.call(OPS["lu_factor"], a))
+    zero = np.argwhere(np.diagonal(as_array(found.LU), axis1=-2, axis2=-1) == 0)
+    if len(zero):
+        k = int(zero[0, -1]) + 1
+        raise RuntimeError(
+            f"torch.linalg.lu_factor: U[{k},{k}] is zero and using it on lu_solve would result in a division by zero. "
+            "If you still want to perform the factorization, consider calling linalg.lu(A, pivot)"
+        )
+    return found
+
+
+def lu(A: Any, *, pivot: bool = True) -> Any:  # noqa: N803
+    """Return P, L and U with A = P L U of (*, m, n) matrices; P has no gradient."""
+    a = _pivoted("linalg.lu", A, pivot)
+    m, n = a.spec.shape[-2:]
+    k = min(m, n)
+    packed, pivots = routine_calls.call(OPS["lu_factor"], a)
+    p = routine_calls.call(OPS["lu_permutation"], pivots, n=m, dtype=a.spec.dtype.str)
+    below, above = plain(np.tri(m, k, -1, dtype=bool)), plain(~np.tri(k, n, -1, dtype=bool))
+    eye = plain(np.eye(m, k, dtype=a.spec.dtype))
+    return LU(p, _where(below, packed[..., :k], eye), _where(above, packed[..., :k, :], 0.0))
+
+
+def _pivoted(name: str, a: Any, pivot: bool) -> Tensor:
+    a = matrix_of(name, a)
+    if not pivot:
+        raise NotImplementedError(f"{name}: LU without pivoting is not implemented on the CPU")
+    m, n = a.spec.shape[-2:]
+    if m != n and wants(a):
+        raise NotImplementedError(f"{name}: gradients are for square matrices; these are {m} by {n}")
+    return a

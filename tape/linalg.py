@@ -1,0 +1,83 @@
+"""``tape.linalg``: linear algebra under the names of torch.linalg, and SciPy's solves with structured matrices.
+
+Matrices stand in the last two dims, batches in front. Singular matrices raise LinAlgError, which is PyTorch's
+RuntimeError and NumPy's LinAlgError.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kernels.solves import LinAlgError
+from tape.contracting import multi_dot, vecdot, vector_product
+from tape.determining import (
+    cond,
+    det,
+    logdet,
+    lstsq,
+    matrix_exp,
+    matrix_norm,
+    matrix_power,
+    matrix_rank,
+    pinv,
+    slogdet,
+    tensorinv,
+    tensorsolve,
+    vander,
+)
+from tape.diagonals import diagonal as _diagonal
+from tape.factoring import cholesky, eigh, eigvalsh, lu, lu_factor, qr, svd, svdvals
+from tape.products import matmul
+from tape.solving import cholesky_inverse, cholesky_solve, lu_solve, solve, solve_triangular
+from tape.solving import inverse as inv
+from tape.structured import solve_banded, solve_toeplitz, solveh_banded
+from tape.tensor import Tensor
+
+__all__ = [
+    "LinAlgError",
+    "cholesky",
+    "cholesky_inverse",
+    "cholesky_solve",
+    "cond",
+    "cross",
+    "det",
+    "diagonal",
+    "eigh",
+    "eigvalsh",
+    "inv",
+    "logdet",
+    "lstsq",
+    "lu",
+    "lu_factor",
+    "lu_solve",
+    "matmul",
+    "matrix_exp",
+    "matrix_norm",
+    "matrix_power",
+    "matrix_rank",
+    "multi_dot",
+    "pinv",
+    "qr",
+    "slogdet",
+    "solve",
+    "solve_banded",
+    "solve_toeplitz",
+    "solve_triangular",
+    "solveh_banded",
+    "svd",
+    "svdvals",
+    "tensorinv",
+    "tensorsolve",
+    "vander",
+    "vecdot",
+]
+
+
+def cross(input: Any, other: Any, *, dim: int = -1) -> Tensor:  # noqa: A002 (PyTorch's name)
+    """Return the vector product along a dim of size 3."""
+    return vector_product("cross", input, other, dim)
+
+
+def diagonal(A: Any, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:  # noqa: N803
+    """Return a view of the diagonals of matrices, as the last dim."""
+    return _diagonal(A, offset, dim1, dim2)

@@ -1,0 +1,259 @@
+"""NumPy's linear algebra on tensors: np.linalg.* and the products, with NumPy's arguments, defaults and results."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from tape import contracting, determining, diagonals, einsums, factoring, shaping, solving
+from tape.matrices import MATRIX, square_of, tensor_like
+from tape.products import matmul
+from tape.public import implements
+from tape.tensor import Tensor
+
+
+@functools.lru_cache(8)
+def _kind(function: Any, *shape: int) -> Any:
+    """Return the class of the named tuple that a function of NumPy's returns."""
+    return type(function(np.ones(shape)))
+
+
+def _only(name: str, given: Any, plainly: Any, argument: str) -> None:
+    """Raise TypeError for an argument that tensors do not take."""
+    if given is not plainly:
+        raise TypeError(f"np.{name} of a tensor takes {argument}={plainly!r} only")
+
+
+@implements(np.dot)
+def _dot(a: Any, b: Any, out: Any = None) -> Any:
+    _only("dot", out, None, "out")
+    a, b = tensor_like(a), tensor_like(b)
+    ranks = len(a.spec.shape), len(b.spec.shape)
+    if 0 in ranks:
+        return a * b  # type: ignore[operator]
+    return matmul(a, b) if max(ranks) <= MATRIX else contracting.tensordot(a, b, ([-1], [-2 if ranks[1] > 1 else -1]))
+
+
+@implements(np.linalg.matmul)
+def _matmul(x1: Any, x2: Any) -> Tensor:
+    return matmul(tensor_like(x1), tensor_like(x2))
+
+
+@implements(np.inner)
+def _inner(a: Any, b: Any) -> Any:
+    return contracting.inner(tensor_like(a), tensor_like(b))
+
+
+@implements(np.outer)
+def _outer(a: Any, b: Any, out: Any = None) -> Any:
+    _only("outer", out, None, "out")
+    return contracting.outer(*(shaping.reshape(tensor_like(x), -1) for x in (a, b)))
+
+
+@implements(np.linalg.outer)
+def _linalg_outer(x1: Any, x2: Any) -> Any:
+    return contracting.outer(tensor_like(x1), tensor_like(x2))
+
+
+@implements(np.vdot)
+def _vdot(a: Any, b: Any) -> Tensor:
+    return contracting.vdot(*(shaping.reshape(tensor_like(x), -1) for x in (a, b)))
+
+
+@implements(np.linalg.vecdot)
+def _vecdot(x1: Any, x2: Any, *, axis: int = -1) -> Any:
+    return contracting.vecdot(tensor_like(x1), tensor_like(x2), dim=axis)
+
+
+@implements(np.tensordot)
+def _tensordot(a: Any, b: Any, axes: Any = 2) -> Tensor:
+    return contracting.tensordot(tensor_like(a), tensor_like(b), axes)
+
+
+@implements(np.linalg.tensordot)
+def _linalg_tensordot(x1: Any, x2: Any, *, axes: Any = 2) -> Tensor:
+    return contracting.tensordot(tensor_like(x1), tensor_like(x2), axes)
+
+
+@implements(np.kron)
+def _kron(a: Any, b: Any) -> Any:
+    return contracting.kron(tensor_like(a), tensor_like(b))
+
+
+@implements(np.einsum)
+def _einsum(*operands: Any, out: Any = None, optimize: Any = False, **kwargs: Any) -> Tensor:
+    _only("einsum", out, None, "out")
+    if kwargs:
+        raise TypeError(f"np.einsum of a tensor does not take {', '.join(kwargs)}")
+    del optimize  # the order is always planned
+    return einsums.einsum(*operands)
+
+
+@implements(np.cross)
+def _cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: Any = None) -> Any:
+    if axis is not None:
+        axisa = axisb = axisc = axis
+    a, b = (_last(tensor_like(x), at) for x, at in ((a, axisa), (b, axisb)))
+    found = contracting.vector_product("cross", a, b, -1)
+    rank = len(found.spec.shape)
+    order = [*range(rank - 1)]
+    order.insert(axisc % rank, rank - 1)
+    return shaping.permute(found, tuple(order))
+
+
+def _last(x: Tensor, axis: int) -> Tensor:
+    rank = len(x.spec.shape)
+    if axis % rank == rank - 1:
+        return x
+    return shaping.permute(x, (*(k for k in range(rank) if k != axis % rank), axis % rank))
+
+
+@implements(np.linalg.cross)
+def _linalg_cross(x1: Any, x2: Any, *, axis: int = -1) -> Tensor:
+    return contracting.vector_product("cross", tensor_like(x1), tensor_like(x2), axis)
+
+
+@implements(np.trace)
+def _trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: Any = None) -> Any:
+    _only("trace", out, None, "out")
+    return diagonals.diagonal(a, offset, axis1, axis2).sum(-1, dtype=dtype)  # type: ignore[attr-defined]
+
+
+@implements(np.linalg.trace)
+def _linalg_trace(x: Any, *, offset: int = 0, dtype: Any = None) -> Any:
+    return _trace(x, offset, -2, -1, dtype)
+
+
+@implements(np.linalg.diagonal)
+def _linalg_diagonal(x: Any, *, offset: int = 0) -> Tensor:
+    return diagonals.diagonal(x, offset, -2, -1)
+
+
+@implements(np.convolve)
+def _convolve(a: Any, v: Any, mode: str = "full") -> Tensor:
+    return contracting.convolve(tensor_like(a), tensor_like(v), mode)
+
+
+@implements(np.polyval)
+def _polyval(p: Any, x: Any) -> Any:
+    p, x = tensor_like(p), tensor_like(x)
+    y = x * 0  # type: ignore[operator]
+    for k in range(len(p)):  # type: ignore[arg-type]
+        y = y * x + p[k]  # type: ignore[index, operator]
+    return y
+
+
+@implements(np.linalg.solve)
+def _solve(a: Any, b: Any) -> Tensor:
+    a, b = square_of("linalg.solve", a), tensor_like(b)
+    if len(b.spec.shape) == 1 and len(a.spec.shape) > MATRIX:
+        return shaping.squeeze(solving.solve(a, shaping.unsqueeze(b, -1)), -1)
+    if len(b.spec.shape) == len(a.spec.shape) - 1 > 1:  # matrices to NumPy; PyTorch could see vectors
+        b = shaping.unsqueeze(b, 0)
+    return solving.solve(a, b)
+
+
+@implements(np.linalg.inv)
+def _inv(a: Any) -> Tensor:
+    return solving.inverse(a)
+
+
+@implements(np.linalg.pinv)
+def _pinv(a: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = None) -> Tensor:
+    return determining.pinv(a, rcond, hermitian, rtol=rtol)
+
+
+@implements(np.linalg.det)
+def _det(a: Any) -> Tensor:
+    return determining.det(a)
+
+
+@implements(np.linalg.slogdet)
+def _slogdet(a: Any) -> Any:
+    return _kind(np.linalg.slogdet, 1, 1)(*determining.slogdet(a))
+
+
+@implements(np.linalg.cholesky)
+def _cholesky(a: Any, /, *, upper: bool = False) -> Tensor:
+    return factoring.cholesky(a, upper)
+
+
+@implements(np.linalg.qr)
+def _qr(a: Any, mode: str = "reduced") -> Any:
+    if mode == "raw":
+        raise TypeError("np.linalg.qr of a tensor takes mode 'reduced', 'complete' or 'r'")
+    found = factoring.qr(a, mode)
+    return found.R if mode == "r" else _kind(np.linalg.qr, 1, 1)(*found)
+
+
+@implements(np.linalg.eigh)
+def _eigh(a: Any, UPLO: str = "L") -> Any:  # noqa: N803 (NumPy's name)
+    return _kind(np.linalg.eigh, 1, 1)(*factoring.eigh(a, UPLO))
+
+
+@implements(np.linalg.eigvalsh)
+def _eigvalsh(a: Any, UPLO: str = "L") -> Tensor:  # noqa: N803
+    return factoring.eigvalsh(a, UPLO)
+
+
+@implements(np.linalg.svd)
+def _svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False) -> Any:
+    _only("linalg.svd", hermitian, plainly=False, argument="hermitian")
+    if not compute_uv:
+        return factoring.svdvals(a)
+    return _kind(np.linalg.svd, 1, 1)(*factoring.svd(a, full_matrices))
+
+
+@implements(np.linalg.svdvals)
+def _svdvals(x: Any, /) -> Tensor:
+    return factoring.svdvals(x)
+
+
+@implements(np.linalg.lstsq)
+def _lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[Any, ...]:
+    a, b = tensor_like(a), tensor_like(b)
+    found = determining.lstsq(a, b, None if rcond is None else max(float(rcond), 0.0))
+    residuals = found.residuals
+    if int(found.rank.item()) < a.spec.shape[-1]:
+        residuals = residuals[:0]
+    if len(b.spec.shape) == 1 and residuals.spec.size:
+        residuals = shaping.reshape(residuals, -1)
+    return found.solution, residuals, int(found.rank.item()), found.singular_values
+
+
+@implements(np.linalg.matrix_rank)
+def _matrix_rank(A: Any, tol: Any = None, hermitian: bool = False, *, rtol: Any = None) -> Tensor:  # noqa: N803
+    return determining.matrix_rank(A, tol, hermitian, rtol=rtol)
+
+
+@implements(np.linalg.matrix_power)
+def _matrix_power(a: Any, n: int) -> Tensor:
+    return determining.matrix_power(a, n)
+
+
+@implements(np.linalg.cond)
+def _cond(x: Any, p: Any = None) -> Tensor:
+    return determining.cond(x, p)
+
+
+@implements(np.linalg.multi_dot)
+def _multi_dot(arrays: Any, *, out: Any = None) -> Tensor:
+    _only("linalg.multi_dot", out, None, "out")
+    return contracting.multi_dot(arrays)
+
+
+@implements(np.linalg.tensorsolve)
+def _tensorsolve(a: Any, b: Any, axes: Any = None) -> Tensor:
+    return determining.tensorsolve(a, b, axes)
+
+
+@implements(np.linalg.tensorinv)
+def _tensorinv(a: Any, ind: int = 2) -> Tensor:
+    return determining.tensorinv(a, ind)
+
+
+@implements(np.linalg.matrix_norm)
+def _matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Tensor:  # noqa: A002 (NumPy's name)
+    return determining.matrix_norm(x, ord, keepdim=keepdims)

@@ -1,0 +1,116 @@
+"""Linear solves and inverses under PyTorch's names; matrices stand in the last two dims, batches are broadcast."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kernels import solves
+from kernels.tables import OPS
+from tape import routine_calls, shaping
+from tape.matrices import MATRIX, identity, matrix_of, square_of, tensor_like, together, turned
+from tape.products import matmul
+from tape.public import implements, public
+from tape.reducing import tensor_of
+from tape.tensor import Tensor
+
+
+def solve(A: Any, B: Any, *, left: bool = True) -> Tensor:  # noqa: N803 (PyTorch's names)
+    """Return X with A X = B, or X A = B with ``left=False``.
+
+    A is (*, n, n); B is (*, n, k), or a vector (n,), or a batch of vectors (*, n) of A's batch. The gradient uses the
+    factors again. LinAlgError if A is singular.
+    """
+    a, b = square_of("linalg.solve", A), tensor_like(B)
+    if _is_vector(a, b):
+        if len(a.spec.shape) == MATRIX:
+            return _vector(a if left else turned(a), b)
+        return shaping.squeeze(solve(a if left else turned(a), shaping.unsqueeze(b, -1)), -1)
+    if not left:
+        return turned(solve(turned(a), turned(b)))
+    _check_rows("linalg.solve", a, b)
+    return routine_calls.call(OPS["solve"], *together("linalg.solve", a, b))[0]  # type: ignore[no-any-return]
+
+
+def _vector(a: Tensor, b: Tensor) -> Tensor:
+    """Solve for one vector."""
+    if a.spec.shape[0] != b.spec.shape[0]:
+        _check_rows("linalg.solve", a, shaping.unsqueeze(b, -1))
+    return routine_calls.call(OPS["solve"], a, b)[0]  # type: ignore[no-any-return]
+
+
+def _is_vector(a: Tensor, b: Tensor) -> bool:
+    shape = b.spec.shape
+    return len(shape) == 1 or (len(shape) == len(a.spec.shape) - 1 and shape == a.spec.shape[:-1])
+
+
+def _check_rows(name: str, a: Tensor, b: Tensor) -> None:
+    rows, n = b.spec.shape[-2:] if len(b.spec.shape) >= MATRIX else (0, 0), a.spec.shape[-1]
+    if rows[0] != n:
+        raise RuntimeError(
+            f"{name}: Incompatible shapes of A and B for the equation AX = B ({n}x{n} and {rows[0]}x{rows[1]})"
+        )
+
+
+@public("inv", methods=False)
+def inverse(input: Any) -> Tensor:  # noqa: A002 (PyTorch's name)
+    """Return the inverse of (*, n, n) matrices. LinAlgError if one is singular."""
+    return routine_calls.call(OPS["inv"], square_of("linalg.inv", input))  # type: ignore[no-any-return]
+
+
+def solve_triangular(
+    A: Any, B: Any, *, upper: bool, left: bool = True, unitriangular: bool = False  # noqa: N803
+) -> Tensor:  # fmt: skip
+    """Return X with A X = B, or X A = B with ``left=False``, of which A's one triangle is read.
+
+    A is (*, n, n), B (*, n, k). With ``unitriangular`` the diagonal counts as ones. LinAlgError if it has a zero.
+    """
+    name = "linalg.solve_triangular"
+    a, b = square_of(name, A), matrix_of(name, B, "B")
+    if not left:
+        return turned(solve_triangular(turned(a), turned(b), upper=not upper, unitriangular=unitriangular))
+    _check_rows(name, a, b)
+    return routine_calls.call(  # type: ignore[no-any-return]
+        OPS["solve_triangular"], *together(name, a, b), upper=bool(upper), unitriangular=bool(unitriangular)
+    )
+
+
+implements(solves.solve_triangular)(solve_triangular)
+
+
+@public()
+def cholesky_solve(input: Any, L: Any, upper: bool = False) -> Tensor:  # noqa: A002, N803
+    """Return X with A X = ``input``, A given by its Cholesky factor L, or U with ``upper=True``."""
+    factor = square_of("cholesky_solve", L, "L")
+    half = solve_triangular(turned(factor) if upper else factor, input, upper=False)
+    return solve_triangular(factor if upper else turned(factor), half, upper=True)
+
+
+@public()
+def cholesky_inverse(L: Any, upper: bool = False) -> Tensor:  # noqa: N803
+    """Return the inverse of A, given by its Cholesky factor L, or U with ``upper=True``."""
+    factor = square_of("cholesky_inverse", L, "L")
+    return cholesky_solve(identity(factor.spec.shape[-1], factor), factor, upper)
+
+
+def lu_solve(LU: Any, pivots: Any, B: Any, *, left: bool = True, adjoint: bool = False) -> Tensor:  # noqa: N803
+    """Return X with A X = B, A given by ``lu_factor``; X A = B with ``left=False``, A^T for A with ``adjoint``."""
+    packed, b = square_of("linalg.lu_solve", LU, "LU"), matrix_of("linalg.lu_solve", B, "B")
+    if not left:
+        return turned(lu_solve(packed, pivots, turned(b), adjoint=not adjoint))
+    _check_rows("linalg.lu_solve", packed, b)
+    n = packed.spec.shape[-1]
+    p = routine_calls.call(OPS["lu_permutation"], tensor_of(pivots), n=n, dtype=packed.spec.dtype.str)
+    if adjoint:
+        half = solve_triangular(turned(packed), b, upper=False)
+        return matmul(p, solve_triangular(turned(packed), half, upper=True, unitriangular=True))
+    half = solve_triangular(packed, matmul(turned(p), b), upper=False, unitriangular=True)
+    return solve_triangular(packed, half, upper=True)
+
+
+def _top_level_lu_solve(input: Any, LU_data: Any, LU_pivots: Any) -> Tensor:  # noqa: A002, N803
+    """Return X with A X = ``input``, A given by ``linalg.lu_factor``."""
+    return lu_solve(LU_data, LU_pivots, input)
+
+
+_top_level_lu_solve.__name__ = _top_level_lu_solve.__qualname__ = "lu_solve"
+public()(_top_level_lu_solve)
