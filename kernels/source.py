@@ -215,8 +215,8 @@ class _Printer:
         bits = f"b1[{self._index(1, at)}]" if self.loop.pullback and self.loop.skips else ""
         return self._contribution(bits)
 
-    def _loads(self, depth: int, at: str) -> None:
-        numbered = list(enumerate(self.reads, start=1))
+    def _loads(self, depth: int, at: str, *names: str) -> None:
+        numbered = [(k, o) for k, o in enumerate(self.reads, start=1) if not names or o.name in ("i", *names)]
         for k, operand in sorted(numbered, key=lambda pair: pair[1].name != "i"):  # places first
             self.put(depth, f"{operand.name} = {self._load(k, at)}")
 
@@ -260,7 +260,7 @@ class _Printer:
         """Print the loop twice, for blocks of angles that are all near enough, and for others."""
         self.put(depth, f"for start in range(np.uint64(0), size, np.uint64({BLOCK})):")
         self.put(depth + 1, f"stop = min(start + np.uint64({BLOCK}), size)", "far = 0", "for k in range(start, stop):")
-        self._loads(depth + 2, "k")
+        self._loads(depth + 2, "k", *[name for angle in angles for name in angle.names])
         for angle in angles:
             self.put(depth + 2, f"far |= vectormath.beyond({source(angle, self.dtype, self.functions)})")
         self.put(depth + 1, "if not far:")

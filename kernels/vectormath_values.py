@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import platform
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Union
 
 from llvmlite import binding, ir
 from numba.core import config
 
-_BIT = ir.IntType(1)
+_BUILDER = ir.IRBuilder
 _FUSED = ("contract",)
 
 
@@ -90,24 +90,24 @@ class Value:
     def _whole(self) -> bool:
         return isinstance(self.node.type, ir.IntType)
 
-    def _run(self, whole: str, real: str, left: Any, right: Any) -> Value:
+    def _run(self, whole: Callable[..., Any], real: Callable[..., Any], left: Any, right: Any) -> Value:
         if self._whole:
-            return self._new(getattr(self.builder, whole)(left, right))
-        return self._new(getattr(self.builder, real)(left, right, flags=_FUSED))
+            return self._new(whole(self.builder, left, right))
+        return self._new(real(self.builder, left, right, flags=_FUSED))
 
     def __add__(self, other: Operand) -> Value:
-        return self._run("add", "fadd", self.node, self._of(other))
+        return self._run(_BUILDER.add, _BUILDER.fadd, self.node, self._of(other))
 
     __radd__ = __add__
 
     def __sub__(self, other: Operand) -> Value:
-        return self._run("sub", "fsub", self.node, self._of(other))
+        return self._run(_BUILDER.sub, _BUILDER.fsub, self.node, self._of(other))
 
     def __rsub__(self, other: Operand) -> Value:
-        return self._run("sub", "fsub", self._of(other), self.node)
+        return self._run(_BUILDER.sub, _BUILDER.fsub, self._of(other), self.node)
 
     def __mul__(self, other: Operand) -> Value:
-        return self._run("mul", "fmul", self.node, self._of(other))
+        return self._run(_BUILDER.mul, _BUILDER.fmul, self.node, self._of(other))
 
     __rmul__ = __mul__
 

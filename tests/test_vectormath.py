@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import minimax
 import mpmath as mp
 import numpy as np
 import pytest
@@ -20,7 +21,6 @@ from kernels.jit import njit
 from kernels.op import OPS
 from kernels.vectormath_fits import FITS
 from kernels.vectormath_trig import FURTHEST
-from tests import minimax
 
 Array = np.ndarray[Any, Any]
 DTYPES = [np.dtype(np.float64), np.dtype(np.float32)]
@@ -227,7 +227,7 @@ def test_without_fused_products(monkeypatch: pytest.MonkeyPatch) -> None:
 
 SMALL_MACHINE = """
 import numpy as np
-from tests import test_vectormath as t
+import test_vectormath as t
 for name in t.TABLE:
     x = t.points(name, t.DTYPES[0])[::4].copy()
     with t.mp.workdps(t.DIGITS):
