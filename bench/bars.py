@@ -171,11 +171,16 @@ class Scoreboard:
     def __init__(self) -> None:
         """Start with none."""
         self.results: list[Result] = []
+        self.notes: list[str] = []
 
     def add(self, bar: Bar, figure: float, text: str) -> None:
         """Note the figure of a bar; each bar is measured once a run."""
         assert all(result.bar is not bar for result in self.results), f"measured twice: {bar}"
         self.results.append(Result(bar, figure, text))
+
+    def note(self, line: str) -> None:
+        """Add a line of a table that goes below the bars."""
+        self.notes.append(line)
 
     def lines(self) -> list[str]:
         """Return the table, in the order of `ALL`: verdict, bar, wanted, figure."""

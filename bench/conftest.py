@@ -89,6 +89,8 @@ def pytest_terminal_summary(terminalreporter: TerminalReporter, config: pytest.C
     for line in board.lines():
         failed = line.startswith("FAIL")
         terminalreporter.line(line, red=failed, green=line.startswith("pass"))
+    for line in board.notes:
+        terminalreporter.line(line)
 
 
 def pytest_benchmark_update_machine_info(machine_info: dict[str, Any]) -> None:

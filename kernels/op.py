@@ -211,6 +211,8 @@ class Routine(Op):
     inputs: tuple[str, ...] = field(init=False)
     params: tuple[str, ...] = field(init=False)
     part: View = field(init=False)
+    kept: tuple[str, ...] = field(init=False)
+    """What the tape keeps for the rules: inputs, the results as ``y``, extras."""
 
     def check(self) -> None:
         """Read the names of inputs and static parameters, and check what the rules ask for."""
@@ -220,12 +222,18 @@ class Routine(Op):
         object.__setattr__(self, "params", tuple(p.name for p in given if p.kind is p.KEYWORD_ONLY))
         part = Part(name=self.name, doc=self.doc, grad_fn=self.grad_fn, apply=strided, function=False)
         object.__setattr__(self, "part", part)
+        object.__setattr__(self, "kept", self._kept())
         known = {*inputs, *self.params, *self.results, *self.extras, "needs"}
         for rule, own in ((self.vjp, self.cotangents), (self.jvp, self.tangents)):
             unknown = set() if rule is None else asked(rule) - known - set(own)
             if unknown:
                 msg = f"{self.name}: a rule asks for {sorted(unknown)}; known are {', '.join(sorted({*known, *own}))}"
                 raise DeclarationError(msg)
+
+    def _kept(self) -> tuple[str, ...]:
+        names = frozenset[str]().union(*(asked(rule) for rule in (self.vjp, self.jvp) if rule is not None))
+        results = ("y",) if names.intersection(self.results) else ()
+        return (*(n for n in self.inputs if n in names), *results, *(n for n in self.extras if n in names))
 
     @property
     def differentiable(self) -> bool:
@@ -242,12 +250,6 @@ class Routine(Op):
         """What the rule calls the tangent of each input."""
         return ("t",) if len(self.inputs) == 1 else tuple(f"t_{name}" for name in self.inputs)
 
-    @property
-    def kept(self) -> tuple[str, ...]:
-        """What the tape keeps for the rules: inputs, the results as ``y``, extras."""
-        names = frozenset[str]().union(*(asked(rule) for rule in (self.vjp, self.jvp) if rule is not None))
-        results = ("y",) if names.intersection(self.results) else ()
-        return (*(n for n in self.inputs if n in names), *results, *(n for n in self.extras if n in names))
 
 
 def strided(x: Any, shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> Any:

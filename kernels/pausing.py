@@ -73,10 +73,14 @@ class Pauses:
             return
         offset = flat[cell + 2] if flat[cell + 3] & words.ALIAS else 0
         elements = spec.shadow * own[words.H_BATCH]
-        address = self.space.place(self.space.address, key, elements, spec.dtype.itemsize)
+        address = self.space.place(self.space.address, key, elements, spec.dtype.itemsize, spec.covers)
         if address == 0:
             raise MemoryError("no memory for the gradients of a backward sweep")
-        add_to(pattern(self._memory(address, spec), spec, offset), value)
+        target = pattern(self._memory(abs(address), spec), spec, offset)
+        if address < 0:
+            np.add(value, 0.0, out=target)
+        else:
+            add_to(target, value)
 
     def _memory(self, address: int, spec: Spec) -> Array:
         """Return a shadow in native memory as an array."""

@@ -163,7 +163,7 @@ def _python(instruction: Instruction, state: State, observer: Observer | None) -
         relevant = state.relevant is None or key_of(operand) in state.relevant
         if operand is not None and source is not None and value is not None and relevant:
             top, offset = state.home(key_of(operand))
-            add_to(pattern(state.shadow(top, source), source, offset), value)
+            add_to(pattern(state.shadow(top, source), source, offset), value + source.dtype.type(0.0))
 
 
 def _outcome(found: dict[Any, Any], shadows: dict[Any, Array], keyed: dict[Any, Observer], restrict: bool) -> Outcome:

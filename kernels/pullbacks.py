@@ -12,6 +12,7 @@ from kernels.entries import Instruction
 from kernels.forms import Form
 from kernels.observing import Array, Observer
 from kernels.patterns import add_to, changed, pattern
+from kernels.routines import RoutineCall
 from kernels.source import Loop, Operand
 from kernels.words import PYTHON, VIEW
 
@@ -43,8 +44,9 @@ def contributions(
     """
     form = instruction.form
     if form.kind == PYTHON:
-        gradient = pattern(cotangent, form.spec, 0).copy()
-        return list(instruction.saved[0].pull(instruction, gradient, stash, batch=batch))
+        gradient, context = pattern(cotangent, form.spec, 0), instruction.saved[0]
+        kept = gradient if isinstance(context, RoutineCall) else gradient.copy()  # the user's own code may keep it
+        return list(context.pull(instruction, kept, stash, batch=batch))
     if batch:
         rows = [contributions(instruction, row, stash) for row in cotangent]
         return [None if column[0] is None else np.stack(column) for column in zip(*rows, strict=True)]

@@ -83,22 +83,31 @@ class Reverse:
             if spec is not None and isinstance(given, NodeRef) and self.recipe.wants(given.node)
         ]
         targets = [node_of(step.operands[i]) for i in wanted]
-        for node in targets:
-            base = self._shadow(node)
-            if base not in self.touched:
-                self._fill(base, self.recipe.nodes[node].spec.dtype, -0.0)
+        stored = [self._ready(node, form.specs[i]) for node, i in zip(targets, wanted, strict=True)]
         specs = tuple(spec if i in wanted else None for i, spec in enumerate(form.specs))
 
         def run(arrays: list[Array]) -> None:
             g, *rest = arrays
             found = call.gradients(g, dict(zip(names, rest, strict=False)), specs)
-            for i, place in zip(wanted, rest[len(names) :], strict=True):
-                if (value := found[i]) is not None:
+            for i, place, first in zip(wanted, rest[len(names) :], stored, strict=True):
+                value = found[i]
+                if first:
+                    np.add(-0.0 if value is None else value, 0.0, out=place)
+                elif value is not None:
                     add_to(place, value)
 
         nodes = ((step.result, True), *((n, False) for n in kept), *((n, True) for n in targets))
         places = tuple(Place(self.recipe.family_of(n), shadow=True) if shadow else Place(n) for n, shadow in nodes)
         self.tasks.append(PythonCall(run, nodes, places))
+
+    def _ready(self, node: int, spec: Any) -> bool:
+        """Make a gradient ready to be added to; whether it may be stored: nothing has been contributed yet."""
+        base = self._shadow(node)
+        first = base not in self.touched
+        if first and not spec.covers:
+            self._fill(base, spec.dtype, -0.0)
+        self.touched.add(base)
+        return first and bool(spec.covers)
 
     def _kept(self, step: Step, call: RoutineCall, name: str) -> int:
         if name in step.copies:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -36,6 +37,7 @@ def mentioned(name: str, pullback: tuple[Rule | None, ...], vocabulary: tuple[st
     return tuple(found)
 
 
+@functools.cache
 def asked(rule: Rule) -> frozenset[str]:
     """Return the names of a rule's parameters."""
     return frozenset(inspect.signature(rule).parameters)

@@ -259,11 +259,17 @@ def sweep(h):
     return OK
 
 
-@njit("int64(int64, int64, int64, int64)", cache=True, error_model="numpy")
-def place(h, key, elements, item):
-    """The address of the shadow that the slot or leaf of this key writes to, ready to be added to."""
+@njit("int64(int64, int64, int64, int64, int64)", cache=True, error_model="numpy")
+def place(h, key, elements, item, covers):
+    """The address of the shadow that the slot or leaf of this key writes to, ready to be added to.
+
+    Of a first contribution that ``covers`` the shadow it is negative: that is to be stored.
+    """
     cells = word(h, H_CELLS)
-    return shadow(family(find(cells, word(h, H_MASK), key), cells), cells, elements, item, 0)
+    cell = family(find(cells, word(h, H_MASK), key), cells)
+    first = load_i8(cell + 24) & TOUCHED == 0
+    address = shadow(cell, cells, elements, item, covers)
+    return -address if first and covers else address
 
 
 @njit("void(int64)", cache=True, error_model="numpy")

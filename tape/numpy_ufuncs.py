@@ -80,6 +80,8 @@ def _unknown(ufunc: np.ufunc, how: str, what: str = "") -> TypeError:
 
 def _called(ufunc: np.ufunc, function: Any, inputs: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Any:
     """Call the record; ``dtype=`` is what NumPy computes in, ``where=`` needs an ``out=`` that has the rest."""
+    if ufunc in NUMPY:
+        return function(*inputs, **kwargs)
     where, dtype = kwargs.pop("where", True), kwargs.pop("dtype", None)
     if kwargs.pop("casting", "same_kind") != "same_kind" or kwargs.pop("order", "K") != "K":
         raise _unknown(ufunc, "__call__", " with casting= or order=")

@@ -14,7 +14,7 @@ from kernels.routines import RoutineCall, packed, part_params
 from tape import modes, recording
 from tape.operands import operand
 from tape.packing import PackedValue
-from tape.tensor import Tensor, as_array, carried, leaf, plain
+from tape.tensor import Array, Tensor, as_array, carried, leaf, plain
 
 _calls: dict[Any, TensorCall] = {}
 
@@ -58,8 +58,9 @@ class TensorCall(RoutineCall):
 def call(op: Routine, *operands: Any, **params: Any) -> Any:
     """Run a routine: a tensor, or a tuple of its results and extras. Operands are promoted to one dtype."""
     tensors = _of_one_dtype([_tensor(x) for x in operands])
-    found = op.forward(*[as_array(x) for x in tensors], **params)
-    parts = [np.array(x, order="C") for x in (found if isinstance(found, tuple) else (found,))]
+    arrays = [as_array(x) for x in tensors]
+    found = op.forward(*arrays, **params)
+    parts = [_own(x, arrays) for x in (found if isinstance(found, tuple) else (found,))]
     results, extras = parts[: len(op.results)], parts[len(op.results) :]
     shapes = tuple(x.shape for x in results)
     frozen = tuple(sorted(params.items()))
@@ -69,6 +70,13 @@ def call(op: Routine, *operands: Any, **params: Any) -> Any:
     if len(parts) == 1:
         return y
     return (*about.apart(y), *tensors_of_extras)
+
+
+def _own(x: Any, operands: list[Array]) -> Array:
+    """Return a result as a C-contiguous array of its own memory."""
+    array = np.asarray(x)
+    fresh = array.base is None and array.flags.c_contiguous and not any(array is o for o in operands)
+    return array if fresh else np.array(x, order="C")
 
 
 def _tensor(x: Any) -> Tensor:

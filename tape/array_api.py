@@ -1,0 +1,196 @@
+"""The array API standard (2024.12) for real dtypes: what ``Tensor.__array_namespace__`` returns.
+
+NumPy's main namespace follows the standard, and its functions find the records (``tape.numpy_protocols``); here they
+stand beside creation functions that make tensors. Missing are complex dtypes, uint16 to uint64, nextafter and fft, and
+sorting has no ``descending``; ``x.size`` is PyTorch's method, not the standard's attribute.
+"""
+
+from __future__ import annotations
+
+import builtins
+import sys
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from tape import creation, interchange
+from tape.attributes import check_device
+from tape.dtypes import bool as bool_dtype
+from tape.dtypes import float32, float64, int8, int16, int32, int64, uint8
+from tape.public import implements
+from tape.recording import to_dtype
+from tape.tensor import Tensor, method
+
+__array_api_version__ = "2024.12"
+
+ELEMENTWISE = """
+abs acos acosh add asin asinh atan atan2 atanh bitwise_and bitwise_invert bitwise_left_shift bitwise_or
+bitwise_right_shift bitwise_xor ceil clip copysign cos cosh divide equal exp expm1 floor floor_divide greater
+greater_equal hypot isfinite isinf isnan less less_equal log log10 log1p log2 logaddexp logical_and logical_not
+logical_or logical_xor maximum minimum multiply negative not_equal positive pow reciprocal remainder round sign
+signbit sin sinh sqrt square subtract tan tanh trunc
+""".split()  # noqa: SIM905 (a list of words)
+OTHERS = """
+all any argmax argmin argsort astype broadcast_arrays broadcast_to concat count_nonzero cumulative_prod
+cumulative_sum diff expand_dims flip matmul matrix_transpose max mean meshgrid min moveaxis nonzero permute_dims
+prod repeat reshape roll searchsorted sort squeeze stack std sum take take_along_axis tensordot tile tril triu
+unique_all unique_counts unique_inverse unique_values unstack var vecdot where
+""".split()  # noqa: SIM905 (a list of words)
+e, inf, nan, pi, newaxis = float(np.e), float(np.inf), float(np.nan), float(np.pi), None
+_DTYPES = {
+    "bool": bool_dtype,
+    "float32": float32,
+    "float64": float64,
+    "int8": int8,
+    "int16": int16,
+    "int32": int32,
+    "int64": int64,
+    "uint8": uint8,
+}
+globals().update(_DTYPES)
+globals().update({name: getattr(np, name) for name in (*ELEMENTWISE, *OTHERS)})
+from_dlpack = interchange.from_dlpack
+
+
+def _made(function: Callable[..., Any]) -> Callable[..., Tensor]:
+    """Return a creation function of NumPy's that makes tensors."""
+
+    def make(*args: Any, device: Any = None, **kwargs: Any) -> Tensor:
+        if device is not None:
+            check_device(device)
+        return creation.from_numpy(np.asarray(function(*args, **kwargs)))
+
+    make.__name__ = make.__qualname__ = function.__name__
+    make.__doc__ = f"Return a tensor as ``np.{function.__name__}`` makes an array; ``device`` is ``'cpu'``."
+    return make
+
+
+arange, eye, full, linspace = _made(np.arange), _made(np.eye), _made(np.full), _made(np.linspace)
+ones, zeros, empty = _made(np.ones), _made(np.zeros), _made(np.empty)
+
+
+def _like(function: Callable[..., Any]) -> Callable[..., Tensor]:
+    make = _made(function)
+
+    def make_like(x: Tensor, /, *args: Any, **kwargs: Any) -> Tensor:
+        return make(np.empty(x.spec.shape, x.spec.dtype), *args, **kwargs)
+
+    make_like.__name__ = make_like.__qualname__ = make.__name__
+    make_like.__doc__ = make.__doc__
+    return make_like
+
+
+ones_like, zeros_like = _like(np.ones_like), _like(np.zeros_like)
+empty_like, full_like = _like(np.empty_like), _like(np.full_like)
+
+
+def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | None = None) -> Tensor:
+    """Return data as a tensor, sharing memory where it can, unless ``copy``; ValueError where ``copy=False`` cannot."""
+    if device is not None:
+        check_device(device)
+    if not isinstance(obj, Tensor):
+        return creation.from_numpy(np.array(obj, dtype=dtype, copy=copy))
+    same = dtype is None or np.dtype(dtype) == obj.spec.dtype
+    if copy is False and not same:
+        raise ValueError(f"asarray: a tensor of dtype {obj.spec.dtype} as {np.dtype(dtype)} is a copy")
+    changed = obj if same else obj.to(dtype)
+    return changed.clone() if copy and same else changed
+
+
+@implements(np.astype)
+def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Tensor:
+    """Return a tensor in another dtype, recorded where both are floating; itself with ``copy=False`` if it has it."""
+    if device is not None:
+        check_device(device)
+    return x if not copy and x.spec.dtype == np.dtype(dtype) else to_dtype(x, np.dtype(dtype))
+
+
+def can_cast(from_: Any, to: Any, /) -> builtins.bool:
+    """Return whether a dtype, or a tensor's, can be cast to another by promotion."""
+    return np.can_cast(_dtype(from_), to)
+
+
+def finfo(type: Any, /) -> Any:  # noqa: A002 (the standard's name)
+    """Return the limits of a floating dtype, or a tensor's."""
+    return np.finfo(_dtype(type))
+
+
+def iinfo(type: Any, /) -> Any:  # noqa: A002
+    """Return the limits of an integer dtype, or a tensor's."""
+    return np.iinfo(_dtype(type))
+
+
+def isdtype(dtype: Any, kind: Any) -> builtins.bool:
+    """Return whether a dtype is of a kind such as ``"real floating"``."""
+    return np.isdtype(dtype, kind)
+
+
+def result_type(*arrays_and_dtypes: Any) -> Any:
+    """Return the dtype that promotion gives."""
+    return np.result_type(*map(_dtype, arrays_and_dtypes))
+
+
+def _dtype(x: Any) -> Any:
+    return x.spec.dtype if isinstance(x, Tensor) else x
+
+
+def __array_namespace_info__() -> SimpleNamespace:  # noqa: N807 (the standard's name)
+    """Return what there is of the standard: devices, dtypes, capabilities."""
+    return SimpleNamespace(
+        capabilities=lambda: {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": 64},
+        default_device=lambda: "cpu",
+        default_dtypes=lambda *, device=None: {  # noqa: ARG005 (there is one device)
+            "real floating": float64,
+            "integral": int64,
+            "indexing": int64,
+        },
+        devices=lambda: ["cpu"],
+        dtypes=_dtypes_of,
+    )
+
+
+def _dtypes_of(*, device: Any = None, kind: Any = None) -> dict[str, Any]:
+    """Return the dtypes of a kind by name."""
+    del device
+    return {name: dtype for name, dtype in _DTYPES.items() if kind is None or np.isdtype(dtype, kind)}
+
+
+@method("__array_namespace__")
+def array_namespace(x: Tensor, *, api_version: str | None = None) -> Any:
+    """Return the module of the standard's functions. ValueError for another version than it has."""
+    del x
+    if api_version not in (None, "2021.12", "2022.12", "2023.12", __array_api_version__):
+        raise ValueError(f"the array API standard {api_version} is not supported; {__array_api_version__} is")
+    return sys.modules[__name__]
+
+
+__all__ = [
+    "__array_api_version__",
+    "__array_namespace_info__",
+    "arange",
+    "asarray",
+    "can_cast",
+    "e",
+    "empty",
+    "empty_like",
+    "eye",
+    "finfo",
+    "from_dlpack",
+    "full",
+    "full_like",
+    "iinfo",
+    "inf",
+    "isdtype",
+    "linspace",
+    "nan",
+    "newaxis",
+    "ones",
+    "ones_like",
+    "pi",
+    "result_type",
+    "zeros",
+    "zeros_like",
+]
+__all__ += [*ELEMENTWISE, *OTHERS, *_DTYPES]  # noqa: PLE0604 (they are names)

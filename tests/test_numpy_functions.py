@@ -1,0 +1,151 @@
+"""NumPy as a front end: each call gives on tensors what it gives on arrays: values, shapes, dtypes, containers.
+
+Each line is a call; ``A`` is a matrix, ``B`` one of its shape, ``S`` square and well conditioned, ``P`` positive
+definite, ``V, W`` vectors, ``N`` has nan in it, ``Z`` zeros, ``I`` integers, ``M`` booleans, ``T`` three dims.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tape
+from tape.public import NUMPY
+
+RNG = np.random.default_rng(5)
+ARRAYS: dict[str, Any] = {
+    "A": RNG.normal(size=(3, 4)),
+    "B": RNG.normal(size=(3, 4)),
+    "S": RNG.normal(size=(3, 3)) + 3 * np.eye(3),
+    "P": np.array([[4.0, 1.0, 0.5], [1.0, 3.0, 0.2], [0.5, 0.2, 2.0]]),
+    "V": np.array([1.0, -2.0, 3.5]),
+    "W": np.array([0.5, 2.0, -1.0]),
+    "X": np.array([0.0, 1.0, 2.5, 4.0]),
+    "N": np.array([[1.0, np.nan, 3.0], [4.0, 5.0, np.nan]]),
+    "Z": np.array([[0.0, 2.0], [-1.0, 0.0]]),
+    "I": np.array([2, 0, 1]),
+    "M": np.array([[True, False, True, True], [False, True, False, True], [True, True, False, False]]),
+    "T": RNG.normal(size=(2, 3, 4)),
+    "F": RNG.normal(size=(3, 4)).astype(np.float32),
+}
+
+CALLS = """
+np.sum(A); np.sum(A, 0); np.sum(A, axis=(0, 1)); np.sum(A, axis=1, keepdims=True); np.sum(F); np.sum(I)
+np.sum(A, dtype=np.float32); np.mean(A); np.mean(A, axis=0); np.mean(A, axis=-1, keepdims=True); np.mean(F, axis=1)
+np.max(A); np.max(A, axis=1); np.max(A, axis=0, keepdims=True); np.min(A); np.min(A, axis=1); np.amax(A, 0)
+np.amin(A); np.prod(A); np.prod(Z, axis=0); np.prod(A, axis=1, keepdims=True); np.prod(I); np.any(M)
+np.any(M, axis=0); np.all(M); np.all(M, axis=1, keepdims=True); np.var(A); np.var(A, axis=0)
+np.var(A, axis=1, ddof=1, keepdims=True); np.std(A); np.std(A, axis=0, ddof=1); np.std(F); np.median(A)
+np.median(A, axis=0); np.median(A, axis=1, keepdims=True); np.quantile(A, 0.3); np.quantile(A, [0.2, 0.7], axis=0)
+np.quantile(A, 0.5, axis=1, keepdims=True); np.quantile(A, 0.4, method="lower"); np.percentile(A, 30)
+np.percentile(A, [10, 90], axis=1); np.nansum(N); np.nansum(N, axis=0); np.nanmean(N)
+np.nanmean(N, axis=1, keepdims=True); np.cumsum(A); np.cumsum(A, axis=0); np.cumsum(I); np.cumprod(A, axis=1)
+np.cumprod(A); np.argmax(A); np.argmax(A, axis=0); np.argmax(A, axis=1, keepdims=True); np.argmin(A)
+np.argmin(A, axis=1); np.sort(A); np.sort(A, axis=0); np.sort(A, axis=None); np.argsort(A); np.argsort(A, axis=0)
+np.argsort(A, kind="stable"); np.diff(V); np.diff(A, n=2); np.diff(A, axis=0); np.diff(V, prepend=0.0, append=1.0)
+np.gradient(V); np.gradient(V, 0.5); np.gradient(A); np.gradient(A, axis=0); np.gradient(V, edge_order=2)
+np.trapezoid(V); np.trapezoid(V, W); np.trapezoid(A, dx=0.5); np.trapezoid(A, axis=0); np.cov(A); np.cov(V, W)
+np.cov(A, rowvar=False, ddof=0); np.corrcoef(A); np.corrcoef(V, W); np.count_nonzero(Z); np.count_nonzero(Z, axis=0)
+np.unique(I); np.unique(Z, return_counts=True); np.unique(Z, return_inverse=True); np.histogram(A)
+np.histogram(A, bins=4); np.histogram(A, bins=3, range=(-1.0, 1.0)); np.searchsorted(X, 1.5)
+np.searchsorted(X, V, side="right"); np.take(A, [1, 0]); np.take(A, [1, 0], axis=1)
+np.take_along_axis(A, np.argsort(A, axis=1), 1); np.concatenate([A, B]); np.concatenate((A, B), axis=1)
+np.concatenate([A, B], axis=None); np.stack([A, B]); np.stack((A, B), axis=-1); np.vstack([V, W]); np.vstack([A, B])
+np.hstack([V, W]); np.hstack([A, B]); np.dstack([A, B]); np.column_stack([V, W]); np.split(A, 2, axis=1)
+np.split(A, [1, 3], axis=1); np.array_split(V, 2); np.hsplit(A, 2); np.vsplit(A, 3); np.reshape(A, (4, 3))
+np.reshape(A, -1); np.ravel(A); np.transpose(A); np.transpose(T, (2, 0, 1)); np.swapaxes(T, 0, 2)
+np.moveaxis(T, 0, -1); np.squeeze(A[None]); np.squeeze(A[None], axis=0); np.expand_dims(A, 1)
+np.broadcast_to(V, (2, 3)); np.flip(A); np.flip(A, 0); np.flip(A, axis=(0, 1)); np.fliplr(A); np.flipud(A)
+np.roll(V, 1); np.roll(A, 1, axis=0); np.roll(A, (1, 2), axis=(0, 1)); np.rot90(A); np.rot90(A, 2)
+np.rot90(T, 1, (1, 2)); np.tile(V, 2); np.tile(A, (2, 1)); np.repeat(V, 2); np.repeat(A, 2, axis=1)
+np.repeat(V, [1, 0, 2]); np.diag(V); np.diag(S); np.diag(V, k=1); np.diag(S, -1); np.diagonal(A)
+np.diagonal(A, offset=1); np.diagonal(T, axis1=1, axis2=2); np.tril(A); np.tril(A, 1); np.triu(A); np.triu(A, k=-1)
+np.pad(V, 1); np.pad(V, (1, 2), mode="edge"); np.pad(A, 1, mode="reflect"); np.pad(V, 2, mode="wrap")
+np.pad(A, ((1, 0), (0, 2)), constant_values=3.0); np.pad(V, 1, mode="symmetric"); np.meshgrid(V, W)
+np.meshgrid(V, W, indexing="ij"); np.where(M, A, B); np.where(M, A, 0.0); np.clip(A, -0.5, 0.5); np.clip(A, None, 0.1)
+np.clip(A, B, None); np.select([A > 0, A > -1], [A, B]); np.select([A > 0], [A], default=2.0)
+np.piecewise(V, [V < 0, V >= 0], [lambda x: -x, lambda x: x * x]); np.dot(A, V[[0, 1, 2, 0]]); np.dot(S, S)
+np.dot(V, W); np.dot(2.0, V); np.inner(V, W); np.inner(A, B); np.outer(V, W); np.vdot(A, B); np.matmul(S, A)
+np.matmul(T, T[0].T); np.tensordot(A, B); np.tensordot(S, A, axes=1); np.tensordot(T, A, axes=((1, 2), (0, 1)))
+np.einsum("ij,ij->i", A, B); np.einsum("ij,jk", S, A); np.einsum("ii", S); np.einsum("bij,kj->bik", T, A)
+np.kron(V, W); np.kron(S, Z); np.cross(V, W); np.trace(S); np.trace(A, offset=1); np.nan_to_num(N)
+np.nan_to_num(N, nan=2.0); np.isclose(A, B); np.allclose(A, A); np.nonzero(Z); np.argwhere(Z)
+np.interp(1.2, X, X * X); np.interp(V, X, X * X); np.interp(V, X, X * X, left=-1.0, right=9.0); np.convolve(X, V)
+np.convolve(X, V, mode="same"); np.convolve(X, V, "valid"); np.polyval(V, X); np.polyval(V, 2.0)
+np.linalg.solve(S, V); np.linalg.solve(S, A); np.linalg.inv(S); np.linalg.det(S); np.linalg.slogdet(S)
+np.linalg.cholesky(P); np.linalg.qr(S); np.linalg.eigh(P); np.linalg.eigvalsh(P); np.linalg.svd(A)
+np.linalg.svd(A, full_matrices=False); np.linalg.svd(A, compute_uv=False); np.linalg.pinv(A)
+np.linalg.lstsq(A.T, X)[0]; np.linalg.norm(V); np.linalg.norm(A); np.linalg.norm(A, axis=1); np.linalg.norm(V, 1)
+np.linalg.norm(V, np.inf); np.linalg.norm(A, "nuc"); np.linalg.norm(A, axis=0, keepdims=True); np.linalg.cond(S)
+np.linalg.matrix_power(S, 3); np.linalg.matrix_power(S, -1); np.linalg.multi_dot([S, S, A])
+np.linalg.tensorsolve(S, V); np.linalg.tensorinv(np.reshape(S, (3, 3)), ind=1); np.zeros_like(A); np.ones_like(F)
+np.full_like(A, 2.0); np.shape(A); np.ndim(A); np.size(A); np.atleast_1d(V); np.atleast_2d(V); np.atleast_3d(V)
+np.broadcast_arrays(A, V[0]); np.ptp(A); np.average(V); np.copy(A); np.add.reduce(A); np.add.reduce(A, axis=None)
+np.multiply.reduce(A, axis=1); np.maximum.reduce(A, axis=0, keepdims=True); np.add.accumulate(A)
+np.multiply.accumulate(V); np.maximum.accumulate(A, axis=1); np.multiply.outer(V, W); np.subtract.outer(V, A)
+np.exp(A, dtype=np.float64); np.sign(N); np.round(A, 1); np.around(A)
+"""
+
+
+WITHOUT_GRADIENT = {"np.unique", "np.histogram"}
+
+
+def calls() -> list[str]:
+    return [call.strip() for line in CALLS.strip().splitlines() for call in line.split("; ")]
+
+
+def run(call: str, names: dict[str, Any]) -> Any:
+    return eval(call, {"np": np, **names})  # noqa: S307 (the table above)
+
+
+def compare(got: Any, expected: Any, call: str) -> None:
+    if isinstance(expected, (tuple, list)):
+        assert isinstance(got, (tuple, list)), call
+        assert len(got) == len(expected), call
+        assert getattr(got, "_fields", None) == getattr(expected, "_fields", None), call
+        for a, b in zip(got, expected, strict=True):
+            compare(a, b, call)
+        return
+    value = got.detach().numpy() if isinstance(got, tape.Tensor) else got
+    assert np.shape(value) == np.shape(expected), call
+    if isinstance(got, tape.Tensor):
+        assert value.dtype == np.asarray(expected).dtype, call
+    rtol = 1e-5 if np.asarray(expected).dtype == np.float32 else 1e-12
+    np.testing.assert_allclose(value, expected, rtol=rtol, atol=rtol, err_msg=call)
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")
+@pytest.mark.parametrize("call", calls())
+def test_tensors_as_arrays(call: str) -> None:
+    expected = run(call, ARRAYS)
+    for grad in (False, True) if call.partition("(")[0] not in WITHOUT_GRADIENT else (False,):
+        tensors = {n: tape.tensor(a, requires_grad=grad and a.dtype.kind == "f") for n, a in ARRAYS.items()}
+        compare(run(call, tensors), expected, call)
+
+
+def test_every_function_served_is_called() -> None:
+    text = CALLS.replace("np.linalg.", "linalg.")
+    missing = [
+        name
+        for f in NUMPY
+        if not isinstance(f, np.ufunc)
+        for name in [f"{f.__module__}.{f.__name__}".replace("numpy.", "")]
+        if f"{name.split('.')[-1]}(" not in text
+    ]
+    assert not missing
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        ("np.fft.fft(V)", "np.fft.fft"),
+        ("np.lexsort((V, W))", "np.lexsort"),
+        ("np.add.reduceat(V, [0, 1])", "np.add.reduceat"),
+        ("np.frexp(V)", "np.frexp"),
+    ],
+)
+def test_what_has_no_record_says_so(call: str, name: str) -> None:
+    with pytest.raises(TypeError, match=rf"{name} has no record for tensors"):
+        run(call, {n: tape.tensor(a) for n, a in ARRAYS.items()})
