@@ -78,11 +78,11 @@ def _gamma_density(a, b):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN20
 
 _special(
     "erf", "Error function.", "ErfBackward0",
-    lambda g, x: g * (2 / _ROOT * np.exp(-x * x)), ONE,
+    lambda g, x: g * (2 / _ROOT * np.exp(-x * x)), ONE, vector=True,
 )  # fmt: skip
 _special(
     "erfc", "One less the error function.", "ErfcBackward0",
-    lambda g, x: g * (-2 / _ROOT * np.exp(-x * x)), ONE,
+    lambda g, x: g * (-2 / _ROOT * np.exp(-x * x)), ONE, vector=True,
 )  # fmt: skip
 _special(
     "erfinv", "Number whose error function this is.", "ErfinvBackward0",
@@ -158,6 +158,7 @@ Elementwise(
     name="xlogy",
     doc="First tensor times the logarithm of the second; 0 where the first is 0.",
     grad_fn="XlogyBackward0",
+    reversed_grad_fn="XlogyBackward1",
     ufunc=special.xlogy,
     forward=lambda a, b: special.xlogy(a, b),
     pullback=(
@@ -170,6 +171,7 @@ Elementwise(
     name="xlog1py",
     doc="First tensor times the logarithm of one plus the second; 0 where the first is 0.",
     grad_fn="SpecialXlog1PyBackward0",
+    reversed_grad_fn="SpecialXlog1PyBackward1",
     ufunc=special.xlog1py,
     forward=lambda a, b: special.xlog1py(a, b),
     pullback=(

@@ -15,6 +15,7 @@ from tape.fastpath import Ways
 from tape.operands import operand
 from tape.promotion import by_rows
 from tape.tensor import Tensor
+from tape.wide_rows import wide
 
 _SPECIAL = {
     "+": "add", "-": "sub", "*": "mul", "/": "truediv", "**": "pow",
@@ -91,7 +92,7 @@ def _install(op: Elementwise) -> None:
     if op.identity:
         ways.fast, ways.reverse = _itself, None
     elif len(op.inputs) > 2:  # noqa: PLR2004
-        ways.fast, ways.reverse = _slow(op), None
+        ways.fast, ways.reverse = wide(op), None
     elif not op.scalar:
         rows.FAST[op.name] = ways
     function = RECORDED[op.name] = _function(op, ways)
@@ -122,13 +123,6 @@ def _masked(fast: Callable[..., Any]) -> Callable[..., Any]:
         return fast(condition, x, other)
 
     return method
-
-
-def _slow(op: Elementwise) -> Callable[..., Any]:
-    def run(*operands: Any) -> Tensor:
-        return by_rows(op, *operands)
-
-    return run
 
 
 def _operators(op: Elementwise, fast: Callable[..., Any], reverse: Callable[..., Any] | None) -> None:

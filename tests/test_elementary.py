@@ -370,3 +370,28 @@ def test_numpy_dispatch_finds_the_record(op: Elementwise) -> None:
     given = [X + 3.25, X + 4.5][: ufunc.nin]
     with np.errstate(all="ignore"):
         same(ufunc(*map(tape.tensor, given)), ufunc(*given))
+
+
+WIDE: dict[str, Callable[..., Any]] = {
+    "numbers": lambda x, y: tape.clamp(x, -1.0, 1) * y,
+    "tensors": lambda x, y: tape.clamp(x, y - 3, y),
+    "one of each": lambda x, y: tape.lerp(x, y, 0.25),
+    "condition": lambda x, y: tape.where(x > y, x, y * 2),
+    "condition and number": lambda x, y: tape.where(y > 0, x, -1.0),
+    "four": lambda x, y: tape.nan_to_num(x, 1.0) + y,
+    "saved numbers": lambda x, y: tape.softplus(x, 2) * y,
+}
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3)], ids=str)
+@pytest.mark.parametrize("name", WIDE)
+def test_the_second_call_is_like_the_first(name: str, shape: tuple[int, ...]) -> None:
+    results = []
+    for wanted in ((True, True), (True, False), (False, True), (False, False)) * 2:
+        rng = np.random.default_rng(0)
+        x, y = (tape.tensor(rng.uniform(-2, 2, shape), requires_grad=w) for w in wanted)
+        result = WIDE[name](x, y)
+        if result.requires_grad:
+            (result * result).sum().backward()
+        results.append((result.tolist(), type(result._value), str(result.grad_fn)[:12], str(x.grad), str(y.grad)))
+    assert results[:4] == results[4:]
