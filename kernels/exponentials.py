@@ -81,6 +81,7 @@ Elementwise(
     doc="Logistic function, 1 / (1 + exp(-x)).",
     grad_fn="SigmoidBackward0",
     ufunc=special.expit,
+    vector=True,
     forward=lambda x: special.expit(x),
     pullback=(lambda g, y: g * ((1 - y) * y),),
     domain=ONE,

@@ -64,7 +64,7 @@ class Elementwise(Op):
     static parameter ``p`` of forward and rules, and ``variants`` lists the ufuncs that NumPy takes for some p.
     ``ufunc`` is given where it is not NumPy's of that name: another, or one of ``scipy.special``; ``composed`` says
     that there is none, and the forward expression runs as it stands, ufunc by ufunc. ``vector``: large results are
-    computed by our own kernel, within 2 ulp of the ufunc's.
+    computed by our own kernel, to 2 ulp (kernels/vectormath.py).
     """
 
     forward: Rule

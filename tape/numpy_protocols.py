@@ -45,12 +45,12 @@ def _mean(a: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False
     return reducing.mean(a, axis, keepdims, dtype=dtype)
 
 
-@implements(np.max)
+@implements(np.max, np.amax)
 def _max(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
     return reducing.max(a, keepdim=keepdims) if axis is None else reducing.amax(a, axis, keepdims)
 
 
-@implements(np.min)
+@implements(np.min, np.amin)
 def _min(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
     return reducing.min(a, keepdim=keepdims) if axis is None else reducing.amin(a, axis, keepdims)
 
@@ -58,7 +58,7 @@ def _min(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
 @implements(np.where)
 def _where(condition: Any, *values: Any) -> Any:
     if not values:
-        raise TypeError("np.where of a condition alone has no record for tensors; give both values")
+        return NUMPY[np.nonzero](condition)
     return FUNCTIONS["where"](condition, *values)
 
 

@@ -290,3 +290,36 @@ def test_a_block_knows_its_heading_and_line() -> None:
     block = only_block(text)
     assert (block.heading, block.line) == ("Two", 10)
     assert fenced_blocks(text)[0].heading == "One"
+
+
+def differing_rows() -> list[tuple[str, str, str]]:
+    """The rows of the table of what NumPy's and PyTorch's functions of one name do."""
+    table = re.search(r"<!-- differences -->\n(.*?)<!-- /differences -->", TEXT, re.DOTALL)
+    assert table is not None
+    found = [re.match(r"\| `(.+?)` \| `(.+?)` \| (.+) \|$", line) for line in table[1].splitlines()[2:]]
+    return [(m[1], m[2], m[3]) for m in found if m is not None]
+
+
+def plain(x: object) -> object:
+    """Return tensors, alone or in tuples, as lists of numbers."""
+    if isinstance(x, tape.Tensor):
+        return np.round(x.numpy().astype(float), 3).tolist()
+    return tuple(map(plain, x)) if isinstance(x, (tuple, list)) else x
+
+
+@pytest.mark.parametrize(("call", "numpys", "ours"), differing_rows(), ids=lambda text: text[:30])
+def test_where_numpy_and_pytorch_differ(call: str, numpys: str, ours: str) -> None:
+    names = {"t": tape.tensor([[3.0, 1.0], [2.0, 4.0]]), "v": tape.tensor([3.0, 1.0, 2.0, 4.0, 5.0])}
+    names["nan"] = tape.tensor(float("nan"))
+
+    def run(lib: ModuleType) -> object:
+        return plain(eval(call, {"f": lib, **names}))  # noqa: S307 (README's)
+
+    expected = eval(numpys, {"nan": float("nan")})  # noqa: S307
+    np.testing.assert_equal(run(np), expected)
+    if error := re.match(r"(TypeError|RuntimeError): ", ours):
+        with pytest.raises((TypeError, RuntimeError)) as caught:
+            run(tape)
+        assert caught.type.__name__ == error[1]
+    else:
+        np.testing.assert_equal(run(tape), eval(ours.strip("`")))  # noqa: S307
