@@ -133,3 +133,16 @@ def compare_numpy(text: str) -> None:
     slope = sum((g.numpy() * d).sum() for g, d in zip(gradients, directions, strict=True))
     rtol = 1e-2 if any(a.dtype == np.float32 for a in floats) else 1e-6
     np.testing.assert_allclose(slope, (moved(1e-6) - moved(-1e-6)) / 2e-6, rtol=rtol)
+
+
+def compare_errors(text: str, torch: Any) -> None:
+    """Check that both raise, errors of one class, and that leaves are as before."""
+    given = inputs(tape)
+    with pytest.raises(Exception) as theirs:  # noqa: PT011 (whatever PyTorch raises is what we compare with)
+        evaluated(text, torch, inputs(torch))
+    with pytest.raises(theirs.type) as mine:
+        evaluated(text, tape, given)
+    assert len(str(mine.value)) > len("index out of range")
+    for leaf, array in zip(given, leaves(), strict=True):
+        assert leaf.grad is None
+        np.testing.assert_array_equal(leaf.detach().numpy().reshape(-1), array)
