@@ -38,25 +38,23 @@ def _called(function: Function, form: Format, builder: Any, args: Any, result: A
 
 
 def _intrinsic(function: Function, result: Any = None) -> Any:
-    def emit(x: Any, count: int) -> Any:
-        form = _FORMS.get(x)
-        if form is None:
-            return None
+    def emit(kind: Any, count: int) -> Any:
+        form = _FORMS[kind]
 
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
-            kind = ir.IntType(1) if result is not None else form.real
-            return _called(function, form, builder, args, kind)
+            returned = form.real if result is None else ir.IntType(1)
+            return _called(function, form, builder, args, returned)
 
-        return (result or x)(*[x] * count), codegen
+        return (result or kind)(*[kind] * count), codegen
 
     if function.__code__.co_argcount == 1:
 
         def typed(typingctx: Any, x: Any) -> Any:  # noqa: ARG001 (Numba fixes the names)
-            return emit(x, 1)
+            return emit(x if x in _FORMS else types.float64, 1)
     else:
 
         def typed(typingctx: Any, x: Any, y: Any) -> Any:  # type: ignore[misc]  # noqa: ARG001
-            return emit(x, 2) if x is y else None
+            return emit(x if x in _FORMS and x is y else types.float64, 2)
 
     typed.__name__ = typed.__qualname__ = function.__name__
     return intrinsic(typed)

@@ -12,7 +12,7 @@ _LEAST = {"double": -746.0, "single": -104.0}
 _TINY = {"double": 2.0**-28, "single": 2.0**-13}
 _STEEPEST = {"double": 20.0, "single": 10.0}
 _HALFWAY = 0.55
-"""Beyond, tanh(x) is better had from what it lacks to 1."""
+"""About here tanh(x) is 1/2."""
 _HIGHEST = {"double": 710.7, "single": 89.6}
 
 
@@ -66,8 +66,8 @@ def logistic(x: Value) -> Value:
     return y + y * (left.select(lost, 0.0) - (more + e * lost) * left.select(1.0 - y, y))
 
 
-def _hyperbolic(a: Value, at: float) -> tuple[Pair, Pair, Value]:
-    """Return sinh(a) and cosh(a), as sums of two, and exp(-a) of a positive number, times 2 * at.
+def _hyperbolic(a: Value, at: float) -> tuple[Pair, Pair]:
+    """Return sinh(a) and cosh(a) of a positive number, as sums of two, times 2 * at.
 
     They are sums of those of n ln 2, which are powers of two, and those of r.
     """
@@ -82,28 +82,27 @@ def _hyperbolic(a: Value, at: float) -> tuple[Pair, Pair, Value]:
     start, lost = fast_two_sum(low, r.times(high))
     sinh = start, lost + (even * low + odd * high)
     cosh = up, down + (r * low + (even * high + odd * low))
-    return sinh, cosh, 2.0 * down * (1.0 + (even - (r + odd)))
+    return sinh, cosh
 
 
 def sinh(x: Value) -> Value:
     """Return (e**x - e**-x) / 2."""
     a = abs(x)
-    (high, low), _, _ = _hyperbolic(a.at_most(_HIGHEST[x.form.name]), 0.25)
+    (high, low), _ = _hyperbolic(a.at_most(_HIGHEST[x.form.name]), 0.25)
     return (a < _TINY[x.form.name]).select(x, (2.0 * (high + low)).signed(x.sign))
 
 
 def cosh(x: Value) -> Value:
     """Return (e**x + e**-x) / 2."""
-    _, (high, low), _ = _hyperbolic(abs(x).at_most(_HIGHEST[x.form.name]), 0.25)
+    _, (high, low) = _hyperbolic(abs(x).at_most(_HIGHEST[x.form.name]), 0.25)
     return 2.0 * (high + low)
 
 
 def tanh(x: Value) -> Value:
-    """Return sinh(x) / cosh(x)."""
+    """Return sinh(x) / cosh(x): a series, or what it lacks to 1."""
     a = abs(x)
-    sinh, cosh, less = _hyperbolic(a.at_most(_STEEPEST[x.form.name]), 0.5)
-    (y, y_low), (z, z_low) = fast_two_sum(*sinh), fast_two_sum(*cosh)
-    far = a > _HALFWAY
-    quotient = far.select(less, y) / z
-    near = quotient + (y_low - quotient * z_low) * (2.0 - z)  # 1 / z, about
-    return far.select(1.0 - quotient, near).signed(x.sign)
+    square = a * a
+    near = a + a * (square * square.polynomial(FITS[x.form.name]["TANH"]))
+    word, r, _ = reduced((a + a).at_most(2 * _STEEPEST[x.form.name]))
+    e = (1.0 + less_one(r)) * word.power_of_two()
+    return (a < _HALFWAY).select(near, 1.0 - 2.0 / (1.0 + e)).signed(x.sign)

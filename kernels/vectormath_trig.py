@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from kernels.vectormath_fits import FITS, HALF_PI, HALF_PI_ROUNDED, HALF_PI_SHORT
-from kernels.vectormath_values import F8, Value, fast_two_sum
+import math
 
-FURTHEST = 1.5e6
+from kernels.vectormath_fits import FITS, HALF_PI, HALF_PI_FUSED, HALF_PI_ROUNDED, HALF_PI_SHORT
+from kernels.vectormath_values import F8, Value, fast_two_sum, two_product, two_sum
+
+FURTHEST = {"double": 1.5e6, "single": 1e5}
 """Up to here a multiple of pi / 2 has 20 bits, and its products with the parts of pi / 2 are exact."""
 _PER_HALF_PI = 0.6366197723675814
 
@@ -13,38 +15,63 @@ _PER_HALF_PI = 0.6366197723675814
 def beyond(x: Value) -> Value:
     """Whether an angle needs another method."""
     a = abs(x)
-    return (a > FURTHEST) & (a < float("inf"))
+    return (a > FURTHEST[x.form.name]) & (a < math.inf)
 
 
-def _less(x: Value, j: Value) -> tuple[Value, Value]:
-    """Return x - j * pi / 2 as a sum of two."""
-    if x.form is not F8:
-        wide = x.to(F8)
-        r = wide - j * HALF_PI_SHORT[0] - j * HALF_PI_SHORT[1]
-        near = r.to(x.form)
-        return near, (r.minus(near.to(F8))).to(x.form)
-    start = x.minus(j.times(HALF_PI[0]))
-    rest, last = j.times(HALF_PI[1]), j.times(HALF_PI[2])
+def _quarters(a: Value, *, steep: bool = False) -> tuple[Value, Value | None, Value]:
+    """Return what is left of an angle by its quarter turns, and their number in a word.
+
+    With it stands what rounding took from it, where that counts: in doubles, and in a ``steep`` function.
+    """
+    if a.form is F8:
+        return _exact(a)
+    if a.fused:
+        return _fused(a, steep=steep)
+    wide = a.to(F8)
+    n, word = wide.nearest(_PER_HALF_PI)
+    left = wide - n * HALF_PI_SHORT[0] - n * HALF_PI_SHORT[1]
+    r = left.to(a.form)
+    return r, left.minus(r.to(F8)).to(a.form) if steep else None, word.to(a.form)
+
+
+def _fused(a: Value, *, steep: bool) -> tuple[Value, Value | None, Value]:
+    """Return the same of a float: a fused product with the first part is taken off exactly."""
+    n, word = a.nearest(_PER_HALF_PI)
+    first, second, third = (n.constant(-part) for part in HALF_PI_FUSED)
+    start = n.call("llvm.fma", first, a)
+    if not steep:
+        return n.call("llvm.fma", third, n.call("llvm.fma", second, start)), None, word
+    product, product_low = two_product(n, second)
+    r, lost = two_sum(start, product)
+    return *fast_two_sum(r, lost.plus(n.call("llvm.fma", third, product_low))), word
+
+
+def _exact(a: Value) -> tuple[Value, Value, Value]:
+    """Return the same of a double: a difference may be smaller than any one product with pi / 2 could tell."""
+    n, word = a.nearest(_PER_HALF_PI)
+    start = a.minus(n.times(HALF_PI[0]))
+    rest, last = n.times(HALF_PI[1]), n.times(HALF_PI[2])
     first = start.minus(rest)
     lost = start.minus(first).minus(rest)
     second = first.minus(last)
-    lost = lost.plus(first.minus(second).minus(last) - j * HALF_PI[3])
+    lost = lost.plus(first.minus(second).minus(last) - n * HALF_PI[3])
     r = second.plus(lost)
-    return r, second.minus(r).plus(lost)
+    return r, second.minus(r).plus(lost), word
 
 
 def _turned(a: Value, quarters: int) -> Value:
     """Return the sine of a positive angle plus so many quarters of a turn."""
-    n, word = a.to(F8).nearest(_PER_HALF_PI)
-    r, rest = _less(a, n)
-    word = word.to(a.form) + quarters
+    r, rest, word = _quarters(a)
+    word = word + quarters
     square = r * r
     fits = FITS[a.form.name]
-    sine = r + (r * (square * square.polynomial(fits["SIN"])) + rest)
+    more = r * (square * square.polynomial(fits["SIN"]))
+    sine = r + (more if rest is None else more + rest)
     half = 0.5 * square
     near = 1.0 - half
     lost = a.constant(1.0).minus(near).minus(half)
-    cosine = near + (square * square * square.polynomial(fits["COS"]) + (lost - r * rest))
+    tail = square * square * square.polynomial(fits["COS"])
+    cosine = near + (tail + (lost if rest is None else lost - r * rest))
     chosen = (word & 1).equals(1).select(cosine, sine)
     return chosen.signed((word >> 1) << (a.form.bits - 1))
 
@@ -61,12 +88,11 @@ def cos(x: Value) -> Value:
 
 def tan(x: Value) -> Value:
     """Return the tangent of an angle up to FURTHEST."""
-    a = abs(x)
-    n, word = a.to(F8).nearest(_PER_HALF_PI)
-    r, rest = _less(a, n)
+    r, rest, word = _quarters(abs(x), steep=True)
     square = r * r
-    t = r + (r * (square * square.polynomial(FITS[r.form.name]["TAN"])) + rest * (1.0 + square))
-    odd = (word.to(x.form) & 1).equals(1)
+    more = r * (square * square.polynomial(FITS[r.form.name]["TAN"]))
+    t = r + (more if rest is None else more + rest * (1.0 + square))
+    odd = (word & 1).equals(1)
     return (odd.select(-1.0, t) / odd.select(t, 1.0)).signed(x.sign)
 
 

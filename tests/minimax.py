@@ -144,6 +144,7 @@ def fits() -> dict[str, Fit]:
             mp.mpf(0),
             eighth**2,
         ),
+        "TANH": _odd(mp.tanh, -mp.mpf(1) / 3, mp.mpf("0.5502")),
         "TAN": _odd(mp.tan, mp.mpf(1) / 3, eighth),
         "ATAN": _odd(mp.atan, -mp.mpf(1) / 3, 1),
         "ERF": Fit(
