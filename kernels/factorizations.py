@@ -150,13 +150,14 @@ def _off(x: Any) -> Any:
 
 
 def _eigh_vjp(g_w: Any, g_v: Any, w: Any, v: Any) -> Any:
-    inner = _over(_off(np.matmul(turned(v), g_v)), _apart(w))
+    inner = np.matmul(turned(v), g_v)
+    inner = _over((inner - turned(inner)) * 0.5, _apart(w))
     inner = inner + np.eye(w.shape[-1], dtype=w.dtype) * g_w[..., None, :]
     return np.matmul(np.matmul(v, inner), turned(v))
 
 
 def _eigh_jvp(t: Any, w: Any, v: Any) -> Any:
-    inner = np.matmul(np.matmul(turned(v), t), v)
+    inner = np.matmul(np.matmul(turned(v), (t + turned(t)) * 0.5), v)
     return diagonal_of(inner), np.matmul(v, _over(_off(inner), _apart(w)))
 
 

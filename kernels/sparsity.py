@@ -5,14 +5,16 @@ A matrix is the values at the places of its pattern, in SciPy's CSR order; gradi
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections.abc import Callable
 from typing import Any
-from weakref import ref
+from weakref import WeakValueDictionary, ref
 
 import numpy as np
 
 from kernels.dispatching import dispatched
+from kernels.memory import address_of
 from kernels.op import Routine
 from kernels.solves import LinAlgError
 
@@ -20,36 +22,21 @@ Array = np.ndarray[Any, Any]
 
 
 class Pattern:
-    """Where a sparse matrix has elements; equal patterns are one parameter of one recorded operation."""
+    """Where a sparse matrix has elements, as SciPy's CSR says it. Made by :func:`pattern_of`: equal ones are one."""
 
-    __slots__ = ("__weakref__", "_factors", "_hash", "_lock", "columns", "indptr", "rows", "shape")
+    __slots__ = ("__weakref__", "_factors", "_lock", "columns", "indptr", "rows", "shape")
 
     def __init__(self, indices: Array, indptr: Array, shape: tuple[int, int]) -> None:
         self.columns, self.indptr, self.shape = indices, indptr, shape
         self.rows = np.repeat(np.arange(shape[0]), np.diff(indptr))
-        self._hash = hash((shape, indices.tobytes(), indptr.tobytes()))
         self._factors: dict[int, tuple[Any, Array, Any]] = {}
         self._lock = threading.Lock()
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __eq__(self, other: object) -> bool:
-        return self is other or (
-            isinstance(other, Pattern)
-            and self.shape == other.shape
-            and np.array_equal(self.columns, other.columns)
-            and np.array_equal(self.indptr, other.indptr)
-        )
 
     def __repr__(self) -> str:
         return f"<{self.shape[0]} by {self.shape[1]}, {len(self.columns)} elements>"
 
-    def __getstate__(self) -> tuple[Any, ...]:
-        return self.columns, self.indptr, self.shape
-
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
-        Pattern.__init__(self, *state)
+    def __reduce__(self) -> tuple[Any, ...]:
+        return pattern_of, (self.columns, self.indptr, self.shape)
 
     def matrix(self, data: Array) -> Any:
         """Return SciPy's matrix with these values."""
@@ -58,15 +45,32 @@ class Pattern:
         return csr_array((data, self.columns, self.indptr), shape=self.shape)
 
     def factors(self, data: Array, make: Callable[[], Any]) -> Any:
-        """Return what was made of these values before; as long as they live unchanged it is kept."""
-        key = id(data)
+        """Return what was made of these values before; it is kept while their memory holds them.
+
+        The adjoint finds it by the address; a copy tells whether the values are still the same.
+        """
+        key = address_of(data)
         known = self._factors.get(key)
-        if known is not None and known[0]() is data and np.array_equal(known[1], data):
+        if known is not None and np.array_equal(known[1], data):
             return known[2]
         found = make()
         with self._lock:
-            self._factors[key] = (ref(data, lambda _: self._factors.pop(key, None)), data.copy(), found)
+            self._factors[key] = (ref(data, lambda gone: self._drop(key, gone)), data.copy(), found)
         return found
+
+    def _drop(self, key: int, gone: Any) -> None:
+        known = self._factors.get(key)
+        if known is not None and known[0] is gone:
+            del self._factors[key]
+
+
+_living: WeakValueDictionary[tuple[Any, ...], Pattern] = WeakValueDictionary()
+
+
+def pattern_of(indices: Array, indptr: Array, shape: tuple[int, int]) -> Pattern:
+    """Return the pattern of these int64 arrays, which it keeps: the one in use if there is one."""
+    key = (shape, *(hashlib.sha256(x.tobytes()).digest() for x in (indices, indptr)))
+    return _living.setdefault(key, Pattern(indices, indptr, shape))
 
 
 @dispatched
@@ -95,8 +99,8 @@ def _multiply_jvp(t_data: Any, t_x: Any, data: Any, x: Any, pattern: Pattern, tr
     return by_data if t_x is None else by_data + multiply(data, t_x, pattern=pattern, trans=trans)
 
 
-_SAMPLE = Pattern(np.array([0, 2, 1, 2, 0]), np.array([0, 2, 3, 5]), (3, 3))
-_WIDE = Pattern(np.array([0, 3, 1, 3]), np.array([0, 2, 2, 4]), (3, 4))
+_SAMPLE = pattern_of(np.array([0, 2, 1, 2, 0]), np.array([0, 2, 3, 5]), (3, 3))
+_WIDE = pattern_of(np.array([0, 3, 1, 3]), np.array([0, 2, 2, 4]), (3, 4))
 
 Routine(
     name="spmm",

@@ -75,7 +75,6 @@ def matrix_power(A: Any, n: int) -> Tensor:  # noqa: N803
     return shaping.clone(a) if found is a else found  # type: ignore[return-value]
 
 
-@public("pinverse", methods=False)
 def pinv(A: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = None) -> Tensor:  # noqa: N803
     """Return the pseudoinverses (*, n, m) of (*, m, n) matrices; singular values up to rtol * the largest count as 0.
 
@@ -88,6 +87,12 @@ def pinv(A: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = None
     if not a.spec.size:
         return spread(creation.zeros((*a.spec.shape[:-2], *a.spec.shape[:-3:-1]), dtype=a.spec.dtype), batch_of(a))
     return routine_calls.call(OPS["pinv"], a, rtol=rtol)  # type: ignore[no-any-return]
+
+
+@public()
+def pinverse(input: Any, rcond: float = 1e-15) -> Tensor:  # noqa: A002 (PyTorch's name)
+    """Return the pseudoinverses of matrices: see linalg.pinv."""
+    return pinv(input, rtol=rcond)
 
 
 def _tolerance(a: Tensor, given: Any) -> float:
@@ -141,7 +146,7 @@ def cond(A: Any, p: Any = None) -> Tensor:  # noqa: N803
         return matrix_norm(a, p) * matrix_norm(inverse(a), p)
     except np.linalg.LinAlgError:
         recording.left(a)  # which of them are singular is not recorded
-    singular = np.linalg.det(as_array(a)) == 0
+    singular = np.asarray(np.linalg.det(as_array(a)) == 0)
     safe = _where(plain(singular[..., None, None]), identity(a.spec.shape[-1], a), a)
     return _where(plain(singular), float("inf"), matrix_norm(a, p) * matrix_norm(inverse(safe), p))  # type: ignore[no-any-return]
 

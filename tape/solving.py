@@ -51,7 +51,7 @@ def _check_rows(name: str, a: Tensor, b: Tensor) -> None:
         )
 
 
-@public("inv", methods=False)
+@public()
 def inverse(input: Any) -> Tensor:  # noqa: A002 (PyTorch's name)
     """Return the inverse of (*, n, n) matrices. LinAlgError if one is singular."""
     return routine_calls.call(OPS["inv"], square_of("linalg.inv", input))  # type: ignore[no-any-return]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from kernels import sparsity
-from kernels.sparsity import Pattern
+from kernels.sparsity import Pattern, pattern_of
 from kernels.tables import OPS
 from tape import creation, routine_calls
 from tape.public import implements
@@ -34,7 +34,7 @@ class CSR:
     def __init__(self, data: Any, indices: Any, indptr: Any, shape: Any) -> None:
         rows, columns = map(operator.index, shape)
         self.data = tensor_of(np.asarray(data) if isinstance(data, (list, tuple)) else data)
-        self.pattern = Pattern(*_checked(self.data, indices, indptr, (rows, columns)))
+        self.pattern = pattern_of(*_checked(self.data, indices, indptr, (rows, columns)))
         self._trans = False
 
     @property

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+import tape
 from kernels.dispatching import turned
 
 Array = np.ndarray[Any, Any]
@@ -57,3 +58,26 @@ def symmetric(x: Any) -> Any:
 
 
 VIEWS = {"spd": symmetric}
+
+
+def differentiated(function: Callable[..., Any], *points: Array) -> None:
+    """Check first and second gradients, along one direction, against central differences."""
+    rng, step = np.random.default_rng(1), 1e-6
+    directions = [rng.uniform(-1, 1, x.shape) for x in points]
+
+    def gradients(at: float, *, create_graph: bool = False) -> tuple[Any, list[Any], list[Any]]:
+        moved = [tape.tensor(x + at * d, requires_grad=True) for x, d in zip(points, directions, strict=True)]
+        value = function(*moved)
+        total = (value * tape.tensor(np.random.default_rng(2).uniform(0.5, 1.5, value.shape))).sum()
+        return total.item(), moved, list(tape.autograd.grad(total, moved, create_graph=create_graph))
+
+    def along(found: list[Any]) -> Any:
+        return sum((g * tape.tensor(d)).sum() for g, d in zip(found, directions, strict=True))
+
+    _, inputs, first = gradients(0.0, create_graph=True)
+    (high, _, after), (low, _, before) = gradients(step), gradients(-step)
+    np.testing.assert_allclose(along(first).item(), (high - low) / (2 * step), rtol=1e-6, atol=1e-8)
+    second = tape.autograd.grad(along(first), inputs, materialize_grads=True)
+    for found, a, b in zip(second, after, before, strict=True):
+        expected = (a.numpy() - b.numpy()) / (2 * step)
+        np.testing.assert_allclose(found.numpy(), expected, rtol=1e-5, atol=1e-6 * max(1.0, np.abs(expected).max()))
