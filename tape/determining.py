@@ -14,6 +14,7 @@ from tape import creation, recording, routine_calls, shaping
 from tape.arithmetic import FUNCTIONS
 from tape.factoring import svdvals
 from tape.matrices import batch_of, identity, matrix_of, spread, square_of, together
+from tape.norms import vector_norm
 from tape.products import matmul
 from tape.public import implements, public
 from tape.reducing import tensor_of
@@ -186,13 +187,34 @@ def _axis(a: Tensor, d: int) -> int:
 def _spectral(a: Tensor, ord: Any, first: int, second: int) -> Any:  # noqa: A002
     """Return the norms that are functions of the singular values."""
     if ord == "fro":
-        total = FUNCTIONS["square"](a).sum((first, second))
-        return _where(total == 0.0, total, FUNCTIONS["sqrt"](_where(total == 0.0, 1.0, total)))
+        return vector_norm(a, 2, (first, second))
     if ord not in ("nuc", 2, -2):
         raise RuntimeError(f"linalg.matrix_norm: Order {ord} not supported.")
     rest = [k for k in range(len(a.spec.shape)) if k not in (first, second)]
     s = svdvals(shaping.permute(a, (*rest, first, second)))
     return s.sum(-1) if ord == "nuc" else s.amax(-1) if ord > 0 else s.amin(-1)  # type: ignore[attr-defined]
+
+
+def norm(
+    A: Any, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: Any = None  # noqa: A002, N803
+) -> Tensor:  # fmt: skip
+    """Return a norm: of vectors along one dim, of matrices along two, of all elements if neither is given.
+
+    Without ``dim`` an ``ord`` makes a vector's or a matrix's norm of x, which has one or two dims. See vector_norm and
+    matrix_norm.
+    """
+    x = tensor_of(A)
+    dims = (dim,) if isinstance(dim, int) else tuple(range(len(x.spec.shape))) if dim is None else tuple(dim)
+    if ord is None:
+        return vector_norm(x, 2, dims if dim is not None else None, keepdim, dtype=dtype)
+    if len(dims) == 2:  # noqa: PLR2004
+        return matrix_norm(x, ord, dims, keepdim, dtype=dtype)
+    if len(dims) != 1:
+        raise RuntimeError(
+            f"linalg.norm: If dim is not specified but ord is, the input must be 1D or 2D. Got {len(x.spec.shape)}D."
+            if dim is None else f"linalg.norm: If dim is specified, it must be of length 1 or 2. Got {list(dims)}"
+        )  # fmt: skip
+    return vector_norm(x, ord, dims, keepdim, dtype=dtype)
 
 
 def tensorsolve(A: Any, B: Any, dims: Any = None) -> Tensor:  # noqa: N803

@@ -19,6 +19,7 @@ from tape.determining import (
     matrix_norm,
     matrix_power,
     matrix_rank,
+    norm,
     pinv,
     slogdet,
     tensorinv,
@@ -27,6 +28,7 @@ from tape.determining import (
 )
 from tape.diagonals import diagonal as _diagonal
 from tape.factoring import cholesky, eigh, eigvalsh, lu, lu_factor, qr, svd, svdvals
+from tape.norms import vector_norm
 from tape.products import matmul
 from tape.solving import cholesky_inverse, cholesky_solve, lu_solve, solve, solve_triangular
 from tape.solving import inverse as inv
@@ -56,6 +58,7 @@ __all__ = [
     "matrix_power",
     "matrix_rank",
     "multi_dot",
+    "norm",
     "pinv",
     "qr",
     "slogdet",
@@ -70,6 +73,7 @@ __all__ = [
     "tensorsolve",
     "vander",
     "vecdot",
+    "vector_norm",
 ]
 
 

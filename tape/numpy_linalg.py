@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tape import contracting, determining, diagonals, einsums, factoring, shaping, solving
+from tape import contracting, determining, diagonals, einsums, factoring, recording, shaping, solving
 from tape.matrices import MATRIX, square_of, tensor_like
 from tape.products import matmul
 from tape.public import implements
@@ -252,6 +252,15 @@ def _tensorsolve(a: Any, b: Any, axes: Any = None) -> Tensor:
 @implements(np.linalg.tensorinv)
 def _tensorinv(a: Any, ind: int = 2) -> Tensor:
     return determining.tensorinv(a, ind)
+
+
+@implements(np.linalg.norm)
+def _norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Tensor:  # noqa: A002 (NumPy's name)
+    x = tensor_like(x)
+    x = x if x.spec.dtype.kind == "f" else recording.to_dtype(x, np.dtype(np.float64))
+    if ord is not None and axis is None and len(x.spec.shape) not in (1, MATRIX):
+        raise ValueError("Improper number of dimensions to norm.")
+    return determining.norm(x, ord, axis, keepdims)
 
 
 @implements(np.linalg.matrix_norm)

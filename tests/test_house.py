@@ -125,13 +125,15 @@ MAY_NAME = {
     "tape.padding": ("Reduction", "Elementwise"),  # what np.pad calls its statistics
     "tape.shaping": ("View", "Join", "Copy"),  # sizes with -1, dims, joins
     "tape.products": ("Contraction", "Routine"),  # PyTorch's checks of mm, mv, dot
-    "tape.factoring": ("Routine",),  # PyTorch's names and arguments
+    "tape.factoring": ("Elementwise", "Routine"),  # PyTorch's names and arguments
     "tape.solving": ("Routine",),  # likewise
-    "tape.determining": ("Routine",),  # likewise
+    "tape.determining": ("Elementwise", "Routine"),  # likewise
     "tape.contracting": ("Routine",),  # likewise
+    "tape.linalg": ("Routine",),  # likewise
+    "tape.numpy_linalg": ("Contraction", "Routine"),  # NumPy's names, for messages
     "tape.structured": ("Routine",),  # SciPy's names and arguments
     "tape.sparse": ("Routine",),  # likewise
-    "tape.interpolating": ("Routine",),  # NumPy's and SciPy's names and arguments
+    "tape.interpolating": ("Elementwise", "Routine"),  # NumPy's and SciPy's names and arguments
 }
 NOT_THE_OP = {  # (module, string): what else it means there
     ("kernels.source", "t"): "the letter of a type in a layout",

@@ -105,6 +105,8 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "matrix_norm-1": (lambda m, a: m.linalg.matrix_norm(a, 1, (0, 2)), BATCH),
     "matrix_norm-inf": (lambda m, a: m.linalg.matrix_norm(a, -float("inf"), (0, 2), keepdim=True), BATCH),
     "matrix_norm-nuc": (lambda m, a: m.linalg.matrix_norm(a, "nuc", keepdim=True), (REAL, (2, 3, 2))),
+    "norm": (lambda m, a: m.linalg.norm(a) + m.linalg.norm(a[0], "nuc") + m.linalg.norm(a[0, 0], 3), BATCH),
+    "norm-dims": (lambda m, a: m.linalg.norm(a, dim=(0, 2)) + m.linalg.norm(a, 1, dim=(0, 2)), BATCH),
     "cond": (lambda m, a: m.linalg.cond(a) + m.linalg.cond(a, -2), A),
     "matrix_power": (lambda m, a: m.matrix_power(a, 5) + a.matrix_power(-2) + m.linalg.matrix_power(a, 0), A),
     "matrix_exp": (lambda m, a: m.matrix_exp(a) + m.linalg.matrix_exp(a), BATCH),
@@ -260,6 +262,10 @@ NUMPY: dict[str, tuple[Any, ...]] = {
     "tensorsolve": (lambda a, b: np.linalg.tensorsolve(a.reshape(3, 1, 3), b.reshape(3, 1)), A, (REAL, (3,))),
     "tensorinv": (lambda a: np.linalg.tensorinv(a.reshape(3, 1, 3)), A),
     "matrix_norm": (np.linalg.matrix_norm, BATCH),
+    "norm": (np.linalg.norm, BATCH),
+    "norm-fro": (lambda a: np.linalg.norm(a, "fro"), A),
+    "norm-rows": (lambda a: np.linalg.norm(a, 1, axis=-1, keepdims=True), BATCH),
+    "norm-planes": (lambda a: np.linalg.norm(a, -2, axis=(0, 1)), BATCH),
     "matrix_norm-2": (lambda a: np.linalg.matrix_norm(a, ord=2, keepdims=True), BATCH),
 }
 
