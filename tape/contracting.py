@@ -17,13 +17,14 @@ from tape.public import public
 from tape.reducing import tensor_of
 from tape.tensor import Tensor
 
-_CROSS: Any = OPS["cross"]
+_OPS: dict[str, Any] = OPS
+_CROSS: Any = _OPS["cross"]
 _MATRIX = 2
 _SPACE = 3
 
 
-def _ranked(name: str, argument: str, x: Any, rank: int) -> Tensor:
-    x = tensor_of(x)
+def _ranked(name: str, argument: str, given: Any, rank: int) -> Tensor:
+    x = tensor_of(given)
     if len(x.spec.shape) != rank:
         raise RuntimeError(f"{name}: Expected {rank}-D argument {argument}, but got {len(x.spec.shape)}-D")
     return x
@@ -33,11 +34,11 @@ def _plus(input: Any, product: Tensor, beta: Any, alpha: Any) -> Any:  # noqa: A
     """Return beta * input + alpha * product, of the product's shape; with beta 0 the input is not read."""
     input = tensor_of(input)  # noqa: A001
     if alpha != 1:
-        product = product * alpha  # type: ignore[operator]
+        product = product * alpha
     if beta == 0:
         return product
     input = shaping.expand(input, product.spec.shape)  # noqa: A001
-    return (input if beta == 1 else input * beta) + product  # type: ignore[operator]
+    return (input if beta == 1 else input * beta) + product
 
 
 @public()
@@ -68,14 +69,14 @@ def baddbmm(input: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any =
 @public()
 def addbmm(input: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:  # noqa: A002
     """Return beta * input + alpha * the sum of the products of a batch of matrices."""
-    return _plus(input, bmm(batch1, batch2).sum(0), beta, alpha)  # type: ignore[attr-defined]
+    return _plus(input, bmm(batch1, batch2).sum(0), beta, alpha)
 
 
 @public("ger")
 def outer(input: Any, vec2: Any) -> Any:  # noqa: A002
     """Return the products (m, n) of each element of a vector with each of another."""
     a, b = _ranked("outer", "self", input, 1), _ranked("outer", "vec2", vec2, 1)
-    return shaping.unsqueeze(a, 1) * b  # type: ignore[operator]
+    return shaping.unsqueeze(a, 1) * b
 
 
 @public()
@@ -93,7 +94,7 @@ def inner(input: Any, other: Any) -> Any:  # noqa: A002
     a, b = tensor_of(input), tensor_of(other)
     left, right = a.spec.shape, b.spec.shape
     if not left or not right:
-        return a * b  # type: ignore[operator]
+        return a * b
     if left[-1] != right[-1]:
         raise RuntimeError(
             f"inner() the last dimension must match on both input tensors but got shapes {list(left)} and {list(right)}"
@@ -135,7 +136,7 @@ def kron(input: Any, other: Any) -> Any:  # noqa: A002
     rank = max(len(a.spec.shape), len(b.spec.shape))
     left, right = ((1,) * (rank - len(x.spec.shape)) + x.spec.shape for x in (a, b))
     spread = shaping.reshape(a, tuple(n for size in left for n in (size, 1)))
-    spread = spread * shaping.reshape(b, tuple(n for size in right for n in (1, size)))  # type: ignore[operator]
+    spread = spread * shaping.reshape(b, tuple(n for size in right for n in (1, size)))
     return shaping.reshape(spread, tuple(m * n for m, n in zip(left, right, strict=True)))
 
 
@@ -145,7 +146,7 @@ def trace(input: Any) -> Any:  # noqa: A002
     x = tensor_of(input)
     if len(x.spec.shape) != _MATRIX:
         raise RuntimeError(f"trace: expected a matrix, but got tensor with dim {len(x.spec.shape)}")
-    return diagonal(x).sum()  # type: ignore[attr-defined]
+    return diagonal(x).sum()
 
 
 @public()
@@ -180,7 +181,7 @@ def vecdot(x: Any, y: Any, *, dim: int = -1) -> Any:
             f"linalg.vecdot: inconsistent tensor size, expected tensor {list(x.spec.shape)} and src "
             f"{list(y.spec.shape)} to have the same number of elements in dim {dim}, but got {sizes[0]} and {sizes[1]}"
         )
-    return (x * y).sum(dim)  # type: ignore[attr-defined, operator]
+    return (x * y).sum(dim)
 
 
 def multi_dot(tensors: Any) -> Tensor:
@@ -245,7 +246,7 @@ def convolve(a: Any, v: Any, mode: str = "full") -> Tensor:
     if len(x.spec.shape) != 1 or len(y.spec.shape) != 1:
         raise ValueError("object too deep for desired array")
     m, n = sorted((x.spec.size, y.spec.size))
-    found = routine_calls.call(OPS["convolve"], x, y)
+    found = routine_calls.call(_OPS["convolve"], x, y)
     if mode == "full":
         return found  # type: ignore[no-any-return]
     starts = {"same": ((m - 1) // 2, n), "valid": (m - 1, n - m + 1)}

@@ -22,6 +22,7 @@ from tape.return_types import named
 from tape.solving import inverse, solve
 from tape.tensor import Tensor, as_array, plain
 
+_OPS: dict[str, Any] = OPS
 _where = FUNCTIONS["where"]
 Slogdet = named("linalg_slogdet", "Sign and logarithm of a determinant.", "sign", "logabsdet")
 Lstsq = named(
@@ -33,26 +34,26 @@ Lstsq = named(
 @public()
 def det(A: Any) -> Tensor:  # noqa: N803 (PyTorch's name)
     """Return the determinants (*) of (*, n, n) matrices; singular ones have gradients too."""
-    return routine_calls.call(OPS["det"], square_of("linalg.det", A))  # type: ignore[no-any-return]
+    return routine_calls.call(_OPS["det"], square_of("linalg.det", A))  # type: ignore[no-any-return]
 
 
 @public()
 def slogdet(A: Any) -> Any:  # noqa: N803
     """Return sign and logarithm of the absolute value of determinants: 0 and -inf where singular."""
-    return Slogdet(*routine_calls.call(OPS["slogdet"], square_of("linalg.slogdet", A)))
+    return Slogdet(*routine_calls.call(_OPS["slogdet"], square_of("linalg.slogdet", A)))
 
 
 @public()
 def logdet(A: Any) -> Tensor:  # noqa: N803
     """Return the logarithms (*) of determinants: nan where negative, -inf where 0."""
-    sign, logabsdet = routine_calls.call(OPS["slogdet"], square_of("logdet", A))
+    sign, logabsdet = routine_calls.call(_OPS["slogdet"], square_of("logdet", A))
     return _where(sign == -1.0, float("nan"), logabsdet)  # type: ignore[no-any-return]
 
 
 @public()
 def matrix_exp(A: Any) -> Tensor:  # noqa: N803
     """Return the exponentials of (*, n, n) matrices."""
-    return routine_calls.call(OPS["matrix_exp"], square_of("linalg.matrix_exp", A))  # type: ignore[no-any-return]
+    return routine_calls.call(_OPS["matrix_exp"], square_of("linalg.matrix_exp", A))  # type: ignore[no-any-return]
 
 
 implements(determinants.matrix_exp)(matrix_exp)
@@ -87,7 +88,7 @@ def pinv(A: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = None
     rtol = _tolerance(a, rtol if rcond is None else rcond)
     if not a.spec.size:
         return spread(creation.zeros((*a.spec.shape[:-2], *a.spec.shape[:-3:-1]), dtype=a.spec.dtype), batch_of(a))
-    return routine_calls.call(OPS["pinv"], a, rtol=rtol)  # type: ignore[no-any-return]
+    return routine_calls.call(_OPS["pinv"], a, rtol=rtol)  # type: ignore[no-any-return]
 
 
 @public()
@@ -118,7 +119,7 @@ def lstsq(A: Any, B: Any, rcond: Any = None, *, driver: str | None = None) -> An
     if b.spec.shape[-2] != m:
         raise RuntimeError(f"torch.linalg.lstsq: input.size(-2) should match other.size({-1 if vector else -2})")
     a, b = together("linalg.lstsq", a, b)
-    solution, rank, s = routine_calls.call(OPS["lstsq"], a, b, rcond=_tolerance(a, rcond))
+    solution, rank, s = routine_calls.call(_OPS["lstsq"], a, b, rcond=_tolerance(a, rcond))
     residuals = FUNCTIONS["square"](matmul(a, solution) - b).sum(-2) if m > n else creation.empty(0, dtype=a.spec.dtype)
     return Lstsq(shaping.squeeze(solution, -1) if vector else solution, residuals, rank, s)
 
@@ -132,7 +133,7 @@ def matrix_rank(
     atol = tol if atol is None else atol
     relative = 0.0 if rtol is None and atol is not None else _tolerance(a, rtol)
     return routine_calls.call(  # type: ignore[no-any-return]
-        OPS["matrix_rank"], a, atol=float(atol or 0.0), rtol=relative
+        _OPS["matrix_rank"], a, atol=float(atol or 0.0), rtol=relative
     )
 
 
@@ -157,7 +158,7 @@ def matrix_norm(
 ) -> Tensor:  # fmt: skip
     """Return norms of matrices along two dims: "fro", "nuc", inf, -inf, 1, -1, 2, -2."""
     a = matrix_of("linalg.matrix_norm", A)
-    a = a if dtype is None else a.to(dtype)  # type: ignore[attr-defined]
+    a = a if dtype is None else a.to(dtype)
     first, second = (_axis(a, d) for d in dim)
     if first == second:
         raise RuntimeError(f"linalg.matrix_norm: dims must be different. Got {dim}")
@@ -192,7 +193,7 @@ def _spectral(a: Tensor, ord: Any, first: int, second: int) -> Any:  # noqa: A00
         raise RuntimeError(f"linalg.matrix_norm: Order {ord} not supported.")
     rest = [k for k in range(len(a.spec.shape)) if k not in (first, second)]
     s = svdvals(shaping.permute(a, (*rest, first, second)))
-    return s.sum(-1) if ord == "nuc" else s.amax(-1) if ord > 0 else s.amin(-1)  # type: ignore[attr-defined]
+    return s.sum(-1) if ord == "nuc" else s.amax(-1) if ord > 0 else s.amin(-1)
 
 
 def norm(
@@ -255,7 +256,7 @@ def vander(x: Any, N: int | None = None) -> Any:  # noqa: N803
     count = x.spec.shape[-1] if N is None else operator.index(N)
     if count < 1:
         raise RuntimeError(f"linalg.vander: N must be greater than 1, but got {count}")
-    powers = [x * 0 + 1]  # type: ignore[operator]
+    powers = [x * 0 + 1]
     for _ in range(count - 1):
         powers.append(powers[-1] * x)
     return shaping.stack(powers, -1)

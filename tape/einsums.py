@@ -168,7 +168,7 @@ def _summed(x: Tensor, labels: Labels, kept: set[str]) -> Term:
     drop = tuple(i for i, label in enumerate(labels) if label not in kept)
     if not drop:
         return x, labels
-    return x.sum(drop), tuple(label for label in labels if label in kept)  # type: ignore[attr-defined]
+    return x.sum(drop), tuple(label for label in labels if label in kept)
 
 
 def _ordered(x: Tensor, labels: Labels, wanted: Sequence[str]) -> Tensor:
@@ -193,9 +193,9 @@ def contract(a: Tensor, a_labels: Labels, b: Tensor, b_labels: Labels, others: s
     labels = (*batch, *rows, *columns)
     if not over:
         wide = _shaped(a, (*lead, *m, *(1,) * len(n)))
-        return wide * _shaped(b, (*lead, *(1,) * len(m), *n)), labels  # type: ignore[operator]
+        return wide * _shaped(b, (*lead, *(1,) * len(m), *n)), labels
     if not rows and not columns and batch:
-        return (a * b).sum(tuple(range(len(batch), len(batch) + len(over)))), labels  # type: ignore[operator]
+        return (a * b).sum(tuple(range(len(batch), len(batch) + len(over)))), labels
     inner = (math.prod(k),)
     left, right = (math.prod(m),) if rows else (), (math.prod(n),) if columns else ()
     if not batch:

@@ -20,6 +20,7 @@ from tape.public import implements, public
 from tape.return_types import named
 from tape.tensor import Tensor, as_array, plain
 
+_OPS: dict[str, Any] = OPS
 _where = FUNCTIONS["where"]
 QR = named("linalg_qr", "An orthogonal and an upper triangular factor.", "Q", "R")
 OldQR = named("qr", "An orthogonal and an upper triangular factor.", "Q", "R")
@@ -37,7 +38,7 @@ def cholesky(input: Any, upper: bool = False) -> Tensor:  # noqa: A002 (PyTorch'
     One triangle of A is read; the gradient is symmetric. LinAlgError if A is not positive-definite.
     """
     a = square_of("linalg.cholesky", input)
-    found = routine_calls.call(OPS["cholesky"], turned(a) if upper else a)
+    found = routine_calls.call(_OPS["cholesky"], turned(a) if upper else a)
     return turned(found) if upper else found
 
 
@@ -54,7 +55,7 @@ def qr(A: Any, mode: str = "reduced") -> Any:  # noqa: N803 (PyTorch's names)
     m, n = a.spec.shape[-2:]
     if mode == "complete" and m > n and wants(a):
         raise RuntimeError(_QR_COMPLETE)
-    q, r = routine_calls.call(OPS["qr"], a, mode="reduced" if mode == "r" else mode)
+    q, r = routine_calls.call(_OPS["qr"], a, mode="reduced" if mode == "r" else mode)
     return QR(creation.empty(0, dtype=a.spec.dtype) if mode == "r" else q, r)
 
 
@@ -72,13 +73,13 @@ def _uplo(name: str, given: str) -> str:
 def eigh(A: Any, UPLO: str = "L") -> Any:  # noqa: N803 (PyTorch's names)
     """Return eigenvalues (*, n), ascending, and eigenvectors (*, n, n) of symmetric matrices; one triangle is read."""
     a = square_of("linalg.eigh", A)
-    return Eigh(*routine_calls.call(OPS["eigh"], a, uplo=_uplo("linalg.eigh", UPLO)))
+    return Eigh(*routine_calls.call(_OPS["eigh"], a, uplo=_uplo("linalg.eigh", UPLO)))
 
 
 def eigvalsh(A: Any, UPLO: str = "L") -> Tensor:  # noqa: N803
     """Return the eigenvalues (*, n), ascending, of symmetric matrices; equal ones share their gradient."""
     a = square_of("linalg.eigvalsh", A)
-    return routine_calls.call(OPS["eigvalsh"], a, uplo=_uplo("linalg.eigvalsh", UPLO))  # type: ignore[no-any-return]
+    return routine_calls.call(_OPS["eigvalsh"], a, uplo=_uplo("linalg.eigvalsh", UPLO))  # type: ignore[no-any-return]
 
 
 def svd(A: Any, full_matrices: bool = True) -> Any:  # noqa: N803
@@ -88,12 +89,12 @@ def svd(A: Any, full_matrices: bool = True) -> Any:  # noqa: N803
     """
     a = matrix_of("linalg.svd", A)
     full = bool(full_matrices) and a.spec.shape[-1] != a.spec.shape[-2]
-    return SVD(*routine_calls.call(OPS["svd"], a, full_matrices=full))
+    return SVD(*routine_calls.call(_OPS["svd"], a, full_matrices=full))
 
 
 def svdvals(A: Any) -> Tensor:  # noqa: N803
     """Return the singular values (*, min(m, n)) of matrices, descending."""
-    return routine_calls.call(OPS["svdvals"], matrix_of("linalg.svdvals", A))  # type: ignore[no-any-return]
+    return routine_calls.call(_OPS["svdvals"], matrix_of("linalg.svdvals", A))  # type: ignore[no-any-return]
 
 
 def _top_level_qr(input: Any, some: bool = True) -> Any:  # noqa: A002 (PyTorch's name)
@@ -128,7 +129,7 @@ def lu_factor(A: Any, *, pivot: bool = True) -> Any:  # noqa: N803
     RuntimeError if a factor is singular; ``lu`` allows that. Gradients are for square matrices.
     """
     a = _pivoted("torch.linalg.lu_factor", A, pivot)
-    found = LUFactor(*routine_calls.call(OPS["lu_factor"], a))
+    found = LUFactor(*routine_calls.call(_OPS["lu_factor"], a))
     zero = np.argwhere(np.diagonal(as_array(found.LU), axis1=-2, axis2=-1) == 0)
     if len(zero):
         k = int(zero[0, -1]) + 1
@@ -144,15 +145,15 @@ def lu(A: Any, *, pivot: bool = True) -> Any:  # noqa: N803
     a = _pivoted("linalg.lu", A, pivot)
     m, n = a.spec.shape[-2:]
     k = min(m, n)
-    packed, pivots = routine_calls.call(OPS["lu_factor"], a)
-    p = routine_calls.call(OPS["lu_permutation"], pivots, n=m, dtype=a.spec.dtype.str)
+    packed, pivots = routine_calls.call(_OPS["lu_factor"], a)
+    p = routine_calls.call(_OPS["lu_permutation"], pivots, n=m, dtype=a.spec.dtype.str)
     below, above = plain(np.tri(m, k, -1, dtype=bool)), plain(~np.tri(k, n, -1, dtype=bool))
     eye = plain(np.eye(m, k, dtype=a.spec.dtype))
     return LU(p, _where(below, packed[..., :k], eye), _where(above, packed[..., :k, :], 0.0))
 
 
-def _pivoted(name: str, a: Any, pivot: bool) -> Tensor:
-    a = matrix_of(name, a)
+def _pivoted(name: str, given: Any, pivot: bool) -> Tensor:
+    a = matrix_of(name, given)
     if not pivot:
         raise NotImplementedError(f"{name}: LU without pivoting is not implemented on the CPU")
     m, n = a.spec.shape[-2:]

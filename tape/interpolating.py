@@ -19,6 +19,7 @@ from tape.reducing import tensor_of
 from tape.structured import solve_banded
 from tape.tensor import Tensor, as_array, plain
 
+_OPS: dict[str, Any] = OPS
 _where, sign = FUNCTIONS["where"], FUNCTIONS["sign"]
 _BOUNDARIES = ("not-a-knot", "natural", "clamped")
 
@@ -46,7 +47,7 @@ def interp(
         slopes = _monotone_slopes(xp, fp)
     else:
         raise ValueError(f"interp: kind is 'linear', 'cubic', 'monotone' or 'pchip', not {kind!r}")
-    return routine_calls.call(OPS["hermite"], x, xp, fp, slopes)
+    return routine_calls.call(_OPS["hermite"], x, xp, fp, slopes)
 
 
 def _floats(*given: Any) -> list[Tensor]:
@@ -71,7 +72,7 @@ def _level(x: Tensor, xp: Tensor, fp: Tensor, left: Any, right: Any, period: Any
     if period is not None:
         x, xp, fp = _around(x, xp, fp, abs(float(period)))
         left = right = None
-    found = routine_calls.call(OPS["interp"], x, xp, fp)
+    found = routine_calls.call(_OPS["interp"], x, xp, fp)
     if left is not None:
         found = _where(x < xp[0], left, found)
     return found if right is None else _where(x > xp[-1], right, found)
@@ -84,7 +85,7 @@ def _around(x: Tensor, xp: Tensor, fp: Tensor, period: float) -> tuple[Any, ...]
     x, xp = remainder(x, period), remainder(xp, period)
     recording.left(xp)  # the order of the knots is not recorded
     order = np.argsort(as_array(xp))
-    xp, fp = xp[order], fp[order]  # type: ignore[index]
+    xp, fp = xp[order], fp[order]
     return x, shaping.cat([xp[-1:] - period, xp, xp[:1] + period]), shaping.cat([fp[-1:], fp, fp[:1]])
 
 
@@ -172,18 +173,18 @@ def interpn(
         )
     if min(sizes) < 2:  # noqa: PLR2004
         raise ValueError("interpn: each axis has two or more knots")
-    found = routine_calls.call(OPS["interpn"], x, shaping.cat(grids), v, sizes=sizes, bounds_error=bool(bounds_error))
+    found = routine_calls.call(_OPS["interpn"], x, shaping.cat(grids), v, sizes=sizes, bounds_error=bool(bounds_error))
     if bounds_error or fill_value is None:
         return found
     for k, grid in enumerate(grids):
-        at: Any = x[..., k]  # type: ignore[index]
-        found = _where(at < grid[0], fill_value, _where(at > grid[-1], fill_value, found))  # type: ignore[index]
+        at: Any = x[..., k]
+        found = _where(at < grid[0], fill_value, _where(at > grid[-1], fill_value, found))
     return found
 
 
 @implements(interpolations.interval)
 def _interval(x: Any, xp: Any) -> Tensor:
-    return routine_calls.call(OPS["interval"], x, xp)  # type: ignore[no-any-return]
+    return routine_calls.call(_OPS["interval"], x, xp)  # type: ignore[no-any-return]
 
 
 @implements(interpolations.added_at)

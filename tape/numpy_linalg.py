@@ -32,7 +32,7 @@ def _dot(a: Any, b: Any, out: Any = None) -> Any:
     a, b = tensor_like(a), tensor_like(b)
     ranks = len(a.spec.shape), len(b.spec.shape)
     if 0 in ranks:
-        return a * b  # type: ignore[operator]
+        return a * b
     return matmul(a, b) if max(ranks) <= MATRIX else contracting.tensordot(a, b, ([-1], [-2 if ranks[1] > 1 else -1]))
 
 
@@ -118,7 +118,7 @@ def _linalg_cross(x1: Any, x2: Any, *, axis: int = -1) -> Tensor:
 @implements(np.trace)
 def _trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: Any = None) -> Any:
     _only("trace", out, None, "out")
-    return diagonals.diagonal(a, offset, axis1, axis2).sum(-1, dtype=dtype)  # type: ignore[attr-defined]
+    return diagonals.diagonal(a, offset, axis1, axis2).sum(-1, dtype=dtype)
 
 
 @implements(np.linalg.trace)
@@ -139,9 +139,9 @@ def _convolve(a: Any, v: Any, mode: str = "full") -> Tensor:
 @implements(np.polyval)
 def _polyval(p: Any, x: Any) -> Any:
     p, x = tensor_like(p), tensor_like(x)
-    y = x * 0  # type: ignore[operator]
-    for k in range(len(p)):  # type: ignore[arg-type]
-        y = y * x + p[k]  # type: ignore[index, operator]
+    y = x * 0
+    for k in range(len(p)):
+        y = y * x + p[k]
     return y
 
 

@@ -30,7 +30,7 @@ def gauss_legendre(f: Callable[..., Any], a: Any, b: Any, n: int = 5, *, args: t
     a, b, count = _bounds(a, b, n, 1)
     points, weights = (plain(x.astype(a.spec.dtype)) for x in _legendre(count))
     half = (b - a) * 0.5
-    return (tensor_of(f(points * half + (a + b) * 0.5, *args)) * weights).sum(-1) * half  # type: ignore[attr-defined, operator]
+    return (tensor_of(f(points * half + (a + b) * 0.5, *args)) * weights).sum(-1) * half
 
 
 def trapezoid(f: Callable[..., Any], a: Any, b: Any, n: int = 100, *, args: tuple[Any, ...] = ()) -> Any:
@@ -43,7 +43,7 @@ def trapezoid(f: Callable[..., Any], a: Any, b: Any, n: int = 100, *, args: tupl
     weights = np.ones_like(places) / count
     weights[[0, -1]] *= 0.5
     width = b - a
-    return (tensor_of(f(plain(places) * width + a, *args)) * plain(weights)).sum(-1) * width  # type: ignore[attr-defined, operator]
+    return (tensor_of(f(plain(places) * width + a, *args)) * plain(weights)).sum(-1) * width
 
 
 def _bounds(a: Any, b: Any, n: int, least: int) -> tuple[Any, Any, int]:
@@ -63,4 +63,4 @@ def _bounds(a: Any, b: Any, n: int, least: int) -> tuple[Any, Any, int]:
 
 
 def _as_float(x: Tensor) -> Any:
-    return x.to(np.float64)  # type: ignore[attr-defined]
+    return x.to(np.float64)

@@ -13,6 +13,8 @@ from tape.public import implements, public
 from tape.reducing import tensor_of
 from tape.tensor import Tensor
 
+_OPS: dict[str, Any] = OPS
+
 
 def solve(A: Any, B: Any, *, left: bool = True) -> Tensor:  # noqa: N803 (PyTorch's names)
     """Return X with A X = B, or X A = B with ``left=False``.
@@ -28,14 +30,14 @@ def solve(A: Any, B: Any, *, left: bool = True) -> Tensor:  # noqa: N803 (PyTorc
     if not left:
         return turned(solve(turned(a), turned(b)))
     _check_rows("linalg.solve", a, b)
-    return routine_calls.call(OPS["solve"], *together("linalg.solve", a, b))[0]  # type: ignore[no-any-return]
+    return routine_calls.call(_OPS["solve"], *together("linalg.solve", a, b))[0]  # type: ignore[no-any-return]
 
 
 def _vector(a: Tensor, b: Tensor) -> Tensor:
     """Solve for one vector."""
     if a.spec.shape[0] != b.spec.shape[0]:
         _check_rows("linalg.solve", a, shaping.unsqueeze(b, -1))
-    return routine_calls.call(OPS["solve"], a, b)[0]  # type: ignore[no-any-return]
+    return routine_calls.call(_OPS["solve"], a, b)[0]  # type: ignore[no-any-return]
 
 
 def _is_vector(a: Tensor, b: Tensor) -> bool:
@@ -54,7 +56,7 @@ def _check_rows(name: str, a: Tensor, b: Tensor) -> None:
 @public()
 def inverse(input: Any) -> Tensor:  # noqa: A002 (PyTorch's name)
     """Return the inverse of (*, n, n) matrices. LinAlgError if one is singular."""
-    return routine_calls.call(OPS["inv"], square_of("linalg.inv", input))  # type: ignore[no-any-return]
+    return routine_calls.call(_OPS["inv"], square_of("linalg.inv", input))  # type: ignore[no-any-return]
 
 
 def solve_triangular(
@@ -70,7 +72,7 @@ def solve_triangular(
         return turned(solve_triangular(turned(a), turned(b), upper=not upper, unitriangular=unitriangular))
     _check_rows(name, a, b)
     return routine_calls.call(  # type: ignore[no-any-return]
-        OPS["solve_triangular"], *together(name, a, b), upper=bool(upper), unitriangular=bool(unitriangular)
+        _OPS["solve_triangular"], *together(name, a, b), upper=bool(upper), unitriangular=bool(unitriangular)
     )
 
 
@@ -99,7 +101,7 @@ def lu_solve(LU: Any, pivots: Any, B: Any, *, left: bool = True, adjoint: bool =
         return turned(lu_solve(packed, pivots, turned(b), adjoint=not adjoint))
     _check_rows("linalg.lu_solve", packed, b)
     n = packed.spec.shape[-1]
-    p = routine_calls.call(OPS["lu_permutation"], tensor_of(pivots), n=n, dtype=packed.spec.dtype.str)
+    p = routine_calls.call(_OPS["lu_permutation"], tensor_of(pivots), n=n, dtype=packed.spec.dtype.str)
     if adjoint:
         half = solve_triangular(turned(packed), b, upper=False)
         return matmul(p, solve_triangular(turned(packed), half, upper=True, unitriangular=True))

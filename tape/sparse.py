@@ -19,6 +19,7 @@ from tape.public import implements
 from tape.reducing import tensor_of
 from tape.tensor import Tensor, as_array
 
+_OPS: dict[str, Any] = OPS
 _MATRIX = 2
 
 
@@ -78,8 +79,8 @@ class CSR:
     def to_dense(self) -> Tensor:
         """Return the matrix as a tensor; elements of one place add up."""
         found = creation.zeros(self.pattern.shape, dtype=self.data.spec.dtype)
-        found.index_put_((self.pattern.rows, self.pattern.columns), self.data, accumulate=True)  # type: ignore[attr-defined]
-        return found.T if self._trans else found  # type: ignore[attr-defined, no-any-return]
+        found.index_put_((self.pattern.rows, self.pattern.columns), self.data, accumulate=True)
+        return found.T if self._trans else found
 
     def to_scipy(self) -> Any:
         """Return SciPy's csr_array of the values now; a tensor that requires grad raises as in ``numpy()``."""
@@ -117,12 +118,12 @@ def _checked(data: Tensor, indices: Any, indptr: Any, shape: tuple[int, int]) ->
 
 @implements(sparsity.multiply)
 def _spmm(data: Any, x: Any, *, pattern: Pattern, trans: bool = False) -> Tensor:
-    return routine_calls.call(OPS["spmm"], data, x, pattern=pattern, trans=trans)  # type: ignore[no-any-return]
+    return routine_calls.call(_OPS["spmm"], data, x, pattern=pattern, trans=trans)  # type: ignore[no-any-return]
 
 
 @implements(sparsity.spsolve)
 def _spsolve(data: Any, b: Any, *, pattern: Pattern, trans: bool = False) -> Tensor:
-    return routine_calls.call(OPS["spsolve"], data, b, pattern=pattern, trans=trans)  # type: ignore[no-any-return]
+    return routine_calls.call(_OPS["spsolve"], data, b, pattern=pattern, trans=trans)  # type: ignore[no-any-return]
 
 
 def spsolve(A: CSR, b: Any) -> Tensor:  # noqa: N803 (SciPy's name)

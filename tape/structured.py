@@ -17,6 +17,7 @@ from tape.matrices import tensor_like
 from tape.public import implements
 from tape.tensor import Tensor
 
+_OPS: dict[str, Any] = OPS
 _MATRIX = 2
 
 
@@ -53,7 +54,7 @@ def solve_banded(l_and_u: Any, ab: Any, b: Any) -> Tensor:
             f"does not equal ab.shape[0]; ab has shape {list(bands.spec.shape)}"
         )
     _check("solve_banded", right, bands.spec.shape[1])
-    return routine_calls.call(OPS["solve_banded"], bands, right, l_and_u=(lower, upper))  # type: ignore[no-any-return]
+    return routine_calls.call(_OPS["solve_banded"], bands, right, l_and_u=(lower, upper))  # type: ignore[no-any-return]
 
 
 @implements(banded.solve_banded)
@@ -71,7 +72,7 @@ def solveh_banded(ab: Any, b: Any, *, lower: bool = False) -> Tensor:
     if len(bands.spec.shape) != _MATRIX:
         raise ValueError(f"solveh_banded: ab has shape {list(bands.spec.shape)}; it has a row for each diagonal")
     _check("solveh_banded", right, bands.spec.shape[1])
-    return routine_calls.call(OPS["solveh_banded"], bands, right, lower=bool(lower))  # type: ignore[no-any-return]
+    return routine_calls.call(_OPS["solveh_banded"], bands, right, lower=bool(lower))  # type: ignore[no-any-return]
 
 
 implements(banded.solveh_banded)(solveh_banded)
@@ -90,7 +91,7 @@ def solve_toeplitz(c_or_cr: Any, b: Any) -> Tensor:
             f"{list(row.spec.shape)}"
         )
     _check("solve_toeplitz", right, column.spec.shape[0])
-    return routine_calls.call(OPS["solve_toeplitz"], column, row, right)  # type: ignore[no-any-return]
+    return routine_calls.call(_OPS["solve_toeplitz"], column, row, right)  # type: ignore[no-any-return]
 
 
 @implements(banded.solve_toeplitz)
