@@ -33,6 +33,7 @@ def _expanded(x: Any, shape: Strides) -> Any:
 def _diagonal(x: Any, at: Strides) -> Any:
     """Return the diagonal of two axes as the last one; a batch puts its extent before (offset, axis, axis)."""
     offset, i, j = at[-3:]
+    _check_from_the_back(i, j)
     start: list[Any] = [slice(None)] * x.ndim
     start[j if offset > 0 else i] = slice(min(abs(offset), x.shape[j if offset > 0 else i]), None)
     x = x[tuple(start)]
@@ -45,10 +46,16 @@ def _diagonal(x: Any, at: Strides) -> Any:
 def _windows(x: Any, at: Strides) -> Any:
     """Return the windows along an axis, along a new last one; a batch puts its extent before (axis, size, step)."""
     axis, size, step = at[-3:]
+    _check_from_the_back(axis)
     shape, strides = list(x.shape), list(x.strides)
     stride = strides[axis]
     shape[axis], strides[axis] = (shape[axis] - size) // step + 1, stride * step
     return np.lib.stride_tricks.as_strided(x, (*shape, size), (*strides, stride))
+
+
+def _check_from_the_back(*axes: int) -> None:
+    if max(axes) >= 0:
+        raise ValueError(f"axes {axes} must be counted from the back: -1 is the last")
 
 
 def _reversed(x: Any, axes: Strides) -> Any:
@@ -128,17 +135,16 @@ def view_pattern(op: View, source: Spec, value: np.ndarray[Any, Any], params: tu
     offset = address_of(gradient) - address_of(stand_in) if gradient.size else 0
     spec = intern_spec(value.shape, value.strides, value.dtype, gradient.strides, source.shadow)
     # An element met twice is seen here; the spec itself sees only axes without a stride.
-    spec.overlaps = spec.overlaps or _meets_itself(value)
-    spec.covers = spec.covers and not _meets_itself(gradient)
+    spec.overlaps = spec.overlaps or meets_itself(value.shape, value.strides, value.itemsize)
+    spec.covers = spec.covers and not meets_itself(value.shape, gradient.strides, value.itemsize)
     return spec, offset
 
 
-def _meets_itself(value: np.ndarray[Any, Any]) -> bool:
-    """Whether a pattern may meet an element twice."""
-    reach = value.itemsize
-    axes = [(abs(stride), n) for stride, n in zip(value.strides, value.shape, strict=True) if n > 1]
-    for stride, n in sorted(axes):
+def meets_itself(shape: Strides, strides: Strides, itemsize: int) -> bool:
+    """Whether a pattern may meet an element twice, as the windows that overlap do."""
+    reach = itemsize
+    for stride, n in sorted((abs(stride), n) for stride, n in zip(strides, shape, strict=True) if n > 1):
         if stride < reach:
-            return value.size > 0
+            return 0 not in shape
         reach += stride * (n - 1)
     return False

@@ -182,6 +182,10 @@ b ^ b | b|b | i|1 | 1|i | torch.digamma(n) | torch.polygamma(2, n) | torch.fmax(
 torch.nan_to_num(torch.tensor([1., float('nan'), float('inf')]), 5., 6.)
 x[i] | x[[2, 0, 2]] | w[:, i] | w[i - 1] | w[torch.tensor([0, 1]), torch.tensor([2, 2])] | x[b]
 w[w > 1.2] | (x[[0, 0, 1]] * n).sum() | (x[i] * x[i]).sum()
+x.narrow(0, 1, 2) | w.select(1, 0) | x.unbind() | w.unbind(1)[1] | w.movedim(0, 1) | w.swapaxes(0, 1) | w.mT
+w.diagonal() | x.unfold(0, 3, 1) | x.flip(0) | w.flip((0, 1)) | x[i] | w[:, i] | w[:, b] | x.expand_as(w)
+w.view_as(torch.zeros(6)) | w.unflatten(1, (3, 1)) | torch.tril_indices(2, 3) | torch.nonzero(i)
+i.index_select(0, i - 1) | i.gather(0, i - 1) | i.repeat(2) | i.roll(1) | n.tile(2)
 """
 
 # One program a line.
