@@ -122,13 +122,13 @@ tril, triu = _triangle("tril", lower=True), _triangle("triu", lower=False)
 
 
 @public(methods=False)
-def tril_indices(row: int, col: int, offset: int = 0, *, dtype: Any = np.int64) -> Tensor:
+def tril_indices(row: int, col: int, offset: int = 0, *, dtype: Any = None) -> Tensor:
     """Return the rows and columns of the lower triangle of a matrix, as a tensor of two rows."""
     return _indices(np.tril_indices, row, col, offset, dtype)
 
 
 @public(methods=False)
-def triu_indices(row: int, col: int, offset: int = 0, *, dtype: Any = np.int64) -> Tensor:
+def triu_indices(row: int, col: int, offset: int = 0, *, dtype: Any = None) -> Tensor:
     """Return the rows and columns of the upper triangle of a matrix, as a tensor of two rows."""
     return _indices(np.triu_indices, row, col, offset, dtype)
 
@@ -137,7 +137,7 @@ def _indices(function: Any, row: int, col: int, offset: int, dtype: Any) -> Tens
     for name, n in (("row", row), ("col", col)):
         if n < 0:
             raise RuntimeError(f"{name} must be non-negative, got {n}")
-    return plain(np.stack(function(row, offset, col)).astype(dtype, copy=False))
+    return plain(np.stack(function(row, offset, col)).astype(np.int64 if dtype is None else dtype, copy=False))
 
 
 @implements(np.diagonal)
