@@ -12,7 +12,7 @@ from tape.indexing import index
 from tape.public import implements, public
 from tape.reducing import tensor_of
 from tape.tensor import Tensor
-from tape.totals import cast
+from tape.totals import array_like, cast
 
 
 def _part(x: Tensor, at: int, start: Any, stop: Any) -> Any:
@@ -65,7 +65,7 @@ def _diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any =
     def end(value: Any) -> Any:
         if value is None or isinstance(value, type(np._NoValue)):
             return None
-        value = tensor_of(np.asarray(value) if not isinstance(value, Tensor) else value)
+        value = array_like(value)
         if value.spec.shape:
             return value
         shape = list(a.spec.shape)
@@ -77,7 +77,7 @@ def _diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any =
 
 @implements(np.ediff1d)
 def _ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Tensor:
-    ends = [None if e is None else shaping.reshape(tensor_of(np.atleast_1d(e)), -1) for e in (to_begin, to_end)]
+    ends = [None if e is None else shaping.reshape(array_like(e), -1) for e in (to_begin, to_end)]
     middle = diff(shaping.reshape(tensor_of(ary), -1))
     parts = [part for part in (ends[0], middle, ends[1]) if part is not None]
     return shaping.cat(parts) if len(parts) > 1 else middle
@@ -224,4 +224,5 @@ def cumulative_trapezoid(y: Any, x: Any = None, *, dx: Any = None, dim: int = -1
 
 @implements(np.trapezoid)
 def _trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Tensor:
-    return trapezoid(y, x, dim=axis) if x is not None else trapezoid(y, dx=dx, dim=axis)
+    y = array_like(y)
+    return trapezoid(y, array_like(x), dim=axis) if x is not None else trapezoid(y, dx=dx, dim=axis)

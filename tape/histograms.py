@@ -158,8 +158,8 @@ def _digitize(x: Any, bins: Any, right: bool = False) -> Tensor:
         raise ValueError("bins must be monotonically increasing or decreasing")
     if not array.size or array[0] <= array[-1]:
         return searchsorted(edges, x, right=not right)
-    places = searchsorted(found(array[::-1]), x, right=right)
-    return len(array) - places  # type: ignore[operator, no-any-return]
+    places = searchsorted(found(array[::-1]), x, right=not right)
+    return len(array) - places
 
 
 def _value(x: Any, name: str) -> Any:

@@ -81,7 +81,7 @@ def _vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: An
 @public()
 def dist(x: Any, other: Any, p: Any = 2) -> Tensor:
     """Return the norm of the difference of two tensors, whose shapes broadcast."""
-    return vector_norm(tensor_of(x) - tensor_of(other), p)  # type: ignore[operator]
+    return vector_norm(tensor_of(x) - tensor_of(other), p)
 
 
 @public(methods=False)
@@ -117,7 +117,7 @@ def _points(name: str, x: Any) -> Tensor:
         raise RuntimeError(f"cdist only supports floating-point dtypes, {name} got: {x.spec.dtype.name}")
     if len(x.spec.shape) < 2:  # noqa: PLR2004
         raise RuntimeError(f"cdist only supports at least 2D tensors, {name} got: {len(x.spec.shape)}D")
-    return x
+    return x  # type: ignore[no-any-return]
 
 
 @public(methods=False)
@@ -129,4 +129,4 @@ def pdist(x: Any, p: float = 2.0) -> Tensor:
     if p < 0:
         raise RuntimeError(f"pdist only supports non-negative p values, not {p}")
     first, second = np.triu_indices(x.spec.shape[0], 1)
-    return vector_norm(index(x, first) - index(x, second), p, 1)  # type: ignore[operator]
+    return vector_norm(index(x, first) - index(x, second), p, 1)

@@ -36,7 +36,7 @@ def _middle(name: str, of_what: str) -> Any:
             return kind(*along(op, x, filled(name, x, dim), keepdim=keep))
         if x.spec.size == 0:
             return tensor_of(np.array(np.nan, x.spec.dtype) if x.spec.dtype.kind == "f" else np.zeros((), x.spec.dtype))
-        return routine_calls.call(over_all, x)
+        return routine_calls.call(over_all, x)  # type: ignore[arg-type]
 
     middle.__name__ = middle.__qualname__ = name
     middle.__doc__ = f"""Return the lower median of {of_what}, or of each row along ``dim`` with its int64 place.

@@ -82,4 +82,4 @@ def log_softmax(x: Any, dim: Any = None, dtype: Any = None, *, axis: Any = None)
 @public(methods=False)
 def softmin(x: Any, dim: Any = None, dtype: Any = None, *, axis: Any = None) -> Tensor:
     """Return :func:`softmax` of -x; arguments as there."""
-    return _along(_SOFTMAX, -tensor_of(x), dim, dtype, axis)  # type: ignore[operator]
+    return _along(_SOFTMAX, -tensor_of(x), dim, dtype, axis)

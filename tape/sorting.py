@@ -82,7 +82,7 @@ def argsort(
 def _argsort(x: Tensor, dim: int, *, descending: bool = False) -> Tensor:
     if not x.spec.shape:
         return leaf(np.zeros((), np.int64), requires_grad=False)
-    return routine_calls.call(_ARGSORT, x, dim=dim, descending=descending)  # type: ignore[no-any-return]
+    return routine_calls.call(_ARGSORT, x, dim=dim, descending=descending)  # type: ignore[no-any-return, arg-type]
 
 
 @public()
@@ -165,7 +165,7 @@ def _unique(
 ) -> Any:
     del sorted
     array = values_left(tensor_of(ar), "unique")
-    parts = np.unique(array, return_index, return_inverse, return_counts, axis, equal_nan=equal_nan)
+    parts = np.unique(array, return_index, return_inverse, return_counts, axis, equal_nan=equal_nan)  # type: ignore[call-overload]
     return tuple(map(found, parts)) if isinstance(parts, tuple) else found(parts)
 
 

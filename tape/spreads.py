@@ -17,7 +17,7 @@ from tape.products import matmul
 from tape.public import implements, public
 from tape.reducing import tensor_of
 from tape.tensor import Tensor, as_array
-from tape.totals import cast, chosen, not_nan, where_and_how
+from tape.totals import array_like, cast, chosen, not_nan, where_and_how
 
 _VAR, _STD = OPS["var"], OPS["std"]
 _FREEDOM = "(): degrees of freedom is <= 0. Correction should be strictly less than "
@@ -36,7 +36,7 @@ def _floating(x: Any) -> Tensor:
         raise RuntimeError(
             f"std and var only support floating point dtypes, not {x.spec.dtype.name}; convert first: x.double()"
         )
-    return x
+    return x  # type: ignore[no-any-return]
 
 
 def _function(op: Any) -> Any:
@@ -105,9 +105,7 @@ def cov(x: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = No
     rows = rows if rows.spec.dtype.kind == "f" else cast(rows, np.float64)
     weights = _weights(rows, fweights, aweights)
     total: Any = rows.spec.shape[1] if weights is None else as_array(weights).sum()
-    mean = (
-        reducing.mean(rows, 1, True) if weights is None else reducing.sum(rows * weights, 1, True) / float(total)  # type: ignore[operator]
-    )
+    mean = reducing.mean(rows, 1, True) if weights is None else reducing.sum(rows * weights, 1, True) / float(total)
     if aweights is not None and weights is not None and total:
         total = total - correction * (as_array(weights) * as_array(tensor_of(aweights))).sum() / total
     else:
@@ -144,7 +142,7 @@ def _weights(rows: Tensor, fweights: Any, aweights: Any) -> Tensor | None:
         if (as_array(w) < 0).any():
             raise RuntimeError(f"cov(): {name} cannot be negative")
         wide = cast(w, rows.spec.dtype)
-        found = wide if found is None else found * wide  # type: ignore[operator]
+        found = wide if found is None else found * wide
     return found
 
 
@@ -199,7 +197,7 @@ def _std(
 
 
 def _promoted(a: Any, dtype: Any) -> Tensor:
-    x = tensor_of(a)
+    x = array_like(a)
     return cast(x, dtype if dtype is not None or x.spec.dtype.kind == "f" else np.float64)
 
 
@@ -209,9 +207,9 @@ def _nanvar(a: Any, axis: Any = None, dtype: Any = None, *, ddof: float = 0, kee
     there = not_nan(x)
     count = reducing.sum(there, axis, True, dtype=x.spec.dtype)
     with np.errstate(all="ignore"):
-        mean = reducing.sum(chosen(x, there, 0), axis, True) / count  # type: ignore[operator]
+        mean = reducing.sum(chosen(x, there, 0), axis, True) / count
         apart = FUNCTIONS["where"](there, x - mean, 0.0)
-        left = reducing.sum(there, axis, keepdims, dtype=x.spec.dtype) - ddof  # type: ignore[operator]
+        left = reducing.sum(there, axis, keepdims, dtype=x.spec.dtype) - ddof
         return reducing.sum(apart * apart, axis, keepdims) / FUNCTIONS["where"](left > 0, left, np.nan)  # type: ignore[no-any-return]
 
 
@@ -235,7 +233,8 @@ def _cov(
     dtype: Any = None,
 ) -> Tensor:
     correction = ddof if ddof is not None else int(not bias)
-    return cov(_variables(m, y, rowvar, dtype), correction=correction, fweights=fweights, aweights=aweights)
+    counts, weights = (None if w is None else array_like(w) for w in (fweights, aweights))
+    return cov(_variables(m, y, rowvar, dtype), correction=correction, fweights=counts, aweights=weights)
 
 
 @implements(np.corrcoef)

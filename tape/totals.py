@@ -38,9 +38,14 @@ def accumulated(x: Any, dtype: Any) -> Tensor:
     return cast(x, np.int64 if dtype is None and x.spec.dtype.kind in "iub" else dtype)
 
 
+def array_like(x: Any) -> Tensor:
+    """Return what one of NumPy's functions takes as an array: lists too."""
+    return tensor_of(x if isinstance(x, Tensor) else np.asarray(x))
+
+
 def not_nan(x: Tensor) -> Tensor:
     """Return which elements are numbers."""
-    return x == x  # type: ignore[return-value]  # noqa: PLR0124
+    return x == x  # noqa: PLR0124
 
 
 @public()
@@ -90,7 +95,7 @@ def count_nonzero(x: Any, dim: Any = None, *, axis: Any = None) -> Tensor:
 
 
 def _counted(x: Tensor, dim: Any, *, keepdim: bool) -> Tensor:
-    return routine_calls.call(_COUNT, x, dims=dims_of(x, dim), keepdim=keepdim)  # type: ignore[no-any-return]
+    return routine_calls.call(_COUNT, x, dims=dims_of(x, dim), keepdim=keepdim)  # type: ignore[no-any-return, arg-type]
 
 
 def _extremum_place(op: Any, x: Tensor, dim: Any, keepdim: Any) -> Tensor:
@@ -158,13 +163,13 @@ def nanmean(
     count = _counted(not_nan(x), dims, keepdim=keep)
     total = nansum(cast(x, dtype), dims, keep)
     with np.errstate(invalid="ignore"):
-        return total / cast(count, total.spec.dtype)  # type: ignore[no-any-return, operator]
+        return total / cast(count, total.spec.dtype)
 
 
 def chosen(a: Any, where: Any, instead: Any) -> Tensor:
     """Return what a reduction of NumPy's with ``where=`` goes over: elsewhere what changes nothing."""
     a = tensor_of(a)
-    return a if where is True or where is None else _where(tensor_of(where), a, np.asarray(instead, a.spec.dtype))
+    return a if where is True or where is None else _where(tensor_of(where), a, np.asarray(instead, a.spec.dtype))  # type: ignore[no-any-return]
 
 
 @implements(np.prod)
@@ -172,7 +177,7 @@ def _prod(
     a: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = True
 ) -> Tensor:
     found = prod(chosen(a, where, 1), axis, keepdims, dtype=dtype)
-    return found if initial is None else found * initial  # type: ignore[no-any-return, operator]
+    return found if initial is None else found * initial
 
 
 @implements(np.nanprod)
@@ -236,7 +241,7 @@ implements(np.nanmin)(_without_nan(reducing.amin, np.inf))
 
 @implements(np.ptp)
 def _ptp(a: Any, axis: Any = None, *, keepdims: bool = False) -> Tensor:
-    return reducing.amax(a, axis, keepdims) - reducing.amin(a, axis, keepdims)  # type: ignore[operator, no-any-return]
+    return reducing.amax(a, axis, keepdims) - reducing.amin(a, axis, keepdims)  # type: ignore[no-any-return]
 
 
 @implements(np.average)
@@ -245,9 +250,9 @@ def _average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fal
     a = a if a.spec.dtype.kind == "f" else cast(a, np.float64)
     if weights is None:
         found = reducing.mean(a, axis, keepdims)
-        total = found * 0 + a.spec.size / max(found.spec.size, 1)  # type: ignore[operator]
+        total = found * 0 + a.spec.size / max(found.spec.size, 1)
     else:
-        w = tensor_of(weights)
+        w = array_like(weights)
         if w.spec.shape != a.spec.shape:
             dims = dims_of(a, axis)
             if axis is None or w.spec.shape != tuple(a.spec.shape[i] for i in dims):
@@ -257,5 +262,5 @@ def _average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fal
         total = reducing.sum(w, axis, keepdims)
         if not np.all(np.asarray(total.detach()._value)):
             raise ZeroDivisionError("Weights sum to zero, can't be normalized")
-        found = reducing.sum(a * w, axis, keepdims) / total  # type: ignore[operator]
+        found = reducing.sum(a * w, axis, keepdims) / total
     return (found, total) if returned else found

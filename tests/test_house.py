@@ -25,7 +25,7 @@ HOUSE = [
     "kernels.special_functions", "kernels.dispatching", "kernels.placing", "kernels.contractions",
     "kernels.solves", "kernels.determinants", "kernels.least_squares", "kernels.factorizations",
     "kernels.lu_factors", "kernels.banded", "kernels.sparsity", "kernels.interpolations",
-    "kernels.reductions", "kernels.source", "kernels.arrangements", "kernels.scans", "kernels.statistics", "kernels.distances", "kernels.logsums", "kernels.sorts", "kernels.searches",
+    "kernels.reductions", "kernels.source", "kernels.arrangements", "kernels.scans", "kernels.statistics", "kernels.distances", "kernels.logsums_native", "kernels.logsums", "kernels.sorts", "kernels.searches",
     "kernels.views", "kernels.words", "kernels.replay_native", "kernels.blas_native",
     "kernels.blas", "kernels.forms", "kernels.entries", "kernels.program", "kernels.cells_native",
     "kernels.sweep_native", "kernels.mark_native", "kernels.release_native", "kernels.tasks",
@@ -90,7 +90,7 @@ MAY_NAME = {
     "tape.autograd.rules": ("Elementwise",),  # where, which leaves elements without a contribution
     "tape.autograd.accumulation": ("Copy",),  # the copy that gives an expanded view a gradient of its own shape
     "tape.numpy_protocols": ("Elementwise",),  # np.where, which is no ufunc
-    "tape.numpy_ufuncs": ("Elementwise",),  # likewise, for where=
+    "tape.numpy_ufuncs": ("Elementwise", "Routine"),  # likewise, for where=
     "tape.recording": ("Copy",),  # the casts of mixed dtypes
     "tape.batching": ("View",),  # how each view is taken of a batch
     "tape.batch_run": ("View",),  # likewise
@@ -140,6 +140,9 @@ NOT_THE_OP = {  # (module, string): what else it means there
     ("kernels.memory", "i1"): "a type of one byte",
     ("tape.examples.lynx_hare", "gamma"): "a rate of the model",
     ("tape.documentation", "index"): "what the table calls the place that a Select keeps",
+    ("tape.documentation", "all"): "of dtypes: all of them",
+    ("tape.autograd.registration", "all"): "when a hook of several gradients runs",
+    ("tape.autograd.registration", "any"): "likewise",
     **{
         ("tape.documentation", name): "the name of NumPy's function, for which Python has a word"
         for name in ("bitwise_and", "bitwise_or", "logical_and", "logical_not", "logical_or")
