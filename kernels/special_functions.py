@@ -15,8 +15,8 @@ from kernels.elementwise import ONE, POSITIVE, REAL
 from kernels.op import Elementwise, Rule, cut
 from kernels.scipy_ufuncs import LateUfunc, special
 
-FRACTION, ORDER = "fraction", "order"
-"""Domains: between 0 and 1; integers from 2."""
+FRACTION = "fraction"
+"""A domain: between 0 and 1."""
 
 _ROOT = math.sqrt(math.pi)
 _FAR = 1000.0  # from here on the differences of Bessel functions lose digits, and few terms of their series do
@@ -188,19 +188,17 @@ Elementwise(
     ufunc=special.zeta,
     forward=lambda a, b: special.zeta(a, b),
     pullback=(None, lambda g, a, b: -g * (a * special.zeta(a + 1, b))),
-    domain=(ORDER, POSITIVE),
+    domain=("constant", POSITIVE),
 )
 Elementwise(
     name="polygamma",
-    doc="Derivative of the digamma function, of the order that the first argument says, from 1.",
+    doc="Derivative of the digamma function: a times Hurwitz's zeta function of b, of order b - 1.",
     function=False,
     grad_fn="PolygammaBackward0",
     composed=True,
-    forward=lambda a, b: np.multiply(
-        np.multiply(np.power(-1.0, a + 1.0), special.gamma(a + 1.0)), special.zeta(a + 1.0, b)
-    ),
-    pullback=(None, lambda g, a, b: g * ((-1.0) ** a * special.gamma(a + 2) * special.zeta(a + 2, b))),
-    domain=(ORDER, POSITIVE),
+    forward=lambda a, b, c: np.multiply(a, special.zeta(b, c)),
+    pullback=(None, None, lambda g, a, b, c: -g * (a * b * special.zeta(b + 1, c))),
+    domain=("constant", "constant", POSITIVE),
 )
 Elementwise(
     name="gammainc",
@@ -210,7 +208,7 @@ Elementwise(
     ufunc=special.gammainc,
     forward=lambda a, b: special.gammainc(a, b),
     pullback=(None, lambda g, a, b: g * _gamma_density(a, b)),
-    domain=(ORDER, POSITIVE),
+    domain=("constant", POSITIVE),
 )
 Elementwise(
     name="gammaincc",
@@ -220,5 +218,5 @@ Elementwise(
     ufunc=special.gammaincc,
     forward=lambda a, b: special.gammaincc(a, b),
     pullback=(None, lambda g, a, b: -g * _gamma_density(a, b)),
-    domain=(ORDER, POSITIVE),
+    domain=("constant", POSITIVE),
 )

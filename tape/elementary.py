@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from kernels.scipy_ufuncs import special
 from tape import modes, recording, shaping, writing
 from tape.arithmetic import FUNCTIONS, RECORDED, WAYS
 from tape.operands import Number
@@ -187,7 +188,10 @@ def polygamma(n: int, x: Any) -> Tensor:
     order = operator.index(n)
     if order < 0:
         raise RuntimeError("polygamma(n, x) does not support negative n.")
-    return RECORDED["polygamma"](order, x) if order else FUNCTIONS["digamma"](x)  # type: ignore[no-any-return]
+    if not order:
+        return FUNCTIONS["digamma"](x)  # type: ignore[no-any-return]
+    factor = (-1.0) ** (order + 1) * float(special.gamma(order + 1.0))
+    return RECORDED["polygamma"](factor, order + 1.0, x)  # type: ignore[no-any-return]
 
 
 @method("polygamma")

@@ -11,14 +11,18 @@ from typing import Any
 import numpy as np
 
 from kernels.op import Elementwise
+from kernels.symbols import Unprinted, traced
 from tape import dtypes, recording, rows
-from tape.operands import operand
-from tape.tensor import Tensor
+from tape.operands import Number, operand
+from tape.tensor import Tensor, plain
 
 
 def by_rows(op: Elementwise, *given: Any) -> Tensor:
     """Run an elementwise operation on tensors, arrays and Python numbers."""
-    if op.condition or any(type(o) is Tensor and o._form.spec.dtype.kind == "f" for o in given):
+    floating = [o for o in given if type(o) is Tensor and o._form.spec.dtype.kind == "f"]
+    if floating and calls_scipy(op):
+        given = _weak(given, floating)
+    if op.condition or floating:
         return rows.elementwise(op, *given)
     operands = tuple(map(operand, given))
     kinds = {o.spec.dtype.kind for o in operands if isinstance(o, Tensor)}
@@ -33,6 +37,20 @@ def by_rows(op: Elementwise, *given: Any) -> Tensor:
             return rows.elementwise(op, *operands)
     except FloatingPointError:
         raise RuntimeError(f"ZeroDivisionError: {op.name} of integers where the divisor has a zero") from None
+
+
+@functools.cache
+def calls_scipy(op: Elementwise) -> bool:
+    """Whether the forward calls one of SciPy's ufuncs on several operands: a Python number is a double to those."""
+    return len(op.inputs) > 1 and bool(traced(op.forward, Unprinted, {}).specials)
+
+
+def _weak(given: tuple[Any, ...], floating: list[Tensor]) -> tuple[Any, ...]:
+    """Give Python numbers the dtype of the tensors, as NumPy does."""
+    dtype = np.result_type(*(o.spec.dtype for o in floating))
+    if dtype == np.float64:
+        return given
+    return tuple([plain(np.asarray(o, dtype)) if isinstance(o, Number) else o for o in given])
 
 
 @functools.cache

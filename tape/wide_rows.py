@@ -13,7 +13,7 @@ from kernels.scipy_ufuncs import resolved
 from kernels.words import PYTHON
 from tape import modes, tapes
 from tape.operands import LARGEST, as_saved
-from tape.promotion import by_rows
+from tape.promotion import by_rows, calls_scipy
 from tape.tensor import Tensor, new
 
 
@@ -84,7 +84,7 @@ def _can_repeat(op: Elementwise, operands: tuple[Any, ...], result: Tensor, *, w
     """Whether all tensors, a condition apart, are of the result's float dtype, and none is large, which are watched."""
     given = [o for o in operands[op.condition :] if isinstance(o, Tensor)]
     same = {o.spec.dtype for o in (*given, result)}
-    if len(same) > 1 or not given or result.spec.dtype.kind != "f":
+    if len(same) > 1 or not given or result.spec.dtype.kind != "f" or calls_scipy(op):
         return False
     if any(o.spec.bytes >= tapes.LARGE for o in (*operands, result) if isinstance(o, Tensor)):
         return False

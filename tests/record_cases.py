@@ -18,7 +18,7 @@ import tape
 from kernels import elementwise
 from kernels.op import Contraction, Copy, Elementwise, Gather, Join, Op, Reduction, Routine, Select, View, Write
 from kernels.tables import OPS
-from tape import products, recording, routine_calls, rows
+from tape import products, promotion, recording, routine_calls, rows
 
 Array = np.ndarray[Any, Any]
 STEP = 1e-30
@@ -153,9 +153,10 @@ def is_analytic(op: Elementwise) -> bool:
     return all(ufunc.__name__ not in KINKED and any("D->" in kind for kind in ufunc.types) for ufunc in used)
 
 
-def completed(op: Elementwise, tensors: Sequence[Any]) -> list[Any]:
-    """Return all operands: these, and Python numbers where an operation takes no tensors."""
-    own, numbers = iter(tensors), iter((2.0, 1.75, -2.5))
+def completed(op: Elementwise, given: Sequence[Any]) -> list[Any]:
+    """Return all operands: these, and Python numbers, of the dtype of arrays, where an operation takes no tensors."""
+    number = given[0].dtype.type if isinstance(given[0], np.ndarray) else float
+    own, numbers = iter(given), map(number, (2.0, 1.75, -2.5))
     return [next(numbers) if d == "constant" else next(own) for d in op.domain]
 
 
@@ -173,7 +174,7 @@ def elementwise_cases(op: Elementwise) -> Iterator[Case]:
             shapes, views = zip(*layout[:count], strict=True)
             yield Case(
                 f"{op.name}-{name}",
-                lambda *xs: rows.elementwise(op, *completed(op, xs)),
+                lambda *xs: promotion.by_rows(op, *completed(op, xs)),
                 lambda *xs: forward(*completed(op, xs)),
                 shapes,
                 domains,
