@@ -8,6 +8,7 @@ import numpy as np
 
 from kernels.layouts import Spec
 from kernels.observing import Array, Seed
+from kernels.views import meets_itself
 
 
 def plant(shadow: Array, seed: Seed) -> None:
@@ -24,7 +25,13 @@ def add_to(place: Array, value: Any) -> None:
     value = np.broadcast_to(value, place.shape)
     repeated = tuple(i for i, (n, s) in enumerate(zip(place.shape, place.strides, strict=True)) if s == 0 and n > 1)
     first = tuple(slice(0, 1) if i in repeated else slice(None) for i in range(place.ndim))
-    place[(*first, ...)] += value.sum(axis=repeated, keepdims=True) if repeated else value
+    place, value = place[(*first, ...)], value.sum(axis=repeated, keepdims=True) if repeated else value
+    if not meets_itself(place.shape, place.strides, place.itemsize):
+        place += value
+        return
+    axis = min((i for i, n in enumerate(place.shape) if n > 1), key=lambda i: place.shape[i])
+    for part, own in zip(np.moveaxis(place, axis, 0), np.moveaxis(value, axis, 0), strict=True):
+        add_to(part, own)  # windows that overlap: one after another
 
 
 def changed(before: Array, after: Array) -> Array:

@@ -8,7 +8,6 @@ import numpy as np
 
 from tape import creation, errors, families, recording, reducing, shaping
 from tape.arithmetic import FUNCTIONS
-from tape.products import matmul
 from tape.public import NUMPY, implements
 from tape.tensor import Array, Tensor, as_array, method
 
@@ -82,8 +81,10 @@ def _reshape(a: Tensor, shape: Any, order: str = "C", *, copy: bool | None = Non
 
 
 @implements(np.ravel)
-def _ravel(a: Tensor) -> Tensor:
-    return shaping.reshape(a, -1)
+def _ravel(a: Tensor, order: str = "C") -> Tensor:
+    if order not in ("C", "F"):
+        raise TypeError(f"np.ravel of a tensor takes order='C' or 'F', not {order!r}")
+    return shaping.reshape(a if order == "C" else _transpose(a), -1)
 
 
 @implements(np.transpose, np.permute_dims)

@@ -201,3 +201,18 @@ def test_a_rule_that_is_wrong_is_named() -> None:
     wrong = planted(name="wrong", vjp=lambda g: g.sum())
     with pytest.raises(RuntimeError, match="wrong: vjp returned shape"):
         inverse(wrong, tape.tensor(SQUARE, requires_grad=True)).sum().backward()
+
+
+@pytest.mark.usefixtures("sweep")
+def test_windows_that_overlap() -> None:
+    """An operand, a root, or a tensor that retains its gradient may meet the same element many times."""
+    x, weights = tape.tensor(np.arange(6.0), requires_grad=True), np.arange(12.0).reshape(4, 3)
+    w = x.unfold(0, 3, 1)
+    w.backward(tape.tensor(weights))
+    assert x.grad.tolist() == [0.0, 4.0, 12.0, 21.0, 18.0, 11.0]
+    assert gradcheck(lambda x: tape.cumsum(x.unfold(0, 3, 1), 1), x)
+    assert gradgradcheck(lambda x: tape.cumsum(x.unfold(0, 3, 1), 1) ** 2, x)
+    w = x.unfold(0, 3, 1)
+    w.retain_grad()
+    (w * w).sum().backward()
+    assert w.grad.tolist() == (2 * w).tolist()

@@ -13,6 +13,7 @@ from kernels import forms
 from kernels.layouts import Spec, spec_of
 from kernels.observing import Array
 from kernels.tables import OPS
+from kernels.views import meets_itself
 from kernels.words import TAPE_BITS
 from tape import errors, modes, recording, tapes, writing
 from tape.autograd import hooks
@@ -166,7 +167,7 @@ _UNUSED = 3
 
 def shares(spec: Spec) -> bool:
     """Whether elements of a tensor share an element of its gradient, which an expanded view's do."""
-    return any(stride == 0 and n > 1 for stride, n in zip(spec.gradient, spec.shape, strict=True))
+    return meets_itself(spec.shape, spec.gradient, spec.dtype.itemsize)
 
 
 @attribute

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from kernels.layouts import Spec
+from kernels.views import meets_itself
 from tape import indexing, shaping
 from tape.tensor import Tensor, plain
 
@@ -35,7 +36,7 @@ class Shadow:
 
     def add_part(self, spec: Spec, offset: int, value: Tensor) -> None:
         """Add to the part that belongs to a tensor of this spec."""
-        if not _meets_itself(spec):
+        if not meets_itself(spec.shape, spec.gradient, spec.dtype.itemsize):
             part = self.part(spec, offset)
             part += value
             return
@@ -64,13 +65,3 @@ class Shadow:
 def owned(spec: Spec) -> bool:
     """Whether a spec is that of a base whose shadow lies in order."""
     return spec.in_order and spec.covers
-
-
-def _meets_itself(spec: Spec) -> bool:
-    """Whether a pattern may meet an element of the shadow twice."""
-    reach = spec.dtype.itemsize
-    for stride, n in sorted(zip(spec.gradient, spec.shape, strict=True)):
-        if n > 1 and stride < reach:
-            return True
-        reach += stride * (n - 1)
-    return False
