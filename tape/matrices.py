@@ -54,6 +54,8 @@ def spread(x: Tensor, batch: tuple[int, ...]) -> Tensor:
 
 def together(name: str, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     """Return matrices with the same extents in front, broadcast, and of one dtype."""
+    if a.spec.dtype == b.spec.dtype and batch_of(a) == batch_of(b):
+        return a, b
     dtype = np.result_type(a.spec.dtype, b.spec.dtype)
     a, b = (x if x.spec.dtype == dtype else recording.to_dtype(x, dtype) for x in (a, b))
     batch = _merge(name, batch_of(a), batch_of(b))

@@ -62,8 +62,18 @@ def _vdot(a: Any, b: Any) -> Tensor:
     return contracting.vdot(*(shaping.reshape(tensor_like(x), -1) for x in (a, b)))
 
 
-@implements(np.linalg.vecdot)
-def _vecdot(x1: Any, x2: Any, *, axis: int = -1) -> Any:
+@implements(np.matvec)
+def _matvec(x1: Any, x2: Any) -> Tensor:
+    return shaping.squeeze(matmul(tensor_like(x1), shaping.unsqueeze(tensor_like(x2), -1)), -1)
+
+
+@implements(np.vecmat)
+def _vecmat(x1: Any, x2: Any) -> Tensor:
+    return shaping.squeeze(matmul(shaping.unsqueeze(tensor_like(x1), -2), tensor_like(x2)), -2)
+
+
+@implements(np.vecdot, np.linalg.vecdot)
+def _vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
     return contracting.vecdot(tensor_like(x1), tensor_like(x2), dim=axis)
 
 
