@@ -14,6 +14,11 @@ from kernels.scipy_ufuncs import special
 _LN2, _LN10 = math.log(2), math.log(10)
 
 
+def _softplus(x: Any, z: Any, b: Any, c: Any) -> Any:
+    """Return ``log(1 + exp(z)) / b``, of an exponential that is not above 1."""
+    return np.where(np.greater(z, c), x, np.divide(np.add(np.maximum(z, 0.0), np.log1p(np.exp(-np.absolute(z)))), b))
+
+
 def _scaled(x: Any, b: Any) -> Any:
     """Return ``x * 2**b`` in two steps, which do not overflow where the result does not."""
     half = np.trunc(b * 0.5)
@@ -102,7 +107,7 @@ Elementwise(
     function=False,
     grad_fn="SoftplusBackward0",
     composed=True,
-    forward=lambda a, b, c: np.where(np.greater(a * b, c), a, np.divide(np.logaddexp(a * b, 0.0), b)),
+    forward=lambda a, b, c: _softplus(a, a * b, b, c),
     pullback=(lambda g, a, b, c: np.where(a * b > c, g, g / (1 + np.exp(-(a * b)))), None, None),
     domain=(REAL, "constant", "constant"),
 )

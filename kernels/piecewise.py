@@ -182,6 +182,23 @@ Elementwise(
     pullback=(lambda g, c: g * (1 - c), lambda g, c: g * c, lambda g, a, b: g * (b - a)),
     domain=(REAL, REAL, REAL),
 )
+
+
+def _lerp_number(name: str, what: str, forward: Rule) -> None:
+    Elementwise(
+        name=name,
+        doc=f"Point on the way from the first tensor to the second, by a Python number {what}.",
+        function=False,
+        grad_fn="LerpBackward0",
+        composed=True,
+        forward=forward,
+        pullback=(lambda g, c: g * (1 - c), lambda g, c: g * c, None),
+        domain=(REAL, REAL, CONSTANT),
+    )
+
+
+_lerp_number("lerp_near", "nearer to 0", lambda a, b, c: np.add(a, np.multiply(b - a, c)))
+_lerp_number("lerp_far", "from a half", lambda a, b, c: np.subtract(b, np.multiply(b - a, 1 - c)))
 Elementwise(
     name="addcmul",
     doc="First tensor plus the product of the others.",

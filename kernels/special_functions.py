@@ -21,6 +21,7 @@ FRACTION = "fraction"
 _ROOT = math.sqrt(math.pi)
 _FAR = 1000.0  # from here on the differences of Bessel functions lose digits, and few terms of their series do
 _FURTHER = 60.0  # likewise for erfcx
+_BELOW = -5.0  # likewise for the quotient of the normal density and its area
 
 
 class _Zeta(LateUfunc):
@@ -70,6 +71,11 @@ def _erfcx_slope(x, y):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     t = 0.5 / x / x
     far = -2 / _ROOT * t * (1 - 3 * t * (1 - 5 * t * (1 - 7 * t * (1 - 9 * t))))
     return np.where(x > _FURTHER, far, 2 * x * y - 2 / _ROOT)
+
+
+def _log_ndtr_slope(x, y):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    near = math.sqrt(0.5 / math.pi) * np.exp(-0.5 * x * x - y)
+    return np.where(x < _BELOW, math.sqrt(2 / math.pi) / special.erfcx(-math.sqrt(0.5) * x), near)
 
 
 def _gamma_density(a, b):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
@@ -139,7 +145,7 @@ _special(
 )  # fmt: skip
 _special(
     "log_ndtr", "Logarithm of the area under the normal density up to x.", "SpecialLogNdtrBackward0",
-    lambda g, x: g * (math.sqrt(2 / math.pi) / special.erfcx(-math.sqrt(0.5) * x)), ONE,
+    lambda g, x, y: g * _log_ndtr_slope(x, y), ONE,
 )  # fmt: skip
 _special(
     "j0", "Bessel function of the first kind of order 0.", "SpecialBesselJ0Backward0",

@@ -15,11 +15,19 @@ UNIT, ABOVE = "unit", "above"
 _NEAR = 0.2  # below it the derivative of sin(z) / z is its series: the closed form loses digits
 
 
+_LARGE = 1e8  # from here on the square of x is not changed by adding 1
 _TINY = 1e-20  # sin(z) / z is 1 there, as it is at 0
 
 
 def _sine_over(z):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (of arrays and symbols)
     return np.divide(np.sin(z), z)
+
+
+def _turning(u, v):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (of arrays, tensors and symbols)
+    """Return ``u / (u u + v v)`` without overflow: by the quotient of the smaller and the larger."""
+    return np.where(
+        np.absolute(u) < np.absolute(v), u / v / (v * (1 + u / v * (u / v))), 1 / (u * (1 + v / u * (v / u)))
+    )
 
 
 def _sinc_slope(x):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (of arrays, tensors and symbols)
@@ -64,8 +72,8 @@ Elementwise(
     grad_fn="Atan2Backward0",
     forward=lambda a, b: np.arctan2(a, b),
     pullback=(
-        lambda g, a, b: cut((a == 0) & (b == 0), g * (b / np.hypot(a, b) / np.hypot(a, b))),
-        lambda g, a, b: cut((a == 0) & (b == 0), -g * (a / np.hypot(a, b) / np.hypot(a, b))),
+        lambda g, a, b: cut((a == 0) & (b == 0), g * _turning(b, a)),
+        lambda g, a, b: cut((a == 0) & (b == 0), -g * _turning(a, b)),
     ),
     domain=TWO,
 )
@@ -91,7 +99,7 @@ Elementwise(
     torch=("asinh",),
     grad_fn="AsinhBackward0",
     forward=lambda x: np.arcsinh(x),
-    pullback=(lambda g, x: g / np.hypot(1.0, x),),
+    pullback=(lambda g, x: g / np.where(np.absolute(x) < _LARGE, np.sqrt(1 + x * x), np.absolute(x)),),
     domain=ONE,
 )
 Elementwise(

@@ -86,6 +86,8 @@ def lerp(x: Any, end: Any, weight: Any) -> Tensor:
     >>> lerp(np.array([1.0, 2.0]), np.array([3.0, 4.0]), 0.25).tolist()
     [1.5, 2.5]
     """
+    if isinstance(weight, Number):
+        return RECORDED["lerp_near" if abs(weight) < 0.5 else "lerp_far"](x, end, weight)  # type: ignore[no-any-return]  # noqa: PLR2004
     return RECORDED["lerp"](x, end, weight)  # type: ignore[no-any-return]
 
 

@@ -97,7 +97,7 @@ def test_softplus_is_stable(beta: float, threshold: float) -> None:
     with np.errstate(over="ignore"):
         expected = np.where(x * beta > threshold, x, np.logaddexp(x * beta, 0) / beta)
         rising = np.where(x * beta > threshold, 1.0, 1 / (1 + np.exp(-x * beta)))
-    same(tape.softplus(tape.tensor(x), beta, threshold), expected)
+    np.testing.assert_allclose(tape.softplus(tape.tensor(x), beta, threshold).numpy(), expected, rtol=1e-15)
     np.testing.assert_allclose(slope(lambda t: tape.softplus(t, beta, threshold), x), rising, rtol=1e-14)
 
 
@@ -302,7 +302,7 @@ def test_derivatives_at_special_points(name: str) -> None:
 
 # (function, a, b, derivative by a, derivative by b)
 PAIRS: list[tuple[str, float, float, float, float]] = [
-    ("arctan2", 0.0, 0.0, 0.0, 0.0), ("arctan2", 1e-200, 1e-200, 5e199, -5e199),
+    ("arctan2", 0.0, 0.0, 0.0, 0.0), ("arctan2", 1e-200, 1e-200, 5e199, -5e199), ("arctan2", 1.0, INF, 0.0, 0.0),
     ("arctan2", 1e200, 1e200, 5e-201, -5e-201),
     ("hypot", 3e200, 4e200, 0.6, 0.8), ("hypot", 3e-200, -4e-200, 0.6, -0.8), ("hypot", 0.0, 0.0, NAN, NAN),
     ("logaddexp", 1000.0, 0.0, 1.0, 0.0), ("logaddexp", -1000.0, -1000.0, 0.5, 0.5), ("logaddexp", INF, 0.0, 1.0, 0.0),
