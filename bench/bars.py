@@ -133,6 +133,16 @@ CHAIN_FREED = Bar("chain of 1000000 operations: part of that growth kept afterwa
 IMPORT = Bar("import tape, over import numba", at_most=0.10, unit=" s")
 FIRST_BACKWARD = Bar("first backward after import, warm kernel cache", at_most=0.5, unit=" s")
 
+# The functions of kernels/vectormath.py by NumPy's names, and SciPy's where NumPy has none.
+VECTOR_MATH = {
+    (name, dtype): Bar(f"{name} of 1e5 {dtype}: the ufunc / vector math", at_least=1)
+    for name in (
+        *("exp", "exp2", "expm1", "log", "log1p", "log2", "log10", "sin", "cos", "tan", "arctan", "sinh", "cosh"),
+        *("tanh", "power", "erf", "erfc", "expit"),
+    )
+    for dtype in ("float64", "float32")
+}
+
 ALL: tuple[Bar, ...] = (
     *TIMES_FASTER,
     *MATRICES,
@@ -143,6 +153,7 @@ ALL: tuple[Bar, ...] = (
     CHAIN_FREED,
     IMPORT,
     FIRST_BACKWARD,
+    *VECTOR_MATH.values(),
 )
 
 

@@ -75,7 +75,7 @@ class Loop:
         return all(s != 0 for s, n in zip(self.operands[0].strides, self.shape, strict=True) if n > 1)
 
     def layout(self) -> tuple[np.ndarray[Any, Any], str]:
-        """Return the layout words and the pattern of inner strides ("" for a single element)."""
+        """Return the layout words and the pattern of inner strides, "+" for outer axes ("" for one element)."""
         tail = [self.scatter or self.gather or 0, *[operand.offset for operand in self.operands], *self._specials()]
         if 0 in self.shape:
             return np.array([0, 0, 0] + [0] * len(self.operands) + tail, np.int64), "s" * len(self.operands)
@@ -88,7 +88,7 @@ class Loop:
         words = [rows, inner, len(outer), *reversed(outer)]
         for own in strides:
             words += reversed(own)
-        return np.array(words + tail, np.int64), "".join(map(self._kind, self.operands, strides))
+        return np.array(words + tail, np.int64), "".join(map(self._kind, self.operands, strides)) + "+" * bool(outer)
 
     def _specials(self) -> list[int]:
         """Return the addresses and data of the SciPy loops that the rule calls."""
@@ -106,8 +106,7 @@ class Loop:
     def kernel(self, label: str) -> tuple[int, np.ndarray[Any, Any]]:
         """Compile, or find, the kernel; return its address and layout."""
         layout, pattern = self.layout()
-        text = _Printer(self, pattern).text()
-        return int(jit.load_source(label, text).kernel.address), layout
+        return int(jit.load_source(label, _Printer(self, pattern).text()).kernel.address), layout
 
 
 _HEAD = '''"""Printed by tape-autograd: {title}."""
@@ -131,7 +130,8 @@ class _Printer:
 
     def __init__(self, loop: Loop, pattern: str) -> None:
         self.loop = loop
-        self.pattern = pattern
+        self.outer = pattern.endswith("+")
+        self.pattern = pattern.removesuffix("+")
         self.target, *self.reads = loop.operands
         self.dtype = self.target.dtype
         self.lines: list[str] = []
@@ -151,7 +151,7 @@ class _Printer:
     def _addresses(self) -> list[str]:
         """Print the pointers; behind the strides stand the scatter's step and the offsets."""
         count = len(self.loop.operands)
-        texts = ["axes = layout[2]", f"tail = 3 + axes + {count} * (axes + 1)"]
+        texts = ["axes = layout[2]" if self.outer else "axes = 0", f"tail = 3 + axes + {count} * (axes + 1)"]
         for k, operand in enumerate(self.loop.operands):
             offset = f" + layout[tail + {1 + k}]" if operand.offset else ""
             texts.append(f"p{k} = pointers[{operand.place}]{offset}")
@@ -166,15 +166,15 @@ class _Printer:
         return 0 if self.loop.scatter is not None else 1 if self.loop.gather is not None else None
 
     def _rows(self, depth: int) -> None:
-        count = len(self.loop.operands)
-        self.put(depth, "rows = layout[0]", "size = np.uint64(layout[1])", "words = axes + 1", "first = 3 + axes")
-        starts = [f"q{k} = p{k}" for k in range(count)]
-        steps = [f"i{k} = layout[first + {k} * words]" for k in range(count)]
-        self.put(depth, *starts, *steps, "for row in range(rows):")
-        depth += 1
-        self.put(depth, "rest = row", *[f"p{k} = q{k}" for k in range(count)])
-        self.put(depth, "for axis in range(axes):", "    at = rest % layout[3 + axis]", "    rest //= layout[3 + axis]")
-        self.put(depth + 1, *[f"p{k} += at * layout[first + {k} * words + 1 + axis]" for k in range(count)])
+        """Print the inner loop; constants stay in registers where no loop over rows stands around it."""
+        self.put(depth, "size = np.uint64(layout[1])")
+        if self.outer:
+            count = len(self.loop.operands)
+            self.put(depth, "words = axes + 1", *[f"q{k} = p{k}" for k in range(count)], "for row in range(layout[0]):")
+            depth += 1
+            self.put(depth, "rest = row", *[f"p{k} = q{k}" for k in range(count)], "for axis in range(axes):")
+            self.put(depth + 1, "at = rest % layout[3 + axis]", "rest //= layout[3 + axis]")
+            self.put(depth + 1, *[f"p{k} += at * layout[4 + axes + {k} * words + axis]" for k in range(count)])
         self._pointers(depth)
         self._inner(depth)
 
@@ -183,7 +183,7 @@ class _Printer:
             width = operand.dtype.itemsize
             self.put(depth, f"v{k} = pointer_{_POINTERS[operand.dtype.name]}(p{k})")
             if self.pattern[k] == "s":
-                self.put(depth, f"j{k} = i{k} // {width}")
+                self.put(depth, f"j{k} = layout[3 + axes + {k} * (axes + 1)] // {width}")
         if self.loop.pullback and self.loop.skips:
             self.put(depth, "b1 = pointer_i8(p1)" if self._wide() else "b1 = pointer_i4(p1)")
 

@@ -15,7 +15,7 @@ from kernels.vectormath_fits import (
     LOG10_E,
     TWO_THIRDS,
 )
-from kernels.vectormath_values import F4, F8, Value, fast_two_sum, head, two_product, two_sum
+from kernels.vectormath_values import F4, F8, Value, fast_two_sum, two_product, two_sum
 
 _ROOT = math.sqrt(0.5)
 _INVERSE = (2.8, -2.55, 0.76)
@@ -52,7 +52,7 @@ def _series(f: Value) -> tuple[Value, Value]:
 def _at_ends(x: Value, y: Value) -> Value:
     """Return y where x is positive, and what a logarithm is of 0, inf, nan and negative numbers."""
     end = x.equals(0.0).select(-math.inf, (x < 0.0).select(math.nan, x))
-    return ((x > 0.0) & (x < math.inf)).select(y, end)
+    return (x.word - 1 < x.form.pattern(math.inf) - 1).select(y, end)  # 0 less 1 is the largest word
 
 
 def log(x: Value) -> Value:
@@ -81,28 +81,24 @@ def log1p(x: Value) -> Value:
     return tiny.select(x, _at_ends(u, y))
 
 
-def _other(x: Value, inverse: tuple[float, float], unit: tuple[float, float]) -> Value:
-    """Return a logarithm to another base: 1 / ln(base) and log(2), in two parts each."""
+def log2(x: Value) -> Value:
+    """Return the logarithm to base 2."""
     k, m = _any(x)
     f = m.minus(1.0)
     half, rest = _series(f)
-    high = head(f.minus(half), (x.form.fraction + 4) // 2)
-    low = f.minus(high).minus(half) + rest
-    small = low * inverse[0] + (low + high) * inverse[1] + k * unit[1]
-    start, large = k * unit[0], high * inverse[0]
-    y = start.plus(large)
-    lost = start.minus(y).plus(large)
-    return _at_ends(x, y + (lost + small))
-
-
-def log2(x: Value) -> Value:
-    """Return the logarithm to base 2."""
-    return _other(x, LOG2_E[x.form.name], (1.0, 0.0))
+    y = f - (half - rest)
+    high, low = LOG2_E[x.form.name]
+    return _at_ends(x, y * high + (y * low + k))
 
 
 def log10(x: Value) -> Value:
     """Return the logarithm to base 10."""
-    return _other(x, LOG10_E[x.form.name], LOG10_2[x.form.name])
+    k, m = _any(x)
+    f = m.minus(1.0)
+    half, rest = _series(f)
+    y = f - (half - rest)
+    (high, low), (large, small) = LOG10_E[x.form.name], LOG10_2[x.form.name]
+    return _at_ends(x, k * large + (y * high + (y * low + k * small)))
 
 
 def _long_log(x: Value) -> tuple[Value, Value]:
