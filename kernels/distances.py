@@ -17,6 +17,8 @@ from kernels.placing import Array, wide
 
 def _vector_norm(x: Array, *, order: float, dims: tuple[int, ...], keepdim: bool) -> Array:
     def norm(x: Array) -> Array:
+        if order == 2 and len(dims) == 1 and not keepdim and x.shape[dims[0]] < SHORT:  # noqa: PLR2004
+            return np.sqrt(np.vecdot(x, x, axis=dims[0]))  # no squares in new memory
         return np.asarray(np.linalg.vector_norm(x, axis=dims, keepdims=keepdim, ord=order))
 
     with np.errstate(all="ignore"):
@@ -40,9 +42,9 @@ def _slope(x: Any, y: Any, order: float, dims: tuple[int, ...]) -> Any:
         return np.zeros_like(x)
     if order == 1:
         return np.sign(x)
-    length = np.where(y == 0, 1.0, y)
     if order == 2:  # noqa: PLR2004
-        return np.where(y == 0, 0.0, x / length)
+        return x / np.where(y == 0, np.inf, y)
+    length = np.where(y == 0, 1.0, y)
     some = x != 0
     powers = (np.where(some, np.abs(x), 1.0) / length) ** (order - 1)
     return np.where(some, np.sign(x) * powers, 0.0)
@@ -65,6 +67,10 @@ Routine(
     ),
 )
 
+BLOCK = 1 << 16
+"""Coordinates of pairs of points that are looked at together."""
+SHORT = 1 << 13
+"""Elements up to which BLAS does not share one product out to threads."""
 _METRICS = {1.0: "cityblock", 2.0: "euclidean", math.inf: "chebyshev"}
 
 
@@ -93,8 +99,9 @@ def _cdist_vjp(g: Any, y: Any, a: Any, b: Any, order: float) -> tuple[Any, Any]:
         parts = np.expand_dims(g, -1) * _apart(a, b, y, order)
         return np.sum(parts, -2), -np.sum(parts, -3)
     da, db = np.zeros_like(a), np.zeros_like(b)
-    for i in range(a.shape[-2]):  # point by point: memory for all pairs would be the product of all three lengths
-        row = (..., slice(i, i + 1), slice(None))
+    some = max(BLOCK // max(b.size, 1), 1)
+    for i in range(0, a.shape[-2], some):  # a few points at a time: all pairs at once would need much memory
+        row = (..., slice(i, i + some), slice(None))
         part = np.expand_dims(g[row], -1) * _apart(a[row], b, y[row], order)
         da[row] += part.sum(-2)
         db -= part.sum(-3)

@@ -5,6 +5,7 @@ The gradient goes to the places picked, and the others get nothing.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -12,17 +13,26 @@ import numpy as np
 from kernels.op import Routine
 from kernels.placing import Array, picked, put, wide
 
+FEW = 1 << 12
+"""Elements up to which a stable sort is fast enough."""
+
 
 def ordered(x: Array, dim: int, descending: bool) -> Array:
     """Return the places of elements in order; equal ones keep theirs."""
-    if not descending:
-        return np.argsort(x, axis=dim, kind="stable")
-    turned = np.argsort(np.flip(x, dim), axis=dim, kind="stable")
-    return np.flip(x.shape[dim] - 1 - turned, dim)
+    return _sort(x, dim=dim, descending=descending)[1]
 
 
 def _sort(x: Array, *, dim: int, descending: bool) -> tuple[Array, Array]:
-    places = ordered(x, dim, descending)
+    if descending:
+        y, turned = _sort(np.flip(x, dim), dim=dim, descending=False)
+        return np.flip(y, dim), np.flip(x.shape[dim] - 1 - turned, dim)
+    if x.dtype.kind == "f" and x.size > FEW:
+        places = np.argsort(x, axis=dim)  # takes half the time, and is as good where no two are equal
+        y = np.take_along_axis(x, places, dim)
+        before, after = np.moveaxis(y, dim, -1)[..., :-1], np.moveaxis(y, dim, -1)[..., 1:]
+        if not ((before == after) | (before != before)).any():
+            return y, places
+    places = np.argsort(x, axis=dim, kind="stable")
     return np.take_along_axis(x, places, dim), places
 
 
@@ -52,8 +62,11 @@ def _ranked(x: Array, rank: int, dim: int) -> Array:
     value = np.take(np.partition(x, rank, axis=dim), [rank], axis=dim)
     absent, gone = _absent(x), _absent(value)
     less = np.sum(np.where(gone, ~absent, x < value), axis=dim, keepdims=True)
-    equal = (x == value) | (absent & gone)
-    return np.argmax(np.cumsum(equal, axis=dim) > rank - less, axis=dim, keepdims=True)
+    equal = np.moveaxis((x == value) | (absent & gone), dim, -1)
+    counts = np.count_nonzero(equal, axis=-1)
+    first = (np.cumsum(counts) - counts.reshape(-1)).reshape(counts.shape)  # of each row, among all equal ones
+    found = np.flatnonzero(equal)[first + rank - np.squeeze(less, dim)] % x.shape[dim]
+    return np.expand_dims(found, dim)
 
 
 def _pick(x: Array, place: Array, dim: int, keepdim: bool) -> tuple[Array, Array]:
@@ -166,8 +179,13 @@ def _along(place: Any) -> Any:
     return lambda x, *, dim, keepdim: _pick(x, place(x, dim), dim, keepdim)
 
 
-def _of_all(place: Any) -> Any:
-    return lambda x: x.reshape(-1)[place(x.reshape(-1), 0)[0]]
+def _middle(x: Array, *, skips: bool) -> Array:
+    """Return the lower median of all elements; without nan, if there is another."""
+    x = x.reshape(-1)
+    absent = _absent(x)
+    if absent.any():
+        x = x[~absent] if skips and not absent.all() else x[absent]
+    return np.asarray(np.partition(x, (len(x) - 1) // 2)[(len(x) - 1) // 2])
 
 
 for _name, _grad_fn, _place, _doc in (
@@ -190,7 +208,7 @@ for _name, _grad_fn, _place, _doc in (
         doc=f"{_doc} of all elements; ties share the gradient evenly.",
         grad_fn=f"{_grad_fn}0",
         function=False,
-        forward=_of_all(_place),
+        forward=functools.partial(_middle, skips=_name.startswith("nan")),
         vjp=_shared,
         jvp=_mean_of_ties,
         samples=((((2, 3),), {}),),
