@@ -1,7 +1,7 @@
 # Written by `python -m tape.stubs`; change the records or the methods, not this file.
 from typing import Any
 from tape.tensor import Tensor
-__all__ = ['add', 'subtract', 'sub', 'multiply', 'mul', 'divide', 'div', 'true_divide', 'power', 'pow', 'negative', 'neg', 'positive', 'square', 'sqrt', 'reciprocal', 'absolute', 'abs', 'exp', 'log', 'sin', 'cos', 'tan', 'tanh', 'maximum', 'minimum', 'where', 'sign', 'less', 'lt', 'less_equal', 'le', 'greater', 'gt', 'greater_equal', 'ge', 'eq', 'not_equal', 'ne', 'logical_not', 'logical_and', 'logical_or', 'bitwise_and', 'bitwise_or', 'flip', 'from_dlpack', 'cumsum']
+__all__ = ['add', 'subtract', 'sub', 'multiply', 'mul', 'divide', 'div', 'true_divide', 'power', 'pow', 'negative', 'neg', 'positive', 'square', 'sqrt', 'reciprocal', 'absolute', 'abs', 'exp', 'log', 'sin', 'cos', 'tan', 'tanh', 'maximum', 'minimum', 'where', 'less', 'lt', 'less_equal', 'le', 'greater', 'gt', 'greater_equal', 'ge', 'eq', 'not_equal', 'ne', 'logical_not', 'logical_and', 'logical_or', 'bitwise_and', 'bitwise_or', 'logical_xor', 'bitwise_xor', 'invert', 'bitwise_not', 'left_shift', 'bitwise_left_shift', 'right_shift', 'bitwise_right_shift', 'isnan', 'isinf', 'isfinite', 'signbit', 'isposinf', 'isneginf', 'exp2', 'expm1', 'log2', 'log10', 'log1p', 'logaddexp', 'logaddexp2', 'sigmoid', 'rsqrt', 'cbrt', 'relu', 'clamp_min', 'clamp_max', 'fmax', 'fmin', 'sign', 'sgn', 'copysign', 'heaviside', 'floor', 'ceil', 'rint', 'trunc', 'fix', 'frac', 'floor_divide', 'remainder', 'fmod', 'erf', 'erfc', 'erfinv', 'erfcx', 'lgamma', 'digamma', 'i0', 'i0e', 'i1', 'i1e', 'ndtr', 'ndtri', 'log_ndtr', 'entr', 'xlogy', 'xlog1py', 'arcsin', 'asin', 'arccos', 'acos', 'arctan', 'atan', 'arctan2', 'atan2', 'sinh', 'cosh', 'arcsinh', 'asinh', 'arccosh', 'acosh', 'arctanh', 'atanh', 'hypot', 'deg2rad', 'rad2deg', 'sinc', 'from_dlpack', 'bmm', 'diagonal', 'diag', 'diag_embed', 'diagflat', 'tril', 'triu', 'tril_indices', 'triu_indices', 'einsum', 'outer', 'ger', 'vdot', 'inner', 'tensordot', 'kron', 'trace', 'cross', 'chain_matmul', 'addmm', 'addmv', 'addr', 'baddbmm', 'addbmm', 'flip', 'fliplr', 'flipud', 'roll', 'rot90', 'movedim', 'moveaxis', 'swapaxes', 'swapdims', 'adjoint', 'inverse', 'cholesky_solve', 'cholesky_inverse', 'lu_solve', 'det', 'slogdet', 'logdet', 'matrix_exp', 'matrix_power', 'pinverse', 'prod', 'any', 'all', 'count_nonzero', 'argmax', 'argmin', 'aminmax', 'nansum', 'nanmean', 'cumsum', 'cumprod', 'cummax', 'cummin', 'logcumsumexp', 'diff', 'gradient', 'trapezoid', 'trapz', 'cumulative_trapezoid', 'clamp', 'clip', 'round', 'softplus', 'lerp', 'addcmul', 'addcdiv', 'float_power', 'ldexp', 'nan_to_num', 'logit', 'polygamma', 'mvlgamma', 'isclose', 'allclose', 'broadcast_to', 'broadcast_tensors', 'unflatten', 'ravel', 'atleast_1d', 'atleast_2d', 'atleast_3d', 'take', 'gather', 'take_along_dim', 'index_select', 'masked_select', 'nonzero', 'argwhere', 'meshgrid', 'cartesian_prod', 'combinations', 'sort', 'argsort', 'msort', 'topk', 'kthvalue', 'unique', 'histogram', 'histc', 'bincount', 'searchsorted', 'bucketize', 'interp', 'interpn', 'norm', 'dist', 'cdist', 'pdist', 'cholesky', 'qr', 'svd', 'pad', 'median', 'nanmedian', 'mode', 'quantile', 'nanquantile', 'tile', 'repeat_interleave', 'scatter', 'scatter_add', 'scatter_reduce', 'index_add', 'index_copy', 'index_reduce', 'index_fill', 'index_put', 'masked_scatter', 'masked_fill', 'slice_scatter', 'select_scatter', 'diagonal_scatter', 'logsumexp', 'softmax', 'log_softmax', 'softmin', 'narrow', 'select', 'unbind', 'split', 'split_with_sizes', 'chunk', 'tensor_split', 'hsplit', 'vsplit', 'dsplit', 'var', 'std', 'var_mean', 'std_mean', 'cov', 'corrcoef', 'hstack', 'vstack', 'row_stack', 'dstack', 'column_stack', 'block_diag']
 def add(a: Any, b: Any, /, *, alpha: Any = None, out: Tensor | None = None) -> Tensor:
     """Sum of two tensors. Shapes broadcast; dtypes promote as NumPy's do."""
 def subtract(a: Any, b: Any, /, *, alpha: Any = None, out: Tensor | None = None) -> Tensor:
@@ -56,8 +56,6 @@ def minimum(a: Any, b: Any, /, *, out: Tensor | None = None) -> Tensor:
     """Smaller of two tensors, element by element; a tie gives each half of the gradient. Shapes broadcast; dtypes promote as NumPy's do."""
 def where(c: Any, a: Any, b: Any, /, *, out: Tensor | None = None) -> Tensor:
     """Second tensor where the first, a condition, holds, and the third elsewhere. Shapes broadcast; dtypes promote as NumPy's do."""
-def sign(x: Any, /, *, out: Tensor | None = None) -> Tensor:
-    """Sign: -1, 0 or 1; the gradient is 0. Shapes broadcast; dtypes promote as NumPy's do."""
 def less(a: Any, b: Any, /, *, out: Tensor | None = None) -> Tensor:
     """True where the first is less. Shapes broadcast; dtypes promote as NumPy's do."""
 def lt(a: Any, b: Any, /, *, out: Tensor | None = None) -> Tensor:
@@ -90,9 +88,485 @@ def bitwise_and(a: Any, b: Any, /, *, out: Tensor | None = None) -> Tensor:
     """Bits, or truth, of both; integer and bool tensors only. Shapes broadcast; dtypes promote as NumPy's do."""
 def bitwise_or(a: Any, b: Any, /, *, out: Tensor | None = None) -> Tensor:
     """Bits, or truth, of either; integer and bool tensors only. Shapes broadcast; dtypes promote as NumPy's do."""
-def flip(x: Any, *dims: Any) -> Tensor:
-    """Return a copy with the order of elements reversed along ``dims``."""
+def logical_xor(a: Any, b: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """True where one of the two, but not both, is nonzero or True. Shapes broadcast; dtypes promote as NumPy's do."""
+def bitwise_xor(a: Any, b: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """Bits, or truth, of one of the two but not both; integer and bool tensors only. Shapes broadcast; dtypes promote as NumPy's do."""
+def invert(x: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """Bits, or truth, turned; integer and bool tensors only. Shapes broadcast; dtypes promote as NumPy's do."""
+def bitwise_not(x: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """Bits, or truth, turned; integer and bool tensors only. Shapes broadcast; dtypes promote as NumPy's do."""
+def left_shift(a: Any, b: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """Bits of the first moved up by the second; integer tensors only. Shapes broadcast; dtypes promote as NumPy's do."""
+def bitwise_left_shift(a: Any, b: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """Bits of the first moved up by the second; integer tensors only. Shapes broadcast; dtypes promote as NumPy's do."""
+def right_shift(a: Any, b: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """Bits of the first moved down by the second, its sign kept; integer tensors only. Shapes broadcast; dtypes promote as NumPy's do."""
+def bitwise_right_shift(a: Any, b: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """Bits of the first moved down by the second, its sign kept; integer tensors only. Shapes broadcast; dtypes promote as NumPy's do."""
+def isnan(x: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """True where the tensor is nan. Shapes broadcast; dtypes promote as NumPy's do."""
+def isinf(x: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """True where the tensor is inf or -inf. Shapes broadcast; dtypes promote as NumPy's do."""
+def isfinite(x: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """True where the tensor is neither inf nor nan. Shapes broadcast; dtypes promote as NumPy's do."""
+def signbit(x: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """True where the sign is minus, that of -0.0 too. Shapes broadcast; dtypes promote as NumPy's do."""
+def isposinf(x: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """True where the tensor is inf. Shapes broadcast; dtypes promote as NumPy's do."""
+def isneginf(x: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """True where the tensor is -inf. Shapes broadcast; dtypes promote as NumPy's do."""
+def exp2(x: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """Two raised to the tensor. Shapes broadcast; dtypes promote as NumPy's do."""
+def expm1(x: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """Exponential less one, right for small arguments. Shapes broadcast; dtypes promote as NumPy's do."""
+def log2(x: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """Logarithm to base 2. Shapes broadcast; dtypes promote as NumPy's do."""
+def log10(x: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """Logarithm to base 10. Shapes broadcast; dtypes promote as NumPy's do."""
+def log1p(x: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """Logarithm of one plus the tensor, right for small arguments. Shapes broadcast; dtypes promote as NumPy's do."""
+def logaddexp(a: Any, b: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """Logarithm of the sum of the exponentials of two tensors. Shapes broadcast; dtypes promote as NumPy's do."""
+def logaddexp2(a: Any, b: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """Logarithm to base 2 of the sum of two raised to two tensors. Shapes broadcast; dtypes promote as NumPy's do."""
+def sigmoid(x: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """Logistic function, 1 / (1 + exp(-x)). Shapes broadcast; dtypes promote as NumPy's do."""
+def rsqrt(x: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """One over the square root. Shapes broadcast; dtypes promote as NumPy's do."""
+def cbrt(x: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """Cube root, of negative numbers too. Shapes broadcast; dtypes promote as NumPy's do."""
+def relu(x: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """Tensor where it is positive, else 0; the gradient at 0 is 0. Shapes broadcast; dtypes promote as NumPy's do."""
+def clamp_min(a: Any, b: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """First tensor, but not less than the second; a tie gives the first the gradient. Shapes broadcast; dtypes promote as NumPy's do."""
+def clamp_max(a: Any, b: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """First tensor, but not more than the second; a tie gives the first the gradient. Shapes broadcast; dtypes promote as NumPy's do."""
+def fmax(a: Any, b: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """Larger of two tensors, or the one that is not nan; a tie gives the first the gradient. Shapes broadcast; dtypes promote as NumPy's do."""
+def fmin(a: Any, b: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """Smaller of two tensors, or the one that is not nan; a tie gives the first the gradient. Shapes broadcast; dtypes promote as NumPy's do."""
+def sign(x: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """Sign: -1, 0 or 1, and 0 of nan; the gradient is 0. Shapes broadcast; dtypes promote as NumPy's do."""
+def sgn(x: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """Sign: -1, 0 or 1, and 0 of nan; the gradient is 0. Shapes broadcast; dtypes promote as NumPy's do."""
+def copysign(a: Any, b: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """First tensor with the sign of the second; the gradient at 0 is 0. Shapes broadcast; dtypes promote as NumPy's do."""
+def heaviside(a: Any, b: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """0 where the first is negative or nan, 1 where it is positive, the second where it is 0. Shapes broadcast; dtypes promote as NumPy's do."""
+def floor(x: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """Largest integer that is not larger; the gradient is 0. Shapes broadcast; dtypes promote as NumPy's do."""
+def ceil(x: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """Smallest integer that is not smaller; the gradient is 0. Shapes broadcast; dtypes promote as NumPy's do."""
+def rint(x: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """Nearest integer, the even one of two; the gradient is 0. Shapes broadcast; dtypes promote as NumPy's do."""
+def trunc(x: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """Integer part, towards zero; the gradient is 0. Shapes broadcast; dtypes promote as NumPy's do."""
+def fix(x: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """Integer part, towards zero; the gradient is 0. Shapes broadcast; dtypes promote as NumPy's do."""
+def frac(x: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """What the integer part leaves, with the sign of the tensor. Shapes broadcast; dtypes promote as NumPy's do."""
+def floor_divide(a: Any, b: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """Largest integer not larger than the quotient; the gradients are 0. Shapes broadcast; dtypes promote as NumPy's do."""
+def remainder(a: Any, b: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """What floor division leaves, with the sign of the divisor. Shapes broadcast; dtypes promote as NumPy's do."""
+def fmod(a: Any, b: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """What truncated division leaves, with the sign of the dividend. Shapes broadcast; dtypes promote as NumPy's do."""
+def erf(x: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """Error function. Shapes broadcast; dtypes promote as NumPy's do."""
+def erfc(x: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """One less the error function. Shapes broadcast; dtypes promote as NumPy's do."""
+def erfinv(x: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """Number whose error function this is. Shapes broadcast; dtypes promote as NumPy's do."""
+def erfcx(x: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """Complementary error function times exp(x x). Shapes broadcast; dtypes promote as NumPy's do."""
+def lgamma(x: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """Logarithm of the absolute value of the gamma function. Shapes broadcast; dtypes promote as NumPy's do."""
+def digamma(x: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """Derivative of the logarithm of the gamma function. Shapes broadcast; dtypes promote as NumPy's do."""
+def i0(x: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """Modified Bessel function of the first kind of order 0. Shapes broadcast; dtypes promote as NumPy's do."""
+def i0e(x: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """Modified Bessel function of order 0 times exp(-|x|). Shapes broadcast; dtypes promote as NumPy's do."""
+def i1(x: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """Modified Bessel function of the first kind of order 1. Shapes broadcast; dtypes promote as NumPy's do."""
+def i1e(x: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """Modified Bessel function of order 1 times exp(-|x|). Shapes broadcast; dtypes promote as NumPy's do."""
+def ndtr(x: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """Area under the normal density up to x. Shapes broadcast; dtypes promote as NumPy's do."""
+def ndtri(x: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """Number up to which the area under the normal density is x. Shapes broadcast; dtypes promote as NumPy's do."""
+def log_ndtr(x: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """Logarithm of the area under the normal density up to x. Shapes broadcast; dtypes promote as NumPy's do."""
+def entr(x: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """Entropy, -x log x; 0 at 0 and -inf below. Shapes broadcast; dtypes promote as NumPy's do."""
+def xlogy(a: Any, b: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """First tensor times the logarithm of the second; 0 where the first is 0. Shapes broadcast; dtypes promote as NumPy's do."""
+def xlog1py(a: Any, b: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """First tensor times the logarithm of one plus the second; 0 where the first is 0. Shapes broadcast; dtypes promote as NumPy's do."""
+def arcsin(x: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """Angle in radians of this sine. Shapes broadcast; dtypes promote as NumPy's do."""
+def asin(x: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """Angle in radians of this sine. Shapes broadcast; dtypes promote as NumPy's do."""
+def arccos(x: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """Angle in radians of this cosine. Shapes broadcast; dtypes promote as NumPy's do."""
+def acos(x: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """Angle in radians of this cosine. Shapes broadcast; dtypes promote as NumPy's do."""
+def arctan(x: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """Angle in radians of this tangent. Shapes broadcast; dtypes promote as NumPy's do."""
+def atan(x: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """Angle in radians of this tangent. Shapes broadcast; dtypes promote as NumPy's do."""
+def arctan2(a: Any, b: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """Angle in radians of the point (b, a); the gradient at the origin is 0. Shapes broadcast; dtypes promote as NumPy's do."""
+def atan2(a: Any, b: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """Angle in radians of the point (b, a); the gradient at the origin is 0. Shapes broadcast; dtypes promote as NumPy's do."""
+def sinh(x: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """Hyperbolic sine. Shapes broadcast; dtypes promote as NumPy's do."""
+def cosh(x: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """Hyperbolic cosine. Shapes broadcast; dtypes promote as NumPy's do."""
+def arcsinh(x: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """Number of this hyperbolic sine. Shapes broadcast; dtypes promote as NumPy's do."""
+def asinh(x: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """Number of this hyperbolic sine. Shapes broadcast; dtypes promote as NumPy's do."""
+def arccosh(x: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """Positive number of this hyperbolic cosine. Shapes broadcast; dtypes promote as NumPy's do."""
+def acosh(x: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """Positive number of this hyperbolic cosine. Shapes broadcast; dtypes promote as NumPy's do."""
+def arctanh(x: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """Number of this hyperbolic tangent. Shapes broadcast; dtypes promote as NumPy's do."""
+def atanh(x: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """Number of this hyperbolic tangent. Shapes broadcast; dtypes promote as NumPy's do."""
+def hypot(a: Any, b: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """Square root of the sum of two squares, without overflow. Shapes broadcast; dtypes promote as NumPy's do."""
+def deg2rad(x: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """Angle in radians of one in degrees. Shapes broadcast; dtypes promote as NumPy's do."""
+def rad2deg(x: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """Angle in degrees of one in radians. Shapes broadcast; dtypes promote as NumPy's do."""
+def sinc(x: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """Sine of pi x divided by pi x; 1 at 0. Shapes broadcast; dtypes promote as NumPy's do."""
 def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None) -> Tensor:
     """Return a tensor of the memory that an object with ``__dlpack__`` exports; what either writes, both see."""
+def bmm(input: Any, mat2: Any) -> Tensor:
+    """Return the products of a batch of matrices, (b, m, k) and (b, k, n): (b, m, n)."""
+def diagonal(x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    """Return a view of the diagonal of two dims, as the last dim; ``offset`` counts from it towards ``dim2``."""
+def diag(x: Any, diagonal: int = 0) -> Tensor:
+    """Return a copy of a diagonal of a matrix, or the matrix with a vector on that diagonal and zeros elsewhere."""
+def diag_embed(x: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+    """Return matrices in two new dims, with the last dim of x on a diagonal and zeros elsewhere."""
+def diagflat(x: Any, offset: int = 0) -> Tensor:
+    """Return the matrix with all elements on a diagonal, and zeros elsewhere."""
+def tril(x: Any, diagonal: int = 0) -> Tensor:
+    """Return a copy with zeros outside of the lower triangle, ``diagonal`` above the main one."""
+def triu(x: Any, diagonal: int = 0) -> Tensor:
+    """Return a copy with zeros outside of the upper triangle, ``diagonal`` above the main one."""
+def tril_indices(row: int, col: int, offset: int = 0, *, dtype: Any = None) -> Tensor:
+    """Return the rows and columns of the lower triangle of a matrix, as a tensor of two rows."""
+def triu_indices(row: int, col: int, offset: int = 0, *, dtype: Any = None) -> Tensor:
+    """Return the rows and columns of the upper triangle of a matrix, as a tensor of two rows."""
+def einsum(equation: Any, *operands: Any) -> Tensor:
+    """Return the sum of products that an equation such as "bij,bjk->bik" names."""
+def outer(input: Any, vec2: Any) -> Any:
+    """Return the products (m, n) of each element of a vector with each of another."""
+def ger(input: Any, vec2: Any) -> Any:
+    """Return the products (m, n) of each element of a vector with each of another."""
+def vdot(input: Any, other: Any) -> Tensor:
+    """Return the inner product of two vectors, 0-d."""
+def inner(input: Any, other: Any) -> Any:
+    """Return the sums of products over the last dim of both; the other dims stand side by side."""
+def tensordot(a: Any, b: Any, dims: Any = 2) -> Tensor:
+    """Return the sums of products over the last ``dims`` dims of a and the first of b, or over two lists of dims."""
+def kron(input: Any, other: Any) -> Any:
+    """Return the Kronecker product: each element of the first times the whole of the other."""
+def trace(input: Any) -> Any:
+    """Return the sum of the diagonal of a matrix, 0-d."""
+def cross(input: Any, other: Any, dim: Any = None, *, axis: Any = None) -> Tensor:
+    """Return the vector product along a dim of size 3: the first of that size if not given."""
+def chain_matmul(*matrices: Any) -> Tensor:
+    """Return the product of matrices, f(a, b, c) or f([a, b, c]), in the cheapest order."""
+def addmm(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    """Return beta * input + alpha * (mat1 @ mat2), of matrices; the input is expanded to (m, n)."""
+def addmv(input: Any, mat: Any, vec: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    """Return beta * input + alpha * (mat @ vec); the input is expanded to (m,)."""
+def addr(input: Any, vec1: Any, vec2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    """Return beta * input + alpha * outer(vec1, vec2); the input is expanded to (m, n)."""
+def baddbmm(input: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    """Return beta * input + alpha * bmm(batch1, batch2); the input is expanded to (b, m, n)."""
+def addbmm(input: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    """Return beta * input + alpha * the sum of the products of a batch of matrices."""
+def flip(x: Any, *at: Any, dims: Any = None) -> Tensor:
+    """Return a copy with the order of elements reversed along ``dims``: ``x.flip(0, 1)`` or ``x.flip((0, 1))``."""
+def fliplr(x: Any) -> Tensor:
+    """Return a copy with the columns in reversed order."""
+def flipud(x: Any) -> Tensor:
+    """Return a copy with the rows in reversed order."""
+def roll(x: Any, shifts: Any, dims: Any = None) -> Tensor:
+    """Return a copy with the elements shifted along ``dims``; what leaves at the end comes in at the front."""
+def rot90(x: Any, k: int = 1, dims: Any = (0, 1)) -> Tensor:
+    """Return a copy turned by ``k`` quarters in the plane of two dims, from the first towards the second."""
+def movedim(x: Any, source: Any, destination: Any) -> Tensor:
+    """Return a view with dims ``source`` at the places ``destination``; the others keep their order."""
+def moveaxis(x: Any, source: Any, destination: Any) -> Tensor:
+    """Return a view with dims ``source`` at the places ``destination``; the others keep their order."""
+def swapaxes(x: Any, axis0: int, axis1: int) -> Tensor:
+    """Return a view with two dims exchanged."""
+def swapdims(x: Any, axis0: int, axis1: int) -> Tensor:
+    """Return a view with two dims exchanged."""
+def adjoint(x: Any) -> Tensor:
+    """Return a view with the last two dims exchanged."""
+def inverse(input: Any) -> Tensor:
+    """Return the inverse of (*, n, n) matrices. LinAlgError if one is singular."""
+def cholesky_solve(input: Any, L: Any, upper: bool = False) -> Tensor:
+    """Return X with A X = ``input``, A given by its Cholesky factor L, or U with ``upper=True``."""
+def cholesky_inverse(L: Any, upper: bool = False) -> Tensor:
+    """Return the inverse of A, given by its Cholesky factor L, or U with ``upper=True``."""
+def lu_solve(input: Any, LU_data: Any, LU_pivots: Any) -> Tensor:
+    """Return X with A X = ``input``, A given by ``linalg.lu_factor``."""
+def det(A: Any) -> Tensor:
+    """Return the determinants (*) of (*, n, n) matrices; singular ones have gradients too."""
+def slogdet(A: Any) -> Any:
+    """Return sign and logarithm of the absolute value of determinants: 0 and -inf where singular."""
+def logdet(A: Any) -> Tensor:
+    """Return the logarithms (*) of determinants: nan where negative, -inf where 0."""
+def matrix_exp(A: Any) -> Tensor:
+    """Return the exponentials of (*, n, n) matrices."""
+def matrix_power(A: Any, n: int) -> Tensor:
+    """Return the n-th powers of square matrices; of their inverses if n is negative."""
+def pinverse(input: Any, rcond: float = 1e-15) -> Tensor:
+    """Return the pseudoinverses of matrices: see linalg.pinv."""
+def prod(x: Any, dim: Any = None, keepdim: Any = None, *, dtype: Any = None, axis: Any = None, keepdims: Any = None) -> Tensor:
+    """Return the product over ``dim`` (an int, a tuple, or None for all); ints and bools multiply to int64."""
+def any(x: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:
+    """Return whether an element over ``dim`` is nonzero or True: bool, but uint8 of uint8, as PyTorch has it."""
+def all(x: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:
+    """Return whether all elements over ``dim`` are nonzero or True: bool, but uint8 of uint8, as PyTorch has it."""
+def count_nonzero(x: Any, dim: Any = None, *, axis: Any = None) -> Tensor:
+    """Return how many elements over ``dim`` are nonzero or True, as int64."""
+def argmax(x: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:
+    """Return the int64 place of the largest element along ``dim``, or of all elements in order."""
+def argmin(x: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:
+    """Return the int64 place of the smallest element along ``dim``, or of all elements in order."""
+def aminmax(x: Any, *, dim: Any = None, keepdim: Any = None, axis: Any = None, keepdims: Any = None) -> Any:
+    """Return the smallest and the largest element, of all or along ``dim``; ties share the gradient evenly."""
+def nansum(x: Any, dim: Any = None, keepdim: Any = None, *, dtype: Any = None, axis: Any = None, keepdims: Any = None) -> Tensor:
+    """Return the sum over ``dim`` of what is not nan; nan gets no gradient."""
+def nanmean(x: Any, dim: Any = None, keepdim: Any = None, *, dtype: Any = None, axis: Any = None, keepdims: Any = None) -> Tensor:
+    """Return the mean over ``dim`` of what is not nan; nan where nothing is left. Floating tensors only."""
 def cumsum(x: Any, dim: Any = None, *, dtype: Any = None, axis: Any = None) -> Tensor:
     """Return the running sum along ``dim``, of the shape of x; ints and bools sum to int64."""
+def cumprod(x: Any, dim: Any = None, *, dtype: Any = None, axis: Any = None) -> Tensor:
+    """Return the running product along ``dim``, of the shape of x; ints and bools multiply to int64."""
+def cummax(x: Any, dim: Any = None, *, axis: Any = None) -> Any:
+    """Return the running maximum along ``dim`` and its int64 places: the last of equals, to which the gradient goes."""
+def cummin(x: Any, dim: Any = None, *, axis: Any = None) -> Any:
+    """Return the running minimum along ``dim`` and its int64 places: the last of equals, to which the gradient goes."""
+def logcumsumexp(x: Any, dim: Any = None, *, axis: Any = None) -> Tensor:
+    """Return ``log(cumsum(exp(x)))`` along ``dim`` without overflow on the way; floating tensors only."""
+def diff(x: Any, n: int = 1, dim: Any = None, prepend: Any = None, append: Any = None, *, axis: Any = None) -> Tensor:
+    """Return the n-th differences of neighbours along ``dim``, the last by default."""
+def gradient(x: Any, *, spacing: Any = 1, dim: Any = None, edge_order: int = 1, axis: Any = None) -> tuple[Tensor, ...]:
+    """Return the gradient of values on a grid, a tensor for each dim: second-order differences, one-sided at the ends."""
+def trapezoid(y: Any, x: Any = None, *, dx: Any = None, dim: int = -1) -> Tensor:
+    """Return the integral of samples along ``dim`` by the trapezoid rule, at coordinates ``x`` or ``dx`` (1) apart."""
+def trapz(y: Any, x: Any = None, *, dx: Any = None, dim: int = -1) -> Tensor:
+    """Return the integral of samples along ``dim`` by the trapezoid rule, at coordinates ``x`` or ``dx`` (1) apart."""
+def cumulative_trapezoid(y: Any, x: Any = None, *, dx: Any = None, dim: int = -1) -> Tensor:
+    """Return the running integral of samples along ``dim``, one less than there are samples; see :func:`trapezoid`."""
+def clamp(x: Any, min: Any = None, max: Any = None) -> Tensor:
+    """Return x, but not less than ``min`` nor more than ``max``: numbers or tensors, broadcast; one may be None."""
+def clip(x: Any, min: Any = None, max: Any = None) -> Tensor:
+    """Return x, but not less than ``min`` nor more than ``max``: numbers or tensors, broadcast; one may be None."""
+def round(x: Any, *, decimals: int = 0) -> Tensor:
+    """Return x rounded to ``decimals`` places, half to even; the gradient is 0. Integers stay as they are."""
+def softplus(x: Any, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
+    """Return ``log(1 + exp(beta x)) / beta``, and x itself where ``beta x`` is above ``threshold``."""
+def lerp(x: Any, end: Any, weight: Any) -> Tensor:
+    """Return the point between x and ``end``: x for weight 0, ``end`` for weight 1, a number or a tensor."""
+def addcmul(x: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Tensor:
+    """Return ``x + value * tensor1 * tensor2``."""
+def addcdiv(x: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Tensor:
+    """Return ``x + value * tensor1 / tensor2``; integers divide as / does."""
+def float_power(x: Any, exponent: Any) -> Tensor:
+    """Return x raised to the exponent in float64, whatever the dtypes."""
+def ldexp(x: Any, other: Any) -> Tensor:
+    """Return x times two to the power of ``other``; it does not overflow where the result does not."""
+def nan_to_num(x: Any, nan: Any = None, posinf: Any = None, neginf: Any = None) -> Tensor:
+    """Return x with numbers for nan (0), inf and -inf (the largest and smallest of the dtype)."""
+def logit(x: Any, eps: float | None = None) -> Tensor:
+    """Return ``log(x / (1 - x))``; with ``eps``, of x clamped to between eps and 1 - eps."""
+def polygamma(n: int, x: Any) -> Tensor:
+    """Return the n-th derivative of the digamma function; n is an int, RuntimeError below 0."""
+def mvlgamma(x: Any, p: int) -> Tensor:
+    """Return the logarithm of the multivariate gamma function of dimension p; x is above (p - 1) / 2."""
+def isclose(x: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Tensor:
+    """Return True where ``|x - other| <= atol + rtol |other|``, or both are equal; with ``equal_nan``, both nan."""
+def allclose(x: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
+    """Return whether :func:`isclose` holds everywhere."""
+def broadcast_to(x: Any, size: Any) -> Tensor:
+    """Return a view of a larger shape, in which dims of length one are repeated."""
+def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
+    """Return views of the shape that the tensors have together. RuntimeError where their shapes do not fit."""
+def unflatten(x: Any, dim: int, sizes: Any) -> Tensor:
+    """Return a view with one dim taken apart into dims of these sizes; one of them may be -1."""
+def ravel(x: Any) -> Tensor:
+    """Return the elements in one dim: a view where strides allow one, else a copy."""
+def atleast_1d(*tensors: Any) -> Any:
+    """Return a tensor, or each of several, as a view with at least 1 dims."""
+def atleast_2d(*tensors: Any) -> Any:
+    """Return a tensor, or each of several, as a view with at least 2 dims."""
+def atleast_3d(*tensors: Any) -> Any:
+    """Return a tensor, or each of several, as a view with at least 3 dims."""
+def take(x: Any, index: Any) -> Tensor:
+    """Return the elements at these places of the flat tensor, in the shape of the index; negative from the end."""
+def gather(x: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> Tensor:
+    """Return ``x[i][index[i][j]]`` for dim 1 and so on: along ``dim`` the index says which place to take."""
+def take_along_dim(x: Any, indices: Any, dim: int | None = None) -> Tensor:
+    """Return the elements that an index picks along ``dim``; x and index broadcast in the other dims."""
+def index_select(x: Any, dim: int, index: Any) -> Tensor:
+    """Return copies of the places along ``dim`` that an integer vector gives."""
+def masked_select(x: Any, mask: Any) -> Tensor:
+    """Return the elements where a bool mask holds, in one dim; x and mask broadcast."""
+def nonzero(x: Any, *, as_tuple: bool = False) -> Any:
+    """Return the int64 places of all elements that are not zero: a row each, or with ``as_tuple`` a vector a dim."""
+def argwhere(x: Any) -> Tensor:
+    """Return the int64 places of all elements that are not zero, a row each."""
+def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
+    """Return a view of each vector along a dim of its own, all of one shape."""
+def cartesian_prod(*tensors: Any) -> Tensor:
+    """Return all tuples with an element of each vector, a row each; of one vector, itself."""
+def combinations(x: Any, r: int = 2, with_replacement: bool = False) -> Tensor:
+    """Return all choices of ``r`` elements of a vector, in order, a row each."""
+def sort(x: Any, dim: Any = None, descending: bool = False, stable: bool = False, *, axis: Any = None) -> Any:
+    """Return the elements in order along ``dim`` (the last) and their int64 places; equal ones keep their order always."""
+def argsort(x: Any, dim: Any = None, descending: bool = False, stable: bool = False, *, axis: Any = None) -> Tensor:
+    """Return the int64 places of the elements in order along ``dim``, the last by default."""
+def msort(x: Any) -> Tensor:
+    """Return the elements in order along the first dim."""
+def topk(x: Any, k: int, dim: Any = None, largest: bool = True, sorted: bool = True, *, axis: Any = None) -> Any:
+    """Return the ``k`` largest (or smallest) elements along ``dim``, the last by default, in order, and their places."""
+def kthvalue(x: Any, k: int, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Any:
+    """Return the ``k``-th smallest element along ``dim``, counted from 1, and its int64 place."""
+def unique(x: Any, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False, dim: Any = None) -> Any:
+    """Return the different elements, or slices along ``dim``, in order; no gradient."""
+def histogram(x: Any, bins: Any, *, range: Any = None, weight: Any = None, density: bool = False) -> Any:
+    """Return how many elements lie in each bin, and the edges, in the dtype of x; no gradient."""
+def histc(x: Any, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
+    """Return how many elements lie in each of ``bins`` bins from ``min`` to ``max``, in the dtype of x; no gradient."""
+def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Tensor:
+    """Return how often each integer from 0 comes, or the sum of its weights; no gradient."""
+def searchsorted(sorted_sequence: Any, input: Any, *, out_int32: bool = False, right: bool = False, side: Any = None, sorter: Any = None) -> Tensor:
+    """Return where each value would be inserted into rows that are in order, as int64; no gradient."""
+def bucketize(input: Any, boundaries: Any, *, out_int32: bool = False, right: bool = False) -> Tensor:
+    """Return the number of the bucket of each value, between boundaries in order; see :func:`searchsorted`."""
+def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None, *, kind: str = 'linear', bc_type: str = 'not-a-knot') -> Any:
+    """Return the interpolant through (xp, fp) at the points x, of the shape of x."""
+def interpn(points: Any, values: Any, xi: Any, method: str = 'linear', bounds_error: bool = True, fill_value: Any = nan) -> Any:
+    """Return values on a regular grid, interpolated linearly along each axis."""
+def norm(x: Any, p: Any = 'fro', dim: Any = None, keepdim: Any = None, dtype: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:
+    """Return the norm of all elements, or of vectors over ``dim``: :func:`vector_norm` under PyTorch's old name."""
+def dist(x: Any, other: Any, p: Any = 2) -> Tensor:
+    """Return the norm of the difference of two tensors, whose shapes broadcast."""
+def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str = '') -> Tensor:
+    """Return the distances between all rows of x1 (..., P, M) and of x2 (..., R, M): (..., P, R)."""
+def pdist(x: Any, p: float = 2.0) -> Tensor:
+    """Return the distances between the rows of a matrix, of each pair once: n (n - 1) / 2 of them."""
+def cholesky(input: Any, upper: bool = False) -> Tensor:
+    """Return the lower triangular factor L of positive-definite (*, n, n) matrices A = L L^T, or U of A = U^T U."""
+def qr(input: Any, some: bool = True) -> Any:
+    """Return Q and R of matrices, reduced or, with ``some=False``, complete: see linalg.qr."""
+def svd(input: Any, some: bool = True, compute_uv: bool = True) -> Any:
+    """Return U, S and V (not Vh) of matrices, reduced or, with ``some=False``, complete: see linalg.svd."""
+def pad(x: Any, pad: Any, mode: str = 'constant', value: Any = None) -> Tensor:
+    """Return the tensor with places put before and behind, as ``torch.nn.functional.pad`` does."""
+def median(x: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Any:
+    """Return the lower median of all elements, nan if one is nan, or of each row along ``dim`` with its int64 place."""
+def nanmedian(x: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Any:
+    """Return the lower median of all elements that are not nan, or of each row along ``dim`` with its int64 place."""
+def mode(x: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Any:
+    """Return the most frequent element along ``dim`` (the last), the smallest of several, and its last place."""
+def quantile(x: Any, q: Any, dim: Any = None, keepdim: Any = None, *, interpolation: str = 'linear', axis: Any = None, keepdims: Any = None) -> Tensor:
+    """Return quantiles of all elements or along ``dim``; nan where an element is nan."""
+def nanquantile(x: Any, q: Any, dim: Any = None, keepdim: Any = None, *, interpolation: str = 'linear', axis: Any = None, keepdims: Any = None) -> Tensor:
+    """Return quantiles, of all or along ``dim``, of the elements that are not nan."""
+def tile(x: Any, *dims: Any) -> Tensor:
+    """Return the tensor so many times along each dim; the last dims where fewer are given than it has."""
+def repeat_interleave(x: Any, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None) -> Tensor:
+    """Return each place along ``dim``, or each element of the flat tensor, ``repeats`` times in a row."""
+def scatter(x: Tensor, dim: int, index: Any, src: Any = None, *, value: Any = None, reduce: str | None = None) -> Tensor:
+    """Write ``src``, or one value, to the places ``x[index[i][j]][j]`` for dim 0 and so on, in a copy."""
+def scatter_add(x: Tensor, dim: int, index: Any, src: Any) -> Tensor:
+    """Add ``src`` to the places ``x[index[i][j]][j]`` for dim 0 and so on, in a copy; all values for a place add up."""
+def scatter_reduce(x: Tensor, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True) -> Tensor:
+    """Reduce all values of ``src`` for a place, chosen as by :func:`scatter_`, to one, in a copy."""
+def index_add(x: Tensor, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Tensor:
+    """Add ``alpha`` times the places of ``source`` along ``dim`` to those that a vector names, in a copy."""
+def index_copy(x: Tensor, dim: int, index: Any, source: Any) -> Tensor:
+    """Write the places of ``source`` along ``dim`` to those that a vector names, in a copy; the last one stays."""
+def index_reduce(x: Tensor, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True) -> Tensor:
+    """Reduce the places of ``source`` along ``dim`` onto those that a vector names, in a copy."""
+def index_fill(x: Tensor, dim: int, index: Any, value: Any) -> Tensor:
+    """Write one number, or a 0-d tensor, to the places along ``dim`` that a vector names, in a copy."""
+def index_put(x: Any, indices: Any, values: Any, accumulate: bool = False) -> Tensor:
+    """Write values to the elements picked by a tuple of index tensors, in a copy; with ``accumulate`` add them."""
+def masked_scatter(x: Tensor, mask: Any, source: Any) -> Tensor:
+    """Write the first elements of ``source`` where a bool mask, broadcast to this shape, holds, in a copy."""
+def masked_fill(x: Any, mask: Any, value: Any) -> Tensor:
+    """Return a copy filled where a bool mask, broadcast together, holds with one number, or with a 0-d tensor."""
+def slice_scatter(x: Any, src: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Tensor:
+    """Return a copy with ``src`` in a slice along ``dim``."""
+def select_scatter(x: Any, src: Any, dim: int, index: int) -> Tensor:
+    """Return a copy with ``src`` at one place along ``dim``."""
+def diagonal_scatter(x: Any, src: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    """Return a copy with ``src`` on the diagonal of two dims."""
+def logsumexp(x: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:
+    """Return ``log(sum(exp(x)))`` over ``dim`` (an int or a tuple), without overflow on the way."""
+def softmax(x: Any, dim: Any = None, dtype: Any = None, *, axis: Any = None) -> Tensor:
+    """Return the exponentials divided by their sum along ``dim``, of the shape of x."""
+def log_softmax(x: Any, dim: Any = None, dtype: Any = None, *, axis: Any = None) -> Tensor:
+    """Return the logarithm of :func:`softmax`, exact where it is small; arguments as there."""
+def softmin(x: Any, dim: Any = None, dtype: Any = None, *, axis: Any = None) -> Tensor:
+    """Return :func:`softmax` of -x; arguments as there."""
+def narrow(x: Any, dim: int, start: Any, length: int) -> Tensor:
+    """Return a view of ``length`` places along ``dim``, from ``start`` on, which may be a 0-d integer tensor."""
+def select(x: Any, dim: int, index: Any) -> Tensor:
+    """Return a view of the place ``index`` along ``dim``, which goes."""
+def unbind(x: Any, dim: Any = None, *, axis: Any = None) -> tuple[Tensor, ...]:
+    """Return views of all places along ``dim``, the first by default, which goes."""
+def split(x: Any, split_size_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
+    """Return views of ranges along ``dim``: of one length, the last of which may be shorter, or of lengths given."""
+def split_with_sizes(x: Any, split_sizes: Any, dim: int = 0) -> tuple[Tensor, ...]:
+    """Return views of ranges of these lengths along ``dim``; they add up to its length."""
+def chunk(x: Any, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
+    """Return at most ``chunks`` views of ranges of one length along ``dim``; the last may be shorter."""
+def tensor_split(x: Any, indices_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
+    """Return views of ranges along ``dim``: so many, of nearly one length, or cut at these places."""
+def hsplit(x: Any, indices_or_sections: Any) -> tuple[Tensor, ...]:
+    """Return views of equal ranges along the columns, or along a vector, or of ranges cut at these places."""
+def vsplit(x: Any, indices_or_sections: Any) -> tuple[Tensor, ...]:
+    """Return views of equal ranges along the rows, or of ranges cut at these places."""
+def dsplit(x: Any, indices_or_sections: Any) -> tuple[Tensor, ...]:
+    """Return views of equal ranges along the third dim, or of ranges cut at these places."""
+def var(x: Any, dim: Any = None, unbiased: Any = None, keepdim: Any = None, *, correction: Any = None, axis: Any = None, keepdims: Any = None) -> Tensor:
+    """Return the variance over ``dim`` (an int, a tuple, None for all)."""
+def std(x: Any, dim: Any = None, unbiased: Any = None, keepdim: Any = None, *, correction: Any = None, axis: Any = None, keepdims: Any = None) -> Tensor:
+    """Return the standard deviation over ``dim`` (an int, a tuple, None for all)."""
+def var_mean(x: Any, dim: Any = None, unbiased: Any = None, keepdim: Any = None, **other: Any) -> tuple[Tensor, Tensor]:
+    """Return variance and mean; arguments as :func:`var`."""
+def std_mean(x: Any, dim: Any = None, unbiased: Any = None, keepdim: Any = None, **other: Any) -> tuple[Tensor, Tensor]:
+    """Return standard deviation and mean; arguments as :func:`std`."""
+def cov(x: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> Tensor:
+    """Return the covariances of the rows, which are variables; a 0-d tensor for one row."""
+def corrcoef(x: Any) -> Tensor:
+    """Return the correlations of the rows, which are variables; a 0-d tensor for one row."""
+def hstack(tensors: Any) -> Tensor:
+    """Join tensors along the columns; vectors and numbers end to end."""
+def vstack(tensors: Any) -> Tensor:
+    """Join tensors along the rows; a vector is one row."""
+def row_stack(tensors: Any) -> Tensor:
+    """Join tensors along the rows; a vector is one row."""
+def dstack(tensors: Any) -> Tensor:
+    """Join tensors along the third dim; a matrix has one place there, and a vector is one row of such."""
+def column_stack(tensors: Any) -> Tensor:
+    """Join tensors along the columns; a vector or a number is one column."""
+def block_diag(*tensors: Any) -> Tensor:
+    """Return a matrix with matrices along its diagonal, and zeros elsewhere; a vector is one row."""
