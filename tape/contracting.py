@@ -12,7 +12,7 @@ from tape.diagonals import diagonal
 from tape.dims import dim_of, either
 from tape.einsums import contract
 from tape.operands import _merge
-from tape.products import bmm, dot, mm, mv
+from tape.products import dot, mm
 from tape.public import public
 from tape.reducing import tensor_of
 from tape.tensor import Tensor
@@ -30,58 +30,24 @@ def _ranked(name: str, argument: str, given: Any, rank: int) -> Tensor:
     return x
 
 
-def _plus(input: Any, product: Tensor, beta: Any, alpha: Any) -> Any:  # noqa: A002 (PyTorch's name)
-    """Return beta * input + alpha * product, of the product's shape; with beta 0 the input is not read."""
-    input = tensor_of(input)  # noqa: A001
-    if alpha != 1:
-        product = product * alpha
-    if beta == 0:
-        return product
-    input = shaping.expand(input, product.spec.shape)  # noqa: A001
-    return (input if beta == 1 else input * beta) + product
-
-
-@public()
-def addmm(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:  # noqa: A002
-    """Return beta * input + alpha * (mat1 @ mat2), of matrices; the input is expanded to (m, n)."""
-    return _plus(input, mm(mat1, mat2), beta, alpha)
-
-
-@public()
-def addmv(input: Any, mat: Any, vec: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:  # noqa: A002
-    """Return beta * input + alpha * (mat @ vec); the input is expanded to (m,)."""
-    return _plus(input, mv(mat, vec), beta, alpha)
-
-
-@public()
-def addr(input: Any, vec1: Any, vec2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:  # noqa: A002
-    """Return beta * input + alpha * outer(vec1, vec2); the input is expanded to (m, n)."""
-    a, b = _ranked("addr", "vec1", vec1, 1), _ranked("addr", "vec2", vec2, 1)
-    return _plus(input, outer(a, b), beta, alpha)
-
-
-@public()
-def baddbmm(input: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:  # noqa: A002
-    """Return beta * input + alpha * bmm(batch1, batch2); the input is expanded to (b, m, n)."""
-    return _plus(input, bmm(batch1, batch2), beta, alpha)
-
-
-@public()
-def addbmm(input: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:  # noqa: A002
-    """Return beta * input + alpha * the sum of the products of a batch of matrices."""
-    return _plus(input, bmm(batch1, batch2).sum(0), beta, alpha)
-
-
 @public("ger")
 def outer(input: Any, vec2: Any) -> Any:  # noqa: A002
-    """Return the products (m, n) of each element of a vector with each of another."""
+    """Return the products (m, n) of each element of a vector with each of another.
+
+    >>> tape.outer(tape.tensor([1.0, 2.0]), tape.tensor([1.0, 3.0])).tolist()
+    [[1.0, 3.0], [2.0, 6.0]]
+    """
     a, b = _ranked("outer", "self", input, 1), _ranked("outer", "vec2", vec2, 1)
     return shaping.unsqueeze(a, 1) * b
 
 
 @public()
 def vdot(input: Any, other: Any) -> Tensor:  # noqa: A002
-    """Return the inner product of two vectors, 0-d."""
+    """Return the inner product of two vectors, 0-d.
+
+    >>> tape.vdot(tape.tensor([1.0, 2.0]), tape.tensor([3.0, 4.0]))
+    tensor(11.)
+    """
     a, b = tensor_of(input), tensor_of(other)
     if len(a.spec.shape) != 1 or len(b.spec.shape) != 1:
         raise RuntimeError(f"vdot: 1D tensors expected, but got {len(a.spec.shape)}D and {len(b.spec.shape)}D tensors")
@@ -90,7 +56,11 @@ def vdot(input: Any, other: Any) -> Tensor:  # noqa: A002
 
 @public()
 def inner(input: Any, other: Any) -> Any:  # noqa: A002
-    """Return the sums of products over the last dim of both; the other dims stand side by side."""
+    """Return the sums of products over the last dim of both; the other dims stand side by side.
+
+    >>> tape.inner(tape.eye(2), tape.tensor([3.0, 4.0]))
+    tensor([3., 4.])
+    """
     a, b = tensor_of(input), tensor_of(other)
     left, right = a.spec.shape, b.spec.shape
     if not left or not right:
@@ -104,7 +74,11 @@ def inner(input: Any, other: Any) -> Any:  # noqa: A002
 
 @public(methods=False)
 def tensordot(a: Any, b: Any, dims: Any = 2) -> Tensor:
-    """Return the sums of products over the last ``dims`` dims of a and the first of b, or over two lists of dims."""
+    """Return the sums of products over the last ``dims`` dims of a and the first of b, or over two lists of dims.
+
+    >>> tape.tensordot(tape.ones(2, 3), tape.ones(3, 4), 1).shape
+    tape.Size([2, 4])
+    """
     a, b = tensor_of(a), tensor_of(b)
     ranks = len(a.spec.shape), len(b.spec.shape)
     if isinstance(dims, (tuple, list)):
@@ -131,7 +105,11 @@ def tensordot(a: Any, b: Any, dims: Any = 2) -> Tensor:
 
 @public()
 def kron(input: Any, other: Any) -> Any:  # noqa: A002
-    """Return the Kronecker product: each element of the first times the whole of the other."""
+    """Return the Kronecker product: each element of the first times the whole of the other.
+
+    >>> tape.kron(tape.tensor([1.0, 10.0]), tape.tensor([1.0, 2.0]))
+    tensor([ 1.,  2., 10., 20.])
+    """
     a, b = tensor_of(input), tensor_of(other)
     rank = max(len(a.spec.shape), len(b.spec.shape))
     left, right = ((1,) * (rank - len(x.spec.shape)) + x.spec.shape for x in (a, b))
@@ -142,7 +120,11 @@ def kron(input: Any, other: Any) -> Any:  # noqa: A002
 
 @public()
 def trace(input: Any) -> Any:  # noqa: A002
-    """Return the sum of the diagonal of a matrix, 0-d."""
+    """Return the sum of the diagonal of a matrix, 0-d.
+
+    >>> tape.trace(tape.eye(3))
+    tensor(3.)
+    """
     x = tensor_of(input)
     if len(x.spec.shape) != _MATRIX:
         raise RuntimeError(f"trace: expected a matrix, but got tensor with dim {len(x.spec.shape)}")
@@ -151,7 +133,11 @@ def trace(input: Any) -> Any:  # noqa: A002
 
 @public()
 def cross(input: Any, other: Any, dim: Any = None, *, axis: Any = None) -> Tensor:  # noqa: A002
-    """Return the vector product along a dim of size 3: the first of that size if not given."""
+    """Return the vector product along a dim of size 3: the first of that size if not given.
+
+    >>> tape.cross(tape.tensor([1.0, 0.0, 0.0]), tape.tensor([0.0, 1.0, 0.0]))
+    tensor([0., 0., 1.])
+    """
     a, b = tensor_of(input), tensor_of(other)
     at = either("dim", dim, "axis", axis, None)
     if at is None:
@@ -173,7 +159,11 @@ def vector_product(name: str, a: Any, b: Any, dim: int) -> Tensor:
 
 
 def vecdot(x: Any, y: Any, *, dim: int = -1) -> Any:
-    """Return the sums of products along a dim; shapes are broadcast."""
+    """Return the sums of products along a dim; shapes are broadcast.
+
+    >>> tape.linalg.vecdot(tape.eye(2), tape.tensor([3.0, 4.0]))
+    tensor([3., 4.])
+    """
     x, y = tensor_of(x), tensor_of(y)
     sizes = [z.spec.shape[dim_of(z, dim)] for z in (x, y)]
     if sizes[0] != sizes[1]:
@@ -185,7 +175,11 @@ def vecdot(x: Any, y: Any, *, dim: int = -1) -> Any:
 
 
 def multi_dot(tensors: Any) -> Tensor:
-    """Return the product of two or more matrices in the cheapest order; the first and the last may be vectors."""
+    """Return the product of two or more matrices in the cheapest order; the first and the last may be vectors.
+
+    >>> tape.linalg.multi_dot([tape.ones(2, 9), tape.ones(9, 1), tape.ones(1, 3)]).shape
+    tape.Size([2, 3])
+    """
     given = [tensor_of(x) for x in tensors]
     if len(given) < 2:  # noqa: PLR2004
         raise RuntimeError(f"multi_dot(): expected at least 2 tensors but got {len(given)}")
@@ -233,13 +227,21 @@ def _chain(given: list[Tensor], splits: dict[tuple[int, int], int], i: int, j: i
 
 @public(methods=False)
 def chain_matmul(*matrices: Any) -> Tensor:
-    """Return the product of matrices, f(a, b, c) or f([a, b, c]), in the cheapest order."""
+    """Return the product of matrices, f(a, b, c) or f([a, b, c]), in the cheapest order.
+
+    >>> tape.chain_matmul(tape.ones(2, 3), tape.ones(3, 4)).shape
+    tape.Size([2, 4])
+    """
     given = matrices[0] if len(matrices) == 1 and isinstance(matrices[0], (list, tuple)) else matrices
     return tensor_of(given[0]) if len(given) == 1 else multi_dot(given)
 
 
 def convolve(a: Any, v: Any, mode: str = "full") -> Tensor:
-    """Return the convolution of two vectors as np.convolve does: mode "full", "same" or "valid"."""
+    """Return the convolution of two vectors as np.convolve does: mode "full", "same" or "valid".
+
+    >>> np.convolve(tape.tensor([1.0, 2.0]), [1.0, 1.0])
+    tensor([1., 3., 2.])
+    """
     x, y = (shaping.reshape(t, -1) if not t.spec.shape else t for t in map(tensor_of, (a, v)))
     if not x.spec.size or not y.spec.size:
         raise ValueError(f"{'a' if not x.spec.size else 'v'} cannot be empty")

@@ -1,4 +1,4 @@
-"""Functions of matrices under PyTorch's names: determinants, powers, the exponential, pseudoinverses, ranks, norms."""
+"""Functions of matrices under PyTorch's names: determinants, powers, the exponential, pseudoinverses, ranks."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ import numpy as np
 
 from kernels import determinants
 from kernels.tables import OPS
-from tape import creation, recording, routine_calls, shaping
+from tape import creation, routine_calls, shaping
 from tape.arithmetic import FUNCTIONS
-from tape.factoring import svdvals
+from tape.dims import dim_of
 from tape.matrices import batch_of, identity, matrix_of, spread, square_of, together
-from tape.norms import vector_norm
 from tape.products import matmul
 from tape.public import implements, public
 from tape.reducing import tensor_of
 from tape.return_types import named
 from tape.solving import inverse, solve
-from tape.tensor import Tensor, as_array, plain
+from tape.tensor import Tensor
 
 _OPS: dict[str, Any] = OPS
 _where = FUNCTIONS["where"]
@@ -33,26 +32,42 @@ Lstsq = named(
 
 @public()
 def det(A: Any) -> Tensor:  # noqa: N803 (PyTorch's name)
-    """Return the determinants (*) of (*, n, n) matrices; singular ones have gradients too."""
+    """Return the determinants (*) of (*, n, n) matrices; singular ones have gradients too.
+
+    >>> tape.det(tape.tensor([[1.0, 2.0], [3.0, 5.0]]))
+    tensor(-1.0000)
+    """
     return routine_calls.call(_OPS["det"], square_of("linalg.det", A))  # type: ignore[no-any-return]
 
 
 @public()
 def slogdet(A: Any) -> Any:  # noqa: N803
-    """Return sign and logarithm of the absolute value of determinants: 0 and -inf where singular."""
+    """Return sign and logarithm of the absolute value of determinants: 0 and -inf where singular.
+
+    >>> tape.slogdet(-tape.eye(3)).sign
+    tensor(-1.)
+    """
     return Slogdet(*routine_calls.call(_OPS["slogdet"], square_of("linalg.slogdet", A)))
 
 
 @public()
 def logdet(A: Any) -> Tensor:  # noqa: N803
-    """Return the logarithms (*) of determinants: nan where negative, -inf where 0."""
+    """Return the logarithms (*) of determinants: nan where negative, -inf where 0.
+
+    >>> tape.logdet(tape.eye(3))
+    tensor(0.)
+    """
     sign, logabsdet = routine_calls.call(_OPS["slogdet"], square_of("logdet", A))
     return _where(sign == -1.0, float("nan"), logabsdet)  # type: ignore[no-any-return]
 
 
 @public()
 def matrix_exp(A: Any) -> Tensor:  # noqa: N803
-    """Return the exponentials of (*, n, n) matrices."""
+    """Return the exponentials of (*, n, n) matrices.
+
+    >>> tape.matrix_exp(tape.tensor([[0.0, 1.0], [0.0, 0.0]])).tolist()
+    [[1.0, 1.0], [0.0, 1.0]]
+    """
     return routine_calls.call(_OPS["matrix_exp"], square_of("linalg.matrix_exp", A))  # type: ignore[no-any-return]
 
 
@@ -61,7 +76,11 @@ implements(determinants.matrix_exp)(matrix_exp)
 
 @public()
 def matrix_power(A: Any, n: int) -> Tensor:  # noqa: N803
-    """Return the n-th powers of square matrices; of their inverses if n is negative."""
+    """Return the n-th powers of square matrices; of their inverses if n is negative.
+
+    >>> tape.matrix_power(tape.eye(2) * 2, 3).tolist()
+    [[8.0, 0.0], [0.0, 8.0]]
+    """
     a, n = square_of("linalg.matrix_power", A), operator.index(n)
     if n < 0:
         return matrix_power(inverse(a), -n)
@@ -82,6 +101,9 @@ def pinv(A: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = None
 
     ``rtol`` (``rcond`` is its older name) is max(m, n) * eps of the dtype if not given. The gradient is that at
     constant rank.
+
+    >>> tape.linalg.pinv(tape.tensor([[2.0], [0.0]])).tolist()
+    [[0.5, 0.0]]
     """
     del hermitian  # the pseudoinverse is the same
     a = matrix_of("linalg.pinv", A)
@@ -93,7 +115,11 @@ def pinv(A: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = None
 
 @public()
 def pinverse(input: Any, rcond: float = 1e-15) -> Tensor:  # noqa: A002 (PyTorch's name)
-    """Return the pseudoinverses of matrices: see linalg.pinv."""
+    """Return the pseudoinverses of matrices: see linalg.pinv.
+
+    >>> tape.pinverse(tape.tensor([[2.0], [0.0]])).tolist()
+    [[0.5, 0.0]]
+    """
     return pinv(input, rtol=rcond)
 
 
@@ -107,6 +133,9 @@ def lstsq(A: Any, B: Any, rcond: Any = None, *, driver: str | None = None) -> An
     A is (*, m, n); B (*, m, k), or (*, m) of A's batch. Solution and residuals have gradients, at constant rank.
     Residuals are empty unless m > n. ``driver`` is "gelsd" (the default), "gelsy" or "gelss": one
     answer.
+
+    >>> tape.linalg.lstsq(tape.ones(3, 1), tape.tensor([1.0, 2.0, 6.0])).solution
+    tensor([3.0000])
     """
     a, b = matrix_of("linalg.lstsq", A), tensor_of(B)
     if driver not in (None, "gelsd", "gelsy", "gelss"):
@@ -127,7 +156,11 @@ def lstsq(A: Any, B: Any, rcond: Any = None, *, driver: str | None = None) -> An
 def matrix_rank(
     A: Any, tol: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None  # noqa: N803
 ) -> Tensor:  # fmt: skip
-    """Return the ranks (*) of matrices, int64, without a gradient: how many singular values exceed the tolerance."""
+    """Return the ranks (*) of matrices, int64, without a gradient: how many singular values exceed the tolerance.
+
+    >>> tape.linalg.matrix_rank(tape.ones(3, 3))
+    tensor(1)
+    """
     del hermitian
     a = matrix_of("torch.linalg.matrix_rank", A)
     atol = tol if atol is None else atol
@@ -137,92 +170,15 @@ def matrix_rank(
     )
 
 
-def cond(A: Any, p: Any = None) -> Tensor:  # noqa: N803
-    """Return the condition numbers (*) of matrices in the norm p: None or 2, -2 of any; others of square matrices."""
-    a = matrix_of("linalg.cond", A)
-    if p is None or p in (2, -2):
-        s = svdvals(a)
-        return s[..., -1] / s[..., 0] if p == -2 else s[..., 0] / s[..., -1]  # noqa: PLR2004
-    square_of(f"linalg.cond(ord={p})", a)
-    try:
-        return matrix_norm(a, p) * matrix_norm(inverse(a), p)
-    except np.linalg.LinAlgError:
-        recording.left(a)  # which of them are singular is not recorded
-    singular = np.asarray(np.linalg.det(as_array(a)) == 0)
-    safe = _where(plain(singular[..., None, None]), identity(a.spec.shape[-1], a), a)
-    return _where(plain(singular), float("inf"), matrix_norm(a, p) * matrix_norm(inverse(safe), p))  # type: ignore[no-any-return]
-
-
-def matrix_norm(
-    A: Any, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False, *, dtype: Any = None  # noqa: A002, N803
-) -> Tensor:  # fmt: skip
-    """Return norms of matrices along two dims: "fro", "nuc", inf, -inf, 1, -1, 2, -2."""
-    a = matrix_of("linalg.matrix_norm", A)
-    a = a if dtype is None else a.to(dtype)
-    first, second = (_axis(a, d) for d in dim)
-    if first == second:
-        raise RuntimeError(f"linalg.matrix_norm: dims must be different. Got {dim}")
-    if isinstance(ord, str) or abs(ord) == 2:  # noqa: PLR2004
-        found = _spectral(a, ord, first, second)
-    elif abs(ord) in (1, float("inf")):
-        rows, over = (first, second) if abs(ord) == 1 else (second, first)
-        sums = FUNCTIONS["abs"](a).sum(rows, keepdim=True)
-        found = (sums.amax if ord > 0 else sums.amin)(over, keepdim=True)
-        found = shaping.squeeze(found, (first, second))
-    else:
-        raise RuntimeError(f"linalg.matrix_norm: Order {ord} not supported.")
-    if not keepdim:
-        return found  # type: ignore[no-any-return]
-    for axis in sorted((first, second)):
-        found = shaping.unsqueeze(found, axis)
-    return found  # type: ignore[no-any-return]
-
-
-def _axis(a: Tensor, d: int) -> int:
-    rank = len(a.spec.shape)
-    if not -rank <= d < rank:
-        raise IndexError(f"Dimension out of range (expected to be in range of [{-rank}, {rank - 1}], but got {d})")
-    return d % rank
-
-
-def _spectral(a: Tensor, ord: Any, first: int, second: int) -> Any:  # noqa: A002
-    """Return the norms that are functions of the singular values."""
-    if ord == "fro":
-        return vector_norm(a, 2, (first, second))
-    if ord not in ("nuc", 2, -2):
-        raise RuntimeError(f"linalg.matrix_norm: Order {ord} not supported.")
-    rest = [k for k in range(len(a.spec.shape)) if k not in (first, second)]
-    s = svdvals(shaping.permute(a, (*rest, first, second)))
-    return s.sum(-1) if ord == "nuc" else s.amax(-1) if ord > 0 else s.amin(-1)
-
-
-def norm(
-    A: Any, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: Any = None  # noqa: A002, N803
-) -> Tensor:  # fmt: skip
-    """Return a norm: of vectors along one dim, of matrices along two, of all elements if neither is given.
-
-    Without ``dim`` an ``ord`` makes a vector's or a matrix's norm of x, which has one or two dims. See vector_norm and
-    matrix_norm.
-    """
-    x = tensor_of(A)
-    dims = (dim,) if isinstance(dim, int) else tuple(range(len(x.spec.shape))) if dim is None else tuple(dim)
-    if ord is None:
-        return vector_norm(x, 2, dims if dim is not None else None, keepdim, dtype=dtype)
-    if len(dims) == 2:  # noqa: PLR2004
-        return matrix_norm(x, ord, dims, keepdim, dtype=dtype)
-    if len(dims) != 1:
-        raise RuntimeError(
-            f"linalg.norm: If dim is not specified but ord is, the input must be 1D or 2D. Got {len(x.spec.shape)}D."
-            if dim is None else f"linalg.norm: If dim is specified, it must be of length 1 or 2. Got {list(dims)}"
-        )  # fmt: skip
-    return vector_norm(x, ord, dims, keepdim, dtype=dtype)
-
-
 def tensorsolve(A: Any, B: Any, dims: Any = None) -> Tensor:  # noqa: N803
-    """Return X with ``tensordot(A, X, X.ndim) == B``; ``dims`` of A are moved to its end first."""
+    """Return X with ``tensordot(A, X, X.ndim) == B``; ``dims`` of A are moved to its end first.
+
+    >>> tape.linalg.tensorsolve(tape.eye(4).reshape(2, 2, 4), tape.ones(2, 2))
+    tensor([1., 1., 1., 1.])
+    """
     a, b = tensor_of(A), tensor_of(B)
     if dims is not None:
-        last = [_axis(a, d) for d in dims]
+        last = [dim_of(a, d) for d in dims]
         a = shaping.permute(a, (*(k for k in range(len(a.spec.shape)) if k not in last), *last))
     rest = a.spec.shape[len(b.spec.shape) :]
     n = math.prod(rest)
@@ -236,7 +192,11 @@ def tensorsolve(A: Any, B: Any, dims: Any = None) -> Tensor:  # noqa: N803
 
 
 def tensorinv(A: Any, ind: int = 2) -> Tensor:  # noqa: N803
-    """Return the inverse of A as a map from its last dims to the first ``ind``."""
+    """Return the inverse of A as a map from its last dims to the first ``ind``.
+
+    >>> tape.linalg.tensorinv(tape.eye(4).reshape(2, 2, 4)).shape
+    tape.Size([4, 2, 2])
+    """
     a, ind = tensor_of(A), operator.index(ind)
     if ind <= 0:
         raise RuntimeError(f"Expected a strictly positive integer for 'ind', but got {ind}")
@@ -251,7 +211,11 @@ def tensorinv(A: Any, ind: int = 2) -> Tensor:  # noqa: N803
 
 
 def vander(x: Any, N: int | None = None) -> Any:  # noqa: N803
-    """Return the powers 0 to N - 1 of each element in a new last dim; N is the size of the last dim if not given."""
+    """Return the powers 0 to N - 1 of each element in a new last dim; N is the size of the last dim if not given.
+
+    >>> tape.linalg.vander(tape.tensor([2.0, 3.0]), N=3).tolist()
+    [[1.0, 2.0, 4.0], [1.0, 3.0, 9.0]]
+    """
     x = tensor_of(x)
     count = x.spec.shape[-1] if N is None else operator.index(N)
     if count < 1:

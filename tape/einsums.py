@@ -30,6 +30,9 @@ def einsum(equation: Any, *operands: Any) -> Tensor:
 
     An ellipsis stands for dims that are broadcast; without "->" the result has the labels that appear once, in
     alphabetical order. ``einsum(a, [0, 1], b, [1, 2], [0, 2])`` gives labels as numbers. The result may be a view.
+
+    >>> tape.einsum("ij,j->i", tape.eye(2), tape.tensor([1.0, 2.0]))
+    tensor([1., 2.])
     """
     if not isinstance(equation, str):
         equation, operands = _from_numbers((equation, *operands))

@@ -36,6 +36,9 @@ def cholesky(input: Any, upper: bool = False) -> Tensor:  # noqa: A002 (PyTorch'
     """Return the lower triangular factor L of positive-definite (*, n, n) matrices A = L L^T, or U of A = U^T U.
 
     One triangle of A is read; the gradient is symmetric. LinAlgError if A is not positive-definite.
+
+    >>> tape.linalg.cholesky(tape.tensor([[4.0, 2.0], [2.0, 5.0]])).tolist()
+    [[2.0, 0.0], [1.0, 2.0]]
     """
     a = square_of("linalg.cholesky", input)
     found = routine_calls.call(_OPS["cholesky"], turned(a) if upper else a)
@@ -46,6 +49,9 @@ def qr(A: Any, mode: str = "reduced") -> Any:  # noqa: N803 (PyTorch's names)
     """Return Q and R of (*, m, n) matrices: mode "reduced", "complete", or "r" for R alone (Q is empty then).
 
     Gradients of "complete" need m <= n; those of all modes that the first columns are independent.
+
+    >>> tape.linalg.qr(tape.ones(3, 2)).R.shape
+    tape.Size([2, 2])
     """
     a = matrix_of("linalg.qr", A)
     if mode not in ("reduced", "complete", "r"):
@@ -71,13 +77,21 @@ def _uplo(name: str, given: str) -> str:
 
 
 def eigh(A: Any, UPLO: str = "L") -> Any:  # noqa: N803 (PyTorch's names)
-    """Return eigenvalues (*, n), ascending, and eigenvectors (*, n, n) of symmetric matrices; one triangle is read."""
+    """Return eigenvalues (*, n), ascending, and eigenvectors (*, n, n) of symmetric matrices; one triangle is read.
+
+    >>> tape.linalg.eigh(tape.tensor([[2.0, 0.0], [0.0, 1.0]])).eigenvalues
+    tensor([1., 2.])
+    """
     a = square_of("linalg.eigh", A)
     return Eigh(*routine_calls.call(_OPS["eigh"], a, uplo=_uplo("linalg.eigh", UPLO)))
 
 
 def eigvalsh(A: Any, UPLO: str = "L") -> Tensor:  # noqa: N803
-    """Return the eigenvalues (*, n), ascending, of symmetric matrices; equal ones share their gradient."""
+    """Return the eigenvalues (*, n), ascending, of symmetric matrices; equal ones share their gradient.
+
+    >>> tape.linalg.eigvalsh(tape.tensor([[2.0, 0.0], [0.0, 1.0]]))
+    tensor([1., 2.])
+    """
     a = square_of("linalg.eigvalsh", A)
     return routine_calls.call(_OPS["eigvalsh"], a, uplo=_uplo("linalg.eigvalsh", UPLO))  # type: ignore[no-any-return]
 
@@ -86,6 +100,9 @@ def svd(A: Any, full_matrices: bool = True) -> Any:  # noqa: N803
     """Return U, S and Vh of (*, m, n) matrices, the singular values descending.
 
     The further vectors that ``full_matrices=True`` adds have no gradient: RuntimeError where one reaches them.
+
+    >>> tape.linalg.svd(tape.ones(3, 2), full_matrices=False).U.shape
+    tape.Size([3, 2])
     """
     a = matrix_of("linalg.svd", A)
     full = bool(full_matrices) and a.spec.shape[-1] != a.spec.shape[-2]
@@ -93,7 +110,11 @@ def svd(A: Any, full_matrices: bool = True) -> Any:  # noqa: N803
 
 
 def svdvals(A: Any) -> Tensor:  # noqa: N803
-    """Return the singular values (*, min(m, n)) of matrices, descending."""
+    """Return the singular values (*, min(m, n)) of matrices, descending.
+
+    >>> tape.linalg.svdvals(tape.tensor([[0.0, 2.0], [1.0, 0.0]]))
+    tensor([2., 1.])
+    """
     return routine_calls.call(_OPS["svdvals"], matrix_of("linalg.svdvals", A))  # type: ignore[no-any-return]
 
 
@@ -127,6 +148,9 @@ def lu_factor(A: Any, *, pivot: bool = True) -> Any:  # noqa: N803
     """Return the factors of square matrices packed in one, and the int32 rows exchanged, from 1; for ``lu_solve``.
 
     RuntimeError if a factor is singular; ``lu`` allows that. Gradients are for square matrices.
+
+    >>> tape.linalg.lu_factor(tape.tensor([[1.0, 2.0], [4.0, 4.0]])).pivots
+    tensor([2, 2], dtype=tape.int32)
     """
     a = _pivoted("torch.linalg.lu_factor", A, pivot)
     found = LUFactor(*routine_calls.call(_OPS["lu_factor"], a))
@@ -141,7 +165,11 @@ def lu_factor(A: Any, *, pivot: bool = True) -> Any:  # noqa: N803
 
 
 def lu(A: Any, *, pivot: bool = True) -> Any:  # noqa: N803
-    """Return P, L and U with A = P L U of (*, m, n) matrices; P has no gradient."""
+    """Return P, L and U with A = P L U of (*, m, n) matrices; P has no gradient.
+
+    >>> tape.linalg.lu(tape.tensor([[1.0, 2.0], [4.0, 4.0]])).U.tolist()
+    [[4.0, 4.0], [0.0, 1.0]]
+    """
     a = _pivoted("linalg.lu", A, pivot)
     m, n = a.spec.shape[-2:]
     k = min(m, n)

@@ -34,6 +34,9 @@ def interp(
     xp is (n,) and strictly increasing, fp is (n,). ``kind`` is "linear" (np.interp: level beyond the ends, or
     ``left`` and ``right``; ``period`` turns x around), "cubic" (a spline with ``bc_type`` "not-a-knot", "natural" or
     "clamped") or "monotone", also "pchip". Cubic pieces go on beyond the ends, as SciPy's do.
+
+    >>> tape.interp(tape.tensor([0.5, 3.0]), [0.0, 1.0, 2.0], [0.0, 2.0, 8.0])
+    tensor([1., 8.])
     """
     x, xp, fp = _floats(x, xp, fp)
     _check_knots(xp, fp)
@@ -160,6 +163,9 @@ def interpn(
 
     ``points`` is a sequence of d vectors, strictly increasing; ``values`` has their lengths as shape; ``xi`` is
     (..., d). A point outside raises ValueError, or with ``bounds_error=False`` gives ``fill_value``, None to go on.
+
+    >>> tape.interpn(([0.0, 1.0], [0.0, 1.0]), [[0.0, 1.0], [2.0, 3.0]], [0.5, 0.5])
+    tensor([1.5000])
     """
     if method != "linear":
         raise ValueError(f"interpn: method is 'linear', not {method!r}")

@@ -11,15 +11,12 @@ from typing import Any
 from kernels.solves import LinAlgError
 from tape.contracting import multi_dot, vecdot, vector_product
 from tape.determining import (
-    cond,
     det,
     logdet,
     lstsq,
     matrix_exp,
-    matrix_norm,
     matrix_power,
     matrix_rank,
-    norm,
     pinv,
     slogdet,
     tensorinv,
@@ -28,6 +25,7 @@ from tape.determining import (
 )
 from tape.diagonals import diagonal as _diagonal
 from tape.factoring import cholesky, eigh, eigvalsh, lu, lu_factor, qr, svd, svdvals
+from tape.matrix_norms import cond, matrix_norm, norm
 from tape.norms import vector_norm
 from tape.products import matmul
 from tape.solving import cholesky_inverse, cholesky_solve, lu_solve, solve, solve_triangular
@@ -78,10 +76,18 @@ __all__ = [
 
 
 def cross(input: Any, other: Any, *, dim: int = -1) -> Tensor:  # noqa: A002 (PyTorch's name)
-    """Return the vector product along a dim of size 3."""
+    """Return the vector product along a dim of size 3.
+
+    >>> tape.linalg.cross(tape.tensor([1.0, 0.0, 0.0]), tape.tensor([0.0, 1.0, 0.0]))
+    tensor([0., 0., 1.])
+    """
     return vector_product("cross", input, other, dim)
 
 
 def diagonal(A: Any, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:  # noqa: N803
-    """Return a view of the diagonals of matrices, as the last dim."""
+    """Return a view of the diagonals of matrices, as the last dim.
+
+    >>> tape.linalg.diagonal(tape.eye(2))
+    tensor([1., 1.])
+    """
     return _diagonal(A, offset, dim1, dim2)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tape import contracting, determining, diagonals, einsums, factoring, recording, shaping, solving
+from tape import contracting, determining, diagonals, einsums, factoring, matrix_norms, recording, shaping, solving
 from tape.matrices import MATRIX, square_of, tensor_like
 from tape.products import matmul
 from tape.public import implements
@@ -245,7 +245,7 @@ def _matrix_power(a: Any, n: int) -> Tensor:
 
 @implements(np.linalg.cond)
 def _cond(x: Any, p: Any = None) -> Tensor:
-    return determining.cond(x, p)
+    return matrix_norms.cond(x, p)
 
 
 @implements(np.linalg.multi_dot)
@@ -270,9 +270,9 @@ def _norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> 
     x = x if x.spec.dtype.kind == "f" else recording.to_dtype(x, np.dtype(np.float64))
     if ord is not None and axis is None and len(x.spec.shape) not in (1, MATRIX):
         raise ValueError("Improper number of dimensions to norm.")
-    return determining.norm(x, ord, axis, keepdims)
+    return matrix_norms.norm(x, ord, axis, keepdims)
 
 
 @implements(np.linalg.matrix_norm)
 def _matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Tensor:  # noqa: A002 (NumPy's name)
-    return determining.matrix_norm(x, ord, keepdim=keepdims)
+    return matrix_norms.matrix_norm(x, ord, keepdim=keepdims)

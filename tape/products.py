@@ -107,7 +107,11 @@ def product_of_batches(a: Tensor, b: Tensor) -> Tensor:
 
 @public()
 def bmm(input: Any, mat2: Any) -> Tensor:  # noqa: A002 (PyTorch's name)
-    """Return the products of a batch of matrices, (b, m, k) and (b, k, n): (b, m, n)."""
+    """Return the products of a batch of matrices, (b, m, k) and (b, k, n): (b, m, n).
+
+    >>> tape.bmm(tape.ones(2, 1, 3), tape.ones(2, 3, 1)).tolist()
+    [[[3.0]], [[3.0]]]
+    """
     a, b = tensor_of(input), tensor_of(mat2)
     for number, x in enumerate((a, b), 1):
         if len(x.spec.shape) != _BATCH:
@@ -123,25 +127,41 @@ def bmm(input: Any, mat2: Any) -> Tensor:  # noqa: A002 (PyTorch's name)
 
 @method()
 def mm(a: Any, b: Any) -> Tensor:
-    """Return the product of an (m, k) and a (k, n) matrix."""
+    """Return the product of an (m, k) and a (k, n) matrix.
+
+    >>> tape.mm(tape.eye(2), tape.tensor([[1.0], [2.0]])).tolist()
+    [[1.0], [2.0]]
+    """
     return _checked("mm", a, b)
 
 
 @method()
 def mv(a: Any, b: Any) -> Tensor:
-    """Return the product of an (m, k) matrix and a (k,) vector."""
+    """Return the product of an (m, k) matrix and a (k,) vector.
+
+    >>> tape.mv(tape.eye(2), tape.tensor([1.0, 2.0]))
+    tensor([1., 2.])
+    """
     return _checked("mv", a, b)
 
 
 @method()
 def dot(a: Any, b: Any) -> Tensor:
-    """Return the inner product of two vectors, 0-d."""
+    """Return the inner product of two vectors, 0-d.
+
+    >>> tape.dot(tape.tensor([1.0, 2.0]), tape.tensor([3.0, 4.0]))
+    tensor(11.)
+    """
     return _checked("dot", a, b)
 
 
 @method()
 def matmul(a: Any, b: Any) -> Tensor:
-    """Return the product of vectors, matrices and batches of them, as ``@`` does; batches are broadcast."""
+    """Return the product of vectors, matrices and batches of them, as ``@`` does; batches are broadcast.
+
+    >>> tape.matmul(tape.ones(4, 2, 3), tape.ones(3)).shape
+    tape.Size([4, 2])
+    """
     return _checked("matmul", a, b)
 
 

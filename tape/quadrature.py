@@ -37,6 +37,9 @@ def trapezoid(f: Callable[..., Any], a: Any, b: Any, n: int = 100, *, args: tupl
     """Return the integral of f from a to b by the trapezoid rule with n intervals.
 
     f takes the points as a vector (n + 1,), then ``args``, and returns (..., n + 1); the result is (...).
+
+    >>> tape.quadrature.trapezoid(lambda x: x, 0.0, 2.0, 4)
+    tensor(2.)
     """
     a, b, count = _bounds(a, b, n, 1)
     places = np.linspace(0.0, 1.0, count + 1).astype(a.spec.dtype)

@@ -21,6 +21,9 @@ def solve(A: Any, B: Any, *, left: bool = True) -> Tensor:  # noqa: N803 (PyTorc
 
     A is (*, n, n); B is (*, n, k), or a vector (n,), or a batch of vectors (*, n) of A's batch. The gradient uses the
     factors again. LinAlgError if A is singular.
+
+    >>> tape.linalg.solve(tape.tensor([[2.0, 0.0], [1.0, 1.0]]), tape.tensor([2.0, 3.0]))
+    tensor([1., 2.])
     """
     a, b = square_of("linalg.solve", A), tensor_like(B)
     if _is_vector(a, b):
@@ -55,7 +58,11 @@ def _check_rows(name: str, a: Tensor, b: Tensor) -> None:
 
 @public()
 def inverse(input: Any) -> Tensor:  # noqa: A002 (PyTorch's name)
-    """Return the inverse of (*, n, n) matrices. LinAlgError if one is singular."""
+    """Return the inverse of (*, n, n) matrices. LinAlgError if one is singular.
+
+    >>> tape.inverse(tape.tensor([[2.0, 0.0], [0.0, 4.0]])).tolist()
+    [[0.5, 0.0], [0.0, 0.25]]
+    """
     return routine_calls.call(_OPS["inv"], square_of("linalg.inv", input))  # type: ignore[no-any-return]
 
 
@@ -65,6 +72,9 @@ def solve_triangular(
     """Return X with A X = B, or X A = B with ``left=False``, of which A's one triangle is read.
 
     A is (*, n, n), B (*, n, k). With ``unitriangular`` the diagonal counts as ones. LinAlgError if it has a zero.
+
+    >>> tape.linalg.solve_triangular(tape.eye(2) * 2, tape.ones(2, 1), upper=True).tolist()
+    [[0.5], [0.5]]
     """
     name = "linalg.solve_triangular"
     a, b = square_of(name, A), matrix_of(name, B, "B")
@@ -81,7 +91,11 @@ implements(solves.solve_triangular)(solve_triangular)
 
 @public()
 def cholesky_solve(input: Any, L: Any, upper: bool = False) -> Tensor:  # noqa: A002, N803
-    """Return X with A X = ``input``, A given by its Cholesky factor L, or U with ``upper=True``."""
+    """Return X with A X = ``input``, A given by its Cholesky factor L, or U with ``upper=True``.
+
+    >>> tape.cholesky_solve(tape.ones(2, 1), tape.eye(2) * 2).tolist()
+    [[0.25], [0.25]]
+    """
     factor = square_of("cholesky_solve", L, "L")
     half = solve_triangular(turned(factor) if upper else factor, input, upper=False)
     return solve_triangular(factor if upper else turned(factor), half, upper=True)
@@ -89,13 +103,21 @@ def cholesky_solve(input: Any, L: Any, upper: bool = False) -> Tensor:  # noqa: 
 
 @public()
 def cholesky_inverse(L: Any, upper: bool = False) -> Tensor:  # noqa: N803
-    """Return the inverse of A, given by its Cholesky factor L, or U with ``upper=True``."""
+    """Return the inverse of A, given by its Cholesky factor L, or U with ``upper=True``.
+
+    >>> tape.cholesky_inverse(tape.eye(2) * 2).tolist()
+    [[0.25, 0.0], [0.0, 0.25]]
+    """
     factor = square_of("cholesky_inverse", L, "L")
     return cholesky_solve(identity(factor.spec.shape[-1], factor), factor, upper)
 
 
 def lu_solve(LU: Any, pivots: Any, B: Any, *, left: bool = True, adjoint: bool = False) -> Tensor:  # noqa: N803
-    """Return X with A X = B, A given by ``lu_factor``; X A = B with ``left=False``, A^T for A with ``adjoint``."""
+    """Return X with A X = B, A given by ``lu_factor``; X A = B with ``left=False``, A^T for A with ``adjoint``.
+
+    >>> tape.linalg.lu_solve(*tape.linalg.lu_factor(tape.eye(2) * 2), tape.ones(2, 1)).tolist()
+    [[0.5], [0.5]]
+    """
     packed, b = square_of("linalg.lu_solve", LU, "LU"), matrix_of("linalg.lu_solve", B, "B")
     if not left:
         return turned(lu_solve(packed, pivots, turned(b), adjoint=not adjoint))

@@ -1,7 +1,10 @@
 """Sparse matrices of a fixed pattern, with gradients to their values: products, and solves by SciPy's SuperLU.
 
->>> A = tape.sparse.CSR(values, indices, indptr, (n, n))  # or tape.sparse.csr(scipy_matrix, values)
->>> x = tape.sparse.spsolve(A, A @ b)
+>>> A = tape.sparse.CSR([2.0, 1.0, 3.0], [0, 0, 1], [0, 1, 3], (2, 2))
+>>> A.to_dense().tolist()
+[[2.0, 0.0], [1.0, 3.0]]
+>>> tape.sparse.spsolve(A, A @ tape.ones(2))
+tensor([1., 1.])
 """
 
 from __future__ import annotations
@@ -28,6 +31,9 @@ class CSR:
 
     Row i has ``data[indptr[i]:indptr[i + 1]]`` in the columns ``indices[indptr[i]:indptr[i + 1]]``. The pattern is
     copied, and never changes; the gradient of the values has their shape. ``A @ x`` takes vectors and dense matrices.
+
+    >>> tape.sparse.CSR([2.0, 3.0], [1, 0], [0, 1, 2], (2, 2)) @ tape.tensor([1.0, 10.0])
+    tensor([20.,  3.])
     """
 
     __slots__ = ("_trans", "data", "pattern")
@@ -92,7 +98,12 @@ class CSR:
 
 
 def csr(matrix: Any, data: Any = None) -> CSR:
-    """Return a CSR of SciPy's sparse matrix, of its pattern with other values if ``data`` is given."""
+    """Return a CSR of SciPy's sparse matrix, of its pattern with other values if ``data`` is given.
+
+    >>> import scipy.sparse
+    >>> tape.sparse.csr(scipy.sparse.eye_array(2)) @ tape.ones(2)
+    tensor([1., 1.])
+    """
     found = matrix.tocsr()
     return CSR(found.data if data is None else data, found.indices, found.indptr, found.shape)
 
@@ -130,6 +141,9 @@ def spsolve(A: CSR, b: Any) -> Tensor:  # noqa: N803 (SciPy's name)
     """Return x with A x = b, b a vector (n,) or a dense matrix (n, k). LinAlgError if A is singular.
 
     The factors are made once for the values of a tensor: the gradient, and further solves, use them again.
+
+    >>> tape.sparse.spsolve(tape.sparse.CSR([2.0, 4.0], [0, 1], [0, 1, 2], (2, 2)), tape.ones(2))
+    tensor([0.5000, 0.2500])
     """
     if not isinstance(A, CSR):
         raise TypeError(f"spsolve: A is a tape.sparse.CSR, not {type(A).__name__}; make one with tape.sparse.csr(A)")

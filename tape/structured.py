@@ -67,6 +67,9 @@ def solveh_banded(ab: Any, b: Any, *, lower: bool = False) -> Tensor:
 
     ``ab[u + i - j, j] == A[i, j]`` above the diagonal, ``ab[i - j, j]`` below it with ``lower=True``; ab is
     (u + 1, n), b is (n,) or (n, k). LinAlgError if A is not positive-definite.
+
+    >>> tape.linalg.solveh_banded([[0.0, 1.0], [2.0, 2.0]], [3.0, 3.0])
+    tensor([1., 1.])
     """
     bands, right = _floating("solveh_banded", ab=ab, b=b)
     if len(bands.spec.shape) != _MATRIX:
@@ -79,11 +82,15 @@ implements(banded.solveh_banded)(solveh_banded)
 
 
 def solve_toeplitz(c_or_cr: Any, b: Any) -> Tensor:
-    """Return x with T x = b, T given by its first column, or by (first column, first row); ``row[0]`` is not read.
+    """Return x with T x = b, T given by its first column, or by the tuple (first column, first row).
 
+    ``row[0]`` is not read.
     The column is (n,), b is (n,) or (n, k). LinAlgError if a leading block of T is singular (Levinson's algorithm).
+
+    >>> tape.linalg.solve_toeplitz([2.0, 1.0], [4.0, 5.0])
+    tensor([1., 2.])
     """
-    c, r = c_or_cr if isinstance(c_or_cr, (tuple, list)) and len(c_or_cr) == _MATRIX else (c_or_cr, c_or_cr)
+    c, r = c_or_cr if isinstance(c_or_cr, tuple) else (c_or_cr, c_or_cr)
     column, row, right = _floating("solve_toeplitz", c=c, r=r, b=b)
     if len(column.spec.shape) != 1 or column.spec.shape != row.spec.shape:
         raise ValueError(

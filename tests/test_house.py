@@ -50,7 +50,7 @@ HOUSE = [
     "tape.autograd.anomaly", "tape.autograd.rules", "tape.autograd.primals",
     "tape.autograd.calls", "tape.autograd.function", "tape.compiled_ops", "tape.one_example",
     "tape.autograd.saving", "tape.adding", "tape.in_place", "tape.elementary", "tape.spreads", "tape.numpy_elementary", "tape.special", "tape.matrices", "tape.factoring",
-    "tape.solving", "tape.determining", "tape.einsums", "tape.contracting", "tape.structured", "tape.sparse",
+    "tape.solving", "tape.determining", "tape.matrix_norms", "tape.einsums", "tape.contracting", "tape.added_products", "tape.structured", "tape.sparse",
     "tape.interpolating", "tape.quadrature", "tape.numpy_linalg", "tape.linalg",
     "tape.programs", "tape.batching",
     "tape.autograd.shadows", "tape.known_values", "tape.autograd.crossing", "tape.autograd.run",
@@ -128,6 +128,7 @@ MAY_NAME = {
     "tape.factoring": ("Elementwise", "Routine"),  # PyTorch's names and arguments
     "tape.solving": ("Routine",),  # likewise
     "tape.determining": ("Elementwise", "Routine"),  # likewise
+    "tape.matrix_norms": ("Elementwise",),  # where, abs
     "tape.contracting": ("Routine",),  # likewise
     "tape.linalg": ("Routine",),  # likewise
     "tape.numpy_linalg": ("Contraction", "Routine"),  # NumPy's names, for messages

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import doctest
+import importlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 quick = pytest.mark.quick
+DOCUMENTED = (
+    "products einsums contracting added_products factoring solving determining matrix_norms structured sparse "
+    "interpolating quadrature linalg"
+)
 NAMES = (
     "bmm", "cross", "convolve", "solve", "inv", "det", "slogdet", "solve_triangular", "pinv", "lstsq", "matrix_exp",
     "cholesky", "qr", "eigh", "eigvalsh", "svd", "svdvals", "lu_factor", "solve_banded", "solveh_banded",
@@ -339,3 +345,11 @@ def test_vmap_and_call_forms() -> None:
     np.testing.assert_allclose(tape.vmap(tape.linalg.solve)(a, b).numpy(), tape.linalg.solve(a, b).numpy(), rtol=1e-13)
     assert routine_calls.call(OPS["matrix_rank"], a, atol=0.0, rtol=1e-9).tolist() == [3, 3]
     assert matrix_domains.symmetric(turned(a)).shape == (2, 3, 3)
+
+
+@pytest.mark.parametrize("name", DOCUMENTED.split())
+def test_examples_in_docstrings(name: str) -> None:
+    module = importlib.import_module(f"tape.{name}")
+    found = doctest.testmod(module, extraglobs={"tape": tape, "np": np})
+    assert found.attempted
+    assert not found.failed

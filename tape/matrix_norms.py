@@ -1,0 +1,104 @@
+"""Norms and condition numbers of matrices under PyTorch's names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tape import recording, shaping
+from tape.arithmetic import FUNCTIONS
+from tape.dims import dim_of
+from tape.factoring import svdvals
+from tape.matrices import identity, matrix_of, square_of
+from tape.norms import vector_norm
+from tape.reducing import tensor_of
+from tape.solving import inverse
+from tape.tensor import Tensor, as_array, plain
+
+_where = FUNCTIONS["where"]
+
+
+def cond(A: Any, p: Any = None) -> Tensor:  # noqa: N803
+    """Return the condition numbers (*) of matrices in the norm p: None or 2, -2 of any; others of square matrices.
+
+    >>> tape.linalg.cond(tape.tensor([[4.0, 0.0], [0.0, 2.0]]))
+    tensor(2.)
+    """
+    a = matrix_of("linalg.cond", A)
+    if p is None or p in (2, -2):
+        s = svdvals(a)
+        return s[..., -1] / s[..., 0] if p == -2 else s[..., 0] / s[..., -1]  # noqa: PLR2004
+    square_of(f"linalg.cond(ord={p})", a)
+    try:
+        return matrix_norm(a, p) * matrix_norm(inverse(a), p)
+    except np.linalg.LinAlgError:
+        recording.left(a)  # which of them are singular is not recorded
+    singular = np.asarray(np.linalg.det(as_array(a)) == 0)
+    safe = _where(plain(singular[..., None, None]), identity(a.spec.shape[-1], a), a)
+    return _where(plain(singular), float("inf"), matrix_norm(a, p) * matrix_norm(inverse(safe), p))  # type: ignore[no-any-return]
+
+
+def matrix_norm(
+    A: Any, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False, *, dtype: Any = None  # noqa: A002, N803
+) -> Tensor:  # fmt: skip
+    """Return norms of matrices along two dims: "fro", "nuc", inf, -inf, 1, -1, 2, -2.
+
+    >>> tape.linalg.matrix_norm(tape.tensor([[3.0, 0.0], [0.0, 4.0]]))
+    tensor(5.)
+    """
+    a = matrix_of("linalg.matrix_norm", A)
+    a = a if dtype is None else a.to(dtype)
+    first, second = (dim_of(a, d) for d in dim)
+    if first == second:
+        raise RuntimeError(f"linalg.matrix_norm: dims must be different. Got {dim}")
+    if isinstance(ord, str) or abs(ord) == 2:  # noqa: PLR2004
+        found = _spectral(a, ord, first, second)
+    elif abs(ord) in (1, float("inf")):
+        rows, over = (first, second) if abs(ord) == 1 else (second, first)
+        sums = FUNCTIONS["abs"](a).sum(rows, keepdim=True)
+        found = (sums.amax if ord > 0 else sums.amin)(over, keepdim=True)
+        found = shaping.squeeze(found, (first, second))
+    else:
+        raise RuntimeError(f"linalg.matrix_norm: Order {ord} not supported.")
+    if not keepdim:
+        return found  # type: ignore[no-any-return]
+    for axis in sorted((first, second)):
+        found = shaping.unsqueeze(found, axis)
+    return found  # type: ignore[no-any-return]
+
+
+def _spectral(a: Tensor, ord: Any, first: int, second: int) -> Any:  # noqa: A002
+    """Return the norms that are functions of the singular values."""
+    if ord == "fro":
+        return vector_norm(a, 2, (first, second))
+    if ord not in ("nuc", 2, -2):
+        raise RuntimeError(f"linalg.matrix_norm: Order {ord} not supported.")
+    rest = [k for k in range(len(a.spec.shape)) if k not in (first, second)]
+    s = svdvals(shaping.permute(a, (*rest, first, second)))
+    return s.sum(-1) if ord == "nuc" else s.amax(-1) if ord > 0 else s.amin(-1)
+
+
+def norm(
+    A: Any, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: Any = None  # noqa: A002, N803
+) -> Tensor:  # fmt: skip
+    """Return a norm: of vectors along one dim, of matrices along two, of all elements if neither is given.
+
+    Without ``dim`` an ``ord`` makes a vector's or a matrix's norm of x, which has one or two dims. See vector_norm and
+    matrix_norm.
+
+    >>> tape.linalg.norm(tape.tensor([3.0, 4.0]))
+    tensor(5.)
+    """
+    x = tensor_of(A)
+    dims = (dim,) if isinstance(dim, int) else tuple(range(len(x.spec.shape))) if dim is None else tuple(dim)
+    if ord is None:
+        return vector_norm(x, 2, dims if dim is not None else None, keepdim, dtype=dtype)
+    if len(dims) == 2:  # noqa: PLR2004
+        return matrix_norm(x, ord, dims, keepdim, dtype=dtype)
+    if len(dims) != 1:
+        raise RuntimeError(
+            f"linalg.norm: If dim is not specified but ord is, the input must be 1D or 2D. Got {len(x.spec.shape)}D."
+            if dim is None else f"linalg.norm: If dim is specified, it must be of length 1 or 2. Got {list(dims)}"
+        )  # fmt: skip
+    return vector_norm(x, ord, dims, keepdim, dtype=dtype)
