@@ -24,8 +24,8 @@ def gauss_legendre(f: Callable[..., Any], a: Any, b: Any, n: int = 5, *, args: t
 
     f takes the points as a vector (n,), then ``args``, and returns (..., n); the result is (...). SciPy's fixed_quad.
 
-    >>> tape.quadrature.gauss_legendre(lambda x: x**4, 0.0, 1.0, 3).item()
-    0.2
+    >>> tape.quadrature.gauss_legendre(lambda x: x**4, 0.0, 1.0, 3)
+    tensor(0.2000)
     """
     a, b, count = _bounds(a, b, n, 1)
     points, weights = (plain(x.astype(a.spec.dtype)) for x in _legendre(count))

@@ -186,6 +186,10 @@ x.narrow(0, 1, 2) | w.select(1, 0) | x.unbind() | w.unbind(1)[1] | w.movedim(0, 
 w.diagonal() | x.unfold(0, 3, 1) | x.flip(0) | w.flip((0, 1)) | x[i] | w[:, i] | w[:, b] | x.expand_as(w)
 w.view_as(torch.zeros(6)) | w.unflatten(1, (3, 1)) | torch.tril_indices(2, 3) | torch.nonzero(i)
 i.index_select(0, i - 1) | i.gather(0, i - 1) | i.repeat(2) | i.roll(1) | n.tile(2)
+torch.bmm(w[None], w.T[None]) | torch.det(w @ w.T) | (w @ w.T).inverse() | (w @ w.T).det() | torch.linalg.inv(w @ w.T)
+torch.linalg.cholesky(w @ w.T) | torch.linalg.solve(w @ w.T, w) | torch.linalg.eigvalsh(w @ w.T)
+torch.slogdet(w @ w.T)[1] | torch.linalg.matrix_exp(w @ w.T / 9) | torch.linalg.pinv(w) | torch.matrix_power(w @ w.T, 3)
+torch.linalg.svdvals(w) | torch.linalg.cross(x, n) | torch.matmul(w, w.T) | torch.outer(x, n)
 """
 
 # One program a line.
