@@ -50,13 +50,19 @@ def _slope(x: Any, y: Any, order: float, dims: tuple[int, ...]) -> Any:
     return np.where(some, np.sign(x) * powers, 0.0)
 
 
+def _vector_norm_vjp(g: Any, y: Any, x: Any, order: float, dims: tuple[int, ...]) -> Any:
+    g, y = wide(g, x, dims), wide(y, x, dims)
+    slope = _slope(x, y, order, dims)
+    return np.where(np.abs(x) == y, g * slope, -0.0) if math.isinf(order) else g * slope
+
+
 Routine(
     name="vector_norm",
     doc="Norm of vectors along dims; its gradient at 0 is 0.",
     grad_fn="LinalgVectorNormBackward0",
     function=False,
     forward=_vector_norm,
-    vjp=lambda g, y, x, order, dims: wide(g, x, dims) * _slope(x, wide(y, x, dims), order, dims),
+    vjp=_vector_norm_vjp,
     jvp=lambda t, y, x, order, dims, keepdim: np.sum(
         t * _slope(x, wide(y, x, dims), order, dims), axis=dims, keepdims=keepdim
     ),
