@@ -15,12 +15,19 @@ from kernels.solves import guarded
 
 _INV = "linalg.inv: The inversion could not be completed because the input matrix is singular."
 
+
+@dispatched
+def inverse(a: Any) -> Any:
+    """Return the inverses of matrices; LinAlgError if one is singular."""
+    return guarded(np.linalg.inv, a, message=_INV)
+
+
 Routine(
     name="inv",
     doc="The inverse of a matrix.",
     grad_fn="LinalgInvExBackward0",
     function=False,
-    forward=lambda a: guarded(np.linalg.inv, a, message=_INV),
+    forward=inverse,
     vjp=lambda g, y: -np.matmul(np.matmul(turned(y), g), turned(y)),
     jvp=lambda t, y: -np.matmul(np.matmul(y, t), y),
     samples=((((3, 3),), {}), (((2, 2, 2),), {})),
@@ -31,7 +38,7 @@ Routine(
 def cofactors(a: Any, y: Any) -> Any:
     """Return the derivative of a determinant y; of singular matrices too, which the inverse does not reach."""
     if not isinstance(a, np.ndarray) or np.all(y):
-        return np.reshape(y, (*a.shape[:-2], 1, 1)) * turned(np.linalg.inv(a))
+        return np.reshape(y, (*a.shape[:-2], 1, 1)) * turned(inverse(a))
     u, s, vh = np.linalg.svd(a)
     others = np.where(np.eye(s.shape[-1], dtype=bool), 1, s[..., None, :]).prod(-1)
     sign = np.linalg.det(u) * np.linalg.det(vh)
@@ -55,8 +62,8 @@ Routine(
     grad_fn="LinalgSlogdetBackward0",
     function=False,
     forward=lambda a: tuple(np.asarray(x) for x in np.linalg.slogdet(a)),
-    vjp=lambda g_logabsdet, a: g_logabsdet[..., None, None] * turned(np.linalg.inv(a)),
-    jvp=lambda t, sign, a: (sign * 0.0, np.sum(turned(np.linalg.inv(a)) * t, axis=(-2, -1))),
+    vjp=lambda g_logabsdet, a: g_logabsdet[..., None, None] * turned(inverse(a)),
+    jvp=lambda t, sign, a: (sign * 0.0, np.sum(turned(inverse(a)) * t, axis=(-2, -1))),
     results=("sign", "logabsdet"),
     samples=((((3, 3),), {}),),
     domain=("wellconditioned",),

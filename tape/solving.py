@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernels import solves
+from kernels import determinants, solves
 from kernels.tables import OPS
 from tape import routine_calls, shaping
 from tape.matrices import MATRIX, identity, matrix_of, square_of, tensor_like, together, turned
@@ -64,6 +64,9 @@ def inverse(input: Any) -> Tensor:  # noqa: A002 (PyTorch's name)
     [[0.5, 0.0], [0.0, 0.25]]
     """
     return routine_calls.call(_OPS["inv"], square_of("linalg.inv", input))  # type: ignore[no-any-return]
+
+
+implements(determinants.inverse)(inverse)
 
 
 def solve_triangular(

@@ -181,6 +181,9 @@ def test_singular_matrices() -> None:
     assert np.isnan(tape.logdet(-tape.eye(3)).item())
     assert tape.linalg.cond(x.detach(), 1).item() == np.inf
     assert tape.linalg.cond(tape.stack([x.detach(), tape.eye(2)]), "fro").tolist() == [np.inf, pytest.approx(2.0)]
+    for create in (False, True):
+        with pytest.raises(tape.linalg.LinAlgError, match="singular"):
+            tape.autograd.grad(tape.linalg.slogdet(x).logabsdet, x, create_graph=create)
     assert tape.linalg.matrix_rank(x).item() == 1
     assert tape.linalg.matrix_rank(x, atol=10.0).item() == 0
     tape.linalg.det(x).backward()
@@ -324,6 +327,19 @@ def test_the_factors_of_a_solve_are_used_again(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(np.linalg, "solve", no_more)
     y.backward()
     np.testing.assert_allclose(b.grad.numpy(), np.linalg.inv(a.detach().numpy()).T @ np.ones((3, 2)), rtol=1e-12)
+
+
+def test_operands_that_are_overwritten_later() -> None:
+    a, b = (tape.tensor(x, requires_grad=True) for x in matrices(A, B))
+    c, d = a * 1.0, b * 1.0
+    y = tape.linalg.solve(c, d)
+    c.mul_(0.0)
+    d.mul_(0.0)
+    result = y * y
+    y.add_(7.0)
+    plain = (tape.linalg.solve(a, b) ** 2).sum()
+    for got, want in zip(*(tape.autograd.grad(z, (a, b)) for z in (result.sum(), plain)), strict=True):
+        np.testing.assert_allclose(got.numpy(), want.numpy(), rtol=1e-12)
 
 
 def test_condition_numbers_and_older_names() -> None:
