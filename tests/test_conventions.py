@@ -190,6 +190,16 @@ torch.bmm(w[None], w.T[None]) | torch.det(w @ w.T) | (w @ w.T).inverse() | (w @ 
 torch.linalg.cholesky(w @ w.T) | torch.linalg.solve(w @ w.T, w) | torch.linalg.eigvalsh(w @ w.T)
 torch.slogdet(w @ w.T)[1] | torch.linalg.matrix_exp(w @ w.T / 9) | torch.linalg.pinv(w) | torch.matrix_power(w @ w.T, 3)
 torch.linalg.svdvals(w) | torch.linalg.cross(x, n) | torch.matmul(w, w.T) | torch.outer(x, n)
+x.prod() | w.prod(1) | w.prod(0, True) | z.prod() | i.prod() | b.prod().dtype | w.var() | w.var(0) | w.std(1)
+w.var(dim=(0, 1), keepdim=True) | w.std(correction=0) | w.var(0, False) | x.norm() | w.norm(3, 1) | z.norm(1)
+torch.linalg.vector_norm(w, float("inf"), 1) | w.logsumexp(1) | torch.logsumexp(w, 0, keepdim=True)
+w.softmax(1) | torch.softmax(w, -1) | w.log_softmax(0) | w.argmax() | w.argmin(1) | w.argmax(0, keepdim=True)
+(w > 1).any() | (w > 1).all(0) | w.any(1) | torch.count_nonzero(w) | x.cumsum(0) | w.cumsum(1) | w.cumprod(1)
+z.cumprod(0) | w.cummax(1)[0] | w.cummax(0)[1] | torch.cummin(w, 1)[0] | w.logcumsumexp(0) | w.sort()[0]
+w.sort(0, descending=True)[1] | w.argsort(1) | torch.msort(w) | w.topk(2)[0] | w.topk(1, 0, largest=False)[1]
+w.kthvalue(2)[0] | w.median() | w.median(1)[0] | w.median(0)[1] | w.nanmedian() | w.nanmedian(0)[0] | w.mode()[0]
+w.nanmean() | w.diff() | w.diff(dim=0) | torch.searchsorted(n.sort()[0], x) | torch.bucketize(x, n.sort()[0])
+torch.bincount(i) | torch.unique(n) | torch.histc(x, 4) | torch.cdist(w, w) | torch.cdist(w, w, p=1.0)
 """
 
 # One program a line.
