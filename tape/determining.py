@@ -85,7 +85,7 @@ def matrix_power(A: Any, n: int) -> Tensor:  # noqa: N803
     if n < 0:
         return matrix_power(inverse(a), -n)
     if n == 0:
-        return spread(shaping.clone(identity(a.spec.shape[-1], a)), batch_of(a))
+        return shaping.clone(spread(identity(a.spec.shape[-1], a), batch_of(a)))
     found, square = None, a
     while n:
         if n & 1:
@@ -109,7 +109,7 @@ def pinv(A: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = None
     a = matrix_of("linalg.pinv", A)
     rtol = _tolerance(a, rtol if rcond is None else rcond)
     if not a.spec.size:
-        return spread(creation.zeros((*a.spec.shape[:-2], *a.spec.shape[:-3:-1]), dtype=a.spec.dtype), batch_of(a))
+        return creation.zeros((*batch_of(a), *a.spec.shape[:-3:-1]), dtype=a.spec.dtype)
     return routine_calls.call(_OPS["pinv"], a, rtol=rtol)  # type: ignore[no-any-return]
 
 
