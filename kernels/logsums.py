@@ -1,8 +1,7 @@
 """The table of sums of exponentials: logsumexp, softmax, log_softmax.
 
-Along the last dim of large arrays our own kernels go through each row while it is in the first cache. Others go
-through NumPy in blocks that fit into the second one: several passes over whole arrays, and new memory for each, would
-cost more than the exponentials.
+Large arrays go through our own kernels, row by row or some columns at a time, while they are in the cache. Small ones
+go through NumPy, in blocks of whole rows.
 """
 
 from __future__ import annotations
@@ -27,6 +26,8 @@ LARGE = 1 << 16
 """Bytes of an array from which a kernel's rows are worth its call, and its compilation."""
 PART = 1 << 10
 """Elements that a kernel goes through at a time (logsums_native.PART)."""
+COLUMNS = 64
+"""The least number of columns that a kernel goes through at a time, if there are as many."""
 
 _CALL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
 _SINGLE = (("f8", "f4"), ("float64", "float32"), ("ITEM = 8", "ITEM = 4"))
@@ -38,29 +39,33 @@ def rows_of(x: Array, dim: int) -> Array:
     return x.reshape(math.prod(shape[:dim]), shape[dim], math.prod(shape[dim + 1 :]))
 
 
-def by_kernel(x: Array, dim: int) -> bool:
+def by_kernel(x: Array) -> bool:
     """Whether our own kernels do this."""
-    return dim == x.ndim - 1 and x.nbytes >= LARGE and x.dtype.kind == "f"
+    return x.nbytes >= LARGE and x.dtype.kind == "f"
 
 
-def run(name: str, shape: tuple[int, ...], result: Array, *operands: Array) -> Array:
-    """Run a kernel over all rows of arrays of this shape; the operands are made contiguous."""
+def run(name: str, shape: tuple[int, ...], dim: int, result: Array, *operands: Array) -> Array:
+    """Run a kernel along a dim of arrays of this shape; the operands are made contiguous."""
+    outer, length, inner = math.prod(shape[:dim]), shape[dim], math.prod(shape[dim + 1 :])
+    columns = min(inner, max(BLOCK // max(length, 1), COLUMNS))
+    scratch = np.empty(max(PART, 2 * columns), result.dtype)
     given = [np.ascontiguousarray(x, result.dtype) for x in operands]
-    layout = np.array([math.prod(shape[:-1]), shape[-1]], np.int64)
-    pointers = np.array([address_of(x) for x in (result, *given)], np.int64)
-    _compiled(name, result.dtype)(address_of(layout), address_of(pointers), 0)
+    layout = np.array([outer, length, inner, columns], np.int64)
+    pointers = np.array([address_of(x) for x in (result, *given, scratch)], np.int64)
+    file = "logsums_native" if inner == 1 else "columns_native"
+    _compiled(file, name, result.dtype)(address_of(layout), address_of(pointers), 0)
     return result
 
 
 @functools.cache
-def _compiled(name: str, dtype: np.dtype[Any]) -> Any:
-    """Compile one kernel of logsums_native, with what stands before the first."""
-    first, *parts = Path(__file__).with_name("logsums_native.py").read_text(encoding="utf-8").split("@cfunc")
+def _compiled(file: str, name: str, dtype: np.dtype[Any]) -> Any:
+    """Compile one kernel of a file, with what stands before the first."""
+    first, *parts = Path(__file__).with_name(f"{file}.py").read_text(encoding="utf-8").split("@cfunc")
     (own,) = (part for part in parts if f"def {name}(" in part)
     text = f"{first}@cfunc{own}"
     for double, single in _SINGLE if dtype == np.float32 else ():
         text = text.replace(double, single)
-    return _CALL(getattr(jit.load_source(name, text), name).address)
+    return _CALL(getattr(jit.load_source(f"{name}_{file}", text), name).address)
 
 
 def blocks(shape: tuple[int, ...]) -> Iterator[tuple[Any, ...]]:
@@ -79,8 +84,8 @@ def _largest(x: Array) -> Array:
 
 def _logsumexp(x: Array, *, dim: int, keepdim: bool) -> Array:
     shape = tuple(1 if i == dim else n for i, n in enumerate(x.shape) if keepdim or i != dim)
-    if by_kernel(x, dim):
-        return run("logsumexp", x.shape, np.empty(shape, x.dtype), x, np.empty(PART, x.dtype))
+    if by_kernel(x):
+        return run("logsumexp", x.shape, dim, np.empty(shape, x.dtype), x)
     rows = rows_of(x, dim)
     y = np.empty((rows.shape[0], 1, rows.shape[2]), x.dtype)
     with np.errstate(all="ignore"):
@@ -96,8 +101,8 @@ def _logsumexp_vjp(g: Any, y: Any, x: Any, dim: int) -> Any:
     if not isinstance(g, np.ndarray):
         return wide(g, x, (dim,)) * np.exp(x - wide(y, x, (dim,)))
     out = np.empty(x.shape, x.dtype)
-    if by_kernel(x, dim):
-        return run("logsumexp_vjp", x.shape, out, g, y, x)
+    if by_kernel(x):
+        return run("logsumexp_vjp", x.shape, dim, out, g, y, x)
     rows, into = rows_of(x, dim), rows_of(out, dim)
     tall = (rows.shape[0], 1, rows.shape[2])
     g, y = np.reshape(g, tall), np.reshape(y, tall)
@@ -110,8 +115,8 @@ def _logsumexp_vjp(g: Any, y: Any, x: Any, dim: int) -> Any:
 
 def _softmax(x: Array, *, dim: int) -> Array:
     out = np.empty(x.shape, x.dtype)
-    if by_kernel(x, dim):
-        return run("softmax", x.shape, out, x)
+    if by_kernel(x):
+        return run("softmax", x.shape, dim, out, x)
     rows, into = rows_of(x, dim), rows_of(out, dim)
     with np.errstate(all="ignore"):
         for at in blocks(rows.shape):
@@ -126,8 +131,8 @@ def _softmax_vjp(g: Any, y: Any, dim: int) -> Any:
     if not isinstance(g, np.ndarray):
         return y * (g - np.sum(g * y, axis=dim, keepdims=True))
     out = np.empty(y.shape, y.dtype)
-    if by_kernel(y, dim):
-        return run("softmax_vjp", y.shape, out, g, y)
+    if by_kernel(y):
+        return run("softmax_vjp", y.shape, dim, out, g, y)
     given, values, into = rows_of(g, dim), rows_of(y, dim), rows_of(out, dim)
     for at in blocks(values.shape):
         part = into[at]
@@ -138,8 +143,8 @@ def _softmax_vjp(g: Any, y: Any, dim: int) -> Any:
 
 def _log_softmax(x: Array, *, dim: int) -> Array:
     out = np.empty(x.shape, x.dtype)
-    if by_kernel(x, dim):
-        return run("log_softmax", x.shape, out, x)
+    if by_kernel(x):
+        return run("log_softmax", x.shape, dim, out, x)
     rows, into = rows_of(x, dim), rows_of(out, dim)
     with np.errstate(all="ignore"):
         for at in blocks(rows.shape):
@@ -152,8 +157,8 @@ def _log_softmax_vjp(g: Any, y: Any, dim: int) -> Any:
     if not isinstance(g, np.ndarray):
         return g - np.exp(y) * np.sum(g, axis=dim, keepdims=True)
     out = np.empty(y.shape, y.dtype)
-    if by_kernel(y, dim):
-        return run("log_softmax_vjp", y.shape, out, g, y)
+    if by_kernel(y):
+        return run("log_softmax_vjp", y.shape, dim, out, g, y)
     given, values, into = rows_of(g, dim), rows_of(y, dim), rows_of(out, dim)
     for at in blocks(values.shape):
         part = np.exp(values[at], out=into[at])
