@@ -254,8 +254,9 @@ class Routine(Op):
 
 def strided(x: Any, shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> Any:
     """Return a view of the elements in order; shape, strides and offset count elements."""
-    last = offset + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
-    if (0 not in shape and not 0 <= last < x.size) or min(offset, *strides, 0) < 0:
+    ends = [(n - 1) * s for n, s in zip(shape, strides, strict=True)]
+    low, high = offset + sum(min(e, 0) for e in ends), offset + sum(max(e, 0) for e in ends)
+    if offset < 0 or (0 not in shape and not 0 <= low <= high < x.size):
         raise ValueError(f"as_strided: shape {shape}, strides {strides}, offset {offset} leave {x.size} elements")
     flat = x.reshape(-1, copy=False)[offset:]
     return np.lib.stride_tricks.as_strided(flat, shape, [s * flat.strides[0] for s in strides])

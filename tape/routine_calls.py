@@ -64,12 +64,23 @@ def call(op: Routine, *operands: Any, **params: Any) -> Any:
     results, extras = parts[: len(op.results)], parts[len(op.results) :]
     shapes = tuple(x.shape for x in results)
     frozen = tuple(sorted(params.items()))
-    about = _calls.get((op, frozen, shapes)) or _calls.setdefault((op, frozen, shapes), TensorCall(op, params, shapes))
+    about = _about(op, params, frozen, shapes)
     y = _finished(op, about, tensors, packed(results), dict(zip(op.extras, extras, strict=True)), frozen)
     tensors_of_extras = [_extra(op, tensors, x, (frozen, k)) for k, x in enumerate(extras)]
     if len(parts) == 1:
         return y
     return (*about.apart(y), *tensors_of_extras)
+
+
+def _about(op: Routine, params: dict[str, Any], frozen: tuple[Any, ...], shapes: tuple[Any, ...]) -> TensorCall:
+    """Return what calls with these parameters share: one object, so that equal calls have one form."""
+    key = (op, frozen, shapes)
+    found = _calls.get(key)
+    if found is None:
+        if len(_calls) >= recording.MOST_VIEWS:
+            _calls.clear()
+        found = _calls.setdefault(key, TensorCall(op, params, shapes))
+    return found
 
 
 def _own(x: Any, operands: list[Array]) -> Array:
@@ -96,11 +107,11 @@ def _finished(
     op: Routine, about: TensorCall, tensors: list[Tensor], y: Any, extras: dict[str, Any], frozen: tuple[Any, ...]
 ) -> Tensor:
     """Record the call, if there is a gradient to record."""
+    if op.vjp is None:
+        return _extra(op, tensors, y, (frozen,))
     value, pack = carried(y), modes.current().pack
     given = {**{n: x._value for n, x in zip(op.inputs, tensors, strict=True)}, "y": value, **extras}
     kept = [given[name] for name in op.kept]
-    if op.vjp is None:
-        tensors = [plain(x._value) if x._slot is not None else x for x in tensors]
 
     def make() -> Any:
         specs = tuple(x.spec if x._slot is not None else None for x in tensors)

@@ -153,8 +153,10 @@ def as_strided(x: Tensor, size: Any, stride: Any, storage_offset: int = 0) -> Te
 
     ValueError where the pattern leaves the tensor, or its elements do not lie evenly apart.
     """
-    params = ints_of((size,)), ints_of((stride,)), storage_offset
-    return recording.view(VIEWS["as_strided"], x, params)
+    steps = ints_of((stride,))
+    if min(steps, default=0) < 0:
+        raise RuntimeError(f"as_strided: Negative strides are not supported at the moment, got strides: {list(steps)}")
+    return recording.view(VIEWS["as_strided"], x, (ints_of((size,)), steps, storage_offset))
 
 
 @method()

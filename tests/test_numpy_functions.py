@@ -130,7 +130,7 @@ def test_every_function_served_is_called() -> None:
     missing = [
         name
         for f in NUMPY
-        if not isinstance(f, np.ufunc)
+        if not isinstance(f, np.ufunc) and f.__module__.startswith("numpy")
         for name in [f"{f.__module__}.{f.__name__}".replace("numpy.", "")]
         if f"{name.split('.')[-1]}(" not in text
     ]
