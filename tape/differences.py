@@ -215,7 +215,7 @@ def trapezoid(y: Any, x: Any = None, *, dx: Any = None, dim: int = -1) -> Tensor
     y = _floating(y)
     if x is None and y.spec.shape and y.spec.shape[at := dim_of(y, dim)]:
         ends = index(y, (*(slice(None),) * at, 0)) + index(y, (*(slice(None),) * at, -1))
-        return (reducing.sum(y, at) - ends * 0.5) * step
+        return (reducing.sum(y, at) - ends * 0.5) * step  # type: ignore[no-any-return]
     pieces, at = _pieces("trapezoid", y, x, step, dim)
     return reducing.sum(pieces, at)
 

@@ -285,7 +285,7 @@ def test_large_arrays_by_kernels(shape: tuple[int, ...], dim: int, dtype: type, 
     ):  # fmt: skip
         x, again = (tape.tensor(values, requires_grad=True) for _ in range(2))
         y = function(x, dim)
-        np.testing.assert_allclose(y.detach().numpy(), reference(wide, dim), rtol=tolerance, atol=1e-300)
+        np.testing.assert_allclose(y.detach().numpy(), reference(wide, dim), rtol=tolerance, atol=tolerance / 10)
         weights = tape.tensor(np.random.default_rng(1).normal(size=y.shape).astype(dtype))
         y.backward(weights)
         (plainly,) = tape.autograd.grad(function(again, dim), again, weights, create_graph=True)
