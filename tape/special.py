@@ -18,12 +18,11 @@ from tape.tensor import Tensor
 __all__ = [
     "bessel_j0", "bessel_j1", "digamma", "entr", "erf", "erfc", "erfcinv", "erfcx", "erfinv", "exp2", "expit", "expm1",
     "gamma", "gammainc", "gammaincc", "gammaln", "i0", "i0e", "i1", "i1e", "j0", "j1", "log1p", "log_expit", "log_ndtr",
-    "logit", "multigammaln", "ndtr", "ndtri", "polygamma", "psi", "round", "sinc", "xlog1py", "xlogy", "zeta",
+    "log_softmax", "logit", "logsumexp", "multigammaln", "ndtr", "ndtri", "polygamma", "psi", "round", "sinc", "softmax",
+    "xlog1py", "xlogy", "zeta",
 ]  # fmt: skip
-_REDUCTIONS = ("log_softmax", "logsumexp", "softmax")
 
 multigammaln = mvlgamma
-
 digamma = FUNCTIONS["digamma"]
 entr = FUNCTIONS["entr"]
 erf = FUNCTIONS["erf"]
@@ -43,6 +42,8 @@ ndtri = FUNCTIONS["ndtri"]
 sinc = FUNCTIONS["sinc"]
 xlog1py = FUNCTIONS["xlog1py"]
 xlogy = FUNCTIONS["xlogy"]
+# Reductions that PyTorch has here too:
+log_softmax, logsumexp, softmax = (public.FUNCTIONS[name] for name in ("log_softmax", "logsumexp", "softmax"))
 expit, psi, gammaln = FUNCTIONS["sigmoid"], FUNCTIONS["digamma"], FUNCTIONS["lgamma"]
 log_expit, gamma, erfcinv = RECORDED["log_expit"], RECORDED["gamma"], RECORDED["erfcinv"]
 j0 = bessel_j0 = RECORDED["j0"]
@@ -71,10 +72,3 @@ for _name, _function in (
 ):  # fmt: skip
     _op: Any = OPS[_name.removeprefix("_")]
     numpy_ufuncs._LATE[_name] = _op.ufunc, _function
-
-
-def __getattr__(name: str) -> Any:
-    """Return a reduction that PyTorch has here too."""
-    if name in _REDUCTIONS and name in public.FUNCTIONS:
-        return public.FUNCTIONS[name]
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
