@@ -5,8 +5,6 @@ from __future__ import annotations
 from kernels.vectormath_fits import FITS, LN2, LOG2E
 from kernels.vectormath_values import Value, fast_two_sum
 
-Pair = tuple[Value, Value]
-
 _LARGEST = {"double": 710.0, "single": 89.0}
 _LEAST = {"double": -746.0, "single": -104.0}
 _TINY = {"double": 2.0**-28, "single": 2.0**-13}
@@ -66,36 +64,26 @@ def logistic(x: Value) -> Value:
     return y + y * (left.select(lost, 0.0) - (more + e * lost) * left.select(1.0 - y, y))
 
 
-def _hyperbolic(a: Value, at: float) -> tuple[Pair, Pair]:
-    """Return sinh(a) and cosh(a) of a positive number, as sums of two, times 2 * at.
-
-    They are sums of those of n ln 2, which are powers of two, and those of r.
-    """
-    fits = FITS[a.form.name]
-    word, r, rest = reduced(a)
-    up, down = word.power_of_two(at=at), word.power_of_two(at=at, turned=True)
-    down = (a > _STEEPEST[a.form.name]).select(0.0, down)
-    low, high = up.minus(down), up.plus(down)
+def sinh(x: Value) -> Value:
+    """Return (e**x - e**-x) / 2: a sum of sinh and cosh of n ln 2, which are powers of two, and of those of r."""
+    fits, a = FITS[x.form.name], abs(x)
+    word, r, rest = reduced(a.at_most(_HIGHEST[x.form.name]))
+    up, down = word.power_of_two(at=0.25), word.power_of_two(at=0.25, turned=True)
+    down = (a > _STEEPEST[x.form.name]).select(0.0, down)
+    low, high = up.minus(down), up.plus(down)  # a half of sinh and cosh: the whole would overflow
     square = r * r
     odd = square * r * square.polynomial(fits["SINH"]) + rest  # sinh(r) less r
     even = square * square.polynomial(fits["COSH"])  # cosh(r) less 1
     start, lost = fast_two_sum(low, r.times(high))
-    sinh = start, lost + (even * low + odd * high)
-    cosh = up, down + (r * low + (even * high + odd * low))
-    return sinh, cosh
-
-
-def sinh(x: Value) -> Value:
-    """Return (e**x - e**-x) / 2."""
-    a = abs(x)
-    (high, low), _ = _hyperbolic(a.at_most(_HIGHEST[x.form.name]), 0.25)
-    return (a < _TINY[x.form.name]).select(x, (2.0 * (high + low)).signed(x.sign))
+    y = start + (lost + (even * low + odd * high))
+    return (a < _TINY[x.form.name]).select(x, (2.0 * y).signed(x.sign))
 
 
 def cosh(x: Value) -> Value:
     """Return (e**x + e**-x) / 2."""
-    _, (high, low) = _hyperbolic(abs(x).at_most(_HIGHEST[x.form.name]), 0.25)
-    return 2.0 * (high + low)
+    word, r, rest = reduced(abs(x).at_most(_HIGHEST[x.form.name]))
+    e = (1.0 + (less_one(r) + rest)) * word.power_of_two(at=0.25)  # a quarter: the whole would overflow
+    return 2.0 * (e + 0.0625 / e)
 
 
 def tanh(x: Value) -> Value:
