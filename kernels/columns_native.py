@@ -15,7 +15,7 @@ from kernels.jit import SIGNATURE, cfunc, njit
 from kernels.memory import pointer_f8
 
 ITEM = 8
-INFINITY, ZERO = np.float64(np.inf), np.float64(0.0)
+INFINITY, ZERO, ONE = np.float64(np.inf), np.float64(0.0), np.float64(1.0)
 
 
 @njit(error_model="numpy")
@@ -101,10 +101,12 @@ def softmax(layout, pointers, accumulate):
                 into[c] = vectormath.exp(x[c] - top[c])
             for c in range(m):
                 s[c] += into[c]
+        for c in range(m):
+            s[c] = ONE / s[c]
         for k in range(layout[1]):
             into = pointer_f8(pointers[0] + (first + k * layout[2]) * ITEM)
             for c in range(m):
-                into[c] = into[c] / s[c]
+                into[c] = into[c] * s[c]
 
 
 @cfunc(SIGNATURE, cache=True, error_model="numpy")

@@ -16,7 +16,7 @@ from kernels.memory import load_f8, pointer_f8, store_f8
 
 ITEM = 8
 PART, EIGHT = np.uint64(1024), np.uint64(8)
-INFINITY, ZERO = np.float64(np.inf), np.float64(0.0)
+INFINITY, ZERO, ONE = np.float64(np.inf), np.float64(0.0), np.float64(1.0)
 
 
 @njit(error_model="numpy")
@@ -118,9 +118,9 @@ def softmax(layout, pointers, accumulate):
         at = i * layout[1] * ITEM
         place, row = pointers[0] + at, pointers[1] + at
         s = exponentials(place, np.int64(PART) * ITEM, row, largest(row, n), n)
-        into = pointer_f8(place)
+        into, share = pointer_f8(place), ONE / s  # one division: as many as there are elements would take half the time
         for k in range(n):
-            into[k] = into[k] / s
+            into[k] = into[k] * share
 
 
 @cfunc(SIGNATURE, cache=True, error_model="numpy")
