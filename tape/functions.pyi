@@ -460,7 +460,7 @@ def bucketize(input: Any, boundaries: Any, *, out_int32: bool = False, right: bo
     """Return the number of the bucket of each value, between boundaries in order; see :func:`searchsorted`."""
 def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None, *, kind: str = 'linear', bc_type: str = 'not-a-knot') -> Any:
     """Return the interpolant through (xp, fp) at the points x, of the shape of x."""
-def interpn(points: Any, values: Any, xi: Any, method: str = 'linear', bounds_error: bool = True, fill_value: Any = nan) -> Any:
+def interpn(points: Any, values: Any, xi: Any, method: str = 'linear', bounds_error: bool = True, fill_value: Any = None) -> Any:
     """Return values on a regular grid, interpolated linearly along each axis."""
 def norm(x: Any, p: Any = 'fro', dim: Any = None, keepdim: Any = None, dtype: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:
     """Return the norm of all elements, or of vectors over ``dim``: :func:`vector_norm` under PyTorch's old name."""

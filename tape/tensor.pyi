@@ -1164,7 +1164,7 @@ def seldom(x: Tensor) -> Rare:
 def rare(x: Tensor) -> Rare:
     """Return what few tensors have, to be changed."""
 def plain(value: Array | float) -> Tensor:
-    """Return a tensor without history; the value is shared, not copied."""
+    """Return a tensor without history; the value is shared, not copied. NumPy's scalars become 0-d arrays."""
 def leaf(value: Array | float, *, requires_grad: bool) -> Tensor:
     """Return a tensor without history that may require grad."""
 def is_tensor(x: object) -> bool:
