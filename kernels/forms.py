@@ -137,7 +137,7 @@ def elementwise(
         target = Operand("target", source.dtype, 0, broadcast(source.shape, source.gradient, spec.shape))
         return _loop(op, i, spec.shape, (target, cotangent, *reads), static)
 
-    name = op.reversed_grad_fn if specs[0] is None else ""
+    name = op.reversed_grad_fn if specs[0] is None else op.number_grad_fn if specs[-1] is None else ""
     return Form(op, specs, spec, wanted, saved, _pulls(specs, wanted, pull), params, name)
 
 

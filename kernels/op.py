@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from kernels.rule_text import DeclarationError, Rule, asked, mentioned
-from kernels.symbols import Symbol
+from kernels.symbols import Symbol, parameters_of
 
 OPS: dict[str, Op] = {}
 
@@ -58,8 +58,9 @@ class Elementwise(Op):
 
     ``exact`` says that IEEE 754 rounds the forward expression correctly, so that a printed kernel agrees with
     NumPy in every bit; the others replay through NumPy's own loops. ``operator`` is Python's symbol.
-    ``reversed_grad_fn`` is the node's name where a Python number comes first. ``condition``: the first input is a
-    boolean mask. ``identity``: the result is the operand itself. ``scaled``: PyTorch's ``alpha`` multiplies the second.
+    ``reversed_grad_fn`` is the node's name where a Python number comes first, ``number_grad_fn`` where one comes last.
+    ``condition``: the first input is a boolean mask. ``identity``: the result is the operand itself. ``scaled``:
+    PyTorch's ``alpha`` multiplies the second.
     ``scalar`` names the record that serves a Python number as the second operand; there the number is the
     static parameter ``p`` of forward and rules, and ``variants`` lists the ufuncs that NumPy takes for some p.
     ``ufunc`` is given where it is not NumPy's of that name: another, or one of ``scipy.special``; ``composed`` says
@@ -71,6 +72,7 @@ class Elementwise(Op):
     domain: tuple[str, ...]
     operator: str = ""
     reversed_grad_fn: str = ""
+    number_grad_fn: str = ""
     condition: bool = False
     identity: bool = False
     scaled: bool = False
@@ -85,7 +87,7 @@ class Elementwise(Op):
 
     def check(self) -> None:
         """Read the rules: their inputs, their ufunc and what they mention."""
-        inputs = tuple(n for n in inspect.signature(self.forward).parameters if n != "p")
+        inputs = tuple(n for n in parameters_of(self.forward) if n != "p")
         object.__setattr__(self, "inputs", inputs)
         if self.ufunc is None:
             found = self.forward if self.composed else getattr(np, self.name, None)
@@ -249,7 +251,6 @@ class Routine(Op):
     def tangents(self) -> tuple[str, ...]:
         """What the rule calls the tangent of each input."""
         return ("t",) if len(self.inputs) == 1 else tuple(f"t_{name}" for name in self.inputs)
-
 
 
 def strided(x: Any, shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> Any:

@@ -24,12 +24,13 @@ Elementwise(
 )
 
 
-def _at_least(name: str, grad_fn: str, *, function: bool) -> None:
+def _at_least(name: str, grad_fn: str, number_grad_fn: str, *, function: bool) -> None:
     Elementwise(
         name=name,
         doc="First tensor, but not less than the second; a tie gives the first the gradient.",
         function=function,
         grad_fn=grad_fn,
+        number_grad_fn=number_grad_fn,
         composed=True,
         forward=lambda a, b: np.maximum(a, b),
         pullback=(
@@ -40,12 +41,13 @@ def _at_least(name: str, grad_fn: str, *, function: bool) -> None:
     )
 
 
-def _at_most(name: str, grad_fn: str, *, function: bool) -> None:
+def _at_most(name: str, grad_fn: str, number_grad_fn: str, *, function: bool) -> None:
     Elementwise(
         name=name,
         doc="First tensor, but not more than the second; a tie gives the first the gradient.",
         function=function,
         grad_fn=grad_fn,
+        number_grad_fn=number_grad_fn,
         composed=True,
         forward=lambda a, b: np.minimum(a, b),
         pullback=(
@@ -56,10 +58,10 @@ def _at_most(name: str, grad_fn: str, *, function: bool) -> None:
     )
 
 
-_at_least("clamp_min", "ClampMinBackward1", function=True)
-_at_most("clamp_max", "ClampMaxBackward1", function=True)
-_at_least("clamp_below", "ClampBackward0", function=False)
-_at_most("clamp_above", "ClampBackward0", function=False)
+_at_least("clamp_min", "ClampMinBackward1", "ClampMinBackward0", function=True)
+_at_most("clamp_max", "ClampMaxBackward1", "ClampMaxBackward0", function=True)
+_at_least("clamp_below", "ClampBackward0", "ClampBackward1", function=False)
+_at_most("clamp_above", "ClampBackward0", "ClampBackward1", function=False)
 
 _INSIDE: Rule = lambda g, a, b, c: cut(np.logical_not((a >= b) & (a <= c)), g)  # noqa: E731 (a rule)
 
@@ -68,6 +70,7 @@ Elementwise(
     doc="First tensor, but not less than the second nor more than the third; at the bounds it has the gradient.",
     function=False,
     grad_fn="ClampBackward0",
+    number_grad_fn="ClampBackward1",
     composed=True,
     forward=lambda a, b, c: np.minimum(np.maximum(a, b), c),
     pullback=(
@@ -131,6 +134,7 @@ Elementwise(
     name="copysign",
     doc="First tensor with the sign of the second; the gradient at 0 is 0.",
     grad_fn="CopysignBackward0",
+    number_grad_fn="CopysignBackward1",
     forward=lambda a, b: np.copysign(a, b),
     pullback=(
         lambda g, a, b: cut(a == 0, g * (np.copysign(1.0, a) * np.copysign(1.0, b))),

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable
 from typing import Any
 
-from kernels.symbols import trace
+from kernels.symbols import parameters_of, trace
 
 Rule = Callable[..., Any]
 STAND_IN = 2.5
@@ -25,7 +24,7 @@ def mentioned(name: str, pullback: tuple[Rule | None, ...], vocabulary: tuple[st
         if rule is None:
             found.append(frozenset[str]())
             continue
-        names = tuple(inspect.signature(rule).parameters)
+        names = parameters_of(rule)
         unknown = set(names) - set(vocabulary)
         if unknown:
             msg = f"{name}: a pullback asks for {sorted(unknown)}; the vocabulary is {', '.join(vocabulary)}"
@@ -40,4 +39,4 @@ def mentioned(name: str, pullback: tuple[Rule | None, ...], vocabulary: tuple[st
 @functools.cache
 def asked(rule: Rule) -> frozenset[str]:
     """Return the names of a rule's parameters."""
-    return frozenset(inspect.signature(rule).parameters)
+    return frozenset(parameters_of(rule))

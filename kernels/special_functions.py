@@ -165,6 +165,7 @@ Elementwise(
     doc="First tensor times the logarithm of the second; 0 where the first is 0.",
     grad_fn="XlogyBackward0",
     reversed_grad_fn="XlogyBackward1",
+    number_grad_fn="XlogyBackward2",
     ufunc=special.xlogy,
     forward=lambda a, b: special.xlogy(a, b),
     pullback=(
@@ -178,6 +179,7 @@ Elementwise(
     doc="First tensor times the logarithm of one plus the second; 0 where the first is 0.",
     grad_fn="SpecialXlog1PyBackward0",
     reversed_grad_fn="SpecialXlog1PyBackward1",
+    number_grad_fn="SpecialXlog1PyBackward2",
     ufunc=special.xlog1py,
     forward=lambda a, b: special.xlog1py(a, b),
     pullback=(

@@ -10,8 +10,21 @@ if getattr(_kernels, "DISTRIBUTION", None) != "tape-autograd":
         "before tape-autograd's on the path; use an environment of its own, or uninstall the other distribution"
     )
 
-from tape import autograd, exits, func, functions, in_place, indexing, numpy_protocols, numpy_ufuncs, special  # noqa: F401 (they install methods)
-from tape import linalg, quadrature, sparse
+from tape import (  # noqa: F401 (some install methods)
+    array_api,
+    autograd,
+    exits,
+    func,
+    functions,
+    in_place,
+    indexing,
+    linalg,
+    numpy_protocols,
+    numpy_ufuncs,
+    quadrature,
+    sparse,
+    special,
+)
 from tape.compiled_ops import custom
 from tape.creation import (
     arange,
@@ -141,6 +154,7 @@ __all__ = [
     "set_grad_enabled",
     "short",
     "sparse",
+    "special",
     "squeeze",
     "stack",
     "sum",

@@ -52,7 +52,7 @@ def diag_embed(x: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tenso
     x = tensor_of(x)
     a, b = _pair(x, dim1, dim2, extra=1)
     *lead, n = x.spec.shape or (1,)
-    shape = lead
+    shape: list[int] = lead
     for at in sorted((a, b)):
         shape.insert(at, n + abs(offset))
     result = creation.zeros(shape, dtype=x.spec.dtype)
@@ -96,7 +96,7 @@ def _triangle(name: str, *, lower: bool) -> Any:
     public()(triangle)
 
     def in_place(x: Tensor, diagonal: int = 0) -> Tensor:
-        return x.copy_(triangle(x, diagonal))  # type: ignore[no-any-return]
+        return x.copy_(triangle(x, diagonal))
 
     in_place.__name__ = in_place.__qualname__ = f"{name}_"
     in_place.__doc__ = f"Set what is outside of the {what} triangle to zero, in place."

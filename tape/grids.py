@@ -71,8 +71,8 @@ def combinations(x: Any, r: int = 2, with_replacement: bool = False) -> Tensor:
     return picking.picked_flat(x, rows)
 
 
-def _vector(x: Any) -> Tensor:
-    x = tensor_of(x)
+def _vector(given: Any) -> Tensor:
+    x = tensor_of(given)
     if len(x.spec.shape) != 1:
         raise RuntimeError(f"Expect a 1D vector, but got shape {list(x.spec.shape)}")
     return x

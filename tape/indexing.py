@@ -135,7 +135,7 @@ def put(x: Tensor, numbers: Array, given: Any, name: str, *, adds: bool = False,
     if spec.strides == spec.gradient == dense(spec.shape, spec.dtype.itemsize):
         part, key, places = recording.region(x, VIEWS["view"], ((spec.size,),)), (flat,), (flat, flat)
     else:
-        part, key = x, np.unravel_index(flat, spec.shape)
+        part, key = x, np.unravel_index(flat, spec.shape)  # type: ignore[assignment]
         places = (index_arrays.places(spec, spec.strides, key), index_arrays.places(spec, spec.gradient, key))
     writing.check(part, name)
     writing.store_at(part, key, places, value, name, adds=adds, item=False)

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from tape import index_arrays, picking, shaping
+from tape import index_arrays, shaping
 from tape.dims import dim_of, ints_of
+from tape.picking import picked_along
 from tape.public import implements, public
 from tape.reducing import tensor_of
 from tape.tensor import Tensor, method, plain
@@ -86,7 +87,7 @@ def _repeated(x: Tensor, axis: int, count: Any) -> Tensor:
         apart = shaping.reshape(x, (*shape[: axis + 1], 1, *shape[axis + 1 :]))
         wide = shaping.contiguous(shaping.expand(apart, (*shape[: axis + 1], times, *shape[axis + 1 :])))
         return shaping.reshape(wide, (*shape[:axis], shape[axis] * times, *shape[axis + 1 :]))
-    return picking.picked_along(x, axis, np.repeat(np.arange(shape[axis]), count))
+    return picked_along(x, axis, np.repeat(np.arange(shape[axis]), count))
 
 
 @implements(np.repeat)
@@ -117,4 +118,4 @@ def _resize(a: Any, new_shape: Any) -> Tensor:
     flat, size = shaping.reshape(x, -1), int(np.prod(shape))
     if not x.spec.size:
         return plain(np.zeros(shape, x.spec.dtype))
-    return shaping.reshape(picking.picked_along(flat, 0, np.arange(size) % x.spec.size), shape)
+    return shaping.reshape(picked_along(flat, 0, np.arange(size) % x.spec.size), shape)

@@ -202,7 +202,7 @@ def _rows(x: Tensor, dim: int, index: Any, source: Any, name: str) -> tuple[int,
 @public()
 def index_put(x: Any, indices: Any, values: Any, accumulate: bool = False) -> Tensor:
     """Write values to the elements picked by a tuple of index tensors, in a copy; with ``accumulate`` add them."""
-    return shaping.clone(tensor_of(x)).index_put_(indices, values, accumulate)  # type: ignore[no-any-return]
+    return shaping.clone(tensor_of(x)).index_put_(indices, values, accumulate)
 
 
 @_both
@@ -233,7 +233,7 @@ def masked_scatter_(x: Tensor, mask: Any, source: Any) -> Tensor:
 @public(methods=False)
 def masked_fill(x: Any, mask: Any, value: Any) -> Tensor:
     """Return a copy filled where a bool mask, broadcast together, holds with one number, or with a 0-d tensor."""
-    return tensor_of(x).masked_fill(mask, value)  # type: ignore[no-any-return]
+    return tensor_of(x).masked_fill(mask, value)
 
 
 @public()
@@ -285,7 +285,7 @@ def _put_along_axis(arr: Tensor, indices: Any, values: Any, axis: int | None) ->
 def _put(a: Tensor, ind: Any, v: Any, mode: str = "raise") -> None:
     """Write to the elements of these numbers; values too few are used over and over."""
     at = np.arange(a.spec.size).take(np.reshape(index_arrays.integers(ind, "np.put"), -1), mode=mode)  # type: ignore[call-overload]
-    values = np.resize(array_like(v), at.shape)
+    values: Any = np.resize(array_like(v), at.shape)
     indexing.put(a, at, values if values.spec.dtype == a.spec.dtype else values.to(a.spec.dtype), "np.put")
 
 
@@ -293,6 +293,7 @@ def _put(a: Tensor, ind: Any, v: Any, mode: str = "raise") -> None:
 def _copyto(dst: Tensor, src: Any, casting: str = "same_kind", where: Any = True) -> None:
     """Copy values, broadcast, into a tensor, where a mask holds."""
     given = tensor_of(src)
-    if not np.can_cast(given.spec.dtype, dst.spec.dtype, casting) and isinstance(src, (Tensor, np.ndarray)):
+    allowed = np.can_cast(given.spec.dtype, dst.spec.dtype, casting)  # type: ignore[arg-type]
+    if not allowed and isinstance(src, (Tensor, np.ndarray)):
         raise TypeError(f"Cannot cast array data from {given.spec.dtype!r} to {dst.spec.dtype!r} by rule {casting!r}")
     dst.copy_(given if where is True else given.to(dst.spec.dtype).where(tensor_of(where), dst))

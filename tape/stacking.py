@@ -87,7 +87,7 @@ def _stacked(join: Any, tup: Any, dtype: Any, casting: str) -> Tensor:
     result = join(given)
     if dtype is None:
         return result  # type: ignore[no-any-return]
-    if not np.can_cast(result.spec.dtype, dtype, casting):
+    if not np.can_cast(result.spec.dtype, dtype, casting):  # type: ignore[arg-type]
         raise TypeError(f"Cannot cast array data from {result.spec.dtype!r} to {np.dtype(dtype)!r} by {casting!r}")
     return result.to(np.dtype(dtype))  # type: ignore[no-any-return]
 

@@ -67,7 +67,12 @@ def tensor_stub() -> str:
 def functions_stub() -> str:
     """Return the stub of tape/functions.py: each function under all of its names."""
     records = {name: op for op in OPS.values() if isinstance(op, Elementwise) for name in names_of(op)}
-    lines = ["from typing import Any", "from tape.tensor import Tensor", f"__all__ = {functions.__all__}"]
+    lines = [
+        "from math import nan",
+        "from typing import Any",
+        "from tape.tensor import Tensor",
+        f"__all__ = {functions.__all__}",
+    ]
     for name, function in FUNCTIONS.items():
         op = records[name]
         alpha = "alpha: Any = None, " if op.scaled else ""

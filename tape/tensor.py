@@ -117,7 +117,9 @@ def rare(x: Tensor) -> Rare:
 
 
 def plain(value: Array | float) -> Tensor:
-    """Return a tensor without history; the value is shared, not copied."""
+    """Return a tensor without history; the value is shared, not copied. NumPy's scalars become 0-d arrays."""
+    if isinstance(value, np.generic):
+        value = carried(value)
     self = new(Tensor)
     self._value = value
     self._slot = None

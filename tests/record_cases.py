@@ -273,7 +273,8 @@ def contraction_cases(op: Contraction) -> Iterator[Case]:
 PARAMETERS: list[tuple[Any, ...]] = [
     (), ((2, 0, 1),), ((0, 1, 2),), ((1, 0),), ((0,),), ((6,),), ((1, 6),), ((2, 3),), ((2, 3, 4),),
     ((slice(1, None), 0, slice(None, None, 2)),), ((1, ..., slice(1, 3)),), ((..., -1),), (0, 2), (1,),
-    ((None, ..., None),), ((slice(0, 0),),), ((2, 2), (2, 1), 1), ((3,), (0,), 2), ((1, -2, -1),), ((-1, 2, 1),), ((-2,),),
+    ((None, ..., None),), ((slice(0, 0),),), ((2, 2), (2, 1), 1),
+    ((3,), (0,), 2), ((1, -2, -1),), ((-1, 2, 1),), ((-2,),),
 ]  # fmt: skip
 """Parameters of views: a record is tried with each, and tested with those that it takes."""
 

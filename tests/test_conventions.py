@@ -180,6 +180,12 @@ torch.relu(-i) | torch.sign(-i) | torch.logit(torch.tensor([1]))
 torch.tensor([1, 4], dtype=torch.int16) / 2 | torch.special.log_ndtr(w * 10) | torch.erfinv(z)
 b ^ b | b|b | i|1 | 1|i | torch.digamma(n) | torch.polygamma(2, n) | torch.fmax(z.detach() / 0, n)
 torch.nan_to_num(torch.tensor([1., float('nan'), float('inf')]), 5., 6.)
+torch.clamp(w, 0., 1.) | w.clamp(-1, 1) | torch.clip(x, 1, 2)
+torch.clamp(x, 2., 1.) | w.clamp(min=0) | w.clamp(max=.5)
+torch.clamp_min(w, 0.) | torch.clamp_max(w, 1) | w.clamp_min(0) | w % 2 | torch.remainder(w, 1.5)
+torch.fmod(w, 2) | torch.xlogy(w, 2.) | torch.xlogy(2., x)
+torch.special.xlog1py(w, 2.) | torch.special.xlog1py(2., x)
+torch.copysign(w, -1.) | torch.lerp(x, n, .5) | x.lerp(n, .25) | torch.clamp(w * 2, -1.5, 1.5)
 x[i] | x[[2, 0, 2]] | w[:, i] | w[i - 1] | w[torch.tensor([0, 1]), torch.tensor([2, 2])] | x[b]
 w[w > 1.2] | (x[[0, 0, 1]] * n).sum() | (x[i] * x[i]).sum()
 x.narrow(0, 1, 2) | w.select(1, 0) | x.unbind() | w.unbind(1)[1] | w.movedim(0, 1) | w.swapaxes(0, 1) | w.mT

@@ -559,7 +559,8 @@ def test_twin_of_a_record(op: Elementwise, name: str) -> None:
         found = gradients_of(program, values)
         assert found[0] == expected[0]
         for one, other in zip(found[1], expected[1], strict=True):
-            np.testing.assert_allclose(one, other, rtol=1e-14)
+            # An element alone goes through libm, many through our vector functions: an ulp apart, before cancellation.
+            np.testing.assert_allclose(one, other, rtol=1e-14, atol=1e-14 * np.abs(other).max(initial=0))
 
 
 @pytest.mark.parametrize("name", ["less", "ge", "eq"])

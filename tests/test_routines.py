@@ -38,7 +38,7 @@ def planted(**changes: Any) -> Routine:
         "samples": (),
     }
     if "forward" not in changes:
-        given["forward"] = lambda x: np.linalg.inv(x)
+        given["forward"] = lambda x: np.linalg.inv(x)  # noqa: PLW0108 (it names its input)
     return Routine(**{**given, **changes})
 
 
@@ -53,8 +53,9 @@ def two() -> Routine:
         forward=split_of,
         results=("a", "b"),
         extras=("positive",),
-        vjp=lambda g_a, g_b, x, scale: np.concatenate([scale * g_a, np.zeros(1)])
-        + np.concatenate([np.zeros(1), 2 * x[1:] * g_b]),
+        vjp=lambda g_a, g_b, x, scale: (
+            np.concatenate([scale * g_a, np.zeros(1)]) + np.concatenate([np.zeros(1), 2 * x[1:] * g_b])
+        ),
         jvp=lambda t, x, scale: (scale * t[:2], 2 * x[1:] * t[1:]),
     )
 
@@ -117,7 +118,7 @@ def test_saved_values_may_be_packed() -> None:
         seen.append(t.shape)
         return t.numpy().tolist()
 
-    with tape.autograd.graph.saved_tensors_hooks(pack, lambda kept: tape.tensor(kept)):
+    with tape.autograd.graph.saved_tensors_hooks(pack, tape.tensor):
         _, b, _ = routine_calls.call(op, x, scale=1.0)
     b.sum().backward()
     assert (seen, x.grad.tolist()) == ([(3,)], [0.0, -4.0, 6.0])

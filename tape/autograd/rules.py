@@ -47,7 +47,7 @@ def added(value: Tensor) -> Tensor:
 
 def _negative_zeros(value: Tensor) -> Any:
     array = np.asarray(value._value)
-    return (array == 0) & np.signbit(array)
+    return np.asarray((array == 0) & np.signbit(array))
 
 
 def _ruled(rule: Callable[..., Any], g: Tensor, values: Values) -> Tensor:
