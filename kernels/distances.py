@@ -63,6 +63,7 @@ Routine(
     function=False,
     forward=_vector_norm,
     vjp=_vector_norm_vjp,
+    cuts=True,
     jvp=lambda t, y, x, order, dims, keepdim: np.sum(
         t * _slope(x, wide(y, x, dims), order, dims), axis=dims, keepdims=keepdim
     ),

@@ -199,7 +199,8 @@ class Routine(Op):
     parameters, and ``needs``, whether each input's gradient is wanted. ``jvp`` returns the tangents of the results,
     from ``t`` (``t_a, t_b`` of several inputs) and the rest likewise. Both are made of operators and NumPy's
     functions, so that arrays and tensors can run them. ``samples`` are pairs of the inputs' shapes and the parameters,
-    for the tests; ``domain`` says what the inputs are made of.
+    for the tests; ``domain`` says what the inputs are made of. With ``cuts`` an element that the vjp leaves at -0.0
+    gets nothing; elsewhere zeros become +0.0, as those of every other record.
     """
 
     forward: Rule
@@ -207,6 +208,7 @@ class Routine(Op):
     jvp: Rule | None = None
     results: tuple[str, ...] = ("y",)
     extras: tuple[str, ...] = ()
+    cuts: bool = False
     samples: tuple[tuple[tuple[tuple[int, ...], ...], dict[str, Any]], ...]
     domain: tuple[str, ...] = ("real",)
     pullback: tuple[Rule | None, ...] = ()

@@ -17,7 +17,9 @@ def plant(shadow: Array, seed: Seed) -> None:
     if spec.size == 1 and shadow.ndim == 1:
         shadow[(seed.offset or 0) // spec.dtype.itemsize] = np.add(seed.value, 0.0).item()
         return
-    add_to(pattern(shadow, spec, seed.offset or 0), np.add(seed.value, 0.0))
+    place = pattern(shadow, spec, seed.offset or 0)
+    add_to(place, seed.value)
+    np.add(place, 0.0, out=place)
 
 
 def add_to(place: Array, value: Any) -> None:

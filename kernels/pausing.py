@@ -13,6 +13,7 @@ from kernels.layouts import Spec
 from kernels.observing import Array, Observer
 from kernels.patterns import add_to, changed, pattern
 from kernels.pullbacks import run
+from kernels.routines import zero_of
 from kernels.workspace import Workspace
 
 
@@ -63,9 +64,10 @@ class Pauses:
         found = run(instruction, shadow, observer, self.stash, batch=self.batch)
         for operand, source, value in zip(instruction.operands, form.specs, found, strict=True):
             if operand is not None and source is not None and value is not None:
-                self._contribute(operand if type(operand) is int else -id(operand), source, value)
+                key = operand if type(operand) is int else -id(operand)
+                self._contribute(key, source, value, zero_of(form.op))
 
-    def _contribute(self, key: int, spec: Spec, value: Any) -> None:
+    def _contribute(self, key: int, spec: Spec, value: Any, zero: float) -> None:
         own, flat = self.space.words, self.space.flat
         cell = self._cell(key)
         assert cell is not None
@@ -78,7 +80,7 @@ class Pauses:
             raise MemoryError("no memory for the gradients of a backward sweep")
         target = pattern(self._memory(abs(address), spec), spec, offset)
         if address < 0:
-            np.add(value, 0.0, out=target)
+            np.add(value, zero, out=target)
         else:
             add_to(target, value)
 

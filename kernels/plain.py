@@ -17,6 +17,7 @@ from kernels.layouts import Spec
 from kernels.observing import Array, CrossingError, Observer, Outcome, Seed, Task
 from kernels.patterns import add_to, changed, pattern, plant, shaped
 from kernels.pullbacks import contribute, elements_of, run
+from kernels.routines import zero_of
 from kernels.source import Loop
 from kernels.words import ADDS, CLEARS, PULLS, PYTHON, VIEW
 
@@ -163,7 +164,10 @@ def _python(instruction: Instruction, state: State, observer: Observer | None) -
         relevant = state.relevant is None or key_of(operand) in state.relevant
         if operand is not None and source is not None and value is not None and relevant:
             top, offset = state.home(key_of(operand))
-            add_to(pattern(state.shadow(top, source), source, offset), value + source.dtype.type(0.0))
+            add_to(
+                pattern(state.shadow(top, source), source, offset),
+                value + source.dtype.type(zero_of(instruction.form.op)),
+            )
 
 
 def _outcome(found: dict[Any, Any], shadows: dict[Any, Array], keyed: dict[Any, Observer], restrict: bool) -> Outcome:

@@ -14,7 +14,7 @@ from kernels.overwriting import operand_named
 from kernels.patterns import add_to
 from kernels.program import NodeRef, Recipe, Step
 from kernels.respecified import respecified
-from kernels.routines import RoutineCall
+from kernels.routines import RoutineCall, zero_of
 from kernels.tasks import Call, Fill, Place, PythonCall, Task
 from kernels.words import CLEARS
 
@@ -92,7 +92,7 @@ class Reverse:
             for i, place, first in zip(wanted, rest[len(names) :], stored, strict=True):
                 value = found[i]
                 if first:
-                    np.add(-0.0 if value is None else value, 0.0, out=place)
+                    np.add(-0.0 if value is None else value, zero_of(call.op), out=place)
                 elif value is not None:
                     add_to(place, value)
 

@@ -15,7 +15,7 @@ from kernels.entries import Instruction
 from kernels.forms import Form
 from kernels.layouts import Spec, Strides, dense
 from kernels.observing import Array
-from kernels.op import Routine
+from kernels.op import Op, Routine
 from kernels.rule_text import asked
 
 
@@ -93,6 +93,11 @@ class RoutineCall:
         if x.shape != spec.shape:
             raise RuntimeError(f"{self.op.name}: vjp returned shape {x.shape} for an operand of shape {spec.shape}")
         return x.astype(spec.dtype, copy=False)
+
+
+def zero_of(op: Op) -> float:
+    """Return what is added to a contribution: 0.0 makes a gradient of its zeros, -0.0 leaves them what they are."""
+    return -0.0 if isinstance(op, Routine) and op.cuts else 0.0
 
 
 def kept_values(instruction: Instruction) -> dict[str, Any]:

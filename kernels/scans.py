@@ -104,6 +104,7 @@ for _name, _grad_fn, _largest, _doc in (
         vjp=lambda g, x, places, dim: placed(g, places, dim, x.shape[dim]),
         jvp=lambda t, places, dim: picked(t, places, dim),
         extras=("places",),
+        cuts=True,
         samples=((((6,),), {"dim": 0}), (((3, 4),), {"dim": 1})),
     )
 

@@ -124,6 +124,7 @@ Routine(
     vjp=lambda g, places, dim: put(g, places, dim, g.shape[dim]),
     jvp=lambda t, places, dim: picked(t, places, dim),
     extras=("places",),
+    cuts=True,
     samples=_WHOLE,
 )
 Routine(
@@ -135,6 +136,7 @@ Routine(
     vjp=lambda g, x, places, dim: put(g, places, dim, x.shape[dim]),
     jvp=lambda t, places, dim: picked(t, places, dim),
     extras=("places",),
+    cuts=True,
     samples=((((6,),), {"k": 2, "dim": 0, "largest": True}), (((3, 4),), {"k": 2, "dim": 0, "largest": False})),
 )
 Routine(
@@ -146,6 +148,7 @@ Routine(
     vjp=_back_to_one,
     jvp=_one,
     extras=("place",),
+    cuts=True,
     samples=tuple((shapes, {"rank": 1, **params}) for shapes, params in _ALONG),
 )
 Routine(
@@ -157,6 +160,7 @@ Routine(
     vjp=_back_to_one,
     jvp=_one,
     extras=("place",),
+    cuts=True,
     samples=_ALONG,
 )
 
@@ -201,6 +205,7 @@ for _name, _grad_fn, _place, _doc in (
         vjp=_back_to_one,
         jvp=_one,
         extras=("place",),
+        cuts=True,
         samples=_ALONG,
     )
     Routine(
@@ -211,5 +216,6 @@ for _name, _grad_fn, _place, _doc in (
         forward=functools.partial(_middle, skips=_name.startswith("nan")),
         vjp=_shared,
         jvp=_mean_of_ties,
+        cuts=True,
         samples=((((2, 3),), {}),),
     )

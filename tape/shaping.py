@@ -156,7 +156,12 @@ def as_strided(x: Tensor, size: Any, stride: Any, storage_offset: int = 0) -> Te
     steps = ints_of((stride,))
     if min(steps, default=0) < 0:
         raise RuntimeError(f"as_strided: Negative strides are not supported at the moment, got strides: {list(steps)}")
-    return recording.view(VIEWS["as_strided"], x, (ints_of((size,)), steps, storage_offset))
+    return strided(x, ints_of((size,)), steps, storage_offset)
+
+
+def strided(x: Tensor, shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> Tensor:
+    """Return :func:`as_strided`, backwards too: the gradient of a flip is a view that runs so."""
+    return recording.view(VIEWS["as_strided"], x, (shape, strides, offset))
 
 
 @method()

@@ -349,3 +349,31 @@ def test_selection_among_many_is_that_of_a_stable_sort() -> None:
         np.testing.assert_array_equal(value.numpy(), np.take_along_axis(values, order, 1)[:, k - 1])
     np.testing.assert_array_equal(x.topk(9)[0].numpy()[0], np.sort(values[0])[::-1][:9])
     assert x[0].nanmedian().item() == np.sort(values[0])[999]
+
+
+SELECTIONS = {
+    "sort": lambda v: v.sort()[0][-1],
+    "topk": lambda v: v.topk(1)[0].sum(),
+    "kthvalue": lambda v: v.kthvalue(3)[0],
+    "median": lambda v: v.median(),
+    "median of a row": lambda v: v.median(0)[0],
+    "cummax": lambda v: v.cummax(0)[0][1],
+    "quantile": lambda v: v.quantile(1.0),
+    "norm": lambda v: -v.norm(float("inf")),
+    "nanmax": np.nanmax,
+}
+
+
+@pytest.mark.parametrize("name", SELECTIONS)
+def test_what_is_not_selected_gets_nothing(name: str) -> None:
+    """Not 0 times the infinite slope of a square root at 0."""
+
+    def function(x: Any) -> Any:
+        return SELECTIONS[name](x.sqrt())
+
+    x = tape.tensor([0.0, 4.0, 9.0], requires_grad=True)
+    (g,) = tape.autograd.grad(function(x), x)
+    (again,) = tape.autograd.grad(function(x), x, create_graph=True)
+    _, (replayed,) = tape.record(function, tape.tensor([1.0, 2.0, 3.0])).value_and_grad(x.detach())
+    assert g[0].item() == again[0].item() == replayed[0].item() == 0.0
+    assert g.abs().sum().item() > 0

@@ -32,7 +32,7 @@ class Shadow:
         """Return the part that belongs to a tensor of this spec: a view, to be read or written."""
         flat = self.flattened()
         item = self.dtype.itemsize
-        return shaping.as_strided(flat, spec.shape, tuple(s // item for s in spec.gradient), offset // item)
+        return shaping.strided(flat, spec.shape, tuple(s // item for s in spec.gradient), offset // item)
 
     def add_part(self, spec: Spec, offset: int, value: Tensor) -> None:
         """Add to the part that belongs to a tensor of this spec."""
