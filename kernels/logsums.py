@@ -17,8 +17,8 @@ import numpy as np
 
 from kernels import jit
 from kernels.memory import address_of
-from kernels.op import Routine
-from kernels.placing import Array, wide
+from kernels.op import Reduction, Routine
+from kernels.placing import Array
 
 BLOCK = 1 << 14
 """Elements of a block: three arrays of doubles in half a megabyte."""
@@ -97,20 +97,23 @@ def _logsumexp(x: Array, *, dim: int, keepdim: bool) -> Array:
     return y.reshape(shape)
 
 
-def _logsumexp_vjp(g: Any, y: Any, x: Any, dim: int) -> Any:
-    if not isinstance(g, np.ndarray):
-        return wide(g, x, (dim,)) * np.exp(x - wide(y, x, (dim,)))
-    out = np.empty(x.shape, x.dtype)
-    if by_kernel(x):
-        return run("logsumexp_vjp", x.shape, dim, out, g, y, x)
-    rows, into = rows_of(x, dim), rows_of(out, dim)
-    tall = (rows.shape[0], 1, rows.shape[2])
-    g, y = np.reshape(g, tall), np.reshape(y, tall)
-    for at in blocks(rows.shape):
-        part = into[at]
-        np.subtract(rows[at], y[at], out=part)
-        np.multiply(np.exp(part, out=part), g[at], out=part)
-    return out
+class LogSumExp:
+    """What reduces arrays as a ufunc does."""
+
+    __name__ = "logsumexp"
+
+    def reduce(self, array: Array, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+        """Return the logarithm of the sum of exponentials over axes; large arrays along one axis by rows."""
+        del dtype, out
+        axes = tuple(range(array.ndim)) if axis is None else (axis,) if isinstance(axis, int) else tuple(axis)
+        if len(axes) == 1 and array.size > BLOCK and array.dtype.kind == "f":
+            return _logsumexp(array, dim=axes[0], keepdim=keepdims)
+        with np.errstate(all="ignore"):
+            top = array.real.max(axis=axes, keepdims=True, initial=-np.inf)
+            if not np.isfinite(top).all():
+                top = np.where(np.isfinite(top), top, array.dtype.type(0))
+            y = np.log(np.exp(array - top).sum(axis=axes, keepdims=True)) + top
+        return y if keepdims else y.squeeze(axes)
 
 
 def _softmax(x: Array, *, dim: int) -> Array:
@@ -167,15 +170,12 @@ def _log_softmax_vjp(g: Any, y: Any, dim: int) -> Any:
     return out
 
 
-Routine(
+Reduction(
     name="logsumexp",
-    doc="Logarithm of the sum of exponentials along a dim, without overflow on the way.",
+    doc="Logarithm of the sum of exponentials over dims, without overflow on the way.",
     grad_fn="LogsumexpBackward0",
-    function=False,
-    forward=_logsumexp,
-    vjp=_logsumexp_vjp,
-    jvp=lambda t, y, x, dim, keepdim: np.sum(t * np.exp(x - wide(y, x, (dim,))), axis=dim, keepdims=keepdim),
-    samples=((((5,),), {"dim": 0, "keepdim": False}), (((2, 3, 2),), {"dim": 1, "keepdim": True})),
+    ufunc=LogSumExp(),
+    pullback=(lambda g, y, x: g * np.exp(x - y),),
 )
 Routine(
     name="softmax",

@@ -56,6 +56,9 @@ class Lowering(Elements):
         op, result = step.op, self.spec(step.result)
         axes, keepdims = step.params
         assert isinstance(op, Reduction)
+        if not isinstance(op.ufunc, np.ufunc):
+            self._reduced(step)
+            return
         source = self._dense(node_of(step.operands[0]), result.dtype)
         spec = self.spec(source)
         onto = spread(result.strides, len(spec.shape), axes, keepdims)
@@ -70,6 +73,18 @@ class Lowering(Elements):
             step.extra = (
                 self._count(step, source, onto) if op.selects else self.number(math.prod(spec.shape[a] for a in axes))
             )
+
+    def _reduced(self, step: Step) -> None:
+        """Reduce in Python, by what is no ufunc."""
+        op, (axes, keepdims), node = step.op, step.params, node_of(step.operands[0])
+        assert isinstance(op, Reduction)
+        reduce = op.ufunc.reduce
+
+        def run(arrays: list[np.ndarray[Any, Any]]) -> None:
+            arrays[0][...] = reduce(np.ascontiguousarray(arrays[1]), axis=axes, keepdims=keepdims)
+
+        nodes = (step.result, node)
+        self.tasks.append(PythonCall(run, tuple((n, False) for n in nodes), tuple(map(Place, nodes))))
 
     def _dense(self, node: int, dtype: np.dtype[Any]) -> int:
         """Return a node, or a C-contiguous copy of it, in the dtype of the reduction."""

@@ -105,13 +105,15 @@ class Elementwise(Op):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Reduction(Op):
-    """A reduction over axes: ``np.<ufunc>.reduce`` forward, an elementwise pullback over the input's space.
+    """A reduction over axes: ``ufunc.reduce`` forward, an elementwise pullback over the input's space.
+
+    ``ufunc`` may be anything that reduces as a ufunc does.
 
     ``dims_grad_fn`` is the node's name where dims were given. ``scale`` divides the reduced value by ``n``.
     ``selects``: one element of many gives the result; the pullback then knows ``n`` as the number that tie.
     """
 
-    ufunc: np.ufunc
+    ufunc: Any
     dims_grad_fn: str = ""
     scale: bool = False
     selects: bool = False

@@ -165,7 +165,7 @@ def reduction_again(op: Reduction, x: Tensor, like: Form, count: float) -> Tenso
     array = as_array(x)
     if not array.flags.c_contiguous:
         array = np.ascontiguousarray(array)
-    value = op.ufunc.reduce(array, axes, None, None, keepdims)  # type: ignore[call-arg]  # its stub wants keywords
+    value = op.ufunc.reduce(array, axes, None, None, keepdims)
     if op.scale:
         value = value / value.dtype.type(count)
     result = new(Tensor)
@@ -173,7 +173,8 @@ def reduction_again(op: Reduction, x: Tensor, like: Form, count: float) -> Tenso
     result._form = like
     result._slot = fresh = tape.fresh()
     if like.saved:
-        tape.extend((fresh, slot, count, like.code))
+        kept = {"n": count, "x": x._value, "y": result._value}
+        tape.extend((fresh, slot, *[kept[name] for name in like.saved], like.code))
     else:
         tape.extend((fresh, slot, like.code))
     return result

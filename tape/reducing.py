@@ -35,7 +35,8 @@ def tensor_of(x: Any) -> Tensor:
     return x if isinstance(x, Tensor) else plain(carried(np.asarray(x)))
 
 
-def _reduce(op: Op, x: Any, dim: Any, axis: Any, keepdim: Any, keepdims: Any, dtype: Any) -> Tensor:
+def along(op: Op, x: Any, dim: Any, axis: Any, keepdim: Any, keepdims: Any, dtype: Any) -> Tensor:
+    """Reduce over dims as users give them; what has been seen before is repeated."""
     plainly = type(x) is Tensor and dtype is axis is keepdims is None and (dim is None or type(dim) is int)
     if plainly and (known := _known.get((op, x._form.spec, dim, keepdim))) is not None:
         again = recording.reduction_again(op, x, *known)  # type: ignore[arg-type]
@@ -69,7 +70,7 @@ def sum(  # noqa: A001 (PyTorch's and NumPy's name)
     x: Any, dim: Any = None, keepdim: Any = None, *, dtype: Any = None, axis: Any = None, keepdims: Any = None
 ) -> Tensor:
     """Return the sum over ``dim`` (an int, a tuple, or None for all); ints and bools sum to int64."""
-    return _reduce(_SUM, x, dim, axis, keepdim, keepdims, dtype)
+    return along(_SUM, x, dim, axis, keepdim, keepdims, dtype)
 
 
 @method()
@@ -83,7 +84,7 @@ def mean(
             f"mean(): could not infer output dtype. Input dtype must be floating point, got {x.spec.dtype.name}; "
             "convert it first: x.double().mean()"
         )
-    return _reduce(_MEAN, x, dim, axis, keepdim, keepdims, dtype)
+    return along(_MEAN, x, dim, axis, keepdim, keepdims, dtype)
 
 
 def _extremum(name: str) -> Any:
@@ -125,7 +126,7 @@ def _over(name: str) -> Any:
         dim = either("dim", None if dim == () else dim, "axis", axis, None)
         for one in dims_of(x, dim):
             _not_empty(name, x, one)
-        return _reduce(op, x, dim, None, keepdim, keepdims, None)
+        return along(op, x, dim, None, keepdim, keepdims, None)
 
     over.__name__ = over.__qualname__ = name
     over.__doc__ = f"{op.doc[:-1]}, as NumPy's {name}."

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
 from kernels.tables import OPS
-from tape import dtypes, routine_calls, shaping
+from tape import dtypes, reducing, routine_calls, shaping
 from tape.dims import dim_of, either
 from tape.public import public
 from tape.reducing import tensor_of
 from tape.tensor import Tensor
-from tape.totals import cast, where_and_how
+from tape.totals import cast
 
 _LOGSUMEXP: Any = OPS["logsumexp"]
 _SOFTMAX: Any = OPS["softmax"]
@@ -34,18 +33,7 @@ def logsumexp(x: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None,
     x = cast(x, None if x.spec.dtype.kind == "f" else dtypes.get_default_dtype())
     if dim is None and axis is None:
         raise TypeError("logsumexp() missing 1 required positional argument: 'dim'")
-    dims, keep = where_and_how(x, dim, axis, keepdim, keepdims)
-    if not x.spec.shape:
-        return shaping.reshape(routine_calls.call(_LOGSUMEXP, shaping.reshape(x, 1), dim=0, keepdim=True), ())
-    if len(dims) == 1:
-        return routine_calls.call(_LOGSUMEXP, x, dim=dims[0], keepdim=keep)  # type: ignore[no-any-return]
-    shape = x.spec.shape
-    kept = tuple(i for i in range(len(shape)) if i not in dims)
-    rows = shaping.reshape(
-        shaping.permute(x, (*kept, *dims)), (*(shape[i] for i in kept), math.prod(shape[i] for i in dims))
-    )
-    found: Tensor = routine_calls.call(_LOGSUMEXP, rows, dim=len(kept), keepdim=False)
-    return shaping.reshape(found, [1 if i in dims else n for i, n in enumerate(shape)]) if keep else found
+    return reducing.along(_LOGSUMEXP, x, dim, axis, keepdim, keepdims, None)
 
 
 def _along(op: Any, x: Any, dim: Any, dtype: Any, axis: Any) -> Tensor:

@@ -94,7 +94,7 @@ MAY_NAME = {
     "tape.autograd.rules": ("Elementwise",),  # where, which leaves elements without a contribution
     "tape.autograd.accumulation": ("Copy",),  # the copy that gives an expanded view a gradient of its own shape
     "tape.numpy_protocols": ("Elementwise",),  # np.where, which is no ufunc
-    "tape.numpy_ufuncs": ("Elementwise", "Routine"),  # likewise, for where=
+    "tape.numpy_ufuncs": ("Elementwise", "Routine", "Reduction"),  # likewise, for where=
     "tape.recording": ("Copy",),  # the casts of mixed dtypes
     "tape.batching": ("View",),  # how each view is taken of a batch
     "tape.batch_run": ("View",),  # likewise
@@ -110,11 +110,11 @@ MAY_NAME = {
     ),  # arrays pick elements; ints, slices and None are views of these names
     "tape.elementary": ("Elementwise",),  # keywords, and what is made of several records
     "tape.numpy_elementary": ("Elementwise", "Reduction", "Select"),  # NumPy's functions that are no ufunc
-    "tape.special": ("Elementwise", "Routine"),  # SciPy's and PyTorch's names
+    "tape.special": ("Elementwise", "Routine", "Reduction"),  # SciPy's and PyTorch's names
     "tape.scanning": ("Routine",),  # PyTorch's names and arguments
     "tape.return_types": ("Select", "Routine"),  # the names that the tuples print
     "tape.totals": ("Elementwise", "Routine"),  # likewise; np.where
-    "tape.softmaxes": ("Routine",),  # likewise
+    "tape.softmaxes": ("Routine", "Reduction"),  # likewise
     "tape.norms": ("Routine",),  # likewise
     "tape.sorting": ("Routine",),  # likewise
     "tape.quantiles": ("Elementwise", "Routine"),  # likewise; np.where
