@@ -119,12 +119,20 @@ def svdvals(A: Any) -> Tensor:  # noqa: N803
 
 
 def _top_level_qr(input: Any, some: bool = True) -> Any:  # noqa: A002 (PyTorch's name)
-    """Return Q and R of matrices, reduced or, with ``some=False``, complete: see linalg.qr."""
+    """Return Q and R of matrices, reduced or, with ``some=False``, complete: see linalg.qr.
+
+    >>> tape.qr(tape.ones(3, 2), some=False).Q.shape
+    tape.Size([3, 3])
+    """
     return OldQR(*qr(input, "reduced" if some else "complete"))
 
 
 def _top_level_svd(input: Any, some: bool = True, compute_uv: bool = True) -> Any:  # noqa: A002
-    """Return U, S and V (not Vh) of matrices, reduced or, with ``some=False``, complete: see linalg.svd."""
+    """Return U, S and V (not Vh) of matrices, reduced or, with ``some=False``, complete: see linalg.svd.
+
+    >>> tape.svd(tape.tensor([[0.0, 2.0], [1.0, 0.0]])).S
+    tensor([2., 1.])
+    """
     a = matrix_of("svd", input)
     if not compute_uv:
         m, n = a.spec.shape[-2:]
@@ -166,6 +174,8 @@ def lu_factor(A: Any, *, pivot: bool = True) -> Any:  # noqa: N803
 
 def lu(A: Any, *, pivot: bool = True) -> Any:  # noqa: N803
     """Return P, L and U with A = P L U of (*, m, n) matrices; P has no gradient.
+
+    With k = min(m, n), P is (*, m, m), L (*, m, k) with ones on its diagonal, and U (*, k, n).
 
     >>> tape.linalg.lu(tape.tensor([[1.0, 2.0], [4.0, 4.0]])).U.tolist()
     [[4.0, 4.0], [0.0, 1.0]]

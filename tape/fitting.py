@@ -19,13 +19,21 @@ _MATRIX, _BOX = 2, 3
 
 @public()
 def broadcast_to(x: Any, size: Any) -> Tensor:
-    """Return a view of a larger shape, in which dims of length one are repeated."""
+    """Return a view of a larger shape, in which dims of length one are repeated.
+
+    >>> tape.broadcast_to(tape.tensor([1.0, 2.0]), (2, 2)).tolist()
+    [[1.0, 2.0], [1.0, 2.0]]
+    """
     return shaping.expand(tensor_of(x), ints_of((size,)))
 
 
 @public(methods=False)
 def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
-    """Return views of the shape that the tensors have together. RuntimeError where their shapes do not fit."""
+    """Return views of the shape that the tensors have together. RuntimeError where their shapes do not fit.
+
+    >>> [x.shape for x in tape.broadcast_tensors(tape.ones(3, 1), tape.ones(4))]
+    [tape.Size([3, 4]), tape.Size([3, 4])]
+    """
     given = tuple(map(tensor_of, tensors[0] if len(tensors) == 1 and _several(tensors[0]) else tensors))
     check_broadcast("broadcast_tensors", given)
     shape = np.broadcast_shapes(*(x.spec.shape for x in given))
@@ -45,25 +53,41 @@ def _several(x: Any) -> bool:
 
 @method()
 def expand_as(x: Tensor, other: Tensor) -> Tensor:
-    """Return a view of the shape of another tensor, in which dims of length one are repeated."""
+    """Return a view of the shape of another tensor, in which dims of length one are repeated.
+
+    >>> tape.ones(1, 2).expand_as(tape.zeros(3, 2)).shape
+    tape.Size([3, 2])
+    """
     return shaping.expand(x, other.spec.shape)
 
 
 @method()
 def view_as(x: Tensor, other: Tensor) -> Tensor:
-    """Return a view of the shape of another tensor, which has as many elements."""
+    """Return a view of the shape of another tensor, which has as many elements.
+
+    >>> tape.arange(4).view_as(tape.ones(2, 2)).tolist()
+    [[0, 1], [2, 3]]
+    """
     return shaping.view(x, other.spec.shape)
 
 
 @method()
 def reshape_as(x: Tensor, other: Tensor) -> Tensor:
-    """Return the tensor in the shape of another: a view where strides allow one, else a copy."""
+    """Return the tensor in the shape of another: a view where strides allow one, else a copy.
+
+    >>> tape.arange(4).reshape_as(tape.ones(2, 2)).tolist()
+    [[0, 1], [2, 3]]
+    """
     return shaping.reshape(x, other.spec.shape)
 
 
 @method()
 def sum_to_size(x: Tensor, *size: Any) -> Tensor:
-    """Return the sum over the dims in which a tensor of this size would be broadcast to the shape of x."""
+    """Return the sum over the dims in which a tensor of this size would be broadcast to the shape of x.
+
+    >>> tape.ones(3, 2).sum_to_size(1, 2)
+    tensor([[3., 3.]])
+    """
     shape, wanted = x.spec.shape, ints_of(size)
     lead = len(shape) - len(wanted)
     if lead < 0 or any(n not in (1, m) for n, m in zip(wanted, shape[lead:], strict=True)):
@@ -74,7 +98,11 @@ def sum_to_size(x: Tensor, *size: Any) -> Tensor:
 
 @public()
 def unflatten(x: Any, dim: int, sizes: Any) -> Tensor:
-    """Return a view with one dim taken apart into dims of these sizes; one of them may be -1."""
+    """Return a view with one dim taken apart into dims of these sizes; one of them may be -1.
+
+    >>> tape.unflatten(tape.ones(6, 2), 0, (3, -1)).shape
+    tape.Size([3, 2, 2])
+    """
     x = tensor_of(x)
     at, parts = dim_of(x, dim), list(ints_of((sizes,)))
     n = x.spec.shape[at] if x.spec.shape else 1
@@ -95,7 +123,11 @@ def unflatten(x: Any, dim: int, sizes: Any) -> Tensor:
 
 @public()
 def ravel(x: Any) -> Tensor:
-    """Return the elements in one dim: a view where strides allow one, else a copy."""
+    """Return the elements in one dim: a view where strides allow one, else a copy.
+
+    >>> tape.ravel(tape.tensor([[1.0, 2.0], [3.0, 4.0]]))
+    tensor([1., 2., 3., 4.])
+    """
     x = tensor_of(x)
     return x if len(x.spec.shape) == 1 and shaping.contiguous(x) is x else shaping.reshape(x, -1)
 
@@ -107,7 +139,11 @@ def _at_least(rank: int) -> Any:
         return found if listed or len(found) != 1 else found[0]
 
     atleast.__name__ = atleast.__qualname__ = f"atleast_{rank}d"
-    atleast.__doc__ = f"Return a tensor, or each of several, as a view with at least {rank} dims."
+    atleast.__doc__ = f"""Return a tensor, or each of several, as a view with at least {rank} dims.
+
+    >>> tape.{atleast.__name__}(tape.tensor(5.0)).shape
+    tape.Size({[1] * rank})
+    """
     implements(getattr(np, atleast.__name__))(atleast)
     return public(methods=False)(atleast)
 

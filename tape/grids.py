@@ -18,6 +18,10 @@ def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
     """Return a view of each vector along a dim of its own, all of one shape.
 
     ``indexing``: with "ij", the default, the first vector goes along the first dim, with "xy" along the second.
+
+    >>> rows, columns = tape.meshgrid(tape.tensor([1.0, 2.0]), tape.tensor([3.0, 4.0]))
+    >>> rows.tolist(), columns.tolist()
+    ([[1.0, 1.0], [2.0, 2.0]], [[3.0, 4.0], [3.0, 4.0]])
     """
     listed = len(tensors) == 1 and isinstance(tensors[0], (tuple, list))
     given = [tensor_of(x) for x in (tensors[0] if listed else tensors)]
@@ -51,7 +55,11 @@ def _full(grids: list[Tensor]) -> tuple[Tensor, ...]:
 
 @public(methods=False)
 def cartesian_prod(*tensors: Any) -> Tensor:
-    """Return all tuples with an element of each vector, a row each; of one vector, itself."""
+    """Return all tuples with an element of each vector, a row each; of one vector, itself.
+
+    >>> tape.cartesian_prod(tape.tensor([1.0, 2.0]), tape.tensor([3.0, 4.0])).tolist()
+    [[1.0, 3.0], [1.0, 4.0], [2.0, 3.0], [2.0, 4.0]]
+    """
     given = [_vector(x) for x in tensors]
     if len(given) == 1:
         return given[0]
@@ -60,7 +68,13 @@ def cartesian_prod(*tensors: Any) -> Tensor:
 
 @public(methods=False)
 def combinations(x: Any, r: int = 2, with_replacement: bool = False) -> Tensor:
-    """Return all choices of ``r`` elements of a vector, in order, a row each."""
+    """Return all choices of ``r`` elements of a vector, in order, a row each.
+
+    Of n elements: (C, r), C being the number of choices; ``with_replacement`` an element may come again.
+
+    >>> tape.combinations(tape.tensor([1.0, 2.0, 3.0])).tolist()
+    [[1.0, 2.0], [1.0, 3.0], [2.0, 3.0]]
+    """
     x = _vector(x)
     if r < 0:
         raise RuntimeError(f"combinations: Expect a non-negative number, but got {r}")

@@ -37,6 +37,12 @@ def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None
     """Return a tensor of the memory that an object with ``__dlpack__`` exports; what either writes, both see.
 
     Read-only memory is copied, as is any with ``copy=True``. TypeError for dtypes that tensors do not have.
+
+    >>> a = np.zeros(2)
+    >>> x = tape.from_dlpack(a)
+    >>> a[0] = 5.0
+    >>> x
+    tensor([5., 0.])
     """
     array = np.from_dlpack(ext_tensor, device=device, copy=copy)
     return from_numpy(array if array.flags.writeable else array.copy())

@@ -26,6 +26,11 @@ def pad(x: Any, pad: Any, mode: str = "constant", value: Any = None) -> Tensor:
     ``pad`` holds a pair of widths for the last dim, then for the one before, and so on; what is negative is cut off.
     ``mode`` fills with ``value`` ("constant"), or copies: "reflect" without the border, "replicate" the border,
     "circular" from the other end. RuntimeError where the widths do not fit the shape.
+
+    >>> tape.pad(tape.tensor([1.0, 2.0, 3.0]), (1, 2))
+    tensor([0., 1., 2., 3., 0., 0.])
+    >>> tape.pad(tape.tensor([1.0, 2.0, 3.0]), (1, 1), "reflect")
+    tensor([2., 1., 2., 3., 2.])
     """
     x, given = tensor_of(x), ints_of((pad,))
     shape = x.spec.shape

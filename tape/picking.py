@@ -29,7 +29,11 @@ def picked_flat(x: Tensor, index: Array) -> Tensor:
 
 @public()
 def take(x: Any, index: Any) -> Tensor:
-    """Return the elements at these places of the flat tensor, in the shape of the index; negative from the end."""
+    """Return the elements at these places of the flat tensor, in the shape of the index; negative from the end.
+
+    >>> tape.take(tape.tensor([[1.0, 2.0], [3.0, 4.0]]), tape.tensor([0, -1]))
+    tensor([1., 4.])
+    """
     x, at = tensor_of(x), index_arrays.integers(index, "take")
     size = x.spec.size
     if at.size and not (-size <= at.min() and at.max() < size):
@@ -44,6 +48,9 @@ def gather(x: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> Tensor
 
     The index has as many dims as x, and is no longer than x along the others. Where it is not an int64 or int32
     tensor, does not fit, or leaves x: RuntimeError.
+
+    >>> tape.gather(tape.tensor([[1.0, 2.0], [3.0, 4.0]]), 1, tape.tensor([[1], [0]])).tolist()
+    [[2.0], [3.0]]
     """
     del sparse_grad
     x, at = tensor_of(x), index_arrays.integers(index, "gather")
@@ -78,6 +85,10 @@ def take_along_dim(x: Any, indices: Any, dim: int | None = None) -> Tensor:
     """Return the elements that an index picks along ``dim``; x and index broadcast in the other dims.
 
     Without ``dim``: those of the flat tensor. Negative indices count from the end.
+
+    >>> x = tape.tensor([[3.0, 1.0, 2.0]])
+    >>> tape.take_along_dim(x, tape.argsort(x), 1)
+    tensor([[1., 2., 3.]])
     """
     x, at = tensor_of(x), index_arrays.integers(indices, "take_along_dim")
     if dim is None:
@@ -104,7 +115,11 @@ def take_along_dim(x: Any, indices: Any, dim: int | None = None) -> Tensor:
 
 @public()
 def index_select(x: Any, dim: int, index: Any) -> Tensor:
-    """Return copies of the places along ``dim`` that an integer vector gives."""
+    """Return copies of the places along ``dim`` that an integer vector gives.
+
+    >>> tape.index_select(tape.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]), 0, tape.tensor([2, 0])).tolist()
+    [[5.0, 6.0], [1.0, 2.0]]
+    """
     x, at = tensor_of(x), index_arrays.integers(index, "index_select")
     axis, shape = dim_of(x, dim), x.spec.shape
     check_vector("index_select", at)
@@ -126,7 +141,12 @@ def check_vector(name: str, index: Array) -> None:
 
 @public()
 def masked_select(x: Any, mask: Any) -> Tensor:
-    """Return the elements where a bool mask holds, in one dim; x and mask broadcast."""
+    """Return the elements where a bool mask holds, in one dim; x and mask broadcast.
+
+    >>> x = tape.tensor([1.0, -2.0, 3.0])
+    >>> tape.masked_select(x, x > 0)
+    tensor([1., 3.])
+    """
     x, mask = tensor_of(x), tensor_of(mask)
     if mask.spec.dtype != np.bool_:
         raise RuntimeError(f"masked_select: expected BoolTensor for mask, got {mask.spec.dtype.name}")
@@ -144,7 +164,11 @@ def true_places(mask: Tensor, shape: tuple[int, ...]) -> Array:
 
 @public()
 def nonzero(x: Any, *, as_tuple: bool = False) -> Any:
-    """Return the int64 places of all elements that are not zero: a row each, or with ``as_tuple`` a vector a dim."""
+    """Return the int64 places of all elements that are not zero: a row each, or with ``as_tuple`` a vector a dim.
+
+    >>> tape.nonzero(tape.tensor([[0.0, 1.0], [2.0, 0.0]])).tolist()
+    [[0, 1], [1, 0]]
+    """
     x = tensor_of(x)
     recording.left(x)
     array = as_array(x)
@@ -156,7 +180,11 @@ def nonzero(x: Any, *, as_tuple: bool = False) -> Any:
 
 @public()
 def argwhere(x: Any) -> Tensor:
-    """Return the int64 places of all elements that are not zero, a row each."""
+    """Return the int64 places of all elements that are not zero, a row each.
+
+    >>> tape.argwhere(tape.tensor([0.0, 1.0, 2.0])).tolist()
+    [[1], [2]]
+    """
     return nonzero(x)  # type: ignore[no-any-return]
 
 

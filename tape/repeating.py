@@ -17,7 +17,11 @@ from tape.tensor import Tensor, method, plain
 
 @method()
 def repeat(x: Tensor, *repeats: Any) -> Tensor:
-    """Return the tensor so many times along each dim; there may be more dims than it has."""
+    """Return the tensor so many times along each dim; there may be more dims than it has.
+
+    >>> tape.tensor([1.0, 2.0]).repeat(2, 2).tolist()
+    [[1.0, 2.0, 1.0, 2.0], [1.0, 2.0, 1.0, 2.0]]
+    """
     counts, shape = ints_of(repeats), x.spec.shape
     lead = len(counts) - len(shape)
     if lead < 0:
@@ -35,7 +39,11 @@ def repeat(x: Tensor, *repeats: Any) -> Tensor:
 
 @public()
 def tile(x: Any, *dims: Any) -> Tensor:
-    """Return the tensor so many times along each dim; the last dims where fewer are given than it has."""
+    """Return the tensor so many times along each dim; the last dims where fewer are given than it has.
+
+    >>> tape.tile(tape.tensor([1.0, 2.0]), (2,))
+    tensor([1., 2., 1., 2.])
+    """
     x, counts = tensor_of(x), ints_of(dims)
     return repeat(x, (1,) * (len(x.spec.shape) - len(counts)) + counts)
 
@@ -46,6 +54,9 @@ def repeat_interleave(x: Any, repeats: Any = None, dim: int | None = None, *, ou
 
     ``repeats`` is an int, or an integer tensor with one count for each place. Of counts alone: the place that each of
     the results comes from.
+
+    >>> tape.repeat_interleave(tape.tensor([1.0, 2.0]), tape.tensor([1, 2]))
+    tensor([1., 2., 2.])
     """
     if repeats is None:
         counts = _counts(x, "repeat_interleave")

@@ -96,6 +96,8 @@ implements(solves.solve_triangular)(solve_triangular)
 def cholesky_solve(input: Any, L: Any, upper: bool = False) -> Tensor:  # noqa: A002, N803
     """Return X with A X = ``input``, A given by its Cholesky factor L, or U with ``upper=True``.
 
+    Factors are (*, n, n), ``input`` and X (*, n, k). LinAlgError if a factor's diagonal has a zero.
+
     >>> tape.cholesky_solve(tape.ones(2, 1), tape.eye(2) * 2).tolist()
     [[0.25], [0.25]]
     """
@@ -108,6 +110,8 @@ def cholesky_solve(input: Any, L: Any, upper: bool = False) -> Tensor:  # noqa: 
 def cholesky_inverse(L: Any, upper: bool = False) -> Tensor:  # noqa: N803
     """Return the inverse of A, given by its Cholesky factor L, or U with ``upper=True``.
 
+    Both are (*, n, n).
+
     >>> tape.cholesky_inverse(tape.eye(2) * 2).tolist()
     [[0.25, 0.0], [0.0, 0.25]]
     """
@@ -117,6 +121,8 @@ def cholesky_inverse(L: Any, upper: bool = False) -> Tensor:  # noqa: N803
 
 def lu_solve(LU: Any, pivots: Any, B: Any, *, left: bool = True, adjoint: bool = False) -> Tensor:  # noqa: N803
     """Return X with A X = B, A given by ``lu_factor``; X A = B with ``left=False``, A^T for A with ``adjoint``.
+
+    LU is (*, n, n), the int32 pivots (*, n), B and X (*, n, k); with ``left=False`` (*, k, n).
 
     >>> tape.linalg.lu_solve(*tape.linalg.lu_factor(tape.eye(2) * 2), tape.ones(2, 1)).tolist()
     [[0.5], [0.5]]
@@ -135,7 +141,13 @@ def lu_solve(LU: Any, pivots: Any, B: Any, *, left: bool = True, adjoint: bool =
 
 
 def _top_level_lu_solve(input: Any, LU_data: Any, LU_pivots: Any) -> Tensor:  # noqa: A002, N803
-    """Return X with A X = ``input``, A given by ``linalg.lu_factor``."""
+    """Return X with A X = ``input``, A given by ``linalg.lu_factor``.
+
+    LU_data is (*, n, n), the int32 pivots (*, n), ``input`` and X (*, n, k).
+
+    >>> tape.lu_solve(tape.ones(2, 1), *tape.linalg.lu_factor(tape.eye(2) * 2)).tolist()
+    [[0.5], [0.5]]
+    """
     return lu_solve(LU_data, LU_pivots, input)
 
 

@@ -50,8 +50,8 @@ j0 = bessel_j0 = RECORDED["j0"]
 j1 = bessel_j1 = RECORDED["j1"]
 
 
-def _half(name: str) -> Callable[[Any, Any], Tensor]:
-    """Return a function of two operands whose derivative by the first nobody has written."""
+def _half(name: str, arguments: str, value: str) -> Callable[[Any, Any], Tensor]:
+    """Return a function of two operands whose derivative by the first nobody has written; with an example."""
     run = RECORDED[name]
 
     def function(a: Any, x: Any) -> Tensor:
@@ -60,11 +60,13 @@ def _half(name: str) -> Callable[[Any, Any], Tensor]:
         return run(a, x)  # type: ignore[no-any-return]
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = run.__doc__
+    function.__doc__ = f"{run.__doc__}\n\n    >>> tape.special.{name}({arguments})\n    {value}\n    "
     return function
 
 
-zeta, gammainc, gammaincc = _half("zeta"), _half("gammainc"), _half("gammaincc")
+zeta = _half("zeta", "2.0, tape.tensor([1.0, 2.0])", "tensor([1.6449, 0.6449])")
+gammainc = _half("gammainc", "1.0, tape.tensor([0.5, 1.0])", "tensor([0.3935, 0.6321])")
+gammaincc = _half("gammaincc", "1.0, tape.tensor([0.5, 1.0])", "tensor([0.6065, 0.3679])")
 
 for _name, _function in (
     ("_zeta", zeta), ("gamma", gamma), ("gammainc", gammainc), ("gammaincc", gammaincc), ("erfcinv", erfcinv),

@@ -25,33 +25,53 @@ def _ranked(tensors: Any, rank: int, name: str) -> list[Tensor]:
 
 @public(methods=False)
 def hstack(tensors: Any) -> Tensor:
-    """Join tensors along the columns; vectors and numbers end to end."""
+    """Join tensors along the columns; vectors and numbers end to end.
+
+    >>> tape.hstack((tape.tensor([1.0, 2.0]), tape.tensor([3.0])))
+    tensor([1., 2., 3.])
+    """
     found = _ranked(tensors, 1, "hstack")
     return shaping.cat(found, 0 if len(found[0].spec.shape) == 1 else 1)
 
 
 @public("row_stack", methods=False)
 def vstack(tensors: Any) -> Tensor:
-    """Join tensors along the rows; a vector is one row."""
+    """Join tensors along the rows; a vector is one row.
+
+    >>> tape.vstack((tape.tensor([1.0, 2.0]), tape.tensor([3.0, 4.0]))).tolist()
+    [[1.0, 2.0], [3.0, 4.0]]
+    """
     return shaping.cat(_ranked(tensors, _MATRIX, "vstack"), 0)
 
 
 @public(methods=False)
 def dstack(tensors: Any) -> Tensor:
-    """Join tensors along the third dim; a matrix has one place there, and a vector is one row of such."""
+    """Join tensors along the third dim; a matrix has one place there, and a vector is one row of such.
+
+    >>> tape.dstack((tape.tensor([1.0, 2.0]), tape.tensor([3.0, 4.0]))).tolist()
+    [[[1.0, 3.0], [2.0, 4.0]]]
+    """
     return shaping.cat(_ranked(tensors, _BOX, "dstack"), 2)
 
 
 @public(methods=False)
 def column_stack(tensors: Any) -> Tensor:
-    """Join tensors along the columns; a vector or a number is one column."""
+    """Join tensors along the columns; a vector or a number is one column.
+
+    >>> tape.column_stack((tape.tensor([1.0, 2.0]), tape.tensor([3.0, 4.0]))).tolist()
+    [[1.0, 3.0], [2.0, 4.0]]
+    """
     given = [tensor_of(x) for x in tensors]
     return hstack([shaping.reshape(x, -1, 1) if len(x.spec.shape) < _MATRIX else x for x in given])
 
 
 @public(methods=False)
 def block_diag(*tensors: Any) -> Tensor:
-    """Return a matrix with matrices along its diagonal, and zeros elsewhere; a vector is one row."""
+    """Return a matrix with matrices along its diagonal, and zeros elsewhere; a vector is one row.
+
+    >>> tape.block_diag(tape.ones(1, 2), tape.tensor([[3.0]])).tolist()
+    [[1.0, 1.0, 0.0], [0.0, 0.0, 3.0]]
+    """
     found = [tensor_of(x) for x in tensors] or [creation.zeros(1, 0)]
     for k, x in enumerate(found):
         if len(x.spec.shape) > _MATRIX:
