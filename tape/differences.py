@@ -26,7 +26,6 @@ def diff(x: Any, n: int = 1, dim: Any = None, prepend: Any = None, append: Any =
 
     ``prepend`` and ``append`` are joined to x first. RuntimeError for 0-d tensors and a negative n.
 
-    >>> import tape
     >>> tape.diff(tape.tensor([1.0, 4.0, 9.0]))
     tensor([3., 5.])
     """
@@ -127,6 +126,9 @@ def gradient(x: Any, *, spacing: Any = 1, dim: Any = None, edge_order: int = 1, 
 
     ``spacing`` is a number, a list of numbers, or a list of coordinates, one for each dim. RuntimeError where a dim has
     not ``edge_order + 1`` points.
+
+    >>> tape.gradient(tape.tensor([1.0, 4.0, 9.0, 16.0]))[0].tolist()
+    [3.0, 4.0, 6.0, 7.0]
     """
     x = _floating(x)
     dim = either("dim", dim, "axis", axis, None)
@@ -210,6 +212,9 @@ def trapezoid(y: Any, x: Any = None, *, dx: Any = None, dim: int = -1) -> Tensor
     """Return the integral of samples along ``dim`` by the trapezoid rule, at coordinates ``x`` or ``dx`` (1) apart.
 
     Gradients go to samples and coordinates. RuntimeError where there is not one coordinate for each sample.
+
+    >>> tape.trapezoid(tape.tensor([1.0, 2.0, 4.0]), tape.tensor([0.0, 1.0, 3.0]))
+    tensor(7.5000)
     """
     step = _one("trapezoid", x, dx)
     y = _floating(y)
@@ -222,7 +227,11 @@ def trapezoid(y: Any, x: Any = None, *, dx: Any = None, dim: int = -1) -> Tensor
 
 @public(methods=False)
 def cumulative_trapezoid(y: Any, x: Any = None, *, dx: Any = None, dim: int = -1) -> Tensor:
-    """Return the running integral of samples along ``dim``, one less than there are samples; see :func:`trapezoid`."""
+    """Return the running integral of samples along ``dim``, one less than there are samples; see :func:`trapezoid`.
+
+    >>> tape.cumulative_trapezoid(tape.tensor([1.0, 2.0, 4.0]), dx=0.5).tolist()
+    [0.75, 2.25]
+    """
     pieces, at = _pieces("cumulative_trapezoid", y, x, _one("cumulative_trapezoid", x, dx), dim)
     return scanning.cumsum(pieces, at)
 

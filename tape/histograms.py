@@ -34,6 +34,9 @@ def histogram(x: Any, bins: Any, *, range: Any = None, weight: Any = None, densi
 
     ``bins`` is their number, over ``range`` or from the smallest element to the largest, or a tensor of edges.
     NotImplementedError for integers, and for a tensor that requires grad.
+
+    >>> tape.histogram(tape.tensor([0.5, 1.5, 1.7]), 2, range=(0.0, 2.0)).hist.tolist()
+    [1.0, 2.0]
     """
     x = _floating("histogram", x)
     edges = int(bins) if isinstance(bins, (int, np.integer)) else values_left(tensor_of(bins), "histogram")
@@ -50,6 +53,9 @@ def histc(x: Any, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:  #
     """Return how many elements lie in each of ``bins`` bins from ``min`` to ``max``, in the dtype of x; no gradient.
 
     With both 0 the bins go from the smallest element to the largest. Elements outside do not count.
+
+    >>> tape.histc(tape.tensor([0.5, 1.5, 1.7]), 2, 0.0, 2.0).tolist()
+    [1.0, 2.0]
     """
     x = _floating("histc", x)
     if bins <= 0:
@@ -68,9 +74,12 @@ def histc(x: Any, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:  #
 
 @public()
 def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Tensor:
-    """Return how often each integer from 0 comes, or the sum of its weights; no gradient.
+    """Return how often each integer from 0 comes (int64), or the sum of its weights (float64); no gradient.
 
     RuntimeError for anything but one dim of integers that are not negative.
+
+    >>> tape.bincount(tape.tensor([0, 2, 2]), minlength=4).tolist()
+    [1, 0, 2, 0]
     """
     x = tensor_of(x)
     if x.spec.dtype.kind not in "iu":
@@ -104,6 +113,9 @@ def searchsorted(
 
     The rows have one dim, or the first dims of the values. ``right=True`` (``side="right"``) inserts behind equal ones;
     ``sorter`` holds the places of the rows' elements in order.
+
+    >>> tape.searchsorted(tape.tensor([1.0, 3.0, 5.0]), tape.tensor([0.0, 3.0, 9.0])).tolist()
+    [0, 1, 3]
     """
     rows, x = tensor_of(sorted_sequence), tensor_of(input)
     if side not in (None, "left", "right"):
@@ -132,7 +144,11 @@ def searchsorted(
 
 @public(methods=False)
 def bucketize(input: Any, boundaries: Any, *, out_int32: bool = False, right: bool = False) -> Tensor:  # noqa: A002
-    """Return the number of the bucket of each value, between boundaries in order; see :func:`searchsorted`."""
+    """Return the number of the bucket of each value, between boundaries in order; see :func:`searchsorted`.
+
+    >>> tape.bucketize(tape.tensor([0.0, 3.0, 9.0]), tape.tensor([1.0, 3.0, 5.0]), right=True).tolist()
+    [0, 2, 3]
+    """
     edges = tensor_of(boundaries)
     if len(edges.spec.shape) != 1:
         raise RuntimeError(f"boundaries tensor must be 1 dimension, but got dim({len(edges.spec.shape)})")

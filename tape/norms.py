@@ -29,7 +29,6 @@ def vector_norm(
     ``inf`` and ``-inf`` are the largest and the smallest absolute value, 0 counts what is not zero. The gradient at 0
     is 0; the largest share theirs evenly. RuntimeError for integers, and where an empty tensor has no norm.
 
-    >>> import tape
     >>> tape.linalg.vector_norm(tape.tensor([3.0, -4.0]))
     tensor(5.)
     """
@@ -63,7 +62,11 @@ def norm(
     x: Any, p: Any = "fro", dim: Any = None, keepdim: Any = None, dtype: Any = None, *, axis: Any = None,
     keepdims: Any = None,
 ) -> Tensor:  # fmt: skip
-    """Return the norm of all elements, or of vectors over ``dim``: :func:`vector_norm` under PyTorch's old name."""
+    """Return the norm of all elements, or of vectors over ``dim``: :func:`vector_norm` under PyTorch's old name.
+
+    >>> tape.norm(tape.tensor([[3.0, -4.0], [5.0, 12.0]]), dim=1).tolist()
+    [5.0, 13.0]
+    """
     if p == "nuc":
         raise RuntimeError("norm(): the nuclear norm is tape.linalg.matrix_norm(x, 'nuc')")
     if isinstance(p, str) and p != "fro":
@@ -80,7 +83,11 @@ def _vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: An
 
 @public()
 def dist(x: Any, other: Any, p: Any = 2) -> Tensor:
-    """Return the norm of the difference of two tensors, whose shapes broadcast."""
+    """Return the norm of the difference of two tensors, whose shapes broadcast.
+
+    >>> tape.dist(tape.tensor([1.0, 2.0]), tape.tensor([4.0, 6.0]))
+    tensor(5.)
+    """
     return vector_norm(tensor_of(x) - tensor_of(other), p)
 
 
@@ -91,6 +98,9 @@ def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str = "") -> Tensor:
     Leading dims broadcast. The gradient at distance 0 is 0. RuntimeError for shapes that do not fit,
     integers, and p < 0.
     ``compute_mode`` is PyTorch's and changes nothing.
+
+    >>> tape.cdist(tape.tensor([[0.0, 0.0]]), tape.tensor([[3.0, 4.0], [0.0, 1.0]])).tolist()
+    [[5.0, 1.0]]
     """
     del compute_mode
     a, b = _points("X1", x1), _points("X2", x2)
@@ -122,7 +132,11 @@ def _points(name: str, x: Any) -> Tensor:
 
 @public(methods=False)
 def pdist(x: Any, p: float = 2.0) -> Tensor:
-    """Return the distances between the rows of a matrix, of each pair once: n (n - 1) / 2 of them."""
+    """Return the distances between the rows of x (N, M), of each pair once: N (N - 1) / 2 of them.
+
+    >>> tape.pdist(tape.tensor([[0.0, 0.0], [3.0, 4.0], [0.0, 4.0]])).tolist()
+    [5.0, 4.0, 3.0]
+    """
     x = tensor_of(x)
     if len(x.spec.shape) != 2:  # noqa: PLR2004
         raise RuntimeError(f"pdist only supports 2D tensors, got: {len(x.spec.shape)}D")

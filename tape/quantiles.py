@@ -23,7 +23,7 @@ _MODE: Any = OPS["mode"]
 _where: Any = FUNCTIONS["where"]
 
 
-def _middle(name: str, of_what: str) -> Any:
+def _middle(name: str, of_what: str, example: str) -> Any:
     op, over_all, kind = OPS[name], OPS[f"{name}_all"], getattr(return_types, name)
 
     def middle(x: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Any:
@@ -43,17 +43,24 @@ def _middle(name: str, of_what: str) -> Any:
 
     Of an even number the lower of the two in the middle, as PyTorch has it; ``np.{name}`` takes their mean. Ties share
     the gradient of the median of all evenly; along a dim it goes to the place.
+
+    >>> tape.{name}(tape.tensor([[4.0, 1.0, 3.0, 2.0], [1.0, 3.0, float('nan'), 2.0]]), 1).values.tolist()
+    {example}
     """
     return public()(middle)
 
 
-median = _middle("median", "all elements, nan if one is nan")
-nanmedian = _middle("nanmedian", "all elements that are not nan")
+median = _middle("median", "all elements, nan if one is nan", "[2.0, nan]")
+nanmedian = _middle("nanmedian", "all elements that are not nan", "[2.0, 2.0]")
 
 
 @public()
 def mode(x: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Any:
-    """Return the most frequent element along ``dim`` (the last), the smallest of several, and its last place."""
+    """Return the most frequent element along ``dim`` (the last), the smallest of several, and its last int64 place.
+
+    >>> tape.mode(tape.tensor([[1, 2, 2], [3, 3, 0]])).values.tolist()
+    [2, 3]
+    """
     x = tensor_of(x)
     keep = bool(either("keepdim", keepdim, "keepdims", keepdims, default=False))
     at = filled("mode", x, either("dim", dim, "axis", axis, -1))
@@ -146,7 +153,7 @@ def _fractions(name: str, q: Any) -> Array:
     return np.asarray(q, np.float64)
 
 
-def _function(name: str, doc: str) -> Any:
+def _function(name: str, doc: str, example: str) -> Any:
     without_nan = name.startswith("nan")
 
     def function(
@@ -170,12 +177,20 @@ def _function(name: str, doc: str) -> Any:
 
     ``q`` is a number, or a tensor of numbers that become the first dim of the result; ``interpolation`` is linear,
     lower, higher, midpoint or nearest. RuntimeError for q outside of [0, 1], integers and empty tensors.
+
+    >>> x = tape.tensor([[1.0, 2.0, 3.0, 5.0], [1.0, 2.0, float('nan'), 4.0]])
+    >>> tape.{name}(x, 0.5, 1).tolist()
+    {example}
     """
     return public()(function)
 
 
-quantile = _function("quantile", "Return quantiles of all elements or along ``dim``; nan where an element is nan.")
-nanquantile = _function("nanquantile", "Return quantiles, of all or along ``dim``, of the elements that are not nan.")
+quantile = _function(
+    "quantile", "Return quantiles of all elements or along ``dim``; nan where an element is nan.", "[2.5, nan]"
+)
+nanquantile = _function(
+    "nanquantile", "Return quantiles, of all or along ``dim``, of the elements that are not nan.", "[2.5, 2.0]"
+)
 
 
 def _numpy(name: str, scale: float) -> Any:

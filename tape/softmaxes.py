@@ -25,7 +25,6 @@ def logsumexp(x: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None,
 
     Rows of -inf give -inf. Integers are computed in the default dtype.
 
-    >>> import tape
     >>> tape.logsumexp(tape.tensor([1000.0, 1000.0]), 0)
     tensor(1000.6931)
     """
@@ -57,17 +56,28 @@ def softmax(x: Any, dim: Any = None, dtype: Any = None, *, axis: Any = None) -> 
 
     The largest of each row is taken away first, so that nothing overflows. NotImplementedError for integers without
     ``dtype``.
+
+    >>> tape.softmax(tape.tensor([[0.0, 0.0], [1000.0, 0.0]]), 1).tolist()
+    [[0.5, 0.5], [1.0, 0.0]]
     """
     return _along(_SOFTMAX, x, dim, dtype, axis)
 
 
 @public()
 def log_softmax(x: Any, dim: Any = None, dtype: Any = None, *, axis: Any = None) -> Tensor:
-    """Return the logarithm of :func:`softmax`, exact where it is small; arguments as there."""
+    """Return the logarithm of :func:`softmax`, exact where it is small; arguments as there.
+
+    >>> tape.log_softmax(tape.tensor([0.0, 1000.0]), 0).tolist()
+    [-1000.0, 0.0]
+    """
     return _along(_LOG_SOFTMAX, x, dim, dtype, axis)
 
 
 @public(methods=False)
 def softmin(x: Any, dim: Any = None, dtype: Any = None, *, axis: Any = None) -> Tensor:
-    """Return :func:`softmax` of -x; arguments as there."""
+    """Return :func:`softmax` of -x; arguments as there.
+
+    >>> tape.softmin(tape.tensor([0.0, 1000.0]), 0).tolist()
+    [1.0, 0.0]
+    """
     return _along(_SOFTMAX, -tensor_of(x), dim, dtype, axis)

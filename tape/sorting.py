@@ -59,7 +59,6 @@ def sort(
 ) -> Any:  # fmt: skip
     """Return the elements in order along ``dim`` (the last) and their int64 places; equal ones keep their order always.
 
-    >>> import tape
     >>> tape.sort(tape.tensor([3.0, 1.0, 2.0])).indices
     tensor([1, 2, 0])
     """
@@ -73,7 +72,11 @@ def sort(
 def argsort(
     x: Any, dim: Any = None, descending: bool = False, stable: bool = False, *, axis: Any = None
 ) -> Tensor:  # fmt: skip
-    """Return the int64 places of the elements in order along ``dim``, the last by default."""
+    """Return the int64 places of the elements in order along ``dim``, the last by default.
+
+    >>> tape.argsort(tape.tensor([3.0, 1.0, 2.0]), descending=True).tolist()
+    [0, 2, 1]
+    """
     del stable
     x = tensor_of(x)
     return _argsort(x, dim_of(x, either("dim", dim, "axis", axis, -1)), descending=bool(descending))
@@ -87,7 +90,11 @@ def _argsort(x: Tensor, dim: int, *, descending: bool = False) -> Tensor:
 
 @public()
 def msort(x: Any) -> Tensor:
-    """Return the elements in order along the first dim."""
+    """Return the elements in order along the first dim.
+
+    >>> tape.msort(tape.tensor([[3.0, 1.0], [2.0, 4.0]])).tolist()
+    [[2.0, 1.0], [3.0, 4.0]]
+    """
     return sort(x, 0).values  # type: ignore[no-any-return]
 
 
@@ -97,7 +104,10 @@ def topk(
 ) -> Any:  # fmt: skip
     """Return the ``k`` largest (or smallest) elements along ``dim``, the last by default, in order, and their places.
 
-    RuntimeError if there are less than k. Of equal ones at the border any may be picked.
+    Places are int64. RuntimeError if there are less than k. Of equal ones at the border any may be picked.
+
+    >>> tape.topk(tape.tensor([3.0, 1.0, 5.0, 2.0]), 2).values.tolist()
+    [5.0, 3.0]
     """
     del sorted
     x = tensor_of(x)
@@ -110,7 +120,11 @@ def topk(
 
 @public()
 def kthvalue(x: Any, k: int, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Any:
-    """Return the ``k``-th smallest element along ``dim``, counted from 1, and its int64 place."""
+    """Return the ``k``-th smallest element along ``dim``, counted from 1, and its int64 place.
+
+    >>> tape.kthvalue(tape.tensor([3.0, 1.0, 2.0]), 2).values.item()
+    2.0
+    """
     x = tensor_of(x)
     at = filled("kthvalue", x, either("dim", dim, "axis", axis, -1))
     if not 1 <= k <= (x.spec.shape[at] if x.spec.shape else 1):
@@ -138,8 +152,11 @@ def unique(
 ) -> Any:  # fmt: skip
     """Return the different elements, or slices along ``dim``, in order; no gradient.
 
-    ``return_inverse`` adds where each element is among them, ``return_counts`` how often each one comes. Each nan is
-    one of its own. NotImplementedError for a tensor that requires grad.
+    ``return_inverse`` adds where each element is among them, ``return_counts`` how often each one comes, both int64.
+    Each nan is one of its own. NotImplementedError for a tensor that requires grad.
+
+    >>> tuple(e.tolist() for e in tape.unique(tape.tensor([3, 1, 3]), return_counts=True))
+    ([1, 3], [1, 2])
     """
     del sorted
     x = tensor_of(x)

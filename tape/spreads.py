@@ -39,7 +39,7 @@ def _floating(x: Any) -> Tensor:
     return x  # type: ignore[no-any-return]
 
 
-def _function(op: Any) -> Any:
+def _function(op: Any, example: str) -> Any:
     def spread(
         x: Any,
         dim: Any = None,
@@ -64,23 +64,34 @@ def _function(op: Any) -> Any:
 
     The squares are divided by the number of elements less ``correction`` (1; ``unbiased=False`` is 0). RuntimeError for
     integers; a UserWarning where nothing is left to divide by.
+
+    >>> tape.{op.name}(tape.tensor([[1.0, 5.0, 3.0], [2.0, 2.0, 2.0]]), 1).tolist()
+    {example}
     """
     return public()(spread)
 
 
-var = _function(_VAR)
-std = _function(_STD)
+var = _function(_VAR, "[4.0, 0.0]")
+std = _function(_STD, "[2.0, 0.0]")
 
 
 @public(methods=False)
 def var_mean(x: Any, dim: Any = None, unbiased: Any = None, keepdim: Any = None, **other: Any) -> tuple[Tensor, Tensor]:
-    """Return variance and mean; arguments as :func:`var`."""
+    """Return variance and mean; arguments as :func:`var`.
+
+    >>> tape.var_mean(tape.tensor([1.0, 2.0, 3.0]))
+    (tensor(1.), tensor(2.))
+    """
     return var(x, dim, unbiased, keepdim, **other), _mean_like(x, dim, keepdim, other)
 
 
 @public(methods=False)
 def std_mean(x: Any, dim: Any = None, unbiased: Any = None, keepdim: Any = None, **other: Any) -> tuple[Tensor, Tensor]:
-    """Return standard deviation and mean; arguments as :func:`std`."""
+    """Return standard deviation and mean; arguments as :func:`std`.
+
+    >>> tape.std_mean(tape.tensor([[1.0, 2.0, 3.0], [0.0, 2.0, 4.0]]), 1)
+    (tensor([1., 2.]), tensor([2., 2.]))
+    """
     return std(x, dim, unbiased, keepdim, **other), _mean_like(x, dim, keepdim, other)
 
 
@@ -91,10 +102,13 @@ def _mean_like(x: Any, dim: Any, keepdim: Any, other: dict[str, Any]) -> Tensor:
 
 @public()
 def cov(x: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> Tensor:
-    """Return the covariances of the rows, which are variables; a 0-d tensor for one row.
+    """Return the covariances (N, N) of the rows of x (N, M), which are variables; a 0-d tensor for one row.
 
     ``fweights`` (integers) count how often each observation was made, ``aweights`` weigh them. RuntimeError for more
     than two dims, or weights that do not fit.
+
+    >>> tape.cov(tape.tensor([[1.0, 2.0, 3.0], [6.0, 4.0, 2.0]])).tolist()
+    [[1.0, -2.0], [-2.0, 4.0]]
     """
     x = tensor_of(x)
     if len(x.spec.shape) > 2:  # noqa: PLR2004
@@ -148,7 +162,12 @@ def _weights(rows: Tensor, fweights: Any, aweights: Any) -> Tensor | None:
 
 @public()
 def corrcoef(x: Any) -> Tensor:
-    """Return the correlations of the rows, which are variables; a 0-d tensor for one row."""
+    """Return the correlations (N, N) of the rows of x (N, M), which are variables; a 0-d tensor for one row.
+
+    >>> tape.corrcoef(tape.tensor([[1.0, 2.0, 3.0], [6.0, 4.0, 2.0]]))
+    tensor([[ 1., -1.],
+            [-1.,  1.]])
+    """
     return _correlated(cov(x))
 
 

@@ -56,7 +56,6 @@ def prod(
 
     The gradient is exact where elements are zero.
 
-    >>> import tape
     >>> x = tape.tensor([0.0, 2.0, 3.0], requires_grad=True)
     >>> x.prod().backward()
     >>> x.grad
@@ -77,19 +76,31 @@ def _truth(op: Any, x: Any, dim: Any, axis: Any, keepdim: Any, keepdims: Any) ->
 
 @public()
 def any(x: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:  # noqa: A001
-    """Return whether an element over ``dim`` is nonzero or True: bool, but uint8 of uint8, as PyTorch has it."""
+    """Return whether an element over ``dim`` is nonzero or True: bool, but uint8 of uint8, as PyTorch has it.
+
+    >>> tape.any(tape.tensor([[0.0, 2.0], [0.0, 0.0]]), 1).tolist()
+    [True, False]
+    """
     return _truth(_ANY, x, dim, axis, keepdim, keepdims)
 
 
 @public()
 def all(x: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:  # noqa: A001
-    """Return whether all elements over ``dim`` are nonzero or True: bool, but uint8 of uint8, as PyTorch has it."""
+    """Return whether all elements over ``dim`` are nonzero or True: bool, but uint8 of uint8, as PyTorch has it.
+
+    >>> tape.all(tape.tensor([[0.0, 2.0], [1.0, 3.0]]), 1).tolist()
+    [False, True]
+    """
     return _truth(_ALL, x, dim, axis, keepdim, keepdims)
 
 
 @public()
 def count_nonzero(x: Any, dim: Any = None, *, axis: Any = None) -> Tensor:
-    """Return how many elements over ``dim`` are nonzero or True, as int64."""
+    """Return how many elements over ``dim`` are nonzero or True, as int64.
+
+    >>> tape.count_nonzero(tape.tensor([[0.0, 2.0], [1.0, 3.0]]), 1).tolist()
+    [1, 2]
+    """
     x = tensor_of(x)
     return _counted(x, either("dim", dim, "axis", axis, None), keepdim=False)
 
@@ -108,7 +119,7 @@ def _extremum_place(op: Any, x: Tensor, dim: Any, keepdim: Any) -> Tensor:
     return routine_calls.call(op, x, dim=at, keepdim=bool(keepdim))  # type: ignore[no-any-return]
 
 
-def _places(op: Any, extremum: str) -> Any:
+def _places(op: Any, extremum: str, example: str) -> Any:
     def places(x: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:
         x = tensor_of(x)
         if x.spec.dtype == np.bool_:
@@ -120,17 +131,24 @@ def _places(op: Any, extremum: str) -> Any:
     places.__doc__ = f"""Return the int64 place of the {extremum} element along ``dim``, or of all elements in order.
 
     The first of equals; nan counts as {extremum}. IndexError where there is no element.
+
+    >>> tape.{op.name}(tape.tensor([[1.0, 5.0, 3.0], [4.0, 0.0, 2.0]]), 1).tolist()
+    {example}
     """
     return public()(places)
 
 
-argmax = _places(_ARGMAX, "largest")
-argmin = _places(_ARGMIN, "smallest")
+argmax = _places(_ARGMAX, "largest", "[1, 0]")
+argmin = _places(_ARGMIN, "smallest", "[0, 1]")
 
 
 @public()
 def aminmax(x: Any, *, dim: Any = None, keepdim: Any = None, axis: Any = None, keepdims: Any = None) -> Any:
-    """Return the smallest and the largest element, of all or along ``dim``; ties share the gradient evenly."""
+    """Return the smallest and the largest element, of all or along ``dim``; ties share the gradient evenly.
+
+    >>> tuple(e.tolist() for e in tape.aminmax(tape.tensor([[3.0, 1.0], [2.0, 5.0]]), dim=1))
+    ([1.0, 2.0], [3.0, 5.0])
+    """
     x = tensor_of(x)
     dims, keep = where_and_how(x, dim, axis, keepdim, keepdims)
     if 0 in (x.spec.shape[i] for i in dims):
@@ -145,7 +163,11 @@ def aminmax(x: Any, *, dim: Any = None, keepdim: Any = None, axis: Any = None, k
 def nansum(
     x: Any, dim: Any = None, keepdim: Any = None, *, dtype: Any = None, axis: Any = None, keepdims: Any = None
 ) -> Tensor:
-    """Return the sum over ``dim`` of what is not nan; nan gets no gradient."""
+    """Return the sum over ``dim`` of what is not nan; nan gets no gradient.
+
+    >>> tape.nansum(tape.tensor([1.0, float('nan'), 3.0]))
+    tensor(4.)
+    """
     x = tensor_of(x)
     x = _where(not_nan(x), x, 0.0) if x.spec.dtype.kind == "f" else x
     return reducing.sum(x, dim, keepdim, dtype=dtype, axis=axis, keepdims=keepdims)
@@ -155,7 +177,11 @@ def nansum(
 def nanmean(
     x: Any, dim: Any = None, keepdim: Any = None, *, dtype: Any = None, axis: Any = None, keepdims: Any = None
 ) -> Tensor:
-    """Return the mean over ``dim`` of what is not nan; nan where nothing is left. Floating tensors only."""
+    """Return the mean over ``dim`` of what is not nan; nan where nothing is left. Floating tensors only.
+
+    >>> tape.nanmean(tape.tensor([1.0, float('nan'), 3.0]))
+    tensor(2.)
+    """
     x = tensor_of(x)
     if x.spec.dtype.kind != "f":
         raise RuntimeError(f"nanmean(): expected input to have floating point dtype but got {x.spec.dtype.name}")
