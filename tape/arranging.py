@@ -28,14 +28,22 @@ def flipped(x: Tensor, dims: tuple[int, ...]) -> Tensor:
 
 @public()
 def flip(x: Any, *at: Any, dims: Any = None) -> Tensor:
-    """Return a copy with the order of elements reversed along ``dims``: ``x.flip(0, 1)`` or ``x.flip((0, 1))``."""
+    """Return a copy with the order of elements reversed along ``dims``: ``x.flip(0, 1)`` or ``x.flip((0, 1))``.
+
+    >>> tape.flip(tape.tensor([[1.0, 2.0], [3.0, 4.0]]), 0, 1).tolist()
+    [[4.0, 3.0], [2.0, 1.0]]
+    """
     x, wanted = tensor_of(x), ints_of(at if dims is None else (dims,))
     return flipped(x, dims_of(x, wanted) if wanted else ())
 
 
 @public()
 def fliplr(x: Any) -> Tensor:
-    """Return a copy with the columns in reversed order."""
+    """Return a copy with the columns in reversed order.
+
+    >>> tape.fliplr(tape.tensor([[1.0, 2.0], [3.0, 4.0]])).tolist()
+    [[2.0, 1.0], [4.0, 3.0]]
+    """
     x = tensor_of(x)
     if len(x.spec.shape) < _PAIR:
         raise RuntimeError(f"fliplr: Input must be >= 2-d, got shape {list(x.spec.shape)}")
@@ -44,7 +52,11 @@ def fliplr(x: Any) -> Tensor:
 
 @public()
 def flipud(x: Any) -> Tensor:
-    """Return a copy with the rows in reversed order."""
+    """Return a copy with the rows in reversed order.
+
+    >>> tape.flipud(tape.tensor([[1.0, 2.0], [3.0, 4.0]])).tolist()
+    [[3.0, 4.0], [1.0, 2.0]]
+    """
     x = tensor_of(x)
     if not x.spec.shape:
         raise RuntimeError("flipud: Input must be >= 1-d, got a 0-d tensor")
@@ -56,6 +68,9 @@ def roll(x: Any, shifts: Any, dims: Any = None) -> Tensor:
     """Return a copy with the elements shifted along ``dims``; what leaves at the end comes in at the front.
 
     Without ``dims`` the tensor is rolled as if it were flat. RuntimeError unless there are as many shifts as dims.
+
+    >>> tape.roll(tape.arange(4), 1).tolist()
+    [3, 0, 1, 2]
     """
     x, steps = tensor_of(x), ints_of((shifts,))
     axes = () if dims is None else tuple(dim_of(x, d) for d in ints_of((dims,)))
@@ -86,7 +101,11 @@ def part(x: Tensor, axis: int, start: int, stop: int) -> Tensor:
 
 @public()
 def rot90(x: Any, k: int = 1, dims: Any = (0, 1)) -> Tensor:
-    """Return a copy turned by ``k`` quarters in the plane of two dims, from the first towards the second."""
+    """Return a copy turned by ``k`` quarters in the plane of two dims, from the first towards the second.
+
+    >>> tape.rot90(tape.tensor([[1.0, 2.0], [3.0, 4.0]])).tolist()
+    [[2.0, 4.0], [1.0, 3.0]]
+    """
     x, plane = tensor_of(x), ints_of((dims,))
     if len(plane) != _PAIR:
         raise RuntimeError(f"rot90: expected total rotation dims == 2, but got dims = {len(plane)}")
@@ -106,7 +125,11 @@ def rot90(x: Any, k: int = 1, dims: Any = (0, 1)) -> Tensor:
 
 @public("moveaxis")
 def movedim(x: Any, source: Any, destination: Any) -> Tensor:
-    """Return a view with dims ``source`` at the places ``destination``; the others keep their order."""
+    """Return a view with dims ``source`` at the places ``destination``; the others keep their order.
+
+    >>> tape.movedim(tape.zeros(2, 3, 4), 0, -1).shape
+    tape.Size([3, 4, 2])
+    """
     x = tensor_of(x)
     given = (ints_of((source,)), ints_of((destination,)))
     if len(given[0]) != len(given[1]):
@@ -126,13 +149,21 @@ def movedim(x: Any, source: Any, destination: Any) -> Tensor:
 
 @public("swapdims")
 def swapaxes(x: Any, axis0: int, axis1: int) -> Tensor:
-    """Return a view with two dims exchanged."""
+    """Return a view with two dims exchanged.
+
+    >>> tape.swapaxes(tape.zeros(2, 3, 4), 0, 2).shape
+    tape.Size([4, 3, 2])
+    """
     return shaping.transpose(tensor_of(x), axis0, axis1)
 
 
 @public()
 def adjoint(x: Any) -> Tensor:
-    """Return a view with the last two dims exchanged."""
+    """Return a view with the last two dims exchanged.
+
+    >>> tape.adjoint(tape.zeros(4, 2, 3)).shape
+    tape.Size([4, 3, 2])
+    """
     return _turned(tensor_of(x), "adjoint()")
 
 

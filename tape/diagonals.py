@@ -19,7 +19,11 @@ _MATRIX = 2
 
 @public()
 def diagonal(x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
-    """Return a view of the diagonal of two dims, as the last dim; ``offset`` counts from it towards ``dim2``."""
+    """Return a view of the diagonal of two dims, as the last dim; ``offset`` counts from it towards ``dim2``.
+
+    >>> tape.diagonal(tape.tensor([[1.0, 2.0], [3.0, 4.0]]), offset=1).tolist()
+    [2.0]
+    """
     x = tensor_of(x)
     a, b = _pair(x, dim1, dim2)
     rank = len(x.spec.shape)
@@ -35,7 +39,11 @@ def _pair(x: Tensor, dim1: int, dim2: int, extra: int = 0) -> tuple[int, int]:
 
 @public()
 def diag(x: Any, diagonal: int = 0) -> Tensor:
-    """Return a copy of a diagonal of a matrix, or the matrix with a vector on that diagonal and zeros elsewhere."""
+    """Return a copy of a diagonal of a matrix, or the matrix with a vector on that diagonal and zeros elsewhere.
+
+    >>> tape.diag(tape.tensor([[1.0, 2.0], [3.0, 4.0]])).tolist()
+    [1.0, 4.0]
+    """
     x = tensor_of(x)
     rank = len(x.spec.shape)
     if rank not in (1, _MATRIX):
@@ -48,7 +56,11 @@ _diagonal_of = diagonal
 
 @public()
 def diag_embed(x: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
-    """Return matrices in two new dims, with the last dim of x on a diagonal and zeros elsewhere."""
+    """Return matrices in two new dims, with the last dim of x on a diagonal and zeros elsewhere.
+
+    >>> tape.diag_embed(tape.tensor([[1.0, 2.0], [3.0, 4.0]])).tolist()
+    [[[1.0, 0.0], [0.0, 2.0]], [[3.0, 0.0], [0.0, 4.0]]]
+    """
     x = tensor_of(x)
     a, b = _pair(x, dim1, dim2, extra=1)
     *lead, n = x.spec.shape or (1,)
@@ -62,13 +74,21 @@ def diag_embed(x: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tenso
 
 @public()
 def diagflat(x: Any, offset: int = 0) -> Tensor:
-    """Return the matrix with all elements on a diagonal, and zeros elsewhere."""
+    """Return the matrix with all elements on a diagonal, and zeros elsewhere.
+
+    >>> tape.diagflat(tape.tensor([[1.0], [2.0]])).tolist()
+    [[1.0, 0.0], [0.0, 2.0]]
+    """
     return diag_embed(shaping.reshape(tensor_of(x), -1), offset)
 
 
 @method()
 def fill_diagonal_(x: Tensor, fill_value: Any, wrap: bool = False) -> Tensor:
-    """Fill the main diagonal in place; with ``wrap`` it begins again below the first square of a tall matrix."""
+    """Fill the main diagonal in place; with ``wrap`` it begins again below the first square of a tall matrix.
+
+    >>> tape.zeros(2, 2).fill_diagonal_(1.0).tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
     shape = x.spec.shape
     if len(shape) < _MATRIX:
         raise RuntimeError(f"fill_diagonal_: dimensions must larger than 1, got shape {list(shape)}")
@@ -92,7 +112,11 @@ def _triangle(name: str, *, lower: bool) -> Any:
 
     triangle.__name__ = triangle.__qualname__ = name
     what = "lower" if lower else "upper"
-    triangle.__doc__ = f"Return a copy with zeros outside of the {what} triangle, ``diagonal`` above the main one."
+    triangle.__doc__ = f"""Return a copy with zeros outside of the {what} triangle, ``diagonal`` above the main one.
+
+    >>> tape.{name}(tape.tensor([[1.0, 2.0], [3.0, 4.0]])).tolist()
+    {[[1.0, 0.0], [3.0, 4.0]] if lower else [[1.0, 2.0], [0.0, 4.0]]}
+    """
     public()(triangle)
 
     def in_place(x: Tensor, diagonal: int = 0) -> Tensor:
@@ -123,13 +147,21 @@ tril, triu = _triangle("tril", lower=True), _triangle("triu", lower=False)
 
 @public(methods=False)
 def tril_indices(row: int, col: int, offset: int = 0, *, dtype: Any = None) -> Tensor:
-    """Return the rows and columns of the lower triangle of a matrix, as a tensor of two rows."""
+    """Return the rows and columns of the lower triangle of a matrix, as a tensor of two rows; int64 by default.
+
+    >>> tape.tril_indices(2, 2).tolist()
+    [[0, 1, 1], [0, 0, 1]]
+    """
     return _indices(np.tril_indices, row, col, offset, dtype)
 
 
 @public(methods=False)
 def triu_indices(row: int, col: int, offset: int = 0, *, dtype: Any = None) -> Tensor:
-    """Return the rows and columns of the upper triangle of a matrix, as a tensor of two rows."""
+    """Return the rows and columns of the upper triangle of a matrix, as a tensor of two rows; int64 by default.
+
+    >>> tape.triu_indices(2, 2).tolist()
+    [[0, 0, 1], [0, 1, 1]]
+    """
     return _indices(np.triu_indices, row, col, offset, dtype)
 
 

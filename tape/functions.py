@@ -11,6 +11,7 @@ from tape import (  # noqa: F401 (they say what is public)
     differences,
     einsums,
     elementary,
+    filling,
     fitting,
     grids,
     histograms,

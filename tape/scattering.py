@@ -1,4 +1,4 @@
-"""Values written to places that index tensors, masks and views name: in place, and into copies."""
+"""Values written to places that index tensors and masks name: in place, and into copies."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ import numpy as np
 
 from tape import grouping, index_arrays, indexing, shaping, writing
 from tape.dims import dim_of
-from tape.fitting import array_like
 from tape.operands import check_broadcast, operand
 from tape.picking import check_index, check_vector, picked_along, true_places
-from tape.public import implements, public
+from tape.public import public
 from tape.reducing import tensor_of
 from tape.tensor import Array, Tensor, method
 
@@ -20,14 +19,18 @@ _REDUCTIONS = ("sum", "prod", "mean", "amax", "amin")
 
 
 def _both(in_place: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Install ``f_`` as a method, and ``f``, which writes into a copy, as a function and a method."""
+    """Install ``f_`` as a method, and ``f``, which writes into a copy, as a function and a method.
+
+    The docstring of ``f``, its example too, is that of ``f_`` with the names exchanged.
+    """
     name = in_place.__name__.removesuffix("_")
 
     def function(x: Any, *args: Any, **kwargs: Any) -> Tensor:
         return in_place(shaping.clone(tensor_of(x)), *args, **kwargs)
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = (in_place.__doc__ or "").replace(", in place", ", in a copy", 1)
+    text = (in_place.__doc__ or "").replace(", in place", ", in a copy", 1)
+    function.__doc__ = text.replace(f".{name}_(", f".{name}(")
     function.__wrapped__ = in_place  # type: ignore[attr-defined]  # its signature
     public()(function)
     return method()(in_place)
@@ -39,8 +42,12 @@ def scatter_(
 ) -> Tensor:
     """Write ``src``, or one value, to the places ``x[index[i][j]][j]`` for dim 0 and so on, in place.
 
-    The last of several values for one place stays; ``reduce`` "add" or "multiply" takes all of them. RuntimeError
-    where index or src do not fit, or a place does not exist.
+    The last of several values for one place stays; ``reduce`` "add" or "multiply" takes all of them. A tensor
+    ``src`` has the dtype of x, and at least the shape of ``index``, which is of integers. RuntimeError where they do
+    not fit, or a place does not exist.
+
+    >>> tape.zeros(3).scatter_(0, tape.tensor([2, 0]), tape.tensor([1.0, 2.0])).tolist()
+    [2.0, 0.0, 1.0]
     """
     given = operand(src if value is None else value)
     if reduce not in (None, "add", "multiply"):
@@ -55,7 +62,13 @@ def scatter_(
 
 @_both
 def scatter_add_(x: Tensor, dim: int, index: Any, src: Any) -> Tensor:
-    """Add ``src`` to the places ``x[index[i][j]][j]`` for dim 0 and so on, in place; all values for a place add up."""
+    """Add ``src`` to the places ``x[index[i][j]][j]`` for dim 0 and so on, in place; all values for a place add up.
+
+    Shapes and dtypes are those of :func:`scatter_`.
+
+    >>> tape.zeros(3).scatter_add_(0, tape.tensor([2, 0, 2]), tape.tensor([1.0, 2.0, 3.0])).tolist()
+    [2.0, 0.0, 4.0]
+    """
     axis, at = _places(x, dim, index, "scatter_add")
     given = _source(x, at, tensor_of(src), "scatter_add")
     return indexing.put(x, _numbers(x, axis, at), given, "scatter_add_", adds=True)
@@ -67,6 +80,9 @@ def scatter_reduce_(x: Tensor, dim: int, index: Any, src: Any, reduce: str, *, i
 
     ``reduce`` is "sum", "prod", "mean", "amax" or "amin"; without ``include_self`` what stood there does not count.
     Equal extrema share the gradient.
+
+    >>> tape.zeros(2).scatter_reduce_(0, tape.tensor([1, 0, 1]), tape.tensor([1.0, 2.0, 3.0]), "amax").tolist()
+    [2.0, 3.0]
     """
     axis, at = _places(x, dim, index, "scatter_reduce")
     given = _source(x, at, tensor_of(src), "scatter_reduce")
@@ -125,7 +141,13 @@ def _source(x: Tensor, at: Array, src: Tensor, name: str) -> Tensor:
 
 @_both
 def index_add_(x: Tensor, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Tensor:
-    """Add ``alpha`` times the places of ``source`` along ``dim`` to those that a vector names, in place."""
+    """Add ``alpha`` times the places of ``source`` along ``dim`` to those that a vector names, in place.
+
+    ``source`` has the dtype of x, and its shape but for ``dim``, where it is as long as the vector of integers.
+
+    >>> tape.zeros(2, 2).index_add_(0, tape.tensor([1, 1]), tape.ones(2, 2), alpha=0.5).tolist()
+    [[0.0, 0.0], [1.0, 1.0]]
+    """
     axis, at, given = _rows(x, dim, index, source, "index_add_")
     numbers = index_arrays.across(x.spec.shape, axis, at)
     return indexing.put(x, numbers, given if alpha == 1 else given * alpha, "index_add_", adds=True)
@@ -133,7 +155,13 @@ def index_add_(x: Tensor, dim: int, index: Any, source: Any, *, alpha: Any = 1) 
 
 @_both
 def index_copy_(x: Tensor, dim: int, index: Any, source: Any) -> Tensor:
-    """Write the places of ``source`` along ``dim`` to those that a vector names, in place; the last one stays."""
+    """Write the places of ``source`` along ``dim`` to those that a vector names, in place; the last one stays.
+
+    Shapes and dtypes are those of :func:`index_add_`.
+
+    >>> tape.zeros(2, 2).index_copy_(1, tape.tensor([1]), tape.tensor([[3.0], [4.0]])).tolist()
+    [[0.0, 3.0], [0.0, 4.0]]
+    """
     axis, at, given = _rows(x, dim, index, source, "index_copy_")
     kept = index_arrays.last_ones(at, len(at) and int(at.max()) + 1)
     if kept is not None:
@@ -147,6 +175,10 @@ def index_reduce_(x: Tensor, dim: int, index: Any, source: Any, reduce: str, *, 
     """Reduce the places of ``source`` along ``dim`` onto those that a vector names, in place.
 
     ``reduce`` is "prod", "mean", "amax" or "amin"; without ``include_self`` what stood there does not count.
+    Shapes and dtypes are those of :func:`index_add_`.
+
+    >>> tape.ones(2).index_reduce_(0, tape.tensor([1, 1]), tape.tensor([2.0, 3.0]), "prod").tolist()
+    [1.0, 6.0]
     """
     axis, at, given = _rows(x, dim, index, source, "index_reduce_")
     return _reduced(x, index_arrays.across(x.spec.shape, axis, at), given, reduce, include_self, "index_reduce_")
@@ -154,7 +186,11 @@ def index_reduce_(x: Tensor, dim: int, index: Any, source: Any, reduce: str, *, 
 
 @_both
 def index_fill_(x: Tensor, dim: int, index: Any, value: Any) -> Tensor:
-    """Write one number, or a 0-d tensor, to the places along ``dim`` that a vector names, in place."""
+    """Write one number, or a 0-d tensor, to the places along ``dim`` that a vector names, in place.
+
+    >>> tape.zeros(2, 3).index_fill_(1, tape.tensor([0, 2]), 7.0).tolist()
+    [[7.0, 0.0, 7.0], [7.0, 0.0, 7.0]]
+    """
     value = operand(value)
     if isinstance(value, Tensor) and value.spec.shape:
         raise RuntimeError(
@@ -199,15 +235,15 @@ def _rows(x: Tensor, dim: int, index: Any, source: Any, name: str) -> tuple[int,
     return axis, at, src if src.spec.shape == wanted else shaping.reshape(src, wanted)
 
 
-@public()
-def index_put(x: Any, indices: Any, values: Any, accumulate: bool = False) -> Tensor:
-    """Write values to the elements picked by a tuple of index tensors, in a copy; with ``accumulate`` add them."""
-    return shaping.clone(tensor_of(x)).index_put_(indices, values, accumulate)
-
-
 @_both
 def masked_scatter_(x: Tensor, mask: Any, source: Any) -> Tensor:
-    """Write the first elements of ``source`` where a bool mask, broadcast to this shape, holds, in place."""
+    """Write the first elements of ``source`` where a bool mask, broadcast to this shape, holds, in place.
+
+    ``source`` has the dtype of x, and at least as many elements as the mask has places.
+
+    >>> tape.zeros(3).masked_scatter_(tape.tensor([True, False, True]), tape.tensor([1.0, 2.0])).tolist()
+    [1.0, 0.0, 2.0]
+    """
     mask, source = tensor_of(mask), tensor_of(source)
     if mask.spec.dtype != np.bool_:
         raise RuntimeError(
@@ -228,72 +264,3 @@ def masked_scatter_(x: Tensor, mask: Any, source: Any) -> Tensor:
         )
     values = indexing.index(shaping.reshape(source, -1), slice(len(places)))
     return indexing.put(x, places, values, "masked_scatter_", apart=True)
-
-
-@public(methods=False)
-def masked_fill(x: Any, mask: Any, value: Any) -> Tensor:
-    """Return a copy filled where a bool mask, broadcast together, holds with one number, or with a 0-d tensor."""
-    return tensor_of(x).masked_fill(mask, value)
-
-
-@public()
-def slice_scatter(x: Any, src: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Tensor:
-    """Return a copy with ``src`` in a slice along ``dim``."""
-    result = shaping.clone(tensor_of(x))
-    key = (slice(None),) * dim_of(result, dim) + (slice(start, end, step),)
-    return _filled(result, indexing.index(result, key), src)
-
-
-@public()
-def select_scatter(x: Any, src: Any, dim: int, index: int) -> Tensor:
-    """Return a copy with ``src`` at one place along ``dim``."""
-    result = shaping.clone(tensor_of(x))
-    return _filled(result, result.select(dim, index), src)
-
-
-@public()
-def diagonal_scatter(x: Any, src: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
-    """Return a copy with ``src`` on the diagonal of two dims."""
-    result = shaping.clone(tensor_of(x))
-    return _filled(result, result.diagonal(offset, dim1, dim2), src)
-
-
-def _filled(result: Tensor, part: Tensor, src: Any) -> Tensor:
-    src = tensor_of(src)
-    if src.spec.shape != part.spec.shape:
-        raise RuntimeError(
-            f"expected src to have a size equal to the slice of self. src size = {list(src.spec.shape)}, "
-            f"slice size = {list(part.spec.shape)}"
-        )
-    part.copy_(src)
-    return result
-
-
-@implements(np.put_along_axis)
-def _put_along_axis(arr: Tensor, indices: Any, values: Any, axis: int | None) -> None:
-    at = index_arrays.integers(indices, "np.put_along_axis", IndexError)
-    if axis is None:
-        _put(arr, at, values)
-        return
-    axis = dim_of(arr, axis)
-    places = list(np.ogrid[tuple(map(slice, at.shape))])
-    places[axis] = at
-    arr[tuple(places)] = values
-
-
-@implements(np.put)
-def _put(a: Tensor, ind: Any, v: Any, mode: str = "raise") -> None:
-    """Write to the elements of these numbers; values too few are used over and over."""
-    at = np.arange(a.spec.size).take(np.reshape(index_arrays.integers(ind, "np.put"), -1), mode=mode)  # type: ignore[call-overload]
-    values: Any = np.resize(array_like(v), at.shape)
-    indexing.put(a, at, values if values.spec.dtype == a.spec.dtype else values.to(a.spec.dtype), "np.put")
-
-
-@implements(np.copyto)
-def _copyto(dst: Tensor, src: Any, casting: str = "same_kind", where: Any = True) -> None:
-    """Copy values, broadcast, into a tensor, where a mask holds."""
-    given = tensor_of(src)
-    allowed = np.can_cast(given.spec.dtype, dst.spec.dtype, casting)  # type: ignore[arg-type]
-    if not allowed and isinstance(src, (Tensor, np.ndarray)):
-        raise TypeError(f"Cannot cast array data from {given.spec.dtype!r} to {dst.spec.dtype!r} by rule {casting!r}")
-    dst.copy_(given if where is True else given.to(dst.spec.dtype).where(tensor_of(where), dst))

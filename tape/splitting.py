@@ -19,7 +19,11 @@ from tape.tensor import Tensor, method
 
 @public()
 def narrow(x: Any, dim: int, start: Any, length: int) -> Tensor:
-    """Return a view of ``length`` places along ``dim``, from ``start`` on, which may be a 0-d integer tensor."""
+    """Return a view of ``length`` places along ``dim``, from ``start`` on, which may be a 0-d integer tensor.
+
+    >>> tape.narrow(tape.arange(5), 0, 1, 3).tolist()
+    [1, 2, 3]
+    """
     x = tensor_of(x)
     if not x.spec.shape:
         raise RuntimeError("narrow() cannot be applied to a 0-dim tensor.")
@@ -37,7 +41,11 @@ def narrow(x: Any, dim: int, start: Any, length: int) -> Tensor:
 
 @public()
 def select(x: Any, dim: int, index: Any) -> Tensor:
-    """Return a view of the place ``index`` along ``dim``, which goes."""
+    """Return a view of the place ``index`` along ``dim``, which goes.
+
+    >>> tape.select(tape.tensor([[1.0, 2.0], [3.0, 4.0]]), 1, 0).tolist()
+    [1.0, 3.0]
+    """
     x = tensor_of(x)
     if not x.spec.shape:
         raise IndexError("select() cannot be applied to a 0-dim tensor.")
@@ -57,7 +65,11 @@ def _place(x: Tensor, axis: int, at: int, name: str) -> Tensor:
 
 @public()
 def unbind(x: Any, dim: Any = None, *, axis: Any = None) -> tuple[Tensor, ...]:
-    """Return views of all places along ``dim``, the first by default, which goes."""
+    """Return views of all places along ``dim``, the first by default, which goes.
+
+    >>> [column.tolist() for column in tape.unbind(tape.tensor([[1.0, 2.0], [3.0, 4.0]]), 1)]
+    [[1.0, 3.0], [2.0, 4.0]]
+    """
     x = tensor_of(x)
     if not x.spec.shape:
         raise IndexError("unbind: Dimension specified as 0 but tensor has no dimensions")
@@ -67,7 +79,11 @@ def unbind(x: Any, dim: Any = None, *, axis: Any = None) -> tuple[Tensor, ...]:
 
 @public()
 def split(x: Any, split_size_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
-    """Return views of ranges along ``dim``: of one length, the last of which may be shorter, or of lengths given."""
+    """Return views of ranges along ``dim``: of one length, the last of which may be shorter, or of lengths given.
+
+    >>> [part.tolist() for part in tape.split(tape.arange(5), 2)]
+    [[0, 1], [2, 3], [4]]
+    """
     x = tensor_of(x)
     if isinstance(split_size_or_sections, (tuple, list)):
         return split_with_sizes(x, split_size_or_sections, dim)
@@ -82,7 +98,11 @@ def split(x: Any, split_size_or_sections: Any, dim: int = 0) -> tuple[Tensor, ..
 
 @public()
 def split_with_sizes(x: Any, split_sizes: Any, dim: int = 0) -> tuple[Tensor, ...]:
-    """Return views of ranges of these lengths along ``dim``; they add up to its length."""
+    """Return views of ranges of these lengths along ``dim``; they add up to its length.
+
+    >>> [part.tolist() for part in tape.split_with_sizes(tape.arange(5), (1, 4))]
+    [[0], [1, 2, 3, 4]]
+    """
     x, sizes = tensor_of(x), ints_of((split_sizes,))
     axis, n = _extent(x, dim, "split_with_sizes")
     if min(sizes, default=0) < 0:
@@ -100,7 +120,11 @@ def split_with_sizes(x: Any, split_sizes: Any, dim: int = 0) -> tuple[Tensor, ..
 
 @public()
 def chunk(x: Any, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
-    """Return at most ``chunks`` views of ranges of one length along ``dim``; the last may be shorter."""
+    """Return at most ``chunks`` views of ranges of one length along ``dim``; the last may be shorter.
+
+    >>> [part.tolist() for part in tape.chunk(tape.arange(5), 2)]
+    [[0, 1, 2], [3, 4]]
+    """
     x = tensor_of(x)
     axis, n = _extent(x, dim, "chunk")
     if chunks <= 0:
@@ -110,7 +134,11 @@ def chunk(x: Any, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
 
 @public()
 def tensor_split(x: Any, indices_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
-    """Return views of ranges along ``dim``: so many, of nearly one length, or cut at these places."""
+    """Return views of ranges along ``dim``: so many, of nearly one length, or cut at these places.
+
+    >>> [part.tolist() for part in tape.tensor_split(tape.arange(5), (1, 3))]
+    [[0], [1, 2], [3, 4]]
+    """
     x = tensor_of(x)
     axis, n = _extent(x, dim, "tensor_split")
     given = indices_or_sections
@@ -165,11 +193,20 @@ def _named(name: str, axis: int, least: int) -> Any:
         return tensor_split(x, given, at)
 
     along.__name__ = along.__qualname__ = name
-    along.__doc__ = f"Return views of equal ranges along {_ALONG[name]}, or of ranges cut at these places."
+    where, shape, shapes = _ALONG[name]
+    along.__doc__ = f"""Return views of equal ranges along {where}, or of ranges cut at these places.
+
+    >>> [list(part.shape) for part in tape.{name}(tape.zeros{shape}, 2)]
+    {shapes}
+    """
     return public()(along)
 
 
-_ALONG = {"hsplit": "the columns, or along a vector", "vsplit": "the rows", "dsplit": "the third dim"}
+_ALONG = {  # where they split; the shape of an example, and those of its two parts
+    "hsplit": ("the columns, or along a vector", (3, 4), [[3, 2], [3, 2]]),
+    "vsplit": ("the rows", (4, 3), [[2, 3], [2, 3]]),
+    "dsplit": ("the third dim", (2, 3, 4), [[2, 3, 2], [2, 3, 2]]),
+}
 hsplit, vsplit, dsplit = _named("hsplit", 1, 1), _named("vsplit", 0, 2), _named("dsplit", 2, 3)
 
 
@@ -178,6 +215,9 @@ def unfold(x: Tensor, dimension: int, size: int, step: int) -> Tensor:
     """Return a view of all windows of ``size`` along a dim, ``step`` apart; they stand along a new last dim.
 
     The windows may overlap: what is read has its gradients added up, and writing through them raises.
+
+    >>> tape.arange(5).unfold(0, 3, 2).tolist()
+    [[0, 1, 2], [2, 3, 4]]
     """
     axis, shape = dim_of(x, dimension), x.spec.shape
     n = shape[axis] if shape else 1

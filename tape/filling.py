@@ -1,0 +1,110 @@
+"""Copies with one part written anew: picked elements, a slice, a diagonal; NumPy's functions that write too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tape import index_arrays, indexing, shaping
+from tape.dims import dim_of
+from tape.fitting import array_like
+from tape.public import implements, public
+from tape.reducing import tensor_of
+from tape.tensor import Tensor
+
+
+@public()
+def index_put(x: Any, indices: Any, values: Any, accumulate: bool = False) -> Tensor:
+    """Write values to the elements picked by a tuple of index tensors, in a copy; with ``accumulate`` add them.
+
+    >>> tape.index_put(tape.zeros(3), (tape.tensor([1, 1]),), tape.tensor([2.0, 3.0]), accumulate=True).tolist()
+    [0.0, 5.0, 0.0]
+    """
+    return shaping.clone(tensor_of(x)).index_put_(indices, values, accumulate)
+
+
+@public(methods=False)
+def masked_fill(x: Any, mask: Any, value: Any) -> Tensor:
+    """Return a copy filled where a bool mask, broadcast together, holds with one number, or with a 0-d tensor.
+
+    >>> x = tape.tensor([1.0, -2.0, 3.0])
+    >>> tape.masked_fill(x, x < 0, 0.0).tolist()
+    [1.0, 0.0, 3.0]
+    """
+    return tensor_of(x).masked_fill(mask, value)
+
+
+@public()
+def slice_scatter(x: Any, src: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Tensor:
+    """Return a copy with ``src``, of the shape of the slice, in a slice along ``dim``.
+
+    >>> tape.slice_scatter(tape.zeros(4), tape.ones(2), 0, start=1, end=3).tolist()
+    [0.0, 1.0, 1.0, 0.0]
+    """
+    result = shaping.clone(tensor_of(x))
+    key = (slice(None),) * dim_of(result, dim) + (slice(start, end, step),)
+    return _filled(result, indexing.index(result, key), src)
+
+
+@public()
+def select_scatter(x: Any, src: Any, dim: int, index: int) -> Tensor:
+    """Return a copy with ``src``, which has no such dim, at one place along ``dim``.
+
+    >>> tape.select_scatter(tape.zeros(2, 2), tape.ones(2), dim=1, index=0).tolist()
+    [[1.0, 0.0], [1.0, 0.0]]
+    """
+    result = shaping.clone(tensor_of(x))
+    return _filled(result, result.select(dim, index), src)
+
+
+@public()
+def diagonal_scatter(x: Any, src: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    """Return a copy with ``src`` on the diagonal of two dims; it has the shape of :func:`diagonal`.
+
+    >>> tape.diagonal_scatter(tape.zeros(2, 2), tape.tensor([1.0, 2.0])).tolist()
+    [[1.0, 0.0], [0.0, 2.0]]
+    """
+    result = shaping.clone(tensor_of(x))
+    return _filled(result, result.diagonal(offset, dim1, dim2), src)
+
+
+def _filled(result: Tensor, part: Tensor, src: Any) -> Tensor:
+    src = tensor_of(src)
+    if src.spec.shape != part.spec.shape:
+        raise RuntimeError(
+            f"expected src to have a size equal to the slice of self. src size = {list(src.spec.shape)}, "
+            f"slice size = {list(part.spec.shape)}"
+        )
+    part.copy_(src)
+    return result
+
+
+@implements(np.put_along_axis)
+def _put_along_axis(arr: Tensor, indices: Any, values: Any, axis: int | None) -> None:
+    at = index_arrays.integers(indices, "np.put_along_axis", IndexError)
+    if axis is None:
+        _put(arr, at, values)
+        return
+    axis = dim_of(arr, axis)
+    places = list(np.ogrid[tuple(map(slice, at.shape))])
+    places[axis] = at
+    arr[tuple(places)] = values
+
+
+@implements(np.put)
+def _put(a: Tensor, ind: Any, v: Any, mode: str = "raise") -> None:
+    """Write to the elements of these numbers; values too few are used over and over."""
+    at = np.arange(a.spec.size).take(np.reshape(index_arrays.integers(ind, "np.put"), -1), mode=mode)  # type: ignore[call-overload]
+    values: Any = np.resize(array_like(v), at.shape)
+    indexing.put(a, at, values if values.spec.dtype == a.spec.dtype else values.to(a.spec.dtype), "np.put")
+
+
+@implements(np.copyto)
+def _copyto(dst: Tensor, src: Any, casting: str = "same_kind", where: Any = True) -> None:
+    """Copy values, broadcast, into a tensor, where a mask holds."""
+    given = tensor_of(src)
+    allowed = np.can_cast(given.spec.dtype, dst.spec.dtype, casting)  # type: ignore[arg-type]
+    if not allowed and isinstance(src, (Tensor, np.ndarray)):
+        raise TypeError(f"Cannot cast array data from {given.spec.dtype!r} to {dst.spec.dtype!r} by rule {casting!r}")
+    dst.copy_(given if where is True else given.to(dst.spec.dtype).where(tensor_of(where), dst))
