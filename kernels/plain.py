@@ -148,7 +148,7 @@ def _pull(instruction: Instruction, i: int, operand: Any, cotangent: Array, stat
     start = instruction.saved[0] if form.kind != PULLS else 0
     pairs = zip(np.atleast_2d(target), np.atleast_2d(cotangent), strict=True)
     for row, given in pairs:
-        contribute(form, i, row, offset, given[start // given.itemsize :], instruction.saved)
+        contribute(form, i, row, offset, given, instruction.saved, start)
 
 
 def _clear(pull: Pull, shadow: Array, saved: tuple[Any, ...]) -> None:

@@ -64,8 +64,10 @@ def contributions(
     return found
 
 
-def contribute(form: Form, i: int, shadow: Array, offset: int, cotangent: Array, saved: tuple[Any, ...]) -> None:
-    """Add the contribution of one pullback to a shadow."""
+def contribute(
+    form: Form, i: int, shadow: Array, offset: int, cotangent: Array, saved: tuple[Any, ...], start: int = 0
+) -> None:
+    """Add the contribution of one pullback to a shadow; ``start`` is where the cotangent's pattern begins, in bytes."""
     pull, spec = form.pulls[i], form.specs[i]
     assert spec is not None
     values = (None, cotangent, *saved)
@@ -76,11 +78,10 @@ def contribute(form: Form, i: int, shadow: Array, offset: int, cotangent: Array,
         pull.contribute(shadow, offset, cotangent, saved)
         return
     assert isinstance(pull, Loop)
-    reads = {operand.name: _read(operand, values, pull.shape) for operand in pull.operands[1:]}
+    reads = {operand.name: _read(operand, values, pull.shape, start) for operand in pull.operands[1:]}
     if pull.gather is not None:
-        reads["g"] = (
-            cotangent.reshape(-1).view(np.uint8).view(spec.dtype)[reads["i"] * (pull.gather // spec.dtype.itemsize)]
-        )
+        item = spec.dtype.itemsize
+        reads["g"] = cotangent.reshape(-1).view(spec.dtype)[reads["i"] * (pull.gather // item) + start // item]
     with np.errstate(all="ignore"):
         result = np.broadcast_to(_contribution(pull, reads), pull.shape).astype(spec.dtype)
     _add(pull, shadow, offset, result, reads.get("i"))
@@ -95,11 +96,13 @@ def _contribution(pull: Loop, reads: dict[str, Array]) -> Any:
     return np.where(cut, -0.0, result)
 
 
-def _read(operand: Operand, values: tuple[Any, ...], shape: tuple[int, ...]) -> Array:
+def _read(operand: Operand, values: tuple[Any, ...], shape: tuple[int, ...], start: int) -> Array:
     value = np.asarray(values[operand.place])
     if operand.place == 1:  # the cotangent: a flat shadow
-        value = value.reshape(-1).view(np.uint8)[operand.offset :]
-        return np.ndarray(shape, operand.dtype, value, 0, operand.strides) if value.size else np.zeros(shape)
+        value = value.reshape(-1).view(np.uint8)
+        if value.size == 0 or 0 in shape:
+            return np.zeros(shape)
+        return np.ndarray(shape, operand.dtype, value, start + operand.offset, operand.strides)
     return np.lib.stride_tricks.as_strided(value, shape, operand.strides, writeable=False)
 
 

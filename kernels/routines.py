@@ -96,8 +96,11 @@ class RoutineCall:
 
 
 def zero_of(op: Op) -> float:
-    """Return what is added to a contribution: 0.0 makes a gradient of its zeros, -0.0 leaves them what they are."""
-    return -0.0 if isinstance(op, Routine) and op.cuts else 0.0
+    """Return what is added to a contribution that Python made: 0.0 turns a routine's -0.0 to a gradient of zero.
+
+    -0.0 leaves it what it is: nothing, where a routine cuts, and in what other rules have made ready.
+    """
+    return 0.0 if isinstance(op, Routine) and not op.cuts else -0.0
 
 
 def kept_values(instruction: Instruction) -> dict[str, Any]:

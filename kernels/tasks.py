@@ -66,10 +66,14 @@ class PythonCall:
 Task = Call | UfuncCall | Fill | PythonCall
 
 
+_ZERO = float(np.add.reduce(np.array([-0.0])))
+"""What NumPy's sums of negative zeros are: -0.0 where it starts from the first element, 0.0 where from 0."""
+
+
 def initial(ufunc: np.ufunc, spec: Spec, dtype: np.dtype[Any]) -> float:
     """Return what a reduction starts from, as NumPy does."""
     if ufunc is np.add:
-        return -0.0 if dtype.kind == "f" and spec.size else 0.0
+        return _ZERO if dtype.kind == "f" and spec.size else 0.0
     if dtype.kind == "f":
         return -math.inf if ufunc is np.maximum else math.inf
     limits = np.iinfo(dtype)

@@ -2,7 +2,7 @@
 from math import nan
 from typing import Any
 from tape.tensor import Tensor
-__all__ = ['add', 'subtract', 'sub', 'multiply', 'mul', 'divide', 'div', 'true_divide', 'power', 'pow', 'negative', 'neg', 'positive', 'square', 'sqrt', 'reciprocal', 'absolute', 'abs', 'exp', 'log', 'sin', 'cos', 'tan', 'tanh', 'maximum', 'minimum', 'where', 'less', 'lt', 'less_equal', 'le', 'greater', 'gt', 'greater_equal', 'ge', 'eq', 'not_equal', 'ne', 'logical_not', 'logical_and', 'logical_or', 'bitwise_and', 'bitwise_or', 'logical_xor', 'bitwise_xor', 'invert', 'bitwise_not', 'left_shift', 'bitwise_left_shift', 'right_shift', 'bitwise_right_shift', 'isnan', 'isinf', 'isfinite', 'signbit', 'isposinf', 'isneginf', 'exp2', 'expm1', 'log2', 'log10', 'log1p', 'logaddexp', 'logaddexp2', 'sigmoid', 'rsqrt', 'cbrt', 'relu', 'clamp_min', 'clamp_max', 'fmax', 'fmin', 'sign', 'sgn', 'copysign', 'heaviside', 'floor', 'ceil', 'rint', 'trunc', 'fix', 'frac', 'floor_divide', 'remainder', 'fmod', 'erf', 'erfc', 'erfinv', 'erfcx', 'lgamma', 'digamma', 'i0', 'i0e', 'i1', 'i1e', 'ndtr', 'ndtri', 'log_ndtr', 'entr', 'xlogy', 'xlog1py', 'arcsin', 'asin', 'arccos', 'acos', 'arctan', 'atan', 'arctan2', 'atan2', 'sinh', 'cosh', 'arcsinh', 'asinh', 'arccosh', 'acosh', 'arctanh', 'atanh', 'hypot', 'deg2rad', 'rad2deg', 'sinc', 'from_dlpack', 'bmm', 'diagonal', 'diag', 'diag_embed', 'diagflat', 'tril', 'triu', 'tril_indices', 'triu_indices', 'einsum', 'outer', 'ger', 'vdot', 'inner', 'tensordot', 'kron', 'trace', 'cross', 'chain_matmul', 'addmm', 'addmv', 'addr', 'baddbmm', 'addbmm', 'flip', 'fliplr', 'flipud', 'roll', 'rot90', 'movedim', 'moveaxis', 'swapaxes', 'swapdims', 'adjoint', 'inverse', 'cholesky_solve', 'cholesky_inverse', 'lu_solve', 'det', 'slogdet', 'logdet', 'matrix_exp', 'matrix_power', 'pinverse', 'prod', 'any', 'all', 'count_nonzero', 'argmax', 'argmin', 'aminmax', 'nansum', 'nanmean', 'cumsum', 'cumprod', 'cummax', 'cummin', 'logcumsumexp', 'diff', 'gradient', 'trapezoid', 'trapz', 'cumulative_trapezoid', 'clamp', 'clip', 'round', 'softplus', 'lerp', 'addcmul', 'addcdiv', 'float_power', 'ldexp', 'nan_to_num', 'logit', 'polygamma', 'mvlgamma', 'isclose', 'allclose', 'broadcast_to', 'broadcast_tensors', 'unflatten', 'ravel', 'atleast_1d', 'atleast_2d', 'atleast_3d', 'take', 'gather', 'take_along_dim', 'index_select', 'masked_select', 'nonzero', 'argwhere', 'meshgrid', 'cartesian_prod', 'combinations', 'sort', 'argsort', 'msort', 'topk', 'kthvalue', 'unique', 'histogram', 'histc', 'bincount', 'searchsorted', 'bucketize', 'interp', 'interpn', 'norm', 'dist', 'cdist', 'pdist', 'cholesky', 'qr', 'svd', 'pad', 'median', 'nanmedian', 'mode', 'quantile', 'nanquantile', 'tile', 'repeat_interleave', 'scatter', 'scatter_add', 'scatter_reduce', 'index_add', 'index_copy', 'index_reduce', 'index_fill', 'index_put', 'masked_scatter', 'masked_fill', 'slice_scatter', 'select_scatter', 'diagonal_scatter', 'logsumexp', 'softmax', 'log_softmax', 'softmin', 'narrow', 'select', 'unbind', 'split', 'split_with_sizes', 'chunk', 'tensor_split', 'hsplit', 'vsplit', 'dsplit', 'var', 'std', 'var_mean', 'std_mean', 'cov', 'corrcoef', 'hstack', 'vstack', 'row_stack', 'dstack', 'column_stack', 'block_diag']
+__all__ = ['add', 'subtract', 'sub', 'multiply', 'mul', 'divide', 'div', 'true_divide', 'power', 'pow', 'negative', 'neg', 'positive', 'square', 'sqrt', 'reciprocal', 'absolute', 'abs', 'exp', 'log', 'sin', 'cos', 'tan', 'tanh', 'maximum', 'minimum', 'where', 'less', 'lt', 'less_equal', 'le', 'greater', 'gt', 'greater_equal', 'ge', 'eq', 'not_equal', 'ne', 'logical_not', 'logical_and', 'logical_or', 'bitwise_and', 'bitwise_or', 'logical_xor', 'bitwise_xor', 'invert', 'bitwise_not', 'left_shift', 'bitwise_left_shift', 'right_shift', 'bitwise_right_shift', 'isnan', 'isinf', 'isfinite', 'signbit', 'isposinf', 'isneginf', 'exp2', 'expm1', 'log2', 'log10', 'log1p', 'logaddexp', 'logaddexp2', 'sigmoid', 'rsqrt', 'cbrt', 'relu', 'clamp_min', 'clamp_max', 'fmax', 'fmin', 'sign', 'sgn', 'copysign', 'heaviside', 'floor', 'ceil', 'rint', 'trunc', 'fix', 'frac', 'floor_divide', 'remainder', 'fmod', 'erf', 'erfc', 'erfinv', 'erfcx', 'lgamma', 'digamma', 'i0', 'i0e', 'i1', 'i1e', 'ndtr', 'ndtri', 'log_ndtr', 'entr', 'xlogy', 'xlog1py', 'arcsin', 'asin', 'arccos', 'acos', 'arctan', 'atan', 'arctan2', 'atan2', 'sinh', 'cosh', 'arcsinh', 'asinh', 'arccosh', 'acosh', 'arctanh', 'atanh', 'hypot', 'deg2rad', 'rad2deg', 'sinc', 'from_dlpack', 'bmm', 'diagonal', 'diag', 'diag_embed', 'diagflat', 'tril', 'triu', 'tril_indices', 'triu_indices', 'einsum', 'outer', 'ger', 'vdot', 'inner', 'tensordot', 'kron', 'trace', 'cross', 'chain_matmul', 'addmm', 'addmv', 'addr', 'baddbmm', 'addbmm', 'flip', 'fliplr', 'flipud', 'roll', 'rot90', 'movedim', 'moveaxis', 'swapaxes', 'swapdims', 'adjoint', 'inverse', 'cholesky_solve', 'cholesky_inverse', 'lu_solve', 'det', 'slogdet', 'logdet', 'matrix_exp', 'matrix_power', 'pinverse', 'prod', 'any', 'all', 'count_nonzero', 'argmax', 'argmin', 'aminmax', 'nansum', 'nanmean', 'cumsum', 'cumprod', 'cummax', 'cummin', 'logcumsumexp', 'diff', 'gradient', 'trapezoid', 'trapz', 'cumulative_trapezoid', 'clamp', 'clip', 'round', 'softplus', 'lerp', 'addcmul', 'addcdiv', 'float_power', 'ldexp', 'nan_to_num', 'logit', 'polygamma', 'mvlgamma', 'isclose', 'allclose', 'broadcast_to', 'broadcast_tensors', 'unflatten', 'ravel', 'atleast_1d', 'atleast_2d', 'atleast_3d', 'index_put', 'masked_fill', 'slice_scatter', 'select_scatter', 'diagonal_scatter', 'take', 'gather', 'take_along_dim', 'index_select', 'masked_select', 'nonzero', 'argwhere', 'meshgrid', 'cartesian_prod', 'combinations', 'sort', 'argsort', 'msort', 'topk', 'kthvalue', 'unique', 'histogram', 'histc', 'bincount', 'searchsorted', 'bucketize', 'interp', 'interpn', 'norm', 'dist', 'cdist', 'pdist', 'cholesky', 'qr', 'svd', 'pad', 'median', 'nanmedian', 'mode', 'quantile', 'nanquantile', 'tile', 'repeat_interleave', 'scatter', 'scatter_add', 'scatter_reduce', 'index_add', 'index_copy', 'index_reduce', 'index_fill', 'masked_scatter', 'logsumexp', 'softmax', 'log_softmax', 'softmin', 'narrow', 'select', 'unbind', 'split', 'split_with_sizes', 'chunk', 'tensor_split', 'hsplit', 'vsplit', 'dsplit', 'var', 'std', 'var_mean', 'std_mean', 'cov', 'corrcoef', 'hstack', 'vstack', 'row_stack', 'dstack', 'column_stack', 'block_diag']
 def add(a: Any, b: Any, /, *, alpha: Any = None, out: Tensor | None = None) -> Tensor:
     """Sum of two tensors. Shapes broadcast; dtypes promote as NumPy's do."""
 def subtract(a: Any, b: Any, /, *, alpha: Any = None, out: Tensor | None = None) -> Tensor:
@@ -262,9 +262,9 @@ def tril(x: Any, diagonal: int = 0) -> Tensor:
 def triu(x: Any, diagonal: int = 0) -> Tensor:
     """Return a copy with zeros outside of the upper triangle, ``diagonal`` above the main one."""
 def tril_indices(row: int, col: int, offset: int = 0, *, dtype: Any = None) -> Tensor:
-    """Return the rows and columns of the lower triangle of a matrix, as a tensor of two rows."""
+    """Return the rows and columns of the lower triangle of a matrix, as a tensor of two rows; int64 by default."""
 def triu_indices(row: int, col: int, offset: int = 0, *, dtype: Any = None) -> Tensor:
-    """Return the rows and columns of the upper triangle of a matrix, as a tensor of two rows."""
+    """Return the rows and columns of the upper triangle of a matrix, as a tensor of two rows; int64 by default."""
 def einsum(equation: Any, *operands: Any) -> Tensor:
     """Return the sum of products that an equation such as "bij,bjk->bik" names."""
 def outer(input: Any, vec2: Any) -> Any:
@@ -417,6 +417,16 @@ def atleast_2d(*tensors: Any) -> Any:
     """Return a tensor, or each of several, as a view with at least 2 dims."""
 def atleast_3d(*tensors: Any) -> Any:
     """Return a tensor, or each of several, as a view with at least 3 dims."""
+def index_put(x: Any, indices: Any, values: Any, accumulate: bool = False) -> Tensor:
+    """Write values to the elements picked by a tuple of index tensors, in a copy; with ``accumulate`` add them."""
+def masked_fill(x: Any, mask: Any, value: Any) -> Tensor:
+    """Return a copy filled where a bool mask, broadcast together, holds with one number, or with a 0-d tensor."""
+def slice_scatter(x: Any, src: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Tensor:
+    """Return a copy with ``src``, of the shape of the slice, in a slice along ``dim``."""
+def select_scatter(x: Any, src: Any, dim: int, index: int) -> Tensor:
+    """Return a copy with ``src``, which has no such dim, at one place along ``dim``."""
+def diagonal_scatter(x: Any, src: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    """Return a copy with ``src`` on the diagonal of two dims; it has the shape of :func:`diagonal`."""
 def take(x: Any, index: Any) -> Tensor:
     """Return the elements at these places of the flat tensor, in the shape of the index; negative from the end."""
 def gather(x: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> Tensor:
@@ -454,7 +464,7 @@ def histogram(x: Any, bins: Any, *, range: Any = None, weight: Any = None, densi
 def histc(x: Any, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
     """Return how many elements lie in each of ``bins`` bins from ``min`` to ``max``, in the dtype of x; no gradient."""
 def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Tensor:
-    """Return how often each integer from 0 comes, or the sum of its weights; no gradient."""
+    """Return how often each integer from 0 comes (int64), or the sum of its weights (float64); no gradient."""
 def searchsorted(sorted_sequence: Any, input: Any, *, out_int32: bool = False, right: bool = False, side: Any = None, sorter: Any = None) -> Tensor:
     """Return where each value would be inserted into rows that are in order, as int64; no gradient."""
 def bucketize(input: Any, boundaries: Any, *, out_int32: bool = False, right: bool = False) -> Tensor:
@@ -470,7 +480,7 @@ def dist(x: Any, other: Any, p: Any = 2) -> Tensor:
 def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str = '') -> Tensor:
     """Return the distances between all rows of x1 (..., P, M) and of x2 (..., R, M): (..., P, R)."""
 def pdist(x: Any, p: float = 2.0) -> Tensor:
-    """Return the distances between the rows of a matrix, of each pair once: n (n - 1) / 2 of them."""
+    """Return the distances between the rows of x (N, M), of each pair once: N (N - 1) / 2 of them."""
 def cholesky(input: Any, upper: bool = False) -> Tensor:
     """Return the lower triangular factor L of positive-definite (*, n, n) matrices A = L L^T, or U of A = U^T U."""
 def qr(input: Any, some: bool = True) -> Any:
@@ -484,7 +494,7 @@ def median(x: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, ke
 def nanmedian(x: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Any:
     """Return the lower median of all elements that are not nan, or of each row along ``dim`` with its int64 place."""
 def mode(x: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Any:
-    """Return the most frequent element along ``dim`` (the last), the smallest of several, and its last place."""
+    """Return the most frequent element along ``dim`` (the last), the smallest of several, and its last int64 place."""
 def quantile(x: Any, q: Any, dim: Any = None, keepdim: Any = None, *, interpolation: str = 'linear', axis: Any = None, keepdims: Any = None) -> Tensor:
     """Return quantiles of all elements or along ``dim``; nan where an element is nan."""
 def nanquantile(x: Any, q: Any, dim: Any = None, keepdim: Any = None, *, interpolation: str = 'linear', axis: Any = None, keepdims: Any = None) -> Tensor:
@@ -507,18 +517,8 @@ def index_reduce(x: Tensor, dim: int, index: Any, source: Any, reduce: str, *, i
     """Reduce the places of ``source`` along ``dim`` onto those that a vector names, in a copy."""
 def index_fill(x: Tensor, dim: int, index: Any, value: Any) -> Tensor:
     """Write one number, or a 0-d tensor, to the places along ``dim`` that a vector names, in a copy."""
-def index_put(x: Any, indices: Any, values: Any, accumulate: bool = False) -> Tensor:
-    """Write values to the elements picked by a tuple of index tensors, in a copy; with ``accumulate`` add them."""
 def masked_scatter(x: Tensor, mask: Any, source: Any) -> Tensor:
     """Write the first elements of ``source`` where a bool mask, broadcast to this shape, holds, in a copy."""
-def masked_fill(x: Any, mask: Any, value: Any) -> Tensor:
-    """Return a copy filled where a bool mask, broadcast together, holds with one number, or with a 0-d tensor."""
-def slice_scatter(x: Any, src: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Tensor:
-    """Return a copy with ``src`` in a slice along ``dim``."""
-def select_scatter(x: Any, src: Any, dim: int, index: int) -> Tensor:
-    """Return a copy with ``src`` at one place along ``dim``."""
-def diagonal_scatter(x: Any, src: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
-    """Return a copy with ``src`` on the diagonal of two dims."""
 def logsumexp(x: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:
     """Return ``log(sum(exp(x)))`` over ``dim`` (an int or a tuple), without overflow on the way."""
 def softmax(x: Any, dim: Any = None, dtype: Any = None, *, axis: Any = None) -> Tensor:
@@ -556,9 +556,9 @@ def var_mean(x: Any, dim: Any = None, unbiased: Any = None, keepdim: Any = None,
 def std_mean(x: Any, dim: Any = None, unbiased: Any = None, keepdim: Any = None, **other: Any) -> tuple[Tensor, Tensor]:
     """Return standard deviation and mean; arguments as :func:`std`."""
 def cov(x: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> Tensor:
-    """Return the covariances of the rows, which are variables; a 0-d tensor for one row."""
+    """Return the covariances (N, N) of the rows of x (N, M), which are variables; a 0-d tensor for one row."""
 def corrcoef(x: Any) -> Tensor:
-    """Return the correlations of the rows, which are variables; a 0-d tensor for one row."""
+    """Return the correlations (N, N) of the rows of x (N, M), which are variables; a 0-d tensor for one row."""
 def hstack(tensors: Any) -> Tensor:
     """Join tensors along the columns; vectors and numbers end to end."""
 def vstack(tensors: Any) -> Tensor:

@@ -315,7 +315,7 @@ class Tensor:
     def baddbmm(self, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
         """Return beta * input + alpha * bmm(batch1, batch2); the input is expanded to (b, m, n)."""
     def bincount(self, weights: Any = None, minlength: builtins.int = 0) -> Tensor:
-        """Return how often each integer from 0 comes, or the sum of its weights; no gradient."""
+        """Return how often each integer from 0 comes (int64), or the sum of its weights (float64); no gradient."""
     def bitwise_and(self, other: Any, /) -> Tensor:
         """Bits, or truth, of both; integer and bool tensors only. Shapes broadcast; dtypes promote as NumPy's do."""
     def bitwise_and_(self, *others: Any) -> Tensor:
@@ -389,7 +389,7 @@ class Tensor:
     def copysign_(self, *others: Any) -> Tensor:
         """First tensor with the sign of the second; the gradient at 0 is 0, in place."""
     def corrcoef(self) -> Tensor:
-        """Return the correlations of the rows, which are variables; a 0-d tensor for one row."""
+        """Return the correlations (N, N) of the rows of x (N, M), which are variables; a 0-d tensor for one row."""
     def cos(self) -> Tensor:
         """Cosine of an angle in radians. Shapes broadcast; dtypes promote as NumPy's do."""
     def cos_(self, *others: Any) -> Tensor:
@@ -401,7 +401,7 @@ class Tensor:
     def count_nonzero(self, dim: Any = None, *, axis: Any = None) -> Tensor:
         """Return how many elements over ``dim`` are nonzero or True, as int64."""
     def cov(self, *, correction: builtins.int = 1, fweights: Any = None, aweights: Any = None) -> Tensor:
-        """Return the covariances of the rows, which are variables; a 0-d tensor for one row."""
+        """Return the covariances (N, N) of the rows of x (N, M), which are variables; a 0-d tensor for one row."""
     def cpu(self) -> Tensor:
         """Return the tensor itself."""
     def cross(self, other: Any, dim: Any = None, *, axis: Any = None) -> Tensor:
@@ -440,7 +440,7 @@ class Tensor:
     def diagonal(self, offset: builtins.int = 0, dim1: builtins.int = 0, dim2: builtins.int = 1) -> Tensor:
         """Return a view of the diagonal of two dims, as the last dim; ``offset`` counts from it towards ``dim2``."""
     def diagonal_scatter(self, src: Any, offset: builtins.int = 0, dim1: builtins.int = 0, dim2: builtins.int = 1) -> Tensor:
-        """Return a copy with ``src`` on the diagonal of two dims."""
+        """Return a copy with ``src`` on the diagonal of two dims; it has the shape of :func:`diagonal`."""
     def diff(self, n: builtins.int = 1, dim: Any = None, prepend: Any = None, append: Any = None, *, axis: Any = None) -> Tensor:
         """Return the n-th differences of neighbours along ``dim``, the last by default."""
     def digamma(self) -> Tensor:
@@ -817,7 +817,7 @@ class Tensor:
     def mm(self, b: Any) -> Tensor:
         """Return the product of an (m, k) and a (k, n) matrix."""
     def mode(self, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Any:
-        """Return the most frequent element along ``dim`` (the last), the smallest of several, and its last place."""
+        """Return the most frequent element along ``dim`` (the last), the smallest of several, and its last int64 place."""
     def moveaxis(self, source: Any, destination: Any) -> Tensor:
         """Return a view with dims ``source`` at the places ``destination``; the others keep their order."""
     def movedim(self, source: Any, destination: Any) -> Tensor:
@@ -1000,7 +1000,7 @@ class Tensor:
     def select(self, dim: builtins.int, index: Any) -> Tensor:
         """Return a view of the place ``index`` along ``dim``, which goes."""
     def select_scatter(self, src: Any, dim: builtins.int, index: builtins.int) -> Tensor:
-        """Return a copy with ``src`` at one place along ``dim``."""
+        """Return a copy with ``src``, which has no such dim, at one place along ``dim``."""
     def sgn(self) -> Tensor:
         """Sign: -1, 0 or 1, and 0 of nan; the gradient is 0. Shapes broadcast; dtypes promote as NumPy's do."""
     def sgn_(self, *others: Any) -> Tensor:
@@ -1035,7 +1035,7 @@ class Tensor:
     def size(self, dim: builtins.int | None = None) -> Any:
         """Return the shape, or the extent of one dim."""
     def slice_scatter(self, src: Any, dim: builtins.int = 0, start: Any = None, end: Any = None, step: builtins.int = 1) -> Tensor:
-        """Return a copy with ``src`` in a slice along ``dim``."""
+        """Return a copy with ``src``, of the shape of the slice, in a slice along ``dim``."""
     def slogdet(self) -> Any:
         """Return sign and logarithm of the absolute value of determinants: 0 and -inf where singular."""
     def softmax(self, dim: Any = None, dtype: Any = None, *, axis: Any = None) -> Tensor:

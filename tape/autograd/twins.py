@@ -101,7 +101,10 @@ def _pulled(case: Case, layout: dict[int, Twin], values: dict[int, Array]) -> Pu
         outputs = differentiable(outputs_of(case.func(*given)))
     except Exception:  # noqa: BLE001 (what a function takes is its own affair: view() refuses most strides)
         return None
-    gradients = pull(outputs, bases, random_like(outputs)) if outputs else (None,) * len(bases)
+    try:
+        gradients = pull(outputs, bases, random_like(outputs)) if outputs else (None,) * len(bases)
+    except np.linalg.LinAlgError:  # a matrix whose rows are expanded from one is singular
+        return None
     return [memory_of(o).copy() for o in outputs], gradients, filled(gradients, bases)
 
 

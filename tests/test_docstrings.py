@@ -1,0 +1,39 @@
+"""Every function written by hand shows an example, and it is so."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tape
+from tape import public
+
+
+def written() -> Iterator[tuple[str, Callable[..., Any]]]:
+    """Yield the functions that are no single record, under the name they are offered by."""
+    yield from public.FUNCTIONS.items()
+    for module in (tape.linalg, tape.special):
+        for name in module.__all__:
+            function = getattr(module, name)
+            if inspect.isfunction(function) and function.__module__ != "tape.arithmetic":
+                yield f"{module.__name__}.{name}", function
+
+
+MODULES = sorted({function.__module__ for _, function in written()} | {"tape.quadrature", "tape.sparse"})
+
+
+def test_each_has_an_example() -> None:
+    assert [name for name, function in written() if ">>> " not in (function.__doc__ or "")] == []
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples(name: str) -> None:
+    found = doctest.testmod(importlib.import_module(name), extraglobs={"tape": tape, "np": np})
+    assert found.attempted > 0
+    assert found.failed == 0
