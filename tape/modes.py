@@ -103,6 +103,14 @@ def set_mode(mode: Mode) -> Mode:
     return before
 
 
+def restore(mode: Mode) -> None:
+    """Change the mode of this context back, whatever interrupt comes meanwhile."""
+    try:
+        set_mode(mode)
+    finally:
+        set_mode(mode)
+
+
 def _short(mode: Mode) -> bool:
     """Return whether operations may take the short way: nobody but the tape is to hear of them."""
     _, recorder, pack, _, anomaly, inference = mode
@@ -117,7 +125,7 @@ def unrecorded() -> Iterator[None]:
         set_mode(before._replace(grad=False, recorder=None))
         yield
     finally:
-        set_mode(before)
+        restore(before)
 
 
 def noted(slot: Any) -> None:
@@ -149,7 +157,7 @@ class Switch:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         now, (before, within) = _mode.get(), self._before.pop()
-        set_mode(before if now is within else self.restored(now, before))
+        restore(before if now is within else self.restored(now, before))
 
     def changed(self, mode: Mode) -> Mode:
         """Return a mode as it is within."""

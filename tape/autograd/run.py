@@ -71,7 +71,7 @@ def ending(*, recorded: bool) -> Iterator[None]:
         for function in ENDED.get():
             function()
     finally:
-        modes.set_mode(before)
+        modes.restore(before)
         ENDED.reset(token)
 
 
