@@ -51,7 +51,8 @@ NUMPY = {
     "log_softmax": "",
     "topk": "",
 }
-# PyTorch cannot: its quantile takes at most 16 million elements, and none of these fails otherwise.
+# PyTorch has no derivative of these, or one that is no array.
+WITHOUT = ("heaviside", "heaviside_number", "floor_divide", "sgn")
 
 
 @dataclass(frozen=True)
@@ -86,9 +87,11 @@ def rows(torch: Any) -> Iterator[RecordRow]:
     """Yield the rows of what PyTorch has too."""
     for op in OPS.values():
         if isinstance(op, Elementwise):
-            name = next((n for n in (op.name, *op.torch) if op.function or op.torch if _of(torch, n)), None)
+            name = next((n for n in _names(op) if _of(torch, n)), None)
             if name is not None:
-                yield RecordRow(op.name, op.domain, _named(op, name), _ufunc(op), op.differentiable)
+                yield RecordRow(
+                    op.name, op.domain, _named(op, name), _ufunc(op), op.differentiable and op.name not in WITHOUT
+                )
         elif isinstance(op, Reduction) and op.name in ("sum", "mean", "amax", "amin"):
             yield RecordRow(op.name, ("real",), _expression(f"f.{op.name}(x)"), getattr(np, op.name))
     for name, text in CALLS.items():
@@ -96,12 +99,16 @@ def rows(torch: Any) -> Iterator[RecordRow]:
         yield RecordRow(name, ("real",), _expression(text), (lambda x, t=plain: _run(t, np, x)) if plain else None)
 
 
+def _names(op: Op) -> tuple[str, ...]:
+    return (op.name, *op.torch) if op.function else op.torch
+
+
 def _of(lib: Any, name: str) -> Any:
     return getattr(lib, name, None) or getattr(lib.special, name, None)
 
 
 def _named(op: Op, theirs: str) -> Callable[..., Any]:
-    names = (op.name, *op.torch) if op.function else op.torch
+    names = _names(op)
 
     def call(lib: Any, *operands: Any) -> Any:
         found = _of(lib, theirs if lib.__name__ == "torch" else names[0])
