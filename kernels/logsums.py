@@ -16,9 +16,11 @@ from typing import Any
 import numpy as np
 
 from kernels import jit
+from kernels.layouts import Spec, dense
 from kernels.memory import address_of
 from kernels.op import Reduction, Routine
 from kernels.placing import Array
+from kernels.row_pulls import RowPull
 
 BLOCK = 1 << 14
 """Elements of a block: three arrays of doubles in half a megabyte."""
@@ -59,13 +61,19 @@ def run(name: str, shape: tuple[int, ...], dim: int, result: Array, *operands: A
 
 @functools.cache
 def _compiled(file: str, name: str, dtype: np.dtype[Any]) -> Any:
+    """Return one kernel of a file."""
+    return _CALL(_address(file, name, dtype))
+
+
+@functools.cache
+def _address(file: str, name: str, dtype: np.dtype[Any]) -> int:
     """Compile one kernel of a file, with what stands before the first."""
     first, *parts = Path(__file__).with_name(f"{file}.py").read_text(encoding="utf-8").split("@cfunc")
     (own,) = (part for part in parts if f"def {name}(" in part)
     text = f"{first}@cfunc{own}"
     for double, single in _SINGLE if dtype == np.float32 else ():
         text = text.replace(double, single)
-    return _CALL(getattr(jit.load_source(f"{name}_{file}", text), name).address)
+    return int(getattr(jit.load_source(f"{name}_{file}", text), name).address)
 
 
 def blocks(shape: tuple[int, ...]) -> Iterator[tuple[Any, ...]]:
@@ -144,6 +152,21 @@ def _softmax_vjp(g: Any, y: Any, dim: int) -> Any:
     return out
 
 
+def _softmax_native(source: Spec, spec: Spec, dim: int) -> RowPull | None:
+    """Return the pullback in native code, of large rows that stand in order."""
+    item = source.dtype.itemsize
+    rows = dim == len(source.shape) - 1 and source.gradient == spec.gradient == dense(source.shape, item)
+    if not rows or spec.bytes < LARGE or source.dtype.kind != "f":
+        return None
+    return RowPull(
+        source.shape, source.dtype, _softmax_address, functools.partial(_softmax_vjp, dim=len(source.shape) - 1)
+    )
+
+
+def _softmax_address(dtype: np.dtype[Any]) -> int:
+    return _address("logsums_native", "softmax_vjp", dtype)
+
+
 def _log_softmax(x: Array, *, dim: int) -> Array:
     out = np.empty(x.shape, x.dtype)
     if by_kernel(x):
@@ -185,6 +208,7 @@ Routine(
     forward=_softmax,
     vjp=_softmax_vjp,
     jvp=lambda t, y, dim: _softmax_vjp(t, y, dim),
+    native=_softmax_native,
     samples=((((5,),), {"dim": 0}), (((2, 3, 2),), {"dim": 1})),
 )
 Routine(

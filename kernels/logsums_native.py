@@ -130,8 +130,12 @@ def softmax_vjp(layout, pointers, accumulate):
         at = i * layout[1] * ITEM
         s = product(pointers[1] + at, pointers[2] + at, n)
         g, y, into = pointer_f8(pointers[1] + at), pointer_f8(pointers[2] + at), pointer_f8(pointers[0] + at)
-        for k in range(n):
-            into[k] = (g[k] - s) * y[k]
+        if accumulate:
+            for k in range(n):
+                into[k] += (g[k] - s) * y[k]
+        else:
+            for k in range(n):
+                into[k] = (g[k] - s) * y[k] + ZERO
 
 
 @cfunc(SIGNATURE, cache=True, error_model="numpy")

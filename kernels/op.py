@@ -202,7 +202,8 @@ class Routine(Op):
     from ``t`` (``t_a, t_b`` of several inputs) and the rest likewise. Both are made of operators and NumPy's
     functions, so that arrays and tensors can run them. ``samples`` are pairs of the inputs' shapes and the parameters,
     for the tests; ``domain`` says what the inputs are made of. With ``cuts`` an element that the vjp leaves at -0.0
-    gets nothing; elsewhere zeros become +0.0, as those of every other record.
+    gets nothing; elsewhere zeros become +0.0, as those of every other record. ``native(source, spec, **params)``
+    returns a pullback in native code for operands that suit one (kernels/row_pulls.py), else None.
     """
 
     forward: Rule
@@ -211,6 +212,7 @@ class Routine(Op):
     results: tuple[str, ...] = ("y",)
     extras: tuple[str, ...] = ()
     cuts: bool = False
+    native: Callable[..., Any] | None = None
     samples: tuple[tuple[tuple[tuple[int, ...], ...], dict[str, Any]], ...]
     domain: tuple[str, ...] = ("real",)
     pullback: tuple[Rule | None, ...] = ()

@@ -13,6 +13,7 @@ from kernels.forms import Form
 from kernels.observing import Array, Observer
 from kernels.patterns import add_to, changed, pattern
 from kernels.routines import RoutineCall
+from kernels.row_pulls import RowPull
 from kernels.source import Loop, Operand
 from kernels.words import PYTHON, VIEW
 
@@ -74,7 +75,7 @@ def contribute(
     if isinstance(pull, Product):
         add_to(pattern(shadow, spec, offset), _product(pull, values).reshape(spec.shape))
         return
-    if isinstance(pull, CustomKernel):
+    if isinstance(pull, (CustomKernel, RowPull)):
         pull.contribute(shadow, offset, cotangent, saved)
         return
     assert isinstance(pull, Loop)

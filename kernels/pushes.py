@@ -17,6 +17,7 @@ from kernels.forms import FORMS, Form
 from kernels.layouts import Spec
 from kernels.memory import address_of
 from kernels.patterns import pattern
+from kernels.row_pulls import RowPull
 from kernels.source import Loop, Operand
 from kernels.words import ADDS, CLEARS, I_COVERS, I_KERNEL, I_LAYOUT, I_WORDS, OPCODE
 
@@ -27,6 +28,8 @@ def turned(pull: Any) -> Loop | Product | None:
     """Return the pushforward of a pullback; None for one that cannot be turned."""
     if isinstance(pull, Product):
         return _turned_product(pull)
+    if isinstance(pull, RowPull):
+        return pull  # type: ignore[return-value]  # its own transpose
     if not isinstance(pull, Loop):
         return None
     target, cotangent, *reads = pull.operands
@@ -135,6 +138,12 @@ def push(form: Form, i: int, memory: Array, tangent: Array, saved: tuple[Any, ..
         assert source is not None
         target = pattern(memory, form.spec, start)
         target += _product(loop, pattern(tangent, source, offset), values).reshape(form.spec.shape)
+        return
+    if isinstance(loop, RowPull):
+        source = form.specs[i]
+        assert source is not None
+        target = pattern(memory, form.spec, start)
+        target += loop.rule(pattern(tangent, source, offset), *saved)
         return
     result, given, *reads = loop.operands
     read = {o.name: np.lib.stride_tricks.as_strided(np.asarray(values[o.place]), loop.shape, o.strides) for o in reads}

@@ -16,7 +16,7 @@ from kernels.program import NodeRef, Recipe, Step
 from kernels.respecified import respecified
 from kernels.routines import RoutineCall, zero_of
 from kernels.tasks import Call, Fill, Place, PythonCall, Task
-from kernels.words import CLEARS
+from kernels.words import CLEARS, PYTHON
 
 Array = np.ndarray[Any, Any]
 
@@ -39,7 +39,7 @@ class Reverse:
         self.tasks.append(Fill(Place(base, shadow=True, offset=node.shadow), 1, node.spec.dtype, 1.0))
         for step in reversed(self.recipe.steps):
             if step.form is not None and not step.form.is_view and self.recipe.family_of(step.result) in self.touched:
-                if isinstance(step.op, Routine):
+                if isinstance(step.op, Routine) and step.form.kind == PYTHON:
                     self._python(step, step.form)
                 else:
                     self._pull(step, self._form(step, step.form))

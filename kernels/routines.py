@@ -131,4 +131,7 @@ def form(call: RoutineCall, specs: tuple[Spec | None, ...], spec: Spec) -> Form:
     """Return the form of a call on operands of these specs, None where no gradient is wanted."""
     op = call.op
     wanted = tuple(source is not None for source in specs)
+    pull = op.native(specs[0], spec, **call.params) if op.native is not None and specs[0] is not None else None
+    if pull is not None:
+        return Form(op, specs, spec, wanted, op.kept, (pull,), (call,))
     return Form(op, specs, spec, wanted, ("context", *op.kept), (None,) * len(specs), (call,), python=True)

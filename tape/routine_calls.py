@@ -11,6 +11,7 @@ from kernels.entries import Instruction
 from kernels.layouts import spec_of
 from kernels.op import Routine
 from kernels.routines import RoutineCall, packed, part_params
+from kernels.words import PYTHON
 from tape import modes, recording
 from tape.operands import operand
 from tape.packing import PackedValue
@@ -118,6 +119,8 @@ def _finished(
         return routines.form(about, specs, spec_of(value))
 
     def saved(form: Any) -> tuple[Any, ...]:
+        if form.kind != PYTHON:
+            return tuple(kept)
         if pack is not None:
             return (form.params[0], *(PackedValue(x, pack) for x in kept))
         return (form.params[0], *kept)

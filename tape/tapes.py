@@ -154,10 +154,11 @@ class Tape:
         """Collect when a tensor dies whose instruction may hold many bytes: not only when a chunk is full."""
         # A slot of equal value, not the same object: references to that are counted.
         slot, tape, key = tensor._slot ^ 0, weakref.ref(self), id(tensor)
+        ending = sys.is_finalizing  # at the end of the process nothing is collected: modules are gone
 
         def died(reference: Any) -> None:
             own = tape()
-            if own is not None and own.watched.get(key) is reference:
+            if own is not None and own.watched.get(key) is reference and not ending():
                 del own.watched[key]
                 own.lose(slot, size)
 

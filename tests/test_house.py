@@ -25,7 +25,7 @@ HOUSE = [
     "kernels.contractions", "kernels.solves", "kernels.determinants", "kernels.least_squares",
     "kernels.factorizations", "kernels.lu_factors", "kernels.banded", "kernels.sparsity",
     "kernels.interpolations", "kernels.reductions", "kernels.source", "kernels.arrangements",
-    "kernels.scans", "kernels.statistics", "kernels.distances", "kernels.logsums_native",
+    "kernels.scans", "kernels.statistics", "kernels.distances", "kernels.row_pulls", "kernels.logsums_native",
     "kernels.columns_native", "kernels.logsums", "kernels.sorts", "kernels.searches",
     "kernels.views", "kernels.words", "kernels.replay_native", "kernels.blas_native",
     "kernels.blas", "kernels.forms", "kernels.entries", "kernels.program", "kernels.cells_native",

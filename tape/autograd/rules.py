@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from kernels.entries import Instruction
-from kernels.op import Contraction, Copy, Elementwise, Join, Reduction, Select
+from kernels.op import Contraction, Copy, Elementwise, Join, Reduction, Routine, Select
 from tape import arithmetic, creation, indexing, products, recording, reducing, shaping
 from tape.tensor import Tensor, plain
 
@@ -148,6 +148,13 @@ def _copy(instruction: Instruction, i: int, g: Tensor, values: Values) -> Tensor
     return g if g.spec.dtype == spec.dtype else recording.to_dtype(g, spec.dtype)
 
 
+def _routine(instruction: Instruction, i: int, g: Tensor, values: Values) -> Tensor:
+    """Run the vjp of a routine whose pullback is a kernel."""
+    call = instruction.form.params[0]
+    found: Tensor = call.run(call.op.vjp, {**values, "g": g})[i]
+    return found
+
+
 def _nothing(shape: tuple[int, ...], dtype: Any) -> Tensor:
     """Return a tensor to which nothing has been contributed."""
     return plain(np.full(shape, -0.0, dtype))
@@ -160,4 +167,5 @@ _BY_KIND: dict[type, Callable[[Instruction, int, Tensor, Values], Tensor]] = {
     Contraction: _contraction,
     Join: _join,
     Copy: _copy,
+    Routine: _routine,
 }
