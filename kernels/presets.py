@@ -14,10 +14,10 @@ from kernels.observing import Array, FreedError, Observer, Seed, Task
 from kernels.patterns import pattern, plant
 from kernels.workspace import Workspace
 
-_FLOAT64 = np.dtype(np.float64)
+FLOAT64 = np.dtype(np.float64)
 _PRESET, _WHOLE = words.H_PRESET, words.H_WHOLE
-_ROOT = words.USED | words.TOUCHED | words.KEPT
-_ONE = struct.unpack("q", struct.pack("d", 1.0))[0]
+ROOT = words.USED | words.TOUCHED | words.KEPT
+ONE = struct.unpack("q", struct.pack("d", 1.0))[0]
 
 
 def preset(space: Workspace, task: Task) -> list[Array]:
@@ -29,7 +29,7 @@ def preset(space: Workspace, task: Task) -> list[Array]:
         return []
     starts = {seed.slot: seed_buffer(seed, batch) for seed in seeds}
     buffers = [starts[o.key] if type(o.key) is int and o.key in starts else empty(o.spec, batch) for o in observers]
-    rows = [(seed.slot, -id(starts[seed.slot]), 0, _ROOT) for seed in seeds]
+    rows = [(seed.slot, -id(starts[seed.slot]), 0, ROOT) for seed in seeds]
     space.preset(rows + [_observer_row(*pair) for pair in zip(observers, buffers, strict=True)])
     space.held = [*starts.values(), *buffers]
     return buffers
@@ -38,10 +38,10 @@ def preset(space: Workspace, task: Task) -> list[Array]:
 def preset_one(space: Workspace, slot: int, spec: Spec, value: float, offset: int | None) -> None:
     """Preset a single root of one element. Its own cell can hold a double, but not a view's."""
     row = space.given
-    row[0], row[3] = slot, _ROOT
+    row[0], row[3] = slot, ROOT
     space.words[_PRESET] = 1
-    if offset is None and spec.shadow == 1 and spec.dtype is _FLOAT64:
-        row[1], row[2] = 0, _ONE if value == 1.0 else struct.unpack("q", struct.pack("d", value))[0]
+    if offset is None and spec.shadow == 1 and spec.dtype is FLOAT64:
+        row[1], row[2] = 0, ONE if value == 1.0 else struct.unpack("q", struct.pack("d", value))[0]
     else:
         buffer = empty(spec, 0)
         buffer[(offset or 0) // spec.dtype.itemsize] = value + 0.0

@@ -12,11 +12,12 @@ from kernels.layouts import Spec
 from kernels.leaves import gradients, place_leaves, read, touched
 from kernels.observing import Array, Observer, Outcome, Readers, Task
 from kernels.pausing import Pauses
-from kernels.presets import key_of, mark, observe, preset, preset_one
-from kernels.workspace import Workspace
+from kernels.presets import FLOAT64, ONE, ROOT, key_of, mark, observe, preset, preset_one
+from kernels.workspace import LARGE, Workspace
 
 _LIST, _TAPE, _RESTRICT, _LEAF = words.H_LIST, words.H_TAPE, words.H_RESTRICT, words.H_LEAF
 _BATCH, _AT, _LOW, _OK = words.H_BATCH, words.H_AT, words.H_LOW, words.OK
+_PRESET, _WHOLE = words.H_PRESET, words.H_WHOLE
 
 
 def sweep(space: Workspace, task: Task) -> Outcome:
@@ -66,8 +67,15 @@ def sweep_one(
         if MOVES.locked():
             settled()
         own[_LIST], own[_TAPE], own[_RESTRICT], own[_BATCH] = id(entries), number, 0, 1
-        preset_one(space, slot, spec, 1.0, offset)
-        mark(space, entries)
+        if offset is None and spec.shadow == 1 and spec.dtype is FLOAT64:  # as preset_one does
+            row = space.given
+            row[0], row[1], row[2], row[3] = slot, 0, ONE, ROOT
+            own[_PRESET] = 1
+        else:
+            preset_one(space, slot, spec, 1.0, offset)
+        own[_WHOLE] = 0
+        if space.mark(space.address) != _OK:
+            mark(space, entries)
         placed = place_leaves(space, entries, (), 0, crossing=False) if own[_LEAF] else []
         if (status := space.sweep(space.address)) != _OK:
             _go_on(space, entries, status, (), [], 0)
@@ -78,7 +86,8 @@ def sweep_one(
             _drop(space, entries, readers)
     finally:
         readers.readers.pop()
-    space.rest()
+    if space.held or space.keep_room > LARGE or space.cell_room > LARGE:
+        space.rest()
     return found
 
 
