@@ -6,7 +6,7 @@ to the result, and the interval. ``python tests/minimax.py`` prints them all.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,7 +35,15 @@ class Fit:
         """Return the greatest error, relative to the result, of a polynomial, lowest coefficient first."""
         places = [self.low + (self.high - self.low) * k / points for k in range(points + 1)]
         given = [mp.mpf(c) for c in reversed(coefficients)]
-        return max(abs(self.weight(x) * (mp.polyval(given, x) - self.value(x))) for x in places)
+        return max(abs(self.weight(x) * (horner(given, x) - self.value(x))) for x in places)
+
+
+def horner(coefficients: Sequence[Any], x: Any) -> Any:
+    """Return a polynomial at a point, highest power first; mpmath's own function is about to turn the order."""
+    total = mp.mpf(0)
+    for coefficient in coefficients:
+        total = total * x + coefficient
+    return total
 
 
 def minimax(fit: Fit, degree: int) -> list[Any]:
@@ -47,7 +55,7 @@ def minimax(fit: Fit, degree: int) -> list[Any]:
     known = [(x, fit.value(x), fit.weight(x)) for x in grid]
     for _ in range(_ROUNDS):
         found = _levelled(fit, points, degree)
-        errors = [w * (mp.polyval(found[::-1], x) - y) for x, y, w in known]
+        errors = [w * (horner(found[::-1], x) - y) for x, y, w in known]
         peaks = _peaks(errors)
         while len(peaks) > count:
             peaks.pop(0 if abs(errors[peaks[0]]) < abs(errors[peaks[-1]]) else -1)
