@@ -51,6 +51,18 @@ NUMPY = {
     "log_softmax": "",
     "topk": "",
 }
+# Why a row is slower than PyTorch's at 1e6 elements.
+PASSES = "a pass more: a full cotangent is copied, and results go to new memory"
+WHY = {
+    **dict.fromkeys(("hypot", "remainder", "fmod", "floor_divide", "logaddexp", "logaddexp2"), "NumPy's scalar loop"),
+    **dict.fromkeys(("lgamma", "digamma", "i1", "i1e", "erfinv", "ndtr", "ndtri"), "SciPy's scalar loop"),
+    **dict.fromkeys(("sin", "cos"), "NumPy's loop of doubles is scalar"),
+    **dict.fromkeys(("cumsum", "cumprod", "cummax"), "NumPy's accumulate is scalar"),
+    **dict.fromkeys(("rsqrt", "frac", "relu", "sign_number", "sgn", "heaviside_number"), "several ufuncs, a pass each"),
+    **dict.fromkeys(("prod", "var", "norm", "log_softmax"), "several instructions, a pass each"),
+    "topk": "NumPy's argpartition",
+    "softmax": "its cotangent is written out by the sum",
+}
 # PyTorch has no derivative of these, or one that is no array.
 WITHOUT = ("heaviside", "heaviside_number", "floor_divide", "sgn")
 
