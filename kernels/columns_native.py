@@ -72,20 +72,6 @@ def logsumexp(layout, pointers, accumulate):
 
 
 @cfunc(SIGNATURE, cache=True, error_model="numpy")
-def logsumexp_vjp(layout, pointers, accumulate):
-    for step in range(steps(layout)):
-        first, m = part(layout, step)
-        outer = first // (layout[1] * layout[2])
-        short = (first - outer * (layout[1] - 1) * layout[2]) * ITEM
-        g, y = pointer_f8(pointers[1] + short), pointer_f8(pointers[2] + short)
-        for k in range(layout[1]):
-            at = (first + k * layout[2]) * ITEM
-            x, into = pointer_f8(pointers[3] + at), pointer_f8(pointers[0] + at)
-            for c in range(m):
-                into[c] = g[c] * vectormath.exp(x[c] - y[c])
-
-
-@cfunc(SIGNATURE, cache=True, error_model="numpy")
 def softmax(layout, pointers, accumulate):
     scratch, row = pointers[2], layout[3] * ITEM
     top, s = pointer_f8(scratch), pointer_f8(scratch + row)

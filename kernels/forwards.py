@@ -5,12 +5,12 @@ Dynamic mode and replays choose alike, by operation, dtype and size, and so agre
 
 from __future__ import annotations
 
-import ctypes
 from typing import Any
 
 import numpy as np
 
 from kernels import loops
+from kernels.direct_calls import LARGE, callable_at
 from kernels.layouts import Spec, spec_of
 from kernels.lowered_loops import forward
 from kernels.memory import address_of
@@ -18,10 +18,6 @@ from kernels.op import Elementwise
 
 Array = np.ndarray[Any, Any]
 
-LARGE = 1 << 16
-"""Bytes of a result from which a call of a kernel costs nothing beside its work."""
-
-_CALL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
 _kernels: dict[tuple[Elementwise, Spec, Spec], tuple[Any, Array]] = {}
 
 
@@ -47,4 +43,4 @@ def run(op: Elementwise, x: Array) -> Array | None:
 
 def _compiled(op: Elementwise, source: Spec, spec: Spec) -> tuple[Any, Array]:
     address, layout = forward(op, spec, (source,)).kernel(op.name)
-    return _CALL(address), layout
+    return callable_at(address), layout

@@ -6,7 +6,6 @@ go through NumPy, in blocks of whole rows.
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import math
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from kernels import jit
+from kernels.direct_calls import LARGE, callable_at
 from kernels.layouts import Spec, dense
 from kernels.memory import address_of
 from kernels.op import Reduction, Routine
@@ -24,14 +24,11 @@ from kernels.row_pulls import RowPull
 
 BLOCK = 1 << 14
 """Elements of a block: three arrays of doubles in half a megabyte."""
-LARGE = 1 << 16
-"""Bytes of an array from which a kernel's rows are worth its call, and its compilation."""
 PART = 1 << 10
 """Elements that a kernel goes through at a time (logsums_native.PART)."""
 COLUMNS = 64
 """The least number of columns that a kernel goes through at a time, if there are as many."""
 
-_CALL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
 _SINGLE = (("f8", "f4"), ("float64", "float32"), ("ITEM = 8", "ITEM = 4"))
 
 
@@ -62,7 +59,7 @@ def run(name: str, shape: tuple[int, ...], dim: int, result: Array, *operands: A
 @functools.cache
 def _compiled(file: str, name: str, dtype: np.dtype[Any]) -> Any:
     """Return one kernel of a file."""
-    return _CALL(_address(file, name, dtype))
+    return callable_at(_address(file, name, dtype))
 
 
 @functools.cache
@@ -90,21 +87,6 @@ def _largest(x: Array) -> Array:
     return np.asarray(x.max(axis=1, keepdims=True, initial=-np.inf))
 
 
-def _logsumexp(x: Array, *, dim: int, keepdim: bool) -> Array:
-    shape = tuple(1 if i == dim else n for i, n in enumerate(x.shape) if keepdim or i != dim)
-    if by_kernel(x):
-        return run("logsumexp", x.shape, dim, np.empty(shape, x.dtype), x)
-    rows = rows_of(x, dim)
-    y = np.empty((rows.shape[0], 1, rows.shape[2]), x.dtype)
-    with np.errstate(all="ignore"):
-        for at in blocks(rows.shape):
-            top = _largest(rows[at])
-            top = np.where(np.isfinite(top), top, x.dtype.type(0))
-            part = np.subtract(rows[at], top)
-            np.add(np.log(np.exp(part, out=part).sum(axis=1, keepdims=True)), top, out=y[at])
-    return y.reshape(shape)
-
-
 class LogSumExp:
     """What reduces arrays as a ufunc does."""
 
@@ -114,8 +96,9 @@ class LogSumExp:
         """Return the logarithm of the sum of exponentials over axes; large arrays along one axis by rows."""
         del dtype, out
         axes = tuple(range(array.ndim)) if axis is None else (axis,) if isinstance(axis, int) else tuple(axis)
-        if len(axes) == 1 and array.size > BLOCK and array.dtype.kind == "f":
-            return _logsumexp(array, dim=axes[0], keepdim=keepdims)
+        if len(axes) == 1 and array.size > BLOCK and by_kernel(array):
+            shape = tuple(1 if i in axes else n for i, n in enumerate(array.shape) if keepdims or i not in axes)
+            return run("logsumexp", array.shape, axes[0], np.empty(shape, array.dtype), array)
         with np.errstate(all="ignore"):
             top = array.real.max(axis=axes, keepdims=True, initial=-np.inf)
             if not np.isfinite(top).all():

@@ -12,7 +12,7 @@ import numpy as np
 
 from kernels import vectormath
 from kernels.jit import SIGNATURE, cfunc, njit
-from kernels.memory import load_f8, pointer_f8, store_f8
+from kernels.memory import pointer_f8, store_f8
 
 ITEM = 8
 PART, EIGHT = np.uint64(1024), np.uint64(8)
@@ -98,17 +98,6 @@ def logsumexp(layout, pointers, accumulate):
             top = ZERO
         store_f8(pointers[0] + i * ITEM, math.log(exponentials(pointers[2], 0, row, top, n)) + top)
         row += layout[1] * ITEM
-
-
-@cfunc(SIGNATURE, cache=True, error_model="numpy")
-def logsumexp_vjp(layout, pointers, accumulate):
-    n = np.uint64(layout[1])
-    for i in range(layout[0]):
-        at = i * layout[1] * ITEM
-        g, top = load_f8(pointers[1] + i * ITEM), load_f8(pointers[2] + i * ITEM)
-        x, into = pointer_f8(pointers[3] + at), pointer_f8(pointers[0] + at)
-        for k in range(n):
-            into[k] = g * vectormath.exp(x[k] - top)
 
 
 @cfunc(SIGNATURE, cache=True, error_model="numpy")

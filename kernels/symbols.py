@@ -99,15 +99,10 @@ class Symbol(np.lib.mixins.NDArrayOperatorsMixin):
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Symbol:
         if func is not np.where or kwargs:
             raise TypeError(f"a rule cannot use np.{func.__name__}; use operators, ufuncs and np.where")
-        return Symbol("where", *args)
+        return type(self)("where", *args)
 
     def __bool__(self) -> bool:
         raise TypeError("a rule cannot branch on its operands; use np.where")
-
-    @property
-    def whole(self) -> tuple[Any, ...]:
-        """The head and the parts."""
-        return (self.head, *self.parts)
 
     @property
     def specials(self) -> frozenset[str]:
@@ -138,10 +133,7 @@ class Unprinted(Symbol):
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Symbol:
         if method != "__call__" or kwargs:
             raise TypeError(f"a forward expression cannot use {ufunc.__name__}.{method} or keywords")
-        return Unprinted(ufunc.__name__, *inputs)
-
-    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Symbol:
-        return Unprinted(*super().__array_function__(func, types, args, kwargs).whole)
+        return type(self)(ufunc.__name__, *inputs)
 
 
 def parameters_of(rule: Callable[..., Any]) -> tuple[str, ...]:

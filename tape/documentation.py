@@ -8,7 +8,7 @@ import numpy as np
 
 from kernels.op import Elementwise, Gather, Join, Reduction, Routine, Select, View, Write
 from kernels.scipy_ufuncs import LateUfunc
-from kernels.symbols import Symbol, traced
+from kernels.symbols import Symbol, Unprinted, traced
 from kernels.tables import OPS
 from tape.public import NUMPY
 
@@ -47,15 +47,10 @@ _INFIX = {"or": 0, "and": 1, **_COMPARISONS, "+": 4, "-": 4, "*": 5, "/": 5, "@"
 _WHOLE = 8  # a name, a number, a call
 
 
-class Readable(Symbol):
+class Readable(Unprinted):
     """A name in a rule that is traced to be read: unlike a kernel's it may be tested and turned."""
 
     __slots__ = ()
-
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Symbol:
-        """Return the expression, of whatever function; the records were checked when declared."""
-        del method, kwargs
-        return Readable(ufunc.__name__, *inputs)
 
     def __bool__(self) -> bool:
         """Return True: what is shown is the general case of a static number."""

@@ -41,6 +41,11 @@ _ACCUMULATE = {np.add: np.cumsum, np.multiply: np.cumprod}
 _RUNNING = {np.maximum: "cummax", np.minimum: "cummin", np.logaddexp: "logcumsumexp"}
 
 
+def serve(name: str, late: LateUfunc, function: Callable[..., Any]) -> None:
+    """Let a function of more than the record serve a ufunc of SciPy's, by the ufunc's own name."""
+    _LATE[name] = late, function
+
+
 _known: dict[np.ufunc, Callable[..., Any] | None] = {}
 """What serves the ufuncs that have been asked for."""
 

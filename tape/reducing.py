@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from kernels.op import Op, Reduction
 from kernels.tables import OPS
-from tape import arithmetic, modes, recording
+from tape import arithmetic, modes, recording, return_types
 from tape.dims import dim_of, dims_of, either
 from tape.operands import operand
 from tape.tensor import Tensor, carried, method, plain
 
 _SUM, _MEAN = OPS["sum"], OPS["mean"]
 _INTEGERS = "iub"
-
-
-def _pair(name: str) -> Any:
-    """Return the class of the pair that an extremum along a dim gives, which prints as PyTorch's does."""
-
-    def show(self: Any) -> str:
-        return f"tape.return_types.{name}(\nvalues={self.values!r},\nindices={self.indices!r})"
-
-    pair = NamedTuple(name, [("values", Tensor), ("indices", Tensor)])  # type: ignore[misc]  # noqa: UP014 (its name varies)
-    pair.__repr__ = show  # type: ignore[method-assign]
-    pair.__doc__ = f"The {name}imum of each row along a dim, and their int64 places."
-    return pair
 
 
 def tensor_of(x: Any) -> Tensor:
@@ -88,7 +76,7 @@ def mean(
 
 
 def _extremum(name: str) -> Any:
-    pair = _pair(name)
+    pair = getattr(return_types, name)
     over_all, along, pairwise = OPS[f"{name}_all"], OPS[name], arithmetic.FUNCTIONS[f"{name}imum"]
 
     def extremum(x: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Any:

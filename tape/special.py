@@ -73,4 +73,4 @@ for _name, _function in (
     ("log_expit", log_expit), ("logit", logit), ("j0", j0), ("j1", j1),
 ):  # fmt: skip
     _op: Any = OPS[_name.removeprefix("_")]
-    numpy_ufuncs._LATE[_name] = _op.ufunc, _function
+    numpy_ufuncs.serve(_name, _op.ufunc, _function)

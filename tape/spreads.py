@@ -179,40 +179,29 @@ def _correlated(c: Any) -> Tensor:
     return clamp(c / spread[:, None] / spread[None, :], -1.0, 1.0)
 
 
-@implements(np.var)
-def _var(
-    a: Any,
-    axis: Any = None,
-    dtype: Any = None,
-    *,
-    ddof: float = 0,
-    keepdims: bool = False,
-    correction: Any = None,
-    where: Any = True,
-) -> Tensor:
-    if where is not True:
-        raise TypeError("np.var of a tensor takes no where=; index the tensor instead")
-    x = _promoted(a, dtype)
-    less = ddof if correction is None else correction
-    return var(x, axis, correction=less, keepdim=keepdims)  # type: ignore[no-any-return]
+def _of_numpy(function: Any) -> Any:
+    """Return NumPy's var or std: its arguments, and no correction unless one is asked for."""
+    own = {np.var: var, np.std: std}[function]
+
+    def spread(
+        a: Any,
+        axis: Any = None,
+        dtype: Any = None,
+        *,
+        ddof: float = 0,
+        keepdims: bool = False,
+        correction: Any = None,
+        where: Any = True,
+    ) -> Tensor:
+        if where is not True:
+            raise TypeError(f"np.{function.__name__} of a tensor takes no where=; index the tensor instead")
+        less = ddof if correction is None else correction
+        return own(_promoted(a, dtype), axis, correction=less, keepdim=keepdims)  # type: ignore[no-any-return]
+
+    return implements(function)(spread)
 
 
-@implements(np.std)
-def _std(
-    a: Any,
-    axis: Any = None,
-    dtype: Any = None,
-    *,
-    ddof: float = 0,
-    keepdims: bool = False,
-    correction: Any = None,
-    where: Any = True,
-) -> Tensor:
-    if where is not True:
-        raise TypeError("np.std of a tensor takes no where=; index the tensor instead")
-    x = _promoted(a, dtype)
-    less = ddof if correction is None else correction
-    return std(x, axis, correction=less, keepdim=keepdims)  # type: ignore[no-any-return]
+_var, _std = _of_numpy(np.var), _of_numpy(np.std)
 
 
 def _promoted(a: Any, dtype: Any) -> Tensor:

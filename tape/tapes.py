@@ -11,7 +11,7 @@ from threading import get_ident
 from typing import Any
 from weakref import WeakValueDictionary
 
-from kernels import backend, forwards
+from kernels import backend, direct_calls
 from kernels.entries import DROPPING, MOVES, instructions, settled, snapshot
 from kernels.mentions import Mentions
 from kernels.observing import FreedError
@@ -20,7 +20,7 @@ from tape import errors
 
 _numbers = itertools.count(1)
 _FIRST_CHUNK = 1024
-LARGE = forwards.LARGE
+LARGE = direct_calls.LARGE
 """Bytes from which a value is worth watching; the fast path leaves such operations to others."""
 _LARGEST_GROWTH = 1 << 25
 """Bytes of large values after which a short tape looks for what died: small tensors may have kept it."""
