@@ -16,10 +16,38 @@ import pytest
 import tape
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import ModuleType
 
 T = [1.0, 3.0, 3.0, 2.0]
 CONSTANTS = {"nan": math.nan, "inf": math.inf, "t": T}
+
+
+@pytest.fixture(scope="module", name="torch")
+def with_our_dtype() -> Iterator[ModuleType]:
+    """PyTorch with our default dtype."""
+    module = pytest.importorskip("torch", reason="compares with PyTorch")
+    before, always = module.get_default_dtype(), module.is_warn_always_enabled()
+    module.set_default_dtype(module.float64)
+    module.set_warn_always(True)
+    yield module
+    module.set_warn_always(always)
+    module.set_default_dtype(before)
+
+
+MATRIX = np.array([[3.0, 1.0, 2.5, 0.7], [-0.5, 4.0, -1.0, 1.5], [2.0, -2.5, 0.3, 3.5]])
+HOLED = np.where(MATRIX < 0, np.nan, MATRIX)
+
+
+def equal(ours: Any, theirs: Any) -> None:
+    """Check values, shapes and dtypes of one result, or of each of several."""
+    if isinstance(theirs, (tuple, list)):
+        for one, other in zip(ours, theirs, strict=True):
+            equal(one, other)
+        return
+    ours, theirs = ours.detach().numpy(), np.asarray(theirs)
+    assert ours.dtype == theirs.dtype
+    np.testing.assert_allclose(ours, theirs, rtol=1e-13, atol=1e-15)
 
 
 def rows(table: str) -> list[str]:

@@ -12,9 +12,9 @@ from kernels.program import ProgramError
 
 pytest.register_assert_rewrite("agreement")
 import agreement  # noqa: E402 (its asserts are to be rewritten)
+from agreement import HOLED, MATRIX, equal, with_our_dtype  # noqa: E402, F401 (one is a fixture, torch)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from types import ModuleType
 
 AGREE = """
@@ -187,18 +187,6 @@ torch.searchsorted(torch.tensor([1.,2.]),x,side="middle") | x=t | RuntimeError
 """
 
 
-@pytest.fixture(scope="module")
-def torch() -> Iterator[ModuleType]:
-    """PyTorch with our default dtype."""
-    module = pytest.importorskip("torch", reason="compares with PyTorch")
-    before, always = module.get_default_dtype(), module.is_warn_always_enabled()
-    module.set_default_dtype(module.float64)
-    module.set_warn_always(True)
-    yield module
-    module.set_warn_always(always)
-    module.set_default_dtype(before)
-
-
 @pytest.mark.parametrize("row", agreement.rows(AGREE))
 def test_agrees_with_pytorch(torch: ModuleType, row: str) -> None:
     agreement.agree(torch, row)
@@ -207,21 +195,6 @@ def test_agrees_with_pytorch(torch: ModuleType, row: str) -> None:
 @pytest.mark.parametrize("row", agreement.rows(RAISE))
 def test_raises_as_pytorch(torch: ModuleType, row: str) -> None:
     agreement.refuse(torch, row)
-
-
-MATRIX = np.array([[3.0, 1.0, 2.5, 0.7], [-0.5, 4.0, -1.0, 1.5], [2.0, -2.5, 0.3, 3.5]])
-HOLED = np.where(MATRIX < 0, np.nan, MATRIX)
-
-
-def equal(ours: Any, theirs: Any) -> None:
-    """Check values, shapes and dtypes of one result, or of each of several."""
-    if isinstance(theirs, (tuple, list)):
-        for one, other in zip(ours, theirs, strict=True):
-            equal(one, other)
-        return
-    ours, theirs = ours.detach().numpy(), np.asarray(theirs)
-    assert ours.dtype == theirs.dtype
-    np.testing.assert_allclose(ours, theirs, rtol=1e-13, atol=1e-15)
 
 
 NUMPY: list[tuple[str, dict[str, Any]]] = [

@@ -68,12 +68,11 @@ def accumulate(x: Tensor | AccumulateGrad, gradient: Tensor) -> None:
         rare(x).grad = gradient  # type: ignore[arg-type]
 
 
-def _set(leaf: AccumulateGrad, gradient: Tensor) -> None:
+def _set(leaf: AccumulateGrad, gradient: Tensor | None) -> None:
     """Set the gradient of a leaf. One with a graph, which leads back to the leaf, must not keep itself alive."""
-    owner = leaf.owner()
-    if gradient._slot is None:
+    if gradient is None or gradient._slot is None:
         leaf.grad = gradient
-    elif owner is None:
+    elif (owner := leaf.owner()) is None:
         leaf.grad = None
     else:
         own = ref(leaf)
@@ -120,10 +119,8 @@ def _set_grad(x: Tensor, value: Tensor | None) -> None:
             raise RuntimeError(
                 f"attempting to assign a gradient of dtype {value.spec.dtype} to a tensor of dtype {x.spec.dtype}"
             )
-    if type(x._slot) is AccumulateGrad and value is not None:
+    if type(x._slot) is AccumulateGrad:
         _set(x._slot, value)
-    elif type(x._slot) is AccumulateGrad:
-        x._slot.grad = None
     else:
         rare(x).grad = value
 
