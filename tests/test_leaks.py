@@ -614,6 +614,23 @@ def test_threads_share_a_leaf_with_a_hook() -> None:
 
 
 @pytest.mark.usefixtures("sweep", "hasty")
+@pytest.mark.parametrize("shape", [(), (3,), (200_000,)])
+def test_threads_add_to_one_gradient(shape: tuple[int, ...]) -> None:
+    """The first gradient of a leaf, and those added to it, come from eight threads at the same moment."""
+    leaves = [tape.ones(shape).requires_grad_() for _ in range(50)]
+    barrier = threading.Barrier(8)
+
+    def work(_: int) -> None:
+        for x in leaves:
+            y = (x * 2).sum()
+            barrier.wait()
+            y.backward()
+
+    in_threads(work)
+    assert {float(g) for x in leaves for g in (x.grad.min(), x.grad.max())} == {16.0}
+
+
+@pytest.mark.usefixtures("sweep", "hasty")
 def test_threads_share_a_graph_with_a_hook() -> None:
     x, seen = leaf(10), []
     y = x * 2

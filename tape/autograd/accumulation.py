@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import threading
 import warnings
 from typing import Any
 from weakref import ref
@@ -20,23 +22,36 @@ from tape.autograd import hooks
 from tape.tapes import Tape
 from tape.tensor import AccumulateGrad, Tensor, as_array, attribute, carried, method, new, plain, rare, seldom
 
+ADDING = threading.RLock()
+"""Held while a gradient is added, since threads may share a leaf; not while hooks run."""
+if hasattr(os, "register_at_fork"):  # a child must not inherit it held
+    os.register_at_fork(before=ADDING.acquire, after_in_parent=ADDING.release, after_in_child=ADDING.release)
+
 
 def deliver(leaves: list[tuple[AccumulateGrad, Array | float]]) -> None:
     """Add gradients to ``.grad`` of leaves."""
-    watched = hooks.LEAVES
+    if hooks.LEAVES:
+        _deliver_to_hooks(leaves)
+        return
+    with ADDING:
+        for slot, value in leaves:
+            if slot.grad is None:
+                spec = slot.spec
+                slot.grad = gradient = new(Tensor)
+                gradient._value, gradient._slot = value, None
+                gradient._form = spec if spec.alike else spec_of(value)
+            elif slot.grad._slot is None:
+                _add_to(slot.grad, value)
+            else:
+                accumulate(slot, plain(value))
+
+
+def _deliver_to_hooks(leaves: list[tuple[AccumulateGrad, Array | float]]) -> None:
     for slot, value in leaves:
-        if watched and id(slot) in watched:
-            gradient = slot.hooks.on_tensor(plain(value))
-            accumulate(slot, plain(carried(np.array(gradient._value))))  # a hook may have kept it
-        elif slot.grad is None:
-            spec = slot.spec
-            slot.grad = gradient = new(Tensor)
-            gradient._value, gradient._slot = value, None
-            gradient._form = spec if spec.alike else spec_of(value)
-        elif slot.grad._slot is None:
-            _add_to(slot.grad, value)
-        else:
-            accumulate(slot, plain(value))
+        gradient = plain(value)
+        if id(slot) in hooks.LEAVES:
+            gradient = plain(carried(np.array(slot.hooks.on_tensor(gradient)._value)))  # a hook may have kept it
+        accumulate(slot, gradient)
 
 
 def tape_of(slot: int) -> Tape:
@@ -53,19 +68,20 @@ def accumulate(x: Tensor | AccumulateGrad, gradient: Tensor) -> None:
     """Add a gradient, which nobody else has, to ``.grad`` of a leaf or of a computed tensor."""
     slot = x._slot if isinstance(x, Tensor) else x
     leaf = type(slot) is AccumulateGrad
-    old = slot.grad if leaf else seldom(x).grad  # type: ignore[arg-type]
-    if old is not None and (old._slot is not None or gradient._slot is not None):
-        with modes.enable_grad():
-            gradient = old + gradient
-    elif old is not None:
-        _add_to(old, gradient._value)
-        gradient = old
-    if leaf:
-        _set(slot, gradient)
-        if hooks.LEAVES and id(slot) in hooks.LEAVES:
-            slot.hooks.ended(slot.owner(), gradient)
-    else:
-        rare(x).grad = gradient  # type: ignore[arg-type]
+    with ADDING:
+        old = slot.grad if leaf else seldom(x).grad  # type: ignore[arg-type]
+        if old is not None and (old._slot is not None or gradient._slot is not None):
+            with modes.enable_grad():
+                gradient = old + gradient
+        elif old is not None:
+            _add_to(old, gradient._value)
+            gradient = old
+        if leaf:
+            _set(slot, gradient)
+        else:
+            rare(x).grad = gradient  # type: ignore[arg-type]
+    if leaf and hooks.LEAVES and id(slot) in hooks.LEAVES:
+        slot.hooks.ended(slot.owner(), gradient)
 
 
 def _set(leaf: AccumulateGrad, gradient: Tensor | None) -> None:
