@@ -59,7 +59,8 @@ Elementwise(
 Elementwise(
     name="divide",
     doc="Quotient of two tensors.",
-    torch=("div", "true_divide"),
+    torch=("true_divide",),
+    function=False,
     grad_fn="DivBackward0",
     reversed_grad_fn="MulBackward0",
     operator="/",

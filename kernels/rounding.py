@@ -1,11 +1,11 @@
-"""The table of roundings, and of remainders: what is constant, or linear, between jumps."""
+"""The table of roundings, of remainders and of neighbours: what is constant, or linear, between jumps."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from kernels.elementwise import NONZERO, REAL, flat
-from kernels.op import Elementwise
+from kernels.elementwise import NONZERO, REAL, TWO, flat
+from kernels.op import Elementwise, cut
 
 APART = "apart"
 """A domain: reals away from where roundings jump."""
@@ -73,6 +73,16 @@ Elementwise(
     domain=(REAL, NONZERO),
 )
 Elementwise(
+    name="divide_trunc",
+    doc="Integer part of the quotient, towards zero; the gradients are 0.",
+    function=False,
+    grad_fn="DivBackward2",
+    composed=True,
+    forward=lambda a, b: np.trunc(np.divide(a, b)),
+    pullback=(flat, flat),
+    domain=(REAL, NONZERO),
+)
+Elementwise(
     name="remainder",
     doc="What floor division leaves, with the sign of the divisor.",
     grad_fn="RemainderBackward1",
@@ -90,4 +100,12 @@ Elementwise(
     forward=lambda a, b: np.fmod(a, b),
     pullback=(lambda g: g, lambda g, a, b: -g * np.trunc(a / b)),
     domain=(REAL, NONZERO),
+)
+Elementwise(
+    name="nextafter",
+    doc="Next number of the dtype, from the first towards the second; where they are equal, no gradient.",
+    grad_fn="NextafterBackward0",
+    forward=lambda a, b: np.nextafter(a, b),
+    pullback=(lambda g, a, b: cut(a == b, g), flat),
+    domain=TWO,
 )

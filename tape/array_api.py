@@ -1,7 +1,7 @@
 """The array API standard (2024.12) for real dtypes: what ``Tensor.__array_namespace__`` returns.
 
 NumPy's main namespace follows the standard, and its functions find the records (``tape.numpy_protocols``); here they
-stand beside creation functions that make tensors. Missing are complex dtypes, uint16 to uint64, nextafter and fft, and
+stand beside creation functions that make tensors. Missing are complex dtypes, uint16 to uint64 and fft, and
 sorting has no ``descending``; ``x.size`` is PyTorch's method, not the standard's attribute.
 """
 

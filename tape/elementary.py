@@ -31,6 +31,35 @@ def _integral(x: Tensor) -> bool:
     return x.spec.dtype.kind != "f"
 
 
+@public("divide")
+def div(x: Any, other: Any, *, rounding_mode: str | None = None, out: Tensor | None = None) -> Tensor:
+    """Return the quotient; with ``rounding_mode`` "trunc" rounded towards zero, "floor" down, which has no slope.
+
+    Shapes broadcast, dtypes promote as NumPy's do; rounded, integers stay integers. RuntimeError for another mode, and
+    for integers divided by zero where they stay integers.
+
+    >>> div(np.array([7, -7]), 2).tolist(), div(np.array([7, -7]), 2, rounding_mode="trunc").tolist()
+    ([3.5, -3.5], [3, -3])
+    """
+    if rounding_mode is None:
+        return FUNCTIONS["true_divide"](x, other, out=out)  # type: ignore[no-any-return]
+    if rounding_mode not in ("trunc", "floor"):
+        raise RuntimeError(
+            f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '{rounding_mode}'"
+        )
+    down = FUNCTIONS["floor_divide"]
+    if rounding_mode == "floor":
+        return down(x, other, out=out)  # type: ignore[no-any-return]
+    if _counts(x) and _counts(other):
+        return down(x - FUNCTIONS["fmod"](x, other), other, out=out)  # type: ignore[no-any-return]
+    return RECORDED["divide_trunc"](x, other, out=out)  # type: ignore[no-any-return]
+
+
+def _counts(x: Any) -> bool:
+    """Whether an operand is an integer, or of them."""
+    return isinstance(x, int) if isinstance(x, Number) else _integral(tensor_of(x))
+
+
 @public("clip")
 def clamp(x: Any, min: Any = None, max: Any = None) -> Tensor:  # noqa: A002 (PyTorch's names)
     """Return x, but not less than ``min`` nor more than ``max``: numbers or tensors, broadcast; one may be None.
@@ -260,9 +289,10 @@ def _install(function: Callable[..., Tensor], name: str) -> None:
 
 
 for _function in (
-    clamp, round, lerp, addcmul, addcdiv, float_power, ldexp, nan_to_num, logit, mvlgamma
+    div, clamp, round, lerp, addcmul, addcdiv, float_power, ldexp, nan_to_num, logit, mvlgamma
 ):  # fmt: skip
     _install(_function, f"{_function.__name__}_")
+_install(div, "divide_")
 _install(clamp, "clip_")
 _install(_polygamma, "polygamma_")
 for _name, _ways in WAYS.items():

@@ -451,14 +451,14 @@ class Tensor:
         """Return the number of dims."""
     def dist(self, other: Any, p: Any = 2) -> Tensor:
         """Return the norm of the difference of two tensors, whose shapes broadcast."""
-    def div(self, other: Any, /) -> Tensor:
-        """Quotient of two tensors. Shapes broadcast; dtypes promote as NumPy's do."""
-    def div_(self, *others: Any) -> Tensor:
-        """Quotient of two tensors, in place."""
-    def divide(self, other: Any, /) -> Tensor:
-        """Quotient of two tensors. Shapes broadcast; dtypes promote as NumPy's do."""
-    def divide_(self, *others: Any) -> Tensor:
-        """Quotient of two tensors, in place."""
+    def div(self, other: Any, *, rounding_mode: str | None = None, out: Tensor | None = None) -> Tensor:
+        """Return the quotient; with ``rounding_mode`` "trunc" rounded towards zero, "floor" down, which has no slope."""
+    def div_(self, *args: Any, **kwargs: Any) -> Tensor:
+        """Return the quotient; with ``rounding_mode`` "trunc" rounded towards zero, "floor" down, which has no slope, in place."""
+    def divide(self, other: Any, *, rounding_mode: str | None = None, out: Tensor | None = None) -> Tensor:
+        """Return the quotient; with ``rounding_mode`` "trunc" rounded towards zero, "floor" down, which has no slope."""
+    def divide_(self, *args: Any, **kwargs: Any) -> Tensor:
+        """Return the quotient; with ``rounding_mode`` "trunc" rounded towards zero, "floor" down, which has no slope, in place."""
     def dot(self, b: Any) -> Tensor:
         """Return the inner product of two vectors, 0-d."""
     def double(self) -> Tensor:
@@ -877,6 +877,10 @@ class Tensor:
         """Tensor with its sign turned, in place."""
     def nelement(self) -> builtins.int:
         """Return the number of elements."""
+    def nextafter(self, other: Any, /) -> Tensor:
+        """Next number of the dtype, from the first towards the second; where they are equal, no gradient. Shapes broadcast; dtypes promote as NumPy's do."""
+    def nextafter_(self, *others: Any) -> Tensor:
+        """Next number of the dtype, from the first towards the second; where they are equal, no gradient, in place."""
     def nonzero(self, *, as_tuple: builtins.bool = False) -> Any:
         """Return the int64 places of all elements that are not zero: a row each, or with ``as_tuple`` a vector a dim."""
     def norm(self, p: Any = 'fro', dim: Any = None, keepdim: Any = None, dtype: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:

@@ -32,7 +32,7 @@ OPERANDS: dict[str, tuple[Any, ...]] = {
 }
 TWO = """
 add atan2 copysign divide equal floor_divide greater greater_equal hypot less less_equal logaddexp maximum minimum
-multiply not_equal remainder subtract
+multiply nextafter not_equal remainder subtract
 """
 CALLS = """
 all(M); all(M, axis=0, keepdims=True); any(M); any(M, axis=1); argmax(A); argmax(A, axis=1, keepdims=True); argmin(A)

@@ -184,7 +184,7 @@ TWINS: list[tuple[str, tuple[Any, ...]]] = [
     ("floor_", ()), ("frac_", ()), ("sigmoid_", ()), ("relu_", ()), ("lerp_", (1.0, 0.25)), ("remainder_", (2.0,)),
     ("addcmul_", (2.0, 3.0)), ("addcdiv_", (2.0, 3.0)), ("nan_to_num_", ()), ("erf_", ()), ("expm1_", ()),
     ("sign_", ()), ("copysign_", (-1.0,)), ("fmod_", (2.0,)), ("ldexp_", (2,)), ("atan2_", (2.0,)),
-    ("floor_divide_", (2,)),
+    ("floor_divide_", (2,)), ("div_", (2.0,)), ("divide_", (2.0,)), ("nextafter_", (9.0,)),
 ]  # fmt: skip
 
 
@@ -245,6 +245,74 @@ def test_integers_are_not_divided_by_zero(expression: str) -> None:
     names = {"i": tape.tensor([1, 2]), "z": tape.tensor([1, 0]), "tape": tape, "np": np}
     with pytest.raises(RuntimeError, match="ZeroDivisionError"):
         eval(expression, names)  # noqa: S307 (the rows above)
+
+
+QUOTIENTS: list[tuple[Any, Any]] = [
+    (np.array([5.0, -5.0, 7.5, -0.3, 0.1]), np.array([2.0, 2.0, -2.0, 0.1, 0.1])),
+    (np.array([5, -5, 7, -8, -(2**63)]), np.array([2, 2, -2, 3, 7])),
+    (np.array([5.0, -5.0], np.float32), 2),
+    (np.array([7, -7]), 2.5),
+    (7, np.array([2, -2])),
+    (7.0, np.array([2, -2])),
+    (np.array([[9.0], [-9.0]]), np.array([2.0, -4.0])),
+]
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("mode", [None, "trunc", "floor"])
+def test_quotients_are_rounded_as_pytorch_does(mode: str | None) -> None:
+    torch = pytest.importorskip("torch")
+    for a, b in QUOTIENTS:
+        x, y = (tape.tensor(v) if isinstance(v, np.ndarray) else v for v in (a, b))
+        p, q = (torch.tensor(v) if isinstance(v, np.ndarray) else v for v in (a, b))
+        expected = torch.div(torch.as_tensor(p), q, rounding_mode=mode).numpy()
+        found = tape.div(x, y, rounding_mode=mode)
+        np.testing.assert_allclose(found.numpy(), expected, rtol=0 if mode else 1e-7)  # torch divides ints as float32
+        assert (found.dtype.kind == "f") == (expected.dtype.kind == "f")
+        same(tape.divide(x, y, rounding_mode=mode), found.numpy())
+
+
+@pytest.mark.parametrize("mode", ["trunc", "floor"])
+def test_rounded_quotients_are_flat(mode: str) -> None:
+    assert slope(lambda a, b: a.div(b, rounding_mode=mode), [5.0, -5.0], [2.0, 2.0]) == [0.0, 0.0]
+    assert slope(lambda a, b: a.div(b, rounding_mode=mode), [5.0, -5.0], [2.0, 2.0], at=1) == [0.0, 0.0]
+    x = tape.tensor([5.0, -7.0], requires_grad=True)
+    assert x.div(2.0, rounding_mode=mode).grad_fn.name() == "DivBackward2"
+    y = x * 1.0
+    assert y.div_(2.0, rounding_mode=mode) is y
+    assert y.tolist() == {"trunc": [2.0, -3.0], "floor": [2.0, -4.0]}[mode]
+    i, out = tape.tensor([5, -5]), tape.zeros(2, dtype=tape.int64)
+    assert i.divide_(2, rounding_mode=mode) is i
+    assert tape.div(i, 1, rounding_mode=mode, out=out) is out
+    assert out.tolist() == i.tolist()
+
+
+def test_quotients_of_no_mode() -> None:
+    x, i = tape.tensor([1.0]), tape.tensor([1])
+    for mode in ("x", "ceil", ""):
+        with pytest.raises(RuntimeError, match="div expected rounding_mode to be one of None, 'trunc', or 'floor' but"):
+            x.div(2.0, rounding_mode=mode)
+    for mode in ("trunc", "floor"):
+        with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+            i.div(0, rounding_mode=mode)
+    with pytest.raises(RuntimeError, match="can't be cast"):
+        i.div_(2)
+    assert i.tolist() == [1]
+
+
+def test_the_next_number() -> None:
+    torch = pytest.importorskip("torch")
+    a = np.array([1.0, 2.0, 3.0, NAN, 1.0, INF, -INF, 0.0, INF])
+    b = np.array([2.0, 0.0, 3.0, 1.0, NAN, INF, 0.0, 0.0, 0.0])
+    for dtype in (np.float64, np.float32):
+        p, q = a.astype(dtype), b.astype(dtype)
+        same(tape.nextafter(tape.tensor(p), tape.tensor(q)), np.nextafter(p, q))
+        same(tape.tensor(p).nextafter(tape.tensor(q)), torch.nextafter(torch.tensor(p), torch.tensor(q)).numpy())
+        same(np.nextafter(tape.tensor(p), q), np.nextafter(p, q))
+    leaves = [torch.tensor(v, requires_grad=True) for v in (a, b)]
+    torch.nextafter(*leaves).sum().backward()
+    for at, leaf in enumerate(leaves):
+        assert slope(tape.nextafter, a, b, at=at) == leaf.grad.tolist()
 
 
 def test_floats_are_divided_by_zero_as_numpy_does() -> None:
