@@ -81,37 +81,54 @@ def _positions(count: int, q: tuple[float, ...], method: str) -> Array:
     return np.quantile(np.arange(max(count, 1), dtype=np.float64), q, method=method)  # type: ignore[call-overload, no-any-return]
 
 
+def _in_rows(counts: Array, q: tuple[float, ...], method: str) -> Array:
+    """Return where each quantile lies in rows of so many elements, a column for each row."""
+    found = np.zeros((len(q), len(counts)))
+    for count in np.unique(counts):
+        found[:, counts == count] = _positions(int(count), q, method)[:, None]
+    return found
+
+
 def quantiles(
-    x: Tensor, q: Array, dims: tuple[int, ...], method: str, *, without_nan: bool = False, keepdim: bool = False
+    x: Tensor,
+    q: Array,
+    dims: tuple[int, ...],
+    method: str,
+    *,
+    without_nan: bool = False,
+    keepdim: bool = False,
+    shift: Tensor | None = None,
 ) -> Tensor:
-    """Return quantiles over dims, for each q along leading dims; nan where an element is nan, or all are."""
+    """Return quantiles over dims, for each q along leading dims; nan where an element is nan, or all are.
+
+    ``shift`` is what q has moved by: zeros, whose gradient is that of q.
+    """
     rows = sort(_last(x, dims)).values
     n, lead = rows.spec.shape[-1], rows.spec.shape[:-1]
-    wanted = tuple(q.reshape(-1).tolist())
     if without_nan:
         recording.left(x)  # how many are no nan decides what is picked
         counts = (~np.isnan(as_array(rows))).sum(-1).reshape(-1)
-        at = (
-            np.stack([_positions(int(c), wanted, method) for c in counts], 1)
-            if len(counts)
-            else np.zeros((len(wanted), 0))
-        )
     else:
-        at = np.repeat(_positions(n, wanted, method)[:, None], math.prod(lead), 1)
+        counts = np.full(math.prod(lead), n)
+    at = _in_rows(counts, tuple(q.reshape(-1).tolist()), method)
     flat = shaping.reshape(rows, (math.prod(lead), n))
     every = np.arange(math.prod(lead))
     low, high = np.floor(at).astype(np.int64), np.ceil(at).astype(np.int64)
     below: Any = index(flat, (every, low))
     found = below
-    if not np.array_equal(low, high):
-        between = (at - low).astype(x.spec.dtype)
+    if shift is not None or not np.array_equal(low, high):
+        between: Any = (at - low).astype(x.spec.dtype)
+        if shift is not None:
+            between = between + shaping.reshape(cast(shift, x.spec.dtype), (-1, 1)) * np.maximum(counts - 1, 0).astype(
+                x.spec.dtype
+            )
         above: Any = index(flat, (every, high))
         apart = above - below
         found = _where(between < 0.5, below + apart * between, above - apart * (1 - between))  # noqa: PLR2004 (as NumPy)
         found = _where(low == high, below, found)
     if not without_nan:
-        last = index(flat, (every, np.full_like(low, n - 1)))
-        found = _where(last == last, found, last)  # noqa: PLR0124 (nan)
+        largest = index(flat, (every, np.full_like(low, n - 1)))
+        found = _where(largest == largest, found, largest)  # noqa: PLR0124 (nan)
     shape = [1 if i in dims else m for i, m in enumerate(x.spec.shape)] if keepdim else lead
     return shaping.reshape(found, (*q.shape, *shape))
 
@@ -132,7 +149,7 @@ def _checked(name: str, x: Any, q: Any, interpolation: str) -> tuple[Tensor, Arr
         )
     if not isinstance(q, (Tensor, float, int)):
         raise TypeError(f"{name}(): argument 'q' must be a number or a Tensor, not {type(q).__name__}")
-    at = _fractions(name, q)
+    at = _fractions(q)
     if at.ndim > 1:
         raise RuntimeError(f"{name}() q must be a scalar or 1D tensor, not of shape {list(at.shape)}")
     if isinstance(q, Tensor) and q.spec.dtype != x.spec.dtype:
@@ -144,13 +161,20 @@ def _checked(name: str, x: Any, q: Any, interpolation: str) -> tuple[Tensor, Arr
     return x, at
 
 
-def _fractions(name: str, q: Any) -> Array:
+def _fractions(q: Any) -> Array:
     if isinstance(q, Tensor):
-        if q._slot is not None:
-            raise NotImplementedError(f"{name}(): no gradient to q; give q.detach()")
         recording.left(q)
         return np.asarray(as_array(q), np.float64)
     return np.asarray(q, np.float64)
+
+
+def _shift(name: str, q: Any, method: str, scale: float = 1.0) -> Tensor | None:
+    """Return zeros with the gradient of q, where it has one: the others of PyTorch's methods make steps."""
+    if not isinstance(q, Tensor) or q._slot is None or method in _INTERPOLATIONS[1:]:
+        return None
+    if method != _INTERPOLATIONS[0]:
+        raise NotImplementedError(f"{name}() with method {method!r}: no gradient to q; give q.detach()")
+    return (q - q.detach()) / scale
 
 
 def _function(name: str, doc: str, example: str) -> Any:
@@ -170,13 +194,15 @@ def _function(name: str, doc: str, example: str) -> Any:
         dim = either("dim", dim, "axis", axis, None)
         dims = dims_of(x, None) if dim is None else (dim_of(x, dim),) if x.spec.shape else ()
         keep = bool(either("keepdim", keepdim, "keepdims", keepdims, default=False))
-        return quantiles(x, at, dims, interpolation, without_nan=without_nan, keepdim=keep)
+        shift = _shift(name, q, interpolation)
+        return quantiles(x, at, dims, interpolation, without_nan=without_nan, keepdim=keep, shift=shift)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"""{doc}
 
     ``q`` is a number, or a tensor of numbers that become the first dim of the result; ``interpolation`` is linear,
-    lower, higher, midpoint or nearest. RuntimeError for q outside of [0, 1], integers and empty tensors.
+    lower, higher, midpoint or nearest. q has a gradient where it is linear. RuntimeError for q outside of [0, 1],
+    integers and empty tensors.
 
     >>> x = tape.tensor([[1.0, 2.0, 3.0, 5.0], [1.0, 2.0, float('nan'), 4.0]])
     >>> tape.{name}(x, 0.5, 1).tolist()
@@ -211,12 +237,13 @@ def _numpy(name: str, scale: float) -> Any:
             raise TypeError(f"np.{name} of a tensor takes no weights=")
         x = tensor_of(a)
         x = x if x.spec.dtype.kind == "f" else cast(x, np.float64)
-        at = _fractions(name, q) / scale
+        at = _fractions(q) / scale
         if not ((at >= 0) & (at <= 1)).all():
             raise ValueError(f"{name}: q must be in the range [0, {scale:g}]")
         if x.spec.size == 0:
             raise IndexError(f"np.{name} of an empty tensor of shape {list(x.spec.shape)}")
-        return quantiles(x, at, dims_of(x, axis), method, without_nan=without_nan, keepdim=keepdims)
+        shift = _shift(f"np.{name}", q, method, scale)
+        return quantiles(x, at, dims_of(x, axis), method, without_nan=without_nan, keepdim=keepdims, shift=shift)
 
     return function
 

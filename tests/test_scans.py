@@ -64,6 +64,18 @@ x.quantile(0.4,interpolation="nearest") | x=t
 torch.quantile(x,torch.tensor([.1,.5])) | x=t
 torch.quantile(x,torch.tensor([.1,.5]),dim=1) | x=[[1.,2.,4.]]
 torch.quantile(x,torch.tensor([.1,.5]),dim=1,keepdim=True) | x=[[1.,2.,4.]]
+torch.quantile(x,q) | x=t,q=[.1,.5]
+torch.quantile(x,q) | x=t,q=[0.,1.]
+torch.quantile(x,q,1,True) | x=[[1.,2.,4.],[0.,5.,7.]],q=[.1,.5,.8]
+torch.quantile(x,q,0) | x=[[1.,2.,4.],[0.,5.,7.]],q=.3
+torch.quantile(torch.tensor([1.,2.,5.]),q) | q=[.1,.5]
+torch.quantile(x,q) | x=[1.,nan,2.],q=[.1,.5]
+torch.quantile(x,q) | x=2.,q=.5
+torch.nanquantile(x,q,1) | x=[[1.,2.,4.],[0.,nan,7.],[nan,nan,nan]],q=[.1,.7]
+torch.quantile(x,q,interpolation="lower") | x=t,q=[.1,.5]
+torch.quantile(x,q,interpolation="higher") | x=t,q=[.1,.5]
+torch.quantile(x,q,interpolation="midpoint") | x=t,q=[.1,.5]
+torch.quantile(x,q,interpolation="nearest") | x=t,q=[.1,.5]
 torch.quantile(x,.5) | x=[1.,nan,2.]
 torch.nanquantile(x,.5) | x=[1.,nan,2.]
 torch.nanquantile(x,.5) | x=[nan,nan]
@@ -121,6 +133,9 @@ torch.histc(x,3) | x=t
 torch.histc(x,3,0,2) | x=t
 torch.bincount(torch.tensor([1,2,1]))
 torch.bincount(torch.tensor([1,2,1]),torch.tensor([.1,.2,.3]),5)
+torch.bincount(torch.tensor([1,2,1]),torch.tensor([.25,.5,1.75],dtype=torch.float32))
+torch.bincount(torch.tensor([1,2,1]),torch.tensor([4,5,6]))
+torch.bincount(torch.tensor([1,2,1]),torch.tensor([4,5,6],dtype=torch.uint8),minlength=4)
 torch.histc(x,3) | x=[2.,2.]
 torch.bincount(torch.tensor([],dtype=torch.int64))
 torch.searchsorted(torch.tensor([1.,2.,3.]),x) | x=t
@@ -248,6 +263,22 @@ def test_quantiles_of_every_method(method: str) -> None:
     equal(np.nanpercentile(tape.tensor(HOLED), 30, method=method), np.nanpercentile(HOLED, 30, method=method))
     assert tape.autograd.gradcheck(lambda x: np.quantile(x, 0.37, axis=1, method=method),
                                    tape.tensor(MATRIX, requires_grad=True))  # fmt: skip
+
+
+def test_quantiles_have_a_slope_where_they_lie_between_elements() -> None:
+    x, q = tape.tensor(MATRIX, requires_grad=True), tape.tensor([0.13, 0.55], requires_grad=True)
+    holed = tape.tensor(HOLED)
+    assert tape.autograd.gradcheck(lambda x, q: tape.quantile(x, q, 1), (x, q))
+    assert tape.autograd.gradgradcheck(lambda x, q: tape.quantile(x, q * q), (x, q))
+    assert tape.autograd.gradcheck(lambda q: tape.nanquantile(holed, q, 1), (q,))
+    assert tape.autograd.gradcheck(lambda x, q: np.percentile(x, 100 * q, axis=0), (x, q))
+    equal(np.quantile(x.detach(), q, axis=1), np.quantile(MATRIX, q.tolist(), axis=1))
+    single = np.quantile(x.detach().float(), q)
+    single.sum().backward()
+    assert single.dtype == np.float32
+    assert q.grad.dtype == np.float64
+    with pytest.raises(NotImplementedError, match=r"no gradient to q; give q.detach\(\)"):
+        np.quantile(x, q, method="hazen")
 
 
 @pytest.mark.parametrize(
