@@ -466,7 +466,7 @@ def histogram(x: Any, bins: Any, *, range: Any = None, weight: Any = None, densi
 def histc(x: Any, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
     """Return how many elements lie in each of ``bins`` bins from ``min`` to ``max``, in the dtype of x; no gradient."""
 def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Tensor:
-    """Return how often each integer from 0 comes (int64), or the sum of its weights (float64); no gradient."""
+    """Return how often each integer from 0 comes (int64), or the sum of its weights; no gradient."""
 def searchsorted(sorted_sequence: Any, input: Any, *, out_int32: bool = False, right: bool = False, side: Any = None, sorter: Any = None) -> Tensor:
     """Return where each value would be inserted into rows that are in order, as int64; no gradient."""
 def bucketize(input: Any, boundaries: Any, *, out_int32: bool = False, right: bool = False) -> Tensor:

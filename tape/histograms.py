@@ -74,8 +74,9 @@ def histc(x: Any, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:  #
 
 @public()
 def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Tensor:
-    """Return how often each integer from 0 comes (int64), or the sum of its weights (float64); no gradient.
+    """Return how often each integer from 0 comes (int64), or the sum of its weights; no gradient.
 
+    Of float32 weights the sums are float32, as PyTorch has it (``np.bincount``: float64), of all others float64.
     RuntimeError for anything but one dim of integers that are not negative.
 
     >>> tape.bincount(tape.tensor([0, 2, 2]), minlength=4).tolist()
@@ -96,7 +97,8 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Tensor:
         )
     if not array.size:
         return found(np.zeros(minlength, np.int64))
-    return found(np.bincount(array, given, minlength))
+    single = given is not None and given.dtype == np.float32
+    return cast(found(np.bincount(array, given, minlength)), np.float32 if single else None)
 
 
 @public()

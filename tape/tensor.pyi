@@ -315,7 +315,7 @@ class Tensor:
     def baddbmm(self, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
         """Return beta * input + alpha * bmm(batch1, batch2); the input is expanded to (b, m, n)."""
     def bincount(self, weights: Any = None, minlength: builtins.int = 0) -> Tensor:
-        """Return how often each integer from 0 comes (int64), or the sum of its weights (float64); no gradient."""
+        """Return how often each integer from 0 comes (int64), or the sum of its weights; no gradient."""
     def bitwise_and(self, other: Any, /) -> Tensor:
         """Bits, or truth, of both; integer and bool tensors only. Shapes broadcast; dtypes promote as NumPy's do."""
     def bitwise_and_(self, *others: Any) -> Tensor:

@@ -92,9 +92,9 @@ np.nancumsum(N); np.nancumsum(N, axis=1); np.nancumprod(N, axis=0); np.cumulativ
 np.cumulative_sum(A, axis=1, include_initial=True); np.cumulative_prod(V); np.ediff1d(V); np.flatnonzero(Z)
 np.compress([True, False, True], A, axis=0); np.extract(M, A); np.unique_values(I); np.unique_counts(I)
 np.unique_inverse(I); np.unique_all(I); np.digitize(V, X); np.digitize(V, X, right=True)
-np.histogram_bin_edges(V, bins=3); np.bincount(I); np.bincount(I, minlength=5); np.linalg.vector_norm(A, axis=1)
-np.linalg.vector_norm(V, ord=1); np.fix(A); np.sinc(A); np.i0(A); np.isposinf(A); np.isneginf(A)
-np.linalg.vecdot(V, W); np.linalg.svdvals(A); np.linalg.matrix_rank(A); np.linalg.matrix_norm(A)
+np.histogram_bin_edges(V, bins=3); np.bincount(I); np.bincount(I, minlength=5); np.bincount(I, F[:, 0])
+np.linalg.vector_norm(A, axis=1); np.linalg.vector_norm(V, ord=1); np.fix(A); np.sinc(A); np.i0(A); np.isposinf(A)
+np.isneginf(A); np.linalg.vecdot(V, W); np.linalg.svdvals(A); np.linalg.matrix_rank(A); np.linalg.matrix_norm(A)
 np.linalg.matrix_norm(A, ord=1, keepdims=True); np.nanquantile(N, 0.4); np.nanquantile(N, [0.2, 0.8], axis=1)
 np.nanpercentile(N, 40); np.nanmedian(N); np.nanmedian(N, axis=1); np.resize(V, (2, 2)); np.dsplit(T, 2)
 np.unstack(A); np.unstack(A, axis=1); np.nanvar(N); np.nanvar(N, axis=1, ddof=1); np.nanstd(N, axis=0, keepdims=True)
@@ -103,7 +103,7 @@ np.insert(A, 1, V[0], axis=0); np.block([[S, S], [S, S]])
 """
 
 
-WITHOUT_GRADIENT = {"np.unique", "np.histogram", "np.histogram_bin_edges"}
+WITHOUT_GRADIENT = {"np.unique", "np.histogram", "np.histogram_bin_edges", "np.bincount"}
 WRITES = {"copyto", "put", "put_along_axis", "fill_diagonal"}
 """They change their first argument: tested below."""
 
