@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from tape import index_arrays, indexing, shaping
+from tape import index_arrays, indexing, shaping, writing
 from tape.dims import dim_of
 from tape.fitting import array_like
 from tape.public import implements, public
 from tape.reducing import tensor_of
-from tape.tensor import Tensor
+from tape.sorting import values_left
+from tape.tensor import Array, Tensor
 
 
 @public()
@@ -108,3 +109,32 @@ def _copyto(dst: Tensor, src: Any, casting: str = "same_kind", where: Any = True
     if not allowed and isinstance(src, (Tensor, np.ndarray)):
         raise TypeError(f"Cannot cast array data from {given.spec.dtype!r} to {dst.spec.dtype!r} by rule {casting!r}")
     dst.copy_(given if where is True else given.to(dst.spec.dtype).where(tensor_of(where), dst))
+
+
+@implements(np.place)
+def _place(arr: Tensor, mask: Any, vals: Any) -> None:
+    """Write values, over and over, to the elements where a mask holds, one after the other."""
+    at, values = _masked(arr, mask, np.place.__name__), array_like(vals)
+    if at.size and not values.spec.size:
+        raise ValueError("Cannot insert from an empty array!")
+    if at.size:
+        _put(arr, at, values)
+
+
+@implements(np.putmask)
+def _putmask(a: Tensor, mask: Any, values: Any) -> None:
+    """Write, where a mask holds, the values that stand in these places: over and over where there are too few."""
+    at, given = _masked(a, mask, np.putmask.__name__), array_like(values)
+    if at.size and given.spec.size:
+        _put(a, at, indexing.index(shaping.reshape(given, -1), at % given.spec.size))
+
+
+def _masked(x: Tensor, mask: Any, name: str) -> Array:
+    """Return the numbers of the elements where a mask of as many elements holds."""
+    if not isinstance(x, Tensor):
+        raise TypeError(f"np.{name}: the first operand is a NumPy array, which has no room for a gradient")
+    writing.check(x, name)
+    truth = values_left(array_like(mask).detach(), name).reshape(-1)
+    if truth.size != x.spec.size:
+        raise ValueError(f"{name}: mask and data must be the same size; the shape of the data is {list(x.spec.shape)}")
+    return np.flatnonzero(truth)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tape import (  # noqa: F401 (they say what is public)
     added_products,
     arranging,
+    choosing,
     contracting,
     determining,
     diagonals,

@@ -2,7 +2,7 @@
 from math import nan
 from typing import Any
 from tape.tensor import Tensor
-__all__ = ['add', 'subtract', 'sub', 'multiply', 'mul', 'true_divide', 'power', 'pow', 'negative', 'neg', 'positive', 'square', 'sqrt', 'reciprocal', 'absolute', 'abs', 'exp', 'log', 'sin', 'cos', 'tan', 'tanh', 'maximum', 'minimum', 'where', 'less', 'lt', 'less_equal', 'le', 'greater', 'gt', 'greater_equal', 'ge', 'eq', 'not_equal', 'ne', 'logical_not', 'logical_and', 'logical_or', 'bitwise_and', 'bitwise_or', 'logical_xor', 'bitwise_xor', 'invert', 'bitwise_not', 'left_shift', 'bitwise_left_shift', 'right_shift', 'bitwise_right_shift', 'isnan', 'isinf', 'isfinite', 'signbit', 'isposinf', 'isneginf', 'exp2', 'expm1', 'log2', 'log10', 'log1p', 'logaddexp', 'logaddexp2', 'sigmoid', 'rsqrt', 'cbrt', 'relu', 'clamp_min', 'clamp_max', 'fmax', 'fmin', 'sign', 'sgn', 'copysign', 'heaviside', 'floor', 'ceil', 'rint', 'trunc', 'fix', 'frac', 'floor_divide', 'remainder', 'fmod', 'nextafter', 'erf', 'erfc', 'erfinv', 'erfcx', 'lgamma', 'digamma', 'i0', 'i0e', 'i1', 'i1e', 'ndtr', 'ndtri', 'log_ndtr', 'entr', 'xlogy', 'xlog1py', 'arcsin', 'asin', 'arccos', 'acos', 'arctan', 'atan', 'arctan2', 'atan2', 'sinh', 'cosh', 'arcsinh', 'asinh', 'arccosh', 'acosh', 'arctanh', 'atanh', 'hypot', 'deg2rad', 'rad2deg', 'sinc', 'from_dlpack', 'bmm', 'diagonal', 'diag', 'diag_embed', 'diagflat', 'tril', 'triu', 'tril_indices', 'triu_indices', 'einsum', 'outer', 'ger', 'vdot', 'inner', 'tensordot', 'kron', 'trace', 'cross', 'chain_matmul', 'addmm', 'addmv', 'addr', 'baddbmm', 'addbmm', 'flip', 'fliplr', 'flipud', 'roll', 'rot90', 'movedim', 'moveaxis', 'swapaxes', 'swapdims', 'adjoint', 'inverse', 'cholesky_solve', 'cholesky_inverse', 'lu_solve', 'det', 'slogdet', 'logdet', 'matrix_exp', 'matrix_power', 'pinverse', 'prod', 'any', 'all', 'count_nonzero', 'argmax', 'argmin', 'aminmax', 'nansum', 'nanmean', 'cumsum', 'cumprod', 'cummax', 'cummin', 'logcumsumexp', 'diff', 'gradient', 'trapezoid', 'trapz', 'cumulative_trapezoid', 'div', 'divide', 'clamp', 'clip', 'round', 'softplus', 'lerp', 'addcmul', 'addcdiv', 'float_power', 'ldexp', 'nan_to_num', 'logit', 'polygamma', 'mvlgamma', 'isclose', 'allclose', 'broadcast_to', 'broadcast_tensors', 'unflatten', 'ravel', 'atleast_1d', 'atleast_2d', 'atleast_3d', 'index_put', 'masked_fill', 'slice_scatter', 'select_scatter', 'diagonal_scatter', 'take', 'gather', 'take_along_dim', 'index_select', 'masked_select', 'nonzero', 'argwhere', 'meshgrid', 'cartesian_prod', 'combinations', 'sort', 'argsort', 'msort', 'topk', 'kthvalue', 'unique', 'histogram', 'histc', 'bincount', 'searchsorted', 'bucketize', 'interp', 'interpn', 'norm', 'dist', 'cdist', 'pdist', 'cholesky', 'qr', 'svd', 'pad', 'median', 'nanmedian', 'mode', 'quantile', 'nanquantile', 'tile', 'repeat_interleave', 'scatter', 'scatter_add', 'scatter_reduce', 'index_add', 'index_copy', 'index_reduce', 'index_fill', 'masked_scatter', 'logsumexp', 'softmax', 'log_softmax', 'softmin', 'narrow', 'select', 'unbind', 'split', 'split_with_sizes', 'chunk', 'tensor_split', 'hsplit', 'vsplit', 'dsplit', 'var', 'std', 'var_mean', 'std_mean', 'cov', 'corrcoef', 'hstack', 'vstack', 'row_stack', 'dstack', 'column_stack', 'block_diag']
+__all__ = ['add', 'subtract', 'sub', 'multiply', 'mul', 'true_divide', 'power', 'pow', 'negative', 'neg', 'positive', 'square', 'sqrt', 'reciprocal', 'absolute', 'abs', 'exp', 'log', 'sin', 'cos', 'tan', 'tanh', 'maximum', 'minimum', 'where', 'less', 'lt', 'less_equal', 'le', 'greater', 'gt', 'greater_equal', 'ge', 'eq', 'not_equal', 'ne', 'logical_not', 'logical_and', 'logical_or', 'bitwise_and', 'bitwise_or', 'logical_xor', 'bitwise_xor', 'invert', 'bitwise_not', 'left_shift', 'bitwise_left_shift', 'right_shift', 'bitwise_right_shift', 'isnan', 'isinf', 'isfinite', 'signbit', 'isposinf', 'isneginf', 'exp2', 'expm1', 'log2', 'log10', 'log1p', 'logaddexp', 'logaddexp2', 'sigmoid', 'rsqrt', 'cbrt', 'relu', 'clamp_min', 'clamp_max', 'fmax', 'fmin', 'sign', 'sgn', 'copysign', 'heaviside', 'floor', 'ceil', 'rint', 'trunc', 'fix', 'frac', 'floor_divide', 'remainder', 'fmod', 'nextafter', 'erf', 'erfc', 'erfinv', 'erfcx', 'lgamma', 'digamma', 'i0', 'i0e', 'i1', 'i1e', 'ndtr', 'ndtri', 'log_ndtr', 'entr', 'xlogy', 'xlog1py', 'arcsin', 'asin', 'arccos', 'acos', 'arctan', 'atan', 'arctan2', 'atan2', 'sinh', 'cosh', 'arcsinh', 'asinh', 'arccosh', 'acosh', 'arctanh', 'atanh', 'hypot', 'deg2rad', 'rad2deg', 'sinc', 'from_dlpack', 'bmm', 'diagonal', 'diag', 'diag_embed', 'diagflat', 'tril', 'triu', 'tril_indices', 'triu_indices', 'einsum', 'outer', 'ger', 'vdot', 'inner', 'tensordot', 'kron', 'trace', 'cross', 'chain_matmul', 'addmm', 'addmv', 'addr', 'baddbmm', 'addbmm', 'flip', 'fliplr', 'flipud', 'roll', 'rot90', 'movedim', 'moveaxis', 'swapaxes', 'swapdims', 'adjoint', 'broadcast_to', 'broadcast_tensors', 'unflatten', 'ravel', 'atleast_1d', 'atleast_2d', 'atleast_3d', 'sort', 'argsort', 'msort', 'topk', 'kthvalue', 'unique', 'prod', 'any', 'all', 'count_nonzero', 'argmax', 'argmin', 'aminmax', 'nansum', 'nanmean', 'inverse', 'cholesky_solve', 'cholesky_inverse', 'lu_solve', 'det', 'slogdet', 'logdet', 'matrix_exp', 'matrix_power', 'pinverse', 'cumsum', 'cumprod', 'cummax', 'cummin', 'logcumsumexp', 'diff', 'gradient', 'trapezoid', 'trapz', 'cumulative_trapezoid', 'div', 'divide', 'clamp', 'clip', 'round', 'softplus', 'lerp', 'addcmul', 'addcdiv', 'float_power', 'ldexp', 'nan_to_num', 'logit', 'polygamma', 'mvlgamma', 'isclose', 'allclose', 'index_put', 'masked_fill', 'slice_scatter', 'select_scatter', 'diagonal_scatter', 'take', 'gather', 'take_along_dim', 'index_select', 'masked_select', 'nonzero', 'argwhere', 'meshgrid', 'cartesian_prod', 'combinations', 'histogram', 'histc', 'bincount', 'searchsorted', 'bucketize', 'interp', 'interpn', 'norm', 'dist', 'cdist', 'pdist', 'cholesky', 'qr', 'svd', 'pad', 'median', 'nanmedian', 'mode', 'quantile', 'nanquantile', 'tile', 'repeat_interleave', 'scatter', 'scatter_add', 'scatter_reduce', 'index_add', 'index_copy', 'index_reduce', 'index_fill', 'masked_scatter', 'logsumexp', 'softmax', 'log_softmax', 'softmin', 'narrow', 'select', 'unbind', 'split', 'split_with_sizes', 'chunk', 'tensor_split', 'hsplit', 'vsplit', 'dsplit', 'var', 'std', 'var_mean', 'std_mean', 'cov', 'corrcoef', 'hstack', 'vstack', 'row_stack', 'dstack', 'column_stack', 'block_diag']
 def add(a: Any, b: Any, /, *, alpha: Any = None, out: Tensor | None = None) -> Tensor:
     """Sum of two tensors. Shapes broadcast; dtypes promote as NumPy's do."""
 def subtract(a: Any, b: Any, /, *, alpha: Any = None, out: Tensor | None = None) -> Tensor:
@@ -313,6 +313,50 @@ def swapdims(x: Any, axis0: int, axis1: int) -> Tensor:
     """Return a view with two dims exchanged."""
 def adjoint(x: Any) -> Tensor:
     """Return a view with the last two dims exchanged."""
+def broadcast_to(x: Any, size: Any) -> Tensor:
+    """Return a view of a larger shape, in which dims of length one are repeated."""
+def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
+    """Return views of the shape that the tensors have together. RuntimeError where their shapes do not fit."""
+def unflatten(x: Any, dim: int, sizes: Any) -> Tensor:
+    """Return a view with one dim taken apart into dims of these sizes; one of them may be -1."""
+def ravel(x: Any) -> Tensor:
+    """Return the elements in one dim: a view where strides allow one, else a copy."""
+def atleast_1d(*tensors: Any) -> Any:
+    """Return a tensor, or each of several, as a view with at least 1 dims."""
+def atleast_2d(*tensors: Any) -> Any:
+    """Return a tensor, or each of several, as a view with at least 2 dims."""
+def atleast_3d(*tensors: Any) -> Any:
+    """Return a tensor, or each of several, as a view with at least 3 dims."""
+def sort(x: Any, dim: Any = None, descending: bool = False, stable: bool = False, *, axis: Any = None) -> Any:
+    """Return the elements in order along ``dim`` (the last) and their int64 places; equal ones keep their order always."""
+def argsort(x: Any, dim: Any = None, descending: bool = False, stable: bool = False, *, axis: Any = None) -> Tensor:
+    """Return the int64 places of the elements in order along ``dim``, the last by default."""
+def msort(x: Any) -> Tensor:
+    """Return the elements in order along the first dim."""
+def topk(x: Any, k: int, dim: Any = None, largest: bool = True, sorted: bool = True, *, axis: Any = None) -> Any:
+    """Return the ``k`` largest (or smallest) elements along ``dim``, the last by default, in order, and their places."""
+def kthvalue(x: Any, k: int, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Any:
+    """Return the ``k``-th smallest element along ``dim``, counted from 1, and its int64 place."""
+def unique(x: Any, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False, dim: Any = None) -> Any:
+    """Return the different elements, or slices along ``dim``, in order; no gradient."""
+def prod(x: Any, dim: Any = None, keepdim: Any = None, *, dtype: Any = None, axis: Any = None, keepdims: Any = None) -> Tensor:
+    """Return the product over ``dim`` (an int, a tuple, or None for all); ints and bools multiply to int64."""
+def any(x: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:
+    """Return whether an element over ``dim`` is nonzero or True: bool, but uint8 of uint8, as PyTorch has it."""
+def all(x: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:
+    """Return whether all elements over ``dim`` are nonzero or True: bool, but uint8 of uint8, as PyTorch has it."""
+def count_nonzero(x: Any, dim: Any = None, *, axis: Any = None) -> Tensor:
+    """Return how many elements over ``dim`` are nonzero or True, as int64."""
+def argmax(x: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:
+    """Return the int64 place of the largest element along ``dim``, or of all elements in order."""
+def argmin(x: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:
+    """Return the int64 place of the smallest element along ``dim``, or of all elements in order."""
+def aminmax(x: Any, *, dim: Any = None, keepdim: Any = None, axis: Any = None, keepdims: Any = None) -> Any:
+    """Return the smallest and the largest element, of all or along ``dim``; ties share the gradient evenly."""
+def nansum(x: Any, dim: Any = None, keepdim: Any = None, *, dtype: Any = None, axis: Any = None, keepdims: Any = None) -> Tensor:
+    """Return the sum over ``dim`` of what is not nan; nan gets no gradient."""
+def nanmean(x: Any, dim: Any = None, keepdim: Any = None, *, dtype: Any = None, axis: Any = None, keepdims: Any = None) -> Tensor:
+    """Return the mean over ``dim`` of what is not nan; nan where nothing is left. Floating tensors only."""
 def inverse(input: Any) -> Tensor:
     """Return the inverse of (*, n, n) matrices. LinAlgError if one is singular."""
 def cholesky_solve(input: Any, L: Any, upper: bool = False) -> Tensor:
@@ -333,24 +377,6 @@ def matrix_power(A: Any, n: int) -> Tensor:
     """Return the n-th powers of square matrices; of their inverses if n is negative."""
 def pinverse(input: Any, rcond: float = 1e-15) -> Tensor:
     """Return the pseudoinverses of matrices: see linalg.pinv."""
-def prod(x: Any, dim: Any = None, keepdim: Any = None, *, dtype: Any = None, axis: Any = None, keepdims: Any = None) -> Tensor:
-    """Return the product over ``dim`` (an int, a tuple, or None for all); ints and bools multiply to int64."""
-def any(x: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:
-    """Return whether an element over ``dim`` is nonzero or True: bool, but uint8 of uint8, as PyTorch has it."""
-def all(x: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:
-    """Return whether all elements over ``dim`` are nonzero or True: bool, but uint8 of uint8, as PyTorch has it."""
-def count_nonzero(x: Any, dim: Any = None, *, axis: Any = None) -> Tensor:
-    """Return how many elements over ``dim`` are nonzero or True, as int64."""
-def argmax(x: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:
-    """Return the int64 place of the largest element along ``dim``, or of all elements in order."""
-def argmin(x: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:
-    """Return the int64 place of the smallest element along ``dim``, or of all elements in order."""
-def aminmax(x: Any, *, dim: Any = None, keepdim: Any = None, axis: Any = None, keepdims: Any = None) -> Any:
-    """Return the smallest and the largest element, of all or along ``dim``; ties share the gradient evenly."""
-def nansum(x: Any, dim: Any = None, keepdim: Any = None, *, dtype: Any = None, axis: Any = None, keepdims: Any = None) -> Tensor:
-    """Return the sum over ``dim`` of what is not nan; nan gets no gradient."""
-def nanmean(x: Any, dim: Any = None, keepdim: Any = None, *, dtype: Any = None, axis: Any = None, keepdims: Any = None) -> Tensor:
-    """Return the mean over ``dim`` of what is not nan; nan where nothing is left. Floating tensors only."""
 def cumsum(x: Any, dim: Any = None, *, dtype: Any = None, axis: Any = None) -> Tensor:
     """Return the running sum along ``dim``, of the shape of x; ints and bools sum to int64."""
 def cumprod(x: Any, dim: Any = None, *, dtype: Any = None, axis: Any = None) -> Tensor:
@@ -405,20 +431,6 @@ def isclose(x: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_
     """Return True where ``|x - other| <= atol + rtol |other|``, or both are equal; with ``equal_nan``, both nan."""
 def allclose(x: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
     """Return whether :func:`isclose` holds everywhere."""
-def broadcast_to(x: Any, size: Any) -> Tensor:
-    """Return a view of a larger shape, in which dims of length one are repeated."""
-def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
-    """Return views of the shape that the tensors have together. RuntimeError where their shapes do not fit."""
-def unflatten(x: Any, dim: int, sizes: Any) -> Tensor:
-    """Return a view with one dim taken apart into dims of these sizes; one of them may be -1."""
-def ravel(x: Any) -> Tensor:
-    """Return the elements in one dim: a view where strides allow one, else a copy."""
-def atleast_1d(*tensors: Any) -> Any:
-    """Return a tensor, or each of several, as a view with at least 1 dims."""
-def atleast_2d(*tensors: Any) -> Any:
-    """Return a tensor, or each of several, as a view with at least 2 dims."""
-def atleast_3d(*tensors: Any) -> Any:
-    """Return a tensor, or each of several, as a view with at least 3 dims."""
 def index_put(x: Any, indices: Any, values: Any, accumulate: bool = False) -> Tensor:
     """Write values to the elements picked by a tuple of index tensors, in a copy; with ``accumulate`` add them."""
 def masked_fill(x: Any, mask: Any, value: Any) -> Tensor:
@@ -449,18 +461,6 @@ def cartesian_prod(*tensors: Any) -> Tensor:
     """Return all tuples with an element of each vector, a row each; of one vector, itself."""
 def combinations(x: Any, r: int = 2, with_replacement: bool = False) -> Tensor:
     """Return all choices of ``r`` elements of a vector, in order, a row each."""
-def sort(x: Any, dim: Any = None, descending: bool = False, stable: bool = False, *, axis: Any = None) -> Any:
-    """Return the elements in order along ``dim`` (the last) and their int64 places; equal ones keep their order always."""
-def argsort(x: Any, dim: Any = None, descending: bool = False, stable: bool = False, *, axis: Any = None) -> Tensor:
-    """Return the int64 places of the elements in order along ``dim``, the last by default."""
-def msort(x: Any) -> Tensor:
-    """Return the elements in order along the first dim."""
-def topk(x: Any, k: int, dim: Any = None, largest: bool = True, sorted: bool = True, *, axis: Any = None) -> Any:
-    """Return the ``k`` largest (or smallest) elements along ``dim``, the last by default, in order, and their places."""
-def kthvalue(x: Any, k: int, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Any:
-    """Return the ``k``-th smallest element along ``dim``, counted from 1, and its int64 place."""
-def unique(x: Any, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False, dim: Any = None) -> Any:
-    """Return the different elements, or slices along ``dim``, in order; no gradient."""
 def histogram(x: Any, bins: Any, *, range: Any = None, weight: Any = None, density: bool = False) -> Any:
     """Return how many elements lie in each bin, and the edges, in the dtype of x; no gradient."""
 def histc(x: Any, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:

@@ -10,7 +10,7 @@ import numpy as np
 from tape import creation, indexing, reducing, shaping
 from tape.arranging import part
 from tape.dims import ints_of
-from tape.public import implements, public
+from tape.public import NUMPY, implements, public
 from tape.reducing import tensor_of
 from tape.tensor import Array, Tensor
 
@@ -123,13 +123,15 @@ def _with_ends(x: Tensor, axis: int, before: Tensor | None, behind: Tensor | Non
 
 @implements(np.pad)
 def _pad(array: Any, pad_width: Any, mode: str = "constant", **kwargs: Any) -> Tensor:
-    """Pad as NumPy does; with modes "empty" and "median", functions, and odd reflections: TypeError."""
+    """Pad as NumPy does, with zeros for mode "empty"; with functions, and odd reflections: TypeError."""
     x = tensor_of(array)
     widths = _widths(pad_width, len(x.spec.shape))
     if min((min(pair) for pair in widths), default=0) < 0:
         raise ValueError("index can't contain negative values")
-    if mode == "constant":
-        return _ends(x, widths, _pairs(kwargs.pop("constant_values", 0), x, kwargs), _constant)
+    if mode in ("constant", "empty"):
+        return _ends(
+            x, widths, _pairs(kwargs.pop("constant_values", 0) if mode == "constant" else 0, x, kwargs), _constant
+        )
     if mode in ("edge", "wrap") or (mode in ("reflect", "symmetric") and kwargs.pop("reflect_type", "even") == "even"):
         _nothing_left(mode, kwargs)
         return _copied(x, widths, mode)
@@ -194,7 +196,11 @@ def _ramp(x: Tensor, axis: int, width: int, end: Any, *, behind: bool) -> Tensor
     return edge + (end - edge) * slope.astype(x.spec.dtype, copy=False)  # type: ignore[no-any-return]
 
 
-_STATISTICS = {"maximum": reducing.amax, "minimum": reducing.amin, "mean": reducing.mean}
+def _median(x: Tensor, axis: int, keepdims: bool) -> Any:
+    return NUMPY[np.median](x, axis, keepdims=keepdims)
+
+
+_STATISTICS = {"maximum": reducing.amax, "minimum": reducing.amin, "mean": reducing.mean, "median": _median}
 
 
 def _statistic(reduce: Any, x: Tensor, axis: int, width: int, length: Any, *, behind: bool) -> Tensor:
@@ -203,5 +209,8 @@ def _statistic(reduce: Any, x: Tensor, axis: int, width: int, length: Any, *, be
     count = n if length is None else min(int(length), n)
     if count < 1:
         raise ValueError(f"np.pad: stat_length of {length} yields no value for padding")
-    value = reduce(part(x, axis, n - count, n) if behind else part(x, axis, 0, count), axis, True)
+    source = part(x, axis, n - count, n) if behind else part(x, axis, 0, count)
+    rounds = x.spec.dtype.kind in "iu" and reduce in (reducing.mean, _median)
+    value = reduce(source.double() if rounds else source, axis, True)
+    value = value.round().to(x.spec.dtype) if rounds else value
     return shaping.expand(value, tuple(width if k == axis else m for k, m in enumerate(x.spec.shape)))

@@ -49,7 +49,7 @@ HOUSE = [
     "tape.numpy_protocols", "tape.interchange", "tape.array_api", "tape.index_arrays",
     "tape.writing", "tape.indexing", "tape.norms", "tape.sorting", "tape.quantiles",
     "tape.histograms", "tape.differences", "tape.fitting", "tape.splitting", "tape.picking",
-    "tape.grouping", "tape.scattering", "tape.filling", "tape.stacking", "tape.repeating",
+    "tape.grouping", "tape.scattering", "tape.filling", "tape.choosing", "tape.stacking", "tape.repeating",
     "tape.padding", "tape.grids", "tape.diagonals", "tape.autograd.accumulation",
     "tape.autograd.anomaly", "tape.autograd.rules", "tape.autograd.primals",
     "tape.autograd.calls", "tape.autograd.function", "tape.compiled_ops", "tape.one_example",
@@ -125,9 +125,10 @@ MAY_NAME = {
     "tape.splitting": ("View",),  # likewise
     "tape.diagonals": ("View", "Elementwise"),  # likewise; np.where cuts what is outside of a triangle
     "tape.picking": ("Elementwise",),  # np.where, which chooses
+    "tape.choosing": ("Elementwise",),  # likewise
     "tape.grouping": ("Reduction", "Routine"),  # what values for one place are reduced by
     "tape.scattering": ("Reduction", "Routine", "Elementwise"),  # what PyTorch calls these reductions
-    "tape.padding": ("Reduction", "Elementwise"),  # what np.pad calls its statistics
+    "tape.padding": ("Reduction", "Routine", "Elementwise"),  # what np.pad calls its statistics
     "tape.shaping": ("View", "Join", "Copy"),  # sizes with -1, dims, joins
     "tape.products": ("Contraction", "Routine"),  # PyTorch's checks of mm, mv, dot
     "tape.factoring": ("Elementwise", "Routine"),  # PyTorch's names and arguments

@@ -99,12 +99,21 @@ np.linalg.matrix_norm(A, ord=1, keepdims=True); np.nanquantile(N, 0.4); np.nanqu
 np.nanpercentile(N, 40); np.nanmedian(N); np.nanmedian(N, axis=1); np.resize(V, (2, 2)); np.dsplit(T, 2)
 np.unstack(A); np.unstack(A, axis=1); np.nanvar(N); np.nanvar(N, axis=1, ddof=1); np.nanstd(N, axis=0, keepdims=True)
 np.append(V, W); np.append(A, B, axis=1); np.delete(V, 1); np.delete(A, [0, 2], axis=1); np.insert(V, 1, 9.0)
-np.insert(A, 1, V[0], axis=0); np.block([[S, S], [S, S]])
+np.insert(A, 1, V[0], axis=0); np.block([[S, S], [S, S]]); np.choose(I, [V, W, V * W])
+np.choose(I, np.stack([V, W, V * W])); np.choose(I + 2, [V, W], mode="wrap"); np.choose(I - 1, [V, 2.5], mode="clip")
+np.choose(M, [A, B]); np.choose(M, [F, 2.0]); np.choose(I[0], [V, W, 1]); np.choose(M, [A, X]); np.choose(I, (1, 2, 3))
+np.trim_zeros(X); np.trim_zeros(np.stack([X * 0, X]), axis=0); np.trim_zeros(np.stack([X * 0, X]))
+np.trim_zeros(np.concatenate([X, X * 0]), "f"); np.trim_zeros(np.concatenate([X, X * 0]), trim="B")
+np.trim_zeros(X * 0); np.trim_zeros(X, axis=()); np.trim_zeros(V[0]); np.trim_zeros(Z, axis=1); np.nanargmax(N)
+np.nanargmax(N, axis=0); np.nanargmax(N, axis=1, keepdims=True); np.nanargmin(N); np.nanargmin(N, axis=1)
+np.nanargmin(I); np.nanargmax(A, 0); np.pad(V, 2, mode="median"); np.pad(A, 1, "median", stat_length=2)
+np.pad(I, 1, mode="median"); np.pad(np.append(I, I[0]), (1, 2), mode="median"); np.pad(I, 2, mode="mean", stat_length=2)
+np.pad(A, ((1, 0), (0, 2)), mode="median", stat_length=((1, 2), (3, 4))); np.pad(V, 1, mode="empty")[1:-1]
 """
 
 
 WITHOUT_GRADIENT = {"np.unique", "np.histogram", "np.histogram_bin_edges", "np.bincount"}
-WRITES = {"copyto", "put", "put_along_axis", "fill_diagonal"}
+WRITES = {"copyto", "put", "put_along_axis", "fill_diagonal", "place", "putmask"}
 """They change their first argument: tested below."""
 
 
@@ -177,6 +186,13 @@ def test_what_has_no_record_says_so(call: str, name: str) -> None:
         lambda x: np.fill_diagonal(x, 4.0),
         lambda x: np.add.at(x, ([0, 0], [1, 1]), 2.0),
         lambda x: np.subtract.at(x, (0, 1), 2.0),
+        lambda x: np.place(x, ARRAYS["M"], [1.0, 2.0, 3.0]),
+        lambda x: np.place(x, x < -9, []),
+        lambda x: np.place(x, np.ones(12), 4),
+        lambda x: np.putmask(x, ARRAYS["M"], ARRAYS["B"]),
+        lambda x: np.putmask(x, ARRAYS["M"], [1.0, 2.0, 3.0, 4.0, 5.0]),
+        lambda x: np.putmask(x, x < 0, np.float32(7)),
+        lambda x: np.putmask(x, ARRAYS["M"], []),
     ],
 )
 def test_writes(write: Any) -> None:
@@ -187,3 +203,58 @@ def test_writes(write: Any) -> None:
     compare(written, array, "write")
     written.sum().backward()
     assert set(np.unique(x.grad.numpy())) <= {0.0, 1.0}
+
+
+def test_masked_writes_have_gradients() -> None:
+    mask = ARRAYS["M"]
+
+    def placed(x: tape.Tensor, v: tape.Tensor) -> tape.Tensor:
+        y = x * x
+        np.place(y, mask, v)
+        np.putmask(y.T[1:], mask.T[1:], v * v)
+        return y
+
+    x, v = (tape.tensor(ARRAYS[name], requires_grad=True) for name in ("A", "V"))
+    assert tape.autograd.gradcheck(placed, (x, v))
+    assert tape.autograd.gradcheck(lambda v, x: np.choose(ARRAYS["I"], [v, x[0, :3], v * v]), (v, x))
+    assert tape.autograd.gradcheck(lambda v: np.pad(v, 2, mode="median", stat_length=2), (v,))
+    assert tape.autograd.gradcheck(lambda v: np.trim_zeros(np.stack([v * 0, v])), (v,))
+    y = np.choose(tape.tensor([0, 1]), [v[:2], tape.sqrt(v[:2] * 0)])
+    y.sum().backward()
+    assert v.grad.tolist()[0] == 1.0
+
+
+def test_masked_writes_are_refused() -> None:
+    leaf, y = tape.ones(3, requires_grad=True), tape.ones(3)
+    for write in (np.place, np.putmask):
+        with pytest.raises(RuntimeError, match="a leaf Variable that requires grad"):
+            write(leaf, [True, False, True], [2.0])
+        with pytest.raises(ValueError, match="mask and data must be the same size"):
+            write(y, [True, False], [2.0])
+        with pytest.raises(TypeError, match="no room for a gradient"):
+            write(np.ones(3), [True, False, True], leaf)
+        with pytest.raises(RuntimeError, match="refers to a single memory location"):
+            write(tape.ones(1).expand(3), [True, False, True], [2.0])
+    with pytest.raises(ValueError, match="Cannot insert from an empty array!"):
+        np.place(y, [True, False, True], [])
+    assert y.tolist() == [1.0, 1.0, 1.0]
+    integers = tape.tensor([1, 2, 3])
+    np.place(integers, integers > 1, [2.5])
+    assert integers.tolist() == [1, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        ("np.choose(I, [V, W])", "invalid entry in choice array"),
+        ("np.choose(I, [])", "0-length sequence"),
+        ("np.choose(I, [V, W], mode='x')", "clipmode must be one of"),
+        ("np.trim_zeros(V, 'x')", "unexpected character"),
+        ("np.nanargmax(N * np.nan)", "All-NaN slice encountered"),
+        ("np.nanargmin(V[:0])", "attempt to get argmin of an empty sequence"),
+    ],
+)
+def test_choices_are_refused_as_numpy_does(call: str, error: str) -> None:
+    for names in (ARRAYS, {n: tape.tensor(a) for n, a in ARRAYS.items()}):
+        with pytest.raises(ValueError, match=error):
+            run(call, names)
