@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from kernels import jit, loops
+from kernels.layouts import Strides
 
 Pair = tuple[int, int]
 
@@ -52,3 +53,15 @@ class Product:
         strides = [0, 0, 0, *self.left.strides, *self.right.strides, *self.target.strides]
         layout = np.array(words + extents + strides, np.int64)
         return int(jit.load_module("blas_native").kernel.address), layout
+
+
+def matrices(
+    a: Strides, a_strides: Strides, b: Strides, b_strides: Strides, result: Strides
+) -> tuple[tuple[int, int, int], tuple[int, int], tuple[int, int], tuple[int, int]]:
+    """See vectors as matrices of one row or column: (m, k, n) and the strides of left, right and result."""
+    rows, row = (a[0], a_strides[0]) if len(a) == 2 else (1, 0)  # noqa: PLR2004 (ranks)
+    columns, column = (b[1], b_strides[1]) if len(b) == 2 else (1, 0)  # noqa: PLR2004
+    own = iter(result)
+    out_row = next(own) if len(a) == 2 else 0  # noqa: PLR2004
+    out_column = next(own) if len(b) == 2 else 0  # noqa: PLR2004
+    return (rows, a[-1], columns), (row, a_strides[-1]), (b_strides[0], column), (out_row, out_column)

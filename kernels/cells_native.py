@@ -14,18 +14,25 @@ from kernels.memory import (
     load_f8,
     load_i4,
     load_i8,
+    release,
     store_f4,
     store_f8,
     store_i8,
+    word,
 )
 from kernels.words import (
     ALIAS,
+    B_ITEM,
+    B_SHADOW,
     CELL,
+    H_BATCH,
+    H_CELLS,
     KEPT,
     OPCODE,
     OWNED,
     PARENT,
     TOUCHED,
+    UNIFORM,
 )
 
 
@@ -76,6 +83,24 @@ def fill(pointer, elements, item):
 
 
 @njit(cache=True, error_model="numpy")
+def write_out(cell, elements, item):
+    """Give a cell that holds the number that all elements are a shadow of its own; 0 without memory."""
+    pointer = allocate(elements * item)
+    if pointer != 0:
+        if item == 8:
+            wide = load_f8(cell + 16)
+            for i in range(elements):
+                store_f8(pointer + 8 * i, wide)
+        else:
+            single = load_f4(cell + 16)
+            for i in range(elements):
+                store_f4(pointer + 4 * i, single)
+        store_i8(cell + 8, pointer)
+        store_i8(cell + 24, (load_i8(cell + 24) | OWNED) & ~UNIFORM)
+    return pointer
+
+
+@njit(cache=True, error_model="numpy")
 def fold(target, source, elements, item):
     """Add one whole shadow to another."""
     if item == 8:
@@ -95,6 +120,8 @@ def shadow(cell, cells, elements, item, covers):
     """
     pointer = load_i8(cell + 8)
     flags = load_i8(cell + 24)
+    if flags & UNIFORM:
+        return write_out(cell, elements, item)
     if pointer < 0:
         pointer = load_i8(-pointer + 16)  # an array of the caller's: its data
         store_i8(cell + 8, pointer)
@@ -123,3 +150,36 @@ def family(cell, cells):
         store_i8(at + 24, flags | (((top - cells) // (8 * CELL)) << PARENT))
         at = up
     return top
+
+
+@njit(cache=True, error_model="numpy")
+def settle_view(h, cell, block):
+    """Add an observed view's own shadow to the one above it; 0 without memory."""
+    cells = word(h, H_CELLS)
+    above = family(cells + 8 * CELL * (load_i8(cell + 24) >> PARENT), cells)
+    elements, item = word(block, B_SHADOW) * word(h, H_BATCH), word(block, B_ITEM)
+    target = shadow(above, cells, elements, item, 0)
+    if target != 0:
+        fold(target, load_i8(cell + 8), elements, item)
+    return target
+
+
+@njit(cache=True, error_model="numpy")
+def own_copy(h, cell, block):
+    """Let a cell hold a copy of its shadow, which an observer keeps; 0 without memory."""
+    size = word(block, B_SHADOW) * word(block, B_ITEM) * word(h, H_BATCH)
+    copy, source = allocate(size + 8), load_i8(cell + 8)
+    if copy != 0:
+        for k in range(size // 4):
+            store_f4(copy + 4 * k, load_f4(source + 4 * k))
+        store_i8(cell + 8, copy)
+        store_i8(cell + 24, load_i8(cell + 24) | OWNED)
+    return copy
+
+
+@njit(cache=True, error_model="numpy")
+def drop(cell):
+    """Free a shadow that nobody reads any more."""
+    release(load_i8(cell + 8))
+    store_i8(cell + 8, 0)
+    store_i8(cell + 24, load_i8(cell + 24) & ~OWNED)

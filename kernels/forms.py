@@ -11,12 +11,33 @@ from typing import Any
 
 import numpy as np
 
-from kernels.blas import Factor, Product
+from kernels import uniform
+from kernels.blas import Factor, Product, matrices
 from kernels.layouts import Spec, Strides, broadcast, dense
 from kernels.memory import address_of
 from kernels.op import Contraction, Copy, Elementwise, Join, Op, Reduction, Select, View, Write
 from kernels.source import Loop, Operand
-from kernels.words import ADDS, B_ENTRIES, B_FIRST, CLEARS, I_KERNEL, I_LAYOUT, I_WORDS, OPCODE, PULLS, PYTHON, VIEW
+from kernels.words import (
+    ADDS,
+    ALWAYS,
+    B_ENTRIES,
+    B_FIRST,
+    CLEARS,
+    I_GIVES,
+    I_KERNEL,
+    I_ONE,
+    I_SPREAD,
+    I_WORDS,
+    LIKEWISE,
+    NEVER,
+    OPCODE,
+    OTHERWISE,
+    PULLS,
+    PYTHON,
+    UNWANTED,
+    VIEW,
+    WANTED,
+)
 
 FORMS: dict[int, Form] = {}
 """Every form by its opcode."""
@@ -87,9 +108,16 @@ class Form:
             self._frees(),
             self._work(),
         ]
-        for source, covers in zip(self.specs, self.covers, strict=True):
-            words += [0] * I_WORDS if source is None else [0, 0, source.shadow, source.dtype.itemsize, covers]
+        for source, pull, covers in zip(self.specs, self.pulls, self.covers, strict=True):
+            words += [0] * I_WORDS if source is None else self._about(source, pull, covers)
         return np.array(words, np.int64)
+
+    def _about(self, source: Spec, pull: Pull | None, covers: bool) -> list[int]:
+        gives, takes = OTHERWISE, NEVER
+        if self.kind == PULLS and isinstance(pull, Loop):
+            gives = uniform.gives(pull, source.shadow, covers=covers)
+            takes = UNWANTED if uniform.takes(pull, self.spec.shadow) else NEVER
+        return [0, 0, source.shadow, source.dtype.itemsize, covers, gives, 0, 0, takes, 0]
 
     def _kind(self) -> int:
         if isinstance(self.op, Write):
@@ -104,15 +132,33 @@ class Form:
         """Return how many steps of inner loops the pullbacks take, with what a call costs."""
         return sum(_CALL + pull.steps for pull in self.pulls if pull is not None)
 
+    def gives(self, i: int) -> int:
+        """Return when a pullback gives one number for all elements: see kernels/uniform.py."""
+        return int(self.block[B_FIRST + i * I_WORDS + I_GIVES])
+
+    def takes(self, i: int) -> bool:
+        """Return whether a pullback has a kernel for a cotangent that is one number."""
+        return bool(self.block[B_FIRST + i * I_WORDS + I_SPREAD] != NEVER)
+
     def compile(self) -> None:
         """Give the block the addresses of its kernels."""
         for i, pull in enumerate(self.pulls):
             if pull is not None and not self.is_view:
-                address, layout = pull.kernel(f"{self.op.name}_d{i}")
-                self.tables.append(layout)
                 about = B_FIRST + i * I_WORDS
-                self.block[about + I_LAYOUT] = address_of(layout)
-                self.block[about + I_KERNEL] = address
+                label = f"{self.op.name}_d{i}"
+                gives, wanted = self.gives(i), self.block[about + I_SPREAD] == WANTED
+                if isinstance(pull, Loop) and (gives == ALWAYS or (gives == LIKEWISE and wanted)):
+                    self._load(about + I_ONE, uniform.one(pull), label)
+                if isinstance(pull, Loop) and wanted:
+                    self._load(about + I_SPREAD, uniform.spread(pull), label)
+                self._load(about + I_KERNEL, pull, label)
+
+    def _load(self, at: int, pull: Pull, label: str) -> None:
+        """Compile or find a kernel; whoever reads its address finds the layout beside it."""
+        address, layout = pull.kernel(label)
+        self.tables.append(layout)
+        self.block[at + 1] = address_of(layout)
+        self.block[at] = address
 
 
 def saved_names(op: Elementwise | Reduction, wanted: tuple[bool, ...], order: tuple[str, ...]) -> tuple[str, ...]:
@@ -222,18 +268,6 @@ def contraction(op: Contraction, a: Spec, b: Spec, spec: Spec, wanted: tuple[boo
         other = Factor(2 + saved.index("a"), left)
         pulls[1] = Product(spec.dtype, (k, n, m), Factor(0, d_right), other.turned, g)
     return Form(op, (a, b), spec, wanted, saved, tuple(pulls))
-
-
-def matrices(
-    a: Strides, a_strides: Strides, b: Strides, b_strides: Strides, result: Strides
-) -> tuple[tuple[int, int, int], tuple[int, int], tuple[int, int], tuple[int, int]]:
-    """See vectors as matrices of one row or column: (m, k, n) and the strides of left, right and result."""
-    rows, row = (a[0], a_strides[0]) if len(a) == 2 else (1, 0)  # noqa: PLR2004 (ranks)
-    columns, column = (b[1], b_strides[1]) if len(b) == 2 else (1, 0)  # noqa: PLR2004
-    own = iter(result)
-    out_row = next(own) if len(a) == 2 else 0  # noqa: PLR2004
-    out_column = next(own) if len(b) == 2 else 0  # noqa: PLR2004
-    return (rows, a[-1], columns), (row, a_strides[-1]), (b_strides[0], column), (out_row, out_column)
 
 
 def _loop(

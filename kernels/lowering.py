@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 
 from kernels import loops
-from kernels.blas import Factor, Product
+from kernels.blas import Factor, Product, matrices
 from kernels.custom import Custom, CustomKernel
-from kernels.forms import matrices
 from kernels.layouts import Strides, broadcast, dense, spec_of
 from kernels.lowered_elements import Elements, node_of
 from kernels.lowered_loops import same, spread, tie

@@ -48,6 +48,7 @@ from kernels.words import (
     H_TAPE,
     H_WHOLE,
     I_KERNEL,
+    I_SPREAD,
     I_WORDS,
     KEPT,
     MISSING,
@@ -62,6 +63,7 @@ from kernels.words import (
     TOUCHED,
     USED,
     VIEW,
+    WANTED,
 )
 
 _cells = load_module("cells_native")
@@ -149,7 +151,8 @@ def attempt(h):
             if obj == none:
                 continue
             needed = kind not in (VIEW, PYTHON) and (i > 0 or kind != ADDS)
-            if needed and word(block, B_FIRST + i * I_WORDS + I_KERNEL) == 0:
+            about = block + 8 * (B_FIRST + i * I_WORDS)
+            if needed and (word(about, I_KERNEL) == 0 or word(about, I_SPREAD) == WANTED):
                 store_i8(h + 8 * H_AT, last)
                 return MISSING
             owned = load_i8(obj + 8) == integers

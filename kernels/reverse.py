@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from kernels import uniform
 from kernels.forms import Form
 from kernels.lowered_elements import node_of
+from kernels.lowered_loops import same
 from kernels.lowering import Lowering
 from kernels.op import Routine
 from kernels.overwriting import operand_named
@@ -15,8 +17,9 @@ from kernels.patterns import add_to
 from kernels.program import NodeRef, Recipe, Step
 from kernels.respecified import respecified
 from kernels.routines import RoutineCall, zero_of
+from kernels.source import Loop, Operand
 from kernels.tasks import Call, Fill, Place, PythonCall, Task
-from kernels.words import CLEARS, PYTHON
+from kernels.words import ALWAYS, CLEARS, LIKEWISE, PYTHON
 
 Array = np.ndarray[Any, Any]
 
@@ -30,6 +33,7 @@ class Reverse:
         self.tasks: list[Task] = []
         self.shadows: dict[int, int] = {}
         self.touched: set[int] = set()
+        self.uniform: set[int] = set()
 
     def run(self, output: int) -> None:
         """Start from one floating element."""
@@ -65,6 +69,8 @@ class Reverse:
         base = self.recipe.family_of(step.result)
         cotangent = Place(base, shadow=True, offset=self.recipe.nodes[step.result].shadow)
         saved = tuple([self._saved(step, form, name) for name in form.saved])
+        if base in self.uniform and not all(form.takes(i) for i, pull in enumerate(form.pulls) if pull is not None):
+            self._write_out(base)
         for i, pull in enumerate(form.pulls):
             given = step.operands[i]
             if pull is not None and isinstance(given, NodeRef) and not (i == 0 and form.kind == CLEARS):
@@ -74,6 +80,8 @@ class Reverse:
 
     def _python(self, step: Step, form: Form) -> None:
         """Let Python run the vjp of a routine, and add what it returns."""
+        if (base := self.recipe.family_of(step.result)) in self.uniform:
+            self._write_out(base)
         call: RoutineCall = form.params[0]
         names = form.saved[1:]
         kept = [self._kept(step, call, name) for name in names]
@@ -104,6 +112,8 @@ class Reverse:
         """Make a gradient ready to be added to; whether it may be stored: nothing has been contributed yet."""
         base = self._shadow(node)
         first = base not in self.touched
+        if base in self.uniform:
+            self._write_out(base)
         if first and not spec.covers:
             self._fill(base, spec.dtype, -0.0)
         self.touched.add(base)
@@ -117,19 +127,41 @@ class Reverse:
         return node
 
     def _contribute(self, step: Step, form: Form, i: int, reads: tuple[Place, ...]) -> None:
-        """Add one pullback, stored where it is the first to reach all of its target."""
-        given, spec = step.operands[i], form.specs[i]
+        """Add one pullback, stored where it is the first to reach all of its target: whole, or one number."""
+        given, spec, pull = step.operands[i], form.specs[i], form.pulls[i]
         assert isinstance(given, NodeRef)
         assert spec is not None
         if not self.recipe.wants(given.node):
             return
         base = self._shadow(given.node)
         first, covers = base not in self.touched, form.covers[i]
-        if first and not covers:
-            self._fill(base, spec.dtype, -0.0)
+        given_one = self.recipe.family_of(step.result) in self.uniform
+        if first and not self._is_asked(base) and form.gives(i) >= (LIKEWISE if given_one else ALWAYS):
+            pull = uniform.one(pull)
+            self.uniform.add(base)
+        else:
+            pull = uniform.spread(pull) if given_one else pull
+            if base in self.uniform:
+                self._write_out(base)
+            if first and not covers:
+                self._fill(base, spec.dtype, -0.0)
         self.touched.add(base)
         target = Place(base, shadow=True, offset=self.recipe.nodes[given.node].shadow)
-        self.tasks.append(Call(form.pulls[i], f"{form.op.name}_d{i}", (target, *reads), not (first and covers)))
+        self.tasks.append(Call(pull, f"{form.op.name}_d{i}", (target, *reads), not (first and covers)))
+
+    def _is_asked(self, base: int) -> bool:
+        """Whether a gradient is a result of the program, not only on the way to one."""
+        node = self.recipe.nodes[base]
+        return node.argument or node.constant is not None
+
+    def _write_out(self, base: int) -> None:
+        """Give every element of a shadow the number that its first one holds."""
+        dtype, place = self.recipe.nodes[base].spec.dtype, Place(base, shadow=True)
+        operands = (Operand("target", dtype, 0, (dtype.itemsize,)), Operand("x", dtype, 1, (0,)))
+        self.tasks.append(
+            Call(Loop(same, (self.shadows[base],), operands, pullback=False), "write_out", (place, place))
+        )
+        self.uniform.discard(base)
 
     def _saved(self, step: Step, form: Form, name: str) -> Place:
         if name in step.copies:

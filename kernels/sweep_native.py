@@ -6,7 +6,6 @@ import numpy as np
 
 from kernels.jit import load_module, njit
 from kernels.memory import (
-    allocate,
     call_kernel,
     integer,
     load_f4,
@@ -20,6 +19,7 @@ from kernels.memory import (
 )
 from kernels.words import (
     ALIAS,
+    ALWAYS,
     B_ENTRIES,
     B_FIRST,
     B_INPUTS,
@@ -49,16 +49,19 @@ from kernels.words import (
     H_RESTRICT,
     H_RESUME,
     I_COVERS,
+    I_GIVES,
     I_ITEM,
     I_KERNEL,
     I_LAYOUT,
+    I_ONE,
     I_SHADOW,
+    I_SPREAD,
     I_WORDS,
     KEPT,
     MEMORY,
     OK,
+    OTHERWISE,
     OWNED,
-    PARENT,
     PATIENCE,
     PAUSE,
     PAUSED,
@@ -66,12 +69,16 @@ from kernels.words import (
     PYTHON,
     RELEVANT,
     TOUCHED,
+    UNIFORM,
+    UNWANTED,
     VIEW,
+    WANTED,
 )
 
 _cells = load_module("cells_native")
-opcode, find, fill, integer_any = _cells.opcode, _cells.find, _cells.fill, _cells.integer_any
-fold, shadow, family = _cells.fold, _cells.shadow, _cells.family
+opcode, find, integer_any = _cells.opcode, _cells.find, _cells.integer_any
+shadow, family, write_out = _cells.shadow, _cells.family, _cells.write_out
+settle_view, own_copy, drop = _cells.settle_view, _cells.own_copy, _cells.drop
 
 ZERO = np.float32(0.0)
 
@@ -106,39 +113,6 @@ def settle(h):
 
 
 @njit(cache=True, error_model="numpy")
-def settle_view(h, cell, block):
-    """Add an observed view's own shadow to the one above it; 0 without memory."""
-    cells = word(h, H_CELLS)
-    above = family(cells + 8 * CELL * (load_i8(cell + 24) >> PARENT), cells)
-    elements, item = word(block, B_SHADOW) * word(h, H_BATCH), word(block, B_ITEM)
-    target = shadow(above, cells, elements, item, 0)
-    if target != 0:
-        fold(target, load_i8(cell + 8), elements, item)
-    return target
-
-
-@njit(cache=True, error_model="numpy")
-def own_copy(h, cell, block):
-    """Let a cell hold a copy of its shadow, which an observer keeps; 0 without memory."""
-    size = word(block, B_SHADOW) * word(block, B_ITEM) * word(h, H_BATCH)
-    copy, source = allocate(size + 8), load_i8(cell + 8)
-    if copy != 0:
-        for k in range(size // 4):
-            store_f4(copy + 4 * k, load_f4(source + 4 * k))
-        store_i8(cell + 8, copy)
-        store_i8(cell + 24, load_i8(cell + 24) | OWNED)
-    return copy
-
-
-@njit(cache=True, error_model="numpy")
-def drop(cell):
-    """Free a shadow that nobody reads any more."""
-    release(load_i8(cell + 8))
-    store_i8(cell + 8, 0)
-    store_i8(cell + 24, load_i8(cell + 24) & ~OWNED)
-
-
-@njit(cache=True, error_model="numpy")
 def call(h, about, target, cotangent, source_bytes, result_bytes, accumulate):
     """Run one kernel for each of a batch of cotangents."""
     pointers = word(h, H_PTRS)
@@ -146,6 +120,20 @@ def call(h, about, target, cotangent, source_bytes, result_bytes, accumulate):
         store_i8(pointers, target + k * source_bytes)
         store_i8(pointers + 8, cotangent + k * result_bytes)
         call_kernel(word(about, I_KERNEL), word(about, I_LAYOUT), pointers, accumulate)
+
+
+@njit(cache=True, error_model="numpy")
+def is_fresh(target):
+    """Whether nobody but the sweep sees a shadow, and nothing has been contributed to it."""
+    return load_i8(target + 8) == 0 and load_i8(target + 24) & (ALIAS | KEPT | TOUCHED) == 0
+
+
+@njit(cache=True, error_model="numpy")
+def spreads(about):
+    """Whether there is a kernel that takes one number for a cotangent; if not as yet, it is wanted from now on."""
+    if word(about, I_SPREAD) == UNWANTED:
+        store_i8(about + 8 * I_SPREAD, WANTED)
+    return word(about, I_SPREAD) > WANTED
 
 
 @njit(cache=True, error_model="numpy")
@@ -157,6 +145,11 @@ def pull(h, last, block, cell):
     restrict, batch, kind = word(h, H_RESTRICT), word(h, H_BATCH), word(block, B_KIND)
     start = last - word(block, B_ENTRIES) + 1
     inputs = word(block, B_INPUTS)
+    uniform = load_i8(cell + 24) & UNIFORM != 0
+    if uniform and kind != PULLS:
+        uniform = False
+        if write_out(cell, word(block, B_SHADOW), word(block, B_ITEM)) == 0:
+            return MEMORY
     cotangent = load_i8(cell + 8)
     for j in range(word(block, B_SAVED)):
         obj = word(items, start + 1 + inputs + j)
@@ -177,6 +170,19 @@ def pull(h, last, block, cell):
         if restrict != 0 and flags & RELEVANT == 0:
             continue
         about = block + 8 * (B_FIRST + i * I_WORDS)
+        if uniform and not spreads(about):
+            uniform = False
+            cotangent = write_out(cell, word(block, B_SHADOW), word(block, B_ITEM))
+            if cotangent == 0:
+                return MEMORY
+        gives = word(about, I_GIVES)
+        if gives != OTHERWISE and (gives == ALWAYS or uniform) and batch == 1 and is_fresh(target):
+            store_i8(target + 8, target + 16)
+            store_i8(target + 24, flags | TOUCHED | UNIFORM)
+            store_i8(pointers, target + 16)
+            store_i8(pointers + 8, cotangent)
+            call_kernel(word(about, I_ONE), word(about, I_ONE + 1), pointers, 0)
+            continue
         offset = 0
         if flags & ALIAS:
             offset = load_i8(target + 16)
@@ -191,7 +197,8 @@ def pull(h, last, block, cell):
         if batch == 1:
             store_i8(pointers, pointer + offset)
             store_i8(pointers + 8, cotangent)
-            call_kernel(word(about, I_KERNEL), word(about, I_LAYOUT), pointers, accumulate)
+            kernel = I_SPREAD if uniform else I_KERNEL
+            call_kernel(word(about, kernel), word(about, kernel + 1), pointers, accumulate)
         else:
             result_bytes = word(block, B_SHADOW) * word(block, B_ITEM)
             call(h, about, pointer + offset, cotangent, elements * item, result_bytes, accumulate)
@@ -231,7 +238,8 @@ def sweep(h):
         flags = load_i8(cell + 24)
         if resume == 0 and (kind == PYTHON or flags & (PAUSED | TOUCHED) == PAUSED | TOUCHED):
             store_i8(h + 8 * H_FROM, k)
-            return PAUSE
+            dense = flags & UNIFORM == 0 or write_out(cell, word(block, B_SHADOW), word(block, B_ITEM)) != 0
+            return PAUSE if dense else MEMORY
         resume = 0
         if kind == VIEW:
             if flags & (KEPT | TOUCHED) == KEPT | TOUCHED and settle_view(h, cell, block) == 0:

@@ -16,6 +16,8 @@ HEADER = 26
 # A cell of the table of shadows: key, pointer, the shadow itself where 8 bytes hold it (a view's offset), flags.
 CELL = 4
 USED, TOUCHED, KEPT, ALIAS, RELEVANT, OWNED, FOREIGN, DROPPED, PAUSED = 1, 2, 4, 8, 16, 32, 64, 128, 256
+UNIFORM = 512
+"""Every element of the shadow is the number that the cell holds."""
 PARENT = 16
 """An alias keeps the number of its parent's cell above this many bits."""
 
@@ -26,8 +28,14 @@ FOUND = 3
 B_ENTRIES, B_INPUTS, B_SAVED, B_SHADOW, B_ITEM, B_KIND, B_FREES, B_WORK, B_FIRST = range(9)
 # Kinds of instructions: pullbacks to run; a view; a write, which clears the shadow or keeps it; one run by Python.
 PULLS, VIEW, CLEARS, ADDS, PYTHON = range(5)
-# Each input in a block: kernel, layout, elements and item size of its shadow, whether the kernel covers it.
-I_KERNEL, I_LAYOUT, I_SHADOW, I_ITEM, I_COVERS, I_WORDS = range(6)
+# Each input in a block: kernel, layout, elements and item size of its shadow, whether the kernel covers it;
+# whether it gives one number for all elements; kernel and layout that compute it, kernel and layout that take one.
+I_KERNEL, I_LAYOUT, I_SHADOW, I_ITEM, I_COVERS, I_GIVES, I_ONE, I_ONE_LAYOUT, I_SPREAD, I_SPREAD_LAYOUT = range(10)
+I_WORDS = 10
+OTHERWISE, LIKEWISE, ALWAYS = range(3)
+"""A pullback gives one number for all elements: never, where its cotangent is one number, always."""
+NEVER, UNWANTED, WANTED = range(3)
+"""In place of a kernel that takes one number: there is none, it has not been asked for, it is to be compiled."""
 
 PATIENCE = 1 << 22
 """Steps of inner loops after which native code returns, so that Python can take an interrupt: some ten milliseconds."""

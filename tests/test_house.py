@@ -28,7 +28,7 @@ HOUSE = [
     "kernels.scans", "kernels.statistics", "kernels.distances", "kernels.row_pulls",
     "kernels.direct_calls", "kernels.logsums_native", "kernels.columns_native", "kernels.logsums",
     "kernels.sorts", "kernels.searches", "kernels.views", "kernels.words",
-    "kernels.replay_native", "kernels.blas_native", "kernels.blas", "kernels.forms",
+    "kernels.replay_native", "kernels.blas_native", "kernels.blas", "kernels.uniform", "kernels.forms",
     "kernels.entries", "kernels.program", "kernels.cells_native", "kernels.sweep_native",
     "kernels.mark_native", "kernels.release_native", "kernels.tasks", "kernels.workspace",
     "kernels.intervals", "kernels.overwriting", "kernels.patterns", "kernels.respecified",
