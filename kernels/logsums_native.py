@@ -10,68 +10,48 @@ import math
 
 import numpy as np
 
-from kernels import vectormath
+from kernels import accumulators, vectormath
 from kernels.jit import SIGNATURE, cfunc, njit
 from kernels.memory import pointer_f8, store_f8
 
 ITEM = 8
-PART, EIGHT = np.uint64(1024), np.uint64(8)
+PART = np.uint64(1024)
 INFINITY, ZERO, ONE = np.float64(np.inf), np.float64(0.0), np.float64(1.0)
 
 
 @njit(error_model="numpy")
-def larger(a, b):
-    return a if a > b else b  # noqa: FURB136 (max would look at nan)
-
-
-@njit(error_model="numpy")
 def largest(place, n):
-    """Return the largest of n elements that are numbers; eight at a time, so that it vectorises."""
-    x = pointer_f8(place)
-    a = b = c = d = e = f = g = h = -INFINITY
-    k = np.uint64(0)
-    while k + EIGHT <= n:
-        a, b, c, d = larger(x[k], a), larger(x[k + 1], b), larger(x[k + 2], c), larger(x[k + 3], d)
-        e, f, g, h = larger(x[k + 4], e), larger(x[k + 5], f), larger(x[k + 6], g), larger(x[k + 7], h)
-        k += EIGHT
-    while k < n:
-        a = larger(x[k], a)
-        k += np.uint64(1)
-    return larger(larger(larger(a, b), larger(c, d)), larger(larger(e, f), larger(g, h)))
+    """Return the largest of n elements; any number if one is nan, which shows in what follows."""
+    x, top = pointer_f8(place), -INFINITY
+    for k in range(n):
+        top = accumulators.greater(top, x[k])
+    return top
 
 
 @njit(error_model="numpy")
 def total(place, n):
-    """Return the sum of n elements, in a fixed order."""
-    x = pointer_f8(place)
-    a = b = c = d = e = f = g = h = ZERO
-    k = np.uint64(0)
-    while k + EIGHT <= n:
-        a, b, c, d = a + x[k], b + x[k + 1], c + x[k + 2], d + x[k + 3]
-        e, f, g, h = e + x[k + 4], f + x[k + 5], g + x[k + 6], h + x[k + 7]
-        k += EIGHT
-    while k < n:
-        a += x[k]
-        k += np.uint64(1)
-    return ((a + b) + (c + d)) + ((e + f) + (g + h))
+    """Return the sum of n elements."""
+    x, s = pointer_f8(place), ZERO
+    for k in range(n):
+        s = accumulators.added(s, x[k])
+    return s
 
 
 @njit(error_model="numpy")
 def product(left, right, n):
-    """Return the sum of the products of n elements, in a fixed order."""
-    x, y = pointer_f8(left), pointer_f8(right)
-    a = b = c = d = e = f = g = h = ZERO
-    k = np.uint64(0)
-    while k + EIGHT <= n:
-        a, b = a + x[k] * y[k], b + x[k + 1] * y[k + 1]
-        c, d = c + x[k + 2] * y[k + 2], d + x[k + 3] * y[k + 3]
-        e, f = e + x[k + 4] * y[k + 4], f + x[k + 5] * y[k + 5]
-        g, h = g + x[k + 6] * y[k + 6], h + x[k + 7] * y[k + 7]
-        k += EIGHT
-    while k < n:
-        a += x[k] * y[k]
-        k += np.uint64(1)
-    return ((a + b) + (c + d)) + ((e + f) + (g + h))
+    """Return the sum of the products of n elements."""
+    x, y, s = pointer_f8(left), pointer_f8(right), ZERO
+    for k in range(n):
+        s = accumulators.added(s, x[k] * y[k])
+    return s
+
+
+@njit(error_model="numpy")
+def shifted(into, place, top, n):
+    """Write exp(x - top) for n elements. In the loop of its caller the many constants would not stay in registers."""
+    x, y = pointer_f8(place), pointer_f8(into)
+    for k in range(n):
+        y[k] = vectormath.exp(x[k] - top)
 
 
 @njit(error_model="numpy")
@@ -80,13 +60,19 @@ def exponentials(into, step, place, top, n):
     s, done = ZERO, np.uint64(0)
     while done < n:
         m = min(PART, n - done)
-        x, y = pointer_f8(place + np.int64(done) * ITEM), pointer_f8(into)
-        for k in range(m):
-            y[k] = vectormath.exp(x[k] - top)
+        shifted(into, place + np.int64(done) * ITEM, top, m)
         s += total(into, m)
         into += step
         done += m
     return s
+
+
+@njit(error_model="numpy")
+def log_vjp(into, cotangent, result, s, n):
+    """Write g - exp(y) s for n elements."""
+    g, y, target = pointer_f8(cotangent), pointer_f8(result), pointer_f8(into)
+    for k in range(n):
+        target[k] = g[k] - vectormath.exp(y[k]) * s
 
 
 @cfunc(SIGNATURE, cache=True, error_model="numpy")
@@ -145,7 +131,4 @@ def log_softmax_vjp(layout, pointers, accumulate):
     n = np.uint64(layout[1])
     for i in range(layout[0]):
         at = i * layout[1] * ITEM
-        s = total(pointers[1] + at, n)
-        g, y, into = pointer_f8(pointers[1] + at), pointer_f8(pointers[2] + at), pointer_f8(pointers[0] + at)
-        for k in range(n):
-            into[k] = g[k] - vectormath.exp(y[k]) * s
+        log_vjp(pointers[0] + at, pointers[1] + at, pointers[2] + at, total(pointers[1] + at, n), n)

@@ -7,6 +7,7 @@ Every kernel has jit.SIGNATURE. Its layout is ``[rows, n, outer axes, extents ..
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -17,9 +18,6 @@ from kernels import jit, loops
 from kernels.layouts import Strides, nest
 from kernels.scipy_ufuncs import resolved, special
 from kernels.symbols import Functions, Symbol, literal_of, source, trace
-
-LANES = 8
-"""Partial sums of an inner loop that reduces: a single running sum does not vectorise."""
 
 BLOCK = 1024
 """Elements of a row whose angles are looked at before their sines are taken."""
@@ -113,14 +111,14 @@ _HEAD = '''"""Printed by tape-autograd: {title}."""
 
 import math
 import numpy as np
-{imports}from kernels.jit import SIGNATURE, cfunc
+{imports}from kernels.jit import SIGNATURE, cfunc, njit
 from kernels.memory import apply1_f4, apply1_f8, apply2_f4, apply2_f8
 from kernels.memory import pointer_b1, pointer_f4, pointer_f8, pointer_i4, pointer_i8
 
 MINUS_ZERO = -(1 << 63)
 
 
-@cfunc(SIGNATURE, cache=True, error_model="numpy")
+{apart}@cfunc(SIGNATURE, cache=True, error_model="numpy")
 def kernel(layout, pointers, accumulate):
 '''
 
@@ -136,6 +134,7 @@ class _Printer:
         self.dtype = self.target.dtype
         self.lines: list[str] = []
         self.functions = Functions.VECTOR
+        self.apart = ""
 
     def put(self, depth: int, *texts: str) -> None:
         self.lines += ["    " * depth + text for text in texts]
@@ -145,8 +144,9 @@ class _Printer:
         (self._rows if self.pattern else self._element)(1)
         title = f"{self._expression()}, {self.dtype}, {self.pattern or 'one element'}"
         body = "\n".join(self.lines) + "\n"
-        imports = "from kernels import vectormath\n" if "vectormath." in body else ""
-        return _HEAD.format(title=title, imports=imports) + body
+        used = [name for name in ("accumulators", "vectormath") if f"{name}." in body + self.apart]
+        imports = f"from kernels import {', '.join(used)}\n" if used else ""
+        return _HEAD.format(title=title, imports=imports, apart=self.apart) + body
 
     def _addresses(self) -> list[str]:
         """Print the pointers; behind the strides stand the scatter's step and the offsets."""
@@ -166,7 +166,7 @@ class _Printer:
         return 0 if self.loop.scatter is not None else 1 if self.loop.gather is not None else None
 
     def _rows(self, depth: int) -> None:
-        """Print the inner loop; constants stay in registers where no loop over rows stands around it."""
+        """Print the inner loop, and those over rows around it."""
         self.put(depth, "size = np.uint64(layout[1])")
         if self.outer:
             count = len(self.loop.operands)
@@ -241,20 +241,20 @@ class _Printer:
 
     def _store(self, depth: int, at: str, value: str) -> None:
         place = f"v0[{self._index(0, at)}]"
-        if not self.loop.pullback or self.loop.scatter is not None:
+        if self.loop.pullback and self.loop.scatter is None:
+            self.put(depth, "if accumulate:", f"    {place} += {value}", "else:", f"    {place} = {value}")
+        else:
             self.put(depth, f"{place} {self._sign} {value}")
-            return
-        self.put(depth, "if accumulate:", f"    {place} += {value}", "else:", f"    {place} = {value}")
 
     def _inner(self, depth: int) -> None:
-        angles = self.loop.expression.angles
         if self.pattern[0] == "0" and self.loop.pullback and self.loop.scatter is None:
             self.functions = Functions.GUARDED
             self._reduce(depth)
-        elif angles:
+        elif angles := self.loop.expression.angles:
             self._blocks(depth, angles)
         else:
-            self._run(depth, "size")
+            apart = self.outer and "vectormath." in self._expression()
+            (self._apart if apart else self._run)(depth, "np.uint64(0), size")
 
     def _blocks(self, depth: int, angles: list[Any]) -> None:
         """Print the loop twice, for blocks of angles that are all near enough, and for others."""
@@ -264,11 +264,20 @@ class _Printer:
         for angle in angles:
             self.put(depth + 2, f"far |= vectormath.beyond({source(angle, self.dtype, self.functions)})")
         self.put(depth + 1, "if not far:")
-        self._run(depth + 2, "start, stop")
+        self._apart(depth + 2, "start, stop")
         self.put(depth + 1, "else:", "    for k in range(start, stop):")
         self.functions = Functions.GUARDED
         self.put(depth + 3, f"t0 = {self._value(depth + 3, 'k')}")
         self._store(depth + 3, "k", "t0")
+
+    def _apart(self, depth: int, span: str) -> None:
+        """Print the loop over a span as a function: in a nest of loops its constants would not stay in registers."""
+        around, self.lines = self.lines, []
+        self._run(1, "start, stop")
+        text, self.lines = "\n".join(self.lines), around
+        names = ", ".join(sorted(set(re.findall(r"\b(?:[vj]\d+|b1|step|\w+_loop|\w+_data)\b", text))))
+        self.apart = f'@njit(error_model="numpy")\ndef span(start, stop, accumulate, {names}):\n{text}\n\n\n'
+        self.put(depth, f"span({span}, accumulate, {names})")
 
     def _run(self, depth: int, span: str) -> None:
         """Print the loop over a span of a row."""
@@ -278,23 +287,14 @@ class _Printer:
             inner = depth + bool(test)
             self.put(depth, *filter(None, (test,)))
             self.put(inner, f"for k in range({span}):")
-            value = self._value(inner + 1, "k")
-            self.put(inner + 1, f"v0[{self._index(0, 'k')}] {sign} {value}")
+            self.put(inner + 1, f"v0[{self._index(0, 'k')}] {sign} {self._value(inner + 1, 'k')}")
 
     @property
     def _sign(self) -> str:
         return "+=" if self.loop.pullback or self.loop.adds else "="
 
     def _reduce(self, depth: int) -> None:
-        """Sum a row into one element, in LANES partial sums combined in a fixed order."""
-        zero = literal_of(self.dtype)(-0.0)
-        self.put(depth, *[f"t{lane} = {zero}" for lane in range(LANES)])
-        self.put(depth, f"whole = size - size % np.uint64({LANES})")
-        self.put(depth, f"for k in range(np.uint64(0), whole, np.uint64({LANES})):")
-        for lane in range(LANES):
-            value = self._value(depth + 1, f"(k + np.uint64({lane}))")
-            self.put(depth + 1, f"t{lane} += {value}")
-        self.put(depth, "for k in range(whole, size):")
-        value = self._value(depth + 1, "k")
-        self.put(depth + 1, f"t0 += {value}")
-        self.put(depth, "v0[0] += ((t0 + t4) + (t2 + t6)) + ((t1 + t5) + (t3 + t7))")
+        """Sum a row into one element."""
+        self.put(depth, f"total = {literal_of(self.dtype)(-0.0)}", "for k in range(size):")
+        self.put(depth + 1, f"total = accumulators.added(total, {self._value(depth + 1, 'k')})")
+        self.put(depth, "v0[0] += total")

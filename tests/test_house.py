@@ -15,7 +15,7 @@ PACKAGES = ("kernels", "tape")
 # Every file, bottom to top: a file imports only from files that stand earlier.
 # fmt: off
 HOUSE = [
-    "kernels", "kernels.jit", "kernels.vectormath_fits", "kernels.vectormath_values",
+    "kernels", "kernels.jit", "kernels.accumulators", "kernels.vectormath_fits", "kernels.vectormath_values",
     "kernels.vectormath_exp", "kernels.vectormath_log", "kernels.vectormath_trig",
     "kernels.vectormath_erf", "kernels.vectormath", "kernels.layouts", "kernels.loops",
     "kernels.memory", "kernels.observing", "kernels.selects_native", "kernels.selects",
