@@ -5,100 +5,77 @@ from __future__ import annotations
 import math
 
 from kernels.vectormath_exp import less_one
-from kernels.vectormath_fits import (
-    FITS,
-    LN2,
-    LN2_LONG,
-    LOG2_E,
-    LOG2E,
-    LOG10_2,
-    LOG10_E,
-    TWO_THIRDS,
-)
+from kernels.vectormath_fits import FITS, LN2, LN2_LONG, LOG2E, TWO_THIRDS
 from kernels.vectormath_values import F4, F8, Value, fast_two_sum, two_product, two_sum
 
 _ROOT = math.sqrt(0.5)
-_INVERSE = (2.8, -2.55, 0.76)
-"""1 / m to some hundredths, which is enough for a correction."""
+_EXACT = {"double": 2.0**53, "single": 2.0**24}
+"""Up to here 1 + x, less 1, is exact."""
 
 
-def _split(x: Value, lift: Value | None = None) -> tuple[Value, Value]:
-    """Return k as a float and m, of a positive normal number times 2**-lift."""
+def _split(x: Value) -> tuple[Value, Value, Value]:
+    """Return the k of a positive normal number, as a float and as an exponent in its place, and m."""
     form = x.form
-    root = form.pattern(_ROOT)
-    word = x.word + (form.pattern(1.0) - root)
-    m = ((word & ((1 << form.fraction) - 1)) + root).real
-    k = ((word >> form.fraction) | form.pattern(2.0**form.fraction)).real
-    k = k.minus(2.0**form.fraction + form.bias)
-    return (k if lift is None else k.minus(lift)), m
+    moved = x.word - form.pattern(_ROOT)
+    low = (1 << form.fraction) - 1
+    return moved.shifted_down(form.fraction).number, moved & ~low, ((moved & low) + form.pattern(_ROOT)).real
 
 
 def _any(x: Value) -> tuple[Value, Value]:
-    """Return k and m of a positive number, subnormal ones too."""
+    """Return k and m of a positive number, subnormal ones too; for others but 0, k is what the logarithm is."""
     form = x.form
-    tiny = x < 2.0 ** (1 - form.bias)
-    places = form.fraction + 2
-    return _split(tiny.select(x * 2.0**places, x), tiny.select(float(places), x.constant(0.0)))
+    least, places = 1 << form.fraction, form.fraction + 2
+    odd = x.word - least >= form.pattern(math.inf) - least  # negative, subnormal or not finite
+    k, _, m = _split(odd.select(x * 2.0**places, x))
+    return odd.select(k.plus(_end(x).minus(float(places))), k), m
 
 
-def _series(f: Value) -> tuple[Value, Value]:
-    """Return f * f / 2 and the rest of log(1 + f): f less the one, plus the other."""
+def _end(x: Value) -> Value:
+    """Return nan of negative numbers, and others as they are."""
+    nan = x.form.pattern(math.nan)
+    return (x.word < nan).select(x.word, nan).real
+
+
+def _series(f: Value, scale: float = 1.0) -> Value:
+    """Return ``scale`` times log(1 + f): s times the rest is what f has too much."""
     s = f / (2.0 + f)
     z = s * s
-    half = 0.5 * f * f
-    return half, s * (half + z * z.polynomial(FITS[f.form.name]["LOG"]))
+    rest = f - z * z.polynomial(FITS[f.form.name]["LOG"])
+    return f - s * rest if scale == 1.0 else f * scale - s * scale * rest
 
 
-def _at_ends(x: Value, y: Value) -> Value:
-    """Return y where x is positive, and what a logarithm is of 0, inf, nan and negative numbers."""
-    end = x.equals(0.0).select(-math.inf, (x < 0.0).select(math.nan, x))
-    return (x.word - 1 < x.form.pattern(math.inf) - 1).select(y, end)  # 0 less 1 is the largest word
+def _logarithm(x: Value, of_two: float, scale: float = 1.0) -> Value:
+    """Return ``scale`` times the natural logarithm; ``of_two`` is that of 2."""
+    k, m = _any(x)
+    return x.equals(0.0).select(-math.inf, k * of_two + _series(m.minus(1.0), scale))
 
 
 def log(x: Value) -> Value:
     """Return the natural logarithm."""
-    k, m = _any(x)
-    f = m.minus(1.0)
-    half, rest = _series(f)
-    high, low = LN2[x.form.name]
-    return _at_ends(x, k * high - ((half - (rest + k * low)) - f))
-
-
-def log1p(x: Value) -> Value:
-    """Return log(1 + x)."""
-    form = x.form
-    u, lost = two_sum(x.constant(1.0), x)
-    k, m = _split(u)
-    stored = (u.word + (form.pattern(1.0) - form.pattern(_ROOT))) & (form.pattern(math.inf))
-    lost = lost * (2 * form.pattern(1.0) - stored).real * m.polynomial(_INVERSE)
-    whole = k.equals(0.0)
-    f = whole.select(x, m.minus(1.0))
-    half, rest = _series(f)
-    high, low = LN2[x.form.name]
-    rest = rest + (k * low + (whole | (k > form.fraction + 2.0)).select(0.0, lost))
-    y = k * high - ((half - rest) - f)
-    tiny = abs(x) < 2.0 ** (-x.form.fraction - 1)
-    return tiny.select(x, _at_ends(u, y))
+    return _logarithm(x, math.log(2.0))
 
 
 def log2(x: Value) -> Value:
     """Return the logarithm to base 2."""
-    k, m = _any(x)
-    f = m.minus(1.0)
-    half, rest = _series(f)
-    y = f - (half - rest)
-    high, low = LOG2_E[x.form.name]
-    return _at_ends(x, y * high + (y * low + k))
+    return _logarithm(x, 1.0, LOG2E)
 
 
 def log10(x: Value) -> Value:
     """Return the logarithm to base 10."""
-    k, m = _any(x)
+    return _logarithm(x, math.log10(2.0), math.log10(math.e))
+
+
+def log1p(x: Value) -> Value:
+    """Return log(1 + x): what rounding took from 1 + x comes back in f, which is x where k is 0."""
+    form = x.form
+    u = x.plus(1.0)
+    lost = x.minus(u.minus(1.0))
+    k, stored, m = _split(u)
     f = m.minus(1.0)
-    half, rest = _series(f)
-    y = f - (half - rest)
-    (high, low), (large, small) = LOG10_E[x.form.name], LOG10_2[x.form.name]
-    return _at_ends(x, k * large + (y * high + (y * low + k * small)))
+    f = (x < _EXACT[form.name]).select(f + lost * (form.pattern(1.0) - stored).real, f)
+    y = k * math.log(2.0) + _series(f)
+    y = (u.word < form.pattern(math.inf)).select(y, _end(u))
+    return u.equals(0.0).select(-math.inf, y).call("llvm.copysign", x)
 
 
 def _long_log(x: Value) -> tuple[Value, Value]:
@@ -137,7 +114,7 @@ def _double_power(x: Value, y: Value) -> Value:
 def _single_power(x: Value, y: Value) -> Value:
     """Return a power of floats, as doubles: these need no corrections."""
     x, y = x.to(F8), y.to(F8)
-    k, m = _split(x)
+    k, _, m = _split(x)
     s = m.minus(1.0) / m.plus(1.0)
     z = s * s
     logarithm = k * (LN2_LONG[0] + LN2_LONG[1]) + s * (2.0 + z * z.polynomial(FITS["double"]["LOGW"]))

@@ -17,6 +17,8 @@ from numba.core import config
 
 _BUILDER = ir.IRBuilder
 _FUSED = ("contract",)
+_LONG = 9
+"""A polynomial of more coefficients takes its terms in pairs."""
 
 
 @dataclass(frozen=True)
@@ -167,6 +169,18 @@ class Value:
     def __rshift__(self, places: int) -> Value:
         return self._new(self.builder.lshr(self.node, self._of(places)))
 
+    def shifted_down(self, places: int) -> Value:
+        """Shift to the right; the sign stays."""
+        return self._new(self.builder.ashr(self.node, self._of(places)))
+
+    @property
+    def number(self) -> Value:
+        """The float of a signed integer of moderate size."""
+        form = self.form
+        if form.bits == F4.bits:
+            return self._new(self.builder.sitofp(self.node, form.real))
+        return (self + form.pattern(form.magic)).real.minus(form.magic)  # few machines convert words of 64 bits
+
     def __invert__(self) -> Value:
         return self._new(self.builder.not_(self.node))
 
@@ -232,15 +246,20 @@ class Value:
         return self * half.power_of_two() * (word - half).power_of_two()
 
     def polynomial(self, coefficients: Sequence[float]) -> Value:
-        """Return the value of a polynomial, lowest coefficient first; pairs of terms are summed side by side."""
+        """Return the value of a polynomial, lowest coefficient first, by Horner's scheme; long ones in pairs.
+
+        Loops hide how long a chain of sums takes, up to some length.
+        """
         terms: list[Operand] = list(coefficients)
-        power = self
-        while len(terms) > 1:
-            pairs = [terms[k] + power * terms[k + 1] for k in range(0, len(terms) - 1, 2)]
-            terms = [*pairs, *terms[len(pairs) * 2 :]]
-            if len(terms) > 1:
-                power = power * power
-        return terms[0] if isinstance(terms[0], Value) else self.constant(terms[0])
+        step = self
+        if len(terms) > _LONG:
+            pairs = [terms[k] + self * terms[k + 1] for k in range(0, len(terms) - 1, 2)]
+            terms, step = [*pairs, *terms[len(pairs) * 2 :]], self * self
+        last = terms.pop()
+        total = last if isinstance(last, Value) else self.constant(last)
+        while terms:
+            total = total * step + terms.pop()
+        return total
 
     def to(self, form: Format) -> Value:
         """Convert a float, or cut or widen a word, to another format."""
