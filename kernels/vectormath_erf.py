@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from kernels.vectormath_fits import FITS, LN2, LOG2E
-from kernels.vectormath_values import Value, fast_two_sum, two_product, two_sum
+from kernels.vectormath_pairs import fast_two_sum, two_product, two_sum
+from kernels.vectormath_values import Value
 
 _HALF = 0.5
 _FAR = {"double": 28.0, "single": 10.5}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from kernels.vectormath_fits import FITS, LN2, LOG2E
-from kernels.vectormath_values import Value, fast_two_sum
+from kernels.vectormath_pairs import fast_two_sum
+from kernels.vectormath_values import Value
 
 _LARGEST = {"double": 710.0, "single": 89.0}
 _LEAST = {"double": -746.0, "single": -104.0}

@@ -6,7 +6,8 @@ import math
 
 from kernels.vectormath_exp import less_one
 from kernels.vectormath_fits import FITS, LN2, LN2_LONG, LOG2E, TWO_THIRDS
-from kernels.vectormath_values import F4, F8, Value, fast_two_sum, two_product, two_sum
+from kernels.vectormath_pairs import fast_two_sum, two_product, two_sum
+from kernels.vectormath_values import F4, F8, Value
 
 _ROOT = math.sqrt(0.5)
 _EXACT = {"double": 2.0**53, "single": 2.0**24}

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 
 from kernels.vectormath_fits import FITS, HALF_PI, HALF_PI_FUSED, HALF_PI_ROUNDED, HALF_PI_SHORT
-from kernels.vectormath_values import F8, Value, fast_two_sum, two_product, two_sum
+from kernels.vectormath_pairs import fast_two_sum, two_product, two_sum
+from kernels.vectormath_values import F8, Value
 
 FURTHEST = {"double": 1.5e6, "single": 1e5}
 """Up to here a multiple of pi / 2 has 20 bits, and its products with the parts of pi / 2 are exact."""

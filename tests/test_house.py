@@ -16,6 +16,7 @@ PACKAGES = ("kernels", "tape")
 # fmt: off
 HOUSE = [
     "kernels", "kernels.jit", "kernels.accumulators", "kernels.vectormath_fits", "kernels.vectormath_values",
+    "kernels.vectormath_pairs",
     "kernels.vectormath_exp", "kernels.vectormath_log", "kernels.vectormath_trig",
     "kernels.vectormath_erf", "kernels.vectormath", "kernels.layouts", "kernels.loops",
     "kernels.memory", "kernels.observing", "kernels.selects_native", "kernels.selects",
