@@ -1,4 +1,4 @@
-"""The table of comparisons and of logic: results are bool, and no gradient passes."""
+"""The table of comparisons, of logic and of operations on integers: no gradient passes."""
 
 from __future__ import annotations
 
@@ -209,4 +209,20 @@ Elementwise(
     forward=lambda x: np.equal(x, -np.inf),
     pullback=(None,),
     domain=ONE,
+)
+Elementwise(
+    name="gcd",
+    doc="Greatest common divisor, not negative; integer tensors only.",
+    grad_fn="",
+    forward=lambda a, b: np.gcd(a, b),
+    pullback=(None, None),
+    domain=(INTEGER, INTEGER),
+)
+Elementwise(
+    name="lcm",
+    doc="Least common multiple, not negative; integer tensors only.",
+    grad_fn="",
+    forward=lambda a, b: np.lcm(a, b),
+    pullback=(None, None),
+    domain=(INTEGER, INTEGER),
 )

@@ -105,7 +105,7 @@ def _methods(op: Elementwise, ways: Ways) -> None:
     """Give Tensor the printed functions: stubs of them at first, which are replaced when one is called."""
     for name in names_of(op):
         if len(op.inputs) <= 2:  # noqa: PLR2004
-            setattr(Tensor, name, ways.fast)
+            setattr(Tensor, name, _with_alpha(op, ways.fast) if op.scaled else ways.fast)
         elif op.condition:
             setattr(Tensor, name, _masked(ways.fast))
     if op.operator:
@@ -121,6 +121,15 @@ def _masked(fast: Callable[..., Any]) -> Callable[..., Any]:
 
     def method(x: Tensor, condition: Any, other: Any) -> Any:
         return fast(condition, x, other)
+
+    return method
+
+
+def _with_alpha(op: Elementwise, fast: Callable[..., Any]) -> Callable[..., Any]:
+    """As a method: ``x.add(other, alpha=2)``."""
+
+    def method(x: Tensor, other: Any, *, alpha: Any = None) -> Tensor:
+        return fast(x, other if alpha is None else _scaled(op, other, alpha))  # type: ignore[no-any-return]
 
     return method
 

@@ -15,7 +15,7 @@ from tape.dtypes import DEFAULT, get_default_dtype
 from tape.families import share
 from tape.operands import native
 from tape.shaping import clone, stack
-from tape.tensor import Array, Tensor, as_array, carried, leaf, plain
+from tape.tensor import Array, Tensor, as_array, carried, leaf, method, plain
 
 _FLOAT64 = np.dtype(np.float64)
 _FLOATS = {float}
@@ -194,11 +194,15 @@ def full(size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, r
 
 
 def arange(
-    start: Any, end: Any = None, step: Any = 1, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
-) -> Tensor:
+    start: Any = None, end: Any = None, step: Any = 1, *, dtype: Any = None, device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
     """Return numbers from start (0 if left out) up to, not including, end."""
     if end is None:
         start, end = 0, start
+    if end is None:
+        raise TypeError("arange() missing 1 required positional argument: 'end'")
+    start = 0 if start is None else start
     if step == 0 or (end - start) * step < 0:
         raise RuntimeError(f"arange: step {step} does not lead from {start} to {end}")
     if dtype is None:
@@ -207,19 +211,47 @@ def arange(
 
 
 def linspace(
-    start: float, end: float, steps: int, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+    start: Any, end: Any, steps: int, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
 ) -> Tensor:
-    """Return ``steps`` evenly spaced numbers from start to end, both included."""
+    """Return ``steps`` evenly spaced numbers from start to end, both included; 0-d tensors among the two are recorded.
+
+    PyTorch gives no gradient to these.
+    """
+    return _spaced(np.linspace, "linspace", (start, end, steps), {}, (dtype, device, requires_grad))
+
+
+def logspace(
+    start: Any, end: Any, steps: int, base: float = 10.0, *, dtype: Any = None, device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
+    """Return ``steps`` numbers from base**start to base**end, both included, of evenly spaced logarithms."""
+    return _spaced(np.logspace, "logspace", (start, end, steps), {"base": base}, (dtype, device, requires_grad))
+
+
+def _spaced(
+    function: Any, name: str, ends: tuple[Any, Any, int], more: dict[str, Any], given: tuple[Any, Any, bool]
+) -> Tensor:
+    dtype, device, requires_grad = given
     wanted = get_default_dtype() if dtype is None else np.dtype(dtype)
-    if steps < 0:
-        raise RuntimeError(f"linspace: number of steps must be non-negative, got {steps}")
-    return _finished(np.linspace(start, end, steps, dtype=wanted), device, requires_grad)
+    if ends[-1] < 0:
+        raise RuntimeError(f"{name}: number of steps must be non-negative, got {ends[-1]}")
+    found = function(*ends, **more, dtype=wanted)
+    if not isinstance(found, Tensor):
+        return _finished(found, device, requires_grad)
+    return found.requires_grad_() if requires_grad else found
 
 
 def eye(n: int, m: int | None = None, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
     """Return a matrix with ones on the diagonal."""
     wanted = get_default_dtype() if dtype is None else np.dtype(dtype)
     return _finished(np.eye(n, m, dtype=wanted), device, requires_grad)
+
+
+def scalar_tensor(s: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+    """Return a 0-d tensor of a number, of the default dtype."""
+    return full(
+        (), s, dtype=get_default_dtype() if dtype is None else dtype, device=device, requires_grad=requires_grad
+    )
 
 
 def _like(name: str, make: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -240,7 +272,23 @@ empty_like = _like("empty_like", empty)
 full_like = _like("full_like", full)
 rand_like = _like("rand_like", rand)
 randn_like = _like("randn_like", randn)
+
+
+def _new(name: str, make: Callable[..., Tensor]) -> None:
+    """Install ``x.new_zeros(2, 3)``: what a factory makes, of the dtype of x unless another one is given."""
+
+    def new(x: Tensor, *args: Any, dtype: Any = None, **more: Any) -> Tensor:
+        return make(*args, dtype=x.spec.dtype if dtype is None else dtype, **more)
+
+    new.__name__ = new.__qualname__ = name
+    new.__doc__ = f"{(make.__doc__ or '').splitlines()[0][:-1]}, of the dtype of this one."
+    method(name)(new)
+
+
+for _make in (zeros, ones, empty, full, tensor):
+    _new(f"new_{_make.__name__}", _make)
 __all__ = [
     "arange", "as_tensor", "clone", "empty", "empty_like", "eye", "from_numpy", "full", "full_like", "linspace",
-    "manual_seed", "ones", "ones_like", "rand", "rand_like", "randn", "randn_like", "tensor", "zeros", "zeros_like",
+    "logspace", "manual_seed", "ones", "ones_like", "rand", "rand_like", "randn", "randn_like", "scalar_tensor",
+    "tensor", "zeros", "zeros_like",
 ]  # fmt: skip

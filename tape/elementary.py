@@ -276,7 +276,7 @@ def allclose(x: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal
     return bool(np.all(found._value))
 
 
-def _install(function: Callable[..., Tensor], name: str) -> None:
+def install_twin(function: Callable[..., Tensor], name: str) -> None:
     """Give Tensor the twin of a function that writes the result into the tensor."""
 
     def in_place(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
@@ -291,10 +291,10 @@ def _install(function: Callable[..., Tensor], name: str) -> None:
 for _function in (
     div, clamp, round, lerp, addcmul, addcdiv, float_power, ldexp, nan_to_num, logit, mvlgamma
 ):  # fmt: skip
-    _install(_function, f"{_function.__name__}_")
-_install(div, "divide_")
-_install(clamp, "clip_")
-_install(_polygamma, "polygamma_")
+    install_twin(_function, f"{_function.__name__}_")
+install_twin(div, "divide_")
+install_twin(clamp, "clip_")
+install_twin(_polygamma, "polygamma_")
 for _name, _ways in WAYS.items():
     if _ways.op.operator in _INPLACE:
-        _install(RECORDED[_name], f"__{_INPLACE[_ways.op.operator]}__")
+        install_twin(RECORDED[_name], f"__{_INPLACE[_ways.op.operator]}__")

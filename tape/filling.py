@@ -12,7 +12,7 @@ from tape.fitting import array_like
 from tape.public import implements, public
 from tape.reducing import tensor_of
 from tape.sorting import values_left
-from tape.tensor import Array, Tensor
+from tape.tensor import Array, Tensor, method
 
 
 @public()
@@ -23,6 +23,35 @@ def index_put(x: Any, indices: Any, values: Any, accumulate: bool = False) -> Te
     [0.0, 5.0, 0.0]
     """
     return shaping.clone(tensor_of(x)).index_put_(indices, values, accumulate)
+
+
+@method()
+def put_(x: Tensor, index: Any, source: Any, accumulate: bool = False) -> Tensor:
+    """Write as many values to the elements of these numbers, in C order; with ``accumulate`` add them."""
+    at, values = index_arrays.integers(index, "put_"), tensor_of(source)
+    if values.spec.size != at.size:
+        raise IndexError(
+            "put_(): Expected source and index to have the same number of elements, but got source.numel() = "
+            f"{values.spec.size}, index.numel() = {at.size}"
+        )
+    if values.spec.dtype != x.spec.dtype:
+        raise RuntimeError(
+            f"put_(): self and source expected to have the same dtype: {x.spec.dtype}, {values.spec.dtype}"
+        )
+    numbers = index_arrays.wrapped(at, x.spec.size, 0)
+    return indexing.put(x, numbers, shaping.reshape(values, at.shape), "put_", adds=accumulate)
+
+
+@public()
+def put(x: Any, index: Any, source: Any, accumulate: bool = False) -> Tensor:
+    """Return a copy with values at the elements of these numbers, in C order; with ``accumulate`` they are added.
+
+    IndexError for a number out of bounds, and for another number of values; RuntimeError for another dtype.
+
+    >>> tape.put(tape.zeros(2, 2), tape.tensor([1, -1]), tape.tensor([5.0, 6.0])).tolist()
+    [[0.0, 5.0], [0.0, 6.0]]
+    """
+    return shaping.clone(tensor_of(x)).put_(index, source, accumulate)
 
 
 @public(methods=False)

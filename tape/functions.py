@@ -6,6 +6,7 @@ from tape import (  # noqa: F401 (they say what is public)
     added_products,
     arranging,
     choosing,
+    composed,
     contracting,
     determining,
     diagonals,
@@ -16,8 +17,10 @@ from tape import (  # noqa: F401 (they say what is public)
     fitting,
     grids,
     histograms,
+    inquiries,
     interchange,
     interpolating,
+    membership,
     norms,
     numpy_elementary,
     numpy_linalg,
@@ -25,6 +28,7 @@ from tape import (  # noqa: F401 (they say what is public)
     picking,
     public,
     quantiles,
+    ranges,
     repeating,
     scanning,
     scattering,
@@ -34,6 +38,7 @@ from tape import (  # noqa: F401 (they say what is public)
     spreads,
     stacking,
     totals,
+    updating,
 )
 from tape.arithmetic import FUNCTIONS
 

@@ -2,7 +2,7 @@
 from math import nan
 from typing import Any
 from tape.tensor import Tensor
-__all__ = ['add', 'subtract', 'sub', 'multiply', 'mul', 'true_divide', 'power', 'pow', 'negative', 'neg', 'positive', 'square', 'sqrt', 'reciprocal', 'absolute', 'abs', 'exp', 'log', 'sin', 'cos', 'tan', 'tanh', 'maximum', 'minimum', 'where', 'less', 'lt', 'less_equal', 'le', 'greater', 'gt', 'greater_equal', 'ge', 'eq', 'not_equal', 'ne', 'logical_not', 'logical_and', 'logical_or', 'bitwise_and', 'bitwise_or', 'logical_xor', 'bitwise_xor', 'invert', 'bitwise_not', 'left_shift', 'bitwise_left_shift', 'right_shift', 'bitwise_right_shift', 'isnan', 'isinf', 'isfinite', 'signbit', 'isposinf', 'isneginf', 'exp2', 'expm1', 'log2', 'log10', 'log1p', 'logaddexp', 'logaddexp2', 'sigmoid', 'rsqrt', 'cbrt', 'relu', 'clamp_min', 'clamp_max', 'fmax', 'fmin', 'sign', 'sgn', 'copysign', 'heaviside', 'floor', 'ceil', 'rint', 'trunc', 'fix', 'frac', 'floor_divide', 'remainder', 'fmod', 'nextafter', 'erf', 'erfc', 'erfinv', 'erfcx', 'lgamma', 'digamma', 'i0', 'i0e', 'i1', 'i1e', 'ndtr', 'ndtri', 'log_ndtr', 'entr', 'xlogy', 'xlog1py', 'arcsin', 'asin', 'arccos', 'acos', 'arctan', 'atan', 'arctan2', 'atan2', 'sinh', 'cosh', 'arcsinh', 'asinh', 'arccosh', 'acosh', 'arctanh', 'atanh', 'hypot', 'deg2rad', 'rad2deg', 'sinc', 'from_dlpack', 'bmm', 'diagonal', 'diag', 'diag_embed', 'diagflat', 'tril', 'triu', 'tril_indices', 'triu_indices', 'einsum', 'outer', 'ger', 'vdot', 'inner', 'tensordot', 'kron', 'trace', 'cross', 'chain_matmul', 'addmm', 'addmv', 'addr', 'baddbmm', 'addbmm', 'flip', 'fliplr', 'flipud', 'roll', 'rot90', 'movedim', 'moveaxis', 'swapaxes', 'swapdims', 'adjoint', 'broadcast_to', 'broadcast_tensors', 'unflatten', 'ravel', 'atleast_1d', 'atleast_2d', 'atleast_3d', 'sort', 'argsort', 'msort', 'topk', 'kthvalue', 'unique', 'prod', 'any', 'all', 'count_nonzero', 'argmax', 'argmin', 'aminmax', 'nansum', 'nanmean', 'inverse', 'cholesky_solve', 'cholesky_inverse', 'lu_solve', 'det', 'slogdet', 'logdet', 'matrix_exp', 'matrix_power', 'pinverse', 'cumsum', 'cumprod', 'cummax', 'cummin', 'logcumsumexp', 'diff', 'gradient', 'trapezoid', 'trapz', 'cumulative_trapezoid', 'div', 'divide', 'clamp', 'clip', 'round', 'softplus', 'lerp', 'addcmul', 'addcdiv', 'float_power', 'ldexp', 'nan_to_num', 'logit', 'polygamma', 'mvlgamma', 'isclose', 'allclose', 'index_put', 'masked_fill', 'slice_scatter', 'select_scatter', 'diagonal_scatter', 'take', 'gather', 'take_along_dim', 'index_select', 'masked_select', 'nonzero', 'argwhere', 'meshgrid', 'cartesian_prod', 'combinations', 'histogram', 'histc', 'bincount', 'searchsorted', 'bucketize', 'interp', 'interpn', 'norm', 'dist', 'cdist', 'pdist', 'cholesky', 'qr', 'svd', 'pad', 'median', 'nanmedian', 'mode', 'quantile', 'nanquantile', 'tile', 'repeat_interleave', 'scatter', 'scatter_add', 'scatter_reduce', 'index_add', 'index_copy', 'index_reduce', 'index_fill', 'masked_scatter', 'logsumexp', 'softmax', 'log_softmax', 'softmin', 'narrow', 'select', 'unbind', 'split', 'split_with_sizes', 'chunk', 'tensor_split', 'hsplit', 'vsplit', 'dsplit', 'var', 'std', 'var_mean', 'std_mean', 'cov', 'corrcoef', 'hstack', 'vstack', 'row_stack', 'dstack', 'column_stack', 'block_diag']
+__all__ = ['add', 'subtract', 'sub', 'multiply', 'mul', 'true_divide', 'power', 'pow', 'negative', 'neg', 'positive', 'square', 'sqrt', 'reciprocal', 'absolute', 'abs', 'exp', 'log', 'sin', 'cos', 'tan', 'tanh', 'maximum', 'minimum', 'where', 'less', 'lt', 'less_equal', 'le', 'greater', 'gt', 'greater_equal', 'ge', 'eq', 'not_equal', 'ne', 'logical_not', 'logical_and', 'logical_or', 'bitwise_and', 'bitwise_or', 'logical_xor', 'bitwise_xor', 'invert', 'bitwise_not', 'left_shift', 'bitwise_left_shift', 'right_shift', 'bitwise_right_shift', 'isnan', 'isinf', 'isfinite', 'signbit', 'isposinf', 'isneginf', 'gcd', 'lcm', 'exp2', 'expm1', 'log2', 'log10', 'log1p', 'logaddexp', 'logaddexp2', 'sigmoid', 'rsqrt', 'cbrt', 'relu', 'clamp_min', 'clamp_max', 'fmax', 'fmin', 'sign', 'sgn', 'copysign', 'heaviside', 'floor', 'ceil', 'rint', 'trunc', 'fix', 'frac', 'floor_divide', 'remainder', 'fmod', 'nextafter', 'erf', 'erfc', 'erfinv', 'erfcx', 'lgamma', 'digamma', 'i0', 'i0e', 'i1', 'i1e', 'ndtr', 'ndtri', 'log_ndtr', 'entr', 'xlogy', 'xlog1py', 'arcsin', 'asin', 'arccos', 'acos', 'arctan', 'atan', 'arctan2', 'atan2', 'sinh', 'cosh', 'arcsinh', 'asinh', 'arccosh', 'acosh', 'arctanh', 'atanh', 'hypot', 'deg2rad', 'rad2deg', 'sinc', 'from_dlpack', 'bmm', 'diagonal', 'diag', 'diag_embed', 'diagflat', 'tril', 'triu', 'tril_indices', 'triu_indices', 'einsum', 'outer', 'ger', 'vdot', 'inner', 'tensordot', 'kron', 'trace', 'cross', 'chain_matmul', 'addmm', 'addmv', 'addr', 'baddbmm', 'addbmm', 'flip', 'fliplr', 'flipud', 'roll', 'rot90', 'movedim', 'moveaxis', 'swapaxes', 'swapdims', 'adjoint', 'broadcast_to', 'broadcast_tensors', 'unflatten', 'ravel', 'atleast_1d', 'atleast_2d', 'atleast_3d', 'sort', 'argsort', 'msort', 'topk', 'kthvalue', 'unique', 'prod', 'any', 'all', 'count_nonzero', 'argmax', 'argmin', 'aminmax', 'nansum', 'nanmean', 'inverse', 'cholesky_solve', 'cholesky_inverse', 'lu_solve', 'det', 'slogdet', 'logdet', 'matrix_exp', 'matrix_power', 'pinverse', 'div', 'divide', 'clamp', 'clip', 'round', 'softplus', 'lerp', 'addcmul', 'addcdiv', 'float_power', 'ldexp', 'nan_to_num', 'logit', 'polygamma', 'mvlgamma', 'isclose', 'allclose', 'rsub', 'threshold', 'fill', 'frexp', 'vander', 'cumsum', 'cumprod', 'cummax', 'cummin', 'logcumsumexp', 'diff', 'gradient', 'trapezoid', 'trapz', 'cumulative_trapezoid', 'index_put', 'put', 'masked_fill', 'slice_scatter', 'select_scatter', 'diagonal_scatter', 'take', 'gather', 'take_along_dim', 'index_select', 'masked_select', 'nonzero', 'argwhere', 'meshgrid', 'cartesian_prod', 'combinations', 'histogram', 'histc', 'bincount', 'searchsorted', 'bucketize', 'numel', 'is_floating_point', 'is_complex', 'is_signed', 'is_nonzero', 'is_same_size', 'isreal', 'real', 'conj', 'detach', 'broadcast_shapes', 'promote_types', 'can_cast', 'interp', 'interpn', 'isin', 'unique_consecutive', 'unravel_index', 'norm', 'dist', 'cdist', 'pdist', 'renorm', 'cosine_similarity', 'pairwise_distance', 'cholesky', 'qr', 'svd', 'pad', 'median', 'nanmedian', 'mode', 'quantile', 'nanquantile', 'tile', 'repeat_interleave', 'scatter', 'scatter_add', 'scatter_reduce', 'index_add', 'index_copy', 'index_reduce', 'index_fill', 'masked_scatter', 'logsumexp', 'softmax', 'log_softmax', 'softmin', 'narrow', 'select', 'unbind', 'split', 'split_with_sizes', 'chunk', 'tensor_split', 'hsplit', 'vsplit', 'dsplit', 'var', 'std', 'var_mean', 'std_mean', 'cov', 'corrcoef', 'hstack', 'vstack', 'row_stack', 'dstack', 'column_stack', 'block_diag']
 def add(a: Any, b: Any, /, *, alpha: Any = None, out: Tensor | None = None) -> Tensor:
     """Sum of two tensors. Shapes broadcast; dtypes promote as NumPy's do."""
 def subtract(a: Any, b: Any, /, *, alpha: Any = None, out: Tensor | None = None) -> Tensor:
@@ -113,6 +113,10 @@ def isposinf(x: Any, /, *, out: Tensor | None = None) -> Tensor:
     """True where the tensor is inf. Shapes broadcast; dtypes promote as NumPy's do."""
 def isneginf(x: Any, /, *, out: Tensor | None = None) -> Tensor:
     """True where the tensor is -inf. Shapes broadcast; dtypes promote as NumPy's do."""
+def gcd(a: Any, b: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """Greatest common divisor, not negative; integer tensors only. Shapes broadcast; dtypes promote as NumPy's do."""
+def lcm(a: Any, b: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """Least common multiple, not negative; integer tensors only. Shapes broadcast; dtypes promote as NumPy's do."""
 def exp2(x: Any, /, *, out: Tensor | None = None) -> Tensor:
     """Two raised to the tensor. Shapes broadcast; dtypes promote as NumPy's do."""
 def expm1(x: Any, /, *, out: Tensor | None = None) -> Tensor:
@@ -377,26 +381,6 @@ def matrix_power(A: Any, n: int) -> Tensor:
     """Return the n-th powers of square matrices; of their inverses if n is negative."""
 def pinverse(input: Any, rcond: float = 1e-15) -> Tensor:
     """Return the pseudoinverses of matrices: see linalg.pinv."""
-def cumsum(x: Any, dim: Any = None, *, dtype: Any = None, axis: Any = None) -> Tensor:
-    """Return the running sum along ``dim``, of the shape of x; ints and bools sum to int64."""
-def cumprod(x: Any, dim: Any = None, *, dtype: Any = None, axis: Any = None) -> Tensor:
-    """Return the running product along ``dim``, of the shape of x; ints and bools multiply to int64."""
-def cummax(x: Any, dim: Any = None, *, axis: Any = None) -> Any:
-    """Return the running maximum along ``dim`` and its int64 places: the last of equals, to which the gradient goes."""
-def cummin(x: Any, dim: Any = None, *, axis: Any = None) -> Any:
-    """Return the running minimum along ``dim`` and its int64 places: the last of equals, to which the gradient goes."""
-def logcumsumexp(x: Any, dim: Any = None, *, axis: Any = None) -> Tensor:
-    """Return ``log(cumsum(exp(x)))`` along ``dim`` without overflow on the way; floating tensors only."""
-def diff(x: Any, n: int = 1, dim: Any = None, prepend: Any = None, append: Any = None, *, axis: Any = None) -> Tensor:
-    """Return the n-th differences of neighbours along ``dim``, the last by default."""
-def gradient(x: Any, *, spacing: Any = 1, dim: Any = None, edge_order: int = 1, axis: Any = None) -> tuple[Tensor, ...]:
-    """Return the gradient of values on a grid, a tensor for each dim: second-order differences, one-sided at the ends."""
-def trapezoid(y: Any, x: Any = None, *, dx: Any = None, dim: int = -1) -> Tensor:
-    """Return the integral of samples along ``dim`` by the trapezoid rule, at coordinates ``x`` or ``dx`` (1) apart."""
-def trapz(y: Any, x: Any = None, *, dx: Any = None, dim: int = -1) -> Tensor:
-    """Return the integral of samples along ``dim`` by the trapezoid rule, at coordinates ``x`` or ``dx`` (1) apart."""
-def cumulative_trapezoid(y: Any, x: Any = None, *, dx: Any = None, dim: int = -1) -> Tensor:
-    """Return the running integral of samples along ``dim``, one less than there are samples; see :func:`trapezoid`."""
 def div(x: Any, other: Any, *, rounding_mode: str | None = None, out: Tensor | None = None) -> Tensor:
     """Return the quotient; with ``rounding_mode`` "trunc" rounded towards zero, "floor" down, which has no slope."""
 def divide(x: Any, other: Any, *, rounding_mode: str | None = None, out: Tensor | None = None) -> Tensor:
@@ -431,8 +415,40 @@ def isclose(x: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_
     """Return True where ``|x - other| <= atol + rtol |other|``, or both are equal; with ``equal_nan``, both nan."""
 def allclose(x: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
     """Return whether :func:`isclose` holds everywhere."""
+def rsub(x: Any, other: Any, *, alpha: Any = 1) -> Tensor:
+    """Return ``other - alpha * x``."""
+def threshold(x: Any, threshold: Any, value: Any) -> Tensor:
+    """Return x where it is above a number, elsewhere another number, which has no gradient; nan stays."""
+def fill(x: Any, value: Any) -> Tensor:
+    """Return a tensor of the shape and dtype of x filled with one number, or with a 0-d tensor, which has the gradient."""
+def frexp(x: Any) -> Any:
+    """Return the mantissas, of absolute value in [0.5, 1), and the int32 exponents of two; x is their ``ldexp``."""
+def vander(x: Any, N: int | None = None, increasing: bool = False) -> Tensor:
+    """Return the powers of the elements of a vector, a row each, from N - 1 down to 0; N is its length unless given."""
+def cumsum(x: Any, dim: Any = None, *, dtype: Any = None, axis: Any = None) -> Tensor:
+    """Return the running sum along ``dim``, of the shape of x; ints and bools sum to int64."""
+def cumprod(x: Any, dim: Any = None, *, dtype: Any = None, axis: Any = None) -> Tensor:
+    """Return the running product along ``dim``, of the shape of x; ints and bools multiply to int64."""
+def cummax(x: Any, dim: Any = None, *, axis: Any = None) -> Any:
+    """Return the running maximum along ``dim`` and its int64 places: the last of equals, to which the gradient goes."""
+def cummin(x: Any, dim: Any = None, *, axis: Any = None) -> Any:
+    """Return the running minimum along ``dim`` and its int64 places: the last of equals, to which the gradient goes."""
+def logcumsumexp(x: Any, dim: Any = None, *, axis: Any = None) -> Tensor:
+    """Return ``log(cumsum(exp(x)))`` along ``dim`` without overflow on the way; floating tensors only."""
+def diff(x: Any, n: int = 1, dim: Any = None, prepend: Any = None, append: Any = None, *, axis: Any = None) -> Tensor:
+    """Return the n-th differences of neighbours along ``dim``, the last by default."""
+def gradient(x: Any, *, spacing: Any = 1, dim: Any = None, edge_order: int = 1, axis: Any = None) -> tuple[Tensor, ...]:
+    """Return the gradient of values on a grid, a tensor for each dim: second-order differences, one-sided at the ends."""
+def trapezoid(y: Any, x: Any = None, *, dx: Any = None, dim: int = -1) -> Tensor:
+    """Return the integral of samples along ``dim`` by the trapezoid rule, at coordinates ``x`` or ``dx`` (1) apart."""
+def trapz(y: Any, x: Any = None, *, dx: Any = None, dim: int = -1) -> Tensor:
+    """Return the integral of samples along ``dim`` by the trapezoid rule, at coordinates ``x`` or ``dx`` (1) apart."""
+def cumulative_trapezoid(y: Any, x: Any = None, *, dx: Any = None, dim: int = -1) -> Tensor:
+    """Return the running integral of samples along ``dim``, one less than there are samples; see :func:`trapezoid`."""
 def index_put(x: Any, indices: Any, values: Any, accumulate: bool = False) -> Tensor:
     """Write values to the elements picked by a tuple of index tensors, in a copy; with ``accumulate`` add them."""
+def put(x: Any, index: Any, source: Any, accumulate: bool = False) -> Tensor:
+    """Return a copy with values at the elements of these numbers, in C order; with ``accumulate`` they are added."""
 def masked_fill(x: Any, mask: Any, value: Any) -> Tensor:
     """Return a copy filled where a bool mask, broadcast together, holds with one number, or with a 0-d tensor."""
 def slice_scatter(x: Any, src: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Tensor:
@@ -471,10 +487,42 @@ def searchsorted(sorted_sequence: Any, input: Any, *, out_int32: bool = False, r
     """Return where each value would be inserted into rows that are in order, as int64; no gradient."""
 def bucketize(input: Any, boundaries: Any, *, out_int32: bool = False, right: bool = False) -> Tensor:
     """Return the number of the bucket of each value, between boundaries in order; see :func:`searchsorted`."""
+def numel(x: Any) -> int:
+    """Return the number of elements."""
+def is_floating_point(x: Any) -> bool:
+    """Return whether the dtype is floating."""
+def is_complex(x: Any) -> bool:
+    """Return False: there are no complex tensors."""
+def is_signed(x: Any) -> bool:
+    """Return whether the dtype has negative numbers."""
+def is_nonzero(x: Any) -> bool:
+    """Return whether the only element is not zero; RuntimeError where there is another number of them."""
+def is_same_size(x: Any, other: Any) -> bool:
+    """Return whether two tensors have one shape."""
+def isreal(x: Any) -> Tensor:
+    """Return True for each element: there are no complex tensors."""
+def real(x: Any) -> Tensor:
+    """Return the tensor itself: there are no complex ones."""
+def conj(x: Any) -> Tensor:
+    """Return the tensor itself: there are no complex ones."""
+def detach(x: Any) -> Tensor:
+    """Return a tensor of the same memory, without history."""
+def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
+    """Return the shape that shapes, or ints for one dim, broadcast to; RuntimeError where they do not."""
+def promote_types(type1: Any, type2: Any) -> Any:
+    """Return the dtype that tensors of two dtypes are computed in: NumPy's promotion."""
+def can_cast(from_: Any, to: Any) -> bool:
+    """Return whether PyTorch casts one dtype to another by itself: not floats to integers, nor numbers to bools."""
 def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None, *, kind: str = 'linear', bc_type: str = 'not-a-knot') -> Any:
     """Return the interpolant through (xp, fp) at the points x, of the shape of x."""
 def interpn(points: Any, values: Any, xi: Any, method: str = 'linear', bounds_error: bool = True, fill_value: Any = nan) -> Any:
     """Return values on a regular grid, interpolated linearly along each axis."""
+def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
+    """Return which elements, of the first tensor's shape, are among those of the second; with ``invert`` are not."""
+def unique_consecutive(x: Any, return_inverse: bool = False, return_counts: bool = False, dim: Any = None) -> Any:
+    """Return the elements, or slices along ``dim``, that differ from the one before; no gradient."""
+def unravel_index(indices: Any, shape: Any) -> tuple[Tensor, ...]:
+    """Return, for each dim of a shape, the places along it of elements numbered in C order."""
 def norm(x: Any, p: Any = 'fro', dim: Any = None, keepdim: Any = None, dtype: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:
     """Return the norm of all elements, or of vectors over ``dim``: :func:`vector_norm` under PyTorch's old name."""
 def dist(x: Any, other: Any, p: Any = 2) -> Tensor:
@@ -483,6 +531,12 @@ def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str = '') -> Tensor:
     """Return the distances between all rows of x1 (..., P, M) and of x2 (..., R, M): (..., P, R)."""
 def pdist(x: Any, p: float = 2.0) -> Tensor:
     """Return the distances between the rows of x (N, M), of each pair once: N (N - 1) / 2 of them."""
+def renorm(x: Any, p: Any, dim: int, maxnorm: Any) -> Tensor:
+    """Return x with the slices along ``dim`` whose norm of order p is above ``maxnorm`` made shorter, to this norm."""
+def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-08) -> Tensor:
+    """Return the cosine of the angle between vectors along ``dim``, of shapes that broadcast; lengths count as ``eps``."""
+def pairwise_distance(x1: Any, x2: Any, p: Any = 2.0, eps: float = 1e-06, keepdim: bool = False) -> Tensor:
+    """Return the norms along the last dim of the difference of two tensors, plus ``eps``; shapes broadcast."""
 def cholesky(input: Any, upper: bool = False) -> Tensor:
     """Return the lower triangular factor L of positive-definite (*, n, n) matrices A = L L^T, or U of A = U^T U."""
 def qr(input: Any, some: bool = True) -> Any:

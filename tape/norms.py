@@ -9,6 +9,8 @@ import numpy as np
 
 from kernels.tables import OPS
 from tape import routine_calls, shaping
+from tape.arithmetic import FUNCTIONS
+from tape.dims import dim_of
 from tape.indexing import index
 from tape.public import implements, public
 from tape.reducing import tensor_of
@@ -18,6 +20,8 @@ from tape.totals import cast, where_and_how
 _NORM: Any = OPS["vector_norm"]
 _CDIST: Any = OPS["cdist"]
 _LINALG = "linalg.vector_norm"
+_where: Any = FUNCTIONS["where"]
+_clamp_min: Any = FUNCTIONS["clamp_min"]
 
 
 def vector_norm(
@@ -144,3 +148,58 @@ def pdist(x: Any, p: float = 2.0) -> Tensor:
         raise RuntimeError(f"pdist only supports non-negative p values, not {p}")
     first, second = np.triu_indices(x.spec.shape[0], 1)
     return vector_norm(index(x, first) - index(x, second), p, 1)
+
+
+@public()
+def renorm(x: Any, p: Any, dim: int, maxnorm: Any) -> Tensor:
+    """Return x with the slices along ``dim`` whose norm of order p is above ``maxnorm`` made shorter, to this norm.
+
+    RuntimeError for less than two dims, ``p <= 0`` and ``maxnorm < 0``.
+
+    >>> tape.renorm(tape.tensor([[3.0, 4.0], [0.3, 0.4]]), 2, 0, 1.0)
+    tensor([[0.6000, 0.8000],
+            [0.3000, 0.4000]])
+    """
+    x = tensor_of(x)
+    rank = len(x.spec.shape)
+    if rank < 2:  # noqa: PLR2004
+        raise RuntimeError(f"renorm: input needs at least 2 dimensions, got {rank} dimensions")
+    if p <= 0 or maxnorm < 0:
+        raise RuntimeError(
+            f"renorm: non-positive-norm not supported, nor maxnorm below 0; got p={p}, maxnorm={maxnorm}"
+        )
+    at = dim_of(x, dim)
+    lengths = vector_norm(x, p, tuple(i for i in range(rank) if i != at), keepdim=True)
+    return x * _where(lengths > maxnorm, maxnorm / (lengths + 1e-7), 1.0)  # type: ignore[no-any-return]
+
+
+@public(methods=False)
+def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Tensor:
+    """Return the cosine of the angle between vectors along ``dim``, of shapes that broadcast; lengths count as ``eps``.
+
+    >>> tape.cosine_similarity(tape.tensor([1.0, 0.0]), tape.tensor([3.0, 4.0]), dim=0)
+    tensor(0.6000)
+    """
+    a, b = (x / _clamp_min(vector_norm(x, 2, dim, keepdim=True), eps) for x in _together(x1, x2))
+    return (a * b).sum(dim)  # type: ignore[no-any-return]
+
+
+@public(methods=False)
+def pairwise_distance(x1: Any, x2: Any, p: Any = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Tensor:
+    """Return the norms along the last dim of the difference of two tensors, plus ``eps``; shapes broadcast.
+
+    >>> tape.pairwise_distance(tape.tensor([[1.0, 2.0]]), tape.tensor([[4.0, 6.0]]))
+    tensor([5.0000])
+    """
+    a, b = _together(x1, x2)
+    return vector_norm(a - b + eps, p, -1, keepdim=keepdim)
+
+
+def _together(x1: Any, x2: Any) -> list[Tensor]:
+    """Return two tensors of one shape and floating dtype."""
+    given = [tensor_of(x) for x in (x1, x2)]
+    dtype = np.result_type(*(x.spec.dtype for x in given))
+    if dtype.kind != "f":
+        raise RuntimeError(f"expected common dtype to be floating point, yet common dtype is {dtype.name}")
+    shape = np.broadcast_shapes(*(x.spec.shape for x in given))
+    return [shaping.expand(cast(x, dtype), shape) for x in given]

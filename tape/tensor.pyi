@@ -81,6 +81,8 @@ class Tensor:
         ...
     def __bool__(self) -> builtins.bool:
         ...
+    def __contains__(self, element: Any) -> builtins.bool:
+        ...
     def __deepcopy__(self, memo: dict[builtins.int, Any]) -> Tensor:
         ...
     def __dlpack__(self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: builtins.bool | None = None) -> Any:
@@ -218,12 +220,14 @@ class Tensor:
         """Positive number of this hyperbolic cosine. Shapes broadcast; dtypes promote as NumPy's do."""
     def acosh_(self, *others: Any) -> Tensor:
         """Positive number of this hyperbolic cosine, in place."""
-    def add(self, other: Any, /) -> Tensor:
+    def add(self, other: Any, *, alpha: Any = None) -> Tensor:
         """Sum of two tensors. Shapes broadcast; dtypes promote as NumPy's do."""
     def add_(self, other: Any, *, alpha: Any = None) -> Tensor:
         """Sum of two tensors, in place; ``alpha`` multiplies the second."""
     def addbmm(self, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
         """Return beta * input + alpha * the sum of the products of a batch of matrices."""
+    def addbmm_(self, *args: Any, **kwargs: Any) -> Tensor:
+        """Return beta * input + alpha * the sum of the products of a batch of matrices, in place."""
     def addcdiv(self, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Tensor:
         """Return ``x + value * tensor1 / tensor2``; integers divide as / does."""
     def addcdiv_(self, *args: Any, **kwargs: Any) -> Tensor:
@@ -234,10 +238,16 @@ class Tensor:
         """Return ``x + value * tensor1 * tensor2``, in place."""
     def addmm(self, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
         """Return beta * input + alpha * (mat1 @ mat2), of matrices; the input is expanded to (m, n)."""
+    def addmm_(self, *args: Any, **kwargs: Any) -> Tensor:
+        """Return beta * input + alpha * (mat1 @ mat2), of matrices; the input is expanded to (m, n), in place."""
     def addmv(self, mat: Any, vec: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
         """Return beta * input + alpha * (mat @ vec); the input is expanded to (m,)."""
+    def addmv_(self, *args: Any, **kwargs: Any) -> Tensor:
+        """Return beta * input + alpha * (mat @ vec); the input is expanded to (m,), in place."""
     def addr(self, vec1: Any, vec2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
         """Return beta * input + alpha * outer(vec1, vec2); the input is expanded to (m, n)."""
+    def addr_(self, *args: Any, **kwargs: Any) -> Tensor:
+        """Return beta * input + alpha * outer(vec1, vec2); the input is expanded to (m, n), in place."""
     def adjoint(self) -> Tensor:
         """Return a view with the last two dims exchanged."""
     def all(self, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:
@@ -314,6 +324,8 @@ class Tensor:
         """Add the gradient of this tensor, weighted by ``gradient``, to ``.grad`` of the leaves it was computed from."""
     def baddbmm(self, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
         """Return beta * input + alpha * bmm(batch1, batch2); the input is expanded to (b, m, n)."""
+    def baddbmm_(self, *args: Any, **kwargs: Any) -> Tensor:
+        """Return beta * input + alpha * bmm(batch1, batch2); the input is expanded to (b, m, n), in place."""
     def bincount(self, weights: Any = None, minlength: builtins.int = 0) -> Tensor:
         """Return how often each integer from 0 comes (int64), or the sum of its weights; no gradient."""
     def bitwise_and(self, other: Any, /) -> Tensor:
@@ -346,6 +358,8 @@ class Tensor:
         """Return the tensor as bool."""
     def broadcast_to(self, size: Any) -> Tensor:
         """Return a view of a larger shape, in which dims of length one are repeated."""
+    def byte(self) -> Tensor:
+        """Return the tensor as uint8."""
     def cbrt(self) -> Tensor:
         """Cube root, of negative numbers too. Shapes broadcast; dtypes promote as NumPy's do."""
     def cbrt_(self, *others: Any) -> Tensor:
@@ -354,6 +368,8 @@ class Tensor:
         """Smallest integer that is not smaller; the gradient is 0. Shapes broadcast; dtypes promote as NumPy's do."""
     def ceil_(self, *others: Any) -> Tensor:
         """Smallest integer that is not smaller; the gradient is 0, in place."""
+    def char(self) -> Tensor:
+        """Return the tensor as int8."""
     def cholesky(self, upper: builtins.bool = False) -> Tensor:
         """Return the lower triangular factor L of positive-definite (*, n, n) matrices A = L L^T, or U of A = U^T U."""
     def cholesky_inverse(self, upper: builtins.bool = False) -> Tensor:
@@ -380,6 +396,8 @@ class Tensor:
         """Return x, but not less than ``min`` nor more than ``max``: numbers or tensors, broadcast; one may be None, in place."""
     def clone(self) -> Tensor:
         """Return a copy in memory of its own, recorded."""
+    def conj(self) -> Tensor:
+        """Return the tensor itself: there are no complex ones."""
     def contiguous(self) -> Tensor:
         """Return the tensor itself if its memory is C-contiguous, else a copy."""
     def copy_(self, other: Any) -> Tensor:
@@ -412,8 +430,12 @@ class Tensor:
         """Return the running minimum along ``dim`` and its int64 places: the last of equals, to which the gradient goes."""
     def cumprod(self, dim: Any = None, *, dtype: Any = None, axis: Any = None) -> Tensor:
         """Return the running product along ``dim``, of the shape of x; ints and bools multiply to int64."""
+    def cumprod_(self, *args: Any, **kwargs: Any) -> Tensor:
+        """Return the running product along ``dim``, of the shape of x; ints and bools multiply to int64, in place."""
     def cumsum(self, dim: Any = None, *, dtype: Any = None, axis: Any = None) -> Tensor:
         """Return the running sum along ``dim``, of the shape of x; ints and bools sum to int64."""
+    def cumsum_(self, *args: Any, **kwargs: Any) -> Tensor:
+        """Return the running sum along ``dim``, of the shape of x; ints and bools sum to int64, in place."""
     @property
     def data(self) -> Tensor:
         """The same memory as a tensor without history, whose writes are counted apart."""
@@ -468,6 +490,8 @@ class Tensor:
     @property
     def dtype(self) -> np.dtype[Any]:
         """The dtype of the elements, a NumPy dtype."""
+    def element_size(self) -> builtins.int:
+        """Return the number of bytes of an element."""
     def entr(self) -> Tensor:
         """Entropy, -x log x; 0 at 0 and -inf below. Shapes broadcast; dtypes promote as NumPy's do."""
     def entr_(self, *others: Any) -> Tensor:
@@ -556,8 +580,14 @@ class Tensor:
         """What the integer part leaves, with the sign of the tensor. Shapes broadcast; dtypes promote as NumPy's do."""
     def frac_(self, *others: Any) -> Tensor:
         """What the integer part leaves, with the sign of the tensor, in place."""
+    def frexp(self) -> Any:
+        """Return the mantissas, of absolute value in [0.5, 1), and the int32 exponents of two; x is their ``ldexp``."""
     def gather(self, dim: builtins.int, index: Any, *, sparse_grad: builtins.bool = False) -> Tensor:
         """Return ``x[i][index[i][j]]`` for dim 1 and so on: along ``dim`` the index says which place to take."""
+    def gcd(self, other: Any, /) -> Tensor:
+        """Greatest common divisor, not negative; integer tensors only. Shapes broadcast; dtypes promote as NumPy's do."""
+    def gcd_(self, *others: Any) -> Tensor:
+        """Greatest common divisor, not negative; integer tensors only, in place."""
     def ge(self, other: Any, /) -> Tensor:
         """True where the first is greater or equal. Shapes broadcast; dtypes promote as NumPy's do."""
     def ge_(self, *others: Any) -> Tensor:
@@ -647,8 +677,16 @@ class Tensor:
         """Bits, or truth, turned; integer and bool tensors only. Shapes broadcast; dtypes promote as NumPy's do."""
     def invert_(self, *others: Any) -> Tensor:
         """Bits, or truth, turned; integer and bool tensors only, in place."""
+    def is_complex(self) -> builtins.bool:
+        """Return False: there are no complex tensors."""
     def is_contiguous(self) -> builtins.bool:
         """Return whether the memory is C-contiguous."""
+    @property
+    def is_cpu(self) -> builtins.bool:
+        """Whether the memory is the CPU's: always."""
+    @property
+    def is_cuda(self) -> builtins.bool:
+        """What PyTorch's tensors may be and these are not: False."""
     def is_floating_point(self) -> builtins.bool:
         """Return whether the dtype is floating."""
     def is_inference(self) -> builtins.bool:
@@ -656,6 +694,24 @@ class Tensor:
     @property
     def is_leaf(self) -> builtins.bool:
         """Whether the user made it, or it has no history."""
+    @property
+    def is_meta(self) -> builtins.bool:
+        """What PyTorch's tensors may be and these are not: False."""
+    @property
+    def is_mps(self) -> builtins.bool:
+        """What PyTorch's tensors may be and these are not: False."""
+    def is_nonzero(self) -> builtins.bool:
+        """Return whether the only element is not zero; RuntimeError where there is another number of them."""
+    @property
+    def is_quantized(self) -> builtins.bool:
+        """What PyTorch's tensors may be and these are not: False."""
+    def is_same_size(self, other: Any) -> builtins.bool:
+        """Return whether two tensors have one shape."""
+    def is_signed(self) -> builtins.bool:
+        """Return whether the dtype has negative numbers."""
+    @property
+    def is_sparse(self) -> builtins.bool:
+        """What PyTorch's tensors may be and these are not: False."""
     def isclose(self, other: Any, rtol: builtins.float = 1e-05, atol: builtins.float = 1e-08, equal_nan: builtins.bool = False) -> Tensor:
         """Return True where ``|x - other| <= atol + rtol |other|``, or both are equal; with ``equal_nan``, both nan."""
     def isfinite(self) -> Tensor:
@@ -678,12 +734,21 @@ class Tensor:
         """True where the tensor is inf. Shapes broadcast; dtypes promote as NumPy's do."""
     def isposinf_(self, *others: Any) -> Tensor:
         """True where the tensor is inf, in place."""
+    def isreal(self) -> Tensor:
+        """Return True for each element: there are no complex tensors."""
     def item(self) -> Any:
         """Return the only element as a Python number."""
+    @property
+    def itemsize(self) -> builtins.int:
+        """The number of bytes of an element."""
     def kron(self, other: Any) -> Any:
         """Return the Kronecker product: each element of the first times the whole of the other."""
     def kthvalue(self, k: builtins.int, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Any:
         """Return the ``k``-th smallest element along ``dim``, counted from 1, and its int64 place."""
+    def lcm(self, other: Any, /) -> Tensor:
+        """Least common multiple, not negative; integer tensors only. Shapes broadcast; dtypes promote as NumPy's do."""
+    def lcm_(self, *others: Any) -> Tensor:
+        """Least common multiple, not negative; integer tensors only, in place."""
     def ldexp(self, other: Any) -> Tensor:
         """Return x times two to the power of ``other``; it does not overflow where the result does not."""
     def ldexp_(self, *args: Any, **kwargs: Any) -> Tensor:
@@ -853,8 +918,13 @@ class Tensor:
     def narrow(self, dim: builtins.int, start: Any, length: builtins.int) -> Tensor:
         """Return a view of ``length`` places along ``dim``, from ``start`` on, which may be a 0-d integer tensor."""
     @property
+    def nbytes(self) -> builtins.int:
+        """The number of bytes of all elements."""
+    @property
     def ndim(self) -> builtins.int:
         """The number of dims."""
+    def ndimension(self) -> builtins.int:
+        """Return the number of dims."""
     def ndtr(self) -> Tensor:
         """Area under the normal density up to x. Shapes broadcast; dtypes promote as NumPy's do."""
     def ndtr_(self, *others: Any) -> Tensor:
@@ -877,6 +947,16 @@ class Tensor:
         """Tensor with its sign turned, in place."""
     def nelement(self) -> builtins.int:
         """Return the number of elements."""
+    def new_empty(self, *args: Any, dtype: Any = None, **more: Any) -> Tensor:
+        """Return a tensor whose elements are not set, of the dtype of this one."""
+    def new_full(self, *args: Any, dtype: Any = None, **more: Any) -> Tensor:
+        """Return a tensor filled with one number, whose type decides the dtype, of the dtype of this one."""
+    def new_ones(self, *args: Any, dtype: Any = None, **more: Any) -> Tensor:
+        """Return a tensor of ones, of the dtype of this one."""
+    def new_tensor(self, *args: Any, dtype: Any = None, **more: Any) -> Tensor:
+        """Return a new leaf holding a copy of data: a number, nested lists, an array, of the dtype of this one."""
+    def new_zeros(self, *args: Any, dtype: Any = None, **more: Any) -> Tensor:
+        """Return a tensor of zeros, of the dtype of this one."""
     def nextafter(self, other: Any, /) -> Tensor:
         """Next number of the dtype, from the first towards the second; where they are equal, no gradient. Shapes broadcast; dtypes promote as NumPy's do."""
     def nextafter_(self, *others: Any) -> Tensor:
@@ -920,6 +1000,10 @@ class Tensor:
         """First tensor raised to the second, in place."""
     def prod(self, dim: Any = None, keepdim: Any = None, *, dtype: Any = None, axis: Any = None, keepdims: Any = None) -> Tensor:
         """Return the product over ``dim`` (an int, a tuple, or None for all); ints and bools multiply to int64."""
+    def put(self, index: Any, source: Any, accumulate: builtins.bool = False) -> Tensor:
+        """Return a copy with values at the elements of these numbers, in C order; with ``accumulate`` they are added."""
+    def put_(self, index: Any, source: Any, accumulate: builtins.bool = False) -> Tensor:
+        """Write as many values to the elements of these numbers, in C order; with ``accumulate`` add them."""
     def qr(self, some: builtins.bool = True) -> Any:
         """Return Q and R of matrices, reduced or, with ``some=False``, complete: see linalg.qr."""
     def quantile(self, q: Any, dim: Any = None, keepdim: Any = None, *, interpolation: str = 'linear', axis: Any = None, keepdims: Any = None) -> Tensor:
@@ -930,6 +1014,9 @@ class Tensor:
         """Angle in degrees of one in radians, in place."""
     def ravel(self) -> Tensor:
         """Return the elements in one dim: a view where strides allow one, else a copy."""
+    @property
+    def real(self) -> Tensor:
+        ...
     def reciprocal(self) -> Tensor:
         """One over the tensor. Shapes broadcast; dtypes promote as NumPy's do."""
     def reciprocal_(self, *others: Any) -> Tensor:
@@ -946,6 +1033,10 @@ class Tensor:
         """What floor division leaves, with the sign of the divisor. Shapes broadcast; dtypes promote as NumPy's do."""
     def remainder_(self, *others: Any) -> Tensor:
         """What floor division leaves, with the sign of the divisor, in place."""
+    def renorm(self, p: Any, dim: builtins.int, maxnorm: Any) -> Tensor:
+        """Return x with the slices along ``dim`` whose norm of order p is above ``maxnorm`` made shorter, to this norm."""
+    def renorm_(self, *args: Any, **kwargs: Any) -> Tensor:
+        """Return x with the slices along ``dim`` whose norm of order p is above ``maxnorm`` made shorter, to this norm, in place."""
     def repeat(self, *repeats: Any) -> Tensor:
         """Return the tensor so many times along each dim; there may be more dims than it has."""
     def repeat_interleave(self, repeats: Any = None, dim: builtins.int | None = None, *, output_size: builtins.int | None = None) -> Tensor:
@@ -1012,6 +1103,8 @@ class Tensor:
     @property
     def shape(self) -> Size:
         """The extents of the dims."""
+    def short(self) -> Tensor:
+        """Return the tensor as int16."""
     def sigmoid(self) -> Tensor:
         """Logistic function, 1 / (1 + exp(-x)). Shapes broadcast; dtypes promote as NumPy's do."""
     def sigmoid_(self, *others: Any) -> Tensor:
@@ -1067,11 +1160,11 @@ class Tensor:
         """Return the standard deviation over ``dim`` (an int, a tuple, None for all)."""
     def stride(self, dim: builtins.int | None = None) -> Any:
         """Return the strides in elements."""
-    def sub(self, other: Any, /) -> Tensor:
+    def sub(self, other: Any, *, alpha: Any = None) -> Tensor:
         """Difference of two tensors. Shapes broadcast; dtypes promote as NumPy's do."""
     def sub_(self, other: Any, *, alpha: Any = None) -> Tensor:
         """Difference of two tensors, in place; ``alpha`` multiplies the second."""
-    def subtract(self, other: Any, /) -> Tensor:
+    def subtract(self, other: Any, *, alpha: Any = None) -> Tensor:
         """Difference of two tensors. Shapes broadcast; dtypes promote as NumPy's do."""
     def subtract_(self, other: Any, *, alpha: Any = None) -> Tensor:
         """Difference of two tensors, in place; ``alpha`` multiplies the second."""
@@ -1129,6 +1222,8 @@ class Tensor:
         """Integer part, towards zero; the gradient is 0. Shapes broadcast; dtypes promote as NumPy's do."""
     def trunc_(self, *others: Any) -> Tensor:
         """Integer part, towards zero; the gradient is 0, in place."""
+    def type_as(self, other: Tensor) -> Tensor:
+        """Return the tensor with the dtype of another, or itself."""
     def unbind(self, dim: Any = None, *, axis: Any = None) -> tuple[Tensor, ...]:
         """Return views of all places along ``dim``, the first by default, which goes."""
     def unflatten(self, dim: builtins.int, sizes: Any) -> Tensor:
@@ -1137,6 +1232,8 @@ class Tensor:
         """Return a view of all windows of ``size`` along a dim, ``step`` apart; they stand along a new last dim."""
     def unique(self, sorted: builtins.bool = True, return_inverse: builtins.bool = False, return_counts: builtins.bool = False, dim: Any = None) -> Any:
         """Return the different elements, or slices along ``dim``, in order; no gradient."""
+    def unique_consecutive(self, return_inverse: builtins.bool = False, return_counts: builtins.bool = False, dim: Any = None) -> Any:
+        """Return the elements, or slices along ``dim``, that differ from the one before; no gradient."""
     def unsqueeze(self, dim: builtins.int) -> Tensor:
         """Return a view with a dim of length one inserted."""
     def var(self, dim: Any = None, unbiased: Any = None, keepdim: Any = None, *, correction: Any = None, axis: Any = None, keepdims: Any = None) -> Tensor:

@@ -131,7 +131,7 @@ NUMPY_WITHOUT_A_RECORD = """
  | np.linalg.eig(w.detach())  # TypeError: eig
  | np.partition(x, 1)  # TypeError: partition
  | np.spacing(x)  # TypeError: spacing
- | np.frexp(y)  # TypeError: frexp
+ | np.modf(y)  # TypeError: modf
  | np.spacing(n)  # TypeError: spacing
  | np.add.reduceat(n, [0])  # TypeError: add.reduceat
  | np.add.at(m, [0], x)  # TypeError: add

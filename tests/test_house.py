@@ -50,14 +50,15 @@ HOUSE = [
     "tape.numpy_protocols", "tape.interchange", "tape.array_api", "tape.index_arrays",
     "tape.writing", "tape.indexing", "tape.norms", "tape.sorting", "tape.quantiles",
     "tape.histograms", "tape.differences", "tape.fitting", "tape.splitting", "tape.picking",
-    "tape.grouping", "tape.scattering", "tape.filling", "tape.choosing", "tape.stacking", "tape.repeating",
+    "tape.grouping", "tape.scattering", "tape.filling", "tape.choosing", "tape.membership",
+    "tape.inquiries", "tape.ranges", "tape.stacking", "tape.repeating",
     "tape.padding", "tape.grids", "tape.diagonals", "tape.autograd.accumulation",
     "tape.autograd.anomaly", "tape.autograd.rules", "tape.autograd.primals",
     "tape.autograd.calls", "tape.autograd.function", "tape.compiled_ops", "tape.one_example",
     "tape.autograd.saving", "tape.adding", "tape.in_place", "tape.elementary", "tape.spreads",
     "tape.numpy_elementary", "tape.special", "tape.matrices", "tape.factoring", "tape.solving",
     "tape.determining", "tape.matrix_norms", "tape.einsums", "tape.contracting",
-    "tape.added_products", "tape.structured", "tape.sparse", "tape.interpolating",
+    "tape.added_products", "tape.updating", "tape.composed", "tape.structured", "tape.sparse", "tape.interpolating",
     "tape.quadrature", "tape.numpy_linalg", "tape.linalg", "tape.programs", "tape.batching",
     "tape.autograd.shadows", "tape.known_values", "tape.autograd.crossing", "tape.autograd.run",
     "tape.autograd.registration", "tape.autograd.graph", "tape.autograd.recorded",
@@ -117,7 +118,7 @@ MAY_NAME = {
     "tape.return_types": ("Select", "Routine"),  # the names that the tuples print
     "tape.totals": ("Elementwise", "Routine"),  # likewise; np.where
     "tape.softmaxes": ("Routine", "Reduction"),  # likewise
-    "tape.norms": ("Routine",),  # likewise
+    "tape.norms": ("Routine", "Elementwise"),  # likewise; np.where, clamp_min
     "tape.sorting": ("Routine",),  # likewise
     "tape.quantiles": ("Elementwise", "Routine"),  # likewise; np.where
     "tape.histograms": ("Routine",),  # likewise
@@ -127,6 +128,7 @@ MAY_NAME = {
     "tape.diagonals": ("View", "Elementwise"),  # likewise; np.where cuts what is outside of a triangle
     "tape.picking": ("Elementwise",),  # np.where, which chooses
     "tape.choosing": ("Elementwise",),  # likewise
+    "tape.composed": ("Elementwise",),  # likewise; what it composes
     "tape.grouping": ("Reduction", "Routine"),  # what values for one place are reduced by
     "tape.scattering": ("Reduction", "Routine", "Elementwise"),  # what PyTorch calls these reductions
     "tape.padding": ("Reduction", "Routine", "Elementwise"),  # what np.pad calls its statistics
@@ -144,7 +146,6 @@ MAY_NAME = {
     "tape.interpolating": ("Elementwise", "Routine"),  # NumPy's and SciPy's names and arguments
 }
 NOT_THE_OP = {  # (module, string): what else it means there
-    ("kernels.source", "t"): "the letter of a type in a layout",
     ("kernels.memory", "i1"): "a type of one byte",
     ("tape.examples.lynx_hare", "gamma"): "a rate of the model",
     ("tape.documentation", "index"): "what the table calls the place that a Select keeps",

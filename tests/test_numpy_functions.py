@@ -109,6 +109,13 @@ np.nanargmax(N, axis=0); np.nanargmax(N, axis=1, keepdims=True); np.nanargmin(N)
 np.nanargmin(I); np.nanargmax(A, 0); np.pad(V, 2, mode="median"); np.pad(A, 1, "median", stat_length=2)
 np.pad(I, 1, mode="median"); np.pad(np.append(I, I[0]), (1, 2), mode="median"); np.pad(I, 2, mode="mean", stat_length=2)
 np.pad(A, ((1, 0), (0, 2)), mode="median", stat_length=((1, 2), (3, 4))); np.pad(V, 1, mode="empty")[1:-1]
+np.linspace(V[0], W[0], 5); np.linspace(V, W, num=4, endpoint=False); np.linspace(V, 1.0, 3, axis=1)
+np.linspace(V, W, 1); np.linspace(V, W, 3, retstep=True); np.linspace(V[0], W[0], 0)
+np.linspace(I, V, 4, dtype=np.int64); np.linspace(F[0], F[1], 3); np.logspace(V, W, 4)
+np.logspace(V[0], W[0], 3, False, base=2.0, dtype=np.float32)
+np.logspace(V, W, 2, axis=-1); np.isin(I, [0, 2]); np.isin(A, A[0], assume_unique=True, invert=True); np.isin(1, I)
+np.unravel_index(I, (2, 3)); np.vander(V); np.vander(V, 2, increasing=True); np.vander(I, N=4); np.frexp(A)
+np.isreal(A); np.real(A); np.gcd(I, 6); np.lcm(I, I + 2)
 """
 
 
@@ -168,7 +175,7 @@ def test_every_function_served_is_called() -> None:
         ("np.fft.fft(V)", "np.fft.fft"),
         ("np.lexsort((V, W))", "np.lexsort"),
         ("np.add.reduceat(V, [0, 1])", "np.add.reduceat"),
-        ("np.frexp(V)", "np.frexp"),
+        ("np.modf(V)", "np.modf"),
     ],
 )
 def test_what_has_no_record_says_so(call: str, name: str) -> None:
