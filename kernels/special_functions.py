@@ -156,6 +156,22 @@ _special(
     lambda g, x, y: g * np.where(x == 0, 0.5, special.j0(x) - y / x), ONE, function=False,
 )  # fmt: skip
 _special(
+    "y0", "Bessel function of the second kind of order 0.", "SpecialBesselY0Backward0",
+    lambda g, x: -g * special.y1(x), (POSITIVE,), function=False,
+)  # fmt: skip
+_special(
+    "y1", "Bessel function of the second kind of order 1.", "SpecialBesselY1Backward0",
+    lambda g, x, y: g * (special.y0(x) - y / x), (POSITIVE,), function=False,
+)  # fmt: skip
+_special(
+    "k0", "Modified Bessel function of the second kind of order 0.", "SpecialModifiedBesselK0Backward0",
+    lambda g, x: -g * special.k1(x), (POSITIVE,), function=False,
+)  # fmt: skip
+_special(
+    "k1", "Modified Bessel function of the second kind of order 1.", "SpecialModifiedBesselK1Backward0",
+    lambda g, x, y: -g * (special.k0(x) + y / x), (POSITIVE,), function=False,
+)  # fmt: skip
+_special(
     "entr", "Entropy, -x log x; 0 at 0 and -inf below.", "SpecialEntrBackward0",
     lambda g, x: -g * (1 + np.log(x)), (POSITIVE,),
 )  # fmt: skip

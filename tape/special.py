@@ -16,10 +16,11 @@ from tape.elementary import logit, mvlgamma, polygamma, round  # noqa: A004 (PyT
 from tape.tensor import Tensor
 
 __all__ = [
-    "bessel_j0", "bessel_j1", "digamma", "entr", "erf", "erfc", "erfcinv", "erfcx", "erfinv", "exp2", "expit", "expm1",
-    "gamma", "gammainc", "gammaincc", "gammaln", "i0", "i0e", "i1", "i1e", "j0", "j1", "log1p", "log_expit", "log_ndtr",
-    "log_softmax", "logit", "logsumexp", "multigammaln", "ndtr", "ndtri", "polygamma", "psi", "round", "sinc",
-    "softmax", "xlog1py", "xlogy", "zeta",
+    "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "digamma", "entr", "erf", "erfc", "erfcinv", "erfcx", "erfinv", "exp2", "expit", "expm1",
+    "gamma", "gammainc", "gammaincc", "gammaln", "i0", "i0e", "i1", "i1e", "j0", "j1", "k0", "k1", "log1p", "log_expit", "log_ndtr",
+    "log_softmax", "logit", "logsumexp", "modified_bessel_i0",
+    "modified_bessel_i1", "modified_bessel_k0", "modified_bessel_k1", "multigammaln", "ndtr", "ndtri", "polygamma", "psi", "round", "sinc",
+    "softmax", "xlog1py", "xlogy", "y0", "y1", "zeta",
 ]  # fmt: skip
 
 multigammaln = mvlgamma
@@ -48,6 +49,11 @@ expit, psi, gammaln = FUNCTIONS["sigmoid"], FUNCTIONS["digamma"], FUNCTIONS["lga
 log_expit, gamma, erfcinv = RECORDED["log_expit"], RECORDED["gamma"], RECORDED["erfcinv"]
 j0 = bessel_j0 = RECORDED["j0"]
 j1 = bessel_j1 = RECORDED["j1"]
+y0 = bessel_y0 = RECORDED["y0"]
+y1 = bessel_y1 = RECORDED["y1"]
+k0 = modified_bessel_k0 = RECORDED["k0"]
+k1 = modified_bessel_k1 = RECORDED["k1"]
+modified_bessel_i0, modified_bessel_i1 = i0, i1
 
 
 def _half(name: str, arguments: str, value: str) -> Callable[[Any, Any], Tensor]:
@@ -71,6 +77,7 @@ gammaincc = _half("gammaincc", "1.0, tape.tensor([0.5, 1.0])", "tensor([0.6065, 
 for _name, _function in (
     ("_zeta", zeta), ("gamma", gamma), ("gammainc", gammainc), ("gammaincc", gammaincc), ("erfcinv", erfcinv),
     ("log_expit", log_expit), ("logit", logit), ("j0", j0), ("j1", j1),
+    ("y0", y0), ("y1", y1), ("k0", k0), ("k1", k1),
 ):  # fmt: skip
     _op: Any = OPS[_name.removeprefix("_")]
     numpy_ufuncs.serve(_name, _op.ufunc, _function)
