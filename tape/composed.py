@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from tape import determining, elementary, recording, return_types, shaping
+from tape import determining, elementary, padding, recording, return_types, shaping, special
 from tape.arithmetic import FUNCTIONS
 from tape.public import implements, public
 from tape.reducing import tensor_of
 from tape.tensor import Tensor, as_array, leaf
+from tape.totals import cast
 
 _where: Any = FUNCTIONS["where"]
 
@@ -64,9 +65,13 @@ def frexp(x: Any) -> Any:
 
 @implements(np.frexp)
 def _frexp(x: Any) -> tuple[Tensor, Tensor]:
-    x = tensor_of(x)
-    mantissas, exponents = frexp(x if x.spec.dtype.kind == "f" else x.double())
+    mantissas, exponents = frexp(_floating(x))
     return mantissas, exponents
+
+
+def _floating(x: Any) -> Tensor:
+    x = tensor_of(x)
+    return x if x.spec.dtype.kind == "f" else cast(x, np.float64)
 
 
 @implements(np.vander)
@@ -87,3 +92,53 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Tensor:  #
         return shaping.unsqueeze(x, 1)[:, :0] if not count else shaping.unsqueeze(x, 1) ** 0
     powers = determining.vander(x, count)
     return powers if increasing else powers.flip(1)  # type: ignore[no-any-return]
+
+
+@public()
+def igamma(x: Any, other: Any) -> Tensor:
+    """Return the regularised lower incomplete gamma function of order x; the gradient goes to ``other`` alone.
+
+    NotImplementedError where x requires grad, for nobody has written that derivative.
+
+    >>> tape.igamma(1.0, tape.tensor([0.5, 1.0]))
+    tensor([0.3935, 0.6321])
+    """
+    return special.gammainc(x, other)
+
+
+@public()
+def igammac(x: Any, other: Any) -> Tensor:
+    """Return the regularised upper incomplete gamma function of order x, one less :func:`igamma`.
+
+    >>> tape.igammac(1.0, tape.tensor([0.5, 1.0]))
+    tensor([0.6065, 0.3679])
+    """
+    return special.gammaincc(x, other)
+
+
+@public()
+def angle(x: Any) -> Tensor:
+    """Return the angle of numbers in the plane: pi where they are negative, else 0; nan stays. The gradient is 0.
+
+    >>> tape.angle(tape.tensor([2.0, -3.0]))
+    tensor([0.0000, 3.1416])
+    """
+    x = _floating(x)
+    half, none = (np.asarray(turn, x.spec.dtype) for turn in (np.pi, 0.0))
+    found: Tensor = _where(x != x, x, _where(x < 0, half, none))  # noqa: PLR0124
+    return found
+
+
+@implements(np.angle)
+def _angle(z: Any, deg: bool = False) -> Tensor:
+    return FUNCTIONS["rad2deg"](angle(z)) if deg else angle(z)
+
+
+@public(methods=False)
+def constant_pad_nd(x: Any, pad: Any, value: Any = 0) -> Tensor:
+    """Return the tensor with places of one value put before and behind: :func:`pad` with its default mode.
+
+    >>> tape.constant_pad_nd(tape.tensor([1.0]), (1, 2), 3.0)
+    tensor([3., 1., 3., 3.])
+    """
+    return padding.pad(x, pad, value=value)

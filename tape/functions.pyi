@@ -2,7 +2,7 @@
 from math import nan
 from typing import Any
 from tape.tensor import Tensor
-__all__ = ['add', 'subtract', 'sub', 'multiply', 'mul', 'true_divide', 'power', 'pow', 'negative', 'neg', 'positive', 'square', 'sqrt', 'reciprocal', 'absolute', 'abs', 'exp', 'log', 'sin', 'cos', 'tan', 'tanh', 'maximum', 'minimum', 'where', 'less', 'lt', 'less_equal', 'le', 'greater', 'gt', 'greater_equal', 'ge', 'eq', 'not_equal', 'ne', 'logical_not', 'logical_and', 'logical_or', 'bitwise_and', 'bitwise_or', 'logical_xor', 'bitwise_xor', 'invert', 'bitwise_not', 'left_shift', 'bitwise_left_shift', 'right_shift', 'bitwise_right_shift', 'isnan', 'isinf', 'isfinite', 'signbit', 'isposinf', 'isneginf', 'gcd', 'lcm', 'exp2', 'expm1', 'log2', 'log10', 'log1p', 'logaddexp', 'logaddexp2', 'sigmoid', 'rsqrt', 'cbrt', 'relu', 'clamp_min', 'clamp_max', 'fmax', 'fmin', 'sign', 'sgn', 'copysign', 'heaviside', 'floor', 'ceil', 'rint', 'trunc', 'fix', 'frac', 'floor_divide', 'remainder', 'fmod', 'nextafter', 'erf', 'erfc', 'erfinv', 'erfcx', 'lgamma', 'digamma', 'i0', 'i0e', 'i1', 'i1e', 'ndtr', 'ndtri', 'log_ndtr', 'entr', 'xlogy', 'xlog1py', 'arcsin', 'asin', 'arccos', 'acos', 'arctan', 'atan', 'arctan2', 'atan2', 'sinh', 'cosh', 'arcsinh', 'asinh', 'arccosh', 'acosh', 'arctanh', 'atanh', 'hypot', 'deg2rad', 'rad2deg', 'sinc', 'from_dlpack', 'bmm', 'diagonal', 'diag', 'diag_embed', 'diagflat', 'tril', 'triu', 'tril_indices', 'triu_indices', 'einsum', 'outer', 'ger', 'vdot', 'inner', 'tensordot', 'kron', 'trace', 'cross', 'chain_matmul', 'addmm', 'addmv', 'addr', 'baddbmm', 'addbmm', 'flip', 'fliplr', 'flipud', 'roll', 'rot90', 'movedim', 'moveaxis', 'swapaxes', 'swapdims', 'adjoint', 'broadcast_to', 'broadcast_tensors', 'unflatten', 'ravel', 'atleast_1d', 'atleast_2d', 'atleast_3d', 'sort', 'argsort', 'msort', 'topk', 'kthvalue', 'unique', 'prod', 'any', 'all', 'count_nonzero', 'argmax', 'argmin', 'aminmax', 'nansum', 'nanmean', 'inverse', 'cholesky_solve', 'cholesky_inverse', 'lu_solve', 'det', 'slogdet', 'logdet', 'matrix_exp', 'matrix_power', 'pinverse', 'div', 'divide', 'clamp', 'clip', 'round', 'softplus', 'lerp', 'addcmul', 'addcdiv', 'float_power', 'ldexp', 'nan_to_num', 'logit', 'polygamma', 'mvlgamma', 'isclose', 'allclose', 'rsub', 'threshold', 'fill', 'frexp', 'vander', 'cumsum', 'cumprod', 'cummax', 'cummin', 'logcumsumexp', 'diff', 'gradient', 'trapezoid', 'trapz', 'cumulative_trapezoid', 'index_put', 'put', 'masked_fill', 'slice_scatter', 'select_scatter', 'diagonal_scatter', 'take', 'gather', 'take_along_dim', 'index_select', 'masked_select', 'nonzero', 'argwhere', 'meshgrid', 'cartesian_prod', 'combinations', 'histogram', 'histc', 'bincount', 'searchsorted', 'bucketize', 'numel', 'is_floating_point', 'is_complex', 'is_signed', 'is_nonzero', 'is_same_size', 'isreal', 'real', 'conj', 'detach', 'broadcast_shapes', 'promote_types', 'can_cast', 'interp', 'interpn', 'isin', 'unique_consecutive', 'unravel_index', 'norm', 'dist', 'cdist', 'pdist', 'renorm', 'cosine_similarity', 'pairwise_distance', 'cholesky', 'qr', 'svd', 'pad', 'median', 'nanmedian', 'mode', 'quantile', 'nanquantile', 'tile', 'repeat_interleave', 'scatter', 'scatter_add', 'scatter_reduce', 'index_add', 'index_copy', 'index_reduce', 'index_fill', 'masked_scatter', 'logsumexp', 'softmax', 'log_softmax', 'softmin', 'narrow', 'select', 'unbind', 'split', 'split_with_sizes', 'chunk', 'tensor_split', 'hsplit', 'vsplit', 'dsplit', 'var', 'std', 'var_mean', 'std_mean', 'cov', 'corrcoef', 'hstack', 'vstack', 'row_stack', 'dstack', 'column_stack', 'block_diag']
+__all__ = ['add', 'subtract', 'sub', 'multiply', 'mul', 'true_divide', 'power', 'pow', 'negative', 'neg', 'positive', 'square', 'sqrt', 'reciprocal', 'absolute', 'abs', 'exp', 'log', 'sin', 'cos', 'tan', 'tanh', 'maximum', 'minimum', 'where', 'less', 'lt', 'less_equal', 'le', 'greater', 'gt', 'greater_equal', 'ge', 'eq', 'not_equal', 'ne', 'logical_not', 'logical_and', 'logical_or', 'bitwise_and', 'bitwise_or', 'logical_xor', 'bitwise_xor', 'invert', 'bitwise_not', 'left_shift', 'bitwise_left_shift', 'right_shift', 'bitwise_right_shift', 'isnan', 'isinf', 'isfinite', 'signbit', 'isposinf', 'isneginf', 'gcd', 'lcm', 'exp2', 'expm1', 'log2', 'log10', 'log1p', 'logaddexp', 'logaddexp2', 'sigmoid', 'rsqrt', 'cbrt', 'relu', 'clamp_min', 'clamp_max', 'fmax', 'fmin', 'sign', 'sgn', 'copysign', 'heaviside', 'floor', 'ceil', 'rint', 'trunc', 'fix', 'frac', 'floor_divide', 'remainder', 'fmod', 'nextafter', 'erf', 'erfc', 'erfinv', 'erfcx', 'lgamma', 'digamma', 'i0', 'i0e', 'i1', 'i1e', 'ndtr', 'ndtri', 'log_ndtr', 'entr', 'xlogy', 'xlog1py', 'arcsin', 'asin', 'arccos', 'acos', 'arctan', 'atan', 'arctan2', 'atan2', 'sinh', 'cosh', 'arcsinh', 'asinh', 'arccosh', 'acosh', 'arctanh', 'atanh', 'hypot', 'deg2rad', 'rad2deg', 'sinc', 'from_dlpack', 'bmm', 'diagonal', 'diag', 'diag_embed', 'diagflat', 'tril', 'triu', 'tril_indices', 'triu_indices', 'einsum', 'outer', 'ger', 'vdot', 'inner', 'tensordot', 'kron', 'trace', 'cross', 'chain_matmul', 'addmm', 'addmv', 'addr', 'baddbmm', 'addbmm', 'flip', 'fliplr', 'flipud', 'roll', 'rot90', 'movedim', 'moveaxis', 'swapaxes', 'swapdims', 'adjoint', 'broadcast_to', 'broadcast_tensors', 'unflatten', 'ravel', 'atleast_1d', 'atleast_2d', 'atleast_3d', 'sort', 'argsort', 'msort', 'topk', 'kthvalue', 'unique', 'prod', 'any', 'all', 'count_nonzero', 'argmax', 'argmin', 'aminmax', 'nansum', 'nanmean', 'inverse', 'cholesky_solve', 'cholesky_inverse', 'lu_solve', 'det', 'slogdet', 'logdet', 'matrix_exp', 'matrix_power', 'pinverse', 'div', 'divide', 'clamp', 'clip', 'round', 'softplus', 'lerp', 'addcmul', 'addcdiv', 'float_power', 'ldexp', 'nan_to_num', 'logit', 'polygamma', 'mvlgamma', 'isclose', 'allclose', 'pad', 'logsumexp', 'softmax', 'log_softmax', 'softmin', 'rsub', 'threshold', 'fill', 'frexp', 'vander', 'igamma', 'igammac', 'angle', 'constant_pad_nd', 'cumsum', 'cumprod', 'cummax', 'cummin', 'logcumsumexp', 'diff', 'gradient', 'trapezoid', 'trapz', 'cumulative_trapezoid', 'index_put', 'put', 'masked_fill', 'slice_scatter', 'select_scatter', 'diagonal_scatter', 'take', 'gather', 'take_along_dim', 'index_select', 'masked_select', 'nonzero', 'argwhere', 'meshgrid', 'cartesian_prod', 'combinations', 'histogram', 'histc', 'bincount', 'searchsorted', 'bucketize', 'numel', 'is_floating_point', 'is_complex', 'is_signed', 'is_nonzero', 'is_same_size', 'isreal', 'real', 'conj', 'detach', 'broadcast_shapes', 'promote_types', 'can_cast', 'interp', 'interpn', 'isin', 'unique_consecutive', 'unravel_index', 'norm', 'dist', 'cdist', 'pdist', 'renorm', 'cosine_similarity', 'pairwise_distance', 'cholesky', 'qr', 'svd', 'median', 'nanmedian', 'mode', 'quantile', 'nanquantile', 'tile', 'repeat_interleave', 'scatter', 'scatter_add', 'scatter_reduce', 'index_add', 'index_copy', 'index_reduce', 'index_fill', 'masked_scatter', 'narrow', 'select', 'unbind', 'split', 'split_with_sizes', 'chunk', 'tensor_split', 'hsplit', 'vsplit', 'dsplit', 'var', 'std', 'var_mean', 'std_mean', 'cov', 'corrcoef', 'hstack', 'vstack', 'row_stack', 'dstack', 'column_stack', 'block_diag']
 def add(a: Any, b: Any, /, *, alpha: Any = None, out: Tensor | None = None) -> Tensor:
     """Sum of two tensors. Shapes broadcast; dtypes promote as NumPy's do."""
 def subtract(a: Any, b: Any, /, *, alpha: Any = None, out: Tensor | None = None) -> Tensor:
@@ -415,6 +415,16 @@ def isclose(x: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_
     """Return True where ``|x - other| <= atol + rtol |other|``, or both are equal; with ``equal_nan``, both nan."""
 def allclose(x: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
     """Return whether :func:`isclose` holds everywhere."""
+def pad(x: Any, pad: Any, mode: str = 'constant', value: Any = None) -> Tensor:
+    """Return the tensor with places put before and behind, as ``torch.nn.functional.pad`` does."""
+def logsumexp(x: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:
+    """Return ``log(sum(exp(x)))`` over ``dim`` (an int or a tuple), without overflow on the way."""
+def softmax(x: Any, dim: Any = None, dtype: Any = None, *, axis: Any = None) -> Tensor:
+    """Return the exponentials divided by their sum along ``dim``, of the shape of x."""
+def log_softmax(x: Any, dim: Any = None, dtype: Any = None, *, axis: Any = None) -> Tensor:
+    """Return the logarithm of :func:`softmax`, exact where it is small; arguments as there."""
+def softmin(x: Any, dim: Any = None, dtype: Any = None, *, axis: Any = None) -> Tensor:
+    """Return :func:`softmax` of -x; arguments as there."""
 def rsub(x: Any, other: Any, *, alpha: Any = 1) -> Tensor:
     """Return ``other - alpha * x``."""
 def threshold(x: Any, threshold: Any, value: Any) -> Tensor:
@@ -425,6 +435,14 @@ def frexp(x: Any) -> Any:
     """Return the mantissas, of absolute value in [0.5, 1), and the int32 exponents of two; x is their ``ldexp``."""
 def vander(x: Any, N: int | None = None, increasing: bool = False) -> Tensor:
     """Return the powers of the elements of a vector, a row each, from N - 1 down to 0; N is its length unless given."""
+def igamma(x: Any, other: Any) -> Tensor:
+    """Return the regularised lower incomplete gamma function of order x; the gradient goes to ``other`` alone."""
+def igammac(x: Any, other: Any) -> Tensor:
+    """Return the regularised upper incomplete gamma function of order x, one less :func:`igamma`."""
+def angle(x: Any) -> Tensor:
+    """Return the angle of numbers in the plane: pi where they are negative, else 0; nan stays. The gradient is 0."""
+def constant_pad_nd(x: Any, pad: Any, value: Any = 0) -> Tensor:
+    """Return the tensor with places of one value put before and behind: :func:`pad` with its default mode."""
 def cumsum(x: Any, dim: Any = None, *, dtype: Any = None, axis: Any = None) -> Tensor:
     """Return the running sum along ``dim``, of the shape of x; ints and bools sum to int64."""
 def cumprod(x: Any, dim: Any = None, *, dtype: Any = None, axis: Any = None) -> Tensor:
@@ -543,8 +561,6 @@ def qr(input: Any, some: bool = True) -> Any:
     """Return Q and R of matrices, reduced or, with ``some=False``, complete: see linalg.qr."""
 def svd(input: Any, some: bool = True, compute_uv: bool = True) -> Any:
     """Return U, S and V (not Vh) of matrices, reduced or, with ``some=False``, complete: see linalg.svd."""
-def pad(x: Any, pad: Any, mode: str = 'constant', value: Any = None) -> Tensor:
-    """Return the tensor with places put before and behind, as ``torch.nn.functional.pad`` does."""
 def median(x: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Any:
     """Return the lower median of all elements, nan if one is nan, or of each row along ``dim`` with its int64 place."""
 def nanmedian(x: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Any:
@@ -555,7 +571,7 @@ def quantile(x: Any, q: Any, dim: Any = None, keepdim: Any = None, *, interpolat
     """Return quantiles of all elements or along ``dim``; nan where an element is nan."""
 def nanquantile(x: Any, q: Any, dim: Any = None, keepdim: Any = None, *, interpolation: str = 'linear', axis: Any = None, keepdims: Any = None) -> Tensor:
     """Return quantiles, of all or along ``dim``, of the elements that are not nan."""
-def tile(x: Any, *dims: Any) -> Tensor:
+def tile(x: Any, *counts: Any, dims: Any = None) -> Tensor:
     """Return the tensor so many times along each dim; the last dims where fewer are given than it has."""
 def repeat_interleave(x: Any, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None) -> Tensor:
     """Return each place along ``dim``, or each element of the flat tensor, ``repeats`` times in a row."""
@@ -575,14 +591,6 @@ def index_fill(x: Tensor, dim: int, index: Any, value: Any) -> Tensor:
     """Write one number, or a 0-d tensor, to the places along ``dim`` that a vector names, in a copy."""
 def masked_scatter(x: Tensor, mask: Any, source: Any) -> Tensor:
     """Write the first elements of ``source`` where a bool mask, broadcast to this shape, holds, in a copy."""
-def logsumexp(x: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:
-    """Return ``log(sum(exp(x)))`` over ``dim`` (an int or a tuple), without overflow on the way."""
-def softmax(x: Any, dim: Any = None, dtype: Any = None, *, axis: Any = None) -> Tensor:
-    """Return the exponentials divided by their sum along ``dim``, of the shape of x."""
-def log_softmax(x: Any, dim: Any = None, dtype: Any = None, *, axis: Any = None) -> Tensor:
-    """Return the logarithm of :func:`softmax`, exact where it is small; arguments as there."""
-def softmin(x: Any, dim: Any = None, dtype: Any = None, *, axis: Any = None) -> Tensor:
-    """Return :func:`softmax` of -x; arguments as there."""
 def narrow(x: Any, dim: int, start: Any, length: int) -> Tensor:
     """Return a view of ``length`` places along ``dim``, from ``start`` on, which may be a 0-d integer tensor."""
 def select(x: Any, dim: int, index: Any) -> Tensor:

@@ -155,43 +155,43 @@ def bmm(input: Any, mat2: Any) -> Tensor:  # noqa: A002 (PyTorch's name)
 
 
 @method()
-def mm(a: Any, b: Any) -> Tensor:
+def mm(input: Any, mat2: Any) -> Tensor:  # noqa: A002 (PyTorch's name)
     """Return the product of an (m, k) and a (k, n) matrix.
 
     >>> tape.mm(tape.eye(2), tape.tensor([[1.0], [2.0]])).tolist()
     [[1.0], [2.0]]
     """
-    return _checked("mm", a, b)
+    return _checked("mm", input, mat2)
 
 
 @method()
-def mv(a: Any, b: Any) -> Tensor:
+def mv(input: Any, vec: Any) -> Tensor:  # noqa: A002 (PyTorch's name)
     """Return the product of an (m, k) matrix and a (k,) vector.
 
     >>> tape.mv(tape.eye(2), tape.tensor([1.0, 2.0]))
     tensor([1., 2.])
     """
-    return _checked("mv", a, b)
+    return _checked("mv", input, vec)
 
 
 @method()
-def dot(a: Any, b: Any) -> Tensor:
+def dot(input: Any, tensor: Any) -> Tensor:  # noqa: A002 (PyTorch's name)
     """Return the inner product of two vectors, 0-d.
 
     >>> tape.dot(tape.tensor([1.0, 2.0]), tape.tensor([3.0, 4.0]))
     tensor(11.)
     """
-    return _checked("dot", a, b)
+    return _checked("dot", input, tensor)
 
 
 @method()
-def matmul(a: Any, b: Any) -> Tensor:
+def matmul(input: Any, other: Any) -> Tensor:  # noqa: A002 (PyTorch's name)
     """Return the product of vectors, matrices and batches of them, as ``@`` does; batches are broadcast.
 
     >>> tape.matmul(tape.ones(4, 2, 3), tape.ones(3)).shape
     tape.Size([4, 2])
     """
-    return _checked("matmul", a, b)
+    return _checked("matmul", input, other)
 
 
 def _operator(a: Any, b: Any) -> Any:

@@ -16,13 +16,13 @@ from tape.tensor import Tensor, method, plain
 
 
 @method()
-def repeat(x: Tensor, *repeats: Any) -> Tensor:
+def repeat(x: Tensor, *counts: Any, repeats: Any = None) -> Tensor:
     """Return the tensor so many times along each dim; there may be more dims than it has.
 
     >>> tape.tensor([1.0, 2.0]).repeat(2, 2).tolist()
     [[1.0, 2.0, 1.0, 2.0], [1.0, 2.0, 1.0, 2.0]]
     """
-    counts, shape = ints_of(repeats), x.spec.shape
+    counts, shape = ints_of(counts if repeats is None else (repeats,)), x.spec.shape
     lead = len(counts) - len(shape)
     if lead < 0:
         raise RuntimeError(
@@ -38,13 +38,13 @@ def repeat(x: Tensor, *repeats: Any) -> Tensor:
 
 
 @public()
-def tile(x: Any, *dims: Any) -> Tensor:
+def tile(x: Any, *counts: Any, dims: Any = None) -> Tensor:
     """Return the tensor so many times along each dim; the last dims where fewer are given than it has.
 
     >>> tape.tile(tape.tensor([1.0, 2.0]), (2,))
     tensor([1., 2., 1., 2.])
     """
-    x, counts = tensor_of(x), ints_of(dims)
+    x, counts = tensor_of(x), ints_of(counts if dims is None else (dims,))
     return repeat(x, (1,) * (len(x.spec.shape) - len(counts)) + counts)
 
 

@@ -34,9 +34,9 @@ def _completed(x: Tensor, shape: tuple[int, ...], name: str) -> tuple[int, ...]:
 
 
 @method()
-def view(x: Tensor, *shape: Any) -> Tensor:
+def view(x: Tensor, *sizes: Any, size: Any = None) -> Tensor:
     """Return a view of another shape; RuntimeError where strides do not allow one."""
-    wanted = _completed(x, ints_of(shape), "view")
+    wanted = _completed(x, ints_of(sizes if size is None else (size,)), "view")
     try:
         return recording.view(VIEWS["view"], x, (wanted,))
     except ValueError:
@@ -47,9 +47,9 @@ def view(x: Tensor, *shape: Any) -> Tensor:
 
 
 @method()
-def reshape(x: Tensor, *shape: Any) -> Tensor:
+def reshape(x: Tensor, *sizes: Any, shape: Any = None) -> Tensor:
     """Return a view of another shape where strides allow one, else a copy."""
-    wanted = _completed(x, ints_of(shape), "reshape")
+    wanted = _completed(x, ints_of(sizes if shape is None else (shape,)), "reshape")
     try:
         return recording.view(VIEWS["view"], x, (wanted,))
     except ValueError:
@@ -79,9 +79,9 @@ def transpose(x: Tensor, dim0: int, dim1: int) -> Tensor:
 
 
 @method()
-def permute(x: Tensor, *dims: Any) -> Tensor:
+def permute(x: Tensor, *order: Any, dims: Any = None) -> Tensor:
     """Return a view with the dims in the order given."""
-    order = tuple(dim_of(x, d) for d in ints_of(dims))
+    order = tuple(dim_of(x, d) for d in ints_of(order if dims is None else (dims,)))
     if sorted(order) != list(range(len(x.spec.shape))):
         raise RuntimeError(
             f"permute(sparse_coo): number of dimensions in the tensor input does not match the length of the desired "
@@ -127,9 +127,9 @@ def unsqueeze(x: Tensor, dim: int) -> Tensor:
 
 
 @method()
-def expand(x: Tensor, *sizes: Any) -> Tensor:
+def expand(x: Tensor, *sizes: Any, size: Any = None) -> Tensor:
     """Return a view with dims of length one repeated; -1 keeps a dim."""
-    wanted, shape = ints_of(sizes), x.spec.shape
+    wanted, shape = ints_of(sizes if size is None else (size,)), x.spec.shape
     lead = len(wanted) - len(shape)
     if lead < 0:
         raise RuntimeError(

@@ -10,17 +10,18 @@ from collections.abc import Callable
 from typing import Any
 
 from kernels.tables import OPS
-from tape import numpy_ufuncs, public
+from tape import numpy_ufuncs
 from tape.arithmetic import FUNCTIONS, RECORDED
 from tape.elementary import logit, mvlgamma, polygamma, round  # noqa: A004 (PyTorch's names)
+from tape.softmaxes import log_softmax, logsumexp, softmax
 from tape.tensor import Tensor
 
 __all__ = [
-    "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "digamma", "entr", "erf", "erfc", "erfcinv", "erfcx", "erfinv", "exp2", "expit", "expm1",
-    "gamma", "gammainc", "gammaincc", "gammaln", "i0", "i0e", "i1", "i1e", "j0", "j1", "k0", "k1", "log1p", "log_expit", "log_ndtr",
-    "log_softmax", "logit", "logsumexp", "modified_bessel_i0",
-    "modified_bessel_i1", "modified_bessel_k0", "modified_bessel_k1", "multigammaln", "ndtr", "ndtri", "polygamma", "psi", "round", "sinc",
-    "softmax", "xlog1py", "xlogy", "y0", "y1", "zeta",
+    "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "digamma", "entr", "erf", "erfc", "erfcinv", "erfcx", "erfinv",
+    "exp2", "expit", "expm1", "gamma", "gammainc", "gammaincc", "gammaln", "i0", "i0e", "i1", "i1e", "j0", "j1", "k0",
+    "k1", "log1p", "log_expit", "log_ndtr", "log_softmax", "logit", "logsumexp", "modified_bessel_i0",
+    "modified_bessel_i1", "modified_bessel_k0", "modified_bessel_k1", "multigammaln", "ndtr", "ndtri", "polygamma",
+    "psi", "round", "sinc", "softmax", "xlog1py", "xlogy", "y0", "y1", "zeta",
 ]  # fmt: skip
 
 multigammaln = mvlgamma
@@ -43,8 +44,6 @@ ndtri = FUNCTIONS["ndtri"]
 sinc = FUNCTIONS["sinc"]
 xlog1py = FUNCTIONS["xlog1py"]
 xlogy = FUNCTIONS["xlogy"]
-# Reductions that PyTorch has here too:
-log_softmax, logsumexp, softmax = (public.FUNCTIONS[name] for name in ("log_softmax", "logsumexp", "softmax"))
 expit, psi, gammaln = FUNCTIONS["sigmoid"], FUNCTIONS["digamma"], FUNCTIONS["lgamma"]
 log_expit, gamma, erfcinv = RECORDED["log_expit"], RECORDED["gamma"], RECORDED["erfcinv"]
 j0 = bessel_j0 = RECORDED["j0"]

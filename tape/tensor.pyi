@@ -260,6 +260,8 @@ class Tensor:
         """Smallest element over dims; ties share the gradient evenly, as NumPy's amin."""
     def aminmax(self, *, dim: Any = None, keepdim: Any = None, axis: Any = None, keepdims: Any = None) -> Any:
         """Return the smallest and the largest element, of all or along ``dim``; ties share the gradient evenly."""
+    def angle(self) -> Tensor:
+        """Return the angle of numbers in the plane: pi where they are negative, else 0; nan stays. The gradient is 0."""
     def any(self, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:
         """Return whether an element over ``dim`` is nonzero or True: bool, but uint8 of uint8, as PyTorch has it."""
     def arccos(self) -> Tensor:
@@ -481,7 +483,7 @@ class Tensor:
         """Return the quotient; with ``rounding_mode`` "trunc" rounded towards zero, "floor" down, which has no slope."""
     def divide_(self, *args: Any, **kwargs: Any) -> Tensor:
         """Return the quotient; with ``rounding_mode`` "trunc" rounded towards zero, "floor" down, which has no slope, in place."""
-    def dot(self, b: Any) -> Tensor:
+    def dot(self, tensor: Any) -> Tensor:
         """Return the inner product of two vectors, 0-d."""
     def double(self) -> Tensor:
         """Return the tensor as float64."""
@@ -526,7 +528,7 @@ class Tensor:
         """Two raised to the tensor, in place."""
     def exp_(self, *others: Any) -> Tensor:
         """Exponential, in place."""
-    def expand(self, *sizes: Any) -> Tensor:
+    def expand(self, *sizes: Any, size: Any = None) -> Tensor:
         """Return a view with dims of length one repeated; -1 keeps a dim."""
     def expand_as(self, other: Tensor) -> Tensor:
         """Return a view of the shape of another tensor, in which dims of length one are repeated."""
@@ -645,6 +647,10 @@ class Tensor:
         """Modified Bessel function of order 1 times exp(-|x|). Shapes broadcast; dtypes promote as NumPy's do."""
     def i1e_(self, *others: Any) -> Tensor:
         """Modified Bessel function of order 1 times exp(-|x|), in place."""
+    def igamma(self, other: Any) -> Tensor:
+        """Return the regularised lower incomplete gamma function of order x; the gradient goes to ``other`` alone."""
+    def igammac(self, other: Any) -> Tensor:
+        """Return the regularised upper incomplete gamma function of order x, one less :func:`igamma`."""
     def index_add(self, dim: builtins.int, index: Any, source: Any, *, alpha: Any = 1) -> Tensor:
         """Add ``alpha`` times the places of ``source`` along ``dim`` to those that a vector names, in a copy."""
     def index_add_(self, dim: builtins.int, index: Any, source: Any, *, alpha: Any = 1) -> Tensor:
@@ -857,7 +863,7 @@ class Tensor:
         """Write the first elements of ``source`` where a bool mask, broadcast to this shape, holds, in place."""
     def masked_select(self, mask: Any) -> Tensor:
         """Return the elements where a bool mask holds, in one dim; x and mask broadcast."""
-    def matmul(self, b: Any) -> Tensor:
+    def matmul(self, other: Any) -> Tensor:
         """Return the product of vectors, matrices and batches of them, as ``@`` does; batches are broadcast."""
     def matrix_exp(self) -> Tensor:
         """Return the exponentials of (*, n, n) matrices."""
@@ -879,7 +885,7 @@ class Tensor:
         """Smaller of two tensors, element by element; a tie gives each half of the gradient. Shapes broadcast; dtypes promote as NumPy's do."""
     def minimum_(self, *others: Any) -> Tensor:
         """Smaller of two tensors, element by element; a tie gives each half of the gradient, in place."""
-    def mm(self, b: Any) -> Tensor:
+    def mm(self, mat2: Any) -> Tensor:
         """Return the product of an (m, k) and a (k, n) matrix."""
     def mode(self, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Any:
         """Return the most frequent element along ``dim`` (the last), the smallest of several, and its last int64 place."""
@@ -897,7 +903,7 @@ class Tensor:
         """Product of two tensors. Shapes broadcast; dtypes promote as NumPy's do."""
     def multiply_(self, *others: Any) -> Tensor:
         """Product of two tensors, in place."""
-    def mv(self, b: Any) -> Tensor:
+    def mv(self, vec: Any) -> Tensor:
         """Return the product of an (m, k) matrix and a (k,) vector."""
     def mvlgamma(self, p: builtins.int) -> Tensor:
         """Return the logarithm of the multivariate gamma function of dimension p; x is above (p - 1) / 2."""
@@ -978,7 +984,7 @@ class Tensor:
     @property
     def output_nr(self) -> builtins.int:
         """Which output of its node this is."""
-    def permute(self, *dims: Any) -> Tensor:
+    def permute(self, *order: Any, dims: Any = None) -> Tensor:
         """Return a view with the dims in the order given."""
     def pinverse(self, rcond: builtins.float = 1e-15) -> Tensor:
         """Return the pseudoinverses of matrices: see linalg.pinv."""
@@ -1037,7 +1043,7 @@ class Tensor:
         """Return x with the slices along ``dim`` whose norm of order p is above ``maxnorm`` made shorter, to this norm."""
     def renorm_(self, *args: Any, **kwargs: Any) -> Tensor:
         """Return x with the slices along ``dim`` whose norm of order p is above ``maxnorm`` made shorter, to this norm, in place."""
-    def repeat(self, *repeats: Any) -> Tensor:
+    def repeat(self, *counts: Any, repeats: Any = None) -> Tensor:
         """Return the tensor so many times along each dim; there may be more dims than it has."""
     def repeat_interleave(self, repeats: Any = None, dim: builtins.int | None = None, *, output_size: builtins.int | None = None) -> Tensor:
         """Return each place along ``dim``, or each element of the flat tensor, ``repeats`` times in a row."""
@@ -1049,7 +1055,7 @@ class Tensor:
         ...
     def requires_grad_(self, requires_grad: builtins.bool = True) -> Tensor:
         """Change whether operations on this leaf are recorded; return it."""
-    def reshape(self, *shape: Any) -> Tensor:
+    def reshape(self, *sizes: Any, shape: Any = None) -> Tensor:
         """Return a view of another shape where strides allow one, else a copy."""
     def reshape_as(self, other: Tensor) -> Tensor:
         """Return the tensor in the shape of another: a view where strides allow one, else a copy."""
@@ -1194,7 +1200,7 @@ class Tensor:
         """Hyperbolic tangent, in place."""
     def tensor_split(self, indices_or_sections: Any, dim: builtins.int = 0) -> tuple[Tensor, ...]:
         """Return views of ranges along ``dim``: so many, of nearly one length, or cut at these places."""
-    def tile(self, *dims: Any) -> Tensor:
+    def tile(self, *counts: Any, dims: Any = None) -> Tensor:
         """Return the tensor so many times along each dim; the last dims where fewer are given than it has."""
     def to(self, *args: Any, dtype: Any = None, device: Any = None, copy: builtins.bool = False) -> Tensor:
         """Return the tensor with another dtype, or itself; the only device is "cpu"."""
@@ -1240,7 +1246,7 @@ class Tensor:
         """Return the variance over ``dim`` (an int, a tuple, None for all)."""
     def vdot(self, other: Any) -> Tensor:
         """Return the inner product of two vectors, 0-d."""
-    def view(self, *shape: Any) -> Tensor:
+    def view(self, *sizes: Any, size: Any = None) -> Tensor:
         """Return a view of another shape; RuntimeError where strides do not allow one."""
     def view_as(self, other: Tensor) -> Tensor:
         """Return a view of the shape of another tensor, which has as many elements."""

@@ -115,7 +115,7 @@ np.linspace(I, V, 4, dtype=np.int64); np.linspace(F[0], F[1], 3); np.logspace(V,
 np.logspace(V[0], W[0], 3, False, base=2.0, dtype=np.float32)
 np.logspace(V, W, 2, axis=-1); np.isin(I, [0, 2]); np.isin(A, A[0], assume_unique=True, invert=True); np.isin(1, I)
 np.unravel_index(I, (2, 3)); np.vander(V); np.vander(V, 2, increasing=True); np.vander(I, N=4); np.frexp(A)
-np.isreal(A); np.real(A); np.gcd(I, 6); np.lcm(I, I + 2)
+np.isreal(A); np.real(A); np.angle(A); np.angle(Z, deg=True); np.angle(I); np.gcd(I, 6); np.lcm(I, I + 2)
 """
 
 

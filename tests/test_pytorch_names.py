@@ -75,6 +75,28 @@ torch.vander(torch.tensor([1.,2.,3.]),N=4,increasing=True)
 torch.vander(torch.tensor([1.,2.,3.]),N=1)
 torch.vander(torch.tensor([1.,2.,3.]),N=0)
 torch.vander(torch.empty(0))
+torch.igamma(torch.tensor([1.,2.]),x) | x=[1.,2.]
+torch.tensor([1.,2.]).igammac(x) | x=[1.,2.]
+torch.special.modified_bessel_i0(x.detach()) | x=t
+torch.special.modified_bessel_i1(x.detach()) | x=t
+torch.special.modified_bessel_k0(x.detach()) | x=t
+torch.special.modified_bessel_k1(x.detach()) | x=t
+torch.angle(x) | x=[1.,-2.,0.,-0.,inf,-inf]
+torch.angle(torch.tensor([nan,1.]))
+torch.angle(torch.tensor([1,-2]))
+torch.constant_pad_nd(x,(1,2),3.) | x=t
+torch.constant_pad_nd(x,(1,-2)) | x=t
+torch.reshape(x,shape=(2,2)) | x=t
+x.view(size=(2,2)) | x=t
+torch.permute(x,dims=(1,0)) | x=[[1.,2.]]
+x.expand(size=(2,4)) | x=t
+torch.tile(x,dims=(2,)) | x=t
+x.repeat(repeats=(2,1)) | x=t
+torch.matmul(x,other=x) | x=t
+torch.matmul(input=x,other=x) | x=t
+torch.dot(x,tensor=x) | x=t
+torch.mv(x,vec=x[0]) | x=[[1.,2.],[3.,5.]]
+torch.mm(x,mat2=x) | x=[[1.,2.],[3.,5.]]
 torch.isreal(x) | x=t
 torch.real(x) | x=t
 x.real | x=t
