@@ -26,6 +26,7 @@ from tape import (  # noqa: F401 (they say what is public)
     numpy_linalg,
     padding,
     picking,
+    polynomials,
     public,
     quantiles,
     ranges,

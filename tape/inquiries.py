@@ -221,3 +221,58 @@ def _converter(name: str, dtype: Any) -> None:
 
 for _name, _dtype in (("byte", np.uint8), ("char", np.int8), ("short", np.int16)):
     _converter(_name, _dtype)
+
+
+def _values(x: Any) -> Any:
+    if not isinstance(x, Tensor):
+        return x
+    recording.left(x)
+    return as_array(x)
+
+
+@implements(np.array_equal)
+def _array_equal(a1: Any, a2: Any, equal_nan: builtins.bool = False) -> builtins.bool:
+    return np.array_equal(_values(a1), _values(a2), equal_nan=equal_nan)
+
+
+@implements(np.array_equiv)
+def _array_equiv(a1: Any, a2: Any) -> builtins.bool:
+    return np.array_equiv(_values(a1), _values(a2))
+
+
+@implements(np.result_type)
+def _result_type(*arrays_and_dtypes: Any) -> Any:
+    return np.result_type(*(x.spec.dtype if isinstance(x, Tensor) else x for x in arrays_and_dtypes))
+
+
+@implements(np.empty_like)
+def _empty_like(prototype: Tensor, dtype: Any = None) -> Tensor:
+    return leaf(np.empty(prototype.spec.shape, prototype.spec.dtype if dtype is None else dtype), requires_grad=False)
+
+
+@implements(np.imag)
+def _imag(val: Tensor) -> Tensor:
+    return leaf(np.zeros(val.spec.shape, val.spec.dtype), requires_grad=False)
+
+
+@implements(np.iscomplex)
+def _iscomplex(x: Tensor) -> Tensor:
+    return leaf(np.zeros(x.spec.shape, np.bool_), requires_grad=False)
+
+
+@implements(np.iscomplexobj)
+def _iscomplexobj(x: Any) -> builtins.bool:
+    del x
+    return False
+
+
+@implements(np.isrealobj)
+def _isrealobj(x: Any) -> builtins.bool:
+    del x
+    return True
+
+
+@implements(np.real_if_close)
+def _real_if_close(a: Tensor, tol: float = 100) -> Tensor:
+    del tol
+    return a

@@ -76,3 +76,17 @@ def _unravel_index(indices: Any, shape: Any, order: str = "C") -> tuple[Tensor, 
     if order != "C":
         raise TypeError("np.unravel_index of a tensor takes order='C'")
     return unravel_index(indices, shape)
+
+
+def _of_sets(function: Any) -> Any:
+    """Let one of NumPy's functions of sets run on the values."""
+
+    def run(ar1: Any, ar2: Any, *args: Any, **kwargs: Any) -> Any:
+        parts = function(*(values_left(array_like(x), function.__name__) for x in (ar1, ar2)), *args, **kwargs)
+        return tuple(map(found, parts)) if isinstance(parts, tuple) else found(parts)
+
+    return run
+
+
+for _function in (np.intersect1d, np.union1d, np.setdiff1d, np.setxor1d):
+    implements(_function)(_of_sets(_function))

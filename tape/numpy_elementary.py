@@ -25,6 +25,11 @@ implements(np.float_power)(elementary.float_power)
 implements(np.ldexp)(elementary.ldexp)
 
 
+@implements(np.divmod)
+def _divmod(x1: Any, x2: Any) -> tuple[Tensor, Tensor]:
+    return FUNCTIONS["floor_divide"](x1, x2), FUNCTIONS["remainder"](x1, x2)
+
+
 @implements(np.clip)
 def _clip(a: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None) -> Tensor:  # noqa: A002
     low, high = either("a_min", a_min, "min", min, None), either("a_max", a_max, "max", max, None)

@@ -116,6 +116,18 @@ np.logspace(V[0], W[0], 3, False, base=2.0, dtype=np.float32)
 np.logspace(V, W, 2, axis=-1); np.isin(I, [0, 2]); np.isin(A, A[0], assume_unique=True, invert=True); np.isin(1, I)
 np.unravel_index(I, (2, 3)); np.vander(V); np.vander(V, 2, increasing=True); np.vander(I, N=4); np.frexp(A)
 np.isreal(A); np.real(A); np.angle(A); np.angle(Z, deg=True); np.angle(I); np.gcd(I, 6); np.lcm(I, I + 2)
+np.polyadd(V, X); np.polyadd(V, 2.0); np.polysub(V, X); np.polymul(V, W); np.polymul(2.0, V)
+np.polymul([0.0, 0.0], I); np.polymul([0, 1], V); np.polyder(X); np.polyder(X, 2); np.polyder(X, m=0)
+np.polyder(I); np.polyder(V, 5); np.polyint(X); np.polyint(X, 2)
+np.polyint(V, 2, k=[1.0, 2.0]); np.polyint(V, 2, k=3.0); np.polyint(I); np.polyfit(X, A.T, 2); np.polyfit(X, X * X, 2)
+np.polyfit(X, A[0], 1, w=A[1] ** 2); np.polyfit(X, A.T, 1, w=A[1] ** 2); np.polyfit(I, V, 1); np.polyfit(X, A[0], 0)
+np.correlate(X, V); np.correlate(V, X); np.correlate(X, V, "same"); np.correlate(V, X, "same")
+np.correlate(X, V, mode="full"); np.correlate(V, X, "full"); np.correlate(X, V[:2], "same"); np.divmod(V, 2.0)
+np.divmod(I, 2); np.array_equal(A, A); np.array_equal(A, V); np.array_equal(N, N, equal_nan=True)
+np.array_equiv(V, np.stack([V, V])); np.zeros(1, np.result_type(F, 1.0)); np.zeros(1, np.result_type(F, A))
+np.shape(np.empty_like(A)); np.empty_like(F, dtype=np.int64) * 0; np.imag(A); np.iscomplex(A); np.iscomplexobj(A)
+np.isrealobj(I); np.real_if_close(V); np.intersect1d(I, [2, 3]); np.union1d(I, [5]); np.setdiff1d(I, [0])
+np.setxor1d(I, [0, 7]); np.intersect1d(I, [2, 1], assume_unique=True, return_indices=True)
 """
 
 
@@ -229,6 +241,21 @@ def test_masked_writes_have_gradients() -> None:
     y = np.choose(tape.tensor([0, 1]), [v[:2], tape.sqrt(v[:2] * 0)])
     y.sum().backward()
     assert v.grad.tolist()[0] == 1.0
+
+
+def test_fits_have_gradients() -> None:
+    x, y, w = (
+        tape.tensor(v, requires_grad=True) for v in ([0.0, 1.0, 2.5, 4.0], [1.0, -1.0, 0.5, 2.0], [1.0, 2, 3, 1])
+    )
+    assert tape.autograd.gradcheck(lambda x, y, w: np.polyfit(x, y, 2, w=w), (x, y, w))
+    assert tape.autograd.gradcheck(lambda x, y: np.polyval(np.polyder(np.polymul(x[1:], y)), 0.5), (x, y))
+    assert tape.autograd.gradcheck(lambda x, y: np.polyadd(np.polyint(x, 2, k=y[:2]), y), (x, y))
+    assert tape.autograd.gradcheck(lambda x, y: np.correlate(x, y[:3], "same"), (x, y))
+    assert np.polymul(x.detach(), [2.0]).tolist() == [2.0, 5.0, 8.0]
+    with pytest.raises(RuntimeError, match=r"cuts off the 1 zeros in front.*use np.convolve"):
+        np.polymul(x, y)
+    with pytest.warns(np.exceptions.RankWarning):
+        np.polyfit(tape.ones(4), y, 1)
 
 
 def test_masked_writes_are_refused() -> None:
