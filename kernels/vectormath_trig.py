@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from kernels.vectormath_fits import FITS, HALF_PI, HALF_PI_FUSED, HALF_PI_ROUNDED, HALF_PI_SHORT
-from kernels.vectormath_pairs import fast_two_sum, two_product, two_sum
+from kernels.vectormath_pairs import fast_two_sum
 from kernels.vectormath_values import F8, Value
 
 FURTHEST = {"double": 1.5e6, "single": 1e5}
@@ -15,8 +15,8 @@ _PER_HALF_PI = 0.6366197723675814
 
 def beyond(x: Value) -> Value:
     """Whether an angle needs another method."""
-    a = abs(x)
-    return (a > FURTHEST[x.form.name]) & (a < math.inf)
+    least = x.form.pattern(FURTHEST[x.form.name]) + 1
+    return abs(x).word - least < x.form.pattern(math.inf) - least  # compared without a sign
 
 
 def _quarters(a: Value, *, steep: bool = False) -> tuple[Value, Value | None, Value]:
@@ -24,10 +24,10 @@ def _quarters(a: Value, *, steep: bool = False) -> tuple[Value, Value | None, Va
 
     With it stands what rounding took from it, where that counts: in doubles, and in a ``steep`` function.
     """
+    if a.fused:
+        return _fused(a, steep=steep or a.form is F8)
     if a.form is F8:
         return _exact(a)
-    if a.fused:
-        return _fused(a, steep=steep)
     wide = a.to(F8)
     n, word = wide.nearest(_PER_HALF_PI)
     left = wide - n * HALF_PI_SHORT[0] - n * HALF_PI_SHORT[1]
@@ -36,15 +36,16 @@ def _quarters(a: Value, *, steep: bool = False) -> tuple[Value, Value | None, Va
 
 
 def _fused(a: Value, *, steep: bool) -> tuple[Value, Value | None, Value]:
-    """Return the same of a float: a fused product with the first part is taken off exactly."""
+    """Return the same by fused products: of their sums the first is exact, and the second known to its last bit."""
     n, word = a.nearest(_PER_HALF_PI)
-    first, second, third = (n.constant(-part) for part in HALF_PI_FUSED)
+    first, second, third = (n.constant(-part) for part in HALF_PI_FUSED[a.form.name])
     start = n.call("llvm.fma", first, a)
+    r = n.call("llvm.fma", second, start)
     if not steep:
-        return n.call("llvm.fma", third, n.call("llvm.fma", second, start)), None, word
-    product, product_low = two_product(n, second)
-    r, lost = two_sum(start, product)
-    return *fast_two_sum(r, lost.plus(n.call("llvm.fma", third, product_low))), word
+        return n.call("llvm.fma", third, r), None, word
+    back = start.minus(r)
+    rounded = start.minus(back).minus(r)
+    return r, n.call("llvm.fma", second, back).plus(n.call("llvm.fma", third, rounded)), word
 
 
 def _exact(a: Value) -> tuple[Value, Value, Value]:
@@ -93,8 +94,7 @@ def tan(x: Value) -> Value:
     square = r * r
     more = r * (square * square.polynomial(FITS[r.form.name]["TAN"]))
     t = r + (more if rest is None else more + rest * (1.0 + square))
-    odd = (word & 1).equals(1)
-    return (odd.select(-1.0, t) / odd.select(t, 1.0)).signed(x.sign)
+    return (word & 1).equals(1).select(-1.0 / t, t).signed(x.sign)
 
 
 def arctan(x: Value) -> Value:
