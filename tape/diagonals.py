@@ -165,6 +165,29 @@ def triu_indices(row: int, col: int, offset: int = 0, *, dtype: Any = None) -> T
     return _indices(np.triu_indices, row, col, offset, dtype)
 
 
+def _indices_from(function: Any) -> Any:
+    """Let one of NumPy's functions number the elements of a matrix's triangle."""
+
+    def of(arr: Tensor, k: int = 0) -> tuple[Tensor, ...]:
+        if len(arr.spec.shape) != 2:  # noqa: PLR2004
+            raise ValueError(f"input array must be 2-d; the shape is {list(arr.spec.shape)}")
+        return tuple(map(tensor_of, function(arr.spec.shape[0], k, arr.spec.shape[1])))
+
+    return of
+
+
+implements(np.tril_indices_from)(_indices_from(np.tril_indices))
+implements(np.triu_indices_from)(_indices_from(np.triu_indices))
+
+
+@implements(np.diag_indices_from)
+def _diag_indices_from(arr: Tensor) -> tuple[Tensor, ...]:
+    shape = arr.spec.shape
+    if len(shape) < 2 or len(set(shape)) > 1:  # noqa: PLR2004
+        raise ValueError(f"All dimensions of input must be of equal length, two at least; the shape is {list(shape)}")
+    return tuple(map(tensor_of, np.diag_indices(shape[0], len(shape))))
+
+
 def _indices(function: Any, row: int, col: int, offset: int, dtype: Any) -> Tensor:
     for name, n in (("row", row), ("col", col)):
         if n < 0:

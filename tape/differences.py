@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tape import reducing, scanning, shaping
+from tape import creation, reducing, scanning, shaping
 from tape.dims import dim_of, dims_of, either
 from tape.indexing import index
 from tape.public import implements, public
@@ -179,6 +179,20 @@ def _gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> A
             raise ValueError("when 1d, distances must match the length of the corresponding dimension")
     found = gradient(f, spacing=spacing, dim=dims, edge_order=edge_order)
     return found[0] if len(dims) == 1 else found
+
+
+@implements(np.unwrap)
+def _unwrap(p: Any, discont: Any = None, axis: int = -1, *, period: float = 2 * np.pi) -> Tensor:
+    """Take jumps between neighbours out by whole periods, which have no gradient."""
+    x = array_like(p)
+    if x.spec.dtype.kind != "f" and isinstance(period, int):
+        raise TypeError("np.unwrap of a tensor takes no integers with an integer period; convert it first: x.double()")
+    x, at = _floating(x), dim_of(x, axis)
+    jumps = diff(x.detach(), 1, at)
+    within = np.remainder(jumps + period / 2, period) - period / 2
+    within = np.where((within == -period / 2) & (jumps > 0), period / 2, within)
+    turns = np.where(abs(jumps) < (period / 2 if discont is None else discont), 0.0, within - jumps)
+    return x + shaping.cat([_part(creation.zeros_like(x), at, 0, 1), scanning.cumsum(turns, at)], at)
 
 
 def _pieces(name: str, y: Any, x: Any, dx: Any, dim: Any) -> tuple[Tensor, int]:

@@ -189,3 +189,19 @@ def _joined(arrays: Any, depth: int, rank: int) -> Tensor:
     if not arrays:
         raise ValueError("List of blocks cannot be empty")
     return shaping.cat([_joined(one, depth - 1, rank) for one in arrays], rank - depth)
+
+
+@implements(np.apply_along_axis)
+def _apply_along_axis(func1d: Any, axis: int, arr: Any, *args: Any, **kwargs: Any) -> Tensor:
+    """Call a function of each vector along an axis; what it returns stands in the place of the axis."""
+    x = array_like(arr)
+    at = dim_of(x, axis)
+    rows = x.movedim(at, -1)
+    lead = rows.spec.shape[:-1]
+    if not all(lead):
+        raise ValueError("Cannot apply_along_axis when any iteration dimensions are 0")
+    found = [array_like(func1d(rows[place], *args, **kwargs)) for place in np.ndindex(lead)]
+    shape = found[0].spec.shape
+    wide = shaping.reshape(shaping.stack(found), (*lead, *shape))
+    order = (*range(at), *range(len(lead), len(lead) + len(shape)), *range(at, len(lead)))
+    return shaping.permute(wide, order)

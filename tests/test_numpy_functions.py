@@ -127,6 +127,10 @@ np.divmod(I, 2); np.array_equal(A, A); np.array_equal(A, V); np.array_equal(N, N
 np.array_equiv(V, np.stack([V, V])); np.zeros(1, np.result_type(F, 1.0)); np.zeros(1, np.result_type(F, A))
 np.shape(np.empty_like(A)); np.empty_like(F, dtype=np.int64) * 0; np.imag(A); np.iscomplex(A); np.iscomplexobj(A)
 np.isrealobj(I); np.real_if_close(V); np.intersect1d(I, [2, 3]); np.union1d(I, [5]); np.setdiff1d(I, [0])
+np.unwrap(V * 3); np.unwrap(A * 5, axis=0); np.unwrap(A * 5, discont=4.0); np.unwrap(V, period=2.5); np.unwrap(I)
+np.unwrap(np.stack([V[0], V[0] + np.pi, V[0] + 9])); np.apply_along_axis(np.sum, 0, A)
+np.apply_along_axis(np.diff, 1, T); np.apply_along_axis(np.outer, 0, A, V[:2]); np.apply_along_axis(len, 0, A)
+np.apply_along_axis(np.sort, -1, V); np.tril_indices_from(A); np.triu_indices_from(A, k=1); np.diag_indices_from(S)
 np.setxor1d(I, [0, 7]); np.intersect1d(I, [2, 1], assume_unique=True, return_indices=True)
 """
 
@@ -251,6 +255,8 @@ def test_fits_have_gradients() -> None:
     assert tape.autograd.gradcheck(lambda x, y: np.polyval(np.polyder(np.polymul(x[1:], y)), 0.5), (x, y))
     assert tape.autograd.gradcheck(lambda x, y: np.polyadd(np.polyint(x, 2, k=y[:2]), y), (x, y))
     assert tape.autograd.gradcheck(lambda x, y: np.correlate(x, y[:3], "same"), (x, y))
+    assert tape.autograd.gradcheck(lambda x: np.unwrap(x * 5), (x,))
+    assert tape.autograd.gradcheck(lambda x: np.apply_along_axis(np.diff, 0, x.reshape(2, 2)), (x,))
     assert np.polymul(x.detach(), [2.0]).tolist() == [2.0, 5.0, 8.0]
     with pytest.raises(RuntimeError, match=r"cuts off the 1 zeros in front.*use np.convolve"):
         np.polymul(x, y)
