@@ -42,7 +42,8 @@ def div(x: Any, other: Any, *, rounding_mode: str | None = None, out: Tensor | N
     ([3.5, -3.5], [3, -3])
     """
     if rounding_mode is None:
-        return FUNCTIONS["true_divide"](x, other, out=out)  # type: ignore[no-any-return]
+        plain = type(x) is Tensor and out is None
+        return x / other if plain else FUNCTIONS["true_divide"](x, other, out=out)  # type: ignore[no-any-return]
     if rounding_mode not in ("trunc", "floor"):
         raise RuntimeError(
             f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '{rounding_mode}'"
@@ -56,7 +57,6 @@ def div(x: Any, other: Any, *, rounding_mode: str | None = None, out: Tensor | N
 
 
 def _counts(x: Any) -> bool:
-    """Whether an operand is an integer, or of them."""
     return isinstance(x, int) if isinstance(x, Number) else _integral(tensor_of(x))
 
 
