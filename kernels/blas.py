@@ -10,6 +10,7 @@ import numpy as np
 
 from kernels import jit, loops
 from kernels.layouts import Strides
+from kernels.source import Loop, Operand
 
 Pair = tuple[int, int]
 
@@ -53,6 +54,19 @@ class Product:
         strides = [0, 0, 0, *self.left.strides, *self.right.strides, *self.target.strides]
         layout = np.array(words + extents + strides, np.int64)
         return int(jit.load_module("blas_native").kernel.address), layout
+
+
+def product(
+    dtype: np.dtype[Any], extents: tuple[int, int, int], target: Factor, left: Factor, right: Factor
+) -> Loop | Product:
+    """Return the pullback that is a matrix product; of a column and a row, a loop takes one pass."""
+    m, n, inner = extents
+    if inner != 1:
+        return Product(dtype, extents, target, left, right)
+    factors = (left.place, (left.strides[0], 0)), (right.place, (0, right.strides[1]))
+    (g, of_g), (x, of_x) = sorted(factors)  # the cotangent's place is 1
+    operands = (Operand("target", dtype, 0, target.strides), Operand("g", dtype, g, of_g), Operand("x", dtype, x, of_x))
+    return Loop(lambda g, x: g * x, (m, n), operands)
 
 
 def matrices(

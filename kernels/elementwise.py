@@ -141,6 +141,7 @@ Elementwise(
     grad_fn="ReciprocalBackward0",
     exact=True,
     forward=lambda x: 1 / x,
+    vector=True,
     pullback=(lambda g, y: -g * (y * y),),
     domain=(NONZERO,),
 )
@@ -176,6 +177,7 @@ Elementwise(
     doc="Sine of an angle in radians.",
     grad_fn="SinBackward0",
     forward=lambda x: np.sin(x),
+    vector=True,
     pullback=(lambda g, x: g * np.cos(x),),
     domain=ONE,
 )
@@ -184,6 +186,7 @@ Elementwise(
     doc="Cosine of an angle in radians.",
     grad_fn="CosBackward0",
     forward=lambda x: np.cos(x),
+    vector=True,
     pullback=(lambda g, x: -g * np.sin(x),),
     domain=ONE,
 )

@@ -11,7 +11,7 @@ from kernels.elementwise import ONE, POSITIVE, REAL, TWO
 from kernels.op import Elementwise
 from kernels.scipy_ufuncs import special
 
-_LN2, _LN10 = math.log(2), math.log(10)
+_LN2, _LN10, _LOG2E = math.log(2), math.log(10), 1 / math.log(2)
 
 
 def _softplus(x: Any, z: Any, b: Any, c: Any) -> Any:
@@ -69,7 +69,8 @@ Elementwise(
     name="logaddexp",
     doc="Logarithm of the sum of the exponentials of two tensors.",
     grad_fn="LogaddexpBackward0",
-    forward=lambda a, b: np.logaddexp(a, b),
+    vector=True,
+    forward=lambda a, b: np.where(a == b, a + _LN2, np.maximum(a, b) + np.log1p(np.exp(-abs(a - b)))),
     pullback=(lambda g, a, b: g / (1 + np.exp(b - a)), lambda g, a, b: g / (1 + np.exp(a - b))),
     domain=TWO,
 )
@@ -77,7 +78,8 @@ Elementwise(
     name="logaddexp2",
     doc="Logarithm to base 2 of the sum of two raised to two tensors.",
     grad_fn="Logaddexp2Backward0",
-    forward=lambda a, b: np.logaddexp2(a, b),
+    vector=True,
+    forward=lambda a, b: np.where(a == b, a + 1.0, np.maximum(a, b) + np.log1p(np.exp2(-abs(a - b))) * _LOG2E),
     pullback=(lambda g, a, b: g / (1 + np.exp2(b - a)), lambda g, a, b: g / (1 + np.exp2(a - b))),
     domain=TWO,
 )
@@ -117,6 +119,7 @@ Elementwise(
     grad_fn="RsqrtBackward0",
     composed=True,
     forward=lambda x: np.divide(1.0, np.sqrt(x)),
+    vector=True,
     pullback=(lambda g, y: g * (-0.5 * (y * y * y)),),
     domain=(POSITIVE,),
 )

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from kernels import uniform
-from kernels.blas import Factor, Product, matrices
+from kernels.blas import Factor, Product, matrices, product
 from kernels.layouts import Spec, Strides, broadcast, dense
 from kernels.memory import address_of
 from kernels.op import Contraction, Copy, Elementwise, Join, Op, Reduction, Select, View, Write
@@ -263,10 +263,10 @@ def contraction(op: Contraction, a: Spec, b: Spec, spec: Spec, wanted: tuple[boo
     pulls: list[Pull | None] = [None, None]
     if wanted[0]:
         other = Factor(2 + saved.index("b"), right)
-        pulls[0] = Product(spec.dtype, (m, k, n), Factor(0, d_left), g, other.turned)
+        pulls[0] = product(spec.dtype, (m, k, n), Factor(0, d_left), g, other.turned)
     if wanted[1]:
         other = Factor(2 + saved.index("a"), left)
-        pulls[1] = Product(spec.dtype, (k, n, m), Factor(0, d_right), other.turned, g)
+        pulls[1] = product(spec.dtype, (k, n, m), Factor(0, d_right), other.turned, g)
     return Form(op, (a, b), spec, wanted, saved, tuple(pulls))
 
 

@@ -18,29 +18,31 @@ from kernels.op import Elementwise
 
 Array = np.ndarray[Any, Any]
 
-_kernels: dict[tuple[Elementwise, Spec, Spec], tuple[Any, Array]] = {}
+_kernels: dict[tuple[Elementwise, Spec, tuple[Spec, ...]], tuple[Any, Array]] = {}
 
 
-def suits(op: Elementwise, source: Spec, spec: Spec) -> bool:
-    """Whether the kernel computes this: one operand, of the result's floating dtype, large."""
-    alike = spec.dtype.kind == "f" and source.dtype == spec.dtype
-    return op.vector and alike and spec.bytes >= LARGE and loops.readable()
+def suits(op: Elementwise, spec: Spec, sources: tuple[Spec, ...]) -> bool:
+    """Whether the kernel computes this: operands of the result's floating dtype, large, and several laid out alike."""
+    if not op.vector or spec.dtype.kind != "f" or spec.bytes < LARGE or not loops.readable():
+        return False
+    alike = len(sources) == 1 or all(s.shape == spec.shape and s.strides == spec.strides for s in sources)
+    return alike and all(s.dtype == spec.dtype for s in sources)
 
 
-def run(op: Elementwise, x: Array) -> Array | None:
-    """Return the result for an operand; None where the ufunc is to compute it."""
-    if x.nbytes < LARGE or x.dtype.kind != "f":
+def run(op: Elementwise, *operands: Any) -> Array | None:
+    """Return the result for operands; None where the ufunc is to compute it."""
+    if any(type(x) is not np.ndarray or x.nbytes < LARGE or x.dtype.kind != "f" for x in operands):
         return None
-    result = np.empty_like(x, subok=False)
-    key = (op, spec_of(x), spec_of(result))
+    result = np.empty_like(operands[0])
+    key = (op, spec_of(result), tuple([spec_of(x) for x in operands]))
     if not suits(*key):
         return None
     call, layout = _kernels.get(key) or _kernels.setdefault(key, _compiled(*key))
-    pointers = np.array([address_of(result), address_of(x)], np.int64)
+    pointers = np.array([address_of(x) for x in (result, *operands)], np.int64)
     call(address_of(layout), address_of(pointers), 0)
     return result
 
 
-def _compiled(op: Elementwise, source: Spec, spec: Spec) -> tuple[Any, Array]:
-    address, layout = forward(op, spec, (source,)).kernel(op.name)
+def _compiled(op: Elementwise, spec: Spec, sources: tuple[Spec, ...]) -> tuple[Any, Array]:
+    address, layout = forward(op, spec, sources).kernel(op.name)
     return callable_at(address), layout

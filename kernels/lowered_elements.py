@@ -87,9 +87,7 @@ class Elements:
         assert isinstance(op, Elementwise)
         if op.condition:
             self._printed(op, step.operands, [_BOOL, result.dtype, result.dtype], step.result)
-        elif len(op.inputs) == 1 and suits(op, self.spec(node_of(step.operands[0])), result):
-            self._printed(op, step.operands, [result.dtype], step.result)
-        elif op.exact and result.dtype.kind == "f" and all(self._fits(o, result.dtype) for o in step.operands):
+        elif self._is_printed(op, step.operands, result):
             self._printed(op, step.operands, [result.dtype] * len(step.operands), step.result)
         elif op.composed:
             static = {"p": step.params[0]} if step.params else {}
@@ -119,8 +117,12 @@ class Elements:
         self.ufunc(ufunc, given, into)
         return NodeRef(into)
 
-    def _fits(self, operand: Any, dtype: np.dtype[Any]) -> bool:
-        return not isinstance(operand, NodeRef) or self.spec(operand.node).dtype == dtype
+    def _is_printed(self, op: Elementwise, operands: tuple[Any, ...], result: Spec) -> bool:
+        """Whether a kernel gives what dynamic mode gives: an exact operation, or one that our own kernel computes."""
+        specs = tuple([self.spec(o.node) for o in operands if isinstance(o, NodeRef)])
+        if len(specs) == len(operands) and suits(op, result, specs):
+            return True
+        return op.exact and result.dtype.kind == "f" and all(spec.dtype == result.dtype for spec in specs)
 
     def _printed(self, op: Elementwise, given: tuple[Any, ...], dtypes: list[np.dtype[Any]], into: int) -> None:
         result = self.spec(into)

@@ -19,6 +19,7 @@ Elementwise(
     grad_fn="ReluBackward0",
     composed=True,
     forward=lambda x: np.maximum(x, 0),
+    vector=True,
     pullback=(lambda g, y: cut(y <= 0, g),),
     domain=(NONZERO,),
 )
@@ -121,6 +122,7 @@ def _sign(name: str, grad_fn: str, torch: tuple[str, ...] = ()) -> None:
         function=not torch,
         grad_fn=grad_fn,
         composed=True,
+        vector=True,
         forward=lambda x: np.where(np.equal(x, x), np.sign(x), 0),
         pullback=(flat,),
         domain=(NONZERO,),

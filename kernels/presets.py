@@ -27,7 +27,7 @@ def preset(space: Workspace, task: Task) -> list[Array]:
     if len(seeds) == 1 and not (batch or observers) and seed.spec.size == 1 and type(seed.value) is float:
         preset_one(space, seed.slot, seed.spec, seed.value, seed.offset)
         return []
-    starts = {seed.slot: seed_buffer(seed, batch) for seed in seeds}
+    starts = {seed.slot: seed_buffer(seed, batch, shared=len(seeds) > 1 or bool(observers)) for seed in seeds}
     buffers = [starts[o.key] if type(o.key) is int and o.key in starts else empty(o.spec, batch) for o in observers]
     rows = [(seed.slot, -id(starts[seed.slot]), 0, ROOT) for seed in seeds]
     space.preset(rows + [_observer_row(*pair) for pair in zip(observers, buffers, strict=True)])
@@ -56,14 +56,27 @@ def empty(spec: Spec, batch: int) -> Array:
     return shadow
 
 
-def seed_buffer(seed: Seed, batch: int) -> Array:
-    """Return a shadow with the seed in it; a view's seed stands in a shadow of its base's shape."""
+def seed_buffer(seed: Seed, batch: int, *, shared: bool = True) -> Array:
+    """Return a shadow with the seed in it; a view's seed stands in a shadow of its base's shape.
+
+    Unless others may write to it too (``shared``), that of an operation's own result may be the array given.
+    """
     spec = seed.spec
     if not batch and spec.covers and spec.in_order and not seed.offset and np.shape(seed.value) == spec.shape:
+        if not shared and seed.offset is None and _is_whole(seed.value, spec):
+            return seed.value.reshape(-1)
         return np.add(seed.value, 0.0, order="C", dtype=spec.dtype).reshape(-1)
     buffer = empty(spec, batch)
     plant(buffer, seed)
     return buffer
+
+
+def _is_whole(value: Any, spec: Spec) -> bool:
+    """Whether an array can stand for the shadow: in order, and without -0.0, whose bits are the least integer's."""
+    if type(value) is not np.ndarray or value.dtype != spec.dtype or not value.flags.c_contiguous or not value.size:
+        return False
+    integers = value.view(f"i{spec.dtype.itemsize}")
+    return bool(integers.min() != np.iinfo(integers.dtype).min)
 
 
 def key_of(key: Any) -> int:

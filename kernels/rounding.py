@@ -60,6 +60,7 @@ Elementwise(
     grad_fn="FracBackward0",
     composed=True,
     forward=lambda x: np.subtract(x, np.trunc(x)),
+    vector=True,
     pullback=(lambda g: g,),
     domain=_ROUNDED,
 )

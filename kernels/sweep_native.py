@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from kernels.jit import load_module, njit
 from kernels.memory import (
     call_kernel,
     integer,
-    load_f4,
-    load_f8,
     load_i8,
     release,
-    store_f4,
-    store_f8,
     store_i8,
     word,
 )
@@ -31,16 +25,12 @@ from kernels.words import (
     BREATH,
     CELL,
     CLEARS,
-    FOUND,
-    H_AT,
     H_BATCH,
     H_CELLS,
     H_COUNT,
     H_FLOAT,
     H_FROM,
     H_INT,
-    H_LEAF,
-    H_LEAVES,
     H_LIST,
     H_MASK,
     H_NONE,
@@ -79,37 +69,7 @@ _cells = load_module("cells_native")
 opcode, find, integer_any = _cells.opcode, _cells.find, _cells.integer_any
 shadow, family, write_out = _cells.shadow, _cells.family, _cells.write_out
 settle_view, own_copy, drop = _cells.settle_view, _cells.own_copy, _cells.drop
-
-ZERO = np.float32(0.0)
-
-
-@njit(cache=True, error_model="numpy")
-def settle(h):
-    """Add 0.0 to the gradients of leaves: elements without a contribution are -0.0. H_AT counts those without any."""
-    missing = 0
-    items = load_i8(word(h, H_LIST) + 24)
-    cells, leaves, batch = word(h, H_CELLS), word(h, H_LEAVES), word(h, H_BATCH)
-    for k in range(word(h, H_LEAF)):
-        found = leaves + 8 * FOUND * k
-        last = load_i8(found + 8)
-        block = opcode(word(items, last))
-        i = load_i8(found) - (last - word(block, B_ENTRIES) + 2)
-        about = block + 8 * (B_FIRST + i * I_WORDS)
-        if word(block, B_KIND) == VIEW:
-            about = block + 8 * (B_SHADOW - I_SHADOW)
-        cell = cells + 8 * CELL * load_i8(found + 16)
-        elements, item = word(about, I_SHADOW) * batch, word(about, I_ITEM)
-        if load_i8(cell + 24) & TOUCHED == 0:
-            missing += 1
-            continue
-        pointer = load_i8(cell + 8)
-        if item == 8:
-            for e in range(elements):
-                store_f8(pointer + 8 * e, load_f8(pointer + 8 * e) + 0.0)
-        else:
-            for e in range(elements):
-                store_f4(pointer + 4 * e, load_f4(pointer + 4 * e) + ZERO)
-    store_i8(h + 8 * H_AT, missing)
+settle = load_module("leaves_native").settle
 
 
 @njit(cache=True, error_model="numpy")

@@ -23,6 +23,12 @@ def _sine_over(z):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (of a
     return np.divide(np.sin(z), z)
 
 
+def _hypot(high, low):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (of arrays and symbols)
+    """Return the square root of the sum of the squares of two sizes, the first the larger, or inf."""
+    ends = (low == 0) | (high == math.inf)
+    return np.where(ends, high, high * np.sqrt(1 + low / high * (low / high)))
+
+
 def _turning(u, v):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (of arrays, tensors and symbols)
     """Return ``u / (u u + v v)`` without overflow: by the quotient of the smaller and the larger."""
     return np.where(
@@ -124,7 +130,8 @@ Elementwise(
     name="hypot",
     doc="Square root of the sum of two squares, without overflow.",
     grad_fn="HypotBackward0",
-    forward=lambda a, b: np.hypot(a, b),
+    vector=True,
+    forward=lambda a, b: _hypot(np.fmax(abs(a), abs(b)), np.minimum(abs(a), abs(b))),
     pullback=(lambda g, y, a: g * (a / y), lambda g, y, b: g * (b / y)),
     domain=TWO,
 )
@@ -132,7 +139,9 @@ Elementwise(
     name="deg2rad",
     doc="Angle in radians of one in degrees.",
     grad_fn="Deg2RadBackward0",
-    forward=lambda x: np.deg2rad(x),
+    forward=lambda x: x * (math.pi / 180),
+    vector=True,
+    exact=True,
     pullback=(lambda g: g * (math.pi / 180),),
     domain=ONE,
 )
@@ -140,7 +149,8 @@ Elementwise(
     name="rad2deg",
     doc="Angle in degrees of one in radians.",
     grad_fn="Rad2DegBackward0",
-    forward=lambda x: np.rad2deg(x),
+    forward=lambda x: x * (180 / math.pi),
+    vector=True,
     pullback=(lambda g: g * (180 / math.pi),),
     domain=ONE,
 )

@@ -73,11 +73,8 @@ def elementwise(op: Elementwise, *given: Any) -> Tensor:
 
 def _computed(op: Elementwise, values: list[Any]) -> Any:
     """Return the value: by the ufunc, or for large results of some operations by our own kernel."""
-    if op.vector and isinstance(values[0], np.ndarray):
-        found = forwards.run(op, values[0])
-        if found is not None:
-            return found
-    return op.ufunc(*values)
+    found = forwards.run(op, *values) if op.vector else None
+    return op.ufunc(*values) if found is None else found
 
 
 FAST: dict[str, Any] = {}

@@ -158,6 +158,39 @@ def test_batch_of_cotangents() -> None:
         np.testing.assert_allclose(rows.numpy(), [k * W for k in range(1, 1 + count)], rtol=1e-14)
 
 
+def doubled(y: Any) -> Any:
+    y.register_hook(lambda g: g.mul_(2.0))
+    return y
+
+
+def replaced(y: Any) -> Any:
+    y[1, :5] = 1.0
+    return y
+
+
+ROOTS: dict[str, Program] = {"result": lambda y: y, "hook": doubled, "written": replaced, "view": lambda y: y[:, ::1]}
+
+
+@pytest.mark.parametrize("zero", [0.0, -0.0])
+@pytest.mark.parametrize("name", ROOTS)
+def test_given_cotangent_is_left_as_it_is(name: str, zero: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may stand for the root's shadow; what writes there writes to a copy. -0.0 in it is a zero like another."""
+    weights, scale, found = W.copy(), X.copy(), []
+    weights[0, :3], scale[0, 1] = zero, np.inf
+    given = tape.tensor(weights)
+    for native in (backend.NATIVE, False):
+        monkeypatch.setattr(backend, "NATIVE", native)
+        x = tape.tensor(X, requires_grad=True)
+        with np.errstate(invalid="ignore"):
+            y = ROOTS[name](x * tape.tensor(scale))
+            y.backward(given)
+            tape.autograd.backward([x * 2.0, x * 3.0], [given, given])
+        found.append(x.grad.numpy())
+    np.testing.assert_array_equal(*found)
+    assert np.isnan(found[0]).sum() == 1
+    np.testing.assert_array_equal(given.numpy().view(np.int64), weights.view(np.int64))
+
+
 @pytest.mark.skipif(not backend.NATIVE, reason="this interpreter's memory cannot be read")
 def test_kernels_are_asked_for_once() -> None:
     """A sweep that meets such a cotangent asks for the kernels; none is left unanswered, none is used without need."""
