@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from kernels.vectormath_fits import FITS, LN2, LOG2E
 from kernels.vectormath_pairs import fast_two_sum
 from kernels.vectormath_values import Value
@@ -68,15 +70,15 @@ def logistic(x: Value) -> Value:
 def sinh(x: Value) -> Value:
     """Return (e**x - e**-x) / 2: a sum of sinh and cosh of n ln 2, which are powers of two, and of those of r."""
     fits, a = FITS[x.form.name], abs(x)
-    word, r, rest = reduced(a.at_most(_HIGHEST[x.form.name]))
+    bounded = a.at_most(_HIGHEST[x.form.name])
+    n, word = bounded.nearest(LOG2E)
+    r = bounded - n * LN2[x.form.name][0] - n * LN2[x.form.name][1]
     up, down = word.power_of_two(at=0.25), word.power_of_two(at=0.25, turned=True)
-    down = (a > _STEEPEST[x.form.name]).select(0.0, down)
     low, high = up.minus(down), up.plus(down)  # a half of sinh and cosh: the whole would overflow
     square = r * r
-    odd = square * r * square.polynomial(fits["SINH"]) + rest  # sinh(r) less r
+    odd = square * r * square.polynomial(fits["SINH"])  # sinh(r) less r
     even = square * square.polynomial(fits["COSH"])  # cosh(r) less 1
-    start, lost = fast_two_sum(low, r.times(high))
-    y = start + (lost + (even * low + odd * high))
+    y = r * high + low + (even * low + odd * high)
     return (a < _TINY[x.form.name]).select(x, (2.0 * y).signed(x.sign))
 
 
@@ -92,6 +94,7 @@ def tanh(x: Value) -> Value:
     a = abs(x)
     square = a * a
     near = a + a * (square * square.polynomial(FITS[x.form.name]["TANH"]))
-    word, r, _ = reduced((a + a).at_most(2 * _STEEPEST[x.form.name]))
-    e = (1.0 + less_one(r)) * word.power_of_two()
-    return (a < _HALFWAY).select(near, 1.0 - 2.0 / (1.0 + e)).signed(x.sign)
+    up = (a + a).at_most(2 * _STEEPEST[x.form.name])
+    n, word = up.nearest(LOG2E)
+    e = (up - n * math.log(2.0)).polynomial([1.0, 1.0, *FITS[x.form.name]["EXP"]])
+    return (a < _HALFWAY).select(near, 1.0 - 2.0 / (1.0 + e * word.power_of_two())).signed(x.sign)

@@ -235,10 +235,14 @@ class Value:
         return moved.minus(self.form.magic), moved.word
 
     def power_of_two(self, *, at: float = 1.0, turned: bool = False) -> Value:
-        """Return ``at * 2**n`` for the n in the low bits of a word, ``at * 2**-n`` if turned."""
+        """Return ``at * 2**n`` for the n in the low bits of a word; if turned ``at * 2**-n``, 0 where too small."""
         shifted = self << self.form.fraction
         start = self.form.pattern(at)
-        return (start - shifted if turned else shifted + start).real
+        if not turned:
+            return (shifted + start).real
+        word = start - shifted
+        positive = self._new(self.builder.icmp_signed(">", word.node, word._of(0)))  # noqa: SLF001
+        return positive.select(word, 0).real
 
     def scaled(self, word: Value) -> Value:
         """Return this times 2**n, in two steps: results may be subnormal, or overflow."""
