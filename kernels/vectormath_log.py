@@ -6,7 +6,7 @@ import math
 
 from kernels.vectormath_exp import less_one
 from kernels.vectormath_fits import FITS, LN2, LN2_LONG, LOG2E, TWO_THIRDS
-from kernels.vectormath_pairs import fast_two_sum, two_product, two_sum
+from kernels.vectormath_pairs import fast_two_sum, less_product, two_product
 from kernels.vectormath_values import F4, F8, Value
 
 _ROOT = math.sqrt(0.5)
@@ -85,19 +85,15 @@ def _long_log(x: Value) -> tuple[Value, Value]:
     f, d = m.minus(1.0), m.plus(1.0)
     inverse = 1.0 / d
     s = f.times(inverse)
-    p, p_low = two_product(s, d)
-    s_low = (f.minus(p).minus(p_low) - s * m.minus(d.minus(1.0))) * inverse
+    s_low = (less_product(f, s, d) - s * m.minus(d.minus(1.0))) * inverse
     z, z_low = two_product(s, s)
     z_low = z_low + 2.0 * s * s_low
-    w = z * z.polynomial(FITS["double"]["POW"])
-    t, t_low = fast_two_sum(w.constant(TWO_THIRDS[0]), w)
-    t_low = t_low + TWO_THIRDS[1]
     c, c_low = two_product(s, z)
     c_low = c_low + (s * z_low + s_low * z)
-    e, e_low = two_product(c, t)
-    e_low = e_low + (c * t_low + c_low * t)
+    e, e_low = two_product(c, c.constant(TWO_THIRDS[0]))
+    e_low = e_low + (c * (z * z.polynomial(FITS["double"]["POW"]) + TWO_THIRDS[1]) + c_low * TWO_THIRDS[0])
     a, a_low = fast_two_sum(2.0 * s, e)
-    high, low = two_sum(k * LN2_LONG[0], a)
+    high, low = fast_two_sum(k * LN2_LONG[0], a)
     return fast_two_sum(high, low.plus(k * LN2_LONG[1] + (2.0 * s_low + e_low + a_low)))
 
 
@@ -129,15 +125,13 @@ def _single_power(x: Value, y: Value) -> Value:
 def power(x: Value, y: Value) -> Value:
     """Return x**y; at the ends what C's pow returns."""
     a = abs(x)
-    bounded = y.at_most(2.0**65).at_least(-(2.0**65))
-    result = (_double_power if x.form is F8 else _single_power)(a, bounded)
+    result = (_double_power if x.form is F8 else _single_power)(a, y.within(2.0**65))
     ends = a.equals(0.0) | a.equals(math.inf)
-    grows = (y > 0.0) ^ a.equals(0.0)
-    result = ends.select(grows.select(math.inf, x.constant(0.0)), result)
+    result = ends.select(((y > 0.0) ^ a.equals(0.0)).select(math.inf, x.constant(0.0)), result)
     whole = y.call("llvm.trunc").equals(y)
     half = 0.5 * y
     odd = whole & ~half.call("llvm.trunc").equals(half)
     result = odd.select(result.signed(x.sign), result)
     result = ((x < 0.0) & (a < math.inf) & ~whole).select(math.nan, result)
-    result = x.equals(x).select(y.equals(y).select(result, y), x)
+    result = x.unordered(y).select(math.nan, result)
     return (y.equals(0.0) | x.equals(1.0)).select(1.0, result)

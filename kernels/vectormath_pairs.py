@@ -27,6 +27,14 @@ def two_product(a: Value, b: Value) -> tuple[Value, Value]:
     return product, p.times(r).minus(product).plus(p.times(s)).plus(q.times(r)).plus(q.times(s))
 
 
+def less_product(c: Value, a: Value, b: Value) -> Value:
+    """Return c less a product close to it, rounded once."""
+    if c.fused:
+        return (-a).call("llvm.fma", b, c)
+    product, low = two_product(a, b)
+    return c.minus(product).minus(low)
+
+
 def _halves(a: Value) -> tuple[Value, Value]:
     high = head(a, (a.form.fraction + 2) // 2)
     return high, a.minus(high)

@@ -220,6 +220,15 @@ class Value:
         """Return the larger of this and a number; nan stays."""
         return (self < bound).select(bound, self)
 
+    def within(self, bound: float) -> Value:
+        """Return the number of this sign that is no larger than a bound; nan becomes the bound."""
+        word, limit = abs(self).word, self.form.pattern(bound)
+        return (word < limit).select(word, limit).real.call("llvm.copysign", self)
+
+    def unordered(self, other: Value) -> Value:
+        """Whether this or another number is nan."""
+        return self._new(self.builder.fcmp_unordered("uno", self.node, other.node))
+
     @property
     def sign(self) -> Value:
         """The bit of the sign, in its place."""
