@@ -7,6 +7,8 @@ exp(a*a) * erfc(a) that of Shepherd and Laframboise (1981). Constants are cut in
 integers they meet are exact.
 """
 
+import math
+
 # fmt: off
 DOUBLE = {
     "TANH": (  # 2**-60
@@ -140,3 +142,5 @@ HALF_PI_FUSED = {
 HALF_PI_ROUNDED = {"double": (1.5707963267948966, 6.123233995736766e-17), "single": (1.5707964, -4.371139e-08)}
 """pi / 2 as rounded, and the rest."""
 TWO_THIRDS = (0.6666666666666666, 3.700743415417188e-17)
+LOG10_2 = {"double": (math.log10(2.0), 0.0), "single": (0.3010254, 4.605039e-06)}
+"""log10 of 2: as rounded; 15 bits and 24."""

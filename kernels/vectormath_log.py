@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from kernels.vectormath_exp import less_one
-from kernels.vectormath_fits import FITS, LN2, LN2_LONG, LOG2E, TWO_THIRDS
+from kernels.vectormath_fits import FITS, LN2, LN2_LONG, LOG2E, LOG10_2, TWO_THIRDS
 from kernels.vectormath_pairs import fast_two_sum, less_product, two_product
 from kernels.vectormath_values import F4, F8, Value
 
@@ -42,13 +42,16 @@ def _series(f: Value, scale: float = 1.0) -> Value:
     s = f / (2.0 + f)
     z = s * s
     rest = f - z * z.polynomial(FITS[f.form.name]["LOG"])
-    return f - s * rest if scale == 1.0 else f * scale - s * scale * rest
+    if scale == 1.0:
+        return f - s * rest
+    return -less_product(s * scale * rest, f, f.constant(scale))  # more than one rounding would be seen
 
 
-def _logarithm(x: Value, of_two: float, scale: float = 1.0) -> Value:
-    """Return ``scale`` times the natural logarithm; ``of_two`` is that of 2."""
+def _logarithm(x: Value, of_two: float, scale: float = 1.0, more: float = 0.0) -> Value:
+    """Return ``scale`` times the natural logarithm; ``of_two``, and ``more`` of it if need be, is that of 2."""
     k, m = _any(x)
-    return x.equals(0.0).select(-math.inf, k * of_two + _series(m.minus(1.0), scale))
+    y = _series(m.minus(1.0), scale)
+    return x.equals(0.0).select(-math.inf, k * of_two + (k * more + y if more else y))
 
 
 def log(x: Value) -> Value:
@@ -63,7 +66,8 @@ def log2(x: Value) -> Value:
 
 def log10(x: Value) -> Value:
     """Return the logarithm to base 10."""
-    return _logarithm(x, math.log10(2.0), math.log10(math.e))
+    of_two, more = LOG10_2[x.form.name]
+    return _logarithm(x, of_two, math.log10(math.e), more)
 
 
 def log1p(x: Value) -> Value:

@@ -28,7 +28,7 @@ def two_product(a: Value, b: Value) -> tuple[Value, Value]:
 
 
 def less_product(c: Value, a: Value, b: Value) -> Value:
-    """Return c less a product close to it, rounded once."""
+    """Return c less a product, nothing of which is lost before the difference."""
     if c.fused:
         return (-a).call("llvm.fma", b, c)
     product, low = two_product(a, b)
