@@ -97,4 +97,5 @@ def tanh(x: Value) -> Value:
     up = (a + a).at_most(2 * _STEEPEST[x.form.name])
     n, word = up.nearest(LOG2E)
     e = (up - n * math.log(2.0)).polynomial([1.0, 1.0, *FITS[x.form.name]["EXP"]])
-    return (a < _HALFWAY).select(near, 1.0 - 2.0 / (1.0 + e * word.power_of_two())).signed(x.sign)
+    e = (e.word + (word << x.form.fraction)).real  # times 2**n
+    return (a >= _HALFWAY).select(1.0 - 2.0 / (1.0 + e), near).signed(x.sign)  # near, nan stays
