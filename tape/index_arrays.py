@@ -55,8 +55,10 @@ def check_bounds(index: Array, n: int, axis: int, error: type[Exception] = Index
 
 def wrapped(index: Array, n: int, axis: int, error: type[Exception] = IndexError) -> Array:
     """Return an index with what is negative counted from the end; raise where it is out of bounds."""
+    if not index.size or (index.min() >= 0 and index.max() < n):
+        return index
     check_bounds(index, n, axis, error, below=-n)
-    return np.where(index < 0, index + n, index) if index.size and index.min() < 0 else index
+    return np.where(index < 0, index + n, index)
 
 
 def along(shape: Strides, axis: int, index: Array) -> Array:
@@ -126,6 +128,8 @@ def _summed(shape: Strides, steps: Sequence[int], lead: int, arrays: tuple[Array
     rest = lead + len(arrays)
     before, after = shape[:lead], shape[rest:]
     total = np.asarray(total)
+    if not before and not after:
+        return np.ascontiguousarray(total, np.int64)
     wide = np.broadcast_to(
         total.reshape(*(1,) * lead, *total.shape, *(1,) * len(after)), (*before, *total.shape, *after)
     )

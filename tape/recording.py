@@ -156,30 +156,6 @@ def reduction(op: Reduction, x: Tensor, axes: tuple[int, ...], keepdims: bool, n
     return finish(op, (x,), value, make, saved, (axes, keepdims), name)
 
 
-def reduction_again(op: Reduction, x: Tensor, like: Form, count: float) -> Tensor | None:
-    """Reduce as an earlier call did on a tensor of the same spec; None where that is not all there is to do."""
-    tape, slot = modes.active(), x._slot
-    if not tape or slot is None:
-        return None
-    axes, keepdims = like.params
-    array = as_array(x)
-    if not array.flags.c_contiguous:
-        array = np.ascontiguousarray(array)
-    value = op.ufunc.reduce(array, axes, None, None, keepdims)
-    if op.scale:
-        value = value / value.dtype.type(count)
-    result = new(Tensor)
-    result._value = value if like.spec.shape else carried(value)
-    result._form = like
-    result._slot = fresh = tape.fresh()
-    if like.saved:
-        kept = {"n": count, "x": x._value, "y": result._value}
-        tape.extend((fresh, slot, *[kept[name] for name in like.saved], like.code))
-    else:
-        tape.extend((fresh, slot, like.code))
-    return result
-
-
 def select(op: Select, x: Tensor, axis: int, keepdims: bool) -> tuple[Tensor, Tensor]:
     """Return the extremum along an axis and its first place."""
     array = as_array(x)

@@ -8,7 +8,7 @@ import numpy as np
 
 from kernels.op import Op, Reduction
 from kernels.tables import OPS
-from tape import arithmetic, modes, recording, return_types
+from tape import arithmetic, modes, recording, repeats, return_types
 from tape.dims import dim_of, dims_of, either
 from tape.operands import operand
 from tape.tensor import Tensor, carried, method, plain
@@ -27,12 +27,12 @@ def along(op: Op, x: Any, dim: Any, axis: Any, keepdim: Any, keepdims: Any, dtyp
     """Reduce over dims as users give them; what has been seen before is repeated."""
     plainly = type(x) is Tensor and dtype is axis is keepdims is None and (dim is None or type(dim) is int)
     if plainly and (known := _known.get((op, x._form.spec, dim, keepdim))) is not None:
-        again = recording.reduction_again(op, x, *known)  # type: ignore[arg-type]
+        again = repeats.reduction(op, x, *known)  # type: ignore[arg-type]
         if again is not None:
             return again
     result = _reduce_checked(op, x, dim, axis, keepdim, keepdims, dtype)
     usual = plainly and type(result._slot) is int and modes.active() is not None
-    if usual and not op.selects and 0 < x.spec.size < 1 << 13:  # type: ignore[attr-defined]
+    if usual and 0 < x.spec.size < 1 << 13:
         count = x.spec.size // result.spec.size
         _known[op, x.spec, dim, keepdim] = (result._form, float(count))
     return result
@@ -77,7 +77,7 @@ def mean(
 
 def _extremum(name: str) -> Any:
     pair = getattr(return_types, name)
-    over_all, along, pairwise = OPS[f"{name}_all"], OPS[name], arithmetic.FUNCTIONS[f"{name}imum"]
+    over_all, by_rows, pairwise = OPS[f"{name}_all"], OPS[name], arithmetic.FUNCTIONS[f"{name}imum"]
 
     def extremum(x: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Any:
         x = tensor_of(x)
@@ -87,8 +87,8 @@ def _extremum(name: str) -> Any:
         keep = bool(either("keepdim", keepdim, "keepdims", keepdims, default=False))
         _not_empty(name, x, dim)
         if dim is None:
-            return recording.reduction(over_all, x, dims_of(x, None), keep)  # type: ignore[arg-type]
-        return pair(*recording.select(along, x, dim_of(x, dim), keep))  # type: ignore[arg-type]
+            return along(over_all, x, None, None, keepdim, keepdims, None)
+        return pair(*recording.select(by_rows, x, dim_of(x, dim), keep))  # type: ignore[arg-type]
 
     extremum.__name__ = extremum.__qualname__ = name
     extremum.__doc__ = f"""Return the {name}imum of all elements, or of each row along ``dim`` with its place.

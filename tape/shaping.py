@@ -11,10 +11,10 @@ from kernels import forms
 from kernels.layouts import spec_of
 from kernels.op import Join, View
 from kernels.tables import OPS
-from tape import recording
+from tape import modes, recording, repeats
 from tape.dims import dim_of, either, ints_of
 from tape.operands import operand
-from tape.tensor import Tensor, as_array, carried, method
+from tape.tensor import Tensor, carried, method
 
 VIEWS = {name: op for name, op in OPS.items() if isinstance(op, View)}
 _CLONE: Any = OPS["clone"]
@@ -193,6 +193,44 @@ def stack(tensors: Any, dim: Any = None, *, axis: Any = None) -> Tensor:
 def _join(name: str, tensors: Any, dim: Any, *, new: bool) -> Tensor:
     op = OPS[name]
     assert isinstance(op, Join)
+    operands = tuple(tensors)
+    key = (op, dim, *[(o._form.spec, o._slot is None) if type(o) is Tensor else None for o in operands])
+    known, tape = _joined.get(key) if type(dim) is int else None, modes.active()
+    if known is not None and tape:
+        value = _together(op, [o._value for o in operands], known.params[0], new=new)
+        return repeats.again(tape, known, [o._slot for o in operands], value)
+    checked, axis = _checked(name, operands, dim, new=new)
+    specs, wants = tuple([o.spec for o in checked]), tuple([o._slot is not None for o in checked])
+    value = _together(op, [o._value for o in checked], axis, new=new)
+    result = recording.finish(
+        op,
+        checked,
+        value,
+        lambda: forms.join(op, specs, spec_of(value), wants, axis, new),
+        lambda _form: (),
+        (axis, new),
+    )
+    form = repeats.repeats(result)
+    if form is not None and type(dim) is int and checked == operands:
+        _joined[key] = form
+    return result
+
+
+_joined: dict[Any, forms.Form] = {}
+"""The forms of joins seen, by operation, dim, specs and which operands require grad."""
+
+
+def _together(op: Join, values: list[Any], axis: int, *, new: bool) -> Any:
+    """Return the joined values; numbers, and arrays along a new first axis, without NumPy's long way."""
+    if new and type(values[0]) is float:
+        return np.array(values)
+    if new and axis == 0:
+        return np.concatenate([np.atleast_1d(v) for v in values]).reshape(len(values), *np.shape(values[0]))
+    return np.ascontiguousarray(op.join(values, axis=axis))
+
+
+def _checked(name: str, tensors: tuple[Any, ...], dim: Any, *, new: bool) -> tuple[tuple[Tensor, ...], int]:
+    """Return operands of one dtype, and the axis."""
     operands = tuple(_operand(o) for o in tensors)
     if not operands:
         raise (RuntimeError if new else ValueError)(f"{name}(): expected a non-empty list of Tensors")
@@ -207,17 +245,7 @@ def _join(name: str, tensors: Any, dim: Any, *, new: bool) -> Tensor:
     ):
         shapes = ", ".join(str(list(o.spec.shape)) for o in operands)
         raise RuntimeError(f"{name}: Sizes of tensors must match except in dimension {axis}. Got shapes {shapes}")
-    value = op.join([as_array(o) for o in operands], axis=axis)
-    value = np.ascontiguousarray(value)
-    specs, wants = tuple(o.spec for o in operands), tuple(o._slot is not None for o in operands)
-    return recording.finish(
-        op,
-        operands,
-        value,
-        lambda: forms.join(op, specs, spec_of(value), wants, axis, new),
-        lambda _form: (),
-        (axis, new),
-    )
+    return operands, axis
 
 
 def _operand(value: Any) -> Tensor:

@@ -43,7 +43,7 @@ HOUSE = [
     "tape.tensor", "tape.return_types", "tape.public", "tape.dims", "tape.textplot",
     "tape.documentation", "tape.operands", "tape.autograd.numerical", "tape.autograd.contexts",
     "tape.listing", "tape.inference", "tape.families", "tape.recorder", "tape.autograd.hooks",
-    "tape.nesting", "tape.packing", "tape.recording", "tape.shaping", "tape.routine_calls",
+    "tape.nesting", "tape.packing", "tape.recording", "tape.repeats", "tape.shaping", "tape.routine_calls",
     "tape.attributes", "tape.creation", "tape.exits", "tape.rows", "tape.promotion",
     "tape.wide_rows", "tape.fastpath", "tape.arithmetic", "tape.reducing", "tape.totals",
     "tape.softmaxes", "tape.scanning", "tape.arranging", "tape.products", "tape.numpy_ufuncs",

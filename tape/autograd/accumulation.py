@@ -49,8 +49,8 @@ def deliver(leaves: list[tuple[AccumulateGrad, Array | float]]) -> None:
 def _deliver_to_hooks(leaves: list[tuple[AccumulateGrad, Array | float]]) -> None:
     for slot, value in leaves:
         gradient = plain(value)
-        if id(slot) in hooks.LEAVES:
-            gradient = plain(carried(np.array(slot.hooks.on_tensor(gradient)._value)))  # a hook may have kept it
+        if (own := hooks.found_on(slot)) is not None:
+            gradient = plain(carried(np.array(own.on_tensor(gradient)._value)))  # a hook may have kept it
         accumulate(slot, gradient)
 
 
@@ -80,8 +80,8 @@ def accumulate(x: Tensor | AccumulateGrad, gradient: Tensor) -> None:
             _set(slot, gradient)
         else:
             rare(x).grad = gradient  # type: ignore[arg-type]
-    if leaf and hooks.LEAVES and id(slot) in hooks.LEAVES:
-        slot.hooks.ended(slot.owner(), gradient)
+    if hooks.LEAVES and (own := hooks.found_on(slot)) is not None:
+        own.ended(slot.owner(), gradient)
 
 
 def _set(leaf: AccumulateGrad, gradient: Tensor | None) -> None:

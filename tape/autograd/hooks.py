@@ -146,23 +146,25 @@ class LeafHooks(Hooks):
 
 
 LEAVES: dict[int, Any] = {}
-"""The leaves that have hooks, by id, as long as they live. The leaf itself has them, so that cycles can be found."""
+"""The leaves that have hooks, by id, as long as they live: nobody asks a leaf for its hooks while there are none.
+
+An interrupt may leave one that is gone. The leaf itself has its hooks, so that cycles can be found.
+"""
 
 
 def of_leaf(leaf: AccumulateGrad) -> LeafHooks:
     """Return the hooks of a leaf, an empty set at first."""
-    key = id(leaf)
-    if key not in LEAVES:
-        leaf.hooks = LeafHooks(leaf.spec)
-        forget = LEAVES.pop  # at the end of the process this module is empty before the leaves are gone
+    found = found_on(leaf)
+    if found is None:
+        key, forget = id(leaf), LEAVES.pop  # at the end of the process this module is empty before the leaves are gone
         LEAVES[key] = ref(leaf, lambda _: forget(key, None))
-    found: LeafHooks = leaf.hooks
+        leaf.hooks = found = LeafHooks(leaf.spec)
     return found
 
 
 def found_on(leaf: Any) -> LeafHooks | None:
     """Return the hooks of a leaf, None if it has none, or is none."""
-    return leaf.hooks if id(leaf) in LEAVES else None
+    return getattr(leaf, "hooks", None) if type(leaf) is AccumulateGrad else None
 
 
 def of_slot(tape: tapes.Tape, slot: int, spec: Spec, offset: int) -> Hooks:
