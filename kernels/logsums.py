@@ -108,6 +108,10 @@ class LogSumExp:
 
 
 def _softmax(x: Array, *, dim: int) -> Array:
+    if x.size < BLOCK and not by_kernel(x):
+        with np.errstate(all="ignore"):
+            y = np.exp(x - np.maximum.reduce(x, dim, None, None, True, -np.inf))
+            return np.divide(y, np.add.reduce(y, dim, None, None, True), out=y)
     out = np.empty(x.shape, x.dtype)
     if by_kernel(x):
         return run("softmax", x.shape, dim, out, x)
@@ -124,6 +128,8 @@ def _softmax_vjp(g: Any, y: Any, dim: int) -> Any:
     """Return the product with the Jacobian, which is symmetric."""
     if not isinstance(g, np.ndarray):
         return y * (g - np.sum(g * y, axis=dim, keepdims=True))
+    if y.size < BLOCK and not by_kernel(y):
+        return np.multiply(g - np.add.reduce(g * y, dim, None, None, True), y)
     out = np.empty(y.shape, y.dtype)
     if by_kernel(y):
         return run("softmax_vjp", y.shape, dim, out, g, y)
