@@ -63,6 +63,7 @@ from kernels.words import (
     UNWANTED,
     VIEW,
     WANTED,
+    WISHED,
 )
 
 _cells = load_module("cells_native")
@@ -105,7 +106,7 @@ def pull(h, last, block, cell):
     restrict, batch, kind = word(h, H_RESTRICT), word(h, H_BATCH), word(block, B_KIND)
     start = last - word(block, B_ENTRIES) + 1
     inputs = word(block, B_INPUTS)
-    uniform = load_i8(cell + 24) & UNIFORM != 0
+    uniform, wished = load_i8(cell + 24) & UNIFORM != 0, load_i8(cell + 24) & (UNIFORM | WISHED) != 0
     if uniform and kind != PULLS:
         uniform = False
         if write_out(cell, word(block, B_SHADOW), word(block, B_ITEM)) == 0:
@@ -130,13 +131,14 @@ def pull(h, last, block, cell):
         if restrict != 0 and flags & RELEVANT == 0:
             continue
         about = block + 8 * (B_FIRST + i * I_WORDS)
-        if uniform and not spreads(about):
+        if wished and not spreads(about) and uniform:
             uniform = False
             cotangent = write_out(cell, word(block, B_SHADOW), word(block, B_ITEM))
             if cotangent == 0:
                 return MEMORY
         gives = word(about, I_GIVES)
-        if gives != OTHERWISE and (gives == ALWAYS or uniform) and batch == 1 and is_fresh(target):
+        one = gives != OTHERWISE and (gives == ALWAYS or wished) and batch == 1 and is_fresh(target)
+        if one and (gives == ALWAYS or uniform):
             store_i8(target + 8, target + 16)
             store_i8(target + 24, flags | TOUCHED | UNIFORM)
             store_i8(pointers, target + 16)
@@ -153,6 +155,7 @@ def pull(h, last, block, cell):
         pointer = shadow(target, cells, elements * batch, item, covers)
         if pointer == 0:
             return MEMORY
+        store_i8(target + 24, (load_i8(target + 24) & ~WISHED) | (WISHED if one else 0))
         accumulate = 0 if covers != 0 and flags & TOUCHED == 0 else 1
         if batch == 1:
             store_i8(pointers, pointer + offset)

@@ -16,8 +16,8 @@ HEADER = 26
 # A cell of the table of shadows: key, pointer, the shadow itself where 8 bytes hold it (a view's offset), flags.
 CELL = 4
 USED, TOUCHED, KEPT, ALIAS, RELEVANT, OWNED, FOREIGN, DROPPED, PAUSED = 1, 2, 4, 8, 16, 32, 64, 128, 256
-UNIFORM = 512
-"""Every element of the shadow is the number that the cell holds."""
+UNIFORM, WISHED = 512, 1024
+"""Every element of the shadow is the number that the cell holds; would be, had the kernels been there."""
 PARENT = 16
 """An alias keeps the number of its parent's cell above this many bits."""
 

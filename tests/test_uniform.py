@@ -192,8 +192,8 @@ def test_given_cotangent_is_left_as_it_is(name: str, zero: float, monkeypatch: p
 
 
 @pytest.mark.skipif(not backend.NATIVE, reason="this interpreter's memory cannot be read")
-def test_kernels_are_asked_for_once() -> None:
-    """A sweep that meets such a cotangent asks for the kernels; none is left unanswered, none is used without need."""
+def test_kernels_are_asked_for_at_once() -> None:
+    """The first sweep that meets such a cotangent asks for the kernels of all that it would reach."""
     before = set(FORMS)
     shape = (uniform.LEAST + 11,)
 
@@ -201,12 +201,12 @@ def test_kernels_are_asked_for_once() -> None:
         x = tape.tensor(np.ones(shape), requires_grad=True)
         function(x).backward()
 
-    for _ in range(3):
-        sweep(lambda x: (tape.exp(x) + 1.0).sum())
+    for _ in range(2):
+        sweep(lambda x: (-tape.exp(x) * 2.0 + 1.0).sum())
     made = {f.op.name: f for code, f in FORMS.items() if code not in before}
     about = B_FIRST + I_ONE
     assert made["sum"].block[about] > WANTED
-    assert made["add"].block[about] > WANTED
+    assert all(made[name].block[about] > WANTED for name in ("add", "multiply", "negative"))
     assert made["exp"].block[about] == 0
     assert made["exp"].block[about + 2] > WANTED
     assert len(made["exp"].block) == B_FIRST + I_WORDS
