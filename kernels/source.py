@@ -75,15 +75,14 @@ class Loop:
     def layout(self) -> tuple[np.ndarray[Any, Any], str]:
         """Return the layout words and the pattern of inner strides, "+" for outer axes ("" for one element)."""
         tail = [self.scatter or self.gather or 0, *[operand.offset for operand in self.operands], *self._specials()]
+        count = len(self.operands)
         if 0 in self.shape:
-            return np.array([0, 0, 0] + [0] * len(self.operands) + tail, np.int64), "s" * len(self.operands)
+            return np.array([0] * (3 + count) + tail, np.int64), "s" * count
         extents, strides = nest(self.shape, [operand.strides for operand in self.operands])
         if not extents:
-            words = [1, 1, 0] + [0] * len(self.operands)
-            return np.array(words + tail, np.int64), ""
+            return np.array([1, 1] + [0] * (1 + count) + tail, np.int64), ""
         *outer, inner = extents
-        rows = int(np.prod(outer, dtype=np.int64))
-        words = [rows, inner, len(outer), *reversed(outer)]
+        words = [math.prod(outer), inner, len(outer), *reversed(outer)]
         for own in strides:
             words += reversed(own)
         return np.array(words + tail, np.int64), "".join(map(self._kind, self.operands, strides)) + "+" * bool(outer)
@@ -259,11 +258,12 @@ class _Printer:
     def _blocks(self, depth: int, angles: list[Any]) -> None:
         """Print the loop twice, for blocks of angles that are all near enough, and for others."""
         self.put(depth, f"for start in range(np.uint64(0), size, np.uint64({BLOCK})):")
-        self.put(depth + 1, f"stop = min(start + np.uint64({BLOCK}), size)", "far = 0", "for k in range(start, stop):")
+        self.put(depth + 1, f"stop = min(start + np.uint64({BLOCK}), size)")
+        self.put(depth + 1, f"far = np.int{8 * self.dtype.itemsize}(0)", "for k in range(start, stop):")
         self._loads(depth + 2, "k", *[name for angle in angles for name in angle.names])
         for angle in angles:
-            self.put(depth + 2, f"far |= vectormath.beyond({source(angle, self.dtype, self.functions)})")
-        self.put(depth + 1, "if not far:")
+            self.put(depth + 2, f"far = vectormath.farther(far, {source(angle, self.dtype, self.functions)})")
+        self.put(depth + 1, "if far >= 0:")
         self._apart(depth + 2, "start, stop")
         self.put(depth + 1, "else:", "    for k in range(start, stop):")
         self.functions = Functions.GUARDED

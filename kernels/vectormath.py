@@ -68,3 +68,14 @@ sinh, cosh, tanh = _intrinsic(_exp.sinh), _intrinsic(_exp.cosh), _intrinsic(_exp
 erf, erfc = _intrinsic(_erf.erf), _intrinsic(_erf.erfc)
 logistic, arctan, power = _intrinsic(_exp.logistic), _intrinsic(_trig.arctan), _intrinsic(_log.power)
 beyond = _intrinsic(_trig.beyond, types.boolean)
+
+
+@intrinsic
+def farther(typingctx: Any, far: Any, x: Any) -> Any:  # noqa: ARG001 (Numba fixes the names)
+    """Return a word of an angle's width, negative if ``far`` is or the angle is ``beyond``."""
+    form = _FORMS[x]
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
+        return _trig.farther(*[Value(builder, form, a) for a in args]).node
+
+    return far(far, x), codegen

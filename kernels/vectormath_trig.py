@@ -19,6 +19,12 @@ def beyond(x: Value) -> Value:
     return abs(x).word - least < x.form.pattern(math.inf) - least  # compared without a sign
 
 
+def farther(far: Value, x: Value) -> Value:
+    """Return a word whose sign is set if that of ``far`` is or the angle is ``beyond``."""
+    word, least = abs(x).word, x.form.pattern(FURTHEST[x.form.name]) + 1
+    return far | (~(word - least) & (word - x.form.pattern(math.inf)))
+
+
 def _quarters(a: Value, *, steep: bool = False) -> tuple[Value, Value | None, Value]:
     """Return what is left of an angle by its quarter turns, and their number in a word.
 
