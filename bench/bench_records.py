@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from bench.record_rows import PASSES, SIZES, WHY, RecordRow, rows
+from bench.record_rows import NEAR, SIZES, WHY, RecordRow, rows
 from bench.rows import pytorch, tape
 from tape.testing import ratio
 
@@ -80,4 +80,4 @@ def test_table(scoreboard: Scoreboard) -> None:
             figures = [figure for n in SIZES for figure in _figures(row, torch, n)]
             slow = any(figure < _SLOWEST for figure in figures[-2:])
             cells = "".join(f"{'' if figure != figure else format(figure, '.2f'):>13}" for figure in figures)  # noqa: PLR0124 (nan)
-            scoreboard.note(f"{row.name:16}{cells}{f'  {WHY.get(row.name, PASSES)}' if slow else ''}")
+            scoreboard.note(f"{row.name:16}{cells}{f'  {WHY.get(row.name, NEAR)}' if slow else ''}")
