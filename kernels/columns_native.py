@@ -43,16 +43,36 @@ def tops(place, layout, m, into):
             top[c] = max(top[c], x[c])
 
 
+# What calls exp is a function for each row: in a nest of loops the many constants would not stay in registers.
+@njit(error_model="numpy")
+def add_shifted(into, place, tops, m):
+    x, top, s = pointer_f8(place), pointer_f8(tops), pointer_f8(into)
+    for c in range(m):
+        s[c] += vectormath.exp(x[c] - top[c])
+
+
+@njit(error_model="numpy")
+def shifted(into, place, tops, m):
+    x, top, y = pointer_f8(place), pointer_f8(tops), pointer_f8(into)
+    for c in range(m):
+        y[c] = vectormath.exp(x[c] - top[c])
+
+
+@njit(error_model="numpy")
+def log_vjp(into, cotangent, result, sums, m):
+    target, g, y, s = pointer_f8(into), pointer_f8(cotangent), pointer_f8(result), pointer_f8(sums)
+    for c in range(m):
+        target[c] = g[c] - vectormath.exp(y[c]) * s[c]
+
+
 @njit(error_model="numpy")
 def sums(place, layout, m, tops, into):
     """Write the sum of exp(x - top) of each column."""
-    top, s = pointer_f8(tops), pointer_f8(into)
+    s = pointer_f8(into)
     for c in range(m):
         s[c] = ZERO
     for k in range(layout[1]):
-        x = pointer_f8(place + k * layout[2] * ITEM)
-        for c in range(m):
-            s[c] += vectormath.exp(x[c] - top[c])
+        add_shifted(into, place + k * layout[2] * ITEM, tops, m)
 
 
 @cfunc(SIGNATURE, cache=True, error_model="numpy")
@@ -74,7 +94,7 @@ def logsumexp(layout, pointers, accumulate):
 @cfunc(SIGNATURE, cache=True, error_model="numpy")
 def softmax(layout, pointers, accumulate):
     scratch, row = pointers[2], layout[3] * ITEM
-    top, s = pointer_f8(scratch), pointer_f8(scratch + row)
+    s = pointer_f8(scratch + row)
     for step in range(steps(layout)):
         first, m = part(layout, step)
         tops(pointers[1] + first * ITEM, layout, m, scratch)
@@ -82,9 +102,8 @@ def softmax(layout, pointers, accumulate):
             s[c] = ZERO
         for k in range(layout[1]):
             at = (first + k * layout[2]) * ITEM
-            x, into = pointer_f8(pointers[1] + at), pointer_f8(pointers[0] + at)
-            for c in range(m):
-                into[c] = vectormath.exp(x[c] - top[c])
+            shifted(pointers[0] + at, pointers[1] + at, scratch, m)
+            into = pointer_f8(pointers[0] + at)
             for c in range(m):
                 s[c] += into[c]
         for c in range(m):
@@ -144,6 +163,4 @@ def log_softmax_vjp(layout, pointers, accumulate):
                 s[c] += g[c]
         for k in range(layout[1]):
             at = (first + k * layout[2]) * ITEM
-            g, y, into = pointer_f8(pointers[1] + at), pointer_f8(pointers[2] + at), pointer_f8(pointers[0] + at)
-            for c in range(m):
-                into[c] = g[c] - vectormath.exp(y[c]) * s[c]
+            log_vjp(pointers[0] + at, pointers[1] + at, pointers[2] + at, pointers[3], m)
