@@ -31,8 +31,7 @@ if hasattr(os, "register_at_fork"):  # a child must not inherit it held
 def deliver(leaves: list[tuple[AccumulateGrad, Array | float]]) -> None:
     """Add gradients to ``.grad`` of leaves."""
     if hooks.LEAVES:
-        _deliver_to_hooks(leaves)
-        return
+        leaves = [pair for pair in leaves if not _delivered_by_hooks(*pair)]
     with ADDING:
         for slot, value in leaves:
             if slot.grad is None:
@@ -46,12 +45,13 @@ def deliver(leaves: list[tuple[AccumulateGrad, Array | float]]) -> None:
                 accumulate(slot, plain(value))
 
 
-def _deliver_to_hooks(leaves: list[tuple[AccumulateGrad, Array | float]]) -> None:
-    for slot, value in leaves:
-        gradient = plain(value)
-        if (own := hooks.found_on(slot)) is not None:
-            gradient = plain(carried(np.array(own.on_tensor(gradient)._value)))  # a hook may have kept it
-        accumulate(slot, gradient)
+def _delivered_by_hooks(leaf: AccumulateGrad, value: Array | float) -> bool:
+    """Add a gradient, after the leaf's hooks, if it has some."""
+    own = hooks.found_on(leaf)
+    if own is not None:
+        given = own.on_tensor(plain(value))
+        accumulate(leaf, plain(carried(np.array(given._value))))  # a hook may have kept it
+    return own is not None
 
 
 def tape_of(slot: int) -> Tape:
