@@ -28,6 +28,7 @@ def index_put(x: Any, indices: Any, values: Any, accumulate: bool = False) -> Te
 @method()
 def put_(x: Tensor, index: Any, source: Any, accumulate: bool = False) -> Tensor:
     """Write as many values to the elements of these numbers, in C order; with ``accumulate`` add them."""
+    writing.check(x, "put_", reads=accumulate)
     at, values = index_arrays.integers(index, "put_"), tensor_of(source)
     if values.spec.size != at.size:
         raise IndexError(

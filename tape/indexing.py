@@ -124,6 +124,7 @@ def put(x: Tensor, numbers: Array, given: Any, name: str, *, adds: bool = False,
 
     ``apart``: no number is there twice.
     """
+    writing.check(x, name, reads=adds)
     spec, flat = x.spec, numbers.reshape(-1)
     value = writing.fitting(given, numbers.shape, spec.dtype, name)
     if isinstance(value, Tensor) and value.spec.shape:
@@ -137,14 +138,13 @@ def put(x: Tensor, numbers: Array, given: Any, name: str, *, adds: bool = False,
     else:
         part, key = x, np.unravel_index(flat, spec.shape)  # type: ignore[assignment]
         places = (index_arrays.places(spec, spec.strides, key), index_arrays.places(spec, spec.gradient, key))
-    writing.check(part, name)
     writing.store_at(part, key, places, value, name, adds=adds, item=False)
     return x
 
 
 def assign_at(x: Tensor, key: Any, given: Any, name: str, *, adds: bool = False, item: bool = True) -> None:
     """Write to the elements that arrays pick; the last of the values for one element stays, or they add up."""
-    writing.check(x, name)
+    writing.check(x, name, reads=adds)
     keys = index_arrays.array_key(key)
     spec = x.spec
     picked = index_arrays.places(spec, spec.gradient, keys)

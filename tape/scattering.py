@@ -148,6 +148,7 @@ def index_add_(x: Tensor, dim: int, index: Any, source: Any, *, alpha: Any = 1) 
     >>> tape.zeros(2, 2).index_add_(0, tape.tensor([1, 1]), tape.ones(2, 2), alpha=0.5).tolist()
     [[0.0, 0.0], [1.0, 1.0]]
     """
+    writing.check(x, "index_add_", reads=True)
     axis, at, given = _rows(x, dim, index, source, "index_add_")
     numbers = index_arrays.across(x.spec.shape, axis, at)
     return indexing.put(x, numbers, given if alpha == 1 else given * alpha, "index_add_", adds=True)

@@ -701,6 +701,28 @@ def test_without_gradients_a_wanted_value_is_written_as_a_number() -> None:
     assert not buffer.requires_grad
 
 
+@pytest.mark.parametrize(
+    ("add", "times"),
+    [
+        (lambda v: v.add_(v), 2.0),
+        (lambda v: v.index_put_((tape.tensor([0, 0]),), v, accumulate=True), 3.0),
+        (lambda v: v.scatter_add_(0, tape.tensor([0]), v), 2.0),
+        (lambda v: v.index_add_(0, tape.tensor([0]), v), 2.0),
+        (lambda v: v.put_(tape.tensor([0]), v, accumulate=True), 2.0),
+    ],
+)
+def test_a_view_made_without_gradients_that_is_added_to_itself(add: Callable[[Any], Any], times: float) -> None:
+    """What reads the view that it writes to reads it as the part of its base that it is, with its gradient."""
+    x = leaf(1.0, 2.0)
+    y = x * 1
+    with tape.no_grad():
+        part = y[1:]
+    add(part)
+    assert equal(part, [2 * times])
+    part.sum().backward()
+    assert equal(x.grad, [0.0, times])
+
+
 def test_a_leaf_changed_without_gradients_keeps_the_gradients_of_what_was_recorded() -> None:
     x = leaf(1.0, 2.0)
     loss = (x * x).sum()

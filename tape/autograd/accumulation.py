@@ -31,7 +31,7 @@ if hasattr(os, "register_at_fork"):  # a child must not inherit it held
 def deliver(leaves: list[tuple[AccumulateGrad, Array | float]]) -> None:
     """Add gradients to ``.grad`` of leaves."""
     if hooks.LEAVES:
-        leaves = [pair for pair in leaves if not _delivered_by_hooks(*pair)]
+        leaves = [pair for pair in leaves if id(pair[0]) not in hooks.LEAVES or not _delivered_by_hooks(*pair)]
     with ADDING:
         for slot, value in leaves:
             if slot.grad is None:
