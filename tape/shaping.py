@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from typing import Any
 
 import numpy as np
@@ -211,7 +212,7 @@ def _join(name: str, tensors: Any, dim: Any, *, new: bool) -> Tensor:
         (axis, new),
     )
     form = repeats.repeats(result)
-    if form is not None and type(dim) is int and checked == operands:
+    if form is not None and type(dim) is int and all(map(operator.is_, checked, operands)):
         _joined[key] = form
     return result
 

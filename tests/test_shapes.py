@@ -249,3 +249,38 @@ def test_bad_input(text: str) -> None:
 def test_a_negative_step_names_the_remedy() -> None:
     with pytest.raises(ValueError, match=r"step must be greater than zero; x\.flip"):
         tape.zeros(3)[::-1]
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("join", [tape.cat, tape.stack])
+def test_joins_of_mixed_operands_again_and_again(join: Any) -> None:
+    """What a call converts is no operand that the next one can repeat."""
+    x, y = tape.tensor([1.0, 2.0], requires_grad=True), tape.tensor([3.0, 4.0], dtype=tape.float32, requires_grad=True)
+    for _ in range(3):
+        x.grad = y.grad = None
+        found = join([x, y, np.ones(2), x.detach()])
+        assert found.dtype == tape.float64
+        np.testing.assert_array_equal(found.detach().numpy().reshape(-1), [1, 2, 3, 4, 1, 1, 1, 2])
+        (found * found).sum().backward()
+        assert (x.grad.tolist(), y.grad.tolist(), y.grad.dtype) == ([2.0, 4.0], [6.0, 8.0], tape.float32)
+        again = join([x, x])
+        assert again.requires_grad
+        with tape.no_grad():
+            assert not join([x, x]).requires_grad
+    with pytest.raises(RuntimeError, match=r"[Ss]izes|equal size"):
+        join([tape.ones(2, 2), tape.ones(3, 3)])
+
+
+@pytest.mark.quick
+def test_extrema_again_and_again() -> None:
+    """Ties share, also where nan ties with nan; the shapes stay those of the arguments."""
+    for values in ([1.0, 3.0, 3.0], [np.nan, 1.0, np.nan], [0.0, -0.0, -1.0], [1.0, 3.0, 3.0]):
+        x = tape.tensor([values], requires_grad=True)
+        top = np.max(values)
+        tied = np.isnan(values) if np.isnan(top) else np.array(values) == top
+        for shape, call in (((), x.amax), ((), x.max), ((1,), lambda: x.amax(1)), ((1, 1), lambda: x.amax(1, True))):  # noqa: B023
+            x.grad = None
+            found = call()
+            assert tuple(found.shape) == shape
+            found.sum().backward()
+            np.testing.assert_array_equal(x.grad.numpy()[0], tied / tied.sum())
