@@ -203,6 +203,7 @@ Elementwise(
     doc="Hyperbolic tangent.",
     grad_fn="TanhBackward0",
     forward=lambda x: np.tanh(x),
+    vector=True,
     pullback=(lambda g, y: g * (1 - y * y),),
     domain=ONE,
 )

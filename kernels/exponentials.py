@@ -38,6 +38,7 @@ Elementwise(
     doc="Exponential less one, right for small arguments.",
     grad_fn="Expm1Backward0",
     forward=lambda x: np.expm1(x),
+    vector=True,
     pullback=(lambda g, y: g * (y + 1),),
     domain=ONE,
 )

@@ -88,6 +88,7 @@ Elementwise(
     doc="Hyperbolic sine.",
     grad_fn="SinhBackward0",
     forward=lambda x: np.sinh(x),
+    vector=True,
     pullback=(lambda g, x: g * np.cosh(x),),
     domain=ONE,
 )
