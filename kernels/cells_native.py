@@ -73,13 +73,13 @@ def clear(cells, mask):
 
 
 @njit(cache=True, error_model="numpy")
-def fill(pointer, elements, item):
+def fill(pointer, elements, item, number):
     if item == 8:
         for i in range(elements):
-            store_f8(pointer + 8 * i, -0.0)
+            store_f8(pointer + 8 * i, number)
     else:
         for i in range(elements):
-            store_f4(pointer + 4 * i, -0.0)
+            store_f4(pointer + 4 * i, number)
 
 
 @njit(cache=True, error_model="numpy")
@@ -87,14 +87,7 @@ def write_out(cell, elements, item):
     """Give a cell that holds the number that all elements are a shadow of its own; 0 without memory."""
     pointer = allocate(elements * item)
     if pointer != 0:
-        if item == 8:
-            wide = load_f8(cell + 16)
-            for i in range(elements):
-                store_f8(pointer + 8 * i, wide)
-        else:
-            single = load_f4(cell + 16)
-            for i in range(elements):
-                store_f4(pointer + 4 * i, single)
+        fill(pointer, elements, item, load_f8(cell + 16) if item == 8 else load_f4(cell + 16))
         store_i8(cell + 8, pointer)
         store_i8(cell + 24, (load_i8(cell + 24) | OWNED) & ~UNIFORM)
     return pointer
@@ -132,7 +125,7 @@ def shadow(cell, cells, elements, item, covers):
             flags |= OWNED
         store_i8(cell + 8, pointer)
     if flags & TOUCHED == 0 and covers == 0 and pointer != 0:
-        fill(pointer, elements, item)
+        fill(pointer, elements, item, -0.0)
     store_i8(cell + 24, flags | TOUCHED)
     return pointer
 

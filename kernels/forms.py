@@ -154,7 +154,9 @@ class Form:
                 self._load(about + I_KERNEL, pull, label)
 
     def _load(self, at: int, pull: Pull, label: str) -> None:
-        """Compile or find a kernel; whoever reads its address finds the layout beside it."""
+        """Compile or find a kernel, unless it is there; whoever reads its address finds the layout beside it."""
+        if self.block[at] > WANTED:
+            return
         address, layout = pull.kernel(label)
         self.tables.append(layout)
         self.block[at + 1] = address_of(layout)

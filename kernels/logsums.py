@@ -1,14 +1,13 @@
 """The table of sums of exponentials: logsumexp, softmax, log_softmax.
 
-Large arrays go through our own kernels, row by row or some columns at a time, while they are in the cache. Small ones
-go through NumPy, in blocks of whole rows.
+Large arrays go through our own kernels, row by row or some columns at a time, while they are in the cache; small ones
+go through NumPy.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +29,6 @@ COLUMNS = 64
 """The least number of columns that a kernel goes through at a time, if there are as many."""
 
 _SINGLE = (("f8", "f4"), ("float64", "float32"), ("ITEM = 8", "ITEM = 4"))
-
-
-def rows_of(x: Array, dim: int) -> Array:
-    """Return an array as outer x length x inner, a view if it is contiguous."""
-    shape = x.shape
-    return x.reshape(math.prod(shape[:dim]), shape[dim], math.prod(shape[dim + 1 :]))
 
 
 def by_kernel(x: Array) -> bool:
@@ -73,18 +66,8 @@ def _address(file: str, name: str, dtype: np.dtype[Any]) -> int:
     return int(getattr(jit.load_source(f"{name}_{file}", text), name).address)
 
 
-def blocks(shape: tuple[int, ...]) -> Iterator[tuple[Any, ...]]:
-    """Yield indices of parts of whole rows, along the middle axis."""
-    outer, length, inner = shape
-    across = min(inner, max(BLOCK // max(length, 1), 64))
-    down = max(BLOCK // max(length * across, 1), 1)
-    for i in range(0, outer, down):
-        for k in range(0, inner, max(across, 1)):
-            yield slice(i, i + down), slice(None), slice(k, k + across)
-
-
-def _largest(x: Array) -> Array:
-    return np.asarray(x.max(axis=1, keepdims=True, initial=-np.inf))
+def _largest(x: Array, dim: int) -> Array:
+    return np.asarray(np.maximum.reduce(x, dim, None, None, True, -np.inf))
 
 
 class LogSumExp:
@@ -108,37 +91,18 @@ class LogSumExp:
 
 
 def _softmax(x: Array, *, dim: int) -> Array:
-    if x.size < BLOCK and not by_kernel(x):
-        with np.errstate(all="ignore"):
-            y = np.exp(x - np.maximum.reduce(x, dim, None, None, True, -np.inf))
-            return np.divide(y, np.add.reduce(y, dim, None, None, True), out=y)
-    out = np.empty(x.shape, x.dtype)
     if by_kernel(x):
-        return run("softmax", x.shape, dim, out, x)
-    rows, into = rows_of(x, dim), rows_of(out, dim)
+        return run("softmax", x.shape, dim, np.empty(x.shape, x.dtype), x)
     with np.errstate(all="ignore"):
-        for at in blocks(rows.shape):
-            part = into[at]
-            np.exp(np.subtract(rows[at], _largest(rows[at]), out=part), out=part)
-            np.divide(part, part.sum(axis=1, keepdims=True), out=part)
-    return out
+        y = np.exp(x - _largest(x, dim))
+        return np.divide(y, np.add.reduce(y, dim, None, None, True), out=y)
 
 
 def _softmax_vjp(g: Any, y: Any, dim: int) -> Any:
     """Return the product with the Jacobian, which is symmetric."""
-    if not isinstance(g, np.ndarray):
-        return y * (g - np.sum(g * y, axis=dim, keepdims=True))
-    if y.size < BLOCK and not by_kernel(y):
-        return np.multiply(g - np.add.reduce(g * y, dim, None, None, True), y)
-    out = np.empty(y.shape, y.dtype)
-    if by_kernel(y):
-        return run("softmax_vjp", y.shape, dim, out, g, y)
-    given, values, into = rows_of(g, dim), rows_of(y, dim), rows_of(out, dim)
-    for at in blocks(values.shape):
-        part = into[at]
-        total = np.multiply(given[at], values[at], out=part).sum(axis=1, keepdims=True)
-        np.multiply(np.subtract(given[at], total, out=part), values[at], out=part)
-    return out
+    if isinstance(g, np.ndarray) and by_kernel(y):
+        return run("softmax_vjp", y.shape, dim, np.empty(y.shape, y.dtype), g, y)
+    return y * (g - np.sum(g * y, axis=dim, keepdims=True))
 
 
 def _softmax_native(source: Spec, spec: Spec, dim: int) -> RowPull | None:
@@ -157,29 +121,17 @@ def _softmax_address(dtype: np.dtype[Any]) -> int:
 
 
 def _log_softmax(x: Array, *, dim: int) -> Array:
-    out = np.empty(x.shape, x.dtype)
     if by_kernel(x):
-        return run("log_softmax", x.shape, dim, out, x)
-    rows, into = rows_of(x, dim), rows_of(out, dim)
+        return run("log_softmax", x.shape, dim, np.empty(x.shape, x.dtype), x)
     with np.errstate(all="ignore"):
-        for at in blocks(rows.shape):
-            part = np.subtract(rows[at], _largest(rows[at]), out=into[at])
-            np.subtract(part, np.log(np.exp(part).sum(axis=1, keepdims=True)), out=part)
-    return out
+        y = x - _largest(x, dim)
+        return np.subtract(y, np.log(np.add.reduce(np.exp(y), dim, None, None, True)), out=y)
 
 
 def _log_softmax_vjp(g: Any, y: Any, dim: int) -> Any:
-    if not isinstance(g, np.ndarray):
-        return g - np.exp(y) * np.sum(g, axis=dim, keepdims=True)
-    out = np.empty(y.shape, y.dtype)
-    if by_kernel(y):
-        return run("log_softmax_vjp", y.shape, dim, out, g, y)
-    given, values, into = rows_of(g, dim), rows_of(y, dim), rows_of(out, dim)
-    for at in blocks(values.shape):
-        part = np.exp(values[at], out=into[at])
-        np.multiply(part, given[at].sum(axis=1, keepdims=True), out=part)
-        np.subtract(given[at], part, out=part)
-    return out
+    if isinstance(g, np.ndarray) and by_kernel(y):
+        return run("log_softmax_vjp", y.shape, dim, np.empty(y.shape, y.dtype), g, y)
+    return g - np.exp(y) * np.sum(g, axis=dim, keepdims=True)
 
 
 Reduction(

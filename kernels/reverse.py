@@ -91,8 +91,9 @@ class Reverse:
             if spec is not None and isinstance(given, NodeRef) and self.recipe.wants(given.node)
         ]
         targets = [node_of(step.operands[i]) for i in wanted]
-        stored = [self._ready(node, form.specs[i]) for node, i in zip(targets, wanted, strict=True)]
         specs = tuple(spec if i in wanted else None for i, spec in enumerate(form.specs))
+        asked = [spec for spec in specs if spec is not None]
+        stored = [self._ready(node, spec, spec.covers) for node, spec in zip(targets, asked, strict=True)]
 
         def run(arrays: list[Array]) -> None:
             g, *rest = arrays
@@ -108,16 +109,16 @@ class Reverse:
         places = tuple(Place(self.recipe.family_of(n), shadow=True) if shadow else Place(n) for n, shadow in nodes)
         self.tasks.append(PythonCall(run, nodes, places))
 
-    def _ready(self, node: int, spec: Any) -> bool:
+    def _ready(self, node: int, spec: Any, covers: bool) -> bool:
         """Make a gradient ready to be added to; whether it may be stored: nothing has been contributed yet."""
         base = self._shadow(node)
         first = base not in self.touched
         if base in self.uniform:
             self._write_out(base)
-        if first and not spec.covers:
+        if first and not covers:
             self._fill(base, spec.dtype, -0.0)
         self.touched.add(base)
-        return first and bool(spec.covers)
+        return first and bool(covers)
 
     def _kept(self, step: Step, call: RoutineCall, name: str) -> int:
         if name in step.copies:
@@ -134,20 +135,17 @@ class Reverse:
         if not self.recipe.wants(given.node):
             return
         base = self._shadow(given.node)
-        first, covers = base not in self.touched, form.covers[i]
         given_one = self.recipe.family_of(step.result) in self.uniform
-        if first and not self._is_asked(base) and form.gives(i) >= (LIKEWISE if given_one else ALWAYS):
+        seen = base in self.touched or self._is_asked(base)
+        one = not seen and form.gives(i) >= (LIKEWISE if given_one else ALWAYS)
+        stored = self._ready(given.node, spec, form.covers[i])
+        if one:
             pull = uniform.one(pull)
             self.uniform.add(base)
-        else:
-            pull = uniform.spread(pull) if given_one else pull
-            if base in self.uniform:
-                self._write_out(base)
-            if first and not covers:
-                self._fill(base, spec.dtype, -0.0)
-        self.touched.add(base)
+        elif given_one:
+            pull = uniform.spread(pull)
         target = Place(base, shadow=True, offset=self.recipe.nodes[given.node].shadow)
-        self.tasks.append(Call(pull, f"{form.op.name}_d{i}", (target, *reads), not (first and covers)))
+        self.tasks.append(Call(pull, f"{form.op.name}_d{i}", (target, *reads), not stored))
 
     def _is_asked(self, base: int) -> bool:
         """Whether a gradient is a result of the program, not only on the way to one."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kernels.blas import Product
 from kernels.source import Loop
 from kernels.words import ALWAYS, LIKEWISE, OTHERWISE
 
@@ -16,9 +15,9 @@ LEAST = 1 << 13
 """Elements from which on it is worth a kernel: a pass over fewer stays in the nearest cache."""
 
 
-def takes(pull: Loop | Product | None, elements: int) -> bool:
+def takes(pull: Loop, elements: int) -> bool:
     """Whether a pullback has a kernel for a cotangent, of so many elements, that is one number."""
-    return isinstance(pull, Loop) and pull.skips and pull.scatter is None and pull.gather is None and elements >= LEAST
+    return pull.skips and pull.scatter is None and pull.gather is None and elements >= LEAST
 
 
 def gives(pull: Loop, elements: int, *, covers: bool) -> int:

@@ -244,6 +244,9 @@ for _name, _dtype in (
     ("long", np.int64),
     ("int", np.int32),
     ("bool", np.bool_),
+    ("byte", np.uint8),
+    ("char", np.int8),
+    ("short", np.int16),
 ):
     _converter(_name, _dtype)
 

@@ -210,19 +210,6 @@ for _name in ("is_cuda", "is_mps", "is_meta", "is_sparse", "is_quantized"):
     _fact(_name, value=False, doc="What PyTorch's tensors may be and these are not: False.")
 
 
-def _converter(name: str, dtype: Any) -> None:
-    def convert(x: Tensor) -> Tensor:
-        return to(x, dtype=dtype)
-
-    convert.__name__ = name
-    convert.__doc__ = f"Return the tensor as {np.dtype(dtype).name}."
-    method(name)(convert)
-
-
-for _name, _dtype in (("byte", np.uint8), ("char", np.int8), ("short", np.int16)):
-    _converter(_name, _dtype)
-
-
 def _values(x: Any) -> Any:
     if not isinstance(x, Tensor):
         return x
