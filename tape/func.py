@@ -7,95 +7,21 @@ tensor that the function finds in its surroundings, or the input of another tran
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-from tape import modes, nesting, recording
+from tape import modes, recording
 from tape.autograd import blocks
-from tape.autograd.forward import filled_with, needs_graph, own, pulled, pushed, settle, zeros_for
-from tape.tensor import Tensor, plain
+from tape.autograd.forward import filled_with, needs_graph, pulled, pushed, settle, zeros_for
+from tape.nesting import flattened
+from tape.points import Point
+from tape.tensor import Tensor
 from tape.vmapping import vmap
 
 __all__ = ["grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize", "vjp", "vmap"]
 
 Argnums = int | tuple[int, ...]
 _GRAD, _VJP, _JVP = "grad_and_value(f)(*args)", "vjp(f, *primals)", "jvp(f, primals, tangents)"
-
-
-class _Point:
-    """A function evaluated at inputs of its own: what it returned, and what that was computed from."""
-
-    def __init__(
-        self, api: str, func: Callable[..., Any], args: tuple[Any, ...], argnums: Any, kwargs: Any, *, has_aux: bool
-    ) -> None:
-        numbers = _numbers(argnums, len(args))
-        self.structure = args[numbers] if isinstance(numbers, int) else tuple(args[i] for i in numbers)
-        with modes.enable_grad():
-            copies = nesting.mapped(_own, self.structure)
-            full = list(args)
-            for i, x in [(numbers, copies)] if isinstance(numbers, int) else zip(numbers, copies, strict=True):
-                full[i] = x
-            result = func(*full, **kwargs)
-        self.inputs: list[Tensor] = nesting.leaves(copies)
-        self.aux, self.has_aux = None, has_aux
-        if has_aux:
-            if not isinstance(result, tuple) or len(result) != 2:  # noqa: PLR2004 (a pair)
-                raise RuntimeError(f"{api}: output of function f should be a tuple: (output, aux) if has_aux is True")
-            result, self.aux = result
-        self.result = result
-        self.outputs: list[Any] = nesting.leaves(result)
-
-    def check_tensors(self, api: str) -> None:
-        """Raise unless the function returned tensors, and at least one."""
-        if not self.outputs:
-            raise RuntimeError(
-                f"{api}: Expected f to be a function that has non-empty output (got output = {self.outputs})"
-            )
-        for y in self.outputs:
-            if not isinstance(y, Tensor):
-                raise RuntimeError(  # noqa: TRY004 (PyTorch's)
-                    f"{api}: expected f(*primals) to return only tensors, got unsupported type {type(y)}"
-                )
-
-    def release(self) -> None:
-        """Let go of history that ends at the inputs, in what the function returned."""
-        self.result, self.aux = (nesting.mapped(self._released, tree) for tree in (self.result, self.aux))
-
-    def finished(self, *results: Any) -> tuple[Any, ...]:
-        """Return the value, the results of the transform and, if there is one, what is aux."""
-        settle(self.inputs)
-        return (self.result, *results, *([self.aux] if self.has_aux else []))
-
-    def _released(self, x: Any) -> Any:
-        if not isinstance(x, Tensor) or x._slot is None or needs_graph([x], self.inputs):
-            return x
-        return plain(x._value) if type(x._value) is float and modes.current().recorder is None else x.detach()
-
-
-def _own(x: Any) -> Tensor:
-    """Return an input as a tensor of the transform's own; linked to what the given one was computed from."""
-    if not isinstance(x, Tensor):
-        raise ValueError(f"Thing passed to transform API must be Tensor, got {type(x)}")  # noqa: TRY004 (PyTorch's)
-    return own(x)
-
-
-def _numbers(argnums: Any, count: int) -> Any:
-    """Check argnums; return them counted from the first argument."""
-    if isinstance(argnums, int):
-        if not -count <= argnums < count:
-            raise RuntimeError(f"Got argnum={argnums}, but only {count} positional inputs")
-        return argnums % count
-    if not isinstance(argnums, tuple):
-        raise RuntimeError(f"argnums must be int or Tuple[int, ...], got: {type(argnums)}")  # noqa: TRY004 (PyTorch's)
-    if not argnums:
-        raise RuntimeError("argnums must be non-empty")
-    for number in argnums:
-        if not isinstance(number, int):
-            raise RuntimeError(f"argnum must be int, got: {type(number)}")  # noqa: TRY004 (PyTorch's)
-    found = tuple(_numbers(number, count) for number in argnums)
-    if len(set(found)) != len(found):
-        raise RuntimeError(f"argnums elements must be unique, got {argnums}")
-    return found
 
 
 def grad_and_value(func: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False) -> Callable[..., Any]:
@@ -107,7 +33,7 @@ def grad_and_value(func: Callable[..., Any], argnums: Argnums = 0, has_aux: bool
 
     @functools.wraps(func)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        point = _Point(_GRAD, func, args, argnums, kwargs, has_aux=has_aux)
+        point = Point(_GRAD, func, args, argnums, kwargs, has_aux=has_aux)
         y = point.result
         if not isinstance(y, Tensor):
             raise RuntimeError(f"{_GRAD}: Expected f(*args) to return a Tensor, got {type(y)}")  # noqa: TRY004
@@ -119,7 +45,7 @@ def grad_and_value(func: Callable[..., Any], argnums: Argnums = 0, has_aux: bool
         point.release()
         gradients = zeros_for(pulled([y], point.inputs, [filled_with(1.0, y)]), point.inputs)
         value, *aux = point.finished()
-        return nesting.filled(point.structure, gradients), (value, *aux) if has_aux else value
+        return point.structure.filled(gradients), (value, *aux) if has_aux else value
 
     return wrapper
 
@@ -144,7 +70,7 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
 
     With ``has_aux`` a third result is what ``func`` returned second.
     """
-    point = _Point(_VJP, func, primals, tuple(range(len(primals))), {}, has_aux=has_aux)
+    point = Point(_VJP, func, primals, tuple(range(len(primals))), {}, has_aux=has_aux)
     point.check_tensors(_VJP)
     for y in point.outputs:
         if y.spec.dtype.kind != "f":
@@ -154,28 +80,30 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
             )
 
     def pull(cotangents: Any, retain_graph: bool = True, create_graph: bool | None = None) -> Any:
-        if not nesting.alike(cotangents, point.result):
+        structure = flattened(cotangents, none=True)[1]
+        if structure != point.returned:
             raise RuntimeError(
                 "Expected pytree structure of cotangents to be the same as pytree structure of outputs to the "
-                f"function. cotangents: {nesting.shown(cotangents)}, primal output: {nesting.shown(point.result)}"
+                f"function. cotangents: {structure}, primal output: {point.returned}"
             )
-        given = nesting.spread(cotangents, point.result) or []
+        given = point.returned.leaves_of(cotangents)
         found = pulled(point.outputs, point.inputs, given, create=create_graph, retain=retain_graph)
-        return nesting.filled(point.structure, zeros_for(found, point.inputs))
+        return point.structure.filled(zeros_for(found, point.inputs))
 
     point.release()
     return point.finished(pull)
 
 
-def _tangents(primals: Any, tangents: Any, inputs: Sequence[Tensor]) -> list[Tensor]:
+def _tangents(point: Point, tangents: Any) -> list[Tensor]:
     """Check tangents; return them in the inputs' dtypes."""
-    if not nesting.alike(primals, tangents):
+    structure, inputs = flattened(tangents, none=True)[1], point.inputs
+    if structure != point.structure:
         raise RuntimeError(
             f"{_JVP}: Expected primals and tangents to have the same python structure. For example, if primals is a "
-            f"tuple of 3 tensors, tangents also must be. Got primals with structure {nesting.shown(primals)} and "
-            f"tangents with structure {nesting.shown(tangents)}"
+            f"tuple of 3 tensors, tangents also must be. Got primals with structure {point.structure} and "
+            f"tangents with structure {structure}"
         )
-    given = nesting.spread(tangents, primals) or []
+    given = point.structure.leaves_of(tangents)
     for t, x in zip(given, inputs, strict=True):
         if not isinstance(t, Tensor):
             raise RuntimeError(f"{_JVP}: Expected tangents to only contain Tensors, got {type(t)}")  # noqa: TRY004
@@ -199,8 +127,8 @@ def jvp(
     """
     if not isinstance(primals, tuple):
         raise RuntimeError(f"{_JVP}: Expected primals to be a tuple. E.g. it should be valid to call f(*primals).")  # noqa: TRY004 (PyTorch's)
-    point = _Point(_JVP, func, primals, tuple(range(len(primals))), {}, has_aux=has_aux)
-    given = _tangents(primals, tangents, point.inputs)
+    point = Point(_JVP, func, primals, tuple(range(len(primals))), {}, has_aux=has_aux)
+    given = _tangents(point, tangents)
     point.check_tensors(_JVP)
     found = pushed(point.outputs, point.inputs, given)
     if strict and any(t is None for t in found):
@@ -208,7 +136,7 @@ def jvp(
             "jvp(f, primals, tangents, strict=True): The output of f is independent of the inputs. This is not "
             "allowed with strict=True."
         )
-    derivative = nesting.filled(point.result, zeros_for(found, point.outputs))
+    derivative = point.returned.filled(zeros_for(found, point.outputs))
     point.release()
     return point.finished(derivative)
 
@@ -218,17 +146,17 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
 
     ``func`` runs once; each call of the linear function is one native forward sweep over what was recorded.
     """
-    point = _Point(_JVP, func, primals, tuple(range(len(primals))), {}, has_aux=False)
+    point = Point(_JVP, func, primals, tuple(range(len(primals))), {}, has_aux=False)
     outer = needs_graph([y for y in point.outputs if isinstance(y, Tensor)], point.inputs)
-    outputs = [y for y in point.outputs if isinstance(y, Tensor)]
+    outputs, leaves = [y for y in point.outputs if isinstance(y, Tensor)], point.outputs
 
     def push(*tangents: Any) -> Any:
-        if not nesting.alike(tangents, primals):
+        structure = flattened(tangents, none=True)[1]
+        if structure != point.structure:
             raise RuntimeError(
-                f"Expected the tangents {nesting.shown(tangents)} to have the same argspec as the primals "
-                f"{nesting.shown(primals)}"
+                f"Expected the tangents {structure} to have the same argspec as the primals {point.structure}"
             )
-        given = nesting.spread(tangents, primals) or []
+        given = point.structure.leaves_of(tangents)
         for i, (t, x) in enumerate(zip(given, point.inputs, strict=True)):
             for what, got, wanted in (("shape", t.spec.shape, x.spec.shape), ("dtype", t.spec.dtype, x.spec.dtype)):
                 if got != wanted:
@@ -238,7 +166,7 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
                     )
         graph = modes.is_grad_enabled() and (outer or any(t._slot is not None for t in given))
         found = iter(zeros_for(pushed(outputs, point.inputs, given, create=graph), outputs))
-        return nesting.mapped(lambda y: next(found) if isinstance(y, Tensor) else y, point.result)
+        return point.returned.filled(next(found) if isinstance(y, Tensor) else y for y in leaves)
 
     point.release()
     settle(point.inputs)
@@ -249,11 +177,11 @@ def _jacobian(
     api: str, func: Callable[..., Any], args: tuple[Any, ...], argnums: Argnums, kwargs: Any, *, aux: bool, run: Any
 ) -> Any:
     """Return the blocks of a Jacobian in the structure of outputs, each of that of the inputs."""
-    point = _Point(api, func, args, argnums, kwargs, has_aux=aux)
+    point = Point(api, func, args, argnums, kwargs, has_aux=aux)
     point.check_tensors(api)
     found_blocks, columns = run(point.outputs, point.inputs), run is blocks.by_columns
     full = blocks.filled(found_blocks, point.outputs, point.inputs, like_output=columns)
-    result = nesting.filled(point.result, (nesting.filled(point.structure, row) for row in full))
+    result = point.returned.filled(point.structure.filled(row) for row in full)
     point.release()
     _, *found = point.finished(result)
     return tuple(found) if aux else result

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from kernels.program import NodeRef
-from tape import creation, modes, nesting, shaping
+from tape import creation, modes, shaping
 from tape.batch_run import Batch
 from tape.families import share
+from tape.nesting import Structure, flattened, leaves, shown, spread
 from tape.one_example import Example
 from tape.tensor import Tensor, as_array, carried, leaf
 
@@ -24,22 +25,22 @@ class _Mapped:
     """A function recorded on one example: the plan, and what it returned, as nodes."""
 
     def __init__(
-        self, name: str, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Any, randomness: str
+        self, name: str, func: Callable[..., Any], rows: list[Any], args: Structure, kwargs: Any, randomness: str
     ) -> None:
         self.name = name
         self.example = Example()
         before = modes.set_mode(modes.current()._replace(recorder=self.example))
         drawn = _drawn()
         try:
-            for x in nesting.leaves(args):
+            for x in rows:
                 if isinstance(x, _Row):
                     self.example.argument(x.tensor)
-            result = func(*nesting.mapped(lambda x: x.tensor if isinstance(x, _Row) else x, args), **kwargs)
+            result = func(*args.filled(x.tensor if isinstance(x, _Row) else x for x in rows), **kwargs)
         finally:
             modes.set_mode(before)
-        outputs = [self.example.reference(x) for x in nesting.leaves(result)]
-        self.template = nesting.filled(result, outputs)
-        del result
+        found, self.structure = flattened(result, none=True)
+        self.results = [self.example.reference(x) for x in found]
+        del result, found
         self._check(randomness, drawn=drawn)
 
     def _check(self, randomness: str, *, drawn: Any) -> None:
@@ -89,7 +90,7 @@ class _Mapped:
         """Run the plan on a batch; return the results, those that differ with the batch in front."""
         batch = Batch(self.example, self.batched, moved, size)
         batch.run()
-        return [batch.tensor(x.node) if isinstance(x, NodeRef) else x for x in nesting.leaves(self.template)]
+        return [batch.tensor(x.node) if isinstance(x, NodeRef) else x for x in self.results]
 
     def finished(self, moved: Sequence[Tensor], size: int, chunk: int | None, out_dims: Any) -> Any:
         """Run the plan, ``chunk`` examples at once; put the dim of examples where it is wanted."""
@@ -99,24 +100,20 @@ class _Mapped:
             for start in range(0, max(size, 1), step)
         ]
         dims = self._out_dims(out_dims)
-        template = nesting.leaves(self.template)
-        return nesting.filled(
-            self.template,
-            (
-                self._placed(x, d, list(column), size)
-                for x, d, column in zip(template, dims, zip(*parts, strict=True), strict=True)
-            ),
+        return self.structure.filled(
+            self._placed(x, d, list(column), size)
+            for x, d, column in zip(self.results, dims, zip(*parts, strict=True), strict=True)
         )
 
     def _out_dims(self, out_dims: Any) -> list[Any]:
-        if isinstance(out_dims, tuple) and len(out_dims) == 1 and isinstance(self.template, NodeRef):
+        if isinstance(out_dims, tuple) and len(out_dims) == 1 and self.structure.kind is None:
             return list(out_dims)
-        dims = nesting.spread(out_dims, self.template)
+        dims = spread(out_dims, self.structure)
         if dims is None:
             raise ValueError(
                 f"vmap({self.name}, ..., out_dims={out_dims})(<inputs>): out_dims is not compatible with the structure "
-                f"of `outputs`. out_dims has structure {nesting.shown(out_dims)} but outputs has structure "
-                f"{nesting.shown(self.template)}."
+                f"of `outputs`. out_dims has structure {shown(out_dims)} but outputs has structure "
+                f"{self.structure}."
             )
         return dims
 
@@ -191,12 +188,12 @@ def vmap(
 
     @functools.wraps(func)
     def mapped(*args: Any, **kwargs: Any) -> Any:
-        flat = nesting.leaves(args)
-        dims = _in_dims(name, in_dims, args, flat)
+        flat, structure = flattened(args, none=True)
+        dims = _in_dims(name, in_dims, structure, flat)
         size = _size(flat, dims)
         fronts = [x if d is None else _front(x, d) for x, d in zip(flat, dims, strict=True)]
         rows = [x if d is None else _Row(x) for x, d in zip(fronts, dims, strict=True)]
-        plan = _Mapped(name, func, nesting.filled(args, rows), kwargs, randomness)
+        plan = _Mapped(name, func, rows, structure, kwargs, randomness)
         moved = [x for x, d in zip(fronts, dims, strict=True) if d is not None]
         return plan.finished(moved, size, chunk_size, out_dims)
 
@@ -204,14 +201,14 @@ def vmap(
 
 
 def _check_out_dims(name: str, out_dims: Any) -> None:
-    if not all(d is None or isinstance(d, int) for d in nesting.leaves(out_dims)):
+    if not all(d is None or isinstance(d, int) for d in leaves(out_dims)):
         raise ValueError(
             f"vmap({name}, ..., out_dims={out_dims}): `out_dims` must be an int, None or a python collection of ints "
             "representing where in the outputs the vmapped dimension should appear."
         )
 
 
-def _in_dims(name: str, in_dims: Any, args: tuple[Any, ...], flat: list[Any]) -> list[int | None]:
+def _in_dims(name: str, in_dims: Any, args: Structure, flat: list[Any]) -> list[int | None]:
     """Check in_dims; return one for each leaf of the arguments, counted from the front."""
     head = f"vmap({name}, in_dims={in_dims}, ...)(<inputs>): "
     if not isinstance(in_dims, (int, tuple)):
@@ -219,16 +216,16 @@ def _in_dims(name: str, in_dims: Any, args: tuple[Any, ...], flat: list[Any]) ->
             f"{head}expected `in_dims` to be int or a (potentially nested) tuple matching the structure of inputs, "
             f"got: {type(in_dims)}."
         )
-    if not args:
+    if not args.keys:
         raise ValueError(
             f"vmap({name})(<inputs>): got no inputs. Maybe you forgot to add inputs, or you are trying to vmap over a "
             "function with no inputs. The latter is unsupported."
         )
-    dims = nesting.spread(in_dims, args)
+    dims = spread(in_dims, args)
     if dims is None:
         raise ValueError(
             f"{head}in_dims is not compatible with the structure of `inputs`. in_dims has structure "
-            f"{nesting.shown(in_dims)} but inputs has structure {nesting.shown(args)}."
+            f"{shown(in_dims)} but inputs has structure {args}."
         )
     return [_in_dim(head, d, x) for d, x in zip(dims, flat, strict=True)]
 

@@ -64,7 +64,7 @@ HOUSE = [
     "tape.autograd.registration", "tape.autograd.graph", "tape.autograd.recorded",
     "tape.nonfinite", "tape.later", "tape.autograd.roots", "tape.autograd.engine",
     "tape.gradients", "tape.autograd.forward", "tape.batch_run", "tape.vmapping",
-    "tape.autograd.blocks", "tape.autograd.functional", "tape.func", "tape.autograd.jacobians",
+    "tape.autograd.blocks", "tape.autograd.functional", "tape.points", "tape.func", "tape.autograd.jacobians",
     "tape.autograd.comparison", "tape.autograd.twins", "tape.autograd.behaviour",
     "tape.autograd.gradcheck", "tape.remainders", "tape.testing", "tape.autograd",
     "tape.functions", "tape", "tape.examples", "tape.examples.heat", "tape.examples.heat_inverse",
