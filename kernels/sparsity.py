@@ -51,7 +51,7 @@ class Pattern:
         """
         key = address_of(data)
         known = self._factors.get(key)
-        if known is not None and np.array_equal(known[1], data):
+        if known is not None and np.array_equal(_bits(known[1]), _bits(data)):  # 0.0 is not -0.0, nan is nan
             return known[2]
         found = make()
         with self._lock:
@@ -62,6 +62,10 @@ class Pattern:
         known = self._factors.get(key)
         if known is not None and known[0] is gone:
             del self._factors[key]
+
+
+def _bits(x: Array) -> Array:
+    return np.ascontiguousarray(x).view(np.uint8)
 
 
 _living: WeakValueDictionary[tuple[Any, ...], Pattern] = WeakValueDictionary()

@@ -22,20 +22,19 @@ from tape.tensor import Array, Tensor, as_array, method
 @method("__getitem__")
 def index(x: Tensor, key: Any) -> Tensor:
     """Return a view by ints, slices, None and Ellipsis, or a copy by arrays. IndexError where out of bounds."""
-    if type(key) is slice:
-        hit = _known.get((x._form.spec, (key.start, key.stop, key.step, slice)))
-    elif type(key) is int and (row := _rows.get(x._form.spec)) is not None and 0 <= key < row[1]:
+    kind = type(key)
+    if kind is int and (row := _rows.get(x._form.spec)) is not None and 0 <= key < row[1]:
         return recording.part(x, (key, Ellipsis), row[0], key * row[2])
-    else:
-        hit = _known.get((x._form.spec, _hashed(key)))
+    hashed = _hashed_slice(key) if kind is slice else _hashed(key)
+    hit = _known.get((x._form.spec, hashed))
     if hit is not None:
         return recording.part(x, *hit)
     if not is_basic(key):
         return _gather(x, key)
     op, params, name = _found(x, key)
     result = recording.view(op, x, params, name)
-    hashed, form = _hashed(key), result._form
-    if hashed is not None and form.spec.bytes < LARGE:
+    form = result._form
+    if hashed is not _UNKNOWN and form.spec.bytes < LARGE:
         if len(_known) >= recording.MOST_VIEWS:
             _known.clear()
         above = x._offset if families.is_view(x) else 0
@@ -54,8 +53,8 @@ def region(x: Tensor, key: Any) -> Tensor:
 
 def known(x: Tensor, key: Any) -> bool:
     """Whether a basic index has been checked against tensors of this spec before."""
-    hashed = _hashed(key)
-    return hashed is not None and (x._form.spec, hashed) in _known
+    hashed = _hashed_slice(key) if type(key) is slice else _hashed(key)
+    return (x._form.spec, hashed) in _known
 
 
 def is_basic(key: Any) -> bool:
@@ -168,31 +167,41 @@ _rows: dict[Any, tuple[Form, int, int]] = {}
 """Of specs whose elements along the first axis have been taken one by one: the form of all, extent and step."""
 
 
+_ENDS = frozenset((int, type(None)))
+_PARTS = frozenset((int, type(None), type(Ellipsis)))
+
+
 def _hashed(key: Any) -> Any:
-    """Return a basic index as something that can be hashed; None for what needs a closer look."""
+    """Return a basic index as something that can be hashed; ``_UNKNOWN`` for what needs a closer look.
+
+    Of Python's own integers alone: tensors can change, and 1.0, which is no index, equals 1.
+    """
     kind = type(key)
-    if kind is slice:
-        return (key.start, key.stop, key.step, slice)
     if kind is int:
         return key
-    if kind is tuple:
-        return tuple([k if type(k) is int or k is None or k is Ellipsis else _hashed_slice(k) for k in key])
-    return None
+    if kind is not tuple:
+        return _UNKNOWN
+    found = tuple([k if type(k) in _PARTS else _hashed_slice(k) if type(k) is slice else _UNKNOWN for k in key])
+    return _UNKNOWN if _UNKNOWN in found else found
 
 
-def _hashed_slice(key: Any) -> Any:
-    return (key.start, key.stop, key.step, slice) if type(key) is slice else (id(key), object())
+_UNKNOWN = object()
+
+
+def _hashed_slice(key: slice) -> Any:
+    start, stop, step = key.start, key.stop, key.step
+    if type(start) in _ENDS and type(stop) in _ENDS and (step is None or type(step) is int):
+        return start, stop, step, slice
+    return _UNKNOWN
 
 
 def _found(x: Tensor, key: Any) -> tuple[View, tuple[Any, ...], Any]:
     """Check a basic index; return its view, params and key."""
     kind = type(key)
     if kind is slice:
-        hashed: Any = ("slice", key.start, key.stop, key.step)
-        if type(key.start) is Tensor or type(key.stop) is Tensor:
-            key = slice(*(None if e is None else operator.index(e) for e in (key.start, key.stop, key.step)))
-            hashed = ("slice", key.start, key.stop, key.step)
+        key = key if _hashed_slice(key) is not _UNKNOWN else _item(key)
         items: tuple[Any, ...] = (key,)
+        hashed: Any = ("slice", key.start, key.stop, key.step)
     else:
         items = tuple(map(_item, key if kind is tuple else (key,)))
         hashed = tuple(("slice", k.start, k.stop, k.step) if type(k) is slice else k for k in items)

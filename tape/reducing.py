@@ -26,6 +26,7 @@ def tensor_of(x: Any) -> Tensor:
 def along(op: Op, x: Any, dim: Any, axis: Any, keepdim: Any, keepdims: Any, dtype: Any) -> Tensor:
     """Reduce over dims as users give them; what has been seen before is repeated."""
     plainly = type(x) is Tensor and dtype is axis is keepdims is None and (dim is None or type(dim) is int)
+    plainly = plainly and (keepdim is None or type(keepdim) is bool)
     if plainly and (known := _known.get((op, x._form.spec, dim, keepdim))) is not None:
         again = repeats.reduction(op, x, *known)  # type: ignore[arg-type]
         if again is not None:

@@ -8,6 +8,7 @@ import numpy as np
 
 from kernels import routines
 from kernels.entries import Instruction
+from kernels.exact import exact
 from kernels.forms import Form
 from kernels.layouts import spec_of
 from kernels.op import Routine
@@ -81,7 +82,9 @@ def _key(op: Routine, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
     if len(op.results) > 1 or op.extras or op.vjp is None:
         return None
     specs: set[Any] = set()
-    key: list[Any] = [op, *params.values()]
+    key: list[Any] = [op]
+    for item in params.items():
+        key += item if type(item[1]) is int else (item[0], exact(item[1]))
     for x in operands:
         if type(x) is not Tensor:
             return None
@@ -124,7 +127,7 @@ def _call(op: Routine, operands: tuple[Any, ...], params: dict[str, Any]) -> Any
 
 def _about(op: Routine, params: dict[str, Any], frozen: tuple[Any, ...], shapes: tuple[Any, ...]) -> TensorCall:
     """Return what calls with these parameters share: one object, so that equal calls have one form."""
-    key = (op, frozen, shapes)
+    key = (op, exact(frozen), shapes)
     found = _calls.get(key)
     if found is None:
         if len(_calls) >= recording.MOST_VIEWS:

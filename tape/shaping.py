@@ -195,8 +195,8 @@ def _join(name: str, tensors: Any, dim: Any, *, new: bool) -> Tensor:
     op = OPS[name]
     assert isinstance(op, Join)
     operands = tuple(tensors)
-    key = (op, dim, *[(o._form.spec, o._slot is None) if type(o) is Tensor else None for o in operands])
-    known, tape = _joined.get(key) if type(dim) is int else None, modes.active()
+    key, tape = _key(op, dim, operands), modes.active()
+    known = None if key is None else _joined.get(key)
     if known is not None and tape:
         value = _together(op, [o._value for o in operands], known.params[0], new=new)
         return repeats.again(tape, known, [o._slot for o in operands], value)
@@ -212,9 +212,18 @@ def _join(name: str, tensors: Any, dim: Any, *, new: bool) -> Tensor:
         (axis, new),
     )
     form = repeats.repeats(result)
-    if form is not None and type(dim) is int and all(map(operator.is_, checked, operands)):
+    if form is not None and key is not None and all(map(operator.is_, checked, operands)):
         _joined[key] = form
     return result
+
+
+def _key(op: Join, dim: Any, operands: tuple[Any, ...]) -> Any:
+    """Return what the form of a join depends on; None where something else than tensors is joined."""
+    if type(dim) is not int:
+        return None
+    # The slot first: to ask for it makes a view of an earlier version one of the version now.
+    parts = [(o._slot is None, o._form.spec) if isinstance(o, Tensor) else None for o in operands]
+    return None if None in parts else (op, dim, *parts)
 
 
 _joined: dict[Any, forms.Form] = {}

@@ -18,7 +18,7 @@ HOUSE = [
     "kernels", "kernels.jit", "kernels.accumulators", "kernels.vectormath_fits", "kernels.vectormath_values",
     "kernels.vectormath_pairs",
     "kernels.vectormath_exp", "kernels.vectormath_log", "kernels.vectormath_trig",
-    "kernels.vectormath_erf", "kernels.vectormath", "kernels.layouts", "kernels.loops",
+    "kernels.vectormath_erf", "kernels.vectormath", "kernels.exact", "kernels.layouts", "kernels.loops",
     "kernels.memory", "kernels.observing", "kernels.selects_native", "kernels.selects",
     "kernels.symbols", "kernels.scipy_ufuncs", "kernels.rule_text", "kernels.op",
     "kernels.elementwise", "kernels.exponentials", "kernels.trigonometry", "kernels.rounding",

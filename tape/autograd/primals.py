@@ -24,7 +24,7 @@ class Primals:
 
     def __init__(self, marked: list[Instruction]) -> None:
         self.by_slot = {instruction.slot: instruction for instruction in marked}
-        self._made: dict[tuple[Any, int], Tensor] = {}
+        self._made: dict[tuple[Any, int], tuple[Any, Tensor]] = {}
         self._written: set[Any] = set()
         self._scans: dict[int, Iterator[Instruction]] = {}
         self._reached: dict[int, int] = {}
@@ -49,9 +49,9 @@ class Primals:
         if slot is None:
             return plain(value)
         key = slot, id(value)
-        if key not in self._made:
-            self._made[key] = self._bound(slot, value, spec)
-        return self._made[key]
+        if key not in self._made:  # with the value: as long as it is kept, no other has its id
+            self._made[key] = value, self._bound(slot, value, spec)
+        return self._made[key][1]
 
     def _bound(self, slot: Any, value: Any, spec: Spec) -> Tensor:
         """Return a tensor of this value and slot."""
