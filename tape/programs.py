@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -16,6 +16,7 @@ from tape import modes, recording
 from tape.in_place import copy_
 from tape.operands import operand
 from tape.recorder import Recorder
+from tape.signature import check_written, value_of
 from tape.tensor import Tensor, carried, leaf, plain
 
 
@@ -30,13 +31,14 @@ class Program:
         self._recipe = recorder.recipe
         self._template = template
         self._escapes = recorder.escapes
+        self._unfinished = ""
         self._plan: Plan | None = None
         self._machines: list[Machine] = []
         self._lock = threading.Lock()
 
     def __call__(self, *args: Any) -> Any:
         """Replay the function forward; arguments that it changes in place are changed, as by the function."""
-        machine = self._start(args)
+        machine = self._start(args, writes=True)
         try:
             machine.run(machine.forward)
             self._write_back(machine, args)
@@ -46,8 +48,9 @@ class Program:
 
     def value_and_grad(self, *args: Any) -> tuple[Any, tuple[Any, ...]]:
         """Return the value and a tuple with the gradient of each floating argument."""
-        self._check_scalar()
-        machine = self._start(args)
+        if not self._unfinished:
+            self._check_scalar()
+        machine = self._start(args, writes=False)
         try:
             machine.run(machine.forward)
             machine.run(machine.reverse)
@@ -82,8 +85,10 @@ class Program:
                 f"{', '.join(recipes.describe(self._recipe.nodes[o].spec) for o in outputs)}"
             )
 
-    def _start(self, args: tuple[Any, ...]) -> Machine:
-        """Check the arguments, take a machine and put them into its memory."""
+    def _start(self, args: tuple[Any, ...], *, writes: bool) -> Machine:
+        """Check the arguments, take a machine and put them into its memory; ``writes``: they are to be changed."""
+        if self._unfinished:
+            raise ProgramError(self._unfinished)
         if self._escapes:
             raise ProgramError(
                 f"a value that depends on the arguments left for Python at {self._escapes[0]}; what Python did with "
@@ -92,28 +97,16 @@ class Program:
         wanted = self._recipe.arguments
         if len(args) != len(wanted):
             raise TypeError(f"program takes {len(wanted)} arguments, got {len(args)}")
-        values = [self._checked(i, given) for i, given in enumerate(args)]
+        nodes = self._recipe.nodes
+        values = [value_of(n, given, nodes[w].spec) for n, given, w in zip(_names(args), args, wanted, strict=True)]
+        if writes:
+            check_written(_names(args), args, [i for i, w in enumerate(wanted) if w in self._recipe.written])
+        for given in args:
+            recording.left(given)
         machine = self._machine()
         for place, value in zip(machine.inputs, values, strict=True):
             place[...] = value
         return machine
-
-    def _checked(self, i: int, given: Any) -> Any:
-        """Return an argument's value, of the recorded shape and dtype."""
-        spec = self._recipe.nodes[self._recipe.arguments[i]].spec
-        recording.left(given)
-        value = given._value if isinstance(given, Tensor) else given
-        if isinstance(value, (float, int)) and not spec.shape:
-            if isinstance(value, float) and spec.dtype.kind != "f":
-                raise TypeError(f"argument {i}: a float where the program was recorded with {recipes.describe(spec)}")
-            return value
-        array = np.asarray(value)
-        if array.shape != spec.shape or array.dtype != spec.dtype:
-            got = f"{array.dtype.name}[{', '.join(map(str, array.shape))}]"
-            raise TypeError(
-                f"argument {i}: got {got}, but the program was recorded with {recipes.describe(spec)}; record it anew"
-            )
-        return array
 
     def _machine(self) -> Machine:
         try:
@@ -174,6 +167,13 @@ def _emptied(result: Any) -> Any:
     return type(result)(map(_emptied, result)) if isinstance(result, (tuple, list)) else None
 
 
+def _names(args: Sequence[Any]) -> list[str]:
+    return [f"argument {i}" for i in range(len(args))]
+
+
+_NOTHING = "nothing was recorded: no operation in the block used a leaf that requires grad"
+
+
 class _Block:
     """``with tape.record() as program``: what runs inside is recorded; its arguments are the leaves it uses."""
 
@@ -182,6 +182,7 @@ class _Block:
         self._recorder.open = True
         self._before = modes.set_mode(modes.Mode(grad=True, recorder=self._recorder))
         self._program = Program(self._recorder, None)
+        self._program._unfinished = "the program is still being recorded; call it after the with block"
         return self._program
 
     def __exit__(
@@ -189,10 +190,16 @@ class _Block:
     ) -> None:
         modes.set_mode(self._before)
         steps = self._recorder.recipe.steps
-        if kind is None:
-            if not steps:
-                raise ProgramError("nothing was recorded: no operation in the block used a leaf that requires grad")
-            self._recorder.recipe.outputs = [steps[-1].result]
+        if kind is not None:
+            self._program._unfinished = (
+                f"the with block in which this program was recorded raised {kind.__name__}; record it anew"
+            )
+            return
+        if not steps:
+            self._program._unfinished = _NOTHING
+            raise ProgramError(_NOTHING)
+        self._recorder.recipe.outputs = [steps[-1].result]
+        self._program._unfinished = ""
 
 
 class _Recording:
@@ -227,11 +234,16 @@ def record(fun: Callable[..., Any] | None = None, *args: Any) -> Any:
         for output in _leaves(result):
             _check_output(output, recorder)
     recorder.recipe.outputs = [recorder.nodes[id(o)] for o in _leaves(result)]
+    check_written(
+        _names(args), args, [i for i, w in enumerate(recorder.recipe.arguments) if w in recorder.recipe.written]
+    )
     return Program(recorder, _emptied(result))
 
 
 def _argument(value: Any) -> Tensor:
     """Return a leaf of its own memory for an argument."""
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError("record: a masked array, whose mask programs do not know; fill it first: x.filled(value)")
     given = operand(value)
     array = np.array(given._value if isinstance(given, Tensor) else given, order="C")
     return leaf(carried(array), requires_grad=array.dtype.kind == "f")

@@ -134,7 +134,8 @@ def _with_number(op: Any, x: Any, number: float) -> Tensor:
     if not isinstance(x, Tensor):
         x = plain(x)
     if x.spec.dtype.kind != "f":
-        return plain(carried(op.ufunc(x._value, number)))
+        value, static = carried(op.ufunc(x._value, number)), number  # NumPy's dtype depends on the number's type
+        return finish(op, (x,), value, lambda: spec_of(value), lambda _form: (), (), params=(static,))  # type: ignore[arg-type, return-value]
     p = float(number)
     compute = op.variants[p] if p in op.variants else lambda value: op.ufunc(value, p)
     value = compute(x._value)

@@ -165,6 +165,8 @@ def _take(x: Tensor, value: Tensor) -> bool:
     ):
         return False
     recorder = modes.current().recorder
+    if recorder is not None and recorder.given(x):
+        return False  # the caller is to see what is written
     if value._slot is None and x._slot is not None:
         if recorder is not None or modes.is_grad_enabled():
             return False

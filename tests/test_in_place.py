@@ -1009,8 +1009,9 @@ def test_replay_of_arguments_changed_in_place() -> None:
         assert value == expected
         for one, other in zip(gradients, by_sweep, strict=True):
             np.testing.assert_array_equal(one, other)
-        assert program(x, float(k)) == expected
         np.testing.assert_array_equal(x, kept)
+        assert program(x, float(k)) == expected
+        np.testing.assert_array_equal(x, np.append(kept[:1] * k, kept[:-1] * k + kept[1:] ** 2))
 
 
 @pytest.mark.parametrize("outside", [True, False], ids=["made outside", "made inside"])
