@@ -22,8 +22,10 @@ from tape import (  # noqa: F401 (some install methods)
     numpy_protocols,
     numpy_ufuncs,
     quadrature,
+    random,
     sparse,
     special,
+    tensor_types,
 )
 from tape.array_api import e, finfo, iinfo, inf, nan, newaxis, pi, result_type
 from tape.compiled_ops import custom
@@ -38,18 +40,14 @@ from tape.creation import (
     full_like,
     linspace,
     logspace,
-    manual_seed,
     ones,
     ones_like,
-    rand,
-    rand_like,
-    randn,
-    randn_like,
     scalar_tensor,
     tensor,
     zeros,
     zeros_like,
 )
+from tape.devices import accelerator, backends, cuda, device
 from tape.documentation import op_table
 from tape.dtypes import (
     bool,  # noqa: A004 (PyTorch's names)
@@ -77,32 +75,41 @@ from tape.modes import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
 from tape.nonfinite import first_nonfinite
 from tape.products import dot, matmul, mm, mv
 from tape.programs import Program, record
+from tape.random import Generator, get_rng_state, initial_seed, manual_seed, seed, set_rng_state
 from tape.reducing import amax, amin, max, mean, min, sum  # noqa: A004
+from tape.sampling import rand, rand_like, randint, randint_like, randn, randn_like, randperm
+from tape.serialization import load, save
 from tape.shape import Size
 from tape.shaping import as_strided, cat, clone, flatten, permute, reshape, squeeze, stack, t, transpose, unsqueeze
 from tape.tensor import Tensor, is_tensor
+from tape.tensor_types import *  # noqa: F403 (one for each dtype)
 from tape.vmapping import vmap
 
 __version__ = "0.1.0"
 concat = concatenate = cat
 
 __all__ = [
+    "Generator",
     "Program",
     "Size",
     "Tensor",
     "__version__",
+    "accelerator",
     "amax",
     "amin",
     "arange",
     "as_strided",
     "as_tensor",
     "autograd",
+    "backends",
     "bool",
     "cat",
     "clone",
     "concat",
     "concatenate",
+    "cuda",
     "custom",
+    "device",
     "dot",
     "double",
     "e",
@@ -122,9 +129,11 @@ __all__ = [
     "full_like",
     "func",
     "get_default_dtype",
+    "get_rng_state",
     "iinfo",
     "inf",
     "inference_mode",
+    "initial_seed",
     "int",
     "int8",
     "int16",
@@ -137,6 +146,7 @@ __all__ = [
     "linalg",
     "linspace",
     "listing",
+    "load",
     "logspace",
     "long",
     "manual_seed",
@@ -157,14 +167,21 @@ __all__ = [
     "quadrature",
     "rand",
     "rand_like",
+    "randint",
+    "randint_like",
     "randn",
     "randn_like",
+    "random",
+    "randperm",
     "record",
     "reshape",
     "result_type",
+    "save",
     "scalar_tensor",
+    "seed",
     "set_default_dtype",
     "set_grad_enabled",
+    "set_rng_state",
     "short",
     "sparse",
     "special",
@@ -181,4 +198,4 @@ __all__ = [
     "zeros",
     "zeros_like",
 ]
-__all__ += functions.__all__
+__all__ += functions.__all__ + tensor_types.__all__

@@ -54,6 +54,7 @@ def _function(op: Elementwise, ways: Ways) -> Callable[..., Any]:
         return by_rows(op, *operands)
 
     function.__name__ = function.__qualname__ = (names_of(op) or (op.name,))[0]
+    function.__module__ = "tape.functions" if names_of(op) else "tape.special"  # where pickle finds it
     function.__doc__ = f"{op.doc} Shapes broadcast; dtypes promote as NumPy's do."
     return function
 

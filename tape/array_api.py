@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tape import creation, interchange
-from tape.attributes import check_device
+from tape.devices import check_device
 from tape.dtypes import bool as bool_dtype
 from tape.dtypes import float32, float64, int8, int16, int32, int64, uint8
 from tape.public import implements

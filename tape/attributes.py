@@ -10,7 +10,8 @@ import numpy as np
 from kernels.forms import Form
 from kernels.layouts import spec_of
 from kernels.tables import OPS
-from tape import families, inference, recording
+from tape import devices, families, inference, recording
+from tape.devices import check_device
 from tape.dtypes import get_default_dtype
 from tape.printing import format_tensor
 from tape.shape import Size
@@ -18,20 +19,6 @@ from tape.shaping import clone
 from tape.tensor import AccumulateGrad, Tensor, as_array, attribute, method, plain, rare, seldom
 
 _ALIAS = OPS["alias"]
-
-
-class Device(str):
-    """Where a tensor's memory is: always "cpu"."""
-
-    __slots__ = ()
-
-    @property
-    def type(self) -> str:
-        """The kind of device."""
-        return "cpu"
-
-    def __repr__(self) -> str:
-        return "device(type='cpu')"
 
 
 @attribute
@@ -53,10 +40,10 @@ def ndim(x: Tensor) -> int:
 
 
 @attribute
-def device(x: Tensor) -> Device:
+def device(x: Tensor) -> devices.device:
     """Always "cpu"."""
     del x
-    return Device("cpu")
+    return devices.device()
 
 
 @method()
@@ -221,12 +208,6 @@ def to(x: Tensor, *args: Any, dtype: Any = None, device: Any = None, copy: bool 
     if wanted == x.spec.dtype:
         return clone(x) if copy else x
     return recording.to_dtype(x, wanted)
-
-
-def check_device(device: Any) -> None:
-    """Raise unless the device is None or "cpu"."""
-    if device is not None and str(device).partition(":")[0] != "cpu":
-        raise RuntimeError(f"device {str(device)!r}: tape computes on the CPU only; leave device out or give 'cpu'")
 
 
 def _converter(name: str, dtype: Any) -> None:

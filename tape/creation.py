@@ -1,4 +1,4 @@
-"""New tensors: from data, filled, ranges and random. Factories take ``dtype``, ``device`` and ``requires_grad``."""
+"""New tensors: from data, filled and ranges. Factories take ``dtype``, ``device`` and ``requires_grad``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tape import recording
-from tape.attributes import check_device
+from tape.devices import check_device
 from tape.dtypes import DEFAULT, get_default_dtype
 from tape.families import share
 from tape.operands import native
@@ -19,7 +19,6 @@ from tape.tensor import Array, Tensor, as_array, carried, leaf, method, plain
 
 _FLOAT64 = np.dtype(np.float64)
 _FLOATS = {float}
-_state = {"generator": np.random.default_rng()}
 
 
 def _check_floating(dtype: np.dtype[Any], requires_grad: bool) -> None:
@@ -136,7 +135,8 @@ def legacy(cls: type[Tensor], *args: Any) -> Tensor:
 Tensor.__new__ = legacy  # type: ignore[method-assign]
 
 
-def _shape(given: tuple[Any, ...]) -> tuple[int, ...]:
+def shape_of(given: tuple[Any, ...]) -> tuple[int, ...]:
+    """Return the shape that a factory was given, as numbers or in one sequence."""
     if len(given) == 1 and not isinstance(given[0], int):
         given = tuple(given[0])
     shape = tuple(map(operator.index, given))
@@ -145,7 +145,8 @@ def _shape(given: tuple[Any, ...]) -> tuple[int, ...]:
     return shape
 
 
-def _finished(array: Array, device: Any, requires_grad: bool) -> Tensor:
+def finished(array: Array, device: Any, requires_grad: bool) -> Tensor:
+    """Return a new array as a leaf."""
     check_device(device)
     _check_floating(array.dtype, requires_grad)
     return leaf(carried(array), requires_grad=requires_grad)
@@ -156,32 +157,16 @@ def _factory(name: str, fill: Callable[..., Array], doc: str) -> Callable[..., T
         *shape: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, size: Any = None
     ) -> Tensor:
         wanted = get_default_dtype() if dtype is None else np.dtype(dtype)
-        return _finished(fill(_shape(shape if size is None else (size,)), wanted), device, requires_grad)
+        return finished(fill(shape_of(shape if size is None else (size,)), wanted), device, requires_grad)
 
     make.__name__ = make.__qualname__ = name
     make.__doc__ = doc
     return make
 
 
-def _random(draw: str) -> Callable[..., Array]:
-    def fill(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-        if dtype.kind != "f":
-            raise RuntimeError(f"random tensors are floating, not {dtype.name}")
-        return np.asarray(getattr(_state["generator"], draw)(shape, dtype=dtype))
-
-    return fill
-
-
 zeros = _factory("zeros", np.zeros, "Return a tensor of zeros.")
 ones = _factory("ones", np.ones, "Return a tensor of ones.")
 empty = _factory("empty", np.empty, "Return a tensor whose elements are not set.")
-rand = _factory("rand", _random("random"), "Return uniform numbers from [0, 1); see manual_seed.")
-randn = _factory("randn", _random("standard_normal"), "Return standard normal numbers; see manual_seed.")
-
-
-def manual_seed(seed: int) -> None:
-    """Start the random tensors from a seed. The numbers are NumPy's PCG64's, not PyTorch's."""
-    _state["generator"] = np.random.default_rng(seed)
 
 
 def full(size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
@@ -190,7 +175,7 @@ def full(size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, r
         raise TypeError(f"full(): fill_value is a number, not {type(fill_value).__name__}")
     if dtype is None:
         dtype = get_default_dtype() if isinstance(fill_value, float) else np.asarray(fill_value).dtype
-    return _finished(np.full(_shape((size,)), fill_value, np.dtype(dtype)), device, requires_grad)
+    return finished(np.full(shape_of((size,)), fill_value, np.dtype(dtype)), device, requires_grad)
 
 
 def arange(
@@ -207,7 +192,7 @@ def arange(
         raise RuntimeError(f"arange: step {step} does not lead from {start} to {end}")
     if dtype is None:
         dtype = get_default_dtype() if any(isinstance(v, float) for v in (start, end, step)) else np.int64
-    return _finished(np.arange(start, end, step, dtype=np.dtype(dtype)), device, requires_grad)
+    return finished(np.arange(start, end, step, dtype=np.dtype(dtype)), device, requires_grad)
 
 
 def linspace(
@@ -237,14 +222,14 @@ def _spaced(
         raise RuntimeError(f"{name}: number of steps must be non-negative, got {ends[-1]}")
     found = function(*ends, **more, dtype=wanted)
     if not isinstance(found, Tensor):
-        return _finished(found, device, requires_grad)
+        return finished(found, device, requires_grad)
     return found.requires_grad_() if requires_grad else found
 
 
 def eye(n: int, m: int | None = None, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
     """Return a matrix with ones on the diagonal."""
     wanted = get_default_dtype() if dtype is None else np.dtype(dtype)
-    return _finished(np.eye(n, m, dtype=wanted), device, requires_grad)
+    return finished(np.eye(n, m, dtype=wanted), device, requires_grad)
 
 
 def scalar_tensor(s: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
@@ -254,24 +239,25 @@ def scalar_tensor(s: Any, *, dtype: Any = None, device: Any = None, requires_gra
     )
 
 
-def _like(name: str, make: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    def like(
+def like(name: str, make: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Return the factory of tensors that have the shape and dtype of another."""
+
+    def make_like(
         x: Tensor, *args: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, **more: Any
     ) -> Tensor:
         wanted = x.spec.dtype if dtype is None else dtype
         return make(x.spec.shape, *args, dtype=wanted, device=device, requires_grad=requires_grad, **more)
 
-    like.__name__ = like.__qualname__ = name
-    like.__doc__ = f"{(make.__doc__ or '').splitlines()[0][:-1]}, of the shape and dtype of ``x``."
-    return like
+    make_like.__name__ = make_like.__qualname__ = name
+    make_like.__module__ = make.__module__
+    make_like.__doc__ = f"{(make.__doc__ or '').splitlines()[0][:-1]}, of the shape and dtype of ``x``."
+    return make_like
 
 
-zeros_like = _like("zeros_like", zeros)
-ones_like = _like("ones_like", ones)
-empty_like = _like("empty_like", empty)
-full_like = _like("full_like", full)
-rand_like = _like("rand_like", rand)
-randn_like = _like("randn_like", randn)
+zeros_like = like("zeros_like", zeros)
+ones_like = like("ones_like", ones)
+empty_like = like("empty_like", empty)
+full_like = like("full_like", full)
 
 
 def _new(name: str, make: Callable[..., Tensor]) -> None:
@@ -289,6 +275,5 @@ for _make in (zeros, ones, empty, full, tensor):
     _new(f"new_{_make.__name__}", _make)
 __all__ = [
     "arange", "as_tensor", "clone", "empty", "empty_like", "eye", "from_numpy", "full", "full_like", "linspace",
-    "logspace", "manual_seed", "ones", "ones_like", "rand", "rand_like", "randn", "randn_like", "scalar_tensor",
-    "tensor", "zeros", "zeros_like",
+    "logspace", "ones", "ones_like", "scalar_tensor", "tensor", "zeros", "zeros_like",
 ]  # fmt: skip

@@ -123,7 +123,11 @@ def deepcopy(x: Tensor, memo: dict[int, Any]) -> Tensor:
 def reduce(x: Tensor) -> Any:
     """Pickle a leaf."""
     if not recording.leaf_of(x):
-        raise RuntimeError("only leaf tensors can be pickled; use tensor.detach()")
+        raise RuntimeError(
+            "Cowardly refusing to serialize non-leaf tensor which requires_grad, since autograd does not support "
+            "crossing process boundaries. If you just want to transfer the data, call detach() on the tensor before "
+            "serializing"
+        )
     recording.left(x)
     return _rebuild, (x._value, x._slot is not None)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from tape import (  # noqa: F401 (they say what is public)
     added_products,
     arranging,
@@ -31,6 +33,7 @@ from tape import (  # noqa: F401 (they say what is public)
     quantiles,
     ranges,
     repeating,
+    sampling,
     scanning,
     scattering,
     softmaxes,
@@ -45,4 +48,7 @@ from tape.arithmetic import FUNCTIONS
 
 globals().update(FUNCTIONS)
 globals().update(public.FUNCTIONS)
+for _name, _function in public.FUNCTIONS.items():
+    if getattr(sys.modules[_function.__module__], _function.__qualname__, None) is not _function:
+        _function.__module__, _function.__qualname__ = __name__, _name  # made by another function: pickle looks here
 __all__ = list({**FUNCTIONS, **public.FUNCTIONS})

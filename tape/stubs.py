@@ -29,8 +29,9 @@ HEAD = "# Written by `python -m tape.stubs`; change the records or the methods, 
 _IMPORTS = """\
 import builtins
 from collections.abc import Iterator
-from tape.attributes import Device
+from tape import devices
 from tape.autograd.hooks import Hook, RemovableHandle
+from tape.random import Generator
 from tape.shape import Size
 """
 _IGNORED = {"__eq__": "override", "__ne__": "override"}  # a tensor of bools, where object says bool
@@ -70,6 +71,7 @@ def functions_stub() -> str:
     lines = [
         "from math import nan",
         "from typing import Any",
+        "from tape.random import Generator",
         "from tape.tensor import Tensor",
         f"__all__ = {functions.__all__}",
     ]

@@ -1,8 +1,9 @@
 # Written by `python -m tape.stubs`; change the records or the methods, not this file.
 import builtins
 from collections.abc import Iterator
-from tape.attributes import Device
+from tape import devices
 from tape.autograd.hooks import Hook, RemovableHandle
+from tape.random import Generator
 from tape.shape import Size
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -328,6 +329,10 @@ class Tensor:
         """Return beta * input + alpha * bmm(batch1, batch2); the input is expanded to (b, m, n)."""
     def baddbmm_(self, *args: Any, **kwargs: Any) -> Tensor:
         """Return beta * input + alpha * bmm(batch1, batch2); the input is expanded to (b, m, n), in place."""
+    def bernoulli(self, p: Any = None, *, generator: Generator | None = None) -> Tensor:
+        """Return 1 with the probabilities that ``x`` holds (or ``p`` everywhere), else 0, in the dtype of ``x``."""
+    def bernoulli_(self, *args: Any, generator: Generator | None = None, **more: Any) -> Tensor:
+        """Fill with 1 with probability p, else 0; the gradient of what stood here is 0."""
     def bincount(self, weights: Any = None, minlength: builtins.int = 0) -> Tensor:
         """Return how often each integer from 0 comes (int64), or the sum of its weights; no gradient."""
     def bitwise_and(self, other: Any, /) -> Tensor:
@@ -453,7 +458,7 @@ class Tensor:
     def detach(self) -> Tensor:
         """Return a tensor of the same memory, without history."""
     @property
-    def device(self) -> Device:
+    def device(self) -> devices.device:
         """Always "cpu"."""
     def diag(self, diagonal: builtins.int = 0) -> Tensor:
         """Return a copy of a diagonal of a matrix, or the matrix with a vector on that diagonal and zeros elsewhere."""
@@ -536,6 +541,8 @@ class Tensor:
         """Exponential less one, right for small arguments. Shapes broadcast; dtypes promote as NumPy's do."""
     def expm1_(self, *others: Any) -> Tensor:
         """Exponential less one, right for small arguments, in place."""
+    def exponential_(self, *args: Any, generator: Generator | None = None, **more: Any) -> Tensor:
+        """Fill with exponential numbers of the rate lambd; the gradient of what stood here is 0."""
     def fill_(self, value: Any) -> Tensor:
         """Fill with one number, or with a 0-d tensor."""
     def fill_diagonal_(self, fill_value: Any, wrap: builtins.bool = False) -> Tensor:
@@ -971,6 +978,8 @@ class Tensor:
         """Return the int64 places of all elements that are not zero: a row each, or with ``as_tuple`` a vector a dim."""
     def norm(self, p: Any = 'fro', dim: Any = None, keepdim: Any = None, dtype: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:
         """Return the norm of all elements, or of vectors over ``dim``: :func:`vector_norm` under PyTorch's old name."""
+    def normal_(self, *args: Any, generator: Generator | None = None, **more: Any) -> Tensor:
+        """Fill with normal numbers of this mean and standard deviation; the gradient of what stood here is 0."""
     def not_equal(self, other: Any, /) -> Tensor:
         """True where they differ. Shapes broadcast; dtypes promote as NumPy's do."""
     def not_equal_(self, *others: Any) -> Tensor:
@@ -1018,6 +1027,8 @@ class Tensor:
         """Angle in degrees of one in radians. Shapes broadcast; dtypes promote as NumPy's do."""
     def rad2deg_(self, *others: Any) -> Tensor:
         """Angle in degrees of one in radians, in place."""
+    def random_(self, *args: Any, generator: Generator | None = None, **more: Any) -> Tensor:
+        """Fill with integers from low up to, not including, high; the gradient of what stood here is 0."""
     def ravel(self) -> Tensor:
         """Return the elements in one dim: a view where strides allow one, else a copy."""
     @property
@@ -1228,6 +1239,8 @@ class Tensor:
         """Integer part, towards zero; the gradient is 0. Shapes broadcast; dtypes promote as NumPy's do."""
     def trunc_(self, *others: Any) -> Tensor:
         """Integer part, towards zero; the gradient is 0, in place."""
+    def type(self, dtype: Any = None) -> Any:
+        """Return the name of the type, "torch.DoubleTensor", or the tensor with another dtype, type or name of one."""
     def type_as(self, other: Tensor) -> Tensor:
         """Return the tensor with the dtype of another, or itself."""
     def unbind(self, dim: Any = None, *, axis: Any = None) -> tuple[Tensor, ...]:
@@ -1236,6 +1249,8 @@ class Tensor:
         """Return a view with one dim taken apart into dims of these sizes; one of them may be -1."""
     def unfold(self, dimension: builtins.int, size: builtins.int, step: builtins.int) -> Tensor:
         """Return a view of all windows of ``size`` along a dim, ``step`` apart; they stand along a new last dim."""
+    def uniform_(self, *args: Any, generator: Generator | None = None, **more: Any) -> Tensor:
+        """Fill with uniform numbers from [a, b); the gradient of what stood here is 0."""
     def unique(self, sorted: builtins.bool = True, return_inverse: builtins.bool = False, return_counts: builtins.bool = False, dim: Any = None) -> Any:
         """Return the different elements, or slices along ``dim``, in order; no gradient."""
     def unique_consecutive(self, return_inverse: builtins.bool = False, return_counts: builtins.bool = False, dim: Any = None) -> Any:

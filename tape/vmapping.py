@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 
 from kernels.program import NodeRef
-from tape import creation, modes, shaping
+from tape import modes, shaping
 from tape.batch_run import Batch
 from tape.families import share
 from tape.nesting import Structure, flattened, leaves, shown, spread
 from tape.one_example import Example
+from tape.random import default_generator
 from tape.tensor import Tensor, as_array, carried, leaf
 
 
@@ -157,7 +158,7 @@ def _results(step: Any) -> list[Any]:
 
 def _drawn() -> Any:
     """Return the state of the generator of random tensors, as something that can be compared."""
-    return str(creation._state["generator"].bit_generator.state)
+    return default_generator.get_state()._value.tobytes()  # type: ignore[union-attr]
 
 
 def vmap(

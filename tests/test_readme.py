@@ -9,13 +9,14 @@ are what tape's gradients are compared with, and PyTorch must raise what README 
 """
 
 import ast
+import code
 import doctest
 import io
 import re
 import sys
 import tokenize
 from collections.abc import Callable
-from contextlib import nullcontext, redirect_stdout
+from contextlib import nullcontext, redirect_stderr, redirect_stdout
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -323,3 +324,15 @@ def test_where_numpy_and_pytorch_differ(call: str, numpys: str, ours: str) -> No
         assert caught.type.__name__ == error[1]
     else:
         np.testing.assert_equal(run(tape), eval(ours.strip("`")))  # noqa: S307
+
+
+@pytest.mark.parametrize("block", [b for b in fenced_blocks(TEXT) if b.language == "python"][:3], ids=lambda b: b.line)
+def test_first_examples_paste_into_a_plain_interpreter(block: Block) -> None:
+    """A line at a time, as a plain REPL reads what is pasted: a blank line must end each loop and function."""
+    console = code.InteractiveConsole({"__name__": "__main__"})
+    printed, errors = io.StringIO(), io.StringIO()
+    with redirect_stdout(printed), redirect_stderr(errors):
+        unfinished = [console.push(line) for line in block.text.splitlines()][-1]
+    assert not unfinished
+    assert not errors.getvalue()
+    assert printed.getvalue().splitlines()[-1] == expected_output(block).splitlines()[-1]

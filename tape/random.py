@@ -1,0 +1,212 @@
+"""Random numbers: the generator of ``torch.random``, whose numbers for a seed are PyTorch's on the CPU.
+
+A Mersenne Twister (Matsumoto and Nishimura 1998) gives 32 bits at a time. A float takes 24 of them, a double 53 of two
+times 32; normal numbers are Box and Muller's (1958), in the two orders that PyTorch has: pairs one after the other
+below 16 elements, blocks of eight and eight from there on. In float32 the last digit of a normal number may differ.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from tape import devices, recording
+from tape.tensor import Array, Tensor, as_array, plain
+
+_FLOAT32 = np.dtype(np.float32)
+_DOUBLE_BITS, _FLOAT_BITS, _WORD = (1 << 53) - 1, (1 << 24) - 1, (1 << 32) - 1
+_LARGEST_SEED = 1 << 64
+_BLOCK = 16
+"""Elements from which normal numbers are made in blocks: eight radii, eight angles."""
+_HEAD = 4
+"""64-bit words of a saved state before the twister's: seed, position, whether a normal number is kept, its bits."""
+
+
+class Generator:
+    """A source of random numbers, PyTorch's ``Generator``: the functions of random numbers take one as ``generator``.
+
+    Threads may share one: each draw is whole, their order is the threads'.
+    """
+
+    def __init__(self, device: Any = "cpu") -> None:
+        devices.check_device(device)
+        self._lock = threading.Lock()
+        self._twister = np.random.MT19937()
+        self._kept: float | None = None
+        self.manual_seed(secrets.randbits(53))
+
+    @property
+    def device(self) -> devices.device:
+        """Always "cpu"."""
+        return devices.device("cpu")
+
+    def manual_seed(self, seed: int) -> Generator:
+        """Start from a seed, -2**63 to 2**64 - 1, of which the low 32 bits count; return the generator."""
+        seed = int(seed)
+        if not -_LARGEST_SEED // 2 <= seed < _LARGEST_SEED:
+            raise RuntimeError(f"Overflow when unpacking long: a seed is from -2**63 to 2**64 - 1, got {seed}")
+        state: Any = np.random.RandomState(seed & _WORD).get_state(legacy=False)
+        with self._lock:
+            self._seed, self._kept = seed % _LARGEST_SEED, None
+            self._set(state["state"])
+        return self
+
+    def seed(self) -> int:
+        """Start from a seed that the operating system gives, and return it."""
+        self.manual_seed(secrets.randbits(53))
+        return self._seed
+
+    def initial_seed(self) -> int:
+        """Return the seed that the numbers began with."""
+        return self._seed
+
+    def get_state(self) -> Tensor:
+        """Return the state as a tensor of bytes, for ``set_state``."""
+        with self._lock:
+            inner: Any = self._twister.state["state"]
+            kept = np.float64(self._kept or 0.0).view(np.uint64)
+            head = np.array([self._seed, inner["pos"], self._kept is not None, kept], np.uint64)
+            return plain(np.concatenate([head.view(np.uint8), inner["key"].astype(np.uint32).view(np.uint8)]))
+
+    def set_state(self, new_state: Tensor) -> None:
+        """Go on from a state that ``get_state`` gave."""
+        given = np.ascontiguousarray(as_array(new_state))
+        if given.dtype != np.uint8 or given.size != 8 * _HEAD + 4 * 624:
+            raise RuntimeError(f"Generator.set_state: got {given.dtype.name}{list(given.shape)}, not a saved state")
+        seed, position, kept, number = given[: 8 * _HEAD].view(np.uint64)
+        inner = {"key": given[8 * _HEAD :].view(np.uint32).copy(), "pos": int(position)}
+        with self._lock:
+            self._seed, self._kept = int(seed), float(number.view(np.float64)) if kept else None
+            self._set(inner)
+
+    def _set(self, inner: Any) -> None:
+        self._twister.state = {"bit_generator": "MT19937", "state": inner}
+
+    def words(self, count: int) -> Array:
+        """Return numbers of 32 bits, as uint64."""
+        with self._lock:
+            return np.asarray(self._twister.random_raw(count))
+
+    def long_words(self, count: int) -> Array:
+        """Return numbers of 64 bits: the high half is drawn first."""
+        words = self.words(2 * count)
+        return words[0::2] << np.uint64(32) | words[1::2]
+
+    def uniform(self, count: int, dtype: np.dtype[Any]) -> Array:
+        """Return numbers from [0, 1)."""
+        if dtype == _FLOAT32:
+            return (self.words(count) & np.uint64(_FLOAT_BITS)).astype(np.float32) * np.float32(2.0**-24)
+        return (self.long_words(count) & np.uint64(_DOUBLE_BITS)) * 2.0**-53
+
+    def normal(self, count: int, dtype: np.dtype[Any]) -> Array:
+        """Return standard normal numbers."""
+        if count < _BLOCK:
+            return self._pairs(count).astype(dtype)
+        values = self.uniform(count, dtype)
+        whole = count // _BLOCK * _BLOCK
+        _to_normal(values[:whole])
+        if whole < count:  # the last block is drawn anew, over what stands there
+            values[-_BLOCK:] = self.uniform(_BLOCK, dtype)
+            _to_normal(values[-_BLOCK:])
+        return values
+
+    def _pairs(self, count: int) -> Array:
+        """Return normal numbers two at a time; the second of the last pair is kept for the next call."""
+        with self._lock:
+            kept, self._kept = ([self._kept] if self._kept is not None and count else []), self._kept
+        u = self.uniform(2 * ((count - len(kept) + 1) // 2), np.dtype(np.float64)).reshape(-1, 2)
+        radius, angle = np.sqrt(-2.0 * np.log1p(-u[:, 1])), 2.0 * np.pi * u[:, 0]
+        found = np.concatenate([kept, np.stack([radius * np.cos(angle), radius * np.sin(angle)], 1).ravel()])
+        if count:
+            self._kept = float(found[count]) if len(found) > count else None
+        return found[:count]
+
+    def integers(self, count: int, low: int, high: int) -> Array:
+        """Return integers from low up to, not including, high."""
+        span = high - low
+        drawn = self.words(count) if span < 1 << 32 else self.long_words(count)
+        return (drawn % np.uint64(span) + np.uint64(low % _LARGEST_SEED)).view(np.int64)
+
+    def permutation(self, count: int) -> Array:
+        """Return the integers below count in a random order (Fisher and Yates 1938)."""
+        order = list(range(count))
+        steps = self.words(max(count - 1, 0)) % np.arange(count, 1, -1, dtype=np.uint64)
+        for i, step in enumerate(steps.tolist()):
+            order[i], order[i + step] = order[i + step], order[i]
+        return np.array(order, np.int64)
+
+
+def _to_normal(values: Array) -> None:
+    """Turn uniform numbers, in blocks of sixteen, into normal ones."""
+    first, second = values.reshape(-1, 2, _BLOCK // 2).swapaxes(0, 1)
+    two = values.dtype.type(2.0)
+    radius, angle = np.sqrt(-two * np.log(values.dtype.type(1.0) - first)), values.dtype.type(2.0 * np.pi) * second
+    first[...], second[...] = radius * np.cos(angle), radius * np.sin(angle)
+
+
+default_generator = Generator()
+
+
+def generator_of(given: Generator | None) -> Generator:
+    """Return the generator that was asked for, or the default one."""
+    if given is None:
+        return default_generator
+    if not isinstance(given, Generator):
+        raise TypeError(f"generator: expected a tape.Generator, got {type(given).__name__}")
+    return given
+
+
+def manual_seed(seed: int) -> Generator:
+    """Start the default generator from a seed and return it: what follows are PyTorch's numbers on the CPU.
+
+    >>> tape.manual_seed(0).initial_seed()
+    0
+    >>> tape.rand(2)
+    tensor([0.9701, 0.7078])
+
+    They are those that PyTorch draws for the same dtype: ``torch.rand(2)`` is float32 unless its default is changed.
+    """
+    return default_generator.manual_seed(seed)
+
+
+def seed() -> int:
+    """Start the default generator from a seed of the operating system's, and return it."""
+    return default_generator.seed()
+
+
+def initial_seed() -> int:
+    """Return the seed that the default generator began with."""
+    return default_generator.initial_seed()
+
+
+def get_rng_state() -> Tensor:
+    """Return the state of the default generator, a tensor of bytes."""
+    return default_generator.get_state()
+
+
+def set_rng_state(new_state: Tensor) -> None:
+    """Let the default generator go on from a state that ``get_rng_state`` gave."""
+    recording.left(new_state)
+    default_generator.set_state(new_state)
+
+
+@contextlib.contextmanager
+def fork_rng(devices: Any = (), enabled: bool = True) -> Iterator[None]:  # noqa: ARG001 (PyTorch's arguments)
+    """Within it random numbers are drawn that do not count afterwards."""
+    before = get_rng_state()
+    try:
+        yield
+    finally:
+        if enabled:
+            set_rng_state(before)
+
+
+__all__ = [
+    "Generator", "default_generator", "fork_rng", "get_rng_state", "initial_seed", "manual_seed", "seed",
+    "set_rng_state",
+]  # fmt: skip
