@@ -34,8 +34,8 @@ class Callout(Op):
         """Register nothing."""
 
 
-_FUNCTION = Callout(name="function", doc="A Python function with a backward of its own.", pullback=(), grad_fn="")
-_OUTPUT = Callout(name="output", doc="One of several results of a function.", pullback=(), grad_fn="")
+FUNCTION = Callout(name="function", doc="A Python function with a backward of its own.", pullback=(), grad_fn="")
+OUTPUT = Callout(name="output", doc="One of several results of a function.", pullback=(), grad_fn="")
 
 
 def function(name: str, specs: tuple[Spec | None, ...], spec: Spec | None, count: int) -> Form:
@@ -43,12 +43,12 @@ def function(name: str, specs: tuple[Spec | None, ...], spec: Spec | None, count
     saved = ("context", *(f"saved{k}" for k in range(count)))
     wanted = tuple(source is not None for source in specs)
     nothing = (None,) * len(specs)
-    return Form(_FUNCTION, specs, spec or SCALAR, wanted, saved, nothing, (), name, python=True)
+    return Form(FUNCTION, specs, spec or SCALAR, wanted, saved, nothing, (), name, python=True)
 
 
 def output(name: str, spec: Spec) -> Form:
     """Return the form of one of several results."""
-    return Form(_OUTPUT, (SCALAR,), spec, (True,), ("context",), (None,), (), name, python=True)
+    return Form(OUTPUT, (SCALAR,), spec, (True,), ("context",), (None,), (), name, python=True)
 
 
 def packed(form: Form) -> Form:

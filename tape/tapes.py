@@ -16,7 +16,7 @@ from kernels.entries import DROPPING, MOVES, instructions, settled, snapshot
 from kernels.mentions import Mentions
 from kernels.observing import FreedError
 from kernels.words import TAPE_BITS
-from tape import errors
+from tape import cycles, errors
 
 _numbers = itertools.count(1)
 _FIRST_CHUNK = 1024
@@ -55,8 +55,11 @@ class Tape:
         "hooks",
         "lines",
         "lost",
+        "metadata",
+        "nodes",
         "number",
         "overwrite",
+        "patience",
         "readers",
         "retained",
         "swept",
@@ -73,12 +76,15 @@ class Tape:
         self.watched: dict[int, Any] = {}
         self.hooks: dict[int, Any] = {}
         self.lines: dict[int, Any] = {}
+        self.metadata: dict[int, dict[str, Any]] = {}
+        self.nodes: dict[int, Any] = {}
+        """Weak references to the nodes of the graph that somebody holds."""
         self.overwrite: Callable[[Any], None] = Mentions(self.entries).overwrite
         self.readers: list[None] = []
         """An item for each sweep that reads the entries: nothing may be dropped."""
         self.writes = False
         """Whether a write has ever been recorded here."""
-        self.lost = self.grown = self.swept = 0
+        self.lost = self.grown = self.swept = self.patience = 0
         living[self.number] = self
 
     def __del__(self) -> None:
@@ -115,15 +121,24 @@ class Tape:
                 orphans.discard(orphan)
         if MOVES.locked():
             return 0  # others are dropped just now, or a write is saving what pullbacks need
+        if self.hooks or self.metadata:
+            self._let_go()
         with MOVES:
             try:
                 DROPPING.append(get_ident())
                 gone = backend.collect(self.entries, self.number, dying) if not self.readers else 0
             finally:
                 DROPPING.clear()
-        if self.hooks or self.lines:
+        if self.hooks or self.lines or self.metadata:
             self.forget_hooks()
         return gone
+
+    def _let_go(self) -> None:
+        """Break cycles of hooks and what they hold; the more that cost for nothing, the later the next time."""
+        if self.patience:
+            self.patience -= 1
+        else:
+            self.patience = cycles.let_go([*self.hooks.values(), *self.metadata.values()]) // 64
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -138,12 +153,13 @@ class Tape:
             self.readers.pop()
 
     def forget_hooks(self) -> None:
-        """Let go of the hooks, and of the user's lines, of instructions that are gone."""
-        known = {*list(self.hooks), *list(self.lines)}  # other threads may add to them from now on
+        """Let go of the hooks, the user's lines and the notes of instructions that are gone."""
+        tables = self.hooks, self.lines, self.metadata
+        known = {slot for table in tables for slot in list(table)}  # other threads may add to them from now on
         alive = {i.slot for i in instructions(snapshot(self.entries), min(known))} if known else set()
         for slot in known - alive:
-            self.hooks.pop(slot, None)
-            self.lines.pop(slot, None)
+            for table in tables:
+                table.pop(slot, None)
 
     def retain(self, tensor: Any) -> None:
         """Let backward give this tensor of the tape its gradient."""

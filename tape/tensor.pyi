@@ -992,7 +992,7 @@ class Tensor:
         """Return the products (m, n) of each element of a vector with each of another."""
     @property
     def output_nr(self) -> builtins.int:
-        """Which output of its node this is."""
+        """Which output of its node this is: of a Function with several results, else 0."""
     def permute(self, *order: Any, dims: Any = None) -> Tensor:
         """Return a view with the dims in the order given."""
     def pinverse(self, rcond: builtins.float = 1e-15) -> Tensor:

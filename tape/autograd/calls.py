@@ -116,6 +116,10 @@ class Call:
         self.ctx._saved = self._bound(instruction, primals)
         return self._backward(grads, instruction)
 
+    def saved(self, instruction: Instruction) -> tuple[Any, ...]:
+        """Return the saved tensors, as the graph's node shows them."""
+        return self._bound(instruction, Primals([]))
+
     def _bound(self, instruction: Instruction, primals: Primals) -> tuple[Any, ...]:
         """Return the saved tensors with the slots that they had."""
         saved, found = _values(instruction), list[Any]()

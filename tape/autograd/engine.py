@@ -45,7 +45,7 @@ def _from_one(x: Tensor, free: bool) -> bool:
         tape = modes.own_tape()
     slot, form = x._slot, x._form
     usual = type(slot) is int and slot >> TAPE_BITS == tape.number and form.spec.size == 1
-    if not usual or tape.retained or tape.hooks:
+    if not usual or tape.retained or tape.hooks or (free and tape.nodes):
         return False
     kind = form.kind  # type: ignore[union-attr]
     offset = None if kind == PULLS else x._offset if kind == VIEW else 0

@@ -22,19 +22,28 @@ Hook = Callable[..., Any]
 _numbers = itertools.count()
 
 
-class RemovableHandle:
-    """What registering a hook returns: ``remove()`` takes the hook away, as does the end of a ``with`` block."""
+class Registered(dict[int, Hook]):
+    """Hooks in the order of their registration, by the number of their handle."""
 
-    def __init__(self, hooks: dict[int, Hook], hook: Hook) -> None:
+    __slots__ = ("__weakref__",)
+
+
+class RemovableHandle:
+    """What registering a hook returns: ``remove()`` takes the hook away, as does the end of a ``with`` block.
+
+    It does not keep the hook, nor what that holds.
+    """
+
+    def __init__(self, hooks: Registered, hook: Hook) -> None:
         self.id = next(_numbers)
-        self._hooks: dict[int, Hook] | None = hooks
+        self._hooks = ref(hooks)
         hooks[self.id] = hook
 
     def remove(self) -> None:
         """Take the hook away; again is no error."""
-        if self._hooks is not None:
-            self._hooks.pop(self.id, None)
-            self._hooks = None
+        hooks = self._hooks()
+        if hooks is not None:
+            hooks.pop(self.id, None)
 
     def __enter__(self) -> Self:
         return self
@@ -51,9 +60,9 @@ class Hooks:
     def __init__(self, spec: Spec, offset: int = 0) -> None:
         self.spec = spec
         self.offset = offset
-        self.tensor: dict[int, Hook] = {}
-        self.before: dict[int, Hook] = {}
-        self.after: dict[int, Hook] = {}
+        self.tensor = Registered()
+        self.before = Registered()
+        self.after = Registered()
 
     def __bool__(self) -> bool:
         return bool(self.tensor or self.before or self.after)
@@ -135,7 +144,7 @@ class LeafHooks(Hooks):
 
     def __init__(self, spec: Spec) -> None:
         super().__init__(spec)
-        self.accumulated: dict[int, Hook] = {}
+        self.accumulated = Registered()
 
     def ended(self, owner: Tensor | None, gradient: Tensor) -> None:
         """Run what comes after the gradient has been added."""

@@ -15,7 +15,7 @@ from kernels.observing import Array, CrossingError, Observer, Outcome, Seed, Tas
 from kernels.plain import sweep_graph
 from kernels.words import PULLS, TAPE_BITS, VIEW
 from tape import errors, modes, recording
-from tape.autograd import anomaly, crossing, hooks
+from tape.autograd import anomaly, crossing, hooks, nodes
 from tape.autograd.accumulation import accumulate, deliver, shares, tape_of
 from tape.tapes import Tape
 from tape.tensor import AccumulateGrad, Tensor, carried, plain
@@ -101,6 +101,8 @@ class Run:
         if not pending:
             return
         tapes = {seed.slot >> TAPE_BITS for seed in pending}
+        if self.free:
+            nodes.keep_edges(tape_of(number << TAPE_BITS) for number in tapes)
         try:
             if len(tapes) == 1:
                 self._sweep_one(tape_of(pending[0].slot), _merged(pending), crosses=False)
@@ -158,7 +160,7 @@ class Run:
     def _forget(self, *tapes: Tape) -> None:
         """Let go of the hooks of what has been freed."""
         for tape in tapes:
-            if self.free and (tape.hooks or tape.lines) and not tape.readers:
+            if self.free and (tape.hooks or tape.lines or tape.metadata) and not tape.readers:
                 tape.forget_hooks()
 
     def _observers(self, tape: Tape) -> list[Observer]:
