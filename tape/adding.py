@@ -56,8 +56,8 @@ def add_again(x: Tensor, value: Any) -> bool:
     array: Any = x._value  # not before: protect counts the references to it
     np.add(array, new, array)
     families.counter_of(base)[0] += 1
-    base._slot = slot = tape.fresh()
-    base._form = form
+    slot = tape.fresh()
+    families.move(base, slot, form)
     tape.extend((slot, before, source, x._offset, form.code))
     tape.writes = True
     families.outdate(base)

@@ -122,14 +122,15 @@ def _set_requires_grad(x: Tensor, value: bool) -> None:
     if not value and type(x._slot) is AccumulateGrad:
         leaf = x._slot
         families.found(x)
-        x._slot, own = None, rare(x)
+        families.move(x, None, x._form)
+        own = rare(x)
         own.leaf = leaf
         if leaf.grad is not None:
             own.grad = leaf.grad
     elif value and x._slot is None:
         inference.check_requires_grad(x)
         families.found(x)
-        x._slot = _leaf_of(x)
+        families.move(x, _leaf_of(x), x._form)
 
 
 def _leaf_of(x: Tensor) -> AccumulateGrad:

@@ -15,7 +15,7 @@ from kernels.layouts import Spec, spec_of
 from kernels.tables import OPS
 from kernels.words import TAPE_BITS
 from tape import inference, modes
-from tape.tapes import living
+from tape.tapes import LARGE, living
 from tape.tensor import AccumulateGrad, Tensor, rare, seldom
 
 _AS_STRIDED: Any = OPS["as_strided"]
@@ -60,15 +60,39 @@ def join(base: Tensor, view: Tensor) -> None:
         views[:] = [one for one in views if one() is not None]
 
 
-def forget(x: Tensor) -> None:
-    """Take a tensor that gets another slot off what its tape keeps under its name."""
+def forget(x: Tensor) -> int:
+    """Take a tensor off what its tape keeps under its name; return the bytes for which it was watched."""
     slot = x._slot
     if type(slot) is not int or (tape := living.get(slot >> TAPE_BITS)) is None:
-        return
-    if tape.watched:
-        tape.watched.pop(id(x), None)
+        return 0
     if tape.retained:
         tape.retained.pop(id(x), None)
+    return tape.watched.pop(id(x), _UNWATCHED)[1] if tape.watched else 0
+
+
+_UNWATCHED = (None, 0)
+
+
+def move(x: Tensor, slot: Any, form: Form | Spec) -> None:
+    """Give a tensor another slot, with the form of its instruction: nothing else changes the slot of a tensor.
+
+    Its tape watches and retains it under the new one: what the old one's instruction holds does not die with it.
+    """
+    size = forget(x)
+    x._slot, x._form = slot, form
+    remember(x, size)
+
+
+def remember(x: Tensor, size: int = 0) -> None:
+    """Let the tape of a tensor that has got a slot watch it, if that may hold much, and retain its gradient."""
+    size = max(size, x._form.spec.bytes)
+    if size < LARGE and not seldom(x).retains:
+        return
+    tape = living.get(x._slot >> TAPE_BITS) if type(x._slot) is int else None
+    if tape is not None and size >= LARGE:
+        tape.watch(x, size)
+    if tape is not None and seldom(x).retains:
+        tape.retain(x)
 
 
 def outdate(base: Tensor) -> None:
@@ -98,8 +122,7 @@ def renew(view: Tensor) -> None:
         view._form = form
         view._slot = slot = tape.fresh()
         tape.extend((slot, base._slot, view._offset, form.code))
-        if seldom(view).retains:
-            tape.retain(view)
+        remember(view)
     join(base, view)
 
 

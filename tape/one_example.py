@@ -60,7 +60,8 @@ class Start:
             if self.held is not None:
                 self.value[...] = as_array(self.held)
             families.outdate(x)
-            x._value, x._slot, x._form = self.value, self.slot, self.form
+            x._value = self.value
+            families.move(x, self.slot, self.form)
 
 
 class Example(Recorder):

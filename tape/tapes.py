@@ -73,7 +73,7 @@ class Tape:
         self.extend = self.entries.extend
         self.fresh = self._slots(self.number << TAPE_BITS)
         self.retained: dict[int, Any] = {}
-        self.watched: dict[int, Any] = {}
+        self.watched: dict[int, tuple[Any, int]] = {}
         self.hooks: dict[int, Any] = {}
         self.lines: dict[int, Any] = {}
         self.metadata: dict[int, dict[str, Any]] = {}
@@ -167,18 +167,21 @@ class Tape:
         retained[key] = weakref.ref(tensor, lambda _: retained.pop(key, None))
 
     def watch(self, tensor: Any, size: int) -> None:
-        """Collect when a tensor dies whose instruction may hold many bytes: not only when a chunk is full."""
+        """Collect when a tensor dies whose instruction may hold many bytes: not only when a chunk is full.
+
+        Whoever gives the tensor another slot tells so: the slot of before does not die with it (families.move).
+        """
         # A slot of equal value, not the same object: references to that are counted.
         slot, tape, key = tensor._slot ^ 0, weakref.ref(self), id(tensor)
         ending = sys.is_finalizing  # at the end of the process nothing is collected: modules are gone
 
         def died(reference: Any) -> None:
             own = tape()
-            if own is not None and own.watched.get(key) is reference and not ending():
+            if own is not None and own.watched.get(key, (None,))[0] is reference and not ending():
                 del own.watched[key]
                 own.lose(slot, size)
 
-        self.watched[key] = weakref.ref(tensor, died)
+        self.watched[key] = weakref.ref(tensor, died), size
 
     def grow(self, size: int) -> None:
         """Count the bytes of new large values; look for what died when they are many."""

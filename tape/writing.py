@@ -14,12 +14,11 @@ from kernels.layouts import Spec
 from kernels.memory import where
 from kernels.mentions import meet
 from kernels.tables import OPS
-from kernels.words import TAPE_BITS
 from tape import errors, families, inference, modes, recording, tapes
 from tape.families import base_of
 from tape.operands import operand
 from tape.shaping import clone
-from tape.tensor import AccumulateGrad, Array, Tensor, as_array, seldom
+from tape.tensor import AccumulateGrad, Array, Tensor, as_array
 
 _COPY: Any = OPS["copy_"]
 _PUT: Any = OPS["index_put_"]
@@ -49,7 +48,8 @@ def _branch(x: Tensor) -> None:
     """Let an argument of a program, which is a leaf, be a copy of that leaf, which can be written to."""
     spec, tape = x.spec, modes.own_tape()
     form = recording.cached_form((_CLONE, spec, spec, (True,), ""), lambda: forms.copy(_CLONE, spec, spec))
-    slot, x._slot, x._form = x._slot, tape.fresh(), form
+    slot = x._slot
+    families.move(x, tape.fresh(), form)
     tape.extend((x._slot, slot, form.code))
     families.outdate(x)
 
@@ -172,24 +172,12 @@ def _take(x: Tensor, value: Tensor) -> bool:
             return False
         x._value = value._value  # under no_grad the history stays
     else:
-        families.forget(x)
-        x._value, x._form, x._slot = value._value, value._form, value._slot
-        _remember(x)
+        x._value = value._value
+        families.move(x, value._slot, value._form)
     _count(x)
     if recorder is not None:
         recorder.taken(x, value)
     return True
-
-
-def _remember(x: Tensor) -> None:
-    large = x._form.spec.bytes >= tapes.LARGE
-    if not large and not seldom(x).retains:
-        return
-    tape = tapes.living.get(x._slot >> TAPE_BITS) if type(x._slot) is int else None
-    if tape is not None and large:
-        tape.watch(x, x._form.spec.bytes)
-    if tape is not None and seldom(x).retains:
-        tape.retain(x)
 
 
 def meets(x: Tensor, value: Any) -> bool:
@@ -248,13 +236,11 @@ def record(x: Tensor, value: Any, tape: tapes.Tape, op: Any = _COPY, places: Arr
         )
     else:
         form = _form_at(op, whole, places.shape, source if wants[1] else None, wants)
-    families.forget(base)
-    base._slot, base._form = tape.fresh(), form
+    families.move(base, tape.fresh(), form)
     offset = x._offset if families.is_view(x) else 0
     kept = () if places is None else (places,)
     tape.extend((base._slot, before, slot, offset, *kept, form.code))
     tape.writes = True
-    _remember(base)
     families.outdate(base)
 
 

@@ -17,7 +17,7 @@ from kernels.observing import Array
 from kernels.tables import OPS
 from kernels.views import meets_itself
 from kernels.words import TAPE_BITS
-from tape import errors, modes, recording, tapes, writing
+from tape import errors, families, modes, recording, tapes, writing
 from tape.autograd import hooks
 from tape.tapes import Tape
 from tape.tensor import AccumulateGrad, Tensor, as_array, attribute, carried, method, new, plain, rare, seldom
@@ -170,7 +170,7 @@ def give_shadow(x: Tensor, name: str) -> None:
     form = recording.cached_form((_CLONE, spec, "shadow"), lambda: forms.copy(_CLONE, spec, spec_of(as_array(x))))
     tape, viewed = tape_of(x._slot), x._slot
     form.name = x._form.name  # type: ignore[union-attr]
-    x._form, x._slot = form, tape.fresh()
+    families.move(x, tape.fresh(), form)
     tape.extend((x._slot, viewed, form.code))
 
 
