@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.lib.array_utils import normalize_axis_tuple
 
 from kernels.tables import OPS
 from tape import recording, shaping
 from tape.dims import dim_of, dims_of, ints_of
+from tape.numpy_reducing import array_like
 from tape.public import implements, public
 from tape.reducing import tensor_of
 from tape.tensor import Tensor, method
@@ -196,8 +198,9 @@ method("H")(property(_matrix_turned))
 
 @implements(np.flip)
 def _flip(m: Any, axis: Any = None) -> Tensor:
-    x = tensor_of(m)
-    return flipped(x, dims_of(x, axis))
+    x = array_like(m)
+    rank = len(x.spec.shape)
+    return flipped(x, tuple(range(rank)) if axis is None else normalize_axis_tuple(axis, rank))
 
 
 implements(np.fliplr)(fliplr)

@@ -10,11 +10,11 @@ from tape import index_arrays, indexing, shaping
 from tape.arithmetic import FUNCTIONS
 from tape.dims import dims_of
 from tape.fitting import array_like
+from tape.numpy_reducing import cast, not_nan, reduces
 from tape.operands import Number
 from tape.public import NUMPY, implements
 from tape.sorting import values_left
 from tape.tensor import Tensor
-from tape.totals import cast, not_nan
 
 
 @implements(np.choose)
@@ -61,11 +61,8 @@ def _places(x: Tensor) -> list[Any]:
 
 
 def _without_nan(place: Any, worst: float) -> Any:
-    def at(a: Any, axis: Any = None, *, keepdims: bool = False) -> Tensor:
-        x = array_like(a)
-        if x.spec.size == 0:
-            raise ValueError(f"attempt to get {place.__name__} of an empty sequence")
-        if x.spec.dtype.kind == "f":
+    def at(x: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
+        if x.spec.dtype.kind == "f" and x.spec.size:
             there = not_nan(x.detach())
             if not values_left(NUMPY[np.any](there, axis), place.__name__).all():
                 raise ValueError("All-NaN slice encountered")
@@ -75,5 +72,5 @@ def _without_nan(place: Any, worst: float) -> Any:
     return at
 
 
-implements(np.nanargmax)(_without_nan(np.argmax, -np.inf))
-implements(np.nanargmin)(_without_nan(np.argmin, np.inf))
+reduces(np.nanargmax, one_axis=True)(_without_nan(np.argmax, -np.inf))
+reduces(np.nanargmin, one_axis=True)(_without_nan(np.argmin, np.inf))

@@ -8,10 +8,10 @@ import numpy as np
 
 from tape import determining, elementary, padding, recording, return_types, shaping, special
 from tape.arithmetic import FUNCTIONS
+from tape.numpy_reducing import cast
 from tape.public import implements, public
 from tape.reducing import tensor_of
 from tape.tensor import Tensor, as_array, leaf
-from tape.totals import cast
 
 _where: Any = FUNCTIONS["where"]
 

@@ -9,10 +9,10 @@ import numpy as np
 from tape import creation, reducing, scanning, shaping
 from tape.dims import dim_of, dims_of, either
 from tape.indexing import index
+from tape.numpy_reducing import array_like, cast
 from tape.public import implements, public
 from tape.reducing import tensor_of
 from tape.tensor import Tensor
-from tape.totals import array_like, cast
 
 
 def _part(x: Tensor, at: int, start: Any, stop: Any) -> Any:

@@ -8,11 +8,11 @@ import numpy as np
 
 from kernels.tables import OPS
 from tape import return_types, routine_calls
+from tape.numpy_reducing import cast
 from tape.public import implements, public
 from tape.reducing import tensor_of
 from tape.sorting import found, values_left
 from tape.tensor import Tensor, as_array
-from tape.totals import cast
 
 _SEARCHSORTED: Any = OPS["searchsorted"]
 

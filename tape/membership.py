@@ -8,11 +8,11 @@ import numpy as np
 
 from tape import index_arrays
 from tape.dims import dim_of
+from tape.numpy_reducing import array_like
 from tape.public import implements, public
 from tape.reducing import tensor_of
 from tape.sorting import found, values_left
 from tape.tensor import Tensor
-from tape.totals import array_like
 
 
 @public(methods=False)

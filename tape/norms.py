@@ -12,10 +12,11 @@ from tape import routine_calls, shaping
 from tape.arithmetic import FUNCTIONS
 from tape.dims import dim_of
 from tape.indexing import index
+from tape.numpy_reducing import cast
 from tape.public import implements, public
 from tape.reducing import tensor_of
 from tape.tensor import Tensor
-from tape.totals import cast, where_and_how
+from tape.totals import where_and_how
 
 _NORM: Any = OPS["vector_norm"]
 _CDIST: Any = OPS["cdist"]

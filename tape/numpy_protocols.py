@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.lib.array_utils import normalize_axis_tuple
 
 from tape import creation, errors, families, recording, reducing, shaping
 from tape.arithmetic import FUNCTIONS
@@ -32,26 +33,6 @@ def array(x: Tensor, dtype: Any = None, copy: bool | None = None) -> Array:
     recording.left(x)
     value = as_array(families.share(x))
     return np.array(value, dtype=dtype, copy=copy) if dtype is not None or copy else value
-
-
-@implements(np.sum)
-def _sum(a: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False) -> Tensor:
-    return reducing.sum(a, axis, keepdims, dtype=dtype)
-
-
-@implements(np.mean)
-def _mean(a: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False) -> Tensor:
-    return reducing.mean(a, axis, keepdims, dtype=dtype)
-
-
-@implements(np.max, np.amax)
-def _max(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
-    return reducing.max(a, keepdim=keepdims) if axis is None else reducing.amax(a, axis, keepdims)
-
-
-@implements(np.min, np.amin)
-def _min(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
-    return reducing.min(a, keepdim=keepdims) if axis is None else reducing.amin(a, axis, keepdims)
 
 
 @implements(np.where)
@@ -94,12 +75,22 @@ def _transpose(a: Tensor, axes: Any = None) -> Tensor:
 
 @implements(np.squeeze)
 def _squeeze(a: Tensor, axis: Any = None) -> Tensor:
+    if axis is not None and (a.spec.shape or isinstance(axis, tuple) or axis not in (0, -1)):  # as NumPy
+        axis = normalize_axis_tuple(axis, len(a.spec.shape))
+        if any(a.spec.shape[i] != 1 for i in axis):
+            raise ValueError(
+                f"cannot select an axis to squeeze out which has size not equal to one: axis {axis} of {a.spec.shape}"
+            )
     return shaping.squeeze(a, axis)
 
 
 @implements(np.expand_dims)
-def _expand_dims(a: Tensor, axis: int) -> Tensor:
-    return shaping.unsqueeze(a, axis)
+def _expand_dims(a: Tensor, axis: Any) -> Tensor:
+    axes = axis if isinstance(axis, (tuple, list)) else (axis,)
+    places = normalize_axis_tuple(axes, len(a.spec.shape) + len(axes))
+    sizes = iter(a.spec.shape)
+    shape = tuple(1 if i in places else next(sizes) for i in range(len(a.spec.shape) + len(axes)))
+    return shaping.unsqueeze(a, places[0]) if len(places) == 1 else shaping.reshape(a, shape)
 
 
 @implements(np.broadcast_to)

@@ -16,11 +16,12 @@ from kernels.scipy_ufuncs import LateUfunc
 from kernels.tables import OPS
 from tape import recording, shaping
 from tape.arithmetic import FUNCTIONS, names_of
+from tape.numpy_reducing import cast, written
 from tape.products import matmul
 from tape.public import FUNCTIONS as PUBLIC
 from tape.public import NUMPY
 from tape.reducing import tensor_of
-from tape.tensor import Tensor, as_array, method
+from tape.tensor import Tensor, method
 
 _REMEDY = "use tensor.detach().numpy() where no gradient is needed"
 _UFUNCS: dict[Any, Callable[..., Any]] = {np.matmul: matmul}
@@ -75,7 +76,7 @@ def array_ufunc(_x: Tensor, ufunc: np.ufunc, how: str, *inputs: Any, **kwargs: A
         result = _called(ufunc, function, inputs, kwargs, out)
     else:
         result = way(ufunc, function, inputs, kwargs)
-    return result if out is None else _into(ufunc, out, result)
+    return written(ufunc.__name__, out, result)
 
 
 def _unknown(ufunc: np.ufunc, how: str, what: str = "") -> TypeError:
@@ -103,29 +104,26 @@ def _called(ufunc: np.ufunc, function: Any, inputs: tuple[Any, ...], kwargs: dic
     return FUNCTIONS["where"](where, result, out[0])
 
 
-def _into(ufunc: np.ufunc, out: tuple[Any, ...], result: Any) -> Any:
-    """Write a result into the tensor given, recorded as any write; an array has no room for a gradient."""
-    (target,) = out
-    if isinstance(target, Tensor):
-        return target.copy_(result)
-    if result._slot is not None:
-        raise TypeError(
-            f"np.{ufunc.__name__}: out= is a NumPy array, and the result requires grad; give a tensor, or detach() "
-            "the operands"
-        )
-    target[...] = as_array(result)
-    return target
-
-
 def _reduce(ufunc: np.ufunc, function: Any, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Reduce as ``ufunc.reduce(array, axis=0, dtype=None, out=None, keepdims=False, initial, where)``."""
     del function
     (x, *rest) = inputs
-    axis = kwargs.pop("axis", rest[0] if rest else 0)
-    if ufunc is np.logaddexp and not kwargs.keys() - {"keepdims"}:
-        return PUBLIC["logsumexp"](x, axis, kwargs.get("keepdims", False))
+    given = {"axis": 0, **dict(zip(("axis", "dtype", "out", "keepdims", "initial", "where"), rest, strict=False))}
+    given = {k: v for k, v in {**given, **kwargs}.items() if v is not np._NoValue}
+    if ufunc is np.logaddexp and not given.keys() - {"axis", "keepdims"}:
+        return PUBLIC["logsumexp"](x, given["axis"], given.get("keepdims", False))
     if ufunc not in _REDUCE:
         raise _unknown(ufunc, "reduce")
-    return NUMPY[_REDUCE[ufunc]](x, axis=axis, **{k: v for k, v in kwargs.items() if v is not None})
+    if ufunc in (np.logical_and, np.logical_or):  # NumPy's all and any take no dtype and no initial
+        first = given.pop("initial", None)
+        if given.pop("dtype", None) not in (None, bool, np.bool_):
+            raise _unknown(ufunc, "reduce", " with dtype=")
+        found = NUMPY[_REDUCE[ufunc]](x, **given)
+        return found if first is None else ufunc(found, first)
+    if given.get("dtype", ...) is None or ufunc in (np.maximum, np.minimum):
+        dtype = given.pop("dtype", None)
+        x = x if dtype is None else cast(tensor_of(x), dtype)
+    return NUMPY[_REDUCE[ufunc]](x, **{k: v for k, v in given.items() if v is not None or k == "axis"})
 
 
 def _accumulate(ufunc: np.ufunc, function: Any, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

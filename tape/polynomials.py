@@ -10,9 +10,9 @@ import numpy as np
 
 from tape import composed, contracting, shaping
 from tape.fitting import array_like
+from tape.numpy_reducing import cast
 from tape.public import NUMPY, implements
 from tape.tensor import Tensor, as_array
-from tape.totals import cast
 
 
 @implements(np.polyadd)

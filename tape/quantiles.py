@@ -13,11 +13,11 @@ from tape import recording, return_types, routine_calls, shaping
 from tape.arithmetic import FUNCTIONS
 from tape.dims import dim_of, dims_of, either
 from tape.indexing import index
-from tape.public import implements, public
+from tape.numpy_reducing import cast, reduces
+from tape.public import public
 from tape.reducing import tensor_of
 from tape.sorting import along, filled, sort
 from tape.tensor import Array, Tensor, as_array
-from tape.totals import cast
 
 _MODE: Any = OPS["mode"]
 _where: Any = FUNCTIONS["where"]
@@ -223,10 +223,9 @@ def _numpy(name: str, scale: float) -> Any:
     without_nan = name.startswith("nan")
 
     def function(
-        a: Any,
+        x: Tensor,
         q: Any,
         axis: Any = None,
-        *,
         overwrite_input: bool = False,
         method: str = "linear",
         keepdims: bool = False,
@@ -235,8 +234,9 @@ def _numpy(name: str, scale: float) -> Any:
         del overwrite_input
         if weights is not None:
             raise TypeError(f"np.{name} of a tensor takes no weights=")
-        x = tensor_of(a)
         x = x if x.spec.dtype.kind == "f" else cast(x, np.float64)
+        if not isinstance(q, (float, int)):  # as NumPy: an array is not weak
+            x = cast(x, np.result_type(x.spec.dtype, q.spec.dtype if isinstance(q, Tensor) else np.asarray(q).dtype))
         at = _fractions(q) / scale
         if not ((at >= 0) & (at <= 1)).all():
             raise ValueError(f"{name}: q must be in the range [0, {scale:g}]")
@@ -249,20 +249,21 @@ def _numpy(name: str, scale: float) -> Any:
 
 
 for _name, _scale in (("quantile", 1.0), ("percentile", 100.0), ("nanquantile", 1.0), ("nanpercentile", 100.0)):
-    implements(getattr(np, _name))(_numpy(_name, _scale))
+    reduces(getattr(np, _name))(_numpy(_name, _scale))
 
 
 def _mean_of_middle(name: str) -> Any:
     between = _numpy(name.replace("median", "quantile"), 1.0)
 
-    def function(a: Any, axis: Any = None, *, overwrite_input: bool = False, keepdims: bool = False) -> Tensor:
+    def function(x: Tensor, axis: Any = None, overwrite_input: bool = False, keepdims: bool = False) -> Tensor:
         del overwrite_input
-        if tensor_of(a).spec.size == 0:
-            raise ValueError(f"np.{name} of an empty tensor of shape {list(tensor_of(a).spec.shape)}")
-        return between(a, 0.5, axis, method="midpoint", keepdims=keepdims)  # type: ignore[no-any-return]
+        if x.spec.size == 0:
+            dtype = x.spec.dtype if x.spec.dtype.kind == "f" else np.float64
+            return tensor_of(np.full(np.sum(as_array(x), axis, keepdims=keepdims).shape, np.nan, dtype))
+        return between(x, 0.5, axis, method="midpoint", keepdims=keepdims)  # type: ignore[no-any-return]
 
     return function
 
 
-implements(np.median)(_mean_of_middle("median"))
-implements(np.nanmedian)(_mean_of_middle("nanmedian"))
+reduces(np.median)(_mean_of_middle("median"))
+reduces(np.nanmedian)(_mean_of_middle("nanmedian"))

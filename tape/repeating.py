@@ -104,7 +104,7 @@ def _repeated(x: Tensor, axis: int, count: Any) -> Tensor:
 @implements(np.repeat)
 def _repeat(a: Any, repeats: Any, axis: int | None = None) -> Tensor:
     x = tensor_of(a)
-    x, at = (shaping.reshape(x, -1), 0) if axis is None else (x, dim_of(x, axis))
+    x, at = (x if x.spec.shape and axis is not None else shaping.reshape(x, -1)), 0 if axis is None else dim_of(x, axis)
     counts = repeats if isinstance(repeats, int) else index_arrays.integers(repeats, "np.repeat", TypeError)
     if np.min(counts, initial=0) < 0:
         raise ValueError("repeats may not contain negative values.")

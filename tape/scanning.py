@@ -9,10 +9,11 @@ import numpy as np
 from kernels.tables import OPS
 from tape import return_types, routine_calls, shaping
 from tape.dims import dim_of, either
+from tape.numpy_reducing import array_like, cast, chosen, not_nan, written
 from tape.public import implements, public
 from tape.reducing import tensor_of
 from tape.tensor import Tensor
-from tape.totals import accumulated, chosen, not_nan
+from tape.totals import accumulated
 
 _CUMSUM: Any = OPS["cumsum"]
 _CUMPROD: Any = OPS["cumprod"]
@@ -89,24 +90,23 @@ def logcumsumexp(x: Any, dim: Any = None, *, axis: Any = None) -> Tensor:
     return _scan(_LOGCUMSUMEXP, x, dim, axis)  # type: ignore[no-any-return]
 
 
-def _flat(scan: Any) -> Any:
-    """Return a scan as NumPy calls it: of all elements in order, if no axis is given."""
+def _flat(function: Any, scan: Any, *, instead: float | None = None) -> None:
+    """Let a scan serve NumPy's: of all elements in order, if no axis is given; where an element is nan, ``instead``."""
 
-    def run(a: Any, axis: Any = None, dtype: Any = None) -> Tensor:
-        a = tensor_of(a)
-        return scan(shaping.reshape(a, -1) if axis is None else a, 0 if axis is None else axis, dtype=dtype)  # type: ignore[no-any-return]
+    def run(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
+        x = array_like(a)
+        if isinstance(axis, (tuple, list)):
+            raise TypeError(f"np.{function.__name__}: axis is an int, not {axis}")
+        if instead is not None:
+            x = chosen(x, not_nan(x), instead)
+        flat = axis is None or not x.spec.shape
+        x, at = (shaping.reshape(x, -1) if flat else x), 0 if axis is None else axis
+        wide = None if dtype is None or np.dtype(dtype) != np.bool_ else np.int64
+        return written(
+            function.__name__, out, cast(scan(x if wide is None else cast(x, dtype), at, dtype=wide or dtype), dtype)
+        )
 
-    return run
-
-
-def _without_nan(scan: Any, instead: float) -> Any:
-    flat = _flat(scan)
-
-    def run(a: Any, axis: Any = None, dtype: Any = None) -> Tensor:
-        a = tensor_of(a)
-        return flat(chosen(a, not_nan(a), instead), axis, dtype)  # type: ignore[no-any-return]
-
-    return run
+    implements(function)(run)
 
 
 def _standard(scan: Any, first: float) -> Any:
@@ -127,9 +127,9 @@ def _standard(scan: Any, first: float) -> Any:
     return run
 
 
-implements(np.cumsum)(_flat(cumsum))
-implements(np.cumprod)(_flat(cumprod))
-implements(np.nancumsum)(_without_nan(cumsum, 0))
-implements(np.nancumprod)(_without_nan(cumprod, 1))
+_flat(np.cumsum, cumsum)
+_flat(np.cumprod, cumprod)
+_flat(np.nancumsum, cumsum, instead=0)
+_flat(np.nancumprod, cumprod, instead=1)
 implements(np.cumulative_sum)(_standard(cumsum, 0))
 implements(np.cumulative_prod)(_standard(cumprod, 1))

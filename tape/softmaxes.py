@@ -9,10 +9,10 @@ import numpy as np
 from kernels.tables import OPS
 from tape import dtypes, reducing, routine_calls, shaping
 from tape.dims import dim_of, either
+from tape.numpy_reducing import cast
 from tape.public import public
 from tape.reducing import tensor_of
 from tape.tensor import Tensor
-from tape.totals import cast
 
 _LOGSUMEXP: Any = OPS["logsumexp"]
 _SOFTMAX: Any = OPS["softmax"]

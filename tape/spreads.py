@@ -11,13 +11,16 @@ import numpy as np
 from kernels.tables import OPS
 from tape import reducing, routine_calls, shaping
 from tape.arithmetic import FUNCTIONS
+from tape.dims import dims_of
 from tape.elementary import clamp
 from tape.indexing import index
+from tape.numpy_reducing import also, array_like, cast, chosen, not_nan, reduces
+from tape.numpy_totals import counted
 from tape.products import matmul
 from tape.public import implements, public
 from tape.reducing import tensor_of
 from tape.tensor import Tensor, as_array
-from tape.totals import array_like, cast, chosen, not_nan, where_and_how
+from tape.totals import where_and_how
 
 _VAR, _STD = OPS["var"], OPS["std"]
 _FREEDOM = "(): degrees of freedom is <= 0. Correction should be strictly less than "
@@ -179,53 +182,87 @@ def _correlated(c: Any) -> Tensor:
     return clamp(c / spread[:, None] / spread[None, :], -1.0, 1.0)
 
 
-def _of_numpy(function: Any) -> Any:
-    """Return NumPy's var or std: its arguments, and no correction unless one is asked for."""
-    own = {np.var: var, np.std: std}[function]
+def _variance(
+    x: Tensor,
+    axis: Any = None,
+    dtype: Any = None,
+    ddof: float = 0,
+    keepdims: bool = False,
+    where: Any = True,
+    mean: Any = None,
+    correction: Any = None,
+    *,
+    op: Any = _VAR,
+) -> Tensor:
+    """Return NumPy's var, or std: no correction unless one is asked for."""
+    if correction is not None and ddof:
+        raise ValueError("ddof and correction can't be provided simultaneously.")
+    less = ddof if correction is None else correction
+    x = _promoted(x, dtype)
+    if x.spec.dtype.kind != "f":
+        raise TypeError(f"np.{op.name} of a tensor computes in a floating dtype, not {x.spec.dtype}")
+    if where is True and mean is None:
+        return _spread(op, x, dims_of(x, axis), keepdims, less)
+    found = _squares(x, axis, less, keepdims, where, mean)
+    return found if op is _VAR else _root(found)
 
-    def spread(
-        a: Any,
-        axis: Any = None,
-        dtype: Any = None,
-        *,
-        ddof: float = 0,
-        keepdims: bool = False,
-        correction: Any = None,
-        where: Any = True,
-    ) -> Tensor:
-        if where is not True:
-            raise TypeError(f"np.{function.__name__} of a tensor takes no where=; index the tensor instead")
-        less = ddof if correction is None else correction
-        return own(_promoted(a, dtype), axis, correction=less, keepdim=keepdims)  # type: ignore[no-any-return]
 
-    return implements(function)(spread)
+def _squares(x: Tensor, axis: Any, less: float, keepdims: bool, where: Any, mean: Any) -> Tensor:
+    """Return the mean of the squares of what is chosen, less its mean; nan where nothing is left to divide by."""
+    count = cast(counted(where, x, axis, keepdims=True), x.spec.dtype)
+    with np.errstate(all="ignore"):
+        middle = reducing.sum(chosen(x, where, 0), axis, True) / count if mean is None else array_like(mean)
+        apart = chosen(x - middle, where, 0)
+        left = FUNCTIONS["maximum"](cast(counted(where, x, axis, keepdims), x.spec.dtype) - less, 0.0)
+        return reducing.sum(apart * apart, axis, keepdims) / left  # type: ignore[no-any-return]
 
 
-_var, _std = _of_numpy(np.var), _of_numpy(np.std)
+def _root(squared: Tensor) -> Tensor:
+    """Return the square root; its gradient at 0 is 0."""
+    zero = squared == 0
+    return FUNCTIONS["where"](zero, 0.0, FUNCTIONS["sqrt"](FUNCTIONS["where"](zero, 1.0, squared)))  # type: ignore[no-any-return]
+
+
+def _deviation(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    return _variance(x, *args, op=_STD, **kwargs)
+
+
+reduces(np.var)(_variance)
+reduces(np.std)(_deviation)
+
+
+@reduces(np.nanvar)
+def _nan_variance(
+    x: Tensor,
+    axis: Any = None,
+    dtype: Any = None,
+    ddof: float = 0,
+    keepdims: bool = False,
+    where: Any = True,
+    mean: Any = None,
+    correction: Any = None,
+) -> Tensor:
+    if x.spec.dtype.kind != "f":
+        return _variance(x, axis, dtype, ddof, keepdims, where, mean, correction)
+    if dtype is not None and np.dtype(dtype).kind != "f":
+        raise TypeError("If a is inexact, then dtype must be inexact")
+    if correction is not None and ddof:
+        raise ValueError("ddof and correction can't be provided simultaneously.")
+    x = _promoted(x, dtype)
+    less, there = ddof if correction is None else correction, also(where, not_nan(x))
+    left = counted(there, x, axis, keepdims)
+    found = _squares(x, axis, less, keepdims, there, mean)
+    return FUNCTIONS["where"](left > less, found, np.nan)  # type: ignore[no-any-return]
+
+
+@reduces(np.nanstd)
+def _nan_deviation(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    return _root(_nan_variance(x, *args, **kwargs))
 
 
 def _promoted(a: Any, dtype: Any) -> Tensor:
     x = array_like(a)
     return cast(x, dtype if dtype is not None or x.spec.dtype.kind == "f" else np.float64)
-
-
-@implements(np.nanvar)
-def _nanvar(a: Any, axis: Any = None, dtype: Any = None, *, ddof: float = 0, keepdims: bool = False) -> Tensor:
-    x = _promoted(a, dtype)
-    there = not_nan(x)
-    count = reducing.sum(there, axis, True, dtype=x.spec.dtype)
-    with np.errstate(all="ignore"):
-        mean = reducing.sum(chosen(x, there, 0), axis, True) / count
-        apart = FUNCTIONS["where"](there, x - mean, 0.0)
-        left = reducing.sum(there, axis, keepdims, dtype=x.spec.dtype) - ddof
-        return reducing.sum(apart * apart, axis, keepdims) / FUNCTIONS["where"](left > 0, left, np.nan)  # type: ignore[no-any-return]
-
-
-@implements(np.nanstd)
-def _nanstd(a: Any, axis: Any = None, dtype: Any = None, *, ddof: float = 0, keepdims: bool = False) -> Tensor:
-    squared = _nanvar(a, axis, dtype, ddof=ddof, keepdims=keepdims)
-    zero = squared == 0
-    return FUNCTIONS["where"](zero, 0.0, FUNCTIONS["sqrt"](FUNCTIONS["where"](zero, 1.0, squared)))  # type: ignore[no-any-return]
 
 
 @implements(np.cov)

@@ -1,4 +1,4 @@
-"""Products, counts, truths and places of extrema over dims; reductions without nan; NumPy's functions of these."""
+"""Products, counts, truths and places of extrema over dims; reductions without nan."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from kernels.tables import OPS
-from tape import recording, reducing, return_types, routine_calls, shaping
+from tape import reducing, return_types, routine_calls
 from tape.arithmetic import FUNCTIONS
 from tape.dims import dim_of, dims_of, either
-from tape.public import implements, public
+from tape.numpy_reducing import cast, not_nan
+from tape.public import public
 from tape.reducing import tensor_of
 from tape.tensor import Tensor
 
@@ -27,25 +28,10 @@ def where_and_how(x: Tensor, dim: Any, axis: Any, keepdim: Any, keepdims: Any) -
     return axes, bool(either("keepdim", keepdim, "keepdims", keepdims, default=False))
 
 
-def cast(x: Tensor, dtype: Any) -> Tensor:
-    """Return x in a dtype; as it is if none is given."""
-    return x if dtype is None or np.dtype(dtype) == x.spec.dtype else recording.to_dtype(x, np.dtype(dtype))
-
-
 def accumulated(x: Any, dtype: Any) -> Tensor:
     """Return what a sum or product accumulates: ints and bools as int64, if no dtype is given."""
     x = tensor_of(x)
     return cast(x, np.int64 if dtype is None and x.spec.dtype.kind in "iub" else dtype)
-
-
-def array_like(x: Any) -> Tensor:
-    """Return what one of NumPy's functions takes as an array: lists too."""
-    return tensor_of(x if isinstance(x, Tensor) else np.asarray(x))
-
-
-def not_nan(x: Tensor) -> Tensor:
-    """Return which elements are numbers."""
-    return x == x  # noqa: PLR0124
 
 
 @public()
@@ -102,14 +88,16 @@ def count_nonzero(x: Any, dim: Any = None, *, axis: Any = None) -> Tensor:
     [1, 2]
     """
     x = tensor_of(x)
-    return _counted(x, either("dim", dim, "axis", axis, None), keepdim=False)
+    return counted(x, either("dim", dim, "axis", axis, None), keepdim=False)
 
 
-def _counted(x: Tensor, dim: Any, *, keepdim: bool) -> Tensor:
+def counted(x: Tensor, dim: Any, *, keepdim: bool) -> Tensor:
+    """Return how many elements over dims are nonzero."""
     return routine_calls.call(_COUNT, x, dims=dims_of(x, dim), keepdim=keepdim)  # type: ignore[no-any-return, arg-type]
 
 
-def _extremum_place(op: Any, x: Tensor, dim: Any, keepdim: Any) -> Tensor:
+def extremum_place(op: Any, x: Tensor, dim: Any, keepdim: Any) -> Tensor:
+    """Return the place of an extremum, along a dim or of all elements in order."""
     if x.spec.size == 0 and dim is None:
         raise IndexError(f"{op.name}(): Expected reduction dim to be specified for input.numel() == 0.")
     at = None if dim is None else dim_of(x, dim)
@@ -125,7 +113,7 @@ def _places(op: Any, extremum: str, example: str) -> Any:
         if x.spec.dtype == np.bool_:
             raise RuntimeError(f"{op.name}(): does not support bool input; convert it first: x.long().{op.name}()")
         keep = either("keepdim", keepdim, "keepdims", keepdims, default=False)
-        return _extremum_place(op, x, either("dim", dim, "axis", axis, None), keep)
+        return extremum_place(op, x, either("dim", dim, "axis", axis, None), keep)
 
     places.__name__ = places.__qualname__ = op.name
     places.__doc__ = f"""Return the int64 place of the {extremum} element along ``dim``, or of all elements in order.
@@ -186,107 +174,7 @@ def nanmean(
     if x.spec.dtype.kind != "f":
         raise RuntimeError(f"nanmean(): expected input to have floating point dtype but got {x.spec.dtype.name}")
     dims, keep = where_and_how(x, dim, axis, keepdim, keepdims)
-    count = _counted(not_nan(x), dims, keepdim=keep)
+    count = counted(not_nan(x), dims, keepdim=keep)
     total = nansum(cast(x, dtype), dims, keep)
     with np.errstate(invalid="ignore"):
         return total / cast(count, total.spec.dtype)
-
-
-def chosen(a: Any, where: Any, instead: Any) -> Tensor:
-    """Return what a reduction of NumPy's with ``where=`` goes over: elsewhere what changes nothing."""
-    a = tensor_of(a)
-    return a if where is True or where is None else _where(tensor_of(where), a, np.asarray(instead, a.spec.dtype))  # type: ignore[no-any-return]
-
-
-@implements(np.prod)
-def _prod(
-    a: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = True
-) -> Tensor:
-    found = prod(chosen(a, where, 1), axis, keepdims, dtype=dtype)
-    return found if initial is None else found * initial
-
-
-@implements(np.nanprod)
-def _nanprod(a: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False) -> Tensor:
-    a = tensor_of(a)
-    return prod(chosen(a, not_nan(a), 1), axis, keepdims, dtype=dtype)
-
-
-@implements(np.any)
-def _any(a: Any, axis: Any = None, *, keepdims: bool = False, where: Any = True) -> Tensor:
-    return cast(any(chosen(a, where, 0), axis, keepdims), np.bool_)
-
-
-@implements(np.all)
-def _all(a: Any, axis: Any = None, *, keepdims: bool = False, where: Any = True) -> Tensor:
-    return cast(all(chosen(a, where, 1), axis, keepdims), np.bool_)
-
-
-@implements(np.count_nonzero)
-def _count_nonzero(a: Any, axis: Any = None, *, keepdims: bool = False) -> Tensor:
-    return _counted(tensor_of(a), axis, keepdim=keepdims)
-
-
-@implements(np.argmax)
-def _argmax(a: Any, axis: Any = None, *, keepdims: bool = False) -> Tensor:
-    return _extremum_place(_ARGMAX, tensor_of(a), axis, keepdims)
-
-
-@implements(np.argmin)
-def _argmin(a: Any, axis: Any = None, *, keepdims: bool = False) -> Tensor:
-    return _extremum_place(_ARGMIN, tensor_of(a), axis, keepdims)
-
-
-@implements(np.nansum)
-def _nansum(a: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False) -> Tensor:
-    return nansum(a, axis, keepdims, dtype=dtype)
-
-
-@implements(np.nanmean)
-def _nanmean(a: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False) -> Tensor:
-    a = tensor_of(a)
-    mean = nanmean if a.spec.dtype.kind == "f" else reducing.mean
-    return mean(a if a.spec.dtype.kind == "f" else cast(a, np.float64), axis, keepdims, dtype=dtype)
-
-
-def _without_nan(over: Any, worst: float) -> Any:
-    def extremum(a: Any, axis: Any = None, *, keepdims: bool = False) -> Tensor:
-        a = tensor_of(a)
-        if a.spec.dtype.kind != "f":
-            return over(a, axis, keepdims)  # type: ignore[no-any-return]
-        there = not_nan(a)
-        found = over(_where(there, a, worst), axis, keepdims)
-        return _where(any(there, axis, keepdims), found, np.nan)  # type: ignore[no-any-return]
-
-    return extremum
-
-
-implements(np.nanmax)(_without_nan(reducing.amax, -np.inf))
-implements(np.nanmin)(_without_nan(reducing.amin, np.inf))
-
-
-@implements(np.ptp)
-def _ptp(a: Any, axis: Any = None, *, keepdims: bool = False) -> Tensor:
-    return reducing.amax(a, axis, keepdims) - reducing.amin(a, axis, keepdims)  # type: ignore[no-any-return]
-
-
-@implements(np.average)
-def _average(a: Any, axis: Any = None, weights: Any = None, returned: bool = False, *, keepdims: bool = False) -> Any:
-    a = tensor_of(a)
-    a = a if a.spec.dtype.kind == "f" else cast(a, np.float64)
-    if weights is None:
-        found = reducing.mean(a, axis, keepdims)
-        total = found * 0 + a.spec.size / max(found.spec.size, 1)
-    else:
-        w = array_like(weights)
-        if w.spec.shape != a.spec.shape:
-            dims = dims_of(a, axis)
-            if axis is None or w.spec.shape != tuple(a.spec.shape[i] for i in dims):
-                raise TypeError(f"np.average: weights of shape {w.spec.shape} do not fit {a.spec.shape} over {axis}")
-            w = shaping.reshape(w, [n if i in dims else 1 for i, n in enumerate(a.spec.shape)])
-            w = shaping.expand(w, a.spec.shape)
-        total = reducing.sum(w, axis, keepdims)
-        if not np.all(np.asarray(total.detach()._value)):
-            raise ZeroDivisionError("Weights sum to zero, can't be normalized")
-        found = reducing.sum(a * w, axis, keepdims) / total
-    return (found, total) if returned else found

@@ -46,7 +46,8 @@ HOUSE = [
     "tape.listing", "tape.inference", "tape.families", "tape.recorder", "tape.autograd.hooks",
     "tape.nesting", "tape.packing", "tape.recording", "tape.repeats", "tape.shaping", "tape.routine_calls",
     "tape.random", "tape.attributes", "tape.creation", "tape.tensor_types", "tape.exits", "tape.rows", "tape.promotion",
-    "tape.wide_rows", "tape.fastpath", "tape.arithmetic", "tape.reducing", "tape.totals",
+    "tape.wide_rows", "tape.fastpath", "tape.arithmetic", "tape.reducing",
+    "tape.numpy_reducing", "tape.totals", "tape.numpy_totals",
     "tape.softmaxes", "tape.scanning", "tape.arranging", "tape.products", "tape.numpy_ufuncs",
     "tape.numpy_protocols", "tape.interchange", "tape.array_api", "tape.index_arrays",
     "tape.writing", "tape.sampling",
@@ -121,6 +122,8 @@ MAY_NAME = {
     "tape.scanning": ("Routine",),  # PyTorch's names and arguments
     "tape.return_types": ("Select", "Routine"),  # the names that the tuples print
     "tape.totals": ("Elementwise", "Routine"),  # likewise; np.where
+    "tape.numpy_reducing": ("Elementwise", "Reduction"),  # np.where; NumPy's names
+    "tape.numpy_totals": ("Elementwise", "Routine", "Reduction", "Select"),  # NumPy's names
     "tape.softmaxes": ("Routine", "Reduction"),  # likewise
     "tape.norms": ("Routine", "Elementwise"),  # likewise; np.where, clamp_min
     "tape.sorting": ("Routine",),  # likewise
