@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tape import errors, recording
+from tape.callers import stack_level
 from tape.shaping import clone
 from tape.tensor import AccumulateGrad, Array, Tensor, as_array, leaf, method
 
@@ -134,3 +135,22 @@ def reduce(x: Tensor) -> Any:
 
 def _rebuild(value: Any, requires_grad: bool) -> Tensor:
     return leaf(value, requires_grad=requires_grad)
+
+
+def numbers_of(x: Tensor) -> Any:
+    """Return a tensor's value as an array, or of one number in float64 as a float."""
+    recording.left(x)
+    if type(x._value) is float:
+        return x._value
+    array = as_array(x)
+    return float(array) if array.ndim == 0 and array.dtype == np.float64 else array
+
+
+def warn_of_detaching(api: str) -> None:
+    """Warn that numbers leave the graph: what follows has no gradient."""
+    warnings.warn(
+        f"{api}: the function uses a tensor that requires grad, but was given NumPy's arrays and numbers, and so "
+        "returns such: what follows has no gradient by that tensor. Pass the arguments as tensors, or .detach() it",
+        errors.DetachWarning,
+        stacklevel=stack_level(),
+    )

@@ -1,7 +1,9 @@
 """PyTorch's ``torch.func``: functions that return derivatives of functions, of nested structures of tensors.
 
-Inputs are neither changed nor given ``.grad``. Results require grad where something else than the inputs does: a
-tensor that the function finds in its surroundings, or the input of another transform around this one.
+NumPy's arrays and numbers do as well: where no tensor is among what is differentiated by, the function gets tensors,
+and arrays and floats come out, so that SciPy can call a Jacobian. Inputs are neither changed nor given ``.grad``.
+Results require grad where something else than the inputs does: a tensor that the function finds in its surroundings,
+or the input of another transform around this one.
 """
 
 from __future__ import annotations
@@ -13,8 +15,9 @@ from typing import Any
 from tape import modes, recording
 from tape.autograd import blocks
 from tape.autograd.forward import filled_with, needs_graph, pulled, pushed, settle, zeros_for
+from tape.exits import numbers_of
 from tape.nesting import flattened
-from tape.points import Point
+from tape.points import Point, as_tensor
 from tape.tensor import Tensor
 from tape.vmapping import vmap
 
@@ -43,9 +46,10 @@ def grad_and_value(func: Callable[..., Any], argnums: Argnums = 0, has_aux: bool
                 "Maybe you wanted to use the vjp or jacrev APIs instead?"
             )
         point.release()
-        gradients = zeros_for(pulled([y], point.inputs, [filled_with(1.0, y)]), point.inputs)
+        create = None if point.tensors else False
+        found = pulled([y], point.inputs, [filled_with(1.0, y)], create=create, retain=point.needed)
         value, *aux = point.finished()
-        return point.structure.filled(gradients), (value, *aux) if has_aux else value
+        return point.out(zeros_for(found, point.inputs)), (value, *aux) if has_aux else value
 
     return wrapper
 
@@ -86,9 +90,9 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
                 "Expected pytree structure of cotangents to be the same as pytree structure of outputs to the "
                 f"function. cotangents: {structure}, primal output: {point.returned}"
             )
-        given = point.returned.leaves_of(cotangents)
+        given = [as_tensor(x, _VJP, "a cotangent") for x in point.returned.leaves_of(cotangents)]
         found = pulled(point.outputs, point.inputs, given, create=create_graph, retain=retain_graph)
-        return point.structure.filled(zeros_for(found, point.inputs))
+        return point.out(zeros_for(found, point.inputs))
 
     point.release()
     return point.finished(pull)
@@ -96,17 +100,15 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
 
 def _tangents(point: Point, tangents: Any) -> list[Tensor]:
     """Check tangents; return them in the inputs' dtypes."""
-    structure, inputs = flattened(tangents, none=True)[1], point.inputs
+    structure, inputs = flattened(tangents)[1], point.inputs
     if structure != point.structure:
         raise RuntimeError(
             f"{_JVP}: Expected primals and tangents to have the same python structure. For example, if primals is a "
             f"tuple of 3 tensors, tangents also must be. Got primals with structure {point.structure} and "
             f"tangents with structure {structure}"
         )
-    given = point.structure.leaves_of(tangents)
+    given = [as_tensor(t, _JVP, "a tangent") for t in point.structure.leaves_of(tangents)]
     for t, x in zip(given, inputs, strict=True):
-        if not isinstance(t, Tensor):
-            raise RuntimeError(f"{_JVP}: Expected tangents to only contain Tensors, got {type(t)}")  # noqa: TRY004
         if t.spec.shape != x.spec.shape:
             raise RuntimeError(
                 "Trying to set a forward gradient that has a different size than that of the original Tensor, this is "
@@ -136,7 +138,7 @@ def jvp(
             "jvp(f, primals, tangents, strict=True): The output of f is independent of the inputs. This is not "
             "allowed with strict=True."
         )
-    derivative = point.returned.filled(zeros_for(found, point.outputs))
+    derivative = point.out(zeros_for(found, point.outputs), point.returned)
     point.release()
     return point.finished(derivative)
 
@@ -151,12 +153,12 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
     outputs, leaves = [y for y in point.outputs if isinstance(y, Tensor)], point.outputs
 
     def push(*tangents: Any) -> Any:
-        structure = flattened(tangents, none=True)[1]
+        structure = flattened(tangents)[1]
         if structure != point.structure:
             raise RuntimeError(
                 f"Expected the tangents {structure} to have the same argspec as the primals {point.structure}"
             )
-        given = point.structure.leaves_of(tangents)
+        given = [as_tensor(t, _JVP, "a tangent") for t in point.structure.leaves_of(tangents)]
         for i, (t, x) in enumerate(zip(given, point.inputs, strict=True)):
             for what, got, wanted in (("shape", t.spec.shape, x.spec.shape), ("dtype", t.spec.dtype, x.spec.dtype)):
                 if got != wanted:
@@ -165,7 +167,8 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
                         "corresponding primal."
                     )
         graph = modes.is_grad_enabled() and (outer or any(t._slot is not None for t in given))
-        found = iter(zeros_for(pushed(outputs, point.inputs, given, create=graph), outputs))
+        found: Any = zeros_for(pushed(outputs, point.inputs, given, create=graph), outputs)
+        found = iter(found if point.tensors else map(numbers_of, found))
         return point.returned.filled(next(found) if isinstance(y, Tensor) else y for y in leaves)
 
     point.release()
@@ -181,7 +184,7 @@ def _jacobian(
     point.check_tensors(api)
     found_blocks, columns = run(point.outputs, point.inputs), run is blocks.by_columns
     full = blocks.filled(found_blocks, point.outputs, point.inputs, like_output=columns)
-    result = point.returned.filled(point.structure.filled(row) for row in full)
+    result = point.returned.filled(point.out(row) for row in full)
     point.release()
     _, *found = point.finished(result)
     return tuple(found) if aux else result

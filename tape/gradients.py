@@ -1,57 +1,60 @@
-"""Functions of NumPy arrays with their gradients: what an optimiser calls."""
+"""Functions with their gradients, of arrays or tensors in whatever structure: what an optimiser calls."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
-from tape import modes, recording
-from tape.autograd.engine import grad
-from tape.operands import operand
-from tape.tensor import Tensor, as_array, carried, leaf
+from tape.autograd.forward import filled_with, pulled, zeros_for
+from tape.points import Point
+from tape.tensor import Tensor
 
 
-def value_and_grad(fun: Callable[..., Any], argnums: int | tuple[int, ...] = 0) -> Callable[..., tuple[Any, Any]]:
-    """Return a function that gives ``fun``'s value, a float, and its gradient as NumPy arrays.
+def value_and_grad(
+    fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
+) -> Callable[..., Any]:
+    """Return a function of the same arguments that gives ``fun``'s value and its gradient.
 
-    The arguments named by ``argnums`` reach ``fun`` as tensors of their own; others as they are. ``fun`` returns one
-    floating element. The gradient has each argument's shape (a float for a number); with a tuple of ``argnums``
-    it is a tuple. Fits ``scipy.optimize.minimize(value_and_grad(f), x0, jac=True)``.
+    The positional arguments that ``argnums`` names are what it is differentiated by: a number, array or tensor, or
+    dicts, lists, tuples and dataclasses of them. They reach ``fun`` as tensors of its own, in that structure, and the
+    gradient has their structure and shapes; with a tuple of ``argnums`` it is a tuple. All other arguments, and
+    keywords, are passed as they are. ``fun`` returns one floating element; with ``has_aux`` a pair of that and
+    anything else, and the result is ``((value, aux), gradient)``.
+
+    NumPy in, NumPy out: the value is a float, gradients are arrays of the arguments' dtypes, and floats for numbers;
+    tensors in ``aux`` are arrays. Tensors in, tensors out: where any of those arguments holds a tensor, all results
+    are, and can be differentiated further, by whatever they depend on that requires grad. Python ints count as floats,
+    an array of integers only where it is a whole argument. Raises, naming its path, for anything else in a structure:
+    TypeError for a dtype that has no gradient, ValueError for what is no number; TypeError for another result.
+
+    It fits SciPy: ``minimize(tape.value_and_grad(f), x0, jac=True)``.
+
+    >>> def loss(p, x):
+    ...     return ((p["a"] * x + p["b"]) ** 2).sum()
+    >>> value, gradient = tape.value_and_grad(loss)({"a": 2.0, "b": np.zeros(2)}, np.array([1.0, 2.0]))
+    >>> value, gradient["a"], gradient["b"].tolist()
+    (20.0, 20.0, [4.0, 8.0])
     """
-    numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    numbers = argnums if isinstance(argnums, int) else tuple(argnums)
+    name = f"value_and_grad({getattr(fun, '__name__', repr(fun))})"
 
     @functools.wraps(fun)
     def both(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
-        full = list(args)
-        with modes.enable_grad():
-            for i in numbers:
-                full[i] = _leaf(args[i])
-            value = fun(*full, **kwargs)
-            if not isinstance(value, Tensor) or value.spec.size != 1:
-                what = f"shape {list(value.spec.shape)}" if isinstance(value, Tensor) else type(value).__name__
-                raise TypeError(f"value_and_grad: the function returned {what}; it must return a tensor of one element")
-            inputs = [full[i] for i in numbers]
-            gradients = grad(value, inputs, materialize_grads=True) if value._slot is not None else map(_zeros, inputs)
-        found = tuple(map(_plain, gradients))
-        return float(as_array(value).item()), found[0] if isinstance(argnums, int) else found
+        point = Point(name, fun, args, numbers, kwargs, has_aux=has_aux)
+        y = point.result
+        if not isinstance(y, Tensor) or y.spec.size != 1 or y.spec.dtype.kind != "f":
+            raise _refused(name, y)
+        point.release()
+        create = None if point.tensors else False
+        found = pulled([y], point.inputs, [filled_with(1.0, y)], create=create, retain=point.needed)
+        value, *aux = point.finished()
+        value = value if point.tensors else value if isinstance(value, float) else value.item()
+        return (value, *aux) if has_aux else value, point.out(zeros_for(found, point.inputs))
 
     return both
 
 
-def _leaf(value: Any) -> Tensor:
-    recording.left(value)
-    given = operand(value)
-    array = np.array(given._value if isinstance(given, Tensor) else given)
-    return leaf(carried(array if array.dtype.kind == "f" else array.astype(np.float64)), requires_grad=True)
-
-
-def _zeros(x: Tensor) -> Tensor:
-    return leaf(carried(np.zeros(x.spec.shape, x.spec.dtype)), requires_grad=False)
-
-
-def _plain(gradient: Any) -> Any:
-    value = gradient._value
-    return value if isinstance(value, float) else as_array(gradient)
+def _refused(name: str, y: Any) -> TypeError:
+    what = f"{y.spec.dtype.name} of shape {list(y.spec.shape)}" if isinstance(y, Tensor) else f"a {type(y).__name__}"
+    return TypeError(f"{name}: the function returned {what}; it must return a tensor of one floating element")

@@ -1,40 +1,66 @@
-"""A function evaluated at inputs of its own, for a transform of it."""
+"""A function evaluated at inputs of its own, for a transform of it: whatever was given, as tensors, and back again."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from tape import modes
+import numpy as np
+
+from tape import modes, recording
 from tape.autograd.forward import needs_graph, own, settle
-from tape.nesting import flattened, mapped
-from tape.tensor import Tensor, plain
+from tape.exits import numbers_of, warn_of_detaching
+from tape.inference import inference_mode
+from tape.nesting import Structure, flattened
+from tape.operands import operand
+from tape.tensor import Tensor, carried, leaf, plain
 
 
 class Point:
-    """A function evaluated at inputs of its own: what it returned, and what that was computed from."""
+    """A function evaluated at inputs of its own: what it returned, and what that was computed from.
+
+    ``tensors`` says whether any input was given as a tensor; where none was, results are NumPy's.
+    """
 
     def __init__(
         self, api: str, func: Callable[..., Any], args: tuple[Any, ...], argnums: Any, kwargs: Any, *, has_aux: bool
     ) -> None:
+        self.api, self.has_aux, self.needed, self.aux = api, has_aux, False, None
         numbers = argument_numbers(argnums, len(args))
-        given, self.structure = flattened(
-            args[numbers] if isinstance(numbers, int) else tuple(args[i] for i in numbers), none=True
-        )
-        with modes.enable_grad():
-            self.inputs: list[Tensor] = [_own(x) for x in given]
-            copies = self.structure.filled(self.inputs)
-            full = list(args)
-            for i, x in [(numbers, copies)] if isinstance(numbers, int) else zip(numbers, copies, strict=True):
-                full[i] = x
-            result = func(*full, **kwargs)
-        self.aux, self.has_aux = None, has_aux
+        chosen = args[numbers] if isinstance(numbers, int) else tuple(args[i] for i in numbers)
+        given, self.structure = flattened(chosen)
+        self.tensors = any(isinstance(x, Tensor) for x in given)
+        if modes.active():
+            result = self._evaluated(func, args, numbers, given, kwargs)
+        else:
+            with inference_mode(False):
+                result = self._evaluated(func, args, numbers, given, kwargs)
         if has_aux:
             if not isinstance(result, tuple) or len(result) != 2:  # noqa: PLR2004 (a pair)
                 raise RuntimeError(f"{api}: output of function f should be a tuple: (output, aux) if has_aux is True")
             result, self.aux = result
         self.result = result
         self.outputs, self.returned = flattened(result, none=True)
+
+    def _evaluated(
+        self, func: Callable[..., Any], args: tuple[Any, ...], numbers: Any, given: list[Any], kwargs: dict[str, Any]
+    ) -> Any:
+        """Call the function with gradients recorded, whatever the mode is."""
+        self.inputs = self._own(given, numbers)
+        full, copies = list(args), self.structure.filled(self.inputs)
+        for i, x in [(numbers, copies)] if isinstance(numbers, int) else zip(numbers, copies, strict=True):
+            full[i] = x
+        return func(*full, **kwargs)
+
+    def _own(self, given: list[Any], numbers: Any) -> list[Tensor]:
+        if not given:
+            raise ValueError(f"{self.api}: there is no number among the arguments to differentiate by")
+        if type(given[0]) is Tensor and len(given) == 1:
+            return [own(given[0])]
+        structures = [self.structure] if isinstance(numbers, int) else self.structure.parts
+        named = zip([numbers] if isinstance(numbers, int) else numbers, structures, strict=True)
+        paths = [(path, part.kind is None) for i, part in named for path in part.paths(f"argument {i}")]
+        return [own_tensor(x, self.api, path, whole=whole) for x, (path, whole) in zip(given, paths, strict=True)]
 
     def check_tensors(self, api: str) -> None:
         """Raise unless the function returned tensors, and at least one."""
@@ -49,25 +75,69 @@ class Point:
                 )
 
     def release(self) -> None:
-        """Let go of history that ends at the inputs, in what the function returned."""
-        self.result, self.aux = (mapped(self._released, tree) for tree in (self.result, self.aux))
+        """Let go of history that ends at the inputs, in what the function returned, and of NumPy's of all."""
+        self.result = self.returned.filled(map(self._released, self.outputs))
+        if self.has_aux:
+            found, structure = flattened(self.aux, none=True)
+            self.aux = structure.filled(map(self._released, found))
 
     def finished(self, *results: Any) -> tuple[Any, ...]:
         """Return the value, the results of the transform and, if there is one, what is aux."""
         settle(self.inputs)
         return (self.result, *results, *([self.aux] if self.has_aux else []))
 
+    def out(self, tensors: Iterable[Tensor], structure: Structure | None = None) -> Any:
+        """Return results in a structure, by default the inputs'; as NumPy's where no tensor was given."""
+        found = tensors if self.tensors else [numbers_of(x) for x in tensors]
+        return (structure or self.structure).filled(found)
+
     def _released(self, x: Any) -> Any:
-        if not isinstance(x, Tensor) or x._slot is None or needs_graph([x], self.inputs):
+        if not isinstance(x, Tensor):
+            return x
+        needed = x._slot is not None and needs_graph([x], self.inputs)
+        if not self.tensors:
+            if needed:
+                warn_of_detaching(self.api)
+            found = numbers_of(x)
+            return found if isinstance(found, float) else found.copy()
+        self.needed |= needed
+        if needed or x._slot is None:
             return x
         return plain(x._value) if type(x._value) is float and modes.current().recorder is None else x.detach()
 
 
-def _own(x: Any) -> Tensor:
-    """Return an input as a tensor of the transform's own; linked to what the given one was computed from."""
-    if not isinstance(x, Tensor):
-        raise ValueError(f"Thing passed to transform API must be Tensor, got {type(x)}")  # noqa: TRY004 (PyTorch's)
-    return own(x)
+def own_tensor(given: Any, api: str, path: str, *, whole: bool) -> Tensor:
+    """Return what a transform was given as a tensor of its own, linked to what a tensor was computed from.
+
+    Numbers become float64, and an array of integers that is a ``whole`` argument. ValueError and RuntimeError, as
+    PyTorch's, or TypeError for what is no number, no float, no dtype of tensors.
+    """
+    if isinstance(given, Tensor):
+        return own(given)
+    array = np.array(as_tensor(given, api, path)._value)
+    if array.dtype.kind != "f":
+        if array.ndim and not whole:
+            raise TypeError(
+                f"{api}: {path} is an array of dtype {array.dtype.name}, which has no gradient; convert it to floats, "
+                "or pass it as another argument"
+            )
+        array = array.astype(np.float64)
+    return leaf(carried(array), requires_grad=True)
+
+
+def as_tensor(given: Any, api: str, path: str) -> Tensor:
+    """Return a number or array, which may be shared, as a tensor; tensors as they are."""
+    if isinstance(given, Tensor):
+        return given
+    number = isinstance(given, (int, float)) and not isinstance(given, bool)
+    if not number and (isinstance(given, type) or not hasattr(given, "__array__")):
+        raise ValueError(f"{api}: Thing passed to transform API must be Tensor, got {type(given)} for {path}")
+    recording.left(given)
+    try:
+        taken = operand(given)
+    except TypeError as error:
+        raise TypeError(f"{api}: {path}: {error}") from None
+    return taken if isinstance(taken, Tensor) else plain(float(taken))
 
 
 def argument_numbers(argnums: Any, count: int) -> Any:

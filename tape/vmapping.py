@@ -15,11 +15,14 @@ import numpy as np
 from kernels.program import NodeRef
 from tape import modes, shaping
 from tape.batch_run import Batch
+from tape.exits import numbers_of, warn_of_detaching
 from tape.families import share
 from tape.nesting import Structure, flattened, leaves, shown, spread
+from tape.nesting import mapped as mapped_leaves
 from tape.one_example import Example
+from tape.operands import native
 from tape.random import default_generator
-from tape.tensor import Tensor, as_array, carried, leaf
+from tape.tensor import Tensor, as_array, carried, leaf, plain
 
 
 class _Mapped:
@@ -173,7 +176,7 @@ def vmap(
 
     ``in_dims`` names that dim of each tensor among the arguments, None for what is the same for all examples; it is
     an int, or has the structure of the arguments. ``out_dims`` says where the dim of examples stands in the results.
-    ``chunk_size``: how many examples are run at once.
+    ``chunk_size``: how many examples are run at once. Where arrays of NumPy and no tensors are given, arrays come out.
 
     ``func`` runs once, on the first example, and then what it did is done to all, so it must not look at values: a
     branch on one raises RuntimeError naming its line (``tape.where`` chooses element by element). Random numbers in
@@ -189,16 +192,33 @@ def vmap(
 
     @functools.wraps(func)
     def mapped(*args: Any, **kwargs: Any) -> Any:
-        flat, structure = flattened(args, none=True)
+        given, structure = flattened(args, none=True)
+        tensors = any(isinstance(x, Tensor) for x in given)
+        flat = given if tensors else list(map(_converted, given))
         dims = _in_dims(name, in_dims, structure, flat)
         size = _size(flat, dims)
         fronts = [x if d is None else _front(x, d) for x, d in zip(flat, dims, strict=True)]
         rows = [x if d is None else _Row(x) for x, d in zip(fronts, dims, strict=True)]
         plan = _Mapped(name, func, rows, structure, kwargs, randomness)
         moved = [x for x, d in zip(fronts, dims, strict=True) if d is not None]
-        return plan.finished(moved, size, chunk_size, out_dims)
+        found = plan.finished(moved, size, chunk_size, out_dims)
+        return found if tensors else mapped_leaves(functools.partial(_number, name), found)
 
     return mapped
+
+
+def _converted(x: Any) -> Any:
+    return plain(carried(native(x))) if isinstance(x, np.ndarray) else x
+
+
+def _number(name: str, x: Any) -> Any:
+    """Return a result as NumPy's, as the arguments were."""
+    if not isinstance(x, Tensor):
+        return x
+    if x._slot is not None and modes.is_grad_enabled():
+        warn_of_detaching(f"vmap({name})")
+    found = numbers_of(x)
+    return found if isinstance(found, float) else found.copy()
 
 
 def _check_out_dims(name: str, out_dims: Any) -> None:

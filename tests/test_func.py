@@ -329,7 +329,7 @@ ERRORS: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
         ),
     ),
     "not a tensor": (lambda x: grad(lambda _: 3.0)(x), RuntimeError, "to return a Tensor, got <class 'float'>"),
-    "no input": (lambda _: grad(lambda v: v)(2.0), ValueError, "Thing passed to transform API must be Tensor, got"),
+    "no input": (lambda _: grad(lambda v: v)("x"), ValueError, "Thing passed to transform API must be Tensor, got"),
     "ints": (
         lambda _: grad(lambda v: v.sum())(tape.tensor([1, 2])),
         RuntimeError,
