@@ -6,15 +6,15 @@ import os
 import threading
 from typing import Any
 
-from kernels import graphs, plain, sweep
+from kernels import graphs, jit, plain, sweep
 from kernels.entries import settled
 from kernels.layouts import Spec
 from kernels.memory import readable
 from kernels.observing import Array, Outcome, Readers, Seed, Task
 from kernels.workspace import Workspace
 
-NATIVE = readable() and not os.environ.get("TAPE_PLAIN")
-"""False where this interpreter keeps its objects otherwise, or where ``TAPE_PLAIN`` is set (tests)."""
+NATIVE = readable() and not os.environ.get("TAPE_PLAIN") and jit.makes_native_code()
+"""False where this interpreter keeps its objects otherwise, where ``TAPE_PLAIN`` is set (tests), or without sources."""
 
 _spaces = threading.local()
 

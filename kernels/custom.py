@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from kernels.forms import Form
-from kernels.jit import SIGNATURE, NumbaError, carray, cfunc, njit
+from kernels.jit import SIGNATURE, NumbaError, carray, cfunc, compiling, njit
 from kernels.layouts import Spec, Strides
 from kernels.memory import address_of, load_i8, pointer_f4, pointer_f8, store_i8
 from kernels.observing import Array
@@ -91,7 +91,8 @@ class CustomKernel:
         }  # fmt: skip
         exec(compile(self._text(address_of(status)), f"<tape.custom: {self.op.name}>", "exec"), names)  # noqa: S102
         try:
-            compiled = cfunc(SIGNATURE, error_model="numpy")(names["kernel"])
+            with compiling(self.op.name):
+                compiled = cfunc(SIGNATURE, error_model="numpy")(names["kernel"])
         except NumbaError as error:
             what = "vjp" if self.pulls else "forward"
             raise TypeError(

@@ -1,114 +1,92 @@
-"""The one door to Numba: compile source, cache machine code, hand out addresses.
+"""The one door to Numba: compile source, keep machine code, hand out addresses.
 
-Every native function lives in a real file named by the hash of its content in the user's cache folder, which is
-where Numba can find its cached machine code again: printed kernels, and the handwritten modules of this package
-(``load_module``). Code run through ``exec`` or closures over jitted functions would be compiled at every start.
+A native function belongs to a module that is named by the hash of all that its machine code depends on: printed
+kernels (``load_source``) and the handwritten modules of this package (``load_module``). Under this name its machine
+code is found again. Sources are not read from the cache: each process prints its own.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
-import importlib.util
-import os
+import platform
 import sys
-import tempfile
 import threading
 import warnings
-from collections.abc import Callable
-from pathlib import Path
-from types import ModuleType
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import CodeType, ModuleType
 from typing import Any
 
+import llvmlite
 import numba
-from numba import carray, cfunc, njit, types
+import numpy as np
+from numba import carray, types
 from numba.core.errors import NumbaError
 from numba.extending import intrinsic
 
-__all__ = ["NumbaError", "carray", "cfunc", "intrinsic", "njit", "types"]
+from kernels import announcing
+from kernels.announcing import on_compile, set_quiet
+from kernels.cache_files import cache_folder, cached_kernels, clear_cache
+from kernels.machine_code import KEEPER, Keeper, cfunc, machine, njit
+from kernels.module_texts import content_of, digest
+
+__all__ = [
+    "NumbaError",
+    "cache_folder",
+    "cached_kernels",
+    "carray",
+    "cfunc",
+    "clear_cache",
+    "intrinsic",
+    "njit",
+    "on_compile",
+    "set_quiet",
+    "types",
+]
 
 SIGNATURE = types.void(types.CPointer(types.int64), types.CPointer(types.int64), types.int64)
 """Every kernel: layout, pointers (target, cotangent, saved ...), and 1 to accumulate or 0 to store."""
 
-on_compile: list[Callable[[str], None]] = []
-"""Called with a kernel's name before it is compiled for the first time on this machine."""
-
 _lock = threading.RLock()
 _loaded: dict[str, ModuleType] = {}
-_folder: Path | None = None
-
-
-def cache_folder() -> Path:
-    """Return the folder of kernel sources and machine code, ``TAPE_CACHE_DIR`` or the user's cache folder.
-
-    A folder that cannot be made or written is replaced by a temporary one, with one warning.
-    """
-    global _folder  # noqa: PLW0603 (chosen at the first use, once a process)
-    if _folder is None:
-        with _lock:
-            _folder = _folder or _writable(_wanted_folder())
-    return _folder
-
-
-def _wanted_folder() -> Path:
-    chosen = os.environ.get("TAPE_CACHE_DIR")
-    if chosen:
-        return Path(chosen).expanduser().absolute()
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA", Path.home())) / "tape-autograd"
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "tape-autograd"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tape-autograd"
-
-
-def _writable(folder: Path) -> Path:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=folder).close()
-    except OSError as error:
-        spare = Path(tempfile.mkdtemp(prefix="tape-autograd-"))
-        warnings.warn(
-            f"the kernel cache {folder} cannot be written ({error.strerror}); kernels are compiled anew in {spare}. "
-            "Set TAPE_CACHE_DIR to a writable folder to keep them",
-            RuntimeWarning,
-            stacklevel=3,
-        )
-        return spare
-    return folder
-
-
-def cached_kernels() -> int:
-    """Return the number of sources in the cache folder."""
-    return sum(1 for _ in cache_folder().glob("*.py"))
-
-
-def clear_cache() -> int:
-    """Delete the kernels of the cache folder, and nothing else in it; return how many there were."""
-    count = 0
-    for source in cache_folder().glob("*_*.py"):
-        for compiled in (source.parent / "__pycache__").glob(source.stem + "*"):
-            compiled.unlink(missing_ok=True)
-        source.unlink(missing_ok=True)
-        count += 1
-    return count
 
 
 def load_source(label: str, text: str) -> ModuleType:
-    """Import ``text`` from a file of the cache folder that is named by ``label`` and the hash of the content."""
-    stamp = f"{numba.__version__} {sys.version_info[:2]} {_intrinsics()}"
-    name = f"{label}_{hashlib.sha256((stamp + text).encode()).hexdigest()[:16]}"
-    with _lock:
-        module = _loaded.get(name)
-        if module is None:
-            module = _loaded[name] = _import(name, text)
-    return module
+    """Return the module of a text, named by ``label`` and the hash of all that its machine code depends on."""
+    return _load(label, text)
 
 
 def load_module(name: str) -> ModuleType:
-    """Import the native twin of a handwritten module of this package, ``kernels/<name>.py``."""
-    path = Path(__file__).with_name(f"{name}.py")
-    return load_source(name, path.read_text(encoding="utf-8"))
+    """Return the native twin of a handwritten module of this package, ``kernels/<name>.py``."""
+    return _load(name, content_of(f"{__package__}.{name}"))
+
+
+def source_of(name: str) -> str:
+    """Return the source of a handwritten module; "" where there is none."""
+    try:
+        content = content_of(f"{__package__}.{name}")
+    except ImportError:
+        return ""
+    return content if isinstance(content, str) else ""
+
+
+def makes_native_code() -> bool:
+    """Whether the sources of native code can be read; warn if they cannot, as in some frozen applications."""
+    try:
+        content_of(f"{__package__}.sweep_native")
+    except ImportError as error:
+        warnings.warn(f"gradients are computed in Python, slowly: {error}", RuntimeWarning, stacklevel=2)
+        return False
+    return True
+
+
+@contextmanager
+def compiling(name: str) -> Iterator[None]:
+    """Around compiling that is not kept."""
+    with _lock, Keeper.loading():
+        announcing.began(name)
+        yield
 
 
 def entry(function: Any) -> Callable[..., Any]:
@@ -118,39 +96,38 @@ def entry(function: Any) -> Callable[..., Any]:
     return call
 
 
-@functools.cache
-def _intrinsics() -> str:
-    """Return a stamp of what native sources import and Numba does not watch."""
-    digest = hashlib.sha256()
-    names = ["memory.py", "words.py", "jit.py", "cells_native.py"]
-    for name in names + sorted(path.name for path in Path(__file__).parent.glob("vectormath*.py")):
-        digest.update(Path(__file__).with_name(name).read_bytes())
-    return digest.hexdigest()
+def key_of(content: str | CodeType) -> str:
+    """Return what names the machine code of a text: a hash of it, of all it imports, and of compiler and machine."""
+    return hashlib.sha256(f"{_stamp()} {digest(content)}".encode()).hexdigest()[:24]
 
 
-def _import(name: str, text: str) -> ModuleType:
-    path = cache_folder() / f"{name}.py"
-    if not path.exists():
-        for hook in on_compile:
-            hook(name.rpartition("_")[0])
-        _write(path, text)
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"cannot load the kernel {path}")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # Numba unpickles cached code by module name
-    spec.loader.exec_module(module)
+def _load(label: str, content: str | CodeType) -> ModuleType:
+    name = f"{label}_{key_of(content)}"
+    with _lock:
+        module = _loaded.get(name)
+        if module is None:
+            module = _loaded[name] = _executed(name, content)
     return module
 
 
-def _write(path: Path, text: str) -> None:
-    """Write atomically: another process may be compiling the same kernel."""
-    handle, draft = tempfile.mkstemp(dir=path.parent, suffix=".draft")
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(text)
-    os.utime(draft, (0, 0))  # equal content, equal stamp: Numba's index stays good whichever process wins
+def _executed(name: str, content: str | CodeType) -> ModuleType:
+    module = ModuleType(name)
+    module.__dict__[KEEPER] = Keeper(name)
+    sys.modules[name] = module  # Numba unpickles machine code by the module's name
     try:
-        Path(draft).replace(path)
-    finally:
-        with contextlib.suppress(OSError):
-            Path(draft).unlink()
+        code = compile(content, f"<{name}>", "exec") if isinstance(content, str) else content
+        with Keeper.loading():
+            exec(code, module.__dict__)  # noqa: S102 (our own text)
+    except BaseException as error:
+        del sys.modules[name]
+        if isinstance(error, NumbaError) and isinstance(content, str):
+            error.add_note(f"while this was compiled:\n{content}")
+        raise
+    return module
+
+
+@functools.cache
+def _stamp() -> str:
+    versions = [module.__version__ for module in (numba, llvmlite, np)]
+    python = [platform.python_implementation(), sys.version, sys.abiflags if hasattr(sys, "abiflags") else ""]
+    return repr([*versions, *python, object.__basicsize__, machine()])

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,7 +32,13 @@ _SINGLE = (("f8", "f4"), ("float64", "float32"), ("ITEM = 8", "ITEM = 4"))
 
 def by_kernel(x: Array) -> bool:
     """Whether our own kernels do this."""
-    return x.nbytes >= LARGE and x.dtype in (np.float64, np.float32)
+    return x.nbytes >= LARGE and x.dtype in (np.float64, np.float32) and _has_source()
+
+
+@functools.cache
+def _has_source() -> bool:
+    """Whether the kernels' text is there to be cut up: a frozen application may hold byte code alone."""
+    return bool(jit.source_of("logsums_native") and jit.source_of("columns_native"))
 
 
 def run(name: str, shape: tuple[int, ...], dim: int, result: Array, *operands: Array) -> Array:
@@ -58,7 +63,7 @@ def _compiled(file: str, name: str, dtype: np.dtype[Any]) -> Any:
 @functools.cache
 def _address(file: str, name: str, dtype: np.dtype[Any]) -> int:
     """Compile one kernel of a file, with what stands before the first."""
-    first, *parts = Path(__file__).with_name(f"{file}.py").read_text(encoding="utf-8").split("@cfunc")
+    first, *parts = jit.source_of(file).split("@cfunc")
     (own,) = (part for part in parts if f"def {name}(" in part)
     text = f"{first}@cfunc{own}"
     for double, single in _SINGLE if dtype == np.float32 else ():
@@ -109,7 +114,7 @@ def _softmax_native(source: Spec, spec: Spec, dim: int) -> RowPull | None:
     """Return the pullback in native code, of large rows that stand in order."""
     item = source.dtype.itemsize
     rows = dim == len(source.shape) - 1 and source.gradient == spec.gradient == dense(source.shape, item)
-    if not rows or spec.bytes < LARGE or source.dtype.kind != "f":
+    if not rows or spec.bytes < LARGE or source.dtype.kind != "f" or not _has_source():
         return None
     return RowPull(
         source.shape, source.dtype, _softmax_address, functools.partial(_softmax_vjp, dim=len(source.shape) - 1)

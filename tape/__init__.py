@@ -75,6 +75,7 @@ from tape.modes import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
 from tape.nonfinite import first_nonfinite
 from tape.products import dot, matmul, mm, mv
 from tape.programs import Program, record
+from tape.quiet import set_quiet
 from tape.random import Generator, get_rng_state, initial_seed, manual_seed, seed, set_rng_state
 from tape.reducing import amax, amin, max, mean, min, sum  # noqa: A004
 from tape.sampling import rand, rand_like, randint, randint_like, randn, randn_like, randperm
@@ -181,6 +182,7 @@ __all__ = [
     "seed",
     "set_default_dtype",
     "set_grad_enabled",
+    "set_quiet",
     "set_rng_state",
     "short",
     "sparse",

@@ -22,6 +22,8 @@ hypothesis.settings.load_profile("tape")
 
 Fresh = Callable[..., subprocess.Popen[str]]
 
+os.environ.setdefault("TAPE_QUIET", "1")  # what a process writes on stderr does not depend on what is cached
+
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell starts what runs in the background so; the tests of interrupts, and their processes, want the default.

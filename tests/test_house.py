@@ -15,7 +15,8 @@ PACKAGES = ("kernels", "tape")
 # Every file, bottom to top: a file imports only from files that stand earlier.
 # fmt: off
 HOUSE = [
-    "kernels", "kernels.jit", "kernels.accumulators", "kernels.vectormath_fits", "kernels.vectormath_values",
+    "kernels", "kernels.announcing", "kernels.cache_files", "kernels.module_texts", "kernels.machine_code",
+    "kernels.jit", "kernels.accumulators", "kernels.vectormath_fits", "kernels.vectormath_values",
     "kernels.vectormath_pairs",
     "kernels.vectormath_exp", "kernels.vectormath_log", "kernels.vectormath_trig",
     "kernels.vectormath_erf", "kernels.vectormath", "kernels.exact", "kernels.layouts", "kernels.loops",
@@ -39,7 +40,7 @@ HOUSE = [
     "kernels.pausing", "kernels.pushes", "kernels.push_native", "kernels.sharing",
     "kernels.reverse", "kernels.replay", "kernels.graphs", "kernels.plain", "kernels.leaves",
     "kernels.presets", "kernels.sweep", "kernels.backend", "kernels.push", "tape.dtypes", "tape.devices",
-    "tape.errors", "tape.cycles",
+    "tape.errors", "tape.cycles", "tape.quiet",
     "tape.tapes", "tape.modes", "tape.callers", "tape.printing", "tape.shape",
     "tape.tensor", "tape.return_types", "tape.public", "tape.dims", "tape.textplot",
     "tape.documentation", "tape.operands", "tape.autograd.numerical", "tape.autograd.contexts",

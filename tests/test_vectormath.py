@@ -6,7 +6,6 @@ import math
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import minimax
@@ -16,7 +15,7 @@ import pytest
 import scipy.special
 
 import tape
-from kernels import jit, symbols, vectormath, vectormath_values
+from kernels import symbols, vectormath, vectormath_values
 from kernels.jit import njit
 from kernels.op import OPS
 from kernels.vectormath_fits import FITS
@@ -324,13 +323,6 @@ def test_every_function_is_printed() -> None:
     assert "vectormath" not in symbols.source(rule, double)
     for name in symbols.VECTOR.values():
         assert hasattr(vectormath, name)
-
-
-def test_a_changed_function_is_compiled_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = jit._intrinsics.__wrapped__()
-    read = Path.read_bytes
-    monkeypatch.setattr(Path, "read_bytes", lambda path: read(path) + b"#" * (path.name == "vectormath_exp.py"))
-    assert jit._intrinsics.__wrapped__() != before
 
 
 def test_import_does_not_load_it() -> None:

@@ -1,0 +1,113 @@
+"""What machine code depends on: the texts of this package's modules, wherever they stand, and what they import."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import hashlib
+import importlib.util
+import pkgutil
+import re
+import textwrap
+from collections.abc import Iterator
+from types import CodeType
+
+import kernels
+
+_HEAD = re.compile(r"^[ \t]*(?:from|import)\b[^\n(]*(?:\([^)]*\))?[^\n]*$|load_module\([^)\n]*\)", re.MULTILINE)
+"""What may be an import. To parse all of a text would take ten times as long."""
+
+
+@functools.cache
+def content_of(module: str) -> str | CodeType:
+    """Return a module's source from a folder, an archive or a frozen application; its code where no source is kept."""
+    spec = importlib.util.find_spec(module)
+    loader = None if spec is None else spec.loader
+    for method in ("get_source", "get_code"):
+        try:
+            content: str | CodeType | None = getattr(loader, method)(module)
+        except (AttributeError, ImportError, OSError, EOFError):
+            continue
+        if content is not None:
+            return content
+    raise ImportError(
+        f"neither source nor byte code of {module} can be read, from which native code is made. Freeze the "
+        "application so that the packages 'tape' and 'kernels' stay as files or byte code, or install tape-autograd "
+        "beside it"
+    )
+
+
+def digest(text: str | CodeType) -> str:
+    """Return a hash of a text, or of code, and of all that it imports from this package, one through another."""
+    found = hashlib.sha256()
+    _update(found, text)
+    for module in sorted(_reached(frozenset(imported(text)))):
+        found.update(_digest_of(module))
+    return found.hexdigest()
+
+
+def imported(content: str | CodeType) -> Iterator[str]:
+    """Yield the modules of this package that a source imports; of code that has none, all that there are."""
+    if isinstance(content, CodeType):
+        yield from (f"{kernels.__name__}.{info.name}" for info in pkgutil.iter_modules(kernels.__path__))
+        return
+    for module, name in _imports("\n".join(_HEAD.findall(content)), content):
+        if module.split(".")[0] == kernels.__name__:
+            deepest = f"{module}.{name}"
+            yield deepest if module == kernels.__name__ and name and _is_module(deepest) else module
+
+
+def _imports(heads: str, whole: str) -> Iterator[tuple[str, str]]:
+    """Yield modules and the names taken from them."""
+    for node in ast.walk(_parsed(heads, whole)):
+        match node:
+            case ast.Import(names=names):
+                yield from ((alias.name, "") for alias in names)
+            case ast.ImportFrom(module=module, names=names, level=level):
+                source = ".".join(filter(None, (kernels.__name__ if level else "", module)))
+                yield from ((source, alias.name) for alias in names)
+            case ast.Call(
+                func=ast.Name(id="load_module") | ast.Attribute(attr="load_module"),
+                args=[ast.Constant(value=str(name))],
+            ):
+                yield kernels.__name__, name
+
+
+def _parsed(heads: str, whole: str) -> ast.Module:
+    try:
+        return ast.parse("\n".join(map(textwrap.dedent, heads.splitlines())))
+    except SyntaxError:  # a sentence that begins as an import does
+        return ast.parse(whole)
+
+
+@functools.cache
+def _is_module(name: str) -> bool:
+    return importlib.util.find_spec(name) is not None
+
+
+@functools.cache
+def _reached(modules: frozenset[str]) -> frozenset[str]:
+    """Return these modules and all that they import."""
+    reached, left = set[str](), set(modules)
+    while left:
+        module = left.pop()
+        reached.add(module)
+        left |= set(imported(content_of(module))) - reached
+    return frozenset(reached)
+
+
+@functools.cache
+def _digest_of(module: str) -> bytes:
+    found = hashlib.sha256(module.encode())
+    _update(found, content_of(module))
+    return found.digest()
+
+
+def _update(found: hashlib._Hash, content: str | CodeType) -> None:
+    """Add a text, or all that decides what code does; what ``marshal`` writes would differ from start to start."""
+    if isinstance(content, str):
+        found.update(content.encode())
+        return
+    found.update(content.co_code + repr((content.co_names, content.co_varnames)).encode())
+    for constant in content.co_consts:
+        _update(found, constant if isinstance(constant, CodeType) else repr(constant))
