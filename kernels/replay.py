@@ -107,11 +107,9 @@ class Machine:
         at = address - address_of(self.memory)
         if 0 <= at < len(self.memory):
             return np.ndarray(node.spec.shape, node.spec.dtype, self.memory, at, strides)
-        constant = self.recipe.nodes[i if node.base is None else node.base].constant
+        constant = self.recipe.nodes[self.recipe.base_of(i)].constant
         assert constant is not None
-        return np.lib.stride_tricks.as_strided(
-            constant.reshape(-1)[:1] if constant.size else constant, node.spec.shape, strides
-        )
+        return np.ndarray(node.spec.shape, node.spec.dtype, constant.ravel("K"), node.offset, strides)
 
     def _rows(self, tasks: list[Task]) -> Array:
         """Lower tasks to rows; all their pointers stand in one table, in the order of use."""

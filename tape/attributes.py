@@ -10,7 +10,7 @@ import numpy as np
 from kernels.forms import Form
 from kernels.layouts import spec_of
 from kernels.tables import OPS
-from tape import devices, families, inference, recording
+from tape import devices, families, inference, modes, recording
 from tape.devices import check_device
 from tape.dtypes import get_default_dtype
 from tape.printing import format_tensor
@@ -177,6 +177,8 @@ def _set_data(x: Tensor, other: Tensor) -> None:
         )
     if not recording.leaf_of(x):
         raise NotImplementedError("data of a computed tensor cannot be set; use copy_ under no_grad")
+    if (recorder := modes.current().recorder) is not None:
+        recorder.replaces(x, other)
     x._value = as_array(families.share(other))
     families.found(x)
     if type(x._slot) is AccumulateGrad:

@@ -12,7 +12,7 @@ import numpy as np
 from tape import recording
 from tape.devices import check_device
 from tape.dtypes import DEFAULT, get_default_dtype
-from tape.families import share
+from tape.families import show
 from tape.operands import native
 from tape.shaping import clone, stack
 from tape.tensor import Array, Tensor, as_array, carried, leaf, method, plain
@@ -112,14 +112,14 @@ def as_tensor(data: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
         return _stacked(data, dtype, requires_grad=False)
     array = _array(data, dtype, copy=None)
     own = leaf(array if isinstance(data, np.ndarray) else carried(array), requires_grad=False)
-    return share(own) if isinstance(data, np.ndarray) else own
+    return show(own) if isinstance(data, np.ndarray) else own
 
 
 def from_numpy(array: Array) -> Tensor:
     """Return a tensor that shares an array's memory."""
     if not isinstance(array, np.ndarray):
         raise TypeError(f"expected np.ndarray (got {type(array).__name__})")
-    return share(leaf(native(array), requires_grad=False))
+    return show(leaf(native(array), requires_grad=False))
 
 
 def legacy(cls: type[Tensor], *args: Any) -> Tensor:

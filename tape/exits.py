@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tape import errors, recording
+from tape import errors, families, recording
 from tape.callers import stack_level
 from tape.shaping import clone
 from tape.tensor import AccumulateGrad, Array, Tensor, as_array, leaf, method
@@ -37,8 +37,7 @@ def numpy(x: Tensor, *, force: bool = False) -> Array:
     if x._slot is not None and not force:
         raise RuntimeError(errors.NUMPY_EXIT)
     recording.left(x)
-    x._shared = True  # as families.share does
-    return as_array(x)
+    return as_array(families.show(x))
 
 
 def _warn(x: Tensor, what: str) -> None:

@@ -7,7 +7,9 @@ is used again becomes, just before, a view of the version that stands.
 from __future__ import annotations
 
 from typing import Any
-from weakref import ref
+from weakref import WeakValueDictionary, ref
+
+import numpy as np
 
 from kernels import forms
 from kernels.forms import Form
@@ -16,7 +18,7 @@ from kernels.tables import OPS
 from kernels.words import TAPE_BITS
 from tape import inference, modes
 from tape.tapes import LARGE, living
-from tape.tensor import AccumulateGrad, Tensor, rare, seldom
+from tape.tensor import AccumulateGrad, Array, Tensor, as_array, rare, seldom
 
 _AS_STRIDED: Any = OPS["as_strided"]
 _FEW = 32
@@ -152,3 +154,25 @@ def share(x: Tensor) -> Tensor:
     """Note that others can see this tensor's memory; return it."""
     x._shared = True
     return x
+
+
+_shown: WeakValueDictionary[int, Array] = WeakValueDictionary()
+
+
+def root_of(array: Array) -> Array:
+    """Return the array that an array is a part of."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
+
+
+def show(x: Tensor) -> Tensor:
+    """Note that NumPy sees this tensor's memory; return it."""
+    root = root_of(as_array(x))
+    _shown[id(root)] = root
+    return share(x)
+
+
+def is_shown(array: Array) -> bool:
+    """Whether NumPy may see the memory of an array."""
+    return any(np.may_share_memory(array, other) for other in list(_shown.values()))

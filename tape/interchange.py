@@ -20,7 +20,7 @@ def dlpack(
     if x._slot is not None:
         raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
     recording.left(x)
-    array = as_array(families.share(x))
+    array = as_array(families.show(x))
     return array.__dlpack__(stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
 
 

@@ -36,6 +36,9 @@ class Observer(Protocol):
     def taken(self, x: Any, value: Any) -> None:
         """Hear that a tensor has become what another is."""
 
+    def replaces(self, x: Any, other: Any) -> None:
+        """Hear that a tensor is about to have another's memory for its own."""
+
     def left(self, tensor: Any) -> None:
         """Hear that a value leaves for Python."""
 

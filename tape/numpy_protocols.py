@@ -31,7 +31,7 @@ def array(x: Tensor, dtype: Any = None, copy: bool | None = None) -> Array:
     if x._slot is not None:
         raise RuntimeError(errors.NUMPY_EXIT)
     recording.left(x)
-    value = as_array(families.share(x))
+    value = as_array(families.show(x))
     return np.array(value, dtype=dtype, copy=copy) if dtype is not None or copy else value
 
 

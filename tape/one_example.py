@@ -143,6 +143,12 @@ class Example(Recorder):
             before.node = self.nodes[id(value)]
             self.replaced.append(before)
 
+    def replaces(self, x: Tensor, other: Tensor) -> None:
+        """Refuse that a tensor gets the memory of one that is planned."""
+        super().replaces(x, other)
+        if self.outer is not None:
+            self.outer.replaces(x, other)
+
     def left(self, tensor: Tensor) -> None:
         """Note where a value that differs from example to example left for Python."""
         node = self.nodes.get(id(tensor))

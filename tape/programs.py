@@ -15,7 +15,7 @@ from kernels.replay import Machine, Plan, plan
 from tape import modes, recording
 from tape.in_place import copy_
 from tape.operands import operand
-from tape.recorder import Recorder
+from tape.program_recorder import ProgramRecorder
 from tape.signature import check_written, value_of
 from tape.tensor import Tensor, carried, leaf, plain
 
@@ -26,7 +26,7 @@ class Program:
     Results never alias memory of the program or one another. Safe to call from several threads.
     """
 
-    def __init__(self, recorder: Recorder, template: Any) -> None:
+    def __init__(self, recorder: ProgramRecorder, template: Any) -> None:
         # Not the recorder: it holds every tensor of the recording, and so their graph.
         self._recipe = recorder.recipe
         self._template = template
@@ -178,7 +178,7 @@ class _Block:
     """``with tape.record() as program``: what runs inside is recorded; its arguments are the leaves it uses."""
 
     def __enter__(self) -> Program:
-        self._recorder = Recorder()
+        self._recorder = ProgramRecorder()
         self._recorder.open = True
         self._before = modes.set_mode(modes.Mode(grad=True, recorder=self._recorder))
         self._program = Program(self._recorder, None)
@@ -205,7 +205,7 @@ class _Block:
 class _Recording:
     """The mode in which a program is recorded."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: ProgramRecorder) -> None:
         self.recorder = recorder
 
     def __enter__(self) -> Self:
@@ -219,21 +219,26 @@ class _Recording:
 def record(fun: Callable[..., Any] | None = None, *args: Any) -> Any:
     """Record ``fun(*args)`` and return the :class:`Program`, or, without a function, a context for ``with``.
 
-    Every argument, a number, NumPy array or tensor, reaches ``fun`` as a tensor; floating ones require grad. The
-    result is a tensor or a tuple, list or dict of tensors. With the context the arguments are the leaves that
-    require grad in the order of their use, and the result is the last one computed.
+    Every argument, a number, NumPy array or tensor, reaches ``fun`` as a tensor of its own memory; floating ones
+    require grad. The result is a tensor or a tuple, list or dict of tensors. Arrays, tensors and numbers that are no
+    arguments are constants, copied when ``fun`` uses them: what is to be read live is an argument.
+
+    With the context the arguments are the leaves that require grad in the order of their use, and the result is the
+    last one computed.
     """
     if fun is None:
         return _Block()
-    recorder = Recorder()
+    recorder = ProgramRecorder()
     with _Recording(recorder):
         tensors = [_argument(a) for a in args]
-        for x in tensors:
+        for i, (x, a) in enumerate(zip(tensors, args, strict=True)):
+            recorder.lends(i, a._value if isinstance(a, Tensor) else a)
             recorder.argument(x)
         result = fun(*tensors)
         for output in _leaves(result):
             _check_output(output, recorder)
-    recorder.recipe.outputs = [recorder.nodes[id(o)] for o in _leaves(result)]
+    recorder.recipe.outputs = [recorder.reference(o).node for o in _leaves(result)]
+    recorder.check()
     check_written(
         _names(args), args, [i for i, w in enumerate(recorder.recipe.arguments) if w in recorder.recipe.written]
     )
@@ -249,7 +254,7 @@ def _argument(value: Any) -> Tensor:
     return leaf(carried(array), requires_grad=array.dtype.kind == "f")
 
 
-def _check_output(output: Any, recorder: Recorder) -> None:
+def _check_output(output: Any, recorder: ProgramRecorder) -> None:
     if not isinstance(output, Tensor):
         raise TypeError(f"a recorded function returns tensors, not {type(output).__name__}; keep the result a tensor")
     recorder.reference(output)

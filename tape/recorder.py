@@ -137,13 +137,18 @@ class Recorder:
             self.nodes[id(x)] = self.nodes[id(value)]
             self.held.append(x)
 
+    def replaces(self, x: Tensor, other: Tensor) -> None:
+        """Hear that a tensor is about to have another's memory for its own."""
+        if self._depends(x) or self._depends(other):
+            raise NotImplementedError("vmap: .data of a tensor is set; write x.copy_(...)")
+
     def left(self, tensor: Tensor) -> None:
         """Note that a value which depends on the arguments left for Python, and where."""
         if id(tensor) in self.nodes:
-            self.escapes.append(_caller())
+            self.escapes.append(caller())
 
 
-def _caller() -> str:
+def caller() -> str:
     """Return the line of the user's code that called into this package."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _PACKAGES:

@@ -44,7 +44,7 @@ HOUSE = [
     "tape.tapes", "tape.modes", "tape.callers", "tape.printing", "tape.shape",
     "tape.tensor", "tape.return_types", "tape.public", "tape.dims", "tape.textplot",
     "tape.documentation", "tape.operands", "tape.autograd.numerical", "tape.autograd.contexts",
-    "tape.listing", "tape.inference", "tape.families", "tape.recorder", "tape.autograd.hooks",
+    "tape.listing", "tape.inference", "tape.families", "tape.recorder", "tape.program_recorder", "tape.autograd.hooks",
     "tape.nesting", "tape.packing", "tape.recording", "tape.repeats", "tape.shaping", "tape.routine_calls",
     "tape.random", "tape.attributes", "tape.creation", "tape.tensor_types", "tape.exits", "tape.rows", "tape.promotion",
     "tape.wide_rows", "tape.fastpath", "tape.arithmetic", "tape.reducing",
