@@ -2,7 +2,7 @@
 
 NumPy's main namespace follows the standard, and its functions find the records (``tape.numpy_protocols``); here they
 stand beside creation functions that make tensors. Missing are complex dtypes, uint16 to uint64 and fft, and
-sorting has no ``descending``; ``x.size`` is PyTorch's method, not the standard's attribute.
+sorting has no ``descending``.
 """
 
 from __future__ import annotations

@@ -46,7 +46,6 @@ def device(x: Tensor) -> devices.device:
     return devices.device()
 
 
-@method()
 def size(x: Tensor, dim: int | None = None) -> Any:
     """Return the shape, or the extent of one dim."""
     return Size(x.spec.shape) if dim is None else x.spec.shape[_dim_of(x, dim)]

@@ -26,6 +26,7 @@ from tape import (  # noqa: F401 (they say what is public)
     norms,
     numpy_elementary,
     numpy_linalg,
+    numpy_methods,
     padding,
     picking,
     polynomials,

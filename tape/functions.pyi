@@ -616,9 +616,9 @@ def vsplit(x: Any, indices_or_sections: Any) -> tuple[Tensor, ...]:
     """Return views of equal ranges along the rows, or of ranges cut at these places."""
 def dsplit(x: Any, indices_or_sections: Any) -> tuple[Tensor, ...]:
     """Return views of equal ranges along the third dim, or of ranges cut at these places."""
-def var(x: Any, dim: Any = None, unbiased: Any = None, keepdim: Any = None, *, correction: Any = None, axis: Any = None, keepdims: Any = None) -> Tensor:
+def var(x: Any, dim: Any = None, unbiased: Any = None, keepdim: Any = None, *, correction: Any = None, axis: Any = None, keepdims: Any = None, ddof: Any = None) -> Tensor:
     """Return the variance over ``dim`` (an int, a tuple, None for all)."""
-def std(x: Any, dim: Any = None, unbiased: Any = None, keepdim: Any = None, *, correction: Any = None, axis: Any = None, keepdims: Any = None) -> Tensor:
+def std(x: Any, dim: Any = None, unbiased: Any = None, keepdim: Any = None, *, correction: Any = None, axis: Any = None, keepdims: Any = None, ddof: Any = None) -> Tensor:
     """Return the standard deviation over ``dim`` (an int, a tuple, None for all)."""
 def var_mean(x: Any, dim: Any = None, unbiased: Any = None, keepdim: Any = None, **other: Any) -> tuple[Tensor, Tensor]:
     """Return variance and mean; arguments as :func:`var`."""

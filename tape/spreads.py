@@ -52,21 +52,23 @@ def _function(op: Any, example: str) -> Any:
         correction: Any = None,
         axis: Any = None,
         keepdims: Any = None,
+        ddof: Any = None,
     ) -> Tensor:
         x = _floating(x)
         if isinstance(dim, bool):
             dim, unbiased = None, dim
-        if unbiased is not None and correction is not None:
-            raise TypeError(f"{op.name}(): give correction or unbiased, which mean the same, not both")
+        if sum(given is not None for given in (unbiased, correction, ddof)) > 1:
+            raise TypeError(f"{op.name}(): give one of correction, unbiased and ddof, which mean the same")
         dims, keep = where_and_how(x, dim, axis, keepdim, keepdims)
+        correction = ddof if correction is None else correction
         less = correction if correction is not None else 1 if unbiased is None else int(unbiased)
         return _spread(op, x, dims, keep, less)
 
     spread.__name__ = spread.__qualname__ = op.name
     spread.__doc__ = f"""Return the {op.doc.partition(" over")[0].lower()} over ``dim`` (an int, a tuple, None for all).
 
-    The squares are divided by the number of elements less ``correction`` (1; ``unbiased=False`` is 0). RuntimeError for
-    integers; a UserWarning where nothing is left to divide by.
+    The squares are divided by the number of elements less ``correction`` (1; ``unbiased=False`` is 0; ``ddof`` is
+    NumPy's name). RuntimeError for integers; a UserWarning where nothing is left to divide by.
 
     >>> tape.{op.name}(tape.tensor([[1.0, 5.0, 3.0], [2.0, 2.0, 2.0]]), 1).tolist()
     {example}

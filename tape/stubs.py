@@ -32,6 +32,7 @@ from collections.abc import Iterator
 from tape import devices
 from tape.autograd.hooks import Hook, RemovableHandle
 from tape.random import Generator
+from tape.numpy_methods import Count, Flat
 from tape.shape import Size
 """
 _IGNORED = {"__eq__": "override", "__ne__": "override"}  # a tensor of bools, where object says bool

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from tape import devices
 from tape.autograd.hooks import Hook, RemovableHandle
 from tape.random import Generator
+from tape.numpy_methods import Count, Flat
 from tape.shape import Size
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -297,7 +298,7 @@ class Tensor:
         """Return the int64 place of the largest element along ``dim``, or of all elements in order."""
     def argmin(self, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:
         """Return the int64 place of the smallest element along ``dim``, or of all elements in order."""
-    def argsort(self, dim: Any = None, descending: builtins.bool = False, stable: builtins.bool = False, *, axis: Any = None) -> Tensor:
+    def argsort(self, dim: Any = None, descending: Any = False, stable: Any = False, *, axis: Any = None, kind: Any = None) -> Tensor:
         """Return the int64 places of the elements in order along ``dim``, the last by default."""
     def argwhere(self) -> Tensor:
         """Return the int64 places of all elements that are not zero, a row each."""
@@ -311,6 +312,8 @@ class Tensor:
         """Number of this hyperbolic sine. Shapes broadcast; dtypes promote as NumPy's do."""
     def asinh_(self, *others: Any) -> Tensor:
         """Number of this hyperbolic sine, in place."""
+    def astype(self, dtype: Any, order: str = 'K', casting: Any = 'unsafe', subok: builtins.bool = True, copy: builtins.bool = True) -> Tensor:
+        """Return the tensor in another dtype, recorded where both are floating; itself with ``copy=False`` if it has it."""
     def atan(self) -> Tensor:
         """Angle in radians of this tangent. Shapes broadcast; dtypes promote as NumPy's do."""
     def atan2(self, other: Any, /) -> Tensor:
@@ -403,10 +406,14 @@ class Tensor:
         """Return x, but not less than ``min`` nor more than ``max``: numbers or tensors, broadcast; one may be None, in place."""
     def clone(self) -> Tensor:
         """Return a copy in memory of its own, recorded."""
+    def compress(self, condition: Any, axis: Any = None) -> Tensor:
+        """Return the places along ``axis``, or of the flat tensor, where the condition holds."""
     def conj(self) -> Tensor:
         """Return the tensor itself: there are no complex ones."""
     def contiguous(self) -> Tensor:
         """Return the tensor itself if its memory is C-contiguous, else a copy."""
+    def copy(self, order: str = 'C') -> Tensor:
+        """Return a copy, recorded: PyTorch's ``clone``."""
     def copy_(self, other: Any) -> Tensor:
         """Copy values, broadcast, into this tensor."""
     def copysign(self, other: Any, /) -> Tensor:
@@ -435,11 +442,11 @@ class Tensor:
         """Return the running maximum along ``dim`` and its int64 places: the last of equals, to which the gradient goes."""
     def cummin(self, dim: Any = None, *, axis: Any = None) -> Any:
         """Return the running minimum along ``dim`` and its int64 places: the last of equals, to which the gradient goes."""
-    def cumprod(self, dim: Any = None, *, dtype: Any = None, axis: Any = None) -> Tensor:
+    def cumprod(self, dim: Any = None, dtype: Any = None, out: Any = None, *, axis: Any = None) -> Tensor:
         """Return the running product along ``dim``, of the shape of x; ints and bools multiply to int64."""
     def cumprod_(self, *args: Any, **kwargs: Any) -> Tensor:
         """Return the running product along ``dim``, of the shape of x; ints and bools multiply to int64, in place."""
-    def cumsum(self, dim: Any = None, *, dtype: Any = None, axis: Any = None) -> Tensor:
+    def cumsum(self, dim: Any = None, dtype: Any = None, out: Any = None, *, axis: Any = None) -> Tensor:
         """Return the running sum along ``dim``, of the shape of x; ints and bools sum to int64."""
     def cumsum_(self, *args: Any, **kwargs: Any) -> Tensor:
         """Return the running sum along ``dim``, of the shape of x; ints and bools sum to int64, in place."""
@@ -488,7 +495,7 @@ class Tensor:
         """Return the quotient; with ``rounding_mode`` "trunc" rounded towards zero, "floor" down, which has no slope."""
     def divide_(self, *args: Any, **kwargs: Any) -> Tensor:
         """Return the quotient; with ``rounding_mode`` "trunc" rounded towards zero, "floor" down, which has no slope, in place."""
-    def dot(self, tensor: Any) -> Tensor:
+    def dot(self, other: Any) -> Any:
         """Return the inner product of two vectors, 0-d."""
     def double(self) -> Tensor:
         """Return the tensor as float64."""
@@ -543,6 +550,8 @@ class Tensor:
         """Exponential less one, right for small arguments, in place."""
     def exponential_(self, *args: Any, generator: Generator | None = None, **more: Any) -> Tensor:
         """Fill with exponential numbers of the rate lambd; the gradient of what stood here is 0."""
+    def fill(self, value: Any) -> None:
+        """Write a number to all elements, recorded as ``x.fill_(value)``, and return None, as NumPy does."""
     def fill_(self, value: Any) -> Tensor:
         """Fill with one number, or with a 0-d tensor."""
     def fill_diagonal_(self, fill_value: Any, wrap: builtins.bool = False) -> Tensor:
@@ -551,6 +560,12 @@ class Tensor:
         """Integer part, towards zero; the gradient is 0. Shapes broadcast; dtypes promote as NumPy's do."""
     def fix_(self, *others: Any) -> Tensor:
         """Integer part, towards zero; the gradient is 0, in place."""
+    @property
+    def flat(self) -> Flat:
+        """The elements in order: iterated over, indexed and written to as NumPy's ``flat``."""
+    @flat.setter
+    def flat(self, value: Any) -> None:
+        ...
     def flatten(self, start_dim: builtins.int = 0, end_dim: builtins.int = -1) -> Tensor:
         """Return the tensor with dims ``start_dim`` to ``end_dim`` run together; itself where there is nothing to do."""
     def flip(self, *at: Any, dims: Any = None) -> Tensor:
@@ -658,6 +673,9 @@ class Tensor:
         """Return the regularised lower incomplete gamma function of order x; the gradient goes to ``other`` alone."""
     def igammac(self, other: Any) -> Tensor:
         """Return the regularised upper incomplete gamma function of order x, one less :func:`igamma`."""
+    @property
+    def imag(self) -> Tensor:
+        """Zeros: there are no complex tensors."""
     def index_add(self, dim: builtins.int, index: Any, source: Any, *, alpha: Any = 1) -> Tensor:
         """Add ``alpha`` times the places of ``source`` along ``dim`` to those that a vector names, in a copy."""
     def index_add_(self, dim: builtins.int, index: Any, source: Any, *, alpha: Any = 1) -> Tensor:
@@ -749,7 +767,7 @@ class Tensor:
         """True where the tensor is inf, in place."""
     def isreal(self) -> Tensor:
         """Return True for each element: there are no complex tensors."""
-    def item(self) -> Any:
+    def item(self, *at: Any) -> Any:
         """Return the only element as a Python number."""
     @property
     def itemsize(self) -> builtins.int:
@@ -1015,6 +1033,8 @@ class Tensor:
         """First tensor raised to the second, in place."""
     def prod(self, dim: Any = None, keepdim: Any = None, *, dtype: Any = None, axis: Any = None, keepdims: Any = None) -> Tensor:
         """Return the product over ``dim`` (an int, a tuple, or None for all); ints and bools multiply to int64."""
+    def ptp(self, axis: Any = None, out: Any = None, keepdims: builtins.bool = False) -> Tensor:
+        """Return the largest element less the smallest, over ``axis``."""
     def put(self, index: Any, source: Any, accumulate: builtins.bool = False) -> Tensor:
         """Return a copy with values at the elements of these numbers, in C order; with ``accumulate`` they are added."""
     def put_(self, index: Any, source: Any, accumulate: builtins.bool = False) -> Tensor:
@@ -1087,7 +1107,7 @@ class Tensor:
         """Return a copy with the elements shifted along ``dims``; what leaves at the end comes in at the front."""
     def rot90(self, k: builtins.int = 1, dims: Any = (0, 1)) -> Tensor:
         """Return a copy turned by ``k`` quarters in the plane of two dims, from the first towards the second."""
-    def round(self, *, decimals: builtins.int = 0) -> Tensor:
+    def round(self, decimals: builtins.int = 0) -> Tensor:
         """Return x rounded to ``decimals`` places, half to even; the gradient is 0. Integers stay as they are."""
     def round_(self, *args: Any, **kwargs: Any) -> Tensor:
         """Return x rounded to ``decimals`` places, half to even; the gradient is 0. Integers stay as they are, in place."""
@@ -1146,8 +1166,9 @@ class Tensor:
         """Hyperbolic sine. Shapes broadcast; dtypes promote as NumPy's do."""
     def sinh_(self, *others: Any) -> Tensor:
         """Hyperbolic sine, in place."""
-    def size(self, dim: builtins.int | None = None) -> Any:
-        """Return the shape, or the extent of one dim."""
+    @property
+    def size(self) -> Count:
+        """The number of elements, as NumPy's attribute; ``x.size()`` and ``x.size(dim)`` are PyTorch's shape and extent."""
     def slice_scatter(self, src: Any, dim: builtins.int = 0, start: Any = None, end: Any = None, step: builtins.int = 1) -> Tensor:
         """Return a copy with ``src``, of the shape of the slice, in a slice along ``dim``."""
     def slogdet(self) -> Any:
@@ -1173,10 +1194,13 @@ class Tensor:
         """Square, in place."""
     def squeeze(self, dim: Any = None, *, axis: Any = None) -> Tensor:
         """Return a view without dims of length one, or without ``dim`` where its length is one."""
-    def std(self, dim: Any = None, unbiased: Any = None, keepdim: Any = None, *, correction: Any = None, axis: Any = None, keepdims: Any = None) -> Tensor:
+    def std(self, dim: Any = None, unbiased: Any = None, keepdim: Any = None, *, correction: Any = None, axis: Any = None, keepdims: Any = None, ddof: Any = None) -> Tensor:
         """Return the standard deviation over ``dim`` (an int, a tuple, None for all)."""
     def stride(self, dim: builtins.int | None = None) -> Any:
         """Return the strides in elements."""
+    @property
+    def strides(self) -> tuple[builtins.int, ...]:
+        """The steps along the dims in bytes, as NumPy counts them; ``x.stride()`` counts elements."""
     def sub(self, other: Any, *, alpha: Any = None) -> Tensor:
         """Difference of two tensors. Shapes broadcast; dtypes promote as NumPy's do."""
     def sub_(self, other: Any, *, alpha: Any = None) -> Tensor:
@@ -1197,7 +1221,7 @@ class Tensor:
         """Return a view with two dims exchanged."""
     def t(self) -> Tensor:
         """Return a matrix transposed; tensors of less than two dims as they are."""
-    def take(self, index: Any) -> Tensor:
+    def take(self, index: Any = None, axis: Any = None, out: Any = None, mode: str = 'raise', *, indices: Any = None) -> Any:
         """Return the elements at these places of the flat tensor, in the shape of the index; negative from the end."""
     def take_along_dim(self, indices: Any, dim: builtins.int | None = None) -> Tensor:
         """Return the elements that an index picks along ``dim``; x and index broadcast in the other dims."""
@@ -1215,13 +1239,15 @@ class Tensor:
         """Return the tensor so many times along each dim; the last dims where fewer are given than it has."""
     def to(self, *args: Any, dtype: Any = None, device: Any = None, copy: builtins.bool = False) -> Tensor:
         """Return the tensor with another dtype, or itself; the only device is "cpu"."""
+    def tobytes(self, order: Any = 'C') -> bytes:
+        """Return the bytes of the elements."""
     def tolist(self) -> Any:
         """Return the elements as nested lists of Python numbers."""
     def topk(self, k: builtins.int, dim: Any = None, largest: builtins.bool = True, sorted: builtins.bool = True, *, axis: Any = None) -> Any:
         """Return the ``k`` largest (or smallest) elements along ``dim``, the last by default, in order, and their places."""
     def trace(self) -> Any:
         """Return the sum of the diagonal of a matrix, 0-d."""
-    def transpose(self, dim0: builtins.int, dim1: builtins.int) -> Tensor:
+    def transpose(self, *axes: Any, dim0: Any = None, dim1: Any = None) -> Tensor:
         """Return a view with two dims exchanged."""
     def tril(self, diagonal: builtins.int = 0) -> Tensor:
         """Return a copy with zeros outside of the lower triangle, ``diagonal`` above the main one."""
@@ -1257,7 +1283,7 @@ class Tensor:
         """Return the elements, or slices along ``dim``, that differ from the one before; no gradient."""
     def unsqueeze(self, dim: builtins.int) -> Tensor:
         """Return a view with a dim of length one inserted."""
-    def var(self, dim: Any = None, unbiased: Any = None, keepdim: Any = None, *, correction: Any = None, axis: Any = None, keepdims: Any = None) -> Tensor:
+    def var(self, dim: Any = None, unbiased: Any = None, keepdim: Any = None, *, correction: Any = None, axis: Any = None, keepdims: Any = None, ddof: Any = None) -> Tensor:
         """Return the variance over ``dim`` (an int, a tuple, None for all)."""
     def vdot(self, other: Any) -> Tensor:
         """Return the inner product of two vectors, 0-d."""

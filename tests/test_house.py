@@ -63,8 +63,8 @@ HOUSE = [
     "tape.numpy_elementary", "tape.special", "tape.matrices", "tape.factoring", "tape.solving",
     "tape.determining", "tape.matrix_norms", "tape.einsums", "tape.contracting",
     "tape.added_products", "tape.updating", "tape.composed", "tape.structured", "tape.sparse", "tape.interpolating",
-    "tape.quadrature", "tape.numpy_linalg", "tape.polynomials", "tape.linalg", "tape.signature", "tape.programs",
-    "tape.batching",
+    "tape.quadrature", "tape.numpy_linalg", "tape.polynomials", "tape.numpy_methods",
+    "tape.linalg", "tape.signature", "tape.programs", "tape.batching",
     "tape.autograd.shadows", "tape.known_values", "tape.autograd.crossing", "tape.autograd.nodes",
     "tape.autograd.run",
     "tape.autograd.registration", "tape.autograd.graph", "tape.autograd.recorded",
@@ -125,6 +125,7 @@ MAY_NAME = {
     "tape.return_types": ("Select", "Routine"),  # the names that the tuples print
     "tape.totals": ("Elementwise", "Routine"),  # likewise; np.where
     "tape.numpy_reducing": ("Elementwise", "Reduction"),  # np.where; NumPy's names
+    "tape.numpy_methods": ("Routine", "Contraction", "View"),  # NumPy's names of methods
     "tape.numpy_totals": ("Elementwise", "Routine", "Reduction", "Select"),  # NumPy's names
     "tape.softmaxes": ("Routine", "Reduction"),  # likewise
     "tape.norms": ("Routine", "Elementwise"),  # likewise; np.where, clamp_min
