@@ -36,9 +36,15 @@ class Mentions:
         self._slot = 0
 
     def _stands(self) -> bool:
-        """Whether what has been read is where it was: the last instruction of it is."""
-        there = self.entries[self._start] if len(self.entries) >= self._seen else None
-        return type(there) is int and there == self._slot
+        """Whether what has been read is where it was: the last instruction of it is, from its slot to its opcode.
+
+        The slot alone would not say so: as an operand it stands in later instructions too.
+        """
+        entries, seen = self.entries, self._seen
+        last = entries[seen - 1] if len(entries) >= seen else None
+        if type(last) is not int or last < OPCODE or seen - FORMS[last].entries != self._start:
+            return False
+        return bool(entries[self._start] == self._slot)
 
     def _read(self) -> None:
         """File the arrays appended since the last time; all of them, if instructions were dropped meanwhile."""
@@ -48,11 +54,16 @@ class Mentions:
         fresh = entries[self._seen :]
         if not fresh:
             return
-        for at in [at for at, entry in enumerate(fresh) if type(entry) is np.ndarray]:
-            self._places.add(*span(fresh[at]), at + self._seen)
-        self._seen += len(fresh)
-        self._start = self._seen - FORMS[fresh[-1]].entries
-        self._slot = entries[self._start] ^ 0  # an equal number: references to the slot itself are counted
+        try:
+            for at in [at for at, entry in enumerate(fresh) if isinstance(entry, np.ndarray)]:
+                self._places.add(*span(fresh[at]), at + self._seen)
+            seen = self._seen + len(fresh)
+            start = seen - FORMS[fresh[-1]].entries
+            slot = entries[start] ^ 0  # an equal number: references to the slot itself are counted
+            self._seen, self._start, self._slot = seen, start, slot
+        except BaseException:  # an interrupt: half of this is on file
+            self._forget()
+            raise
 
     def overwrite(self, array: Array) -> None:
         """Replace each saved array that shares elements with this one, about to be written, by a copy."""
@@ -63,7 +74,7 @@ class Mentions:
         copies: dict[int, tuple[Array, Array]] = {}
         for at in found:
             saved = self.entries[at]
-            if type(saved) is not np.ndarray or not meet(saved, array):
+            if not isinstance(saved, np.ndarray) or not meet(saved, array):
                 continue
             if id(saved) not in copies:
                 copies[id(saved)] = saved, saved.copy(order="K")
@@ -75,11 +86,12 @@ class Mentions:
         entries, last = self.entries, at
         while type(entries[last]) is not int or entries[last] < OPCODE:
             last += 1
+        code = entries[last]
         if copy.strides != saved.strides:
             found = instruction_at(entries, last)
             place = at - found.start - 1 - len(found.operands)
-            entries[last] = respecified(found.form, place, copy.strides).code
-        entries[at] = copy
+            code = respecified(found.form, place, copy.strides).code
+        entries[at : last + 1] = [copy, *entries[at + 1 : last], code]  # both at once: an interrupt may come
 
 
 def span(array: Array) -> tuple[int, int]:
