@@ -76,12 +76,29 @@ def spec_of(value: np.ndarray[Any, Any] | float) -> Spec:
     """Return the spec of a base tensor holding this value."""
     if type(value) is float:
         return SCALAR
-    key = (value.shape, value.strides, value.dtype.num)  # a dtype's own hash costs more than the rest
+    dtype = value.dtype
+    key = (value.shape, value.strides, dtype.num, dtype.isnative)  # a dtype's own hash costs more than the rest
     spec = _BASES.get(key)
     if spec is None:
+        _check(dtype)
         gradient = value.strides if fills(value) else dense(value.shape, value.itemsize)
         spec = _BASES[key] = intern_spec(value.shape, value.strides, value.dtype, gradient, value.size)
     return spec
+
+
+def _check(dtype: np.dtype[Any]) -> None:
+    """Raise TypeError for a dtype that no tensor has."""
+    if not dtype.isnative:
+        raise TypeError(
+            f"dtype {dtype.str!r} has a foreign byte order; convert it: a.astype(a.dtype.newbyteorder('='))"
+        )
+    if dtype.kind not in "fiub" or dtype.itemsize > _LARGEST:
+        also = "; Python integers beyond 64 bits make it: write them as floats" if dtype.kind == "O" else ""
+        raise TypeError(f"tensors hold floats, integers and booleans, not dtype {dtype}{also}; convert with astype")
+
+
+_LARGEST = 8
+"""Bytes of the largest numbers that tensors hold."""
 
 
 def fills(value: np.ndarray[Any, Any]) -> bool:

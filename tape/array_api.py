@@ -18,7 +18,8 @@ import numpy as np
 from tape import creation, interchange
 from tape.devices import check_device
 from tape.dtypes import bool as bool_dtype
-from tape.dtypes import float32, float64, int8, int16, int32, int64, uint8
+from tape.dtypes import dtype_of, float32, float64, int8, int16, int32, int64, uint8
+from tape.operands import plainly, usable
 from tape.public import implements
 from tape.recording import to_dtype
 from tape.tensor import Tensor, method
@@ -91,10 +92,11 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
     if device is not None:
         check_device(device)
     if not isinstance(obj, Tensor):
-        return creation.from_numpy(np.array(obj, dtype=dtype, copy=copy))
-    same = dtype is None or np.dtype(dtype) == obj.spec.dtype
+        given = obj if not isinstance(obj, np.ndarray) else plainly(obj) if copy is False else usable(obj)
+        return creation.from_numpy(np.array(given, dtype=None if dtype is None else dtype_of(dtype), copy=copy))
+    same = dtype is None or dtype_of(dtype) == obj.spec.dtype
     if copy is False and not same:
-        raise ValueError(f"asarray: a tensor of dtype {obj.spec.dtype} as {np.dtype(dtype)} is a copy")
+        raise ValueError(f"asarray: a tensor of dtype {obj.spec.dtype} as {dtype_of(dtype)} is a copy")
     changed = obj if same else obj.to(dtype)
     return changed.clone() if copy and same else changed
 
@@ -104,7 +106,7 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> T
     """Return a tensor in another dtype, recorded where both are floating; itself with ``copy=False`` if it has it."""
     if device is not None:
         check_device(device)
-    return x if not copy and x.spec.dtype == np.dtype(dtype) else to_dtype(x, np.dtype(dtype))
+    return x if not copy and x.spec.dtype == dtype_of(dtype) else to_dtype(x, dtype_of(dtype))
 
 
 def can_cast(from_: Any, to: Any, /) -> builtins.bool:

@@ -12,7 +12,7 @@ from kernels.layouts import spec_of
 from kernels.tables import OPS
 from tape import devices, families, inference, modes, recording
 from tape.devices import check_device
-from tape.dtypes import get_default_dtype
+from tape.dtypes import check_gradient, dtype_of, get_default_dtype
 from tape.printing import format_tensor
 from tape.shape import Size
 from tape.shaping import clone
@@ -118,6 +118,8 @@ def _set_requires_grad(x: Tensor, value: bool) -> None:
         )
     if value and x.spec.dtype.kind != "f":
         raise RuntimeError("only Tensors of floating point dtype can require gradients")
+    if value:
+        check_gradient(x.spec.dtype)
     if not value and type(x._slot) is AccumulateGrad:
         leaf = x._slot
         families.found(x)
@@ -206,7 +208,7 @@ def to(x: Tensor, *args: Any, dtype: Any = None, device: Any = None, copy: bool 
         else:
             dtype = given
     check_device(device)
-    wanted = x.spec.dtype if dtype is None else np.dtype(dtype)
+    wanted = x.spec.dtype if dtype is None else dtype_of(dtype)
     if wanted == x.spec.dtype:
         return clone(x) if copy else x
     return recording.to_dtype(x, wanted)
@@ -217,7 +219,7 @@ def _converter(name: str, dtype: Any) -> None:
         return to(x, dtype=dtype)
 
     convert.__name__ = name
-    convert.__doc__ = f"Return the tensor as {np.dtype(dtype).name}."
+    convert.__doc__ = f"Return the tensor as {dtype_of(dtype).name}."
     method(name)(convert)
 
 

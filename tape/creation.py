@@ -11,22 +11,14 @@ import numpy as np
 
 from tape import recording
 from tape.devices import check_device
-from tape.dtypes import DEFAULT, get_default_dtype
+from tape.dtypes import DEFAULT, check_gradient, dtype_of, get_default_dtype
 from tape.families import show
-from tape.operands import native
+from tape.operands import native, plainly, usable
 from tape.shaping import clone, stack
 from tape.tensor import Array, Tensor, as_array, carried, leaf, method, plain
 
 _FLOAT64 = np.dtype(np.float64)
 _FLOATS = {float}
-
-
-def _check_floating(dtype: np.dtype[Any], requires_grad: bool) -> None:
-    if requires_grad and dtype.kind != "f":
-        raise RuntimeError(
-            f"Only Tensors of floating point and complex dtype can require gradients, got {dtype.name}; "
-            "give dtype=tape.float64"
-        )
 
 
 def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
@@ -58,16 +50,16 @@ def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: b
         return _stacked(data, dtype, requires_grad=requires_grad)
     array = _array(data, dtype, copy=True)
     if requires_grad:
-        _check_floating(array.dtype, requires_grad)
+        check_gradient(array.dtype)
     return leaf(array if array.ndim else carried(array), requires_grad=requires_grad)
 
 
 def _array(data: Any, dtype: Any, *, copy: bool | None) -> Array:
     """Return data as an array of the dtype asked for, or that PyTorch would take."""
+    wanted = None if dtype is None else dtype_of(dtype)
     if isinstance(data, (np.ndarray, np.generic)):
-        native(np.asarray(data))
-        return np.array(data, dtype=None if dtype is None else np.dtype(dtype), copy=copy)
-    array = np.array(data, dtype=None if dtype is None else np.dtype(dtype))
+        return np.array(usable(data), dtype=wanted, copy=copy)
+    array = np.array(data, dtype=wanted)
     kind = array.dtype.kind
     if kind == "f":
         return array if dtype is not None or get_default_dtype() is _FLOAT64 else array.astype(get_default_dtype())
@@ -87,7 +79,7 @@ def _stacked(data: Any, dtype: Any, *, requires_grad: bool) -> Tensor:
     parts = [_part(d) for d in data]
     result = stack(parts)
     if dtype is not None:
-        result = recording.to_dtype(result, np.dtype(dtype))
+        result = recording.to_dtype(result, dtype_of(dtype))
     return result.requires_grad_() if requires_grad and result._slot is None else result
 
 
@@ -106,7 +98,7 @@ def as_tensor(data: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
     check_device(device)
     if isinstance(data, Tensor):
         return (
-            data if dtype is None or np.dtype(dtype) == data.spec.dtype else recording.to_dtype(data, np.dtype(dtype))
+            data if dtype is None or dtype_of(dtype) == data.spec.dtype else recording.to_dtype(data, dtype_of(dtype))
         )
     if isinstance(data, (list, tuple)) and _holds_tensors(data):
         return _stacked(data, dtype, requires_grad=False)
@@ -119,7 +111,7 @@ def from_numpy(array: Array) -> Tensor:
     """Return a tensor that shares an array's memory."""
     if not isinstance(array, np.ndarray):
         raise TypeError(f"expected np.ndarray (got {type(array).__name__})")
-    return show(leaf(native(array), requires_grad=False))
+    return show(leaf(native(plainly(array)), requires_grad=False))
 
 
 def legacy(cls: type[Tensor], *args: Any) -> Tensor:
@@ -148,7 +140,8 @@ def shape_of(given: tuple[Any, ...]) -> tuple[int, ...]:
 def finished(array: Array, device: Any, requires_grad: bool) -> Tensor:
     """Return a new array as a leaf."""
     check_device(device)
-    _check_floating(array.dtype, requires_grad)
+    if requires_grad:
+        check_gradient(array.dtype)
     return leaf(carried(array), requires_grad=requires_grad)
 
 
@@ -156,7 +149,7 @@ def _factory(name: str, fill: Callable[..., Array], doc: str) -> Callable[..., T
     def make(
         *shape: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, size: Any = None
     ) -> Tensor:
-        wanted = get_default_dtype() if dtype is None else np.dtype(dtype)
+        wanted = get_default_dtype() if dtype is None else dtype_of(dtype)
         return finished(fill(shape_of(shape if size is None else (size,)), wanted), device, requires_grad)
 
     make.__name__ = make.__qualname__ = name
@@ -175,7 +168,7 @@ def full(size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, r
         raise TypeError(f"full(): fill_value is a number, not {type(fill_value).__name__}")
     if dtype is None:
         dtype = get_default_dtype() if isinstance(fill_value, float) else np.asarray(fill_value).dtype
-    return finished(np.full(shape_of((size,)), fill_value, np.dtype(dtype)), device, requires_grad)
+    return finished(np.full(shape_of((size,)), fill_value, dtype_of(dtype)), device, requires_grad)
 
 
 def arange(
@@ -192,7 +185,7 @@ def arange(
         raise RuntimeError(f"arange: step {step} does not lead from {start} to {end}")
     if dtype is None:
         dtype = get_default_dtype() if any(isinstance(v, float) for v in (start, end, step)) else np.int64
-    return finished(np.arange(start, end, step, dtype=np.dtype(dtype)), device, requires_grad)
+    return finished(np.arange(start, end, step, dtype=dtype_of(dtype)), device, requires_grad)
 
 
 def linspace(
@@ -217,7 +210,7 @@ def _spaced(
     function: Any, name: str, ends: tuple[Any, Any, int], more: dict[str, Any], given: tuple[Any, Any, bool]
 ) -> Tensor:
     dtype, device, requires_grad = given
-    wanted = get_default_dtype() if dtype is None else np.dtype(dtype)
+    wanted = get_default_dtype() if dtype is None else dtype_of(dtype)
     if ends[-1] < 0:
         raise RuntimeError(f"{name}: number of steps must be non-negative, got {ends[-1]}")
     found = function(*ends, **more, dtype=wanted)
@@ -228,7 +221,7 @@ def _spaced(
 
 def eye(n: int, m: int | None = None, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
     """Return a matrix with ones on the diagonal."""
-    wanted = get_default_dtype() if dtype is None else np.dtype(dtype)
+    wanted = get_default_dtype() if dtype is None else dtype_of(dtype)
     return finished(np.eye(n, m, dtype=wanted), device, requires_grad)
 
 

@@ -31,6 +31,20 @@ __all__ = [
     "uint8",
 ]
 
+
+def dtype_of(given: Any) -> np.dtype[Any]:
+    """Return a dtype as tensors have it: of this machine's byte order, whatever order it is given in."""
+    wanted = np.dtype(given)
+    return wanted if wanted.isnative else np.dtype(wanted.newbyteorder("="))
+
+
+def check_gradient(dtype: np.dtype[Any]) -> None:
+    """Raise RuntimeError where tensors of a dtype have no gradients."""
+    if dtype not in (float64, float32):
+        kind = "floating point and complex dtype" if dtype.kind != "f" else "dtype float64 and float32"
+        raise RuntimeError(f"Only Tensors of {kind} can require gradients, got {dtype.name}; give dtype=tape.float64")
+
+
 DEFAULT = {"dtype": float64}
 """What ``get_default_dtype`` returns, for those who cannot spare a call."""
 

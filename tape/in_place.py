@@ -12,7 +12,7 @@ from kernels.tables import OPS
 from tape import adding, families, indexing, inference, writing
 from tape.arithmetic import FUNCTIONS, WAYS, names_of
 from tape.fastpath import Ways
-from tape.operands import Number, check_broadcast, is_mask, operand
+from tape.operands import Number, beside, check_broadcast, is_mask, operand
 from tape.tensor import Tensor, as_array, attribute, method, seldom
 
 _INPLACE = {"+": "iadd", "-": "isub", "*": "imul", "/": "itruediv", "**": "ipow"}
@@ -65,7 +65,8 @@ def _adding(op: Elementwise, in_place: Callable[..., Any], name: str) -> Callabl
         if families.alone(x) or type(x._value) is float:
             return in_place(x, other)  # type: ignore[no-any-return]
         writing.check(x, name, reads=True)
-        value, spec = operand(other), x.spec
+        spec = x.spec
+        value = operand(beside(other, spec.dtype))
         if spec.dtype.kind != "f" or (isinstance(value, Tensor) and value.spec.dtype != spec.dtype):
             return in_place(x, other)  # type: ignore[no-any-return]
         check_broadcast(op.name, (x, value))
@@ -105,7 +106,7 @@ def copy_(x: Tensor, other: Any) -> Tensor:
 def fill_(x: Tensor, value: Any) -> Tensor:
     """Fill with one number, or with a 0-d tensor."""
     writing.check(x, "fill_")
-    value = operand(value)
+    value = operand(beside(value, x.spec.dtype))
     if isinstance(value, Tensor) and value.spec.shape:
         rank = len(value.spec.shape)
         raise RuntimeError(f"fill_ only supports 0-dimension value tensor but got tensor with {rank} dimensions.")
@@ -124,7 +125,7 @@ def masked_fill_(x: Tensor, mask: Any, value: Any) -> Tensor:
     """Fill where a bool mask, broadcast to this shape, holds with one number, or with a 0-d tensor."""
     writing.check(x, "masked_fill_", reads=True)
     _check_mask(x, mask)
-    value = operand(value)
+    value = operand(beside(value, x.spec.dtype))
     if isinstance(value, Tensor) and value.spec.shape:
         rank = len(value.spec.shape)
         raise RuntimeError(

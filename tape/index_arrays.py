@@ -10,6 +10,7 @@ import numpy as np
 
 from kernels.layouts import Spec, Strides, dense
 from tape import recording
+from tape.operands import plainly
 from tape.tensor import Array, Tensor, as_array
 
 
@@ -25,7 +26,7 @@ def _item(key: Any) -> Any:
     if isinstance(key, Tensor):
         recording.left(key)
         key = as_array(key)
-    array = np.asarray(key)
+    array = plainly(key)
     if array.size == 0 and array.dtype.kind == "f" and not isinstance(key, np.ndarray):
         array = array.astype(np.int64)  # an empty list
     if array.dtype.kind not in "iub":
@@ -40,7 +41,7 @@ def integers(index: Any, name: str, error: type[Exception] = RuntimeError) -> Ar
     """
     if isinstance(index, Tensor):
         recording.left(index)
-    array = as_array(index) if isinstance(index, Tensor) else np.asarray(index)
+    array = as_array(index) if isinstance(index, Tensor) else plainly(index)
     if array.dtype.kind not in "iu" and array.size:
         raise error(f"{name}(): Expected dtype int32/int64 for index, but got {array.dtype.name}")
     return array.astype(np.int64, copy=False)

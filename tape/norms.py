@@ -11,6 +11,7 @@ from kernels.tables import OPS
 from tape import routine_calls, shaping
 from tape.arithmetic import FUNCTIONS
 from tape.dims import dim_of
+from tape.dtypes import dtype_of
 from tape.indexing import index
 from tape.numpy_reducing import cast
 from tape.public import implements, public
@@ -44,10 +45,10 @@ def vector_norm(
         raise RuntimeError(
             f"{_LINALG}: Expected a floating point tensor as input. Got {x.spec.dtype.name}; convert it: x.double()"
         )
-    if dtype is not None and not np.can_cast(x.spec.dtype, np.dtype(dtype), "safe"):
+    if dtype is not None and not np.can_cast(x.spec.dtype, dtype_of(dtype), "safe"):
         raise RuntimeError(
             f"{_LINALG}: the dtype of the input ({x.spec.dtype.name}) should be convertible without narrowing to the "
-            f"specified dtype ({np.dtype(dtype).name})"
+            f"specified dtype ({dtype_of(dtype).name})"
         )
     x, order = cast(x, dtype), float(ord)
     dims, keep = where_and_how(x, dim, axis, keepdim, keepdims)

@@ -32,7 +32,7 @@ def array(x: Tensor, dtype: Any = None, copy: bool | None = None) -> Array:
         raise RuntimeError(errors.NUMPY_EXIT)
     recording.left(x)
     value = as_array(families.show(x))
-    return np.array(value, dtype=dtype, copy=copy) if dtype is not None or copy else value
+    return np.array(value, dtype=dtype, copy=copy) if dtype is not None or copy else value.view()
 
 
 @implements(np.where)

@@ -11,6 +11,7 @@ from kernels.tables import OPS
 from tape import creation, reducing, shaping, totals
 from tape.arithmetic import FUNCTIONS
 from tape.dims import dims_of
+from tape.dtypes import dtype_of
 from tape.numpy_reducing import also, array_like, cast, chosen, not_nan, reduces
 from tape.reducing import tensor_of
 from tape.tensor import Tensor
@@ -31,7 +32,7 @@ def _sum(
     x: Tensor, axis: Any = None, dtype: Any = None, keepdims: bool = False, initial: Any = None, where: Any = True
 ) -> Tensor:
     x = chosen(x, where, 0)
-    if dtype is not None and np.dtype(dtype) == np.bool_:
+    if dtype is not None and dtype_of(dtype) == np.bool_:
         return _begun(totals.any(cast(x, dtype), axis, keepdims), FUNCTIONS["logical_or"], initial)
     found = reducing.sum(x, axis, keepdims) if dtype is None else reducing.sum(x, axis, keepdims, dtype=dtype)
     return _begun(cast(found, dtype), FUNCTIONS["add"], initial)
@@ -42,7 +43,7 @@ def _prod(
     x: Tensor, axis: Any = None, dtype: Any = None, keepdims: bool = False, initial: Any = None, where: Any = True
 ) -> Tensor:
     x = chosen(x, where, 1)
-    if dtype is not None and np.dtype(dtype) == np.bool_:
+    if dtype is not None and dtype_of(dtype) == np.bool_:
         return _begun(totals.all(cast(x, dtype), axis, keepdims), FUNCTIONS["logical_and"], initial)
     return _begun(cast(totals.prod(x, axis, keepdims, dtype=dtype), dtype), FUNCTIONS["multiply"], initial)
 
@@ -60,7 +61,7 @@ def _nanprod(x: Tensor, where: Any = True, **given: Any) -> Tensor:
 @reduces(np.mean)
 def _mean(x: Tensor, axis: Any = None, dtype: Any = None, keepdims: bool = False, where: Any = True) -> Tensor:
     wide = np.float64 if dtype is None and x.spec.dtype.kind != "f" else dtype
-    if where is True and (wide is None or np.dtype(wide).kind == "f"):
+    if where is True and (wide is None or dtype_of(wide).kind == "f"):
         return reducing.mean(x, axis, keepdims, dtype=wide)
     return _averaged(x, where, axis, wide, keepdims)
 
@@ -69,7 +70,7 @@ def _mean(x: Tensor, axis: Any = None, dtype: Any = None, keepdims: bool = False
 def _nanmean(x: Tensor, axis: Any = None, dtype: Any = None, keepdims: bool = False, where: Any = True) -> Tensor:
     if x.spec.dtype.kind != "f":
         return _mean(x, axis, dtype, keepdims, where)
-    if dtype is not None and np.dtype(dtype).kind != "f":
+    if dtype is not None and dtype_of(dtype).kind != "f":
         raise TypeError("If a is inexact, then dtype must be inexact")
     return _averaged(x, also(where, not_nan(x)), axis, dtype, keepdims)
 

@@ -16,6 +16,7 @@ from kernels.scipy_ufuncs import LateUfunc
 from kernels.tables import OPS
 from tape import recording, shaping
 from tape.arithmetic import FUNCTIONS, names_of
+from tape.dtypes import dtype_of
 from tape.numpy_reducing import cast, written
 from tape.products import matmul
 from tape.public import FUNCTIONS as PUBLIC
@@ -95,7 +96,7 @@ def _called(ufunc: np.ufunc, function: Any, inputs: tuple[Any, ...], kwargs: dic
     if kwargs:
         raise _unknown(ufunc, "__call__", f" with {', '.join(kwargs)}")
     if dtype is not None:
-        inputs = tuple([recording.to_dtype(tensor_of(x), np.dtype(dtype)) for x in inputs])
+        inputs = tuple([recording.to_dtype(tensor_of(x), dtype_of(dtype)) for x in inputs])
     result = function(*inputs)
     if where is True:
         return result

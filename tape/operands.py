@@ -38,12 +38,51 @@ def operand(value: Any) -> Any:
     if type(value) is float or type(value) is bool:
         return value
     if type(value) is int:
-        return value if -LARGEST <= value <= LARGEST else plain(np.asarray(value))
+        return value if -LARGEST <= value <= LARGEST else _large(value)
     if isinstance(value, (np.ndarray, np.generic)):
-        return plain(carried(native(np.asarray(value))))
+        return plain(carried(usable(value)))
     if isinstance(value, Number):
         return float(value) if isinstance(value, float) else int(value)
     raise TypeError(f"an operand is a {type(value).__name__}; tensors take tensors, NumPy arrays and numbers")
+
+
+def _large(value: int) -> Tensor:
+    """Return an integer that no double holds exactly; OverflowError if int64 does not hold it either."""
+    if not _INT64.min <= value <= _INT64.max:
+        raise OverflowError(f"Python integer {value} does not fit into int64; write it as a float: float({value})")
+    return plain(np.asarray(value))
+
+
+_INT64 = np.iinfo(np.int64)
+
+
+def beside(value: Any, dtype: np.dtype[Any]) -> Any:
+    """Return a Python integer as it is next to operands of this dtype: a float, if those are and it is large."""
+    if type(value) is int and dtype.kind == "f" and not -LARGEST <= value <= LARGEST:
+        return float(value)
+    if type(value) is int and dtype.kind == "u" and _INT64.max < value <= np.iinfo(dtype).max:
+        return np.asarray(value, dtype)
+    return value
+
+
+def usable(value: Any) -> Array:
+    """Return an array, or a NumPy scalar, as an operand: converted, where kernels cannot read its memory."""
+    array = plainly(value)
+    readable = array.dtype.isnative and array.flags.aligned
+    return native(array if readable else array.astype(array.dtype.newbyteorder("=")))
+
+
+def plainly(value: Any) -> Array:
+    """Return an array of NumPy's own class, another object of the same memory: nobody else reshapes that.
+
+    TypeError for a masked array, whose mask would be lost.
+    """
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError(
+            "a masked array: tensors have no mask, so it would be ignored; give x.filled(number), or compute with "
+            "x.data and tape.where(x.mask, ...)"
+        )
+    return np.asarray(value).view(np.ndarray)
 
 
 def native(array: Array) -> Array:

@@ -19,7 +19,7 @@ from tape.tensor import Tensor, plain
 
 def by_rows(op: Elementwise, *given: Any) -> Tensor:
     """Run an elementwise operation on tensors, arrays and Python numbers."""
-    floating = [o for o in given if type(o) is Tensor and o._form.spec.dtype.kind == "f"]
+    floating = [o for o in given if isinstance(o, Tensor) and o._form.spec.dtype.kind == "f"]
     if floating and calls_scipy(op):
         given = _weak(given, floating)
     if op.condition or floating:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tape.dims import dim_of
+from tape.dtypes import dtype_of
 from tape.fitting import array_like
 from tape.numpy_reducing import cast
 from tape.public import implements
@@ -36,7 +37,7 @@ def _linspace(
     if axis:
         found = found.movedim(0, dim_of(found, axis))
     if dtype is not None:
-        whole = np.dtype(dtype).kind in "iu"
+        whole = dtype_of(dtype).kind in "iu"
         found = cast(found.floor() if whole else found, dtype)
     return (found, apart / count if count else apart * np.nan) if retstep else found
 

@@ -25,6 +25,8 @@ from tape.tensor import AccumulateGrad, Array, Tensor, as_array, carried, leaf, 
 _FLOAT64 = np.dtype(np.float64)
 _forms: dict[tuple[Any, ...], Form] = {}
 _TO_COPY = OPS["to_copy"]
+_WITH_GRADIENT = (8, 4)
+"""Bytes of the floats that have gradients."""
 
 
 def recorded() -> int:
@@ -124,6 +126,11 @@ def value_is_float(value: Array | float) -> bool:
 def to_dtype(x: Tensor, dtype: np.dtype[Any], op: Any = _TO_COPY) -> Tensor:
     """Copy to a dtype, recorded where both are floating."""
     assert isinstance(op, Copy)
+    if x._slot is not None and dtype.kind == "f" and dtype.itemsize not in _WITH_GRADIENT and modes.is_grad_enabled():
+        raise RuntimeError(
+            f"a tensor that requires grad as {dtype.name}, which has no gradients: only float64 and float32 have; "
+            "convert x.detach()"
+        )
     value = np.array(x._value, dtype=dtype, copy=True, order="C")
     return finish(op, (x,), value, lambda: forms.copy(op, x.spec, spec_of(carried(value))), lambda _form: (), ())
 

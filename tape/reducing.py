@@ -10,6 +10,7 @@ from kernels.op import Op, Reduction
 from kernels.tables import OPS
 from tape import arithmetic, modes, recording, repeats, return_types
 from tape.dims import dim_of, dims_of, either
+from tape.dtypes import dtype_of
 from tape.operands import operand
 from tape.tensor import Tensor, carried, method, plain
 
@@ -48,8 +49,8 @@ def _reduce_checked(op: Op, x: Any, dim: Any, axis: Any, keepdim: Any, keepdims:
     dim = either("dim", dim, "axis", axis, None)
     axes = dims_of(x, dim)
     keep = bool(either("keepdim", keepdim, "keepdims", keepdims, default=False))
-    if dtype is not None and np.dtype(dtype) != x.spec.dtype:
-        x = recording.to_dtype(x, np.dtype(dtype))
+    if dtype is not None and dtype_of(dtype) != x.spec.dtype:
+        x = recording.to_dtype(x, dtype_of(dtype))
     assert isinstance(op, Reduction)
     return recording.reduction(op, x, axes, keep, "" if dim is None else op.dims_grad_fn)
 

@@ -14,11 +14,12 @@ from kernels.op import Elementwise
 from kernels.tables import OPS
 from kernels.words import PYTHON
 from tape import modes, tapes
-from tape.operands import Number, as_saved, check_broadcast, is_mask, operand, values_of
+from tape.operands import Number, as_saved, beside, check_broadcast, is_mask, operand, values_of
 from tape.recording import finish, to_dtype, value_is_float
 from tape.tensor import Array, Tensor, carried, plain
 
 _FLOAT64 = np.dtype(np.float64)
+_BOOL = np.dtype(np.bool_)
 
 
 class Row:
@@ -47,7 +48,8 @@ def elementwise(op: Elementwise, *given: Any) -> Tensor:
         return _noted(op, given, recorder)
     if op.scalar and len(given) == 2 and isinstance(given[1], Number) and not isinstance(given[1], bool):  # noqa: PLR2004
         return _with_number(OPS[op.scalar], given[0], given[1])
-    operands = tuple(map(operand, given))
+    dtype = next((o.dtype for o in given if isinstance(o, (Tensor, np.ndarray)) and o.dtype.kind == "f"), _BOOL)
+    operands = tuple([operand(beside(o, dtype)) for o in given])
     if op.condition and not is_mask(operands[0]):
         raise RuntimeError(f"{op.name}: the condition must be a bool tensor; write {op.name}(x != 0, ...)")
     check_broadcast(op.name, operands)

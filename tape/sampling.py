@@ -10,7 +10,7 @@ import numpy as np
 
 from tape import recording, writing
 from tape.creation import finished, like, shape_of
-from tape.dtypes import get_default_dtype
+from tape.dtypes import dtype_of, get_default_dtype
 from tape.operands import operand
 from tape.public import public
 from tape.random import Generator, generator_of
@@ -20,7 +20,7 @@ _INT64 = np.dtype(np.int64)
 
 
 def _floating(name: str, dtype: Any) -> np.dtype[Any]:
-    wanted = get_default_dtype() if dtype is None else np.dtype(dtype)
+    wanted = get_default_dtype() if dtype is None else dtype_of(dtype)
     if wanted.kind != "f":
         raise RuntimeError(f"{name}: random tensors are floating, not {wanted.name}; randint draws integers")
     return wanted
@@ -86,7 +86,7 @@ def randint(
         )
     if not int(low) < int(high):
         raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
-    wanted = np.dtype(_INT64 if dtype is None and out is None else dtype if out is None else out.spec.dtype)
+    wanted = dtype_of(_INT64 if dtype is None and out is None else dtype if out is None else out.spec.dtype)
     if wanted.kind in "iu" and not np.iinfo(wanted).min <= int(low) <= int(high) - 1 <= np.iinfo(wanted).max:
         raise RuntimeError(f"randint: from {low} to {int(high) - 1} is out of bounds for {wanted.name}")
     shape = shape_of((size,))
@@ -107,7 +107,7 @@ def randperm(
     """Return the integers from 0 to n - 1 in a random order."""
     if n < 0:
         raise RuntimeError(f"randperm: n must be non-negative, got {n}")
-    array = generator_of(generator).permutation(n).astype(_INT64 if dtype is None else np.dtype(dtype))
+    array = generator_of(generator).permutation(n).astype(_INT64 if dtype is None else dtype_of(dtype))
     return _delivered("randperm", array, out, device, requires_grad)
 
 

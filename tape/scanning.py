@@ -9,6 +9,7 @@ import numpy as np
 from kernels.tables import OPS
 from tape import return_types, routine_calls, shaping
 from tape.dims import dim_of, either
+from tape.dtypes import dtype_of
 from tape.numpy_reducing import array_like, cast, chosen, not_nan, written
 from tape.public import implements, public
 from tape.reducing import tensor_of
@@ -101,7 +102,7 @@ def _flat(function: Any, scan: Any, *, instead: float | None = None) -> None:
             x = chosen(x, not_nan(x), instead)
         flat = axis is None or not x.spec.shape
         x, at = (shaping.reshape(x, -1) if flat else x), 0 if axis is None else axis
-        wide = None if dtype is None or np.dtype(dtype) != np.bool_ else np.int64
+        wide = None if dtype is None or dtype_of(dtype) != np.bool_ else np.int64
         return written(
             function.__name__, out, cast(scan(x if wide is None else cast(x, dtype), at, dtype=wide or dtype), dtype)
         )

@@ -12,6 +12,7 @@ from kernels.tables import OPS
 from tape import reducing, routine_calls, shaping
 from tape.arithmetic import FUNCTIONS
 from tape.dims import dims_of
+from tape.dtypes import dtype_of
 from tape.elementary import clamp
 from tape.indexing import index
 from tape.numpy_reducing import also, array_like, cast, chosen, not_nan, reduces
@@ -246,7 +247,7 @@ def _nan_variance(
 ) -> Tensor:
     if x.spec.dtype.kind != "f":
         return _variance(x, axis, dtype, ddof, keepdims, where, mean, correction)
-    if dtype is not None and np.dtype(dtype).kind != "f":
+    if dtype is not None and dtype_of(dtype).kind != "f":
         raise TypeError("If a is inexact, then dtype must be inexact")
     if correction is not None and ddof:
         raise ValueError("ddof and correction can't be provided simultaneously.")

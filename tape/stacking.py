@@ -8,6 +8,7 @@ import numpy as np
 
 from tape import creation, index_arrays, picking, shaping
 from tape.dims import dim_of
+from tape.dtypes import dtype_of
 from tape.fitting import array_like, of_rank
 from tape.public import implements, public
 from tape.reducing import tensor_of
@@ -108,8 +109,8 @@ def _stacked(join: Any, tup: Any, dtype: Any, casting: str) -> Tensor:
     if dtype is None:
         return result  # type: ignore[no-any-return]
     if not np.can_cast(result.spec.dtype, dtype, casting):  # type: ignore[arg-type]
-        raise TypeError(f"Cannot cast array data from {result.spec.dtype!r} to {np.dtype(dtype)!r} by {casting!r}")
-    return result.to(np.dtype(dtype))  # type: ignore[no-any-return]
+        raise TypeError(f"Cannot cast array data from {result.spec.dtype!r} to {dtype_of(dtype)!r} by {casting!r}")
+    return result.to(dtype_of(dtype))  # type: ignore[no-any-return]
 
 
 @implements(np.dstack)

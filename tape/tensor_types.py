@@ -9,6 +9,7 @@ import numpy as np
 from tape import recording
 from tape.attributes import to
 from tape.creation import shape_of
+from tape.dtypes import dtype_of
 from tape.tensor import Tensor, as_array, carried, method, plain
 
 _DTYPES = {
@@ -35,8 +36,8 @@ class _TensorType(type):
 
 
 def _made(name: str, dtype: Any) -> _TensorType:
-    doc = f"Tensors of {np.dtype(dtype).name}: ``{name}(2, 3)`` makes zeros, ``{name}([1, 2])`` holds the numbers."
-    return _TensorType(name, (), {"dtype": np.dtype(dtype), "__doc__": doc, "__module__": __name__})
+    doc = f"Tensors of {dtype_of(dtype).name}: ``{name}(2, 3)`` makes zeros, ``{name}([1, 2])`` holds the numbers."
+    return _TensorType(name, (), {"dtype": dtype_of(dtype), "__doc__": doc, "__module__": __name__})
 
 
 TYPES = {name: _made(name, dtype) for name, dtype in _DTYPES.items()}

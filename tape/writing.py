@@ -16,7 +16,7 @@ from kernels.mentions import meet
 from kernels.tables import OPS
 from tape import errors, families, inference, modes, recording, tapes
 from tape.families import base_of
-from tape.operands import operand
+from tape.operands import beside, operand
 from tape.shaping import clone
 from tape.tensor import AccumulateGrad, Array, Tensor, as_array
 
@@ -114,7 +114,7 @@ def fitting(
     given: Any, shape: tuple[int, ...], dtype: np.dtype[Any], name: str, *, item: bool = False, casts: bool = False
 ) -> Any:
     """Return a value that can be written to this shape and dtype: a tensor of the dtype, or a number."""
-    value = operand(given)
+    value = operand(beside(given, dtype))
     tensor = isinstance(value, Tensor)
     have, kind = (value.spec.shape, value.spec.dtype) if tensor else ((), np.result_type(value))
     try:
