@@ -34,8 +34,10 @@ __all__ = [
 
 def dtype_of(given: Any) -> np.dtype[Any]:
     """Return a dtype as tensors have it: of this machine's byte order, whatever order it is given in."""
-    wanted = np.dtype(given)
-    return wanted if wanted.isnative else np.dtype(wanted.newbyteorder("="))
+    wanted: np.dtype[Any] = np.dtype(given)
+    if not wanted.isnative:
+        wanted = wanted.newbyteorder("=")
+    return wanted
 
 
 def check_gradient(dtype: np.dtype[Any]) -> None:
