@@ -2,7 +2,7 @@
 
 Each takes NumPy (autograd's or the real one) and the transforms, and returns numbers.
 """
-# ruff: noqa: ARG001, ICN001, N803, N806, PLW2901, RUF007 (as the originals are written)
+# ruff: noqa: ARG001, ICN001, N803, N806, RUF007 (as the originals are written)
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def jacobian_of_a_solve(np: Any, ag: Any) -> list[Any]:
 def stiff_jacobian(np: Any, ag: Any) -> list[Any]:
     """Robertson's reactions by SciPy, whose Jacobian is ours."""
 
-    def rates(y: Any, t: Any) -> Any:  # noqa: ARG001 (odeint's)
+    def rates(y: Any, t: Any) -> Any:
         a, b, c = y[0], y[1], y[2]
         return np.stack([-0.04 * a + 1e2 * b * c, 0.04 * a - 1e2 * b * c - 3e3 * b**2, 3e3 * b**2])
 

@@ -1,5 +1,5 @@
 """Small programs as JAX's users write them: each takes the transforms and NumPy, and returns numbers."""
-# ruff: noqa: ARG001, ICN001, N803, N806, PLW2901, RUF007 (as the originals are written)
+# ruff: noqa: ARG001, ICN001, N803, N806 (as the originals are written)
 
 from __future__ import annotations
 
