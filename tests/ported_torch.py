@@ -1,5 +1,5 @@
 """Small programs as PyTorch's users write them: each takes the module, ``torch`` or ``tape``, and returns numbers."""
-# ruff: noqa: N806 (matrices have capital letters there)
+# ruff: noqa: N806, PLW2901 (as the originals are written)
 
 from __future__ import annotations
 
