@@ -10,7 +10,8 @@ import pytest
 
 from bench.bars import PAIRS, VECTOR_MATH
 from kernels.scipy_ufuncs import resolved, special
-from kernels.source import Loop, Operand
+from kernels.source import Loop
+from kernels.spaces import Operand
 from tape.testing import ratio
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def _kernel(name: str, arrays: list[Any], out: Any) -> Callable[[], None]:
     names = "x" if len(arrays) == 1 else "ab"
     reads = [Operand(n, out.dtype, k, stride) for k, n in enumerate(names, start=1)]
     loop = Loop(rule, (SIZE,), (Operand("target", out.dtype, 0, stride), *reads), pullback=False)
-    address, layout = loop.kernel(name)
+    address, layout = loop.kernel()
     pointers = np.array([array.__array_interface__["data"][0] for array in (out, *arrays)], np.int64)
     call, places = _CALL(address), [a.__array_interface__["data"][0] for a in (layout, pointers)]
 

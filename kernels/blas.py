@@ -10,7 +10,8 @@ import numpy as np
 
 from kernels import jit, loops
 from kernels.layouts import Strides
-from kernels.source import Loop, Operand
+from kernels.source import Loop
+from kernels.spaces import Operand
 
 Pair = tuple[int, int]
 
@@ -44,9 +45,8 @@ class Product:
         """The multiplications, as many as a step of another loop takes time for together."""
         return math.prod(self.extents) // 16
 
-    def kernel(self, label: str) -> tuple[int, np.ndarray[Any, Any]]:
-        """Return the address of the kernel and its layout; the label is for other families."""
-        del label
+    def kernel(self) -> tuple[int, np.ndarray[Any, Any]]:
+        """Return the address of the kernel and its layout."""
         loop = loops.find(np.matmul, (self.dtype,) * 3)
         (m, n, k), item = self.extents, self.dtype.itemsize
         words = [loop.address, loop.data, item, self.left.place, self.right.place, self.target.place]

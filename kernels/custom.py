@@ -73,9 +73,8 @@ class CustomKernel:
         """The elements of operands and result: what is done with each is the user's affair."""
         return sum(map(math.prod, self.shapes)) + math.prod(self.result)
 
-    def kernel(self, label: str) -> tuple[int, Array]:
+    def kernel(self) -> tuple[int, Array]:
         """Compile, or find, the kernel: its address, and a layout that it does not read."""
-        del label
         key = (self.shapes, self.result, self.dtype, self.pulls)
         made = self.op.kernels.get(key)
         if made is None:

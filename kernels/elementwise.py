@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from kernels import powers
 from kernels.op import Elementwise, cut
 
 REAL, POSITIVE, NONZERO, BOOLEAN = "real", "positive", "nonzero", "boolean"
@@ -90,7 +91,7 @@ Elementwise(
     grad_fn="PowBackward0",
     function=False,
     ufunc=np.power,
-    variants={2.0: np.square, 0.5: np.sqrt, -1.0: np.reciprocal, 1.0: np.positive},
+    variants=powers.SMALL,
     forward=lambda x, p: x**p,
     pullback=(lambda g, x, p: g * (p * x ** (p - 1)) if p else 0.0,),
     domain=(POSITIVE,),

@@ -16,7 +16,9 @@ from kernels.blas import Factor, Product, matrices, product
 from kernels.layouts import Spec, Strides, broadcast, dense
 from kernels.memory import address_of
 from kernels.op import Contraction, Copy, Elementwise, Join, Op, Reduction, Select, View, Write
-from kernels.source import Loop, Operand
+from kernels.rule_text import passed
+from kernels.source import Loop
+from kernels.spaces import Operand
 from kernels.words import (
     ADDS,
     ALWAYS,
@@ -145,19 +147,18 @@ class Form:
         for i, pull in enumerate(self.pulls):
             if pull is not None and not self.is_view:
                 about = B_FIRST + i * I_WORDS
-                label = f"{self.op.name}_d{i}"
                 gives, wanted = self.gives(i), self.block[about + I_SPREAD] == WANTED
                 if isinstance(pull, Loop) and (gives == ALWAYS or (gives == LIKEWISE and wanted)):
-                    self._load(about + I_ONE, uniform.one(pull), label)
+                    self._load(about + I_ONE, uniform.one(pull))
                 if isinstance(pull, Loop) and wanted:
-                    self._load(about + I_SPREAD, uniform.spread(pull), label)
-                self._load(about + I_KERNEL, pull, label)
+                    self._load(about + I_SPREAD, uniform.spread(pull))
+                self._load(about + I_KERNEL, pull)
 
-    def _load(self, at: int, pull: Pull, label: str) -> None:
+    def _load(self, at: int, pull: Pull) -> None:
         """Compile or find a kernel, unless it is there; whoever reads its address finds the layout beside it."""
         if self.block[at] > WANTED:
             return
-        address, layout = pull.kernel(label)
+        address, layout = pull.kernel()
         self.tables.append(layout)
         self.block[at + 1] = address_of(layout)
         self.block[at] = address
@@ -224,7 +225,7 @@ def select(op: Select, source: Spec, spec: Spec, axis: int, keepdims: bool) -> F
         Operand("g", spec.dtype, 1, tuple(gradient)),
         Operand("i", _INT64, 2, tuple(indices)),
     )
-    loop = Loop(lambda g: g, tuple(shape), operands, scatter=step)
+    loop = Loop(passed, tuple(shape), operands, scatter=step)
     return Form(op, (source,), spec, (True,), ("i",), (loop,), (axis, keepdims))
 
 
@@ -239,7 +240,7 @@ def join(op: Join, specs: tuple[Spec, ...], spec: Spec, wanted: tuple[bool, ...]
     def pull(i: int, source: Spec) -> Loop:
         target = Operand("target", source.dtype, 0, source.gradient)
         cotangent = Operand("g", spec.dtype, 1, tuple(gradient), offset=int(starts[i]) * step)
-        return Loop(lambda g: g, source.shape, (target, cotangent))
+        return Loop(passed, source.shape, (target, cotangent))
 
     return Form(op, specs, spec, wanted, (), _pulls(specs, wanted, pull), (axis, new))
 
@@ -247,7 +248,7 @@ def join(op: Join, specs: tuple[Spec, ...], spec: Spec, wanted: tuple[bool, ...]
 def copy(op: Copy, source: Spec, spec: Spec) -> Form:
     """Return the form of a copy, to the result's dtype."""
     target = Operand("target", source.dtype, 0, source.gradient)
-    loop = Loop(lambda g: g, spec.shape, (target, Operand("g", spec.dtype, 1, spec.gradient)))
+    loop = Loop(passed, spec.shape, (target, Operand("g", spec.dtype, 1, spec.gradient)))
     return Form(op, (source,), spec, (True,), (), (loop,))
 
 

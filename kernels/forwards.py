@@ -44,5 +44,5 @@ def run(op: Elementwise, *operands: Any) -> Array | None:
 
 
 def _compiled(op: Elementwise, spec: Spec, sources: tuple[Spec, ...]) -> tuple[Any, Array]:
-    address, layout = forward(op, spec, sources).kernel(op.name)
+    address, layout = forward(op, spec, sources).kernel()
     return callable_at(address), layout

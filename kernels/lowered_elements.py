@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,8 @@ from kernels.lowered_loops import forward, same
 from kernels.op import OPS, Elementwise
 from kernels.program import Node, NodeRef, ProgramError, Recipe, Step
 from kernels.scipy_ufuncs import resolved, ufunc_of
-from kernels.source import Loop, Operand
+from kernels.source import Loop
+from kernels.spaces import Operand
 from kernels.symbols import Symbol, Unprinted, traced
 from kernels.tasks import Call, Place, Task, UfuncCall
 
@@ -65,7 +67,7 @@ class Elements:
         return result
 
     def copy_between(
-        self, source: int, target: int, strides: Strides | None = None, offset: int = 0, *, adds: bool = False
+        self, source: int, target: int, strides: Strides | None = None, offset: int | None = None, *, adds: bool = False
     ) -> None:
         """Copy a node into another, broadcast; or into a part of it that has these strides."""
         a, b = self.spec(source), self.spec(target)
@@ -89,12 +91,18 @@ class Elements:
             self._printed(op, step.operands, [_BOOL, result.dtype, result.dtype], step.result)
         elif self._is_printed(op, step.operands, result):
             self._printed(op, step.operands, [result.dtype] * len(step.operands), step.result)
-        elif op.composed:
+        else:
+            self._by_ufuncs(op, step)
+
+    def _by_ufuncs(self, op: Elementwise, step: Step) -> None:
+        """Run the ufunc, or the expression of ufuncs, that dynamic mode runs."""
+        ufunc = op.variants.get(step.params[0], op.ufunc) if step.params else op.ufunc
+        if op.composed or isinstance(ufunc, FunctionType):
             static = {"p": step.params[0]} if step.params else {}
             names = dict(zip(op.inputs, step.operands, strict=True))
-            self._composed(traced(op.forward, Unprinted, static), names, step.result)
+            expression = traced(op.forward if op.composed else ufunc, Unprinted, static)
+            self._composed(expression, names, step.result)
         else:
-            ufunc = op.variants.get(step.params[0], op.ufunc) if step.params else op.ufunc
             given = (*step.operands, step.params[0]) if step.params and ufunc is op.ufunc else step.operands
             self.ufunc(resolved(ufunc), given, step.result)
 

@@ -8,7 +8,8 @@ import numpy as np
 
 from kernels.layouts import Spec, Strides, broadcast
 from kernels.op import Elementwise
-from kernels.source import Loop, Operand
+from kernels.source import Loop
+from kernels.spaces import Operand
 
 
 def forward(op: Elementwise, result: Spec, specs: tuple[Spec, ...]) -> Loop:

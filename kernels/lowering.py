@@ -23,7 +23,8 @@ from kernels.overwriting import Overwriting
 from kernels.program import Node, NodeRef, Recipe, Step
 from kernels.routines import packed
 from kernels.selects import Pick
-from kernels.source import Loop, Operand
+from kernels.source import Loop
+from kernels.spaces import Operand
 from kernels.tasks import Call, Fill, Place, PythonCall, Task, UfuncCall, initial
 
 _INT64 = np.dtype(np.int64)

@@ -87,6 +87,16 @@ def word(typingctx: Any, base: Any, index: Any) -> Any:  # noqa: ARG001
 
 
 @intrinsic
+def double_of(typingctx: Any, bits: Any) -> Any:  # noqa: ARG001
+    """The double that has these bits."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
+        return builder.bitcast(args[0], _WIDTH["f8"])
+
+    return types.float64(types.int64), codegen
+
+
+@intrinsic
 def integer(typingctx: Any, address: Any) -> Any:  # noqa: ARG001
     """The value of a Python integer of two digits of 30 bits, the low one first."""
 

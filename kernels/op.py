@@ -62,7 +62,8 @@ class Elementwise(Op):
     ``condition``: the first input is a boolean mask. ``identity``: the result is the operand itself. ``scaled``:
     PyTorch's ``alpha`` multiplies the second.
     ``scalar`` names the record that serves a Python number as the second operand; there the number is the
-    static parameter ``p`` of forward and rules, and ``variants`` lists the ufuncs that NumPy takes for some p.
+    static parameter ``p`` of forward and rules, and ``variants`` has what computes some p: a ufunc, or a
+    function made of ufuncs.
     ``ufunc`` is given where it is not NumPy's of that name: another, or one of ``scipy.special``; ``composed`` says
     that there is none, and the forward expression runs as it stands, ufunc by ufunc. ``vector``: large results are
     computed by our own kernel, to 2 ulp (kernels/vectormath.py).
@@ -80,7 +81,7 @@ class Elementwise(Op):
     scalar: str = ""
     composed: bool = False
     vector: bool = False
-    variants: dict[float, np.ufunc] = field(default_factory=dict)
+    variants: dict[float, Callable[[Any], Any]] = field(default_factory=dict)
     ufunc: Any = None
     inputs: tuple[str, ...] = field(init=False)
     mentions: tuple[frozenset[str], ...] = field(init=False)

@@ -14,7 +14,8 @@ from kernels.observing import Array, Observer
 from kernels.patterns import add_to, changed, pattern
 from kernels.routines import RoutineCall
 from kernels.row_pulls import RowPull
-from kernels.source import Loop, Operand
+from kernels.source import Loop
+from kernels.spaces import Operand
 from kernels.words import PYTHON, VIEW
 
 
@@ -103,7 +104,7 @@ def _read(operand: Operand, values: tuple[Any, ...], shape: tuple[int, ...], sta
         value = value.reshape(-1).view(np.uint8)
         if value.size == 0 or 0 in shape:
             return np.zeros(shape)
-        return np.ndarray(shape, operand.dtype, value, start + operand.offset, operand.strides)
+        return np.ndarray(shape, operand.dtype, value, start + (operand.offset or 0), operand.strides)
     return np.lib.stride_tricks.as_strided(value, shape, operand.strides, writeable=False)
 
 

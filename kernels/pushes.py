@@ -18,7 +18,8 @@ from kernels.layouts import Spec
 from kernels.memory import address_of
 from kernels.patterns import pattern
 from kernels.row_pulls import RowPull
-from kernels.source import Loop, Operand
+from kernels.source import Loop
+from kernels.spaces import Operand
 from kernels.words import ADDS, CLEARS, I_COVERS, I_KERNEL, I_LAYOUT, I_WORDS, OPCODE
 
 Array = np.ndarray[Any, Any]
@@ -61,14 +62,14 @@ class Pushes:
         self._tables: list[Array] = []
         self.block = np.zeros(I_WORDS * len(self.loops), np.int64)
 
-    def compile(self, label: str) -> None:
+    def compile(self) -> None:
         """Give the block the addresses of its kernels. NotImplementedError for a pullback that cannot be turned."""
         for i, (pull, push) in enumerate(zip(self.pulls, self.loops, strict=True)):
             if pull is None:
                 continue
             if push is None:
                 raise NotImplementedError(f"{self.name}: no pushforward, so forward mode cannot pass through it")
-            address, layout = push.kernel(f"{label}_d{i}")
+            address, layout = push.kernel()
             self._tables.append(layout)
             at = I_WORDS * i
             self.block[at + I_KERNEL], self.block[at + I_LAYOUT] = address, address_of(layout)
@@ -112,7 +113,7 @@ class Table:
         """Compile the pushforwards of a form and enter them."""
         own = pushes_of(code)
         if FORMS[code].pulls and not FORMS[code].is_view:
-            own.compile(FORMS[code].op.name)
+            own.compile()
         self.known[code - OPCODE] = address_of(own.block)
         if 2 * len(self.known) > len(self.words):
             self.words = np.zeros((4 * len(self.words), 2), np.int64)
@@ -168,7 +169,7 @@ def _contribution(loop: Loop, g: Array, reads: dict[str, Array]) -> Array:
 def _elements(loop: Loop, operand: Operand, places: Array | None, step: int | None) -> Array:
     """Return which element of flat memory each place of a loop's space meets."""
     item = operand.dtype.itemsize
-    flat = np.full(loop.shape, operand.offset // item)
+    flat = np.full(loop.shape, (operand.offset or 0) // item)
     for axis, (n, stride) in enumerate(zip(loop.shape, operand.strides, strict=True)):
         along = np.arange(n) * (stride // item)
         flat += along.reshape([-1 if a == axis else 1 for a in range(len(loop.shape))])

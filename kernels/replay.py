@@ -187,7 +187,7 @@ def _compiled(task: Call, known: dict[int, tuple[int, int]]) -> tuple[int, int]:
         made = _kernels.get(kernel)
         if made is None:
             # setdefault: rows hold the address of a layout, so the one that another thread made first must stay.
-            made = _kernels.setdefault(kernel, kernel.kernel(task.label))
+            made = _kernels.setdefault(kernel, kernel.kernel())
         found = known[id(kernel)] = made[0], address_of(made[1])
     return found
 

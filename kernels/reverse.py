@@ -17,7 +17,8 @@ from kernels.patterns import add_to
 from kernels.program import NodeRef, Recipe, Step
 from kernels.respecified import respecified
 from kernels.routines import RoutineCall, zero_of
-from kernels.source import Loop, Operand
+from kernels.source import Loop
+from kernels.spaces import Operand
 from kernels.tasks import Call, Fill, Place, PythonCall, Task
 from kernels.words import ALWAYS, CLEARS, LIKEWISE, PYTHON
 

@@ -33,9 +33,8 @@ class RowPull:
         """How often the innermost expression runs."""
         return math.prod(self.shape)
 
-    def kernel(self, label: str) -> tuple[int, Array]:
+    def kernel(self) -> tuple[int, Array]:
         """Compile, or find, the kernel; return its address and layout."""
-        del label
         return self.address_of(self.dtype), _layout(self.shape)
 
     def contribute(self, shadow: Array, offset: int, cotangent: Array, saved: tuple[Any, ...]) -> None:

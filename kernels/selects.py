@@ -24,9 +24,8 @@ class Pick:
         """The elements looked at."""
         return self.spec.size
 
-    def kernel(self, label: str) -> tuple[int, np.ndarray[Any, Any]]:
+    def kernel(self) -> tuple[int, np.ndarray[Any, Any]]:
         """Return the address of the kernel and its layout."""
-        del label
         shape, strides = list(self.spec.shape), list(self.spec.strides)
         length, step = (shape.pop(self.axis), strides.pop(self.axis)) if shape else (1, 0)
         rows = int(np.prod(shape, dtype=np.int64))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -15,8 +16,10 @@ from typing import Any
 import numpy as np
 
 from kernels import jit, loops
-from kernels.layouts import Strides, nest
+from kernels.layouts import Strides
+from kernels.powers import RAISED, raised
 from kernels.scipy_ufuncs import resolved, special
+from kernels.spaces import Operand, laid_out
 from kernels.symbols import Functions, Symbol, literal_of, source, trace
 
 BLOCK = 1024
@@ -26,23 +29,13 @@ _POINTERS = {"float64": "f8", "float32": "f4", "int64": "i8", "int32": "i4", "bo
 
 
 @dataclass(frozen=True)
-class Operand:
-    """What a kernel reads: its name in the rule, its dtype, its place among the pointers, its strides."""
-
-    name: str
-    dtype: np.dtype[Any]
-    place: int
-    strides: Strides
-    offset: int = 0
-
-
-@dataclass(frozen=True)
 class Loop:
     """A rule over a space: ``target[...] (+)= expression``; the first operand is the target.
 
     ``pullback``: contribute ``expression + 0.0`` and skip cotangents whose bits are -0.0. ``scatter``: the
     target's place along one axis, of this stride, is given by the operand ``i``; ``gather``: the cotangent's is.
-    Without ``skips`` the first operand read is no cotangent. ``adds``: add, though it is no pullback.
+    Without ``skips`` the first operand read is no cotangent. ``adds``: add, though it is no pullback. ``static``:
+    numbers of the rule, which the kernel reads behind the layout.
     """
 
     rule: Callable[..., Any]
@@ -73,19 +66,11 @@ class Loop:
         return all(s != 0 for s, n in zip(self.operands[0].strides, self.shape, strict=True) if n > 1)
 
     def layout(self) -> tuple[np.ndarray[Any, Any], str]:
-        """Return the layout words and the pattern of inner strides, "+" for outer axes ("" for one element)."""
-        tail = [self.scatter or self.gather or 0, *[operand.offset for operand in self.operands], *self._specials()]
-        count = len(self.operands)
-        if 0 in self.shape:
-            return np.array([0] * (3 + count) + tail, np.int64), "s" * count
-        extents, strides = nest(self.shape, [operand.strides for operand in self.operands])
-        if not extents:
-            return np.array([1, 1] + [0] * (1 + count) + tail, np.int64), ""
-        *outer, inner = extents
-        words = [math.prod(outer), inner, len(outer), *reversed(outer)]
-        for own in strides:
-            words += reversed(own)
-        return np.array(words + tail, np.int64), "".join(map(self._kind, self.operands, strides)) + "+" * bool(outer)
+        """Return the layout words and the pattern of inner strides (kernels/spaces.py)."""
+        tail = [self.scatter or self.gather or 0, *[operand.offset or 0 for operand in self.operands]]
+        tail += self._specials() + [raised(p) for p in self.expression.exponents]
+        tail += [struct.unpack("q", struct.pack("d", value))[0] for _, value in self.static]
+        return laid_out(self.shape, self.operands, tail)
 
     def _specials(self) -> list[int]:
         """Return the addresses and data of the SciPy loops that the rule calls."""
@@ -96,14 +81,10 @@ class Loop:
             found += [loop.address, loop.data]
         return found
 
-    @staticmethod
-    def _kind(operand: Operand, strides: list[int]) -> str:
-        return {0: "0", operand.dtype.itemsize: "1"}.get(strides[-1], "s")
-
-    def kernel(self, label: str) -> tuple[int, np.ndarray[Any, Any]]:
+    def kernel(self) -> tuple[int, np.ndarray[Any, Any]]:
         """Compile, or find, the kernel; return its address and layout."""
         layout, pattern = self.layout()
-        return int(jit.load_source(label, _Printer(self, pattern).text()).kernel.address), layout
+        return int(jit.load_source("loop", _Printer(self, pattern).text()).kernel.address), layout
 
 
 _HEAD = '''"""Printed by tape-autograd: {title}."""
@@ -111,7 +92,7 @@ _HEAD = '''"""Printed by tape-autograd: {title}."""
 import math
 import numpy as np
 {imports}from kernels.jit import SIGNATURE, cfunc, njit
-from kernels.memory import apply1_f4, apply1_f8, apply2_f4, apply2_f8
+from kernels.memory import apply1_f4, apply1_f8, apply2_f4, apply2_f8, double_of
 from kernels.memory import pointer_b1, pointer_f4, pointer_f8, pointer_i4, pointer_i8
 
 MINUS_ZERO = -(1 << 63)
@@ -133,30 +114,43 @@ class _Printer:
         self.dtype = self.target.dtype
         self.lines: list[str] = []
         self.functions = Functions.VECTOR
-        self.apart = ""
+        self.apart: list[str] = []
+        self.raised = ""
 
     def put(self, depth: int, *texts: str) -> None:
         self.lines += ["    " * depth + text for text in texts]
 
     def text(self) -> str:
         self.put(1, *self._addresses())
-        (self._rows if self.pattern else self._element)(1)
+        body = self._rows if self.pattern else self._element
+        if not self.loop.expression.exponents:
+            body(1)
+        for k, name in enumerate(RAISED if self.loop.expression.exponents else ()):
+            self.raised = name
+            self.put(1, f"if raised == {k}:")
+            body(2)
         title = f"{self._expression()}, {self.dtype}, {self.pattern or 'one element'}"
-        body = "\n".join(self.lines) + "\n"
-        used = [name for name in ("accumulators", "vectormath") if f"{name}." in body + self.apart]
+        body, apart = "\n".join(self.lines) + "\n", "".join(self.apart)
+        used = [name for name in ("accumulators", "vectormath") if f"{name}." in body + apart]
         imports = f"from kernels import {', '.join(used)}\n" if used else ""
-        return _HEAD.format(title=title, imports=imports, apart=self.apart) + body
+        return _HEAD.format(title=title, imports=imports, apart=apart) + body
 
     def _addresses(self) -> list[str]:
         """Print the pointers; behind the strides stand the scatter's step and the offsets."""
         count = len(self.loop.operands)
         texts = ["axes = layout[2]" if self.outer else "axes = 0", f"tail = 3 + axes + {count} * (axes + 1)"]
         for k, operand in enumerate(self.loop.operands):
-            offset = f" + layout[tail + {1 + k}]" if operand.offset else ""
+            offset = f" + layout[tail + {1 + k}]" if operand.offset is not None else ""
             texts.append(f"p{k} = pointers[{operand.place}]{offset}")
         for k, name in enumerate(sorted(self.loop.expression.specials)):
             place = 1 + count + 2 * k
             texts += [f"{name}_loop = layout[tail + {place}]", f"{name}_data = layout[tail + {place + 1}]"]
+        first = 1 + count + 2 * len(self.loop.expression.specials)
+        for k in range(len(self.loop.expression.exponents)):
+            texts.append(f"raised = layout[tail + {first + k}]")
+            first += 1
+        for k, (name, _) in enumerate(self.loop.static):
+            texts.append(f"{name} = np.{self.dtype.name}(double_of(layout[tail + {first + k}]))")
         return texts + ([] if self._located is None else ["step = layout[tail]"])
 
     @property
@@ -206,7 +200,7 @@ class _Printer:
         return f"np.{self.dtype.name}({value})"
 
     def _expression(self) -> str:
-        return source(self.loop.expression, self.dtype, self.functions)
+        return source(self.loop.expression, self.dtype, self.functions, self.raised)
 
     def _value(self, depth: int, at: str) -> str:
         """Print the loads at an index; return the expression contributed there."""
@@ -275,9 +269,10 @@ class _Printer:
         around, self.lines = self.lines, []
         self._run(1, "start, stop")
         text, self.lines = "\n".join(self.lines), around
-        names = ", ".join(sorted(set(re.findall(r"\b(?:[vj]\d+|b1|step|\w+_loop|\w+_data)\b", text))))
-        self.apart = f'@njit(error_model="numpy")\ndef span(start, stop, accumulate, {names}):\n{text}\n\n\n'
-        self.put(depth, f"span({span}, accumulate, {names})")
+        names = ", ".join(sorted(set(re.findall(r"\b(?:[vj]\d+|b1|p|step|\w+_loop|\w+_data)\b", text))))
+        name = f"span{len(self.apart)}"
+        self.apart.append(f'@njit(error_model="numpy")\ndef {name}(start, stop, accumulate, {names}):\n{text}\n\n\n')
+        self.put(depth, f"{name}({span}, accumulate, {names})")
 
     def _run(self, depth: int, span: str) -> None:
         """Print the loop over a span of a row."""

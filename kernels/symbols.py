@@ -118,11 +118,31 @@ class Symbol(np.lib.mixins.NDArrayOperatorsMixin):
         return inner + (list(self.parts) if self.head in _ANGLES else [])
 
     @property
+    def exponents(self) -> list[float]:
+        """The static exponents of its powers."""
+        inner = [found for p in self.parts if isinstance(p, Symbol) for found in p.exponents]
+        static = self.head == "power" and isinstance(self.parts[1], Symbol) and known(self.parts[1])
+        return inner if static is None or static is False else [*inner, static]
+
+    @property
     def names(self) -> frozenset[str]:
         """The names that the expression mentions."""
         if not self.parts:
             return frozenset((self.head,))
         return frozenset().union(*(p.names for p in self.parts if isinstance(p, Symbol)))
+
+
+class Static(Symbol):
+    """A number that a kernel reads beside its layout: known to the rule, which may branch on it, not printed."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, head: str, value: float) -> None:
+        super().__init__(head)
+        self.value = value
+
+    def __bool__(self) -> bool:
+        return bool(self.value)
 
 
 class Unprinted(Symbol):
@@ -143,8 +163,8 @@ def parameters_of(rule: Callable[..., Any]) -> tuple[str, ...]:
 
 
 def trace(rule: Callable[..., Any], **static: Any) -> Symbol:
-    """Run a rule on symbols named after its parameters; ``static`` parameters keep the value given."""
-    return traced(rule, Symbol, static)
+    """Run a rule on symbols named after its parameters; the ``static`` ones know their values."""
+    return traced(rule, Symbol, {name: Static(name, value) for name, value in static.items()})
 
 
 def traced(rule: Callable[..., Any], kind: type[Symbol], static: dict[str, Any]) -> Symbol:
@@ -154,8 +174,23 @@ def traced(rule: Callable[..., Any], kind: type[Symbol], static: dict[str, Any])
     return result if isinstance(result, Symbol) else kind("positive", result)
 
 
-def source(expression: Any, dtype: np.dtype[Any], functions: Functions = Functions.LIBM) -> str:
-    """Print an expression as scalar Python of one dtype; numbers are typed to it."""
+def known(expression: Any) -> float | None:
+    """Return the number that an expression of static numbers alone is; None of others."""
+    if not isinstance(expression, Symbol):
+        return float(expression)
+    if isinstance(expression, Static):
+        return expression.value
+    parts = [known(part) for part in expression.parts]
+    if not parts or None in parts:
+        return None
+    return float(getattr(np, expression.head)(*parts))
+
+
+def source(expression: Any, dtype: np.dtype[Any], functions: Functions = Functions.LIBM, raised: str = "") -> str:
+    """Print an expression as scalar Python of one dtype; numbers are typed to it.
+
+    ``raised`` is what computes a power whose exponent is static, if it is not what computes others.
+    """
     literal = literal_of(dtype)
     if not isinstance(expression, Symbol):
         return literal(expression)
@@ -166,7 +201,15 @@ def source(expression: Any, dtype: np.dtype[Any], functions: Functions = Functio
         simple = _power(source(parts[0], dtype, functions), parts[1], literal)
         if simple:
             return simple
-    texts = [source(part, dtype, functions) for part in parts]
+    texts = [source(part, dtype, functions, raised) for part in parts]
+    return _called(expression, texts, dtype, functions, raised) or _print(head, texts, literal)
+
+
+def _called(expression: Symbol, texts: list[str], dtype: np.dtype[Any], functions: Functions, raised: str) -> str:
+    """Print a call of our own function, or of SciPy's; nothing for others."""
+    head, parts = expression.head, expression.parts
+    if raised and head == "power" and isinstance(parts[1], Symbol) and known(parts[1]) is not None:
+        return f"vectormath.{raised}({', '.join(texts)})"
     if head in VECTOR and functions is not Functions.LIBM:
         ours = f"vectormath.{VECTOR[head]}({', '.join(texts)})"
         guarded = functions is Functions.GUARDED and head in _ANGLES
@@ -174,7 +217,7 @@ def source(expression: Any, dtype: np.dtype[Any], functions: Functions = Functio
     if head.startswith(SPECIAL) and head not in _CALLS:
         name = head.removeprefix(SPECIAL)
         return f"{applier(len(parts), dtype)}({name}_loop, {name}_data, {', '.join(texts)})"
-    return _print(head, texts, literal)
+    return ""
 
 
 def applier(count: int, dtype: np.dtype[Any]) -> str:

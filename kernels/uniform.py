@@ -27,18 +27,18 @@ def gives(pull: Loop, elements: int, *, covers: bool) -> int:
     _, cotangent, *others = pull.operands
     if any(stride for operand in others for stride in operand.strides):
         return OTHERWISE
-    return LIKEWISE if any(cotangent.strides) or cotangent.offset else ALWAYS
+    return LIKEWISE if any(cotangent.strides) or cotangent.offset is not None else ALWAYS
 
 
 def spread(pull: Loop) -> Loop:
     """Return the loop that reads a cotangent of one number for every element."""
     target, cotangent, *others = pull.operands
-    everywhere = replace(cotangent, strides=(0,) * len(pull.shape), offset=0)
+    everywhere = replace(cotangent, strides=(0,) * len(pull.shape), offset=None)
     return replace(pull, operands=(target, everywhere, *others))
 
 
 def one(pull: Loop) -> Loop:
     """Return the loop of a single element: the number that all of them are."""
     target, *others = spread(pull).operands
-    single = [replace(operand, strides=()) for operand in (replace(target, offset=0), *others)]
+    single = [replace(operand, strides=()) for operand in (replace(target, offset=None), *others)]
     return replace(pull, shape=(), operands=tuple(single))

@@ -67,6 +67,7 @@ sin, cos, tan = _intrinsic(_trig.sin), _intrinsic(_trig.cos), _intrinsic(_trig.t
 sinh, cosh, tanh = _intrinsic(_exp.sinh), _intrinsic(_exp.cosh), _intrinsic(_exp.tanh)
 erf, erfc = _intrinsic(_erf.erf), _intrinsic(_erf.erfc)
 logistic, arctan, power = _intrinsic(_exp.logistic), _intrinsic(_trig.arctan), _intrinsic(_log.power)
+whole, rooted = _intrinsic(_log.whole), _intrinsic(_log.rooted)
 beyond = _intrinsic(_trig.beyond, types.boolean)
 
 

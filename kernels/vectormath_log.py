@@ -139,3 +139,19 @@ def power(x: Value, y: Value) -> Value:
     result = ((x < 0.0) & (a < math.inf) & ~whole).select(math.nan, result)
     result = x.unordered(y).select(math.nan, result)
     return (y.equals(0.0) | x.equals(1.0)).select(1.0, result)
+
+
+def whole(x: Value, n: Value) -> Value:
+    """Return x**n for a whole n up to 4, the same for all elements: products, as in kernels/powers.py."""
+    square = x.times(x)
+    odd = (n.equals(1.0) | n.equals(3.0)).select(x, 1.0)
+    even = (n.equals(2.0) | n.equals(3.0)).select(square, 1.0)
+    return n.equals(4.0).select(square.times(square), odd.times(even))
+
+
+def rooted(x: Value, p: Value) -> Value:
+    """Return x**p for a p up to 4 that is a multiple of a half: a product, a root, or an inverse of these."""
+    size = abs(p)
+    n = size.call("llvm.trunc")
+    product = n.equals(size).select(1.0, x.call("llvm.sqrt")).times(whole(x, n))
+    return (p < 0.0).select(1.0 / product, product)

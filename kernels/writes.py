@@ -11,7 +11,8 @@ import numpy as np
 from kernels.forms import Form
 from kernels.layouts import Spec, Strides, broadcast, dense
 from kernels.op import Gather, Write
-from kernels.source import Loop, Operand
+from kernels.source import Loop
+from kernels.spaces import Operand
 
 _INT64 = np.dtype(np.int64)
 

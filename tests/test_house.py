@@ -21,12 +21,12 @@ HOUSE = [
     "kernels.vectormath_exp", "kernels.vectormath_log", "kernels.vectormath_trig",
     "kernels.vectormath_erf", "kernels.vectormath", "kernels.exact", "kernels.layouts", "kernels.loops",
     "kernels.memory", "kernels.observing", "kernels.selects_native", "kernels.selects",
-    "kernels.symbols", "kernels.scipy_ufuncs", "kernels.rule_text", "kernels.op",
+    "kernels.powers", "kernels.symbols", "kernels.scipy_ufuncs", "kernels.rule_text", "kernels.op",
     "kernels.elementwise", "kernels.exponentials", "kernels.trigonometry", "kernels.rounding",
     "kernels.piecewise", "kernels.special_functions", "kernels.dispatching", "kernels.placing",
     "kernels.contractions", "kernels.solves", "kernels.determinants", "kernels.least_squares",
     "kernels.factorizations", "kernels.lu_factors", "kernels.banded", "kernels.sparsity",
-    "kernels.interpolations", "kernels.reductions", "kernels.source", "kernels.arrangements",
+    "kernels.interpolations", "kernels.reductions", "kernels.spaces", "kernels.source", "kernels.arrangements",
     "kernels.scans", "kernels.statistics", "kernels.distances", "kernels.row_pulls",
     "kernels.direct_calls", "kernels.logsums_native", "kernels.columns_native", "kernels.logsums",
     "kernels.sorts", "kernels.searches", "kernels.views", "kernels.words",
@@ -96,6 +96,7 @@ NAMES_TWICE = {
 
 # Files that may name records of some kinds, since what they do for them is written by hand.
 MAY_NAME = {
+    "kernels.powers": ("Elementwise",),  # what kernels/vectormath.py calls the power of any number
     "kernels.symbols": ("Elementwise",),  # how each ufunc that a rule may use is printed
     "kernels.lowering": ("Select",),  # whether the largest or the smallest is picked
     "kernels.lowered_elements": ("Elementwise",),  # np.where within an expression
