@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from kernels import forms
+from kernels import forms, routines
 from kernels.forms import Form
 from kernels.layouts import Spec, Strides, intern_spec
-from kernels.op import Contraction, Elementwise, Op, Reduction
+from kernels.op import Contraction, Elementwise, Op, Reduction, Routine
 
 _FORMS: dict[tuple[int, int, Strides], Form] = {}
 
@@ -26,17 +26,21 @@ def _made(form: Form, name: str, strides: Strides) -> Form:
     elif name in inputs_of(op):
         at = inputs_of(op).index(name)
         source = specs[at]
-        assert source is not None
-        specs[at] = _turned(source, strides)
+        specs[at] = source and _turned(source, strides)  # None: a routine's constant, which Python reads as it is
     else:
-        return form  # places and counts are dense, and so are their copies
+        return form  # places and counts are dense, and so are their copies; what functions save Python reads as it is
+    if isinstance(op, Routine):
+        return routines.form(form.params[0], tuple(specs), spec)
     if isinstance(op, Elementwise):
         return forms.elementwise(op, tuple(specs), spec, form.wanted, form.params)
     if isinstance(op, Reduction):
         assert specs[0] is not None
         axes, keepdims = form.params
         return forms.reduction(op, specs[0], spec, axes, keepdims, form.name)
-    assert isinstance(op, Contraction)
+    return _contraction(form, op, specs, spec) if isinstance(op, Contraction) else form
+
+
+def _contraction(form: Form, op: Contraction, specs: list[Spec | None], spec: Spec) -> Form:
     a, b = specs
     assert a is not None
     assert b is not None
@@ -45,7 +49,7 @@ def _made(form: Form, name: str, strides: Strides) -> Form:
 
 def inputs_of(op: Op) -> tuple[str, ...]:
     """Name the operands as the rules of an operation do."""
-    if isinstance(op, Elementwise):
+    if isinstance(op, (Elementwise, Routine)):
         return op.inputs
     return ("a", "b") if isinstance(op, Contraction) else ("x",)
 

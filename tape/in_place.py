@@ -117,7 +117,7 @@ def fill_(x: Tensor, value: Any) -> Tensor:
 def zero_(x: Tensor) -> Tensor:
     """Fill with zeros."""
     writing.check(x, "zero_")
-    return writing.store(x, 0, "zero_")
+    return writing.store(x, 0, "zero_", casts=True)
 
 
 @method()
