@@ -43,8 +43,9 @@ class Overwriting:
         own = self.recipe.nodes[node]
         if own.spec.size == 0:
             return 0, 0
-        span = sum((n - 1) * s for n, s in zip(own.spec.shape, own.spec.strides, strict=True))
-        return own.offset, own.offset + span + own.spec.dtype.itemsize
+        ends = [(n - 1) * s for n, s in zip(own.spec.shape, own.spec.strides, strict=True)]
+        first, last = sum(min(end, 0) for end in ends), sum(max(end, 0) for end in ends)
+        return own.offset + first, own.offset + last + own.spec.dtype.itemsize
 
 
 def operand_named(step: Step, name: str) -> int | None:

@@ -47,7 +47,7 @@ def pattern(shadow: Array, spec: Spec, offset: int) -> Array:
     if spec.size == 0 or 0 in lead:
         return np.zeros((*lead, *spec.shape), spec.dtype)
     strides = (shadow.strides[0], *spec.gradient) if lead else spec.gradient
-    return np.ndarray((*lead, *spec.shape), spec.dtype, shadow.reshape(-1).view(np.uint8)[offset:], 0, strides)
+    return np.ndarray((*lead, *spec.shape), spec.dtype, shadow.reshape(-1).view(np.uint8), offset, strides)
 
 
 def shaped(shadow: Array, spec: Spec) -> Array:

@@ -176,9 +176,10 @@ def _array(address: int, spec: Spec, batch: int) -> Array:
         shape, strides = (batch, *shape), (spec.shadow * spec.dtype.itemsize, *strides)
     if 0 in shape:
         return np.zeros(shape, spec.dtype)
-    last = sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
-    memory = (ctypes.c_char * (last + spec.dtype.itemsize)).from_address(address)
-    return np.ndarray(shape, spec.dtype, memory, 0, strides)
+    ends = [(n - 1) * stride for n, stride in zip(shape, strides, strict=True)]
+    first, last = sum(min(end, 0) for end in ends), sum(max(end, 0) for end in ends)
+    memory = (ctypes.c_char * (last - first + spec.dtype.itemsize)).from_address(address + first)
+    return np.ndarray(shape, spec.dtype, memory, -first, strides)
 
 
 class _Plain:

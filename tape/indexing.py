@@ -205,8 +205,8 @@ def _found(x: Tensor, key: Any) -> tuple[View, tuple[Any, ...], Any]:
     else:
         items = tuple(map(_item, key if kind is tuple else (key,)))
         hashed = tuple(("slice", k.start, k.stop, k.step) if type(k) is slice else k for k in items)
-    if any(type(k) is slice and k.step is not None and k.step <= 0 for k in items):
-        raise ValueError("step must be greater than zero; x.flip(dims) reverses the order")
+    if any(type(k) is slice and k.step == 0 for k in items):
+        raise ValueError("slice step cannot be zero")
     _check_index(x, items)
     full = items if Ellipsis in items else (*items, Ellipsis)
     return VIEWS["slice" if kind is slice else _last(items)], (full,), ("index", hashed)

@@ -197,7 +197,6 @@ INDICES = """
  | s[0]  # IndexError: 0-dim tensor
  | x[1.5]  # IndexError: ind
  | x["a"]  # (IndexError|TypeError): str
- | x[::-1]  # ValueError: step must be greater than zero
  | x[::0]  # ValueError: step
 """
 

@@ -459,7 +459,6 @@ w[0, 3]  # IndexError: out of bounds for dimension 1 with size 3
 x[0, 0]  # IndexError: too many indices for tensor of dimension 1
 s[0]  # IndexError: 0-dim tensor
 x[1.5]  # IndexError: ind
-x[::-1]  # ValueError: step must be greater than zero
 w.reshape(4)  # RuntimeError: shape '[4]' is invalid for input of size 6
 w.reshape(-1, 4)  # RuntimeError: shape '[-1, 4]' is invalid for input of size 6
 w.reshape(-1, -1)  # RuntimeError: only one dimension can be inferred

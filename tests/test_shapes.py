@@ -246,11 +246,6 @@ def test_bad_input(text: str) -> None:
     compare_errors(text, pytest.importorskip("torch"))
 
 
-def test_a_negative_step_names_the_remedy() -> None:
-    with pytest.raises(ValueError, match=r"step must be greater than zero; x\.flip"):
-        tape.zeros(3)[::-1]
-
-
 @pytest.mark.quick
 @pytest.mark.parametrize("join", [tape.cat, tape.stack])
 def test_joins_of_mixed_operands_again_and_again(join: Any) -> None:
