@@ -118,7 +118,9 @@ def _contraction(step: Step, given: Sequence[Given], spec: Spec) -> Tensor:
 def _join(step: Step, given: Sequence[Given], spec: Spec) -> Tensor:
     del spec
     axis, new = step.params
-    size = next(g.lead[0] for g in given if g.batched)
+    size = next((g.lead[0] for g in given if g.batched), None)
+    if size is None:
+        return (shaping.stack if new else shaping.cat)([g.value for g in given], axis)
     parts = [g.value if g.batched else shaping.expand(g.value, (size, *g.shape)) for g in given]
     return (shaping.stack if new else shaping.cat)(parts, axis + 1)
 
@@ -208,7 +210,7 @@ def _routine(step: Step, given: Sequence[Given], spec: Spec) -> Tensor:
     del spec
     assert isinstance(step.op, Routine)
     (frozen, *extra), op = step.params, step.op
-    size = next(g.lead[0] for g in given if g.batched)
+    size = next((g.lead[0] for g in given if g.batched), None)
 
     def called(e: int) -> Tensor:
         found = routine_calls.call(op, *[g.value[e] if g.batched else g.value for g in given], **dict(frozen))
@@ -219,7 +221,7 @@ def _routine(step: Step, given: Sequence[Given], spec: Spec) -> Tensor:
         parts = found[: len(op.results)]
         return parts[0] if len(parts) == 1 else shaping.cat([shaping.reshape(x, -1) for x in parts])
 
-    return shaping.stack([called(e) for e in range(size)])
+    return called(0) if size is None else shaping.stack([called(e) for e in range(size)])
 
 
 _BY_KIND: dict[type, Callable[[Step, Sequence[Given], Spec], Any]] = {

@@ -12,81 +12,128 @@ import numpy as np
 from kernels import program as recipes
 from kernels.program import ProgramError
 from kernels.replay import Machine, Plan, plan
-from tape import modes, recording
+from tape import modes
 from tape.in_place import copy_
-from tape.operands import operand
+from tape.interpreting import interpreted
+from tape.nesting import Structure, flattened
+from tape.operands import native
 from tape.program_recorder import ProgramRecorder
-from tape.signature import check_written, value_of
+from tape.replaying import Replay, ReplayGradient, value_and_gradients
+from tape.signature import Signature, check_written, value_of
 from tape.tensor import Tensor, carried, leaf, plain
 
 
 class Program:
     """A recorded function. Call it, or :meth:`value_and_grad`, with new values of the recorded shapes and dtypes.
 
+    Arguments have the recorded structure; strings, None and other objects in it must equal those of the recording.
+    NumPy in, NumPy out; where any argument is a tensor, results are, and differentiable: a program is an operation in
+    other functions, of derivatives of any order, forward mode, ``vmap`` and other programs.
+
     Results never alias memory of the program or one another. Safe to call from several threads.
     """
 
-    def __init__(self, recorder: ProgramRecorder, template: Any) -> None:
+    def __init__(
+        self, recorder: ProgramRecorder, signature: Signature, template: Structure, kept: dict[int, Any]
+    ) -> None:
         # Not the recorder: it holds every tensor of the recording, and so their graph.
         self._recipe = recorder.recipe
+        self._signature = signature
         self._template = template
+        self._kept = kept
         self._escapes = recorder.escapes
         self._unfinished = ""
         self._plan: Plan | None = None
         self._machines: list[Machine] = []
         self._lock = threading.Lock()
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Replay the function forward; arguments that it changes in place are changed, as by the function."""
-        machine = self._start(args, writes=True)
+        given = self._checked(args, kwargs, writes=True)
+        if (way := _way(given)) is not None:
+            return self._filled(self._composed(given, recorded=way))
+        machine = self._started(given)
         try:
             machine.run(machine.forward)
-            self._write_back(machine, args)
-            return self._results(machine, tensors=any(isinstance(a, Tensor) for a in args))
+            self._write_back(machine, given)
+            tensors = any(isinstance(x, Tensor) for x in given)
+            return self._filled([_out(np.array(o, order="C"), tensors) for o in machine.outputs])
         finally:
             self._machines.append(machine)
 
-    def value_and_grad(self, *args: Any) -> tuple[Any, tuple[Any, ...]]:
-        """Return the value and a tuple with the gradient of each floating argument."""
+    def value_and_grad(self, *args: Any, has_aux: bool = False, **kwargs: Any) -> tuple[Any, tuple[Any, ...]]:
+        """Return the value and a tuple with the gradient of each positional argument that has floats.
+
+        A gradient has the structure of its argument, with None for what is no float. The arguments are not changed.
+        With ``has_aux`` the program returns a pair, and so does this: ``((value, aux), gradients)``.
+        """
         if not self._unfinished:
-            self._check_scalar()
-        machine = self._start(args, writes=False)
+            self._check_scalar(has_aux=has_aux)
+        given = self._checked(args, kwargs, writes=False)
+        way, count, nodes = _way(given), len(self._recipe.outputs), self._recipe.nodes
+        tensors = any(isinstance(x, Tensor) for x in given)
+        if way is None:
+            values, gradients = self._replayed_back(given)
+            found = [_out(x, tensors) for x in (*values, *gradients)]
+        else:
+            found = value_and_gradients(self._recipe, given) if way else list(ReplayGradient.apply(self, *given))
+        differentiable = [nodes[node].differentiable for node in self._recipe.arguments]
+        return self._filled(found[:count]), self._signature.gradients(found[count:], differentiable)
+
+    def _composed(self, given: Sequence[Any], *, recorded: bool) -> list[Tensor]:
+        """Run as an operation that others hear of, or that requires grad."""
+        if recorded or self._recipe.written:
+            return interpreted(self._recipe, given)
+        return list(Replay.apply(self, *given))
+
+    def _replayed(self, given: Sequence[Any]) -> list[Any]:
+        """Return the results."""
+        machine = self._started(given)
+        try:
+            machine.run(machine.forward)
+            return [carried(np.array(o, order="C")) for o in machine.outputs]
+        finally:
+            self._machines.append(machine)
+
+    def _replayed_back(self, given: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """Return the results, and the gradient of the first by each floating argument."""
+        machine = self._started(given)
         try:
             machine.run(machine.forward)
             machine.run(machine.reverse)
-            tensors = any(isinstance(a, Tensor) for a in args)
-            nodes = zip(args, self._recipe.arguments, strict=True)
-            floating = [given for given, node in nodes if self._recipe.nodes[node].differentiable]
-            gradients = tuple(
-                [
-                    _out(g + g.dtype.type(0.0), isinstance(a, Tensor))
-                    for a, g in zip(floating, machine.gradients, strict=True)
-                ]
-            )
-            return self._results(machine, tensors=tensors), gradients
+            values = [np.array(o, order="C") for o in machine.outputs]
+            return values, [g + g.dtype.type(0.0) for g in machine.gradients]
         finally:
             self._machines.append(machine)
 
-    def _write_back(self, machine: Machine, args: tuple[Any, ...]) -> None:
+    def _write_back(self, machine: Machine, given: Sequence[Any]) -> None:
         """Give tensors and arrays the values that the program wrote into them."""
-        for node, given, value in zip(self._recipe.arguments, args, machine.inputs, strict=True):
-            if node in self._recipe.written and isinstance(given, Tensor):
+        if not self._recipe.written:
+            return
+        for node, x, value in zip(self._recipe.arguments, given, machine.inputs, strict=True):
+            if node in self._recipe.written and isinstance(x, Tensor):
                 with modes.no_grad():
-                    copy_(given, plain(value.copy()))
-            elif node in self._recipe.written and isinstance(given, np.ndarray):
-                given[...] = value
+                    copy_(x, plain(value.copy()))
+            elif node in self._recipe.written and isinstance(x, np.ndarray):
+                x[...] = value
 
-    def _check_scalar(self) -> None:
-        outputs = self._recipe.outputs
-        spec = self._recipe.nodes[outputs[0]].spec
-        if len(outputs) != 1 or spec.size != 1 or spec.dtype.kind != "f":
+    def _check_scalar(self, *, has_aux: bool) -> None:
+        outputs, template = self._recipe.outputs, self._template
+        pair = template.kind is tuple and len(template.keys) == len(("value", "aux"))
+        if has_aux and not (pair and template.parts[0].kind is None):
+            raise ProgramError(
+                "value_and_grad(..., has_aux=True) needs a program that returns a pair: a number, and aux"
+            )
+        single = bool(outputs) and (has_aux or (template.kind is None and not self._kept)) and 0 not in self._kept
+        spec = self._recipe.nodes[outputs[0]].spec if single else None
+        if spec is None or spec.size != 1 or spec.dtype.kind != "f":
             raise ProgramError(
                 f"value_and_grad needs a program that returns one floating number; this one returns "
                 f"{', '.join(recipes.describe(self._recipe.nodes[o].spec) for o in outputs)}"
             )
 
-    def _start(self, args: tuple[Any, ...], *, writes: bool) -> Machine:
-        """Check the arguments, take a machine and put them into its memory; ``writes``: they are to be changed."""
+    def _checked(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, writes: bool) -> Sequence[Any]:
+        """Return the arguments' values, that fit; ``writes``: they are to be changed."""
         if self._unfinished:
             raise ProgramError(self._unfinished)
         if self._escapes:
@@ -94,18 +141,20 @@ class Program:
                 f"a value that depends on the arguments left for Python at {self._escapes[0]}; what Python did with "
                 "it is not in the program. Keep it a tensor (tape.where for a branch), or call the function itself"
             )
-        wanted = self._recipe.arguments
-        if len(args) != len(wanted):
-            raise TypeError(f"program takes {len(wanted)} arguments, got {len(args)}")
-        nodes = self._recipe.nodes
-        values = [value_of(n, given, nodes[w].spec) for n, given, w in zip(_names(args), args, wanted, strict=True)]
-        if writes:
-            check_written(_names(args), args, [i for i, w in enumerate(wanted) if w in self._recipe.written])
-        for given in args:
-            recording.left(given)
+        given, nodes, names = self._signature.values(args, kwargs), self._recipe.nodes, self._signature.names
+        found = []
+        for name, x, node in zip(names, given, self._recipe.arguments, strict=True):
+            value = value_of(name, x, nodes[node].spec)
+            found.append(x if isinstance(x, Tensor) or (writes and node in self._recipe.written) else value)
+        if writes and self._recipe.written:
+            check_written(names, given, [i for i, w in enumerate(self._recipe.arguments) if w in self._recipe.written])
+        return found
+
+    def _started(self, given: Sequence[Any]) -> Machine:
+        """Take a machine and put arguments into its memory."""
         machine = self._machine()
-        for place, value in zip(machine.inputs, values, strict=True):
-            place[...] = value
+        for place, x in zip(machine.inputs, given, strict=True):
+            place[...] = x._value if isinstance(x, Tensor) else x
         return machine
 
     def _machine(self) -> Machine:
@@ -117,9 +166,12 @@ class Program:
                     self._plan = plan(self._recipe)
             return Machine(self._plan)
 
-    def _results(self, machine: Machine, *, tensors: bool) -> Any:
-        values = [_out(np.array(o, order="C"), tensors) for o in machine.outputs]
-        return _filled(self._template, iter(values))
+    def _filled(self, values: Sequence[Any]) -> Any:
+        """Return results in the structure that the recorded function returned."""
+        own = iter(values)
+        return self._template.filled(
+            [self._kept[i] if i in self._kept else next(own) for i in range(len(self._template))]
+        )
 
     def __str__(self) -> str:
         return recipes.listing(self._recipe)
@@ -139,38 +191,18 @@ def _out(value: Any, tensor: bool) -> Any:
     return float(value) if value.ndim == 0 and value.dtype.kind == "f" else value
 
 
-def _filled(template: Any, values: Any) -> Any:
-    """Put results into the structure that the recorded function returned."""
-    if isinstance(template, dict):
-        return {key: _filled(part, values) for key, part in template.items()}
-    if isinstance(template, tuple) and hasattr(template, "_fields"):
-        return type(template)(*(_filled(part, values) for part in template))
-    if isinstance(template, (tuple, list)):
-        return type(template)(_filled(part, values) for part in template)
-    return next(values)
+def _way(given: Sequence[Any]) -> bool | None:
+    """Return None for a native replay, else whether each operation is to be heard of: by a program, or by vmap."""
+    if not any(isinstance(x, Tensor) for x in given):
+        return None
+    if modes.current().recorder is not None:
+        return True
+    return (
+        False if modes.is_grad_enabled() and any(isinstance(x, Tensor) and x._slot is not None for x in given) else None
+    )
 
 
-def _leaves(result: Any) -> list[Any]:
-    if isinstance(result, dict):
-        return [leaf for part in result.values() for leaf in _leaves(part)]
-    if isinstance(result, (tuple, list)):
-        return [leaf for part in result for leaf in _leaves(part)]
-    return [result]
-
-
-def _emptied(result: Any) -> Any:
-    """Return the structure of a result, without its tensors."""
-    if isinstance(result, dict):
-        return {key: _emptied(part) for key, part in result.items()}
-    if isinstance(result, tuple) and hasattr(result, "_fields"):
-        return type(result)(*(_emptied(part) for part in result))
-    return type(result)(map(_emptied, result)) if isinstance(result, (tuple, list)) else None
-
-
-def _names(args: Sequence[Any]) -> list[str]:
-    return [f"argument {i}" for i in range(len(args))]
-
-
+_LEAF = 0.0
 _NOTHING = "nothing was recorded: no operation in the block used a leaf that requires grad"
 
 
@@ -181,7 +213,7 @@ class _Block:
         self._recorder = ProgramRecorder()
         self._recorder.open = True
         self._before = modes.set_mode(modes.Mode(grad=True, recorder=self._recorder))
-        self._program = Program(self._recorder, None)
+        self._program = Program(self._recorder, Signature((), {}), flattened(_LEAF)[1], {})
         self._program._unfinished = "the program is still being recorded; call it after the with block"
         return self._program
 
@@ -198,7 +230,9 @@ class _Block:
         if not steps:
             self._program._unfinished = _NOTHING
             raise ProgramError(_NOTHING)
-        self._recorder.recipe.outputs = [steps[-1].result]
+        recipe = self._recorder.recipe
+        recipe.outputs = [steps[-1].result]
+        self._program._signature = Signature((_LEAF,) * len(recipe.arguments), {})
         self._program._unfinished = ""
 
 
@@ -216,45 +250,49 @@ class _Recording:
         modes.set_mode(self.before)
 
 
-def record(fun: Callable[..., Any] | None = None, *args: Any) -> Any:
-    """Record ``fun(*args)`` and return the :class:`Program`, or, without a function, a context for ``with``.
+def record(fun: Callable[..., Any] | None = None, /, *args: Any, **kwargs: Any) -> Any:
+    """Record ``fun(*args, **kwargs)`` and return the :class:`Program`, or, without a function, a context for ``with``.
 
-    Every argument, a number, NumPy array or tensor, reaches ``fun`` as a tensor of its own memory; floating ones
-    require grad. The result is a tensor or a tuple, list or dict of tensors. Arrays, tensors and numbers that are no
-    arguments are constants, copied when ``fun`` uses them: what is to be read live is an argument.
+    Arguments are numbers, NumPy arrays, tensors, and dicts, lists, tuples and dataclasses of them: every one reaches
+    ``fun`` as a tensor of its own memory, in that structure; floating ones require grad. Strings, None and other
+    objects reach it as they are. The result is a tensor or a structure of tensors. Other arrays, tensors and numbers
+    are constants, copied when ``fun`` uses them: what is to be read live is an argument.
 
     With the context the arguments are the leaves that require grad in the order of their use, and the result is the
     last one computed.
     """
     if fun is None:
         return _Block()
-    recorder = ProgramRecorder()
+    signature, recorder = Signature(args, kwargs), ProgramRecorder()
+    given = list(signature.values(args, kwargs))
     with _Recording(recorder):
-        tensors = [_argument(a) for a in args]
-        for i, (x, a) in enumerate(zip(tensors, args, strict=True)):
+        tensors = [_argument(name, x) for name, x in zip(signature.names, given, strict=True)]
+        for i, (x, a) in enumerate(zip(tensors, given, strict=True)):
             recorder.lends(i, a._value if isinstance(a, Tensor) else a)
             recorder.argument(x)
-        result = fun(*tensors)
-        for output in _leaves(result):
-            _check_output(output, recorder)
-    recorder.recipe.outputs = [recorder.reference(o).node for o in _leaves(result)]
+        positional, keywords = signature.filled(tensors)
+        leaves, template = flattened(fun(*positional, **keywords), none=True)
+        kept = {i: _checked_output(x) for i, x in enumerate(leaves) if not isinstance(x, Tensor)}
+        recorder.recipe.outputs = [recorder.reference(x).node for x in leaves if isinstance(x, Tensor)]
     recorder.check()
-    check_written(
-        _names(args), args, [i for i, w in enumerate(recorder.recipe.arguments) if w in recorder.recipe.written]
-    )
-    return Program(recorder, _emptied(result))
+    written = [i for i, node in enumerate(recorder.recipe.arguments) if node in recorder.recipe.written]
+    check_written(signature.names, given, written)
+    return Program(recorder, signature, template, kept)
 
 
-def _argument(value: Any) -> Tensor:
+def _argument(name: str, value: Any) -> Tensor:
     """Return a leaf of its own memory for an argument."""
     if isinstance(value, np.ma.MaskedArray):
-        raise TypeError("record: a masked array, whose mask programs do not know; fill it first: x.filled(value)")
-    given = operand(value)
-    array = np.array(given._value if isinstance(given, Tensor) else given, order="C")
+        raise TypeError(f"{name}: a masked array, whose mask programs do not know; fill it first: x.filled(value)")
+    array = np.array(value._value if isinstance(value, Tensor) else value, order="C")
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    array = native(array)
     return leaf(carried(array), requires_grad=array.dtype.kind == "f")
 
 
-def _check_output(output: Any, recorder: ProgramRecorder) -> None:
-    if not isinstance(output, Tensor):
+def _checked_output(output: Any) -> Any:
+    """Return a result that is no tensor, and so the same at each call."""
+    if output is not None and not isinstance(output, (str, bool)):
         raise TypeError(f"a recorded function returns tensors, not {type(output).__name__}; keep the result a tensor")
-    recorder.reference(output)
+    return output

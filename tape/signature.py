@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,12 +10,89 @@ import numpy as np
 from kernels import program as recipes
 from kernels.layouts import Spec
 from kernels.program import ProgramError
+from tape.nesting import flattened
 from tape.tensor import Array, Tensor
 
 _KINDS = {"b": "b", "u": "iu", "i": "iu", "f": "biuf"}
 """For a number of each kind of dtype, the kinds that may be given."""
 _WORK = 10_000
 """Steps to tell whether two strided arrays meet; beyond, they count as if they did."""
+
+
+class Signature:
+    """The arguments of a program: their structures, which leaves are values and which stay, and their names."""
+
+    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.positional = [flattened(a)[1] for a in args]
+        self.keywords = {name: flattened(a)[1] for name, a in kwargs.items()}
+        named = [(f"argument {i}", s) for i, s in enumerate(self.positional)]
+        named += [(f"argument {name}", s) for name, s in self.keywords.items()]
+        paths = [path for name, structure in named for path in structure.paths(name)]
+        self.static: dict[int, Any] = {}
+        self.paths = paths
+        leaves = self._leaves(args, kwargs)
+        self.static = {i: x for i, x in enumerate(leaves) if not is_value(x)}
+        self.names = [path for i, path in enumerate(paths) if i not in self.static]
+        self.simple = not self.static and not self.keywords and all(s.kind is None for s in self.positional)
+
+    def values(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any]:
+        """Return the leaves that are values; TypeError for another structure, or if what is to stay has changed."""
+        if self.simple and not kwargs and len(args) == len(self.positional):
+            return args
+        leaves = self._leaves(args, kwargs)
+        for i, kept in self.static.items():
+            if leaves[i] is not kept and not _same(leaves[i], kept):
+                raise TypeError(
+                    f"{self.paths[i]}: got {leaves[i]!r}, but the program was recorded with {kept!r}; record it anew"
+                )
+        return [x for i, x in enumerate(leaves) if i not in self.static] if self.static else leaves
+
+    def _leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        if len(args) != len(self.positional) or kwargs.keys() != self.keywords.keys():
+            count, names = len(self.positional), list(self.keywords)
+            with_names = f" and by name {', '.join(names)}" if names else ""
+            got = f" and by name {', '.join(kwargs)}" if kwargs else ""
+            raise TypeError(f"program takes {count} arguments{with_names}, got {len(args)}{got}")
+        found = []
+        for i, (structure, given) in enumerate(zip(self.positional, args, strict=True)):
+            found += [given] if structure.kind is None else structure.leaves_of(given, f"argument {i}")
+        for name, structure in self.keywords.items():
+            given = kwargs[name]
+            found += [given] if structure.kind is None else structure.leaves_of(given, f"argument {name}")
+        return found
+
+    def filled(self, values: Iterable[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return arguments of this structure, with these values and what stays."""
+        own = iter(values)
+        leaves = iter([self.static[i] if i in self.static else next(own) for i in range(len(self.paths))])
+        args = tuple(s.filled([next(leaves) for _ in range(len(s))]) for s in self.positional)
+        return args, {name: s.filled([next(leaves) for _ in range(len(s))]) for name, s in self.keywords.items()}
+
+    def gradients(self, found: Iterable[Any], differentiable: Sequence[bool]) -> tuple[Any, ...]:
+        """Return gradients in the structure of the positional arguments that have some; None for other leaves."""
+        own, wants = iter(found), iter(differentiable)
+        kinds = [i not in self.static and next(wants) for i in range(len(self.paths))]
+        leaves, result, at = [next(own) if wanted else None for wanted in kinds], [], 0
+        for structure in self.positional:
+            count = len(structure)
+            if any(kinds[at : at + count]):
+                result.append(structure.filled(leaves[at : at + count]))
+            at += count
+        return tuple(result)
+
+
+def is_value(x: Any) -> bool:
+    """Whether an argument is a value that the program computes with: a tensor, an array or a number."""
+    if isinstance(x, (Tensor, bool, int, float, np.number, np.bool_)):
+        return True
+    return hasattr(x, "__array__") and not isinstance(x, type)
+
+
+def _same(a: Any, b: Any) -> bool:
+    try:
+        return type(a) is type(b) and bool(a == b)
+    except Exception:  # noqa: BLE001 (a user's own comparison)
+        return False
 
 
 def value_of(name: str, given: Any, spec: Spec) -> Array:

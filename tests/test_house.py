@@ -64,13 +64,14 @@ HOUSE = [
     "tape.determining", "tape.matrix_norms", "tape.einsums", "tape.contracting",
     "tape.added_products", "tape.updating", "tape.composed", "tape.structured", "tape.sparse", "tape.interpolating",
     "tape.quadrature", "tape.numpy_linalg", "tape.polynomials", "tape.numpy_methods",
-    "tape.linalg", "tape.signature", "tape.programs", "tape.batching",
+    "tape.linalg", "tape.signature", "tape.batching",
     "tape.autograd.shadows", "tape.known_values", "tape.autograd.crossing", "tape.autograd.nodes",
     "tape.autograd.run",
     "tape.autograd.registration", "tape.autograd.graph", "tape.autograd.recorded",
     "tape.nonfinite", "tape.later", "tape.autograd.roots", "tape.autograd.engine",
     "tape.autograd.forward", "tape.batch_run", "tape.vmapping",
     "tape.autograd.blocks", "tape.autograd.functional", "tape.points", "tape.gradients", "tape.func",
+    "tape.interpreting", "tape.replaying", "tape.programs",
     "tape.autograd.jacobians",
     "tape.autograd.comparison", "tape.autograd.twins", "tape.autograd.behaviour",
     "tape.autograd.gradcheck", "tape.remainders", "tape.testing", "tape.autograd",
@@ -107,6 +108,7 @@ MAY_NAME = {
     "tape.numpy_protocols": ("Elementwise",),  # np.where, which is no ufunc
     "tape.numpy_ufuncs": ("Elementwise", "Routine", "Reduction"),  # likewise, for where=
     "tape.recording": ("Copy",),  # the casts of mixed dtypes
+    "tape.interpreting": ("View",),  # parts of which no step tells
     "tape.batching": ("View",),  # how each view is taken of a batch
     "tape.batch_run": ("View",),  # likewise
     "tape.families": ("View",),  # a view of its base's version now

@@ -292,8 +292,10 @@ def test_program_on_leaves_records_nothing_and_leaves_grad() -> None:
     x = tape.ones(2).requires_grad_()
     program = tape.record(lambda v: (v * v).sum(), x)
     before = tape.recording.recorded()
-    _, (gradient,) = program.value_and_grad(x)
+    with tape.no_grad():
+        _, (gradient,) = program.value_and_grad(x)
     assert gradient.tolist() == [2.0, 2.0]
+    assert not gradient.requires_grad
     assert x.grad is None
     assert tape.recording.recorded() == before
 
