@@ -52,8 +52,8 @@ def run_one(
         readers.readers.pop()
 
 
-def collect(entries: list[Any], number: int, dying: int = 0) -> int:
-    """Drop the instructions whose results nobody can reach; return how many entries they had.
+def collect(entries: list[Any], number: int, dying: int = 0) -> tuple[int, list[Any] | None]:
+    """Drop the instructions whose results nobody can reach; return how many entries they had, and what stood there.
 
     ``dying`` is the slot of a tensor that is just being deleted, and still counts as a holder.
     """

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from kernels.jit import njit
 from kernels.memory import (
+    DIGIT,
     SHIFT,
+    TWO,
     allocate,
-    integer,
     load_f4,
     load_f8,
     load_i4,
@@ -28,7 +29,6 @@ from kernels.words import (
     H_BATCH,
     H_CELLS,
     KEPT,
-    OPCODE,
     OWNED,
     PARENT,
     TOUCHED,
@@ -37,18 +37,20 @@ from kernels.words import (
 
 
 @njit(cache=True, error_model="numpy")
-def opcode(obj):
-    """The address of the block that an opcode stands for."""
-    return integer(obj) - OPCODE
-
-
-@njit(cache=True, error_model="numpy")
-def integer_any(obj):
-    """The value of a Python integer of at most two digits."""
-    count = load_i8(obj + 16) >> SHIFT
-    if count == 0:
-        return 0
-    return load_i4(obj + 24) if count == 1 else integer(obj)
+def integer(obj):
+    """The value of any Python integer of 64 bits; of an opcode, the address of its form's block."""
+    size = load_i8(obj + 16)
+    if size == TWO:
+        digits = load_i8(obj + 24)
+        return (digits & DIGIT) | (((digits >> 32) & DIGIT) << 30)
+    if SHIFT:
+        count, negative = size >> SHIFT, size & 3 == 2
+    else:
+        count, negative = abs(size), size < 0
+    value = 0
+    for k in range(min(count, 3)):
+        value |= (load_i4(obj + 24 + 4 * k) & DIGIT) << (30 * k)
+    return -value if negative else value
 
 
 @njit(cache=True, error_model="numpy")

@@ -2,30 +2,50 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
-from threading import get_ident
 from typing import Any
 
 from kernels.forms import FORMS, Form
 
-MOVES = threading.Lock()
-"""Held while instructions are dropped, and by whoever keeps places in a tape's entries from moving."""
+MOVES: Any = threading.RLock()
+"""Held while instructions are dropped, and by whoever keeps places in a tape's entries from moving.
+
+The thread that holds it may come again: a collection of garbage, a signal, a profiler may run anything anywhere.
+"""
 if hasattr(os, "register_at_fork"):  # a child must not inherit it held, nor entries half moved
     os.register_at_fork(before=MOVES.acquire, after_in_parent=MOVES.release, after_in_child=MOVES.release)
 
 
-DROPPING: list[int] = []
-"""The thread that drops instructions, while it does: what it drops may call it back."""
+nested = MOVES._is_owned  # noqa: SLF001 (threading.Condition asks it too)
+"""Whether this thread is in the middle of what needs the entries where they are, and must not drop any."""
+MOVING: list[None] = []
+"""Not empty while some thread drops instructions."""
+REPLACED = [0]
+"""Counts the saved values that were replaced by copies."""
 
 
 def settled() -> None:
     """Wait until no other thread is dropping instructions. What counts itself as a reader then finds them all."""
-    if MOVES.locked() and get_ident() not in DROPPING:
+    if MOVING:
         with MOVES:
             pass
+
+
+def take_out(entries: list[Any], part: slice, marks: bytes | None) -> list[Any]:
+    """Keep, of a part of a tape, the entries marked with 1; return what stood there, which is not let go of here.
+
+    Whatever this thread is called away for meanwhile may append, and replace saved values by copies.
+    """
+    while True:
+        count, there = REPLACED[0], entries[part]
+        kept = [] if marks is None else list(itertools.compress(there, marks))
+        # fmt: off
+        if REPLACED[0] == count: entries[part] = kept; return there  # noqa: E701, E702 (nothing comes in between)
+        # fmt: on
 
 
 @dataclass(slots=True)

@@ -32,16 +32,16 @@ from kernels.words import (
     I_WORDS,
     LIKEWISE,
     NEVER,
-    OPCODE,
     OTHERWISE,
     PULLS,
     PYTHON,
     UNWANTED,
     VIEW,
     WANTED,
+    Opcode,
 )
 
-FORMS: dict[int, Form] = {}
+FORMS: dict[Opcode, Form] = {}
 """Every form by its opcode."""
 
 Pull = Loop | Product
@@ -94,7 +94,7 @@ class Form:
         )
         self.tables: list[np.ndarray[Any, Any]] = []
         self.block = self._block()
-        self.code = address_of(self.block) + OPCODE
+        self.code = Opcode(address_of(self.block))
         self.entries = int(self.block[B_ENTRIES])
         FORMS[self.code] = self
 

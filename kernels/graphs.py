@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import sys
 from dataclasses import dataclass
-from threading import get_ident
 from typing import Any
 
-from kernels.entries import DROPPING, MOVES, Instruction, instructions
+from kernels.entries import MOVES, MOVING, Instruction, instructions, nested, take_out
 from kernels.forms import FORMS
 from kernels.layouts import Spec
 from kernels.observing import FreedError, Readers, Seed
@@ -74,30 +72,37 @@ def relevant(graph: Graph, keys: set[Any]) -> set[Any]:
     return leading
 
 
-def drop(readers: Readers, entries: list[Any], marked: list[Instruction]) -> None:
-    """Drop from a tape what saved values, and what needs that, if nobody else reads the tape."""
+def drop(readers: Readers, entries: list[Any], marked: list[Instruction]) -> list[Any] | None:
+    """Drop from a tape what saved values, and what needs that, if nobody else reads the tape.
+
+    Returns what stood there: whoever lets go of it runs finalizers, which may record, write and sweep.
+    """
     readers.swept += sum(instruction.stop - instruction.start for instruction in marked)
+    if nested():
+        return None
     with MOVES:
-        if len(readers.readers) == 1:
-            try:
-                DROPPING.append(get_ident())
-                _drop(entries, marked)
-            finally:
-                DROPPING.clear()
+        try:
+            MOVING.append(None)
+            return _drop(entries, marked) if len(readers.readers) == 1 else None
+        finally:
+            MOVING.clear()
 
 
-def _drop(entries: list[Any], marked: list[Instruction]) -> None:
+def _drop(entries: list[Any], marked: list[Instruction]) -> list[Any]:
     gone: set[int] = set()
     keep = bytearray(b"\x01" * len(entries))
     for instruction in reversed(marked):
         if instruction.form.block[B_FREES] or any(type(o) is int and o in gone for o in instruction.operands):
             gone.add(instruction.slot)
             keep[instruction.start : instruction.stop] = bytes(instruction.stop - instruction.start)
-    entries[: len(keep)] = list(itertools.compress(entries[: len(keep)], keep))
+    return take_out(entries, slice(len(keep)), bytes(keep))
 
 
-def collect(entries: list[Any], dying: int) -> int:
-    """Drop the instructions whose results nobody can reach; return how many entries they had."""
+def collect(entries: list[Any], dying: int) -> tuple[int, list[Any] | None]:
+    """Drop the instructions whose results nobody can reach.
+
+    Returns how many entries they had, and what stood there, for the caller to let go.
+    """
     lost: dict[int, int] = {dying: 1}
     size = len(entries)
     keep = bytearray(b"\x01" * size)
@@ -114,6 +119,4 @@ def collect(entries: list[Any], dying: int) -> int:
                     lost[key] = lost.get(key, 0) + 1
         stop = start
     gone = keep.count(0)
-    if gone:
-        entries[:size] = list(itertools.compress(entries[:size], keep))
-    return gone
+    return gone, take_out(entries, slice(size), bytes(keep)) if gone else None

@@ -26,7 +26,7 @@ from kernels.words import (
     VIEW,
 )
 
-opcode = load_module("cells_native").opcode
+integer = load_module("cells_native").integer
 
 ZERO = np.float32(0.0)
 LEAST_I8, LEAST_I4 = -(1 << 63), np.int32(-(1 << 31))
@@ -67,7 +67,7 @@ def settle(h):
     for k in range(word(h, H_LEAF)):
         found = leaves + 8 * FOUND * k
         last = load_i8(found + 8)
-        block = opcode(word(items, last))
+        block = integer(word(items, last))
         i = load_i8(found) - (last - word(block, B_ENTRIES) + 2)
         about = block + 8 * (B_FIRST + i * I_WORDS)
         if word(block, B_KIND) == VIEW:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from kernels.jit import load_module, njit
 from kernels.memory import (
-    integer,
     load_i8,
     store_i8,
     word,
@@ -30,6 +29,7 @@ from kernels.words import (
     GROW,
     H_AT,
     H_CELLS,
+    H_CODE,
     H_COUNT,
     H_FROM,
     H_INT,
@@ -54,7 +54,6 @@ from kernels.words import (
     MISSING,
     NEAR,
     OK,
-    OPCODE,
     PARENT,
     PAUSED,
     PYTHON,
@@ -67,7 +66,7 @@ from kernels.words import (
 )
 
 _cells = load_module("cells_native")
-opcode, integer_any, find, clear = _cells.opcode, _cells.integer_any, _cells.find, _cells.clear
+integer, find, clear = _cells.integer, _cells.find, _cells.clear
 
 
 @njit(cache=True, error_model="numpy")
@@ -90,15 +89,15 @@ def preset(h):
 
 
 @njit(cache=True, error_model="numpy")
-def seek(h, items, integers):
-    """The end of the last instruction that can matter: slots ascend along the tape, and opcodes tell themselves.
+def seek(h, items):
+    """The end of the last instruction that can matter: slots ascend along the tape, and types tell opcodes.
 
     With H_WHOLE the end of the tape (several threads may have appended out of order).
     """
     high = load_i8(word(h, H_LIST) + 16)
     if word(h, H_WHOLE) != 0:
         return high - 1
-    root = 0
+    root, codes = 0, word(h, H_CODE)
     for i in range(word(h, H_PRESET)):
         given = word(h, H_PRESETS) + 32 * i
         if load_i8(given + 24) & USED:
@@ -106,9 +105,9 @@ def seek(h, items, integers):
     low = 0
     while high - low > NEAR:
         last = (low + high) // 2
-        while load_i8(word(items, last) + 8) != integers or integer(word(items, last)) < OPCODE:
+        while load_i8(word(items, last) + 8) != codes:
             last += 1
-        start = last - word(opcode(word(items, last)), B_ENTRIES) + 1
+        start = last - word(integer(word(items, last)), B_ENTRIES) + 1
         if integer(word(items, start)) > root:
             high = start
         else:
@@ -121,7 +120,7 @@ def attempt(h):
     """Mark with the cells that H_MASK gives."""
     items = load_i8(word(h, H_LIST) + 24)
     none, integers, tape = word(h, H_NONE), word(h, H_INT), word(h, H_TAPE)
-    position = seek(h, items, integers)
+    position = seek(h, items)
     cells, mask, order, orders = word(h, H_CELLS), word(h, H_MASK), word(h, H_ORDER), word(h, H_ORDERS)
     leaves, limit = word(h, H_LEAVES), word(h, H_LEAFCAP)
     clear(cells, mask)
@@ -134,7 +133,7 @@ def attempt(h):
     room = mask - mask // 8
     while pending > 0 and position >= 0:
         last = position
-        block = opcode(word(items, last))
+        block = integer(word(items, last))
         start = last - word(block, B_ENTRIES) + 1
         position = start - 1
         cell = find(cells, mask, integer(word(items, start)))
@@ -182,7 +181,7 @@ def attempt(h):
                 store_i8(cell + 24, load_i8(cell + 24) | KEPT)
             if i == 0 and VIEW <= kind <= ADDS:
                 # The view's offset, and the cell that it shares its shadow with.
-                store_i8(cell + 16, integer_any(word(items, start + 2)) if kind == VIEW else 0)
+                store_i8(cell + 16, integer(word(items, start + 2)) if kind == VIEW else 0)
                 parent = (target - cells) // (8 * CELL)
                 store_i8(cell + 24, load_i8(cell + 24) | ALIAS | (parent << PARENT))
     store_i8(h + 8 * H_LOW, position + 1)
@@ -222,7 +221,7 @@ def relevant(h):
     kept = count
     for k in range(count - 1, -1, -1):
         last = word(order, k)
-        block = opcode(word(items, last))
+        block = integer(word(items, last))
         start = last - word(block, B_ENTRIES) + 1
         cell = find(cells, mask, integer(word(items, start)))
         leads = load_i8(cell + 24) & (RELEVANT | PAUSED) == RELEVANT | PAUSED  # asked for, after its hooks

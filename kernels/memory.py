@@ -96,19 +96,6 @@ def double_of(typingctx: Any, bits: Any) -> Any:  # noqa: ARG001
     return types.float64(types.int64), codegen
 
 
-@intrinsic
-def integer(typingctx: Any, address: Any) -> Any:  # noqa: ARG001
-    """The value of a Python integer of two digits of 30 bits, the low one first."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
-        place = builder.add(args[0], _I64(HEADER + 8))
-        digits = builder.load(builder.inttoptr(place, _I64.as_pointer()))
-        high = builder.and_(builder.lshr(digits, _I64(32)), _I64(DIGIT))
-        return builder.or_(builder.and_(digits, _I64(DIGIT)), builder.shl(high, _I64(30)))
-
-    return types.int64(types.int64), codegen
-
-
 def _pointer(name: str, kind: Any) -> Any:
     def pointer(typingctx: Any, address: Any) -> Any:  # noqa: ARG001
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
@@ -261,19 +248,23 @@ def _values_agree() -> bool:
 
 
 def _integers_agree() -> bool:
-    """Integers hold digits of 30 bits, the count first (shifted by three since Python 3.12)."""
-    return all(integer_at(id(n)) == n for n in [(5 << 40) + 77, (1 << 59) + (1 << 31) + 3])
+    """Integers hold digits of 30 bits, the count first: signed, or since Python 3.12 above three bits for the sign."""
+    some = [0, 1, 77, DIGIT, DIGIT + 1, (5 << 40) + 77, (1 << 59) + (1 << 31) + 3, 1 << 60, (1 << 63) - 1]
+    return all(integer_at(id(n)) == n for n in [sign * n for n in some for sign in (1, -1)])
 
 
 SHIFT = 3 if sys.version_info >= (3, 12) else 0
 """How far the count of digits is shifted in an integer's header."""
+TWO = 2 << SHIFT
+"""The header of a positive integer of two digits, as slots and addresses are."""
 
 
 def integer_at(address: int) -> int:
-    """Read a positive integer below 2**60 as the native sweep does (tests and the self-check)."""
-    count = _word(address + HEADER) >> SHIFT
-    digits = [ctypes.c_uint32.from_address(address + HEADER + 8 + 4 * i).value for i in range(min(count, 2))]
-    return sum(d << (30 * i) for i, d in enumerate(digits))
+    """Read an integer of 64 bits as the native sweep does (tests and the self-check)."""
+    size = _word(address + HEADER)
+    count, negative = (size >> SHIFT, size & 3 == 2) if SHIFT else (abs(size), size < 0)  # noqa: PLR2004
+    digits = [ctypes.c_uint32.from_address(address + HEADER + 8 + 4 * i).value for i in range(min(count, 3))]
+    return sum(d << (30 * i) for i, d in enumerate(digits)) * (-1 if negative else 1)
 
 
 where = data_of if readable() else address_of

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
-from kernels.entries import instruction_at
+from kernels.entries import REPLACED, instruction_at
 from kernels.forms import FORMS
 from kernels.intervals import Intervals
 from kernels.memory import where
 from kernels.observing import Array
 from kernels.respecified import respecified
-from kernels.words import OPCODE
+from kernels.words import Opcode
 
 _WORK = 10_000
 """How hard to look whether two patterns of strides meet in an element; undecided counts as yes."""
@@ -42,7 +42,7 @@ class Mentions:
         """
         entries, seen = self.entries, self._seen
         last = entries[seen - 1] if len(entries) >= seen else None
-        if type(last) is not int or last < OPCODE or seen - FORMS[last].entries != self._start:
+        if type(last) is not Opcode or seen - FORMS[last].entries != self._start:
             return False
         return bool(entries[self._start] == self._slot)
 
@@ -77,21 +77,29 @@ class Mentions:
             if not isinstance(saved, np.ndarray) or not meet(saved, array):
                 continue
             if id(saved) not in copies:
-                copies[id(saved)] = saved, saved.copy(order="K")
+                copies[id(saved)] = saved, np.array(saved, order="K")
             self._replace(at, *copies[id(saved)])
             self._places.discard(*span(saved), at)
 
     def _replace(self, at: int, saved: Array, copy: Array) -> None:
-        """Put a copy in the place of a saved array; the form follows where the strides of the two differ."""
+        """Put a copy in the place of a saved array; the form follows where the strides of the two differ.
+
+        A finalizer, in the middle of this, may do the same, so that there is nothing left to do, or another form.
+        """
         entries, last = self.entries, at
-        while type(entries[last]) is not int or entries[last] < OPCODE:
+        while type(entries[last]) is not Opcode:
             last += 1
-        code = entries[last]
-        if copy.strides != saved.strides:
-            found = instruction_at(entries, last)
-            place = at - found.start - 1 - len(found.operands)
-            code = respecified(found.form, place, copy.strides).code
-        entries[at : last + 1] = [copy, *entries[at + 1 : last], code]  # both at once: an interrupt may come
+        part = slice(at, last + 1)
+        while entries[at] is saved:
+            count, code = REPLACED[0], entries[last]
+            if copy.strides != saved.strides:
+                found = instruction_at(entries, last)
+                place = at - found.start - 1 - len(found.operands)
+                code = respecified(found.form, place, copy.strides).code
+            now = [copy, *entries[at + 1 : last], code]
+            # fmt: off
+            if REPLACED[0] == count: REPLACED[0] += 1; entries[part] = now  # noqa: E701, E702 (nothing comes between)
+            # fmt: on
 
 
 def span(array: Array) -> tuple[int, int]:

@@ -20,6 +20,7 @@ from kernels.observing import Array, Observer, Seed
 from kernels.patterns import pattern, plant
 from kernels.presets import empty, key_of, mark, observe, seed_buffer
 from kernels.pushes import TABLE, clear, push
+from kernels.sweep import check
 from kernels.words import CLEARS, PULLS, PYTHON, VIEW
 from kernels.workspace import Workspace
 
@@ -59,10 +60,14 @@ def leaves(entries: list[Any], number: int, slots: list[int]) -> Leaves:
         return list(graphs.mark(entries, number, seeds).ends.values())
     space = backend.workspace()
     own = space.words
-    own[words.H_LIST], own[words.H_TAPE] = id(entries), number
-    space.preset([(slot, 0, 0, _TARGET) for slot in slots])
-    mark(space, entries)
-    return _leaves(space, entries)
+    try:
+        space.busy = True
+        own[words.H_LIST], own[words.H_TAPE] = id(entries), number
+        space.preset([(slot, 0, 0, _TARGET) for slot in slots])
+        mark(space, entries)
+        return _leaves(space, entries)
+    finally:
+        space.busy = False
 
 
 _NOWHERE: Any = None
@@ -98,13 +103,16 @@ def _forward(
     fixed: Sequence[int],
 ) -> Leaves:
     own = space.words
-    own[words.H_LIST], own[words.H_TAPE], own[words.H_RESTRICT], own[words.H_BATCH] = id(entries), number, 0, batch or 1
     given = [seed_buffer(seed, batch) for seed in sources]
     buffers = [empty(o.spec, batch) for o in targets]
     rows = [(key_of(s.slot), -id(buffer), 0, _SOURCE) for s, buffer in zip(sources, given, strict=True)]
-    space.preset(rows + [(o.key, -id(buffer), 0, _TARGET) for o, buffer in zip(targets, buffers, strict=True)])
-    space.held = [*given, *buffers]
+    rows += [(o.key, -id(buffer), 0, _TARGET) for o, buffer in zip(targets, buffers, strict=True)]
     try:
+        space.busy = True
+        own[words.H_LIST], own[words.H_TAPE] = id(entries), number
+        own[words.H_RESTRICT], own[words.H_BATCH] = 0, batch or 1
+        space.preset(rows)
+        space.held = [*given, *buffers]
         mark(space, entries)
         if foreign := _foreign(_leaves(space, entries), sources, fixed):
             return foreign
@@ -114,9 +122,9 @@ def _forward(
         for observer, buffer in zip(targets, buffers, strict=True):
             observe(space, observer, buffer)
     finally:
-        space.busy = False
         space.abandon(space.address)
         space.rest()
+        space.busy = False
     return []
 
 
@@ -133,11 +141,8 @@ def _run(space: Workspace, entries: list[Any], batch: int) -> None:
     own[words.H_FROM] = own[words.H_COUNT] - 1
     stash: dict[Any, Any] = {}
     while (status := native.push(space.address, TABLE.address, TABLE.mask)) == words.PAUSE:
-        space.busy = True
         _act(space, entries, stash, batch)
-        space.busy = False
-    if status != words.OK:
-        raise MemoryError("no memory for the tangents of a forward sweep")
+    check(space, entries, status, "tangents of a forward")
 
 
 def _act(space: Workspace, entries: list[Any], stash: dict[Any, Any], batch: int) -> None:

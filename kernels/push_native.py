@@ -7,7 +7,7 @@ tangent of a view stands in that of its base, and a write changes the tangent of
 from __future__ import annotations
 
 from kernels.jit import load_module, njit
-from kernels.memory import call_kernel, integer, load_f4, load_i8, release, store_f4, store_i8, word
+from kernels.memory import call_kernel, load_f4, load_i8, release, store_f4, store_i8, word
 from kernels.words import (
     ALIAS,
     B_ENTRIES,
@@ -19,6 +19,7 @@ from kernels.words import (
     B_SHADOW,
     CELL,
     CLEARS,
+    H_ARRAY,
     H_AT,
     H_BATCH,
     H_CELLS,
@@ -46,14 +47,13 @@ from kernels.words import (
     PAUSE,
     PULLS,
     PYTHON,
+    STRANGE,
     TOUCHED,
     VIEW,
 )
 
 _cells = load_module("cells_native")
-opcode, find, integer_any, shadow, family = (
-    _cells.opcode, _cells.find, _cells.integer_any, _cells.shadow, _cells.family
-)  # fmt: skip
+integer, find, shadow, family = _cells.integer, _cells.find, _cells.shadow, _cells.family
 
 
 @njit(cache=True, error_model="numpy")
@@ -81,14 +81,14 @@ def prepare(h, table, mask):
     order = word(h, H_ORDER)
     for k in range(word(h, H_COUNT)):
         last = word(order, k)
-        block = opcode(word(items, last))
+        block = integer(word(items, last))
         kind = word(block, B_KIND)
         if kind != VIEW and kind != PYTHON and pushes(table, mask, block) == 0:
             store_i8(h + 8 * H_AT, last)
             return MISSING
     for k in range(word(h, H_COUNT)):
         last = word(order, k)
-        block = opcode(word(items, last))
+        block = integer(word(items, last))
         start = last - word(block, B_ENTRIES) + 1
         for i in range(word(block, B_INPUTS)):
             obj = word(items, start + 1 + i)
@@ -149,7 +149,7 @@ def write(h, last, block, cell, about):
             return MEMORY
     else:
         home = family(cell, cells)
-    region = integer_any(word(items, start + 1 + word(block, B_INPUTS)))
+    region = integer(word(items, start + 1 + word(block, B_INPUTS)))
     whole = word(block, B_SHADOW) * word(block, B_ITEM)
     if word(block, B_KIND) == CLEARS and before != word(h, H_NONE) and load_i8(home + 24) & TOUCHED:
         memory = load_i8(home + 8) + region
@@ -187,13 +187,19 @@ def add(h, last, block, cell, about):
 
 @njit(cache=True, error_model="numpy")
 def read_saved(h, last, block):
-    """Put the addresses of the saved values behind those of the two tangents."""
+    """Put the addresses of the saved values behind those of the two tangents; STRANGE or OK."""
     items, pointers = load_i8(word(h, H_LIST) + 24), word(h, H_PTRS)
     first = last - word(block, B_SAVED)
-    for j in range(word(block, B_SAVED)):
+    for j in range(0 if word(block, B_KIND) == PULLS else 1, word(block, B_SAVED)):  # the first of others: an offset
         obj = word(items, first + j)
         data = obj + 16
-        store_i8(pointers + 16 + 8 * j, data if load_i8(obj + 8) == word(h, H_FLOAT) else load_i8(data))
+        if load_i8(obj + 8) != word(h, H_FLOAT):
+            if load_i8(obj + 8) != word(h, H_ARRAY):
+                store_i8(h + 8 * H_AT, last)
+                return STRANGE
+            data = load_i8(data)
+        store_i8(pointers + 16 + 8 * j, data)
+    return OK
 
 
 @njit(cache=True, error_model="numpy")
@@ -223,7 +229,7 @@ def push(h, table, mask):
     items, cells, order = load_i8(word(h, H_LIST) + 24), word(h, H_CELLS), word(h, H_ORDER)
     for k in range(word(h, H_FROM), -1, -1):
         last = word(order, k)
-        block = opcode(word(items, last))
+        block = integer(word(items, last))
         start = last - word(block, B_ENTRIES) + 1
         kind = word(block, B_KIND)
         cell = find(cells, word(h, H_MASK), integer(word(items, start)))
@@ -237,9 +243,10 @@ def push(h, table, mask):
             if flags & KEPT and copied(h, cell, block) == 0:
                 return MEMORY
         else:
-            read_saved(h, last, block)
+            step = read_saved(h, last, block)
             about = pushes(table, mask, block)
-            step = add(h, last, block, cell, about) if kind == PULLS else write(h, last, block, cell, about)
+            if step == OK:
+                step = add(h, last, block, cell, about) if kind == PULLS else write(h, last, block, cell, about)
             if step != OK:
                 return step
         let_go(h, last, block)
@@ -257,5 +264,5 @@ def place(h, key, elements, item):
 def passed(h, k):
     """Go on behind an instruction that Python has run."""
     last = word(word(h, H_ORDER), k)
-    let_go(h, last, opcode(word(load_i8(word(h, H_LIST) + 24), last)))
+    let_go(h, last, integer(word(load_i8(word(h, H_LIST) + 24), last)))
     store_i8(h + 8 * H_FROM, k - 1)

@@ -20,7 +20,7 @@ from kernels.patterns import pattern
 from kernels.row_pulls import RowPull
 from kernels.source import Loop
 from kernels.spaces import Operand
-from kernels.words import ADDS, CLEARS, I_COVERS, I_KERNEL, I_LAYOUT, I_WORDS, OPCODE
+from kernels.words import ADDS, CLEARS, I_COVERS, I_KERNEL, I_LAYOUT, I_WORDS
 
 Array = np.ndarray[Any, Any]
 
@@ -114,7 +114,7 @@ class Table:
         own = pushes_of(code)
         if FORMS[code].pulls and not FORMS[code].is_view:
             own.compile()
-        self.known[code - OPCODE] = address_of(own.block)
+        self.known[code ^ 0] = address_of(own.block)
         if 2 * len(self.known) > len(self.words):
             self.words = np.zeros((4 * len(self.words), 2), np.int64)
         self.words[:] = 0

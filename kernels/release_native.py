@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from kernels.jit import load_module, njit
 from kernels.memory import (
-    integer,
     load_i8,
     store_b1,
     store_i8,
@@ -22,6 +21,7 @@ from kernels.words import (
     H_DYING,
     H_INT,
     H_KEEP,
+    H_KEEPS,
     H_LIST,
     H_LOW,
     H_MASK,
@@ -34,15 +34,16 @@ from kernels.words import (
 )
 
 _cells = load_module("cells_native")
-opcode, find, clear = _cells.opcode, _cells.find, _cells.clear
+integer, find, clear = _cells.integer, _cells.find, _cells.clear
 
 
 @njit("int64(int64)", cache=True, error_model="numpy")
 def drop(h):
     """Mark with 0 the entries that backward releases: saved values, and what depends on them.
 
-    Returns how many entries go; H_LOW is the first of them, and H_KEEP's bytes begin there. Instructions that
-    saved nothing stay, so that a second backward through sums alone works, as PyTorch's does.
+    Returns how many entries go; H_LOW is the first of them, and H_KEEP's bytes begin there. -1 if there are not
+    enough of them: H_SIZE are needed. Instructions that saved nothing stay, so that a second backward through sums
+    alone works, as PyTorch's does.
     """
     items = load_i8(word(h, H_LIST) + 24)
     none, integers, keep = word(h, H_NONE), word(h, H_INT), word(h, H_KEEP)
@@ -50,7 +51,7 @@ def drop(h):
     low, gone, size = -1, 0, load_i8(word(h, H_LIST) + 16)
     for k in range(word(h, H_COUNT) - 1, -1, -1):
         last = word(order, k)
-        block = opcode(word(items, last))
+        block = integer(word(items, last))
         start = last - word(block, B_ENTRIES) + 1
         going = word(block, B_FREES) != 0
         for i in range(word(block, B_INPUTS)):
@@ -62,6 +63,9 @@ def drop(h):
             store_i8(cell + 24, load_i8(cell + 24) | DROPPED)
             if low < 0:
                 low = start
+                if size - low > word(h, H_KEEPS):
+                    store_i8(h + 8 * H_SIZE, size - low)
+                    return -1
                 for p in range(size - low):
                     store_b1(keep + p, 1)
             for p in range(start, last + 1):
@@ -87,13 +91,11 @@ def bury(h):
     clear(cells, mask)
     for p in range(position + 1):
         store_b1(keep + p, 1)
-    store_i8(h + 8 * H_LOW, 0)
-    store_i8(h + 8 * H_SIZE, position + 1)
     used = gone = 0
     room = mask - mask // 8
     while position >= 0:
         last = position
-        block = opcode(word(items, last))
+        block = integer(word(items, last))
         start = last - word(block, B_ENTRIES) + 1
         position = start - 1
         slot = word(items, start)
@@ -122,11 +124,16 @@ def bury(h):
 
 @njit("int64(int64)", cache=True, error_model="numpy")
 def collect(h):
-    """Mark the dead with as many cells as it takes; -1 if all cells are too few."""
+    """Mark the dead with as many cells as it takes; -1 if all cells are too few, -2 if H_KEEP's bytes are."""
+    size = load_i8(word(h, H_LIST) + 16)
+    store_i8(h + 8 * H_LOW, 0)
+    store_i8(h + 8 * H_SIZE, size)
+    if size > word(h, H_KEEPS):
+        return -2
     cells = FEW
     store_i8(h + 8 * H_MASK, cells - 1)
     gone = bury(h)
-    while gone < 0 and cells < word(h, H_ORDERS):
+    while gone == -1 and cells < word(h, H_ORDERS):
         cells = min(8 * cells, word(h, H_ORDERS))
         store_i8(h + 8 * H_MASK, cells - 1)
         gone = bury(h)

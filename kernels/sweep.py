@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from threading import get_ident
 from typing import Any
 
 from kernels import custom, words
-from kernels.entries import DROPPING, MOVES, settled
+from kernels.entries import MOVES, MOVING, instruction_at, nested, settled
 from kernels.layouts import Spec
 from kernels.leaves import gradients, place_leaves, read, touched
 from kernels.observing import Array, Observer, Outcome, Readers, Task
@@ -26,23 +25,26 @@ def sweep(space: Workspace, task: Task) -> Outcome:
     Raises, leaving everything as it was, FreedError if a needed instruction is gone, CrossingError if the graph leads
     to other tapes and may not, and MemoryError.
     """
-    own, entries, observers = space.words, task.entries, task.observers
-    own[_LIST], own[_TAPE], own[_RESTRICT], own[_BATCH] = id(entries), task.number, task.restrict, task.batch or 1
-    buffers = preset(space, task)
-    mark(space, entries)
-    if task.restrict:
-        space.relevant(space.address)
-    placed = place_leaves(space, entries, observers, task.batch, task.crossing) if own[_LEAF] else []
-    if (status := space.sweep(space.address)) != words.OK:
-        _go_on(space, entries, status, observers, buffers, task.batch)
-    if custom.RAN:
-        custom.check_failed()
-    outcome = read(space, placed, task.restrict)
-    for observer, buffer in zip(observers, buffers, strict=True):
-        observe(space, observer, buffer)
-    if (readers := task.releasing()) is not None:
-        _drop(space, entries, readers)
-    space.rest()
+    own, entries, observers, dropped = space.words, task.entries, task.observers, None
+    try:
+        space.busy = True
+        own[_LIST], own[_TAPE], own[_RESTRICT], own[_BATCH] = id(entries), task.number, task.restrict, task.batch or 1
+        buffers = preset(space, task)
+        mark(space, entries)
+        if task.restrict:
+            space.relevant(space.address)
+        placed = place_leaves(space, entries, observers, task.batch, task.crossing) if own[_LEAF] else []
+        if (status := space.sweep(space.address)) != words.OK or custom.RAN:
+            _go_on(space, entries, status, observers, buffers, task.batch)
+        outcome = read(space, placed, task.restrict)
+        for observer, buffer in zip(observers, buffers, strict=True):
+            observe(space, observer, buffer)
+        if (readers := task.releasing()) is not None:
+            dropped = _drop(space, entries, readers)
+        held = space.rest()
+    finally:
+        space.busy = False
+    del dropped, held  # finalizers run now, which may record and sweep
     return outcome
 
 
@@ -61,10 +63,11 @@ def sweep_one(
 
     It counts itself among the readers. Its few calls are what the backward of a small graph takes its time for.
     """
-    own = space.words
+    own, dropped = space.words, None
     try:
+        space.busy = True  # what runs meanwhile, as a finalizer may anywhere, takes another workspace
         readers.readers.append(None)  # within: an interrupt may follow at once
-        if MOVES.locked():
+        if MOVING:
             settled()
         own[_LIST], own[_TAPE], own[_RESTRICT], own[_BATCH] = id(entries), number, 0, 1
         if offset is None and spec.shadow == 1 and spec.dtype is FLOAT64:  # as preset_one does
@@ -77,33 +80,38 @@ def sweep_one(
         if space.mark(space.address) != _OK:
             mark(space, entries)
         placed = place_leaves(space, entries, (), 0, crossing=False) if own[_LEAF] else []
-        if (status := space.sweep(space.address)) != _OK:
+        if (status := space.sweep(space.address)) != _OK or custom.RAN:
             _go_on(space, entries, status, (), [], 0)
-        if custom.RAN:
-            custom.check_failed()
         found = gradients(space, touched(space, placed) if own[_AT] else placed)
         if free:
-            _drop(space, entries, readers)
+            dropped = _drop(space, entries, readers)
+        if space.held or space.keep_room > LARGE or space.cell_room > LARGE:
+            space.rest()
     finally:
         readers.readers.pop()
-    if space.held or space.keep_room > LARGE or space.cell_room > LARGE:
-        space.rest()
+        space.busy = False
+    del dropped  # finalizers run now, which may record and sweep
     return found
 
 
-def _drop(space: Workspace, entries: list[Any], readers: Readers) -> None:
-    """Drop what the sweep has used, unless others read the tape."""
+def _drop(space: Workspace, entries: list[Any], readers: Readers) -> list[Any] | None:
+    """Drop what the sweep has used, unless others read the tape; return what stood there, for the caller to let go."""
     size = len(entries) - space.words[_LOW]
     readers.swept += size
     if space.keep_room < size:
         space.mark_room(size)
+    if nested():
+        return None
     with MOVES:
-        if len(readers.readers) == 1:
-            try:
-                DROPPING.append(get_ident())
-                space.drop(entries, space.mark_used(space.address))
-            finally:
-                DROPPING.clear()
+        try:
+            MOVING.append(None)
+            if len(readers.readers) > 1:
+                return None
+            while (gone := space.mark_used(space.address)) < 0:
+                space.mark_room(space.words[words.H_SIZE])
+            return space.drop(entries, gone)
+        finally:
+            MOVING.clear()
 
 
 def _go_on(
@@ -115,26 +123,42 @@ def _go_on(
     try:
         while status in (words.PAUSE, words.BREATH):
             if status == words.PAUSE:
-                space.busy = True
                 pauses.act()
-                space.busy = False
             status = space.sweep(space.address)
+        check(space, entries, status, "gradients of a backward")
+        custom.check_failed()
     except BaseException:
-        space.held, space.busy = [], False
+        space.held = []
         space.abandon(space.address)
         raise
+
+
+def check(space: Workspace, entries: list[Any], status: int, what: str) -> None:
+    """Raise what the status of a native sweep says."""
+    if status == words.STRANGE:
+        found = instruction_at(entries, space.words[_AT])
+        kinds = ", ".join(type(value).__name__ for value in found.saved)
+        raise TypeError(f"{found.form.name}: its pullback was to read saved values of types {kinds}, not all arrays")
     if status != words.OK:
-        space.abandon(space.address)
-        raise MemoryError("no memory for the gradients of a backward sweep")
+        raise MemoryError(f"no memory for the {what} sweep")
 
 
-def collect(space: Workspace, entries: list[Any], number: int, dying: int) -> int:
-    """Drop the instructions whose results nobody can reach; return how many entries that were."""
+def collect(space: Workspace, entries: list[Any], number: int, dying: int) -> tuple[int, list[Any] | None]:
+    """Drop the instructions whose results nobody can reach.
+
+    Returns how many entries that were, and what stood there, for the caller to let go when nothing is held.
+    """
     own = space.words
-    own[words.H_LIST], own[words.H_TAPE], own[words.H_DYING] = id(entries), number, dying
-    space.mark_room(len(entries))
-    while (gone := space.mark_dead(space.address)) < 0:
-        space.reserve(8 * space.cell_room)
-    space.drop(entries, gone)
-    space.rest()
-    return int(gone)
+    try:
+        space.busy = True
+        own[words.H_LIST], own[words.H_TAPE], own[words.H_DYING] = id(entries), number, dying
+        while (gone := int(space.mark_dead(space.address))) < 0:
+            if gone == -1:
+                space.reserve(8 * space.cell_room)
+            else:
+                space.mark_room(own[words.H_SIZE])
+        dropped = space.drop(entries, gone)
+        space.rest()
+    finally:
+        space.busy = False
+    return gone, dropped

@@ -5,7 +5,6 @@ from __future__ import annotations
 from kernels.jit import load_module, njit
 from kernels.memory import (
     call_kernel,
-    integer,
     load_i8,
     release,
     store_i8,
@@ -25,6 +24,8 @@ from kernels.words import (
     BREATH,
     CELL,
     CLEARS,
+    H_ARRAY,
+    H_AT,
     H_BATCH,
     H_CELLS,
     H_COUNT,
@@ -58,6 +59,7 @@ from kernels.words import (
     PULLS,
     PYTHON,
     RELEVANT,
+    STRANGE,
     TOUCHED,
     UNIFORM,
     UNWANTED,
@@ -67,7 +69,7 @@ from kernels.words import (
 )
 
 _cells = load_module("cells_native")
-opcode, find, integer_any = _cells.opcode, _cells.find, _cells.integer_any
+integer, find = _cells.integer, _cells.find
 shadow, family, write_out = _cells.shadow, _cells.family, _cells.write_out
 settle_view, own_copy, drop = _cells.settle_view, _cells.own_copy, _cells.drop
 settle = load_module("leaves_native").settle
@@ -99,7 +101,7 @@ def spreads(about):
 
 @njit(cache=True, error_model="numpy")
 def pull(h, last, block, cell):
-    """Run the pullbacks of one instruction on the cotangent that ``cell`` holds; MEMORY or OK."""
+    """Run the pullbacks of one instruction on the cotangent that ``cell`` holds; STRANGE, MEMORY or OK."""
     items = load_i8(word(h, H_LIST) + 24)
     none, integers, floats = word(h, H_NONE), word(h, H_INT), word(h, H_FLOAT)
     cells, mask, pointers = word(h, H_CELLS), word(h, H_MASK), word(h, H_PTRS)
@@ -112,16 +114,18 @@ def pull(h, last, block, cell):
         if write_out(cell, word(block, B_SHADOW), word(block, B_ITEM)) == 0:
             return MEMORY
     cotangent = load_i8(cell + 8)
-    for j in range(word(block, B_SAVED)):
+    first = 0 if kind == PULLS else 1
+    for j in range(first, word(block, B_SAVED)):
         obj = word(items, start + 1 + inputs + j)
         data = obj + 16
         if load_i8(obj + 8) != floats:
+            if load_i8(obj + 8) != word(h, H_ARRAY):
+                store_i8(h + 8 * H_AT, last)
+                return STRANGE
             data = load_i8(data)
         store_i8(pointers + 16 + 8 * j, data)
-    first = 0
     if kind != PULLS:
-        cotangent += integer_any(word(items, start + 1 + inputs))
-        first = 1
+        cotangent += integer(word(items, start + 1 + inputs))
     for i in range(first, inputs):
         obj = word(items, start + 1 + i)
         if obj == none:
@@ -174,9 +178,14 @@ def pull(h, last, block, cell):
 @njit(cache=True, error_model="numpy")
 def unwrite_apart(h, last, block, cell):
     """Undo a write whose version has a shadow apart, then add what is left to that of the version before."""
+    if load_i8(cell + 24) & TOUCHED == 0:
+        return OK
     if load_i8(cell + 24) & OWNED == 0 and own_copy(h, cell, block) == 0:
         return MEMORY
-    if pull(h, last, block, cell) != OK or settle_view(h, cell, block) == 0:
+    status = pull(h, last, block, cell)
+    if status != OK:
+        return status
+    if settle_view(h, cell, block) == 0:
         return MEMORY
     drop(cell)
     return OK
@@ -194,11 +203,9 @@ def sweep(h):
     resume, batch, work = word(h, H_RESUME), word(h, H_BATCH), 0
     for k in range(word(h, H_FROM), word(h, H_COUNT)):
         last = word(order, k)
-        block = opcode(word(items, last))
-        start = last - word(block, B_ENTRIES) + 1
-        cell = find(cells, mask, integer(word(items, start)))
-        kind = word(block, B_KIND)
-        flags = load_i8(cell + 24)
+        block = integer(word(items, last))
+        cell = find(cells, mask, integer(word(items, last - word(block, B_ENTRIES) + 1)))
+        kind, flags = word(block, B_KIND), load_i8(cell + 24)
         if resume == 0 and (kind == PYTHON or flags & (PAUSED | TOUCHED) == PAUSED | TOUCHED):
             store_i8(h + 8 * H_FROM, k)
             dense = flags & UNIFORM == 0 or write_out(cell, word(block, B_SHADOW), word(block, B_ITEM)) != 0
@@ -211,14 +218,16 @@ def sweep(h):
         home = cell
         if flags & ALIAS:
             if flags & KEPT:
-                if flags & TOUCHED and unwrite_apart(h, last, block, cell) != OK:
-                    return MEMORY
+                status = unwrite_apart(h, last, block, cell)
+                if status != OK:
+                    return status
                 continue
             home = family(cell, cells)
         if load_i8(home + 24) & TOUCHED == 0:
             continue
-        if pull(h, last, block, home) != OK:
-            return MEMORY
+        status = pull(h, last, block, home)
+        if status != OK:
+            return status
         if home == cell and load_i8(cell + 24) & (OWNED | KEPT) == OWNED:
             drop(cell)
         work += word(block, B_WORK) * batch

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+
+class Opcode(int):
+    """The address of a form's block. Its type tells it from every other integer of a tape, slots and offsets."""
+
+    __slots__ = ()
+
+
 # The header: what stands in each word of it.
 H_LIST, H_NONE, H_INT, H_FLOAT, H_TAPE, H_CELLS, H_MASK, H_ORDER, H_ORDERS, H_LEAVES, H_LEAFCAP = range(11)
 H_PRESETS, H_PRESET, H_RESTRICT, H_COUNT, H_LEAF, H_AT, H_PTRS, H_KEEP = range(11, 19)
-H_LOW, H_SIZE, H_WHOLE, H_DYING, H_FROM, H_RESUME, H_BATCH = range(19, 26)
+H_LOW, H_SIZE, H_WHOLE, H_DYING, H_FROM, H_RESUME, H_BATCH, H_CODE, H_ARRAY, H_KEEPS = range(19, 29)
 FEW = 64
 """Cells that a run begins with; it clears those that it uses, and takes more as it needs them."""
 NEAR = 256
 """Entries that are searched one by one; longer stretches by halves."""
 
-HEADER = 26
+HEADER = 29
 
 # A cell of the table of shadows: key, pointer, the shadow itself where 8 bytes hold it (a view's offset), flags.
 CELL = 4
@@ -40,12 +47,9 @@ NEVER, UNWANTED, WANTED = range(3)
 PATIENCE = 1 << 22
 """Steps of inner loops after which native code returns, so that Python can take an interrupt: some ten milliseconds."""
 
-OPCODE = 1 << 59
-"""An opcode is the address of a form's block plus this: an integer of two digits, larger than any slot."""
+OK, GROW, FREED, MISSING, MEMORY, PAUSE, BREATH, STRANGE = range(8)
 
-OK, GROW, FREED, MISSING, MEMORY, PAUSE, BREATH = range(7)
-
-TAPE_BITS = 40
+TAPE_BITS = 44
 """A slot is its tape's number shifted by this, plus a count: unique in the process, never used again."""
 
 COUNTS = (1 << 32) - 1

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import functools
-import itertools
 from typing import Any
 
 import numpy as np
 
 from kernels import jit, words
+from kernels.entries import take_out
 from kernels.memory import address_of
 
 _FIRST = 1 << 16
 LARGE = 1 << 18
+_KNOWN: tuple[tuple[int, Any], ...] = (
+    (words.H_NONE, None), (words.H_INT, int), (words.H_FLOAT, float), (words.H_ARRAY, np.ndarray),
+    (words.H_CODE, words.Opcode),
+)  # fmt: skip
+"""Objects and types that native code knows by their addresses."""
 
 
 class Workspace:
@@ -32,7 +37,7 @@ class Workspace:
         self.keep_room = 0
         self.held: list[Any] = []
         self.busy = False
-        for at, thing in ((words.H_NONE, None), (words.H_INT, int), (words.H_FLOAT, float)):
+        for at, thing in _KNOWN:
             self.words[at] = id(thing)
         self.words[words.H_PTRS] = address_of(self.pointers)
         self.reserve(_FIRST)
@@ -71,13 +76,16 @@ class Workspace:
         cells = self.words[words.H_CELLS]
         return int(self.find(cells, self.words[words.H_MASK], key) - cells) // 8
 
-    def rest(self) -> None:
-        """Let go of what the last sweep held, and give back what a large one needed."""
-        if self.held:
+    def rest(self) -> list[Any]:
+        """Give back what a large sweep needed; return what the last one held, to be let go."""
+        held = self.held
+        if held:
             self.held = []
         if self.keep_room > LARGE or self.cell_room > LARGE:
             self.reserve(_FIRST)
             self.keep, self.keep_room = np.zeros(0, np.uint8), 0
+            self.words[words.H_KEEPS] = 0
+        return held
 
     def preset(self, rows: list[tuple[int, int, int, int]]) -> None:
         """Give the sweep the shadows to begin with, a row of four words each."""
@@ -94,14 +102,14 @@ class Workspace:
         if self.keep_room < size:
             self.keep = np.empty(max(2 * len(self.keep), size, _FIRST), np.uint8)
             self.words[words.H_KEEP] = address_of(self.keep)
-            self.keep_room = len(self.keep)
+            self.words[words.H_KEEPS] = self.keep_room = len(self.keep)
 
-    def drop(self, entries: list[Any], gone: int) -> None:
-        """Take the entries marked with 0 off the tape; others may be appending meanwhile."""
+    def drop(self, entries: list[Any], gone: int) -> list[Any] | None:
+        """Take the entries marked with 0 off the tape; others may be appending meanwhile.
+
+        Returns what stood there: whoever lets go of it runs finalizers, which may record, write and sweep.
+        """
         if gone <= 0:
-            return
+            return None
         low, size = self.words[words.H_LOW], self.words[words.H_SIZE]
-        if gone == size - low:
-            del entries[low:size]
-        else:
-            entries[low:size] = list(itertools.compress(entries[low:size], self.keep[: size - low].tobytes()))
+        return take_out(entries, slice(low, size), None if gone == size - low else self.keep[: size - low].tobytes())

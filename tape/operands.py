@@ -27,8 +27,10 @@ def values_of(operands: tuple[Any, ...]) -> list[Any]:
 
 
 def as_saved(value: Any) -> Any:
-    """Return a value as the tape keeps it: a Python number as a float."""
-    return float(value) if type(value) is int else value
+    """Return a value as the tape keeps it, an array or a float: all that native code reads."""
+    if type(value) is float or type(value) is np.ndarray:
+        return value
+    return np.asarray(value) if isinstance(value, (np.ndarray, np.generic)) else float(value)
 
 
 def operand(value: Any) -> Any:
@@ -41,8 +43,8 @@ def operand(value: Any) -> Any:
         return value if -LARGEST <= value <= LARGEST else _large(value)
     if isinstance(value, (np.ndarray, np.generic)):
         return plain(carried(usable(value)))
-    if isinstance(value, Number):
-        return float(value) if isinstance(value, float) else int(value)
+    if isinstance(value, Number):  # of a class derived from these
+        return operand(float(value) if isinstance(value, float) else int(value))
     raise TypeError(f"an operand is a {type(value).__name__}; tensors take tensors, NumPy arrays and numbers")
 
 

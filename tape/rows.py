@@ -52,6 +52,8 @@ def elementwise(op: Elementwise, *given: Any) -> Tensor:
     operands = tuple([operand(beside(o, dtype)) for o in given])
     if op.condition and not is_mask(operands[0]):
         raise RuntimeError(f"{op.name}: the condition must be a bool tensor; write {op.name}(x != 0, ...)")
+    if op.condition and type(operands[0]) is bool:  # its rules choose by a mask
+        operands = (plain(np.asarray(operands[0])), *operands[1:])
     check_broadcast(op.name, operands)
     values = values_of(operands)
     value = _computed(op, values)
@@ -164,7 +166,9 @@ def _of_one_dtype(op: Elementwise, operands: tuple[Any, ...], value: Array | flo
         return operands
     dtype = _FLOAT64 if type(value) is float else value.dtype  # type: ignore[union-attr]
     cast = [
-        o if not isinstance(o, Tensor) or rule is None or o.spec.dtype == dtype else to_dtype(o, dtype)
+        float(o) if type(o) is bool
+        else o if not isinstance(o, Tensor) or rule is None or o.spec.dtype == dtype
+        else to_dtype(o, dtype)
         for o, rule in zip(operands, op.pullback, strict=True)
-    ]
+    ]  # fmt: skip
     return tuple(cast)

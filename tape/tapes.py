@@ -7,12 +7,11 @@ import sys
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from threading import get_ident
 from typing import Any
 from weakref import WeakValueDictionary
 
 from kernels import backend, direct_calls
-from kernels.entries import DROPPING, MOVES, instructions, settled, snapshot
+from kernels.entries import MOVES, MOVING, instructions, nested, settled, snapshot
 from kernels.mentions import Mentions
 from kernels.observing import FreedError
 from kernels.words import TAPE_BITS
@@ -119,16 +118,19 @@ class Tape:
             orphan.collect()
             if not orphan.entries:
                 orphans.discard(orphan)
-        if MOVES.locked():
-            return 0  # others are dropped just now, or a write is saving what pullbacks need
+        if nested():
+            return 0
         if self.hooks or self.metadata:
             self._let_go()
+        gone, dropped = 0, None
         with MOVES:
             try:
-                DROPPING.append(get_ident())
-                gone = backend.collect(self.entries, self.number, dying) if not self.readers else 0
+                MOVING.append(None)
+                if not self.readers:
+                    gone, dropped = backend.collect(self.entries, self.number, dying)
             finally:
-                DROPPING.clear()
+                MOVING.clear()
+        del dropped  # finalizers run now, which may record, write and sweep
         if self.hooks or self.lines or self.metadata:
             self.forget_hooks()
         return gone

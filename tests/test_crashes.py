@@ -1,0 +1,325 @@
+"""What once killed the interpreter, or left it damaged: each in a process of its own, with freed memory overwritten."""
+
+from __future__ import annotations
+
+import enum
+import itertools
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import tape
+from kernels import backend, jit
+from kernels.op import Elementwise
+from kernels.tables import OPS
+from tape.recording import locate
+
+if TYPE_CHECKING:
+    from conftest import Fresh
+
+native = pytest.mark.skipif(not backend.NATIVE, reason="this interpreter's memory cannot be read")
+PERTURBED = {"MALLOC_PERTURB_": "165", "PYTHONMALLOC": "malloc"}
+
+
+def lives(fresh: Fresh, code: str, **environment: str) -> str:
+    """Run code in a process of its own, which must end well; return what it prints."""
+    process = fresh("import faulthandler; faulthandler.enable()\n" + code, **environment)
+    out, error = process.communicate(timeout=300)
+    assert process.returncode == 0, error[-3000:]
+    return out
+
+
+# --- integers of a tape ---------------------------------------------------------------------------------------------
+
+SLICES = """
+import numpy as np, tape
+p = tape.tensor(np.ones(152), requires_grad=True)
+a, b, c = p[:1], p[50:51], p[51:]
+for _ in range(1000):
+    (g,) = tape.autograd.grad(b * 2, p, tape.ones(1))
+    assert g[50] == 2 and g.sum() == 2
+x = tape.ones(5000, 2).requires_grad_()
+for _ in range(50):
+    y = x * 2.0
+    y.unbind(0)[10].sum().backward()
+assert x.grad[10].tolist() == [100.0, 100.0] and x.grad.sum() == 200.0
+"""
+SOLVER = """
+import numpy as np, scipy.optimize, tape
+A = np.random.default_rng(0).normal(size=(30, 12))
+def f(p):
+    w = [p[i : i + 4].reshape(2, 2) for i in range(0, 12, 4)]
+    y = tape.cat([v.reshape(4) for v in w])
+    for i in range(12):
+        y = y + p[i] * p[i : i + 1]
+    return ((tape.tensor(A) @ y - 1.0) ** 2).sum() + tape.exp(-y).sum()
+fit = scipy.optimize.minimize(tape.value_and_grad(f), np.full(12, 0.1), jac=True, options={"maxiter": 40})
+gradient = scipy.optimize.approx_fprime(fit.x, lambda p: float(f(tape.tensor(p))), 1e-6)
+assert np.abs(gradient).max() < 1e-2, gradient
+"""
+
+
+@pytest.mark.parametrize("code", [SLICES, SOLVER])
+def test_slices_of_one_vector_in_a_loop(fresh: Fresh, code: str) -> None:
+    lives(fresh, code, **PERTURBED)
+
+
+@native
+@pytest.mark.parametrize("shift", [0, 5, 8, 29, 30, 31, 45, 59, 60, 61, 62])
+def test_native_code_reads_any_integer(shift: int) -> None:
+    read = jit.load_module("cells_native").integer
+    for n in itertools.chain.from_iterable((k, -k) for k in ((1 << shift) - 1, 1 << shift, (1 << shift) + 257)):
+        assert read(id(n)) == n
+    assert read(id(1 << 63 - 1)) == 1 << 62
+
+
+# --- what pullbacks keep --------------------------------------------------------------------------------------------
+
+
+class Level(enum.IntEnum):
+    """An integer by another name."""
+
+    ONE = 1
+
+
+class Half(float):
+    """A float by another name."""
+
+
+NUMBERS = [True, False, np.True_, Level.ONE, Half(0.5), np.float32(0.5), np.int64(1), np.float64(0.5), np.array(1)]
+FORMS = sorted(
+    name
+    for name, op in OPS.items()
+    if isinstance(op, Elementwise) and len(op.inputs) > 1 and op.differentiable and not op.condition
+    if callable(getattr(tape, name, None))
+)
+
+
+def _called(name: str, given: Any, place: int) -> tuple[Any, Any]:
+    """Return an operation's operand that requires grad, and its result, with a number for the other operands."""
+    x = tape.tensor([0.3, 0.5, 0.7], requires_grad=True)
+    count = len(OPS[name].pullback)  # type: ignore[attr-defined]
+    return x, getattr(tape, name)(*[x if at == place else given for at in range(count)])
+
+
+def _gradient(x: Any, y: Any) -> Any:
+    """Return the gradient, by way of what the tape keeps, without kernels; None where there is none."""
+    if not y.requires_grad:
+        return None
+    found = locate(y._slot)
+    assert found is not None
+    assert all(type(value) in (float, np.ndarray) for value in found.saved), found.saved
+    return tape.autograd.grad(y.sum(), x, create_graph=True, materialize_grads=True)[0].tolist()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", FORMS)
+def test_numbers_of_any_kind_are_kept_as_arrays_or_floats(name: str) -> None:
+    forms = itertools.product(NUMBERS, range(len(OPS[name].pullback)))  # type: ignore[attr-defined]
+    for number, place in forms:
+        try:
+            expected = _gradient(*_called(name, float(number), place))
+            found = _gradient(*_called(name, number, place))
+        except (TypeError, RuntimeError):  # takes no number there, or no difference of NumPy's bools
+            continue
+        assert found == pytest.approx(expected, nan_ok=True), (number, place)
+
+
+BOUNDS: dict[str, Any] = {
+    "where, a bool for a mask": (lambda x, one: tape.where(bool(one), x * x, x), [2.0, 4.0]),
+    "where, bools to choose": (lambda x, one: tape.where(x > 1.5, one, x), [1.0, 0.0]),
+    "clamp": (lambda x, one: x.clamp(one, 5), [1.0, 1.0]),
+    "clamp above": (lambda x, one: x.clamp(max=one), [1.0, 0.0]),
+    "lerp": (lambda x, one: tape.lerp(x, x * 3, one), [3.0, 3.0]),
+    "addcmul": (lambda x, one: tape.addcmul(x, x, x, value=one), [3.0, 5.0]),
+    "mul_": (lambda x, one: (x * 1.0).mul_(one), [1.0, 1.0]),
+    "div_": (lambda x, one: (x * 1.0).div_(one), [1.0, 1.0]),
+    "pow": (lambda x, one: x**one, [1.0, 1.0]),
+    "rpow": (lambda x, one: one**x, [0.0, 0.0]),
+    "rdiv": (lambda x, one: one / x, [-1.0, -0.25]),
+    "heaviside": (lambda x, one: x * tape.heaviside(x, tape.tensor(float(one))), [1.0, 1.0]),
+    "vmap": (lambda x, one: tape.func.vmap(lambda v: v * one / one)(x), [1.0, 1.0]),
+}
+
+
+@pytest.mark.parametrize("one", [True, np.True_, Level.ONE])
+@pytest.mark.parametrize("case", BOUNDS)
+@pytest.mark.parametrize("ways", ["swept", "recorded", "program"])
+def test_bools_as_bounds_weights_and_factors(case: str, one: Any, ways: str) -> None:
+    function, expected = BOUNDS[case]
+    if ways == "program":
+        if case == "vmap":
+            pytest.skip("programs do not map")
+        given = np.array([1.0, 2.0])
+        program = tape.record(lambda x: function(x, one).sum(), given)
+        assert program.value_and_grad(given)[1][0].tolist() == expected
+        return
+    x = tape.tensor([1.0, 2.0], requires_grad=True)
+    (g,) = tape.autograd.grad(function(x, one).sum(), x, create_graph=ways == "recorded")
+    assert g.tolist() == expected
+
+
+STRANGE = """
+import tape
+from kernels import backend
+x = tape.tensor([1.0, 2.0], requires_grad=True)
+y = (x * tape.tensor([3.0, 4.0])).sum()
+entries = tape.modes.own_tape().entries
+for strange in (True, 3, "text", None, object(), [1.0]):
+    (at,) = [i for i, entry in enumerate(entries) if type(entry).__name__ == "ndarray"] if strange is True else (at,)
+    held = entries[at] if strange is True else held
+    entries[at] = strange
+    for run in (lambda: y.backward(retain_graph=True), lambda: tape.func.jvp(lambda v: v, (x,), (x,))):
+        try:
+            run()
+        except (TypeError, AttributeError) as error:
+            print(type(error).__name__)
+entries[at] = held
+y.backward()
+assert x.grad.tolist() == [3.0, 4.0]
+"""
+
+
+@native
+def test_what_is_neither_array_nor_float_is_refused(fresh: Fresh) -> None:
+    assert lives(fresh, STRANGE).split() == ["TypeError"] * 6
+
+
+# --- what comes in between ------------------------------------------------------------------------------------------
+
+BETWEEN = """
+import contextvars, gc, signal, sys, weakref
+import numpy as np, tape
+
+w = tape.tensor(np.linspace(0.5, 1.5, 8), requires_grad=True)
+pool = tape.zeros(8)
+held = []
+program = tape.record(lambda v: (v * v).sum(), np.ones(8))
+runs, inside, broken = [0], [False], []
+
+def work():
+    '''Record, sweep, push, replay, write and collect; check what comes out.'''
+    if inside[0]:
+        return
+    inside[0] = True
+    try:
+        contextvars.Context().run(really)
+    except Exception as error:
+        broken.append(error)
+    finally:
+        inside[0] = False
+
+def really():
+    runs[0] += 1
+    y = (w * w).sum()
+    (g,) = tape.autograd.grad(y, w)
+    assert np.array_equal(g.numpy(), 2 * w.detach().numpy())
+    z = w * 3.0
+    z[2:4] = 1.0
+    pool.mul_(2.0)
+    held.append(z.sum())
+    del held[:-3]
+    assert tape.func.jvp(lambda v: v * v, (w.detach(),), (tape.ones(8),))[1][0] == 1.0
+    assert program.value_and_grad(np.ones(8))[0] == 8.0
+    if runs[0] % 5 == 0:
+        tape.recording.recorded()
+
+def once(x):
+    with tape.autograd.graph.saved_tensors_hooks(Kept, lambda kept: kept.value):
+        y = tape.sin(x) * x
+    for i in range(4):
+        v = y[i : i + 2]
+        y = y + 1.0
+        v *= 2.0
+        y = y * tape.exp(-y)
+    y.sum().backward()
+
+class Kept:
+    '''A packed value, whose end is noticed.'''
+
+    def __init__(self, value):
+        self.value = value
+
+    def __del__(self):
+        if sys is not None and not sys.is_finalizing():
+            SAVED()
+
+SAVED = lambda: None
+x = tape.tensor(np.linspace(-1.0, 1.0, 8), requires_grad=True)
+once(x)
+answer = x.grad.numpy().copy()
+work()
+
+def check(times):
+    for _ in range(times):
+        x.grad = None
+        once(x)
+        assert np.array_equal(x.grad.numpy(), answer), (x.grad, answer)
+"""
+WAYS = {
+    "finalizers of what a sweep lets go": "SAVED = work; check(60)",
+    "garbage collections": """
+class Cycle:
+    def __init__(self): self.own = self
+    def __del__(self): work()
+class Many(list):
+    pass
+gc.set_threshold(7)
+for _ in range(40):
+    for _ in range(3): Cycle()
+    check(1)
+""",
+    "callbacks of collections": """
+gc.callbacks.append(lambda phase, info: work())
+gc.set_threshold(20)
+check(40)
+""",
+    "weak references": """
+class Thing: pass
+def check_one():
+    thing = Thing(); thing.own = thing
+    gc.set_threshold(9)
+    return weakref.ref(thing, lambda _: work())
+kept = [None] * 40
+for i in range(40):
+    kept[i] = check_one()
+    check(1)
+""",
+    "a profiler": """
+counted = [0]
+def profile(frame, event, arg):
+    counted[0] += 1
+    if counted[0] % 7 == 0: work()
+sys.setprofile(profile)
+check(4)
+sys.setprofile(None)
+""",
+    "a tracer": """
+counted = [0]
+def trace(frame, event, arg):
+    counted[0] += 1
+    if counted[0] % 11 == 0: work()
+    return trace
+sys.settrace(trace)
+check(3)
+sys.settrace(None)
+""",
+    "signals": """
+signal.signal(signal.SIGALRM, lambda *_: work())
+signal.setitimer(signal.ITIMER_REAL, 0.001, 0.0007)
+check(300)
+signal.setitimer(signal.ITIMER_REAL, 0)
+""",
+}
+
+
+@pytest.mark.parametrize("plain", [False, True])
+@pytest.mark.parametrize("way", WAYS)
+def test_what_runs_in_the_middle_of_a_sweep_may_record_and_sweep(fresh: Fresh, way: str, plain: bool) -> None:
+    if plain and ("collections" in way or way == "weak references") and sys.version_info < (3, 12):
+        pytest.skip("a collection in the middle of NumPy's errstate, which ends in ContextVar.set, is CPython's fault")
+    environment = {**PERTURBED, **({"TAPE_PLAIN": "1"} if plain else {})}
+    ending = "\nassert runs[0] > 10 and not broken, (runs, broken[:1])"
+    lives(fresh, "faulthandler.dump_traceback_later(200, exit=True)\n" + BETWEEN + WAYS[way] + ending, **environment)
