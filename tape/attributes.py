@@ -181,7 +181,7 @@ def _set_data(x: Tensor, other: Tensor) -> None:
     if (recorder := modes.current().recorder) is not None:
         recorder.replaces(x, other)
     x._value = as_array(families.share(other))
-    families.found(x)
+    families.found(x, moved=True)
     if type(x._slot) is AccumulateGrad:
         x._slot.spec = x.spec
 

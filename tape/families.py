@@ -18,7 +18,7 @@ from kernels.tables import OPS
 from kernels.words import TAPE_BITS
 from tape import inference, modes
 from tape.tapes import LARGE, living
-from tape.tensor import AccumulateGrad, Array, Tensor, as_array, rare, seldom
+from tape.tensor import Array, Tensor, as_array, rare, seldom
 
 _AS_STRIDED: Any = OPS["as_strided"]
 _FEW = 32
@@ -50,16 +50,16 @@ def base_of(x: Tensor) -> Tensor:
 
 
 def join(base: Tensor, view: Tensor) -> None:
-    """Note a view, so that a write finds it. A leaf has no versions, but for the arguments of a program."""
-    if type(base._slot) is AccumulateGrad and modes.active() is not None:
-        return
-    views = getattr(base, "_views", None)
-    if views is None:
+    """Note a view, so that a write finds it: of a leaf too, which may be none when it is written."""
+    try:
+        views = base._views
+    except AttributeError:
         base._views = [ref(view)]
         return
     views.append(ref(view))
-    if len(views) > _FEW and len(views) & (len(views) - 1) == 0:  # at powers of two: forget the dead
-        views[:] = [one for one in views if one() is not None]
+    count = len(views)
+    if count > _FEW and count & (count - 1) == 0:  # at powers of two: forget the dead; threads may be adding more
+        views[:count] = [one for one in views[:count] if one() is not None]
 
 
 def forget(x: Tensor) -> int:
@@ -141,10 +141,14 @@ def counter_of(x: Tensor) -> list[int]:
     return own.counter
 
 
-def found(x: Tensor) -> None:
-    """Let a tensor be the base of a family of its own, whose memory others may see."""
+def found(x: Tensor, *, moved: bool = False) -> None:
+    """Let a tensor be the base of a family, whose memory others may see: of its own, if it was a view.
+
+    ``moved``: it has got other memory, and its views have not.
+    """
     if is_view(x) or hasattr(x, "_views"):
         rare(x).counter = counter_of(x)
+    if is_view(x) or moved:
         x._views = []
     x._form = inference.alike(spec_of(x._value), x.spec)
     share(x)
