@@ -10,7 +10,7 @@ from kernels import graphs, jit, plain, sweep
 from kernels.entries import settled
 from kernels.layouts import Spec
 from kernels.memory import readable
-from kernels.observing import Array, Outcome, Readers, Seed, Task
+from kernels.observing import Array, Outcome, Readers, Seed, Task, Wanted
 from kernels.workspace import Workspace
 
 NATIVE = readable() and not os.environ.get("TAPE_PLAIN") and jit.makes_native_code()
@@ -33,21 +33,35 @@ def run(task: Task) -> Outcome:
 
 
 def run_one(
-    entries: list[Any], number: int, slot: int, spec: Spec, offset: int | None, readers: Readers, *, free: bool
-) -> list[tuple[Any, Array | float]]:
-    """Return the gradients of leaves for one element, where nobody looks on; CrossingError if it leads to other tapes.
+    entries: list[Any],
+    number: int,
+    slot: int,
+    spec: Spec,
+    offset: int | None,
+    readers: Readers,
+    *,
+    free: bool,
+    value: Array | float | None = None,
+    only: Wanted | None = None,
+) -> list[tuple[Any, Array | float]] | None:
+    """Return the gradients of leaves for one root, where nobody looks on; CrossingError if it leads to other tapes.
 
     ``offset`` is where the slot's gradient begins in the shadow of its family; None for a shadow of its own.
+    ``value`` is the root's cotangent, None for 1. With ``only`` those of these leaves, or None where only
+    :func:`run` can tell.
     """
     if NATIVE:
         space = getattr(_spaces, "space", None)
         if space is None or space.busy:
             space = workspace()
-        return sweep.sweep_one(space, entries, number, slot, spec, offset, readers, free=free)
+        return sweep.sweep_one(space, entries, number, slot, spec, offset, readers, free=free, value=value, only=only)
+    if only is not None:
+        return None
     try:
         readers.readers.append(None)
         settled()
-        return plain.sweep(Task(entries, number, [Seed(slot, spec, 1.0, offset)], free=readers if free else None))[0]
+        seed = Seed(slot, spec, 1.0 if value is None else value, offset)
+        return plain.sweep(Task(entries, number, [seed], free=readers if free else None))[0]
     finally:
         readers.readers.pop()
 

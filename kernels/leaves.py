@@ -10,20 +10,26 @@ import numpy as np
 from kernels import words
 from kernels.forms import FORMS
 from kernels.layouts import SCALAR, Spec
-from kernels.observing import Array, CrossingError, Observer, Outcome
+from kernels.observing import Array, CrossingError, Observer, Outcome, Wanted
 from kernels.patterns import pattern, shaped
 from kernels.workspace import Workspace
 
 
 def place_leaves(
-    space: Workspace, entries: list[Any], observers: Sequence[Observer], batch: int, crossing: bool
+    space: Workspace,
+    entries: list[Any],
+    observers: Sequence[Observer],
+    batch: int,
+    *,
+    crossing: bool,
+    only: set[Any] | None = None,
 ) -> list[tuple[Any, ...]]:
-    """Give each leaf found a place for its gradient: (leaf or slot, spec, its cell, array or None)."""
+    """Give each leaf found, or only these, a place for its gradient: (leaf or slot, spec, its cell, array or None)."""
     found, flat, placed = space.found, space.flat, []
     observed = {o.key for o in observers} if observers else ()
     for at in range(0, words.FOUND * space.words[words.H_LEAF], words.FOUND):
         leaf = entries[found[at]]
-        if observed and leaf in observed:
+        if (observed and leaf in observed) or (only is not None and leaf not in only):
             continue
         cell = words.CELL * found[at + 2]
         if type(leaf) is int:
@@ -44,6 +50,32 @@ def place_leaves(
         flat[cell + 1] = -id(array)
         placed.append((leaf, spec, cell, array))
     return placed
+
+
+def place(space: Workspace, entries: list[Any], only: Wanted | None) -> list[tuple[Any, ...]] | None:
+    """Give leaves found a place, of those wanted alone, and let the sweep keep to what leads to them.
+
+    None, with nothing held, if one of them has not been found, or others that may not be there.
+    """
+    count = space.words[words.H_LEAF]
+    if only is None:
+        return place_leaves(space, entries, (), 0, crossing=False) if count else []
+    found, flat, wanted = space.found, space.flat, 0
+    for at in range(0, words.FOUND * count, words.FOUND):
+        leaf = entries[found[at]]
+        if type(leaf) is int:
+            space.held = []
+            raise CrossingError
+        if leaf in only.leaves:
+            flat[words.CELL * found[at + 2] + 3] |= words.RELEVANT
+            wanted += 1
+    if wanted < len(only.leaves) or (only.alone and wanted < count):
+        space.held = []
+        return None
+    if wanted < count:
+        space.words[words.H_RESTRICT] = 1
+        space.relevant(space.address)
+    return place_leaves(space, entries, (), 0, crossing=False, only=only.leaves)
 
 
 def operand_spec(entries: list[Any], operand: int, last: int) -> Spec:

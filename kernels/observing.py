@@ -65,6 +65,14 @@ class Observer:
 
 
 @dataclass(slots=True)
+class Wanted:
+    """The leaves that a sweep is for; where it is ``alone``, the root must lead to no others."""
+
+    leaves: set[Any]
+    alone: bool = False
+
+
+@dataclass(slots=True)
 class Task:
     """What a sweep is to do: go back from the seeds over the entries of the tape of this number.
 

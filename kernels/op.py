@@ -266,6 +266,9 @@ def strided(x: Any, shape: tuple[int, ...], strides: tuple[int, ...], offset: in
     low, high = offset + sum(min(e, 0) for e in ends), offset + sum(max(e, 0) for e in ends)
     if offset < 0 or (0 not in shape and not 0 <= low <= high < x.size):
         raise ValueError(f"as_strided: shape {shape}, strides {strides}, offset {offset} leave {x.size} elements")
+    if type(x) is np.ndarray and x.flags.c_contiguous and x.size and 0 not in shape:
+        # Of the array's memory itself: whose it is tells writes what they need not look for.
+        return np.ndarray(shape, x.dtype, x, offset * x.itemsize, [s * x.itemsize for s in strides])
     flat = x.reshape(-1, copy=False)[offset:]
     return np.lib.stride_tricks.as_strided(flat, shape, [s * flat.strides[0] for s in strides])
 

@@ -49,6 +49,18 @@ def preset_one(space: Workspace, slot: int, spec: Spec, value: float, offset: in
         space.held = [buffer]
 
 
+def preset_root(space: Workspace, slot: int, spec: Spec, value: Array | float, offset: int | None) -> None:
+    """Preset a single root, with a cotangent of its shape, or a float for one element."""
+    if type(value) is float:
+        preset_one(space, slot, spec, value, offset)
+        return
+    buffer = seed_buffer(Seed(slot, spec, value, offset), 0, shared=False)
+    row = space.given
+    row[0], row[1], row[2], row[3] = slot, -id(buffer), 0, ROOT
+    space.words[_PRESET] = 1
+    space.held = [buffer]
+
+
 def empty(spec: Spec, batch: int) -> Array:
     """Return a shadow to which nothing has been contributed."""
     shadow = np.empty((batch, spec.shadow) if batch else spec.shadow, spec.dtype)

@@ -8,10 +8,10 @@ from typing import Any
 from kernels import custom, words
 from kernels.entries import MOVES, MOVING, instruction_at, nested, settled
 from kernels.layouts import Spec
-from kernels.leaves import gradients, place_leaves, read, touched
-from kernels.observing import Array, Observer, Outcome, Readers, Task
+from kernels.leaves import gradients, place, place_leaves, read, touched
+from kernels.observing import Array, Observer, Outcome, Readers, Task, Wanted
 from kernels.pausing import Pauses
-from kernels.presets import FLOAT64, ONE, ROOT, key_of, mark, observe, preset, preset_one
+from kernels.presets import FLOAT64, ONE, ROOT, key_of, mark, observe, preset, preset_root
 from kernels.workspace import LARGE, Workspace
 
 _LIST, _TAPE, _RESTRICT, _LEAF = words.H_LIST, words.H_TAPE, words.H_RESTRICT, words.H_LEAF
@@ -33,7 +33,7 @@ def sweep(space: Workspace, task: Task) -> Outcome:
         mark(space, entries)
         if task.restrict:
             space.relevant(space.address)
-        placed = place_leaves(space, entries, observers, task.batch, task.crossing) if own[_LEAF] else []
+        placed = place_leaves(space, entries, observers, task.batch, crossing=task.crossing) if own[_LEAF] else []
         if (status := space.sweep(space.address)) != words.OK or custom.RAN:
             _go_on(space, entries, status, observers, buffers, task.batch)
         outcome = read(space, placed, task.restrict)
@@ -58,10 +58,13 @@ def sweep_one(
     readers: Readers,
     *,
     free: bool,
-) -> list[tuple[Any, Array | float]]:
-    """Return the gradients of leaves: as :func:`sweep`, for the usual call, from one element where nobody looks on.
+    value: Array | float | None = None,
+    only: Wanted | None = None,
+) -> list[tuple[Any, Array | float]] | None:
+    """Return the gradients of leaves: as :func:`sweep`, for the usual call, from one root where nobody looks on.
 
-    It counts itself among the readers. Its few calls are what the backward of a small graph takes its time for.
+    ``value``: the root's cotangent, None for 1. With ``only`` these leaves' alone; None, nothing being freed, where
+    :func:`sweep` must tell. It counts itself among the readers. A small graph's backward is its few calls.
     """
     own, dropped = space.words, None
     try:
@@ -70,20 +73,20 @@ def sweep_one(
         if MOVING:
             settled()
         own[_LIST], own[_TAPE], own[_RESTRICT], own[_BATCH] = id(entries), number, 0, 1
-        if offset is None and spec.shadow == 1 and spec.dtype is FLOAT64:  # as preset_one does
+        if value is None and offset is None and spec.shadow == 1 and spec.dtype is FLOAT64:  # as preset_one does
             row = space.given
             row[0], row[1], row[2], row[3] = slot, 0, ONE, ROOT
             own[_PRESET] = 1
         else:
-            preset_one(space, slot, spec, 1.0, offset)
+            preset_root(space, slot, spec, 1.0 if value is None else value, offset)
         own[_WHOLE] = 0
         if space.mark(space.address) != _OK:
             mark(space, entries)
-        placed = place_leaves(space, entries, (), 0, crossing=False) if own[_LEAF] else []
-        if (status := space.sweep(space.address)) != _OK or custom.RAN:
-            _go_on(space, entries, status, (), [], 0)
-        found = gradients(space, touched(space, placed) if own[_AT] else placed)
-        if free:
+        placed = place(space, entries, only)
+        found = None if placed is None else _swept(space, entries, placed)
+        if found is not None and only is not None and len(found) < len(only.leaves):
+            found = None
+        if free and found is not None:
             dropped = _drop(space, entries, readers)
         if space.held or space.keep_room > LARGE or space.cell_room > LARGE:
             space.rest()
@@ -92,6 +95,12 @@ def sweep_one(
         space.busy = False
     del dropped  # finalizers run now, which may record and sweep
     return found
+
+
+def _swept(space: Workspace, entries: list[Any], placed: list[tuple[Any, ...]]) -> list[tuple[Any, Array | float]]:
+    if (status := space.sweep(space.address)) != _OK or custom.RAN:
+        _go_on(space, entries, status, (), [], 0)
+    return gradients(space, touched(space, placed) if space.words[_AT] else placed)
 
 
 def _drop(space: Workspace, entries: list[Any], readers: Readers) -> list[Any] | None:

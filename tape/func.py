@@ -14,7 +14,7 @@ from typing import Any
 
 from tape import modes, recording
 from tape.autograd import blocks
-from tape.autograd.forward import filled_with, needs_graph, pulled, pushed, settle, zeros_for
+from tape.autograd.forward import needs_graph, pulled, pushed, settle, zeros_for
 from tape.exits import numbers_of
 from tape.nesting import flattened
 from tape.points import Point, as_tensor
@@ -45,11 +45,9 @@ def grad_and_value(func: Callable[..., Any], argnums: Argnums = 0, has_aux: bool
                 f"{_GRAD}: Expected f(*args) to return a scalar Tensor, got tensor with {len(y.spec.shape)} dims. "
                 "Maybe you wanted to use the vjp or jacrev APIs instead?"
             )
-        point.release()
-        create = None if point.tensors else False
-        found = pulled([y], point.inputs, [filled_with(1.0, y)], create=create, retain=point.needed)
+        found = point.out(point.gradients())
         value, *aux = point.finished()
-        return point.out(zeros_for(found, point.inputs)), (value, *aux) if has_aux else value
+        return found, (value, *aux) if has_aux else value
 
     return wrapper
 

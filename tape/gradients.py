@@ -6,7 +6,6 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tape.autograd.forward import filled_with, pulled, zeros_for
 from tape.points import Point
 from tape.tensor import Tensor
 
@@ -45,12 +44,11 @@ def value_and_grad(
         y = point.result
         if not isinstance(y, Tensor) or y.spec.size != 1 or y.spec.dtype.kind != "f":
             raise _refused(name, y)
-        point.release()
-        create = None if point.tensors else False
-        found = pulled([y], point.inputs, [filled_with(1.0, y)], create=create, retain=point.needed)
+        found = point.out(point.gradients())
         value, *aux = point.finished()
-        value = value if point.tensors else value if isinstance(value, float) else value.item()
-        return (value, *aux) if has_aux else value, point.out(zeros_for(found, point.inputs))
+        if not (point.tensors or isinstance(value, float)):
+            value = value.item()
+        return (value, *aux) if has_aux else value, found
 
     return both
 

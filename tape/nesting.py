@@ -20,6 +20,7 @@ from tape.tensor import Tensor
 
 _WHOLE = (Tensor, np.ndarray, np.generic, float, str)
 """What is a leaf at first sight."""
+_USUAL = {Tensor, np.ndarray, float}
 
 
 class Structure:
@@ -213,6 +214,8 @@ def _alike_static(structure: Structure, tree: Any) -> bool:
 
 def flattened(tree: Any, *, none: bool = False) -> tuple[list[Any], Structure]:
     """Return the leaves of a nested structure, in order, and the structure; with ``none`` None is a leaf too."""
+    if type(tree) in _USUAL:
+        return [tree], _LEAF
     found: list[Any] = []
     return found, _taken_apart(tree, found, none)
 

@@ -8,12 +8,15 @@ from typing import Any
 import numpy as np
 
 from tape import modes, recording
-from tape.autograd.forward import needs_graph, own, settle
+from tape.autograd import short
+from tape.autograd.forward import filled_with, needs_graph, own, pulled, settle, zeros_for
 from tape.exits import numbers_of, warn_of_detaching
 from tape.inference import inference_mode
 from tape.nesting import Structure, flattened
 from tape.operands import operand
 from tape.tensor import Tensor, carried, leaf, plain
+
+_FLOAT64 = np.dtype(np.float64)
 
 
 class Point:
@@ -55,8 +58,8 @@ class Point:
     def _own(self, given: list[Any], numbers: Any) -> list[Tensor]:
         if not given:
             raise ValueError(f"{self.api}: there is no number among the arguments to differentiate by")
-        if type(given[0]) is Tensor and len(given) == 1:
-            return [own(given[0])]
+        if len(given) == 1 and (found := _usual(given[0])) is not None:
+            return [found]
         structures = [self.structure] if isinstance(numbers, int) else self.structure.parts
         named = zip([numbers] if isinstance(numbers, int) else numbers, structures, strict=True)
         paths = [(path, part.kind is None) for i, part in named for path in part.paths(f"argument {i}")]
@@ -81,6 +84,22 @@ class Point:
             found, structure = flattened(self.aux, none=True)
             self.aux = structure.filled(map(self._released, found))
 
+    def gradients(self) -> list[Tensor]:
+        """Return the gradients of the function's value, of one element; it and aux are left to be handed out."""
+        y = self.result
+        found = None if self.has_aux else short.gradients(y, self.inputs, None, free=True, alone=True)
+        if found is not None:
+            if not self.tensors:
+                self.result = numbers_of(y)
+            else:
+                self.result = plain(y._value) if type(y._value) is float else y.detach()
+            return found
+        self.release()
+        create = None if self.tensors else False
+        return zeros_for(
+            pulled([y], self.inputs, [filled_with(1.0, y)], create=create, retain=self.needed), self.inputs
+        )
+
     def finished(self, *results: Any) -> tuple[Any, ...]:
         """Return the value, the results of the transform and, if there is one, what is aux."""
         settle(self.inputs)
@@ -104,6 +123,15 @@ class Point:
         if needed or x._slot is None:
             return x
         return plain(x._value) if type(x._value) is float and modes.current().recorder is None else x.detach()
+
+
+def _usual(given: Any) -> Tensor | None:
+    """Return a tensor of one's own of what is most often given; None for the rest."""
+    if type(given) is Tensor:
+        return own(given)
+    if type(given) is np.ndarray and given.dtype is _FLOAT64 and given.ndim:
+        return leaf(given.copy(), requires_grad=True)
+    return leaf(given, requires_grad=True) if type(given) is float else None
 
 
 def own_tensor(given: Any, api: str, path: str, *, whole: bool) -> Tensor:

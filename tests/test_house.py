@@ -68,7 +68,7 @@ HOUSE = [
     "tape.autograd.shadows", "tape.known_values", "tape.autograd.crossing", "tape.autograd.nodes",
     "tape.autograd.run",
     "tape.autograd.registration", "tape.autograd.graph", "tape.autograd.recorded",
-    "tape.nonfinite", "tape.later", "tape.autograd.roots", "tape.autograd.engine",
+    "tape.nonfinite", "tape.later", "tape.autograd.roots", "tape.autograd.short", "tape.autograd.engine",
     "tape.autograd.forward", "tape.batch_run", "tape.vmapping",
     "tape.autograd.blocks", "tape.autograd.functional", "tape.points", "tape.gradients", "tape.func",
     "tape.interpreting", "tape.replaying", "tape.programs",

@@ -9,17 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from kernels import backend
-from kernels.observing import CrossingError, FreedError
-from kernels.words import PULLS, TAPE_BITS, VIEW
+from kernels.words import TAPE_BITS
 from tape import errors, modes
-from tape.autograd import hooks
+from tape.autograd import hooks, short
 from tape.autograd.accumulation import accumulate, deliver
 from tape.autograd.recorded import RecordedRun
 from tape.autograd.roots import batch_of, seeds_of, starts_of, weights_of
 from tape.autograd.run import Run, ending
 from tape.shaping import stack
-from tape.tapes import LONG, living
+from tape.tapes import living
 from tape.tensor import Tensor, carried, leaf, method, plain
 
 
@@ -32,36 +30,20 @@ def backward(
     ``gradient`` has the tensor's shape and may be left out for one element. The graph is freed unless
     ``retain_graph``. ``inputs``: the only tensors whose ``.grad`` is to change.
     """
-    if gradient is not None or inputs is not None or create_graph or not _from_one(x, not retain_graph):
+    if inputs is not None or create_graph or not _from_one(x, gradient, not retain_graph):
         _backward((x,), (gradient,), retain_graph, create_graph, inputs)
 
 
-def _from_one(x: Tensor, free: bool) -> bool:
-    """Run the usual call, from one element back to leaves of this thread; False where more is asked for."""
-    tape = modes.active()
-    if tape is None:
+def _from_one(x: Tensor, gradient: Any, free: bool) -> bool:
+    """Run the usual call, back to leaves of this thread; False where more is asked for."""
+    leaves = short.swept(x, gradient, free=free)
+    if leaves is None:
         return False
-    if tape is False:
-        tape = modes.own_tape()
-    slot, form = x._slot, x._form
-    usual = type(slot) is int and slot >> TAPE_BITS == tape.number and form.spec.size == 1
-    if not usual or tape.retained or tape.hooks or (free and tape.nodes):
-        return False
-    kind = form.kind  # type: ignore[union-attr]
-    offset = None if kind == PULLS else x._offset if kind == VIEW else 0
-    try:
-        leaves = backend.run_one(tape.entries, tape.number, slot, form.spec, offset, tape, free=free)
-    except CrossingError:
-        return False
-    except FreedError:
-        raise errors.GradError(errors.SECOND_TIME) from None
     if hooks.LEAVES and [leaf for leaf, _ in leaves if id(leaf) in hooks.LEAVES]:
         with ending(recorded=False):
             deliver(leaves)
     else:
         deliver(leaves)
-    if tape.swept > LONG:
-        tape.leave(x)
     return True
 
 
@@ -160,6 +142,10 @@ def grad(
         raise ValueError(
             "Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False."
         )
+    if not (create_graph or is_grads_batched):
+        short_way = short.gradients(outputs, inputs, grad_outputs, free=not retain_graph)
+        if short_way is not None:
+            return tuple(short_way)
     roots = (outputs,) if isinstance(outputs, Tensor) else tuple(outputs)
     wanted = _wanted(inputs)
     weights = weights_of(roots, grad_outputs)

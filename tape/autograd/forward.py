@@ -74,7 +74,9 @@ _settled: WeakSet[AccumulateGrad] = WeakSet()
 
 def settle(inputs: Sequence[Tensor]) -> None:
     """Note that a transform is over, whose inputs these were."""
-    _settled.update(x._slot for x in inputs if type(x._slot) is AccumulateGrad)
+    for x in inputs:
+        if type(x._slot) is AccumulateGrad:
+            _settled.add(x._slot)
 
 
 def pushed_arrays(

@@ -31,7 +31,9 @@ class Primals:
 
     def of(self, instruction: Instruction) -> dict[str, Any]:
         """Return the saved values by their names in the rules: tensors, numbers, and arrays of places."""
-        form, found = instruction.form, {}
+        form, found = instruction.form, dict[str, Any]()
+        if not form.saved:
+            return found
         names = inputs_of(form.op)
         for name, value in zip(form.saved, instruction.saved, strict=True):
             if name == "y":

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from kernels.entries import Instruction
 from kernels.graphs import Graph, key_of, relevant
 from kernels.layouts import Spec
@@ -98,7 +100,7 @@ class _Sweep:
     """The sweep of a graph."""
 
     def __init__(self, run: RecordedRun, graph: Graph, tapes: list[Tape], roots: set[int]) -> None:
-        self.run_, self.anomaly = run, anomaly.current()
+        self.run_, self.anomaly, self.err = run, anomaly.current(), np.geterr()
         self.hooks = {slot: own for tape in tapes for slot, own in list(tape.hooks.items())}
         references = [] if run.restrict else [ref for tape in tapes for ref in list(tape.retained.values())]
         retained = [r for r in (ref() for ref in references) if r is not None]
@@ -107,17 +109,19 @@ class _Sweep:
         kept = {*self.watched, *self.hooks, *roots, *graph.split}
         self.graph = graph
         self.state = State(graph.marked, {key_of(k) for k in kept}, 0)
-        if run.restrict:
-            self.state.relevant = relevant(graph, {key_of(k) for k in run.asked})
+        asked = {key_of(k) for k in run.asked}
+        if run.restrict and not graph.ends.keys() <= asked:
+            self.state.relevant = relevant(graph, asked)
         self.primals = Primals(graph.marked)
         self.shadows: dict[Any, Shadow] = {}
 
     def run(self) -> list[tuple[AccumulateGrad, Tensor]]:
-        """Sweep; return the gradients of leaves."""
-        step = anomaly.induced(self._step)
-        for instruction in self.graph.marked:
-            if self.state.relevant is None or instruction.slot in self.state.relevant:
-                step(instruction)
+        """Sweep; return the gradients of leaves. Native sweeps do not warn of overflows and the like, either."""
+        step, wanted = anomaly.induced(self._step), self.state.relevant
+        with np.errstate(all="ignore"):
+            for instruction in self.graph.marked:
+                if wanted is None or instruction.slot in wanted:
+                    step(instruction)
         ends = [(key, leaf) for key, (leaf, _) in self.graph.ends.items() if self.shadows.get(key)]
         return [(leaf, self._read(key, leaf.spec, 0)) for key, leaf in ends]
 
@@ -169,7 +173,10 @@ class _Sweep:
 
     def _observe(self, instruction: Instruction) -> None:
         """Show the gradient that has arrived to hooks, and note it for whoever asked."""
-        slot, own = instruction.slot, self.hooks.get(instruction.slot) if self.hooks else None
+        slot = instruction.slot
+        if not self.hooks and slot not in self.watched:
+            return
+        own = self.hooks.get(slot)
         shadow = self.shadows.get(slot)
         if not shadow or (own is None and slot not in self.watched):
             return
@@ -177,7 +184,8 @@ class _Sweep:
         spec, offset = (own.spec, own.offset) if own is not None else (x.spec, own_offset(x) or 0)
         value = self._read(slot, spec, offset)
         if own:
-            changed = own.on_tensor(value)
+            with np.errstate(**self.err):
+                changed = own.on_tensor(value)
             if changed is not value:
                 shadow.part(spec, offset).copy_(changed)
                 value = changed
@@ -185,16 +193,20 @@ class _Sweep:
             self.run_.keep(slot, value)
 
     def _pulls(self, instruction: Instruction, g: Tensor) -> None:
-        values = self.primals.of(instruction)
-        form = instruction.form
-        wanted = [i for i, pull in enumerate(form.pulls) if pull is not None]
+        form, operands = instruction.form, instruction.operands
         if isinstance(form.op, Gather):
             self._scatter(instruction, g)
             return
+        values = self.primals.of(instruction)
+        wanted = [i for i, pull in enumerate(form.pulls) if pull is not None and self._relevant(operands[i])]
+        if self.anomaly is None and not self.hooks:
+            for i in wanted:
+                top, offset = self.state.home(key_of(operands[i]))
+                self.contribute(top, offset, form.specs[i], rules.pull(instruction, i, g, values))  # type: ignore[arg-type]
+            return
         found: list[Tensor | None] = [None] * len(form.specs)
         for i in wanted:
-            if self._relevant(instruction.operands[i]):
-                found[i] = rules.pull(instruction, i, g, values)
+            found[i] = rules.pull(instruction, i, g, values)
         self._give(instruction, found, g)
 
     def _scatter(self, instruction: Instruction, g: Tensor) -> None:
@@ -210,7 +222,8 @@ class _Sweep:
     def _give(self, instruction: Instruction, found: list[Tensor | None], g: Tensor | None) -> None:
         own = self.hooks.get(instruction.slot) if self.hooks else None
         if own is not None and own.after:
-            found = own.after_tensors(found, g)
+            with np.errstate(**self.err):
+                found = own.after_tensors(found, g)
         if self.anomaly is not None:
             self.anomaly.look(instruction, found, g, self.state.relevant)
         for operand, spec, value in zip(instruction.operands, instruction.form.specs, found, strict=True):
@@ -219,7 +232,8 @@ class _Sweep:
                 self.contribute(top, offset, spec, value)
 
     def _relevant(self, operand: Any) -> bool:
-        return self.state.relevant is None or key_of(operand) in self.state.relevant
+        relevant = self.state.relevant
+        return relevant is None or key_of(operand) in relevant
 
     def _unwrite(self, instruction: Instruction, shadow: Shadow) -> None:
         """Give the gradient of what was written to the value, and clear it unless the value was added."""
@@ -250,6 +264,7 @@ class _Sweep:
                 self._pulls(instruction.saved[0].unpacked(instruction), g)
             self.shadows.pop(instruction.slot, None)
             return
-        found = instruction.saved[0].pull_tensors(instruction, g, self.run_.stash, self.primals)
+        with np.errstate(**self.err):
+            found = instruction.saved[0].pull_tensors(instruction, g, self.run_.stash, self.primals)
         self._give(instruction, found, g)
         self.shadows.pop(instruction.slot, None)

@@ -41,31 +41,34 @@ def onto(value: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 def added(value: Tensor) -> Tensor:
     """Turn -0.0, which says that there is no contribution, to 0.0."""
-    result: Tensor = value + 0.0 if _negative_zeros(value).any() else value
-    return result
+    return value if _negative_zeros(value) is None else value + 0.0
 
 
 def _negative_zeros(value: Tensor) -> Any:
-    array = np.asarray(value._value)
-    return np.asarray((array == 0) & np.signbit(array))
+    """Return where a tensor has -0.0; None if nowhere."""
+    array = value._value
+    if np.count_nonzero(array) == value._form.spec.size:
+        return None
+    found = np.signbit(array) & np.equal(array, 0)
+    return np.asarray(found) if found.any() else None
 
 
 def _ruled(rule: Callable[..., Any], g: Tensor, values: Values) -> Tensor:
     """Run a rule; where the cotangent is -0.0 there is no contribution, and not 0 times what may be infinite."""
-    names = _names(rule)
+    names, cuts = _about(rule)
     cut = _negative_zeros(g)
-    with np.errstate(all="ignore"):
-        result = rule(**{name: g if name == "g" else values[name] for name in names})
+    result = rule(*[g if name == "g" else values[name] for name in names])
     if not isinstance(result, Tensor):
         result = creation.full(g.spec.shape, float(result), dtype=g.spec.dtype)
-    if not rule_cuts(rule):
+    if not cuts:
         result = added(result)
-    return _WHERE(plain(cut), -0.0, result) if cut.any() else result
+    return result if cut is None else _WHERE(plain(cut), -0.0, result)
 
 
 @functools.cache
-def _names(rule: Callable[..., Any]) -> tuple[str, ...]:
-    return tuple(inspect.signature(rule).parameters)
+def _about(rule: Callable[..., Any]) -> tuple[tuple[str, ...], bool]:
+    """Return the names of a rule's parameters, and whether it cuts."""
+    return tuple(inspect.signature(rule).parameters), rule_cuts(rule)
 
 
 def rule_cuts(rule: Callable[..., Any]) -> bool:

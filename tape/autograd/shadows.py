@@ -7,6 +7,7 @@ import numpy as np
 from kernels.layouts import Spec
 from kernels.views import meets_itself
 from tape import indexing, shaping
+from tape.adding import add_again
 from tape.tensor import Tensor, plain
 
 
@@ -32,13 +33,17 @@ class Shadow:
         """Return the part that belongs to a tensor of this spec: a view, to be read or written."""
         flat = self.flattened()
         item = self.dtype.itemsize
-        return shaping.strided(flat, spec.shape, tuple(s // item for s in spec.gradient), offset // item)
+        return shaping.strided(flat, spec.shape, tuple([s // item for s in spec.gradient]), offset // item)
 
     def add_part(self, spec: Spec, offset: int, value: Tensor) -> None:
         """Add to the part that belongs to a tensor of this spec."""
-        if not meets_itself(spec.shape, spec.gradient, spec.dtype.itemsize):
+        apart = (len(spec.shape) == 1 and spec.gradient[0]) or not meets_itself(
+            spec.shape, spec.gradient, spec.dtype.itemsize
+        )
+        if apart:
             part = self.part(spec, offset)
-            part += value
+            if not add_again(part, value):
+                part += value
             return
         item = spec.dtype.itemsize
         places = np.zeros(spec.shape, np.int64)
