@@ -184,3 +184,17 @@ def test_hooks_are_run(way: str) -> None:
     (found,) = grad(z.sum(), w)
     assert seen[1:] == [[1.0, 1.0, 1.0]]
     assert found.tolist() == x.tolist()
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_cotangents_of_integers(create_graph: bool) -> None:
+    x = tape.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    (found,) = grad(x * x, x, tape.tensor([1, 0, 3]), create_graph=create_graph)
+    assert found.tolist() == [2.0, 0.0, 18.0]
+    (found,) = grad((x * x).sum(), x, tape.tensor(True), create_graph=create_graph)
+    assert found.tolist() == [2.0, 4.0, 6.0]
+    units = tape.eye(3).to(tape.int64)
+    (found,) = grad(x * x, x, units, is_grads_batched=True, create_graph=create_graph)
+    assert found.tolist() == np.diag([2.0, 4.0, 6.0]).tolist()
+    (x * x).backward(tape.tensor([1, 2, 0]))
+    assert x.grad.tolist() == [2.0, 8.0, 0.0]

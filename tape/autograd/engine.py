@@ -152,13 +152,11 @@ def grad(
     retain = create_graph if retain_graph is None else retain_graph
     required = not (allow_unused or materialize_grads)
     batch = batch_of(weights) if is_grads_batched else 0
+    zeros = (batch, create_graph) if materialize_grads else None
     hear = getattr(modes.current().recorder, "derived", None)
     if hear is not None:  # vmap, which differentiates one example and repeats that on the batch
-        found = hear(partial(_again, retain=retain, create=create_graph), roots, wanted, _ones(roots, weights), batch)
-        unused = [i for i, g in enumerate(found) if g is None]
-        if required and unused:
-            raise errors.GradError(errors.UNUSED.format(unused[0]))
-        zeros = (batch, create_graph) if materialize_grads else None
+        again = partial(_again, retain=retain, create=create_graph)
+        found = _used(hear(again, roots, wanted, _ones(roots, weights), batch), required=required)
         return tuple(_gradient(g, x, zeros) for g, x in zip(found, wanted, strict=True))
     if batch and create_graph:
         return _by_rows(roots, wanted, weights, batch, allow_unused=not required, materialize=materialize_grads)
@@ -166,8 +164,15 @@ def grad(
         run, found = _run(roots, weights, wanted, retain, create_graph, required=required, batch=batch)
         run.check_used(found)
         results = [run.result(key) for key in found]
-    zeros = (batch, create_graph) if materialize_grads else None
     return tuple(_gradient(result, x, zeros) for result, x in zip(results, wanted, strict=True))
+
+
+def _used(found: list[Tensor | None], *, required: bool) -> list[Tensor | None]:
+    """Raise for an input without a gradient, if each must have one."""
+    unused = [i for i, g in enumerate(found) if g is None]
+    if required and unused:
+        raise errors.GradError(errors.UNUSED.format(unused[0]))
+    return found
 
 
 def _wanted(inputs: Any) -> tuple[Tensor, ...]:
