@@ -82,10 +82,7 @@ def sweep_one(
         own[_WHOLE] = 0
         if space.mark(space.address) != _OK:
             mark(space, entries)
-        placed = place(space, entries, only)
-        found = None if placed is None else _swept(space, entries, placed)
-        if found is not None and only is not None and len(found) < len(only.leaves):
-            found = None
+        found = _swept(space, entries, only)
         if free and found is not None:
             dropped = _drop(space, entries, readers)
         if space.held or space.keep_room > LARGE or space.cell_room > LARGE:
@@ -97,10 +94,14 @@ def sweep_one(
     return found
 
 
-def _swept(space: Workspace, entries: list[Any], placed: list[tuple[Any, ...]]) -> list[tuple[Any, Array | float]]:
+def _swept(space: Workspace, entries: list[Any], only: Wanted | None) -> list[tuple[Any, Array | float]] | None:
+    placed = place(space, entries, only)
+    if placed is None:
+        return None
     if (status := space.sweep(space.address)) != _OK or custom.RAN:
         _go_on(space, entries, status, (), [], 0)
-    return gradients(space, touched(space, placed) if space.words[_AT] else placed)
+    found = gradients(space, touched(space, placed) if space.words[_AT] else placed)
+    return found if only is None or len(found) == len(only.leaves) else None
 
 
 def _drop(space: Workspace, entries: list[Any], readers: Readers) -> list[Any] | None:
