@@ -5,6 +5,8 @@ from __future__ import annotations
 from kernels import (
     arrangements,
     banded,
+    bessel,
+    beta_functions,
     comparisons,
     contractions,
     determinants,
@@ -36,6 +38,8 @@ __all__ = [
     "OPS",
     "arrangements",
     "banded",
+    "bessel",
+    "beta_functions",
     "comparisons",
     "contractions",
     "determinants",

@@ -248,3 +248,19 @@ def _matrix_transpose(x: Any, /) -> Tensor:
     if len(x.spec.shape) < _PAIR:
         raise ValueError(f"Input array must be at least 2-dimensional, but it is {len(x.spec.shape)}")
     return _turned(x, "mT")
+
+
+def _centre(function: Any, sign: int) -> None:
+    """Serve NumPy's fftshift, or its inverse: the halves of dims exchanged."""
+
+    def shift(x: Any, axes: Any = None) -> Tensor:
+        x = array_like(x)
+        rank = len(x.spec.shape)
+        dims = tuple(range(rank)) if axes is None else normalize_axis_tuple(axes, rank, allow_duplicate=True)
+        return _roll(x, tuple(sign * (x.spec.shape[d] // 2) for d in dims), dims)
+
+    implements(function)(shift)
+
+
+_centre(np.fft.fftshift, 1)
+_centre(np.fft.ifftshift, -1)

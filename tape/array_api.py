@@ -1,8 +1,7 @@
 """The array API standard (2024.12) for real dtypes: what ``Tensor.__array_namespace__`` returns.
 
 NumPy's main namespace follows the standard, and its functions find the records (``tape.numpy_protocols``); here they
-stand beside creation functions that make tensors. Missing are complex dtypes, uint16 to uint64 and fft, and
-sorting has no ``descending``.
+stand beside creation functions that make tensors. Missing are complex dtypes, uint16 to uint64 and fft.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from tape import array_api_linalg as linalg
 from tape import creation, interchange
 from tape.devices import check_device
 from tape.dtypes import bool as bool_dtype
@@ -34,9 +34,9 @@ logical_or logical_xor maximum minimum multiply negative not_equal positive pow 
 signbit sin sinh sqrt square subtract tan tanh trunc
 """.split()  # noqa: SIM905 (a list of words)
 OTHERS = """
-all any argmax argmin argsort astype broadcast_arrays broadcast_to concat count_nonzero cumulative_prod
+all any argmax argmin astype broadcast_arrays broadcast_to concat count_nonzero cumulative_prod
 cumulative_sum diff expand_dims flip matmul matrix_transpose max mean meshgrid min moveaxis nonzero permute_dims
-prod repeat reshape roll searchsorted sort squeeze stack std sum take take_along_axis tensordot tile tril triu
+prod repeat reshape roll searchsorted squeeze stack std sum take take_along_axis tensordot tile tril triu
 unique_all unique_counts unique_inverse unique_values unstack var vecdot where
 """.split()  # noqa: SIM905 (a list of words)
 e, inf, nan, pi, newaxis = float(np.e), float(np.inf), float(np.nan), float(np.pi), None
@@ -109,6 +109,24 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> T
     return x if not copy and x.spec.dtype == dtype_of(dtype) else to_dtype(x, dtype_of(dtype))
 
 
+def sort(x: Any, /, *, axis: int = -1, descending: builtins.bool = False, stable: builtins.bool = True) -> Tensor:
+    """Return the elements in order along an axis; with ``descending`` the largest first."""
+    del stable
+    found = np.sort(-x if descending and x.spec.dtype.kind == "f" else x, axis=axis, stable=True)
+    if not descending:
+        return found  # type: ignore[return-value]
+    return -found if x.spec.dtype.kind == "f" else np.flip(found, axis=axis)  # type: ignore[return-value]
+
+
+def argsort(x: Any, /, *, axis: int = -1, descending: builtins.bool = False, stable: builtins.bool = True) -> Tensor:
+    """Return the places of the elements in order along an axis; equal elements keep theirs."""
+    del stable
+    if not descending:
+        return np.argsort(x, axis=axis, stable=True)  # type: ignore[return-value]
+    n = x.spec.shape[axis]
+    return np.flip(n - 1 - np.argsort(np.flip(x, axis=axis), axis=axis, stable=True), axis=axis)  # type: ignore[no-any-return]
+
+
 def can_cast(from_: Any, to: Any, /) -> builtins.bool:
     """Return whether a dtype, or a tensor's, can be cast to another by promotion."""
     return np.can_cast(_dtype(from_), to)
@@ -168,10 +186,23 @@ def array_namespace(x: Tensor, *, api_version: str | None = None) -> Any:
     return sys.modules[__name__]
 
 
+@method()
+def to_device(x: Tensor, device: Any, /, *, stream: Any = None) -> Tensor:
+    """Return the tensor itself: the only device is "cpu".
+
+    >>> tape.ones(1).to_device("cpu")
+    tensor([1.])
+    """
+    del stream
+    check_device(device)
+    return x
+
+
 __all__ = [
     "__array_api_version__",
     "__array_namespace_info__",
     "arange",
+    "argsort",
     "asarray",
     "can_cast",
     "e",
@@ -185,6 +216,7 @@ __all__ = [
     "iinfo",
     "inf",
     "isdtype",
+    "linalg",
     "linspace",
     "nan",
     "newaxis",
@@ -192,6 +224,7 @@ __all__ = [
     "ones_like",
     "pi",
     "result_type",
+    "sort",
     "zeros",
     "zeros_like",
 ]

@@ -3,7 +3,7 @@ from math import nan
 from typing import Any
 from tape.random import Generator
 from tape.tensor import Tensor
-__all__ = ['add', 'subtract', 'sub', 'multiply', 'mul', 'true_divide', 'power', 'pow', 'negative', 'neg', 'positive', 'square', 'sqrt', 'reciprocal', 'absolute', 'abs', 'exp', 'log', 'sin', 'cos', 'tan', 'tanh', 'maximum', 'minimum', 'where', 'less', 'lt', 'less_equal', 'le', 'greater', 'gt', 'greater_equal', 'ge', 'eq', 'not_equal', 'ne', 'logical_not', 'logical_and', 'logical_or', 'bitwise_and', 'bitwise_or', 'logical_xor', 'bitwise_xor', 'invert', 'bitwise_not', 'left_shift', 'bitwise_left_shift', 'right_shift', 'bitwise_right_shift', 'isnan', 'isinf', 'isfinite', 'signbit', 'isposinf', 'isneginf', 'gcd', 'lcm', 'exp2', 'expm1', 'log2', 'log10', 'log1p', 'logaddexp', 'logaddexp2', 'sigmoid', 'rsqrt', 'cbrt', 'relu', 'clamp_min', 'clamp_max', 'fmax', 'fmin', 'sign', 'sgn', 'copysign', 'heaviside', 'floor', 'ceil', 'rint', 'trunc', 'fix', 'frac', 'floor_divide', 'remainder', 'fmod', 'nextafter', 'erf', 'erfc', 'erfinv', 'erfcx', 'lgamma', 'digamma', 'i0', 'i0e', 'i1', 'i1e', 'ndtr', 'ndtri', 'log_ndtr', 'entr', 'xlogy', 'xlog1py', 'arcsin', 'asin', 'arccos', 'acos', 'arctan', 'atan', 'arctan2', 'atan2', 'sinh', 'cosh', 'arcsinh', 'asinh', 'arccosh', 'acosh', 'arctanh', 'atanh', 'hypot', 'deg2rad', 'rad2deg', 'sinc', 'from_dlpack', 'bmm', 'diagonal', 'diag', 'diag_embed', 'diagflat', 'tril', 'triu', 'tril_indices', 'triu_indices', 'einsum', 'outer', 'ger', 'vdot', 'inner', 'tensordot', 'kron', 'trace', 'cross', 'chain_matmul', 'addmm', 'addmv', 'addr', 'baddbmm', 'addbmm', 'flip', 'fliplr', 'flipud', 'roll', 'rot90', 'movedim', 'moveaxis', 'swapaxes', 'swapdims', 'adjoint', 'broadcast_to', 'broadcast_tensors', 'unflatten', 'ravel', 'atleast_1d', 'atleast_2d', 'atleast_3d', 'sort', 'argsort', 'msort', 'topk', 'kthvalue', 'unique', 'inverse', 'cholesky_solve', 'cholesky_inverse', 'lu_solve', 'det', 'slogdet', 'logdet', 'matrix_exp', 'matrix_power', 'pinverse', 'div', 'divide', 'clamp', 'clip', 'round', 'softplus', 'lerp', 'addcmul', 'addcdiv', 'float_power', 'ldexp', 'nan_to_num', 'logit', 'polygamma', 'mvlgamma', 'isclose', 'allclose', 'pad', 'logsumexp', 'softmax', 'log_softmax', 'softmin', 'rsub', 'threshold', 'fill', 'frexp', 'vander', 'igamma', 'igammac', 'angle', 'constant_pad_nd', 'prod', 'any', 'all', 'count_nonzero', 'argmax', 'argmin', 'aminmax', 'nansum', 'nanmean', 'cumsum', 'cumprod', 'cummax', 'cummin', 'logcumsumexp', 'diff', 'gradient', 'trapezoid', 'trapz', 'cumulative_trapezoid', 'index_put', 'put', 'masked_fill', 'slice_scatter', 'select_scatter', 'diagonal_scatter', 'take', 'gather', 'take_along_dim', 'index_select', 'masked_select', 'nonzero', 'argwhere', 'meshgrid', 'cartesian_prod', 'combinations', 'histogram', 'histc', 'bincount', 'searchsorted', 'bucketize', 'numel', 'is_floating_point', 'is_complex', 'is_signed', 'is_nonzero', 'is_same_size', 'isreal', 'real', 'conj', 'detach', 'broadcast_shapes', 'promote_types', 'can_cast', 'interp', 'interpn', 'isin', 'unique_consecutive', 'unravel_index', 'norm', 'dist', 'cdist', 'pdist', 'renorm', 'cosine_similarity', 'pairwise_distance', 'cholesky', 'qr', 'svd', 'median', 'nanmedian', 'mode', 'quantile', 'nanquantile', 'tile', 'repeat_interleave', 'normal', 'bernoulli', 'scatter', 'scatter_add', 'scatter_reduce', 'index_add', 'index_copy', 'index_reduce', 'index_fill', 'masked_scatter', 'narrow', 'select', 'unbind', 'split', 'split_with_sizes', 'chunk', 'tensor_split', 'hsplit', 'vsplit', 'dsplit', 'var', 'std', 'var_mean', 'std_mean', 'cov', 'corrcoef', 'hstack', 'vstack', 'row_stack', 'dstack', 'column_stack', 'block_diag']
+__all__ = ['add', 'subtract', 'sub', 'multiply', 'mul', 'true_divide', 'power', 'pow', 'negative', 'neg', 'positive', 'square', 'sqrt', 'reciprocal', 'absolute', 'abs', 'exp', 'log', 'sin', 'cos', 'tan', 'tanh', 'maximum', 'minimum', 'where', 'erf', 'erfc', 'erfinv', 'erfcx', 'lgamma', 'digamma', 'i0', 'i0e', 'i1', 'i1e', 'ndtr', 'ndtri', 'log_ndtr', 'entr', 'xlogy', 'xlog1py', 'less', 'lt', 'less_equal', 'le', 'greater', 'gt', 'greater_equal', 'ge', 'eq', 'not_equal', 'ne', 'logical_not', 'logical_and', 'logical_or', 'bitwise_and', 'bitwise_or', 'logical_xor', 'bitwise_xor', 'invert', 'bitwise_not', 'left_shift', 'bitwise_left_shift', 'right_shift', 'bitwise_right_shift', 'isnan', 'isinf', 'isfinite', 'signbit', 'isposinf', 'isneginf', 'gcd', 'lcm', 'exp2', 'expm1', 'log2', 'log10', 'log1p', 'logaddexp', 'logaddexp2', 'sigmoid', 'rsqrt', 'cbrt', 'relu', 'clamp_min', 'clamp_max', 'fmax', 'fmin', 'sign', 'sgn', 'copysign', 'heaviside', 'floor', 'ceil', 'rint', 'trunc', 'fix', 'frac', 'floor_divide', 'remainder', 'fmod', 'nextafter', 'arcsin', 'asin', 'arccos', 'acos', 'arctan', 'atan', 'arctan2', 'atan2', 'sinh', 'cosh', 'arcsinh', 'asinh', 'arccosh', 'acosh', 'arctanh', 'atanh', 'hypot', 'deg2rad', 'rad2deg', 'sinc', 'from_dlpack', 'bmm', 'diagonal', 'diag', 'diag_embed', 'diagflat', 'tril', 'triu', 'tril_indices', 'triu_indices', 'einsum', 'outer', 'ger', 'vdot', 'inner', 'tensordot', 'kron', 'trace', 'cross', 'chain_matmul', 'addmm', 'addmv', 'addr', 'baddbmm', 'addbmm', 'flip', 'fliplr', 'flipud', 'roll', 'rot90', 'movedim', 'moveaxis', 'swapaxes', 'swapdims', 'adjoint', 'broadcast_to', 'broadcast_tensors', 'unflatten', 'ravel', 'atleast_1d', 'atleast_2d', 'atleast_3d', 'sort', 'argsort', 'msort', 'topk', 'kthvalue', 'unique', 'inverse', 'cholesky_solve', 'cholesky_inverse', 'lu_solve', 'det', 'slogdet', 'logdet', 'matrix_exp', 'matrix_power', 'pinverse', 'div', 'divide', 'clamp', 'clip', 'round', 'softplus', 'lerp', 'addcmul', 'addcdiv', 'float_power', 'ldexp', 'nan_to_num', 'logit', 'polygamma', 'mvlgamma', 'isclose', 'allclose', 'pad', 'logsumexp', 'softmax', 'log_softmax', 'softmin', 'rsub', 'threshold', 'fill', 'frexp', 'vander', 'igamma', 'igammac', 'angle', 'constant_pad_nd', 'prod', 'any', 'all', 'count_nonzero', 'argmax', 'argmin', 'aminmax', 'nansum', 'nanmean', 'cumsum', 'cumprod', 'cummax', 'cummin', 'logcumsumexp', 'diff', 'gradient', 'trapezoid', 'trapz', 'cumulative_trapezoid', 'index_put', 'put', 'masked_fill', 'slice_scatter', 'select_scatter', 'diagonal_scatter', 'take', 'gather', 'take_along_dim', 'index_select', 'masked_select', 'nonzero', 'argwhere', 'meshgrid', 'cartesian_prod', 'combinations', 'histogram', 'histc', 'bincount', 'searchsorted', 'bucketize', 'numel', 'is_floating_point', 'is_complex', 'is_signed', 'is_nonzero', 'is_same_size', 'isreal', 'real', 'conj', 'conjugate', 'detach', 'broadcast_shapes', 'promote_types', 'can_cast', 'interp', 'interpn', 'isin', 'unique_consecutive', 'unravel_index', 'norm', 'dist', 'cdist', 'pdist', 'renorm', 'cosine_similarity', 'pairwise_distance', 'cholesky', 'qr', 'svd', 'median', 'nanmedian', 'mode', 'quantile', 'nanquantile', 'tile', 'repeat_interleave', 'normal', 'bernoulli', 'scatter', 'scatter_add', 'scatter_reduce', 'index_add', 'index_copy', 'index_reduce', 'index_fill', 'masked_scatter', 'narrow', 'select', 'unbind', 'split', 'split_with_sizes', 'chunk', 'tensor_split', 'hsplit', 'vsplit', 'dsplit', 'var', 'std', 'var_mean', 'std_mean', 'cov', 'corrcoef', 'hstack', 'vstack', 'row_stack', 'dstack', 'column_stack', 'block_diag']
 def add(a: Any, b: Any, /, *, alpha: Any = None, out: Tensor | None = None) -> Tensor:
     """Sum of two tensors. Shapes broadcast; dtypes promote as NumPy's do."""
 def subtract(a: Any, b: Any, /, *, alpha: Any = None, out: Tensor | None = None) -> Tensor:
@@ -54,6 +54,38 @@ def minimum(a: Any, b: Any, /, *, out: Tensor | None = None) -> Tensor:
     """Smaller of two tensors, element by element; a tie gives each half of the gradient. Shapes broadcast; dtypes promote as NumPy's do."""
 def where(c: Any, a: Any, b: Any, /, *, out: Tensor | None = None) -> Tensor:
     """Second tensor where the first, a condition, holds, and the third elsewhere. Shapes broadcast; dtypes promote as NumPy's do."""
+def erf(x: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """Error function. Shapes broadcast; dtypes promote as NumPy's do."""
+def erfc(x: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """One less the error function. Shapes broadcast; dtypes promote as NumPy's do."""
+def erfinv(x: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """Number whose error function this is. Shapes broadcast; dtypes promote as NumPy's do."""
+def erfcx(x: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """Complementary error function times exp(x x). Shapes broadcast; dtypes promote as NumPy's do."""
+def lgamma(x: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """Logarithm of the absolute value of the gamma function. Shapes broadcast; dtypes promote as NumPy's do."""
+def digamma(x: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """Derivative of the logarithm of the gamma function. Shapes broadcast; dtypes promote as NumPy's do."""
+def i0(x: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """Modified Bessel function of the first kind of order 0. Shapes broadcast; dtypes promote as NumPy's do."""
+def i0e(x: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """Modified Bessel function of order 0 times exp(-|x|). Shapes broadcast; dtypes promote as NumPy's do."""
+def i1(x: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """Modified Bessel function of the first kind of order 1. Shapes broadcast; dtypes promote as NumPy's do."""
+def i1e(x: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """Modified Bessel function of order 1 times exp(-|x|). Shapes broadcast; dtypes promote as NumPy's do."""
+def ndtr(x: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """Area under the normal density up to x. Shapes broadcast; dtypes promote as NumPy's do."""
+def ndtri(x: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """Number up to which the area under the normal density is x. Shapes broadcast; dtypes promote as NumPy's do."""
+def log_ndtr(x: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """Logarithm of the area under the normal density up to x. Shapes broadcast; dtypes promote as NumPy's do."""
+def entr(x: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """Entropy, -x log x; 0 at 0 and -inf below. Shapes broadcast; dtypes promote as NumPy's do."""
+def xlogy(a: Any, b: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """First tensor times the logarithm of the second; 0 where the first is 0. Shapes broadcast; dtypes promote as NumPy's do."""
+def xlog1py(a: Any, b: Any, /, *, out: Tensor | None = None) -> Tensor:
+    """First tensor times the logarithm of one plus the second; 0 where the first is 0. Shapes broadcast; dtypes promote as NumPy's do."""
 def less(a: Any, b: Any, /, *, out: Tensor | None = None) -> Tensor:
     """True where the first is less. Shapes broadcast; dtypes promote as NumPy's do."""
 def lt(a: Any, b: Any, /, *, out: Tensor | None = None) -> Tensor:
@@ -176,38 +208,6 @@ def fmod(a: Any, b: Any, /, *, out: Tensor | None = None) -> Tensor:
     """What truncated division leaves, with the sign of the dividend. Shapes broadcast; dtypes promote as NumPy's do."""
 def nextafter(a: Any, b: Any, /, *, out: Tensor | None = None) -> Tensor:
     """Next number of the dtype, from the first towards the second; where they are equal, no gradient. Shapes broadcast; dtypes promote as NumPy's do."""
-def erf(x: Any, /, *, out: Tensor | None = None) -> Tensor:
-    """Error function. Shapes broadcast; dtypes promote as NumPy's do."""
-def erfc(x: Any, /, *, out: Tensor | None = None) -> Tensor:
-    """One less the error function. Shapes broadcast; dtypes promote as NumPy's do."""
-def erfinv(x: Any, /, *, out: Tensor | None = None) -> Tensor:
-    """Number whose error function this is. Shapes broadcast; dtypes promote as NumPy's do."""
-def erfcx(x: Any, /, *, out: Tensor | None = None) -> Tensor:
-    """Complementary error function times exp(x x). Shapes broadcast; dtypes promote as NumPy's do."""
-def lgamma(x: Any, /, *, out: Tensor | None = None) -> Tensor:
-    """Logarithm of the absolute value of the gamma function. Shapes broadcast; dtypes promote as NumPy's do."""
-def digamma(x: Any, /, *, out: Tensor | None = None) -> Tensor:
-    """Derivative of the logarithm of the gamma function. Shapes broadcast; dtypes promote as NumPy's do."""
-def i0(x: Any, /, *, out: Tensor | None = None) -> Tensor:
-    """Modified Bessel function of the first kind of order 0. Shapes broadcast; dtypes promote as NumPy's do."""
-def i0e(x: Any, /, *, out: Tensor | None = None) -> Tensor:
-    """Modified Bessel function of order 0 times exp(-|x|). Shapes broadcast; dtypes promote as NumPy's do."""
-def i1(x: Any, /, *, out: Tensor | None = None) -> Tensor:
-    """Modified Bessel function of the first kind of order 1. Shapes broadcast; dtypes promote as NumPy's do."""
-def i1e(x: Any, /, *, out: Tensor | None = None) -> Tensor:
-    """Modified Bessel function of order 1 times exp(-|x|). Shapes broadcast; dtypes promote as NumPy's do."""
-def ndtr(x: Any, /, *, out: Tensor | None = None) -> Tensor:
-    """Area under the normal density up to x. Shapes broadcast; dtypes promote as NumPy's do."""
-def ndtri(x: Any, /, *, out: Tensor | None = None) -> Tensor:
-    """Number up to which the area under the normal density is x. Shapes broadcast; dtypes promote as NumPy's do."""
-def log_ndtr(x: Any, /, *, out: Tensor | None = None) -> Tensor:
-    """Logarithm of the area under the normal density up to x. Shapes broadcast; dtypes promote as NumPy's do."""
-def entr(x: Any, /, *, out: Tensor | None = None) -> Tensor:
-    """Entropy, -x log x; 0 at 0 and -inf below. Shapes broadcast; dtypes promote as NumPy's do."""
-def xlogy(a: Any, b: Any, /, *, out: Tensor | None = None) -> Tensor:
-    """First tensor times the logarithm of the second; 0 where the first is 0. Shapes broadcast; dtypes promote as NumPy's do."""
-def xlog1py(a: Any, b: Any, /, *, out: Tensor | None = None) -> Tensor:
-    """First tensor times the logarithm of one plus the second; 0 where the first is 0. Shapes broadcast; dtypes promote as NumPy's do."""
 def arcsin(x: Any, /, *, out: Tensor | None = None) -> Tensor:
     """Angle in radians of this sine. Shapes broadcast; dtypes promote as NumPy's do."""
 def asin(x: Any, /, *, out: Tensor | None = None) -> Tensor:
@@ -523,6 +523,8 @@ def isreal(x: Any) -> Tensor:
 def real(x: Any) -> Tensor:
     """Return the tensor itself: there are no complex ones."""
 def conj(x: Any) -> Tensor:
+    """Return the tensor itself: there are no complex ones."""
+def conjugate(x: Any) -> Tensor:
     """Return the tensor itself: there are no complex ones."""
 def detach(x: Any) -> Tensor:
     """Return a tensor of the same memory, without history."""

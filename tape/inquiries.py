@@ -101,7 +101,8 @@ def real(x: Any) -> Tensor:
 method("real")(property(lambda x: x, doc="The tensor itself: there are no complex ones."))
 
 
-@public()
+@implements(np.conjugate)
+@public("conjugate")
 def conj(x: Any) -> Tensor:
     """Return the tensor itself: there are no complex ones.
 

@@ -7,10 +7,21 @@ from typing import Any
 
 import numpy as np
 
-from tape import contracting, determining, diagonals, einsums, factoring, matrix_norms, recording, shaping, solving
+from tape import (
+    arranging,
+    contracting,
+    determining,
+    diagonals,
+    einsums,
+    factoring,
+    matrix_norms,
+    recording,
+    shaping,
+    solving,
+)
 from tape.matrices import MATRIX, square_of, tensor_like
 from tape.products import matmul
-from tape.public import implements
+from tape.public import NUMPY, implements
 from tape.tensor import Tensor
 
 
@@ -74,7 +85,12 @@ def _vecmat(x1: Any, x2: Any) -> Tensor:
 
 @implements(np.vecdot, np.linalg.vecdot)
 def _vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
-    return contracting.vecdot(tensor_like(x1), tensor_like(x2), dim=axis)
+    a, b = (arranging.movedim(tensor_like(x), axis, -1) for x in (x1, x2))
+    if a.spec.shape[-1] != b.spec.shape[-1]:
+        raise ValueError(f"np.vecdot: axes of {a.spec.shape[-1]} and {b.spec.shape[-1]} elements do not fit")
+    product: Any = a * b
+    kind = product.spec.dtype  # sums of bools are bools, and integers stay as wide as they are
+    return NUMPY[np.sum](product, -1, kind if kind.kind in "iub" else None)
 
 
 @implements(np.tensordot)

@@ -56,9 +56,16 @@ def _stack(arrays: Any, axis: int = 0) -> Tensor:
 
 @implements(np.reshape)
 def _reshape(a: Tensor, shape: Any, order: str = "C", *, copy: bool | None = None) -> Tensor:
-    if order != "C" or copy is not None:
-        raise TypeError("np.reshape of a tensor takes order='C' and no copy=")
-    return shaping.reshape(a, shape)
+    if order != "C":
+        raise TypeError(f"np.reshape of a tensor takes order='C', not {order!r}")
+    if copy:
+        return shaping.reshape(shaping.clone(a), shape)
+    try:
+        return shaping.reshape(a, shape) if copy is None else shaping.view(a, shape)
+    except RuntimeError as error:
+        if copy is None:
+            raise
+        raise ValueError("np.reshape: a tensor of these strides cannot be viewed so, and copy=False") from error
 
 
 @implements(np.ravel)

@@ -215,3 +215,24 @@ def _sort(a: Any, axis: Any = -1, kind: Any = None, *, stable: Any = None) -> Te
 def _numpy_argsort(a: Any, axis: Any = -1, kind: Any = None, *, stable: Any = None) -> Tensor:
     del kind, stable
     return _argsort(*_flat(a, axis))
+
+
+@implements(np.partition)
+def _partition(a: Any, kth: Any, axis: Any = -1, kind: Any = None) -> Tensor:
+    """Sort: each element then is where partitions by any place want it."""
+    _check_places(a, kth, axis)
+    return _sort(a, axis, kind)
+
+
+@implements(np.argpartition)
+def _argpartition(a: Any, kth: Any, axis: Any = -1, kind: Any = None) -> Tensor:
+    _check_places(a, kth, axis)
+    return _numpy_argsort(a, axis, kind)
+
+
+def _check_places(a: Any, kth: Any, axis: Any) -> None:
+    x, dim = _flat(a, axis)
+    n = x.spec.shape[dim] if x.spec.shape else 1
+    for k in np.ravel(kth):
+        if not -n <= k < n:
+            raise ValueError(f"kth(={k}) out of bounds ({n})")

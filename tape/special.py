@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from kernels.scipy_ufuncs import LateUfunc
 from kernels.tables import OPS
 from tape import numpy_ufuncs
 from tape.arithmetic import FUNCTIONS, RECORDED
@@ -17,11 +18,13 @@ from tape.softmaxes import log_softmax, logsumexp, softmax
 from tape.tensor import Tensor
 
 __all__ = [
-    "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "digamma", "entr", "erf", "erfc", "erfcinv", "erfcx", "erfinv",
-    "exp2", "expit", "expm1", "gamma", "gammainc", "gammaincc", "gammaln", "i0", "i0e", "i1", "i1e", "j0", "j1", "k0",
-    "k1", "log1p", "log_expit", "log_ndtr", "log_softmax", "logit", "logsumexp", "modified_bessel_i0",
-    "modified_bessel_i1", "modified_bessel_k0", "modified_bessel_k1", "multigammaln", "ndtr", "ndtri", "polygamma",
-    "psi", "round", "sinc", "softmax", "xlog1py", "xlogy", "y0", "y1", "zeta",
+    "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "beta", "betainc", "betaincc", "betaincinv", "betaln",
+    "digamma", "entr", "erf", "erfc", "erfcinv", "erfcx", "erfinv", "exp2", "expit", "expm1", "gamma", "gammainc",
+    "gammaincc", "gammainccinv", "gammaincinv", "gammaln", "gammasgn", "i0", "i0e", "i1", "i1e", "iv", "ive", "j0",
+    "j1", "jn", "jv", "k0", "k1", "kn", "kv", "kve", "log1p", "log_expit", "log_ndtr", "log_softmax", "logit",
+    "logsumexp", "modified_bessel_i0", "modified_bessel_i1", "modified_bessel_k0", "modified_bessel_k1", "multigammaln",
+    "ndtr", "ndtri", "polygamma", "psi", "rgamma", "round", "sinc", "softmax", "stdtr", "stdtrit", "xlog1py", "xlogy",
+    "y0", "y1", "yn", "yv", "zeta",
 ]  # fmt: skip
 
 multigammaln = mvlgamma
@@ -55,28 +58,48 @@ k1 = modified_bessel_k1 = RECORDED["k1"]
 modified_bessel_i0, modified_bessel_i1 = i0, i1
 
 
-def _half(name: str, arguments: str, value: str) -> Callable[[Any, Any], Tensor]:
-    """Return a function of two operands whose derivative by the first nobody has written; with an example."""
+def _last(name: str, arguments: str, value: str) -> Callable[..., Tensor]:
+    """Return a function of which only the last operand has a derivative in closed form; with an example."""
     run = RECORDED[name]
 
-    def function(a: Any, x: Any) -> Tensor:
-        if isinstance(a, Tensor) and a._slot is not None:
-            raise NotImplementedError(f"{name}(): the derivative by the first argument is not implemented; detach() it")
-        return run(a, x)  # type: ignore[no-any-return]
+    def function(*operands: Any) -> Tensor:
+        if any(isinstance(a, Tensor) and a._slot is not None for a in operands[:-1]):
+            which = "the first argument" if len(operands) == 2 else "all arguments but the last"  # noqa: PLR2004
+            raise NotImplementedError(f"{name}(): the derivative by {which} is not implemented; detach() it")
+        return run(*operands)  # type: ignore[no-any-return]
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"{run.__doc__}\n\n    >>> tape.special.{name}({arguments})\n    {value}\n    "
     return function
 
 
-zeta = _half("zeta", "2.0, tape.tensor([1.0, 2.0])", "tensor([1.6449, 0.6449])")
-gammainc = _half("gammainc", "1.0, tape.tensor([0.5, 1.0])", "tensor([0.3935, 0.6321])")
-gammaincc = _half("gammaincc", "1.0, tape.tensor([0.5, 1.0])", "tensor([0.6065, 0.3679])")
+zeta = _last("zeta", "2.0, tape.tensor([1.0, 2.0])", "tensor([1.6449, 0.6449])")
+gammainc = _last("gammainc", "1.0, tape.tensor([0.5, 1.0])", "tensor([0.3935, 0.6321])")
+gammaincc = _last("gammaincc", "1.0, tape.tensor([0.5, 1.0])", "tensor([0.6065, 0.3679])")
 
-for _name, _function in (
-    ("_zeta", zeta), ("gamma", gamma), ("gammainc", gammainc), ("gammaincc", gammaincc), ("erfcinv", erfcinv),
-    ("log_expit", log_expit), ("logit", logit), ("j0", j0), ("j1", j1),
-    ("y0", y0), ("y1", y1), ("k0", k0), ("k1", k1),
+betainc = _last("betainc", "2.0, 1.0, tape.tensor([0.5, 1.0])", "tensor([0.2500, 1.0000])")
+betaincc = _last("betaincc", "2.0, 1.0, tape.tensor([0.5, 1.0])", "tensor([0.7500, 0.0000])")
+betaincinv = _last("betaincinv", "2.0, 1.0, tape.tensor([0.25, 1.0])", "tensor([0.5000, 1.0000])")
+gammaincinv = _last("gammaincinv", "1.0, tape.tensor([0.5])", "tensor([0.6931])")
+gammainccinv = _last("gammainccinv", "1.0, tape.tensor([0.5])", "tensor([0.6931])")
+stdtr = _last("stdtr", "2.0, tape.tensor([0.0, 1.0])", "tensor([0.5000, 0.7887])")
+stdtrit = _last("stdtrit", "2.0, tape.tensor([0.5])", "tensor([0.])")
+jv = jn = _last("jv", "2, tape.tensor([1.0])", "tensor([0.1149])")
+yv = yn = _last("yv", "2, tape.tensor([1.0])", "tensor([-1.6507])")
+iv = _last("iv", "2, tape.tensor([1.0])", "tensor([0.1357])")
+ive = _last("ive", "2, tape.tensor([1.0])", "tensor([0.0499])")
+kv = kn = _last("kv", "2, tape.tensor([1.0])", "tensor([1.6248])")
+kve = _last("kve", "2, tape.tensor([1.0])", "tensor([4.4168])")
+beta, betaln, rgamma, gammasgn = (RECORDED[name] for name in ("beta", "betaln", "rgamma", "gammasgn"))
+
+for _function in (
+    gamma, gammainc, gammaincc, erfcinv, log_expit, j0, j1, y0, y1, k0, k1, betainc, betaincc, betaincinv, gammaincinv,
+    gammainccinv, stdtr, stdtrit, jv, yv, iv, ive, kv, kve, beta, betaln, rgamma, gammasgn,
 ):  # fmt: skip
-    _op: Any = OPS[_name.removeprefix("_")]
-    numpy_ufuncs.serve(_name, _op.ufunc, _function)
+    _op: Any = OPS[_function.__name__]
+    numpy_ufuncs.serve(_op.name, _op.ufunc, _function)
+for _name, _ufunc, _function in (
+    ("_zeta", OPS["zeta"].ufunc, zeta), ("logit", OPS["logit"].ufunc, logit),  # type: ignore[attr-defined]
+    ("yn", LateUfunc("yn"), yn), ("kn", LateUfunc("kn"), kn),
+):  # fmt: skip
+    numpy_ufuncs.serve(_name, _ufunc, _function)

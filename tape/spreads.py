@@ -135,7 +135,7 @@ def cov(x: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = No
     apart: Any = rows - mean
     with np.errstate(all="ignore"):
         found = matmul(apart, (apart if weights is None else apart * weights).T) / np.float64(max(float(total), 0.0))
-    return found if len(x.spec.shape) == 2 else shaping.reshape(found, ())  # noqa: PLR2004
+    return shaping.reshape(found, ()) if found.spec.size == 1 else found
 
 
 def _weights(rows: Tensor, fweights: Any, aweights: Any) -> Tensor | None:

@@ -410,6 +410,8 @@ class Tensor:
         """Return the places along ``axis``, or of the flat tensor, where the condition holds."""
     def conj(self) -> Tensor:
         """Return the tensor itself: there are no complex ones."""
+    def conjugate(self) -> Tensor:
+        """Return the tensor itself: there are no complex ones."""
     def contiguous(self) -> Tensor:
         """Return the tensor itself if its memory is C-contiguous, else a copy."""
     def copy(self, order: str = 'C') -> Tensor:
@@ -1239,6 +1241,8 @@ class Tensor:
         """Return the tensor so many times along each dim; the last dims where fewer are given than it has."""
     def to(self, *args: Any, dtype: Any = None, device: Any = None, copy: builtins.bool = False) -> Tensor:
         """Return the tensor with another dtype, or itself; the only device is "cpu"."""
+    def to_device(self, device: Any, /, *, stream: Any = None) -> Tensor:
+        """Return the tensor itself: the only device is "cpu"."""
     def tobytes(self, order: Any = 'C') -> bytes:
         """Return the bytes of the elements."""
     def tolist(self) -> Any:

@@ -24,7 +24,7 @@ Array = np.ndarray[Any, Any]
 STEP = 1e-30
 POINTS = 20
 
-KINKED = {"absolute", "sign", "maximum", "minimum"}
+KINKED = {"absolute", "sign", "maximum", "minimum", "rgamma"}
 """Ufuncs that complex numbers run otherwise, or not analytically; others have no loop for them at all."""
 
 
@@ -150,7 +150,8 @@ def used_ufuncs(function: Callable[..., Any], count: int) -> set[np.ufunc]:
 def is_analytic(op: Elementwise) -> bool:
     """Whether complex numbers can run the forward expression, and take its derivative."""
     used = used_ufuncs(op.forward, len(op.inputs))
-    return all(ufunc.__name__ not in KINKED and any("D->" in kind for kind in ufunc.types) for ufunc in used)
+    complexes = (any("D" * ufunc.nin + "->" in kind for kind in ufunc.types) for ufunc in used)
+    return all(complexes) and not KINKED & {ufunc.__name__ for ufunc in used}
 
 
 def completed(op: Elementwise, given: Sequence[Any]) -> list[Any]:

@@ -36,20 +36,19 @@ multiply nextafter not_equal remainder subtract
 """
 CALLS = """
 all(M); all(M, axis=0, keepdims=True); any(M); any(M, axis=1); argmax(A); argmax(A, axis=1, keepdims=True); argmin(A)
-argsort(A); argsort(A, axis=0); astype(A, f4); astype(K, f8)
-broadcast_arrays(A, B[0]); broadcast_to(B[0], (2, 3)); concat((A, B)); concat((A, B), axis=None); count_nonzero(K)
-count_nonzero(K, axis=1, keepdims=True); cumulative_prod(A, axis=0); cumulative_sum(A, axis=1); diff(A); diff(A, axis=0)
-cumulative_sum(A[0], include_initial=True); expand_dims(A, axis=1); flip(A); flip(A, axis=1); matmul(A, SQUARE)
-matrix_transpose(A); max(A); max(A, axis=0); mean(A); mean(A, axis=1, keepdims=True)
-meshgrid(A[0], B[0], indexing="ij")
-min(A); min(A, axis=(0, 1)); moveaxis(A, 0, 1); nonzero(K); permute_dims(A, (1, 0)); prod(A); prod(K); prod(A, axis=1)
-repeat(A, 2); repeat(A, 2, axis=1); reshape(A, (3, 2)); roll(A, 1); roll(A, shift=1, axis=0); squeeze(A[None], axis=0)
-searchsorted(A[0][[1, 0, 2]], B[0]); sort(A); sort(A, axis=0); stack((A, B)); stack((A, B), axis=1); std(A)
-std(A, correction=1.0); std(A, axis=0, keepdims=True); sum(A); sum(K); sum(A, axis=1, dtype=f4)
-take(A, J[0] - 1, axis=1)
-take_along_axis(A, J - 1, axis=1); tensordot(A, SQUARE, axes=1); tile(A, (2, 1)); tril(A); tril(A, k=1); triu(A, k=-1)
-unique_values(J); unique_counts(J); unique_inverse(J); unique_all(J); unstack(A); unstack(A, axis=1); var(A)
-var(A, axis=1, correction=1); vecdot(A, B); vecdot(A, B, axis=0); where(M, A, B)
+astype(A, f4); astype(K, f8); broadcast_arrays(A, B[0]); broadcast_to(B[0], (2, 3)); concat((A, B))
+concat((A, B), axis=None); count_nonzero(K); count_nonzero(K, axis=1, keepdims=True); cumulative_prod(A, axis=0)
+cumulative_sum(A, axis=1); diff(A); diff(A, axis=0); cumulative_sum(A[0], include_initial=True)
+expand_dims(A, axis=1); flip(A); flip(A, axis=1); matmul(A, SQUARE); matrix_transpose(A); max(A); max(A, axis=0)
+mean(A); mean(A, axis=1, keepdims=True); meshgrid(A[0], B[0], indexing="ij"); min(A); min(A, axis=(0, 1))
+moveaxis(A, 0, 1); nonzero(K); permute_dims(A, (1, 0)); prod(A); prod(K); prod(A, axis=1); repeat(A, 2)
+repeat(A, 2, axis=1); reshape(A, (3, 2)); reshape(A, (3, 2), copy=True); reshape(A, (6,), copy=False); roll(A, 1)
+roll(A, shift=1, axis=0); squeeze(A[None], axis=0); searchsorted(A[0][[1, 0, 2]], B[0]); stack((A, B))
+stack((A, B), axis=1); std(A); std(A, correction=1.0); std(A, axis=0, keepdims=True); sum(A); sum(K)
+sum(A, axis=1, dtype=f4); take(A, J[0] - 1, axis=1); take_along_axis(A, J - 1, axis=1); tensordot(A, SQUARE, axes=1)
+tile(A, (2, 1)); tril(A); tril(A, k=1); triu(A, k=-1); unique_values(J); unique_counts(J); unique_inverse(J)
+unique_all(J); unstack(A); unstack(A, axis=1); var(A); var(A, axis=1, correction=1); vecdot(A, B)
+vecdot(A, B, axis=0); where(M, A, B)
 """
 
 
@@ -131,3 +130,68 @@ def test_gradients_go_through() -> None:
     xp = x.__array_namespace__()
     xp.sum(xp.square(xp.permute_dims(x, (1, 0)))).backward()
     assert x.grad.tolist() == (2 * A).tolist()
+
+
+LINALG = """
+cholesky(P); cholesky(P, upper=True); cross(C, C[::-1], axis=-1); det(P); diagonal(A, offset=1); eigh(P); eigvalsh(P)
+inv(P); matmul(A, P); matrix_norm(A); matrix_norm(A, keepdims=True, ord="nuc"); matrix_norm(A, ord=2)
+matrix_power(P, 3); matrix_power(P, -2); matrix_rank(A); matrix_rank(A, rtol=0.5); matrix_transpose(A)
+outer(A[0], B[0]); pinv(A); pinv(A, rtol=0.01); qr(P); qr(A, mode="complete"); slogdet(P); solve(P, C.T)
+solve(P, A[0]); svd(A); svd(A, full_matrices=False); svdvals(A); tensordot(A, P, axes=1)
+tensordot(A, B, axes=((0, 1), (0, 1))); trace(P); trace(A, offset=1); trace(A, offset=0, dtype=f4); vecdot(A, B)
+vecdot(A, B, axis=0); vector_norm(A); vector_norm(A, axis=1, keepdims=True, ord=1); vector_norm(A, axis=(0, 1))
+vector_norm(A, axis=0, ord=inf)
+"""
+
+
+@pytest.mark.parametrize("call", [c.strip() for line in LINALG.strip().splitlines() for c in line.split("; ")])
+def test_linalg(call: str) -> None:
+    more = {"P": SQUARE @ SQUARE.T + 30 * np.eye(3), "C": B}
+    tensors = {**names_of(tape.tensor), **{n: tape.tensor(a) for n, a in more.items()}}
+    found = eval(f"f.{call}", {"f": array_api.linalg, "inf": np.inf, **tensors})  # noqa: S307 (the table above)
+    expected = eval(f"f.{call}", {"f": np.linalg, "inf": np.inf, **names_of(np.array), **more})  # noqa: S307
+    if call.startswith(("qr", "svd(", "eigh")):  # signs are free
+        found = [abs(x) for x in found]
+        expected = [abs(x) for x in expected]
+    if isinstance(expected, (tuple, list)):
+        assert isinstance(found, (tuple, list))
+        for a, b in zip(found, expected, strict=True):
+            np.testing.assert_allclose(a.numpy(), b, rtol=1e-9, atol=1e-12)
+    else:
+        assert found.numpy().dtype == np.asarray(expected).dtype
+        np.testing.assert_allclose(found.numpy(), expected, rtol=1e-9, atol=1e-12)
+
+
+def test_every_function_of_linalg_is_called() -> None:
+    assert [name for name in array_api.linalg.NAMES if f"{name}(" not in LINALG] == []
+
+
+def test_orders() -> None:
+    xp, values = array_api, np.array([[3.0, 1.0, 1.0], [2.0, 5.0, -1.0]])
+    x = tape.tensor(values)
+    assert xp.sort(x).tolist() == np.sort(values).tolist()
+    assert xp.sort(x, axis=0, descending=True).tolist() == (-np.sort(-values, 0)).tolist()
+    assert xp.sort(tape.tensor([3, 1, 2]), descending=True).tolist() == [3, 2, 1]
+    assert xp.argsort(x).tolist() == np.argsort(values, stable=True).tolist()
+    assert xp.argsort(x, descending=True).tolist() == np.argsort(-values, stable=True).tolist()
+
+
+def test_devices_and_signatures_of_creation() -> None:
+    xp, x = array_api, tape.ones(2, 3)
+    assert x.to_device("cpu") is x
+    assert x.to_device(x.device, stream=None) is x
+    with pytest.raises(RuntimeError, match="CPU only"):
+        x.to_device("cuda")
+    assert xp.arange(0, stop=6, step=2, dtype=xp.float32, device="cpu").tolist() == [0.0, 2.0, 4.0]
+    assert xp.linspace(0.0, 1.0, num=4, endpoint=False, dtype=xp.float32).tolist() == [0.0, 0.25, 0.5, 0.75]
+    assert xp.eye(2, 3, k=-1).tolist() == [[0.0, 0.0, 0.0], [1.0, 0.0, 0.0]]
+    assert xp.full((), True).dtype == xp.bool
+    assert xp.empty((2, 3), dtype=xp.int8, device=None).shape == (2, 3)
+    assert xp.zeros_like(x, dtype=xp.int64, device="cpu").dtype == xp.int64
+    assert xp.asarray(True).dtype == xp.bool
+    assert xp.asarray(5, dtype=xp.float32).tolist() == 5.0
+    assert xp.from_dlpack(x).tolist() == x.tolist()
+    assert xp.clip(x, 2, None).tolist() == [[2.0] * 3] * 2
+    assert xp.clip(x, max=0.5).tolist() == [[0.5] * 3] * 2
+    assert x.size == 6
+    assert xp.__array_api_version__ == "2024.12"

@@ -9,6 +9,7 @@ import mpmath
 import numpy as np
 import pytest
 import scipy.special
+import scipy.stats
 
 import tape
 from tape import special
@@ -74,6 +75,26 @@ TWO: list[tuple[str, Callable[[Any, Any], Any], list[tuple[float, float]]]] = [
     ("zeta", mp.zeta, [(2.0, 0.5), (3.5, 2.0), (10.0, 30.0)]),
     ("gammainc", lambda a, x: mp.gammainc(a, 0, x, regularized=True), [(0.5, 0.1), (3.0, 2.0), (30.0, 20.0)]),
     ("gammaincc", lambda a, x: mp.gammainc(a, x, mp.inf, regularized=True), [(0.5, 0.1), (3.0, 2.0), (30.0, 20.0)]),
+    ("jv", mp.besselj, [(2.0, 0.5), (0.5, 3.0), (3.0, 30.0)]),
+    ("yv", mp.bessely, [(2.0, 0.5), (0.5, 3.0), (1.0, 30.0)]),
+    ("iv", mp.besseli, [(2.0, 0.5), (0.5, 3.0), (1.0, 30.0)]),
+    ("ive", lambda v, x: mp.exp(-abs(x)) * mp.besseli(v, x), [(2.0, 0.5), (0.5, 3.0), (1.0, 8.0)]),
+    ("kv", mp.besselk, [(2.0, 0.5), (0.5, 3.0), (1.0, 30.0)]),
+    ("kve", lambda v, x: mp.exp(x) * mp.besselk(v, x), [(2.0, 0.5), (0.5, 3.0), (1.0, 8.0)]),
+    ("beta", mp.beta, [(2.0, 0.5), (0.5, 3.0), (10.0, 20.0)]),
+    ("betaln", lambda a, b: mp.log(mp.beta(a, b)), [(2.0, 0.5), (0.5, 3.0), (1e3, 2.0)]),
+    (
+        "stdtr",
+        lambda v, t: (
+            mp.mpf(1) / 2
+            + t
+            * mp.gamma((v + 1) / 2)
+            / mp.sqrt(v * mp.pi)
+            / mp.gamma(v / 2)
+            * mp.hyp2f1(mp.mpf(1) / 2, (v + 1) / 2, mp.mpf(3) / 2, -t * t / v)
+        ),
+        [(2.0, 0.5), (5.0, -1.5)],
+    ),
     ("polygamma", lambda n, x: mp.polygamma(int(n), x), [(0, 0.5), (1, 0.5), (2, 3.0), (5, 20.0)]),
 ]
 
@@ -175,3 +196,55 @@ def test_values_outside_of_the_domain_are_nan() -> None:
         for name, point in (("erfinv", 2.0), ("ndtri", -1.0), ("logit", 2.0), ("xlogy", np.nan)):
             given = (tape.tensor([point]),) * (2 if name == "xlogy" else 1)
             assert np.isnan(getattr(special, name)(*given).numpy()).all()
+
+
+@pytest.mark.parametrize("name", ["betainc", "betaincc", "betaincinv"])
+def test_areas_of_beta(name: str) -> None:
+    sign = -1 if name == "betaincc" else 1
+    for a, b, c in ((2.0, 3.0, 0.3), (0.5, 0.5, 0.9), (10.0, 2.0, 0.6)):
+        x = tape.tensor(c, requires_grad=True)
+        result = getattr(scipy.special, name)(a, b, x)
+        assert result.item() == getattr(scipy.special, name)(a, b, c)
+        result.backward()
+        at = scipy.special.betaincinv(a, b, c) if name == "betaincinv" else c
+        density = scipy.stats.beta.pdf(at, a, b)
+        expected = 1 / density if name == "betaincinv" else sign * density
+        np.testing.assert_allclose(x.grad.item(), expected, rtol=1e-11)
+    with pytest.raises(NotImplementedError, match="all arguments but the last"):
+        getattr(special, name)(x, 2.0, 0.5)
+
+
+def test_inverses_of_areas() -> None:
+    x = tape.tensor([0.1, 0.5, 0.9], requires_grad=True)
+    q = x.detach().numpy()
+    for found, density in (
+        (special.gammaincinv(2.5, x), lambda at: scipy.stats.gamma.pdf(at, 2.5)),
+        (special.gammainccinv(2.5, x), lambda at: -scipy.stats.gamma.pdf(at, 2.5)),
+        (special.stdtrit(3.5, x), lambda at: scipy.stats.t.pdf(at, 3.5)),
+    ):
+        (slope,) = tape.autograd.grad(found.sum(), x)
+        np.testing.assert_allclose(slope.numpy(), 1 / density(found.detach().numpy()), rtol=1e-11)
+    assert q.shape == (3,)
+
+
+def test_reciprocal_gamma() -> None:
+    points = [-2.0, -1.5, -1.0, 0.0, 0.5, 3.0]
+    x = tape.tensor(points, requires_grad=True)
+    special.rgamma(x).sum().backward()
+    np.testing.assert_allclose(x.grad.numpy(), [float(slope(mp.rgamma, p)) for p in points], rtol=1e-12)
+    y = tape.tensor([-1.5, -0.5, 2.0], requires_grad=True)
+    (scipy.special.gammasgn(y) * y).sum().backward()
+    assert y.grad.tolist() == [1.0, -1.0, 1.0]
+
+
+def test_orders_are_numbers_or_tensors_without_gradients() -> None:
+    x = tape.tensor([0.5, 2.0], requires_grad=True)
+    orders = np.array([[0.0], [1.0]])
+    for name in ("jv", "jn", "yv", "yn", "iv", "ive", "kv", "kn", "kve"):
+        found = getattr(scipy.special, name)(orders, x)
+        np.testing.assert_allclose(found.detach().numpy(), getattr(scipy.special, name)(orders, [0.5, 2.0]), rtol=1e-14)
+        assert found.requires_grad
+        with pytest.raises(NotImplementedError, match="derivative by the first argument"):
+            getattr(special, name)(x, 1.0)
+    (second,) = tape.autograd.grad(tape.autograd.grad(special.jv(2, x).sum(), x, create_graph=True)[0].sum(), x)
+    np.testing.assert_allclose(second.numpy(), scipy.special.jvp(2, [0.5, 2.0], 2), rtol=1e-12)
