@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Collection
 from typing import Any
 
 from kernels import graphs, jit, plain, sweep
@@ -39,12 +40,15 @@ def run_one(
     spec: Spec,
     offset: int | None,
     readers: Readers,
+    hooked: Collection[int] = (),
     *,
     free: bool,
     value: Array | float | None = None,
     only: Wanted | None = None,
 ) -> list[tuple[Any, Array | float]] | None:
     """Return the gradients of leaves for one root, where nobody looks on; CrossingError if it leads to other tapes.
+
+    HookedError if it leads to a leaf that is ``hooked``.
 
     ``offset`` is where the slot's gradient begins in the shadow of its family; None for a shadow of its own.
     ``value`` is the root's cotangent, None for 1. With ``only`` those of these leaves, or None where only
@@ -54,14 +58,14 @@ def run_one(
         space = getattr(_spaces, "space", None)
         if space is None or space.busy:
             space = workspace()
-        return sweep.sweep_one(space, entries, number, slot, spec, offset, readers, free=free, value=value, only=only)
+        return sweep.sweep_one(space, entries, number, (slot, spec, offset), readers, free, (value, only, hooked))
     if only is not None:
         return None
     try:
         readers.readers.append(None)
         settled()
         seed = Seed(slot, spec, 1.0 if value is None else value, offset)
-        return plain.sweep(Task(entries, number, [seed], free=readers if free else None))[0]
+        return plain.sweep(Task(entries, number, [seed], free=readers if free else None, hooked=hooked))[0]
     finally:
         readers.readers.pop()
 

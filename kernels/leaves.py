@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from kernels import words
 from kernels.forms import FORMS
 from kernels.layouts import SCALAR, Spec
-from kernels.observing import Array, CrossingError, Observer, Outcome, Wanted
+from kernels.observing import Array, CrossingError, HookedError, Observer, Outcome, Wanted
 from kernels.patterns import pattern, shaped
 from kernels.workspace import Workspace
 
@@ -52,14 +52,20 @@ def place_leaves(
     return placed
 
 
-def place(space: Workspace, entries: list[Any], only: Wanted | None) -> list[tuple[Any, ...]] | None:
+def place(
+    space: Workspace, entries: list[Any], only: Wanted | None, hooked: Container[int]
+) -> list[tuple[Any, ...]] | None:
     """Give leaves found a place, of those wanted alone, and let the sweep keep to what leads to them.
 
-    None, with nothing held, if one of them has not been found, or others that may not be there.
+    None, with nothing held, if one of them has not been found, or others that may not be there. HookedError if a leaf
+    has hooks and all are wanted.
     """
     count = space.words[words.H_LEAF]
     if only is None:
-        return place_leaves(space, entries, (), 0, crossing=False) if count else []
+        placed = place_leaves(space, entries, (), 0, crossing=False) if count else []
+        if hooked:
+            refuse(placed, hooked)
+        return placed
     found, flat, wanted = space.found, space.flat, 0
     for at in range(0, words.FOUND * count, words.FOUND):
         leaf = entries[found[at]]
@@ -76,6 +82,12 @@ def place(space: Workspace, entries: list[Any], only: Wanted | None) -> list[tup
         space.words[words.H_RESTRICT] = 1
         space.relevant(space.address)
     return place_leaves(space, entries, (), 0, crossing=False, only=only.leaves)
+
+
+def refuse(placed: list[tuple[Any, ...]], hooked: Container[int]) -> None:
+    """Raise HookedError if a leaf that was found has hooks."""
+    if any(id(row[0]) in hooked for row in placed):
+        raise HookedError
 
 
 def operand_spec(entries: list[Any], operand: int, last: int) -> Spec:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -19,6 +19,10 @@ class FreedError(Exception):
 
 class CrossingError(Exception):
     """The graph of a sweep of one tape leads to another."""
+
+
+class HookedError(CrossingError):
+    """The graph leads to a leaf that has hooks, and nobody is there to run them."""
 
 
 class Readers(Protocol):
@@ -80,7 +84,8 @@ class Task:
     is delivered. If nobody else of those who ``free`` counts reads the tape, the instructions that saved values are
     dropped, and those that need them, unless an observer is ``required`` and nothing reached it. ``crossing``: the
     graph may lead to other tapes. With ``batch`` the seeds have a leading axis of that length, and all gradients do:
-    so many sweeps in one.
+    so many sweeps in one. ``hooked`` are the ids of leaves that have hooks: ``reached`` is called with each, and with
+    its gradient, as soon as all of it is there.
     """
 
     entries: list[Any]
@@ -92,6 +97,8 @@ class Task:
     crossing: bool = False
     required: bool = False
     batch: int = 0
+    hooked: Collection[int] = ()
+    reached: Callable[[Any, Any], None] | None = None
 
     def releasing(self) -> Readers | None:
         """Return the readers of a tape whose instructions may go, now that the sweep is done."""

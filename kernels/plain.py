@@ -5,7 +5,7 @@ A shadow is a flat array of its family's size; rules run on arrays as they stand
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,11 +14,13 @@ from kernels.entries import Instruction
 from kernels.forms import Pull
 from kernels.graphs import Graph, drop, key_of, mark, relevant
 from kernels.layouts import Spec
+from kernels.leaves import refuse
 from kernels.observing import Array, CrossingError, Observer, Outcome, Seed, Task
 from kernels.patterns import add_to, changed, pattern, plant, shaped
 from kernels.pullbacks import contribute, elements_of, run
 from kernels.routines import zero_of
 from kernels.source import Loop
+from kernels.stopping import by_slot
 from kernels.words import ADDS, CLEARS, PULLS, PYTHON, VIEW
 
 
@@ -27,16 +29,28 @@ def sweep(task: Task) -> Outcome:
     graph = mark(task.entries, task.number, task.seeds)
     if not task.crossing and graph.foreign():
         raise CrossingError
-    outcome = sweep_graph(graph, task.seeds, task.observers, restrict=task.restrict, batch=task.batch)
+    if task.hooked and task.reached is None:
+        refuse(list(graph.ends.values()), task.hooked)
+    hooks = (task.hooked, task.reached) if task.reached is not None else None
+    outcome = sweep_graph(graph, task.seeds, task.observers, restrict=task.restrict, batch=task.batch, hooks=hooks)
     if (readers := task.releasing()) is not None:
         drop(readers, task.entries, graph.marked)
     return outcome
 
 
 def sweep_graph(
-    graph: Graph, seeds: list[Seed], observers: Sequence[Observer], *, restrict: bool, batch: int = 0
+    graph: Graph,
+    seeds: list[Seed],
+    observers: Sequence[Observer],
+    *,
+    restrict: bool,
+    batch: int = 0,
+    hooks: tuple[Collection[int], Callable[[Any, Any], None]] | None = None,
 ) -> Outcome:
-    """Sweep instructions that have been found back from the seeds; nothing is dropped."""
+    """Sweep instructions that have been found back from the seeds; nothing is dropped.
+
+    ``hooks``: which leaves have some, by id, and who is given the gradient of such a leaf.
+    """
     keyed = {key_of(observer.key): observer for observer in observers}
     marked = graph.marked
     state = State(marked, set(keyed) | graph.split | {seed.slot for seed in seeds}, batch)
@@ -45,13 +59,17 @@ def sweep_graph(
         state.relevant = relevant(graph, asked)
     for seed in seeds:
         plant(state.shadow(seed.slot, seed.spec), seed)
+    stops = Stops(graph, keyed, state, hooks, restrict=restrict) if hooks else None
     for instruction in marked:
         if state.relevant is None or instruction.slot in state.relevant:
             observer = keyed.get(instruction.slot)
             if observer is not None and observer.hook is not None and instruction.slot in state.shadows:
                 _hook(observer, state.shadows[instruction.slot])
             _step(instruction, state, observer)
-    outcome = _outcome(graph.ends, state.shadows, keyed, restrict)
+            if stops is not None:
+                stops.after(instruction.slot)
+    ends = graph.ends if stops is None else {k: end for k, end in graph.ends.items() if k not in stops.reached}
+    outcome = _outcome(ends, state.shadows, keyed, restrict)
     _tell(keyed, state.shadows)
     return outcome
 
@@ -85,6 +103,33 @@ class State:
             shape = (self.batch, spec.shadow) if self.batch else (spec.shadow,)
             self.shadows[key] = np.full(shape, -0.0, spec.dtype)
         return self.shadows[key]
+
+
+class Stops:
+    """Where the leaves that have hooks have all of their gradient, and who is given it."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        keyed: dict[Any, Observer],
+        state: State,
+        hooks: tuple[Collection[int], Callable[[Any, Any], None]],
+        *,
+        restrict: bool,
+    ) -> None:
+        hooked, self.give = hooks
+        self.state, self.reached = state, set[Any]()
+        ends = [(k, id(end)) for k, (end, _) in graph.ends.items()]
+        wanted = {end for k, end in ends if end in hooked and (k in keyed or not restrict)}
+        self.stops = by_slot(graph, state.relevant, wanted)
+
+    def after(self, slot: int) -> None:
+        """Hand over the leaves that are used for the last time by the instruction that has just run."""
+        for end in self.stops.get(slot, ()):
+            key = key_of(end)
+            if key in self.state.shadows:
+                self.reached.add(key)
+                self.give(end, _delivered(self.state.shadows[key], end.spec))
 
 
 _ALIASES = (VIEW, CLEARS, ADDS)
@@ -182,10 +227,18 @@ def _outcome(found: dict[Any, Any], shadows: dict[Any, Array], keyed: dict[Any, 
         if type(operand) is int:
             foreign.append((operand, spec, pattern(shadow, spec, 0).copy()))
         elif not restrict:
-            whole = operand.spec
-            gradient = shaped(shadow, whole) + whole.dtype.type(0.0)
-            leaves.append((operand, float(gradient) if _is_scalar(whole) else np.asarray(gradient)))
+            leaves.append((operand, _delivered(shadow, operand.spec)))
     return leaves, foreign
+
+
+def _delivered(shadow: Array, spec: Spec) -> Array | float:
+    """Return the gradient of a leaf as it is handed over."""
+    gradient = (shaped if shadow.ndim == 1 else _patterned)(shadow, spec) + spec.dtype.type(0.0)
+    return float(gradient) if _is_scalar(spec) and shadow.ndim == 1 else np.asarray(gradient)
+
+
+def _patterned(shadow: Array, spec: Spec) -> Array:
+    return pattern(shadow, spec, 0)
 
 
 def _is_scalar(spec: Spec) -> bool:

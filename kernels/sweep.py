@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from kernels import custom, words
@@ -12,6 +12,7 @@ from kernels.leaves import gradients, place, place_leaves, read, touched
 from kernels.observing import Array, Observer, Outcome, Readers, Task, Wanted
 from kernels.pausing import Pauses
 from kernels.presets import FLOAT64, ONE, ROOT, key_of, mark, observe, preset, preset_root
+from kernels.stopping import Stops
 from kernels.workspace import LARGE, Workspace
 
 _LIST, _TAPE, _RESTRICT, _LEAF = words.H_LIST, words.H_TAPE, words.H_RESTRICT, words.H_LEAF
@@ -34,8 +35,12 @@ def sweep(space: Workspace, task: Task) -> Outcome:
         if task.restrict:
             space.relevant(space.address)
         placed = place_leaves(space, entries, observers, task.batch, crossing=task.crossing) if own[_LEAF] else []
-        if (status := space.sweep(space.address)) != words.OK or custom.RAN:
-            _go_on(space, entries, status, observers, buffers, task.batch)
+        stops = Stops(space, task, placed, buffers) if task.hooked else None
+        if stops is not None and stops.places:
+            _go_on(space, entries, words.BREATH, observers, buffers, task.batch, stops.sweep)
+            placed = [row for row in placed if id(row[0]) not in stops.reached]
+        elif (status := space.sweep(space.address)) != words.OK or custom.RAN:
+            _go_on(space, entries, status, observers, buffers, task.batch, space.sweep)
         outcome = read(space, placed, task.restrict)
         for observer, buffer in zip(observers, buffers, strict=True):
             observe(space, observer, buffer)
@@ -48,25 +53,21 @@ def sweep(space: Workspace, task: Task) -> Outcome:
     return outcome
 
 
+Root = tuple[int, Spec, int | None]
+"""A slot, its spec, and where its gradient begins in the shadow of its family; None for a shadow of its own."""
+How = tuple[Array | float | None, Wanted | None, Collection[int]]
+"""The root's cotangent, None for 1; the leaves that are wanted, None for all; the ids of leaves that have hooks."""
+
+
 def sweep_one(
-    space: Workspace,
-    entries: list[Any],
-    number: int,
-    slot: int,
-    spec: Spec,
-    offset: int | None,
-    readers: Readers,
-    *,
-    free: bool,
-    value: Array | float | None = None,
-    only: Wanted | None = None,
+    space: Workspace, entries: list[Any], number: int, root: Root, readers: Readers, free: bool, how: How
 ) -> list[tuple[Any, Array | float]] | None:
     """Return the gradients of leaves: as :func:`sweep`, for the usual call, from one root where nobody looks on.
 
-    ``value``: the root's cotangent, None for 1. With ``only`` these leaves' alone; None, nothing being freed, where
-    :func:`sweep` must tell. It counts itself among the readers. A small graph's backward is its few calls.
+    None, nothing being freed, where :func:`sweep` must tell which leaves it comes to. It counts itself among the
+    readers. A small graph's backward is its few calls.
     """
-    own, dropped = space.words, None
+    own, dropped, (slot, spec, offset), (value, only, hooked) = space.words, None, root, how
     try:
         space.busy = True  # what runs meanwhile, as a finalizer may anywhere, takes another workspace
         readers.readers.append(None)  # within: an interrupt may follow at once
@@ -82,7 +83,7 @@ def sweep_one(
         own[_WHOLE] = 0
         if space.mark(space.address) != _OK:
             mark(space, entries)
-        found = _swept(space, entries, only)
+        found = _swept(space, entries, only, hooked)
         if free and found is not None:
             dropped = _drop(space, entries, readers)
         if space.held or space.keep_room > LARGE or space.cell_room > LARGE:
@@ -94,12 +95,14 @@ def sweep_one(
     return found
 
 
-def _swept(space: Workspace, entries: list[Any], only: Wanted | None) -> list[tuple[Any, Array | float]] | None:
-    placed = place(space, entries, only)
+def _swept(
+    space: Workspace, entries: list[Any], only: Wanted | None, hooked: Collection[int]
+) -> list[tuple[Any, Array | float]] | None:
+    placed = place(space, entries, only, hooked)
     if placed is None:
         return None
     if (status := space.sweep(space.address)) != _OK or custom.RAN:
-        _go_on(space, entries, status, (), [], 0)
+        _go_on(space, entries, status, (), [], 0, space.sweep)
     found = gradients(space, touched(space, placed) if space.words[_AT] else placed)
     return found if only is None or len(found) == len(only.leaves) else None
 
@@ -125,7 +128,13 @@ def _drop(space: Workspace, entries: list[Any], readers: Readers) -> list[Any] |
 
 
 def _go_on(
-    space: Workspace, entries: list[Any], status: int, observers: Sequence[Observer], buffers: list[Array], batch: int
+    space: Workspace,
+    entries: list[Any],
+    status: int,
+    observers: Sequence[Observer],
+    buffers: list[Array],
+    batch: int,
+    advance: Callable[[int], int],
 ) -> None:
     """Act where the native sweep pauses, until it is done; free what it holds if anything fails."""
     watched = {key_of(o.key): (o, buffer) for o, buffer in zip(observers, buffers, strict=True)}
@@ -134,7 +143,7 @@ def _go_on(
         while status in (words.PAUSE, words.BREATH):
             if status == words.PAUSE:
                 pauses.act()
-            status = space.sweep(space.address)
+            status = advance(space.address)
         check(space, entries, status, "gradients of a backward")
         custom.check_failed()
     except BaseException:

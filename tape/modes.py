@@ -131,6 +131,19 @@ def unrecorded() -> Iterator[None]:
         restore(before)
 
 
+@contextmanager
+def kept(**changed: Any) -> Iterator[None]:
+    """Run the user's code in the middle of a backward: whatever modes it enters and does not leave end with it."""
+    before = _mode.get()
+    try:
+        if changed:
+            set_mode(before._replace(**changed))
+        yield
+    finally:
+        if _mode.get() is not before:
+            restore(before)
+
+
 def noted(slot: Any) -> None:
     """Tell anomaly mode that an operation has been recorded."""
     anomaly = _mode.get().anomaly
@@ -191,18 +204,22 @@ def _around_generator(switch: Switch, function: Function) -> Function:
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         generator = function(*args, **kwargs)
+        resume: Callable[[Any], Any] = generator.send
         sent: Any = None
         while True:
             try:
                 with switch.clone():
-                    item = generator.send(sent)
+                    item = resume(sent)
             except StopIteration as stop:
                 return stop.value
             try:
-                sent = yield item
+                resume, sent = generator.send, (yield item)
             except GeneratorExit:
-                generator.close()
+                with switch.clone():
+                    generator.close()
                 raise
+            except BaseException as error:  # noqa: BLE001 (the generator's own business)
+                resume, sent = generator.throw, error
 
     return wrapper  # type: ignore[return-value]
 

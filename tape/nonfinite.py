@@ -24,7 +24,8 @@ from kernels.words import ADDS, CLEARS, PULLS, PYTHON, TAPE_BITS, VIEW
 from tape import errors, modes
 from tape.autograd import crossing
 from tape.autograd.anomaly import Anomaly, element, known_at, line_of, operand_name
-from tape.autograd.run import Run, own_offset
+from tape.autograd.arrivals import Arrivals, own_offset
+from tape.autograd.run import Run
 from tape.known_values import Values, place_in
 from tape.tapes import Tape
 from tape.tensor import AccumulateGrad, Tensor
@@ -282,6 +283,17 @@ class _Bare(Run):
     def __init__(self, watched: list[Instruction]) -> None:
         super().__init__(free=False, restrict=False)
         self.observers = {i.slot: Observer(i.slot, i.form.spec, asked=False) for i in watched}
+        self.arrivals = _Alone(self.observers)
 
-    def _observers(self, tape: Tape) -> list[Observer]:
-        return [o for slot, o in self.observers.items() if slot >> TAPE_BITS == tape.number]
+
+class _Alone(Arrivals):
+    """Observers of instructions, and nobody else."""
+
+    def __init__(self, known: dict[int, Observer]) -> None:
+        super().__init__(restrict=False, batch=0, accumulates=False)
+        self.known = known
+
+    def observers(self, tape: Tape, seeds: list[Seed]) -> list[Observer]:
+        """Return the observers of a tape."""
+        del seeds
+        return [o for slot, o in self.known.items() if slot >> TAPE_BITS == tape.number]

@@ -14,6 +14,7 @@ from kernels.observing import Array
 from kernels.patterns import pattern
 from kernels.pullbacks import contributions
 from kernels.respecified import inputs_of
+from tape import modes
 from tape.tensor import Tensor, carried, plain
 
 Hooks = tuple[Callable[[Tensor], Any], Callable[[Any], Tensor]]
@@ -31,7 +32,8 @@ class PackedValue:
 
     def value(self) -> Any:
         """Return the value again. TypeError, RuntimeError if unpacking gives something else."""
-        found = self.unpack(self.packed)
+        with modes.kept():
+            found = self.unpack(self.packed)
         if not isinstance(found, Tensor):
             raise TypeError(
                 "Output of saved tensor unpack_hook expected to be a Tensor but got result of type "

@@ -49,9 +49,16 @@ def _delivered_by_hooks(leaf: AccumulateGrad, value: Array | float) -> bool:
     """Add a gradient, after the leaf's hooks, if it has some."""
     own = hooks.found_on(leaf)
     if own is not None:
-        given = own.on_tensor(plain(value))
-        accumulate(leaf, plain(carried(np.array(given._value))))  # a hook may have kept it
+        take_in(leaf, own, own.on_tensor(plain(value)))
     return own is not None
+
+
+def take_in(leaf: AccumulateGrad, own: hooks.LeafHooks, gradient: Tensor) -> None:
+    """Add to a leaf a gradient that the hooks of its tensor have seen; run those of its node."""
+    (given,) = own.before_node([gradient])
+    if given is not None:
+        recorded = given._slot is not None
+        accumulate(leaf, given if recorded else plain(carried(np.array(given._value))))  # a hook may have kept it
 
 
 def tape_of(slot: int) -> Tape:

@@ -14,23 +14,33 @@ from kernels.observing import Array
 from tape import modes, recording, shaping
 from tape.autograd import anomaly, rules
 from tape.autograd.contexts import FunctionCtx
+from tape.autograd.hooks import Hooks
 from tape.autograd.primals import Primals
 from tape.packing import PackedValue
-from tape.tensor import Tensor, as_array, carried, plain
+from tape.tensor import AccumulateGrad, Tensor, as_array, carried, plain
 
 CHANGED: ContextVar[list[int] | None] = ContextVar("tape_changed_cotangents", default=None)
 """Where a check listens, the places of gradients that a backward has changed: they are copies, so no harm is done."""
 
 
 class Call:
-    """One call: the class, its context, and where each saved tensor comes from."""
+    """One call: the class, its context, and where each saved tensor comes from.
 
-    def __init__(self, cls: Any, ctx: FunctionCtx, args: tuple[Any, ...], outputs: list[Any]) -> None:
-        self.cls, self.ctx = cls, ctx
+    ``own`` are the places of outputs that have gradients, ``given`` how many arguments the user gave by position.
+    """
+
+    def __init__(
+        self, cls: Any, ctx: FunctionCtx, args: tuple[Any, ...], outputs: list[Any], own: list[int], given: int
+    ) -> None:
+        self.cls, self.ctx, self.given = cls, ctx, given
+        self.constant = frozenset(range(len(outputs))).difference(own)
+        """The places of outputs that have no gradient."""
         self.is_tensor = [isinstance(x, Tensor) for x in args]
         self.specs = [x.spec if isinstance(x, Tensor) else None for x in outputs]
         self.outputs: list[Any] = []
         self._values: list[Any] = []
+        self.hooks: Hooks | None = None
+        """Of the node of several results; a tape has those of one result."""
         self._sources: list[tuple[str, Any]] = []
         tensors = [x for x in args if isinstance(x, Tensor)]
         for x in ctx._to_save:
@@ -71,8 +81,8 @@ class Call:
     def _pull(self, given: dict[int, Array | None], instruction: Instruction) -> list[Array | None]:
         grads = [None if (g := given.get(k)) is None else plain(carried(_added(g))) for k in range(len(self.specs))]
         saved = _values(instruction)
-        self.ctx._saved = tuple(None if kind == "nothing" else plain(next(saved)) for kind, _ in self._sources)
-        with modes.no_grad():
+        self.ctx.lay_out(tuple(None if kind == "nothing" else plain(next(saved)) for kind, _ in self._sources))
+        with modes.kept(grad=False):
             found = self._backward(grads, instruction)
         return [None if x is None else _added(as_array(x)) for x in found]
 
@@ -96,8 +106,8 @@ class Call:
         own = iter(tangents)
         given = [next(own) if is_tensor else None for is_tensor in self.is_tensor]
         saved = _values(instruction)
-        self.ctx._saved = tuple(None if kind == "nothing" else plain(next(saved)) for kind, _ in self._sources)
-        with modes.no_grad():
+        self.ctx.lay_out(tuple(None if kind == "nothing" else plain(next(saved)) for kind, _ in self._sources))
+        with modes.kept(grad=False):
             result = self.cls.jvp(self.ctx, *(None if t is None else plain(carried(t)) for t in given))
         self.ctx._saved = ()
         found = result if isinstance(result, tuple) else (result,)
@@ -113,12 +123,13 @@ class Call:
         """Run backward on tensors, recorded: a backward made of operations is differentiable itself."""
         given = stash.pop(instruction.slot, {0: gradient} if len(self.specs) == 1 else {})
         grads = [None if (g := given.get(k)) is None else shaping.clone(g) for k in range(len(self.specs))]
-        self.ctx._saved = self._bound(instruction, primals)
-        return self._backward(grads, instruction)
+        self.ctx.lay_out(self._bound(instruction, primals))
+        with modes.kept():
+            return self._backward(grads, instruction)
 
     def saved(self, instruction: Instruction) -> tuple[Any, ...]:
-        """Return the saved tensors, as the graph's node shows them."""
-        return self._bound(instruction, Primals([]))
+        """Return the saved tensors, as the graph's node shows them: a leaf as itself."""
+        return tuple(x if x is None else owner_of(x) for x in self._bound(instruction, Primals([])))
 
     def _bound(self, instruction: Instruction, primals: Primals) -> tuple[Any, ...]:
         """Return the saved tensors with the slots that they had."""
@@ -136,24 +147,37 @@ class Call:
         return tuple(found)
 
     def _backward(self, grads: list[Any], instruction: Instruction) -> list[Any]:
+        shown = grads = self.hooks.before_node(grads) if self.hooks else grads
         if self.ctx.materialize_grads:
-            grads = [
-                plain(carried(np.zeros(spec.shape, spec.dtype))) if g is None and spec is not None else g
-                for g, spec in zip(grads, self.specs, strict=True)
-            ]
-        function = self.cls.backward if "backward" in _defined(self.cls) else self.cls.vjp
+            grads = [self._materialized(k, g) for k, g in enumerate(grads)]
+        defined = _defined(self.cls)
+        if {"backward", "vjp"} <= defined:
+            raise RuntimeError(
+                "Implementing both 'backward' and 'vjp' for a custom Function is not allowed. You should only "
+                f"implement one of them. {self.cls.__name__} has both"
+            )
+        function = self.cls.backward if "backward" in defined else self.cls.vjp
         with _watched(grads):
             found = anomaly.explained(function, instruction)(self.ctx, *grads)
         self.ctx._saved = ()
         results = self._checked(found if isinstance(found, tuple) else (found,), instruction)
         anomaly.look(instruction, results)
-        return results
+        return self.hooks.after_node(results, tuple(shown)) if self.hooks else results
+
+    def _materialized(self, k: int, gradient: Tensor | None) -> Tensor | None:
+        """Return a gradient as backward gets it: zeros for one that nothing reached."""
+        spec = self.specs[k]
+        if gradient is not None or spec is None or (k in self.constant and not self.ctx._materialize_non_diff_grads):
+            return gradient
+        return plain(carried(np.zeros(spec.shape, spec.dtype)))
 
     def _checked(self, found: tuple[Any, ...], instruction: Instruction) -> list[Any]:
         """Check count, kinds and shapes; return one gradient for each tensor among the arguments."""
         name, count = instruction.form.name, len(self.is_tensor)
         if len(found) > count and all(x is None for x in found[count:]):
             found = found[:count]
+        if self.given <= len(found) < count and not any(self.is_tensor[len(found) :]):
+            found = (*found, *(None,) * (count - len(found)))  # for defaults, or arguments given by name
         if len(found) != count:
             raise RuntimeError(
                 f"function {name} returned an incorrect number of gradients (expected {count}, got {len(found)})"
@@ -191,6 +215,12 @@ def _added(gradient: Array) -> Array:
     """Turn -0.0, which says that there is no contribution, to 0.0."""
     result: Array = gradient + gradient.dtype.type(0.0)
     return result
+
+
+def owner_of(x: Tensor) -> Tensor:
+    """Return the leaf itself for a tensor that has its slot and value."""
+    owner = x._slot.owner() if type(x._slot) is AccumulateGrad else None
+    return owner if owner is not None and owner._value is x._value else x
 
 
 def _defined(cls: Any) -> set[str]:

@@ -13,8 +13,13 @@ class FunctionCtx:
     def __init__(self, needs_input_grad: tuple[bool, ...]) -> None:
         self.needs_input_grad = needs_input_grad
         self.materialize_grads = True
+        self._materialize_non_diff_grads = True
+        """Whether backward gets zeros, not None, for outputs that have no gradient either."""
+        self._once = False
+        """Whether the saved tensors are let go of when they are read: ``clear_saved_tensors_on_access``."""
         self._to_save: tuple[Any, ...] = ()
         self._saved: tuple[Any, ...] | None = None
+        self._read = False
         self._dirty: tuple[Tensor, ...] = ()
         self._constant: tuple[Tensor, ...] = ()
 
@@ -33,7 +38,19 @@ class FunctionCtx:
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
         """What was saved, in that order, with the values that it had when it was saved."""
-        return self._to_save if self._saved is None else self._saved
+        found = self._to_save if self._saved is None else self._saved
+        if self._once and self._saved is not None:
+            if self._read:
+                raise RuntimeError(
+                    "saved_tensors can only be accessed once when clear_saved_tensors_on_access is set; keep what the "
+                    "first access returned"
+                )
+            self._read, self._saved = True, ()
+        return found
+
+    def lay_out(self, saved: tuple[Any, ...]) -> None:
+        """Make what was saved readable, for one backward."""
+        self._saved, self._read = saved, False
 
     def mark_dirty(self, *tensors: Tensor) -> None:
         """Say which inputs were changed in place; they must be returned."""

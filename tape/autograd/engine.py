@@ -11,7 +11,7 @@ import numpy as np
 
 from kernels.words import TAPE_BITS
 from tape import errors, modes
-from tape.autograd import hooks, short
+from tape.autograd import short
 from tape.autograd.accumulation import accumulate, deliver
 from tape.autograd.recorded import RecordedRun
 from tape.autograd.roots import batch_of, seeds_of, starts_of, weights_of
@@ -39,11 +39,7 @@ def _from_one(x: Tensor, gradient: Any, free: bool) -> bool:
     leaves = short.swept(x, gradient, free=free)
     if leaves is None:
         return False
-    if hooks.LEAVES and [leaf for leaf, _ in leaves if id(leaf) in hooks.LEAVES]:
-        with ending(recorded=False):
-            deliver(leaves)
-    else:
-        deliver(leaves)
+    deliver(leaves)
     return True
 
 
@@ -66,13 +62,12 @@ def _backward(roots: Sequence[Tensor], weights: Any, retain: bool | None, create
     if create:
         warnings.warn(errors.CYCLE, UserWarning, stacklevel=3)
     with ending(recorded=create):
-        run, found = _run(roots, weights, targets, retain, create)
+        run, found = _run(roots, weights, targets, retain, create, accumulates=True)
         for target, key in zip(targets or (), found, strict=True):
             gradient = run.result(key)
             if gradient is not None:
                 accumulate(target, gradient)
-        if targets is None:
-            run.deliver()
+        run.deliver()
     for root in roots:
         tape = living.get(root._slot >> TAPE_BITS) if type(root._slot) is int else None
         if tape is not None:
@@ -88,16 +83,17 @@ def _run(
     *,
     required: bool = False,
     batch: int = 0,
+    accumulates: bool = False,
 ) -> tuple[Any, list[Any]]:
     """Sweep back from the roots; return the run, and what it knows the targets by."""
     restrict = targets is not None
     run: Any
     if create:
-        run = RecordedRun(restrict=restrict, required=required)
+        run = RecordedRun(restrict=restrict, required=required, accumulates=accumulates)
         found = run.observe(targets or ())
         run.sweep(starts_of(roots, weights))
         return run, found
-    run = Run(free=not retain, restrict=restrict, required=required, batch=batch)
+    run = Run(free=not retain, restrict=restrict, required=required, batch=batch, accumulates=accumulates)
     found = run.observe(targets or ())
     run.sweep(seeds_of(roots, weights, batch))
     return run, found
@@ -164,6 +160,7 @@ def grad(
         run, found = _run(roots, weights, wanted, retain, create_graph, required=required, batch=batch)
         run.check_used(found)
         results = [run.result(key) for key in found]
+        run.deliver()
     return tuple(_gradient(result, x, zeros) for result, x in zip(results, wanted, strict=True))
 
 

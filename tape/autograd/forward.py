@@ -18,8 +18,9 @@ from kernels.observing import Array, Observer, Seed
 from kernels.words import TAPE_BITS
 from tape import modes, recording
 from tape.autograd.accumulation import tape_of
+from tape.autograd.arrivals import own_offset
 from tape.autograd.engine import grad
-from tape.autograd.run import offset_of, own_offset
+from tape.autograd.run import offset_of
 from tape.shaping import clone, stack
 from tape.tensor import AccumulateGrad, Tensor, carried, leaf, plain
 

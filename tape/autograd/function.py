@@ -7,6 +7,7 @@ cannot call Python, so a program in which a Function runs says so when it is cal
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -45,6 +46,7 @@ class Function:
         raise NotImplementedError(errors.NO_BACKWARD)
 
     vjp = backward
+    clear_saved_tensors_on_access = False
 
     @staticmethod
     def jvp(ctx: Any, *grad_inputs: Any) -> Any:
@@ -55,28 +57,70 @@ class Function:
 
     @classmethod
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
-        """Run forward, and record it if an argument requires grad; keywords only reach forward."""
+        """Run forward, and record it if an argument requires grad.
+
+        Arguments given by name, and the defaults of forward's, reach ``setup_context`` and have a gradient as all; what
+        forward takes by name alone only reaches forward.
+        """
         return _apply(cls, args, kwargs)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Refuse: a Function is called by its class."""
+        del args, kwargs
+        raise RuntimeError(f"{type(self).__name__} is not called as an object: use {type(self).__name__}.apply(...)")
 
 
 def _apply(cls: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    given = len(args)
+    args, kwargs = _bound(cls, args, kwargs)
     for x in args:
         recording.left(x)
     needs = tuple(isinstance(x, Tensor) and x._slot is not None for x in args)
     wanted = any(needs) and modes.is_grad_enabled()
-    ctx = FunctionCtx(needs if wanted else (False,) * len(args))
+    ctx = FunctionCtx(needs)
     with modes.unrecorded():
-        if cls.setup_context is Function.setup_context:
+        if not _is_split(cls):
             result = cls.forward(ctx, *args, **kwargs)
         else:
             result = cls.forward(*args, **kwargs)
             cls.setup_context(ctx, args, result)
     outputs = list(result) if isinstance(result, (tuple, list)) else [result]
     for x in outputs:
-        if not isinstance(x, Tensor) and not isinstance(result, tuple):
+        if not isinstance(x, Tensor) and x is not None and not isinstance(result, tuple):
             raise TypeError(f"{cls.__name__}.forward: expected to return a Tensor, or a tuple, got {type(x).__name__}")
-    finished = _recorded(cls, ctx, args, outputs) if wanted else [_detached(x, args) for x in outputs]
+    ctx._once = bool(getattr(cls, "clear_saved_tensors_on_access", False))
+    finished = _recorded(cls, ctx, args, outputs, given) if wanted else [_detached(x, args) for x in outputs]
     return tuple(finished) if isinstance(result, (tuple, list)) else finished[0]
+
+
+def _is_split(cls: type[Function]) -> bool:
+    """Whether the Function has a setup_context of its own, so that its forward takes no ctx."""
+    return cls.setup_context is not Function.setup_context
+
+
+def _bound(
+    cls: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return forward's arguments: by position whatever may be, defaults too; and the others by name."""
+    names, signature = _parameters(cls.forward, _is_split(cls))
+    if signature is None or (len(args) >= names and not kwargs):
+        return args, kwargs
+    bound = signature.bind(*args, **kwargs)
+    if _is_split(cls):
+        bound.apply_defaults()
+    return bound.args, bound.kwargs
+
+
+@functools.lru_cache(maxsize=1 << 10)
+def _parameters(forward: Callable[..., Any], split: bool) -> tuple[int, inspect.Signature | None]:
+    """Return how many arguments a forward takes by position, ctx apart, and its signature; None where it has none."""
+    try:
+        found = list(inspect.signature(forward).parameters.values())
+    except (TypeError, ValueError):
+        return 0, None
+    found = found if split or not found or found[0].kind is inspect.Parameter.VAR_POSITIONAL else found[1:]
+    count = sum(one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD) for one in found)
+    return count, inspect.Signature(found)
 
 
 def _detached(x: Any, args: tuple[Any, ...]) -> Any:
@@ -86,7 +130,9 @@ def _detached(x: Any, args: tuple[Any, ...]) -> Any:
     return x
 
 
-def _recorded(cls: type[Function], ctx: FunctionCtx, args: tuple[Any, ...], outputs: list[Any]) -> list[Any]:
+def _recorded(
+    cls: type[Function], ctx: FunctionCtx, args: tuple[Any, ...], outputs: list[Any], given: int
+) -> list[Any]:
     """Give the outputs that are differentiable their slots."""
     _check_dirty(cls, ctx, args, outputs)
     constant = {id(x) for x in ctx._constant}
@@ -94,7 +140,7 @@ def _recorded(cls: type[Function], ctx: FunctionCtx, args: tuple[Any, ...], outp
     if not own:
         return outputs
     finished = [_separate(x, args) if k in own else x for k, x in enumerate(outputs)]
-    call = Call(cls, ctx, args, outputs)
+    call = Call(cls, ctx, args, outputs, own, given)
     tape = modes.own_tape()
     tensors = [x for x in args if isinstance(x, Tensor)]
     specs = tuple(x.spec if x._slot is not None else None for x in tensors)
@@ -143,9 +189,16 @@ def _check_dirty(cls: type[Function], ctx: FunctionCtx, args: tuple[Any, ...], o
         if not any(x is a for a in args):
             raise RuntimeError(f"{cls.__name__}: mark_dirty takes inputs of forward; this tensor is none")
         if not any(x is o for o in outputs):
-            raise RuntimeError("Some elements marked as dirty during the forward method were not returned as output.")
+            raise RuntimeError(
+                "Some elements marked as dirty during the forward method were not returned as output. The inputs that "
+                "are modified inplace must all be outputs of the Function."
+            )
         if type(families.base_of(x)._slot) is AccumulateGrad:
-            raise RuntimeError(errors.LEAF_VIEW_IN_PLACE if families.is_view(x) else errors.LEAF_IN_PLACE)
+            raise RuntimeError(
+                errors.LEAF_VIEW_IN_PLACE
+                if families.is_view(x)
+                else errors.LEAF_IN_PLACE.replace("is being", "has been")
+            )
 
 
 def _written(x: Any, finished: Any, dirty: tuple[Tensor, ...]) -> Any:

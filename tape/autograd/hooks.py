@@ -11,11 +11,9 @@ from collections.abc import Callable
 from typing import Any, Self
 from weakref import ref
 
-import numpy as np
-
 from kernels.layouts import Spec
 from kernels.observing import Array
-from tape import tapes
+from tape import modes, tapes
 from tape.tensor import AccumulateGrad, Tensor, as_array, carried, method, plain
 
 Hook = Callable[..., Any]
@@ -67,49 +65,60 @@ class Hooks:
     def __bool__(self) -> bool:
         return bool(self.tensor or self.before or self.after)
 
-    def on_arrays(self, gradient: Array) -> Array | None:
-        """Run the hooks of the tensor and those before the node on a gradient, a batch of them row by row."""
-        if gradient.ndim > len(self.spec.shape):
-            return np.stack([as_array(self.on_tensor(plain(carried(row.copy())))) for row in gradient])
-        return as_array(self.on_tensor(plain(carried(gradient))))
-
     def on_tensor(self, gradient: Tensor) -> Tensor:
-        """Return what the hooks of the tensor, and those before the node, make of a gradient."""
+        """Return what the hooks of the tensor make of its gradient."""
         for hook in list(self.tensor.values()):
-            gradient = replaced(hook, hook(gradient), gradient)
-        for hook in list(self.before.values()):
-            result = hook((gradient,))
-            if result is not None:
-                gradient = replaced(hook, _counted(hook, result, 1)[0], gradient)
+            with modes.kept():
+                result = hook(gradient)
+            gradient = replaced(hook, result, gradient)
         return gradient
+
+    def before_node(self, outputs: list[Tensor | None]) -> list[Tensor | None]:
+        """Return what the hooks before the node make of the gradients of its outputs."""
+        return self._changed(self.before, outputs, lambda given: (given,))
+
+    def after_node(self, inputs: list[Tensor | None], outputs: tuple[Tensor | None, ...]) -> list[Tensor | None]:
+        """Return what the hooks after the node make of the gradients of its inputs."""
+        return self._changed(self.after, inputs, lambda given: (given, outputs))
+
+    def _changed(
+        self, own: Registered, given: list[Tensor | None], arguments: Callable[[Any], tuple[Any, ...]]
+    ) -> list[Tensor | None]:
+        for hook in list(own.values()):
+            with modes.kept():
+                result = hook(*arguments(tuple(given)))
+            if result is not None:
+                found = _counted(hook, result, len(given))
+                given = [_changed(hook, new, old) for old, new in zip(given, found, strict=True)]
+        return given
 
     def after_arrays(self, inputs: list[Array | None], output: Array) -> list[Array | None]:
         """Run the hooks after the node on the gradients of its inputs and of its output."""
         given = [None if i is None else plain(carried(i)) for i in inputs]
-        return [None if t is None else as_array(t) for t in self.after_tensors(given, plain(carried(output)))]
-
-    def after_tensors(self, inputs: list[Tensor | None], output: Tensor | None) -> list[Tensor | None]:
-        """Return what the hooks after the node make of the gradients of its inputs."""
-        for hook in list(self.after.values()):
-            result = hook(tuple(inputs), (output,))
-            if result is not None:
-                changed = _counted(hook, result, len(inputs))
-                inputs = [
-                    None if new is None or old is None else replaced(hook, new, old)
-                    for old, new in zip(inputs, changed, strict=True)
-                ]
-        return inputs
+        return [None if t is None else as_array(t) for t in self.after_node(given, (plain(carried(output)),))]
 
 
 def _counted(hook: Hook, result: Any, count: int) -> tuple[Any, ...]:
-    """Return what a hook of a node returned as a tuple of this length."""
-    found = (result,) if isinstance(result, Tensor) else tuple(result)
-    if len(found) != count:
+    """Return what a hook of a node returned, a tuple of this length."""
+    if not isinstance(result, tuple):
+        raise TypeError(
+            f"expected tuple, but hook returned '{type(result).__name__}' (hook '{name_of(hook)}' of a node: return "
+            "a tuple of Tensors and None, or None)"
+        )
+    if len(result) != count:
         raise RuntimeError(
-            f"hook '{name_of(hook)}' has returned an incorrect number of values (got {len(found)}, "
+            f"hook '{name_of(hook)}' has returned an incorrect number of values (got {len(result)}, "
             f"but expected {count})"
         )
-    return found
+    return result
+
+
+def _changed(hook: Hook, new: Any, old: Tensor | None) -> Tensor | None:
+    if new is None:
+        return None
+    if old is None:
+        raise RuntimeError(f"can't replace a None gradient with a non-None value (hook '{name_of(hook)}')")
+    return replaced(hook, new, old)
 
 
 def name_of(hook: Hook) -> str:
@@ -123,7 +132,8 @@ def replaced(hook: Hook, result: Any, gradient: Tensor) -> Tensor:
         return gradient
     if not isinstance(result, Tensor):
         raise TypeError(
-            f"expected Variable, but hook '{name_of(hook)}' returned '{type(result).__name__}'; return a Tensor or None"
+            f"expected Variable, but hook returned '{type(result).__name__}' (hook '{name_of(hook)}': return a Tensor, "
+            "or None)"
         )
     if result.spec.shape != gradient.spec.shape:
         raise RuntimeError(
@@ -149,9 +159,14 @@ class LeafHooks(Hooks):
     def ended(self, owner: Tensor | None, gradient: Tensor) -> None:
         """Run what comes after the gradient has been added."""
         for hook in list(self.accumulated.values()) if owner is not None else ():
-            hook(owner)
-        for hook in list(self.after.values()):
-            hook((), (gradient,))
+            with modes.kept():
+                result = hook(owner)
+            if result is not None and not isinstance(result, Tensor):
+                raise TypeError(
+                    f"expected Variable, but hook returned '{type(result).__name__}' (hook '{name_of(hook)}': what it "
+                    "returns is not used; return None)"
+                )
+        self.after_node([], (gradient,))
 
 
 LEAVES: dict[int, Any] = {}

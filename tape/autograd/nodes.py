@@ -6,25 +6,17 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 from weakref import ref
 
-import numpy as np
-
 from kernels import callouts
 from kernels.entries import Instruction, instructions
 from kernels.forms import Form
-from kernels.respecified import inputs_of
 from kernels.words import ADDS, CLEARS, TAPE_BITS, VIEW
 from tape import errors, recording, tapes
 from tape.autograd.calls import Call
+from tape.autograd.function import Function
 from tape.autograd.hooks import Hook, Hooks, RemovableHandle, of_slot
-from tape.autograd.primals import Primals
-from tape.packing import Packed
+from tape.autograd.saved_values import saved_value
 from tape.shape import Size
-from tape.tensor import AccumulateGrad, Tensor, plain
-
-_FIRST = frozenset({"self", "mat1", "input"})
-_SECOND = frozenset({"other", "exponent", "mat2", "vec", "vec2", "tensor", "weight"})
-"""What PyTorch's nodes call their operation's second operand."""
-
+from tape.tensor import AccumulateGrad, Tensor
 
 Find = Callable[[int], Instruction | None]
 
@@ -33,7 +25,7 @@ class InputMetadata(NamedTuple):
     """What a node knows of each gradient that it is given."""
 
     shape: Size
-    dtype: np.dtype[Any]
+    dtype: Any
 
 
 class _Kind(type):
@@ -130,6 +122,9 @@ class Node(metaclass=_Kind):
         tape, found = tapes.living.get(self._slot >> TAPE_BITS), recording.locate(self._slot)
         if tape is None or found is None:
             raise errors.GradError(f"{self.name()}: this part of the graph has been released; register hooks before")
+        if (call := self._called()) is not None and len(call.specs) > 1:
+            call.hooks = call.hooks or Hooks(found.form.spec)
+            return call.hooks
         return of_slot(tape, self._slot, found.form.spec, int(found.saved[0]) if found.form.kind == VIEW else 0)
 
     def _called(self) -> Call | None:
@@ -142,13 +137,8 @@ class Node(metaclass=_Kind):
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_saved_"):
-            return _saved(self, name.removeprefix("_saved_"))
-        call = None if name.startswith("__") else self._called()
-        if call is None:
-            raise AttributeError(f"{self._form.name} has no attribute {name!r}")
-        if name == "saved_tensors":
-            return call.saved(self._instruction())
-        return getattr(call.ctx, name)
+            return saved_value(self._form, self._instruction, name.removeprefix("_saved_"))
+        raise AttributeError(f"{self._form.name} has no attribute {name!r}")
 
     def _instruction(self) -> Instruction:
         found = recording.locate(self._slot)
@@ -157,49 +147,72 @@ class Node(metaclass=_Kind):
         return found
 
 
-def _saved(node: Node, name: str) -> Any:
-    """Return what an operation saved, by PyTorch's name of it; None for an operand that this one did not need."""
-    form = node._form
-    if form.op in (callouts.FUNCTION, callouts.OUTPUT):
-        raise AttributeError(f"{form.name} has no attribute '_saved_{name}'; see saved_tensors")
-    names = inputs_of(form.op)
-    own = dict.fromkeys(_FIRST, names[0]) | (dict.fromkeys(_SECOND, names[1]) if len(names) > 1 else {})
-    called = own.get(name, "y" if name == "result" else name)
-    if not form.saved or (called not in form.saved and name not in own and form.saved != ("packed",)):
-        raise AttributeError(f"{form.name} has no attribute '_saved_{name}'")
-    found = node._instruction()
-    if isinstance(found.saved[0], Packed):
-        found = found.saved[0].unpacked(found)
-    if called not in found.form.saved:
-        return None
-    value = Primals([]).of(found)[called]
-    if not isinstance(value, Tensor):
-        return plain(np.asarray(value))
-    owner = value._slot.owner() if type(value._slot) is AccumulateGrad else None
-    return owner if owner is not None and owner._value is value._value else value
+class FunctionNode(Node):
+    """The node of a call of a Function: it has its ctx's attributes."""
+
+    __slots__ = ()
+
+    @property
+    def saved_tensors(self) -> tuple[Any, ...]:
+        """What the call saved; RuntimeError when a backward has freed it."""
+        found = self._instruction()
+        call: Call = found.saved[0]
+        return call.saved(found)
+
+    @property
+    def _forward_cls(self) -> Any:
+        """The Function."""
+        call = self._called()
+        return None if call is None else call.cls
+
+    def __getattr__(self, name: str) -> Any:
+        call = None if name.startswith("__") else self._called()
+        if call is None:
+            raise AttributeError(f"{self._form.name} has no attribute {name!r} (or a backward has freed its ctx)")
+        return getattr(call.ctx, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in Node.__slots__:
+            super().__setattr__(name, value)
+        elif (call := self._called()) is not None:
+            setattr(call.ctx, name, value)
 
 
-_classes: dict[str, type[Node]] = {}
+class _BackwardClass:
+    """The class of a Function's nodes."""
+
+    def __get__(self, instance: Any, owner: Any) -> type[Node]:
+        return _class_of(f"{owner.__name__}Backward", FunctionNode)
 
 
-def _class_of(name: str) -> type[Node]:
+Function._backward_cls = _BackwardClass()  # type: ignore[attr-defined]
+
+
+_classes: dict[tuple[str, type[Node]], type[Node]] = {}
+
+
+def _class_of(name: str, kind: type[Node] = Node) -> type[Node]:
     """Return the class of the nodes of this name."""
-    found = _classes.get(name)
+    found = _classes.get((name, kind))
     if found is None:
-        made: Any = _Kind(name, (Node,), {"__slots__": (), "__module__": __name__})
-        found = _classes.setdefault(name, made)
+        made: Any = _Kind(name, (kind,), {"__slots__": (), "__module__": __name__})
+        found = _classes.setdefault((name, kind), made)
     return found
+
+
+def _made(slot: int, form: Form) -> Node:
+    return _class_of(form.name, FunctionNode if form.op is callouts.FUNCTION else Node)(slot, form)
 
 
 def _node(slot: int, form: Form) -> Node:
     """Return the node of an instruction: that which lives, or a new one."""
     tape = tapes.living.get(slot >> TAPE_BITS)
     if tape is None:
-        return _class_of(form.name)(slot, form)
+        return _made(slot, form)
     known = tape.nodes.get(slot)
     node: Node | None = None if known is None else known()
     if node is None:
-        node, nodes, key = _class_of(form.name)(slot, form), tape.nodes, slot ^ 0
+        node, nodes, key = _made(slot, form), tape.nodes, slot ^ 0
 
         def forget(reference: Any) -> None:
             if nodes.get(key) is reference:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,98 +14,32 @@ from kernels.layouts import Spec
 from kernels.observing import Seed
 from kernels.op import Gather
 from kernels.plain import State
+from kernels.stopping import by_slot
 from kernels.words import ADDS, CLEARS, PULLS, PYTHON, VIEW
-from tape import errors, indexing, modes, shaping
+from tape import indexing, modes, shaping
 from tape.autograd import anomaly, crossing, hooks, rules
-from tape.autograd.accumulation import accumulate
+from tape.autograd.arrivals import own_offset
+from tape.autograd.gathered import Gathered
 from tape.autograd.primals import Primals
-from tape.autograd.run import check_apart, own_offset
+from tape.autograd.run import reached, reaching
 from tape.autograd.shadows import Shadow, owned
 from tape.packing import Packed
 from tape.tapes import Tape
-from tape.tensor import AccumulateGrad, Tensor
+from tape.tensor import AccumulateGrad, Tensor, plain
 
 _ALIASES = (VIEW, CLEARS, ADDS)
-
-
-class RecordedRun:
-    """One backward whose operations are recorded; it frees nothing."""
-
-    def __init__(self, *, restrict: bool, required: bool = False) -> None:
-        self.restrict, self.required = restrict, required
-        self.found: dict[Any, Tensor] = {}
-        self.asked: dict[Any, Tensor] = {}
-        self.leaves: dict[AccumulateGrad, Tensor] = {}
-        self.retained: list[tuple[Tensor, Any]] = []
-        self.stash: dict[Any, Any] = {}
-
-    def observe(self, tensors: Sequence[Tensor]) -> list[Any]:
-        """Ask for the gradients of leaves or computed tensors."""
-        for x in tensors:
-            check_apart(x)
-            self.asked[x._slot] = x
-        return [x._slot for x in tensors]
-
-    def sweep(self, seeds: list[tuple[Tensor, Tensor]]) -> None:
-        """Sweep from roots with their cotangents."""
-        computed = [(root, value) for root, value in seeds if type(root._slot) is int]
-        with modes.enable_grad():
-            for root, value in seeds:
-                if type(root._slot) is not int:
-                    self._leaf(root._slot, value)
-            if computed:
-                starts = [Seed(root._slot, root.spec, 1.0, own_offset(root) or 0) for root, _ in computed]
-                with crossing.reading(starts) as (graph, tapes):
-                    sweep = _Sweep(self, graph, list(tapes.values()), {seed.slot for seed in starts})
-                    for seed, (_, value) in zip(starts, computed, strict=True):
-                        sweep.contribute(seed.slot, seed.offset or 0, seed.spec, value)
-                    found = sweep.run()
-                for leaf, value in found:
-                    self._leaf(leaf, value)
-
-    def _leaf(self, leaf: Any, value: Tensor) -> None:
-        if leaf in self.asked:
-            self.keep(leaf, value)
-        elif not self.restrict:
-            self.leaves[leaf] = self.leaves[leaf] + value if leaf in self.leaves else value
-
-    def keep(self, key: Any, value: Tensor) -> None:
-        """Note the gradient of what was asked for."""
-        value = rules.added(value)
-        self.found[key] = self.found[key] + value if key in self.found else value
-
-    def check_used(self, keys: list[Any]) -> None:
-        """Raise for an input that no output depends on."""
-        for i, key in enumerate(keys):
-            if self.required and key not in self.found:
-                raise errors.GradError(errors.UNUSED.format(i))
-
-    def result(self, key: Any) -> Tensor | None:
-        """Return a gradient asked for, after the hooks of a leaf; None if nothing reached it."""
-        value = self.found.get(key)
-        own = hooks.found_on(key)
-        return own.on_tensor(value) if own and value is not None else value
-
-    def deliver(self) -> None:
-        """Add the gradients found to ``.grad`` of leaves and of tensors that retain theirs."""
-        for leaf, value in self.leaves.items():
-            own = hooks.found_on(leaf)
-            gradient = shaping.clone(rules.added(value))  # of its own: what follows may be written in place
-            accumulate(leaf, own.on_tensor(gradient) if own else gradient)
-        for tensor, key in self.retained:
-            if key in self.found:
-                accumulate(tensor, self.found[key])
 
 
 class _Sweep:
     """The sweep of a graph."""
 
-    def __init__(self, run: RecordedRun, graph: Graph, tapes: list[Tape], roots: set[int]) -> None:
+    def __init__(self, run: Gathered, graph: Graph, tapes: list[Tape], roots: set[int]) -> None:
         self.run_, self.anomaly, self.err = run, anomaly.current(), np.geterr()
         self.hooks = {slot: own for tape in tapes for slot, own in list(tape.hooks.items())}
-        references = [] if run.restrict else [ref for tape in tapes for ref in list(tape.retained.values())]
+        references = [ref for tape in tapes for ref in list(tape.retained.values())] if run.accumulates else []
         retained = [r for r in (ref() for ref in references) if r is not None]
-        run.retained += [(x, x._slot) for x in retained]
+        for x in retained:
+            run.retained.setdefault(x._slot, []).append(x)
         self.watched = {x._slot: x for x in (*run.asked.values(), *retained)}
         kept = {*self.watched, *self.hooks, *roots, *graph.split}
         self.graph = graph
@@ -117,13 +52,29 @@ class _Sweep:
 
     def run(self) -> list[tuple[AccumulateGrad, Tensor]]:
         """Sweep; return the gradients of leaves. Native sweeps do not warn of overflows and the like, either."""
-        step, wanted = anomaly.induced(self._step), self.state.relevant
+        step, wanted, stops = anomaly.induced(self._step), self.state.relevant, self._stops()
         with np.errstate(all="ignore"):
             for instruction in self.graph.marked:
                 if wanted is None or instruction.slot in wanted:
                     step(instruction)
+                    self._serve(stops.get(instruction.slot, ()))
         ends = [(key, leaf) for key, (leaf, _) in self.graph.ends.items() if self.shadows.get(key)]
+        ends = [(key, leaf) for key, leaf in ends if leaf not in self.run_.served]
         return [(leaf, self._read(key, leaf.spec, 0)) for key, leaf in ends]
+
+    def _serve(self, leaves: Iterable[AccumulateGrad]) -> None:
+        for leaf in leaves:
+            if self.shadows.get(key_of(leaf)):
+                with np.errstate(**self.err):
+                    self.run_.serve(leaf, self._read(key_of(leaf), leaf.spec, 0))
+
+    def _stops(self) -> dict[int, list[AccumulateGrad]]:
+        """Return the leaves with hooks by the slot of the instruction after which all of their gradient is there."""
+        run = self.run_
+        early = [*run.leaves, *run.found]  # roots: something is still to come for these
+        ends = [leaf for leaf, _ in self.graph.ends.values() if id(leaf) in hooks.LEAVES]
+        wanted = {id(leaf) for leaf in ends if leaf not in early and (leaf in run.asked or not run.restrict)}
+        return by_slot(self.graph, self.state.relevant, wanted)
 
     def _shadow(self, key: Any, spec: Spec) -> Shadow:
         return self.shadows.setdefault(key, Shadow(spec))
@@ -183,14 +134,24 @@ class _Sweep:
         x: Any = self.watched.get(slot)
         spec, offset = (own.spec, own.offset) if own is not None else (x.spec, own_offset(x) or 0)
         value = self._read(slot, spec, offset)
-        if own:
+        given = value
+        if own is not None:
             with np.errstate(**self.err):
-                changed = own.on_tensor(value)
-            if changed is not value:
-                shadow.part(spec, offset).copy_(changed)
-                value = changed
+                given = own.on_tensor(value)
         if x is not None:
-            self.run_.keep(slot, value)
+            self.run_.keep(slot, given)
+            if self.hooks or hooks.LEAVES:  # which could notice
+                self.run_.arrived(slot)
+        if own is not None and own.before and self._works(instruction):
+            with np.errstate(**self.err):
+                (left,) = own.before_node([given])
+            given = plain(np.full(value.spec.shape, -0.0, value.spec.dtype)) if left is None else left
+        if given is not value:
+            shadow.part(spec, offset).copy_(given)
+
+    def _works(self, instruction: Instruction) -> bool:
+        """Whether an instruction has anything to do: of what is asked for, only its own gradient may be wanted."""
+        return any(o is not None and self._relevant(o) for o in instruction.operands)
 
     def _pulls(self, instruction: Instruction, g: Tensor) -> None:
         form, operands = instruction.form, instruction.operands
@@ -221,9 +182,9 @@ class _Sweep:
 
     def _give(self, instruction: Instruction, found: list[Tensor | None], g: Tensor | None) -> None:
         own = self.hooks.get(instruction.slot) if self.hooks else None
-        if own is not None and own.after:
+        if own is not None and own.after and self._works(instruction):
             with np.errstate(**self.err):
-                found = own.after_tensors(found, g)
+                found = own.after_node(found, (g,))
         if self.anomaly is not None:
             self.anomaly.look(instruction, found, g, self.state.relevant)
         for operand, spec, value in zip(instruction.operands, instruction.form.specs, found, strict=True):
@@ -268,3 +229,26 @@ class _Sweep:
             found = instruction.saved[0].pull_tensors(instruction, g, self.run_.stash, self.primals)
         self._give(instruction, found, g)
         self.shadows.pop(instruction.slot, None)
+
+
+class RecordedRun(Gathered):
+    """One backward whose operations are recorded; it frees nothing."""
+
+    def sweep(self, seeds: list[tuple[Tensor, Tensor]]) -> None:
+        """Sweep from roots with their cotangents."""
+        computed = [(root, value) for root, value in seeds if type(root._slot) is int]
+        with modes.enable_grad():
+            for root, value in seeds:
+                if type(root._slot) is not int:
+                    self.leaf(root._slot, value)
+            if computed:
+                starts = [Seed(root._slot, root.spec, 1.0, own_offset(root) or 0) for root, _ in computed]
+                with crossing.reading(starts) as (graph, tapes):
+                    sweep = _Sweep(self, graph, list(tapes.values()), {seed.slot for seed in starts})
+                    for seed, (_, value) in zip(starts, computed, strict=True):
+                        sweep.contribute(seed.slot, seed.offset or 0, seed.spec, value)
+                    asked = self.asked if self.restrict else None
+                    with reaching(partial(reached, graph, asked)):
+                        found = sweep.run()
+                for leaf, value in found:
+                    self.leaf(leaf, value)

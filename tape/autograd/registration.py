@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any, Self
+from weakref import ref
 
+from kernels.graphs import key_of
 from tape import recording
 from tape.autograd import hooks
 from tape.autograd.accumulation import give_shadow, tape_of
+from tape.autograd.arrivals import own_offset
 from tape.autograd.hooks import Hook, RemovableHandle
-from tape.autograd.run import ENDED, own_offset
+from tape.autograd.run import ENDED, REACH
 from tape.tensor import AccumulateGrad, Tensor, method
 
 
@@ -60,22 +63,42 @@ def register_multi_grad_hook(tensors: Sequence[Tensor], fn: Callable[..., Any], 
     if mode not in ("all", "any"):
         raise ValueError(f"Expects mode to be one of ('all', 'any') but got {mode}")
     seen: dict[int, Tensor] = {}
-    count = len(tensors)  # not the tensors: they would hold their own graph
+    keys = [_key(x) for x in tensors]  # not the tensors: they would hold their own graph
+    due, current = [0], list[Any]()
 
     def ended() -> None:
-        found = [seen.get(k) for k in range(count)]
-        seen.clear()
-        if mode == "all":
+        found = [seen.get(k) for k in range(len(keys))]
+        if mode == "all" and seen:
+            seen.clear()
             fn(found)
 
     def note(k: int) -> Hook:
         def hook(gradient: Tensor) -> None:
-            if not seen:
+            if not current or current[0] is not ENDED.get():
+                current[:] = [ENDED.get()]
+                seen.clear()
                 ENDED.get().append(ended)
+                due[0] = _reaching(keys) if mode == "all" else 0
                 if mode == "any":
                     fn(gradient)
             seen[k] = gradient
+            if len(seen) == due[0]:
+                ended()
 
         return hook
 
     return _Handles([register_hook(x, note(k)) for k, x in enumerate(tensors)])
+
+
+def _key(x: Tensor) -> Any:
+    """Return what a tensor's slot, or its leaf, is found by."""
+    return ref(x._slot) if type(x._slot) is AccumulateGrad else None if x._slot is None else x._slot ^ 0
+
+
+def _reaching(keys: list[Any]) -> int:
+    """Return how many of these slots and leaves the backward that runs comes to; -1 if that is not known before."""
+    reach = REACH.get()
+    if reach is None:
+        return -1
+    found = reach()
+    return sum(key in found if type(key) is int else key_of(key()) in found for key in keys)

@@ -9,7 +9,7 @@ import numpy as np
 
 from kernels.observing import Array, Seed
 from tape import errors, recording
-from tape.autograd.run import own_offset
+from tape.autograd.arrivals import own_offset
 from tape.tensor import Tensor, carried, plain
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,17 +17,10 @@ from kernels.plain import sweep_graph
 from kernels.words import PULLS, TAPE_BITS, VIEW
 from tape import errors, modes, recording
 from tape.autograd import anomaly, crossing, hooks, nodes
-from tape.autograd.accumulation import accumulate, deliver, shares, tape_of
+from tape.autograd.accumulation import deliver, tape_of
+from tape.autograd.arrivals import Arrivals
 from tape.tapes import Tape
-from tape.tensor import AccumulateGrad, Tensor, carried, plain
-
-
-def own_offset(x: Tensor) -> int | None:
-    """Return where a gradient begins in the shadow of its family; None for a tensor whose shadow is its own."""
-    form = x._form
-    if type(x._slot) is not int or form.kind == PULLS:  # type: ignore[union-attr]
-        return None
-    return x._offset if form.kind == VIEW else 0  # type: ignore[union-attr]
+from tape.tensor import AccumulateGrad, carried
 
 
 def sweep_tape(
@@ -39,12 +33,26 @@ def sweep_tape(
     crossing: bool = False,
     required: bool = False,
     batch: int = 0,
+    hooked: Collection[int] = (),
+    reached: Callable[[Any, Any], None] | None = None,
 ) -> Outcome:
     """Sweep a tape; of several sweeps at once, by hooks or by threads, only the last to end frees anything."""
     with tape.reading():
         readers = tape if free else None
         return backend.run(
-            Task(tape.entries, tape.number, seeds, observers, restrict, readers, crossing, required, batch)
+            Task(
+                tape.entries,
+                tape.number,
+                seeds,
+                observers,
+                restrict,
+                readers,
+                crossing,
+                required,
+                batch,
+                hooked,
+                reached,
+            )
         )
 
 
@@ -52,12 +60,18 @@ ENDED: ContextVar[list[Callable[[], None]]] = ContextVar("tape_ended")
 """What is to be done when the backward that runs in this context has swept all there is."""
 
 
-def check_apart(x: Tensor) -> None:
-    """Raise for a tensor whose elements share a gradient."""
-    if shares(x.spec):
-        raise NotImplementedError(
-            "the gradient of an expanded tensor is not kept apart; take x = x.clone() before using it"
-        )
+REACH: ContextVar[Callable[[], set[Any]] | None] = ContextVar("tape_reach", default=None)
+"""What the sweep that runs in this context comes to: slots, and keys of leaves; None where that is not known before."""
+
+
+@contextmanager
+def reaching(find: Callable[[], set[Any]] | None) -> Iterator[None]:
+    """Let hooks ask what this sweep comes to."""
+    token = REACH.set(find)
+    try:
+        yield
+    finally:
+        REACH.reset(token)
 
 
 @contextmanager
@@ -78,22 +92,16 @@ def ending(*, recorded: bool) -> Iterator[None]:
 class Run:
     """One backward: sweeps the tapes that the graph touches, then hands out what they found."""
 
-    def __init__(self, *, free: bool, restrict: bool, required: bool = False, batch: int = 0) -> None:
+    def __init__(
+        self, *, free: bool, restrict: bool, required: bool = False, batch: int = 0, accumulates: bool = False
+    ) -> None:
         self.free = free
         self.restrict = restrict
         self.required = required
         self.batch = batch
+        self.arrivals = Arrivals(restrict=restrict, batch=batch, accumulates=accumulates)
+        self.observe, self.result = self.arrivals.observe, self.arrivals.result
         self.leaves: list[tuple[AccumulateGrad, Array | float]] = []
-        self.asked: dict[Any, Observer] = {}
-        self.retained: list[tuple[Tensor, Observer]] = []
-
-    def observe(self, tensors: Sequence[Tensor]) -> list[Observer]:
-        """Ask for the gradients of leaves or computed tensors; one observer for each slot."""
-        found = []
-        for x in tensors:
-            check_apart(x)
-            found.append(self.asked.setdefault(x._slot, Observer(x._slot, x.spec, own_offset(x) or 0)))
-        return found
 
     def sweep(self, seeds: list[Seed]) -> None:
         """Sweep from the seeds."""
@@ -104,11 +112,18 @@ class Run:
         if self.free:
             nodes.keep_edges(tape_of(number << TAPE_BITS) for number in tapes)
         try:
-            if len(tapes) == 1:
+            self._sweep(pending, single=len(tapes) == 1)
+        except BaseException:
+            self.arrivals.undo()
+            raise
+
+    def _sweep(self, pending: list[Seed], *, single: bool) -> None:
+        try:
+            if single:
                 self._sweep_one(tape_of(pending[0].slot), _merged(pending), crosses=False)
                 return
         except CrossingError:
-            self.retained.clear()
+            self.arrivals.again()
         found = crossing.order(seed.slot for seed in pending)
         if found is None:
             self._sweep_all(_merged(pending))
@@ -126,7 +141,9 @@ class Run:
     def _sweep_all(self, seeds: list[Seed]) -> None:
         """Sweep tapes that lead to each other, instruction by instruction."""
         with crossing.reading(seeds) as (graph, tapes):
-            observers = list({o.key: o for tape in tapes.values() for o in self._observers(tape)}.values())
+            observers = list(
+                {o.key: o for tape in tapes.values() for o in self.arrivals.observers(tape, seeds)}.values()
+            )
             observers = anomaly.observed(graph, observers, restrict=self.restrict)
             self.leaves += sweep_graph(graph, seeds, observers, restrict=self.restrict, batch=self.batch)[0]
             if self.free and not (self.required and any(o.asked and o.gradient is None for o in observers)):
@@ -134,48 +151,44 @@ class Run:
         self._forget(*tapes.values())
 
     def _sweep_one(self, tape: Tape, seeds: list[Seed], *, crosses: bool) -> list[tuple[int, Spec, Array]]:
-        observers = self._observers(tape)
+        observers = self.arrivals.observers(tape, seeds)
         if anomaly.current() is not None:
             with tape.reading():
                 graph = graphs.mark(tape.entries, tape.number, seeds)
             observers = anomaly.observed(graph, observers, restrict=self.restrict)
         before = [o.gradient for o in observers]
-        leaves, foreign = sweep_tape(
-            tape,
-            seeds,
-            observers,
-            restrict=self.restrict,
-            free=self.free,
-            crossing=crosses,
-            required=self.required,
-            batch=self.batch,
-        )
+        with reaching(None if crosses else partial(self._reach, tape, seeds)):
+            leaves, foreign = sweep_tape(
+                tape,
+                seeds,
+                observers,
+                restrict=self.restrict,
+                free=self.free,
+                crossing=crosses,
+                required=self.required,
+                batch=self.batch,
+                hooked=() if crosses else self.arrivals.hooked([leaf for leaf, _ in self.leaves]),
+                reached=self.arrivals.reached,
+            )
         for observer, old in zip(observers, before, strict=True):
+            observer.gradient = self.arrivals.arrived.get(observer.key, observer.gradient)
             if old is not None:
                 observer.gradient = old if observer.gradient is None else observer.gradient + old
         self.leaves += leaves
         self._forget(tape)
         return foreign
 
+    def _reach(self, tape: Tape, seeds: list[Seed]) -> set[Any]:
+        """Return what a sweep comes to."""
+        with tape.reading():
+            graph = graphs.mark(tape.entries, tape.number, seeds)
+        return reached(graph, self.arrivals.asked if self.restrict else None)
+
     def _forget(self, *tapes: Tape) -> None:
         """Let go of the hooks of what has been freed."""
         for tape in tapes:
             if self.free and (tape.hooks or tape.lines or tape.metadata) and not tape.readers:
                 tape.forget_hooks()
-
-    def _observers(self, tape: Tape) -> list[Observer]:
-        """Return who looks on: what is asked for, hooks, tensors that retain their gradient; one for each slot."""
-        found = {key: o for key, o in self.asked.items() if type(key) is not int or key >> TAPE_BITS == tape.number}
-        for slot, own in list(tape.hooks.items()) if tape.hooks else ():
-            observer = found.setdefault(slot, Observer(slot, own.spec, own.offset, asked=False))
-            observer.hook = own.on_arrays if own.tensor or own.before else None
-            observer.after = own.after_arrays if own.after else None
-        for reference in list(tape.retained.values()) if tape.retained and not self.restrict else ():
-            tensor = reference()
-            if tensor is not None:
-                new = Observer(tensor._slot, tensor.spec, own_offset(tensor) or 0, asked=False)
-                self.retained.append((tensor, found.setdefault(tensor._slot, new)))
-        return list(found.values())
 
     def _reach_leaf(self, seed: Seed) -> bool:
         """Deliver a seed whose root is a leaf; return whether it is."""
@@ -184,7 +197,7 @@ class Run:
             return False
         lead = (self.batch,) if self.batch else ()
         value = np.broadcast_to(np.asarray(seed.value, seed.spec.dtype), (*lead, *seed.spec.shape)).copy()
-        observer = self.asked.get(slot)
+        observer = self.arrivals.asked.get(slot)
         if observer is not None:
             observer.gradient = value if observer.gradient is None else observer.gradient + value
         elif not self.restrict:
@@ -197,23 +210,16 @@ class Run:
             if self.required and observer.gradient is None:
                 raise errors.GradError(errors.UNUSED.format(i))
 
-    def result(self, observer: Observer) -> Tensor | None:
-        """Return an observer's gradient as a tensor of its own, after the hooks of a leaf."""
-        if observer.gradient is None:
-            return None
-        own = hooks.found_on(observer.key)
-        value = observer.gradient.copy()
-        if own:
-            changed = own.on_arrays(value)
-            value = value if changed is None else changed
-        return plain(carried(value))
-
     def deliver(self) -> None:
         """Add the gradients found to ``.grad`` of leaves and of tensors that retain theirs."""
         deliver(_summed(self.leaves) if hooks.LEAVES else self.leaves)
-        for tensor, observer in self.retained:
-            if observer.gradient is not None:
-                accumulate(tensor, plain(carried(observer.gradient.copy())))
+        self.arrivals.deliver()
+
+
+def reached(graph: graphs.Graph, asked: Iterable[Any] | None) -> set[Any]:
+    """Return the slots of a graph and the keys of its leaves; if only some are asked for, those that lead to them."""
+    found = {one.slot for one in graph.marked} | set(graph.ends)
+    return found if asked is None else found & graphs.relevant(graph, {graphs.key_of(key) for key in asked})
 
 
 def _summed(leaves: list[tuple[AccumulateGrad, Any]]) -> list[tuple[AccumulateGrad, Any]]:

@@ -22,7 +22,7 @@ def swept(x: Tensor, gradient: Any, *, free: bool, only: Wanted | None = None) -
 
     The cotangent may be None for one element. With ``only`` those of these leaves: each of them, or None.
     """
-    tape = modes.active()
+    tape, hooked = modes.active(), hooks.LEAVES if only is None else ()
     if tape is None:
         return None
     if tape is False:
@@ -39,7 +39,7 @@ def swept(x: Tensor, gradient: Any, *, free: bool, only: Wanted | None = None) -
     offset = None if kind == PULLS else x._offset if kind == VIEW else 0
     try:
         found = backend.run_one(
-            tape.entries, tape.number, slot, form.spec, offset, tape, free=free, value=value, only=only
+            tape.entries, tape.number, slot, form.spec, offset, tape, hooked, free=free, value=value, only=only
         )
     except CrossingError:
         return None
