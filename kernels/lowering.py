@@ -7,7 +7,7 @@ NumPy's own inner loops, so that a replay agrees with dynamic mode in every bit.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -34,22 +34,32 @@ _FLOAT64 = np.dtype(np.float64)
 class Lowering(Elements):
     """Turns the steps of a recipe into forward tasks."""
 
-    def __init__(self, recipe: Recipe) -> None:
+    def __init__(self, recipe: Recipe, *, reverse: bool = True) -> None:
         super().__init__(recipe)
-        self.overwriting = Overwriting(recipe)
+        self.overwriting = Overwriting(recipe) if reverse else None
+        self.resets = {node: kept for kept, node in recipe.resets}
 
     def run(self) -> list[Task]:
-        """Lower each step; return the tasks in order."""
-        for fresh, node in self.recipe.resets:
-            self.copy_between(fresh, node)
+        """Lower each step; return the tasks in order. Memory from outside is set right before its first use."""
         for at, step in enumerate(self.recipe.steps):
+            if self.resets:
+                self._reset([*(o.node for o in step.operands if isinstance(o, NodeRef)), step.result])
             if isinstance(step.op, Routine) and not step.params[1:]:
                 step.extras = tuple(s.result for s in self.recipe.steps[at + 1 : at + 1 + len(step.op.extras)])
             lower = _BY_KIND[type(step.op)]
             if lower is not None:
                 lower(self, step)
-            self.overwriting.mentioned(step)
+            if self.overwriting is not None:
+                self.overwriting.mentioned(step)
+        self._reset(self.recipe.outputs)
         return self.tasks
+
+    def _reset(self, nodes: Iterable[int]) -> None:
+        """Let memory from outside hold what it held when the program was recorded."""
+        for node in nodes:
+            base = self.recipe.base_of(node)
+            if base in self.resets:
+                self.copy_between(self.resets.pop(base), base)
 
     def reduction(self, step: Step) -> None:
         """Fill with what NumPy starts from, then run its loop; count ties where the pullback needs them."""
@@ -69,7 +79,7 @@ class Lowering(Elements):
         if op.scale:
             count = math.prod(spec.shape[axis] for axis in axes)
             self.ufunc(np.divide, (NodeRef(step.result), float(count)), step.result)
-        if step.form is not None and "n" in step.form.saved:
+        if step.form is not None and "n" in step.form.saved and self.overwriting is not None:
             step.extra = (
                 self._count(step, source, onto) if op.selects else self.number(math.prod(spec.shape[a] for a in axes))
             )
@@ -152,7 +162,7 @@ class Lowering(Elements):
     def write(self, step: Step) -> None:
         """Copy a value into part of a base; what pullbacks need of that part is saved before."""
         assert isinstance(step.op, Write)
-        for node, waiting in self.overwriting.by(step):
+        for node, waiting in self.overwriting.by(step) if self.overwriting is not None else ():
             spec = self.spec(node)
             kept = self.temporary(spec.shape, spec.dtype)
             self.copy_between(node, kept)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -80,6 +80,11 @@ class Recipe:
     outputs: list[int] = field(default_factory=list)
     resets: list[tuple[int, int]] = field(default_factory=list)
     written: set[int] = field(default_factory=set)
+
+    def copy(self) -> Recipe:
+        """Return another, of the same nodes, with steps of its own: what lowering adds stays there."""
+        steps = [replace(step, extra=None, extras=(), copies={}) for step in self.steps]
+        return Recipe([*self.nodes], steps, self.arguments, self.outputs, self.resets, self.written)
 
     def base_of(self, node: int) -> int:
         """Return the node whose memory a node shares: itself if it is no view."""

@@ -35,15 +35,15 @@ class Plan:
     """Kernels and layouts by the id of what the tasks call."""
 
 
-def plan(recipe: Recipe) -> Plan:
+def plan(recipe: Recipe, *, reverse: bool) -> Plan:
     """Lower a recipe; its reverse starts from the first output, if that is one floating element."""
-    lowering = Lowering(recipe)
+    own = recipe.copy()
+    lowering = Lowering(own, reverse=reverse)
     forward = lowering.run()
-    reverse = Reverse(recipe, lowering)
-    output = recipe.outputs[0]
-    if recipe.wants(output):
-        reverse.run(output)
-    return Plan(recipe, forward, reverse.tasks, reverse.shadows)
+    back = Reverse(own, lowering)
+    if reverse and own.wants(own.outputs[0]):
+        back.run(own.outputs[0])
+    return Plan(own, forward, back.tasks, back.shadows)
 
 
 class Machine:
@@ -74,14 +74,14 @@ class Machine:
         start = address_of(self.memory)
         start += -start % _ALIGN
         self.shadows = {i: start + offset for (i, shadow), offset in offsets.items() if shadow}
-        self.values = [start + offsets.get((i, False), 0) for i in range(len(self.recipe.nodes))]
+        self.values = [start + offsets.get((i, False), -1) for i in range(len(self.recipe.nodes))]
         for i, node in enumerate(self.recipe.nodes):
             if node.constant is not None and node.constant.ndim:
                 self.values[i] = address_of(node.constant)
             elif node.base is not None:
                 self.values[i] = self.values[node.base] + node.offset
         for i, node in enumerate(self.recipe.nodes):
-            if node.constant is not None and not node.constant.ndim:
+            if node.constant is not None and not node.constant.ndim and (i, False) in offsets:
                 self.view(i)[...] = node.constant
         self.inputs = [self.view(i) for i in self.recipe.arguments]
         self.outputs = [self.view(i) for i in self.recipe.outputs]
@@ -193,7 +193,9 @@ def _compiled(task: Call, known: dict[int, tuple[int, int]]) -> tuple[int, int]:
 
 
 def _room(size: int) -> int:
-    return max(-(-size // 8) * 8, 8)
+    """Return the bytes set aside for a value: whole words, and of larger ones whole lines of the cache."""
+    unit = _ALIGN if size >= 8 * _ALIGN else 8
+    return max(-(-size // unit) * unit, unit)
 
 
 def _bits(value: float, dtype: np.dtype[Any]) -> int:

@@ -39,7 +39,13 @@ class _Run:
                 writing.check(given, "program")
             self.values[node] = self._taken(node, given)
         for kept, node in recipe.resets:
-            self.values[node] = self._constant(recipe.nodes[kept])
+            start, spec = self._constant(recipe.nodes[kept]), recipe.nodes[node].spec
+            own = np.empty(spec.shape, spec.dtype) if start.spec.shape != spec.shape else None
+            self.values[node] = (
+                start if own is None else plain(np.ndarray(spec.shape, spec.dtype, own, 0, spec.strides))
+            )
+            if own is not None:
+                own[...] = as_array(start)
 
     def _taken(self, node: int, given: Any) -> Tensor:
         """Return an argument as a C-contiguous tensor that may be written to, if the program does."""

@@ -200,11 +200,15 @@ class ProgramRecorder(Recorder):
                 )
         if any(low < last and first < high for first, last, _ in self.own):
             raise NotImplementedError("record: a part of the memory that is written was written before; copy it first")
-        kept = root.copy(order="K") if fills(root) else _extent(root)
-        spec = spec_of(kept)
-        self.recipe.nodes += [Node(spec, constant=kept), Node(spec)]
+        kept = root if fills(root) else _extent(root)
+        one = kept.ravel("K")[:1].reshape(())
+        if kept.size and _equal(np.broadcast_to(one, kept.shape), kept):  # as zeros are
+            start = self._kept(one, spec_of(one))
+        else:
+            start = self._kept(kept, spec_of(kept))
+        self.recipe.nodes.append(Node(spec_of(kept)))
         node = len(self.recipe.nodes) - 1
-        self.recipe.resets.append((node - 1, node))
+        self.recipe.resets.append((start, node))
         self.held.append(root)
         self.own.append((low, high, node))
         if not root.size:

@@ -43,8 +43,8 @@ class Program:
         self._kept = kept
         self._escapes = recorder.escapes
         self._unfinished = ""
-        self._plan: Plan | None = None
-        self._machines: list[Machine] = []
+        self._plans: dict[bool, Plan] = {}
+        self._machines: dict[bool, list[Machine]] = {False: [], True: []}
         self._lock = threading.Lock()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -52,14 +52,14 @@ class Program:
         given = self._checked(args, kwargs, writes=True)
         if (way := _way(given)) is not None:
             return self._filled(self._composed(given, recorded=way))
-        machine = self._started(given)
+        machine = self._started(given, reverse=False)
         try:
             machine.run(machine.forward)
             self._write_back(machine, given)
             tensors = any(isinstance(x, Tensor) for x in given)
             return self._filled([_out(np.array(o, order="C"), tensors) for o in machine.outputs])
         finally:
-            self._machines.append(machine)
+            self._machines[False].append(machine)
 
     def value_and_grad(self, *args: Any, has_aux: bool = False, **kwargs: Any) -> tuple[Any, tuple[Any, ...]]:
         """Return the value and a tuple with the gradient of each positional argument that has floats.
@@ -88,23 +88,23 @@ class Program:
 
     def _replayed(self, given: Sequence[Any]) -> list[Any]:
         """Return the results."""
-        machine = self._started(given)
+        machine = self._started(given, reverse=False)
         try:
             machine.run(machine.forward)
             return [carried(np.array(o, order="C")) for o in machine.outputs]
         finally:
-            self._machines.append(machine)
+            self._machines[False].append(machine)
 
     def _replayed_back(self, given: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         """Return the results, and the gradient of the first by each floating argument."""
-        machine = self._started(given)
+        machine = self._started(given, reverse=True)
         try:
             machine.run(machine.forward)
             machine.run(machine.reverse)
             values = [np.array(o, order="C") for o in machine.outputs]
             return values, [g + g.dtype.type(0.0) for g in machine.gradients]
         finally:
-            self._machines.append(machine)
+            self._machines[True].append(machine)
 
     def _write_back(self, machine: Machine, given: Sequence[Any]) -> None:
         """Give tensors and arrays the values that the program wrote into them."""
@@ -150,21 +150,21 @@ class Program:
             check_written(names, given, [i for i, w in enumerate(self._recipe.arguments) if w in self._recipe.written])
         return found
 
-    def _started(self, given: Sequence[Any]) -> Machine:
-        """Take a machine and put arguments into its memory."""
-        machine = self._machine()
+    def _started(self, given: Sequence[Any], *, reverse: bool) -> Machine:
+        """Take a machine, one that keeps what ``reverse`` needs or not, and put arguments into its memory."""
+        machine = self._machine(reverse=reverse)
         for place, x in zip(machine.inputs, given, strict=True):
             place[...] = x._value if isinstance(x, Tensor) else x
         return machine
 
-    def _machine(self) -> Machine:
+    def _machine(self, *, reverse: bool) -> Machine:
         try:
-            return self._machines.pop()
+            return self._machines[reverse].pop()
         except IndexError:
             with self._lock:
-                if self._plan is None:
-                    self._plan = plan(self._recipe)
-            return Machine(self._plan)
+                if reverse not in self._plans:
+                    self._plans[reverse] = plan(self._recipe, reverse=reverse)
+            return Machine(self._plans[reverse])
 
     def _filled(self, values: Sequence[Any]) -> Any:
         """Return results in the structure that the recorded function returned."""
