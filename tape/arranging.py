@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,11 +22,13 @@ _PAIR = 2
 
 def flipped(x: Tensor, dims: tuple[int, ...]) -> Tensor:
     """Return a copy with the order reversed along these axes."""
-    if not dims:
-        return shaping.clone(x)
+    return recording.to_dtype(_reversed(x, dims), x.spec.dtype, _FLIP) if dims else shaping.clone(x)
+
+
+def _reversed(x: Tensor, dims: tuple[int, ...]) -> Tensor:
+    """Return a view with the order reversed along these axes, as NumPy's functions do."""
     rank = len(x.spec.shape)
-    turned = recording.view(shaping.VIEWS["reversed"], x, (tuple(d - rank for d in dims),))
-    return recording.to_dtype(turned, x.spec.dtype, _FLIP)
+    return recording.view(shaping.VIEWS["reversed"], x, (tuple(d - rank for d in dims),))
 
 
 @public()
@@ -108,7 +111,10 @@ def rot90(x: Any, k: int = 1, dims: Any = (0, 1)) -> Tensor:
     >>> tape.rot90(tape.tensor([[1.0, 2.0], [3.0, 4.0]])).tolist()
     [[2.0, 4.0], [1.0, 3.0]]
     """
-    x, plane = tensor_of(x), ints_of((dims,))
+    return _quarters(tensor_of(x), k, ints_of((dims,)), flipped)
+
+
+def _quarters(x: Tensor, k: int, plane: tuple[int, ...], flip: Callable[..., Tensor]) -> Tensor:
     if len(plane) != _PAIR:
         raise RuntimeError(f"rot90: expected total rotation dims == 2, but got dims = {len(plane)}")
     if len(x.spec.shape) < _PAIR:
@@ -119,10 +125,10 @@ def rot90(x: Any, k: int = 1, dims: Any = (0, 1)) -> Tensor:
             f"rot90: expected rotation dims to be different, but got dim0 = {plane[0]} and dim1 = {plane[1]}"
         )
     if k % 4 == 0:
-        return shaping.clone(x)
+        return flip(x, ())
     if k % 4 == _PAIR:
-        return flipped(x, (a, b))
-    return shaping.transpose(flipped(x, (b if k % 4 == 1 else a,)), a, b)
+        return flip(x, (a, b))
+    return shaping.transpose(flip(x, (b if k % 4 == 1 else a,)), a, b)
 
 
 @public("moveaxis")
@@ -200,11 +206,23 @@ method("H")(property(_matrix_turned))
 def _flip(m: Any, axis: Any = None) -> Tensor:
     x = array_like(m)
     rank = len(x.spec.shape)
-    return flipped(x, tuple(range(rank)) if axis is None else normalize_axis_tuple(axis, rank))
+    return _reversed(x, tuple(range(rank)) if axis is None else normalize_axis_tuple(axis, rank))
 
 
-implements(np.fliplr)(fliplr)
-implements(np.flipud)(flipud)
+@implements(np.fliplr)
+def _fliplr(m: Any) -> Tensor:
+    x = tensor_of(m)
+    if len(x.spec.shape) < _PAIR:
+        raise ValueError("Input must be >= 2-d.")
+    return _reversed(x, (1,))
+
+
+@implements(np.flipud)
+def _flipud(m: Any) -> Tensor:
+    x = tensor_of(m)
+    if not x.spec.shape:
+        raise ValueError("Input must be >= 1-d.")
+    return _reversed(x, (0,))
 
 
 @implements(np.roll)
@@ -221,7 +239,7 @@ def _roll(a: Any, shift: Any, axis: Any = None) -> Tensor:
 
 @implements(np.rot90)
 def _rot90(m: Any, k: int = 1, axes: Any = (0, 1)) -> Tensor:
-    return rot90(m, k, tuple(axes))
+    return _quarters(tensor_of(m), k, ints_of((tuple(axes),)), _reversed)
 
 
 @implements(np.moveaxis)

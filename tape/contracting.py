@@ -233,7 +233,7 @@ def chain_matmul(*matrices: Any) -> Tensor:
     tape.Size([2, 4])
     """
     given = matrices[0] if len(matrices) == 1 and isinstance(matrices[0], (list, tuple)) else matrices
-    return tensor_of(given[0]) if len(given) == 1 else multi_dot(given)
+    return shaping.clone(tensor_of(given[0])) if len(given) == 1 else multi_dot(given)
 
 
 def convolve(a: Any, v: Any, mode: str = "full") -> Tensor:

@@ -208,7 +208,7 @@ def _diag(v: Any, k: int = 0) -> Tensor:
     x = tensor_of(v)
     if len(x.spec.shape) not in (1, _MATRIX):
         raise ValueError("Input must be 1- or 2-d.")
-    return diag(x, k)
+    return diagonal(x, k) if len(x.spec.shape) == _MATRIX else diag(x, k)  # NumPy gives a view of a matrix
 
 
 @implements(np.diagflat)

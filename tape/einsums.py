@@ -52,7 +52,10 @@ def einsum(equation: Any, *operands: Any) -> Tensor:
         terms.append(taken[0])
     ((found, labels),) = terms
     found, labels = _summed(found, labels, {*output})
-    return _ordered(found, labels, output)
+    result = _ordered(found, labels, output)
+    if any(result is x for x in tensors):  # a view, as PyTorch has it
+        return shaping.expand(result, result.spec.shape)
+    return result
 
 
 def _from_numbers(given: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:

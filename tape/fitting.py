@@ -37,7 +37,7 @@ def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
     given = tuple(map(tensor_of, tensors[0] if len(tensors) == 1 and _several(tensors[0]) else tensors))
     check_broadcast("broadcast_tensors", given)
     shape = np.broadcast_shapes(*(x.spec.shape for x in given))
-    return tuple(shaping.expand(x, shape) for x in given)
+    return tuple(x if x.spec.shape == shape else shaping.expand(x, shape) for x in given)
 
 
 def array_like(x: Any) -> Tensor:

@@ -36,6 +36,7 @@ for _op in OPS.values():
         elif isinstance(_op.ufunc, np.ufunc):
             _UFUNCS[_op.ufunc] = _serves
 
+_UFUNCS[np.positive] = lambda x: shaping.clone(tensor_of(x))  # +x is x itself, as in PyTorch
 # What reduces, and what accumulates, as a ufunc's methods do: functions of NumPy's that serve tensors.
 _REDUCE = {np.add: np.sum, np.multiply: np.prod, np.maximum: np.max, np.minimum: np.min,
            np.logical_and: np.all, np.logical_or: np.any}  # fmt: skip

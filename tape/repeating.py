@@ -34,7 +34,7 @@ def repeat(x: Tensor, *counts: Any, repeats: Any = None) -> Tensor:
         raise RuntimeError(f"repeat: Trying to create tensor with negative dimension {min(full)}: {full}")
     apart = [e for n in (1,) * lead + shape for e in (1, n)]
     wide = [e for n, m in zip(counts, (1,) * lead + shape, strict=True) for e in (n, m)]
-    return shaping.reshape(shaping.contiguous(shaping.expand(shaping.reshape(x, apart), wide)), full)
+    return shaping.reshape(shaping.clone(shaping.expand(shaping.reshape(x, apart), wide)), full)
 
 
 @public()
@@ -96,7 +96,7 @@ def _repeated(x: Tensor, axis: int, count: Any) -> Tensor:
     if np.size(count) == 1:
         times = operator.index(np.reshape(count, ())[()])
         apart = shaping.reshape(x, (*shape[: axis + 1], 1, *shape[axis + 1 :]))
-        wide = shaping.contiguous(shaping.expand(apart, (*shape[: axis + 1], times, *shape[axis + 1 :])))
+        wide = shaping.clone(shaping.expand(apart, (*shape[: axis + 1], times, *shape[axis + 1 :])))
         return shaping.reshape(wide, (*shape[:axis], shape[axis] * times, *shape[axis + 1 :]))
     return picked_along(x, axis, np.repeat(np.arange(shape[axis]), count))
 
