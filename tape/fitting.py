@@ -121,17 +121,6 @@ def unflatten(x: Any, dim: int, sizes: Any) -> Tensor:
     return shaping.reshape(x, *x.spec.shape[:at], *parts, *x.spec.shape[at + 1 :])
 
 
-@public()
-def ravel(x: Any) -> Tensor:
-    """Return the elements in one dim: a view where strides allow one, else a copy.
-
-    >>> tape.ravel(tape.tensor([[1.0, 2.0], [3.0, 4.0]]))
-    tensor([1., 2., 3., 4.])
-    """
-    x = tensor_of(x)
-    return x if len(x.spec.shape) == 1 and shaping.contiguous(x) is x else shaping.reshape(x, -1)
-
-
 def _at_least(rank: int) -> Any:
     def atleast(*tensors: Any) -> Any:
         listed = len(tensors) == 1 and _several(tensors[0])

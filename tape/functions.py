@@ -33,6 +33,7 @@ from tape import (  # noqa: F401 (they say what is public)
     public,
     quantiles,
     ranges,
+    raveling,
     repeating,
     sampling,
     scanning,

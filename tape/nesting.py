@@ -231,6 +231,11 @@ def _taken_apart(tree: Any, found: list[Any], none: bool) -> Structure:
     return _LEAF
 
 
+def is_structure(tree: Any) -> bool:
+    """Whether something is a structure, and no leaf."""
+    return tree is not None and _opened(tree) is not None
+
+
 def leaves(tree: Any) -> list[Any]:
     """Return what stands in a nested structure, in order; None counts."""
     return flattened(tree, none=True)[0]

@@ -1051,8 +1051,8 @@ class Tensor:
         """Angle in degrees of one in radians, in place."""
     def random_(self, *args: Any, generator: Generator | None = None, **more: Any) -> Tensor:
         """Fill with integers from low up to, not including, high; the gradient of what stood here is 0."""
-    def ravel(self) -> Tensor:
-        """Return the elements in one dim: a view where strides allow one, else a copy."""
+    def ravel(self) -> Any:
+        """Return a tensor's elements in one dim, a view where strides allow one; of a structure a vector and its inverse."""
     @property
     def real(self) -> Tensor:
         ...

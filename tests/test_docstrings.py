@@ -26,7 +26,10 @@ def written() -> Iterator[tuple[str, Callable[..., Any]]]:
                 yield f"{module.__name__}.{name}", function
 
 
-MODULES = sorted({function.__module__ for _, function in written()} | {"tape.quadrature", "tape.sparse"})
+MODULES = sorted(
+    {function.__module__ for _, function in written()}
+    | {"tape.quadrature", "tape.sparse", "tape.optimize", "tape.gradients"}
+)
 
 
 def test_each_has_an_example() -> None:

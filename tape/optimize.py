@@ -1,0 +1,257 @@
+"""SciPy's ``scipy.optimize`` for functions of structures of parameters, with derivatives by tape."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tape import func, modes, nesting
+from tape.gradients import value_and_grad
+from tape.raveling import raveled
+from tape.tensor import Tensor, as_array, plain
+
+__all__ = ["least_squares", "minimize", "root"]
+
+_WITHOUT_GRADIENT = {"nelder-mead", "powell", "cobyla", "cobyqa"}
+_WITH_HESSIAN = {"dogleg", "trust-exact"}
+_WITH_PRODUCTS = {"newton-cg", "trust-ncg", "trust-krylov", "trust-constr"}
+
+
+def minimize(
+    fun: Callable[..., Any],
+    x0: Any,
+    args: Any = (),
+    method: Any = None,
+    jac: Any = None,
+    hess: Any = None,
+    hessp: Any = None,
+    bounds: Any = None,
+    constraints: Any = (),
+    tol: float | None = None,
+    callback: Callable[..., Any] | None = None,
+    options: Any = None,
+) -> Any:
+    """Minimise a function of parameters in any structure: ``scipy.optimize.minimize``, its arguments and its result.
+
+    ``x0`` is an array, a list of numbers, or a structure of arrays, numbers and tensors; ``fun(x, *args)`` gets it with
+    tensors in place of them, and returns one element. Gradients, and second derivatives where the method wants them,
+    are by tape; a ``jac``, ``hess`` or ``hessp`` of one's own gets and returns structures as ``x0``, ``hess`` a matrix
+    of the vector that ``tape.ravel`` makes of it, and ``jac=True`` says that ``fun`` returns the gradient too.
+    ``bounds`` are SciPy's, of that vector, or for dicts and dataclasses a structure with pairs, or None, for leaves.
+    Functions of ``constraints`` are functions of the structure as well, with Jacobians by tape unless given. In the
+    result, and for ``callback``, ``x`` is a structure as ``x0``, and so is the gradient ``jac``.
+
+    >>> start = {"a": 0.0, "b": np.ones(1)}
+    >>> fit = tape.optimize.minimize(lambda p: (p["a"] - 1.0) ** 2 + ((p["b"] + 2.0) ** 2).sum(), start)
+    >>> round(fit.x["a"], 4), np.round(fit.x["b"], 4).tolist()
+    (1.0, [-2.0])
+    """
+    from scipy import optimize
+
+    problem = _Problem(x0, args)
+    found = optimize.minimize(
+        x0=problem.start,
+        method=method,
+        bounds=problem.bounds(bounds),
+        constraints=_constraints(problem, constraints),
+        tol=tol,
+        callback=None if callback is None else _callback(problem, callback),
+        options=options,
+        **_derivatives(problem, fun, method, jac, hess, hessp),
+    )
+    return problem.result(found, "x", "jac", "grad")
+
+
+def _derivatives(problem: _Problem, fun: Any, method: Any, jac: Any, hess: Any, hessp: Any) -> dict[str, Any]:
+    """Return the function of a vector, and its derivatives: what was given, and by tape what the method wants."""
+    name, call = method.lower() if isinstance(method, str) else "", problem.call(fun)
+    given: dict[str, Any] = {"fun": problem.number(fun), "jac": jac or None, "hess": hess, "hessp": hessp}
+    if jac is True:
+        given["fun"] = problem.both(fun)
+    elif callable(jac):
+        given["jac"] = problem.array(jac)
+    elif jac is None and name not in _WITHOUT_GRADIENT:
+        given["fun"], given["jac"] = value_and_grad(call), True
+    if callable(hess):
+        given["hess"] = problem.matrix(hess)
+    if callable(hessp):
+        given["hessp"] = lambda v, p: _vector(hessp(problem.back(v), problem.back(p), *problem.args))
+    if hess is None and hessp is None and name in _WITH_HESSIAN:
+        given["hess"] = func.hessian(call)
+    elif hess is None and hessp is None and name in _WITH_PRODUCTS:
+        given["hessp"] = lambda v, p: func.jvp(func.grad(call), (v,), (p,))[1]
+    return given
+
+
+def least_squares(fun: Callable[..., Any], x0: Any, jac: Any = None, *more: Any, args: Any = (), **named: Any) -> Any:
+    """Fit a function that returns residuals, a tensor: ``scipy.optimize.least_squares``, its arguments and its result.
+
+    ``x0``, ``fun`` and the result's ``x`` are as those of :func:`minimize`; the Jacobian is by tape unless given.
+
+    >>> fit = tape.optimize.least_squares(lambda p: (p["a"] - 2.0) * np.arange(3.0), {"a": 1.0})
+    >>> round(fit.x["a"], 6)
+    2.0
+    """
+    from scipy import optimize
+
+    problem = _Problem(x0, args)
+    found = optimize.least_squares(problem.array(fun), problem.start, problem.jacobian(fun, jac), *more, **named)
+    return problem.result(found, "x")
+
+
+def root(fun: Callable[..., Any], x0: Any, args: Any = (), method: str = "hybr", jac: Any = None, **named: Any) -> Any:
+    """Find where a function, a tensor as long as the parameters, is zero: ``scipy.optimize.root`` and its result.
+
+    ``x0``, ``fun`` and the result's ``x`` are as those of :func:`minimize`; the Jacobian is by tape unless given.
+
+    >>> found = tape.optimize.root(lambda p: p["a"] ** 2 - 4.0, {"a": np.array([1.0, -1.0])})
+    >>> np.round(found.x["a"], 6).tolist()
+    [2.0, -2.0]
+    """
+    from scipy import optimize
+
+    problem = _Problem(x0, args)
+    wanted = problem.jacobian(fun, jac) if method in ("hybr", "lm") and jac is not False else jac
+    return problem.result(optimize.root(problem.array(fun), problem.start, method=method, jac=wanted, **named), "x")
+
+
+class _Problem:
+    """Parameters as a vector of float64, and functions of them as functions of that."""
+
+    def __init__(self, x0: Any, args: Any) -> None:
+        if isinstance(x0, (list, tuple)) and all(isinstance(x, (int, float, np.number)) for x in x0):
+            x0 = np.array(x0, np.float64)  # as SciPy takes it
+        self.args = args if isinstance(args, tuple) else (args,)
+        self.structure = nesting.flattened(x0)[1]
+        vector, self.back = raveled(x0)
+        self.tensors = isinstance(vector, Tensor)
+        self.start = np.array(_array_of(vector), np.float64)
+
+    def call(self, fun: Callable[..., Any], args: tuple[Any, ...] | None = None) -> Callable[[Any], Any]:
+        """Return a function of the vector as a tensor; ``args`` are by default the problem's."""
+        rest = self.args if args is None else args
+        return lambda v: fun(self.back(v), *rest)
+
+    def _numbers(self, fun: Callable[..., Any], args: tuple[Any, ...] | None, out: Callable[[Any], Any]) -> Any:
+        """Return a function of the vector as an array, to numbers."""
+        call = self.call(fun, args)
+
+        def run(v: Any) -> Any:
+            with modes.no_grad():
+                return out(call(plain(np.array(v, np.float64))))
+
+        return run
+
+    def number(self, fun: Callable[..., Any]) -> Callable[[Any], float]:
+        """Return a function to one float."""
+        return self._numbers(fun, None, _number)  # type: ignore[no-any-return]
+
+    def both(self, fun: Callable[..., Any]) -> Callable[[Any], tuple[float, Any]]:
+        """Return a function that gives a number and a gradient."""
+        return self._numbers(fun, None, lambda both: (_number(both[0]), _vector(both[1])))  # type: ignore[no-any-return]
+
+    def array(self, fun: Callable[..., Any], args: tuple[Any, ...] | None = None) -> Callable[[Any], Any]:
+        """Return a function to a vector, of what the function gives in any structure."""
+        return self._numbers(fun, args, _vector)  # type: ignore[no-any-return]
+
+    def matrix(self, fun: Callable[..., Any], args: tuple[Any, ...] | None = None) -> Callable[[Any], Any]:
+        """Return a function to a matrix."""
+        return self._numbers(fun, args, lambda m: np.atleast_2d(_array_of(m)))  # type: ignore[no-any-return]
+
+    def jacobian(self, fun: Callable[..., Any], jac: Any, args: tuple[Any, ...] | None = None) -> Any:
+        """Return the Jacobian as a function of the vector, by tape if none is given; SciPy's names as they are."""
+        if callable(jac):
+            return self.matrix(jac, args)
+        call = self.call(fun, args)
+        by_tape = func.jacrev(lambda v: _as_vector(call(v)))
+        return jac or (lambda v: by_tape(np.array(v, np.float64)))
+
+    def tree(self, v: Any) -> Any:
+        """Return a vector as parameters: of tensors where they were given so."""
+        return self.back(plain(np.array(v, np.float64)) if self.tensors else v)
+
+    def result(self, found: Any, *names: str) -> Any:
+        """Return SciPy's result, with these vectors in it as parameters."""
+        for name in names:
+            if getattr(found.get(name), "shape", None) == self.start.shape:
+                found[name] = self.tree(found[name])
+        return found
+
+    def bounds(self, given: Any) -> Any:
+        """Return SciPy's bounds: as they are, or of a structure with a pair for each leaf."""
+        alike = given is not None and type(given) is self.structure.kind
+        if not alike or self.structure.kind in (list, tuple):
+            return given
+        sized = zip(_pairs(self.structure, given, "bounds"), self.back.shapes, strict=True)
+        return [pair for one, shape in sized for pair in _spread(one, shape)]
+
+
+def _pairs(structure: nesting.Structure, given: Any, path: str) -> list[Any]:
+    """Return what a structure of bounds has for each leaf of another."""
+    if structure.kind is None or given is None:
+        return [given] * len(structure)
+    taken = structure.taken(given)
+    if taken is None:
+        raise TypeError(f"{path} is a {type(given).__name__}, where a structure like {structure} is expected")
+    named = zip(structure.keys, structure.parts, taken, strict=True)
+    return [pair for key, part, one in named for pair in _pairs(part, one, f"{path}[{key!r}]")]
+
+
+def _spread(pair: Any, shape: tuple[int, ...]) -> list[tuple[Any, Any]]:
+    """Return a pair of bounds, of numbers or arrays, for each element of a leaf."""
+    low, high = (None, None) if pair is None else pair
+    ends = (-np.inf if low is None else low, np.inf if high is None else high)
+    lows, highs = (np.broadcast_to(np.asarray(end, np.float64), shape).reshape(-1) for end in ends)
+    return list(zip(lows.tolist(), highs.tolist(), strict=True))
+
+
+def _array_of(x: Any) -> Any:
+    return as_array(x.detach()) if isinstance(x, Tensor) else np.asarray(x)
+
+
+def _number(x: Any) -> float:
+    return float(_array_of(x).item())
+
+
+def _vector(found: Any) -> Any:
+    """Return what a function gave, in any structure, as an array in one dim."""
+    return np.array(_array_of(raveled(found)[0]))
+
+
+def _as_vector(found: Any) -> Any:
+    made = raveled(found)[0]
+    return made if isinstance(made, Tensor) else plain(made)
+
+
+def _constraints(problem: _Problem, given: Any) -> Any:
+    """Return SciPy's constraints, of a vector, with Jacobians by tape."""
+    from scipy.optimize import NonlinearConstraint
+
+    if isinstance(given, (list, tuple)):
+        return [_constraints(problem, one) for one in given]
+    if isinstance(given, dict):
+        rest = given.get("args", ())
+        jac = problem.jacobian(given["fun"], given.get("jac"), rest)
+        return {"type": given["type"], "fun": problem.array(given["fun"], rest), "jac": jac}
+    if not isinstance(given, NonlinearConstraint):
+        return given
+    made = copy.copy(given)
+    made.fun = problem.array(given.fun, ())
+    made.jac = problem.jacobian(given.fun, None if given.jac == "2-point" else given.jac, ())
+    return made
+
+
+def _callback(problem: _Problem, callback: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a callback of SciPy's: it asks for the result so far by the name of its parameter."""
+    if set(inspect.signature(callback).parameters) == {"intermediate_result"}:
+
+        def with_result(intermediate_result: Any) -> Any:
+            shown = copy.copy(intermediate_result)
+            return callback(intermediate_result=problem.result(shown, "x"))
+
+        return with_result
+    return lambda v, *rest: callback(problem.tree(v), *rest)
