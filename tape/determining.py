@@ -217,8 +217,9 @@ def vander(x: Any, N: int | None = None) -> Any:  # noqa: N803
     [[1.0, 2.0, 4.0], [1.0, 3.0, 9.0]]
     """
     x = tensor_of(x)
+    x = x if x.spec.shape else shaping.reshape(x, 1)
     count = x.spec.shape[-1] if N is None else operator.index(N)
-    if count < 1:
+    if count <= 1:
         raise RuntimeError(f"linalg.vander: N must be greater than 1, but got {count}")
     powers = [x * 0 + 1]
     for _ in range(count - 1):

@@ -82,7 +82,7 @@ def _spread(numbers: Array, steps: Sequence[int]) -> Array:
             numbers = numbers + _numbers(numbers.shape[k], step).reshape(
                 [-1 if d == k else 1 for d in range(numbers.ndim)]
             )
-    return np.ascontiguousarray(numbers, np.int64)
+    return np.asarray(numbers, np.int64, order="C")
 
 
 def places(spec: Spec, strides: Strides, key: tuple[Any, ...]) -> Array:
@@ -130,7 +130,7 @@ def _summed(shape: Strides, steps: Sequence[int], lead: int, arrays: tuple[Array
     before, after = shape[:lead], shape[rest:]
     total = np.asarray(total)
     if not before and not after:
-        return np.ascontiguousarray(total, np.int64)
+        return np.asarray(total, np.int64, order="C")
     wide = np.broadcast_to(
         total.reshape(*(1,) * lead, *total.shape, *(1,) * len(after)), (*before, *total.shape, *after)
     )
@@ -149,7 +149,7 @@ def _by_numpy(shape: Strides, steps: Sequence[int], key: tuple[Any, ...]) -> Arr
         apart[axis] = numbers.strides[0]
         part = picked(np.lib.stride_tricks.as_strided(numbers, shape, apart, writeable=False), key)
         total = part if total is None else total + part
-    return np.ascontiguousarray(picked(np.zeros((), np.int64), key) if total is None else total, np.int64)
+    return np.asarray(picked(np.zeros((), np.int64), key) if total is None else total, np.int64, order="C")
 
 
 @functools.lru_cache(64)

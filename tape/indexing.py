@@ -106,7 +106,7 @@ def pick(x: Tensor, numbers: Callable[[], Array], take: Callable[[Array], Array]
     x = in_order(x)
 
     def places() -> tuple[Array, Array]:
-        found = np.ascontiguousarray(numbers(), np.int64)
+        found = np.asarray(numbers(), np.int64, order="C")
         return found, found
 
     return _picked(x, np.asarray(take(as_array(x)), order="C"), places)

@@ -49,7 +49,9 @@ def pad(x: Any, pad: Any, mode: str = "constant", value: Any = None) -> Tensor:
         raise NotImplementedError(f"pad: Unrecognised padding mode {mode}")
     if value is not None and value != 0:
         raise RuntimeError(f'pad: Padding mode "{mode}" doesn\'t take in value argument')
-    _check_copied(mode, shape, widths)
+    if mode == "circular":  # what is cut off does not come back at the other end
+        x, widths = _cropped(x, widths), _positive(widths)
+    _check_copied(mode, x.spec.shape, widths)
     return _cropped(_copied(x, _positive(widths), _COPYING[mode]), widths)
 
 

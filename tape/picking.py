@@ -61,7 +61,7 @@ def gather(x: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> Tensor
 
 
 def _along(x: Tensor, axis: int, index: Array) -> Tensor:
-    numbers = index_arrays.along(x.spec.shape, axis, index.reshape(()) if not x.spec.shape else index)
+    numbers = index_arrays.along(x.spec.shape, axis, index)
     return picked_flat(x, numbers.reshape(index.shape))
 
 
