@@ -75,7 +75,8 @@ from tape.listing import listing
 from tape.modes import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
 from tape.nonfinite import first_nonfinite
 from tape.products import dot, matmul, mm, mv
-from tape.programs import Program, record
+from tape.program_making import record
+from tape.programs import Program
 from tape.quiet import set_quiet
 from tape.random import Generator, get_rng_state, initial_seed, manual_seed, seed, set_rng_state
 from tape.reducing import amax, amin, max, mean, min, sum  # noqa: A004

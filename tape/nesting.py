@@ -41,6 +41,11 @@ class Structure:
     ) -> None:
         self.kind, self.keys, self.parts, self.static, self.make = kind, keys, parts, static, make
 
+    def __reduce__(self) -> Any:
+        if self.kind is None or self.kind is type(None):
+            return "_LEAF" if self.kind is None else "_NONE"  # by these names
+        return Structure, (self.kind, self.keys, self.parts, self.static, self.make)
+
     def filled(self, values: Iterable[Any]) -> Any:
         """Return the structure with these values for its leaves, in order."""
         return self._filled(iter(values))

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import copy
 import threading
-from collections.abc import Callable, Sequence
-from types import TracebackType
-from typing import Any, Self
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
+from kernels import pickling as _pickling  # noqa: F401 (teaches pickle)
 from kernels import program as recipes
 from kernels.program import ProgramError
 from kernels.replay import Machine, Plan, plan
 from tape import modes
 from tape.in_place import copy_
 from tape.interpreting import interpreted
-from tape.nesting import Structure, flattened
-from tape.operands import native
+from tape.nesting import Structure
 from tape.program_recorder import ProgramRecorder
 from tape.replaying import Replay, ReplayGradient, value_and_gradients
 from tape.signature import Signature, check_written, value_of
-from tape.tensor import Tensor, carried, leaf, plain
+from tape.tensor import Tensor, carried, plain
+
+_OWN = ("_plans", "_machines", "_lock")
 
 
 class Program:
@@ -43,6 +45,10 @@ class Program:
         self._kept = kept
         self._escapes = recorder.escapes
         self._unfinished = ""
+        self._begin()
+
+    def _begin(self) -> None:
+        """Start without plans and machines."""
         self._plans: dict[bool, Plan] = {}
         self._machines: dict[bool, list[Machine]] = {False: [], True: []}
         self._lock = threading.Lock()
@@ -173,6 +179,18 @@ class Program:
             [self._kept[i] if i in self._kept else next(own) for i in range(len(self._template))]
         )
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle as data: the recipe, without plans, machines or code."""
+        return {name: value for name, value in vars(self).items() if name not in _OWN}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._begin()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Program:
+        """Return a copy; the recipe, which nothing changes, is shared."""
+        return copy.copy(self)
+
     def __str__(self) -> str:
         return recipes.listing(self._recipe)
 
@@ -200,99 +218,3 @@ def _way(given: Sequence[Any]) -> bool | None:
     return (
         False if modes.is_grad_enabled() and any(isinstance(x, Tensor) and x._slot is not None for x in given) else None
     )
-
-
-_LEAF = 0.0
-_NOTHING = "nothing was recorded: no operation in the block used a leaf that requires grad"
-
-
-class _Block:
-    """``with tape.record() as program``: what runs inside is recorded; its arguments are the leaves it uses."""
-
-    def __enter__(self) -> Program:
-        self._recorder = ProgramRecorder()
-        self._recorder.open = True
-        self._before = modes.set_mode(modes.Mode(grad=True, recorder=self._recorder))
-        self._program = Program(self._recorder, Signature((), {}), flattened(_LEAF)[1], {})
-        self._program._unfinished = "the program is still being recorded; call it after the with block"
-        return self._program
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        modes.set_mode(self._before)
-        steps = self._recorder.recipe.steps
-        if kind is not None:
-            self._program._unfinished = (
-                f"the with block in which this program was recorded raised {kind.__name__}; record it anew"
-            )
-            return
-        if not steps:
-            self._program._unfinished = _NOTHING
-            raise ProgramError(_NOTHING)
-        recipe = self._recorder.recipe
-        recipe.outputs = [steps[-1].result]
-        self._program._signature = Signature((_LEAF,) * len(recipe.arguments), {})
-        self._program._unfinished = ""
-
-
-class _Recording:
-    """The mode in which a program is recorded."""
-
-    def __init__(self, recorder: ProgramRecorder) -> None:
-        self.recorder = recorder
-
-    def __enter__(self) -> Self:
-        self.before = modes.set_mode(modes.Mode(grad=True, recorder=self.recorder))
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        modes.set_mode(self.before)
-
-
-def record(fun: Callable[..., Any] | None = None, /, *args: Any, **kwargs: Any) -> Any:
-    """Record ``fun(*args, **kwargs)`` and return the :class:`Program`, or, without a function, a context for ``with``.
-
-    Arguments are numbers, NumPy arrays, tensors, and dicts, lists, tuples and dataclasses of them: every one reaches
-    ``fun`` as a tensor of its own memory, in that structure; floating ones require grad. Strings, None and other
-    objects reach it as they are. The result is a tensor or a structure of tensors. Other arrays, tensors and numbers
-    are constants, copied when ``fun`` uses them: what is to be read live is an argument.
-
-    With the context the arguments are the leaves that require grad in the order of their use, and the result is the
-    last one computed.
-    """
-    if fun is None:
-        return _Block()
-    signature, recorder = Signature(args, kwargs), ProgramRecorder()
-    given = list(signature.values(args, kwargs))
-    with _Recording(recorder):
-        tensors = [_argument(name, x) for name, x in zip(signature.names, given, strict=True)]
-        for i, (x, a) in enumerate(zip(tensors, given, strict=True)):
-            recorder.lends(i, a._value if isinstance(a, Tensor) else a)
-            recorder.argument(x)
-        positional, keywords = signature.filled(tensors)
-        leaves, template = flattened(fun(*positional, **keywords), none=True)
-        kept = {i: _checked_output(x) for i, x in enumerate(leaves) if not isinstance(x, Tensor)}
-        recorder.recipe.outputs = [recorder.reference(x).node for x in leaves if isinstance(x, Tensor)]
-    recorder.check()
-    written = [i for i, node in enumerate(recorder.recipe.arguments) if node in recorder.recipe.written]
-    check_written(signature.names, given, written)
-    return Program(recorder, signature, template, kept)
-
-
-def _argument(name: str, value: Any) -> Tensor:
-    """Return a leaf of its own memory for an argument."""
-    if isinstance(value, np.ma.MaskedArray):
-        raise TypeError(f"{name}: a masked array, whose mask programs do not know; fill it first: x.filled(value)")
-    array = np.array(value._value if isinstance(value, Tensor) else value, order="C")
-    if not array.dtype.isnative:
-        array = array.astype(array.dtype.newbyteorder("="))
-    array = native(array)
-    return leaf(carried(array), requires_grad=array.dtype.kind == "f")
-
-
-def _checked_output(output: Any) -> Any:
-    """Return a result that is no tensor, and so the same at each call."""
-    if output is not None and not isinstance(output, (str, bool)):
-        raise TypeError(f"a recorded function returns tensors, not {type(output).__name__}; keep the result a tensor")
-    return output
