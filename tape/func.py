@@ -127,7 +127,7 @@ def jvp(
     """
     if not isinstance(primals, tuple):
         raise RuntimeError(f"{_JVP}: Expected primals to be a tuple. E.g. it should be valid to call f(*primals).")  # noqa: TRY004 (PyTorch's)
-    point = Point(_JVP, func, primals, tuple(range(len(primals))), {}, has_aux=has_aux)
+    point = Point(_JVP, func, primals, tuple(range(len(primals))), {}, has_aux=has_aux, writes=True)
     given = _tangents(point, tangents)
     point.check_tensors(_JVP)
     found = pushed(point.outputs, point.inputs, given)
@@ -146,7 +146,7 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
 
     ``func`` runs once; each call of the linear function is one native forward sweep over what was recorded.
     """
-    point = Point(_JVP, func, primals, tuple(range(len(primals))), {}, has_aux=False)
+    point = Point(_JVP, func, primals, tuple(range(len(primals))), {}, has_aux=False, writes=True)
     outer = needs_graph([y for y in point.outputs if isinstance(y, Tensor)], point.inputs)
     outputs, leaves = [y for y in point.outputs if isinstance(y, Tensor)], point.outputs
 
@@ -178,9 +178,10 @@ def _jacobian(
     api: str, func: Callable[..., Any], args: tuple[Any, ...], argnums: Argnums, kwargs: Any, *, aux: bool, run: Any
 ) -> Any:
     """Return the blocks of a Jacobian in the structure of outputs, each of that of the inputs."""
-    point = Point(api, func, args, argnums, kwargs, has_aux=aux)
+    columns = run is blocks.by_columns
+    point = Point(api, func, args, argnums, kwargs, has_aux=aux, writes=columns)
     point.check_tensors(api)
-    found_blocks, columns = run(point.outputs, point.inputs), run is blocks.by_columns
+    found_blocks = run(point.outputs, point.inputs)
     full = blocks.filled(found_blocks, point.outputs, point.inputs, like_output=columns)
     result = point.returned.filled(point.out(row) for row in full)
     point.release()

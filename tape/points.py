@@ -14,7 +14,8 @@ from tape.exits import numbers_of, warn_of_detaching
 from tape.inference import inference_mode
 from tape.nesting import Structure, flattened
 from tape.operands import operand
-from tape.tensor import Tensor, carried, leaf, plain
+from tape.shaping import clone
+from tape.tensor import Tensor, as_array, carried, leaf, plain
 
 _FLOAT64 = np.dtype(np.float64)
 
@@ -22,12 +23,22 @@ _FLOAT64 = np.dtype(np.float64)
 class Point:
     """A function evaluated at inputs of its own: what it returned, and what that was computed from.
 
-    ``tensors`` says whether any input was given as a tensor; where none was, results are NumPy's.
+    ``tensors`` says whether any input was given as a tensor; where none was, results are NumPy's. With ``writes`` the
+    function may write to its arguments, as in PyTorch's forward mode, and the caller sees that.
     """
 
     def __init__(
-        self, api: str, func: Callable[..., Any], args: tuple[Any, ...], argnums: Any, kwargs: Any, *, has_aux: bool
+        self,
+        api: str,
+        func: Callable[..., Any],
+        args: tuple[Any, ...],
+        argnums: Any,
+        kwargs: Any,
+        *,
+        has_aux: bool,
+        writes: bool = False,
     ) -> None:
+        self.writes = writes
         self.api, self.has_aux, self.needed, self.aux = api, has_aux, False, None
         numbers = argument_numbers(argnums, len(args))
         chosen = args[numbers] if isinstance(numbers, int) else tuple(args[i] for i in numbers)
@@ -50,10 +61,22 @@ class Point:
     ) -> Any:
         """Call the function with gradients recorded, whatever the mode is."""
         self.inputs = self._own(given, numbers)
-        full, copies = list(args), self.structure.filled(self.inputs)
+        passed = list(map(clone, self.inputs)) if self.writes else self.inputs
+        full, copies = list(args), self.structure.filled(passed)
         for i, x in [(numbers, copies)] if isinstance(numbers, int) else zip(numbers, copies, strict=True):
             full[i] = x
-        return func(*full, **kwargs)
+        result = func(*full, **kwargs)
+        for x, copy in zip(given, passed, strict=True) if self.writes else ():
+            if copy._version:
+                self._written(x, copy)
+        return result
+
+    def _written(self, given: Any, copy: Tensor) -> None:
+        """Let the caller see what the function wrote to an argument."""
+        if isinstance(given, Tensor):
+            given.copy_(copy if needs_graph([copy], self.inputs) else copy.detach())
+        elif isinstance(given, np.ndarray):
+            given[...] = as_array(copy)
 
     def _own(self, given: list[Any], numbers: Any) -> list[Tensor]:
         if not given:

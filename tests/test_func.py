@@ -386,3 +386,44 @@ def test_errors(name: str) -> None:
 
 def test_vmap_is_here() -> None:
     assert vmap(grad(lambda x: x * x))(tape.tensor([1.0, 2.0])).tolist() == [2.0, 4.0]
+
+
+# --- functions that write to their arguments --------------------------------------------------------------------
+
+
+def doubled_in_place(x: Any) -> Any:
+    x.mul_(2.0)
+    return x * x
+
+
+def part_in_place(x: Any) -> Any:
+    x[0] = x[1] * 3.0
+    return x * x
+
+
+@pytest.mark.parametrize(
+    ("function", "after", "jacobian"),
+    [
+        (doubled_in_place, [2.0, 4.0], [[8.0, 0.0], [0.0, 16.0]]),
+        (part_in_place, [6.0, 2.0], [[0.0, 36.0], [0.0, 4.0]]),
+    ],
+)
+def test_forward_mode_of_functions_that_write_to_their_arguments(function: Any, after: Any, jacobian: Any) -> None:
+    t = [1.0, -2.0]
+    for make in (tape.tensor, np.array):
+        for run, expected in (
+            (lambda x, make=make: jvp(function, (x,), (make(t),))[1], np.array(jacobian) @ t),
+            (lambda x, make=make: linearize(function, x)[1](make(t)), np.array(jacobian) @ t),
+            (lambda x: jacfwd(function)(x), jacobian),
+        ):
+            x = make([1.0, 2.0])
+            np.testing.assert_allclose(np.asarray(run(x)), expected)
+            assert x.tolist() == after  # as the function itself leaves it, and PyTorch's forward mode
+    w = tape.tensor([1.0, 2.0], requires_grad=True)
+    y = w * 1.0
+    jvp(function, (y,), (tape.tensor(t),))
+    assert y.tolist() == after
+    y.sum().backward()
+    assert w.grad.tolist() == ([2.0, 2.0] if function is doubled_in_place else [0.0, 4.0])
+    with pytest.raises(RuntimeError, match="a leaf Variable that requires grad"):
+        jvp(function, (w,), (tape.tensor(t),))

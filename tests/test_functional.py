@@ -285,3 +285,61 @@ def test_errors_as_in_pytorch(name: str) -> None:
         by_torch(call)
     with pytest.raises(theirs.type):
         call(Here(functional, *points()))
+
+
+# --- strict mode ------------------------------------------------------------------------------------------------
+
+OF_ONE: dict[str, Any] = {
+    "independent": lambda lib, x: lib.ones(2) * 1.0,
+    "detached": lambda lib, x: x.detach(),
+    "linear": lambda lib, x: x * 2.0,
+    "squares": lambda lib, x: x * x,
+    "linear sum": lambda lib, x: x.sum(),
+    "sum of cubes": lambda lib, x: (x**3).sum(),
+    "constant": lambda lib, x: lib.ones(1).sum(),
+    "of another tensor": lambda lib, x: lib.ones(2).requires_grad_() * 1.0,
+    "sum of another tensor": lambda lib, x: (lib.ones(2).requires_grad_() * 1.0).sum(),
+    "two, one of another": lambda lib, x: (x * x, lib.ones(2).requires_grad_() * 2.0),
+}
+OF_TWO: dict[str, Any] = {
+    "first alone": lambda lib, x, y: x * x,
+    "sum of the first": lambda lib, x, y: (x * x).sum(),
+    "both": lambda lib, x, y: (x * y * y).sum(),
+    "bilinear": lambda lib, x, y: (x * y).sum(),
+}
+
+
+def in_strict_mode(lib: Any, api: str, name: str, *, create_graph: bool) -> Any:
+    """Return what a function of functional gives, or the kind and text of its error."""
+    dtype = lib.float64
+    x, y, one = (lib.tensor(v, dtype=dtype) for v in ([1.0, 2.0], [3.0, 4.0], [1.0, 1.0]))
+    two = name in OF_TWO
+    inputs, v = ((x, y), (one, one)) if two else (x, one)
+    function = (OF_TWO if two else OF_ONE)[name]
+
+    def f(*args: Any) -> Any:
+        found = function(lib, *args)
+        return tuple(t.to(dtype) for t in found) if isinstance(found, tuple) else found.to(dtype)
+
+    def listed(found: Any) -> Any:
+        return [listed(part) for part in found] if isinstance(found, tuple) else found.detach().tolist()
+
+    run = getattr(lib.autograd.functional, api)
+    more: dict[str, Any] = {"v": v} if api in ("jvp", "hvp", "vhp") else {}
+    if api == "vjp":
+        out = f(*(inputs if two else (inputs,)))
+        more["v"] = tuple(map(lib.ones_like, out)) if isinstance(out, tuple) else lib.ones_like(out)
+    try:
+        return listed(run(f, inputs, create_graph=create_graph, strict=True, **more))
+    except Exception as error:  # noqa: BLE001 (compared)
+        return type(error).__name__, " ".join(str(error).split())
+
+
+@pytest.mark.parametrize("api", ["vjp", "jvp", "hvp", "vhp", "jacobian", "hessian"])
+@pytest.mark.parametrize("name", [*OF_ONE, *OF_TWO])
+@pytest.mark.filterwarnings("ignore")
+def test_strict_mode_as_pytorch(name: str, api: str) -> None:
+    torch = pytest.importorskip("torch")
+    for create_graph in (False, True):
+        expected = in_strict_mode(torch, api, name, create_graph=create_graph)
+        assert in_strict_mode(tape, api, name, create_graph=create_graph) == expected

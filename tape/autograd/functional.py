@@ -27,6 +27,10 @@ _LINEAR = (
     f"independent of the input. {_STRICT}. You should ensure that your function is twice differentiable and that the "
     "jacobian depends on the inputs (this would be violated by a linear function for example)."
 )
+_TRICK = (
+    "The gradient with respect to the input is independent of entry {} in the grad_outputs when using the double "
+    f"backward trick to compute forward mode gradients. {_STRICT}."
+)
 _OUTPUTS = "outputs of the user-provided function"
 
 
@@ -85,14 +89,17 @@ class _Point:
             found = pulled(self.outputs, self.inputs, [filled_with(1.0, self.outputs[0])], create=True)
         for i, g in enumerate(found):
             if self.strict and (g is None or g._slot is None):
-                raise RuntimeError(_LINEAR.format(i) if g is not None else _independent("The output", i))
+                linear = g is not None or self.api == "hessian"
+                raise RuntimeError(_LINEAR.format(i) if linear else _independent("The output", i))
         return zeros_for(found, self.inputs)
 
-    def checked(self, found: Sequence[Tensor | None], like: Sequence[Tensor], what: str) -> list[Tensor]:
+    def checked(
+        self, found: Sequence[Tensor | None], like: Sequence[Tensor], what: str, missing: str = ""
+    ) -> list[Tensor]:
         """Return derivatives, zeros for None; in strict mode raise instead, and where they cannot be derived again."""
         for i, d in enumerate(found):
             if self.strict and d is None:
-                raise RuntimeError(_independent(what, i))
+                raise RuntimeError(missing.format(i) or _independent(what, i))
             if self.strict and self.create and d is not None and d._slot is None:
                 raise RuntimeError(
                     f"{what} of the user-provided function is independent of input {i}. {_STRICT} "
@@ -110,7 +117,7 @@ class _Point:
         return _packed(self.finished(self.outputs), several=self.several_out)
 
 
-def _independent(what: str, i: int) -> str:
+def _independent(what: str, i: Any) -> str:
     return f"{what} of the user-provided function is independent of input {i}. {_STRICT}."
 
 
@@ -142,7 +149,8 @@ def vjp(
     point = _Point("vjp", func, inputs, create=create_graph, strict=strict)
     weights = point.vector(v, point.outputs, several=point.several_out, missing="the user-provided function returns")
     found = pulled(point.outputs, point.inputs, weights, create=create_graph)
-    gradients = point.checked(found, point.inputs, "The jacobian" if create_graph else "The output")
+    missing = _independent("The output", "{}")
+    gradients = point.checked(found, point.inputs, "The jacobian", missing)
     return point.value(), _packed(gradients, several=point.several_in)
 
 
@@ -161,10 +169,7 @@ def jvp(
             if g is None:
                 raise RuntimeError(_independent("The output", i))
     found = pushed(point.outputs, point.inputs, tangents, create=create_graph)
-    for i, t in enumerate(found):
-        if strict and t is None:
-            raise RuntimeError(_OUTPUT.format(i))
-    derivatives = point.finished(zeros_for(found, point.outputs))
+    derivatives = point.checked(found, point.outputs, "The jacobian", _TRICK)
     return point.value(), _packed(derivatives, several=point.several_out)
 
 
