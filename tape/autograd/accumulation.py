@@ -53,12 +53,14 @@ def _delivered_by_hooks(leaf: AccumulateGrad, value: Array | float) -> bool:
     return own is not None
 
 
-def take_in(leaf: AccumulateGrad, own: hooks.LeafHooks, gradient: Tensor) -> None:
+def take_in(leaf: AccumulateGrad, own: hooks.LeafHooks, gradient: Tensor, *, create: bool = False) -> None:
     """Add to a leaf a gradient that the hooks of its tensor have seen; run those of its node."""
     (given,) = own.before_node([gradient])
     if given is not None:
-        recorded = given._slot is not None
-        accumulate(leaf, given if recorded else plain(carried(np.array(given._value))))  # a hook may have kept it
+        own_copy = (
+            given if given._slot is not None else plain(carried(np.array(given._value)))
+        )  # a hook may have kept it
+        accumulate(leaf, own_copy, create=create)
 
 
 def tape_of(slot: int) -> Tape:
@@ -71,13 +73,17 @@ def tape_of(slot: int) -> Tape:
     )
 
 
-def accumulate(x: Tensor | AccumulateGrad, gradient: Tensor) -> None:
-    """Add a gradient, which nobody else has, to ``.grad`` of a leaf or of a computed tensor."""
+def accumulate(x: Tensor | AccumulateGrad, gradient: Tensor, *, create: bool = False) -> None:
+    """Add a gradient, which nobody else has, to ``.grad`` of a leaf or of a computed tensor.
+
+    Of a computed tensor, and of a backward that ``create``s a graph, ``.grad`` is a new tensor then: a gradient that
+    somebody holds stays as it is.
+    """
     slot = x._slot if isinstance(x, Tensor) else x
     leaf = type(slot) is AccumulateGrad
     with ADDING:
         old = slot.grad if leaf else seldom(x).grad  # type: ignore[arg-type]
-        if old is not None and (old._slot is not None or gradient._slot is not None):
+        if old is not None and (create or not leaf or old._slot is not None or gradient._slot is not None):
             with modes.enable_grad():
                 gradient = old + gradient
         elif old is not None:
@@ -129,6 +135,8 @@ def _get_grad(x: Tensor) -> Tensor | None:
 
 
 def _set_grad(x: Tensor, value: Tensor | None) -> None:
+    if value is x:
+        raise RuntimeError("can't assign Variable as its own grad")
     if value is not None:
         if not isinstance(value, Tensor):
             kind = type(value).__name__

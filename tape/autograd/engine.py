@@ -66,7 +66,7 @@ def _backward(roots: Sequence[Tensor], weights: Any, retain: bool | None, create
         for target, key in zip(targets or (), found, strict=True):
             gradient = run.result(key)
             if gradient is not None:
-                accumulate(target, gradient)
+                accumulate(target, gradient, create=create)
         run.deliver()
     for root in roots:
         tape = living.get(root._slot >> TAPE_BITS) if type(root._slot) is int else None

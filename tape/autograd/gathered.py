@@ -65,12 +65,12 @@ class Gathered:
         if leaf in self.asked:
             self.found[leaf] = given
         if self.accumulates:
-            take_in(leaf, own, given)
+            take_in(leaf, own, given, create=True)
 
     def arrived(self, key: Any) -> None:
         """Give a gradient to the tensors that retain it."""
         for tensor in self.retained.pop(key, ()) if key in self.found else ():
-            accumulate(tensor, self.found[key])
+            accumulate(tensor, self.found[key], create=True)
 
     def deliver(self) -> None:
         """Add the gradients found to ``.grad`` of leaves, and of tensors that retain theirs."""
@@ -78,6 +78,6 @@ class Gathered:
             self.arrived(key)
         for leaf, value in self.leaves.items():
             if hooks.found_on(leaf) is None:
-                accumulate(leaf, shaping.clone(rules.added(value)))
+                accumulate(leaf, shaping.clone(rules.added(value)), create=True)
             else:
                 self.serve(leaf, value)
