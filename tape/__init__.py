@@ -27,6 +27,7 @@ from tape import (  # noqa: F401 (some install methods)
     sparse,
     special,
     tensor_types,
+    turning,
 )
 from tape.array_api import e, finfo, iinfo, inf, nan, newaxis, pi, result_type
 from tape.compiled_ops import custom

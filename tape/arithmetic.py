@@ -140,7 +140,8 @@ def _operators(op: Elementwise, fast: Callable[..., Any], reverse: Callable[...,
         setattr(Tensor, _UNARY[op.operator], fast)
         return
     special = _SPECIAL[op.operator]
-    setattr(Tensor, f"__{special}__", _operator(fast) if reverse is None else fast)
+    asks = reverse is None or not hasattr(int, f"__r{special}__")
+    setattr(Tensor, f"__{special}__", _operator(fast) if asks else fast)
     if reverse is not None and hasattr(int, f"__r{special}__"):  # Python turns comparisons by itself
         setattr(Tensor, f"__r{special}__", reverse)
 
@@ -148,13 +149,13 @@ def _operators(op: Elementwise, fast: Callable[..., Any], reverse: Callable[...,
 def _operator(fast: Callable[..., Any]) -> Callable[..., Any]:
     """Let Python try the other operand, or say False for ==, where the operand is none that tensors take."""
 
-    def operator(a: Any, b: Any) -> Any:
+    def operator(x: Tensor, other: Any, /) -> Tensor:
         try:
-            return fast(a, b)
+            return fast(x, other)  # type: ignore[no-any-return]
         except TypeError:
-            if isinstance(b, Tensor):
+            if isinstance(other, Tensor):
                 raise
-            return NotImplemented
+            return NotImplemented  # type: ignore[no-any-return]
 
     return operator
 

@@ -11,6 +11,7 @@ from kernels.forms import Form
 from kernels.layouts import spec_of
 from kernels.tables import OPS
 from tape import devices, families, inference, modes, recording
+from tape.autograd import hooks
 from tape.devices import check_device
 from tape.dtypes import check_gradient, dtype_of, get_default_dtype
 from tape.printing import format_tensor
@@ -170,23 +171,51 @@ def _data(x: Tensor) -> Tensor:
     return result
 
 
-def _set_data(x: Tensor, other: Tensor) -> None:
-    if other.spec.shape != x.spec.shape or other.spec.dtype != x.spec.dtype:
-        raise RuntimeError(
-            f"data set to a tensor of shape {list(other.spec.shape)} and dtype {other.spec.dtype}; "
-            f"this one has {list(x.spec.shape)} and {x.spec.dtype}"
-        )
+def set_data(x: Tensor, other: Tensor) -> None:
+    """Let a tensor without history have another's memory: of another shape or dtype, too."""
+    if not isinstance(other, Tensor):
+        raise TypeError(f"data is set to a Tensor, not a {type(other).__name__}")
     if not recording.leaf_of(x):
         raise NotImplementedError("data of a computed tensor cannot be set; use copy_ under no_grad")
+    if x._slot is not None and other.spec.dtype.kind != "f":
+        raise RuntimeError("data set to a tensor that requires gradients must be floating point or complex dtype")
     if (recorder := modes.current().recorder) is not None:
         recorder.replaces(x, other)
+    alike = other.spec.shape == x.spec.shape and other.spec.dtype == x.spec.dtype
     x._value = as_array(families.share(other))
+    if not alike and type(x._form) is not Form:
+        x._form = spec_of(x._value)
     families.found(x, moved=True)
     if type(x._slot) is AccumulateGrad:
-        x._slot.spec = x.spec
+        if alike:
+            x._slot.spec = x.spec
+        else:
+            x._slot = _renewed(x._slot, x)
 
 
-method("data")(property(_data, _set_data))
+def _renewed(old: AccumulateGrad, x: Tensor) -> AccumulateGrad:
+    """Return a slot for a leaf of another shape: what has been recorded leads to the one before."""
+    leaf = AccumulateGrad()
+    leaf.spec, leaf.grad, leaf.owner = spec_of(x._value), old.grad, ref(x)
+    if (own := hooks.found_on(old)) is not None:
+        hooks.of_leaf(leaf).take(own)
+        old.hooks = hooks.LeafHooks(old.spec)
+    hooks.RemovableHandle(hooks.of_leaf(old).tensor, _misled)
+    return leaf
+
+
+def _misled(gradient: Tensor) -> None:
+    raise RuntimeError(
+        f"a gradient of shape {list(gradient.spec.shape)} has come to a leaf whose data has got another shape or dtype "
+        "since: run backward before setting data"
+    )
+
+
+def _no_data(_: Tensor) -> None:
+    raise RuntimeError("Deleting tensor data is not allowed. Delete tensor instead!")
+
+
+method("data")(property(_data, set_data, _no_data))
 
 
 @method("__len__")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tape import errors, families, recording
+from tape import errors, families, modes, recording
 from tape.callers import stack_level
 from tape.shaping import clone
 from tape.tensor import AccumulateGrad, Array, Tensor, as_array, leaf, method
@@ -33,8 +33,11 @@ def tolist(x: Tensor) -> Any:
 
 @method()
 def numpy(x: Tensor, *, force: bool = False) -> Array:
-    """Return the value as an array of the same memory; raises if the tensor requires grad, unless ``force``."""
-    if x._slot is not None and not force:
+    """Return the value as an array of the same memory; raises if the tensor requires grad.
+
+    Unless ``force``, or where gradients are off.
+    """
+    if x._slot is not None and not force and modes.is_grad_enabled():
         raise RuntimeError(errors.NUMPY_EXIT)
     recording.left(x)
     # The memory is shared, not the object: whoever has that gives it another shape.

@@ -166,6 +166,8 @@ def index_put_(x: Tensor, indices: Any, values: Any, accumulate: bool = False) -
 def assign(x: Tensor, key: Any, value: Any) -> None:
     """Write to a part given by slices, ints, None, Ellipsis, and arrays of integers or booleans."""
     name = "x[...] = ..."
+    if type(key) is list:
+        key = indexing.several(key)
     ends = isinstance(value, Tensor) and families.is_view(value) and type(value._base._slot) is int
     ends = ends and indexing.known(x, key)
     if ends and writing.same(x, value, as_array(x)[key]):  # x[key] += ... has written it

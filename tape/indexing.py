@@ -23,6 +23,8 @@ from tape.tensor import Array, Tensor, as_array, method
 def index(x: Tensor, key: Any) -> Tensor:
     """Return a view by ints, slices, None and Ellipsis, or a copy by arrays. IndexError where out of bounds."""
     kind = type(key)
+    if kind is list:
+        key = several(key)
     if kind is int and (row := _rows.get(x._form.spec)) is not None and 0 <= key < row[1]:
         return recording.part(x, (key, Ellipsis), row[0], key * row[2])
     hashed = _hashed_slice(key) if kind is slice else _hashed(key)
@@ -55,6 +57,15 @@ def known(x: Tensor, key: Any) -> bool:
     """Whether a basic index has been checked against tensors of this spec before."""
     hashed = _hashed_slice(key) if type(key) is slice else _hashed(key)
     return (x._form.spec, hashed) in _known
+
+
+def several(key: list[Any]) -> Any:
+    """Return a list that is an index for each dim as a tuple, as PyTorch reads it; one of numbers alone as it is."""
+    own = any(item is None or item is Ellipsis or isinstance(item, (list, tuple, slice, Tensor)) for item in key)
+    return tuple(key) if own and len(key) < _MOST_ITEMS else key
+
+
+_MOST_ITEMS = 32
 
 
 def is_basic(key: Any) -> bool:

@@ -42,7 +42,7 @@ def _delivered(name: str, array: Array, out: Tensor | None, device: Any, require
     if out.spec.shape != array.shape:
         if out.spec.size:
             raise RuntimeError(f"{name}: out has shape {list(out.spec.shape)}, the numbers {list(array.shape)}")
-        out.resize_(array.shape)  # type: ignore[attr-defined]
+        out.resize_(array.shape)
     return writing.store(out, plain(carried(array)), name, casts=True)
 
 

@@ -304,6 +304,8 @@ class Tensor:
         """Return the int64 places of all elements that are not zero, a row each."""
     def as_strided(self, size: Any, stride: Any, storage_offset: builtins.int = 0) -> Tensor:
         """Return a view of any pattern of the elements in order; strides and offset count elements."""
+    def as_strided_(self, size: Any, stride: Any, storage_offset: builtins.int = 0) -> Tensor:
+        """Let this tensor show its memory by size and stride; return it. RuntimeError for a leaf that requires grad."""
     def asin(self) -> Tensor:
         """Angle in radians of this sine. Shapes broadcast; dtypes promote as NumPy's do."""
     def asin_(self, *others: Any) -> Tensor:
@@ -466,6 +468,8 @@ class Tensor:
         """Return the determinants (*) of (*, n, n) matrices; singular ones have gradients too."""
     def detach(self) -> Tensor:
         """Return a tensor of the same memory, without history."""
+    def detach_(self) -> Tensor:
+        """Cut this tensor off its history; return it. RuntimeError for a view: use ``detach()``."""
     @property
     def device(self) -> devices.device:
         """Always "cpu"."""
@@ -980,6 +984,8 @@ class Tensor:
         """Tensor with its sign turned, in place."""
     def nelement(self) -> builtins.int:
         """Return the number of elements."""
+    def new(self, *given: Any) -> Tensor:
+        """Return a tensor of this dtype: of these sizes, not set, or of a list's, an array's or a tensor's elements."""
     def new_empty(self, *args: Any, dtype: Any = None, **more: Any) -> Tensor:
         """Return a tensor whose elements are not set, of the dtype of this one."""
     def new_full(self, *args: Any, dtype: Any = None, **more: Any) -> Tensor:
@@ -1007,7 +1013,7 @@ class Tensor:
     def numel(self) -> builtins.int:
         """Return the number of elements."""
     def numpy(self, *, force: builtins.bool = False) -> Array:
-        """Return the value as an array of the same memory; raises if the tensor requires grad, unless ``force``."""
+        """Return the value as an array of the same memory; raises if the tensor requires grad."""
     def outer(self, vec2: Any) -> Any:
         """Return the products (m, n) of each element of a vector with each of another."""
     @property
@@ -1092,6 +1098,10 @@ class Tensor:
         """Return a view of another shape where strides allow one, else a copy."""
     def reshape_as(self, other: Tensor) -> Tensor:
         """Return the tensor in the shape of another: a view where strides allow one, else a copy."""
+    def resize_(self, *sizes: Any) -> Tensor:
+        """Give this tensor another shape; return it. Elements stay in their order; new ones are zeros."""
+    def resize_as_(self, other: Tensor) -> Tensor:
+        """Give this tensor the shape of another; see :meth:`resize_`."""
     def retain_grad(self) -> None:
         """Let backward keep this computed tensor's gradient in ``.grad``."""
     @property
@@ -1196,6 +1206,8 @@ class Tensor:
         """Square, in place."""
     def squeeze(self, dim: Any = None, *, axis: Any = None) -> Tensor:
         """Return a view without dims of length one, or without ``dim`` where its length is one."""
+    def squeeze_(self, dim: Any = None, *, axis: Any = None) -> Tensor:
+        """Take dims of length one from this tensor, or one of them; return it. RuntimeError for a leaf that requires grad."""
     def std(self, dim: Any = None, unbiased: Any = None, keepdim: Any = None, *, correction: Any = None, axis: Any = None, keepdims: Any = None, ddof: Any = None) -> Tensor:
         """Return the standard deviation over ``dim`` (an int, a tuple, None for all)."""
     def stride(self, dim: builtins.int | None = None) -> Any:
@@ -1219,10 +1231,16 @@ class Tensor:
         """Return U, S and V (not Vh) of matrices, reduced or, with ``some=False``, complete: see linalg.svd."""
     def swapaxes(self, axis0: builtins.int, axis1: builtins.int) -> Tensor:
         """Return a view with two dims exchanged."""
+    def swapaxes_(self, dim0: builtins.int, dim1: builtins.int) -> Tensor:
+        """Exchange two dims of this tensor; return it. RuntimeError for a leaf that requires grad."""
     def swapdims(self, axis0: builtins.int, axis1: builtins.int) -> Tensor:
         """Return a view with two dims exchanged."""
+    def swapdims_(self, dim0: builtins.int, dim1: builtins.int) -> Tensor:
+        """Exchange two dims of this tensor; return it. RuntimeError for a leaf that requires grad."""
     def t(self) -> Tensor:
         """Return a matrix transposed; tensors of less than two dims as they are."""
+    def t_(self) -> Tensor:
+        """Transpose this matrix; return it. RuntimeError for a leaf that requires grad."""
     def take(self, index: Any = None, axis: Any = None, out: Any = None, mode: str = 'raise', *, indices: Any = None) -> Any:
         """Return the elements at these places of the flat tensor, in the shape of the index; negative from the end."""
     def take_along_dim(self, indices: Any, dim: builtins.int | None = None) -> Tensor:
@@ -1253,6 +1271,8 @@ class Tensor:
         """Return the sum of the diagonal of a matrix, 0-d."""
     def transpose(self, *axes: Any, dim0: Any = None, dim1: Any = None) -> Tensor:
         """Return a view with two dims exchanged."""
+    def transpose_(self, dim0: builtins.int, dim1: builtins.int) -> Tensor:
+        """Exchange two dims of this tensor; return it. RuntimeError for a leaf that requires grad."""
     def tril(self, diagonal: builtins.int = 0) -> Tensor:
         """Return a copy with zeros outside of the lower triangle, ``diagonal`` above the main one."""
     def tril_(self, diagonal: builtins.int = 0) -> Tensor:
@@ -1287,6 +1307,8 @@ class Tensor:
         """Return the elements, or slices along ``dim``, that differ from the one before; no gradient."""
     def unsqueeze(self, dim: builtins.int) -> Tensor:
         """Return a view with a dim of length one inserted."""
+    def unsqueeze_(self, dim: builtins.int) -> Tensor:
+        """Insert a dim of length one into this tensor; return it. RuntimeError for a leaf that requires grad."""
     def var(self, dim: Any = None, unbiased: Any = None, keepdim: Any = None, *, correction: Any = None, axis: Any = None, keepdims: Any = None, ddof: Any = None) -> Tensor:
         """Return the variance over ``dim`` (an int, a tuple, None for all)."""
     def vdot(self, other: Any) -> Tensor:

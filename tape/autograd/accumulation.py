@@ -120,6 +120,11 @@ def _add_to(old: Tensor, value: Array | float) -> None:
     else:
         writing.protect(old)
         array = as_array(old)
+        if array.shape != np.shape(value):
+            raise RuntimeError(
+                f"The size of .grad, {list(array.shape)}, must match that of a new gradient, {list(np.shape(value))}: "
+                "the tensor has got other data; set .grad to None"
+            )
         np.add(array, value, out=array)
 
 
@@ -156,7 +161,11 @@ def _set_grad(x: Tensor, value: Tensor | None) -> None:
         rare(x).grad = value
 
 
-method("grad")(property(_get_grad, _set_grad))
+def _no_grad(x: Tensor) -> None:
+    _set_grad(x, None)
+
+
+method("grad")(property(_get_grad, _set_grad, _no_grad))
 
 
 @method()

@@ -156,6 +156,11 @@ class LeafHooks(Hooks):
         super().__init__(spec)
         self.accumulated = Registered()
 
+    def take(self, other: LeafHooks) -> None:
+        """Have the hooks of another: handles find them here, too."""
+        self.tensor, self.before, self.after = other.tensor, other.before, other.after
+        self.accumulated = other.accumulated
+
     def ended(self, owner: Tensor | None, gradient: Tensor) -> None:
         """Run what comes after the gradient has been added."""
         for hook in list(self.accumulated.values()) if owner is not None else ():
