@@ -12,6 +12,9 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+# Their asserts are to tell what they compared, whichever test file imports them first.
+pytest.register_assert_rewrite("agreement", "record_cases")
+
 ROOT = Path(__file__).resolve().parents[1]
 FIGURES = pytest.StashKey[list[str]]()
 

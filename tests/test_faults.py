@@ -7,10 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-pytest.register_assert_rewrite("record_cases")
-import record_cases  # noqa: E402
-from record_cases import (  # noqa: E402 (their asserts are to be rewritten)
+import record_cases
+from record_cases import (
     LAYOUTS,
     check_everything,
     check_gradient,
@@ -18,8 +16,8 @@ from record_cases import (  # noqa: E402 (their asserts are to be rewritten)
     check_value,
 )
 
-from kernels.op import DeclarationError, Elementwise, Op, Reduction, View  # noqa: E402
-from kernels.tables import OPS  # noqa: E402
+from kernels.op import DeclarationError, Elementwise, Op, Reduction, View
+from kernels.tables import OPS
 
 
 @pytest.fixture(autouse=True)

@@ -6,24 +6,21 @@ import re
 import threading
 from typing import Any
 
+import expressions
+import memories
 import numpy as np
 import pytest
+import record_cases
+from expressions import Expression
 from hypothesis import given
+from record_cases import Case, tensors
 
 import tape
 from kernels import backend
 from kernels.tables import OPS
 from tape.autograd import accumulation
 from tape.autograd.forward import leaves_of, needs_graph, pushed, pushed_arrays
-
-pytest.register_assert_rewrite("record_cases")
-import expressions  # noqa: E402 (its asserts are to be rewritten)
-import memories  # noqa: E402
-import record_cases  # noqa: E402
-from expressions import Expression  # noqa: E402
-from record_cases import Case, tensors  # noqa: E402
-
-from tape.tensor import AccumulateGrad  # noqa: E402
+from tape.tensor import AccumulateGrad
 
 Array = np.ndarray[Any, Any]
 CASES = [case for op in OPS.values() for case in record_cases.cases_of(op) if case.differentiable]

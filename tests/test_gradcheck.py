@@ -8,15 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import record_cases
 
-pytest.register_assert_rewrite("record_cases")
-import record_cases  # noqa: E402
-
-import tape  # noqa: E402
-from kernels.tables import OPS  # noqa: E402
-from tape.autograd import jacobians, numerical  # noqa: E402
-from tape.autograd.gradcheck import GradcheckError, gradcheck, gradgradcheck  # noqa: E402
-from tape.autograd.numerical import Estimate, Tolerance  # noqa: E402
+import tape
+from kernels.tables import OPS
+from tape.autograd import jacobians, numerical
+from tape.autograd.gradcheck import GradcheckError, gradcheck, gradgradcheck
+from tape.autograd.numerical import Estimate, Tolerance
 
 Array = np.ndarray[Any, Any]
 Op = Callable[..., Any]

@@ -6,18 +6,16 @@ import doctest
 import importlib
 from typing import TYPE_CHECKING, Any
 
+import matrix_domains
 import numpy as np
 import pytest
+import record_cases
 
 import tape
 from kernels import op as declarations
 from kernels.dispatching import turned
 from kernels.tables import OPS
 from tape import routine_calls
-
-pytest.register_assert_rewrite("record_cases")
-import matrix_domains  # noqa: E402
-import record_cases  # noqa: E402 (its asserts are to be rewritten)
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,15 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from record_cases import bits, cases_of
 
-pytest.register_assert_rewrite("record_cases")
-from record_cases import bits, cases_of  # noqa: E402 (their asserts are to be rewritten)
-
-import tape  # noqa: E402
-from kernels.op import Op  # noqa: E402
-from kernels.tables import OPS  # noqa: E402
-from tape.autograd import grad, gradcheck, gradgradcheck  # noqa: E402
-from tape.func import grad_and_value, hessian, jacfwd, jacrev, jvp, vmap  # noqa: E402
+import tape
+from kernels.op import Op
+from kernels.tables import OPS
+from tape.autograd import grad, gradcheck, gradgradcheck
+from tape.func import grad_and_value, hessian, jacfwd, jacrev, jvp, vmap
 
 Array = np.ndarray[Any, Any]
 X = np.array([0.3, 0.7, 1.1])

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import agreement
 import numpy as np
 import pytest
+from agreement import with_our_dtype  # noqa: F401 (a fixture, torch)
 
 import tape
-
-pytest.register_assert_rewrite("agreement")
-import agreement  # noqa: E402 (its asserts are to be rewritten)
-from agreement import with_our_dtype  # noqa: E402, F401 (a fixture, torch)
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -15,9 +15,8 @@ from tape import promotion, rows
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-pytest.register_assert_rewrite("record_cases")
-import record_cases  # noqa: E402 (its asserts are to be rewritten)
-from record_cases import Case, bits, tensors  # noqa: E402
+import record_cases
+from record_cases import Case, bits, tensors
 
 CASES = [case for op in OPS.values() for case in record_cases.cases_of(op)]
 DTYPES = pytest.mark.parametrize("dtype", [np.float64, np.float32], ids=["f8", "f4"])

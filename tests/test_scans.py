@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import agreement
 import numpy as np
 import pytest
+from agreement import HOLED, MATRIX, equal, with_our_dtype  # noqa: F401 (one is a fixture, torch)
 
 import tape
 from kernels.program import ProgramError
-
-pytest.register_assert_rewrite("agreement")
-import agreement  # noqa: E402 (its asserts are to be rewritten)
-from agreement import HOLED, MATRIX, equal, with_our_dtype  # noqa: E402, F401 (one is a fixture, torch)
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -11,19 +11,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+import record_cases
 from hypothesis import given
 from hypothesis import strategies as st
+from record_cases import Case
+from test_func import alive, compare
 
 import tape
 import tape.func
 from kernels.op import Elementwise
 from kernels.tables import OPS
 from tape.func import grad, hessian, jacfwd, jacrev, jvp, vmap
-
-pytest.register_assert_rewrite("record_cases")
-import record_cases  # noqa: E402 (its asserts are to be rewritten)
-from record_cases import Case  # noqa: E402
-from test_func import alive, compare  # noqa: E402
 
 Array = np.ndarray[Any, Any]
 CASES = [case for op in OPS.values() for case in record_cases.cases_of(op)]
