@@ -129,7 +129,7 @@ NUMPY_WITHOUT_A_RECORD = """
  | np.fft.fft(n)  # TypeError: fft
  | np.linalg.eig(w)  # TypeError: eig
  | np.linalg.eig(w.detach())  # TypeError: eig
- | np.partition(x, 1)  # TypeError: partition
+ | np.roots(x)  # TypeError: roots
  | np.spacing(x)  # TypeError: spacing
  | np.modf(y)  # TypeError: modf
  | np.spacing(n)  # TypeError: spacing
