@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -27,15 +27,20 @@ class _Block:
     def __enter__(self) -> Program:
         self._recorder = ProgramRecorder()
         self._recorder.open = True
-        self._before = modes.set_mode(modes.Mode(grad=True, recorder=self._recorder))
         self._program = Program(self._recorder, Signature((), {}), flattened(_LEAF)[1], {})
         self._program._unfinished = "the program is still being recorded; call it after the with block"
+        self._before = modes.current()
+        try:
+            modes.set_mode(modes.Mode(grad=True, recorder=self._recorder))
+        except BaseException:
+            modes.restore(self._before)
+            raise
         return self._program
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        modes.set_mode(self._before)
+        modes.restore(self._before)
         steps = self._recorder.recipe.steps
         if kind is not None:
             self._program._unfinished = (
@@ -49,20 +54,6 @@ class _Block:
         recipe.outputs = [steps[-1].result]
         self._program._signature = Signature((_LEAF,) * len(recipe.arguments), {})
         self._program._unfinished = ""
-
-
-class _Recording:
-    """The mode in which a program is recorded."""
-
-    def __init__(self, recorder: ProgramRecorder) -> None:
-        self.recorder = recorder
-
-    def __enter__(self) -> Self:
-        self.before = modes.set_mode(modes.Mode(grad=True, recorder=self.recorder))
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        modes.set_mode(self.before)
 
 
 def record(fun: Callable[..., Any] | None = None, /, *args: Any, **kwargs: Any) -> Any:
@@ -80,7 +71,9 @@ def record(fun: Callable[..., Any] | None = None, /, *args: Any, **kwargs: Any) 
         return _Block()
     signature, recorder = Signature(args, kwargs), ProgramRecorder()
     given = list(signature.values(args, kwargs))
-    with _Recording(recorder):
+    before = modes.current()
+    try:
+        modes.set_mode(modes.Mode(grad=True, recorder=recorder))
         tensors = [_argument(name, x) for name, x in zip(signature.names, given, strict=True)]
         for i, (x, a) in enumerate(zip(tensors, given, strict=True)):
             recorder.lends(i, a._value if isinstance(a, Tensor) else a)
@@ -89,6 +82,8 @@ def record(fun: Callable[..., Any] | None = None, /, *args: Any, **kwargs: Any) 
         leaves, template = flattened(fun(*positional, **keywords), none=True)
         kept = {i: _checked_output(x) for i, x in enumerate(leaves) if not isinstance(x, Tensor)}
         recorder.recipe.outputs = [recorder.reference(x).node for x in leaves if isinstance(x, Tensor)]
+    finally:
+        modes.restore(before)
     recorder.check()
     written = [i for i, node in enumerate(recorder.recipe.arguments) if node in recorder.recipe.written]
     check_written(signature.names, given, written)

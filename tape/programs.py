@@ -22,7 +22,7 @@ from tape.replaying import Replay, ReplayGradient, value_and_gradients
 from tape.signature import Signature, check_written, value_of
 from tape.tensor import Tensor, carried, plain
 
-_OWN = ("_plans", "_machines", "_lock")
+_OWN = ("_plans", "_machines", "_scalar", "_lock")
 
 
 class Program:
@@ -51,18 +51,18 @@ class Program:
         """Start without plans and machines."""
         self._plans: dict[bool, Plan] = {}
         self._machines: dict[bool, list[Machine]] = {False: [], True: []}
+        self._scalar: set[bool] = set()
         self._lock = threading.Lock()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Replay the function forward; arguments that it changes in place are changed, as by the function."""
-        given = self._checked(args, kwargs, writes=True)
-        if (way := _way(given)) is not None:
+        given, tensors = self._checked(args, kwargs, writes=True)
+        if tensors and (way := _way(given)) is not None:
             return self._filled(self._composed(given, recorded=way))
         machine = self._started(given, reverse=False)
         try:
             machine.run(machine.forward)
             self._write_back(machine, given)
-            tensors = any(isinstance(x, Tensor) for x in given)
             return self._filled([_out(np.array(o, order="C"), tensors) for o in machine.outputs])
         finally:
             self._machines[False].append(machine)
@@ -73,17 +73,16 @@ class Program:
         A gradient has the structure of its argument, with None for what is no float. The arguments are not changed.
         With ``has_aux`` the program returns a pair, and so does this: ``((value, aux), gradients)``.
         """
-        if not self._unfinished:
+        if has_aux not in self._scalar and not self._unfinished:
             self._check_scalar(has_aux=has_aux)
-        given = self._checked(args, kwargs, writes=False)
-        way, count, nodes = _way(given), len(self._recipe.outputs), self._recipe.nodes
-        tensors = any(isinstance(x, Tensor) for x in given)
+        given, tensors = self._checked(args, kwargs, writes=False)
+        recipe, way = self._recipe, _way(given) if tensors else None
         if way is None:
             values, gradients = self._replayed_back(given)
             found = [_out(x, tensors) for x in (*values, *gradients)]
         else:
-            found = value_and_gradients(self._recipe, given) if way else list(ReplayGradient.apply(self, *given))
-        differentiable = [nodes[node].differentiable for node in self._recipe.arguments]
+            found = value_and_gradients(recipe, given) if way else list(ReplayGradient.apply(self, *given))
+        count, differentiable = len(recipe.outputs), [recipe.nodes[node].differentiable for node in recipe.arguments]
         return self._filled(found[:count]), self._signature.gradients(found[count:], differentiable)
 
     def _composed(self, given: Sequence[Any], *, recorded: bool) -> list[Tensor]:
@@ -137,9 +136,10 @@ class Program:
                 f"value_and_grad needs a program that returns one floating number; this one returns "
                 f"{', '.join(recipes.describe(self._recipe.nodes[o].spec) for o in outputs)}"
             )
+        self._scalar.add(has_aux)
 
-    def _checked(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, writes: bool) -> Sequence[Any]:
-        """Return the arguments' values, that fit; ``writes``: they are to be changed."""
+    def _checked(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, writes: bool) -> tuple[Sequence[Any], bool]:
+        """Return the arguments, that fit, and whether any is a tensor; ``writes``: they are to be changed."""
         if self._unfinished:
             raise ProgramError(self._unfinished)
         if self._escapes:
@@ -147,14 +147,13 @@ class Program:
                 f"a value that depends on the arguments left for Python at {self._escapes[0]}; what Python did with "
                 "it is not in the program. Keep it a tensor (tape.where for a branch), or call the function itself"
             )
-        given, nodes, names = self._signature.values(args, kwargs), self._recipe.nodes, self._signature.names
-        found = []
-        for name, x, node in zip(names, given, self._recipe.arguments, strict=True):
-            value = value_of(name, x, nodes[node].spec)
-            found.append(x if isinstance(x, Tensor) or (writes and node in self._recipe.written) else value)
-        if writes and self._recipe.written:
-            check_written(names, given, [i for i, w in enumerate(self._recipe.arguments) if w in self._recipe.written])
-        return found
+        given, names = self._signature.values(args, kwargs), self._signature.names
+        nodes, arguments, written = self._recipe.nodes, self._recipe.arguments, self._recipe.written
+        found = [value_of(names[i], x, nodes[arguments[i]].spec) for i, x in enumerate(given)]
+        if writes and written:
+            check_written(names, given, [i for i, node in enumerate(arguments) if node in written])
+        tensors = any(isinstance(x, Tensor) for x in given)
+        return (given if tensors or (writes and written) else found), tensors
 
     def _started(self, given: Sequence[Any], *, reverse: bool) -> Machine:
         """Take a machine, one that keeps what ``reverse`` needs or not, and put arguments into its memory."""
@@ -174,6 +173,8 @@ class Program:
 
     def _filled(self, values: Sequence[Any]) -> Any:
         """Return results in the structure that the recorded function returned."""
+        if self._template.kind is None and not self._kept:
+            return values[0]
         own = iter(values)
         return self._template.filled(
             [self._kept[i] if i in self._kept else next(own) for i in range(len(self._template))]
@@ -211,8 +212,6 @@ def _out(value: Any, tensor: bool) -> Any:
 
 def _way(given: Sequence[Any]) -> bool | None:
     """Return None for a native replay, else whether each operation is to be heard of: by a program, or by vmap."""
-    if not any(isinstance(x, Tensor) for x in given):
-        return None
     if modes.current().recorder is not None:
         return True
     return (

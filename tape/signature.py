@@ -70,6 +70,8 @@ class Signature:
 
     def gradients(self, found: Iterable[Any], differentiable: Sequence[bool]) -> tuple[Any, ...]:
         """Return gradients in the structure of the positional arguments that have some; None for other leaves."""
+        if self.simple:
+            return tuple(found)
         own, wants = iter(found), iter(differentiable)
         kinds = [i not in self.static and next(wants) for i in range(len(self.paths))]
         leaves, result, at = [next(own) if wanted else None for wanted in kinds], [], 0
@@ -95,8 +97,13 @@ def _same(a: Any, b: Any) -> bool:
         return False
 
 
-def value_of(name: str, given: Any, spec: Spec) -> Array:
-    """Return an argument's value as an array of the recorded shape and dtype; TypeError if it does not fit."""
+def value_of(name: str, given: Any, spec: Spec) -> Array | float:
+    """Return an argument's value, an array of the recorded shape and dtype or a float; TypeError if it does not fit."""
+    kind = type(given)
+    if kind is np.ndarray and given.dtype is spec.dtype and given.shape == spec.shape:
+        return given  # type: ignore[no-any-return]
+    if kind is float and not spec.shape and spec.dtype.kind == "f":
+        return given  # type: ignore[no-any-return]
     value = given._value if isinstance(given, Tensor) else given
     if isinstance(value, np.ma.MaskedArray):
         raise TypeError(f"{name}: a masked array, whose mask programs do not know; fill it first: x.filled(value)")
