@@ -26,6 +26,7 @@ from tape import (  # noqa: F401 (some install methods)
     random,
     sparse,
     special,
+    stats,
     tensor_types,
     turning,
 )

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
-from tape import creation, errors, families, modes, recording, reducing, shaping
+from tape import creation, families, modes, recording, reducing, scipy_calls, shaping
 from tape.arithmetic import FUNCTIONS
 from tape.public import NUMPY, implements
 from tape.tensor import Array, Tensor, as_array, method
@@ -29,7 +29,7 @@ def array_function(_x: Tensor, func: Any, _types: Any, args: Any, kwargs: Any) -
 def array(x: Tensor, dtype: Any = None, copy: bool | None = None) -> Array:
     """Return the value for NumPy; a tensor that requires grad raises rather than lose its gradient."""
     if x._slot is not None and modes.is_grad_enabled():
-        raise RuntimeError(errors.NUMPY_EXIT)
+        raise RuntimeError(scipy_calls.refusal())
     recording.left(x)
     value = as_array(families.show(x))
     return np.array(value, dtype=dtype, copy=copy) if dtype is not None or copy else value.view()

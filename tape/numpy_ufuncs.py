@@ -83,7 +83,8 @@ def array_ufunc(_x: Tensor, ufunc: np.ufunc, how: str, *inputs: Any, **kwargs: A
 
 def _unknown(ufunc: np.ufunc, how: str, what: str = "") -> TypeError:
     name = ufunc.__name__ + ("" if how == "__call__" else f".{how}")
-    return TypeError(f"np.{name}{what} has no record for tensors; {_REMEDY}")
+    owner = "np" if getattr(np, ufunc.__name__, None) is ufunc else "scipy.special"
+    return TypeError(f"{owner}.{name}{what} has no record for tensors; {_REMEDY}")
 
 
 def _called(ufunc: np.ufunc, function: Any, inputs: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Any:

@@ -6,15 +6,20 @@ SciPy's, and ``scipy.special.f(tensor)`` is recorded too.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from kernels.scipy_ufuncs import LateUfunc
 from kernels.tables import OPS
-from tape import numpy_ufuncs
+from tape import dtypes, numpy_ufuncs, reducing, shaping, softmaxes
 from tape.arithmetic import FUNCTIONS, RECORDED
+from tape.dims import dim_of, either
 from tape.elementary import logit, mvlgamma, polygamma, round  # noqa: A004 (PyTorch's names)
-from tape.softmaxes import log_softmax, logsumexp, softmax
+from tape.numpy_reducing import array_like, cast
+from tape.reducing import tensor_of
 from tape.tensor import Tensor
 
 __all__ = [
@@ -27,6 +32,7 @@ __all__ = [
     "y0", "y1", "yn", "yv", "zeta",
 ]  # fmt: skip
 
+_where: Any = FUNCTIONS["where"]
 multigammaln = mvlgamma
 digamma = FUNCTIONS["digamma"]
 entr = FUNCTIONS["entr"]
@@ -91,6 +97,84 @@ ive = _last("ive", "2, tape.tensor([1.0])", "tensor([0.0499])")
 kv = kn = _last("kv", "2, tape.tensor([1.0])", "tensor([1.6248])")
 kve = _last("kve", "2, tape.tensor([1.0])", "tensor([4.4168])")
 beta, betaln, rgamma, gammasgn = (RECORDED[name] for name in ("beta", "betaln", "rgamma", "gammasgn"))
+
+
+def logsumexp(
+    a: Any, dim: Any = None, b: Any = None, keepdims: Any = None, return_sign: bool = False, *, axis: Any = None,
+    keepdim: Any = None,
+) -> Any:  # fmt: skip
+    """Return ``log(sum(b * exp(a)))`` over ``axis`` (all by default), without overflow: SciPy's arguments or PyTorch's.
+
+    With ``return_sign`` the logarithm of the absolute value, and the sign; without it, nan where the sum is negative.
+    A bool in the third place is PyTorch's ``keepdim``.
+
+    >>> tape.special.logsumexp(tape.tensor([1000.0, 1000.0]), b=[1.0, 3.0])
+    tensor(1001.3863)
+    """
+    if isinstance(b, bool):
+        b, keepdims = None, b
+    keep = bool(either("keepdims", keepdims, "keepdim", keepdim, default=False))
+    x, dims = _floating(a), either("dim", dim, "axis", axis, None)
+    dims = tuple(range(len(x.spec.shape))) if dims is None else dims
+    if b is None and not return_sign:
+        return softmaxes.logsumexp(x, dims, keep)
+    weights = tensor_of(1.0) if b is None else _floating(b)
+    wide = np.broadcast_shapes(x.spec.shape, weights.spec.shape)
+    x = shaping.expand(x, wide)
+    if b is not None:
+        x = _where(shaping.expand(weights == 0, wide), -math.inf, x)  # what counts nothing is no largest
+    top = reducing.amax(x.detach(), dims, True)
+    top = _where(FUNCTIONS["isfinite"](top), top, 0.0)
+    total = reducing.sum(weights * FUNCTIONS["exp"](x - top), dims, keep)
+    top = top if keep else shaping.reshape(top, total.spec.shape)
+    if not return_sign:
+        return FUNCTIONS["log"](total) + top
+    return FUNCTIONS["log"](FUNCTIONS["absolute"](total)) + top, FUNCTIONS["sign"](total)
+
+
+def _floating(x: Any) -> Tensor:
+    x = array_like(x)
+    return x if x.spec.dtype.kind == "f" else cast(x, dtypes.get_default_dtype())
+
+
+def _of_all(name: str, what: str, example: str) -> Callable[..., Tensor]:
+    own = getattr(softmaxes, name)
+
+    def function(x: Any, dim: Any = None, dtype: Any = None, *, axis: Any = None) -> Tensor:
+        x, at = cast(array_like(x), dtype), either("dim", dim, "axis", axis, None)
+        x = _floating(x)
+        if at is None or isinstance(at, (tuple, list)):
+            return _over_several(own, x, at)
+        return own(x, at)  # type: ignore[no-any-return]
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"""Return {what} over ``axis``: an int, a tuple, or None for all.
+
+    SciPy's argument; PyTorch's ``dim`` and ``dtype`` are taken too.
+
+    >>> tape.special.{name}(tape.tensor([[0.0], [0.0]])).tolist()
+    {example}
+    """
+    return function
+
+
+def _over_several(own: Any, x: Tensor, axes: Any) -> Tensor:
+    """Run along several axes as if they were one."""
+    rank = len(x.spec.shape)
+    dims = tuple(range(rank)) if axes is None else tuple(dim_of(x, d) for d in axes)
+    order = (*(d for d in range(rank) if d not in dims), *dims)
+    turned = shaping.permute(x, order)
+    found = own(shaping.reshape(turned, (*turned.spec.shape[: rank - len(dims)], -1)), -1)
+    back = tuple(int(d) for d in np.argsort(order))
+    return shaping.permute(shaping.reshape(found, turned.spec.shape), back)
+
+
+softmax = _of_all("softmax", "the exponentials divided by their sum", "[[0.5], [0.5]]")
+log_softmax = _of_all(
+    "log_softmax",
+    "the logarithms of the exponentials divided by their sum",
+    "[[-0.6931471805599453], [-0.6931471805599453]]",
+)
 
 for _function in (
     gamma, gammainc, gammaincc, erfcinv, log_expit, j0, j1, y0, y1, k0, k1, betainc, betaincc, betaincinv, gammaincinv,

@@ -28,7 +28,7 @@ def written() -> Iterator[tuple[str, Callable[..., Any]]]:
 
 MODULES = sorted(
     {function.__module__ for _, function in written()}
-    | {"tape.quadrature", "tape.sparse", "tape.optimize", "tape.gradients"}
+    | {"tape.quadrature", "tape.sparse", "tape.optimize", "tape.gradients", "tape.stats"}
 )
 
 

@@ -42,7 +42,7 @@ HOUSE = [
     "kernels.reverse", "kernels.replay", "kernels.pickling", "kernels.graphs", "kernels.leaves",
     "kernels.stopping", "kernels.plain",
     "kernels.presets", "kernels.sweep", "kernels.backend", "kernels.push", "tape.dtypes", "tape.devices",
-    "tape.errors", "tape.cycles", "tape.quiet",
+    "tape.errors", "tape.scipy_calls", "tape.cycles", "tape.quiet",
     "tape.tapes", "tape.modes", "tape.callers", "tape.printing", "tape.shape",
     "tape.tensor", "tape.return_types", "tape.public", "tape.dims", "tape.textplot",
     "tape.documentation", "tape.operands", "tape.autograd.numerical", "tape.autograd.contexts",
@@ -67,7 +67,8 @@ HOUSE = [
     "tape.determining", "tape.matrix_norms", "tape.einsums", "tape.contracting",
     "tape.added_products", "tape.updating", "tape.composed", "tape.structured", "tape.sparse", "tape.interpolating",
     "tape.quadrature", "tape.numpy_linalg", "tape.polynomials", "tape.numpy_methods",
-    "tape.linalg", "tape.signature", "tape.batching",
+    "tape.linalg", "tape.distributions", "tape.densities", "tape.stats",
+    "tape.signature", "tape.batching",
     "tape.autograd.shadows", "tape.known_values", "tape.autograd.crossing", "tape.autograd.saved_values",
     "tape.autograd.nodes",
     "tape.autograd.arrivals",
@@ -130,6 +131,10 @@ MAY_NAME = {
     "tape.elementary": ("Elementwise",),  # keywords, and what is made of several records
     "tape.numpy_elementary": ("Elementwise", "Reduction", "Select"),  # NumPy's functions that are no ufunc
     "tape.special": ("Elementwise", "Routine", "Reduction"),  # SciPy's and PyTorch's names
+    **dict.fromkeys(
+        ("tape.stats", "tape.densities", "tape.distributions", "tape.scipy_calls"),
+        ("Elementwise", "Routine", "Reduction", "View", "Contraction", "Select"),  # SciPy's names
+    ),
     "tape.scanning": ("Routine",),  # PyTorch's names and arguments
     "tape.return_types": ("Select", "Routine"),  # the names that the tuples print
     "tape.totals": ("Elementwise", "Routine"),  # likewise; np.where

@@ -1,0 +1,150 @@
+"""What distributions share: parameters bound and checked as SciPy does, densities, areas and their inverses."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import numpy as np
+
+from tape.arithmetic import FUNCTIONS
+from tape.numpy_reducing import array_like, cast
+from tape.tensor import Tensor
+
+_where, _log, _exp = FUNCTIONS["where"], FUNCTIONS["log"], FUNCTIONS["exp"]
+
+
+def floating(x: Any) -> Any:
+    """Return a tensor of floats."""
+    x = array_like(x)
+    return x if x.spec.dtype.kind == "f" else cast(x, np.float64)
+
+
+class Frozen:
+    """A distribution with its parameters: its methods take what is asked for alone."""
+
+    def __init__(self, of: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._of, self._args, self._kwargs = of, args, kwargs
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        method = getattr(self._of, name)
+        return functools.wraps(method)(lambda x: method(x, *self._args, **self._kwargs))
+
+
+class Distribution:
+    """What all distributions share: parameters bound as SciPy binds them; ``shapes`` names those before ``loc``."""
+
+    name: str
+    shapes: tuple[str, ...] = ()
+    scaled = True
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Frozen:
+        """Return the distribution with these parameters."""
+        self.bound(args, kwargs)
+        return Frozen(self, args, kwargs)
+
+    def bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], Any, Any]:
+        """Return shape parameters, loc and scale as floating tensors."""
+        names = (*self.shapes, "loc", *(["scale"] if self.scaled else []))
+        if len(args) > len(names):
+            raise TypeError(f"{self.name}: takes the parameters {', '.join(names)}, got {len(args)}")
+        given = dict(zip(names, args, strict=False))
+        twice, unknown = given.keys() & kwargs.keys(), kwargs.keys() - set(names)
+        if twice or unknown:
+            what = "a parameter is given twice" if twice else "no parameter"
+            raise TypeError(f"{self.name}: {what}: {', '.join(sorted(twice or unknown))}")
+        given = {"loc": 0.0, "scale": 1.0, **given, **kwargs}
+        missing = [name for name in self.shapes if name not in given]
+        if missing:
+            raise TypeError(f"{self.name}: missing the parameter {', '.join(missing)}")
+        return [floating(given[n]) for n in self.shapes], floating(given["loc"]), floating(given["scale"])
+
+    def valid(self, *shapes: Any) -> Any:
+        """Return where shape parameters are in range: positive."""
+        found = np.True_
+        for shape in shapes:
+            found = (shape > 0) & found
+        return found
+
+
+def checked(x: Any, valid: Any, found: Any) -> Any:
+    """Return nan where parameters are out of range or the argument is nan."""
+    return _where(valid & (x == x), found, np.nan)  # noqa: PLR0124
+
+
+class Continuous(Distribution):
+    """A distribution with a density, given by what it is at loc 0 and scale 1."""
+
+    low, high = -math.inf, math.inf
+
+    def _log_density(self, z: Any, *shapes: Any) -> Any:
+        raise NotImplementedError
+
+    def _area(self, z: Any, *shapes: Any) -> Any:
+        raise NotImplementedError
+
+    def _tail(self, z: Any, *shapes: Any) -> Any:
+        return 1 - self._area(z, *shapes)
+
+    def _inverse(self, q: Any, *shapes: Any) -> Any:
+        raise NotImplementedError
+
+    def _log_area(self, z: Any, *shapes: Any) -> Any:
+        return _log(self._area(z, *shapes))
+
+    def _log_tail(self, z: Any, *shapes: Any) -> Any:
+        return _log(self._tail(z, *shapes))
+
+    def _within(self, z: Any, found: Any, below: float, above: float) -> Any:
+        """Return a result within the support, and what it is below and above."""
+        found = _where(z < self.low, below, found) if self.low > -math.inf else found
+        return _where(z > self.high, above, found) if self.high < math.inf else found
+
+    def _at(self, x: Any, args: Any, kwargs: Any, of: Any, ends: tuple[float, float], *, density: bool = False) -> Any:
+        shapes, loc, scale = self.bound(args, kwargs)
+        x = floating(x)
+        z = (x - loc) / scale
+        with np.errstate(all="ignore"):
+            found = of(z, *shapes)
+            if density:
+                found = found - _log(scale)
+            return checked(x, self.valid(*shapes) & (scale > 0), self._within(z, found, *ends))
+
+    def logpdf(self, x: Any, *args: Any, **kwargs: Any) -> Tensor:
+        """Return the logarithm of the density at x; -inf outside of the support."""
+        return self._at(x, args, kwargs, self._log_density, (-math.inf, -math.inf), density=True)  # type: ignore[no-any-return]
+
+    def pdf(self, x: Any, *args: Any, **kwargs: Any) -> Tensor:
+        """Return the density at x; 0 outside of the support."""
+        return _exp(self.logpdf(x, *args, **kwargs))  # type: ignore[no-any-return]
+
+    def cdf(self, x: Any, *args: Any, **kwargs: Any) -> Tensor:
+        """Return the area under the density up to x."""
+        return self._at(x, args, kwargs, self._area, (0.0, 1.0))  # type: ignore[no-any-return]
+
+    def sf(self, x: Any, *args: Any, **kwargs: Any) -> Tensor:
+        """Return the area under the density from x on."""
+        return self._at(x, args, kwargs, self._tail, (1.0, 0.0))  # type: ignore[no-any-return]
+
+    def logcdf(self, x: Any, *args: Any, **kwargs: Any) -> Tensor:
+        """Return the logarithm of the area under the density up to x."""
+        return self._at(x, args, kwargs, self._log_area, (-math.inf, 0.0))  # type: ignore[no-any-return]
+
+    def logsf(self, x: Any, *args: Any, **kwargs: Any) -> Tensor:
+        """Return the logarithm of the area under the density from x on."""
+        return self._at(x, args, kwargs, self._log_tail, (0.0, -math.inf))  # type: ignore[no-any-return]
+
+    def ppf(self, q: Any, *args: Any, **kwargs: Any) -> Tensor:
+        """Return the number up to which the area under the density is q; nan for q outside of [0, 1]."""
+        shapes, loc, scale = self.bound(args, kwargs)
+        q = floating(q)
+        with np.errstate(all="ignore"):
+            found = self._inverse(q, *shapes) * scale + loc
+            return checked(q, self.valid(*shapes) & (scale > 0) & (q >= 0) & (q <= 1), found)  # type: ignore[no-any-return]
+
+    def isf(self, q: Any, *args: Any, **kwargs: Any) -> Tensor:
+        """Return the number from which on the area under the density is q."""
+        return self.ppf(1 - floating(q), *args, **kwargs)

@@ -1,0 +1,205 @@
+"""Distributions under SciPy's names: values against scipy.stats, gradients to all parameters against differences."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.integrate
+import scipy.interpolate
+import scipy.linalg
+import scipy.optimize
+import scipy.special
+import scipy.stats
+
+import tape
+from tape import scipy_calls, stats
+
+X = np.array([-3.0, -0.4, 0.0, 0.3, 0.75, 1.0, 2.5, 40.0, np.nan, np.inf])
+K = np.array([-1.0, 0.0, 1.0, 2.5, 3.0, 5.0, 12.0, np.nan])
+Q = np.array([-0.1, 0.0, 0.05, 0.5, 0.99, 1.0, 1.1, np.nan])
+CONTINUOUS: dict[str, tuple[tuple[float, ...], ...]] = {  # parameters: shapes, loc, scale
+    "norm": ((), (0.5,), (0.2, 1.7), (0.0, -1.0)),
+    "t": ((3.5,), (1.0, 0.5, 2.0), (-1.0,)),
+    "gamma": ((2.5,), (0.7, -0.5, 1.5), (1.0,), (-1.0, 0.0, 1.0)),
+    "beta": ((2.5, 0.8), (1.0, 3.0, -0.5, 2.0), (0.0, 1.0)),
+    "expon": ((), (0.1, 2.0)),
+    "lognorm": ((0.8,), (1.5, -0.2, 2.0)),
+    "uniform": ((), (-0.5, 2.0)),
+}
+DISCRETE: dict[str, tuple[tuple[float, ...], ...]] = {
+    "poisson": ((2.5,), (0.0,), (3.0, 1.0), (-1.0,)),
+    "binom": ((5.0, 0.3), (5.0, 0.0), (12.0, 1.0), (4.0, 0.5, 1.0), (4.0, 1.5)),
+}
+AREAS = {"t", "gamma", "beta"}
+"""Their areas have no gradient to shape parameters."""
+
+
+def equal(got: Any, expected: Any) -> None:
+    np.testing.assert_allclose(got.detach().numpy(), expected, rtol=2e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("name", CONTINUOUS)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_continuous_values(name: str) -> None:
+    ours, theirs = getattr(stats, name), getattr(scipy.stats, name)
+    for parameters in CONTINUOUS[name]:
+        for method in ("pdf", "logpdf", "cdf", "sf", "logcdf", "logsf"):
+            if name in ("t", "gamma", "beta") and method in ("logcdf", "logsf"):
+                continue  # SciPy's own lose digits elsewhere
+            equal(getattr(ours, method)(X, *parameters), getattr(theirs, method)(X, *parameters))
+        for method in ("ppf", "isf"):
+            found, expected = (getattr(of, method)(Q, *parameters) for of in (ours, theirs))
+            np.testing.assert_allclose(found.numpy(), expected, rtol=1e-9, err_msg=f"{method}{parameters}")
+
+
+@pytest.mark.parametrize("name", DISCRETE)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_discrete_values(name: str) -> None:
+    ours, theirs = getattr(stats, name), getattr(scipy.stats, name)
+    for parameters in DISCRETE[name]:
+        for method in ("pmf", "logpmf", "cdf", "sf"):
+            found, expected = (getattr(of, method)(K, *parameters) for of in (ours, theirs))
+            np.testing.assert_allclose(found.numpy(), expected, rtol=1e-10, atol=1e-14, err_msg=f"{method}{parameters}")
+
+
+@pytest.mark.parametrize("name", CONTINUOUS)
+def test_gradients(name: str) -> None:
+    points = tape.tensor([0.3, 0.55, 0.7], requires_grad=True)
+    parameters = [tape.tensor(p + 0.05, requires_grad=True) for p in max(CONTINUOUS[name][:2], key=len)]
+    assert tape.autograd.gradcheck(getattr(stats, name).logpdf, (points, *parameters))
+    assert tape.autograd.gradgradcheck(getattr(stats, name).logpdf, (points, *parameters))
+    shapes = len(getattr(stats, name).shapes)
+    if name in AREAS:
+        given = [p.detach() if i < shapes else p for i, p in enumerate(parameters)]
+        with pytest.raises(NotImplementedError, match="detach"):
+            getattr(stats, name).cdf(points, *parameters)
+    else:
+        given = parameters
+    for method in ("cdf", "logcdf", "logsf", "ppf"):
+        assert tape.autograd.gradcheck(getattr(getattr(stats, name), method), (points, *given)), method
+
+
+def test_gradients_of_counts() -> None:
+    k = np.array([0.0, 2.0, 4.0])
+    mu, p = tape.tensor(2.5, requires_grad=True), tape.tensor(0.3, requires_grad=True)
+    for method in ("logpmf", "cdf", "sf"):
+        assert tape.autograd.gradcheck(lambda mu, m=method: getattr(stats.poisson, m)(k, mu), (mu,))
+        assert tape.autograd.gradcheck(lambda p, m=method: getattr(stats.binom, m)(k, 5, p), (p,))
+
+
+def test_outside_of_the_support_there_is_no_gradient() -> None:
+    x = tape.tensor([-1.0, 2.0, 0.5], requires_grad=True)
+    a = tape.tensor(2.0, requires_grad=True)
+    density = stats.beta.pdf(x, a, 3.0)
+    density.sum().backward()
+    assert x.grad[:2].tolist() == [0.0, 0.0]
+    assert np.isfinite(a.grad.item())
+
+
+def test_parameters() -> None:
+    x = tape.tensor([0.5, 1.0])
+    expected = scipy.stats.gamma.logpdf([0.5, 1.0], 2.0, loc=0.1, scale=3.0)
+    equal(stats.gamma.logpdf(x, a=2.0, scale=3.0, loc=0.1), expected)
+    equal(stats.gamma(2.0, loc=0.1, scale=3.0).logpdf(x), expected)
+    equal(
+        stats.norm.logpdf(x[:, None], [0.0, 1.0], 2), scipy.stats.norm.logpdf(np.array([[0.5], [1.0]]), [0.0, 1.0], 2)
+    )
+    for call in (
+        lambda: stats.gamma.logpdf(x),
+        lambda: stats.norm.logpdf(x, 0.0, 1.0, 2.0),
+        lambda: stats.norm.logpdf(x, 0.0, loc=1.0),
+        lambda: stats.norm.logpdf(x, df=1.0),
+        stats.gamma,
+    ):
+        with pytest.raises(TypeError, match="parameter"):
+            call()
+
+
+def test_multivariate_normal() -> None:
+    rng = np.random.default_rng(4)
+    root = rng.normal(size=(3, 3))
+    mean, cov, x = rng.normal(size=3), root @ root.T + np.eye(3), rng.normal(size=(4, 2, 3))
+    ours, theirs = stats.multivariate_normal, scipy.stats.multivariate_normal
+    for arguments in ((x, mean, cov), (x[0, 0], mean, cov), (x, None, cov), (x, mean), (x, mean, [1.0, 2.0, 3.0])):
+        equal(ours.logpdf(*arguments), theirs.logpdf(*arguments))
+        equal(ours.pdf(*arguments), theirs.pdf(*arguments))
+    equal(ours.logpdf([0.5, 1.5]), theirs.logpdf([0.5, 1.5]))
+    equal(ours(mean, cov).logpdf(x), theirs(mean, cov).logpdf(x))
+    leaves = [tape.tensor(a, requires_grad=True) for a in (x[0], mean, root)]
+    assert tape.autograd.gradcheck(lambda x, m, r: ours.logpdf(x, m, r @ r.T + np.eye(3)), leaves)
+    with pytest.raises(ValueError, match="do not fit"):
+        ours.logpdf(x, mean, np.eye(2))
+
+
+def test_logsumexp_and_softmax_as_scipy() -> None:
+    rng = np.random.default_rng(5)
+    a, b = rng.normal(size=(2, 3)), rng.normal(size=(2, 3))
+    a[0, 0], b[1, 1] = 900.0, 0.0
+    x, w = tape.tensor(a, requires_grad=True), tape.tensor(b, requires_grad=True)
+    ours, theirs = tape.special, scipy.special
+    for kwargs in ({}, {"axis": 0}, {"axis": (0, 1)}, {"axis": -1, "keepdims": True}):
+        equal(ours.logsumexp(x, **kwargs), theirs.logsumexp(a, **kwargs))
+        equal(ours.logsumexp(x, b=abs(w), **kwargs), theirs.logsumexp(a, b=abs(b), **kwargs))
+        for got, expected in zip(
+            ours.logsumexp(x, b=w, return_sign=True, **kwargs),
+            theirs.logsumexp(a, b=b, return_sign=True, **kwargs),
+            strict=True,
+        ):
+            equal(got, expected)
+        kwargs.pop("keepdims", None)
+        equal(ours.softmax(x, **kwargs), theirs.softmax(a, **kwargs))
+        equal(ours.log_softmax(x, **kwargs), theirs.log_softmax(a, **kwargs))
+    equal(ours.logsumexp(x, 1, True), theirs.logsumexp(a, 1, keepdims=True))
+    equal(ours.logsumexp([-np.inf, -np.inf]), theirs.logsumexp([-np.inf, -np.inf]))
+    y, v = tape.tensor(a - a.mean(), requires_grad=True), tape.tensor(abs(b) + 0.1, requires_grad=True)
+    assert tape.autograd.gradcheck(lambda y, v: ours.logsumexp(y / 100, axis=1, b=v), (y, v))
+    assert tape.autograd.gradcheck(lambda y: ours.softmax(y / 100) + ours.log_softmax(y / 100, axis=(1, 0)), (y,))
+
+
+T = tape.tensor([1.0, 2.0, 3.0], requires_grad=True)
+SQUARE = tape.tensor(np.eye(3) + 0.1, requires_grad=True)
+
+
+def _loss(p: Any) -> Any:
+    return T[0] * p[0]
+
+
+REFUSED: list[tuple[str, Any]] = [
+    ("scipy.special.logsumexp: use tape.special.logsumexp", lambda: scipy.special.logsumexp(T)),
+    ("scipy.special.softmax: use tape.special.softmax", lambda: scipy.special.softmax(T)),
+    ("scipy.stats.norm.logpdf: use tape.stats.norm.logpdf", lambda: scipy.stats.norm.logpdf(T)),
+    ("scipy.stats.norm.logpdf: use tape.stats.norm.logpdf", lambda: scipy.stats.norm.logpdf(0.0, loc=T)),
+    ("scipy.stats.gamma.cdf: use tape.stats.gamma.cdf", lambda: scipy.stats.gamma(2.0).cdf(T)),
+    ("scipy.linalg.solve: use tape.linalg.solve", lambda: scipy.linalg.solve(SQUARE, T)),
+    ("scipy.linalg.cholesky: use tape.linalg.cholesky", lambda: scipy.linalg.cholesky(SQUARE)),
+    ("scipy.linalg.expm: use tape.linalg.matrix_exp", lambda: scipy.linalg.expm(SQUARE)),
+    ("scipy.integrate.trapezoid: use tape.trapezoid", lambda: scipy.integrate.trapezoid(T)),
+    ("scipy.integrate.simpson: it computes on arrays", lambda: scipy.integrate.simpson(T)),
+    ("scipy.interpolate.CubicSpline: it computes on arrays", lambda: scipy.interpolate.CubicSpline([0, 1, 2], T)),
+    ("scipy.optimize.minimize: use tape.value_and_grad", lambda: scipy.optimize.minimize(_loss, 1.0)),
+]
+
+
+@pytest.mark.parametrize(("message", "call"), REFUSED, ids=[m.partition(":")[0] for m, _ in REFUSED])
+def test_scipys_functions_name_ours(message: str, call: Any) -> None:
+    with pytest.raises(RuntimeError, match=f"^{message}.*Use tensor.detach"):
+        call()
+
+
+def test_ufuncs_of_scipy_without_a_record() -> None:
+    with pytest.raises(TypeError, match=r"scipy\.special\.hyp2f1 has no record"):
+        scipy.special.hyp2f1(1, 2, 3, T)
+    with pytest.raises(RuntimeError, match=r"^Can't call numpy"):
+        np.asarray(T)
+
+
+def test_equivalents_are_there() -> None:
+    for theirs, ours in scipy_calls.EQUIVALENTS.items():
+        owner, _, name = theirs.rpartition(".")
+        __import__(owner if not owner.startswith("scipy.stats.") else "scipy.stats", fromlist=[name])
+        found: Any = tape
+        for part in ours.split(".")[1:]:
+            found = getattr(found, part)
+        assert found is not None
