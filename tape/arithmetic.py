@@ -110,7 +110,7 @@ def _methods(op: Elementwise, ways: Ways) -> None:
         elif op.condition:
             setattr(Tensor, name, _masked(ways.fast))
     if op.operator:
-        _operators(op, ways.fast, ways.reverse)
+        _operators(op, ways)
 
 
 def _itself(x: Any) -> Any:
@@ -135,29 +135,14 @@ def _with_alpha(op: Elementwise, fast: Callable[..., Any]) -> Callable[..., Any]
     return method
 
 
-def _operators(op: Elementwise, fast: Callable[..., Any], reverse: Callable[..., Any] | None) -> None:
+def _operators(op: Elementwise, ways: Ways) -> None:
     if len(op.inputs) == 1:
-        setattr(Tensor, _UNARY[op.operator], fast)
+        setattr(Tensor, _UNARY[op.operator], ways.fast)
         return
     special = _SPECIAL[op.operator]
-    asks = reverse is None or not hasattr(int, f"__r{special}__")
-    setattr(Tensor, f"__{special}__", _operator(fast) if asks else fast)
-    if reverse is not None and hasattr(int, f"__r{special}__"):  # Python turns comparisons by itself
-        setattr(Tensor, f"__r{special}__", reverse)
-
-
-def _operator(fast: Callable[..., Any]) -> Callable[..., Any]:
-    """Let Python try the other operand, or say False for ==, where the operand is none that tensors take."""
-
-    def operator(x: Tensor, other: Any, /) -> Tensor:
-        try:
-            return fast(x, other)  # type: ignore[no-any-return]
-        except TypeError:
-            if isinstance(other, Tensor):
-                raise
-            return NotImplemented  # type: ignore[no-any-return]
-
-    return operator
+    setattr(Tensor, f"__{special}__", ways.operator)
+    if hasattr(int, f"__r{special}__"):  # Python turns comparisons by itself
+        setattr(Tensor, f"__r{special}__", ways.reverse_operator)
 
 
 _RECORDS = [op for op in OPS.values() if isinstance(op, Elementwise)]

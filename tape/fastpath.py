@@ -7,6 +7,7 @@ specs have been seen; :func:`tape.promotion.by_rows` does everything else.
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from kernels.op import Elementwise
 from kernels.scipy_ufuncs import resolved
 from kernels.tables import OPS
 from tape import modes
-from tape.operands import LARGEST
+from tape.operands import LARGEST, is_foreign
 from tape.promotion import by_rows
 from tape.rows import ROWS, Row
 from tape.tensor import Tensor, new
@@ -237,16 +238,21 @@ def printed(op: Elementwise) -> tuple[Callable[..., Any], Callable[..., Any] | N
 class Ways:
     """The printed functions of an operation: ``fast`` for a tensor first, ``reverse`` for a number on the left.
 
+    ``operator`` and ``reverse_operator`` are the same as Python's operators, which leave what is foreign to its own.
+
     They are printed at the first call, which then tells ``found``.
     """
 
-    __slots__ = ("fast", "found", "op", "reverse")
+    __slots__ = ("fast", "found", "op", "operator", "reverse", "reverse_operator")
 
     def __init__(self, op: Elementwise) -> None:
         self.op = op
         self.found: Callable[[], None] = lambda: None
         self.fast = self._stub("fast", len(op.inputs))
-        self.reverse = self._stub("reverse", 2) if len(op.inputs) == 2 else None  # noqa: PLR2004
+        two = len(op.inputs) == 2  # noqa: PLR2004
+        self.reverse, self.operator, self.reverse_operator = (
+            self._stub(way, 2) if two else None for way in ("reverse", "operator", "reverse_operator")
+        )
 
     def _stub(self, way: str, count: int) -> Callable[..., Any]:
         def unary(a):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (as printed functions are)
@@ -261,4 +267,24 @@ class Ways:
 
     def _print(self) -> None:
         self.fast, self.reverse = printed(self.op)
+        if self.reverse is not None:
+            self.operator, self.reverse_operator = as_operator(self.fast), as_operator(self.reverse)
         self.found()
+
+
+def as_operator(function: Any) -> Any:
+    """Return a printed function as Python's operator: operands that tensors do not take get their turn."""
+    return FunctionType(function.__code__, {**function.__globals__, "slow": by_operator}, function.__name__)
+
+
+def by_operator(op: Elementwise, a: Any, b: Any) -> Any:
+    """Run an operation on operands that the fast path does not know; NotImplemented for what is foreign."""
+    try:
+        return NotImplemented if is_foreign(a) or is_foreign(b) else by_rows(op, a, b)
+    except TypeError:
+        if op.operator not in _EQUALITY or (isinstance(a, Tensor) and isinstance(b, Tensor)):
+            raise
+        return NotImplemented  # whatever it is, it is not equal
+
+
+_EQUALITY = ("==", "!=")

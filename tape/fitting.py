@@ -152,6 +152,8 @@ atleast_1d, atleast_2d, atleast_3d = map(_at_least, (1, _MATRIX, _BOX))
 
 
 @implements(np.broadcast_arrays)
-def _broadcast_arrays(*args: Any, subok: bool = False) -> tuple[Tensor, ...]:
+def _broadcast_arrays(*args: Any, subok: bool = False) -> tuple[Any, ...]:
+    """Broadcast tensors as tensors; what is none, even of None, stays an array of NumPy's."""
     del subok
-    return broadcast_tensors(*args)
+    shape = np.broadcast_shapes(*(x.spec.shape if isinstance(x, Tensor) else np.shape(x) for x in args))
+    return tuple([shaping.expand(x, shape) if isinstance(x, Tensor) else np.broadcast_to(x, shape) for x in args])

@@ -9,10 +9,12 @@ from numpy.lib.array_utils import normalize_axis_tuple
 
 from tape import creation, families, modes, recording, reducing, scipy_calls, shaping
 from tape.arithmetic import FUNCTIONS
+from tape.operands import PRIORITY
 from tape.public import NUMPY, implements
 from tape.tensor import Array, Tensor, as_array, method
 
-method("__array_priority__")(1000)  # type: ignore[type-var]
+method("__array_priority__")(PRIORITY)  # type: ignore[type-var]
+method("__pandas_priority__")(5000)  # type: ignore[type-var]  # above a DataFrame's: series * t is recorded
 
 
 @method("__array_function__")

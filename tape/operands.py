@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,63 @@ def operand(value: Any) -> Any:
         return plain(carried(usable(value)))
     if isinstance(value, Number):  # of a class derived from these
         return operand(float(value) if isinstance(value, float) else int(value))
-    raise TypeError(f"an operand is a {type(value).__name__}; tensors take tensors, NumPy arrays and numbers")
+    if is_array_like(value):
+        return plain(carried(usable(array_of(value))))
+    raise refused(value)
+
+
+def refused(value: Any) -> TypeError:
+    """Return what says that tensors do not take a value."""
+    return TypeError(f"an operand is a {type(value).__name__}; tensors take tensors, NumPy arrays and numbers")
+
+
+_SEQUENCES = (list, tuple, range, memoryview, array.array)
+PRIORITY = 1000
+"""The tensors' ``__array_priority__``."""
+
+
+def is_array_like(value: Any) -> bool:
+    """Whether NumPy makes an array of numbers of an object: a sequence, or one that says so."""
+    kind = type(value)
+    return isinstance(value, _SEQUENCES) or hasattr(kind, "__array__") or hasattr(kind, "__array_interface__")
+
+
+def array_of(value: Any) -> Array:
+    """Return an array-like as an array. TypeError for a list that holds tensors which require grad."""
+    if isinstance(value, (list, tuple)) and any(wants(x) for x in value):
+        raise TypeError(
+            f"an operand is a {type(value).__name__} of tensors that require grad; write tape.stack(...) or "
+            "tape.tensor(...) of it, which are recorded"
+        )
+    found = np.asarray(value)
+    if found.dtype.kind not in "fiub":
+        raise TypeError(f"an operand is a {type(value).__name__} of {found.dtype}; tensors take numbers")
+    return found
+
+
+def wants(value: Any) -> bool:
+    """Whether a value is, or a sequence holds, a tensor that requires grad."""
+    if isinstance(value, (list, tuple)):
+        return any(map(wants, value))
+    return isinstance(value, Tensor) and value._slot is not None
+
+
+def is_foreign(value: Any) -> bool:
+    """Whether an operator leaves a value to the value's own operators: what tensors do not know, or what stands above.
+
+    As NumPy's arrays do: objects with ``__array_ufunc__`` of their own, or None, and those of a higher
+    ``__array_priority__``. pandas' are converted: their operators know no gradients.
+    """
+    if isinstance(value, (Tensor, *Number, np.ndarray, np.generic, *_SEQUENCES)):
+        return False
+    kind = type(value)
+    if kind.__module__.startswith("scipy.sparse"):
+        raise TypeError(f"an operand is a {kind.__name__}; use tape.sparse.CSR, which has gradients, or its toarray()")
+    if not is_array_like(value):
+        return True
+    if hasattr(kind, "__pandas_priority__"):
+        return False
+    return hasattr(kind, "__array_ufunc__") or getattr(value, "__array_priority__", 0) > PRIORITY
 
 
 def _large(value: int) -> Tensor:

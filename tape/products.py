@@ -12,7 +12,7 @@ from kernels.layouts import spec_of
 from kernels.op import Contraction
 from kernels.tables import OPS
 from tape import modes, recording, routine_calls, shaping
-from tape.operands import _merge
+from tape.operands import Number, _merge, is_foreign
 from tape.public import public
 from tape.reducing import tensor_of
 from tape.tapes import LARGE
@@ -195,11 +195,11 @@ def matmul(input: Any, other: Any) -> Tensor:  # noqa: A002 (PyTorch's name)
 
 
 def _operator(a: Any, b: Any) -> Any:
-    return _checked("matmul", a, b) if isinstance(b, (Tensor, np.ndarray)) else NotImplemented
+    return NotImplemented if isinstance(b, Number) or is_foreign(b) else _checked("matmul", a, b)
 
 
 def _reversed(b: Any, a: Any) -> Any:
-    return _checked("matmul", a, b) if isinstance(a, np.ndarray) else NotImplemented
+    return NotImplemented if isinstance(a, Number) or is_foreign(a) else _checked("matmul", a, b)
 
 
 method("__matmul__")(_operator)

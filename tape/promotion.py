@@ -13,12 +13,14 @@ import numpy as np
 from kernels.op import Elementwise
 from kernels.symbols import Unprinted, traced
 from tape import dtypes, recording, rows
-from tape.operands import Number, operand
+from tape.operands import Number, operand, refused
 from tape.tensor import Tensor, plain
 
 
 def by_rows(op: Elementwise, *given: Any) -> Tensor:
     """Run an elementwise operation on tensors, arrays and Python numbers."""
+    if not any(isinstance(o, Tensor) for o in given):
+        _check_alone(given)
     floating = [o for o in given if isinstance(o, Tensor) and o._form.spec.dtype.kind == "f"]
     if floating and calls_scipy(op):
         given = _weak(given, floating)
@@ -37,6 +39,13 @@ def by_rows(op: Elementwise, *given: Any) -> Tensor:
             return rows.elementwise(op, *operands)
     except FloatingPointError:
         raise RuntimeError(f"ZeroDivisionError: {op.name} of integers where the divisor has a zero") from None
+
+
+def _check_alone(given: tuple[Any, ...]) -> None:
+    """Raise, as PyTorch does, for lists that do not stand beside a tensor."""
+    for value in given:
+        if not isinstance(value, (np.ndarray, np.generic, *Number)):
+            raise refused(value)
 
 
 @functools.cache

@@ -91,5 +91,7 @@ def refusal() -> str:
     known = EQUIVALENTS.get(name)
     if known is None and (owner := name.rpartition(".")[0]) in EQUIVALENTS:
         known = f"{EQUIVALENTS[owner]}.{name.rpartition('.')[2]}"
+    if known is None and name.startswith("scipy.sparse."):
+        known = "tape.sparse.CSR, which has gradients"
     remedy = f"use {known}" if known else "it computes on arrays, without gradients"
     return f"{name}: {remedy}. {errors.NUMPY_EXIT}"

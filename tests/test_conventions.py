@@ -500,7 +500,6 @@ torch.arange(0, 1, -1)  # RuntimeError
 torch.linspace(0, 1, -1)  # RuntimeError: number of steps must be non-negative
 x + "a"  # TypeError: str
 x + None  # TypeError: None
-x * [1., 2., 3.]  # TypeError
 torch.log([1.])  # TypeError: list
 torch.where(x, x, n)  # RuntimeError: bool
 r = torch.tensor(x)  # UserWarning: detach()
