@@ -103,6 +103,24 @@ MATRICES = (
     _matrix_faster(workloads.ROSENBROCK_HESSIAN, PYTORCH_FUNCTIONAL, 10),
 )
 
+# Rosenbrock by slices, n = 10: the ways of asking for gradients cost what backward() does.
+TRANSFORMS = {
+    way: Bar(f"Rosenbrock by slices, n=10, {way}: {PYTORCH} / {DYNAMIC}", at_least=at_least)
+    for way, at_least in (
+        ("backward()", 3),
+        ("autograd.grad", 3),
+        ("value_and_grad of arrays", 3),
+        ("func.grad", 3),
+        ("grad of grad", 1),
+        ("vmap", 1),
+        ("vmap of func.grad", 1),
+    )
+}
+BEYOND_BACKWARD = {
+    way: Bar(f"Rosenbrock by slices, n=10, {way}, over backward()", at_most=5, unit=" us")
+    for way in ("autograd.grad", "value_and_grad of arrays", "func.grad")
+}
+
 # Of the backward call alone, graphs built outside the timing. The last one takes 30 backward
 # calls of a million operations in PyTorch, minutes by itself: `-m long`.
 CHAIN_BACKWARD = tuple(
@@ -146,6 +164,8 @@ VECTOR_MATH = {
 ALL: tuple[Bar, ...] = (
     *TIMES_FASTER,
     *MATRICES,
+    *TRANSFORMS.values(),
+    *BEYOND_BACKWARD.values(),
     *CHAIN_BACKWARD,
     CHAIN_TIME,
     CHAIN_BYTES,

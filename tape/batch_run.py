@@ -11,7 +11,7 @@ from kernels.tables import OPS
 from tape import batching, modes, recording, shaping
 from tape.autograd.forward import derived, settle
 from tape.batching import Given
-from tape.one_example import Derivative, Example
+from tape.one_example import Derivative, Example, Planned
 from tape.tensor import AccumulateGrad, Tensor
 
 _AS_STRIDED: Any = OPS["as_strided"]
@@ -35,20 +35,23 @@ class Batch:
     def run(self) -> None:
         """Run the plan."""
         for planned in self.example.plan:
-            before = modes.set_mode(modes.current()._replace(grad=modes.is_grad_enabled() and planned.graded))
-            try:
-                if isinstance(planned.step, Derivative):
-                    self._derive(planned.step)
-                elif planned.detached:
-                    self._keep(planned.step.result, self._given(planned.step.operands[0]).value.detach())
-                else:
-                    self._step(planned.step)
-            finally:
-                modes.set_mode(before)
+            if planned.graded or not modes.is_grad_enabled():
+                self._do(planned)
+            else:
+                with modes.no_grad():
+                    self._do(planned)
         for node, x in self.copied.items():
             if self.values[node] is not x:
                 x.copy_(self.values[node])
         settle([self.values[node] for node in self.sources])
+
+    def _do(self, planned: Planned) -> None:
+        if isinstance(planned.step, Derivative):
+            self._derive(planned.step)
+        elif planned.detached:
+            self._keep(planned.step.result, self._given(planned.step.operands[0]).value.detach())
+        else:
+            self._step(planned.step)
 
     def differs(self, node: int) -> bool:
         """Whether a node holds something else for each example."""

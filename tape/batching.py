@@ -17,7 +17,18 @@ from kernels.custom import Custom
 from kernels.layouts import Spec, dense
 from kernels.op import Contraction, Copy, Elementwise, Gather, Join, Part, Reduction, Routine, Select, View, Write
 from kernels.program import Step
-from tape import compiled_ops, index_arrays, indexing, products, recording, reducing, routine_calls, rows, shaping
+from tape import (
+    arithmetic,
+    compiled_ops,
+    index_arrays,
+    indexing,
+    products,
+    recording,
+    reducing,
+    routine_calls,
+    rows,
+    shaping,
+)
 from tape.tensor import Array, Tensor, plain
 
 _MOST = 1 << 22
@@ -70,7 +81,7 @@ def _elementwise(step: Step, given: Sequence[Given], spec: Spec) -> Tensor:
     values = [_aligned(g, len(spec.shape)) for g in given]
     if step.params:
         return rows._with_number(step.op, values[0], step.params[0])
-    return rows.elementwise(step.op, *values)
+    return arithmetic.RECORDED[step.op.name](*values)  # type: ignore[no-any-return]
 
 
 def _reduction(step: Step, given: Sequence[Given], spec: Spec) -> Tensor:

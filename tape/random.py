@@ -37,6 +37,8 @@ class Generator:
         devices.check_device(device)
         self._lock = threading.Lock()
         self._twister = np.random.MT19937()
+        self.changes = 0
+        """How often numbers have been drawn, or the state was set."""
         self._kept: float | None = None
         self.manual_seed(secrets.randbits(53))
 
@@ -85,11 +87,13 @@ class Generator:
             self._set(inner)
 
     def _set(self, inner: Any) -> None:
+        self.changes += 1
         self._twister.state = {"bit_generator": "MT19937", "state": inner}
 
     def words(self, count: int) -> Array:
         """Return numbers of 32 bits, as uint64."""
         with self._lock:
+            self.changes += 1
             return np.asarray(self._twister.random_raw(count))
 
     def long_words(self, count: int) -> Array:
@@ -118,6 +122,7 @@ class Generator:
     def _pairs(self, count: int) -> Array:
         """Return normal numbers two at a time; the second of the last pair is kept for the next call."""
         with self._lock:
+            self.changes += 1
             kept, self._kept = ([self._kept] if self._kept is not None and count else []), self._kept
         u = self.uniform(2 * ((count - len(kept) + 1) // 2), np.dtype(np.float64)).reshape(-1, 2)
         radius, angle = np.sqrt(-2.0 * np.log1p(-u[:, 1])), 2.0 * np.pi * u[:, 0]

@@ -1,0 +1,92 @@
+"""The ways of asking for derivatives, on a small graph: how much they cost beside backward(), and PyTorch's."""
+
+from __future__ import annotations
+
+import time
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from bench.bars import BEYOND_BACKWARD, PAIRS, TRANSFORMS, Scoreboard
+from bench.rows import pytorch, tape
+from bench.workloads import rosenbrock
+from tape.testing import ratio
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+POINT, ROWS = np.linspace(-1.2, 1.3, 10), np.linspace(-1.2, 1.3, 50).reshape(5, 10)
+
+
+def _ways(lib: Any) -> dict[str, Callable[[], Any]]:
+    """Return each way, of a leaf that is kept, or of plain tensors."""
+    x = lib.tensor(POINT, dtype=lib.float64, requires_grad=True)
+    plain, rows = lib.tensor(POINT, dtype=lib.float64), lib.tensor(ROWS, dtype=lib.float64)
+    grad = lib.autograd.grad
+
+    def f(v: Any) -> Any:
+        return rosenbrock(lib, v)
+
+    def backward() -> Any:
+        x.grad = None
+        f(x).backward()
+        return x.grad
+
+    def arrays() -> Any:
+        leaf = lib.tensor(POINT, dtype=lib.float64, requires_grad=True)
+        value = f(leaf)
+        return grad(value, leaf)[0].numpy(), value.item()
+
+    def twice() -> Any:
+        (first,) = grad(f(x), x, create_graph=True)
+        return grad((first * x).sum(), x)[0]
+
+    of_func, mapped, each = lib.func.grad(f), lib.vmap(f), lib.vmap(lib.func.grad(f))
+    if hasattr(lib, "value_and_grad"):
+        both = lib.value_and_grad(f)
+        arrays = lambda: both(POINT)[::-1]  # noqa: E731
+    return {
+        "backward()": backward,
+        "autograd.grad": lambda: grad(f(x), x)[0],
+        "value_and_grad of arrays": arrays,
+        "func.grad": lambda: of_func(plain),
+        "grad of grad": twice,
+        "vmap": lambda: mapped(rows),
+        "vmap of func.grad": lambda: each(rows),
+    }
+
+
+def _check(ours: Any, theirs: Any) -> None:
+    """Assert that both give the same numbers."""
+    for a, b in zip(*((x if isinstance(x, tuple) else (x,)) for x in (ours, theirs)), strict=True):
+        arrays = [np.asarray(getattr(x, "detach", lambda x=x: x)()) for x in (a, b)]
+        np.testing.assert_allclose(arrays[0], arrays[1], rtol=1e-10)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("way", TRANSFORMS)
+def test_beside_pytorch(way: str, scoreboard: Scoreboard) -> None:
+    """The interleaved ratio of a way."""
+    ours, theirs = _ways(tape())[way], _ways(pytorch())[way]
+    _check(ours(), theirs())
+    measured = ratio(theirs, ours, pairs=PAIRS)
+    scoreboard.add(TRANSFORMS[way], measured.median, str(measured))
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("way", BEYOND_BACKWARD)
+def test_beside_backward(way: str, scoreboard: Scoreboard) -> None:
+    """What a way costs more than backward(): the median difference of interleaved rounds, of processor time."""
+    ways = _ways(tape())
+    rounds = [(_seconds(ways[way]) - _seconds(ways["backward()"])) * 1e6 for _ in range(4 * PAIRS)]
+    figure = median(rounds[PAIRS:])
+    scoreboard.add(BEYOND_BACKWARD[way], figure, f"{figure:.1f} us")
+
+
+def _seconds(run: Callable[[], object], calls: int = 50) -> float:
+    start = time.thread_time()
+    for _ in range(calls):
+        run()
+    return (time.thread_time() - start) / calls
