@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -134,14 +135,24 @@ def unrecorded() -> Iterator[None]:
 @contextmanager
 def kept(**changed: Any) -> Iterator[None]:
     """Run the user's code in the middle of a backward: whatever modes it enters and does not leave end with it."""
-    before = _mode.get()
+    before, depth = _mode.get(), within()
     try:
+        _user.depth = depth + 1
         if changed:
             set_mode(before._replace(**changed))
         yield
     finally:
+        _user.depth = depth
         if _mode.get() is not before:
             restore(before)
+
+
+_user = threading.local()
+
+
+def within() -> int:
+    """Return in how many backwards of this thread, each inside the next, the user's code runs."""
+    return getattr(_user, "depth", 0)
 
 
 def noted(slot: Any) -> None:

@@ -640,6 +640,100 @@ def needs_input_grad_under_no_grad(lib: Any) -> Any:
     return [seen[0], found]
 
 
+# --- edges, depth, versions ---
+
+
+@both(
+    [["GradientEdge", True, 0], [[3, 4]], [[6, 8]], [2, 2], [10, 10], "It is not possible to get the gradient edge for"]
+)
+def gradient_edges(lib: Any) -> Any:
+    graph, x = lib.autograd.graph, leaf(lib, 3, 4)
+    y = x * 2
+    z = (y * y / 4).sum()
+    edge, start = graph.get_gradient_edge(y), graph.get_gradient_edge(x)
+    found = [[type(edge).__name__, edge.node is y.grad_fn, edge.output_nr]]
+    found.append([one.tolist() for one in lib.autograd.grad(z, [edge], retain_graph=True)])
+    found.append([one.tolist() for one in lib.autograd.grad(z, (start,), retain_graph=True)])
+    ones = lib.ones(2, dtype=lib.float64)
+    lib.autograd.backward([edge], [ones], retain_graph=True)
+    found.append(x.grad.tolist())
+    (weighted,) = lib.autograd.grad(edge, x, ones * 5, retain_graph=True)
+    said = complaint(lambda: graph.get_gradient_edge(ones))
+    return [*found, weighted.tolist(), said[:47]]
+
+
+@both([[3, 3], [2, 2], [7, 7]])
+def gradient_edges_keep_the_graph(lib: Any) -> Any:
+    def multiplied() -> Any:
+        fn = _function(lib, lambda _, x: (x * 2, x * 3), lambda _, a, b: a * 2 + b * 3)
+        a, b = fn.apply(x)
+        v = (x * 7)[1:]
+        return [lib.autograd.graph.get_gradient_edge(one) for one in (b, a)], v
+
+    x = leaf(lib, 1, 2)
+    edges, v = multiplied()
+    gc.collect()
+    ones = lib.ones(2, dtype=lib.float64)
+    found = [lib.autograd.grad(edge, x, ones, retain_graph=True)[0].tolist() for edge in edges]
+    view = lib.autograd.graph.get_gradient_edge(v)
+    (g,) = lib.autograd.grad(view, x, lib.ones(1, dtype=lib.float64))
+    return [*found, [g.tolist()[1]] * 2]
+
+
+@both([1.0, True])
+def a_backward_inside_a_backward_two_thousand_deep(lib: Any) -> Any:
+    class Deep(lib.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            with lib.enable_grad():
+                ctx.x = x.detach().requires_grad_() - 1
+            return ctx.x.detach()
+
+        @staticmethod
+        def backward(ctx: Any, g: Any) -> Any:
+            if ctx.x >= 0:
+                with lib.enable_grad():
+                    Deep.apply(ctx.x).sum().backward()
+            return g
+
+    x = lib.tensor(2000.0, requires_grad=True)
+    Deep.apply(x).sum().backward()
+    return [x.grad.item(), lib.is_grad_enabled()]
+
+
+def test_an_exception_a_hundred_backwards_deep() -> None:
+    lib, x = tape, leaf(tape, 1, 2)
+
+    def hook_of(depth: int) -> Any:
+        def hook(_: Any) -> None:
+            if not depth:
+                raise ValueError("deep")
+            with lib.enable_grad():
+                y = x * 1
+                y.register_hook(hook_of(depth - 1))
+                loss = y.sum()
+            lib.autograd.grad(loss, x)
+
+        return hook
+
+    y = x * 2
+    y.register_hook(hook_of(100))
+    with pytest.raises(ValueError, match="deep"):
+        y.sum().backward()
+    assert x.grad is None
+    assert tape.is_grad_enabled()
+
+
+@both(3)
+def versions_and_threads(lib: Any) -> Any:
+    x = lib.ones(2)
+    before = x._version
+    lib.autograd.graph.increment_version(x)
+    lib.autograd.graph.increment_version([x, x])
+    with lib.autograd.set_multithreading_enabled(False):
+        return x._version - before
+
+
 # --- the tests of all programs ---
 
 

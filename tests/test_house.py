@@ -71,6 +71,8 @@ HOUSE = [
     "tape.signature", "tape.batching",
     "tape.autograd.shadows", "tape.known_values", "tape.autograd.crossing", "tape.autograd.saved_values",
     "tape.autograd.nodes",
+    "tape.autograd.edges",
+    "tape.autograd.depth",
     "tape.autograd.arrivals",
     "tape.autograd.gathered",
     "tape.autograd.run",

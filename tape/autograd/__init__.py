@@ -10,7 +10,7 @@ from tape.autograd.anomaly import detect_anomaly, set_detect_anomaly
 from tape.autograd.engine import backward_all as backward
 from tape.autograd.engine import grad
 from tape.autograd.function import Function, once_differentiable
-from tape.autograd.graph import Node
+from tape.autograd.graph import Node, set_multithreading_enabled
 from tape.autograd.registration import register_hook  # noqa: F401 (installs the method)
 from tape.inference import inference_mode
 from tape.modes import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
@@ -50,6 +50,7 @@ __all__ = [
     "once_differentiable",
     "set_detect_anomaly",
     "set_grad_enabled",
+    "set_multithreading_enabled",
 ]
 
 

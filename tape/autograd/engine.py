@@ -11,8 +11,9 @@ import numpy as np
 
 from kernels.words import TAPE_BITS
 from tape import errors, modes
-from tape.autograd import short
+from tape.autograd import depth, short
 from tape.autograd.accumulation import accumulate, deliver
+from tape.autograd.edges import tensors_of
 from tape.autograd.recorded import RecordedRun
 from tape.autograd.roots import batch_of, seeds_of, starts_of, weights_of
 from tape.autograd.run import Run, ending
@@ -30,7 +31,9 @@ def backward(
     ``gradient`` has the tensor's shape and may be left out for one element. The graph is freed unless
     ``retain_graph``. ``inputs``: the only tensors whose ``.grad`` is to change.
     """
-    if inputs is not None or create_graph or not _from_one(x, gradient, not retain_graph):
+    if depth.too_deep():
+        depth.elsewhere(partial(backward, x, gradient, retain_graph, create_graph, inputs))
+    elif inputs is not None or create_graph or not _from_one(x, gradient, not retain_graph):
         _backward((x,), (gradient,), retain_graph, create_graph, inputs)
 
 
@@ -51,10 +54,14 @@ def backward_all(
     grad_variables: Any = None,
     inputs: Any = None,
 ) -> None:
-    """Run backward from several tensors at once; see ``Tensor.backward``."""
+    """Run backward from several tensors at once; see ``Tensor.backward``. They, and inputs, may be gradient edges."""
+    if depth.too_deep():
+        again = partial(backward_all, tensors, grad_tensors, retain_graph, create_graph, grad_variables, inputs)
+        return depth.elsewhere(again)
+    tensors, inputs = tensors_of(tensors), tensors_of(inputs)
     roots = (tensors,) if isinstance(tensors, Tensor) else tuple(tensors)
     weights = grad_tensors if grad_variables is None else grad_variables
-    _backward(roots, weights_of(roots, weights), retain_graph, create_graph, inputs)
+    return _backward(roots, weights_of(roots, weights), retain_graph, create_graph, inputs)
 
 
 def _backward(roots: Sequence[Tensor], weights: Any, retain: bool | None, create: bool, inputs: Any) -> None:
@@ -130,18 +137,36 @@ def grad(
 ) -> tuple[Tensor | None, ...]:
     """Return the gradients of the outputs' sum, weighted by ``grad_outputs``, with respect to the inputs.
 
-    ``.grad`` is left alone. An input that the outputs do not depend on raises, or with ``allow_unused`` gives
-    None, or with ``materialize_grads`` zeros.
+    ``.grad`` is left alone. Outputs and inputs are tensors or gradient edges. An input that the outputs do not depend
+    on raises, or with ``allow_unused`` gives None, or with ``materialize_grads`` zeros.
     """
     del only_inputs
     if allow_unused is False and materialize_grads:
         raise ValueError(
             "Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False."
         )
+    outputs, inputs = tensors_of(outputs), tensors_of(inputs)
+    more: tuple[Any, ...] = (create_graph, allow_unused, is_grads_batched, materialize_grads)
+    if depth.too_deep():
+        return depth.elsewhere(partial(_by_run, outputs, inputs, grad_outputs, retain_graph, *more))
     if not (create_graph or is_grads_batched):
         short_way = short.gradients(outputs, inputs, grad_outputs, free=not retain_graph)
         if short_way is not None:
             return tuple(short_way)
+    return _by_run(outputs, inputs, grad_outputs, retain_graph, *more)
+
+
+def _by_run(
+    outputs: Any,
+    inputs: Any,
+    grad_outputs: Any,
+    retain_graph: bool | None,
+    create_graph: bool,
+    allow_unused: bool | None,
+    is_grads_batched: bool,
+    materialize_grads: bool,
+) -> tuple[Tensor | None, ...]:
+    """Return gradients by the longer way, which knows all that may be asked for."""
     roots = (outputs,) if isinstance(outputs, Tensor) else tuple(outputs)
     wanted = _wanted(inputs)
     weights = weights_of(roots, grad_outputs)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from contextlib import ContextDecorator
+from typing import Any, Self
 from weakref import WeakKeyDictionary
 
-from tape import recording
+from tape import families, recording
 from tape.autograd import nodes
+from tape.autograd.edges import GradientEdge, get_gradient_edge
 from tape.autograd.hooks import Hook, RemovableHandle, of_leaf
 from tape.autograd.nodes import Node, node_of
 from tape.autograd.registration import register_multi_grad_hook
@@ -41,6 +43,25 @@ def _leaf_prehook(node: AccumulateGrad, hook: Hook) -> RemovableHandle:
     return RemovableHandle(of_leaf(node).before, hook)
 
 
+def increment_version(tensors: Any) -> None:
+    """Count a write to the memory of a tensor, or of several, that was done outside of this library."""
+    for x in (tensors,) if isinstance(tensors, Tensor) else tensors:
+        families.counter_of(x)[0] += 1
+
+
+class set_multithreading_enabled(ContextDecorator):  # noqa: N801 (PyTorch's name)
+    """Nothing to do: a backward runs in the thread that calls it. Context manager and decorator."""
+
+    def __init__(self, mode: bool) -> None:
+        del mode
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        del error
+
+
 _METADATA: WeakKeyDictionary[AccumulateGrad, dict[str, Any]] = WeakKeyDictionary()
 
 
@@ -61,11 +82,15 @@ AccumulateGrad.register_prehook = _leaf_prehook  # type: ignore[attr-defined]
 
 __all__ = [
     "AccumulateGrad",
+    "GradientEdge",
     "Node",
     "allow_mutation_on_saved_tensors",
     "disable_saved_tensors_hooks",
+    "get_gradient_edge",
+    "increment_version",
     "node_of",
     "register_multi_grad_hook",
     "save_on_cpu",
     "saved_tensors_hooks",
+    "set_multithreading_enabled",
 ]

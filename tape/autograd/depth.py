@@ -1,0 +1,38 @@
+"""Backwards inside backwards: beyond some depth they go on in another thread, where Python's stack begins anew."""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from tape import modes
+
+Result = TypeVar("Result")
+_MOST = 12
+"""Backwards inside each other in one thread: each takes some twenty of the thousand frames that Python allows."""
+
+
+def too_deep() -> bool:
+    """Whether the user's code that runs now stands within too many backwards of this thread."""
+    return modes.within() >= _MOST
+
+
+def elsewhere(function: Callable[[], Result]) -> Result:
+    """Run a function in a thread of its own, in this context, and wait for it."""
+    context, found = contextvars.copy_context(), list[tuple[Any, BaseException | None]]()
+
+    def run() -> None:
+        try:
+            found.append((context.run(function), None))
+        except BaseException as error:  # noqa: BLE001 (it is raised again, in the thread that waits)
+            found.append((None, error))
+
+    thread = threading.Thread(target=run, name="tape backward")
+    thread.start()
+    thread.join()
+    result, error = found[0]
+    if error is not None:
+        raise error
+    return result  # type: ignore[no-any-return]
