@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 
@@ -20,8 +21,11 @@ from kernels.memory import address_of, load_i8, pointer_f4, pointer_f8, store_i8
 from kernels.observing import Array
 from kernels.op import Op
 
-RAN: list[tuple[Custom, Array]] = []
-"""A word for each kernel made, 1 while it runs: what raises in it is seen here, since no error leaves native code."""
+RAN: list[Array] = []
+"""Once there is a kernel, a word that counts those that run: what raises in one is seen here, since no error leaves
+native code. A word of its own is 1 while a kernel runs."""
+_made: WeakSet[Custom] = WeakSet()
+"""The operations that have kernels."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -39,20 +43,24 @@ class Custom(Op):
 _PULL = """
 def kernel(layout, pointers, accumulate):
     store_i8({status}, 1)
+    store_i8({total}, load_i8({total}) + 1)
     target = carray({pointer}(pointers[0]), {size})
     g = carray({pointer}(pointers[1]), {result})
 {reads}
     found = vjp(g{item}, {names})
 {writes}
+    store_i8({total}, load_i8({total}) - 1)
     store_i8({status}, 0)
 """
 _FORWARD = """
 def kernel(layout, pointers, accumulate):
     store_i8({status}, 1)
+    store_i8({total}, load_i8({total}) + 1)
     target = carray({pointer}(pointers[0]), {size})
 {reads}
     found = forward({names})
 {writes}
+    store_i8({total}, load_i8({total}) - 1)
     store_i8({status}, 0)
 """
 
@@ -83,7 +91,9 @@ class CustomKernel:
 
     def _compiled(self) -> tuple[Any, int, Array]:
         status = np.zeros(1, np.int64)
-        RAN.append((self.op, status))
+        _made.add(self.op)
+        if not RAN:
+            RAN.append(np.zeros(1, np.int64))
         names: dict[str, Any] = {
             "carray": carray, "forward": self.op.forward, "load_i8": load_i8, "np": np, "pointer_f4": pointer_f4,
             "pointer_f8": pointer_f8, "store_i8": store_i8, "vjp": self.op.vjp, "check": _check(),
@@ -113,6 +123,7 @@ class CustomKernel:
             )
         return (_PULL if self.pulls else _FORWARD).format(
             status=status,
+            total=address_of(RAN[0]),
             pointer=pointer,
             size=sum(sizes) if self.pulls else math.prod(self.result),
             result=self.result or 1,
@@ -197,8 +208,12 @@ def form(op: Custom, source: Spec, spec: Spec, shapes: tuple[Strides, ...]) -> F
 
 def check_failed() -> None:
     """Raise RuntimeError if a kernel has raised since the last question."""
-    found = [op for op, status in RAN if status[0]]
-    for _, status in RAN:
+    if not RAN or not RAN[0][0]:
+        return
+    RAN[0][0] = 0
+    words = [(op, status) for op in _made for _, _, status in op.kernels.values()]
+    found = [op for op, status in words if status[0]]
+    for _, status in words:
         status[0] = 0
     if found:
         raise RuntimeError(

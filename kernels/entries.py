@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from kernels.forms import FORMS, Form
+from kernels.forms import Form
 
 MOVES: Any = threading.RLock()
 """Held while instructions are dropped, and by whoever keeps places in a tape's entries from moving.
@@ -62,7 +62,7 @@ class Instruction:
 
 def instruction_at(entries: list[Any], last: int) -> Instruction:
     """Return the instruction whose opcode stands at ``last``."""
-    form = FORMS[entries[last]]
+    form: Form = entries[last].form
     start = last + 1 - form.entries
     first = start + 1 + len(form.specs)
     operands, saved = tuple(entries[start + 1 : first]), tuple(entries[first:last])

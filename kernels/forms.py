@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -41,8 +42,8 @@ from kernels.words import (
     Opcode,
 )
 
-FORMS: dict[Opcode, Form] = {}
-"""Every form by its opcode."""
+FORMS: WeakValueDictionary[int, Form] = WeakValueDictionary()
+"""Every form that something refers to, by the number of its opcode."""
 
 Pull = Loop | Product
 _CALL = 32
@@ -51,25 +52,15 @@ _INT64 = np.dtype(np.int64)
 
 
 class Form:
-    """One row of the table of callables. ``saved`` names what the tape keeps, in order; ``pulls`` is by input."""
+    """One row of the table of callables. ``saved`` names what the tape keeps, in order; ``pulls`` is by input.
+
+    Its opcode keeps it, as do the forms made from it and its pushforwards: addresses on tapes stay good.
+    """
 
     __slots__ = (
-        "block",
-        "code",
-        "covers",
-        "entries",
-        "is_view",
-        "kind",
-        "name",
-        "op",
-        "params",
-        "pulls",
-        "saved",
-        "spec",
-        "specs",
-        "tables",
-        "wanted",
-    )
+        "__weakref__", "block", "code", "covers", "entries", "is_view", "kind", "name", "op", "packed", "params",
+        "pulls", "pushes", "respecified", "saved", "spec", "specs", "tables", "wanted",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -93,10 +84,14 @@ class Form:
             for pull, source in zip(pulls, specs, strict=True)
         )
         self.tables: list[np.ndarray[Any, Any]] = []
+        self.packed: Form | None = None
+        self.pushes: Any = None
+        self.respecified: dict[tuple[int, Strides], Form] = {}
         self.block = self._block()
         self.code = Opcode(address_of(self.block))
+        self.code.form = self
         self.entries = int(self.block[B_ENTRIES])
-        FORMS[self.code] = self
+        FORMS[int(self.code)] = self  # a key that does not keep it
 
     def _block(self) -> np.ndarray[Any, Any]:
         count, saved, spec = len(self.specs), len(self.saved), self.spec

@@ -15,10 +15,11 @@ from kernels.layouts import Spec, spec_of
 from kernels.lowered_loops import forward
 from kernels.memory import address_of
 from kernels.op import Elementwise
+from kernels.recent import Recent
 
 Array = np.ndarray[Any, Any]
 
-_kernels: dict[tuple[Elementwise, Spec, tuple[Spec, ...]], tuple[Any, Array]] = {}
+_kernels: Recent[tuple[Elementwise, Spec, tuple[Spec, ...]], tuple[Any, Array]] = Recent()
 
 
 def suits(op: Elementwise, spec: Spec, sources: tuple[Spec, ...]) -> bool:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernels.entries import MOVES, MOVING, Instruction, instructions, nested, take_out
-from kernels.forms import FORMS
 from kernels.layouts import Spec
 from kernels.observing import FreedError, Readers, Seed
 from kernels.words import ADDS, B_ENTRIES, B_FREES, CLEARS, TAPE_BITS
@@ -108,7 +107,7 @@ def collect(entries: list[Any], dying: int) -> tuple[int, list[Any] | None]:
     keep = bytearray(b"\x01" * size)
     stop = size
     while stop > 0:
-        form = FORMS[entries[stop - 1]]
+        form = entries[stop - 1].form
         start = stop - int(form.block[B_ENTRIES])
         # Besides the tape's own reference, getrefcount counts its argument.
         if sys.getrefcount(entries[start]) - lost.get(entries[start], 0) <= 2:  # noqa: PLR2004

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import math
+import os
+import threading
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
+from kernels.recent import Recent
+
 Strides = tuple[int, ...]
 
-_SPECS: dict[tuple[Any, ...], Spec] = {}
+Key = tuple[Strides, Strides, np.dtype[Any], Strides, int]
+
+_SPECS: WeakValueDictionary[Key, Spec] = WeakValueDictionary()
+_lock = threading.RLock()
+if hasattr(os, "register_at_fork"):  # a child must not inherit it held
+    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 
 class Spec:
@@ -18,17 +28,19 @@ class Spec:
     ``shadow`` is the number of elements of the family's shadow. A base tensor's gradient is dense and its own;
     a view's is a pattern in the shadow of its base; ``in_order`` if it stands there as in a C array. ``bytes`` are
     those of the elements. ``alike``: the strides of primal and gradient are the same. ``overlaps``: elements share
-    memory. Specs are interned: equal specs are one object, so that
-    they serve as dictionary keys by identity.
+    memory. Specs are interned: of those that something refers to, equal ones are one object, so that they serve as
+    dictionary keys by identity.
     """
 
     __slots__ = (
+        "__weakref__",
         "alike",
         "bytes",
         "covers",
         "dtype",
         "gradient",
         "in_order",
+        "inference",
         "overlaps",
         "shadow",
         "shape",
@@ -49,6 +61,7 @@ class Spec:
         self.bytes = min(self.size, shadow) * dtype.itemsize
         self.overlaps = self.size > 0 and any(s == 0 and n > 1 for s, n in zip(strides, shape, strict=True))
         self.alike = strides == gradient
+        self.inference: Any = None  # the spec of the same pattern in inference mode, made when it is asked for
         self.in_order = self.size == 0 or gradient == dense(shape, dtype.itemsize)
 
     @property
@@ -63,13 +76,22 @@ class Spec:
 def intern_spec(shape: Strides, strides: Strides, dtype: np.dtype[Any], gradient: Strides, shadow: int) -> Spec:
     """Return the one spec of these values: equal specs are the same object."""
     key = (shape, strides, dtype, gradient, shadow)
-    spec = _SPECS.get(key)
-    if spec is None:
-        spec = _SPECS.setdefault(key, Spec(*key))
+    spec = _LATELY.get(key)
+    return spec if spec is not None else _interned(key)
+
+
+def _interned(key: Key) -> Spec:
+    new = Spec(*key)
+    with _lock:
+        spec = _SPECS.get(key)
+        if spec is None:
+            spec = _SPECS[key] = new
+    _LATELY[key] = spec
     return spec
 
 
-_BASES: dict[tuple[Any, ...], Spec] = {}
+_LATELY: Recent[Key, Spec] = Recent()
+_BASES: Recent[tuple[Any, ...], Spec] = Recent()
 
 
 def spec_of(value: np.ndarray[Any, Any] | float) -> Spec:

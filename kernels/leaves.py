@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from kernels import words
-from kernels.forms import FORMS
 from kernels.layouts import SCALAR, Spec
 from kernels.observing import Array, CrossingError, HookedError, Observer, Outcome, Wanted
 from kernels.patterns import pattern, shaped
@@ -92,10 +91,9 @@ def refuse(placed: list[tuple[Any, ...]], hooked: Container[int]) -> None:
 
 def operand_spec(entries: list[Any], operand: int, last: int) -> Spec:
     """Return the spec of an operand, by the places of it and of the last entry of its instruction."""
-    form = FORMS[entries[last]]
+    form = entries[last].form
     start = last - int(form.block[words.B_ENTRIES]) + 1
-    spec = form.specs[operand - start - 1]
-    assert spec is not None
+    spec: Spec = form.specs[operand - start - 1]
     return spec
 
 

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
 from kernels.entries import REPLACED, instruction_at
-from kernels.forms import FORMS
 from kernels.intervals import Intervals
 from kernels.memory import where
 from kernels.observing import Array
@@ -42,7 +41,7 @@ class Mentions:
         """
         entries, seen = self.entries, self._seen
         last = entries[seen - 1] if len(entries) >= seen else None
-        if type(last) is not Opcode or seen - FORMS[last].entries != self._start:
+        if type(last) is not Opcode or seen - last.form.entries != self._start:
             return False
         return bool(entries[self._start] == self._slot)
 
@@ -58,7 +57,7 @@ class Mentions:
             for at in [at for at, entry in enumerate(fresh) if isinstance(entry, np.ndarray)]:
                 self._places.add(*span(fresh[at]), at + self._seen)
             seen = self._seen + len(fresh)
-            start = seen - FORMS[fresh[-1]].entries
+            start = seen - fresh[-1].form.entries
             slot = entries[start] ^ 0  # an equal number: references to the slot itself are counted
             self._seen, self._start, self._slot = seen, start, slot
         except BaseException:  # an interrupt: half of this is on file

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from kernels import words
-from kernels.forms import FORMS
 from kernels.layouts import Spec
 from kernels.observing import Array, FreedError, Observer, Seed, Task
 from kernels.patterns import pattern, plant
@@ -115,7 +114,7 @@ def mark(space: Workspace, entries: list[Any]) -> None:
         if status == words.GROW:
             space.reserve(8 * space.cell_room + 4 * space.words[_PRESET])
         elif status == words.MISSING:
-            FORMS[entries[space.words[words.H_AT]]].compile()
+            entries[space.words[words.H_AT]].form.compile()
         elif space.words[_WHOLE]:
             raise FreedError
         else:

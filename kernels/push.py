@@ -19,7 +19,7 @@ from kernels.leaves import operand_spec
 from kernels.observing import Array, Observer, Seed
 from kernels.patterns import pattern, plant
 from kernels.presets import empty, key_of, mark, observe, seed_buffer
-from kernels.pushes import TABLE, clear, push
+from kernels.pushes import Table, clear, push, table
 from kernels.sweep import check
 from kernels.words import CLEARS, PULLS, PYTHON, VIEW
 from kernels.workspace import Workspace
@@ -117,8 +117,7 @@ def _forward(
         if foreign := _foreign(_leaves(space, entries), sources, fixed):
             return foreign
         space.relevant(space.address)
-        _compile(space, entries)
-        _run(space, entries, batch)
+        _run(space, entries, batch, _compiled(space, entries))
         for observer, buffer in zip(targets, buffers, strict=True):
             observe(space, observer, buffer)
     finally:
@@ -128,19 +127,21 @@ def _forward(
     return []
 
 
-def _compile(space: Workspace, entries: list[Any]) -> None:
+def _compiled(space: Workspace, entries: list[Any]) -> Table:
     """Make the pushforwards that are missing, and count the uses of each tangent."""
     native = _native()
-    while native.prepare(space.address, TABLE.address, TABLE.mask) == words.MISSING:
-        TABLE.add(entries[space.words[words.H_AT]])
+    known = table()
+    while native.prepare(space.address, known.address, known.mask) == words.MISSING:
+        known.add(entries[space.words[words.H_AT]].form)
+    return known
 
 
-def _run(space: Workspace, entries: list[Any], batch: int) -> None:
+def _run(space: Workspace, entries: list[Any], batch: int, known: Table) -> None:
     """Sweep, and let Python act where the native sweep pauses."""
     own, native = space.words, _native()
     own[words.H_FROM] = own[words.H_COUNT] - 1
     stash: dict[Any, Any] = {}
-    while (status := native.push(space.address, TABLE.address, TABLE.mask)) == words.PAUSE:
+    while (status := native.push(space.address, known.address, known.mask)) == words.PAUSE:
         _act(space, entries, stash, batch)
     check(space, entries, status, "tangents of a forward")
 

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from kernels.blas import Factor, Product
-from kernels.forms import FORMS, Form
+from kernels.forms import Form
 from kernels.layouts import Spec
 from kernels.memory import address_of
 from kernels.patterns import pattern
+from kernels.recent import MOST
 from kernels.row_pulls import RowPull
 from kernels.source import Loop
 from kernels.spaces import Operand
@@ -81,14 +82,11 @@ def _covers(push: Loop | Product, spec: Spec) -> bool:
     return spec.covers and push.covers and (isinstance(push, Product) or math.prod(push.shape) == spec.size)
 
 
-_made: dict[int, Pushes] = {}
-
-
-def pushes_of(code: int) -> Pushes:
-    """Return the pushforwards of a form, by its opcode; made at their first use."""
-    found = _made.get(code)
-    if found is None:
-        found = _made.setdefault(code, Pushes(FORMS[code]))
+def pushes_of(form: Form) -> Pushes:
+    """Return the pushforwards of a form, made at their first use."""
+    if form.pushes is None:
+        form.pushes = Pushes(form)
+    found: Pushes = form.pushes
     return found
 
 
@@ -97,7 +95,7 @@ class Table:
 
     def __init__(self) -> None:
         self.words = np.zeros((64, 2), np.int64)
-        self.known: dict[int, int] = {}
+        self.known: dict[int, Form] = {}
 
     @property
     def mask(self) -> int:
@@ -109,28 +107,35 @@ class Table:
         """Where the table begins."""
         return address_of(self.words)
 
-    def add(self, code: int) -> None:
-        """Compile the pushforwards of a form and enter them."""
-        own = pushes_of(code)
-        if FORMS[code].pulls and not FORMS[code].is_view:
+    def add(self, form: Form) -> None:
+        """Compile the pushforwards of a form, enter them and keep them."""
+        own = pushes_of(form)
+        if form.pulls and not form.is_view:
             own.compile()
-        self.known[code ^ 0] = address_of(own.block)
+        self.known[address_of(form.block)] = form
         if 2 * len(self.known) > len(self.words):
             self.words = np.zeros((4 * len(self.words), 2), np.int64)
         self.words[:] = 0
-        for block, address in self.known.items():
+        for block, known in self.known.items():
             at = block >> 4 & self.mask
             while self.words[at, 0]:
                 at = (at + 1) & self.mask
-            self.words[at] = block, address
+            self.words[at] = block, address_of(known.pushes.block)
 
 
-TABLE = Table()
+_tables = [Table()]
+
+
+def table() -> Table:
+    """Return the table for a run that begins: another one when the last has grown large."""
+    if len(_tables[0].known) > MOST:
+        _tables[0] = Table()
+    return _tables[0]
 
 
 def push(form: Form, i: int, memory: Array, tangent: Array, saved: tuple[Any, ...], start: int, offset: int) -> None:
     """Add one pushforward to a flat tangent, in NumPy; ``start`` and ``offset`` are where the patterns begin, bytes."""
-    loop = pushes_of(form.code).loops[i]
+    loop = pushes_of(form).loops[i]
     if loop is None:
         raise NotImplementedError(f"{form.name}: no pushforward, so forward mode cannot pass through it")
     values = (None, None, *saved)

@@ -15,6 +15,7 @@ from kernels import custom, jit, sharing, words
 from kernels.lowering import Lowering
 from kernels.memory import address_of
 from kernels.program import Recipe
+from kernels.recent import Recent
 from kernels.reverse import Reverse
 from kernels.tasks import Call, Fill, Place, PythonCall, Task, UfuncCall, nest_layout
 
@@ -31,7 +32,7 @@ class Plan:
     reverse: list[Task]
     shadows: dict[int, int]
     """Elements of the shadow of each base node that has one."""
-    compiled: dict[int, tuple[int, int]] = field(default_factory=dict)
+    compiled: dict[int, tuple[int, Array]] = field(default_factory=dict)
     """Kernels and layouts by the id of what the tasks call."""
 
 
@@ -142,7 +143,7 @@ class Machine:
         count = len(task.places)
         if isinstance(task, Call):
             address, layout = _compiled(task, self.plan.compiled)
-            return words.RUN_KERNEL, address, layout, 0, task.accumulate, 0, count
+            return words.RUN_KERNEL, address, address_of(layout), 0, task.accumulate, 0, count
         layout = nest_layout(task)
         self.kept.append(layout)
         table += [0] * (2 * count + 1)  # room for the call's arguments
@@ -176,19 +177,19 @@ def _breaths(tasks: list[Task]) -> list[tuple[int, int]]:
 
 
 _DOUBLE = 8
-_kernels: dict[Any, tuple[int, Array]] = {}
+_kernels: Recent[Any, tuple[int, Array]] = Recent()
 
 
-def _compiled(task: Call, known: dict[int, tuple[int, int]]) -> tuple[int, int]:
-    """Return the addresses of a task's kernel and layout, made once for equal tasks; known by id within a plan."""
+def _compiled(task: Call, known: dict[int, tuple[int, Array]]) -> tuple[int, Array]:
+    """Return a task's kernel and layout, made once for equal tasks; known, and kept, by id within a plan."""
     kernel = task.kernel
     found = known.get(id(kernel))
     if found is None:
-        made = _kernels.get(kernel)
-        if made is None:
-            # setdefault: rows hold the address of a layout, so the one that another thread made first must stay.
-            made = _kernels.setdefault(kernel, kernel.kernel())
-        found = known[id(kernel)] = made[0], address_of(made[1])
+        found = _kernels.get(kernel)
+        if found is None:
+            found = _kernels.setdefault(kernel, kernel.kernel())
+        # setdefault: rows hold the address of a layout, so the one that another thread made first must stay.
+        found = known.setdefault(id(kernel), found)
     return found
 
 

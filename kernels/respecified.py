@@ -7,15 +7,13 @@ from kernels.forms import Form
 from kernels.layouts import Spec, Strides, intern_spec
 from kernels.op import Contraction, Elementwise, Op, Reduction, Routine
 
-_FORMS: dict[tuple[int, int, Strides], Form] = {}
-
 
 def respecified(form: Form, place: int, strides: Strides) -> Form:
     """Return the form that reads the saved value at ``place`` with these strides."""
-    key = (form.code, place, strides)
-    found = _FORMS.get(key)
+    key = (place, strides)
+    found = form.respecified.get(key)
     if found is None:
-        found = _FORMS.setdefault(key, _made(form, form.saved[place], strides))
+        found = form.respecified.setdefault(key, _made(form, form.saved[place], strides))
     return found
 
 

@@ -44,6 +44,6 @@ class RowPull:
         shadow[start : start + self.steps] += self.rule(given, *saved).reshape(-1)
 
 
-@functools.cache
+@functools.lru_cache(256)
 def _layout(shape: Strides) -> Array:
     return np.array([math.prod(shape[:-1]), shape[-1]], np.int64)

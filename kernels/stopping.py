@@ -6,7 +6,6 @@ from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
 from kernels import words
-from kernels.forms import FORMS
 from kernels.graphs import Graph
 from kernels.leaves import gradients
 from kernels.observing import Array, Observer, Task
@@ -58,7 +57,7 @@ class Stops:
     def _order(self) -> Iterable[tuple[int, Sequence[Any]]]:
         entries, order = self.task.entries, self.space.order[: self.count].tolist()
         for k in range(self.count - 1, -1, -1):
-            form = FORMS[entries[order[k]]]
+            form = entries[order[k]].form
             first = order[k] + 2 - form.entries
             yield k, entries[first : first + len(form.specs)]
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class Opcode(int):
-    """The address of a form's block. Its type tells it from every other integer of a tape, slots and offsets."""
+    """The address of the block of a form, which it keeps. Its type tells it from a tape's other integers."""
 
-    __slots__ = ()
+    form: Any
 
 
 # The header: what stands in each word of it.

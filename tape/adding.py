@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from kernels.forms import Form
+from kernels.recent import Recent
 from kernels.tables import OPS
 from kernels.words import VIEW
 from tape import families, modes, tapes, writing
@@ -64,5 +65,5 @@ def add_again(x: Tensor, value: Any) -> bool:
     return True
 
 
-_added: dict[Any, Form] = {}
+_added: Recent[Any, Form] = Recent()
 """Forms of additions to parts of tensors, by the specs of the part, of its base and of what was added."""

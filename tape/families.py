@@ -14,6 +14,7 @@ import numpy as np
 from kernels import forms
 from kernels.forms import Form
 from kernels.layouts import Spec, spec_of
+from kernels.recent import Recent
 from kernels.tables import OPS
 from kernels.words import TAPE_BITS
 from tape import inference, modes
@@ -22,7 +23,7 @@ from tape.tensor import Array, Tensor, as_array, rare, seldom
 
 _AS_STRIDED: Any = OPS["as_strided"]
 _FEW = 32
-_forms: dict[tuple[Spec, Spec], Form] = {}
+_forms: Recent[tuple[Spec, Spec], Form] = Recent()
 
 
 class Stale(Tensor):

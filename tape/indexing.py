@@ -12,6 +12,7 @@ from kernels import writes
 from kernels.forms import Form
 from kernels.layouts import dense, spec_of
 from kernels.op import View
+from kernels.recent import Recent
 from kernels.tables import OPS
 from tape import families, index_arrays, modes, recording, shaping, writing
 from tape.shaping import VIEWS, clone
@@ -37,8 +38,6 @@ def index(x: Tensor, key: Any) -> Tensor:
     result = recording.view(op, x, params, name)
     form = result._form
     if hashed is not _UNKNOWN and form.spec.bytes < LARGE:
-        if len(_known) >= recording.MOST_VIEWS:
-            _known.clear()
         above = x._offset if families.is_view(x) else 0
         _known[x._form.spec, hashed] = (params[0], form, result._offset - above)  # type: ignore[assignment]
         if type(key) is int and not form.params:  # type: ignore[union-attr]
@@ -172,9 +171,9 @@ def assign_at(x: Tensor, key: Any, given: Any, name: str, *, adds: bool = False,
 _GATHER: Any = OPS["index"]
 
 
-_known: dict[Any, tuple[Any, Form, int]] = {}
+_known: Recent[Any, tuple[Any, Form, int]] = Recent()
 """Basic indices that have been taken of a spec: in full, with the form of the view and its offset."""
-_rows: dict[Any, tuple[Form, int, int]] = {}
+_rows: Recent[Any, tuple[Form, int, int]] = Recent()
 """Of specs whose elements along the first axis have been taken one by one: the form of all, extent and step."""
 
 

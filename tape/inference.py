@@ -6,11 +6,10 @@ takes the longer way the first time, where it is checked. Other tensors are neve
 
 from __future__ import annotations
 
-import functools
 from types import TracebackType
 from typing import Any, Self
 
-from kernels.forms import FORMS, Form
+from kernels.forms import Form
 from kernels.layouts import Spec
 from kernels.op import Contraction, Elementwise
 from tape import modes
@@ -46,9 +45,6 @@ class InferenceSpec(Spec):
         self.plain = spec
 
 
-_specs: dict[Spec, InferenceSpec] = {}
-
-
 def alike(spec: Spec, source: Spec) -> Spec:
     """Return a spec of the class of another."""
     if type(source) is not InferenceSpec or type(spec) is InferenceSpec:
@@ -57,9 +53,9 @@ def alike(spec: Spec, source: Spec) -> Spec:
 
 
 def _marked(spec: Spec) -> InferenceSpec:
-    found = _specs.get(spec)
-    if found is None:
-        found = _specs.setdefault(spec, InferenceSpec(spec))
+    if spec.inference is None:
+        spec.inference = InferenceSpec(spec)
+    found: InferenceSpec = spec.inference
     return found
 
 
@@ -84,12 +80,10 @@ def is_inference_mode_enabled() -> bool:
 def checked(form: Form) -> Form:
     """Return a new form; RuntimeError if an instruction of it would keep an inference tensor for its backward."""
     if any(type(spec) is InferenceSpec and name in form.saved for name, spec in named(form)):
-        del FORMS[form.code]
         raise RuntimeError(_SAVED)
     return form
 
 
-@functools.cache
 def named(form: Form) -> list[tuple[str, Spec | None]]:
     """Return the operands that rules may mention, by the names that they have there, with their specs."""
     op = form.op

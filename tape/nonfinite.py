@@ -6,7 +6,6 @@ tape, ``.grad`` and hooks are left alone.
 
 from __future__ import annotations
 
-import functools
 import math
 import sys
 from dataclasses import dataclass
@@ -124,7 +123,6 @@ def _first(values: Array | None) -> Hit | None:
 _SELECTING = {np.where.__name__, cut.__name__}
 
 
-@functools.cache
 def _hides(form: Form) -> bool:
     """Whether a gradient that is not finite may leave no trace in what an instruction makes of it.
 

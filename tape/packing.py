@@ -87,10 +87,6 @@ def packed(form: Form, values: tuple[Any, ...], hooks: Hooks) -> tuple[Form, tup
     """Return the form and the saved values of an instruction whose values are packed."""
     if not any(_is_value(form, name) for name in form.saved):
         return form, values
-    other = _FORMS.get(form.code)
-    if other is None:
-        other = _FORMS.setdefault(form.code, callouts.packed(form))
-    return other, (Packed(form, values, hooks),)
-
-
-_FORMS: dict[int, Form] = {}
+    if form.packed is None:
+        form.packed = callouts.packed(form)
+    return form.packed, (Packed(form, values, hooks),)

@@ -10,6 +10,7 @@ import numpy as np
 from kernels import forms
 from kernels.layouts import spec_of
 from kernels.op import Contraction
+from kernels.recent import Recent
 from kernels.tables import OPS
 from tape import modes, recording, routine_calls, shaping
 from tape.operands import Number, _merge, is_foreign
@@ -62,7 +63,7 @@ def _again(a: Any, b: Any) -> Tensor | None:
     return result
 
 
-_known: dict[Any, forms.Form] = {}
+_known: Recent[Any, forms.Form] = Recent()
 """Products seen, of operands that are not large, by their specs and which of them are constant: the forms."""
 
 

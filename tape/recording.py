@@ -13,6 +13,7 @@ from kernels.entries import Instruction, instructions
 from kernels.forms import Form
 from kernels.layouts import Spec, intern_spec, spec_of
 from kernels.op import Copy, Reduction, Select, View
+from kernels.recent import Recent
 from kernels.tables import OPS
 from kernels.views import view_pattern
 from kernels.words import PYTHON, TAPE_BITS
@@ -23,7 +24,7 @@ from tape.shape import Size
 from tape.tensor import AccumulateGrad, Array, Tensor, as_array, carried, leaf, new
 
 _FLOAT64 = np.dtype(np.float64)
-_forms: dict[tuple[Any, ...], Form] = {}
+_forms: Recent[tuple[Any, ...], Form] = Recent()
 _TO_COPY = OPS["to_copy"]
 _WITH_GRADIENT = (8, 4)
 """Bytes of the floats that have gradients."""
@@ -243,12 +244,11 @@ def region(x: Tensor, op: View, params: tuple[Any, ...], key: tuple[Any, ...] | 
     return result
 
 
-_views: dict[tuple[Any, ...], tuple[Form, int]] = {}
+_views: Recent[tuple[Any, ...], tuple[Form, int]] = Recent()
 """The form and the offset of views that have been taken: of the last ones, where a loop goes along an axis."""
-MOST_VIEWS = 1 << 12
 _NAMED = 64
 """So many views of one pattern have forms of their own, which listings show; the others share one."""
-_patterns: dict[tuple[Any, ...], dict[Any, Form]] = {}
+_patterns: Recent[tuple[Any, ...], dict[Any, Form]] = Recent()
 
 
 def _view_form(
@@ -261,8 +261,6 @@ def _view_form(
     form = own.get(name if named else None)
     if form is None:
         form = own.setdefault(name if named else None, forms.view(op, source, spec, params if named else ()))
-    if len(_views) >= MOST_VIEWS:
-        _views.clear()
     return _views.setdefault((op, source, name), (form, offset))
 
 

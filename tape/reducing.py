@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from kernels.op import Op, Reduction
+from kernels.recent import Recent
 from kernels.tables import OPS
 from tape import arithmetic, modes, recording, repeats, return_types
 from tape.dims import dim_of, dims_of, either
@@ -40,7 +41,7 @@ def along(op: Op, x: Any, dim: Any, axis: Any, keepdim: Any, keepdims: Any, dtyp
     return result
 
 
-_known: dict[Any, Any] = {}
+_known: Recent[Any, Any] = Recent()
 """Reductions seen, by operation, spec and arguments: the form, and how many elements meet in one result."""
 
 

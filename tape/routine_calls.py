@@ -12,6 +12,7 @@ from kernels.exact import exact
 from kernels.forms import Form
 from kernels.layouts import spec_of
 from kernels.op import Routine
+from kernels.recent import Recent
 from kernels.routines import RoutineCall, packed, part_params
 from kernels.words import PYTHON
 from tape import modes, recording, repeats, tapes
@@ -19,7 +20,7 @@ from tape.operands import operand
 from tape.packing import PackedValue
 from tape.tensor import Array, Tensor, as_array, carried, leaf, plain
 
-_calls: dict[Any, TensorCall] = {}
+_calls: Recent[Any, TensorCall] = Recent()
 
 
 class TensorCall(RoutineCall):
@@ -67,13 +68,11 @@ def call(op: Routine, *operands: Any, **params: Any) -> Any:
             return again
     result = _call(op, operands, params)
     if key is not None and (form := repeats.repeats(result)) is not None:
-        if len(_seen) >= recording.MOST_VIEWS:
-            _seen.clear()
         _seen[key] = form
     return result
 
 
-_seen: dict[Any, Form] = {}
+_seen: Recent[Any, Form] = Recent()
 """The forms of calls seen, by operation, parameters, specs and which operands require grad."""
 
 
@@ -130,8 +129,6 @@ def _about(op: Routine, params: dict[str, Any], frozen: tuple[Any, ...], shapes:
     key = (op, exact(frozen), shapes)
     found = _calls.get(key)
     if found is None:
-        if len(_calls) >= recording.MOST_VIEWS:
-            _calls.clear()
         found = _calls.setdefault(key, TensorCall(op, params, shapes))
     return found
 

@@ -11,6 +11,7 @@ from kernels import forms, forwards
 from kernels.forms import Form
 from kernels.layouts import Spec, spec_of
 from kernels.op import Elementwise
+from kernels.recent import Recent
 from kernels.tables import OPS
 from kernels.words import PYTHON
 from tape import modes, tapes
@@ -36,7 +37,7 @@ class Row:
         self.second: Form | None = None
 
 
-ROWS: dict[str, dict[Any, Row]] = {}
+ROWS: dict[str, Recent[Any, Row]] = {}
 """By operation and operands' specs; a Python number has no spec."""
 
 
@@ -115,7 +116,7 @@ def _remember(op: Elementwise, operands: tuple[Any, ...], result: Tensor) -> Non
     if len(operands) > 2 or len(dtypes) != 1 or next(iter(dtypes)).kind != "f":  # noqa: PLR2004
         return
     specs = tuple(o.spec if isinstance(o, Tensor) else None for o in operands)
-    rows = ROWS.setdefault(op.name, {})
+    rows = ROWS.setdefault(op.name, Recent())
     row = rows.get(specs)
     if row is None:
         row = rows[specs] = Row(spec_of(result._value), _post(result.spec))
@@ -154,7 +155,8 @@ def _with_number(op: Any, x: Any, number: float) -> Tensor:
     result = finish(op, (x,), value, make, saved, (p,))
     if x.spec.bytes >= tapes.LARGE:
         return result
-    row = ROWS.setdefault(op.name, {}).setdefault((x.spec, p), Row(spec_of(result._value), _post(result.spec), compute))
+    rows = ROWS.setdefault(op.name, Recent())
+    row = rows.setdefault((x.spec, p), Row(spec_of(result._value), _post(result.spec), compute))
     if isinstance(result._form, Form) and result._form.kind != PYTHON:
         row.first = result._form
     return result

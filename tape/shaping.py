@@ -11,6 +11,7 @@ import numpy as np
 from kernels import forms
 from kernels.layouts import spec_of
 from kernels.op import Join, View
+from kernels.recent import Recent
 from kernels.tables import OPS
 from tape import modes, recording, repeats
 from tape.dims import dim_of, either, ints_of
@@ -226,7 +227,7 @@ def _key(op: Join, dim: Any, operands: tuple[Any, ...]) -> Any:
     return None if None in parts else (op, dim, *parts)
 
 
-_joined: dict[Any, forms.Form] = {}
+_joined: Recent[Any, forms.Form] = Recent()
 """The forms of joins seen, by operation, dim, specs and which operands require grad."""
 
 

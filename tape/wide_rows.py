@@ -9,6 +9,7 @@ import numpy as np
 
 from kernels.forms import Form
 from kernels.op import Elementwise
+from kernels.recent import Recent
 from kernels.scipy_ufuncs import resolved
 from kernels.words import PYTHON
 from tape import modes, tapes
@@ -33,7 +34,7 @@ class WideRow:
 
 def wide(op: Elementwise) -> Callable[..., Tensor]:
     """Return the function of an operation: tensors, arrays and Python numbers."""
-    seen: dict[Any, WideRow] = {}
+    seen: Recent[Any, WideRow] = Recent()
 
     def run(*operands: Any) -> Tensor:
         tape = modes.active()
