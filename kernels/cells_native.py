@@ -53,7 +53,7 @@ def integer(obj):
     return -value if negative else value
 
 
-@njit(cache=True, error_model="numpy")
+@njit("int64(int64, int64, int64)", cache=True, error_model="numpy")
 def find(cells, mask, key):
     """The cell of a key, or the empty cell where it belongs. Slots count up, so the identity is a good hash."""
     at = (key if key > 0 else (-key) >> 4) & mask

@@ -19,11 +19,17 @@ INFINITY, ZERO, ONE = np.float64(np.inf), np.float64(0.0), np.float64(1.0)
 
 
 @njit(error_model="numpy")
-def part(layout, step):
-    """Return which part of the columns a step is at: its first element, and how many columns there are."""
+def first_of(layout, step):
+    """Return the first element of the part of the columns that a step is at."""
     parts = (layout[2] + layout[3] - 1) // layout[3]
-    first = (step % parts) * layout[3]
-    return (step // parts) * layout[1] * layout[2] + first, np.uint64(min(layout[3], layout[2] - first))
+    return (step // parts) * layout[1] * layout[2] + (step % parts) * layout[3]
+
+
+@njit(error_model="numpy")
+def columns_of(layout, step):
+    """Return how many columns there are in it."""
+    parts = (layout[2] + layout[3] - 1) // layout[3]
+    return np.uint64(min(layout[3], layout[2] - (step % parts) * layout[3]))
 
 
 @njit(error_model="numpy")
@@ -80,7 +86,7 @@ def logsumexp(layout, pointers, accumulate):
     scratch, row = pointers[2], layout[3] * ITEM
     top, s = pointer_f8(scratch), pointer_f8(scratch + row)
     for step in range(steps(layout)):
-        first, m = part(layout, step)
+        first, m = first_of(layout, step), columns_of(layout, step)
         tops(pointers[1] + first * ITEM, layout, m, scratch)
         for c in range(m):
             top[c] = ZERO if top[c] == INFINITY or top[c] == -INFINITY else top[c]
@@ -96,7 +102,7 @@ def softmax(layout, pointers, accumulate):
     scratch, row = pointers[2], layout[3] * ITEM
     s = pointer_f8(scratch + row)
     for step in range(steps(layout)):
-        first, m = part(layout, step)
+        first, m = first_of(layout, step), columns_of(layout, step)
         tops(pointers[1] + first * ITEM, layout, m, scratch)
         for c in range(m):
             s[c] = ZERO
@@ -118,7 +124,7 @@ def softmax(layout, pointers, accumulate):
 def softmax_vjp(layout, pointers, accumulate):
     s = pointer_f8(pointers[3])
     for step in range(steps(layout)):
-        first, m = part(layout, step)
+        first, m = first_of(layout, step), columns_of(layout, step)
         for c in range(m):
             s[c] = ZERO
         for k in range(layout[1]):
@@ -138,7 +144,7 @@ def log_softmax(layout, pointers, accumulate):
     scratch, row = pointers[2], layout[3] * ITEM
     top, s = pointer_f8(scratch), pointer_f8(scratch + row)
     for step in range(steps(layout)):
-        first, m = part(layout, step)
+        first, m = first_of(layout, step), columns_of(layout, step)
         tops(pointers[1] + first * ITEM, layout, m, scratch)
         sums(pointers[1] + first * ITEM, layout, m, scratch, scratch + row)
         for c in range(m):
@@ -154,7 +160,7 @@ def log_softmax(layout, pointers, accumulate):
 def log_softmax_vjp(layout, pointers, accumulate):
     s = pointer_f8(pointers[3])
     for step in range(steps(layout)):
-        first, m = part(layout, step)
+        first, m = first_of(layout, step), columns_of(layout, step)
         for c in range(m):
             s[c] = ZERO
         for k in range(layout[1]):

@@ -1,8 +1,9 @@
-"""The one door to Numba: compile source, keep machine code, hand out addresses.
+"""The one door to the compiler: compile source, keep machine code, hand out addresses.
 
 A native function belongs to a module that is named by the hash of all that its machine code depends on: printed
 kernels (``load_source``) and the handwritten modules of this package (``load_module``). Under this name its machine
-code is found again. Sources are not read from the cache: each process prints its own.
+code is found again. Sources are not read from the cache: each process prints its own. They are translated straight to
+LLVM (kernels/translation.py); where only their byte code is at hand, as in a frozen application, Numba compiles them.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from kernels.announcing import on_compile, set_quiet
 from kernels.cache_files import cache_folder, cached_kernels, clear_cache
 from kernels.machine_code import KEEPER, Keeper, cfunc, machine, njit
 from kernels.module_texts import content_of, digest
+from kernels.native_units import UNIT, Native, Unit
 
 __all__ = [
     "NumbaError",
@@ -91,7 +93,7 @@ def compiling(name: str) -> Iterator[None]:
 
 def entry(function: Any) -> Callable[..., Any]:
     """Return a compiled function as Python calls it best: Numba's dispatcher looks at the arguments' types anew."""
-    (compiled,) = function.overloads.values()
+    (compiled,) = (function,) if isinstance(function, Native) else function.overloads.values()
     call: Callable[..., Any] = compiled.entry_point
     return call
 
@@ -113,6 +115,8 @@ def _load(label: str, content: str | CodeType) -> ModuleType:
 def _executed(name: str, content: str | CodeType) -> ModuleType:
     module = ModuleType(name)
     module.__dict__[KEEPER] = Keeper(name)
+    if isinstance(content, str):
+        module.__dict__[UNIT] = Unit(name, content)
     sys.modules[name] = module  # Numba unpickles machine code by the module's name
     try:
         code = compile(content, f"<{name}>", "exec") if isinstance(content, str) else content

@@ -16,6 +16,7 @@ from numba.core.registry import cpu_target
 from numba.core.serialize import dumps
 
 from kernels import announcing, cache_files
+from kernels.native_units import UNIT, Native
 
 KEEPER = "__machine_code__"
 """The name, among a module's globals, of what keeps its machine code."""
@@ -32,6 +33,9 @@ def njit(given: Any = None, *, cache: bool = False, **options: Any) -> Any:
         return numba.njit(given)
 
     def decorated(function: Callable[..., Any]) -> Any:
+        unit = function.__globals__.get(UNIT)
+        if unit is not None:
+            return Native(function, unit, given, is_kernel=False)
         dispatcher = numba.njit(**options)(function)
         _keep(dispatcher, function, cache)
         if given is not None:
@@ -46,6 +50,9 @@ def cfunc(signature: Any, *, cache: bool = False, **options: Any) -> Callable[[C
     """Numba's ``cfunc``; with ``cache``, in a module that is loaded by name, machine code is kept."""
 
     def decorated(function: Callable[..., Any]) -> Any:
+        unit = function.__globals__.get(UNIT)
+        if unit is not None:
+            return Native(function, unit, signature, is_kernel=True)
         compiled = CFunc(function, sigutils.normalize_signature(signature), locals={}, options=options)
         _keep(compiled, function, cache)
         compiled.compile()

@@ -15,7 +15,9 @@ PACKAGES = ("kernels", "tape")
 # Every file, bottom to top: a file imports only from files that stand earlier.
 # fmt: off
 HOUSE = [
-    "kernels", "kernels.announcing", "kernels.cache_files", "kernels.module_texts", "kernels.machine_code",
+    "kernels", "kernels.announcing", "kernels.cache_files", "kernels.module_texts",
+    "kernels.numbers_ir", "kernels.expressions_ir", "kernels.statements_ir", "kernels.translation",
+    "kernels.native_units", "kernels.machine_code",
     "kernels.jit", "kernels.accumulators", "kernels.vectormath_fits", "kernels.vectormath_values",
     "kernels.vectormath_pairs",
     "kernels.vectormath_exp", "kernels.vectormath_log", "kernels.vectormath_trig",
@@ -107,6 +109,8 @@ NAMES_TWICE = {
 
 # Files that may name records of some kinds, since what they do for them is written by hand.
 MAY_NAME = {
+    "kernels.numbers_ir": ("Elementwise", "Select", "Reduction"),  # what native source, LLVM and libm call functions
+    "kernels.expressions_ir": ("Elementwise",),  # likewise
     "kernels.powers": ("Elementwise",),  # what kernels/vectormath.py calls the power of any number
     "kernels.symbols": ("Elementwise",),  # how each ufunc that a rule may use is printed
     "kernels.lowering": ("Select",),  # whether the largest or the smallest is picked

@@ -1,0 +1,149 @@
+"""Machine code of native modules: a module's source is translated, optimised and kept as one object file."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import binding
+
+from kernels import announcing, cache_files, translation
+
+UNIT = "__native_unit__"
+"""The name, among a module's globals, of its unit."""
+_FASTCALL = 0x80
+_MAGIC = b"object file\n"
+_lock = threading.RLock()
+
+
+class Native:
+    """A function of native source, of a unit; one with a signature can be called from outside."""
+
+    def __init__(self, function: Callable[..., Any], unit: Unit, signature: Any, *, is_kernel: bool) -> None:
+        self.function, self.unit, self.signature, self.is_kernel = function, unit, signature, is_kernel
+        self.symbol = f"{unit.name}.{function.__name__}"
+        if signature is not None:
+            unit.entries.append(self)
+
+    @property
+    def address(self) -> int:
+        """Where its machine code begins."""
+        self.unit.load()
+        return address_at(self.symbol)
+
+    @functools.cached_property
+    def entry_point(self) -> Callable[..., Any]:
+        """The function as Python calls it, with integers."""
+        self.unit.load()
+        method = _Method(self.function.__name__.encode(), address_at(f"{self.symbol}.py"), _FASTCALL, None)
+        _methods.append(method)
+        make = ctypes.pythonapi.PyCFunction_NewEx
+        make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
+        found: Callable[..., Any] = make(ctypes.addressof(method), None, None)
+        return found
+
+    def __call__(self, *given: int) -> Any:
+        """Call it, with integers; what is called often takes ``entry_point`` itself."""
+        return self.entry_point(*given)
+
+
+class _Method(ctypes.Structure):
+    """CPython's PyMethodDef."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p), ("function", ctypes.c_void_p), ("flags", ctypes.c_int), ("doc", ctypes.c_char_p),
+    )  # fmt: skip
+
+
+_methods: list[_Method] = []  # they live as long as what was made of them
+
+
+class Unit:
+    """The functions of one native module, compiled together when the first is wanted."""
+
+    def __init__(self, name: str, text: str) -> None:
+        self.name, self.text = name, text
+        self.entries: list[Native] = []
+        self.loaded = False
+
+    def load(self) -> None:
+        """Have the machine code in memory: from the cache, or compiled."""
+        if self.loaded:
+            return
+        with _lock:
+            if not self.loaded:
+                kept = cache_files.read(self.name) or b""
+                code = kept.removeprefix(_MAGIC)
+                if code == kept:  # nothing, or what something else wrote: LLVM believes what it is given
+                    code = self._announced()
+                    cache_files.write(self.name, _MAGIC + code)
+                engine = _engine()
+                engine.add_object_file(binding.ObjectFileRef.from_data(code))
+                engine.finalize_object()
+                self.loaded = True
+
+    def _announced(self) -> bytes:
+        announcing.began(self.name.rpartition("_")[0])
+        try:
+            return self.compiled()
+        finally:
+            announcing.ended()
+
+    def compiled(self) -> bytes:
+        """Return the object file of the functions that have signatures."""
+        module = translation.Module(self.name)
+        for native in self.entries:
+            module.export(native)
+        module.ir.triple, module.ir.data_layout = binding.get_process_triple(), str(_target().target_data)
+        parsed = binding.parse_assembly(str(module.ir))
+        options = binding.create_pipeline_tuning_options(speed_level=3)
+        options.loop_vectorization, options.slp_vectorization = True, False
+        passes = binding.create_pass_builder(_target(), options)
+        passes.getModulePassManager().run(parsed, passes)
+        code: bytes = _target().emit_object(parsed)
+        return code
+
+
+def address_at(symbol: str) -> int:
+    """Return where a symbol of a loaded unit is."""
+    with _lock:
+        return int(_engine().get_function_address(symbol))
+
+
+def machine() -> str:
+    """Return what machine code is made for: the processor and its features."""
+    return repr((binding.get_process_triple(), *_processor()))
+
+
+@functools.cache
+def _processor() -> tuple[str, str]:
+    return binding.get_host_cpu_name(), binding.get_host_cpu_features().flatten()
+
+
+def _made_target() -> Any:
+    binding.initialize_native_target()
+    binding.initialize_native_asmprinter()
+    name, features = _processor()
+    target = binding.Target.from_triple(binding.get_process_triple())
+    return target.create_target_machine(
+        cpu=name, features=features, opt=3, reloc="default", codemodel="jitdefault", jit=True
+    )
+
+
+@functools.cache
+def _target() -> Any:
+    return _made_target()
+
+
+@functools.cache
+def _engine() -> Any:
+    """Return what holds machine code; it owns a target of its own."""
+    for name in _API:
+        binding.add_symbol(name, ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value)
+    return binding.create_mcjit_compiler(binding.parse_assembly(""), _made_target())
+
+
+_API = ("PyErr_BadArgument", "PyErr_Occurred", "PyLong_AsLongLong", "PyLong_FromLongLong")

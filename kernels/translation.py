@@ -1,0 +1,97 @@
+"""Native source to LLVM: functions of numbers and pointers, in the part of Python that Numba compiles too.
+
+Numba's inference takes seconds for the handwritten modules; here a type is what an expression has, and a variable has
+that of its first value. Intrinsics written for Numba serve as they are. Integers are words of 64 bits, signed: an
+``np.uint64`` only tells Numba that an index is not negative, which it never is here.
+"""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import sigutils
+
+from kernels.numbers_ir import I64, Arithmetic, Number, type_of
+from kernels.statements_ir import Body
+
+
+class Module:
+    """One LLVM module; functions of native source are added to it, each once for its types."""
+
+    def __init__(self, name: str) -> None:
+        self.ir = ir.Module(name)
+        self._made: dict[Any, tuple[ir.Function, Any]] = {}
+        self._trees: dict[Any, dict[str, ast.FunctionDef]] = {}
+
+    def tree(self, native: Any) -> ast.FunctionDef:
+        """Return the syntax tree of a function."""
+        unit = native.unit
+        if unit.name not in self._trees:
+            parsed = ast.parse(unit.text).body
+            self._trees[unit.name] = {node.name: node for node in parsed if isinstance(node, ast.FunctionDef)}
+        return self._trees[unit.name][native.function.__name__]
+
+    def function(self, native: Any, kinds: tuple[Any, ...]) -> tuple[ir.Function, Any]:
+        """Return the function for arguments of these types, and what it returns."""
+        key = (native.unit.name, native.function.__name__, kinds)
+        found = self._made.get(key)
+        if found is None:
+            found = self._made[key] = self._translated(native, kinds)
+        return found
+
+    def _translated(self, native: Any, kinds: tuple[Any, ...]) -> tuple[ir.Function, Any]:
+        given = [type_of(kind) for kind in kinds]
+        name = f"{native.symbol}.{len(self._made)}.{len(self.ir.globals)}"
+        function = ir.Function(self.ir, ir.FunctionType(ir.VoidType(), given), name)
+        function.linkage = "internal"
+        tree = self.tree(native)
+        if any(isinstance(node, ast.For) for node in ast.walk(tree)):
+            function.attributes.add("noinline")  # in the loops of a caller its constants would not stay in registers
+        result = Body(self, function, native.function.__globals__).run(tree, kinds)
+        kind = ir.FunctionType(type_of(result), given)
+        function.ftype, function.type = kind, kind.as_pointer()
+        function.return_value = ir.values.ReturnValue(function, kind.return_type)
+        return function, result
+
+    def export(self, native: Any) -> None:
+        """Add the entry of a function with a signature under its symbol; of ``njit`` one for Python behind it."""
+        kinds, result = sigutils.normalize_signature(native.signature)
+        inner, found = self.function(native, tuple(kinds))
+        kind = ir.FunctionType(type_of(result), [type_of(k) for k in kinds])
+        outer = ir.Function(self.ir, kind, native.symbol)
+        builder = ir.IRBuilder(outer.append_basic_block("entry"))
+        value = builder.call(inner, outer.args)
+        if result == types.void:
+            builder.ret_void()
+        else:
+            builder.ret(Arithmetic(builder).cast(Number(value, found), result).node)
+        if not native.is_kernel:
+            _export_to_python(self.ir, native.symbol, outer, len(kinds), result)
+
+
+def _export_to_python(module: ir.Module, symbol: str, outer: ir.Function, count: int, result: Any) -> None:
+    """Add a function that takes and returns Python's integers, as METH_FASTCALL has it."""
+    pointer = ir.IntType(8).as_pointer()
+    own = ir.Function(module, ir.FunctionType(pointer, [pointer, pointer.as_pointer(), I64]), f"{symbol}.py")
+    builder = ir.IRBuilder(own.append_basic_block("entry"))
+
+    def api(name: str, kind: ir.FunctionType, *given: Any) -> Any:
+        return builder.call(module.globals.get(name) or ir.Function(module, kind, name), given)
+
+    with builder.if_then(builder.icmp_signed("!=", own.args[2], I64(count)), likely=False):
+        api("PyErr_BadArgument", ir.FunctionType(ir.IntType(32), []))
+        builder.ret(pointer(None))
+    as_word = ir.FunctionType(I64, [pointer])
+    given = [builder.load(builder.gep(own.args[1], [I64(i)])) for i in range(count)]
+    words = [api("PyLong_AsLongLong", as_word, one) for one in given]
+    for word in words:
+        with builder.if_then(builder.icmp_signed("==", word, I64(-1)), likely=False):
+            failed = api("PyErr_Occurred", ir.FunctionType(pointer, []))
+            with builder.if_then(builder.icmp_unsigned("!=", failed, pointer(None)), likely=False):
+                builder.ret(pointer(None))
+    value = builder.call(outer, words)
+    found = I64(0) if result == types.void else value
+    builder.ret(api("PyLong_FromLongLong", ir.FunctionType(pointer, [I64]), found))
