@@ -66,6 +66,8 @@ def _adding(op: Elementwise, in_place: Callable[..., Any], name: str) -> Callabl
             return in_place(x, other)  # type: ignore[no-any-return]
         writing.check(x, name, reads=True)
         spec = x.spec
+        if x._slot is not None and families.base_of(x)._slot is None:  # a view of what was a leaf
+            return in_place(x, other)  # type: ignore[no-any-return]
         value = operand(beside(other, spec.dtype))
         if spec.dtype.kind != "f" or (isinstance(value, Tensor) and value.spec.dtype != spec.dtype):
             return in_place(x, other)  # type: ignore[no-any-return]

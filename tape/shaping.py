@@ -236,7 +236,8 @@ def _together(op: Join, values: list[Any], axis: int, *, new: bool) -> Any:
     if new and type(values[0]) is float:
         return np.array(values)
     if new and axis == 0:
-        return np.concatenate([np.atleast_1d(v) for v in values]).reshape(len(values), *np.shape(values[0]))
+        joined = np.ascontiguousarray(np.concatenate([np.atleast_1d(v) for v in values]))  # of columns it is none
+        return joined.reshape(len(values), *np.shape(values[0]))
     return np.ascontiguousarray(op.join(values, axis=axis))
 
 

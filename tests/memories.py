@@ -156,6 +156,7 @@ VIEWS: dict[str, Callable[..., Array]] = {
     "unsqueeze": np.expand_dims,
     "squeeze": lambda places, axis: places.squeeze(axis),
     "expand": lambda places, *shape: np.broadcast_to(places, shape),
+    "from": lambda places, start: places[start:],
 }
 PART = 0
 """The name, given to no tensor of a program, of the view that `x[key] += v` takes."""
@@ -164,6 +165,14 @@ PREAMBLE = """\
 import numpy as np
 
 import tape
+
+
+i = tape.tensor(0)
+
+
+def collect():
+    if hasattr(tape, "modes"):
+        tape.modes.own_tape().collect()
 
 
 def weights(x):
@@ -228,6 +237,7 @@ def _view(name: int, x: int, how: str, args: Any) -> str:
         "index": lambda: f"x{x}[{_key(args)}]",
         "row": lambda: f"list(x{x})[{args}]",
         "T": lambda: f"x{x}.T",
+        "from": lambda: f"(i.fill_({args[0]}), x{x}[i:])[1]",
     }.get(how, lambda: f"x{x}.{how}({', '.join(map(str, args))})")()
     return f"x{name} = {made}"
 
@@ -249,6 +259,9 @@ PRINTERS: dict[str, Callable[..., str]] = {
     "apply": _apply,
     "where": lambda n, mask, a, b: f"x{n} = tape.where(tape.tensor({mask}), {_operand(a)}, {_operand(b)})",
     "part": lambda n, x, key: f"x{n} = x{x}[{_key(key)}]",
+    "join": lambda n, how, parts: f"x{n} = tape.{how}([{', '.join(map(_operand, parts))}])",
+    "collect": lambda: "collect()",
+    "release": lambda x: f"x{x}.requires_grad_(False)",
     "detach": lambda n, x, how: f"x{n} = {how.format(f'x{x}')}",
     "require": lambda x: f"x{x}.requires_grad_()",
     "method": lambda x, op, operands: f"x{x}.{op}_({', '.join(map(_operand, operands))})",
@@ -301,6 +314,7 @@ class Family:
     leaf: Handle | None = None
     wanted: bool = False
     writes: int = 0
+    released: bool = False
 
 
 @dataclass(eq=False)
@@ -388,6 +402,21 @@ class Twin:
         handle.wanted_at_first, handle.seen = True, None
         self.leaves.append(handle)
 
+    def release(self, x: int) -> None:
+        """Let a leaf be none: its views lead to what it was until a recorded write."""
+        handle = self.handles[x]
+        family = handle.family
+        for other in self.handles.values():
+            if other.family is family and other is not handle:
+                other.node  # noqa: B018 (remembered by this version)
+        self.leaves.remove(handle)
+        self.cuts = True
+        family.history, family.leaf, family.wanted, family.released = Node(family.memory.values), None, False, True
+        handle.wanted_at_first, handle.seen, handle.retains = False, None, False
+
+    def collect(self) -> None:
+        """Do nothing: what is dropped nobody can reach."""
+
     def _make(self, name: int, node: Node, shape: tuple[int, ...], like: Array | None = None) -> None:
         """Make a tensor of its own memory, with the strides of ``like``."""
         places = np.arange(node.value.size).reshape(shape)
@@ -471,6 +500,14 @@ class Twin:
         (m, k), n = self.shape(a), self.shape(b)[-1]
         i, j, l = (axis.ravel() for axis in np.indices((m, k, n)))  # noqa: E741 (the usual letters)
         return spread(self.read(a)[i * k + j] * self.read(b)[j * n + l], i * n + l, m * n), (m, n)
+
+    def join(self, name: int, how: str, parts: tuple[int, ...]) -> None:
+        nodes, shapes = [self.read(x) for x in parts], [self.shape(x) for x in parts]
+        ends = list(itertools.accumulate((node.value.size for node in nodes), initial=0))
+        numbers = [np.arange(a, b).reshape(s) for a, b, s in zip(ends, ends[1:], shapes, strict=False)]
+        places = np.stack(numbers) if how == "stack" else np.concatenate(numbers)
+        flat = [spread(node, n.ravel(), ends[-1]) for node, n in zip(nodes, numbers, strict=True)]
+        self._make(name, functools.reduce(lambda a, b: a + b, flat)[places.ravel()], places.shape)
 
     def where(self, name: int, mask: Any, a: float, b: float) -> None:
         shape = np.broadcast_shapes(np.shape(mask), self.shape(a), self.shape(b))
@@ -810,6 +847,9 @@ WEIGHTS = {
     "apply": 20,
     "where": 3,
     "part": 4,
+    "join": 6,
+    "collect": 3,
+    "release": 16,
     "detach": 2,
     "require": 1,
     "method": 12,
@@ -896,6 +936,9 @@ class Author:
     def _target(self) -> int:
         """Return a tensor to write to: seldom one of a leaf's family."""
         handles = self.twin.handles
+        released = [x for x, h in handles.items() if h.family.released]
+        if released and self.random.random() < 0.3:
+            return self.random.choice(released)
         free = [x for x, h in handles.items() if h.family.leaf is None or not self.twin.grad]
         return self.random.choice(free if free and self.random.random() < 0.97 else list(handles))
 
@@ -992,6 +1035,7 @@ class Author:
             "transpose": (0, 1) if len(shape) == 2 else None,
             "unsqueeze": (self.random.randint(0, len(shape)),),
             "squeeze": (self.random.choice(ones),) if ones else None,
+            "from": (self.random.randint(0, shape[0]),) if shape else None,
             "expand": (2, *shape) if 2 * int(np.prod(shape)) <= MOST_ELEMENTS else None,
         }
         possible = [how for how, args in ways.items() if args is not None]
@@ -1051,16 +1095,45 @@ class Author:
         key = self._advanced(self._shape(x))
         return None if key is None or len(self.twin.handles) >= MOST_TENSORS else (self._name(), x, key)
 
+    def _join(self) -> Step | None:
+        """Join views rather than others: of a base that was written, where there is one."""
+        views = [x for x, h in self.twin.handles.items() if h.above is not None and h.places.size]
+        a = self.random.choice(views) if views and self.random.random() < 0.7 else self._any()
+        alike = [x for x in self.twin.handles if self._shape(x) == self._shape(a)]
+        count = self.random.randint(1, 2)
+        if len(self.twin.handles) >= MOST_TENSORS or int(np.prod(self._shape(a))) * count > MOST_ELEMENTS:
+            return None
+        how = self.random.choice(("cat", "stack")) if self._shape(a) else "stack"
+        return self._name(), how, tuple([a, *self.random.choices(alike, k=count)][:count])
+
+    def _collect(self) -> Step:
+        return ()
+
+    def _release(self) -> Step | None:
+        handles = self.twin.handles
+        leaves = [x for x, h in handles.items() if h.family.leaf is h and h.above is None]
+        seen = [x for x in leaves if sum(h.family is handles[x].family for h in handles.values()) > 1]
+        return (self.random.choice(seen or leaves),) if len(leaves) > 1 else None
+
     def _detach(self) -> Step:
         return (
             self._name(),
             self._any(),
-            self.random.choice(("{}.detach()", "{}.data", "tape.from_numpy({}.detach().numpy())")),
+            self.random.choice(
+                (
+                    "{}.detach()",
+                    "{}.data",
+                    "tape.from_numpy({}.detach().numpy())",
+                    "tape.from_numpy({}.detach().numpy().view(np.recarray))",
+                )
+            ),
         )
 
     def _require(self) -> Step | None:
         free = [
-            x for x, h in self.twin.handles.items() if not h.wanted and h.family.leaf is None and not h.family.wanted
+            x
+            for x, h in self.twin.handles.items()
+            if not h.wanted and h.family.leaf is None and not h.family.wanted and not h.family.released
         ]
         free = [x for x in free if not repeats(self.twin.handles[x].places)]
         return (self.random.choice(free),) if free else None

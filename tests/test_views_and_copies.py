@@ -160,3 +160,15 @@ def test_writes_through_views_of_numpys(row: str) -> None:
     np.testing.assert_array_equal(x.detach(), array)
     (x * x).sum().backward()
     np.testing.assert_array_equal(leaf.grad, 2 * array * array / MATRIX)
+
+
+@pytest.mark.parametrize("join", ["stack", "cat"])
+@pytest.mark.parametrize("part", ["T", "expand", "rows"])
+def test_joins_are_contiguous(join: str, part: str, torch: ModuleType) -> None:
+    for library in (tape, torch):
+        x = names(library)["x"]
+        v = {"T": lambda x=x: x.T, "expand": lambda x=x: x[0].expand(2, 3), "rows": lambda x=x: x[:, ::2]}[part]()
+        for _ in range(2):
+            y = getattr(library, join)([v, v])
+            assert y.is_contiguous()
+            assert y.stride() == tuple(np.empty(tuple(y.shape)).strides[k] // 8 for k in range(len(y.shape)))
