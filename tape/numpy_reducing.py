@@ -118,9 +118,9 @@ def reduces(*functions: Any, one_axis: bool = False) -> Callable[[Function], Fun
         function = functions[0]
 
         def reduction(a: Any, *args: Any, **kwargs: Any) -> Any:
-            x = array_like(a)
-            if not args and not kwargs:
-                return reduce(x)
+            x = a if type(a) is Tensor else array_like(a)
+            if not args and (not kwargs or _plain_axis(x, kwargs)):
+                return reduce(x, **kwargs)
             given = bound(function, args, kwargs)
             out = given.pop("out", None)
             if one_axis and given.get("axis") is not None:
@@ -134,6 +134,13 @@ def reduces(*functions: Any, one_axis: bool = False) -> Callable[[Function], Fun
         return reduce
 
     return register
+
+
+def _plain_axis(x: Tensor, given: dict[str, Any]) -> bool:
+    """Whether nothing is given but one axis that needs no look."""
+    axis = given.get("axis")
+    rank = len(x._form.spec.shape)
+    return len(given) == 1 and type(axis) is int and -rank <= axis < rank
 
 
 def _mask(name: str, where: Any) -> Any:
