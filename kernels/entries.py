@@ -35,14 +35,14 @@ def settled() -> None:
             pass
 
 
-def take_out(entries: list[Any], part: slice, marks: bytes | None) -> list[Any]:
+def take_out(entries: list[Any], part: slice, marks: bytes) -> list[Any]:
     """Keep, of a part of a tape, the entries marked with 1; return what stood there, which is not let go of here.
 
     Whatever this thread is called away for meanwhile may append, and replace saved values by copies.
     """
     while True:
         count, there = REPLACED[0], entries[part]
-        kept = [] if marks is None else list(itertools.compress(there, marks))
+        kept = list(itertools.compress(there, marks))
         # fmt: off
         if REPLACED[0] == count: entries[part] = kept; return there  # noqa: E701, E702 (nothing comes in between)
         # fmt: on

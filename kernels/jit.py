@@ -29,6 +29,7 @@ from numba.extending import intrinsic
 from kernels import announcing
 from kernels.announcing import on_compile, set_quiet
 from kernels.cache_files import cache_folder, cached_kernels, clear_cache
+from kernels.interrupts import held
 from kernels.machine_code import KEEPER, Keeper, cfunc, machine, njit
 from kernels.module_texts import content_of, digest
 from kernels.native_units import UNIT, Native, Unit
@@ -86,7 +87,7 @@ def makes_native_code() -> bool:
 @contextmanager
 def compiling(name: str) -> Iterator[None]:
     """Around compiling that is not kept."""
-    with _lock, Keeper.loading():
+    with _lock, held(), Keeper.loading():
         announcing.began(name)
         yield
 
@@ -108,7 +109,8 @@ def _load(label: str, content: str | CodeType) -> ModuleType:
     with _lock:
         module = _loaded.get(name)
         if module is None:
-            module = _loaded[name] = _executed(name, content)
+            with held():
+                module = _loaded[name] = _executed(name, content)
     return module
 
 

@@ -112,4 +112,8 @@ class Workspace:
         if gone <= 0:
             return None
         low, size = self.words[words.H_LOW], self.words[words.H_SIZE]
-        return take_out(entries, slice(low, size), None if gone == size - low else self.keep[: size - low].tobytes())
+        if gone == size - low:
+            there = entries[low:size]
+            del entries[low:size]
+            return there
+        return take_out(entries, slice(low, size), self.keep[: size - low].tobytes())

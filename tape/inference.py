@@ -133,14 +133,21 @@ class inference_mode(Switch):  # noqa: N801 (PyTorch's name)
     def __enter__(self) -> Self:
         if self.mode:
             ON_MADE.append(made)
-        return super().__enter__()
+        try:
+            return super().__enter__()
+        except BaseException:  # an interrupt
+            if self.mode:
+                ON_MADE.pop()
+            raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        super().__exit__(kind, error, trace)
-        if self.mode:
-            ON_MADE.pop()
+        try:
+            super().__exit__(kind, error, trace)
+        finally:
+            if self.mode:
+                ON_MADE.pop()
 
     def changed(self, mode: Mode) -> Mode:
         """Return a mode as it is within."""

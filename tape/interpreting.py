@@ -71,14 +71,14 @@ class _Run:
         mode = modes.current()
         given = [self._given(o) for o in step.operands]
         node = self.recipe.nodes[step.result]
-        before = modes.set_mode(mode._replace(grad=mode.grad and step.form is not None))
         try:
+            modes.set_mode(mode._replace(grad=mode.grad and step.form is not None))
             if isinstance(step.op, View) and node.family is None:
                 found: Any = given[0].value.detach()
             else:
                 found = batching.run(step, given, node.spec)
         finally:
-            modes.restore(before)
+            modes.restore(mode)
         if found is not None:
             self.values[step.result] = found
 

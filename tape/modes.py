@@ -7,85 +7,65 @@ from __future__ import annotations
 
 import functools
 import inspect
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from threading import get_ident, local
 from types import TracebackType
-from typing import Any, NamedTuple, Protocol, Self, TypeVar
+from typing import Any, Self, TypeVar
 
+from tape import tapes
+from tape.observers import Mode, Observer, Own, keep
 from tape.tapes import Tape
 
+__all__ = ["Mode", "Observer", "Own", "keep"]
+
 Function = TypeVar("Function", bound=Callable[..., Any])
+Result = TypeVar("Result")
 
 
-class Observer(Protocol):
-    """What a program being recorded is told of."""
-
-    def note(self, op: Any, operands: tuple[Any, ...], result: Any, params: tuple[Any, ...]) -> None:
-        """Hear of an operation that has run."""
-
-    def given(self, x: Any) -> bool:
-        """Return whether a tensor is an argument, which the program may write to."""
-
-    def overwrites(self, x: Any, value: Any) -> None:
-        """Hear that a value is about to be written into a tensor."""
-
-    def wrote(self, op: Any, x: Any, value: Any, params: tuple[Any, ...]) -> None:
-        """Hear that it has been written."""
-
-    def taken(self, x: Any, value: Any) -> None:
-        """Hear that a tensor has become what another is."""
-
-    def replaces(self, x: Any, other: Any) -> None:
-        """Hear that a tensor is about to have another's memory for its own."""
-
-    def left(self, tensor: Any) -> None:
-        """Hear that a value leaves for Python."""
-
-
-class Noting(Protocol):
-    """What anomaly mode is, as seen from here."""
-
-    def note(self, slot: Any) -> None:
-        """Hear of the slot of an operation that has been recorded."""
-
-
-class Mode(NamedTuple):
-    """Whether gradients are recorded, the program being recorded, and the hooks that pack what is saved.
-
-    ``unpackable`` is the message of whoever forbids such hooks. Then anomaly mode, and inference mode.
-    """
-
-    grad: bool = True
-    recorder: Observer | None = None
-    pack: tuple[Any, Any] | None = None
-    unpackable: str = ""
-    anomaly: Noting | None = None
-    inference: bool = False
-
-
+_own = Own()
 _mode: ContextVar[Mode] = ContextVar("tape_mode", default=Mode())  # noqa: B039 (a tuple)
-_own: ContextVar[Tape | None] = ContextVar("tape_own", default=None)
 _active: ContextVar[Any] = ContextVar("tape_active", default=None)
 active = _active.get
-"""The tape to record on; False where gradients are off; None where only the longer way of an operation will do."""
+"""The tape to record on; False where gradients are off; None where only the longer way of an operation will do.
+
+In a context copied from another thread it is that thread's at first, until a leaf is made, a longer way taken or a
+chunk of slots given out (:func:`settle`): to ask each time costs a tenth of an operation, and appending is one call.
+"""
 ON_MADE: list[Callable[[Any], None]] = []
 """Who hears of new leaves: an entry for each inference mode that some thread is in."""
 
 
 def current() -> Mode:
-    """Return the mode of this thread and context."""
-    return _mode.get()
+    """Return the mode of this thread and context; RuntimeError in the middle of a recording by another thread."""
+    mode = _mode.get()
+    if mode.recorder is not None and mode.thread != get_ident():
+        raise RuntimeError(
+            "this context was copied from a thread that records a program, or maps a function; what runs in another "
+            "thread would be missing in it. Run it in the thread that records, or in a context of its own"
+        )
+    return mode
 
 
 def own_tape() -> Tape:
     """Return this thread's tape, made at its first use."""
-    tape = _own.get()
+    tape = _own.tape
     if tape is None:
-        tape = Tape()
-        _own.set(tape)
+        tape = _own.tape = Tape()
     return tape
+
+
+def settle() -> None:
+    """Let a context that was copied from another thread record on the tape of this one."""
+    tape = _active.get()
+    if tape and tape.thread != get_ident():
+        kept = keep()
+        _active.set(own_tape())
+        del kept
+
+
+tapes.SETTLE.append(settle)
 
 
 def wanted_tape() -> Tape | None:
@@ -95,41 +75,68 @@ def wanted_tape() -> Tape | None:
         return None
     tape = own_tape()
     if _active.get() is not tape and _short(mode):
+        kept = keep()
         _active.set(tape)
+        del kept
     return tape
 
 
-def set_mode(mode: Mode) -> Mode:
-    """Change the mode of this context; return the one before."""
-    before = _mode.get()
+def set_mode(mode: Mode) -> None:
+    """Change the mode of this context. Whoever does changes it back in ``finally``, entered before."""
+    if mode.recorder is not None and mode.recorder is not _mode.get().recorder and mode.thread != get_ident():
+        mode = mode._replace(thread=get_ident())
+    kept = keep()
+    _active.set(None)  # an interrupt may come between the two: the longer way asks for the mode
     _mode.set(mode)
     _active.set(None if not _short(mode) else own_tape() if mode.grad else False)
-    return before
+    del kept
 
 
 def restore(mode: Mode) -> None:
     """Change the mode of this context back, whatever interrupt comes meanwhile."""
     try:
         set_mode(mode)
-    finally:
+    except BaseException:
         set_mode(mode)
+        raise
+
+
+def change(mode: Mode, before: Mode, result: Result) -> Result:
+    """Change the mode of this context, or if an interrupt comes leave it as it was; return what is given."""
+    try:
+        set_mode(mode)
+        return result  # noqa: TRY300 (nothing is left to do for whoever returns it in turn)
+    except BaseException:
+        restore(before)
+        raise
+
+
+@contextmanager
+def under(mode: Mode) -> Iterator[None]:
+    """Change the mode of this context for a while."""
+    before = _mode.get()
+    try:
+        set_mode(mode)
+        yield
+    finally:
+        try:
+            set_mode(before)
+        except BaseException:
+            set_mode(before)
+            raise
 
 
 def _short(mode: Mode) -> bool:
     """Return whether operations may take the short way: nobody but the tape is to hear of them."""
-    _, recorder, pack, _, anomaly, inference = mode
+    _, recorder, pack, _, anomaly, inference, _ = mode
     return recorder is None and pack is None and anomaly is None and not inference
 
 
 @contextmanager
 def unrecorded() -> Iterator[None]:
     """Within it nothing is recorded, by tapes or programs."""
-    before = _mode.get()
-    try:
-        set_mode(before._replace(grad=False, recorder=None))
+    with under(_mode.get()._replace(grad=False, recorder=None)):
         yield
-    finally:
-        restore(before)
 
 
 @contextmanager
@@ -147,7 +154,7 @@ def kept(**changed: Any) -> Iterator[None]:
             restore(before)
 
 
-_user = threading.local()
+_user = local()
 
 
 def within() -> int:
@@ -176,9 +183,9 @@ class Switch:
         self._before: list[tuple[Mode, Mode]] = []
 
     def __enter__(self) -> Self:
-        mode = self.changed(_mode.get())
-        self._before.append((set_mode(mode), mode))
-        return self
+        before = _mode.get()
+        self._before.append((before, self.changed(before)))
+        return change(self._before[-1][1], before, self)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -263,13 +270,12 @@ class SwitchAtOnce(Switch):
 
     def __init__(self) -> None:
         super().__init__()
-        self._set_at_once = set_mode(self.changed(_mode.get()))
+        self._set_at_once = before = _mode.get()
+        change(self.changed(before), before, None)
 
     def __enter__(self) -> Self:
-        mode = self.changed(_mode.get())
-        set_mode(mode)
-        self._before.append((self._set_at_once, mode))
-        return self
+        self._before.append((self._set_at_once, self.changed(_mode.get())))
+        return change(self._before[-1][1], self._set_at_once, self)
 
     def __call__(self, function: Function) -> Function:
         """Decorate a function; the mode that the constructor set is taken back, as PyTorch does."""

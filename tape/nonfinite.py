@@ -199,10 +199,9 @@ class _Search(Anomaly):
             return None
         ones = 1.0 if loss.spec.size == 1 else np.ones(loss.spec.shape, loss.spec.dtype)
         bare = modes.current()._replace(grad=False, recorder=None, anomaly=None, inference=False)
-        before = modes.set_mode(bare)
         seed = Seed(loss._slot, loss.spec, ones, own_offset(loss))
         try:
-            with np.errstate(all="ignore"):
+            with modes.under(bare), np.errstate(all="ignore"):
                 if not self._bad([i for i in self.values.order if _hides(i.form)], seed):
                     return None
                 self._suspect(seed)
@@ -211,8 +210,6 @@ class _Search(Anomaly):
                     _Bare([]).sweep([seed])
         except _Found as found:
             return found.result
-        finally:
-            modes.set_mode(before)
         return None
 
     def _bad(self, watched: list[Instruction], seed: Seed) -> set[Any]:

@@ -115,12 +115,9 @@ class Example(Recorder):
         base = base_of(x)
         at = self.reference(base).node
         if self.recipe.nodes[at].constant is not None:
-            before = modes.set_mode(modes.current()._replace(recorder=self.outer))
-            try:
+            with modes.under(modes.current()._replace(recorder=self.outer)):
                 self.starts[at] = start = self.constants[at]
                 start.held = clone(base)
-            finally:
-                modes.set_mode(before)
         super().overwrites(x, value)
 
     def wrote(self, op: Any, x: Tensor, value: Any, params: tuple[Any, ...]) -> None:
@@ -167,14 +164,11 @@ class Example(Recorder):
     ) -> Any:
         """Find derivatives for this example, and plan to find them for all."""
         mine = any(map(self._depends, (*outputs, *inputs, *weights)))
-        before = modes.set_mode(modes.current()._replace(recorder=None if mine else self.outer))
-        try:
+        with modes.under(modes.current()._replace(recorder=None if mine else self.outer)):
             hear = None if mine else getattr(self.outer, "derived", None)
             if hear is not None:
                 return hear(run, outputs, inputs, weights, rows)
             found = run(outputs, inputs, weights, rows, again=True)
-        finally:
-            modes.set_mode(before)
         if mine:
             to, by, along = [tuple(self.reference(x) for x in group) for group in (outputs, inputs, weights)]
             refs = to, by, along

@@ -96,13 +96,14 @@ def _alike(given: tuple[Any, ...]) -> bool:
 
 
 def _noted(op: Elementwise, given: tuple[Any, ...], recorder: modes.Observer) -> Tensor:
-    before = modes.set_mode(modes.current()._replace(recorder=None))
+    before = modes.current()
     try:
+        modes.set_mode(before._replace(recorder=None))
         ways = FAST[op.name]
         turned = ways.reverse is not None and type(given[0]) is not Tensor
         result: Tensor = ways.reverse(*given[::-1]) if turned else ways.fast(*given)
     finally:
-        modes.set_mode(before)
+        modes.restore(before)
     recorder.note(op, given, result, ())
     return result
 

@@ -7,6 +7,7 @@ import sys
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from threading import get_ident
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -18,7 +19,15 @@ from kernels.words import TAPE_BITS
 from tape import cycles, errors
 
 _numbers = itertools.count(1)
+_spare: list[tuple[int, Iterator[int]]] = []
+"""The numbers of tapes that are gone, with the counts that go on where theirs ended: no slot comes twice."""
+_MOST = 1 << 63 - TAPE_BITS
+"""Native code reads slots of 63 bits: so many tapes can live at a time."""
+SETTLE: list[Callable[[], None]] = []
+"""What lets a context that was copied from another thread record on its own thread's tape."""
 _FIRST_CHUNK = 1024
+_CHUNK_BITS = 40
+"""No chunk has more slots than this many bits count."""
 LARGE = direct_calls.LARGE
 """Bytes from which a value is worth watching; the fast path leaves such operations to others."""
 _LARGEST_GROWTH = 1 << 25
@@ -37,6 +46,29 @@ def every() -> list[Tape]:
 
 orphans: set[Tape] = set()
 """The tapes of threads that have ended, as long as something on them can be reached."""
+
+
+def _new_number() -> tuple[int, Iterator[int]]:
+    number = next(_numbers)
+    if number >= _MOST:
+        raise RuntimeError(f"{_MOST} threads have a tape each, or have left tensors behind that hold theirs")
+    return number, itertools.count(number << TAPE_BITS)
+
+
+def _next_chunk(reference: weakref.ref[Tape]) -> None:
+    """Drop what died, if the tape has grown by a quarter since the last time, and let it give out another chunk."""
+    tape = reference()
+    if tape is not None:
+        if next(tape.slots) >> _CHUNK_BITS >= (tape.number + 1 << TAPE_BITS - _CHUNK_BITS) - 1:
+            raise OverflowError("this thread's tape has given out all its slots; go on in another thread")
+        try:
+            for settle in SETTLE:
+                settle()
+            with suppress(MemoryError):  # the next chunk will find what died
+                tape.collect()
+        finally:
+            tape.fresh = tape._chunk()
+    raise StopIteration
 
 
 class Tape:
@@ -61,16 +93,21 @@ class Tape:
         "patience",
         "readers",
         "retained",
+        "slots",
         "swept",
+        "thread",
+        "turn",
         "watched",
         "writes",
     )
 
     def __init__(self) -> None:
-        self.number = next(_numbers)
+        self.number, self.slots = _spare.pop() if _spare else _new_number()
+        self.thread = get_ident()
+        self.turn: Iterator[Any] = map(_next_chunk, itertools.repeat(weakref.ref(self)))
         self.entries: list[Any] = []
         self.extend = self.entries.extend
-        self.fresh = self._slots(self.number << TAPE_BITS)
+        self.fresh = self._chunk()
         self.retained: dict[int, Any] = {}
         self.watched: dict[int, tuple[Any, int]] = {}
         self.hooks: dict[int, Any] = {}
@@ -88,29 +125,23 @@ class Tape:
 
     def __del__(self) -> None:
         """Live on if tensors may refer to what is recorded here: a slot is a number, and holds no tape."""
-        if self.entries and orphans is not None:  # None at the end of the process
+        if orphans is None:  # at the end of the process
+            return
+        if self.entries:
             living[self.number] = self
             orphans.add(self)
+        else:
+            _spare.append((self.number, self.slots))
 
-    def _slots(self, start: int) -> Callable[[], int]:
-        """Return what gives out slot after slot."""
-        return itertools.chain.from_iterable(self._chunks(start)).__next__
+    def _chunk(self) -> Callable[[], int]:
+        """Return what gives out a chunk of slots, then calls :func:`_next_chunk`.
 
-    def _chunks(self, start: int) -> Iterator[range]:
-        """Yield ranges of slots; before each, drop what died if the tape has grown by a quarter since the last time."""
-        size = _FIRST_CHUNK
-        try:
-            while True:
-                yield range(start, start + size)
-                start += size
-                with suppress(MemoryError):  # the next chunk will find what died
-                    self.collect()
-                size = max(_FIRST_CHUNK, len(self.entries) // 4)
-        except GeneratorExit:
-            raise
-        except BaseException:  # an interrupt, at whatever moment: it ends these slots
-            self.fresh = self._slots(start + size)
-            raise
+        It is made of iterators in C that no exception ends: what the call raises is raised to whoever wanted a slot,
+        and the next one calls again. When it has been called (several may, at once) the slots simply go on.
+        """
+        size = max(_FIRST_CHUNK, len(self.entries) // 4)
+        parts = iter([itertools.islice(self.slots, size), self.turn])
+        return itertools.chain.from_iterable(itertools.chain(parts, itertools.repeat(self.slots))).__next__
 
     def collect(self, dying: int = 0) -> int:
         """Drop the instructions whose results nobody can reach; return how many entries they had."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from kernels.forms import Form
 from kernels.layouts import Spec, spec_of
-from tape.modes import ON_MADE
+from tape.modes import ON_MADE, settle
 
 Array = np.ndarray[Any, Any]
 Installed = TypeVar("Installed", bound=Callable[..., Any] | property)
@@ -135,6 +135,7 @@ def leaf(value: Array | float, *, requires_grad: bool) -> Tensor:
     if requires_grad:
         self._slot = slot = new(AccumulateGrad)
         slot.spec, slot.grad, slot.owner = spec, None, ref(self)
+        settle()
     else:
         self._slot = None
     if ON_MADE:

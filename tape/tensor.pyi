@@ -12,7 +12,7 @@ from weakref import ReferenceType, ref
 import numpy as np
 from kernels.forms import Form
 from kernels.layouts import Spec, spec_of
-from tape.modes import ON_MADE
+from tape.modes import ON_MADE, settle
 Array = np.ndarray[Any, Any]
 Installed = TypeVar('Installed', bound=Callable[..., Any] | property)
 class AccumulateGrad:

@@ -33,15 +33,19 @@ class _Mapped:
     ) -> None:
         self.name = name
         self.example = Example()
-        before = modes.set_mode(modes.current()._replace(recorder=self.example))
-        drawn = _drawn()
+        drawn, before = _drawn(), modes.current()
         try:
+            modes.set_mode(before._replace(recorder=self.example))
             for x in rows:
                 if isinstance(x, _Row):
                     self.example.argument(x.tensor)
             result = func(*args.filled(x.tensor if isinstance(x, _Row) else x for x in rows), **kwargs)
         finally:
-            modes.set_mode(before)
+            try:
+                modes.set_mode(before)
+            except BaseException:  # an interrupt
+                modes.set_mode(before)
+                raise
         found, self.structure = flattened(result, none=True)
         self.results = [self.example.reference(x) for x in found]
         del result, found

@@ -15,7 +15,7 @@ PACKAGES = ("kernels", "tape")
 # Every file, bottom to top: a file imports only from files that stand earlier.
 # fmt: off
 HOUSE = [
-    "kernels", "kernels.announcing", "kernels.cache_files", "kernels.module_texts",
+    "kernels", "kernels.announcing", "kernels.interrupts", "kernels.cache_files", "kernels.module_texts",
     "kernels.numbers_ir", "kernels.expressions_ir", "kernels.statements_ir", "kernels.translation",
     "kernels.native_units", "kernels.machine_code",
     "kernels.jit", "kernels.accumulators", "kernels.vectormath_fits", "kernels.vectormath_values",
@@ -46,7 +46,7 @@ HOUSE = [
     "kernels.stopping", "kernels.plain",
     "kernels.presets", "kernels.sweep", "kernels.backend", "kernels.push", "tape.dtypes", "tape.devices",
     "tape.errors", "tape.scipy_calls", "tape.cycles", "tape.quiet",
-    "tape.tapes", "tape.modes", "tape.callers", "tape.printing", "tape.shape",
+    "tape.tapes", "tape.observers", "tape.modes", "tape.callers", "tape.printing", "tape.shape",
     "tape.tensor", "tape.return_types", "tape.public", "tape.dims", "tape.textplot",
     "tape.documentation", "tape.operands", "tape.autograd.numerical", "tape.autograd.contexts",
     "tape.listing", "tape.inference", "tape.families", "tape.recorder", "tape.program_recorder", "tape.autograd.hooks",

@@ -77,7 +77,7 @@ def reaching(find: Callable[[], set[Any]] | None) -> Iterator[None]:
 @contextmanager
 def ending(*, recorded: bool) -> Iterator[None]:
     """Run a backward, with gradient mode on only if it is recorded; then what its hooks left to be done."""
-    before = modes.current()
+    before, kept = modes.current(), modes.keep()
     token = ENDED.set([])
     try:
         modes.set_mode(before._replace(grad=recorded))
@@ -86,7 +86,9 @@ def ending(*, recorded: bool) -> Iterator[None]:
             function()
     finally:
         modes.restore(before)
+        kept = modes.keep()
         ENDED.reset(token)
+        del kept
 
 
 class Run:

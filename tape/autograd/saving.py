@@ -26,11 +26,11 @@ class saved_tensors_hooks:  # noqa: N801 (PyTorch's name)
         mode = modes.current()
         if mode.unpackable:
             raise RuntimeError(mode.unpackable)
-        self._before.append(modes.set_mode(mode._replace(pack=self.hooks)))
-        return self
+        self._before.append(mode)
+        return modes.change(mode._replace(pack=self.hooks), mode, self)
 
     def __exit__(self, *error: object) -> None:
-        modes.set_mode(modes.current()._replace(pack=self._before.pop().pack))
+        modes.restore(modes.current()._replace(pack=self._before.pop().pack))
 
 
 class save_on_cpu(saved_tensors_hooks):  # noqa: N801
@@ -44,11 +44,12 @@ class save_on_cpu(saved_tensors_hooks):  # noqa: N801
 @contextmanager
 def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
     """Within it entering ``saved_tensors_hooks`` raises RuntimeError with this message."""
-    before = modes.set_mode(modes.current()._replace(unpackable=error_message))
+    before = modes.current()
     try:
+        modes.set_mode(before._replace(unpackable=error_message))
         yield
     finally:
-        modes.set_mode(modes.current()._replace(unpackable=before.unpackable))
+        modes.restore(modes.current()._replace(unpackable=before.unpackable))
 
 
 @contextmanager

@@ -1,0 +1,39 @@
+"""Interrupts (Ctrl-C) wait while something is done that they would leave broken for the rest of the process."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+_PATIENCE = 2
+"""So many interrupts wait; who presses Ctrl-C once more is not made to wait, and may have to start Python anew."""
+
+
+@contextmanager
+def held() -> Iterator[None]:
+    """Hold back interrupts of the main thread; one that came is taken at the end, as it would have been.
+
+    Numba fills its registries when the first function is compiled or loaded: half filled, they fail ever after.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield
+        return
+    came: list[int] = []
+
+    def note(number: int, frame: Any) -> None:
+        came.append(number)
+        if len(came) > _PATIENCE:
+            before(number, frame)
+
+    try:
+        signal.signal(signal.SIGINT, note)
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if came and len(came) <= _PATIENCE:
+            before(came[0], sys._getframe())  # noqa: SLF001 (what a handler is called with)
