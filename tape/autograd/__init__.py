@@ -18,12 +18,13 @@ from tape.reducing import tensor_of
 from tape.tensor import AccumulateGrad, Tensor, plain
 
 if TYPE_CHECKING:
-    from tape.autograd import functional
+    from tape.autograd import forward_ad, functional
     from tape.autograd.gradcheck import GradcheckError, gradcheck, gradgradcheck
 
 __getattr__ = later.found_in(
     "tape.autograd",
     {
+        "forward_ad": "tape.autograd.forward_ad",
         "functional": "tape.autograd.functional",
         "GradcheckError": "tape.autograd.gradcheck",
         "gradcheck": "tape.autograd.gradcheck",
@@ -39,6 +40,7 @@ __all__ = [
     "backward",
     "detect_anomaly",
     "enable_grad",
+    "forward_ad",
     "functional",
     "grad",
     "gradcheck",
