@@ -681,7 +681,15 @@ def gradient_edges_keep_the_graph(lib: Any) -> Any:
 
 
 @both([1.0, True])
-def a_backward_inside_a_backward_two_thousand_deep(lib: Any) -> Any:
+def a_backward_inside_a_backward_two_hundred_deep(lib: Any) -> Any:
+    return _deep(lib, 200)
+
+
+def test_a_backward_inside_a_backward_two_thousand_deep() -> None:
+    assert _deep(tape, 2000) == [1.0, True]
+
+
+def _deep(lib: Any, depth: int) -> list[Any]:
     class Deep(lib.autograd.Function):
         @staticmethod
         def forward(ctx: Any, x: Any) -> Any:
@@ -696,7 +704,7 @@ def a_backward_inside_a_backward_two_thousand_deep(lib: Any) -> Any:
                     Deep.apply(ctx.x).sum().backward()
             return g
 
-    x = lib.tensor(2000.0, requires_grad=True)
+    x = lib.tensor(float(depth), requires_grad=True)
     Deep.apply(x).sum().backward()
     return [x.grad.item(), lib.is_grad_enabled()]
 
