@@ -7,7 +7,9 @@ import kernels as _kernels
 if getattr(_kernels, "DISTRIBUTION", None) != "tape-autograd":
     raise ImportError(
         f"another distribution's package 'kernels' ({getattr(_kernels, '__file__', None) or 'a bare folder'}) stands "
-        "before tape-autograd's on the path; use an environment of its own, or uninstall the other distribution"
+        "before tape-autograd's on the path, or in its place; use an environment of its own, or uninstall the other "
+        "distribution and install tape-autograd again, since the two share a folder: "
+        "pip uninstall kernels; pip install --force-reinstall --no-deps tape-autograd"
     )
 
 from tape import (  # noqa: F401 (some install methods)
@@ -206,3 +208,8 @@ __all__ = [
     "zeros_like",
 ]
 __all__ += functions.__all__ + tensor_types.__all__
+
+
+def __dir__() -> list[str]:
+    """Return the public names; what this package is made of is found by its full name."""
+    return sorted(__all__)

@@ -70,9 +70,10 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of a command, None for the tour, and its options."""
     top = argparse.ArgumentParser(
         prog="python -m tape",
-        usage="%(prog)s [-h] [info | cache | list | run NAME]",
+        usage="%(prog)s [-h] [--version] [info | cache | list | run NAME]",
         description="Automatic differentiation on a tape. Without a command: the tour.",
     )
+    top.add_argument("--version", action="version", version=f"tape {tape.__version__}")
     commands = top.add_subparsers(prog=top.prog, dest="command", metavar="COMMAND")
     commands.add_parser("info", help="versions, the cache of compiled kernels, BLAS")
     of_cache = commands.add_parser("cache", help="say where compiled kernels are kept")

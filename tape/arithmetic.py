@@ -104,16 +104,17 @@ def _install(op: Elementwise) -> None:
 
 def _methods(op: Elementwise, ways: Ways) -> None:
     """Give Tensor the printed functions: stubs of them at first, which are replaced when one is called."""
-    for name in names_of(op):
-        if len(op.inputs) <= 2:  # noqa: PLR2004
-            setattr(Tensor, name, _with_alpha(op, ways.fast) if op.scaled else ways.fast)
-        elif op.condition:
-            setattr(Tensor, name, _masked(ways.fast))
+    if len(op.inputs) <= 2 or op.condition:  # noqa: PLR2004
+        way = _masked(ways.fast) if op.condition else _with_alpha(op, ways.fast) if op.scaled else ways.fast
+        way.__doc__ = way.__doc__ or FUNCTIONS[names_of(op)[0]].__doc__ if names_of(op) else None
+        for name in names_of(op):
+            setattr(Tensor, name, way)
     if op.operator:
         _operators(op, ways)
 
 
 def _itself(x: Any) -> Any:
+    """Return the operand as a tensor."""
     return operand(x)
 
 

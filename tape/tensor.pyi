@@ -1029,7 +1029,7 @@ class Tensor:
     def polygamma_(self, *args: Any, **kwargs: Any) -> Tensor:
         """Return the n-th derivative of the digamma function; n is an int, RuntimeError below 0, in place."""
     def positive(self) -> Any:
-        """The tensor itself. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Return the operand as a tensor."""
     def positive_(self, *others: Any) -> Tensor:
         """The tensor itself, in place."""
     def pow(self, other: Any, /) -> Tensor:
