@@ -11,7 +11,7 @@ from kernels.tables import OPS
 from tape import batching, modes, recording, shaping
 from tape.autograd.forward import derived, settle
 from tape.batching import Given
-from tape.one_example import Derivative, Example, Planned
+from tape.one_example import Called, Derivative, Example, Planned
 from tape.tensor import AccumulateGrad, Tensor
 
 _AS_STRIDED: Any = OPS["as_strided"]
@@ -48,6 +48,12 @@ class Batch:
     def _do(self, planned: Planned) -> None:
         if isinstance(planned.step, Derivative):
             self._derive(planned.step)
+        elif isinstance(planned.step, Called):
+            given = [self._given(o) for o in planned.step.operands]
+            found = planned.step.mapped(self.size, [g.value for g in given], [g.batched for g in given])
+            for node, x in zip(planned.step.results, found, strict=True):
+                if node is not None:
+                    self._keep(node, x)
         elif planned.detached:
             self._keep(planned.step.result, self._given(planned.step.operands[0]).value.detach())
         else:

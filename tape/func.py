@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tape import modes, recording
-from tape.autograd import blocks
+from tape.autograd import blocks, mapped  # noqa: F401 (tells Functions how)
 from tape.autograd.forward import needs_graph, pulled, pushed, settle, zeros_for
 from tape.exits import numbers_of
 from tape.nesting import flattened

@@ -11,6 +11,7 @@ from kernels.op import View, Write
 from kernels.program import Node, NodeRef, Step
 from tape import families, modes
 from tape.families import base_of, is_view
+from tape.nesting import leaves
 from tape.recorder import Recorder
 from tape.shaping import clone
 from tape.tensor import Tensor, as_array, plain
@@ -31,10 +32,19 @@ class Derivative:
 
 
 @dataclass(slots=True)
+class Called:
+    """A call that knows how to be done for all: ``mapped(size, args, batched)`` returns its results."""
+
+    mapped: Callable[..., Any]
+    operands: tuple[Any, ...]
+    results: list[int | None]
+
+
+@dataclass(slots=True)
 class Planned:
     """A step, whether gradients were recorded when it ran, and whether it left the graph behind."""
 
-    step: Step | Derivative
+    step: Step | Derivative | Called
     graded: bool
     detached: bool = False
 
@@ -178,6 +188,19 @@ class Example(Recorder):
             self.plan.append(Planned(Derivative(run, to, by, along, rows, results), modes.is_grad_enabled()))
         return found
 
+    def called(self, run: Callable[..., Any], mapped: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        """Make a call for this example, and plan to make it for all."""
+        mine = any(map(self._depends, args))
+        with modes.under(modes.current()._replace(recorder=None if mine else self.outer)):
+            found = run(args, {})
+        if mine:
+            operands = tuple(self.reference(x) for x in args)
+            results = [self._add(x, Node(x.spec)) if isinstance(x, Tensor) else None for x in leaves(found)]
+            if self._among(self.differing, operands):
+                self.differing.update(node for node in results if node is not None)
+            self.plan.append(Planned(Called(mapped, operands, results), modes.is_grad_enabled()))
+        return found
+
     def forget(self, keep: set[int]) -> None:
         """Let go of all tensors but those of these nodes."""
         self.held.clear()
@@ -202,7 +225,11 @@ class Example(Recorder):
                     elif not self._among(found, step.weights):
                         continue
                     found |= {node for node in step.results if node is not None}
-                elif self._among(found, step.operands):
+                elif not self._among(found, step.operands):
+                    continue
+                elif isinstance(step, Called):
+                    found |= {node for node in step.results if node is not None}
+                else:
                     found.add(self.recipe.base_of(step.result))
         return found
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,16 @@ class Function:
         """Return the gradients of forward's arguments."""
         raise NotImplementedError(errors.NO_BACKWARD)
 
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> Any:
+        """Run on a batch: return the output, and where the dim of examples stands in it."""
+        raise NotImplementedError(
+            "To use autograd.Function with vmap, you must either override the vmap staticmethod or set "
+            "generate_vmap_rule=True."
+        )
+
     vjp = backward
+    generate_vmap_rule = False
     clear_saved_tensors_on_access = False
 
     @staticmethod
@@ -71,6 +81,9 @@ class Function:
 
 
 def _apply(cls: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    hear = getattr(modes.current().recorder, "called", None)
+    if hear is not None and not kwargs and _is_mapped(cls):
+        return hear(partial(_apply, cls), partial(MAPPED[0], cls), args)
     given = len(args)
     args, kwargs = _bound(cls, args, kwargs)
     for x in args:
@@ -91,6 +104,26 @@ def _apply(cls: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]) -
     ctx._once = bool(getattr(cls, "clear_saved_tensors_on_access", False))
     finished = _recorded(cls, ctx, args, outputs, given) if wanted else [_detached(x, args) for x in outputs]
     return tuple(finished) if isinstance(result, (tuple, list)) else finished[0]
+
+
+MAPPED: list[Callable[..., Any]] = []
+"""How a Function is run on a batch: ``(cls, size, args, batched)``."""
+
+
+def _is_mapped(cls: type[Function]) -> bool:
+    """Whether vmap knows how to run a Function on a batch. RuntimeError for two rules, or one that cannot be made."""
+    own = cls.vmap is not Function.vmap
+    if cls.generate_vmap_rule and own:
+        raise RuntimeError(
+            f"{cls.__name__} has both generate_vmap_rule=True and an overridden vmap staticmethod. Please set "
+            "generate_vmap_rule=False or delete the overridden vmap staticmethod to avoid ambiguity."
+        )
+    if (cls.generate_vmap_rule or own) and not _is_split(cls):
+        raise RuntimeError(
+            "In order to use an autograd.Function with functorch transforms (vmap, grad, jvp, jacrev, ...), it must "
+            "override the setup_context staticmethod."
+        )
+    return cls.generate_vmap_rule or own
 
 
 def _is_split(cls: type[Function]) -> bool:
