@@ -200,11 +200,11 @@ def processor_seconds(code: str, folder: Path) -> float:
 def test_the_first_gradient_comes_soon(tmp_path: Path, figures: list[str]) -> None:
     """README's first example, with an empty cache and all imports: processor time, the least of three.
 
-    Processors that others use too are slower: by that much more than half a second takes Numba's import.
+    Processors that others use too are slower: told by Numba's import, 0.36 s where nothing else ran.
     """
     seconds = min(processor_seconds(FIRST, tmp_path / str(k)) for k in range(3))
     numba = min(processor_seconds("import numba", tmp_path) for _ in range(3))
     figures.append(
         f"first gradient with an empty cache: {seconds:.2f} s of processor time, imports included; Numba's {numba:.2f}"
     )
-    assert seconds <= 3.0 * max(1.0, numba / 0.5)
+    assert seconds <= 3.0 * max(1.0, numba / 0.36)
