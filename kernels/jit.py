@@ -60,6 +60,7 @@ def load_source(label: str, text: str) -> ModuleType:
     return _load(label, text)
 
 
+@functools.cache  # its name hashes all that it imports, and each new workspace asks for four
 def load_module(name: str) -> ModuleType:
     """Return the native twin of a handwritten module of this package, ``kernels/<name>.py``."""
     return _load(name, content_of(f"{__package__}.{name}"))

@@ -139,27 +139,29 @@ def unrecorded() -> Iterator[None]:
         yield
 
 
+class _User(local):
+    """What is known of the user's code in each thread."""
+
+    depth = 0
+
+
+user = _User()
+"""``depth``: in how many backwards of this thread, each inside the next, the user's code runs."""
+
+
 @contextmanager
 def kept(**changed: Any) -> Iterator[None]:
     """Run the user's code in the middle of a backward: whatever modes it enters and does not leave end with it."""
-    before, depth = _mode.get(), within()
+    before, depth = _mode.get(), user.depth
     try:
-        _user.depth = depth + 1
+        user.depth = depth + 1
         if changed:
             set_mode(before._replace(**changed))
         yield
     finally:
-        _user.depth = depth
+        user.depth = depth
         if _mode.get() is not before:
             restore(before)
-
-
-_user = local()
-
-
-def within() -> int:
-    """Return in how many backwards of this thread, each inside the next, the user's code runs."""
-    return getattr(_user, "depth", 0)
 
 
 def noted(slot: Any) -> None:

@@ -16,7 +16,7 @@ _MOST = 12
 
 def too_deep() -> bool:
     """Whether the user's code that runs now stands within too many backwards of this thread."""
-    return modes.within() >= _MOST
+    return modes.user.depth >= _MOST
 
 
 def elsewhere(function: Callable[[], Result]) -> Result:
