@@ -106,8 +106,8 @@ def key_of(content: str | CodeType) -> str:
 
 
 def _load(label: str, content: str | CodeType) -> ModuleType:
-    name = f"{label}_{key_of(content)}"
-    with _lock:
+    with _lock:  # Python's parser, which finds imports, has had a count that threads share
+        name = f"{label}_{key_of(content)}"
         module = _loaded.get(name)
         if module is None:
             with held():

@@ -31,14 +31,18 @@ class Native:
     @property
     def address(self) -> int:
         """Where its machine code begins."""
+        return self._found(self.symbol)
+
+    def _found(self, symbol: str) -> int:
+        if self.signature is None:
+            raise TypeError(f"{self.symbol} has no signature: it is part of the functions that call it")
         self.unit.load()
-        return address_at(self.symbol)
+        return address_at(symbol)
 
     @functools.cached_property
     def entry_point(self) -> Callable[..., Any]:
         """The function as Python calls it, with integers."""
-        self.unit.load()
-        method = _Method(self.function.__name__.encode(), address_at(f"{self.symbol}.py"), _FASTCALL, None)
+        method = _Method(self.function.__name__.encode(), self._found(f"{self.symbol}.py"), _FASTCALL, None)
         _methods.append(method)
         make = ctypes.pythonapi.PyCFunction_NewEx
         make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]

@@ -73,10 +73,22 @@ def test_slices_of_one_vector_in_a_loop(fresh: Fresh, code: str) -> None:
     lives(fresh, code, **PERTURBED)
 
 
+READER = """\
+from kernels.jit import load_module, njit
+
+integer = load_module("cells_native").integer
+
+
+@njit("int64(int64)", cache=True, error_model="numpy")
+def read(address):
+    return integer(address)
+"""
+
+
 @native
 @pytest.mark.parametrize("shift", [0, 5, 8, 29, 30, 31, 45, 59, 60, 61, 62])
 def test_native_code_reads_any_integer(shift: int) -> None:
-    read = jit.load_module("cells_native").integer
+    read = jit.load_source("reader", READER).read
     for n in itertools.chain.from_iterable((k, -k) for k in ((1 << shift) - 1, 1 << shift, (1 << shift) + 257)):
         assert read(id(n)) == n
     assert read(id(1 << 63 - 1)) == 1 << 62
