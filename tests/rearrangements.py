@@ -100,7 +100,7 @@ def compare_replay(text: str) -> None:
     assert value.item() == fresh.item()
     for found, leaf in zip(gradients, other, strict=True):
         wanted = np.zeros(leaf.shape) if leaf.grad is None else leaf.grad.numpy()
-        np.testing.assert_array_equal(found.numpy(), wanted)
+        np.testing.assert_array_equal(found.detach().numpy(), wanted)
 
 
 def compare_numpy(text: str) -> None:

@@ -207,7 +207,7 @@ x.index_add(0, i + 5, x[:2]) | x.index_add(0, i - 1, x[:2]) | x.index_add(0, x, 
 w.index_add(0, i[1:], w[:1, :1]) | x.index_copy(0, i, x) | x.index_copy(0, i + 5, x[:2]) | x.index_copy(0, q, q)
 x.index_fill(0, i + 5, 1.) | x.index_fill(0, x, 1.) | x.index_fill(0, i, x) | x.index_put((i + 5,), s)
 x.masked_scatter(m, x[:1]) | x.masked_scatter(i[:1], x) | x.masked_scatter(m, i) | x.masked_scatter(m[:2], x)
-x[i + 5] | x[x] | x[m[:2]] | w[i * 0, q] | x[::-1] | x.scatter_(0, i, 1.) | x.index_fill_(0, i, 1.)
+x[i + 5] | x[x] | x[m[:2]] | w[i * 0, q] | x.scatter_(0, i, 1.) | x.index_fill_(0, i, 1.)
 x[:2].scatter_add_(0, i[1:], x)
 """
 BAD_TEXTS = [e.strip() for line in BAD.strip().splitlines() for e in line.split(" | ")]

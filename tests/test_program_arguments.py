@@ -38,7 +38,17 @@ SHAPES = {"addmm_": (3, 3), "addr_": (3, 3), "addbmm_": (3, 3), "baddbmm_": (2, 
           "tril_": (3, 3), "triu_": (3, 3), "renorm_": (3, 3)}  # fmt: skip
 DRAWS = {"bernoulli_", "cauchy_", "exponential_", "geometric_", "log_normal_", "normal_", "random_", "uniform_"}
 """A program repeats the numbers that were drawn when it was recorded: tried apart."""
-RESHAPES = {"resize_", "squeeze_", "swapaxes_", "swapdims_", "t_", "transpose_", "unsqueeze_", "as_strided_"}
+RESHAPES = {
+    "resize_",
+    "resize_as_",
+    "squeeze_",
+    "swapaxes_",
+    "swapdims_",
+    "t_",
+    "transpose_",
+    "unsqueeze_",
+    "as_strided_",
+}
 METHODS = sorted(
     name
     for name in dir(tape.Tensor)
