@@ -14,7 +14,6 @@ import numpy as np
 
 from kernels.layouts import SCALAR, spec_of
 from kernels.op import Elementwise
-from kernels.recent import Recent
 from kernels.scipy_ufuncs import resolved
 from kernels.tables import OPS
 from tape import modes
@@ -195,13 +194,13 @@ def _number_text(op: Elementwise, space: dict[str, Any]) -> str:
         return ""
     record = OPS[op.scalar]
     assert isinstance(record, Elementwise)
-    space["numbers"] = ROWS.setdefault(record.name, Recent())
+    space["numbers"] = ROWS[record.name]
     return _NUMBER.format(kept=saved_text(record, (True,), {record.inputs[0]: "x", "y": "value"}))
 
 
 def printed(op: Elementwise) -> tuple[Callable[..., Any], Callable[..., Any] | None]:
     """Return the operator's function and, for two operands, the one for a Python number on the left."""
-    rows = ROWS.setdefault(op.name, Recent())
+    rows = ROWS[op.name]
     space: dict[str, Any] = {
         "Tensor": Tensor, "LARGEST": LARGEST, "active": modes.active, "new": new, "op": op, "rows": rows,
         "slow": by_rows, "ufunc": resolved(op.ufunc),

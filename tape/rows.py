@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
@@ -37,7 +38,7 @@ class Row:
         self.second: Form | None = None
 
 
-ROWS: dict[str, Recent[Any, Row]] = {}
+ROWS: defaultdict[str, Recent[Any, Row]] = defaultdict(Recent)
 """By operation and operands' specs; a Python number has no spec."""
 
 
@@ -117,7 +118,7 @@ def _remember(op: Elementwise, operands: tuple[Any, ...], result: Tensor) -> Non
     if len(operands) > 2 or len(dtypes) != 1 or next(iter(dtypes)).kind != "f":  # noqa: PLR2004
         return
     specs = tuple(o.spec if isinstance(o, Tensor) else None for o in operands)
-    rows = ROWS.setdefault(op.name, Recent())
+    rows = ROWS[op.name]
     row = rows.get(specs)
     if row is None:
         row = rows[specs] = Row(spec_of(result._value), _post(result.spec))
@@ -156,7 +157,7 @@ def _with_number(op: Any, x: Any, number: float) -> Tensor:
     result = finish(op, (x,), value, make, saved, (p,))
     if x.spec.bytes >= tapes.LARGE:
         return result
-    rows = ROWS.setdefault(op.name, Recent())
+    rows = ROWS[op.name]
     row = rows.setdefault((x.spec, p), Row(spec_of(result._value), _post(result.spec), compute))
     if isinstance(result._form, Form) and result._form.kind != PYTHON:
         row.first = result._form
