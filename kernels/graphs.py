@@ -33,6 +33,10 @@ class Graph:
         """Return the slots of other tapes."""
         return [operand for operand, _ in self.ends.values() if type(operand) is int]
 
+    def narrow(self, leading: set[Any], hooked: set[Any]) -> None:
+        """Keep the instructions with operands that lead to what is asked for, and those of slots with hooks."""
+        self.marked = [i for i in self.marked if i.slot in hooked or any(key_of(o) in leading for o in i.operands)]
+
 
 def mark(entries: list[Any], number: int, seeds: list[Seed]) -> Graph:
     """Find what leads to the roots of a sweep; FreedError if it is no longer there."""

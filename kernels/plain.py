@@ -49,6 +49,7 @@ def sweep_graph(
 ) -> Outcome:
     """Sweep instructions that have been found back from the seeds; nothing is dropped.
 
+    With ``restrict`` the graph keeps only those that were needed: the others may be swept again.
     ``hooks``: which leaves have some, by id, and who is given the gradient of such a leaf.
     """
     keyed = {key_of(observer.key): observer for observer in observers}
@@ -71,6 +72,8 @@ def sweep_graph(
     ends = graph.ends if stops is None else {k: end for k, end in graph.ends.items() if k not in stops.reached}
     outcome = _outcome(ends, state.shadows, keyed, restrict)
     _tell(keyed, state.shadows)
+    if state.relevant is not None:
+        graph.narrow(state.relevant, {key for key, o in keyed.items() if o.asked and (o.hook or o.after)})
     return outcome
 
 

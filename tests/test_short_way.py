@@ -124,6 +124,10 @@ def test_what_is_freed(way: str) -> None:
     grad(z, x)  # what leads to w alone was not needed, and stays
     (found,) = grad((square * 2.0).sum(), w)
     assert found.tolist() == (4 * w).tolist()
+    square = w * w
+    grad((square * square).sum(), square)  # what computed the input itself was not needed either
+    (found,) = grad(square.sum(), w)
+    assert found.tolist() == (2 * w).tolist()
 
 
 def test_an_unused_input_leaves_the_graph(way: str) -> None:
