@@ -69,7 +69,7 @@ def _computes() -> bool:
     prototype = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4)
     loop = prototype(_pointer(_pointer(start + _FUNCTIONS) + 8 * k))
     a, b, y = np.array([1.5, 2.5]), np.array([0.25, 4.0]), np.zeros(2)
-    pointers = np.array([array.__array_interface__["data"][0] for array in (a, b, y)], np.int64)
+    pointers = np.array([array.ctypes.data for array in (a, b, y)], np.int64)
     extents, strides = np.array([2], np.int64), np.array([8, 8, 8], np.int64)
     loop(*[words.ctypes.data for words in (pointers, extents, strides)], None)
     return bool(np.array_equal(y, a + b))

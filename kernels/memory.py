@@ -206,8 +206,11 @@ def _external(builder: Any, kind: Any, name: str) -> Any:
 
 
 def address_of(array: np.ndarray[Any, Any]) -> int:
-    """Return the address of an array's first element."""
-    return array.__array_interface__["data"][0]  # type: ignore[no-any-return]
+    """Return the address of an array's first element.
+
+    Not by ``__array_interface__``: its keys are interned at each call, and the table of all strings is made anew.
+    """
+    return array.ctypes.data
 
 
 def data_of(array: np.ndarray[Any, Any]) -> int:

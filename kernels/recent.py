@@ -8,8 +8,8 @@ from typing import ClassVar, TypeVar
 Key = TypeVar("Key")
 Item = TypeVar("Item")
 
-MOST = 1 << 13
-"""Entries of all tables together: some megabytes."""
+MOST = 1 << 11
+"""Entries of all tables together: two megabytes, or 700 operations each on shapes of its own."""
 
 
 class Recent(dict[Key, Item]):

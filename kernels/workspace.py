@@ -65,7 +65,7 @@ class Workspace:
         self.leaves = np.empty((cells, words.FOUND), np.int64)
         own = self.words
         for at, array in ((words.H_CELLS, self.cells), (words.H_ORDER, self.order), (words.H_LEAVES, self.leaves)):
-            own[at] = array.__array_interface__["data"][0]
+            own[at] = address_of(array)
         own[words.H_ORDERS] = own[words.H_LEAFCAP] = cells
         self.flat = memoryview(self.cells).cast("B").cast("q")
         self.floats = self.flat.cast("B").cast("d")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import weakref
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,6 +14,8 @@ import tape
 from kernels import custom, forms, jit, layouts, recent
 from kernels.layouts import intern_spec
 from kernels.recent import Recent
+from tape.modes import own_tape
+from tape.tensor import AccumulateGrad
 
 if TYPE_CHECKING:
     from conftest import Fresh
@@ -139,6 +142,21 @@ def test_a_form_dies_with_what_refers_to_it() -> None:
     tape.recording.recorded()
     gc.collect()
     assert code not in forms.FORMS
+
+
+def test_a_gradient_goes_with_its_leaf() -> None:
+    """The sum, which saved nothing, keeps the leaf's place on the tape."""
+    x = tape.tensor(np.ones(600), requires_grad=True)
+    y = x[1:].sum()
+    y.backward(retain_graph=True)
+    gradient = weakref.ref(x.grad)
+    held = x.grad
+    del x
+    assert held.sum().item() == 599.0
+    del held
+    assert gradient() is None
+    y.backward()  # to a leaf that is gone: nobody can see what comes to it
+    assert not any(value.grad is not None for value in own_tape().entries if type(value) is AccumulateGrad)
 
 
 def test_equal_specs_are_one_object() -> None:

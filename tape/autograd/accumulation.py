@@ -36,6 +36,8 @@ def deliver(leaves: list[tuple[AccumulateGrad, Array | float]]) -> None:
         for slot, value in leaves:
             if slot.grad is None:
                 spec = slot.spec
+                if spec.bytes >= _WORTH and not _seen(slot):
+                    continue
                 slot.grad = gradient = new(Tensor)
                 gradient._value, gradient._slot = value, None
                 gradient._form = spec if spec.alike else spec_of(value)
@@ -99,13 +101,23 @@ def accumulate(x: Tensor | AccumulateGrad, gradient: Tensor, *, create: bool = F
 
 def _set(leaf: AccumulateGrad, gradient: Tensor | None) -> None:
     """Set the gradient of a leaf. One with a graph, which leads back to the leaf, must not keep itself alive."""
-    if gradient is None or gradient._slot is None:
-        leaf.grad = gradient
-    elif (owner := leaf.owner()) is None:
-        leaf.grad = None
-    else:
+    leaf.grad = gradient if gradient is None or _seen(leaf) else None
+
+
+_WORTH = 1 << 12
+"""Bytes from which a gradient of a leaf is dropped with the leaf, not with the last instruction that refers to it."""
+
+
+def _seen(leaf: AccumulateGrad) -> bool:
+    """Whether somebody can see the gradient of a leaf; from now on it is dropped when nobody can.
+
+    Instructions that saved nothing stay on the tape after a backward, dead, and hold the leaves that they use.
+    """
+    owner = leaf.owner()
+    if owner is not None and leaf.owner.__callback__ is None:
         own = ref(leaf)
-        leaf.owner, leaf.grad = ref(owner, lambda _: _forget(own())), gradient
+        leaf.owner = ref(owner, lambda _: _forget(own()))
+    return owner is not None
 
 
 def _forget(leaf: AccumulateGrad | None) -> None:
