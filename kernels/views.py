@@ -60,7 +60,8 @@ def _check_from_the_back(*axes: int) -> None:
 
 def _reversed(x: Any, axes: Strides) -> Any:
     """Reverse these axes, counted from the back: -1 is the last; a batch puts its extent before them."""
-    return np.flip(x, tuple(axis for axis in axes if axis < 0 and x.shape[axis] > 1))
+    turned = tuple(axis for axis in axes if axis < 0 and x.shape[axis] > 1)
+    return np.flip(x, turned) if turned else x[...]  # of no dims NumPy makes a number, which shares no memory
 
 
 _indexed("slice", "SliceBackward0", "Part of a dim.")

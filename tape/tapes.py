@@ -183,7 +183,8 @@ class Tape:
         except FreedError:
             raise errors.GradError(errors.SECOND_TIME) from None
         finally:
-            self.readers.pop()
+            with suppress(IndexError):  # a tracer may raise between `try` and the line below it
+                self.readers.pop()
 
     def forget_hooks(self) -> None:
         """Let go of the hooks, the user's lines and the notes of instructions that are gone."""
