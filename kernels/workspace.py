@@ -9,7 +9,7 @@ import numpy as np
 
 from kernels import jit, words
 from kernels.entries import take_out
-from kernels.memory import address_of
+from kernels.memory import data_of
 
 _FIRST = 1 << 16
 LARGE = 1 << 18
@@ -30,7 +30,7 @@ class Workspace:
         self.find = jit.entry(jit.load_module("cells_native").find)
         self.header = np.zeros(words.HEADER, np.int64)
         self.words = memoryview(self.header)
-        self.address = address_of(self.header)
+        self.address = data_of(self.header)
         self.pointers = np.zeros(64, np.int64)
         self._reserve_presets(8)
         self.keep = np.zeros(0, np.uint8)
@@ -39,13 +39,13 @@ class Workspace:
         self.busy = False
         for at, thing in _KNOWN:
             self.words[at] = id(thing)
-        self.words[words.H_PTRS] = address_of(self.pointers)
+        self.words[words.H_PTRS] = data_of(self.pointers)
         self.reserve(_FIRST)
 
     def _reserve_presets(self, rows: int) -> None:
         self.presets = np.zeros((rows, 4), np.int64)
         self.given = memoryview(self.presets).cast("B").cast("q")
-        self.words[words.H_PRESETS] = address_of(self.presets)
+        self.words[words.H_PRESETS] = data_of(self.presets)
 
     @functools.cached_property
     def mark_used(self) -> Any:
@@ -65,7 +65,7 @@ class Workspace:
         self.leaves = np.empty((cells, words.FOUND), np.int64)
         own = self.words
         for at, array in ((words.H_CELLS, self.cells), (words.H_ORDER, self.order), (words.H_LEAVES, self.leaves)):
-            own[at] = address_of(array)
+            own[at] = data_of(array)
         own[words.H_ORDERS] = own[words.H_LEAFCAP] = cells
         self.flat = memoryview(self.cells).cast("B").cast("q")
         self.floats = self.flat.cast("B").cast("d")
@@ -101,7 +101,7 @@ class Workspace:
         """Make room for one byte an entry."""
         if self.keep_room < size:
             self.keep = np.empty(max(2 * len(self.keep), size, _FIRST), np.uint8)
-            self.words[words.H_KEEP] = address_of(self.keep)
+            self.words[words.H_KEEP] = data_of(self.keep)
             self.words[words.H_KEEPS] = self.keep_room = len(self.keep)
 
     def drop(self, entries: list[Any], gone: int) -> list[Any] | None:
