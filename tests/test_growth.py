@@ -144,6 +144,7 @@ def test_a_form_dies_with_what_refers_to_it() -> None:
     assert code not in forms.FORMS
 
 
+@pytest.mark.usefixtures("own_tape")
 def test_a_gradient_goes_with_its_leaf() -> None:
     """The sum, which saved nothing, keeps the leaf's place on the tape."""
     x = tape.tensor(np.ones(600), requires_grad=True)
