@@ -29,9 +29,7 @@ class Replay(Function):
     @staticmethod
     def forward(ctx: Any, program: Any, *given: Any) -> Any:
         """Replay."""
-        ctx.program, ctx.given = program, [_SAVED if isinstance(x, Tensor) else x for x in given]
-        ctx.set_materialize_grads(False)
-        _save(ctx, given)
+        _save(ctx, program, given)
         return tuple(map(plain, program._replayed(given)))
 
     @staticmethod
@@ -70,9 +68,7 @@ class ReplayGradient(Function):
     @staticmethod
     def forward(ctx: Any, program: Any, *given: Any) -> Any:
         """Replay forward and backward."""
-        ctx.program, ctx.given = program, [_SAVED if isinstance(x, Tensor) else x for x in given]
-        ctx.set_materialize_grads(False)
-        _save(ctx, given)
+        _save(ctx, program, given)
         values, gradients = program._replayed_back(given)
         return tuple(map(plain, (*values, *gradients)))
 
@@ -114,7 +110,9 @@ def _own(given: Any) -> Tensor:
     return own(given if isinstance(given, Tensor) else plain(carried(np.array(given))))
 
 
-def _save(ctx: Any, given: Sequence[Any]) -> None:
+def _save(ctx: Any, program: Any, given: Sequence[Any]) -> None:
+    ctx.program, ctx.given = program, [_SAVED if isinstance(x, Tensor) else x for x in given]
+    ctx.set_materialize_grads(False)
     ctx.save_for_backward(*(x for x in given if isinstance(x, Tensor)))
 
 
