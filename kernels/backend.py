@@ -9,9 +9,9 @@ from typing import Any
 
 from kernels import graphs, jit, plain, sweep
 from kernels.entries import settled
-from kernels.layouts import Spec
 from kernels.memory import readable
 from kernels.observing import Array, Outcome, Readers, Seed, Task, Wanted
+from kernels.sweep import Root
 from kernels.workspace import Workspace
 
 NATIVE = readable() and not os.environ.get("TAPE_PLAIN") and jit.makes_native_code()
@@ -36,21 +36,19 @@ def run(task: Task) -> Outcome:
 def run_one(
     entries: list[Any],
     number: int,
-    slot: int,
-    spec: Spec,
-    offset: int | None,
+    root: Root,
     readers: Readers,
     hooked: Collection[int] = (),
     *,
     free: bool,
     value: Array | float | None = None,
     only: Wanted | None = None,
+    seen: Collection[int] = (),
 ) -> list[tuple[Any, Array | float]] | None:
     """Return the gradients of leaves for one root, where nobody looks on; CrossingError if it leads to other tapes.
 
-    HookedError if it leads to a leaf that is ``hooked``.
+    HookedError if it leads to a leaf that is ``hooked``, or may lead to a slot that is ``seen``: by somebody else.
 
-    ``offset`` is where the slot's gradient begins in the shadow of its family; None for a shadow of its own.
     ``value`` is the root's cotangent, None for 1. With ``only`` those of these leaves, or None where only
     :func:`run` can tell.
     """
@@ -58,12 +56,13 @@ def run_one(
         space = getattr(_spaces, "space", None)
         if space is None or space.busy:
             space = workspace()
-        return sweep.sweep_one(space, entries, number, (slot, spec, offset), readers, free, (value, only, hooked))
-    if only is not None:
+        return sweep.sweep_one(space, entries, number, root, readers, free, (value, only, hooked, seen))
+    if only is not None or seen:
         return None
     try:
         readers.readers.append(None)
         settled()
+        slot, spec, offset = root
         seed = Seed(slot, spec, 1.0 if value is None else value, offset)
         return plain.sweep(Task(entries, number, [seed], free=readers if free else None, hooked=hooked))[0]
     finally:

@@ -65,22 +65,23 @@ def place(
         if hooked:
             refuse(placed, hooked)
         return placed
-    found, flat, wanted = space.found, space.flat, 0
+    found, flat, wanted, (leaves, alone) = space.found, space.flat, 0, only
     for at in range(0, words.FOUND * count, words.FOUND):
         leaf = entries[found[at]]
         if type(leaf) is int:
             space.held = []
             raise CrossingError
-        if leaf in only.leaves:
+        if leaf in leaves:
             flat[words.CELL * found[at + 2] + 3] |= words.RELEVANT
             wanted += 1
-    if wanted < len(only.leaves) or (only.alone and wanted < count):
+    if wanted < len(leaves) or (alone and wanted < count):
         space.held = []
         return None
-    if wanted < count:
-        space.words[words.H_RESTRICT] = 1
-        space.relevant(space.address)
-    return place_leaves(space, entries, (), 0, crossing=False, only=only.leaves)
+    if wanted == count:
+        return place_leaves(space, entries, (), 0, crossing=False)
+    space.words[words.H_RESTRICT] = 1
+    space.relevant(space.address)
+    return place_leaves(space, entries, (), 0, crossing=False, only=leaves)
 
 
 def refuse(placed: list[tuple[Any, ...]], hooked: Container[int]) -> None:

@@ -68,12 +68,8 @@ class Observer:
     asked: bool = True
 
 
-@dataclass(slots=True)
-class Wanted:
-    """The leaves that a sweep is for; where it is ``alone``, the root must lead to no others."""
-
-    leaves: set[Any]
-    alone: bool = False
+Wanted = tuple[set[Any], bool]
+"""The leaves that a sweep is for, and whether the root must lead to no others."""
 
 
 @dataclass(slots=True)

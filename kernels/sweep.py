@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from kernels import custom, words
+from kernels import words
+from kernels.custom import RAN, check_failed
 from kernels.entries import MOVES, MOVING, instruction_at, nested, settled
 from kernels.layouts import Spec
 from kernels.leaves import gradients, place, place_leaves, read, touched
-from kernels.observing import Array, Observer, Outcome, Readers, Task, Wanted
+from kernels.observing import Array, HookedError, Observer, Outcome, Readers, Task, Wanted
 from kernels.pausing import Pauses
 from kernels.presets import FLOAT64, ONE, ROOT, key_of, mark, observe, preset, preset_root
 from kernels.stopping import Stops
@@ -39,7 +40,7 @@ def sweep(space: Workspace, task: Task) -> Outcome:
         if stops is not None and stops.places:
             _go_on(space, entries, words.BREATH, observers, buffers, task.batch, stops.sweep)
             placed = [row for row in placed if id(row[0]) not in stops.reached]
-        elif (status := space.sweep(space.address)) != words.OK or custom.RAN:
+        elif (status := space.sweep(space.address)) != words.OK or (RAN and RAN[0][0]):
             _go_on(space, entries, status, observers, buffers, task.batch, space.sweep)
         outcome = read(space, placed, task.restrict)
         for observer, buffer in zip(observers, buffers, strict=True):
@@ -55,8 +56,9 @@ def sweep(space: Workspace, task: Task) -> Outcome:
 
 Root = tuple[int, Spec, int | None]
 """A slot, its spec, and where its gradient begins in the shadow of its family; None for a shadow of its own."""
-How = tuple[Array | float | None, Wanted | None, Collection[int]]
-"""The root's cotangent, None for 1; the leaves that are wanted, None for all; the ids of leaves that have hooks."""
+How = tuple[Array | float | None, Wanted | None, Collection[int], Collection[int]]
+"""The root's cotangent, None for 1; the leaves that are wanted, None for all; the ids of leaves that have hooks, and
+slots at which somebody looks."""
 
 
 def sweep_one(
@@ -64,10 +66,10 @@ def sweep_one(
 ) -> list[tuple[Any, Array | float]] | None:
     """Return the gradients of leaves: as :func:`sweep`, for the usual call, from one root where nobody looks on.
 
-    None, nothing being freed, where :func:`sweep` must tell which leaves it comes to. It counts itself among the
-    readers. A small graph's backward is its few calls.
+    None, nothing being freed, where :func:`sweep` must tell which leaves it comes to; HookedError where somebody may
+    look at what it comes to. It counts itself among the readers. A small graph's backward is its few calls.
     """
-    own, dropped, (slot, spec, offset), (value, only, hooked) = space.words, None, root, how
+    own, dropped, (slot, spec, offset), (value, only, hooked, seen) = space.words, None, root, how
     try:
         space.busy = True  # what runs meanwhile, as a finalizer may anywhere, takes another workspace
         readers.readers.append(None)  # within: an interrupt may follow at once
@@ -83,6 +85,9 @@ def sweep_one(
         own[_WHOLE] = 0
         if space.mark(space.address) != _OK:
             mark(space, entries)
+        if seen and any(entries[own[_LOW]] <= one <= slot for one in seen):
+            space.held = []
+            raise HookedError
         found = _swept(space, entries, only, hooked)
         if free and found is not None:
             dropped = _drop(space, entries, readers)
@@ -101,10 +106,10 @@ def _swept(
     placed = place(space, entries, only, hooked)
     if placed is None:
         return None
-    if (status := space.sweep(space.address)) != _OK or custom.RAN:
+    if (status := space.sweep(space.address)) != _OK or (RAN and RAN[0][0]):
         _go_on(space, entries, status, (), [], 0, space.sweep)
     found = gradients(space, touched(space, placed) if space.words[_AT] else placed)
-    return found if only is None or len(found) == len(only.leaves) else None
+    return found if only is None or len(found) == len(only[0]) else None
 
 
 def _drop(space: Workspace, entries: list[Any], readers: Readers) -> list[Any] | None:
@@ -145,7 +150,7 @@ def _go_on(
                 pauses.act()
             status = advance(space.address)
         check(space, entries, status, "gradients of a backward")
-        custom.check_failed()
+        check_failed()
     except BaseException:
         space.held = []
         space.abandon(space.address)

@@ -52,9 +52,8 @@ def base_of(x: Tensor) -> Tensor:
 
 def join(base: Tensor, view: Tensor) -> None:
     """Note a view, so that a write finds it: of a leaf too, which may be none when it is written."""
-    try:
-        views = base._views
-    except AttributeError:
+    views = getattr(base, "_views", None)
+    if views is None:
         base._views = [ref(view)]
         return
     views.append(ref(view))

@@ -17,7 +17,7 @@ from tape.autograd import blocks, mapped  # noqa: F401 (tells Functions how)
 from tape.autograd.forward import needs_graph, pulled, pushed, settle, zeros_for
 from tape.exits import numbers_of
 from tape.nesting import flattened
-from tape.points import Point, as_tensor
+from tape.points import Point, as_tensor, differentiated
 from tape.tensor import Tensor
 from tape.vmapping import vmap
 
@@ -36,20 +36,20 @@ def grad_and_value(func: Callable[..., Any], argnums: Argnums = 0, has_aux: bool
 
     @functools.wraps(func)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        point = Point(_GRAD, func, args, argnums, kwargs, has_aux=has_aux)
-        y = point.result
-        if not isinstance(y, Tensor):
-            raise RuntimeError(f"{_GRAD}: Expected f(*args) to return a Tensor, got {type(y)}")  # noqa: TRY004
-        if y.spec.shape:
-            raise RuntimeError(
-                f"{_GRAD}: Expected f(*args) to return a scalar Tensor, got tensor with {len(y.spec.shape)} dims. "
-                "Maybe you wanted to use the vjp or jacrev APIs instead?"
-            )
-        found = point.out(point.gradients())
-        value, *aux = point.finished()
+        value, found, *aux = differentiated(_GRAD, func, args, argnums, kwargs, _check_scalar, has_aux=has_aux)
         return found, (value, *aux) if has_aux else value
 
     return wrapper
+
+
+def _check_scalar(y: Any) -> None:
+    if not isinstance(y, Tensor):
+        raise RuntimeError(f"{_GRAD}: Expected f(*args) to return a Tensor, got {type(y)}")  # noqa: TRY004
+    if y._form.spec.shape:
+        raise RuntimeError(
+            f"{_GRAD}: Expected f(*args) to return a scalar Tensor, got tensor with {len(y.spec.shape)} dims. "
+            "Maybe you wanted to use the vjp or jacrev APIs instead?"
+        )
 
 
 def grad(func: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False) -> Callable[..., Any]:
@@ -57,12 +57,11 @@ def grad(func: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False) 
 
     With ``has_aux`` it gives a pair of the gradient and what ``func`` returned second.
     """
-    both = grad_and_value(func, argnums, has_aux)
 
     @functools.wraps(func)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        found, rest = both(*args, **kwargs)
-        return (found, rest[1]) if has_aux else found
+        _, found, *aux = differentiated(_GRAD, func, args, argnums, kwargs, _check_scalar, has_aux=has_aux)
+        return (found, *aux) if has_aux else found
 
     return wrapper
 

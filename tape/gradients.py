@@ -6,7 +6,9 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tape.points import Point
+import numpy as np
+
+from tape.points import differentiated
 from tape.tensor import Tensor
 
 
@@ -38,15 +40,14 @@ def value_and_grad(
     numbers = argnums if isinstance(argnums, int) else tuple(argnums)
     name = f"value_and_grad({getattr(fun, '__name__', repr(fun))})"
 
+    def check(y: Any) -> None:
+        if not isinstance(y, Tensor) or y._form.spec.size != 1 or y._form.spec.dtype.kind != "f":
+            raise _refused(name, y)
+
     @functools.wraps(fun)
     def both(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
-        point = Point(name, fun, args, numbers, kwargs, has_aux=has_aux)
-        y = point.result
-        if not isinstance(y, Tensor) or y.spec.size != 1 or y.spec.dtype.kind != "f":
-            raise _refused(name, y)
-        found = point.out(point.gradients())
-        value, *aux = point.finished()
-        if not (point.tensors or isinstance(value, float)):
+        value, found, *aux = differentiated(name, fun, args, numbers, kwargs, check, has_aux=has_aux)
+        if isinstance(value, np.ndarray):
             value = value.item()
         return (value, *aux) if has_aux else value, found
 

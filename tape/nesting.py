@@ -48,6 +48,9 @@ class Structure:
 
     def filled(self, values: Iterable[Any]) -> Any:
         """Return the structure with these values for its leaves, in order."""
+        if self.kind is None:
+            (value,) = values
+            return value
         return self._filled(iter(values))
 
     def _filled(self, left: Iterator[Any]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -15,7 +16,7 @@ from tape.inference import inference_mode
 from tape.nesting import Structure, flattened
 from tape.operands import operand
 from tape.shaping import clone
-from tape.tensor import Tensor, as_array, carried, leaf, plain
+from tape.tensor import Tensor, as_array, carried, is_tensor, leaf, plain
 
 _FLOAT64 = np.dtype(np.float64)
 
@@ -24,8 +25,12 @@ class Point:
     """A function evaluated at inputs of its own: what it returned, and what that was computed from.
 
     ``tensors`` says whether any input was given as a tensor; where none was, results are NumPy's. With ``writes`` the
-    function may write to its arguments, as in PyTorch's forward mode, and the caller sees that.
+    function may write to its arguments, as in PyTorch's forward mode, and the caller sees that. ``evaluated`` are the
+    tensor that was made of the only leaf, and what the function returned, where it has been called already.
     """
+
+    needed = False
+    aux: Any = None
 
     def __init__(
         self,
@@ -37,14 +42,17 @@ class Point:
         *,
         has_aux: bool,
         writes: bool = False,
+        evaluated: tuple[Tensor, Any] | None = None,
     ) -> None:
-        self.writes = writes
-        self.api, self.has_aux, self.needed, self.aux = api, has_aux, False, None
-        numbers = argument_numbers(argnums, len(args))
-        chosen = args[numbers] if isinstance(numbers, int) else tuple(args[i] for i in numbers)
+        self.api, self.has_aux, self.writes = api, has_aux, writes
+        usual = type(argnums) is int and 0 <= argnums < len(args)
+        numbers = argnums if usual else argument_numbers(argnums, len(args))
+        chosen = args[numbers] if usual or isinstance(numbers, int) else tuple(args[i] for i in numbers)
         given, self.structure = flattened(chosen)
-        self.tensors = any(isinstance(x, Tensor) for x in given)
-        if modes.active():
+        self.tensors = any(map(is_tensor, given))
+        if evaluated is not None:
+            (self.inputs, result) = [evaluated[0]], evaluated[1]
+        elif modes.active():
             result = self._evaluated(func, args, numbers, given, kwargs)
         else:
             with inference_mode(False):
@@ -54,21 +62,39 @@ class Point:
                 raise RuntimeError(f"{api}: output of function f should be a tuple: (output, aux) if has_aux is True")
             result, self.aux = result
         self.result = result
-        self.outputs, self.returned = flattened(result, none=True)
+
+    @functools.cached_property
+    def _returned(self) -> tuple[list[Any], Structure]:
+        return flattened(self.result, none=True)
+
+    @property
+    def outputs(self) -> list[Any]:
+        """What the function returned, taken out of its structure."""
+        return self._returned[0]
+
+    @property
+    def returned(self) -> Structure:
+        """The structure of what the function returned."""
+        return self._returned[1]
 
     def _evaluated(
         self, func: Callable[..., Any], args: tuple[Any, ...], numbers: Any, given: list[Any], kwargs: dict[str, Any]
     ) -> Any:
         """Call the function with gradients recorded, whatever the mode is."""
-        self.inputs = self._own(given, numbers)
-        passed = list(map(clone, self.inputs)) if self.writes else self.inputs
+        self.inputs = passed = self._own(given, numbers)
+        if self.writes:
+            passed = list(map(clone, passed))
         full, copies = list(args), self.structure.filled(passed)
-        for i, x in [(numbers, copies)] if isinstance(numbers, int) else zip(numbers, copies, strict=True):
-            full[i] = x
+        if isinstance(numbers, int):
+            full[numbers] = copies
+        else:
+            for i, x in zip(numbers, copies, strict=True):
+                full[i] = x
         result = func(*full, **kwargs)
-        for x, copy in zip(given, passed, strict=True) if self.writes else ():
-            if copy._version:
-                self._written(x, copy)
+        if self.writes:
+            for x, copy in zip(given, passed, strict=True):
+                if copy._version:
+                    self._written(x, copy)
         return result
 
     def _written(self, given: Any, copy: Tensor) -> None:
@@ -102,26 +128,23 @@ class Point:
 
     def release(self) -> None:
         """Let go of history that ends at the inputs, in what the function returned, and of NumPy's of all."""
-        self.result = self.returned.filled(map(self._released, self.outputs))
+        outputs, structure = self._returned
+        self.result = structure.filled(map(self._released, outputs))
         if self.has_aux:
             found, structure = flattened(self.aux, none=True)
             self.aux = structure.filled(map(self._released, found))
 
-    def gradients(self) -> list[Tensor]:
-        """Return the gradients of the function's value, of one element; it and aux are left to be handed out."""
+    def gradient(self) -> Any:
+        """Return the gradient of the function's value, of one element; it and aux are left to be handed out."""
         y = self.result
-        found = None if self.has_aux else short.gradients(y, self.inputs, None, free=True, alone=True)
+        found = None if self.has_aux else short.values(y, self.inputs)
         if found is not None:
-            if not self.tensors:
-                self.result = numbers_of(y)
-            else:
-                self.result = plain(y._value) if type(y._value) is float else y.detach()
-            return found
+            self.result = _value(y, tensors=self.tensors)
+            return self.structure.filled(map(short.tensor, self.inputs, found) if self.tensors else found)
         self.release()
         create = None if self.tensors else False
-        return zeros_for(
-            pulled([y], self.inputs, [filled_with(1.0, y)], create=create, retain=self.needed), self.inputs
-        )
+        pulls = pulled([y], self.inputs, [filled_with(1.0, y)], create=create, retain=self.needed)
+        return self.out(zeros_for(pulls, self.inputs))
 
     def finished(self, *results: Any) -> tuple[Any, ...]:
         """Return the value, the results of the transform and, if there is one, what is aux."""
@@ -146,6 +169,44 @@ class Point:
         if needed or x._slot is None:
             return x
         return plain(x._value) if type(x._value) is float and modes.current().recorder is None else x.detach()
+
+
+def differentiated(
+    api: str,
+    func: Callable[..., Any],
+    args: tuple[Any, ...],
+    argnums: Any,
+    kwargs: dict[str, Any],
+    check: Callable[[Any], None],
+    *,
+    has_aux: bool,
+) -> tuple[Any, ...]:
+    """Return the value of a function, which has passed the check, its gradient and, if there is one, what is aux."""
+    evaluated = None
+    if not has_aux and type(argnums) is int and 0 <= argnums < len(args) and modes.active():
+        given = args[argnums]
+        x = _usual(given)
+        if x is not None:
+            y = func(*args[:argnums], x, *args[argnums + 1 :], **kwargs)
+            check(y)
+            found = short.values(y, (x,))
+            if found is not None:
+                tensors, x._slot.over = given.__class__ is Tensor, True
+                return _value(y, tensors=tensors), short.tensor(x, found[0]) if tensors else found[0]
+            evaluated = x, y
+    point = Point(api, func, args, argnums, kwargs, has_aux=has_aux, evaluated=evaluated)
+    check(point.result)
+    gradient = point.gradient()
+    value, *aux = point.finished()
+    return value, gradient, *aux
+
+
+def _value(y: Tensor, *, tensors: bool) -> Any:
+    """Return what stands in a result, without its history, as a tensor or as NumPy's."""
+    value = y._value
+    if type(value) is float:
+        return plain(value) if tensors else value
+    return y.detach() if tensors else numbers_of(y)
 
 
 def _usual(given: Any) -> Tensor | None:

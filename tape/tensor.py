@@ -19,7 +19,7 @@ Installed = TypeVar("Installed", bound=Callable[..., Any] | property)
 class AccumulateGrad:
     """The slot of a leaf that requires grad: where sweeps deliver its gradient, and the leaf's node in the graph."""
 
-    __slots__ = ("__weakref__", "grad", "hooks", "owner", "spec")
+    __slots__ = ("__weakref__", "grad", "hooks", "over", "owner", "spec")
 
     spec: Spec
     grad: Tensor | None
@@ -27,6 +27,8 @@ class AccumulateGrad:
     """Set where there are some."""
     owner: ReferenceType[Tensor]
     """The leaf: when it is gone, nobody can see the gradient."""
+    over: bool
+    """Set, to True, where it was an input of a transform that is over: nobody can differentiate by it any more."""
 
     @property
     def next_functions(self) -> tuple[Any, ...]:

@@ -732,6 +732,18 @@ def test_hooks_that_sweep_each_others_graphs(fresh: Fresh) -> None:
     assert fresh(CROSSED).communicate(timeout=60) == ("True [[2.0, 2.0, 2.0], [2.0, 2.0, 2.0]]\n", "")
 
 
+def test_large_gradients_at_the_end_of_a_process(fresh: Fresh) -> None:
+    program = """
+import tape
+x = tape.ones(5000).requires_grad_()
+x.sum().backward()
+kept = [x, x.grad]
+kept.append(kept)
+"""
+    out, error = fresh(program).communicate(timeout=120)
+    assert (out, error) == ("", "")
+
+
 # --- interrupts ---
 
 

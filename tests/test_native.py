@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from numba import njit
 
 import tape
 from kernels import backend, memory
@@ -73,6 +74,17 @@ def test_few_python_calls_in_backward(chain: Callable[[int], Any], monkeypatch: 
         loss = chain(n)
         names = python_calls(loss.backward)
         assert len(names) <= 20, names
+
+
+@native
+@pytest.mark.usefixtures("own_tape")
+def test_few_python_calls_once_jitted_operations_have_run() -> None:
+    square = tape.custom(njit(lambda a: a * a), njit(lambda g, a: g * 2.0 * a))
+    square(tape.ones(3).requires_grad_()).sum().backward()
+    arrays(10).backward()
+    loss = arrays(10)
+    names = python_calls(loss.backward)
+    assert len(names) <= 20, names
 
 
 def test_the_count_sees_python_calls() -> None:

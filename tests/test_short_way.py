@@ -202,3 +202,41 @@ def test_cotangents_of_integers(create_graph: bool) -> None:
     assert found.tolist() == np.diag([2.0, 4.0, 6.0]).tolist()
     (x * x).backward(tape.tensor([1, 2, 0]))
     assert x.grad.tolist() == [2.0, 8.0, 0.0]
+
+
+@pytest.mark.skipif(not backend.NATIVE, reason="the plain sweep has one way")
+@pytest.mark.usefixtures("own_tape")
+def test_it_is_taken_whoever_looks_at_other_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hook, a node or a retained gradient costs the graph that it belongs to alone."""
+    before, after = [tape.tensor([1.0, 2.0], requires_grad=True) * 2.0 for _ in range(2)]
+    hooked, kept, retaining = before * 1.0, before * 3.0, before * 4.0
+    hooked.register_hook(lambda g: g * 10.0)
+    retaining.retain_grad()
+    node = kept.grad_fn
+    x, w, s = leaves()
+    y = loss(x, w, s)
+    later = after * 5.0
+    later.register_hook(lambda g: g * 10.0)
+    monkeypatch.setattr(engine, "_run", lambda *_, **__: pytest.fail("the long way"))
+    y.backward()
+    monkeypatch.undo()
+    assert x.grad is not None
+    (hooked + kept + retaining + later).sum().backward()
+    assert retaining.grad is not None
+    assert retaining.grad.tolist() == [1.0, 1.0]
+    assert node is not None
+    assert node.next_functions
+
+
+def test_who_looks_at_this_graph_is_served() -> None:
+    x = tape.tensor([1.0, 2.0], requires_grad=True)
+    y = x * 2.0
+    y.register_hook(lambda g: g * 10.0)
+    (y * 1.0).sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [20.0, 20.0]
+    z = x * 3.0
+    z.retain_grad()
+    (z * 1.0).sum().backward()
+    assert z.grad is not None
+    assert z.grad.tolist() == [1.0, 1.0]

@@ -6,8 +6,9 @@ import os
 import sys
 import threading
 import warnings
+from functools import partial
 from typing import Any
-from weakref import ref
+from weakref import ReferenceType, ref
 
 import numpy as np
 
@@ -115,12 +116,13 @@ def _seen(leaf: AccumulateGrad) -> bool:
     """
     owner = leaf.owner()
     if owner is not None and leaf.owner.__callback__ is None:
-        own = ref(leaf)
-        leaf.owner = ref(owner, lambda _: _forget(own()))
+        leaf.owner = ref(owner, partial(_forget, ref(leaf)))
     return owner is not None
 
 
-def _forget(leaf: AccumulateGrad | None) -> None:
+def _forget(reference: ReferenceType[AccumulateGrad], _: object) -> None:
+    """Drop a leaf's gradient. It reads no global, which may be gone at the end of a process."""
+    leaf = reference()
     if leaf is not None:
         leaf.grad = None
 

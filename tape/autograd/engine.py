@@ -152,7 +152,7 @@ def grad(
     if not (create_graph or is_grads_batched):
         short_way = short.gradients(outputs, inputs, grad_outputs, free=not retain_graph)
         if short_way is not None:
-            return tuple(short_way)
+            return short_way
     return _by_run(outputs, inputs, grad_outputs, retain_graph, *more)
 
 

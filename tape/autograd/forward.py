@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
-from weakref import WeakSet
 
 import numpy as np
 
@@ -66,18 +65,14 @@ def needs_graph(outputs: Sequence[Tensor], inputs: Sequence[Tensor], weights: Se
     if any(w._slot is not None for w in weights):
         return True
     known = {x._slot for x in inputs}
-    return any(x not in known and x not in _settled for x in leaves_of(outputs))
-
-
-_settled: WeakSet[AccumulateGrad] = WeakSet()
-"""Inputs of one's own of transforms that are over: nothing can be differentiated by them any more."""
+    return any(x not in known and not hasattr(x, "over") for x in leaves_of(outputs))
 
 
 def settle(inputs: Sequence[Tensor]) -> None:
     """Note that a transform is over, whose inputs these were."""
     for x in inputs:
         if type(x._slot) is AccumulateGrad:
-            _settled.add(x._slot)
+            x._slot.over = True
 
 
 def pushed_arrays(

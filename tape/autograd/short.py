@@ -11,7 +11,7 @@ from kernels.observing import Array, CrossingError, FreedError, Wanted
 from kernels.words import PULLS, TAPE_BITS, VIEW
 from tape import errors, modes
 from tape.autograd import hooks
-from tape.tapes import LONG
+from tape.tapes import LONG, Tape
 from tape.tensor import AccumulateGrad, Tensor, new
 
 Leaves = list[tuple[AccumulateGrad, Array | float]]
@@ -28,8 +28,7 @@ def swept(x: Tensor, gradient: Any, *, free: bool, only: Wanted | None = None) -
     if tape is False:
         tape = modes.own_tape()
     slot, form, value = x._slot, x._form, None
-    usual = type(slot) is int and slot >> TAPE_BITS == tape.number and not tape.hooks and not (free and tape.nodes)
-    if not usual or (only is None and tape.retained):
+    if type(slot) is not int or slot >> TAPE_BITS != tape.number:
         return None
     if gradient is not None:
         value = _value(gradient, form.spec)
@@ -37,9 +36,11 @@ def swept(x: Tensor, gradient: Any, *, free: bool, only: Wanted | None = None) -
         return None
     kind = form.kind  # type: ignore[union-attr]
     offset = None if kind == PULLS else x._offset if kind == VIEW else 0
+    seen = _seen(tape, free=free, accumulates=only is None) if tape.hooks or tape.nodes or tape.retained else ()
     try:
+        root = slot, form.spec, offset
         found = backend.run_one(
-            tape.entries, tape.number, slot, form.spec, offset, tape, hooked, free=free, value=value, only=only
+            tape.entries, tape.number, root, tape, hooked, free=free, value=value, only=only, seen=seen
         )
     except CrossingError:
         return None
@@ -50,6 +51,15 @@ def swept(x: Tensor, gradient: Any, *, free: bool, only: Wanted | None = None) -
     return found
 
 
+def _seen(tape: Tape, *, free: bool, accumulates: bool) -> list[int]:
+    """Return the slots of a tape at which somebody looks: by hooks, nodes that are held, and retained gradients."""
+    found = [*tape.hooks, *(tape.nodes if free else ())]
+    if accumulates:
+        slots = [x._slot for reference in list(tape.retained.values()) if (x := reference()) is not None]
+        found += [slot for slot in slots if type(slot) is int]
+    return found
+
+
 def _value(gradient: Any, spec: Spec) -> Any:
     """Return the value of a cotangent as it stands; None if it is to be checked, or converted, first."""
     own = gradient._form.spec if type(gradient) is Tensor else None
@@ -57,28 +67,48 @@ def _value(gradient: Any, spec: Spec) -> Any:
     return gradient._value if fits else None
 
 
-def gradients(outputs: Any, inputs: Any, weights: Any, *, free: bool, alone: bool = False) -> list[Tensor] | None:
-    """Return what ``grad`` does for one root and leaves that it leads to; None where more is asked for.
+def values(y: Any, inputs: Sequence[Any]) -> list[Array | float] | None:
+    """Return the gradients of a root of one element by leaves that are all it leads to; None where more is asked for.
 
-    With ``alone`` for leaves that are all it leads to.
+    What led to it is freed.
     """
+    if type(y) is not Tensor:
+        return None
+    wanted = _wanted(inputs)
+    found = None if wanted is None else swept(y, None, free=True, only=(wanted, True))
+    if found is None:
+        return None
+    if len(found) == 1:
+        return [found[0][1]]
+    by_leaf = dict(found)
+    return [by_leaf[x._slot] for x in inputs]
+
+
+def gradients(outputs: Any, inputs: Any, weights: Any, *, free: bool) -> tuple[Tensor, ...] | None:
+    """Return what ``grad`` does for one root and leaves that it leads to; None where more is asked for."""
     root, weight = _only(outputs), None if weights is None else _only(weights)
     targets: Sequence[Any] = (inputs,) if type(inputs) is Tensor else inputs
     if root is None or (weight is None and weights is not None) or not isinstance(targets, (tuple, list)):
         return None
+    wanted = _wanted(targets)
+    found = None if wanted is None else swept(root, weight, free=free, only=(wanted, False))
+    if found is None:
+        return None
+    if len(found) == 1:
+        return (tensor(targets[0], found[0][1]),)
+    by_leaf = dict(found)
+    return tuple([tensor(x, by_leaf[x._slot]) for x in targets])
+
+
+def _wanted(targets: Sequence[Any]) -> set[AccumulateGrad] | None:
+    """Return the leaves of tensors, if each has one of its own, where nobody hears of its gradient."""
     wanted = set()
     for x in targets:
         slot = x._slot if type(x) is Tensor else None
-        if type(slot) is not AccumulateGrad or not slot.spec.in_order or id(slot) in hooks.LEAVES:
+        if type(slot) is not AccumulateGrad or not slot.spec.in_order or (hooks.LEAVES and id(slot) in hooks.LEAVES):
             return None
         wanted.add(slot)
-    if not wanted or len(wanted) != len(targets):
-        return None
-    found = swept(root, weight, free=free, only=Wanted(wanted, alone))
-    if found is None:
-        return None
-    by_leaf = dict(found)
-    return [_tensor(x._slot, by_leaf[x._slot]) for x in targets]
+    return wanted if wanted and len(wanted) == len(targets) else None
 
 
 def _only(given: Any) -> Tensor | None:
@@ -88,8 +118,9 @@ def _only(given: Any) -> Tensor | None:
     return given if type(given) is Tensor else None
 
 
-def _tensor(leaf: AccumulateGrad, value: Array | float) -> Tensor:
-    gradient = new(Tensor)
+def tensor(x: Tensor, value: Array | float) -> Tensor:
+    """Return the gradient of a leaf as a tensor."""
+    gradient, spec = new(Tensor), x._slot.spec
     gradient._value, gradient._slot = value, None
-    gradient._form = leaf.spec if leaf.spec.alike else spec_of(value)
+    gradient._form = spec if spec.alike else spec_of(value)
     return gradient
