@@ -1251,12 +1251,18 @@ def report(seed: int, complaint: str) -> str:
     return f"seed {seed}: {disagreement(small)}\n\n{text_of(small)}"
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run as many programs as asked; print what they did, and the first on which the two disagree."""
-    parser = argparse.ArgumentParser(description=main.__doc__)
+def counted_from(about: str | None, arguments: list[str] | None) -> tuple[int, int]:
+    """Return how many programs are asked for on the command line, and the seed of the first."""
+    parser = argparse.ArgumentParser(description=about)
     parser.add_argument("count", type=int, nargs="?", default=2000)
     parser.add_argument("--seed", type=int, default=0, help="of the first program; the others count up from it")
     given = parser.parse_args(arguments)
+    return given.count, given.seed
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run as many programs as asked; print what they did, and the first on which the two disagree."""
+    count, first = counted_from(main.__doc__, arguments)
     done: Counter[str] = Counter()
 
     def counted(seed: int) -> Iterator[tuple[Step, Twin, str | None]]:
@@ -1264,14 +1270,14 @@ def main(arguments: list[str] | None = None) -> int:
             done[row[0][0] if row[2] is None else "refused"] += 1
             yield row
 
-    for seed in range(given.seed, given.seed + given.count):
+    for seed in range(first, first + count):
         if (complaint := compared(counted(seed))) is not None:
             sys.stdout.write(report(seed, complaint) + "\n")
             return 1
-        if (seed + 1 - given.seed) % 1000 == 0:
-            sys.stderr.write(f"{seed + 1 - given.seed} programs\n")
+        if (seed + 1 - first) % 1000 == 0:
+            sys.stderr.write(f"{seed + 1 - first} programs\n")
     sys.stdout.write(
-        f"{given.count} programs from seed {given.seed} on: all agree; {done.total()} steps:\n"
+        f"{count} programs from seed {first} on: all agree; {done.total()} steps:\n"
         + ", ".join(f"{count} {kind}" for kind, count in done.most_common())
         + "\n"
     )

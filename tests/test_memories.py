@@ -1,6 +1,6 @@
 """Random programs of reads, views and writes over shared memories agree with a twin that only ever copies.
 
-`python tests/memories.py 100000` runs more of them.
+`python tests/memories.py 100000` runs more of them, `python tests/replays.py 100000` as programs that are replayed.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from types import ModuleType
@@ -35,10 +34,10 @@ from memories import (
     repeats,
     report,
     shrunk,
-    source,
     text_of,
     trouble,
 )
+from replays import function_of, gradients, pure, replayed
 
 import tape
 from kernels import backend, writes
@@ -140,57 +139,6 @@ def test_random_programs_swept_in_plain_python(monkeypatch: pytest.MonkeyPatch) 
 
 # --- against other references -----------------------------------------------------------------------------------
 
-# What a function of the leaves can hold: no gradient on the way, nothing that raises.
-MAKERS = {"leaf", "buffer", "view", "reshape", "apply", "where", "part", "join", "detach", "loss"}
-WRITERS = {"method", "operator", "assign", "assign_with", "masked_fill", "index_put"}
-PURE = MAKERS | WRITERS | {"grad_mode", "forget"}
-
-
-def pure(seed: int) -> tuple[Program, Twin]:
-    """Return a random program without gradients and errors, and a twin that has run it."""
-    twin, kept = Twin(), []
-    kept.extend(
-        step
-        for step in random_program(seed)
-        if step[0] in PURE and "from" not in str(step) and usable(step, twin) and attempt(twin, step) is None
-    )
-    return kept, twin
-
-
-def usable(step: Step, twin: Twin) -> bool:
-    """Whether the tensors that a step names are there: what made them may have been dropped."""
-    names = {int(name) for name in re.findall(r"\bx(\d+)", source(step))}
-    return names - ({step[1]} if step[0] in MAKERS else set()) <= twin.handles.keys()
-
-
-def function_of(program: Program) -> tuple[Callable[..., Any], list[Any]]:
-    """Return a program as a function of its leaves, and their values."""
-    leaves = [step for step in program if step[0] == "leaf"]
-
-    def function(*values: Any) -> Any:
-        live = Live()
-        given = iter(values)
-        for step in program:
-            if step[0] == "leaf":
-                live.names[f"x{step[1]}"] = next(given)
-            else:
-                error = live.run(step)
-                assert error is None, f"{source(step)}: {error}"
-        result = live.names[f"x{program[-1][1]}"]
-        live.names.clear()
-        tape.set_grad_enabled(True)
-        return result
-
-    return function, [np.array(step[2]) for step in leaves]
-
-
-def gradients(function: Callable[..., Any], values: list[Any]) -> tuple[float, list[Any]]:
-    inputs = [tape.tensor(x, requires_grad=True) for x in values]
-    loss = function(*inputs)
-    if loss.requires_grad:
-        loss.backward()
-    return loss.item(), [np.zeros(x.shape) if x.grad is None else x.grad.numpy() for x in inputs]
-
 
 def test_differences_of_the_value() -> None:
     compared_ones = 0
@@ -213,28 +161,20 @@ def test_differences_of_the_value() -> None:
 
 
 def test_replay_on_other_values() -> None:
-    replayed = 0
-    for seed in range(30_000, 30_120):
-        program, _ = pure(seed)
-        if program[-1][0] != "loss":
-            continue
-        function, values = function_of(program)
-        if not gradients_wanted(function, values):
-            continue
-        recorded_one = tape.record(function, *values)
-        for factor in (1.0, 0.9, 1.0):
-            given = [x * factor for x in values]
-            value, found = recorded_one.value_and_grad(*given)
-            expected, by_sweep = gradients(function, given)
-            assert value == pytest.approx(expected, rel=1e-13), text_of(program)
-            for one, other in zip(found, by_sweep, strict=True):
-                np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-13, err_msg=text_of(program))
-        replayed += 1
-    assert replayed > 80
+    found = list(map(replayed, range(30_000, 30_120)))
+    assert all(outcome in ("agrees", "nothing to replay") for outcome in found), [*filter(None, found)]
+    assert found.count("agrees") > 80
 
 
-def gradients_wanted(function: Callable[..., Any], values: list[Any]) -> bool:
-    return bool(function(*[tape.tensor(x, requires_grad=True) for x in values]).requires_grad)
+def test_a_replay_that_differs_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = tape.Program.value_and_grad
+
+    def faulty(self: Any, *values: Any) -> Any:
+        value, found = run(self, *values)
+        return value, [x * (1 + 1e-9) for x in found]
+
+    monkeypatch.setattr(tape.Program, "value_and_grad", faulty)
+    assert any("differ" in replayed(seed) for seed in range(30_000, 30_010))
 
 
 PYTORCH_REFUSES = re.compile(
