@@ -54,7 +54,9 @@ class Structure:
         return self._filled(iter(values))
 
     def _filled(self, left: Iterator[Any]) -> Any:
-        return next(left) if self.kind is None else self.make([part._filled(left) for part in self.parts])
+        if self.kind is None:
+            return next(left)
+        return self.make([next(left) if part is _LEAF else part._filled(left) for part in self.parts])
 
     def paths(self, start: str = "") -> list[str]:
         """Return how Python would reach each leaf: ``['layers'][0].w``."""
@@ -222,17 +224,17 @@ def _alike_static(structure: Structure, tree: Any) -> bool:
 
 def flattened(tree: Any, *, none: bool = False) -> tuple[list[Any], Structure]:
     """Return the leaves of a nested structure, in order, and the structure; with ``none`` None is a leaf too."""
-    if type(tree) in _USUAL:
+    if type(tree) in _USUAL or (none and tree is None):
         return [tree], _LEAF
     found: list[Any] = []
     return found, _taken_apart(tree, found, none)
 
 
 def _taken_apart(tree: Any, found: list[Any], none: bool) -> Structure:
-    opened = _opened(tree)
+    opened = None if type(tree) in _USUAL else _opened(tree)
     if opened is not None:
         keys, parts, static, make = opened
-        return Structure(type(tree), keys, tuple(_taken_apart(part, found, none) for part in parts), static, make)
+        return Structure(type(tree), keys, tuple([_taken_apart(part, found, none) for part in parts]), static, make)
     if tree is None and not none:
         return _NONE
     found.append(tree)

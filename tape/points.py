@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -107,8 +107,9 @@ class Point:
     def _own(self, given: list[Any], numbers: Any) -> list[Tensor]:
         if not given:
             raise ValueError(f"{self.api}: there is no number among the arguments to differentiate by")
-        if len(given) == 1 and (found := _usual(given[0])) is not None:
-            return [found]
+        usual = [x for x in map(_usual, given) if x is not None]
+        if len(usual) == len(given):
+            return usual
         structures = [self.structure] if isinstance(numbers, int) else self.structure.parts
         named = zip([numbers] if isinstance(numbers, int) else numbers, structures, strict=True)
         paths = [(path, part.kind is None) for i, part in named for path in part.paths(f"argument {i}")]
@@ -129,18 +130,20 @@ class Point:
     def release(self) -> None:
         """Let go of history that ends at the inputs, in what the function returned, and of NumPy's of all."""
         outputs, structure = self._returned
-        self.result = structure.filled(map(self._released, outputs))
-        if self.has_aux:
-            found, structure = flattened(self.aux, none=True)
-            self.aux = structure.filled(map(self._released, found))
+        found, aux = flattened(self.aux, none=True)
+        linked = self._linked([*outputs, *found])
+        self.result = structure.filled([self._released(x, linked) for x in outputs])
+        self.aux = aux.filled([self._released(x, linked) for x in found])
 
     def gradient(self) -> Any:
         """Return the gradient of the function's value, of one element; it and aux are left to be handed out."""
         y = self.result
-        found = None if self.has_aux else short.values(y, self.inputs)
-        if found is not None:
+        found, aux = flattened(self.aux, none=True)
+        values = None if self._linked(found) else short.values(y, self.inputs)
+        if values is not None:
             self.result = _value(y, tensors=self.tensors)
-            return self.structure.filled(map(short.tensor, self.inputs, found) if self.tensors else found)
+            self.aux = aux.filled([self._released(x) for x in found])
+            return self.structure.filled(map(short.tensor, self.inputs, values) if self.tensors else values)
         self.release()
         create = None if self.tensors else False
         pulls = pulled([y], self.inputs, [filled_with(1.0, y)], create=create, retain=self.needed)
@@ -156,10 +159,17 @@ class Point:
         found = tensors if self.tensors else [numbers_of(x) for x in tensors]
         return (structure or self.structure).filled(found)
 
-    def _released(self, x: Any) -> Any:
+    def _linked(self, found: list[Any]) -> list[Tensor]:
+        """Return the tensors that depend on anything but the inputs that requires grad."""
+        traced = [x for x in found if isinstance(x, Tensor) and x._slot is not None]
+        if not traced or not needs_graph(traced, self.inputs):
+            return []
+        return [x for x in traced if needs_graph([x], self.inputs)]
+
+    def _released(self, x: Any, linked: Sequence[Tensor] = ()) -> Any:
         if not isinstance(x, Tensor):
             return x
-        needed = x._slot is not None and needs_graph([x], self.inputs)
+        needed = any(x is other for other in linked)
         if not self.tensors:
             if needed:
                 warn_of_detaching(self.api)
