@@ -6,15 +6,16 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from kernels.entries import MOVES, MOVING, Instruction, instructions, nested, take_out
+from kernels.entries import MOVES, MOVING, Instruction, nested, take_out
+from kernels.forms import Form
 from kernels.layouts import Spec
 from kernels.observing import FreedError, Readers, Seed
 from kernels.words import ADDS, B_ENTRIES, B_FREES, CLEARS, TAPE_BITS
 
 
 def key_of(operand: Any) -> Any:
-    """Return what a shadow is found by: a slot, or a leaf by its address."""
-    return operand if type(operand) is int else ("leaf", id(operand))
+    """Return what a shadow is found by: a slot, or a leaf itself, which is equal to no other."""
+    return operand
 
 
 @dataclass(slots=True)
@@ -43,24 +44,25 @@ def mark(entries: list[Any], number: int, seeds: list[Seed]) -> Graph:
     pending, split = {seed.slot for seed in seeds}, set()
     found: dict[Any, Any] = {}
     marked: list[Instruction] = []
-    for instruction in instructions(entries):
-        if not pending:
-            break
-        if instruction.slot not in pending:
-            continue
-        pending.discard(instruction.slot)
-        marked.append(instruction)
-        if instruction.form.kind in (CLEARS, ADDS):
-            before = key_of(instruction.operands[0])
-            if before in pending or before in found:
-                split.add(instruction.slot)
-        for operand, spec in zip(instruction.operands, instruction.form.specs, strict=True):
-            if operand is None:
-                continue
-            if type(operand) is int and operand >> TAPE_BITS == number:
-                pending.add(operand)
-            else:
-                found[key_of(operand)] = (operand, spec)
+    stop = len(entries)
+    while pending and stop > 0:  # as entries.instructions does, without making those that are passed by
+        last = stop - 1
+        form: Form = entries[last].form
+        start = stop - form.entries
+        slot = entries[start]
+        if slot in pending:
+            pending.discard(slot)
+            first = start + 1 + len(form.specs)
+            operands, saved = tuple(entries[start + 1 : first]), tuple(entries[first:last])
+            marked.append(Instruction(start, stop, slot, operands, saved, form))
+            if form.kind in (CLEARS, ADDS) and (operands[0] in pending or operands[0] in found):
+                split.add(slot)
+            for operand, spec in zip(operands, form.specs, strict=True):
+                if type(operand) is int and operand >> TAPE_BITS == number:
+                    pending.add(operand)
+                elif operand is not None:
+                    found[key_of(operand)] = (operand, spec)
+        stop = start
     if pending:
         raise FreedError
     return Graph(marked, found, split)

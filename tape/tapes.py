@@ -6,8 +6,9 @@ import itertools
 import sys
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from threading import get_ident
+from types import TracebackType
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -69,6 +70,34 @@ def _next_chunk(reference: weakref.ref[Tape]) -> None:
         finally:
             tape.fresh = tape._chunk()
     raise StopIteration
+
+
+class Reading:
+    """Somebody who reads a tape, as a context manager: it counts among the readers."""
+
+    __slots__ = ("readers",)
+
+    def __init__(self, readers: list[None]) -> None:
+        self.readers = readers
+
+    def __enter__(self) -> None:
+        try:
+            self.readers.append(None)
+            settled()
+        except BaseException:
+            self._leave()
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._leave()
+        if isinstance(error, FreedError):
+            raise errors.GradError(errors.SECOND_TIME) from None
+
+    def _leave(self) -> None:
+        with suppress(IndexError):  # a tracer may raise between `try` and the line below it
+            self.readers.pop()
 
 
 class Tape:
@@ -173,18 +202,9 @@ class Tape:
         else:
             self.patience = cycles.let_go([*self.hooks.values(), *self.metadata.values()]) // 64
 
-    @contextmanager
-    def reading(self) -> Iterator[None]:
+    def reading(self) -> Reading:
         """Keep the instructions where they are; FreedError within is GradError."""
-        try:
-            self.readers.append(None)
-            settled()
-            yield
-        except FreedError:
-            raise errors.GradError(errors.SECOND_TIME) from None
-        finally:
-            with suppress(IndexError):  # a tracer may raise between `try` and the line below it
-                self.readers.pop()
+        return Reading(self.readers)
 
     def forget_hooks(self) -> None:
         """Let go of the hooks, the user's lines and the notes of instructions that are gone."""

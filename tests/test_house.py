@@ -63,7 +63,7 @@ HOUSE = [
     "tape.grouping", "tape.scattering", "tape.filling", "tape.choosing", "tape.membership",
     "tape.inquiries", "tape.ranges", "tape.stacking", "tape.repeating",
     "tape.padding", "tape.grids", "tape.diagonals", "tape.autograd.accumulation",
-    "tape.autograd.anomaly", "tape.autograd.rules", "tape.autograd.primals",
+    "tape.autograd.anomaly", "tape.autograd.rules", "tape.autograd.steps", "tape.autograd.primals",
     "tape.autograd.calls", "tape.autograd.function", "tape.compiled_ops", "tape.one_example",
     "tape.autograd.saving", "tape.adding", "tape.in_place", "tape.elementary", "tape.spreads",
     "tape.numpy_elementary", "tape.special", "tape.matrices", "tape.factoring", "tape.solving",
@@ -79,7 +79,7 @@ HOUSE = [
     "tape.autograd.arrivals",
     "tape.autograd.gathered",
     "tape.autograd.run",
-    "tape.autograd.registration", "tape.autograd.graph", "tape.autograd.recorded",
+    "tape.autograd.registration", "tape.autograd.graph", "tape.autograd.recorded_sweep", "tape.autograd.recorded",
     "tape.nonfinite", "tape.later", "tape.autograd.roots", "tape.autograd.short", "tape.autograd.engine",
     "tape.autograd.forward", "tape.autograd.forward_ad",
     "tape.batch_run", "tape.vmapping",
@@ -119,7 +119,8 @@ MAY_NAME = {
     "kernels.lowered_elements": ("Elementwise",),  # np.where within an expression
     "tape.attributes": ("View",),  # detach is a view with another history
     "tape.autograd.primals": ("View", "Copy"),  # a saved value as a tensor of its slot, or of a copy
-    "tape.autograd.rules": ("Elementwise",),  # where, which leaves elements without a contribution
+    "tape.autograd.rules": ("Elementwise",),  # where, which leaves elements without a contribution; squares
+    "tape.autograd.shadows": ("Write",),  # parts that are added to where they stand
     "tape.autograd.accumulation": ("Copy",),  # the copy that gives an expanded view a gradient of its own shape
     "tape.numpy_protocols": ("Elementwise",),  # np.where, which is no ufunc
     "tape.numpy_ufuncs": ("Elementwise", "Routine", "Reduction"),  # likewise, for where=

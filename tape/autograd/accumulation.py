@@ -218,7 +218,7 @@ _UNUSED = 3
 
 def shares(spec: Spec) -> bool:
     """Whether elements of a tensor share an element of its gradient, which an expanded view's do."""
-    return meets_itself(spec.shape, spec.gradient, spec.dtype.itemsize)
+    return not spec.covers and meets_itself(spec.shape, spec.gradient, spec.dtype.itemsize)
 
 
 @attribute

@@ -32,15 +32,14 @@ class Gathered:
         return [x._slot for x in tensors]
 
     def leaf(self, leaf: Any, value: Tensor) -> None:
-        """Note what a leaf gets."""
+        """Note what a leaf gets, free of -0.0."""
         if leaf in self.asked:
             self.keep(leaf, value)
         elif not self.restrict:
             self.leaves[leaf] = self.leaves[leaf] + value if leaf in self.leaves else value
 
     def keep(self, key: Any, value: Tensor) -> None:
-        """Note the gradient of what was asked for."""
-        value = rules.added(value)
+        """Note the gradient of what was asked for, free of -0.0."""
         self.found[key] = self.found[key] + value if key in self.found else value
 
     def check_used(self, keys: list[Any]) -> None:
@@ -78,6 +77,6 @@ class Gathered:
             self.arrived(key)
         for leaf, value in self.leaves.items():
             if hooks.found_on(leaf) is None:
-                accumulate(leaf, shaping.clone(rules.added(value)), create=True)
+                accumulate(leaf, shaping.clone(value), create=True)
             else:
                 self.serve(leaf, value)

@@ -5,18 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from kernels import forms
 from kernels.entries import Instruction, instructions, snapshot
-from kernels.layouts import Spec, spec_of
+from kernels.layouts import SCALAR, Spec, intern_spec, spec_of
 from kernels.respecified import inputs_of
 from kernels.tables import OPS
 from kernels.words import ADDS, CLEARS, TAPE_BITS, VIEW
-from tape import modes, recording
+from tape import modes, recording, shaping
 from tape.tapes import Tape, every
 from tape.tensor import AccumulateGrad, Tensor, carried, new, plain
 
 _CLONE: Any = OPS["clone"]
 _AS_STRIDED: Any = OPS["as_strided"]
+
+
+def _turned(spec: Spec) -> Spec:
+    """Return the spec of a transposed view."""
+    turned = intern_spec(spec.shape[::-1], spec.strides[::-1], spec.dtype, spec.gradient[::-1], spec.shadow)
+    turned.covers, turned.overlaps = spec.covers, spec.overlaps
+    return turned
 
 
 class Primals:
@@ -45,6 +54,27 @@ class Primals:
             else:
                 found[name] = value
         return found
+
+    def read(self, slot: Any, value: Any, spec: Spec, *, turned: bool = False) -> Tensor:
+        """Return a saved value for operations that only read it, nor take views: the spec need not be its slot's.
+
+        A view stands for itself: a pattern of the shadow of its family. ``turned`` reverses its dims.
+        """
+        if type(slot) is int:
+            source = self.by_slot.get(slot)
+            if source is None or (source.form.kind == VIEW and self._superseded(self._version(source)[0])):
+                found = self.tensor(slot, value, spec)
+                return shaping.t(found) if turned else found
+        if turned:
+            spec = _turned(spec)
+            value = value.T
+        if not spec.shape and type(value) is not float:  # a float has a pattern of its own, a view's is an array
+            value = carried(value) if spec is SCALAR else value
+        elif type(value) is float and spec is not SCALAR:
+            value = np.array(value)
+        result = new(Tensor)
+        result._value, result._slot, result._form = value, slot, spec
+        return result
 
     def tensor(self, slot: Any, value: Any, spec: Spec) -> Tensor:
         """Return a saved value as a tensor of the slot it had; the same for the same."""

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from kernels.layouts import SCALAR
 from kernels.observing import Array, Seed
 from tape import errors, recording
 from tape.autograd.arrivals import own_offset
-from tape.tensor import Tensor, carried, plain
+from tape.tensor import Tensor, plain
 
 
 def weights_of(roots: Sequence[Tensor], weights: Any) -> tuple[Any, ...]:
@@ -40,10 +41,12 @@ def starts_of(roots: Sequence[Tensor], weights: Sequence[Any]) -> list[tuple[Ten
     """Check the roots and their cotangents; return both as tensors."""
     starts = []
     for seed, root, weight in zip(seeds_of(roots, weights), roots, weights, strict=True):
-        given = weight if weight is not None else plain(carried(np.full(seed.spec.shape, 1.0, seed.spec.dtype)))
-        starts.append(
-            (root, recording.to_dtype(given, seed.spec.dtype) if given.spec.dtype != seed.spec.dtype else given)
-        )
+        spec = seed.spec
+        if weight is None:
+            given = plain(1.0 if spec is SCALAR else np.full(spec.shape, 1.0, spec.dtype))
+        else:
+            given = weight if weight.spec.dtype is spec.dtype else recording.to_dtype(weight, spec.dtype)
+        starts.append((root, given))
     return starts
 
 

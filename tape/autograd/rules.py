@@ -1,21 +1,24 @@
-"""The pullbacks on tensors: the rules of the records, run by operations that are recorded themselves."""
+"""The pullbacks on tensors: the rules of the records, run by operations that are recorded themselves.
+
+A cotangent without dims may stand for one of the full shape with the same number everywhere, as a sum of all elements
+gives it, as long as what follows is elementwise.
+"""
 
 from __future__ import annotations
 
-import functools
-import inspect
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 import numpy as np
 
 from kernels.entries import Instruction
-from kernels.op import Contraction, Copy, Elementwise, Join, Reduction, Routine, Select
-from tape import arithmetic, creation, indexing, products, recording, reducing, shaping
+from kernels.op import Contraction, Join, Routine, Select
+from tape import arithmetic, indexing, modes, numpy_ufuncs, products, reducing, shaping
 from tape.tensor import Tensor, plain
 
 Values = dict[str, Any]
-_WHERE = arithmetic.FUNCTIONS["where"]
+choose = arithmetic.FUNCTIONS["where"]
 
 
 def pull(instruction: Instruction, i: int, g: Tensor, values: Values) -> Tensor:
@@ -29,46 +32,42 @@ def pull(instruction: Instruction, i: int, g: Tensor, values: Values) -> Tensor:
     return rule(instruction, i, g, values)
 
 
+def full(g: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Return a cotangent in its full shape."""
+    have = g._form.spec.shape
+    if have == shape:
+        return g
+    if have:
+        return shaping.reshape(g, shape)
+    if g._slot is None and modes.active() is not None:
+        return plain(np.full(shape, g._value, g._form.spec.dtype))
+    return shaping.expand(g, shape)
+
+
 def onto(value: Tensor, shape: tuple[int, ...]) -> Tensor:
     """Sum over what was broadcast."""
-    have = value.spec.shape
+    have = value._form.spec.shape
     if have == shape:
         return value
     lead = len(have) - len(shape)
-    dims = tuple(range(lead)) + tuple(lead + k for k, n in enumerate(shape) if n == 1 and have[lead + k] != 1)
-    return shaping.reshape(reducing.sum(value, dims, keepdim=True), shape)
+    ones = [lead + k for k, n in enumerate(shape) if n == 1 and have[lead + k] != 1]
+    if not ones:
+        return reducing.sum(value, 0 if lead == 1 else tuple(range(lead)))
+    return shaping.reshape(reducing.sum(value, (*range(lead), *ones), keepdim=True), shape)
 
 
 def added(value: Tensor) -> Tensor:
     """Turn -0.0, which says that there is no contribution, to 0.0."""
-    return value if _negative_zeros(value) is None else value + 0.0
+    return value if negative_zeros(value) is None else value + 0.0
 
 
-def _negative_zeros(value: Tensor) -> Any:
+def negative_zeros(value: Tensor) -> Any:
     """Return where a tensor has -0.0; None if nowhere."""
-    array = value._value
-    if np.count_nonzero(array) == value._form.spec.size:
+    array: Any = value._value
+    if (array != 0.0) if type(array) is float else np.count_nonzero(array) == array.size:
         return None
     found = np.signbit(array) & np.equal(array, 0)
     return np.asarray(found) if found.any() else None
-
-
-def _ruled(rule: Callable[..., Any], g: Tensor, values: Values) -> Tensor:
-    """Run a rule; where the cotangent is -0.0 there is no contribution, and not 0 times what may be infinite."""
-    names, cuts = _about(rule)
-    cut = _negative_zeros(g)
-    result = rule(*[g if name == "g" else values[name] for name in names])
-    if not isinstance(result, Tensor):
-        result = creation.full(g.spec.shape, float(result), dtype=g.spec.dtype)
-    if not cuts:
-        result = added(result)
-    return result if cut is None else _WHERE(plain(cut), -0.0, result)
-
-
-@functools.cache
-def _about(rule: Callable[..., Any]) -> tuple[tuple[str, ...], bool]:
-    """Return the names of a rule's parameters, and whether it cuts."""
-    return tuple(inspect.signature(rule).parameters), rule_cuts(rule)
 
 
 def rule_cuts(rule: Callable[..., Any]) -> bool:
@@ -76,34 +75,43 @@ def rule_cuts(rule: Callable[..., Any]) -> bool:
     return "cut" in rule.__code__.co_names
 
 
-def _elementwise(instruction: Instruction, i: int, g: Tensor, values: Values) -> Tensor:
-    op, form = instruction.form.op, instruction.form
-    assert isinstance(op, Elementwise)
-    rule, spec = op.pullback[i], form.specs[i]
-    assert rule is not None
-    assert spec is not None
-    static = {"p": form.params[0]} if form.params else {}
-    result = _ruled(rule, g, {**values, **static})
-    return onto(result, spec.shape)
+def on_tensors(rule: Any) -> Any:
+    """Return a rule that finds what serves tensors at once, and not by NumPy's dispatch."""
+    own = {**rule.__globals__, **{name: x for name, x in _NAMES.items() if name in rule.__globals__}}
+    return FunctionType(rule.__code__, own, rule.__name__, rule.__defaults__, rule.__closure__)
 
 
-def _reduction(instruction: Instruction, i: int, g: Tensor, values: Values) -> Tensor:
-    op, spec = instruction.form.op, instruction.form.specs[i]
-    assert isinstance(op, Reduction)
-    assert spec is not None
-    axes, keepdims = instruction.form.params
-    wide = tuple(1 if k in axes else n for k, n in enumerate(spec.shape))
+class _Numpy:
+    """NumPy's functions as rules on tensors call them: of one operand, and ``where``."""
 
-    def spread(value: Any) -> Any:
-        value = plain(value) if isinstance(value, np.ndarray) else value
-        if not isinstance(value, Tensor):
-            return value
-        return shaping.expand(value if keepdims else shaping.reshape(value, wide), spec.shape)
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(np, name)
+        if isinstance(found, np.ufunc) and found.nin == 1 and (serves := numpy_ufuncs.served(found)) is not None:
+            found = _of_tensors(found, serves)
+        setattr(self, name, found)
+        return found
 
-    read = {name: value if name == "x" else spread(value) for name, value in values.items()}
-    rule = op.pullback[0]
-    assert rule is not None
-    return _ruled(rule, spread(g), read)
+    @staticmethod
+    def where(condition: Any, x: Any, y: Any) -> Any:
+        """Choose."""
+        return (choose if type(condition) is Tensor else np.where)(condition, x, y)
+
+
+def _of_tensors(ufunc: np.ufunc, serves: Callable[..., Any]) -> Callable[[Any], Any]:
+    def function(x: Any) -> Any:
+        return serves(x) if type(x) is Tensor else ufunc(x)
+
+    return function
+
+
+def _cut(where: Any, value: Any) -> Any:
+    """Do what :func:`kernels.op.cut` does."""
+    return _Numpy.where(where, -0.0, added(value) if isinstance(value, Tensor) else value + 0.0)
+
+
+_NAMES = {"np": _Numpy(), "cut": _cut}
+SHORTER = {("power_scalar", 1.0): lambda g: g, ("power_scalar", 2.0): lambda g, x: g * 2.0 * x}
+"""Rules that agree in every bit with the record's for this exponent, in fewer operations."""
 
 
 def _select(instruction: Instruction, i: int, g: Tensor, values: Values) -> Tensor:
@@ -144,13 +152,6 @@ def _join(instruction: Instruction, i: int, g: Tensor, values: Values) -> Tensor
     return indexing.index(g, (slice(None),) * axis + (slice(start, start + extents[i]),))
 
 
-def _copy(instruction: Instruction, i: int, g: Tensor, values: Values) -> Tensor:
-    del values
-    spec = instruction.form.specs[i]
-    assert spec is not None
-    return g if g.spec.dtype == spec.dtype else recording.to_dtype(g, spec.dtype)
-
-
 def _routine(instruction: Instruction, i: int, g: Tensor, values: Values) -> Tensor:
     """Run the vjp of a routine whose pullback is a kernel."""
     call = instruction.form.params[0]
@@ -164,11 +165,8 @@ def _nothing(shape: tuple[int, ...], dtype: Any) -> Tensor:
 
 
 _BY_KIND: dict[type, Callable[[Instruction, int, Tensor, Values], Tensor]] = {
-    Elementwise: _elementwise,
-    Reduction: _reduction,
     Select: _select,
     Contraction: _contraction,
     Join: _join,
-    Copy: _copy,
     Routine: _routine,
 }

@@ -80,12 +80,16 @@ def ending(*, recorded: bool) -> Iterator[None]:
     before, kept = modes.current(), modes.keep()
     token = ENDED.set([])
     try:
-        modes.set_mode(before._replace(grad=recorded))
+        if before.grad is recorded:
+            modes.settle()
+        else:
+            modes.set_mode(before._replace(grad=recorded))
         yield
         for function in ENDED.get():
             function()
     finally:
-        modes.restore(before)
+        if modes.current() is not before:
+            modes.restore(before)
         kept = modes.keep()
         ENDED.reset(token)
         del kept

@@ -2,41 +2,112 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import numpy as np
 
-from kernels.layouts import Spec
+from kernels import writes
+from kernels.layouts import Spec, dense, intern_spec, spec_of
+from kernels.tables import OPS
 from kernels.views import meets_itself
-from tape import indexing, shaping
+from tape import indexing, modes, recording, reducing, shaping
 from tape.adding import add_again
-from tape.tensor import Tensor, plain
+from tape.autograd.rules import full, negative_zeros
+from tape.tapes import LARGE
+from tape.tensor import Tensor, new, plain
+
+_ADD: Any = OPS["index_put_"]
 
 
 class Shadow:
-    """The gradient of a family: as long as nothing else is asked, a tensor of the base's shape; then flat memory."""
+    """The gradient of a family: what was contributed to all of it, and to parts of it, added up when it is read.
 
-    def __init__(self, spec: Spec) -> None:
+    A contribution without dims stands for the same number everywhere. What must be written to becomes flat memory.
+    """
+
+    __slots__ = ("clean", "dtype", "flat", "parts", "size", "whole")
+
+    def __init__(self, spec: Spec, whole: Tensor | None = None) -> None:
         self.size, self.dtype = spec.shadow, spec.dtype
-        self.whole: Tensor | None = None
+        self.whole = whole
+        self.clean = True
+        self.parts: dict[tuple[Spec, int], Tensor] = {}
         self.flat: Tensor | None = None
 
     def __bool__(self) -> bool:
-        return self.whole is not None or self.flat is not None
+        return self.whole is not None or self.flat is not None or bool(self.parts)
 
-    def add(self, value: Tensor) -> None:
-        """Add to all of it."""
+    def add(self, value: Tensor, clean: bool = False) -> None:
+        """Add to all of it; ``clean``: a value free of -0.0."""
         if self.flat is None:
-            self.whole = value if self.whole is None else self.whole + shaping.reshape(value, self.whole.spec.shape)
+            self.whole = value if self.whole is None else together(self.whole, value)
+            self.clean &= clean
         else:
-            self.flat += shaping.reshape(value, -1)
+            self.flat += shaping.reshape(full(value, (self.size,)), -1)
+
+    def add_part(self, spec: Spec, offset: int, value: Tensor, clean: bool = False) -> None:
+        """Add to the part that belongs to a tensor of this spec."""
+        if 0 in spec.gradient:
+            spec, value = _summed(spec, value)
+            if offset == 0 and owned(spec):
+                self.add(value, clean)
+                return
+        if self.flat is not None or spec.size == 0 or meets_itself(spec.shape, spec.gradient, spec.dtype.itemsize):
+            self._add_flat(spec, offset, value)
+            return
+        before = self.parts.get((spec, offset))
+        self.parts[spec, offset] = value if before is None else together(before, value)
+        self.clean &= clean
+
+    def read(self, spec: Spec, *, ends: bool = False) -> tuple[Tensor, bool]:
+        """Return all of it, for a tensor of this spec, and whether it is known to be free of -0.0.
+
+        At the ``ends``, of leaves, -0.0 has no meaning any more.
+        """
+        if self.flat is None and not self.parts and owned(spec):
+            assert self.whole is not None
+            return self.whole, self.clean
+        if self.flat is None and self.whole is None and len(self.parts) == 1:
+            ((part, offset), value), *_ = self.parts.items()
+            if part is spec and offset == 0:
+                return value, self.clean
+            order = _order(part) if owned(spec) else None
+            if order is not None:
+                turned = shaping.permute(full(value, part.shape), order)
+                return shaping.reshape(turned, spec.shape), self.clean
+        tape = modes.active()
+        if self.flat is not None or not tape or not owned(spec) or spec.bytes >= LARGE:
+            return shaping.clone(self.part(spec, 0)), False
+        found = self._joined(spec, tape, 0.0 if ends else -0.0)
+        return found, ends or negative_zeros(found) is None
+
+    def _joined(self, spec: Spec, tape: Any, start: float) -> Tensor:
+        """Return the sum of all contributions: fresh memory, to which one after the other is added."""
+        memory = np.full(spec.shape, start, self.dtype)
+        whole = spec_of(memory)
+        given = list(self.parts.items())
+        if self.whole is not None:
+            given.insert(0, ((whole, 0), full(self.whole, spec.shape)))
+        slot, form = None, whole
+        for (region, offset), value in given:
+            place = np.ndarray(region.shape, self.dtype, memory, offset, region.gradient)
+            np.add(place, value._value, place)
+            if (source := value._slot) is not None:
+                form = _write(whole, region, value._form.spec, slot is not None)
+                before, slot = slot, tape.fresh()
+                tape.extend((slot, before, source, offset, form.code))
+                tape.writes = True
+        found = new(Tensor)
+        found._value, found._slot, found._form = memory, slot, form
+        return found
 
     def part(self, spec: Spec, offset: int) -> Tensor:
         """Return the part that belongs to a tensor of this spec: a view, to be read or written."""
-        flat = self.flattened()
-        item = self.dtype.itemsize
-        return shaping.strided(flat, spec.shape, tuple([s // item for s in spec.gradient]), offset // item)
+        return part_of(self.flattened(), spec, offset)
 
-    def add_part(self, spec: Spec, offset: int, value: Tensor) -> None:
-        """Add to the part that belongs to a tensor of this spec."""
+    def _add_flat(self, spec: Spec, offset: int, value: Tensor) -> None:
+        value = full(value, spec.shape)
         apart = (len(spec.shape) == 1 and spec.gradient[0]) or not meets_itself(
             spec.shape, spec.gradient, spec.dtype.itemsize
         )
@@ -62,11 +133,57 @@ class Shadow:
         if self.flat is None:
             self.flat = plain(np.full(self.size, -0.0, self.dtype))
             if self.whole is not None:
-                self.flat += shaping.reshape(self.whole, -1)
-                self.whole = None
+                self.flat += shaping.reshape(full(self.whole, (self.size,)), -1)
+            parts, self.whole, self.parts = self.parts, None, {}
+            for (spec, offset), value in parts.items():
+                self._add_flat(spec, offset, value)
         return self.flat
+
+
+def together(a: Tensor, b: Tensor) -> Tensor:
+    """Add two contributions to all of a shadow."""
+    left, right = a._form.spec.shape, b._form.spec.shape
+    return a + (b if left == right or not left or not right else shaping.reshape(b, left))
+
+
+def part_of(whole: Tensor, spec: Spec, offset: int) -> Tensor:
+    """Return the part of a tensor, in order, that belongs to one of this spec in its family: a view."""
+    item = spec.dtype.itemsize
+    return shaping.strided(whole, spec.shape, tuple([s // item for s in spec.gradient]), offset // item)
 
 
 def owned(spec: Spec) -> bool:
     """Whether a spec is that of a base whose shadow lies in order."""
     return spec.in_order and spec.covers
+
+
+def _summed(spec: Spec, value: Tensor) -> tuple[Spec, Tensor]:
+    """Sum over the dims along which a tensor was expanded: return the pattern that they leave, and the sums."""
+    axes = tuple(k for k, stride in enumerate(spec.gradient) if stride == 0)
+    count = math.prod(spec.shape[k] for k in axes)
+    if count == 0:
+        return spec, value
+    shape, strides, gradient = (
+        tuple(x for k, x in enumerate(given) if k not in axes) for given in (spec.shape, spec.strides, spec.gradient)
+    )
+    narrow = intern_spec(shape, strides, spec.dtype, gradient, spec.shadow)
+    if not value._form.spec.shape:
+        return narrow, value * float(count) if count > 1 else value
+    if count == 1:
+        return narrow, shaping.reshape(value, shape)
+    return narrow, reducing.sum(value, axes if len(axes) > 1 else axes[0])
+
+
+def _order(spec: Spec) -> tuple[int, ...] | None:
+    """Return the order of dims in which a pattern covers a shadow as a C array does; None if in none."""
+    if not spec.covers or not spec.size:
+        return None
+    order = tuple(sorted(range(len(spec.shape)), key=lambda k: -spec.gradient[k]))
+    found = tuple(spec.gradient[k] for k in order)
+    return order if found == dense(tuple(spec.shape[k] for k in order), spec.dtype.itemsize) else None
+
+
+def _write(whole: Spec, region: Spec, source: Spec, again: bool) -> Any:
+    wants = (again, True)
+    key = (_ADD, whole, region, source, wants)
+    return recording.cached_form(key, lambda: writes.write(_ADD, whole, region, source, wants))

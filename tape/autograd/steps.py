@@ -1,0 +1,177 @@
+"""What a recorded backward does for one instruction: the record's rules on tensors.
+
+What a form decides is found out once, as its steps.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from kernels.entries import Instruction
+from kernels.forms import Form
+from kernels.op import Contraction, Copy, Elementwise, Reduction
+from kernels.recent import Recent
+from kernels.respecified import inputs_of
+from tape import creation, products, recording, shaping
+from tape.autograd.rules import SHORTER, choose, full, negative_zeros, on_tensors, onto, pull, rule_cuts
+from tape.tensor import Tensor, plain
+
+Given = tuple[int, Tensor, bool]
+"""What an operand is given: its number, the contribution, and whether that is known to be free of -0.0."""
+
+
+def steps_of(form: Form) -> Steps:
+    """Return what runs the pullbacks of instructions of a form."""
+    found = _steps.get(form)
+    if found is None:
+        found = _steps.setdefault(form, _STEPS.get(type(form.op), Steps)(form))
+    return found
+
+
+class Steps:
+    """The pullbacks of instructions of one form; ``pulled`` are the numbers of the operands that have one."""
+
+    def __init__(self, form: Form) -> None:
+        self.form = form
+        self.pulled = tuple(i for i, pull in enumerate(form.pulls) if pull is not None)
+
+    def run(self, instruction: Instruction, wanted: Sequence[int], g: Tensor, clean: bool, primals: Any) -> list[Given]:
+        """Return what an instruction contributes to operands; ``g`` is its cotangent, ``clean`` if free of -0.0."""
+        values, g = primals.of(instruction), full(g, self.form.spec.shape)
+        results = [(i, pull(instruction, i, g, values)) for i in wanted]
+        return [(i, x, clean if x is g else negative_zeros(x) is None) for i, x in results]
+
+
+_steps: Recent[Form, Steps] = Recent()
+
+
+class _Rules(Steps):
+    """Rules of a record. Where the cotangent is -0.0 there is no contribution: not 0 times what may be infinite."""
+
+    def __init__(self, form: Form) -> None:
+        super().__init__(form)
+        self.static = {"p": form.params[0]} if isinstance(form.op, Elementwise) and form.params else {}
+        self.rules = [None if pull is None else self._rule(i) for i, pull in enumerate(form.pulls)]
+
+    def _rule(self, i: int) -> tuple[Callable[..., Any], tuple[int, ...], dict[str, Any], bool]:
+        """Return a rule, where its arguments stand among saved values (-1: the cotangent), others, whether it cuts."""
+        op = self.form.op
+        rule: Any = SHORTER.get((op.name, *self.static.values())) or op.pullback[i]
+        names = inspect.signature(rule).parameters
+        order = tuple(-1 if name == "g" else self.form.saved.index(name) for name in names if name not in self.static)
+        static = {name: value for name, value in self.static.items() if name in names}
+        return on_tensors(rule), order, static, rule_cuts(rule)
+
+    def ruled(self, i: int, g: Tensor, cut: Any, values: Sequence[Any]) -> tuple[Tensor, bool]:
+        """Run a rule; return the contribution, over the space of the rule, and whether it is free of -0.0."""
+        rule, order, static, cuts = self.rules[i]  # type: ignore[misc]
+        result = rule(*[g if k < 0 else values[k] for k in order], **static)
+        if result is g:
+            return g, cut is None
+        if not isinstance(result, Tensor):
+            result = creation.full(g.spec.shape, float(result), dtype=g.spec.dtype)
+        clean = negative_zeros(result) is None
+        if not (clean or cuts):
+            result, clean = result + 0.0, True
+        return (result, clean) if cut is None else (choose(plain(cut), -0.0, result), False)
+
+
+class _Elementwise(_Rules):
+    """The rules on tensors of the saved values, which elementwise operations alone read."""
+
+    def __init__(self, form: Form) -> None:
+        super().__init__(form)
+        names, self.shape = inputs_of(form.op), form.spec.shape
+        self.alike = all(spec is None or spec.shape == self.shape for spec in form.specs)
+        self.sources = tuple(names.index(name) if name in names else -1 for name in form.saved)
+
+    def run(self, instruction: Instruction, wanted: Sequence[int], g: Tensor, clean: bool, primals: Any) -> list[Given]:
+        form, operands = self.form, instruction.operands
+        have = g._form.spec.shape
+        if have != self.shape and (have or not self.alike):
+            g = full(g, self.shape)
+        cut = None if clean else negative_zeros(g)
+        values = []
+        for at, value in zip(self.sources, instruction.saved, strict=True):
+            slot, spec = (instruction.slot, form.spec) if at < 0 else (operands[at], form.specs[at])
+            values.append(value if spec is None else primals.read(slot, value, spec))
+        found = []
+        for i in wanted:
+            value, clean = self.ruled(i, g, cut, values)
+            found.append((i, value if self.alike else onto(value, form.specs[i].shape), clean))  # type: ignore[union-attr]
+        return found
+
+
+class _Reduction(_Rules):
+    """The rules of reductions: before the cotangent is spread, where they read nothing of the operand's shape."""
+
+    def __init__(self, form: Form) -> None:
+        super().__init__(form)
+        spec = form.specs[0]
+        assert spec is not None
+        self.axes, self.keepdims = form.params
+        self.shape = spec.shape
+        self.wide = tuple(1 if k in self.axes else n for k, n in enumerate(self.shape))
+        self.narrow = form.saved in ((), ("n",)) and not form.op.selects  # type: ignore[attr-defined]
+
+    def run(self, instruction: Instruction, wanted: Sequence[int], g: Tensor, clean: bool, primals: Any) -> list[Given]:
+        if self.narrow:
+            g = g if not g._form.spec.shape else full(g, self.form.spec.shape)
+            value, clean = self.ruled(0, g, None if clean else negative_zeros(g), instruction.saved)
+            return [(0, self._spread(value), clean)] if wanted else []
+        values, g = primals.of(instruction), self._spread(full(g, self.form.spec.shape))
+        read = [values[name] if name == "x" else self._spread(values[name]) for name in self.form.saved]
+        return [(0, *self.ruled(0, full(g, self.shape), None if clean else negative_zeros(g), read))] if wanted else []
+
+    def _spread(self, value: Any) -> Any:
+        """Return a value over the operand's space; one of no dims stands for all of it."""
+        value = plain(value) if isinstance(value, np.ndarray) else value
+        if not isinstance(value, Tensor) or not value._form.spec.shape:
+            return value
+        return shaping.expand(value if self.keepdims else shaping.reshape(value, self.wide), self.shape)
+
+
+class _Contraction(Steps):
+    """Matrix products. A transposed factor is read in place: as a pattern of the memory, and gradient, of its slot."""
+
+    def run(self, instruction: Instruction, wanted: Sequence[int], g: Tensor, clean: bool, primals: Any) -> list[Given]:
+        form, (left, right) = self.form, instruction.operands
+        a, b = form.specs
+        if len(a.shape) != _MATRIX or len(b.shape) != _MATRIX:  # type: ignore[union-attr]
+            return super().run(instruction, wanted, g, clean, primals)
+        g, saved, found = full(g, form.spec.shape), dict(zip(form.saved, instruction.saved, strict=True)), []
+        for i in wanted:
+            if i == 0:
+                value = products.matmul(g, primals.read(right, saved["b"], b, turned=True))
+            else:
+                value = products.matmul(primals.read(left, saved["a"], a, turned=True), g)
+            found.append((i, value, negative_zeros(value) is None))
+        return found
+
+
+_MATRIX = 2
+
+
+class _Copy(Steps):
+    """Copies, which hand their cotangent on."""
+
+    def run(self, instruction: Instruction, wanted: Sequence[int], g: Tensor, clean: bool, primals: Any) -> list[Given]:
+        del instruction, primals
+        spec = self.form.specs[0]
+        assert spec is not None
+        same = g.spec.dtype == spec.dtype
+        g = full(g, self.form.spec.shape) if g.spec.shape else g
+        value = g if same else recording.to_dtype(g, spec.dtype)
+        return [(i, value, clean if same else negative_zeros(value) is None) for i in wanted]
+
+
+_STEPS: dict[type, type[Steps]] = {
+    Elementwise: _Elementwise,
+    Reduction: _Reduction,
+    Contraction: _Contraction,
+    Copy: _Copy,
+}
