@@ -94,7 +94,7 @@ def _install(op: Elementwise) -> None:
         ways.fast, ways.reverse = _itself, None
     elif len(op.inputs) > 2:  # noqa: PLR2004
         ways.fast, ways.reverse = wide(op), None
-    elif not op.scalar:
+    else:
         rows.FAST[op.name] = ways
     function = RECORDED[op.name] = _function(op, ways)
     FUNCTIONS.update(dict.fromkeys(names_of(op), function))

@@ -9,30 +9,43 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from kernels.custom import Custom
 from kernels.layouts import Spec, dense
 from kernels.op import Contraction, Copy, Elementwise, Gather, Join, Part, Reduction, Routine, Select, View, Write
-from kernels.program import Step
+from kernels.tables import OPS
 from tape import (
     arithmetic,
     compiled_ops,
     index_arrays,
     indexing,
+    modes,
     products,
     recording,
     reducing,
     routine_calls,
-    rows,
     shaping,
 )
 from tape.tensor import Array, Tensor, plain
 
+_VIEW: Any = OPS["view"]
 _MOST = 1 << 22
 """Elements up to which a batch of matrix products is a product of elements, summed; above, a loop over the batch."""
+
+
+class Planned(Protocol):
+    """A step of a plan or program, as the rules see it."""
+
+    @property
+    def op(self) -> Any:
+        """Its record."""
+
+    @property
+    def params(self) -> tuple[Any, ...]:
+        """The static parameters."""
 
 
 @dataclass(slots=True)
@@ -54,7 +67,7 @@ class Given:
         return (self.value.spec.shape[0],) if self.batched else ()
 
 
-def run(step: Step, given: Sequence[Given], spec: Spec) -> Any:
+def run(step: Planned, given: Sequence[Given], spec: Spec) -> Any:
     """Run a step on these operands; ``spec`` is that of the result of one example. NotImplementedError by name."""
     rule = _BY_KIND.get(type(step.op))
     if rule is None:
@@ -64,36 +77,57 @@ def run(step: Step, given: Sequence[Given], spec: Spec) -> Any:
 
 def whole(x: Tensor, size: int) -> Tensor:
     """Return a copy of a tensor for each example."""
-    shape = x.spec.shape
-    return shaping.clone(shaping.expand(shaping.reshape(x, (1, *shape)), (size, *shape)))
+    if x._slot is None and modes.active() is not None:  # nobody is to hear of it
+        value = np.empty((size, *x._form.spec.shape), x._form.spec.dtype)
+        value[...] = x._value
+        return plain(value)
+    return shaping.clone(shaping.expand(x, (size, *x.spec.shape)))
+
+
+def apart(x: Tensor, rank: int) -> Tensor:
+    """Return a batched tensor with so many dims: ones behind the batch."""
+    shape = x._form.spec.shape
+    return recording.view(_VIEW, x, ((shape[0], *(1,) * (rank - len(shape)), *shape[1:]),))
 
 
 def _aligned(given: Given, rank: int) -> Any:
     """Return an operand with as many dims behind the batch as the example's result has."""
     if not given.batched or len(given.shape) == rank:
         return given.value
-    apart = (1,) * (rank - len(given.shape))
-    return shaping.reshape(given.value, (*given.lead, *apart, *given.shape))
+    return apart(given.value, rank + 1)
 
 
-def _elementwise(step: Step, given: Sequence[Given], spec: Spec) -> Tensor:
+WAYS = {**arithmetic.WAYS, **{ways.op.scalar: ways for ways in arithmetic.WAYS.values() if ways.op.scalar}}
+"""The printed functions of each elementwise record; those that take a static number are another's."""
+
+
+def elementwise(op: Elementwise, values: Sequence[Any]) -> Tensor:
+    """Run an elementwise operation on operands that are aligned."""
+    ways = WAYS[op.name]
+    if type(values[0]) is Tensor:
+        return ways.fast(*values)  # type: ignore[no-any-return]
+    if ways.reverse is not None and type(values[1]) is Tensor:
+        return ways.reverse(values[1], values[0])  # type: ignore[no-any-return]
+    return arithmetic.RECORDED[op.name](*values)  # type: ignore[no-any-return]
+
+
+def _elementwise(step: Planned, given: Sequence[Given], spec: Spec) -> Tensor:
     assert isinstance(step.op, Elementwise)
-    values = [_aligned(g, len(spec.shape)) for g in given]
-    if step.params:
-        return rows._with_number(step.op, values[0], step.params[0])
-    return arithmetic.RECORDED[step.op.name](*values)  # type: ignore[no-any-return]
+    return elementwise(step.op, [*[_aligned(g, len(spec.shape)) for g in given], *step.params])
 
 
-def _reduction(step: Step, given: Sequence[Given], spec: Spec) -> Tensor:
+def _reduction(step: Planned, given: Sequence[Given], spec: Spec) -> Tensor:
     del spec
     assert isinstance(step.op, Reduction)
     axes, keepdims = step.params
     lead = len(given[0].lead)
-    moved = tuple(axis + lead for axis in axes)
+    moved = tuple([axis + lead for axis in axes])
+    if len(moved) == 1:
+        return reducing.along(step.op, given[0].value, moved[0], None, keepdims, None, None)
     return recording.reduction(step.op, given[0].value, moved, keepdims, step.op.dims_grad_fn)
 
 
-def _select(step: Step, given: Sequence[Given], spec: Spec) -> Tensor:
+def _select(step: Planned, given: Sequence[Given], spec: Spec) -> Tensor:
     assert isinstance(step.op, Select)
     axis, keepdims, *what = step.params
     x = given[0]
@@ -102,31 +136,41 @@ def _select(step: Step, given: Sequence[Given], spec: Spec) -> Tensor:
     return recording.select(step.op, x.value, axis + len(x.lead), keepdims)[len(what)]
 
 
-def _contraction(step: Step, given: Sequence[Given], spec: Spec) -> Tensor:
+def _contraction(step: Planned, given: Sequence[Given], spec: Spec) -> Tensor:
     """Multiply matrices: at once where one of them is the same for all examples."""
     assert isinstance(step.op, Contraction)
     a, b = given
     if not a.batched and not b.batched:
         return products.matmul(a.value, b.value)
-    m, k = a.shape if len(a.shape) > 1 else (1, a.shape[0])
-    n = b.shape[1] if len(b.shape) > 1 else 1
-    size = (a.lead or b.lead)[0]
-    left = shaping.reshape(a.value, (*a.lead, m, k))
-    right = shaping.reshape(b.value, (*b.lead, k, n))
     if not b.batched:
-        found = products.matmul(shaping.reshape(left, (size * m, k)), right)
-    elif not a.batched:
-        wide = shaping.reshape(shaping.permute(right, (1, 0, 2)), (k, size * n))
-        found = shaping.permute(shaping.reshape(products.matmul(left, wide), (m, size, n)), (1, 0, 2))
+        return _by_one_matrix(a, b.value, spec)
+    if not a.batched and len(b.shape) == 1:
+        return products.matmul(b.value, a.value if len(a.shape) == 1 else shaping.t(a.value))
+    (m, k), (size, *_) = (a.shape if len(a.shape) > 1 else (1, a.shape[0])), b.lead
+    n = b.shape[1] if len(b.shape) > 1 else 1
+    if not a.batched:
+        right = shaping.reshape(shaping.permute(b.value, (1, 0, 2)), (k, size * n))
+        found = shaping.reshape(products.matmul(shaping.reshape(a.value, (m, k)), right), (m, size, n))
+        found = shaping.permute(found, (1, 0, 2))
+    elif len(b.shape) == 1:
+        return reducing.sum(a.value * apart(b.value, len(a.shape) + 1), len(a.shape))
     elif min(m, k, n) == 1 or size * m * k * n <= _MOST:
-        apart = shaping.reshape(left, (size, m, k, 1)) * shaping.reshape(right, (size, 1, k, n))
-        found = reducing.sum(apart, 2)
+        found = reducing.sum(shaping.reshape(a.value, (size, m, k, 1)) * apart(b.value, 4), 2)
     else:
+        left, right = shaping.reshape(a.value, (size, m, k)), b.value
         found = shaping.stack([products.matmul(left[e], right[e]) for e in range(size)])
-    return shaping.reshape(found, (size, *spec.shape))
+    return found if found.spec.shape == (size, *spec.shape) else shaping.reshape(found, (size, *spec.shape))
 
 
-def _join(step: Step, given: Sequence[Given], spec: Spec) -> Tensor:
+def _by_one_matrix(a: Given, b: Tensor, spec: Spec) -> Tensor:
+    """Multiply what differs by what is the same for all examples, in one product."""
+    if len(a.shape) == 1:
+        return products.matmul(a.value, b)
+    size, (m, k) = a.lead[0], a.shape
+    return shaping.reshape(products.matmul(shaping.reshape(a.value, (size * m, k)), b), (size, *spec.shape))
+
+
+def _join(step: Planned, given: Sequence[Given], spec: Spec) -> Tensor:
     del spec
     axis, new = step.params
     size = next((g.lead[0] for g in given if g.batched), None)
@@ -136,7 +180,7 @@ def _join(step: Step, given: Sequence[Given], spec: Spec) -> Tensor:
     return (shaping.stack if new else shaping.cat)(parts, axis + 1)
 
 
-def _copy(step: Step, given: Sequence[Given], spec: Spec) -> Tensor:
+def _copy(step: Planned, given: Sequence[Given], spec: Spec) -> Tensor:
     x: Tensor = given[0].value
     return shaping.clone(x) if x.spec.dtype == spec.dtype else recording.to_dtype(x, spec.dtype, step.op)
 
@@ -144,34 +188,34 @@ def _copy(step: Step, given: Sequence[Given], spec: Spec) -> Tensor:
 _TURNED, _INDEXED = {"transpose", "permute", "t"}, {"slice", "select", "newaxis", "alias", "unbind"}
 
 
-def _view(step: Step, given: Sequence[Given], spec: Spec) -> Tensor:
+def _view(step: Planned, given: Sequence[Given], spec: Spec) -> Tensor:
     """Take the same view of all examples. ValueError where the memory does not allow it."""
     del spec
     assert isinstance(step.op, View)
-    x = given[0]
-    if not x.batched:
-        return recording.view(step.op, x.value, step.params, ("batch", str(step.params)))
-    name, (first, *rest) = step.op.name, step.params
+    x, name = given[0], step.op.name
+    (first, *rest) = step.params
     first = first if isinstance(first, tuple) else (first,)
+    if name in _INDEXED:
+        return indexing.index(x.value, (slice(None), *first) if x.batched else first)
+    if not x.batched:
+        return recording.view(step.op, x.value, step.params)
     if name in _TURNED:
-        params: Any = ((0, *(axis + 1 for axis in first)),)
-    elif name in _INDEXED:
-        params = ((slice(None), *first),)
+        params: Any = ((0, *[axis + 1 for axis in first]),)
     elif name == "as_strided" or isinstance(step.op, Part):
         params = ((*x.lead, *first), (math.prod(x.shape), *rest[0]), rest[1])
     else:
         params = ((*x.lead, *first),)
         x = Given(_aligned(x, max(len(first), len(x.shape))), batched=True) if name == "expand" else x
-    return recording.view(step.op, x.value, params, ("batch", str(params)))
+    return recording.view(step.op, x.value, params)
 
 
-def _gather(step: Step, given: Sequence[Given], spec: Spec) -> Tensor:
+def _gather(step: Planned, given: Sequence[Given], spec: Spec) -> Tensor:
     del spec
     x, key = _located(given[0], step.params[0])
     return indexing.index(x, key)
 
 
-def _write(step: Step, given: Sequence[Given], spec: Spec) -> None:
+def _write(step: Planned, given: Sequence[Given], spec: Spec) -> None:
     part, value = given
     assert isinstance(step.op, Write)
     if not step.params:
@@ -201,7 +245,7 @@ def _in_order(spec: Spec, numbers: Array) -> Array:
     return order[np.searchsorted(table[order], numbers)]
 
 
-def _custom(step: Step, given: Sequence[Given], spec: Spec) -> Tensor:
+def _custom(step: Planned, given: Sequence[Given], spec: Spec) -> Tensor:
     """Call a jitted function for each example."""
     del spec
     (shapes,) = step.params
@@ -211,12 +255,12 @@ def _custom(step: Step, given: Sequence[Given], spec: Spec) -> Tensor:
     def called(flat: Tensor) -> Tensor:
         starts = [0, *ends[:-1]]
         parts = [shaping.reshape(flat[s:e], shape) for s, e, shape in zip(starts, ends, shapes, strict=True)]
-        return compiled_ops._call(step.op, tuple(parts))  # type: ignore[arg-type]
+        return compiled_ops._call(step.op, tuple(parts))
 
     return shaping.stack([called(x.value[e]) for e in range(x.lead[0])]) if x.batched else called(x.value)
 
 
-def _routine(step: Step, given: Sequence[Given], spec: Spec) -> Tensor:
+def _routine(step: Planned, given: Sequence[Given], spec: Spec) -> Tensor:
     """Call a routine for each example; several results stand end to end."""
     del spec
     assert isinstance(step.op, Routine)
@@ -235,7 +279,7 @@ def _routine(step: Step, given: Sequence[Given], spec: Spec) -> Tensor:
     return called(0) if size is None else shaping.stack([called(e) for e in range(size)])
 
 
-_BY_KIND: dict[type, Callable[[Step, Sequence[Given], Spec], Any]] = {
+_BY_KIND: dict[type, Callable[[Planned, Sequence[Given], Spec], Any]] = {
     Elementwise: _elementwise,
     Reduction: _reduction,
     Select: _select,

@@ -280,11 +280,13 @@ def as_operator(function: Any) -> Any:
 def by_operator(op: Elementwise, a: Any, b: Any) -> Any:
     """Run an operation on operands that the fast path does not know; NotImplemented for what is foreign."""
     try:
-        return NotImplemented if is_foreign(a) or is_foreign(b) else by_rows(op, a, b)
+        own = type(a) in _OWN and type(b) in _OWN
+        return NotImplemented if not own and (is_foreign(a) or is_foreign(b)) else by_rows(op, a, b)
     except TypeError:
         if op.operator not in _EQUALITY or (isinstance(a, Tensor) and isinstance(b, Tensor)):
             raise
         return NotImplemented  # whatever it is, it is not equal
 
 
+_OWN = frozenset((Tensor, float, int))
 _EQUALITY = ("==", "!=")

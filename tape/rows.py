@@ -16,7 +16,7 @@ from kernels.recent import Recent
 from kernels.tables import OPS
 from kernels.words import PYTHON
 from tape import modes, tapes
-from tape.operands import Number, as_saved, beside, check_broadcast, is_mask, operand, values_of
+from tape.operands import LARGEST, Number, as_saved, beside, check_broadcast, is_mask, operand, values_of
 from tape.recording import finish, to_dtype, value_is_float
 from tape.tensor import Array, Tensor, carried, plain
 
@@ -44,10 +44,6 @@ ROWS: defaultdict[str, Recent[Any, Row]] = defaultdict(Recent)
 
 def elementwise(op: Elementwise, *given: Any) -> Tensor:
     """Run an elementwise operation on tensors and Python numbers, by NumPy's promotion and broadcasting."""
-    mode = modes.current()
-    recorder = mode.recorder
-    if recorder is not None and mode.pack is None and op.name in FAST and _alike(given):
-        return _noted(op, given, recorder)
     if op.scalar and len(given) == 2 and isinstance(given[1], Number) and not isinstance(given[1], bool):  # noqa: PLR2004
         return _with_number(OPS[op.scalar], given[0], given[1])
     dtype = next((o.dtype for o in given if isinstance(o, (Tensor, np.ndarray)) and o.dtype.kind == "f"), _BOOL)
@@ -87,25 +83,39 @@ FAST: dict[str, Any] = {}
 """The printed operators (:class:`tape.fastpath.Ways`): they serve a program being recorded too."""
 
 
-def _alike(given: tuple[Any, ...]) -> bool:
-    """Whether the operands are what the printed operators take: tensors of one float dtype, or float64 with floats."""
-    dtypes = {o._form.spec.dtype if type(o) is Tensor else None for o in given}
-    dtypes.discard(None)
-    if len(dtypes) != 1 or dtypes.pop().kind != "f":  # type: ignore[union-attr]
-        return False
-    return all(type(o) is float or type(o) is Tensor for o in given)
+def noted(op: Elementwise, given: tuple[Any, ...], mode: modes.Mode) -> Tensor | None:
+    """Run an operation by the printed operator and tell the program being recorded; None where that takes no such.
 
-
-def _noted(op: Elementwise, given: tuple[Any, ...], recorder: modes.Observer) -> Tensor:
-    before = modes.current()
+    It takes tensors of one float dtype and Python numbers, which are floats to it.
+    """
+    ways, dtype = FAST.get(op.name), None
+    if ways is None or mode.pack is not None or mode.anomaly is not None or mode.inference:
+        return None
+    for o in given:
+        kind = type(o)
+        if kind is Tensor:
+            own = o._form.spec.dtype
+            if own is not dtype and (dtype is not None or own.kind != "f"):
+                return None
+            dtype = own
+        elif kind is int and -LARGEST <= o <= LARGEST:
+            given = tuple([float(x) if type(x) is int else x for x in given])
+        elif kind is not float:
+            return None
+    turned = type(given[0]) is not Tensor
+    if dtype is None or (turned and ways.reverse is None):
+        return None
+    kept = modes.keep()
     try:
-        modes.set_mode(before._replace(recorder=None))
-        ways = FAST[op.name]
-        turned = ways.reverse is not None and type(given[0]) is not Tensor
+        modes._active.set(mode.grad and modes.own_tape())  # nobody but this hears: the recorder does below
         result: Tensor = ways.reverse(*given[::-1]) if turned else ways.fast(*given)
     finally:
-        modes.restore(before)
-    recorder.note(op, given, result, ())
+        modes._active.set(None)
+        del kept
+    if op.scalar and type(given[1]) is float:
+        mode.recorder.note(OPS[op.scalar], given[:1], result, given[1:])  # type: ignore[union-attr]
+    else:
+        mode.recorder.note(op, given, result, ())  # type: ignore[union-attr]
     return result
 
 

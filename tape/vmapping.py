@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from itertools import repeat
+from threading import get_ident
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,8 @@ from tape import modes, shaping
 from tape.batch_run import Batch
 from tape.exits import numbers_of, warn_of_detaching
 from tape.families import share
-from tape.nesting import Structure, flattened, leaves, shown, spread
+from tape.mapped_dims import check_out_dims, in_dims_of, size_of
+from tape.nesting import Structure, flattened, shown, spread
 from tape.nesting import mapped as mapped_leaves
 from tape.one_example import Example
 from tape.operands import native
@@ -29,17 +32,16 @@ class _Mapped:
     """A function recorded on one example: the plan, and what it returned, as nodes."""
 
     def __init__(
-        self, name: str, func: Callable[..., Any], rows: list[Any], args: Structure, kwargs: Any, randomness: str
+        self, name: str, func: Callable[..., Any], given: _Given, kwargs: dict[str, Any], randomness: str
     ) -> None:
         self.name = name
-        self.example = Example()
         drawn, before = _drawn(), modes.current()
+        self.example = Example(before.recorder)
+        leaves = iter(given.leaves(self.example))
+        passed = [next(leaves) if s.kind is None else s.filled(leaves) for s in given.structures]
         try:
-            modes.set_mode(before._replace(recorder=self.example))
-            for x in rows:
-                if isinstance(x, _Row):
-                    self.example.argument(x.tensor)
-            result = func(*args.filled(x.tensor if isinstance(x, _Row) else x for x in rows), **kwargs)
+            modes.set_mode(modes.Mode(before.grad, self.example, *before[2:6], get_ident()))
+            result = func(*passed, **kwargs)
         finally:
             try:
                 modes.set_mode(before)
@@ -47,7 +49,7 @@ class _Mapped:
                 modes.set_mode(before)
                 raise
         found, self.structure = flattened(result, none=True)
-        self.results = [self.example.reference(x) for x in found]
+        self.results = [NodeRef(self.example.reference(x)) if isinstance(x, Tensor) else x for x in found]
         del result, found
         self._check(randomness, drawn=drawn)
 
@@ -83,11 +85,10 @@ class _Mapped:
 
     def _check_surroundings(self) -> None:
         """Raise if a tensor that lives on, outside of the function, was written with values that differ."""
-        example, recipe = self.example, self.example.recipe
-        made = {node for p in example.plan for node in _results(p.step)}
-        example.forget({n for n in example.tensors if n not in made and recipe.base_of(n) not in example.starts})
+        example = self.example
+        example.forget()
         for start in (*example.starts.values(), *example.replaced):
-            if recipe.base_of(start.node) in self.batched and start.tensor() is not None:
+            if example.bases[start.node] in self.batched and start.tensor() is not None:
                 raise RuntimeError(
                     f"vmap({self.name}): in-place on a tensor from outside of the mapped function is not possible: it "
                     "is the same for all examples, and what was to be written is not (`other` being vmapped over but "
@@ -102,21 +103,21 @@ class _Mapped:
 
     def finished(self, moved: Sequence[Tensor], size: int, chunk: int | None, out_dims: Any) -> Any:
         """Run the plan, ``chunk`` examples at once; put the dim of examples where it is wanted."""
-        step = max(chunk or size, 1)
-        parts = [
-            self.outputs([x[start : start + step] for x in moved] if step < size else moved, min(step, size - start))
-            for start in range(0, max(size, 1), step)
-        ]
         dims = self._out_dims(out_dims)
-        return self.structure.filled(
-            self._placed(x, d, list(column), size)
-            for x, d, column in zip(self.results, dims, zip(*parts, strict=True), strict=True)
-        )
+        if chunk is None or chunk >= size:
+            columns: Any = [[x] for x in self.outputs(moved, size)]
+        else:
+            parts = [
+                self.outputs([x[start : start + chunk] for x in moved], min(chunk, size - start))
+                for start in range(0, size, chunk)
+            ]
+            columns = zip(*parts, strict=True)
+        return self.structure.filled(map(self._placed, self.results, dims, columns, repeat(size)))
 
     def _out_dims(self, out_dims: Any) -> list[Any]:
         if isinstance(out_dims, tuple) and len(out_dims) == 1 and self.structure.kind is None:
             return list(out_dims)
-        dims = spread(out_dims, self.structure)
+        dims = [out_dims] * len(self.results) if type(out_dims) is int else spread(out_dims, self.structure)
         if dims is None:
             raise ValueError(
                 f"vmap({self.name}, ..., out_dims={out_dims})(<inputs>): out_dims is not compatible with the structure "
@@ -128,7 +129,7 @@ class _Mapped:
     def _placed(self, x: Any, d: int | None, parts: list[Any], size: int) -> Any:
         """Join the results of all chunks, with the dim of examples at ``d``."""
         name = self.name
-        differs = isinstance(x, NodeRef) and self.example.recipe.base_of(x.node) in self.batched
+        differs = isinstance(x, NodeRef) and self.example.bases[x.node] in self.batched
         if d is None:
             if differs:
                 raise ValueError(f"vmap({name}, ...): `{name}` can not return a BatchedTensor when out_dim is None")
@@ -149,18 +150,40 @@ class _Mapped:
         return whole if d % rank == 0 else shaping.permute(whole, tuple(order))
 
 
-class _Row:
-    """The first example of an argument, zeros if there is none."""
+class _Given:
+    """The arguments of a mapped function: their leaves, the mapped dim of each in front, and how many examples."""
 
-    def __init__(self, x: Tensor) -> None:
-        array = as_array(x)
-        first = array[0] if len(array) else np.zeros(array.shape[1:], array.dtype)
-        # Shared, so that what is written into it is noted as a write.
-        self.tensor = share(leaf(carried(np.array(first, order="C")), requires_grad=x._slot is not None))
+    def __init__(self, name: str, in_dims: Any, args: tuple[Any, ...]) -> None:
+        self.flat: list[Any] = []
+        self.structures: list[Structure] = []
+        for x in args:
+            found, structure = flattened(x, none=True)
+            self.flat += found
+            self.structures.append(structure)
+        self.tensors = any(isinstance(x, Tensor) for x in self.flat)
+        if not self.tensors:
+            self.flat = list(map(_converted, self.flat))
+        self.dims = in_dims_of(name, in_dims, args, self.structures, self.flat)
+        self.size = size_of(self.flat, self.dims)
+        pairs = zip(self.flat, self.dims, strict=True)
+        self.moved = [_front(x, d) for x, d in pairs if d is not None]
+
+    def leaves(self, example: Example) -> list[Any]:
+        """Return the leaves of the first example, which hears of its arguments."""
+        moved = iter(self.moved)
+        found = [x if d is None else _first(next(moved)) for x, d in zip(self.flat, self.dims, strict=True)]
+        for x, d in zip(found, self.dims, strict=True):
+            if d is not None:
+                example.argument(x)
+        return found
 
 
-def _results(step: Any) -> list[Any]:
-    return step.results if hasattr(step, "results") else [step.result]
+def _first(x: Tensor) -> Tensor:
+    """Return the first example of an argument, zeros if there is none."""
+    array = as_array(x)
+    first = array[0] if len(array) else np.zeros(array.shape[1:], array.dtype)
+    # Shared, so that what is written into it is noted as a write.
+    return share(leaf(carried(np.array(first, order="C")), requires_grad=x._slot is not None))
 
 
 def _drawn() -> int:
@@ -192,21 +215,14 @@ def vmap(
     if chunk_size is not None and chunk_size <= 0:
         raise ValueError(f"vmap: chunk_size should be None or greater than 0. (got {chunk_size})")
     name = getattr(func, "__name__", repr(func))
-    _check_out_dims(name, out_dims)
+    check_out_dims(name, out_dims)
 
     @functools.wraps(func)
     def mapped(*args: Any, **kwargs: Any) -> Any:
-        given, structure = flattened(args, none=True)
-        tensors = any(isinstance(x, Tensor) for x in given)
-        flat = given if tensors else list(map(_converted, given))
-        dims = _in_dims(name, in_dims, structure, flat)
-        size = _size(flat, dims)
-        fronts = [x if d is None else _front(x, d) for x, d in zip(flat, dims, strict=True)]
-        rows = [x if d is None else _Row(x) for x, d in zip(fronts, dims, strict=True)]
-        plan = _Mapped(name, func, rows, structure, kwargs, randomness)
-        moved = [x for x, d in zip(fronts, dims, strict=True) if d is not None]
-        found = plan.finished(moved, size, chunk_size, out_dims)
-        return found if tensors else mapped_leaves(functools.partial(_number, name), found)
+        given = _Given(name, in_dims, args)
+        plan = _Mapped(name, func, given, kwargs, randomness)
+        found = plan.finished(given.moved, given.size, chunk_size, out_dims)
+        return found if given.tensors else mapped_leaves(functools.partial(_number, name), found)
 
     return mapped
 
@@ -223,67 +239,6 @@ def _number(name: str, x: Any) -> Any:
         warn_of_detaching(f"vmap({name})")
     found = numbers_of(x)
     return found if isinstance(found, float) else found.copy()
-
-
-def _check_out_dims(name: str, out_dims: Any) -> None:
-    if not all(d is None or isinstance(d, int) for d in leaves(out_dims)):
-        raise ValueError(
-            f"vmap({name}, ..., out_dims={out_dims}): `out_dims` must be an int, None or a python collection of ints "
-            "representing where in the outputs the vmapped dimension should appear."
-        )
-
-
-def _in_dims(name: str, in_dims: Any, args: Structure, flat: list[Any]) -> list[int | None]:
-    """Check in_dims; return one for each leaf of the arguments, counted from the front."""
-    head = f"vmap({name}, in_dims={in_dims}, ...)(<inputs>): "
-    if not isinstance(in_dims, (int, tuple)):
-        raise ValueError(  # noqa: TRY004 (PyTorch's)
-            f"{head}expected `in_dims` to be int or a (potentially nested) tuple matching the structure of inputs, "
-            f"got: {type(in_dims)}."
-        )
-    if not args.keys:
-        raise ValueError(
-            f"vmap({name})(<inputs>): got no inputs. Maybe you forgot to add inputs, or you are trying to vmap over a "
-            "function with no inputs. The latter is unsupported."
-        )
-    dims = spread(in_dims, args)
-    if dims is None:
-        raise ValueError(
-            f"{head}in_dims is not compatible with the structure of `inputs`. in_dims has structure "
-            f"{shown(in_dims)} but inputs has structure {args}."
-        )
-    return [_in_dim(head, d, x) for d, x in zip(dims, flat, strict=True)]
-
-
-def _in_dim(head: str, d: Any, x: Any) -> int | None:
-    if d is None:
-        return None
-    if not isinstance(d, int):
-        raise ValueError(f"{head}Got in_dim={d} for an input but in_dim must be either an integer dimension or None.")  # noqa: TRY004 (PyTorch's)
-    if not isinstance(x, Tensor):
-        raise ValueError(  # noqa: TRY004 (PyTorch's)
-            f"{head}Got in_dim={d} for an input but the input is of type {type(x)}. We cannot vmap over non-Tensor "
-            "arguments, please use None as the respective in_dim"
-        )
-    rank = len(x.spec.shape)
-    if not -rank <= d < rank:
-        raise ValueError(
-            f"{head}Got in_dim={d} for some input, but that input is a Tensor of dimensionality {rank} so expected "
-            f"in_dim to satisfy -{rank} <= in_dim < {rank}."
-        )
-    return d % rank
-
-
-def _size(flat: list[Any], dims: list[int | None]) -> int:
-    sizes = [x.spec.shape[d] for x, d in zip(flat, dims, strict=True) if d is not None]
-    if not sizes:
-        raise ValueError("vmap: Expected at least one Tensor to vmap over")
-    if len(set(sizes)) > 1:
-        raise ValueError(
-            "vmap: Expected all tensors to have the same size in the mapped dimension, got sizes "
-            f"{sizes} for the mapped dimension"
-        )
-    return int(sizes[0])
 
 
 def _front(x: Tensor, d: int) -> Tensor:

@@ -16,6 +16,7 @@ from kernels import push as sweeps
 from kernels.observing import Array, Observer, Seed
 from kernels.words import TAPE_BITS
 from tape import modes, recording
+from tape.autograd import short
 from tape.autograd.accumulation import tape_of
 from tape.autograd.arrivals import own_offset
 from tape.autograd.engine import grad
@@ -166,6 +167,10 @@ def _pull(
     if not pairs:
         return [None] * len(inputs)
     roots, given = zip(*pairs, strict=True)
+    if create is None and not batch and not (modes.is_grad_enabled() and any(w._slot is not None for w in given)):
+        alone = _alone(roots, inputs, given, free=not (retain or again))
+        if alone is not None:
+            return alone
     create = needs_graph(roots, inputs, given) if create is None else create
     found = grad(
         roots,
@@ -177,6 +182,16 @@ def _pull(
         is_grads_batched=batch > 0,
     )
     return list(found)
+
+
+def _alone(roots: Sequence[Tensor], inputs: Sequence[Tensor], weights: Sequence[Tensor], *, free: bool) -> Found | None:
+    """Return gradients of one root that leads to the inputs alone, where nothing else is to be differentiated by."""
+    wanted = short._wanted(inputs) if len(roots) == 1 else None
+    found = None if wanted is None else short.swept(roots[0], weights[0], free=free, only=(wanted, True))
+    if found is None:
+        return None
+    by_leaf = dict(found)
+    return [short.tensor(x, by_leaf[x._slot]) for x in inputs]
 
 
 def _pushed(
