@@ -23,7 +23,6 @@ __all__ = ["Mode", "Observer", "Own", "keep"]
 Function = TypeVar("Function", bound=Callable[..., Any])
 Result = TypeVar("Result")
 
-
 _own = Own()
 _mode: ContextVar[Mode] = ContextVar("tape_mode", default=Mode())  # noqa: B039 (a tuple)
 _active: ContextVar[Any] = ContextVar("tape_active", default=None)
@@ -164,13 +163,6 @@ def kept(**changed: Any) -> Iterator[None]:
             restore(before)
 
 
-def noted(slot: Any) -> None:
-    """Tell anomaly mode that an operation has been recorded."""
-    anomaly = _mode.get().anomaly
-    if anomaly is not None and type(slot) is int:
-        anomaly.note(slot)
-
-
 def is_grad_enabled() -> bool:
     """Return whether operations on tensors that require grad are recorded."""
     return _mode.get().grad
@@ -182,18 +174,27 @@ class Switch:
     to: bool
 
     def __init__(self) -> None:
-        self._before: list[tuple[Mode, Mode]] = []
+        self._entered: Any = None
 
     def __enter__(self) -> Self:
         before = _mode.get()
-        self._before.append((before, self.changed(before)))
-        return change(self._before[-1][1], before, self)
+        self._entered = (before, within := self.changed(before), self._entered)
+        return change(within, before, self)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        now, (before, within) = _mode.get(), self._before.pop()
+        entered = self._entered
+        try:
+            self._leave(*entered)
+        except BaseException:  # an interrupt
+            self._leave(*entered)
+            raise
+
+    def _leave(self, before: Mode, within: Mode, outer: Any) -> None:
+        now = _mode.get()
         restore(before if now is within else self.restored(now, before))
+        self._entered = outer
 
     def changed(self, mode: Mode) -> Mode:
         """Return a mode as it is within."""
@@ -276,8 +277,8 @@ class SwitchAtOnce(Switch):
         change(self.changed(before), before, None)
 
     def __enter__(self) -> Self:
-        self._before.append((self._set_at_once, self.changed(_mode.get())))
-        return change(self._before[-1][1], self._set_at_once, self)
+        self._entered = (self._set_at_once, within := self.changed(_mode.get()), self._entered)
+        return change(within, self._set_at_once, self)
 
     def __call__(self, function: Function) -> Function:
         """Decorate a function; the mode that the constructor set is taken back, as PyTorch does."""

@@ -58,6 +58,11 @@ class Mode(NamedTuple):
     inference: bool = False
     thread: int = 0
 
+    def noted(self, slot: Any) -> None:
+        """Tell anomaly mode that an operation has been recorded."""
+        if self.anomaly is not None and type(slot) is int:
+            self.anomaly.note(slot)
+
 
 keep: Callable[[], Any] = copy_context if sys.version_info < (3, 12) else lambda: None
 """Holds what a context holds while that is changed.

@@ -111,7 +111,7 @@ def note(op: Any, operands: tuple[Any, ...], result: Tensor, params: tuple[Any, 
     recorder = modes.current().recorder
     if recorder is not None:
         recorder.note(op, operands, result, params)
-    modes.noted(result._slot)
+    modes.current().noted(result._slot)
 
 
 def left(x: Any) -> None:

@@ -186,7 +186,7 @@ def _recorded(
     form = recording.cached_form(key, lambda: callouts.function(name, specs, spec, len(kept)))
     slot = tape.fresh()
     tape.extend((slot, *slots, call, *kept, form.code))
-    modes.noted(slot)
+    modes.current().noted(slot)
     for k in own:
         if spec is None:
             _output(tape, slot, k, len(outputs), name, finished[k])
