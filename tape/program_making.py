@@ -40,7 +40,11 @@ class _Block:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        modes.restore(self._before)
+        try:
+            modes.restore(self._before)
+        except BaseException:  # an interrupt
+            modes.restore(self._before)
+            raise
         steps = self._recorder.recipe.steps
         if kind is not None:
             self._program._unfinished = (

@@ -7,11 +7,12 @@ from contextlib import contextmanager
 from typing import Any, Self
 
 from tape import modes
+from tape.modes import Mode, Switch
 from tape.shaping import clone
 from tape.tensor import Tensor
 
 
-class saved_tensors_hooks:  # noqa: N801 (PyTorch's name)
+class saved_tensors_hooks(Switch):  # noqa: N801 (PyTorch's name)
     """Within it each tensor that an operation saves goes through ``pack_hook``, and back through ``unpack_hook``.
 
     ``pack_hook(tensor)`` may return anything; ``unpack_hook`` gets that and returns a tensor of the same shape. What
@@ -19,18 +20,25 @@ class saved_tensors_hooks:  # noqa: N801 (PyTorch's name)
     """
 
     def __init__(self, pack_hook: Callable[[Tensor], Any], unpack_hook: Callable[[Any], Tensor]) -> None:
+        super().__init__()
         self.hooks = pack_hook, unpack_hook
-        self._before: list[modes.Mode] = []
 
     def __enter__(self) -> Self:
-        mode = modes.current()
-        if mode.unpackable:
-            raise RuntimeError(mode.unpackable)
-        self._before.append(mode)
-        return modes.change(mode._replace(pack=self.hooks), mode, self)
+        if modes.current().unpackable:
+            raise RuntimeError(modes.current().unpackable)
+        return super().__enter__()
 
-    def __exit__(self, *error: object) -> None:
-        modes.restore(modes.current()._replace(pack=self._before.pop().pack))
+    def changed(self, mode: Mode) -> Mode:
+        """Return a mode as it is within."""
+        return mode._replace(pack=self.hooks)
+
+    def restored(self, mode: Mode, before: Mode) -> Mode:
+        """Return a mode with the hooks of before."""
+        return mode._replace(pack=before.pack)
+
+    def clone(self) -> Switch:
+        """Return another with the same hooks."""
+        return saved_tensors_hooks(*self.hooks)
 
 
 class save_on_cpu(saved_tensors_hooks):  # noqa: N801
