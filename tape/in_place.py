@@ -177,7 +177,7 @@ def assign(x: Tensor, key: Any, value: Any) -> None:
         return
     if indexing.is_basic(key):
         part = indexing.region(x, key)
-        writing.check(part, name)
+        writing.check(part, name, through=x)
         writing.store(part, value, name, item=True, casts=True)
     else:
         indexing.assign_at(x, key, value, name)

@@ -27,14 +27,20 @@ _ALONE = 3
 """References to an array that only its tensor has: the tensor's, a variable's, and the argument of getrefcount."""
 
 
-def check(x: Tensor, name: str, *, reads: bool = False) -> None:
-    """Raise PyTorch's errors for tensors that must not be written. ``reads``: the operation also reads the tensor."""
+def check(x: Tensor, name: str, *, reads: bool = False, through: Tensor | None = None) -> None:
+    """Raise PyTorch's errors for tensors that must not be written.
+
+    ``reads``: the operation also reads the tensor. ``through``: the tensor of which this is an unrecorded part.
+    """
     base, enabled = base_of(x), modes.active() or modes.is_grad_enabled()
+    seen = x if through is None else through
     if enabled and type(base._slot) is AccumulateGrad:
         recorder = modes.current().recorder
         if recorder is None or not recorder.given(base):
             raise RuntimeError(errors.LEAF_VIEW_IN_PLACE if families.is_view(x) else errors.LEAF_IN_PLACE)
         _branch(base)
+    elif enabled and base._slot is None and seen is not base and seen._slot is not None:
+        raise RuntimeError(errors.LEAF_VIEW_IN_PLACE)  # the base was a leaf when the view was made
     if (x._form.spec.overlaps or base._form.spec.overlaps) and inference.overlapping(x, base):
         raise RuntimeError(f"{name}: {errors.OVERLAP}")
     value = x._value

@@ -596,7 +596,8 @@ class Twin:
 
         A view made without gradients is one of its family when an operation in place ``reads`` it with gradients.
         """
-        if self.grad and handle.family.leaf is not None:
+        released = handle.above is not None and handle.wanted and not handle.family.wanted
+        if self.grad and (handle.family.leaf is not None or released):
             raise Refused(LEAF)
         if repeats(places) or repeats(handle.base.places):
             raise Refused(SHARED)

@@ -151,3 +151,30 @@ def test_views_of_a_leaf_are_not_kept() -> None:
     for _ in range(1000):
         leaf[1:3].sum()
     assert len(leaf._views) < 100
+
+
+WRITES: dict[str, Any] = {
+    "fill_": lambda _, v: v.fill_(2.0),
+    "mul_": lambda _, v: v.mul_(2.0),
+    "copy_": lambda lib, v: v.copy_(lib.tensor([1.0, 2.0])),
+    "assigned": lambda _, v: v.__setitem__(0, 5.0),
+    "masked_fill_": lambda lib, v: v.masked_fill_(lib.tensor([True, False]), 0.5),
+    "added": lambda lib, v: v.__iadd__(lib.tensor([1.0, 2.0])),
+    "a view of it": lambda _, v: v[:1].fill_(7.0),
+}
+
+
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize("detaches", [False, True])
+@pytest.mark.parametrize("library_name", ["tape", "torch"])
+def test_a_view_of_what_was_a_leaf_is_not_written(write: str, detaches: bool, library_name: str) -> None:
+    library = pytest.importorskip(library_name)
+    x = library.tensor([1.0, 10.0, 100.0], requires_grad=True)
+    v = x[:2]
+    _ = x.detach_() if detaches else x.requires_grad_(False)
+    with pytest.raises(RuntimeError, match="a view of a leaf Variable that requires grad is being used"):
+        WRITES[write](library, v)
+    assert x.tolist() == [1.0, 10.0, 100.0]
+    with library.no_grad():
+        WRITES[write](library, v)
+    assert x.tolist() != [1.0, 10.0, 100.0]
