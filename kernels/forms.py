@@ -59,7 +59,7 @@ class Form:
 
     __slots__ = (
         "__weakref__", "block", "code", "covers", "entries", "is_view", "kind", "name", "op", "packed", "params",
-        "pulls", "pushes", "respecified", "saved", "spec", "specs", "tables", "wanted",
+        "pulls", "pushes", "respecified", "saved", "spec", "specs", "steps", "tables", "wanted",
     )  # fmt: skip
 
     def __init__(
@@ -86,6 +86,7 @@ class Form:
         self.tables: list[np.ndarray[Any, Any]] = []
         self.packed: Form | None = None
         self.pushes: Any = None
+        self.steps: Any = None
         self.respecified: dict[tuple[int, Strides], Form] = {}
         self.block = self._block()
         self.code = Opcode(address_of(self.block))

@@ -41,6 +41,7 @@ class Graph:
 
 def mark(entries: list[Any], number: int, seeds: list[Seed]) -> Graph:
     """Find what leads to the roots of a sweep; FreedError if it is no longer there."""
+    low, high = number << TAPE_BITS, number + 1 << TAPE_BITS
     pending, split = {seed.slot for seed in seeds}, set()
     found: dict[Any, Any] = {}
     marked: list[Instruction] = []
@@ -53,12 +54,13 @@ def mark(entries: list[Any], number: int, seeds: list[Seed]) -> Graph:
         if slot in pending:
             pending.discard(slot)
             first = start + 1 + len(form.specs)
-            operands, saved = tuple(entries[start + 1 : first]), tuple(entries[first:last])
+            operands = tuple(entries[start + 1 : first])
+            saved = tuple(entries[first:last]) if first < last else ()
             marked.append(Instruction(start, stop, slot, operands, saved, form))
-            if form.kind in (CLEARS, ADDS) and (operands[0] in pending or operands[0] in found):
+            if form.kind >= CLEARS and form.kind <= ADDS and (operands[0] in pending or operands[0] in found):
                 split.add(slot)
             for operand, spec in zip(operands, form.specs, strict=True):
-                if type(operand) is int and operand >> TAPE_BITS == number:
+                if type(operand) is int and low <= operand < high:
                     pending.add(operand)
                 elif operand is not None:
                     found[key_of(operand)] = (operand, spec)
@@ -72,7 +74,7 @@ def relevant(graph: Graph, keys: set[Any]) -> set[Any]:
     """Return the slots that lead to these keys, or to other tapes, where what is asked for may stand."""
     leading = keys.union(graph.foreign())
     for instruction in reversed(graph.marked):
-        if any(o is not None and key_of(o) in leading for o in instruction.operands):
+        if not leading.isdisjoint(instruction.operands):
             leading.add(instruction.slot)
     return leading
 

@@ -44,7 +44,7 @@ class RecordedRun(Gathered):
     def _sweep(self, graph: Graph, tapes: list[Tape], starts: list[tuple[Seed, Tensor]]) -> None:
         sweep = RecordedSweep(self, graph, tapes, {seed.slot for seed, _ in starts})
         for seed, value in starts:
-            sweep.contribute(seed.slot, seed.offset or 0, seed.spec, value, rules.negative_zeros(value) is None)
+            sweep.contribute(seed.slot, seed.offset or 0, seed.spec, value, clean=True)
         token = REACH.set(partial(reached, graph, self.asked if self.restrict else None))
         try:
             found = sweep.run()

@@ -33,26 +33,27 @@ class RecordedSweep:
     """The sweep of a graph."""
 
     def __init__(self, run: Gathered, graph: Graph, tapes: list[Tape], roots: set[int]) -> None:
-        self.run_, self.anomaly, self.err = run, anomaly.current(), np.geterr()
-        self.hooks = {slot: own for tape in tapes for slot, own in list(tape.hooks.items())}
-        references = [ref for tape in tapes for ref in list(tape.retained.values())] if run.accumulates else []
-        retained = [r for r in (ref() for ref in references) if r is not None]
-        for x in retained:
-            run.retained.setdefault(x._slot, []).append(x)
-        self.watched = {x._slot: x for x in (*run.asked.values(), *retained)}
-        kept = {*self.watched, *self.hooks, *roots, *graph.split}
-        self.graph = graph
-        self.state = State(graph.marked, {key_of(k) for k in kept}, 0)
-        asked = {key_of(k) for k in run.asked}
-        if run.restrict and not graph.ends.keys() <= asked:
-            self.state.relevant = relevant(graph, asked)
+        self.run_, self.anomaly, self.graph = run, anomaly.current(), graph
+        self.hooks = {slot: own for tape in tapes if tape.hooks for slot, own in list(tape.hooks.items())}
+        self.watched = dict(run.asked)
+        for tape in tapes if run.accumulates else ():
+            for x in [x for ref in list(tape.retained.values()) if (x := ref()) is not None]:
+                run.retained.setdefault(x._slot, []).append(x)
+                self.watched[x._slot] = x
+        self.quiet = not self.hooks and self.anomaly is None
+        self.state = State(graph.marked, {*self.watched, *self.hooks, *roots, *graph.split}, 0)
+        if run.restrict and not graph.ends.keys() <= run.asked.keys():
+            self.state.relevant = relevant(graph, set(run.asked))
         self.primals = Primals(graph.marked)
+        self.err: Any = None
         self.shadows: dict[Any, Tensor | Shadow] = {}
-        """Tensors where all was contributed to all of a family in order, free of -0.0: the usual case."""
+        """Tensors where all was contributed to all of a family in order, and nothing is marked: the usual case."""
 
     def run(self) -> list[tuple[AccumulateGrad, Tensor]]:
         """Sweep; return the gradients of leaves. Native sweeps do not warn of overflows and the like, either."""
-        step, wanted, stops = anomaly.induced(self._step), self.state.relevant, self._stops()
+        step = self._step if self.anomaly is None else anomaly.induced(self._step)
+        wanted, stops = self.state.relevant, self._stops() if hooks.LEAVES else None
+        self.err = np.geterr()
         with np.errstate(all="ignore"):
             for instruction in self.graph.marked:
                 if wanted is None or instruction.slot in wanted:
@@ -71,8 +72,6 @@ class RecordedSweep:
     def _stops(self) -> dict[int, list[AccumulateGrad]]:
         """Return the leaves with hooks by the slot of the instruction after which all of their gradient is there."""
         run = self.run_
-        if not hooks.LEAVES:
-            return {}
         early = [*run.leaves, *run.found]  # roots: something is still to come for these
         ends = [leaf for leaf, _ in self.graph.ends.values() if id(leaf) in hooks.LEAVES]
         wanted = {id(leaf) for leaf in ends if leaf not in early and (leaf in run.asked or not run.restrict)}
@@ -82,11 +81,11 @@ class RecordedSweep:
         """Return a shadow as one that can be read and written in part."""
         have = self.shadows.get(key)
         if not isinstance(have, Shadow):
-            have = self.shadows[key] = Shadow(spec, have)
+            have = self.shadows[key] = Shadow(spec, None if have is None else rules.added(have))
         return have
 
     def contribute(self, operand: Any, offset: int, spec: Spec, value: Tensor, clean: bool = False) -> None:
-        """Add to the part of a shadow that belongs to a tensor of this spec; ``clean``: a value free of -0.0."""
+        """Add to the part of a shadow that belongs to a tensor of this spec; -0.0 is a mark unless ``clean``."""
         if offset == 0 and spec.in_order and spec.covers:
             have = self.shadows.get(operand)
             if clean and have is None:
@@ -117,9 +116,8 @@ class RecordedSweep:
     def _end(self, key: Any, spec: Spec) -> Tensor:
         """Return the gradient of a leaf, free of -0.0."""
         shadow = self.shadows[key]
-        value, clean = shadow.read(spec, ends=True) if isinstance(shadow, Shadow) else (shadow, True)
-        value = full(value, spec.shape)
-        return value if clean else rules.added(value)
+        value = shadow.read(spec, ends=True)[0] if isinstance(shadow, Shadow) else shadow
+        return full(rules.added(value), spec.shape)
 
     def _step(self, instruction: Instruction) -> None:
         """Run the pullbacks of one instruction; an observed view, or version, folds into the shadow above it."""
@@ -190,14 +188,19 @@ class RecordedSweep:
         if isinstance(form.op, Gather):
             self._scatter(instruction, full(g, form.spec.shape))
             return
-        steps = steps_of(form)
+        steps = form.steps or steps_of(form)
         wanted = steps.pulled
         if relevant is not None:
             wanted = tuple([i for i in wanted if operands[i] in relevant])
         given = steps.run(instruction, wanted, g, clean, self.primals)
-        if self.anomaly is None and not self.hooks:
+        if self.quiet:
+            homes, shadows = self.state.homes, self.shadows
             for i, value, free in given:
-                self._give_to(operands[i], form.specs[i], value, free)  # type: ignore[arg-type]
+                operand, spec = operands[i], form.specs[i]
+                if free and operand not in shadows and operand not in homes and spec.in_order and spec.covers:  # type: ignore[union-attr]
+                    shadows[operand] = value
+                else:
+                    self._give_to(operand, spec, value, free)  # type: ignore[arg-type]
             return
         found: list[Tensor | None] = [None] * len(form.specs)
         for i, value, _ in given:
@@ -252,7 +255,7 @@ class RecordedSweep:
                 indexing.assign_at(shadow.flattened(), (places + offset // item,), -0.0, form.op.name)
 
     def _written(self, instruction: Instruction, home: Any) -> tuple[Tensor, bool]:
-        """Return the gradient of a part that was written, and whether it is known to be free of -0.0."""
+        """Return the gradient of a part that was written, and whether -0.0 marks nothing there."""
         form, shadow = instruction.form, self.shadows[home]
         region, offset = form.params[0], instruction.saved[0]
         if form.kind == ADDS and not isinstance(shadow, Shadow):  # nothing will be cleared

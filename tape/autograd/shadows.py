@@ -13,7 +13,7 @@ from kernels.tables import OPS
 from kernels.views import meets_itself
 from tape import indexing, modes, recording, reducing, shaping
 from tape.adding import add_again
-from tape.autograd.rules import full, negative_zeros
+from tape.autograd.rules import added, full, negative_zeros
 from tape.tapes import LARGE
 from tape.tensor import Tensor, new, plain
 
@@ -24,6 +24,7 @@ class Shadow:
     """The gradient of a family: what was contributed to all of it, and to parts of it, added up when it is read.
 
     A contribution without dims stands for the same number everywhere. What must be written to becomes flat memory.
+    Where it is not ``clean``, -0.0 marks the elements to which nothing has been contributed.
     """
 
     __slots__ = ("clean", "dtype", "flat", "parts", "size", "whole")
@@ -39,7 +40,8 @@ class Shadow:
         return self.whole is not None or self.flat is not None or bool(self.parts)
 
     def add(self, value: Tensor, clean: bool = False) -> None:
-        """Add to all of it; ``clean``: a value free of -0.0."""
+        """Add to all of it; in a value that is not ``clean`` -0.0 is a mark."""
+        value = added(value) if clean else value
         if self.flat is None:
             self.whole = value if self.whole is None else together(self.whole, value)
             self.clean &= clean
@@ -54,14 +56,15 @@ class Shadow:
                 self.add(value, clean)
                 return
         if self.flat is not None or spec.size == 0 or meets_itself(spec.shape, spec.gradient, spec.dtype.itemsize):
-            self._add_flat(spec, offset, value)
+            self._add_flat(spec, offset, added(value) if clean else value)
             return
+        value = added(value) if clean else value
         before = self.parts.get((spec, offset))
         self.parts[spec, offset] = value if before is None else together(before, value)
         self.clean &= clean
 
     def read(self, spec: Spec, *, ends: bool = False) -> tuple[Tensor, bool]:
-        """Return all of it, for a tensor of this spec, and whether it is known to be free of -0.0.
+        """Return all of it, for a tensor of this spec, and whether -0.0 marks nothing there.
 
         At the ``ends``, of leaves, -0.0 has no meaning any more.
         """

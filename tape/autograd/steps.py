@@ -1,12 +1,15 @@
 """What a recorded backward does for one instruction: the record's rules on tensors.
 
-What a form decides is found out once, as its steps.
+What a form decides is found out once, as its steps. In a cotangent that is not ``clean`` -0.0 marks the elements to
+which nothing has been contributed; in one that is, a zero is a zero.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -14,21 +17,20 @@ import numpy as np
 from kernels.entries import Instruction
 from kernels.forms import Form
 from kernels.op import Contraction, Copy, Elementwise, Reduction
-from kernels.recent import Recent
 from kernels.respecified import inputs_of
 from tape import creation, products, recording, shaping
-from tape.autograd.rules import SHORTER, choose, full, negative_zeros, on_tensors, onto, pull, rule_cuts
+from tape.autograd.rules import SHORTER, added, choose, full, negative_zeros, on_tensors, onto, pull, rule_cuts
 from tape.tensor import Tensor, plain
 
 Given = tuple[int, Tensor, bool]
-"""What an operand is given: its number, the contribution, and whether that is known to be free of -0.0."""
+"""What an operand is given: its number, the contribution, and whether that is clean."""
 
 
 def steps_of(form: Form) -> Steps:
     """Return what runs the pullbacks of instructions of a form."""
-    found = _steps.get(form)
+    found: Steps | None = form.steps
     if found is None:
-        found = _steps.setdefault(form, _STEPS.get(type(form.op), Steps)(form))
+        found = form.steps = _STEPS.get(type(form.op), Steps)(form)
     return found
 
 
@@ -40,13 +42,10 @@ class Steps:
         self.pulled = tuple(i for i, pull in enumerate(form.pulls) if pull is not None)
 
     def run(self, instruction: Instruction, wanted: Sequence[int], g: Tensor, clean: bool, primals: Any) -> list[Given]:
-        """Return what an instruction contributes to operands; ``g`` is its cotangent, ``clean`` if free of -0.0."""
+        """Return what an instruction contributes to operands; ``g`` is its cotangent."""
         values, g = primals.of(instruction), full(g, self.form.spec.shape)
         results = [(i, pull(instruction, i, g, values)) for i in wanted]
         return [(i, x, clean if x is g else negative_zeros(x) is None) for i, x in results]
-
-
-_steps: Recent[Form, Steps] = Recent()
 
 
 class _Rules(Steps):
@@ -57,27 +56,29 @@ class _Rules(Steps):
         self.static = {"p": form.params[0]} if isinstance(form.op, Elementwise) and form.params else {}
         self.rules = [None if pull is None else self._rule(i) for i, pull in enumerate(form.pulls)]
 
-    def _rule(self, i: int) -> tuple[Callable[..., Any], tuple[int, ...], dict[str, Any], bool]:
-        """Return a rule, where its arguments stand among saved values (-1: the cotangent), others, whether it cuts."""
+    def _rule(self, i: int) -> tuple[Callable[..., Any], Callable[[Sequence[Any]], Any], bool]:
+        """Return a rule, what takes its arguments from the saved values and the cotangent, and whether it cuts."""
         op = self.form.op
         rule: Any = SHORTER.get((op.name, *self.static.values())) or op.pullback[i]
         names = inspect.signature(rule).parameters
-        order = tuple(-1 if name == "g" else self.form.saved.index(name) for name in names if name not in self.static)
+        order = [-1 if name == "g" else self.form.saved.index(name) for name in names if name not in self.static]
         static = {name: value for name, value in self.static.items() if name in names}
-        return on_tensors(rule), order, static, rule_cuts(rule)
+        run = on_tensors(rule)
+        take = itemgetter(*order) if len(order) > 1 else lambda values: (values[order[0]],)
+        return partial(run, **static) if static else run, take, rule_cuts(rule)
 
     def ruled(self, i: int, g: Tensor, cut: Any, values: Sequence[Any]) -> tuple[Tensor, bool]:
-        """Run a rule; return the contribution, over the space of the rule, and whether it is free of -0.0."""
-        rule, order, static, cuts = self.rules[i]  # type: ignore[misc]
-        result = rule(*[g if k < 0 else values[k] for k in order], **static)
-        if result is g:
-            return g, cut is None
-        if not isinstance(result, Tensor):
+        """Run a rule on saved values and the cotangent, the last; ``cut`` tells where that is missing, None if nowhere.
+
+        Return the contribution, over the space of the rule, and whether it is clean.
+        """
+        rule, take, cuts = self.rules[i]  # type: ignore[misc]
+        result = rule(*take(values))
+        if type(result) is not Tensor:
             result = creation.full(g.spec.shape, float(result), dtype=g.spec.dtype)
-        clean = negative_zeros(result) is None
-        if not (clean or cuts):
-            result, clean = result + 0.0, True
-        return (result, clean) if cut is None else (choose(plain(cut), -0.0, result), False)
+        if cut is None:
+            return result, result is g or not cuts or negative_zeros(result) is None
+        return (g if result is g else choose(plain(cut), -0.0, result if cuts else added(result))), False
 
 
 class _Elementwise(_Rules):
@@ -99,6 +100,7 @@ class _Elementwise(_Rules):
         for at, value in zip(self.sources, instruction.saved, strict=True):
             slot, spec = (instruction.slot, form.spec) if at < 0 else (operands[at], form.specs[at])
             values.append(value if spec is None else primals.read(slot, value, spec))
+        values.append(g)
         found = []
         for i in wanted:
             value, clean = self.ruled(i, g, cut, values)
@@ -121,11 +123,11 @@ class _Reduction(_Rules):
     def run(self, instruction: Instruction, wanted: Sequence[int], g: Tensor, clean: bool, primals: Any) -> list[Given]:
         if self.narrow:
             g = g if not g._form.spec.shape else full(g, self.form.spec.shape)
-            value, clean = self.ruled(0, g, None if clean else negative_zeros(g), instruction.saved)
+            value, clean = self.ruled(0, g, None if clean else negative_zeros(g), (*instruction.saved, g))
             return [(0, self._spread(value), clean)] if wanted else []
-        values, g = primals.of(instruction), self._spread(full(g, self.form.spec.shape))
+        values, g = primals.of(instruction), full(self._spread(full(g, self.form.spec.shape)), self.shape)
         read = [values[name] if name == "x" else self._spread(values[name]) for name in self.form.saved]
-        return [(0, *self.ruled(0, full(g, self.shape), None if clean else negative_zeros(g), read))] if wanted else []
+        return [(0, *self.ruled(0, g, None if clean else negative_zeros(g), (*read, g)))] if wanted else []
 
     def _spread(self, value: Any) -> Any:
         """Return a value over the operand's space; one of no dims stands for all of it."""
@@ -149,7 +151,7 @@ class _Contraction(Steps):
                 value = products.matmul(g, primals.read(right, saved["b"], b, turned=True))
             else:
                 value = products.matmul(primals.read(left, saved["a"], a, turned=True), g)
-            found.append((i, value, negative_zeros(value) is None))
+            found.append((i, value, True))
         return found
 
 
@@ -166,7 +168,7 @@ class _Copy(Steps):
         same = g.spec.dtype == spec.dtype
         g = full(g, self.form.spec.shape) if g.spec.shape else g
         value = g if same else recording.to_dtype(g, spec.dtype)
-        return [(i, value, clean if same else negative_zeros(value) is None) for i in wanted]
+        return [(i, value, clean) for i in wanted]
 
 
 _STEPS: dict[type, type[Steps]] = {
