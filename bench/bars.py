@@ -120,6 +120,22 @@ BEYOND_BACKWARD = {
     way: Bar(f"Rosenbrock by slices, n=10, {way}, over backward()", at_most=5, unit=" us")
     for way in ("autograd.grad", "value_and_grad of arrays", "func.grad")
 }
+# Derivatives of derivatives: recorded backwards.
+SECOND = {
+    program: Bar(f"{program}: {PYTORCH} / {DYNAMIC}", at_least=1)
+    for program in (
+        "x*y + sin(x), second",
+        "x*y + sin(x), third",
+        "x*y + sin(x), func.grad(func.grad)",
+        "Rosenbrock n=1000, second",
+        "Rosenbrock n=10, third",
+        "Rosenbrock n=10, Hessian-vector product",
+        "Rosenbrock n=10, func.grad of func.grad",
+        "Rosenbrock n=10, backward(create_graph)",
+        "MLP 64-64-10, Hessian-vector product",
+        "MLP 64-64-10, gradient penalty",
+    )
+}
 
 # Of the backward call alone, graphs built outside the timing. The last one takes 30 backward
 # calls of a million operations in PyTorch, minutes by itself: `-m long`.
@@ -166,6 +182,7 @@ ALL: tuple[Bar, ...] = (
     *MATRICES,
     *TRANSFORMS.values(),
     *BEYOND_BACKWARD.values(),
+    *SECOND.values(),
     *CHAIN_BACKWARD,
     CHAIN_TIME,
     CHAIN_BYTES,

@@ -102,9 +102,12 @@ def _observer_row(observer: Observer, buffer: Array) -> tuple[int, int, int, int
 
 def observe(space: Workspace, observer: Observer, buffer: Array) -> None:
     """Give an observer what has come into its shadow."""
-    observer.gradient = None
+    observer.gradient, spec = None, observer.spec
     if space.flat[space.cell(key_of(observer.key)) + 3] & words.TOUCHED:
-        observer.gradient = pattern(buffer, observer.spec, observer.offset) + observer.spec.dtype.type(0.0)
+        if spec.in_order and spec.covers and buffer.ndim == 1:  # a base's: the buffer is the sweep's own
+            observer.gradient = np.add(buffer, 0.0, buffer).reshape(spec.shape)
+        else:
+            observer.gradient = pattern(buffer, spec, observer.offset) + spec.dtype.type(0.0)
 
 
 def mark(space: Workspace, entries: list[Any]) -> None:

@@ -31,7 +31,7 @@ class RecordedRun(Gathered):
         if not computed:
             return
         starts = [seed for seed, _ in computed]
-        if len({seed.slot >> TAPE_BITS for seed in starts}) == 1:
+        if len(starts) == 1 or len({seed.slot >> TAPE_BITS for seed in starts}) == 1:
             tape = tape_of(starts[0].slot)
             with tape.reading():
                 graph = mark(tape.entries, tape.number, starts)

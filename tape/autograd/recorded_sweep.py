@@ -33,7 +33,7 @@ class RecordedSweep:
     """The sweep of a graph."""
 
     def __init__(self, run: Gathered, graph: Graph, tapes: list[Tape], roots: set[int]) -> None:
-        self.run_, self.anomaly, self.graph = run, anomaly.current(), graph
+        self.run_, self.anomaly, self.graph, marked = run, anomaly.current(), graph, graph.marked
         self.hooks = {slot: own for tape in tapes if tape.hooks for slot, own in list(tape.hooks.items())}
         self.watched = dict(run.asked)
         for tape in tapes if run.accumulates else ():
@@ -41,10 +41,10 @@ class RecordedSweep:
                 run.retained.setdefault(x._slot, []).append(x)
                 self.watched[x._slot] = x
         self.quiet = not self.hooks and self.anomaly is None
-        self.state = State(graph.marked, {*self.watched, *self.hooks, *roots, *graph.split}, 0)
+        self.state = State(marked, {*self.watched, *self.hooks, *roots, *graph.split}, 0)
         if run.restrict and not graph.ends.keys() <= run.asked.keys():
             self.state.relevant = relevant(graph, set(run.asked))
-        self.primals = Primals(graph.marked)
+        self.primals = Primals(marked)
         self.err: Any = None
         self.shadows: dict[Any, Tensor | Shadow] = {}
         """Tensors where all was contributed to all of a family in order, and nothing is marked: the usual case."""

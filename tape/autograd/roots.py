@@ -39,7 +39,12 @@ def batch_of(weights: Sequence[Any]) -> int:
 
 def starts_of(roots: Sequence[Tensor], weights: Sequence[Any]) -> list[tuple[Tensor, Tensor]]:
     """Check the roots and their cotangents; return both as tensors."""
-    starts = []
+    starts: list[tuple[Tensor, Tensor]] = []
+    if len(roots) == 1 and weights[0] is None and type(roots[0]) is Tensor:  # the usual case
+        root = roots[0]
+        if root._form.spec is SCALAR and root._slot is not None:
+            recording.left(root)
+            return [(root, plain(1.0))]
     for seed, root, weight in zip(seeds_of(roots, weights), roots, weights, strict=True):
         spec = seed.spec
         if weight is None:

@@ -125,16 +125,32 @@ class _Reduction(_Rules):
             g = g if not g._form.spec.shape else full(g, self.form.spec.shape)
             value, clean = self.ruled(0, g, None if clean else negative_zeros(g), (*instruction.saved, g))
             return [(0, self._spread(value), clean)] if wanted else []
-        values, g = primals.of(instruction), full(self._spread(full(g, self.form.spec.shape)), self.shape)
-        read = [values[name] if name == "x" else self._spread(values[name]) for name in self.form.saved]
-        return [(0, *self.ruled(0, g, None if clean else negative_zeros(g), (*read, g)))] if wanted else []
+        if not wanted:
+            return []
+        form = self.form
+        g = self._widened(full(g, form.spec.shape))
+        values = [
+            self._value(name, value, instruction, primals)
+            for name, value in zip(form.saved, instruction.saved, strict=True)
+        ]
+        result, clean = self.ruled(0, g, None if clean else negative_zeros(g), (*values, g))
+        return [(0, result if result._form.spec.shape == self.shape else shaping.expand(result, self.shape), clean)]
 
-    def _spread(self, value: Any) -> Any:
+    def _value(self, name: str, value: Any, instruction: Instruction, primals: Any) -> Any:
+        """Return a saved value as a rule reads it, beside the operand."""
+        if name == "x":
+            return primals.read(instruction.operands[0], value, self.form.specs[0])
+        if name == "y":
+            return self._widened(primals.read(instruction.slot, value, self.form.spec))
+        return self._widened(plain(value)) if isinstance(value, np.ndarray) else value
+
+    def _widened(self, value: Tensor) -> Tensor:
+        """Return what has a result's shape with dims of one for those that were reduced."""
+        return value if self.keepdims or not value._form.spec.shape else shaping.reshape(value, self.wide)
+
+    def _spread(self, value: Tensor) -> Tensor:
         """Return a value over the operand's space; one of no dims stands for all of it."""
-        value = plain(value) if isinstance(value, np.ndarray) else value
-        if not isinstance(value, Tensor) or not value._form.spec.shape:
-            return value
-        return shaping.expand(value if self.keepdims else shaping.reshape(value, self.wide), self.shape)
+        return shaping.expand(self._widened(value), self.shape) if value._form.spec.shape else value
 
 
 class _Contraction(Steps):
