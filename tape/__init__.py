@@ -58,9 +58,11 @@ from tape.dtypes import (
     bool,  # noqa: A004 (PyTorch's names)
     double,
     float,  # noqa: A004
+    float16,
     float32,
     float64,
     get_default_dtype,
+    half,
     int,  # noqa: A004
     int8,
     int16,
@@ -129,6 +131,7 @@ __all__ = [
     "first_nonfinite",
     "flatten",
     "float",
+    "float16",
     "float32",
     "float64",
     "from_numpy",
@@ -137,6 +140,7 @@ __all__ = [
     "func",
     "get_default_dtype",
     "get_rng_state",
+    "half",
     "iinfo",
     "inf",
     "inference_mode",

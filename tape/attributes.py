@@ -255,6 +255,7 @@ def _converter(name: str, dtype: Any) -> None:
 for _name, _dtype in (
     ("float", np.float32),
     ("double", np.float64),
+    ("half", np.float16),
     ("long", np.int64),
     ("int", np.int32),
     ("bool", np.bool_),

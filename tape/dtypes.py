@@ -8,6 +8,7 @@ import numpy as np
 
 float64 = double = np.dtype(np.float64)
 float32 = float = np.dtype(np.float32)  # noqa: A001 (PyTorch's names)
+float16 = half = np.dtype(np.float16)
 int64 = long = np.dtype(np.int64)
 int32 = int = np.dtype(np.int32)  # noqa: A001
 int16 = short = np.dtype(np.int16)
@@ -19,8 +20,10 @@ __all__ = [
     "bool",
     "double",
     "float",
+    "float16",
     "float32",
     "float64",
+    "half",
     "int",
     "int8",
     "int16",

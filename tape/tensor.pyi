@@ -648,6 +648,8 @@ class Tensor:
         """True where the first is greater. Shapes broadcast; dtypes promote as NumPy's do."""
     def gt_(self, *others: Any) -> Tensor:
         """True where the first is greater, in place."""
+    def half(self) -> Tensor:
+        """Return the tensor as float16."""
     def heaviside(self, other: Any, /) -> Tensor:
         """0 where the first is negative or nan, 1 where it is positive, the second where it is 0. Shapes broadcast; dtypes promote as NumPy's do."""
     def heaviside_(self, *others: Any) -> Tensor:

@@ -359,3 +359,11 @@ def test_half_precision_holds_values() -> None:
     with tape.no_grad():
         assert leaf.to(np.float16).dtype == np.float16
     assert leaf.detach().to(np.float16).tolist() == [1.0, 1.0, 1.0]
+
+
+def test_half_precision_has_its_names() -> None:
+    x = tape.ones(2, dtype=tape.float16)
+    assert x.dtype is tape.half
+    assert tape.ones(2).half().dtype == tape.float16
+    assert repr(x) == "tensor([1., 1.], dtype=tape.float16)"
+    assert (x + x).tolist() == [2.0, 2.0]
