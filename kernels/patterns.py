@@ -24,10 +24,12 @@ def plant(shadow: Array, seed: Seed) -> None:
 
 def add_to(place: Array, value: Any) -> None:
     """Add to the part of a shadow that a pattern shows; where it meets an element many times, their sum."""
-    value = np.broadcast_to(value, place.shape)
-    repeated = tuple(i for i, (n, s) in enumerate(zip(place.shape, place.strides, strict=True)) if s == 0 and n > 1)
-    first = tuple(slice(0, 1) if i in repeated else slice(None) for i in range(place.ndim))
-    place, value = place[(*first, ...)], value.sum(axis=repeated, keepdims=True) if repeated else value
+    if np.shape(value) != place.shape:
+        value = np.broadcast_to(value, place.shape)
+    if 0 in place.strides:
+        repeated = tuple(i for i, (n, s) in enumerate(zip(place.shape, place.strides, strict=True)) if s == 0 and n > 1)
+        first = tuple(slice(0, 1) if i in repeated else slice(None) for i in range(place.ndim))
+        place, value = place[(*first, ...)], value.sum(axis=repeated, keepdims=True) if repeated else value
     if not meets_itself(place.shape, place.strides, place.itemsize):
         place += value
         return

@@ -10,7 +10,7 @@ import numpy as np
 
 from kernels.op import Elementwise
 from kernels.tables import OPS
-from tape import modes, rows
+from tape import modes
 from tape.fastpath import Ways
 from tape.operands import operand
 from tape.promotion import by_rows
@@ -94,8 +94,6 @@ def _install(op: Elementwise) -> None:
         ways.fast, ways.reverse = _itself, None
     elif len(op.inputs) > 2:  # noqa: PLR2004
         ways.fast, ways.reverse = wide(op), None
-    else:
-        rows.FAST[op.name] = ways
     function = RECORDED[op.name] = _function(op, ways)
     FUNCTIONS.update(dict.fromkeys(names_of(op), function))
     _methods(op, ways)

@@ -7,12 +7,13 @@ from typing import Any
 
 from kernels.op import Elementwise, View
 from kernels.tables import OPS
-from tape import batching, modes, recording, shaping
+from tape import batching, indexing, modes, recording, shaping
 from tape.autograd.forward import derived, settle
 from tape.batching import Given
+from tape.families import alone, share
 from tape.one_example import Example
 from tape.plans import Derivative, Operation, Step
-from tape.tensor import AccumulateGrad, Tensor
+from tape.tensor import AccumulateGrad, Tensor, root
 
 _AS_STRIDED: Any = OPS["as_strided"]
 _WAYS = batching.WAYS
@@ -38,8 +39,12 @@ class Batch:
             if enabled and not step.graded:
                 with modes.no_grad():
                     self._do(step)
-            elif type(step) is Operation and type(step[0]) is Elementwise:
+            elif type(step) is not Operation:
+                self._do(step)
+            elif type(step[0]) is Elementwise:
                 self._elementwise(step)
+            elif step[0] in batching.INDEXED and not step.detached:
+                self._index(step)
             else:
                 self._do(step)
         for node, x in self.copied.items():
@@ -95,6 +100,13 @@ class Batch:
         else:
             values[result] = y
 
+    def _index(self, step: Operation) -> None:
+        node, key = step.operands[0], step.params[0]
+        key = key if type(key) is tuple else (key,)
+        if self.bases[node] in self.batched:
+            key = (slice(None), *key)
+        self._keep(step.result, indexing.index(self.tensor(node), key))
+
     def _by_rule(self, step: Operation) -> None:
         given = list(map(self._given, step.operands))
         try:
@@ -117,8 +129,8 @@ class Batch:
         if base == node or (start is None and base in self.example.tensors and base not in self.batched):
             x: Any = self.example.tensors[node] if start is None else shaping.clone(start.held)  # type: ignore[arg-type]
             # A leaf whose derivative is asked for was made for that: each example has its own.
-            alone = node in self.sources and type(x._slot) is AccumulateGrad
-            self._keep(node, x.detach() if alone else x)
+            apart = node in self.sources and type(x._slot) is AccumulateGrad
+            self._keep(node, x.detach() if apart else x)
         else:
             self.values[node] = self._part(node, base)
         return self.values[node]
@@ -147,7 +159,7 @@ class Batch:
         if len(x._form.spec.shape) == len(self.specs[node].shape) and self.bases[node] in self.batched:
             x = batching.whole(x, self.size)
         if node in self.sources and x._slot is None:
-            x = x.requires_grad_()
+            x = root(share(x)) if alone(x) else x.requires_grad_()
         self.values[node] = x
 
     def _apart(self, step: Derivative) -> bool:
@@ -177,9 +189,9 @@ class Batch:
     def _each(self, node: int, rows: int) -> Tensor:
         """Return a node's tensor with the batch in front, behind the rows if there are any."""
         x = self.tensor(node)
-        if not self.differs(node):
-            x = batching.whole(x, self.size)
-        return _exchanged(x) if rows else x
+        if self.differs(node):
+            return _exchanged(x) if rows else x
+        return batching.whole(x, self.size, behind=int(rows > 0))
 
 
 def _together(x: Tensor, rows: int) -> Tensor:

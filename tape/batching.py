@@ -75,13 +75,15 @@ def run(step: Planned, given: Sequence[Given], spec: Spec) -> Any:
     return rule(step, given, spec)
 
 
-def whole(x: Tensor, size: int) -> Tensor:
-    """Return a copy of a tensor for each example."""
+def whole(x: Tensor, size: int, behind: int = 0) -> Tensor:
+    """Return a copy of a tensor for each example; the batch stands ``behind`` so many dims."""
+    shape = x._form.spec.shape
+    wide = (*shape[:behind], size, *shape[behind:])
     if x._slot is None and modes.active() is not None:  # nobody is to hear of it
-        value = np.empty((size, *x._form.spec.shape), x._form.spec.dtype)
-        value[...] = x._value
+        value = np.empty(wide, x._form.spec.dtype)
+        value[...] = np.expand_dims(x._value, behind) if behind else x._value
         return plain(value)
-    return shaping.clone(shaping.expand(x, (size, *x.spec.shape)))
+    return shaping.clone(shaping.expand(shaping.unsqueeze(x, behind) if behind else x, wide))
 
 
 def apart(x: Tensor, rank: int) -> Tensor:
@@ -185,7 +187,9 @@ def _copy(step: Planned, given: Sequence[Given], spec: Spec) -> Tensor:
     return shaping.clone(x) if x.spec.dtype == spec.dtype else recording.to_dtype(x, spec.dtype, step.op)
 
 
-_TURNED, _INDEXED = {"transpose", "permute", "t"}, {"slice", "select", "newaxis", "alias", "unbind"}
+_TURNED = {"transpose", "permute", "t"}
+INDEXED: frozenset[Any] = frozenset(OPS[name] for name in ("slice", "select", "newaxis", "alias", "unbind"))
+"""The views that basic indices give."""
 
 
 def _view(step: Planned, given: Sequence[Given], spec: Spec) -> Tensor:
@@ -195,7 +199,7 @@ def _view(step: Planned, given: Sequence[Given], spec: Spec) -> Tensor:
     x, name = given[0], step.op.name
     (first, *rest) = step.params
     first = first if isinstance(first, tuple) else (first,)
-    if name in _INDEXED:
+    if step.op in INDEXED:
         return indexing.index(x.value, (slice(None), *first) if x.batched else first)
     if not x.batched:
         return recording.view(step.op, x.value, step.params)

@@ -18,7 +18,9 @@ from kernels.scipy_ufuncs import resolved
 from kernels.tables import OPS
 from tape import modes
 from tape.operands import LARGEST, is_foreign
+from tape.operator_text import BINARY, NUMBER, REVERSED, UNARY
 from tape.promotion import by_rows
+from tape.repeats import listening
 from tape.rows import ROWS, Row
 from tape.tensor import Tensor, new
 
@@ -32,146 +34,6 @@ def saved_text(op: Elementwise, wanted: tuple[bool, ...], names: dict[str, str])
     mentions = frozenset[str]().union(*(m for m, want in zip(op.mentions, wanted, strict=True) if want))
     return "".join(f"{names[name]}, " for name in (*op.inputs, "y") if name in mentions)
 
-
-_BINARY = """
-def {name}(a, b):
-    kind = type(b)
-    tape = active()
-    if tape is None:
-        return slow(op, a, b)
-    if kind is Tensor:
-        s = a._slot
-        t = b._slot
-        x = a._value
-        y = b._value
-        scalar = type(x) is float and type(y) is float
-        row = scalars if scalar else rows.get((a._form.spec, b._form.spec))
-        if row is None:
-            return slow(op, a, b)
-        wanted = {differentiable}tape is not False and (s is not None or t is not None)
-        if wanted:
-            form = row.first if t is None else row.second if s is None else row.both
-            if form is None:
-                return slow(op, a, b)
-        {value}
-        result = new(Tensor)
-        result._value = value
-        if not wanted:
-            result._slot = None
-            result._form = row.spec
-            return result
-        result._form = form
-        result._slot = slot = tape.fresh()
-        if t is None:
-            tape.extend((slot, s, None, {first}form.code))
-        elif s is None:
-            tape.extend((slot, None, t, {second}form.code))
-        else:
-            tape.extend((slot, s, t, {both}form.code))
-        return result
-{numbers}    elif (kind is float or kind is int) and -LARGEST <= b <= LARGEST:
-        s = a._slot
-        x = a._value
-        y = float(b)
-        scalar = type(x) is float
-        row = scalars_number if scalar else rows.get((a._form.spec, None))
-        if row is None:
-            return slow(op, a, b)
-        wanted = {differentiable}tape is not False and s is not None
-        if wanted and (form := row.first) is None:
-            return slow(op, a, b)
-        {value}
-        result = new(Tensor)
-        result._value = value
-        if not wanted:
-            result._slot = None
-            result._form = row.spec
-            return result
-        result._form = form
-        result._slot = slot = tape.fresh()
-        tape.extend((slot, s, None, {first}form.code))
-        return result
-    return slow(op, a, b)
-"""
-
-_NUMBER = """    elif kind is int or kind is float:
-        row = numbers.get((a._form.spec, b))
-        if row is None:
-            return slow(op, a, b)
-        s = a._slot
-        x = a._value
-        value = row.compute(x)
-        if row.post is not None:
-            value = row.post(value)
-        result = new(Tensor)
-        result._value = value
-        if tape is False or s is None:
-            result._slot = None
-            result._form = row.spec
-            return result
-        if (form := row.first) is None:
-            return slow(op, a, b)
-        result._form = form
-        result._slot = slot = tape.fresh()
-        tape.extend((slot, s, {kept}form.code))
-        return result
-"""
-
-_REVERSED = """
-def {name}_reversed(b, a):
-    kind = type(a)
-    tape = active()
-    if tape is not None and (kind is float or kind is int) and -LARGEST <= a <= LARGEST:
-        t = b._slot
-        y = b._value
-        x = float(a)
-        scalar = type(y) is float
-        row = number_scalars if scalar else rows.get((None, b._form.spec))
-        if row is None:
-            return slow(op, a, b)
-        wanted = {differentiable}tape is not False and t is not None
-        if wanted and (form := row.second) is None:
-            return slow(op, a, b)
-        {value}
-        result = new(Tensor)
-        result._value = value
-        if not wanted:
-            result._slot = None
-            result._form = row.spec
-            return result
-        result._form = form
-        result._slot = slot = tape.fresh()
-        tape.extend((slot, None, t, {second}form.code))
-        return result
-    return slow(op, a, b)
-"""
-
-_UNARY = """
-def {name}(a):
-    tape = active()
-    if type(a) is not Tensor or tape is None:
-        return slow(op, a)
-    s = a._slot
-    row = rows.get((a._form.spec,))
-    if row is None:
-        return slow(op, a)
-    wanted = {differentiable}tape is not False and s is not None
-    if wanted and (form := row.first) is None:
-        return slow(op, a)
-    x = a._value
-    scalar = type(x) is float
-    {value}
-    result = new(Tensor)
-    result._value = value
-    if not wanted:
-        result._slot = None
-        result._form = row.spec
-        return result
-    result._form = form
-    result._slot = slot = tape.fresh()
-    tape.extend((slot, s, {first}form.code))
-    return result
-"""
 
 _COMPUTE = """value = ufunc({operands})
 if row.post is not None:
@@ -194,8 +56,8 @@ def _number_text(op: Elementwise, space: dict[str, Any]) -> str:
         return ""
     record = OPS[op.scalar]
     assert isinstance(record, Elementwise)
-    space["numbers"] = ROWS[record.name]
-    return _NUMBER.format(kept=saved_text(record, (True,), {record.inputs[0]: "x", "y": "value"}))
+    space["numbers"], space["by_number"] = ROWS[record.name], record
+    return NUMBER.format(kept=saved_text(record, (True,), {record.inputs[0]: "x", "y": "value"}))
 
 
 def printed(op: Elementwise) -> tuple[Callable[..., Any], Callable[..., Any] | None]:
@@ -203,12 +65,12 @@ def printed(op: Elementwise) -> tuple[Callable[..., Any], Callable[..., Any] | N
     rows = ROWS[op.name]
     space: dict[str, Any] = {
         "Tensor": Tensor, "LARGEST": LARGEST, "active": modes.active, "new": new, "op": op, "rows": rows,
-        "slow": by_rows, "ufunc": resolved(op.ufunc),
+        "listening": listening, "slow": by_rows, "ufunc": resolved(op.ufunc),
     }  # fmt: skip
     recorded = "" if op.differentiable else "False and "
     if len(op.inputs) == 1:
         first = saved_text(op, (True,), {op.inputs[0]: "x", "y": "value"})
-        text = _UNARY.format(name=op.name, differentiable=recorded, value=_value(op, 4, "x", ""), first=first)
+        text = UNARY.format(name=op.name, differentiable=recorded, value=_value(op, 4, "x", ""), first=first)
     else:
         post = float if op.differentiable else np.asarray
         for name, specs in (
@@ -229,7 +91,7 @@ def printed(op: Elementwise) -> tuple[Callable[..., Any], Callable[..., Any] | N
                 value=_value(op, 8, "x, y", guard),
                 **kept,
             )
-            for template in (_BINARY, _REVERSED)
+            for template in (BINARY, REVERSED)
         )
     exec(compile(text, f"<tape: {op.name}>", "exec"), space)  # noqa: S102 (printed from our own records)
     return space[op.name], space.get(f"{op.name}_reversed")

@@ -21,6 +21,12 @@ def in_dims_of(
     name: str, in_dims: Any, args: tuple[Any, ...], structures: list[Structure], flat: list[Any]
 ) -> list[int | None]:
     """Check in_dims; return one for each leaf of the arguments, counted from the front."""
+    if (
+        type(in_dims) is int
+        and args
+        and all(type(x) is Tensor and 0 <= in_dims < len(x._form.spec.shape) for x in flat)
+    ):
+        return [in_dims] * len(flat)
     if not isinstance(in_dims, (int, tuple)):
         raise ValueError(  # noqa: TRY004 (PyTorch's)
             f"{_head(name, in_dims)}expected `in_dims` to be int or a (potentially nested) tuple matching the "

@@ -81,7 +81,8 @@ class Example:
         return node
 
     def _place(self, node: int, above: int, source: Tensor, x: Tensor) -> None:
-        offset = address_of(as_array(x)) - address_of(as_array(source)) if x.spec.size else 0
+        same = x._value is source._value or not x.spec.size
+        offset = 0 if same else address_of(as_array(x)) - address_of(as_array(source))
         self.offsets[node] = self.offsets.get(above, 0) + offset
 
     def _operands(self, given: Iterable[Any]) -> list[Any]:
@@ -207,11 +208,14 @@ class Example:
     ) -> Any:
         """Find derivatives for this example, and plan to find them for all."""
         mine = any(map(self._depends, (*outputs, *inputs, *weights)))
-        with modes.under(modes.current()._replace(recorder=None if mine else self.outer)):
-            hear = None if mine else getattr(self.outer, "derived", None)
+        hear, before = None if mine else getattr(self.outer, "derived", None), modes.current()
+        try:
+            modes.set_mode(before._replace(recorder=None if mine else self.outer))
             if hear is not None:
                 return hear(run, outputs, inputs, weights, rows)
             found = run(outputs, inputs, weights, rows, again=True)
+        finally:
+            modes.restore(before)
         if mine:
             to, by, along = (tuple(map(self.reference, group)) for group in (outputs, inputs, weights))
             results = [None if x is None else self._add(x) for x in found]

@@ -12,12 +12,12 @@ from kernels.layouts import spec_of
 from kernels.op import Contraction
 from kernels.recent import Recent
 from kernels.tables import OPS
-from tape import modes, recording, routine_calls, shaping
+from tape import recording, repeats, routine_calls, shaping
 from tape.operands import Number, _merge, is_foreign
 from tape.public import public
 from tape.reducing import tensor_of
 from tape.tapes import LARGE
-from tape.tensor import Tensor, as_array, carried, method, new
+from tape.tensor import Tensor, as_array, carried, method
 
 _BMM: Any = OPS["bmm"]
 _MATRIX = 2
@@ -40,31 +40,35 @@ def _product(op: Contraction, a: Tensor, b: Tensor) -> Tensor:
         op, (a, b), value, lambda: forms.contraction(op, a.spec, b.spec, spec_of(carried(value)), wants), saved, ()
     )
     small = max(x.spec.bytes for x in (a, b, result)) < LARGE
-    if small and type(result._slot) is int and modes.active() is not None:
-        _known[a.spec, b.spec, not wants[0], not wants[1]] = result._form  # type: ignore[assignment]
+    if small and dtype.kind == "f" and repeats.heard():
+        recorded = type(result._slot) is int
+        _known[a.spec, b.spec, not (recorded and wants[0]), not (recorded and wants[1])] = op, result._form
     return result
 
 
 def _again(a: Any, b: Any) -> Tensor | None:
     """Multiply as an earlier call did on operands of the same specs; None where that is not all there is to do."""
-    tape = modes.active()
-    if not tape or type(a) is not Tensor or type(b) is not Tensor:
+    tape, recorder = repeats.ears()
+    if tape is None or type(a) is not Tensor or type(b) is not Tensor:
         return None
-    left, right = a._slot, b._slot
-    form = _known.get((a._form.spec, b._form.spec, left is None, right is None))
-    if form is None:
+    left, right = (a._slot, b._slot) if tape else (None, None)
+    known = _known.get((a._form.spec, b._form.spec, left is None, right is None))
+    if known is None:
         return None
-    result = new(Tensor)
-    result._value = carried(np.matmul(as_array(a), as_array(b)))
-    result._form = form
-    result._slot = slot = tape.fresh()
-    kept = [(a if name == "a" else b)._value for name in form.saved]
-    tape.extend((slot, left, right, *kept, form.code))
+    op, form = known
+    value = carried(np.matmul(as_array(a), as_array(b)))
+    if type(form) is not forms.Form:
+        result = repeats.bare(form, value)
+    else:
+        kept = tuple([(a if name == "a" else b)._value for name in form.saved])
+        result = repeats.again(tape, form, [left, right], value, kept)
+    if recorder is not None:
+        recorder.note(op, (a, b), result, ())
     return result
 
 
-_known: Recent[Any, forms.Form] = Recent()
-"""Products seen, of operands that are not large, by their specs and which of them are constant: the forms."""
+_known: Recent[Any, tuple[Contraction, Any]] = Recent()
+"""Products seen, of operands that are not large, by their specs and which of them are constant: form, or spec."""
 
 
 def _checked(name: str, a: Any, b: Any) -> Tensor:

@@ -12,21 +12,13 @@ import numpy as np
 
 from kernels.op import Elementwise
 from kernels.symbols import Unprinted, traced
-from tape import dtypes, modes, recording, rows
+from tape import dtypes, recording, rows
 from tape.operands import Number, operand, refused
 from tape.tensor import Tensor, plain
 
 
 def by_rows(op: Elementwise, *given: Any) -> Tensor:
     """Run an elementwise operation on tensors, arrays and Python numbers."""
-    mode = modes.current()
-    if mode.recorder is not None:
-        if modes.active() is not None:  # the printed operator, run for a recorder, does not know these operands yet
-            with modes.under(mode._replace(recorder=None)):
-                return by_rows(op, *given)
-        found = rows.noted(op, given, mode)
-        if found is not None:
-            return found
     if not any(isinstance(o, Tensor) for o in given):
         _check_alone(given)
     floating = [o for o in given if isinstance(o, Tensor) and o._form.spec.dtype.kind == "f"]

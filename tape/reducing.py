@@ -9,7 +9,7 @@ import numpy as np
 from kernels.op import Op, Reduction
 from kernels.recent import Recent
 from kernels.tables import OPS
-from tape import arithmetic, modes, recording, repeats, return_types
+from tape import arithmetic, recording, repeats, return_types
 from tape.dims import dim_of, dims_of, either
 from tape.dtypes import dtype_of
 from tape.operands import operand
@@ -30,19 +30,17 @@ def along(op: Op, x: Any, dim: Any, axis: Any, keepdim: Any, keepdims: Any, dtyp
     plainly = type(x) is Tensor and dtype is axis is keepdims is None and (dim is None or type(dim) is int)
     plainly = plainly and (keepdim is None or type(keepdim) is bool)
     if plainly and (known := _known.get((op, x._form.spec, dim, keepdim))) is not None:
-        again = repeats.reduction(op, x, *known)  # type: ignore[arg-type]
+        again = repeats.reduction(op, x, known)  # type: ignore[arg-type]
         if again is not None:
             return again
     result = _reduce_checked(op, x, dim, axis, keepdim, keepdims, dtype)
-    usual = plainly and type(result._slot) is int and modes.active() is not None
-    if usual and 0 < x.spec.size < 1 << 13:
-        count = x.spec.size // result.spec.size
-        _known[op, x.spec, dim, keepdim] = (result._form, float(count))
+    if plainly and 0 < x.spec.size < 1 << 13 and x.spec.dtype.kind == "f" and repeats.heard():
+        _known[op, x.spec, dim, keepdim] = repeats.Reduced(x, result, dims_of(x, dim), bool(keepdim))
     return result
 
 
-_known: Recent[Any, Any] = Recent()
-"""Reductions seen, by operation, spec and arguments: the form, and how many elements meet in one result."""
+_known: Recent[Any, repeats.Reduced] = Recent()
+"""Reductions of small tensors seen, by operation, spec and arguments."""
 
 
 def _reduce_checked(op: Op, x: Any, dim: Any, axis: Any, keepdim: Any, keepdims: Any, dtype: Any) -> Tensor:

@@ -16,7 +16,7 @@ from kernels.recent import Recent
 from kernels.tables import OPS
 from kernels.words import PYTHON
 from tape import modes, tapes
-from tape.operands import LARGEST, Number, as_saved, beside, check_broadcast, is_mask, operand, values_of
+from tape.operands import Number, as_saved, beside, check_broadcast, is_mask, operand, values_of
 from tape.recording import finish, to_dtype, value_is_float
 from tape.tensor import Array, Tensor, carried, plain
 
@@ -77,46 +77,6 @@ def _computed(op: Elementwise, values: list[Any]) -> Any:
     """Return the value: by the ufunc, or for large results of some operations by our own kernel."""
     found = forwards.run(op, *values) if op.vector else None
     return op.ufunc(*values) if found is None else found
-
-
-FAST: dict[str, Any] = {}
-"""The printed operators (:class:`tape.fastpath.Ways`): they serve a program being recorded too."""
-
-
-def noted(op: Elementwise, given: tuple[Any, ...], mode: modes.Mode) -> Tensor | None:
-    """Run an operation by the printed operator and tell the program being recorded; None where that takes no such.
-
-    It takes tensors of one float dtype and Python numbers, which are floats to it.
-    """
-    ways, dtype = FAST.get(op.name), None
-    if ways is None or mode.pack is not None or mode.anomaly is not None or mode.inference:
-        return None
-    for o in given:
-        kind = type(o)
-        if kind is Tensor:
-            own = o._form.spec.dtype
-            if own is not dtype and (dtype is not None or own.kind != "f"):
-                return None
-            dtype = own
-        elif kind is int and -LARGEST <= o <= LARGEST:
-            given = tuple([float(x) if type(x) is int else x for x in given])
-        elif kind is not float:
-            return None
-    turned = type(given[0]) is not Tensor
-    if dtype is None or (turned and ways.reverse is None):
-        return None
-    kept = modes.keep()
-    try:
-        modes._active.set(mode.grad and modes.own_tape())  # nobody but this hears: the recorder does below
-        result: Tensor = ways.reverse(*given[::-1]) if turned else ways.fast(*given)
-    finally:
-        modes._active.set(None)
-        del kept
-    if op.scalar and type(given[1]) is float:
-        mode.recorder.note(OPS[op.scalar], given[:1], result, given[1:])  # type: ignore[union-attr]
-    else:
-        mode.recorder.note(op, given, result, ())  # type: ignore[union-attr]
-    return result
 
 
 def _remember(op: Elementwise, operands: tuple[Any, ...], result: Tensor) -> None:

@@ -16,6 +16,7 @@ from kernels.tables import OPS
 from tape import modes, recording, repeats
 from tape.dims import dim_of, either, ints_of
 from tape.operands import operand
+from tape.tapes import LARGE
 from tape.tensor import Tensor, carried, method
 
 VIEWS = {name: op for name, op in OPS.items() if isinstance(op, View)}
@@ -170,9 +171,26 @@ def strided(x: Tensor, shape: tuple[int, ...], strides: tuple[int, ...], offset:
 def clone(x: Tensor) -> Tensor:
     """Return a copy in memory of its own, recorded."""
     value = np.array(x._value, copy=True, order="C")
-    return recording.finish(
+    (tape, recorder), slot = repeats.ears(), x._slot
+    wanted = bool(tape) and slot is not None
+    form = None if tape is None else _cloned.get((x._form.spec, wanted))
+    if form is not None:
+        result = (
+            repeats.again(tape, form, [slot], carried(value)) if wanted else repeats.bare(form.spec, carried(value))
+        )
+        if recorder is not None:
+            recorder.note(_CLONE, (x,), result, ())
+        return result
+    result = recording.finish(
         _CLONE, (x,), value, lambda: forms.copy(_CLONE, x.spec, spec_of(carried(value))), lambda _form: (), ()
     )
+    if tape is not None and x.spec.bytes < LARGE:
+        _cloned[x.spec, type(result._slot) is int] = result._form
+    return result
+
+
+_cloned: Recent[Any, Any] = Recent()
+"""Copies seen of tensors that are not large, by spec and whether they were recorded: the form, or spec."""
 
 
 @method()

@@ -145,6 +145,14 @@ def leaf(value: Array | float, *, requires_grad: bool) -> Tensor:
     return self
 
 
+def root(x: Tensor) -> Tensor:
+    """Make a tensor without history, of which there are no views yet, a leaf that requires grad; return it."""
+    x._slot = slot = new(AccumulateGrad)
+    slot.spec, slot.grad, slot.owner = x._form.spec, None, ref(x)
+    settle()
+    return x
+
+
 def is_tensor(x: object) -> bool:
     """Return whether an object is a tensor."""
     return isinstance(x, Tensor)

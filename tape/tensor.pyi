@@ -1346,6 +1346,8 @@ def plain(value: Array | float) -> Tensor:
     """Return a tensor without history; the value is shared, not copied. NumPy's scalars become 0-d arrays."""
 def leaf(value: Array | float, *, requires_grad: bool) -> Tensor:
     """Return a tensor without history that may require grad."""
+def root(x: Tensor) -> Tensor:
+    """Make a tensor without history, of which there are no views yet, a leaf that requires grad; return it."""
 def is_tensor(x: object) -> bool:
     """Return whether an object is a tensor."""
 def carried(value: Any) -> Array | float:

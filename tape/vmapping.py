@@ -50,7 +50,7 @@ class _Mapped:
                 raise
         found, self.structure = flattened(result, none=True)
         self.results = [NodeRef(self.example.reference(x)) if isinstance(x, Tensor) else x for x in found]
-        del result, found
+        del result, found, leaves, passed
         self._check(randomness, drawn=drawn)
 
     def _check(self, randomness: str, *, drawn: Any) -> None:
@@ -145,9 +145,11 @@ class _Mapped:
         rank = len(whole.spec.shape)
         if not -rank <= d < rank:
             raise IndexError(f"Dimension out of range (expected to be in range of [{-rank}, {rank - 1}], but got {d})")
+        if d % rank == 0:
+            return whole
         order = list(range(1, rank))
         order.insert(d % rank, 0)
-        return whole if d % rank == 0 else shaping.permute(whole, tuple(order))
+        return shaping.permute(whole, tuple(order))
 
 
 class _Given:

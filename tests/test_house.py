@@ -52,7 +52,7 @@ HOUSE = [
     "tape.listing", "tape.inference", "tape.families", "tape.recorder", "tape.program_recorder", "tape.autograd.hooks",
     "tape.nesting", "tape.packing", "tape.recording", "tape.repeats", "tape.shaping", "tape.routine_calls",
     "tape.random", "tape.attributes", "tape.creation", "tape.tensor_types", "tape.exits", "tape.rows", "tape.promotion",
-    "tape.wide_rows", "tape.fastpath", "tape.arithmetic", "tape.reducing",
+    "tape.wide_rows", "tape.operator_text", "tape.fastpath", "tape.arithmetic", "tape.reducing",
     "tape.numpy_reducing", "tape.totals", "tape.numpy_totals",
     "tape.softmaxes", "tape.scanning", "tape.arranging", "tape.products", "tape.numpy_ufuncs",
     "tape.numpy_protocols", "tape.interchange", "tape.array_api_linalg", "tape.array_api", "tape.index_arrays",

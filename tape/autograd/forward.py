@@ -15,14 +15,14 @@ import numpy as np
 from kernels import push as sweeps
 from kernels.observing import Array, Observer, Seed
 from kernels.words import TAPE_BITS
-from tape import modes, recording
+from tape import inference, modes, recording
 from tape.autograd import short
 from tape.autograd.accumulation import tape_of
 from tape.autograd.arrivals import own_offset
 from tape.autograd.engine import grad
 from tape.autograd.run import offset_of
 from tape.shaping import clone, stack
-from tape.tensor import AccumulateGrad, Tensor, carried, leaf, plain
+from tape.tensor import AccumulateGrad, Tensor, carried, leaf, plain, root
 
 Found = list[Tensor | None]
 Derivation = Callable[..., Found]
@@ -41,22 +41,26 @@ def own(x: Tensor, *, linked: bool = True) -> Tensor:
     if modes.current().recorder is None and not (linked and x._slot is not None):
         return leaf(x._value, requires_grad=True)
     copy = clone(x)
-    return copy if copy._slot is not None else copy.requires_grad_()
+    if copy._slot is not None:
+        return copy
+    inference.check_requires_grad(copy)
+    return root(copy)
 
 
 def leaves_of(tensors: Sequence[Tensor]) -> set[AccumulateGrad]:
     """Return the leaves that tensors were computed from, on whichever tapes."""
-    found: set[Any] = {x._slot for x in tensors if type(x._slot) is AccumulateGrad}
-    pending, seen = {x._slot for x in tensors if type(x._slot) is int}, set()
+    found: set[Any] = {x._slot for x in tensors}
+    seen: set[int] = set()
+    pending = {slot for slot in found if type(slot) is int}
     while pending:
         seen |= pending
         tape = tape_of(next(iter(pending)))
-        own = [slot for slot in pending if slot >> TAPE_BITS == tape.number]
+        own = {slot for slot in pending if slot >> TAPE_BITS == tape.number}
         with tape.reading():
-            reached = {operand for operand, _ in sweeps.leaves(tape.entries, tape.number, own)}
-        found |= {operand for operand in reached if type(operand) is AccumulateGrad}
-        pending = (pending - set(own)) | {operand for operand in reached if type(operand) is int} - seen
-    return found
+            reached = {operand for operand, _ in sweeps.leaves(tape.entries, tape.number, list(own))}
+        found |= reached
+        pending = (pending - own) | {slot for slot in reached - seen if type(slot) is int}
+    return {slot for slot in found if type(slot) is AccumulateGrad}
 
 
 def needs_graph(outputs: Sequence[Tensor], inputs: Sequence[Tensor], weights: Sequence[Tensor] = ()) -> bool:
@@ -130,6 +134,8 @@ def pulled(
 
     ``create``: record how they are computed, or, for None, if anything but the inputs requires grad.
     """
+    if create is None and batch:  # asked once, where a function is mapped: of one example
+        create = needs_graph(outputs, inputs, weights)
     return derived(partial(_pull, create=create, retain=retain), outputs, inputs, weights, batch)
 
 
