@@ -116,6 +116,21 @@ TRANSFORMS = {
         ("vmap of func.grad", 1),
     )
 }
+# Small functions of one example, mapped over a few.
+MAPPED = {
+    way: Bar(f"vmap, {way}: {PYTORCH} / {DYNAMIC}", at_least=1)
+    for way in (
+        "of numbers",
+        "of a linear layer",
+        "in vmap",
+        "by chunks",
+        "of func.grad of a number",
+        "of func.vjp",
+        "of func.jacrev",
+        "of func.hessian",
+        "of an MLP's gradients",
+    )
+}
 BEYOND_BACKWARD = {
     way: Bar(f"Rosenbrock by slices, n=10, {way}, over backward()", at_most=5, unit=" us")
     for way in ("autograd.grad", "value_and_grad of arrays", "func.grad")
@@ -181,6 +196,7 @@ ALL: tuple[Bar, ...] = (
     *TIMES_FASTER,
     *MATRICES,
     *TRANSFORMS.values(),
+    *MAPPED.values(),
     *BEYOND_BACKWARD.values(),
     *SECOND.values(),
     *CHAIN_BACKWARD,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from bench.bars import BEYOND_BACKWARD, PAIRS, TRANSFORMS, Scoreboard
+from bench.bars import BEYOND_BACKWARD, MAPPED, PAIRS, TRANSFORMS, Scoreboard
 from bench.rows import pytorch, tape
 from bench.workloads import rosenbrock
 from tape.testing import ratio
@@ -58,6 +58,46 @@ def _ways(lib: Any) -> dict[str, Callable[[], Any]]:
     }
 
 
+def _mapped(lib: Any) -> dict[str, Callable[[], Any]]:
+    """Return each way of mapping a small function."""
+    func, vmap, rng = lib.func, lib.func.vmap, np.random.default_rng(0)
+
+    def tensor(*shape: int) -> Any:
+        return lib.tensor(rng.uniform(-1, 1, shape), dtype=lib.float64)
+
+    def wave(x: Any, y: Any) -> Any:
+        return x * y + lib.sin(x)
+
+    def field(x: Any) -> Any:
+        return lib.sin(x) * x.sum()
+
+    def pulled(x: Any, cotangent: Any) -> Any:
+        return func.vjp(field, x)[1](cotangent)[0]
+
+    def loss(layers: Any, x: Any, y: Any) -> Any:
+        (w, b), (v, c) = layers["first"], layers["second"]
+        return ((v @ lib.tanh(w @ x + b) + c - y) ** 2).sum()
+
+    a, b, x, y = tensor(6), tensor(6), tensor(8, 4), tensor(8, 4)
+    w, bias, wanted, rows = tensor(3, 4), tensor(3), tensor(8), lib.tensor(ROWS, dtype=lib.float64)
+    layers = {"first": (tensor(8, 4), tensor(8)), "second": (tensor(1, 8), tensor(1))}
+    calls: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+        "of numbers": (vmap(wave), (a, b)),
+        "of a linear layer": (vmap(lambda x, w, b: lib.tanh(w @ x + b), in_dims=(0, None, None)), (x, w, bias)),
+        "in vmap": (vmap(vmap(wave, in_dims=(None, 0)), in_dims=(0, None)), (a, b)),
+        "by chunks": (vmap(lambda v: rosenbrock(lib, v), chunk_size=2), (rows,)),
+        "of func.grad of a number": (vmap(func.grad(lambda v: lib.sin(v) * v)), (a,)),
+        "of func.vjp": (vmap(pulled), (x, y)),
+        "of func.jacrev": (vmap(func.jacrev(field)), (x,)),
+        "of func.hessian": (vmap(func.hessian(lambda v: rosenbrock(lib, v))), (rows,)),
+        "of an MLP's gradients": (
+            lambda *given: tuple(sum(vmap(func.grad(loss), in_dims=(None, 0, 0))(*given).values(), ())),
+            (layers, x, wanted),
+        ),
+    }
+    return {way: (lambda f=f, given=given: f(*given)) for way, (f, given) in calls.items()}
+
+
 def _check(ours: Any, theirs: Any) -> None:
     """Assert that both give the same numbers."""
     for a, b in zip(*((x if isinstance(x, tuple) else (x,)) for x in (ours, theirs)), strict=True):
@@ -73,6 +113,17 @@ def test_beside_pytorch(way: str, scoreboard: Scoreboard) -> None:
     _check(ours(), theirs())
     measured = ratio(theirs, ours, pairs=PAIRS)
     scoreboard.add(TRANSFORMS[way], measured.median, str(measured))
+
+
+@pytest.mark.quick
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # PyTorch's own, in its forward mode
+@pytest.mark.parametrize("way", MAPPED)
+def test_mapped_beside_pytorch(way: str, scoreboard: Scoreboard) -> None:
+    """The interleaved ratio of a way of mapping."""
+    ours, theirs = _mapped(tape())[way], _mapped(pytorch())[way]
+    _check(ours(), theirs())
+    measured = ratio(theirs, ours, pairs=PAIRS)
+    scoreboard.add(MAPPED[way], measured.median, str(measured))
 
 
 @pytest.mark.quick
