@@ -73,10 +73,11 @@ def seed_buffer(seed: Seed, batch: int, *, shared: bool = True) -> Array:
     Unless others may write to it too (``shared``), that of an operation's own result may be the array given.
     """
     spec = seed.spec
-    if not batch and spec.covers and spec.in_order and not seed.offset and np.shape(seed.value) == spec.shape:
-        if not shared and seed.offset is None and _is_whole(seed.value, spec):
+    lead = (batch,) if batch else ()
+    if spec.covers and spec.in_order and not seed.offset and np.shape(seed.value) == (*lead, *spec.shape):
+        if not (batch or shared) and seed.offset is None and _is_whole(seed.value, spec):
             return seed.value.reshape(-1)
-        return np.add(seed.value, 0.0, order="C", dtype=spec.dtype).reshape(-1)
+        return np.add(seed.value, 0.0, order="C", dtype=spec.dtype).reshape((*lead, spec.size))
     buffer = empty(spec, batch)
     plant(buffer, seed)
     return buffer
@@ -104,8 +105,8 @@ def observe(space: Workspace, observer: Observer, buffer: Array) -> None:
     """Give an observer what has come into its shadow."""
     observer.gradient, spec = None, observer.spec
     if space.flat[space.cell(key_of(observer.key)) + 3] & words.TOUCHED:
-        if spec.in_order and spec.covers and buffer.ndim == 1:  # a base's: the buffer is the sweep's own
-            observer.gradient = np.add(buffer, 0.0, buffer).reshape(spec.shape)
+        if spec.in_order and spec.covers and buffer.shape[-1] == spec.size:  # a base's: the buffer is the sweep's own
+            observer.gradient = np.add(buffer, 0.0, buffer).reshape((*buffer.shape[:-1], *spec.shape))
         else:
             observer.gradient = pattern(buffer, spec, observer.offset) + spec.dtype.type(0.0)
 
