@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Collection
 from typing import Any
 
 from kernels import graphs, jit, plain, sweep
 from kernels.entries import settled
 from kernels.memory import readable
-from kernels.observing import Array, Outcome, Readers, Seed, Task, Wanted
-from kernels.sweep import Root
+from kernels.observing import Array, Outcome, Readers, Seed, Task
+from kernels.sweep import How, Root
 from kernels.workspace import Workspace
 
 NATIVE = readable() and not os.environ.get("TAPE_PLAIN") and jit.makes_native_code()
@@ -34,29 +33,19 @@ def run(task: Task) -> Outcome:
 
 
 def run_one(
-    entries: list[Any],
-    number: int,
-    root: Root,
-    readers: Readers,
-    hooked: Collection[int] = (),
-    *,
-    free: bool,
-    value: Array | float | None = None,
-    only: Wanted | None = None,
-    seen: Collection[int] = (),
+    entries: list[Any], number: int, root: Root, readers: Readers, free: bool, how: How
 ) -> list[tuple[Any, Array | float]] | None:
     """Return the gradients of leaves for one root, where nobody looks on; CrossingError if it leads to other tapes.
 
-    HookedError if it leads to a leaf that is ``hooked``, or may lead to a slot that is ``seen``: by somebody else.
-
-    ``value`` is the root's cotangent, None for 1. With ``only`` those of these leaves, or None where only
+    HookedError if it leads to a leaf that has hooks, or may lead to a slot at which somebody looks; None where only
     :func:`run` can tell.
     """
     if NATIVE:
         space = getattr(_spaces, "space", None)
         if space is None or space.busy:
             space = workspace()
-        return sweep.sweep_one(space, entries, number, root, readers, free, (value, only, hooked, seen))
+        return sweep.sweep_one(space, entries, number, root, readers, free, how)
+    value, only, hooked, seen = how
     if only is not None or seen:
         return None
     try:

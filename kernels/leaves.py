@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Collection, Container, Sequence
 from typing import Any
 
 import numpy as np
@@ -82,6 +82,14 @@ def place(
     space.words[words.H_RESTRICT] = 1
     space.relevant(space.address)
     return place_leaves(space, entries, (), 0, crossing=False, only=leaves)
+
+
+def refuse_seen(space: Workspace, entries: list[Any], seen: Collection[int], root: int) -> None:
+    """Raise HookedError if the instructions that a sweep from this root comes to may have one of these slots."""
+    first = entries[space.words[words.H_LOW]]
+    if any(first <= slot <= root for slot in seen):
+        space.held = []
+        raise HookedError
 
 
 def refuse(placed: list[tuple[Any, ...]], hooked: Container[int]) -> None:

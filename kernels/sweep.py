@@ -9,8 +9,8 @@ from kernels import words
 from kernels.custom import RAN, check_failed
 from kernels.entries import MOVES, MOVING, instruction_at, nested, settled
 from kernels.layouts import Spec
-from kernels.leaves import gradients, place, place_leaves, read, touched
-from kernels.observing import Array, HookedError, Observer, Outcome, Readers, Task, Wanted
+from kernels.leaves import gradients, place, place_leaves, read, refuse_seen, touched
+from kernels.observing import Array, Observer, Outcome, Readers, Task, Wanted
 from kernels.pausing import Pauses
 from kernels.presets import FLOAT64, ONE, ROOT, key_of, mark, observe, preset, preset_root
 from kernels.stopping import Stops
@@ -69,7 +69,8 @@ def sweep_one(
     None, nothing being freed, where :func:`sweep` must tell which leaves it comes to; HookedError where somebody may
     look at what it comes to. It counts itself among the readers. A small graph's backward is its few calls.
     """
-    own, dropped, (slot, spec, offset), (value, only, hooked, seen) = space.words, None, root, how
+    (slot, spec, offset), (value, only, hooked, seen) = root, how
+    own, dropped, found = space.words, None, None
     try:
         space.busy = True  # what runs meanwhile, as a finalizer may anywhere, takes another workspace
         readers.readers.append(None)  # within: an interrupt may follow at once
@@ -85,12 +86,18 @@ def sweep_one(
         own[_WHOLE] = 0
         if space.mark(space.address) != _OK:
             mark(space, entries)
-        if seen and any(entries[own[_LOW]] <= one <= slot for one in seen):
-            space.held = []
-            raise HookedError
-        found = _swept(space, entries, only, hooked)
-        if free and found is not None:
-            dropped = _drop(space, entries, readers)
+        if seen:
+            refuse_seen(space, entries, seen, slot)
+        usual = only is None and not hooked
+        placed = place_leaves(space, entries, (), 0, crossing=False) if usual else place(space, entries, only, hooked)
+        if placed is not None:
+            if (status := space.sweep(space.address)) != _OK or (RAN and RAN[0][0]):
+                _go_on(space, entries, status, (), [], 0, space.sweep)
+            found = gradients(space, touched(space, placed) if own[_AT] else placed)
+            if only is not None and len(found) < len(only[0]):
+                found = None
+            elif free:
+                dropped = _drop(space, entries, readers)
         if space.held or space.keep_room > LARGE or space.cell_room > LARGE:
             space.rest()
     finally:
@@ -98,18 +105,6 @@ def sweep_one(
         space.busy = False
     del dropped  # finalizers run now, which may record and sweep
     return found
-
-
-def _swept(
-    space: Workspace, entries: list[Any], only: Wanted | None, hooked: Collection[int]
-) -> list[tuple[Any, Array | float]] | None:
-    placed = place(space, entries, only, hooked)
-    if placed is None:
-        return None
-    if (status := space.sweep(space.address)) != _OK or (RAN and RAN[0][0]):
-        _go_on(space, entries, status, (), [], 0, space.sweep)
-    found = gradients(space, touched(space, placed) if space.words[_AT] else placed)
-    return found if only is None or len(found) == len(only[0]) else None
 
 
 def _drop(space: Workspace, entries: list[Any], readers: Readers) -> list[Any] | None:

@@ -7,7 +7,7 @@ is used again becomes, just before, a view of the version that stands.
 from __future__ import annotations
 
 from typing import Any
-from weakref import WeakValueDictionary, ref
+from weakref import ReferenceType, ref
 
 import numpy as np
 
@@ -160,7 +160,8 @@ def share(x: Tensor) -> Tensor:
     return x
 
 
-_shown: WeakValueDictionary[int, Array] = WeakValueDictionary()
+_shown: dict[int, ReferenceType[Array]] = {}
+"""The arrays whose memory NumPy may see, by their ids: those that own it."""
 
 
 def root_of(array: Array) -> Array:
@@ -172,11 +173,16 @@ def root_of(array: Array) -> Array:
 
 def show(x: Tensor) -> Tensor:
     """Note that NumPy sees this tensor's memory; return it."""
-    root = root_of(as_array(x))
-    _shown[id(root)] = root
-    return share(x)
+    array = as_array(x)
+    root = array if array.base is None else root_of(array)
+    key = id(root)
+    if key not in _shown:
+        _shown[key] = ref(root, lambda _, forget=_shown.pop: forget(key, None))  # type: ignore[misc]
+    x._shared = True
+    return x
 
 
 def is_shown(array: Array) -> bool:
     """Whether NumPy may see the memory of an array."""
-    return any(np.may_share_memory(array, other) for other in list(_shown.values()))
+    roots = [root for reference in list(_shown.values()) if (root := reference()) is not None]
+    return any(np.may_share_memory(array, root) for root in roots)

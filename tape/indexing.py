@@ -24,11 +24,15 @@ from tape.tensor import Array, Tensor, as_array, method
 def index(x: Tensor, key: Any) -> Tensor:
     """Return a view by ints, slices, None and Ellipsis, or a copy by arrays. IndexError where out of bounds."""
     kind = type(key)
-    if kind is list:
-        key = several(key)
-    if kind is int and (row := _rows.get(x._form.spec)) is not None and 0 <= key < row[1]:
+    if kind is slice:
+        start, stop, step = key.start, key.stop, key.step
+        whole = (start is None or type(start) is int) and (stop is None or type(stop) is int)
+        hashed: Any = (start, stop, step, slice) if whole and (step is None or type(step) is int) else _UNKNOWN
+    elif kind is int and (row := _rows.get(x._form.spec)) is not None and 0 <= key < row[1]:
         return recording.part(x, (key, Ellipsis), row[0], key * row[2])
-    hashed = _hashed_slice(key) if kind is slice else _hashed(key)
+    else:
+        key = several(key) if kind is list else key
+        hashed = _hashed(key)
     hit = _known.get((x._form.spec, hashed))
     if hit is not None:
         return recording.part(x, *hit)

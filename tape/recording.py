@@ -116,9 +116,10 @@ def note(op: Any, operands: tuple[Any, ...], result: Tensor, params: tuple[Any, 
 
 def left(x: Any) -> None:
     """Tell a program being recorded that a value leaves by a way that it cannot follow."""
-    recorder = modes.current().recorder
-    if recorder is not None and isinstance(x, Tensor):
-        recorder.left(x)
+    if modes.active() is None:  # so it is while one is recorded
+        recorder = modes.current().recorder
+        if recorder is not None and isinstance(x, Tensor):
+            recorder.left(x)
 
 
 def value_is_float(value: Array | float) -> bool:

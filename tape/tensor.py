@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from threading import get_ident
 from typing import Any, TypeVar
 from weakref import ReferenceType, ref
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from kernels.forms import Form
 from kernels.layouts import Spec, spec_of
-from tape.modes import ON_MADE, settle
+from tape.modes import ON_MADE, active, settle
 
 Array = np.ndarray[Any, Any]
 Installed = TypeVar("Installed", bound=Callable[..., Any] | property)
@@ -137,7 +138,9 @@ def leaf(value: Array | float, *, requires_grad: bool) -> Tensor:
     if requires_grad:
         self._slot = slot = new(AccumulateGrad)
         slot.spec, slot.grad, slot.owner = spec, None, ref(self)
-        settle()
+        tape = active()
+        if tape and tape.thread != get_ident():
+            settle()
     else:
         self._slot = None
     if ON_MADE:

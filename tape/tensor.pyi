@@ -7,12 +7,13 @@ from tape.random import Generator
 from tape.numpy_methods import Count, Flat
 from tape.shape import Size
 from collections.abc import Callable
+from threading import get_ident
 from typing import Any, TypeVar
 from weakref import ReferenceType, ref
 import numpy as np
 from kernels.forms import Form
 from kernels.layouts import Spec, spec_of
-from tape.modes import ON_MADE, settle
+from tape.modes import ON_MADE, active, settle
 Array = np.ndarray[Any, Any]
 Installed = TypeVar('Installed', bound=Callable[..., Any] | property)
 class AccumulateGrad:

@@ -7,16 +7,9 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from tape import modes
-
 Result = TypeVar("Result")
-_MOST = 12
+MOST = 12
 """Backwards inside each other in one thread: each takes some twenty of the thousand frames that Python allows."""
-
-
-def too_deep() -> bool:
-    """Whether the user's code that runs now stands within too many backwards of this thread."""
-    return modes.user.depth >= _MOST
 
 
 def elsewhere(function: Callable[[], Result]) -> Result:

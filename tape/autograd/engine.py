@@ -17,6 +17,7 @@ from tape.autograd.edges import tensors_of
 from tape.autograd.recorded import RecordedRun
 from tape.autograd.roots import batch_of, seeds_of, starts_of, weights_of
 from tape.autograd.run import Run, ending
+from tape.modes import user
 from tape.shaping import stack
 from tape.tapes import living
 from tape.tensor import Tensor, carried, leaf, method, plain
@@ -31,19 +32,12 @@ def backward(
     ``gradient`` has the tensor's shape and may be left out for one element. The graph is freed unless
     ``retain_graph``. ``inputs``: the only tensors whose ``.grad`` is to change.
     """
-    if depth.too_deep():
+    if user.depth >= depth.MOST:
         depth.elsewhere(partial(backward, x, gradient, retain_graph, create_graph, inputs))
-    elif inputs is not None or create_graph or not _from_one(x, gradient, not retain_graph):
+    elif inputs is not None or create_graph or (leaves := short.swept(x, gradient, free=not retain_graph)) is None:
         _backward((x,), (gradient,), retain_graph, create_graph, inputs)
-
-
-def _from_one(x: Tensor, gradient: Any, free: bool) -> bool:
-    """Run the usual call, back to leaves of this thread; False where more is asked for."""
-    leaves = short.swept(x, gradient, free=free)
-    if leaves is None:
-        return False
-    deliver(leaves)
-    return True
+    else:
+        deliver(leaves)
 
 
 def backward_all(
@@ -55,7 +49,7 @@ def backward_all(
     inputs: Any = None,
 ) -> None:
     """Run backward from several tensors at once; see ``Tensor.backward``. They, and inputs, may be gradient edges."""
-    if depth.too_deep():
+    if user.depth >= depth.MOST:
         again = partial(backward_all, tensors, grad_tensors, retain_graph, create_graph, grad_variables, inputs)
         return depth.elsewhere(again)
     tensors, inputs = tensors_of(tensors), tensors_of(inputs)
@@ -147,7 +141,7 @@ def grad(
         )
     outputs, inputs = tensors_of(outputs), tensors_of(inputs)
     more: tuple[Any, ...] = (create_graph, allow_unused, is_grads_batched, materialize_grads)
-    if depth.too_deep():
+    if user.depth >= depth.MOST:
         return depth.elsewhere(partial(_by_run, outputs, inputs, grad_outputs, retain_graph, *more))
     if not (create_graph or is_grads_batched):
         short_way = short.gradients(outputs, inputs, grad_outputs, free=not retain_graph)

@@ -38,10 +38,8 @@ def swept(x: Tensor, gradient: Any, *, free: bool, only: Wanted | None = None) -
     offset = None if kind == PULLS else x._offset if kind == VIEW else 0
     seen = _seen(tape, free=free, accumulates=only is None) if tape.hooks or tape.nodes or tape.retained else ()
     try:
-        root = slot, form.spec, offset
-        found = backend.run_one(
-            tape.entries, tape.number, root, tape, hooked, free=free, value=value, only=only, seen=seen
-        )
+        how = value, only, hooked, seen
+        found = backend.run_one(tape.entries, tape.number, (slot, form.spec, offset), tape, free, how)
     except CrossingError:
         return None
     except FreedError:
