@@ -36,8 +36,8 @@ def grad_and_value(func: Callable[..., Any], argnums: Argnums = 0, has_aux: bool
 
     @functools.wraps(func)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        value, found, *aux = differentiated(_GRAD, func, args, argnums, kwargs, _check_scalar, has_aux=has_aux)
-        return found, (value, *aux) if has_aux else value
+        value, found, aux = differentiated(_GRAD, func, args, argnums, kwargs, _check_scalar, has_aux=has_aux)
+        return found, ((value, aux) if has_aux else value)
 
     return wrapper
 
@@ -60,8 +60,8 @@ def grad(func: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False) 
 
     @functools.wraps(func)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        _, found, *aux = differentiated(_GRAD, func, args, argnums, kwargs, _check_scalar, has_aux=has_aux)
-        return (found, *aux) if has_aux else found
+        _, found, aux = differentiated(_GRAD, func, args, argnums, kwargs, _check_scalar, has_aux=has_aux)
+        return (found, aux) if has_aux else found
 
     return wrapper
 

@@ -46,10 +46,10 @@ def value_and_grad(
 
     @functools.wraps(fun)
     def both(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
-        value, found, *aux = differentiated(name, fun, args, numbers, kwargs, check, has_aux=has_aux)
+        value, found, aux = differentiated(name, fun, args, numbers, kwargs, check, has_aux=has_aux)
         if isinstance(value, np.ndarray):
             value = value.item()
-        return (value, *aux) if has_aux else value, found
+        return ((value, aux) if has_aux else value), found
 
     return both
 

@@ -190,25 +190,29 @@ def differentiated(
     check: Callable[[Any], None],
     *,
     has_aux: bool,
-) -> tuple[Any, ...]:
-    """Return the value of a function, which has passed the check, its gradient and, if there is one, what is aux."""
+) -> tuple[Any, Any, Any]:
+    """Return the value of a function, which has passed the check, its gradient, and what is aux."""
     evaluated = None
     if not has_aux and type(argnums) is int and 0 <= argnums < len(args) and modes.active():
         given = args[argnums]
         x = _usual(given)
         if x is not None:
-            y = func(*args[:argnums], x, *args[argnums + 1 :], **kwargs)
+            alone = len(args) == 1 and not kwargs
+            y = func(x) if alone else func(*args[:argnums], x, *args[argnums + 1 :], **kwargs)
             check(y)
             found = short.values(y, (x,))
             if found is not None:
-                tensors, x._slot.over = given.__class__ is Tensor, True
-                return _value(y, tensors=tensors), short.tensor(x, found[0]) if tensors else found[0]
+                x._slot.over = True
+                if type(given) is Tensor:
+                    return _value(y, tensors=True), short.tensor(x, found[0]), None
+                value = y._value
+                return value if type(value) is float else numbers_of(y), found[0], None
             evaluated = x, y
     point = Point(api, func, args, argnums, kwargs, has_aux=has_aux, evaluated=evaluated)
     check(point.result)
     gradient = point.gradient()
-    value, *aux = point.finished()
-    return value, gradient, *aux
+    point.finished()
+    return point.result, gradient, point.aux
 
 
 def _value(y: Tensor, *, tensors: bool) -> Any:
