@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kernels.op import Elementwise, View
+from kernels.op import Copy, Elementwise, View
 from kernels.tables import OPS
 from tape import batching, indexing, modes, recording, shaping
 from tape.autograd.forward import derived, settle
@@ -27,10 +27,9 @@ class Batch:
         self.bases, self.specs = example.bases, example.specs
         self.values: dict[int, Tensor] = dict(zip(example.arguments, arguments, strict=True))
         self.copied = {node: self.values[node] for node in example.written}
-        self.values |= {node: shaping.contiguous(x) for node, x in self.copied.items()}
-        self.sources = {
-            node for step in example.plan if isinstance(step, Derivative) and self._apart(step) for node in step.inputs
-        }
+        if self.copied:
+            self.values |= {node: shaping.contiguous(x) for node, x in self.copied.items()}
+        self.sources = {node for step in example.derivatives if self._apart(step) for node in step.inputs}
 
     def run(self) -> None:
         """Run the plan."""
@@ -77,7 +76,8 @@ class Batch:
     def _given(self, operand: Any) -> Given:
         if type(operand) is not int:
             return Given(operand[0])
-        return Given(self.tensor(operand), self.differs(operand), self.specs[operand])
+        x = self.values.get(operand)
+        return Given(self.tensor(operand) if x is None else x, self.bases[operand] in self.batched, self.specs[operand])
 
     def _elementwise(self, step: Operation) -> None:
         """Run an operation on operands with as many dims behind the batch as one example's result has."""
@@ -108,6 +108,11 @@ class Batch:
         self._keep(step.result, indexing.index(self.tensor(node), key))
 
     def _by_rule(self, step: Operation) -> None:
+        if type(step.op) is Copy:
+            x = self.tensor(step.operands[0])
+            if x._form.spec.dtype is step.spec.dtype:
+                self._keep(step.result, shaping.clone(x))
+                return
         given = list(map(self._given, step.operands))
         try:
             result = batching.run(step, given, step.spec)

@@ -21,12 +21,9 @@ def in_dims_of(
     name: str, in_dims: Any, args: tuple[Any, ...], structures: list[Structure], flat: list[Any]
 ) -> list[int | None]:
     """Check in_dims; return one for each leaf of the arguments, counted from the front."""
-    if (
-        type(in_dims) is int
-        and args
-        and all(type(x) is Tensor and 0 <= in_dims < len(x._form.spec.shape) for x in flat)
-    ):
-        return [in_dims] * len(flat)
+    each = in_dims if isinstance(in_dims, tuple) else (in_dims,) * len(args)
+    if len(each) == len(args) and args and all(map(_usual, each, structures, flat)):
+        return list(each)
     if not isinstance(in_dims, (int, tuple)):
         raise ValueError(  # noqa: TRY004 (PyTorch's)
             f"{_head(name, in_dims)}expected `in_dims` to be int or a (potentially nested) tuple matching the "
@@ -37,7 +34,6 @@ def in_dims_of(
             f"vmap({name})(<inputs>): got no inputs. Maybe you forgot to add inputs, or you are trying to vmap over a "
             "function with no inputs. The latter is unsupported."
         )
-    each = in_dims if isinstance(in_dims, tuple) else (in_dims,) * len(args)
     below = list(map(_spread, each, structures)) if len(each) == len(args) else [None]
     if None in below:
         raise ValueError(
@@ -46,6 +42,13 @@ def in_dims_of(
         )
     dims = [d for own in below if own is not None for d in own]
     return [None if d is None else _in_dim(name, in_dims, d, x) for d, x in zip(dims, flat, strict=True)]
+
+
+def _usual(d: Any, structure: Structure, x: Any) -> bool:
+    """Whether a dim is one of a tensor that is no part of a structure, or none."""
+    if structure.kind is not None:
+        return False
+    return d is None or (type(d) is int and type(x) is Tensor and 0 <= d < len(x._form.spec.shape))
 
 
 def _spread(d: Any, structure: Structure) -> list[Any] | None:

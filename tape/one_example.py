@@ -34,6 +34,7 @@ class Example:
     def __init__(self, outer: Any) -> None:
         self.outer = outer
         self.plan: list[Step] = []
+        self.derivatives: list[Derivative] = []
         self.specs: list[Spec] = []
         self.bases: list[int] = []
         self.offsets: dict[int, int] = {}
@@ -222,7 +223,8 @@ class Example:
             if self._differ((*to, *by, *along)):
                 self.differing.update(node for node in results if node is not None)
             self.late = self.late or not self.differing.issuperset(self.bases[x] for x in by)
-            self.plan.append(Derivative(run, to, by, along, rows, results, modes.is_grad_enabled()))
+            self.derivatives.append(Derivative(run, to, by, along, rows, results, modes.is_grad_enabled()))
+            self.plan.append(self.derivatives[-1])
         return found
 
     def called(self, run: Callable[..., Any], mapped: Callable[..., Any], args: tuple[Any, ...]) -> Any:

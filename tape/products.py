@@ -200,7 +200,9 @@ def matmul(input: Any, other: Any) -> Tensor:  # noqa: A002 (PyTorch's name)
 
 
 def _operator(a: Any, b: Any) -> Any:
-    return NotImplemented if isinstance(b, Number) or is_foreign(b) else _checked("matmul", a, b)
+    if type(b) is not Tensor and (isinstance(b, Number) or is_foreign(b)):
+        return NotImplemented
+    return _checked("matmul", a, b)
 
 
 def _reversed(b: Any, a: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from threading import get_ident
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,12 @@ from tape.tensor import Array, Tensor, as_array, carried, new
 
 def listening() -> tuple[modes.Observer, Any] | tuple[None, None]:
     """Return the recorder in force, if nobody else is to hear, and the tape to record on, False without gradients."""
-    mode = modes.current()
-    if mode.recorder is None or mode.pack is not None or mode.anomaly is not None or mode.inference:
+    grad, recorder, pack, _, anomaly, inference, thread = modes._mode.get()
+    if recorder is None or pack is not None or anomaly is not None or inference:
         return None, None
-    return mode.recorder, mode.grad and modes.own_tape()
+    if thread != get_ident():
+        modes.current()  # says so
+    return recorder, grad and modes.own_tape()
 
 
 def ears() -> tuple[Any, modes.Observer | None]:

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from kernels.program import NodeRef
 from tape import modes, shaping
 from tape.batch_run import Batch
 from tape.exits import numbers_of, warn_of_detaching
@@ -49,16 +48,20 @@ class _Mapped:
                 modes.set_mode(before)
                 raise
         found, self.structure = flattened(result, none=True)
-        self.results = [NodeRef(self.example.reference(x)) if isinstance(x, Tensor) else x for x in found]
+        self.nodes = [self.example.reference(x) if isinstance(x, Tensor) else None for x in found]
+        self.others = [None if isinstance(x, Tensor) else x for x in found]
         del result, found, leaves, passed
         self._check(randomness, drawn=drawn)
 
     def _check(self, randomness: str, *, drawn: Any) -> None:
         """Raise for what cannot be done to all examples, with everything put back."""
         try:
-            self._check_values(randomness, drawn)
+            if self.example.escapes or drawn != _drawn():
+                self._check_values(randomness, drawn)
             self.batched = self.example.batched()
-            self._check_surroundings()
+            self.example.forget()
+            if self.example.starts or self.example.replaced:
+                self._check_surroundings()
         except Exception:
             for start in (*self.example.starts.values(), *self.example.replaced):
                 start.restore()
@@ -86,7 +89,6 @@ class _Mapped:
     def _check_surroundings(self) -> None:
         """Raise if a tensor that lives on, outside of the function, was written with values that differ."""
         example = self.example
-        example.forget()
         for start in (*example.starts.values(), *example.replaced):
             if example.bases[start.node] in self.batched and start.tensor() is not None:
                 raise RuntimeError(
@@ -99,12 +101,14 @@ class _Mapped:
         """Run the plan on a batch; return the results, those that differ with the batch in front."""
         batch = Batch(self.example, self.batched, moved, size)
         batch.run()
-        return [batch.tensor(x.node) if isinstance(x, NodeRef) else x for x in self.results]
+        pairs = zip(self.nodes, self.others, strict=True)
+        return [x if node is None else batch.tensor(node) for node, x in pairs]
 
     def finished(self, moved: Sequence[Tensor], size: int, chunk: int | None, out_dims: Any) -> Any:
         """Run the plan, ``chunk`` examples at once; put the dim of examples where it is wanted."""
-        dims = self._out_dims(out_dims)
         if chunk is None or chunk >= size:
+            if out_dims == 0 and self.plain():
+                return self.structure.filled(self.outputs(moved, size))
             columns: Any = [[x] for x in self.outputs(moved, size)]
         else:
             parts = [
@@ -112,12 +116,19 @@ class _Mapped:
                 for start in range(0, size, chunk)
             ]
             columns = zip(*parts, strict=True)
-        return self.structure.filled(map(self._placed, self.results, dims, columns, repeat(size)))
+        return self.structure.filled(
+            map(self._placed, self.nodes, self.others, self._out_dims(out_dims), columns, repeat(size))
+        )
+
+    def plain(self) -> bool:
+        """Whether all results are tensors that differ, so that they are what is wanted with the batch in front."""
+        bases = self.example.bases
+        return all(node is not None and bases[node] in self.batched for node in self.nodes)
 
     def _out_dims(self, out_dims: Any) -> list[Any]:
         if isinstance(out_dims, tuple) and len(out_dims) == 1 and self.structure.kind is None:
             return list(out_dims)
-        dims = [out_dims] * len(self.results) if type(out_dims) is int else spread(out_dims, self.structure)
+        dims = [out_dims] * len(self.nodes) if type(out_dims) is int else spread(out_dims, self.structure)
         if dims is None:
             raise ValueError(
                 f"vmap({self.name}, ..., out_dims={out_dims})(<inputs>): out_dims is not compatible with the structure "
@@ -126,17 +137,17 @@ class _Mapped:
             )
         return dims
 
-    def _placed(self, x: Any, d: int | None, parts: list[Any], size: int) -> Any:
+    def _placed(self, node: int | None, other: Any, d: int | None, parts: list[Any], size: int) -> Any:
         """Join the results of all chunks, with the dim of examples at ``d``."""
         name = self.name
-        differs = isinstance(x, NodeRef) and self.example.bases[x.node] in self.batched
+        differs = node is not None and self.example.bases[node] in self.batched
         if d is None:
             if differs:
                 raise ValueError(f"vmap({name}, ...): `{name}` can not return a BatchedTensor when out_dim is None")
             return parts[0]
-        if not isinstance(x, NodeRef):
-            raise ValueError(  # noqa: TRY004 (PyTorch's)
-                f"vmap({name}, ...): `{name}` must only return Tensors, got type {type(x)}. Did you mean to set "
+        if node is None:
+            raise ValueError(
+                f"vmap({name}, ...): `{name}` must only return Tensors, got type {type(other)}. Did you mean to set "
                 "out_dims= to None for output?"
             )
         whole = parts[0] if len(parts) == 1 else shaping.cat(parts)

@@ -246,6 +246,15 @@ CALLS: dict[str, Callable[[Here], Any]] = {
         in_dims=({"p": 0, "q": None}, 1),
         out_dims={"a": (1, 0), "b": 0},
     )({"p": o.x, "q": o.w}, o.y.T),
+    "a structure and an empty one": lambda o: o.func.vmap(lambda d, _: d[0] * d[1], in_dims=(0, 1))([o.x, o.y], []),
+    "numbers of every kind": lambda o: o.func.vmap(lambda a: 2**a - (3 - a * 2) ** 3 / 7 + (1.5 / a) ** 0.5)(o.x),
+    "a power of what is outside": lambda o: o.func.vmap(lambda a: (a * o.w).sum() ** 2 * o.w[0] ** 2)(o.x),
+    "vectors and matrices": lambda o: o.func.vmap(
+        lambda a, m: ((m @ a) @ o.w[:3], a @ m.T, o.w @ a, (m * 2.0) @ (m.T @ o.w[:3]), o.w.reshape(2, 2) @ a[:2])
+    )(o.x, (o.x.reshape(3, 1, 4) * o.w[:3].reshape(3, 1)).sin()),
+    "reductions in grad": lambda o: o.func.vmap(
+        o.func.grad(lambda a: a.mean() * a.amax() + (a.reshape(2, 2).sum(0) * a.reshape(2, 2).mean(1)).sum())
+    )(o.x),
     "keywords and numbers": lambda o: o.func.vmap(lambda a, s, b=None: a * s + b, in_dims=(0, None))(o.x, 2.0, b=o.w),
     "float32": lambda o: o.func.vmap(o.func.grad(waves))(o.x.float()),
     "the same for all": lambda o: o.func.vmap(lambda a: (a, o.w * 2.0))(o.x),
@@ -422,6 +431,17 @@ def test_tensors_outside_are_not_written() -> None:
     count = tape.zeros(())
     vmap(lambda a: (count.add_(1.0), a)[1])(x)
     assert count.item() == 1.0
+
+
+def test_a_part_of_a_larger_array_outside_is_not_written() -> None:
+    whole = tape.tensor(np.arange(8.0).reshape(2, 4)[:, ::2])
+    gaps = tape.from_numpy(np.arange(8.0).reshape(2, 4))[:, ::2].detach()
+    x = tape.ones(3)
+    for t in (whole, gaps):
+        kept = t.tolist()
+        with pytest.raises((RuntimeError, NotImplementedError), match=r"from outside of the mapped function|part of a"):
+            vmap(lambda a, t=t: (t.add_(a), a)[1])(x)
+        assert t.tolist() == kept
 
 
 def test_an_operation_without_a_rule_is_named() -> None:
