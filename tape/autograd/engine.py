@@ -14,7 +14,7 @@ from tape import errors, modes
 from tape.autograd import depth, short
 from tape.autograd.accumulation import accumulate, deliver
 from tape.autograd.edges import tensors_of
-from tape.autograd.recorded import RecordedRun
+from tape.autograd.recorded import RecordedRun, gradients
 from tape.autograd.roots import batch_of, seeds_of, starts_of, weights_of
 from tape.autograd.run import Run, ending
 from tape.modes import user
@@ -173,6 +173,8 @@ def _by_run(
         again = partial(_again, retain=retain, create=create_graph)
         found = _used(hear(again, roots, wanted, _ones(roots, weights), batch), required=required)
         return tuple(_gradient(g, x, zeros) for g, x in zip(found, wanted, strict=True))
+    if create_graph and not batch and (found_shortly := gradients(roots, wanted, weights)) is not None:
+        return found_shortly
     if batch and create_graph:
         return _by_rows(roots, wanted, weights, batch, allow_unused=not required, materialize=materialize_grads)
     with ending(recorded=create_graph):

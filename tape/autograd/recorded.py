@@ -2,19 +2,52 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 from kernels.graphs import Graph, mark
+from kernels.layouts import SCALAR, Spec
 from kernels.observing import Seed
-from kernels.words import TAPE_BITS
-from tape.autograd import crossing, rules
+from kernels.words import PULLS, TAPE_BITS
+from tape import modes
+from tape.autograd import crossing, hooks, rules
 from tape.autograd.accumulation import tape_of
 from tape.autograd.arrivals import own_offset
 from tape.autograd.gathered import Gathered
 from tape.autograd.recorded_sweep import RecordedSweep
 from tape.autograd.run import REACH, reached
 from tape.tapes import Tape
-from tape.tensor import Tensor
+from tape.tensor import AccumulateGrad, Tensor, plain
+
+
+def gradients(roots: Sequence[Any], targets: Sequence[Tensor], weights: Sequence[Any]) -> tuple[Tensor, ...] | None:
+    """Return what ``grad`` records from one root on this thread's tape to leaves; None where more is asked for."""
+    modes.settle()
+    tape, root, weight = modes.active(), roots[0], weights[0]
+    if not tape or len(roots) > 1 or type(root) is not Tensor or hooks.LEAVES or tape.hooks:
+        return None
+    slot, form = root._slot, root._form
+    spec: Spec = form.spec
+    if type(slot) is not int or slot >> TAPE_BITS != tape.number or form.kind != PULLS:  # type: ignore[union-attr]
+        return None
+    if weight is None:
+        weight = plain(1.0) if spec is SCALAR else None
+    if type(weight) is not Tensor or weight._form.spec.shape != spec.shape or weight._form.spec.dtype is not spec.dtype:
+        return None
+    asked = {x._slot: x for x in targets}
+    if len(asked) < len(targets) or not all(type(key) is AccumulateGrad and key.spec.in_order for key in asked):
+        return None
+    with tape.reading():
+        graph = mark(tape.entries, tape.number, [Seed(slot, spec, 1.0)])
+        if not graph.ends.keys() >= asked.keys() or graph.foreign() or graph.calls():
+            return None
+        run = RecordedRun(restrict=True)
+        run.asked = asked
+        sweep = RecordedSweep(run, graph, [], {slot})
+        sweep.contribute(slot, 0, spec, weight, clean=True)
+        found = dict(sweep.run())
+    return tuple([found[key] for key in asked]) if len(found) == len(asked) else None
 
 
 class RecordedRun(Gathered):

@@ -40,7 +40,7 @@ class RecordedSweep:
             for x in [x for ref in list(tape.retained.values()) if (x := ref()) is not None]:
                 run.retained.setdefault(x._slot, []).append(x)
                 self.watched[x._slot] = x
-        self.quiet = not self.hooks and self.anomaly is None
+        self.quiet = not self.hooks and self.anomaly is None and not any(type(key) is int for key in self.watched)
         self.state = State(marked, {*self.watched, *self.hooks, *roots, *graph.split}, 0)
         if run.restrict and not graph.ends.keys() <= run.asked.keys():
             self.state.relevant = relevant(graph, set(run.asked))
@@ -51,7 +51,7 @@ class RecordedSweep:
 
     def run(self) -> list[tuple[AccumulateGrad, Tensor]]:
         """Sweep; return the gradients of leaves. Native sweeps do not warn of overflows and the like, either."""
-        step = self._step if self.anomaly is None else anomaly.induced(self._step)
+        step = self._quick if self.quiet else self._step if self.anomaly is None else anomaly.induced(self._step)
         wanted, stops = self.state.relevant, self._stops() if hooks.LEAVES else None
         self.err = np.geterr()
         with np.errstate(all="ignore"):
@@ -114,10 +114,31 @@ class RecordedSweep:
         return shaping.clone(self._shadow(top, spec).part(spec, offset))
 
     def _end(self, key: Any, spec: Spec) -> Tensor:
-        """Return the gradient of a leaf, free of -0.0."""
+        """Return the gradient of a leaf, free of -0.0, in memory that is no other's part."""
         shadow = self.shadows[key]
         value = shadow.read(spec, ends=True)[0] if isinstance(shadow, Shadow) else shadow
-        return full(rules.added(value), spec.shape)
+        value = full(rules.added(value), spec.shape)
+        return shaping.clone(value) if families.is_view(value) else value
+
+    def _quick(self, instruction: Instruction) -> None:
+        """Run the pullbacks of one instruction where nobody looks on."""
+        form = instruction.form
+        if form.kind != PULLS or isinstance(form.op, Gather):
+            self._step(instruction)
+            return
+        shadow, relevant = self.shadows.pop(instruction.slot, None), self.state.relevant
+        if shadow is None:
+            return
+        g, clean = shadow.read(form.spec) if isinstance(shadow, Shadow) else (shadow, True)
+        steps, operands = form.steps or steps_of(form), instruction.operands
+        wanted = steps.pulled if relevant is None else [i for i in steps.pulled if operands[i] in relevant]
+        homes, shadows = self.state.homes, self.shadows
+        for i, value, free in steps.run(instruction, wanted, g, clean, self.primals):
+            operand, spec = operands[i], form.specs[i]
+            if free and operand not in shadows and operand not in homes and spec.in_order and spec.covers:  # type: ignore[union-attr]
+                shadows[operand] = value
+            else:
+                self._give_to(operand, spec, value, free)  # type: ignore[arg-type]
 
     def _step(self, instruction: Instruction) -> None:
         """Run the pullbacks of one instruction; an observed view, or version, folds into the shadow above it."""
@@ -193,14 +214,9 @@ class RecordedSweep:
         if relevant is not None:
             wanted = tuple([i for i in wanted if operands[i] in relevant])
         given = steps.run(instruction, wanted, g, clean, self.primals)
-        if self.quiet:
-            homes, shadows = self.state.homes, self.shadows
+        if self.anomaly is None and not self.hooks:
             for i, value, free in given:
-                operand, spec = operands[i], form.specs[i]
-                if free and operand not in shadows and operand not in homes and spec.in_order and spec.covers:  # type: ignore[union-attr]
-                    shadows[operand] = value
-                else:
-                    self._give_to(operand, spec, value, free)  # type: ignore[arg-type]
+                self._give_to(operands[i], form.specs[i], value, free)  # type: ignore[arg-type]
             return
         found: list[Tensor | None] = [None] * len(form.specs)
         for i, value, _ in given:

@@ -103,7 +103,11 @@ class _Elementwise(_Rules):
         values.append(g)
         found = []
         for i in wanted:
-            value, clean = self.ruled(i, g, cut, values)
+            rule, take, cuts = self.rules[i]  # type: ignore[misc]
+            if cut is None and not cuts and type(value := rule(*take(values))) is Tensor:
+                clean = True  # the usual case
+            else:
+                value, clean = self.ruled(i, g, cut, values)
             found.append((i, value if self.alike else onto(value, form.specs[i].shape), clean))  # type: ignore[union-attr]
         return found
 
