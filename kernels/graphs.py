@@ -10,7 +10,7 @@ from kernels.entries import MOVES, MOVING, Instruction, nested, take_out
 from kernels.forms import Form
 from kernels.layouts import Spec
 from kernels.observing import FreedError, Readers, Seed
-from kernels.words import ADDS, B_ENTRIES, B_FREES, CLEARS, PYTHON, TAPE_BITS
+from kernels.words import ADDS, B_ENTRIES, B_FREES, CLEARS, TAPE_BITS
 
 
 def key_of(operand: Any) -> Any:
@@ -33,10 +33,6 @@ class Graph:
     def foreign(self) -> list[int]:
         """Return the slots of other tapes."""
         return [operand for operand, _ in self.ends.values() if type(operand) is int]
-
-    def calls(self) -> bool:
-        """Whether an instruction runs Python of its own."""
-        return any(one.form.kind == PYTHON for one in self.marked)
 
     def narrow(self, leading: set[Any], hooked: set[Any]) -> None:
         """Keep the instructions with operands that lead to what is asked for, and those of slots with hooks."""

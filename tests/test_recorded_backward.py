@@ -75,6 +75,10 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "means of rows": (lambda _, a, b: ((a - a.mean(1, keepdim=True)) ** 3).sum() * b.mean(), (A, B)),
     "sums of logarithms": (lambda lib, a, b: (lib.logsumexp(a, 1) ** 2).sum() * lib.logsumexp(b, 0).sum(), (A, B)),
     "joined": (lambda lib, a, b: (lib.cat([a.T, b], 1) ** 3).mean() * lib.stack([a[0], b[:, 0]]).sum() ** 2, (A, B)),
+    "picked": (
+        lambda _, a, b: a.max(0)[0].max(0)[0] ** 3 * b.min(1)[0].pow(2).sum() * a[[0, 0, 2], [1, 1, 0]].prod(),
+        (A, B),
+    ),
     "powers": (lambda _, v: (v**2 * v**3 + v**1 * v**4).sum(), (V,)),
     "one of several": (lambda _, a, b: (a**3).sum() + (b * b).sum(), (A, B)),
 }

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from kernels.entries import Instruction
 from kernels.graphs import Graph, mark
 from kernels.layouts import SCALAR, Spec
 from kernels.observing import Seed
-from kernels.words import PULLS, TAPE_BITS
+from kernels.words import PULLS, PYTHON, TAPE_BITS
 from tape import modes
 from tape.autograd import crossing, hooks, rules
 from tape.autograd.accumulation import tape_of
@@ -17,6 +18,7 @@ from tape.autograd.arrivals import own_offset
 from tape.autograd.gathered import Gathered
 from tape.autograd.recorded_sweep import RecordedSweep
 from tape.autograd.run import REACH, reached
+from tape.routine_calls import TensorCall
 from tape.tapes import Tape
 from tape.tensor import AccumulateGrad, Tensor, plain
 
@@ -40,7 +42,7 @@ def gradients(roots: Sequence[Any], targets: Sequence[Tensor], weights: Sequence
         return None
     with tape.reading():
         graph = mark(tape.entries, tape.number, [Seed(slot, spec, 1.0)])
-        if not graph.ends.keys() >= asked.keys() or graph.foreign() or graph.calls():
+        if not graph.ends.keys() >= asked.keys() or graph.foreign() or any(map(_is_users, graph.marked)):
             return None
         run = RecordedRun(restrict=True)
         run.asked = asked
@@ -48,6 +50,11 @@ def gradients(roots: Sequence[Any], targets: Sequence[Tensor], weights: Sequence
         sweep.contribute(slot, 0, spec, weight, clean=True)
         found = dict(sweep.run())
     return tuple([found[key] for key in asked]) if len(found) == len(asked) else None
+
+
+def _is_users(instruction: Instruction) -> bool:
+    """Whether the user's code runs in the pullback of an instruction."""
+    return instruction.form.kind == PYTHON and type(instruction.saved[0]) is not TensorCall
 
 
 class RecordedRun(Gathered):

@@ -10,7 +10,6 @@ import numpy as np
 from kernels.entries import Instruction
 from kernels.graphs import Graph, key_of, relevant
 from kernels.layouts import Spec
-from kernels.op import Gather
 from kernels.plain import State
 from kernels.stopping import by_slot
 from kernels.words import ADDS, CLEARS, PULLS, PYTHON, VIEW
@@ -21,7 +20,7 @@ from tape.autograd.gathered import Gathered
 from tape.autograd.primals import Primals
 from tape.autograd.rules import full
 from tape.autograd.shadows import Shadow, owned, part_of, together
-from tape.autograd.steps import steps_of
+from tape.autograd.steps import Picking, steps_of
 from tape.packing import Packed
 from tape.tapes import Tape
 from tape.tensor import AccumulateGrad, Tensor, plain
@@ -107,7 +106,7 @@ class RecordedSweep:
         shadow = self.shadows[top]
         if owned(spec) and offset == 0:
             if isinstance(shadow, Shadow):
-                if shadow.whole is not None and not shadow.parts:
+                if shadow.whole is not None and not shadow.parts and not shadow.picked:
                     return full(shadow.whole, spec.shape)
             else:
                 return full(shadow, spec.shape)
@@ -123,7 +122,7 @@ class RecordedSweep:
     def _quick(self, instruction: Instruction) -> None:
         """Run the pullbacks of one instruction where nobody looks on."""
         form = instruction.form
-        if form.kind != PULLS or isinstance(form.op, Gather):
+        if form.kind != PULLS:
             self._step(instruction)
             return
         shadow, relevant = self.shadows.pop(instruction.slot, None), self.state.relevant
@@ -131,6 +130,9 @@ class RecordedSweep:
             return
         g, clean = shadow.read(form.spec) if isinstance(shadow, Shadow) else (shadow, True)
         steps, operands = form.steps or steps_of(form), instruction.operands
+        if isinstance(steps, Picking):
+            self._scatter(instruction, steps, g, clean)
+            return
         wanted = steps.pulled if relevant is None else [i for i in steps.pulled if operands[i] in relevant]
         homes, shadows = self.state.homes, self.shadows
         for i, value, free in steps.run(instruction, wanted, g, clean, self.primals):
@@ -170,7 +172,7 @@ class RecordedSweep:
         spec, above, own = instruction.form.spec, self.state.above(instruction), self.shadows[instruction.slot]
         if not isinstance(own, Shadow):
             self.contribute(above, 0, spec, own, clean=True)
-        elif own.flat is not None or own.whole is not None:
+        elif own.flat is not None or own.whole is not None or own.picked:
             self._shadow(above, spec).add_flat(own.flattened())
         else:
             for (part, offset), value in own.parts.items():
@@ -206,10 +208,10 @@ class RecordedSweep:
 
     def _pulls(self, instruction: Instruction, g: Tensor, clean: bool = False) -> None:
         form, operands, relevant = instruction.form, instruction.operands, self.state.relevant
-        if isinstance(form.op, Gather):
-            self._scatter(instruction, full(g, form.spec.shape))
-            return
         steps = form.steps or steps_of(form)
+        if isinstance(steps, Picking):
+            self._scatter(instruction, steps, g, clean)
+            return
         wanted = steps.pulled
         if relevant is not None:
             wanted = tuple([i for i in wanted if operands[i] in relevant])
@@ -223,15 +225,15 @@ class RecordedSweep:
             found[i] = full(value, form.specs[i].shape)  # type: ignore[union-attr]
         self._give(instruction, found, full(g, form.spec.shape))
 
-    def _scatter(self, instruction: Instruction, g: Tensor) -> None:
+    def _scatter(self, instruction: Instruction, steps: Picking, g: Tensor, clean: bool) -> None:
         """Add a cotangent to the places that were picked, each an element of the shadow."""
         operand, spec = instruction.operands[0], instruction.form.specs[0]
         assert spec is not None
         if self._relevant(operand):
-            top, offset = self.state.home(key_of(operand))
-            flat = self._shadow(top, spec).flattened()
-            places = instruction.saved[0] + offset // spec.dtype.itemsize
-            indexing.assign_at(flat, (places,), g, instruction.form.op.name, adds=True)
+            top, offset = self.state.home(operand)
+            places = steps.places(instruction)
+            places = places + offset // spec.dtype.itemsize if offset else places
+            self._shadow(top, spec).add_at(places, full(g, instruction.form.spec.shape), clean)
 
     def _give(self, instruction: Instruction, found: list[Tensor | None], g: Tensor | None) -> None:
         own = self.hooks.get(instruction.slot) if self.hooks else None

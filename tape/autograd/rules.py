@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from kernels.entries import Instruction
-from kernels.op import Contraction, Join, Routine, Select
+from kernels.op import Contraction, Join, Routine
 from tape import arithmetic, indexing, modes, numpy_ufuncs, products, reducing, shaping
 from tape.tensor import Tensor, plain
 
 Values = dict[str, Any]
-choose = arithmetic.FUNCTIONS["where"]
+choose = arithmetic.WAYS["where"].fast
 
 
 def pull(instruction: Instruction, i: int, g: Tensor, values: Values) -> Tensor:
@@ -114,20 +114,6 @@ SHORTER = {("power_scalar", 1.0): lambda g: g, ("power_scalar", 2.0): lambda g, 
 """Rules that agree in every bit with the record's for this exponent, in fewer operations."""
 
 
-def _select(instruction: Instruction, i: int, g: Tensor, values: Values) -> Tensor:
-    spec = instruction.form.specs[i]
-    assert spec is not None
-    axis, _ = instruction.form.params
-    target = _nothing(spec.shape, spec.dtype)
-    if not spec.shape:
-        return g
-    along = values["i"].reshape(tuple(1 if k == axis else n for k, n in enumerate(spec.shape)))
-    key = list(np.ogrid[tuple(slice(n) for n in along.shape)])
-    key[axis] = along
-    target[tuple(key)] = shaping.reshape(g, along.shape)
-    return target
-
-
 def _contraction(instruction: Instruction, i: int, g: Tensor, values: Values) -> Tensor:
     a, b = instruction.form.specs
     assert a is not None
@@ -159,13 +145,7 @@ def _routine(instruction: Instruction, i: int, g: Tensor, values: Values) -> Ten
     return found
 
 
-def _nothing(shape: tuple[int, ...], dtype: Any) -> Tensor:
-    """Return a tensor to which nothing has been contributed."""
-    return plain(np.full(shape, -0.0, dtype))
-
-
 _BY_KIND: dict[type, Callable[[Instruction, int, Tensor, Values], Tensor]] = {
-    Select: _select,
     Contraction: _contraction,
     Join: _join,
     Routine: _routine,

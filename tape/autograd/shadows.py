@@ -15,7 +15,7 @@ from tape import indexing, modes, recording, reducing, shaping
 from tape.adding import add_again
 from tape.autograd.rules import added, full, negative_zeros
 from tape.tapes import LARGE
-from tape.tensor import Tensor, new, plain
+from tape.tensor import Array, Tensor, new, plain
 
 _ADD: Any = OPS["index_put_"]
 
@@ -27,17 +27,18 @@ class Shadow:
     Where it is not ``clean``, -0.0 marks the elements to which nothing has been contributed.
     """
 
-    __slots__ = ("clean", "dtype", "flat", "parts", "size", "whole")
+    __slots__ = ("clean", "dtype", "flat", "parts", "picked", "size", "whole")
 
     def __init__(self, spec: Spec, whole: Tensor | None = None) -> None:
         self.size, self.dtype = spec.shadow, spec.dtype
         self.whole = whole
         self.clean = True
         self.parts: dict[tuple[Spec, int], Tensor] = {}
+        self.picked: list[tuple[Array, Tensor]] = []
         self.flat: Tensor | None = None
 
     def __bool__(self) -> bool:
-        return self.whole is not None or self.flat is not None or bool(self.parts)
+        return self.whole is not None or self.flat is not None or bool(self.parts) or bool(self.picked)
 
     def add(self, value: Tensor, clean: bool = False) -> None:
         """Add to all of it; in a value that is not ``clean`` -0.0 is a mark."""
@@ -63,15 +64,23 @@ class Shadow:
         self.parts[spec, offset] = value if before is None else together(before, value)
         self.clean &= clean
 
+    def add_at(self, places: Array, value: Tensor, clean: bool = False) -> None:
+        """Add to elements by their numbers; to one that is there twice, both."""
+        value = full(added(value) if clean else value, places.shape)
+        if self.flat is not None:
+            indexing.assign_at(self.flat, (places,), value, "gradient", adds=True)
+        else:
+            self.picked.append((places, value))
+
     def read(self, spec: Spec, *, ends: bool = False) -> tuple[Tensor, bool]:
         """Return all of it, for a tensor of this spec, and whether -0.0 marks nothing there.
 
         At the ``ends``, of leaves, -0.0 has no meaning any more.
         """
-        if self.flat is None and not self.parts and owned(spec):
+        if self.flat is None and not self.parts and not self.picked and owned(spec):
             assert self.whole is not None
             return self.whole, self.clean
-        if self.flat is None and self.whole is None and len(self.parts) == 1:
+        if self.flat is None and self.whole is None and len(self.parts) == 1 and not self.picked:
             ((part, offset), value), *_ = self.parts.items()
             if part is spec and offset == 0:
                 return value, self.clean
@@ -100,6 +109,13 @@ class Shadow:
                 form = _write(whole, region, value._form.spec, slot is not None)
                 before, slot = slot, tape.fresh()
                 tape.extend((slot, before, source, offset, form.code))
+                tape.writes = True
+        for places, value in self.picked:
+            np.add.at(memory.reshape(-1), places, value._value)
+            if (source := value._slot) is not None:
+                form = _write_at(whole, places.shape, value._form.spec, slot is not None)
+                before, slot = slot, tape.fresh()
+                tape.extend((slot, before, source, 0, places, form.code))
                 tape.writes = True
         found = new(Tensor)
         found._value, found._slot, found._form = memory, slot, form
@@ -140,6 +156,9 @@ class Shadow:
             parts, self.whole, self.parts = self.parts, None, {}
             for (spec, offset), value in parts.items():
                 self._add_flat(spec, offset, value)
+            picked, self.picked = self.picked, []
+            for places, value in picked:
+                self.add_at(places, value)
         return self.flat
 
 
@@ -190,3 +209,9 @@ def _write(whole: Spec, region: Spec, source: Spec, again: bool) -> Any:
     wants = (again, True)
     key = (_ADD, whole, region, source, wants)
     return recording.cached_form(key, lambda: writes.write(_ADD, whole, region, source, wants))
+
+
+def _write_at(whole: Spec, shape: tuple[int, ...], source: Spec, again: bool) -> Any:
+    wants = (again, True)
+    key = (_ADD, whole, shape, source, wants, "at")
+    return recording.cached_form(key, lambda: writes.write_at(_ADD, whole, shape, source, wants))

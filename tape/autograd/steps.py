@@ -16,11 +16,11 @@ import numpy as np
 
 from kernels.entries import Instruction
 from kernels.forms import Form
-from kernels.op import Contraction, Copy, Elementwise, Reduction
+from kernels.op import Contraction, Copy, Elementwise, Gather, Reduction, Select
 from kernels.respecified import inputs_of
 from tape import creation, products, recording, shaping
 from tape.autograd.rules import SHORTER, added, choose, full, negative_zeros, on_tensors, onto, pull, rule_cuts
-from tape.tensor import Tensor, plain
+from tape.tensor import Array, Tensor, plain
 
 Given = tuple[int, Tensor, bool]
 """What an operand is given: its number, the contribution, and whether that is clean."""
@@ -178,6 +178,39 @@ class _Contraction(Steps):
 _MATRIX = 2
 
 
+class Picking(Steps):
+    """Elements that were picked: by arrays of places, which are saved, or one along an axis."""
+
+    def __init__(self, form: Form) -> None:
+        super().__init__(form)
+        self.along = isinstance(form.op, Select)
+        self.starts = self._starts() if self.along and form.spec.size <= _FEW else None
+
+    def _starts(self) -> Array:
+        """Return the first places along the axis, in the gradient of the operand."""
+        (spec, *_), axis = self.form.specs, self.form.params[0]
+        assert spec is not None
+        shape = [1 if k == axis else n for k, n in enumerate(spec.shape)]
+        found = np.zeros(shape, np.int64)
+        for at, stride in zip(np.indices(shape), spec.gradient, strict=True):
+            found += at * (stride // spec.dtype.itemsize)
+        return found.reshape(self.form.spec.shape)
+
+    def places(self, instruction: Instruction) -> Array:
+        """Return the places in the gradient of the operand, in elements."""
+        found: Array = instruction.saved[0]
+        if not self.along:
+            return found
+        (spec, *_), axis = self.form.specs, self.form.params[0]
+        assert spec is not None
+        step = spec.gradient[axis] // spec.dtype.itemsize if spec.shape else 0
+        return np.asarray(found * step + (self._starts() if self.starts is None else self.starts), np.int64)
+
+
+_FEW = 1 << 10
+"""So many places are kept; those of larger tensors are found again."""
+
+
 class _Copy(Steps):
     """Copies, which hand their cotangent on."""
 
@@ -196,4 +229,6 @@ _STEPS: dict[type, type[Steps]] = {
     Reduction: _Reduction,
     Contraction: _Contraction,
     Copy: _Copy,
+    Gather: Picking,
+    Select: Picking,
 }
