@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable
+from array import array
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -47,58 +47,117 @@ def plan(recipe: Recipe, *, reverse: bool) -> Plan:
     return Plan(own, forward, back.tasks, back.shadows)
 
 
+@dataclass(slots=True)
+class Rows:
+    """Rows of words, the table of all their pointers, in the order of use, and stretches between which Python acts."""
+
+    words: Array
+    pointers: Array
+    stretches: list[tuple[int, int, partial[None] | None]]
+
+
 class Machine:
-    """A plan with memory and rows of its own: runs one call at a time."""
+    """A plan with memory and rows of its own: runs one call at a time. The plan is not kept."""
 
     def __init__(self, plan: Plan) -> None:
-        self.plan = plan
-        self.recipe = plan.recipe
         self.native = jit.load_module("replay_native")
-        self.kept: list[Any] = []
-        self.breaths: dict[int, list[tuple[int, int, Callable[[], None] | None]]] = {}
-        self._place()
-        self.forward = self._rows(plan.forward)
-        self.reverse = self._rows(plan.reverse)
+        placing = _Placing(plan)
+        self.memory, self.start, self.size = placing.memory, placing.start, placing.size
+        self.forward, self.reverse = placing.rows(plan.forward), placing.rows(plan.reverse)
+        nodes = plan.recipe.nodes
+        self.inputs = [placing.view(i) for i in plan.recipe.arguments]
+        self.outputs = [placing.view(i) for i in plan.recipe.outputs]
+        self.gradients = [
+            placing.view(i, shadow=True) if i in plan.shadows else np.zeros_like(placing.view(i))
+            for i in plan.recipe.arguments
+            if nodes[i].differentiable
+        ]
+        constants = [node.constant for node in nodes if node.constant is not None and node.constant.ndim]
+        self.kept = [plan.compiled, placing.layouts, constants]
 
-    def _place(self) -> None:
-        """Give each node and shadow its address: one block of memory, constants that are arrays in their own."""
+    def copy(self) -> Machine:
+        """Return another with memory of its own, for a call while this one runs: it needs no plan."""
+        other: Machine = object.__new__(Machine)
+        other.native, other.kept, other.size = self.native, self.kept, self.size
+        other.memory, other.start = _block(self.size)
+        first, start = self.start - address_of(self.memory), other.start - address_of(other.memory)
+        other.memory[start : start + self.size] = self.memory[first : first + self.size]  # numbers stand in it
+        other.inputs, other.outputs, other.gradients = (
+            [self._moved(x, other) for x in group] for group in (self.inputs, self.outputs, self.gradients)
+        )
+        other.forward, other.reverse = self._moved_rows(self.forward, other), self._moved_rows(self.reverse, other)
+        return other
+
+    def _moved(self, array: Array, other: Machine) -> Array:
+        """Return, of an array in this machine's memory, the one at that place in another's; others as they are."""
+        if not array.size or not self.start <= address_of(array) < self.start + self.size:
+            return array
+        at = address_of(array) - self.start + other.start - address_of(other.memory)
+        return np.ndarray(array.shape, array.dtype, other.memory, at, array.strides)
+
+    def _moved_rows(self, rows: Rows, other: Machine) -> Rows:
+        own, pointers = rows.words.copy(), rows.pointers.copy()
+        for addresses in (own[:, words.R_ADDRESS], pointers):  # of kernels, too: they are elsewhere
+            addresses[(addresses >= self.start) & (addresses <= self.start + self.size)] += other.start - self.start
+        own[:, words.R_POINTERS] += address_of(pointers) - address_of(rows.pointers)
+        stretches = [
+            (first, stop, call and partial(call.func, [self._moved(x, other) for x in call.args[0]]))
+            for first, stop, call in rows.stretches
+        ]
+        return Rows(own, pointers, stretches)
+
+    def run(self, rows: Rows) -> None:
+        """Run rows of the native program."""
+        start, width = address_of(rows.words), rows.words.itemsize * words.ROW
+        for first, stop, call in rows.stretches:  # between them Python can take an interrupt
+            self.native.run(start + first * width, stop - first)
+            if call is not None:
+                call()
+        if custom.RAN:
+            custom.check_failed()
+
+
+def _block(size: int) -> tuple[Array, int]:
+    """Return memory for so many bytes, and the address of the first that is aligned."""
+    memory = np.zeros(size + _ALIGN, np.uint8)
+    start = address_of(memory)
+    return memory, start + -start % _ALIGN
+
+
+class _Placing:
+    """Where the nodes and shadows of a plan stand: one block of memory, constants that are arrays in their own."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.recipe, self.compiled = plan.recipe, plan.compiled
+        self.layouts: list[Array] = []
         nodes = self.recipe.nodes
         rooms = {
             (i, False): _room(node.spec.size * node.spec.dtype.itemsize)
             for i, node in enumerate(nodes)
             if node.base is None and (node.constant is None or node.constant.ndim == 0)
         }
-        for i, elements in self.plan.shadows.items():
+        for i, elements in plan.shadows.items():
             rooms[i, True] = _room(elements * nodes[i].spec.dtype.itemsize)
-        offsets, size = sharing.offsets(self.recipe, [*self.plan.forward, *self.plan.reverse], rooms)
-        self.memory = np.zeros(size + _ALIGN, np.uint8)
-        start = address_of(self.memory)
-        start += -start % _ALIGN
-        self.shadows = {i: start + offset for (i, shadow), offset in offsets.items() if shadow}
-        self.values = [start + offsets.get((i, False), -1) for i in range(len(self.recipe.nodes))]
-        for i, node in enumerate(self.recipe.nodes):
+        offsets, self.size = sharing.offsets(self.recipe, [*plan.forward, *plan.reverse], rooms)
+        self.memory, self.start = _block(self.size)
+        self.shadows = {i: self.start + offset for (i, shadow), offset in offsets.items() if shadow}
+        self.values = [self.start + offsets.get((i, False), -1) for i in range(len(nodes))]
+        for i, node in enumerate(nodes):
             if node.constant is not None and node.constant.ndim:
                 self.values[i] = address_of(node.constant)
             elif node.base is not None:
                 self.values[i] = self.values[node.base] + node.offset
-        for i, node in enumerate(self.recipe.nodes):
+        for i, node in enumerate(nodes):
             if node.constant is not None and not node.constant.ndim and (i, False) in offsets:
                 self.view(i)[...] = node.constant
-        self.inputs = [self.view(i) for i in self.recipe.arguments]
-        self.outputs = [self.view(i) for i in self.recipe.outputs]
-        self.gradients = [
-            self.view(i, shadow=True) if i in self.plan.shadows else np.zeros_like(self.view(i))
-            for i in self.recipe.arguments
-            if self.recipe.nodes[i].differentiable
-        ]
 
     def address(self, place: Place) -> int:
-        """Return where a place begins in this machine's memory."""
+        """Return where a place begins."""
         start = self.shadows[place.node] if place.shadow else self.values[place.node]
         return start + place.offset
 
     def view(self, i: int, *, shadow: bool = False) -> Array:
-        """Return a node's value, or its gradient, as an array of this machine's memory."""
+        """Return a node's value, or its gradient, as an array of this memory."""
         node = self.recipe.nodes[i]
         base = self.recipe.family_of(i)
         address = self.address(Place(base, shadow=True, offset=node.shadow) if shadow else Place(i))
@@ -112,52 +171,39 @@ class Machine:
         assert constant is not None
         return np.ndarray(node.spec.shape, node.spec.dtype, constant.ravel("K"), node.offset, strides)
 
-    def _rows(self, tasks: list[Task]) -> Array:
+    def rows(self, tasks: list[Task]) -> Rows:
         """Lower tasks to rows; all their pointers stand in one table, in the order of use."""
-        rows, table, starts = np.zeros((len(tasks), words.ROW), np.int64), [], []
+        own, table, starts = np.zeros((len(tasks), words.ROW), np.int64), array("q"), array("q")
         for k, task in enumerate(tasks):
             starts.append(len(table))
-            rows[k, :-1] = self._row(task, table)
+            own[k, :-1] = self._row(task, table)
         pointers = np.array(table, np.int64)
-        rows[:, words.R_POINTERS] = address_of(pointers) + 8 * np.array(starts, np.int64)
-        self.kept += [pointers, rows]
-        self.breaths[id(rows)] = [
-            (first, stop, self._call(tasks[stop - 1] if stop else None)) for first, stop in _breaths(tasks)
-        ]
-        return rows
+        own[:, words.R_POINTERS] = address_of(pointers) + 8 * np.array(starts, np.int64)
+        stretches = [(first, stop, self._call(tasks[stop - 1] if stop else None)) for first, stop in _breaths(tasks)]
+        return Rows(own, pointers, stretches)
 
-    def _call(self, task: Task | None) -> Callable[[], None] | None:
+    def _call(self, task: Task | None) -> partial[None] | None:
         """Return what Python does at the end of a stretch, if that is its last task."""
         if not isinstance(task, PythonCall):
             return None
         return partial(task.run, [self.view(node, shadow=shadow) for node, shadow in task.nodes])
 
-    def _row(self, task: Task, table: list[int]) -> tuple[int, ...]:
+    def _row(self, task: Task, table: array[int]) -> tuple[int, ...]:
         """Return a row without its pointers, which go to the table."""
         if isinstance(task, Fill):
             kind = words.RUN_FILL8 if task.dtype.itemsize == _DOUBLE else words.RUN_FILL4
             return kind, self.address(task.place), 0, 0, 0, _bits(task.value, task.dtype), task.elements
         if isinstance(task, PythonCall):
             return words.RUN_FILL8, 0, 0, 0, 0, 0, 0
-        table += [self.address(place) for place in task.places]
+        table.extend([self.address(place) for place in task.places])
         count = len(task.places)
         if isinstance(task, Call):
-            address, layout = _compiled(task, self.plan.compiled)
+            address, layout = _compiled(task, self.compiled)
             return words.RUN_KERNEL, address, address_of(layout), 0, task.accumulate, 0, count
         layout = nest_layout(task)
-        self.kept.append(layout)
-        table += [0] * (2 * count + 1)  # room for the call's arguments
+        self.layouts.append(layout)
+        table.extend([0] * (2 * count + 1))  # room for the call's arguments
         return words.RUN_NEST, task.loop.address, address_of(layout), 0, 0, task.loop.data, count
-
-    def run(self, rows: Array) -> None:
-        """Run rows of the native program."""
-        width = rows.itemsize * words.ROW
-        for first, stop, call in self.breaths[id(rows)]:  # between them Python can take an interrupt
-            self.native.run(address_of(rows) + first * width, stop - first)
-            if call is not None:
-                call()
-        if custom.RAN:
-            custom.check_failed()
 
 
 def _breaths(tasks: list[Task]) -> list[tuple[int, int]]:

@@ -12,7 +12,7 @@ import numpy as np
 from kernels import pickling as _pickling  # noqa: F401 (teaches pickle)
 from kernels import program as recipes
 from kernels.program import ProgramError
-from kernels.replay import Machine, Plan, plan
+from kernels.replay import Machine, plan
 from tape import modes
 from tape.in_place import copy_
 from tape.interpreting import interpreted
@@ -22,7 +22,7 @@ from tape.replaying import Replay, ReplayGradient, value_and_gradients
 from tape.signature import Signature, check_written, value_of
 from tape.tensor import Tensor, carried, plain
 
-_OWN = ("_plans", "_machines", "_scalar", "_lock")
+_OWN = ("_first", "_machines", "_scalar", "_lock")
 
 
 class Program:
@@ -48,8 +48,8 @@ class Program:
         self._begin()
 
     def _begin(self) -> None:
-        """Start without plans and machines."""
-        self._plans: dict[bool, Plan] = {}
+        """Start without machines."""
+        self._first: dict[bool, Machine] = {}
         self._machines: dict[bool, list[Machine]] = {False: [], True: []}
         self._scalar: set[bool] = set()
         self._lock = threading.Lock()
@@ -167,9 +167,11 @@ class Program:
             return self._machines[reverse].pop()
         except IndexError:
             with self._lock:
-                if reverse not in self._plans:
-                    self._plans[reverse] = plan(self._recipe, reverse=reverse)
-            return Machine(self._plans[reverse])
+                first = self._first.get(reverse)
+                if first is None:
+                    self._first[reverse] = first = Machine(plan(self._recipe, reverse=reverse))
+                    return first
+            return first.copy()
 
     def _filled(self, values: Sequence[Any]) -> Any:
         """Return results in the structure that the recorded function returned."""

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import tape
+from kernels.replay import Machine
 from kernels.sharing import Free
 
 N = 100
@@ -109,8 +110,13 @@ def of_the_program(fun: Workload, steps: int) -> tuple[int, int]:
     assert value == fun(*map(tape.tensor, point()), steps).item()
     constants = sum(node.constant.nbytes for node in program._recipe.nodes if node.constant is not None)
     machines = (program._machines[reverse][0] for reverse in (False, True))
-    forward, both = (len(m.memory) + sum(a.nbytes for a in m.kept) + constants for m in machines)
+    forward, both = (len(m.memory) + words_of(m) + constants for m in machines)
     return forward, both
+
+
+def words_of(machine: Machine) -> int:
+    """Return the bytes of a machine's rows and pointers."""
+    return sum(rows.words.nbytes + rows.pointers.nbytes for rows in (machine.forward, machine.reverse))
 
 
 @pytest.mark.parametrize("fun", WORKLOADS)
@@ -147,3 +153,52 @@ def test_the_gaps_in_a_block() -> None:
     for start, room in taken.items():
         free.give(start, room)
     assert free.take(free.size - 64) == 64
+
+
+def test_a_loop_of_numbers_keeps_rows_and_no_tasks() -> None:
+    count = 4000
+
+    def loop(x: Any, b: Any) -> Any:
+        y = x
+        for _ in range(count // 2):
+            y = y * b + x
+        return y
+
+    tape.record(loop, 1.0, 0.5).value_and_grad(1.0, 0.5)  # compiles
+    program = tape.record(loop, 1.0, 0.5)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        program(1.0, 0.5)
+        gc.collect()
+        forward = tracemalloc.get_traced_memory()[0]
+        program.value_and_grad(1.0, 0.5)
+        gc.collect()
+        both = tracemalloc.get_traced_memory()[0] - forward
+    finally:
+        tracemalloc.stop()
+    assert forward / count < 150  # a row of 8 words, 3 pointers
+    assert both / count < 450  # another of these, and three for the way back
+
+
+def test_calls_within_calls_have_machines_of_their_own() -> None:
+    def summed(x: Any, y: Any) -> Any:
+        total = (x * 3.0 + y * tape.sin(x)).sum() + tape.cumsum(y, 0).sum() + tape.sort(x)[0][0]
+        return total + tape.tensor([1.0, 2.0, 3.0]) @ x
+
+    x, y = np.array([0.3, 0.1, 0.2]), np.array([1.0, 2.0, 4.0])
+    program = tape.record(summed, x, y)
+    first, gradients = program.value_and_grad(x, y)
+    taken = program._machines[True].pop()  # as where a call is under way
+    for scale in (1.0, 2.0):
+        value, found = program.value_and_grad(x * scale, y)
+        again, expected = tape.value_and_grad(summed, argnums=(0, 1))(x * scale, y)
+        assert value == pytest.approx(again, rel=1e-14)
+        for one, other in zip(found, expected, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-13)
+    assert program._machines[True][0].memory is not taken.memory
+    program._machines[True][:] = [taken]
+    value, found = program.value_and_grad(x, y)
+    assert value == first
+    for one, other in zip(found, gradients, strict=True):
+        assert one.tolist() == other.tolist()
