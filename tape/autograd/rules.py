@@ -92,6 +92,13 @@ class _Numpy:
         return found
 
     @staticmethod
+    def logical_not(mask: Any) -> Any:
+        """Turn a mask, which is a constant: nobody but a program being recorded is to hear of it."""
+        if type(mask) is Tensor and mask._slot is None and modes.active() is not None:
+            return plain(np.asarray(np.logical_not(mask._value)))
+        return np.logical_not(mask)
+
+    @staticmethod
     def where(condition: Any, x: Any, y: Any) -> Any:
         """Choose."""
         return (choose if type(condition) is Tensor else np.where)(condition, x, y)

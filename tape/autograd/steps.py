@@ -19,7 +19,7 @@ from kernels.forms import Form
 from kernels.op import Contraction, Copy, Elementwise, Gather, Reduction, Select
 from kernels.respecified import inputs_of
 from tape import creation, products, recording, shaping
-from tape.autograd.rules import SHORTER, added, choose, full, negative_zeros, on_tensors, onto, pull, rule_cuts
+from tape.autograd.rules import SHORTER, choose, full, negative_zeros, on_tensors, onto, pull, rule_cuts
 from tape.tensor import Array, Tensor, plain
 
 Given = tuple[int, Tensor, bool]
@@ -78,7 +78,12 @@ class _Rules(Steps):
             result = creation.full(g.spec.shape, float(result), dtype=g.spec.dtype)
         if cut is None:
             return result, result is g or not cuts or negative_zeros(result) is None
-        return (g if result is g else choose(plain(cut), -0.0, result if cuts else added(result))), False
+        if result is g:
+            return g, False
+        zeros = None if cuts else negative_zeros(result)
+        if zeros is not None and (zeros & ~cut).any():
+            result = result + 0.0
+        return choose(plain(cut), -0.0, result), False
 
 
 class _Elementwise(_Rules):
