@@ -167,7 +167,7 @@ class Lowering(Elements):
             kept = self.temporary(spec.shape, spec.dtype)
             self.copy_between(node, kept)
             for other, name in waiting:
-                other.copies[name] = kept
+                other.copies = {**other.copies, name: kept}
         part = self.spec(step.result)
         value = self.operand(step.operands[1], part.dtype)
         if not step.params:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -40,13 +40,15 @@ class Node:
     argument: bool = False
 
 
+_NO_COPIES: Mapping[str, int] = {}
+
+
 @dataclass(slots=True)
 class Step:
     """One instruction: ``result = op(operands, params)``; the form if its gradient was recorded.
 
     A write's result is the part that it writes to. ``extra`` is a node made for the pullback, ``extras`` are the
-    further results of a routine; ``copies`` has those
-    of saved values that a later write replaces.
+    further results of a routine; ``copies`` has those of saved values that a later write replaces.
     """
 
     op: Op
@@ -56,7 +58,7 @@ class Step:
     form: Form | None
     extra: int | None = None
     extras: tuple[int, ...] = ()
-    copies: dict[str, int] = field(default_factory=dict)
+    copies: Mapping[str, int] = field(default_factory=lambda: _NO_COPIES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,7 @@ class Recipe:
 
     def copy(self) -> Recipe:
         """Return another, of the same nodes, with steps of its own: what lowering adds stays there."""
-        steps = [replace(step, extra=None, extras=(), copies={}) for step in self.steps]
+        steps = [replace(step, extra=None, extras=(), copies=_NO_COPIES) for step in self.steps]
         return Recipe([*self.nodes], steps, self.arguments, self.outputs, self.resets, self.written)
 
     def base_of(self, node: int) -> int:
