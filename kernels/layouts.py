@@ -45,10 +45,12 @@ class Spec:
         "shadow",
         "shape",
         "size",
+        "spec",
         "strides",
     )
 
     def __init__(self, shape: Strides, strides: Strides, dtype: np.dtype[Any], gradient: Strides, shadow: int) -> None:
+        self.spec = self  # so that a tensor's form may be a bare spec; a property is read at a call's cost
         self.shape = shape
         self.strides = strides
         self.dtype = dtype
@@ -63,11 +65,6 @@ class Spec:
         self.alike = strides == gradient
         self.inference: Any = None  # the spec of the same pattern in inference mode, made when it is asked for
         self.in_order = self.size == 0 or gradient == dense(shape, dtype.itemsize)
-
-    @property
-    def spec(self) -> Spec:
-        """Itself, so that a tensor's form may be a bare spec."""
-        return self
 
     def __repr__(self) -> str:
         return f"Spec({self.shape}, {self.strides}, {self.dtype}, {self.gradient}, {self.shadow})"

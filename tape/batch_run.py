@@ -16,7 +16,6 @@ from tape.plans import Derivative, Operation, Step
 from tape.tensor import AccumulateGrad, Tensor, root
 
 _AS_STRIDED: Any = OPS["as_strided"]
-_WAYS = batching.WAYS
 
 
 class Batch:
@@ -33,31 +32,44 @@ class Batch:
 
     def run(self) -> None:
         """Run the plan."""
-        enabled = modes.is_grad_enabled()
-        for step in self.example.plan:
-            if enabled and not step.graded:
-                with modes.no_grad():
-                    self._do(step)
-            elif type(step) is not Operation:
-                self._do(step)
-            elif type(step[0]) is Elementwise:
-                self._elementwise(step)
-            elif step[0] in batching.INDEXED and not step.detached:
-                self._index(step)
-            else:
-                self._do(step)
+        self._steps(self.example.plan, modes.is_grad_enabled())
         for node, x in self.copied.items():
             if self.values[node] is not x:
                 x.copy_(self.values[node])
         if self.sources:
             settle([self.values[node] for node in self.sources])
 
-    def _do(self, step: Step) -> None:
-        if isinstance(step, Operation):
-            if type(step.op) is Elementwise:
-                self._elementwise(step)
-            elif step.detached:
+    def _steps(self, steps: Sequence[Step], enabled: bool) -> None:
+        """Run steps: elementwise ones on operands with as many dims behind the batch as one example's result has."""
+        values, bases, batched, ways = self.values, self.bases, self.batched, batching.WAYS
+        for step in steps:
+            if type(step) is not Operation or type(step[0]) is not Elementwise or (enabled and not step[5]):
+                self._do(step, enabled)
+                continue
+            op, operands, params, result, spec, _, _ = step
+            rank, given = 1 + len(spec.shape), []
+            for o in operands:
+                if type(o) is not int:
+                    given.append(o[0])
+                    continue
+                x = values[o] if o in values else self.tensor(o)
+                wide = len(x._form.spec.shape) == rank or bases[o] not in batched
+                given.append(x if wide else batching.apart(x, rank))
+            y = ways[op.name].fast(*given, *params) if type(given[0]) is Tensor else batching.elementwise(op, given)
+            if len(y._form.spec.shape) != rank or self.sources:
+                self._keep(result, y)
+            else:
+                values[result] = y
+
+    def _do(self, step: Step, enabled: bool) -> None:
+        if enabled and not step.graded:
+            with modes.no_grad():
+                self._steps([step], enabled=False)
+        elif isinstance(step, Operation):
+            if step.detached:
                 self._keep(step.result, self.tensor(step.operands[0]).detach())
+            elif step.op in batching.INDEXED:
+                self._index(step)
             else:
                 self._by_rule(step)
         elif isinstance(step, Derivative):
@@ -78,27 +90,6 @@ class Batch:
             return Given(operand[0])
         x = self.values.get(operand)
         return Given(self.tensor(operand) if x is None else x, self.bases[operand] in self.batched, self.specs[operand])
-
-    def _elementwise(self, step: Operation) -> None:
-        """Run an operation on operands with as many dims behind the batch as one example's result has."""
-        op, operands, params, result, spec, _, _ = step
-        values, batched = self.values, self.batched
-        rank, given = 1 + len(spec.shape), []
-        for o in operands:
-            if type(o) is not int:
-                given.append(o[0])
-                continue
-            x = values.get(o)
-            if x is None:
-                x = self.tensor(o)
-            if len(x._form.spec.shape) != rank and self.bases[o] in batched:
-                x = batching.apart(x, rank)
-            given.append(x)
-        y = _WAYS[op.name].fast(*given, *params) if type(given[0]) is Tensor else batching.elementwise(op, given)
-        if len(y._form.spec.shape) != rank or self.sources:
-            self._keep(result, y)
-        else:
-            values[result] = y
 
     def _index(self, step: Operation) -> None:
         node, key = step.operands[0], step.params[0]

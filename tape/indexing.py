@@ -195,8 +195,19 @@ def _hashed(key: Any) -> Any:
         return key
     if kind is not tuple:
         return _UNKNOWN
-    found = tuple([k if type(k) in _PARTS else _hashed_slice(k) if type(k) is slice else _UNKNOWN for k in key])
-    return _UNKNOWN if _UNKNOWN in found else found
+    found: list[Any] = []
+    for k in key:
+        kind = type(k)
+        if kind is slice:
+            start, stop, step = k.start, k.stop, k.step
+            if type(start) not in _ENDS or type(stop) not in _ENDS or type(step) not in _ENDS:
+                return _UNKNOWN
+            found.append((start, stop, step, slice))
+        elif kind in _PARTS:
+            found.append(k)
+        else:
+            return _UNKNOWN
+    return tuple(found)
 
 
 _UNKNOWN = object()
