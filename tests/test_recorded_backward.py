@@ -146,3 +146,72 @@ def test_a_gradient_that_stands_for_all_is_handed_out_whole() -> None:
     assert first.shape == of_y.shape == (4, 3)
     (found,) = tape.autograd.grad((first**2).sum(), w)
     assert found.item() == 2 * 3.0 * 12
+
+
+def _weights(x: Any) -> Any:
+    return tape.linspace(0.5, 1.5, x.numel()).reshape(x.shape)
+
+
+def _hooked(x: Any) -> Any:
+    x.register_hook(lambda g: g * 2.0)
+    return x
+
+
+def _retaining(x: Any) -> Any:
+    x.retain_grad()
+    return x
+
+
+def _written(x: Any) -> Any:
+    x[1:] *= x[:1]
+    return x
+
+
+def _filled(x: Any) -> Any:
+    x.T[0] = 2.0
+    return x
+
+
+MIDDLES: dict[str, Callable[[Any], Any]] = {
+    "as it is": lambda x: x,
+    "hooked": _hooked,
+    "retaining": _retaining,
+    "written in place": _written,
+    "filled in part": _filled,
+    "summed": lambda x: x + x.sum(0),
+    "used twice": lambda x: x * x.exp(),
+}
+TURNS: dict[str, Callable[[Any], Any]] = {
+    "transposed": lambda x: x.transpose(0, 1),
+    "permuted": lambda x: x.permute(2, 0, 1),
+    "flipped": lambda x: x.flip(0).permute(1, 2, 0),
+    "reshaped": lambda x: x.reshape(4, 3, 2),
+    "moved and cut": lambda x: x.permute(1, 2, 0)[1:],
+}
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+@pytest.mark.parametrize("middle", MIDDLES)
+@pytest.mark.parametrize("turn", TURNS)
+def test_what_is_computed_from_turned_memory(turn: str, middle: str, in_order: bool) -> None:
+    """Its memory, and so its gradient, is turned: contributions come in the order of the views that made them."""
+
+    def function(x: Any) -> Any:
+        y = MIDDLES[middle](TURNS[turn](x).tanh())
+        back = y.permute(2, 1, 0)
+        return (back * back * _weights(back)).sum() + (y.sin() * _weights(y)).sum() + (x.T * _weights(x.T)).sum()
+
+    at = np.random.default_rng(2).normal(size=(2, 3, 4))
+    x = tape.from_numpy(at.copy() if in_order else np.asfortranarray(at)).requires_grad_()
+    weights, step = np.linspace(0.5, 1.5, at.size).reshape(at.shape), 1e-5
+    (first,) = tape.autograd.grad(function(x), x, create_graph=True)
+    (second,) = tape.autograd.grad((first * tape.from_numpy(weights)).sum(), x)
+
+    def gradient(array: Any) -> Any:
+        other = tape.tensor(array, requires_grad=True)
+        return tape.autograd.grad(function(other), other)[0].numpy()
+
+    np.testing.assert_allclose(first.detach().numpy(), gradient(at), rtol=1e-12)
+    if "hooked" not in middle:  # a hook changes the gradient, and is not differentiated by differences
+        ahead, behind = gradient(at + step * weights), gradient(at - step * weights)
+        np.testing.assert_allclose(second.numpy(), (ahead - behind) / (2 * step), rtol=1e-6, atol=1e-7)

@@ -19,7 +19,7 @@ from tape.autograd.arrivals import own_offset
 from tape.autograd.gathered import Gathered
 from tape.autograd.primals import Primals
 from tape.autograd.rules import full
-from tape.autograd.shadows import Shadow, owned, part_of, together
+from tape.autograd.shadows import Shadow, cotangent, owned, part_of, together
 from tape.autograd.steps import Picking, steps_of
 from tape.packing import Packed
 from tape.tapes import Tape
@@ -115,7 +115,7 @@ class RecordedSweep:
     def _end(self, key: Any, spec: Spec) -> Tensor:
         """Return the gradient of a leaf, free of -0.0, in memory that is no other's part."""
         shadow = self.shadows[key]
-        value = shadow.read(spec, ends=True)[0] if isinstance(shadow, Shadow) else shadow
+        value, _ = cotangent(shadow, spec, ends=True)
         value = full(rules.added(value), spec.shape)
         return shaping.clone(value) if families.is_view(value) else value
 
@@ -128,7 +128,10 @@ class RecordedSweep:
         shadow, relevant = self.shadows.pop(instruction.slot, None), self.state.relevant
         if shadow is None:
             return
-        g, clean = shadow.read(form.spec) if isinstance(shadow, Shadow) else (shadow, True)
+        if not isinstance(shadow, Shadow) and form.spec.in_order and form.spec.covers:
+            g, clean = shadow, True  # the usual case
+        else:
+            g, clean = cotangent(shadow, form.spec)
         steps, operands = form.steps or steps_of(form), instruction.operands
         if isinstance(steps, Picking):
             self._scatter(instruction, steps, g, clean)
@@ -150,7 +153,7 @@ class RecordedSweep:
         if form.kind == PULLS:
             shadow = self.shadows.pop(slot, None)
             if shadow is not None:
-                self._pulls(instruction, *(shadow.read(form.spec) if isinstance(shadow, Shadow) else (shadow, True)))
+                self._pulls(instruction, *cotangent(shadow, form.spec))
             return
         apart = slot in state.homes and slot in state.kept
         if form.kind == VIEW:
@@ -171,7 +174,7 @@ class RecordedSweep:
         """Add the shadow of a view, or of a version, to the one above it."""
         spec, above, own = instruction.form.spec, self.state.above(instruction), self.shadows[instruction.slot]
         if not isinstance(own, Shadow):
-            self.contribute(above, 0, spec, own, clean=True)
+            self.contribute(above, 0, spec, cotangent(own, spec)[0], clean=True)
         elif own.flat is not None or own.whole is not None or own.picked:
             self._shadow(above, spec).add_flat(own.flattened())
         else:
@@ -286,7 +289,7 @@ class RecordedSweep:
         """Let the instruction's own object run its pullback on tensors."""
         g, clean, spec = None, False, instruction.form.spec
         if (shadow := self.shadows.pop(instruction.slot, None)) is not None:
-            g, clean = shadow.read(spec) if isinstance(shadow, Shadow) else (shadow, True)
+            g, clean = cotangent(shadow, spec)
             g = full(g, spec.shape)
         if isinstance(instruction.saved[0], Packed):
             if g is not None:

@@ -77,9 +77,11 @@ class Shadow:
 
         At the ``ends``, of leaves, -0.0 has no meaning any more.
         """
-        if self.flat is None and not self.parts and not self.picked and owned(spec):
+        if self.flat is None and not self.parts and not self.picked:
             assert self.whole is not None
-            return self.whole, self.clean
+            found = in_pattern(self.whole, spec)
+            if found is not None:
+                return found, self.clean
         if self.flat is None and self.whole is None and len(self.parts) == 1 and not self.picked:
             ((part, offset), value), *_ = self.parts.items()
             if part is spec and offset == 0:
@@ -160,6 +162,28 @@ class Shadow:
             for places, value in picked:
                 self.add_at(places, value)
         return self.flat
+
+
+def cotangent(shadow: Shadow | Tensor, spec: Spec, *, ends: bool = False) -> tuple[Tensor, bool]:
+    """Return the gradient of a tensor of this spec, a base, and whether -0.0 marks nothing there; see ``read``."""
+    if isinstance(shadow, Shadow):
+        return shadow.read(spec, ends=ends)
+    found = in_pattern(shadow, spec)
+    return (found, True) if found is not None else Shadow(spec, added(shadow)).read(spec, ends=ends)
+
+
+def in_pattern(whole: Tensor, spec: Spec) -> Tensor | None:
+    """Return all of a shadow as the gradient of a tensor of this spec; None if that is a part, or has no order.
+
+    Of a base whose memory is turned, as of what is computed from a transposed view, the shadow is turned as well.
+    """
+    if (spec.in_order and spec.covers) or not whole._form.spec.shape:
+        return whole
+    order = _order(spec)
+    if order is None:
+        return None
+    turned = shaping.reshape(whole, tuple([spec.shape[k] for k in order]))
+    return shaping.permute(turned, tuple([order.index(k) for k in range(len(order))]))
 
 
 def together(a: Tensor, b: Tensor) -> Tensor:
