@@ -87,7 +87,11 @@ def record(fun: Callable[..., Any] | None = None, /, *args: Any, **kwargs: Any) 
         kept = {i: _checked_output(x) for i, x in enumerate(leaves) if not isinstance(x, Tensor)}
         recorder.recipe.outputs = [recorder.reference(x).node for x in leaves if isinstance(x, Tensor)]
     finally:
-        modes.restore(before)
+        try:
+            modes.restore(before)
+        except BaseException:  # an interrupt
+            modes.restore(before)
+            raise
     recorder.check()
     written = [i for i, node in enumerate(recorder.recipe.arguments) if node in recorder.recipe.written]
     check_written(signature.names, given, written)
