@@ -52,7 +52,7 @@ class Point:
         self.tensors = any(map(is_tensor, given))
         if evaluated is not None:
             (self.inputs, result) = [evaluated[0]], evaluated[1]
-        elif modes.active():
+        elif modes.active() or ((mode := modes.current()).grad and not mode.inference):
             result = self._evaluated(func, args, numbers, given, kwargs)
         else:
             with inference_mode(False):
