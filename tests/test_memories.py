@@ -261,7 +261,8 @@ FAULTS: dict[str, tuple[Any, str, Any]] = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recording, "_forms", {})
+    for cache in ("_forms", "_views"):
+        monkeypatch.setattr(recording, cache, {})
     monkeypatch.setattr(*FAULTS[fault])
     for cache in ("_known", "_rows"):
         monkeypatch.setattr(indexing, cache, {})
