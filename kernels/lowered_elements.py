@@ -77,7 +77,7 @@ class Elements:
             Operand("x", a.dtype, 1, broadcast(a.shape, a.strides, shape)),
         )
         loop = Loop(same, shape, operands, pullback=False, adds=adds)
-        self.tasks.append(Call(loop, "copy", (Place(target), Place(source))))
+        self.tasks.append(Call(loop, (Place(target), Place(source))))
 
     def copy(self, step: Step) -> None:
         """Copy elements to another layout or dtype."""
@@ -139,7 +139,7 @@ class Elements:
         loop = self._loops.get((op, result, specs))
         if loop is None:
             loop = self._loops[op, result, specs] = forward(op, result, specs)
-        self.tasks.append(Call(loop, op.name, (Place(into), *map(Place, nodes))))
+        self.tasks.append(Call(loop, (Place(into), *map(Place, nodes))))
 
     def ufunc(self, ufunc: Any, given: tuple[Any, ...], result: int) -> None:
         """Run a ufunc in the dtype that NumPy would choose."""

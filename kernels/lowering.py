@@ -114,7 +114,7 @@ class Lowering(Elements):
             Operand("y", result.dtype, 2, onto),
         )
         loop = Loop(tie, spec.shape, operands, skips=False)
-        self.tasks.append(Call(loop, "ties", (Place(count), Place(source), Place(step.result)), accumulate=True))
+        self.tasks.append(Call(loop, (Place(count), Place(source), Place(step.result)), accumulate=True))
         return count
 
     def select(self, step: Step) -> None:
@@ -129,7 +129,7 @@ class Lowering(Elements):
         places = pairs[0].result if pairs else self.temporary(result.shape, _INT64)
         step.extra = places
         pick = Pick(spec, axis, largest=step.op.name == "max")
-        self.tasks.append(Call(pick, "pick", (Place(step.result), Place(places), Place(source))))
+        self.tasks.append(Call(pick, (Place(step.result), Place(places), Place(source))))
 
     def contraction(self, step: Step) -> None:
         """Multiply matrices or vectors by BLAS, as NumPy does."""
@@ -138,7 +138,7 @@ class Lowering(Elements):
         result = self.spec(step.result)
         (m, k, n), left, right, target = matrices(a.shape, a.strides, b.shape, b.strides, result.strides)
         product = Product(result.dtype, (m, n, k), Factor(0, target), Factor(1, left), Factor(2, right))
-        self.tasks.append(Call(product, "product", (Place(step.result), *map(Place, nodes))))
+        self.tasks.append(Call(product, (Place(step.result), *map(Place, nodes))))
 
     def _places(self, places: Any) -> int:
         """Return the node of a constant array of places."""
@@ -157,7 +157,7 @@ class Lowering(Elements):
             Operand("i", _INT64, 2, self.spec(places).strides),
         )
         loop = Loop(same, result.shape, operands, pullback=False, gather=source.dtype.itemsize)
-        self.tasks.append(Call(loop, "gather", (Place(step.result), Place(node_of(step.operands[0])), Place(places))))
+        self.tasks.append(Call(loop, (Place(step.result), Place(node_of(step.operands[0])), Place(places))))
 
     def write(self, step: Step) -> None:
         """Copy a value into part of a base; what pullbacks need of that part is saved before."""
@@ -183,7 +183,7 @@ class Lowering(Elements):
             Operand("i", _INT64, 2, self.spec(places).strides),
         )
         loop = Loop(same, memory.shape, operands, pullback=False, scatter=part.dtype.itemsize, adds=step.op.adds)
-        self.tasks.append(Call(loop, "put", (Place(step.result), Place(value), Place(places))))
+        self.tasks.append(Call(loop, (Place(step.result), Place(value), Place(places))))
 
     def routine(self, step: Step) -> None:
         """Call NumPy or SciPy; the extras, steps of their own, are computed with the results."""
@@ -208,7 +208,7 @@ class Lowering(Elements):
         assert isinstance(step.op, Custom)
         result = self.spec(step.result)
         kernel = CustomKernel(step.op, step.params[0], result.shape, result.dtype, pulls=False)
-        self.tasks.append(Call(kernel, step.op.name, (Place(step.result), Place(node_of(step.operands[0])))))
+        self.tasks.append(Call(kernel, (Place(step.result), Place(node_of(step.operands[0])))))
 
     def join(self, step: Step) -> None:
         """Copy each operand to its part of the result."""

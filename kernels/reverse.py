@@ -77,7 +77,7 @@ class Reverse:
             if pull is not None and isinstance(given, NodeRef) and not (i == 0 and form.kind == CLEARS):
                 self._contribute(step, form, i, (cotangent, *saved))
         if form.kind == CLEARS and form.pulls[0] is not None:
-            self.tasks.append(Call(form.pulls[0], "clear", (cotangent, cotangent, *saved)))
+            self.tasks.append(Call(form.pulls[0], (cotangent, cotangent, *saved)))
 
     def _python(self, step: Step, form: Form) -> None:
         """Let Python run the vjp of a routine, and add what it returns."""
@@ -146,7 +146,7 @@ class Reverse:
         elif given_one:
             pull = uniform.spread(pull)
         target = Place(base, shadow=True, offset=self.recipe.nodes[given.node].shadow)
-        self.tasks.append(Call(pull, f"{form.op.name}_d{i}", (target, *reads), not stored))
+        self.tasks.append(Call(pull, (target, *reads), not stored))
 
     def _is_asked(self, base: int) -> bool:
         """Whether a gradient is a result of the program, not only on the way to one."""
@@ -157,9 +157,7 @@ class Reverse:
         """Give every element of a shadow the number that its first one holds."""
         dtype, place = self.recipe.nodes[base].spec.dtype, Place(base, shadow=True)
         operands = (Operand("target", dtype, 0, (dtype.itemsize,)), Operand("x", dtype, 1, (0,)))
-        self.tasks.append(
-            Call(Loop(same, (self.shadows[base],), operands, pullback=False), "write_out", (place, place))
-        )
+        self.tasks.append(Call(Loop(same, (self.shadows[base],), operands, pullback=False), (place, place)))
         self.uniform.discard(base)
 
     def _saved(self, step: Step, form: Form, name: str) -> Place:

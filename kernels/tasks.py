@@ -27,7 +27,6 @@ class Call:
     """A kernel on places, in the order of its pointers; ``accumulate`` adds to the first."""
 
     kernel: Any
-    label: str
     places: tuple[Place, ...]
     accumulate: bool = False
 
