@@ -106,10 +106,14 @@ ZEROS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-@pytest.mark.usefixtures("sweep")
+@pytest.mark.usefixtures("sweep", "own_tape")
+@pytest.mark.parametrize("hooked", [False, True])
 @pytest.mark.parametrize("zero", [0.0, -0.0])
 @pytest.mark.parametrize("name", ZEROS)
-def test_zeros_mean_what_they_mean_to_a_backward(name: str, zero: float) -> None:
+def test_zeros_mean_what_they_mean_to_a_backward(name: str, zero: float, hooked: bool) -> None:
+    other = leaf(tape, [1.0]) * 2.0
+    if hooked:  # somewhere: then each contribution is shown to whoever may want it
+        other.register_hook(lambda g: g)
     x, w = leaf(tape, [0.0, 4.0, 1.0]), tape.tensor([zero, 1.0, zero])
     (expected,) = tape.autograd.grad(ZEROS[name](x, w), x)
     (found,) = tape.autograd.grad(ZEROS[name](x, w), x, create_graph=True)

@@ -224,8 +224,8 @@ class RecordedSweep:
                 self._give_to(operands[i], form.specs[i], value, free)  # type: ignore[arg-type]
             return
         found: list[Tensor | None] = [None] * len(form.specs)
-        for i, value, _ in given:
-            found[i] = full(value, form.specs[i].shape)  # type: ignore[union-attr]
+        for i, value, free in given:  # what is -0.0 from now on is a mark
+            found[i] = full(rules.added(value) if free else value, form.specs[i].shape)  # type: ignore[union-attr]
         self._give(instruction, found, full(g, form.spec.shape))
 
     def _scatter(self, instruction: Instruction, steps: Picking, g: Tensor, clean: bool) -> None:
