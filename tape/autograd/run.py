@@ -88,8 +88,11 @@ def ending(*, recorded: bool) -> Iterator[None]:
         for function in ENDED.get():
             function()
     finally:
-        if modes.current() is not before:
+        try:
             modes.restore(before)
+        except BaseException:  # an interrupt
+            modes.restore(before)
+            raise
         kept = modes.keep()
         ENDED.reset(token)
         del kept
