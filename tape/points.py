@@ -51,7 +51,8 @@ class Point:
         given, self.structure = flattened(chosen)
         self.tensors = any(map(is_tensor, given))
         if evaluated is not None:
-            (self.inputs, result) = [evaluated[0]], evaluated[1]
+            own_input, result = evaluated
+            self.inputs = [own_input]
         elif modes.active() or ((mode := modes.current()).grad and not mode.inference):
             result = self._evaluated(func, args, numbers, given, kwargs)
         else:
@@ -202,16 +203,13 @@ def differentiated(
             check(y)
             found = short.values(y, (x,))
             if found is not None:
-                x._slot.over = True
-                if type(given) is Tensor:
-                    return _value(y, tensors=True), short.tensor(x, found[0]), None
-                value = y._value
-                return value if type(value) is float else numbers_of(y), found[0], None
+                tensors, x._slot.over = type(given) is Tensor, True
+                return _value(y, tensors=tensors), short.tensor(x, found[0]) if tensors else found[0], None
             evaluated = x, y
     point = Point(api, func, args, argnums, kwargs, has_aux=has_aux, evaluated=evaluated)
     check(point.result)
     gradient = point.gradient()
-    point.finished()
+    settle(point.inputs)
     return point.result, gradient, point.aux
 
 

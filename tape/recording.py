@@ -108,10 +108,10 @@ def watch(tape: tapes.Tape, result: Tensor, operands: tuple[Any, ...]) -> None:
 
 def note(op: Any, operands: tuple[Any, ...], result: Tensor, params: tuple[Any, ...]) -> None:
     """Tell the program being recorded, and anomaly mode, of an operation."""
-    recorder = modes.current().recorder
-    if recorder is not None:
-        recorder.note(op, operands, result, params)
-    modes.current().noted(result._slot)
+    mode = modes.current()
+    if mode.recorder is not None:
+        mode.recorder.note(op, operands, result, params)
+    mode.noted(result._slot)
 
 
 def left(x: Any) -> None:
