@@ -70,7 +70,16 @@ def values(y: Any, inputs: Sequence[Any]) -> list[Array | float] | None:
 
     What led to it is freed.
     """
-    return _found(y, None, inputs, free=True, alone=True) if type(y) is Tensor else None
+    if type(y) is not Tensor:
+        return None
+    wanted = _wanted(inputs)
+    found = None if wanted is None else swept(y, None, free=True, only=(wanted, True))
+    if found is None:
+        return None
+    if len(found) == 1:
+        return [found[0][1]]
+    by_leaf = dict(found)
+    return [by_leaf[x._slot] for x in inputs]
 
 
 def gradients(outputs: Any, inputs: Any, weights: Any, *, free: bool) -> tuple[Tensor, ...] | None:
@@ -79,20 +88,14 @@ def gradients(outputs: Any, inputs: Any, weights: Any, *, free: bool) -> tuple[T
     targets: Sequence[Any] = (inputs,) if type(inputs) is Tensor else inputs
     if root is None or (weight is None and weights is not None) or not isinstance(targets, (tuple, list)):
         return None
-    found = _found(root, weight, targets, free=free, alone=False)
-    return None if found is None else tuple(map(tensor, targets, found))
-
-
-def _found(
-    root: Tensor, weight: Tensor | None, targets: Sequence[Any], *, free: bool, alone: bool
-) -> list[Array | float] | None:
-    """Return a root's gradients by leaves, in their order; with ``alone`` these must be all that it leads to."""
     wanted = _wanted(targets)
-    found = None if wanted is None else swept(root, weight, free=free, only=(wanted, alone))
+    found = None if wanted is None else swept(root, weight, free=free, only=(wanted, False))
     if found is None:
         return None
+    if len(found) == 1:
+        return (tensor(targets[0], found[0][1]),)
     by_leaf = dict(found)
-    return [by_leaf[x._slot] for x in targets]
+    return tuple([tensor(x, by_leaf[x._slot]) for x in targets])
 
 
 def _wanted(targets: Sequence[Any]) -> set[AccumulateGrad] | None:
