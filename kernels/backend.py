@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from typing import Any
 
-from kernels import graphs, jit, plain, sweep
+from kernels import graphs, native_types, plain, sweep
 from kernels.entries import settled
-from kernels.memory import readable
 from kernels.observing import Array, Outcome, Readers, Seed, Task
 from kernels.sweep import How, Root
 from kernels.workspace import Workspace
 
-NATIVE = readable() and not os.environ.get("TAPE_PLAIN") and jit.makes_native_code()
-"""False where this interpreter keeps its objects otherwise, where ``TAPE_PLAIN`` is set (tests), or without sources."""
+NATIVE = native_types.NATIVE
+"""Whether native code sweeps; tests turn it off."""
 
 _spaces = threading.local()
 

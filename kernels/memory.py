@@ -183,7 +183,7 @@ def allocate(typingctx: Any, size: Any) -> Any:  # noqa: ARG001
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
         kind = ir.FunctionType(_I64, [_I64])
-        return builder.call(_external(builder, kind, "malloc"), args)
+        return builder.call(external(builder, kind, "malloc"), args)
 
     return types.int64(types.int64), codegen
 
@@ -194,13 +194,14 @@ def release(typingctx: Any, address: Any) -> Any:  # noqa: ARG001
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
         kind = ir.FunctionType(ir.VoidType(), [_I64])
-        builder.call(_external(builder, kind, "free"), args)
+        builder.call(external(builder, kind, "free"), args)
         return context.get_dummy_value()
 
     return types.void(types.int64), codegen
 
 
-def _external(builder: Any, kind: Any, name: str) -> Any:
+def external(builder: Any, kind: Any, name: str) -> Any:
+    """Return a function of C, declared in the module under construction."""
     module = builder.module
     return module.globals.get(name) or ir.Function(module, kind, name)
 

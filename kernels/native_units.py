@@ -17,6 +17,8 @@ UNIT = "__native_unit__"
 _FASTCALL = 0x80
 _MAGIC = b"object file\n"
 _lock = threading.RLock()
+API = {"PyErr_BadArgument", "PyErr_Occurred", "PyLong_AsLongLong", "PyLong_FromLongLong"}
+"""The functions of CPython's C API that machine code calls, until it is told where they are."""
 
 
 class Native:
@@ -85,6 +87,9 @@ class Unit:
                     code = self._announced()
                     cache_files.write(self.name, _MAGIC + code)
                 engine = _engine()
+                while API:
+                    name = API.pop()
+                    binding.add_symbol(name, ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value)
                 engine.add_object_file(binding.ObjectFileRef.from_data(code))
                 engine.finalize_object()
                 self.loaded = True
@@ -145,9 +150,4 @@ def _target() -> Any:
 @functools.cache
 def _engine() -> Any:
     """Return what holds machine code; it owns a target of its own."""
-    for name in _API:
-        binding.add_symbol(name, ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value)
     return binding.create_mcjit_compiler(binding.parse_assembly(""), _made_target())
-
-
-_API = ("PyErr_BadArgument", "PyErr_Occurred", "PyLong_AsLongLong", "PyLong_FromLongLong")

@@ -61,3 +61,7 @@ COUNTS = (1 << 32) - 1
 R_KIND, R_ADDRESS, R_LAYOUT, R_POINTERS, R_ACCUMULATE, R_DATA, R_OPERANDS = range(7)
 ROW = 8
 RUN_KERNEL, RUN_NEST, RUN_FILL8, RUN_FILL4 = range(4)
+
+# A tensor as an object of Python, in bytes: after its header, references, then what is no reference.
+O_TYPE, O_VALUE, O_FORM, O_SLOT, O_BASE, O_VIEWS, O_SHARED, O_RARE, O_OFFSET, O_WEAK, O_SIZE = range(8, 96, 8)
+O_FIRST, O_LAST = O_VALUE, O_RARE

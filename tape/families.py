@@ -14,6 +14,7 @@ import numpy as np
 from kernels import forms
 from kernels.forms import Form
 from kernels.layouts import Spec, spec_of
+from kernels.native_types import same_layout
 from kernels.recent import Recent
 from kernels.tables import OPS
 from kernels.words import TAPE_BITS
@@ -26,6 +27,7 @@ _FEW = 32
 _forms: Recent[tuple[Spec, Spec], Form] = Recent()
 
 
+@same_layout
 class Stale(Tensor):
     """A view whose base was written since. It has no slot: whoever asks for that makes it a Tensor again."""
 

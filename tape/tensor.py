@@ -11,6 +11,7 @@ import numpy as np
 
 from kernels.forms import Form
 from kernels.layouts import Spec, spec_of
+from kernels.native_types import tensor_type
 from tape.modes import ON_MADE, active, settle
 
 Array = np.ndarray[Any, Any]
@@ -63,6 +64,7 @@ class Rare:
         self.retains = False
 
 
+@tensor_type
 class Tensor:
     """An array that knows how it was computed. Make one with ``tape.tensor`` or an operation.
 
