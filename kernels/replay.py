@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import struct
 from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from kernels import custom, jit, sharing, words
+from kernels.exchange import Exchange
 from kernels.lowering import Lowering
 from kernels.memory import address_of
 from kernels.program import Recipe
@@ -21,6 +23,8 @@ from kernels.tasks import Call, Fill, Place, PythonCall, Task, UfuncCall, nest_l
 
 Array = np.ndarray[Any, Any]
 _ALIGN = 64
+_WIDTH = 8 * words.ROW
+"""Bytes of a row."""
 
 
 @dataclass(slots=True)
@@ -32,6 +36,7 @@ class Plan:
     reverse: list[Task]
     shadows: dict[int, int]
     """Elements of the shadow of each base node that has one."""
+    differentiates: bool
     compiled: dict[int, tuple[int, Array]] = field(default_factory=dict)
     """Kernels and layouts by the id of what the tasks call."""
 
@@ -44,7 +49,7 @@ def plan(recipe: Recipe, *, reverse: bool) -> Plan:
     back = Reverse(own, lowering)
     if reverse and own.wants(own.outputs[0]):
         back.run(own.outputs[0])
-    return Plan(own, forward, back.tasks, back.shadows)
+    return Plan(own, forward, back.tasks, back.shadows, reverse)
 
 
 @dataclass(slots=True)
@@ -54,13 +59,18 @@ class Rows:
     words: Array
     pointers: Array
     stretches: list[tuple[int, int, partial[None] | None]]
+    start: int = field(init=False)
+    """Where the words begin."""
+
+    def __post_init__(self) -> None:
+        self.start = address_of(self.words)
 
 
 class Machine:
     """A plan with memory and rows of its own: runs one call at a time. The plan is not kept."""
 
     def __init__(self, plan: Plan) -> None:
-        self.native = jit.load_module("replay_native")
+        self.native = jit.entry(jit.load_module("replay_native").run)
         placing = _Placing(plan)
         self.memory, self.start, self.size = placing.memory, placing.start, placing.size
         self.forward, self.reverse = placing.rows(plan.forward), placing.rows(plan.reverse)
@@ -70,8 +80,9 @@ class Machine:
         self.gradients = [
             placing.view(i, shadow=True) if i in plan.shadows else np.zeros_like(placing.view(i))
             for i in plan.recipe.arguments
-            if nodes[i].differentiable
+            if nodes[i].differentiable and plan.differentiates
         ]
+        self._open()
         constants = [node.constant for node in nodes if node.constant is not None and node.constant.ndim]
         self.kept = [plan.compiled, placing.layouts, constants]
 
@@ -86,7 +97,21 @@ class Machine:
             [self._moved(x, other) for x in group] for group in (self.inputs, self.outputs, self.gradients)
         )
         other.forward, other.reverse = self._moved_rows(self.forward, other), self._moved_rows(self.reverse, other)
+        other._open()
         return other
+
+    def _open(self) -> None:
+        """Let arguments in and results out; where nothing else is to be done between, by one call."""
+        rows = [self.forward, self.reverse]
+        joined = np.concatenate([own.words for own in rows])
+        begin = 0
+        for own in rows:
+            own.words = joined[begin : begin + len(own.words)]
+            own.start = address_of(own.words)
+            begin += len(own.words)
+        simple = [len(own.stretches) <= 1 and all(call is None for *_, call in own.stretches) for own in rows]
+        whole = (address_of(joined), len(joined)) if all(simple) and not custom.RAN else None
+        self.exchange = Exchange(self.inputs, self.outputs, self.gradients, whole)
 
     def _moved(self, array: Array, other: Machine) -> Array:
         """Return, of an array in this machine's memory, the one at that place in another's; others as they are."""
@@ -108,13 +133,22 @@ class Machine:
 
     def run(self, rows: Rows) -> None:
         """Run rows of the native program."""
-        start, width = address_of(rows.words), rows.words.itemsize * words.ROW
         for first, stop, call in rows.stretches:  # between them Python can take an interrupt
-            self.native.run(start + first * width, stop - first)
+            self.native(rows.start + first * _WIDTH, stop - first)
             if call is not None:
                 call()
         if custom.RAN:
             custom.check_failed()
+
+    def whole(self, given: Sequence[Any]) -> tuple[Any, ...] | None:
+        """Run on floats and arrays as they were recorded; return results and gradients. None for what else is given."""
+        if self.exchange.whole is not None:
+            return self.exchange.whole(*given) or None
+        if not self.exchange.enter(*given):
+            return None
+        self.run(self.forward)
+        self.run(self.reverse)
+        return self.exchange.leave()
 
 
 def _block(size: int) -> tuple[Array, int]:

@@ -22,7 +22,7 @@ from tape.replaying import Replay, ReplayGradient, value_and_gradients
 from tape.signature import Signature, check_written, value_of
 from tape.tensor import Tensor, carried, plain
 
-_OWN = ("_first", "_machines", "_scalar", "_lock")
+_OWN = ("_first", "_machines", "_scalar", "_lock", "_single")
 
 
 class Program:
@@ -49,6 +49,7 @@ class Program:
 
     def _begin(self) -> None:
         """Start without machines."""
+        self._single = self._template.kind is None and not self._kept
         self._first: dict[bool, Machine] = {}
         self._machines: dict[bool, list[Machine]] = {False: [], True: []}
         self._scalar: set[bool] = set()
@@ -56,6 +57,8 @@ class Program:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Replay the function forward; arguments that it changes in place are changed, as by the function."""
+        if not self._recipe.written and (found := self._replayed_at_once(args, kwargs, reverse=False)) is not None:
+            return self._filled(found)
         given, tensors = self._checked(args, kwargs, writes=True)
         if tensors and (way := _way(given)) is not None:
             return self._filled(self._composed(given, recorded=way))
@@ -75,6 +78,10 @@ class Program:
         """
         if has_aux not in self._scalar and not self._unfinished:
             self._check_scalar(has_aux=has_aux)
+        if (at_once := self._replayed_at_once(args, kwargs, reverse=True)) is not None:
+            if self._single and self._signature.simple:
+                return at_once[0], at_once[1:]
+            return self._divided(at_once)
         given, tensors = self._checked(args, kwargs, writes=False)
         recipe, way = self._recipe, _way(given) if tensors else None
         if way is None:
@@ -82,8 +89,33 @@ class Program:
             found = [_out(x, tensors) for x in (*values, *gradients)]
         else:
             found = value_and_gradients(recipe, given) if way else list(ReplayGradient.apply(self, *given))
+        return self._divided(found)
+
+    def _divided(self, found: Sequence[Any]) -> tuple[Any, tuple[Any, ...]]:
+        """Return results and gradients in the structures of the function's results and of its arguments."""
+        recipe = self._recipe
         count, differentiable = len(recipe.outputs), [recipe.nodes[node].differentiable for node in recipe.arguments]
         return self._filled(found[:count]), self._signature.gradients(found[count:], differentiable)
+
+    def _replayed_at_once(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], *, reverse: bool
+    ) -> tuple[Any, ...] | None:
+        """Replay on floats and arrays as they were recorded, unless all machines are busy; None if there is more to do.
+
+        Return the results and with ``reverse`` the gradients. Where there is a machine, a call went the longer way.
+        """
+        machines = self._machines[reverse]
+        if not machines:
+            return None
+        given = args if self._signature.simple and not kwargs else self._signature.values(args, kwargs)
+        try:
+            machine = machines.pop()
+        except IndexError:  # another thread was faster
+            return None
+        try:
+            return machine.whole(given)
+        finally:
+            machines.append(machine)
 
     def _composed(self, given: Sequence[Any], *, recorded: bool) -> list[Tensor]:
         """Run as an operation that others hear of, or that requires grad."""
@@ -175,7 +207,7 @@ class Program:
 
     def _filled(self, values: Sequence[Any]) -> Any:
         """Return results in the structure that the recorded function returned."""
-        if self._template.kind is None and not self._kept:
+        if self._single:
             return values[0]
         own = iter(values)
         return self._template.filled(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -349,3 +350,180 @@ def test_program_whose_block_raised(call: str) -> None:
             getattr(unfinished, call)(np.ones(2))
         _ = x * 2
     assert unfinished(np.ones(2)).tolist() == [2.0, 2.0]
+
+
+# --- the way in: what is known at sight, and what is not ----------------------------------------------------------
+
+
+class Watched(np.ndarray):
+    """An array of a class of its own."""
+
+
+def _misaligned(values: Array) -> Array:
+    raw = np.zeros(values.nbytes + 1, np.uint8)
+    found = raw[1:].view(values.dtype).reshape(values.shape)
+    found[...] = values
+    return found
+
+
+_THREE = np.array([0.5, -0.0, 2.5])
+GIVEN: dict[str, tuple[Any, Any]] = {
+    "float": (1.0, 2.5),
+    "minus zero": (1.0, -0.0),
+    "nan": (1.0, float("nan")),
+    "int": (1.0, 3),
+    "int of more than 53 bits": (1.0, (1 << 60) + 1),
+    "int of more than 64 bits": (1.0, 1 << 70),
+    "int that no double holds": (1.0, 10**400),
+    "minus one": (1.0, -1),
+    "bool": (1.0, True),
+    "np.float64": (1.0, np.float64(2.5)),
+    "np.float32": (1.0, np.float32(2.5)),
+    "np.int32": (1.0, np.int32(2)),
+    "array of no dimensions": (1.0, np.array(2.5)),
+    "float32 of no dimensions": (1.0, np.array(2.5, np.float32)),
+    "one element": (1.0, np.array([2.5])),
+    "complex": (1.0, 2j),
+    "text": (1.0, "2.5"),
+    "None": (1.0, None),
+    "list for a number": (1.0, [2.5]),
+    "float for a single": (np.float32(1.0), 2.5),
+    "float that rounds to a single": (np.float32(1.0), 0.1),
+    "infinity for a single": (np.float32(1.0), float("inf")),
+    "int for a single": (np.float32(1.0), 16777217),
+    "np.float64 too large for a single": (np.float32(1.0), np.float64(1e300)),
+    "array": (_THREE, _THREE * 2),
+    "strided": (_THREE, np.arange(6.0)[::2]),
+    "reversed": (_THREE, np.arange(3.0)[::-1]),
+    "broadcast": (_THREE, np.broadcast_to(np.array(2.0), (3,))),
+    "misaligned": (_THREE, _misaligned(_THREE)),
+    "read-only": (_THREE, np.frombuffer(_THREE.tobytes())),
+    "byte-swapped": (_THREE, _THREE.astype(">f8")),
+    "of a class of its own": (_THREE, _THREE.view(Watched)),
+    "list": (_THREE, [1.0, 2.0, 3.0]),
+    "masked": (_THREE, np.ma.masked_array(_THREE, [True, False, False])),
+    "other shape": (_THREE, np.ones((1, 3))),
+    "other length": (_THREE, np.ones(4)),
+    "float32 array": (_THREE, _THREE.astype(np.float32)),
+    "int array": (_THREE, np.arange(3)),
+    "float for an array": (_THREE, 2.5),
+    "Fortran order": (np.ones((2, 3)), np.asfortranarray(np.arange(6.0).reshape(2, 3))),
+    "transposed": (np.ones((2, 3)), np.arange(6.0).reshape(3, 2).T),
+    "large": (np.ones(1000), np.linspace(0.0, 1.0, 1000)),
+    "singles, an odd number": (np.ones(3, np.float32), np.arange(3, dtype=np.float32)),
+    "no element": (np.ones((0, 3)), np.ones((0, 3))),
+}
+"""What is recorded, and what is given later."""
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered in cast:RuntimeWarning")
+@pytest.mark.parametrize("kind", GIVEN)
+@pytest.mark.parametrize("what", ["__call__", "value_and_grad"])
+def test_later_calls_are_like_the_first(kind: str, what: str) -> None:
+    first, given = GIVEN[kind]
+
+    def function(x: Any) -> Any:
+        return (x * x * 3 - x).sum()
+
+    late, program, again = (tape.record(function, first) for _ in range(3))
+    expected = _outcome(lambda: getattr(program, what)(given))
+    getattr(late, what)(first)  # from here on there is a machine
+    for _ in range(2):
+        _assert_same(_outcome(lambda: getattr(late, what)(given)), expected)
+    _assert_same(getattr(late, what)(first), getattr(again, what)(first))  # bad input leaves it as it was
+
+
+def _outcome(call: Callable[[], Any]) -> Any:
+    """Return what a call returns, or what it raises, as text."""
+    try:
+        return call()
+    except (TypeError, ValueError) as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def _assert_same(found: Any, expected: Any) -> None:
+    assert type(found) is type(expected)
+    if isinstance(found, tuple):
+        for one, other in zip(found, expected, strict=True):
+            _assert_same(one, other)
+    elif isinstance(found, str):
+        assert found == expected
+    else:
+        assert np.asarray(found).tobytes() == np.asarray(expected).tobytes()
+        assert np.shape(found) == np.shape(expected)
+        assert getattr(found, "dtype", None) == getattr(expected, "dtype", None)
+
+
+@pytest.mark.parametrize("given", [7, -1, -(1 << 63), 1 << 63, True, 2.5, np.int64(3), np.uint64(3), np.int8(-4)])
+def test_integers_of_later_calls(given: Any) -> None:
+    def function(n: Any, x: Any) -> Any:
+        return n * 2 + 1, x * n
+
+    late, program = tape.record(function, 5, 0.5), tape.record(function, 5, 0.5)
+    late(5, 0.5)
+    found, expected = (_outcome(lambda p=p: p(given, 0.25)) for p in (late, program))
+    _assert_same(found, expected)
+
+
+def test_later_calls_say_what_is_wrong_with_a_single() -> None:
+    program = tape.record(lambda x: x * 2, np.float32(1.0))
+    program(1.0)
+    with pytest.warns(RuntimeWarning, match="overflow"):
+        assert program(1e300) == float("inf")
+
+
+def test_later_calls_count_their_arguments() -> None:
+    program = tape.record(lambda x, y: x * y, 1.0, 2.0)
+    assert program.value_and_grad(3.0, 4.0) == (12.0, (4.0, 3.0))
+    for args in ((), (1.0,), (1.0, 2.0, 3.0)):
+        with pytest.raises(TypeError, match=f"program takes 2 arguments, got {len(args)}"):
+            program.value_and_grad(*args)
+    with pytest.raises(TypeError, match="by name z"):
+        program.value_and_grad(3.0, 4.0, z=1.0)
+    assert program.value_and_grad(3.0, 4.0) == (12.0, (4.0, 3.0))
+
+
+def test_later_calls_of_structures() -> None:
+    def function(point: Any, *, scale: Any, name: str) -> Any:
+        assert name == "energy"
+        value = (point["x"] * point["y"]).sum() * scale
+        return value, {"twice": value * 2, "name": name}
+
+    point = {"x": np.arange(3.0), "y": 2.0}
+    program = tape.record(function, point, scale=2.0, name="energy")
+    for _ in range(3):
+        (value, aux), (gradient,) = program.value_and_grad(point, scale=3.0, name="energy", has_aux=True)
+        assert (value, aux) == (18.0, {"twice": 36.0, "name": "energy"})
+        assert gradient["x"].tolist() == [6.0, 6.0, 6.0]
+        assert gradient["y"] == 9.0
+        with pytest.raises(TypeError, match="recorded with 'energy'"):
+            program.value_and_grad(point, scale=3.0, name="other", has_aux=True)
+
+
+def test_results_of_later_calls_are_their_own() -> None:
+    program = tape.record(lambda x: ((x * x).sum(), x, x[1:], x.reshape(3, 1), x > 1, x * 0 + 5), np.ones(3))
+    found = [program(np.arange(3.0) + k) for k in range(3)]
+    for k, results in enumerate(found):
+        x = np.arange(3.0) + k
+        for one, other in zip(results, ((x * x).sum(), x, x[1:], x.reshape(3, 1), x > 1, x * 0 + 5), strict=True):
+            np.testing.assert_array_equal(one, other)
+            if isinstance(one, np.ndarray):
+                assert one.flags.owndata
+                assert one.flags.writeable
+                assert one.flags.c_contiguous
+
+
+def test_counts_of_references_stay() -> None:
+    many = 2000
+    program = tape.record(lambda x, y, n: (x * y * n).sum(), np.ones(3), 2.0, 3)
+    given: tuple[Any, ...] = (np.arange(3.0), 0.5, 1 << 40)
+    program.value_and_grad(*given)
+    kinds = (np.ndarray, float, int, tuple, given[0].dtype)
+    before = [sys.getrefcount(x) for x in (*given, *kinds)]
+    for _ in range(many):
+        program.value_and_grad(*given)
+        program(*given)
+        with pytest.raises(TypeError):
+            program(given[0], "text", given[2])
+    after = [sys.getrefcount(x) for x in (*given, *kinds)]
+    assert all(abs(a - b) < many // 10 for a, b in zip(after, before, strict=True))
