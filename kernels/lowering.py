@@ -37,6 +37,12 @@ class Lowering(Elements):
     def __init__(self, recipe: Recipe, *, reverse: bool = True) -> None:
         super().__init__(recipe)
         self.overwriting = Overwriting(recipe) if reverse else None
+        self.extra: dict[int, int] = {}
+        """Nodes made for the pullback of a step."""
+        self.extras: dict[int, tuple[int, ...]] = {}
+        """The further results of a routine."""
+        self.copies: dict[int, dict[str, int]] = {}
+        """Those of saved values of a step that a later write replaces."""
         self.resets = {node: kept for kept, node in recipe.resets}
 
     def run(self) -> list[Task]:
@@ -45,7 +51,8 @@ class Lowering(Elements):
             if self.resets:
                 self._reset([*(o.node for o in step.operands if isinstance(o, NodeRef)), step.result])
             if isinstance(step.op, Routine) and not step.params[1:]:
-                step.extras = tuple(s.result for s in self.recipe.steps[at + 1 : at + 1 + len(step.op.extras)])
+                after = self.recipe.steps[at + 1 : at + 1 + len(step.op.extras)]
+                self.extras[at] = tuple(s.result for s in after)
             lower = _BY_KIND[type(step.op)]
             if lower is not None:
                 lower(self, step)
@@ -80,7 +87,7 @@ class Lowering(Elements):
             count = math.prod(spec.shape[axis] for axis in axes)
             self.ufunc(np.divide, (NodeRef(step.result), float(count)), step.result)
         if step.form is not None and "n" in step.form.saved and self.overwriting is not None:
-            step.extra = (
+            self.extra[step.at] = (
                 self._count(step, source, onto) if op.selects else self.number(math.prod(spec.shape[a] for a in axes))
             )
 
@@ -127,7 +134,7 @@ class Lowering(Elements):
         pairs = [s for s in self.recipe.steps if s.op is step.op and s.operands == step.operands and s.params[2:]]
         pairs = [s for s in pairs if s.result > step.result]
         places = pairs[0].result if pairs else self.temporary(result.shape, _INT64)
-        step.extra = places
+        self.extra[step.at] = places
         pick = Pick(spec, axis, largest=step.op.name == "max")
         self.tasks.append(Call(pick, (Place(step.result), Place(places), Place(source))))
 
@@ -150,7 +157,7 @@ class Lowering(Elements):
         memory, picked = step.params
         source, result = self.spec(node_of(step.operands[0])), self.spec(step.result)
         places = self._places(memory)
-        step.extra = places if picked is memory else self._places(picked)
+        self.extra[step.at] = places if picked is memory else self._places(picked)
         operands = (
             Operand("target", result.dtype, 0, result.strides),
             Operand("x", source.dtype, 1, (0,) * len(result.shape)),
@@ -167,7 +174,7 @@ class Lowering(Elements):
             kept = self.temporary(spec.shape, spec.dtype)
             self.copy_between(node, kept)
             for other, name in waiting:
-                other.copies = {**other.copies, name: kept}
+                self.copies.setdefault(other, {})[name] = kept
         part = self.spec(step.result)
         value = self.operand(step.operands[1], part.dtype)
         if not step.params:
@@ -175,7 +182,7 @@ class Lowering(Elements):
             return
         memory, picked = step.params
         places = self._places(memory)
-        step.extra = places if picked is memory else self._places(picked)
+        self.extra[step.at] = places if picked is memory else self._places(picked)
         given = self.spec(value)
         operands = (
             Operand("target", part.dtype, 0, (0,) * memory.ndim),
@@ -191,7 +198,7 @@ class Lowering(Elements):
         assert isinstance(op, Routine)
         if extra:
             return
-        outputs, forward, params = (step.result, *step.extras), op.forward, dict(frozen)
+        outputs, forward, params = (step.result, *self.extras[step.at]), op.forward, dict(frozen)
 
         def run(arrays: list[np.ndarray[Any, Any]]) -> None:
             found = forward(*arrays[len(outputs) :], **params)

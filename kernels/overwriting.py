@@ -6,7 +6,8 @@ from kernels.intervals import Intervals
 from kernels.op import Contraction, Elementwise, Routine
 from kernels.program import NodeRef, Recipe, Step
 
-Waiting = tuple[Step, str]
+Waiting = tuple[int, str]
+"""A step's place, and what its pullback calls the value that it waits for."""
 
 
 class Overwriting:
@@ -23,7 +24,7 @@ class Overwriting:
         for name in step.form.saved:
             node = operand_named(step, name)
             if node is not None:
-                self._of(node).add(*self._bytes(node), (step, name, node))
+                self._of(node).add(*self._bytes(node), (step.at, name, node))
 
     def by(self, step: Step) -> list[tuple[int, list[Waiting]]]:
         """Return the nodes that a write replaces, with the steps that wait for their values; once each."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -26,8 +27,9 @@ class Node:
     """A value of the program.
 
     An argument, a constant (with its array), a result, or a view of node ``base`` at ``offset`` bytes of its
-    memory. A view's gradient stands at ``shadow`` bytes of that of node ``family``, if that has one
-    (``differentiable``): the node of its base tensor, which for a view of a detached tensor is the detached one.
+    memory. Results that are alike share one. A view's gradient stands at ``shadow`` bytes of that of node ``family``,
+    if that has one (``differentiable``): the node of its base tensor, which for a view of a detached tensor is the
+    detached one.
     """
 
     spec: Spec
@@ -40,15 +42,18 @@ class Node:
     argument: bool = False
 
 
-_NO_COPIES: Mapping[str, int] = {}
+@dataclass(frozen=True, slots=True)
+class NodeRef:
+    """A node as an operand, told apart from a Python number."""
+
+    node: int
 
 
 @dataclass(slots=True)
 class Step:
     """One instruction: ``result = op(operands, params)``; the form if its gradient was recorded.
 
-    A write's result is the part that it writes to. ``extra`` is a node made for the pullback, ``extras`` are the
-    further results of a routine; ``copies`` has those of saved values that a later write replaces.
+    A write's result is the part that it writes to. ``at`` is its place among the steps.
     """
 
     op: Op
@@ -56,16 +61,62 @@ class Step:
     result: int
     params: tuple[Any, ...]
     form: Form | None
-    extra: int | None = None
-    extras: tuple[int, ...] = ()
-    copies: Mapping[str, int] = field(default_factory=lambda: _NO_COPIES)
+    at: int = -1
 
 
-@dataclass(frozen=True, slots=True)
-class NodeRef:
-    """A node as an operand, told apart from a Python number."""
+class Integer(int):
+    """A Python integer among operands, told apart from a node."""
 
-    node: int
+    __slots__ = ()
+
+
+HEAD = 5
+"""What stands before the operands of a step: op, form, params, result, and how many operands there are."""
+
+
+class Steps(Sequence[Step]):
+    """The steps of a program, one behind the other in one list: ``flat``; they begin at ``starts``.
+
+    Of operands, an exact ``int`` is a node. Objects for each step are made when it is looked at: a program of a
+    million operations would be a million objects, to keep and for Python's collector to look through.
+    """
+
+    __slots__ = ("flat", "starts")
+
+    def __init__(self) -> None:
+        self.flat: list[Any] = []
+        self.starts = array("q")
+
+    def add(self, op: Op, operands: Iterable[Any], result: int, params: tuple[Any, ...], form: Form | None) -> None:
+        """Append a step."""
+        own = [o.node if isinstance(o, NodeRef) else Integer(o) if type(o) is int else o for o in operands]
+        self.starts.append(len(self.flat))
+        self.flat.extend((op, form, params, result, len(own), *own))
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def __getitem__(self, at: Any) -> Any:
+        if isinstance(at, slice):
+            return [self[i] for i in range(*at.indices(len(self)))]
+        at = range(len(self))[at]
+        start, flat = self.starts[at], self.flat
+        op, form, params, result, count = flat[start : start + HEAD]
+        return Step(op, tuple(map(_operand, flat[start + HEAD : start + HEAD + count])), result, params, form, at)
+
+    def __reduce__(self) -> Any:
+        return _steps_from, (self.flat, self.starts.tobytes())
+
+
+def _steps_from(flat: list[Any], starts: bytes) -> Steps:
+    steps = Steps()
+    steps.flat = flat
+    steps.starts.frombytes(starts)
+    return steps
+
+
+def _operand(given: Any) -> Any:
+    return NodeRef(given) if type(given) is int else int(given) if type(given) is Integer else given
 
 
 @dataclass(slots=True)
@@ -77,16 +128,15 @@ class Recipe:
     """
 
     nodes: list[Node] = field(default_factory=list)
-    steps: list[Step] = field(default_factory=list)
+    steps: Steps = field(default_factory=Steps)
     arguments: list[int] = field(default_factory=list)
     outputs: list[int] = field(default_factory=list)
     resets: list[tuple[int, int]] = field(default_factory=list)
     written: set[int] = field(default_factory=set)
 
     def copy(self) -> Recipe:
-        """Return another, of the same nodes, with steps of its own: what lowering adds stays there."""
-        steps = [replace(step, extra=None, extras=(), copies=_NO_COPIES) for step in self.steps]
-        return Recipe([*self.nodes], steps, self.arguments, self.outputs, self.resets, self.written)
+        """Return another, of the same nodes and steps, for lowering to add nodes to."""
+        return Recipe([*self.nodes], self.steps, self.arguments, self.outputs, self.resets, self.written)
 
     def base_of(self, node: int) -> int:
         """Return the node whose memory a node shares: itself if it is no view."""

@@ -23,6 +23,7 @@ from kernels.tasks import Call, Fill, Place, PythonCall, Task
 from kernels.words import ALWAYS, CLEARS, LIKEWISE, PYTHON
 
 Array = np.ndarray[Any, Any]
+_NONE: dict[str, int] = {}
 
 
 class Reverse:
@@ -51,7 +52,7 @@ class Reverse:
 
     def _form(self, step: Step, form: Form) -> Form:
         """Return the form that reads copies where a later write replaces what it saved."""
-        for name, node in step.copies.items():
+        for name, node in self.lowering.copies.get(step.at, _NONE).items():
             form = respecified(form, form.saved.index(name), self.recipe.nodes[node].spec.strides)
         return form
 
@@ -122,9 +123,11 @@ class Reverse:
         return first and bool(covers)
 
     def _kept(self, step: Step, call: RoutineCall, name: str) -> int:
-        if name in step.copies:
-            return step.copies[name]
-        node = step.extras[call.op.extras.index(name)] if name in call.op.extras else operand_named(step, name)
+        copies = self.lowering.copies.get(step.at, _NONE)
+        if name in copies:
+            return copies[name]
+        extras = self.lowering.extras.get(step.at, ())
+        node = extras[call.op.extras.index(name)] if name in call.op.extras else operand_named(step, name)
         assert node is not None
         return node
 
@@ -161,11 +164,11 @@ class Reverse:
         self.uniform.discard(base)
 
     def _saved(self, step: Step, form: Form, name: str) -> Place:
-        if name in step.copies:
-            return Place(step.copies[name])
+        copies = self.lowering.copies.get(step.at, _NONE)
+        if name in copies:
+            return Place(copies[name])
         if name in ("n", "i"):
-            assert step.extra is not None
-            return Place(step.extra)
+            return Place(self.lowering.extra[step.at])
         node = operand_named(step, name)
         if node is None:  # a Python number; an offset's place is never read
             given = 0.0 if name == "offset" else step.operands[_names(form).index(name)]

@@ -57,9 +57,9 @@ class ProgramRecorder(Recorder):
                 self.own.append((low, high, at))
         return at
 
-    def note(self, op: Any, operands: tuple[Any, ...], result: Tensor, params: tuple[Any, ...]) -> None:
+    def _look_at(self, op: Any, operands: tuple[Any, ...], result: Tensor, params: tuple[Any, ...]) -> None:
         """Record an operation if an operand depends on the arguments."""
-        super().note(op, operands, result, params)
+        super()._look_at(op, operands, result, params)
         for x in operands if self.lent else ():
             if isinstance(x, Tensor) and type(x._value) is not float:
                 self._look(as_array(x))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import Any
 
 from numpy.lib.array_utils import byte_bounds
@@ -10,12 +11,14 @@ from numpy.lib.array_utils import byte_bounds
 from kernels.forms import Form
 from kernels.layouts import spec_of
 from kernels.memory import address_of
-from kernels.op import Select, View
-from kernels.program import Node, NodeRef, Recipe, Step
+from kernels.op import Part, Select, View
+from kernels.program import Integer, Node, NodeRef, Recipe
 from tape import modes
 from tape.families import base_of, is_view
 from tape.tensor import AccumulateGrad, Tensor, as_array
 
+_LOOKED_AT: set[type] = {View, Part, Select}
+"""Kinds of operations whose results are looked at: where they stand, and whether they left for Python."""
 _PACKAGES = ("tape", "kernels", "copy", "copyreg")
 
 
@@ -25,6 +28,8 @@ class Recorder:
     def __init__(self) -> None:
         self.recipe = Recipe()
         self.nodes: dict[int, int] = {}
+        self.alike: dict[Any, Node] = {}
+        """The node that stands for all results of a form, or of a spec where no gradient is wanted."""
         self.held: list[Any] = []
         self.escapes: list[str] = []
         self.open = False
@@ -41,7 +46,40 @@ class Recorder:
         return len(self.recipe.nodes) - 1
 
     def note(self, op: Any, operands: tuple[Any, ...], result: Tensor, params: tuple[Any, ...]) -> None:
-        """Record an operation if an operand depends on the arguments."""
+        """Record an operation if an operand depends on the arguments: at once, where all tensors are known."""
+        known, nodes, own, form, wanted = self.nodes.get, self.recipe.nodes, [], result._form, False
+        for o in operands:
+            at = known(id(o))
+            if at is None:
+                if isinstance(o, Tensor):
+                    break
+                own.append(Integer(o) if type(o) is int else o)
+            elif nodes[at].spec is o._form.spec:
+                own.append(at)
+            else:
+                break
+        else:
+            if type(op) not in _LOOKED_AT and int in map(type, own):
+                if type(form) is Form and type(result._slot) is int:
+                    for at, want in zip(own, form.wanted, strict=True):
+                        if want and type(at) is int and (nodes[at].differentiable or self.recipe.wants(at)):
+                            wanted = True
+                            break
+                key = form if wanted else form.spec
+                node = self.alike.get(key)
+                if node is None:
+                    node = self.alike[key] = Node(form.spec, differentiable=wanted)
+                self.nodes[id(result)] = index = len(nodes)
+                nodes.append(node)
+                self.held.append(result)  # its id stays its own
+                steps = self.recipe.steps
+                steps.starts.append(len(steps.flat))
+                steps.flat.extend((op, form if wanted else None, params, index, len(own), *own))
+                return
+        self._look_at(op, operands, result, params)
+
+    def _look_at(self, op: Any, operands: tuple[Any, ...], result: Tensor, params: tuple[Any, ...]) -> None:
+        """Record an operation if an operand depends on the arguments, whatever the operands are."""
         if self.open:
             self._find_arguments(operands)
         if not any(map(self._depends, operands)):
@@ -58,7 +96,7 @@ class Recorder:
         if isinstance(op, Select) and operands[0].spec.dtype.kind != "f":
             self.left(result)
         index = self._add(result, node)
-        self.recipe.steps.append(Step(op, refs, index, params, form if wanted else None))
+        self.recipe.steps.add(op, refs, index, params, form if wanted else None)
 
     def _find_arguments(self, operands: tuple[Any, ...]) -> None:
         """With no arguments given, the leaves that require grad are the arguments, in the order of their use."""
@@ -126,10 +164,11 @@ class Recorder:
         part, base = self.reference(x).node, base_of(x)
         form = base._form if isinstance(base._form, Form) and base._form.op is op else None
         if form is not None and type(base._slot) is int and modes.is_grad_enabled():
-            self.recipe.nodes[self.recipe.family_of(part)].differentiable = True
+            family = self.recipe.family_of(part)
+            self.recipe.nodes[family] = replace(self.recipe.nodes[family], differentiable=True)  # others may share it
         else:
             form = None
-        self.recipe.steps.append(Step(op, (NodeRef(part), self.reference(value)), part, params, form))
+        self.recipe.steps.add(op, (NodeRef(part), self.reference(value)), part, params, form)
 
     def taken(self, x: Tensor, value: Tensor) -> None:
         """Hear that a tensor has become what another is."""
