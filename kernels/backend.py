@@ -5,8 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from kernels import graphs, native_types, plain, sweep
-from kernels.entries import settled
+from kernels import native_types, plain, sweep
 from kernels.observing import Array, Outcome, Readers, Seed, Task
 from kernels.sweep import How, Root
 from kernels.workspace import Workspace
@@ -31,7 +30,7 @@ def run(task: Task) -> Outcome:
 
 
 def run_one(
-    entries: list[Any], number: int, root: Root, readers: Readers, free: bool, how: How
+    entries: Any, number: int, root: Root, readers: Readers, free: bool, how: How
 ) -> list[tuple[Any, Array | float]] | None:
     """Return the gradients of leaves for one root, where nobody looks on; CrossingError if it leads to other tapes.
 
@@ -42,25 +41,14 @@ def run_one(
         space = getattr(_spaces, "space", None)
         if space is None or space.busy:
             space = workspace()
-        return sweep.sweep_one(space, entries, number, root, readers, free, how)
+        return sweep.sweep_one(space, entries, root, readers, free, how)
     value, only, hooked, seen = how
     if only is not None or seen:
         return None
     try:
         readers.readers.append(None)
-        settled()
         slot, spec, offset = root
         seed = Seed(slot, spec, 1.0 if value is None else value, offset)
         return plain.sweep(Task(entries, number, [seed], free=readers if free else None, hooked=hooked))[0]
     finally:
         readers.readers.pop()
-
-
-def collect(entries: list[Any], number: int, dying: int = 0) -> tuple[int, list[Any] | None]:
-    """Drop the instructions whose results nobody can reach; return how many entries they had, and what stood there.
-
-    ``dying`` is the slot of a tensor that is just being deleted, and still counts as a holder.
-    """
-    if NATIVE:
-        return sweep.collect(workspace(), entries, number, dying)
-    return graphs.collect(entries, dying)

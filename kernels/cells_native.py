@@ -7,13 +7,9 @@ from __future__ import annotations
 
 from kernels.jit import njit
 from kernels.memory import (
-    DIGIT,
-    SHIFT,
-    TWO,
     allocate,
     load_f4,
     load_f8,
-    load_i4,
     load_i8,
     release,
     store_f4,
@@ -34,23 +30,6 @@ from kernels.words import (
     TOUCHED,
     UNIFORM,
 )
-
-
-@njit(cache=True, error_model="numpy")
-def integer(obj):
-    """The value of any Python integer of 64 bits; of an opcode, the address of its form's block."""
-    size = load_i8(obj + 16)
-    if size == TWO:
-        digits = load_i8(obj + 24)
-        return (digits & DIGIT) | (((digits >> 32) & DIGIT) << 30)
-    if SHIFT:
-        count, negative = size >> SHIFT, size & 3 == 2
-    else:
-        count, negative = abs(size), size < 0
-    value = 0
-    for k in range(min(count, 3)):
-        value |= (load_i4(obj + 24 + 4 * k) & DIGIT) << (30 * k)
-    return -value if negative else value
 
 
 @njit("int64(int64, int64, int64)", cache=True, error_model="numpy")

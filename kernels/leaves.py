@@ -16,7 +16,7 @@ from kernels.workspace import Workspace
 
 def place_leaves(
     space: Workspace,
-    entries: list[Any],
+    entries: Any,
     observers: Sequence[Observer],
     batch: int,
     *,
@@ -27,7 +27,7 @@ def place_leaves(
     found, flat, placed = space.found, space.flat, []
     observed = {o.key for o in observers} if observers else ()
     for at in range(0, words.FOUND * space.words[words.H_LEAF], words.FOUND):
-        leaf = entries[found[at]]
+        leaf = entries.operand(found[at], found[at + 1])
         if (observed and leaf in observed) or (only is not None and leaf not in only):
             continue
         cell = words.CELL * found[at + 2]
@@ -51,9 +51,7 @@ def place_leaves(
     return placed
 
 
-def place(
-    space: Workspace, entries: list[Any], only: Wanted | None, hooked: Container[int]
-) -> list[tuple[Any, ...]] | None:
+def place(space: Workspace, entries: Any, only: Wanted | None, hooked: Container[int]) -> list[tuple[Any, ...]] | None:
     """Give leaves found a place, of those wanted alone, and let the sweep keep to what leads to them.
 
     None, with nothing held, if one of them has not been found, or others that may not be there. HookedError if a leaf
@@ -67,7 +65,7 @@ def place(
         return placed
     found, flat, wanted, (leaves, alone) = space.found, space.flat, 0, only
     for at in range(0, words.FOUND * count, words.FOUND):
-        leaf = entries[found[at]]
+        leaf = entries.operand(found[at], found[at + 1])
         if type(leaf) is int:
             space.held = []
             raise CrossingError
@@ -84,9 +82,9 @@ def place(
     return place_leaves(space, entries, (), 0, crossing=False, only=leaves)
 
 
-def refuse_seen(space: Workspace, entries: list[Any], seen: Collection[int], root: int) -> None:
+def refuse_seen(space: Workspace, entries: Any, seen: Collection[int], root: int) -> None:
     """Raise HookedError if the instructions that a sweep from this root comes to may have one of these slots."""
-    first = entries[space.words[words.H_LOW]]
+    first = entries.at(space.order[space.words[words.H_COUNT] - 1].item())[2]
     if any(first <= slot <= root for slot in seen):
         space.held = []
         raise HookedError
@@ -98,9 +96,9 @@ def refuse(placed: list[tuple[Any, ...]], hooked: Container[int]) -> None:
         raise HookedError
 
 
-def operand_spec(entries: list[Any], operand: int, last: int) -> Spec:
+def operand_spec(entries: Any, operand: int, last: int) -> Spec:
     """Return the spec of an operand, by the places of it and of the last entry of its instruction."""
-    form = entries[last].form
+    form = entries.form(last)
     start = last - int(form.block[words.B_ENTRIES]) + 1
     spec: Spec = form.specs[operand - start - 1]
     return spec

@@ -18,7 +18,7 @@ from kernels.words import (
     H_CELLS,
     H_LEAF,
     H_LEAVES,
-    H_LIST,
+    H_TAPE,
     I_ITEM,
     I_SHADOW,
     I_WORDS,
@@ -26,7 +26,7 @@ from kernels.words import (
     VIEW,
 )
 
-integer = load_module("cells_native").integer
+block_at = load_module("tape_native").block_at
 
 ZERO = np.float32(0.0)
 LEAST_I8, LEAST_I4 = -(1 << 63), np.int32(-(1 << 31))
@@ -62,12 +62,12 @@ def add_zero(pointer, count, item):
 def settle(h):
     """Add 0.0 to the gradients of leaves: elements without a contribution are -0.0. H_AT counts those without any."""
     missing = 0
-    items = load_i8(word(h, H_LIST) + 24)
+    t = word(h, H_TAPE)
     cells, leaves, batch = word(h, H_CELLS), word(h, H_LEAVES), word(h, H_BATCH)
     for k in range(word(h, H_LEAF)):
         found = leaves + 8 * FOUND * k
         last = load_i8(found + 8)
-        block = integer(word(items, last))
+        block = block_at(t, last)
         i = load_i8(found) - (last - word(block, B_ENTRIES) + 2)
         about = block + 8 * (B_FIRST + i * I_WORDS)
         if word(block, B_KIND) == VIEW:

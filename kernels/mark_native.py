@@ -1,8 +1,6 @@
 """The pre-pass of a sweep: which instructions lie between the roots and the leaves.
 
-Reads the Python list of the tape where it stands. Its entries are, for each instruction: result slot, operands,
-saved values, and last the opcode, so that the list is read from the end. Each function takes the address of a
-header of int64 words.
+Reads the tape from its end (kernels/tape_native.py). Each function takes the address of a header of int64 words.
 """
 
 from __future__ import annotations
@@ -26,38 +24,36 @@ from kernels.words import (
     FOREIGN,
     FOUND,
     FREED,
+    G_FORMS,
     GROW,
     H_AT,
     H_CELLS,
-    H_CODE,
     H_COUNT,
     H_FROM,
-    H_INT,
     H_LEAF,
     H_LEAFCAP,
     H_LEAVES,
-    H_LIST,
     H_LOW,
     H_MASK,
-    H_NONE,
     H_ORDER,
     H_ORDERS,
     H_PRESET,
     H_PRESETS,
     H_RESUME,
     H_TAPE,
-    H_WHOLE,
     I_KERNEL,
     I_SPREAD,
     I_WORDS,
     KEPT,
     MISSING,
-    NEAR,
     OK,
     PARENT,
     PAUSED,
     PYTHON,
     RELEVANT,
+    T_NUMBER,
+    T_REGISTRY,
+    T_WORDS,
     TAPE_BITS,
     TOUCHED,
     USED,
@@ -66,7 +62,8 @@ from kernels.words import (
 )
 
 _cells = load_module("cells_native")
-integer, find, clear = _cells.integer, _cells.find, _cells.clear
+find, clear = _cells.find, _cells.clear
+seek = load_module("tape_native").seek
 
 
 @njit(cache=True, error_model="numpy")
@@ -89,38 +86,23 @@ def preset(h):
 
 
 @njit(cache=True, error_model="numpy")
-def seek(h, items):
-    """The end of the last instruction that can matter: slots ascend along the tape, and types tell opcodes.
-
-    With H_WHOLE the end of the tape (several threads may have appended out of order).
-    """
-    high = load_i8(word(h, H_LIST) + 16)
-    if word(h, H_WHOLE) != 0:
-        return high - 1
-    root, codes = 0, word(h, H_CODE)
+def last_root(h):
+    """The greatest slot that a sweep is to start from: slots ascend along the tape."""
+    root = 0
     for i in range(word(h, H_PRESET)):
         given = word(h, H_PRESETS) + 32 * i
         if load_i8(given + 24) & USED:
             root = max(root, load_i8(given))
-    low = 0
-    while high - low > NEAR:
-        last = (low + high) // 2
-        while load_i8(word(items, last) + 8) != codes:
-            last += 1
-        start = last - word(integer(word(items, last)), B_ENTRIES) + 1
-        if integer(word(items, start)) > root:
-            high = start
-        else:
-            low = last
-    return high - 1
+    return root
 
 
 @njit(cache=True, error_model="numpy")
 def attempt(h):
     """Mark with the cells that H_MASK gives."""
-    items = load_i8(word(h, H_LIST) + 24)
-    none, integers, tape = word(h, H_NONE), word(h, H_INT), word(h, H_TAPE)
-    position = seek(h, items)
+    t = word(h, H_TAPE)
+    items, tape = word(t, T_WORDS), word(t, T_NUMBER)
+    forms = word(word(t, T_REGISTRY), G_FORMS)
+    position = seek(t, last_root(h)) - 1
     cells, mask, order, orders = word(h, H_CELLS), word(h, H_MASK), word(h, H_ORDER), word(h, H_ORDERS)
     leaves, limit = word(h, H_LEAVES), word(h, H_LEAFCAP)
     clear(cells, mask)
@@ -133,10 +115,10 @@ def attempt(h):
     room = mask - mask // 8
     while pending > 0 and position >= 0:
         last = position
-        block = integer(word(items, last))
+        block = word(forms, word(items, last))
         start = last - word(block, B_ENTRIES) + 1
         position = start - 1
-        cell = find(cells, mask, integer(word(items, start)))
+        cell = find(cells, mask, word(items, start))
         if load_i8(cell + 24) & USED == 0:
             continue
         pending -= 1
@@ -146,16 +128,14 @@ def attempt(h):
         store_i8(order + 8 * count, last)
         count += 1
         for i in range(inputs):
-            obj = word(items, start + 1 + i)
-            if obj == none:
+            key = word(items, start + 1 + i)
+            if key == 0:
                 continue
             needed = kind not in (VIEW, PYTHON) and (i > 0 or kind != ADDS)
             about = block + 8 * (B_FIRST + i * I_WORDS)
             if needed and (word(about, I_KERNEL) == 0 or word(about, I_SPREAD) == WANTED):
                 store_i8(h + 8 * H_AT, last)
                 return MISSING
-            owned = load_i8(obj + 8) == integers
-            key = integer(obj) if owned else -obj
             target = find(cells, mask, key)
             flags = load_i8(target + 24)
             if load_i8(target) == 0:
@@ -163,10 +143,10 @@ def attempt(h):
                 used += 1
             if flags & USED == 0:
                 flags |= USED
-                if owned and key >> TAPE_BITS == tape:
+                if key > 0 and key >> TAPE_BITS == tape:
                     pending += 1
                 else:
-                    if owned:
+                    if key > 0:
                         flags |= FOREIGN | KEPT | RELEVANT  # what is asked for may stand on that tape
                     else:
                         flags |= KEPT
@@ -181,7 +161,7 @@ def attempt(h):
                 store_i8(cell + 24, load_i8(cell + 24) | KEPT)
             if i == 0 and VIEW <= kind <= ADDS:
                 # The view's offset, and the cell that it shares its shadow with.
-                store_i8(cell + 16, integer(word(items, start + 2)) if kind == VIEW else 0)
+                store_i8(cell + 16, word(items, start + 2) if kind == VIEW else 0)
                 parent = (target - cells) // (8 * CELL)
                 store_i8(cell + 24, load_i8(cell + 24) | ALIAS | (parent << PARENT))
     store_i8(h + 8 * H_LOW, position + 1)
@@ -215,20 +195,19 @@ def mark(h):
 @njit("void(int64)", cache=True, error_model="numpy")
 def relevant(h):
     """Keep only the instructions that lead to an observed slot or leaf, earliest first decided."""
-    items = load_i8(word(h, H_LIST) + 24)
-    none, integers = word(h, H_NONE), word(h, H_INT)
+    t = word(h, H_TAPE)
+    items, forms = word(t, T_WORDS), word(word(t, T_REGISTRY), G_FORMS)
     cells, mask, order, count = word(h, H_CELLS), word(h, H_MASK), word(h, H_ORDER), word(h, H_COUNT)
     kept = count
     for k in range(count - 1, -1, -1):
         last = word(order, k)
-        block = integer(word(items, last))
+        block = word(forms, word(items, last))
         start = last - word(block, B_ENTRIES) + 1
-        cell = find(cells, mask, integer(word(items, start)))
+        cell = find(cells, mask, word(items, start))
         leads = load_i8(cell + 24) & (RELEVANT | PAUSED) == RELEVANT | PAUSED  # asked for, after its hooks
         for i in range(word(block, B_INPUTS)):
-            obj = word(items, start + 1 + i)
-            if obj != none:
-                key = integer(obj) if load_i8(obj + 8) == integers else -obj
+            key = word(items, start + 1 + i)
+            if key != 0:
                 leads |= load_i8(find(cells, mask, key) + 24) & RELEVANT != 0
         if leads:
             store_i8(cell + 24, load_i8(cell + 24) | RELEVANT)

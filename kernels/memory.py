@@ -248,6 +248,8 @@ def _values_agree() -> bool:
         _word(id(array) + HEADER) == address_of(array)
         and ctypes.c_double.from_address(id(number := 2.5) + HEADER).value == number
         and _word(id(array) + 8) == id(np.ndarray)
+        and ctypes.c_int32.from_address(id(array) + 24).value == array.ndim
+        and _word(id(array) + 56) == id(array.dtype)
     )
 
 

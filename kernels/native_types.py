@@ -7,22 +7,21 @@ from __future__ import annotations
 
 import ctypes
 import os
-from typing import Any, TypeVar
+from typing import Any
 
-from kernels import jit, words
+from kernels import jit
 from kernels.memory import readable
-
-Class = TypeVar("Class", bound=type)
 
 NATIVE = readable() and not os.environ.get("TAPE_PLAIN") and jit.makes_native_code()
 """False where this interpreter keeps its objects otherwise, where ``TAPE_PLAIN`` is set (tests), or without sources."""
 
-_DEFAULT, _BASETYPE, _HAVE_GC = 1 << 18, 1 << 10, 1 << 14
-"""Flags of types: CPython's Py_TPFLAGS."""
-_CLEAR, _DEALLOC, _TRAVERSE, _MEMBERS = 51, 52, 71, 72
+DEFAULT, BASETYPE, COLLECTED, NOT_CALLED = 1 << 18, 1 << 10, 1 << 14, 1 << 7
+"""Flags of types: CPython's Py_TPFLAGS; the last for types that are not made by calling them."""
+LENGTH, CLEAR, DEALLOC, METHODS, TRAVERSE, MEMBERS, GETSET = 45, 51, 52, 64, 71, 72, 73
 """Numbers of slots, as CPython's typeslots.h fixes them."""
-_OBJECT, _SSIZE, _READONLY = 16, 19, 1
-"""Kinds of members: T_OBJECT_EX, T_PYSSIZET; and a flag of theirs."""
+OBJECT, WORD, SIZE, READONLY = 16, 17, 19, 1
+"""Kinds of members: T_OBJECT_EX, T_LONGLONG, T_PYSSIZET; and a flag of theirs."""
+_FASTCALL, _NOARGS = 0x80, 0x4
 
 
 class _Member(ctypes.Structure):
@@ -31,6 +30,23 @@ class _Member(ctypes.Structure):
     _fields_ = (
         ("name", ctypes.c_char_p), ("kind", ctypes.c_int), ("offset", ctypes.c_ssize_t), ("flags", ctypes.c_int),
         ("doc", ctypes.c_char_p),
+    )  # fmt: skip
+
+
+class _Method(ctypes.Structure):
+    """CPython's PyMethodDef."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p), ("function", ctypes.c_void_p), ("flags", ctypes.c_int), ("doc", ctypes.c_char_p),
+    )  # fmt: skip
+
+
+class _GetSet(ctypes.Structure):
+    """CPython's PyGetSetDef."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p), ("get", ctypes.c_void_p), ("set", ctypes.c_void_p), ("doc", ctypes.c_char_p),
+        ("closure", ctypes.c_void_p),
     )  # fmt: skip
 
 
@@ -51,48 +67,46 @@ class _Spec(ctypes.Structure):
 
 _kept: list[Any] = []
 """What types go on reading of their specs."""
-
-TENSOR = {
-    "_value": words.O_VALUE, "_form": words.O_FORM, "_slot": words.O_SLOT, "_base": words.O_BASE,
-    "_views": words.O_VIEWS, "_shared": words.O_SHARED, "_rare": words.O_RARE,
-}  # fmt: skip
-"""Where a tensor's references stand."""
+ctypes.pythonapi.Py_IncRef(ctypes.py_object(_kept))  # to the very end of the process: objects may die last
 
 
-def tensor_type(cls: Class) -> Class:
-    """Return the native type with the methods of a class, for use as its decorator; the class, without native code."""
-    if not NATIVE:
-        return cls
-    members = [_Member(name.encode(), _OBJECT, offset, 0, None) for name, offset in TENSOR.items()]
-    members.append(_Member(b"_offset", _SSIZE, words.O_OFFSET, 0, None))
-    members.append(_Member(b"__weaklistoffset__", _SSIZE, words.O_WEAK, _READONLY, None))
-    table = (_Member * (len(members) + 1))(*members)
-    native = jit.load_module("tensor_native")
-    found = _made(cls, object, {_MEMBERS: ctypes.addressof(table), **_memory(native)}, words.O_SIZE)
+def _table(kind: Any, rows: list[Any]) -> int:
+    """Return the address of a table that ends with an empty row."""
+    table = (kind * (len(rows) + 1))(*rows)
     _kept.append(table)
-    return found
+    return ctypes.addressof(table)
 
 
-def same_layout(cls: Class) -> Class:
-    """Return the native type of a class that derives from one: their instances may change from one to the other."""
-    if not NATIVE:
-        return cls
-    return _made(cls, cls.__base__, _memory(jit.load_module("tensor_native")), 0)
+def members(rows: dict[str, tuple[int, int, int]]) -> int:
+    """Return the table of members: by name the kind, the offset and flags."""
+    return _table(_Member, [_Member(name.encode(), *row, None) for name, row in rows.items()])
 
 
-def _memory(native: Any) -> dict[int, int]:
-    return {_TRAVERSE: native.traverse.address, _CLEAR: native.clear.address, _DEALLOC: native.dealloc.address}
+def methods(functions: dict[str, Any], *, without: bool = False) -> int:
+    """Return the table of methods; ``without`` arguments, or with however many."""
+    flags = _NOARGS if without else _FASTCALL
+    _kept.extend(functions.values())
+    return _table(_Method, [_Method(name.encode(), f.address, flags, None) for name, f in functions.items()])
 
 
-def _made(cls: Any, base: Any, slots: dict[int, int], size: int) -> Any:
-    rows = (_Slot * (len(slots) + 1))(*[_Slot(*pair) for pair in slots.items()])
-    name = f"{cls.__module__}.{cls.__qualname__}".encode()
-    spec = _Spec(name, size, 0, _DEFAULT | _BASETYPE | _HAVE_GC, rows)
-    _kept.append((name, rows, spec))
+def properties(rows: dict[str, tuple[Any, Any]]) -> int:
+    """Return the table of attributes that native code gets and sets."""
+    _kept.extend(rows.values())
+    return _table(_GetSet, [_GetSet(n.encode(), g.address, s.address, None, None) for n, (g, s) in rows.items()])
+
+
+def made(name: str, base: type, slots: dict[int, Any], size: int, flags: int) -> Any:
+    """Return a new type; slots are addresses of tables, or machine code. ``size`` 0 is the base's."""
+    rows = [_Slot(number, one if isinstance(one, int) else one.address) for number, one in slots.items()]
+    spec = _Spec(name.encode(), size, 0, DEFAULT | flags, ctypes.cast(_table(_Slot, rows), ctypes.POINTER(_Slot)))
+    _kept.append((spec, slots))
     make = ctypes.pythonapi.PyType_FromSpecWithBases
     make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.py_object]
-    found = make(ctypes.addressof(spec), (base,))
-    for name_, value in vars(cls).items():
-        if name_ not in ("__dict__", "__weakref__", "__slots__", "__module__", *TENSOR, "_offset"):
-            setattr(found, name_, value)
-    return found
+    return make(ctypes.addressof(spec), (base,))
+
+
+def instance(kind: type) -> Any:
+    """Return a new object of a type, all its words 0."""
+    allocate = ctypes.pythonapi.PyType_GenericAlloc
+    allocate.restype, allocate.argtypes = ctypes.py_object, [ctypes.py_object, ctypes.c_ssize_t]
+    return allocate(kind, 0)

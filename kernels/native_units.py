@@ -86,12 +86,12 @@ class Unit:
                 if code == kept:  # nothing, or what something else wrote: LLVM believes what it is given
                     code = self._announced()
                     cache_files.write(self.name, _MAGIC + code)
-                engine = _engine()
+                holder = engine()
                 while API:
                     name = API.pop()
                     binding.add_symbol(name, ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value)
-                engine.add_object_file(binding.ObjectFileRef.from_data(code))
-                engine.finalize_object()
+                holder.add_object_file(binding.ObjectFileRef.from_data(code))
+                holder.finalize_object()
                 self.loaded = True
 
     def _announced(self) -> bytes:
@@ -119,7 +119,7 @@ class Unit:
 def address_at(symbol: str) -> int:
     """Return where a symbol of a loaded unit is."""
     with _lock:
-        return int(_engine().get_function_address(symbol))
+        return int(engine().get_function_address(symbol))
 
 
 def machine() -> str:
@@ -148,6 +148,6 @@ def _target() -> Any:
 
 
 @functools.cache
-def _engine() -> Any:
+def engine() -> Any:
     """Return what holds machine code; it owns a target of its own."""
     return binding.create_mcjit_compiler(binding.parse_assembly(""), _made_target())

@@ -26,7 +26,7 @@ class HookedError(CrossingError):
 
 
 class Readers(Protocol):
-    """Who reads a tape's entries: ``readers`` has an item for each. Only one that is alone, holding MOVES, drops any.
+    """Who reads a tape's entries: ``readers`` has an item for each. Only one that is alone drops any.
 
     ``swept`` counts the entries that sweeps have looked at.
     """
@@ -84,7 +84,7 @@ class Task:
     its gradient, as soon as all of it is there.
     """
 
-    entries: list[Any]
+    entries: Any
     number: int
     seeds: list[Seed]
     observers: Sequence[Observer] = ()

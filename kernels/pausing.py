@@ -20,9 +20,7 @@ from kernels.workspace import Workspace
 class Pauses:
     """Acts on the shadows of a native sweep that stands still; ``stash`` is what its instructions tell each other."""
 
-    def __init__(
-        self, space: Workspace, entries: list[Any], watched: dict[int, tuple[Observer, Array]], batch: int
-    ) -> None:
+    def __init__(self, space: Workspace, entries: Any, watched: dict[int, tuple[Observer, Array]], batch: int) -> None:
         self.space, self.entries, self.watched, self.batch = space, entries, watched, batch
         self.stash: dict[Any, Any] = {}
         self.hooked = -1

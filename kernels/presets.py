@@ -14,7 +14,7 @@ from kernels.patterns import pattern, plant
 from kernels.workspace import Workspace
 
 FLOAT64 = np.dtype(np.float64)
-_PRESET, _WHOLE = words.H_PRESET, words.H_WHOLE
+_PRESET = words.H_PRESET
 ROOT = words.USED | words.TOUCHED | words.KEPT
 ONE = struct.unpack("q", struct.pack("d", 1.0))[0]
 
@@ -111,15 +111,12 @@ def observe(space: Workspace, observer: Observer, buffer: Array) -> None:
             observer.gradient = pattern(buffer, spec, observer.offset) + spec.dtype.type(0.0)
 
 
-def mark(space: Workspace, entries: list[Any]) -> None:
+def mark(space: Workspace, entries: Any) -> None:
     """Mark what leads to the roots of a sweep; FreedError if it is no longer there."""
-    space.words[_WHOLE] = 0
     while (status := space.mark(space.address)) != words.OK:
         if status == words.GROW:
             space.reserve(8 * space.cell_room + 4 * space.words[_PRESET])
         elif status == words.MISSING:
-            entries[space.words[words.H_AT]].form.compile()
-        elif space.words[_WHOLE]:
-            raise FreedError
+            entries.form(space.words[words.H_AT]).compile()
         else:
-            space.words[_WHOLE] = 1
+            raise FreedError

@@ -21,6 +21,7 @@ from kernels.patterns import pattern, plant
 from kernels.presets import empty, key_of, mark, observe, seed_buffer
 from kernels.pushes import Table, clear, push, table
 from kernels.sweep import check
+from kernels.tape_words import header_of
 from kernels.words import CLEARS, PULLS, PYTHON, VIEW
 from kernels.workspace import Workspace
 
@@ -33,7 +34,7 @@ Leaves = list[tuple[Any, Spec | None]]
 
 
 def forward(
-    entries: list[Any],
+    entries: Any,
     number: int,
     sources: list[Seed],
     targets: list[Observer],
@@ -48,12 +49,12 @@ def forward(
     if a needed instruction is gone, NotImplementedError naming an operation that has no pushforward.
     """
     if backend.NATIVE:
-        return _forward(backend.workspace(), entries, number, sources, targets, batch, fixed)
+        return _forward(backend.workspace(), entries, sources, targets, batch, fixed)
     sweep = _Plain(entries, number, sources, targets, batch)
     return _foreign(sweep.found, sources, fixed) or sweep.run()
 
 
-def leaves(entries: list[Any], number: int, slots: list[int]) -> Leaves:
+def leaves(entries: Any, number: int, slots: list[int]) -> Leaves:
     """Return the leaves that slots were computed from, and with their specs the slots of other tapes."""
     if not backend.NATIVE:
         seeds = [Seed(slot, _NOWHERE, 0.0) for slot in slots]
@@ -62,7 +63,7 @@ def leaves(entries: list[Any], number: int, slots: list[int]) -> Leaves:
     own = space.words
     try:
         space.busy = True
-        own[words.H_LIST], own[words.H_TAPE] = id(entries), number
+        own[words.H_TAPE] = header_of(entries)
         space.preset([(slot, 0, 0, _TARGET) for slot in slots])
         mark(space, entries)
         return _leaves(space, entries)
@@ -73,11 +74,11 @@ def leaves(entries: list[Any], number: int, slots: list[int]) -> Leaves:
 _NOWHERE: Any = None
 
 
-def _leaves(space: Workspace, entries: list[Any]) -> Leaves:
+def _leaves(space: Workspace, entries: Any) -> Leaves:
     """Return the leaves that a mark has found."""
     found: Leaves = []
     for at in range(0, words.FOUND * space.words[words.H_LEAF], words.FOUND):
-        leaf = entries[space.found[at]]
+        leaf = entries.operand(space.found[at], space.found[at + 1])
         foreign = type(leaf) is int
         found.append((leaf, operand_spec(entries, space.found[at], space.found[at + 1]) if foreign else None))
     return found
@@ -95,8 +96,7 @@ def _native() -> Any:
 
 def _forward(
     space: Workspace,
-    entries: list[Any],
-    number: int,
+    entries: Any,
     sources: list[Seed],
     targets: list[Observer],
     batch: int,
@@ -109,7 +109,7 @@ def _forward(
     rows += [(o.key, -id(buffer), 0, _TARGET) for o, buffer in zip(targets, buffers, strict=True)]
     try:
         space.busy = True
-        own[words.H_LIST], own[words.H_TAPE] = id(entries), number
+        own[words.H_TAPE] = header_of(entries)
         own[words.H_RESTRICT], own[words.H_BATCH] = 0, batch or 1
         space.preset(rows)
         space.held = [*given, *buffers]
@@ -127,32 +127,32 @@ def _forward(
     return []
 
 
-def _compiled(space: Workspace, entries: list[Any]) -> Table:
+def _compiled(space: Workspace, entries: Any) -> Table:
     """Make the pushforwards that are missing, and count the uses of each tangent."""
     native = _native()
     known = table()
     while native.prepare(space.address, known.address, known.mask) == words.MISSING:
-        known.add(entries[space.words[words.H_AT]].form)
+        known.add(entries.form(space.words[words.H_AT]))
     return known
 
 
-def _run(space: Workspace, entries: list[Any], batch: int, known: Table) -> None:
+def _run(space: Workspace, entries: Any, batch: int, known: Table) -> None:
     """Sweep, and let Python act where the native sweep pauses."""
     own, native = space.words, _native()
     own[words.H_FROM] = own[words.H_COUNT] - 1
     stash: dict[Any, Any] = {}
     while (status := native.push(space.address, known.address, known.mask)) == words.PAUSE:
         _act(space, entries, stash, batch)
-    check(space, entries, status, "tangents of a forward")
+    check(status, "tangents of a forward")
 
 
-def _act(space: Workspace, entries: list[Any], stash: dict[Any, Any], batch: int) -> None:
+def _act(space: Workspace, entries: Any, stash: dict[Any, Any], batch: int) -> None:
     """Let an instruction's own Python find its tangent."""
     native, at = _native(), space.words[words.H_FROM]
     instruction = instruction_at(entries, int(space.order[at]))
     tangents: list[Array | None] = []
     for operand, spec in zip(instruction.operands, instruction.form.specs, strict=True):
-        address = 0 if operand is None else native.tangent(space.address, id(operand))
+        address = 0 if operand is None else native.tangent(space.address, key_of(operand))
         tangents.append(None if address == 0 or spec is None else _array(address, spec, batch).copy())
     found = _called(instruction, tangents, stash, batch)
     if found is not None:
@@ -191,9 +191,7 @@ def _array(address: int, spec: Spec, batch: int) -> Array:
 class _Plain:
     """The sweep in plain Python: what the native one is tested against."""
 
-    def __init__(
-        self, entries: list[Any], number: int, sources: list[Seed], targets: list[Observer], batch: int
-    ) -> None:
+    def __init__(self, entries: Any, number: int, sources: list[Seed], targets: list[Observer], batch: int) -> None:
         self.targets, self.batch = targets, batch
         roots = [Seed(o.key, o.spec, 0.0, o.offset) for o in targets]
         graph = graphs.mark(entries, number, roots)

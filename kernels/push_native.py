@@ -19,19 +19,15 @@ from kernels.words import (
     B_SHADOW,
     CELL,
     CLEARS,
-    H_ARRAY,
     H_AT,
     H_BATCH,
     H_CELLS,
     H_COUNT,
-    H_FLOAT,
     H_FROM,
-    H_INT,
-    H_LIST,
     H_MASK,
-    H_NONE,
     H_ORDER,
     H_PTRS,
+    H_TAPE,
     I_COVERS,
     I_ITEM,
     I_KERNEL,
@@ -47,13 +43,15 @@ from kernels.words import (
     PAUSE,
     PULLS,
     PYTHON,
-    STRANGE,
+    T_WORDS,
     TOUCHED,
     VIEW,
 )
 
 _cells = load_module("cells_native")
-integer, find, shadow, family = _cells.integer, _cells.find, _cells.shadow, _cells.family
+find, shadow, family = _cells.find, _cells.shadow, _cells.family
+_tape = load_module("tape_native")
+block_at, point_at = _tape.block_at, _tape.point_at
 
 
 @njit(cache=True, error_model="numpy")
@@ -68,32 +66,31 @@ def pushes(table, mask, block):
 
 
 @njit(cache=True, error_model="numpy")
-def operand_cell(h, obj):
+def operand_cell(h, key):
     """The cell of an operand."""
-    key = integer(obj) if load_i8(obj + 8) == word(h, H_INT) else -obj
     return find(word(h, H_CELLS), word(h, H_MASK), key)
 
 
 @njit("int64(int64, int64, int64)", cache=True, error_model="numpy")
 def prepare(h, table, mask):
     """Count, in the cell of each family, the operands that read its tangent; MISSING for forms without pushes."""
-    items, none, cells = load_i8(word(h, H_LIST) + 24), word(h, H_NONE), word(h, H_CELLS)
+    items, cells = word(word(h, H_TAPE), T_WORDS), word(h, H_CELLS)
     order = word(h, H_ORDER)
     for k in range(word(h, H_COUNT)):
         last = word(order, k)
-        block = integer(word(items, last))
+        block = block_at(word(h, H_TAPE), last)
         kind = word(block, B_KIND)
         if kind != VIEW and kind != PYTHON and pushes(table, mask, block) == 0:
             store_i8(h + 8 * H_AT, last)
             return MISSING
     for k in range(word(h, H_COUNT)):
         last = word(order, k)
-        block = integer(word(items, last))
+        block = block_at(word(h, H_TAPE), last)
         start = last - word(block, B_ENTRIES) + 1
         for i in range(word(block, B_INPUTS)):
-            obj = word(items, start + 1 + i)
-            if obj != none:
-                home = family(operand_cell(h, obj), cells)
+            key = word(items, start + 1 + i)
+            if key != 0:
+                home = family(operand_cell(h, key), cells)
                 flags = load_i8(home + 24)
                 if flags & ALIAS == 0:  # an alias keeps its parent where others count
                     store_i8(home + 24, flags + (1 << PARENT))
@@ -101,10 +98,10 @@ def prepare(h, table, mask):
 
 
 @njit("int64(int64, int64)", cache=True, error_model="numpy")
-def tangent(h, obj):
+def tangent(h, key):
     """The address of an operand's tangent; 0 where that is zero."""
     cells = word(h, H_CELLS)
-    cell = operand_cell(h, obj)
+    cell = operand_cell(h, key)
     offset = load_i8(cell + 16) if load_i8(cell + 24) & ALIAS else 0
     home = family(cell, cells)
     return load_i8(home + 8) + offset if load_i8(home + 24) & TOUCHED else 0
@@ -139,7 +136,7 @@ def copied(h, cell, block):
 @njit(cache=True, error_model="numpy")
 def write(h, last, block, cell, about):
     """Let a write take away the tangents that it overwrites, and put or add those of the value; MEMORY or OK."""
-    items, cells = load_i8(word(h, H_LIST) + 24), word(h, H_CELLS)
+    items, cells = word(word(h, H_TAPE), T_WORDS), word(h, H_CELLS)
     start = last - word(block, B_ENTRIES) + 1
     before, source = word(items, start + 1), word(items, start + 2)
     flags = load_i8(cell + 24)
@@ -149,12 +146,12 @@ def write(h, last, block, cell, about):
             return MEMORY
     else:
         home = family(cell, cells)
-    region = integer(word(items, start + 1 + word(block, B_INPUTS)))
+    region = word(items, start + 1 + word(block, B_INPUTS))
     whole = word(block, B_SHADOW) * word(block, B_ITEM)
-    if word(block, B_KIND) == CLEARS and before != word(h, H_NONE) and load_i8(home + 24) & TOUCHED:
+    if word(block, B_KIND) == CLEARS and before != 0 and load_i8(home + 24) & TOUCHED:
         memory = load_i8(home + 8) + region
         call(h, block + 8 * B_FIRST, memory, memory, whole, whole, 0)
-    given = tangent(h, source) if source != word(h, H_NONE) else 0
+    given = tangent(h, source) if source != 0 else 0
     if given != 0:
         memory = shadow(home, cells, word(block, B_SHADOW) * word(h, H_BATCH), word(block, B_ITEM), 0)
         if memory == 0:
@@ -167,11 +164,11 @@ def write(h, last, block, cell, about):
 @njit(cache=True, error_model="numpy")
 def add(h, last, block, cell, about):
     """Add the pushforwards of one instruction to the tangent of its result; MEMORY or OK."""
-    items, none, cells = load_i8(word(h, H_LIST) + 24), word(h, H_NONE), word(h, H_CELLS)
+    items, cells = word(word(h, H_TAPE), T_WORDS), word(h, H_CELLS)
     start, elements = last - word(block, B_ENTRIES) + 1, word(block, B_SHADOW)
     for i in range(word(block, B_INPUTS)):
-        obj = word(items, start + 1 + i)
-        given = tangent(h, obj) if obj != none else 0
+        key = word(items, start + 1 + i)
+        given = tangent(h, key) if key != 0 else 0
         if given == 0:
             continue
         push, of = about + 8 * I_WORDS * i, block + 8 * (B_FIRST + I_WORDS * i)
@@ -186,32 +183,15 @@ def add(h, last, block, cell, about):
 
 
 @njit(cache=True, error_model="numpy")
-def read_saved(h, last, block):
-    """Put the addresses of the saved values behind those of the two tangents; STRANGE or OK."""
-    items, pointers = load_i8(word(h, H_LIST) + 24), word(h, H_PTRS)
-    first = last - word(block, B_SAVED)
-    for j in range(0 if word(block, B_KIND) == PULLS else 1, word(block, B_SAVED)):  # the first of others: an offset
-        obj = word(items, first + j)
-        data = obj + 16
-        if load_i8(obj + 8) != word(h, H_FLOAT):
-            if load_i8(obj + 8) != word(h, H_ARRAY):
-                store_i8(h + 8 * H_AT, last)
-                return STRANGE
-            data = load_i8(data)
-        store_i8(pointers + 16 + 8 * j, data)
-    return OK
-
-
-@njit(cache=True, error_model="numpy")
 def let_go(h, last, block):
     """Free the tangents that nothing reads after this instruction."""
-    items, none, cells = load_i8(word(h, H_LIST) + 24), word(h, H_NONE), word(h, H_CELLS)
+    items, cells = word(word(h, H_TAPE), T_WORDS), word(h, H_CELLS)
     start = last - word(block, B_ENTRIES) + 1
     for i in range(word(block, B_INPUTS)):
-        obj = word(items, start + 1 + i)
-        if obj == none:
+        key = word(items, start + 1 + i)
+        if key == 0:
             continue
-        home = family(operand_cell(h, obj), cells)
+        home = family(operand_cell(h, key), cells)
         flags = load_i8(home + 24)
         if flags & ALIAS:
             continue
@@ -226,13 +206,13 @@ def let_go(h, last, block):
 @njit("int64(int64, int64, int64)", cache=True, error_model="numpy")
 def push(h, table, mask):
     """Run the pushforwards in the order of the tape; PAUSE, at H_FROM, for an instruction that only Python runs."""
-    items, cells, order = load_i8(word(h, H_LIST) + 24), word(h, H_CELLS), word(h, H_ORDER)
+    items, cells, order = word(word(h, H_TAPE), T_WORDS), word(h, H_CELLS), word(h, H_ORDER)
     for k in range(word(h, H_FROM), -1, -1):
         last = word(order, k)
-        block = integer(word(items, last))
+        block = block_at(word(h, H_TAPE), last)
         start = last - word(block, B_ENTRIES) + 1
         kind = word(block, B_KIND)
-        cell = find(cells, word(h, H_MASK), integer(word(items, start)))
+        cell = find(cells, word(h, H_MASK), word(items, start))
         flags = load_i8(cell + 24)
         if flags & (KEPT | TOUCHED) == KEPT | TOUCHED:
             pass  # a tangent that was given, or that Python has found
@@ -243,10 +223,9 @@ def push(h, table, mask):
             if flags & KEPT and copied(h, cell, block) == 0:
                 return MEMORY
         else:
-            step = read_saved(h, last, block)
             about = pushes(table, mask, block)
-            if step == OK:
-                step = add(h, last, block, cell, about) if kind == PULLS else write(h, last, block, cell, about)
+            point_at(items + 8 * (last - word(block, B_SAVED)), block, word(h, H_PTRS) + 16)
+            step = add(h, last, block, cell, about) if kind == PULLS else write(h, last, block, cell, about)
             if step != OK:
                 return step
         let_go(h, last, block)
@@ -264,5 +243,5 @@ def place(h, key, elements, item):
 def passed(h, k):
     """Go on behind an instruction that Python has run."""
     last = word(word(h, H_ORDER), k)
-    let_go(h, last, integer(word(load_i8(word(h, H_LIST) + 24), last)))
+    let_go(h, last, block_at(word(h, H_TAPE), last))
     store_i8(h + 8 * H_FROM, k - 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from llvmlite import ir
+from numba.core import cgutils
 
 from kernels.jit import intrinsic, types
 from kernels.memory import external
@@ -16,7 +17,8 @@ _KINDS = {types.int64: _I64, types.int32: ir.IntType(32), types.float64: ir.Doub
 
 def _api(name: str, result: Any, *given: Any) -> Any:
     """Return the intrinsic that calls a function of the C API; pointers are int64."""
-    API.add(name)
+    if name != "tape_registry":
+        API.add(name)
 
     def call(typingctx: Any, *kinds: Any) -> Any:  # noqa: ARG001 (Numba fixes the names)
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
@@ -30,11 +32,39 @@ def _api(name: str, result: Any, *given: Any) -> Any:
     return intrinsic(call)
 
 
-Py_IncRef = _api("Py_IncRef", types.void, types.int64)
-Py_DecRef = _api("Py_DecRef", types.void, types.int64)
-PyObject_GC_UnTrack = _api("PyObject_GC_UnTrack", types.void, types.int64)
-PyObject_GC_Del = _api("PyObject_GC_Del", types.void, types.int64)
-PyObject_ClearWeakRefs = _api("PyObject_ClearWeakRefs", types.void, types.int64)
+_OBJECT, _WORD = types.int64, types.int64
+Py_IncRef = _api("Py_IncRef", types.void, _OBJECT)
+Py_DecRef = _api("Py_DecRef", types.void, _OBJECT)
+PyErr_Fetch = _api("PyErr_Fetch", types.void, _WORD, _WORD, _WORD)
+PyErr_Restore = _api("PyErr_Restore", types.void, _OBJECT, _OBJECT, _OBJECT)
+PyErr_NoMemory = _api("PyErr_NoMemory", _OBJECT)
+PyErr_Occurred = _api("PyErr_Occurred", _OBJECT)
+PyErr_SetNone = _api("PyErr_SetNone", types.void, _OBJECT)
+PyErr_SetObject = _api("PyErr_SetObject", types.void, _OBJECT, _OBJECT)
+PyErr_WriteUnraisable = _api("PyErr_WriteUnraisable", types.void, _OBJECT)
+PyFloat_AsDouble = _api("PyFloat_AsDouble", types.float64, _OBJECT)
+PyFloat_FromDouble = _api("PyFloat_FromDouble", _OBJECT, types.float64)
+PyList_Append = _api("PyList_Append", types.int32, _OBJECT, _OBJECT)
+PyList_New = _api("PyList_New", _OBJECT, _WORD)
+PyList_Size = _api("PyList_Size", _WORD, _OBJECT)
+PyLong_AsLongLong = _api("PyLong_AsLongLong", _WORD, _OBJECT)
+PyLong_FromLongLong = _api("PyLong_FromLongLong", _OBJECT, _WORD)
+PyMem_RawCalloc = _api("PyMem_RawCalloc", _WORD, _WORD, _WORD)
+PyMem_RawFree = _api("PyMem_RawFree", types.void, _WORD)
+PyMem_RawMalloc = _api("PyMem_RawMalloc", _WORD, _WORD)
+PyMem_RawRealloc = _api("PyMem_RawRealloc", _WORD, _WORD, _WORD)
+PyObject_CallNoArgs = _api("PyObject_CallNoArgs", _OBJECT, _OBJECT)
+PyObject_ClearWeakRefs = _api("PyObject_ClearWeakRefs", types.void, _OBJECT)
+PyObject_Free = _api("PyObject_Free", types.void, _OBJECT)
+PyObject_GC_Del = _api("PyObject_GC_Del", types.void, _OBJECT)
+PyObject_GC_UnTrack = _api("PyObject_GC_UnTrack", types.void, _OBJECT)
+PyTuple_GetItem = _api("PyTuple_GetItem", _OBJECT, _OBJECT, _WORD)
+PyTuple_New = _api("PyTuple_New", _OBJECT, _WORD)
+PyTuple_SetItem = _api("PyTuple_SetItem", types.int32, _OBJECT, _WORD, _OBJECT)
+PyTuple_Size = _api("PyTuple_Size", _WORD, _OBJECT)
+PyType_IsSubtype = _api("PyType_IsSubtype", types.int32, _OBJECT, _OBJECT)
+tape_registry = _api("tape_registry", _WORD)
+"""The registry's address: of ours, and there before any code that calls it is loaded; see kernels/registry.py."""
 
 
 @intrinsic
@@ -46,3 +76,24 @@ def call_visit(typingctx: Any, address: Any, visited: Any, argument: Any) -> Any
         return builder.call(builder.inttoptr(args[0], kind.as_pointer()), args[1:])
 
     return types.int32(types.int64, types.int64, types.int64), codegen
+
+
+@intrinsic
+def bits_of(typingctx: Any, number: Any) -> Any:  # noqa: ARG001
+    """The bits of a double."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
+        return builder.bitcast(args[0], _I64)
+
+    return types.int64(types.float64), codegen
+
+
+@intrinsic
+def three_words(typingctx: Any) -> Any:  # noqa: ARG001
+    """The address of three words on the stack of the function."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
+        place = cgutils.alloca_once(builder, _I64, size=3)
+        return builder.ptrtoint(place, _I64)
+
+    return types.int64(), codegen

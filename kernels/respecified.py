@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from kernels import forms, routines
-from kernels.forms import Form
+from kernels.forms import Form, inputs_of
 from kernels.layouts import Spec, Strides, intern_spec
-from kernels.op import Contraction, Elementwise, Op, Reduction, Routine
+from kernels.op import Contraction, Elementwise, Reduction, Routine
 
 
 def respecified(form: Form, place: int, strides: Strides) -> Form:
@@ -43,13 +43,6 @@ def _contraction(form: Form, op: Contraction, specs: list[Spec | None], spec: Sp
     assert a is not None
     assert b is not None
     return forms.contraction(op, a, b, spec, (form.wanted[0], form.wanted[1]))
-
-
-def inputs_of(op: Op) -> tuple[str, ...]:
-    """Name the operands as the rules of an operation do."""
-    if isinstance(op, (Elementwise, Routine)):
-        return op.inputs
-    return ("a", "b") if isinstance(op, Contraction) else ("x",)
 
 
 def _turned(spec: Spec, strides: Strides) -> Spec:

@@ -57,9 +57,7 @@ class Stops:
     def _order(self) -> Iterable[tuple[int, Sequence[Any]]]:
         entries, order = self.task.entries, self.space.order[: self.count].tolist()
         for k in range(self.count - 1, -1, -1):
-            form = entries[order[k]].form
-            first = order[k] + 2 - form.entries
-            yield k, entries[first : first + len(form.specs)]
+            yield k, entries.at(order[k])[3]
 
     def sweep(self, address: int) -> int:
         """Sweep as the native sweep does, handing over leaves on the way."""

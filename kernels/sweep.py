@@ -7,18 +7,18 @@ from typing import Any
 
 from kernels import words
 from kernels.custom import RAN, check_failed
-from kernels.entries import MOVES, MOVING, instruction_at, nested, settled
 from kernels.layouts import Spec
 from kernels.leaves import gradients, place, place_leaves, read, refuse_seen, touched
 from kernels.observing import Array, Observer, Outcome, Readers, Task, Wanted
 from kernels.pausing import Pauses
 from kernels.presets import FLOAT64, ONE, ROOT, key_of, mark, observe, preset, preset_root
 from kernels.stopping import Stops
+from kernels.tape_words import header_of
 from kernels.workspace import LARGE, Workspace
 
-_LIST, _TAPE, _RESTRICT, _LEAF = words.H_LIST, words.H_TAPE, words.H_RESTRICT, words.H_LEAF
+_TAPE, _RESTRICT, _LEAF = words.H_TAPE, words.H_RESTRICT, words.H_LEAF
 _BATCH, _AT, _LOW, _OK = words.H_BATCH, words.H_AT, words.H_LOW, words.OK
-_PRESET, _WHOLE = words.H_PRESET, words.H_WHOLE
+_PRESET = words.H_PRESET
 
 
 def sweep(space: Workspace, task: Task) -> Outcome:
@@ -27,10 +27,10 @@ def sweep(space: Workspace, task: Task) -> Outcome:
     Raises, leaving everything as it was, FreedError if a needed instruction is gone, CrossingError if the graph leads
     to other tapes and may not, and MemoryError.
     """
-    own, entries, observers, dropped = space.words, task.entries, task.observers, None
+    own, entries, observers = space.words, task.entries, task.observers
     try:
         space.busy = True
-        own[_LIST], own[_TAPE], own[_RESTRICT], own[_BATCH] = id(entries), task.number, task.restrict, task.batch or 1
+        own[_TAPE], own[_RESTRICT], own[_BATCH] = header_of(entries), task.restrict, task.batch or 1
         buffers = preset(space, task)
         mark(space, entries)
         if task.restrict:
@@ -46,11 +46,11 @@ def sweep(space: Workspace, task: Task) -> Outcome:
         for observer, buffer in zip(observers, buffers, strict=True):
             observe(space, observer, buffer)
         if (readers := task.releasing()) is not None:
-            dropped = _drop(space, entries, readers)
+            _drop(space, entries, readers)
         held = space.rest()
     finally:
         space.busy = False
-    del dropped, held  # finalizers run now, which may record and sweep
+    del held  # finalizers run now, which may record and sweep
     return outcome
 
 
@@ -62,7 +62,7 @@ slots at which somebody looks."""
 
 
 def sweep_one(
-    space: Workspace, entries: list[Any], number: int, root: Root, readers: Readers, free: bool, how: How
+    space: Workspace, entries: Any, root: Root, readers: Readers, free: bool, how: How
 ) -> list[tuple[Any, Array | float]] | None:
     """Return the gradients of leaves: as :func:`sweep`, for the usual call, from one root where nobody looks on.
 
@@ -70,20 +70,17 @@ def sweep_one(
     look at what it comes to. It counts itself among the readers. A small graph's backward is its few calls.
     """
     (slot, spec, offset), (value, only, hooked, seen) = root, how
-    own, dropped, found = space.words, None, None
+    own, found = space.words, None
     try:
         space.busy = True  # what runs meanwhile, as a finalizer may anywhere, takes another workspace
         readers.readers.append(None)  # within: an interrupt may follow at once
-        if MOVING:
-            settled()
-        own[_LIST], own[_TAPE], own[_RESTRICT], own[_BATCH] = id(entries), number, 0, 1
+        own[_TAPE], own[_RESTRICT], own[_BATCH] = header_of(entries), 0, 1
         if value is None and offset is None and spec.shadow == 1 and spec.dtype is FLOAT64:  # as preset_one does
             row = space.given
             row[0], row[1], row[2], row[3] = slot, 0, ONE, ROOT
             own[_PRESET] = 1
         else:
             preset_root(space, slot, spec, 1.0 if value is None else value, offset)
-        own[_WHOLE] = 0
         if space.mark(space.address) != _OK:
             mark(space, entries)
         if seen:
@@ -97,39 +94,26 @@ def sweep_one(
             if only is not None and len(found) < len(only[0]):
                 found = None
             elif free:
-                dropped = _drop(space, entries, readers)
-        if space.held or space.keep_room > LARGE or space.cell_room > LARGE:
+                _drop(space, entries, readers)
+        if space.held or space.cell_room > LARGE:
             space.rest()
     finally:
         readers.readers.pop()
         space.busy = False
-    del dropped  # finalizers run now, which may record and sweep
     return found
 
 
-def _drop(space: Workspace, entries: list[Any], readers: Readers) -> list[Any] | None:
-    """Drop what the sweep has used, unless others read the tape; return what stood there, for the caller to let go."""
-    size = len(entries) - space.words[_LOW]
-    readers.swept += size
-    if space.keep_room < size:
-        space.mark_room(size)
-    if nested():
-        return None
-    with MOVES:
-        try:
-            MOVING.append(None)
-            if len(readers.readers) > 1:
-                return None
-            while (gone := space.mark_used(space.address)) < 0:
-                space.mark_room(space.words[words.H_SIZE])
-            return space.drop(entries, gone)
-        finally:
-            MOVING.clear()
+def _drop(space: Workspace, entries: Any, readers: Readers) -> None:
+    """Drop what the sweep has used, unless others read the tape: finalizers run then, which may record and sweep."""
+    readers.swept += len(entries) - space.words[_LOW]
+    space.words[words.H_READERS] = id(readers.readers)
+    if space.drop(space.address) < 0:
+        raise MemoryError("no memory to free what a backward has used")
 
 
 def _go_on(
     space: Workspace,
-    entries: list[Any],
+    entries: Any,
     status: int,
     observers: Sequence[Observer],
     buffers: list[Array],
@@ -144,7 +128,7 @@ def _go_on(
             if status == words.PAUSE:
                 pauses.act()
             status = advance(space.address)
-        check(space, entries, status, "gradients of a backward")
+        check(status, "gradients of a backward")
         check_failed()
     except BaseException:
         space.held = []
@@ -152,32 +136,7 @@ def _go_on(
         raise
 
 
-def check(space: Workspace, entries: list[Any], status: int, what: str) -> None:
+def check(status: int, what: str) -> None:
     """Raise what the status of a native sweep says."""
-    if status == words.STRANGE:
-        found = instruction_at(entries, space.words[_AT])
-        kinds = ", ".join(type(value).__name__ for value in found.saved)
-        raise TypeError(f"{found.form.name}: its pullback was to read saved values of types {kinds}, not all arrays")
     if status != words.OK:
         raise MemoryError(f"no memory for the {what} sweep")
-
-
-def collect(space: Workspace, entries: list[Any], number: int, dying: int) -> tuple[int, list[Any] | None]:
-    """Drop the instructions whose results nobody can reach.
-
-    Returns how many entries that were, and what stood there, for the caller to let go when nothing is held.
-    """
-    own = space.words
-    try:
-        space.busy = True
-        own[words.H_LIST], own[words.H_TAPE], own[words.H_DYING] = id(entries), number, dying
-        while (gone := int(space.mark_dead(space.address))) < 0:
-            if gone == -1:
-                space.reserve(8 * space.cell_room)
-            else:
-                space.mark_room(own[words.H_SIZE])
-        dropped = space.drop(entries, gone)
-        space.rest()
-    finally:
-        space.busy = False
-    return gone, dropped

@@ -18,27 +18,21 @@ from kernels.words import (
     B_INPUTS,
     B_ITEM,
     B_KIND,
-    B_SAVED,
     B_SHADOW,
     B_WORK,
     BREATH,
     CELL,
     CLEARS,
-    H_ARRAY,
-    H_AT,
     H_BATCH,
     H_CELLS,
     H_COUNT,
-    H_FLOAT,
     H_FROM,
-    H_INT,
-    H_LIST,
     H_MASK,
-    H_NONE,
     H_ORDER,
     H_PTRS,
     H_RESTRICT,
     H_RESUME,
+    H_TAPE,
     I_COVERS,
     I_GIVES,
     I_ITEM,
@@ -59,7 +53,7 @@ from kernels.words import (
     PULLS,
     PYTHON,
     RELEVANT,
-    STRANGE,
+    T_WORDS,
     TOUCHED,
     UNIFORM,
     UNWANTED,
@@ -69,7 +63,9 @@ from kernels.words import (
 )
 
 _cells = load_module("cells_native")
-integer, find = _cells.integer, _cells.find
+find = _cells.find
+_tape = load_module("tape_native")
+block_at, point_at = _tape.block_at, _tape.point_at
 shadow, family, write_out = _cells.shadow, _cells.family, _cells.write_out
 settle_view, own_copy, drop = _cells.settle_view, _cells.own_copy, _cells.drop
 settle = load_module("leaves_native").settle
@@ -101,9 +97,8 @@ def spreads(about):
 
 @njit(cache=True, error_model="numpy")
 def pull(h, last, block, cell):
-    """Run the pullbacks of one instruction on the cotangent that ``cell`` holds; STRANGE, MEMORY or OK."""
-    items = load_i8(word(h, H_LIST) + 24)
-    none, integers, floats = word(h, H_NONE), word(h, H_INT), word(h, H_FLOAT)
+    """Run the pullbacks of one instruction on the cotangent that ``cell`` holds; MEMORY or OK."""
+    items = word(word(h, H_TAPE), T_WORDS)
     cells, mask, pointers = word(h, H_CELLS), word(h, H_MASK), word(h, H_PTRS)
     restrict, batch, kind = word(h, H_RESTRICT), word(h, H_BATCH), word(block, B_KIND)
     start = last - word(block, B_ENTRIES) + 1
@@ -115,22 +110,14 @@ def pull(h, last, block, cell):
             return MEMORY
     cotangent = load_i8(cell + 8)
     first = 0 if kind == PULLS else 1
-    for j in range(first, word(block, B_SAVED)):
-        obj = word(items, start + 1 + inputs + j)
-        data = obj + 16
-        if load_i8(obj + 8) != floats:
-            if load_i8(obj + 8) != word(h, H_ARRAY):
-                store_i8(h + 8 * H_AT, last)
-                return STRANGE
-            data = load_i8(data)
-        store_i8(pointers + 16 + 8 * j, data)
+    point_at(items + 8 * (start + 1 + inputs), block, pointers + 16)
     if kind != PULLS:
-        cotangent += integer(word(items, start + 1 + inputs))
+        cotangent += word(items, start + 1 + inputs)
     for i in range(first, inputs):
-        obj = word(items, start + 1 + i)
-        if obj == none:
+        key = word(items, start + 1 + i)
+        if key == 0:
             continue
-        target = find(cells, mask, integer(obj) if load_i8(obj + 8) == integers else -obj)
+        target = find(cells, mask, key)
         flags = load_i8(target + 24)
         if restrict != 0 and flags & RELEVANT == 0:
             continue
@@ -169,7 +156,7 @@ def pull(h, last, block, cell):
         else:
             result_bytes = word(block, B_SHADOW) * word(block, B_ITEM)
             call(h, about, pointer + offset, cotangent, elements * item, result_bytes, accumulate)
-    if kind == CLEARS and word(items, start + 1) != none:
+    if kind == CLEARS and word(items, start + 1) != 0:
         whole = word(block, B_SHADOW) * word(block, B_ITEM)
         call(h, block + 8 * B_FIRST, cotangent, cotangent, whole, whole, 0)
     return OK
@@ -198,13 +185,13 @@ def sweep(h):
     PAUSE where Python has to act, at H_FROM in the order: before an instruction whose cell says so, unless
     H_RESUME says that this has been done, and for an instruction that only Python can run. BREATH from time to time.
     """
-    items = load_i8(word(h, H_LIST) + 24)
+    t = word(h, H_TAPE)
     cells, mask, order = word(h, H_CELLS), word(h, H_MASK), word(h, H_ORDER)
     resume, batch, work = word(h, H_RESUME), word(h, H_BATCH), 0
     for k in range(word(h, H_FROM), word(h, H_COUNT)):
         last = word(order, k)
-        block = integer(word(items, last))
-        cell = find(cells, mask, integer(word(items, last - word(block, B_ENTRIES) + 1)))
+        block = block_at(t, last)
+        cell = find(cells, mask, word(word(t, T_WORDS), last - word(block, B_ENTRIES) + 1))
         kind, flags = word(block, B_KIND), load_i8(cell + 24)
         if resume == 0 and (kind == PYTHON or flags & (PAUSED | TOUCHED) == PAUSED | TOUCHED):
             store_i8(h + 8 * H_FROM, k)

@@ -1,17 +1,48 @@
-"""The tensor as CPython's memory management sees it: what it refers to, and its end."""
+"""The tensor as CPython's memory management sees it: what it refers to, who has its slot, and its end."""
 
 from __future__ import annotations
 
-from kernels.jit import cfunc
-from kernels.memory import load_i8, store_i8
+from kernels.jit import cfunc, load_module, njit
+from kernels.memory import load_i8, store_i8, word
 from kernels.python_api import (
     Py_DecRef,
+    Py_IncRef,
+    PyErr_Fetch,
+    PyErr_Occurred,
+    PyErr_Restore,
+    PyErr_SetNone,
+    PyErr_WriteUnraisable,
+    PyLong_AsLongLong,
+    PyLong_FromLongLong,
+    PyObject_CallNoArgs,
     PyObject_ClearWeakRefs,
     PyObject_GC_Del,
     PyObject_GC_UnTrack,
     call_visit,
+    tape_registry,
+    three_words,
 )
-from kernels.words import O_FIRST, O_LAST, O_TYPE, O_WEAK
+from kernels.words import (
+    G_ATTRIBUTE,
+    G_INT,
+    G_NONE,
+    G_TYPEERROR,
+    LARGEST_LOSS,
+    O_BYTES,
+    O_FIRST,
+    O_LAST,
+    O_SLOT,
+    O_TYPE,
+    O_WEAK,
+    STALE,
+    T_FULL,
+    T_LOST,
+    T_SIZE,
+    UNHELD,
+)
+
+_tape = load_module("tape_native")
+hold, let_go, tape_of = _tape.hold, _tape.let_go, _tape.tape_of
 
 
 @cfunc("int32(int64, int64, int64)", cache=True)
@@ -22,17 +53,68 @@ def traverse(x, visit, argument):
             found = call_visit(visit, held, argument)
             if found != 0:
                 return found
+    leaf = -load_i8(x + O_SLOT)
+    if leaf > 1:
+        found = call_visit(visit, leaf, argument)
+        if found != 0:
+            return found
     return call_visit(visit, load_i8(x + O_TYPE), argument)
+
+
+@njit(cache=True, error_model="numpy")
+def exchange(x, slot):
+    """Give a tensor another slot, held already, or a leaf, owned already; then let go of the one before."""
+    before = load_i8(x + O_SLOT)
+    store_i8(x + O_SLOT, slot)
+    if before > 0:
+        if before & UNHELD == 0:
+            let_go(tape_registry(), before)
+    elif before < STALE:
+        Py_DecRef(-before)
+
+
+@njit(cache=True, error_model="numpy")
+def drop_all(x):
+    """Let go of what a tensor refers to: before each, it has it no more, for that may run anything."""
+    exchange(x, 0)
+    for at in range(O_FIRST, O_LAST + 8, 8):
+        held = load_i8(x + at)
+        if held != 0:
+            store_i8(x + at, 0)
+            Py_DecRef(held)
 
 
 @cfunc("int32(int64)", cache=True)
 def clear(x):
-    for at in range(O_FIRST, O_LAST + 8, 8):
-        held = load_i8(x + at)
-        if held != 0:
-            store_i8(x + at, 0)  # before it is let go of: that may run anything
-            Py_DecRef(held)
+    drop_all(x)
     return 0
+
+
+@njit(cache=True, error_model="numpy")
+def lose(slot, size):
+    """Count the bytes of a large tensor that has died; let its tape look for more where they are many.
+
+    Pullbacks still need most of them: the longer the tape, the rarer a look.
+    """
+    t = tape_of(tape_registry(), slot & ~UNHELD)
+    if t == 0:
+        return
+    lost = word(t, T_LOST) + size
+    store_i8(t + 8 * T_LOST, lost)
+    call = word(t, T_FULL)
+    if lost * 10_000 <= LARGEST_LOSS * word(t, T_SIZE) or call == 0:
+        return
+    store_i8(t + 8 * T_LOST, 0)
+    error = three_words()
+    PyErr_Fetch(error, error + 8, error + 16)
+    Py_IncRef(call)
+    found = PyObject_CallNoArgs(call)
+    if found == 0:
+        PyErr_WriteUnraisable(call)
+    else:
+        Py_DecRef(found)
+    Py_DecRef(call)
+    PyErr_Restore(word(error, 0), word(error, 1), word(error, 2))
 
 
 @cfunc("void(int64)", cache=True)
@@ -41,10 +123,56 @@ def dealloc(x):
     PyObject_GC_UnTrack(x)
     if load_i8(x + O_WEAK) != 0:
         PyObject_ClearWeakRefs(x)
-    for at in range(O_FIRST, O_LAST + 8, 8):
-        held = load_i8(x + at)
-        if held != 0:
-            store_i8(x + at, 0)
-            Py_DecRef(held)
+    slot, size = load_i8(x + O_SLOT), load_i8(x + O_BYTES)
+    drop_all(x)
     PyObject_GC_Del(x)
     Py_DecRef(kind)
+    if size > 0 and slot > 0:
+        lose(slot, size)
+
+
+@cfunc("int64(int64, int64)", cache=True)
+def get_slot(x, closure):
+    slot = load_i8(x + O_SLOT)
+    registry = tape_registry()
+    if slot > 0:
+        return PyLong_FromLongLong(slot & ~UNHELD)
+    if slot == STALE:
+        PyErr_SetNone(word(registry, G_ATTRIBUTE))
+        return 0
+    found = word(registry, G_NONE) if slot == 0 else -slot
+    Py_IncRef(found)
+    return found
+
+
+@cfunc("int32(int64, int64, int64)", cache=True)
+def set_slot(x, value, closure):
+    registry = tape_registry()
+    slot = STALE
+    if value == word(registry, G_NONE):
+        slot = 0
+    elif value != 0 and load_i8(value + O_TYPE) == word(registry, G_INT):
+        slot = PyLong_AsLongLong(value)
+        if slot <= 0 or slot >= UNHELD:
+            if PyErr_Occurred() == 0:
+                PyErr_SetNone(word(registry, G_TYPEERROR))
+            return -1
+        hold(registry, slot)
+    elif value != 0:
+        Py_IncRef(value)
+        slot = -value
+    exchange(x, slot)
+    return 0
+
+
+@cfunc("int64(int64, int64)", cache=True)
+def unheld(x, ignored):
+    """``x._unheld()``: let a computed tensor refer to its slot without holding it."""
+    slot = load_i8(x + O_SLOT)
+    registry = tape_registry()
+    if slot > 0 and slot & UNHELD == 0:
+        store_i8(x + O_SLOT, slot | UNHELD)
+        let_go(registry, slot)
+    found = word(registry, G_NONE)
+    Py_IncRef(found)
+    return found

@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-
-class Opcode(int):
-    """The address of the block of a form, which it keeps. Its type tells it from a tape's other integers."""
-
-    form: Any
-
-
 # The header: what stands in each word of it.
-H_LIST, H_NONE, H_INT, H_FLOAT, H_TAPE, H_CELLS, H_MASK, H_ORDER, H_ORDERS, H_LEAVES, H_LEAFCAP = range(11)
-H_PRESETS, H_PRESET, H_RESTRICT, H_COUNT, H_LEAF, H_AT, H_PTRS, H_KEEP = range(11, 19)
-H_LOW, H_SIZE, H_WHOLE, H_DYING, H_FROM, H_RESUME, H_BATCH, H_CODE, H_ARRAY, H_KEEPS = range(19, 29)
+H_TAPE, H_CELLS, H_MASK, H_ORDER, H_ORDERS, H_LEAVES, H_LEAFCAP, H_PRESETS, H_PRESET, H_RESTRICT = range(10)
+H_COUNT, H_LEAF, H_AT, H_PTRS, H_LOW, H_FROM, H_RESUME, H_BATCH, H_READERS = range(10, 19)
 FEW = 64
 """Cells that a run begins with; it clears those that it uses, and takes more as it needs them."""
-NEAR = 256
-"""Entries that are searched one by one; longer stretches by halves."""
 
-HEADER = 29
+HEADER = 19
+
+# The header of a tape, in the object itself: its words, how many are used and allocated; its number, the count of the
+# next slot; the chunks of counts; instructions; those whose result died since the last look; bytes of tensors that
+# died; how often words have moved; what is called when there is no room; the registry.
+T_WORDS, T_SIZE, T_ROOM, T_NUMBER, T_NEXT, T_DIR, T_FIRST, T_CHUNKS, T_DIRROOM, T_COUNT, T_DEAD = range(11)
+T_LOST, T_MOVES, T_FULL, T_REGISTRY, T_WRITES = range(11, 16)
+TAPE_WORDS = 16
+FIRST_ROOM = 1 << 12
+"""Words that a tape begins with."""
+LARGEST_LOSS = 1 << 20
+"""Bytes of dead tensors after which a tape of 10,000 words looks for what they held."""
+
+# A chunk counts the tensors that have each of some slots, below two marks: an instruction that goes on needs it; the
+# instruction is gone. Before the counts: where the first instruction of these slots stands, and the sum of the counts.
+CHUNK_BITS = 10
+CHUNK = 1 << CHUNK_BITS
+C_START, C_HELD, C_COUNTS = 0, 8, 16
+NEEDED, GONE, HELD = 1 << 30, 1 << 29, (1 << 29) - 1
+
+# The registry: the headers of tapes by their numbers, the blocks of forms by theirs, and Python's objects and types.
+G_TAPES, G_FORMS, G_FORMCOUNT, G_NONE, G_INT, G_FLOAT, G_ARRAY, G_TENSOR, G_TYPEERROR, G_OVERFLOW = range(10)
+G_ATTRIBUTE, G_DOUBLE, REGISTRY = 10, 11, 12
 
 # A cell of the table of shadows: key, pointer, the shadow itself where 8 bytes hold it (a view's offset), flags.
 CELL = 4
@@ -33,8 +43,11 @@ PARENT = 16
 # A found leaf: where its operand stands, where its instruction ends, its cell.
 FOUND = 3
 
-# A form's block: entries, inputs, saved values, elements and item size of the shadow, kind, what it frees, steps.
-B_ENTRIES, B_INPUTS, B_SAVED, B_SHADOW, B_ITEM, B_KIND, B_FREES, B_WORK, B_FIRST = range(9)
+# A form's block: words, inputs, saved values, elements and item size of the shadow, kind, what it frees, steps, the
+# form; then the inputs, then what kind of word each saved value is.
+B_ENTRIES, B_INPUTS, B_SAVED, B_SHADOW, B_ITEM, B_KIND, B_FREES, B_WORK, B_FORM, B_FIRST = range(10)
+# A saved word: a number, the bits of a double, the address of an array, of any object; the tape holds the object.
+NUMBER, DOUBLE, ARRAY, OBJECT = range(4)
 # Kinds of instructions: pullbacks to run; a view; a write, which clears the shadow or keeps it; one run by Python.
 PULLS, VIEW, CLEARS, ADDS, PYTHON = range(5)
 # Each input in a block: kernel, layout, elements and item size of its shadow, whether the kernel covers it;
@@ -49,13 +62,10 @@ NEVER, UNWANTED, WANTED = range(3)
 PATIENCE = 1 << 22
 """Steps of inner loops after which native code returns, so that Python can take an interrupt: some ten milliseconds."""
 
-OK, GROW, FREED, MISSING, MEMORY, PAUSE, BREATH, STRANGE = range(8)
+OK, GROW, FREED, MISSING, MEMORY, PAUSE, BREATH, READ = range(8)
 
 TAPE_BITS = 44
 """A slot is its tape's number shifted by this, plus a count: unique in the process, never used again."""
-
-COUNTS = (1 << 32) - 1
-"""Reference counts have 32 bits since Python 3.12; immortal objects' counts are above any real one."""
 
 # A row of a program: what to do, the address to call or fill, layout, pointers, and what the call takes.
 R_KIND, R_ADDRESS, R_LAYOUT, R_POINTERS, R_ACCUMULATE, R_DATA, R_OPERANDS = range(7)
@@ -63,5 +73,13 @@ ROW = 8
 RUN_KERNEL, RUN_NEST, RUN_FILL8, RUN_FILL4 = range(4)
 
 # A tensor as an object of Python, in bytes: after its header, references, then what is no reference.
-O_TYPE, O_VALUE, O_FORM, O_SLOT, O_BASE, O_VIEWS, O_SHARED, O_RARE, O_OFFSET, O_WEAK, O_SIZE = range(8, 96, 8)
+O_TYPE, O_VALUE, O_FORM, O_BASE, O_VIEWS, O_SHARED, O_RARE = range(8, 64, 8)
+O_SLOT, O_OFFSET, O_BYTES, O_WEAK, O_SIZE = range(64, 104, 8)
 O_FIRST, O_LAST = O_VALUE, O_RARE
+# What stands at O_SLOT: 0, a slot, a slot that the tensor does not hold (marked), a leaf's address turned negative.
+UNHELD = 1 << 62
+STALE = -1
+"""No slot: the tensor is a view of a version that has been overwritten."""
+
+# An array as an object of Python, in bytes; kernels/memory.py checks that it is so.
+A_DATA, A_NDIM, A_DTYPE = 16, 24, 56

@@ -8,16 +8,10 @@ from typing import Any
 import numpy as np
 
 from kernels import jit, words
-from kernels.entries import take_out
 from kernels.memory import data_of
 
 _FIRST = 1 << 16
 LARGE = 1 << 18
-_KNOWN: tuple[tuple[int, Any], ...] = (
-    (words.H_NONE, None), (words.H_INT, int), (words.H_FLOAT, float), (words.H_ARRAY, np.ndarray),
-    (words.H_CODE, words.Opcode),
-)  # fmt: skip
-"""Objects and types that native code knows by their addresses."""
 
 
 class Workspace:
@@ -33,12 +27,8 @@ class Workspace:
         self.address = data_of(self.header)
         self.pointers = np.zeros(64, np.int64)
         self._reserve_presets(8)
-        self.keep = np.zeros(0, np.uint8)
-        self.keep_room = 0
         self.held: list[Any] = []
         self.busy = False
-        for at, thing in _KNOWN:
-            self.words[at] = id(thing)
         self.words[words.H_PTRS] = data_of(self.pointers)
         self.reserve(_FIRST)
 
@@ -48,14 +38,9 @@ class Workspace:
         self.words[words.H_PRESETS] = data_of(self.presets)
 
     @functools.cached_property
-    def mark_used(self) -> Any:
-        """The native code that finds what a sweep has used, loaded when the first instructions are dropped."""
+    def drop(self) -> Any:
+        """The native code that drops what a sweep has used, loaded when the first instructions are."""
         return jit.entry(jit.load_module("release_native").drop)
-
-    @functools.cached_property
-    def mark_dead(self) -> Any:
-        """The native code that finds what nobody can reach."""
-        return jit.entry(jit.load_module("release_native").collect)
 
     def reserve(self, least: int) -> None:
         """Make room for at least this many cells. Memory that no sweep uses is never touched, so room is cheap."""
@@ -81,10 +66,8 @@ class Workspace:
         held = self.held
         if held:
             self.held = []
-        if self.keep_room > LARGE or self.cell_room > LARGE:
+        if self.cell_room > LARGE:
             self.reserve(_FIRST)
-            self.keep, self.keep_room = np.zeros(0, np.uint8), 0
-            self.words[words.H_KEEPS] = 0
         return held
 
     def preset(self, rows: list[tuple[int, int, int, int]]) -> None:
@@ -96,24 +79,3 @@ class Workspace:
             flat[at], flat[at + 1], flat[at + 2], flat[at + 3] = row
             at += 4
         self.words[words.H_PRESET] = len(rows)
-
-    def mark_room(self, size: int) -> None:
-        """Make room for one byte an entry."""
-        if self.keep_room < size:
-            self.keep = np.empty(max(2 * len(self.keep), size, _FIRST), np.uint8)
-            self.words[words.H_KEEP] = data_of(self.keep)
-            self.words[words.H_KEEPS] = self.keep_room = len(self.keep)
-
-    def drop(self, entries: list[Any], gone: int) -> list[Any] | None:
-        """Take the entries marked with 0 off the tape; others may be appending meanwhile.
-
-        Returns what stood there: whoever lets go of it runs finalizers, which may record, write and sweep.
-        """
-        if gone <= 0:
-            return None
-        low, size = self.words[words.H_LOW], self.words[words.H_SIZE]
-        if gone == size - low:
-            there = entries[low:size]
-            del entries[low:size]
-            return there
-        return take_out(entries, slice(low, size), self.keep[: size - low].tobytes())

@@ -57,10 +57,7 @@ def add_again(x: Tensor, value: Any) -> bool:
     array: Any = x._value  # not before: protect counts the references to it
     np.add(array, new, array)
     families.counter_of(base)[0] += 1
-    slot = tape.fresh()
-    families.move(base, slot, form)
-    tape.extend((slot, before, source, x._offset, form.code))
-    tape.writes = True
+    families.record(tape, base, form, (before, source), (x._offset,))
     families.outdate(base)
     return True
 

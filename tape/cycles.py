@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import gc
 import sys
-from types import FunctionType, MemberDescriptorType, ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 _MOST = 1 << 16
@@ -30,7 +30,7 @@ def let_go(held: list[Any]) -> int:
     reached = _reached([one for one, count in zip(held, _counts(held), strict=True) if count - _ALONE > inner[id(one)]])
     alone = [one for one in held if id(one) not in reached and _has_slot(one)]
     for one in alone:
-        one._slot = one._slot ^ 0  # an equal number: references to the slot itself are counted
+        one._unheld()
     return 0 if alone else len(held)
 
 
@@ -47,7 +47,7 @@ def _reached(outer: list[Any]) -> set[int]:
 
 def _has_slot(one: Any) -> bool:
     """Whether it is a computed tensor, or a node."""
-    return isinstance(getattr(type(one), "_slot", None), MemberDescriptorType) and type(one._slot) is int
+    return hasattr(type(one), "_unheld") and type(one._slot) is int
 
 
 def _referents(one: Any) -> list[Any]:

@@ -14,12 +14,12 @@ import numpy as np
 from kernels import forms
 from kernels.forms import Form
 from kernels.layouts import Spec, spec_of
-from kernels.native_types import same_layout
 from kernels.recent import Recent
 from kernels.tables import OPS
+from kernels.tensor_types import same_layout
 from kernels.words import TAPE_BITS
 from tape import inference, modes
-from tape.tapes import LARGE, living
+from tape.tapes import LARGE, Tape, living
 from tape.tensor import Array, Tensor, as_array, rare, seldom
 
 _AS_STRIDED: Any = OPS["as_strided"]
@@ -64,39 +64,36 @@ def join(base: Tensor, view: Tensor) -> None:
         views[:count] = [one for one in views[:count] if one() is not None]
 
 
-def forget(x: Tensor) -> int:
-    """Take a tensor off what its tape keeps under its name; return the bytes for which it was watched."""
+def forget(x: Tensor) -> None:
+    """Take a tensor off what its tape keeps under its name."""
     slot = x._slot
-    if type(slot) is not int or (tape := living.get(slot >> TAPE_BITS)) is None:
-        return 0
-    if tape.retained:
+    if type(slot) is int and (tape := living.get(slot >> TAPE_BITS)) is not None and tape.retained:
         tape.retained.pop(id(x), None)
-    return tape.watched.pop(id(x), _UNWATCHED)[1] if tape.watched else 0
-
-
-_UNWATCHED = (None, 0)
 
 
 def move(x: Tensor, slot: Any, form: Form | Spec) -> None:
-    """Give a tensor another slot, with the form of its instruction: nothing else changes the slot of a tensor.
-
-    Its tape watches and retains it under the new one: what the old one's instruction holds does not die with it.
-    """
-    size = forget(x)
+    """Give a tensor another slot, with the form of its instruction, as :func:`record` does: nothing else does."""
+    forget(x)
     x._slot, x._form = slot, form
-    remember(x, size)
+    remember(x)
 
 
-def remember(x: Tensor, size: int = 0) -> None:
-    """Let the tape of a tensor that has got a slot watch it, if that may hold much, and retain its gradient."""
-    size = max(size, x._form.spec.bytes)
-    if size < LARGE and not seldom(x).retains:
-        return
-    tape = living.get(x._slot >> TAPE_BITS) if type(x._slot) is int else None
-    if tape is not None and size >= LARGE:
-        tape.watch(x, size)
-    if tape is not None and seldom(x).retains:
-        tape.retain(x)
+def record(tape: Tape, x: Tensor, form: Form, operands: tuple[Any, ...], saved: tuple[Any, ...] = ()) -> None:
+    """Append the instruction of a tensor's new version; its tape retains its gradient under the new slot."""
+    forget(x)
+    tape.record(x, form.code, operands, saved)
+    remember(x)
+
+
+def remember(x: Tensor) -> None:
+    """Let the end of a tensor that has got a slot be noticed, if that may hold much, and retain its gradient."""
+    size = x._form.spec.bytes
+    if size >= LARGE:
+        x._bytes = size
+    if seldom(x).retains:
+        tape = living.get(x._slot >> TAPE_BITS) if type(x._slot) is int else None
+        if tape is not None:
+            tape.retain(x)
 
 
 def outdate(base: Tensor) -> None:
@@ -123,9 +120,7 @@ def renew(view: Tensor) -> None:
         form = _forms.get(key)
         if form is None:
             form = _forms.setdefault(key, forms.view(_AS_STRIDED, *key, ()))
-        view._form = form
-        view._slot = slot = tape.fresh()
-        tape.extend((slot, base._slot, view._offset, form.code))
+        tape.record(view, form.code, (base._slot,), (view._offset,))
         remember(view)
     join(base, view)
 

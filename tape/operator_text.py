@@ -35,14 +35,12 @@ def {name}(a, b):
             if heard is not None:
                 heard.note(op, (a, b), result, ())
             return result
-        result._form = form
-        result._slot = slot = tape.fresh()
         if t is None:
-            tape.extend((slot, s, None, {first}form.code))
+            tape.record(result, form.code, (s, None), ({first}))
         elif s is None:
-            tape.extend((slot, None, t, {second}form.code))
+            tape.record(result, form.code, (None, t), ({second}))
         else:
-            tape.extend((slot, s, t, {both}form.code))
+            tape.record(result, form.code, (s, t), ({both}))
         if heard is not None:
             heard.note(op, (a, b), result, ())
         return result
@@ -66,9 +64,7 @@ def {name}(a, b):
             if heard is not None:
                 heard.note(op, (a, y), result, ())
             return result
-        result._form = form
-        result._slot = slot = tape.fresh()
-        tape.extend((slot, s, None, {first}form.code))
+        tape.record(result, form.code, (s, None), ({first}))
         if heard is not None:
             heard.note(op, (a, y), result, ())
         return result
@@ -94,9 +90,7 @@ NUMBER = """    elif kind is int or kind is float:
             return result
         if (form := row.first) is None:
             return slow(op, a, b)
-        result._form = form
-        result._slot = slot = tape.fresh()
-        tape.extend((slot, s, {kept}form.code))
+        tape.record(result, form.code, (s,), ({kept}))
         if heard is not None:
             heard.note(by_number, (a,), result, (float(b),))
         return result
@@ -131,9 +125,7 @@ def {name}_reversed(b, a):
             if heard is not None:
                 heard.note(op, (x, b), result, ())
             return result
-        result._form = form
-        result._slot = slot = tape.fresh()
-        tape.extend((slot, None, t, {second}form.code))
+        tape.record(result, form.code, (None, t), ({second}))
         if heard is not None:
             heard.note(op, (x, b), result, ())
         return result
@@ -166,9 +158,7 @@ def {name}(a):
         if heard is not None:
             heard.note(op, (a,), result, ())
         return result
-    result._form = form
-    result._slot = slot = tape.fresh()
-    tape.extend((slot, s, {first}form.code))
+    tape.record(result, form.code, (s,), ({first}))
     if heard is not None:
         heard.note(op, (a,), result, ())
     return result

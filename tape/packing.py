@@ -9,11 +9,10 @@ import numpy as np
 
 from kernels import callouts
 from kernels.entries import Instruction
-from kernels.forms import Form
+from kernels.forms import Form, inputs_of
 from kernels.observing import Array
 from kernels.patterns import pattern
 from kernels.pullbacks import contributions
-from kernels.respecified import inputs_of
 from tape import modes
 from tape.tensor import Tensor, carried, plain
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels import forms
-from kernels.entries import Instruction, instructions
+from kernels import entries, forms
+from kernels.entries import Instruction
 from kernels.forms import Form
 from kernels.layouts import Spec, intern_spec, spec_of
 from kernels.op import Copy, Reduction, Select, View
@@ -36,7 +36,7 @@ def recorded() -> int:
     tape.patience = 0  # look at what hooks hold too, whatever it costs
     while tape.collect():
         pass  # what finalizers let go in turn
-    return sum(1 for _ in instructions(tape.entries))
+    return int(tape.entries.count)
 
 
 def locate(slot: int) -> Instruction | None:
@@ -45,7 +45,7 @@ def locate(slot: int) -> Instruction | None:
     if tape is None:
         return None
     with tape.reading():  # its own thread may be dropping what is dead
-        return next((i for i in instructions(tape.entries, slot) if i.slot == slot), None)
+        return entries.locate(tape.entries, slot)
 
 
 def cached_form(key: tuple[Any, ...], make: Callable[[], Form]) -> Form:
@@ -85,9 +85,7 @@ def finish(
         kept = saved(form)
         if (pack := modes.current().pack) is not None and form.kind != PYTHON:
             form, kept = packed(form, kept, pack)
-        result._form = form
-        result._slot = slot = tape.fresh()
-        tape.extend((slot, *slots, *kept, form.code))
+        tape.record(result, form.code, tuple(slots), kept)
         watch(tape, result, operands)
     if tape is None or modes.active() is None:
         inference.made(result)
@@ -194,8 +192,7 @@ def view(op: View, x: Tensor, params: tuple[Any, ...], key: tuple[Any, ...] | No
     active = modes.active()
     tape = None if slot is None else active or modes.wanted_tape()
     if tape is not None:
-        result._slot = fresh = tape.fresh()
-        tape.extend((fresh, slot, result._offset, form.code))
+        tape.record(result, form.code, (slot,), (result._offset,))
         if form.spec.bytes >= tapes.LARGE:
             tape.watch(result, form.spec.bytes)
     join(result._base, result)
@@ -220,8 +217,7 @@ def part(x: Tensor, key: Any, form: Form, offset: int) -> Tensor:
     if tape is None:
         result._slot = None
     else:
-        result._slot = fresh = tape.fresh()
-        tape.extend((fresh, slot, offset, form.code))
+        tape.record(result, form.code, (slot,), (offset,))
     join(base, result)
     if active is None:
         note(form.op, (x,), result, (key,))

@@ -57,9 +57,7 @@ def again(tape: tapes.Tape, form: Form, slots: list[Any], value: Array | float, 
     """Return the result of an operation that has been recorded with this form before."""
     result = new(Tensor)
     result._value = value
-    result._form = form
-    result._slot = slot = tape.fresh()
-    tape.extend((slot, *slots, *kept, form.code))
+    tape.record(result, form.code, tuple(slots), kept)
     return result
 
 

@@ -115,7 +115,8 @@ def _tensor_class(node: ast.ClassDef) -> str:
             texts.append(_method(name, member))
         elif isinstance(member, int) and name not in _PYTHONS_OWN:
             texts.append(f"{name}: builtins.int")
-    return f"class {Tensor.__name__}:\n" + _indented(texts)
+    bases = ", ".join(map(ast.unparse, node.bases))
+    return f"class {Tensor.__name__}({bases}):\n" + _indented(texts)
 
 
 def _method(name: str, function: Any) -> str:

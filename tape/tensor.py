@@ -11,7 +11,8 @@ import numpy as np
 
 from kernels.forms import Form
 from kernels.layouts import Spec, spec_of
-from kernels.native_types import tensor_type
+from kernels.plain_tape import SlotHolder
+from kernels.tensor_types import tensor_type
 from tape.modes import ON_MADE, active, settle
 
 Array = np.ndarray[Any, Any]
@@ -65,7 +66,7 @@ class Rare:
 
 
 @tensor_type
-class Tensor:
+class Tensor(SlotHolder):
     """An array that knows how it was computed. Make one with ``tape.tensor`` or an operation.
 
     ``_value`` is a Python float for a fresh 0-d float64 result, else an ndarray. ``_slot`` is None where no
@@ -78,23 +79,24 @@ class Tensor:
     __slots__ = (
         "__weakref__",
         "_base",
+        "_bytes",
         "_form",
         "_offset",
         "_rare",
         "_shared",
-        "_slot",
         "_value",
         "_views",
     )
 
     _value: Array | float
-    _slot: Any
     _form: Form | Spec
     _offset: int
     _base: Tensor
     _views: list[ReferenceType[Tensor]]
     _shared: bool
     _rare: Rare
+    _bytes: int
+    """How much may be let go of when it dies, of a large one."""
 
     __hash__ = object.__hash__
 
@@ -106,6 +108,13 @@ class Tensor:
 
 new = object.__new__
 _NOTHING = Rare()
+
+
+def holder(slot: Any, form: Form | Spec) -> Tensor:
+    """Return a tensor without a value, which keeps the instruction of a slot."""
+    self = new(Tensor)
+    self._slot, self._form = slot, form
+    return self
 
 
 def seldom(x: Tensor) -> Rare:

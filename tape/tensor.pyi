@@ -13,7 +13,8 @@ from weakref import ReferenceType, ref
 import numpy as np
 from kernels.forms import Form
 from kernels.layouts import Spec, spec_of
-from kernels.native_types import tensor_type
+from kernels.plain_tape import SlotHolder
+from kernels.tensor_types import tensor_type
 from tape.modes import ON_MADE, active, settle
 Array = np.ndarray[Any, Any]
 Installed = TypeVar('Installed', bound=Callable[..., Any] | property)
@@ -52,17 +53,17 @@ class Rare:
 
     def __init__(self) -> None:
         ...
-class Tensor:
+class Tensor(SlotHolder):
     """An array that knows how it was computed. Make one with ``tape.tensor`` or an operation."""
-    __slots__ = ('__weakref__', '_base', '_form', '_offset', '_rare', '_shared', '_slot', '_value', '_views')
+    __slots__ = ('__weakref__', '_base', '_bytes', '_form', '_offset', '_rare', '_shared', '_value', '_views')
     _value: Array | float
-    _slot: Any
     _form: Form | Spec
     _offset: int
     _base: Tensor
     _views: list[ReferenceType[Tensor]]
     _shared: bool
     _rare: Rare
+    _bytes: int
     __hash__ = object.__hash__
     @property
     def H(self) -> Tensor:
@@ -1340,6 +1341,8 @@ class Tensor:
         """Fill with zeros."""
 new = object.__new__
 _NOTHING = Rare()
+def holder(slot: Any, form: Form | Spec) -> Tensor:
+    """Return a tensor without a value, which keeps the instruction of a slot."""
 def seldom(x: Tensor) -> Rare:
     """Return what few tensors have, to be read."""
 def rare(x: Tensor) -> Rare:

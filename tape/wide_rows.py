@@ -55,13 +55,12 @@ def wide(op: Elementwise) -> Callable[..., Tensor]:
             value = row.post(value)
         result = new(Tensor)
         result._value = value
-        result._form = form = row.form
+        form = row.form
         if not wants:
-            result._slot = None
+            result._slot, result._form = None, form
             return result
-        result._slot = slot = tape.fresh()
         values.append(value)
-        tape.extend((slot, *slots, *[as_saved(values[k]) for k in row.picks], form.code))
+        tape.record(result, form.code, tuple(slots), tuple([as_saved(values[k]) for k in row.picks]))
         return result
 
     return run

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from kernels import forms, writes
-from kernels.entries import MOVES
 from kernels.forms import Form
 from kernels.layouts import Spec
 from kernels.memory import where
@@ -54,9 +53,7 @@ def _branch(x: Tensor) -> None:
     """Let an argument of a program, which is a leaf, be a copy of that leaf, which can be written to."""
     spec, tape = x.spec, modes.own_tape()
     form = recording.cached_form((_CLONE, spec, spec, (True,), ""), lambda: forms.copy(_CLONE, spec, spec))
-    slot = x._slot
-    families.move(x, tape.fresh(), form)
-    tape.extend((x._slot, slot, form.code))
+    families.record(tape, x, form, (x._slot,))
     families.outdate(x)
 
 
@@ -218,9 +215,9 @@ def protect(x: Tensor) -> None:
     owned = whole.base is None and (array is whole or array.base is whole)
     if owned and sys.getrefcount(whole) <= _ALONE + apart and sys.getrefcount(array) <= _ALONE + (not apart):
         return
-    with MOVES:
-        for tape in tapes.every():
-            if tape.entries:
+    for tape in tapes.every():
+        if tape.entries:
+            with tape.reading():
                 tape.overwrite(array)
 
 
@@ -242,11 +239,8 @@ def record(x: Tensor, value: Any, tape: tapes.Tape, op: Any = _COPY, places: Arr
         )
     else:
         form = _form_at(op, whole, places.shape, source if wants[1] else None, wants)
-    families.move(base, tape.fresh(), form)
     offset = x._offset if families.is_view(x) else 0
-    kept = () if places is None else (places,)
-    tape.extend((base._slot, before, slot, offset, *kept, form.code))
-    tape.writes = True
+    families.record(tape, base, form, (before, slot), (offset,) if places is None else (offset, places))
     families.outdate(base)
 
 

@@ -11,6 +11,7 @@ from test_hooks import sweep  # noqa: F401 (a fixture)
 
 import tape
 from kernels.entries import instructions
+from kernels.words import TAPE_BITS
 from tape import modes
 
 RNG = np.random.default_rng(5)
@@ -48,7 +49,7 @@ def test_few_instructions_are_appended(function: Callable[..., Any], at: tuple[A
     own = modes.own_tape()
     x = [leaf(tape, one) for one in at]
     y = function(*x)
-    before = own.fresh()
+    before = own.number << TAPE_BITS | own.entries.next
     found = tape.autograd.grad(y, x, create_graph=True)
     assert sum(one.slot > before for one in instructions(own.entries, before)) <= most
     assert len(found) == len(x)

@@ -111,7 +111,6 @@ def test_nothing_is_left_of_a_tensor_that_had_several_slots(change: Callable[...
     own = tape.modes.own_tape()
     own.collect()
     assert recorded() == 0
-    assert not own.watched
     assert not own.retained
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import warnings
 from functools import partial
@@ -13,6 +12,7 @@ from weakref import ReferenceType, ref
 import numpy as np
 
 from kernels import forms
+from kernels.entries import instructions
 from kernels.layouts import Spec, spec_of
 from kernels.observing import Array
 from kernels.tables import OPS
@@ -201,19 +201,23 @@ def give_shadow(x: Tensor, name: str) -> None:
     spec = x.spec
     if not shares(spec):
         return
-    if sys.getrefcount(x._slot) > _UNUSED:
+    if _is_used(x._slot):
         raise NotImplementedError(
             f"{name} on an expanded tensor that has been used is not supported; call it right after expand"
         )
     form = recording.cached_form((_CLONE, spec, "shadow"), lambda: forms.copy(_CLONE, spec, spec_of(as_array(x))))
-    tape, viewed = tape_of(x._slot), x._slot
     form.name = x._form.name  # type: ignore[union-attr]
-    families.move(x, tape.fresh(), form)
-    tape.extend((x._slot, viewed, form.code))
+    families.record(tape_of(x._slot), x, form, (x._slot,))
 
 
-_UNUSED = 3
-"""References to a slot that nothing uses yet: the tape's, the tensor's, and the argument of getrefcount."""
+def _is_used(slot: int) -> bool:
+    """Whether an instruction of any tape has this slot for an operand."""
+    for tape in tapes.every():
+        with tape.reading():
+            down_to = slot if slot >> TAPE_BITS == tape.number else 0
+            if any(slot in instruction.operands for instruction in instructions(tape.entries, down_to)):
+                return True
+    return False
 
 
 def shares(spec: Spec) -> bool:

@@ -19,7 +19,7 @@ from tape import errors, families, modes, recording, tapes, writing
 from tape.autograd.calls import Call, Output
 from tape.autograd.contexts import FunctionCtx
 from tape.packing import PackedValue
-from tape.tensor import AccumulateGrad, Tensor, as_array, carried, plain
+from tape.tensor import AccumulateGrad, Tensor, as_array, carried, new, plain
 
 __all__ = ["Function", "FunctionCtx", "once_differentiable"]
 
@@ -184,17 +184,14 @@ def _recorded(
     spec = finished[own[0]].spec if len(outputs) == 1 else None
     key = (name, specs, spec, len(kept))
     form = recording.cached_form(key, lambda: callouts.function(name, specs, spec, len(kept)))
-    slot = tape.fresh()
-    tape.extend((slot, *slots, call, *kept, form.code))
-    modes.current().noted(slot)
-    for k in own:
-        if spec is None:
-            _output(tape, slot, k, len(outputs), name, finished[k])
-        else:
-            finished[k]._slot, finished[k]._form = slot, form
+    anchor = new(Tensor) if spec is None else finished[own[0]]
+    tape.record(anchor, form.code, tuple(slots), (call, *kept))
+    modes.current().noted(anchor._slot)
+    for k in own if spec is None else ():
+        _output(tape, anchor._slot, k, len(outputs), name, finished[k])
     for k in own:
         recording.watch(tape, finished[k], args)
-    call.outputs = [finished[k]._slot ^ 0 if k in own else None for k in range(len(outputs))]
+    call.outputs = [finished[k]._slot if k in own else None for k in range(len(outputs))]
     dirty, ctx._dirty, ctx._constant = ctx._dirty, (), ()
     return [_written(x, finished[k], dirty) for k, x in enumerate(outputs)]
 
@@ -202,8 +199,7 @@ def _recorded(
 def _output(tape: tapes.Tape, anchor: int, k: int, count: int, name: str, result: Tensor) -> None:
     spec = result.spec
     form = recording.cached_form((name, spec, "output"), lambda: callouts.output(name, spec))
-    result._slot, result._form = tape.fresh(), form
-    tape.extend((result._slot, anchor, Output(k, count), form.code))
+    tape.record(result, form.code, (anchor,), (Output(k, count),))
 
 
 def _differentiable(x: Any) -> bool:

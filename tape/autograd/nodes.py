@@ -16,7 +16,7 @@ from tape.autograd.function import Function
 from tape.autograd.hooks import Hook, Hooks, RemovableHandle, of_slot
 from tape.autograd.saved_values import saved_value
 from tape.shape import Size
-from tape.tensor import AccumulateGrad, Tensor
+from tape.tensor import AccumulateGrad, Tensor, holder
 
 Find = Callable[[int], Instruction | None]
 
@@ -43,13 +43,17 @@ class Node(metaclass=_Kind):
     node has its ctx's attributes.
     """
 
-    __slots__ = ("__weakref__", "_call", "_edges", "_form", "_metadata", "_slot")
+    __slots__ = ("__weakref__", "_call", "_edges", "_form", "_held", "_metadata")
 
     def __init__(self, slot: int, form: Form) -> None:
-        self._slot, self._form = slot, form
+        self._held, self._form = holder(slot, form), form
         self._edges: tuple[tuple[Any, int], ...] | None = None
         self._metadata: dict[str, Any] | None = None
         self._call: Call | None = None
+
+    @property
+    def _slot(self) -> int:
+        return self._held._slot  # type: ignore[no-any-return]
 
     def name(self) -> str:
         """Return the name of the backward function, such as MulBackward0."""
@@ -84,7 +88,7 @@ class Node(metaclass=_Kind):
         if self._metadata is None:
             tape = tapes.living.get(self._slot >> TAPE_BITS)
             notes = {} if tape is None else tape.metadata
-            self._metadata = notes.setdefault(self._slot ^ 0, {})
+            self._metadata = notes.setdefault(self._slot, {})
         return self._metadata
 
     @property
@@ -212,7 +216,7 @@ def _node(slot: int, form: Form) -> Node:
     known = tape.nodes.get(slot)
     node: Node | None = None if known is None else known()
     if node is None:
-        node, nodes, key = _made(slot, form), tape.nodes, slot ^ 0
+        node, nodes, key = _made(slot, form), tape.nodes, slot
 
         def forget(reference: Any) -> None:
             if nodes.get(key) is reference:

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from kernels import forms
-from kernels.entries import Instruction, instructions, snapshot
+from kernels.entries import Instruction, instructions
+from kernels.forms import inputs_of
 from kernels.layouts import SCALAR, Spec, intern_spec, spec_of
-from kernels.respecified import inputs_of
 from kernels.tables import OPS
 from kernels.words import ADDS, CLEARS, TAPE_BITS, VIEW
 from tape import modes, recording, shaping
@@ -26,6 +26,12 @@ def _turned(spec: Spec) -> Spec:
     turned = intern_spec(spec.shape[::-1], spec.strides[::-1], spec.dtype, spec.gradient[::-1], spec.shadow)
     turned.covers, turned.overlaps = spec.covers, spec.overlaps
     return turned
+
+
+def _snapshot(tape: Tape) -> list[Instruction]:
+    """Return a tape's instructions, last first."""
+    with tape.reading():
+        return list(instructions(tape.entries))
 
 
 class Primals:
@@ -110,13 +116,12 @@ class Primals:
             if self._superseded(above):
                 key = (_AS_STRIDED, base, spec)
                 form = recording.cached_form(key, lambda: forms.view(_AS_STRIDED, base, spec, ()))
-                viewed = tape.fresh()
-                tape.extend((viewed, above, source.saved[0], form.code))
-                slot = viewed
+                viewed = new(Tensor)
+                tape.record(viewed, form.code, (above,), (source.saved[0],))
+                slot = viewed._slot
         own = spec_of(result._value)
         form = recording.cached_form((_CLONE, spec, own, "mention"), lambda: forms.copy(_CLONE, spec, own))
-        result._slot, result._form = tape.fresh(), form
-        tape.extend((result._slot, slot, form.code))
+        tape.record(result, form.code, (slot,), ())
         return result
 
     def _superseded(self, slot: Any) -> bool:
@@ -134,7 +139,7 @@ class Primals:
         """Note the writes of a tape from its end down to a slot; go on where an earlier question stopped."""
         if not tape.writes:
             return
-        rest = self._scans.setdefault(tape.number, instructions(snapshot(tape.entries)))
+        rest = self._scans.setdefault(tape.number, iter(_snapshot(tape)))
         while self._reached.get(tape.number, down_to + 1) > down_to:
             one = next(rest, None)
             self._reached[tape.number] = 0 if one is None else one.slot

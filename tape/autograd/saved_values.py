@@ -9,8 +9,7 @@ import numpy as np
 
 from kernels import callouts
 from kernels.entries import Instruction
-from kernels.forms import Form
-from kernels.respecified import inputs_of
+from kernels.forms import Form, inputs_of
 from tape.autograd.calls import owner_of
 from tape.autograd.primals import Primals
 from tape.packing import Packed

@@ -103,24 +103,20 @@ class Shadow:
         given = list(self.parts.items())
         if self.whole is not None:
             given.insert(0, ((whole, 0), full(self.whole, spec.shape)))
-        slot, form = None, whole
+        found = new(Tensor)
+        found._form = whole
         for (region, offset), value in given:
             place = np.ndarray(region.shape, self.dtype, memory, offset, region.gradient)
             np.add(place, value._value, place)
             if (source := value._slot) is not None:
-                form = _write(whole, region, value._form.spec, slot is not None)
-                before, slot = slot, tape.fresh()
-                tape.extend((slot, before, source, offset, form.code))
-                tape.writes = True
+                form = _write(whole, region, value._form.spec, found._slot is not None)
+                tape.record(found, form.code, (found._slot, source), (offset,))
         for places, value in self.picked:
             np.add.at(memory.reshape(-1), places, value._value)
             if (source := value._slot) is not None:
-                form = _write_at(whole, places.shape, value._form.spec, slot is not None)
-                before, slot = slot, tape.fresh()
-                tape.extend((slot, before, source, 0, places, form.code))
-                tape.writes = True
-        found = new(Tensor)
-        found._value, found._slot, found._form = memory, slot, form
+                form = _write_at(whole, places.shape, value._form.spec, found._slot is not None)
+                tape.record(found, form.code, (found._slot, source), (0, places))
+        found._value = memory
         return found
 
     def part(self, spec: Spec, offset: int) -> Tensor:

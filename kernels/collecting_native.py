@@ -1,0 +1,215 @@
+"""Dropping instructions from a tape: those marked, and those whose results nobody can reach."""
+
+from __future__ import annotations
+
+from kernels.jit import load_module, njit
+from kernels.memory import load_i4, load_i8, store_i4, store_i8, word
+from kernels.python_api import Py_DecRef, PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
+from kernels.words import (
+    ARRAY,
+    B_ENTRIES,
+    B_FIRST,
+    B_FORM,
+    B_INPUTS,
+    B_SAVED,
+    C_HELD,
+    C_START,
+    FIRST_ROOM,
+    G_FORMS,
+    GONE,
+    HELD,
+    I_WORDS,
+    NEEDED,
+    OBJECT,
+    T_CHUNKS,
+    T_COUNT,
+    T_DEAD,
+    T_DIR,
+    T_FIRST,
+    T_LOST,
+    T_MOVES,
+    T_NUMBER,
+    T_REGISTRY,
+    T_ROOM,
+    T_SIZE,
+    T_WORDS,
+    TAPE_BITS,
+)
+
+_tape = load_module("tape_native")
+block_at = _tape.block_at
+chunk_of = _tape.chunk_of
+count_of = _tape.count_of
+let_go = _tape.let_go
+
+
+@njit(cache=True, error_model="numpy")
+def strip(t, start, block, garbage, count):
+    """Take what an instruction owns from it, for the garbage that has so many already; return how many it has then."""
+    at, registry, number = word(t, T_WORDS) + 8 * start, word(t, T_REGISTRY), word(t, T_NUMBER)
+    slot, inputs = load_i8(at), word(block, B_INPUTS)
+    chunk = chunk_of(t, slot)
+    if chunk != 0:
+        place = count_of(chunk, slot)
+        if load_i4(place) & HELD == 0:
+            store_i8(t + 8 * T_DEAD, max(word(t, T_DEAD) - 1, 0))
+        store_i4(place, load_i4(place) | GONE)
+    for i in range(inputs):
+        operand = load_i8(at + 8 * (1 + i))
+        if operand < 0:
+            store_i8(garbage + 8 * count, -operand)
+            count += 1
+        elif operand > 0 and operand >> TAPE_BITS != number:
+            let_go(registry, operand)
+    kinds = block + 8 * (B_FIRST + I_WORDS * inputs)
+    for j in range(word(block, B_SAVED)):
+        kind = word(kinds, j)
+        if kind in (ARRAY, OBJECT):
+            store_i8(garbage + 8 * count, load_i8(at + 8 * (1 + inputs + j)))
+            count += 1
+    store_i8(garbage + 8 * count, word(block, B_FORM))
+    store_i8(t + 8 * T_COUNT, word(t, T_COUNT) - 1)
+    return count + 1
+
+
+@njit(cache=True, error_model="numpy")
+def moved(t, above, position, to):
+    """Note, of the chunks below ``above`` that begin at this place or behind it, where that is now.
+
+    Return how many chunks begin before it.
+    """
+    k = above
+    while k > 0:
+        chunk = word(word(t, T_DIR), k - 1)
+        if chunk != 0:
+            if load_i8(chunk + C_START) < position:
+                return k
+            store_i8(chunk + C_START, to)
+        k -= 1
+    return k
+
+
+@njit(cache=True, error_model="numpy")
+def shrink(t):
+    """Give back memory that the tape has not needed for long."""
+    room, size = word(t, T_ROOM), word(t, T_SIZE)
+    if room > 16 * FIRST_ROOM and 4 * size < room:
+        found = PyMem_RawRealloc(word(t, T_WORDS), 16 * size + 8)
+        if found != 0:
+            store_i8(t + 8 * T_WORDS, found)
+            store_i8(t + 8 * T_ROOM, 2 * size + 1)
+
+
+@njit(cache=True, error_model="numpy")
+def take_out(t, low):
+    """Take the instructions from ``low`` on whose form's number is marked, turned to ~number, off the tape.
+
+    Return how many words went; -1 without memory, with nothing done but the marks taken back. Garbage is let go of
+    at the end: that may run anything.
+    """
+    words, size = word(t, T_WORDS), word(t, T_SIZE)
+    forms = word(word(t, T_REGISTRY), G_FORMS)
+    garbage, count = PyMem_RawMalloc(8 * (size - low + 1)), 0
+    # Those kept move up to the end, so that each is read before it is overwritten; then all of them down.
+    to, position, above = size, size, word(t, T_CHUNKS)
+    while position > low:
+        number = word(words, position - 1)
+        block = word(forms, ~number if number < 0 else number)
+        start = position - word(block, B_ENTRIES)
+        if garbage == 0:
+            store_i8(words + 8 * (position - 1), ~number if number < 0 else number)
+            position = start
+            continue
+        above = moved(t, above, position, to)
+        if number < 0:
+            count = strip(t, start, block, garbage, count)
+        else:
+            for p in range(position - 1, start - 1, -1):
+                to -= 1
+                store_i8(words + 8 * to, word(words, p))
+        position = start
+    if garbage == 0:
+        return -1
+    gone = to - low
+    above = moved(t, above, low, to)
+    for k in range(above, word(t, T_CHUNKS)):
+        chunk = word(word(t, T_DIR), k)
+        if chunk != 0:
+            store_i8(chunk + C_START, load_i8(chunk + C_START) - gone)
+    for p in range(to, size):
+        store_i8(words + 8 * (p - gone), word(words, p))
+    store_i8(t + 8 * T_SIZE, size - gone)
+    store_i8(t + 8 * T_MOVES, word(t, T_MOVES) + 1)
+    shrink(t)
+    for k in range(count):
+        Py_DecRef(word(garbage, k))
+    PyMem_RawFree(garbage)
+    return gone
+
+
+@njit(cache=True, error_model="numpy")
+def mark_operands(t, start, block):
+    """Mark the slots of this tape that an instruction needs."""
+    number = word(t, T_NUMBER)
+    for i in range(word(block, B_INPUTS)):
+        operand = word(word(t, T_WORDS), start + 1 + i)
+        if operand > 0 and operand >> TAPE_BITS == number:
+            chunk = chunk_of(t, operand)
+            if chunk != 0:
+                at = count_of(chunk, operand)
+                store_i4(at, load_i4(at) | NEEDED)
+
+
+@njit(cache=True, error_model="numpy")
+def bury(t):
+    """Mark the instructions whose result nobody can reach; return where the first of them begins, -1 without any."""
+    words, position, low = word(t, T_WORDS), word(t, T_SIZE), -1
+    while position > 0:
+        last = position - 1
+        block = block_at(t, last)
+        position -= word(block, B_ENTRIES)
+        slot = word(words, position)
+        chunk = chunk_of(t, slot)
+        count = 1
+        if chunk != 0:
+            count = load_i4(count_of(chunk, slot)) & (HELD | NEEDED)
+            store_i4(count_of(chunk, slot), load_i4(count_of(chunk, slot)) & ~NEEDED)
+        if count == 0:
+            store_i8(words + 8 * last, ~word(words, last))
+            low = position
+        else:
+            mark_operands(t, position, block)
+    return low
+
+
+@njit(cache=True, error_model="numpy")
+def free_chunks(t):
+    """Free the chunks of slots that nobody has, and of which no instruction is left; the newest stays."""
+    chunks, first = word(t, T_DIR), 0
+    for k in range(word(t, T_CHUNKS) - 1):
+        chunk = word(chunks, k)
+        if chunk != 0 and load_i8(chunk + C_HELD) == 0:
+            after = k + 1
+            while word(chunks, after) == 0:
+                after += 1
+            if load_i8(word(chunks, after) + C_START) == load_i8(chunk + C_START):
+                PyMem_RawFree(chunk)
+                store_i8(chunks + 8 * k, 0)
+    while word(t, T_CHUNKS) > first + 1 and word(chunks, first) == 0:
+        first += 1
+    if first > 0:
+        for k in range(first, word(t, T_CHUNKS)):
+            store_i8(chunks + 8 * (k - first), word(chunks, k))
+        store_i8(t + 8 * T_FIRST, word(t, T_FIRST) + first)
+        store_i8(t + 8 * T_CHUNKS, word(t, T_CHUNKS) - first)
+
+
+@njit(cache=True, error_model="numpy")
+def collect(t):
+    """Drop the instructions whose results nobody can reach; return how many words they had, -1 without memory."""
+    low = bury(t)
+    store_i8(t + 8 * T_DEAD, 0)
+    store_i8(t + 8 * T_LOST, 0)
+    gone = take_out(t, low) if low >= 0 else 0
+    free_chunks(t)
+    return gone

@@ -1,0 +1,184 @@
+"""A form is what an instruction's operation, operand patterns and wanted inputs decide once and for all.
+
+Its block of words is what native code reads; on the tape, its number in the registry stands for it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from kernels import uniform
+from kernels.blas import Product
+from kernels.layouts import Spec, Strides, spec_of
+from kernels.memory import address_of
+from kernels.op import Contraction, Elementwise, Op, Reduction, Routine, View, Write
+from kernels.registry import REGISTRY
+from kernels.source import Loop
+from kernels.words import (
+    ADDS,
+    ALWAYS,
+    ARRAY,
+    B_FIRST,
+    CLEARS,
+    DOUBLE,
+    I_GIVES,
+    I_KERNEL,
+    I_ONE,
+    I_SPREAD,
+    I_WORDS,
+    LIKEWISE,
+    NEVER,
+    NUMBER,
+    OBJECT,
+    OTHERWISE,
+    PULLS,
+    PYTHON,
+    UNWANTED,
+    VIEW,
+    WANTED,
+)
+
+FORMS: WeakValueDictionary[int, Form] = WeakValueDictionary()
+"""Every form that something refers to, by its number."""
+
+Pull = Loop | Product
+_CALL = 32
+_FLOAT64 = np.dtype(np.float64)
+_INT64 = np.dtype(np.int64)
+_NO_DOUBLE = spec_of(np.zeros((), _INT64))
+
+
+class Form:
+    """One row of the table of callables. ``saved`` names what the tape keeps, in order; ``pulls`` is by input.
+
+    ``code`` is its number, good as long as it lives: instructions on tapes keep it.
+    """
+
+    __slots__ = (
+        "__weakref__", "block", "code", "covers", "is_view", "kind", "name", "op", "packed", "params",
+        "pulls", "pushes", "respecified", "saved", "spec", "specs", "steps", "tables", "wanted",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        op: Op,
+        specs: tuple[Spec | None, ...],
+        spec: Spec,
+        wanted: tuple[bool, ...],
+        saved: tuple[str, ...],
+        pulls: tuple[Pull | None, ...],
+        params: tuple[Any, ...] = (),
+        name: str = "",
+        *,
+        python: bool = False,
+    ) -> None:
+        self.op, self.specs, self.spec, self.wanted, self.params = op, specs, spec, wanted, params
+        self.saved, self.pulls, self.name = saved, pulls, name or op.grad_fn
+        self.is_view = isinstance(op, View)
+        self.kind = PYTHON if python else self._kind()
+        self.covers = tuple(
+            pull is not None and source is not None and pull.covers and source.covers
+            for pull, source in zip(pulls, specs, strict=True)
+        )
+        self.tables: list[np.ndarray[Any, Any]] = []
+        self.packed: Form | None = None
+        self.pushes: Any = None
+        self.steps: Any = None
+        self.respecified: dict[tuple[int, Strides], Form] = {}
+        self.block = self._block()
+        self.code = REGISTRY.enter(address_of(self.block))
+        FORMS[self.code] = self
+
+    def __del__(self) -> None:
+        """Give the number back."""
+        if hasattr(self, "code"):
+            REGISTRY.leave(self.code)
+
+    def _block(self) -> np.ndarray[Any, Any]:
+        count, saved, spec = len(self.specs), self.saved, self.spec
+        words = [
+            2 + count + len(saved),
+            count,
+            len(saved),
+            spec.shadow,
+            spec.dtype.itemsize,
+            self.kind,
+            self._frees(),
+            self._work(),
+            id(self),
+        ]
+        for source, pull, covers in zip(self.specs, self.pulls, self.covers, strict=True):
+            words += [0] * I_WORDS if source is None else self._about(source, pull, covers)
+        words += [self._kept(name) for name in saved]
+        return np.array(words, np.int64)
+
+    def _about(self, source: Spec, pull: Pull | None, covers: bool) -> list[int]:
+        gives, takes = OTHERWISE, NEVER
+        if self.kind == PULLS and isinstance(pull, Loop):
+            gives = uniform.gives(pull, source.shadow, covers=covers)
+            takes = UNWANTED if uniform.takes(pull, self.spec.shadow) else NEVER
+        return [0, 0, source.shadow, source.dtype.itemsize, covers, gives, 0, 0, takes, 0]
+
+    def _kept(self, name: str) -> int:
+        """Return what kind of word a saved value is."""
+        if self.kind == PYTHON:
+            return OBJECT
+        if name == "offset":
+            return NUMBER
+        names = inputs_of(self.op)
+        if name == "n" and not (isinstance(self.op, Reduction) and self.op.selects):
+            return DOUBLE
+        spec = self.specs[names.index(name)] if name in names else self.spec if name in ("y", "n") else _NO_DOUBLE
+        return DOUBLE if spec is None or (spec.shape == () and spec.dtype == _FLOAT64) else ARRAY
+
+    def _kind(self) -> int:
+        if isinstance(self.op, Write):
+            return ADDS if self.op.adds else CLEARS
+        return VIEW if self.is_view else PULLS
+
+    def _frees(self) -> bool:
+        """Whether a backward frees it: a second one would miss arrays, but not numbers."""
+        return not {"offset", "n", "context"}.issuperset(self.saved)
+
+    def _work(self) -> int:
+        """Return how many steps of inner loops the pullbacks take, with what a call costs."""
+        return sum(_CALL + pull.steps for pull in self.pulls if pull is not None)
+
+    def gives(self, i: int) -> int:
+        """Return when a pullback gives one number for all elements: see kernels/uniform.py."""
+        return int(self.block[B_FIRST + i * I_WORDS + I_GIVES])
+
+    def takes(self, i: int) -> bool:
+        """Return whether a pullback has a kernel for a cotangent that is one number."""
+        return bool(self.block[B_FIRST + i * I_WORDS + I_SPREAD] != NEVER)
+
+    def compile(self) -> None:
+        """Give the block the addresses of its kernels."""
+        for i, pull in enumerate(self.pulls):
+            if pull is not None and not self.is_view:
+                about = B_FIRST + i * I_WORDS
+                gives, wanted = self.gives(i), self.block[about + I_SPREAD] == WANTED
+                if isinstance(pull, Loop) and (gives == ALWAYS or (gives == LIKEWISE and wanted)):
+                    self._load(about + I_ONE, uniform.one(pull))
+                if isinstance(pull, Loop) and wanted:
+                    self._load(about + I_SPREAD, uniform.spread(pull))
+                self._load(about + I_KERNEL, pull)
+
+    def _load(self, at: int, pull: Pull) -> None:
+        """Compile or find a kernel, unless it is there; whoever reads its address finds the layout beside it."""
+        if self.block[at] > WANTED:
+            return
+        address, layout = pull.kernel()
+        self.tables.append(layout)
+        self.block[at + 1] = address_of(layout)
+        self.block[at] = address
+
+
+def inputs_of(op: Op) -> tuple[str, ...]:
+    """Name the operands as the rules of an operation do."""
+    if isinstance(op, (Elementwise, Routine)):
+        return op.inputs
+    return ("a", "b") if isinstance(op, Contraction) else ("x",)

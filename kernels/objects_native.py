@@ -1,0 +1,55 @@
+"""What native code asks of Python's objects: types are checked before anything is read."""
+
+from __future__ import annotations
+
+from kernels.jit import njit
+from kernels.memory import load_i4, load_i8, word
+from kernels.python_api import Py_IncRef, PyErr_Occurred, PyErr_SetNone, PyLong_AsLongLong, PyType_IsSubtype
+from kernels.words import A_DTYPE, A_NDIM, G_ARRAY, G_DOUBLE, G_FLOAT, G_FORMCOUNT, G_FORMS, G_INT, G_NONE, G_TYPEERROR
+
+
+@njit(cache=True, error_model="numpy")
+def kind_of(x):
+    return load_i8(x + 8)
+
+
+@njit(cache=True, error_model="numpy")
+def none(registry):
+    """A new reference to None."""
+    found = word(registry, G_NONE)
+    Py_IncRef(found)
+    return found
+
+
+@njit(cache=True, error_model="numpy")
+def wrong(registry):
+    """Raise TypeError, unless something has been raised."""
+    if PyErr_Occurred() == 0:
+        PyErr_SetNone(word(registry, G_TYPEERROR))
+    return 0
+
+
+@njit(cache=True, error_model="numpy")
+def number_given(registry, x):
+    """The value of an integer; -1 for anything else."""
+    return PyLong_AsLongLong(x) if kind_of(x) == word(registry, G_INT) else -1
+
+
+@njit(cache=True, error_model="numpy")
+def is_array(registry, x):
+    kind = kind_of(x)
+    return kind == word(registry, G_ARRAY) or PyType_IsSubtype(kind, word(registry, G_ARRAY)) != 0
+
+
+@njit(cache=True, error_model="numpy")
+def is_double(registry, x):
+    """Whether an object is a double: a float, or an array of float64 without dims."""
+    if kind_of(x) == word(registry, G_FLOAT):
+        return True
+    return is_array(registry, x) and load_i4(x + A_NDIM) == 0 and load_i8(x + A_DTYPE) == word(registry, G_DOUBLE)
+
+
+@njit(cache=True, error_model="numpy")
+def block_of(registry, code):
+    """The block of the form of a number; 0 if there is none."""
+    return word(word(registry, G_FORMS), code) if code >= 0 and code < word(registry, G_FORMCOUNT) else 0

@@ -1,0 +1,193 @@
+"""The tape without native code: a list of instructions, with the methods of the native one."""
+
+from __future__ import annotations
+
+import bisect
+import threading
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from kernels.forms import FORMS, Form
+from kernels.words import ADDS, CLEARS, LARGEST_LOSS, TAPE_BITS
+
+living: WeakValueDictionary[int, PlainTape] = WeakValueDictionary()
+"""By number."""
+_lock = threading.RLock()
+Row = tuple[int, tuple[Any, ...], tuple[Any, ...], Form]
+
+
+class PlainTape:
+    """Rows of slot, operands, saved values and form, and counts of who has a slot; see kernels/tape_words.py."""
+
+    def __init__(self, number: int, count: int) -> None:
+        self.number, self.next = number, count
+        self.rows: list[Row] = []
+        self.held: Counter[int] = Counter()
+        self.moves = self.writes = self.dead = self.lost = 0
+        self.notified: Callable[[], Any] | None = None
+        living[number] = self
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def count(self) -> int:
+        """How many instructions there are."""
+        return len(self.rows)
+
+    def record(self, result: Any, code: int, operands: tuple[Any, ...], saved: tuple[Any, ...]) -> None:
+        """Append an instruction; a tensor gets its slot and its form."""
+        form = FORMS[code]
+        if len(operands) != len(form.specs) or len(saved) != len(form.saved):
+            raise TypeError(f"{form.name}: not {len(operands)} operands and {len(saved)} saved values")
+        if self.notified is not None and 2 * self.dead > len(self.rows) > _LEAST:
+            self.notified()
+        with _lock:
+            slot = self.number << TAPE_BITS | self.next
+            self.next += 1
+            self.rows.append((slot, operands, saved, form))
+            self.writes |= form.kind in (CLEARS, ADDS)
+            for operand in self._foreign(operands):
+                hold(operand)
+            result._slot, result._form = slot, form  # noqa: SLF001 (tensors know no more of tapes)
+
+    def _foreign(self, operands: tuple[Any, ...]) -> list[int]:
+        return [o for o in operands if type(o) is int and o >> TAPE_BITS != self.number]
+
+    def at(self, last: int) -> tuple[int, int, int, tuple[Any, ...], tuple[Any, ...], Form]:
+        """Return the instruction at a place."""
+        return (last, last + 1, *self.rows[last])
+
+    def form(self, last: int) -> Form:
+        """Return the form of the instruction at a place."""
+        return self.rows[last][3]
+
+    def find(self, slot: int) -> int:
+        """Return the end of the last instruction whose slot is at most this."""
+        return bisect.bisect_right(self.rows, slot, key=lambda row: row[0])
+
+    def arrays(self, down_to: int) -> list[Any]:
+        """Return the arrays saved from a place on, each with its place and that of its instruction."""
+        found: list[Any] = []
+        for k in range(len(self.rows) - 1, down_to - 1, -1):
+            for j, value in enumerate(self.rows[k][2]):
+                if isinstance(value, np.ndarray):
+                    found += [value, (k, j), k]
+        return found
+
+    def kept(self, place: tuple[int, int], last: int) -> Any:
+        """Return what an instruction saved there."""
+        return self.rows[last][2][place[1]]
+
+    def replace(self, place: tuple[int, int], last: int, saved: Any, copy: Any, code: int) -> Any:
+        """Put a copy, and another form, where a saved array stands still."""
+        with _lock:
+            slot, operands, values, _ = self.rows[last]
+            if values[place[1]] is not saved:
+                return None
+            self.rows[last] = slot, operands, (*values[: place[1]], copy, *values[place[1] + 1 :]), FORMS[code]
+            return saved
+
+    def remove(self, readers: list[None], lasts: tuple[int, ...], most: int = 1) -> int:
+        """Drop the instructions at these places, unless others read."""
+        gone = set(lasts)
+        with _lock:
+            if len(readers) > most:
+                return 0
+            before = self.rows[:]
+            self.rows[:] = [row for k, row in enumerate(before) if k not in gone]
+            self.moves += 1
+            for k in gone:
+                for operand in self._foreign(before[k][1]):
+                    let_go(operand)
+        return len(gone)
+
+    def collect(self, readers: list[None]) -> int:
+        """Drop the instructions whose results nobody can reach, unless somebody reads."""
+        self.dead = self.lost = 0
+        with _lock:
+            needed, gone = set[Any](), list[int]()
+            for k in range(len(self.rows) - 1, -1, -1):
+                slot, operands, _, _ = self.rows[k]
+                if self.held[slot] or slot in needed:
+                    needed.update(operands)
+                else:
+                    gone.append(k)
+            return self.remove(readers, tuple(gone), 0) if gone else 0
+
+    def notify(self, call: Callable[[], Any]) -> None:
+        """Have this called when half is dead."""
+        self.notified = call
+
+
+_LEAST = 256
+_WORDS = 5
+"""Words that an instruction of the native tape has, about."""
+
+
+def hold(slot: int) -> None:
+    """Count somebody who has a slot."""
+    tape = living.get(slot >> TAPE_BITS)
+    if tape is not None:
+        tape.held[slot] += 1
+
+
+def let_go(slot: int, size: int = 0) -> None:
+    """Count somebody less, of whom so many bytes may be let go."""
+    tape = living.get(slot >> TAPE_BITS) if living is not None else None
+    if tape is not None:
+        tape.held[slot] -= 1
+        if not tape.held[slot]:
+            del tape.held[slot]
+            tape.dead += 1
+        tape.lost += size
+        if tape.lost * 10_000 > LARGEST_LOSS * _WORDS * len(tape) and tape.notified is not None:
+            tape.lost = 0
+            tape.notified()
+
+
+class SlotHolder:
+    """What tensors are without native code: ``_slot`` is counted as had by them, as long as they live."""
+
+    __slots__ = ("_place",)
+    _place: Any
+
+    @property
+    def _slot(self) -> Any:
+        """None, a slot, or a leaf; AttributeError where it has been taken away."""
+        place = getattr(self, "_place", None)
+        if place is _TAKEN:
+            raise AttributeError("_slot")
+        return place[0] if type(place) is tuple else place
+
+    @_slot.setter
+    def _slot(self, slot: Any) -> None:
+        self._exchange(slot)
+
+    @_slot.deleter
+    def _slot(self) -> None:
+        self._exchange(_TAKEN)
+
+    def _exchange(self, place: Any) -> None:
+        if type(place) is int:
+            hold(place)
+        before, self._place = getattr(self, "_place", None), place
+        if type(before) is int:
+            let_go(before)
+
+    def _unheld(self) -> None:
+        """Let it refer to its slot without being counted."""
+        if type(self._slot) is int:
+            self._exchange((self._slot,))
+
+    def __del__(self) -> None:
+        place = getattr(self, "_place", None)
+        if type(place) is int:
+            let_go(place, getattr(self, "_bytes", 0))
+
+
+_TAKEN = object()

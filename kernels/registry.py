@@ -1,0 +1,89 @@
+"""What native code finds by numbers: the headers of tapes, the blocks of forms. Never freed: tensors may die last."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from typing import Any
+
+import numpy as np
+from llvmlite import binding
+
+from kernels import words
+from kernels.native_units import engine
+
+MOST_TAPES = 1 << 18
+"""Slots have 62 bits: so many tapes can live at a time."""
+_lock = threading.Lock()
+
+
+def zeros(count: int) -> int:
+    """Return the address of so many words of memory that nobody frees."""
+    allocate = ctypes.pythonapi.PyMem_RawCalloc
+    allocate.restype, allocate.argtypes = ctypes.c_void_p, [ctypes.c_size_t, ctypes.c_size_t]
+    address = allocate(count, 8)
+    if not address:
+        raise MemoryError("no memory for the registry of tapes and forms")
+    return int(address)
+
+
+def put(address: int, at: int, value: int) -> None:
+    """Store a word."""
+    ctypes.c_int64.from_address(address + 8 * at).value = value
+
+
+class Registry:
+    """The table of forms, by numbers that are given again when a form is gone."""
+
+    def __init__(self) -> None:
+        self.address = zeros(words.REGISTRY)
+        self.room, self.count = 0, 0
+        self.free: list[int] = []
+        for at, thing in (
+            (words.G_NONE, None), (words.G_INT, int), (words.G_FLOAT, float), (words.G_ARRAY, np.ndarray),
+            (words.G_TYPEERROR, TypeError), (words.G_OVERFLOW, OverflowError), (words.G_ATTRIBUTE, AttributeError),
+            (words.G_DOUBLE, np.dtype(np.float64)),
+        ):  # fmt: skip
+            put(self.address, at, id(thing))
+        self.tapes = zeros(MOST_TAPES)
+        put(self.address, words.G_TAPES, self.tapes)
+
+    def enter(self, block: int) -> int:
+        """Return the number of a form with this block."""
+        with _lock:
+            try:
+                number = self.free.pop()
+            except IndexError:
+                number = self.count
+                if number == self.room:
+                    self._grow()
+                self.count += 1
+                put(self.address, words.G_FORMCOUNT, self.count)
+            put(self.forms, number, block)
+        return number
+
+    def _grow(self) -> None:
+        """Take a table of twice the size; the one before stays, for whoever is reading it."""
+        room = max(2 * self.room, 1 << 12)
+        forms = zeros(room)
+        if self.room:
+            ctypes.memmove(forms, self.forms, 8 * self.room)
+        self.forms, self.room = forms, room
+        put(self.address, words.G_FORMS, forms)
+
+    def leave(self, number: int) -> None:
+        """Take a form off the table: no tape has it any more. Safe in the middle of anything: it takes no lock."""
+        put(self.forms, number, 0)
+        self.free.append(number)
+
+
+REGISTRY = Registry()
+
+
+def announce() -> None:
+    """Let native code find the registry: by a function that returns its address."""
+    text = f"define i64 @tape_registry_here() {{\n  ret i64 {REGISTRY.address}\n}}\n"
+    holder: Any = engine()
+    holder.add_module(binding.parse_assembly(text))
+    holder.finalize_object()
+    binding.add_symbol("tape_registry", holder.get_function_address("tape_registry_here"))
