@@ -35,6 +35,7 @@ def _api(name: str, result: Any, *given: Any) -> Any:
 _OBJECT, _WORD = types.int64, types.int64
 Py_IncRef = _api("Py_IncRef", types.void, _OBJECT)
 Py_DecRef = _api("Py_DecRef", types.void, _OBJECT)
+PyErr_Clear = _api("PyErr_Clear", types.void)
 PyErr_Fetch = _api("PyErr_Fetch", types.void, _WORD, _WORD, _WORD)
 PyErr_Restore = _api("PyErr_Restore", types.void, _OBJECT, _OBJECT, _OBJECT)
 PyErr_NoMemory = _api("PyErr_NoMemory", _OBJECT)
@@ -56,12 +57,17 @@ PyMem_RawRealloc = _api("PyMem_RawRealloc", _WORD, _WORD, _WORD)
 PyObject_CallNoArgs = _api("PyObject_CallNoArgs", _OBJECT, _OBJECT)
 PyObject_ClearWeakRefs = _api("PyObject_ClearWeakRefs", types.void, _OBJECT)
 PyObject_Free = _api("PyObject_Free", types.void, _OBJECT)
+PyContextVar_Get = _api("PyContextVar_Get", types.int32, _OBJECT, _OBJECT, _WORD)
+PyObject_Init = _api("PyObject_Init", _OBJECT, _OBJECT, _OBJECT)
 PyObject_GC_Del = _api("PyObject_GC_Del", types.void, _OBJECT)
+PyObject_GC_Track = _api("PyObject_GC_Track", types.void, _OBJECT)
 PyObject_GC_UnTrack = _api("PyObject_GC_UnTrack", types.void, _OBJECT)
+PyObject_Vectorcall = _api("PyObject_Vectorcall", _OBJECT, _OBJECT, _WORD, _WORD, _OBJECT)
 PyTuple_GetItem = _api("PyTuple_GetItem", _OBJECT, _OBJECT, _WORD)
 PyTuple_New = _api("PyTuple_New", _OBJECT, _WORD)
 PyTuple_SetItem = _api("PyTuple_SetItem", types.int32, _OBJECT, _WORD, _OBJECT)
 PyTuple_Size = _api("PyTuple_Size", _WORD, _OBJECT)
+PyType_GenericAlloc = _api("PyType_GenericAlloc", _OBJECT, _OBJECT, _WORD)
 PyType_IsSubtype = _api("PyType_IsSubtype", types.int32, _OBJECT, _OBJECT)
 tape_registry = _api("tape_registry", _WORD)
 """The registry's address: of ours, and there before any code that calls it is loaded; see kernels/registry.py."""
@@ -88,12 +94,16 @@ def bits_of(typingctx: Any, number: Any) -> Any:  # noqa: ARG001
     return types.int64(types.float64), codegen
 
 
-@intrinsic
-def three_words(typingctx: Any) -> Any:  # noqa: ARG001
-    """The address of three words on the stack of the function."""
+def _on_stack(count: int) -> Any:
+    def words(typingctx: Any) -> Any:  # noqa: ARG001
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
+            return builder.ptrtoint(cgutils.alloca_once(builder, _I64, size=count), _I64)
 
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
-        place = cgutils.alloca_once(builder, _I64, size=3)
-        return builder.ptrtoint(place, _I64)
+        return types.int64(), codegen
 
-    return types.int64(), codegen
+    words.__name__ = words.__qualname__ = f"words{count}"
+    return intrinsic(words)
+
+
+three_words, sixteen_words = _on_stack(3), _on_stack(16)
+"""The address of words on the stack of the function."""

@@ -42,9 +42,13 @@ class Registry:
         for at, thing in (
             (words.G_NONE, None), (words.G_INT, int), (words.G_FLOAT, float), (words.G_ARRAY, np.ndarray),
             (words.G_TYPEERROR, TypeError), (words.G_OVERFLOW, OverflowError), (words.G_ATTRIBUTE, AttributeError),
-            (words.G_DOUBLE, np.dtype(np.float64)),
+            (words.G_DOUBLE, np.dtype(np.float64)), (words.G_FALSE, False), (words.G_NOTIMPLEMENTED, NotImplemented),
         ):  # fmt: skip
             put(self.address, at, id(thing))
+        self.calls = zeros(words.CALL * words.WAYS * words.SETS)
+        put(self.address, words.G_CALLS, self.calls)
+        self.missed = zeros(words.OPERATIONS)
+        put(self.address, words.G_MISSED, self.missed)
         self.tapes = zeros(MOST_TAPES)
         put(self.address, words.G_TAPES, self.tapes)
 

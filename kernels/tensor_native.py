@@ -26,13 +26,19 @@ from kernels.words import (
     G_ATTRIBUTE,
     G_INT,
     G_NONE,
+    G_SPARE,
+    G_SPARES,
+    G_TENSOR,
     G_TYPEERROR,
     LARGEST_LOSS,
+    MOST_SPARES,
     O_BYTES,
     O_FIRST,
     O_LAST,
+    O_OFFSET,
     O_SLOT,
     O_TYPE,
+    O_VALUE,
     O_WEAK,
     STALE,
     T_FULL,
@@ -117,6 +123,21 @@ def lose(slot, size):
     PyErr_Restore(word(error, 0), word(error, 1), word(error, 2))
 
 
+@njit(cache=True, error_model="numpy")
+def spare(x, kind):
+    """Keep the memory of a tensor for a new one, or free it."""
+    registry = tape_registry()
+    count = word(registry, G_SPARES)
+    if kind == word(registry, G_TENSOR) and count < MOST_SPARES:
+        store_i8(x + O_OFFSET, 0)
+        store_i8(x + O_BYTES, 0)
+        store_i8(x + O_VALUE, word(registry, G_SPARE))
+        store_i8(registry + 8 * G_SPARE, x)
+        store_i8(registry + 8 * G_SPARES, count + 1)
+    else:
+        PyObject_GC_Del(x)
+
+
 @cfunc("void(int64)", cache=True)
 def dealloc(x):
     kind = load_i8(x + O_TYPE)
@@ -125,7 +146,7 @@ def dealloc(x):
         PyObject_ClearWeakRefs(x)
     slot, size = load_i8(x + O_SLOT), load_i8(x + O_BYTES)
     drop_all(x)
-    PyObject_GC_Del(x)
+    spare(x, kind)
     Py_DecRef(kind)
     if size > 0 and slot > 0:
         lose(slot, size)

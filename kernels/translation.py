@@ -74,8 +74,7 @@ class Module:
 
 def _export_to_python(module: ir.Module, symbol: str, outer: ir.Function, count: int, result: Any) -> None:
     """Add a function that takes and returns Python's integers, as METH_FASTCALL has it."""
-    pointer = ir.IntType(8).as_pointer()
-    own = ir.Function(module, ir.FunctionType(pointer, [pointer, pointer.as_pointer(), I64]), f"{symbol}.py")
+    own = ir.Function(module, ir.FunctionType(I64, [I64] * 3), f"{symbol}.py")
     builder = ir.IRBuilder(own.append_basic_block("entry"))
 
     def api(name: str, kind: ir.FunctionType, *given: Any) -> Any:
@@ -83,15 +82,16 @@ def _export_to_python(module: ir.Module, symbol: str, outer: ir.Function, count:
 
     with builder.if_then(builder.icmp_signed("!=", own.args[2], I64(count)), likely=False):
         api("PyErr_BadArgument", ir.FunctionType(ir.IntType(32), []))
-        builder.ret(pointer(None))
-    as_word = ir.FunctionType(I64, [pointer])
-    given = [builder.load(builder.gep(own.args[1], [I64(i)])) for i in range(count)]
+        builder.ret(I64(0))
+    objects = builder.inttoptr(own.args[1], I64.as_pointer())
+    as_word = ir.FunctionType(I64, [I64])
+    given = [builder.load(builder.gep(objects, [I64(i)])) for i in range(count)]
     words = [api("PyLong_AsLongLong", as_word, one) for one in given]
     for word in words:
         with builder.if_then(builder.icmp_signed("==", word, I64(-1)), likely=False):
-            failed = api("PyErr_Occurred", ir.FunctionType(pointer, []))
-            with builder.if_then(builder.icmp_unsigned("!=", failed, pointer(None)), likely=False):
-                builder.ret(pointer(None))
+            failed = api("PyErr_Occurred", ir.FunctionType(I64, []))
+            with builder.if_then(builder.icmp_unsigned("!=", failed, I64(0)), likely=False):
+                builder.ret(I64(0))
     value = builder.call(outer, words)
     found = I64(0) if result == types.void else value
-    builder.ret(api("PyLong_FromLongLong", ir.FunctionType(pointer, [I64]), found))
+    builder.ret(api("PyLong_FromLongLong", as_word, found))

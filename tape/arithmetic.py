@@ -11,6 +11,7 @@ import numpy as np
 from kernels.op import Elementwise
 from kernels.tables import OPS
 from tape import modes
+from tape.call_table import install, number_of
 from tape.fastpath import Ways
 from tape.operands import operand
 from tape.promotion import by_rows
@@ -135,6 +136,9 @@ def _with_alpha(op: Elementwise, fast: Callable[..., Any]) -> Callable[..., Any]
 
 
 def _operators(op: Elementwise, ways: Ways) -> None:
+    if number_of(op) is not None:
+        install(op, *((ways.fast, None) if len(op.inputs) == 1 else (ways.operator, ways.reverse_operator)))
+        return
     if len(op.inputs) == 1:
         setattr(Tensor, _UNARY[op.operator], ways.fast)
         return

@@ -14,9 +14,9 @@ import numpy as np
 from kernels import forms
 from kernels.forms import Form
 from kernels.layouts import Spec, spec_of
+from kernels.native_tensor import same_layout
 from kernels.recent import Recent
 from kernels.tables import OPS
-from kernels.tensor_types import same_layout
 from kernels.words import TAPE_BITS
 from tape import inference, modes
 from tape.tapes import LARGE, Tape, living

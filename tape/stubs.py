@@ -12,6 +12,7 @@ import inspect
 import re
 import sys
 from pathlib import Path
+from types import WrapperDescriptorType
 from typing import TYPE_CHECKING, Any
 
 import tape
@@ -113,6 +114,9 @@ def _tensor_class(node: ast.ClassDef) -> str:
             texts.append(_property(name, member))
         elif inspect.isfunction(member):
             texts.append(_method(name, member))
+        elif isinstance(member, WrapperDescriptorType) and name != "__hash__":  # an operator of native code
+            operands = "self" if name == "__neg__" else "self, other: Any, /"
+            texts.append(_definition(name, f"({operands}) -> Tensor", None))
         elif isinstance(member, int) and name not in _PYTHONS_OWN:
             texts.append(f"{name}: builtins.int")
     bases = ", ".join(map(ast.unparse, node.bases))

@@ -13,8 +13,8 @@ from weakref import ReferenceType, ref
 import numpy as np
 from kernels.forms import Form
 from kernels.layouts import Spec, spec_of
+from kernels.native_tensor import tensor_type
 from kernels.plain_tape import SlotHolder
-from kernels.tensor_types import tensor_type
 from tape.modes import ON_MADE, active, settle
 Array = np.ndarray[Any, Any]
 Installed = TypeVar('Installed', bound=Callable[..., Any] | property)

@@ -14,6 +14,12 @@ from kernels.native_types import (
     MEMBERS,
     METHODS,
     NATIVE,
+    NB_ADD,
+    NB_MULTIPLY,
+    NB_NEGATIVE,
+    NB_POWER,
+    NB_SUBTRACT,
+    NB_TRUE_DIVIDE,
     OBJECT,
     READONLY,
     SIZE,
@@ -42,7 +48,14 @@ def tensor_type(cls: Class) -> Class:
         return cls
     registry.announce()
     native = jit.load_module("tensor_native")
+    calls = jit.load_module("calls_native")
     slots = {
+        NB_ADD: calls.nb_add,
+        NB_SUBTRACT: calls.nb_subtract,
+        NB_MULTIPLY: calls.nb_multiply,
+        NB_TRUE_DIVIDE: calls.nb_true_divide,
+        NB_POWER: calls.nb_power,
+        NB_NEGATIVE: calls.nb_negative,
         MEMBERS: members(_MEMBERS),
         GETSET: properties({"_slot": (native.get_slot, native.set_slot)}),
         METHODS: methods({"_unheld": native.unheld}, without=True),

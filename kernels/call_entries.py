@@ -1,0 +1,115 @@
+"""The table of calls that have been seen, which native code computes and records again (kernels/calls_native.py)."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import itertools
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kernels import jit, words
+from kernels.form import Form
+from kernels.layouts import Spec, broadcast
+from kernels.loops import InnerLoop
+from kernels.memory import address_of
+from kernels.registry import put
+from kernels.tasks import UfuncCall, nest_layout
+
+OPERATORS = {
+    ("+", 2): words.OP_ADD, ("-", 2): words.OP_SUBTRACT, ("*", 2): words.OP_MULTIPLY, ("/", 2): words.OP_DIVIDE,
+    ("**", 2): words.OP_POWER, ("-", 1): words.OP_NEGATIVE,
+}  # fmt: skip
+"""The operators that native code repeats, by sign and how many operands there are."""
+_INLINE = {
+    words.OP_ADD: words.ADD, words.OP_SUBTRACT: words.SUBTRACT, words.OP_MULTIPLY: words.MULTIPLY,
+    words.OP_DIVIDE: words.DIVIDE,
+}  # fmt: skip
+_kept: dict[int, Any] = {}
+"""What the entries refer to, by their addresses."""
+_turn = itertools.count()
+
+
+@dataclass(frozen=True)
+class Key:
+    """What a call is found by: the forms or specs of its operands, None of a number; which of them are wanted."""
+
+    op: int
+    forms: tuple[Form | Spec | None, Form | Spec | None]
+    wanted: tuple[bool, bool]
+    number: float | None = None
+
+    def words(self) -> tuple[int, int, int, int, int]:
+        """Return it as it stands in the table."""
+        a, b = (0 if form is None else id(form) for form in self.forms)
+        bits = 0 if self.number is None else struct.unpack("q", struct.pack("d", self.number))[0]
+        return self.op, a, b, self.wanted[0] | self.wanted[1] << 1, bits
+
+
+@dataclass(frozen=True)
+class Computation:
+    """How native code finds the value: NumPy's inner loop on operands of these specs, for a result of this one."""
+
+    loop: InnerLoop
+    sources: tuple[Spec | None, ...]
+    spec: Spec
+    picks: tuple[int, ...] = ()
+    """What is saved: the number of an operand, 2 for the result."""
+
+
+def enter(key: Key, form: Form | Spec, how: Computation | None) -> None:
+    """Let native code repeat a call; without a computation let it leave all such calls to Python."""
+    row = [*key.words(), *([0] * (words.CALL - 5))]
+    kept: list[Any] = [key, form]
+    if how is not None:
+        recorded = isinstance(form, Form) and any(key.wanted)
+        row[words.E_BLOCK] = address_of(form.block) if recorded else 0  # type: ignore[union-attr]
+        row[words.E_CODE] = form.code if recorded else 0  # type: ignore[union-attr]
+        row[words.E_FORM] = id(form)
+        _computed(row, key, how, kept)
+    address = _place(row)
+    put(address, words.K_OP, -1)  # while it is half written it is no call's
+    for at in range(words.CALL - 1, -1, -1):
+        put(address, at, row[at])
+    _kept[address] = kept
+
+
+def _computed(row: list[int], key: Key, how: Computation, kept: list[Any]) -> None:
+    spec = how.spec
+    row[words.E_LOOP], row[words.E_DATA] = how.loop.address, how.loop.data
+    row[words.E_COUNT] = len(how.sources) + 1
+    row[words.E_SAVED] = sum(pick << 2 * k for k, pick in enumerate(how.picks))
+    if not spec.shape and spec.dtype == np.float64:
+        row[words.E_KIND] = _INLINE.get(key.op, words.ONCE)
+        return
+    shape = np.array([*spec.shape, 0], np.int64)
+    strides = tuple(
+        (0,) * len(spec.shape) if source is None else broadcast(source.shape, source.strides, spec.shape)
+        for source in (*how.sources, spec)
+    )
+    layout = nest_layout(UfuncCall(how.loop, spec.shape, strides, ()))
+    row[words.E_KIND] = words.NEST if spec.dtype == np.float64 else words.NEST4
+    row[words.E_DTYPE], row[words.E_NDIM] = spec.dtype.num, len(spec.shape)
+    row[words.E_SHAPE], row[words.E_LAYOUT] = address_of(shape), address_of(layout)
+    kept += [shape, layout]
+
+
+@functools.cache
+def _find_place() -> Any:
+    return jit.entry(jit.load_module("calls_native").place)
+
+
+def _place(row: list[int]) -> int:
+    """Return where to enter a call: where it stands, where nothing does, or where another then has to go."""
+    first = _find_place()(*row[:5])
+    places = [first + 8 * words.CALL * k for k in range(words.WAYS)]
+    for place in places:
+        if (ctypes.c_int64 * 5).from_address(place)[:] == row[:5]:
+            return int(place)
+    for place in places:
+        if place not in _kept:
+            return int(place)
+    return int(places[next(_turn) % words.WAYS])

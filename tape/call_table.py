@@ -1,0 +1,130 @@
+"""Operators: native code repeats those it has seen; the others run here, and are entered for the next time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from kernels import call_entries as calls
+from kernels import loops, registry, words
+from kernels.form import Form
+from kernels.layouts import Spec, spec_of
+from kernels.native_types import NATIVE
+from kernels.numpy_api import NEW, agrees, table
+from kernels.op import Elementwise
+from kernels.scipy_ufuncs import resolved
+from kernels.tables import OPS
+from kernels.words import PULLS
+from tape import modes
+from tape.promotion import calls_scipy
+from tape.tapes import LARGE, Tape
+from tape.tensor import Tensor
+
+NATIVELY = NATIVE and loops.readable() and agrees()
+_FLOATS = np.dtype(np.float64), np.dtype(np.float32)
+
+
+def missed(op: Elementwise, operator: Callable[..., Any], reverse: Callable[..., Any] | None) -> Callable[..., Any]:
+    """Return what runs an operator of which native code knows nothing yet, and enters it."""
+
+    def one(a: Any) -> Any:
+        result = operator(a)
+        _enter(op, (a,), result)
+        return result
+
+    def two(a: Any, b: Any) -> Any:
+        result = operator(a, b) if isinstance(a, Tensor) or reverse is None else reverse(b, a)
+        if result is not NotImplemented:
+            _enter(op, (a, b), result)
+        return result
+
+    return one if len(op.inputs) == 1 else two
+
+
+def install(op: Elementwise, operator: Callable[..., Any] | None, reverse: Callable[..., Any] | None) -> None:
+    """Let native code ask Python for what it does not know of an operator."""
+    assert operator is not None
+    found = missed(op, operator, reverse)
+    _missed.append(found)  # for ever, as the type
+    number = number_of(op)
+    assert number is not None
+    registry.put(registry.REGISTRY.missed, number, id(found))
+
+
+_missed: list[Any] = []
+
+
+def number_of(op: Elementwise) -> int | None:
+    """Return the number of an operator that native code repeats; None of any other."""
+    return calls.OPERATORS.get((op.operator, len(op.inputs))) if NATIVELY else None
+
+
+def _enter(op: Elementwise, operands: tuple[Any, ...], result: Any) -> None:
+    """Enter a call that has been made, unless others were to hear of it."""
+    tape = modes.active()
+    if tape is None or type(result) is not Tensor:
+        return
+    if any(type(x) not in (Tensor, float, int) for x in operands):
+        return
+    forms = [x._form if type(x) is Tensor else None for x in operands]
+    wanted = [bool(tape) and type(x) is Tensor and x._slot is not None for x in operands]
+    number = None
+    if op.scalar and forms[-1] is None:
+        number = float(operands[-1])
+    pad = [None] * (2 - len(forms))
+    key = calls.Key(number_of(op), (*forms, *pad), (*wanted, *([False] * len(pad))), number)  # type: ignore[arg-type]
+    specs = tuple([None if form is None else form.spec for form in forms])
+    calls.enter(key, result._form, _computation(op, specs, result, number, any(wanted)))
+
+
+def _computation(
+    op: Elementwise, specs: tuple[Spec | None, ...], result: Tensor, number: float | None, recorded: bool
+) -> calls.Computation | None:
+    """Return how native code computes it; None where it cannot, or need not."""
+    spec, form = result.spec, result._form
+    if not _is_simple(spec, specs) or calls_scipy(op) or not _is_recorded(result, recorded):
+        return None
+    record, sources = (op, specs) if number is None else (_by_number(op), specs[:1])
+    ufunc = record.ufunc if number is None else record.variants.get(number, record.ufunc)
+    if not isinstance(ufunc := resolved(ufunc), np.ufunc):
+        return None
+    if ufunc.nin > len(sources):
+        sources = specs
+    names = (*record.inputs, "y") if len(record.inputs) > 1 else (*record.inputs, "", "y")
+    try:
+        picks = tuple([names.index(name) for name in form.saved]) if recorded else ()  # type: ignore[union-attr]
+        loop = loops.find(ufunc, (spec.dtype,) * (len(sources) + 1))
+    except (LookupError, ValueError):
+        return None
+    return calls.Computation(loop, sources, spec, picks)
+
+
+def _is_simple(spec: Spec, sources: tuple[Spec | None, ...]) -> bool:
+    """Whether all are of one float dtype, none large (those are watched), and the result as NumPy makes arrays."""
+    if spec.dtype not in _FLOATS or spec_of(np.empty(spec.shape, spec.dtype)) is not spec:
+        return False
+    return all(s is None or (s.dtype == spec.dtype and s.bytes < LARGE) for s in (spec, *sources))
+
+
+def _is_recorded(result: Tensor, recorded: bool) -> bool:
+    """Whether a result has been recorded, or not, as its operands have it."""
+    form = result._form
+    if type(form) is Form:
+        return recorded and form.kind == PULLS and type(result._slot) is int
+    return not recorded
+
+
+def _by_number(op: Elementwise) -> Elementwise:
+    """Return the record of an operation by a number."""
+    record = OPS[op.scalar]
+    assert isinstance(record, Elementwise)
+    return record
+
+
+if NATIVELY:
+    registry.put(registry.REGISTRY.address, words.G_NEW, table()[NEW])
+    registry.put(registry.REGISTRY.address, words.G_TAPE, id(Tape))
+    registry.put(registry.REGISTRY.address, words.G_ACTIVE, id(modes._active))
+    registry.put(registry.REGISTRY.address, words.G_ENTRIES, Tape.entries_at())
