@@ -19,7 +19,7 @@ from kernels.scipy_ufuncs import resolved, ufunc_of
 from kernels.source import Loop
 from kernels.spaces import Operand
 from kernels.symbols import Symbol, Unprinted, traced
-from kernels.tasks import Call, Place, Task, UfuncCall
+from kernels.tasks import Call, Place, Tasks, UfuncCall
 
 _FLOAT64 = np.dtype(np.float64)
 _BOOL = np.dtype(np.bool_)
@@ -30,7 +30,7 @@ class Elements:
 
     def __init__(self, recipe: Recipe) -> None:
         self.recipe = recipe
-        self.tasks: list[Task] = []
+        self.tasks = Tasks()
         self._numbers: dict[tuple[bytes, np.dtype[Any]], int] = {}
         self._loops: dict[tuple[Any, ...], Loop] = {}
 
@@ -71,12 +71,15 @@ class Elements:
     ) -> None:
         """Copy a node into another, broadcast; or into a part of it that has these strides."""
         a, b = self.spec(source), self.spec(target)
-        shape = b.shape if strides is None else a.shape
-        operands = (
-            Operand("target", b.dtype, 0, b.strides if strides is None else strides, offset),
-            Operand("x", a.dtype, 1, broadcast(a.shape, a.strides, shape)),
-        )
-        loop = Loop(same, shape, operands, pullback=False, adds=adds)
+        key = (a, b, strides, offset, adds)
+        loop = self._loops.get(key)
+        if loop is None:
+            shape = b.shape if strides is None else a.shape
+            operands = (
+                Operand("target", b.dtype, 0, b.strides if strides is None else strides, offset),
+                Operand("x", a.dtype, 1, broadcast(a.shape, a.strides, shape)),
+            )
+            loop = self._loops[key] = Loop(same, shape, operands, pullback=False, adds=adds)
         self.tasks.append(Call(loop, (Place(target), Place(source))))
 
     def copy(self, step: Step) -> None:

@@ -21,11 +21,12 @@ from kernels.lowered_loops import same, spread, tie
 from kernels.op import Contraction, Copy, Elementwise, Gather, Join, Part, Reduction, Routine, Select, View, Write
 from kernels.overwriting import Overwriting
 from kernels.program import Node, NodeRef, Recipe, Step
+from kernels.repeated_steps import Repeating
 from kernels.routines import packed
 from kernels.selects import Pick
 from kernels.source import Loop
 from kernels.spaces import Operand
-from kernels.tasks import Call, Fill, Place, PythonCall, Task, UfuncCall, initial
+from kernels.tasks import Call, Fill, Place, PythonCall, Tasks, UfuncCall, initial
 
 _INT64 = np.dtype(np.int64)
 _FLOAT64 = np.dtype(np.float64)
@@ -45,21 +46,29 @@ class Lowering(Elements):
         """Those of saved values of a step that a later write replaces."""
         self.resets = {node: kept for kept, node in recipe.resets}
 
-    def run(self) -> list[Task]:
+    def run(self) -> Tasks:
         """Lower each step; return the tasks in order. Memory from outside is set right before its first use."""
-        for at, step in enumerate(self.recipe.steps):
-            if self.resets:
-                self._reset([*(o.node for o in step.operands if isinstance(o, NodeRef)), step.result])
-            if isinstance(step.op, Routine) and not step.params[1:]:
-                after = self.recipe.steps[at + 1 : at + 1 + len(step.op.extras)]
-                self.extras[at] = tuple(s.result for s in after)
-            lower = _BY_KIND[type(step.op)]
-            if lower is not None:
-                lower(self, step)
-            if self.overwriting is not None:
-                self.overwriting.mentioned(step)
+        steps, repeating = self.recipe.steps, Repeating(self, self.extra)
+        for at, start in enumerate(steps.starts):
+            if self.resets or not repeating.repeat(at, start):
+                self._lower(steps[at])
+                if not self.resets:
+                    repeating.remember(at, start)
+            if self.overwriting is not None and self.overwriting.written:
+                self.overwriting.mentioned(at)
         self._reset(self.recipe.outputs)
         return self.tasks
+
+    def _lower(self, step: Step) -> None:
+        """Lower a step by its kind."""
+        if self.resets:
+            self._reset([*(o.node for o in step.operands if isinstance(o, NodeRef)), step.result])
+        if isinstance(step.op, Routine) and not step.params[1:]:
+            after = self.recipe.steps[step.at + 1 : step.at + 1 + len(step.op.extras)]
+            self.extras[step.at] = tuple(s.result for s in after)
+        lower = _BY_KIND[type(step.op)]
+        if lower is not None:
+            lower(self, step)
 
     def _reset(self, nodes: Iterable[int]) -> None:
         """Let memory from outside hold what it held when the program was recorded."""

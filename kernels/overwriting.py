@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from kernels.intervals import Intervals
-from kernels.op import Contraction, Elementwise, Routine
+from kernels.op import Contraction, Elementwise, Op, Routine, Write
 from kernels.program import NodeRef, Recipe, Step
 
 Waiting = tuple[int, str]
 """A step's place, and what its pullback calls the value that it waits for."""
+
+
+def written(recipe: Recipe) -> set[int]:
+    """Return the nodes whose memory the program writes to once it is there."""
+    steps = recipe.steps
+    return {recipe.base_of(steps.flat[k + 3]) for k in steps.starts if type(steps.flat[k]) is Write}
 
 
 class Overwriting:
@@ -16,15 +22,18 @@ class Overwriting:
     def __init__(self, recipe: Recipe) -> None:
         self.recipe = recipe
         self._mentions: dict[int, Intervals] = {}
+        self.written = written(recipe)
 
-    def mentioned(self, step: Step) -> None:
-        """Note the values that the pullbacks of a step will need."""
-        if step.form is None:
+    def mentioned(self, at: int) -> None:
+        """Note the values that the pullbacks of a step will need, where a write may replace them."""
+        form = self.recipe.steps.flat[self.recipe.steps.starts[at] + 1]
+        if form is None or not form.saved:
             return
-        for name in step.form.saved:
+        step = self.recipe.steps[at]
+        for name in form.saved:
             node = operand_named(step, name)
-            if node is not None:
-                self._of(node).add(*self._bytes(node), (step.at, name, node))
+            if node is not None and self.recipe.base_of(node) in self.written:
+                self._of(node).add(*self._bytes(node), (at, name, node))
 
     def by(self, step: Step) -> list[tuple[int, list[Waiting]]]:
         """Return the nodes that a write replaces, with the steps that wait for their values; once each."""
@@ -53,11 +62,15 @@ def operand_named(step: Step, name: str) -> int | None:
     """Return the node that a pullback of a step calls by this name; None for what no write can reach."""
     if name == "y":
         return step.result
-    op = step.op
-    names = (
-        op.inputs if isinstance(op, (Elementwise, Routine)) else ("a", "b") if isinstance(op, Contraction) else ("x",)
-    )
+    names = names_of(step.op)
     if name not in names:
         return None
     given = step.operands[names.index(name)]
     return given.node if isinstance(given, NodeRef) else None
+
+
+def names_of(op: Op) -> tuple[str, ...]:
+    """Return what pullbacks call the operands."""
+    if isinstance(op, (Elementwise, Routine)):
+        return op.inputs
+    return ("a", "b") if isinstance(op, Contraction) else ("x",)

@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from kernels import uniform
+from kernels.columns import Columns
 from kernels.forms import Form
 from kernels.lowered_elements import node_of
 from kernels.lowered_loops import same
 from kernels.lowering import Lowering
 from kernels.op import Routine
-from kernels.overwriting import operand_named
+from kernels.overwriting import names_of, operand_named
 from kernels.patterns import add_to
-from kernels.program import NodeRef, Recipe, Step
+from kernels.program import HEAD, NodeRef, Recipe, Step
 from kernels.respecified import respecified
 from kernels.routines import RoutineCall, zero_of
 from kernels.source import Loop
 from kernels.spaces import Operand
-from kernels.tasks import Call, Fill, Place, PythonCall, Task
-from kernels.words import ALWAYS, CLEARS, LIKEWISE, PYTHON
+from kernels.tasks import Call, Fill, Place, PythonCall
+from kernels.words import ALWAYS, CLEARS, LIKEWISE, OTHERWISE, PULLS, PYTHON
 
 Array = np.ndarray[Any, Any]
 _NONE: dict[str, int] = {}
+
+
+_RESULT, _EXTRA = -1, -2
+Way = tuple[list[int], list[tuple[int, int, bool]]]
+"""Which values pullbacks read: operands by their numbers, the result, and what was made for them; then of each pullback
+the operand, the number of the kernel and whether it covers the gradient."""
 
 
 class Reverse:
@@ -32,10 +40,12 @@ class Reverse:
     def __init__(self, recipe: Recipe, lowering: Lowering) -> None:
         self.recipe = recipe
         self.lowering = lowering
-        self.tasks: list[Task] = []
+        self.tasks = lowering.tasks
         self.shadows: dict[int, int] = {}
         self.touched: set[int] = set()
         self.uniform: set[int] = set()
+        self.family: list[int] = []
+        self._ways: dict[Form, Way | None] = {}
 
     def run(self, output: int) -> None:
         """Start from one floating element."""
@@ -43,12 +53,72 @@ class Reverse:
         base = self._shadow(output)
         self._fill(base, node.spec.dtype, -0.0)
         self.tasks.append(Fill(Place(base, shadow=True, offset=node.shadow), 1, node.spec.dtype, 1.0))
-        for step in reversed(self.recipe.steps):
-            if step.form is not None and not step.form.is_view and self.recipe.family_of(step.result) in self.touched:
-                if isinstance(step.op, Routine) and step.form.kind == PYTHON:
-                    self._python(step, step.form)
+        columns = Columns(self.recipe.nodes)
+        self.family = family = columns.family.tolist()
+        steps, ways, pull = self.recipe.steps, self._ways, self._shortly(columns)
+        flat, touched, copies = steps.flat, self.touched, self.lowering.copies
+        for at in range(len(steps) - 1, -1, -1):
+            form = flat[start := steps.starts[at] + 1]
+            if form is None or form.is_view or family[flat[start + 2]] not in touched:
+                continue
+            way = None if self.uniform or at in copies else ways[form] if form in ways else self._way(form)
+            if way is not None:
+                pull(at, way)
+            elif isinstance(form.op, Routine) and form.kind == PYTHON:
+                self._python(steps[at], form)
+            else:
+                self._pull(steps[at], self._form(steps[at], form))
+
+    def _way(self, form: Form) -> Way | None:
+        """Return how pullbacks of a form are called that only add to gradients; None if more is to be done."""
+        pulls, names = [(i, pull) for i, pull in enumerate(form.pulls) if pull is not None], names_of(form.op)
+        short = form.kind == PULLS and all(form.gives(i) == OTHERWISE for i, _ in pulls)
+        if not short or not {"y", "n", "i", *names}.issuperset(form.saved):
+            self._ways[form] = None
+            return None
+        saved = [{"y": _RESULT, "n": _EXTRA, "i": _EXTRA}.get(name) or names.index(name) for name in form.saved]
+        called = [(i, self.tasks.kernel(pull, 2 + len(saved)), form.covers[i]) for i, pull in pulls]
+        self._ways[form] = way = (saved, called)
+        return way
+
+    def _shortly(self, columns: Columns) -> Callable[[int, Way], None]:
+        """Return what adds the pullbacks of one step, for the operands whose gradient is wanted."""
+        recipe, tasks, lowering = self.recipe, self.tasks, self.lowering
+        flat, starts, nodes = recipe.steps.flat, recipe.steps.starts, recipe.nodes
+        family, shadow, wanted = self.family, columns.shadow.tolist(), columns.wants.tolist()
+        places, offsets, touched = tasks.places, tasks.offsets, self.touched
+
+        def pull(at: int, way: Way) -> None:
+            start = starts[at]
+            result, first = flat[start + 3], start + HEAD
+            reads = []
+            for k in way[0]:
+                if k >= 0:
+                    o = flat[first + k]
+                    reads.append(o if type(o) is int else lowering.number(o))
                 else:
-                    self._pull(step, self._form(step, step.form))
+                    reads.append(result if k == _RESULT else lowering.extra[at])
+            for i, what, covers in way[1]:
+                node = flat[first + i]
+                if type(node) is not int or not wanted[node]:
+                    continue
+                base, stored = family[node], False
+                if base not in touched:
+                    self._shadow(node)
+                    if covers:
+                        stored = True
+                        touched.add(base)
+                    else:
+                        self._fill(base, nodes[node].spec.dtype, -0.0)
+                if shadow[node]:
+                    offsets[len(places)] = shadow[node]
+                if shadow[result]:
+                    offsets[len(places) + 1] = shadow[result]
+                places.extend((~base, ~family[result], *reads))
+                tasks.what.append(what)
+                tasks.adds.append(not stored)
+
+        return pull
 
     def _form(self, step: Step, form: Form) -> Form:
         """Return the form that reads copies where a later write replaces what it saved."""

@@ -3,47 +3,62 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Container, Iterable, Sequence
+from typing import Any
 
-from kernels.program import Recipe
-from kernels.tasks import Fill, Place, Task
+import numpy as np
 
-Key = tuple[int, bool]
-"""A node, and whether its shadow is meant."""
+from kernels import jit
+from kernels.memory import address_of
+
+Array = np.ndarray[Any, Any]
+
+SMALL = 64
+"""Bytes up to which a value takes the place of one of just its size: there are many, and they are placed natively."""
 
 
-def places_in(task: Task) -> tuple[Place, ...]:
-    """Return the places that a task reads or writes."""
-    return (task.place,) if isinstance(task, Fill) else task.places
+def offsets(used: Array, times: Array, rooms: Array, fixed: Array) -> tuple[Array, int]:
+    """Return where each value stands in one block of memory, -1 for what has no place there, and the block's size.
 
-
-def offsets(recipe: Recipe, tasks: Sequence[Task], rooms: dict[Key, int]) -> tuple[dict[Key, int], int]:
-    """Return where each value and shadow stands in one block of memory, and the size of the block.
-
-    ``rooms`` has the bytes of each. What is given or asked for from outside, and numbers that are there from the
-    start, have memory of their own; the others have it from the first task that names them to the last. What no task
-    names has none.
+    ``used`` are the values that tasks name, ``times`` these tasks, in order; ``rooms`` the bytes of each value, 0 for
+    what stands elsewhere. The ``fixed`` ones have memory of their own; the others have it from the first task that
+    names them to the last. What no task names has none.
     """
-    first: dict[Key, int] = {}
-    last: dict[Key, int] = {}
-    for t, task in enumerate(tasks):
-        for place in places_in(task):
-            key = (place.node if place.shadow else recipe.base_of(place.node), place.shadow)
-            first.setdefault(key, t)
-            last[key] = t
-    fixed = set(_outside(recipe, first))
-    found: dict[Key, int] = {}
-    size = 0
-    for key in fixed & rooms.keys():
-        found[key], size = size, size + rooms[key]
-    born, dying = _by_task(first, rooms, fixed), _by_task(last, rooms, fixed)
-    free = Free(size)
-    for t in range(len(tasks)):
-        for key in sorted(born.get(t, ()), key=lambda key: -rooms[key]):
-            found[key] = free.take(rooms[key])
-        for key in dying.get(t, ()):
-            free.give(found[key], rooms[key])
+    first, last = np.full((2, len(rooms)), -1)
+    first[used[::-1]] = times[::-1]
+    last[used] = times
+    found = np.full(len(rooms), -1)
+    own = np.flatnonzero(fixed & (rooms > 0))
+    ends = np.cumsum(rooms[own])
+    found[own] = ends - rooms[own]
+    size = int(ends[-1]) if len(ends) else 0
+    shared = ~fixed & (rooms > 0) & (first >= 0)
+    small = np.flatnonzero(shared & (rooms <= SMALL))
+    places, more = _small(first[small], last[small], rooms[small])
+    found[small] = places + size
+    free = Free(size + more + -(size + more) % SMALL)
+    _place(free, np.flatnonzero(shared & (rooms > SMALL)), first, last, rooms, found)
     return found, free.size
+
+
+def _small(first: Array, last: Array, rooms: Array) -> tuple[Array, int]:
+    """Return places for values of few bytes, and the size of them all."""
+    born, dying = (np.argsort(times, kind="stable") for times in (first, last))
+    found, behind, heads = np.empty_like(first), np.empty_like(first), np.full(1 + SMALL // 8, -1)
+    tables = (born, dying, first, last, np.ascontiguousarray(rooms), found, behind, heads)
+    return found, jit.load_module("sharing_native").share(len(first), *map(address_of, tables))
+
+
+def _place(free: Free, values: Array, first: Array, last: Array, rooms: Array, found: Array) -> None:
+    """Place the larger values: at each task the largest first, then what it was the last to name is free."""
+    born = values[np.lexsort((-rooms[values], first[values]))].tolist()
+    dying = values[np.argsort(last[values], kind="stable")].tolist()
+    gone, starts = 0, dict[int, int]()
+    for value, begin, room in zip(born, first[born].tolist(), rooms[born].tolist(), strict=True):
+        while last[dying[gone]] < begin:
+            free.give(starts[dying[gone]], int(rooms[dying[gone]]))
+            gone += 1
+        starts[value] = free.take(room)
+    found[born] = [starts[value] for value in born]
 
 
 class Free:
@@ -92,21 +107,3 @@ class Free:
     def _remove(self, start: int, size: int) -> None:
         del self._starts[start], self._ends[start + size]
         del self._sizes[bisect_left(self._sizes, (size, start))]
-
-
-def _outside(recipe: Recipe, named: Container[Key]) -> Iterable[Key]:
-    """Yield what is given or asked for, and the numbers that tasks read."""
-    for node in (*recipe.arguments, *recipe.outputs):
-        yield recipe.base_of(node), False
-        yield recipe.family_of(node), True
-    for node, about in enumerate(recipe.nodes):
-        if about.constant is not None and ((node, False) in named or about.constant.ndim):
-            yield node, False
-
-
-def _by_task(times: dict[Key, int], rooms: dict[Key, int], fixed: set[Key]) -> dict[int, list[Key]]:
-    found: dict[int, list[Key]] = {}
-    for key, t in times.items():
-        if key in rooms and key not in fixed:
-            found.setdefault(t, []).append(key)
-    return found

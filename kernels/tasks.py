@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -63,6 +64,59 @@ class PythonCall:
 
 
 Task = Call | UfuncCall | Fill | PythonCall
+
+
+class Tasks:
+    """Tasks in order, as columns: what each calls, whether it adds to its first place, and its places.
+
+    ``calls`` has what is called, each once, with how many places it takes: kernels, and a task for each kind of the
+    others. A place is a node, or ``~node`` for the shadow of a base; ``offsets`` has those that are not 0, by place.
+    """
+
+    __slots__ = ("_numbers", "adds", "calls", "counts", "offsets", "places", "what")
+
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+        self.counts: list[int] = []
+        self.what, self.adds, self.places = array("q"), array("b"), array("q")
+        self.offsets: dict[int, int] = {}
+        self._numbers: dict[Any, int] = {}
+
+    def __len__(self) -> int:
+        return len(self.what)
+
+    def number(self, key: Any, call: Any, count: int) -> int:
+        """Return the number of what is called, by what tells it from others."""
+        found = self._numbers.get(key)
+        if found is None:
+            found = self._numbers[key] = len(self.calls)
+            self.calls.append(call)
+            self.counts.append(count)
+        return found
+
+    def kernel(self, kernel: Any, count: int) -> int:
+        """Return the number of a kernel that takes so many places."""
+        return self.number(id(kernel), kernel, count)
+
+    def append(self, task: Task) -> None:
+        """Append a task."""
+        adds, key = False, None
+        if isinstance(task, Call):
+            places, adds = task.places, task.accumulate
+            what = self.kernel(task.kernel, len(places))
+        elif isinstance(task, Fill):
+            places, key = (task.place,), (task.elements, task.dtype.num, repr(task.value))
+            what = self.number(key, task, 1)
+        else:
+            places = task.places
+            key = (task.loop, task.shape, task.strides) if isinstance(task, UfuncCall) else (id(task),)
+            what = self.number(key, task, len(places))
+        self.what.append(what)
+        self.adds.append(adds)
+        for place in places:
+            if place.offset:
+                self.offsets[len(self.places)] = place.offset
+            self.places.append(~place.node if place.shadow else place.node)
 
 
 _ZERO = float(np.add.reduce(np.array([-0.0])))
