@@ -75,22 +75,34 @@ HEAD = 5
 
 
 class Steps(Sequence[Step]):
-    """The steps of a program, one behind the other in one list: ``flat``; they begin at ``starts``.
+    """The steps of a program, one behind the other in one list: ``flat``.
 
     Of operands, an exact ``int`` is a node. Objects for each step are made when it is looked at: a program of a
     million operations would be a million objects, to keep and for Python's collector to look through.
     """
 
-    __slots__ = ("flat", "starts")
+    __slots__ = ("_starts", "flat")
 
     def __init__(self) -> None:
         self.flat: list[Any] = []
-        self.starts = array("q")
+        self._starts: tuple[array[int], int] = array("q"), 0
+
+    @property
+    def starts(self) -> array[int]:
+        """Where each step begins in the list."""
+        starts, end = self._starts
+        if end != len(self.flat):
+            starts, end = starts[:], len(self.flat)  # other threads may be reading those, or do the same
+            at = self._starts[1]
+            while at < end:
+                starts.append(at)
+                at += HEAD + self.flat[at + HEAD - 1]
+            self._starts = starts, end
+        return starts
 
     def add(self, op: Op, operands: Iterable[Any], result: int, params: tuple[Any, ...], form: Form | None) -> None:
         """Append a step."""
         own = [o.node if isinstance(o, NodeRef) else Integer(o) if type(o) is int else o for o in operands]
-        self.starts.append(len(self.flat))
         self.flat.extend((op, form, params, result, len(own), *own))
 
     def __len__(self) -> int:
@@ -99,19 +111,19 @@ class Steps(Sequence[Step]):
     def __getitem__(self, at: Any) -> Any:
         if isinstance(at, slice):
             return [self[i] for i in range(*at.indices(len(self)))]
-        at = range(len(self))[at]
-        start, flat = self.starts[at], self.flat
+        starts, flat = self.starts, self.flat
+        at = range(len(starts))[at]
+        start = starts[at]
         op, form, params, result, count = flat[start : start + HEAD]
         return Step(op, tuple(map(_operand, flat[start + HEAD : start + HEAD + count])), result, params, form, at)
 
     def __reduce__(self) -> Any:
-        return _steps_from, (self.flat, self.starts.tobytes())
+        return _steps_from, (self.flat,)
 
 
-def _steps_from(flat: list[Any], starts: bytes) -> Steps:
+def _steps_from(flat: list[Any]) -> Steps:
     steps = Steps()
     steps.flat = flat
-    steps.starts.frombytes(starts)
     return steps
 
 

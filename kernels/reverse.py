@@ -56,9 +56,9 @@ class Reverse:
         columns = Columns(self.recipe.nodes)
         self.family = family = columns.family.tolist()
         steps, ways, pull = self.recipe.steps, self._ways, self._shortly(columns)
-        flat, touched, copies = steps.flat, self.touched, self.lowering.copies
-        for at in range(len(steps) - 1, -1, -1):
-            form = flat[start := steps.starts[at] + 1]
+        flat, starts, touched, copies = steps.flat, steps.starts, self.touched, self.lowering.copies
+        for at in range(len(starts) - 1, -1, -1):
+            form = flat[start := starts[at] + 1]
             if form is None or form.is_view or family[flat[start + 2]] not in touched:
                 continue
             way = None if self.uniform or at in copies else ways[form] if form in ways else self._way(form)

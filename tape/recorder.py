@@ -47,7 +47,7 @@ class Recorder:
 
     def note(self, op: Any, operands: tuple[Any, ...], result: Tensor, params: tuple[Any, ...]) -> None:
         """Record an operation if an operand depends on the arguments: at once, where all tensors are known."""
-        known, nodes, own, form, wanted = self.nodes.get, self.recipe.nodes, [], result._form, False
+        known, nodes, own, depends, form = self.nodes.get, self.recipe.nodes, [], False, result._form
         for o in operands:
             at = known(id(o))
             if at is None:
@@ -56,10 +56,12 @@ class Recorder:
                 own.append(Integer(o) if type(o) is int else o)
             elif nodes[at].spec is o._form.spec:
                 own.append(at)
+                depends = True
             else:
                 break
         else:
-            if type(op) not in _LOOKED_AT and int in map(type, own):
+            if depends and type(op) not in _LOOKED_AT:
+                wanted = False
                 if type(form) is Form and type(result._slot) is int:
                     for at, want in zip(own, form.wanted, strict=True):
                         if want and type(at) is int and (nodes[at].differentiable or self.recipe.wants(at)):
@@ -72,9 +74,7 @@ class Recorder:
                 self.nodes[id(result)] = index = len(nodes)
                 nodes.append(node)
                 self.held.append(result)  # its id stays its own
-                steps = self.recipe.steps
-                steps.starts.append(len(steps.flat))
-                steps.flat.extend((op, form if wanted else None, params, index, len(own), *own))
+                self.recipe.steps.flat.extend((op, form if wanted else None, params, index, len(own), *own))
                 return
         self._look_at(op, operands, result, params)
 
