@@ -84,7 +84,7 @@ TIMES_FASTER = (
     _times_faster(workloads.TINY_0D, DYNAMIC, PYTORCH, 5),
     _times_faster(workloads.ROSENBROCK, DYNAMIC, PYTORCH, 4),
     _times_faster(workloads.LOTKA_VOLTERRA, DYNAMIC, PYTORCH, 10),
-    _times_faster(workloads.LOTKA_VOLTERRA, REPLAY, PYTORCH, 100),
+    _times_faster(workloads.LOTKA_VOLTERRA, REPLAY, PYTORCH, 1000),
     _times_faster(workloads.LOTKA_VOLTERRA, REPLAY, DYNAMIC, 15),
     _times_faster(workloads.N_BODY, DYNAMIC, PYTORCH, 3),
     _times_faster(workloads.STENCIL, DYNAMIC, PYTORCH, 3),
@@ -135,6 +135,14 @@ BEYOND_BACKWARD = {
     way: Bar(f"Rosenbrock by slices, n=10, {way}, over backward()", at_most=5, unit=" us")
     for way in ("autograd.grad", "value_and_grad of arrays", "func.grad")
 }
+# Programs: four numbers in, one and their gradients out; and what recording and planning take.
+JAX_REPLAY = Bar(f"tiny graph, 0-d, value and gradients: JAX's jit / {REPLAY}", at_least=1)
+REPLAY_BEYOND_ARRAYS = {
+    workload.name: Bar(f"{workload}, replay over the arrays' own handling", at_most=1.5, unit=" us")
+    for workload in (workloads.TINY_0D, workloads.TINY)
+}
+RECORDING = Bar("recording a program, an operation, over dynamic mode", at_most=1, unit=" us")
+PLANNING = Bar("planning a program, an operation", at_most=5, unit=" us")
 # Derivatives of derivatives: recorded backwards.
 SECOND = {
     program: Bar(f"{program}: {PYTORCH} / {DYNAMIC}", at_least=1)
@@ -198,6 +206,10 @@ ALL: tuple[Bar, ...] = (
     *TRANSFORMS.values(),
     *MAPPED.values(),
     *BEYOND_BACKWARD.values(),
+    JAX_REPLAY,
+    *REPLAY_BEYOND_ARRAYS.values(),
+    RECORDING,
+    PLANNING,
     *SECOND.values(),
     *CHAIN_BACKWARD,
     CHAIN_TIME,
