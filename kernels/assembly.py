@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels import sharing, words
+from kernels import inlined, sharing, words
 from kernels.columns import Columns
 from kernels.memory import address_of
 from kernels.program import Node, Recipe
@@ -116,25 +116,67 @@ class Placing:
 
     def rows(self, forward: int) -> tuple[Rows, Rows]:
         """Return the rows of the tasks, the first ``forward`` of them apart; all pointers stand in one table."""
-        called = [self._called(call, count) for call, count in zip(self.tasks.calls, self.tasks.counts, strict=True)]
-        about = np.array([words_ for words_, _ in called] or np.zeros((0, 6)), np.int64)[self.kinds]
-        own, sizes = np.zeros((len(self.kinds), words.ROW), np.int64), about[:, 5]
+        addresses, begins = self._addresses(), np.cumsum(self.counts) - self.counts
+        inline = self._inline(addresses, begins)
+        heads = _heads(inline >= 0, forward)
+        own, work = np.zeros((len(heads), words.ROW), np.int64), np.diff(np.append(heads, len(inline)))
+        apart = np.flatnonzero(inline[heads] < 0)
+        tasks = heads[apart]
+        about, work[apart] = self._about(tasks)
+        counts, sizes = self.counts[tasks], about[:, 5]
         starts = np.cumsum(sizes) - sizes
-        pointers = np.zeros(int(sizes.sum()), np.int64)
-        at = np.repeat(starts - (np.cumsum(self.counts) - self.counts), self.counts) + np.arange(len(self.places))
-        pointers[at] = self._addresses()
-        own[:, words.R_KIND], own[:, words.R_ADDRESS], own[:, words.R_LAYOUT] = about[:, 0], about[:, 1], about[:, 2]
-        own[:, words.R_DATA], own[:, words.R_OPERANDS] = about[:, 3], about[:, 4]
-        own[:, words.R_ACCUMULATE] = self.tasks.adds
-        own[:, words.R_POINTERS] = address_of(pointers) + 8 * starts
+        pointers, within = np.zeros(int(sizes.sum()), np.int64), np.arange(counts.sum())
+        nth = within - np.repeat(np.cumsum(counts) - counts, counts)
+        pointers[np.repeat(starts, counts) + nth] = addresses[np.repeat(begins[tasks], counts) + nth]
+        for k, column in enumerate((words.R_KIND, words.R_ADDRESS, words.R_LAYOUT, words.R_DATA, words.R_OPERANDS)):
+            own[apart, column] = about[:, k]
+        own[apart, words.R_ACCUMULATE] = np.array(self.tasks.adds, np.int64)[tasks]
+        own[apart, words.R_POINTERS] = address_of(pointers) + 8 * starts
         fills = np.flatnonzero((about[:, 0] == words.RUN_FILL8) | (about[:, 0] == words.RUN_FILL4))
-        own[fills, words.R_ADDRESS] = pointers[starts[fills]]
-        work = np.array([steps for _, steps in called], np.int64)[self.kinds] if called else self.kinds
-        middle = int(sizes[:forward].sum())
+        own[apart[fills], words.R_ADDRESS] = pointers[starts[fills]]
+        self._put_inline(own, heads, inline, addresses, begins)
+        split = int(np.searchsorted(heads, forward))
+        middle = int(sizes[: np.searchsorted(tasks, forward)].sum())
         return (
-            Rows(own[:forward], pointers[:middle], self._stretches(work[:forward], 0)),
-            Rows(own[forward:], pointers[middle:], self._stretches(work[forward:], forward)),
+            Rows(own[:split], pointers[:middle], self._stretches(work[:split], heads[:split])),
+            Rows(own[split:], pointers[middle:], self._stretches(work[split:], heads[split:])),
         )
+
+    def _inline(self, addresses: Array, begins: Array) -> Array:
+        """Return the kind of each task that is computed without a call, -1 of others."""
+        kinds = [inlined.kind_of(call, n) for call, n in zip(self.tasks.calls, self.tasks.counts, strict=True)]
+        found = (
+            np.array([-1 if kind is None else kind for kind in kinds], np.int64)[self.kinds] if kinds else self.kinds
+        )
+        behind = addresses - self.start
+        reached = (behind >= 0) & (behind < min(self.size, inlined.REACH)) & (behind % _DOUBLE == 0)
+        missed = np.concatenate([[0], np.cumsum(~reached)])
+        return np.where(missed[begins + self.counts] == missed[begins], found, -1)
+
+    def _put_inline(self, own: Array, heads: Array, inline: Array, addresses: Array, begins: Array) -> None:
+        """Add the entries of what is computed without a call, and the rows that run them."""
+        tasks = np.flatnonzero(inline >= 0)
+        entries = np.zeros((len(tasks), inlined.ENTRY), np.int32)
+        entries[:, 0] = inline[tasks] + inlined.ACCUMULATES * np.array(self.tasks.adds, np.int64)[tasks]
+        for k in range(inlined.ENTRY - 1):
+            has = self.counts[tasks] > k
+            entries[has, 1 + k] = (addresses[begins[tasks[has]] + k] - self.start) // _DOUBLE
+        self.layouts.append(entries)
+        rows = np.flatnonzero(inline[heads] >= 0)
+        own[rows, words.R_KIND] = words.RUN_INLINE
+        own[rows, words.R_ADDRESS] = address_of(entries) + entries.itemsize * inlined.ENTRY * np.searchsorted(
+            tasks, heads[rows]
+        )
+        own[rows, words.R_DATA] = self.start
+        own[rows, words.R_OPERANDS] = np.diff(np.append(heads, len(inline)))[rows]
+
+    def _about(self, tasks: Array) -> tuple[Array, Array]:
+        """Return kind, address, layout, data, operands and pointers of rows, and how long each takes."""
+        if not len(tasks):
+            return np.zeros((0, 6), np.int64), np.zeros(0, np.int64)
+        used, which = np.unique(self.kinds[tasks], return_inverse=True)
+        called = [self._called(self.tasks.calls[k], self.tasks.counts[k]) for k in used.tolist()]
+        return np.array([about for about, _ in called], np.int64)[which], np.array([w for _, w in called])[which]
 
     def _addresses(self) -> Array:
         """Return the address of each place."""
@@ -161,22 +203,33 @@ class Placing:
         address, layout = _compiled(call, self.compiled)
         return (words.RUN_KERNEL, address, address_of(layout), 0, count, count), call.steps
 
-    def _stretches(self, work: Array, first: int) -> list[tuple[int, int, partial[None] | None]]:
+    def _stretches(self, work: Array, tasks: Array) -> list[tuple[int, int, partial[None] | None]]:
         """Return stretches of rows of about equal work, and what Python does at the end of each."""
         done, found, begin = np.cumsum(work), [], 0
         while begin < len(work):
             before = int(done[begin - 1]) if begin else 0
             end = min(int(np.searchsorted(done, before + words.PATIENCE, "right")) + 1, len(work))
-            found.append((begin, end, self._call(first + end - 1)))
+            found.append((begin, end, self._call(int(tasks[end - 1]))))
             begin = end
         return found
 
-    def _call(self, row: int) -> partial[None] | None:
+    def _call(self, last: int) -> partial[None] | None:
         """Return what Python does at the end of a stretch, if that is its last task."""
-        task = self.tasks.calls[self.kinds[row]]
+        task = self.tasks.calls[self.kinds[last]]
         if not isinstance(task, PythonCall):
             return None
         return partial(task.run, [self.view(node, shadow=shadow) for node, shadow in task.nodes])
+
+
+def _heads(inline: Array, forward: int) -> Array:
+    """Return the tasks that rows begin with: each has its own, but of those computed without a call many have one."""
+    number = np.arange(len(inline))
+    begins = ~inline
+    begins[1:] |= ~inline[:-1]
+    begins[:1] = True
+    begins[forward : forward + 1] = True
+    since = number - np.maximum.accumulate(np.where(begins, number, 0)) if len(number) else number
+    return np.flatnonzero(begins | (since % inlined.MOST == 0))
 
 
 _kernels: Recent[Any, tuple[int, Array]] = Recent()

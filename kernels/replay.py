@@ -91,6 +91,7 @@ class Machine:
         for addresses in (own[:, words.R_ADDRESS], pointers):  # of kernels, too: they are elsewhere
             addresses[(addresses >= self.start) & (addresses <= self.start + self.size)] += other.start - self.start
         own[:, words.R_POINTERS] += address_of(pointers) - address_of(rows.pointers)
+        own[own[:, words.R_KIND] == words.RUN_INLINE, words.R_DATA] = other.start
         stretches = [
             (first, stop, call and partial(call.func, [self._moved(x, other) for x in call.args[0]]))
             for first, stop, call in rows.stretches

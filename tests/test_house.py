@@ -39,7 +39,7 @@ HOUSE = [
     "kernels.scans", "kernels.statistics", "kernels.distances", "kernels.row_pulls",
     "kernels.direct_calls", "kernels.logsums_native", "kernels.columns_native", "kernels.logsums",
     "kernels.sorts", "kernels.searches", "kernels.views",
-    "kernels.replay_native", "kernels.exchange_native", "kernels.exchange",
+    "kernels.inlined", "kernels.replay_native", "kernels.exchange_native", "kernels.exchange",
     "kernels.blas_native", "kernels.blas", "kernels.uniform", "kernels.form", "kernels.forms",
     "kernels.plain_tape",
     "kernels.entries", "kernels.program", "kernels.cells_native", "kernels.leaves_native", "kernels.sweep_native",
