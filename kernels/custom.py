@@ -23,7 +23,7 @@ from kernels.op import Op
 
 RAN: list[Array] = []
 """Once there is a kernel, a word that counts those that run: what raises in one is seen here, since no error leaves
-native code. A word of its own is 1 while a kernel runs."""
+native code. Each operation counts its own in ``running``."""
 _made: WeakSet[Custom] = WeakSet()
 """The operations that have kernels."""
 
@@ -34,7 +34,8 @@ class Custom(Op):
 
     forward: Callable[..., Any]
     vjp: Callable[..., Any]
-    kernels: dict[Any, tuple[Any, int, Array]] = field(default_factory=dict)
+    kernels: dict[Any, Any] = field(default_factory=dict)
+    running: Array = field(default_factory=lambda: np.zeros(1, np.int64))
 
     def __post_init__(self) -> None:
         """Register nothing."""
@@ -42,32 +43,28 @@ class Custom(Op):
 
 _PULL = """
 def kernel(layout, pointers, accumulate):
-    store_i8({status}, 1)
-    store_i8({total}, load_i8({total}) + 1)
-    target = carray({pointer}(pointers[0]), {size})
+{begun}
+    target = carray({pointer}(pointers[0]), layout[0])
     g = carray({pointer}(pointers[1]), {result})
 {reads}
     found = vjp(g{item}, {names})
 {writes}
-    store_i8({total}, load_i8({total}) - 1)
-    store_i8({status}, 0)
+{ended}
 """
 _FORWARD = """
 def kernel(layout, pointers, accumulate):
-    store_i8({status}, 1)
-    store_i8({total}, load_i8({total}) + 1)
-    target = carray({pointer}(pointers[0]), {size})
+{begun}
+    target = carray({pointer}(pointers[0]), layout[1])
 {reads}
     found = forward({names})
 {writes}
-    store_i8({total}, load_i8({total}) - 1)
-    store_i8({status}, 0)
+{ended}
 """
 
 
 @dataclass(frozen=True)
 class CustomKernel:
-    """A call of one of the two functions on operands of these shapes."""
+    """A call of one of the two functions on operands of these shapes; one kernel serves all shapes of these ranks."""
 
     op: Custom
     shapes: tuple[Strides, ...]
@@ -82,15 +79,22 @@ class CustomKernel:
         return sum(map(math.prod, self.shapes)) + math.prod(self.result)
 
     def kernel(self) -> tuple[int, Array]:
-        """Compile, or find, the kernel: its address, and a layout that it does not read."""
-        key = (self.shapes, self.result, self.dtype, self.pulls)
+        """Compile, or find, the kernel; return its address and layout."""
+        key = (tuple(map(len, self.shapes)), len(self.result), self.dtype, self.pulls)
         made = self.op.kernels.get(key)
         if made is None:
             made = self.op.kernels.setdefault(key, self._compiled())
-        return made[1], made[2]
+        return int(made.address), self.layout()
 
-    def _compiled(self) -> tuple[Any, int, Array]:
-        status = np.zeros(1, np.int64)
+    def layout(self) -> Array:
+        """Return the elements of operands and result, the result's extents, each operand's start, elements, extents."""
+        sizes = [math.prod(shape) for shape in self.shapes]
+        words = [sum(sizes), math.prod(self.result), *self.result]
+        for k, shape in enumerate(self.shapes):
+            words += [sum(sizes[:k]), sizes[k], *shape]
+        return np.array(words, np.int64)
+
+    def _compiled(self) -> Any:
         _made.add(self.op)
         if not RAN:
             RAN.append(np.zeros(1, np.int64))
@@ -98,61 +102,56 @@ class CustomKernel:
             "carray": carray, "forward": self.op.forward, "load_i8": load_i8, "np": np, "pointer_f4": pointer_f4,
             "pointer_f8": pointer_f8, "store_i8": store_i8, "vjp": self.op.vjp, "check": _check(),
         }  # fmt: skip
-        exec(compile(self._text(address_of(status)), f"<tape.custom: {self.op.name}>", "exec"), names)  # noqa: S102
+        exec(compile(self._text(), f"<tape.custom: {self.op.name}>", "exec"), names)  # noqa: S102
         try:
             with compiling(self.op.name):
-                compiled = cfunc(SIGNATURE, error_model="numpy")(names["kernel"])
+                return cfunc(SIGNATURE, error_model="numpy")(names["kernel"])
         except NumbaError as error:
             what = "vjp" if self.pulls else "forward"
             raise TypeError(
                 f"{self.op.name}: {what} does not compile for shapes {list(map(list, self.shapes))}: {error}"
             ) from error
-        return compiled, int(compiled.address), status
 
-    def _text(self, status: int) -> str:
+    def _text(self) -> str:
         pointer = "pointer_f8" if self.dtype == np.float64 else "pointer_f4"
-        sizes = [math.prod(shape) for shape in self.shapes]
-        starts = [sum(sizes[:k]) for k in range(len(sizes))]
-        place = 2 if self.pulls else 1
-        reads = [f"    flat = carray({pointer}(pointers[{place}]), {sum(sizes)})"]
-        for k, (shape, start, size) in enumerate(zip(self.shapes, starts, sizes, strict=True)):
-            reads.append(
-                f"    a{k} = flat[{start}]"
-                if not shape
-                else f"    a{k} = flat[{start}:{start + size}].reshape({shape})"
-            )
+        operands, at = [], 2 + len(self.result)
+        for k, shape in enumerate(self.shapes):
+            operands.append(f"    i{k}, n{k}, s{k} = layout[{at}], layout[{at + 1}], {_words(at + 2, shape)}")
+            operands.append(f"    a{k} = flat[i{k}:i{k} + n{k}].reshape(s{k})" if shape else f"    a{k} = flat[i{k}]")
+            at += 2 + len(shape)
+        reads = [f"    flat = carray({pointer}(pointers[{2 if self.pulls else 1}]), layout[0])", *operands]
+        counted = [address_of(self.op.running), address_of(RAN[0])]
         return (_PULL if self.pulls else _FORWARD).format(
-            status=status,
-            total=address_of(RAN[0]),
+            begun="\n".join(f"    store_i8({at}, load_i8({at}) + 1)" for at in counted),
+            ended="\n".join(f"    store_i8({at}, load_i8({at}) - 1)" for at in counted),
             pointer=pointer,
-            size=sum(sizes) if self.pulls else math.prod(self.result),
-            result=self.result or 1,
+            result=_words(2, self.result) if self.result else 1,
             item="" if self.result else "[0]",
             reads="\n".join(reads),
-            names=", ".join(f"a{k}" for k in range(len(sizes))),
-            writes="\n".join(self._writes(starts, sizes)),
+            names=", ".join(f"a{k}" for k in range(len(self.shapes))),
+            writes="\n".join(self._writes()),
         )
 
-    def _writes(self, starts: Sequence[int], sizes: Sequence[int]) -> list[str]:
+    def _writes(self) -> list[str]:
         if not self.pulls:
             if not self.result:
                 return ["    target[0] = found"]
             return [
-                f"    check(found.shape, {self.result})",
+                f"    check(found.shape, {_words(2, self.result)})",
                 "    j = 0",
                 "    for value in found.flat:",
                 "        target[j] = value",
                 "        j += 1",
             ]
         lines = []
-        for k, (shape, start) in enumerate(zip(self.shapes, starts, strict=True)):
-            one = "found" if len(sizes) == 1 else f"found[{k}]"
+        for k, shape in enumerate(self.shapes):
+            one = "found" if len(self.shapes) == 1 else f"found[{k}]"
             if not shape:
-                lines += [f"    target[{start}] = {one} + (target[{start}] if accumulate else 0.0)"]
+                lines += [f"    target[i{k}] = {one} + (target[i{k}] if accumulate else 0.0)"]
                 continue
             lines += [
-                f"    check({one}.shape, {shape})",
-                f"    j = {start}",
+                f"    check({one}.shape, s{k})",
+                f"    j = i{k}",
                 f"    for value in {one}.flat:",
                 "        target[j] = (value + 0.0) + (target[j] if accumulate else 0.0)",
                 "        j += 1",
@@ -169,6 +168,11 @@ class CustomKernel:
         )
         start = offset // shadow.itemsize
         shadow[start : start + flat.size] += flat + 0.0
+
+
+def _words(start: int, shape: Strides) -> str:
+    """Print the tuple of a shape that stands in the layout."""
+    return f"({''.join(f'layout[{start + k}], ' for k in range(len(shape)))})"
 
 
 @functools.cache
@@ -211,10 +215,9 @@ def check_failed() -> None:
     if not RAN or not RAN[0][0]:
         return
     RAN[0][0] = 0
-    words = [(op, status) for op in _made for _, _, status in op.kernels.values()]
-    found = [op for op, status in words if status[0]]
-    for _, status in words:
-        status[0] = 0
+    found = [op for op in _made if op.running[0]]
+    for op in found:
+        op.running[0] = 0
     if found:
         raise RuntimeError(
             f"{found[0].name}: a jitted function of this operation raised, or returned another shape than it should; "

@@ -21,7 +21,7 @@ def custom(forward: Callable[..., Any], vjp: Callable[..., Any], *, name: str = 
     ``forward(*operands)`` returns the result, an array or a number; ``vjp(cotangent, *operands)`` the gradient of its
     only operand, or a tuple with that of each. Operands are floating tensors, arrays or numbers; they reach the
     functions in one dtype, C-contiguous, 0-d ones as numbers, and must not be changed. The result has that dtype.
-    Each shape is compiled once a process. The vjp cannot be differentiated again.
+    They are compiled once a process for operands of these ranks. The vjp cannot be differentiated again.
 
     Raises TypeError if a function is not jitted, RuntimeError naming the operation if one raises.
     """

@@ -13,7 +13,7 @@ from test_lifetime import held
 from test_native import native, python_calls
 
 import tape
-from kernels import backend
+from kernels import announcing, backend
 from tape.recording import recorded
 
 if TYPE_CHECKING:
@@ -468,6 +468,51 @@ def test_forward_that_raises() -> None:
     with pytest.raises((RuntimeError, ValueError), match=r"positive|negative"):
         program(np.array([-1.0, 2.0]))
     assert float(program(np.array([1.0, 2.0]))) == 6.0
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # what Numba prints
+def test_what_raised_is_named_whatever_ran_after_it() -> None:
+    @njit
+    def same_value(x: Any) -> Any:
+        return x * 1.0
+
+    @njit
+    def raises(g: Any, x: Any) -> Any:
+        if x[0] < 0:
+            raise ValueError("negative")
+        return g
+
+    operation = tape.custom(same_value, raises, name="unhappy")
+    good, bad = leaf([1.0, 2.0]), leaf([-1.0, 2.0])
+    with pytest.raises((RuntimeError, ValueError), match=r"unhappy|negative"):
+        (operation(good).sum() + operation(bad).sum() + operation(good * 2).sum()).backward()
+
+
+def test_new_shapes_compile_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel serves all shapes of its ranks, in sweeps and in replays."""
+
+    @njit
+    def scaled(a: Any, k: Any) -> Any:
+        return a * k
+
+    @njit
+    def scaled_vjp(g: Any, a: Any, k: Any) -> Any:
+        return g * k, (g * a).sum()
+
+    operation, begun = tape.custom(scaled, scaled_vjp), list[str]()
+    monkeypatch.setattr(announcing, "on_compile", [begun.append])
+    for m in range(1, 6):
+        for n in range(1, 5):
+            values = np.arange(1.0, m * n + 1).reshape(m, n)
+            a, k = leaf(values), leaf(1.5)
+            operation(a, k).sum().backward()
+            np.testing.assert_array_equal(a.grad.numpy(), np.full((m, n), 1.5))
+            assert k.grad.item() == values.sum()
+            program = tape.record(lambda a: operation(a, 1.5).sum(), np.ones((m, n)))
+            value, gradient = program.value_and_grad(values)
+            assert float(value) == 1.5 * values.sum()
+            np.testing.assert_array_equal(gradient[0], np.full((m, n), 1.5))
+    assert begun.count("scaled") <= 2
 
 
 def test_gradients_of_a_pair_where_one_is_expected() -> None:
