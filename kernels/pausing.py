@@ -16,6 +16,10 @@ from kernels.pullbacks import run
 from kernels.routines import zero_of
 from kernels.workspace import Workspace
 
+_ACTED, _RAN = 1, 2
+"""Where a sweep goes on (H_RESUME): at the instruction before which Python has acted; behind the one that it has run
+(sweep_native.RAN)."""
+
 
 class Pauses:
     """Acts on the shadows of a native sweep that stands still; ``stash`` is what its instructions tell each other."""
@@ -35,10 +39,10 @@ class Pauses:
             self._hook(instruction.slot)
             self.hooked = at
             if instruction.form.kind != words.PYTHON and self.watched[instruction.slot][0].after is None:
-                own[words.H_RESUME] = 1
+                own[words.H_RESUME] = _ACTED
                 return
         self._run(instruction, cell)
-        own[words.H_FROM], own[words.H_RESUME] = at + 1, 0
+        own[words.H_RESUME] = _RAN
 
     def _cell(self, key: int) -> int | None:
         """Return where the cell of a slot, or of a leaf's negative address, begins among the words of cells."""

@@ -69,6 +69,8 @@ block_at, point_at = _tape.block_at, _tape.point_at
 shadow, family, write_out = _cells.shadow, _cells.family, _cells.write_out
 settle_view, own_copy, drop = _cells.settle_view, _cells.own_copy, _cells.drop
 settle = load_module("leaves_native").settle
+RAN = 2
+"""H_RESUME: Python has run the instruction at H_FROM."""
 
 
 @njit(cache=True, error_model="numpy")
@@ -178,12 +180,35 @@ def unwrite_apart(h, last, block, cell):
     return OK
 
 
+@njit(cache=True, error_model="numpy")
+def paused(h, k, block, cell):
+    """Let Python act on an instruction, whose cotangent is written out for it."""
+    store_i8(h + 8 * H_FROM, k)
+    dense = load_i8(cell + 24) & UNIFORM == 0 or write_out(cell, word(block, B_SHADOW), word(block, B_ITEM)) != 0
+    return PAUSE if dense else MEMORY
+
+
+@njit(cache=True, error_model="numpy")
+def breathing(h, k):
+    """Let Python take an interrupt, and go on with an instruction."""
+    store_i8(h + 8 * H_FROM, k)
+    store_i8(h + 8 * H_RESUME, 0)
+    return BREATH
+
+
+@njit(cache=True, error_model="numpy")
+def let_go(cell):
+    """Free the shadow of an instruction that Python has run."""
+    if load_i8(cell + 24) & (OWNED | KEPT | ALIAS) == OWNED:
+        drop(cell)
+    return 0
+
+
 @njit("int64(int64)", cache=True, error_model="numpy")
 def sweep(h):
-    """Run the pullbacks of the marked instructions, last first.
+    """Run the pullbacks of the marked instructions, last first; BREATH from time to time.
 
-    PAUSE where Python has to act, at H_FROM in the order: before an instruction whose cell says so, unless
-    H_RESUME says that this has been done, and for an instruction that only Python can run. BREATH from time to time.
+    PAUSE, at H_FROM, before an instruction whose cell says so, and for one that only Python runs; H_RESUME tells of it.
     """
     t = word(h, H_TAPE)
     cells, mask, order = word(h, H_CELLS), word(h, H_MASK), word(h, H_ORDER)
@@ -194,9 +219,10 @@ def sweep(h):
         cell = find(cells, mask, word(word(t, T_WORDS), last - word(block, B_ENTRIES) + 1))
         kind, flags = word(block, B_KIND), load_i8(cell + 24)
         if resume == 0 and (kind == PYTHON or flags & (PAUSED | TOUCHED) == PAUSED | TOUCHED):
-            store_i8(h + 8 * H_FROM, k)
-            dense = flags & UNIFORM == 0 or write_out(cell, word(block, B_SHADOW), word(block, B_ITEM)) != 0
-            return PAUSE if dense else MEMORY
+            return paused(h, k, block, cell)
+        if resume == RAN:
+            resume = let_go(cell)
+            continue
         resume = 0
         if kind == VIEW:
             if flags & (KEPT | TOUCHED) == KEPT | TOUCHED and settle_view(h, cell, block) == 0:
@@ -219,9 +245,7 @@ def sweep(h):
             drop(cell)
         work += word(block, B_WORK) * batch
         if work > PATIENCE:
-            store_i8(h + 8 * H_FROM, k + 1)
-            store_i8(h + 8 * H_RESUME, 0)
-            return BREATH
+            return breathing(h, k + 1)
     settle(h)
     return OK
 
