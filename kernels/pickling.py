@@ -32,10 +32,11 @@ from kernels.op import (
     Write,
 )
 from kernels.program import ProgramError
+from kernels.recent import Recent
 from kernels.source import Loop
 from kernels.tables import OPS
 
-_made: dict[Any, Form] = {}
+_made: Recent[Any, Form] = Recent()
 _customs: dict[Any, Custom] = {}
 
 
@@ -120,9 +121,8 @@ def _of_form(form: Form) -> Any:
 def form_from(op: Op, *about: Any) -> Form:
     """Return the form of an instruction, made anew, once for equal ones."""
     key = (op, *about[:3], repr(about[3:]))
-    if key not in _made:
-        _made[key] = _MAKERS[type(op)](op, *about)
-    return _made[key]
+    found = _made.get(key)
+    return found if found is not None else _made.setdefault(key, _MAKERS[type(op)](op, *about))
 
 
 def _elementwise(op: Any, specs: Any, spec: Spec, wanted: Any, params: Any, *_: Any) -> Form:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tape
-from kernels import custom, forms, jit, layouts, recent
+from kernels import custom, forms, jit, layouts, recent, words
 from kernels.entries import instructions
 from kernels.layouts import intern_spec
 from kernels.recent import Recent
@@ -25,7 +25,7 @@ GROWTH = """
 import gc, tracemalloc
 import numpy as np
 import tape
-from kernels import forms, layouts, recent
+from kernels import call_entries, forms, layouts, recent
 
 recent.MOST = {most}
 
@@ -50,15 +50,18 @@ def transforms(n):
     tape.func.jvp(lambda a: tape.sin(a).sum(), (tape.ones(n),), (tape.ones(n),))
 
 run, first, count = {run}, 50, {count}
+tracemalloc.start()  # at once: what takes the place of older entries is no growth
 for n in range(first, first + {warm}):
     run(n)
 gc.collect()
-tracemalloc.start()
-least = before = tracemalloc.get_traced_memory()[0]
+before = tracemalloc.get_traced_memory()[0]
 for n in range(first + {warm}, first + {warm} + count):
     run(n)
 gc.collect()
-print(tracemalloc.get_traced_memory()[0] - before, len(forms.FORMS), len(layouts._SPECS))
+grown = tracemalloc.get_traced_memory()[0] - before
+calls = list(call_entries._kept.values())  # so many of the native table of calls, and no more
+known = {{id(form) for key, form, *_ in calls for form in (form, *key.forms)}}
+print(grown, len([form for form in forms.FORMS.values() if id(form) not in known]), len(layouts._SPECS), len(calls))
 """
 
 
@@ -71,15 +74,16 @@ def growth(fresh: Fresh, **given: object) -> list[int]:
 
 @pytest.mark.parametrize("run", ["five", "others", "transforms"])
 def test_new_lengths_are_forgotten(fresh: Fresh, run: str) -> None:
-    memory, living, specs = growth(fresh, run=run, most=400, warm=60, count=150)
+    memory, living, specs, calls = growth(fresh, run=run, most=400, warm=60, count=150)
     assert memory < 4_000_000  # dead instructions wait on the tape, with their arrays
     assert living < 1200
     assert specs < 1200
+    assert calls <= words.WAYS * words.SETS
 
 
 @pytest.mark.slow
 def test_four_thousand_lengths(fresh: Fresh) -> None:
-    memory, living, _ = growth(fresh, run="five", most=recent.MOST, warm=800, count=4000)
+    memory, living, *_ = growth(fresh, run="five", most=recent.MOST, warm=800, count=4000)
     assert memory < 5_000_000
     assert living < recent.MOST
 
