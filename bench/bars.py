@@ -111,6 +111,11 @@ TRANSFORMS = {
         ("autograd.grad", 3),
         ("value_and_grad of arrays", 3),
         ("func.grad", 3),
+        ("backward() of a new leaf", 3),
+        ("autograd.grad of lists, a gradient given", 3),
+        ("autograd.grad, graph retained", 3),
+        ("func.grad_and_value", 3),
+        ("func.vjp", 2),
         ("grad of grad", 1),
         ("vmap", 1),
         ("vmap of func.grad", 1),
@@ -133,8 +138,30 @@ MAPPED = {
 }
 BEYOND_BACKWARD = {
     way: Bar(f"Rosenbrock by slices, n=10, {way}, over backward()", at_most=5, unit=" us")
-    for way in ("autograd.grad", "value_and_grad of arrays", "func.grad")
+    for way in (
+        "autograd.grad",
+        "value_and_grad of arrays",
+        "func.grad",
+        "backward() of a new leaf",
+        "autograd.grad of lists, a gradient given",
+        "autograd.grad, graph retained",
+        "func.grad_and_value",
+        "func.vjp",
+    )
 }
+# a*b + log(d)*c of four scalars, by all of them.
+_OF_FOUR = (
+    "autograd.grad",
+    "autograd.grad, a gradient given",
+    "value_and_grad of numbers",
+    "func.grad",
+    "func.grad_and_value",
+    "func.vjp",
+)
+TINY_TRANSFORMS = {
+    way: Bar(f"tiny graph, 0-d, {way}: {PYTORCH} / {DYNAMIC}", at_least=3) for way in ("backward()", *_OF_FOUR)
+}
+TINY_BEYOND_BACKWARD = {way: Bar(f"tiny graph, 0-d, {way}, over backward()", at_most=5, unit=" us") for way in _OF_FOUR}
 # Programs: four numbers in, one and their gradients out; and what recording and planning take.
 JAX_REPLAY = Bar(f"tiny graph, 0-d, value and gradients: JAX's jit / {REPLAY}", at_least=1)
 REPLAY_BEYOND_ARRAYS = {
@@ -206,6 +233,8 @@ ALL: tuple[Bar, ...] = (
     *TRANSFORMS.values(),
     *MAPPED.values(),
     *BEYOND_BACKWARD.values(),
+    *TINY_TRANSFORMS.values(),
+    *TINY_BEYOND_BACKWARD.values(),
     JAX_REPLAY,
     *REPLAY_BEYOND_ARRAYS.values(),
     RECORDING,

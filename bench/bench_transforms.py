@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from bench.bars import BEYOND_BACKWARD, MAPPED, PAIRS, TRANSFORMS, Scoreboard
+from bench.bars import (
+    BEYOND_BACKWARD,
+    MAPPED,
+    PAIRS,
+    TINY_BEYOND_BACKWARD,
+    TINY_TRANSFORMS,
+    TRANSFORMS,
+    Scoreboard,
+)
 from bench.rows import pytorch, tape
 from bench.workloads import rosenbrock
 from tape.testing import ratio
@@ -43,7 +51,18 @@ def _ways(lib: Any) -> dict[str, Callable[[], Any]]:
         (first,) = grad(f(x), x, create_graph=True)
         return grad((first * x).sum(), x)[0]
 
+    def anew() -> Any:
+        leaf = lib.tensor(POINT, dtype=lib.float64, requires_grad=True)
+        f(leaf).backward()
+        return leaf.grad
+
+    def vjp() -> Any:
+        _, pull = lib.func.vjp(f, plain)
+        return pull(one)[0]
+
+    one = lib.tensor(1.0, dtype=lib.float64)
     of_func, mapped, each = lib.func.grad(f), lib.vmap(f), lib.vmap(lib.func.grad(f))
+    with_value = lib.func.grad_and_value(f)
     if hasattr(lib, "value_and_grad"):
         both = lib.value_and_grad(f)
         arrays = lambda: both(POINT)[::-1]  # noqa: E731
@@ -52,9 +71,51 @@ def _ways(lib: Any) -> dict[str, Callable[[], Any]]:
         "autograd.grad": lambda: grad(f(x), x)[0],
         "value_and_grad of arrays": arrays,
         "func.grad": lambda: of_func(plain),
+        "backward() of a new leaf": anew,
+        "autograd.grad of lists, a gradient given": lambda: grad([f(x)], [x], [one])[0],
+        "autograd.grad, graph retained": lambda: grad(f(x), x, retain_graph=True)[0],
+        "func.grad_and_value": lambda: with_value(plain),
+        "func.vjp": vjp,
         "grad of grad": twice,
         "vmap": lambda: mapped(rows),
         "vmap of func.grad": lambda: each(rows),
+    }
+
+
+def _tiny_ways(lib: Any) -> dict[str, Callable[[], Any]]:
+    """Return each way for a graph of four scalars: by leaves that are kept, or by all four arguments."""
+    numbers, four = (1.5, 2.5, 0.5, 0.7), (0, 1, 2, 3)
+    leaves = [lib.tensor(v, dtype=lib.float64, requires_grad=True) for v in numbers]
+    plain = [lib.tensor(v, dtype=lib.float64) for v in numbers]
+    one = lib.tensor(1.0, dtype=lib.float64)
+    grad, func = lib.autograd.grad, lib.func
+
+    def f(a: Any, b: Any, c: Any, d: Any) -> Any:
+        return a * b + lib.log(d) * c
+
+    def backward() -> Any:
+        for leaf in leaves:
+            leaf.grad = None
+        f(*leaves).backward()
+        return tuple(leaf.grad for leaf in leaves)
+
+    def numbers_in() -> Any:
+        own = [lib.tensor(v, dtype=lib.float64, requires_grad=True) for v in numbers]
+        value = f(*own)
+        return tuple(g.item() for g in grad(value, own))
+
+    of_func, with_value = func.grad(f, argnums=four), func.grad_and_value(f, argnums=four)
+    if hasattr(lib, "value_and_grad"):
+        both = lib.value_and_grad(f, argnums=four)
+        numbers_in = lambda: both(*numbers)[1]  # noqa: E731
+    return {
+        "backward()": backward,
+        "autograd.grad": lambda: grad(f(*leaves), leaves),
+        "autograd.grad, a gradient given": lambda: grad(f(*leaves), leaves, one),
+        "value_and_grad of numbers": numbers_in,
+        "func.grad": lambda: of_func(*plain),
+        "func.grad_and_value": lambda: with_value(*plain)[0],
+        "func.vjp": lambda: func.vjp(f, *plain)[1](one),
     }
 
 
@@ -116,6 +177,16 @@ def test_beside_pytorch(way: str, scoreboard: Scoreboard) -> None:
 
 
 @pytest.mark.quick
+@pytest.mark.parametrize("way", TINY_TRANSFORMS)
+def test_tiny_beside_pytorch(way: str, scoreboard: Scoreboard) -> None:
+    """The interleaved ratio of a way, of four scalars."""
+    ours, theirs = _tiny_ways(tape())[way], _tiny_ways(pytorch())[way]
+    _check(ours(), theirs())
+    measured = ratio(theirs, ours, pairs=PAIRS)
+    scoreboard.add(TINY_TRANSFORMS[way], measured.median, str(measured))
+
+
+@pytest.mark.quick
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # PyTorch's own, in its forward mode
 @pytest.mark.parametrize("way", MAPPED)
 def test_mapped_beside_pytorch(way: str, scoreboard: Scoreboard) -> None:
@@ -129,11 +200,23 @@ def test_mapped_beside_pytorch(way: str, scoreboard: Scoreboard) -> None:
 @pytest.mark.quick
 @pytest.mark.parametrize("way", BEYOND_BACKWARD)
 def test_beside_backward(way: str, scoreboard: Scoreboard) -> None:
-    """What a way costs more than backward(): the median difference of interleaved rounds, of processor time."""
-    ways = _ways(tape())
-    rounds = [(_seconds(ways[way]) - _seconds(ways["backward()"])) * 1e6 for _ in range(4 * PAIRS)]
-    figure = median(rounds[PAIRS:])
+    """What a way costs more than backward()."""
+    figure = _beyond(_ways(tape()), way)
     scoreboard.add(BEYOND_BACKWARD[way], figure, f"{figure:.1f} us")
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("way", TINY_BEYOND_BACKWARD)
+def test_tiny_beside_backward(way: str, scoreboard: Scoreboard) -> None:
+    """What a way costs more than backward(), of four scalars."""
+    figure = _beyond(_tiny_ways(tape()), way)
+    scoreboard.add(TINY_BEYOND_BACKWARD[way], figure, f"{figure:.1f} us")
+
+
+def _beyond(ways: dict[str, Callable[[], Any]], way: str) -> float:
+    """Return the median difference of interleaved rounds to backward(), of processor time, in microseconds."""
+    rounds = [(_seconds(ways[way]) - _seconds(ways["backward()"])) * 1e6 for _ in range(4 * PAIRS)]
+    return median(rounds[PAIRS:])
 
 
 def _seconds(run: Callable[[], object], calls: int = 50) -> float:

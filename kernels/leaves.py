@@ -64,6 +64,9 @@ def place(space: Workspace, entries: Any, only: Wanted | None, hooked: Container
             refuse(placed, hooked)
         return placed
     found, flat, wanted, (leaves, alone) = space.found, space.flat, 0, only
+    if count == len(leaves):  # the usual: those found are those wanted, or one of these is missing
+        placed = place_leaves(space, entries, (), 0, crossing=False)
+        return placed if leaves.issuperset([row[0] for row in placed]) else _none(space)
     for at in range(0, words.FOUND * count, words.FOUND):
         leaf = entries.operand(found[at], found[at + 1])
         if type(leaf) is int:
@@ -73,10 +76,7 @@ def place(space: Workspace, entries: Any, only: Wanted | None, hooked: Container
             flat[words.CELL * found[at + 2] + 3] |= words.RELEVANT
             wanted += 1
     if wanted < len(leaves) or (alone and wanted < count):
-        space.held = []
-        return None
-    if wanted == count:
-        return place_leaves(space, entries, (), 0, crossing=False)
+        return _none(space)
     space.words[words.H_RESTRICT] = 1
     space.relevant(space.address)
     return place_leaves(space, entries, (), 0, crossing=False, only=leaves)
@@ -111,6 +111,11 @@ def read(space: Workspace, placed: list[tuple[Any, ...]], restrict: bool) -> Out
     foreign = [(slot, spec, pattern(array, spec, 0).copy()) for slot, spec, _, array in placed if type(slot) is int]
     leaves = [] if restrict else [row for row in placed if type(row[0]) is not int]
     return gradients(space, leaves), foreign
+
+
+def _none(space: Workspace) -> None:
+    """Hold nothing, and return None."""
+    space.held = []
 
 
 def touched(space: Workspace, placed: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:

@@ -16,8 +16,9 @@ from tape import modes, recording
 from tape.autograd import blocks, mapped  # noqa: F401 (tells Functions how)
 from tape.autograd.forward import needs_graph, pulled, pushed, settle, zeros_for
 from tape.exits import numbers_of
+from tape.gradients import differentiated, pulled_back
 from tape.nesting import flattened
-from tape.points import Point, as_tensor, differentiated
+from tape.points import Point, as_tensor, value_of
 from tape.tensor import Tensor
 from tape.vmapping import vmap
 
@@ -71,7 +72,20 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
 
     With ``has_aux`` a third result is what ``func`` returned second.
     """
-    point = Point(_VJP, func, primals, tuple(range(len(primals))), {}, has_aux=has_aux)
+    evaluated, shortly = (None, None) if has_aux else pulled_back(func, primals)
+    if evaluated is not None and shortly is not None:
+        settle(evaluated[0])
+        y = evaluated[1]
+
+        def pull(cotangents: Any, retain_graph: bool = True, create_graph: bool | None = None) -> Any:
+            found = shortly(cotangents, free=not retain_graph) if create_graph is None else None
+            if found is not None:
+                return found
+            point = Point(_VJP, func, primals, tuple(range(len(primals))), {}, has_aux=False, evaluated=evaluated)
+            return _pull(point, cotangents, retain=retain_graph, create=create_graph)
+
+        return value_of(y, tensors=True), pull
+    point = Point(_VJP, func, primals, tuple(range(len(primals))), {}, has_aux=has_aux, evaluated=evaluated)
     point.check_tensors(_VJP)
     for y in point.outputs:
         if y.spec.dtype.kind != "f":
@@ -80,19 +94,24 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
                 f"{y.spec.dtype}"
             )
 
-    def pull(cotangents: Any, retain_graph: bool = True, create_graph: bool | None = None) -> Any:
-        structure = flattened(cotangents, none=True)[1]
-        if structure != point.returned:
-            raise RuntimeError(
-                "Expected pytree structure of cotangents to be the same as pytree structure of outputs to the "
-                f"function. cotangents: {structure}, primal output: {point.returned}"
-            )
-        given = [as_tensor(x, _VJP, "a cotangent") for x in point.returned.leaves_of(cotangents)]
-        found = pulled(point.outputs, point.inputs, given, create=create_graph, retain=retain_graph)
-        return point.out(zeros_for(found, point.inputs))
+    def pull_all(cotangents: Any, retain_graph: bool = True, create_graph: bool | None = None) -> Any:
+        return _pull(point, cotangents, retain=retain_graph, create=create_graph)
 
     point.release()
-    return point.finished(pull)
+    return point.finished(pull_all)
+
+
+def _pull(point: Point, cotangents: Any, *, retain: bool, create: bool | None) -> Any:
+    """Return the cotangents of the inputs for those of the outputs."""
+    structure = flattened(cotangents, none=True)[1]
+    if structure != point.returned:
+        raise RuntimeError(
+            "Expected pytree structure of cotangents to be the same as pytree structure of outputs to the "
+            f"function. cotangents: {structure}, primal output: {point.returned}"
+        )
+    given = [as_tensor(x, _VJP, "a cotangent") for x in point.returned.leaves_of(cotangents)]
+    found = pulled(point.outputs, point.inputs, given, create=create, retain=retain)
+    return point.out(zeros_for(found, point.inputs))
 
 
 def _tangents(point: Point, tangents: Any) -> list[Tensor]:

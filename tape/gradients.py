@@ -8,7 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from tape.points import differentiated
+from kernels import push
+from kernels.observing import FreedError
+from kernels.words import TAPE_BITS
+from tape import modes
+from tape.autograd import short
+from tape.autograd.forward import settle
+from tape.points import Point, usual, value_of
 from tape.tensor import Tensor
 
 
@@ -57,3 +63,117 @@ def value_and_grad(
 def _refused(name: str, y: Any) -> TypeError:
     what = f"{y.spec.dtype.name} of shape {list(y.spec.shape)}" if isinstance(y, Tensor) else f"a {type(y).__name__}"
     return TypeError(f"{name}: the function returned {what}; it must return a tensor of one floating element")
+
+
+Evaluated = tuple[list[Tensor], Any]
+"""Tensors that were made of arguments, and what a function of them returned."""
+
+
+def differentiated(
+    api: str,
+    func: Callable[..., Any],
+    args: tuple[Any, ...],
+    argnums: Any,
+    kwargs: dict[str, Any],
+    check: Callable[[Any], None],
+    *,
+    has_aux: bool,
+) -> tuple[Any, Any, Any]:
+    """Return the value of a function, which has passed the check, its gradient, and what is aux."""
+    evaluated: Evaluated | None = None
+    if not has_aux and modes.active():
+        if type(argnums) is int and 0 <= argnums < len(args):  # apart: it takes 2 us less than for several
+            given = args[argnums]
+            x = usual(given)
+            if x is not None:
+                alone = len(args) == 1 and not kwargs
+                y = func(x) if alone else func(*args[:argnums], x, *args[argnums + 1 :], **kwargs)
+                check(y)
+                found = short.values(y, (x,))
+                if found is not None:
+                    tensors, x._slot.over = type(given) is Tensor, True
+                    return value_of(y, tensors=tensors), short.tensor(x, found[0]) if tensors else found[0], None
+                evaluated = [x], y
+        elif type(argnums) is tuple:
+            inputs, passed = usual_arguments(args, argnums)
+            if inputs:
+                y = func(*passed, **kwargs)
+                check(y)
+                found = short.values(y, inputs)
+                if found is not None:
+                    return _several(y, inputs, found, [args[i] for i in argnums])
+                evaluated = inputs, y
+    point = Point(api, func, args, argnums, kwargs, has_aux=has_aux, evaluated=evaluated)
+    check(point.result)
+    gradient = point.gradient()
+    settle(point.inputs)
+    return point.result, gradient, point.aux
+
+
+def usual_arguments(args: tuple[Any, ...], numbers: Sequence[int]) -> tuple[list[Tensor], list[Any]]:
+    """Return tensors of one's own of the arguments to differentiate by, and all arguments with these in their places.
+
+    None of the first where one of them is not what is most often given.
+    """
+    passed, inputs = list(args), []
+    for i in numbers:
+        x = usual(args[i]) if type(i) is int and 0 <= i < len(args) and passed[i] is args[i] else None
+        if x is None:
+            return [], passed
+        inputs.append(x)
+        passed[i] = x
+    return inputs, passed
+
+
+def _several(y: Tensor, inputs: list[Tensor], found: list[Any], given: list[Any]) -> tuple[Any, tuple[Any, ...], None]:
+    """Return the value of a function and gradients found the short way as they are handed out."""
+    tensors = Tensor in map(type, given)
+    for x in inputs:
+        x._slot.over = True
+    if tensors:
+        found = list(map(short.tensor, inputs, found))
+    return value_of(y, tensors=tensors), tuple(found), None
+
+
+def pulled_back(
+    func: Callable[..., Any], primals: tuple[Any, ...]
+) -> tuple[Evaluated | None, Callable[..., Any] | None]:
+    """Evaluate a function of tensors; return its inputs and result, and how to pull a cotangent back to them shortly.
+
+    None of both, nothing having been called, where the arguments are not the usual; of the second where more than one
+    tensor comes out, or it depends on other things that require grad.
+    """
+    if not modes.active() or any(type(x) is not Tensor for x in primals):
+        return None, None
+    inputs, passed = usual_arguments(primals, range(len(primals)))
+    if not inputs:
+        return None, None
+    y = func(*passed)
+    wanted = {x._slot for x in inputs}
+    if type(y) is not Tensor or not (tape := modes.active()) or not _leads_to(tape, y, wanted):
+        return (inputs, y), None
+
+    def pull(cotangent: Any, *, free: bool) -> Any:
+        if type(cotangent) is not Tensor or (cotangent._slot is not None and modes.is_grad_enabled()):
+            return None
+        found = short.swept(y, cotangent, free=free, only=(wanted, True))
+        if found is None:
+            return None
+        by_leaf = dict(found)
+        return tuple([short.tensor(x, by_leaf[x._slot]) for x in inputs])
+
+    return (inputs, y), pull
+
+
+def _leads_to(tape: Any, y: Tensor, wanted: set[Any]) -> bool:
+    """Whether a tensor was computed, on this tape, from these leaves alone."""
+    slot = y._slot
+    if type(slot) is not int or slot >> TAPE_BITS != tape.number:
+        return False
+    try:
+        tape.readers.append(None)
+        return wanted.issuperset([leaf for leaf, _ in push.leaves(tape.entries, tape.number, [slot])])
+    except FreedError:  # the longer way says so
+        return False
+    finally:
+        tape.readers.pop()

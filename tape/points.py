@@ -26,7 +26,7 @@ class Point:
 
     ``tensors`` says whether any input was given as a tensor; where none was, results are NumPy's. With ``writes`` the
     function may write to its arguments, as in PyTorch's forward mode, and the caller sees that. ``evaluated`` are the
-    tensor that was made of the only leaf, and what the function returned, where it has been called already.
+    tensors that were made of arguments that are leaves, and what the function returned, where it has been called.
     """
 
     needed = False
@@ -42,7 +42,7 @@ class Point:
         *,
         has_aux: bool,
         writes: bool = False,
-        evaluated: tuple[Tensor, Any] | None = None,
+        evaluated: tuple[list[Tensor], Any] | None = None,
     ) -> None:
         self.api, self.has_aux, self.writes = api, has_aux, writes
         usual = type(argnums) is int and 0 <= argnums < len(args)
@@ -51,8 +51,7 @@ class Point:
         given, self.structure = flattened(chosen)
         self.tensors = any(map(is_tensor, given))
         if evaluated is not None:
-            own_input, result = evaluated
-            self.inputs = [own_input]
+            self.inputs, result = evaluated
         elif modes.active() or ((mode := modes.current()).grad and not mode.inference):
             result = self._evaluated(func, args, numbers, given, kwargs)
         else:
@@ -108,9 +107,9 @@ class Point:
     def _own(self, given: list[Any], numbers: Any) -> list[Tensor]:
         if not given:
             raise ValueError(f"{self.api}: there is no number among the arguments to differentiate by")
-        usual = [x for x in map(_usual, given) if x is not None]
-        if len(usual) == len(given):
-            return usual
+        found = [x for x in map(usual, given) if x is not None]
+        if len(found) == len(given):
+            return found
         structures = [self.structure] if isinstance(numbers, int) else self.structure.parts
         named = zip([numbers] if isinstance(numbers, int) else numbers, structures, strict=True)
         paths = [(path, part.kind is None) for i, part in named for path in part.paths(f"argument {i}")]
@@ -142,7 +141,7 @@ class Point:
         found, aux = flattened(self.aux, none=True)
         values = None if self._linked(found) else short.values(y, self.inputs)
         if values is not None:
-            self.result = _value(y, tensors=self.tensors)
+            self.result = value_of(y, tensors=self.tensors)
             self.aux = aux.filled([self._released(x) for x in found])
             return self.structure.filled(map(short.tensor, self.inputs, values) if self.tensors else values)
         self.release()
@@ -182,38 +181,7 @@ class Point:
         return plain(x._value) if type(x._value) is float and modes.current().recorder is None else x.detach()
 
 
-def differentiated(
-    api: str,
-    func: Callable[..., Any],
-    args: tuple[Any, ...],
-    argnums: Any,
-    kwargs: dict[str, Any],
-    check: Callable[[Any], None],
-    *,
-    has_aux: bool,
-) -> tuple[Any, Any, Any]:
-    """Return the value of a function, which has passed the check, its gradient, and what is aux."""
-    evaluated = None
-    if not has_aux and type(argnums) is int and 0 <= argnums < len(args) and modes.active():
-        given = args[argnums]
-        x = _usual(given)
-        if x is not None:
-            alone = len(args) == 1 and not kwargs
-            y = func(x) if alone else func(*args[:argnums], x, *args[argnums + 1 :], **kwargs)
-            check(y)
-            found = short.values(y, (x,))
-            if found is not None:
-                tensors, x._slot.over = type(given) is Tensor, True
-                return _value(y, tensors=tensors), short.tensor(x, found[0]) if tensors else found[0], None
-            evaluated = x, y
-    point = Point(api, func, args, argnums, kwargs, has_aux=has_aux, evaluated=evaluated)
-    check(point.result)
-    gradient = point.gradient()
-    settle(point.inputs)
-    return point.result, gradient, point.aux
-
-
-def _value(y: Tensor, *, tensors: bool) -> Any:
+def value_of(y: Tensor, *, tensors: bool) -> Any:
     """Return what stands in a result, without its history, as a tensor or as NumPy's."""
     value = y._value
     if type(value) is float:
@@ -221,10 +189,11 @@ def _value(y: Tensor, *, tensors: bool) -> Any:
     return y.detach() if tensors else numbers_of(y)
 
 
-def _usual(given: Any) -> Tensor | None:
+def usual(given: Any) -> Tensor | None:
     """Return a tensor of one's own of what is most often given; None for the rest."""
     if type(given) is Tensor:
-        return own(given)
+        alone = given._slot is None and given._form.spec.dtype.kind == "f" and modes.active()
+        return leaf(given._value, requires_grad=True) if alone else own(given)
     if type(given) is np.ndarray and given.dtype is _FLOAT64 and given.ndim:
         return leaf(given.copy(), requires_grad=True)
     return leaf(given, requires_grad=True) if type(given) is float else None

@@ -35,12 +35,15 @@ def get_gradient_edge(x: Tensor) -> GradientEdge:
 
 def tensors_of(given: Any) -> Any:
     """Return tensors for edges, among tensors or alone; everything else as it is."""
-    if type(given) is Tensor:
+    kind = type(given)
+    if kind is Tensor:
         return given
-    if isinstance(given, (GradientEdge, Node)):
+    if kind is not list and isinstance(given, (GradientEdge, Node)):
         return _tensor_of(given)
-    if isinstance(given, (list, tuple)) and any(isinstance(one, GradientEdge) for one in given):
-        return tuple(_tensor_of(one) if isinstance(one, GradientEdge) else one for one in given)
+    if isinstance(given, (list, tuple)):
+        for one in given:
+            if type(one) is not Tensor and isinstance(one, GradientEdge):
+                return tuple(_tensor_of(one) if isinstance(one, GradientEdge) else one for one in given)
     return given
 
 

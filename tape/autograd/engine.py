@@ -140,14 +140,16 @@ def grad(
             "Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False."
         )
     outputs, inputs = tensors_of(outputs), tensors_of(inputs)
-    more: tuple[Any, ...] = (create_graph, allow_unused, is_grads_batched, materialize_grads)
     if user.depth >= depth.MOST:
+        more = (create_graph, allow_unused, is_grads_batched, materialize_grads)
         return depth.elsewhere(partial(_by_run, outputs, inputs, grad_outputs, retain_graph, *more))
     if not (create_graph or is_grads_batched):
         short_way = short.gradients(outputs, inputs, grad_outputs, free=not retain_graph)
         if short_way is not None:
             return short_way
-    return _by_run(outputs, inputs, grad_outputs, retain_graph, *more)
+    return _by_run(
+        outputs, inputs, grad_outputs, retain_graph, create_graph, allow_unused, is_grads_batched, materialize_grads
+    )
 
 
 def _by_run(
