@@ -15,7 +15,7 @@ from kernels import jit, words
 from kernels.form import Form
 from kernels.layouts import Spec, broadcast
 from kernels.loops import InnerLoop
-from kernels.memory import address_of
+from kernels.memory import address_of, where
 from kernels.registry import put
 from kernels.tasks import UfuncCall, nest_layout
 
@@ -70,11 +70,42 @@ def enter(key: Key, form: Form | Spec, how: Computation | None) -> None:
         row[words.E_CODE] = form.code if recorded else 0  # type: ignore[union-attr]
         row[words.E_FORM] = id(form)
         _computed(row, key, how, kept)
+    _write(row, kept)
+
+
+def _write(row: list[int], kept: list[Any]) -> None:
+    """Put an entry in its place, and keep what it refers to."""
     address = _place(row)
     put(address, words.K_OP, -1)  # while it is half written it is no call's
     for at in range(words.CALL - 1, -1, -1):
         put(address, at, row[at])
     _kept[address] = kept
+
+
+def enter_part(above: Form | Spec, key: Any, form: Form, part: tuple[Any, Any, int], *, wanted: bool) -> None:
+    """Let native code repeat ``x[key]`` of tensors of a form.
+
+    ``part``: an array, the one that it shows a part of, and where the part begins in the gradient, in bytes.
+    """
+    index = np.zeros(32, np.int64)
+    hashed = _words_of()(id(key), address_of(index))
+    if hashed < 0:
+        return
+    shown, whole, offset = part
+    shape, strides = (np.array([*one, 0], np.int64) for one in (shown.shape, shown.strides))
+    row = [words.OP_PART, id(above), hashed, int(wanted), *([0] * (words.CALL - 4))]
+    row[words.E_BLOCK], row[words.E_CODE] = (address_of(form.block), form.code) if wanted else (0, 0)
+    row[words.E_FORM], row[words.E_KIND] = id(form), words.NEST
+    row[words.E_COUNT] = isinstance(above, Form) and above.is_view
+    row[words.E_NDIM], row[words.E_SHAPE], row[words.E_STRIDES] = shown.ndim, address_of(shape), address_of(strides)
+    row[words.E_START], row[words.E_OFFSET] = where(shown) - where(whole), offset
+    row[words.E_KEY] = address_of(index)
+    _write(row, [above, form, shape, strides, index])
+
+
+@functools.cache
+def _words_of() -> Any:
+    return jit.entry(jit.load_module("parts_native").words_of)
 
 
 def _computed(row: list[int], key: Key, how: Computation, kept: list[Any]) -> None:

@@ -26,10 +26,14 @@ def _method_at(name: str, address: int) -> Any:
     return _Method(name.encode(), address, _FASTCALL, None)
 
 
+@functools.cache
+def _maker() -> Any:
+    """Return PyCFunction_NewEx: a prototype of ctypes is a cycle, so there is one."""
+    address = ctypes.cast(ctypes.pythonapi.PyCFunction_NewEx, ctypes.c_void_p).value or 0
+    return ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)(address)
+
+
 def bound(name: str, address: int, self: Any) -> Callable[..., Any]:
     """Return native code that takes Python's objects, as METH_FASTCALL has it, as a function bound to ``self``."""
-    make = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)(
-        ctypes.cast(ctypes.pythonapi.PyCFunction_NewEx, ctypes.c_void_p).value or 0
-    )
-    found: Callable[..., Any] = make(ctypes.addressof(_method_at(name, address)), self, None)
+    found: Callable[..., Any] = _maker()(ctypes.addressof(_method_at(name, address)), self, None)
     return found

@@ -229,7 +229,7 @@ def readable() -> bool:
         return False
     if sys.byteorder != "little" or not getattr(sys, "_is_gil_enabled", lambda: True)():
         return False
-    return _list_agrees() and _values_agree() and _integers_agree()
+    return _list_agrees() and _slices_agree() and _values_agree() and _integers_agree()
 
 
 def _word(address: int) -> int:
@@ -240,6 +240,12 @@ def _list_agrees() -> bool:
     probe: list[Any] = [None, 2.5]
     items = _word(id(probe) + LIST_ITEMS)
     return _word(id(probe) + HEADER) == len(probe) and [_word(items + 8 * i) for i in (0, 1)] == [id(p) for p in probe]
+
+
+def _slices_agree() -> bool:
+    probe = slice(3, None, -2)
+    fields = probe.start, probe.stop, probe.step
+    return [_word(id(probe) + HEADER + 8 * k) for k in range(3)] == [id(field) for field in fields]
 
 
 def _values_agree() -> bool:

@@ -30,7 +30,6 @@ class Mentions:
 
     def _forget(self) -> None:
         self._places = Intervals()
-        self._lasts: dict[Any, int] = {}
         self._seen, self._moves = 0, self.entries.moves
 
     def _read(self) -> None:
@@ -44,8 +43,7 @@ class Mentions:
         try:
             fresh = iter(entries.arrays(self._seen))
             for array, place, last in zip(fresh, fresh, fresh, strict=True):
-                self._lasts[place] = last
-                self._places.add(*span(array), place)
+                self._places.add(*span(array), (place, last))
             self._seen = size
         except BaseException:  # an interrupt: half of this is on file
             self._forget()
@@ -55,11 +53,8 @@ class Mentions:
         """Replace each saved array that shares elements with this one, about to be written, by a copy."""
         self._read()
         copies: dict[int, Array] = {}
-        for place in self._places.meeting(*span(array)):
-            last = self._lasts.get(place)
-            if last is None:  # it has been replaced
-                continue
-            saved = self.entries.kept(place, last)
+        for place, last in self._places.meeting(*span(array)):
+            saved = self.entries.kept(place, last)  # if that is a copy by now, it meets nothing
             if meet(saved, array):
                 if id(saved) not in copies:
                     copies[id(saved)] = np.array(saved, order="K")
@@ -76,8 +71,7 @@ class Mentions:
             at = next(k for k, value in enumerate(found.saved) if value is saved)
             form = respecified(form, at, copy.strides)
         self.entries.replace(place, last, saved, copy, form.code)
-        self._places.discard(*span(saved), place)
-        self._lasts.pop(place, None)
+        self._places.discard(*span(saved), (place, last))
 
 
 def span(array: Array) -> tuple[int, int]:

@@ -13,6 +13,7 @@ from kernels.native_types import (
     GETSET,
     MEMBERS,
     METHODS,
+    MP_SUBSCRIPT,
     NATIVE,
     NB_ADD,
     NB_MULTIPLY,
@@ -50,6 +51,7 @@ def tensor_type(cls: Class) -> Class:
     native = jit.load_module("tensor_native")
     calls = jit.load_module("calls_native")
     slots = {
+        MP_SUBSCRIPT: jit.load_module("parts_native").mp_subscript,
         NB_ADD: calls.nb_add,
         NB_SUBTRACT: calls.nb_subtract,
         NB_MULTIPLY: calls.nb_multiply,
@@ -86,4 +88,5 @@ def _with_methods(native: Any, cls: type) -> Any:
     for name, value in vars(cls).items():
         if name not in _OWN:
             setattr(native, name, value)
+    native.__name__ = cls.__name__  # errors name a type by this
     return native

@@ -19,6 +19,7 @@ DEFAULT, BASETYPE, COLLECTED, NOT_CALLED = 1 << 18, 1 << 10, 1 << 14, 1 << 7
 """Flags of types: CPython's Py_TPFLAGS; the last for types that are not made by calling them."""
 LENGTH, CLEAR, DEALLOC, METHODS, TRAVERSE, MEMBERS, GETSET = 45, 51, 52, 64, 71, 72, 73
 """Numbers of slots, as CPython's typeslots.h fixes them."""
+MP_SUBSCRIPT = 5
 NB_ADD, NB_SUBTRACT, NB_MULTIPLY, NB_TRUE_DIVIDE, NB_POWER, NB_NEGATIVE = 7, 36, 29, 37, 33, 30
 OBJECT, WORD, SIZE, READONLY = 16, 17, 19, 1
 """Kinds of members: T_OBJECT_EX, T_LONGLONG, T_PYSSIZET; and a flag of theirs."""

@@ -15,8 +15,8 @@ from llvmlite import ir
 from kernels.jit import intrinsic, types
 from kernels.memory import HEADER
 
-NEW_COPY, COPY_INTO, NEW = 85, 50, 93
-"""Where PyArray_NewCopy, PyArray_CopyInto and PyArray_New stand in the table."""
+NEW_COPY, COPY_INTO, NEW, NEW_VIEW, SET_BASE = 85, 50, 93, 94, 282
+"""Where these stand in the table: PyArray_NewCopy, _CopyInto, _New, _NewFromDescr, _SetBaseObject."""
 
 NDIM, SHAPE, DTYPE, FLAGS = HEADER + 8, HEADER + 16, HEADER + 40, HEADER + 48
 """Where an array keeps how many dimensions, the address of its shape, its dtype and its flags; first the data."""
@@ -59,6 +59,39 @@ def new_array(typingctx: Any, address: Any, kind: Any, ndim: Any, shape: Any, nu
         return builder.call(function, [*given, _I64(0), _I64(0), _I32(0), _I32(0), _I64(0)])
 
     return types.int64(*[types.int64] * 5), codegen
+
+
+@intrinsic
+def new_view(
+    typingctx: Any,  # noqa: ARG001
+    address: Any,  # noqa: ARG001
+    kind: Any,  # noqa: ARG001
+    dtype: Any,  # noqa: ARG001
+    ndim: Any,  # noqa: ARG001
+    shape: Any,  # noqa: ARG001
+    strides: Any,  # noqa: ARG001
+    data: Any,  # noqa: ARG001
+    flags: Any,  # noqa: ARG001
+) -> Any:
+    """PyArray_NewFromDescr: an array that shows memory of another; the dtype's reference goes to it."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
+        made = ir.FunctionType(_I64, [_I64, _I64, _I32, _I64, _I64, _I64, _I32, _I64])
+        given = [*args[1:3], builder.trunc(args[3], _I32), *args[4:7], builder.trunc(args[7], _I32), _I64(0)]
+        return builder.call(builder.inttoptr(args[0], made.as_pointer()), given)
+
+    return types.int64(*[types.int64] * 8), codegen
+
+
+@intrinsic
+def set_base(typingctx: Any, address: Any, array: Any, base: Any) -> Any:  # noqa: ARG001
+    """PyArray_SetBaseObject: let an array keep the one whose memory it shows, whose reference goes to it."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
+        function = builder.inttoptr(args[0], ir.FunctionType(_I32, [_I64, _I64]).as_pointer())
+        return builder.call(function, args[1:])
+
+    return types.int32(*[types.int64] * 3), codegen
 
 
 @functools.cache

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import bisect
-import threading
+import itertools
+import operator
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +17,7 @@ from kernels.words import ADDS, CLEARS, LARGEST_LOSS, TAPE_BITS
 
 living: WeakValueDictionary[int, PlainTape] = WeakValueDictionary()
 """By number."""
-_lock = threading.RLock()
+_SLOT = operator.itemgetter(0)
 Row = tuple[int, tuple[Any, ...], tuple[Any, ...], Form]
 
 
@@ -24,7 +25,7 @@ class PlainTape:
     """Rows of slot, operands, saved values and form, and counts of who has a slot; see kernels/tape_words.py."""
 
     def __init__(self, number: int, count: int) -> None:
-        self.number, self.next = number, count
+        self.number, self.counts = number, itertools.count(count)
         self.rows: list[Row] = []
         self.held: Counter[int] = Counter()
         self.moves = self.writes = self.dead = self.lost = 0
@@ -39,6 +40,13 @@ class PlainTape:
         """How many instructions there are."""
         return len(self.rows)
 
+    @property
+    def next(self) -> int:
+        """The count of the next slot."""
+        found = next(self.counts)
+        self.counts = itertools.count(found)
+        return found
+
     def record(self, result: Any, code: int, operands: tuple[Any, ...], saved: tuple[Any, ...]) -> None:
         """Append an instruction; a tensor gets its slot and its form."""
         form = FORMS[code]
@@ -46,14 +54,14 @@ class PlainTape:
             raise TypeError(f"{form.name}: not {len(operands)} operands and {len(saved)} saved values")
         if self.notified is not None and 2 * self.dead > len(self.rows) > _LEAST:
             self.notified()
-        with _lock:
-            slot = self.number << TAPE_BITS | self.next
-            self.next += 1
-            self.rows.append((slot, operands, saved, form))
-            self.writes |= form.kind in (CLEARS, ADDS)
-            for operand in self._foreign(operands):
-                hold(operand)
-            result._slot, result._form = slot, form  # noqa: SLF001 (tensors know no more of tapes)
+        self.writes |= form.kind in (CLEARS, ADDS)
+        for operand in self._foreign(operands):
+            hold(operand)
+        slot = self.number << TAPE_BITS | next(self.counts)
+        result._slot, result._form = slot, form  # noqa: SLF001 (tensors know no more of tapes)
+        self.rows.append((slot, operands, saved, form))
+        if len(self.rows) > 1 and self.rows[-2][0] > slot:  # a finalizer, or a tracer, recorded in between
+            self.rows.sort(key=_SLOT)
 
     def _foreign(self, operands: tuple[Any, ...]) -> list[int]:
         return [o for o in operands if type(o) is int and o >> TAPE_BITS != self.number]
@@ -68,7 +76,7 @@ class PlainTape:
 
     def find(self, slot: int) -> int:
         """Return the end of the last instruction whose slot is at most this."""
-        return bisect.bisect_right(self.rows, slot, key=lambda row: row[0])
+        return bisect.bisect_right(self.rows, slot, key=_SLOT)
 
     def arrays(self, down_to: int) -> list[Any]:
         """Return the arrays saved from a place on, each with its place and that of its instruction."""
@@ -85,39 +93,42 @@ class PlainTape:
 
     def replace(self, place: tuple[int, int], last: int, saved: Any, copy: Any, code: int) -> Any:
         """Put a copy, and another form, where a saved array stands still."""
-        with _lock:
-            slot, operands, values, _ = self.rows[last]
-            if values[place[1]] is not saved:
-                return None
-            self.rows[last] = slot, operands, (*values[: place[1]], copy, *values[place[1] + 1 :]), FORMS[code]
-            return saved
+        slot, operands, values, _ = self.rows[last]
+        if values[place[1]] is not saved:
+            return None
+        self.rows[last] = slot, operands, (*values[: place[1]], copy, *values[place[1] + 1 :]), FORMS[code]
+        return saved
 
-    def remove(self, readers: list[None], lasts: tuple[int, ...], most: int = 1) -> int:
+    def remove(self, readers: list[None], lasts: tuple[int, ...]) -> int:
         """Drop the instructions at these places, unless others read."""
-        gone = set(lasts)
-        with _lock:
-            if len(readers) > most:
-                return 0
-            before = self.rows[:]
-            self.rows[:] = [row for k, row in enumerate(before) if k not in gone]
-            self.moves += 1
-            for k in gone:
-                for operand in self._foreign(before[k][1]):
-                    let_go(operand)
-        return len(gone)
+        return self._take_out({self.rows[k][0] for k in lasts}, readers, 1)
 
     def collect(self, readers: list[None]) -> int:
         """Drop the instructions whose results nobody can reach, unless somebody reads."""
         self.dead = self.lost = 0
-        with _lock:
-            needed, gone = set[Any](), list[int]()
-            for k in range(len(self.rows) - 1, -1, -1):
-                slot, operands, _, _ = self.rows[k]
-                if self.held[slot] or slot in needed:
-                    needed.update(operands)
-                else:
-                    gone.append(k)
-            return self.remove(readers, tuple(gone), 0) if gone else 0
+        needed, gone = set[Any](), set[int]()
+        for slot, operands, _, _ in self.rows[::-1]:
+            if self.held[slot] or slot in needed:
+                needed.update(operands)
+            else:
+                gone.add(slot)
+        return self._take_out(gone, readers, 0) if gone else 0
+
+    def _take_out(self, gone: set[int], readers: list[None], most: int) -> int:
+        """Drop instructions; whatever this thread is called away for meanwhile may record, and drop others."""
+        while len(readers) <= most:
+            moves, before = self.moves, self.rows[:]
+            kept = [row for row in before if row[0] not in gone]
+            # fmt: off
+            if self.moves == moves: self.rows[: len(before)] = kept; self.moves += 1; break  # noqa: E701, E702
+            # fmt: on
+        else:
+            return 0
+        for row in before:
+            if row[0] in gone:
+                for operand in self._foreign(row[1]):
+                    let_go(operand)
+        return len(before) - len(kept)
 
     def notify(self, call: Callable[[], Any]) -> None:
         """Have this called when half is dead."""

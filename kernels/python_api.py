@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
@@ -20,14 +21,20 @@ def _api(name: str, result: Any, *given: Any) -> Any:
     if name != "tape_registry":
         API.add(name)
 
-    def call(typingctx: Any, *kinds: Any) -> Any:  # noqa: ARG001 (Numba fixes the names)
-        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
-            kind = ir.FunctionType(_KINDS[result], [_KINDS[one] for one in given])
-            found = builder.call(external(builder, kind, name), args)
-            return context.get_dummy_value() if result == types.void else found
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001 (Numba fixes the names)
+        kind = ir.FunctionType(_KINDS[result], [_KINDS[one] for one in given])
+        found = builder.call(external(builder, kind, name), args)
+        return context.get_dummy_value() if result == types.void else found
 
-        return result(*given), codegen
-
+    made = result(*given), codegen
+    takes: list[Callable[..., Any]] = [  # Numba asks for as many parameters as there are
+        lambda typingctx: made,  # noqa: ARG005
+        lambda typingctx, a: made,  # noqa: ARG005
+        lambda typingctx, a, b: made,  # noqa: ARG005
+        lambda typingctx, a, b, c: made,  # noqa: ARG005
+        lambda typingctx, a, b, c, d: made,  # noqa: ARG005
+    ]
+    call = takes[len(given)]
     call.__name__ = call.__qualname__ = name
     return intrinsic(call)
 
@@ -67,6 +74,7 @@ PyTuple_GetItem = _api("PyTuple_GetItem", _OBJECT, _OBJECT, _WORD)
 PyTuple_New = _api("PyTuple_New", _OBJECT, _WORD)
 PyTuple_SetItem = _api("PyTuple_SetItem", types.int32, _OBJECT, _WORD, _OBJECT)
 PyTuple_Size = _api("PyTuple_Size", _WORD, _OBJECT)
+PyWeakref_NewRef = _api("PyWeakref_NewRef", _OBJECT, _OBJECT, _OBJECT)
 PyType_GenericAlloc = _api("PyType_GenericAlloc", _OBJECT, _OBJECT, _WORD)
 PyType_IsSubtype = _api("PyType_IsSubtype", types.int32, _OBJECT, _OBJECT)
 tape_registry = _api("tape_registry", _WORD)
@@ -105,5 +113,5 @@ def _on_stack(count: int) -> Any:
     return intrinsic(words)
 
 
-three_words, sixteen_words = _on_stack(3), _on_stack(16)
+three_words, sixteen_words, thirty_words = _on_stack(3), _on_stack(16), _on_stack(30)
 """The address of words on the stack of the function."""

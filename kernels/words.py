@@ -32,22 +32,9 @@ NEEDED, GONE, HELD = 1 << 30, 1 << 29, (1 << 29) - 1
 # context variable of the tape in force, the type of tapes, where one has its entries; the table of calls, whom to ask
 # for what is not in it, by operation; NumPy's function that makes an array.
 G_TAPES, G_FORMS, G_FORMCOUNT, G_NONE, G_INT, G_FLOAT, G_ARRAY, G_TENSOR, G_TYPEERROR, G_OVERFLOW = range(10)
-(
-    G_ATTRIBUTE,
-    G_DOUBLE,
-    G_FALSE,
-    G_ACTIVE,
-    G_TAPE,
-    G_ENTRIES,
-    G_CALLS,
-    G_MISSED,
-    G_NEW,
-    G_NOTIMPLEMENTED,
-    G_SPARE,
-    G_SPARES,
-) = range(10, 22)
-REGISTRY = 22
-MOST_SPARES = 256
+G_ATTRIBUTE, G_DOUBLE, G_FALSE, G_ACTIVE, G_TAPE, G_ENTRIES, G_CALLS, G_MISSED, G_NEW, G_NOTIMPLEMENTED = range(10, 20)
+G_SPARE, G_SPARES, G_SLICE, G_TUPLE, G_ELLIPSIS, G_VIEW, G_BASE, REGISTRY = range(20, 28)
+MOST_SPARES = 32
 """Tensors that have died whose memory is kept for new ones, each with the address of the next for its value."""
 
 # A cell of the table of shadows: key, pointer, the shadow itself where 8 bytes hold it (a view's offset), flags.
@@ -100,17 +87,26 @@ STALE = -1
 """No slot: the tensor is a view of a version that has been overwritten."""
 
 # An array as an object of Python, in bytes; kernels/memory.py checks that it is so.
-A_DATA, A_NDIM, A_DTYPE = 16, 24, 56
+A_DATA, A_NDIM, A_DTYPE, A_FLAGS = 16, 24, 56, 64
+A_WRITEABLE = 0x400
 
 # A call that has been seen. Its key: the operation, the forms of its operands (0 of a number), whether each is wanted,
 # the bits of a number that is part of the form. What it takes: the block of the form, 0 where nothing is recorded; the
 # form or spec of the result; what computes it, with NumPy's data, the layout of a nest, how many operands come before
-# the result; dtype, dims and shape of the result; which of the operands and the result (last) are saved, two bits each.
+# the result; dtype, dims and shape of the result; which of the operands and the result (last) are saved, two bits each;
+# the number of the form; of a view its strides, where it begins in memory and in the gradient, the words of its index.
 K_OP, K_A, K_B, K_WANTS, K_NUMBER, E_BLOCK, E_FORM, E_KIND, E_LOOP, E_DATA, E_LAYOUT, E_COUNT = range(12)
-E_DTYPE, E_NDIM, E_SHAPE, E_SAVED, E_CODE, CALL = range(12, 18)
+E_DTYPE, E_NDIM, E_SHAPE, E_SAVED, E_CODE, E_STRIDES, E_START, E_OFFSET, E_KEY, CALL = range(12, 22)
 WAYS, SETS = 4, 1 << 8
 """A call is in one of so many places of its set."""
 # What computes: Python, always; the number itself with +, -, *, /, or NumPy's loop; NumPy's loop over a nest.
 SLOWLY, ADD, SUBTRACT, MULTIPLY, DIVIDE, ONCE, NEST, NEST4 = range(8)
 # The operations that have slots in the type of tensors.
-OP_ADD, OP_SUBTRACT, OP_MULTIPLY, OP_DIVIDE, OP_POWER, OP_NEGATIVE, OPERATIONS = range(7)
+OP_ADD, OP_SUBTRACT, OP_MULTIPLY, OP_DIVIDE, OP_POWER, OP_NEGATIVE, OP_PART, OPERATIONS = range(8)
+
+# The words of an index: how many there are, then of each item its tag and what it is.
+INT_ITEM, SLICE_ITEM, NEW_ITEM, ELLIPSIS_ITEM = range(1, 5)
+NO_BOUND, FARTHEST = -(1 << 62) - 1, 1 << 62
+"""What stands for None in a slice; ints that native code takes are below this, whatever their sign."""
+MOST_ITEMS, MOST_VIEWS = 4, 32
+"""Items of an index that native code takes; views of a base before the dead among them are to be forgotten."""

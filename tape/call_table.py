@@ -12,7 +12,7 @@ from kernels import loops, registry, words
 from kernels.form import Form
 from kernels.layouts import Spec, spec_of
 from kernels.native_types import NATIVE
-from kernels.numpy_api import NEW, agrees, table
+from kernels.numpy_api import NEW, NEW_VIEW, SET_BASE, agrees, table
 from kernels.op import Elementwise
 from kernels.scipy_ufuncs import resolved
 from kernels.tables import OPS
@@ -54,6 +54,24 @@ def install(op: Elementwise, operator: Callable[..., Any] | None, reverse: Calla
 
 
 _missed: list[Any] = []
+
+
+def install_part(index: Callable[[Tensor, Any], Tensor]) -> None:
+    """Let native code ask ``index`` for the parts of tensors that it has not seen."""
+
+    def part(x: Tensor, key: Any) -> Tensor:
+        result = index(x, key)
+        form = result._form
+        if type(form) is Form and form.is_view and type(x) is Tensor and modes.active() is not None:
+            whole, shown = x._value, result._value
+            above = x._offset if type(x._form) is Form and x._form.is_view else 0
+            if type(whole) is np.ndarray and type(shown) is np.ndarray and form.spec.bytes < LARGE and shown.size:
+                wanted = type(result._slot) is int
+                calls.enter_part(x._form, key, form, (shown, whole, result._offset - above), wanted=wanted)
+        return result
+
+    _missed.append(part)
+    registry.put(registry.REGISTRY.missed, words.OP_PART, id(part))
 
 
 def number_of(op: Elementwise) -> int | None:
@@ -124,7 +142,8 @@ def _by_number(op: Elementwise) -> Elementwise:
 
 
 if NATIVELY:
-    registry.put(registry.REGISTRY.address, words.G_NEW, table()[NEW])
+    for at, function in ((words.G_NEW, NEW), (words.G_VIEW, NEW_VIEW), (words.G_BASE, SET_BASE)):
+        registry.put(registry.REGISTRY.address, at, table()[function])
     registry.put(registry.REGISTRY.address, words.G_TAPE, id(Tape))
     registry.put(registry.REGISTRY.address, words.G_ACTIVE, id(modes._active))
     registry.put(registry.REGISTRY.address, words.G_ENTRIES, Tape.entries_at())

@@ -15,12 +15,12 @@ from kernels.op import View
 from kernels.recent import Recent
 from kernels.tables import OPS
 from tape import families, index_arrays, modes, recording, shaping, writing
+from tape.call_table import NATIVELY, install_part
 from tape.shaping import VIEWS, clone
 from tape.tapes import LARGE
 from tape.tensor import Array, Tensor, as_array, method
 
 
-@method("__getitem__")
 def index(x: Tensor, key: Any) -> Tensor:
     """Return a view by ints, slices, None and Ellipsis, or a copy by arrays. IndexError where out of bounds."""
     kind = type(key)
@@ -48,6 +48,12 @@ def index(x: Tensor, key: Any) -> Tensor:
             spec = x._form.spec
             _rows[spec] = (form, spec.shape[0], spec.gradient[0])  # type: ignore[assignment]
     return result
+
+
+if NATIVELY:
+    install_part(index)
+else:
+    method("__getitem__")(index)
 
 
 def region(x: Tensor, key: Any) -> Tensor:

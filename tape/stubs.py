@@ -115,7 +115,7 @@ def _tensor_class(node: ast.ClassDef) -> str:
         elif inspect.isfunction(member):
             texts.append(_method(name, member))
         elif isinstance(member, WrapperDescriptorType) and name != "__hash__":  # an operator of native code
-            operands = "self" if name == "__neg__" else "self, other: Any, /"
+            operands = {"__neg__": "self", "__getitem__": "self, key: Any"}.get(name, "self, other: Any, /")
             texts.append(_definition(name, f"({operands}) -> Tensor", None))
         elif isinstance(member, int) and name not in _PYTHONS_OWN:
             texts.append(f"{name}: builtins.int")
