@@ -63,11 +63,17 @@ class Pauses:
         if cell is not None and self.space.flat[cell + 3] & words.TOUCHED:
             shadow = self._memory(self.space.flat[cell + 1], form.spec)
         observer = self.watched[slot][0] if slot in self.watched else None
-        found = run(instruction, shadow, observer, self.stash, batch=self.batch)
+        start = self._start(instruction.operands[0]) if form.kind == words.VIEW else 0
+        found = run(instruction, shadow, observer, self.stash, batch=self.batch, start=start)
         for operand, source, value in zip(instruction.operands, form.specs, found, strict=True):
             if operand is not None and source is not None and value is not None:
                 key = operand if type(operand) is int else -id(operand)
                 self._contribute(key, source, value, zero_of(form.op))
+
+    def _start(self, operand: Any) -> int:
+        """Return where the operand of a view begins in the shadow of its family."""
+        cell, flat = self._cell(operand if type(operand) is int else -id(operand)), self.space.flat
+        return int(flat[cell + 2]) if cell is not None and flat[cell + 3] & words.ALIAS else 0
 
     def _contribute(self, key: int, spec: Spec, value: Any, zero: float) -> None:
         own, flat = self.space.words, self.space.flat

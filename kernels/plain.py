@@ -207,7 +207,9 @@ def _clear(pull: Pull, shadow: Array, saved: tuple[Any, ...]) -> None:
 
 def _python(instruction: Instruction, state: State, observer: Observer | None) -> None:
     """Let Python compute what the instruction contributes to its operands, and add that."""
-    found = run(instruction, state.shadows.get(instruction.slot), observer, state.stash, batch=state.batch)
+    start = state.home(key_of(instruction.operands[0]))[1] if instruction.form.kind == VIEW else 0
+    shadow = state.shadows.get(instruction.slot)
+    found = run(instruction, shadow, observer, state.stash, batch=state.batch, start=start)
     for operand, source, value in zip(instruction.operands, instruction.form.specs, found, strict=True):
         relevant = state.relevant is None or key_of(operand) in state.relevant
         if operand is not None and source is not None and value is not None and relevant:

@@ -10,25 +10,33 @@ from kernels.blas import Factor, Product
 from kernels.custom import CustomKernel
 from kernels.entries import Instruction
 from kernels.forms import Form
+from kernels.layouts import Spec
 from kernels.observing import Array, Observer
 from kernels.patterns import add_to, changed, pattern
 from kernels.routines import RoutineCall
 from kernels.row_pulls import RowPull
 from kernels.source import Loop
 from kernels.spaces import Operand
+from kernels.views import meets_itself
 from kernels.words import PYTHON, VIEW
 
 
 def run(
-    instruction: Instruction, cotangent: Array | None, observer: Observer | None, stash: dict[Any, Any], *, batch: int
+    instruction: Instruction,
+    cotangent: Array | None,
+    observer: Observer | None,
+    stash: dict[Any, Any],
+    *,
+    batch: int,
+    start: int = 0,
 ) -> list[Array | None]:
     """Return what an instruction contributes to each of its operands, after the hook that stands behind it.
 
-    ``cotangent`` is the shadow of its result, None if nothing reached it.
+    ``cotangent`` is the shadow of its result, None if nothing reached it; ``start`` where the operand of a view begins.
     """
     if cotangent is None:
         return list(instruction.saved[0].pull(instruction, None, stash, batch=batch))
-    found = contributions(instruction, cotangent, stash, batch=batch)
+    found = contributions(instruction, cotangent, stash, batch=batch, start=start)
     if observer is None or observer.after is None:
         return found
     shown = [None if one is None else one + one.dtype.type(0.0) for one in found]
@@ -38,11 +46,12 @@ def run(
 
 
 def contributions(
-    instruction: Instruction, cotangent: Array, stash: dict[Any, Any], *, batch: int = 0
+    instruction: Instruction, cotangent: Array, stash: dict[Any, Any], *, batch: int = 0, start: int = 0
 ) -> list[Array | None]:
     """Return what an instruction contributes to each of its operands, in the operand's shape.
 
-    ``cotangent`` is the shadow of its result; with ``batch`` both have a leading axis.
+    ``cotangent`` is the shadow of its result; with ``batch`` both have a leading axis. That of a view is its family's,
+    in which the operand begins at ``start``.
     """
     form = instruction.form
     if form.kind == PYTHON:
@@ -50,20 +59,36 @@ def contributions(
         kept = gradient if isinstance(context, RoutineCall) else gradient.copy()  # the user's own code may keep it
         return list(context.pull(instruction, kept, stash, batch=batch))
     if batch:
-        rows = [contributions(instruction, row, stash) for row in cotangent]
+        rows = [contributions(instruction, row, stash, start=start) for row in cotangent]
         return [None if column[0] is None else np.stack(column) for column in zip(*rows, strict=True)]
     found: list[Array | None] = []
     for i, (operand, spec) in enumerate(zip(instruction.operands, form.specs, strict=True)):
         if operand is None or spec is None:
             found.append(None)
             continue
-        shadow = np.full(spec.shadow, -0.0, spec.dtype)
         if form.kind == VIEW:
-            shadow[...] = cotangent
-        else:
-            contribute(form, i, shadow, 0, cotangent, instruction.saved)
-        found.append(pattern(shadow, spec, 0))
+            found.append(_once(pattern(cotangent.copy(), spec, start)))
+            continue
+        shadow, first = np.full(spec.shadow, -0.0, spec.dtype), lowest(spec)
+        contribute(form, i, shadow, first, cotangent, instruction.saved)
+        found.append(_once(pattern(shadow, spec, first)))
     return found
+
+
+def _once(place: Array) -> Array:
+    """Return a part of a shadow with each element once, which a tensor that was expanded meets many times."""
+    if 0 not in place.strides and not meets_itself(place.shape, place.strides, place.itemsize):
+        return place
+    at = sum(np.ix_(*[np.arange(n) * stride for n, stride in zip(place.shape, place.strides, strict=True)]))
+    _, first = np.unique(np.ravel(at), return_index=True)
+    found = np.full(place.shape, -0.0, place.dtype)
+    found.reshape(-1)[first] = place.reshape(-1)[first]
+    return found
+
+
+def lowest(spec: Spec) -> int:
+    """Return the least offset at which a pattern, whose strides may be negative, fits into a shadow."""
+    return -sum([min((n - 1) * stride, 0) for n, stride in zip(spec.shape, spec.gradient, strict=True) if n])
 
 
 def contribute(

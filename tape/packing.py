@@ -22,10 +22,11 @@ Hooks = tuple[Callable[[Tensor], Any], Callable[[Any], Tensor]]
 class PackedValue:
     """One saved value, packed, and how it is unpacked."""
 
-    __slots__ = ("packed", "shape", "unpack")
+    __slots__ = ("dtype", "packed", "shape", "strides", "unpack")
 
     def __init__(self, value: Any, hooks: Hooks) -> None:
-        self.shape = np.shape(value)
+        array = np.asarray(value)
+        self.shape, self.strides, self.dtype = array.shape, array.strides, array.dtype
         self.packed = hooks[0](plain(carried(np.array(value))))  # a copy: what is packed is nobody else's
         self.unpack = hooks[1]
 
@@ -43,7 +44,18 @@ class PackedValue:
                 f"saved tensor unpack_hook returned shape {list(found.spec.shape)} for a tensor of shape "
                 f"{list(self.shape)}"
             )
-        return found._value
+        return self._laid_out(found._value)
+
+    def _laid_out(self, value: Any) -> Any:
+        """Return a value with the strides, and of the dtype, that it had: for these the pullbacks were made."""
+        if type(value) is float or (value.strides == self.strides and value.dtype == self.dtype) or 0 in self.shape:
+            return value
+        ends = [(n - 1) * stride for n, stride in zip(self.shape, self.strides, strict=True)]
+        first, last = -sum(min(end, 0) for end in ends), sum(max(end, 0) for end in ends)
+        memory = np.empty(first + last + self.dtype.itemsize, np.uint8)
+        array: Array = np.ndarray(self.shape, self.dtype, memory, first, self.strides)
+        array[...] = value
+        return array
 
 
 class Packed:

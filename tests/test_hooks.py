@@ -1642,3 +1642,68 @@ print(x.grad.tolist())
 
 def test_hooks_that_live_until_the_exit(fresh: Fresh) -> None:
     assert fresh(AT_EXIT).communicate(timeout=120) == ("[8.0, 8.0]\n", "")
+
+
+OPERANDS = {
+    "whole": lambda y: y,
+    "from the second": lambda y: y[1:],
+    "turned back": lambda y: y[::-1],
+    "turned back, a part": lambda y: y[::-1][1:7:2],
+    "turned": lambda y: y.reshape(2, 4).T,
+    "each second": lambda y: y[::2],
+    "spread": lambda y: y[:3, None].expand(3, 2),
+}
+NODES = {
+    "view": lambda y: y[1:],
+    "view turned back": lambda y: y[::-1],
+    "view with an axis more": lambda y: y.unsqueeze(0),
+    "view spread": lambda y: y.unsqueeze(0).expand(3, *y.shape),
+    "product": lambda y: y * 3.0,
+    "sum": lambda y: y.sum(0),
+    "softmax": lambda y: tape.softmax(y, 0),
+    "join": lambda y: tape.cat([y, y * 2.0]),
+}
+
+
+@pytest.mark.usefixtures("sweep")
+@pytest.mark.parametrize("operand", OPERANDS.values(), ids=OPERANDS.keys())
+@pytest.mark.parametrize("node", NODES.values(), ids=NODES.keys())
+def test_hook_behind_a_node_of_a_view(operand: Callable[[Any], Any], node: Callable[[Any], Any]) -> None:
+    """It sees what goes to the operand, wherever that stands in its family, and what it returns goes there."""
+
+    def gradients(hook: Any) -> tuple[Any, Any]:
+        x = tape.arange(8.0).requires_grad_()
+        y = operand(x * 1.0)
+        z = node(y)
+        if hook is not None:
+            z.grad_fn.register_hook(hook)
+        elif not spread:
+            y.retain_grad()
+        (z * tape.linspace(0.5, 1.5, z.numel()).reshape(z.shape)).sum().backward()
+        return x.grad.numpy(), y.grad.numpy() if hook is None and not spread else None
+
+    spread = operand is OPERANDS["spread"]
+    seen: list[Any] = []
+    whole, of_operand = gradients(None)
+    kept, _ = gradients(lambda found, given: seen.append(found[0].numpy()))  # noqa: ARG005
+    np.testing.assert_allclose(kept, whole, rtol=1e-14)
+    if node is not NODES["join"] and node is not NODES["view spread"]:  # whose operand is another, y twice or a view
+        assert spread or np.allclose(seen[0], of_operand, rtol=1e-14, atol=0)
+        doubled, _ = gradients(lambda found, given: (found[0] * 2, *found[1:]))  # noqa: ARG005
+        np.testing.assert_allclose(doubled, 2 * whole, rtol=1e-14)
+
+
+@pytest.mark.usefixtures("sweep")
+@pytest.mark.parametrize("operand", OPERANDS.values(), ids=OPERANDS.keys())
+def test_packed_values_of_views(operand: Callable[[Any], Any]) -> None:
+    """What is unpacked stands in memory as what was packed did: its pullbacks were made for that."""
+
+    def gradient() -> Any:
+        x = tape.arange(8.0).requires_grad_()
+        y = operand(x * 1.0)
+        (y * y * 3.0).sum().backward()
+        return x.grad.numpy()
+
+    with tape.autograd.graph.saved_tensors_hooks(lambda x: x, lambda x: x):
+        packed = gradient()
+    np.testing.assert_array_equal(packed, gradient())
