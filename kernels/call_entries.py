@@ -35,18 +35,18 @@ _turn = itertools.count()
 
 @dataclass(frozen=True)
 class Key:
-    """What a call is found by: the forms or specs of its operands, None of a number; which of them are wanted."""
+    """What a call is found by: the forms or specs of one or two operands, None of a number; which are wanted."""
 
     op: int
-    forms: tuple[Form | Spec | None, Form | Spec | None]
-    wanted: tuple[bool, bool]
+    forms: tuple[Form | Spec | None, ...]
+    wanted: tuple[bool, ...]
     number: float | None = None
 
     def words(self) -> tuple[int, int, int, int, int]:
         """Return it as it stands in the table."""
-        a, b = (0 if form is None else id(form) for form in self.forms)
+        a, b, *_ = [*(words.NUMBER_FORM if form is None else id(form) for form in self.forms), 0]
         bits = 0 if self.number is None else struct.unpack("q", struct.pack("d", self.number))[0]
-        return self.op, a, b, self.wanted[0] | self.wanted[1] << 1, bits
+        return self.op, a, b, sum(want << k for k, want in enumerate(self.wanted)), bits
 
 
 @dataclass(frozen=True)

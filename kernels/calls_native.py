@@ -7,7 +7,7 @@ there before.
 
 from __future__ import annotations
 
-from kernels.jit import cfunc, load_module, njit
+from kernels.jit import load_module, njit
 from kernels.memory import load_f8, load_i8, store_f8, store_i8, word
 from kernels.python_api import (
     Py_DecRef,
@@ -40,8 +40,6 @@ from kernels.words import (
     G_FLOAT,
     G_INT,
     G_MISSED,
-    G_NONE,
-    G_NOTIMPLEMENTED,
     G_SPARE,
     G_SPARES,
     G_TAPE,
@@ -52,15 +50,11 @@ from kernels.words import (
     K_OP,
     K_WANTS,
     NEST4,
+    NOT_NATIVE,
+    NUMBER_FORM,
     O_FORM,
     O_SLOT,
     O_VALUE,
-    OP_ADD,
-    OP_DIVIDE,
-    OP_MULTIPLY,
-    OP_NEGATIVE,
-    OP_POWER,
-    OP_SUBTRACT,
     SETS,
     SLOWLY,
     T_ROOM,
@@ -125,7 +119,7 @@ def read_number(x, out):
         return 0
     if not abs(number) <= LARGEST:
         return 0
-    store_i8(out, 0)
+    store_i8(out, NUMBER_FORM)
     store_i8(out + 8, 0)
     store_i8(out + 16, out + 32)
     store_i8(out + 24, 0)
@@ -135,7 +129,7 @@ def read_number(x, out):
 
 @njit(cache=True, error_model="numpy")
 def read(registry, x, out):
-    """Read an operand: form (0 of a number), slot, the address of its value, and its object; 0 for anything else."""
+    """Read an operand: form, slot, the address of its value, and its object; 0 for anything else."""
     kind = kind_of(x)
     if kind == word(registry, G_FLOAT) or kind == word(registry, G_INT):
         return read_number(x, out)
@@ -204,7 +198,7 @@ def reused(registry):
 
 @njit(cache=True, error_model="numpy")
 def hit(op, a, b, by_number):
-    """Return the result of a call that is in the table; 0, without an exception where Python is to do it."""
+    """Return the result of a call that is in the table; NOT_NATIVE, or 0 without an exception, where Python does it."""
     registry = tape_registry()
     operands = sixteen_words()
     t = tape_in_force(registry)
@@ -212,7 +206,7 @@ def hit(op, a, b, by_number):
         return 0
     entry = look_up(registry, op, operands, t, by_number)
     if entry == 0 or word(entry, E_KIND) == SLOWLY:
-        return 0
+        return 0 if entry == 0 else NOT_NATIVE
     result = reused(registry)
     if result == 0:
         result = PyType_GenericAlloc(word(registry, G_TENSOR), 0)
@@ -242,19 +236,22 @@ def hit(op, a, b, by_number):
 
 
 @njit(cache=True, error_model="numpy")
-def missed(op, a, b):
+def missed(op, a, b, always):
     """Let Python do it."""
     given = three_words()
     store_i8(given, a)
     store_i8(given + 8, b)
-    return PyObject_Vectorcall(word(word(tape_registry(), G_MISSED), op), given, 2 if b != 0 else 1, 0)
+    asked = word(word(tape_registry(), G_MISSED), 2 * op + always)
+    return PyObject_Vectorcall(asked, given, 2 if b != 0 else 1, 0)
 
 
 @njit(cache=True, error_model="numpy")
 def operate(op, a, b, by_number):
     found = hit(op, a, b, by_number)
+    if found == NOT_NATIVE:
+        return missed(op, a, b, 1)
     if found == 0 and PyErr_Occurred() == 0:
-        return missed(op, a, b)
+        return missed(op, a, b, 0)
     return found
 
 
@@ -262,38 +259,3 @@ def operate(op, a, b, by_number):
 def place(op, a, b, wants, number):
     """The set of places in which a call may be entered, for Python."""
     return place_of(tape_registry(), op, a, b, wants, number)
-
-
-@cfunc("int64(int64, int64)", cache=True)
-def nb_add(a, b):
-    return operate(OP_ADD, a, b, 0)
-
-
-@cfunc("int64(int64, int64)", cache=True)
-def nb_subtract(a, b):
-    return operate(OP_SUBTRACT, a, b, 0)
-
-
-@cfunc("int64(int64, int64)", cache=True)
-def nb_multiply(a, b):
-    return operate(OP_MULTIPLY, a, b, 0)
-
-
-@cfunc("int64(int64, int64)", cache=True)
-def nb_true_divide(a, b):
-    return operate(OP_DIVIDE, a, b, 0)
-
-
-@cfunc("int64(int64, int64, int64)", cache=True)
-def nb_power(a, b, modulus):
-    registry = tape_registry()
-    if modulus != word(registry, G_NONE):
-        found = word(registry, G_NOTIMPLEMENTED)
-        Py_IncRef(found)
-        return found
-    return operate(OP_POWER, a, b, 1)
-
-
-@cfunc("int64(int64)", cache=True)
-def nb_negative(a):
-    return operate(OP_NEGATIVE, a, 0, 0)

@@ -49,7 +49,7 @@ def tensor_type(cls: Class) -> Class:
         return cls
     registry.announce()
     native = jit.load_module("tensor_native")
-    calls = jit.load_module("calls_native")
+    calls = jit.load_module("operators_native")
     slots = {
         MP_SUBSCRIPT: jit.load_module("parts_native").mp_subscript,
         NB_ADD: calls.nb_add,

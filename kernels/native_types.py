@@ -15,8 +15,10 @@ from kernels.memory import readable
 NATIVE = readable() and not os.environ.get("TAPE_PLAIN") and jit.makes_native_code()
 """False where this interpreter keeps its objects otherwise, where ``TAPE_PLAIN`` is set (tests), or without sources."""
 
-DEFAULT, BASETYPE, COLLECTED, NOT_CALLED = 1 << 18, 1 << 10, 1 << 14, 1 << 7
-"""Flags of types: CPython's Py_TPFLAGS; the last for types that are not made by calling them."""
+DEFAULT, BASETYPE, COLLECTED = 1 << 18, 1 << 10, 1 << 14
+NOT_CALLED, VECTORCALL, METHOD = 1 << 7, 1 << 11, 1 << 17
+"""Flags of types, CPython's Py_TPFLAGS: not made by calling them; of objects that are called natively; of methods."""
+CALL, DESCR_GET = 50, 54
 LENGTH, CLEAR, DEALLOC, METHODS, TRAVERSE, MEMBERS, GETSET = 45, 51, 52, 64, 71, 72, 73
 """Numbers of slots, as CPython's typeslots.h fixes them."""
 MP_SUBSCRIPT = 5

@@ -273,7 +273,7 @@ def hit(registry, x, key):
 def mp_subscript(x, key):
     found = hit(tape_registry(), x, key)
     if found == 0 and PyErr_Occurred() == 0:
-        return missed(OP_PART, x, key)
+        return missed(OP_PART, x, key, 0)
     return found
 
 

@@ -48,7 +48,7 @@ class Registry:
             put(self.address, at, id(thing))
         self.calls = zeros(words.CALL * words.WAYS * words.SETS)
         put(self.address, words.G_CALLS, self.calls)
-        self.missed = zeros(words.OPERATIONS)
+        self.missed = zeros(2 * words.MOST_OPERATIONS)
         put(self.address, words.G_MISSED, self.missed)
         self.tapes = zeros(MOST_TAPES)
         put(self.address, words.G_TAPES, self.tapes)

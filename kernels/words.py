@@ -29,8 +29,8 @@ C_START, C_HELD, C_COUNTS = 0, 8, 16
 NEEDED, GONE, HELD = 1 << 30, 1 << 29, (1 << 29) - 1
 
 # The registry: the headers of tapes by their numbers, the blocks of forms by theirs, Python's objects and types; the
-# context variable of the tape in force, the type of tapes, where one has its entries; the table of calls, whom to ask
-# for what is not in it, by operation; NumPy's function that makes an array.
+# context variable of the tape in force, the type of tapes, where one has its entries; the table of calls, whom to ask,
+# by operation, for what is not in it, and for what is always Python's; NumPy's function that makes an array.
 G_TAPES, G_FORMS, G_FORMCOUNT, G_NONE, G_INT, G_FLOAT, G_ARRAY, G_TENSOR, G_TYPEERROR, G_OVERFLOW = range(10)
 G_ATTRIBUTE, G_DOUBLE, G_FALSE, G_ACTIVE, G_TAPE, G_ENTRIES, G_CALLS, G_MISSED, G_NEW, G_NOTIMPLEMENTED = range(10, 20)
 G_SPARE, G_SPARES, G_SLICE, G_TUPLE, G_ELLIPSIS, G_VIEW, G_BASE, REGISTRY = range(20, 28)
@@ -86,11 +86,15 @@ UNHELD = 1 << 62
 STALE = -1
 """No slot: the tensor is a view of a version that has been overwritten."""
 
+# A function of tensors as an object of Python, in bytes: its entry, its number, who does what is no hit, who
+# does what is always Python's, its attributes.
+F_CALL, F_NUMBER, F_SLOW, F_ALWAYS, F_DICT, F_SIZE = range(16, 64, 8)
+
 # An array as an object of Python, in bytes; kernels/memory.py checks that it is so.
 A_DATA, A_NDIM, A_DTYPE, A_FLAGS = 16, 24, 56, 64
 A_WRITEABLE = 0x400
 
-# A call that has been seen. Its key: the operation, the forms of its operands (0 of a number), whether each is wanted,
+# A call that has been seen. Its key: the operation, the forms of its operands, whether each of them is wanted,
 # the bits of a number that is part of the form. What it takes: the block of the form, 0 where nothing is recorded; the
 # form or spec of the result; what computes it, with NumPy's data, the layout of a nest, how many operands come before
 # the result; dtype, dims and shape of the result; which of the operands and the result (last) are saved, two bits each;
@@ -103,6 +107,12 @@ WAYS, SETS = 4, 1 << 8
 SLOWLY, ADD, SUBTRACT, MULTIPLY, DIVIDE, ONCE, NEST, NEST4 = range(8)
 # The operations that have slots in the type of tensors.
 OP_ADD, OP_SUBTRACT, OP_MULTIPLY, OP_DIVIDE, OP_POWER, OP_NEGATIVE, OP_PART, OPERATIONS = range(8)
+
+MOST_OPERATIONS = 1 << 10
+NUMBER_FORM = 1
+"""What stands for the form of a number among operands; of an operand that there is not, 0."""
+NOT_NATIVE = -2
+"""What native code answers in place of a tensor where it knows that Python is to do it, each time."""
 
 # The words of an index: how many there are, then of each item its tag and what it is.
 INT_ITEM, SLICE_ITEM, NEW_ITEM, ELLIPSIS_ITEM = range(1, 5)

@@ -11,7 +11,7 @@ import numpy as np
 from kernels.op import Elementwise
 from kernels.tables import OPS
 from tape import modes
-from tape.call_table import install, number_of
+from tape.call_table import install, natively, number_of
 from tape.fastpath import Ways
 from tape.operands import operand
 from tape.promotion import by_rows
@@ -51,7 +51,7 @@ def _function(op: Elementwise, ways: Ways) -> Callable[..., Any]:
         if len(operands) != count:
             raise TypeError(f"{op.name}() takes {count} operands ({', '.join(op.inputs)}), got {len(operands)}")
         if type(operands[0]) is Tensor:
-            return ways.fast(*operands)  # type: ignore[no-any-return]
+            return (ways.native or ways.fast)(*operands)  # type: ignore[no-any-return]
         return by_rows(op, *operands)
 
     function.__name__ = function.__qualname__ = (names_of(op) or (op.name,))[0]
@@ -95,6 +95,8 @@ def _install(op: Elementwise) -> None:
         ways.fast, ways.reverse = _itself, None
     elif len(op.inputs) > 2:  # noqa: PLR2004
         ways.fast, ways.reverse = wide(op), None
+    else:
+        ways.native = natively(op, ways.run, ways.fast)
     function = RECORDED[op.name] = _function(op, ways)
     FUNCTIONS.update(dict.fromkeys(names_of(op), function))
     _methods(op, ways)
@@ -104,7 +106,8 @@ def _install(op: Elementwise) -> None:
 def _methods(op: Elementwise, ways: Ways) -> None:
     """Give Tensor the printed functions: stubs of them at first, which are replaced when one is called."""
     if len(op.inputs) <= 2 or op.condition:  # noqa: PLR2004
-        way = _masked(ways.fast) if op.condition else _with_alpha(op, ways.fast) if op.scaled else ways.fast
+        fast = ways.native or ways.fast
+        way = _masked(fast) if op.condition else _with_alpha(op, fast) if op.scaled else fast
         way.__doc__ = way.__doc__ or FUNCTIONS[names_of(op)[0]].__doc__ if names_of(op) else None
         for name in names_of(op):
             setattr(Tensor, name, way)

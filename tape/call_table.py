@@ -14,6 +14,7 @@ from kernels.layouts import Spec, spec_of
 from kernels.native_types import NATIVE
 from kernels.numpy_api import NEW, NEW_VIEW, SET_BASE, agrees, table
 from kernels.op import Elementwise
+from kernels.operations import operation
 from kernels.scipy_ufuncs import resolved
 from kernels.tables import OPS
 from kernels.words import PULLS
@@ -26,34 +27,38 @@ NATIVELY = NATIVE and loops.readable() and agrees()
 _FLOATS = np.dtype(np.float64), np.dtype(np.float32)
 
 
-def missed(op: Elementwise, operator: Callable[..., Any], reverse: Callable[..., Any] | None) -> Callable[..., Any]:
-    """Return what runs an operator of which native code knows nothing yet, and enters it."""
-
-    def one(a: Any) -> Any:
-        result = operator(a)
-        _enter(op, (a,), result)
-        return result
-
-    def two(a: Any, b: Any) -> Any:
-        result = operator(a, b) if isinstance(a, Tensor) or reverse is None else reverse(b, a)
-        if result is not NotImplemented:
-            _enter(op, (a, b), result)
-        return result
-
-    return one if len(op.inputs) == 1 else two
-
-
 def install(op: Elementwise, operator: Callable[..., Any] | None, reverse: Callable[..., Any] | None) -> None:
     """Let native code ask Python for what it does not know of an operator."""
-    assert operator is not None
-    found = missed(op, operator, reverse)
-    _missed.append(found)  # for ever, as the type
     number = number_of(op)
+    assert operator is not None
     assert number is not None
-    registry.put(registry.REGISTRY.missed, number, id(found))
+
+    def either(a: Any, b: Any) -> Any:
+        return operator(a, b) if isinstance(a, Tensor) or reverse is None else reverse(b, a)
+
+    always = operator if len(op.inputs) == 1 else either
+
+    def once(*operands: Any) -> Any:
+        result = always(*operands)
+        _enter(op, operands, result)
+        return result
+
+    _ask(number, once, always)
+
+
+def _ask(number: int, once: Callable[..., Any], always: Callable[..., Any]) -> None:
+    """Let native code ask these: for what it has not seen, and for what it never does."""
+    _missed.extend((once, always))  # for ever, as the type
+    registry.put(registry.REGISTRY.missed, 2 * number, id(once))
+    registry.put(registry.REGISTRY.missed, 2 * number + 1, id(always))
 
 
 _missed: list[Any] = []
+
+
+def _number(op: Elementwise) -> int:
+    found = number_of(op)
+    return _numbers[op.name] if found is None else found
 
 
 def install_part(index: Callable[[Tensor, Any], Tensor]) -> None:
@@ -70,13 +75,32 @@ def install_part(index: Callable[[Tensor, Any], Tensor]) -> None:
                 calls.enter_part(x._form, key, form, (shown, whole, result._offset - above), wanted=wanted)
         return result
 
-    _missed.append(part)
-    registry.put(registry.REGISTRY.missed, words.OP_PART, id(part))
+    _ask(words.OP_PART, part, index)
 
 
 def number_of(op: Elementwise) -> int | None:
     """Return the number of an operator that native code repeats; None of any other."""
     return calls.OPERATORS.get((op.operator, len(op.inputs))) if NATIVELY else None
+
+
+def natively(op: Elementwise, fast: Callable[..., Any], like: Callable[..., Any]) -> Callable[..., Any] | None:
+    """Return the function of an operation of one or two operands that native code repeats; None of others."""
+    if not NATIVELY or len(op.inputs) > 2 or op.condition or op.scalar:  # noqa: PLR2004
+        return None
+
+    def slow(*operands: Any) -> Any:
+        result = fast(*operands)
+        _enter(op, operands, result)
+        return result
+
+    found: Callable[..., Any] = operation(
+        _numbers.setdefault(op.name, words.OPERATIONS + len(_numbers)), slow, fast, like
+    )
+    found.__name__ = found.__qualname__ = op.name
+    return found
+
+
+_numbers: dict[str, int] = {}
 
 
 def _enter(op: Elementwise, operands: tuple[Any, ...], result: Any) -> None:
@@ -91,8 +115,7 @@ def _enter(op: Elementwise, operands: tuple[Any, ...], result: Any) -> None:
     number = None
     if op.scalar and forms[-1] is None:
         number = float(operands[-1])
-    pad = [None] * (2 - len(forms))
-    key = calls.Key(number_of(op), (*forms, *pad), (*wanted, *([False] * len(pad))), number)  # type: ignore[arg-type]
+    key = calls.Key(_number(op), tuple(forms), tuple(wanted), number)
     specs = tuple([None if form is None else form.spec for form in forms])
     calls.enter(key, result._form, _computation(op, specs, result, number, any(wanted)))
 

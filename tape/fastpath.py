@@ -102,19 +102,25 @@ class Ways:
 
     ``operator`` and ``reverse_operator`` are the same as Python's operators, which leave what is foreign to its own.
 
-    They are printed at the first call, which then tells ``found``.
+    They are printed at the first call, which then tells ``found``. ``native`` repeats in native code what has been
+    done before.
     """
 
-    __slots__ = ("fast", "found", "op", "operator", "reverse", "reverse_operator")
+    __slots__ = ("fast", "found", "native", "op", "operator", "reverse", "reverse_operator")
 
     def __init__(self, op: Elementwise) -> None:
         self.op = op
+        self.native: Callable[..., Any] | None = None
         self.found: Callable[[], None] = lambda: None
         self.fast = self._stub("fast", len(op.inputs))
         two = len(op.inputs) == 2  # noqa: PLR2004
         self.reverse, self.operator, self.reverse_operator = (
             self._stub(way, 2) if two else None for way in ("reverse", "operator", "reverse_operator")
         )
+
+    def run(self, *operands: Any) -> Any:
+        """Run it in Python, as ``fast`` is by now."""
+        return self.fast(*operands)
 
     def _stub(self, way: str, count: int) -> Callable[..., Any]:
         def unary(a):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (as printed functions are)

@@ -112,8 +112,8 @@ def _tensor_class(node: ast.ClassDef) -> str:
     for name, member in sorted(vars(Tensor).items()):
         if isinstance(member, property):
             texts.append(_property(name, member))
-        elif inspect.isfunction(member):
-            texts.append(_method(name, member))
+        elif inspect.isfunction(function := inspect.unwrap(member) if callable(member) else member):
+            texts.append(_method(name, function))
         elif isinstance(member, WrapperDescriptorType) and name != "__hash__":  # an operator of native code
             operands = {"__neg__": "self", "__getitem__": "self, key: Any"}.get(name, "self, other: Any, /")
             texts.append(_definition(name, f"({operands}) -> Tensor", None))

@@ -311,7 +311,7 @@ class Tensor(SlotHolder):
     def as_strided(self, size: Any, stride: Any, storage_offset: builtins.int = 0) -> Tensor:
         """Return a view of any pattern of the elements in order; strides and offset count elements."""
     def as_strided_(self, size: Any, stride: Any, storage_offset: builtins.int = 0) -> Tensor:
-        """Let this tensor show its memory by size and stride; return it. RuntimeError for a leaf that requires grad."""
+        """Return a view of any pattern of the elements in order; strides and offset count elements."""
     def asin(self) -> Tensor:
         """Angle in radians of this sine. Shapes broadcast; dtypes promote as NumPy's do."""
     def asin_(self, *others: Any) -> Tensor:
@@ -691,15 +691,15 @@ class Tensor(SlotHolder):
     def imag(self) -> Tensor:
         """Zeros: there are no complex tensors."""
     def index_add(self, dim: builtins.int, index: Any, source: Any, *, alpha: Any = 1) -> Tensor:
-        """Add ``alpha`` times the places of ``source`` along ``dim`` to those that a vector names, in a copy."""
+        """Add ``alpha`` times the places of ``source`` along ``dim`` to those that a vector names, in place."""
     def index_add_(self, dim: builtins.int, index: Any, source: Any, *, alpha: Any = 1) -> Tensor:
         """Add ``alpha`` times the places of ``source`` along ``dim`` to those that a vector names, in place."""
     def index_copy(self, dim: builtins.int, index: Any, source: Any) -> Tensor:
-        """Write the places of ``source`` along ``dim`` to those that a vector names, in a copy; the last one stays."""
+        """Write the places of ``source`` along ``dim`` to those that a vector names, in place; the last one stays."""
     def index_copy_(self, dim: builtins.int, index: Any, source: Any) -> Tensor:
         """Write the places of ``source`` along ``dim`` to those that a vector names, in place; the last one stays."""
     def index_fill(self, dim: builtins.int, index: Any, value: Any) -> Tensor:
-        """Write one number, or a 0-d tensor, to the places along ``dim`` that a vector names, in a copy."""
+        """Write one number, or a 0-d tensor, to the places along ``dim`` that a vector names, in place."""
     def index_fill_(self, dim: builtins.int, index: Any, value: Any) -> Tensor:
         """Write one number, or a 0-d tensor, to the places along ``dim`` that a vector names, in place."""
     def index_put(self, indices: Any, values: Any, accumulate: builtins.bool = False) -> Tensor:
@@ -707,7 +707,7 @@ class Tensor(SlotHolder):
     def index_put_(self, indices: Any, values: Any, accumulate: builtins.bool = False) -> Tensor:
         """Write values to the elements picked by a tuple of index tensors; with ``accumulate`` add them."""
     def index_reduce(self, dim: builtins.int, index: Any, source: Any, reduce: str, *, include_self: builtins.bool = True) -> Tensor:
-        """Reduce the places of ``source`` along ``dim`` onto those that a vector names, in a copy."""
+        """Reduce the places of ``source`` along ``dim`` onto those that a vector names, in place."""
     def index_reduce_(self, dim: builtins.int, index: Any, source: Any, reduce: str, *, include_self: builtins.bool = True) -> Tensor:
         """Reduce the places of ``source`` along ``dim`` onto those that a vector names, in place."""
     def index_select(self, dim: builtins.int, index: Any) -> Tensor:
@@ -897,7 +897,7 @@ class Tensor(SlotHolder):
     def masked_fill_(self, mask: Any, value: Any) -> Tensor:
         """Fill where a bool mask, broadcast to this shape, holds with one number, or with a 0-d tensor."""
     def masked_scatter(self, mask: Any, source: Any) -> Tensor:
-        """Write the first elements of ``source`` where a bool mask, broadcast to this shape, holds, in a copy."""
+        """Write the first elements of ``source`` where a bool mask, broadcast to this shape, holds, in place."""
     def masked_scatter_(self, mask: Any, source: Any) -> Tensor:
         """Write the first elements of ``source`` where a bool mask, broadcast to this shape, holds, in place."""
     def masked_select(self, mask: Any) -> Tensor:
@@ -1136,15 +1136,15 @@ class Tensor(SlotHolder):
     def rsqrt_(self, *others: Any) -> Tensor:
         """One over the square root, in place."""
     def scatter(self, dim: builtins.int, index: Any, src: Any = None, *, value: Any = None, reduce: str | None = None) -> Tensor:
-        """Write ``src``, or one value, to the places ``x[index[i][j]][j]`` for dim 0 and so on, in a copy."""
+        """Write ``src``, or one value, to the places ``x[index[i][j]][j]`` for dim 0 and so on, in place."""
     def scatter_(self, dim: builtins.int, index: Any, src: Any = None, *, value: Any = None, reduce: str | None = None) -> Tensor:
         """Write ``src``, or one value, to the places ``x[index[i][j]][j]`` for dim 0 and so on, in place."""
     def scatter_add(self, dim: builtins.int, index: Any, src: Any) -> Tensor:
-        """Add ``src`` to the places ``x[index[i][j]][j]`` for dim 0 and so on, in a copy; all values for a place add up."""
+        """Add ``src`` to the places ``x[index[i][j]][j]`` for dim 0 and so on, in place; all values for a place add up."""
     def scatter_add_(self, dim: builtins.int, index: Any, src: Any) -> Tensor:
         """Add ``src`` to the places ``x[index[i][j]][j]`` for dim 0 and so on, in place; all values for a place add up."""
     def scatter_reduce(self, dim: builtins.int, index: Any, src: Any, reduce: str, *, include_self: builtins.bool = True) -> Tensor:
-        """Reduce all values of ``src`` for a place, chosen as by :func:`scatter_`, to one, in a copy."""
+        """Reduce all values of ``src`` for a place, chosen as by :func:`scatter_`, to one, in place."""
     def scatter_reduce_(self, dim: builtins.int, index: Any, src: Any, reduce: str, *, include_self: builtins.bool = True) -> Tensor:
         """Reduce all values of ``src`` for a place, chosen as by :func:`scatter_`, to one, in place."""
     def searchsorted(self, input: Any, *, out_int32: builtins.bool = False, right: builtins.bool = False, side: Any = None, sorter: Any = None) -> Tensor:
@@ -1215,7 +1215,7 @@ class Tensor(SlotHolder):
     def squeeze(self, dim: Any = None, *, axis: Any = None) -> Tensor:
         """Return a view without dims of length one, or without ``dim`` where its length is one."""
     def squeeze_(self, dim: Any = None, *, axis: Any = None) -> Tensor:
-        """Take dims of length one from this tensor, or one of them; return it. RuntimeError for a leaf that requires grad."""
+        """Return a view without dims of length one, or without ``dim`` where its length is one."""
     def std(self, dim: Any = None, unbiased: Any = None, keepdim: Any = None, *, correction: Any = None, axis: Any = None, keepdims: Any = None, ddof: Any = None) -> Tensor:
         """Return the standard deviation over ``dim`` (an int, a tuple, None for all)."""
     def stride(self, dim: builtins.int | None = None) -> Any:
@@ -1240,15 +1240,15 @@ class Tensor(SlotHolder):
     def swapaxes(self, axis0: builtins.int, axis1: builtins.int) -> Tensor:
         """Return a view with two dims exchanged."""
     def swapaxes_(self, dim0: builtins.int, dim1: builtins.int) -> Tensor:
-        """Exchange two dims of this tensor; return it. RuntimeError for a leaf that requires grad."""
+        """Return a view with two dims exchanged."""
     def swapdims(self, axis0: builtins.int, axis1: builtins.int) -> Tensor:
         """Return a view with two dims exchanged."""
     def swapdims_(self, dim0: builtins.int, dim1: builtins.int) -> Tensor:
-        """Exchange two dims of this tensor; return it. RuntimeError for a leaf that requires grad."""
+        """Return a view with two dims exchanged."""
     def t(self) -> Tensor:
         """Return a matrix transposed; tensors of less than two dims as they are."""
     def t_(self) -> Tensor:
-        """Transpose this matrix; return it. RuntimeError for a leaf that requires grad."""
+        """Return a matrix transposed; tensors of less than two dims as they are."""
     def take(self, index: Any = None, axis: Any = None, out: Any = None, mode: str = 'raise', *, indices: Any = None) -> Any:
         """Return the elements at these places of the flat tensor, in the shape of the index; negative from the end."""
     def take_along_dim(self, indices: Any, dim: builtins.int | None = None) -> Tensor:
@@ -1280,7 +1280,7 @@ class Tensor(SlotHolder):
     def transpose(self, *axes: Any, dim0: Any = None, dim1: Any = None) -> Tensor:
         """Return a view with two dims exchanged."""
     def transpose_(self, dim0: builtins.int, dim1: builtins.int) -> Tensor:
-        """Exchange two dims of this tensor; return it. RuntimeError for a leaf that requires grad."""
+        """Return a view with two dims exchanged."""
     def tril(self, diagonal: builtins.int = 0) -> Tensor:
         """Return a copy with zeros outside of the lower triangle, ``diagonal`` above the main one."""
     def tril_(self, diagonal: builtins.int = 0) -> Tensor:
@@ -1316,7 +1316,7 @@ class Tensor(SlotHolder):
     def unsqueeze(self, dim: builtins.int) -> Tensor:
         """Return a view with a dim of length one inserted."""
     def unsqueeze_(self, dim: builtins.int) -> Tensor:
-        """Insert a dim of length one into this tensor; return it. RuntimeError for a leaf that requires grad."""
+        """Return a view with a dim of length one inserted."""
     def var(self, dim: Any = None, unbiased: Any = None, keepdim: Any = None, *, correction: Any = None, axis: Any = None, keepdims: Any = None, ddof: Any = None) -> Tensor:
         """Return the variance over ``dim`` (an int, a tuple, None for all)."""
     def vdot(self, other: Any) -> Tensor:

@@ -1,0 +1,72 @@
+"""Functions and methods of tensors as native callables: a hit in the table of calls, else Python."""
+
+from __future__ import annotations
+
+from kernels.jit import cfunc, load_module
+from kernels.memory import load_i8, store_i8, word
+from kernels.python_api import (
+    Py_DecRef,
+    Py_IncRef,
+    PyErr_Occurred,
+    PyMethod_New,
+    PyObject_GC_Del,
+    PyObject_GC_UnTrack,
+    PyObject_Vectorcall,
+    call_visit,
+)
+from kernels.words import F_ALWAYS, F_DICT, F_NUMBER, F_SLOW, NOT_NATIVE, O_TYPE
+
+hit = load_module("calls_native").hit
+ARGUMENTS = (1 << 62) - 1
+
+
+@cfunc("int64(int64, int64, int64, int64)", cache=True)
+def vectorcall(self, given, count, names):
+    number, arguments = load_i8(self + F_NUMBER), count & ARGUMENTS
+    if names == 0 and arguments >= 1 and arguments <= 2:
+        found = hit(number, load_i8(given), word(given, 1) if arguments == 2 else 0, 0)
+        if found == NOT_NATIVE:
+            return PyObject_Vectorcall(load_i8(self + F_ALWAYS), given, count, names)
+        if found != 0 or PyErr_Occurred() != 0:
+            return found
+    return PyObject_Vectorcall(load_i8(self + F_SLOW), given, count, names)
+
+
+@cfunc("int64(int64, int64, int64)", cache=True)
+def descr_get(self, x, kind):
+    if x == 0:
+        Py_IncRef(self)
+        return self
+    return PyMethod_New(self, x)
+
+
+@cfunc("int32(int64, int64, int64)", cache=True)
+def traverse(self, visit, argument):
+    for at in range(F_SLOW, F_DICT + 8, 8):
+        held = load_i8(self + at)
+        if held != 0:
+            found = call_visit(visit, held, argument)
+            if found != 0:
+                return found
+    return call_visit(visit, load_i8(self + O_TYPE), argument)
+
+
+@cfunc("int32(int64)", cache=True)
+def clear(self):
+    held = load_i8(self + F_DICT)
+    if held != 0:
+        store_i8(self + F_DICT, 0)
+        Py_DecRef(held)
+    return 0
+
+
+@cfunc("void(int64)", cache=True)
+def dealloc(self):
+    kind = load_i8(self + O_TYPE)
+    PyObject_GC_UnTrack(self)
+    for at in range(F_SLOW, F_DICT + 8, 8):
+        held = load_i8(self + at)
+        if held != 0:
+            Py_DecRef(held)
+    PyObject_GC_Del(self)
+    Py_DecRef(kind)

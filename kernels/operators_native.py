@@ -1,0 +1,54 @@
+"""The slots of the type of tensors for operators."""
+
+from __future__ import annotations
+
+from kernels.jit import cfunc, load_module
+from kernels.memory import word
+from kernels.python_api import Py_IncRef, tape_registry
+from kernels.words import (
+    G_NONE,
+    G_NOTIMPLEMENTED,
+    OP_ADD,
+    OP_DIVIDE,
+    OP_MULTIPLY,
+    OP_NEGATIVE,
+    OP_POWER,
+    OP_SUBTRACT,
+)
+
+operate = load_module("calls_native").operate
+
+
+@cfunc("int64(int64, int64)", cache=True)
+def nb_add(a, b):
+    return operate(OP_ADD, a, b, 0)
+
+
+@cfunc("int64(int64, int64)", cache=True)
+def nb_subtract(a, b):
+    return operate(OP_SUBTRACT, a, b, 0)
+
+
+@cfunc("int64(int64, int64)", cache=True)
+def nb_multiply(a, b):
+    return operate(OP_MULTIPLY, a, b, 0)
+
+
+@cfunc("int64(int64, int64)", cache=True)
+def nb_true_divide(a, b):
+    return operate(OP_DIVIDE, a, b, 0)
+
+
+@cfunc("int64(int64, int64, int64)", cache=True)
+def nb_power(a, b, modulus):
+    registry = tape_registry()
+    if modulus != word(registry, G_NONE):
+        found = word(registry, G_NOTIMPLEMENTED)
+        Py_IncRef(found)
+        return found
+    return operate(OP_POWER, a, b, 1)
+
+
+@cfunc("int64(int64)", cache=True)
+def nb_negative(a):
+    return operate(OP_NEGATIVE, a, 0, 0)
