@@ -1,4 +1,4 @@
-"""The functions of CPython's C API by which results are made, and native code bound to an object."""
+"""Functions of CPython's C API that programs call alone, and native code bound to an object."""
 
 from __future__ import annotations
 
@@ -11,14 +11,10 @@ from kernels.jit import types
 from kernels.native_units import _FASTCALL, _Method
 from kernels.python_api import _api
 
-PyErr_Occurred = _api("PyErr_Occurred", types.int64)
-PyErr_Clear = _api("PyErr_Clear", types.void)
-PyFloat_FromDouble = _api("PyFloat_FromDouble", types.int64, types.float64)
-PyLong_FromLongLong = _api("PyLong_FromLongLong", types.int64, types.int64)
-PyLong_AsLongLong = _api("PyLong_AsLongLong", types.int64, types.int64)
 PyLong_AsDouble = _api("PyLong_AsDouble", types.float64, types.int64)
-PyTuple_New = _api("PyTuple_New", types.int64, types.int64)
-PyTuple_SetItem = _api("PyTuple_SetItem", types.int32, types.int64, types.int64, types.int64)
+PyList_GetItem = _api("PyList_GetItem", types.int64, types.int64, types.int64)
+PyDict_GetItemWithError = _api("PyDict_GetItemWithError", types.int64, types.int64, types.int64)
+PyDict_SetItem = _api("PyDict_SetItem", types.int32, types.int64, types.int64, types.int64)
 
 
 @functools.cache

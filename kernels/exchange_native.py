@@ -10,16 +10,7 @@ import math
 
 import numpy as np
 
-from kernels.exchange_api import (
-    PyErr_Clear,
-    PyErr_Occurred,
-    PyFloat_FromDouble,
-    PyLong_AsDouble,
-    PyLong_AsLongLong,
-    PyLong_FromLongLong,
-    PyTuple_New,
-    PyTuple_SetItem,
-)
+from kernels.exchange_api import PyLong_AsDouble
 from kernels.exchange_words import (
     X_ARRAY,
     X_COPY_INTO,
@@ -62,7 +53,16 @@ from kernels.memory import (
     word,
 )
 from kernels.numpy_api import DTYPE, FLAGS, NDIM, SHAPE, SIMPLE, array_copy, array_copy_into, new_array
-from kernels.python_api import Py_DecRef
+from kernels.python_api import (
+    Py_DecRef,
+    PyErr_Clear,
+    PyErr_Occurred,
+    PyFloat_FromDouble,
+    PyLong_AsLongLong,
+    PyLong_FromLongLong,
+    PyTuple_New,
+    PyTuple_SetItem,
+)
 
 run = load_module("replay_native").run
 

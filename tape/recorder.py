@@ -5,20 +5,20 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from typing import Any
+from weakref import ref
 
 from numpy.lib.array_utils import byte_bounds
 
 from kernels.forms import Form
 from kernels.layouts import spec_of
 from kernels.memory import address_of
-from kernels.op import Part, Select, View
+from kernels.noting import APART, Tables, native_note
+from kernels.op import Select, View
 from kernels.program import Integer, Node, NodeRef, Recipe
 from tape import modes
 from tape.families import base_of, is_view
 from tape.tensor import AccumulateGrad, Tensor, as_array
 
-_LOOKED_AT: set[type] = {View, Part, Select}
-"""Kinds of operations whose results are looked at: where they stand, and whether they left for Python."""
 _PACKAGES = ("tape", "kernels", "copy", "copyreg")
 
 
@@ -27,17 +27,22 @@ class Recorder:
 
     def __init__(self) -> None:
         self.recipe = Recipe()
-        self.nodes: dict[int, int] = {}
-        self.alike: dict[Any, Node] = {}
-        """The node that stands for all results of a form, or of a spec where no gradient is wanted."""
-        self.held: list[Any] = []
+        self.tables = tables = Tables(self.recipe.nodes, self.recipe.steps.flat)
+        self.nodes, self.alike, self.held = tables.known, tables.alike, tables.held
+        me = ref(self)
+        self._slowly = lambda *given: me()._note(*given)  # type: ignore[union-attr]
+        found = native_note(tables, Tensor, self._slowly)
+        if found is not None:
+            vars(self)["note"] = found
         self.escapes: list[str] = []
         self.open = False
 
     def argument(self, x: Tensor) -> int:
         """Make a tensor an argument; return its node."""
         self.recipe.arguments.append(len(self.recipe.nodes))
-        return self._add(x, Node(x.spec, argument=True, differentiable=x._slot is not None))
+        at = self._add(x, Node(x.spec, argument=True, differentiable=x._slot is not None))
+        self.tables.noted(x._form if x._slot is not None else None)
+        return at
 
     def _add(self, x: Tensor, node: Node) -> int:
         self.recipe.nodes.append(node)
@@ -46,7 +51,11 @@ class Recorder:
         return len(self.recipe.nodes) - 1
 
     def note(self, op: Any, operands: tuple[Any, ...], result: Tensor, params: tuple[Any, ...]) -> None:
-        """Record an operation if an operand depends on the arguments: at once, where all tensors are known."""
+        """Record an operation if an operand depends on the arguments; natively, where all of them are plain."""
+        self._note(op, operands, result, params)
+
+    def _note(self, op: Any, operands: tuple[Any, ...], result: Tensor, params: tuple[Any, ...]) -> None:
+        """Record an operation: at once, where all tensors are known."""
         known, nodes, own, depends, form = self.nodes.get, self.recipe.nodes, [], False, result._form
         for o in operands:
             at = known(id(o))
@@ -60,7 +69,7 @@ class Recorder:
             else:
                 break
         else:
-            if depends and type(op) not in _LOOKED_AT:
+            if depends and type(op) not in APART:
                 wanted = False
                 if type(form) is Form and type(result._slot) is int:
                     for at, want in zip(own, form.wanted, strict=True):
@@ -75,8 +84,10 @@ class Recorder:
                 nodes.append(node)
                 self.held.append(result)  # its id stays its own
                 self.recipe.steps.flat.extend((op, form if wanted else None, params, index, len(own), *own))
+                self.tables.noted(form if wanted else None)
                 return
         self._look_at(op, operands, result, params)
+        self.tables.noted()
 
     def _look_at(self, op: Any, operands: tuple[Any, ...], result: Tensor, params: tuple[Any, ...]) -> None:
         """Record an operation if an operand depends on the arguments, whatever the operands are."""

@@ -1,0 +1,118 @@
+"""What programs hear natively while they are recorded is what Python would have noted."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tape
+from tape import recorder as recorders
+
+OUTSIDE = np.array([0.5, 1.5])
+
+
+def chain(x: Any) -> Any:
+    """Numbers of all kinds, from either side."""
+    for k in range(3):
+        x = 2.0 * x - x * 3 + (x + True) / 2 - k / x
+    return x
+
+
+def branches(x: Any) -> Any:
+    """Results that nobody wants, and constants that require grad themselves."""
+    w = tape.tensor(2.0, requires_grad=True)
+    with tape.no_grad():
+        y = x * w
+    return x * y + w * w * x + x.detach() * x
+
+
+def in_place(x: Any) -> Any:
+    """Writes between uses, of results and of memory from outside."""
+    a = x * tape.tensor(OUTSIDE)
+    a += x
+    b = a * x
+    a[0] = b[1] * x
+    a.mul_(b)
+    return (a * b).sum() * x
+
+
+def shapes(x: Any) -> Any:
+    """Views, casts, reductions, joins, masks."""
+    a = tape.stack([x, x * x, x - 1])
+    b = a[1:] * a[:-1]
+    b = tape.where(b > 0.1, b, b * b) + b.float().double()
+    return b.sum() + a.max() * x + a.argmax() * x
+
+
+def turned(x: Any) -> Any:
+    """A result that gets another order in place after its last use."""
+    a = tape.stack([tape.stack([x, x * 2.0]), tape.stack([x * 3.0, x])])
+    b = a * a
+    a.t_()
+    return (b * b).sum()
+
+
+def many(x: Any) -> Any:
+    """More operands than are looked at natively, and ops of one and of three."""
+    return tape.cat([x.reshape(1) * float(k) for k in range(12)]).sum() + tape.addcmul(x, x, x) - x.abs().sqrt()
+
+
+FUNCTIONS = (chain, branches, in_place, shapes, turned, many)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_notes_are_those_of_python(function: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    def parts(program: Any) -> list[Any]:
+        recipe = program._recipe
+        nodes = [(n.spec, n.base, n.offset, n.shadow, n.differentiable, n.family, n.argument) for n in recipe.nodes]
+        return [str(program), nodes, *[s for s in recipe.steps.flat if not isinstance(s, (tuple, np.ndarray))]]
+
+    for _ in range(2):  # forms are known the second time
+        native = tape.record(function, 0.75)
+    with monkeypatch.context() as context:
+        context.setattr(recorders, "native_note", lambda *_: None)
+        plain = tape.record(function, 0.75)
+    for one, other in zip(parts(native), parts(plain), strict=True):
+        assert one is other or one == other
+        assert type(one) is type(other)
+    for point in (0.75, -0.5):
+        assert native.value_and_grad(point) == plain.value_and_grad(point)
+    x = tape.tensor(-0.5, requires_grad=True)
+    y = function(x)
+    y.backward()
+    value, (gradient,) = native.value_and_grad(-0.5)
+    assert value == y.item()
+    assert gradient == pytest.approx(x.grad.item(), rel=1e-13)
+
+
+def test_the_recording_is_let_go() -> None:
+    seen: list[Any] = []
+
+    def function(x: Any) -> Any:
+        y = x
+        for _ in range(10):
+            y = y * 1.5 + x
+        seen.append(weakref.ref(y))
+        return y
+
+    gc.disable()
+    try:
+        program = tape.record(function, 1.0)
+        assert seen[0]() is None  # at once: nothing waits for the collector
+    finally:
+        gc.enable()
+    assert program.value_and_grad(1.0)[0] == pytest.approx(1.5**10 + sum(1.5**k for k in range(10)))
+
+
+def test_recordings_within_recordings() -> None:
+    inner = tape.record(chain, 0.75)
+    outer = tape.record(lambda x: inner(x) * x, 0.75)
+    value, (gradient,) = outer.value_and_grad(0.5)
+    expected, slope = tape.value_and_grad(lambda x: chain(x) * x)(0.5)
+    assert value == expected
+    assert gradient == pytest.approx(slope, rel=1e-13)
