@@ -77,11 +77,10 @@ class Exchange:
             at += 8 * array.ndim
         about = np.array(words, np.int64)
         self._kept = (everything, shapes, about)
-        code = jit.load_module("exchange_native")
-        self.enter, self.leave = bound("enter", code.enter.address, about), bound("leave", code.leave.address, about)
+        self.enter, self.leave = (bound("exchange_native", name, about) for name in ("enter", "leave"))
         if rows is not None:
             about[X_ROWS], about[X_ROW_COUNT] = rows
-            self.whole = bound("whole", code.pass_through.address, about)
+            self.whole = bound("exchange_native", "pass_through", about)
 
 
 def _never(*_: Any) -> int:

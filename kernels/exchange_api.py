@@ -7,6 +7,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from kernels import jit
 from kernels.jit import types
 from kernels.native_units import _FASTCALL, _Method
 from kernels.python_api import _api
@@ -18,8 +19,9 @@ PyDict_SetItem = _api("PyDict_SetItem", types.int32, types.int64, types.int64, t
 
 
 @functools.cache
-def _method_at(name: str, address: int) -> Any:
-    return _Method(name.encode(), address, _FASTCALL, None)
+def _method_at(module: str, name: str) -> Any:
+    native = getattr(jit.load_module(module), name)
+    return _Method(name.encode(), native.address, _FASTCALL, None)
 
 
 @functools.cache
@@ -29,7 +31,7 @@ def _maker() -> Any:
     return ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)(address)
 
 
-def bound(name: str, address: int, self: Any) -> Callable[..., Any]:
+def bound(module: str, name: str, self: Any) -> Callable[..., Any]:
     """Return native code that takes Python's objects, as METH_FASTCALL has it, as a function bound to ``self``."""
-    found: Callable[..., Any] = _maker()(ctypes.addressof(_method_at(name, address)), self, None)
+    found: Callable[..., Any] = _maker()(ctypes.addressof(_method_at(module, name)), self, None)
     return found

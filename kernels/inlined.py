@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from kernels import jit
+from kernels.recent import Recent
 from kernels.source import Loop
 from kernels.symbols import Symbol, source
 
@@ -84,7 +85,17 @@ def module() -> ModuleType:
 
 def kind_of(kernel: Any, count: int) -> int | None:
     """Return the kind of the entries of a kernel that takes so many places; None if it is to be called."""
-    if not isinstance(kernel, Loop) or count >= ENTRY or kernel.steps != 1 or kernel.static or kernel.adds:
+    if not isinstance(kernel, Loop) or kernel.steps != 1:
+        return None
+    found = _kinds.get((kernel, count), False)
+    return _kinds.setdefault((kernel, count), _kind_of(kernel, count)) if found is False else found
+
+
+_kinds: Recent[tuple[Loop, int], Any] = Recent()
+
+
+def _kind_of(kernel: Loop, count: int) -> int | None:
+    if count >= ENTRY or kernel.static or kernel.adds:
         return None
     if kernel.scatter is not None or kernel.gather is not None or (kernel.pullback and not kernel.skips):
         return None

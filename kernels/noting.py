@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels import exchange, jit
+from kernels import exchange
 from kernels.exchange_api import bound
 from kernels.form import Form
 from kernels.native_types import NATIVE
@@ -54,4 +54,4 @@ def native_note(tables: Tables, tensor: type, slowly: Callable[..., None]) -> Ca
     things = [tables.known, tables.nodes, tables.forms, tables.alike, tables.held, tables.flat, slowly]
     about = np.array([id(x) for x in (*kinds, *things, *APART)], np.int64).view(_Kept)
     about.things = things
-    return bound("note", jit.load_module("noting_native").note.address, about)
+    return bound("noting_native", "note", about)
