@@ -20,7 +20,7 @@ assert len(APART) == N_APARTS
 
 
 class Tables:
-    """What a recorder keeps: the node of each tensor by its id, and with each node the form of a plain result."""
+    """What a recorder keeps: the node of each tensor by its id, and of each node how its tensor was."""
 
     __slots__ = ("alike", "flat", "forms", "held", "known", "nodes")
 
@@ -28,7 +28,7 @@ class Tables:
         self.nodes, self.flat = nodes, flat
         self.known: dict[int, int] = {}
         self.forms: list[Any] = []
-        """Of each node the form that its tensor had, if it is differentiable and no view; else None."""
+        """Of each node the form, or the spec, that its tensor had, if it is differentiable; else None."""
         self.alike: dict[Any, Any] = {}
         """The node that stands for all results of a form, or of a spec where no gradient is wanted."""
         self.held: list[Any] = []

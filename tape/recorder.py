@@ -87,7 +87,8 @@ class Recorder:
                 self.tables.noted(form if wanted else None)
                 return
         self._look_at(op, operands, result, params)
-        self.tables.noted()
+        at = known(id(result), -1)
+        self.tables.noted(form if 0 <= at == len(nodes) - 1 and nodes[at].differentiable else None)
 
     def _look_at(self, op: Any, operands: tuple[Any, ...], result: Tensor, params: tuple[Any, ...]) -> None:
         """Record an operation if an operand depends on the arguments, whatever the operands are."""
