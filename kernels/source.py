@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import re
-import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -18,14 +17,15 @@ import numpy as np
 from kernels import jit, loops
 from kernels.layouts import Strides
 from kernels.powers import RAISED, raised
+from kernels.recent import Recent
 from kernels.scipy_ufuncs import resolved, special
-from kernels.spaces import Operand, laid_out
-from kernels.symbols import Functions, Symbol, literal_of, source, trace
+from kernels.spaces import Operand, laid_out, printed
+from kernels.symbols import Functions, Symbol, bits_of, literal_of, source, trace_known
 
 BLOCK = 1024
 """Elements of a row whose angles are looked at before their sines are taken."""
-
 _POINTERS = {"float64": "f8", "float32": "f4", "int64": "i8", "int32": "i4", "bool": "b1"}
+_addresses: Recent[Any, int] = Recent()  # new shapes share the kernels of others: to print one takes a millisecond
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Loop:
     @property
     def expression(self) -> Symbol:
         """The rule, traced."""
-        return trace(self.rule, **dict(self.static))
+        return trace_known(self.rule, bits_of(self.static))
 
     @property
     def steps(self) -> int:
@@ -68,8 +68,7 @@ class Loop:
     def layout(self) -> tuple[np.ndarray[Any, Any], str]:
         """Return the layout words and the pattern of inner strides (kernels/spaces.py)."""
         tail = [self.scatter or self.gather or 0, *[operand.offset or 0 for operand in self.operands]]
-        tail += self._specials() + [raised(p) for p in self.expression.exponents]
-        tail += [struct.unpack("q", struct.pack("d", value))[0] for _, value in self.static]
+        tail += [*self._specials(), *map(raised, self.expression.exponents), *dict(bits_of(self.static)).values()]
         return laid_out(self.shape, self.operands, tail)
 
     def _specials(self) -> list[int]:
@@ -84,7 +83,13 @@ class Loop:
     def kernel(self) -> tuple[int, np.ndarray[Any, Any]]:
         """Compile, or find, the kernel; return its address and layout."""
         layout, pattern = self.layout()
-        return int(jit.load_source("loop", _Printer(self, pattern).text()).kernel.address), layout
+        about = printed(self.operands), bits_of(self.static), self.scatter is None, self.gather is None
+        key = self.rule, pattern, *about, self.pullback, self.skips, self.adds
+        address = _addresses.get(key)
+        if address is None:
+            found = jit.load_source("loop", _Printer(self, pattern).text()).kernel
+            address = _addresses.setdefault(key, int(found.address))
+        return address, layout
 
 
 _HEAD = '''"""Printed by tape-autograd: {title}."""

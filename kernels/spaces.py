@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,3 +46,8 @@ def laid_out(shape: Strides, operands: tuple[Operand, ...], tail: list[int]) -> 
         {0: "0", operand.dtype.itemsize: "1"}.get(own[-1], "s") for operand, own in zip(operands, nested, strict=True)
     ]
     return np.array(words + tail, np.int64), "".join(kinds) + "+" * bool(outer)
+
+
+def printed(operands: Sequence[Operand]) -> tuple[Any, ...]:
+    """Return what a kernel's text has of its operands; their strides are in the layout and in the pattern."""
+    return tuple([(o.name, o.dtype.num, o.place, o.offset is None) for o in operands])

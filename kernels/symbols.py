@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import enum
+import functools
 import math
+import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -165,6 +167,17 @@ def parameters_of(rule: Callable[..., Any]) -> tuple[str, ...]:
 def trace(rule: Callable[..., Any], **static: Any) -> Symbol:
     """Run a rule on symbols named after its parameters; the ``static`` ones know their values."""
     return traced(rule, Symbol, {name: Static(name, value) for name, value in static.items()})
+
+
+def bits_of(static: tuple[tuple[str, float], ...]) -> tuple[tuple[str, int], ...]:
+    """Return static numbers by their bits, which tell -0.0 from 0.0."""
+    return tuple([(name, struct.unpack("q", struct.pack("d", value))[0]) for name, value in static])
+
+
+@functools.lru_cache(1 << 9)
+def trace_known(rule: Callable[..., Any], static: tuple[tuple[str, int], ...]) -> Symbol:
+    """Return the trace of a rule with static numbers, given by their bits: the one object, which nobody changes."""
+    return trace(rule, **{name: struct.unpack("d", struct.pack("q", bits))[0] for name, bits in static})
 
 
 def traced(rule: Callable[..., Any], kind: type[Symbol], static: dict[str, Any]) -> Symbol:
