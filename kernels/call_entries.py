@@ -7,7 +7,9 @@ import functools
 import itertools
 import struct
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
+from weakref import ref
 
 import numpy as np
 
@@ -63,23 +65,30 @@ class Computation:
 def enter(key: Key, form: Form | Spec, how: Computation | None) -> None:
     """Let native code repeat a call; without a computation let it leave all such calls to Python."""
     row = [*key.words(), *([0] * (words.CALL - 5))]
-    kept: list[Any] = [key, form]
+    kept: list[Any] = []
     if how is not None:
         recorded = isinstance(form, Form) and any(key.wanted)
         row[words.E_BLOCK] = address_of(form.block) if recorded else 0  # type: ignore[union-attr]
         row[words.E_CODE] = form.code if recorded else 0  # type: ignore[union-attr]
         row[words.E_FORM] = id(form)
         _computed(row, key, how, kept)
-    _write(row, kept)
+    _write(row, [*key.forms, form], kept)
 
 
-def _write(row: list[int], kept: list[Any]) -> None:
-    """Put an entry in its place, and keep what it refers to."""
+def _write(row: list[int], forms: list[Any], kept: list[Any]) -> None:
+    """Put an entry in its place, and keep what it refers to; it goes with the forms that it is about."""
     address = _place(row)
+    end = partial(_end, address)
     put(address, words.K_OP, -1)  # while it is half written it is no call's
     for at in range(words.CALL - 1, -1, -1):
         put(address, at, row[at])
-    _kept[address] = kept
+    _kept[address] = [*kept, *[ref(form, end) for form in forms if form is not None]]
+
+
+def _end(address: int, _: Any) -> None:
+    """Take out an entry: a form that it is about is gone, and another may come to stand where it was."""
+    put(address, words.K_OP, -1)
+    _kept.pop(address, None)
 
 
 def enter_part(above: Form | Spec, key: Any, form: Form, part: tuple[Any, Any, int], *, wanted: bool) -> None:
@@ -100,7 +109,7 @@ def enter_part(above: Form | Spec, key: Any, form: Form, part: tuple[Any, Any, i
     row[words.E_NDIM], row[words.E_SHAPE], row[words.E_STRIDES] = shown.ndim, address_of(shape), address_of(strides)
     row[words.E_START], row[words.E_OFFSET] = where(shown) - where(whole), offset
     row[words.E_KEY] = address_of(index)
-    _write(row, [above, form, shape, strides, index])
+    _write(row, [above, form], [shape, strides, index])
 
 
 @functools.cache

@@ -120,7 +120,8 @@ class Form:
         if self.kind == PULLS and isinstance(pull, Loop):
             gives = uniform.gives(pull, source.shadow, covers=covers)
             takes = UNWANTED if uniform.takes(pull, self.spec.shadow) else NEVER
-        return [0, 0, source.shadow, source.dtype.itemsize, covers, gives, 0, 0, takes, 0]
+        laid = address_of(source.laid()) if source.in_order else 0
+        return [0, 0, source.shadow, source.dtype.itemsize, covers, gives, 0, 0, takes, 0, laid]
 
     def _kept(self, name: str) -> int:
         """Return what kind of word a saved value is."""

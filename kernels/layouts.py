@@ -47,6 +47,7 @@ class Spec:
         "size",
         "spec",
         "strides",
+        "words",
     )
 
     def __init__(self, shape: Strides, strides: Strides, dtype: np.dtype[Any], gradient: Strides, shadow: int) -> None:
@@ -63,8 +64,15 @@ class Spec:
         self.bytes = min(self.size, shadow) * dtype.itemsize
         self.overlaps = self.size > 0 and any(s == 0 and n > 1 for s, n in zip(strides, shape, strict=True))
         self.alike = strides == gradient
+        self.words: np.ndarray[Any, Any] | None = None  # what native code makes gradients of leaves by
         self.inference: Any = None  # the spec of the same pattern in inference mode, made when it is asked for
         self.in_order = self.size == 0 or gradient == dense(shape, dtype.itemsize)
+
+    def laid(self) -> np.ndarray[Any, Any]:
+        """Return how many dims there are, the number of the dtype, and the shape, as native code reads them."""
+        if self.words is None:
+            self.words = np.array([len(self.shape), self.dtype.num, *self.shape], np.int64)
+        return self.words
 
     def __repr__(self) -> str:
         return f"Spec({self.shape}, {self.strides}, {self.dtype}, {self.gradient}, {self.shadow})"

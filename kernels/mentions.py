@@ -26,9 +26,10 @@ class Mentions:
 
     def __init__(self, entries: Any) -> None:
         self.entries = entries
-        self._forget()
+        self.forget()
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
+        """Hold nothing: instructions have been dropped."""
         self._places = Intervals()
         self._seen, self._moves = 0, self.entries.moves
 
@@ -36,7 +37,7 @@ class Mentions:
         """File the arrays appended since the last time; all of them, if instructions were dropped meanwhile."""
         entries = self.entries
         if self._moves != entries.moves:
-            self._forget()
+            self.forget()
         size = len(entries)
         if size == self._seen:
             return
@@ -46,7 +47,7 @@ class Mentions:
                 self._places.add(*span(array), (place, last))
             self._seen = size
         except BaseException:  # an interrupt: half of this is on file
-            self._forget()
+            self.forget()
             raise
 
     def overwrite(self, array: Array) -> None:

@@ -85,12 +85,16 @@ def sweep_one(
             mark(space, entries)
         if seen:
             refuse_seen(space, entries, seen, slot)
-        usual = only is None and not hooked
-        placed = place_leaves(space, entries, (), 0, crossing=False) if usual else place(space, entries, only, hooked)
+        arrays: list[Array] = []
+        natively = only is None and not hooked and space.lay(space.address, id(arrays)) == _OK
+        placed = [] if natively else place(space, entries, only, hooked)
         if placed is not None:
             if (status := space.sweep(space.address)) != _OK or (RAN and RAN[0][0]):
                 _go_on(space, entries, status, (), [], 0, space.sweep)
-            found = gradients(space, touched(space, placed) if own[_AT] else placed)
+            if natively:
+                check(space.gather(space.address, id(arrays), id(found := [])), "gradients of a backward")
+            else:
+                found = gradients(space, touched(space, placed) if own[_AT] else placed)
             if only is not None and len(found) < len(only[0]):
                 found = None
             elif free:

@@ -56,9 +56,10 @@ NUMBER, DOUBLE, ARRAY, OBJECT = range(4)
 # Kinds of instructions: pullbacks to run; a view; a write, which clears the shadow or keeps it; one run by Python.
 PULLS, VIEW, CLEARS, ADDS, PYTHON = range(5)
 # Each input in a block: kernel, layout, elements and item size of its shadow, whether the kernel covers it;
-# whether it gives one number for all elements; kernel and layout that compute it, kernel and layout that take one.
+# whether it gives one number for all elements; kernel and layout that compute it, kernel and layout that take one;
+# where dims, dtype and shape of the operand stand, 0 where its gradient is not as in a C array.
 I_KERNEL, I_LAYOUT, I_SHADOW, I_ITEM, I_COVERS, I_GIVES, I_ONE, I_ONE_LAYOUT, I_SPREAD, I_SPREAD_LAYOUT = range(10)
-I_WORDS = 10
+I_LAID, I_WORDS = 10, 11
 OTHERWISE, LIKEWISE, ALWAYS = range(3)
 """A pullback gives one number for all elements: never, where its cotangent is one number, always."""
 NEVER, UNWANTED, WANTED = range(3)

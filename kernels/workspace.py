@@ -21,6 +21,8 @@ class Workspace:
         marks, sweeps = jit.load_module("mark_native"), jit.load_module("sweep_native")
         self.mark, self.relevant = jit.entry(marks.mark), jit.entry(marks.relevant)
         self.sweep, self.abandon, self.place = map(jit.entry, (sweeps.sweep, sweeps.abandon, sweeps.place))
+        gathering = jit.load_module("gathering_native")
+        self.lay, self.gather = jit.entry(gathering.place), jit.entry(gathering.gather)
         self.find = jit.entry(jit.load_module("cells_native").find)
         self.header = np.zeros(words.HEADER, np.int64)
         self.words = memoryview(self.header)

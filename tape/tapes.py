@@ -90,10 +90,10 @@ class Tape:
         "grown",
         "hooks",
         "lines",
+        "mentions",
         "metadata",
         "nodes",
         "number",
-        "overwrite",
         "patience",
         "readers",
         "record",
@@ -115,7 +115,7 @@ class Tape:
         self.metadata: dict[int, dict[str, Any]] = {}
         self.nodes: dict[int, Any] = {}
         """Weak references to the nodes of the graph that somebody holds."""
-        self.overwrite: Callable[[Any], None] = Mentions(self.entries).overwrite
+        self.mentions = Mentions(self.entries)
         self.readers: list[None] = []
         """An item for each sweep that reads the entries: nothing may be dropped."""
         self.grown = self.swept = self.patience = 0
@@ -155,6 +155,8 @@ class Tape:
         if self.hooks or self.metadata:
             self._let_go()
         gone: int = self.entries.collect(self.readers)
+        if gone:
+            self.mentions.forget()
         if self.hooks or self.lines or self.metadata:
             self.forget_hooks()
         return gone

@@ -218,7 +218,7 @@ def protect(x: Tensor) -> None:
     for tape in tapes.every():
         if tape.entries:
             with tape.reading():
-                tape.overwrite(array)
+                tape.mentions.overwrite(array)
 
 
 def _count(x: Tensor) -> None:

@@ -44,7 +44,7 @@ HOUSE = [
     "kernels.blas_native", "kernels.blas", "kernels.uniform", "kernels.form", "kernels.forms",
     "kernels.plain_tape",
     "kernels.noting_words", "kernels.noting_native", "kernels.noting", "kernels.entries", "kernels.program",
-    "kernels.cells_native", "kernels.leaves_native", "kernels.sweep_native",
+    "kernels.cells_native", "kernels.leaves_native", "kernels.gathering_native", "kernels.sweep_native",
     "kernels.mark_native", "kernels.release_native", "kernels.tasks", "kernels.workspace",
     "kernels.call_entries",
     "kernels.intervals", "kernels.overwriting", "kernels.patterns", "kernels.routines", "kernels.respecified",
