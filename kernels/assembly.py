@@ -167,6 +167,7 @@ class Placing:
         own[rows, words.R_ADDRESS] = address_of(entries) + entries.itemsize * inlined.ENTRY * np.searchsorted(
             tasks, heads[rows]
         )
+        own[rows, words.R_LAYOUT] = inlined.address() if len(rows) else 0
         own[rows, words.R_DATA] = self.start
         own[rows, words.R_OPERANDS] = np.diff(np.append(heads, len(inline)))[rows]
 

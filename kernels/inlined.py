@@ -6,7 +6,7 @@ words behind the beginning of the machine's memory. ``x1`` is the first operand,
 
 from __future__ import annotations
 
-from types import ModuleType
+import functools
 from typing import Any
 
 import numpy as np
@@ -57,8 +57,8 @@ def give(target, accumulates, value):
         store_f8(target, value)
 
 
-@njit(cache=True, error_model="numpy")
-def run(entries, count, base):
+@njit("void(int64, int64, int64)", cache=True, error_model="numpy")
+def run(entries, base, count):
     for k in range(count):
         entry = entries + {size} * k
         head = np.int64(load_i4(entry))
@@ -71,8 +71,9 @@ _STORE = "            store_f8(target, {text})\n"
 _GIVE = "            give(target, accumulates, (-0.0) if load_i8(first) == MINUS_ZERO else ({text} + 0.0))\n"
 
 
-def module() -> ModuleType:
-    """Return the native module whose ``run`` computes so many entries."""
+@functools.cache
+def address() -> int:
+    """Return where the native code is that computes entries: of their address, where the memory begins, and a count."""
     text = _HEAD.format(size=4 * ENTRY)
     for (expression, pullback), kind in KINDS.items():
         text += f"        {'elif' if kind else 'if'} kind == {kind}:\n"
@@ -80,7 +81,7 @@ def module() -> ModuleType:
             if name in expression:
                 text += _LOAD.format(name=name, k=k)
         text += (_GIVE if pullback else _STORE).format(text=expression)
-    return jit.load_source("inlined", text)
+    return int(jit.load_source("inlined", text).run.address)
 
 
 def kind_of(kernel: Any, count: int) -> int | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from kernels import inlined
 from kernels.jit import njit
 from kernels.memory import call_kernel, call_loop, load_i8, store_i4, store_i8, word
 from kernels.words import (
@@ -19,8 +18,6 @@ from kernels.words import (
     RUN_INLINE,
     RUN_KERNEL,
 )
-
-inline = inlined.module().run
 
 
 @njit("void(int64)", cache=True, error_model="numpy")
@@ -57,7 +54,7 @@ def run(rows, count):
         row = rows + 8 * ROW * k
         kind = word(row, R_KIND)
         if kind == RUN_INLINE:
-            inline(word(row, R_ADDRESS), word(row, R_OPERANDS), word(row, R_DATA))
+            call_kernel(word(row, R_LAYOUT), word(row, R_ADDRESS), word(row, R_DATA), word(row, R_OPERANDS))
         elif kind == RUN_KERNEL:
             call_kernel(word(row, R_ADDRESS), word(row, R_LAYOUT), word(row, R_POINTERS), word(row, R_ACCUMULATE))
         elif kind == RUN_FILL8:

@@ -66,6 +66,7 @@ def _run(entries: Any, memory: Any) -> None:
     """Run a row of entries over a memory."""
     row = np.zeros(words.ROW, np.int64)
     row[words.R_KIND], row[words.R_ADDRESS] = words.RUN_INLINE, address_of(entries)
+    row[words.R_LAYOUT] = inlined.address()
     row[words.R_OPERANDS], row[words.R_DATA] = len(entries) // inlined.ENTRY, address_of(memory)
     jit.load_module("replay_native").run(address_of(row), 1)
 
