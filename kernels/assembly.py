@@ -12,7 +12,7 @@ import numpy as np
 
 from kernels import inlined, sharing, words
 from kernels.columns import Columns
-from kernels.memory import address_of
+from kernels.memory import where
 from kernels.program import Node, Recipe
 from kernels.recent import Recent
 from kernels.tasks import Fill, PythonCall, Tasks, UfuncCall, nest_layout
@@ -47,13 +47,13 @@ class Rows:
     """Where the words begin."""
 
     def __post_init__(self) -> None:
-        self.start = address_of(self.words)
+        self.start = where(self.words)
 
 
 def block(size: int) -> tuple[Array, int]:
     """Return memory for so many bytes, and the address of the first that is aligned."""
     memory = np.zeros(size + _ALIGN, np.uint8)
-    start = address_of(memory)
+    start = where(memory)
     return memory, start + -start % _ALIGN
 
 
@@ -84,7 +84,7 @@ class Placing:
             constant = nodes[i].constant
             assert constant is not None
             if constant.ndim:
-                own[i] = address_of(constant)
+                own[i] = where(constant)
         self.values, self.shadows = own[base] + columns.offset, self.start + found[count:]
         for i in constants:
             if found[i] >= 0:
@@ -107,7 +107,7 @@ class Placing:
         strides = node.spec.gradient if shadow else node.spec.strides
         if node.spec.size == 0:
             return np.zeros(node.spec.shape, node.spec.dtype)
-        at = address - address_of(self.memory)
+        at = address - where(self.memory)
         if 0 <= at < len(self.memory):
             return np.ndarray(node.spec.shape, node.spec.dtype, self.memory, at, strides)
         constant = self.recipe.nodes[self.recipe.base_of(i)].constant
@@ -131,7 +131,7 @@ class Placing:
         for k, column in enumerate((words.R_KIND, words.R_ADDRESS, words.R_LAYOUT, words.R_DATA, words.R_OPERANDS)):
             own[apart, column] = about[:, k]
         own[apart, words.R_ACCUMULATE] = np.array(self.tasks.adds, np.int64)[tasks]
-        own[apart, words.R_POINTERS] = address_of(pointers) + 8 * starts
+        own[apart, words.R_POINTERS] = where(pointers) + 8 * starts
         fills = np.flatnonzero((about[:, 0] == words.RUN_FILL8) | (about[:, 0] == words.RUN_FILL4))
         own[apart[fills], words.R_ADDRESS] = pointers[starts[fills]]
         self._put_inline(own, heads, inline, addresses, begins)
@@ -164,7 +164,7 @@ class Placing:
         self.layouts.append(entries)
         rows = np.flatnonzero(inline[heads] >= 0)
         own[rows, words.R_KIND] = words.RUN_INLINE
-        own[rows, words.R_ADDRESS] = address_of(entries) + entries.itemsize * inlined.ENTRY * np.searchsorted(
+        own[rows, words.R_ADDRESS] = where(entries) + entries.itemsize * inlined.ENTRY * np.searchsorted(
             tasks, heads[rows]
         )
         own[rows, words.R_LAYOUT] = inlined.address() if len(rows) else 0
@@ -198,11 +198,11 @@ class Placing:
             self.layouts.append(layout)
             room = 3 * count + 1  # for the call's arguments, too
             return (
-                (words.RUN_NEST, call.loop.address, address_of(layout), call.loop.data, count, room),
+                (words.RUN_NEST, call.loop.address, where(layout), call.loop.data, count, room),
                 math.prod(call.shape),
             )
         address, layout = _compiled(call, self.compiled)
-        return (words.RUN_KERNEL, address, address_of(layout), 0, count, count), call.steps
+        return (words.RUN_KERNEL, address, where(layout), 0, count, count), call.steps
 
     def _stretches(self, work: Array, tasks: Array) -> list[tuple[int, int, partial[None] | None]]:
         """Return stretches of rows of about equal work, and what Python does at the end of each."""

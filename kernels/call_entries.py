@@ -17,7 +17,7 @@ from kernels import jit, words
 from kernels.form import Form
 from kernels.layouts import Spec, broadcast
 from kernels.loops import InnerLoop
-from kernels.memory import address_of, where
+from kernels.memory import where
 from kernels.registry import put
 from kernels.tasks import UfuncCall, nest_layout
 
@@ -68,7 +68,7 @@ def enter(key: Key, form: Form | Spec, how: Computation | None) -> None:
     kept: list[Any] = []
     if how is not None:
         recorded = isinstance(form, Form) and any(key.wanted)
-        row[words.E_BLOCK] = address_of(form.block) if recorded else 0  # type: ignore[union-attr]
+        row[words.E_BLOCK] = where(form.block) if recorded else 0  # type: ignore[union-attr]
         row[words.E_CODE] = form.code if recorded else 0  # type: ignore[union-attr]
         row[words.E_FORM] = id(form)
         _computed(row, key, how, kept)
@@ -97,18 +97,18 @@ def enter_part(above: Form | Spec, key: Any, form: Form, part: tuple[Any, Any, i
     ``part``: an array, the one that it shows a part of, and where the part begins in the gradient, in bytes.
     """
     index = np.zeros(32, np.int64)
-    hashed = _words_of()(id(key), address_of(index))
+    hashed = _words_of()(id(key), where(index))
     if hashed < 0:
         return
     shown, whole, offset = part
     shape, strides = (np.array([*one, 0], np.int64) for one in (shown.shape, shown.strides))
     row = [words.OP_PART, id(above), hashed, int(wanted), *([0] * (words.CALL - 4))]
-    row[words.E_BLOCK], row[words.E_CODE] = (address_of(form.block), form.code) if wanted else (0, 0)
+    row[words.E_BLOCK], row[words.E_CODE] = (where(form.block), form.code) if wanted else (0, 0)
     row[words.E_FORM], row[words.E_KIND] = id(form), words.NEST
     row[words.E_COUNT] = isinstance(above, Form) and above.is_view
-    row[words.E_NDIM], row[words.E_SHAPE], row[words.E_STRIDES] = shown.ndim, address_of(shape), address_of(strides)
+    row[words.E_NDIM], row[words.E_SHAPE], row[words.E_STRIDES] = shown.ndim, where(shape), where(strides)
     row[words.E_START], row[words.E_OFFSET] = where(shown) - where(whole), offset
-    row[words.E_KEY] = address_of(index)
+    row[words.E_KEY] = where(index)
     _write(row, [above, form], [shape, strides, index])
 
 
@@ -133,7 +133,7 @@ def _computed(row: list[int], key: Key, how: Computation, kept: list[Any]) -> No
     layout = nest_layout(UfuncCall(how.loop, spec.shape, strides, ()))
     row[words.E_KIND] = words.NEST if spec.dtype == np.float64 else words.NEST4
     row[words.E_DTYPE], row[words.E_NDIM] = spec.dtype.num, len(spec.shape)
-    row[words.E_SHAPE], row[words.E_LAYOUT] = address_of(shape), address_of(layout)
+    row[words.E_SHAPE], row[words.E_LAYOUT] = where(shape), where(layout)
     kept += [shape, layout]
 
 

@@ -29,7 +29,7 @@ from kernels.exchange_words import (
     XK_INTEGER,
     XK_SINGLE,
 )
-from kernels.memory import address_of, readable
+from kernels.memory import readable, where
 
 Array = np.ndarray[Any, Any]
 
@@ -63,11 +63,11 @@ class Exchange:
         if not native() or any(g.dtype.itemsize not in (4, 8) or not g.flags.c_contiguous for g in gradients):
             return
         shapes = np.array([n for array in everything for n in array.shape] or [0], np.int64)
-        words, at = [len(inputs), len(outputs) + len(gradients), *_head()], address_of(shapes)
+        words, at = [len(inputs), len(outputs) + len(gradients), *_head()], where(shapes)
         for k, array in enumerate(everything):
             entry = [0] * X_ENTRY
             entry[XI_KIND] = _kind(array, given=k < len(inputs))
-            entry[XI_PLACE], entry[XI_VIEW], entry[XI_DTYPE] = address_of(array), id(array), id(array.dtype)
+            entry[XI_PLACE], entry[XI_VIEW], entry[XI_DTYPE] = where(array), id(array), id(array.dtype)
             entry[XI_NDIM], entry[XI_SHAPE], entry[XI_WORDS] = array.ndim, at, _words(array)
             if k >= len(inputs):
                 entry[XI_DTYPE], entry[XI_ITEM] = array.dtype.num, array.itemsize

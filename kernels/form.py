@@ -13,7 +13,7 @@ import numpy as np
 from kernels import uniform
 from kernels.blas import Product
 from kernels.layouts import Spec, Strides, spec_of
-from kernels.memory import address_of
+from kernels.memory import where
 from kernels.op import Contraction, Elementwise, Op, Reduction, Routine, View, Write
 from kernels.registry import REGISTRY
 from kernels.source import Loop
@@ -89,7 +89,7 @@ class Form:
         self.steps: Any = None
         self.respecified: dict[tuple[int, Strides], Form] = {}
         self.block = self._block()
-        self.code = REGISTRY.enter(address_of(self.block))
+        self.code = REGISTRY.enter(where(self.block))
         FORMS[self.code] = self
 
     def __del__(self) -> None:
@@ -120,7 +120,7 @@ class Form:
         if self.kind == PULLS and isinstance(pull, Loop):
             gives = uniform.gives(pull, source.shadow, covers=covers)
             takes = UNWANTED if uniform.takes(pull, self.spec.shadow) else NEVER
-        laid = address_of(source.laid()) if source.in_order else 0
+        laid = where(source.laid()) if source.in_order else 0
         return [0, 0, source.shadow, source.dtype.itemsize, covers, gives, 0, 0, takes, 0, laid]
 
     def _kept(self, name: str) -> int:
@@ -174,7 +174,7 @@ class Form:
             return
         address, layout = pull.kernel()
         self.tables.append(layout)
-        self.block[at + 1] = address_of(layout)
+        self.block[at + 1] = where(layout)
         self.block[at] = address
 
 

@@ -84,7 +84,7 @@ def place(space: Workspace, entries: Any, only: Wanted | None, hooked: Container
 
 def refuse_seen(space: Workspace, entries: Any, seen: Collection[int], root: int) -> None:
     """Raise HookedError if the instructions that a sweep from this root comes to may have one of these slots."""
-    first = entries.at(space.order[space.words[words.H_COUNT] - 1].item())[2]
+    first = entries.at(space.order[space.words[words.H_COUNT] - 1].__index__())[2]
     if any(first <= slot <= root for slot in seen):
         space.held = []
         raise HookedError

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kernels import jit
-from kernels.memory import address_of
+from kernels.memory import where
 
 Array = np.ndarray[Any, Any]
 
@@ -45,7 +45,7 @@ def _small(first: Array, last: Array, rooms: Array) -> tuple[Array, int]:
     born, dying = (np.argsort(times, kind="stable") for times in (first, last))
     found, behind, heads = np.empty_like(first), np.empty_like(first), np.full(1 + SMALL // 8, -1)
     tables = (born, dying, first, last, np.ascontiguousarray(rooms), found, behind, heads)
-    return found, jit.load_module("sharing_native").share(len(first), *map(address_of, tables))
+    return found, jit.load_module("sharing_native").share(len(first), *map(where, tables))
 
 
 def _place(free: Free, values: Array, first: Array, last: Array, rooms: Array, found: Array) -> None:

@@ -11,7 +11,7 @@ from numpy.lib.array_utils import byte_bounds
 
 from kernels.forms import Form
 from kernels.layouts import spec_of
-from kernels.memory import address_of
+from kernels.memory import where
 from kernels.noting import APART, Tables, native_note
 from kernels.op import Select, View
 from kernels.program import Integer, Node, NodeRef, Recipe
@@ -133,7 +133,7 @@ class Recorder:
         above = self.reference(source).node
         parent = self.recipe.nodes[above]
         node.base = above if parent.base is None else parent.base
-        offset = address_of(as_array(result)) - address_of(as_array(source)) if result.spec.size else 0
+        offset = where(as_array(result)) - where(as_array(source)) if result.spec.size else 0
         node.offset = parent.offset + offset
         if is_view(result):
             node.family, node.shadow = self.reference(result._base).node, result._offset
