@@ -162,6 +162,9 @@ TINY_TRANSFORMS = {
     way: Bar(f"tiny graph, 0-d, {way}: {PYTORCH} / {DYNAMIC}", at_least=3) for way in ("backward()", *_OF_FOUR)
 }
 TINY_BEYOND_BACKWARD = {way: Bar(f"tiny graph, 0-d, {way}, over backward()", at_most=5, unit=" us") for way in _OF_FOUR}
+# A small backward on shapes that are all new.
+SHAPE_AGAIN = Bar("a shape again after 10,000 others, over a new one", at_most=1.05)
+NEW_SHAPES = Bar("50,000 new shapes: growth of resident memory after the first 5,000", at_most=5, unit=" MB")
 # Programs: four numbers in, one and their gradients out; and what recording and planning take.
 JAX_REPLAY = Bar(f"tiny graph, 0-d, value and gradients: JAX's jit / {REPLAY}", at_least=1)
 REPLAY_BEYOND_ARRAYS = {
@@ -235,6 +238,8 @@ ALL: tuple[Bar, ...] = (
     *BEYOND_BACKWARD.values(),
     *TINY_TRANSFORMS.values(),
     *TINY_BEYOND_BACKWARD.values(),
+    SHAPE_AGAIN,
+    NEW_SHAPES,
     JAX_REPLAY,
     *REPLAY_BEYOND_ARRAYS.values(),
     RECORDING,
