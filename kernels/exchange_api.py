@@ -19,9 +19,9 @@ PyDict_SetItem = _api("PyDict_SetItem", types.int32, types.int64, types.int64, t
 
 
 @functools.cache
-def _method_at(module: str, name: str) -> Any:
+def _method_at(module: str, name: str, flags: int) -> Any:
     native = getattr(jit.load_module(module), name)
-    return _Method(name.encode(), native.address, _FASTCALL, None)
+    return _Method(name.encode(), native.address, _FASTCALL | flags, None)
 
 
 @functools.cache
@@ -31,7 +31,7 @@ def _maker() -> Any:
     return ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)(address)
 
 
-def bound(module: str, name: str, self: Any) -> Callable[..., Any]:
+def bound(module: str, name: str, self: Any, flags: int = 0) -> Callable[..., Any]:
     """Return native code that takes Python's objects, as METH_FASTCALL has it, as a function bound to ``self``."""
-    found: Callable[..., Any] = _maker()(ctypes.addressof(_method_at(module, name)), self, None)
+    found: Callable[..., Any] = _maker()(ctypes.addressof(_method_at(module, name, flags)), self, None)
     return found

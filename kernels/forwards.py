@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels import loops
+from kernels import loops, pool
 from kernels.direct_calls import LARGE, callable_at
 from kernels.layouts import Spec, spec_of
 from kernels.lowered_loops import forward
@@ -34,7 +34,7 @@ def run(op: Elementwise, *operands: Any) -> Array | None:
     """Return the result for operands; None where the ufunc is to compute it."""
     if any(type(x) is not np.ndarray or x.nbytes < LARGE or x.dtype.kind != "f" for x in operands):
         return None
-    result = np.empty_like(operands[0])
+    result = pool.call(np.empty_like, operands[0])
     key = (op, spec_of(result), tuple([spec_of(x) for x in operands]))
     if not suits(*key):
         return None

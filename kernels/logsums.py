@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels import jit
+from kernels import jit, pool
 from kernels.direct_calls import LARGE, callable_at
 from kernels.layouts import Spec, dense
 from kernels.memory import address_of
@@ -86,7 +86,7 @@ class LogSumExp:
         axes = tuple(range(array.ndim)) if axis is None else (axis,) if isinstance(axis, int) else tuple(axis)
         if len(axes) == 1 and array.size > BLOCK and by_kernel(array):
             shape = tuple(1 if i in axes else n for i, n in enumerate(array.shape) if keepdims or i not in axes)
-            return run("logsumexp", array.shape, axes[0], np.empty(shape, array.dtype), array)
+            return run("logsumexp", array.shape, axes[0], pool.call(np.empty, shape, array.dtype), array)
         with np.errstate(all="ignore"):
             top = array.real.max(axis=axes, keepdims=True, initial=-np.inf)
             if not np.isfinite(top).all():
@@ -97,7 +97,7 @@ class LogSumExp:
 
 def _softmax(x: Array, *, dim: int) -> Array:
     if by_kernel(x):
-        return run("softmax", x.shape, dim, np.empty(x.shape, x.dtype), x)
+        return run("softmax", x.shape, dim, pool.call(np.empty, x.shape, x.dtype), x)
     with np.errstate(all="ignore"):
         y = np.exp(x - _largest(x, dim))
         return np.divide(y, np.add.reduce(y, dim, None, None, True), out=y)
@@ -106,7 +106,7 @@ def _softmax(x: Array, *, dim: int) -> Array:
 def _softmax_vjp(g: Any, y: Any, dim: int) -> Any:
     """Return the product with the Jacobian, which is symmetric."""
     if isinstance(g, np.ndarray) and by_kernel(y):
-        return run("softmax_vjp", y.shape, dim, np.empty(y.shape, y.dtype), g, y)
+        return run("softmax_vjp", y.shape, dim, pool.call(np.empty, y.shape, y.dtype), g, y)
     return y * (g - np.sum(g * y, axis=dim, keepdims=True))
 
 
@@ -127,7 +127,7 @@ def _softmax_address(dtype: np.dtype[Any]) -> int:
 
 def _log_softmax(x: Array, *, dim: int) -> Array:
     if by_kernel(x):
-        return run("log_softmax", x.shape, dim, np.empty(x.shape, x.dtype), x)
+        return run("log_softmax", x.shape, dim, pool.call(np.empty, x.shape, x.dtype), x)
     with np.errstate(all="ignore"):
         y = x - _largest(x, dim)
         return np.subtract(y, np.log(np.add.reduce(np.exp(y), dim, None, None, True)), out=y)
@@ -135,7 +135,7 @@ def _log_softmax(x: Array, *, dim: int) -> Array:
 
 def _log_softmax_vjp(g: Any, y: Any, dim: int) -> Any:
     if isinstance(g, np.ndarray) and by_kernel(y):
-        return run("log_softmax_vjp", y.shape, dim, np.empty(y.shape, y.dtype), g, y)
+        return run("log_softmax_vjp", y.shape, dim, pool.call(np.empty, y.shape, y.dtype), g, y)
     return g - np.exp(y) * np.sum(g, axis=dim, keepdims=True)
 
 

@@ -17,6 +17,8 @@ from kernels.memory import HEADER
 
 NEW_COPY, COPY_INTO, NEW, NEW_VIEW, SET_BASE = 85, 50, 93, 94, 282
 """Where these stand in the table: PyArray_NewCopy, _CopyInto, _New, _NewFromDescr, _SetBaseObject."""
+SET_HANDLER, GET_HANDLER, DEFAULT_HANDLER = 304, 305, 306
+"""Where PyDataMem_SetHandler, PyDataMem_GetHandler and the address of the default handler stand."""
 
 NDIM, SHAPE, DTYPE, FLAGS = HEADER + 8, HEADER + 16, HEADER + 40, HEADER + 48
 """Where an array keeps how many dimensions, the address of its shape, its dtype and its flags; first the data."""

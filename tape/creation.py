@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from kernels import pool
 from tape import recording
 from tape.devices import check_device
 from tape.dtypes import DEFAULT, check_gradient, dtype_of, get_default_dtype
@@ -34,7 +35,7 @@ def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: b
         if kind is float:
             return leaf(data, requires_grad=requires_grad)
         if kind is np.ndarray and data.dtype is _FLOAT64 and data.ndim:
-            return leaf(data.copy(), requires_grad=requires_grad)
+            return leaf(pool.call(data.copy) if data.nbytes >= pool.LARGE else data.copy(), requires_grad=requires_grad)
         if kind is list and set(map(type, data)) == _FLOATS:
             return leaf(np.array(data), requires_grad=requires_grad)
     if isinstance(data, Tensor):

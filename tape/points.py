@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from kernels import pool
 from tape import modes, recording
 from tape.autograd import short
 from tape.autograd.forward import filled_with, needs_graph, own, pulled, settle, zeros_for
@@ -195,7 +196,7 @@ def usual(given: Any) -> Tensor | None:
         alone = given._slot is None and given._form.spec.dtype.kind == "f" and modes.active()
         return leaf(given._value, requires_grad=True) if alone else own(given)
     if type(given) is np.ndarray and given.dtype is _FLOAT64 and given.ndim:
-        return leaf(given.copy(), requires_grad=True)
+        return leaf(pool.call(given.copy) if given.nbytes >= pool.LARGE else given.copy(), requires_grad=True)
     return leaf(given, requires_grad=True) if type(given) is float else None
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels import forms
+from kernels import forms, pool
 from kernels.layouts import spec_of
 from kernels.op import Contraction
 from kernels.recent import Recent
@@ -29,7 +29,7 @@ def _product(op: Contraction, a: Tensor, b: Tensor) -> Tensor:
     """Multiply operands whose shapes fit; mixed float dtypes are cast, recorded."""
     dtype = np.result_type(a.spec.dtype, b.spec.dtype)
     a, b = (x if x.spec.dtype == dtype else recording.to_dtype(x, dtype) for x in (a, b))
-    value = np.matmul(as_array(a), as_array(b))
+    value = pool.call(np.matmul, as_array(a), as_array(b))
     wants = (a._slot is not None, b._slot is not None)
 
     def saved(form: forms.Form) -> tuple[Any, ...]:

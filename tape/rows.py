@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels import forms, forwards
+from kernels import forms, forwards, pool
 from kernels.forms import Form
 from kernels.layouts import Spec, spec_of
 from kernels.op import Elementwise
@@ -76,7 +76,9 @@ def elementwise(op: Elementwise, *given: Any) -> Tensor:
 def _computed(op: Elementwise, values: list[Any]) -> Any:
     """Return the value: by the ufunc, or for large results of some operations by our own kernel."""
     found = forwards.run(op, *values) if op.vector else None
-    return op.ufunc(*values) if found is None else found
+    if found is not None:
+        return found
+    return pool.call(op.ufunc, *values) if any(map(pool.is_large, values)) else op.ufunc(*values)
 
 
 def _remember(op: Elementwise, operands: tuple[Any, ...], result: Tensor) -> None:
@@ -115,7 +117,7 @@ def _with_number(op: Any, x: Any, number: float) -> Tensor:
         return finish(op, (x,), value, lambda: spec_of(value), lambda _form: (), (), params=(static,))  # type: ignore[arg-type, return-value]
     p = float(number)
     compute = op.variants[p] if p in op.variants else lambda value: op.ufunc(value, p)
-    value = compute(x._value)
+    value = pool.call(compute, x._value) if x.spec.bytes >= pool.LARGE else compute(x._value)
 
     def saved(form: Form) -> tuple[Any, ...]:
         by_name = {"x": x._value, "y": carried(value)}
