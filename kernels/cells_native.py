@@ -7,16 +7,15 @@ from __future__ import annotations
 
 from kernels.jit import njit
 from kernels.memory import (
-    allocate,
     load_f4,
     load_f8,
     load_i8,
-    release,
     store_f4,
     store_f8,
     store_i8,
     word,
 )
+from kernels.pool_calls import give, take
 from kernels.words import (
     ALIAS,
     B_ITEM,
@@ -66,7 +65,7 @@ def fill(pointer, elements, item, number):
 @njit(cache=True, error_model="numpy")
 def write_out(cell, elements, item):
     """Give a cell that holds the number that all elements are a shadow of its own; 0 without memory."""
-    pointer = allocate(elements * item)
+    pointer = take(elements * item)
     if pointer != 0:
         fill(pointer, elements, item, load_f8(cell + 16) if item == 8 else load_f4(cell + 16))
         store_i8(cell + 8, pointer)
@@ -102,7 +101,7 @@ def shadow(cell, cells, elements, item, covers):
     if pointer == 0:
         pointer = cell + 16
         if elements * item > 8 or flags & ALIAS:  # an alias's own place holds its offset
-            pointer = allocate(elements * item)
+            pointer = take(elements * item)
             flags |= OWNED
         store_i8(cell + 8, pointer)
     if flags & TOUCHED == 0 and covers == 0 and pointer != 0:
@@ -142,7 +141,7 @@ def settle_view(h, cell, block):
 def own_copy(h, cell, block):
     """Let a cell hold a copy of its shadow, which an observer keeps; 0 without memory."""
     size = word(block, B_SHADOW) * word(block, B_ITEM) * word(h, H_BATCH)
-    copy, source = allocate(size + 8), load_i8(cell + 8)
+    copy, source = take(size + 8), load_i8(cell + 8)
     if copy != 0:
         for k in range(size // 4):
             store_f4(copy + 4 * k, load_f4(source + 4 * k))
@@ -154,6 +153,6 @@ def own_copy(h, cell, block):
 @njit(cache=True, error_model="numpy")
 def drop(cell):
     """Free a shadow that nobody reads any more."""
-    release(load_i8(cell + 8))
+    give(load_i8(cell + 8))
     store_i8(cell + 8, 0)
     store_i8(cell + 24, load_i8(cell + 24) & ~OWNED)

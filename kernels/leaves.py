@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Sequence
 from typing import Any
 
-import numpy as np
-
-from kernels import words
+from kernels import pool, words
 from kernels.layouts import SCALAR, Spec
 from kernels.observing import Array, CrossingError, HookedError, Observer, Outcome, Wanted
 from kernels.patterns import pattern, shaped
@@ -36,16 +34,16 @@ def place_leaves(
                 space.held = []
                 raise CrossingError
             spec = operand_spec(entries, found[at], found[at + 1])
-            array = np.empty((batch, spec.shadow) if batch else spec.shadow, spec.dtype)
+            array = pool.empty((batch, spec.shadow) if batch else spec.shadow, spec)
         else:
             spec = leaf.spec
             if spec is SCALAR and not batch:
                 placed.append((leaf, spec, cell, None))
                 continue
             if batch:
-                array = np.empty((batch, spec.shadow), spec.dtype)
+                array = pool.empty((batch, spec.shadow), spec)
             else:
-                array = np.empty(spec.shape if spec.in_order else spec.shadow, spec.dtype)
+                array = pool.empty(spec.shape if spec.in_order else spec.shadow, spec)
         flat[cell + 1] = -id(array)
         placed.append((leaf, spec, cell, array))
     return placed

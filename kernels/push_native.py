@@ -7,7 +7,8 @@ tangent of a view stands in that of its base, and a write changes the tangent of
 from __future__ import annotations
 
 from kernels.jit import load_module, njit
-from kernels.memory import call_kernel, load_f4, load_i8, release, store_f4, store_i8, word
+from kernels.memory import call_kernel, load_f4, load_i8, store_f4, store_i8, word
+from kernels.pool_calls import give
 from kernels.words import (
     ALIAS,
     B_ENTRIES,
@@ -197,7 +198,7 @@ def let_go(h, last, block):
             continue
         flags -= 1 << PARENT
         if flags >> PARENT == 0 and flags & (OWNED | KEPT) == OWNED:
-            release(load_i8(home + 8))
+            give(load_i8(home + 8))
             store_i8(home + 8, 0)
             flags &= ~OWNED
         store_i8(home + 24, flags)

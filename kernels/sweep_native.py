@@ -6,10 +6,10 @@ from kernels.jit import load_module, njit
 from kernels.memory import (
     call_kernel,
     load_i8,
-    release,
     store_i8,
     word,
 )
+from kernels.pool_calls import give
 from kernels.words import (
     ALIAS,
     ALWAYS,
@@ -270,6 +270,6 @@ def abandon(h):
     for i in range(word(h, H_MASK) + 1):
         cell = cells + 8 * CELL * i
         if load_i8(cell) != 0 and load_i8(cell + 24) & OWNED:
-            release(load_i8(cell + 8))
+            give(load_i8(cell + 8))
             store_i8(cell + 8, 0)
             store_i8(cell + 24, load_i8(cell + 24) & ~OWNED)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels import jit, words
+from kernels import jit, pool, words
 from kernels.memory import data_of
 
 _FIRST = 1 << 16
@@ -18,6 +18,7 @@ class Workspace:
     """The native sweep's memory: kept from sweep to sweep, given back when it grew large."""
 
     def __init__(self) -> None:
+        pool.linked()
         marks, sweeps = jit.load_module("mark_native"), jit.load_module("sweep_native")
         self.mark, self.relevant = jit.entry(marks.mark), jit.entry(marks.relevant)
         self.sweep, self.abandon, self.place = map(jit.entry, (sweeps.sweep, sweeps.abandon, sweeps.place))
