@@ -11,8 +11,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from bench.bars import BY_HAND, DYNAMIC, PAIRS, PYTORCH, REPLAY, RatioBar, Scoreboard
-from bench.workloads import Workload, dynamic
+from bench.bars import (
+    BY_HAND,
+    DYNAMIC,
+    GRAD,
+    PAIRS,
+    PYTORCH,
+    PYTORCH_ARRAYS,
+    PYTORCH_GRAD,
+    REPLAY,
+    VALUE_AND_GRAD,
+    RatioBar,
+    Scoreboard,
+)
+from bench.workloads import Workload, dynamic, of_arrays, of_kept_leaves
 from tape.testing import ratio
 
 if TYPE_CHECKING:
@@ -59,7 +71,11 @@ ROWS: dict[str, Callable[[Workload], Callable[[], ValueAndGradients]]] = {
     DYNAMIC: lambda workload: dynamic(tape(), workload),
     REPLAY: _replay,
     BY_HAND: lambda workload: lambda: workload.by_hand(*workload.leaves),
+    GRAD: lambda workload: of_kept_leaves(tape(), workload),
+    VALUE_AND_GRAD: lambda workload: of_arrays(tape(), workload),
     PYTORCH: lambda workload: dynamic(pytorch(), workload),
+    PYTORCH_GRAD: lambda workload: of_kept_leaves(pytorch(), workload),
+    PYTORCH_ARRAYS: lambda workload: of_arrays(pytorch(), workload),
 }
 
 

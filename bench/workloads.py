@@ -108,6 +108,34 @@ def dynamic(lib: Any, workload: Workload) -> Callable[[], ValueAndGradients]:
     return run
 
 
+def of_kept_leaves(lib: Any, workload: Workload) -> Callable[[], ValueAndGradients]:
+    """Return the same by ``autograd.grad``, of leaves that are made once."""
+    function, leaves = workload.function_for(lib), workload.leaves
+    reads = [_float if isinstance(leaf, float) else _array for leaf in leaves]
+    tensors = [lib.tensor(leaf, dtype=lib.float64, requires_grad=True) for leaf in leaves]
+
+    def run() -> ValueAndGradients:
+        value = function(lib, *tensors)
+        gradients = lib.autograd.grad(value, tensors)
+        return value.item(), tuple([read(gradient) for read, gradient in zip(reads, gradients, strict=True)])
+
+    return run
+
+
+def of_arrays(lib: Any, workload: Workload) -> Callable[[], ValueAndGradients]:
+    """Return the same as a function of arrays: by ``value_and_grad``, where a library has that."""
+    if not hasattr(lib, "value_and_grad"):
+        return lambda: _once(lib, workload)
+    function, leaves = workload.function_for(lib), workload.leaves
+    both = lib.value_and_grad(lambda *given: function(lib, *given), argnums=tuple(range(len(leaves))))
+    return lambda: both(*leaves)
+
+
+def _once(lib: Any, workload: Workload) -> ValueAndGradients:
+    run = of_kept_leaves(lib, workload)
+    return run()
+
+
 def _float(gradient: Any) -> Any:
     return gradient.item()
 
