@@ -35,6 +35,11 @@ _kept: dict[int, Any] = {}
 _turn = itertools.count()
 
 
+def _bits(number: float) -> int:
+    """Return the bits of a double."""
+    return int(struct.unpack("q", struct.pack("d", number))[0])
+
+
 @dataclass(frozen=True)
 class Key:
     """What a call is found by: the forms or specs of one or two operands, None of a number; which are wanted."""
@@ -47,7 +52,7 @@ class Key:
     def words(self) -> tuple[int, int, int, int, int]:
         """Return it as it stands in the table."""
         a, b, *_ = [*(words.NUMBER_FORM if form is None else id(form) for form in self.forms), 0]
-        bits = 0 if self.number is None else struct.unpack("q", struct.pack("d", self.number))[0]
+        bits = 0 if self.number is None else _bits(self.number)
         return self.op, a, b, sum(want << k for k, want in enumerate(self.wanted)), bits
 
 
@@ -89,6 +94,41 @@ def _end(address: int, _: Any) -> None:
     """Take out an entry: a form that it is about is gone, and another may come to stand where it was."""
     put(address, words.K_OP, -1)
     _kept.pop(address, None)
+
+
+@dataclass(frozen=True)
+class Reducing:
+    """How native code reduces an operand: NumPy's inner loop, its start, and what the result is divided by."""
+
+    loop: InnerLoop
+    source: Spec
+    spec: Spec
+    onto: tuple[int, ...]
+    """The strides of the result along the dims of the operand."""
+    start: float
+    scale: float
+    picks: tuple[int, ...]
+    """What is saved: 0 for the operand, 2 for the result, 3 for what it is divided by."""
+
+
+def enter_reduction(key: Key, form: Form | Spec, how: Reducing | None) -> None:
+    """Let native code repeat a reduction; without ``how`` let it leave all such calls to Python."""
+    if how is None:
+        enter(key, form, None)
+        return
+    row = [*key.words(), *([0] * (words.CALL - 5))]
+    recorded = isinstance(form, Form) and any(key.wanted)
+    row[words.E_BLOCK] = where(form.block) if recorded else 0  # type: ignore[union-attr]
+    row[words.E_CODE] = form.code if recorded else 0  # type: ignore[union-attr]
+    row[words.E_FORM], row[words.E_KIND], row[words.E_COUNT] = id(form), words.REDUCE, 3
+    row[words.E_LOOP], row[words.E_DATA] = how.loop.address, how.loop.data
+    row[words.E_SAVED] = sum(pick << 2 * k for k, pick in enumerate(how.picks))
+    row[words.E_INITIAL], row[words.E_SCALE] = _bits(how.start), _bits(how.scale)
+    shape, strides = np.array([*how.spec.shape, 0], np.int64), (how.onto, how.source.strides, how.onto)
+    layout = nest_layout(UfuncCall(how.loop, how.source.shape, strides, ()))
+    row[words.E_DTYPE], row[words.E_NDIM] = how.spec.dtype.num, len(how.spec.shape)
+    row[words.E_SHAPE], row[words.E_LAYOUT] = where(shape), where(layout)
+    _write(row, [*key.forms, form], [shape, layout])
 
 
 def enter_part(above: Form | Spec, key: Any, form: Form, part: tuple[Any, Any, int], *, wanted: bool) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernels.jit import load_module, njit
-from kernels.memory import call_loop, load_f8, load_i8, store_f4, store_i8, word
+from kernels.memory import call_loop, double_of, load_f8, load_i8, store_f4, store_f8, store_i8, word
 from kernels.numpy_api import new_array
 from kernels.python_api import Py_IncRef, PyFloat_FromDouble, sixteen_words
 from kernels.words import (
@@ -21,11 +21,13 @@ from kernels.words import (
     E_COUNT,
     E_DATA,
     E_DTYPE,
+    E_INITIAL,
     E_KIND,
     E_LAYOUT,
     E_LOOP,
     E_NDIM,
     E_SAVED,
+    E_SCALE,
     E_SHAPE,
     G_ARRAY,
     G_NEW,
@@ -33,6 +35,7 @@ from kernels.words import (
     K_WANTS,
     MULTIPLY,
     NEST,
+    REDUCE,
     SUBTRACT,
     T_NUMBER,
     T_REGISTRY,
@@ -105,9 +108,43 @@ def scalar(entry, x, y):
 
 
 @njit(cache=True, error_model="numpy")
+def reduce(entry, x, out, count):
+    """Reduce an operand onto so many doubles."""
+    row = sixteen_words()
+    for k in range(count):
+        store_i8(out + 8 * k, word(entry, E_INITIAL))
+    store_i8(row, out)
+    store_i8(row + 8, x)
+    store_i8(row + 16, out)
+    nest(entry, row)
+    if word(entry, E_SCALE) != 0:
+        by = double_of(word(entry, E_SCALE))
+        for k in range(count):
+            store_f8(out + 8 * k, load_f8(out + 8 * k) / by)
+
+
+@njit(cache=True, error_model="numpy")
+def reduced(registry, entry, x):
+    """A new float or array that an operand is reduced to; 0 with an exception."""
+    if word(entry, E_NDIM) == 0:
+        out = sixteen_words()
+        reduce(entry, x, out, 1)
+        return PyFloat_FromDouble(load_f8(out))
+    shape, count = word(entry, E_SHAPE), 1
+    made = new_array(word(registry, G_NEW), word(registry, G_ARRAY), word(entry, E_NDIM), shape, word(entry, E_DTYPE))
+    for k in range(word(entry, E_NDIM)):
+        count *= word(shape, k)
+    if made != 0:
+        reduce(entry, x, load_i8(made + A_DATA), count)
+    return made
+
+
+@njit(cache=True, error_model="numpy")
 def value_of(registry, entry, x, y):
     """A new value: a float, or an array; 0 with an exception."""
     kind = word(entry, E_KIND)
+    if kind == REDUCE:
+        return reduced(registry, entry, x)
     if kind < NEST:
         return PyFloat_FromDouble(scalar(entry, x, y))
     made = new_array(
@@ -143,8 +180,10 @@ def append(t, entry, operands, value):
     at += 8 * inputs
     for j in range(word(block, B_SAVED)):
         pick = (picks >> (2 * j)) & 3
-        saved = value if pick == 2 else load_i8(operands + 24 + 48 * pick)
-        if word(kinds, j) == ARRAY:
+        saved = value if pick >= 2 else load_i8(operands + 24 + 48 * pick)
+        if pick == 3:
+            store_i8(at, word(entry, E_SCALE))
+        elif word(kinds, j) == ARRAY:
             Py_IncRef(saved)
             store_i8(at, saved)
         elif pick == 2:

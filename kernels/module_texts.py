@@ -92,8 +92,13 @@ def _reached(modules: frozenset[str]) -> frozenset[str]:
     while left:
         module = left.pop()
         reached.add(module)
-        left |= set(imported(content_of(module))) - reached
+        left |= _imports_of(module) - reached
     return frozenset(reached)
+
+
+@functools.cache
+def _imports_of(module: str) -> frozenset[str]:
+    return frozenset(imported(content_of(module)))
 
 
 @functools.cache

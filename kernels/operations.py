@@ -45,6 +45,11 @@ def _type() -> Any:
     return made("kernels.operations.Operation", object, slots, words.F_SIZE, flags)
 
 
+@functools.cache
+def _entry() -> int:
+    return int(jit.load_module("operations_native").vectorcall.address)
+
+
 def operation(number: int, slow: Callable[..., Any], always: Callable[..., Any], like: Callable[..., Any]) -> Any:
     """Return the function of an operation of this number: ``slow`` does what native code has not seen.
 
@@ -55,7 +60,7 @@ def operation(number: int, slow: Callable[..., Any], always: Callable[..., Any],
     for one in (slow, always):
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(one))
     for at, value in (
-        (words.F_CALL, jit.load_module("operations_native").vectorcall.address),
+        (words.F_CALL, _entry()),
         (words.F_NUMBER, number),
         (words.F_SLOW, id(slow)),
         (words.F_ALWAYS, id(always)),

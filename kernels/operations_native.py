@@ -13,18 +13,24 @@ from kernels.python_api import (
     PyObject_GC_UnTrack,
     PyObject_Vectorcall,
     call_visit,
+    tape_registry,
 )
-from kernels.words import F_ALWAYS, F_DICT, F_NUMBER, F_SLOW, NOT_NATIVE, O_TYPE
+from kernels.words import F_ALWAYS, F_DICT, F_NUMBER, F_SLOW, G_INT, NOT_NATIVE, O_TYPE, REDUCES
 
 hit = load_module("calls_native").hit
+kind_of = load_module("objects_native").kind_of
 ARGUMENTS = (1 << 62) - 1
 
 
 @cfunc("int64(int64, int64, int64, int64)", cache=True)
 def vectorcall(self, given, count, names):
     number, arguments = load_i8(self + F_NUMBER), count & ARGUMENTS
-    if names == 0 and arguments >= 1 and arguments <= 2:
-        found = hit(number, load_i8(given), word(given, 1) if arguments == 2 else 0, 0)
+    second = word(given, 1) if arguments == 2 else 0
+    fits = names == 0 and arguments >= 1 and arguments <= 2
+    if fits and number >= REDUCES and second != 0:
+        fits = kind_of(second) == word(tape_registry(), G_INT)
+    if fits:
+        found = hit(number & (REDUCES - 1), load_i8(given), second, 1 if number >= REDUCES else 0)
         if found == NOT_NATIVE:
             return PyObject_Vectorcall(load_i8(self + F_ALWAYS), given, count, names)
         if found != 0 or PyErr_Occurred() != 0:

@@ -90,6 +90,8 @@ STALE = -1
 # A function of tensors as an object of Python, in bytes: its entry, its number, who does what is no hit, who
 # does what is always Python's, its attributes.
 F_CALL, F_NUMBER, F_SLOW, F_ALWAYS, F_DICT, F_SIZE = range(16, 64, 8)
+REDUCES = 1 << 32
+"""Added to the number of a reduction: a second argument is a dim, and part of the form."""
 
 # An array as an object of Python, in bytes; kernels/memory.py checks that it is so.
 A_DATA, A_NDIM, A_DTYPE, A_FLAGS = 16, 24, 56, 64
@@ -99,13 +101,16 @@ A_WRITEABLE = 0x400
 # the bits of a number that is part of the form. What it takes: the block of the form, 0 where nothing is recorded; the
 # form or spec of the result; what computes it, with NumPy's data, the layout of a nest, how many operands come before
 # the result; dtype, dims and shape of the result; which of the operands and the result (last) are saved, two bits each;
-# the number of the form; of a view its strides, where it begins in memory and in the gradient, the words of its index.
+# the number of the form; of a reduction what it starts from and what it is divided by (0: by nothing), as doubles; of
+# a view its strides, where it begins in memory and in the gradient, the words of its index.
 K_OP, K_A, K_B, K_WANTS, K_NUMBER, E_BLOCK, E_FORM, E_KIND, E_LOOP, E_DATA, E_LAYOUT, E_COUNT = range(12)
-E_DTYPE, E_NDIM, E_SHAPE, E_SAVED, E_CODE, E_STRIDES, E_START, E_OFFSET, E_KEY, CALL = range(12, 22)
+E_DTYPE, E_NDIM, E_SHAPE, E_SAVED, E_CODE, E_STRIDES, E_START, E_OFFSET, E_KEY = range(12, 21)
+E_INITIAL, E_SCALE, CALL = range(21, 24)
 WAYS, SETS = 4, 1 << 8
 """A call is in one of so many places of its set."""
-# What computes: Python, always; the number itself with +, -, *, /, or NumPy's loop; NumPy's loop over a nest.
-SLOWLY, ADD, SUBTRACT, MULTIPLY, DIVIDE, ONCE, NEST, NEST4 = range(8)
+# What computes: Python, always; the number itself with +, -, *, /, or NumPy's loop; NumPy's loop over a nest, of
+# doubles or singles; one over the operand's nest, which leads to fewer results.
+SLOWLY, ADD, SUBTRACT, MULTIPLY, DIVIDE, ONCE, NEST, NEST4, REDUCE = range(9)
 # The operations that have slots in the type of tensors.
 OP_ADD, OP_SUBTRACT, OP_MULTIPLY, OP_DIVIDE, OP_POWER, OP_NEGATIVE, OP_PART, OPERATIONS = range(8)
 

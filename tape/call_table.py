@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from kernels import call_entries as calls
 from kernels import loops, registry, words
 from kernels.form import Form
-from kernels.layouts import Spec, spec_of
+from kernels.layouts import Spec, dense, spec_of
+from kernels.lowered_loops import spread
 from kernels.native_types import NATIVE
 from kernels.numpy_api import NEW, NEW_VIEW, SET_BASE, agrees, table
-from kernels.op import Elementwise
+from kernels.op import Elementwise, Reduction
 from kernels.operations import operation
 from kernels.scipy_ufuncs import resolved
 from kernels.tables import OPS
+from kernels.tasks import initial
 from kernels.words import PULLS
 from tape import modes
 from tape.promotion import calls_scipy
 from tape.tapes import LARGE, Tape
 from tape.tensor import Tensor
 
+Method = TypeVar("Method", bound=Callable[..., Any])
 NATIVELY = NATIVE and loops.readable() and agrees()
 _FLOATS = np.dtype(np.float64), np.dtype(np.float32)
 
@@ -101,6 +105,50 @@ def natively(op: Elementwise, fast: Callable[..., Any], like: Callable[..., Any]
 
 
 _numbers: dict[str, int] = {}
+
+
+def reducing(op: Reduction) -> Callable[[Method], Method]:
+    """Let native code repeat a method that reduces, over all dims or one that is given as an int."""
+
+    def decorated(method: Method) -> Method:
+        if not NATIVELY:
+            return method
+        number = _numbers.setdefault(op.name, words.OPERATIONS + len(_numbers))
+
+        @functools.wraps(method)
+        def once(x: Any, *given: Any, **named: Any) -> Any:
+            result = method(x, *given, **named)
+            if not named and len(given) < 2 and all(type(dim) is int for dim in given):  # noqa: PLR2004
+                _enter_reduction(number, op, x, given, result)
+            return result
+
+        return operation(number | words.REDUCES, once, method, method)  # type: ignore[no-any-return]
+
+    return decorated
+
+
+def _enter_reduction(number: int, op: Reduction, x: Any, dims: tuple[int, ...], result: Any) -> None:
+    tape = modes.active()
+    if tape is not None and type(x) is Tensor and type(result) is Tensor:
+        wanted = bool(tape) and x._slot is not None
+        none = [None] * len(dims)
+        number_given = float(dims[0]) if dims else None
+        key = calls.Key(number, (x._form, *none), (wanted, *map(bool, none)), number_given)
+        calls.enter_reduction(key, result._form, _reduction(op, x.spec, dims, result, wanted))
+
+
+def _reduction(op: Reduction, source: Spec, dims: tuple[int, ...], result: Tensor, wanted: bool) -> Any:
+    """Return how native code reduces to a result; None where it cannot."""
+    spec, form, rank = result.spec, result._form, len(source.shape)
+    doubles = spec.dtype == source.dtype == _FLOATS[0] and source.size and _is_simple(spec, (source,))
+    if not doubles or not _is_recorded(result, wanted) or source.strides != dense(source.shape, source.dtype.itemsize):
+        return None
+    axes = tuple(dim % rank for dim in dims) if dims else tuple(range(rank))
+    places = {"x": 0, "y": 2, "n": 3}
+    picks = tuple([places[name] for name in form.saved]) if type(form) is Form else ()
+    start, scale = initial(op.ufunc, source, spec.dtype), float(source.size // spec.size) if op.scale else 0.0
+    onto = spread(spec.strides, rank, axes, keepdims=False)
+    return calls.Reducing(loops.find(op.ufunc, (spec.dtype,) * 3), source, spec, onto, start, scale, picks)
 
 
 def _enter(op: Elementwise, operands: tuple[Any, ...], result: Any) -> None:

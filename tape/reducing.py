@@ -10,11 +10,14 @@ from kernels.op import Op, Reduction
 from kernels.recent import Recent
 from kernels.tables import OPS
 from tape import arithmetic, recording, repeats, return_types
+from tape.call_table import reducing
 from tape.dims import dim_of, dims_of, either
 from tape.dtypes import dtype_of
 from tape.operands import operand
 from tape.tensor import Tensor, carried, method, plain
 
+_SUM: Any
+_MEAN: Any
 _SUM, _MEAN = OPS["sum"], OPS["mean"]
 _INTEGERS = "iub"
 
@@ -55,6 +58,7 @@ def _reduce_checked(op: Op, x: Any, dim: Any, axis: Any, keepdim: Any, keepdims:
 
 
 @method()
+@reducing(_SUM)
 def sum(  # noqa: A001 (PyTorch's and NumPy's name)
     x: Any, dim: Any = None, keepdim: Any = None, *, dtype: Any = None, axis: Any = None, keepdims: Any = None
 ) -> Tensor:
@@ -63,6 +67,7 @@ def sum(  # noqa: A001 (PyTorch's and NumPy's name)
 
 
 @method()
+@reducing(_MEAN)
 def mean(
     x: Any, dim: Any = None, keepdim: Any = None, *, dtype: Any = None, axis: Any = None, keepdims: Any = None
 ) -> Tensor:

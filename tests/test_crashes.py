@@ -578,7 +578,9 @@ def test_an_interrupt_leaves_the_mode_as_it_was(way: str) -> None:
 LOADING = """
 import os, signal, threading, time, sys
 import tape
+began = threading.Event()
 def interrupt():
+    began.wait()  # the test's own lines are not to be interrupted
     time.sleep({delay})
     for _ in range({times}):
         os.kill(os.getpid(), signal.SIGINT)
@@ -588,6 +590,7 @@ threading.Thread(target=interrupt, daemon=True).start()
 deadline = time.monotonic() + 1.0
 while time.monotonic() < deadline:
     try:
+        began.set()
         x = tape.tensor([1.0, 2.0], requires_grad=True)
         (tape.exp(x) * x).sum().backward()
         time.sleep(0.01)
