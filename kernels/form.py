@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from kernels import uniform
+from kernels import heirs, uniform
 from kernels.blas import Product
 from kernels.layouts import Spec, Strides, spec_of
 from kernels.memory import where
@@ -25,6 +25,7 @@ from kernels.words import (
     CLEARS,
     DOUBLE,
     I_GIVES,
+    I_HEIR,
     I_KERNEL,
     I_ONE,
     I_SPREAD,
@@ -116,12 +117,13 @@ class Form:
         return np.array(words, np.int64)
 
     def _about(self, source: Spec, pull: Pull | None, covers: bool) -> list[int]:
-        gives, takes = OTHERWISE, NEVER
+        gives, takes, heir = OTHERWISE, NEVER, NEVER
         if self.kind == PULLS and isinstance(pull, Loop):
             gives = uniform.gives(pull, source.shadow, covers=covers)
             takes = UNWANTED if uniform.takes(pull, self.spec.shadow) else NEVER
+            heir = heirs.suits(pull, source, self.spec, covers=covers)
         laid = where(source.laid()) if source.in_order else 0
-        return [0, 0, source.shadow, source.dtype.itemsize, covers, gives, 0, 0, takes, 0, laid]
+        return [0, 0, source.shadow, source.dtype.itemsize, covers, gives, 0, 0, takes, 0, laid, heir, 0]
 
     def _kept(self, name: str) -> int:
         """Return what kind of word a saved value is."""
@@ -166,6 +168,8 @@ class Form:
                     self._load(about + I_ONE, uniform.one(pull))
                 if isinstance(pull, Loop) and wanted:
                     self._load(about + I_SPREAD, uniform.spread(pull))
+                if isinstance(pull, Loop) and self.block[about + I_HEIR] == WANTED:
+                    self._load(about + I_HEIR, heirs.in_place(pull))
                 self._load(about + I_KERNEL, pull)
 
     def _load(self, at: int, pull: Pull) -> None:

@@ -41,6 +41,7 @@ from kernels.words import (
     H_PRESETS,
     H_RESUME,
     H_TAPE,
+    I_HEIR,
     I_KERNEL,
     I_SPREAD,
     I_WORDS,
@@ -133,7 +134,8 @@ def attempt(h):
                 continue
             needed = kind not in (VIEW, PYTHON) and (i > 0 or kind != ADDS)
             about = block + 8 * (B_FIRST + i * I_WORDS)
-            if needed and (word(about, I_KERNEL) == 0 or word(about, I_SPREAD) == WANTED):
+            wanted = word(about, I_SPREAD) == WANTED or word(about, I_HEIR) == WANTED
+            if needed and (wanted or word(about, I_KERNEL) == 0):
                 store_i8(h + 8 * H_AT, last)
                 return MISSING
             target = find(cells, mask, key)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kernels.heirs import LEAST
 from kernels.jit import load_module, njit
 from kernels.memory import (
     call_kernel,
@@ -35,6 +36,7 @@ from kernels.words import (
     H_TAPE,
     I_COVERS,
     I_GIVES,
+    I_HEIR,
     I_ITEM,
     I_KERNEL,
     I_LAYOUT,
@@ -42,8 +44,10 @@ from kernels.words import (
     I_SHADOW,
     I_SPREAD,
     I_WORDS,
+    ITSELF,
     KEPT,
     MEMORY,
+    NEVER,
     OK,
     OTHERWISE,
     OWNED,
@@ -98,6 +102,38 @@ def spreads(about):
 
 
 @njit(cache=True, error_model="numpy")
+def heir_of(h, operands, block, cell):
+    """The operand whose pullback may leave its result in the memory of the cotangent, once it is run last; else -1."""
+    if load_i8(cell + 24) & (OWNED | KEPT | ALIAS | UNIFORM | WISHED) != OWNED:
+        return -1
+    for k in range(word(block, B_INPUTS)):
+        i = word(block, B_INPUTS) - 1 - k
+        key, about = word(operands, i), block + 8 * (B_FIRST + i * I_WORDS)
+        kernel = word(about, I_HEIR)
+        if key == 0 or kernel == NEVER or word(about, I_GIVES) == ALWAYS:
+            continue
+        if not is_fresh(find(word(h, H_CELLS), word(h, H_MASK), key)):
+            continue
+        if kernel > WANTED:
+            return i
+        store_i8(about + 8 * I_HEIR, WANTED)
+    return -1
+
+
+@njit(cache=True, error_model="numpy")
+def inherit(target, about, cell, pointers):
+    """Let a target have the memory of the cotangent, with what its pullback makes of it there."""
+    pointer = load_i8(cell + 8)
+    if word(about, I_HEIR) != ITSELF:
+        store_i8(pointers + 8, pointer)
+        call_kernel(word(about, I_HEIR), word(about, I_HEIR + 1), pointers, 0)
+    store_i8(target + 8, pointer)
+    store_i8(target + 24, load_i8(target + 24) | OWNED | TOUCHED)
+    store_i8(cell + 8, 0)
+    store_i8(cell + 24, load_i8(cell + 24) & ~OWNED)
+
+
+@njit(cache=True, error_model="numpy")
 def pull(h, last, block, cell):
     """Run the pullbacks of one instruction on the cotangent that ``cell`` holds; MEMORY or OK."""
     items = word(word(h, H_TAPE), T_WORDS)
@@ -115,9 +151,12 @@ def pull(h, last, block, cell):
     point_at(items + 8 * (start + 1 + inputs), block, pointers + 16)
     if kind != PULLS:
         cotangent += word(items, start + 1 + inputs)
-    for i in range(first, inputs):
+    large = kind == PULLS and batch == 1 and word(block, B_SHADOW) >= LEAST
+    heir = heir_of(h, items + 8 * (start + 1), block, cell) if large else -1
+    for k in range(first, inputs + 1 if heir >= 0 else inputs):
+        i = heir if k == inputs else k  # the heir comes last
         key = word(items, start + 1 + i)
-        if key == 0:
+        if key == 0 or (i == heir and k < inputs):
             continue
         target = find(cells, mask, key)
         flags = load_i8(target + 24)
@@ -129,6 +168,9 @@ def pull(h, last, block, cell):
             cotangent = write_out(cell, word(block, B_SHADOW), word(block, B_ITEM))
             if cotangent == 0:
                 return MEMORY
+        if k == inputs and is_fresh(target):
+            inherit(target, about, cell, pointers)
+            break
         gives = word(about, I_GIVES)
         one = gives != OTHERWISE and (gives == ALWAYS or wished) and batch == 1 and is_fresh(target)
         if one and (gives == ALWAYS or uniform):

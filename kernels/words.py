@@ -57,13 +57,14 @@ NUMBER, DOUBLE, ARRAY, OBJECT = range(4)
 PULLS, VIEW, CLEARS, ADDS, PYTHON = range(5)
 # Each input in a block: kernel, layout, elements and item size of its shadow, whether the kernel covers it;
 # whether it gives one number for all elements; kernel and layout that compute it, kernel and layout that take one;
-# where dims, dtype and shape of the operand stand, 0 where its gradient is not as in a C array.
+# where dims, dtype and shape of the operand stand, 0 where its gradient is not as in a C array; kernel and layout that
+# leave the result in the cotangent's memory.
 I_KERNEL, I_LAYOUT, I_SHADOW, I_ITEM, I_COVERS, I_GIVES, I_ONE, I_ONE_LAYOUT, I_SPREAD, I_SPREAD_LAYOUT = range(10)
-I_LAID, I_WORDS = 10, 11
+I_LAID, I_HEIR, I_HEIR_LAYOUT, I_WORDS = range(10, 14)
 OTHERWISE, LIKEWISE, ALWAYS = range(3)
 """A pullback gives one number for all elements: never, where its cotangent is one number, always."""
-NEVER, UNWANTED, WANTED = range(3)
-"""In place of a kernel that takes one number: there is none, it has not been asked for, it is to be compiled."""
+NEVER, UNWANTED, WANTED, ITSELF = range(4)
+"""In place of a kernel that is rarely wanted: there is none; not asked for; to be compiled; the cotangent as it is."""
 
 PATIENCE = 1 << 22
 """Steps of inner loops after which native code returns, so that Python can take an interrupt: some ten milliseconds."""

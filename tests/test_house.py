@@ -42,7 +42,7 @@ HOUSE = [
     "kernels.direct_calls", "kernels.logsums_native", "kernels.columns_native", "kernels.logsums",
     "kernels.sorts", "kernels.searches", "kernels.views",
     "kernels.inlined", "kernels.replay_native", "kernels.exchange_native", "kernels.exchange",
-    "kernels.blas_native", "kernels.blas", "kernels.uniform", "kernels.form", "kernels.forms",
+    "kernels.blas_native", "kernels.blas", "kernels.uniform", "kernels.heirs", "kernels.form", "kernels.forms",
     "kernels.plain_tape",
     "kernels.noting_words", "kernels.noting_native", "kernels.noting", "kernels.entries", "kernels.program",
     "kernels.cells_native", "kernels.leaves_native", "kernels.gathering_native", "kernels.sweep_native",
