@@ -117,13 +117,14 @@ class Form:
         return np.array(words, np.int64)
 
     def _about(self, source: Spec, pull: Pull | None, covers: bool) -> list[int]:
-        gives, takes, heir = OTHERWISE, NEVER, NEVER
+        gives, takes, heir, run = OTHERWISE, NEVER, NEVER, 0
         if self.kind == PULLS and isinstance(pull, Loop):
             gives = uniform.gives(pull, source.shadow, covers=covers)
             takes = UNWANTED if uniform.takes(pull, self.spec.shadow) else NEVER
             heir = heirs.suits(pull, source, self.spec, covers=covers)
+            run = heirs.run_of(pull) if not covers else 0
         laid = where(source.laid()) if source.in_order else 0
-        return [0, 0, source.shadow, source.dtype.itemsize, covers, gives, 0, 0, takes, 0, laid, heir, 0]
+        return [0, 0, source.shadow, source.dtype.itemsize, covers, gives, 0, 0, takes, 0, laid, heir, 0, run]
 
     def _kept(self, name: str) -> int:
         """Return what kind of word a saved value is."""

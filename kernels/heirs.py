@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kernels.layouts import Spec
+from kernels.layouts import Spec, dense
 from kernels.source import Loop
 from kernels.words import ITSELF, NEVER, UNWANTED
 
@@ -33,3 +33,13 @@ def in_place(pull: Loop) -> Loop:
     """Return the loop that writes where it reads the cotangent: one pointer, which the compiler knows to be one."""
     target, cotangent, *others = pull.operands
     return replace(pull, operands=(replace(target, place=cotangent.place), cotangent, *others))
+
+
+def run_of(pull: Loop) -> int:
+    """Return how many elements side by side a pullback meets, each once: a first contribution may be stored there.
+
+    0 where it meets others. What is before and behind them is all that must be set first.
+    """
+    target = pull.operands[0]
+    alone = pull.pullback and pull.covers and target.offset is None
+    return pull.steps if alone and target.strides == dense(pull.shape, target.dtype.itemsize) else 0

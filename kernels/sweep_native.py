@@ -41,6 +41,7 @@ from kernels.words import (
     I_KERNEL,
     I_LAYOUT,
     I_ONE,
+    I_RUN,
     I_SHADOW,
     I_SPREAD,
     I_WORDS,
@@ -71,7 +72,7 @@ find = _cells.find
 _tape = load_module("tape_native")
 block_at, point_at = _tape.block_at, _tape.point_at
 shadow, family, write_out = _cells.shadow, _cells.family, _cells.write_out
-settle_view, own_copy, drop = _cells.settle_view, _cells.own_copy, _cells.drop
+settle_view, own_copy, drop, fill = _cells.settle_view, _cells.own_copy, _cells.drop, _cells.fill
 settle = load_module("leaves_native").settle
 RAN = 2
 """H_RESUME: Python has run the instruction at H_FROM."""
@@ -187,11 +188,15 @@ def pull(h, last, block, cell):
             flags = load_i8(target + 24)
         covers = word(about, I_COVERS)
         elements, item = word(about, I_SHADOW), word(about, I_ITEM)
-        pointer = shadow(target, cells, elements * batch, item, covers)
+        run = word(about, I_RUN) if batch == 1 and flags & TOUCHED == 0 else 0
+        pointer = shadow(target, cells, elements * batch, item, covers + run)
         if pointer == 0:
             return MEMORY
+        if run != 0:
+            fill(pointer, offset // item, item, -0.0)
+            fill(pointer + offset + run * item, elements - run - offset // item, item, -0.0)
         store_i8(target + 24, (load_i8(target + 24) & ~WISHED) | (WISHED if one else 0))
-        accumulate = 0 if covers != 0 and flags & TOUCHED == 0 else 1
+        accumulate = 0 if covers + run != 0 and flags & TOUCHED == 0 else 1
         if batch == 1:
             store_i8(pointers, pointer + offset)
             store_i8(pointers + 8, cotangent)

@@ -58,9 +58,9 @@ PULLS, VIEW, CLEARS, ADDS, PYTHON = range(5)
 # Each input in a block: kernel, layout, elements and item size of its shadow, whether the kernel covers it;
 # whether it gives one number for all elements; kernel and layout that compute it, kernel and layout that take one;
 # where dims, dtype and shape of the operand stand, 0 where its gradient is not as in a C array; kernel and layout that
-# leave the result in the cotangent's memory.
+# leave the result in the cotangent's memory; elements of the one run that the kernel covers.
 I_KERNEL, I_LAYOUT, I_SHADOW, I_ITEM, I_COVERS, I_GIVES, I_ONE, I_ONE_LAYOUT, I_SPREAD, I_SPREAD_LAYOUT = range(10)
-I_LAID, I_HEIR, I_HEIR_LAYOUT, I_WORDS = range(10, 14)
+I_LAID, I_HEIR, I_HEIR_LAYOUT, I_RUN, I_WORDS = range(10, 15)
 OTHERWISE, LIKEWISE, ALWAYS = range(3)
 """A pullback gives one number for all elements: never, where its cotangent is one number, always."""
 NEVER, UNWANTED, WANTED, ITSELF = range(4)

@@ -179,3 +179,46 @@ def test_in_place_kernels_are_used() -> None:
         return words[pool_words.FRESH] + words[pool_words.REUSED] - before
 
     assert [run() for _ in range(3)][2] <= 3  # of twelve
+
+
+VIEWS: dict[str, Callable[[Any], Any]] = {
+    "inner": lambda x: x[2:-3],
+    "first": lambda x: x[:1],
+    "last": lambda x: x[-1:],
+    "all": lambda x: x[:],
+    "none": lambda x: x[4:4],
+    "every other": lambda x: x[::2],
+    "backwards": lambda x: x.flip(0),
+    "rows": lambda x: x.reshape(4, -1)[1:3],
+    "columns": lambda x: x.reshape(4, -1)[:, 1:3],
+    "a row": lambda x: x.reshape(4, -1)[2],
+    "an element": lambda x: x.reshape(4, -1)[3, 2],
+    "a column": lambda x: x.reshape(4, -1)[:, -1],
+    "turned": lambda x: x.reshape(4, -1).T[1:],
+    "of a view": lambda x: x[3:][2:-1],
+    "spread": lambda x: x[5:6].expand(7),
+}
+
+
+@pytest.mark.parametrize("n", [16, 12_000])
+@pytest.mark.parametrize("name", VIEWS)
+@pytest.mark.parametrize("cotangent", [-0.0, 1.5])
+def test_first_contributions_to_parts(name: str, cotangent: float, n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a view does not show has no gradient, whichever contribution comes first, of a leaf and of a result."""
+    view, values = VIEWS[name], np.random.default_rng(1).normal(size=n)
+    found = []
+    for is_native in (backend.NATIVE, False):
+        monkeypatch.setattr(backend, "NATIVE", is_native)
+        for f in (
+            lambda x: view(x) * 2.0,
+            lambda x: view(x * 3.0) * 2.0,
+            lambda x: view(x) * view(x * 1.0) + view(x),
+            lambda x: (view(x * 3.0) * 2.0).exp() - view(x),
+        ):
+            x = tape.tensor(values, requires_grad=True)
+            y = f(x)
+            y.backward(tape.tensor(np.full(y.shape, cotangent)))
+            found.append(x.grad.numpy())
+    for one, other in zip(found[:4], found[4:], strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-15, atol=0.0)
+        np.testing.assert_array_equal(np.signbit(one), np.signbit(other))
