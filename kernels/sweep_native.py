@@ -36,7 +36,6 @@ from kernels.words import (
     H_TAPE,
     I_COVERS,
     I_GIVES,
-    I_HEIR,
     I_ITEM,
     I_KERNEL,
     I_LAYOUT,
@@ -45,10 +44,8 @@ from kernels.words import (
     I_SHADOW,
     I_SPREAD,
     I_WORDS,
-    ITSELF,
     KEPT,
     MEMORY,
-    NEVER,
     OK,
     OTHERWISE,
     OWNED,
@@ -74,6 +71,8 @@ block_at, point_at = _tape.block_at, _tape.point_at
 shadow, family, write_out = _cells.shadow, _cells.family, _cells.write_out
 settle_view, own_copy, drop, fill = _cells.settle_view, _cells.own_copy, _cells.drop, _cells.fill
 settle = load_module("leaves_native").settle
+_heirs = load_module("heirs_native")
+is_fresh, heir_of, inherit = _heirs.is_fresh, _heirs.heir_of, _heirs.inherit
 RAN = 2
 """H_RESUME: Python has run the instruction at H_FROM."""
 
@@ -89,49 +88,11 @@ def call(h, about, target, cotangent, source_bytes, result_bytes, accumulate):
 
 
 @njit(cache=True, error_model="numpy")
-def is_fresh(target):
-    """Whether nobody but the sweep sees a shadow, and nothing has been contributed to it."""
-    return load_i8(target + 8) == 0 and load_i8(target + 24) & (ALIAS | KEPT | TOUCHED) == 0
-
-
-@njit(cache=True, error_model="numpy")
 def spreads(about):
     """Whether there is a kernel that takes one number for a cotangent; if not as yet, it is wanted from now on."""
     if word(about, I_SPREAD) == UNWANTED:
         store_i8(about + 8 * I_SPREAD, WANTED)
     return word(about, I_SPREAD) > WANTED
-
-
-@njit(cache=True, error_model="numpy")
-def heir_of(h, operands, block, cell):
-    """The operand whose pullback may leave its result in the memory of the cotangent, once it is run last; else -1."""
-    if load_i8(cell + 24) & (OWNED | KEPT | ALIAS | UNIFORM | WISHED) != OWNED:
-        return -1
-    for k in range(word(block, B_INPUTS)):
-        i = word(block, B_INPUTS) - 1 - k
-        key, about = word(operands, i), block + 8 * (B_FIRST + i * I_WORDS)
-        kernel = word(about, I_HEIR)
-        if key == 0 or kernel == NEVER or word(about, I_GIVES) == ALWAYS:
-            continue
-        if not is_fresh(find(word(h, H_CELLS), word(h, H_MASK), key)):
-            continue
-        if kernel > WANTED:
-            return i
-        store_i8(about + 8 * I_HEIR, WANTED)
-    return -1
-
-
-@njit(cache=True, error_model="numpy")
-def inherit(target, about, cell, pointers):
-    """Let a target have the memory of the cotangent, with what its pullback makes of it there."""
-    pointer = load_i8(cell + 8)
-    if word(about, I_HEIR) != ITSELF:
-        store_i8(pointers + 8, pointer)
-        call_kernel(word(about, I_HEIR), word(about, I_HEIR + 1), pointers, 0)
-    store_i8(target + 8, pointer)
-    store_i8(target + 24, load_i8(target + 24) | OWNED | TOUCHED)
-    store_i8(cell + 8, 0)
-    store_i8(cell + 24, load_i8(cell + 24) & ~OWNED)
 
 
 @njit(cache=True, error_model="numpy")
