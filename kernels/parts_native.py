@@ -163,7 +163,7 @@ def look_up(registry, x, t, words, hashed):
     views = load_i8((load_i8(x + O_BASE) if word(entry, E_COUNT) != 0 else x) + O_VIEWS)
     count = PyList_Size(views) if views != 0 else 0
     block = word(entry, E_BLOCK)
-    if count < 0 or (count >= MOST_VIEWS and count & (count - 1) == 0):
+    if count < 0 or (count >= MOST_VIEWS and (count + 1) & count == 0):
         PyErr_Clear()
         return 0
     if block != 0 and (word(t, T_SIZE) + word(block, B_ENTRIES) > word(t, T_ROOM) or reserve(t, 4) == 0):
