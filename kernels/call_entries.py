@@ -6,6 +6,7 @@ import ctypes
 import functools
 import itertools
 import struct
+import threading
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -18,7 +19,7 @@ from kernels.form import Form
 from kernels.layouts import Spec, broadcast
 from kernels.loops import InnerLoop
 from kernels.memory import where
-from kernels.registry import put
+from kernels.registry import REGISTRY
 from kernels.tasks import UfuncCall, nest_layout
 
 OPERATORS = {
@@ -81,19 +82,32 @@ def enter(key: Key, form: Form | Spec, how: Computation | None) -> None:
 
 
 def _write(row: list[int], forms: list[Any], kept: list[Any]) -> None:
-    """Put an entry in its place, and keep what it refers to; it goes with the forms that it is about."""
-    address = _place(row)
-    end = partial(_end, address)
-    put(address, words.K_OP, -1)  # while it is half written it is no call's
-    for at in range(words.CALL - 1, -1, -1):
-        put(address, at, row[at])
-    _kept[address] = [*kept, *[ref(form, end) for form in forms if form is not None]]
+    """Put an entry in its place, and keep what it refers to; it goes with the forms that it is about.
+
+    An entry is written at once, or not at all: another thread, or a finalizer in the middle of this, may be writing.
+    """
+    if not _writing.acquire(blocking=False):
+        return
+    try:
+        address = _place(row)
+        at = (address - REGISTRY.calls) // 8
+        end = partial(_end, at)
+        held = [*kept, *[ref(form, end) for form in forms if form is not None]]
+        before = _kept.get(address)
+        _kept[address] = [held, before]
+        _table[at : at + words.CALL] = np.array(row, np.int64)
+        _kept[address] = held
+    finally:
+        _writing.release()
 
 
-def _end(address: int, _: Any) -> None:
+def _end(at: int, _: Any) -> None:
     """Take out an entry: a form that it is about is gone, and another may come to stand where it was."""
-    put(address, words.K_OP, -1)
-    _kept.pop(address, None)
+    _table[at + words.K_OP] = -1
+
+
+_writing = threading.Lock()
+_table = np.frombuffer((ctypes.c_int64 * (words.CALL * words.WAYS * words.SETS)).from_address(REGISTRY.calls), np.int64)
 
 
 @dataclass(frozen=True)

@@ -68,6 +68,7 @@ reserve = load_module("tape_native").reserve
 _computing = load_module("computing_native")
 append, narrow, value_of = _computing.append, _computing.narrow, _computing.value_of
 LARGEST = 9007199254740992.0
+COUNTED = (1 << 32) - 1
 HEADER = 16
 
 
@@ -99,13 +100,19 @@ def place_of(registry, op, a, b, wants, number):
 
 
 @njit(cache=True, error_model="numpy")
+def is_alive(form):
+    """Whether a form is: while one dies other threads may run, and the entries about it go in the midst of that."""
+    return form == 0 or load_i8(form) & COUNTED != 0
+
+
+@njit(cache=True, error_model="numpy")
 def find(registry, op, a, b, wants, number):
     """The entry of a call; 0 if there is none."""
     entry = place_of(registry, op, a, b, wants, number)
     for _ in range(WAYS):
         same = word(entry, K_A) == a and word(entry, K_B) == b and word(entry, K_OP) == op
         if same and word(entry, K_WANTS) == wants and word(entry, K_NUMBER) == number:
-            return entry
+            return entry if is_alive(word(entry, E_FORM)) else 0
         entry += 8 * CALL
     return 0
 

@@ -90,13 +90,8 @@ class Form:
         self.steps: Any = None
         self.respecified: dict[tuple[int, Strides], Form] = {}
         self.block = self._block()
-        self.code = REGISTRY.enter(where(self.block))
+        self.code = REGISTRY.enter(self, where(self.block))
         FORMS[self.code] = self
-
-    def __del__(self) -> None:
-        """Give the number back."""
-        if hasattr(self, "code"):
-            REGISTRY.leave(self.code)
 
     def _block(self) -> np.ndarray[Any, Any]:
         count, saved, spec = len(self.specs), self.saved, self.spec

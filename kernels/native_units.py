@@ -152,5 +152,7 @@ def _target() -> Any:
 
 @functools.cache
 def engine() -> Any:
-    """Return what holds machine code; it owns a target of its own."""
-    return binding.create_mcjit_compiler(binding.parse_assembly(""), _made_target())
+    """Return what holds machine code, to the very end of the process: objects may die last; it owns its target."""
+    holder = binding.create_mcjit_compiler(binding.parse_assembly(""), _made_target())
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(holder))
+    return holder

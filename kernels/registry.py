@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from functools import partial
 from typing import Any
+from weakref import ref
 
 import numpy as np
 from llvmlite import binding
@@ -39,6 +41,7 @@ class Registry:
         self.address = zeros(words.REGISTRY)
         self.room, self.count = 0, 0
         self.free: list[int] = []
+        self.living: dict[int, ref[Any]] = {}
         for at, thing in (
             (words.G_NONE, None), (words.G_INT, int), (words.G_FLOAT, float), (words.G_ARRAY, np.ndarray),
             (words.G_TYPEERROR, TypeError), (words.G_OVERFLOW, OverflowError), (words.G_ATTRIBUTE, AttributeError),
@@ -53,8 +56,8 @@ class Registry:
         self.tapes = zeros(MOST_TAPES)
         put(self.address, words.G_TAPES, self.tapes)
 
-    def enter(self, block: int) -> int:
-        """Return the number of a form with this block."""
+    def enter(self, form: Any, block: int) -> int:
+        """Return the number of a form with this block; it is given back when the form is gone."""
         with _lock:
             try:
                 number = self.free.pop()
@@ -65,6 +68,7 @@ class Registry:
                 self.count += 1
                 put(self.address, words.G_FORMCOUNT, self.count)
             put(self.forms, number, block)
+        self.living[number] = ref(form, partial(self._leave, number))
         return number
 
     def _grow(self) -> None:
@@ -76,9 +80,10 @@ class Registry:
         self.forms, self.room = forms, room
         put(self.address, words.G_FORMS, forms)
 
-    def leave(self, number: int) -> None:
+    def _leave(self, number: int, _: Any) -> None:
         """Take a form off the table: no tape has it any more. Safe in the middle of anything: it takes no lock."""
         put(self.forms, number, 0)
+        self.living.pop(number, None)
         self.free.append(number)
 
 
