@@ -116,7 +116,7 @@ class Placing:
 
     def rows(self, forward: int) -> tuple[Rows, Rows]:
         """Return the rows of the tasks, the first ``forward`` of them apart; all pointers stand in one table."""
-        addresses, begins = self._addresses(), np.cumsum(self.counts) - self.counts
+        addresses, begins = self._addresses(), self.counts.cumsum() - self.counts
         inline = self._inline(addresses, begins)
         heads = _heads(inline >= 0, forward)
         own, work = np.zeros((len(heads), words.ROW), np.int64), np.diff(np.append(heads, len(inline)))
@@ -124,9 +124,9 @@ class Placing:
         tasks = heads[apart]
         about, work[apart] = self._about(tasks)
         counts, sizes = self.counts[tasks], about[:, 5]
-        starts = np.cumsum(sizes) - sizes
+        starts = sizes.cumsum() - sizes
         pointers, within = np.zeros(int(sizes.sum()), np.int64), np.arange(counts.sum())
-        nth = within - np.repeat(np.cumsum(counts) - counts, counts)
+        nth = within - np.repeat(counts.cumsum() - counts, counts)
         pointers[np.repeat(starts, counts) + nth] = addresses[np.repeat(begins[tasks], counts) + nth]
         for k, column in enumerate((words.R_KIND, words.R_ADDRESS, words.R_LAYOUT, words.R_DATA, words.R_OPERANDS)):
             own[apart, column] = about[:, k]
@@ -206,7 +206,7 @@ class Placing:
 
     def _stretches(self, work: Array, tasks: Array) -> list[tuple[int, int, partial[None] | None]]:
         """Return stretches of rows of about equal work, and what Python does at the end of each."""
-        done, found, begin = np.cumsum(work), [], 0
+        done, found, begin = work.cumsum(), [], 0
         while begin < len(work):
             before = int(done[begin - 1]) if begin else 0
             end = min(int(np.searchsorted(done, before + words.PATIENCE, "right")) + 1, len(work))

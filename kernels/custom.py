@@ -17,7 +17,7 @@ import numpy as np
 from kernels.forms import Form
 from kernels.jit import SIGNATURE, NumbaError, carray, cfunc, compiling, njit
 from kernels.layouts import Spec, Strides
-from kernels.memory import address_of, load_i8, pointer_f4, pointer_f8, store_i8
+from kernels.memory import load_i8, pointer_f4, pointer_f8, store_i8, where
 from kernels.observing import Array
 from kernels.op import Op
 
@@ -120,7 +120,7 @@ class CustomKernel:
             operands.append(f"    a{k} = flat[i{k}:i{k} + n{k}].reshape(s{k})" if shape else f"    a{k} = flat[i{k}]")
             at += 2 + len(shape)
         reads = [f"    flat = carray({pointer}(pointers[{2 if self.pulls else 1}]), layout[0])", *operands]
-        counted = [address_of(self.op.running), address_of(RAN[0])]
+        counted = [where(self.op.running), where(RAN[0])]
         return (_PULL if self.pulls else _FORWARD).format(
             begun="\n".join(f"    store_i8({at}, load_i8({at}) + 1)" for at in counted),
             ended="\n".join(f"    store_i8({at}, load_i8({at}) - 1)" for at in counted),

@@ -33,7 +33,7 @@ from kernels.memory import readable, where
 
 Array = np.ndarray[Any, Any]
 
-_KINDS = {"float64": XK_DOUBLE, "float32": XK_SINGLE, "int64": XK_INTEGER}
+_KINDS = {np.dtype("f8"): XK_DOUBLE, np.dtype("f4"): XK_SINGLE, np.dtype("i8"): XK_INTEGER}
 _FEW = 64
 """Words that are copied one by one; of more, NumPy's copy is faster."""
 
@@ -89,7 +89,7 @@ def _never(*_: Any) -> int:
 
 
 def _kind(array: Array, *, given: bool) -> int:
-    kind = XK_ARRAY if array.ndim else _KINDS.get(array.dtype.name, XK_ARRAY)
+    kind = XK_ARRAY if array.ndim else _KINDS.get(array.dtype, XK_ARRAY)
     return kind if given or kind != XK_INTEGER else XK_ARRAY
 
 

@@ -13,7 +13,7 @@ from kernels import loops, pool
 from kernels.direct_calls import LARGE, callable_at
 from kernels.layouts import Spec, spec_of
 from kernels.lowered_loops import forward
-from kernels.memory import address_of
+from kernels.memory import where
 from kernels.op import Elementwise
 from kernels.recent import Recent
 
@@ -39,8 +39,8 @@ def run(op: Elementwise, *operands: Any) -> Array | None:
     if not suits(*key):
         return None
     call, layout = _kernels.get(key) or _kernels.setdefault(key, _compiled(*key))
-    pointers = np.array([address_of(x) for x in (result, *operands)], np.int64)
-    call(address_of(layout), address_of(pointers), 0)
+    pointers = np.array([where(x) for x in (result, *operands)], np.int64)
+    call(where(layout), where(pointers), 0)
     return result
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from kernels import jit, pool
 from kernels.direct_calls import LARGE, callable_at
 from kernels.layouts import Spec, dense
-from kernels.memory import address_of
+from kernels.memory import where
 from kernels.op import Reduction, Routine
 from kernels.placing import Array
 from kernels.row_pulls import RowPull
@@ -48,9 +48,9 @@ def run(name: str, shape: tuple[int, ...], dim: int, result: Array, *operands: A
     scratch = np.empty(max(PART, 2 * columns), result.dtype)
     given = [np.ascontiguousarray(x, result.dtype) for x in operands]
     layout = np.array([outer, length, inner, columns], np.int64)
-    pointers = np.array([address_of(x) for x in (result, *given, scratch)], np.int64)
+    pointers = np.array([where(x) for x in (result, *given, scratch)], np.int64)
     file = "logsums_native" if inner == 1 else "columns_native"
-    _compiled(file, name, result.dtype)(address_of(layout), address_of(pointers), 0)
+    _compiled(file, name, result.dtype)(where(layout), where(pointers), 0)
     return result
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from kernels.blas import Factor, Product
 from kernels.forms import Form
 from kernels.layouts import Spec
-from kernels.memory import address_of
+from kernels.memory import where
 from kernels.patterns import pattern
 from kernels.recent import MOST
 from kernels.row_pulls import RowPull
@@ -73,7 +73,7 @@ class Pushes:
             address, layout = push.kernel()
             self._tables.append(layout)
             at = I_WORDS * i
-            self.block[at + I_KERNEL], self.block[at + I_LAYOUT] = address, address_of(layout)
+            self.block[at + I_KERNEL], self.block[at + I_LAYOUT] = address, where(layout)
             self.block[at + I_COVERS] = self.covers[i]
 
 
@@ -105,14 +105,14 @@ class Table:
     @property
     def address(self) -> int:
         """Where the table begins."""
-        return address_of(self.words)
+        return where(self.words)
 
     def add(self, form: Form) -> None:
         """Compile the pushforwards of a form, enter them and keep them."""
         own = pushes_of(form)
         if form.pulls and not form.is_view:
             own.compile()
-        self.known[address_of(form.block)] = form
+        self.known[where(form.block)] = form
         if 2 * len(self.known) > len(self.words):
             self.words = np.zeros((4 * len(self.words), 2), np.int64)
         self.words[:] = 0
@@ -120,7 +120,7 @@ class Table:
             at = block >> 4 & self.mask
             while self.words[at, 0]:
                 at = (at + 1) & self.mask
-            self.words[at] = block, address_of(known.pushes.block)
+            self.words[at] = block, where(known.pushes.block)
 
 
 _tables = [Table()]

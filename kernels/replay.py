@@ -12,7 +12,7 @@ from kernels import custom, jit, words
 from kernels.assembly import Placing, Plan, Rows, block
 from kernels.exchange import Exchange
 from kernels.lowering import Lowering
-from kernels.memory import address_of
+from kernels.memory import where
 from kernels.program import Recipe
 from kernels.reverse import Reverse
 
@@ -57,7 +57,7 @@ class Machine:
         other: Machine = object.__new__(Machine)
         other.native, other.kept, other.size = self.native, self.kept, self.size
         other.memory, other.start = block(self.size)
-        first, start = self.start - address_of(self.memory), other.start - address_of(other.memory)
+        first, start = self.start - where(self.memory), other.start - where(other.memory)
         other.memory[start : start + self.size] = self.memory[first : first + self.size]  # numbers stand in it
         other.inputs, other.outputs, other.gradients = (
             [self._moved(x, other) for x in group] for group in (self.inputs, self.outputs, self.gradients)
@@ -73,24 +73,24 @@ class Machine:
         begin = 0
         for own in rows:
             own.words = joined[begin : begin + len(own.words)]
-            own.start = address_of(own.words)
+            own.start = where(own.words)
             begin += len(own.words)
         simple = [len(own.stretches) <= 1 and all(call is None for *_, call in own.stretches) for own in rows]
-        whole = (address_of(joined), len(joined)) if all(simple) and not custom.RAN else None
+        whole = (where(joined), len(joined)) if all(simple) and not custom.RAN else None
         self.exchange = Exchange(self.inputs, self.outputs, self.gradients, whole)
 
     def _moved(self, array: Array, other: Machine) -> Array:
         """Return, of an array in this machine's memory, the one at that place in another's; others as they are."""
-        if not array.size or not self.start <= address_of(array) < self.start + self.size:
+        if not array.size or not self.start <= where(array) < self.start + self.size:
             return array
-        at = address_of(array) - self.start + other.start - address_of(other.memory)
+        at = where(array) - self.start + other.start - where(other.memory)
         return np.ndarray(array.shape, array.dtype, other.memory, at, array.strides)
 
     def _moved_rows(self, rows: Rows, other: Machine) -> Rows:
         own, pointers = rows.words.copy(), rows.pointers.copy()
         for addresses in (own[:, words.R_ADDRESS], pointers):  # of kernels, too: they are elsewhere
             addresses[(addresses >= self.start) & (addresses <= self.start + self.size)] += other.start - self.start
-        own[:, words.R_POINTERS] += address_of(pointers) - address_of(rows.pointers)
+        own[:, words.R_POINTERS] += where(pointers) - where(rows.pointers)
         own[own[:, words.R_KIND] == words.RUN_INLINE, words.R_DATA] = other.start
         stretches = [
             (first, stop, call and partial(call.func, [self._moved(x, other) for x in call.args[0]]))

@@ -18,13 +18,13 @@ from kernels.observing import Array
 class RowPull:
     """A linear map of each row, its own transpose: of cotangents back, and of tangents forward.
 
-    ``address_of`` compiles the kernel, whose layout is the count and the length of rows; its pointers are those of
+    ``where`` compiles the kernel, whose layout is the count and the length of rows; its pointers are those of
     target, cotangent and what the form saves, all C-contiguous. ``rule`` is the same on arrays.
     """
 
     shape: Strides
     dtype: np.dtype[Any]
-    address_of: Callable[[np.dtype[Any]], int]
+    where: Callable[[np.dtype[Any]], int]
     rule: Callable[..., Array]
     covers: bool = True
 
@@ -35,7 +35,7 @@ class RowPull:
 
     def kernel(self) -> tuple[int, Array]:
         """Compile, or find, the kernel; return its address and layout."""
-        return self.address_of(self.dtype), _layout(self.shape)
+        return self.where(self.dtype), _layout(self.shape)
 
     def contribute(self, shadow: Array, offset: int, cotangent: Array, saved: tuple[Any, ...]) -> None:
         """Run the rule on arrays and add what it finds."""

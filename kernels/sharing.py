@@ -28,7 +28,7 @@ def offsets(used: Array, times: Array, rooms: Array, fixed: Array) -> tuple[Arra
     last[used] = times
     found = np.full(len(rooms), -1)
     own = np.flatnonzero(fixed & (rooms > 0))
-    ends = np.cumsum(rooms[own])
+    ends = rooms[own].cumsum()
     found[own] = ends - rooms[own]
     size = int(ends[-1]) if len(ends) else 0
     shared = ~fixed & (rooms > 0) & (first >= 0)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from kernels.layouts import Spec, Strides, intern_spec
-from kernels.memory import address_of
+from kernels.memory import where
 from kernels.op import Copy, Join, View, strided
 
 
@@ -139,7 +139,7 @@ def view_pattern(op: View, source: Spec, value: np.ndarray[Any, Any], params: tu
     """
     stand_in = np.lib.stride_tricks.as_strided(np.empty(1, source.dtype), source.shape, source.gradient)
     gradient = op.apply(stand_in, *params)
-    offset = address_of(gradient) - address_of(stand_in) if gradient.size else 0
+    offset = where(gradient) - where(stand_in) if gradient.size else 0
     spec = intern_spec(value.shape, value.strides, value.dtype, gradient.strides, source.shadow)
     # An element met twice is seen here; the spec itself sees only axes without a stride.
     spec.overlaps = spec.overlaps or meets_itself(value.shape, value.strides, value.itemsize)

@@ -11,7 +11,7 @@ from typing import Any
 from numpy.lib.array_utils import byte_bounds
 
 from kernels.layouts import Spec
-from kernels.memory import address_of
+from kernels.memory import where
 from kernels.op import View, Write
 from tape import modes
 from tape.families import base_of, is_view
@@ -83,7 +83,7 @@ class Example:
 
     def _place(self, node: int, above: int, source: Tensor, x: Tensor) -> None:
         same = x._value is source._value or not x.spec.size
-        offset = 0 if same else address_of(as_array(x)) - address_of(as_array(source))
+        offset = 0 if same else where(as_array(x)) - where(as_array(source))
         self.offsets[node] = self.offsets.get(above, 0) + offset
 
     def _operands(self, given: Iterable[Any]) -> list[Any]:

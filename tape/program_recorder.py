@@ -15,7 +15,7 @@ import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
 from kernels.layouts import Spec, fills, spec_of
-from kernels.memory import address_of
+from kernels.memory import where
 from kernels.program import Node, NodeRef, ProgramError
 from tape.families import base_of, is_shown, is_view, root_of
 from tape.recorder import Recorder, caller
@@ -112,7 +112,7 @@ class ProgramRecorder(Recorder):
                         "copy it first"
                     )
                 above = self.recipe.nodes[node]
-                offset = above.offset + address_of(value) - first
+                offset = above.offset + where(value) - first
                 return self._add(x, Node(x.spec, base=self.recipe.base_of(node), offset=offset))
         return None
 
@@ -120,14 +120,14 @@ class ProgramRecorder(Recorder):
         """Return the node of a constant: an earlier one if its contents are the same."""
         array = np.array(x._value) if type(x._value) is float else as_array(x)
         spec = x.spec
-        known = self.copies.get((address_of(array), spec)) if type(x._value) is not float else None
+        known = self.copies.get((where(array), spec)) if type(x._value) is not float else None
         if known is not None and _equal(array, self._copied(known)):
             return known
         self._look(array)
         node = self._kept(array, spec) if fills(array) else self._part(array, spec)
         if type(x._value) is not float:
             self.held.append(array)  # its address stays its own
-            self.copies[address_of(array), spec] = node
+            self.copies[where(array), spec] = node
         return node
 
     def _look(self, array: Array) -> None:
@@ -155,7 +155,7 @@ class ProgramRecorder(Recorder):
             base, start = self._kept(root, spec_of(root)), byte_bounds(root)[0]
         else:
             base, start = self._kept(_extent(array), spec_of(_extent(array))), low
-        self.recipe.nodes.append(Node(spec, base=base, offset=address_of(array) - start))
+        self.recipe.nodes.append(Node(spec, base=base, offset=where(array) - start))
         return len(self.recipe.nodes) - 1
 
     def _copied(self, node: int) -> Array:
@@ -265,7 +265,7 @@ def _extent(array: Array) -> Array:
     """Return the memory from an array's first element to its last, with zeros in the gaps, as words."""
     low, high = byte_bounds(array)
     words = np.zeros(-(-(high - low) // _WORD), np.int64)
-    np.ndarray(array.shape, array.dtype, words, address_of(array) - low, array.strides)[...] = array
+    np.ndarray(array.shape, array.dtype, words, where(array) - low, array.strides)[...] = array
     return words
 
 

@@ -500,6 +500,7 @@ def test_nothing_small_stays_for_good(function: Use) -> None:
                 function(8)
             recorded()
             gc.collect()
+            sys._clear_type_cache()  # it keeps the names that C code asks types for, each a new string, up to 4096
             sizes.append(tracemalloc.get_traced_memory()[0])
     finally:
         tracemalloc.stop()
