@@ -71,11 +71,11 @@ def test_wrong_matrices_fail(matrix: np.ndarray) -> None:
 @pytest.mark.parametrize(
     ("bar", "figure", "verdict"),
     [
-        (TIMES_FASTER[0], 5.0, "pass"),
-        (TIMES_FASTER[0], 4.999, "FAIL"),
+        (TIMES_FASTER[0], TIMES_FASTER[0].at_least, "pass"),
+        (TIMES_FASTER[0], math.nextafter(TIMES_FASTER[0].at_least, 0.0), "FAIL"),
         (TIMES_FASTER[0], math.nan, "FAIL"),
-        (IMPORT, 0.10, "pass"),
-        (IMPORT, 0.101, "FAIL"),
+        (IMPORT, IMPORT.at_most, "pass"),
+        (IMPORT, math.nextafter(IMPORT.at_most, 1.0), "FAIL"),
     ],
 )
 def test_verdict(bar: Bar, figure: float, verdict: str) -> None:

@@ -81,6 +81,20 @@ def _restored_state() -> Iterator[None]:
     tape.set_grad_enabled(mode)
 
 
+@pytest.fixture(autouse=True)
+def _numpy_error_state() -> Iterator[None]:
+    """Fail the test that leaves NumPy's error state changed, and give it back for those that want a warning."""
+    numpy = sys.modules.get("numpy")
+    if numpy is None:
+        yield
+        return
+    before = numpy.geterr()
+    yield
+    after = numpy.geterr()
+    numpy.seterr(**before)
+    assert after == before
+
+
 @pytest.fixture
 def own_tape() -> Iterator[None]:
     """Record on a tape of which no other test knows, where nobody looks on."""
