@@ -8,7 +8,7 @@ there before.
 from __future__ import annotations
 
 from kernels.jit import load_module, njit
-from kernels.memory import load_f8, load_i8, store_f8, store_i8, word
+from kernels.memory import HEADER, load_f8, load_i8, store_f8, store_i8, word
 from kernels.python_api import (
     Py_DecRef,
     Py_IncRef,
@@ -69,7 +69,6 @@ _computing = load_module("computing_native")
 append, narrow, value_of = _computing.append, _computing.narrow, _computing.value_of
 LARGEST = 9007199254740992.0
 COUNTED = (1 << 32) - 1
-HEADER = 16
 
 
 @njit(cache=True, error_model="numpy")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernels.jit import load_module, njit
-from kernels.memory import call_loop, double_of, load_f8, load_i8, store_f4, store_f8, store_i8, word
+from kernels.memory import HEADER, call_loop, double_of, load_f8, load_i8, store_f4, store_f8, store_i8, word
 from kernels.numpy_api import new_array
 from kernels.python_api import Py_IncRef, PyFloat_FromDouble, sixteen_words
 from kernels.words import (
@@ -46,34 +46,13 @@ from kernels.words import (
 
 _tape = load_module("tape_native")
 hold, commit = _tape.hold, _tape.commit
-HEADER = 16
+nest = load_module("nests_native").nest
 
 
 @njit(cache=True, error_model="numpy")
-def nest(entry, pointers):
-    """Call NumPy's loop for each row of the nest; behind the pointers there is room for its arguments."""
-    layout, count = word(entry, E_LAYOUT), word(entry, E_COUNT)
-    rows, axes = load_i8(layout), word(layout, 2)
-    stride = axes + 1
-    first = layout + 8 * (3 + axes)
-    arguments = pointers + 8 * count
-    strides = arguments + 8 * count
-    extent = strides + 8 * count
-    store_i8(extent, word(layout, 1))
-    for k in range(count):
-        store_i8(strides + 8 * k, word(first, k * stride))
-    for at in range(rows):
-        for k in range(count):
-            store_i8(arguments + 8 * k, word(pointers, k))
-        rest = at
-        for axis in range(axes):
-            size = word(layout, 3 + axis)
-            place = rest % size
-            rest //= size
-            for k in range(count):
-                own = arguments + 8 * k
-                store_i8(own, load_i8(own) + place * word(first, k * stride + 1 + axis))
-        call_loop(word(entry, E_LOOP), arguments, extent, strides, word(entry, E_DATA))
+def over_nest(entry, pointers):
+    """Call NumPy's loop over the nest of a call."""
+    nest(word(entry, E_LAYOUT), pointers, word(entry, E_COUNT), word(entry, E_LOOP), word(entry, E_DATA))
 
 
 @njit(cache=True, error_model="numpy")
@@ -116,7 +95,7 @@ def reduce(entry, x, out, count):
     store_i8(row, out)
     store_i8(row + 8, x)
     store_i8(row + 16, out)
-    nest(entry, row)
+    over_nest(entry, row)
     if word(entry, E_SCALE) != 0:
         by = double_of(word(entry, E_SCALE))
         for k in range(count):
@@ -155,7 +134,7 @@ def value_of(registry, entry, x, y):
         store_i8(row, x)
         store_i8(row + 8, y)
         store_i8(row + 8 * (word(entry, E_COUNT) - 1), load_i8(made + A_DATA))
-        nest(entry, row)
+        over_nest(entry, row)
     return made
 
 

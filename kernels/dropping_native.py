@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernels.jit import cfunc, load_module, njit
-from kernels.memory import store_i8, word
+from kernels.memory import HEADER, store_i8, word
 from kernels.python_api import (
     Py_DecRef,
     Py_IncRef,
@@ -46,7 +46,6 @@ kind_of, none, wrong, number_given, is_array, block_of = (
 )
 _reading = load_module("reading_native")
 last_given = _reading.last_given
-HEADER = 16
 
 
 @cfunc("int64(int64, int64, int64)", cache=True)

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from kernels import jit, numpy_api
-from kernels.exchange_api import bound
 from kernels.exchange_words import (
     X_ENTRY,
     X_ROW_COUNT,
@@ -29,6 +28,7 @@ from kernels.exchange_words import (
     XK_INTEGER,
     XK_SINGLE,
 )
+from kernels.jit import bound
 from kernels.memory import readable, where
 
 Array = np.ndarray[Any, Any]

@@ -10,7 +10,6 @@ import math
 
 import numpy as np
 
-from kernels.exchange_api import PyLong_AsDouble
 from kernels.exchange_words import (
     X_ARRAY,
     X_COPY_INTO,
@@ -58,6 +57,7 @@ from kernels.python_api import (
     PyErr_Clear,
     PyErr_Occurred,
     PyFloat_FromDouble,
+    PyLong_AsDouble,
     PyLong_AsLongLong,
     PyLong_FromLongLong,
     PyTuple_New,

@@ -32,7 +32,7 @@ from kernels.cache_files import cache_folder, cached_kernels, clear_cache
 from kernels.interrupts import held
 from kernels.machine_code import KEEPER, Keeper, cfunc, machine, njit
 from kernels.module_texts import content_of, digest
-from kernels.native_units import UNIT, Native, Unit
+from kernels.native_units import FASTCALL, UNIT, Method, Native, Unit, builtin
 
 __all__ = [
     "NumbaError",
@@ -98,6 +98,17 @@ def entry(function: Any) -> Callable[..., Any]:
     (compiled,) = (function,) if isinstance(function, Native) else function.overloads.values()
     call: Callable[..., Any] = compiled.entry_point
     return call
+
+
+def bound(module: str, name: str, self: Any, flags: int = 0) -> Callable[..., Any]:
+    """Return native code that takes Python's objects, as METH_FASTCALL has it, as a function bound to ``self``."""
+    return builtin(_method_at(module, name, flags), self)
+
+
+@functools.cache
+def _method_at(module: str, name: str, flags: int) -> Method:
+    native = getattr(load_module(module), name)
+    return Method(name.encode(), native.address, FASTCALL | flags, None)
 
 
 def key_of(content: str | CodeType) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 from kernels import jit
 from kernels.memory import readable
+from kernels.native_units import FASTCALL, Method
 
 NATIVE = readable() and not os.environ.get("TAPE_PLAIN") and jit.makes_native_code()
 """False where this interpreter keeps its objects otherwise, where ``TAPE_PLAIN`` is set (tests), or without sources."""
@@ -25,7 +26,7 @@ MP_SUBSCRIPT = 5
 NB_ADD, NB_SUBTRACT, NB_MULTIPLY, NB_TRUE_DIVIDE, NB_POWER, NB_NEGATIVE = 7, 36, 29, 37, 33, 30
 OBJECT, WORD, SIZE, READONLY = 16, 17, 19, 1
 """Kinds of members: T_OBJECT_EX, T_LONGLONG, T_PYSSIZET; and a flag of theirs."""
-_FASTCALL, _NOARGS = 0x80, 0x4
+_NOARGS = 0x4
 
 
 class _Member(ctypes.Structure):
@@ -34,14 +35,6 @@ class _Member(ctypes.Structure):
     _fields_ = (
         ("name", ctypes.c_char_p), ("kind", ctypes.c_int), ("offset", ctypes.c_ssize_t), ("flags", ctypes.c_int),
         ("doc", ctypes.c_char_p),
-    )  # fmt: skip
-
-
-class _Method(ctypes.Structure):
-    """CPython's PyMethodDef."""
-
-    _fields_ = (
-        ("name", ctypes.c_char_p), ("function", ctypes.c_void_p), ("flags", ctypes.c_int), ("doc", ctypes.c_char_p),
     )  # fmt: skip
 
 
@@ -88,9 +81,9 @@ def members(rows: dict[str, tuple[int, int, int]]) -> int:
 
 def methods(functions: dict[str, Any], *, without: bool = False) -> int:
     """Return the table of methods; ``without`` arguments, or with however many."""
-    flags = _NOARGS if without else _FASTCALL
+    flags = _NOARGS if without else FASTCALL
     _kept.extend(functions.values())
-    return _table(_Method, [_Method(name.encode(), f.address, flags, None) for name, f in functions.items()])
+    return _table(Method, [Method(name.encode(), f.address, flags, None) for name, f in functions.items()])
 
 
 def properties(rows: dict[str, tuple[Any, Any]]) -> int:

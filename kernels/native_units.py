@@ -14,11 +14,38 @@ from kernels import announcing, cache_files, translation
 
 UNIT = "__native_unit__"
 """The name, among a module's globals, of its unit."""
-_FASTCALL = 0x80
+FASTCALL = 0x80
+"""The flag of a method that takes the address and the count of its arguments."""
 _MAGIC = b"object file\n"
 _lock = threading.RLock()
 API = {"PyErr_BadArgument", "PyErr_Occurred", "PyLong_AsLongLong", "PyLong_FromLongLong"}
 """The functions of CPython's C API that machine code calls, until it is told where they are."""
+
+
+class Method(ctypes.Structure):
+    """CPython's PyMethodDef."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p), ("function", ctypes.c_void_p), ("flags", ctypes.c_int), ("doc", ctypes.c_char_p),
+    )  # fmt: skip
+
+
+@functools.cache
+def _maker() -> Any:
+    """Return PyCFunction_NewEx: a prototype of ctypes is a cycle, so there is one."""
+    address = ctypes.cast(ctypes.pythonapi.PyCFunction_NewEx, ctypes.c_void_p).value or 0
+    return ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)(address)
+
+
+def builtin(method: Method, self: Any = None) -> Callable[..., Any]:
+    """Return the machine code of a method, which is to live as long, as a built-in function bound to ``self``."""
+    _methods[ctypes.addressof(method)] = method
+    found: Callable[..., Any] = _maker()(ctypes.addressof(method), self, None)
+    return found
+
+
+_methods: dict[int, Method] = {}
+"""What built-in functions go on reading, by its address."""
 
 
 class Native:
@@ -44,27 +71,11 @@ class Native:
     @functools.cached_property
     def entry_point(self) -> Callable[..., Any]:
         """The function as Python calls it, with integers."""
-        method = _Method(self.function.__name__.encode(), self._found(f"{self.symbol}.py"), _FASTCALL, None)
-        _methods.append(method)
-        make = ctypes.pythonapi.PyCFunction_NewEx
-        make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
-        found: Callable[..., Any] = make(ctypes.addressof(method), None, None)
-        return found
+        return builtin(Method(self.function.__name__.encode(), self._found(f"{self.symbol}.py"), FASTCALL, None))
 
     def __call__(self, *given: int) -> Any:
         """Call it, with integers; what is called often takes ``entry_point`` itself."""
         return self.entry_point(*given)
-
-
-class _Method(ctypes.Structure):
-    """CPython's PyMethodDef."""
-
-    _fields_ = (
-        ("name", ctypes.c_char_p), ("function", ctypes.c_void_p), ("flags", ctypes.c_int), ("doc", ctypes.c_char_p),
-    )  # fmt: skip
-
-
-_methods: list[_Method] = []  # they live as long as what was made of them
 
 
 class Unit:

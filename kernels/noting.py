@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from kernels import exchange
-from kernels.exchange_api import bound
 from kernels.form import Form
+from kernels.jit import bound
 from kernels.native_types import NATIVE
 from kernels.noting_words import N_APARTS
 from kernels.op import Part, Select, View

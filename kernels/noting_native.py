@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from kernels.exchange_api import PyDict_GetItemWithError, PyDict_SetItem, PyList_GetItem
 from kernels.jit import cfunc, load_module, njit
 from kernels.memory import HEADER, load_i8, store_i8, word
 from kernels.noting_words import (
@@ -27,8 +26,11 @@ from kernels.noting_words import (
 from kernels.python_api import (
     Py_DecRef,
     Py_IncRef,
+    PyDict_GetItemWithError,
+    PyDict_SetItem,
     PyErr_Occurred,
     PyList_Append,
+    PyList_GetItem,
     PyList_Size,
     PyLong_AsLongLong,
     PyLong_FromLongLong,

@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 from kernels.jit import njit
-from kernels.memory import load_i4, load_i8, word
-from kernels.python_api import Py_IncRef, PyErr_Occurred, PyErr_SetNone, PyLong_AsLongLong, PyType_IsSubtype
+from kernels.memory import load_i4, load_i8, store_i8, word
+from kernels.python_api import (
+    Py_DecRef,
+    Py_IncRef,
+    PyErr_Occurred,
+    PyErr_SetNone,
+    PyLong_AsLongLong,
+    PyType_IsSubtype,
+    call_visit,
+)
 from kernels.words import A_DTYPE, A_NDIM, G_ARRAY, G_DOUBLE, G_FLOAT, G_FORMCOUNT, G_FORMS, G_INT, G_NONE, G_TYPEERROR
 
 
@@ -53,3 +61,25 @@ def is_double(registry, x):
 def block_of(registry, code):
     """The block of the form of a number; 0 if there is none."""
     return word(word(registry, G_FORMS), code) if code >= 0 and code < word(registry, G_FORMCOUNT) else 0
+
+
+@njit(cache=True, error_model="numpy")
+def visit_all(first, last, visit, argument):
+    """Show the garbage collector the objects that stand from one address to another; its answer, 0 to go on."""
+    for at in range(first, last + 8, 8):
+        held = load_i8(at)
+        if held != 0:
+            found = call_visit(visit, held, argument)
+            if found != 0:
+                return found
+    return 0
+
+
+@njit(cache=True, error_model="numpy")
+def drop_all(first, last):
+    """Let go of the objects that stand from one address to another: taken out before, for that may run anything."""
+    for at in range(first, last + 8, 8):
+        held = load_i8(at)
+        if held != 0:
+            store_i8(at, 0)
+            Py_DecRef(held)

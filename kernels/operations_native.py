@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernels.jit import cfunc, load_module
-from kernels.memory import load_i8, store_i8, word
+from kernels.memory import load_i8, word
 from kernels.python_api import (
     Py_DecRef,
     Py_IncRef,
@@ -18,7 +18,8 @@ from kernels.python_api import (
 from kernels.words import F_ALWAYS, F_DICT, F_NUMBER, F_SLOW, G_INT, NOT_NATIVE, O_TYPE, REDUCES
 
 hit = load_module("calls_native").hit
-kind_of = load_module("objects_native").kind_of
+_objects = load_module("objects_native")
+drop_all, kind_of, visit_all = _objects.drop_all, _objects.kind_of, _objects.visit_all
 ARGUMENTS = (1 << 62) - 1
 
 
@@ -48,21 +49,13 @@ def descr_get(self, x, kind):
 
 @cfunc("int32(int64, int64, int64)", cache=True)
 def traverse(self, visit, argument):
-    for at in range(F_SLOW, F_DICT + 8, 8):
-        held = load_i8(self + at)
-        if held != 0:
-            found = call_visit(visit, held, argument)
-            if found != 0:
-                return found
-    return call_visit(visit, load_i8(self + O_TYPE), argument)
+    found = visit_all(self + F_SLOW, self + F_DICT, visit, argument)
+    return found if found != 0 else call_visit(visit, load_i8(self + O_TYPE), argument)
 
 
 @cfunc("int32(int64)", cache=True)
 def clear(self):
-    held = load_i8(self + F_DICT)
-    if held != 0:
-        store_i8(self + F_DICT, 0)
-        Py_DecRef(held)
+    drop_all(self + F_DICT, self + F_DICT)
     return 0
 
 
@@ -70,9 +63,6 @@ def clear(self):
 def dealloc(self):
     kind = load_i8(self + O_TYPE)
     PyObject_GC_UnTrack(self)
-    for at in range(F_SLOW, F_DICT + 8, 8):
-        held = load_i8(self + at)
-        if held != 0:
-            Py_DecRef(held)
+    drop_all(self + F_SLOW, self + F_DICT)
     PyObject_GC_Del(self)
     Py_DecRef(kind)

@@ -18,7 +18,7 @@ import numpy as np
 from llvmlite import binding
 
 from kernels import jit, native_types, native_units, numpy_api, pool_words
-from kernels.exchange_api import bound
+from kernels.jit import bound
 from kernels.layouts import Spec
 
 LARGE = pool_words.LARGE

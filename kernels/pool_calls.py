@@ -8,12 +8,8 @@ from llvmlite import ir
 
 from kernels.jit import intrinsic, types
 from kernels.memory import external
-from kernels.python_api import _api
 
 _I64, _I32 = ir.IntType(64), ir.IntType(32)
-
-PyObject_Vectorcall = _api("PyObject_Vectorcall", *[types.int64] * 5)
-PyErr_BadArgument = _api("PyErr_BadArgument", types.int32)
 
 
 @intrinsic

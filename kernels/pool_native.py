@@ -11,8 +11,6 @@ from __future__ import annotations
 from kernels.jit import cfunc, njit
 from kernels.memory import allocate, load_i8, release, store_i8
 from kernels.pool_calls import (
-    PyErr_BadArgument,
-    PyObject_Vectorcall,
     copy_bytes,
     get_handler,
     madvise,
@@ -47,7 +45,7 @@ from kernels.pool_words import (
     STEPS,
     WORDS,
 )
-from kernels.python_api import Py_DecRef, PyErr_Fetch, PyErr_Restore
+from kernels.python_api import Py_DecRef, PyErr_BadArgument, PyErr_Fetch, PyErr_Restore, PyObject_Vectorcall
 
 SMALL, HEADER = 16, 64  # bytes before a small block, and at least so many before a large one
 PAGE, HUGE_PAGE, ADVICE = 1 << 12, 1 << 21, 14  # Linux's MADV_HUGEPAGE

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernels.jit import cfunc, load_module, njit
-from kernels.memory import double_of, word
+from kernels.memory import HEADER, double_of, word
 from kernels.python_api import (
     Py_DecRef,
     Py_IncRef,
@@ -41,7 +41,6 @@ none, wrong, number_given, is_array, block_of = (
     _objects.is_array,
     _objects.block_of,
 )
-HEADER = 16
 
 
 @njit(cache=True, error_model="numpy")
@@ -97,11 +96,17 @@ def last_given(t, x):
     return -1
 
 
+@njit(cache=True, error_model="numpy")
+def last_of(t, given, count, wanted):
+    """The same, given last of so many arguments."""
+    return last_given(t, word(given, count - 1)) if count == wanted else wrong(word(t, T_REGISTRY)) - 1
+
+
 @cfunc("int64(int64, int64, int64)", cache=True)
 def at(self, given, count):
     """``at(last)``: the instruction that ends there: start, stop, slot, operands, saved values, form."""
     t = self + HEADER
-    last = last_given(t, word(given, 0)) if count == 1 else wrong(word(t, T_REGISTRY)) - 1
+    last = last_of(t, given, count, 1)
     if last < 0:
         return 0
     block = block_at(t, last)
@@ -125,7 +130,7 @@ def at(self, given, count):
 def operand(self, given, count):
     """``operand(place, last)``: the operand at a place of the instruction that ends at another."""
     t = self + HEADER
-    last = last_given(t, word(given, 1)) if count == 2 else wrong(word(t, T_REGISTRY)) - 1
+    last = last_of(t, given, count, 2)
     if last < 0:
         return 0
     block, place = block_at(t, last), number_given(word(t, T_REGISTRY), word(given, 0))
@@ -139,7 +144,7 @@ def operand(self, given, count):
 def form(self, given, count):
     """``form(last)``: the form of the instruction that ends there."""
     t = self + HEADER
-    last = last_given(t, word(given, 0)) if count == 1 else wrong(word(t, T_REGISTRY)) - 1
+    last = last_of(t, given, count, 1)
     if last < 0:
         return 0
     found = word(block_at(t, last), B_FORM)
@@ -194,7 +199,7 @@ def arrays(self, given, count):
 def kept(self, given, count):
     """``kept(place, last)``: the array or object that an instruction saved there."""
     t = self + HEADER
-    last = last_given(t, word(given, 1)) if count == 2 else wrong(word(t, T_REGISTRY)) - 1
+    last = last_of(t, given, count, 2)
     if last < 0:
         return 0
     block, place = block_at(t, last), number_given(word(t, T_REGISTRY), word(given, 0))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernels.jit import cfunc, load_module, njit
-from kernels.memory import load_i8, store_i8, word
+from kernels.memory import HEADER, load_i8, store_i8, word
 from kernels.python_api import (
     Py_DecRef,
     Py_IncRef,
@@ -64,7 +64,6 @@ kind_of, none, wrong, number_given, is_array, is_double, block_of = (
     _objects.is_double,
     _objects.block_of,
 )
-HEADER = 16
 
 
 @njit(cache=True, error_model="numpy")

@@ -44,7 +44,7 @@ class Registry:
         self.living: dict[int, ref[Any]] = {}
         for at, thing in (
             (words.G_NONE, None), (words.G_INT, int), (words.G_FLOAT, float), (words.G_ARRAY, np.ndarray),
-            (words.G_TYPEERROR, TypeError), (words.G_OVERFLOW, OverflowError), (words.G_ATTRIBUTE, AttributeError),
+            (words.G_TYPEERROR, TypeError), (words.G_ATTRIBUTE, AttributeError),
             (words.G_DOUBLE, np.dtype(np.float64)), (words.G_FALSE, False), (words.G_NOTIMPLEMENTED, NotImplemented),
             (words.G_SLICE, slice), (words.G_TUPLE, tuple), (words.G_ELLIPSIS, Ellipsis),
         ):  # fmt: skip

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kernels.jit import njit
-from kernels.memory import call_kernel, call_loop, load_i8, store_i4, store_i8, word
+from kernels.jit import load_module, njit
+from kernels.memory import call_kernel, store_i4, store_i8, word
 from kernels.words import (
     R_ACCUMULATE,
     R_ADDRESS,
@@ -19,32 +19,7 @@ from kernels.words import (
     RUN_KERNEL,
 )
 
-
-@njit("void(int64)", cache=True, error_model="numpy")
-def nest(row):
-    """Call a NumPy loop for each row of its nest; behind the pointers there is room for its arguments."""
-    layout, pointers, count = word(row, R_LAYOUT), word(row, R_POINTERS), word(row, R_OPERANDS)
-    rows, axes = load_i8(layout), word(layout, 2)
-    words = axes + 1
-    first = layout + 8 * (3 + axes)
-    arguments = pointers + 8 * count
-    strides = arguments + 8 * count
-    extent = strides + 8 * count
-    store_i8(extent, word(layout, 1))
-    for k in range(count):
-        store_i8(strides + 8 * k, word(first, k * words))
-    for at in range(rows):
-        for k in range(count):
-            store_i8(arguments + 8 * k, word(pointers, k))
-        rest = at
-        for axis in range(axes):
-            size = word(layout, 3 + axis)
-            place = rest % size
-            rest //= size
-            for k in range(count):
-                own = arguments + 8 * k
-                store_i8(own, load_i8(own) + place * word(first, k * words + 1 + axis))
-        call_loop(word(row, R_ADDRESS), arguments, extent, strides, word(row, R_DATA))
+nest = load_module("nests_native").nest
 
 
 @njit("void(int64, int64)", cache=True, error_model="numpy")
@@ -66,4 +41,5 @@ def run(rows, count):
             for i in range(word(row, R_OPERANDS)):
                 store_i4(target + 4 * i, word(row, R_DATA))
         else:
-            nest(row)
+            pointers, count = word(row, R_POINTERS), word(row, R_OPERANDS)
+            nest(word(row, R_LAYOUT), pointers, count, word(row, R_ADDRESS), word(row, R_DATA))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kernels import jit, registry, words
+from kernels.memory import HEADER
 from kernels.native_types import (
     DEALLOC,
     LENGTH,
@@ -19,7 +20,6 @@ from kernels.native_types import (
     methods,
 )
 
-_HEADER = 16
 _METHODS = {
     "record_native": ("record",),
     "reading_native": ("at", "operand", "form", "find", "arrays", "kept"),
@@ -31,14 +31,14 @@ _MEMBERS = {"count": words.T_COUNT, "moves": words.T_MOVES, "writes": words.T_WR
 def _type() -> Any:
     modules = {name: jit.load_module(name) for name in _METHODS}
     functions = {name: getattr(modules[module], name) for module, names in _METHODS.items() for name in names}
-    rows = {name: (WORD, _HEADER + 8 * at, READONLY) for name, at in _MEMBERS.items()}
+    rows = {name: (WORD, HEADER + 8 * at, READONLY) for name, at in _MEMBERS.items()}
     slots = {
         MEMBERS: members(rows),
         METHODS: methods(functions),
         DEALLOC: modules["dropping_native"].dealloc,
         LENGTH: modules["dropping_native"].length,
     }
-    return made("kernels.tape_words.Words", object, slots, _HEADER + 8 * words.TAPE_WORDS, NOT_CALLED)
+    return made("kernels.tape_words.Words", object, slots, HEADER + 8 * words.TAPE_WORDS, NOT_CALLED)
 
 
 _types: list[Any] = []
@@ -72,4 +72,4 @@ def words_of_tape(number: int, count: int) -> Any:
 
 def header_of(entries: Any) -> int:
     """Return the address of a tape's header."""
-    return id(entries) + _HEADER
+    return id(entries) + HEADER

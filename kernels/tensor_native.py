@@ -49,22 +49,16 @@ from kernels.words import (
 
 _tape = load_module("tape_native")
 hold, let_go, tape_of = _tape.hold, _tape.let_go, _tape.tape_of
+_objects = load_module("objects_native")
+drop_all, visit_all = _objects.drop_all, _objects.visit_all
 
 
 @cfunc("int32(int64, int64, int64)", cache=True)
 def traverse(x, visit, argument):
-    for at in range(O_FIRST, O_LAST + 8, 8):
-        held = load_i8(x + at)
-        if held != 0:
-            found = call_visit(visit, held, argument)
-            if found != 0:
-                return found
-    leaf = -load_i8(x + O_SLOT)
-    if leaf > 1:
+    leaf, found = -load_i8(x + O_SLOT), visit_all(x + O_FIRST, x + O_LAST, visit, argument)
+    if found == 0 and leaf > 1:
         found = call_visit(visit, leaf, argument)
-        if found != 0:
-            return found
-    return call_visit(visit, load_i8(x + O_TYPE), argument)
+    return found if found != 0 else call_visit(visit, load_i8(x + O_TYPE), argument)
 
 
 @njit(cache=True, error_model="numpy")
@@ -80,19 +74,15 @@ def exchange(x, slot):
 
 
 @njit(cache=True, error_model="numpy")
-def drop_all(x):
-    """Let go of what a tensor refers to: before each, it has it no more, for that may run anything."""
+def empty(x):
+    """Let go of what a tensor refers to."""
     exchange(x, 0)
-    for at in range(O_FIRST, O_LAST + 8, 8):
-        held = load_i8(x + at)
-        if held != 0:
-            store_i8(x + at, 0)
-            Py_DecRef(held)
+    drop_all(x + O_FIRST, x + O_LAST)
 
 
 @cfunc("int32(int64)", cache=True)
 def clear(x):
-    drop_all(x)
+    empty(x)
     return 0
 
 
@@ -145,7 +135,7 @@ def dealloc(x):
     if load_i8(x + O_WEAK) != 0:
         PyObject_ClearWeakRefs(x)
     slot, size = load_i8(x + O_SLOT), load_i8(x + O_BYTES)
-    drop_all(x)
+    empty(x)
     spare(x, kind)
     Py_DecRef(kind)
     if size > 0 and slot > 0:

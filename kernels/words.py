@@ -31,9 +31,9 @@ NEEDED, GONE, HELD = 1 << 30, 1 << 29, (1 << 29) - 1
 # The registry: the headers of tapes by their numbers, the blocks of forms by theirs, Python's objects and types; the
 # context variable of the tape in force, the type of tapes, where one has its entries; the table of calls, whom to ask,
 # by operation, for what is not in it, and for what is always Python's; NumPy's function that makes an array.
-G_TAPES, G_FORMS, G_FORMCOUNT, G_NONE, G_INT, G_FLOAT, G_ARRAY, G_TENSOR, G_TYPEERROR, G_OVERFLOW = range(10)
-G_ATTRIBUTE, G_DOUBLE, G_FALSE, G_ACTIVE, G_TAPE, G_ENTRIES, G_CALLS, G_MISSED, G_NEW, G_NOTIMPLEMENTED = range(10, 20)
-G_SPARE, G_SPARES, G_SLICE, G_TUPLE, G_ELLIPSIS, G_VIEW, G_BASE, REGISTRY = range(20, 28)
+G_TAPES, G_FORMS, G_FORMCOUNT, G_NONE, G_INT, G_FLOAT, G_ARRAY, G_TENSOR, G_TYPEERROR, G_ATTRIBUTE = range(10)
+G_DOUBLE, G_FALSE, G_ACTIVE, G_TAPE, G_ENTRIES, G_CALLS, G_MISSED, G_NEW, G_NOTIMPLEMENTED, G_SPARE = range(10, 20)
+G_SPARES, G_SLICE, G_TUPLE, G_ELLIPSIS, G_VIEW, G_BASE, REGISTRY = range(20, 27)
 MOST_SPARES = 32
 """Tensors that have died whose memory is kept for new ones, each with the address of the next for its value."""
 
@@ -69,7 +69,7 @@ NEVER, UNWANTED, WANTED, ITSELF = range(4)
 PATIENCE = 1 << 22
 """Steps of inner loops after which native code returns, so that Python can take an interrupt: some ten milliseconds."""
 
-OK, GROW, FREED, MISSING, MEMORY, PAUSE, BREATH, READ = range(8)
+OK, GROW, FREED, MISSING, MEMORY, PAUSE, BREATH = range(7)
 
 TAPE_BITS = 44
 """A slot is its tape's number shifted by this, plus a count: unique in the process, never used again."""
