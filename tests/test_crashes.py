@@ -532,6 +532,10 @@ UNDOING = {"restore", "__exit__", "set_mode", "_leave"}
 UNDONE = {"try:", "modes.restore(before)", "modes.set_mode(before)", "set_mode(before)", "restore(before)"}
 
 
+MANAGED = ("with modes.", "with np.errstate(")
+"""Lines that are run once more at their end, where Python itself lets no interrupt in before the way out is taken."""
+
+
 def _interrupted_at(count: int, function: Callable[[], Any]) -> int:
     """Raise KeyboardInterrupt at a line of this library's; return how many lines ran."""
     seen = 0
@@ -542,7 +546,7 @@ def _interrupted_at(count: int, function: Callable[[], Any]) -> int:
         if "/tape/" not in name or frame.f_code.co_name in UNDOING:
             return trace if event == "call" else None
         line = linecache.getline(name, frame.f_lineno).strip()
-        if event == "line" and line not in UNDONE and not line.startswith("with modes."):  # the line of its end, too
+        if event == "line" and line not in UNDONE and not line.startswith(MANAGED):
             seen += 1
             if seen == count:
                 raise KeyboardInterrupt
