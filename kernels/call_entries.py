@@ -16,89 +16,143 @@ import numpy as np
 
 from kernels import jit, words
 from kernels.form import Form
-from kernels.layouts import Spec, broadcast
+from kernels.layouts import Spec
 from kernels.loops import InnerLoop
 from kernels.memory import where
+from kernels.pool_words import LARGE
 from kernels.registry import REGISTRY
-from kernels.tasks import UfuncCall, nest_layout
 
 OPERATORS = {
     ("+", 2): words.OP_ADD, ("-", 2): words.OP_SUBTRACT, ("*", 2): words.OP_MULTIPLY, ("/", 2): words.OP_DIVIDE,
-    ("**", 2): words.OP_POWER, ("-", 1): words.OP_NEGATIVE,
+    ("**", 2): words.OP_POWER, ("-", 1): words.OP_NEGATIVE, ("@", 2): words.OP_MATMUL,
 }  # fmt: skip
-"""The operators that native code repeats, by sign and how many operands there are."""
-_INLINE = {
-    words.OP_ADD: words.ADD, words.OP_SUBTRACT: words.SUBTRACT, words.OP_MULTIPLY: words.MULTIPLY,
-    words.OP_DIVIDE: words.DIVIDE,
-}  # fmt: skip
+"""The operators that have slots in the type of tensors, by sign and how many operands there are."""
 _kept: dict[int, Any] = {}
 """What the entries refer to, by their addresses."""
 _turn = itertools.count()
 
 
-def _bits(number: float) -> int:
+def bits(number: float) -> int:
     """Return the bits of a double."""
     return int(struct.unpack("q", struct.pack("d", number))[0])
 
 
 @dataclass(frozen=True)
 class Key:
-    """What a call is found by: the forms or specs of one or two operands, None of a number; which are wanted."""
+    """What a call is found by: the forms or specs of its operands, None of a number; which are wanted; a number."""
 
     op: int
     forms: tuple[Form | Spec | None, ...]
-    wanted: tuple[bool, ...]
-    number: float | None = None
+    wanted: tuple[bool, ...] = ()
+    number: int = 0
 
-    def words(self) -> tuple[int, int, int, int, int]:
+    def words(self) -> list[int]:
         """Return it as it stands in the table."""
-        a, b, *_ = [*(words.NUMBER_FORM if form is None else id(form) for form in self.forms), 0]
-        bits = 0 if self.number is None else _bits(self.number)
-        return self.op, a, b, sum(want << k for k, want in enumerate(self.wanted)), bits
+        forms = [words.NUMBER_FORM if form is None else id(form) for form in self.forms]
+        forms += [0] * (words.MOST_OPERANDS - len(forms))
+        return [self.op, *forms, sum(want << k for k, want in enumerate(self.wanted)), self.number]
+
+
+@dataclass(frozen=True)
+class Telling:
+    """What a recorder is told of a call: the operation, how many of the operands, the parameters."""
+
+    op: Any
+    count: int
+    params: tuple[Any, ...] = ()
+
+
+NO_LOOP = InnerLoop(0, 0)
 
 
 @dataclass(frozen=True)
 class Computation:
-    """How native code finds the value: NumPy's inner loop on operands of these specs, for a result of this one."""
+    """How native code finds the elements of a result: a kind of kernels/words.py, and what that takes."""
 
-    loop: InnerLoop
-    sources: tuple[Spec | None, ...]
-    spec: Spec
+    kind: int
+    loop: InnerLoop = NO_LOOP
+    function: Any = None
+    """Of Python's, which gives the value."""
+    layout: np.ndarray[Any, Any] | None = None
+    count: int = 0
+    """Operands and the result."""
     picks: tuple[int, ...] = ()
-    """What is saved: the number of an operand, 2 for the result."""
+    """What is saved: the number of an operand, PICK_RESULT, PICK_SCALE."""
+    initial: float = 0.0
+    scale: float = 0.0
 
 
-def enter(key: Key, form: Form | Spec, how: Computation | None) -> None:
-    """Let native code repeat a call; without a computation let it leave all such calls to Python."""
-    row = [*key.words(), *([0] * (words.CALL - 5))]
-    kept: list[Any] = []
-    if how is not None:
-        recorded = isinstance(form, Form) and any(key.wanted)
-        row[words.E_BLOCK] = where(form.block) if recorded else 0  # type: ignore[union-attr]
-        row[words.E_CODE] = form.code if recorded else 0  # type: ignore[union-attr]
-        row[words.E_FORM] = id(form)
-        _computed(row, key, how, kept)
-    _write(row, [*key.forms, form], kept)
+class _Entry:
+    """An entry as it is put together: its words, and what they refer to."""
+
+    def __init__(self, key: Key, form: Form | Spec) -> None:
+        self.row = [*key.words(), *([0] * (words.CALL - words.KEY))]
+        self.kept: list[Any] = []
+        self.forms = [*key.forms, form]
+        self[words.E_FORM] = id(form)
+
+    def __setitem__(self, at: int, value: int) -> None:
+        self.row[at] = value
+
+    def keep(self, at: int, thing: Any, address: int) -> None:
+        """Refer to something that is to live as long."""
+        self.row[at] = address
+        self.kept.append(thing)
+
+    def words_of(self, at: int, numbers: Any) -> None:
+        """Refer to words."""
+        array = np.array([*numbers, 0], np.int64)
+        self.keep(at, array, where(array))
+
+    def records(self, form: Form | Spec) -> None:
+        """Append an instruction of this form."""
+        assert isinstance(form, Form)
+        self[words.E_BLOCK], self[words.E_CODE] = where(form.block), form.code
+
+    def shapes(self, spec: Spec) -> None:
+        """Make results of a spec."""
+        self[words.E_DTYPE], self[words.E_NDIM] = spec.dtype.num, len(spec.shape)
+        self.words_of(words.E_SHAPE, spec.shape)
+
+    def tells(self, telling: Telling) -> None:
+        """Tell a recorder of it."""
+        self[words.E_GIVEN] = telling.count
+        self.keep(words.E_TOLD, telling.op, id(telling.op))
+        self.keep(words.E_PARAMS, telling.params, id(telling.params))
+
+    def computes(self, how: Computation) -> None:
+        """Compute the result's elements."""
+        self[words.E_KIND], self[words.E_COUNT] = how.kind, how.count
+        self[words.E_LOOP], self[words.E_DATA] = how.loop.address, how.loop.data
+        self[words.E_SAVED] = sum(pick << words.PICK * k for k, pick in enumerate(how.picks))
+        self[words.E_INITIAL], self[words.E_SCALE] = bits(how.initial), bits(how.scale)
+        if how.function is not None:
+            self.keep(words.E_LOOP, how.function, id(how.function))
+        if how.layout is not None:
+            self.keep(words.E_LAYOUT, how.layout, where(how.layout))
+
+    def write(self) -> None:
+        """Put it in its place, and keep what it refers to; it goes with the forms that it is about.
+
+        It is written at once, or not at all: another thread, or a finalizer in the middle of this, may be writing.
+        """
+        if not _writing.acquire(blocking=False):
+            return
+        try:
+            address = _place(self.row)
+            at = (address - REGISTRY.calls) // 8
+            end = partial(_end, at)
+            held = [*self.kept, *[ref(form, end) for form in self.forms if form is not None]]
+            before = _kept.get(address)
+            _kept[address] = [held, before]
+            _table[at : at + words.CALL] = np.array(self.row, np.int64)
+            _kept[address] = held
+        finally:
+            _writing.release()
 
 
-def _write(row: list[int], forms: list[Any], kept: list[Any]) -> None:
-    """Put an entry in its place, and keep what it refers to; it goes with the forms that it is about.
-
-    An entry is written at once, or not at all: another thread, or a finalizer in the middle of this, may be writing.
-    """
-    if not _writing.acquire(blocking=False):
-        return
-    try:
-        address = _place(row)
-        at = (address - REGISTRY.calls) // 8
-        end = partial(_end, at)
-        held = [*kept, *[ref(form, end) for form in forms if form is not None]]
-        before = _kept.get(address)
-        _kept[address] = [held, before]
-        _table[at : at + words.CALL] = np.array(row, np.int64)
-        _kept[address] = held
-    finally:
-        _writing.release()
+_writing = threading.Lock()
+_table = np.frombuffer((ctypes.c_int64 * (words.CALL * words.WAYS * words.SETS)).from_address(REGISTRY.calls), np.int64)
 
 
 def _end(at: int, _: Any) -> None:
@@ -106,64 +160,61 @@ def _end(at: int, _: Any) -> None:
     _table[at + words.K_OP] = -1
 
 
-_writing = threading.Lock()
-_table = np.frombuffer((ctypes.c_int64 * (words.CALL * words.WAYS * words.SETS)).from_address(REGISTRY.calls), np.int64)
+def enter(key: Key, form: Form | Spec, how: Computation | None, telling: Telling, large: int = 0) -> None:
+    """Let native code repeat a call; without a computation let it leave all such calls to Python.
+
+    ``large``: bytes of the largest operand or result, if it is large.
+    """
+    entry = _Entry(key, form)
+    if how is not None:
+        spec = form.spec
+        if any(key.wanted) and isinstance(form, Form):
+            entry.records(form)
+        entry.computes(how)
+        entry.shapes(spec)
+        entry.tells(telling)
+        entry[words.E_LARGE] = large
+        entry[words.E_BYTES] = spec.bytes if spec.bytes >= LARGE else 0
+    entry.write()
+
+
+def is_known(key: Key) -> bool:
+    """Whether a call stands in the table: native code leaves some of them to Python, not all of the time."""
+    row = key.words()
+    return any(_words_at(place) == row for place in _places(row))
 
 
 @dataclass(frozen=True)
-class Reducing:
-    """How native code reduces an operand: NumPy's inner loop, its start, and what the result is divided by."""
+class Part:
+    """What ``x[key]`` shows: an array, the one that it is a part of, and where it begins in the gradient, in bytes."""
 
-    loop: InnerLoop
-    source: Spec
-    spec: Spec
-    onto: tuple[int, ...]
-    """The strides of the result along the dims of the operand."""
-    start: float
-    scale: float
-    picks: tuple[int, ...]
-    """What is saved: 0 for the operand, 2 for the result, 3 for what it is divided by."""
+    shown: np.ndarray[Any, Any]
+    whole: np.ndarray[Any, Any]
+    offset: int
 
 
-def enter_reduction(key: Key, form: Form | Spec, how: Reducing | None) -> None:
-    """Let native code repeat a reduction; without ``how`` let it leave all such calls to Python."""
-    if how is None:
-        enter(key, form, None)
-        return
-    row = [*key.words(), *([0] * (words.CALL - 5))]
-    recorded = isinstance(form, Form) and any(key.wanted)
-    row[words.E_BLOCK] = where(form.block) if recorded else 0  # type: ignore[union-attr]
-    row[words.E_CODE] = form.code if recorded else 0  # type: ignore[union-attr]
-    row[words.E_FORM], row[words.E_KIND], row[words.E_COUNT] = id(form), words.REDUCE, 3
-    row[words.E_LOOP], row[words.E_DATA] = how.loop.address, how.loop.data
-    row[words.E_SAVED] = sum(pick << 2 * k for k, pick in enumerate(how.picks))
-    row[words.E_INITIAL], row[words.E_SCALE] = _bits(how.start), _bits(how.scale)
-    shape, strides = np.array([*how.spec.shape, 0], np.int64), (how.onto, how.source.strides, how.onto)
-    layout = nest_layout(UfuncCall(how.loop, how.source.shape, strides, ()))
-    row[words.E_DTYPE], row[words.E_NDIM] = how.spec.dtype.num, len(how.spec.shape)
-    row[words.E_SHAPE], row[words.E_LAYOUT] = where(shape), where(layout)
-    _write(row, [*key.forms, form], [shape, layout])
-
-
-def enter_part(above: Form | Spec, key: Any, form: Form, part: tuple[Any, Any, int], *, wanted: bool) -> None:
-    """Let native code repeat ``x[key]`` of tensors of a form.
-
-    ``part``: an array, the one that it shows a part of, and where the part begins in the gradient, in bytes.
-    """
+def enter_part(
+    above: Form | Spec, key: Any, form: Form, part: Part, telling: Telling, *, wanted: bool, large: int
+) -> None:
+    """Let native code repeat ``x[key]`` of tensors of a form."""
     index = np.zeros(32, np.int64)
     hashed = _words_of()(id(key), where(index))
     if hashed < 0:
         return
-    shown, whole, offset = part
-    shape, strides = (np.array([*one, 0], np.int64) for one in (shown.shape, shown.strides))
-    row = [words.OP_PART, id(above), hashed, int(wanted), *([0] * (words.CALL - 4))]
-    row[words.E_BLOCK], row[words.E_CODE] = (where(form.block), form.code) if wanted else (0, 0)
-    row[words.E_FORM], row[words.E_KIND] = id(form), words.NEST
-    row[words.E_COUNT] = isinstance(above, Form) and above.is_view
-    row[words.E_NDIM], row[words.E_SHAPE], row[words.E_STRIDES] = shown.ndim, where(shape), where(strides)
-    row[words.E_START], row[words.E_OFFSET] = where(shown) - where(whole), offset
-    row[words.E_KEY] = where(index)
-    _write(row, [above, form], [shape, strides, index])
+    entry = _Entry(Key(words.OP_PART, (above, None), (wanted,)), form)
+    entry[words.K_B] = hashed
+    if wanted:
+        entry.records(form)
+    shown = part.shown
+    entry[words.E_KIND], entry[words.E_NDIM] = words.NEST, shown.ndim
+    entry[words.E_COUNT] = isinstance(above, Form) and above.is_view
+    entry.words_of(words.E_SHAPE, shown.shape)
+    entry.words_of(words.E_STRIDES, shown.strides)
+    entry[words.E_START], entry[words.E_OFFSET] = where(shown) - where(part.whole), part.offset
+    entry[words.E_LARGE] = large
+    entry.keep(words.E_KEY, index, where(index))
+    entry.tells(telling)
+    entry.write()
 
 
 @functools.cache
@@ -171,39 +222,28 @@ def _words_of() -> Any:
     return jit.entry(jit.load_module("parts_native").words_of)
 
 
-def _computed(row: list[int], key: Key, how: Computation, kept: list[Any]) -> None:
-    spec = how.spec
-    row[words.E_LOOP], row[words.E_DATA] = how.loop.address, how.loop.data
-    row[words.E_COUNT] = len(how.sources) + 1
-    row[words.E_SAVED] = sum(pick << 2 * k for k, pick in enumerate(how.picks))
-    if not spec.shape and spec.dtype == np.float64:
-        row[words.E_KIND] = _INLINE.get(key.op, words.ONCE)
-        return
-    shape = np.array([*spec.shape, 0], np.int64)
-    strides = tuple(
-        (0,) * len(spec.shape) if source is None else broadcast(source.shape, source.strides, spec.shape)
-        for source in (*how.sources, spec)
-    )
-    layout = nest_layout(UfuncCall(how.loop, spec.shape, strides, ()))
-    row[words.E_KIND] = words.NEST if spec.dtype == np.float64 else words.NEST4
-    row[words.E_DTYPE], row[words.E_NDIM] = spec.dtype.num, len(spec.shape)
-    row[words.E_SHAPE], row[words.E_LAYOUT] = where(shape), where(layout)
-    kept += [shape, layout]
-
-
 @functools.cache
 def _find_place() -> Any:
     return jit.entry(jit.load_module("calls_native").place)
 
 
+def _places(row: list[int]) -> list[int]:
+    """Return the addresses at which a call may stand."""
+    first = _find_place()(*row[: words.KEY])
+    return [first + 8 * words.CALL * k for k in range(words.WAYS)]
+
+
+def _words_at(place: int) -> list[int]:
+    return list((ctypes.c_int64 * words.KEY).from_address(place))
+
+
 def _place(row: list[int]) -> int:
     """Return where to enter a call: where it stands, where nothing does, or where another then has to go."""
-    first = _find_place()(*row[:5])
-    places = [first + 8 * words.CALL * k for k in range(words.WAYS)]
+    places = _places(row)
     for place in places:
-        if (ctypes.c_int64 * 5).from_address(place)[:] == row[:5]:
-            return int(place)
+        if _words_at(place) == row[: words.KEY]:
+            return place
     for place in places:
         if place not in _kept:
-            return int(place)
-    return int(places[next(_turn) % words.WAYS])
+            return place
+    return places[next(_turn) % words.WAYS]

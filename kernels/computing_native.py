@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 from kernels.jit import load_module, njit
-from kernels.memory import HEADER, call_loop, double_of, load_f8, load_i8, store_f4, store_f8, store_i8, word
+from kernels.memory import (
+    HEADER,
+    call_at,
+    call_kernel,
+    call_loop,
+    double_of,
+    load_f8,
+    load_i8,
+    store_f8,
+    store_i8,
+    word,
+)
 from kernels.numpy_api import new_array
-from kernels.python_api import Py_IncRef, PyFloat_FromDouble, sixteen_words
+from kernels.python_api import Py_IncRef, PyFloat_FromDouble, sixteen_words, thirty_words, three_words
 from kernels.words import (
     A_DATA,
     ADD,
@@ -15,8 +26,9 @@ from kernels.words import (
     B_FORM,
     B_INPUTS,
     B_SAVED,
-    DIVIDE,
+    DOUBLES,
     E_BLOCK,
+    E_BYTES,
     E_CODE,
     E_COUNT,
     E_DATA,
@@ -31,10 +43,17 @@ from kernels.words import (
     E_SHAPE,
     G_ARRAY,
     G_NEW,
+    G_POOLED,
     I_WORDS,
     K_WANTS,
+    KERNEL,
     MULTIPLY,
-    NEST,
+    ONCE,
+    OPERAND,
+    PICK,
+    PICK_RESULT,
+    PICK_SCALE,
+    PRODUCT,
     REDUCE,
     SUBTRACT,
     T_NUMBER,
@@ -42,6 +61,10 @@ from kernels.words import (
     T_SIZE,
     T_WORDS,
     TAPE_BITS,
+    V_DOUBLE,
+    V_OBJECT,
+    V_PLACE,
+    V_SLOT,
 )
 
 _tape = load_module("tape_native")
@@ -56,34 +79,39 @@ def over_nest(entry, pointers):
 
 
 @njit(cache=True, error_model="numpy")
-def once(entry, x, y):
-    """One element by NumPy's loop."""
-    row = sixteen_words()
-    count = word(entry, E_COUNT)
-    store_i8(row, x)
-    store_i8(row + 8, y)
-    store_i8(row + 8 * (count - 1), row + 64)
-    store_i8(row + 24, 1)
-    store_i8(row + 32, 0)
-    store_i8(row + 40, 0)
-    store_i8(row + 48, 0)
-    call_loop(word(entry, E_LOOP), row, row + 24, row + 32, word(entry, E_DATA))
-    return load_f8(row + 64)
+def pointers_of(entry, operands, out, row):
+    """Write the addresses of the operands that are computed with, then that of the result."""
+    count = word(entry, E_COUNT) - 1
+    for i in range(count):
+        store_i8(row + 8 * i, load_i8(operands + OPERAND * i + V_PLACE))
+    store_i8(row + 8 * count, out)
 
 
 @njit(cache=True, error_model="numpy")
-def scalar(entry, x, y):
-    """The double that an operation gives of doubles at these addresses."""
+def once(entry, operands):
+    """One element by NumPy's loop."""
+    row = thirty_words()
+    pointers_of(entry, operands, row + 128, row)
+    extents, strides = row + 64, row + 72
+    store_i8(extents, 1)
+    for i in range(word(entry, E_COUNT)):
+        store_i8(strides + 8 * i, 0)
+    call_loop(word(entry, E_LOOP), row, extents, strides, word(entry, E_DATA))
+    return load_f8(row + 128)
+
+
+@njit(cache=True, error_model="numpy")
+def scalar(entry, operands):
+    """The double that an operation gives of doubles."""
     kind = word(entry, E_KIND)
+    if kind == ONCE:
+        return once(entry, operands)
+    x, y = load_f8(load_i8(operands + V_PLACE)), load_f8(load_i8(operands + OPERAND + V_PLACE))
     if kind == ADD:
-        return load_f8(x) + load_f8(y)
+        return x + y
     if kind == SUBTRACT:
-        return load_f8(x) - load_f8(y)
-    if kind == MULTIPLY:
-        return load_f8(x) * load_f8(y)
-    if kind == DIVIDE:
-        return load_f8(x) / load_f8(y)
-    return once(entry, x, y)
+        return x - y
+    return x * y if kind == MULTIPLY else x / y
 
 
 @njit(cache=True, error_model="numpy")
@@ -103,38 +131,58 @@ def reduce(entry, x, out, count):
 
 
 @njit(cache=True, error_model="numpy")
-def reduced(registry, entry, x):
-    """A new float or array that an operand is reduced to; 0 with an exception."""
-    if word(entry, E_NDIM) == 0:
-        out = sixteen_words()
-        reduce(entry, x, out, 1)
-        return PyFloat_FromDouble(load_f8(out))
-    shape, count = word(entry, E_SHAPE), 1
-    made = new_array(word(registry, G_NEW), word(registry, G_ARRAY), word(entry, E_NDIM), shape, word(entry, E_DTYPE))
-    for k in range(word(entry, E_NDIM)):
-        count *= word(shape, k)
-    if made != 0:
-        reduce(entry, x, load_i8(made + A_DATA), count)
-    return made
+def array_for(registry, entry):
+    """A new array for the result, large ones from the pool; 0 with an exception."""
+    new, kind, dtype = word(registry, G_NEW), word(registry, G_ARRAY), word(entry, E_DTYPE)
+    ndim, shape = word(entry, E_NDIM), word(entry, E_SHAPE)
+    if word(entry, E_BYTES) != 0 and word(registry, G_POOLED) != 0:
+        return call_at(word(registry, G_POOLED), kind, ndim, shape, dtype)
+    return new_array(new, kind, ndim, shape, dtype)
 
 
 @njit(cache=True, error_model="numpy")
-def value_of(registry, entry, x, y):
+def fill(entry, operands, out):
+    """Compute an array's elements."""
+    row, kind = thirty_words(), word(entry, E_KIND)
+    if kind == KERNEL:
+        store_i8(row, out)
+        for i in range(word(entry, E_COUNT) - 1):
+            store_i8(row + 8 + 8 * i, load_i8(operands + OPERAND * i + V_PLACE))
+        call_kernel(word(entry, E_LOOP), word(entry, E_LAYOUT), row, 0)
+        return
+    pointers_of(entry, operands, out, row)
+    if kind == PRODUCT:  # of four extents, then strides
+        layout = word(entry, E_LAYOUT)
+        call_loop(word(entry, E_LOOP), row, layout, layout + 32, word(entry, E_DATA))
+    else:
+        over_nest(entry, row)
+
+
+@njit(cache=True, error_model="numpy")
+def compute(entry, operands, out):
+    """Compute the elements of a result; of a reduction as many as there are."""
+    if word(entry, E_KIND) == REDUCE:
+        count = 1
+        for k in range(word(entry, E_NDIM)):
+            count *= word(word(entry, E_SHAPE), k)
+        reduce(entry, load_i8(operands + V_PLACE), out, count)
+    else:
+        fill(entry, operands, out)
+
+
+@njit(cache=True, error_model="numpy")
+def value_of(registry, entry, operands):
     """A new value: a float, or an array; 0 with an exception."""
     kind = word(entry, E_KIND)
-    if kind == REDUCE:
-        return reduced(registry, entry, x)
-    if kind < NEST:
-        return PyFloat_FromDouble(scalar(entry, x, y))
-    made = new_array(
-        word(registry, G_NEW), word(registry, G_ARRAY), word(entry, E_NDIM), word(entry, E_SHAPE), word(entry, E_DTYPE)
-    )
+    if kind <= ONCE:
+        return PyFloat_FromDouble(scalar(entry, operands))
+    if word(entry, E_NDIM) == 0 and word(entry, E_DTYPE) == DOUBLES:
+        out = three_words()
+        compute(entry, operands, out)
+        return PyFloat_FromDouble(load_f8(out))
+    made = array_for(registry, entry)
     if made != 0:
-        row = sixteen_words()
-        store_i8(row, x)
-        store_i8(row + 8, y)
-        store_i8(row + 8 * (word(entry, E_COUNT) - 1), load_i8(made + A_DATA))
-        over_nest(entry, row)
+        compute(entry, operands, load_i8(made + A_DATA))
     return made
 
 
@@ -149,39 +197,33 @@ def keep(t, at, slot):
 
 
 @njit(cache=True, error_model="numpy")
+def saved_word(entry, pick, kind, operands, value):
+    """What is saved: an array that the tape then owns, or the bits of a double."""
+    if pick == PICK_SCALE:
+        return word(entry, E_SCALE)
+    at = operands + OPERAND * pick
+    saved = value if pick == PICK_RESULT else load_i8(at + V_OBJECT)
+    if kind == ARRAY:
+        Py_IncRef(saved)
+        return saved
+    if pick == PICK_RESULT:
+        return load_i8(value + HEADER)
+    return load_i8(at + V_DOUBLE) if saved == 0 else load_i8(load_i8(at + V_PLACE))
+
+
+@njit(cache=True, error_model="numpy")
 def append(t, entry, operands, value):
     """Record the call; return its slot."""
     block, wants = word(entry, E_BLOCK), word(entry, K_WANTS)
     at, inputs = word(t, T_WORDS) + 8 * (word(t, T_SIZE) + 1), word(block, B_INPUTS)
     for i in range(inputs):
-        keep(t, at + 8 * i, load_i8(operands + 8 + 48 * i) if wants & (1 << i) else 0)
+        keep(t, at + 8 * i, load_i8(operands + OPERAND * i + V_SLOT) if wants & (1 << i) else 0)
     kinds, picks = block + 8 * (B_FIRST + I_WORDS * inputs), word(entry, E_SAVED)
     at += 8 * inputs
     for j in range(word(block, B_SAVED)):
-        pick = (picks >> (2 * j)) & 3
-        saved = value if pick >= 2 else load_i8(operands + 24 + 48 * pick)
-        if pick == 3:
-            store_i8(at, word(entry, E_SCALE))
-        elif word(kinds, j) == ARRAY:
-            Py_IncRef(saved)
-            store_i8(at, saved)
-        elif pick == 2:
-            store_i8(at, load_i8(value + HEADER))
-        elif saved == 0:
-            store_i8(at, load_i8(operands + 32 + 48 * pick))
-        else:
-            store_i8(at, load_i8(load_i8(operands + 16 + 48 * pick)))
+        pick = (picks >> (PICK * j)) & ((1 << PICK) - 1)
+        store_i8(at, saved_word(entry, pick, word(kinds, j), operands, value))
         at += 8
     Py_IncRef(word(block, B_FORM))
     store_i8(at, word(entry, E_CODE))
     return commit(t, word(block, B_ENTRIES))
-
-
-@njit(cache=True, error_model="numpy")
-def narrow(operands):
-    """Turn numbers among the operands to singles, behind them."""
-    for i in range(2):
-        at = operands + 48 * i
-        if load_i8(at + 16) == at + 32:
-            store_f4(at + 40, load_f8(at + 32))
-            store_i8(at + 16, at + 40)

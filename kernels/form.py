@@ -6,7 +6,6 @@ Its block of words is what native code reads; on the tape, its number in the reg
 from __future__ import annotations
 
 from typing import Any
-from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -41,9 +40,6 @@ from kernels.words import (
     VIEW,
     WANTED,
 )
-
-FORMS: WeakValueDictionary[int, Form] = WeakValueDictionary()
-"""Every form that something refers to, by its number."""
 
 Pull = Loop | Product
 _CALL = 32
@@ -91,7 +87,6 @@ class Form:
         self.respecified: dict[tuple[int, Strides], Form] = {}
         self.block = self._block()
         self.code = REGISTRY.enter(self, where(self.block))
-        FORMS[self.code] = self
 
     def _block(self) -> np.ndarray[Any, Any]:
         count, saved, spec = len(self.specs), self.saved, self.spec

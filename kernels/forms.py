@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from kernels.blas import Factor, matrices, product
-from kernels.form import FORMS, Form, Pull, inputs_of
+from kernels.form import Form, Pull, inputs_of
 from kernels.layouts import Spec, Strides, broadcast, dense
 from kernels.op import Contraction, Copy, Elementwise, Join, Reduction, Select, View
 from kernels.rule_text import passed
 from kernels.source import Loop
 from kernels.spaces import Operand
 
-__all__ = ["FORMS", "Form", "Pull", "inputs_of"]
+__all__ = ["Form", "Pull", "inputs_of"]
 
 _FLOAT64 = np.dtype(np.float64)
 _INT64 = np.dtype(np.int64)

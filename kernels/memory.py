@@ -142,6 +142,17 @@ def call_loop(typingctx: Any, address: Any, pointers: Any, extents: Any, strides
     return types.void(*[types.int64] * 5), codegen
 
 
+@intrinsic
+def call_at(typingctx: Any, address: Any, a: Any, b: Any, c: Any, d: Any) -> Any:  # noqa: ARG001
+    """Call a native function of four words, which returns one."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
+        kind = ir.FunctionType(_I64, [_I64] * 4)
+        return builder.call(builder.inttoptr(args[0], kind.as_pointer()), args[1:])
+
+    return types.int64(*[types.int64] * 5), codegen
+
+
 def _applier(count: int, name: str, kind: Any) -> Any:
     """Return the intrinsic that applies an inner loop of a ufunc to one element."""
 

@@ -2,20 +2,43 @@
 
 from __future__ import annotations
 
-from kernels.jit import cfunc, load_module
+from kernels.jit import cfunc, load_module, njit
 from kernels.memory import load_i8, word
 from kernels.python_api import (
     Py_DecRef,
     Py_IncRef,
+    PyErr_Clear,
     PyErr_Occurred,
+    PyLong_AsLongLong,
     PyMethod_New,
     PyObject_GC_Del,
     PyObject_GC_UnTrack,
     PyObject_Vectorcall,
+    PyTuple_GetItem,
+    PyTuple_Size,
     call_visit,
     tape_registry,
 )
-from kernels.words import F_ALWAYS, F_DICT, F_NUMBER, F_SLOW, G_INT, NOT_NATIVE, O_TYPE, REDUCES
+from kernels.words import (
+    F_ALWAYS,
+    F_DICT,
+    F_NUMBER,
+    F_SLOW,
+    G_AXIS,
+    G_DIM,
+    G_FALSE,
+    G_INT,
+    G_KEEPDIM,
+    G_KEEPDIMS,
+    G_NONE,
+    G_TRUE,
+    LARGEST_DIM,
+    MOST_OPERANDS,
+    NOT_NATIVE,
+    NUMBERED,
+    O_TYPE,
+    REDUCES,
+)
 
 hit = load_module("calls_native").hit
 _objects = load_module("objects_native")
@@ -23,19 +46,54 @@ drop_all, kind_of, visit_all = _objects.drop_all, _objects.kind_of, _objects.vis
 ARGUMENTS = (1 << 62) - 1
 
 
+@njit(cache=True, error_model="numpy")
+def dim_code(registry, dim, keepdim):
+    """The number that stands for the arguments of a reduction, 0 for one that is not there; -1 where Python is to."""
+    code = 0
+    if keepdim == word(registry, G_TRUE):
+        code = 1
+    elif keepdim != 0 and keepdim != word(registry, G_FALSE):
+        return -1
+    if dim == 0 or dim == word(registry, G_NONE):
+        return code
+    if kind_of(dim) != word(registry, G_INT):
+        return -1
+    number = PyLong_AsLongLong(dim)
+    if number == -1 and PyErr_Occurred() != 0:
+        PyErr_Clear()
+        return -1
+    return code + 2 * (number + 2 * LARGEST_DIM) if abs(number) < LARGEST_DIM else -1
+
+
+@njit(cache=True, error_model="numpy")
+def reduction_code(registry, given, count, names):
+    """The same of the arguments behind a tensor, by place and by name."""
+    dim, keepdim = word(given, 1) if count > 1 else 0, word(given, 2) if count > 2 else 0
+    for k in range(PyTuple_Size(names) if names != 0 else 0):
+        name, value = PyTuple_GetItem(names, k), word(given, count + k)
+        if (name == word(registry, G_DIM) or name == word(registry, G_AXIS)) and dim == 0:
+            dim = value
+        elif (name == word(registry, G_KEEPDIM) or name == word(registry, G_KEEPDIMS)) and keepdim == 0:
+            keepdim = value
+        else:
+            return -1
+    return dim_code(registry, dim, keepdim)
+
+
 @cfunc("int64(int64, int64, int64, int64)", cache=True)
 def vectorcall(self, given, count, names):
     number, arguments = load_i8(self + F_NUMBER), count & ARGUMENTS
-    second = word(given, 1) if arguments == 2 else 0
-    fits = names == 0 and arguments >= 1 and arguments <= 2
-    if fits and number >= REDUCES and second != 0:
-        fits = kind_of(second) == word(tape_registry(), G_INT)
-    if fits:
-        found = hit(number & (REDUCES - 1), load_i8(given), second, 1 if number >= REDUCES else 0)
-        if found == NOT_NATIVE:
-            return PyObject_Vectorcall(load_i8(self + F_ALWAYS), given, count, names)
-        if found != 0 or PyErr_Occurred() != 0:
-            return found
+    found = 0
+    if number >= REDUCES:
+        code = reduction_code(tape_registry(), given, arguments, names) if 1 <= arguments <= 3 else -1
+        if code >= 0:
+            found = hit(number & (REDUCES - 1), given, 1, 0, code)
+    elif names == 0 and 1 <= arguments <= MOST_OPERANDS:
+        found = hit(number & (NUMBERED - 1), given, arguments, number & NUMBERED, 0)
+    if found == NOT_NATIVE:
+        return PyObject_Vectorcall(load_i8(self + F_ALWAYS), given, count, names)
+    if found != 0 or PyErr_Occurred() != 0:
+        return found
     return PyObject_Vectorcall(load_i8(self + F_SLOW), given, count, names)
 
 

@@ -10,6 +10,7 @@ from kernels.words import (
     G_NOTIMPLEMENTED,
     OP_ADD,
     OP_DIVIDE,
+    OP_MATMUL,
     OP_MULTIPLY,
     OP_NEGATIVE,
     OP_POWER,
@@ -52,3 +53,8 @@ def nb_power(a, b, modulus):
 @cfunc("int64(int64)", cache=True)
 def nb_negative(a):
     return operate(OP_NEGATIVE, a, 0, 0)
+
+
+@cfunc("int64(int64, int64)", cache=True)
+def nb_matrix_multiply(a, b):
+    return operate(OP_MATMUL, a, b, 0)

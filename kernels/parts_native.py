@@ -20,6 +20,7 @@ from kernels.python_api import (
     PyWeakref_NewRef,
     tape_registry,
     thirty_words,
+    three_words,
 )
 from kernels.words import (
     A_DATA,
@@ -34,6 +35,7 @@ from kernels.words import (
     E_FORM,
     E_KEY,
     E_KIND,
+    E_LARGE,
     E_NDIM,
     E_OFFSET,
     E_SHAPE,
@@ -56,6 +58,7 @@ from kernels.words import (
     NEW_ITEM,
     NO_BOUND,
     O_BASE,
+    O_BYTES,
     O_FORM,
     O_OFFSET,
     O_SLOT,
@@ -75,7 +78,9 @@ _tape = load_module("tape_native")
 commit, reserve = _tape.commit, _tape.reserve
 keep = load_module("computing_native").keep
 _calls = load_module("calls_native")
-find, tape_in_force, reused, missed = _calls.find, _calls.tape_in_force, _calls.reused, _calls.missed
+find, reused, missed = _calls.find, _calls.reused, _calls.missed
+_telling = load_module("telling_native")
+tape_in_force, tell = _telling.tape_in_force, _telling.tell
 
 
 @njit(cache=True, error_model="numpy")
@@ -154,7 +159,7 @@ def look_up(registry, x, t, words, hashed):
     value, slot = load_i8(x + O_VALUE), load_i8(x + O_SLOT)
     if value == 0 or kind_of(value) != word(registry, G_ARRAY):
         return 0
-    entry = find(registry, OP_PART, load_i8(x + O_FORM), hashed, 1 if t != 0 and slot != 0 else 0, 0)
+    entry = find(registry, OP_PART, load_i8(x + O_FORM), hashed, 0, 1 if t != 0 and slot != 0 else 0, 0)
     if entry == 0 or word(entry, E_KIND) == SLOWLY:
         return 0
     for k in range(load_i8(words)):
@@ -221,6 +226,7 @@ def finish(registry, t, x, entry, result, reference):
         store_i8(at + 16, word(entry, E_CODE))
         Py_IncRef(word(block, B_FORM))
         store_i8(result + O_SLOT, commit(t, 4))
+        store_i8(result + O_BYTES, word(entry, E_LARGE))
     return 1
 
 
@@ -246,21 +252,25 @@ def prepared(registry, x, entry):
 @njit(cache=True, error_model="numpy")
 def hit(registry, x, key):
     """Return the part that has been asked for before; 0, without an exception where Python is to do it."""
-    t, words = tape_in_force(registry), thirty_words()
-    if t == -1 or kind_of(x) != word(registry, G_TENSOR) or key_words(registry, key, words) == 0:
+    found, words = tape_in_force(registry), thirty_words()
+    if found == -1 or kind_of(x) != word(registry, G_TENSOR) or key_words(registry, key, words) == 0:
         return 0
     hashed = hash_of(words)
-    entry = look_up(registry, x, t, words, hashed)
+    entry = look_up(registry, x, found & ~1, words, hashed)
     if entry == 0:
         return 0
     result = prepared(registry, x, entry)
     if result == 0:
         return 0
     reference, done = PyWeakref_NewRef(result, 0), 0
-    t = tape_in_force(registry)
-    entry = look_up(registry, x, t, words, hashed) if t != -1 and reference != 0 else 0
+    found = tape_in_force(registry)
+    t = found & ~1
+    entry = look_up(registry, x, t, words, hashed) if found != -1 and reference != 0 else 0
     if entry != 0 and load_i8(base_of(x, entry) + O_VIEWS) != 0:
         done = finish(registry, t, x, entry, result, reference)
+    if done != 0 and found != t:
+        store_i8(words, x)
+        done = tell(registry, entry, words, 0, result)
     if reference != 0:
         Py_DecRef(reference)
     if done == 0:
@@ -273,7 +283,10 @@ def hit(registry, x, key):
 def mp_subscript(x, key):
     found = hit(tape_registry(), x, key)
     if found == 0 and PyErr_Occurred() == 0:
-        return missed(OP_PART, x, key, 0)
+        given = three_words()
+        store_i8(given, x)
+        store_i8(given + 8, key)
+        return missed(OP_PART, given, 2, 0)
     return found
 
 

@@ -12,7 +12,8 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from kernels.forms import FORMS, Form
+from kernels.forms import Form
+from kernels.registry import REGISTRY
 from kernels.words import ADDS, CLEARS, LARGEST_LOSS, TAPE_BITS
 
 living: WeakValueDictionary[int, PlainTape] = WeakValueDictionary()
@@ -28,7 +29,7 @@ class PlainTape:
         self.number, self.counts = number, itertools.count(count)
         self.rows: list[Row] = []
         self.held: Counter[int] = Counter()
-        self.moves = self.writes = self.dead = self.lost = 0
+        self.moves = self.grown = self.writes = self.dead = self.lost = 0
         self.notified: Callable[[], Any] | None = None
         living[number] = self
 
@@ -49,7 +50,7 @@ class PlainTape:
 
     def record(self, result: Any, code: int, operands: tuple[Any, ...], saved: tuple[Any, ...]) -> None:
         """Append an instruction; a tensor gets its slot and its form."""
-        form = FORMS[code]
+        form = REGISTRY.form(code)
         if len(operands) != len(form.specs) or len(saved) != len(form.saved):
             raise TypeError(f"{form.name}: not {len(operands)} operands and {len(saved)} saved values")
         if self.notified is not None and 2 * self.dead > len(self.rows) > _LEAST:
@@ -96,7 +97,7 @@ class PlainTape:
         slot, operands, values, _ = self.rows[last]
         if values[place[1]] is not saved:
             return None
-        self.rows[last] = slot, operands, (*values[: place[1]], copy, *values[place[1] + 1 :]), FORMS[code]
+        self.rows[last] = slot, operands, (*values[: place[1]], copy, *values[place[1] + 1 :]), REGISTRY.form(code)
         return saved
 
     def remove(self, readers: list[None], lasts: tuple[int, ...]) -> int:

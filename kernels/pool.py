@@ -20,6 +20,8 @@ from llvmlite import binding
 from kernels import jit, native_types, native_units, numpy_api, pool_words
 from kernels.jit import bound
 from kernels.layouts import Spec
+from kernels.registry import REGISTRY, put
+from kernels.words import G_POOLED
 
 LARGE = pool_words.LARGE
 """Bytes of a result from which on it is worth a ``call``."""
@@ -96,7 +98,9 @@ def _native_call() -> Any:
     words[pool_words.SET_HANDLER] = table[numpy_api.SET_HANDLER]
     words[pool_words.GET_HANDLER] = table[numpy_api.GET_HANDLER]
     words[pool_words.DEFAULT_HANDLER] = ctypes.c_int64.from_address(table[numpy_api.DEFAULT_HANDLER]).value
+    words[pool_words.NEW_ARRAY] = table[numpy_api.NEW]
     words[pool_words.HANDLER] = id(_capsule(pool))
+    put(REGISTRY.address, G_POOLED, pool.array.address)
     return bound("pool_native", "call", None, _KEYWORDS)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from kernels.jit import cfunc, njit
 from kernels.memory import allocate, load_i8, release, store_i8
+from kernels.numpy_api import new_array
 from kernels.pool_calls import (
     copy_bytes,
     get_handler,
@@ -31,6 +32,7 @@ from kernels.pool_words import (
     LARGE,
     LOCK,
     MADVISE,
+    NEW_ARRAY,
     NEWER,
     NEWEST,
     NEXT,
@@ -243,29 +245,50 @@ def set_again(handler):
     return replaced
 
 
-@cfunc("int64(int64, int64, int64, int64)", cache=True, error_model="numpy")
-def call(module, given, count, names):
-    """Python's ``call(function, ...)``: what the function returns, the arrays it made in the pool's blocks.
+@njit(cache=True, error_model="numpy")
+def begin():
+    """Set the pool's handler: a new reference to NumPy's own, to be set again.
 
-    NumPy's own handler is set again whatever happens. Where another is set, the user's or ours, it stays.
+    -1 where another is set, the user's or ours, which stays; 0 with an exception.
     """
-    if count == 0:
-        PyErr_BadArgument()
-        return 0
     own = words()
     before = get_handler(load_i8(own + 8 * GET_HANDLER))
     if before == 0:
         return 0
     if before != load_i8(own + 8 * DEFAULT_HANDLER):
         Py_DecRef(before)
-        return PyObject_Vectorcall(load_i8(given), given + 8, count - 1, names)
-    result = 0
+        return -1
     replaced = set_handler(load_i8(own + 8 * SET_HANDLER), load_i8(own + 8 * HANDLER))
-    if replaced != 0:
-        Py_DecRef(replaced)
-        result = PyObject_Vectorcall(load_i8(given), given + 8, count - 1, names)
+    if replaced == 0:
+        Py_DecRef(before)
+        return 0
+    Py_DecRef(replaced)
+    return before
+
+
+@njit(cache=True, error_model="numpy")
+def end(before, result):
+    """Set NumPy's own handler again, whatever happened; return the result, 0 with an exception."""
+    if before > 0:
         if set_again(before) == 0 and result != 0:
             Py_DecRef(result)
             result = 0
-    Py_DecRef(before)
+        Py_DecRef(before)
     return result
+
+
+@cfunc("int64(int64, int64, int64, int64)", cache=True, error_model="numpy")
+def call(module, given, count, names):
+    """Python's ``call(function, ...)``: what the function returns, the arrays it made in the pool's blocks."""
+    if count == 0:
+        PyErr_BadArgument()
+        return 0
+    before = begin()
+    return end(before, PyObject_Vectorcall(load_i8(given), given + 8, count - 1, names)) if before != 0 else 0
+
+
+@cfunc("int64(int64, int64, int64, int64)", cache=True, error_model="numpy")
+def array(kind, ndim, shape, dtype):
+    """A new array in the pool's blocks, as NumPy's PyArray_New makes them."""
+    before = begin()
+    return end(before, new_array(load_i8(words() + 8 * NEW_ARRAY), kind, ndim, shape, dtype)) if before != 0 else 0

@@ -14,8 +14,8 @@ CLASSES = 8 * (48 - 16)
 # The pool's own words.
 (
     LOCK, KEPT, BOUND, NEWEST, OLDEST, POISON, FRESH, REUSED, MADVISE, HANDLER, DEFAULT_HANDLER, GET_HANDLER,
-    SET_HANDLER, HEADS,
-) = range(14)  # fmt: skip
+    SET_HANDLER, NEW_ARRAY, HEADS,
+) = range(15)  # fmt: skip
 WORDS = HEADS + CLASSES
 
 # Before a block's data: bytes, the address C gave, neighbours among those of its size and among all.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 import threading
 from functools import partial
 from typing import Any
@@ -17,6 +18,10 @@ from kernels.native_units import engine
 MOST_TAPES = 1 << 18
 """Slots have 62 bits: so many tapes can live at a time."""
 _lock = threading.Lock()
+
+
+_NAMES = "dim", "axis", "keepdim", "keepdims"
+"""Names of arguments that native code knows when it sees them."""
 
 
 def zeros(count: int) -> int:
@@ -41,14 +46,17 @@ class Registry:
         self.address = zeros(words.REGISTRY)
         self.room, self.count = 0, 0
         self.free: list[int] = []
+        self.things: list[Any] = []
         self.living: dict[int, ref[Any]] = {}
         for at, thing in (
             (words.G_NONE, None), (words.G_INT, int), (words.G_FLOAT, float), (words.G_ARRAY, np.ndarray),
             (words.G_TYPEERROR, TypeError), (words.G_ATTRIBUTE, AttributeError),
             (words.G_DOUBLE, np.dtype(np.float64)), (words.G_FALSE, False), (words.G_NOTIMPLEMENTED, NotImplemented),
-            (words.G_SLICE, slice), (words.G_TUPLE, tuple), (words.G_ELLIPSIS, Ellipsis),
+            (words.G_SLICE, slice), (words.G_TUPLE, tuple), (words.G_ELLIPSIS, Ellipsis), (words.G_TRUE, True),
+            *((at, sys.intern(name)) for at, name in enumerate(_NAMES, words.G_DIM)),
         ):  # fmt: skip
             put(self.address, at, id(thing))
+            self.things.append(thing)
         self.calls = zeros(words.CALL * words.WAYS * words.SETS)
         put(self.address, words.G_CALLS, self.calls)
         self.missed = zeros(2 * words.MOST_OPERATIONS)
@@ -70,6 +78,10 @@ class Registry:
             put(self.forms, number, block)
         self.living[number] = ref(form, partial(self._leave, number))
         return number
+
+    def form(self, number: int) -> Any:
+        """Return the form of a number; KeyError if it is gone."""
+        return self.living[number]()
 
     def _grow(self) -> None:
         """Take a table of twice the size; the one before stays, for whoever is reading it."""

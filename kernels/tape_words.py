@@ -26,12 +26,14 @@ _METHODS = {
     "dropping_native": ("replace", "collect", "remove", "notify"),
 }
 _MEMBERS = {"count": words.T_COUNT, "moves": words.T_MOVES, "writes": words.T_WRITES, "next": words.T_NEXT}
+_SET = {"grown": words.T_GROWN}
 
 
 def _type() -> Any:
     modules = {name: jit.load_module(name) for name in _METHODS}
     functions = {name: getattr(modules[module], name) for module, names in _METHODS.items() for name in names}
     rows = {name: (WORD, HEADER + 8 * at, READONLY) for name, at in _MEMBERS.items()}
+    rows |= {name: (WORD, HEADER + 8 * at, 0) for name, at in _SET.items()}
     slots = {
         MEMBERS: members(rows),
         METHODS: methods(functions),

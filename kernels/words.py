@@ -12,12 +12,14 @@ HEADER = 19
 
 # The header of a tape, in the object itself: its words, how many are used and allocated; its number, the count of the
 # next slot; the chunks of counts; instructions; those whose result died since the last look; bytes of tensors that
-# died; how often words have moved; what is called when there is no room; the registry.
+# died; how often words have moved; what is called when there is no room; the registry; bytes of new large values.
 T_WORDS, T_SIZE, T_ROOM, T_NUMBER, T_NEXT, T_DIR, T_FIRST, T_CHUNKS, T_DIRROOM, T_COUNT, T_DEAD = range(11)
-T_LOST, T_MOVES, T_FULL, T_REGISTRY, T_WRITES = range(11, 16)
-TAPE_WORDS = 16
+T_LOST, T_MOVES, T_FULL, T_REGISTRY, T_WRITES, T_GROWN = range(11, 17)
+TAPE_WORDS = 17
 FIRST_ROOM = 1 << 12
 """Words that a tape begins with."""
+LARGEST_GROWTH = 1 << 25
+"""Bytes of new large values after which a tape of few words looks for those that are dead."""
 LARGEST_LOSS = 1 << 20
 """Bytes of dead tensors after which a tape of 10,000 words looks for what they held."""
 
@@ -30,10 +32,12 @@ NEEDED, GONE, HELD = 1 << 30, 1 << 29, (1 << 29) - 1
 
 # The registry: the headers of tapes by their numbers, the blocks of forms by theirs, Python's objects and types; the
 # context variable of the tape in force, the type of tapes, where one has its entries; the table of calls, whom to ask,
-# by operation, for what is not in it, and for what is always Python's; NumPy's function that makes an array.
+# by operation, for what is not in it, and for what is always Python's; NumPy's function that makes an array; the mode
+# in force, and who else is to hear of operations; what makes an array in the pool; names of arguments.
 G_TAPES, G_FORMS, G_FORMCOUNT, G_NONE, G_INT, G_FLOAT, G_ARRAY, G_TENSOR, G_TYPEERROR, G_ATTRIBUTE = range(10)
 G_DOUBLE, G_FALSE, G_ACTIVE, G_TAPE, G_ENTRIES, G_CALLS, G_MISSED, G_NEW, G_NOTIMPLEMENTED, G_SPARE = range(10, 20)
-G_SPARES, G_SLICE, G_TUPLE, G_ELLIPSIS, G_VIEW, G_BASE, REGISTRY = range(20, 27)
+G_SPARES, G_SLICE, G_TUPLE, G_ELLIPSIS, G_VIEW, G_BASE, G_MODE, G_HEARD, G_TRUE, G_POOLED = range(20, 30)
+G_DIM, G_AXIS, G_KEEPDIM, G_KEEPDIMS, REGISTRY = range(30, 35)
 MOST_SPARES = 32
 """Tensors that have died whose memory is kept for new ones, each with the address of the next for its value."""
 
@@ -92,28 +96,42 @@ STALE = -1
 # does what is always Python's, its attributes.
 F_CALL, F_NUMBER, F_SLOW, F_ALWAYS, F_DICT, F_SIZE = range(16, 64, 8)
 REDUCES = 1 << 32
-"""Added to the number of a reduction: a second argument is a dim, and part of the form."""
+"""Added to the number of a reduction: other arguments are dim and keepdim, and part of the form."""
+LARGEST_DIM = 1 << 10
+NUMBERED = 1 << 31
+"""Added to the number of an operation: a second operand that is a number is part of the form."""
 
 # An array as an object of Python, in bytes; kernels/memory.py checks that it is so.
 A_DATA, A_NDIM, A_DTYPE, A_FLAGS = 16, 24, 56, 64
 A_WRITEABLE = 0x400
+DOUBLES = 12
+"""The number of the dtype of doubles, NumPy's NPY_DOUBLE."""
 
 # A call that has been seen. Its key: the operation, the forms of its operands, whether each of them is wanted,
 # the bits of a number that is part of the form. What it takes: the block of the form, 0 where nothing is recorded; the
 # form or spec of the result; what computes it, with NumPy's data, the layout of a nest, how many operands come before
-# the result; dtype, dims and shape of the result; which of the operands and the result (last) are saved, two bits each;
+# the result; dtype, dims and shape of the result; which of the operands and the result are saved, three bits each;
 # the number of the form; of a reduction what it starts from and what it is divided by (0: by nothing), as doubles; of
-# a view its strides, where it begins in memory and in the gradient, the words of its index.
-K_OP, K_A, K_B, K_WANTS, K_NUMBER, E_BLOCK, E_FORM, E_KIND, E_LOOP, E_DATA, E_LAYOUT, E_COUNT = range(12)
-E_DTYPE, E_NDIM, E_SHAPE, E_SAVED, E_CODE, E_STRIDES, E_START, E_OFFSET, E_KEY = range(12, 21)
-E_INITIAL, E_SCALE, CALL = range(21, 24)
+# a view its strides, where it begins in memory and in the gradient, the words of its index; bytes of the largest of
+# all, if large, and of the result; what a recorder is told: the operation, how many operands, the parameters.
+K_OP, K_A, K_B, K_C, K_WANTS, K_NUMBER, KEY = range(7)
+E_BLOCK, E_FORM, E_KIND, E_LOOP, E_DATA, E_LAYOUT, E_COUNT, E_DTYPE, E_NDIM, E_SHAPE, E_SAVED, E_CODE = range(6, 18)
+E_STRIDES, E_START, E_OFFSET, E_KEY, E_INITIAL, E_SCALE, E_LARGE, E_BYTES = range(18, 26)
+E_TOLD, E_GIVEN, E_PARAMS, CALL = range(26, 30)
 WAYS, SETS = 4, 1 << 8
 """A call is in one of so many places of its set."""
+PICK, PICK_RESULT, PICK_SCALE = 3, 3, 4
+"""Bits for each value that is saved; what they say but the number of an operand."""
 # What computes: Python, always; the number itself with +, -, *, /, or NumPy's loop; NumPy's loop over a nest, of
-# doubles or singles; one over the operand's nest, which leads to fewer results.
-SLOWLY, ADD, SUBTRACT, MULTIPLY, DIVIDE, ONCE, NEST, NEST4, REDUCE = range(9)
+# doubles or singles; one over the operand's nest, which leads to fewer results; one for products of matrices; a kernel
+# of ours; a function of Python's.
+SLOWLY, ADD, SUBTRACT, MULTIPLY, DIVIDE, ONCE, NEST, NEST4, REDUCE, PRODUCT, KERNEL, CALLED = range(12)
+# An operand of a call, in bytes: form, slot, the address of its value, the object of that (0 of a number), room for
+# a number as a double and as a single.
+V_FORM, V_SLOT, V_PLACE, V_OBJECT, V_DOUBLE, V_SINGLE, OPERAND = range(0, 56, 8)
+MOST_OPERANDS = 3
 # The operations that have slots in the type of tensors.
-OP_ADD, OP_SUBTRACT, OP_MULTIPLY, OP_DIVIDE, OP_POWER, OP_NEGATIVE, OP_PART, OPERATIONS = range(8)
+OP_ADD, OP_SUBTRACT, OP_MULTIPLY, OP_DIVIDE, OP_POWER, OP_NEGATIVE, OP_MATMUL, OP_PART, OPERATIONS = range(9)
 
 MOST_OPERATIONS = 1 << 10
 NUMBER_FORM = 1

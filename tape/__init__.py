@@ -78,7 +78,7 @@ from tape.functions import *  # noqa: F403 (one for each record)
 from tape.gradients import value_and_grad
 from tape.inference import inference_mode, is_inference, is_inference_mode_enabled
 from tape.listing import listing
-from tape.modes import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
+from tape.modes import is_grad_enabled
 from tape.nonfinite import first_nonfinite
 from tape.products import dot, matmul, mm, mv
 from tape.program_making import record
@@ -90,6 +90,7 @@ from tape.sampling import rand, rand_like, randint, randint_like, randn, randn_l
 from tape.serialization import load, save
 from tape.shape import Size
 from tape.shaping import as_strided, cat, clone, flatten, permute, reshape, squeeze, stack, t, transpose, unsqueeze
+from tape.switches import enable_grad, no_grad, set_grad_enabled
 from tape.tensor import Tensor, is_tensor
 from tape.tensor_types import *  # noqa: F403 (one for each dtype)
 from tape.vmapping import vmap

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from inspect import Parameter, Signature
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,10 @@ import numpy as np
 from kernels.op import Elementwise
 from kernels.tables import OPS
 from tape import modes
-from tape.call_table import install, natively, number_of
-from tape.fastpath import Ways
-from tape.operands import operand
+from tape.call_table import enter, install, operator_number, repeated
+from tape.operands import is_foreign, operand
 from tape.promotion import by_rows
 from tape.tensor import Tensor
-from tape.wide_rows import wide
 
 _SPECIAL = {
     "+": "add", "-": "sub", "*": "mul", "/": "truediv", "**": "pow",
@@ -29,8 +28,10 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {}
 """Every elementwise function under each of its names."""
 RECORDED: dict[str, Callable[..., Any]] = {}
 """The function of each elementwise record by the record's name, of those without a public name too."""
-WAYS: dict[str, Ways] = {}
-"""The printed functions of each elementwise record."""
+RUN: dict[str, Callable[..., Any]] = {}
+"""What runs each elementwise record on operands of which one is a tensor; native code repeats what has been seen."""
+_OWN = frozenset((Tensor, float, int))
+_EQUALITY = ("==", "!=")
 
 
 def names_of(op: Any) -> tuple[str, ...]:
@@ -38,9 +39,9 @@ def names_of(op: Any) -> tuple[str, ...]:
     return (op.name, *op.torch) if op.function else op.torch
 
 
-def _function(op: Elementwise, ways: Ways) -> Callable[..., Any]:
+def _function(op: Elementwise) -> Callable[..., Any]:
     """Return the public function: any operand may be a tensor, a NumPy array or a Python number."""
-    count = len(op.inputs)
+    run = RUN[op.name]
 
     def function(*operands: Any, alpha: Any = None, out: Any = None) -> Tensor:
         if out is not None:
@@ -48,16 +49,22 @@ def _function(op: Elementwise, ways: Ways) -> Callable[..., Any]:
             return _into(out, function(*operands, alpha=alpha), function.__name__)
         if alpha is not None:
             operands = (operands[0], _scaled(op, operands[1], alpha))
-        if len(operands) != count:
-            raise TypeError(f"{op.name}() takes {count} operands ({', '.join(op.inputs)}), got {len(operands)}")
+        check_count(op, operands)
         if type(operands[0]) is Tensor:
-            return (ways.native or ways.fast)(*operands)  # type: ignore[no-any-return]
+            return run(*operands)  # type: ignore[no-any-return]
         return by_rows(op, *operands)
 
     function.__name__ = function.__qualname__ = (names_of(op) or (op.name,))[0]
     function.__module__ = "tape.functions" if names_of(op) else "tape.special"  # where pickle finds it
     function.__doc__ = f"{op.doc} Shapes broadcast; dtypes promote as NumPy's do."
     return function
+
+
+def check_count(op: Elementwise, operands: tuple[Any, ...]) -> None:
+    """Raise TypeError for more or fewer operands than an operation has."""
+    count = len(op.inputs)
+    if len(operands) != count:
+        raise TypeError(f"{op.name}() takes {count} operands ({', '.join(op.inputs)}), got {len(operands)}")
 
 
 def _scaled(op: Elementwise, operand: Any, alpha: Any) -> Any:
@@ -90,29 +97,27 @@ def _into(out: Tensor, result: Tensor, name: str) -> Tensor:
 
 
 def _install(op: Elementwise) -> None:
-    ways = WAYS[op.name] = Ways(op)
-    if op.identity:
-        ways.fast, ways.reverse = _itself, None
-    elif len(op.inputs) > 2:  # noqa: PLR2004
-        ways.fast, ways.reverse = wide(op), None
-    else:
-        ways.native = natively(op, ways.run, ways.fast)
-    function = RECORDED[op.name] = _function(op, ways)
+    def always(*operands: Any) -> Any:
+        check_count(op, operands)
+        return by_rows(op, *operands)
+
+    RUN[op.name] = run = _itself if op.identity else repeated(op, always, _named(op, always))
+    function = RECORDED[op.name] = _function(op)
     FUNCTIONS.update(dict.fromkeys(names_of(op), function))
-    _methods(op, ways)
-    ways.found = partial(_methods, op, ways)
-
-
-def _methods(op: Elementwise, ways: Ways) -> None:
-    """Give Tensor the printed functions: stubs of them at first, which are replaced when one is called."""
     if len(op.inputs) <= 2 or op.condition:  # noqa: PLR2004
-        fast = ways.native or ways.fast
-        way = _masked(fast) if op.condition else _with_alpha(op, fast) if op.scaled else fast
-        way.__doc__ = way.__doc__ or FUNCTIONS[names_of(op)[0]].__doc__ if names_of(op) else None
+        way = _masked(run) if op.condition else _with_alpha(op, run) if op.scaled else run
+        way.__doc__ = function.__doc__ if names_of(op) else way.__doc__
         for name in names_of(op):
             setattr(Tensor, name, way)
     if op.operator:
-        _operators(op, ways)
+        _operators(op)
+
+
+def _named(op: Elementwise, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a function the signature that ``help`` shows."""
+    parameters = [Parameter(name, Parameter.POSITIONAL_ONLY) for name in op.inputs]
+    function.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    return function
 
 
 def _itself(x: Any) -> Any:
@@ -138,17 +143,33 @@ def _with_alpha(op: Elementwise, fast: Callable[..., Any]) -> Callable[..., Any]
     return method
 
 
-def _operators(op: Elementwise, ways: Ways) -> None:
-    if number_of(op) is not None:
-        install(op, *((ways.fast, None) if len(op.inputs) == 1 else (ways.operator, ways.reverse_operator)))
-        return
-    if len(op.inputs) == 1:
-        setattr(Tensor, _UNARY[op.operator], ways.fast)
-        return
-    special = _SPECIAL[op.operator]
-    setattr(Tensor, f"__{special}__", ways.operator)
-    if hasattr(int, f"__r{special}__"):  # Python turns comparisons by itself
-        setattr(Tensor, f"__r{special}__", ways.reverse_operator)
+def _operators(op: Elementwise) -> None:
+    """Give Tensor Python's operators: operands that tensors do not take get their turn."""
+
+    def operator(*operands: Any) -> Any:
+        return by_operator(op, *operands)
+
+    number = operator_number(op)
+    if number is not None:
+        install(number, operator, partial(enter, op))
+    elif len(op.inputs) == 1:
+        setattr(Tensor, _UNARY[op.operator], RUN[op.name])
+    else:
+        special = _SPECIAL[op.operator]
+        setattr(Tensor, f"__{special}__", repeated(op, operator, _named(op, operator)))
+        if hasattr(int, f"__r{special}__"):  # Python turns comparisons by itself
+            setattr(Tensor, f"__r{special}__", lambda b, a: by_operator(op, a, b))
+
+
+def by_operator(op: Elementwise, *operands: Any) -> Any:
+    """Run an operation as Python's operator: NotImplemented for what is foreign."""
+    try:
+        own = all(type(x) in _OWN for x in operands)
+        return NotImplemented if not own and any(map(is_foreign, operands)) else by_rows(op, *operands)
+    except TypeError:
+        if op.operator not in _EQUALITY or all(isinstance(x, Tensor) for x in operands):
+            raise
+        return NotImplemented  # whatever it is, it is not equal
 
 
 _RECORDS = [op for op in OPS.values() if isinstance(op, Elementwise)]

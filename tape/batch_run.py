@@ -7,7 +7,7 @@ from typing import Any
 
 from kernels.op import Copy, Elementwise, View
 from kernels.tables import OPS
-from tape import batching, indexing, modes, recording, shaping
+from tape import batching, indexing, modes, recording, shaping, switches
 from tape.autograd.forward import derived, settle
 from tape.batching import Given
 from tape.families import alone, share
@@ -41,7 +41,7 @@ class Batch:
 
     def _steps(self, steps: Sequence[Step], enabled: bool) -> None:
         """Run steps: elementwise ones on operands with as many dims behind the batch as one example's result has."""
-        values, bases, batched, ways = self.values, self.bases, self.batched, batching.WAYS
+        values, bases, batched, run = self.values, self.bases, self.batched, batching.RUN
         for step in steps:
             if type(step) is not Operation or type(step[0]) is not Elementwise or (enabled and not step[5]):
                 self._do(step, enabled)
@@ -55,7 +55,7 @@ class Batch:
                 x = values[o] if o in values else self.tensor(o)
                 wide = len(x._form.spec.shape) == rank or bases[o] not in batched
                 given.append(x if wide else batching.apart(x, rank))
-            y = ways[op.name].fast(*given, *params) if type(given[0]) is Tensor else batching.elementwise(op, given)
+            y = run[op.name](*given, *params) if type(given[0]) is Tensor else batching.elementwise(op, given)
             if len(y._form.spec.shape) != rank or self.sources:
                 self._keep(result, y)
             else:
@@ -63,7 +63,7 @@ class Batch:
 
     def _do(self, step: Step, enabled: bool) -> None:
         if enabled and not step.graded:
-            with modes.no_grad():
+            with switches.no_grad():
                 self._steps([step], enabled=False)
         elif isinstance(step, Operation):
             if step.detached:

@@ -99,18 +99,15 @@ def _aligned(given: Given, rank: int) -> Any:
     return apart(given.value, rank + 1)
 
 
-WAYS = {**arithmetic.WAYS, **{ways.op.scalar: ways for ways in arithmetic.WAYS.values() if ways.op.scalar}}
-"""The printed functions of each elementwise record; those that take a static number are another's."""
+_STATIC = {op.scalar: op.name for op in OPS.values() if isinstance(op, Elementwise) and op.scalar}
+RUN = {**arithmetic.RUN, **{number: arithmetic.RUN[name] for number, name in _STATIC.items()}}
+"""What runs each elementwise record; those that take a static number are another's."""
 
 
 def elementwise(op: Elementwise, values: Sequence[Any]) -> Tensor:
     """Run an elementwise operation on operands that are aligned."""
-    ways = WAYS[op.name]
-    if type(values[0]) is Tensor:
-        return ways.fast(*values)  # type: ignore[no-any-return]
-    if ways.reverse is not None and type(values[1]) is Tensor:
-        return ways.reverse(values[1], values[0])  # type: ignore[no-any-return]
-    return arithmetic.RECORDED[op.name](*values)  # type: ignore[no-any-return]
+    run = RUN if any(type(x) is Tensor for x in values) else arithmetic.RECORDED
+    return run[op.name](*values)  # type: ignore[no-any-return]
 
 
 def _elementwise(step: Planned, given: Sequence[Given], spec: Spec) -> Tensor:

@@ -1,4 +1,4 @@
-"""Operators: native code repeats those it has seen; the others run here, and are entered for the next time."""
+"""Calls that native code repeats: what it has not seen runs here, in Python, and is entered for the next time."""
 
 from __future__ import annotations
 
@@ -9,18 +9,15 @@ from typing import Any, TypeVar
 import numpy as np
 
 from kernels import call_entries as calls
-from kernels import loops, registry, words
+from kernels import computations, loops, registry, words
+from kernels.call_entries import Key, Telling
 from kernels.form import Form
-from kernels.layouts import Spec, dense, spec_of
-from kernels.lowered_loops import spread
 from kernels.native_types import NATIVE
 from kernels.numpy_api import NEW, NEW_VIEW, SET_BASE, agrees, table
-from kernels.op import Elementwise, Reduction
+from kernels.op import Contraction, Elementwise, Reduction
 from kernels.operations import operation
-from kernels.scipy_ufuncs import resolved
 from kernels.tables import OPS
-from kernels.tasks import initial
-from kernels.words import PULLS
+from kernels.words import LARGEST_DIM, PULLS
 from tape import modes
 from tape.promotion import calls_scipy
 from tape.tapes import LARGE, Tape
@@ -28,26 +25,18 @@ from tape.tensor import Tensor
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 NATIVELY = NATIVE and loops.readable() and agrees()
-_FLOATS = np.dtype(np.float64), np.dtype(np.float32)
+_OWN = (Tensor, float, int)
+_MOST = words.MOST_OPERANDS
+_numbers: dict[str, int] = {}
 
 
-def install(op: Elementwise, operator: Callable[..., Any] | None, reverse: Callable[..., Any] | None) -> None:
-    """Let native code ask Python for what it does not know of an operator."""
-    number = number_of(op)
-    assert operator is not None
-    assert number is not None
+def _number_of(name: str) -> int:
+    return _numbers.setdefault(name, words.OPERATIONS + len(_numbers))
 
-    def either(a: Any, b: Any) -> Any:
-        return operator(a, b) if isinstance(a, Tensor) or reverse is None else reverse(b, a)
 
-    always = operator if len(op.inputs) == 1 else either
-
-    def once(*operands: Any) -> Any:
-        result = always(*operands)
-        _enter(op, operands, result)
-        return result
-
-    _ask(number, once, always)
+def operator_number(op: Any) -> int | None:
+    """Return the number of an operator that has a slot in the type of tensors; None of any other."""
+    return calls.OPERATORS.get((op.operator, len(op.inputs))) if NATIVELY else None
 
 
 def _ask(number: int, once: Callable[..., Any], always: Callable[..., Any]) -> None:
@@ -60,51 +49,92 @@ def _ask(number: int, once: Callable[..., Any], always: Callable[..., Any]) -> N
 _missed: list[Any] = []
 
 
-def _number(op: Elementwise) -> int:
-    found = number_of(op)
-    return _numbers[op.name] if found is None else found
+def install(number: int, always: Callable[..., Any], enter: Callable[[Any, Any], None]) -> None:
+    """Let native code ask ``always`` for what an operator of this number gives; ``enter`` enters it."""
 
-
-def install_part(index: Callable[[Tensor, Any], Tensor]) -> None:
-    """Let native code ask ``index`` for the parts of tensors that it has not seen."""
-
-    def part(x: Tensor, key: Any) -> Tensor:
-        result = index(x, key)
-        form = result._form
-        if type(form) is Form and form.is_view and type(x) is Tensor and modes.active() is not None:
-            whole, shown = x._value, result._value
-            above = x._offset if type(x._form) is Form and x._form.is_view else 0
-            if type(whole) is np.ndarray and type(shown) is np.ndarray and form.spec.bytes < LARGE and shown.size:
-                wanted = type(result._slot) is int
-                calls.enter_part(x._form, key, form, (shown, whole, result._offset - above), wanted=wanted)
+    def once(*operands: Any) -> Any:
+        result = always(*operands)
+        enter(operands, result)
         return result
 
-    _ask(words.OP_PART, part, index)
+    _ask(number, once, always)
 
 
-def number_of(op: Elementwise) -> int | None:
-    """Return the number of an operator that native code repeats; None of any other."""
-    return calls.OPERATORS.get((op.operator, len(op.inputs))) if NATIVELY else None
+def repeated(op: Elementwise, always: Callable[..., Any], like: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function of an operation that native code repeats; what stays Python's alone is ``always``."""
+    if not NATIVELY or len(op.inputs) > _MOST:
+        return always
+    number = operator_number(op)
+    number = _number_of(op.name) if number is None else number
 
-
-def natively(op: Elementwise, fast: Callable[..., Any], like: Callable[..., Any]) -> Callable[..., Any] | None:
-    """Return the function of an operation of one or two operands that native code repeats; None of others."""
-    if not NATIVELY or len(op.inputs) > 2 or op.condition or op.scalar:  # noqa: PLR2004
-        return None
-
-    def slow(*operands: Any) -> Any:
-        result = fast(*operands)
-        _enter(op, operands, result)
+    def once(*operands: Any) -> Any:
+        result = always(*operands)
+        enter(op, operands, result)
         return result
 
-    found: Callable[..., Any] = operation(
-        _numbers.setdefault(op.name, words.OPERATIONS + len(_numbers)), slow, fast, like
-    )
+    found: Callable[..., Any] = operation(number | (words.NUMBERED if op.scalar else 0), once, always, like)
     found.__name__ = found.__qualname__ = op.name
     return found
 
 
-_numbers: dict[str, int] = {}
+def enter(op: Elementwise, operands: tuple[Any, ...], result: Any) -> None:
+    """Enter a call of an operation that has been made, unless others were to hear of it."""
+    if len(operands) != len(op.inputs) or any(type(x) not in _OWN for x in operands) or type(result) is not Tensor:
+        return
+    forms = tuple([x._form if type(x) is Tensor else None for x in operands])
+    number = float(operands[-1]) if op.scalar and forms[-1] is None else None
+    told = Telling(op, len(operands)) if number is None else Telling(OPS[op.scalar], 1, (number,))
+    at = operator_number(op)
+    key = _key(_number_of(op.name) if at is None else at, operands, forms, 0 if number is None else calls.bits(number))
+
+    def how(saved: tuple[str, ...]) -> Any:
+        specs = tuple([None if form is None else form.spec for form in forms])
+        return None if calls_scipy(op) else computations.elementwise(op, specs, result.spec, saved, number)
+
+    _enter(key, operands, result, told, how)
+
+
+def _key(number: int, operands: tuple[Any, ...], forms: tuple[Any, ...], extra: int) -> Key | None:
+    """Return what a call is found by; None where others are to hear of it than a tape and a recorder."""
+    tape = modes.listening()
+    if tape is None:
+        return None
+    wanted = tuple([bool(tape) and type(x) is Tensor and x._slot is not None for x in operands])
+    return Key(number, forms, wanted, extra)
+
+
+def _enter(
+    key: Key | None, operands: tuple[Any, ...], result: Tensor, told: Telling, how: Callable[[tuple[str, ...]], Any]
+) -> None:
+    """Enter a call; ``how`` tells what computes it, and None where native code cannot."""
+    if key is None or calls.is_known(key):
+        return
+    form, wanted = result._form, any(key.wanted)
+    recorded = type(form) is Form
+    pulls = recorded and form.kind == PULLS and type(result._slot) is int  # type: ignore[union-attr]
+    done = (wanted and pulls) if recorded else not (wanted and result.spec.dtype.kind == "f")
+    computation = how(form.saved if recorded else ()) if done else None  # type: ignore[union-attr]
+    large = max(x.spec.bytes for x in (*operands, result) if type(x) is Tensor)
+    calls.enter(key, form, computation, told, large if large >= LARGE else 0)
+
+
+def install_part(index: Callable[[Tensor, Any], Tensor], params: Callable[[Tensor, Any], tuple[Any, ...]]) -> None:
+    """Let native code ask ``index`` for the parts of tensors that it has not seen; ``params`` are a recorder's."""
+
+    def part(x: Tensor, key: Any) -> Tensor:
+        result = index(x, key)
+        form = result._form
+        if type(form) is Form and form.is_view and type(x) is Tensor and modes.listening() is not None:
+            whole, shown = x._value, result._value
+            above = x._offset if type(x._form) is Form and x._form.is_view else 0
+            if type(whole) is np.ndarray and type(shown) is np.ndarray and shown.size:
+                wanted, size = type(result._slot) is int, form.spec.bytes
+                seen = calls.Part(shown, whole, result._offset - above)
+                told = Telling(form.op, 1, params(x, key))
+                calls.enter_part(x._form, key, form, seen, told, wanted=wanted, large=size if size >= LARGE else 0)
+        return result
+
+    _ask(words.OP_PART, part, index)
 
 
 def reducing(op: Reduction) -> Callable[[Method], Method]:
@@ -113,13 +143,13 @@ def reducing(op: Reduction) -> Callable[[Method], Method]:
     def decorated(method: Method) -> Method:
         if not NATIVELY:
             return method
-        number = _numbers.setdefault(op.name, words.OPERATIONS + len(_numbers))
+        number = _number_of(op.name)
 
         @functools.wraps(method)
         def once(x: Any, *given: Any, **named: Any) -> Any:
             result = method(x, *given, **named)
-            if not named and len(given) < 2 and all(type(dim) is int for dim in given):  # noqa: PLR2004
-                _enter_reduction(number, op, x, given, result)
+            if type(x) is Tensor and type(result) is Tensor and (found := _dims(*given, **named)) is not None:
+                _enter_reduction(number, op, x, found, result)
             return result
 
         return operation(number | words.REDUCES, once, method, method)  # type: ignore[no-any-return]
@@ -127,94 +157,69 @@ def reducing(op: Reduction) -> Callable[[Method], Method]:
     return decorated
 
 
-def _enter_reduction(number: int, op: Reduction, x: Any, dims: tuple[int, ...], result: Any) -> None:
-    tape = modes.active()
-    if tape is not None and type(x) is Tensor and type(result) is Tensor:
-        wanted = bool(tape) and x._slot is not None
-        none = [None] * len(dims)
-        number_given = float(dims[0]) if dims else None
-        key = calls.Key(number, (x._form, *none), (wanted, *map(bool, none)), number_given)
-        calls.enter_reduction(key, result._form, _reduction(op, x.spec, dims, result, wanted))
+def _dims(
+    dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None, dtype: Any = None
+) -> tuple[int | None, bool] | None:
+    """Return the dim, None for all, and whether it is kept, of arguments that native code takes; None of others."""
+    own, keep = axis if dim is None else dim, keepdims if keepdim is None else keepdim
+    plain = (own is None or (type(own) is int and abs(own) < LARGEST_DIM)) and (keep is None or type(keep) is bool)
+    return (own, bool(keep)) if plain and dtype is None else None
 
 
-def _reduction(op: Reduction, source: Spec, dims: tuple[int, ...], result: Tensor, wanted: bool) -> Any:
-    """Return how native code reduces to a result; None where it cannot."""
-    spec, form, rank = result.spec, result._form, len(source.shape)
-    doubles = spec.dtype == source.dtype == _FLOATS[0] and source.size and _is_simple(spec, (source,))
-    if not doubles or not _is_recorded(result, wanted) or source.strides != dense(source.shape, source.dtype.itemsize):
-        return None
-    axes = tuple(dim % rank for dim in dims) if dims else tuple(range(rank))
-    places = {"x": 0, "y": 2, "n": 3}
-    picks = tuple([places[name] for name in form.saved]) if type(form) is Form else ()
-    start, scale = initial(op.ufunc, source, spec.dtype), float(source.size // spec.size) if op.scale else 0.0
-    onto = spread(spec.strides, rank, axes, keepdims=False)
-    return calls.Reducing(loops.find(op.ufunc, (spec.dtype,) * 3), source, spec, onto, start, scale, picks)
+def _enter_reduction(number: int, op: Reduction, x: Tensor, given: tuple[int | None, bool], result: Tensor) -> None:
+    dim, keep = given
+    rank = len(x.spec.shape)
+    axes = tuple(range(rank)) if dim is None or not rank else (dim % rank,)
+    extra = keep + (0 if dim is None else 2 * (dim + 2 * LARGEST_DIM))
+    key, told = _key(number, (x,), (x._form,), extra), Telling(op, 1, (axes, keep))
+
+    def how(saved: tuple[str, ...]) -> Any:
+        return computations.reduction(op, x.spec, axes, result.spec, saved, keepdims=keep)
+
+    _enter(key, (x,), result, told, how)
 
 
-def _enter(op: Elementwise, operands: tuple[Any, ...], result: Any) -> None:
-    """Enter a call that has been made, unless others were to hear of it."""
-    tape = modes.active()
-    if tape is None or type(result) is not Tensor:
+def multiplying(name: str) -> Callable[[Method], Method]:
+    """Let native code repeat a product of two tensors."""
+
+    def decorated(method: Method) -> Method:
+        if not NATIVELY:
+            return method
+        number = _number_of(name)
+
+        @functools.wraps(method)
+        def once(a: Any, b: Any) -> Any:
+            result = method(a, b)
+            enter_product((a, b), result, number)
+            return result
+
+        return operation(number, once, method, method)  # type: ignore[no-any-return]
+
+    return decorated
+
+
+def enter_product(operands: tuple[Any, ...], result: Any, number: int = words.OP_MATMUL) -> None:
+    """Enter a product of matrices and vectors that has been made."""
+    if any(type(x) is not Tensor for x in (*operands, result)):
         return
-    if any(type(x) not in (Tensor, float, int) for x in operands):
-        return
-    forms = [x._form if type(x) is Tensor else None for x in operands]
-    wanted = [bool(tape) and type(x) is Tensor and x._slot is not None for x in operands]
-    number = None
-    if op.scalar and forms[-1] is None:
-        number = float(operands[-1])
-    key = calls.Key(_number(op), tuple(forms), tuple(wanted), number)
-    specs = tuple([None if form is None else form.spec for form in forms])
-    calls.enter(key, result._form, _computation(op, specs, result, number, any(wanted)))
+    a, b = operands
+    op = products.get((len(a.spec.shape), len(b.spec.shape)))
+    if op is not None:
+        key = _key(number, operands, (a._form, b._form), 0)
+        own = op
+        _enter(
+            key, operands, result, Telling(op, 2),
+            lambda saved: computations.product(own, a.spec, b.spec, result.spec, saved),
+        )  # fmt: skip
 
 
-def _computation(
-    op: Elementwise, specs: tuple[Spec | None, ...], result: Tensor, number: float | None, recorded: bool
-) -> calls.Computation | None:
-    """Return how native code computes it; None where it cannot, or need not."""
-    spec, form = result.spec, result._form
-    if not _is_simple(spec, specs) or calls_scipy(op) or not _is_recorded(result, recorded):
-        return None
-    record, sources = (op, specs) if number is None else (_by_number(op), specs[:1])
-    ufunc = record.ufunc if number is None else record.variants.get(number, record.ufunc)
-    if not isinstance(ufunc := resolved(ufunc), np.ufunc):
-        return None
-    if ufunc.nin > len(sources):
-        sources = specs
-    names = (*record.inputs, "y") if len(record.inputs) > 1 else (*record.inputs, "", "y")
-    try:
-        picks = tuple([names.index(name) for name in form.saved]) if recorded else ()  # type: ignore[union-attr]
-        loop = loops.find(ufunc, (spec.dtype,) * (len(sources) + 1))
-    except (LookupError, ValueError):
-        return None
-    return calls.Computation(loop, sources, spec, picks)
-
-
-def _is_simple(spec: Spec, sources: tuple[Spec | None, ...]) -> bool:
-    """Whether all are of one float dtype, none large (those are watched), and the result as NumPy makes arrays."""
-    if spec.dtype not in _FLOATS or spec_of(np.empty(spec.shape, spec.dtype)) is not spec:
-        return False
-    return all(s is None or (s.dtype == spec.dtype and s.bytes < LARGE) for s in (spec, *sources))
-
-
-def _is_recorded(result: Tensor, recorded: bool) -> bool:
-    """Whether a result has been recorded, or not, as its operands have it."""
-    form = result._form
-    if type(form) is Form:
-        return recorded and form.kind == PULLS and type(result._slot) is int
-    return not recorded
-
-
-def _by_number(op: Elementwise) -> Elementwise:
-    """Return the record of an operation by a number."""
-    record = OPS[op.scalar]
-    assert isinstance(record, Elementwise)
-    return record
-
+products = {op.ranks[0]: op for op in OPS.values() if isinstance(op, Contraction)}
+"""The records of products by the ranks of both operands."""
 
 if NATIVELY:
     for at, function in ((words.G_NEW, NEW), (words.G_VIEW, NEW_VIEW), (words.G_BASE, SET_BASE)):
         registry.put(registry.REGISTRY.address, at, table()[function])
+    for at, thing in ((words.G_ACTIVE, modes._active), (words.G_HEARD, modes._heard), (words.G_MODE, modes._mode)):
+        registry.put(registry.REGISTRY.address, at, id(thing))
     registry.put(registry.REGISTRY.address, words.G_TAPE, id(Tape))
-    registry.put(registry.REGISTRY.address, words.G_ACTIVE, id(modes._active))
     registry.put(registry.REGISTRY.address, words.G_ENTRIES, Tape.entries_at())

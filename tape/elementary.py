@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from kernels.scipy_ufuncs import special
-from tape import modes, recording, shaping, writing
-from tape.arithmetic import FUNCTIONS, RECORDED, WAYS
+from kernels.tables import OPS
+from tape import recording, shaping, switches, writing
+from tape.arithmetic import FUNCTIONS, RECORDED
 from tape.operands import Number
 from tape.public import public
 from tape.reducing import tensor_of
@@ -257,7 +258,7 @@ def isclose(x: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_
     >>> isclose(np.array([1.0, np.inf]), np.array([1.0 + 1e-9, np.inf])).tolist()
     [True, True]
     """
-    with modes.no_grad(), np.errstate(invalid="ignore"):
+    with switches.no_grad(), np.errstate(invalid="ignore"):
         a, b = tensor_of(x), tensor_of(other)
         near = abs(_floating(a) - _floating(b)) <= atol + rtol * abs(b)
         found: Tensor = (a == b) | (near & FUNCTIONS["isfinite"](b))
@@ -292,9 +293,8 @@ for _function in (
     div, clamp, round, lerp, addcmul, addcdiv, float_power, ldexp, nan_to_num, logit, mvlgamma
 ):  # fmt: skip
     install_twin(_function, f"{_function.__name__}_")
-install_twin(div, "divide_")
-install_twin(clamp, "clip_")
-install_twin(_polygamma, "polygamma_")
-for _name, _ways in WAYS.items():
-    if _ways.op.operator in _INPLACE:
-        install_twin(RECORDED[_name], f"__{_INPLACE[_ways.op.operator]}__")
+for _written, _name in ((div, "divide_"), (clamp, "clip_"), (_polygamma, "polygamma_")):
+    install_twin(_written, _name)
+for _name, _run in RECORDED.items():
+    if (_twin := _INPLACE.get(OPS[_name].operator)) is not None:  # type: ignore[attr-defined]
+        install_twin(_run, f"__{_twin}__")

@@ -10,18 +10,17 @@ import numpy as np
 from kernels.op import Elementwise
 from kernels.tables import OPS
 from tape import adding, families, indexing, inference, writing
-from tape.arithmetic import FUNCTIONS, WAYS, names_of
-from tape.fastpath import Ways
+from tape.arithmetic import FUNCTIONS, RUN, names_of
 from tape.operands import Number, beside, check_broadcast, is_mask, operand
 from tape.tensor import Tensor, as_array, attribute, method, seldom
 
 _INPLACE = {"+": "iadd", "-": "isub", "*": "imul", "/": "itruediv", "**": "ipow"}
 
 
-def _twin(op: Elementwise, name: str, ways: Ways) -> Callable[..., Tensor]:
+def _twin(op: Elementwise, name: str) -> Callable[..., Tensor]:
     def in_place(x: Tensor, *others: Any) -> Tensor:
         writing.check(x, name, reads=True)
-        result = ways.fast(x, *others)
+        result = RUN[op.name](x, *others)
         return writing.store(x, result, name, fresh=not op.identity)
 
     in_place.__name__ = in_place.__qualname__ = name
@@ -44,12 +43,12 @@ def _scaled_twin(op: Elementwise, name: str) -> Callable[..., Tensor]:
     return in_place
 
 
-def _operator(op: Elementwise, ways: Ways) -> Callable[..., Any]:
+def _operator(op: Elementwise) -> Callable[..., Any]:
     name = f"{op.operator}="
 
     def in_place(x: Tensor, other: Any) -> Tensor:
         writing.check(x, name, reads=True)
-        return writing.store(x, ways.fast(x, other), name, fresh=True)
+        return writing.store(x, RUN[op.name](x, other), name, fresh=True)
 
     in_place.__name__ = in_place.__qualname__ = f"__{_INPLACE[op.operator]}__"
     in_place.__doc__ = f"{op.doc[:-1]}, in place."
@@ -82,11 +81,10 @@ def _adding(op: Elementwise, in_place: Callable[..., Any], name: str) -> Callabl
 def _install(op: Elementwise) -> None:
     if len(op.inputs) > 2:  # noqa: PLR2004
         return
-    ways = WAYS[op.name]
     for name in names_of(op):
-        method(f"{name}_")(_scaled_twin(op, f"{name}_") if op.scaled else _twin(op, f"{name}_", ways))
+        method(f"{name}_")(_scaled_twin(op, f"{name}_") if op.scaled else _twin(op, f"{name}_"))
     if op.operator in _INPLACE and len(op.inputs) == 2:  # noqa: PLR2004
-        run = _operator(op, ways)
+        run = _operator(op)
         method(f"__{_INPLACE[op.operator]}__")(_adding(op, run, "+=") if op.operator == "+" else run)
 
 

@@ -51,7 +51,7 @@ def index(x: Tensor, key: Any) -> Tensor:
 
 
 if NATIVELY:
-    install_part(index)
+    install_part(index, lambda x, key: _found(x, several(key) if type(key) is list else key)[1])
 else:
     method("__getitem__")(index)
 

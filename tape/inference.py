@@ -13,7 +13,8 @@ from kernels.forms import Form
 from kernels.layouts import Spec
 from kernels.op import Contraction, Elementwise
 from tape import modes
-from tape.modes import ON_MADE, Mode, Switch
+from tape.modes import ON_MADE, Mode
+from tape.switches import Switch
 from tape.tensor import Tensor, as_array, method
 
 __all__ = ["inference_mode", "is_inference", "is_inference_mode_enabled"]

@@ -5,14 +5,11 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from threading import get_ident, local
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from tape import tapes
 from tape.observers import Mode, Observer, Own, keep
@@ -20,12 +17,13 @@ from tape.tapes import Tape
 
 __all__ = ["Mode", "Observer", "Own", "keep"]
 
-Function = TypeVar("Function", bound=Callable[..., Any])
 Result = TypeVar("Result")
 
 _own = Own()
 _mode: ContextVar[Mode] = ContextVar("tape_mode", default=Mode())  # noqa: B039 (a tuple)
 _active: ContextVar[Any] = ContextVar("tape_active", default=None)
+_heard: ContextVar[Any] = ContextVar("tape_heard", default=None)
+"""Where a recorder alone is to hear of operations: the mode, the tape or False, the thread, what it is told by."""
 active = _active.get
 """The tape to record on; False where gradients are off; None where only the longer way of an operation will do.
 
@@ -87,6 +85,8 @@ def set_mode(mode: Mode) -> None:
     kept = keep()
     _active.set(None)  # an interrupt may come between the two: the longer way asks for the mode
     _mode.set(mode)
+    if mode.recorder is not None or _heard.get() is not None:
+        _heard.set(_hearing(mode))
     _active.set(None if not _short(mode) else own_tape() if mode.grad else False)
     del kept
 
@@ -131,6 +131,21 @@ def _short(mode: Mode) -> bool:
     return recorder is None and pack is None and anomaly is None and not inference
 
 
+def _hearing(mode: Mode) -> tuple[Any, ...] | None:
+    """Return what native code looks at where only a recorder hears of operations, beside the tape."""
+    recorder = mode.recorder
+    if recorder is None or not _short(mode._replace(recorder=None)):
+        return None
+    return mode, mode.grad and own_tape(), mode.thread, recorder.note
+
+
+def listening() -> Tape | bool | None:
+    """Return the tape to record on, False without gradients; None where others hear of operations than a recorder."""
+    tape: Tape | bool | None = _active.get()
+    heard = _heard.get() if tape is None else None
+    return tape if heard is None or heard[0] is not _mode.get() else heard[1]
+
+
 @contextmanager
 def unrecorded() -> Iterator[None]:
     """Within it nothing is recorded, by tapes or programs."""
@@ -166,133 +181,3 @@ def kept(**changed: Any) -> Iterator[None]:
 def is_grad_enabled() -> bool:
     """Return whether operations on tensors that require grad are recorded."""
     return _mode.get().grad
-
-
-class Switch:
-    """A context manager and decorator that turns gradient mode to ``to``; entering again nests."""
-
-    to: bool
-
-    def __init__(self) -> None:
-        self._entered: Any = None
-
-    def __enter__(self) -> Self:
-        before = _mode.get()
-        self._entered = (before, within := self.changed(before), self._entered)
-        return change(within, before, self)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        entered = self._entered
-        try:
-            self._leave(*entered)
-        except BaseException:  # an interrupt
-            self._leave(*entered)
-            raise
-
-    def _leave(self, before: Mode, within: Mode, outer: Any) -> None:
-        now = _mode.get()
-        restore(before if now is within else self.restored(now, before))
-        self._entered = outer
-
-    def changed(self, mode: Mode) -> Mode:
-        """Return a mode as it is within."""
-        return Mode(self.to, *mode[1:])
-
-    def restored(self, mode: Mode, before: Mode) -> Mode:
-        """Return a mode in which what this changes is as it was before."""
-        return Mode(before.grad, *mode[1:])
-
-    def clone(self) -> Switch:
-        """Return another that does the same."""
-        return type(self)()
-
-    def __call__(self, function: Function) -> Function:
-        """Decorate a function, or a generator function: the mode holds while its own code runs."""
-        if inspect.isgeneratorfunction(function):
-            return _around_generator(self, function)
-
-        @functools.wraps(function)
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
-            with self.clone():
-                return function(*args, **kwargs)
-
-        return wrapper  # type: ignore[return-value]
-
-
-def _around_generator(switch: Switch, function: Function) -> Function:
-    @functools.wraps(function)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        generator = function(*args, **kwargs)
-        resume: Callable[[Any], Any] = generator.send
-        sent: Any = None
-        while True:
-            try:
-                with switch.clone():
-                    item = resume(sent)
-            except StopIteration as stop:
-                return stop.value
-            try:
-                resume, sent = generator.send, (yield item)
-            except GeneratorExit:
-                with switch.clone():
-                    generator.close()
-                raise
-            except BaseException as error:  # noqa: BLE001 (the generator's own business)
-                resume, sent = generator.throw, error
-
-    return wrapper  # type: ignore[return-value]
-
-
-class no_grad(Switch):  # noqa: N801 (PyTorch's name)
-    """Within it nothing is recorded and results do not require grad. Context manager and decorator."""
-
-    to = False
-
-    def __new__(cls, function: Any = None) -> Any:
-        """Allow ``@no_grad`` without parentheses, as PyTorch does."""
-        self = super().__new__(cls)
-        if function is None:
-            return self
-        self.__init__()  # type: ignore[misc]
-        return self(function)
-
-    def __init__(self, function: Any = None) -> None:  # noqa: ARG002 (__new__ has decorated it)
-        super().__init__()
-
-
-class enable_grad(no_grad):  # noqa: N801
-    """Within it operations are recorded, inside ``no_grad`` too. Context manager and decorator."""
-
-    to = True
-
-
-class SwitchAtOnce(Switch):
-    """A switch that acts when it is made; as a context manager the mode before comes back at its end."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._set_at_once = before = _mode.get()
-        change(self.changed(before), before, None)
-
-    def __enter__(self) -> Self:
-        self._entered = (self._set_at_once, within := self.changed(_mode.get()), self._entered)
-        return change(within, self._set_at_once, self)
-
-    def __call__(self, function: Function) -> Function:
-        """Decorate a function; the mode that the constructor set is taken back, as PyTorch does."""
-        set_mode(self.restored(_mode.get(), self._set_at_once))
-        return super().__call__(function)
-
-
-class set_grad_enabled(SwitchAtOnce):  # noqa: N801
-    """Set gradient mode at once; as a context manager the mode before comes back at its end."""
-
-    def __init__(self, mode: bool) -> None:
-        self.to = bool(mode)
-        super().__init__()
-
-    def clone(self) -> Switch:
-        """Return another that sets the same mode."""
-        return set_grad_enabled(self.to)

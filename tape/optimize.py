@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tape import func, modes, nesting
+from tape import func, nesting, switches
 from tape.gradients import value_and_grad
 from tape.raveling import raveled
 from tape.tensor import Tensor, as_array, plain
@@ -141,7 +141,7 @@ class _Problem:
         call = self.call(fun, args)
 
         def run(v: Any) -> Any:
-            with modes.no_grad():
+            with switches.no_grad():
                 return out(call(plain(np.array(v, np.float64))))
 
         return run

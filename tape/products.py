@@ -10,19 +10,18 @@ import numpy as np
 from kernels import forms, pool
 from kernels.layouts import spec_of
 from kernels.op import Contraction
-from kernels.recent import Recent
 from kernels.tables import OPS
-from tape import recording, repeats, routine_calls, shaping
+from kernels.words import OP_MATMUL
+from tape import recording, routine_calls, shaping
+from tape.call_table import NATIVELY, enter_product, install, multiplying, products
 from tape.operands import Number, _merge, is_foreign
 from tape.public import public
 from tape.reducing import tensor_of
-from tape.tapes import LARGE
 from tape.tensor import Tensor, as_array, carried, method
 
 _BMM: Any = OPS["bmm"]
 _MATRIX = 2
 _BATCH = 3
-_BY_RANKS = {op.ranks[0]: op for op in OPS.values() if isinstance(op, Contraction)}
 
 
 def _product(op: Contraction, a: Tensor, b: Tensor) -> Tensor:
@@ -36,47 +35,15 @@ def _product(op: Contraction, a: Tensor, b: Tensor) -> Tensor:
         by_name = {"a": a._value, "b": b._value}
         return tuple(by_name[name] for name in form.saved)
 
-    result = recording.finish(
+    return recording.finish(
         op, (a, b), value, lambda: forms.contraction(op, a.spec, b.spec, spec_of(carried(value)), wants), saved, ()
     )
-    small = max(x.spec.bytes for x in (a, b, result)) < LARGE
-    if small and dtype.kind == "f" and repeats.heard():
-        recorded = type(result._slot) is int
-        _known[a.spec, b.spec, not (recorded and wants[0]), not (recorded and wants[1])] = op, result._form
-    return result
-
-
-def _again(a: Any, b: Any) -> Tensor | None:
-    """Multiply as an earlier call did on operands of the same specs; None where that is not all there is to do."""
-    tape, recorder = repeats.ears()
-    if tape is None or type(a) is not Tensor or type(b) is not Tensor:
-        return None
-    left, right = (a._slot, b._slot) if tape else (None, None)
-    known = _known.get((a._form.spec, b._form.spec, left is None, right is None))
-    if known is None:
-        return None
-    op, form = known
-    value = carried(np.matmul(as_array(a), as_array(b)))
-    if type(form) is not forms.Form:
-        result = repeats.bare(form, value)
-    else:
-        kept = tuple([(a if name == "a" else b)._value for name in form.saved])
-        result = repeats.again(tape, form, [left, right], value, kept)
-    if recorder is not None:
-        recorder.note(op, (a, b), result, ())
-    return result
-
-
-_known: Recent[Any, tuple[Contraction, Any]] = Recent()
-"""Products seen, of operands that are not large, by their specs and which of them are constant: form, or spec."""
 
 
 def _checked(name: str, a: Any, b: Any) -> Tensor:
-    if name == "matmul" and (again := _again(a, b)) is not None:
-        return again
     a, b = tensor_of(a), tensor_of(b)
     shapes = a.spec.shape, b.spec.shape
-    op = _BY_RANKS.get((len(shapes[0]), len(shapes[1])))
+    op = products.get((len(shapes[0]), len(shapes[1])))
     if op is None and name == "matmul":
         return _of_batches(a, b)
     if op is None or name not in ("matmul", op.name):
@@ -160,6 +127,7 @@ def bmm(input: Any, mat2: Any) -> Tensor:  # noqa: A002 (PyTorch's name)
 
 
 @method()
+@multiplying("mm")
 def mm(input: Any, mat2: Any) -> Tensor:  # noqa: A002 (PyTorch's name)
     """Return the product of an (m, k) and a (k, n) matrix.
 
@@ -170,6 +138,7 @@ def mm(input: Any, mat2: Any) -> Tensor:  # noqa: A002 (PyTorch's name)
 
 
 @method()
+@multiplying("mv")
 def mv(input: Any, vec: Any) -> Tensor:  # noqa: A002 (PyTorch's name)
     """Return the product of an (m, k) matrix and a (k,) vector.
 
@@ -180,6 +149,7 @@ def mv(input: Any, vec: Any) -> Tensor:  # noqa: A002 (PyTorch's name)
 
 
 @method()
+@multiplying("dot")
 def dot(input: Any, tensor: Any) -> Tensor:  # noqa: A002 (PyTorch's name)
     """Return the inner product of two vectors, 0-d.
 
@@ -190,6 +160,7 @@ def dot(input: Any, tensor: Any) -> Tensor:  # noqa: A002 (PyTorch's name)
 
 
 @method()
+@multiplying("matmul")
 def matmul(input: Any, other: Any) -> Tensor:  # noqa: A002 (PyTorch's name)
     """Return the product of vectors, matrices and batches of them, as ``@`` does; batches are broadcast.
 
@@ -209,5 +180,12 @@ def _reversed(b: Any, a: Any) -> Any:
     return NotImplemented if isinstance(a, Number) or is_foreign(a) else _checked("matmul", a, b)
 
 
-method("__matmul__")(_operator)
-method("__rmatmul__")(_reversed)
+def _product_operator(a: Any, b: Any) -> Any:
+    return _operator(a, b) if isinstance(a, Tensor) else _reversed(b, a)
+
+
+if NATIVELY:
+    install(OP_MATMUL, _product_operator, enter_product)
+else:
+    method("__matmul__")(_operator)
+    method("__rmatmul__")(_reversed)

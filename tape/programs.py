@@ -13,7 +13,7 @@ from kernels import pickling as _pickling  # noqa: F401 (teaches pickle)
 from kernels import program as recipes
 from kernels.program import ProgramError
 from kernels.replay import Machine, plan
-from tape import modes
+from tape import modes, switches
 from tape.in_place import copy_
 from tape.interpreting import interpreted
 from tape.nesting import Structure
@@ -149,7 +149,7 @@ class Program:
             return
         for node, x, value in zip(self._recipe.arguments, given, machine.inputs, strict=True):
             if node in self._recipe.written and isinstance(x, Tensor):
-                with modes.no_grad():
+                with switches.no_grad():
                     copy_(x, plain(value.copy()))
             elif node in self._recipe.written and isinstance(x, np.ndarray):
                 x[...] = value

@@ -12,7 +12,7 @@ import numpy as np
 
 from kernels.op import Elementwise
 from kernels.symbols import Unprinted, traced
-from tape import dtypes, recording, rows
+from tape import broadcasting, dtypes, recording
 from tape.operands import Number, operand, refused
 from tape.tensor import Tensor, plain
 
@@ -25,18 +25,18 @@ def by_rows(op: Elementwise, *given: Any) -> Tensor:
     if floating and calls_scipy(op):
         given = _weak(given, floating)
     if op.condition or floating:
-        return rows.elementwise(op, *given)
+        return broadcasting.elementwise(op, *given)
     operands = tuple(map(operand, given))
     kinds = {o.spec.dtype.kind for o in operands if isinstance(o, Tensor)}
     if "f" in kinds:
-        return rows.elementwise(op, *operands)
+        return broadcasting.elementwise(op, *operands)
     if _is_float(op, tuple(o.spec.dtype if isinstance(o, Tensor) else type(o) for o in operands)):
         wanted = dtypes.get_default_dtype()
         cast = [recording.to_dtype(o, wanted) if isinstance(o, Tensor) else o for o in operands]
-        return rows.elementwise(op, *cast)
+        return broadcasting.elementwise(op, *cast)
     try:
         with np.errstate(divide="raise"):
-            return rows.elementwise(op, *operands)
+            return broadcasting.elementwise(op, *operands)
     except FloatingPointError:
         raise RuntimeError(f"ZeroDivisionError: {op.name} of integers where the divisor has a zero") from None
 

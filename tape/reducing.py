@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 
 from kernels.op import Op, Reduction
-from kernels.recent import Recent
 from kernels.tables import OPS
-from tape import arithmetic, recording, repeats, return_types
+from tape import arithmetic, recording, return_types
 from tape.call_table import reducing
 from tape.dims import dim_of, dims_of, either
 from tape.dtypes import dtype_of
@@ -29,24 +28,7 @@ def tensor_of(x: Any) -> Tensor:
 
 
 def along(op: Op, x: Any, dim: Any, axis: Any, keepdim: Any, keepdims: Any, dtype: Any) -> Tensor:
-    """Reduce over dims as users give them; what has been seen before is repeated."""
-    plainly = type(x) is Tensor and dtype is axis is keepdims is None and (dim is None or type(dim) is int)
-    plainly = plainly and (keepdim is None or type(keepdim) is bool)
-    if plainly and (known := _known.get((op, x._form.spec, dim, keepdim))) is not None:
-        again = repeats.reduction(op, x, known)  # type: ignore[arg-type]
-        if again is not None:
-            return again
-    result = _reduce_checked(op, x, dim, axis, keepdim, keepdims, dtype)
-    if plainly and 0 < x.spec.size < 1 << 13 and x.spec.dtype.kind == "f" and repeats.heard():
-        _known[op, x.spec, dim, keepdim] = repeats.Reduced(x, result, dims_of(x, dim), bool(keepdim))
-    return result
-
-
-_known: Recent[Any, repeats.Reduced] = Recent()
-"""Reductions of small tensors seen, by operation, spec and arguments."""
-
-
-def _reduce_checked(op: Op, x: Any, dim: Any, axis: Any, keepdim: Any, keepdims: Any, dtype: Any) -> Tensor:
+    """Reduce over dims as users give them."""
     x = tensor_of(x)
     dim = either("dim", dim, "axis", axis, None)
     axes = dims_of(x, dim)

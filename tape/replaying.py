@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from kernels.program import Recipe
-from tape import modes
+from tape import modes, switches
 from tape.autograd.engine import grad
 from tape.autograd.forward import filled_with, needs_graph, own, pulled, settle, zeros_for
 from tape.autograd.function import Function
@@ -46,7 +46,7 @@ class Replay(Function):
             return None, *(
                 None if x is None or not n else x * g for x, n in zip(gradients, ctx.needs_input_grad[1:], strict=True)
             )
-        with modes.enable_grad():
+        with switches.enable_grad():
             inputs, places = _inputs(ctx, given)
             pairs = [
                 (y, g)
@@ -76,7 +76,7 @@ class ReplayGradient(Function):
     def backward(ctx: Any, *cotangents: Any) -> Any:
         """Differentiate the program, run on tensors, and its gradients."""
         given = _restored(ctx)
-        with modes.enable_grad():
+        with switches.enable_grad():
             inputs, places = _inputs(ctx, given)
             results = value_and_gradients(ctx.program._recipe, inputs, create=True)
             pairs = [(y, g) for y, g in zip(results, cotangents, strict=True) if g is not None and y._slot is not None]
@@ -94,7 +94,7 @@ def value_and_gradients(recipe: Recipe, given: Sequence[Any], *, create: bool | 
 
     ``create``: record how gradients are computed, or, for None, if anything but the arguments requires grad.
     """
-    with modes.enable_grad():
+    with switches.enable_grad():
         pairs = list(zip(given, recipe.arguments, strict=True))
         inputs = [_own(x) if recipe.nodes[node].differentiable else x for x, node in pairs]
         results = interpreted(recipe, inputs)

@@ -19,6 +19,7 @@ from kernels.entries import entries_of, locate
 from kernels.mentions import Mentions
 from kernels.observing import FreedError
 from kernels.registry import MOST_TAPES
+from kernels.words import LARGEST_GROWTH
 from tape import cycles, errors
 
 _numbers = itertools.count(1)
@@ -28,7 +29,6 @@ SETTLE: list[Callable[[], None]] = []
 """What lets a context that was copied from another thread record on its own thread's tape."""
 LARGE = direct_calls.LARGE
 """Bytes from which a value is worth watching; the fast path leaves such operations to others."""
-_LARGEST_GROWTH = 1 << 25
 """Bytes of large values after which a short tape looks for what died: small tensors may have kept it."""
 LONG = 1 << 14
 """Words that may stand on a tape, dead, until it is full."""
@@ -118,7 +118,7 @@ class Tape:
         self.mentions = Mentions(self.entries)
         self.readers: list[None] = []
         """An item for each sweep that reads the entries: nothing may be dropped."""
-        self.grown = self.swept = self.patience = 0
+        self.swept = self.patience = 0
         living[self.number] = self
 
     @classmethod
@@ -192,9 +192,9 @@ class Tape:
 
     def grow(self, size: int) -> None:
         """Count the bytes of new large values; look for what died when they are many."""
-        self.grown += size
-        if self.grown > max(_LARGEST_GROWTH, 100 * len(self.entries)):
-            self.grown = 0
+        self.entries.grown += size
+        if self.entries.grown > max(LARGEST_GROWTH, 100 * len(self.entries)):
+            self.entries.grown = 0
             self.collect()
 
     def leave(self, root: Any) -> None:

@@ -150,7 +150,7 @@ class Tensor(SlotHolder):
         ...
     def __lt__(self, other: Any, /) -> Tensor:
         ...
-    def __matmul__(self, b: Any) -> Any:
+    def __matmul__(self, other: Any, /) -> Tensor:
         ...
     def __mod__(self, other: Any, /) -> Tensor:
         ...
@@ -181,7 +181,7 @@ class Tensor(SlotHolder):
         ...
     def __rlshift__(self, other: Any, /) -> Tensor:
         ...
-    def __rmatmul__(self, a: Any) -> Any:
+    def __rmatmul__(self, other: Any, /) -> Tensor:
         ...
     def __rmod__(self, other: Any, /) -> Tensor:
         ...
@@ -1036,7 +1036,7 @@ class Tensor(SlotHolder):
     def polygamma_(self, *args: Any, **kwargs: Any) -> Tensor:
         """Return the n-th derivative of the digamma function; n is an int, RuntimeError below 0, in place."""
     def positive(self) -> Any:
-        """Return the operand as a tensor."""
+        """The tensor itself. Shapes broadcast; dtypes promote as NumPy's do."""
     def positive_(self, *others: Any) -> Tensor:
         """The tensor itself, in place."""
     def pow(self, other: Any, /) -> Tensor:

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 import tape
-from kernels import custom, forms, jit, layouts, recent, words
+from kernels import custom, jit, layouts, recent, words
 from kernels.entries import instructions
 from kernels.layouts import intern_spec
 from kernels.recent import Recent
+from kernels.registry import REGISTRY
 from tape.modes import own_tape
 from tape.tensor import AccumulateGrad
 
@@ -25,7 +26,8 @@ GROWTH = """
 import gc, tracemalloc
 import numpy as np
 import tape
-from kernels import call_entries, forms, layouts, recent
+from kernels import call_entries, layouts, recent
+from kernels.registry import REGISTRY
 
 recent.MOST = {most}
 
@@ -59,7 +61,7 @@ for n in range(first + {warm}, first + {warm} + count):
     run(n)
 gc.collect()
 grown = tracemalloc.get_traced_memory()[0] - before
-print(grown, len(forms.FORMS), len(layouts._SPECS), len(call_entries._kept))
+print(grown, len(REGISTRY.living), len(layouts._SPECS), len(call_entries._kept))
 """
 
 
@@ -144,7 +146,7 @@ def test_a_form_dies_with_what_refers_to_it() -> None:
         table.clear()
     tape.recording.recorded()
     gc.collect()
-    assert code not in forms.FORMS
+    assert code not in REGISTRY.living
 
 
 @pytest.mark.usefixtures("own_tape")

@@ -13,8 +13,9 @@ from tape.autograd.function import Function, once_differentiable
 from tape.autograd.graph import Node, set_multithreading_enabled
 from tape.autograd.registration import register_hook  # noqa: F401 (installs the method)
 from tape.inference import inference_mode
-from tape.modes import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
+from tape.modes import is_grad_enabled
 from tape.reducing import tensor_of
+from tape.switches import enable_grad, no_grad, set_grad_enabled
 from tape.tensor import AccumulateGrad, Tensor, plain
 
 if TYPE_CHECKING:

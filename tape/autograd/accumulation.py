@@ -18,7 +18,7 @@ from kernels.observing import Array
 from kernels.tables import OPS
 from kernels.views import meets_itself
 from kernels.words import TAPE_BITS
-from tape import errors, families, modes, recording, tapes, writing
+from tape import errors, families, recording, switches, tapes, writing
 from tape.autograd import hooks
 from tape.tapes import Tape
 from tape.tensor import AccumulateGrad, Tensor, as_array, attribute, carried, method, new, plain, rare, seldom
@@ -87,7 +87,7 @@ def accumulate(x: Tensor | AccumulateGrad, gradient: Tensor, *, create: bool = F
     with ADDING:
         old = slot.grad if leaf else seldom(x).grad  # type: ignore[arg-type]
         if old is not None and (create or not leaf or old._slot is not None or gradient._slot is not None):
-            with modes.enable_grad():
+            with switches.enable_grad():
                 gradient = old + gradient
         elif old is not None:
             _add_to(old, gradient._value)

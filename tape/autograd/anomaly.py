@@ -19,7 +19,8 @@ from kernels.observing import Array, Observer
 from kernels.op import Elementwise
 from kernels.words import PULLS, PYTHON, TAPE_BITS
 from tape import callers, inference, modes
-from tape.modes import Mode, Switch, SwitchAtOnce
+from tape.modes import Mode
+from tape.switches import Switch, SwitchAtOnce
 from tape.tapes import living
 from tape.tensor import Tensor
 

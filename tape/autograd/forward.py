@@ -15,7 +15,7 @@ import numpy as np
 from kernels import push as sweeps
 from kernels.observing import Array, Observer, Seed
 from kernels.words import TAPE_BITS
-from tape import inference, modes, recording
+from tape import inference, modes, recording, switches
 from tape.autograd import short
 from tape.autograd.accumulation import tape_of
 from tape.autograd.arrivals import own_offset
@@ -219,7 +219,7 @@ def _pushed(
 
 def _pulled_twice(outputs: Sequence[Tensor], inputs: Sequence[Tensor], tangents: Sequence[Tensor]) -> Found:
     """Return tangents as the derivative of a backward by its cotangents."""
-    with modes.enable_grad():
+    with switches.enable_grad():
         weights = [filled_with(1.0, y).requires_grad_() for y in outputs]
         gradients = _pull(outputs, inputs, weights, 0, create=True, retain=True)
         pairs = [(g, t) for g, t in zip(gradients, tangents, strict=True) if g is not None and g._slot is not None]

@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tape import modes, shaping
+from tape import shaping, switches
 from tape.attributes import detach
 from tape.autograd.forward import needs_graph, own, pushed, settle
 from tape.tensor import Tensor
@@ -31,7 +31,7 @@ class UnpackedDualTensor(NamedTuple):
 class _Level:
     """The duals of a level: what each begins with, and its tangent."""
 
-    on: modes.enable_grad
+    on: switches.enable_grad
     sources: list[Tensor] = field(default_factory=list)
     tangents: list[Tensor] = field(default_factory=list)
 
@@ -45,7 +45,7 @@ def enter_dual_level() -> int:
         raise RuntimeError(
             "Nested forward mode AD is not supported at the moment: use tape.func.jvp inside of the level"
         )
-    level = _Level(modes.enable_grad())
+    level = _Level(switches.enable_grad())
     level.on.__enter__()
     _level.set(level)
     return 0
@@ -100,7 +100,7 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
             "Expected tangent to have the same shape and dtype as primal, but got "
             f"{list(tangent.spec.shape)} {tangent.spec.dtype} and {list(tensor.spec.shape)} {tensor.spec.dtype}"
         )
-    with modes.enable_grad():
+    with switches.enable_grad():
         source = own(tensor)
         dual = shaping.clone(source)  # computed, so that it may be written in place
         carried = tensor._slot is not None and current.sources

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from kernels import callouts
-from tape import errors, families, modes, recording, tapes, writing
+from tape import errors, families, modes, recording, switches, tapes, writing
 from tape.autograd.calls import Call, Output
 from tape.autograd.contexts import FunctionCtx
 from tape.packing import PackedValue
@@ -243,7 +243,7 @@ def once_differentiable(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def wrapper(ctx: Any, *grads: Any) -> Any:
-        with modes.no_grad():
+        with switches.no_grad():
             found = function(ctx, *grads)
         if not any(isinstance(g, Tensor) and g._slot is not None for g in grads):
             return found

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tape import modes, recording
+from tape import recording, switches
 from tape.autograd import blocks
 from tape.autograd.forward import filled_with, own, pulled, pushed, settle, zeros_for
 from tape.tensor import Tensor
@@ -40,7 +40,7 @@ class _Point:
     def __init__(self, api: str, func: Callable[..., Any], inputs: Any, *, create: bool, strict: bool) -> None:
         self.api, self.create, self.strict = api, create, strict
         self.several_in, given = _tensors(inputs, "inputs", api)
-        with modes.enable_grad():
+        with switches.enable_grad():
             self.inputs = [own(x, linked=create) for x in given]
             self.several_out, self.outputs = _tensors(func(*self.inputs), _OUTPUTS, api)
         for i, y in enumerate(self.outputs):
@@ -85,7 +85,7 @@ class _Point:
             raise RuntimeError(
                 f"The Tensor returned by the function given to {self.api} should contain a single element"
             )
-        with modes.enable_grad():
+        with switches.enable_grad():
             found = pulled(self.outputs, self.inputs, [filled_with(1.0, self.outputs[0])], create=True)
         for i, g in enumerate(found):
             if self.strict and (g is None or g._slot is None):

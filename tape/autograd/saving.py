@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from typing import Any, Self
 
 from tape import modes
-from tape.modes import Mode, Switch
+from tape.modes import Mode
 from tape.shaping import clone
+from tape.switches import Switch
 from tape.tensor import Tensor
 
 

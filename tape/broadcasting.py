@@ -2,44 +2,22 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from kernels import forms, forwards, pool
 from kernels.forms import Form
-from kernels.layouts import Spec, spec_of
+from kernels.layouts import spec_of
 from kernels.op import Elementwise
-from kernels.recent import Recent
 from kernels.tables import OPS
-from kernels.words import PYTHON
-from tape import modes, tapes
+from tape import modes
 from tape.operands import Number, as_saved, beside, check_broadcast, is_mask, operand, values_of
 from tape.recording import finish, to_dtype, value_is_float
 from tape.tensor import Array, Tensor, carried, plain
 
 _FLOAT64 = np.dtype(np.float64)
 _BOOL = np.dtype(np.bool_)
-
-
-class Row:
-    """What the fast path knows of an operation on operands of these specs."""
-
-    __slots__ = ("both", "compute", "first", "post", "second", "spec")
-
-    def __init__(self, spec: Spec, post: Callable[[Any], Any] | None, compute: Any = None) -> None:
-        self.spec = spec
-        self.post = post
-        self.compute = compute
-        self.both: Form | None = None
-        self.first: Form | None = None
-        self.second: Form | None = None
-
-
-ROWS: defaultdict[str, Recent[Any, Row]] = defaultdict(Recent)
-"""By operation and operands' specs; a Python number has no spec."""
 
 
 def elementwise(op: Elementwise, *given: Any) -> Tensor:
@@ -68,9 +46,7 @@ def elementwise(op: Elementwise, *given: Any) -> Tensor:
         by_name = dict(zip(op.inputs, map(as_saved, values), strict=True), y=carried(value))
         return tuple(by_name[name] for name in form.saved)
 
-    result = finish(op, operands, value, make, saved, ())
-    _remember(op, operands, result)
-    return result
+    return finish(op, operands, value, make, saved, ())
 
 
 def _computed(op: Elementwise, values: list[Any]) -> Any:
@@ -79,32 +55,6 @@ def _computed(op: Elementwise, values: list[Any]) -> Any:
     if found is not None:
         return found
     return pool.call(op.ufunc, *values) if any(map(pool.is_large, values)) else op.ufunc(*values)
-
-
-def _remember(op: Elementwise, operands: tuple[Any, ...], result: Tensor) -> None:
-    """Let the fast path know this operation on these specs: tensors of one float dtype, or a Python number."""
-    form = result._form
-    dtypes = {o.spec.dtype for o in operands if isinstance(o, Tensor)}
-    if any(o.spec.bytes >= tapes.LARGE for o in (result, *operands) if isinstance(o, Tensor)):
-        return  # large results are watched
-    if len(operands) > 2 or len(dtypes) != 1 or next(iter(dtypes)).kind != "f":  # noqa: PLR2004
-        return
-    specs = tuple(o.spec if isinstance(o, Tensor) else None for o in operands)
-    rows = ROWS[op.name]
-    row = rows.get(specs)
-    if row is None:
-        row = rows[specs] = Row(spec_of(result._value), _post(result.spec))
-    if not isinstance(form, Form) or form.kind == PYTHON:
-        return
-    second = len(form.wanted) > 1 and form.wanted[1]
-    setattr(row, {(True, True): "both", (True, False): "first", (False, True): "second"}[form.wanted[0], second], form)
-
-
-def _post(spec: Spec) -> Callable[[Any], Any] | None:
-    """Return what turns a ufunc's scalar into what tensors carry."""
-    if spec.shape != ():
-        return None
-    return float if spec.dtype == _FLOAT64 else np.asarray
 
 
 def _with_number(op: Any, x: Any, number: float) -> Tensor:
@@ -126,14 +76,7 @@ def _with_number(op: Any, x: Any, number: float) -> Tensor:
     def make() -> Form:
         return forms.elementwise(op, (x.spec,), spec_of(carried(value)), (True,), (p,))
 
-    result = finish(op, (x,), value, make, saved, (p,))
-    if x.spec.bytes >= tapes.LARGE:
-        return result
-    rows = ROWS[op.name]
-    row = rows.setdefault((x.spec, p), Row(spec_of(result._value), _post(result.spec), compute))
-    if isinstance(result._form, Form) and result._form.kind != PYTHON:
-        row.first = result._form
-    return result
+    return finish(op, (x,), value, make, saved, (p,))
 
 
 def _of_one_dtype(op: Elementwise, operands: tuple[Any, ...], value: Array | float) -> tuple[Any, ...]:

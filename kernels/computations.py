@@ -1,0 +1,126 @@
+"""How native code computes calls that it repeats: NumPy's inner loops, or kernels of ours, with their layouts."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from kernels import forwards, jit, loops, pool, words
+from kernels.blas import matrices
+from kernels.call_entries import Computation
+from kernels.layouts import Spec, broadcast, dense, spec_of
+from kernels.loops import InnerLoop
+from kernels.lowered_loops import forward, spread
+from kernels.op import Contraction, Elementwise, Reduction
+from kernels.scipy_ufuncs import resolved
+from kernels.tables import OPS
+from kernels.tasks import UfuncCall, initial, nest_layout
+from kernels.words import PICK_RESULT, PICK_SCALE
+
+Specs = tuple[Spec | None, ...]
+_FLOAT64, _FLOAT32, _BOOL = np.dtype(np.float64), np.dtype(np.float32), np.dtype(np.bool_)
+_INLINE = {("+", 2): words.ADD, ("-", 2): words.SUBTRACT, ("*", 2): words.MULTIPLY, ("/", 2): words.DIVIDE}
+"""What native code computes itself of doubles, by sign and how many operands there are."""
+
+
+def elementwise(
+    op: Elementwise, given: Specs, spec: Spec, saved: tuple[str, ...], number: float | None
+) -> Computation | None:
+    """Return how an operation on operands of these specs, None of a number, is computed; None where Python is to.
+
+    ``number``: the second operand of an operation that has a record for it.
+    """
+    record, sources = op, given
+    ufunc: Any = op.ufunc
+    if number is not None:
+        record = OPS[op.scalar]  # type: ignore[assignment]
+        ufunc = record.variants.get(number, record.ufunc)
+        sources = given[:1] if number in record.variants else given
+    names = (*record.inputs, "y")
+    picks = tuple([PICK_RESULT if name == "y" else names.index(name) for name in saved])
+    dtype = _float_of((*given, spec))
+    if dtype is None or not _is_fresh(spec):
+        return None
+    if all(s is not None and forwards.suits(op, spec, (s,)) for s in given) and number is None:
+        if not forwards.suits(op, spec, given):  # type: ignore[arg-type]
+            return None
+        address, layout = forward(op, spec, given).kernel()  # type: ignore[arg-type]
+        return Computation(words.KERNEL, InnerLoop(address, 0), layout=layout, count=len(given) + 1, picks=picks)
+    ufunc = resolved(ufunc)
+    count, loop = len(sources) + 1, _loop(ufunc, (*[dtype if s is None else s.dtype for s in sources], spec.dtype))
+    if loop is None:
+        function = partial(pool.call, ufunc) if spec.bytes >= pool.LARGE else ufunc
+        known = isinstance(ufunc, np.ufunc) or (not spec.shape and spec.dtype != _FLOAT64)
+        return None if known else Computation(words.CALLED, function=function, count=count, picks=picks)
+    if not spec.shape and spec.dtype == _FLOAT64:
+        kind = words.ONCE if number is not None else _INLINE.get((op.operator, len(op.inputs)), words.ONCE)
+        return Computation(kind, loop, count=count, picks=picks)
+    strides = tuple([_along(s, spec) for s in (*sources, spec)])
+    layout = nest_layout(UfuncCall(loop, spec.shape, strides, ()))
+    return Computation(words.NEST4 if dtype == _FLOAT32 else words.NEST, loop, layout=layout, count=count, picks=picks)
+
+
+def _along(source: Spec | None, spec: Spec) -> tuple[int, ...]:
+    """Return an operand's strides along the dims of a result."""
+    return (0,) * len(spec.shape) if source is None else broadcast(source.shape, source.strides, spec.shape)
+
+
+def _float_of(specs: Specs) -> np.dtype[Any] | None:
+    """Return the one float dtype among specs, beside masks; a mask's where there are but masks; None of others."""
+    dtypes = {s.dtype for s in specs if s is not None}
+    floats = dtypes - {_BOOL}
+    if len(floats) > 1 or not floats <= {_FLOAT64, _FLOAT32}:
+        return None
+    if not floats:
+        return None if None in specs else _BOOL
+    return next(iter(floats))
+
+
+def _is_fresh(spec: Spec) -> bool:
+    """Whether a result is laid out as NumPy makes arrays."""
+    return spec.strides == dense(spec.shape, spec.dtype.itemsize) and spec_of(np.empty(spec.shape, spec.dtype)) is spec
+
+
+def _loop(ufunc: Any, dtypes: tuple[np.dtype[Any], ...]) -> InnerLoop | None:
+    if ufunc is np.where:
+        native = jit.load_module("choosing_native")
+        same = dtypes[0] == _BOOL and len(set(dtypes[1:])) == 1 and dtypes[1] != _BOOL
+        choose = native.choose8 if dtypes[1] == _FLOAT64 else native.choose4
+        return InnerLoop(choose.address, 0) if same else None
+    try:
+        return loops.find(ufunc, dtypes) if isinstance(ufunc, np.ufunc) else None
+    except (LookupError, ValueError):
+        return None
+
+
+def reduction(
+    op: Reduction, source: Spec, axes: tuple[int, ...], spec: Spec, saved: tuple[str, ...], *, keepdims: bool
+) -> Computation | None:
+    """Return how doubles are reduced over axes; None where Python is to."""
+    simple = spec.dtype == source.dtype == _FLOAT64 and source.size > 0 and _is_fresh(spec)
+    if op.selects or not simple or source.strides != dense(source.shape, source.dtype.itemsize):
+        return None
+    places = {"x": 0, "y": PICK_RESULT, "n": PICK_SCALE}
+    scale = float(source.size // spec.size) if op.scale else 0.0
+    onto = spread(spec.strides, len(source.shape), axes, keepdims=keepdims)
+    loop = loops.find(op.ufunc, (spec.dtype,) * 3)
+    layout = nest_layout(UfuncCall(loop, source.shape, (onto, source.strides, onto), ()))
+    picks = tuple([places[name] for name in saved])
+    start = initial(op.ufunc, source, spec.dtype)
+    return Computation(words.REDUCE, loop, layout=layout, count=3, picks=picks, initial=start, scale=scale)
+
+
+def product(op: Contraction, a: Spec, b: Spec, spec: Spec, saved: tuple[str, ...]) -> Computation | None:
+    """Return how matrices and vectors are multiplied; None where Python is to."""
+    del op
+    if not a.dtype == b.dtype == spec.dtype or not _is_fresh(spec) or 0 in (a.size, b.size):
+        return None
+    loop = _loop(np.matmul, (spec.dtype,) * 3)
+    if loop is None or spec.dtype.kind != "f":
+        return None
+    extents, left, right, result = matrices(a.shape, a.strides, b.shape, b.strides, spec.strides)
+    layout = np.array([1, *extents, 0, 0, 0, *left, *right, *result], np.int64)
+    picks = tuple(["ab".index(name) for name in saved])
+    return Computation(words.PRODUCT, loop, layout=layout, count=3, picks=picks)
