@@ -23,6 +23,12 @@ from kernels.words import (
     CELL,
     H_BATCH,
     H_CELLS,
+    H_KEYS,
+    H_MASK,
+    H_NEAR,
+    H_ROOM,
+    H_STAMP,
+    H_TOP,
     KEPT,
     OWNED,
     PARENT,
@@ -30,11 +36,14 @@ from kernels.words import (
     UNIFORM,
 )
 
+MIX = -7046029254386353131
+"""Spreads keys over cells: slots count up, and leaves stand side by side (Knuth, 2**64 over the golden ratio)."""
 
-@njit("int64(int64, int64, int64)", cache=True, error_model="numpy")
-def find(cells, mask, key):
-    """The cell of a key, or the empty cell where it belongs. Slots count up, so the identity is a good hash."""
-    at = (key if key > 0 else (-key) >> 4) & mask
+
+@njit(cache=True, error_model="numpy")
+def probe(cells, mask, key):
+    """The cell of a key among those found by key, or the empty one where it belongs."""
+    at = ((key * MIX) >> 32) & mask
     while True:
         cell = cells + 8 * CELL * at
         held = load_i8(cell)
@@ -44,12 +53,58 @@ def find(cells, mask, key):
 
 
 @njit(cache=True, error_model="numpy")
-def clear(cells, mask):
-    for i in range(mask + 1):
-        cell = cells + 8 * CELL * i
-        store_i8(cell, 0)
-        store_i8(cell + 8, 0)
-        store_i8(cell + 24, 0)
+def cell_of(cells, mask, top, near, key):
+    """The cell of a key, as :func:`find`, for loops that have the header's words at hand."""
+    behind = top - key
+    if behind >= 0 and behind < near:
+        return cells + 8 * CELL * (mask + 1 + behind)
+    return probe(cells, mask, key)
+
+
+@njit("int64(int64, int64)", cache=True, error_model="numpy")
+def find(h, key):
+    """The cell of a key: of a slot near the root by its distance, of other slots and of leaves by the key."""
+    return cell_of(word(h, H_CELLS), word(h, H_MASK), word(h, H_TOP), word(h, H_NEAR), key)
+
+
+@njit(cache=True, error_model="numpy")
+def opened(h, cells, mask, top, near, stamp, key):
+    """The cell of a key, as :func:`open_cell`, for loops that have the header's words at hand."""
+    behind = top - key
+    if behind >= 0 and behind < near:
+        cell = cells + 8 * CELL * (mask + 1 + behind)
+        if load_i8(cell) == stamp:
+            return cell
+        store_i8(cell, stamp)
+    else:
+        cell = probe(cells, mask, key)
+        if load_i8(cell) == key:
+            return cell
+        store_i8(cell, key)
+        store_i8(h + 8 * H_KEYS, word(h, H_KEYS) + 1)
+    store_i8(cell + 8, 0)
+    store_i8(cell + 24, 0)
+    return cell
+
+
+@njit(cache=True, error_model="numpy")
+def open_cell(h, key):
+    """The cell of a key, an empty one if this run has none of it as yet."""
+    cells, mask, top = word(h, H_CELLS), word(h, H_MASK), word(h, H_TOP)
+    return opened(h, cells, mask, top, word(h, H_NEAR), word(h, H_STAMP), key)
+
+
+@njit(cache=True, error_model="numpy")
+def begin(h, top, keys):
+    """Begin a run from a slot, with so many cells to be found by key."""
+    cells = word(h, H_CELLS)
+    store_i8(h + 8 * H_MASK, keys - 1)
+    store_i8(h + 8 * H_TOP, top)
+    store_i8(h + 8 * H_NEAR, word(h, H_ROOM) - keys)
+    store_i8(h + 8 * H_STAMP, word(h, H_STAMP) + 1)
+    store_i8(h + 8 * H_KEYS, 0)
+    for i in range(keys):
+        store_i8(cells + 8 * CELL * i, 0)
 
 
 @njit(cache=True, error_model="numpy")

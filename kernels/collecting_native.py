@@ -44,6 +44,19 @@ let_go = _tape.let_go
 
 
 @njit(cache=True, error_model="numpy")
+def disown(x, garbage, count):
+    """Let go of an object that others have too; the last reference is garbage, of which there is so much: return it.
+
+    Immortal objects have a negative count in the low half, or one that is put right when they are looked at.
+    """
+    if load_i4(x) > 1:
+        store_i8(x, load_i8(x) - 1)
+        return count
+    store_i8(garbage + 8 * count, x)
+    return count + 1
+
+
+@njit(cache=True, error_model="numpy")
 def strip(t, start, block, garbage, count):
     """Take what an instruction owns from it, for the garbage that has so many already; return how many it has then."""
     at, registry, number = word(t, T_WORDS) + 8 * start, word(t, T_REGISTRY), word(t, T_NUMBER)
@@ -51,25 +64,26 @@ def strip(t, start, block, garbage, count):
     chunk = chunk_of(t, slot)
     if chunk != 0:
         place = count_of(chunk, slot)
-        if load_i4(place) & HELD == 0:
-            store_i8(t + 8 * T_DEAD, max(word(t, T_DEAD) - 1, 0))
-        store_i4(place, load_i4(place) | GONE)
-    for i in range(inputs):
-        operand = load_i8(at + 8 * (1 + i))
+        held = load_i4(place)
+        if held & HELD == 0 and word(t, T_DEAD) > 0:
+            store_i8(t + 8 * T_DEAD, word(t, T_DEAD) - 1)
+        store_i4(place, held | GONE)
+    kinds, i, j = block + 8 * (B_FIRST + I_WORDS * inputs), 0, 0
+    at += 8
+    while i < inputs:
+        operand = load_i8(at + 8 * i)
         if operand < 0:
-            store_i8(garbage + 8 * count, -operand)
-            count += 1
+            count = disown(-operand, garbage, count)
         elif operand > 0 and operand >> TAPE_BITS != number:
             let_go(registry, operand)
-    kinds = block + 8 * (B_FIRST + I_WORDS * inputs)
-    for j in range(word(block, B_SAVED)):
-        kind = word(kinds, j)
-        if kind in (ARRAY, OBJECT):
-            store_i8(garbage + 8 * count, load_i8(at + 8 * (1 + inputs + j)))
-            count += 1
-    store_i8(garbage + 8 * count, word(block, B_FORM))
+        i += 1
+    at += 8 * inputs
+    while j < word(block, B_SAVED):
+        if word(kinds, j) in (ARRAY, OBJECT):
+            count = disown(load_i8(at + 8 * j), garbage, count)
+        j += 1
     store_i8(t + 8 * T_COUNT, word(t, T_COUNT) - 1)
-    return count + 1
+    return disown(word(block, B_FORM), garbage, count)
 
 
 @njit(cache=True, error_model="numpy")
@@ -124,8 +138,9 @@ def take_out(t, low):
         if number < 0:
             count = strip(t, start, block, garbage, count)
         else:
-            for p in range(position - 1, start - 1, -1):
-                to -= 1
+            p = position
+            while p > start:
+                p, to = p - 1, to - 1
                 store_i8(words + 8 * to, word(words, p))
         position = start
     if garbage == 0:

@@ -9,8 +9,6 @@ from kernels.words import (
     ALWAYS,
     B_FIRST,
     B_INPUTS,
-    H_CELLS,
-    H_MASK,
     I_GIVES,
     I_HEIR,
     I_WORDS,
@@ -44,7 +42,7 @@ def heir_of(h, operands, block, cell):
         kernel = word(about, I_HEIR)
         if key == 0 or kernel == NEVER or word(about, I_GIVES) == ALWAYS:
             continue
-        if not is_fresh(find(word(h, H_CELLS), word(h, H_MASK), key)):
+        if not is_fresh(find(h, key)):
             continue
         if kernel > WANTED:
             return i

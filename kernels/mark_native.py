@@ -20,6 +20,7 @@ from kernels.words import (
     B_KIND,
     CELL,
     CLEARS,
+    DENSE,
     FEW,
     FOREIGN,
     FOUND,
@@ -29,18 +30,22 @@ from kernels.words import (
     H_AT,
     H_CELLS,
     H_COUNT,
+    H_EXTENT,
     H_FROM,
+    H_KEYS,
     H_LEAF,
-    H_LEAFCAP,
     H_LEAVES,
     H_LOW,
     H_MASK,
+    H_NEAR,
     H_ORDER,
-    H_ORDERS,
     H_PRESET,
     H_PRESETS,
     H_RESUME,
+    H_ROOM,
+    H_STAMP,
     H_TAPE,
+    H_TOP,
     I_HEIR,
     I_KERNEL,
     I_SPREAD,
@@ -63,27 +68,27 @@ from kernels.words import (
 )
 
 _cells = load_module("cells_native")
-find, clear = _cells.find, _cells.clear
+begin, cell_of, open_cell, opened = _cells.begin, _cells.cell_of, _cells.open_cell, _cells.opened
 seek = load_module("tape_native").seek
 
 
 @njit(cache=True, error_model="numpy")
 def preset(h):
-    """Put roots and observed slots into the table: key, pointer, value, flags."""
-    cells, mask = word(h, H_CELLS), word(h, H_MASK)
+    """Put roots and observed slots into their cells: pointer, value, flags. Return how many roots there are."""
+    roots = 0
     for i in range(word(h, H_PRESET)):
         given = word(h, H_PRESETS) + 32 * i
-        cell = find(cells, mask, load_i8(given))
-        if load_i8(cell) == 0:
-            pointer = load_i8(given + 8)
+        cell, pointer = open_cell(h, load_i8(given)), load_i8(given + 8)
+        if load_i8(cell + 24) == 0:
             if pointer < 0:
                 pointer = load_i8(-pointer + 16)  # an array of the caller's: its data
             elif load_i8(given + 24) & TOUCHED:
                 pointer = cell + 16
-            store_i8(cell, load_i8(given))
             store_i8(cell + 8, pointer)
             store_i8(cell + 16, load_i8(given + 16))
+        roots += load_i8(given + 24) & USED & ~load_i8(cell + 24)
         store_i8(cell + 24, load_i8(cell + 24) | load_i8(given + 24))
+    return roots
 
 
 @njit(cache=True, error_model="numpy")
@@ -98,66 +103,47 @@ def last_root(h):
 
 
 @njit(cache=True, error_model="numpy")
-def attempt(h):
-    """Mark with the cells that H_MASK gives."""
-    t = word(h, H_TAPE)
-    items, tape = word(t, T_WORDS), word(t, T_NUMBER)
-    forms = word(word(t, T_REGISTRY), G_FORMS)
-    position = seek(t, last_root(h)) - 1
-    cells, mask, order, orders = word(h, H_CELLS), word(h, H_MASK), word(h, H_ORDER), word(h, H_ORDERS)
-    leaves, limit = word(h, H_LEAVES), word(h, H_LEAFCAP)
-    clear(cells, mask)
-    preset(h)
-    pending = used = 0
-    for i in range(word(h, H_PRESET)):
-        used += 1
-        pending += load_i8(word(h, H_PRESETS) + 32 * i + 24) & USED
-    count = leaf = 0
-    room = mask - mask // 8
-    while pending > 0 and position >= 0:
-        last = position
-        block = word(forms, word(items, last))
-        start = last - word(block, B_ENTRIES) + 1
-        position = start - 1
-        cell = find(cells, mask, word(items, start))
-        if load_i8(cell + 24) & USED == 0:
-            continue
-        pending -= 1
-        inputs, kind = word(block, B_INPUTS), word(block, B_KIND)
-        if count >= orders or used + inputs > room or leaf + inputs > limit:
-            return GROW
-        store_i8(order + 8 * count, last)
-        count += 1
-        for i in range(inputs):
-            key = word(items, start + 1 + i)
-            if key == 0:
-                continue
-            needed = kind not in (VIEW, PYTHON) and (i > 0 or kind != ADDS)
-            about = block + 8 * (B_FIRST + i * I_WORDS)
-            wanted = word(about, I_SPREAD) == WANTED or word(about, I_HEIR) == WANTED
-            if needed and (wanted or word(about, I_KERNEL) == 0):
-                store_i8(h + 8 * H_AT, last)
-                return MISSING
-            target = find(cells, mask, key)
+def lacks(block, i):
+    """Whether a kernel is still to be compiled that the sweep needs for an input."""
+    kind, about = word(block, B_KIND), block + 8 * (B_FIRST + i * I_WORDS)
+    if kind in (VIEW, PYTHON) or (i == 0 and kind == ADDS):
+        return False
+    return word(about, I_KERNEL) == 0 or word(about, I_SPREAD) == WANTED or word(about, I_HEIR) == WANTED
+
+
+@njit(cache=True, error_model="numpy")
+def note_leaf(h, key, target, place, last):
+    """Note an operand that is a leaf, or stands on another tape."""
+    leaf = word(h, H_LEAF)
+    found = word(h, H_LEAVES) + 8 * FOUND * leaf
+    store_i8(found, place)
+    store_i8(found + 8, last)
+    store_i8(found + 16, (target - word(h, H_CELLS)) // (8 * CELL))
+    store_i8(h + 8 * H_LEAF, leaf + 1)
+    # What is asked for may stand on the other tape.
+    more = FOREIGN | KEPT | RELEVANT if key > 0 else KEPT
+    store_i8(target + 24, load_i8(target + 24) | USED | more)
+
+
+@njit(cache=True, error_model="numpy")
+def operands(h, items, start, block, cell):
+    """Mark what an instruction was computed from; return how many instructions that are new; -1 if it lacks kernels."""
+    cells, mask, top, near, stamp = word(h, H_CELLS), word(h, H_MASK), word(h, H_TOP), word(h, H_NEAR), word(h, H_STAMP)
+    kind, inputs, tape = word(block, B_KIND), word(block, B_INPUTS), word(word(h, H_TAPE), T_NUMBER)
+    i = new = 0
+    while i < inputs:
+        key = word(items, start + 1 + i)
+        if key != 0:
+            if lacks(block, i):
+                return -1
+            target = opened(h, cells, mask, top, near, stamp, key)
             flags = load_i8(target + 24)
-            if load_i8(target) == 0:
-                store_i8(target, key)
-                used += 1
             if flags & USED == 0:
-                flags |= USED
                 if key > 0 and key >> TAPE_BITS == tape:
-                    pending += 1
+                    store_i8(target + 24, flags | USED)
+                    new += 1
                 else:
-                    if key > 0:
-                        flags |= FOREIGN | KEPT | RELEVANT  # what is asked for may stand on that tape
-                    else:
-                        flags |= KEPT
-                    found = leaves + 8 * FOUND * leaf
-                    store_i8(found, start + 1 + i)
-                    store_i8(found + 8, last)
-                    store_i8(found + 16, (target - cells) // (8 * CELL))
-                    leaf += 1
-                store_i8(target + 24, flags)
+                    note_leaf(h, key, target, start + 1 + i, start + word(block, B_ENTRIES) - 1)
             elif i == 0 and CLEARS <= kind <= ADDS:
                 # Something later on the tape refers to the version before the write: the two need shadows apart.
                 store_i8(cell + 24, load_i8(cell + 24) | KEPT)
@@ -166,9 +152,51 @@ def attempt(h):
                 store_i8(cell + 16, word(items, start + 2) if kind == VIEW else 0)
                 parent = (target - cells) // (8 * CELL)
                 store_i8(cell + 24, load_i8(cell + 24) | ALIAS | (parent << PARENT))
+        i += 1
+    return new
+
+
+@njit(cache=True, error_model="numpy")
+def crowded(h, reached, walked):
+    """GROW, as there are not enough cells; in H_AT how many are wanted, 0 if more found by key may do."""
+    wanted, room = 0, word(h, H_ROOM)
+    if walked >= word(h, H_NEAR) and DENSE * reached >= walked:
+        span = word(h, H_TOP) - word(word(word(h, H_TAPE), T_WORDS), 0)
+        wanted = max(2 * room, min(8 * room, span + 16 * FEW))
+    elif 16 * (word(h, H_MASK) + 1) > room:
+        wanted = 8 * room
+    store_i8(h + 8 * H_AT, wanted)
+    return GROW
+
+
+@njit(cache=True, error_model="numpy")
+def attempt(h, pending):
+    """Mark, with so many roots, as far as the cells that are found by key suffice."""
+    t = word(h, H_TAPE)
+    items, forms, order = word(t, T_WORDS), word(word(t, T_REGISTRY), G_FORMS), word(h, H_ORDER)
+    cells, mask, top, near, stamp = word(h, H_CELLS), word(h, H_MASK), word(h, H_TOP), word(h, H_NEAR), word(h, H_STAMP)
+    position, count, room, slot = seek(t, top) - 1, 0, mask - mask // 8, top + 1
+    while pending > 0 and position >= 0:
+        last = position
+        block = word(forms, word(items, last))
+        start = last - word(block, B_ENTRIES) + 1
+        position = start - 1
+        slot = word(items, start)
+        cell = cell_of(cells, mask, top, near, slot)
+        if load_i8(cell) != (stamp if top - slot < near else slot) or load_i8(cell + 24) & USED == 0:
+            continue
+        if word(h, H_KEYS) + word(block, B_INPUTS) > room:
+            return crowded(h, count + pending, top - slot)
+        store_i8(order + 8 * count, last)
+        count += 1
+        new = operands(h, items, start, block, cell)
+        if new < 0:
+            store_i8(h + 8 * H_AT, last)
+            return MISSING
+        pending += new - 1
     store_i8(h + 8 * H_LOW, position + 1)
     store_i8(h + 8 * H_COUNT, count)
-    store_i8(h + 8 * H_LEAF, leaf)
+    store_i8(h + 8 * H_EXTENT, min(top - slot + 1, near))
     return FREED if pending > 0 else OK
 
 
@@ -180,17 +208,19 @@ def mark(h):
     """
     store_i8(h + 8 * H_FROM, 0)
     store_i8(h + 8 * H_RESUME, 0)
-    cells = FEW
-    while cells < 2 * word(h, H_PRESET):
-        cells *= 2
-    if cells > word(h, H_ORDERS):
-        return GROW
-    store_i8(h + 8 * H_MASK, cells - 1)
-    status = attempt(h)
-    while status == GROW and cells < word(h, H_ORDERS):
-        cells = min(8 * cells, word(h, H_ORDERS))
-        store_i8(h + 8 * H_MASK, cells - 1)
-        status = attempt(h)
+    store_i8(h + 8 * H_EXTENT, 0)
+    top, keys = last_root(h), FEW
+    while keys < 2 * word(h, H_PRESET):
+        keys *= 2
+    store_i8(h + 8 * H_AT, 4 * keys)
+    status = GROW
+    while status == GROW and 2 * keys <= word(h, H_ROOM):
+        begin(h, top, keys)
+        store_i8(h + 8 * H_LEAF, 0)
+        status = attempt(h, preset(h))
+        if status != GROW or word(h, H_AT) != 0:
+            return status
+        keys *= 8
     return status
 
 
@@ -199,18 +229,19 @@ def relevant(h):
     """Keep only the instructions that lead to an observed slot or leaf, earliest first decided."""
     t = word(h, H_TAPE)
     items, forms = word(t, T_WORDS), word(word(t, T_REGISTRY), G_FORMS)
-    cells, mask, order, count = word(h, H_CELLS), word(h, H_MASK), word(h, H_ORDER), word(h, H_COUNT)
+    cells, mask, top, near = word(h, H_CELLS), word(h, H_MASK), word(h, H_TOP), word(h, H_NEAR)
+    order, count = word(h, H_ORDER), word(h, H_COUNT)
     kept = count
     for k in range(count - 1, -1, -1):
         last = word(order, k)
         block = word(forms, word(items, last))
         start = last - word(block, B_ENTRIES) + 1
-        cell = find(cells, mask, word(items, start))
+        cell = cell_of(cells, mask, top, near, word(items, start))
         leads = load_i8(cell + 24) & (RELEVANT | PAUSED) == RELEVANT | PAUSED  # asked for, after its hooks
         for i in range(word(block, B_INPUTS)):
             key = word(items, start + 1 + i)
             if key != 0:
-                leads |= load_i8(find(cells, mask, key) + 24) & RELEVANT != 0
+                leads |= load_i8(cell_of(cells, mask, top, near, key) + 24) & RELEVANT != 0
         if leads:
             store_i8(cell + 24, load_i8(cell + 24) | RELEVANT)
             kept -= 1

@@ -34,8 +34,8 @@ class Pauses:
         own = self.space.words
         at = own[words.H_FROM]
         instruction = instruction_at(self.entries, int(self.space.order[at]))
-        cell = self._cell(instruction.slot)
-        if cell is not None and self.space.flat[cell + 3] & words.PAUSED and self.hooked != at:
+        cell = self.space.cell(instruction.slot)
+        if self.space.flat[cell + 3] & words.PAUSED and self.hooked != at:
             self._hook(instruction.slot)
             self.hooked = at
             if instruction.form.kind != words.PYTHON and self.watched[instruction.slot][0].after is None:
@@ -44,11 +44,6 @@ class Pauses:
         self._run(instruction, cell)
         own[words.H_RESUME] = _RAN
 
-    def _cell(self, key: int) -> int | None:
-        """Return where the cell of a slot, or of a leaf's negative address, begins among the words of cells."""
-        at = self.space.cell(key)
-        return at if self.space.flat[at] == key else None
-
     def _hook(self, slot: int) -> None:
         observer, buffer = self.watched[slot]
         place = pattern(buffer, observer.spec, observer.offset)
@@ -56,11 +51,11 @@ class Pauses:
         if found is not None:
             place[...] = changed(place, found)
 
-    def _run(self, instruction: Instruction, cell: int | None) -> None:
+    def _run(self, instruction: Instruction, cell: int) -> None:
         """Let Python compute what the instruction contributes to its operands, and add that."""
         form, slot = instruction.form, instruction.slot
         shadow = None
-        if cell is not None and self.space.flat[cell + 3] & words.TOUCHED:
+        if self.space.flat[cell + 3] & words.TOUCHED:
             shadow = self._memory(self.space.flat[cell + 1], form.spec)
         observer = self.watched[slot][0] if slot in self.watched else None
         start = self._start(instruction.operands[0]) if form.kind == words.VIEW else 0
@@ -72,13 +67,13 @@ class Pauses:
 
     def _start(self, operand: Any) -> int:
         """Return where the operand of a view begins in the shadow of its family."""
-        cell, flat = self._cell(operand if type(operand) is int else -id(operand)), self.space.flat
-        return int(flat[cell + 2]) if cell is not None and flat[cell + 3] & words.ALIAS else 0
+        flat = self.space.flat
+        cell = self.space.cell(operand if type(operand) is int else -id(operand))
+        return int(flat[cell + 2]) if flat[cell + 3] & words.ALIAS else 0
 
     def _contribute(self, key: int, spec: Spec, value: Any, zero: float) -> None:
         own, flat = self.space.words, self.space.flat
-        cell = self._cell(key)
-        assert cell is not None
+        cell = self.space.cell(key)
         if own[words.H_RESTRICT] and not flat[cell + 3] & words.RELEVANT:
             return
         offset = flat[cell + 2] if flat[cell + 3] & words.ALIAS else 0

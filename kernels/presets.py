@@ -115,7 +115,7 @@ def mark(space: Workspace, entries: Any) -> None:
     """Mark what leads to the roots of a sweep; FreedError if it is no longer there."""
     while (status := space.mark(space.address)) != words.OK:
         if status == words.GROW:
-            space.reserve(4 * space.cell_room + 4 * space.words[_PRESET])
+            space.reserve(space.words[words.H_AT])
         elif status == words.MISSING:
             entries.form(space.words[words.H_AT]).compile()
         else:

@@ -25,7 +25,6 @@ from kernels.words import (
     H_CELLS,
     H_COUNT,
     H_FROM,
-    H_MASK,
     H_ORDER,
     H_PTRS,
     H_TAPE,
@@ -69,7 +68,7 @@ def pushes(table, mask, block):
 @njit(cache=True, error_model="numpy")
 def operand_cell(h, key):
     """The cell of an operand."""
-    return find(word(h, H_CELLS), word(h, H_MASK), key)
+    return find(h, key)
 
 
 @njit("int64(int64, int64, int64)", cache=True, error_model="numpy")
@@ -207,13 +206,13 @@ def let_go(h, last, block):
 @njit("int64(int64, int64, int64)", cache=True, error_model="numpy")
 def push(h, table, mask):
     """Run the pushforwards in the order of the tape; PAUSE, at H_FROM, for an instruction that only Python runs."""
-    items, cells, order = word(word(h, H_TAPE), T_WORDS), word(h, H_CELLS), word(h, H_ORDER)
+    items, order = word(word(h, H_TAPE), T_WORDS), word(h, H_ORDER)
     for k in range(word(h, H_FROM), -1, -1):
         last = word(order, k)
         block = block_at(word(h, H_TAPE), last)
         start = last - word(block, B_ENTRIES) + 1
         kind = word(block, B_KIND)
-        cell = find(cells, word(h, H_MASK), word(items, start))
+        cell = find(h, word(items, start))
         flags = load_i8(cell + 24)
         if flags & (KEPT | TOUCHED) == KEPT | TOUCHED:
             pass  # a tangent that was given, or that Python has found
@@ -236,7 +235,7 @@ def push(h, table, mask):
 @njit("int64(int64, int64, int64, int64)", cache=True, error_model="numpy")
 def place(h, key, elements, item):
     """The address of the tangent of a slot that Python writes, filled with -0.0 at first; 0 without memory."""
-    cell = find(word(h, H_CELLS), word(h, H_MASK), key)
+    cell = find(h, key)
     return shadow(cell, word(h, H_CELLS), elements, item, 0)
 
 

@@ -10,18 +10,21 @@ from kernels.words import (
     B_FREES,
     B_INPUTS,
     DROPPED,
+    G_FORMS,
     H_CELLS,
     H_COUNT,
     H_MASK,
+    H_NEAR,
     H_ORDER,
     H_READERS,
     H_TAPE,
+    H_TOP,
+    T_REGISTRY,
     T_WORDS,
 )
 
-find = load_module("cells_native").find
-_tape = load_module("tape_native")
-block_at, take_out = _tape.block_at, load_module("collecting_native").take_out
+cell_of = load_module("cells_native").cell_of
+take_out = load_module("collecting_native").take_out
 
 
 @njit("int64(int64)", cache=True, error_model="numpy")
@@ -34,19 +37,19 @@ def drop(h):
     if PyList_Size(word(h, H_READERS)) > 1:
         return 0
     t = word(h, H_TAPE)
-    items, low = word(t, T_WORDS), -1
-    cells, mask, order = word(h, H_CELLS), word(h, H_MASK), word(h, H_ORDER)
+    items, low, forms = word(t, T_WORDS), -1, word(word(t, T_REGISTRY), G_FORMS)
+    cells, mask, top, near, order = word(h, H_CELLS), word(h, H_MASK), word(h, H_TOP), word(h, H_NEAR), word(h, H_ORDER)
     for k in range(word(h, H_COUNT) - 1, -1, -1):
         last = word(order, k)
-        block = block_at(t, last)
-        start = last - word(block, B_ENTRIES) + 1
+        block = word(forms, word(items, last))
+        start, i = last - word(block, B_ENTRIES) + 1, 0
         going = word(block, B_FREES) != 0
-        for i in range(word(block, B_INPUTS)):
+        while i < word(block, B_INPUTS) and not going:
             key = word(items, start + 1 + i)
-            if not going and key > 0:
-                going = load_i8(find(cells, mask, key) + 24) & DROPPED != 0
+            going = key > 0 and load_i8(cell_of(cells, mask, top, near, key) + 24) & DROPPED != 0
+            i += 1
         if going:
-            cell = find(cells, mask, word(items, start))
+            cell = cell_of(cells, mask, top, near, word(items, start))
             store_i8(cell + 24, load_i8(cell + 24) | DROPPED)
             store_i8(items + 8 * last, ~word(items, last))
             if low < 0:

@@ -2,174 +2,51 @@
 
 from __future__ import annotations
 
-from kernels.heirs import LEAST
 from kernels.jit import load_module, njit
-from kernels.memory import (
-    call_kernel,
-    load_i8,
-    store_i8,
-    word,
-)
+from kernels.memory import load_i8, store_i8, word
 from kernels.pool_calls import give
 from kernels.words import (
     ALIAS,
-    ALWAYS,
     B_ENTRIES,
-    B_FIRST,
-    B_INPUTS,
-    B_ITEM,
     B_KIND,
-    B_SHADOW,
     B_WORK,
     BREATH,
     CELL,
-    CLEARS,
     H_BATCH,
     H_CELLS,
     H_COUNT,
+    H_EXTENT,
     H_FROM,
     H_MASK,
+    H_NEAR,
     H_ORDER,
-    H_PTRS,
-    H_RESTRICT,
     H_RESUME,
+    H_STAMP,
     H_TAPE,
-    I_COVERS,
-    I_GIVES,
-    I_ITEM,
-    I_KERNEL,
-    I_LAYOUT,
-    I_ONE,
-    I_RUN,
-    I_SHADOW,
-    I_SPREAD,
-    I_WORDS,
+    H_TOP,
     KEPT,
     MEMORY,
     OK,
-    OTHERWISE,
     OWNED,
     PATIENCE,
     PAUSE,
     PAUSED,
-    PULLS,
     PYTHON,
-    RELEVANT,
     T_WORDS,
     TOUCHED,
-    UNIFORM,
-    UNWANTED,
     VIEW,
-    WANTED,
-    WISHED,
 )
 
 _cells = load_module("cells_native")
-find = _cells.find
-_tape = load_module("tape_native")
-block_at, point_at = _tape.block_at, _tape.point_at
+find, cell_of = _cells.find, _cells.cell_of
+block_at = load_module("tape_native").block_at
 shadow, family, write_out = _cells.shadow, _cells.family, _cells.write_out
-settle_view, own_copy, drop, fill = _cells.settle_view, _cells.own_copy, _cells.drop, _cells.fill
+settle_view, own_copy, drop = _cells.settle_view, _cells.own_copy, _cells.drop
 settle = load_module("leaves_native").settle
-_heirs = load_module("heirs_native")
-is_fresh, heir_of, inherit = _heirs.is_fresh, _heirs.heir_of, _heirs.inherit
+_pulling = load_module("pulling_native")
+dense, pull = _pulling.dense, _pulling.pull
 RAN = 2
 """H_RESUME: Python has run the instruction at H_FROM."""
-
-
-@njit(cache=True, error_model="numpy")
-def call(h, about, target, cotangent, source_bytes, result_bytes, accumulate):
-    """Run one kernel for each of a batch of cotangents."""
-    pointers = word(h, H_PTRS)
-    for k in range(word(h, H_BATCH)):
-        store_i8(pointers, target + k * source_bytes)
-        store_i8(pointers + 8, cotangent + k * result_bytes)
-        call_kernel(word(about, I_KERNEL), word(about, I_LAYOUT), pointers, accumulate)
-
-
-@njit(cache=True, error_model="numpy")
-def spreads(about):
-    """Whether there is a kernel that takes one number for a cotangent; if not as yet, it is wanted from now on."""
-    if word(about, I_SPREAD) == UNWANTED:
-        store_i8(about + 8 * I_SPREAD, WANTED)
-    return word(about, I_SPREAD) > WANTED
-
-
-@njit(cache=True, error_model="numpy")
-def pull(h, last, block, cell):
-    """Run the pullbacks of one instruction on the cotangent that ``cell`` holds; MEMORY or OK."""
-    items = word(word(h, H_TAPE), T_WORDS)
-    cells, mask, pointers = word(h, H_CELLS), word(h, H_MASK), word(h, H_PTRS)
-    restrict, batch, kind = word(h, H_RESTRICT), word(h, H_BATCH), word(block, B_KIND)
-    start = last - word(block, B_ENTRIES) + 1
-    inputs = word(block, B_INPUTS)
-    uniform, wished = load_i8(cell + 24) & UNIFORM != 0, load_i8(cell + 24) & (UNIFORM | WISHED) != 0
-    if uniform and kind != PULLS:
-        uniform = False
-        if write_out(cell, word(block, B_SHADOW), word(block, B_ITEM)) == 0:
-            return MEMORY
-    cotangent = load_i8(cell + 8)
-    first = 0 if kind == PULLS else 1
-    point_at(items + 8 * (start + 1 + inputs), block, pointers + 16)
-    if kind != PULLS:
-        cotangent += word(items, start + 1 + inputs)
-    large = kind == PULLS and batch == 1 and word(block, B_SHADOW) >= LEAST
-    heir = heir_of(h, items + 8 * (start + 1), block, cell) if large else -1
-    for k in range(first, inputs + 1 if heir >= 0 else inputs):
-        i = heir if k == inputs else k  # the heir comes last
-        key = word(items, start + 1 + i)
-        if key == 0 or (i == heir and k < inputs):
-            continue
-        target = find(cells, mask, key)
-        flags = load_i8(target + 24)
-        if restrict != 0 and flags & RELEVANT == 0:
-            continue
-        about = block + 8 * (B_FIRST + i * I_WORDS)
-        if wished and not spreads(about) and uniform:
-            uniform = False
-            cotangent = write_out(cell, word(block, B_SHADOW), word(block, B_ITEM))
-            if cotangent == 0:
-                return MEMORY
-        if k == inputs and is_fresh(target):
-            inherit(target, about, cell, pointers)
-            break
-        gives = word(about, I_GIVES)
-        one = gives != OTHERWISE and (gives == ALWAYS or wished) and batch == 1 and is_fresh(target)
-        if one and (gives == ALWAYS or uniform):
-            store_i8(target + 8, target + 16)
-            store_i8(target + 24, flags | TOUCHED | UNIFORM)
-            store_i8(pointers, target + 16)
-            store_i8(pointers + 8, cotangent)
-            call_kernel(word(about, I_ONE), word(about, I_ONE + 1), pointers, 0)
-            continue
-        offset = 0
-        if flags & ALIAS:
-            offset = load_i8(target + 16)
-            target = family(target, cells)
-            flags = load_i8(target + 24)
-        covers = word(about, I_COVERS)
-        elements, item = word(about, I_SHADOW), word(about, I_ITEM)
-        run = word(about, I_RUN) if batch == 1 and flags & TOUCHED == 0 else 0
-        pointer = shadow(target, cells, elements * batch, item, covers + run)
-        if pointer == 0:
-            return MEMORY
-        if run != 0:
-            fill(pointer, offset // item, item, -0.0)
-            fill(pointer + offset + run * item, elements - run - offset // item, item, -0.0)
-        store_i8(target + 24, (load_i8(target + 24) & ~WISHED) | (WISHED if one else 0))
-        accumulate = 0 if covers + run != 0 and flags & TOUCHED == 0 else 1
-        if batch == 1:
-            store_i8(pointers, pointer + offset)
-            store_i8(pointers + 8, cotangent)
-            kernel = I_SPREAD if uniform else I_KERNEL
-            call_kernel(word(about, kernel), word(about, kernel + 1), pointers, accumulate)
-        else:
-            result_bytes = word(block, B_SHADOW) * word(block, B_ITEM)
-            call(h, about, pointer + offset, cotangent, elements * item, result_bytes, accumulate)
-    if kind == CLEARS and word(items, start + 1) != 0:
-        whole = word(block, B_SHADOW) * word(block, B_ITEM)
-        call(h, block + 8 * B_FIRST, cotangent, cotangent, whole, whole, 0)
-    return OK
 
 
 @njit(cache=True, error_model="numpy")
@@ -192,8 +69,7 @@ def unwrite_apart(h, last, block, cell):
 def paused(h, k, block, cell):
     """Let Python act on an instruction, whose cotangent is written out for it."""
     store_i8(h + 8 * H_FROM, k)
-    dense = load_i8(cell + 24) & UNIFORM == 0 or write_out(cell, word(block, B_SHADOW), word(block, B_ITEM)) != 0
-    return PAUSE if dense else MEMORY
+    return PAUSE if dense(block, cell) else MEMORY
 
 
 @njit(cache=True, error_model="numpy")
@@ -219,12 +95,12 @@ def sweep(h):
     PAUSE, at H_FROM, before an instruction whose cell says so, and for one that only Python runs; H_RESUME tells of it.
     """
     t = word(h, H_TAPE)
-    cells, mask, order = word(h, H_CELLS), word(h, H_MASK), word(h, H_ORDER)
+    cells, mask, top, near, order = word(h, H_CELLS), word(h, H_MASK), word(h, H_TOP), word(h, H_NEAR), word(h, H_ORDER)
     resume, batch, work = word(h, H_RESUME), word(h, H_BATCH), 0
     for k in range(word(h, H_FROM), word(h, H_COUNT)):
         last = word(order, k)
         block = block_at(t, last)
-        cell = find(cells, mask, word(word(t, T_WORDS), last - word(block, B_ENTRIES) + 1))
+        cell = cell_of(cells, mask, top, near, word(word(t, T_WORDS), last - word(block, B_ENTRIES) + 1))
         kind, flags = word(block, B_KIND), load_i8(cell + 24)
         if resume == 0 and (kind == PYTHON or flags & (PAUSED | TOUCHED) == PAUSED | TOUCHED):
             return paused(h, k, block, cell)
@@ -265,7 +141,7 @@ def place(h, key, elements, item, covers):
     Of a first contribution that ``covers`` the shadow it is negative: that is to be stored.
     """
     cells = word(h, H_CELLS)
-    cell = family(find(cells, word(h, H_MASK), key), cells)
+    cell = family(find(h, key), cells)
     first = load_i8(cell + 24) & TOUCHED == 0
     address = shadow(cell, cells, elements, item, covers)
     return -address if first and covers else address
@@ -275,9 +151,10 @@ def place(h, key, elements, item, covers):
 def abandon(h):
     """Free every shadow that a sweep left behind (no memory, or base shadows that nothing consumed)."""
     cells = word(h, H_CELLS)
-    for i in range(word(h, H_MASK) + 1):
+    for i in range(word(h, H_MASK) + 1 + word(h, H_EXTENT)):
         cell = cells + 8 * CELL * i
-        if load_i8(cell) != 0 and load_i8(cell + 24) & OWNED:
+        own = load_i8(cell) == word(h, H_STAMP) if i > word(h, H_MASK) else load_i8(cell) != 0
+        if own and load_i8(cell + 24) & OWNED:
             give(load_i8(cell + 8))
             store_i8(cell + 8, 0)
             store_i8(cell + 24, load_i8(cell + 24) & ~OWNED)

@@ -158,6 +158,8 @@ def seek(t, slot):
 def point_at(saved, block, pointers):
     """Put the addresses of what saved words mean in a row: of a double the word's own, of an array that of its data."""
     kinds = block + 8 * (B_FIRST + I_WORDS * word(block, B_INPUTS))
-    for j in range(word(block, B_SAVED)):
+    j = 0
+    while j < word(block, B_SAVED):  # a function with a `for` is a call
         place = saved + 8 * j
         store_i8(pointers + 8 * j, load_i8(load_i8(place) + A_DATA) if word(kinds, j) == ARRAY else place)
+        j += 1

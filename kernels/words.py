@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 # The header: what stands in each word of it.
-H_TAPE, H_CELLS, H_MASK, H_ORDER, H_ORDERS, H_LEAVES, H_LEAFCAP, H_PRESETS, H_PRESET, H_RESTRICT = range(10)
+H_TAPE, H_CELLS, H_MASK, H_ORDER, H_ROOM, H_LEAVES, H_TOP, H_PRESETS, H_PRESET, H_RESTRICT = range(10)
 H_COUNT, H_LEAF, H_AT, H_PTRS, H_LOW, H_FROM, H_RESUME, H_BATCH, H_READERS = range(10, 19)
+H_NEAR, H_STAMP, H_KEYS, H_EXTENT, HEADER = range(19, 24)
 FEW = 64
-"""Cells that a run begins with; it clears those that it uses, and takes more as it needs them."""
-
-HEADER = 19
+"""Cells that are found by their keys, when a run begins; it clears them, and takes more as it needs them."""
+DENSE = 8
+"""Where one of so many slots is reached, or more, cells by distance take less than cells by key."""
+FIRST_STAMP = 1 << 62
+"""Stamps of runs begin here: no key is as large."""
 
 # The header of a tape, in the object itself: its words, how many are used and allocated; its number, the count of the
 # next slot; the chunks of counts; instructions; those whose result died since the last look; bytes of tensors that
@@ -41,7 +44,9 @@ G_DIM, G_AXIS, G_KEEPDIM, G_KEEPDIMS, REGISTRY = range(30, 35)
 MOST_SPARES = 32
 """Tensors that have died whose memory is kept for new ones, each with the address of the next for its value."""
 
-# A cell of the table of shadows: key, pointer, the shadow itself where 8 bytes hold it (a view's offset), flags.
+# A cell of the table of shadows: key, pointer, the shadow itself where 8 bytes hold it (a view's offset), flags. Those
+# found by key come first, H_MASK and one; then, by distance, those of the H_NEAR slots from H_TOP down. In place of the
+# key these have the stamp of the last run that has used them.
 CELL = 4
 USED, TOUCHED, KEPT, ALIAS, RELEVANT, OWNED, FOREIGN, DROPPED, PAUSED = 1, 2, 4, 8, 16, 32, 64, 128, 256
 UNIFORM, WISHED = 512, 1024

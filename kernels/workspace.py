@@ -33,6 +33,7 @@ class Workspace:
         self.held: list[Any] = []
         self.busy = False
         self.words[words.H_PTRS] = data_of(self.pointers)
+        self.words[words.H_STAMP] = words.FIRST_STAMP
         self.reserve(_FIRST)
 
     def _reserve_presets(self, rows: int) -> None:
@@ -54,15 +55,14 @@ class Workspace:
         own = self.words
         for at, array in ((words.H_CELLS, self.cells), (words.H_ORDER, self.order), (words.H_LEAVES, self.leaves)):
             own[at] = data_of(array)
-        own[words.H_ORDERS] = own[words.H_LEAFCAP] = cells
+        own[words.H_ROOM] = cells
         self.flat = memoryview(self.cells).cast("B").cast("q")
         self.floats = self.flat.cast("B").cast("d")
         self.found = memoryview(self.leaves).cast("B").cast("q")
 
     def cell(self, key: int) -> int:
         """Return where the cell of a key begins among the words of cells, or the empty one where it belongs."""
-        cells = self.words[words.H_CELLS]
-        return int(self.find(cells, self.words[words.H_MASK], key) - cells) // 8
+        return int(self.find(self.address, key) - self.words[words.H_CELLS]) // 8
 
     def rest(self) -> list[Any]:
         """Give back what a large sweep needed; return what the last one held, to be let go."""

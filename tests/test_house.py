@@ -48,7 +48,7 @@ HOUSE = [
     "kernels.plain_tape",
     "kernels.noting_words", "kernels.noting_native", "kernels.noting", "kernels.entries", "kernels.program",
     "kernels.cells_native", "kernels.leaves_native", "kernels.gathering_native", "kernels.heirs_native",
-    "kernels.sweep_native",
+    "kernels.pulling_native", "kernels.sweep_native",
     "kernels.mark_native", "kernels.release_native", "kernels.tasks", "kernels.workspace",
     "kernels.call_entries",
     "kernels.intervals", "kernels.overwriting", "kernels.patterns", "kernels.routines", "kernels.respecified",
@@ -113,8 +113,6 @@ HOUSE = [
 MOST_LINES = 300
 MOST_LINES_OF_A_FUNCTION = 40
 LARGER: dict[str, str] = {  # "room" or "room:function" -> why it may pass its ceiling
-    "kernels.mark_native:attempt": "one native loop over the tape; calls in it cost more than they hold",
-    "kernels.sweep_native:pull": "likewise: the pullbacks of one instruction, with the sweep's state in registers",
 }
 
 VAGUE_NAMES = {"core", "base", "common", "helper", "helpers", "misc", "shared", "util", "utils"}
