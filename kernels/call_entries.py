@@ -196,30 +196,33 @@ class Part:
 def enter_part(
     above: Form | Spec, key: Any, form: Form, part: Part, telling: Telling, *, wanted: bool, large: int
 ) -> None:
-    """Let native code repeat ``x[key]`` of tensors of a form."""
-    index = np.zeros(32, np.int64)
-    hashed = _words_of()(id(key), where(index))
-    if hashed < 0:
-        return
+    """Let native code repeat ``x[key]`` of tensors of a form; of a form without parameters for any int."""
     entry = _Entry(Key(words.OP_PART, (above, None), (wanted,)), form)
-    entry[words.K_B] = hashed
+    shown, spec = part.shown, above.spec
+    if type(key) is int and not form.params:
+        entry[words.K_B], entry[words.K_C], entry[words.E_EXTENT] = 0, 1, spec.shape[0]
+        entry[words.E_START], entry[words.E_OFFSET] = spec.strides[0], spec.gradient[0]
+    else:
+        index = np.zeros(32, np.int64)
+        entry[words.K_B] = hashed = _words_of()(id(key), where(index))
+        if hashed < 0:
+            return
+        entry[words.E_START], entry[words.E_OFFSET] = where(shown) - where(part.whole), part.offset
+        entry.keep(words.E_KEY, index, where(index))
     if wanted:
         entry.records(form)
-    shown = part.shown
     entry[words.E_KIND], entry[words.E_NDIM] = words.NEST, shown.ndim
     entry[words.E_COUNT] = isinstance(above, Form) and above.is_view
     entry.words_of(words.E_SHAPE, shown.shape)
     entry.words_of(words.E_STRIDES, shown.strides)
-    entry[words.E_START], entry[words.E_OFFSET] = where(shown) - where(part.whole), part.offset
     entry[words.E_LARGE] = large
-    entry.keep(words.E_KEY, index, where(index))
     entry.tells(telling)
     entry.write()
 
 
 @functools.cache
 def _words_of() -> Any:
-    return jit.entry(jit.load_module("parts_native").words_of)
+    return jit.entry(jit.load_module("index_native").words_of)
 
 
 @functools.cache

@@ -13,6 +13,7 @@ from kernels.native_types import (
     GETSET,
     MEMBERS,
     METHODS,
+    MP_ASS_SUBSCRIPT,
     MP_SUBSCRIPT,
     NATIVE,
     NB_ADD,
@@ -50,9 +51,10 @@ def tensor_type(cls: Class) -> Class:
         return cls
     registry.announce()
     native = jit.load_module("tensor_native")
-    calls = jit.load_module("operators_native")
+    calls, parts = jit.load_module("operators_native"), jit.load_module("parts_native")
     slots = {
-        MP_SUBSCRIPT: jit.load_module("parts_native").mp_subscript,
+        MP_SUBSCRIPT: parts.mp_subscript,
+        MP_ASS_SUBSCRIPT: parts.mp_ass_subscript,
         NB_ADD: calls.nb_add,
         NB_SUBTRACT: calls.nb_subtract,
         NB_MULTIPLY: calls.nb_multiply,

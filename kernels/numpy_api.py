@@ -20,7 +20,7 @@ NEW_COPY, COPY_INTO, NEW, NEW_VIEW, SET_BASE = 85, 50, 93, 94, 282
 SET_HANDLER, GET_HANDLER, DEFAULT_HANDLER = 304, 305, 306
 """Where PyDataMem_SetHandler, PyDataMem_GetHandler and the address of the default handler stand."""
 
-NDIM, SHAPE, DTYPE, FLAGS = HEADER + 8, HEADER + 16, HEADER + 40, HEADER + 48
+NDIM, SHAPE, STRIDES, DTYPE, FLAGS = HEADER + 8, HEADER + 16, HEADER + 24, HEADER + 40, HEADER + 48
 """Where an array keeps how many dimensions, the address of its shape, its dtype and its flags; first the data."""
 SIMPLE = 0x101
 """Flags of an array that is C-contiguous and aligned."""
@@ -114,10 +114,11 @@ def agrees() -> bool:
     """
     probe = np.arange(6, dtype=np.float32).reshape(2, 3)
     start = id(probe)
-    shape = ctypes.c_int64.from_address(start + SHAPE).value
+    shape, strides = (ctypes.c_int64.from_address(start + at).value for at in (SHAPE, STRIDES))
     fields = [
         ctypes.c_int.from_address(start + NDIM).value == probe.ndim,
         [ctypes.c_int64.from_address(shape + 8 * i).value for i in range(2)] == [*probe.shape],
+        [ctypes.c_int64.from_address(strides + 8 * i).value for i in range(2)] == [*probe.strides],
         ctypes.c_int64.from_address(start + DTYPE).value == id(probe.dtype),
         ctypes.c_int.from_address(start + FLAGS).value & SIMPLE == SIMPLE,
         ctypes.c_int.from_address(id(turned := probe.T) + FLAGS).value & SIMPLE != SIMPLE,

@@ -13,9 +13,6 @@ from kernels.python_api import (
     PyList_Append,
     PyList_New,
     PyList_Size,
-    PyLong_AsLongLong,
-    PyTuple_GetItem,
-    PyTuple_Size,
     PyType_GenericAlloc,
     PyWeakref_NewRef,
     tape_registry,
@@ -26,37 +23,31 @@ from kernels.words import (
     A_DATA,
     A_DTYPE,
     A_FLAGS,
+    A_NDIM,
+    A_SHAPE,
+    A_STRIDES,
     A_WRITEABLE,
     B_ENTRIES,
     B_FORM,
     E_BLOCK,
     E_CODE,
     E_COUNT,
+    E_EXTENT,
     E_FORM,
     E_KEY,
-    E_KIND,
     E_LARGE,
     E_NDIM,
     E_OFFSET,
     E_SHAPE,
     E_START,
     E_STRIDES,
-    ELLIPSIS_ITEM,
-    FARTHEST,
     G_ARRAY,
     G_BASE,
-    G_ELLIPSIS,
-    G_INT,
-    G_NONE,
-    G_SLICE,
     G_TENSOR,
-    G_TUPLE,
     G_VIEW,
     INT_ITEM,
-    MOST_ITEMS,
+    INT_WORDS,
     MOST_VIEWS,
-    NEW_ITEM,
-    NO_BOUND,
     O_BASE,
     O_BYTES,
     O_FORM,
@@ -64,9 +55,8 @@ from kernels.words import (
     O_SLOT,
     O_VALUE,
     O_VIEWS,
+    OP_ASSIGN,
     OP_PART,
-    SLICE_ITEM,
-    SLOWLY,
     T_ROOM,
     T_SIZE,
     T_WORDS,
@@ -74,6 +64,8 @@ from kernels.words import (
 )
 
 kind_of = load_module("objects_native").kind_of
+_index = load_module("index_native")
+hash_of, key_words = _index.hash_of, _index.key_words
 _tape = load_module("tape_native")
 commit, reserve = _tape.commit, _tape.reserve
 keep = load_module("computing_native").keep
@@ -84,88 +76,36 @@ tape_in_force, tell = _telling.tape_in_force, _telling.tell
 
 
 @njit(cache=True, error_model="numpy")
-def bound(registry, x):
-    """The word of a bound of a slice, or of an int; FARTHEST for anything else."""
-    if x == word(registry, G_NONE):
-        return NO_BOUND
-    if kind_of(x) != word(registry, G_INT):
-        return FARTHEST
-    found = PyLong_AsLongLong(x)
-    if found == -1 and PyErr_Occurred() != 0:
-        PyErr_Clear()
-        return FARTHEST
-    return found if found > -FARTHEST and found < FARTHEST else FARTHEST
-
-
-@njit(cache=True, error_model="numpy")
-def item(registry, x, out):
-    """Write the words of an item of an index; return how many, 0 for one that native code does not take."""
-    kind = kind_of(x)
-    if kind == word(registry, G_INT):
-        store_i8(out, INT_ITEM)
-        store_i8(out + 8, bound(registry, x))
-        return 2 if load_i8(out + 8) != FARTHEST else 0
-    if kind == word(registry, G_SLICE):
-        store_i8(out, SLICE_ITEM)
-        known = 4
-        for k in range(3):
-            found = bound(registry, load_i8(x + 16 + 8 * k))
-            store_i8(out + 8 + 8 * k, found)
-            if found == FARTHEST:
-                known = 0
-        return known
-    if x == word(registry, G_NONE) or x == word(registry, G_ELLIPSIS):
-        store_i8(out, NEW_ITEM if x == word(registry, G_NONE) else ELLIPSIS_ITEM)
-        return 1
-    return 0
-
-
-@njit(cache=True, error_model="numpy")
-def key_words(registry, key, out):
-    """Write the words of an index behind their count; 0 for one that native code does not take."""
-    count = 1
-    if kind_of(key) == word(registry, G_TUPLE):
-        items = PyTuple_Size(key)
-        if items > MOST_ITEMS:
-            return 0
-        for k in range(items):
-            more = item(registry, PyTuple_GetItem(key, k), out + 8 * count)
-            if more == 0:
+def entry_of(registry, form, words, wants):
+    """The entry of an index of tensors of a form: of this very one, or of any int; 0 if there is none."""
+    entry = find(registry, OP_PART, form, hash_of(words), 0, wants, 0)
+    if entry != 0:
+        for k in range(load_i8(words)):
+            if word(word(entry, E_KEY), k) != word(words, k):
                 return 0
-            count += more
-        store_i8(out + 8 * count, 0)
-        count += 1  # (3,) and 3 are alike, but () and ... need not be
-    else:
-        more = item(registry, key, out + 8)
-        if more == 0:
+    elif load_i8(words) == INT_WORDS and word(words, 1) == INT_ITEM:
+        entry = find(registry, OP_PART, form, 0, 1, wants, 0)
+        if entry != 0 and (word(words, 2) < 0 or word(words, 2) >= word(entry, E_EXTENT)):
             return 0
-        count += more
-    store_i8(out, count)
-    return count
+    return entry
 
 
 @njit(cache=True, error_model="numpy")
-def hash_of(words):
-    found = 0
-    for k in range(load_i8(words)):
-        found = (found ^ word(words, k)) * 5871781006564002453
-        found ^= found >> 29
-    return found & (FARTHEST - 1)
+def steps_of(entry, words):
+    """How often the steps of an entry are taken."""
+    return word(words, 2) if word(entry, E_EXTENT) != 0 else 1
 
 
 @njit(cache=True, error_model="numpy")
-def look_up(registry, x, t, words, hashed):
-    """The entry of this index of tensors of a form; 0 if there is none, or native code cannot do it now."""
-    value, slot = load_i8(x + O_VALUE), load_i8(x + O_SLOT)
+def look_up(registry, x, found, words):
+    """The entry of this index of a tensor; 0 if there is none, or native code cannot do it now."""
+    value, slot, t = load_i8(x + O_VALUE), load_i8(x + O_SLOT), found & ~1
     if value == 0 or kind_of(value) != word(registry, G_ARRAY):
         return 0
-    entry = find(registry, OP_PART, load_i8(x + O_FORM), hashed, 0, 1 if t != 0 and slot != 0 else 0, 0)
-    if entry == 0 or word(entry, E_KIND) == SLOWLY:
+    entry = entry_of(registry, load_i8(x + O_FORM), words, 1 if t != 0 and slot != 0 else 0)
+    if entry == 0 or (found != t and word(entry, E_EXTENT) != 0):  # a recorder is told of the very index
         return 0
-    for k in range(load_i8(words)):
-        if word(word(entry, E_KEY), k) != word(words, k):
-            return 0
-    views = load_i8((load_i8(x + O_BASE) if word(entry, E_COUNT) != 0 else x) + O_VIEWS)
+    views = load_i8(base_of(x, entry) + O_VIEWS)
     count = PyList_Size(views) if views != 0 else 0
     block = word(entry, E_BLOCK)
     if count < 0 or (count >= MOST_VIEWS and (count + 1) & count == 0):
@@ -177,11 +117,17 @@ def look_up(registry, x, t, words, hashed):
 
 
 @njit(cache=True, error_model="numpy")
-def shown(registry, entry, value):
-    """An array that shows a part of another; 0 with an exception."""
+def base_of(x, entry):
+    """The base of the part, borrowed."""
+    return load_i8(x + O_BASE) if word(entry, E_COUNT) != 0 else x
+
+
+@njit(cache=True, error_model="numpy")
+def shown(registry, entry, value, steps):
+    """An array that shows a part of another, so many steps on; 0 with an exception."""
     dtype = load_i8(value + A_DTYPE)
     Py_IncRef(dtype)
-    data, flags = load_i8(value + A_DATA) + word(entry, E_START), load_i4(value + A_FLAGS) & A_WRITEABLE
+    data, flags = load_i8(value + A_DATA) + steps * word(entry, E_START), load_i4(value + A_FLAGS) & A_WRITEABLE
     shape, strides = word(entry, E_SHAPE), word(entry, E_STRIDES)
     made = new_view(
         word(registry, G_VIEW), word(registry, G_ARRAY), dtype, word(entry, E_NDIM), shape, strides, data, flags
@@ -196,20 +142,15 @@ def shown(registry, entry, value):
 
 
 @njit(cache=True, error_model="numpy")
-def base_of(x, entry):
-    """The base of the part, borrowed."""
-    return load_i8(x + O_BASE) if word(entry, E_COUNT) != 0 else x
-
-
-@njit(cache=True, error_model="numpy")
-def finish(registry, t, x, entry, result, reference):
+def finish(registry, t, x, entry, result, reference, words):
     """Make a new tensor the part, which its base's list of views refers to; 0 with an exception."""
-    made, base = shown(registry, entry, load_i8(x + O_VALUE)), base_of(x, entry)
+    steps, base = steps_of(entry, words), base_of(x, entry)
+    made = shown(registry, entry, load_i8(x + O_VALUE), steps)
     if made == 0 or PyList_Append(load_i8(base + O_VIEWS), reference) != 0:
         if made != 0:
             Py_DecRef(made)
         return 0
-    form, offset = word(entry, E_FORM), word(entry, E_OFFSET)
+    form, offset = word(entry, E_FORM), steps * word(entry, E_OFFSET)
     if base != x:
         offset += load_i8(x + O_OFFSET)
     Py_IncRef(form)
@@ -255,20 +196,16 @@ def hit(registry, x, key):
     found, words = tape_in_force(registry), thirty_words()
     if found == -1 or kind_of(x) != word(registry, G_TENSOR) or key_words(registry, key, words) == 0:
         return 0
-    hashed = hash_of(words)
-    entry = look_up(registry, x, found & ~1, words, hashed)
-    if entry == 0:
-        return 0
-    result = prepared(registry, x, entry)
+    entry = look_up(registry, x, found, words)
+    result = prepared(registry, x, entry) if entry != 0 else 0
     if result == 0:
         return 0
     reference, done = PyWeakref_NewRef(result, 0), 0
     found = tape_in_force(registry)
-    t = found & ~1
-    entry = look_up(registry, x, t, words, hashed) if found != -1 and reference != 0 else 0
+    entry = look_up(registry, x, found, words) if found != -1 and reference != 0 else 0
     if entry != 0 and load_i8(base_of(x, entry) + O_VIEWS) != 0:
-        done = finish(registry, t, x, entry, result, reference)
-    if done != 0 and found != t:
+        done = finish(registry, found & ~1, x, entry, result, reference, words)
+    if done != 0 and found & 1 != 0:
         store_i8(words, x)
         done = tell(registry, entry, words, 0, result)
     if reference != 0:
@@ -290,7 +227,39 @@ def mp_subscript(x, key):
     return found
 
 
-@njit("int64(int64, int64)", cache=True, error_model="numpy")
-def words_of(key, out):
-    """Write the words of an index, for Python; return its hash, -1 for one that native code does not take."""
-    return hash_of(out) if key_words(tape_registry(), key, out) != 0 else -1
+@njit(cache=True, error_model="numpy")
+def is_written(registry, x, key, value):
+    """Whether a value is the part of a tensor that an index shows: the end of ``x[key] += v``."""
+    words, array, own = thirty_words(), load_i8(x + O_VALUE), 0
+    if kind_of(value) == word(registry, G_TENSOR) and load_i8(value + O_BASE) != 0 and array != 0:
+        own = load_i8(value + O_VALUE)
+    if own == 0 or kind_of(own) != word(registry, G_ARRAY) or kind_of(array) != word(registry, G_ARRAY):
+        return 0
+    if load_i8(load_i8(value + O_BASE) + O_SLOT) <= 0 or key_words(registry, key, words) == 0:
+        return 0
+    entry = entry_of(registry, load_i8(x + O_FORM), words, 1)
+    if entry == 0 or base_of(x, entry) != load_i8(value + O_BASE) or load_i4(own + A_NDIM) != word(entry, E_NDIM):
+        return 0
+    for k in range(word(entry, E_NDIM)):
+        same = word(load_i8(own + A_SHAPE), k) == word(word(entry, E_SHAPE), k)
+        if not same or word(load_i8(own + A_STRIDES), k) != word(word(entry, E_STRIDES), k):
+            return 0
+    return load_i8(own + A_DATA) == load_i8(array + A_DATA) + steps_of(entry, words) * word(entry, E_START)
+
+
+@cfunc("int32(int64, int64, int64)", cache=True)
+def mp_ass_subscript(x, key, value):
+    registry, given = tape_registry(), three_words()
+    if value == 0 or kind_of(x) != word(registry, G_TENSOR):
+        written = 0
+    else:
+        written = 1 if is_written(registry, x, key, value) else 0
+    store_i8(given, x)
+    store_i8(given + 8, key)
+    store_i8(given + 16, value)
+    count = 1 if written != 0 else 2 if value == 0 else 3
+    found = missed(OP_ASSIGN, given, count, written)
+    if found == 0:
+        return -1
+    Py_DecRef(found)
+    return 0

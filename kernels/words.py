@@ -107,7 +107,7 @@ NUMBERED = 1 << 31
 """Added to the number of an operation: a second operand that is a number is part of the form."""
 
 # An array as an object of Python, in bytes; kernels/memory.py checks that it is so.
-A_DATA, A_NDIM, A_DTYPE, A_FLAGS = 16, 24, 56, 64
+A_DATA, A_NDIM, A_SHAPE, A_STRIDES, A_DTYPE, A_FLAGS = 16, 24, 32, 40, 56, 64
 A_WRITEABLE = 0x400
 DOUBLES = 12
 """The number of the dtype of doubles, NumPy's NPY_DOUBLE."""
@@ -118,12 +118,13 @@ DOUBLES = 12
 # the result; dtype, dims and shape of the result; which of the operands and the result are saved, three bits each;
 # the number of the form; of a reduction what it starts from and what it is divided by (0: by nothing), as doubles; of
 # a view its strides, where it begins in memory and in the gradient, the words of its index; bytes of the largest of
-# all, if large, and of the result; what a recorder is told: the operation, how many operands, the parameters.
+# all, if large, and of the result; what a recorder is told: the operation, how many operands, the parameters;
+# of the view by any int along the first axis its extent: start and offset are then steps.
 K_OP, K_A, K_B, K_C, K_WANTS, K_NUMBER, KEY = range(7)
 E_BLOCK, E_FORM, E_KIND, E_LOOP, E_DATA, E_LAYOUT, E_COUNT, E_DTYPE, E_NDIM, E_SHAPE, E_SAVED, E_CODE = range(6, 18)
 E_STRIDES, E_START, E_OFFSET, E_KEY, E_INITIAL, E_SCALE, E_LARGE, E_BYTES = range(18, 26)
-E_TOLD, E_GIVEN, E_PARAMS, CALL = range(26, 30)
-WAYS, SETS = 4, 1 << 8
+E_TOLD, E_GIVEN, E_PARAMS, E_EXTENT, CALL = range(26, 31)
+WAYS, SETS = 4, 1 << 10
 """A call is in one of so many places of its set."""
 PICK, PICK_RESULT, PICK_SCALE = 3, 3, 4
 """Bits for each value that is saved; what they say but the number of an operand."""
@@ -136,8 +137,9 @@ SLOWLY, ADD, SUBTRACT, MULTIPLY, DIVIDE, ONCE, NEST, NEST4, REDUCE, PRODUCT, KER
 V_FORM, V_SLOT, V_PLACE, V_OBJECT, V_DOUBLE, V_SINGLE, OPERAND = range(0, 56, 8)
 MOST_OPERANDS = 3
 # The operations that have slots in the type of tensors.
-OP_ADD, OP_SUBTRACT, OP_MULTIPLY, OP_DIVIDE, OP_POWER, OP_NEGATIVE, OP_MATMUL, OP_PART, OPERATIONS = range(9)
-
+OP_ADD, OP_SUBTRACT, OP_MULTIPLY, OP_DIVIDE, OP_POWER, OP_NEGATIVE, OP_MATMUL, OP_PART, OP_ASSIGN = range(9)
+OPERATIONS = 9
+"""The number of the first operation that has none."""
 MOST_OPERATIONS = 1 << 10
 NUMBER_FORM = 1
 """What stands for the form of a number among operands; of an operand that there is not, 0."""
@@ -146,6 +148,8 @@ NOT_NATIVE = -2
 
 # The words of an index: how many there are, then of each item its tag and what it is.
 INT_ITEM, SLICE_ITEM, NEW_ITEM, ELLIPSIS_ITEM = range(1, 5)
+INT_WORDS = 3
+"""Words of an index that is an int, with their count."""
 NO_BOUND, FARTHEST = -(1 << 62) - 1, 1 << 62
 """What stands for None in a slice; ints that native code takes are below this, whatever their sign."""
 MOST_ITEMS, MOST_VIEWS = 4, 32

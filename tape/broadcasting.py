@@ -1,4 +1,4 @@
-"""Elementwise operations, and the rows that let the fast path repeat one on operands of specs seen before."""
+"""Elementwise operations on tensors and numbers as native code has not seen them: broadcast, computed, recorded."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kernels.layouts import spec_of
 from kernels.op import Elementwise
 from kernels.tables import OPS
 from tape import modes
-from tape.operands import Number, as_saved, beside, check_broadcast, is_mask, operand, values_of
+from tape.operands import LARGEST, Number, as_saved, beside, check_broadcast, is_mask, operand, values_of
 from tape.recording import finish, to_dtype, value_is_float
 from tape.tensor import Array, Tensor, carried, plain
 
@@ -85,7 +85,7 @@ def _of_one_dtype(op: Elementwise, operands: tuple[Any, ...], value: Array | flo
         return operands
     dtype = _FLOAT64 if type(value) is float else value.dtype  # type: ignore[union-attr]
     cast = [
-        float(o) if type(o) is bool
+        float(o) if type(o) is bool or (type(o) is int and abs(o) <= LARGEST)
         else o if not isinstance(o, Tensor) or rule is None or o.spec.dtype == dtype
         else to_dtype(o, dtype)
         for o, rule in zip(operands, op.pullback, strict=True)

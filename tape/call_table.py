@@ -137,6 +137,17 @@ def install_part(index: Callable[[Tensor, Any], Tensor], params: Callable[[Tenso
     _ask(words.OP_PART, part, index)
 
 
+def install_assign(assign: Callable[[Tensor, Any, Any], None], written: Callable[[Tensor], None]) -> None:
+    """Let native code ask ``assign`` to write a part, and tell ``written`` of one that has been written where it is."""
+
+    def once(x: Tensor, key: Any, *value: Any) -> None:
+        if not value:
+            raise TypeError("Tensor does not support deleting items")
+        assign(x, key, *value)
+
+    _ask(words.OP_ASSIGN, once, written)
+
+
 def reducing(op: Reduction) -> Callable[[Method], Method]:
     """Let native code repeat a method that reduces, over all dims or one that is given as an int."""
 

@@ -11,6 +11,7 @@ from kernels.op import Elementwise
 from kernels.tables import OPS
 from tape import adding, families, indexing, inference, writing
 from tape.arithmetic import FUNCTIONS, RUN, names_of
+from tape.call_table import NATIVELY, install_assign
 from tape.operands import Number, beside, check_broadcast, is_mask, operand
 from tape.tensor import Tensor, as_array, attribute, method, seldom
 
@@ -162,23 +163,32 @@ def index_put_(x: Tensor, indices: Any, values: Any, accumulate: bool = False) -
     return x
 
 
-@method("__setitem__")
 def assign(x: Tensor, key: Any, value: Any) -> None:
     """Write to a part given by slices, ints, None, Ellipsis, and arrays of integers or booleans."""
     name = "x[...] = ..."
     if type(key) is list:
         key = indexing.several(key)
-    ends = isinstance(value, Tensor) and families.is_view(value) and type(value._base._slot) is int
-    ends = ends and indexing.known(x, key)
-    if ends and writing.same(x, value, as_array(x)[key]):  # x[key] += ... has written it
-        families.counter_of(x)[0] += 1
+    if not indexing.is_basic(key):
+        indexing.assign_at(x, key, value, name)
         return
-    if indexing.is_basic(key):
-        part = indexing.region(x, key)
+    part = indexing.region(x, key)
+    ends = isinstance(value, Tensor) and families.is_view(value) and type(value._base._slot) is int
+    if ends and writing.same(x, value, as_array(part)):  # x[key] += ... has written it
+        _written(x)
+    else:
         writing.check(part, name, through=x)
         writing.store(part, value, name, item=True, casts=True)
-    else:
-        indexing.assign_at(x, key, value, name)
+
+
+def _written(x: Tensor) -> None:
+    """Count a write to a part that was made where it stands."""
+    families.counter_of(x)[0] += 1
+
+
+if NATIVELY:
+    install_assign(assign, _written)
+else:
+    method("__setitem__")(assign)
 
 
 @attribute

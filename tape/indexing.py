@@ -9,45 +9,22 @@ from typing import Any
 import numpy as np
 
 from kernels import writes
-from kernels.forms import Form
 from kernels.layouts import dense, spec_of
 from kernels.op import View
-from kernels.recent import Recent
 from kernels.tables import OPS
-from tape import families, index_arrays, modes, recording, shaping, writing
+from tape import index_arrays, modes, recording, shaping, writing
 from tape.call_table import NATIVELY, install_part
 from tape.shaping import VIEWS, clone
-from tape.tapes import LARGE
 from tape.tensor import Array, Tensor, as_array, method
 
 
 def index(x: Tensor, key: Any) -> Tensor:
     """Return a view by ints, slices, None and Ellipsis, or a copy by arrays. IndexError where out of bounds."""
-    kind = type(key)
-    if kind is slice:
-        start, stop, step = key.start, key.stop, key.step
-        whole = (start is None or type(start) is int) and (stop is None or type(stop) is int)
-        hashed: Any = (start, stop, step, slice) if whole and (step is None or type(step) is int) else _UNKNOWN
-    elif kind is int and (row := _rows.get(x._form.spec)) is not None and 0 <= key < row[1]:
-        return recording.part(x, (key, Ellipsis), row[0], key * row[2])
-    else:
-        key = several(key) if kind is list else key
-        hashed = _hashed(key)
-    hit = _known.get((x._form.spec, hashed))
-    if hit is not None:
-        return recording.part(x, *hit)
+    key = several(key) if type(key) is list else key
     if not is_basic(key):
         return _gather(x, key)
     op, params, name = _found(x, key)
-    result = recording.view(op, x, params, name)
-    form = result._form
-    if hashed is not _UNKNOWN and form.spec.bytes < LARGE:
-        above = x._offset if families.is_view(x) else 0
-        _known[x._form.spec, hashed] = (params[0], form, result._offset - above)  # type: ignore[assignment]
-        if type(key) is int and not form.params:  # type: ignore[union-attr]
-            spec = x._form.spec
-            _rows[spec] = (form, spec.shape[0], spec.gradient[0])  # type: ignore[assignment]
-    return result
+    return recording.view(op, x, params, name)
 
 
 if NATIVELY:
@@ -60,12 +37,6 @@ def region(x: Tensor, key: Any) -> Tensor:
     """Return the part that a basic index shows, to be written: a view that is not recorded."""
     op, params, name = _found(x, key)
     return recording.region(x, op, params, name)
-
-
-def known(x: Tensor, key: Any) -> bool:
-    """Whether a basic index has been checked against tensors of this spec before."""
-    hashed = _hashed_slice(key) if type(key) is slice else _hashed(key)
-    return (x._form.spec, hashed) in _known
 
 
 def several(key: list[Any]) -> Any:
@@ -181,56 +152,11 @@ def assign_at(x: Tensor, key: Any, given: Any, name: str, *, adds: bool = False,
 _GATHER: Any = OPS["index"]
 
 
-_known: Recent[Any, tuple[Any, Form, int]] = Recent()
-"""Basic indices that have been taken of a spec: in full, with the form of the view and its offset."""
-_rows: Recent[Any, tuple[Form, int, int]] = Recent()
-"""Of specs whose elements along the first axis have been taken one by one: the form of all, extent and step."""
-
-
-_ENDS = frozenset((int, type(None)))
-_PARTS = frozenset((int, type(None), type(Ellipsis)))
-
-
-def _hashed(key: Any) -> Any:
-    """Return a basic index as something that can be hashed; ``_UNKNOWN`` for what needs a closer look.
-
-    Of Python's own integers alone: tensors can change, and 1.0, which is no index, equals 1.
-    """
-    kind = type(key)
-    if kind is int:
-        return key
-    if kind is not tuple:
-        return _UNKNOWN
-    found: list[Any] = []
-    for k in key:
-        kind = type(k)
-        if kind is slice:
-            start, stop, step = k.start, k.stop, k.step
-            if type(start) not in _ENDS or type(stop) not in _ENDS or type(step) not in _ENDS:
-                return _UNKNOWN
-            found.append((start, stop, step, slice))
-        elif kind in _PARTS:
-            found.append(k)
-        else:
-            return _UNKNOWN
-    return tuple(found)
-
-
-_UNKNOWN = object()
-
-
-def _hashed_slice(key: slice) -> Any:
-    start, stop, step = key.start, key.stop, key.step
-    if type(start) in _ENDS and type(stop) in _ENDS and (step is None or type(step) is int):
-        return start, stop, step, slice
-    return _UNKNOWN
-
-
 def _found(x: Tensor, key: Any) -> tuple[View, tuple[Any, ...], Any]:
     """Check a basic index; return its view, params and key."""
     kind = type(key)
     if kind is slice:
-        key = key if _hashed_slice(key) is not _UNKNOWN else _item(key)
+        key = _item(key)
         items: tuple[Any, ...] = (key,)
         hashed: Any = ("slice", key.start, key.stop, key.step)
     else:

@@ -201,29 +201,6 @@ def view(op: View, x: Tensor, params: tuple[Any, ...], key: tuple[Any, ...] | No
     return result
 
 
-def part(x: Tensor, key: Any, form: Form, offset: int) -> Tensor:
-    """Return the view by a basic index that an earlier call found to have this form and offset."""
-    slot, above, active = x._slot, x._form, modes.active()
-    result = new(Tensor)
-    value = x._value
-    result._value = (as_array(x) if type(value) is float else value)[key]  # type: ignore[index]
-    result._form = form
-    result._base = base = x
-    if type(above) is Form and above.is_view:
-        result._base = base = x._base
-        offset += x._offset
-    result._offset = offset
-    tape = None if slot is None else active or modes.wanted_tape()
-    if tape is None:
-        result._slot = None
-    else:
-        tape.record(result, form.code, (slot,), (offset,))
-    join(base, result)
-    if active is None:
-        note(form.op, (x,), result, (key,))
-    return result
-
-
 def region(x: Tensor, op: View, params: tuple[Any, ...], key: tuple[Any, ...] | None = None) -> Tensor:
     """Return a view as the place that it is: its memory and its pattern in the shadow of its family."""
     value = x._value

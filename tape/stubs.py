@@ -105,6 +105,14 @@ def _bodiless(node: Any) -> Any:
     return node
 
 
+_NATIVE = {
+    "__neg__": "(self) -> Tensor",
+    "__getitem__": "(self, key: Any) -> Tensor",
+    "__setitem__": "(self, key: Any, value: Any) -> None",
+}
+_UNTYPED = ("__hash__", "__delitem__")  # nothing can be deleted
+
+
 def _tensor_class(node: ast.ClassDef) -> str:
     """Print the class Tensor: the state that its source declares, then what is installed."""
     texts = [f'"""{(Tensor.__doc__ or "").splitlines()[0]}"""']
@@ -114,9 +122,8 @@ def _tensor_class(node: ast.ClassDef) -> str:
             texts.append(_property(name, member))
         elif inspect.isfunction(function := inspect.unwrap(member) if callable(member) else member):
             texts.append(_method(name, function))
-        elif isinstance(member, WrapperDescriptorType) and name != "__hash__":  # an operator of native code
-            operands = {"__neg__": "self", "__getitem__": "self, key: Any"}.get(name, "self, other: Any, /")
-            texts.append(_definition(name, f"({operands}) -> Tensor", None))
+        elif isinstance(member, WrapperDescriptorType) and name not in _UNTYPED:  # an operator of native code
+            texts.append(_definition(name, _NATIVE.get(name, "(self, other: Any, /) -> Tensor"), None))
         elif isinstance(member, int) and name not in _PYTHONS_OWN:
             texts.append(f"{name}: builtins.int")
     bases = ", ".join(map(ast.unparse, node.bases))

@@ -18,7 +18,7 @@ import tape
 from kernels import elementwise
 from kernels.op import Contraction, Copy, Elementwise, Gather, Join, Op, Reduction, Routine, Select, View, Write
 from kernels.tables import OPS
-from tape import products, promotion, recording, routine_calls, rows
+from tape import broadcasting, products, promotion, recording, routine_calls
 
 Array = np.ndarray[Any, Any]
 STEP = 1e-30
@@ -192,7 +192,7 @@ def _number_cases(op: Elementwise) -> Iterator[Case]:
             shape, view = LAYOUTS[name][0]
             yield Case(
                 f"{op.name}-{p}-{name}",
-                lambda x, p=p: rows.elementwise(parent, x, p),
+                lambda x, p=p: broadcasting.elementwise(parent, x, p),
                 lambda x, p=p: op.forward(x, p),
                 (shape,),
                 op.domain,

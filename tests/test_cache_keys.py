@@ -1,8 +1,8 @@
 """Tables of what was seen before: a key holds values or objects that cannot change, never an id or a stand-in.
 
-Examined, table by table: `shaping._joined`; `indexing._known` and `_rows`; `recording._forms`, `_views` and
-`_patterns`; `reducing._known`; `products._known`; `adding._added`; `families._forms`; `inference._specs`; `rows.ROWS`
-(with `fastpath` and its static exponents, where 0.0 and -0.0 mean one thing); what `wide_rows.wide` has seen;
+Examined, table by table: the table of calls that native code repeats (`call_entries`: forms and specs by address, which
+live as long as an entry; numbers by their bits); `shaping._joined`; `recording._forms`, `_views` and `_patterns`;
+`adding._added`; `families._forms`; `inference._specs`;
 `routine_calls._seen` and `_calls`; `packing._FORMS`; `numpy_ufuncs._known`; the `functools` caches of promotion,
 einsums, quantiles, diagonals, quadrature, index_arrays and numpy_linalg; `primals._made`; what recorders know by the id
 of a tensor that they hold; the numbers of `lowered_elements` (by their bits); `layouts._SPECS` and `_BASES`;

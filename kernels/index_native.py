@@ -1,0 +1,106 @@
+"""An index by ints, slices, None and Ellipsis as words, by which it is found again."""
+
+from __future__ import annotations
+
+from kernels.jit import load_module, njit
+from kernels.memory import load_i8, store_i8, word
+from kernels.python_api import (
+    PyErr_Clear,
+    PyErr_Occurred,
+    PyLong_AsLongLong,
+    PyTuple_GetItem,
+    PyTuple_Size,
+    tape_registry,
+)
+from kernels.words import (
+    ELLIPSIS_ITEM,
+    FARTHEST,
+    G_ELLIPSIS,
+    G_INT,
+    G_NONE,
+    G_SLICE,
+    G_TUPLE,
+    INT_ITEM,
+    MOST_ITEMS,
+    NEW_ITEM,
+    NO_BOUND,
+    SLICE_ITEM,
+)
+
+kind_of = load_module("objects_native").kind_of
+
+
+@njit(cache=True, error_model="numpy")
+def bound(registry, x):
+    """The word of a bound of a slice, or of an int; FARTHEST for anything else."""
+    if x == word(registry, G_NONE):
+        return NO_BOUND
+    if kind_of(x) != word(registry, G_INT):
+        return FARTHEST
+    found = PyLong_AsLongLong(x)
+    if found == -1 and PyErr_Occurred() != 0:
+        PyErr_Clear()
+        return FARTHEST
+    return found if found > -FARTHEST and found < FARTHEST else FARTHEST
+
+
+@njit(cache=True, error_model="numpy")
+def item(registry, x, out):
+    """Write the words of an item of an index; return how many, 0 for one that native code does not take."""
+    kind = kind_of(x)
+    if kind == word(registry, G_INT):
+        store_i8(out, INT_ITEM)
+        store_i8(out + 8, bound(registry, x))
+        return 2 if load_i8(out + 8) != FARTHEST else 0
+    if kind == word(registry, G_SLICE):
+        store_i8(out, SLICE_ITEM)
+        known = 4
+        for k in range(3):
+            found = bound(registry, load_i8(x + 16 + 8 * k))
+            store_i8(out + 8 + 8 * k, found)
+            if found == FARTHEST:
+                known = 0
+        return known
+    if x == word(registry, G_NONE) or x == word(registry, G_ELLIPSIS):
+        store_i8(out, NEW_ITEM if x == word(registry, G_NONE) else ELLIPSIS_ITEM)
+        return 1
+    return 0
+
+
+@njit(cache=True, error_model="numpy")
+def key_words(registry, key, out):
+    """Write the words of an index behind their count; 0 for one that native code does not take."""
+    count = 1
+    if kind_of(key) == word(registry, G_TUPLE):
+        items = PyTuple_Size(key)
+        if items > MOST_ITEMS:
+            return 0
+        for k in range(items):
+            more = item(registry, PyTuple_GetItem(key, k), out + 8 * count)
+            if more == 0:
+                return 0
+            count += more
+        store_i8(out + 8 * count, 0)
+        count += 1  # (3,) and 3 are alike, but () and ... need not be
+    else:
+        more = item(registry, key, out + 8)
+        if more == 0:
+            return 0
+        count += more
+    store_i8(out, count)
+    return count
+
+
+@njit(cache=True, error_model="numpy")
+def hash_of(words):
+    found = 0
+    for k in range(load_i8(words)):
+        found = (found ^ word(words, k)) * 5871781006564002453
+        found ^= found >> 29
+    return found & (FARTHEST - 1)
+
+
+@njit("int64(int64, int64)", cache=True, error_model="numpy")
+def words_of(key, out):
+    """Write the words of an index, for Python; return its hash, -1 for one that native code does not take."""
+    return hash_of(out) if key_words(tape_registry(), key, out) != 0 else -1
