@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from kernels import native_types, plain, sweep
 from kernels.observing import Array, Outcome, Readers, Seed, Task
-from kernels.sweep import How, Root
+from kernels.sweep import Asked, How, Root
 from kernels.workspace import Workspace
 
 NATIVE = native_types.NATIVE
@@ -29,6 +30,16 @@ def run(task: Task) -> Outcome:
     return sweep.sweep(workspace(), task) if NATIVE else plain.sweep(task)
 
 
+def ask(entries: Any, x: Any, root: Callable[[Any], Root], readers: Readers, how: Asked) -> Any:
+    """See :func:`kernels.sweep.ask`."""
+    if not NATIVE:
+        return NotImplemented
+    space = getattr(_spaces, "space", None)
+    if space is None or space.busy:
+        space = workspace()
+    return sweep.ask(space, entries, x, root, readers, how)
+
+
 def run_one(
     entries: Any, number: int, root: Root, readers: Readers, free: bool, how: How
 ) -> list[tuple[Any, Array | float]] | None:
@@ -38,10 +49,7 @@ def run_one(
     :func:`run` can tell.
     """
     if NATIVE:
-        space = getattr(_spaces, "space", None)
-        if space is None or space.busy:
-            space = workspace()
-        return sweep.sweep_one(space, entries, root, readers, free, how)
+        return sweep.sweep_one(workspace(), entries, root, readers, free, how)
     value, only, hooked, seen = how
     if only is not None or seen:
         return None

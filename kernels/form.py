@@ -113,7 +113,7 @@ class Form:
             takes = UNWANTED if uniform.takes(pull, self.spec.shadow) else NEVER
             heir = heirs.suits(pull, source, self.spec, covers=covers)
             run = heirs.run_of(pull) if not covers else 0
-        laid = where(source.laid()) if source.in_order else 0
+        laid = where(source.laid()) if source.in_order and source.alike else 0
         return [0, 0, source.shadow, source.dtype.itemsize, covers, gives, 0, 0, takes, 0, laid, heir, 0, run]
 
     def _kept(self, name: str) -> int:

@@ -1,43 +1,66 @@
-"""The gradients of the leaves that a sweep comes to: arrays for them before it, a list of them after it."""
+"""The gradients of the leaves that a sweep has come to, as tensors or values; what it has used is dropped then."""
 
 from __future__ import annotations
 
-from kernels.jit import load_module, njit
+from kernels.jit import cfunc, load_module, njit
 from kernels.memory import load_f8, load_i8, store_i8, word
-from kernels.numpy_api import new_array
 from kernels.python_api import (
     Py_DecRef,
     Py_IncRef,
-    PyErr_Clear,
+    PyErr_NoMemory,
     PyFloat_FromDouble,
     PyList_Append,
+    PyList_GetItem,
+    PyList_New,
+    PyTuple_GetItem,
     PyTuple_New,
     PyTuple_SetItem,
+    PyTuple_Size,
+    call_at,
     tape_registry,
 )
 from kernels.words import (
+    A_DATA,
     B_ENTRIES,
     B_FIRST,
     CELL,
     FOUND,
-    G_ARRAY,
-    G_NEW,
+    G_FALSE,
+    G_LEAF,
+    G_NONE,
+    G_NOTIMPLEMENTED,
+    G_TENSOR,
+    G_TUPLE,
     H_CELLS,
+    H_DROPS,
     H_LEAF,
     H_LEAVES,
+    H_LOW,
+    H_READERS,
+    H_SWEPT,
     H_TAPE,
     I_ITEM,
     I_LAID,
     I_SHADOW,
     I_WORDS,
-    MEMORY,
-    OK,
-    PAUSE,
+    L_GRAD,
+    L_SPEC,
+    O_FORM,
+    O_SLOT,
+    O_VALUE,
+    SMALL_GRADIENT,
+    STALE,
+    T_SIZE,
     T_WORDS,
     TOUCHED,
+    USED,
 )
 
-block_at = load_module("tape_native").block_at
+_tape = load_module("tape_native")
+block_at = _tape.block_at
+find = load_module("cells_native").find
+kind_of = load_module("objects_native").kind_of
+new_tensor = load_module("leaf_native").new_tensor
 
 
 @njit(cache=True, error_model="numpy")
@@ -54,59 +77,153 @@ def is_number(about):
     return load_i8(word(about, I_LAID)) == 0 and word(about, I_ITEM) == 8 and word(about, I_SHADOW) == 1
 
 
-@njit("int64(int64, int64)", cache=True, error_model="numpy")
-def place(h, arrays):
-    """Give each leaf found an array, kept in a list; PAUSE, with nothing done, where that is Python's, or MEMORY."""
-    t, registry = word(h, H_TAPE), tape_registry()
-    leaves, cells = word(h, H_LEAVES), word(h, H_CELLS)
-    for k in range(word(h, H_LEAF)):
-        found = leaves + 8 * FOUND * k
-        if word(word(t, T_WORDS), load_i8(found)) > 0 or word(about_leaf(t, found), I_LAID) == 0:
-            return PAUSE
-    for k in range(word(h, H_LEAF)):
-        found = leaves + 8 * FOUND * k
-        about = about_leaf(t, found)
-        if is_number(about):
-            continue
-        laid = word(about, I_LAID)
-        made = new_array(word(registry, G_NEW), word(registry, G_ARRAY), load_i8(laid), laid + 16, word(laid, 1))
-        failed = made == 0 or PyList_Append(arrays, made) != 0
-        if made != 0:
-            Py_DecRef(made)  # the list has it
-        if failed:
-            PyErr_Clear()
-            return MEMORY
-        store_i8(cells + 8 * CELL * load_i8(found + 16) + 8, -made)
-    return OK
+@njit(cache=True, error_model="numpy")
+def cell_of(h, x):
+    """The cell of a tensor that is a leaf of what was marked; 0 for anything else."""
+    registry = tape_registry()
+    slot = load_i8(x + O_SLOT) if kind_of(x) == word(registry, G_TENSOR) else 0
+    if slot >= STALE or kind_of(-slot) != word(registry, G_LEAF):
+        return 0
+    cell = find(h, slot)
+    return cell if load_i8(cell) == slot and load_i8(cell + 24) & USED != 0 else 0
 
 
-@njit("int64(int64, int64, int64)", cache=True, error_model="numpy")
-def gather(h, arrays, pairs):
-    """Put each leaf to which something was contributed, with its gradient, in a list; MEMORY or OK."""
-    t, leaves, cells, count = word(h, H_TAPE), word(h, H_LEAVES), word(h, H_CELLS), 0
-    items = load_i8(arrays + 24)
-    for k in range(word(h, H_LEAF)):
-        found = leaves + 8 * FOUND * k
-        cell, leaf = cells + 8 * CELL * load_i8(found + 16), -word(word(t, T_WORDS), load_i8(found))
-        if is_number(about_leaf(t, found)):
-            value = PyFloat_FromDouble(load_f8(cell + 16))
-        else:
-            value = word(items, count)
-            Py_IncRef(value)
-            count += 1
-        if load_i8(cell + 24) & TOUCHED == 0:
-            Py_DecRef(value)
-            continue
-        pair = PyTuple_New(2) if value != 0 else 0
-        if pair == 0:
-            PyErr_Clear()
-            return MEMORY
+@njit(cache=True, error_model="numpy")
+def value_of(h, cell, arrays, k):
+    """A new reference to the gradient that stands in a cell, or in a list of arrays; 0 with an exception."""
+    held = PyList_GetItem(arrays, k)
+    if held != 0 and held == word(tape_registry(), G_NONE):
+        return PyFloat_FromDouble(load_f8(cell + 16))
+    if held != 0:
+        Py_IncRef(held)
+    return held
+
+
+@njit(cache=True, error_model="numpy")
+def tensor_of(value, leaf):
+    """A tensor of a gradient, of which it takes the reference; 0 with an exception."""
+    found = new_tensor(tape_registry())
+    if found == 0:
+        Py_DecRef(value)
+        return 0
+    spec = load_i8(leaf + L_SPEC)
+    Py_IncRef(spec)
+    store_i8(found + O_VALUE, value)
+    store_i8(found + O_FORM, spec)
+    return found
+
+
+@njit(cache=True, error_model="numpy")
+def first(leaf, gradient):
+    """Give a leaf its first gradient, whose reference goes to it; False where it has one."""
+    before = load_i8(leaf + L_GRAD)
+    if before != 0 and before != word(tape_registry(), G_NONE):
+        return False
+    store_i8(leaf + L_GRAD, gradient)
+    if before != 0:
+        Py_DecRef(before)
+    return True
+
+
+@njit(cache=True, error_model="numpy")
+def put_aside(pairs, leaf, value):
+    """Put a leaf with its gradient, whose reference goes there, in a list, made now if it is 0; 0 if that fails."""
+    if pairs == 0:
+        pairs = PyList_New(0)
+    pair = PyTuple_New(2) if pairs != 0 else 0
+    if pair == 0:
+        Py_DecRef(value)
+    else:
         Py_IncRef(leaf)
         PyTuple_SetItem(pair, 0, leaf)
         PyTuple_SetItem(pair, 1, value)
-        failed = PyList_Append(pairs, pair)
+        if PyList_Append(pairs, pair) == 0:
+            Py_DecRef(pair)
+            return pairs
         Py_DecRef(pair)
-        if failed != 0:
-            PyErr_Clear()
-            return MEMORY
-    return OK
+    if pairs != 0:
+        Py_DecRef(pairs)
+    return 0
+
+
+@njit(cache=True, error_model="numpy")
+def deliver(h, arrays):
+    """Give leaves their gradients; return a list of those that are to be added or looked at, None, 0 with an error."""
+    registry, t, cells, leaves = tape_registry(), word(h, H_TAPE), word(h, H_CELLS), word(h, H_LEAVES)
+    pairs = 0
+    for k in range(word(h, H_LEAF)):
+        found = leaves + 8 * FOUND * k
+        cell, leaf, about = (
+            cells + 8 * CELL * load_i8(found + 16),
+            -word(word(t, T_WORDS), load_i8(found)),
+            about_leaf(t, found),
+        )
+        if load_i8(cell + 24) & TOUCHED == 0:
+            continue
+        value, before = value_of(h, cell, arrays, k), load_i8(leaf + L_GRAD)
+        small = word(about, I_SHADOW) * word(about, I_ITEM) < SMALL_GRADIENT
+        if value != 0 and small and (before == 0 or before == word(registry, G_NONE)):
+            gradient = tensor_of(value, leaf)
+            if gradient != 0 and first(leaf, gradient):
+                continue
+            value = 0
+            if gradient != 0:  # whatever ran as it was made has given the leaf another
+                value = load_i8(gradient + O_VALUE)
+                Py_IncRef(value)
+                Py_DecRef(gradient)
+        more = put_aside(pairs, leaf, value) if value != 0 else 0
+        if more == 0:
+            if value == 0 and pairs != 0:
+                Py_DecRef(pairs)
+            return 0
+        pairs = more
+    if pairs == 0:
+        pairs = word(registry, G_NONE)
+        Py_IncRef(pairs)
+    return pairs
+
+
+@njit(cache=True, error_model="numpy")
+def collected(h, targets, arrays, tensors):
+    """A tuple of the gradients of leaves; NotImplemented where one of them has none, 0 with an exception."""
+    registry, count = tape_registry(), PyTuple_Size(targets)
+    for i in range(count):
+        cell = cell_of(h, PyTuple_GetItem(targets, i))
+        if cell == 0 or load_i8(cell + 24) & TOUCHED == 0:
+            found = word(registry, G_NOTIMPLEMENTED)
+            Py_IncRef(found)
+            return found
+    found = PyTuple_New(count)
+    for i in range(count if found != 0 else 0):
+        slot = load_i8(PyTuple_GetItem(targets, i) + O_SLOT)
+        value = value_of(h, find(h, slot), arrays, i)
+        if value != 0 and tensors:
+            value = tensor_of(value, -slot)
+        if value == 0:
+            Py_DecRef(found)
+            return 0
+        PyTuple_SetItem(found, i, value)
+    return found
+
+
+@cfunc("int64(int64, int64, int64)", cache=True, error_model="numpy")
+def end(self, given, count):
+    """``end(targets, arrays, tensors, readers)``: the gradients; and unless readers is None, what was used is dropped.
+
+    Of the targets, a tuple of tensors or bare values; NotImplemented, with nothing dropped, where one has none. With
+    None for the targets leaves have got theirs, but for those listed.
+    """
+    registry, h = tape_registry(), load_i8(self + A_DATA)
+    targets, arrays, readers = load_i8(given), word(given, 1), word(given, 3)
+    if kind_of(targets) == word(registry, G_TUPLE):
+        found = collected(h, targets, arrays, word(given, 2) != word(registry, G_FALSE))
+    else:
+        found = deliver(h, arrays)
+    store_i8(h + 8 * H_SWEPT, word(word(h, H_TAPE), T_SIZE) - word(h, H_LOW))
+    if found == 0 or found == word(registry, G_NOTIMPLEMENTED) or readers == word(registry, G_NONE):
+        return found
+    store_i8(h + 8 * H_READERS, readers)
+    if call_at(word(h, H_DROPS), h) < 0:
+        Py_DecRef(found)
+        return PyErr_NoMemory()
+    return found

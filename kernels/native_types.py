@@ -19,7 +19,7 @@ NATIVE = readable() and not os.environ.get("TAPE_PLAIN") and jit.makes_native_co
 DEFAULT, BASETYPE, COLLECTED = 1 << 18, 1 << 10, 1 << 14
 NOT_CALLED, VECTORCALL, METHOD = 1 << 7, 1 << 11, 1 << 17
 """Flags of types, CPython's Py_TPFLAGS: not made by calling them; of objects that are called natively; of methods."""
-CALL, DESCR_GET = 50, 54
+CALL, DESCR_GET, DESCR_SET = 50, 54, 55
 LENGTH, CLEAR, DEALLOC, METHODS, TRAVERSE, MEMBERS, GETSET = 45, 51, 52, 64, 71, 72, 73
 """Numbers of slots, as CPython's typeslots.h fixes them."""
 MP_ASS_SUBSCRIPT, MP_SUBSCRIPT = 3, 5

@@ -114,9 +114,14 @@ def observe(space: Workspace, observer: Observer, buffer: Array) -> None:
 def mark(space: Workspace, entries: Any) -> None:
     """Mark what leads to the roots of a sweep; FreedError if it is no longer there."""
     while (status := space.mark(space.address)) != words.OK:
-        if status == words.GROW:
-            space.reserve(space.words[words.H_AT])
-        elif status == words.MISSING:
-            entries.form(space.words[words.H_AT]).compile()
-        else:
-            raise FreedError
+        mend_mark(space, entries, status)
+
+
+def mend_mark(space: Workspace, entries: Any, status: int) -> None:
+    """Do what marking needs to be done before it can go on; FreedError where nothing helps."""
+    if status == words.GROW:
+        space.reserve(space.words[words.H_AT])
+    elif status == words.MISSING:
+        entries.form(space.words[words.H_AT]).compile()
+    else:
+        raise FreedError

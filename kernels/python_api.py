@@ -83,6 +83,7 @@ PyTuple_Size = _api("PyTuple_Size", _WORD, _OBJECT)
 PyWeakref_NewRef = _api("PyWeakref_NewRef", _OBJECT, _OBJECT, _OBJECT)
 PyType_GenericAlloc = _api("PyType_GenericAlloc", _OBJECT, _OBJECT, _WORD)
 PyType_IsSubtype = _api("PyType_IsSubtype", types.int32, _OBJECT, _OBJECT)
+PyThread_get_thread_ident = _api("PyThread_get_thread_ident", _WORD)
 tape_registry = _api("tape_registry", _WORD)
 """The registry's address: of ours, and there before any code that calls it is loaded; see kernels/registry.py."""
 
@@ -96,6 +97,37 @@ def call_visit(typingctx: Any, address: Any, visited: Any, argument: Any) -> Any
         return builder.call(builder.inttoptr(args[0], kind.as_pointer()), args[1:])
 
     return types.int32(types.int64, types.int64, types.int64), codegen
+
+
+@intrinsic
+def call_at(typingctx: Any, address: Any, h: Any) -> Any:  # noqa: ARG001
+    """Call native code of another module: ``int64(int64)``."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
+        return builder.call(builder.inttoptr(args[0], ir.FunctionType(_I64, [_I64]).as_pointer()), args[1:])
+
+    return types.int64(types.int64, types.int64), codegen
+
+
+@intrinsic
+def call_get(typingctx: Any, address: Any, own: Any, x: Any, kind: Any) -> Any:  # noqa: ARG001
+    """Call a type's ``descrgetfunc``."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
+        return builder.call(builder.inttoptr(args[0], ir.FunctionType(_I64, [_I64] * 3).as_pointer()), args[1:])
+
+    return types.int64(*[types.int64] * 4), codegen
+
+
+@intrinsic
+def call_set(typingctx: Any, address: Any, own: Any, x: Any, value: Any) -> Any:  # noqa: ARG001
+    """Call a type's ``descrsetfunc``."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
+        kind = ir.FunctionType(ir.IntType(32), [_I64] * 3)
+        return builder.call(builder.inttoptr(args[0], kind.as_pointer()), args[1:])
+
+    return types.int32(*[types.int64] * 4), codegen
 
 
 @intrinsic

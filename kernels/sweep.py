@@ -11,14 +11,13 @@ from kernels.layouts import Spec
 from kernels.leaves import gradients, place, place_leaves, read, refuse_seen, touched
 from kernels.observing import Array, Observer, Outcome, Readers, Task, Wanted
 from kernels.pausing import Pauses
-from kernels.presets import FLOAT64, ONE, ROOT, key_of, mark, observe, preset, preset_root
+from kernels.presets import key_of, mark, mend_mark, observe, preset, preset_root
 from kernels.stopping import Stops
 from kernels.tape_words import header_of
 from kernels.workspace import LARGE, Workspace
 
 _TAPE, _RESTRICT, _LEAF = words.H_TAPE, words.H_RESTRICT, words.H_LEAF
 _BATCH, _AT, _LOW, _OK = words.H_BATCH, words.H_AT, words.H_LOW, words.OK
-_PRESET = words.H_PRESET
 
 
 def sweep(space: Workspace, task: Task) -> Outcome:
@@ -59,42 +58,73 @@ Root = tuple[int, Spec, int | None]
 How = tuple[Array | float | None, Wanted | None, Collection[int], Collection[int]]
 """The root's cotangent, None for 1; the leaves that are wanted, None for all; the ids of leaves that have hooks, and
 slots at which somebody looks."""
+Asked = tuple[Array | float | None, tuple[Any, ...] | None, bool, bool, bool]
+"""The root's cotangent, None for 1; the tensors wanted, None for all leaves; whether the root must lead to no others,
+whether gradients are to be tensors, and whether what was used is freed."""
+
+
+def ask(space: Workspace, entries: Any, x: Any, root: Callable[[Any], Root], readers: Readers, how: Asked) -> Any:
+    """Return what a backward from one root, where nobody looks on, gives; NotImplemented where it takes another way.
+
+    Its leaves have then got their gradients, but for those listed (None: for none); or with targets these are what is
+    returned, a tuple. ``root`` tells of the tensor. It counts itself among the readers. A small graph's backward is
+    its few calls.
+    """
+    (value, targets, alone, tensors, free), arrays = how, []
+    try:
+        space.busy = True  # what runs meanwhile, as a finalizer may anywhere, takes another workspace
+        readers.readers.append(None)  # within: an interrupt may follow at once
+        status = space.begin(entries, x, value, targets, alone, arrays)
+        while status > _OK:
+            if status == words.BARE:
+                slot, spec, offset = root(x)
+                preset_root(space, slot, spec, 1.0 if value is None else value, offset)
+                value = False
+            elif status in (words.PAUSE, words.BREATH, words.MEMORY):
+                break
+            elif status == words.ELSEWHERE:
+                return NotImplemented
+            else:
+                mend_mark(space, entries, status)
+            status = space.begin(entries, x, value, targets, alone, arrays)
+        if status != _OK or (RAN and RAN[0][0]):
+            _go_on(space, entries, status, (), [], 0, space.sweep)
+        found = space.end(targets, arrays, tensors, readers.readers if free else None)
+        if free and found is not NotImplemented:
+            readers.swept += space.words[words.H_SWEPT]
+        if space.cell_room > LARGE:
+            space.rest()
+    finally:
+        readers.readers.pop()
+        space.busy = False
+        if space.held:
+            space.held = []
+    return found
 
 
 def sweep_one(
     space: Workspace, entries: Any, root: Root, readers: Readers, free: bool, how: How
 ) -> list[tuple[Any, Array | float]] | None:
-    """Return the gradients of leaves: as :func:`sweep`, for the usual call, from one root where nobody looks on.
+    """Return the gradients of leaves: as :func:`sweep`, for the usual call, from one root.
 
     None, nothing being freed, where :func:`sweep` must tell which leaves it comes to; HookedError where somebody may
-    look at what it comes to. It counts itself among the readers. A small graph's backward is its few calls.
+    look at what it comes to. It counts itself among the readers.
     """
     (slot, spec, offset), (value, only, hooked, seen) = root, how
     own, found = space.words, None
     try:
-        space.busy = True  # what runs meanwhile, as a finalizer may anywhere, takes another workspace
-        readers.readers.append(None)  # within: an interrupt may follow at once
+        space.busy = True
+        readers.readers.append(None)
         own[_TAPE], own[_RESTRICT], own[_BATCH] = header_of(entries), 0, 1
-        if value is None and offset is None and spec.shadow == 1 and spec.dtype is FLOAT64:  # as preset_one does
-            row = space.given
-            row[0], row[1], row[2], row[3] = slot, 0, ONE, ROOT
-            own[_PRESET] = 1
-        else:
-            preset_root(space, slot, spec, 1.0 if value is None else value, offset)
-        if space.mark(space.address) != _OK:
-            mark(space, entries)
+        preset_root(space, slot, spec, 1.0 if value is None else value, offset)
+        mark(space, entries)
         if seen:
             refuse_seen(space, entries, seen, slot)
-        arrays: list[Array] = []
-        natively = only is None and not hooked and space.lay(space.address, id(arrays)) == _OK
-        placed = [] if natively else place(space, entries, only, hooked)
+        placed = place(space, entries, only, hooked)
         if placed is not None:
             if (status := space.sweep(space.address)) != _OK or (RAN and RAN[0][0]):
                 _go_on(space, entries, status, (), [], 0, space.sweep)
-            if natively:
-                check(space.gather(space.address, id(arrays), id(found := [])), "gradients of a backward")
-            else:
-                found = gradients(space, touched(space, placed) if own[_AT] else placed)
+            found = gradients(space, touched(space, placed) if own[_AT] else placed)
             if only is not None and len(found) < len(only[0]):
                 found = None
             elif free:

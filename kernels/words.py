@@ -6,6 +6,8 @@ from __future__ import annotations
 H_TAPE, H_CELLS, H_MASK, H_ORDER, H_ROOM, H_LEAVES, H_TOP, H_PRESETS, H_PRESET, H_RESTRICT = range(10)
 H_COUNT, H_LEAF, H_AT, H_PTRS, H_LOW, H_FROM, H_RESUME, H_BATCH, H_READERS = range(10, 19)
 H_NEAR, H_STAMP, H_KEYS, H_EXTENT, HEADER = range(19, 24)
+# Behind the header, the addresses of what a backward calls, and how many words of the tape it has looked at.
+H_MARKS, H_RESTRICTS, H_SWEEPS, H_DROPS, H_SWEPT, WHOLE_HEADER = range(HEADER, HEADER + 6)
 FEW = 64
 """Cells that are found by their keys, when a run begins; it clears them, and takes more as it needs them."""
 DENSE = 8
@@ -40,7 +42,10 @@ NEEDED, GONE, HELD = 1 << 30, 1 << 29, (1 << 29) - 1
 G_TAPES, G_FORMS, G_FORMCOUNT, G_NONE, G_INT, G_FLOAT, G_ARRAY, G_TENSOR, G_TYPEERROR, G_ATTRIBUTE = range(10)
 G_DOUBLE, G_FALSE, G_ACTIVE, G_TAPE, G_ENTRIES, G_CALLS, G_MISSED, G_NEW, G_NOTIMPLEMENTED, G_SPARE = range(10, 20)
 G_SPARES, G_SLICE, G_TUPLE, G_ELLIPSIS, G_VIEW, G_BASE, G_MODE, G_HEARD, G_TRUE, G_POOLED = range(20, 30)
-G_DIM, G_AXIS, G_KEEPDIM, G_KEEPDIMS, REGISTRY = range(30, 35)
+G_DIM, G_AXIS, G_KEEPDIM, G_KEEPDIMS = range(30, 34)
+# The type of leaves' slots; what gets and sets a property otherwise; Python's function for a spec, and that of numbers;
+# NumPy's function that copies an array; where a tape has its thread; the type of lists.
+G_LEAF, G_GETS, G_SETS, G_SPECOF, G_SCALAR, G_COPY, G_THREAD, G_LIST, REGISTRY = range(34, 43)
 MOST_SPARES = 32
 """Tensors that have died whose memory is kept for new ones, each with the address of the next for its value."""
 
@@ -78,7 +83,8 @@ NEVER, UNWANTED, WANTED, ITSELF = range(4)
 PATIENCE = 1 << 22
 """Steps of inner loops after which native code returns, so that Python can take an interrupt: some ten milliseconds."""
 
-OK, GROW, FREED, MISSING, MEMORY, PAUSE, BREATH = range(7)
+OK, GROW, FREED, MISSING, MEMORY, PAUSE, BREATH, BARE, ELSEWHERE = range(9)
+"""BARE: the root has no cotangent as yet. ELSEWHERE: only Python's longer way does this."""
 
 TAPE_BITS = 44
 """A slot is its tape's number shifted by this, plus a count: unique in the process, never used again."""
@@ -96,6 +102,11 @@ O_FIRST, O_LAST = O_VALUE, O_RARE
 UNHELD = 1 << 62
 STALE = -1
 """No slot: the tensor is a view of a version that has been overwritten."""
+
+# The slot of a leaf as an object of Python, in bytes: its gradient, hooks, whether it is over, its owner, its spec.
+L_GRAD, L_HOOKS, L_OVER, L_OWNER, L_SPEC = range(16, 56, 8)
+SMALL_GRADIENT = 1 << 12
+"""Bytes from which a gradient of a leaf is dropped with the leaf, not with the last instruction that refers to it."""
 
 # A function of tensors as an object of Python, in bytes: its entry, its number, who does what is no hit, who
 # does what is always Python's, its attributes.

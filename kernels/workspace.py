@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import numpy as np
@@ -22,16 +21,21 @@ class Workspace:
         marks, sweeps = jit.load_module("mark_native"), jit.load_module("sweep_native")
         self.mark, self.relevant = jit.entry(marks.mark), jit.entry(marks.relevant)
         self.sweep, self.abandon, self.place = map(jit.entry, (sweeps.sweep, sweeps.abandon, sweeps.place))
-        gathering = jit.load_module("gathering_native")
-        self.lay, self.gather = jit.entry(gathering.place), jit.entry(gathering.gather)
         self.find = jit.entry(jit.load_module("cells_native").find)
-        self.header = np.zeros(words.HEADER, np.int64)
+        self.header = np.zeros(words.WHOLE_HEADER, np.int64)
+        self.begin = jit.bound("asking_native", "begin", self.header)
+        self.end = jit.bound("gathering_native", "end", self.header)
         self.words = memoryview(self.header)
         self.address = data_of(self.header)
         self.pointers = np.zeros(64, np.int64)
         self._reserve_presets(8)
         self.held: list[Any] = []
         self.busy = False
+        drop = jit.load_module("release_native").drop
+        self.drop = jit.entry(drop)
+        called = {words.H_MARKS: marks.mark, words.H_RESTRICTS: marks.relevant, words.H_SWEEPS: sweeps.sweep}
+        for at, function in {**called, words.H_DROPS: drop}.items():
+            self.words[at] = function.address
         self.words[words.H_PTRS] = data_of(self.pointers)
         self.words[words.H_STAMP] = words.FIRST_STAMP
         self.reserve(_FIRST)
@@ -40,11 +44,6 @@ class Workspace:
         self.presets = np.zeros((rows, 4), np.int64)
         self.given = memoryview(self.presets).cast("B").cast("q")
         self.words[words.H_PRESETS] = data_of(self.presets)
-
-    @functools.cached_property
-    def drop(self) -> Any:
-        """The native code that drops what a sweep has used, loaded when the first instructions are."""
-        return jit.entry(jit.load_module("release_native").drop)
 
     def reserve(self, least: int) -> None:
         """Make room for at least this many cells. Memory that no sweep uses is never touched, so room is cheap."""

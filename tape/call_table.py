@@ -12,6 +12,7 @@ from kernels import call_entries as calls
 from kernels import computations, loops, registry, words
 from kernels.call_entries import Key, Telling
 from kernels.form import Form
+from kernels.native_leaf import place_of
 from kernels.native_types import NATIVE
 from kernels.numpy_api import NEW, NEW_VIEW, SET_BASE, agrees, table
 from kernels.op import Contraction, Elementwise, Reduction
@@ -233,4 +234,5 @@ if NATIVELY:
     for at, thing in ((words.G_ACTIVE, modes._active), (words.G_HEARD, modes._heard), (words.G_MODE, modes._mode)):
         registry.put(registry.REGISTRY.address, at, id(thing))
     registry.put(registry.REGISTRY.address, words.G_TAPE, id(Tape))
-    registry.put(registry.REGISTRY.address, words.G_ENTRIES, Tape.entries_at())
+    for at, place in zip((words.G_ENTRIES, words.G_THREAD), place_of(Tape, "entries", "thread"), strict=True):
+        registry.put(registry.REGISTRY.address, at, place)

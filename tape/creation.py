@@ -14,12 +14,12 @@ from tape import recording
 from tape.devices import check_device
 from tape.dtypes import DEFAULT, check_gradient, dtype_of, get_default_dtype
 from tape.families import show
+from tape.modes import ON_MADE
 from tape.operands import native, plainly, usable
 from tape.shaping import clone, stack
-from tape.tensor import Array, Tensor, as_array, carried, leaf, method, plain
+from tape.tensor import Array, Tensor, as_array, carried, leaf, made, method, plain
 
 _FLOAT64 = np.dtype(np.float64)
-_FLOATS = {float}
 
 
 def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
@@ -31,13 +31,13 @@ def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: b
     if device is not None:
         check_device(device)
     if dtype is _FLOAT64 or (dtype is None and DEFAULT["dtype"] is _FLOAT64):
-        kind = type(data)
-        if kind is float:
+        found: Tensor | None = None if ON_MADE else made(data, requires_grad)
+        if found is not None:
+            return found
+        if type(data) is float:
             return leaf(data, requires_grad=requires_grad)
-        if kind is np.ndarray and data.dtype is _FLOAT64 and data.ndim:
+        if type(data) is np.ndarray and data.dtype is _FLOAT64 and data.ndim:
             return leaf(pool.call(data.copy) if data.nbytes >= pool.LARGE else data.copy(), requires_grad=requires_grad)
-        if kind is list and set(map(type, data)) == _FLOATS:
-            return leaf(np.array(data), requires_grad=requires_grad)
     if isinstance(data, Tensor):
         warnings.warn(
             "To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or "

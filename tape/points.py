@@ -17,7 +17,7 @@ from tape.inference import inference_mode
 from tape.nesting import Structure, flattened
 from tape.operands import operand
 from tape.shaping import clone
-from tape.tensor import Tensor, as_array, carried, is_tensor, leaf, plain
+from tape.tensor import Tensor, as_array, carried, is_tensor, leaf, made, plain
 
 _FLOAT64 = np.dtype(np.float64)
 
@@ -195,9 +195,16 @@ def usual(given: Any) -> Tensor | None:
     if type(given) is Tensor:
         alone = given._slot is None and given._form.spec.dtype.kind == "f" and modes.active()
         return leaf(given._value, requires_grad=True) if alone else own(given)
+    if type(given) is list:
+        return None
+    found: Tensor | None = None if modes.ON_MADE else made(given, True)
+    if found is not None:
+        return found
+    if type(given) is float:
+        return leaf(given, requires_grad=True)
     if type(given) is np.ndarray and given.dtype is _FLOAT64 and given.ndim:
         return leaf(pool.call(given.copy) if given.nbytes >= pool.LARGE else given.copy(), requires_grad=True)
-    return leaf(given, requires_grad=True) if type(given) is float else None
+    return None
 
 
 def own_tensor(given: Any, api: str, path: str, *, whole: bool) -> Tensor:

@@ -11,6 +11,7 @@ import numpy as np
 
 from kernels.forms import Form
 from kernels.layouts import Spec, spec_of
+from kernels.native_leaf import leaf_type, maker
 from kernels.native_tensor import tensor_type
 from kernels.plain_tape import SlotHolder
 from tape.modes import ON_MADE, active, settle
@@ -19,6 +20,7 @@ Array = np.ndarray[Any, Any]
 Installed = TypeVar("Installed", bound=Callable[..., Any] | property)
 
 
+@leaf_type
 class AccumulateGrad:
     """The slot of a leaf that requires grad: where sweeps deliver its gradient, and the leaf's node in the graph."""
 
@@ -139,6 +141,10 @@ def plain(value: Array | float) -> Tensor:
     self._slot = None
     self._form = spec_of(value)
     return self
+
+
+made = maker()
+"""Return a leaf that holds a copy of a float, a list of floats, a small array of doubles; None for the rest."""
 
 
 def leaf(value: Array | float, *, requires_grad: bool) -> Tensor:

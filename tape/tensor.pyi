@@ -13,11 +13,13 @@ from weakref import ReferenceType, ref
 import numpy as np
 from kernels.forms import Form
 from kernels.layouts import Spec, spec_of
+from kernels.native_leaf import leaf_type, maker
 from kernels.native_tensor import tensor_type
 from kernels.plain_tape import SlotHolder
 from tape.modes import ON_MADE, active, settle
 Array = np.ndarray[Any, Any]
 Installed = TypeVar('Installed', bound=Callable[..., Any] | property)
+@leaf_type
 class AccumulateGrad:
     """The slot of a leaf that requires grad: where sweeps deliver its gradient, and the leaf's node in the graph."""
     __slots__ = ('__weakref__', 'grad', 'hooks', 'over', 'owner', 'spec')
@@ -1349,6 +1351,7 @@ def rare(x: Tensor) -> Rare:
     """Return what few tensors have, to be changed."""
 def plain(value: Array | float) -> Tensor:
     """Return a tensor without history; the value is shared, not copied. NumPy's scalars become 0-d arrays."""
+made = maker()
 def leaf(value: Array | float, *, requires_grad: bool) -> Tensor:
     """Return a tensor without history that may require grad."""
 def root(x: Tensor) -> Tensor:

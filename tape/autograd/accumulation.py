@@ -14,10 +14,11 @@ import numpy as np
 from kernels import forms
 from kernels.entries import instructions
 from kernels.layouts import Spec, spec_of
+from kernels.native_leaf import beginner, grad_property
 from kernels.observing import Array
 from kernels.tables import OPS
 from kernels.views import meets_itself
-from kernels.words import TAPE_BITS
+from kernels.words import SMALL_GRADIENT, TAPE_BITS
 from tape import errors, families, recording, switches, tapes, writing
 from tape.autograd import hooks
 from tape.tapes import Tape
@@ -35,17 +36,29 @@ def deliver(leaves: list[tuple[AccumulateGrad, Array | float]]) -> None:
         leaves = [pair for pair in leaves if id(pair[0]) not in hooks.LEAVES or not _delivered_by_hooks(*pair)]
     with ADDING:
         for slot, value in leaves:
-            if slot.grad is None:
-                spec = slot.spec
-                if spec.bytes >= _WORTH and not _seen(slot):
-                    continue
-                slot.grad = gradient = new(Tensor)
-                gradient._value, gradient._slot = value, None
-                gradient._form = spec if spec.alike else spec_of(value)
-            elif slot.grad._slot is None:
-                _add_to(slot.grad, value)
-            else:
+            if slot.grad is None and (_is_lost(slot) or begun(slot, tensor_of(slot, value))):
+                continue
+            if slot.grad is None or slot.grad._slot is not None:
                 accumulate(slot, plain(value))
+            else:
+                _add_to(slot.grad, value)
+
+
+begun = beginner()
+"""Give the slot of a leaf its first gradient, at once; False where it has one, as native sweeps do in other threads."""
+
+
+def _is_lost(slot: AccumulateGrad) -> bool:
+    """Whether nobody can see a large gradient of a leaf."""
+    return slot.spec.bytes >= SMALL_GRADIENT and not _seen(slot)
+
+
+def tensor_of(slot: AccumulateGrad, value: Array | float) -> Tensor:
+    """Return a new gradient of a leaf as a tensor."""
+    gradient, spec = new(Tensor), slot.spec
+    gradient._value, gradient._slot = value, None
+    gradient._form = spec if spec.alike else spec_of(value)
+    return gradient
 
 
 def _delivered_by_hooks(leaf: AccumulateGrad, value: Array | float) -> bool:
@@ -85,17 +98,18 @@ def accumulate(x: Tensor | AccumulateGrad, gradient: Tensor, *, create: bool = F
     slot = x._slot if isinstance(x, Tensor) else x
     leaf = type(slot) is AccumulateGrad
     with ADDING:
-        old = slot.grad if leaf else seldom(x).grad  # type: ignore[arg-type]
+        begins = leaf and slot.grad is None and _seen(slot) and begun(slot, gradient)
+        old = None if begins else slot.grad if leaf else seldom(x).grad  # type: ignore[arg-type]
         if old is not None and (create or not leaf or old._slot is not None or gradient._slot is not None):
             with switches.enable_grad():
                 gradient = old + gradient
         elif old is not None:
             _add_to(old, gradient._value)
             gradient = old
-        if leaf:
-            _set(slot, gradient)
-        else:
+        if not leaf:
             rare(x).grad = gradient  # type: ignore[arg-type]
+        elif not begins:
+            _set(slot, gradient)
     if hooks.LEAVES and (own := hooks.found_on(slot)) is not None:
         own.ended(slot.owner(), gradient)
 
@@ -103,10 +117,6 @@ def accumulate(x: Tensor | AccumulateGrad, gradient: Tensor, *, create: bool = F
 def _set(leaf: AccumulateGrad, gradient: Tensor | None) -> None:
     """Set the gradient of a leaf. One with a graph, which leads back to the leaf, must not keep itself alive."""
     leaf.grad = gradient if gradient is None or _seen(leaf) else None
-
-
-_WORTH = 1 << 12
-"""Bytes from which a gradient of a leaf is dropped with the leaf, not with the last instruction that refers to it."""
 
 
 def _seen(leaf: AccumulateGrad) -> bool:
@@ -179,7 +189,7 @@ def _no_grad(x: Tensor) -> None:
     _set_grad(x, None)
 
 
-method("grad")(property(_get_grad, _set_grad, _no_grad))
+method("grad")(grad_property(_get_grad, _set_grad, _no_grad))
 
 
 @method()

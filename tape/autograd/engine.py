@@ -34,9 +34,9 @@ def backward(
     """
     if user.depth >= depth.MOST:
         depth.elsewhere(partial(backward, x, gradient, retain_graph, create_graph, inputs))
-    elif inputs is not None or create_graph or (leaves := short.swept(x, gradient, free=not retain_graph)) is None:
+    elif inputs is not None or create_graph or (leaves := short.delivered(x, gradient, free=not retain_graph)) is None:
         _backward((x,), (gradient,), retain_graph, create_graph, inputs)
-    else:
+    elif leaves:
         deliver(leaves)
 
 

@@ -6,15 +6,60 @@ from collections.abc import Sequence
 from typing import Any
 
 from kernels import backend
-from kernels.layouts import Spec, spec_of
+from kernels.layouts import Spec
 from kernels.observing import Array, CrossingError, FreedError, Wanted
 from kernels.words import PULLS, TAPE_BITS, VIEW
 from tape import errors, modes
 from tape.autograd import hooks
+from tape.autograd.accumulation import tensor_of
 from tape.tapes import LONG, Tape
-from tape.tensor import AccumulateGrad, Tensor, new
+from tape.tensor import AccumulateGrad, Tensor
 
 Leaves = list[tuple[AccumulateGrad, Array | float]]
+
+
+def delivered(x: Tensor, gradient: Any, *, free: bool) -> Leaves | None:
+    """Give leaves the gradients of a tensor, for a cotangent; return those that are to be added or looked at.
+
+    The cotangent may be None for one element. None, with nothing freed, where more is asked for.
+    """
+    found = _asked(x, gradient, None, False, False, free)
+    if found is NotImplemented:
+        return swept(x, gradient, free=free)
+    return found or []
+
+
+def _asked(x: Tensor, gradient: Any, targets: tuple[Any, ...] | None, alone: bool, tensors: bool, free: bool) -> Any:
+    """Return what a native backward gives (kernels/sweep.py, ``ask``); NotImplemented where it takes another way."""
+    tape = modes.active()
+    if not tape:
+        if tape is None:
+            return NotImplemented
+        tape = modes.own_tape()
+    if tape.hooks or tape.nodes or tape.retained:
+        return NotImplemented
+    form, value = x._form, None
+    if gradient is not None:
+        value = _value(gradient, form.spec)
+        if value is None:
+            return NotImplemented
+    elif form.spec.size != 1:
+        return NotImplemented
+    try:
+        how = value, targets, alone, tensors, free
+        found = backend.ask(tape.entries, x, _root, tape, how)
+    except FreedError:
+        raise errors.GradError(errors.SECOND_TIME) from None
+    if tape.swept > LONG:
+        tape.leave(x)
+    return found
+
+
+def _root(x: Tensor) -> tuple[int, Spec, int | None]:
+    """Return the slot of a computed tensor, its spec, and where its gradient begins in the shadow of its family."""
+    form = x._form
+    kind = form.kind  # type: ignore[union-attr]
+    return x._slot, form.spec, None if kind == PULLS else x._offset if kind == VIEW else 0
 
 
 def swept(x: Tensor, gradient: Any, *, free: bool, only: Wanted | None = None) -> Leaves | None:
@@ -34,12 +79,10 @@ def swept(x: Tensor, gradient: Any, *, free: bool, only: Wanted | None = None) -
         value = _value(gradient, form.spec)
     if value is None and (gradient is not None or form.spec.size != 1):
         return None
-    kind = form.kind  # type: ignore[union-attr]
-    offset = None if kind == PULLS else x._offset if kind == VIEW else 0
     seen = _seen(tape, free=free, accumulates=only is None) if tape.hooks or tape.nodes or tape.retained else ()
     try:
         how = value, only, hooked, seen
-        found = backend.run_one(tape.entries, tape.number, (slot, form.spec, offset), tape, free, how)
+        found = backend.run_one(tape.entries, tape.number, _root(x), tape, free, how)
     except CrossingError:
         return None
     except FreedError:
@@ -72,13 +115,14 @@ def values(y: Any, inputs: Sequence[Any]) -> list[Array | float] | None:
     """
     if type(y) is not Tensor:
         return None
+    found = _asked(y, None, tuple(inputs), True, False, True)
+    if found is not NotImplemented:
+        return list(found)
     wanted = _wanted(inputs)
-    found = None if wanted is None else swept(y, None, free=True, only=(wanted, True))
-    if found is None:
+    pairs = None if wanted is None else swept(y, None, free=True, only=(wanted, True))
+    if pairs is None:
         return None
-    if len(found) == 1:
-        return [found[0][1]]
-    by_leaf = dict(found)
+    by_leaf = dict(pairs)
     return [by_leaf[x._slot] for x in inputs]
 
 
@@ -88,13 +132,14 @@ def gradients(outputs: Any, inputs: Any, weights: Any, *, free: bool) -> tuple[T
     targets: Sequence[Any] = (inputs,) if type(inputs) is Tensor else inputs
     if root is None or (weight is None and weights is not None) or not isinstance(targets, (tuple, list)):
         return None
+    found: Any = _asked(root, weight, tuple(targets), False, True, free)
+    if found is not NotImplemented:
+        return found  # type: ignore[no-any-return]
     wanted = _wanted(targets)
-    found = None if wanted is None else swept(root, weight, free=free, only=(wanted, False))
-    if found is None:
+    pairs = None if wanted is None else swept(root, weight, free=free, only=(wanted, False))
+    if pairs is None:
         return None
-    if len(found) == 1:
-        return (tensor(targets[0], found[0][1]),)
-    by_leaf = dict(found)
+    by_leaf = dict(pairs)
     return tuple([tensor(x, by_leaf[x._slot]) for x in targets])
 
 
@@ -118,7 +163,4 @@ def _only(given: Any) -> Tensor | None:
 
 def tensor(x: Tensor, value: Array | float) -> Tensor:
     """Return the gradient of a leaf as a tensor."""
-    gradient, spec = new(Tensor), x._slot.spec
-    gradient._value, gradient._slot = value, None
-    gradient._form = spec if spec.alike else spec_of(value)
-    return gradient
+    return tensor_of(x._slot, value)

@@ -1,0 +1,214 @@
+"""A backward from one root to leaves, where nobody looks on, up to its sweep; what is not usual is left for Python."""
+
+from __future__ import annotations
+
+from kernels.jit import cfunc, load_module, njit
+from kernels.memory import HEADER, load_f8, load_i4, load_i8, pointer_i8, store_f4, store_f8, store_i8, word
+from kernels.numpy_api import FLAGS, SHAPE, SIMPLE, new_array
+from kernels.pool_words import LARGE
+from kernels.python_api import (
+    Py_DecRef,
+    PyList_Append,
+    PyLong_FromLongLong,
+    PyTuple_GetItem,
+    PyTuple_Size,
+    call_at,
+    tape_registry,
+)
+from kernels.words import (
+    A_DATA,
+    A_DTYPE,
+    A_NDIM,
+    B_ENTRIES,
+    B_ITEM,
+    B_KIND,
+    B_SHADOW,
+    BARE,
+    CELL,
+    ELSEWHERE,
+    FOUND,
+    G_ARRAY,
+    G_DOUBLE,
+    G_FALSE,
+    G_FLOAT,
+    G_LEAF,
+    G_NEW,
+    G_NONE,
+    G_TENSOR,
+    G_TUPLE,
+    H_BATCH,
+    H_CELLS,
+    H_LEAF,
+    H_LEAVES,
+    H_MARKS,
+    H_PRESET,
+    H_PRESETS,
+    H_RESTRICT,
+    H_RESTRICTS,
+    H_SWEEPS,
+    H_TAPE,
+    I_ITEM,
+    I_LAID,
+    I_SHADOW,
+    KEPT,
+    L_HOOKS,
+    MEMORY,
+    O_SLOT,
+    OK,
+    PULLS,
+    RELEVANT,
+    T_NUMBER,
+    T_WORDS,
+    TAPE_BITS,
+    TOUCHED,
+    UNHELD,
+    USED,
+)
+
+_tape = load_module("tape_native")
+block_at, seek = _tape.block_at, _tape.seek
+least = load_module("leaves_native").least
+kind_of = load_module("objects_native").kind_of
+_gathering = load_module("gathering_native")
+about_leaf, cell_of, is_number = _gathering.about_leaf, _gathering.cell_of, _gathering.is_number
+LEAST_I8 = -(1 << 63)
+"""The bits of -0.0."""
+
+
+@njit(cache=True, error_model="numpy")
+def has_whole(registry, array, elements):
+    """Whether an array can stand for a shadow: so many doubles in order, and none of them -0.0."""
+    if kind_of(array) != word(registry, G_ARRAY) or load_i4(array + FLAGS) & SIMPLE != SIMPLE:
+        return False
+    count = 1
+    for k in range(load_i4(array + A_NDIM)):
+        count *= word(load_i8(array + SHAPE), k)
+    if load_i8(array + A_DTYPE) != word(registry, G_DOUBLE) or count != elements or count == 0:
+        return False
+    return least(pointer_i8(load_i8(array + A_DATA)), count) != LEAST_I8
+
+
+@njit(cache=True, error_model="numpy")
+def plant(h, t, slot, value):
+    """Give the root a cotangent, None for one; 0 where Python must."""
+    registry = tape_registry()
+    last = seek(t, slot) - 1
+    if last < 0:
+        return 0
+    block = block_at(t, last)
+    if word(word(t, T_WORDS), last - word(block, B_ENTRIES) + 1) != slot or word(block, B_KIND) != PULLS:
+        return 0
+    elements, item, row, number = word(block, B_SHADOW), word(block, B_ITEM), word(h, H_PRESETS), 1.0
+    store_i8(row, slot)
+    store_i8(row + 8, 0)
+    store_i8(row + 16, 0)
+    store_i8(row + 24, USED | TOUCHED | KEPT)
+    store_i8(h + 8 * H_PRESET, 1)
+    if kind_of(value) == word(registry, G_FLOAT):
+        number = load_f8(value + HEADER) + 0.0
+    elif value != word(registry, G_NONE):
+        if item != 8 or not has_whole(registry, value, elements):
+            return 0
+        number = load_f8(load_i8(value + A_DATA))
+        if elements != 1:
+            store_i8(row + 8, -value)
+            return 1
+    if elements != 1:
+        return 0
+    if item == 8:
+        store_f8(row + 16, number)
+    else:
+        store_f4(row + 16, number)
+    return 1
+
+
+@njit(cache=True, error_model="numpy")
+def can_deliver(h):
+    """Whether what was found are leaves without hooks, all of whose gradients are small arrays or numbers."""
+    t, leaves, kind = word(h, H_TAPE), word(h, H_LEAVES), word(tape_registry(), G_LEAF)
+    for k in range(word(h, H_LEAF)):
+        found = leaves + 8 * FOUND * k
+        leaf, about = -word(word(t, T_WORDS), load_i8(found)), about_leaf(t, found)
+        if leaf < 0 or kind_of(leaf) != kind or load_i8(leaf + L_HOOKS) != 0:
+            return False
+        if word(about, I_LAID) == 0 or word(about, I_SHADOW) * word(about, I_ITEM) >= LARGE:
+            return False
+    return True
+
+
+@njit(cache=True, error_model="numpy")
+def narrow(h, targets, alone):
+    """Let the sweep keep to what leads to some leaves, each given once; False where one of them was not found."""
+    count = PyTuple_Size(targets)
+    for i in range(count):
+        cell = cell_of(h, PyTuple_GetItem(targets, i))
+        if cell == 0 or load_i8(cell + 24) & RELEVANT != 0:
+            return False
+        store_i8(cell + 24, load_i8(cell + 24) | RELEVANT)
+    if count == 0 or (alone and count != word(h, H_LEAF)):
+        return False
+    if count != word(h, H_LEAF):
+        store_i8(h + 8 * H_RESTRICT, 1)
+        call_at(word(h, H_RESTRICTS), h)
+    return True
+
+
+@njit(cache=True, error_model="numpy")
+def lay(h, found, arrays):
+    """Give a leaf that was found an array for its gradient, kept in a list; MEMORY or OK."""
+    registry, about = tape_registry(), about_leaf(word(h, H_TAPE), found)
+    if is_number(about):
+        return OK if PyList_Append(arrays, word(registry, G_NONE)) == 0 else MEMORY
+    laid = word(about, I_LAID)
+    made = new_array(word(registry, G_NEW), word(registry, G_ARRAY), load_i8(laid), laid + 16, word(laid, 1))
+    if made == 0:
+        return MEMORY
+    failed = PyList_Append(arrays, made)
+    Py_DecRef(made)  # the list has it
+    store_i8(word(h, H_CELLS) + 8 * CELL * load_i8(found + 16) + 8, -made)
+    return OK if failed == 0 else MEMORY
+
+
+@njit(cache=True, error_model="numpy")
+def lay_all(h, targets, arrays):
+    """Give leaves arrays in the order in which their gradients are wanted: of the targets, or as they were found."""
+    leaves, cells = word(h, H_LEAVES), word(h, H_CELLS)
+    if kind_of(targets) != word(tape_registry(), G_TUPLE):
+        for k in range(word(h, H_LEAF)):
+            if lay(h, leaves + 8 * FOUND * k, arrays) != OK:
+                return MEMORY
+        return OK
+    for k in range(word(h, H_LEAF)):
+        store_i8(cells + 8 * CELL * load_i8(leaves + 8 * FOUND * k + 16) + 16, k)
+    for i in range(PyTuple_Size(targets)):
+        k = load_i8(cell_of(h, PyTuple_GetItem(targets, i)) + 16)
+        if lay(h, leaves + 8 * FOUND * k, arrays) != OK:
+            return MEMORY
+    return OK
+
+
+@cfunc("int64(int64, int64, int64)", cache=True, error_model="numpy")
+def begin(self, given, count):
+    """``begin(entries, root, cotangent, targets, alone, arrays)``: mark, make arrays for gradients, sweep; its status.
+
+    The cotangent is None for one, False where the header has it; the targets a tuple, or None for all leaves.
+    """
+    registry, h = tape_registry(), load_i8(self + A_DATA)
+    t, x, value, targets = load_i8(given) + HEADER, word(given, 1), word(given, 2), word(given, 3)
+    slot = load_i8(x + O_SLOT) & ~UNHELD if kind_of(x) == word(registry, G_TENSOR) and load_i8(x + O_SLOT) > 0 else 0
+    if slot == 0 or slot >> TAPE_BITS != word(t, T_NUMBER):
+        return PyLong_FromLongLong(ELSEWHERE)
+    store_i8(h + 8 * H_TAPE, t)
+    store_i8(h + 8 * H_RESTRICT, 0)
+    store_i8(h + 8 * H_BATCH, 1)
+    if value != word(registry, G_FALSE) and plant(h, t, slot, value) == 0:
+        return PyLong_FromLongLong(BARE)
+    status = call_at(word(h, H_MARKS), h)
+    if status != OK:
+        return PyLong_FromLongLong(status)
+    narrows = kind_of(targets) == word(registry, G_TUPLE)
+    if not can_deliver(h) or (narrows and not narrow(h, targets, word(given, 4) != word(registry, G_FALSE))):
+        return PyLong_FromLongLong(ELSEWHERE)
+    if lay_all(h, targets, word(given, 5)) != OK:
+        return 0
+    return PyLong_FromLongLong(call_at(word(h, H_SWEEPS), h))

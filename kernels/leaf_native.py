@@ -1,0 +1,277 @@
+"""Leaves as native code makes them: of a float, a list of floats, an array of doubles; and their ``.grad``."""
+
+from __future__ import annotations
+
+from kernels.jit import cfunc, load_module, njit
+from kernels.memory import HEADER, load_f8, load_i4, load_i8, store_f8, store_i8, word
+from kernels.numpy_api import SHAPE, array_copy, new_array
+from kernels.pool_calls import own_words
+from kernels.pool_words import LARGE
+from kernels.python_api import (
+    Py_DecRef,
+    Py_IncRef,
+    PyContextVar_Get,
+    PyErr_Clear,
+    PyErr_Occurred,
+    PyList_GetItem,
+    PyList_Size,
+    PyLong_AsLongLong,
+    PyObject_Vectorcall,
+    PyThread_get_thread_ident,
+    PyType_GenericAlloc,
+    PyWeakref_NewRef,
+    call_get,
+    call_set,
+    tape_registry,
+    three_words,
+)
+from kernels.words import (
+    A_DATA,
+    A_DTYPE,
+    A_NDIM,
+    G_ACTIVE,
+    G_ARRAY,
+    G_COPY,
+    G_DOUBLE,
+    G_FALSE,
+    G_FLOAT,
+    G_GETS,
+    G_LEAF,
+    G_LIST,
+    G_NEW,
+    G_NONE,
+    G_SCALAR,
+    G_SETS,
+    G_SPECOF,
+    G_TAPE,
+    G_TENSOR,
+    G_THREAD,
+    G_TRUE,
+    L_GRAD,
+    L_OWNER,
+    L_SPEC,
+    O_FORM,
+    O_SLOT,
+    O_VALUE,
+    STALE,
+)
+
+_calls = load_module("calls_native")
+reused = _calls.reused
+_objects = load_module("objects_native")
+kind_of, none, wrong = _objects.kind_of, _objects.none, _objects.wrong
+FLOAT64, MOST_FLOATS, MOST_DIMS, SPECS, SPEC = 12, 64, 3, 64, 5
+"""The number of float64 among dtypes; floats in a list; dims of shapes whose specs are kept; how many; words of one."""
+specs = own_words(SPECS * SPEC)
+
+
+@njit(cache=True, error_model="numpy")
+def new_tensor(registry):
+    """A new tensor without anything; 0 with an exception."""
+    found = reused(registry)
+    return found if found != 0 else PyType_GenericAlloc(word(registry, G_TENSOR), 0)
+
+
+@njit(cache=True, error_model="numpy")
+def asked_spec(array):
+    """A new reference to the spec of an array, by Python."""
+    given = three_words()
+    store_i8(given, array)
+    return PyObject_Vectorcall(word(tape_registry(), G_SPECOF), given, 1, 0)
+
+
+@njit(cache=True, error_model="numpy")
+def spec_of(array):
+    """A new reference to the spec of a new array of doubles in order: its shape tells it."""
+    count, shape = load_i4(array + A_NDIM), load_i8(array + SHAPE)
+    if count > MOST_DIMS:
+        return asked_spec(array)
+    mixed = count
+    for k in range(count):
+        mixed = mixed * 31 + word(shape, k)
+    entry = specs() + 8 * SPEC * (mixed & (SPECS - 1))
+    found = load_i8(entry)
+    same = found != 0 and word(entry, 1) == count
+    for k in range(count):
+        same = same and word(entry, 2 + k) == word(shape, k)
+    if not same:
+        before, found = found, asked_spec(array)
+        if found == 0:
+            return 0
+        Py_IncRef(found)
+        before = load_i8(entry)
+        store_i8(entry, found)
+        store_i8(entry + 8, count)
+        for k in range(count):
+            store_i8(entry + 16 + 8 * k, word(shape, k))
+        if before != 0:
+            Py_DecRef(before)
+        return found
+    Py_IncRef(found)
+    return found
+
+
+@njit(cache=True, error_model="numpy")
+def listed(registry, data):
+    """A new array of a list of floats; 0 without an exception where it is none."""
+    count = PyList_Size(data)
+    if count == 0 or count > MOST_FLOATS:
+        return 0
+    for k in range(count):
+        if kind_of(PyList_GetItem(data, k)) != word(registry, G_FLOAT):
+            return 0
+    shape = three_words()
+    store_i8(shape, count)
+    found = new_array(word(registry, G_NEW), word(registry, G_ARRAY), 1, shape, FLOAT64)
+    if found != 0:
+        for k in range(count):
+            store_f8(load_i8(found + A_DATA) + 8 * k, load_f8(PyList_GetItem(data, k) + HEADER))
+    return found
+
+
+@njit(cache=True, error_model="numpy")
+def is_usual(registry, data):
+    """Whether an array is a small one of doubles, and not without dims."""
+    count = load_i4(data + A_NDIM)
+    if count == 0 or load_i8(data + A_DTYPE) != word(registry, G_DOUBLE):
+        return False
+    size = 8
+    for k in range(count):
+        size *= word(load_i8(data + SHAPE), k)
+        if size >= LARGE:
+            return False
+    return True
+
+
+@njit(cache=True, error_model="numpy")
+def value_of(registry, data):
+    """A new reference to what a tensor carries of this data; 0, mostly without an exception, where Python must tell."""
+    kind = kind_of(data)
+    if kind == word(registry, G_FLOAT):
+        Py_IncRef(data)
+        return data
+    if kind == word(registry, G_ARRAY):
+        return array_copy(word(registry, G_COPY), data) if is_usual(registry, data) else 0
+    return listed(registry, data) if kind == word(registry, G_LIST) else 0
+
+
+@njit(cache=True, error_model="numpy")
+def is_own(registry):
+    """Whether the tape in force is this thread's, and not that of the thread whose context this one is a copy of."""
+    out = three_words()
+    if PyContextVar_Get(word(registry, G_ACTIVE), 0, out) != 0:
+        PyErr_Clear()
+        return False
+    tape = load_i8(out)
+    if tape == 0:
+        return False
+    own = kind_of(tape) != word(registry, G_TAPE)
+    if not own:
+        thread = load_i8(tape + word(registry, G_THREAD))
+        own = thread != 0 and PyLong_AsLongLong(thread) == PyThread_get_thread_ident()
+    Py_DecRef(tape)
+    return own
+
+
+@njit(cache=True, error_model="numpy")
+def slot_of(registry, x, spec):
+    """A new slot of a leaf; 0 with an exception."""
+    leaf = PyType_GenericAlloc(word(registry, G_LEAF), 0)
+    owner = PyWeakref_NewRef(x, 0) if leaf != 0 else 0
+    if owner == 0:
+        if leaf != 0:
+            Py_DecRef(leaf)
+        return 0
+    Py_IncRef(spec)
+    Py_IncRef(word(registry, G_NONE))
+    store_i8(leaf + L_SPEC, spec)
+    store_i8(leaf + L_OWNER, owner)
+    store_i8(leaf + L_GRAD, word(registry, G_NONE))
+    return leaf
+
+
+@njit(cache=True, error_model="numpy")
+def leaf_of(registry, value, wanted):
+    """A leaf that carries a value, of which it takes the reference; 0 with an exception."""
+    x, spec = new_tensor(registry), word(registry, G_SCALAR)
+    if x == 0:
+        Py_DecRef(value)
+        return 0
+    store_i8(x + O_VALUE, value)
+    if kind_of(value) == word(registry, G_FLOAT):
+        Py_IncRef(spec)
+    else:
+        spec = spec_of(value)
+    store_i8(x + O_FORM, spec)
+    slot = slot_of(registry, x, spec) if spec != 0 and wanted else 0
+    if spec == 0 or (wanted and slot == 0):
+        Py_DecRef(x)
+        return 0
+    store_i8(x + O_SLOT, -slot)
+    return x
+
+
+@cfunc("int64(int64, int64, int64)", cache=True, error_model="numpy")
+def made(self, given, count):
+    """``made(data, requires_grad)``: a new leaf that holds a copy; None for what is not most often given."""
+    registry = tape_registry()
+    if count != 2:
+        return wrong(registry)
+    wanted = word(given, 1) != word(registry, G_FALSE)
+    value = value_of(registry, load_i8(given)) if not wanted or is_own(registry) else 0
+    if value == 0:
+        return none(registry) if PyErr_Occurred() == 0 else 0
+    return leaf_of(registry, value, wanted)
+
+
+@njit(cache=True, error_model="numpy")
+def leaf_at(registry, x):
+    """The slot of a tensor that is a leaf; 0 for anything else."""
+    slot = load_i8(x + O_SLOT) if kind_of(x) == word(registry, G_TENSOR) else 0
+    return -slot if slot < STALE and kind_of(-slot) == word(registry, G_LEAF) else 0
+
+
+@cfunc("int64(int64, int64, int64)", cache=True)
+def get_grad(self, x, kind):
+    registry = tape_registry()
+    leaf = leaf_at(registry, x) if x != 0 else 0
+    if leaf == 0:
+        return call_get(word(registry, G_GETS), self, x, kind)
+    found = load_i8(leaf + L_GRAD)
+    if found == 0:
+        return none(registry)
+    Py_IncRef(found)
+    return found
+
+
+@cfunc("int32(int64, int64, int64)", cache=True)
+def set_grad(self, x, value):
+    registry = tape_registry()
+    leaf = leaf_at(registry, x) if value == word(registry, G_NONE) else 0
+    if leaf == 0:
+        return call_set(word(registry, G_SETS), self, x, value)
+    before = load_i8(leaf + L_GRAD)
+    if before != value:
+        Py_IncRef(value)
+        store_i8(leaf + L_GRAD, value)
+        if before != 0:
+            Py_DecRef(before)
+    return 0
+
+
+@cfunc("int64(int64, int64, int64)", cache=True)
+def begun(self, given, count):
+    """``begun(slot, gradient)``: give the slot of a leaf its first gradient; False where it has one."""
+    registry = tape_registry()
+    if count != 2 or kind_of(load_i8(given)) != word(registry, G_LEAF):
+        return wrong(registry)
+    leaf, found = load_i8(given), word(registry, G_FALSE)
+    before = load_i8(leaf + L_GRAD)
+    if before == 0 or before == word(registry, G_NONE):
+        Py_IncRef(word(given, 1))
+        store_i8(leaf + L_GRAD, word(given, 1))
+        if before != 0:
+            Py_DecRef(before)
+        found = word(registry, G_TRUE)
+    Py_IncRef(found)
+    return found
