@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernels.jit import cfunc, load_module, njit
-from kernels.memory import HEADER, load_f8, load_i4, load_i8, pointer_i8, store_f4, store_f8, store_i8, word
+from kernels.memory import HEADER, call_at, load_f8, load_i4, load_i8, pointer_i8, store_f4, store_f8, store_i8, word
 from kernels.numpy_api import FLAGS, SHAPE, SIMPLE, new_array
 from kernels.pool_words import LARGE
 from kernels.python_api import (
@@ -12,7 +12,7 @@ from kernels.python_api import (
     PyLong_FromLongLong,
     PyTuple_GetItem,
     PyTuple_Size,
-    call_at,
+    call_word,
     tape_registry,
 )
 from kernels.words import (
@@ -34,6 +34,7 @@ from kernels.words import (
     G_LEAF,
     G_NEW,
     G_NONE,
+    G_POOLED,
     G_TENSOR,
     G_TUPLE,
     H_BATCH,
@@ -124,14 +125,15 @@ def plant(h, t, slot, value):
 
 @njit(cache=True, error_model="numpy")
 def can_deliver(h):
-    """Whether what was found are leaves without hooks, all of whose gradients are small arrays or numbers."""
+    """Whether what was found are leaves without hooks, whose gradients native code can make."""
     t, leaves, kind = word(h, H_TAPE), word(h, H_LEAVES), word(tape_registry(), G_LEAF)
     for k in range(word(h, H_LEAF)):
         found = leaves + 8 * FOUND * k
         leaf, about = -word(word(t, T_WORDS), load_i8(found)), about_leaf(t, found)
         if leaf < 0 or kind_of(leaf) != kind or load_i8(leaf + L_HOOKS) != 0:
             return False
-        if word(about, I_LAID) == 0 or word(about, I_SHADOW) * word(about, I_ITEM) >= LARGE:
+        large = word(about, I_SHADOW) * word(about, I_ITEM) >= LARGE
+        if word(about, I_LAID) == 0 or (large and word(tape_registry(), G_POOLED) == 0):
             return False
     return True
 
@@ -149,7 +151,7 @@ def narrow(h, targets, alone):
         return False
     if count != word(h, H_LEAF):
         store_i8(h + 8 * H_RESTRICT, 1)
-        call_at(word(h, H_RESTRICTS), h)
+        call_word(word(h, H_RESTRICTS), h)
     return True
 
 
@@ -159,8 +161,11 @@ def lay(h, found, arrays):
     registry, about = tape_registry(), about_leaf(word(h, H_TAPE), found)
     if is_number(about):
         return OK if PyList_Append(arrays, word(registry, G_NONE)) == 0 else MEMORY
-    laid = word(about, I_LAID)
-    made = new_array(word(registry, G_NEW), word(registry, G_ARRAY), load_i8(laid), laid + 16, word(laid, 1))
+    laid, kind = word(about, I_LAID), word(registry, G_ARRAY)
+    if word(about, I_SHADOW) * word(about, I_ITEM) >= LARGE:
+        made = call_at(word(registry, G_POOLED), kind, load_i8(laid), laid + 16, word(laid, 1))
+    else:
+        made = new_array(word(registry, G_NEW), kind, load_i8(laid), laid + 16, word(laid, 1))
     if made == 0:
         return MEMORY
     failed = PyList_Append(arrays, made)
@@ -203,7 +208,7 @@ def begin(self, given, count):
     store_i8(h + 8 * H_BATCH, 1)
     if value != word(registry, G_FALSE) and plant(h, t, slot, value) == 0:
         return PyLong_FromLongLong(BARE)
-    status = call_at(word(h, H_MARKS), h)
+    status = call_word(word(h, H_MARKS), h)
     if status != OK:
         return PyLong_FromLongLong(status)
     narrows = kind_of(targets) == word(registry, G_TUPLE)
@@ -211,4 +216,4 @@ def begin(self, given, count):
         return PyLong_FromLongLong(ELSEWHERE)
     if lay_all(h, targets, word(given, 5)) != OK:
         return 0
-    return PyLong_FromLongLong(call_at(word(h, H_SWEEPS), h))
+    return PyLong_FromLongLong(call_word(word(h, H_SWEEPS), h))

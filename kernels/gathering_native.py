@@ -16,7 +16,7 @@ from kernels.python_api import (
     PyTuple_New,
     PyTuple_SetItem,
     PyTuple_Size,
-    call_at,
+    call_word,
     tape_registry,
 )
 from kernels.words import (
@@ -223,7 +223,7 @@ def end(self, given, count):
     if found == 0 or found == word(registry, G_NOTIMPLEMENTED) or readers == word(registry, G_NONE):
         return found
     store_i8(h + 8 * H_READERS, readers)
-    if call_at(word(h, H_DROPS), h) < 0:
+    if call_word(word(h, H_DROPS), h) < 0:
         Py_DecRef(found)
         return PyErr_NoMemory()
     return found

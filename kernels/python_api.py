@@ -100,7 +100,7 @@ def call_visit(typingctx: Any, address: Any, visited: Any, argument: Any) -> Any
 
 
 @intrinsic
-def call_at(typingctx: Any, address: Any, h: Any) -> Any:  # noqa: ARG001
+def call_word(typingctx: Any, address: Any, h: Any) -> Any:  # noqa: ARG001
     """Call native code of another module: ``int64(int64)``."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001

@@ -52,7 +52,8 @@ class Registry:
             (words.G_NONE, None), (words.G_INT, int), (words.G_FLOAT, float), (words.G_ARRAY, np.ndarray),
             (words.G_TYPEERROR, TypeError), (words.G_ATTRIBUTE, AttributeError),
             (words.G_DOUBLE, np.dtype(np.float64)), (words.G_FALSE, False), (words.G_NOTIMPLEMENTED, NotImplemented),
-            (words.G_SLICE, slice), (words.G_TUPLE, tuple), (words.G_ELLIPSIS, Ellipsis), (words.G_TRUE, True), (words.G_LIST, list),
+            (words.G_SLICE, slice), (words.G_TUPLE, tuple), (words.G_ELLIPSIS, Ellipsis), (words.G_TRUE, True),
+            (words.G_LIST, list),
             *((at, sys.intern(name)) for at, name in enumerate(_NAMES, words.G_DIM)),
         ):  # fmt: skip
             put(self.address, at, id(thing))
