@@ -69,7 +69,8 @@ from kernels.words import (
 _tape = load_module("tape_native")
 block_at, seek = _tape.block_at, _tape.seek
 least = load_module("leaves_native").least
-kind_of = load_module("objects_native").kind_of
+_objects = load_module("objects_native")
+kind_of, wrong = _objects.kind_of, _objects.wrong
 _gathering = load_module("gathering_native")
 about_leaf, cell_of, is_number = _gathering.about_leaf, _gathering.cell_of, _gathering.is_number
 LEAST_I8 = -(1 << 63)
@@ -90,6 +91,18 @@ def has_whole(registry, array, elements):
 
 
 @njit(cache=True, error_model="numpy")
+def preset(h, slot):
+    """Begin with a root; return where its row is, for the cotangent."""
+    row = word(h, H_PRESETS)
+    store_i8(row, slot)
+    store_i8(row + 8, 0)
+    store_i8(row + 16, 0)
+    store_i8(row + 24, USED | TOUCHED | KEPT)
+    store_i8(h + 8 * H_PRESET, 1)
+    return row
+
+
+@njit(cache=True, error_model="numpy")
 def plant(h, t, slot, value):
     """Give the root a cotangent, None for one; 0 where Python must."""
     registry = tape_registry()
@@ -99,12 +112,7 @@ def plant(h, t, slot, value):
     block = block_at(t, last)
     if word(word(t, T_WORDS), last - word(block, B_ENTRIES) + 1) != slot or word(block, B_KIND) != PULLS:
         return 0
-    elements, item, row, number = word(block, B_SHADOW), word(block, B_ITEM), word(h, H_PRESETS), 1.0
-    store_i8(row, slot)
-    store_i8(row + 8, 0)
-    store_i8(row + 16, 0)
-    store_i8(row + 24, USED | TOUCHED | KEPT)
-    store_i8(h + 8 * H_PRESET, 1)
+    elements, item, row, number = word(block, B_SHADOW), word(block, B_ITEM), preset(h, slot), 1.0
     if kind_of(value) == word(registry, G_FLOAT):
         number = load_f8(value + HEADER) + 0.0
     elif value != word(registry, G_NONE):
@@ -192,28 +200,42 @@ def lay_all(h, targets, arrays):
     return OK
 
 
+@njit(cache=True, error_model="numpy")
+def marked(h, t, slot, given):
+    """Begin from the root, mark what it leads to, and keep to what leads to the targets; the status."""
+    registry, value, targets = tape_registry(), word(given, 2), word(given, 3)
+    store_i8(h + 8 * H_TAPE, t)
+    store_i8(h + 8 * H_RESTRICT, 0)
+    store_i8(h + 8 * H_BATCH, 1)
+    if word(given, 5) == word(registry, G_NONE):
+        preset(h, slot)
+    elif value != word(registry, G_FALSE) and plant(h, t, slot, value) == 0:
+        return BARE
+    status = call_word(word(h, H_MARKS), h)
+    if status != OK:
+        return status
+    narrows = kind_of(targets) == word(registry, G_TUPLE)
+    if not can_deliver(h) or (narrows and not narrow(h, targets, word(given, 4) != word(registry, G_FALSE))):
+        return ELSEWHERE
+    return OK
+
+
 @cfunc("int64(int64, int64, int64)", cache=True, error_model="numpy")
 def begin(self, given, count):
     """``begin(entries, root, cotangent, targets, alone, arrays)``: mark, make arrays for gradients, sweep; its status.
 
-    The cotangent is None for one, False where the header has it; the targets a tuple, or None for all leaves.
+    The cotangent is None for one, False where the header has it; the targets a tuple, or None for all leaves. With None
+    for the arrays nothing is swept: the status tells whether the root leads to the targets.
     """
     registry, h = tape_registry(), load_i8(self + A_DATA)
-    t, x, value, targets = load_i8(given) + HEADER, word(given, 1), word(given, 2), word(given, 3)
+    if count != 6:
+        return wrong(registry)
+    t, x, status = load_i8(given) + HEADER, word(given, 1), ELSEWHERE
     slot = load_i8(x + O_SLOT) & ~UNHELD if kind_of(x) == word(registry, G_TENSOR) and load_i8(x + O_SLOT) > 0 else 0
-    if slot == 0 or slot >> TAPE_BITS != word(t, T_NUMBER):
-        return PyLong_FromLongLong(ELSEWHERE)
-    store_i8(h + 8 * H_TAPE, t)
-    store_i8(h + 8 * H_RESTRICT, 0)
-    store_i8(h + 8 * H_BATCH, 1)
-    if value != word(registry, G_FALSE) and plant(h, t, slot, value) == 0:
-        return PyLong_FromLongLong(BARE)
-    status = call_word(word(h, H_MARKS), h)
-    if status != OK:
-        return PyLong_FromLongLong(status)
-    narrows = kind_of(targets) == word(registry, G_TUPLE)
-    if not can_deliver(h) or (narrows and not narrow(h, targets, word(given, 4) != word(registry, G_FALSE))):
-        return PyLong_FromLongLong(ELSEWHERE)
-    if lay_all(h, targets, word(given, 5)) != OK:
-        return 0
-    return PyLong_FromLongLong(call_word(word(h, H_SWEEPS), h))
+    if slot != 0 and slot >> TAPE_BITS == word(t, T_NUMBER):
+        status = marked(h, t, slot, given)
+    if status == OK and word(given, 5) != word(registry, G_NONE):
+        if lay_all(h, word(given, 3), word(given, 5)) != OK:
+            return 0
+        status = call_word(word(h, H_SWEEPS), h)
+    return PyLong_FromLongLong(status)

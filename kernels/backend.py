@@ -40,6 +40,11 @@ def ask(entries: Any, x: Any, root: Callable[[Any], Root], readers: Readers, how
     return sweep.ask(space, entries, x, root, readers, how)
 
 
+def leads(entries: Any, x: Any, readers: Readers, targets: tuple[Any, ...]) -> bool:
+    """See :func:`kernels.sweep.leads`; False where only plain Python sweeps."""
+    return NATIVE and sweep.leads(workspace(), entries, x, readers, targets)
+
+
 def run_one(
     entries: Any, number: int, root: Root, readers: Readers, free: bool, how: How
 ) -> list[tuple[Any, Array | float]] | None:

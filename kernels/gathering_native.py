@@ -30,6 +30,7 @@ from kernels.words import (
     G_NONE,
     G_NOTIMPLEMENTED,
     G_TENSOR,
+    G_TRUE,
     G_TUPLE,
     H_CELLS,
     H_DROPS,
@@ -44,6 +45,7 @@ from kernels.words import (
     I_SHADOW,
     I_WORDS,
     L_GRAD,
+    L_OVER,
     L_SPEC,
     O_FORM,
     O_SLOT,
@@ -59,7 +61,8 @@ from kernels.words import (
 _tape = load_module("tape_native")
 block_at = _tape.block_at
 find = load_module("cells_native").find
-kind_of = load_module("objects_native").kind_of
+_objects = load_module("objects_native")
+kind_of, wrong = _objects.kind_of, _objects.wrong
 new_tensor = load_module("leaf_native").new_tensor
 
 
@@ -184,8 +187,8 @@ def deliver(h, arrays):
 
 
 @njit(cache=True, error_model="numpy")
-def collected(h, targets, arrays, tensors):
-    """A tuple of the gradients of leaves; NotImplemented where one of them has none, 0 with an exception."""
+def collected(h, targets, arrays, tensors, over):
+    """A tuple of the gradients of leaves, which may be over with it; NotImplemented where one has none, 0 in error."""
     registry, count = tape_registry(), PyTuple_Size(targets)
     for i in range(count):
         cell = cell_of(h, PyTuple_GetItem(targets, i))
@@ -203,20 +206,26 @@ def collected(h, targets, arrays, tensors):
             Py_DecRef(found)
             return 0
         PyTuple_SetItem(found, i, value)
+        if over and load_i8(-slot + L_OVER) == 0:
+            Py_IncRef(word(registry, G_TRUE))
+            store_i8(-slot + L_OVER, word(registry, G_TRUE))
     return found
 
 
 @cfunc("int64(int64, int64, int64)", cache=True, error_model="numpy")
 def end(self, given, count):
-    """``end(targets, arrays, tensors, readers)``: the gradients; and unless readers is None, what was used is dropped.
+    """``end(targets, arrays, tensors, over, readers)``: gradients; unless readers is None, what was used is dropped.
 
     Of the targets, a tuple of tensors or bare values; NotImplemented, with nothing dropped, where one has none. With
     None for the targets leaves have got theirs, but for those listed.
     """
     registry, h = tape_registry(), load_i8(self + A_DATA)
-    targets, arrays, readers = load_i8(given), word(given, 1), word(given, 3)
+    if count != 5:
+        return wrong(registry)
+    targets, arrays, readers = load_i8(given), word(given, 1), word(given, 4)
+    tensors, over = word(given, 2) != word(registry, G_FALSE), word(given, 3) != word(registry, G_FALSE)
     if kind_of(targets) == word(registry, G_TUPLE):
-        found = collected(h, targets, arrays, word(given, 2) != word(registry, G_FALSE))
+        found = collected(h, targets, arrays, tensors, over)
     else:
         found = deliver(h, arrays)
     store_i8(h + 8 * H_SWEPT, word(word(h, H_TAPE), T_SIZE) - word(h, H_LOW))

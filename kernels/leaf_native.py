@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kernels.jit import cfunc, load_module, njit
 from kernels.memory import HEADER, load_f8, load_i4, load_i8, store_f8, store_i8, word
-from kernels.numpy_api import SHAPE, array_copy, new_array
+from kernels.numpy_api import FLAGS, SHAPE, SIMPLE, STRIDES, array_copy, new_array
 from kernels.pool_calls import own_words
 from kernels.pool_words import LARGE
 from kernels.python_api import (
@@ -156,6 +156,32 @@ def value_of(registry, data):
 
 
 @njit(cache=True, error_model="numpy")
+def is_in_order(array):
+    """Whether an array of doubles is as a new one of its shape: its spec follows from that."""
+    count, size = load_i4(array + A_NDIM), 8
+    for k in range(count - 1, -1, -1):
+        if word(load_i8(array + STRIDES), k) != size:
+            return False
+        size *= word(load_i8(array + SHAPE), k)
+    return size != 0
+
+
+@njit(cache=True, error_model="numpy")
+def shared(registry, x):
+    """A new reference to what a tensor without history carries; 0 where Python must tell."""
+    value = load_i8(x + O_VALUE) if load_i8(x + O_SLOT) == 0 else 0
+    if value == 0:
+        return 0
+    if kind_of(value) != word(registry, G_FLOAT):
+        if kind_of(value) != word(registry, G_ARRAY) or load_i8(value + A_DTYPE) != word(registry, G_DOUBLE):
+            return 0
+        if load_i4(value + A_NDIM) == 0 or load_i4(value + FLAGS) & SIMPLE != SIMPLE or not is_in_order(value):
+            return 0
+    Py_IncRef(value)
+    return value
+
+
+@njit(cache=True, error_model="numpy")
 def is_own(registry):
     """Whether the tape in force is this thread's, and not that of the thread whose context this one is a copy of."""
     out = three_words()
@@ -222,6 +248,23 @@ def made(self, given, count):
     if value == 0:
         return none(registry) if PyErr_Occurred() == 0 else 0
     return leaf_of(registry, value, wanted)
+
+
+@cfunc("int64(int64, int64, int64)", cache=True, error_model="numpy")
+def taken(self, given, count):
+    """``taken(argument)``: a new leaf of a float or an array, or that shares what a tensor has; None for the rest."""
+    registry, value = tape_registry(), 0
+    if count != 1:
+        return wrong(registry)
+    if is_own(registry):
+        kind = kind_of(load_i8(given))
+        if kind == word(registry, G_TENSOR):
+            value = shared(registry, load_i8(given))
+        elif kind != word(registry, G_LIST):
+            value = value_of(registry, load_i8(given))
+    if value == 0:
+        return none(registry) if PyErr_Occurred() == 0 else 0
+    return leaf_of(registry, value, True)
 
 
 @njit(cache=True, error_model="numpy")

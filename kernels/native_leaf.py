@@ -74,6 +74,11 @@ def maker() -> Callable[[Any, bool], Any]:
     return jit.bound("leaf_native", "made", None) if NATIVE else _nothing
 
 
+def taker() -> Callable[[Any], Any]:
+    """Return what makes a leaf of a transform's argument that is most often given, and None of anything else."""
+    return jit.bound("leaf_native", "taken", None) if NATIVE else lambda _: None
+
+
 def _nothing(data: Any, requires_grad: bool) -> None:
     """Make nothing."""
 

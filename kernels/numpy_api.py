@@ -21,7 +21,7 @@ SET_HANDLER, GET_HANDLER, DEFAULT_HANDLER = 304, 305, 306
 """Where PyDataMem_SetHandler, PyDataMem_GetHandler and the address of the default handler stand."""
 
 NDIM, SHAPE, STRIDES, DTYPE, FLAGS = HEADER + 8, HEADER + 16, HEADER + 24, HEADER + 40, HEADER + 48
-"""Where an array keeps how many dimensions, the address of its shape, its dtype and its flags; first the data."""
+"""Where an array keeps how many dimensions, where its shape and strides stand, its dtype, its flags; first the data."""
 SIMPLE = 0x101
 """Flags of an array that is C-contiguous and aligned."""
 

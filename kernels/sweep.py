@@ -60,7 +60,7 @@ How = tuple[Array | float | None, Wanted | None, Collection[int], Collection[int
 slots at which somebody looks."""
 Asked = tuple[Array | float | None, tuple[Any, ...] | None, bool, bool, bool]
 """The root's cotangent, None for 1; the tensors wanted, None for all leaves; whether the root must lead to no others,
-whether gradients are to be tensors, and whether what was used is freed."""
+inputs of a transform that is over then; whether gradients are to be tensors; whether what was used is freed."""
 
 
 def ask(space: Workspace, entries: Any, x: Any, root: Callable[[Any], Root], readers: Readers, how: Asked) -> Any:
@@ -89,7 +89,7 @@ def ask(space: Workspace, entries: Any, x: Any, root: Callable[[Any], Root], rea
             status = space.begin(entries, x, value, targets, alone, arrays)
         if status != _OK or (RAN and RAN[0][0]):
             _go_on(space, entries, status, (), [], 0, space.sweep)
-        found = space.end(targets, arrays, tensors, readers.readers if free else None)
+        found = space.end(targets, arrays, tensors, alone, readers.readers if free else None)
         if free and found is not NotImplemented:
             readers.swept += space.words[words.H_SWEPT]
         if space.cell_room > LARGE:
@@ -100,6 +100,19 @@ def ask(space: Workspace, entries: Any, x: Any, root: Callable[[Any], Root], rea
         if space.held:
             space.held = []
     return found
+
+
+def leads(space: Workspace, entries: Any, x: Any, readers: Readers, targets: tuple[Any, ...]) -> bool:
+    """Return whether a tensor leads to these leaves and to nothing else; False, too, where that is not easily told."""
+    try:
+        space.busy = True
+        readers.readers.append(None)
+        while (status := space.begin(entries, x, None, targets, True, None)) not in (_OK, words.ELSEWHERE):
+            mend_mark(space, entries, status)
+    finally:
+        readers.readers.pop()
+        space.busy = False
+    return bool(status == _OK)
 
 
 def sweep_one(

@@ -8,9 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from kernels import push
-from kernels.observing import FreedError
-from kernels.words import TAPE_BITS
 from tape import modes
 from tape.autograd import short
 from tape.autograd.forward import settle
@@ -89,19 +86,20 @@ def differentiated(
                 alone = len(args) == 1 and not kwargs
                 y = func(x) if alone else func(*args[:argnums], x, *args[argnums + 1 :], **kwargs)
                 check(y)
-                found = short.values(y, (x,))
+                tensors = type(given) is Tensor
+                found = short.values(y, (x,), tensors=tensors)
                 if found is not None:
-                    tensors, x._slot.over = type(given) is Tensor, True
-                    return value_of(y, tensors=tensors), short.tensor(x, found[0]) if tensors else found[0], None
+                    return value_of(y, tensors=tensors), found[0], None
                 evaluated = [x], y
         elif type(argnums) is tuple:
             inputs, passed = usual_arguments(args, argnums)
             if inputs:
                 y = func(*passed, **kwargs)
                 check(y)
-                found = short.values(y, inputs)
+                tensors = Tensor in [type(args[i]) for i in argnums]
+                found = short.values(y, inputs, tensors=tensors)
                 if found is not None:
-                    return _several(y, inputs, found, [args[i] for i in argnums])
+                    return value_of(y, tensors=tensors), tuple(found), None
                 evaluated = inputs, y
     point = Point(api, func, args, argnums, kwargs, has_aux=has_aux, evaluated=evaluated)
     check(point.result)
@@ -125,16 +123,6 @@ def usual_arguments(args: tuple[Any, ...], numbers: Sequence[int]) -> tuple[list
     return inputs, passed
 
 
-def _several(y: Tensor, inputs: list[Tensor], found: list[Any], given: list[Any]) -> tuple[Any, tuple[Any, ...], None]:
-    """Return the value of a function and gradients found the short way as they are handed out."""
-    tensors = Tensor in map(type, given)
-    for x in inputs:
-        x._slot.over = True
-    if tensors:
-        found = list(map(short.tensor, inputs, found))
-    return value_of(y, tensors=tensors), tuple(found), None
-
-
 def pulled_back(
     func: Callable[..., Any], primals: tuple[Any, ...]
 ) -> tuple[Evaluated | None, Callable[..., Any] | None]:
@@ -148,32 +136,14 @@ def pulled_back(
     inputs, passed = usual_arguments(primals, range(len(primals)))
     if not inputs:
         return None, None
-    y = func(*passed)
-    wanted = {x._slot for x in inputs}
-    if type(y) is not Tensor or not (tape := modes.active()) or not _leads_to(tape, y, wanted):
+    y, leaves = func(*passed), tuple(inputs)
+    if not short.leads(y, leaves):
         return (inputs, y), None
 
     def pull(cotangent: Any, *, free: bool) -> Any:
         if type(cotangent) is not Tensor or (cotangent._slot is not None and modes.is_grad_enabled()):
             return None
-        found = short.swept(y, cotangent, free=free, only=(wanted, True))
-        if found is None:
-            return None
-        by_leaf = dict(found)
-        return tuple([short.tensor(x, by_leaf[x._slot]) for x in inputs])
+        found = short.pulled(y, cotangent, leaves, tensors=True, free=free)
+        return None if found is None else tuple(found)
 
     return (inputs, y), pull
-
-
-def _leads_to(tape: Any, y: Tensor, wanted: set[Any]) -> bool:
-    """Whether a tensor was computed, on this tape, from these leaves alone."""
-    slot = y._slot
-    if type(slot) is not int or slot >> TAPE_BITS != tape.number:
-        return False
-    try:
-        tape.readers.append(None)
-        return wanted.issuperset([leaf for leaf, _ in push.leaves(tape.entries, tape.number, [slot])])
-    except FreedError:  # the longer way says so
-        return False
-    finally:
-        tape.readers.pop()

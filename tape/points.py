@@ -17,7 +17,7 @@ from tape.inference import inference_mode
 from tape.nesting import Structure, flattened
 from tape.operands import operand
 from tape.shaping import clone
-from tape.tensor import Tensor, as_array, carried, is_tensor, leaf, made, plain
+from tape.tensor import Tensor, as_array, carried, is_tensor, leaf, plain, taken
 
 _FLOAT64 = np.dtype(np.float64)
 
@@ -140,11 +140,11 @@ class Point:
         """Return the gradient of the function's value, of one element; it and aux are left to be handed out."""
         y = self.result
         found, aux = flattened(self.aux, none=True)
-        values = None if self._linked(found) else short.values(y, self.inputs)
+        values = None if self._linked(found) else short.values(y, self.inputs, tensors=self.tensors)
         if values is not None:
             self.result = value_of(y, tensors=self.tensors)
             self.aux = aux.filled([self._released(x) for x in found])
-            return self.structure.filled(map(short.tensor, self.inputs, values) if self.tensors else values)
+            return self.structure.filled(values)
         self.release()
         create = None if self.tensors else False
         pulls = pulled([y], self.inputs, [filled_with(1.0, y)], create=create, retain=self.needed)
@@ -192,19 +192,15 @@ def value_of(y: Tensor, *, tensors: bool) -> Any:
 
 def usual(given: Any) -> Tensor | None:
     """Return a tensor of one's own of what is most often given; None for the rest."""
+    found: Tensor | None = taken(given) if modes.active() and not modes.ON_MADE else None
+    if found is not None:
+        return found
     if type(given) is Tensor:
         alone = given._slot is None and given._form.spec.dtype.kind == "f" and modes.active()
         return leaf(given._value, requires_grad=True) if alone else own(given)
-    if type(given) is list:
-        return None
-    found: Tensor | None = None if modes.ON_MADE else made(given, True)
-    if found is not None:
-        return found
-    if type(given) is float:
-        return leaf(given, requires_grad=True)
     if type(given) is np.ndarray and given.dtype is _FLOAT64 and given.ndim:
         return leaf(pool.call(given.copy) if given.nbytes >= pool.LARGE else given.copy(), requires_grad=True)
-    return None
+    return leaf(given, requires_grad=True) if type(given) is float else None
 
 
 def own_tensor(given: Any, api: str, path: str, *, whole: bool) -> Tensor:

@@ -11,7 +11,7 @@ import numpy as np
 
 from kernels.forms import Form
 from kernels.layouts import Spec, spec_of
-from kernels.native_leaf import leaf_type, maker
+from kernels.native_leaf import leaf_type, maker, taker
 from kernels.native_tensor import tensor_type
 from kernels.plain_tape import SlotHolder
 from tape.modes import ON_MADE, active, settle
@@ -145,6 +145,8 @@ def plain(value: Array | float) -> Tensor:
 
 made = maker()
 """Return a leaf that holds a copy of a float, a list of floats, a small array of doubles; None for the rest."""
+taken = taker()
+"""Return a leaf that holds a copy of a float or a small array of doubles, or shares a tensor's; None for the rest."""
 
 
 def leaf(value: Array | float, *, requires_grad: bool) -> Tensor:

@@ -13,7 +13,7 @@ from weakref import ReferenceType, ref
 import numpy as np
 from kernels.forms import Form
 from kernels.layouts import Spec, spec_of
-from kernels.native_leaf import leaf_type, maker
+from kernels.native_leaf import leaf_type, maker, taker
 from kernels.native_tensor import tensor_type
 from kernels.plain_tape import SlotHolder
 from tape.modes import ON_MADE, active, settle
@@ -1352,6 +1352,7 @@ def rare(x: Tensor) -> Rare:
 def plain(value: Array | float) -> Tensor:
     """Return a tensor without history; the value is shared, not copied. NumPy's scalars become 0-d arrays."""
 made = maker()
+taken = taker()
 def leaf(value: Array | float, *, requires_grad: bool) -> Tensor:
     """Return a tensor without history that may require grad."""
 def root(x: Tensor) -> Tensor:

@@ -256,3 +256,52 @@ def test_only_what_leads_to_the_inputs_is_computed() -> None:
     x, z = tape.tensor([0.0], requires_grad=True), tape.tensor([2.0], requires_grad=True)
     y = (tape.sqrt(x) + z * z).sum()  # the gradient by x is infinite, by a division that warns
     assert tape.autograd.grad(y, z)[0].tolist() == [4.0]
+
+
+ARGUMENTS = [2.5, np.array([1.5, 2.5]), np.array([[1.5, 2.5]]).T, np.arange(1.0, 7.0).reshape(2, 3)[:, ::2]]
+
+
+@pytest.mark.parametrize("given", ARGUMENTS, ids=lambda d: f"{type(d).__name__}{np.shape(d)}")
+@pytest.mark.parametrize("kind", ["numpy", "tensor", "leaf", "view", "under no_grad"])
+def test_transforms_take_what_they_are_given(given: Any, kind: str) -> None:
+    def f(x: Any) -> Any:
+        assert x.requires_grad
+        assert x.is_leaf or kind == "leaf"
+        return (x * x * x).sum()
+
+    want, x = 3 * np.asarray(given) ** 2, given
+    if kind != "numpy":
+        x = tape.tensor(given, requires_grad=kind == "leaf")
+        if kind == "view":
+            x = tape.stack([x, x])[1]
+        elif kind == "under no_grad":
+            with tape.no_grad():
+                x = x * 1.0
+    value, gradient = tape.value_and_grad(f)(x)
+    assert (type(value) is float) == (kind == "numpy")
+    np.testing.assert_allclose(gradient if kind == "numpy" else gradient.detach().numpy(), want)
+    np.testing.assert_allclose(np.asarray(given), np.asarray(x.detach() if kind != "numpy" else x))
+    _values, both = tape.value_and_grad(lambda a, b: f(a) + (b * 2).sum(), argnums=(1, 0))(x, 3.0)
+    assert float(both[0]) == 2.0
+    if kind != "numpy":
+        _y, pull = tape.func.vjp(f, x)
+        for _ in range(2):
+            np.testing.assert_allclose(pull(tape.ones(()))[0].detach().numpy(), want)
+        assert not hasattr(x, "grad") or x.grad is None
+
+
+def test_a_transform_of_a_transform_differentiates_the_inner_one() -> None:
+    cube = tape.func.grad(tape.func.grad(lambda x: x * x * x))
+    assert cube(tape.tensor(2.0)).item() == 12.0
+    w = tape.tensor(3.0, requires_grad=True)
+    (outer,) = tape.autograd.grad(tape.func.grad(lambda x: x * x * w)(tape.tensor(2.0)), w)
+    assert outer.item() == 4.0
+
+
+def test_vjp_of_what_depends_on_more_can_be_differentiated() -> None:
+    w = tape.tensor([3.0, 4.0], requires_grad=True)
+    y, pull = tape.func.vjp(lambda x: x * w, tape.tensor([1.0, 2.0]))
+    (found,) = pull(tape.ones(2))
+    assert found.requires_grad
+    assert tape.autograd.grad(found.sum(), w)[0].tolist() == [1.0, 1.0]
+    assert y.requires_grad

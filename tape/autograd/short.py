@@ -108,22 +108,38 @@ def _value(gradient: Any, spec: Spec) -> Any:
     return gradient._value if fits else None
 
 
-def values(y: Any, inputs: Sequence[Any]) -> list[Array | float] | None:
+def values(y: Any, inputs: Sequence[Any], *, tensors: bool) -> Sequence[Any] | None:
     """Return the gradients of a root of one element by leaves that are all it leads to; None where more is asked for.
 
-    What led to it is freed.
+    As tensors, or as they stand. What led to it is freed, and the leaves are noted as a transform's that is over.
     """
-    if type(y) is not Tensor:
-        return None
-    found = _asked(y, None, tuple(inputs), True, False, True)
+    return None if type(y) is not Tensor else pulled(y, None, tuple(inputs), tensors=tensors, free=True)
+
+
+def pulled(y: Tensor, cotangent: Any, inputs: tuple[Any, ...], *, tensors: bool, free: bool) -> Sequence[Any] | None:
+    """Return what :func:`values` does, for a cotangent."""
+    found: Any = _asked(y, cotangent, inputs, True, tensors, free)
     if found is not NotImplemented:
-        return list(found)
+        return found  # type: ignore[no-any-return]
     wanted = _wanted(inputs)
-    pairs = None if wanted is None else swept(y, None, free=True, only=(wanted, True))
+    pairs = None if wanted is None else swept(y, cotangent, free=free, only=(wanted, True))
     if pairs is None:
         return None
     by_leaf = dict(pairs)
-    return [by_leaf[x._slot] for x in inputs]
+    for x in inputs:
+        x._slot.over = True
+    return [tensor(x, by_leaf[x._slot]) if tensors else by_leaf[x._slot] for x in inputs]
+
+
+def leads(y: Any, inputs: tuple[Any, ...]) -> bool:
+    """Return whether a tensor was computed on this thread's tape from these leaves alone, and nobody looks on."""
+    tape = modes.active()
+    if type(y) is not Tensor or not tape or tape.hooks or tape.nodes or tape.retained:
+        return False
+    try:
+        return backend.leads(tape.entries, y, tape, inputs)
+    except FreedError:  # the longer way says so
+        return False
 
 
 def gradients(outputs: Any, inputs: Any, weights: Any, *, free: bool) -> tuple[Tensor, ...] | None:
