@@ -1,4 +1,4 @@
-"""Leaves as native code makes them: of a float, a list of floats, an array of doubles; and their ``.grad``."""
+"""Leaves as native code makes them: of a float, a list of floats, an array of doubles, what a tensor has."""
 
 from __future__ import annotations
 
@@ -20,8 +20,6 @@ from kernels.python_api import (
     PyThread_get_thread_ident,
     PyType_GenericAlloc,
     PyWeakref_NewRef,
-    call_get,
-    call_set,
     tape_registry,
     three_words,
 )
@@ -35,25 +33,21 @@ from kernels.words import (
     G_DOUBLE,
     G_FALSE,
     G_FLOAT,
-    G_GETS,
     G_LEAF,
     G_LIST,
     G_NEW,
     G_NONE,
     G_SCALAR,
-    G_SETS,
     G_SPECOF,
     G_TAPE,
     G_TENSOR,
     G_THREAD,
-    G_TRUE,
     L_GRAD,
     L_OWNER,
     L_SPEC,
     O_FORM,
     O_SLOT,
     O_VALUE,
-    STALE,
 )
 
 _calls = load_module("calls_native")
@@ -265,56 +259,3 @@ def taken(self, given, count):
     if value == 0:
         return none(registry) if PyErr_Occurred() == 0 else 0
     return leaf_of(registry, value, True)
-
-
-@njit(cache=True, error_model="numpy")
-def leaf_at(registry, x):
-    """The slot of a tensor that is a leaf; 0 for anything else."""
-    slot = load_i8(x + O_SLOT) if kind_of(x) == word(registry, G_TENSOR) else 0
-    return -slot if slot < STALE and kind_of(-slot) == word(registry, G_LEAF) else 0
-
-
-@cfunc("int64(int64, int64, int64)", cache=True)
-def get_grad(self, x, kind):
-    registry = tape_registry()
-    leaf = leaf_at(registry, x) if x != 0 else 0
-    if leaf == 0:
-        return call_get(word(registry, G_GETS), self, x, kind)
-    found = load_i8(leaf + L_GRAD)
-    if found == 0:
-        return none(registry)
-    Py_IncRef(found)
-    return found
-
-
-@cfunc("int32(int64, int64, int64)", cache=True)
-def set_grad(self, x, value):
-    registry = tape_registry()
-    leaf = leaf_at(registry, x) if value == word(registry, G_NONE) else 0
-    if leaf == 0:
-        return call_set(word(registry, G_SETS), self, x, value)
-    before = load_i8(leaf + L_GRAD)
-    if before != value:
-        Py_IncRef(value)
-        store_i8(leaf + L_GRAD, value)
-        if before != 0:
-            Py_DecRef(before)
-    return 0
-
-
-@cfunc("int64(int64, int64, int64)", cache=True)
-def begun(self, given, count):
-    """``begun(slot, gradient)``: give the slot of a leaf its first gradient; False where it has one."""
-    registry = tape_registry()
-    if count != 2 or kind_of(load_i8(given)) != word(registry, G_LEAF):
-        return wrong(registry)
-    leaf, found = load_i8(given), word(registry, G_FALSE)
-    before = load_i8(leaf + L_GRAD)
-    if before == 0 or before == word(registry, G_NONE):
-        Py_IncRef(word(given, 1))
-        store_i8(leaf + L_GRAD, word(given, 1))
-        if before != 0:
-            Py_DecRef(before)
-        found = word(registry, G_TRUE)
-    Py_IncRef(found)
-    return found

@@ -53,7 +53,7 @@ def place_of(cls: type, *names: str) -> list[int]:
 
 @functools.cache
 def _property() -> Any:
-    native, find = jit.load_module("leaf_native"), ctypes.pythonapi.PyType_GetSlot
+    native, find = jit.load_module("grad_native"), ctypes.pythonapi.PyType_GetSlot
     find.restype, find.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_int]
     put(REGISTRY.address, words.G_GETS, find(property, DESCR_GET))
     put(REGISTRY.address, words.G_SETS, find(property, DESCR_SET))
@@ -85,7 +85,7 @@ def _nothing(data: Any, requires_grad: bool) -> None:
 
 def beginner() -> Callable[[Any, Any], bool]:
     """Return what gives the slot of a leaf its first gradient, at once: False where it has one."""
-    return jit.bound("leaf_native", "begun", None) if NATIVE else _begun
+    return jit.bound("grad_native", "begun", None) if NATIVE else _begun
 
 
 def _begun(slot: Any, gradient: Any) -> bool:

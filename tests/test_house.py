@@ -32,7 +32,7 @@ HOUSE = [
     "kernels.operations_native",
     "kernels.native_types", "kernels.native_tensor", "kernels.operations", "kernels.tape_words",
     "kernels.exchange_words", "kernels.pool_words", "kernels.pool_calls",
-    "kernels.pool_native", "kernels.pool", "kernels.leaf_native", "kernels.native_leaf",
+    "kernels.pool_native", "kernels.pool", "kernels.leaf_native", "kernels.grad_native", "kernels.native_leaf",
     "kernels.observing", "kernels.selects_native", "kernels.selects",
     "kernels.powers", "kernels.symbols", "kernels.scipy_ufuncs", "kernels.rule_text", "kernels.op",
     "kernels.elementwise", "kernels.exponentials", "kernels.trigonometry", "kernels.rounding",
