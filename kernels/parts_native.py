@@ -14,6 +14,7 @@ from kernels.python_api import (
     PyList_New,
     PyList_Size,
     PyType_GenericAlloc,
+    PyType_IsSubtype,
     PyWeakref_NewRef,
     tape_registry,
     thirty_words,
@@ -231,7 +232,7 @@ def mp_subscript(x, key):
 def is_written(registry, x, key, value):
     """Whether a value is the part of a tensor that an index shows: the end of ``x[key] += v``."""
     words, array, own = thirty_words(), load_i8(x + O_VALUE), 0
-    if kind_of(value) == word(registry, G_TENSOR) and load_i8(value + O_BASE) != 0 and array != 0:
+    if PyType_IsSubtype(kind_of(value), word(registry, G_TENSOR)) != 0 and load_i8(value + O_BASE) != 0 and array != 0:
         own = load_i8(value + O_VALUE)
     if own == 0 or kind_of(own) != word(registry, G_ARRAY) or kind_of(array) != word(registry, G_ARRAY):
         return 0
