@@ -28,10 +28,13 @@ from kernels.words import (
     H_NEAR,
     H_ROOM,
     H_STAMP,
+    H_TAPE,
     H_TOP,
     KEPT,
     OWNED,
     PARENT,
+    T_NUMBER,
+    TAPE_BITS,
     TOUCHED,
     UNIFORM,
 )
@@ -56,7 +59,7 @@ def probe(cells, mask, key):
 def cell_of(cells, mask, top, near, key):
     """The cell of a key, as :func:`find`, for loops that have the header's words at hand."""
     behind = top - key
-    if behind >= 0 and behind < near:
+    if behind & -near == 0:
         return cells + 8 * CELL * (mask + 1 + behind)
     return probe(cells, mask, key)
 
@@ -68,39 +71,27 @@ def find(h, key):
 
 
 @njit(cache=True, error_model="numpy")
-def opened(h, cells, mask, top, near, stamp, key):
-    """The cell of a key, as :func:`open_cell`, for loops that have the header's words at hand."""
-    behind = top - key
-    if behind >= 0 and behind < near:
-        cell = cells + 8 * CELL * (mask + 1 + behind)
-        if load_i8(cell) == stamp:
-            return cell
-        store_i8(cell, stamp)
-    else:
-        cell = probe(cells, mask, key)
-        if load_i8(cell) == key:
-            return cell
-        store_i8(cell, key)
-        store_i8(h + 8 * H_KEYS, word(h, H_KEYS) + 1)
-    store_i8(cell + 8, 0)
-    store_i8(cell + 24, 0)
+def open_cell(h, key):
+    """The cell of a key, an empty one if this run has none of it as yet."""
+    cell = find(h, key)
+    near = (word(h, H_TOP) - key) & -word(h, H_NEAR) == 0
+    known = word(h, H_STAMP) if near else key
+    if load_i8(cell) != known:
+        store_i8(cell, known)
+        store_i8(cell + 8, 0)
+        store_i8(cell + 24, 0)
+        if not near:
+            store_i8(h + 8 * H_KEYS, word(h, H_KEYS) + 1)
     return cell
 
 
 @njit(cache=True, error_model="numpy")
-def open_cell(h, key):
-    """The cell of a key, an empty one if this run has none of it as yet."""
-    cells, mask, top = word(h, H_CELLS), word(h, H_MASK), word(h, H_TOP)
-    return opened(h, cells, mask, top, word(h, H_NEAR), word(h, H_STAMP), key)
-
-
-@njit(cache=True, error_model="numpy")
-def begin(h, top, keys):
+def begin(h, root, keys):
     """Begin a run from a slot, with so many cells to be found by key."""
     cells = word(h, H_CELLS)
     store_i8(h + 8 * H_MASK, keys - 1)
-    store_i8(h + 8 * H_TOP, top)
-    store_i8(h + 8 * H_NEAR, word(h, H_ROOM) - keys)
+    store_i8(h + 8 * H_TOP, root if root >> TAPE_BITS == word(word(h, H_TAPE), T_NUMBER) else -1)
+    store_i8(h + 8 * H_NEAR, word(h, H_ROOM) // 2)
     store_i8(h + 8 * H_STAMP, word(h, H_STAMP) + 1)
     store_i8(h + 8 * H_KEYS, 0)
     for i in range(keys):

@@ -19,6 +19,7 @@ from kernels.words import (
     GONE,
     HELD,
     I_WORDS,
+    KEPT_ROOM,
     NEEDED,
     OBJECT,
     T_CHUNKS,
@@ -29,6 +30,7 @@ from kernels.words import (
     T_LOST,
     T_MOVES,
     T_NUMBER,
+    T_OWNED,
     T_REGISTRY,
     T_ROOM,
     T_SIZE,
@@ -105,13 +107,15 @@ def moved(t, above, position, to):
 
 @njit(cache=True, error_model="numpy")
 def shrink(t):
-    """Give back memory that the tape has not needed for long."""
+    """Let a tape that has become short look for what died early again; give back memory that is much."""
     room, size = word(t, T_ROOM), word(t, T_SIZE)
     if room > 16 * FIRST_ROOM and 4 * size < room:
-        found = PyMem_RawRealloc(word(t, T_WORDS), 16 * size + 8)
-        if found != 0:
-            store_i8(t + 8 * T_WORDS, found)
-            store_i8(t + 8 * T_ROOM, 2 * size + 1)
+        store_i8(t + 8 * T_ROOM, 2 * size + 1)
+        if word(t, T_OWNED) > KEPT_ROOM:
+            found = PyMem_RawRealloc(word(t, T_WORDS), 16 * size + 8)
+            if found != 0:
+                store_i8(t + 8 * T_WORDS, found)
+                store_i8(t + 8 * T_OWNED, 2 * size + 1)
 
 
 @njit(cache=True, error_model="numpy")

@@ -206,8 +206,9 @@ def saved_word(entry, pick, kind, operands, value):
     if kind == ARRAY:
         Py_IncRef(saved)
         return saved
-    if pick == PICK_RESULT:
-        return load_i8(value + HEADER)
+    if pick == PICK_RESULT:  # a float, or an array of one element
+        place = value + HEADER
+        return load_i8(place if word(entry, E_NDIM) == 0 else load_i8(place))
     return load_i8(at + V_DOUBLE) if saved == 0 else load_i8(load_i8(at + V_PLACE))
 
 

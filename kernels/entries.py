@@ -31,7 +31,10 @@ def entries_of(number: int, count: int) -> Any:
 
 def instruction_at(entries: Any, last: int) -> Instruction:
     """Return the instruction whose last word stands there."""
-    return Instruction(*entries.at(last))
+    found = Instruction(*entries.at(last))
+    if found.form.numbers:
+        found.saved = found.form.shaped(found.saved)
+    return found
 
 
 def instructions(entries: Any, down_to: int = 0) -> Iterator[Instruction]:
@@ -41,7 +44,7 @@ def instructions(entries: Any, down_to: int = 0) -> Iterator[Instruction]:
     """
     stop = len(entries)
     while stop > 0:
-        instruction = Instruction(*entries.at(stop - 1))
+        instruction = instruction_at(entries, stop - 1)
         if instruction.slot < down_to:
             return
         yield instruction
@@ -51,5 +54,5 @@ def instructions(entries: Any, down_to: int = 0) -> Iterator[Instruction]:
 def locate(entries: Any, slot: int) -> Instruction | None:
     """Return the instruction with this result; None if it is gone."""
     stop = entries.find(slot)
-    found = Instruction(*entries.at(stop - 1)) if stop else None
+    found = instruction_at(entries, stop - 1) if stop else None
     return found if found is not None and found.slot == slot else None

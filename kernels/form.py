@@ -21,6 +21,7 @@ from kernels.words import (
     ALWAYS,
     ARRAY,
     B_FIRST,
+    B_READY,
     CLEARS,
     DOUBLE,
     I_GIVES,
@@ -36,6 +37,8 @@ from kernels.words import (
     OTHERWISE,
     PULLS,
     PYTHON,
+    READY,
+    SINGLE,
     UNWANTED,
     VIEW,
     WANTED,
@@ -55,7 +58,7 @@ class Form:
     """
 
     __slots__ = (
-        "__weakref__", "block", "code", "covers", "is_view", "kind", "name", "op", "packed", "params",
+        "__weakref__", "block", "code", "covers", "is_view", "kind", "name", "numbers", "op", "packed", "params",
         "pulls", "pushes", "respecified", "saved", "spec", "specs", "steps", "tables", "wanted",
     )  # fmt: skip
 
@@ -81,6 +84,8 @@ class Form:
             for pull, source in zip(pulls, specs, strict=True)
         )
         self.tables: list[np.ndarray[Any, Any]] = []
+        self.numbers: dict[int, Strides] = {}
+        """Where of what is saved the tape keeps but a number, and of what shape that is."""
         self.packed: Form | None = None
         self.pushes: Any = None
         self.steps: Any = None
@@ -100,10 +105,11 @@ class Form:
             self._frees(),
             self._work(),
             id(self),
+            0,
         ]
         for source, pull, covers in zip(self.specs, self.pulls, self.covers, strict=True):
             words += [0] * I_WORDS if source is None else self._about(source, pull, covers)
-        words += [self._kept(name) for name in saved]
+        words += [self._kept(k, name) for k, name in enumerate(saved)]
         return np.array(words, np.int64)
 
     def _about(self, source: Spec, pull: Pull | None, covers: bool) -> list[int]:
@@ -116,7 +122,7 @@ class Form:
         laid = where(source.laid()) if source.in_order and source.alike else 0
         return [0, 0, source.shadow, source.dtype.itemsize, covers, gives, 0, 0, takes, 0, laid, heir, 0, run]
 
-    def _kept(self, name: str) -> int:
+    def _kept(self, place: int, name: str) -> int:
         """Return what kind of word a saved value is."""
         if self.kind == PYTHON:
             return OBJECT
@@ -126,7 +132,12 @@ class Form:
         if name == "n" and not (isinstance(self.op, Reduction) and self.op.selects):
             return DOUBLE
         spec = self.specs[names.index(name)] if name in names else self.spec if name in ("y", "n") else _NO_DOUBLE
-        return DOUBLE if spec is None or (spec.shape == () and spec.dtype == _FLOAT64) else ARRAY
+        if spec is None:
+            return DOUBLE
+        if spec.size != 1 or spec.dtype != _FLOAT64:
+            return ARRAY
+        self.numbers[place] = spec.shape
+        return DOUBLE
 
     def _kind(self) -> int:
         if isinstance(self.op, Write):
@@ -140,6 +151,18 @@ class Form:
     def _work(self) -> int:
         """Return how many steps of inner loops the pullbacks take, with what a call costs."""
         return sum(_CALL + pull.steps for pull in self.pulls if pull is not None)
+
+    def shaped(self, saved: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return what is saved, with arrays for the numbers that stand for them."""
+        found, shapes = list(saved), self.numbers
+        for k in shapes:
+            if shapes[k]:
+                found[k] = np.full(shapes[k], saved[k])
+        return tuple(found)
+
+    def numbered(self, saved: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the same with numbers for arrays of one element, as a tape keeps them."""
+        return tuple(v.item() if k in self.numbers and type(v) is not float else v for k, v in enumerate(saved))
 
     def gives(self, i: int) -> int:
         """Return when a pullback gives one number for all elements: see kernels/uniform.py."""
@@ -162,6 +185,10 @@ class Form:
                 if isinstance(pull, Loop) and self.block[about + I_HEIR] == WANTED:
                     self._load(about + I_HEIR, heirs.in_place(pull))
                 self._load(about + I_KERNEL, pull)
+        if self.kind == PULLS:
+            pulled = [source for source, pull in zip(self.specs, self.pulls, strict=True) if pull is not None]
+            alone = all(source is not None and source.shadow == 1 for source in [*pulled, self.spec])
+            self.block[B_READY] = SINGLE if alone else READY
 
     def _load(self, at: int, pull: Pull) -> None:
         """Compile or find a kernel, unless it is there; whoever reads its address finds the layout beside it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from kernels.entries import Instruction
+from kernels.entries import Instruction, instruction_at
 from kernels.layouts import Spec
 from kernels.observing import FreedError, Readers, Seed
 from kernels.words import ADDS, B_FREES, CLEARS, TAPE_BITS
@@ -45,7 +45,7 @@ def mark(entries: Any, number: int, seeds: list[Seed]) -> Graph:
     marked: list[Instruction] = []
     stop = entries.find(max(pending)) if pending else 0
     while pending and stop > 0:
-        instruction = Instruction(*entries.at(stop - 1))
+        instruction = instruction_at(entries, stop - 1)
         slot, operands, form, stop = instruction.slot, instruction.operands, instruction.form, instruction.start
         if slot not in pending:
             continue

@@ -9,6 +9,7 @@ from kernels.words import (
     ALWAYS,
     B_FIRST,
     B_INPUTS,
+    B_READY,
     I_GIVES,
     I_HEIR,
     I_WORDS,
@@ -47,6 +48,7 @@ def heir_of(h, operands, block, cell):
         if kernel > WANTED:
             return i
         store_i8(about + 8 * I_HEIR, WANTED)
+        store_i8(block + 8 * B_READY, 0)
     return -1
 
 

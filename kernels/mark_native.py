@@ -18,6 +18,7 @@ from kernels.words import (
     B_FIRST,
     B_INPUTS,
     B_KIND,
+    B_READY,
     CELL,
     CLEARS,
     DENSE,
@@ -68,7 +69,7 @@ from kernels.words import (
 )
 
 _cells = load_module("cells_native")
-begin, cell_of, open_cell, opened = _cells.begin, _cells.cell_of, _cells.open_cell, _cells.opened
+begin, cell_of, open_cell, probe = _cells.begin, _cells.cell_of, _cells.open_cell, _cells.probe
 seek = load_module("tape_native").seek
 
 
@@ -112,47 +113,70 @@ def lacks(block, i):
 
 
 @njit(cache=True, error_model="numpy")
-def note_leaf(h, key, target, place, last):
-    """Note an operand that is a leaf, or stands on another tape."""
-    leaf = word(h, H_LEAF)
+def meet(h, key, place, last):
+    """Mark an operand; return whether it is an instruction of this tape that is new."""
+    target = open_cell(h, key)
+    flags, leaf = load_i8(target + 24), word(h, H_LEAF)
+    if flags & USED:
+        return 0
+    if key > 0 and key >> TAPE_BITS == word(word(h, H_TAPE), T_NUMBER):
+        store_i8(target + 24, flags | USED)
+        return 1
     found = word(h, H_LEAVES) + 8 * FOUND * leaf
     store_i8(found, place)
     store_i8(found + 8, last)
     store_i8(found + 16, (target - word(h, H_CELLS)) // (8 * CELL))
     store_i8(h + 8 * H_LEAF, leaf + 1)
     # What is asked for may stand on the other tape.
-    more = FOREIGN | KEPT | RELEVANT if key > 0 else KEPT
-    store_i8(target + 24, load_i8(target + 24) | USED | more)
+    store_i8(target + 24, flags | USED | (FOREIGN | KEPT | RELEVANT if key > 0 else KEPT))
+    return 0
 
 
 @njit(cache=True, error_model="numpy")
 def operands(h, items, start, block, cell):
     """Mark what an instruction was computed from; return how many instructions that are new; -1 if it lacks kernels."""
-    cells, mask, top, near, stamp = word(h, H_CELLS), word(h, H_MASK), word(h, H_TOP), word(h, H_NEAR), word(h, H_STAMP)
-    kind, inputs, tape = word(block, B_KIND), word(block, B_INPUTS), word(word(h, H_TAPE), T_NUMBER)
-    i = new = 0
-    while i < inputs:
+    kind, last, new = word(block, B_KIND), start + word(block, B_ENTRIES) - 1, 0
+    for i in range(word(block, B_INPUTS)):
         key = word(items, start + 1 + i)
-        if key != 0:
-            if lacks(block, i):
-                return -1
-            target = opened(h, cells, mask, top, near, stamp, key)
-            flags = load_i8(target + 24)
-            if flags & USED == 0:
-                if key > 0 and key >> TAPE_BITS == tape:
-                    store_i8(target + 24, flags | USED)
-                    new += 1
-                else:
-                    note_leaf(h, key, target, start + 1 + i, start + word(block, B_ENTRIES) - 1)
-            elif i == 0 and CLEARS <= kind <= ADDS:
-                # Something later on the tape refers to the version before the write: the two need shadows apart.
-                store_i8(cell + 24, load_i8(cell + 24) | KEPT)
-            if i == 0 and VIEW <= kind <= ADDS:
-                # The view's offset, and the cell that it shares its shadow with.
-                store_i8(cell + 16, word(items, start + 2) if kind == VIEW else 0)
-                parent = (target - cells) // (8 * CELL)
-                store_i8(cell + 24, load_i8(cell + 24) | ALIAS | (parent << PARENT))
-        i += 1
+        if key == 0:
+            continue
+        if lacks(block, i):
+            return -1
+        target = open_cell(h, key)
+        if load_i8(target + 24) & USED != 0 and i == 0 and CLEARS <= kind <= ADDS:
+            # Something later on the tape refers to the version before the write: the two need shadows apart.
+            store_i8(cell + 24, load_i8(cell + 24) | KEPT)
+        new += meet(h, key, start + 1 + i, last)
+        if i == 0 and VIEW <= kind <= ADDS:
+            # The view's offset, and the cell that it shares its shadow with.
+            store_i8(cell + 16, word(items, start + 2) if kind == VIEW else 0)
+            parent = (target - word(h, H_CELLS)) // (8 * CELL)
+            store_i8(cell + 24, load_i8(cell + 24) | ALIAS | (parent << PARENT))
+    return new
+
+
+@njit(cache=True, error_model="numpy")
+def plain_operands(h, cells, mask, top, near, start, block):
+    """The same for a form that is ready, of whose instructions most operands are found by distance."""
+    stamp, inputs, place, new = word(h, H_STAMP), word(block, B_INPUTS), start + 1, 0
+    items = word(word(h, H_TAPE), T_WORDS)
+    while place <= start + inputs:
+        key = word(items, place)
+        behind = top - key
+        if behind & -near == 0:
+            target = cells + 8 * CELL * (mask + 1 + behind)
+            if load_i8(target) != stamp:
+                store_i8(target, stamp)
+                store_i8(target + 8, 0)
+                store_i8(target + 24, USED)
+                new += 1
+            elif load_i8(target + 24) & USED == 0:
+                new += meet(h, key, place, 0)
+        elif key != 0:
+            target = probe(cells, mask, key)
+            if load_i8(target) != key or load_i8(target + 24) & USED == 0:
+                new += meet(h, key, place, start + word(block, B_ENTRIES) - 1)
+        place += 1
     return new
 
 
@@ -162,7 +186,7 @@ def crowded(h, reached, walked):
     wanted, room = 0, word(h, H_ROOM)
     if walked >= word(h, H_NEAR) and DENSE * reached >= walked:
         span = word(h, H_TOP) - word(word(word(h, H_TAPE), T_WORDS), 0)
-        wanted = max(2 * room, min(8 * room, span + 16 * FEW))
+        wanted = max(2 * room, min(8 * room, 2 * (span + 1)))
     elif 16 * (word(h, H_MASK) + 1) > room:
         wanted = 8 * room
     store_i8(h + 8 * H_AT, wanted)
@@ -170,25 +194,35 @@ def crowded(h, reached, walked):
 
 
 @njit(cache=True, error_model="numpy")
-def attempt(h, pending):
-    """Mark, with so many roots, as far as the cells that are found by key suffice."""
+def is_marked(cells, mask, top, near, stamp, slot):
+    """The cell of a slot that the root leads to; 0 of any other."""
+    cell = cell_of(cells, mask, top, near, slot)
+    known = stamp if (top - slot) & -near == 0 else slot
+    return cell if load_i8(cell) == known and load_i8(cell + 24) & USED else 0
+
+
+@njit(cache=True, error_model="numpy")
+def attempt(h, root, pending):
+    """Mark, from so many roots, as far as the cells that are found by key suffice."""
     t = word(h, H_TAPE)
     items, forms, order = word(t, T_WORDS), word(word(t, T_REGISTRY), G_FORMS), word(h, H_ORDER)
     cells, mask, top, near, stamp = word(h, H_CELLS), word(h, H_MASK), word(h, H_TOP), word(h, H_NEAR), word(h, H_STAMP)
-    position, count, room, slot = seek(t, top) - 1, 0, mask - mask // 8, top + 1
+    position, count, room, slot = seek(t, root) - 1, 0, mask - mask // 8, top + 1
     while pending > 0 and position >= 0:
         last = position
         block = word(forms, word(items, last))
         start = last - word(block, B_ENTRIES) + 1
-        position = start - 1
-        slot = word(items, start)
-        cell = cell_of(cells, mask, top, near, slot)
-        if load_i8(cell) != (stamp if top - slot < near else slot) or load_i8(cell + 24) & USED == 0:
+        position, slot = start - 1, word(items, start)
+        cell = is_marked(cells, mask, top, near, stamp, slot)
+        if cell == 0:
             continue
         if word(h, H_KEYS) + word(block, B_INPUTS) > room:
             return crowded(h, count + pending, top - slot)
         store_i8(order + 8 * count, last)
         count += 1
+        if word(block, B_READY) != 0:
+            pending += plain_operands(h, cells, mask, top, near, start, block) - 1
+            continue
         new = operands(h, items, start, block, cell)
         if new < 0:
             store_i8(h + 8 * H_AT, last)
@@ -196,7 +230,7 @@ def attempt(h, pending):
         pending += new - 1
     store_i8(h + 8 * H_LOW, position + 1)
     store_i8(h + 8 * H_COUNT, count)
-    store_i8(h + 8 * H_EXTENT, min(top - slot + 1, near))
+    store_i8(h + 8 * H_EXTENT, max(min(top - slot + 1, near), 0))
     return FREED if pending > 0 else OK
 
 
@@ -209,15 +243,15 @@ def mark(h):
     store_i8(h + 8 * H_FROM, 0)
     store_i8(h + 8 * H_RESUME, 0)
     store_i8(h + 8 * H_EXTENT, 0)
-    top, keys = last_root(h), FEW
+    root, keys = last_root(h), FEW
     while keys < 2 * word(h, H_PRESET):
         keys *= 2
     store_i8(h + 8 * H_AT, 4 * keys)
     status = GROW
     while status == GROW and 2 * keys <= word(h, H_ROOM):
-        begin(h, top, keys)
+        begin(h, root, keys)
         store_i8(h + 8 * H_LEAF, 0)
-        status = attempt(h, preset(h))
+        status = attempt(h, root, preset(h))
         if status != GROW or word(h, H_AT) != 0:
             return status
         keys *= 8

@@ -266,7 +266,9 @@ def _values_agree() -> bool:
         and ctypes.c_double.from_address(id(number := 2.5) + HEADER).value == number
         and _word(id(array) + 8) == id(np.ndarray)
         and ctypes.c_int32.from_address(id(array) + 24).value == array.ndim
+        and _word(_word(id(array) + 32)) == array.size
         and _word(id(array) + 56) == id(array.dtype)
+        and ctypes.c_int32.from_address(id(array.dtype) + 28).value == array.dtype.num
     )
 
 

@@ -13,7 +13,20 @@ from kernels.python_api import (
     PyType_IsSubtype,
     call_visit,
 )
-from kernels.words import A_DTYPE, A_NDIM, G_ARRAY, G_DOUBLE, G_FLOAT, G_FORMCOUNT, G_FORMS, G_INT, G_NONE, G_TYPEERROR
+from kernels.words import (
+    A_DTYPE,
+    A_NDIM,
+    A_SHAPE,
+    D_NUMBER,
+    DOUBLES,
+    G_ARRAY,
+    G_FLOAT,
+    G_FORMCOUNT,
+    G_FORMS,
+    G_INT,
+    G_NONE,
+    G_TYPEERROR,
+)
 
 
 @njit(cache=True, error_model="numpy")
@@ -51,10 +64,15 @@ def is_array(registry, x):
 
 @njit(cache=True, error_model="numpy")
 def is_double(registry, x):
-    """Whether an object is a double: a float, or an array of float64 without dims."""
+    """Whether an object is a double: a float, or an array of float64 of one element."""
     if kind_of(x) == word(registry, G_FLOAT):
         return True
-    return is_array(registry, x) and load_i4(x + A_NDIM) == 0 and load_i8(x + A_DTYPE) == word(registry, G_DOUBLE)
+    if not is_array(registry, x) or load_i4(load_i8(x + A_DTYPE) + D_NUMBER) != DOUBLES:
+        return False
+    axis = 0
+    while axis < load_i4(x + A_NDIM) and word(load_i8(x + A_SHAPE), axis) == 1:
+        axis += 1
+    return axis == load_i4(x + A_NDIM)
 
 
 @njit(cache=True, error_model="numpy")

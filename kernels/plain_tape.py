@@ -60,7 +60,7 @@ class PlainTape:
             hold(operand)
         slot = self.number << TAPE_BITS | next(self.counts)
         result._slot, result._form = slot, form  # noqa: SLF001 (tensors know no more of tapes)
-        self.rows.append((slot, operands, saved, form))
+        self.rows.append((slot, operands, form.numbered(saved) if form.numbers else saved, form))
         if len(self.rows) > 1 and self.rows[-2][0] > slot:  # a finalizer, or a tracer, recorded in between
             self.rows.sort(key=_SLOT)
 

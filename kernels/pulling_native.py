@@ -13,6 +13,7 @@ from kernels.words import (
     B_INPUTS,
     B_ITEM,
     B_KIND,
+    B_READY,
     B_SHADOW,
     CLEARS,
     H_BATCH,
@@ -65,10 +66,11 @@ def call(h, about, target, cotangent, source_bytes, result_bytes, accumulate):
 
 
 @njit(cache=True, error_model="numpy")
-def spreads(about):
+def spreads(block, about):
     """Whether there is a kernel that takes one number for a cotangent; if not as yet, it is wanted from now on."""
     if word(about, I_SPREAD) == UNWANTED:
         store_i8(about + 8 * I_SPREAD, WANTED)
+        store_i8(block + 8 * B_READY, 0)
     return word(about, I_SPREAD) > WANTED
 
 
@@ -153,6 +155,28 @@ def dense(block, cell):
 
 
 @njit(cache=True, error_model="numpy")
+def pull_single(h, items, last, block, cell):
+    """Run the pullbacks of an instruction all of whose shadows have one element; MEMORY or OK."""
+    cells, mask, top, near = word(h, H_CELLS), word(h, H_MASK), word(h, H_TOP), word(h, H_NEAR)
+    pointers, restrict, inputs, i = word(h, H_PTRS), word(h, H_RESTRICT), word(block, B_INPUTS), 0
+    operands, about = items + 8 * (last + 2 - word(block, B_ENTRIES)), block + 8 * B_FIRST
+    point_at(operands + 8 * inputs, block, pointers + 16)
+    while i < inputs:
+        key = word(operands, i)
+        if key != 0:
+            target = cell_of(cells, mask, top, near, key)
+            flags = load_i8(target + 24)
+            wanted = restrict == 0 or flags & RELEVANT != 0
+            if wanted and flags & ALIAS == 0:
+                add_element(about, target, load_i8(cell + 8), pointers)
+            elif wanted and contribute(h, block, about, target, cell, 0, False) != OK:
+                return MEMORY
+        about += 8 * I_WORDS
+        i += 1
+    return OK
+
+
+@njit(cache=True, error_model="numpy")
 def pull(h, last, block, cell):
     """Run the pullbacks of one instruction on the cotangent that ``cell`` holds; MEMORY or OK."""
     cells, mask, top, near = word(h, H_CELLS), word(h, H_MASK), word(h, H_TOP), word(h, H_NEAR)
@@ -178,7 +202,7 @@ def pull(h, last, block, cell):
         if small and word(about, I_SHADOW) == 1 and flags & (ALIAS | UNIFORM | WISHED) == 0:
             add_element(about, target, load_i8(cell + 8) + start, pointers)
             continue
-        if wished and not spreads(about) and not dense(block, cell):
+        if wished and not spreads(block, about) and not dense(block, cell):
             return MEMORY
         if k == inputs and is_fresh(target):
             inherit(target, about, cell, pointers)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from kernels.jit import load_module, njit
 from kernels.memory import load_i8, store_i8, word
-from kernels.pool_calls import give
 from kernels.words import (
     ALIAS,
     B_ENTRIES,
     B_KIND,
+    B_READY,
     B_WORK,
     BREATH,
     CELL,
+    G_FORMS,
     H_BATCH,
     H_CELLS,
     H_COUNT,
@@ -32,6 +33,8 @@ from kernels.words import (
     PAUSE,
     PAUSED,
     PYTHON,
+    SINGLE,
+    T_REGISTRY,
     T_WORDS,
     TOUCHED,
     VIEW,
@@ -39,12 +42,11 @@ from kernels.words import (
 
 _cells = load_module("cells_native")
 find, cell_of = _cells.find, _cells.cell_of
-block_at = load_module("tape_native").block_at
 shadow, family, write_out = _cells.shadow, _cells.family, _cells.write_out
 settle_view, own_copy, drop = _cells.settle_view, _cells.own_copy, _cells.drop
 settle = load_module("leaves_native").settle
 _pulling = load_module("pulling_native")
-dense, pull = _pulling.dense, _pulling.pull
+dense, pull, pull_single = _pulling.dense, _pulling.pull, _pulling.pull_single
 RAN = 2
 """H_RESUME: Python has run the instruction at H_FROM."""
 
@@ -88,45 +90,55 @@ def let_go(cell):
     return 0
 
 
+@njit(cache=True, error_model="numpy")
+def step(h, last, block, cell):
+    """Hand on the cotangent of one instruction, of whatever kind; MEMORY or OK."""
+    cells, flags, home = word(h, H_CELLS), load_i8(cell + 24), cell
+    if word(block, B_KIND) == VIEW:
+        settled = flags & (KEPT | TOUCHED) != KEPT | TOUCHED or settle_view(h, cell, block) != 0
+        return OK if settled else MEMORY
+    if flags & ALIAS:
+        if flags & KEPT:
+            return unwrite_apart(h, last, block, cell)
+        home = family(cell, cells)
+    if load_i8(home + 24) & TOUCHED == 0:
+        return OK
+    if pull(h, last, block, home) != OK:
+        return MEMORY
+    if home == cell and load_i8(cell + 24) & (OWNED | KEPT) == OWNED:
+        drop(cell)
+    return OK
+
+
 @njit("int64(int64)", cache=True, error_model="numpy")
 def sweep(h):
     """Run the pullbacks of the marked instructions, last first; BREATH from time to time.
 
     PAUSE, at H_FROM, before an instruction whose cell says so, and for one that only Python runs; H_RESUME tells of it.
     """
-    t = word(h, H_TAPE)
+    items = word(word(h, H_TAPE), T_WORDS)
+    forms = word(word(word(h, H_TAPE), T_REGISTRY), G_FORMS)
     cells, mask, top, near, order = word(h, H_CELLS), word(h, H_MASK), word(h, H_TOP), word(h, H_NEAR), word(h, H_ORDER)
     resume, batch, work = word(h, H_RESUME), word(h, H_BATCH), 0
     for k in range(word(h, H_FROM), word(h, H_COUNT)):
         last = word(order, k)
-        block = block_at(t, last)
-        cell = cell_of(cells, mask, top, near, word(word(t, T_WORDS), last - word(block, B_ENTRIES) + 1))
-        kind, flags = word(block, B_KIND), load_i8(cell + 24)
-        if resume == 0 and (kind == PYTHON or flags & (PAUSED | TOUCHED) == PAUSED | TOUCHED):
+        block = word(forms, word(items, last))
+        cell = cell_of(cells, mask, top, near, word(items, last - word(block, B_ENTRIES) + 1))
+        flags = load_i8(cell + 24)
+        if resume == 0 and (word(block, B_KIND) == PYTHON or flags & (PAUSED | TOUCHED) == PAUSED | TOUCHED):
             return paused(h, k, block, cell)
         if resume == RAN:
             resume = let_go(cell)
             continue
         resume = 0
-        if kind == VIEW:
-            if flags & (KEPT | TOUCHED) == KEPT | TOUCHED and settle_view(h, cell, block) == 0:
-                return MEMORY
-            continue
-        home = cell
-        if flags & ALIAS:
-            if flags & KEPT:
-                status = unwrite_apart(h, last, block, cell)
-                if status != OK:
-                    return status
+        if batch == 1 and word(block, B_READY) == SINGLE:
+            if flags & TOUCHED == 0:
                 continue
-            home = family(cell, cells)
-        if load_i8(home + 24) & TOUCHED == 0:
-            continue
-        status = pull(h, last, block, home)
+            status = pull_single(h, items, last, block, cell)
+        else:
+            status = step(h, last, block, cell)
         if status != OK:
             return status
-        if home == cell and load_i8(cell + 24) & (OWNED | KEPT) == OWNED:
-            drop(cell)
         work += word(block, B_WORK) * batch
         if work > PATIENCE:
             return breathing(h, k + 1)
@@ -147,14 +159,18 @@ def place(h, key, elements, item, covers):
     return -address if first and covers else address
 
 
+@njit(cache=True, error_model="numpy")
+def free(cell):
+    """Free a shadow that a sweep left behind."""
+    if load_i8(cell + 24) & OWNED:
+        drop(cell)
+
+
 @njit("void(int64)", cache=True, error_model="numpy")
 def abandon(h):
     """Free every shadow that a sweep left behind (no memory, or base shadows that nothing consumed)."""
     cells = word(h, H_CELLS)
     for i in range(word(h, H_MASK) + 1 + word(h, H_EXTENT)):
         cell = cells + 8 * CELL * i
-        own = load_i8(cell) == word(h, H_STAMP) if i > word(h, H_MASK) else load_i8(cell) != 0
-        if own and load_i8(cell + 24) & OWNED:
-            give(load_i8(cell + 8))
-            store_i8(cell + 8, 0)
-            store_i8(cell + 24, load_i8(cell + 24) & ~OWNED)
+        if load_i8(cell) == word(h, H_STAMP) or (i <= word(h, H_MASK) and load_i8(cell) != 0):
+            free(cell)

@@ -35,6 +35,7 @@ from kernels.words import (
     T_FIRST,
     T_NEXT,
     T_NUMBER,
+    T_OWNED,
     T_REGISTRY,
     T_ROOM,
     T_SIZE,
@@ -101,10 +102,12 @@ def reserve(t, count):
     room, wanted = word(t, T_ROOM), word(t, T_SIZE) + count
     if wanted > room:
         room = max(wanted, room + room // 2 + FIRST_ROOM)
-        found = PyMem_RawRealloc(word(t, T_WORDS), 8 * room)
-        if found == 0:
-            return 0
-        store_i8(t + 8 * T_WORDS, found)
+        if room > word(t, T_OWNED):
+            found = PyMem_RawRealloc(word(t, T_WORDS), 8 * room)
+            if found == 0:
+                return 0
+            store_i8(t + 8 * T_WORDS, found)
+            store_i8(t + 8 * T_OWNED, room)
         store_i8(t + 8 * T_ROOM, room)
     at = (word(t, T_NEXT) >> CHUNK_BITS) - word(t, T_FIRST)
     if at >= word(t, T_CHUNKS):

@@ -15,14 +15,16 @@ DENSE = 8
 FIRST_STAMP = 1 << 62
 """Stamps of runs begin here: no key is as large."""
 
-# The header of a tape, in the object itself: its words, how many are used and allocated; its number, the count of the
-# next slot; the chunks of counts; instructions; those whose result died since the last look; bytes of tensors that
-# died; how often words have moved; what is called when there is no room; the registry; bytes of new large values.
+# The header of a tape, in the object itself: its words, how many are used, and may be before the dead are looked for;
+# its number, the count of the next slot; the chunks of counts; instructions; those whose result died since the last
+# look; bytes of tensors that died; how often words have moved; what is called when there is no room; the registry;
+# whether anything was written; bytes of new large values; how many words are allocated.
 T_WORDS, T_SIZE, T_ROOM, T_NUMBER, T_NEXT, T_DIR, T_FIRST, T_CHUNKS, T_DIRROOM, T_COUNT, T_DEAD = range(11)
-T_LOST, T_MOVES, T_FULL, T_REGISTRY, T_WRITES, T_GROWN = range(11, 17)
-TAPE_WORDS = 17
+T_LOST, T_MOVES, T_FULL, T_REGISTRY, T_WRITES, T_GROWN, T_OWNED, TAPE_WORDS = range(11, 19)
 FIRST_ROOM = 1 << 12
 """Words that a tape begins with."""
+KEPT_ROOM = 1 << 20
+"""Words that a tape keeps though it needs fewer: memory that is fresh costs more than what is written there."""
 LARGEST_GROWTH = 1 << 25
 """Bytes of new large values after which a tape of few words looks for those that are dead."""
 LARGEST_LOSS = 1 << 20
@@ -50,8 +52,8 @@ MOST_SPARES = 32
 """Tensors that have died whose memory is kept for new ones, each with the address of the next for its value."""
 
 # A cell of the table of shadows: key, pointer, the shadow itself where 8 bytes hold it (a view's offset), flags. Those
-# found by key come first, H_MASK and one; then, by distance, those of the H_NEAR slots from H_TOP down. In place of the
-# key these have the stamp of the last run that has used them.
+# found by key come first, H_MASK and one; then, by distance, those of the H_NEAR slots (a power of two) from H_TOP
+# down. In place of the key these have the stamp of the last run that has used them.
 CELL = 4
 USED, TOUCHED, KEPT, ALIAS, RELEVANT, OWNED, FOREIGN, DROPPED, PAUSED = 1, 2, 4, 8, 16, 32, 64, 128, 256
 UNIFORM, WISHED = 512, 1024
@@ -63,8 +65,10 @@ PARENT = 16
 FOUND = 3
 
 # A form's block: words, inputs, saved values, elements and item size of the shadow, kind, what it frees, steps, the
-# form; then the inputs, then what kind of word each saved value is.
-B_ENTRIES, B_INPUTS, B_SAVED, B_SHADOW, B_ITEM, B_KIND, B_FREES, B_WORK, B_FORM, B_FIRST = range(10)
+# form, whether there is nothing to look at twice; then the inputs, then what kind of word each saved value is.
+B_ENTRIES, B_INPUTS, B_SAVED, B_SHADOW, B_ITEM, B_KIND, B_FREES, B_WORK, B_FORM, B_READY, B_FIRST = range(11)
+READY, SINGLE = 1, 2
+"""A form pulls, and has all kernels that are wanted; all its shadows have one element besides."""
 # A saved word: a number, the bits of a double, the address of an array, of any object; the tape holds the object.
 NUMBER, DOUBLE, ARRAY, OBJECT = range(4)
 # Kinds of instructions: pullbacks to run; a view; a write, which clears the shadow or keeps it; one run by Python.
@@ -120,6 +124,8 @@ NUMBERED = 1 << 31
 # An array as an object of Python, in bytes; kernels/memory.py checks that it is so.
 A_DATA, A_NDIM, A_SHAPE, A_STRIDES, A_DTYPE, A_FLAGS = 16, 24, 32, 40, 56, 64
 A_WRITEABLE = 0x400
+D_NUMBER = 28
+"""Where a dtype has its number, in bytes."""
 DOUBLES = 12
 """The number of the dtype of doubles, NumPy's NPY_DOUBLE."""
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import tape
+from kernels import backend
 from tape import modes, tapes
 from tape.recording import recorded
 
@@ -390,3 +391,53 @@ def test_fork_after_use(fresh: Fresh) -> None:
         pytest.skip("no fork here")
     out, error = fresh(FORK).communicate(timeout=120)
     assert (out, error) == ("0 [4.0, 8.0] True\n", "")
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
+def test_of_one_element_the_tape_keeps_the_number(shape: tuple[int, ...]) -> None:
+    """No array lives on for a pullback that mentions it; what NumPy writes there later changes no gradient."""
+    array = np.full(shape, 3.0)
+    x, b = tape.from_numpy(array).requires_grad_(), tape.full(shape, 2.0, requires_grad=True)
+    y = x * b
+    z = tape.exp(y) * x
+    (saved,) = (getattr(y.grad_fn, name) for name in ("_saved_self",))
+    assert saved.shape == shape
+    array[...] = 7.0
+    z.sum().backward()
+    e = np.exp(6.0)
+    assert x.grad.shape == shape
+    np.testing.assert_allclose(x.grad.numpy(), np.full(shape, e + 6.0 * e))
+    np.testing.assert_allclose(b.grad.numpy(), np.full(shape, 9.0 * e))
+
+
+def test_doubles_whose_dtype_has_metadata() -> None:
+    dtype = np.dtype("f8", metadata={"unit": "m"})
+    for shape in ((), (1,), (2,)):
+        x, b = tape.from_numpy(np.ones(shape, dtype)), tape.full(shape, 2.0, requires_grad=True)
+        (x * b).sum().backward()
+        assert b.grad.tolist() == np.ones(shape).tolist()
+
+
+@pytest.mark.skipif(not backend.NATIVE, reason="of the tape of words")
+@pytest.mark.parametrize("shape", [(), (1,)])
+def test_bytes_of_a_chain(shape: tuple[int, ...]) -> None:
+    """The graph, and what a backward takes besides."""
+    count = 30_000
+
+    def chain() -> Any:
+        b, y = (tape.full(shape, 0.999, requires_grad=True) for _ in range(2))
+        for _ in range(count):
+            y = y * b
+        return y
+
+    chain().sum().backward()
+    tracemalloc.start()
+    try:
+        end = chain()
+        graph = tracemalloc.get_traced_memory()[0]
+        end.sum().backward()
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert graph < 90 * count, f"{graph / count:.0f} bytes an operation"  # the tape grows by half
+    assert peak < 200 * count, f"{peak / count:.0f} bytes an operation"
