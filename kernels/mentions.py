@@ -1,7 +1,8 @@
 """What a tape's pullbacks mention and a write is about to overwrite: saved first, as a copy.
 
-Nothing is noted while operations are recorded. The first write reads the tape for the arrays it saves, later ones
-only what was appended since, so that a loop of n writes takes a time that grows as n.
+Nothing is noted while operations are recorded. A write looks through the tape for saved arrays where it writes; when
+writes have looked at many, the arrays are filed by their memory, so that a loop of n writes takes a time that grows
+as n. What is on file names instructions by their slots, and so outlives that others are dropped.
 """
 
 from __future__ import annotations
@@ -16,9 +17,15 @@ from kernels.intervals import Intervals
 from kernels.memory import where
 from kernels.observing import Array
 from kernels.respecified import respecified
+from kernels.words import TAPE_BITS
 
 _WORK = 10_000
 """How hard to look whether two patterns of strides meet in an element; undecided counts as yes."""
+_PATIENCE = 200
+"""So many saved arrays are looked at in the time that one takes to be filed."""
+_WORDS = 8
+"""Words of an instruction, about."""
+_COUNT = (1 << TAPE_BITS) - 1
 
 
 class Mentions:
@@ -29,37 +36,54 @@ class Mentions:
         self.forget()
 
     def forget(self) -> None:
-        """Hold nothing: instructions have been dropped."""
+        """Have nothing on file."""
         self._places = Intervals()
-        self._seen, self._moves = 0, self.entries.moves
+        self._seen = self._filed = self._gone = self._looked = 0
 
-    def _read(self) -> None:
-        """File the arrays appended since the last time; all of them, if instructions were dropped meanwhile."""
-        entries = self.entries
-        if self._moves != entries.moves:
+    def dropped(self, words: int) -> None:
+        """Hear that instructions of so many words are gone: what is on file of them is passed over, up to a half."""
+        self._gone += words
+        if self._gone > _WORDS * self._filed:
             self.forget()
-        size = len(entries)
-        if size == self._seen:
-            return
-        try:
-            fresh = iter(entries.arrays(self._seen))
-            for array, place, last in zip(fresh, fresh, fresh, strict=True):
-                self._places.add(*span(array), (place, last))
-            self._seen = size
-        except BaseException:  # an interrupt: half of this is on file
-            self.forget()
-            raise
 
     def overwrite(self, array: Array) -> None:
         """Replace each saved array that shares elements with this one, about to be written, by a copy."""
-        self._read()
         copies: dict[int, Array] = {}
-        for place, last in self._places.meeting(*span(array)):
-            saved = self.entries.kept(place, last)  # if that is a copy by now, it meets nothing
+        for slot, number in self._meeting(*span(array)):
+            at = self.entries.placed(slot, number)
+            if at is None:
+                continue
+            saved = self.entries.kept(*at)  # if that is a copy by now, it meets nothing
             if meet(saved, array):
                 if id(saved) not in copies:
                     copies[id(saved)] = np.array(saved, order="K")
-                self._replace(place, last, saved, copies[id(saved)])
+                self._replace(*at, saved, copies[id(saved)])
+                self._places.discard(*span(saved), (slot, number))
+
+    def _meeting(self, low: int, high: int) -> list[tuple[int, int]]:
+        """Return the slots and numbers of saved arrays in a range: of those on file, and of the others one by one.
+
+        To file an array takes as long as to look at some hundreds: that is done once so much has been looked at.
+        """
+        entries, fresh = self.entries, self.entries.next - (self._seen & _COUNT)
+        self._looked += fresh
+        if self._looked > _PATIENCE * fresh:
+            self._file()
+        found: list[int] = entries.meeting(low, high, self._seen)
+        return [*self._places.meeting(low, high), *zip(found[::2], found[1::2], strict=True)]
+
+    def _file(self) -> None:
+        """File the arrays saved since the last time."""
+        try:
+            fresh = self.entries.arrays(self._seen)
+            for array, slot, number in zip(fresh[::3], fresh[1::3], fresh[2::3], strict=True):
+                self._places.add(*span(array), (slot, number))
+            self._filed += len(fresh) // 3
+            self._seen = max((self._seen, *fresh[1::3]))
+            self._looked = 0
+        except BaseException:  # an interrupt: half of this is on file
+            self.forget()
+            raise
 
     def _replace(self, place: Any, last: int, saved: Array, copy: Array) -> None:
         """Put a copy in the place of a saved array; the form follows where the strides of the two differ.
@@ -72,7 +96,6 @@ class Mentions:
             at = next(k for k, value in enumerate(found.saved) if value is saved)
             form = respecified(form, at, copy.strides)
         self.entries.replace(place, last, saved, copy, form.code)
-        self._places.discard(*span(saved), (place, last))
 
 
 def span(array: Array) -> tuple[int, int]:

@@ -6,11 +6,12 @@ import bisect
 import itertools
 import operator
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 from weakref import WeakValueDictionary
 
 import numpy as np
+from numpy.lib.array_utils import byte_bounds
 
 from kernels.forms import Form
 from kernels.registry import REGISTRY
@@ -79,14 +80,24 @@ class PlainTape:
         """Return the end of the last instruction whose slot is at most this."""
         return bisect.bisect_right(self.rows, slot, key=_SLOT)
 
-    def arrays(self, down_to: int) -> list[Any]:
-        """Return the arrays saved from a place on, each with its place and that of its instruction."""
-        found: list[Any] = []
-        for k in range(len(self.rows) - 1, down_to - 1, -1):
-            for j, value in enumerate(self.rows[k][2]):
-                if isinstance(value, np.ndarray):
-                    found += [value, (k, j), k]
-        return found
+    def arrays(self, after: int) -> list[Any]:
+        """Return the arrays saved by instructions behind a slot, each with slot and number."""
+        return [item for slot, j, value in self._saved(after) for item in (value, slot, j)]
+
+    def meeting(self, low: int, high: int, after: int) -> list[int]:
+        """Return slots and numbers of those of them that may stand in a range of memory."""
+        found = [(slot, j, byte_bounds(value)) for slot, j, value in self._saved(after) if value.size]
+        return [item for slot, j, (first, last) in found if first < high and low < last for item in (slot, j)]
+
+    def _saved(self, after: int) -> Iterator[tuple[int, int, Any]]:
+        for k in range(len(self.rows) - 1, self.find(after) - 1, -1):
+            slot, _, values, _ = self.rows[k]
+            yield from ((slot, j, value) for j, value in enumerate(values) if isinstance(value, np.ndarray))
+
+    def placed(self, slot: int, number: int) -> tuple[tuple[int, int], int] | None:
+        """Return where a saved value stands, and its instruction's end; None if that is gone."""
+        last = self.find(slot) - 1
+        return ((last, number), last) if last >= 0 and self.rows[last][0] == slot else None
 
     def kept(self, place: tuple[int, int], last: int) -> Any:
         """Return what an instruction saved there."""

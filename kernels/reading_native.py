@@ -9,8 +9,6 @@ from kernels.python_api import (
     Py_IncRef,
     PyErr_Occurred,
     PyFloat_FromDouble,
-    PyList_Append,
-    PyList_New,
     PyLong_FromLongLong,
     PyTuple_New,
     PyTuple_SetItem,
@@ -25,7 +23,6 @@ from kernels.words import (
     DOUBLE,
     I_WORDS,
     NUMBER,
-    OBJECT,
     T_REGISTRY,
     T_SIZE,
     T_WORDS,
@@ -160,39 +157,6 @@ def find(self, given, count):
     if slot < 0:
         return wrong(word(t, T_REGISTRY))
     return PyLong_FromLongLong(seek(t, slot))
-
-
-@cfunc("int64(int64, int64, int64)", cache=True)
-def arrays(self, given, count):
-    """``arrays(down_to)``: the arrays saved behind a place, each with its own and that of its instruction's end."""
-    t = self + HEADER
-    low = number_given(word(t, T_REGISTRY), word(given, 0)) if count == 1 else -1
-    if low < 0:
-        return wrong(word(t, T_REGISTRY))
-    found, position = PyList_New(0), word(t, T_SIZE)
-    registry, words = word(t, T_REGISTRY), word(t, T_WORDS)
-    while found != 0 and position > low:
-        last = position - 1
-        block = block_at(t, last)
-        position -= word(block, B_ENTRIES)
-        inputs = word(block, B_INPUTS)
-        kinds = block + 8 * (B_FIRST + I_WORDS * inputs)
-        for j in range(word(block, B_SAVED)):
-            place = position + 1 + inputs + j
-            kind = word(kinds, j)
-            if kind == ARRAY or (kind == OBJECT and is_array(registry, word(words, place))):
-                first, second = PyLong_FromLongLong(place), PyLong_FromLongLong(last)
-                if first == 0 or second == 0:
-                    return 0
-                PyList_Append(found, word(words, place))
-                PyList_Append(found, first)
-                PyList_Append(found, second)
-                Py_DecRef(first)
-                Py_DecRef(second)
-                if PyErr_Occurred() != 0:
-                    Py_DecRef(found)
-                    return 0
-    return found
 
 
 @cfunc("int64(int64, int64, int64)", cache=True)

@@ -145,7 +145,7 @@ class Tape:
             self._let_go()
         gone: int = self.entries.collect(self.readers)
         if gone:
-            self.mentions.forget()
+            self.mentions.dropped(gone)
         if self.hooks or self.lines or self.metadata:
             self.forget_hooks()
         return gone

@@ -21,7 +21,7 @@ LARGE = 20_000
 CALLS: dict[str, tuple[Callable[..., Any], Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "where": (lambda a, b: tape.where(a > 0.5, a, b), lambda a, b: np.where(a > 0.5, a, b), ((3, 4), (4,))),
     "where with a number": (lambda a: tape.where(a > 0.5, a, -1.5), lambda a: np.where(a > 0.5, a, -1.5), ((3, 4),)),
-    "masks": (lambda a, b: ((a > b) & ~(a < 0.3)) * (a + b), lambda a, b: ((a > b) & ~(a < 0.3)) * (a + b), ((5,), (5,))),
+    "masks": (lambda a, b: ((a > b) & ~(a < 0.3)) * a * b, lambda a, b: ((a > b) & ~(a < 0.3)) * a * b, ((5,), (5,))),
     "clamp": (lambda a: tape.clamp(a, 0.2, 0.7), lambda a: np.clip(a, 0.2, 0.7), ((3, 4),)),
     "relu": (lambda a: tape.relu(a - 0.5), lambda a: np.maximum(a - 0.5, 0), ((3, 4),)),
     "0-d relu": (lambda a: tape.relu(a - 0.1), lambda a: np.maximum(a - 0.1, 0), ((),)),

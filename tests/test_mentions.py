@@ -1,4 +1,4 @@
-"""What pullbacks need of a memory that is written: filed by its place on the tape, which collections move."""
+"""What pullbacks need of a memory that is written: found on the tape, or filed by the slots of its instructions."""
 
 from __future__ import annotations
 
@@ -10,9 +10,16 @@ import numpy as np
 import pytest
 
 import tape
+from kernels import mentions
 from kernels.intervals import Intervals
 
-pytestmark = pytest.mark.usefixtures("own_tape")
+pytestmark = pytest.mark.usefixtures("own_tape", "patience")
+
+
+@pytest.fixture(params=[0, 3, mentions._PATIENCE], ids=["filed at once", "filed soon", "looked through"])
+def patience(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have saved arrays filed sooner or later."""
+    monkeypatch.setattr(mentions, "_PATIENCE", request.param)
 
 
 def shared(values: list[float]) -> Any:
@@ -109,6 +116,7 @@ def test_an_interrupt_while_places_are_filed(monkeypatch: pytest.MonkeyPatch) ->
         add(self, *given)
 
     monkeypatch.setattr(Intervals, "add", interrupted)
+    monkeypatch.setattr(mentions, "_PATIENCE", 0)
     with pytest.raises(KeyboardInterrupt):
         overwrite(m[:])
     monkeypatch.undo()
@@ -121,3 +129,25 @@ def test_an_interrupt_while_places_are_filed(monkeypatch: pytest.MonkeyPatch) ->
     overwrite(m[:])
     sum(r.sum() for r in results).backward()
     np.testing.assert_array_equal(leaf.grad, 2 * before + [1.0, 0.0, 0.0])
+
+
+def test_a_long_graph_that_lives_is_filed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What other work drops leaves what is on file of it as it is."""
+    leaf, m, filed = tape.ones(3, requires_grad=True), shared([1.0, 2.0, 3.0]), [0]
+    y, add = leaf * 1.0, Intervals.add
+
+    def counted(self: Any, *given: Any) -> None:
+        filed[0] += 1
+        add(self, *given)
+
+    monkeypatch.setattr(Intervals, "add", counted)
+    for _ in range(50):
+        y = y * tape.ones(3)
+    for _ in range(20):
+        z = leaf * m
+        overwrite(m[:])
+        z.sum().backward()
+    assert filed[0] < 50 + 20 * 5
+    before = leaf.grad.clone()
+    y.sum().backward()
+    np.testing.assert_array_equal(leaf.grad - before, np.ones(3))
