@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from kernels import jit, registry, words
+from kernels import guards, jit, registry, words
 from kernels.native_types import (
     BASETYPE,
     CLEAR,
@@ -50,6 +50,8 @@ def tensor_type(cls: Class) -> Class:
     if not NATIVE:
         return cls
     registry.announce()
+    if guards.DEBUG:
+        guards.install()
     native = jit.load_module("tensor_native")
     calls, parts = jit.load_module("operators_native"), jit.load_module("parts_native")
     slots = {

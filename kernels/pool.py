@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from llvmlite import binding
 
-from kernels import jit, native_types, native_units, numpy_api, pool_words
+from kernels import guards, jit, native_types, native_units, numpy_api, pool_words
 from kernels.jit import bound
 from kernels.layouts import Spec
 from kernels.registry import REGISTRY, put
@@ -61,7 +61,7 @@ def linked() -> Any:
     pool = jit.load_module("pool_native")
     native = native_types.NATIVE and isinstance(pool.take, native_units.Native)
     for name, own, other in (("tape_take", "take", "malloc"), ("tape_give", "give", "free")):
-        binding.add_symbol(name, getattr(pool, own).address if native else binding.address_of_symbol(other))
+        binding.add_symbol(name, getattr(_functions(pool), own).address if native else binding.address_of_symbol(other))
     if not native:
         return None
     words = _words(pool)
@@ -71,13 +71,17 @@ def linked() -> Any:
     return pool
 
 
+def _functions(pool: Any) -> Any:
+    return guards.around(pool) if guards.DEBUG else pool
+
+
 def _words(pool: Any) -> Any:
     return (ctypes.c_int64 * pool_words.WORDS).from_address(pool.words())
 
 
 def _capsule(pool: Any) -> Any:
     """Return our handler as NumPy takes it. It lives as long as any array may: for ever."""
-    own = [getattr(pool, f"numpy_{name}").address for name in ("malloc", "calloc", "realloc", "free")]
+    own = [getattr(_functions(pool), f"numpy_{name}").address for name in ("malloc", "calloc", "realloc", "free")]
     handler, name = _Handler(b"tape_pool", 1, None, *own), ctypes.c_char_p(b"mem_handler")
     make = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(
         ctypes.cast(ctypes.pythonapi.PyCapsule_New, ctypes.c_void_p).value or 0

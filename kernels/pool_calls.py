@@ -107,3 +107,15 @@ def set_handler(typingctx: Any, address: Any, handler: Any) -> Any:  # noqa: ARG
 def madvise(typingctx: Any, address: Any, memory: Any, size: Any, advice: Any) -> Any:  # noqa: ARG001
     """Linux's madvise."""
     return _call_at(address, memory, size, advice)
+
+
+@intrinsic
+def call_one(typingctx: Any, address: Any, given: Any) -> Any:  # noqa: ARG001
+    """Call a function of one word."""
+    return _call_at(address, given)
+
+
+@intrinsic
+def call_two(typingctx: Any, address: Any, one: Any, other: Any) -> Any:  # noqa: ARG001
+    """Call a function of two words."""
+    return _call_at(address, one, other)

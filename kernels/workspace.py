@@ -6,11 +6,19 @@ from typing import Any
 
 import numpy as np
 
-from kernels import jit, pool, words
+from kernels import checking, guards, jit, pool, words
 from kernels.memory import data_of
 
 _FIRST = 1 << 16
 LARGE = 1 << 18
+
+
+class _Rows:
+    """Makes the sweep's arrays; with ``TAPE_DEBUG`` :class:`kernels.guards.Rows` does."""
+
+    @staticmethod
+    def zeros(name: str, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:  # noqa: ARG004 (the other's)
+        return np.zeros(shape, np.int64)
 
 
 class Workspace:
@@ -19,15 +27,19 @@ class Workspace:
     def __init__(self) -> None:
         pool.linked()
         marks, sweeps = jit.load_module("mark_native"), jit.load_module("sweep_native")
+        self.rows: Any = guards.Rows() if guards.DEBUG else _Rows
         self.mark, self.relevant = jit.entry(marks.mark), jit.entry(marks.relevant)
         self.sweep, self.abandon, self.place = map(jit.entry, (sweeps.sweep, sweeps.abandon, sweeps.place))
         self.find = jit.entry(jit.load_module("cells_native").find)
-        self.header = np.zeros(words.WHOLE_HEADER, np.int64)
+        self.header = self.rows.zeros("header", (words.WHOLE_HEADER,))
         self.begin = jit.bound("asking_native", "begin", self.header)
         self.end = jit.bound("gathering_native", "end", self.header)
+        if guards.DEBUG:
+            self.mark = checking.marking(self.mark, self.rows)
+            self.begin = checking.beginning(self.begin, self.rows)
         self.words = memoryview(self.header)
         self.address = data_of(self.header)
-        self.pointers = np.zeros(64, np.int64)
+        self.pointers = self.rows.zeros("pointers", (64,))
         self._reserve_presets(8)
         self.held: list[Any] = []
         self.busy = False
@@ -41,16 +53,16 @@ class Workspace:
         self.reserve(_FIRST)
 
     def _reserve_presets(self, rows: int) -> None:
-        self.presets = np.zeros((rows, 4), np.int64)
+        self.presets = self.rows.zeros("presets", (rows, 4))
         self.given = memoryview(self.presets).cast("B").cast("q")
         self.words[words.H_PRESETS] = data_of(self.presets)
 
     def reserve(self, least: int) -> None:
         """Make room for at least this many cells. Memory that no sweep uses is never touched, so room is cheap."""
         self.cell_room = cells = 1 << (least - 1).bit_length()
-        self.cells = np.zeros((cells, words.CELL), np.int64)
-        self.order = np.empty(cells, np.int64)
-        self.leaves = np.empty((cells, words.FOUND), np.int64)
+        self.cells = self.rows.zeros("cells", (cells, words.CELL))
+        self.order = self.rows.zeros("order", (cells,))
+        self.leaves = self.rows.zeros("leaves", (cells, words.FOUND))
         own = self.words
         for at, array in ((words.H_CELLS, self.cells), (words.H_ORDER, self.order), (words.H_LEAVES, self.leaves)):
             own[at] = data_of(array)
