@@ -31,6 +31,7 @@ class PlainTape:
         self.rows: list[Row] = []
         self.held: Counter[int] = Counter()
         self.moves = self.grown = self.writes = self.dead = self.lost = 0
+        self.room = _LEAST
         self.notified: Callable[[], Any] | None = None
         living[number] = self
 
@@ -54,8 +55,10 @@ class PlainTape:
         form = REGISTRY.form(code)
         if len(operands) != len(form.specs) or len(saved) != len(form.saved):
             raise TypeError(f"{form.name}: not {len(operands)} operands and {len(saved)} saved values")
-        if self.notified is not None and 2 * self.dead > len(self.rows) > _LEAST:
-            self.notified()
+        if len(self.rows) >= self.room:
+            if self.notified is not None and 2 * self.dead > len(self.rows):
+                self.notified()
+            self.room = len(self.rows) * 3 // 2 + _LEAST
         self.writes |= form.kind in (CLEARS, ADDS)
         for operand in self._foreign(operands):
             hold(operand)
@@ -130,12 +133,14 @@ class PlainTape:
         """Drop instructions; whatever this thread is called away for meanwhile may record, and drop others."""
         while len(readers) <= most:
             moves, before = self.moves, self.rows[:]
-            kept = [row for row in before if row[0] not in gone]
+            kept, n = [row for row in before if row[0] not in gone], len(before)
+            # In this line nobody is called, so that no other thread begins to read meanwhile.
             # fmt: off
-            if self.moves == moves: self.rows[: len(before)] = kept; self.moves += 1; break  # noqa: E701, E702
+            if self.moves == moves and not readers[most:]: self.rows[:n] = kept; self.moves += 1; break  # noqa: E701, E702
             # fmt: on
         else:
             return 0
+        self.room = min(self.room, 2 * len(self.rows) + _LEAST)
         for row in before:
             if row[0] in gone:
                 for operand in self._foreign(row[1]):

@@ -56,5 +56,21 @@ def _whole(x: Any, n: float) -> Any:
     return square if n == 2 else np.multiply(x, square) if n == 3 else np.square(square)  # noqa: PLR2004 (of MOST)
 
 
+class Exponent(float):
+    """A static exponent as rules take it where they run on arrays: small powers are those of kernels."""
+
+    __array_ufunc__ = None  # so that arrays leave x ** p to us
+
+    def __sub__(self, other: float) -> Exponent:
+        return Exponent(float(self) - other)
+
+    def __mul__(self, x: Any) -> Any:
+        return float(self) * x
+
+    def __rpow__(self, x: Any, _: Any = None) -> Any:
+        small = SMALL.get(float(self))
+        return small(x) if small else np.power(x, float(self))
+
+
 SMALL = {k / 2: by_products(k / 2) for k in range(-2 * MOST, 2 * MOST + 1) if k}
 """The small powers by their exponent."""

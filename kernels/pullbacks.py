@@ -13,6 +13,7 @@ from kernels.forms import Form
 from kernels.layouts import Spec
 from kernels.observing import Array, Observer
 from kernels.patterns import add_to, changed, pattern
+from kernels.powers import Exponent
 from kernels.routines import RoutineCall
 from kernels.row_pulls import RowPull
 from kernels.source import Loop
@@ -116,7 +117,7 @@ def contribute(
 
 def _contribution(pull: Loop, reads: dict[str, Array]) -> Any:
     arguments = {name: value for name, value in reads.items() if name != "i"}
-    result = pull.rule(**arguments, **dict(pull.static))
+    result = pull.rule(**arguments, **{name: Exponent(value) for name, value in pull.static})
     if pull.expression.head != "cut":
         result = result + 0.0
     cut = (reads["g"] == 0) & np.signbit(reads["g"])

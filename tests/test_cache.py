@@ -387,7 +387,7 @@ def test_byte_code_alone_is_enough(tmp_path: Path) -> None:
 def test_neither_source_nor_byte_code(fresh: Fresh, tmp_path: Path) -> None:
     """As after compilation to C: gradients are swept in Python, and one warning says so."""
     hide = "import importlib.util\nimportlib.util.find_spec = lambda name: None\n"
-    gradient, _, (message,) = outcome(fresh, tmp_path, hide + GRADIENT.format(program=None))
+    gradient, _, (message,) = outcome(fresh, tmp_path, hide + GRADIENT.format(program=None), TAPE_PLAIN="")
     assert gradient == pytest.approx(EXPECTED, rel=1e-14)
     for part in ("slowly", "source", "Freeze"):
         assert part in message

@@ -101,7 +101,7 @@ def test_a_mere_folder_named_kernels_does_no_harm(tmp_path: Path, fresh: Fresh) 
 def test_a_cache_folder_that_cannot_be_made(tmp_path: Path, fresh: Fresh) -> None:
     file = tmp_path / "file"
     file.write_text("in the way")
-    gradient, messages = gradient_and_warnings(fresh(GRADIENT, TAPE_CACHE_DIR=str(file)))
+    gradient, messages = gradient_and_warnings(fresh(GRADIENT, TAPE_CACHE_DIR=str(file), TAPE_PLAIN=""))
     assert gradient == pytest.approx(EXPECTED, rel=1e-14)
     assert len(messages) == 1
     assert str(file) in messages[0]
@@ -114,7 +114,7 @@ def test_a_cache_folder_that_cannot_be_written(tmp_path: Path, fresh: Fresh) -> 
     folder.mkdir(mode=0o500)
     if os.access(folder, os.W_OK):
         pytest.skip("this user may write to read-only folders")
-    gradient, messages = gradient_and_warnings(fresh(GRADIENT, TAPE_CACHE_DIR=str(folder)))
+    gradient, messages = gradient_and_warnings(fresh(GRADIENT, TAPE_CACHE_DIR=str(folder), TAPE_PLAIN=""))
     assert gradient == pytest.approx(EXPECTED, rel=1e-14)
     assert len(messages) == 1
     assert str(folder) in messages[0]
@@ -125,14 +125,14 @@ def test_a_cache_folder_that_cannot_be_written(tmp_path: Path, fresh: Fresh) -> 
 def test_processes_that_compile_into_one_cache(tmp_path: Path, fresh: Fresh) -> None:
     """Two make the missing folder and fill it at once; a third finds everything in it."""
     folder = tmp_path / "not" / "yet"
-    both = [fresh(GRADIENT, TAPE_CACHE_DIR=str(folder)) for _ in range(2)]
+    both = [fresh(GRADIENT, TAPE_CACHE_DIR=str(folder), TAPE_PLAIN="") for _ in range(2)]
     for process in both:
         gradient, messages = gradient_and_warnings(process)
         assert gradient == pytest.approx(EXPECTED, rel=1e-14)
         assert messages == []
     before = cached(folder)
     assert before
-    gradient, messages = gradient_and_warnings(fresh(GRADIENT, TAPE_CACHE_DIR=str(folder)))
+    gradient, messages = gradient_and_warnings(fresh(GRADIENT, TAPE_CACHE_DIR=str(folder), TAPE_PLAIN=""))
     assert gradient == pytest.approx(EXPECTED, rel=1e-14)
     assert messages == []
     assert cached(folder) == before, "a warm cache was written to"
