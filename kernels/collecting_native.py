@@ -176,7 +176,8 @@ def mark_operands(t, start, block):
             chunk = chunk_of(t, operand)
             if chunk != 0:
                 at = count_of(chunk, operand)
-                store_i4(at, load_i4(at) | NEEDED)
+                if load_i4(at) & GONE == 0:  # nobody would take the mark from it
+                    store_i4(at, load_i4(at) | NEEDED)
 
 
 @njit(cache=True, error_model="numpy")
