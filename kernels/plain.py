@@ -149,7 +149,7 @@ def _hook(observer: Observer, shadow: Array) -> None:
 def _tell(keyed: dict[Any, Observer], shadows: dict[Any, Array]) -> None:
     """Give each observer its gradient, None if nothing has been contributed to it."""
     for key, observer in keyed.items():
-        shadow = shadows.get(key)
+        observer.gradient, shadow = None, shadows.get(key)
         if shadow is not None:
             observer.gradient = pattern(shadow, observer.spec, observer.offset) + observer.spec.dtype.type(0.0)
 

@@ -699,6 +699,18 @@ def test_tensors_are_handed_from_thread_to_thread() -> None:
     in_threads(work)
 
 
+@pytest.mark.usefixtures("sweep")
+def test_the_sweep_of_another_tape_leaves_gradients_as_they_are() -> None:
+    x, other = tape.tensor([1.0, 2.0], requires_grad=True), []
+    thread = threading.Thread(target=lambda: other.append(leaf(3) + 1.0))
+    thread.start()
+    thread.join()
+    y = (x * x).sum() + other[0].sum()
+    assert tape.autograd.grad(y, x, retain_graph=True)[0].tolist() == [2.0, 4.0]
+    y.backward()
+    assert x.grad.tolist() == [2.0, 4.0]
+
+
 CROSSED = """
 import threading
 import tape
