@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import bisect
-import itertools
 import operator
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -27,7 +26,7 @@ class PlainTape:
     """Rows of slot, operands, saved values and form, and counts of who has a slot; see kernels/tape_words.py."""
 
     def __init__(self, number: int, count: int) -> None:
-        self.number, self.counts = number, itertools.count(count)
+        self.number, self.next = number, count
         self.rows: list[Row] = []
         self.held: Counter[int] = Counter()
         self.moves = self.grown = self.writes = self.dead = self.lost = 0
@@ -43,15 +42,8 @@ class PlainTape:
         """How many instructions there are."""
         return len(self.rows)
 
-    @property
-    def next(self) -> int:
-        """The count of the next slot."""
-        found = next(self.counts)
-        self.counts = itertools.count(found)
-        return found
-
     def record(self, result: Any, code: int, operands: tuple[Any, ...], saved: tuple[Any, ...]) -> None:
-        """Append an instruction; a tensor gets its slot and its form."""
+        """Append an instruction; a tensor gets its slot, which has the count ``next``, and its form."""
         form = REGISTRY.form(code)
         if len(operands) != len(form.specs) or len(saved) != len(form.saved):
             raise TypeError(f"{form.name}: not {len(operands)} operands and {len(saved)} saved values")
@@ -62,11 +54,18 @@ class PlainTape:
         self.writes |= form.kind in (CLEARS, ADDS)
         for operand in self._foreign(operands):
             hold(operand)
-        slot = self.number << TAPE_BITS | next(self.counts)
-        result._slot, result._form = slot, form  # noqa: SLF001 (tensors know no more of tapes)
-        self.rows.append((slot, operands, form.numbered(saved) if form.numbers else saved, form))
-        if len(self.rows) > 1 and self.rows[-2][0] > slot:  # a finalizer, or a tracer, recorded in between
-            self.rows.sort(key=_SLOT)
+        if form.numbers:
+            saved = form.numbered(saved)
+        rows, held, base, slot = self.rows, self.held, self.number << TAPE_BITS, 0
+        try:
+            # In this line nobody is called before the row is there: slots ascend, whoever else records on this tape.
+            # fmt: off
+            slot = base | self.next; self.next += 1; held[slot] = 1; rows.append((slot, operands, saved, form))  # noqa: E702
+            # fmt: on
+            result._slot, result._form = slot, form  # noqa: SLF001 (tensors know no more of tapes)
+        finally:
+            if slot:
+                let_go(slot)
 
     def _foreign(self, operands: tuple[Any, ...]) -> list[int]:
         return [o for o in operands if type(o) is int and o >> TAPE_BITS != self.number]
