@@ -22,8 +22,26 @@ from tape.tensor import AccumulateGrad, Array, Tensor, as_array
 _COPY: Any = OPS["copy_"]
 _PUT: Any = OPS["index_put_"]
 _CLONE: Any = OPS["clone"]
-_ALONE = 3
-"""References to an array that only its tensor has: the tensor's, a variable's, and the argument of getrefcount."""
+
+
+def _references(array: Array, whole: Array) -> tuple[int, int]:
+    return sys.getrefcount(array), sys.getrefcount(whole)
+
+
+def _references_alone() -> tuple[tuple[int, int], tuple[int, int]]:
+    """Count the references to an array that only its tensor has, and to such a view of one, as :func:`protect` does.
+
+    Which of them a call takes differs between versions of Python.
+    """
+    values = [np.zeros(1)]
+    array = whole = values[0]
+    alone = _references(array, whole)
+    values.append(whole[:])
+    array = values[1]
+    return alone, _references(array, whole)
+
+
+_ALONE, _APART = _references_alone()
 
 
 def check(x: Tensor, name: str, *, reads: bool = False, through: Tensor | None = None) -> None:
@@ -211,10 +229,10 @@ def _put(x: Tensor, value: Any) -> None:
 def protect(x: Tensor) -> None:
     """Save what pullbacks still need of the memory about to be written."""
     array, whole = as_array(x), as_array(base_of(x))
-    apart = array is not whole
-    owned = whole.base is None and (array is whole or array.base is whole)
-    if owned and sys.getrefcount(whole) <= _ALONE + apart and sys.getrefcount(array) <= _ALONE + (not apart):
-        return
+    if whole.base is None and (array is whole or array.base is whole):
+        counted, least = _references(array, whole), _ALONE if array is whole else _APART
+        if counted[0] <= least[0] and counted[1] <= least[1]:
+            return
     for tape in tapes.every():
         if tape.entries:
             with tape.reading():

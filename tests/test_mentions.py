@@ -151,3 +151,29 @@ def test_a_long_graph_that_lives_is_filed_once(monkeypatch: pytest.MonkeyPatch) 
     before = leaf.grad.clone()
     y.sum().backward()
     np.testing.assert_array_equal(leaf.grad - before, np.ones(3))
+
+
+def test_a_memory_that_only_its_tensor_has_is_not_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gradients that grow, above all: a long tape is not looked through for what nobody can mention."""
+    asked: list[Any] = []
+    overwrite_truly = mentions.Mentions.overwrite
+    monkeypatch.setattr(
+        mentions.Mentions, "overwrite", lambda self, array: (asked.append(array), overwrite_truly(self, array))[1]
+    )
+    x = tape.ones(3).requires_grad_()
+    kept = x * x
+    alone = tape.ones(3)
+    alone.add_(1.0)
+    alone[1:].mul_(2.0)
+    for _ in range(3):
+        (x * 2.0).sum().backward()
+    assert asked == []
+    assert x.grad.tolist() == [6.0] * 3
+    assert alone.tolist() == [2.0, 4.0, 4.0]
+    product = alone * x
+    alone.add_(1.0)
+    assert asked
+    product.sum().backward()
+    assert x.grad.tolist() == [8.0, 10.0, 10.0]
+    kept.sum().backward()
+    assert x.grad.tolist() == [10.0, 12.0, 12.0]
