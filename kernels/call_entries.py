@@ -80,6 +80,8 @@ class Computation:
     """What is saved: the number of an operand, PICK_RESULT, PICK_SCALE."""
     initial: float = 0.0
     scale: float = 0.0
+    ties: np.ndarray[Any, Any] | None = None
+    """The nest in which the ties of an extremum are counted."""
 
 
 class _Entry:
@@ -126,6 +128,9 @@ class _Entry:
         self[words.E_LOOP], self[words.E_DATA] = how.loop.address, how.loop.data
         self[words.E_SAVED] = sum(pick << words.PICK * k for k, pick in enumerate(how.picks))
         self[words.E_INITIAL], self[words.E_SCALE] = bits(how.initial), bits(how.scale)
+        if how.ties is not None:
+            self[words.E_COUNTS] = jit.load_module("choosing_native").ties.address
+            self.keep(words.E_TIES, how.ties, where(how.ties))
         if how.function is not None:
             self.keep(words.E_LOOP, how.function, id(how.function))
         if how.layout is not None:
@@ -197,32 +202,49 @@ def enter_part(
     above: Form | Spec, key: Any, form: Form, part: Part, telling: Telling, *, wanted: bool, large: int
 ) -> None:
     """Let native code repeat ``x[key]`` of tensors of a form; of a form without parameters for any int."""
-    entry = _Entry(Key(words.OP_PART, (above, None), (wanted,)), form)
-    shown, spec = part.shown, above.spec
+    index, spec = np.zeros(32, np.int64), above.spec
     if type(key) is int and not form.params:
-        entry[words.K_B], entry[words.K_C], entry[words.E_EXTENT] = 0, 1, spec.shape[0]
+        entry = _view(words.OP_PART, above, 0, form, part, wanted=wanted, large=large)
+        entry[words.K_C], entry[words.E_EXTENT] = 1, spec.shape[0]
         entry[words.E_START], entry[words.E_OFFSET] = spec.strides[0], spec.gradient[0]
-    else:
-        index = np.zeros(32, np.int64)
-        entry[words.K_B] = hashed = _words_of()(id(key), where(index))
-        if hashed < 0:
-            return
-        entry[words.E_START], entry[words.E_OFFSET] = where(shown) - where(part.whole), part.offset
+        entry.write()
+    elif (hashed := _native_index().words_of(id(key), where(index))) >= 0:
+        entry = _view(words.OP_PART, above, hashed, form, part, wanted=wanted, large=large)
         entry.keep(words.E_KEY, index, where(index))
+        entry.tells(telling)
+        entry.write()
+
+
+def enter_view(
+    op: int, above: Form | Spec, given: tuple[Any, ...], form: Form, part: Part, *, wanted: bool, large: int
+) -> None:
+    """Let native code repeat a view that ints say; recorders hear of it from Python."""
+    index, addresses = np.zeros(32, np.int64), np.array([*map(id, given), 0], np.int64)
+    hashed = _native_index().words_of_arguments(where(addresses), len(given), where(index))
+    if hashed >= 0:
+        entry = _view(op, above, hashed, form, part, wanted=wanted, large=large)
+        entry.keep(words.E_KEY, index, where(index))
+        entry.write()
+
+
+def _view(op: int, above: Form | Spec, hashed: int, form: Form, part: Part, *, wanted: bool, large: int) -> _Entry:
+    entry, shown = _Entry(Key(op, (above, None), (wanted,)), form), part.shown
+    entry[words.K_B] = hashed
     if wanted:
         entry.records(form)
     entry[words.E_KIND], entry[words.E_NDIM] = words.NEST, shown.ndim
     entry[words.E_COUNT] = isinstance(above, Form) and above.is_view
     entry.words_of(words.E_SHAPE, shown.shape)
     entry.words_of(words.E_STRIDES, shown.strides)
+    entry[words.E_START], entry[words.E_OFFSET] = where(shown) - where(part.whole), part.offset
+    entry[words.E_FLAGS] = words.A_WRITEABLE if shown.flags.writeable else 0
     entry[words.E_LARGE] = large
-    entry.tells(telling)
-    entry.write()
+    return entry
 
 
 @functools.cache
-def _words_of() -> Any:
-    return jit.entry(jit.load_module("index_native").words_of)
+def _native_index() -> Any:
+    return jit.load_module("index_native")
 
 
 @functools.cache

@@ -69,7 +69,7 @@ tape_in_force, tell = _telling.tape_in_force, _telling.tell
 _computing = load_module("computing_native")
 _calling = load_module("calling_native")
 are_alike, called = _calling.are_alike, _calling.called
-append, value_of = _computing.append, _computing.value_of
+append, counted, value_of = _computing.append, _computing.counted, _computing.value_of
 COUNTED = (1 << 32) - 1
 
 
@@ -231,7 +231,7 @@ def hit(op, given, count, by_number, number):
         entry = entry_of(registry, op, given, count, operands, found, by_number, number)
     value = 0
     if entry != 0 and word(entry, E_KIND) != CALLED and can_do(found & ~1, entry, operands) != 0:
-        value = value_of(registry, entry, operands)
+        value = counted(registry, entry, operands, value_of(registry, entry, operands))
     return finished(registry, found, entry, given, operands, result, value)
 
 

@@ -95,12 +95,23 @@ def _loop(ufunc: Any, dtypes: tuple[np.dtype[Any], ...]) -> InnerLoop | None:
         return None
 
 
+def copy(source: Spec, spec: Spec) -> Computation | None:
+    """Return how floats are copied; None where Python is to."""
+    if source.dtype != spec.dtype or spec.dtype not in (_FLOAT64, _FLOAT32) or not _is_fresh(spec):
+        return None
+    loop = loops.find(np.positive, (spec.dtype, spec.dtype))
+    if not spec.shape and spec.dtype == _FLOAT64:
+        return Computation(words.ONCE, loop, count=2)
+    layout = nest_layout(UfuncCall(loop, spec.shape, (_along(source, spec), spec.strides), ()))
+    return Computation(words.NEST, loop, layout=layout, count=2)
+
+
 def reduction(
     op: Reduction, source: Spec, axes: tuple[int, ...], spec: Spec, saved: tuple[str, ...], *, keepdims: bool
 ) -> Computation | None:
     """Return how doubles are reduced over axes; None where Python is to."""
     simple = spec.dtype == source.dtype == _FLOAT64 and source.size > 0 and _is_fresh(spec)
-    if op.selects or not simple or source.strides != dense(source.shape, source.dtype.itemsize):
+    if not simple or source.strides != dense(source.shape, source.dtype.itemsize):
         return None
     places = {"x": 0, "y": PICK_RESULT, "n": PICK_SCALE}
     scale = float(source.size // spec.size) if op.scale else 0.0
@@ -109,7 +120,10 @@ def reduction(
     layout = nest_layout(UfuncCall(loop, source.shape, (onto, source.strides, onto), ()))
     picks = tuple([places[name] for name in saved])
     start = initial(op.ufunc, source, spec.dtype)
-    return Computation(words.REDUCE, loop, layout=layout, count=3, picks=picks, initial=start, scale=scale)
+    ties = None
+    if op.selects:
+        ties = nest_layout(UfuncCall(loop, source.shape, (source.strides, onto, onto), ()))
+    return Computation(words.REDUCE, loop, layout=layout, count=3, picks=picks, initial=start, scale=scale, ties=ties)
 
 
 def product(op: Contraction, a: Spec, b: Spec, spec: Spec, saved: tuple[str, ...]) -> Computation | None:

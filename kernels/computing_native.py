@@ -16,7 +16,7 @@ from kernels.memory import (
     word,
 )
 from kernels.numpy_api import new_array
-from kernels.python_api import Py_IncRef, PyFloat_FromDouble, sixteen_words, thirty_words, three_words
+from kernels.python_api import Py_DecRef, Py_IncRef, PyFloat_FromDouble, sixteen_words, thirty_words, three_words
 from kernels.words import (
     A_DATA,
     ADD,
@@ -31,6 +31,7 @@ from kernels.words import (
     E_BYTES,
     E_CODE,
     E_COUNT,
+    E_COUNTS,
     E_DATA,
     E_DTYPE,
     E_INITIAL,
@@ -41,6 +42,7 @@ from kernels.words import (
     E_SAVED,
     E_SCALE,
     E_SHAPE,
+    E_TIES,
     G_ARRAY,
     G_NEW,
     G_POOLED,
@@ -159,13 +161,19 @@ def fill(entry, operands, out):
 
 
 @njit(cache=True, error_model="numpy")
+def elements(entry):
+    """How many elements a result has."""
+    count = 1
+    for k in range(word(entry, E_NDIM)):
+        count *= word(word(entry, E_SHAPE), k)
+    return count
+
+
+@njit(cache=True, error_model="numpy")
 def compute(entry, operands, out):
     """Compute the elements of a result; of a reduction as many as there are."""
     if word(entry, E_KIND) == REDUCE:
-        count = 1
-        for k in range(word(entry, E_NDIM)):
-            count *= word(word(entry, E_SHAPE), k)
-        reduce(entry, load_i8(operands + V_PLACE), out, count)
+        reduce(entry, load_i8(operands + V_PLACE), out, elements(entry))
     else:
         fill(entry, operands, out)
 
@@ -187,6 +195,29 @@ def value_of(registry, entry, operands):
 
 
 @njit(cache=True, error_model="numpy")
+def counted(registry, entry, operands, value):
+    """Count the ties of an extremum that is recorded, behind the operands; the value, 0 with an exception."""
+    if value == 0 or word(entry, E_TIES) == 0 or word(entry, E_BLOCK) == 0:
+        return value
+    row, at, count = sixteen_words(), operands + 2 * OPERAND, elements(entry)
+    out = at + V_DOUBLE
+    if count > 1:
+        made = array_for(registry, entry)
+        if made == 0:
+            Py_DecRef(value)
+            return 0
+        store_i8(at + V_OBJECT, made)
+        out = load_i8(made + A_DATA)
+    for k in range(count):
+        store_f8(out + 8 * k, 0.0)
+    store_i8(row, load_i8(operands + V_PLACE))
+    store_i8(row + 8, value + HEADER if word(entry, E_NDIM) == 0 else load_i8(value + A_DATA))
+    store_i8(row + 16, out)
+    nest(word(entry, E_TIES), row, 3, word(entry, E_COUNTS), 0)
+    return value
+
+
+@njit(cache=True, error_model="numpy")
 def keep(t, at, slot):
     """Write an operand's word: a leaf is owned, a slot of another tape held."""
     store_i8(at, slot)
@@ -200,7 +231,9 @@ def keep(t, at, slot):
 def saved_word(entry, pick, kind, operands, value):
     """What is saved: an array that the tape then owns, or the bits of a double."""
     if pick == PICK_SCALE:
-        return word(entry, E_SCALE)
+        ties = operands + 2 * OPERAND
+        own = load_i8(ties + (V_OBJECT if kind == ARRAY else V_DOUBLE))
+        return own if word(entry, E_TIES) != 0 else word(entry, E_SCALE)
     at = operands + OPERAND * pick
     saved = value if pick == PICK_RESULT else load_i8(at + V_OBJECT)
     if kind == ARRAY:

@@ -22,6 +22,7 @@ from kernels.words import (
     G_TUPLE,
     INT_ITEM,
     MOST_ITEMS,
+    MOST_WORDS,
     NEW_ITEM,
     NO_BOUND,
     SLICE_ITEM,
@@ -92,6 +93,33 @@ def key_words(registry, key, out):
 
 
 @njit(cache=True, error_model="numpy")
+def argument_words(registry, given, count, out):
+    """Write the words of ints, and of tuples of them, behind their count; 0 for what native code does not take."""
+    used = 1
+    for k in range(count):
+        x = word(given, k)
+        if kind_of(x) == word(registry, G_TUPLE) and PyTuple_Size(x) <= MOST_ITEMS and used <= MOST_WORDS:
+            for i in range(PyTuple_Size(x)):
+                if kind_of(PyTuple_GetItem(x, i)) != word(registry, G_INT):
+                    return 0
+                more = item(registry, PyTuple_GetItem(x, i), out + 8 * used)
+                if more == 0:
+                    return 0
+                used += more
+            store_i8(out + 8 * used, 0)
+            used += 1
+        elif kind_of(x) == word(registry, G_INT) and used <= MOST_WORDS:
+            more = item(registry, x, out + 8 * used)
+            if more == 0:
+                return 0
+            used += more
+        else:
+            return 0
+    store_i8(out, used)
+    return used
+
+
+@njit(cache=True, error_model="numpy")
 def hash_of(words):
     found = 0
     for k in range(load_i8(words)):
@@ -104,3 +132,9 @@ def hash_of(words):
 def words_of(key, out):
     """Write the words of an index, for Python; return its hash, -1 for one that native code does not take."""
     return hash_of(out) if key_words(tape_registry(), key, out) != 0 else -1
+
+
+@njit("int64(int64, int64, int64)", cache=True, error_model="numpy")
+def words_of_arguments(given, count, out):
+    """Write the words of the arguments of a view, for Python; return their hash, -1 if native code takes them not."""
+    return hash_of(out) if argument_words(tape_registry(), given, count, out) != 0 else -1

@@ -38,9 +38,11 @@ from kernels.words import (
     NUMBERED,
     O_TYPE,
     REDUCES,
+    SHOWS,
 )
 
 hit = load_module("calls_native").hit
+hit_view = load_module("parts_native").hit_view
 _objects = load_module("objects_native")
 drop_all, kind_of, visit_all = _objects.drop_all, _objects.kind_of, _objects.visit_all
 ARGUMENTS = (1 << 62) - 1
@@ -84,7 +86,10 @@ def reduction_code(registry, given, count, names):
 def vectorcall(self, given, count, names):
     number, arguments = load_i8(self + F_NUMBER), count & ARGUMENTS
     found = 0
-    if number >= REDUCES:
+    if number >= SHOWS:
+        if names == 0 and arguments >= 1:
+            found = hit_view(number & (REDUCES - 1), given, arguments)
+    elif number >= REDUCES:
         code = reduction_code(tape_registry(), given, arguments, names) if 1 <= arguments <= 3 else -1
         if code >= 0:
             found = hit(number & (REDUCES - 1), given, 1, 0, code)

@@ -27,13 +27,13 @@ from kernels.words import (
     A_NDIM,
     A_SHAPE,
     A_STRIDES,
-    A_WRITEABLE,
     B_ENTRIES,
     B_FORM,
     E_BLOCK,
     E_CODE,
     E_COUNT,
     E_EXTENT,
+    E_FLAGS,
     E_FORM,
     E_KEY,
     E_LARGE,
@@ -42,6 +42,7 @@ from kernels.words import (
     E_SHAPE,
     E_START,
     E_STRIDES,
+    E_TOLD,
     G_ARRAY,
     G_BASE,
     G_TENSOR,
@@ -66,7 +67,7 @@ from kernels.words import (
 
 kind_of = load_module("objects_native").kind_of
 _index = load_module("index_native")
-hash_of, key_words = _index.hash_of, _index.key_words
+argument_words, hash_of, key_words = _index.argument_words, _index.hash_of, _index.key_words
 _tape = load_module("tape_native")
 commit, reserve = _tape.commit, _tape.reserve
 keep = load_module("computing_native").keep
@@ -77,15 +78,15 @@ tape_in_force, tell = _telling.tape_in_force, _telling.tell
 
 
 @njit(cache=True, error_model="numpy")
-def entry_of(registry, form, words, wants):
+def entry_of(registry, op, form, words, wants):
     """The entry of an index of tensors of a form: of this very one, or of any int; 0 if there is none."""
-    entry = find(registry, OP_PART, form, hash_of(words), 0, wants, 0)
+    entry = find(registry, op, form, hash_of(words), 0, wants, 0)
     if entry != 0:
         for k in range(load_i8(words)):
             if word(word(entry, E_KEY), k) != word(words, k):
                 return 0
-    elif load_i8(words) == INT_WORDS and word(words, 1) == INT_ITEM:
-        entry = find(registry, OP_PART, form, 0, 1, wants, 0)
+    elif op == OP_PART and load_i8(words) == INT_WORDS and word(words, 1) == INT_ITEM:
+        entry = find(registry, op, form, 0, 1, wants, 0)
         if entry != 0 and (word(words, 2) < 0 or word(words, 2) >= word(entry, E_EXTENT)):
             return 0
     return entry
@@ -98,13 +99,13 @@ def steps_of(entry, words):
 
 
 @njit(cache=True, error_model="numpy")
-def look_up(registry, x, found, words):
+def look_up(registry, op, x, found, words):
     """The entry of this index of a tensor; 0 if there is none, or native code cannot do it now."""
     value, slot, t = load_i8(x + O_VALUE), load_i8(x + O_SLOT), found & ~1
     if value == 0 or kind_of(value) != word(registry, G_ARRAY):
         return 0
-    entry = entry_of(registry, load_i8(x + O_FORM), words, 1 if t != 0 and slot != 0 else 0)
-    if entry == 0 or (found != t and word(entry, E_EXTENT) != 0):  # a recorder is told of the very index
+    entry = entry_of(registry, op, load_i8(x + O_FORM), words, 1 if t != 0 and slot != 0 else 0)
+    if entry == 0 or (found != t and word(entry, E_TOLD) == 0):  # a recorder is told of the very index
         return 0
     views = load_i8(base_of(x, entry) + O_VIEWS)
     count = PyList_Size(views) if views != 0 else 0
@@ -128,7 +129,8 @@ def shown(registry, entry, value, steps):
     """An array that shows a part of another, so many steps on; 0 with an exception."""
     dtype = load_i8(value + A_DTYPE)
     Py_IncRef(dtype)
-    data, flags = load_i8(value + A_DATA) + steps * word(entry, E_START), load_i4(value + A_FLAGS) & A_WRITEABLE
+    data = load_i8(value + A_DATA) + steps * word(entry, E_START)
+    flags = load_i4(value + A_FLAGS) & word(entry, E_FLAGS)
     shape, strides = word(entry, E_SHAPE), word(entry, E_STRIDES)
     made = new_view(
         word(registry, G_VIEW), word(registry, G_ARRAY), dtype, word(entry, E_NDIM), shape, strides, data, flags
@@ -192,29 +194,48 @@ def prepared(registry, x, entry):
 
 
 @njit(cache=True, error_model="numpy")
-def hit(registry, x, key):
-    """Return the part that has been asked for before; 0, without an exception where Python is to do it."""
-    found, words = tape_in_force(registry), thirty_words()
-    if found == -1 or kind_of(x) != word(registry, G_TENSOR) or key_words(registry, key, words) == 0:
-        return 0
-    entry = look_up(registry, x, found, words)
+def shown_again(registry, op, x, found, words):
+    """Return the view that has been asked for before; 0, without an exception where Python is to do it."""
+    entry = look_up(registry, op, x, found, words)
     result = prepared(registry, x, entry) if entry != 0 else 0
     if result == 0:
         return 0
     reference, done = PyWeakref_NewRef(result, 0), 0
     found = tape_in_force(registry)
-    entry = look_up(registry, x, found, words) if found != -1 and reference != 0 else 0
+    entry = look_up(registry, op, x, found, words) if found != -1 and reference != 0 else 0
     if entry != 0 and load_i8(base_of(x, entry) + O_VIEWS) != 0:
         done = finish(registry, found & ~1, x, entry, result, reference, words)
     if done != 0 and found & 1 != 0:
-        store_i8(words, x)
-        done = tell(registry, entry, words, 0, result)
+        given = three_words()
+        store_i8(given, x)
+        done = tell(registry, entry, given, 0, result)
     if reference != 0:
         Py_DecRef(reference)
     if done == 0:
         Py_DecRef(result)
         return 0
     return result
+
+
+@njit(cache=True, error_model="numpy")
+def hit(registry, x, key):
+    """Return the part that an index shows, if it has been asked for before."""
+    found, words = tape_in_force(registry), thirty_words()
+    if found == -1 or kind_of(x) != word(registry, G_TENSOR) or key_words(registry, key, words) == 0:
+        return 0
+    return shown_again(registry, OP_PART, x, found, words)
+
+
+@njit(cache=True, error_model="numpy")
+def hit_view(op, given, count):
+    """Return the view of a tensor that ints say, if it has been asked for before."""
+    registry, words = tape_registry(), thirty_words()
+    found, x = tape_in_force(registry), load_i8(given)
+    if found == -1 or kind_of(x) != word(registry, G_TENSOR):
+        return 0
+    if argument_words(registry, given + 8, count - 1, words) == 0:
+        return 0
+    return shown_again(registry, op, x, found, words)
 
 
 @cfunc("int64(int64, int64)", cache=True)
@@ -238,7 +259,7 @@ def is_written(registry, x, key, value):
         return 0
     if load_i8(load_i8(value + O_BASE) + O_SLOT) <= 0 or key_words(registry, key, words) == 0:
         return 0
-    entry = entry_of(registry, load_i8(x + O_FORM), words, 1)
+    entry = entry_of(registry, OP_PART, load_i8(x + O_FORM), words, 1)
     if entry == 0 or base_of(x, entry) != load_i8(value + O_BASE) or load_i4(own + A_NDIM) != word(entry, E_NDIM):
         return 0
     for k in range(word(entry, E_NDIM)):

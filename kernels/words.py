@@ -120,6 +120,8 @@ REDUCES = 1 << 32
 LARGEST_DIM = 1 << 10
 NUMBERED = 1 << 31
 """Added to the number of an operation: a second operand that is a number is part of the form."""
+SHOWS = 1 << 33
+"""Added to the number of a view: all that is given beside the tensor is ints, and part of the form."""
 
 # An array as an object of Python, in bytes; kernels/memory.py checks that it is so.
 A_DATA, A_NDIM, A_SHAPE, A_STRIDES, A_DTYPE, A_FLAGS = 16, 24, 32, 40, 56, 64
@@ -136,11 +138,12 @@ DOUBLES = 12
 # the number of the form; of a reduction what it starts from and what it is divided by (0: by nothing), as doubles; of
 # a view its strides, where it begins in memory and in the gradient, the words of its index; bytes of the largest of
 # all, if large, and of the result; what a recorder is told: the operation, how many operands, the parameters;
-# of the view by any int along the first axis its extent: start and offset are then steps.
+# of the view by any int along the first axis its extent: start and offset are then steps; whether it can be written;
+# of an extremum the nest in which its ties are counted, and what counts them.
 K_OP, K_A, K_B, K_C, K_WANTS, K_NUMBER, KEY = range(7)
 E_BLOCK, E_FORM, E_KIND, E_LOOP, E_DATA, E_LAYOUT, E_COUNT, E_DTYPE, E_NDIM, E_SHAPE, E_SAVED, E_CODE = range(6, 18)
 E_STRIDES, E_START, E_OFFSET, E_KEY, E_INITIAL, E_SCALE, E_LARGE, E_BYTES = range(18, 26)
-E_TOLD, E_GIVEN, E_PARAMS, E_EXTENT, CALL = range(26, 31)
+E_TOLD, E_GIVEN, E_PARAMS, E_EXTENT, E_FLAGS, E_TIES, E_COUNTS, CALL = range(26, 34)
 WAYS, SETS = 4, 1 << 10
 """A call is in one of so many places of its set."""
 PICK, PICK_RESULT, PICK_SCALE = 3, 3, 4
@@ -169,5 +172,5 @@ INT_WORDS = 3
 """Words of an index that is an int, with their count."""
 NO_BOUND, FARTHEST = -(1 << 62) - 1, 1 << 62
 """What stands for None in a slice; ints that native code takes are below this, whatever their sign."""
-MOST_ITEMS, MOST_VIEWS = 4, 32
+MOST_ITEMS, MOST_WORDS, MOST_VIEWS = 4, 18, 32
 """Items of an index that native code takes; views of a base before the dead among them are to be forgotten."""

@@ -15,11 +15,12 @@ from kernels.form import Form
 from kernels.native_leaf import place_of
 from kernels.native_types import NATIVE
 from kernels.numpy_api import NEW, NEW_VIEW, SET_BASE, agrees, table
-from kernels.op import Contraction, Elementwise, Reduction
+from kernels.op import Contraction, Copy, Elementwise, Reduction
 from kernels.operations import operation
 from kernels.tables import OPS
 from kernels.words import LARGEST_DIM, PULLS
 from tape import modes
+from tape.families import base_of
 from tape.promotion import calls_scipy
 from tape.tapes import LARGE, Tape
 from tape.tensor import Tensor
@@ -124,18 +125,51 @@ def install_part(index: Callable[[Tensor, Any], Tensor], params: Callable[[Tenso
 
     def part(x: Tensor, key: Any) -> Tensor:
         result = index(x, key)
-        form = result._form
-        if type(form) is Form and form.is_view and type(x) is Tensor and modes.listening() is not None:
-            whole, shown = x._value, result._value
-            above = x._offset if type(x._form) is Form and x._form.is_view else 0
-            if type(whole) is np.ndarray and type(shown) is np.ndarray and shown.size:
-                wanted, size = type(result._slot) is int, form.spec.bytes
-                seen = calls.Part(shown, whole, result._offset - above)
-                told = Telling(form.op, 1, params(x, key))
-                calls.enter_part(x._form, key, form, seen, told, wanted=wanted, large=size if size >= LARGE else 0)
+        if (seen := _shown(x, result)) is not None:
+            told = Telling(result._form.op, 1, params(x, key))  # type: ignore[union-attr]
+            calls.enter_part(x._form, key, result._form, seen, told, **_watched(result))  # type: ignore[arg-type]
         return result
 
     _ask(words.OP_PART, part, index)
+
+
+def viewing(name: str) -> Callable[[Method], Method]:
+    """Let native code repeat a view of a tensor, given ints and tuples of them."""
+
+    def decorated(method: Method) -> Method:
+        if not NATIVELY:
+            return method
+        number = _number_of(f"{name} of a tensor")
+
+        @functools.wraps(method)
+        def once(x: Any, *given: Any, **named: Any) -> Any:
+            result = method(x, *given, **named)
+            if not named and result is not x and (seen := _shown(x, result)) is not None:
+                calls.enter_view(number, x._form, given, result._form, seen, **_watched(result))
+            return result
+
+        return operation(number | words.SHOWS, once, method, method)  # type: ignore[no-any-return]
+
+    return decorated
+
+
+def _shown(x: Tensor, result: Tensor) -> calls.Part | None:
+    """Return what a view shows of a tensor; None where it is none, or others are to hear of it."""
+    form = result._form
+    if type(form) is not Form or not form.is_view or type(x) is not Tensor or modes.listening() is None:
+        return None
+    whole, shown = x._value, result._value
+    above = x._offset if base_of(x) is not x else 0
+    if result._base is not base_of(x) or type(whole) is not np.ndarray or type(shown) is not np.ndarray:
+        return None  # of a copy, maybe
+    if not shown.size or not np.may_share_memory(whole, shown):
+        return None
+    return calls.Part(shown, whole, result._offset - above)
+
+
+def _watched(result: Tensor) -> dict[str, Any]:
+    size = result._form.spec.bytes
+    return {"wanted": type(result._slot) is int, "large": size if size >= LARGE else 0}
 
 
 def install_assign(assign: Callable[[Tensor, Any, Any], None], written: Callable[[Tensor], None]) -> None:
@@ -189,6 +223,27 @@ def _enter_reduction(number: int, op: Reduction, x: Tensor, given: tuple[int | N
         return computations.reduction(op, x.spec, axes, result.spec, saved, keepdims=keep)
 
     _enter(key, (x,), result, told, how)
+
+
+def copying(op: Copy) -> Callable[[Method], Method]:
+    """Let native code repeat a method that copies a tensor."""
+
+    def decorated(method: Method) -> Method:
+        if not NATIVELY:
+            return method
+        number = _number_of(op.name)
+
+        @functools.wraps(method)
+        def once(x: Any) -> Any:
+            result = method(x)
+            if type(x) is Tensor:
+                key = _key(number, (x,), (x._form,), 0)
+                _enter(key, (x,), result, Telling(op, 1), lambda _: computations.copy(x.spec, result.spec))
+            return result
+
+        return operation(number, once, method, method)  # type: ignore[no-any-return]
+
+    return decorated
 
 
 def multiplying(name: str) -> Callable[[Method], Method]:

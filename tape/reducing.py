@@ -84,7 +84,7 @@ def _extremum(name: str) -> Any:
     With a tensor as second argument: :func:`{name}imum` of both. Ties: ``x.{name}()`` shares the gradient evenly,
     ``x.{name}(dim)`` gives it to the first of equals, as PyTorch does.
     """
-    return method(name)(extremum)
+    return method(name)(reducing(over_all)(extremum))  # type: ignore[arg-type]
 
 
 def _not_empty(name: str, x: Tensor, dim: Any) -> None:
@@ -106,7 +106,7 @@ def _over(name: str) -> Any:
 
     over.__name__ = over.__qualname__ = name
     over.__doc__ = f"{op.doc[:-1]}, as NumPy's {name}."
-    return method(name)(over)
+    return method(name)(reducing(op)(over))  # type: ignore[arg-type]
 
 
 max = _extremum("max")  # noqa: A001

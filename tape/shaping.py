@@ -14,9 +14,9 @@ from kernels.op import Join, View
 from kernels.recent import Recent
 from kernels.tables import OPS
 from tape import modes, recording, repeats
+from tape.call_table import copying, viewing
 from tape.dims import dim_of, either, ints_of
 from tape.operands import operand
-from tape.tapes import LARGE
 from tape.tensor import Tensor, carried, method
 
 VIEWS = {name: op for name, op in OPS.items() if isinstance(op, View)}
@@ -37,6 +37,7 @@ def _completed(x: Tensor, shape: tuple[int, ...], name: str) -> tuple[int, ...]:
 
 
 @method()
+@viewing("view")
 def view(x: Tensor, *sizes: Any, size: Any = None) -> Tensor:
     """Return a view of another shape; RuntimeError where strides do not allow one."""
     wanted = _completed(x, ints_of(sizes if size is None else (size,)), "view")
@@ -50,6 +51,7 @@ def view(x: Tensor, *sizes: Any, size: Any = None) -> Tensor:
 
 
 @method()
+@viewing("reshape")
 def reshape(x: Tensor, *sizes: Any, shape: Any = None) -> Tensor:
     """Return a view of another shape where strides allow one, else a copy."""
     wanted = _completed(x, ints_of(sizes if shape is None else (shape,)), "reshape")
@@ -60,6 +62,7 @@ def reshape(x: Tensor, *sizes: Any, shape: Any = None) -> Tensor:
 
 
 @method()
+@viewing("flatten")
 def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     """Return the tensor with dims ``start_dim`` to ``end_dim`` run together; itself where there is nothing to do."""
     shape = x.spec.shape
@@ -72,6 +75,7 @@ def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
 
 
 @method()
+@viewing("transpose")
 def transpose(x: Tensor, dim0: int, dim1: int) -> Tensor:
     """Return a view with two dims exchanged."""
     order = list(range(len(x.spec.shape)))
@@ -82,6 +86,7 @@ def transpose(x: Tensor, dim0: int, dim1: int) -> Tensor:
 
 
 @method()
+@viewing("permute")
 def permute(x: Tensor, *order: Any, dims: Any = None) -> Tensor:
     """Return a view with the dims in the order given."""
     order = tuple(dim_of(x, d) for d in ints_of(order if dims is None else (dims,)))
@@ -94,6 +99,7 @@ def permute(x: Tensor, *order: Any, dims: Any = None) -> Tensor:
 
 
 @method()
+@viewing("t")
 def t(x: Tensor) -> Tensor:
     """Return a matrix transposed; tensors of less than two dims as they are."""
     rank = len(x.spec.shape)
@@ -107,10 +113,11 @@ def _turned(x: Tensor) -> Tensor:
     return recording.view(VIEWS["permute"], x, (tuple(range(len(x.spec.shape)))[::-1],))
 
 
-method("T")(property(_turned))
+method("T")(property(viewing("T")(_turned)))
 
 
 @method()
+@viewing("squeeze")
 def squeeze(x: Tensor, dim: Any = None, *, axis: Any = None) -> Tensor:
     """Return a view without dims of length one, or without ``dim`` where its length is one."""
     shape, dim = x.spec.shape, either("dim", dim, "axis", axis, None)
@@ -122,6 +129,7 @@ def squeeze(x: Tensor, dim: Any = None, *, axis: Any = None) -> Tensor:
 
 
 @method()
+@viewing("unsqueeze")
 def unsqueeze(x: Tensor, dim: int) -> Tensor:
     """Return a view with a dim of length one inserted."""
     at = dim_of(x, dim, extra=1)
@@ -130,6 +138,7 @@ def unsqueeze(x: Tensor, dim: int) -> Tensor:
 
 
 @method()
+@viewing("expand")
 def expand(x: Tensor, *sizes: Any, size: Any = None) -> Tensor:
     """Return a view with dims of length one repeated; -1 keeps a dim."""
     wanted, shape = ints_of(sizes if size is None else (size,)), x.spec.shape
@@ -168,29 +177,13 @@ def strided(x: Tensor, shape: tuple[int, ...], strides: tuple[int, ...], offset:
 
 
 @method()
+@copying(_CLONE)
 def clone(x: Tensor) -> Tensor:
     """Return a copy in memory of its own, recorded."""
-    value = np.array(x._value, copy=True, order="C")
-    (tape, recorder), slot = repeats.ears(), x._slot
-    wanted = bool(tape) and slot is not None
-    form = None if tape is None else _cloned.get((x._form.spec, wanted))
-    if form is not None:
-        result = (
-            repeats.again(tape, form, [slot], carried(value)) if wanted else repeats.bare(form.spec, carried(value))
-        )
-        if recorder is not None:
-            recorder.note(_CLONE, (x,), result, ())
-        return result
-    result = recording.finish(
-        _CLONE, (x,), value, lambda: forms.copy(_CLONE, x.spec, spec_of(carried(value))), lambda _form: (), ()
+    value = carried(np.array(x._value, copy=True, order="C"))
+    return recording.finish(
+        _CLONE, (x,), value, lambda: forms.copy(_CLONE, x.spec, spec_of(value)), lambda _form: (), ()
     )
-    if tape is not None and x.spec.bytes < LARGE:
-        _cloned[x.spec, type(result._slot) is int] = result._form
-    return result
-
-
-_cloned: Recent[Any, Any] = Recent()
-"""Copies seen of tensors that are not large, by spec and whether they were recorded: the form, or spec."""
 
 
 @method()
