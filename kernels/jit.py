@@ -30,9 +30,9 @@ from kernels import announcing
 from kernels.announcing import on_compile, set_quiet
 from kernels.cache_files import cache_folder, cached_kernels, clear_cache
 from kernels.interrupts import held
-from kernels.machine_code import KEEPER, Keeper, cfunc, machine, njit
-from kernels.module_texts import content_of, digest
-from kernels.native_units import FASTCALL, UNIT, Method, Native, Unit, builtin
+from kernels.machine_code import KEEPER, Keeper, cfunc, njit
+from kernels.module_texts import code_of, content_of, digest
+from kernels.native_units import FASTCALL, UNIT, Method, Native, Unit, builtin, machine
 
 __all__ = [
     "NumbaError",
@@ -63,7 +63,8 @@ def load_source(label: str, text: str) -> ModuleType:
 @functools.cache  # its name hashes all that it imports, and each new workspace asks for four
 def load_module(name: str) -> ModuleType:
     """Return the native twin of a handwritten module of this package, ``kernels/<name>.py``."""
-    return _load(name, content_of(f"{__package__}.{name}"))
+    module = f"{__package__}.{name}"
+    return _load(name, content_of(module), module)
 
 
 def source_of(name: str) -> str:
@@ -100,6 +101,19 @@ def entry(function: Any) -> Callable[..., Any]:
     return call
 
 
+@functools.cache
+def address_of(function: Any) -> int:
+    """Return where the machine code of a function of one word begins, as C calls it."""
+    if isinstance(function, Native):
+        return function.address
+    (signature,) = function.nopython_signatures
+    _callable.append(numba.cfunc(signature)(lambda word: function(word)))
+    return int(_callable[-1].address)
+
+
+_callable: list[Any] = []
+
+
 def bound(module: str, name: str, self: Any, flags: int = 0) -> Callable[..., Any]:
     """Return native code that takes Python's objects, as METH_FASTCALL has it, as a function bound to ``self``."""
     return builtin(_method_at(module, name, flags), self)
@@ -111,29 +125,31 @@ def _method_at(module: str, name: str, flags: int) -> Method:
     return Method(name.encode(), native.address, FASTCALL | flags, None)
 
 
-def key_of(content: str | CodeType) -> str:
+def key_of(content: str | CodeType, module: str = "") -> str:
     """Return what names the machine code of a text: a hash of it, of all it imports, and of compiler and machine."""
-    return hashlib.sha256(f"{_stamp()} {digest(content)}".encode()).hexdigest()[:24]
+    return hashlib.sha256(f"{_stamp()} {digest(content, module)}".encode()).hexdigest()[:24]
 
 
-def _load(label: str, content: str | CodeType) -> ModuleType:
+def _load(label: str, content: str | CodeType, origin: str = "") -> ModuleType:
+    """Return the module of a text; ``origin`` is the handwritten one that this is the native twin of."""
     with _lock:  # Python's parser, which finds imports, has had a count that threads share
-        name = f"{label}_{key_of(content)}"
+        name = f"{label}_{key_of(content, origin)}"
         module = _loaded.get(name)
         if module is None:
             with held():
-                module = _loaded[name] = _executed(name, content)
+                module = _loaded[name] = _executed(name, content, origin)
     return module
 
 
-def _executed(name: str, content: str | CodeType) -> ModuleType:
+def _executed(name: str, content: str | CodeType, origin: str) -> ModuleType:
     module = ModuleType(name)
     module.__dict__[KEEPER] = Keeper(name)
     if isinstance(content, str):
         module.__dict__[UNIT] = Unit(name, content)
     sys.modules[name] = module  # Numba unpickles machine code by the module's name
     try:
-        code = compile(content, f"<{name}>", "exec") if isinstance(content, str) else content
+        code = content if isinstance(content, CodeType) else code_of(origin) if origin else None
+        code = code or compile(content, f"<{name}>", "exec")  # type: ignore[arg-type]
         with Keeper.loading():
             exec(code, module.__dict__)  # noqa: S102 (our own text)
     except BaseException as error:
@@ -147,5 +163,6 @@ def _executed(name: str, content: str | CodeType) -> ModuleType:
 @functools.cache
 def _stamp() -> str:
     versions = [module.__version__ for module in (numba, llvmlite, np)]
+    chosen = [numba.config.CPU_NAME, numba.config.CPU_FEATURES]  # NUMBA_CPU_NAME, for what Numba compiles
     python = [platform.python_implementation(), sys.version, sys.abiflags if hasattr(sys, "abiflags") else ""]
-    return repr([*versions, *python, object.__basicsize__, machine()])
+    return repr([*versions, *python, object.__basicsize__, *chosen, machine()])

@@ -12,7 +12,6 @@ from numba.core import sigutils
 from numba.core.caching import NullCache
 from numba.core.ccallback import CFunc
 from numba.core.compiler import CompileResult
-from numba.core.registry import cpu_target
 from numba.core.serialize import dumps
 
 from kernels import announcing, cache_files
@@ -20,11 +19,6 @@ from kernels.native_units import UNIT, Native
 
 KEEPER = "__machine_code__"
 """The name, among a module's globals, of what keeps its machine code."""
-
-
-def machine() -> str:
-    """Return what the compiler makes code for: processor and features."""
-    return repr(cpu_target.target_context.codegen().magic_tuple())
 
 
 def njit(given: Any = None, *, cache: bool = False, **options: Any) -> Any:

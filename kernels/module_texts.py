@@ -16,6 +16,8 @@ import kernels
 
 _HEAD = re.compile(r"^[ \t]*(?:from|import)\b[^\n(]*(?:\([^)]*\))?[^\n]*$|load_module\([^)\n]*\)", re.MULTILINE)
 """What may be an import. To parse all of a text would take ten times as long."""
+_PLAIN = re.compile(r"from ((?!kernels )[a-z]\w*(?:\.\w+)*) import (?:[\w, ]+|\([\w,\s]+\))|load_module\(\"(\w+)\"\)")
+"""Imports that need not be parsed: from a module by its whole name, and of the machine code of one."""
 
 
 @functools.cache
@@ -37,11 +39,24 @@ def content_of(module: str) -> str | CodeType:
     )
 
 
-def digest(text: str | CodeType) -> str:
-    """Return a hash of a text, or of code, and of all that it imports from this package, one through another."""
+def code_of(module: str) -> CodeType | None:
+    """Return a module's code, from its byte code where that is kept; None where only its source can be had."""
+    spec = importlib.util.find_spec(module)
+    try:
+        code: CodeType | None = spec.loader.get_code(module)  # type: ignore[union-attr]
+    except (AttributeError, ImportError, OSError, EOFError):
+        return None
+    return code
+
+
+def digest(text: str | CodeType, own: str = "") -> str:
+    """Return a hash of a text, or of code, and of all that it imports from this package, one through another.
+
+    ``own``: the module whose text it is, if it is one's.
+    """
     found = hashlib.sha256()
     _update(found, text)
-    for module in sorted(_reached(frozenset(imported(text)))):
+    for module in sorted(_reached(_imports_of(own) if own else frozenset(imported(text)))):
         found.update(_digest_of(module))
     return found.hexdigest()
 
@@ -51,7 +66,14 @@ def imported(content: str | CodeType) -> Iterator[str]:
     if isinstance(content, CodeType):
         yield from (f"{kernels.__name__}.{info.name}" for info in pkgutil.iter_modules(kernels.__path__))
         return
-    for module, name in _imports("\n".join(_HEAD.findall(content)), content):
+    heads = []
+    for head in _HEAD.findall(content):
+        plainly = _PLAIN.fullmatch(head)
+        if plainly is None:
+            heads.append(head)
+        elif plainly[1] is None or plainly[1].split(".")[0] == kernels.__name__:
+            yield plainly[1] or f"{kernels.__name__}.{plainly[2]}"
+    for module, name in _imports("\n".join(heads), content):
         if module.split(".")[0] == kernels.__name__:
             deepest = f"{module}.{name}"
             yield deepest if module == kernels.__name__ and name and _is_module(deepest) else module

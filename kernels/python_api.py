@@ -18,8 +18,7 @@ _KINDS = {types.int64: _I64, types.int32: ir.IntType(32), types.float64: ir.Doub
 
 def _api(name: str, result: Any, *given: Any) -> Any:
     """Return the intrinsic that calls a function of the C API; pointers are int64."""
-    if name != "tape_registry":
-        API.add(name)
+    API.add(name)
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001 (Numba fixes the names)
         kind = ir.FunctionType(_KINDS[result], [_KINDS[one] for one in given])
@@ -84,8 +83,17 @@ PyWeakref_NewRef = _api("PyWeakref_NewRef", _OBJECT, _OBJECT, _OBJECT)
 PyType_GenericAlloc = _api("PyType_GenericAlloc", _OBJECT, _OBJECT, _WORD)
 PyType_IsSubtype = _api("PyType_IsSubtype", types.int32, _OBJECT, _OBJECT)
 PyThread_get_thread_ident = _api("PyThread_get_thread_ident", _WORD)
-tape_registry = _api("tape_registry", _WORD)
-"""The registry's address: of ours, and there before any code that calls it is loaded; see kernels/registry.py."""
+
+
+@intrinsic
+def tape_registry(typingctx: Any) -> Any:  # noqa: ARG001
+    """The registry's address: a symbol that is there before any code that has it is loaded; kernels/registry.py."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
+        found = builder.module.globals.get("tape_registry") or ir.GlobalVariable(builder.module, _I64, "tape_registry")
+        return builder.ptrtoint(found, _I64)
+
+    return types.int64(), codegen
 
 
 @intrinsic

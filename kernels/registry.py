@@ -13,7 +13,6 @@ import numpy as np
 from llvmlite import binding
 
 from kernels import words
-from kernels.native_units import engine
 
 MOST_TAPES = 1 << 18
 """Slots have 62 bits: so many tapes can live at a time."""
@@ -104,9 +103,5 @@ REGISTRY = Registry()
 
 
 def announce() -> None:
-    """Let native code find the registry: by a function that returns its address."""
-    text = f"define i64 @tape_registry_here() {{\n  ret i64 {REGISTRY.address}\n}}\n"
-    holder: Any = engine()
-    holder.add_module(binding.parse_assembly(text))
-    holder.finalize_object()
-    binding.add_symbol("tape_registry", holder.get_function_address("tape_registry_here"))
+    """Let native code find the registry."""
+    binding.add_symbol("tape_registry", REGISTRY.address)

@@ -47,7 +47,7 @@ class Workspace:
         self.drop = jit.entry(drop)
         called = {words.H_MARKS: marks.mark, words.H_RESTRICTS: marks.relevant, words.H_SWEEPS: sweeps.sweep}
         for at, function in {**called, words.H_DROPS: drop}.items():
-            self.words[at] = function.address
+            self.words[at] = jit.address_of(function)
         self.words[words.H_PTRS] = data_of(self.pointers)
         self.words[words.H_STAMP] = words.FIRST_STAMP
         self.reserve(_FIRST)

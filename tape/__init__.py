@@ -12,26 +12,29 @@ if getattr(_kernels, "DISTRIBUTION", None) != "tape-autograd":
         "pip uninstall kernels; pip install --force-reinstall --no-deps tape-autograd"
     )
 
-from tape import (  # noqa: F401 (some install methods)
-    array_api,
-    autograd,
-    exits,
-    func,
-    functions,
-    in_place,
-    indexing,
-    linalg,
-    numpy_protocols,
-    numpy_ufuncs,
-    optimize,
-    quadrature,
-    random,
-    sparse,
-    special,
-    stats,
-    tensor_types,
-    turning,
-)
+from kernels.collecting import uncollected as _uncollected
+
+with _uncollected():
+    from tape import (  # noqa: F401 (some install methods)
+        array_api,
+        autograd,
+        exits,
+        func,
+        functions,
+        in_place,
+        indexing,
+        linalg,
+        numpy_protocols,
+        numpy_ufuncs,
+        optimize,
+        quadrature,
+        random,
+        sparse,
+        special,
+        stats,
+        tensor_types,
+        turning,
+    )
 from tape.array_api import e, finfo, iinfo, inf, nan, newaxis, pi, result_type
 from tape.compiled_ops import custom
 from tape.creation import (
