@@ -51,10 +51,9 @@ def _entry() -> int:
 
 
 def operation(number: int, slow: Callable[..., Any], always: Callable[..., Any], like: Callable[..., Any]) -> Any:
-    """Return the function of an operation of this number: ``slow`` does what native code has not seen.
+    """Return the function of an operation of this number, with the name and documentation of ``like``.
 
-    ``always`` does what it never does.
-    It is a method where it stands in a class. Its name and documentation are those of ``like``.
+    ``slow`` does what native code has not seen, ``always`` what it never does. In a class it is a method.
     """
     found = instance(_type())
     for one in (slow, always):
