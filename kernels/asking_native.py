@@ -22,6 +22,7 @@ from kernels.words import (
     B_ENTRIES,
     B_ITEM,
     B_KIND,
+    B_ORDER,
     B_SHADOW,
     BARE,
     CELL,
@@ -116,7 +117,7 @@ def plant(h, t, slot, value):
     if kind_of(value) == word(registry, G_FLOAT):
         number = load_f8(value + HEADER) + 0.0
     elif value != word(registry, G_NONE):
-        if item != 8 or not has_whole(registry, value, elements):
+        if item != 8 or word(block, B_ORDER) == 0 or not has_whole(registry, value, elements):
             return 0
         number = load_f8(load_i8(value + A_DATA))
         if elements != 1:

@@ -106,6 +106,7 @@ class Form:
             self._work(),
             id(self),
             0,
+            spec.covers and spec.in_order,
         ]
         for source, pull, covers in zip(self.specs, self.pulls, self.covers, strict=True):
             words += [0] * I_WORDS if source is None else self._about(source, pull, covers)

@@ -65,8 +65,9 @@ PARENT = 16
 FOUND = 3
 
 # A form's block: words, inputs, saved values, elements and item size of the shadow, kind, what it frees, steps, the
-# form, whether there is nothing to look at twice; then the inputs, then what kind of word each saved value is.
-B_ENTRIES, B_INPUTS, B_SAVED, B_SHADOW, B_ITEM, B_KIND, B_FREES, B_WORK, B_FORM, B_READY, B_FIRST = range(11)
+# form, whether there is nothing to look at twice, whether the shadow is in order; then the inputs, then what kind of
+# word each saved value is.
+B_ENTRIES, B_INPUTS, B_SAVED, B_SHADOW, B_ITEM, B_KIND, B_FREES, B_WORK, B_FORM, B_READY, B_ORDER, B_FIRST = range(12)
 READY, SINGLE = 1, 2
 """A form pulls, and has all kernels that are wanted; all its shadows have one element besides."""
 # A saved word: a number, the bits of a double, the address of an array, of any object; the tape holds the object.

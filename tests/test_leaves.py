@@ -143,6 +143,26 @@ def test_a_cotangent_is_checked_and_kept_as_it_is(cotangent: Any) -> None:
     np.testing.assert_array_equal(given.numpy(), before)
 
 
+@pytest.mark.parametrize("order", [(2, 1, 0), (1, 2, 0), (0, 2, 1), (0, 1, 2)])
+@pytest.mark.parametrize("step", [1, 2])
+@pytest.mark.parametrize("given", ["in order", "turned"])
+def test_a_cotangent_of_a_result_in_another_order(order: Any, step: int, given: str) -> None:
+    """The memory of the square of a transposed tensor is in the order of the tensor's, and so is its shadow."""
+    values = np.linspace(-1.0, 2.0, 24).reshape(2, 3, 4)
+    turned, wanted = values[:, ::step].transpose(order), np.zeros_like(values)
+    weights = np.linspace(0.5, 1.5, turned.size).reshape(turned.shape)
+    wanted[:, ::step].transpose(order)[...] = 2 * weights * turned
+    cotangent = tape.tensor(weights if given == "in order" else weights.copy(order="F"))
+    for way in ("backward", "grad"):
+        x = tape.tensor(values, requires_grad=True)
+        part = x[:, ::step].permute(order)
+        y = part * part
+        if way == "backward":
+            y.backward(cotangent)
+        found = x.grad if way == "backward" else tape.autograd.grad(y, x, cotangent)[0]
+        np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-15)
+
+
 def test_gradients_share_no_memory() -> None:
     x = tape.tensor([1.0, 2.0], requires_grad=True)
     y = (x * 2).sum()
