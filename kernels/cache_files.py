@@ -13,10 +13,11 @@ import os
 import shutil
 import sys
 import tempfile
-import threading
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+
+from kernels import forking
 
 _ROOM = "kernels-1"
 """Our own folder within the one that is wanted; its number is that of the format."""
@@ -25,7 +26,7 @@ _SUFFIX, _DRAFT = ".kernel", ".draft"
 _OTHERS = 0o022
 """The bits of a mode by which others may write."""
 
-_lock = threading.RLock()
+_lock = forking.lock()
 _folder: Path | None = None
 _failed: list[str] = []
 

@@ -12,7 +12,6 @@ import functools
 import hashlib
 import platform
 import sys
-import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,7 +25,7 @@ from numba import carray, types
 from numba.core.errors import NumbaError
 from numba.extending import intrinsic
 
-from kernels import announcing
+from kernels import announcing, forking
 from kernels.announcing import on_compile, set_quiet
 from kernels.cache_files import cache_folder, cached_kernels, clear_cache
 from kernels.interrupts import held
@@ -51,7 +50,7 @@ __all__ = [
 SIGNATURE = types.void(types.CPointer(types.int64), types.CPointer(types.int64), types.int64)
 """Every kernel: layout, pointers (target, cotangent, saved ...), and 1 to accumulate or 0 to store."""
 
-_lock = threading.RLock()
+_lock = forking.lock()
 _loaded: dict[str, ModuleType] = {}
 
 

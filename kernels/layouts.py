@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import os
-import threading
 from typing import Any
 from weakref import WeakValueDictionary
 
 import numpy as np
 
+from kernels import forking
 from kernels.recent import Recent
 
 Strides = tuple[int, ...]
@@ -17,9 +16,7 @@ Strides = tuple[int, ...]
 Key = tuple[Strides, Strides, np.dtype[Any], Strides, int]
 
 _SPECS: WeakValueDictionary[Key, Spec] = WeakValueDictionary()
-_lock = threading.RLock()
-if hasattr(os, "register_at_fork"):  # a child must not inherit it held
-    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
+_lock = forking.lock()
 
 
 class Spec:

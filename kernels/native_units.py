@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import threading
 from collections.abc import Callable
 from typing import Any
 
 from llvmlite import binding
 
-from kernels import announcing, cache_files, translation
+from kernels import announcing, cache_files, forking, translation
 
 UNIT = "__native_unit__"
 """The name, among a module's globals, of its unit."""
 FASTCALL = 0x80
 """The flag of a method that takes the address and the count of its arguments."""
 _MAGIC = b"object file\n"
-_lock = threading.RLock()
+_lock = forking.lock()
 API = {"PyErr_BadArgument", "PyErr_Occurred", "PyLong_AsLongLong", "PyLong_FromLongLong"}
 """The functions of CPython's C API that machine code calls, until it is told where they are."""
 
@@ -54,6 +53,7 @@ class Native:
     def __init__(self, function: Callable[..., Any], unit: Unit, signature: Any, *, is_kernel: bool) -> None:
         self.function, self.unit, self.signature, self.is_kernel = function, unit, signature, is_kernel
         self.symbol = f"{unit.name}.{function.__name__}"
+        self._entry: Callable[..., Any] | None = None
         if signature is not None:
             unit.entries.append(self)
 
@@ -68,10 +68,13 @@ class Native:
         self.unit.load()
         return address_at(symbol)
 
-    @functools.cached_property
+    @property
     def entry_point(self) -> Callable[..., Any]:
         """The function as Python calls it, with integers."""
-        return builtin(Method(self.function.__name__.encode(), self._found(f"{self.symbol}.py"), FASTCALL, None))
+        if self._entry is None:  # no cached_property: before Python 3.12 it has a lock, which a fork may leave held
+            name, found = self.function.__name__.encode(), self._found(f"{self.symbol}.py")
+            self._entry = builtin(Method(name, found, FASTCALL, None))
+        return self._entry
 
     def __call__(self, *given: int) -> Any:
         """Call it, with integers; what is called often takes ``entry_point`` itself."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import sys
-import threading
 from functools import partial
 from typing import Any
 from weakref import ref
@@ -12,11 +11,11 @@ from weakref import ref
 import numpy as np
 from llvmlite import binding
 
-from kernels import words
+from kernels import forking, words
 
 MOST_TAPES = 1 << 18
 """Slots have 62 bits: so many tapes can live at a time."""
-_lock = threading.Lock()
+_lock = forking.lock()
 
 
 _NAMES = "dim", "axis", "keepdim", "keepdims"
@@ -71,9 +70,9 @@ class Registry:
                 number = self.free.pop()
             except IndexError:
                 number = self.count
-                if number == self.room:
+                self.count = number + 1  # at once: what interrupts this thread may enter forms of its own
+                if number >= self.room:
                     self._grow()
-                self.count += 1
                 put(self.address, words.G_FORMCOUNT, self.count)
             put(self.forms, number, block)
         self.living[number] = ref(form, partial(self._leave, number))

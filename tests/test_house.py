@@ -15,7 +15,8 @@ PACKAGES = ("kernels", "tape")
 # Every file, bottom to top: a file imports only from files that stand earlier.
 # fmt: off
 HOUSE = [
-    "kernels", "kernels.collecting", "kernels.announcing", "kernels.interrupts", "kernels.cache_files",
+    "kernels", "kernels.forking", "kernels.collecting", "kernels.announcing", "kernels.interrupts",
+    "kernels.cache_files",
     "kernels.module_texts",
     "kernels.numbers_ir", "kernels.expressions_ir", "kernels.statements_ir", "kernels.translation",
     "kernels.native_units", "kernels.machine_code",

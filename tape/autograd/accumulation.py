@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import threading
 import warnings
 from functools import partial
 from typing import Any
@@ -11,7 +9,7 @@ from weakref import ReferenceType, ref
 
 import numpy as np
 
-from kernels import forms
+from kernels import forking, forms
 from kernels.entries import instructions
 from kernels.layouts import Spec, spec_of
 from kernels.native_leaf import beginner, grad_property
@@ -24,10 +22,8 @@ from tape.autograd import hooks
 from tape.tapes import Tape
 from tape.tensor import AccumulateGrad, Tensor, as_array, attribute, carried, method, new, plain, rare, seldom
 
-ADDING = threading.RLock()
+ADDING = forking.lock()
 """Held while a gradient is added, since threads may share a leaf; not while hooks run."""
-if hasattr(os, "register_at_fork"):  # a child must not inherit it held
-    os.register_at_fork(before=ADDING.acquire, after_in_parent=ADDING.release, after_in_child=ADDING.release)
 
 
 def deliver(leaves: list[tuple[AccumulateGrad, Array | float]]) -> None:
