@@ -240,3 +240,19 @@ def test_who_looks_at_this_graph_is_served() -> None:
     (z * 1.0).sum().backward()
     assert z.grad is not None
     assert z.grad.tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("made", [lambda x: x.T * 2.0, lambda x: x.permute(1, 0) + x.T, lambda x: x * 3.0])
+def test_a_cotangent_is_laid_as_the_result_is(way: str, made: Callable[[Any], Any]) -> None:
+    """A result takes its operand's order of axes; so do shadows, but not the cotangents that are given."""
+    del way
+    x = tape.tensor(np.arange(6.0).reshape(2, 3), requires_grad=True)
+    y = made(x)
+    weights = np.arange(1.0, 7.0).reshape(y.shape)
+    scale = made(tape.ones(2, 3)).numpy().flat[0]
+    expected = scale * (weights.T if y.shape == (3, 2) else weights)
+    for given in (weights, np.asfortranarray(weights)):
+        (found,) = grad(y, x, tape.from_numpy(given), retain_graph=True)
+        assert found.tolist() == expected.tolist()
+    y.backward(tape.from_numpy(weights))
+    assert x.grad.tolist() == expected.tolist()
