@@ -261,8 +261,10 @@ def _slices_agree() -> bool:
 
 def _values_agree() -> bool:
     array = np.arange(3.0)
+    count, held = _word(id(array)), [array, array]
     return (
-        _word(id(array) + HEADER) == address_of(array)
+        _word(id(array)) - count == len(held)
+        and _word(id(array) + HEADER) == address_of(array)
         and ctypes.c_double.from_address(id(number := 2.5) + HEADER).value == number
         and _word(id(array) + 8) == id(np.ndarray)
         and ctypes.c_int32.from_address(id(array) + 24).value == array.ndim

@@ -5,6 +5,7 @@ from __future__ import annotations
 from kernels.heirs import LEAST
 from kernels.jit import load_module, njit
 from kernels.memory import call_kernel, load_i8, store_i8, word
+from kernels.pool_calls import take
 from kernels.words import (
     ALIAS,
     ALWAYS,
@@ -37,6 +38,7 @@ from kernels.words import (
     MEMORY,
     OK,
     OTHERWISE,
+    OWNED,
     PULLS,
     RELEVANT,
     T_WORDS,
@@ -75,11 +77,19 @@ def spreads(block, about):
 
 
 @njit(cache=True, error_model="numpy")
-def add_element(about, target, cotangent, pointers):
-    """Run a pullback that contributes to a single element, which may stand in its cell."""
+def add_plainly(about, target, cotangent, pointers):
+    """Run a pullback that contributes to a whole shadow, or to its only element; MEMORY or OK."""
     pointer, flags, accumulate = load_i8(target + 8), load_i8(target + 24), 1
     if pointer <= 0:
-        pointer = load_i8(16 - pointer) if pointer < 0 else target + 16  # an array of the caller's: its data
+        size = word(about, I_SHADOW) * word(about, I_ITEM)
+        if pointer < 0:
+            pointer = load_i8(16 - pointer)  # an array of the caller's: its data
+        elif size <= 8:
+            pointer = target + 16
+        else:
+            pointer, flags = take(size), flags | OWNED
+            if pointer == 0:
+                return MEMORY
         store_i8(target + 8, pointer)
     if flags & TOUCHED == 0:
         store_i8(target + 24, flags | TOUCHED)
@@ -90,6 +100,15 @@ def add_element(about, target, cotangent, pointers):
     store_i8(pointers, pointer)
     store_i8(pointers + 8, cotangent)
     call_kernel(word(about, I_KERNEL), word(about, I_LAYOUT), pointers, accumulate)
+    return OK
+
+
+@njit(cache=True, error_model="numpy")
+def is_plain(about, flags):
+    """Whether :func:`add_plainly` is all there is to a pullback of one cotangent to a target."""
+    if flags & (ALIAS | UNIFORM | WISHED) != 0 or word(about, I_GIVES) != OTHERWISE:
+        return False
+    return flags & TOUCHED != 0 or word(about, I_COVERS) != 0 or word(about, I_SHADOW) == 1
 
 
 @njit(cache=True, error_model="numpy")
@@ -168,7 +187,7 @@ def pull_single(h, items, last, block, cell):
             flags = load_i8(target + 24)
             wanted = restrict == 0 or flags & RELEVANT != 0
             if wanted and flags & ALIAS == 0:
-                add_element(about, target, load_i8(cell + 8), pointers)
+                add_plainly(about, target, load_i8(cell + 8), pointers)
             elif wanted and contribute(h, block, about, target, cell, 0, False) != OK:
                 return MEMORY
         about += 8 * I_WORDS
@@ -199,8 +218,9 @@ def pull(h, last, block, cell):
         flags = load_i8(target + 24)
         if word(h, H_RESTRICT) != 0 and flags & RELEVANT == 0:
             continue
-        if small and word(about, I_SHADOW) == 1 and flags & (ALIAS | UNIFORM | WISHED) == 0:
-            add_element(about, target, load_i8(cell + 8) + start, pointers)
+        if small and heir < 0 and is_plain(about, flags):
+            if add_plainly(about, target, load_i8(cell + 8) + start, pointers) != OK:
+                return MEMORY
             continue
         if wished and not spreads(block, about) and not dense(block, cell):
             return MEMORY
