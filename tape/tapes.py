@@ -51,15 +51,16 @@ def _new_number() -> tuple[int, int]:
 
 
 class Reading:
-    """Somebody who reads a tape, as a context manager: it counts among the readers."""
+    """Somebody who reads a tape, as a context manager: it counts among the readers, till it leaves or is gone."""
 
-    __slots__ = ("readers",)
+    __slots__ = ("counted", "readers")
 
     def __init__(self, readers: list[None]) -> None:
-        self.readers = readers
+        self.readers, self.counted = readers, False
 
     def __enter__(self) -> None:
         try:
+            self.counted = True
             self.readers.append(None)
         except BaseException:  # an interrupt
             self._leave()
@@ -73,8 +74,14 @@ class Reading:
             raise errors.GradError(errors.SECOND_TIME) from None
 
     def _leave(self) -> None:
-        with suppress(IndexError):  # a tracer may raise between `try` and the line below it
-            self.readers.pop()
+        if self.counted:
+            self.counted = False  # nothing is called until the next line has, so that no interrupt comes between
+            if self.readers:
+                self.readers.pop()
+
+    def __del__(self) -> None:
+        """Leave: an interrupt in the first instruction of ``__exit__`` kept it from that."""
+        self._leave()
 
 
 class Tape:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import tape
+from tape.modes import own_tape
 from tape.tensor import AccumulateGrad
 
 GIVEN = [
@@ -325,3 +326,16 @@ def test_vjp_of_what_depends_on_more_can_be_differentiated() -> None:
     assert found.requires_grad
     assert tape.autograd.grad(found.sum(), w)[0].tolist() == [1.0, 1.0]
     assert y.requires_grad
+
+
+def test_a_reader_that_an_interrupt_kept_from_leaving_is_counted_no_more() -> None:
+    own = own_tape()
+    before = len(own.readers)
+    reading = own.reading()
+    reading.__enter__()
+    assert len(own.readers) == before + 1
+    del reading
+    assert len(own.readers) == before
+    with own.reading():
+        assert len(own.readers) == before + 1
+    assert len(own.readers) == before
