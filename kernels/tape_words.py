@@ -66,6 +66,7 @@ def words_of_tape(number: int, count: int) -> Any:
     found = instance(_types[0])
     header = header_of(found)
     registry.put(header, words.T_NUMBER, number)
+    count = -(-count // words.CHUNK) * words.CHUNK  # who holds slots of the number's tape before is counted elsewhere
     registry.put(header, words.T_NEXT, count)
     registry.put(header, words.T_FIRST, count >> words.CHUNK_BITS)
     registry.put(header, words.T_REGISTRY, registry.REGISTRY.address)

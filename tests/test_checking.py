@@ -195,6 +195,38 @@ def test_what_is_sound_passes(fresh: Fresh, plain: bool) -> None:
     assert (errors, printed, process.returncode) == ("", "sound\n", 0)
 
 
+AGAIN = """
+import gc, threading
+import numpy as np, tape
+kept = []
+def first():
+    x = tape.tensor(np.ones(3), requires_grad=True)
+    y = x * x * x
+    z = tape.exp(y)
+    z.backward(tape.ones(3))
+    kept.extend([y, z])
+def second():
+    x = tape.tensor(np.ones(3), requires_grad=True)
+    y = x * x
+    kept.clear()  # tensors of the tape that had this number before
+    gc.collect()
+    assert tape.autograd.grad(y.sum(), x)[0].tolist() == [2.0] * 3
+    print(y._slot >> 44 == number)
+for work in (first, second):
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    number = kept[0]._slot >> 44 if kept else 0
+    for one in tape.tapes.every(): one.collect()
+    gc.collect()
+"""
+
+
+def test_tensors_of_a_tape_that_is_gone_are_not_counted_on_the_next_one(fresh: Fresh) -> None:
+    process = fresh(AGAIN, TAPE_DEBUG="1")
+    assert process.communicate(timeout=300) == ("True\n", "")
+
+
 def test_nothing_of_it_is_loaded_otherwise(fresh: Fresh) -> None:
     code = GRAPH.partition("entries =")[0] + "loss.backward()\nimport sys\nprint(*sys.modules)"
     process = fresh(code, TAPE_DEBUG="")

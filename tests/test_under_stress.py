@@ -14,6 +14,8 @@ import pytest
 if TYPE_CHECKING:
     from conftest import Fresh
 
+pytestmark = pytest.mark.slow
+
 SECONDS = float(os.environ.get("TAPE_STRESS_SECONDS", "2"))
 MEMORY = {
     "checked": {"PYTHONDEVMODE": "1", "PYTHONMALLOC": "debug", "TAPE_DEBUG": "1"},
