@@ -10,7 +10,7 @@ import pytest
 
 import tape
 from kernels import backend, heirs, pool, pool_words
-from kernels.form import FORMS
+from kernels.registry import REGISTRY
 from kernels.words import B_FIRST, I_HEIR, I_WORDS, NEVER
 
 if TYPE_CHECKING:
@@ -73,7 +73,8 @@ def values(dtype: Any) -> tuple[Any, Any, Any]:
 @contextmanager
 def without_heirs() -> Iterator[None]:
     """Let all forms that there are do without kernels in place."""
-    places = [(form.block, B_FIRST + i * I_WORDS + I_HEIR) for form in FORMS.values() for i in range(len(form.specs))]
+    forms = [form for reference in list(REGISTRY.living.values()) if (form := reference()) is not None]
+    places = [(form.block, B_FIRST + i * I_WORDS + I_HEIR) for form in forms for i in range(len(form.specs))]
     before = [block[at] for block, at in places]
     for block, at in places:
         block[at] = NEVER
