@@ -7,7 +7,7 @@ there before.
 
 from __future__ import annotations
 
-from kernels.jit import load_module, njit
+from kernels.jit import cfunc, load_module, njit
 from kernels.memory import load_f8, load_i8, store_i8, word
 from kernels.python_api import (
     Py_DecRef,
@@ -15,11 +15,9 @@ from kernels.python_api import (
     PyErr_Occurred,
     PyObject_GC_Track,
     PyObject_Init,
-    PyObject_Vectorcall,
     PyType_GenericAlloc,
     tape_registry,
     thirty_words,
-    three_words,
 )
 from kernels.words import (
     B_ENTRIES,
@@ -32,7 +30,6 @@ from kernels.words import (
     E_LARGE,
     E_LOOP,
     G_CALLS,
-    G_MISSED,
     G_SPARE,
     G_SPARES,
     G_TENSOR,
@@ -45,6 +42,7 @@ from kernels.words import (
     LARGEST_GROWTH,
     NEST4,
     NOT_NATIVE,
+    NUMBERED,
     O_BYTES,
     O_FORM,
     O_SLOT,
@@ -208,12 +206,13 @@ def hit_called(registry, op, given, count, by_number, number, operands, entry):
     return finished(registry, found, entry, given, again, result, value)
 
 
-@njit(cache=True, error_model="numpy")
-def hit(op, given, count, by_number, number):
+@cfunc("int64(int64, int64, int64, int64)", cache=True, error_model="numpy")
+def hit(called_as, given, count, number):
     """Return the result of a call that is in the table; NOT_NATIVE, or 0 without an exception, where Python does it.
 
-    ``number`` is part of the call, or with ``by_number`` the second operand is, if that is a number.
+    ``number`` is part of the call; of an operation that is NUMBERED the second operand is, if that is a number.
     """
+    op, by_number = called_as & (NUMBERED - 1), called_as & NUMBERED
     registry, operands = tape_registry(), thirty_words()
     found = tape_in_force(registry)
     entry = entry_of(registry, op, given, count, operands, found, by_number, number)
@@ -233,26 +232,6 @@ def hit(op, given, count, by_number, number):
     if entry != 0 and word(entry, E_KIND) != CALLED and can_do(found & ~1, entry, operands) != 0:
         value = counted(registry, entry, operands, value_of(registry, entry, operands))
     return finished(registry, found, entry, given, operands, result, value)
-
-
-@njit(cache=True, error_model="numpy")
-def missed(op, given, count, always):
-    """Let Python do it."""
-    asked = word(word(tape_registry(), G_MISSED), 2 * op + always)
-    return PyObject_Vectorcall(asked, given, count, 0)
-
-
-@njit(cache=True, error_model="numpy")
-def operate(op, a, b, by_number):
-    given, count = three_words(), 2 if b != 0 else 1
-    store_i8(given, a)
-    store_i8(given + 8, b)
-    found = hit(op, given, count, by_number, 0)
-    if found == NOT_NATIVE:
-        return missed(op, given, count, 1)
-    if found == 0 and PyErr_Occurred() == 0:
-        return missed(op, given, count, 0)
-    return found
 
 
 @njit("int64(int64, int64, int64, int64, int64, int64)", cache=True, error_model="numpy")

@@ -41,8 +41,8 @@ from kernels.words import (
     SHOWS,
 )
 
-hit = load_module("calls_native").hit
-hit_view = load_module("parts_native").hit_view
+_asked = load_module("asked_native")
+hit, hit_view = _asked.hit, _asked.hit_view
 _objects = load_module("objects_native")
 drop_all, kind_of, visit_all = _objects.drop_all, _objects.kind_of, _objects.visit_all
 ARGUMENTS = (1 << 62) - 1
@@ -88,13 +88,13 @@ def vectorcall(self, given, count, names):
     found = 0
     if number >= SHOWS:
         if names == 0 and arguments >= 1:
-            found = hit_view(number & (REDUCES - 1), given, arguments)
+            found = hit_view(number & (NUMBERED - 1), given, arguments)
     elif number >= REDUCES:
         code = reduction_code(tape_registry(), given, arguments, names) if 1 <= arguments <= 3 else -1
         if code >= 0:
-            found = hit(number & (REDUCES - 1), given, 1, 0, code)
+            found = hit(number & (NUMBERED - 1), given, 1, code)
     elif names == 0 and 1 <= arguments <= MOST_OPERANDS:
-        found = hit(number & (NUMBERED - 1), given, arguments, number & NUMBERED, 0)
+        found = hit(number, given, arguments, 0)
     if found == NOT_NATIVE:
         return PyObject_Vectorcall(load_i8(self + F_ALWAYS), given, count, names)
     if found != 0 or PyErr_Occurred() != 0:

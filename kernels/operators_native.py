@@ -8,6 +8,7 @@ from kernels.python_api import Py_IncRef, tape_registry
 from kernels.words import (
     G_NONE,
     G_NOTIMPLEMENTED,
+    NUMBERED,
     OP_ADD,
     OP_DIVIDE,
     OP_MATMUL,
@@ -17,27 +18,27 @@ from kernels.words import (
     OP_SUBTRACT,
 )
 
-operate = load_module("calls_native").operate
+operate = load_module("asked_native").operate
 
 
 @cfunc("int64(int64, int64)", cache=True)
 def nb_add(a, b):
-    return operate(OP_ADD, a, b, 0)
+    return operate(OP_ADD, a, b)
 
 
 @cfunc("int64(int64, int64)", cache=True)
 def nb_subtract(a, b):
-    return operate(OP_SUBTRACT, a, b, 0)
+    return operate(OP_SUBTRACT, a, b)
 
 
 @cfunc("int64(int64, int64)", cache=True)
 def nb_multiply(a, b):
-    return operate(OP_MULTIPLY, a, b, 0)
+    return operate(OP_MULTIPLY, a, b)
 
 
 @cfunc("int64(int64, int64)", cache=True)
 def nb_true_divide(a, b):
-    return operate(OP_DIVIDE, a, b, 0)
+    return operate(OP_DIVIDE, a, b)
 
 
 @cfunc("int64(int64, int64, int64)", cache=True)
@@ -47,14 +48,14 @@ def nb_power(a, b, modulus):
         found = word(registry, G_NOTIMPLEMENTED)
         Py_IncRef(found)
         return found
-    return operate(OP_POWER, a, b, 1)
+    return operate(OP_POWER | NUMBERED, a, b)
 
 
 @cfunc("int64(int64)", cache=True)
 def nb_negative(a):
-    return operate(OP_NEGATIVE, a, 0, 0)
+    return operate(OP_NEGATIVE, a, 0)
 
 
 @cfunc("int64(int64, int64)", cache=True)
 def nb_matrix_multiply(a, b):
-    return operate(OP_MATMUL, a, b, 0)
+    return operate(OP_MATMUL, a, b)

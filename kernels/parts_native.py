@@ -72,7 +72,8 @@ _tape = load_module("tape_native")
 commit, reserve = _tape.commit, _tape.reserve
 keep = load_module("computing_native").keep
 _calls = load_module("calls_native")
-find, reused, missed = _calls.find, _calls.reused, _calls.missed
+find, reused = _calls.find, _calls.reused
+missed = load_module("asked_native").missed
 _telling = load_module("telling_native")
 tape_in_force, tell = _telling.tape_in_force, _telling.tell
 
@@ -226,8 +227,8 @@ def hit(registry, x, key):
     return shown_again(registry, OP_PART, x, found, words)
 
 
-@njit(cache=True, error_model="numpy")
-def hit_view(op, given, count):
+@cfunc("int64(int64, int64, int64, int64)", cache=True, error_model="numpy")
+def hit_view(op, given, count, ignored):
     """Return the view of a tensor that ints say, if it has been asked for before."""
     registry, words = tape_registry(), thirty_words()
     found, x = tape_in_force(registry), load_i8(given)

@@ -47,7 +47,7 @@ G_SPARES, G_SLICE, G_TUPLE, G_ELLIPSIS, G_VIEW, G_BASE, G_MODE, G_HEARD, G_TRUE,
 G_DIM, G_AXIS, G_KEEPDIM, G_KEEPDIMS = range(30, 34)
 # The type of leaves' slots; what gets and sets a property otherwise; Python's function for a spec, and that of numbers;
 # NumPy's function that copies an array; where a tape has its thread; the type of lists.
-G_LEAF, G_GETS, G_SETS, G_SPECOF, G_SCALAR, G_COPY, G_THREAD, G_LIST, REGISTRY = range(34, 43)
+G_LEAF, G_GETS, G_SETS, G_SPECOF, G_SCALAR, G_COPY, G_THREAD, G_LIST, G_HIT, G_HIT_VIEW, REGISTRY = range(34, 45)
 MOST_SPARES = 32
 """Tensors that have died whose memory is kept for new ones, each with the address of the next for its value."""
 

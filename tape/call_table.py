@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from kernels import call_entries as calls
-from kernels import computations, loops, registry, words
+from kernels import computations, jit, loops, registry, words
 from kernels.call_entries import Key, Telling
 from kernels.form import Form
 from kernels.native_leaf import place_of
@@ -234,9 +234,9 @@ def copying(op: Copy) -> Callable[[Method], Method]:
         number = _number_of(op.name)
 
         @functools.wraps(method)
-        def once(x: Any) -> Any:
-            result = method(x)
-            if type(x) is Tensor:
+        def once(x: Any, *given: Any, **named: Any) -> Any:
+            result = method(x, *given, **named)
+            if type(x) is Tensor and not given and not named:
                 key = _key(number, (x,), (x._form,), 0)
                 _enter(key, (x,), result, Telling(op, 1), lambda _: computations.copy(x.spec, result.spec))
             return result
@@ -255,9 +255,10 @@ def multiplying(name: str) -> Callable[[Method], Method]:
         number = _number_of(name)
 
         @functools.wraps(method)
-        def once(a: Any, b: Any) -> Any:
-            result = method(a, b)
-            enter_product((a, b), result, number)
+        def once(*given: Any, **named: Any) -> Any:
+            result = method(*given, **named)
+            if not named:
+                enter_product(given, result, number)
             return result
 
         return operation(number, once, method, method)  # type: ignore[no-any-return]
@@ -288,6 +289,8 @@ if NATIVELY:
         registry.put(registry.REGISTRY.address, at, table()[function])
     for at, thing in ((words.G_ACTIVE, modes._active), (words.G_HEARD, modes._heard), (words.G_MODE, modes._mode)):
         registry.put(registry.REGISTRY.address, at, id(thing))
+    for at, module, name in ((words.G_HIT, "calls_native", "hit"), (words.G_HIT_VIEW, "parts_native", "hit_view")):
+        registry.put(registry.REGISTRY.address, at, getattr(jit.load_module(module), name).address)
     registry.put(registry.REGISTRY.address, words.G_TAPE, id(Tape))
     for at, place in zip((words.G_ENTRIES, words.G_THREAD), place_of(Tape, "entries", "thread"), strict=True):
         registry.put(registry.REGISTRY.address, at, place)

@@ -1,0 +1,40 @@
+"""What operators and functions of tensors ask: the table of calls by the addresses in the registry, and Python."""
+
+from __future__ import annotations
+
+from kernels.jit import njit
+from kernels.memory import call_at, store_i8, word
+from kernels.python_api import PyErr_Occurred, PyObject_Vectorcall, tape_registry, three_words
+from kernels.words import G_HIT, G_HIT_VIEW, G_MISSED, NOT_NATIVE, NUMBERED
+
+
+@njit(cache=True, error_model="numpy")
+def hit(op, given, count, number):
+    """See kernels/calls_native.py: called by address, so that its machine code is made once."""
+    return call_at(word(tape_registry(), G_HIT), op, given, count, number)
+
+
+@njit(cache=True, error_model="numpy")
+def hit_view(op, given, count):
+    """See kernels/parts_native.py."""
+    return call_at(word(tape_registry(), G_HIT_VIEW), op, given, count, 0)
+
+
+@njit(cache=True, error_model="numpy")
+def missed(op, given, count, always):
+    """Let Python do it."""
+    asked = word(word(tape_registry(), G_MISSED), 2 * op + always)
+    return PyObject_Vectorcall(asked, given, count, 0)
+
+
+@njit(cache=True, error_model="numpy")
+def operate(op, a, b):
+    given, count = three_words(), 2 if b != 0 else 1
+    store_i8(given, a)
+    store_i8(given + 8, b)
+    found = hit(op, given, count, 0)
+    if found == NOT_NATIVE:
+        return missed(op & (NUMBERED - 1), given, count, 1)
+    if found == 0 and PyErr_Occurred() == 0:
+        return missed(op & (NUMBERED - 1), given, count, 0)
+    return found
