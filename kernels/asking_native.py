@@ -67,6 +67,8 @@ from kernels.words import (
     USED,
 )
 
+SPEED_LEVEL = 1
+
 _tape = load_module("tape_native")
 block_at, seek = _tape.block_at, _tape.seek
 least = load_module("leaves_native").least

@@ -258,8 +258,11 @@ def _places(row: list[int]) -> list[int]:
     return [first + 8 * words.CALL * k for k in range(words.WAYS)]
 
 
+_KeyWords = ctypes.c_int64 * words.KEY  # once: a type is a cycle
+
+
 def _words_at(place: int) -> list[int]:
-    return list((ctypes.c_int64 * words.KEY).from_address(place))
+    return list(_KeyWords.from_address(place))
 
 
 def _place(row: list[int]) -> int:

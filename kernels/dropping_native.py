@@ -31,6 +31,8 @@ from kernels.words import (
     T_WORDS,
 )
 
+SPEED_LEVEL = 1
+
 _tape = load_module("tape_native")
 block_at = _tape.block_at
 _collecting = load_module("collecting_native")

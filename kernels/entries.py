@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from kernels.forms import Form
+from kernels.jit import bound
 from kernels.native_types import NATIVE
 from kernels.plain_tape import PlainTape
 from kernels.tape_words import words_of_tape
@@ -27,6 +28,21 @@ class Instruction:
 def entries_of(number: int, count: int) -> Any:
     """Return what a new tape of this number writes to, whose first slot has this count."""
     return words_of_tape(number, count) if NATIVE else PlainTape(number, count)
+
+
+class SavedArrays(NamedTuple):
+    """What finds the arrays that a tape's instructions saved: see kernels/saved_native.py."""
+
+    arrays: Callable[[int], list[Any]]
+    meeting: Callable[[int, int, int], list[int]]
+    placed: Callable[[int, int], Any]
+
+
+def saved_arrays(entries: Any) -> SavedArrays:
+    """Return it for a tape; native code for it is there from the first write on."""
+    if isinstance(entries, PlainTape):
+        return SavedArrays(entries.arrays, entries.meeting, entries.placed)
+    return SavedArrays(*[bound("saved_native", name, entries) for name in SavedArrays._fields])
 
 
 def instruction_at(entries: Any, last: int) -> Instruction:

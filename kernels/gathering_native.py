@@ -58,6 +58,8 @@ from kernels.words import (
     USED,
 )
 
+SPEED_LEVEL = 1
+
 _tape = load_module("tape_native")
 block_at = _tape.block_at
 find = load_module("cells_native").find

@@ -50,6 +50,8 @@ from kernels.words import (
     O_VALUE,
 )
 
+SPEED_LEVEL = 1
+
 _calls = load_module("calls_native")
 reused = _calls.reused
 _objects = load_module("objects_native")

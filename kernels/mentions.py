@@ -7,12 +7,13 @@ as n. What is on file names instructions by their slots, and so outlives that ot
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
-from kernels.entries import instruction_at
+from kernels.entries import SavedArrays, instruction_at, saved_arrays
 from kernels.intervals import Intervals
 from kernels.memory import where
 from kernels.observing import Array
@@ -35,6 +36,10 @@ class Mentions:
         self.entries = entries
         self.forget()
 
+    @functools.cached_property
+    def _saved(self) -> SavedArrays:
+        return saved_arrays(self.entries)
+
     def forget(self) -> None:
         """Have nothing on file."""
         self._places = Intervals()
@@ -50,7 +55,7 @@ class Mentions:
         """Replace each saved array that shares elements with this one, about to be written, by a copy."""
         copies: dict[int, Array] = {}
         for slot, number in self._meeting(*span(array)):
-            at = self.entries.placed(slot, number)
+            at = self._saved.placed(slot, number)
             if at is None:
                 continue
             saved = self.entries.kept(*at)  # if that is a copy by now, it meets nothing
@@ -65,17 +70,18 @@ class Mentions:
 
         To file an array takes as long as to look at some hundreds: that is done once so much has been looked at.
         """
-        entries, fresh = self.entries, self.entries.next - (self._seen & _COUNT)
+        entries = self.entries
+        fresh = min(entries.next - (self._seen & _COUNT), entries.count)
         self._looked += fresh
         if self._looked > _PATIENCE * fresh:
             self._file()
-        found: list[int] = entries.meeting(low, high, self._seen)
+        found: list[int] = self._saved.meeting(low, high, self._seen)
         return [*self._places.meeting(low, high), *zip(found[::2], found[1::2], strict=True)]
 
     def _file(self) -> None:
         """File the arrays saved since the last time."""
         try:
-            fresh = self.entries.arrays(self._seen)
+            fresh = self._saved.arrays(self._seen)
             for array, slot, number in zip(fresh[::3], fresh[1::3], fresh[2::3], strict=True):
                 self._places.add(*span(array), (slot, number))
             self._filed += len(fresh) // 3

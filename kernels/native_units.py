@@ -108,6 +108,10 @@ class Unit:
                 holder.finalize_object()
                 self.loaded = True
 
+    def _speed_level(self) -> int:
+        """Return how hard LLVM is to try: a module without loops may say ``SPEED_LEVEL = 1`` and is compiled sooner."""
+        return int(self.entries[0].function.__globals__.get("SPEED_LEVEL", 3))
+
     def _announced(self) -> bytes:
         announcing.began(self.name.rpartition("_")[0])
         try:
@@ -122,7 +126,7 @@ class Unit:
             module.export(native)
         module.ir.triple, module.ir.data_layout = binding.get_process_triple(), str(_target().target_data)
         parsed = binding.parse_assembly(str(module.ir))
-        options = binding.create_pipeline_tuning_options(speed_level=3)
+        options = binding.create_pipeline_tuning_options(speed_level=self._speed_level())
         options.loop_vectorization, options.slp_vectorization = True, False
         passes = binding.create_pass_builder(_target(), options)
         passes.getModulePassManager().run(parsed, passes)

@@ -41,6 +41,8 @@ from kernels.words import (
     SHOWS,
 )
 
+SPEED_LEVEL = 1
+
 _asked = load_module("asked_native")
 hit, hit_view = _asked.hit, _asked.hit_view
 _objects = load_module("objects_native")

@@ -18,6 +18,8 @@ from kernels.words import (
     OP_SUBTRACT,
 )
 
+SPEED_LEVEL = 1
+
 operate = load_module("asked_native").operate
 
 

@@ -49,6 +49,8 @@ from kernels.words import (
     UNHELD,
 )
 
+SPEED_LEVEL = 1
+
 _tape = load_module("tape_native")
 hold = _tape.hold
 let_go = _tape.let_go

@@ -23,6 +23,8 @@ from kernels.words import (
     T_WORDS,
 )
 
+SPEED_LEVEL = 1
+
 cell_of = load_module("cells_native").cell_of
 take_out = load_module("collecting_native").take_out
 

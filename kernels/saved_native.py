@@ -33,6 +33,8 @@ from kernels.words import (
     T_WORDS,
 )
 
+SPEED_LEVEL = 1
+
 _tape = load_module("tape_native")
 block_at, seek = _tape.block_at, _tape.seek
 _objects = load_module("objects_native")

@@ -23,7 +23,6 @@ from kernels.native_types import (
 _METHODS = {
     "record_native": ("record",),
     "reading_native": ("at", "operand", "form", "find", "kept"),
-    "saved_native": ("arrays", "meeting", "placed"),
     "dropping_native": ("replace", "collect", "remove", "notify"),
 }
 _MEMBERS = {"count": words.T_COUNT, "moves": words.T_MOVES, "writes": words.T_WRITES, "next": words.T_NEXT}

@@ -47,6 +47,8 @@ from kernels.words import (
     UNHELD,
 )
 
+SPEED_LEVEL = 1
+
 _tape = load_module("tape_native")
 hold, let_go, tape_of = _tape.hold, _tape.let_go, _tape.tape_of
 _objects = load_module("objects_native")

@@ -202,3 +202,20 @@ def test_an_entry_is_made_once() -> None:
         for _ in range(3):
             assert (x / zero).item() == np.inf
     assert {address: id(kept) for address, kept in call_entries._kept.items()} == entries
+
+
+def test_a_call_that_is_entered_leaves_no_cycle() -> None:
+    def calls(length: int) -> None:
+        x = tape.ones(2, length).requires_grad_()
+        y = x * x + tape.relu(x[1:]) - x.T.reshape(2, length).sum(0)
+        assert (y @ y.T).shape == (2, 2)
+
+    calls(30)
+    gc.collect()
+    gc.disable()
+    try:
+        calls(31)
+        calls(32)
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
