@@ -41,8 +41,8 @@ def elementwise(
     names = (*record.inputs, "y")
     picks = tuple([PICK_RESULT if name == "y" else names.index(name) for name in saved])
     dtype = _float_of((*given, spec))
-    if dtype is None or not _is_fresh(spec):
-        return None
+    if dtype is None or not _is_fresh(spec) or not any(s is not None and s.dtype == dtype for s in given):
+        return None  # of masks and numbers alone the default dtype decides
     if all(s is not None and forwards.suits(op, spec, (s,)) for s in given) and number is None:
         if not forwards.suits(op, spec, given):  # type: ignore[arg-type]
             return None

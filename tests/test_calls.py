@@ -219,3 +219,14 @@ def test_a_call_that_is_entered_leaves_no_cycle() -> None:
         assert gc.collect() == 0
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize(
+    "call", [lambda m: tape.where(m, 1.0, 2.0), tape.rsqrt, tape.sqrt, lambda m: tape.where(m, 0.5, m), lambda m: m / m]
+)
+def test_the_default_dtype_decides_of_masks_and_numbers(call: Callable[[Any], Any]) -> None:
+    mask = tape.tensor([True, True])
+    for dtype in (tape.float64, tape.float32, tape.float64):
+        tape.set_default_dtype(dtype)
+        for _ in range(3):
+            assert call(mask).dtype == dtype
