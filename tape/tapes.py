@@ -74,7 +74,7 @@ class Reading:
             raise errors.GradError(errors.SECOND_TIME) from None
 
     def _leave(self) -> None:
-        if self.counted:
+        if getattr(self, "counted", False):  # an interrupt may have come while it was made
             self.counted = False  # nothing is called until the next line has, so that no interrupt comes between
             if self.readers:
                 self.readers.pop()

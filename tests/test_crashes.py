@@ -164,6 +164,7 @@ def test_bools_as_bounds_weights_and_factors(case: str, one: Any, ways: str) -> 
 STRANGE = """
 import numpy as np
 import tape
+from kernels.entries import saved_arrays
 x, y = tape.tensor([1.0, 2.0], requires_grad=True), tape.tensor([3.0, 4.0])
 product, scaled = x * y, (x[0] * 1.0) * 2.0
 own = tape.modes.own_tape()
@@ -171,7 +172,7 @@ before = own.entries.count
 array, number = product._form.code, scaled._form.code
 result, slots, values = tape.ones(2), (x._slot, None), (y._value,)
 calls = [(result, array, slots, (strange,)) for strange in (True, 3, 2.5, "text", None, object(), [1.0])]
-doubles = True, 3, "text", None, object(), np.ones(1), np.ones(()).astype("f4")
+doubles = True, 3, "text", None, object(), np.ones(2), np.ones(()).astype("f4")
 calls += [(result, number, slots, (strange,)) for strange in doubles]
 calls += [(strange, array, slots, values) for strange in (None, 3, object(), "text")]
 calls += [(result, strange, slots, values) for strange in (-1, 1 << 40, 1 << 70, None, 2.0, True)]
@@ -185,10 +186,11 @@ for given in calls:
     except (TypeError, OverflowError, SystemError) as error:
         continue
     raise AssertionError(given)
-for name in ("at", "operand", "form", "find", "kept", "arrays", "replace", "collect", "remove", "notify"):
+names = "at", "operand", "form", "find", "kept", "replace", "collect", "remove", "notify"
+for function in (*[getattr(own.entries, name) for name in names], *saved_arrays(own.entries)):
     for given in ((), (-1,), (None,), (1 << 40,), (1 << 70,), (0.5,), (True, True), ("a",) * 5):
         try:
-            getattr(own.entries, name)(*given)
+            function(*given)
         except (TypeError, OverflowError, SystemError):
             pass
 assert own.entries.count == before
@@ -527,8 +529,8 @@ INTERRUPTED: dict[str, Callable[[], Any]] = {
     "grad": lambda: tape.func.grad(_function)(tape.ones(2)),
     "hessian": lambda: tape.autograd.functional.hessian(_function, tape.ones(2)),
 }
-UNDOING = {"restore", "__exit__", "set_mode", "_leave"}
-"""What changes the mode back. A second interrupt is made good; at the call itself, a line here, none can come."""
+UNDOING = {"restore", "__exit__", "__del__", "set_mode", "_leave"}
+"""What changes the mode back, and what no exception leaves. A second interrupt is made good; at the call itself, a line here, none can come."""
 UNDONE = {"try:", "modes.restore(before)", "modes.set_mode(before)", "set_mode(before)", "restore(before)"}
 
 
