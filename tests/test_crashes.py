@@ -530,11 +530,13 @@ INTERRUPTED: dict[str, Callable[[], Any]] = {
     "hessian": lambda: tape.autograd.functional.hessian(_function, tape.ones(2)),
 }
 UNDOING = {"restore", "__exit__", "__del__", "set_mode", "_leave"}
-"""What changes the mode back, and what no exception leaves. A second interrupt is made good; at the call itself, a line here, none can come."""
+"""What changes the mode back, and what no exception leaves.
+
+A second interrupt is made good; at the call itself, a line here, none can come."""
 UNDONE = {"try:", "modes.restore(before)", "modes.set_mode(before)", "set_mode(before)", "restore(before)"}
 
 
-MANAGED = ("with modes.", "with np.errstate(")
+MANAGED = ("with modes.", "with switches.", "with np.errstate(")
 """Lines that are run once more at their end, where Python itself lets no interrupt in before the way out is taken."""
 
 
