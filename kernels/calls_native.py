@@ -59,6 +59,8 @@ from kernels.words import (
     WAYS,
 )
 
+SPEED_LEVEL = 1
+
 reserve = load_module("tape_native").reserve
 _operands = load_module("operands_native")
 narrow, read_all, wanted = _operands.narrow, _operands.read_all, _operands.wanted

@@ -65,6 +65,8 @@ from kernels.words import (
     UNHELD,
 )
 
+SPEED_LEVEL = 1
+
 kind_of = load_module("objects_native").kind_of
 _index = load_module("index_native")
 argument_words, hash_of, key_words = _index.argument_words, _index.hash_of, _index.key_words

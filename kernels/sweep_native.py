@@ -40,6 +40,8 @@ from kernels.words import (
     VIEW,
 )
 
+SPEED_LEVEL = 1
+
 _cells = load_module("cells_native")
 find, cell_of = _cells.find, _cells.cell_of
 shadow, family, write_out = _cells.shadow, _cells.family, _cells.write_out
