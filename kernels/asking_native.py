@@ -67,7 +67,7 @@ from kernels.words import (
     USED,
 )
 
-SPEED_LEVEL = 1
+CONTROL = True
 
 _tape = load_module("tape_native")
 block_at, seek = _tape.block_at, _tape.seek

@@ -59,7 +59,7 @@ from kernels.words import (
     WAYS,
 )
 
-SPEED_LEVEL = 1
+CONTROL = True
 
 reserve = load_module("tape_native").reserve
 _operands = load_module("operands_native")

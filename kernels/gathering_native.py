@@ -58,7 +58,7 @@ from kernels.words import (
     USED,
 )
 
-SPEED_LEVEL = 1
+CONTROL = True
 
 _tape = load_module("tape_native")
 block_at = _tape.block_at

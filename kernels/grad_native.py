@@ -24,7 +24,7 @@ from kernels.words import (
     STALE,
 )
 
-SPEED_LEVEL = 1
+CONTROL = True
 
 _objects = load_module("objects_native")
 kind_of, none, wrong = _objects.kind_of, _objects.none, _objects.wrong

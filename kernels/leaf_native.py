@@ -50,7 +50,7 @@ from kernels.words import (
     O_VALUE,
 )
 
-SPEED_LEVEL = 1
+CONTROL = True
 
 _calls = load_module("calls_native")
 reused = _calls.reused

@@ -68,7 +68,7 @@ from kernels.words import (
     WANTED,
 )
 
-SPEED_LEVEL = 1
+CONTROL = True
 
 _cells = load_module("cells_native")
 begin, cell_of, open_cell, probe = _cells.begin, _cells.cell_of, _cells.open_cell, _cells.probe

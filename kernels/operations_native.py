@@ -41,7 +41,7 @@ from kernels.words import (
     SHOWS,
 )
 
-SPEED_LEVEL = 1
+CONTROL = True
 
 _asked = load_module("asked_native")
 hit, hit_view = _asked.hit, _asked.hit_view

@@ -18,7 +18,7 @@ from kernels.words import (
     OP_SUBTRACT,
 )
 
-SPEED_LEVEL = 1
+CONTROL = True
 
 operate = load_module("asked_native").operate
 

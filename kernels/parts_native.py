@@ -65,7 +65,7 @@ from kernels.words import (
     UNHELD,
 )
 
-SPEED_LEVEL = 1
+CONTROL = True
 
 kind_of = load_module("objects_native").kind_of
 _index = load_module("index_native")

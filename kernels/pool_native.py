@@ -49,7 +49,7 @@ from kernels.pool_words import (
 )
 from kernels.python_api import Py_DecRef, PyErr_BadArgument, PyErr_Fetch, PyErr_Restore, PyObject_Vectorcall
 
-SPEED_LEVEL = 1
+CONTROL = True
 
 SMALL, HEADER = 16, 64  # bytes before a small block, and at least so many before a large one
 PAGE, HUGE_PAGE, ADVICE = 1 << 12, 1 << 21, 14  # Linux's MADV_HUGEPAGE

@@ -49,7 +49,7 @@ from kernels.words import (
     UNHELD,
 )
 
-SPEED_LEVEL = 1
+CONTROL = True
 
 _tape = load_module("tape_native")
 hold = _tape.hold

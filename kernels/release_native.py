@@ -23,7 +23,7 @@ from kernels.words import (
     T_WORDS,
 )
 
-SPEED_LEVEL = 1
+CONTROL = True
 
 cell_of = load_module("cells_native").cell_of
 take_out = load_module("collecting_native").take_out

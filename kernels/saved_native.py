@@ -33,7 +33,7 @@ from kernels.words import (
     T_WORDS,
 )
 
-SPEED_LEVEL = 1
+CONTROL = True
 
 _tape = load_module("tape_native")
 block_at, seek = _tape.block_at, _tape.seek

@@ -40,7 +40,7 @@ from kernels.words import (
     VIEW,
 )
 
-SPEED_LEVEL = 1
+CONTROL = True
 
 _cells = load_module("cells_native")
 find, cell_of = _cells.find, _cells.cell_of

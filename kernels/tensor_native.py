@@ -47,7 +47,7 @@ from kernels.words import (
     UNHELD,
 )
 
-SPEED_LEVEL = 1
+CONTROL = True
 
 _tape = load_module("tape_native")
 hold, let_go, tape_of = _tape.hold, _tape.let_go, _tape.tape_of

@@ -8,6 +8,7 @@ that of its first value. Intrinsics written for Numba serve as they are. Integer
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from typing import Any
 
 from llvmlite import ir
@@ -17,6 +18,9 @@ from numba.core import sigutils
 from kernels.numbers_ir import I64, Arithmetic, Number, type_of
 from kernels.statements_ir import Body
 
+SHORT = 40
+"""Instructions, before any optimization, up to which a function is copied into each of its callers."""
+
 
 class Module:
     """One LLVM module; functions of native source are added to it, each once for its types."""
@@ -25,6 +29,7 @@ class Module:
         self.ir = ir.Module(name)
         self._made: dict[Any, tuple[ir.Function, Any]] = {}
         self._trees: dict[Any, dict[str, ast.FunctionDef]] = {}
+        self._calls: Counter[Any] = Counter()
 
     def tree(self, native: Any) -> ast.FunctionDef:
         """Return the syntax tree of a function."""
@@ -37,6 +42,7 @@ class Module:
     def function(self, native: Any, kinds: tuple[Any, ...]) -> tuple[ir.Function, Any]:
         """Return the function for arguments of these types, and what it returns."""
         key = (native.unit.name, native.function.__name__, kinds)
+        self._calls[key] += 1
         found = self._made.get(key)
         if found is None:
             found = self._made[key] = self._translated(native, kinds)
@@ -55,6 +61,13 @@ class Module:
         function.ftype, function.type = kind, kind.as_pointer()
         function.return_value = ir.values.ReturnValue(function, kind.return_type)
         return function, result
+
+    def mark_inline(self) -> None:
+        """Have functions that are short, or called once, become part of their callers."""
+        for key, (function, _) in self._made.items():
+            length = sum(len(block.instructions) for block in function.blocks)
+            if "noinline" not in function.attributes and (self._calls[key] == 1 or length <= SHORT):
+                function.attributes.add("alwaysinline")
 
     def export(self, native: Any) -> None:
         """Add the entry of a function with a signature under its symbol; of ``njit`` one for Python behind it."""
