@@ -115,27 +115,38 @@ class PlainTape:
 
     def remove(self, readers: list[None], lasts: tuple[int, ...]) -> int:
         """Drop the instructions at these places, unless others read."""
-        return self._take_out({self.rows[k][0] for k in lasts}, readers, 1)
+        gone = {self.rows[k][0] for k in lasts}
+        return self._take_out(lambda _: gone, readers, 1)
 
     def collect(self, readers: list[None]) -> int:
         """Drop the instructions whose results nobody can reach, unless somebody reads."""
         self.dead = self.lost = 0
+        return self._take_out(self._unreachable, readers, 0)
+
+    def _unreachable(self, rows: list[Row]) -> set[int]:
         needed, gone = set[Any](), set[int]()
-        for slot, operands, _, _ in self.rows[::-1]:
+        for slot, operands, _, _ in reversed(rows):
             if self.held[slot] or slot in needed:
                 needed.update(operands)
             else:
                 gone.add(slot)
-        return self._take_out(gone, readers, 0) if gone else 0
+        return gone
 
-    def _take_out(self, gone: set[int], readers: list[None], most: int) -> int:
-        """Drop instructions; whatever this thread is called away for meanwhile may record, and drop others."""
+    def _take_out(self, find: Callable[[list[Row]], set[int]], readers: list[None], most: int) -> int:
+        """Drop instructions; whatever this thread is called away for meanwhile may record, and drop others.
+
+        ``most`` is 1 where the caller is a reader himself, and knows that what he drops is free.
+        """
         while len(readers) <= most:
             moves, before = self.moves, self.rows[:]
-            kept, n = [row for row in before if row[0] not in gone], len(before)
-            # In this line nobody is called, so that no other thread begins to read meanwhile.
+            gone, n = find(before), len(before)
+            kept = [row for row in before if row[0] not in gone]
+            new = self.rows[n:]
+            if not most and any(not gone.isdisjoint(operands) for _, operands, _, _ in new):
+                continue  # what has been recorded meanwhile needs what nobody has any more
+            # In this line nobody is called, so that no other thread begins to read meanwhile, or records.
             # fmt: off
-            if self.moves == moves and not readers[most:]: self.rows[:n] = kept; self.moves += 1; break  # noqa: E701, E702
+            if self.moves == moves and self.rows[n:] == new and not readers[most:]: self.rows[:n] = kept; self.moves += 1; break  # noqa: E701, E702, E501
             # fmt: on
         else:
             return 0

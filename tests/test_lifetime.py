@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import tracemalloc
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +13,9 @@ import pytest
 
 import tape
 from kernels import backend
+from kernels.plain_tape import PlainTape
+from kernels.registry import MOST_TAPES
+from kernels.words import TAPE_BITS
 from tape import modes, tapes
 from tape.recording import recorded
 
@@ -441,3 +445,23 @@ def test_bytes_of_a_chain(shape: tuple[int, ...]) -> None:
         tracemalloc.stop()
     assert graph < 90 * count, f"{graph / count:.0f} bytes an operation"  # the tape grows by half
     assert peak < 200 * count, f"{peak / count:.0f} bytes an operation"
+
+
+def test_what_is_recorded_while_a_plain_tape_looks_for_the_dead_keeps_what_it_needs() -> None:
+    entries = PlainTape(MOST_TAPES, 0)
+    first, second, third = ((MOST_TAPES << TAPE_BITS) + k for k in range(3))
+    form: Any = None
+
+    class Watched(Counter[int]):
+        def __getitem__(self, slot: int) -> int:
+            if slot == second and third not in self:  # another thread squares it and drops it
+                entries.rows.append((third, (second,), (), form))
+                self[third], self[second] = 1, 0
+            return super().__getitem__(slot)
+
+    entries.rows = [(first, (), (), form), (second, (first,), (), form)]
+    entries.held = Watched({second: 1})
+    assert entries.collect([]) == 0
+    assert [row[0] for row in entries.rows] == [first, second, third]
+    entries.held[third] = 0
+    assert entries.collect([]) == 3
