@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from kernels.jit import cfunc, load_module, njit
-from kernels.memory import HEADER, call_at, load_f8, load_i4, load_i8, pointer_i8, store_f4, store_f8, store_i8, word
-from kernels.numpy_api import FLAGS, SHAPE, SIMPLE, new_array
+from kernels.memory import HEADER, load_f8, load_i4, load_i8, pointer_i8, store_f4, store_f8, store_i8, word
 from kernels.pool_words import LARGE
 from kernels.python_api import (
     Py_DecRef,
@@ -18,7 +17,10 @@ from kernels.python_api import (
 from kernels.words import (
     A_DATA,
     A_DTYPE,
+    A_FLAGS,
     A_NDIM,
+    A_SHAPE,
+    A_SIMPLE,
     B_ENTRIES,
     B_ITEM,
     B_KIND,
@@ -33,7 +35,6 @@ from kernels.words import (
     G_FALSE,
     G_FLOAT,
     G_LEAF,
-    G_NEW,
     G_NONE,
     G_POOLED,
     G_TENSOR,
@@ -73,7 +74,7 @@ _tape = load_module("tape_native")
 block_at, seek = _tape.block_at, _tape.seek
 least = load_module("leaves_native").least
 _objects = load_module("objects_native")
-kind_of, wrong = _objects.kind_of, _objects.wrong
+array_of, elements, kind_of, wrong = _objects.array_of, _objects.elements, _objects.kind_of, _objects.wrong
 _gathering = load_module("gathering_native")
 about_leaf, cell_of, is_number = _gathering.about_leaf, _gathering.cell_of, _gathering.is_number
 LEAST_I8 = -(1 << 63)
@@ -81,14 +82,12 @@ LEAST_I8 = -(1 << 63)
 
 
 @njit(cache=True, error_model="numpy")
-def has_whole(registry, array, elements):
+def has_whole(registry, array, wanted):
     """Whether an array can stand for a shadow: so many doubles in order, and none of them -0.0."""
-    if kind_of(array) != word(registry, G_ARRAY) or load_i4(array + FLAGS) & SIMPLE != SIMPLE:
+    if kind_of(array) != word(registry, G_ARRAY) or load_i4(array + A_FLAGS) & A_SIMPLE != A_SIMPLE:
         return False
-    count = 1
-    for k in range(load_i4(array + A_NDIM)):
-        count *= word(load_i8(array + SHAPE), k)
-    if load_i8(array + A_DTYPE) != word(registry, G_DOUBLE) or count != elements or count == 0:
+    count = elements(load_i8(array + A_SHAPE), load_i4(array + A_NDIM))
+    if load_i8(array + A_DTYPE) != word(registry, G_DOUBLE) or count != wanted or count == 0:
         return False
     return least(pointer_i8(load_i8(array + A_DATA)), count) != LEAST_I8
 
@@ -115,17 +114,17 @@ def plant(h, t, slot, value):
     block = block_at(t, last)
     if word(word(t, T_WORDS), last - word(block, B_ENTRIES) + 1) != slot or word(block, B_KIND) != PULLS:
         return 0
-    elements, item, row, number = word(block, B_SHADOW), word(block, B_ITEM), preset(h, slot), 1.0
+    count, item, row, number = word(block, B_SHADOW), word(block, B_ITEM), preset(h, slot), 1.0
     if kind_of(value) == word(registry, G_FLOAT):
         number = load_f8(value + HEADER) + 0.0
     elif value != word(registry, G_NONE):
-        if item != 8 or word(block, B_ORDER) == 0 or not has_whole(registry, value, elements):
+        if item != 8 or word(block, B_ORDER) == 0 or not has_whole(registry, value, count):
             return 0
         number = load_f8(load_i8(value + A_DATA))
-        if elements != 1:
+        if count != 1:
             store_i8(row + 8, -value)
             return 1
-    if elements != 1:
+    if count != 1:
         return 0
     if item == 8:
         store_f8(row + 16, number)
@@ -172,11 +171,8 @@ def lay(h, found, arrays):
     registry, about = tape_registry(), about_leaf(word(h, H_TAPE), found)
     if is_number(about):
         return OK if PyList_Append(arrays, word(registry, G_NONE)) == 0 else MEMORY
-    laid, kind = word(about, I_LAID), word(registry, G_ARRAY)
-    if word(about, I_SHADOW) * word(about, I_ITEM) >= LARGE:
-        made = call_at(word(registry, G_POOLED), kind, load_i8(laid), laid + 16, word(laid, 1))
-    else:
-        made = new_array(word(registry, G_NEW), kind, load_i8(laid), laid + 16, word(laid, 1))
+    laid, large = word(about, I_LAID), word(about, I_SHADOW) * word(about, I_ITEM) >= LARGE
+    made = array_of(registry, load_i8(laid), laid + 16, word(laid, 1), large)
     if made == 0:
         return MEMORY
     failed = PyList_Append(arrays, made)

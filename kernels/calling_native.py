@@ -17,6 +17,7 @@ from kernels.python_api import (
 from kernels.words import (
     A_FLAGS,
     A_NDIM,
+    A_SIMPLE,
     DOUBLES,
     E_COUNT,
     E_DTYPE,
@@ -31,16 +32,8 @@ from kernels.words import (
     V_SLOT,
 )
 
-kind_of = load_module("objects_native").kind_of
-CONTIGUOUS = 1
-
-
-@njit(cache=True, error_model="numpy")
-def let_go(row, count):
-    """Give back the values that were handed over; 1."""
-    for i in range(count):
-        Py_DecRef(word(row, i))
-    return 1
+_objects = load_module("objects_native")
+drop_all, kind_of = _objects.drop_all, _objects.kind_of
 
 
 @njit(cache=True, error_model="numpy")
@@ -52,7 +45,7 @@ def values(operands, count, row):
         if value == 0:
             value = PyFloat_FromDouble(load_f8(at + V_DOUBLE))
             if value == 0:
-                let_go(row, i)
+                drop_all(row, row + 8 * (i - 1))
                 return 0
         else:
             Py_IncRef(value)
@@ -65,7 +58,7 @@ def as_value(registry, entry, found):
     """What a tensor carries of what a function has given, whose reference goes to this; 0 for Python to do it."""
     if kind_of(found) == word(registry, G_ARRAY):
         same = load_i4(found + A_NDIM) == word(entry, E_NDIM) and word(entry, E_NDIM) > 0
-        if same and load_i4(found + A_FLAGS) & CONTIGUOUS != 0:
+        if same and load_i4(found + A_FLAGS) & A_SIMPLE == A_SIMPLE:
             return found
     elif word(entry, E_NDIM) == 0 and word(entry, E_DTYPE) == DOUBLES:
         number = PyFloat_AsDouble(found)
@@ -90,7 +83,7 @@ def called(registry, entry, operands):
     Py_IncRef(function)
     found = PyObject_Vectorcall(function, row, count, 0)
     Py_DecRef(function)
-    let_go(row, count)
+    drop_all(row, row + 8 * (count - 1))
     return as_value(registry, entry, found) if found != 0 else 0
 
 

@@ -13,9 +13,6 @@ from kernels.python_api import (
     Py_DecRef,
     Py_IncRef,
     PyErr_Occurred,
-    PyObject_GC_Track,
-    PyObject_Init,
-    PyType_GenericAlloc,
     tape_registry,
     thirty_words,
 )
@@ -31,8 +28,6 @@ from kernels.words import (
     E_LOOP,
     G_CALLS,
     G_SPARE,
-    G_SPARES,
-    G_TENSOR,
     K_A,
     K_B,
     K_C,
@@ -62,6 +57,7 @@ from kernels.words import (
 CONTROL = True
 
 reserve = load_module("tape_native").reserve
+new_tensor = load_module("objects_native").new_tensor
 _operands = load_module("operands_native")
 narrow, read_all, wanted = _operands.narrow, _operands.read_all, _operands.wanted
 _telling = load_module("telling_native")
@@ -134,19 +130,6 @@ def can_do(t, entry, operands):
 
 
 @njit(cache=True, error_model="numpy")
-def reused(registry):
-    """A new tensor in the memory of one that has died; 0 if there is none."""
-    found = word(registry, G_SPARE)
-    if found != 0:
-        store_i8(registry + 8 * G_SPARE, load_i8(found + O_VALUE))
-        store_i8(registry + 8 * G_SPARES, word(registry, G_SPARES) - 1)
-        store_i8(found + O_VALUE, 0)
-        PyObject_Init(found, word(registry, G_TENSOR))
-        PyObject_GC_Track(found)
-    return found
-
-
-@njit(cache=True, error_model="numpy")
 def recorded(t, entry, operands, value, result):
     """Record a call: give its result a slot, and count what is large."""
     store_i8(result + O_SLOT, append(t, entry, operands, value))
@@ -195,11 +178,9 @@ def hit_called(registry, op, given, count, by_number, number, operands, entry):
     again, function, value = thirty_words(), word(entry, E_LOOP), called(registry, entry, operands)
     if value == 0:
         return 0 if PyErr_Occurred() != 0 else NOT_NATIVE
-    result = reused(registry)
+    result = new_tensor(registry)
     if result == 0:
-        result = PyType_GenericAlloc(word(registry, G_TENSOR), 0)
-        if result == 0:
-            return dropped(value)
+        return dropped(value)
     found = tape_in_force(registry)
     entry = entry_of(registry, op, given, count, again, found, by_number, number)
     same = entry != 0 and word(entry, E_KIND) == CALLED and word(entry, E_LOOP) == function
@@ -222,12 +203,11 @@ def hit(called_as, given, count, number):
         return 0 if entry == 0 else NOT_NATIVE
     if word(entry, E_KIND) == CALLED:
         return hit_called(registry, op, given, count, by_number, number, operands, entry)
-    result = reused(registry)
+    allocates = word(registry, G_SPARE) == 0
+    result = new_tensor(registry)
     if result == 0:
-        result = PyType_GenericAlloc(word(registry, G_TENSOR), 0)
-        if result == 0:
-            return 0
-        # That may have collected garbage, and so have run anything: what has been read is read again.
+        return 0
+    if allocates:  # that may have run anything: what has been read is read again
         found = tape_in_force(registry)
         entry = entry_of(registry, op, given, count, operands, found, by_number, number)
     value = 0

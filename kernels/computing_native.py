@@ -5,7 +5,6 @@ from __future__ import annotations
 from kernels.jit import load_module, njit
 from kernels.memory import (
     HEADER,
-    call_at,
     call_kernel,
     call_loop,
     double_of,
@@ -15,7 +14,6 @@ from kernels.memory import (
     store_i8,
     word,
 )
-from kernels.numpy_api import new_array
 from kernels.python_api import Py_DecRef, Py_IncRef, PyFloat_FromDouble, sixteen_words, thirty_words, three_words
 from kernels.words import (
     A_DATA,
@@ -43,9 +41,6 @@ from kernels.words import (
     E_SCALE,
     E_SHAPE,
     E_TIES,
-    G_ARRAY,
-    G_NEW,
-    G_POOLED,
     I_WORDS,
     K_WANTS,
     KERNEL,
@@ -72,6 +67,8 @@ from kernels.words import (
 _tape = load_module("tape_native")
 hold, commit = _tape.hold, _tape.commit
 nest = load_module("nests_native").nest
+_objects = load_module("objects_native")
+array_of, elements = _objects.array_of, _objects.elements
 
 
 @njit(cache=True, error_model="numpy")
@@ -135,11 +132,8 @@ def reduce(entry, x, out, count):
 @njit(cache=True, error_model="numpy")
 def array_for(registry, entry):
     """A new array for the result, large ones from the pool; 0 with an exception."""
-    new, kind, dtype = word(registry, G_NEW), word(registry, G_ARRAY), word(entry, E_DTYPE)
-    ndim, shape = word(entry, E_NDIM), word(entry, E_SHAPE)
-    if word(entry, E_BYTES) != 0 and word(registry, G_POOLED) != 0:
-        return call_at(word(registry, G_POOLED), kind, ndim, shape, dtype)
-    return new_array(new, kind, ndim, shape, dtype)
+    large = word(entry, E_BYTES) != 0
+    return array_of(registry, word(entry, E_NDIM), word(entry, E_SHAPE), word(entry, E_DTYPE), large)
 
 
 @njit(cache=True, error_model="numpy")
@@ -161,19 +155,16 @@ def fill(entry, operands, out):
 
 
 @njit(cache=True, error_model="numpy")
-def elements(entry):
+def elements_of(entry):
     """How many elements a result has."""
-    count = 1
-    for k in range(word(entry, E_NDIM)):
-        count *= word(word(entry, E_SHAPE), k)
-    return count
+    return elements(word(entry, E_SHAPE), word(entry, E_NDIM))
 
 
 @njit(cache=True, error_model="numpy")
 def compute(entry, operands, out):
     """Compute the elements of a result; of a reduction as many as there are."""
     if word(entry, E_KIND) == REDUCE:
-        reduce(entry, load_i8(operands + V_PLACE), out, elements(entry))
+        reduce(entry, load_i8(operands + V_PLACE), out, elements_of(entry))
     else:
         fill(entry, operands, out)
 
@@ -199,7 +190,7 @@ def counted(registry, entry, operands, value):
     """Count the ties of an extremum that is recorded, behind the operands; the value, 0 with an exception."""
     if value == 0 or word(entry, E_TIES) == 0 or word(entry, E_BLOCK) == 0:
         return value
-    row, at, count = sixteen_words(), operands + 2 * OPERAND, elements(entry)
+    row, at, count = sixteen_words(), operands + 2 * OPERAND, elements_of(entry)
     out = at + V_DOUBLE
     if count > 1:
         made = array_for(registry, entry)

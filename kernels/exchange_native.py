@@ -51,7 +51,7 @@ from kernels.memory import (
     store_i8,
     word,
 )
-from kernels.numpy_api import DTYPE, FLAGS, NDIM, SHAPE, SIMPLE, array_copy, array_copy_into, new_array
+from kernels.numpy_api import array_copy, array_copy_into, new_array
 from kernels.python_api import (
     Py_DecRef,
     PyErr_Clear,
@@ -63,6 +63,7 @@ from kernels.python_api import (
     PyTuple_New,
     PyTuple_SetItem,
 )
+from kernels.words import A_DTYPE, A_FLAGS, A_NDIM, A_SHAPE, A_SIMPLE
 
 run = load_module("replay_native").run
 
@@ -136,12 +137,12 @@ def put_number(about, entry, given, kind):
 @njit(cache=True, error_model="numpy")
 def fits(entry, given):
     """Whether an array has the dtype and the shape that an argument has."""
-    if load_i8(given + DTYPE) != word(entry, XI_DTYPE):
+    if load_i8(given + A_DTYPE) != word(entry, XI_DTYPE):
         return False
     count = word(entry, XI_NDIM)
-    if np.int64(load_i4(given + NDIM)) != count:
+    if np.int64(load_i4(given + A_NDIM)) != count:
         return False
-    own, shape, same = load_i8(given + SHAPE), word(entry, XI_SHAPE), 0
+    own, shape, same = load_i8(given + A_SHAPE), word(entry, XI_SHAPE), 0
     for axis in range(count):
         same += word(own, axis) == word(shape, axis)
     return same == count
@@ -160,7 +161,7 @@ def entered(about, arguments, count):
             if not fits(entry, given):
                 return 0
             words = word(entry, XI_WORDS)
-            if words >= 0 and np.int64(load_i4(given + FLAGS)) & SIMPLE == SIMPLE:
+            if words >= 0 and np.int64(load_i4(given + A_FLAGS)) & A_SIMPLE == A_SIMPLE:
                 copy(word(entry, XI_PLACE), load_i8(given + HEADER), words)
             elif array_copy_into(word(about, X_COPY_INTO), word(entry, XI_VIEW), given) < 0:
                 return -1

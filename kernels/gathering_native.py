@@ -64,8 +64,7 @@ _tape = load_module("tape_native")
 block_at = _tape.block_at
 find = load_module("cells_native").find
 _objects = load_module("objects_native")
-kind_of, wrong = _objects.kind_of, _objects.wrong
-new_tensor = load_module("leaf_native").new_tensor
+kind_of, new_tensor, wrong = _objects.kind_of, _objects.new_tensor, _objects.wrong
 
 
 @njit(cache=True, error_model="numpy")

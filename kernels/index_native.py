@@ -69,51 +69,45 @@ def item(registry, x, out):
 
 
 @njit(cache=True, error_model="numpy")
+def more(registry, x, out, count):
+    """Write the words of an item behind so many others; how many there are then, 0 where native code takes it not."""
+    found = item(registry, x, out + 8 * count) if 0 < count <= MOST_WORDS else 0
+    return count + found if found != 0 else 0
+
+
+@njit(cache=True, error_model="numpy")
+def tuple_words(registry, items, out, count):
+    """The same of a tuple of items: behind them is a 0, for (3,) and 3 are alike, but () and ... need not be."""
+    if count > MOST_WORDS or PyTuple_Size(items) > MOST_ITEMS:
+        return 0
+    for k in range(PyTuple_Size(items)):
+        count = more(registry, PyTuple_GetItem(items, k), out, count)
+    if count == 0:
+        return 0
+    store_i8(out + 8 * count, 0)
+    return count + 1
+
+
+@njit(cache=True, error_model="numpy")
 def key_words(registry, key, out):
     """Write the words of an index behind their count; 0 for one that native code does not take."""
-    count = 1
-    if kind_of(key) == word(registry, G_TUPLE):
-        items = PyTuple_Size(key)
-        if items > MOST_ITEMS:
-            return 0
-        for k in range(items):
-            more = item(registry, PyTuple_GetItem(key, k), out + 8 * count)
-            if more == 0:
-                return 0
-            count += more
-        store_i8(out + 8 * count, 0)
-        count += 1  # (3,) and 3 are alike, but () and ... need not be
-    else:
-        more = item(registry, key, out + 8)
-        if more == 0:
-            return 0
-        count += more
+    is_tuple = kind_of(key) == word(registry, G_TUPLE)
+    count = tuple_words(registry, key, out, 1) if is_tuple else more(registry, key, out, 1)
     store_i8(out, count)
     return count
 
 
 @njit(cache=True, error_model="numpy")
 def argument_words(registry, given, count, out):
-    """Write the words of ints, and of tuples of them, behind their count; 0 for what native code does not take."""
+    """Write the words of ints, and of tuples, behind their count; 0 for what native code does not take."""
     used = 1
     for k in range(count):
         x = word(given, k)
-        if kind_of(x) == word(registry, G_TUPLE) and PyTuple_Size(x) <= MOST_ITEMS and used <= MOST_WORDS:
-            for i in range(PyTuple_Size(x)):
-                if kind_of(PyTuple_GetItem(x, i)) != word(registry, G_INT):
-                    return 0
-                more = item(registry, PyTuple_GetItem(x, i), out + 8 * used)
-                if more == 0:
-                    return 0
-                used += more
-            store_i8(out + 8 * used, 0)
-            used += 1
-        elif kind_of(x) == word(registry, G_INT) and used <= MOST_WORDS:
-            more = item(registry, x, out + 8 * used)
-            if more == 0:
-                return 0
-            used += more
+        if kind_of(x) == word(registry, G_TUPLE):
+            used = tuple_words(registry, x, out, used)
         else:
+            used = more(registry, x, out, used) if kind_of(x) == word(registry, G_INT) else 0
+        if used == 0:
             return 0
     store_i8(out, used)
     return used

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from kernels.jit import cfunc, load_module, njit
 from kernels.memory import HEADER, load_f8, load_i4, load_i8, store_f8, store_i8, word
-from kernels.numpy_api import FLAGS, SHAPE, SIMPLE, STRIDES, array_copy, new_array
+from kernels.numpy_api import array_copy, new_array
 from kernels.pool_calls import own_words
 from kernels.pool_words import LARGE
 from kernels.python_api import (
     Py_DecRef,
     Py_IncRef,
-    PyContextVar_Get,
     PyErr_Clear,
     PyErr_Occurred,
     PyList_GetItem,
@@ -26,7 +25,12 @@ from kernels.python_api import (
 from kernels.words import (
     A_DATA,
     A_DTYPE,
+    A_FLAGS,
     A_NDIM,
+    A_SHAPE,
+    A_SIMPLE,
+    A_STRIDES,
+    DOUBLES,
     G_ACTIVE,
     G_ARRAY,
     G_COPY,
@@ -52,20 +56,13 @@ from kernels.words import (
 
 CONTROL = True
 
-_calls = load_module("calls_native")
-reused = _calls.reused
 _objects = load_module("objects_native")
 kind_of, none, wrong = _objects.kind_of, _objects.none, _objects.wrong
-FLOAT64, MOST_FLOATS, MOST_DIMS, SPECS, SPEC = 12, 64, 3, 64, 5
-"""The number of float64 among dtypes; floats in a list; dims of shapes whose specs are kept; how many; words of one."""
+elements, new_tensor = _objects.elements, _objects.new_tensor
+look_at = load_module("telling_native").look_at
+MOST_FLOATS, MOST_DIMS, SPECS, SPEC = 64, 3, 64, 5
+"""Floats in a list; dims of shapes whose specs are kept; how many; words of one."""
 specs = own_words(SPECS * SPEC)
-
-
-@njit(cache=True, error_model="numpy")
-def new_tensor(registry):
-    """A new tensor without anything; 0 with an exception."""
-    found = reused(registry)
-    return found if found != 0 else PyType_GenericAlloc(word(registry, G_TENSOR), 0)
 
 
 @njit(cache=True, error_model="numpy")
@@ -79,7 +76,7 @@ def asked_spec(array):
 @njit(cache=True, error_model="numpy")
 def spec_of(array):
     """A new reference to the spec of a new array of doubles in order: its shape tells it."""
-    count, shape = load_i4(array + A_NDIM), load_i8(array + SHAPE)
+    count, shape = load_i4(array + A_NDIM), load_i8(array + A_SHAPE)
     if count > MOST_DIMS:
         return asked_spec(array)
     mixed = count
@@ -118,7 +115,7 @@ def listed(registry, data):
             return 0
     shape = three_words()
     store_i8(shape, count)
-    found = new_array(word(registry, G_NEW), word(registry, G_ARRAY), 1, shape, FLOAT64)
+    found = new_array(word(registry, G_NEW), word(registry, G_ARRAY), 1, shape, DOUBLES)
     if found != 0:
         for k in range(count):
             store_f8(load_i8(found + A_DATA) + 8 * k, load_f8(PyList_GetItem(data, k) + HEADER))
@@ -131,12 +128,7 @@ def is_usual(registry, data):
     count = load_i4(data + A_NDIM)
     if count == 0 or load_i8(data + A_DTYPE) != word(registry, G_DOUBLE):
         return False
-    size = 8
-    for k in range(count):
-        size *= word(load_i8(data + SHAPE), k)
-        if size >= LARGE:
-            return False
-    return True
+    return 8 * elements(load_i8(data + A_SHAPE), count) < LARGE
 
 
 @njit(cache=True, error_model="numpy")
@@ -156,9 +148,9 @@ def is_in_order(array):
     """Whether an array of doubles is as a new one of its shape: its spec follows from that."""
     count, size = load_i4(array + A_NDIM), 8
     for k in range(count - 1, -1, -1):
-        if word(load_i8(array + STRIDES), k) != size:
+        if word(load_i8(array + A_STRIDES), k) != size:
             return False
-        size *= word(load_i8(array + SHAPE), k)
+        size *= word(load_i8(array + A_SHAPE), k)
     return size != 0
 
 
@@ -171,7 +163,7 @@ def shared(registry, x):
     if kind_of(value) != word(registry, G_FLOAT):
         if kind_of(value) != word(registry, G_ARRAY) or load_i8(value + A_DTYPE) != word(registry, G_DOUBLE):
             return 0
-        if load_i4(value + A_NDIM) == 0 or load_i4(value + FLAGS) & SIMPLE != SIMPLE or not is_in_order(value):
+        if load_i4(value + A_NDIM) == 0 or load_i4(value + A_FLAGS) & A_SIMPLE != A_SIMPLE or not is_in_order(value):
             return 0
     Py_IncRef(value)
     return value
@@ -180,12 +172,9 @@ def shared(registry, x):
 @njit(cache=True, error_model="numpy")
 def is_own(registry):
     """Whether the tape in force is this thread's, and not that of the thread whose context this one is a copy of."""
-    out = three_words()
-    if PyContextVar_Get(word(registry, G_ACTIVE), 0, out) != 0:
-        PyErr_Clear()
-        return False
-    tape = load_i8(out)
+    tape = look_at(word(registry, G_ACTIVE))
     if tape == 0:
+        PyErr_Clear()
         return False
     own = kind_of(tape) != word(registry, G_TAPE)
     if not own:

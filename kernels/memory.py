@@ -65,18 +65,6 @@ def store_i4(typingctx: Any, address: Any, value: Any) -> Any:  # noqa: ARG001
 
 
 @intrinsic
-def store_b1(typingctx: Any, address: Any, value: Any) -> Any:  # noqa: ARG001
-    """Store the low byte of an int64."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
-        byte = builder.trunc(args[1], _WIDTH["i1"])
-        builder.store(byte, builder.inttoptr(args[0], _WIDTH["i1"].as_pointer()))
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64), codegen
-
-
-@intrinsic
 def word(typingctx: Any, base: Any, index: Any) -> Any:  # noqa: ARG001
     """The int64 at ``base[index]``."""
 

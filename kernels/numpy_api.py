@@ -1,4 +1,4 @@
-"""NumPy's C API as native code calls it: functions of its table, by their addresses; where arrays keep their fields.
+"""NumPy's C API as native code calls it: functions of its table, by their addresses.
 
 The places in the table are fixed by NumPy's binary interface.
 """
@@ -14,16 +14,12 @@ from llvmlite import ir
 
 from kernels.jit import intrinsic, types
 from kernels.memory import HEADER
+from kernels.words import A_DTYPE, A_FLAGS, A_NDIM, A_SHAPE, A_SIMPLE, A_STRIDES
 
 NEW_COPY, COPY_INTO, NEW, NEW_VIEW, SET_BASE = 85, 50, 93, 94, 282
 """Where these stand in the table: PyArray_NewCopy, _CopyInto, _New, _NewFromDescr, _SetBaseObject."""
 SET_HANDLER, GET_HANDLER, DEFAULT_HANDLER = 304, 305, 306
 """Where PyDataMem_SetHandler, PyDataMem_GetHandler and the address of the default handler stand."""
-
-NDIM, SHAPE, STRIDES, DTYPE, FLAGS = HEADER + 8, HEADER + 16, HEADER + 24, HEADER + 40, HEADER + 48
-"""Where an array keeps how many dimensions, where its shape and strides stand, its dtype, its flags; first the data."""
-SIMPLE = 0x101
-"""Flags of an array that is C-contiguous and aligned."""
 
 _I64, _I32 = ir.IntType(64), ir.IntType(32)
 
@@ -114,14 +110,14 @@ def agrees() -> bool:
     """
     probe = np.arange(6, dtype=np.float32).reshape(2, 3)
     start = id(probe)
-    shape, strides = (ctypes.c_int64.from_address(start + at).value for at in (SHAPE, STRIDES))
+    shape, strides = (ctypes.c_int64.from_address(start + at).value for at in (A_SHAPE, A_STRIDES))
     fields = [
-        ctypes.c_int.from_address(start + NDIM).value == probe.ndim,
+        ctypes.c_int.from_address(start + A_NDIM).value == probe.ndim,
         [ctypes.c_int64.from_address(shape + 8 * i).value for i in range(2)] == [*probe.shape],
         [ctypes.c_int64.from_address(strides + 8 * i).value for i in range(2)] == [*probe.strides],
-        ctypes.c_int64.from_address(start + DTYPE).value == id(probe.dtype),
-        ctypes.c_int.from_address(start + FLAGS).value & SIMPLE == SIMPLE,
-        ctypes.c_int.from_address(id(turned := probe.T) + FLAGS).value & SIMPLE != SIMPLE,
+        ctypes.c_int64.from_address(start + A_DTYPE).value == id(probe.dtype),
+        ctypes.c_int.from_address(start + A_FLAGS).value & A_SIMPLE == A_SIMPLE,
+        ctypes.c_int.from_address(id(turned := probe.T) + A_FLAGS).value & A_SIMPLE != A_SIMPLE,
         ctypes.c_double.from_address(id(number := np.float64(2.5)) + HEADER).value == number,
     ]
     if not all(fields):

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from kernels.jit import njit
-from kernels.memory import load_i4, load_i8, store_i8, word
+from kernels.memory import call_at, load_i4, load_i8, store_i8, word
+from kernels.numpy_api import new_array
 from kernels.python_api import (
     Py_DecRef,
     Py_IncRef,
     PyErr_Occurred,
     PyErr_SetNone,
     PyLong_AsLongLong,
+    PyObject_GC_Track,
+    PyObject_Init,
+    PyType_GenericAlloc,
     PyType_IsSubtype,
     call_visit,
 )
@@ -24,8 +28,14 @@ from kernels.words import (
     G_FORMCOUNT,
     G_FORMS,
     G_INT,
+    G_NEW,
     G_NONE,
+    G_POOLED,
+    G_SPARE,
+    G_SPARES,
+    G_TENSOR,
     G_TYPEERROR,
+    O_VALUE,
 )
 
 
@@ -60,6 +70,41 @@ def number_given(registry, x):
 def is_array(registry, x):
     kind = kind_of(x)
     return kind == word(registry, G_ARRAY) or PyType_IsSubtype(kind, word(registry, G_ARRAY)) != 0
+
+
+@njit(cache=True, error_model="numpy")
+def elements(shape, count):
+    """How many elements a shape of so many dims has."""
+    found = 1
+    for k in range(count):
+        found *= word(shape, k)
+    return found
+
+
+@njit(cache=True, error_model="numpy")
+def array_of(registry, ndim, shape, dtype, large):
+    """A new array of a shape and the number of a dtype, a large one from the pool; 0 with an exception."""
+    kind = word(registry, G_ARRAY)
+    if large and word(registry, G_POOLED) != 0:
+        return call_at(word(registry, G_POOLED), kind, ndim, shape, dtype)
+    return new_array(word(registry, G_NEW), kind, ndim, shape, dtype)
+
+
+@njit(cache=True, error_model="numpy")
+def new_tensor(registry):
+    """A new tensor without anything, in the memory of one that has died if there is one; 0 with an exception.
+
+    Only where there is none is memory allocated, which may collect garbage, and so run anything.
+    """
+    found = word(registry, G_SPARE)
+    if found == 0:
+        return PyType_GenericAlloc(word(registry, G_TENSOR), 0)
+    store_i8(registry + 8 * G_SPARE, load_i8(found + O_VALUE))
+    store_i8(registry + 8 * G_SPARES, word(registry, G_SPARES) - 1)
+    store_i8(found + O_VALUE, 0)
+    PyObject_Init(found, word(registry, G_TENSOR))
+    PyObject_GC_Track(found)
+    return found
 
 
 @njit(cache=True, error_model="numpy")

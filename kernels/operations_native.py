@@ -7,9 +7,7 @@ from kernels.memory import load_i8, word
 from kernels.python_api import (
     Py_DecRef,
     Py_IncRef,
-    PyErr_Clear,
     PyErr_Occurred,
-    PyLong_AsLongLong,
     PyMethod_New,
     PyObject_GC_Del,
     PyObject_GC_UnTrack,
@@ -27,13 +25,12 @@ from kernels.words import (
     G_AXIS,
     G_DIM,
     G_FALSE,
-    G_INT,
     G_KEEPDIM,
     G_KEEPDIMS,
-    G_NONE,
     G_TRUE,
     LARGEST_DIM,
     MOST_OPERANDS,
+    NO_BOUND,
     NOT_NATIVE,
     NUMBERED,
     O_TYPE,
@@ -43,10 +40,11 @@ from kernels.words import (
 
 CONTROL = True
 
-_asked = load_module("asked_native")
-hit, hit_view = _asked.hit, _asked.hit_view
+_seen = load_module("asked_native")
+hit, hit_view = _seen.hit, _seen.hit_view
+bound = load_module("index_native").bound
 _objects = load_module("objects_native")
-drop_all, kind_of, visit_all = _objects.drop_all, _objects.kind_of, _objects.visit_all
+drop_all, visit_all = _objects.drop_all, _objects.visit_all
 ARGUMENTS = (1 << 62) - 1
 
 
@@ -58,15 +56,16 @@ def dim_code(registry, dim, keepdim):
         code = 1
     elif keepdim != 0 and keepdim != word(registry, G_FALSE):
         return -1
-    if dim == 0 or dim == word(registry, G_NONE):
+    number = bound(registry, dim) if dim != 0 else NO_BOUND
+    if number == NO_BOUND:
         return code
-    if kind_of(dim) != word(registry, G_INT):
-        return -1
-    number = PyLong_AsLongLong(dim)
-    if number == -1 and PyErr_Occurred() != 0:
-        PyErr_Clear()
-        return -1
     return code + 2 * (number + 2 * LARGEST_DIM) if abs(number) < LARGEST_DIM else -1
+
+
+@njit("int64(int64, int64)", cache=True, error_model="numpy")
+def code_of(dim, keepdim):
+    """The same, for Python."""
+    return dim_code(tape_registry(), dim, keepdim)
 
 
 @njit(cache=True, error_model="numpy")

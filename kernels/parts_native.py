@@ -13,7 +13,6 @@ from kernels.python_api import (
     PyList_Append,
     PyList_New,
     PyList_Size,
-    PyType_GenericAlloc,
     PyType_IsSubtype,
     PyWeakref_NewRef,
     tape_registry,
@@ -67,14 +66,14 @@ from kernels.words import (
 
 CONTROL = True
 
-kind_of = load_module("objects_native").kind_of
+_objects = load_module("objects_native")
+kind_of, new_tensor = _objects.kind_of, _objects.new_tensor
 _index = load_module("index_native")
 argument_words, hash_of, key_words = _index.argument_words, _index.hash_of, _index.key_words
 _tape = load_module("tape_native")
 commit, reserve = _tape.commit, _tape.reserve
 keep = load_module("computing_native").keep
-_calls = load_module("calls_native")
-find, reused = _calls.find, _calls.reused
+find = load_module("calls_native").find
 missed = load_module("asked_native").missed
 _telling = load_module("telling_native")
 tape_in_force, tell = _telling.tape_in_force, _telling.tell
@@ -192,8 +191,7 @@ def prepared(registry, x, entry):
             store_i8(base + O_VIEWS, views)
         else:
             Py_DecRef(views)
-    result = reused(registry)
-    return PyType_GenericAlloc(word(registry, G_TENSOR), 0) if result == 0 else result
+    return new_tensor(registry)
 
 
 @njit(cache=True, error_model="numpy")

@@ -124,9 +124,10 @@ NUMBERED = 1 << 31
 SHOWS = 1 << 33
 """Added to the number of a view: all that is given beside the tensor is ints, and part of the form."""
 
-# An array as an object of Python, in bytes; kernels/memory.py checks that it is so.
+# An array as an object of Python, in bytes; kernels/memory.py and numpy_api.py check that it is so.
 A_DATA, A_NDIM, A_SHAPE, A_STRIDES, A_DTYPE, A_FLAGS = 16, 24, 32, 40, 56, 64
-A_WRITEABLE = 0x400
+A_SIMPLE, A_WRITEABLE = 0x101, 0x400
+"""Flags of arrays: C-contiguous and aligned; that may be written."""
 D_NUMBER = 28
 """Where a dtype has its number, in bytes."""
 DOUBLES = 12
@@ -173,5 +174,6 @@ INT_WORDS = 3
 """Words of an index that is an int, with their count."""
 NO_BOUND, FARTHEST = -(1 << 62) - 1, 1 << 62
 """What stands for None in a slice; ints that native code takes are below this, whatever their sign."""
-MOST_ITEMS, MOST_WORDS, MOST_VIEWS = 4, 18, 32
-"""Items of an index that native code takes; views of a base before the dead among them are to be forgotten."""
+MOST_ITEMS, MOST_WORDS, MOST_VIEWS = 4, 24, 32
+"""Items of an index that native code takes; words that may stand before one of them, which has four at most; views of a
+base before the dead among them are to be forgotten."""

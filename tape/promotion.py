@@ -25,10 +25,8 @@ def by_rows(op: Elementwise, *given: Any) -> Tensor:
     if floating and calls_scipy(op):
         given = _weak(given, floating)
     if op.condition and not floating and any(isinstance(o, float) for o in given[1:]):
-        given = (
-            given[0],
-            *[plain(np.asarray(o, dtypes.get_default_dtype())) if isinstance(o, float) else o for o in given[1:]],
-        )
+        wanted = dtypes.get_default_dtype()
+        given = (given[0], *[plain(np.asarray(o, wanted)) if isinstance(o, float) else o for o in given[1:]])
     if op.condition or floating:
         return broadcasting.elementwise(op, *given)
     operands = tuple(map(operand, given))
