@@ -111,6 +111,10 @@ class _Entry:
         assert isinstance(form, Form)
         self[words.E_BLOCK], self[words.E_CODE] = where(form.block), form.code
 
+    def sizes(self, largest: int, own: int) -> None:
+        """Tell how many bytes the largest of all and the result take, if they are large."""
+        self[words.E_LARGE], self[words.E_BYTES] = [size if size >= LARGE else 0 for size in (largest, own)]
+
     def shapes(self, spec: Spec) -> None:
         """Make results of a spec."""
         self[words.E_DTYPE], self[words.E_NDIM] = spec.dtype.num, len(spec.shape)
@@ -165,10 +169,10 @@ def _end(at: int, _: Any) -> None:
     _table[at + words.K_OP] = -1
 
 
-def enter(key: Key, form: Form | Spec, how: Computation | None, telling: Telling, large: int = 0) -> None:
+def enter(key: Key, form: Form | Spec, how: Computation | None, telling: Telling, largest: int) -> None:
     """Let native code repeat a call; without a computation let it leave all such calls to Python.
 
-    ``large``: bytes of the largest operand or result, if it is large.
+    ``largest``: bytes of the largest operand or result.
     """
     entry = _Entry(key, form)
     if how is not None:
@@ -178,8 +182,7 @@ def enter(key: Key, form: Form | Spec, how: Computation | None, telling: Telling
         entry.computes(how)
         entry.shapes(spec)
         entry.tells(telling)
-        entry[words.E_LARGE] = large
-        entry[words.E_BYTES] = spec.bytes if spec.bytes >= LARGE else 0
+        entry.sizes(largest, spec.bytes)
     entry.write()
 
 
@@ -191,46 +194,44 @@ def is_known(key: Key) -> bool:
 
 @dataclass(frozen=True)
 class Part:
-    """What ``x[key]`` shows: an array, the one that it is a part of, and where it begins in the gradient, in bytes."""
+    """What ``x[key]`` shows: an array, the one that it is a part of; where it begins in the gradient, in bytes."""
 
     shown: np.ndarray[Any, Any]
     whole: np.ndarray[Any, Any]
     offset: int
+    wanted: bool
+    """Whether it is recorded."""
 
 
-def enter_part(
-    above: Form | Spec, key: Any, form: Form, part: Part, telling: Telling, *, wanted: bool, large: int
-) -> None:
+def enter_part(above: Form | Spec, key: Any, form: Form, part: Part, telling: Telling) -> None:
     """Let native code repeat ``x[key]`` of tensors of a form; of a form without parameters for any int."""
     index, spec = np.zeros(32, np.int64), above.spec
     if type(key) is int and not form.params:
-        entry = _view(words.OP_PART, above, 0, form, part, wanted=wanted, large=large)
+        entry = _view(words.OP_PART, above, 0, form, part)
         entry[words.K_C], entry[words.E_EXTENT] = 1, spec.shape[0]
         entry[words.E_START], entry[words.E_OFFSET] = spec.strides[0], spec.gradient[0]
         entry.write()
     elif (hashed := _native_index().words_of(id(key), where(index))) >= 0:
-        entry = _view(words.OP_PART, above, hashed, form, part, wanted=wanted, large=large)
+        entry = _view(words.OP_PART, above, hashed, form, part)
         entry.keep(words.E_KEY, index, where(index))
         entry.tells(telling)
         entry.write()
 
 
-def enter_view(
-    op: int, above: Form | Spec, given: tuple[Any, ...], form: Form, part: Part, *, wanted: bool, large: int
-) -> None:
+def enter_view(op: int, above: Form | Spec, given: tuple[Any, ...], form: Form, part: Part) -> None:
     """Let native code repeat a view that ints say; recorders hear of it from Python."""
     index, addresses = np.zeros(32, np.int64), np.array([*map(id, given), 0], np.int64)
     hashed = _native_index().words_of_arguments(where(addresses), len(given), where(index))
     if hashed >= 0:
-        entry = _view(op, above, hashed, form, part, wanted=wanted, large=large)
+        entry = _view(op, above, hashed, form, part)
         entry.keep(words.E_KEY, index, where(index))
         entry.write()
 
 
-def _view(op: int, above: Form | Spec, hashed: int, form: Form, part: Part, *, wanted: bool, large: int) -> _Entry:
-    entry, shown = _Entry(Key(op, (above, None), (wanted,)), form), part.shown
+def _view(op: int, above: Form | Spec, hashed: int, form: Form, part: Part) -> _Entry:
+    entry, shown = _Entry(Key(op, (above, None), (part.wanted,)), form), part.shown
     entry[words.K_B] = hashed
-    if wanted:
+    if part.wanted:
         entry.records(form)
     entry[words.E_KIND], entry[words.E_NDIM] = words.NEST, shown.ndim
     entry[words.E_COUNT] = isinstance(above, Form) and above.is_view
@@ -238,8 +239,13 @@ def _view(op: int, above: Form | Spec, hashed: int, form: Form, part: Part, *, w
     entry.words_of(words.E_STRIDES, shown.strides)
     entry[words.E_START], entry[words.E_OFFSET] = where(shown) - where(part.whole), part.offset
     entry[words.E_FLAGS] = words.A_WRITEABLE if shown.flags.writeable else 0
-    entry[words.E_LARGE] = large
+    entry.sizes(form.spec.bytes, 0)
     return entry
+
+
+def dim_code(dim: Any, keepdim: Any) -> int:
+    """Return the number that stands for the arguments of a reduction; -1 for what native code does not take."""
+    return int(jit.load_module("operations_native").code_of(id(dim), id(keepdim)))
 
 
 @functools.cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,11 +19,11 @@ from kernels.numpy_api import NEW, NEW_VIEW, SET_BASE, agrees, table
 from kernels.op import Contraction, Copy, Elementwise, Reduction
 from kernels.operations import operation
 from kernels.tables import OPS
-from kernels.words import LARGEST_DIM, PULLS
+from kernels.words import PULLS
 from tape import modes
 from tape.families import base_of
 from tape.promotion import calls_scipy
-from tape.tapes import LARGE, Tape
+from tape.tapes import Tape
 from tape.tensor import Tensor
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -41,6 +42,11 @@ def operator_number(op: Any) -> int | None:
     return calls.OPERATORS.get((op.operator, len(op.inputs))) if NATIVELY else None
 
 
+def _number(op: Elementwise) -> int:
+    number = operator_number(op)
+    return _number_of(op.name) if number is None else number
+
+
 def _ask(number: int, once: Callable[..., Any], always: Callable[..., Any]) -> None:
     """Let native code ask these: for what it has not seen, and for what it never does."""
     _missed.extend((once, always))  # for ever, as the type
@@ -51,43 +57,48 @@ def _ask(number: int, once: Callable[..., Any], always: Callable[..., Any]) -> N
 _missed: list[Any] = []
 
 
-def install(number: int, always: Callable[..., Any], enter: Callable[[Any, Any], None]) -> None:
-    """Let native code ask ``always`` for what an operator of this number gives; ``enter`` enters it."""
+def install(number: int, always: Callable[..., Any], enter: Callable[..., None]) -> None:
+    """Let native code ask ``always`` for what an operator of this number gives; ``enter`` is as in repeating."""
+    _ask(number, _entering(always, enter), always)
 
-    def once(*operands: Any) -> Any:
-        result = always(*operands)
-        enter(operands, result)
+
+def _entering(always: Callable[..., Any], enter: Callable[..., None]) -> Callable[..., Any]:
+    @functools.wraps(always)
+    def once(*given: Any, **named: Any) -> Any:
+        result = always(*given, **named)
+        enter(result, *given, **named)
         return result
 
-    _ask(number, once, always)
+    return once
+
+
+def repeating(number: int, enter: Callable[..., None]) -> Callable[[Method], Method]:
+    """Let native code repeat a method; ``enter(result, *given, **named)`` enters a call of it that has been made."""
+
+    def decorated(method: Method) -> Method:
+        return operation(number, _entering(method, enter), method, method) if NATIVELY else method
+
+    return decorated
 
 
 def repeated(op: Elementwise, always: Callable[..., Any], like: Callable[..., Any]) -> Callable[..., Any]:
     """Return the function of an operation that native code repeats; what stays Python's alone is ``always``."""
     if not NATIVELY or len(op.inputs) > _MOST:
         return always
-    number = operator_number(op)
-    number = _number_of(op.name) if number is None else number
-
-    def once(*operands: Any) -> Any:
-        result = always(*operands)
-        enter(op, operands, result)
-        return result
-
-    found: Callable[..., Any] = operation(number | (words.NUMBERED if op.scalar else 0), once, always, like)
+    number = _number(op) | (words.NUMBERED if op.scalar else 0)
+    found: Callable[..., Any] = operation(number, _entering(always, partial(enter, op)), always, like)
     found.__name__ = found.__qualname__ = op.name
     return found
 
 
-def enter(op: Elementwise, operands: tuple[Any, ...], result: Any) -> None:
+def enter(op: Elementwise, result: Any, *operands: Any) -> None:
     """Enter a call of an operation that has been made, unless others were to hear of it."""
     if len(operands) != len(op.inputs) or any(type(x) not in _OWN for x in operands) or type(result) is not Tensor:
         return
     forms = tuple([x._form if type(x) is Tensor else None for x in operands])
     number = float(operands[-1]) if op.scalar and forms[-1] is None else None
     told = Telling(op, len(operands)) if number is None else Telling(OPS[op.scalar], 1, (number,))
-    at = operator_number(op)
-    key = _key(_number_of(op.name) if at is None else at, operands, forms, 0 if number is None else calls.bits(number))
+    key = _key(_number(op), operands, forms, 0 if number is None else calls.bits(number))
 
     def how(saved: tuple[str, ...]) -> Any:
         specs = tuple([None if form is None else form.spec for form in forms])
@@ -116,41 +127,29 @@ def _enter(
     pulls = recorded and form.kind == PULLS and type(result._slot) is int  # type: ignore[union-attr]
     done = (wanted and pulls) if recorded else not (wanted and result.spec.dtype.kind == "f")
     computation = how(form.saved if recorded else ()) if done else None  # type: ignore[union-attr]
-    large = max(x.spec.bytes for x in (*operands, result) if type(x) is Tensor)
-    calls.enter(key, form, computation, told, large if large >= LARGE else 0)
+    calls.enter(key, form, computation, told, max(x.spec.bytes for x in (*operands, result) if type(x) is Tensor))
 
 
 def install_part(index: Callable[[Tensor, Any], Tensor], params: Callable[[Tensor, Any], tuple[Any, ...]]) -> None:
     """Let native code ask ``index`` for the parts of tensors that it has not seen; ``params`` are a recorder's."""
 
-    def part(x: Tensor, key: Any) -> Tensor:
-        result = index(x, key)
+    def enter_part(result: Tensor, x: Tensor, key: Any) -> None:
         if (seen := _shown(x, result)) is not None:
             told = Telling(result._form.op, 1, params(x, key))  # type: ignore[union-attr]
-            calls.enter_part(x._form, key, result._form, seen, told, **_watched(result))  # type: ignore[arg-type]
-        return result
+            calls.enter_part(x._form, key, result._form, seen, told)  # type: ignore[arg-type]
 
-    _ask(words.OP_PART, part, index)
+    install(words.OP_PART, index, enter_part)
 
 
 def viewing(name: str) -> Callable[[Method], Method]:
     """Let native code repeat a view of a tensor, given ints and tuples of them."""
+    number = _number_of(f"{name} of a tensor")
 
-    def decorated(method: Method) -> Method:
-        if not NATIVELY:
-            return method
-        number = _number_of(f"{name} of a tensor")
+    def enter_view(result: Tensor, x: Any, *given: Any, **named: Any) -> None:
+        if not named and result is not x and (seen := _shown(x, result)) is not None:
+            calls.enter_view(number, x._form, given, result._form, seen)  # type: ignore[arg-type]
 
-        @functools.wraps(method)
-        def once(x: Any, *given: Any, **named: Any) -> Any:
-            result = method(x, *given, **named)
-            if not named and result is not x and (seen := _shown(x, result)) is not None:
-                calls.enter_view(number, x._form, given, result._form, seen, **_watched(result))
-            return result
-
-        return operation(number | words.SHOWS, once, method, method)  # type: ignore[no-any-return]
-
-    return decorated
+    return repeating(number | words.SHOWS, enter_view)
 
 
 def _shown(x: Tensor, result: Tensor) -> calls.Part | None:
@@ -164,12 +163,7 @@ def _shown(x: Tensor, result: Tensor) -> calls.Part | None:
         return None  # of a copy, maybe
     if not shown.size or not np.may_share_memory(whole, shown):
         return None
-    return calls.Part(shown, whole, result._offset - above)
-
-
-def _watched(result: Tensor) -> dict[str, Any]:
-    size = result._form.spec.bytes
-    return {"wanted": type(result._slot) is int, "large": size if size >= LARGE else 0}
+    return calls.Part(shown, whole, result._offset - above, type(result._slot) is int)
 
 
 def install_assign(assign: Callable[[Tensor, Any, Any], None], written: Callable[[Tensor], None]) -> None:
@@ -185,39 +179,30 @@ def install_assign(assign: Callable[[Tensor, Any, Any], None], written: Callable
 
 def reducing(op: Reduction) -> Callable[[Method], Method]:
     """Let native code repeat a method that reduces, over all dims or one that is given as an int."""
+    number = _number_of(op.name)
 
-    def decorated(method: Method) -> Method:
-        if not NATIVELY:
-            return method
-        number = _number_of(op.name)
+    def enter_reduction(result: Any, x: Any, *given: Any, **named: Any) -> None:
+        if type(x) is Tensor and type(result) is Tensor and (found := _dims(*given, **named)) is not None:
+            _enter_reduction(number, op, x, found, result)
 
-        @functools.wraps(method)
-        def once(x: Any, *given: Any, **named: Any) -> Any:
-            result = method(x, *given, **named)
-            if type(x) is Tensor and type(result) is Tensor and (found := _dims(*given, **named)) is not None:
-                _enter_reduction(number, op, x, found, result)
-            return result
-
-        return operation(number | words.REDUCES, once, method, method)  # type: ignore[no-any-return]
-
-    return decorated
+    return repeating(number | words.REDUCES, enter_reduction)
 
 
 def _dims(
     dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None, dtype: Any = None
-) -> tuple[int | None, bool] | None:
-    """Return the dim, None for all, and whether it is kept, of arguments that native code takes; None of others."""
-    own, keep = axis if dim is None else dim, keepdims if keepdim is None else keepdim
-    plain = (own is None or (type(own) is int and abs(own) < LARGEST_DIM)) and (keep is None or type(keep) is bool)
-    return (own, bool(keep)) if plain and dtype is None else None
+) -> tuple[Any, Any] | None:
+    """Return the dim, None for all, and whether it is kept, of arguments that native code may take; None of others."""
+    keep = keepdims if keepdim is None else keepdim
+    return (axis if dim is None else dim, False if keep is None else keep) if dtype is None else None
 
 
-def _enter_reduction(number: int, op: Reduction, x: Tensor, given: tuple[int | None, bool], result: Tensor) -> None:
+def _enter_reduction(number: int, op: Reduction, x: Tensor, given: tuple[Any, Any], result: Tensor) -> None:
     dim, keep = given
+    if (code := calls.dim_code(dim, keep)) < 0:
+        return
     rank = len(x.spec.shape)
     axes = tuple(range(rank)) if dim is None or not rank else (dim % rank,)
-    extra = keep + (0 if dim is None else 2 * (dim + 2 * LARGEST_DIM))
-    key, told = _key(number, (x,), (x._form,), extra), Telling(op, 1, (axes, keep))
+    key, told = _key(number, (x,), (x._form,), code), Telling(op, 1, (axes, keep))
 
     def how(saved: tuple[str, ...]) -> Any:
         return computations.reduction(op, x.spec, axes, result.spec, saved, keepdims=keep)
@@ -227,58 +212,35 @@ def _enter_reduction(number: int, op: Reduction, x: Tensor, given: tuple[int | N
 
 def copying(op: Copy) -> Callable[[Method], Method]:
     """Let native code repeat a method that copies a tensor."""
+    number = _number_of(op.name)
 
-    def decorated(method: Method) -> Method:
-        if not NATIVELY:
-            return method
-        number = _number_of(op.name)
+    def enter_copy(result: Tensor, x: Any, *given: Any, **named: Any) -> None:
+        if type(x) is Tensor and not given and not named:
+            key = _key(number, (x,), (x._form,), 0)
+            _enter(key, (x,), result, Telling(op, 1), lambda _: computations.copy(x.spec, result.spec))
 
-        @functools.wraps(method)
-        def once(x: Any, *given: Any, **named: Any) -> Any:
-            result = method(x, *given, **named)
-            if type(x) is Tensor and not given and not named:
-                key = _key(number, (x,), (x._form,), 0)
-                _enter(key, (x,), result, Telling(op, 1), lambda _: computations.copy(x.spec, result.spec))
-            return result
-
-        return operation(number, once, method, method)  # type: ignore[no-any-return]
-
-    return decorated
+    return repeating(number, enter_copy)
 
 
 def multiplying(name: str) -> Callable[[Method], Method]:
     """Let native code repeat a product of two tensors."""
-
-    def decorated(method: Method) -> Method:
-        if not NATIVELY:
-            return method
-        number = _number_of(name)
-
-        @functools.wraps(method)
-        def once(*given: Any, **named: Any) -> Any:
-            result = method(*given, **named)
-            if not named:
-                enter_product(given, result, number)
-            return result
-
-        return operation(number, once, method, method)  # type: ignore[no-any-return]
-
-    return decorated
+    number = _number_of(name)
+    return repeating(number, partial(enter_product, number))
 
 
-def enter_product(operands: tuple[Any, ...], result: Any, number: int = words.OP_MATMUL) -> None:
+def enter_product(number: int, result: Any, *operands: Any, **named: Any) -> None:
     """Enter a product of matrices and vectors that has been made."""
-    if any(type(x) is not Tensor for x in (*operands, result)):
+    if named or any(type(x) is not Tensor for x in (*operands, result)):
         return
     a, b = operands
     op = products.get((len(a.spec.shape), len(b.spec.shape)))
     if op is not None:
         key = _key(number, operands, (a._form, b._form), 0)
-        own = op
-        _enter(
-            key, operands, result, Telling(op, 2),
-            lambda saved: computations.product(own, a.spec, b.spec, result.spec, saved),
-        )  # fmt: skip
+
+        def how(saved: tuple[str, ...]) -> Any:
+            return computations.product(op, a.spec, b.spec, result.spec, saved)
+
+        _enter(key, operands, result, Telling(op, 2), how)
 
 
 products = {op.ranks[0]: op for op in OPS.values() if isinstance(op, Contraction)}
@@ -290,7 +252,7 @@ if NATIVELY:
     for at, thing in ((words.G_ACTIVE, modes._active), (words.G_HEARD, modes._heard), (words.G_MODE, modes._mode)):
         registry.put(registry.REGISTRY.address, at, id(thing))
     for at, module, name in ((words.G_HIT, "calls_native", "hit"), (words.G_HIT_VIEW, "parts_native", "hit_view")):
-        registry.put(registry.REGISTRY.address, at, getattr(jit.load_module(module), name).address)
+        registry.put(registry.REGISTRY.address, at, jit.address_of(getattr(jit.load_module(module), name)))
     registry.put(registry.REGISTRY.address, words.G_TAPE, id(Tape))
     for at, place in zip((words.G_ENTRIES, words.G_THREAD), place_of(Tape, "entries", "thread"), strict=True):
         registry.put(registry.REGISTRY.address, at, place)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -185,7 +186,7 @@ def _product_operator(a: Any, b: Any) -> Any:
 
 
 if NATIVELY:
-    install(OP_MATMUL, _product_operator, enter_product)
+    install(OP_MATMUL, _product_operator, partial(enter_product, OP_MATMUL))
 else:
     method("__matmul__")(_operator)
     method("__rmatmul__")(_reversed)
