@@ -14,7 +14,8 @@ from kernels.forwards import suits
 from kernels.layouts import Spec, Strides, broadcast, dense, intern_spec
 from kernels.lowered_loops import forward, same
 from kernels.op import OPS, Elementwise
-from kernels.program import Node, NodeRef, ProgramError, Recipe, Step
+from kernels.program import Node, ProgramError, Recipe
+from kernels.program_words import NodeRef, Step
 from kernels.scipy_ufuncs import resolved, ufunc_of
 from kernels.source import Loop
 from kernels.spaces import Operand

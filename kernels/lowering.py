@@ -20,7 +20,8 @@ from kernels.lowered_elements import Elements, node_of
 from kernels.lowered_loops import same, spread, tie
 from kernels.op import Contraction, Copy, Elementwise, Gather, Join, Part, Reduction, Routine, Select, View, Write
 from kernels.overwriting import Overwriting
-from kernels.program import Node, NodeRef, Recipe, Step
+from kernels.program import Node, Recipe
+from kernels.program_words import NodeRef, Step
 from kernels.repeated_steps import Repeating
 from kernels.routines import packed
 from kernels.selects import Pick

@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 
 from kernels import exchange
+from kernels.exact import exact
 from kernels.form import Form
 from kernels.jit import bound
 from kernels.native_types import NATIVE
 from kernels.noting_words import N_APARTS
-from kernels.op import Part, Select, View
+from kernels.op import Op, Part, Select, View
+from kernels.program_words import StepKind, Steps
 
 APART = (View, Part, Select)
 """Kinds of operations whose results are looked at: where they stand, and whether they left for Python."""
@@ -22,16 +24,28 @@ assert len(APART) == N_APARTS
 class Tables:
     """What a recorder keeps: the node of each tensor by its id, and of each node how its tensor was."""
 
-    __slots__ = ("alike", "flat", "forms", "held", "known", "nodes")
+    __slots__ = ("_kinds", "alike", "forms", "held", "known", "nodes", "steps")
 
-    def __init__(self, nodes: list[Any], flat: list[Any]) -> None:
-        self.nodes, self.flat = nodes, flat
+    def __init__(self, nodes: list[Any], steps: Steps) -> None:
+        self.nodes, self.steps = nodes, steps
         self.known: dict[int, int] = {}
         self.forms: list[Any] = []
         """Of each node the form, or the spec, that its tensor had, if it is differentiable; else None."""
-        self.alike: dict[Any, Any] = {}
-        """The node that stands for all results of a form, or of a spec where no gradient is wanted."""
+        self.alike: dict[Any, tuple[Any, int, tuple[Any, ...]]] = {}
+        """What stands for all results of a form: the node, the kind of the steps, its parameters."""
         self.held: list[Any] = []
+        self._kinds: dict[Any, int] = {}
+
+    def kind(self, op: Op, form: Form | None, params: tuple[Any, ...], specs: tuple[Any, ...]) -> int:
+        """Return the number of a kind of steps, by the specs of its operands, or their types, and of its result."""
+        kinds = self.steps.kinds
+        try:
+            found = self._kinds.setdefault((op, form, exact(params), specs), len(kinds))
+        except TypeError:  # of places
+            found = len(kinds)
+        if found == len(kinds):
+            kinds.append(StepKind(op, form, params, len(specs) - 1))
+        return found
 
     def noted(self, form: Any = None) -> None:
         """Hear of nodes that have been added: the last one of this form."""
@@ -51,7 +65,9 @@ def native_note(tables: Tables, tensor: type, slowly: Callable[..., None]) -> Ca
     if not (NATIVE and exchange.native()):
         return None
     kinds = [float, tensor, Form, tuple, None]
-    things = [tables.known, tables.nodes, tables.forms, tables.alike, tables.held, tables.flat, slowly]
-    about = np.array([id(x) for x in (*kinds, *things, *APART)], np.int64).view(_Kept)
-    about.things = things
+    steps = tables.steps
+    things = [tables.known, tables.nodes, tables.forms, tables.alike, tables.held, steps.numbers, slowly]
+    words = [*(id(x) for x in (*kinds, *things, *APART)), steps.head.buffer_info()[0]]
+    about = np.array(words, np.int64).view(_Kept)
+    about.things = [*things, steps]
     return bound("noting_native", "note", about)

@@ -8,10 +8,16 @@ from __future__ import annotations
 from kernels.jit import cfunc, load_module, njit
 from kernels.memory import HEADER, load_i8, store_i8, word
 from kernels.noting_words import (
+    ALIKE_KIND,
+    ALIKE_NODE,
+    ALIKE_PARAMS,
+    H_ADDRESS,
+    H_ROOM,
+    H_USED,
+    HEAD,
     N_ALIKE,
     N_APART,
     N_APARTS,
-    N_FLAT,
     N_FLOAT,
     N_FORM,
     N_FORMS,
@@ -19,7 +25,9 @@ from kernels.noting_words import (
     N_KNOWN,
     N_NODES,
     N_NONE,
+    N_NUMBERS,
     N_SLOWLY,
+    N_STEPS,
     N_TENSOR,
     N_TUPLE,
 )
@@ -49,41 +57,41 @@ MOST = 8
 
 @njit(cache=True, error_model="numpy")
 def node_of(about, x):
-    """The integer of the node that a tensor is known by, if it is as it was noted, and differentiable; else 0."""
+    """The node that a tensor is known by, if it is as it was noted, and differentiable; else -1."""
     key = PyLong_FromLongLong(x)
     if key == 0:
-        return 0
+        return -1
     found = PyDict_GetItemWithError(word(about, N_KNOWN), key)
     Py_DecRef(key)
     if found == 0:
-        return 0
+        return -1
     at, forms = PyLong_AsLongLong(found), word(about, N_FORMS)
     if at >= PyList_Size(forms) or PyList_GetItem(forms, at) != load_i8(x + O_FORM):
-        return 0
-    return found
+        return -1
+    return at
 
 
 @njit(cache=True, error_model="numpy")
 def read(about, operands, out):
-    """Put the nodes and floats that are operands behind ``out``; return how many, 0 where Python is to look."""
+    """Put the nodes that are operands behind ``out``, -1 for floats; return how many, 0 where Python is to look."""
     count, tensors = PyTuple_Size(operands), 0
     if count > MOST:
         return 0
     for i in range(count):
         x = PyTuple_GetItem(operands, i)
-        found = x
+        found = -1
         if kind_of(x) != word(about, N_FLOAT):
-            found = node_of(about, x) if kind_of(x) == word(about, N_TENSOR) else 0
+            found = node_of(about, x) if kind_of(x) == word(about, N_TENSOR) else -1
             tensors += 1
-        if found == 0:
-            return 0
+            if found < 0:
+                return 0
         store_i8(out + 8 * i, found)
     return count if tensors > 0 else 0
 
 
 @njit(cache=True, error_model="numpy")
-def node_for(about, op, result):
-    """The node that stands for such a result; 0 where Python is to look."""
+def alike_of(about, op, result, params):
+    """What stands for such a step; 0 where Python is to look."""
     for k in range(N_APARTS):
         if kind_of(op) == word(about, N_APART + k):
             return 0
@@ -92,38 +100,55 @@ def node_for(about, op, result):
     form = load_i8(result + O_FORM)
     if kind_of(form) != word(about, N_FORM) or PyList_Size(word(about, N_NODES)) != PyList_Size(word(about, N_FORMS)):
         return 0
-    return PyDict_GetItemWithError(word(about, N_ALIKE), form)
+    found = PyDict_GetItemWithError(word(about, N_ALIKE), form)
+    if found != 0 and PyTuple_GetItem(found, ALIKE_PARAMS) != params:
+        return 0
+    return found
 
 
 @njit(cache=True, error_model="numpy")
-def append(target, thing):
-    """Append what stands at an address to a list; 1 where that failed."""
-    return 1 if PyList_Append(target, thing) != 0 else 0
-
-
-@njit(cache=True, error_model="numpy")
-def add(about, arguments, count, own, node):
-    """Append the step and its result; return how much failed."""
-    op, result, params = word(arguments, 0), word(arguments, 2), word(arguments, 3)
-    form, flat = load_i8(result + O_FORM), word(about, N_FLAT)
+def known(about, result):
+    """Let the result be known by the next node, and be held; return 1 where that failed."""
     index, key = PyLong_FromLongLong(PyList_Size(word(about, N_NODES))), PyLong_FromLongLong(result)
-    number = PyLong_FromLongLong(count)
     failed = 1
-    if index != 0 and key != 0 and number != 0:
+    if index != 0 and key != 0:
         failed = 1 if PyDict_SetItem(word(about, N_KNOWN), key, index) != 0 else 0
-        failed += append(word(about, N_NODES), node) + append(word(about, N_FORMS), form)
-        failed += append(word(about, N_HELD), result)
-        failed += append(flat, op) + append(flat, form) + append(flat, params) + append(flat, index)
-        failed += append(flat, number)
-        for i in range(count):
-            failed += append(flat, load_i8(own + 8 * i))
+        failed += 1 if PyList_Append(word(about, N_HELD), result) != 0 else 0
     if index != 0:
         Py_DecRef(index)
     if key != 0:
         Py_DecRef(key)
-    if number != 0:
-        Py_DecRef(number)
     return failed
+
+
+@njit(cache=True, error_model="numpy")
+def numbered(about, operands, count, own):
+    """Give floats among operands their words; return how much failed."""
+    numbers, failed = word(about, N_NUMBERS), 0
+    for i in range(count):
+        if load_i8(own + 8 * i) < 0:
+            failed += 1 if PyList_Append(numbers, PyTuple_GetItem(operands, i)) != 0 else 0
+            store_i8(own + 8 * i, -PyList_Size(numbers))
+    return failed
+
+
+@njit(cache=True, error_model="numpy")
+def add(about, arguments, count, own, alike):
+    """Append the step and its result; return how much failed."""
+    head, result = word(about, N_STEPS), word(arguments, 2)
+    index = PyList_Size(word(about, N_NODES))
+    failed = numbered(about, word(arguments, 1), count, own) + known(about, result)
+    failed += 1 if PyList_Append(word(about, N_NODES), PyTuple_GetItem(alike, ALIKE_NODE)) != 0 else 0
+    failed += 1 if PyList_Append(word(about, N_FORMS), load_i8(result + O_FORM)) != 0 else 0
+    if failed != 0:
+        return failed
+    at = word(head, H_ADDRESS) + 8 * word(head, H_USED)
+    store_i8(at, PyLong_AsLongLong(PyTuple_GetItem(alike, ALIKE_KIND)))
+    store_i8(at + 8, index)
+    for i in range(count):
+        store_i8(at + 8 * (HEAD + i), load_i8(own + 8 * i))
+    store_i8(head + 8 * H_USED, word(head, H_USED) + HEAD + count)
+    return 0
 
 
 @cfunc("int64(int64, int64, int64)", cache=True, error_model="numpy")
@@ -132,12 +157,12 @@ def note(bound, arguments, count):
     about = load_i8(bound + HEADER)
     if count == 4 and kind_of(word(arguments, 1)) == word(about, N_TUPLE):
         own = sixteen_words()
-        operands = read(about, word(arguments, 1), own)
-        node = 0
-        if operands > 0:
-            node = node_for(about, word(arguments, 0), word(arguments, 2))
-        if node != 0:
-            if add(about, arguments, operands, own, node) != 0:
+        operands, head = read(about, word(arguments, 1), own), word(about, N_STEPS)
+        alike = 0
+        if operands > 0 and word(head, H_USED) + HEAD + operands <= word(head, H_ROOM):
+            alike = alike_of(about, word(arguments, 0), word(arguments, 2), word(arguments, 3))
+        if alike != 0:
+            if add(about, arguments, operands, own, alike) != 0:
                 return 0
             none = word(about, N_NONE)
             Py_IncRef(none)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from kernels.intervals import Intervals
 from kernels.op import Contraction, Elementwise, Op, Routine, Write
-from kernels.program import NodeRef, Recipe, Step
+from kernels.program import Recipe
+from kernels.program_words import NodeRef, Step
 
 Waiting = tuple[int, str]
 """A step's place, and what its pullback calls the value that it waits for."""
@@ -13,7 +14,9 @@ Waiting = tuple[int, str]
 def written(recipe: Recipe) -> set[int]:
     """Return the nodes whose memory the program writes to once it is there."""
     steps = recipe.steps
-    return {recipe.base_of(steps.flat[k + 3]) for k in steps.starts if type(steps.flat[k]) is Write}
+    writes = {number for number, kind in enumerate(steps.kinds) if type(kind.op) is Write}
+    words = steps.words.tolist() if writes else []
+    return {recipe.base_of(words[k + 1]) for k in steps.starts if words[k] in writes} if writes else set()
 
 
 class Overwriting:
@@ -26,11 +29,8 @@ class Overwriting:
 
     def mentioned(self, at: int) -> None:
         """Note the values that the pullbacks of a step will need, where a write may replace them."""
-        form = self.recipe.steps.flat[self.recipe.steps.starts[at] + 1]
-        if form is None or not form.saved:
-            return
         step = self.recipe.steps[at]
-        for name in form.saved:
+        for name in step.form.saved if step.form is not None else ():
             node = operand_named(step, name)
             if node is not None and self.recipe.base_of(node) in self.written:
                 self._of(node).add(*self._bytes(node), (at, name, node))

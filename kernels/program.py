@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from kernels.forms import Form
 from kernels.layouts import Spec
-from kernels.op import Op, Write
+from kernels.op import Write
+from kernels.program_words import NodeRef, Steps
 
 Array = np.ndarray[Any, Any]
-Operand = int | float
-"""A node's number, or a Python number."""
 
 
 class ProgramError(RuntimeError):
@@ -40,95 +37,6 @@ class Node:
     family: int | None = None
     constant: Array | None = None
     argument: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class NodeRef:
-    """A node as an operand, told apart from a Python number."""
-
-    node: int
-
-
-@dataclass(slots=True)
-class Step:
-    """One instruction: ``result = op(operands, params)``; the form if its gradient was recorded.
-
-    A write's result is the part that it writes to. ``at`` is its place among the steps.
-    """
-
-    op: Op
-    operands: tuple[Operand | NodeRef, ...]
-    result: int
-    params: tuple[Any, ...]
-    form: Form | None
-    at: int = -1
-
-
-class Integer(int):
-    """A Python integer among operands, told apart from a node."""
-
-    __slots__ = ()
-
-
-HEAD = 5
-"""What stands before the operands of a step: op, form, params, result, and how many operands there are."""
-
-
-class Steps(Sequence[Step]):
-    """The steps of a program, one behind the other in one list: ``flat``.
-
-    Of operands, an exact ``int`` is a node. Objects for each step are made when it is looked at: a program of a
-    million operations would be a million objects, to keep and for Python's collector to look through.
-    """
-
-    __slots__ = ("_starts", "flat")
-
-    def __init__(self) -> None:
-        self.flat: list[Any] = []
-        self._starts: tuple[array[int], int] = array("q"), 0
-
-    @property
-    def starts(self) -> array[int]:
-        """Where each step begins in the list."""
-        starts, end = self._starts
-        if end != len(self.flat):
-            starts, end = starts[:], len(self.flat)  # other threads may be reading those, or do the same
-            at = self._starts[1]
-            while at < end:
-                starts.append(at)
-                at += HEAD + self.flat[at + HEAD - 1]
-            self._starts = starts, end
-        return starts
-
-    def add(self, op: Op, operands: Iterable[Any], result: int, params: tuple[Any, ...], form: Form | None) -> None:
-        """Append a step."""
-        own = [o.node if isinstance(o, NodeRef) else Integer(o) if type(o) is int else o for o in operands]
-        self.flat.extend((op, form, params, result, len(own), *own))
-
-    def __len__(self) -> int:
-        return len(self.starts)
-
-    def __getitem__(self, at: Any) -> Any:
-        if isinstance(at, slice):
-            return [self[i] for i in range(*at.indices(len(self)))]
-        starts, flat = self.starts, self.flat
-        at = range(len(starts))[at]
-        start = starts[at]
-        op, form, params, result, count = flat[start : start + HEAD]
-        return Step(op, tuple(map(_operand, flat[start + HEAD : start + HEAD + count])), result, params, form, at)
-
-    def __reduce__(self) -> Any:
-        return _steps_from, (self.flat,)
-
-
-def _steps_from(flat: list[Any]) -> Steps:
-    steps = Steps()
-    steps.flat = flat
-    return steps
-
-
-def _operand(given: Any) -> Any:
-    return NodeRef(given) if type(given) is int else int(given) if type(given) is Integer else given
 
 
 @dataclass(slots=True)

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernels.lowered_elements import Elements
+from kernels.noting_words import HEAD
 from kernels.op import Contraction, Copy, Elementwise, Join, Reduction
-from kernels.program import HEAD, Node
+from kernels.program import Node
 from kernels.tasks import PythonCall
 
 _KINDS = {Elementwise, Reduction, Contraction, Copy, Join}
@@ -24,6 +25,8 @@ class Pattern:
     ``_FIXED``.
     """
 
+    count: int
+    """Operands."""
     calls: list[int]
     adds: list[int]
     places: list[int]
@@ -38,37 +41,31 @@ class Pattern:
 
 
 class Repeating:
-    """Remembers how steps were lowered, and repeats it."""
+    """Remembers how steps were lowered, by their kind, and repeats it."""
 
     def __init__(self, lowering: Elements, extra: dict[int, int]) -> None:
         self.lowering, self.extra = lowering, extra
-        self.flat, self.nodes, self.tasks = lowering.recipe.steps.flat, lowering.recipe.nodes, lowering.tasks
-        self._patterns: dict[Any, Pattern] = {}
-        self._numbers: dict[Any, dict[int, int]] = {}
-        self._key: Any = None
+        self.steps, self.nodes, self.tasks = lowering.recipe.steps, lowering.recipe.nodes, lowering.tasks
+        self.words, self.numbers = self.steps.words.tolist(), self.steps.numbers
+        self._patterns: dict[int, Pattern] = {}
+        self._known: dict[Any, dict[int, int]] = {}
         self._before = (0, 0, 0)
 
     def repeat(self, at: int, start: int) -> bool:
-        """Lower the step that begins at ``start`` as one like it; False if there was none, or it differs each time."""
-        flat, nodes, tasks = self.flat, self.nodes, self.tasks
-        op, form, params, result, count = flat[start : start + HEAD]
-        kind = type(op)
-        if kind not in _KINDS or (kind is Elementwise and form is None and params):  # 0.0 and -0.0 are equal, not alike
-            self._key = None
-            return False
-        operands = flat[start + HEAD : start + HEAD + count]
-        specs = [nodes[o].spec if type(o) is int else type(o) for o in operands]
-        key = (op, form, () if kind is Elementwise else params, nodes[result].spec, *specs)
-        pattern = self._patterns.get(key)
+        """Lower the step that begins at ``start`` as one of its kind; False if none can be repeated."""
+        words = self.words
+        pattern = self._patterns.get(words[start])
         if pattern is None:
-            self._key, self._before = key, (len(tasks), len(tasks.places), len(nodes))
+            self._before = (len(self.tasks), len(self.tasks.places), len(self.nodes))
             return False
+        operands = words[start + HEAD : start + HEAD + pattern.count]
         for k, dtype, known in pattern.numbers:
-            given = operands[k]
-            node = known.get(id(given))  # the list of steps keeps it
+            given = self.numbers[~operands[k]]
+            node = known.get(id(given))  # the list of numbers keeps it
             operands[k] = known.setdefault(id(given), self.lowering.number(given, dtype)) if node is None else node
+        tasks, result = self.tasks, words[start + 1]
         if pattern.order is not None:
-            operands.insert(pattern.order and count, result)
+            operands.insert(pattern.order and pattern.count, result)
             tasks.places.extend(operands)
         else:
             self._place(pattern, at, operands, result)
@@ -94,12 +91,13 @@ class Repeating:
 
     def remember(self, at: int, start: int) -> None:
         """Remember how the step was lowered that could not be repeated, if others can be lowered as it was."""
-        key, self._key = self._key, None
-        if key is None:
+        kind, result = self.words[start : start + HEAD]
+        op, _, _, count = self.steps.kinds[kind]
+        if type(op) not in _KINDS:
             return
-        flat, tasks, (before, place, node) = self.flat, self.tasks, self._before
-        operands = flat[start + HEAD : start + HEAD + flat[start + HEAD - 1]]
+        tasks, (before, place, node) = self.tasks, self._before
         pattern = Pattern(
+            count,
             list(tasks.what[before:]),
             list(tasks.adds[before:]),
             list(tasks.places[place:]),
@@ -109,30 +107,30 @@ class Repeating:
         )
         if any(isinstance(tasks.calls[what], PythonCall) for what in pattern.calls):
             return
-        result = flat[start + 3]
+        operands = self.words[start + HEAD : start + HEAD + count]
         if self._in_order(pattern, operands, result) or self._by_nodes(pattern, operands, result, node):
-            self._patterns[key] = pattern
+            self._patterns[kind] = pattern
 
-    def _in_order(self, pattern: Pattern, operands: list[Any], result: int) -> bool:
+    def _in_order(self, pattern: Pattern, operands: list[int], result: int) -> bool:
         """Whether there is one call, of all operands in order, its result first or last."""
         count, places = len(operands), pattern.places
         if len(pattern.calls) != 1 or len(places) != 1 + count or pattern.extra is not None or pattern.temporaries:
             return False
         for order, own in enumerate((places[1:], places[:-1])):
             pairs = list(zip(own, operands, strict=True))
-            alike = all(self._is_number(place) if type(o) is not int else place == o for place, o in pairs)
+            alike = all(self._is_number(place) if o < 0 else place == o for place, o in pairs)
             if alike and places[-order] == result and not pattern.offsets:
                 pattern.order = order
-                dtypes = [(k, self.nodes[own[k]].spec.dtype) for k, o in enumerate(operands) if type(o) is not int]
-                pattern.numbers = [(k, dtype, self._numbers.setdefault(dtype, {})) for k, dtype in dtypes]
+                dtypes = [(k, self.nodes[own[k]].spec.dtype) for k, o in enumerate(operands) if o < 0]
+                pattern.numbers = [(k, dtype, self._known.setdefault(dtype, {})) for k, dtype in dtypes]
                 return True
         return False
 
-    def _by_nodes(self, pattern: Pattern, operands: list[Any], result: int, first: int) -> bool:
+    def _by_nodes(self, pattern: Pattern, operands: list[int], result: int, first: int) -> bool:
         """Name the places by the nodes that stand there; whether these tell them apart."""
         named = {result: _RESULT}
         for k, o in enumerate(operands):
-            if type(o) is not int or o in named:
+            if o < 0 or o in named:
                 return False
             named[o] = k
         temporaries = [node for node in range(first, len(self.nodes)) if self.nodes[node].constant is None]

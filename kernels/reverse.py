@@ -13,10 +13,12 @@ from kernels.forms import Form
 from kernels.lowered_elements import node_of
 from kernels.lowered_loops import same
 from kernels.lowering import Lowering
+from kernels.noting_words import HEAD
 from kernels.op import Routine
 from kernels.overwriting import names_of, operand_named
 from kernels.patterns import add_to
-from kernels.program import HEAD, NodeRef, Recipe, Step
+from kernels.program import Recipe
+from kernels.program_words import NodeRef, Step
 from kernels.respecified import respecified
 from kernels.routines import RoutineCall, zero_of
 from kernels.source import Loop
@@ -55,11 +57,13 @@ class Reverse:
         self.tasks.append(Fill(Place(base, shadow=True, offset=node.shadow), 1, node.spec.dtype, 1.0))
         columns = Columns(self.recipe.nodes)
         self.family = family = columns.family.tolist()
-        steps, ways, pull = self.recipe.steps, self._ways, self._shortly(columns)
-        flat, starts, touched, copies = steps.flat, steps.starts, self.touched, self.lowering.copies
+        steps, ways, words = self.recipe.steps, self._ways, self.recipe.steps.words.tolist()
+        starts, touched, copies, pull = steps.starts, self.touched, self.lowering.copies, self._shortly(columns, words)
+        forms = [None if kind.form is None or kind.form.is_view else kind.form for kind in steps.kinds]
         for at in range(len(starts) - 1, -1, -1):
-            form = flat[start := starts[at] + 1]
-            if form is None or form.is_view or family[flat[start + 2]] not in touched:
+            start = starts[at]
+            form = forms[words[start]]
+            if form is None or family[words[start + 1]] not in touched:
                 continue
             way = None if self.uniform or at in copies else ways[form] if form in ways else self._way(form)
             if way is not None:
@@ -81,26 +85,26 @@ class Reverse:
         self._ways[form] = way = (saved, called)
         return way
 
-    def _shortly(self, columns: Columns) -> Callable[[int, Way], None]:
+    def _shortly(self, columns: Columns, words: list[int]) -> Callable[[int, Way], None]:
         """Return what adds the pullbacks of one step, for the operands whose gradient is wanted."""
         recipe, tasks, lowering = self.recipe, self.tasks, self.lowering
-        flat, starts, nodes = recipe.steps.flat, recipe.steps.starts, recipe.nodes
+        starts, numbers, nodes = recipe.steps.starts, recipe.steps.numbers, recipe.nodes
         family, shadow, wanted = self.family, columns.shadow.tolist(), columns.wants.tolist()
         places, offsets, touched = tasks.places, tasks.offsets, self.touched
 
         def pull(at: int, way: Way) -> None:
             start = starts[at]
-            result, first = flat[start + 3], start + HEAD
+            result, first = words[start + 1], start + HEAD
             reads = []
             for k in way[0]:
                 if k >= 0:
-                    o = flat[first + k]
-                    reads.append(o if type(o) is int else lowering.number(o))
+                    o = words[first + k]
+                    reads.append(o if o >= 0 else lowering.number(numbers[~o]))
                 else:
                     reads.append(result if k == _RESULT else lowering.extra[at])
             for i, what, covers in way[1]:
-                node = flat[first + i]
-                if type(node) is not int or not wanted[node]:
+                node = words[first + i]
+                if node < 0 or not wanted[node]:
                     continue
                 base, stored = family[node], False
                 if base not in touched:

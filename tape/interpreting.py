@@ -9,7 +9,8 @@ import numpy as np
 
 from kernels.layouts import dense
 from kernels.op import View
-from kernels.program import Node, NodeRef, Recipe, Step
+from kernels.program import Node, Recipe
+from kernels.program_words import NodeRef, Step
 from kernels.tables import OPS
 from tape import batching, modes, recording, shaping, writing
 from tape.batching import Given

@@ -56,6 +56,7 @@ class _Block:
             raise ProgramError(_NOTHING)
         recipe = self._recorder.recipe
         recipe.outputs = [steps[-1].result]
+        steps.fit()
         self._program._signature = Signature((_LEAF,) * len(recipe.arguments), {})
         self._program._unfinished = ""
 
@@ -93,6 +94,7 @@ def record(fun: Callable[..., Any] | None = None, /, *args: Any, **kwargs: Any) 
             modes.restore(before)
             raise
     recorder.check()
+    recorder.recipe.steps.fit()
     written = [i for i, node in enumerate(recorder.recipe.arguments) if node in recorder.recipe.written]
     check_written(signature.names, given, written)
     return Program(recorder, signature, template, kept)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 from weakref import ref
@@ -14,7 +15,8 @@ from kernels.layouts import spec_of
 from kernels.memory import where
 from kernels.noting import APART, Tables, native_note
 from kernels.op import Select, View
-from kernels.program import Integer, Node, NodeRef, Recipe
+from kernels.program import Node, Recipe
+from kernels.program_words import NodeRef
 from tape import modes
 from tape.families import base_of, is_view
 from tape.tensor import AccumulateGrad, Tensor, as_array
@@ -27,8 +29,9 @@ class Recorder:
 
     def __init__(self) -> None:
         self.recipe = Recipe()
-        self.tables = tables = Tables(self.recipe.nodes, self.recipe.steps.flat)
-        self.nodes, self.alike, self.held = tables.known, tables.alike, tables.held
+        self.tables = tables = Tables(self.recipe.nodes, self.recipe.steps)
+        self.nodes, self.held = tables.known, tables.held
+        self._alike: dict[Any, Node] = {}
         me = ref(self)
         self._slowly = lambda *given: me()._note(*given)  # type: ignore[union-attr]
         found = native_note(tables, Tensor, self._slowly)
@@ -56,35 +59,24 @@ class Recorder:
 
     def _note(self, op: Any, operands: tuple[Any, ...], result: Tensor, params: tuple[Any, ...]) -> None:
         """Record an operation: at once, where all tensors are known."""
-        known, nodes, own, depends, form = self.nodes.get, self.recipe.nodes, [], False, result._form
+        known, nodes, form = self.nodes.get, self.recipe.nodes, result._form
+        refs: list[Any] = []
         for o in operands:
             at = known(id(o))
-            if at is None:
-                if isinstance(o, Tensor):
-                    break
-                own.append(Integer(o) if type(o) is int else o)
-            elif nodes[at].spec is o._form.spec:
-                own.append(at)
-                depends = True
-            else:
+            if isinstance(o, Tensor) if at is None else nodes[at].spec is not o._form.spec:
                 break
+            refs.append(o if at is None else NodeRef(at))
         else:
-            if depends and type(op) not in APART:
-                wanted = False
-                if type(form) is Form and type(result._slot) is int:
-                    for at, want in zip(own, form.wanted, strict=True):
-                        if want and type(at) is int and (nodes[at].differentiable or self.recipe.wants(at)):
-                            wanted = True
-                            break
-                key = form if wanted else form.spec
-                node = self.alike.get(key)
+            if type(op) not in APART and any(type(r) is NodeRef for r in refs):
+                graded = form if self._is_wanted(result, refs) else None
+                key = form.spec if graded is None else graded
+                node = self._alike.get(key)
                 if node is None:
-                    node = self.alike[key] = Node(form.spec, differentiable=wanted)
-                self.nodes[id(result)] = index = len(nodes)
-                nodes.append(node)
-                self.held.append(result)  # its id stays its own
-                self.recipe.steps.flat.extend((op, form if wanted else None, params, index, len(own), *own))
-                self.tables.noted(form if wanted else None)
+                    node = self._alike[key] = Node(form.spec, differentiable=graded is not None)
+                kind = self._step(op, refs, self._add(result, node), params, graded)
+                if graded is not None:
+                    self.tables.alike[graded] = node, kind, params
+                self.tables.noted(graded)
                 return
         self._look_at(op, operands, result, params)
         at = known(id(result), -1)
@@ -97,18 +89,33 @@ class Recorder:
         if not any(map(self._depends, operands)):
             return
         refs = tuple(self.reference(o) for o in operands)
-        form = result._form if isinstance(result._form, Form) and type(result._slot) is int else None
-        wanted = form is not None and any(
-            isinstance(r, NodeRef) and self.recipe.wants(r.node) and want
-            for r, want in zip(refs, form.wanted, strict=True)
-        )
+        wanted = self._is_wanted(result, refs)
         node = Node(result.spec, differentiable=wanted)
         if isinstance(op, View):
             self._place_view(node, result._base if is_view(result) else operands[0], result)
         if isinstance(op, Select) and operands[0].spec.dtype.kind != "f":
             self.left(result)
-        index = self._add(result, node)
-        self.recipe.steps.add(op, refs, index, params, form if wanted else None)
+        self._step(op, refs, self._add(result, node), params, result._form if wanted else None)
+
+    def _is_wanted(self, result: Tensor, refs: Sequence[Any]) -> bool:
+        """Whether the gradient of a result is recorded, and asked for by an operand that leads to the arguments."""
+        form = result._form
+        return (
+            isinstance(form, Form)
+            and type(result._slot) is int
+            and any(
+                want and isinstance(r, NodeRef) and self.recipe.wants(r.node)
+                for r, want in zip(refs, form.wanted, strict=True)
+            )
+        )
+
+    def _step(self, op: Any, refs: Sequence[Any], result: int, params: tuple[Any, ...], form: Any) -> int:
+        """Append a step; return the number of its kind."""
+        nodes, steps = self.recipe.nodes, self.recipe.steps
+        specs = [nodes[r.node].spec if isinstance(r, NodeRef) else type(r) for r in refs]
+        kind = self.tables.kind(op, form, params, (*specs, nodes[result].spec))
+        steps.add(kind, result, [r.node if isinstance(r, NodeRef) else steps.number(r) for r in refs])
+        return kind
 
     def _find_arguments(self, operands: tuple[Any, ...]) -> None:
         """With no arguments given, the leaves that require grad are the arguments, in the order of their use."""
@@ -180,7 +187,7 @@ class Recorder:
             self.recipe.nodes[family] = replace(self.recipe.nodes[family], differentiable=True)  # others may share it
         else:
             form = None
-        self.recipe.steps.add(op, (NodeRef(part), self.reference(value)), part, params, form)
+        self._step(op, (NodeRef(part), self.reference(value)), part, params, form)
 
     def taken(self, x: Tensor, value: Tensor) -> None:
         """Hear that a tensor has become what another is."""

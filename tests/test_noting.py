@@ -70,7 +70,9 @@ def test_notes_are_those_of_python(function: Callable[[Any], Any], monkeypatch: 
     def parts(program: Any) -> list[Any]:
         recipe = program._recipe
         nodes = [(n.spec, n.base, n.offset, n.shadow, n.differentiable, n.family, n.argument) for n in recipe.nodes]
-        return [str(program), nodes, *[s for s in recipe.steps.flat if not isinstance(s, (tuple, np.ndarray))]]
+        steps = recipe.steps
+        kinds = [item for k in steps.kinds for item in (k.op, k.form, k.count)]
+        return [str(program), nodes, list(steps.words), *steps.numbers, *kinds]
 
     for _ in range(2):  # forms are known the second time
         native = tape.record(function, 0.75)
