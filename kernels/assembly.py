@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Any
 
@@ -15,6 +15,7 @@ from kernels.columns import Columns
 from kernels.memory import where
 from kernels.program import Node, Recipe
 from kernels.recent import Recent
+from kernels.structs import dataclass
 from kernels.tasks import Fill, PythonCall, Tasks, UfuncCall, nest_layout
 
 Array = np.ndarray[Any, Any]

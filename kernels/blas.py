@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from kernels import jit, loops
 from kernels.layouts import Strides
 from kernels.source import Loop
 from kernels.spaces import Operand
+from kernels.structs import dataclass
 
 Pair = tuple[int, int]
 

@@ -7,7 +7,6 @@ import functools
 import itertools
 import struct
 import threading
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 from weakref import ref
@@ -21,6 +20,7 @@ from kernels.loops import InnerLoop
 from kernels.memory import where
 from kernels.pool_words import LARGE
 from kernels.registry import REGISTRY
+from kernels.structs import dataclass
 
 OPERATORS = {
     ("+", 2): words.OP_ADD, ("-", 2): words.OP_SUBTRACT, ("*", 2): words.OP_MULTIPLY, ("/", 2): words.OP_DIVIDE,

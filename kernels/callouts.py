@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from kernels.entries import Instruction
@@ -11,6 +10,7 @@ from kernels.forms import Form
 from kernels.layouts import SCALAR, Spec
 from kernels.observing import Array
 from kernels.op import Op
+from kernels.structs import dataclass
 
 
 class Pullback(Protocol):

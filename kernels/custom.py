@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 from weakref import WeakSet
 
@@ -20,6 +20,7 @@ from kernels.layouts import Spec, Strides
 from kernels.memory import load_i8, pointer_f4, pointer_f8, store_i8, where
 from kernels.observing import Array
 from kernels.op import Op
+from kernels.structs import dataclass
 
 RAN: list[Array] = []
 """Once there is a kernel, a word that counts those that run: what raises in one is seen here, since no error leaves

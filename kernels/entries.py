@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from kernels.forms import Form
 from kernels.jit import bound
 from kernels.native_types import NATIVE
 from kernels.plain_tape import PlainTape
+from kernels.structs import dataclass
 from kernels.tape_words import words_of_tape
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from kernels.entries import Instruction, instruction_at
 from kernels.layouts import Spec
 from kernels.observing import FreedError, Readers, Seed
+from kernels.structs import dataclass
 from kernels.words import ADDS, B_FREES, CLEARS, TAPE_BITS
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+from kernels.structs import dataclass
 
 Dtypes = tuple[np.dtype[Any], ...]
 

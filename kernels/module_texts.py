@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import hashlib
 import importlib.util
@@ -10,14 +11,22 @@ import pkgutil
 import re
 import textwrap
 from collections.abc import Iterator
+from importlib.machinery import SourceFileLoader
+from itertools import chain
+from pathlib import Path
 from types import CodeType
 
 import kernels
 
 _HEAD = re.compile(r"^[ \t]*(?:from|import)\b[^\n(]*(?:\([^)]*\))?[^\n]*$|load_module\([^)\n]*\)", re.MULTILINE)
 """What may be an import. To parse all of a text would take ten times as long."""
-_PLAIN = re.compile(r"from ((?!kernels )[a-z]\w*(?:\.\w+)*) import (?:[\w, ]+|\([\w,\s]+\))|load_module\(\"(\w+)\"\)")
-"""Imports that need not be parsed: from a module by its whole name, and of the machine code of one."""
+_PLAIN = re.compile(
+    r"from (?P<source>(?!kernels )[a-z_]\w*(?:\.\w+)*) import (?:[\w, ]+|\([\w,\s]+\))"
+    r"|from kernels import (?P<names>\w+(?:, \w+)*)"
+    r"|import (?P<whole>\w+(?:\.\w+)*)(?: as \w+)?"
+    r"|load_module\((?:\"(?P<native>\w+)\"|[\w: ]*)\)"
+)
+"""What need not be parsed, which takes most of the time: all but names in unusual dress and several on a line."""
 
 
 @functools.cache
@@ -25,6 +34,9 @@ def content_of(module: str) -> str | CodeType:
     """Return a module's source from a folder, an archive or a frozen application; its code where no source is kept."""
     spec = importlib.util.find_spec(module)
     loader = None if spec is None else spec.loader
+    if type(loader) is SourceFileLoader and spec is not None and spec.origin:
+        with contextlib.suppress(OSError, UnicodeDecodeError):  # ours are UTF-8: the loader would look what they are
+            return Path(spec.origin).read_text(encoding="utf-8")
     for method in ("get_source", "get_code"):
         try:
             content: str | CodeType | None = getattr(loader, method)(module)
@@ -66,21 +78,26 @@ def imported(content: str | CodeType) -> Iterator[str]:
     if isinstance(content, CodeType):
         yield from (f"{kernels.__name__}.{info.name}" for info in pkgutil.iter_modules(kernels.__path__))
         return
-    heads = []
-    for head in _HEAD.findall(content):
-        plainly = _PLAIN.fullmatch(head)
-        if plainly is None:
-            heads.append(head)
-        elif plainly[1] is None or plainly[1].split(".")[0] == kernels.__name__:
-            yield plainly[1] or f"{kernels.__name__}.{plainly[2]}"
-    for module, name in _imports("\n".join(heads), content):
+    heads = [head for head in _HEAD.findall(content) if head != "from __future__ import annotations"]
+    plain = [_PLAIN.fullmatch(head) for head in heads]
+    left = "\n".join(head for head, found in zip(heads, plain, strict=True) if found is None)
+    rest = _imports(left, content) if left else ()
+    for module, name in chain(*map(_plain_imports, filter(None, plain)), rest):
         if module.split(".")[0] == kernels.__name__:
             deepest = f"{module}.{name}"
             yield deepest if module == kernels.__name__ and name and _is_module(deepest) else module
 
 
-def _imports(heads: str, whole: str) -> Iterator[tuple[str, str]]:
+def _plain_imports(found: re.Match[str]) -> Iterator[tuple[str, str]]:
     """Yield modules and the names taken from them."""
+    if found["names"] or found["native"]:
+        yield from ((kernels.__name__, name) for name in (found["names"] or found["native"]).split(", "))
+    elif found["source"] or found["whole"]:
+        yield found["source"] or found["whole"], ""
+
+
+def _imports(heads: str, whole: str) -> Iterator[tuple[str, str]]:
+    """Yield modules and the names taken from them, by Python's own parser."""
     for node in ast.walk(_parsed(heads, whole)):
         match node:
             case ast.Import(names=names):

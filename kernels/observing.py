@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
 from kernels.layouts import Spec
+from kernels.structs import dataclass
 
 Array = np.ndarray[Any, Any]
 

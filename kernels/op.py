@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
 from kernels.rule_text import DeclarationError, Rule, asked, mentioned
+from kernels.structs import dataclass
 from kernels.symbols import Symbol, parameters_of
 
 OPS: dict[str, Op] = {}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from kernels.lowered_elements import Elements
 from kernels.noting_words import HEAD
 from kernels.op import Contraction, Copy, Elementwise, Join, Reduction
 from kernels.program import Node
+from kernels.structs import dataclass
 from kernels.tasks import PythonCall
 
 _KINDS = {Elementwise, Reduction, Contraction, Copy, Join}

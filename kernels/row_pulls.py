@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from kernels.layouts import Strides
 from kernels.observing import Array
+from kernels.structs import dataclass
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from kernels import jit
 from kernels.layouts import Spec
+from kernels.structs import dataclass
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from kernels.powers import RAISED, raised
 from kernels.recent import Recent
 from kernels.scipy_ufuncs import resolved, special
 from kernels.spaces import Operand, laid_out, printed
+from kernels.structs import dataclass
 from kernels.symbols import Functions, Symbol, bits_of, literal_of, source, trace_known
 
 BLOCK = 1024

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from kernels.layouts import Strides, nest
+from kernels.structs import dataclass
 
 
 @dataclass(frozen=True)

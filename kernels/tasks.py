@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from kernels import loops
 from kernels.layouts import Spec, Strides, nest
+from kernels.structs import dataclass
 
 
 @dataclass(slots=True)

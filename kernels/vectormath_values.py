@@ -9,11 +9,12 @@ from __future__ import annotations
 import platform
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Union
 
 from llvmlite import binding, ir
 from numba.core import config
+
+from kernels.structs import dataclass
 
 _BUILDER = ir.IRBuilder
 _FUSED = ("contract",)

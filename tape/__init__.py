@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
 import kernels as _kernels
 
 if getattr(_kernels, "DISTRIBUTION", None) != "tape-autograd":
@@ -19,24 +21,17 @@ with _uncollected():
         array_api,
         autograd,
         exits,
-        func,
         functions,
         in_place,
         indexing,
         linalg,
         numpy_protocols,
         numpy_ufuncs,
-        optimize,
-        quadrature,
         random,
-        sparse,
-        special,
-        stats,
         tensor_types,
         turning,
     )
 from tape.array_api import e, finfo, iinfo, inf, nan, newaxis, pi, result_type
-from tape.compiled_ops import custom
 from tape.creation import (
     arange,
     as_tensor,
@@ -56,7 +51,6 @@ from tape.creation import (
     zeros_like,
 )
 from tape.devices import accelerator, backends, cuda, device
-from tape.documentation import op_table
 from tape.dtypes import (
     bool,  # noqa: A004 (PyTorch's names)
     double,
@@ -80,12 +74,9 @@ from tape.exits import equal
 from tape.functions import *  # noqa: F403 (one for each record)
 from tape.gradients import value_and_grad
 from tape.inference import inference_mode, is_inference, is_inference_mode_enabled
-from tape.listing import listing
+from tape.later import found_in as _found_in
 from tape.modes import is_grad_enabled
-from tape.nonfinite import first_nonfinite
 from tape.products import dot, matmul, mm, mv
-from tape.program_making import record
-from tape.programs import Program
 from tape.quiet import set_quiet
 from tape.random import Generator, get_rng_state, initial_seed, manual_seed, seed, set_rng_state
 from tape.reducing import amax, amin, max, mean, min, sum  # noqa: A004
@@ -96,8 +87,36 @@ from tape.shaping import as_strided, cat, clone, flatten, permute, reshape, sque
 from tape.switches import enable_grad, no_grad, set_grad_enabled
 from tape.tensor import Tensor, is_tensor
 from tape.tensor_types import *  # noqa: F403 (one for each dtype)
-from tape.vmapping import vmap
 
+if _TYPE_CHECKING:
+    from tape import func, optimize, quadrature, sparse, special, stats  # noqa: F401 (stats: a module)
+    from tape.compiled_ops import custom
+    from tape.documentation import op_table
+    from tape.listings import listing
+    from tape.nonfinite import first_nonfinite
+    from tape.program_making import record
+    from tape.programs import Program
+    from tape.vmapping import vmap
+
+# What many programs never call, and what installs nothing, is imported at its first use.
+__getattr__ = _found_in(
+    "tape",
+    {
+        "Program": "tape.programs",
+        "custom": "tape.compiled_ops",
+        "first_nonfinite": "tape.nonfinite",
+        "func": "tape.func",
+        "listing": "tape.listings",
+        "op_table": "tape.documentation",
+        "optimize": "tape.optimize",
+        "quadrature": "tape.quadrature",
+        "record": "tape.program_making",
+        "sparse": "tape.sparse",
+        "special": "tape.special",
+        "stats": "tape.stats",
+        "vmap": "tape.vmapping",
+    },
+)
 __version__ = "0.1.0"
 concat = concatenate = cat
 

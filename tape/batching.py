@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,6 +15,7 @@ import numpy as np
 from kernels.custom import Custom
 from kernels.layouts import Spec, dense
 from kernels.op import Contraction, Copy, Elementwise, Gather, Join, Part, Reduction, Routine, Select, View, Write
+from kernels.structs import dataclass
 from kernels.tables import OPS
 from tape import (
     arithmetic,

@@ -3,7 +3,7 @@ from math import nan
 from typing import Any
 from tape.random import Generator
 from tape.tensor import Tensor
-__all__ = ['add', 'subtract', 'sub', 'multiply', 'mul', 'true_divide', 'power', 'pow', 'negative', 'neg', 'positive', 'square', 'sqrt', 'reciprocal', 'absolute', 'abs', 'exp', 'log', 'sin', 'cos', 'tan', 'tanh', 'maximum', 'minimum', 'where', 'erf', 'erfc', 'erfinv', 'erfcx', 'lgamma', 'digamma', 'i0', 'i0e', 'i1', 'i1e', 'ndtr', 'ndtri', 'log_ndtr', 'entr', 'xlogy', 'xlog1py', 'less', 'lt', 'less_equal', 'le', 'greater', 'gt', 'greater_equal', 'ge', 'eq', 'not_equal', 'ne', 'logical_not', 'logical_and', 'logical_or', 'bitwise_and', 'bitwise_or', 'logical_xor', 'bitwise_xor', 'invert', 'bitwise_not', 'left_shift', 'bitwise_left_shift', 'right_shift', 'bitwise_right_shift', 'isnan', 'isinf', 'isfinite', 'signbit', 'isposinf', 'isneginf', 'gcd', 'lcm', 'exp2', 'expm1', 'log2', 'log10', 'log1p', 'logaddexp', 'logaddexp2', 'sigmoid', 'rsqrt', 'cbrt', 'relu', 'clamp_min', 'clamp_max', 'fmax', 'fmin', 'sign', 'sgn', 'copysign', 'heaviside', 'floor', 'ceil', 'rint', 'trunc', 'fix', 'frac', 'floor_divide', 'remainder', 'fmod', 'nextafter', 'arcsin', 'asin', 'arccos', 'acos', 'arctan', 'atan', 'arctan2', 'atan2', 'sinh', 'cosh', 'arcsinh', 'asinh', 'arccosh', 'acosh', 'arctanh', 'atanh', 'hypot', 'deg2rad', 'rad2deg', 'sinc', 'from_dlpack', 'bmm', 'flip', 'fliplr', 'flipud', 'roll', 'rot90', 'movedim', 'moveaxis', 'swapaxes', 'swapdims', 'adjoint', 'diagonal', 'diag', 'diag_embed', 'diagflat', 'tril', 'triu', 'tril_indices', 'triu_indices', 'einsum', 'outer', 'ger', 'vdot', 'inner', 'tensordot', 'kron', 'trace', 'cross', 'chain_matmul', 'addmm', 'addmv', 'addr', 'baddbmm', 'addbmm', 'broadcast_to', 'broadcast_tensors', 'unflatten', 'atleast_1d', 'atleast_2d', 'atleast_3d', 'sort', 'argsort', 'msort', 'topk', 'kthvalue', 'unique', 'inverse', 'cholesky_solve', 'cholesky_inverse', 'lu_solve', 'det', 'slogdet', 'logdet', 'matrix_exp', 'matrix_power', 'pinverse', 'div', 'divide', 'clamp', 'clip', 'round', 'softplus', 'lerp', 'addcmul', 'addcdiv', 'float_power', 'ldexp', 'nan_to_num', 'logit', 'polygamma', 'mvlgamma', 'isclose', 'allclose', 'pad', 'logsumexp', 'softmax', 'log_softmax', 'softmin', 'rsub', 'threshold', 'fill', 'frexp', 'vander', 'igamma', 'igammac', 'angle', 'constant_pad_nd', 'prod', 'any', 'all', 'count_nonzero', 'argmax', 'argmin', 'aminmax', 'nansum', 'nanmean', 'cumsum', 'cumprod', 'cummax', 'cummin', 'logcumsumexp', 'diff', 'gradient', 'trapezoid', 'trapz', 'cumulative_trapezoid', 'index_put', 'put', 'masked_fill', 'slice_scatter', 'select_scatter', 'diagonal_scatter', 'take', 'gather', 'take_along_dim', 'index_select', 'masked_select', 'nonzero', 'argwhere', 'meshgrid', 'cartesian_prod', 'combinations', 'histogram', 'histc', 'bincount', 'searchsorted', 'bucketize', 'numel', 'is_floating_point', 'is_complex', 'is_signed', 'is_nonzero', 'is_same_size', 'isreal', 'real', 'conj', 'conjugate', 'detach', 'broadcast_shapes', 'promote_types', 'can_cast', 'interp', 'interpn', 'isin', 'unique_consecutive', 'unravel_index', 'norm', 'dist', 'cdist', 'pdist', 'renorm', 'cosine_similarity', 'pairwise_distance', 'cholesky', 'qr', 'svd', 'median', 'nanmedian', 'mode', 'quantile', 'nanquantile', 'ravel', 'tile', 'repeat_interleave', 'normal', 'bernoulli', 'scatter', 'scatter_add', 'scatter_reduce', 'index_add', 'index_copy', 'index_reduce', 'index_fill', 'masked_scatter', 'narrow', 'select', 'unbind', 'split', 'split_with_sizes', 'chunk', 'tensor_split', 'hsplit', 'vsplit', 'dsplit', 'var', 'std', 'var_mean', 'std_mean', 'cov', 'corrcoef', 'hstack', 'vstack', 'row_stack', 'dstack', 'column_stack', 'block_diag']
+__all__ = ['add', 'subtract', 'sub', 'multiply', 'mul', 'true_divide', 'power', 'pow', 'negative', 'neg', 'positive', 'square', 'sqrt', 'reciprocal', 'absolute', 'abs', 'exp', 'log', 'sin', 'cos', 'tan', 'tanh', 'maximum', 'minimum', 'where', 'erf', 'erfc', 'erfinv', 'erfcx', 'lgamma', 'digamma', 'i0', 'i0e', 'i1', 'i1e', 'ndtr', 'ndtri', 'log_ndtr', 'entr', 'xlogy', 'xlog1py', 'less', 'lt', 'less_equal', 'le', 'greater', 'gt', 'greater_equal', 'ge', 'eq', 'not_equal', 'ne', 'logical_not', 'logical_and', 'logical_or', 'bitwise_and', 'bitwise_or', 'logical_xor', 'bitwise_xor', 'invert', 'bitwise_not', 'left_shift', 'bitwise_left_shift', 'right_shift', 'bitwise_right_shift', 'isnan', 'isinf', 'isfinite', 'signbit', 'isposinf', 'isneginf', 'gcd', 'lcm', 'exp2', 'expm1', 'log2', 'log10', 'log1p', 'logaddexp', 'logaddexp2', 'sigmoid', 'rsqrt', 'cbrt', 'relu', 'clamp_min', 'clamp_max', 'fmax', 'fmin', 'sign', 'sgn', 'copysign', 'heaviside', 'floor', 'ceil', 'rint', 'trunc', 'fix', 'frac', 'floor_divide', 'remainder', 'fmod', 'nextafter', 'arcsin', 'asin', 'arccos', 'acos', 'arctan', 'atan', 'arctan2', 'atan2', 'sinh', 'cosh', 'arcsinh', 'asinh', 'arccosh', 'acosh', 'arctanh', 'atanh', 'hypot', 'deg2rad', 'rad2deg', 'sinc', 'from_dlpack', 'bmm', 'diagonal', 'diag', 'diag_embed', 'diagflat', 'tril', 'triu', 'tril_indices', 'triu_indices', 'einsum', 'outer', 'ger', 'vdot', 'inner', 'tensordot', 'kron', 'trace', 'cross', 'chain_matmul', 'addmm', 'addmv', 'addr', 'baddbmm', 'addbmm', 'flip', 'fliplr', 'flipud', 'roll', 'rot90', 'movedim', 'moveaxis', 'swapaxes', 'swapdims', 'adjoint', 'broadcast_to', 'broadcast_tensors', 'unflatten', 'atleast_1d', 'atleast_2d', 'atleast_3d', 'sort', 'argsort', 'msort', 'topk', 'kthvalue', 'unique', 'inverse', 'cholesky_solve', 'cholesky_inverse', 'lu_solve', 'det', 'slogdet', 'logdet', 'matrix_exp', 'matrix_power', 'pinverse', 'div', 'divide', 'clamp', 'clip', 'round', 'softplus', 'lerp', 'addcmul', 'addcdiv', 'float_power', 'ldexp', 'nan_to_num', 'logit', 'polygamma', 'mvlgamma', 'isclose', 'allclose', 'pad', 'logsumexp', 'softmax', 'log_softmax', 'softmin', 'rsub', 'threshold', 'fill', 'frexp', 'vander', 'igamma', 'igammac', 'angle', 'constant_pad_nd', 'prod', 'any', 'all', 'count_nonzero', 'argmax', 'argmin', 'aminmax', 'nansum', 'nanmean', 'cumsum', 'cumprod', 'cummax', 'cummin', 'logcumsumexp', 'diff', 'gradient', 'trapezoid', 'trapz', 'cumulative_trapezoid', 'index_put', 'put', 'masked_fill', 'slice_scatter', 'select_scatter', 'diagonal_scatter', 'take', 'gather', 'take_along_dim', 'index_select', 'masked_select', 'nonzero', 'argwhere', 'meshgrid', 'cartesian_prod', 'combinations', 'histogram', 'histc', 'bincount', 'searchsorted', 'bucketize', 'numel', 'is_floating_point', 'is_complex', 'is_signed', 'is_nonzero', 'is_same_size', 'isreal', 'real', 'conj', 'conjugate', 'detach', 'broadcast_shapes', 'promote_types', 'can_cast', 'interp', 'interpn', 'isin', 'unique_consecutive', 'unravel_index', 'norm', 'dist', 'cdist', 'pdist', 'renorm', 'cosine_similarity', 'pairwise_distance', 'cholesky', 'qr', 'svd', 'median', 'nanmedian', 'mode', 'quantile', 'nanquantile', 'ravel', 'tile', 'repeat_interleave', 'normal', 'bernoulli', 'scatter', 'scatter_add', 'scatter_reduce', 'index_add', 'index_copy', 'index_reduce', 'index_fill', 'masked_scatter', 'narrow', 'select', 'unbind', 'split', 'split_with_sizes', 'chunk', 'tensor_split', 'hsplit', 'vsplit', 'dsplit', 'var', 'std', 'var_mean', 'std_mean', 'cov', 'corrcoef', 'hstack', 'vstack', 'row_stack', 'dstack', 'column_stack', 'block_diag']
 def add(a: Any, b: Any, /, *, alpha: Any = None, out: Tensor | None = None) -> Tensor:
     """Sum of two tensors. Shapes broadcast; dtypes promote as NumPy's do."""
 def subtract(a: Any, b: Any, /, *, alpha: Any = None, out: Tensor | None = None) -> Tensor:
@@ -252,26 +252,6 @@ def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None
     """Return a tensor of the memory that an object with ``__dlpack__`` exports; what either writes, both see."""
 def bmm(input: Any, mat2: Any) -> Tensor:
     """Return the products of a batch of matrices, (b, m, k) and (b, k, n): (b, m, n)."""
-def flip(x: Any, *at: Any, dims: Any = None) -> Tensor:
-    """Return a copy with the order of elements reversed along ``dims``: ``x.flip(0, 1)`` or ``x.flip((0, 1))``."""
-def fliplr(x: Any) -> Tensor:
-    """Return a copy with the columns in reversed order."""
-def flipud(x: Any) -> Tensor:
-    """Return a copy with the rows in reversed order."""
-def roll(x: Any, shifts: Any, dims: Any = None) -> Tensor:
-    """Return a copy with the elements shifted along ``dims``; what leaves at the end comes in at the front."""
-def rot90(x: Any, k: int = 1, dims: Any = (0, 1)) -> Tensor:
-    """Return a copy turned by ``k`` quarters in the plane of two dims, from the first towards the second."""
-def movedim(x: Any, source: Any, destination: Any) -> Tensor:
-    """Return a view with dims ``source`` at the places ``destination``; the others keep their order."""
-def moveaxis(x: Any, source: Any, destination: Any) -> Tensor:
-    """Return a view with dims ``source`` at the places ``destination``; the others keep their order."""
-def swapaxes(x: Any, axis0: int, axis1: int) -> Tensor:
-    """Return a view with two dims exchanged."""
-def swapdims(x: Any, axis0: int, axis1: int) -> Tensor:
-    """Return a view with two dims exchanged."""
-def adjoint(x: Any) -> Tensor:
-    """Return a view with the last two dims exchanged."""
 def diagonal(x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     """Return a view of the diagonal of two dims, as the last dim; ``offset`` counts from it towards ``dim2``."""
 def diag(x: Any, diagonal: int = 0) -> Tensor:
@@ -318,6 +298,26 @@ def baddbmm(input: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any =
     """Return beta * input + alpha * bmm(batch1, batch2); the input is expanded to (b, m, n)."""
 def addbmm(input: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
     """Return beta * input + alpha * the sum of the products of a batch of matrices."""
+def flip(x: Any, *at: Any, dims: Any = None) -> Tensor:
+    """Return a copy with the order of elements reversed along ``dims``: ``x.flip(0, 1)`` or ``x.flip((0, 1))``."""
+def fliplr(x: Any) -> Tensor:
+    """Return a copy with the columns in reversed order."""
+def flipud(x: Any) -> Tensor:
+    """Return a copy with the rows in reversed order."""
+def roll(x: Any, shifts: Any, dims: Any = None) -> Tensor:
+    """Return a copy with the elements shifted along ``dims``; what leaves at the end comes in at the front."""
+def rot90(x: Any, k: int = 1, dims: Any = (0, 1)) -> Tensor:
+    """Return a copy turned by ``k`` quarters in the plane of two dims, from the first towards the second."""
+def movedim(x: Any, source: Any, destination: Any) -> Tensor:
+    """Return a view with dims ``source`` at the places ``destination``; the others keep their order."""
+def moveaxis(x: Any, source: Any, destination: Any) -> Tensor:
+    """Return a view with dims ``source`` at the places ``destination``; the others keep their order."""
+def swapaxes(x: Any, axis0: int, axis1: int) -> Tensor:
+    """Return a view with two dims exchanged."""
+def swapdims(x: Any, axis0: int, axis1: int) -> Tensor:
+    """Return a view with two dims exchanged."""
+def adjoint(x: Any) -> Tensor:
+    """Return a view with the last two dims exchanged."""
 def broadcast_to(x: Any, size: Any) -> Tensor:
     """Return a view of a larger shape, in which dims of length one are repeated."""
 def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:

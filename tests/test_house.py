@@ -15,7 +15,7 @@ PACKAGES = ("kernels", "tape")
 # Every file, bottom to top: a file imports only from files that stand earlier.
 # fmt: off
 HOUSE = [
-    "kernels", "kernels.forking", "kernels.collecting", "kernels.announcing", "kernels.interrupts",
+    "kernels", "kernels.forking", "kernels.collecting", "kernels.structs", "kernels.announcing", "kernels.interrupts",
     "kernels.cache_files",
     "kernels.module_texts",
     "kernels.numbers_ir", "kernels.expressions_ir", "kernels.statements_ir", "kernels.translation",
@@ -72,7 +72,7 @@ HOUSE = [
     "tape.tapes", "tape.observers", "tape.modes", "tape.switches", "tape.callers", "tape.printing", "tape.shape",
     "tape.tensor", "tape.return_types", "tape.public", "tape.dims", "tape.textplot",
     "tape.documentation", "tape.operands", "tape.autograd.numerical", "tape.autograd.contexts",
-    "tape.listing", "tape.inference", "tape.families", "tape.recorder", "tape.program_recorder", "tape.autograd.hooks",
+    "tape.listings", "tape.inference", "tape.families", "tape.recorder", "tape.program_recorder", "tape.autograd.hooks",
     "tape.nesting", "tape.packing", "tape.recording", "tape.repeats",
     "tape.broadcasting", "tape.promotion", "tape.call_table", "tape.shaping", "tape.routine_calls",
     "tape.random", "tape.attributes", "tape.creation", "tape.tensor_types", "tape.exits",

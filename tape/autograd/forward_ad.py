@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from contextlib import ContextDecorator
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
+from kernels.structs import dataclass
 from tape import shaping, switches
 from tape.attributes import detach
 from tape.autograd.forward import needs_graph, own, pushed, settle
