@@ -5,7 +5,7 @@ from __future__ import annotations
 from kernels.jit import njit
 from kernels.memory import call_at, store_i8, word
 from kernels.python_api import PyErr_Occurred, PyObject_Vectorcall, tape_registry, three_words
-from kernels.words import G_HIT, G_HIT_VIEW, G_MISSED, NOT_NATIVE, NUMBERED
+from kernels.words import G_HIT, G_HIT_IN_PLACE, G_HIT_VIEW, G_MISSED, NOT_NATIVE, NUMBERED
 
 
 @njit(cache=True, error_model="numpy")
@@ -18,6 +18,12 @@ def hit(op, given, count, number):
 def hit_view(op, given, count):
     """See kernels/parts_native.py."""
     return call_at(word(tape_registry(), G_HIT_VIEW), op, given, count, 0)
+
+
+@njit(cache=True, error_model="numpy")
+def hit_in_place(op, given, count):
+    """See kernels/in_place_native.py."""
+    return call_at(word(tape_registry(), G_HIT_IN_PLACE), op, given, count, 0)
 
 
 @njit(cache=True, error_model="numpy")

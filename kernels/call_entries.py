@@ -183,6 +183,7 @@ def enter(key: Key, form: Form | Spec, how: Computation | None, telling: Telling
         entry.shapes(spec)
         entry.tells(telling)
         entry.sizes(largest, spec.bytes)
+        entry[words.E_TAKES] = key.forms[0] is not None and key.forms[0].spec is spec and not spec.overlaps
     entry.write()
 
 

@@ -20,6 +20,7 @@ _SLOTS = {
     "owner": words.L_OWNER,
     "spec": words.L_SPEC,
 }
+_RARE = {"counter": words.R_COUNTER, "grad": words.R_GRAD, "leaf": words.R_LEAF, "retains": words.R_RETAINS}
 _DOC = 40
 
 
@@ -35,6 +36,13 @@ def leaf_type(cls: Class) -> Class:
         _register(words.G_SPECOF, spec_of)
         _register(words.G_SCALAR, SCALAR)
         put(REGISTRY.address, words.G_COPY, numpy_api.table()[numpy_api.NEW_COPY])
+    return cls
+
+
+def rare_type(cls: Class) -> Class:
+    """Let native code make and read what few tensors have, if this class keeps it where it reads that."""
+    if NATIVE and place_of(cls, *_RARE) == [*_RARE.values()]:
+        _register(words.G_RARE, cls)
     return cls
 
 

@@ -14,7 +14,7 @@ from llvmlite import ir
 
 from kernels.jit import intrinsic, types
 from kernels.memory import HEADER
-from kernels.words import A_DTYPE, A_FLAGS, A_NDIM, A_SHAPE, A_SIMPLE, A_STRIDES
+from kernels.words import A_BASE, A_DTYPE, A_FLAGS, A_NDIM, A_SHAPE, A_SIMPLE, A_STRIDES
 
 NEW_COPY, COPY_INTO, NEW, NEW_VIEW, SET_BASE = 85, 50, 93, 94, 282
 """Where these stand in the table: PyArray_NewCopy, _CopyInto, _New, _NewFromDescr, _SetBaseObject."""
@@ -116,6 +116,7 @@ def agrees() -> bool:
         [ctypes.c_int64.from_address(shape + 8 * i).value for i in range(2)] == [*probe.shape],
         [ctypes.c_int64.from_address(strides + 8 * i).value for i in range(2)] == [*probe.strides],
         ctypes.c_int64.from_address(start + A_DTYPE).value == id(probe.dtype),
+        ctypes.c_int64.from_address(start + A_BASE).value == id(probe.base),
         ctypes.c_int.from_address(start + A_FLAGS).value & A_SIMPLE == A_SIMPLE,
         ctypes.c_int.from_address(id(turned := probe.T) + A_FLAGS).value & A_SIMPLE != A_SIMPLE,
         ctypes.c_double.from_address(id(number := np.float64(2.5)) + HEADER).value == number,

@@ -36,12 +36,13 @@ from kernels.words import (
     O_TYPE,
     REDUCES,
     SHOWS,
+    WRITES,
 )
 
 CONTROL = True
 
-_seen = load_module("asked_native")
-hit, hit_view = _seen.hit, _seen.hit_view
+_asked = load_module("asked_native")
+hit, hit_in_place, hit_view = _asked.hit, _asked.hit_in_place, _asked.hit_view
 bound = load_module("index_native").bound
 _objects = load_module("objects_native")
 drop_all, visit_all = _objects.drop_all, _objects.visit_all
@@ -87,7 +88,10 @@ def reduction_code(registry, given, count, names):
 def vectorcall(self, given, count, names):
     number, arguments = load_i8(self + F_NUMBER), count & ARGUMENTS
     found = 0
-    if number >= SHOWS:
+    if number >= WRITES:
+        if names == 0 and 1 <= arguments <= MOST_OPERANDS:
+            found = hit_in_place(number & (REDUCES - 1), given, arguments)
+    elif number >= SHOWS:
         if names == 0 and arguments >= 1:
             found = hit_view(number & (NUMBERED - 1), given, arguments)
     elif number >= REDUCES:

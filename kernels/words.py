@@ -46,8 +46,23 @@ G_DOUBLE, G_FALSE, G_ACTIVE, G_TAPE, G_ENTRIES, G_CALLS, G_MISSED, G_NEW, G_NOTI
 G_SPARES, G_SLICE, G_TUPLE, G_ELLIPSIS, G_VIEW, G_BASE, G_MODE, G_HEARD, G_TRUE, G_POOLED = range(20, 30)
 G_DIM, G_AXIS, G_KEEPDIM, G_KEEPDIMS = range(30, 34)
 # The type of leaves' slots; what gets and sets a property otherwise; Python's function for a spec, and that of numbers;
-# NumPy's function that copies an array; where a tape has its thread; the type of lists.
-G_LEAF, G_GETS, G_SETS, G_SPECOF, G_SCALAR, G_COPY, G_THREAD, G_LIST, G_HIT, G_HIT_VIEW, REGISTRY = range(34, 45)
+# NumPy's function that copies an array; where a tape has its thread; the type of lists; what repeats calls, views and
+# operations in place; the type of what few tensors have.
+(
+    G_LEAF,
+    G_GETS,
+    G_SETS,
+    G_SPECOF,
+    G_SCALAR,
+    G_COPY,
+    G_THREAD,
+    G_LIST,
+    G_HIT,
+    G_HIT_VIEW,
+    G_HIT_IN_PLACE,
+    G_RARE,
+    REGISTRY,
+) = range(34, 47)
 MOST_SPARES = 32
 """Tensors that have died whose memory is kept for new ones, each with the address of the next for its value."""
 
@@ -113,6 +128,9 @@ L_GRAD, L_HOOKS, L_OVER, L_OWNER, L_SPEC = range(16, 56, 8)
 SMALL_GRADIENT = 1 << 12
 """Bytes from which a gradient of a leaf is dropped with the leaf, not with the last instruction that refers to it."""
 
+# What few tensors have as an object of Python, in bytes.
+R_COUNTER, R_GRAD, R_LEAF, R_RETAINS = range(16, 48, 8)
+
 # A function of tensors as an object of Python, in bytes: its entry, its number, who does what is no hit, who
 # does what is always Python's, its attributes.
 F_CALL, F_NUMBER, F_SLOW, F_ALWAYS, F_DICT, F_SIZE = range(16, 64, 8)
@@ -123,9 +141,11 @@ NUMBERED = 1 << 31
 """Added to the number of an operation: a second operand that is a number is part of the form."""
 SHOWS = 1 << 33
 """Added to the number of a view: all that is given beside the tensor is ints, and part of the form."""
+WRITES = 1 << 34
+"""Added to the number of an operation: the first operand is given the result."""
 
 # An array as an object of Python, in bytes; kernels/memory.py and numpy_api.py check that it is so.
-A_DATA, A_NDIM, A_SHAPE, A_STRIDES, A_DTYPE, A_FLAGS = 16, 24, 32, 40, 56, 64
+A_DATA, A_NDIM, A_SHAPE, A_STRIDES, A_BASE, A_DTYPE, A_FLAGS = 16, 24, 32, 40, 48, 56, 64
 A_SIMPLE, A_WRITEABLE = 0x101, 0x400
 """Flags of arrays: C-contiguous and aligned; that may be written."""
 D_NUMBER = 28
@@ -141,11 +161,12 @@ DOUBLES = 12
 # a view its strides, where it begins in memory and in the gradient, the words of its index; bytes of the largest of
 # all, if large, and of the result; what a recorder is told: the operation, how many operands, the parameters;
 # of the view by any int along the first axis its extent: start and offset are then steps; whether it can be written;
-# of an extremum the nest in which its ties are counted, and what counts them.
+# of an extremum the nest in which its ties are counted, and what counts them; whether the first operand can take the
+# result in place.
 K_OP, K_A, K_B, K_C, K_WANTS, K_NUMBER, KEY = range(7)
 E_BLOCK, E_FORM, E_KIND, E_LOOP, E_DATA, E_LAYOUT, E_COUNT, E_DTYPE, E_NDIM, E_SHAPE, E_SAVED, E_CODE = range(6, 18)
 E_STRIDES, E_START, E_OFFSET, E_KEY, E_INITIAL, E_SCALE, E_LARGE, E_BYTES = range(18, 26)
-E_TOLD, E_GIVEN, E_PARAMS, E_EXTENT, E_FLAGS, E_TIES, E_COUNTS, CALL = range(26, 34)
+E_TOLD, E_GIVEN, E_PARAMS, E_EXTENT, E_FLAGS, E_TIES, E_COUNTS, E_TAKES, CALL = range(26, 35)
 WAYS, SETS = 4, 1 << 10
 """A call is in one of so many places of its set."""
 PICK, PICK_RESULT, PICK_SCALE = 3, 3, 4

@@ -91,6 +91,14 @@ def repeated(op: Elementwise, always: Callable[..., Any], like: Callable[..., An
     return found
 
 
+def repeated_in_place(op: Elementwise, in_place: Method) -> Method:
+    """Return a method that does an operation in place, which native code repeats with the calls of that operation."""
+    if not NATIVELY or op.identity or len(op.inputs) > _MOST:
+        return in_place
+    number = _number(op) | words.WRITES | (words.NUMBERED if op.scalar else 0)
+    return operation(number, in_place, in_place, in_place)  # type: ignore[no-any-return]
+
+
 def enter(op: Elementwise, result: Any, *operands: Any) -> None:
     """Enter a call of an operation that has been made, unless others were to hear of it."""
     if len(operands) != len(op.inputs) or any(type(x) not in _OWN for x in operands) or type(result) is not Tensor:
@@ -251,7 +259,11 @@ if NATIVELY:
         registry.put(registry.REGISTRY.address, at, table()[function])
     for at, thing in ((words.G_ACTIVE, modes._active), (words.G_HEARD, modes._heard), (words.G_MODE, modes._mode)):
         registry.put(registry.REGISTRY.address, at, id(thing))
-    for at, module, name in ((words.G_HIT, "calls_native", "hit"), (words.G_HIT_VIEW, "parts_native", "hit_view")):
+    for at, module, name in (
+        (words.G_HIT, "calls_native", "hit"),
+        (words.G_HIT_VIEW, "parts_native", "hit_view"),
+        (words.G_HIT_IN_PLACE, "in_place_native", "hit_in_place"),
+    ):
         registry.put(registry.REGISTRY.address, at, jit.address_of(getattr(jit.load_module(module), name)))
     registry.put(registry.REGISTRY.address, words.G_TAPE, id(Tape))
     for at, place in zip((words.G_ENTRIES, words.G_THREAD), place_of(Tape, "entries", "thread"), strict=True):

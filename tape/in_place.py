@@ -11,7 +11,7 @@ from kernels.op import Elementwise
 from kernels.tables import OPS
 from tape import adding, families, indexing, inference, writing
 from tape.arithmetic import FUNCTIONS, RUN, names_of
-from tape.call_table import NATIVELY, install_assign
+from tape.call_table import NATIVELY, install_assign, repeated_in_place
 from tape.operands import Number, beside, check_broadcast, is_mask, operand
 from tape.tensor import Tensor, as_array, attribute, method, seldom
 
@@ -83,10 +83,12 @@ def _install(op: Elementwise) -> None:
     if len(op.inputs) > 2:  # noqa: PLR2004
         return
     for name in names_of(op):
-        method(f"{name}_")(_scaled_twin(op, f"{name}_") if op.scaled else _twin(op, f"{name}_"))
+        twin = _scaled_twin(op, f"{name}_") if op.scaled else _twin(op, f"{name}_")
+        method(f"{name}_")(repeated_in_place(op, twin))
     if op.operator in _INPLACE and len(op.inputs) == 2:  # noqa: PLR2004
         run = _operator(op)
-        method(f"__{_INPLACE[op.operator]}__")(_adding(op, run, "+=") if op.operator == "+" else run)
+        run = _adding(op, run, "+=") if op.operator == "+" else run
+        method(f"__{_INPLACE[op.operator]}__")(repeated_in_place(op, run))
 
 
 for _op in list(OPS.values()):

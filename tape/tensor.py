@@ -11,7 +11,7 @@ import numpy as np
 
 from kernels.forms import Form
 from kernels.layouts import Spec, spec_of
-from kernels.native_leaf import leaf_type, maker, taker
+from kernels.native_leaf import leaf_type, maker, rare_type, taker
 from kernels.native_tensor import tensor_type
 from kernels.plain_tape import SlotHolder
 from tape.modes import ON_MADE, active, settle
@@ -48,6 +48,7 @@ class AccumulateGrad:
         return f"<AccumulateGrad object at {id(self):#x}>"
 
 
+@rare_type
 class Rare:
     """What few tensors have: the count of writes to the memory, and of computed tensors and former leaves ``.grad``.
 

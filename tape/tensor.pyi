@@ -13,7 +13,7 @@ from weakref import ReferenceType, ref
 import numpy as np
 from kernels.forms import Form
 from kernels.layouts import Spec, spec_of
-from kernels.native_leaf import leaf_type, maker, taker
+from kernels.native_leaf import leaf_type, maker, rare_type, taker
 from kernels.native_tensor import tensor_type
 from kernels.plain_tape import SlotHolder
 from tape.modes import ON_MADE, active, settle
@@ -41,6 +41,7 @@ class AccumulateGrad:
 
     def __repr__(self) -> str:
         ...
+@rare_type
 class Rare:
     """What few tensors have: the count of writes to the memory, and of computed tensors and former leaves ``.grad``.
 
