@@ -16,9 +16,9 @@ from tape import modes, recording
 from tape.autograd import blocks, mapped  # noqa: F401 (tells Functions how)
 from tape.autograd.forward import needs_graph, pulled, pushed, settle, zeros_for
 from tape.exits import numbers_of
-from tape.gradients import differentiated, pulled_back
+from tape.gradients import Pulling, chosen_by, differentiated, pulled_back
 from tape.nesting import flattened
-from tape.points import Point, as_tensor, value_of
+from tape.points import Point, as_tensor
 from tape.tensor import Tensor
 from tape.vmapping import vmap
 
@@ -34,10 +34,11 @@ def grad_and_value(func: Callable[..., Any], argnums: Argnums = 0, has_aux: bool
     The gradient is by the argument ``argnums``, in its structure, or a tuple for a tuple of them. With ``has_aux``
     ``func`` returns a pair, and the value is one: the output and what else the function wants to hand out.
     """
+    chosen = chosen_by(argnums)
 
     @functools.wraps(func)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        value, found, aux = differentiated(_GRAD, func, args, argnums, kwargs, _check_scalar, has_aux=has_aux)
+        value, found, aux = differentiated(_GRAD, func, args, argnums, chosen, kwargs, _check_scalar, has_aux=has_aux)
         return found, ((value, aux) if has_aux else value)
 
     return wrapper
@@ -58,10 +59,11 @@ def grad(func: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False) 
 
     With ``has_aux`` it gives a pair of the gradient and what ``func`` returned second.
     """
+    chosen = chosen_by(argnums)
 
     @functools.wraps(func)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        _, found, aux = differentiated(_GRAD, func, args, argnums, kwargs, _check_scalar, has_aux=has_aux)
+        _, found, aux = differentiated(_GRAD, func, args, argnums, chosen, kwargs, _check_scalar, has_aux=has_aux)
         return (found, aux) if has_aux else found
 
     return wrapper
@@ -72,20 +74,20 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
 
     With ``has_aux`` a third result is what ``func`` returned second.
     """
-    evaluated, shortly = (None, None) if has_aux else pulled_back(func, primals)
-    if evaluated is not None and shortly is not None:
-        settle(evaluated[0])
-        y = evaluated[1]
+    shortly = pulled_back(func, primals, has_aux=has_aux)
+    if isinstance(shortly, Pulling):
 
         def pull(cotangents: Any, retain_graph: bool = True, create_graph: bool | None = None) -> Any:
-            found = shortly(cotangents, free=not retain_graph) if create_graph is None else None
+            found = shortly.pull(cotangents, free=not retain_graph) if create_graph is None else None
             if found is not None:
                 return found
-            point = Point(_VJP, func, primals, tuple(range(len(primals))), {}, has_aux=False, evaluated=evaluated)
+            numbers = tuple(range(len(primals)))
+            point = Point(_VJP, func, primals, numbers, {}, has_aux=has_aux, evaluated=shortly.evaluated)
             return _pull(point, cotangents, retain=retain_graph, create=create_graph)
 
-        return value_of(y, tensors=True), pull
-    point = Point(_VJP, func, primals, tuple(range(len(primals))), {}, has_aux=has_aux, evaluated=evaluated)
+        value, *aux = shortly.results
+        return (value, pull, *aux)
+    point = Point(_VJP, func, primals, tuple(range(len(primals))), {}, has_aux=has_aux, evaluated=shortly)
     point.check_tensors(_VJP)
     for y in point.outputs:
         if y.spec.dtype.kind != "f":

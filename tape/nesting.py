@@ -12,6 +12,7 @@ import copy
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from tape.tensor import Tensor
 
 _WHOLE = (Tensor, np.ndarray, np.generic, float, str)
 """What is a leaf at first sight."""
-_USUAL = {Tensor, np.ndarray, float}
+_USUAL, _STRING = {Tensor, np.ndarray, float}, {str}
 
 
 class Structure:
@@ -29,7 +30,7 @@ class Structure:
     Structures are equal if they differ in their leaves alone; dicts whatever the order of their keys.
     """
 
-    __slots__ = ("keys", "kind", "make", "parts", "static")
+    __slots__ = ("flat", "keys", "kind", "make", "parts", "static")
 
     def __init__(
         self,
@@ -40,6 +41,7 @@ class Structure:
         make: Callable[[list[Any]], Any],
     ) -> None:
         self.kind, self.keys, self.parts, self.static, self.make = kind, keys, parts, static, make
+        self.flat = 0
 
     def __reduce__(self) -> Any:
         if self.kind is None or self.kind is type(None):
@@ -56,6 +58,8 @@ class Structure:
     def _filled(self, left: Iterator[Any]) -> Any:
         if self.kind is None:
             return next(left)
+        if self.flat:
+            return self.make(list(islice(left, self.flat)))
         return self.make([next(left) if part is _LEAF else part._filled(left) for part in self.parts])
 
     def paths(self, start: str = "") -> list[str]:
@@ -141,6 +145,7 @@ def _same(a: Any, b: Any) -> bool:
 
 
 _LEAF = Structure(None, (), (), {}, lambda _: None)
+ALONE = _LEAF  # by its own name it is pickled
 _NONE = Structure(type(None), (), (), {}, lambda _: None)
 
 Opened = tuple[tuple[Any, ...], Sequence[Any], dict[str, Any], Callable[[list[Any]], Any]]
@@ -230,8 +235,23 @@ def flattened(tree: Any, *, none: bool = False) -> tuple[list[Any], Structure]:
     return found, _taken_apart(tree, found, none)
 
 
+@functools.lru_cache(256)
+def _flat(kind: Any, keys: Any) -> Structure:
+    """Return a structure of leaves alone, of a dict of these keys, or of so many in a row."""
+    names, make = (keys, functools.partial(_dict_of, keys)) if kind is dict else (tuple(range(keys)), kind)
+    found = Structure(kind, names, (_LEAF,) * len(names), {}, make)
+    found.flat = len(names)
+    return found
+
+
 def _taken_apart(tree: Any, found: list[Any], none: bool) -> Structure:
-    opened = None if type(tree) in _USUAL else _opened(tree)
+    kind: Any = type(tree)
+    if kind in (dict, tuple, list):
+        inside = tree.values() if kind is dict else tree
+        if _USUAL.issuperset(map(type, inside)) and (kind is not dict or _STRING.issuperset(map(type, tree))):
+            found += inside
+            return _flat(kind, tuple(tree) if kind is dict else len(tree))
+    opened = None if kind in _USUAL else _opened(tree)
     if opened is not None:
         keys, parts, static, make = opened
         return Structure(type(tree), keys, tuple([_taken_apart(part, found, none) for part in parts]), static, make)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,13 @@ from tape.autograd.forward import filled_with, needs_graph, own, pulled, settle,
 from tape.exits import numbers_of, warn_of_detaching
 from tape.inference import inference_mode
 from tape.nesting import Structure, flattened
-from tape.operands import operand
+from tape.operands import LARGEST, operand
 from tape.shaping import clone
 from tape.tensor import Tensor, as_array, carried, is_tensor, leaf, plain, taken
 
-_FLOAT64 = np.dtype(np.float64)
+_NOTHING = type(None)
+_USUAL = {Tensor, np.ndarray, np.float64, float, int}
+_FLOATS = (np.dtype(np.float64), np.dtype(np.float32))
 
 
 class Point:
@@ -108,9 +111,9 @@ class Point:
     def _own(self, given: list[Any], numbers: Any) -> list[Tensor]:
         if not given:
             raise ValueError(f"{self.api}: there is no number among the arguments to differentiate by")
-        found = [x for x in map(usual, given) if x is not None]
-        if len(found) == len(given):
-            return found
+        found = usual(given)
+        if found is not None:
+            return list(found)
         structures = [self.structure] if isinstance(numbers, int) else self.structure.parts
         named = zip([numbers] if isinstance(numbers, int) else numbers, structures, strict=True)
         paths = [(path, part.kind is None) for i, part in named for path in part.paths(f"argument {i}")]
@@ -171,15 +174,10 @@ class Point:
         if not isinstance(x, Tensor):
             return x
         needed = any(x is other for other in linked)
-        if not self.tensors:
-            if needed:
-                warn_of_detaching(self.api)
-            found = numbers_of(x)
-            return found if isinstance(found, float) else found.copy()
-        self.needed |= needed
-        if needed or x._slot is None:
-            return x
-        return plain(x._value) if type(x._value) is float and modes.current().recorder is None else x.detach()
+        if needed and not self.tensors:
+            warn_of_detaching(self.api)
+        self.needed |= needed and self.tensors
+        return x if needed and self.tensors else released(x, tensors=self.tensors)
 
 
 def value_of(y: Tensor, *, tensors: bool) -> Any:
@@ -190,17 +188,43 @@ def value_of(y: Tensor, *, tensors: bool) -> Any:
     return y.detach() if tensors else numbers_of(y)
 
 
-def usual(given: Any) -> Tensor | None:
-    """Return a tensor of one's own of what is most often given; None for the rest."""
-    found: Tensor | None = taken(given) if modes.active() and not modes.ON_MADE else None
-    if found is not None:
-        return found
-    if type(given) is Tensor:
+def released(x: Any, *, tensors: bool) -> Any:
+    """Return what a function handed out without its history, as a tensor or as NumPy's, in memory of its own."""
+    if not isinstance(x, Tensor):
+        return x
+    if not tensors:
+        found = numbers_of(x)
+        return found if isinstance(found, float) else found.copy()
+    if x._slot is None:
+        return x
+    return plain(x._value) if type(x._value) is float and modes.current().recorder is None else x.detach()
+
+
+def usual(given: Sequence[Any]) -> tuple[Tensor, ...] | None:
+    """Return tensors of one's own of what is most often given; None if anything else is among it."""
+    found: tuple[Any, ...] = ()
+    if modes.active() and not modes.ON_MADE:
+        found = tuple(map(taken, given))
+        if _NOTHING not in map(type, found):
+            return found
+    if not _USUAL.issuperset(map(type, given)):
+        return None
+    found = tuple([_usual(one) if x is None else x for one, x in zip_longest(given, found)])
+    return None if _NOTHING in map(type, found) else found
+
+
+def _usual(given: Any) -> Tensor | None:
+    kind = type(given)
+    if kind is Tensor:
         alone = given._slot is None and given._form.spec.dtype.kind == "f" and modes.active()
         return leaf(given._value, requires_grad=True) if alone else own(given)
-    if type(given) is np.ndarray and given.dtype is _FLOAT64 and given.ndim:
+    if kind is np.ndarray:
+        if given.dtype not in _FLOATS or not given.ndim:
+            return None
         return leaf(pool.call(given.copy) if given.nbytes >= pool.LARGE else given.copy(), requires_grad=True)
-    return leaf(given, requires_grad=True) if type(given) is float else None
+    if kind is np.float64 or (kind is int and -LARGEST <= given <= LARGEST):
+        return leaf(float(given), requires_grad=True)
+    return leaf(given, requires_grad=True) if kind is float else None
 
 
 def own_tensor(given: Any, api: str, path: str, *, whole: bool) -> Tensor:
