@@ -51,13 +51,15 @@ class Lowering(Elements):
         """Lower each step; return the tasks in order. Memory from outside is set right before its first use."""
         steps, repeating = self.recipe.steps, Repeating(self, self.extra)
         for at, start in enumerate(steps.starts):
-            if self.resets or not repeating.repeat(at, start):
+            fresh = not self.resets  # else memory from outside is set right step by step
+            if not fresh or not repeating.repeat(at, start):
                 self._lower(steps[at])
-                if not self.resets:
+                if fresh:
                     repeating.remember(at, start)
             if self.overwriting is not None and self.overwriting.written:
                 self.overwriting.mentioned(at)
         self._reset(self.recipe.outputs)
+        repeating.blocks.finish()
         return self.tasks
 
     def _lower(self, step: Step) -> None:

@@ -26,10 +26,15 @@ class Overwriting:
         self.recipe = recipe
         self._mentions: dict[int, Intervals] = {}
         self.written = written(recipe)
+        self._saves = [kind.form is not None and bool(kind.form.saved) for kind in recipe.steps.kinds]
+        self._words = recipe.steps.words if self.written else None
 
     def mentioned(self, at: int) -> None:
         """Note the values that the pullbacks of a step will need, where a write may replace them."""
-        step = self.recipe.steps[at]
+        steps = self.recipe.steps
+        if self._words is None or not self._saves[self._words[steps.starts[at]]]:
+            return
+        step = steps[at]
         for name in step.form.saved if step.form is not None else ():
             node = operand_named(step, name)
             if node is not None and self.recipe.base_of(node) in self.written:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from kernels.respecified import respecified
 from kernels.routines import RoutineCall, zero_of
 from kernels.source import Loop
 from kernels.spaces import Operand
+from kernels.task_blocks import EXTRA, OPERAND, OPERAND_SHADOW, RESULT, RESULT_SHADOW, Blocks, Pattern, Source
 from kernels.tasks import Call, Fill, Place, PythonCall
 from kernels.words import ALWAYS, CLEARS, LIKEWISE, OTHERWISE, PULLS, PYTHON
 
@@ -30,10 +30,8 @@ Array = np.ndarray[Any, Any]
 _NONE: dict[str, int] = {}
 
 
-_RESULT, _EXTRA = -1, -2
-Way = tuple[list[int], list[tuple[int, int, bool]]]
-"""Which values pullbacks read: operands by their numbers, the result, and what was made for them; then of each pullback
-the operand, the number of the kernel and whether it covers the gradient."""
+Way = list[tuple[int, int, bool]]
+"""Of each pullback the operand, its pattern, and whether it covers the gradient."""
 
 
 class Reverse:
@@ -46,8 +44,6 @@ class Reverse:
         self.shadows: dict[int, int] = {}
         self.touched: set[int] = set()
         self.uniform: set[int] = set()
-        self.family: list[int] = []
-        self._ways: dict[Form, Way | None] = {}
 
     def run(self, output: int) -> None:
         """Start from one floating element."""
@@ -55,74 +51,62 @@ class Reverse:
         base = self._shadow(output)
         self._fill(base, node.spec.dtype, -0.0)
         self.tasks.append(Fill(Place(base, shadow=True, offset=node.shadow), 1, node.spec.dtype, 1.0))
-        columns = Columns(self.recipe.nodes)
-        self.family = family = columns.family.tolist()
-        steps, ways, words = self.recipe.steps, self._ways, self.recipe.steps.words.tolist()
-        starts, touched, copies, pull = steps.starts, self.touched, self.lowering.copies, self._shortly(columns, words)
+        columns, steps, nodes = Columns(self.recipe.nodes), self.recipe.steps, self.recipe.nodes
+        family, wanted = columns.family.tolist(), columns.wants.tolist()
+        starts, words, touched, copies = steps.starts, steps.words.tolist(), self.touched, self.lowering.copies
         forms = [None if kind.form is None or kind.form.is_view else kind.form for kind in steps.kinds]
+        self.blocks = blocks = Blocks(self.recipe, self.tasks, self.lowering.number, self.lowering.extra)
+        ways = {form: self._way(form) for form in forms if form is not None}
+        order, owners = blocks.order, blocks.steps
         for at in range(len(starts) - 1, -1, -1):
             start = starts[at]
             form = forms[words[start]]
             if form is None or family[words[start + 1]] not in touched:
                 continue
-            way = None if self.uniform or at in copies else ways[form] if form in ways else self._way(form)
-            if way is not None:
-                pull(at, way)
-            elif isinstance(form.op, Routine) and form.kind == PYTHON:
-                self._python(steps[at], form)
-            else:
-                self._pull(steps[at], self._form(steps[at], form))
+            way = None if self.uniform or at in copies else ways[form]
+            if way is None:
+                blocks.flush()
+                self._apart(steps[at], form)
+                continue
+            for i, pattern, covers in way:
+                node = words[start + HEAD + i]
+                if node < 0 or not wanted[node]:
+                    continue
+                base, stored = family[node], False
+                if base not in touched:
+                    self.shadows.setdefault(base, nodes[node].spec.shadow)
+                    if covers:
+                        stored = True
+                        touched.add(base)
+                    else:
+                        blocks.flush()
+                        self._fill(base, nodes[node].spec.dtype, -0.0)
+                order.append(~pattern if stored else pattern)
+                owners.append(at)
+        blocks.finish(columns)
 
     def _way(self, form: Form) -> Way | None:
         """Return how pullbacks of a form are called that only add to gradients; None if more is to be done."""
         pulls, names = [(i, pull) for i, pull in enumerate(form.pulls) if pull is not None], names_of(form.op)
         short = form.kind == PULLS and all(form.gives(i) == OTHERWISE for i, _ in pulls)
         if not short or not {"y", "n", "i", *names}.issuperset(form.saved):
-            self._ways[form] = None
             return None
-        saved = [{"y": _RESULT, "n": _EXTRA, "i": _EXTRA}.get(name) or names.index(name) for name in form.saved]
-        called = [(i, self.tasks.kernel(pull, 2 + len(saved)), form.covers[i]) for i, pull in pulls]
-        self._ways[form] = way = (saved, called)
-        return way
+        made: dict[str, Source] = {"y": (RESULT, 0), "n": (EXTRA, 0), "i": (EXTRA, 0)}
+        saved = [made.get(name) or (OPERAND, names.index(name)) for name in form.saved]
 
-    def _shortly(self, columns: Columns, words: list[int]) -> Callable[[int, Way], None]:
-        """Return what adds the pullbacks of one step, for the operands whose gradient is wanted."""
-        recipe, tasks, lowering = self.recipe, self.tasks, self.lowering
-        starts, numbers, nodes = recipe.steps.starts, recipe.steps.numbers, recipe.nodes
-        family, shadow, wanted = self.family, columns.shadow.tolist(), columns.wants.tolist()
-        places, offsets, touched = tasks.places, tasks.offsets, self.touched
+        ways = []
+        for i, pull in pulls:
+            places = [(OPERAND_SHADOW, i), (RESULT_SHADOW, 0), *saved]
+            called = Pattern([self.tasks.kernel(pull, len(places))], [True], places)
+            ways.append((i, self.blocks.add(called), form.covers[i]))
+        return ways
 
-        def pull(at: int, way: Way) -> None:
-            start = starts[at]
-            result, first = words[start + 1], start + HEAD
-            reads = []
-            for k in way[0]:
-                if k >= 0:
-                    o = words[first + k]
-                    reads.append(o if o >= 0 else lowering.number(numbers[~o]))
-                else:
-                    reads.append(result if k == _RESULT else lowering.extra[at])
-            for i, what, covers in way[1]:
-                node = words[first + i]
-                if node < 0 or not wanted[node]:
-                    continue
-                base, stored = family[node], False
-                if base not in touched:
-                    self._shadow(node)
-                    if covers:
-                        stored = True
-                        touched.add(base)
-                    else:
-                        self._fill(base, nodes[node].spec.dtype, -0.0)
-                if shadow[node]:
-                    offsets[len(places)] = shadow[node]
-                if shadow[result]:
-                    offsets[len(places) + 1] = shadow[result]
-                places.extend((~base, ~family[result], *reads))
-                tasks.what.append(what)
-                tasks.adds.append(not stored)
-
-        return pull
+    def _apart(self, step: Step, form: Form) -> None:
+        """Add the pullbacks of a step that are not just called."""
+        if isinstance(form.op, Routine) and form.kind == PYTHON:
+            self._python(step, form)
+        else:
+            self._pull(step, self._form(step, form))
 
     def _form(self, step: Step, form: Form) -> Form:
         """Return the form that reads copies where a later write replaces what it saved."""
