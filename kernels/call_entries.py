@@ -120,6 +120,19 @@ class _Entry:
         self[words.E_DTYPE], self[words.E_NDIM] = spec.dtype.num, len(spec.shape)
         self.words_of(words.E_SHAPE, spec.shape)
 
+    def indexes(self, index: Any, spec: Spec, part: Part, *, anywhere: bool = True) -> bool:
+        """Be of an index, an int ``anywhere`` of any from 0 on; False for one that native code does not take."""
+        found = np.zeros(32, np.int64)
+        hashed = jit.load_module("index_native").words_of(id(index), where(found))
+        start, offset = part.start, part.offset
+        if anywhere and type(index) is int and index >= 0:
+            self[words.K_NUMBER], self[words.E_EXTENT] = words.ANY_INT, spec.shape[0]
+            hashed, start, offset = 0, spec.strides[0], spec.gradient[0]
+        else:
+            self.keep(words.E_KEY, found, where(found))
+        self[words.K_B], self[words.E_START], self[words.E_OFFSET] = hashed, start, offset
+        return hashed >= 0
+
     def tells(self, telling: Telling) -> None:
         """Tell a recorder of it."""
         self[words.E_GIVEN] = telling.count
@@ -195,10 +208,10 @@ def is_known(key: Key) -> bool:
 
 @dataclass(frozen=True)
 class Part:
-    """What ``x[key]`` shows: an array, the one that it is a part of; where it begins in the gradient, in bytes."""
+    """What ``x[key]`` shows: an array, and where that begins in the memory and in the gradient, in bytes."""
 
     shown: np.ndarray[Any, Any]
-    whole: np.ndarray[Any, Any]
+    start: int
     offset: int
     wanted: bool
     """Whether it is recorded."""
@@ -206,39 +219,43 @@ class Part:
 
 def enter_part(above: Form | Spec, key: Any, form: Form, part: Part, telling: Telling) -> None:
     """Let native code repeat ``x[key]`` of tensors of a form; of a form without parameters for any int."""
-    index, spec = np.zeros(32, np.int64), above.spec
-    if type(key) is int and not form.params:
-        entry = _view(words.OP_PART, above, 0, form, part)
-        entry[words.K_C], entry[words.E_EXTENT] = 1, spec.shape[0]
-        entry[words.E_START], entry[words.E_OFFSET] = spec.strides[0], spec.gradient[0]
-        entry.write()
-    elif (hashed := _native_index().words_of(id(key), where(index))) >= 0:
-        entry = _view(words.OP_PART, above, hashed, form, part)
-        entry.keep(words.E_KEY, index, where(index))
-        entry.tells(telling)
+    entry = _view(words.OP_PART, above, form, part)
+    if entry.indexes(key, above.spec, part, anywhere=not form.params):
+        if not entry.row[words.E_EXTENT]:  # a recorder is told of the very index
+            entry.tells(telling)
         entry.write()
 
 
 def enter_view(op: int, above: Form | Spec, given: tuple[Any, ...], form: Form, part: Part) -> None:
     """Let native code repeat a view that ints say; recorders hear of it from Python."""
     index, addresses = np.zeros(32, np.int64), np.array([*map(id, given), 0], np.int64)
-    hashed = _native_index().words_of_arguments(where(addresses), len(given), where(index))
+    hashed = jit.load_module("index_native").words_of_arguments(where(addresses), len(given), where(index))
     if hashed >= 0:
-        entry = _view(op, above, hashed, form, part)
+        entry = _view(op, above, form, part)
+        entry[words.K_B], entry[words.E_START], entry[words.E_OFFSET] = hashed, part.start, part.offset
         entry.keep(words.E_KEY, index, where(index))
         entry.write()
 
 
-def _view(op: int, above: Form | Spec, hashed: int, form: Form, part: Part) -> _Entry:
+def enter_write(key: Key, index: Any, form: Form | Spec, how: Computation, part: Part) -> None:
+    """Let native code repeat ``x[index] = value``, after which the tensor has this form."""
+    entry = _Entry(key, form)
+    entry.computes(how)
+    if part.wanted:
+        entry.records(form)
+        entry.sizes(form.spec.bytes, 0)
+    if entry.indexes(index, form.spec, part):
+        entry.write()
+
+
+def _view(op: int, above: Form | Spec, form: Form, part: Part) -> _Entry:
     entry, shown = _Entry(Key(op, (above, None), (part.wanted,)), form), part.shown
-    entry[words.K_B] = hashed
     if part.wanted:
         entry.records(form)
     entry[words.E_KIND], entry[words.E_NDIM] = words.NEST, shown.ndim
     entry[words.E_COUNT] = isinstance(above, Form) and above.is_view
     entry.words_of(words.E_SHAPE, shown.shape)
     entry.words_of(words.E_STRIDES, shown.strides)
-    entry[words.E_START], entry[words.E_OFFSET] = where(shown) - where(part.whole), part.offset
     entry[words.E_FLAGS] = words.A_WRITEABLE if shown.flags.writeable else 0
     entry.sizes(form.spec.bytes, 0)
     return entry
@@ -247,11 +264,6 @@ def _view(op: int, above: Form | Spec, hashed: int, form: Form, part: Part) -> _
 def dim_code(dim: Any, keepdim: Any) -> int:
     """Return the number that stands for the arguments of a reduction; -1 for what native code does not take."""
     return int(jit.load_module("operations_native").code_of(id(dim), id(keepdim)))
-
-
-@functools.cache
-def _native_index() -> Any:
-    return jit.load_module("index_native")
 
 
 @functools.cache

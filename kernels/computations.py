@@ -106,6 +106,19 @@ def copy(source: Spec, spec: Spec) -> Computation | None:
     return Computation(words.NEST, loop, layout=layout, count=2)
 
 
+def write(source: Spec | None, spec: Spec, shown: np.ndarray[Any, Any]) -> Computation | None:
+    """Return how a value, None of a number, is copied to a part of an array of this spec; None where Python is to."""
+    dtype = spec.dtype
+    if dtype not in (_FLOAT64, _FLOAT32) or not shown.size or spec.overlaps or spec.strides != spec.gradient:
+        return None
+    if source is not None and (source.dtype != dtype or len(source.shape) > shown.ndim):
+        return None
+    along = (0,) * shown.ndim if source is None else broadcast(source.shape, source.strides, shown.shape)
+    loop = loops.find(np.positive, (dtype, dtype))
+    layout = nest_layout(UfuncCall(loop, shown.shape, (along, shown.strides), ()))
+    return Computation(words.NEST4 if dtype == _FLOAT32 else words.NEST, loop, layout=layout, count=2)
+
+
 def reduction(
     op: Reduction, source: Spec, axes: tuple[int, ...], spec: Spec, saved: tuple[str, ...], *, keepdims: bool
 ) -> Computation | None:

@@ -67,7 +67,7 @@ _computing = load_module("computing_native")
 fill, scalar = _computing.fill, _computing.scalar
 _calls = load_module("calls_native")
 can_do, entry_of, COUNTED = _calls.can_do, _calls.entry_of, _calls.COUNTED
-hit = load_module("asked_native").hit
+hit = load_module("seen_calls_native").hit
 
 
 @njit(cache=True, error_model="numpy")
@@ -137,13 +137,19 @@ def count(registry, x):
 
 
 @njit(cache=True, error_model="numpy")
+def is_only(registry, value):
+    """Whether a tensor alone refers to an array, its value, that owns its memory and may be written."""
+    if value == 0 or kind_of(value) != word(registry, G_ARRAY) or load_i4(value + A_FLAGS) & A_WRITEABLE == 0:
+        return False
+    return load_i8(value) & COUNTED == 1 and load_i8(value + A_BASE) == 0
+
+
+@njit(cache=True, error_model="numpy")
 def is_written(registry, entry, operands, x):
     """Compute where the value of a tensor stands, if nobody else refers to that; whether it was so."""
     value, kind = load_i8(x + O_VALUE), word(entry, E_KIND)
-    if kind_of(value) != word(registry, G_ARRAY) or load_i8(value) & COUNTED != 1 or load_i8(value + A_BASE) != 0:
-        return False
     nests = kind in (NEST, NEST4)
-    if load_i4(value + A_FLAGS) & A_WRITEABLE == 0 or (kind > ONCE and not nests) or can_do(0, entry, operands) == 0:
+    if not is_only(registry, value) or (kind > ONCE and not nests) or can_do(0, entry, operands) == 0:
         return False
     if nests:
         fill(entry, operands, load_i8(value + A_DATA))

@@ -41,7 +41,7 @@ from kernels.words import (
 
 CONTROL = True
 
-_asked = load_module("asked_native")
+_asked = load_module("seen_calls_native")
 hit, hit_in_place, hit_view = _asked.hit, _asked.hit_in_place, _asked.hit_view
 bound = load_module("index_native").bound
 _objects = load_module("objects_native")

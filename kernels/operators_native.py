@@ -20,7 +20,7 @@ from kernels.words import (
 
 CONTROL = True
 
-operate = load_module("asked_native").operate
+operate = load_module("seen_calls_native").operate
 
 
 @cfunc("int64(int64, int64)", cache=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernels.jit import cfunc, load_module, njit
-from kernels.memory import load_i4, load_i8, store_i8, word
+from kernels.memory import call_at, load_i4, load_i8, store_i8, word
 from kernels.numpy_api import new_view, set_base
 from kernels.python_api import (
     Py_DecRef,
@@ -26,6 +26,7 @@ from kernels.words import (
     A_NDIM,
     A_SHAPE,
     A_STRIDES,
+    ANY_INT,
     B_ENTRIES,
     B_FORM,
     E_BLOCK,
@@ -43,6 +44,7 @@ from kernels.words import (
     E_STRIDES,
     E_TOLD,
     G_ARRAY,
+    G_ASSIGN,
     G_BASE,
     G_TENSOR,
     G_VIEW,
@@ -74,21 +76,21 @@ _tape = load_module("tape_native")
 commit, reserve = _tape.commit, _tape.reserve
 keep = load_module("computing_native").keep
 find = load_module("calls_native").find
-missed = load_module("asked_native").missed
+missed = load_module("seen_calls_native").missed
 _telling = load_module("telling_native")
 tape_in_force, tell = _telling.tape_in_force, _telling.tell
 
 
 @njit(cache=True, error_model="numpy")
-def entry_of(registry, op, form, words, wants):
-    """The entry of an index of tensors of a form: of this very one, or of any int; 0 if there is none."""
-    entry = find(registry, op, form, hash_of(words), 0, wants, 0)
+def entry_of(registry, op, form, value, words, wants):
+    """The entry of an index of tensors of a form, and of a value to write: of this very one, or of any int; or 0."""
+    entry = find(registry, op, form, hash_of(words), value, wants, 0)
     if entry != 0:
         for k in range(load_i8(words)):
             if word(word(entry, E_KEY), k) != word(words, k):
                 return 0
-    elif op == OP_PART and load_i8(words) == INT_WORDS and word(words, 1) == INT_ITEM:
-        entry = find(registry, op, form, 0, 1, wants, 0)
+    elif load_i8(words) == INT_WORDS and word(words, 1) == INT_ITEM:
+        entry = find(registry, op, form, 0, value, wants, ANY_INT)
         if entry != 0 and (word(words, 2) < 0 or word(words, 2) >= word(entry, E_EXTENT)):
             return 0
     return entry
@@ -106,7 +108,7 @@ def look_up(registry, op, x, found, words):
     value, slot, t = load_i8(x + O_VALUE), load_i8(x + O_SLOT), found & ~1
     if value == 0 or kind_of(value) != word(registry, G_ARRAY):
         return 0
-    entry = entry_of(registry, op, load_i8(x + O_FORM), words, 1 if t != 0 and slot != 0 else 0)
+    entry = entry_of(registry, op, load_i8(x + O_FORM), 0, words, 1 if t != 0 and slot != 0 else 0)
     if entry == 0 or (found != t and word(entry, E_TOLD) == 0):  # a recorder is told of the very index
         return 0
     views = load_i8(base_of(x, entry) + O_VIEWS)
@@ -260,7 +262,7 @@ def is_written(registry, x, key, value):
         return 0
     if load_i8(load_i8(value + O_BASE) + O_SLOT) <= 0 or key_words(registry, key, words) == 0:
         return 0
-    entry = entry_of(registry, OP_PART, load_i8(x + O_FORM), words, 1)
+    entry = entry_of(registry, OP_PART, load_i8(x + O_FORM), 0, words, 1)
     if entry == 0 or base_of(x, entry) != load_i8(value + O_BASE) or load_i4(own + A_NDIM) != word(entry, E_NDIM):
         return 0
     for k in range(word(entry, E_NDIM)):
@@ -270,19 +272,26 @@ def is_written(registry, x, key, value):
     return load_i8(own + A_DATA) == load_i8(array + A_DATA) + steps_of(entry, words) * word(entry, E_START)
 
 
-@cfunc("int32(int64, int64, int64)", cache=True)
-def mp_ass_subscript(x, key, value):
-    registry, given = tape_registry(), three_words()
-    if value == 0 or kind_of(x) != word(registry, G_TENSOR):
-        written = 0
-    else:
-        written = 1 if is_written(registry, x, key, value) else 0
-    store_i8(given, x)
-    store_i8(given + 8, key)
-    store_i8(given + 16, value)
-    count = 1 if written != 0 else 2 if value == 0 else 3
-    found = missed(OP_ASSIGN, given, count, written)
+@njit(cache=True, error_model="numpy")
+def done(found):
+    """What a slot answers that gives nothing: let go of what it got; -1 with an exception."""
     if found == 0:
         return -1
     Py_DecRef(found)
     return 0
+
+
+@cfunc("int32(int64, int64, int64)", cache=True)
+def mp_ass_subscript(x, key, value):
+    registry, given, written = tape_registry(), three_words(), 0
+    if value != 0 and kind_of(x) == word(registry, G_TENSOR):
+        written = 1 if is_written(registry, x, key, value) else 0
+        if written == 0 and word(registry, G_ASSIGN) != 0:
+            found = call_at(word(registry, G_ASSIGN), x, key, value, 0)
+            if found != 0 or PyErr_Occurred() != 0:
+                return done(found)
+    store_i8(given, x)
+    store_i8(given + 8, key)
+    store_i8(given + 16, value)
+    count = 1 if written != 0 else 2 if value == 0 else 3
+    return done(missed(OP_ASSIGN, given, count, written))

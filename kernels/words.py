@@ -46,8 +46,8 @@ G_DOUBLE, G_FALSE, G_ACTIVE, G_TAPE, G_ENTRIES, G_CALLS, G_MISSED, G_NEW, G_NOTI
 G_SPARES, G_SLICE, G_TUPLE, G_ELLIPSIS, G_VIEW, G_BASE, G_MODE, G_HEARD, G_TRUE, G_POOLED = range(20, 30)
 G_DIM, G_AXIS, G_KEEPDIM, G_KEEPDIMS = range(30, 34)
 # The type of leaves' slots; what gets and sets a property otherwise; Python's function for a spec, and that of numbers;
-# NumPy's function that copies an array; where a tape has its thread; the type of lists; what repeats calls, views and
-# operations in place; the type of what few tensors have.
+# NumPy's function that copies an array; where a tape has its thread; the type of lists; what repeats calls, views,
+# operations in place and writes to parts; the type of what few tensors have.
 (
     G_LEAF,
     G_GETS,
@@ -60,9 +60,10 @@ G_DIM, G_AXIS, G_KEEPDIM, G_KEEPDIMS = range(30, 34)
     G_HIT,
     G_HIT_VIEW,
     G_HIT_IN_PLACE,
+    G_ASSIGN,
     G_RARE,
     REGISTRY,
-) = range(34, 47)
+) = range(34, 48)
 MOST_SPARES = 32
 """Tensors that have died whose memory is kept for new ones, each with the address of the next for its value."""
 
@@ -191,8 +192,8 @@ NOT_NATIVE = -2
 
 # The words of an index: how many there are, then of each item its tag and what it is.
 INT_ITEM, SLICE_ITEM, NEW_ITEM, ELLIPSIS_ITEM = range(1, 5)
-INT_WORDS = 3
-"""Words of an index that is an int, with their count."""
+INT_WORDS, ANY_INT = 3, 1
+"""Words of an index that is an int, with their count; the number in the key of an entry for all ints from 0 on."""
 NO_BOUND, FARTHEST = -(1 << 62) - 1, 1 << 62
 """What stands for None in a slice; ints that native code takes are below this, whatever their sign."""
 MOST_ITEMS, MOST_WORDS, MOST_VIEWS = 4, 24, 32

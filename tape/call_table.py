@@ -13,10 +13,12 @@ from kernels import call_entries as calls
 from kernels import computations, jit, loops, registry, words
 from kernels.call_entries import Key, Telling
 from kernels.form import Form
+from kernels.layouts import Spec
+from kernels.memory import where
 from kernels.native_leaf import place_of
 from kernels.native_types import NATIVE
 from kernels.numpy_api import NEW, NEW_VIEW, SET_BASE, agrees, table
-from kernels.op import Contraction, Copy, Elementwise, Reduction
+from kernels.op import Contraction, Copy, Elementwise, Reduction, Write
 from kernels.operations import operation
 from kernels.tables import OPS
 from kernels.words import PULLS
@@ -29,6 +31,7 @@ from tape.tensor import Tensor
 Method = TypeVar("Method", bound=Callable[..., Any])
 NATIVELY = NATIVE and loops.readable() and agrees()
 _OWN = (Tensor, float, int)
+_ITEMS = (int, slice, type(None), type(...))
 _MOST = words.MOST_OPERANDS
 _numbers: dict[str, int] = {}
 
@@ -96,7 +99,8 @@ def repeated_in_place(op: Elementwise, in_place: Method) -> Method:
     if not NATIVELY or op.identity or len(op.inputs) > _MOST:
         return in_place
     number = _number(op) | words.WRITES | (words.NUMBERED if op.scalar else 0)
-    return operation(number, in_place, in_place, in_place)  # type: ignore[no-any-return]
+    once = _entering(in_place, lambda *_, **__: _provide(words.G_HIT_IN_PLACE, "in_place_native", "hit_in_place"))
+    return operation(number, once, in_place, in_place)  # type: ignore[no-any-return]
 
 
 def enter(op: Elementwise, result: Any, *operands: Any) -> None:
@@ -171,7 +175,7 @@ def _shown(x: Tensor, result: Tensor) -> calls.Part | None:
         return None  # of a copy, maybe
     if not shown.size or not np.may_share_memory(whole, shown):
         return None
-    return calls.Part(shown, whole, result._offset - above, type(result._slot) is int)
+    return calls.Part(shown, where(shown) - where(whole), result._offset - above, type(result._slot) is int)
 
 
 def install_assign(assign: Callable[[Tensor, Any, Any], None], written: Callable[[Tensor], None]) -> None:
@@ -180,9 +184,38 @@ def install_assign(assign: Callable[[Tensor, Any, Any], None], written: Callable
     def once(x: Tensor, key: Any, *value: Any) -> None:
         if not value:
             raise TypeError("Tensor does not support deleting items")
+        own = type(x) is Tensor and base_of(x) is x
+        before, wanted = (x._form, x._slot is not None) if own else (None, False)
         assign(x, key, *value)
+        if before is not None and type(value[0]) in _OWN and modes.active() is not None:
+            _provide(words.G_ASSIGN, "assigning_native", "assign")
+            _enter_write(before, wanted, x, key, value[0])
 
     _ask(words.OP_ASSIGN, once, written)
+
+
+def _enter_write(before: Form | Spec, wanted: bool, x: Tensor, key: Any, value: Any) -> None:
+    """Enter ``x[key] = value`` that has been done; what the tensor had before is given."""
+    given, array, form = (value if type(value) is Tensor else None), x._value, x._form
+    wants = (wanted, given is not None and given._slot is not None) if modes.active() else (False, False)
+    recorded = type(form) is Form and isinstance(form.op, Write) and type(x._slot) is int
+    if type(array) is not np.ndarray or not (recorded if any(wants) else form is before):
+        return
+    keys = key if type(key) is tuple else (key,)
+    if any(type(one) not in _ITEMS for one in keys):
+        return
+    shown = array[keys if ... in keys else (*keys, ...)]
+    how = computations.write(None if given is None else given.spec, before.spec, shown)
+    if how is not None:
+        seen = Key(words.OP_ASSIGN, (before, None, None if given is None else given._form), wants)
+        start = where(shown) - where(array)
+        calls.enter_write(seen, key, form, how, calls.Part(shown, start, start, any(wants)))
+
+
+@functools.cache
+def _provide(at: int, module: str, name: str) -> None:
+    """Have machine code where native code asks for it: what an import would have to load in vain."""
+    registry.put(registry.REGISTRY.address, at, jit.address_of(getattr(jit.load_module(module), name)))
 
 
 def reducing(op: Reduction) -> Callable[[Method], Method]:
@@ -259,12 +292,8 @@ if NATIVELY:
         registry.put(registry.REGISTRY.address, at, table()[function])
     for at, thing in ((words.G_ACTIVE, modes._active), (words.G_HEARD, modes._heard), (words.G_MODE, modes._mode)):
         registry.put(registry.REGISTRY.address, at, id(thing))
-    for at, module, name in (
-        (words.G_HIT, "calls_native", "hit"),
-        (words.G_HIT_VIEW, "parts_native", "hit_view"),
-        (words.G_HIT_IN_PLACE, "in_place_native", "hit_in_place"),
-    ):
-        registry.put(registry.REGISTRY.address, at, jit.address_of(getattr(jit.load_module(module), name)))
+    for at, module, name in ((words.G_HIT, "calls_native", "hit"), (words.G_HIT_VIEW, "parts_native", "hit_view")):
+        _provide(at, module, name)
     registry.put(registry.REGISTRY.address, words.G_TAPE, id(Tape))
     for at, place in zip((words.G_ENTRIES, words.G_THREAD), place_of(Tape, "entries", "thread"), strict=True):
         registry.put(registry.REGISTRY.address, at, place)

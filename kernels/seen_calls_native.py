@@ -22,8 +22,9 @@ def hit_view(op, given, count):
 
 @njit(cache=True, error_model="numpy")
 def hit_in_place(op, given, count):
-    """See kernels/in_place_native.py."""
-    return call_at(word(tape_registry(), G_HIT_IN_PLACE), op, given, count, 0)
+    """See kernels/in_place_native.py: there from the first such call on."""
+    address = word(tape_registry(), G_HIT_IN_PLACE)
+    return call_at(address, op, given, count, 0) if address != 0 else 0
 
 
 @njit(cache=True, error_model="numpy")
