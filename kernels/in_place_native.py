@@ -84,9 +84,8 @@ def new_counter():
 
 
 @njit(cache=True, error_model="numpy")
-def new_rare(registry):
-    """What few tensors have, with a count of writes; 0 with an exception."""
-    counter = new_counter()
+def new_rare(registry, counter):
+    """What few tensors have, with a count of writes, of which it takes the reference; 0 with an exception."""
     found = PyType_GenericAlloc(word(registry, G_RARE), 0) if counter != 0 else 0
     if found == 0:
         if counter != 0:
@@ -116,7 +115,7 @@ def counter_of(registry, x):
 def is_counted(registry, x):
     """Whether the writes to a tensor are counted, from now on if they were not; that may run anything."""
     if word(registry, G_RARE) != 0 and load_i8(x + O_RARE) == 0:
-        rare = new_rare(registry)
+        rare = new_rare(registry, new_counter())
         if rare != 0 and load_i8(x + O_RARE) == 0:
             store_i8(x + O_RARE, rare)
         elif rare != 0:

@@ -35,6 +35,7 @@ from kernels.words import (
     NUMBERED,
     O_TYPE,
     REDUCES,
+    SHARES,
     SHOWS,
     WRITES,
 )
@@ -42,7 +43,7 @@ from kernels.words import (
 CONTROL = True
 
 _asked = load_module("seen_calls_native")
-hit, hit_in_place, hit_view = _asked.hit, _asked.hit_in_place, _asked.hit_view
+hit, hit_in_place, hit_shared, hit_view = _asked.hit, _asked.hit_in_place, _asked.hit_shared, _asked.hit_view
 bound = load_module("index_native").bound
 _objects = load_module("objects_native")
 drop_all, visit_all = _objects.drop_all, _objects.visit_all
@@ -88,7 +89,10 @@ def reduction_code(registry, given, count, names):
 def vectorcall(self, given, count, names):
     number, arguments = load_i8(self + F_NUMBER), count & ARGUMENTS
     found = 0
-    if number >= WRITES:
+    if number >= SHARES:
+        if names == 0 and arguments == 1:
+            found = hit_shared(number & (NUMBERED - 1), given)
+    elif number >= WRITES:
         if names == 0 and 1 <= arguments <= MOST_OPERANDS:
             found = hit_in_place(number & (REDUCES - 1), given, arguments)
     elif number >= SHOWS:

@@ -47,7 +47,7 @@ G_SPARES, G_SLICE, G_TUPLE, G_ELLIPSIS, G_VIEW, G_BASE, G_MODE, G_HEARD, G_TRUE,
 G_DIM, G_AXIS, G_KEEPDIM, G_KEEPDIMS = range(30, 34)
 # The type of leaves' slots; what gets and sets a property otherwise; Python's function for a spec, and that of numbers;
 # NumPy's function that copies an array; where a tape has its thread; the type of lists; what repeats calls, views,
-# operations in place and writes to parts; the type of what few tensors have.
+# operations in place, writes to parts, and who shares memory; the type of what few tensors have.
 (
     G_LEAF,
     G_GETS,
@@ -61,9 +61,10 @@ G_DIM, G_AXIS, G_KEEPDIM, G_KEEPDIMS = range(30, 34)
     G_HIT_VIEW,
     G_HIT_IN_PLACE,
     G_ASSIGN,
+    G_HIT_SHARED,
     G_RARE,
     REGISTRY,
-) = range(34, 48)
+) = range(34, 49)
 MOST_SPARES = 32
 """Tensors that have died whose memory is kept for new ones, each with the address of the next for its value."""
 
@@ -144,6 +145,8 @@ SHOWS = 1 << 33
 """Added to the number of a view: all that is given beside the tensor is ints, and part of the form."""
 WRITES = 1 << 34
 """Added to the number of an operation: the first operand is given the result."""
+SHARES = 1 << 35
+"""Added to the number of an operation that gives a tensor of the same memory."""
 
 # An array as an object of Python, in bytes; kernels/memory.py and numpy_api.py check that it is so.
 A_DATA, A_NDIM, A_SHAPE, A_STRIDES, A_BASE, A_DTYPE, A_FLAGS = 16, 24, 32, 40, 48, 56, 64

@@ -18,6 +18,7 @@ from tape.printing import format_tensor
 from tape.shape import Size
 from tape.shaping import clone
 from tape.tensor import AccumulateGrad, Tensor, as_array, attribute, method, plain, rare, seldom
+from tape.written_calls import sharing
 
 _ALIAS = OPS["alias"]
 
@@ -156,6 +157,7 @@ def requires_grad_(x: Tensor, requires_grad: bool = True) -> Tensor:
 
 
 @method()
+@sharing("detach")
 def detach(x: Tensor) -> Tensor:
     """Return a tensor of the same memory, without history."""
     result = _data(x)

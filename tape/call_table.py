@@ -13,12 +13,11 @@ from kernels import call_entries as calls
 from kernels import computations, jit, loops, registry, words
 from kernels.call_entries import Key, Telling
 from kernels.form import Form
-from kernels.layouts import Spec
 from kernels.memory import where
 from kernels.native_leaf import place_of
 from kernels.native_types import NATIVE
 from kernels.numpy_api import NEW, NEW_VIEW, SET_BASE, agrees, table
-from kernels.op import Contraction, Copy, Elementwise, Reduction, Write
+from kernels.op import Contraction, Copy, Elementwise, Reduction
 from kernels.operations import operation
 from kernels.tables import OPS
 from kernels.words import PULLS
@@ -30,13 +29,13 @@ from tape.tensor import Tensor
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 NATIVELY = NATIVE and loops.readable() and agrees()
-_OWN = (Tensor, float, int)
-_ITEMS = (int, slice, type(None), type(...))
-_MOST = words.MOST_OPERANDS
+OWN = (Tensor, float, int)
+"""Types of operands that native code takes."""
 _numbers: dict[str, int] = {}
 
 
-def _number_of(name: str) -> int:
+def number_of(name: str) -> int:
+    """Return the number of an operation that has no slot in the type of tensors."""
     return _numbers.setdefault(name, words.OPERATIONS + len(_numbers))
 
 
@@ -45,12 +44,13 @@ def operator_number(op: Any) -> int | None:
     return calls.OPERATORS.get((op.operator, len(op.inputs))) if NATIVELY else None
 
 
-def _number(op: Elementwise) -> int:
+def number_of_op(op: Elementwise) -> int:
+    """Return the number of an elementwise operation."""
     number = operator_number(op)
-    return _number_of(op.name) if number is None else number
+    return number_of(op.name) if number is None else number
 
 
-def _ask(number: int, once: Callable[..., Any], always: Callable[..., Any]) -> None:
+def ask(number: int, once: Callable[..., Any], always: Callable[..., Any]) -> None:
     """Let native code ask these: for what it has not seen, and for what it never does."""
     _missed.extend((once, always))  # for ever, as the type
     registry.put(registry.REGISTRY.missed, 2 * number, id(once))
@@ -62,7 +62,7 @@ _missed: list[Any] = []
 
 def install(number: int, always: Callable[..., Any], enter: Callable[..., None]) -> None:
     """Let native code ask ``always`` for what an operator of this number gives; ``enter`` is as in repeating."""
-    _ask(number, _entering(always, enter), always)
+    ask(number, _entering(always, enter), always)
 
 
 def _entering(always: Callable[..., Any], enter: Callable[..., None]) -> Callable[..., Any]:
@@ -86,31 +86,22 @@ def repeating(number: int, enter: Callable[..., None]) -> Callable[[Method], Met
 
 def repeated(op: Elementwise, always: Callable[..., Any], like: Callable[..., Any]) -> Callable[..., Any]:
     """Return the function of an operation that native code repeats; what stays Python's alone is ``always``."""
-    if not NATIVELY or len(op.inputs) > _MOST:
+    if not NATIVELY or len(op.inputs) > words.MOST_OPERANDS:
         return always
-    number = _number(op) | (words.NUMBERED if op.scalar else 0)
+    number = number_of_op(op) | (words.NUMBERED if op.scalar else 0)
     found: Callable[..., Any] = operation(number, _entering(always, partial(enter, op)), always, like)
     found.__name__ = found.__qualname__ = op.name
     return found
 
 
-def repeated_in_place(op: Elementwise, in_place: Method) -> Method:
-    """Return a method that does an operation in place, which native code repeats with the calls of that operation."""
-    if not NATIVELY or op.identity or len(op.inputs) > _MOST:
-        return in_place
-    number = _number(op) | words.WRITES | (words.NUMBERED if op.scalar else 0)
-    once = _entering(in_place, lambda *_, **__: _provide(words.G_HIT_IN_PLACE, "in_place_native", "hit_in_place"))
-    return operation(number, once, in_place, in_place)  # type: ignore[no-any-return]
-
-
 def enter(op: Elementwise, result: Any, *operands: Any) -> None:
     """Enter a call of an operation that has been made, unless others were to hear of it."""
-    if len(operands) != len(op.inputs) or any(type(x) not in _OWN for x in operands) or type(result) is not Tensor:
+    if len(operands) != len(op.inputs) or any(type(x) not in OWN for x in operands) or type(result) is not Tensor:
         return
     forms = tuple([x._form if type(x) is Tensor else None for x in operands])
     number = float(operands[-1]) if op.scalar and forms[-1] is None else None
     told = Telling(op, len(operands)) if number is None else Telling(OPS[op.scalar], 1, (number,))
-    key = _key(_number(op), operands, forms, 0 if number is None else calls.bits(number))
+    key = _key(number_of_op(op), operands, forms, 0 if number is None else calls.bits(number))
 
     def how(saved: tuple[str, ...]) -> Any:
         specs = tuple([None if form is None else form.spec for form in forms])
@@ -155,7 +146,7 @@ def install_part(index: Callable[[Tensor, Any], Tensor], params: Callable[[Tenso
 
 def viewing(name: str) -> Callable[[Method], Method]:
     """Let native code repeat a view of a tensor, given ints and tuples of them."""
-    number = _number_of(f"{name} of a tensor")
+    number = number_of(f"{name} of a tensor")
 
     def enter_view(result: Tensor, x: Any, *given: Any, **named: Any) -> None:
         if not named and result is not x and (seen := _shown(x, result)) is not None:
@@ -178,49 +169,15 @@ def _shown(x: Tensor, result: Tensor) -> calls.Part | None:
     return calls.Part(shown, where(shown) - where(whole), result._offset - above, type(result._slot) is int)
 
 
-def install_assign(assign: Callable[[Tensor, Any, Any], None], written: Callable[[Tensor], None]) -> None:
-    """Let native code ask ``assign`` to write a part, and tell ``written`` of one that has been written where it is."""
-
-    def once(x: Tensor, key: Any, *value: Any) -> None:
-        if not value:
-            raise TypeError("Tensor does not support deleting items")
-        own = type(x) is Tensor and base_of(x) is x
-        before, wanted = (x._form, x._slot is not None) if own else (None, False)
-        assign(x, key, *value)
-        if before is not None and type(value[0]) in _OWN and modes.active() is not None:
-            _provide(words.G_ASSIGN, "assigning_native", "assign")
-            _enter_write(before, wanted, x, key, value[0])
-
-    _ask(words.OP_ASSIGN, once, written)
-
-
-def _enter_write(before: Form | Spec, wanted: bool, x: Tensor, key: Any, value: Any) -> None:
-    """Enter ``x[key] = value`` that has been done; what the tensor had before is given."""
-    given, array, form = (value if type(value) is Tensor else None), x._value, x._form
-    wants = (wanted, given is not None and given._slot is not None) if modes.active() else (False, False)
-    recorded = type(form) is Form and isinstance(form.op, Write) and type(x._slot) is int
-    if type(array) is not np.ndarray or not (recorded if any(wants) else form is before):
-        return
-    keys = key if type(key) is tuple else (key,)
-    if any(type(one) not in _ITEMS for one in keys):
-        return
-    shown = array[keys if ... in keys else (*keys, ...)]
-    how = computations.write(None if given is None else given.spec, before.spec, shown)
-    if how is not None:
-        seen = Key(words.OP_ASSIGN, (before, None, None if given is None else given._form), wants)
-        start = where(shown) - where(array)
-        calls.enter_write(seen, key, form, how, calls.Part(shown, start, start, any(wants)))
-
-
 @functools.cache
-def _provide(at: int, module: str, name: str) -> None:
+def provide(at: int, module: str, name: str) -> None:
     """Have machine code where native code asks for it: what an import would have to load in vain."""
     registry.put(registry.REGISTRY.address, at, jit.address_of(getattr(jit.load_module(module), name)))
 
 
 def reducing(op: Reduction) -> Callable[[Method], Method]:
     """Let native code repeat a method that reduces, over all dims or one that is given as an int."""
-    number = _number_of(op.name)
+    number = number_of(op.name)
 
     def enter_reduction(result: Any, x: Any, *given: Any, **named: Any) -> None:
         if type(x) is Tensor and type(result) is Tensor and (found := _dims(*given, **named)) is not None:
@@ -253,7 +210,7 @@ def _enter_reduction(number: int, op: Reduction, x: Tensor, given: tuple[Any, An
 
 def copying(op: Copy) -> Callable[[Method], Method]:
     """Let native code repeat a method that copies a tensor."""
-    number = _number_of(op.name)
+    number = number_of(op.name)
 
     def enter_copy(result: Tensor, x: Any, *given: Any, **named: Any) -> None:
         if type(x) is Tensor and not given and not named:
@@ -265,7 +222,7 @@ def copying(op: Copy) -> Callable[[Method], Method]:
 
 def multiplying(name: str) -> Callable[[Method], Method]:
     """Let native code repeat a product of two tensors."""
-    number = _number_of(name)
+    number = number_of(name)
     return repeating(number, partial(enter_product, number))
 
 
@@ -293,7 +250,7 @@ if NATIVELY:
     for at, thing in ((words.G_ACTIVE, modes._active), (words.G_HEARD, modes._heard), (words.G_MODE, modes._mode)):
         registry.put(registry.REGISTRY.address, at, id(thing))
     for at, module, name in ((words.G_HIT, "calls_native", "hit"), (words.G_HIT_VIEW, "parts_native", "hit_view")):
-        _provide(at, module, name)
+        provide(at, module, name)
     registry.put(registry.REGISTRY.address, words.G_TAPE, id(Tape))
     for at, place in zip((words.G_ENTRIES, words.G_THREAD), place_of(Tape, "entries", "thread"), strict=True):
         registry.put(registry.REGISTRY.address, at, place)

@@ -11,9 +11,10 @@ from kernels.op import Elementwise
 from kernels.tables import OPS
 from tape import adding, families, indexing, inference, writing
 from tape.arithmetic import FUNCTIONS, RUN, names_of
-from tape.call_table import NATIVELY, install_assign, repeated_in_place
+from tape.call_table import NATIVELY
 from tape.operands import Number, beside, check_broadcast, is_mask, operand
 from tape.tensor import Tensor, as_array, attribute, method, seldom
+from tape.written_calls import install_assign, repeated_in_place
 
 _INPLACE = {"+": "iadd", "-": "isub", "*": "imul", "/": "itruediv", "**": "ipow"}
 

@@ -250,3 +250,54 @@ def test_memory_is_given_back() -> None:
         assert all(one() is None for one in run())
     gc.collect()
     assert len(gc.get_objects()) <= before + 20
+
+
+@pytest.mark.parametrize("data", [1.5, A, A.reshape(3, 1)], ids=["0-d", "vector", "column"])
+@pytest.mark.parametrize("way", ["leaf", "computed", "plain", "part", "turned"])
+def test_detached_tensors_share_memory(way: str, data: Any) -> None:
+    for _ in TIMES:
+        x = tape.tensor(data, requires_grad=way != "plain")
+        if way in ("computed", "part"):
+            x = x * 1.0
+        if way == "part" and x.dim():
+            x = x[1:]
+        if way == "turned" and x.dim() == 2:
+            x = x.t()
+        before = x.detach().tolist()
+        y = x.detach()
+        assert (y.requires_grad, y.is_leaf, y.shape, y.dtype, y.tolist()) == (False, True, x.shape, x.dtype, before)
+        y += 1.0
+        y[...] = y * 2.0
+        np.testing.assert_array_equal(np.asarray(x.tolist()), 2 * (np.asarray(before) + 1))
+        assert x._version == y._version == 2
+        with tape.no_grad():
+            x -= 1.0
+        np.testing.assert_array_equal(np.asarray(x.tolist()), np.asarray(y.tolist()))
+        assert x._version == y._version == 3
+        assert y.detach().detach().numpy() is not None
+        if way == "computed":
+            (x * x).sum().backward()
+
+
+def test_detached_tensors_and_their_counts_end_with_them() -> None:
+    x = tape.tensor(A, requires_grad=True)
+    for _ in range(20):
+        x.detach()
+    gc.collect()
+    before = len(gc.get_objects())
+    for _ in range(200):
+        y = x.detach()
+        gone = weakref.ref(y)
+        del y
+        assert gone() is None
+    gc.collect()
+    assert len(gc.get_objects()) <= before + 20
+
+
+def test_inference_tensors_stay_so_when_detached() -> None:
+    for _ in TIMES:
+        with tape.inference_mode():
+            x = tape.tensor(A)
+            assert x.detach().is_inference()
+        assert x.detach().is_inference()
+        assert not tape.tensor(A).detach().is_inference()
