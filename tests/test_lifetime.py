@@ -141,13 +141,13 @@ def test_kept_losses_keep_one_number_each() -> None:
 
     def train() -> list[Any]:
         losses = []
-        for _ in range(100):
+        for _ in range(1000):
             loss = (tape.exp(x) * x).sum()
             loss.backward()
             losses.append(loss)
         return losses
 
-    assert held(train) < 100 * 500
+    assert held(train) < 1000 * 500  # many, beside what NumPy keeps of small blocks for later
 
 
 def test_kept_losses_without_backward_keep_their_graphs() -> None:
