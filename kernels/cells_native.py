@@ -15,7 +15,7 @@ from kernels.memory import (
     store_i8,
     word,
 )
-from kernels.pool_calls import give, take
+from kernels.pool_calls import copy_bytes, give, take
 from kernels.words import (
     ALIAS,
     B_ITEM,
@@ -189,8 +189,7 @@ def own_copy(h, cell, block):
     size = word(block, B_SHADOW) * word(block, B_ITEM) * word(h, H_BATCH)
     copy, source = take(size + 8), load_i8(cell + 8)
     if copy != 0:
-        for k in range(size // 4):
-            store_f4(copy + 4 * k, load_f4(source + 4 * k))
+        copy_bytes(copy, source, size)
         store_i8(cell + 8, copy)
         store_i8(cell + 24, load_i8(cell + 24) | OWNED)
     return copy

@@ -136,16 +136,23 @@ class Unit:
 
     def compiled(self) -> bytes:
         """Return the object file of the functions that have signatures."""
-        module = translation.Module(self.name)
+        module = translation.Module(self.name, control=self._is_control)
         for native in self.entries:
             module.export(native)
-        module.ir.triple, module.ir.data_layout = binding.get_process_triple(), str(_target().target_data)
         if self._is_control:
             module.mark_inline()
-        parsed = binding.parse_assembly(str(module.ir))
-        _optimize(parsed, few=self._is_control)
+        parsed = _optimized(module.ir, few=self._is_control)
+        if module.loops.functions:
+            parsed.link_in(_optimized(module.loops, few=False))
         code: bytes = _target().emit_object(parsed)
         return code
+
+
+def _optimized(module: Any, *, few: bool) -> Any:
+    module.triple, module.data_layout = binding.get_process_triple(), str(_target().target_data)
+    parsed = binding.parse_assembly(str(module))
+    _optimize(parsed, few=few)
+    return parsed
 
 
 def _optimize(parsed: Any, few: bool) -> None:

@@ -208,3 +208,52 @@ def test_the_first_gradient_comes_soon(tmp_path: Path, figures: list[str]) -> No
         f"first gradient with an empty cache: {seconds:.2f} s of processor time, imports included; Numba's {numba:.2f}"
     )
     assert seconds <= 3.0 * max(1.0, numba / 0.36)
+
+
+RUNS = """
+from kernels.jit import cfunc, njit
+from kernels.memory import pointer_f8, pointer_i8
+
+CONTROL = True
+
+@njit(error_model="numpy")
+def fill(place, count, number):
+    x = pointer_f8(place)
+    for k in range(count):
+        x[k] = number
+
+@njit(error_model="numpy")
+def least(place, count):
+    x = pointer_i8(place)
+    found = x[0]
+    for k in range(count):
+        found = min(found, x[k])
+    return found
+
+@cfunc("int64(int64, int64)")
+def both(place, count):
+    fill(place, count, -1.5)
+    fill(place, 1, 2.0)
+    return least(place, count)
+"""
+
+
+def test_loops_over_elements_are_vectorised_in_control_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts: list[str] = []
+    optimized = native_units._optimized
+
+    def seen(*args: object, **kwargs: bool) -> object:
+        found = optimized(*args, **kwargs)
+        texts.append(str(found))
+        return found
+
+    monkeypatch.setattr(native_units, "_optimized", seen)
+    module = jit.load_source("runs", RUNS + f"# {os.urandom(8).hex()}\n")
+    array = np.ones(1000)
+    both = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)(module.both.address)
+    assert both(array.ctypes.data, 1000) == np.array(-1.5).view(np.int64)
+    assert array.tolist() == [2.0] + [-1.5] * 999
+    control, loops = texts
+    assert " x double>" in loops
+    assert " x i64>" in loops
+    assert " x double>" not in control
