@@ -18,8 +18,9 @@ from types import CodeType
 
 import kernels
 
-_HEAD = re.compile(r"^[ \t]*(?:from|import)\b[^\n(]*(?:\([^)]*\))?[^\n]*$|load_module\([^)\n]*\)", re.MULTILINE)
-"""What may be an import. To parse all of a text would take ten times as long."""
+_HEAD = re.compile(r"\n([ \t]*(?:from|import)\b[^\n(]*(?:\([^)]*\))?[^\n]*)")
+"""What may be an import, behind an end of line, for which a search jumps from one to the next."""
+_NATIVE = re.compile(r"load_module\([^)\n]*\)")
 _PLAIN = re.compile(
     r"from (?P<source>(?!kernels )[a-z_]\w*(?:\.\w+)*) import (?:[\w, ]+|\([\w,\s]+\))"
     r"|from kernels import (?P<names>\w+(?:, \w+)*)"
@@ -78,7 +79,8 @@ def imported(content: str | CodeType) -> Iterator[str]:
     if isinstance(content, CodeType):
         yield from (f"{kernels.__name__}.{info.name}" for info in pkgutil.iter_modules(kernels.__path__))
         return
-    heads = [head for head in _HEAD.findall(content) if head != "from __future__ import annotations"]
+    lines = (*_HEAD.findall(f"\n{content}"), *_NATIVE.findall(content))
+    heads = [head for head in lines if head != "from __future__ import annotations"]
     plain = [_PLAIN.fullmatch(head) for head in heads]
     left = "\n".join(head for head, found in zip(heads, plain, strict=True) if found is None)
     rest = _imports(left, content) if left else ()

@@ -183,13 +183,15 @@ class Pulling:
     def __init__(self, evaluated: Evaluated, y: Tensor, returned: Structure, aux: tuple[Any, ...]) -> None:
         self.inputs, self.structure, self.tensors, result = evaluated
         self.evaluated, self.y, self.returned = (list(self.inputs), result), y, returned
-        self.results = (returned.filled([released(y, tensors=self.tensors)]), *aux)
-        settle(self.inputs)
+        own = released(y, tensors=self.tensors)
+        self.results = (own if returned is ALONE else returned.filled([own]), *aux)
+        for x in self.inputs:
+            x._slot.over = True  # leaves, since y leads to them
 
     def pull(self, cotangents: Any, *, free: bool) -> Any:
         """Return the cotangents of the arguments; None, nothing being freed, where more is asked for."""
         one = cotangents
-        if self.returned.kind is not None:
+        if self.returned is not ALONE:
             found, structure = flattened(cotangents, none=True)
             if structure != self.returned:
                 return None
@@ -220,7 +222,7 @@ def pulled_back(
     if has_aux:
         y, aux = split(y, inputs, tensors=tensors)
     if aux is not None:
-        outputs, returned = flattened(y, none=True)
+        outputs, returned = ([y], ALONE) if type(y) is Tensor else flattened(y, none=True)
         if len(outputs) == 1 and short.leads(outputs[0], inputs):
             return Pulling(evaluated, outputs[0], returned, aux)
     return _known(evaluated)
