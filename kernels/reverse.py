@@ -44,6 +44,7 @@ class Reverse:
         self.shadows: dict[int, int] = {}
         self.touched: set[int] = set()
         self.uniform: set[int] = set()
+        self.blocks = Blocks(recipe, self.tasks, lowering.number, lowering.extra)
 
     def run(self, output: int) -> None:
         """Start from one floating element."""
@@ -55,9 +56,8 @@ class Reverse:
         family, wanted = columns.family.tolist(), columns.wants.tolist()
         starts, words, touched, copies = steps.starts, steps.words.tolist(), self.touched, self.lowering.copies
         forms = [None if kind.form is None or kind.form.is_view else kind.form for kind in steps.kinds]
-        self.blocks = blocks = Blocks(self.recipe, self.tasks, self.lowering.number, self.lowering.extra)
         ways = {form: self._way(form) for form in forms if form is not None}
-        order, owners = blocks.order, blocks.steps
+        blocks, order, owners = self.blocks, self.blocks.order, self.blocks.steps
         for at in range(len(starts) - 1, -1, -1):
             start = starts[at]
             form = forms[words[start]]
@@ -93,7 +93,6 @@ class Reverse:
             return None
         made: dict[str, Source] = {"y": (RESULT, 0), "n": (EXTRA, 0), "i": (EXTRA, 0)}
         saved = [made.get(name) or (OPERAND, names.index(name)) for name in form.saved]
-
         ways = []
         for i, pull in pulls:
             places = [(OPERAND_SHADOW, i), (RESULT_SHADOW, 0), *saved]

@@ -74,7 +74,7 @@ class Recorder:
                 if node is None:
                     node = self._alike[key] = Node(form.spec, differentiable=graded is not None)
                 kind = self._step(op, refs, self._add(result, node), params, graded)
-                if graded is not None:
+                if graded is not None and all(type(r) in (NodeRef, float) for r in refs):  # as native code looks at
                     self.tables.alike[graded] = node, kind, params
                 self.tables.noted(graded)
                 return
