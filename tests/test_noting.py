@@ -118,3 +118,41 @@ def test_recordings_within_recordings() -> None:
     expected, slope = tape.value_and_grad(lambda x: chain(x) * x)(0.5)
     assert value == expected
     assert gradient == pytest.approx(slope, rel=1e-13)
+
+
+REPEATED: dict[str, Callable[[Any], Any]] = {
+    "numbers of three kinds": lambda x: (x * 2 + 0.25) / 3.0 - x * np.float64(0.5),
+    "a number twice": lambda x: x * 0.5 + 0.5,
+    "an operand twice": lambda x: x * x,
+    "casts": lambda x: (x.float() * 0.5).double() + x,
+    "a dtype's own number": lambda x: x.float() * 0.1 + 1,
+    "temporaries": lambda x: tape.logaddexp(x, x * 0.5) - 0.1,
+    "ties": lambda x: x - tape.maximum(x.amax(0, keepdim=True), x) * 0.01,
+    "counts": lambda x: x - x.mean(0, keepdim=True) * 0.5,
+    "joins": lambda x: tape.cat([x[1:], x[:1] * 0.5]),
+    "parts": lambda x: x[:, ::2].sum(1, keepdim=True) * 0.1 + x,
+    "products": lambda x: tape.tanh(x @ x) + x,
+    "writes": lambda x: x.clone().mul_(0.5).add_(x),
+    "choices": lambda x: tape.where(x > 0.5, x * 0.5, x + 0.1),
+}
+
+
+@pytest.mark.parametrize("times", [3, 80])  # few steps of a kind are planned one by one, many at once
+@pytest.mark.parametrize("name", REPEATED)
+def test_what_is_repeated_is_planned_at_once(name: str, times: int) -> None:
+    def function(x: Any) -> Any:
+        y = x
+        for _ in range(times):
+            y = REPEATED[name](y)
+        return (y.double() * np.arange(1.0, 10.0).reshape(3, 3)).sum()
+
+    rng = np.random.default_rng(7)
+    program = tape.record(function, rng.standard_normal((3, 3)))
+    given = 0.5 * rng.standard_normal((3, 3))
+    given[:, 1] = given[:, 0]
+    x = tape.tensor(given, requires_grad=True)
+    y = function(x)
+    y.backward()
+    value, (gradient,) = program.value_and_grad(given)
+    assert value == y.item()
+    np.testing.assert_allclose(gradient, x.grad.numpy(), rtol=1e-12, atol=1e-13)
