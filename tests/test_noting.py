@@ -127,7 +127,7 @@ REPEATED: dict[str, Callable[[Any], Any]] = {
     "casts": lambda x: (x.float() * 0.5).double() + x,
     "a dtype's own number": lambda x: x.float() * 0.1 + 1,
     "temporaries": lambda x: tape.logaddexp(x, x * 0.5) - 0.1,
-    "ties, ever more": lambda x: (x + 0.1).clamp(max=1.0) + (x + 0.1).clamp(max=1.0).amax(0, keepdim=True) * 0.001,
+    "ties, ever others": lambda x: x * 0.9 - 0.1 * (x - x.detach() + (x.detach() > 0.2)).amax(0, keepdim=True),
     "counts": lambda x: x - x.mean(0, keepdim=True) * 0.5,
     "joins": lambda x: tape.cat([x[1:], x[:1] * 0.5]),
     "parts": lambda x: x[:, ::2].sum(1, keepdim=True) * 0.1 + x,
