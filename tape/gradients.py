@@ -183,7 +183,9 @@ class Pulling:
     def __init__(self, evaluated: Evaluated, y: Tensor, returned: Structure, aux: tuple[Any, ...]) -> None:
         self.inputs, self.structure, self.tensors, result = evaluated
         self.evaluated, self.y, self.returned = (list(self.inputs), result), y, returned
-        own = released(y, tensors=self.tensors)
+        value, tensors = y._value, self.tensors
+        number = type(value) is float
+        own = (plain(value) if tensors else value) if number else released(y, tensors=tensors)
         self.results = (own if returned is ALONE else returned.filled([own]), *aux)
         for x in self.inputs:
             x._slot.over = True  # leaves, since y leads to them
@@ -196,11 +198,12 @@ class Pulling:
             if structure != self.returned:
                 return None
             (one,) = found
-        if type(one) is not Tensor:
-            if type(one) is not float and type(one) is not np.ndarray:
-                return None
+        if type(one) is float:
+            one = plain(one)
+        elif type(one) is np.ndarray:
             one = operand(one)
-            one = plain(one) if type(one) is float else one
+        elif type(one) is not Tensor:
+            return None
         if one._slot is not None and modes.is_grad_enabled():
             return None
         pulled = short.pulled(self.y, one, self.inputs, tensors=self.tensors, free=free)
