@@ -103,8 +103,8 @@ def entry(function: Any) -> Callable[..., Any]:
 @functools.cache
 def address_of(function: Any) -> int:
     """Return where the machine code of a function of one word begins, as C calls it."""
-    if isinstance(function, Native):
-        return function.address
+    if not hasattr(function, "nopython_signatures"):  # one of ours, or without sources a cfunc of Numba's
+        return int(function.address)
     (signature,) = function.nopython_signatures
     _callable.append(numba.cfunc(signature)(lambda word: function(word)))
     return int(_callable[-1].address)

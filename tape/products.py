@@ -171,14 +171,15 @@ def matmul(input: Any, other: Any) -> Tensor:  # noqa: A002 (PyTorch's name)
     return _checked("matmul", input, other)
 
 
-def _operator(a: Any, b: Any) -> Any:
-    if type(b) is not Tensor and (isinstance(b, Number) or is_foreign(b)):
+def _operator(self: Any, other: Any, /) -> Tensor:
+    if type(other) is not Tensor and (isinstance(other, Number) or is_foreign(other)):
         return NotImplemented
-    return _checked("matmul", a, b)
+    product: Tensor = _checked("matmul", self, other)
+    return product
 
 
-def _reversed(b: Any, a: Any) -> Any:
-    return NotImplemented if isinstance(a, Number) or is_foreign(a) else _checked("matmul", a, b)
+def _reversed(self: Any, other: Any, /) -> Tensor:
+    return NotImplemented if isinstance(other, Number) or is_foreign(other) else _checked("matmul", other, self)
 
 
 def _product_operator(a: Any, b: Any) -> Any:
