@@ -172,10 +172,8 @@ def matmul(input: Any, other: Any) -> Tensor:  # noqa: A002 (PyTorch's name)
 
 
 def _operator(self: Any, other: Any, /) -> Tensor:
-    if type(other) is not Tensor and (isinstance(other, Number) or is_foreign(other)):
-        return NotImplemented
-    product: Tensor = _checked("matmul", self, other)
-    return product
+    foreign = type(other) is not Tensor and (isinstance(other, Number) or is_foreign(other))
+    return NotImplemented if foreign else _checked("matmul", self, other)
 
 
 def _reversed(self: Any, other: Any, /) -> Tensor:
