@@ -140,10 +140,18 @@ def _hearing(mode: Mode) -> tuple[Any, ...] | None:
 
 
 def listening() -> Tape | bool | None:
-    """Return the tape to record on, False without gradients; None where others hear of operations than a recorder."""
+    """Return the tape to record on, False without gradients; None where others hear of operations than a recorder.
+
+    Of a thread that has recorded nothing as yet it is made: from now on native code repeats its calls.
+    """
     tape: Tape | bool | None = _active.get()
-    heard = _heard.get() if tape is None else None
-    return tape if heard is None or heard[0] is not _mode.get() else heard[1]
+    if tape is not None:
+        return tape
+    heard, mode = _heard.get(), _mode.get()
+    if heard is not None and heard[0] is mode:
+        recorded: Tape | bool | None = heard[1]
+        return recorded
+    return wanted_tape() if _short(mode) else None
 
 
 @contextmanager

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextvars
 import gc
+import sys
+import threading
 import weakref
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -230,3 +234,29 @@ def test_the_default_dtype_decides_of_masks_and_numbers(call: Callable[[Any], An
         tape.set_default_dtype(dtype)
         for _ in range(3):
             assert call(mask).dtype == dtype
+
+
+@pytest.mark.parametrize("setting", ["a thread", "a context", "a thread without gradients"])
+def test_who_has_recorded_nothing_is_repeated_natively_too(setting: str) -> None:
+    x, called = tape.tensor([0.5, 1.5]), list[str]()
+
+    def profile(frame: Any, event: str, _: Any) -> None:
+        if event == "call":
+            called.append(frame.f_code.co_name)
+
+    def work() -> None:
+        with tape.no_grad() if "without" in setting else nullcontext():
+            for _ in range(2):
+                y = x * x + 1.0
+            sys.setprofile(profile)
+            y = x * x + 1.0
+            sys.setprofile(None)
+        called.append(str(y.tolist()))
+
+    if setting == "a context":
+        contextvars.Context().run(work)
+    else:
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    assert called == ["[1.25, 3.25]"]
