@@ -113,9 +113,11 @@ def _call(op: Routine, operands: tuple[Any, ...], params: dict[str, Any]) -> Any
     arrays = [as_array(x) for x in tensors]
     found = op.forward(*arrays, **params)
     parts = [_own(x, arrays) for x in (found if isinstance(found, tuple) else (found,))]
+    frozen = tuple(sorted(params.items()))
+    if op.vjp is None and len(parts) == 1:
+        return _extra(op, tensors, parts[0], (frozen,))
     results, extras = parts[: len(op.results)], parts[len(op.results) :]
     shapes = tuple(x.shape for x in results)
-    frozen = tuple(sorted(params.items()))
     about = _about(op, params, frozen, shapes)
     y = _finished(op, about, tensors, packed(results), dict(zip(op.extras, extras, strict=True)), frozen)
     tensors_of_extras = [_extra(op, tensors, x, (frozen, k)) for k, x in enumerate(extras)]
