@@ -12,7 +12,7 @@ import pytest
 from numba import njit
 
 import tape
-from kernels import backend, memory
+from kernels import backend, guards, memory
 from tape.autograd import hooks
 
 if TYPE_CHECKING:
@@ -23,12 +23,22 @@ if TYPE_CHECKING:
 native = pytest.mark.skipif(not backend.NATIVE, reason="this interpreter's memory cannot be read")
 
 
+CHECKS = {"kernels.checking", "kernels.guards", "kernels.probing"}
+
+
+def checks(frame: FrameType | None) -> bool:
+    """Whether a function runs for ``TAPE_DEBUG=1``, which looks at the tape in Python."""
+    while frame is not None and frame.f_globals.get("__name__") not in CHECKS:
+        frame = frame.f_back
+    return frame is not None
+
+
 def python_calls(function: Callable[..., Any], *args: Any) -> list[str]:
     """Return the names of the Python functions that a call runs, itself among them."""
     names: list[str] = []
 
     def note(frame: FrameType, event: str, _: object) -> None:
-        if event == "call":
+        if event == "call" and not (guards.DEBUG and checks(frame)):
             names.append(frame.f_code.co_name)
 
     before = sys.getprofile()
