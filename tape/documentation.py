@@ -106,7 +106,8 @@ def _numpys(op: Op) -> list[str]:
     if isinstance(op, Elementwise) and isinstance(op.ufunc, np.ufunc):
         return [f"np.{op.ufunc.__name__}"] if op.function or op.torch else []
     names = {op.name, op.name.removeprefix("linalg_"), *op.torch}
-    return sorted({f"{f.__module__.replace('numpy', 'np')}.{f.__name__}" for f in NUMPY if f.__name__ in names})
+    found = {f"{f.__module__.replace('numpy', 'np')}.{f.__name__}" for f in NUMPY if f.__name__ in names}
+    return sorted(name for name in found if not name.startswith("kernels."))  # what runs Python of our own
 
 
 def _input(op: Op, place: int) -> str:
