@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import tape
-from kernels import backend
+from kernels import backend, guards
 from kernels.plain_tape import PlainTape
 from kernels.registry import MOST_TAPES
 from kernels.words import TAPE_BITS
@@ -422,7 +422,7 @@ def test_doubles_whose_dtype_has_metadata() -> None:
         assert b.grad.tolist() == np.ones(shape).tolist()
 
 
-@pytest.mark.skipif(not backend.NATIVE, reason="of the tape of words")
+@pytest.mark.skipif(not backend.NATIVE or guards.DEBUG, reason="of the tape of words, without canaries")
 @pytest.mark.parametrize("shape", [(), (1,)])
 def test_bytes_of_a_chain(shape: tuple[int, ...]) -> None:
     """The graph, and what a backward takes besides."""
