@@ -130,8 +130,12 @@ class _Entry:
             hashed, start, offset = 0, spec.strides[0], spec.gradient[0]
         else:
             self.keep(words.E_KEY, found, where(found))
-        self[words.K_B], self[words.E_START], self[words.E_OFFSET] = hashed, start, offset
+        self.begins(hashed, start, offset)
         return hashed >= 0
+
+    def begins(self, hashed: int, start: int, offset: int) -> None:
+        """Show what begins there in the memory and in the gradient, for an index of this hash."""
+        self[words.K_B], self[words.E_START], self[words.E_OFFSET] = hashed, start, offset
 
     def tells(self, telling: Telling) -> None:
         """Tell a recorder of it."""
@@ -232,7 +236,7 @@ def enter_view(op: int, above: Form | Spec, given: tuple[Any, ...], form: Form, 
     hashed = jit.load_module("index_native").words_of_arguments(where(addresses), len(given), where(index))
     if hashed >= 0:
         entry = _view(op, above, form, part)
-        entry[words.K_B], entry[words.E_START], entry[words.E_OFFSET] = hashed, part.start, part.offset
+        entry.begins(hashed, part.start, part.offset)
         entry.keep(words.E_KEY, index, where(index))
         entry.write()
 

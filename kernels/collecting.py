@@ -8,10 +8,11 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def uncollected() -> Iterator[None]:
+def uncollected(*, lasting: bool = False) -> Iterator[None]:
     """Collect no garbage within: in an import there is none, and looking at all that Numba made takes 50 ms.
 
-    What was made joins the oldest objects, as if it had been looked at: it would be, right after, for nothing.
+    What is made and ``lasting`` joins the oldest objects, as if it had been looked at: it would be, right after, for
+    nothing.
     """
     before = gc.isenabled()
     try:
@@ -19,7 +20,7 @@ def uncollected() -> Iterator[None]:
         yield
     finally:
         if before:
-            if not gc.get_freeze_count():
+            if lasting and not gc.get_freeze_count():
                 gc.freeze()
                 gc.unfreeze()
             gc.enable()

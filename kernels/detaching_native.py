@@ -23,7 +23,7 @@ from kernels.words import (
 CONTROL = True
 
 _objects = load_module("objects_native")
-array_of, kind_of, new_tensor = _objects.array_of, _objects.kind_of, _objects.new_tensor
+array_of, kind_of, new_tensor, put = _objects.array_of, _objects.kind_of, _objects.new_tensor, _objects.put
 tape_in_force = load_module("telling_native").tape_in_force
 find = load_module("calls_native").find
 _in_place = load_module("in_place_native")
@@ -42,14 +42,6 @@ def array_in(registry, x):
         store_i8(x + O_VALUE, found)
         Py_DecRef(value)
     return found
-
-
-@njit(cache=True, error_model="numpy")
-def put(at, thing):
-    """Put a new reference where there is nothing yet."""
-    if load_i8(at) == 0:
-        Py_IncRef(thing)
-        store_i8(at, thing)
 
 
 @cfunc("int64(int64, int64, int64, int64)", cache=True, error_model="numpy")
@@ -75,7 +67,8 @@ def hit_shared(op, given, count, ignored):
     if value == 0:
         Py_DecRef(result)
         return 0
-    put(x + O_SHARED, word(registry, G_TRUE))
+    if load_i8(x + O_SHARED) == 0:
+        put(x + O_SHARED, word(registry, G_TRUE))
     put(result + O_SHARED, word(registry, G_TRUE))
     put(result + O_VALUE, value)
     put(result + O_FORM, word(entry, E_FORM))

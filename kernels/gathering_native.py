@@ -64,7 +64,7 @@ _tape = load_module("tape_native")
 block_at = _tape.block_at
 find = load_module("cells_native").find
 _objects = load_module("objects_native")
-kind_of, new_tensor, wrong = _objects.kind_of, _objects.new_tensor, _objects.wrong
+kind_of, new_tensor, put, wrong = _objects.kind_of, _objects.new_tensor, _objects.put, _objects.wrong
 
 
 @njit(cache=True, error_model="numpy")
@@ -110,10 +110,8 @@ def tensor_of(value, leaf):
     if found == 0:
         Py_DecRef(value)
         return 0
-    spec = load_i8(leaf + L_SPEC)
-    Py_IncRef(spec)
     store_i8(found + O_VALUE, value)
-    store_i8(found + O_FORM, spec)
+    put(found + O_FORM, load_i8(leaf + L_SPEC))
     return found
 
 

@@ -61,7 +61,8 @@ from kernels.words import (
 
 CONTROL = True
 
-kind_of = load_module("objects_native").kind_of
+_objects = load_module("objects_native")
+kind_of, put = _objects.kind_of, _objects.put
 tape_in_force = load_module("telling_native").tape_in_force
 _computing = load_module("computing_native")
 fill, scalar = _computing.fill, _computing.scalar
@@ -91,14 +92,10 @@ def new_rare(registry, counter):
         if counter != 0:
             Py_DecRef(counter)
         return 0
-    none, no = word(registry, G_NONE), word(registry, G_FALSE)
-    Py_IncRef(none)
-    Py_IncRef(none)
-    Py_IncRef(no)
     store_i8(found + R_COUNTER, counter)
-    store_i8(found + R_GRAD, none)
-    store_i8(found + R_LEAF, none)
-    store_i8(found + R_RETAINS, no)
+    put(found + R_GRAD, word(registry, G_NONE))
+    put(found + R_LEAF, word(registry, G_NONE))
+    put(found + R_RETAINS, word(registry, G_FALSE))
     return found
 
 

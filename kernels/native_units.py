@@ -123,7 +123,7 @@ class Unit:
 
     @property
     def _is_control(self) -> bool:
-        """Whether the module says ``CONTROL = True``: it has no loops over elements, and few passes do."""
+        """Whether the module says ``CONTROL = True``: few passes do, but for its loops over elements."""
         return bool(self.entries) and bool(self.entries[0].function.__globals__.get("CONTROL", False))
 
     def _announced(self) -> bytes:
@@ -139,9 +139,9 @@ class Unit:
         module = translation.Module(self.name, control=self._is_control)
         for native in self.entries:
             module.export(native)
-        if self._is_control:
+        if module.control:
             module.mark_inline()
-        parsed = _optimized(module.ir, few=self._is_control)
+        parsed = _optimized(module.ir, few=module.control)
         if module.loops.functions:
             parsed.link_in(_optimized(module.loops, few=False))
         code: bytes = _target().emit_object(parsed)
@@ -151,11 +151,6 @@ class Unit:
 def _optimized(module: Any, *, few: bool) -> Any:
     module.triple, module.data_layout = binding.get_process_triple(), str(_target().target_data)
     parsed = binding.parse_assembly(str(module))
-    _optimize(parsed, few=few)
-    return parsed
-
-
-def _optimize(parsed: Any, few: bool) -> None:
     options = binding.create_pipeline_tuning_options(speed_level=3)
     options.loop_vectorization, options.slp_vectorization = True, False
     passes = binding.create_pass_builder(_target(), options)
@@ -163,6 +158,7 @@ def _optimize(parsed: Any, few: bool) -> None:
     for name in FEW_PASSES if few else ():
         getattr(manager, f"add_{name}_pass")()
     manager.run(parsed, passes)
+    return parsed
 
 
 def address_at(symbol: str) -> int:

@@ -53,6 +53,13 @@ def none(registry):
 
 
 @njit(cache=True, error_model="numpy")
+def put(at, thing):
+    """Put a new reference to an object where there is nothing."""
+    Py_IncRef(thing)
+    store_i8(at, thing)
+
+
+@njit(cache=True, error_model="numpy")
 def wrong(registry):
     """Raise TypeError, unless something has been raised."""
     if PyErr_Occurred() == 0:

@@ -69,7 +69,7 @@ from kernels.words import (
 CONTROL = True
 
 _objects = load_module("objects_native")
-kind_of, new_tensor = _objects.kind_of, _objects.new_tensor
+kind_of, new_tensor, put = _objects.kind_of, _objects.new_tensor, _objects.put
 _index = load_module("index_native")
 argument_words, hash_of, key_words = _index.argument_words, _index.hash_of, _index.key_words
 _tape = load_module("tape_native")
@@ -157,14 +157,12 @@ def finish(registry, t, x, entry, result, reference, words):
         if made != 0:
             Py_DecRef(made)
         return 0
-    form, offset = word(entry, E_FORM), steps * word(entry, E_OFFSET)
+    offset = steps * word(entry, E_OFFSET)
     if base != x:
         offset += load_i8(x + O_OFFSET)
-    Py_IncRef(form)
-    Py_IncRef(base)
     store_i8(result + O_VALUE, made)
-    store_i8(result + O_FORM, form)
-    store_i8(result + O_BASE, base)
+    put(result + O_FORM, word(entry, E_FORM))
+    put(result + O_BASE, base)
     store_i8(result + O_OFFSET, offset)
     block, slot = word(entry, E_BLOCK), load_i8(x + O_SLOT)
     if block != 0:

@@ -15,6 +15,7 @@ from kernels.program import Node, Recipe
 from kernels.tasks import Tasks
 
 Array = np.ndarray[Any, Any]
+_FLOAT64 = np.dtype(np.float64)
 
 OPERAND, RESULT, NODE, TEMPORARY, EXTRA, OPERAND_SHADOW, RESULT_SHADOW = range(7)
 """What stands at a place: an operand by its number, the result, a node that all share, a temporary by its number, what
@@ -38,7 +39,7 @@ class Pattern:
     extra: Source | None = None
     """What the pullback needs beside."""
     dtypes: dict[int, np.dtype[Any]] = field(default_factory=dict)
-    """Of places with a Python number, where that is not float64."""
+    """Of operands that are Python numbers; float64 of others."""
 
 
 class Blocks:
@@ -55,7 +56,7 @@ class Blocks:
         self.steps: list[int] = []
         self._calls, self._adds, self._call_ends = array("q"), array("b"), array("q", [0])
         self._sources, self._numbers, self._place_ends = array("q"), array("q"), array("q", [0])
-        self._known: dict[tuple[int, Any], int] = {}
+        self._words = self._starts = np.zeros(0, np.int64)
         self._rows = array("q")
         """Of each step the pattern, its place among steps, and where its places begin."""
 
@@ -104,6 +105,7 @@ class Blocks:
         if not self._rows:
             return
         order, at, begins = np.array(self._rows).reshape(-1, 3).T
+        self._words, self._starts = np.array(self.recipe.steps.words), np.array(self.recipe.steps.starts)
         first, (nth, rooms) = self._temporaries(order), _spread(self._place_ends, order)
         rows = np.repeat(np.arange(len(at)), rooms)
         places = begins[rows] + nth - np.array(self._place_ends)[order[rows]]
@@ -116,7 +118,8 @@ class Blocks:
             self.tasks.offsets.update(zip(places[shadows][moved].tolist(), offsets[moved].tolist(), strict=True))
             found[shadows] = ~columns.family[found[shadows]]
         for i in np.flatnonzero((what == OPERAND) & (found < 0)).tolist():
-            found[i] = self._number(int(found[i]), self.patterns[order[rows[i]]].dtypes.get(self._numbers[nth[i]]))
+            dtype = self.patterns[order[rows[i]]].dtypes.get(self._numbers[nth[i]], _FLOAT64)
+            found[i] = self.number(self.recipe.steps.numbers[~found[i]], dtype)
         np.frombuffer(self.tasks.places, np.int64)[places] = found
         for i in _those(order, [bool(p.offsets) for p in self.patterns]):
             self.tasks.offsets.update({int(begins[i]) + j: n for j, n in self.patterns[order[i]].offsets})
@@ -132,8 +135,7 @@ class Blocks:
 
     def _found(self, what: Array, numbers: Array, at: Array, first: Array) -> Array:
         """Return the nodes that stand at places of these steps; of Python numbers their words."""
-        steps, found = self.recipe.steps, numbers.copy()
-        words, starts = np.array(steps.words), np.array(steps.starts)[at]
+        words, starts, found = self._words, self._starts[at], numbers.copy()
         of_operands = (what == OPERAND) | (what == OPERAND_SHADOW)
         found[of_operands] = words[starts[of_operands] + HEAD + numbers[of_operands]]
         of_results = (what == RESULT) | (what == RESULT_SHADOW)
@@ -141,13 +143,6 @@ class Blocks:
         found[what == TEMPORARY] += first[what == TEMPORARY]
         found[what == EXTRA] = [self.extra[i] for i in at[what == EXTRA].tolist()]
         return found
-
-    def _number(self, word: int, dtype: np.dtype[Any] | None) -> int:
-        value = self.recipe.steps.numbers[~word]  # kept there, so that its id stays its own
-        key = id(value), dtype
-        if key not in self._known:
-            self._known[key] = self.number(value) if dtype is None else self.number(value, dtype)
-        return self._known[key]
 
     def _note_extras(self, order: Array, at: Array, first: Array) -> None:
         rows = _those(order, [p.extra is not None for p in self.patterns])

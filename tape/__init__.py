@@ -16,7 +16,7 @@ if getattr(_kernels, "DISTRIBUTION", None) != "tape-autograd":
 
 from kernels.collecting import uncollected as _uncollected
 
-with _uncollected():
+with _uncollected(lasting=True):
     from tape import (  # noqa: F401 (some install methods)
         array_api,
         autograd,
