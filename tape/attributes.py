@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
-from weakref import ref
+from weakref import ReferenceType, ref
 
 import numpy as np
 
@@ -127,13 +127,15 @@ def _set_requires_grad(x: Tensor, value: bool) -> None:
         families.found(x)
         families.move(x, None, x._form)
         own = rare(x)
-        own.leaf = leaf
-        if leaf.grad is not None:
-            own.grad = leaf.grad
+        own.leaf, own.grad = leaf, leaf.grad
+        leaf.grad, leaf.owner = None, _NOBODY  # what was computed from it gives it nothing meanwhile, as in PyTorch
     elif value and x._slot is None:
         inference.check_requires_grad(x)
         families.found(x)
         families.move(x, _leaf_of(x), x._form)
+
+
+_NOBODY: ReferenceType[Any] = ref(set())
 
 
 def _leaf_of(x: Tensor) -> AccumulateGrad:

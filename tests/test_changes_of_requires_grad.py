@@ -137,6 +137,39 @@ def test_like_pytorch(program: str, torch: ModuleType) -> None:
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.parametrize("library_name", ["tape", "torch"])
+def test_a_leaf_that_requires_grad_no_more_gets_none_meanwhile(library_name: str) -> None:
+    library = pytest.importorskip(library_name)
+    x, one = library.tensor([1.0, 2.0], requires_grad=True), library.ones(2)
+    y = x * 2.0
+    y.backward(one, retain_graph=True)
+    held = x.grad
+    x.requires_grad_(False)
+    y.backward(one, retain_graph=True)
+    assert x.grad is held
+    assert held.tolist() == [2.0, 2.0]
+    x.requires_grad_(True)
+    y.backward(one, retain_graph=True)
+    assert x.grad.tolist() == [4.0, 4.0]
+    x.grad = None
+    x.requires_grad_(False)
+    assert x.grad is None
+
+
+def test_what_a_leaf_was_does_not_add_to_the_gradient_that_it_retains() -> None:
+    x, w = tape.tensor([1.0, 2.0], requires_grad=True), tape.ones(2, requires_grad=True)
+    y = x * w
+    y.backward(tape.ones(2), retain_graph=True)
+    x.requires_grad_(False)
+    x *= w
+    x.retain_grad()
+    y.backward(tape.ones(2), retain_graph=True)
+    assert x.grad.tolist() == [1.0, 1.0]
+    assert w.grad.tolist() == [2.0, 4.0]
+    x.sum().backward()
+    assert x.grad.tolist() == [2.0, 2.0]
+
+
 def test_the_gradient_through_a_view_of_what_was_a_leaf() -> None:
     leaf, w = tape.tensor([1.0, 10.0, 100.0], requires_grad=True), tape.ones(3, requires_grad=True)
     v = leaf[:2]

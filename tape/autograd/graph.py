@@ -71,7 +71,7 @@ def _leaf_metadata(node: AccumulateGrad) -> dict[str, Any]:
 
 
 def _variable(node: AccumulateGrad) -> Tensor | None:
-    """The leaf; None if it is gone."""
+    """The leaf; None if it is gone, or requires grad no more."""
     return node.owner()
 
 
