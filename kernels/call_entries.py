@@ -80,11 +80,13 @@ class Computation:
     """What is saved: the number of an operand, PICK_RESULT, PICK_SCALE."""
     initial: float = 0.0
     scale: float = 0.0
+    bounds: tuple[int, int] | None = None
+    """Between which the numbers among the operands have to be, where integers are computed."""
     ties: np.ndarray[Any, Any] | None = None
     """The nest in which the ties of an extremum are counted."""
 
 
-class _Entry:
+class Entry:
     """An entry as it is put together: its words, and what they refer to."""
 
     def __init__(self, key: Key, form: Form | Spec) -> None:
@@ -120,19 +122,6 @@ class _Entry:
         self[words.E_DTYPE], self[words.E_NDIM] = spec.dtype.num, len(spec.shape)
         self.words_of(words.E_SHAPE, spec.shape)
 
-    def indexes(self, index: Any, spec: Spec, part: Part, *, anywhere: bool = True) -> bool:
-        """Be of an index, an int ``anywhere`` of any from 0 on; False for one that native code does not take."""
-        found = np.zeros(32, np.int64)
-        hashed = jit.load_module("index_native").words_of(id(index), where(found))
-        start, offset = part.start, part.offset
-        if anywhere and type(index) is int and index >= 0:
-            self[words.K_NUMBER], self[words.E_EXTENT] = words.ANY_INT, spec.shape[0]
-            hashed, start, offset = 0, spec.strides[0], spec.gradient[0]
-        else:
-            self.keep(words.E_KEY, found, where(found))
-        self.begins(hashed, start, offset)
-        return hashed >= 0
-
     def begins(self, hashed: int, start: int, offset: int) -> None:
         """Show what begins there in the memory and in the gradient, for an index of this hash."""
         self[words.K_B], self[words.E_START], self[words.E_OFFSET] = hashed, start, offset
@@ -149,6 +138,8 @@ class _Entry:
         self[words.E_LOOP], self[words.E_DATA] = how.loop.address, how.loop.data
         self[words.E_SAVED] = sum(pick << words.PICK * k for k, pick in enumerate(how.picks))
         self[words.E_INITIAL], self[words.E_SCALE] = bits(how.initial), bits(how.scale)
+        if how.bounds is not None:
+            self[words.E_LEAST], self[words.E_MOST] = how.bounds
         if how.ties is not None:
             self[words.E_COUNTS] = jit.load_module("choosing_native").ties.address
             self.keep(words.E_TIES, how.ties, where(how.ties))
@@ -191,7 +182,7 @@ def enter(key: Key, form: Form | Spec, how: Computation | None, telling: Telling
 
     ``largest``: bytes of the largest operand or result.
     """
-    entry = _Entry(key, form)
+    entry = Entry(key, form)
     if how is not None:
         spec = form.spec
         if any(key.wanted) and isinstance(form, Form):
@@ -208,61 +199,6 @@ def is_known(key: Key) -> bool:
     """Whether a call stands in the table: native code leaves some of them to Python, not all of the time."""
     row = key.words()
     return any(_words_at(place) == row for place in _places(row))
-
-
-@dataclass(frozen=True)
-class Part:
-    """What ``x[key]`` shows: an array, and where that begins in the memory and in the gradient, in bytes."""
-
-    shown: np.ndarray[Any, Any]
-    start: int
-    offset: int
-    wanted: bool
-    """Whether it is recorded."""
-
-
-def enter_part(above: Form | Spec, key: Any, form: Form, part: Part, telling: Telling) -> None:
-    """Let native code repeat ``x[key]`` of tensors of a form; of a form without parameters for any int."""
-    entry = _view(words.OP_PART, above, form, part)
-    if entry.indexes(key, above.spec, part, anywhere=not form.params):
-        if not entry.row[words.E_EXTENT]:  # a recorder is told of the very index
-            entry.tells(telling)
-        entry.write()
-
-
-def enter_view(op: int, above: Form | Spec, given: tuple[Any, ...], form: Form, part: Part) -> None:
-    """Let native code repeat a view that ints say; recorders hear of it from Python."""
-    index, addresses = np.zeros(32, np.int64), np.array([*map(id, given), 0], np.int64)
-    hashed = jit.load_module("index_native").words_of_arguments(where(addresses), len(given), where(index))
-    if hashed >= 0:
-        entry = _view(op, above, form, part)
-        entry.begins(hashed, part.start, part.offset)
-        entry.keep(words.E_KEY, index, where(index))
-        entry.write()
-
-
-def enter_write(key: Key, index: Any, form: Form | Spec, how: Computation, part: Part) -> None:
-    """Let native code repeat ``x[index] = value``, after which the tensor has this form."""
-    entry = _Entry(key, form)
-    entry.computes(how)
-    if part.wanted:
-        entry.records(form)
-        entry.sizes(form.spec.bytes, 0)
-    if entry.indexes(index, form.spec, part):
-        entry.write()
-
-
-def _view(op: int, above: Form | Spec, form: Form, part: Part) -> _Entry:
-    entry, shown = _Entry(Key(op, (above, None), (part.wanted,)), form), part.shown
-    if part.wanted:
-        entry.records(form)
-    entry[words.E_KIND], entry[words.E_NDIM] = words.NEST, shown.ndim
-    entry[words.E_COUNT] = isinstance(above, Form) and above.is_view
-    entry.words_of(words.E_SHAPE, shown.shape)
-    entry.words_of(words.E_STRIDES, shown.strides)
-    entry[words.E_FLAGS] = words.A_WRITEABLE if shown.flags.writeable else 0
-    entry.sizes(form.spec.bytes, 0)
-    return entry
 
 
 def dim_code(dim: Any, keepdim: Any) -> int:

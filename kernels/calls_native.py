@@ -36,6 +36,7 @@ from kernels.words import (
     K_WANTS,
     LARGEST_GROWTH,
     NEST4,
+    NEST_INT,
     NOT_NATIVE,
     NUMBERED,
     O_BYTES,
@@ -59,7 +60,7 @@ CONTROL = True
 reserve = load_module("tape_native").reserve
 new_tensor = load_module("objects_native").new_tensor
 _operands = load_module("operands_native")
-narrow, read_all, wanted = _operands.narrow, _operands.read_all, _operands.wanted
+narrow, read_all, wanted, whole = _operands.narrow, _operands.read_all, _operands.wanted, _operands.whole
 _telling = load_module("telling_native")
 tape_in_force, tell = _telling.tape_in_force, _telling.tell
 _computing = load_module("computing_native")
@@ -119,7 +120,7 @@ def can_do(t, entry, operands):
     kind, block, large = word(entry, E_KIND), word(entry, E_BLOCK), word(entry, E_LARGE)
     if kind == SLOWLY or (kind == DIVIDE and load_f8(load_i8(operands + OPERAND + V_PLACE)) == 0.0):
         return 0
-    if kind == NEST4 and narrow(operands) == 0:
+    if (kind == NEST4 and narrow(operands) == 0) or (kind == NEST_INT and whole(entry, operands) == 0):
         return 0
     if block == 0:
         return 1

@@ -23,6 +23,16 @@ Specs = tuple[Spec | None, ...]
 _FLOAT64, _FLOAT32, _BOOL = np.dtype(np.float64), np.dtype(np.float32), np.dtype(np.bool_)
 _INLINE = {("+", 2): words.ADD, ("-", 2): words.SUBTRACT, ("*", 2): words.MULTIPLY, ("/", 2): words.DIVIDE}
 """What native code computes itself of doubles, by sign and how many operands there are."""
+_INT64 = np.iinfo(np.int64)
+_EXACT: set[Any] = {
+    np.add, np.subtract, np.multiply, np.negative, np.positive, np.absolute, np.sign, np.square, np.minimum, np.maximum,
+    np.less, np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal, np.logical_and, np.logical_or,
+    np.logical_xor, np.logical_not, np.bitwise_and, np.bitwise_or, np.bitwise_xor, np.invert, np.left_shift,
+    np.right_shift, np.where,
+}  # fmt: skip
+"""What never raises, of integers: the loops of powers and quotients do, from within."""
+_QUOTIENTS = (np.floor_divide, np.remainder, np.fmod)
+"""These do not by a number from 1 on."""
 
 
 def elementwise(
@@ -40,7 +50,8 @@ def elementwise(
         sources = given[:1] if number in record.variants else given
     names = (*record.inputs, "y")
     picks = tuple([PICK_RESULT if name == "y" else names.index(name) for name in saved])
-    dtype = _float_of((*given, spec))
+    divides = ufunc in _QUOTIENTS and given[1:] == (None,)
+    dtype = _dtype_of((*given, spec), np.add if divides else ufunc)
     if dtype is None or not _is_fresh(spec) or not any(s is not None and s.dtype == dtype for s in given):
         return None  # of masks and numbers alone the default dtype decides
     if all(s is not None and forwards.suits(op, spec, (s,)) for s in given) and number is None:
@@ -59,7 +70,11 @@ def elementwise(
         return Computation(kind, loop, count=count, picks=picks)
     strides = tuple([_along(s, spec) for s in (*sources, spec)])
     layout = nest_layout(UfuncCall(loop, spec.shape, strides, ()))
-    return Computation(words.NEST4 if dtype == _FLOAT32 else words.NEST, loop, layout=layout, count=count, picks=picks)
+    kind, bounds = words.NEST4 if dtype == _FLOAT32 else words.NEST, None
+    if dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        kind, bounds = words.NEST_INT, (1 if divides else int(limits.min), min(int(limits.max), _INT64.max))
+    return Computation(kind, loop, layout=layout, count=count, picks=picks, bounds=bounds)
 
 
 def _along(source: Spec | None, spec: Spec) -> tuple[int, ...]:
@@ -67,15 +82,15 @@ def _along(source: Spec | None, spec: Spec) -> tuple[int, ...]:
     return (0,) * len(spec.shape) if source is None else broadcast(source.shape, source.strides, spec.shape)
 
 
-def _float_of(specs: Specs) -> np.dtype[Any] | None:
-    """Return the one float dtype among specs, beside masks; a mask's where there are but masks; None of others."""
+def _dtype_of(specs: Specs, ufunc: Any) -> np.dtype[Any] | None:
+    """Return the one dtype of numbers among specs, beside masks; a mask's where there are but masks; None of others."""
     dtypes = {s.dtype for s in specs if s is not None}
-    floats = dtypes - {_BOOL}
-    if len(floats) > 1 or not floats <= {_FLOAT64, _FLOAT32}:
-        return None
-    if not floats:
+    numbers = dtypes - {_BOOL}
+    if not numbers:
         return None if None in specs else _BOOL
-    return next(iter(floats))
+    found = next(iter(numbers))
+    known = ufunc in _EXACT if found.kind in "iu" else found in (_FLOAT64, _FLOAT32)
+    return found if len(numbers) == 1 and known else None
 
 
 def _is_fresh(spec: Spec) -> bool:
@@ -87,8 +102,8 @@ def _loop(ufunc: Any, dtypes: tuple[np.dtype[Any], ...]) -> InnerLoop | None:
     if ufunc is np.where:
         native = jit.load_module("choosing_native")
         same = dtypes[0] == _BOOL and len(set(dtypes[1:])) == 1 and dtypes[1] != _BOOL
-        choose = native.choose8 if dtypes[1] == _FLOAT64 else native.choose4
-        return InnerLoop(choose.address, 0) if same else None
+        choose = {8: native.choose8, 4: native.choose4}.get(dtypes[1].itemsize)
+        return InnerLoop(choose.address, 0) if same and choose is not None else None
     try:
         return loops.find(ufunc, dtypes) if isinstance(ufunc, np.ufunc) else None
     except (LookupError, ValueError):
@@ -96,8 +111,12 @@ def _loop(ufunc: Any, dtypes: tuple[np.dtype[Any], ...]) -> InnerLoop | None:
 
 
 def copy(source: Spec, spec: Spec) -> Computation | None:
-    """Return how floats are copied; None where Python is to."""
-    if source.dtype != spec.dtype or spec.dtype not in (_FLOAT64, _FLOAT32) or not _is_fresh(spec):
+    """Return how a tensor is copied, to another dtype maybe; None where Python is to."""
+    if not _is_fresh(spec):
+        return None
+    if source.dtype != spec.dtype or spec.dtype == _BOOL:
+        return Computation(words.CALLED, function=partial(np.array, dtype=spec.dtype, order="C"), count=2)
+    if spec.dtype.kind == "f" and spec.dtype not in (_FLOAT64, _FLOAT32):
         return None
     loop = loops.find(np.positive, (spec.dtype, spec.dtype))
     if not spec.shape and spec.dtype == _FLOAT64:

@@ -41,6 +41,7 @@ from kernels.words import (
     G_TENSOR,
     NEST,
     NEST4,
+    NEST_INT,
     NOT_NATIVE,
     NUMBERED,
     O_BASE,
@@ -144,7 +145,7 @@ def is_only(registry, value):
 def is_written(registry, entry, operands, x):
     """Compute where the value of a tensor stands, if nobody else refers to that; whether it was so."""
     value, kind = load_i8(x + O_VALUE), word(entry, E_KIND)
-    nests = kind in (NEST, NEST4)
+    nests = kind in (NEST, NEST4, NEST_INT)
     if not is_only(registry, value) or (kind > ONCE and not nests) or can_do(0, entry, operands) == 0:
         return False
     if nests:

@@ -7,6 +7,8 @@ from kernels.memory import HEADER, load_f8, load_i8, store_f4, store_f8, store_i
 from kernels.python_api import PyErr_Clear, PyErr_Occurred, PyFloat_AsDouble
 from kernels.words import (
     A_DATA,
+    E_LEAST,
+    E_MOST,
     G_ARRAY,
     G_FLOAT,
     G_INT,
@@ -47,6 +49,7 @@ def read_number(x, is_int, out):
     store_i8(out + V_PLACE, out + V_DOUBLE)
     store_i8(out + V_OBJECT, 0)
     store_f8(out + V_DOUBLE, number)
+    store_i8(out + V_SINGLE, is_int)
     return 1
 
 
@@ -55,7 +58,7 @@ def read(registry, x, out):
     """Read an operand: form, slot, the address of its value, and its object; 0 for anything else."""
     kind = kind_of(x)
     if kind == word(registry, G_FLOAT) or kind == word(registry, G_INT):
-        return read_number(x, kind == word(registry, G_INT), out)
+        return read_number(x, 1 if kind == word(registry, G_INT) else 0, out)
     value = load_i8(x + O_VALUE) if kind == word(registry, G_TENSOR) else 0
     if value == 0:
         return 0
@@ -105,5 +108,19 @@ def narrow(operands):
             if abs(number) >= LARGEST_SINGLE and abs(number) != INFINITY:
                 return 0
             store_f4(at + V_SINGLE, number)
+            store_i8(at + V_PLACE, at + V_SINGLE)
+    return 1
+
+
+@njit(cache=True, error_model="numpy")
+def whole(entry, operands):
+    """Turn ints among the operands to integers, behind them; 0 for a float, and for what a dtype has no room for."""
+    for i in range(MOST_OPERANDS):
+        at = operands + OPERAND * i
+        if load_i8(at + V_OBJECT) == 0:
+            number = int(load_f8(at + V_DOUBLE))
+            if load_i8(at + V_SINGLE) != 1 or number < word(entry, E_LEAST) or number > word(entry, E_MOST):
+                return 0
+            store_i8(at + V_SINGLE, number)
             store_i8(at + V_PLACE, at + V_SINGLE)
     return 1

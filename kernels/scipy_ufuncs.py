@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.symbols import SPECIAL, Symbol
+from kernels.symbols import SPECIAL, Symbol, Unprinted, traced
 
 
 class LateUfunc:
@@ -54,6 +54,12 @@ special = _Special()
 def resolved(function: Any) -> Any:
     """Return a forward function as NumPy or SciPy has it: the ufunc behind a late one."""
     return function.ufunc if isinstance(function, LateUfunc) else function
+
+
+@functools.cache
+def calls_scipy(op: Any) -> bool:
+    """Whether an elementwise record calls one of SciPy's on several operands: to those a Python number is a double."""
+    return len(op.inputs) > 1 and bool(traced(op.forward, Unprinted, {}).specials)
 
 
 def ufunc_of(head: str) -> np.ufunc:

@@ -176,11 +176,13 @@ WAYS, SETS = 4, 1 << 10
 PICK, PICK_RESULT, PICK_SCALE = 3, 3, 4
 """Bits for each value that is saved; what they say but the number of an operand."""
 # What computes: Python, always; the number itself with +, -, *, /, or NumPy's loop; NumPy's loop over a nest, of
-# doubles or singles; one over the operand's nest, which leads to fewer results; one for products of matrices; a kernel
-# of ours; a function of Python's.
-SLOWLY, ADD, SUBTRACT, MULTIPLY, DIVIDE, ONCE, NEST, NEST4, REDUCE, PRODUCT, KERNEL, CALLED = range(12)
+# doubles, singles or integers; one over the operand's nest, which leads to fewer results; one for products of matrices;
+# a kernel of ours; a function of Python's.
+SLOWLY, ADD, SUBTRACT, MULTIPLY, DIVIDE, ONCE, NEST, NEST4, REDUCE, PRODUCT, KERNEL, CALLED, NEST_INT = range(13)
+E_LEAST, E_MOST = E_INITIAL, E_SCALE
+"""Of a nest of integers: between which a number has to be."""
 # An operand of a call, in bytes: form, slot, the address of its value, the object of that (0 of a number), room for
-# a number as a double and as a single.
+# a number as a double and, where at first stands whether it is an int, as a single or an integer.
 V_FORM, V_SLOT, V_PLACE, V_OBJECT, V_DOUBLE, V_SINGLE, OPERAND = range(0, 56, 8)
 MOST_OPERANDS = 3
 # The operations that have slots in the type of tensors.

@@ -14,7 +14,7 @@ from kernels.tables import OPS
 from tape import modes
 from tape.call_table import enter, install, operator_number, repeated
 from tape.operands import is_foreign, operand
-from tape.promotion import by_rows
+from tape.promotion import by_rows, of_one_dtype
 from tape.tensor import Tensor
 
 _SPECIAL = {
@@ -99,7 +99,8 @@ def _into(out: Tensor, result: Tensor, name: str) -> Tensor:
 def _install(op: Elementwise) -> None:
     def always(*operands: Any) -> Any:
         check_count(op, operands)
-        return by_rows(op, *operands)
+        alike = of_one_dtype(op, operands)
+        return by_rows(op, *operands) if alike is None else RUN[op.name](*alike)
 
     RUN[op.name] = run = _itself if op.identity else repeated(op, always, _named(op, always))
     function = RECORDED[op.name] = _function(op)
@@ -163,6 +164,9 @@ def _operators(op: Elementwise) -> None:
 
 def by_operator(op: Elementwise, *operands: Any) -> Any:
     """Run an operation as Python's operator: NotImplemented for what is foreign."""
+    alike = of_one_dtype(op, operands)
+    if alike is not None:
+        return RUN[op.name](*alike)
     try:
         own = all(type(x) in _OWN for x in operands)
         return NotImplemented if not own and any(map(is_foreign, operands)) else by_rows(op, *operands)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
 from kernels.tables import OPS
-from tape import recording, shaping
+from tape import casting, recording, shaping
 from tape.dims import dim_of, dims_of, ints_of
 from tape.numpy_reducing import array_like
 from tape.public import implements, public
@@ -22,7 +22,7 @@ _PAIR = 2
 
 def flipped(x: Tensor, dims: tuple[int, ...]) -> Tensor:
     """Return a copy with the order reversed along these axes."""
-    return recording.to_dtype(_reversed(x, dims), x.spec.dtype, _FLIP) if dims else shaping.clone(x)
+    return casting.cast(_reversed(x, dims), x.spec.dtype, _FLIP) if dims else shaping.clone(x)
 
 
 def _reversed(x: Tensor, dims: tuple[int, ...]) -> Tensor:

@@ -10,7 +10,7 @@ import numpy as np
 from kernels.forms import Form
 from kernels.layouts import spec_of
 from kernels.tables import OPS
-from tape import devices, families, inference, modes, recording
+from tape import casting, devices, families, inference, modes, recording
 from tape.autograd import hooks
 from tape.devices import check_device
 from tape.dtypes import check_gradient, dtype_of, get_default_dtype
@@ -244,7 +244,7 @@ def to(x: Tensor, *args: Any, dtype: Any = None, device: Any = None, copy: bool 
     wanted = x.spec.dtype if dtype is None else dtype_of(dtype)
     if wanted == x.spec.dtype:
         return clone(x) if copy else x
-    return recording.to_dtype(x, wanted)
+    return casting.cast(x, wanted)
 
 
 def _converter(name: str, dtype: Any) -> None:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from kernels import call_entries as calls
-from kernels import computations, jit, loops, registry, words
+from kernels import computations, jit, loops, part_entries, registry, words
 from kernels.call_entries import Key, Telling
 from kernels.form import Form
 from kernels.memory import where
@@ -19,11 +19,11 @@ from kernels.native_types import NATIVE
 from kernels.numpy_api import NEW, NEW_VIEW, SET_BASE, agrees, table
 from kernels.op import Contraction, Copy, Elementwise, Reduction
 from kernels.operations import operation
+from kernels.scipy_ufuncs import calls_scipy
 from kernels.tables import OPS
 from kernels.words import PULLS
 from tape import modes
 from tape.families import base_of
-from tape.promotion import calls_scipy
 from tape.tapes import Tape
 from tape.tensor import Tensor
 
@@ -99,6 +99,8 @@ def enter(op: Elementwise, result: Any, *operands: Any) -> None:
     if len(operands) != len(op.inputs) or any(type(x) not in OWN for x in operands) or type(result) is not Tensor:
         return
     forms = tuple([x._form if type(x) is Tensor else None for x in operands])
+    if float in map(type, operands) and all(form is None or form.spec.dtype.kind != "f" for form in forms):
+        return  # the same call with an int is another one
     number = float(operands[-1]) if op.scalar and forms[-1] is None else None
     told = Telling(op, len(operands)) if number is None else Telling(OPS[op.scalar], 1, (number,))
     key = _key(number_of_op(op), operands, forms, 0 if number is None else calls.bits(number))
@@ -139,7 +141,7 @@ def install_part(index: Callable[[Tensor, Any], Tensor], params: Callable[[Tenso
     def enter_part(result: Tensor, x: Tensor, key: Any) -> None:
         if (seen := _shown(x, result)) is not None:
             told = Telling(result._form.op, 1, params(x, key))  # type: ignore[union-attr]
-            calls.enter_part(x._form, key, result._form, seen, told)  # type: ignore[arg-type]
+            part_entries.enter_part(x._form, key, result._form, seen, told)  # type: ignore[arg-type]
 
     install(words.OP_PART, index, enter_part)
 
@@ -150,12 +152,12 @@ def viewing(name: str) -> Callable[[Method], Method]:
 
     def enter_view(result: Tensor, x: Any, *given: Any, **named: Any) -> None:
         if not named and result is not x and (seen := _shown(x, result)) is not None:
-            calls.enter_view(number, x._form, given, result._form, seen)  # type: ignore[arg-type]
+            part_entries.enter_view(number, x._form, given, result._form, seen)  # type: ignore[arg-type]
 
     return repeating(number | words.SHOWS, enter_view)
 
 
-def _shown(x: Tensor, result: Tensor) -> calls.Part | None:
+def _shown(x: Tensor, result: Tensor) -> part_entries.Part | None:
     """Return what a view shows of a tensor; None where it is none, or others are to hear of it."""
     form = result._form
     if type(form) is not Form or not form.is_view or type(x) is not Tensor or modes.listening() is None:
@@ -166,7 +168,7 @@ def _shown(x: Tensor, result: Tensor) -> calls.Part | None:
         return None  # of a copy, maybe
     if not shown.size or not np.may_share_memory(whole, shown):
         return None
-    return calls.Part(shown, where(shown) - where(whole), result._offset - above, type(result._slot) is int)
+    return part_entries.Part(shown, where(shown) - where(whole), result._offset - above, type(result._slot) is int)
 
 
 @functools.cache
@@ -208,9 +210,9 @@ def _enter_reduction(number: int, op: Reduction, x: Tensor, given: tuple[Any, An
     _enter(key, (x,), result, told, how)
 
 
-def copying(op: Copy) -> Callable[[Method], Method]:
-    """Let native code repeat a method that copies a tensor."""
-    number = number_of(op.name)
+def copying(op: Copy, dtype: np.dtype[Any] | None = None) -> Callable[[Method], Method]:
+    """Let native code repeat a method that copies a tensor, to a dtype if one is given."""
+    number = number_of(op.name if dtype is None else f"{op.name} as {dtype.str}")
 
     def enter_copy(result: Tensor, x: Any, *given: Any, **named: Any) -> None:
         if type(x) is Tensor and not given and not named:

@@ -10,7 +10,7 @@ import numpy as np
 
 from kernels import custom as kernel_forms
 from kernels.layouts import spec_of
-from tape import recording, shaping
+from tape import casting, recording, shaping
 from tape.operands import operand
 from tape.tensor import Tensor, as_array, carried, plain
 
@@ -46,7 +46,7 @@ def _call(op: kernel_forms.Custom, given: tuple[Any, ...]) -> Tensor:
         raise TypeError(f"{op.name}: takes at least one operand")
     operands = [_floating(op, x) for x in given]
     dtype = np.result_type(*(x.spec.dtype for x in operands))
-    operands = [x if x.spec.dtype == dtype else recording.to_dtype(x, dtype) for x in operands]
+    operands = [x if x.spec.dtype == dtype else casting.cast(x, dtype) for x in operands]
     shapes = tuple(x.spec.shape for x in operands)
     flat = shaping.cat([shaping.reshape(x, -1) for x in operands])
     result = op.forward(*kernel_forms.apart(as_array(flat), shapes))

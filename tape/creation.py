@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from kernels import pool
-from tape import recording
+from tape import casting, recording
 from tape.devices import check_device
 from tape.dtypes import DEFAULT, check_gradient, dtype_of, get_default_dtype
 from tape.families import show
@@ -80,7 +80,7 @@ def _stacked(data: Any, dtype: Any, *, requires_grad: bool) -> Tensor:
     parts = [_part(d) for d in data]
     result = stack(parts)
     if dtype is not None:
-        result = recording.to_dtype(result, dtype_of(dtype))
+        result = casting.cast(result, dtype_of(dtype))
     return result.requires_grad_() if requires_grad and result._slot is None else result
 
 
@@ -98,9 +98,7 @@ def as_tensor(data: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
     """Return data as a tensor, sharing memory where it can."""
     check_device(device)
     if isinstance(data, Tensor):
-        return (
-            data if dtype is None or dtype_of(dtype) == data.spec.dtype else recording.to_dtype(data, dtype_of(dtype))
-        )
+        return data if dtype is None or dtype_of(dtype) == data.spec.dtype else casting.cast(data, dtype_of(dtype))
     if isinstance(data, (list, tuple)) and _holds_tensors(data):
         return _stacked(data, dtype, requires_grad=False)
     array = _array(data, dtype, copy=None)

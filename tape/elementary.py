@@ -11,7 +11,7 @@ import numpy as np
 
 from kernels.scipy_ufuncs import special
 from kernels.tables import OPS
-from tape import recording, shaping, switches, writing
+from tape import casting, recording, shaping, switches, writing
 from tape.arithmetic import FUNCTIONS, RECORDED
 from tape.operands import Number
 from tape.public import public
@@ -154,7 +154,7 @@ def float_power(x: Any, exponent: Any) -> Tensor:
 
 def _double(x: Any) -> Tensor:
     x = tensor_of(x)
-    return x if x.spec.dtype == np.float64 else recording.to_dtype(x, np.dtype(np.float64))
+    return x if x.spec.dtype == np.float64 else casting.cast(x, np.dtype(np.float64))
 
 
 @public()
@@ -167,7 +167,7 @@ def ldexp(x: Any, other: Any) -> Tensor:
     x = _floating(x)
     if not isinstance(other, Number):
         other = tensor_of(other)
-        other = recording.to_dtype(other, x.spec.dtype) if _integral(other) else other
+        other = casting.cast(other, x.spec.dtype) if _integral(other) else other
     return RECORDED["ldexp"](x, other)  # type: ignore[no-any-return]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tape import recording, shaping
+from tape import casting, shaping
 from tape.operands import _merge
 from tape.reducing import tensor_of
 from tape.tensor import Tensor
@@ -57,7 +57,7 @@ def together(name: str, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     if a.spec.dtype == b.spec.dtype and batch_of(a) == batch_of(b):
         return a, b
     dtype = np.result_type(a.spec.dtype, b.spec.dtype)
-    a, b = (x if x.spec.dtype == dtype else recording.to_dtype(x, dtype) for x in (a, b))
+    a, b = (x if x.spec.dtype == dtype else casting.cast(x, dtype) for x in (a, b))
     batch = _merge(name, batch_of(a), batch_of(b))
     return spread(a, batch), spread(b, batch)
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
-from tape import recording, shaping
+from tape import casting, shaping
 from tape.arithmetic import FUNCTIONS
 from tape.dtypes import dtype_of
 from tape.public import Function, implements
@@ -26,7 +26,7 @@ _where: Any = FUNCTIONS["where"]
 
 def cast(x: Tensor, dtype: Any) -> Tensor:
     """Return x in a dtype; as it is if none is given."""
-    return x if dtype is None or dtype_of(dtype) == x.spec.dtype else recording.to_dtype(x, dtype_of(dtype))
+    return x if dtype is None or dtype_of(dtype) == x.spec.dtype else casting.cast(x, dtype_of(dtype))
 
 
 def array_like(x: Any) -> Tensor:

@@ -13,7 +13,7 @@ from kernels.layouts import spec_of
 from kernels.op import Contraction
 from kernels.tables import OPS
 from kernels.words import OP_MATMUL
-from tape import recording, routine_calls, shaping
+from tape import casting, recording, routine_calls, shaping
 from tape.call_table import NATIVELY, enter_product, install, multiplying, products
 from tape.operands import Number, _merge, is_foreign
 from tape.public import public
@@ -28,7 +28,7 @@ _BATCH = 3
 def _product(op: Contraction, a: Tensor, b: Tensor) -> Tensor:
     """Multiply operands whose shapes fit; mixed float dtypes are cast, recorded."""
     dtype = np.result_type(a.spec.dtype, b.spec.dtype)
-    a, b = (x if x.spec.dtype == dtype else recording.to_dtype(x, dtype) for x in (a, b))
+    a, b = (x if x.spec.dtype == dtype else casting.cast(x, dtype) for x in (a, b))
     value = pool.call(np.matmul, as_array(a), as_array(b))
     wants = (a._slot is not None, b._slot is not None)
 

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from kernels.op import Elementwise
-from kernels.symbols import Unprinted, traced
-from tape import broadcasting, dtypes, recording
+from kernels.scipy_ufuncs import calls_scipy
+from tape import broadcasting, dtypes
+from tape.casting import cast
 from tape.operands import Number, operand, refused
 from tape.tensor import Tensor, plain
 
@@ -35,8 +36,7 @@ def by_rows(op: Elementwise, *given: Any) -> Tensor:
         return broadcasting.elementwise(op, *operands)
     if _is_float(op, tuple(o.spec.dtype if isinstance(o, Tensor) else type(o) for o in operands)):
         wanted = dtypes.get_default_dtype()
-        cast = [recording.to_dtype(o, wanted) if isinstance(o, Tensor) else o for o in operands]
-        return broadcasting.elementwise(op, *cast)
+        return broadcasting.elementwise(op, *[cast(o, wanted) if isinstance(o, Tensor) else o for o in operands])
     try:
         with np.errstate(divide="raise"):
             return broadcasting.elementwise(op, *operands)
@@ -44,17 +44,42 @@ def by_rows(op: Elementwise, *given: Any) -> Tensor:
         raise RuntimeError(f"ZeroDivisionError: {op.name} of integers where the divisor has a zero") from None
 
 
+def of_one_dtype(op: Elementwise, given: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """Return operands cast, recorded, to the float dtype that they are computed in; None where there is no need.
+
+    Only of tensors and numbers, and of operations that have a gradient for each of them.
+    """
+    kinds = tuple([x._form.spec.dtype if type(x) is Tensor else type(x) for x in given])
+    wanted = _wanted(op, kinds, dtypes.DEFAULT["dtype"])
+    if wanted is None:
+        return None
+    return tuple([x if type(x) is not Tensor or x._form.spec.dtype is wanted else cast(x, wanted) for x in given])
+
+
+@functools.lru_cache(1024)
+def _wanted(op: Elementwise, kinds: tuple[Any, ...], default: np.dtype[Any]) -> np.dtype[Any] | None:
+    """Return the dtype that operands of these dtypes, or types of Python's numbers, are cast to; None of none."""
+    given = [kind for kind in kinds if isinstance(kind, np.dtype)]
+    if any(kind not in (float, int) for kind in kinds if kind not in given) or len(kinds) != len(op.inputs):
+        return None
+    if not given or not op.differentiable or op.condition or None in op.pullback or calls_scipy(op):
+        return None
+    floats = [dtype.kind == "f" for dtype in given]
+    if not any(floats):
+        return default if _is_float(op, kinds) else None
+    found = np.result_type(*given)
+    return None if all(floats) or found.itemsize < _SINGLE else found
+
+
+_SINGLE = 4
+"""Bytes of the smallest floats that have gradients."""
+
+
 def _check_alone(given: tuple[Any, ...]) -> None:
     """Raise, as PyTorch does, for lists that do not stand beside a tensor."""
     for value in given:
         if not isinstance(value, (np.ndarray, np.generic, *Number)):
             raise refused(value)
-
-
-@functools.cache
-def calls_scipy(op: Elementwise) -> bool:
-    """Whether the forward calls one of SciPy's ufuncs on several operands: a Python number is a double to those."""
-    return len(op.inputs) > 1 and bool(traced(op.forward, Unprinted, {}).specials)
 
 
 def _weak(given: tuple[Any, ...], floating: list[Tensor]) -> tuple[Any, ...]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tape import nesting, recording, shaping
+from tape import casting, nesting, shaping
 from tape.operands import operand
 from tape.public import public
 from tape.reducing import tensor_of
@@ -66,7 +66,7 @@ def _leaf(x: Any, path: str) -> Any:
 
 
 def _cast(x: Tensor, dtype: np.dtype[Any]) -> Tensor:
-    return x if x.spec.dtype == dtype else recording.to_dtype(x, dtype)
+    return x if x.spec.dtype == dtype else casting.cast(x, dtype)
 
 
 class Inverse:

@@ -25,7 +25,7 @@ from tape.tensor import AccumulateGrad, Array, Tensor, as_array, carried, leaf, 
 
 _FLOAT64 = np.dtype(np.float64)
 _forms: Recent[tuple[Any, ...], Form] = Recent()
-_TO_COPY = OPS["to_copy"]
+TO_COPY: Any = OPS["to_copy"]
 _WITH_GRADIENT = (8, 4)
 """Bytes of the floats that have gradients."""
 
@@ -125,7 +125,7 @@ def value_is_float(value: Array | float) -> bool:
     return type(value) is float or value.dtype.kind == "f"  # type: ignore[union-attr]
 
 
-def to_dtype(x: Tensor, dtype: np.dtype[Any], op: Any = _TO_COPY) -> Tensor:
+def to_dtype(x: Tensor, dtype: np.dtype[Any], op: Any = TO_COPY) -> Tensor:
     """Copy to a dtype, recorded where both are floating."""
     assert isinstance(op, Copy)
     if x._slot is not None and dtype.kind == "f" and dtype.itemsize not in _WITH_GRADIENT and modes.is_grad_enabled():

@@ -8,7 +8,7 @@ import numpy as np
 
 from kernels.op import Op, Reduction
 from kernels.tables import OPS
-from tape import arithmetic, recording, return_types
+from tape import arithmetic, casting, recording, return_types
 from tape.call_table import reducing
 from tape.dims import dim_of, dims_of, either
 from tape.dtypes import dtype_of
@@ -34,7 +34,7 @@ def along(op: Op, x: Any, dim: Any, axis: Any, keepdim: Any, keepdims: Any, dtyp
     axes = dims_of(x, dim)
     keep = bool(either("keepdim", keepdim, "keepdims", keepdims, default=False))
     if dtype is not None and dtype_of(dtype) != x.spec.dtype:
-        x = recording.to_dtype(x, dtype_of(dtype))
+        x = casting.cast(x, dtype_of(dtype))
     assert isinstance(op, Reduction)
     return recording.reduction(op, x, axes, keep, "" if dim is None else op.dims_grad_fn)
 

@@ -15,7 +15,7 @@ from kernels.op import Routine
 from kernels.recent import Recent
 from kernels.routines import RoutineCall, packed, part_params
 from kernels.words import PYTHON
-from tape import modes, recording, repeats, tapes
+from tape import casting, modes, recording, repeats, tapes
 from tape.operands import operand
 from tape.packing import PackedValue
 from tape.tensor import Array, Tensor, as_array, carried, leaf, plain
@@ -152,7 +152,7 @@ def _of_one_dtype(tensors: list[Tensor]) -> list[Tensor]:
     if len(dtypes) == 1:
         return tensors
     dtype = np.result_type(*dtypes)
-    return [x if x.spec.dtype == dtype else recording.to_dtype(x, dtype) for x in tensors]
+    return [x if x.spec.dtype == dtype else casting.cast(x, dtype) for x in tensors]
 
 
 def _finished(

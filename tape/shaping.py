@@ -13,7 +13,7 @@ from kernels.layouts import spec_of
 from kernels.op import Join, View
 from kernels.recent import Recent
 from kernels.tables import OPS
-from tape import modes, recording, repeats
+from tape import casting, modes, recording, repeats
 from tape.call_table import copying, viewing
 from tape.dims import dim_of, either, ints_of
 from tape.operands import operand
@@ -258,7 +258,7 @@ def _checked(name: str, tensors: tuple[Any, ...], dim: Any, *, new: bool) -> tup
     if not operands:
         raise (RuntimeError if new else ValueError)(f"{name}(): expected a non-empty list of Tensors")
     dtype = np.result_type(*(o.spec.dtype for o in operands))
-    operands = tuple(o if o.spec.dtype == dtype else recording.to_dtype(o, dtype) for o in operands)
+    operands = tuple(o if o.spec.dtype == dtype else casting.cast(o, dtype) for o in operands)
     _check_join(name, operands, new=new)
     axis = dim_of(operands[0], dim, extra=int(new))
     if not new and any(

@@ -12,7 +12,7 @@ import numpy as np
 
 from kernels import banded
 from kernels.tables import OPS
-from tape import recording, routine_calls
+from tape import casting, routine_calls
 from tape.matrices import tensor_like
 from tape.public import implements
 from tape.tensor import Tensor
@@ -28,7 +28,7 @@ def _floating(name: str, **given: Any) -> list[Tensor]:
     for key, x in tensors.items():
         if x.spec.dtype.kind not in "fiu":
             raise TypeError(f"{name}: {key} has dtype {x.spec.dtype.name}; floating tensors only")
-    return [x if x.spec.dtype == dtype else recording.to_dtype(x, dtype) for x in tensors.values()]
+    return [x if x.spec.dtype == dtype else casting.cast(x, dtype) for x in tensors.values()]
 
 
 def _check(name: str, b: Tensor, n: int) -> None:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from kernels import call_entries as calls
-from kernels import computations, words
+from kernels import computations, part_entries, words
 from kernels.call_entries import Key, Telling
 from kernels.form import Form
 from kernels.layouts import Spec
@@ -66,7 +66,7 @@ def _enter_write(before: Form | Spec, wanted: bool, x: Tensor, key: Any, value: 
     if how is not None:
         seen = Key(words.OP_ASSIGN, (before, None, None if given is None else given._form), wants)
         start = where(shown) - where(array)
-        calls.enter_write(seen, key, form, how, calls.Part(shown, start, start, any(wants)))
+        part_entries.enter_write(seen, key, form, how, part_entries.Part(shown, start, start, any(wants)))
 
 
 def sharing(name: str) -> Callable[[Method], Method]:
