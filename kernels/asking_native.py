@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from kernels.jit import cfunc, load_module, njit
-from kernels.memory import HEADER, load_f8, load_i4, load_i8, pointer_i8, store_f4, store_f8, store_i8, word
+from kernels.memory import HEADER, load_f8, load_i4, load_i8, pointer_i8, store_f4, store_f8, store_i4, store_i8, word
 from kernels.pool_words import LARGE
 from kernels.python_api import (
     Py_DecRef,
+    PyErr_Occurred,
     PyList_Append,
     PyLong_FromLongLong,
     PyTuple_GetItem,
@@ -25,6 +26,7 @@ from kernels.words import (
     B_ITEM,
     B_KIND,
     B_ORDER,
+    B_READY,
     B_SHADOW,
     BARE,
     CELL,
@@ -50,6 +52,7 @@ from kernels.words import (
     H_RESTRICTS,
     H_SWEEPS,
     H_TAPE,
+    H_WALKS,
     I_ITEM,
     I_LAID,
     I_SHADOW,
@@ -60,11 +63,13 @@ from kernels.words import (
     OK,
     PULLS,
     RELEVANT,
+    SINGLE,
     T_NUMBER,
     T_WORDS,
     TAPE_BITS,
     TOUCHED,
     UNHELD,
+    UNLOADED,
     USED,
 )
 
@@ -166,8 +171,11 @@ def narrow(h, targets, alone):
 
 
 @njit(cache=True, error_model="numpy")
-def lay(h, found, arrays):
-    """Give a leaf that was found an array for its gradient, kept in a list; MEMORY or OK."""
+def lay(h, found, arrays, swept):
+    """Give a leaf that was found an array for its gradient, kept in a list; MEMORY or OK.
+
+    Of a graph that has been ``swept`` it takes the gradient from the cell.
+    """
     registry, about = tape_registry(), about_leaf(word(h, H_TAPE), found)
     if is_number(about):
         return OK if PyList_Append(arrays, word(registry, G_NONE)) == 0 else MEMORY
@@ -177,32 +185,38 @@ def lay(h, found, arrays):
         return MEMORY
     failed = PyList_Append(arrays, made)
     Py_DecRef(made)  # the list has it
-    store_i8(word(h, H_CELLS) + 8 * CELL * load_i8(found + 16) + 8, -made)
+    cell = word(h, H_CELLS) + 8 * CELL * load_i8(found + 16)
+    if not swept:
+        store_i8(cell + 8, -made)
+    elif word(about, I_ITEM) == 8:
+        store_i8(load_i8(made + A_DATA), load_i8(cell + 16))
+    else:
+        store_i4(load_i8(made + A_DATA), load_i4(cell + 16))
     return OK if failed == 0 else MEMORY
 
 
 @njit(cache=True, error_model="numpy")
-def lay_all(h, targets, arrays):
+def lay_all(h, targets, arrays, swept):
     """Give leaves arrays in the order in which their gradients are wanted: of the targets, or as they were found."""
-    leaves, cells = word(h, H_LEAVES), word(h, H_CELLS)
+    leaves, cells, spare = word(h, H_LEAVES), word(h, H_CELLS), 8 if swept else 16
     if kind_of(targets) != word(tape_registry(), G_TUPLE):
         for k in range(word(h, H_LEAF)):
-            if lay(h, leaves + 8 * FOUND * k, arrays) != OK:
+            if lay(h, leaves + 8 * FOUND * k, arrays, swept) != OK:
                 return MEMORY
         return OK
     for k in range(word(h, H_LEAF)):
-        store_i8(cells + 8 * CELL * load_i8(leaves + 8 * FOUND * k + 16) + 16, k)
+        store_i8(cells + 8 * CELL * load_i8(leaves + 8 * FOUND * k + 16) + spare, k)
     for i in range(PyTuple_Size(targets)):
-        k = load_i8(cell_of(h, PyTuple_GetItem(targets, i)) + 16)
-        if lay(h, leaves + 8 * FOUND * k, arrays) != OK:
+        k = load_i8(cell_of(h, PyTuple_GetItem(targets, i)) + spare)
+        if lay(h, leaves + 8 * FOUND * k, arrays, swept) != OK:
             return MEMORY
     return OK
 
 
 @njit(cache=True, error_model="numpy")
-def marked(h, t, slot, given):
-    """Begin from the root, mark what it leads to, and keep to what leads to the targets; the status."""
-    registry, value, targets = tape_registry(), word(given, 2), word(given, 3)
+def started(h, t, slot, given):
+    """Begin from the root; OK, or BARE."""
+    registry, value = tape_registry(), word(given, 2)
     store_i8(h + 8 * H_TAPE, t)
     store_i8(h + 8 * H_RESTRICT, 0)
     store_i8(h + 8 * H_BATCH, 1)
@@ -210,13 +224,45 @@ def marked(h, t, slot, given):
         preset(h, slot)
     elif value != word(registry, G_FALSE) and plant(h, t, slot, value) == 0:
         return BARE
-    status = call_word(word(h, H_MARKS), h)
+    return OK
+
+
+@njit(cache=True, error_model="numpy")
+def reaches(h, given):
+    """Whether what was found can be given its gradients, and is what is wanted."""
+    registry, targets = tape_registry(), word(given, 3)
+    narrows = kind_of(targets) == word(registry, G_TUPLE)
+    return can_deliver(h) and (not narrows or narrow(h, targets, word(given, 4) != word(registry, G_FALSE)))
+
+
+@njit(cache=True, error_model="numpy")
+def walked(h, given):
+    """Sweep a graph of numbers in one pass; ELSEWHERE where it is none, or leads to leaves that are not wanted."""
+    registry, targets, t = tape_registry(), word(given, 3), word(h, H_TAPE)
+    last = seek(t, load_i8(word(h, H_PRESETS))) - 1
+    if last < 0 or word(block_at(t, last), B_READY) != SINGLE:
+        return ELSEWHERE
+    status = call_word(word(h, H_WALKS), h) if word(h, H_WALKS) != 0 else UNLOADED
     if status != OK:
         return status
-    narrows = kind_of(targets) == word(registry, G_TUPLE)
-    if not can_deliver(h) or (narrows and not narrow(h, targets, word(given, 4) != word(registry, G_FALSE))):
+    if kind_of(targets) == word(registry, G_TUPLE) and PyTuple_Size(targets) != word(h, H_LEAF):
         return ELSEWHERE
-    return OK
+    if not reaches(h, given):
+        return ELSEWHERE
+    return lay_all(h, targets, word(given, 5), True)
+
+
+@njit(cache=True, error_model="numpy")
+def swept(h, given):
+    """Mark what the root leads to, keep to what leads to the targets, make arrays, sweep; the status."""
+    registry = tape_registry()
+    status = call_word(word(h, H_MARKS), h)
+    if status == OK and not reaches(h, given):
+        return ELSEWHERE
+    if status != OK or word(given, 5) == word(registry, G_NONE):
+        return status
+    status = lay_all(h, word(given, 3), word(given, 5), False)
+    return call_word(word(h, H_SWEEPS), h) if status == OK else status
 
 
 @cfunc("int64(int64, int64, int64)", cache=True, error_model="numpy")
@@ -231,10 +277,11 @@ def begin(self, given, count):
         return wrong(registry)
     t, x, status = load_i8(given) + HEADER, word(given, 1), ELSEWHERE
     slot = load_i8(x + O_SLOT) & ~UNHELD if kind_of(x) == word(registry, G_TENSOR) and load_i8(x + O_SLOT) > 0 else 0
-    if slot != 0 and slot >> TAPE_BITS == word(t, T_NUMBER):
-        status = marked(h, t, slot, given)
-    if status == OK and word(given, 5) != word(registry, G_NONE):
-        if lay_all(h, word(given, 3), word(given, 5)) != OK:
-            return 0
-        status = call_word(word(h, H_SWEEPS), h)
-    return PyLong_FromLongLong(status)
+    if slot == 0 or slot >> TAPE_BITS != word(t, T_NUMBER):
+        return PyLong_FromLongLong(ELSEWHERE)
+    status = started(h, t, slot, given)
+    if status == OK:
+        status = walked(h, given) if word(given, 5) != word(registry, G_NONE) else ELSEWHERE
+        if status == ELSEWHERE:
+            status = swept(h, given)
+    return 0 if PyErr_Occurred() != 0 else PyLong_FromLongLong(status)

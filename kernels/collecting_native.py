@@ -14,6 +14,7 @@ from kernels.words import (
     B_SAVED,
     C_HELD,
     C_START,
+    CHUNK_BITS,
     FIRST_ROOM,
     G_FORMS,
     GONE,
@@ -59,19 +60,10 @@ def disown(x, garbage, count):
 
 
 @njit(cache=True, error_model="numpy")
-def strip(t, start, block, garbage, count):
-    """Take what an instruction owns from it, for the garbage that has so many already; return how many it has then."""
-    at, registry, number = word(t, T_WORDS) + 8 * start, word(t, T_REGISTRY), word(t, T_NUMBER)
-    slot, inputs = load_i8(at), word(block, B_INPUTS)
-    chunk = chunk_of(t, slot)
-    if chunk != 0:
-        place = count_of(chunk, slot)
-        held = load_i4(place)
-        if held & HELD == 0 and word(t, T_DEAD) > 0:
-            store_i8(t + 8 * T_DEAD, word(t, T_DEAD) - 1)
-        store_i4(place, held | GONE)
-    kinds, i, j = block + 8 * (B_FIRST + I_WORDS * inputs), 0, 0
-    at += 8
+def let_go_of(t, start, block, garbage, count):
+    """Let go of what an instruction holds but its form, as :func:`strip` does."""
+    registry, number, inputs = word(t, T_REGISTRY), word(t, T_NUMBER), word(block, B_INPUTS)
+    kinds, at, i, j = block + 8 * (B_FIRST + I_WORDS * inputs), word(t, T_WORDS) + 8 * (start + 1), 0, 0
     while i < inputs:
         operand = load_i8(at + 8 * i)
         if operand < 0:
@@ -84,6 +76,21 @@ def strip(t, start, block, garbage, count):
         if word(kinds, j) in (ARRAY, OBJECT):
             count = disown(load_i8(at + 8 * j), garbage, count)
         j += 1
+    return count
+
+
+@njit(cache=True, error_model="numpy")
+def strip(t, start, block, garbage, count):
+    """Take what an instruction owns from it, for the garbage that has so many already; return how many it has then."""
+    slot = word(word(t, T_WORDS), start)
+    chunk = chunk_of(t, slot)
+    if chunk != 0:
+        place = count_of(chunk, slot)
+        held = load_i4(place)
+        if held & HELD == 0 and word(t, T_DEAD) > 0:
+            store_i8(t + 8 * T_DEAD, word(t, T_DEAD) - 1)
+        store_i4(place, held | GONE)
+    count = let_go_of(t, start, block, garbage, count)
     store_i8(t + 8 * T_COUNT, word(t, T_COUNT) - 1)
     return disown(word(block, B_FORM), garbage, count)
 
@@ -116,6 +123,17 @@ def shrink(t):
             if found != 0:
                 store_i8(t + 8 * T_WORDS, found)
                 store_i8(t + 8 * T_OWNED, 2 * size + 1)
+
+
+@njit(cache=True, error_model="numpy")
+def ended(t, size, garbage, count):
+    """Have the tape end here; let go of garbage, which may run anything."""
+    store_i8(t + 8 * T_SIZE, size)
+    store_i8(t + 8 * T_MOVES, word(t, T_MOVES) + 1)
+    shrink(t)
+    for k in range(count):
+        Py_DecRef(word(garbage, k))
+    PyMem_RawFree(garbage)
 
 
 @njit(cache=True, error_model="numpy")
@@ -157,13 +175,52 @@ def take_out(t, low):
             store_i8(chunk + C_START, load_i8(chunk + C_START) - gone)
     for p in range(to, size):
         store_i8(words + 8 * (p - gone), word(words, p))
-    store_i8(t + 8 * T_SIZE, size - gone)
-    store_i8(t + 8 * T_MOVES, word(t, T_MOVES) + 1)
-    shrink(t)
-    for k in range(count):
-        Py_DecRef(word(garbage, k))
-    PyMem_RawFree(garbage)
+    ended(t, size - gone, garbage, count)
     return gone
+
+
+@njit(cache=True, error_model="numpy")
+def disown_form(form, times, garbage, count):
+    """Let go of a form so many times, as :func:`disown` does."""
+    if load_i4(form) > times:
+        store_i8(form, load_i8(form) - times)
+        return count
+    for _ in range(times):
+        count = disown(form, garbage, count)
+    return count
+
+
+@njit(cache=True, error_model="numpy")
+def cut(t, low):
+    """Take all instructions from ``low`` on off the tape, as :func:`take_out` does."""
+    words, size, forms = word(t, T_WORDS), word(t, T_SIZE), word(word(t, T_REGISTRY), G_FORMS)
+    garbage = PyMem_RawMalloc(8 * (size - low + 1))
+    if garbage == 0:
+        return -1
+    count, position, instructions, unheld, chunk, chunk_number, form, times = 0, size, 0, 0, 0, -1, 0, 0
+    while position > low:
+        block = word(forms, word(words, position - 1))
+        position -= word(block, B_ENTRIES)
+        instructions += 1
+        slot = word(words, position)
+        if slot >> CHUNK_BITS != chunk_number:
+            chunk, chunk_number = chunk_of(t, slot), slot >> CHUNK_BITS
+        if chunk != 0:
+            place = count_of(chunk, slot)
+            held = load_i4(place)
+            unheld += 1 if held & HELD == 0 else 0
+            store_i4(place, held | GONE)
+        count = let_go_of(t, position, block, garbage, count)
+        if word(block, B_FORM) != form:
+            count = disown_form(form, times, garbage, count) if times > 0 else count
+            form, times = word(block, B_FORM), 0
+        times += 1
+    count = disown_form(form, times, garbage, count) if times > 0 else count
+    store_i8(t + 8 * T_COUNT, word(t, T_COUNT) - instructions)
+    store_i8(t + 8 * T_DEAD, max(word(t, T_DEAD) - unheld, 0))
+    moved(t, word(t, T_CHUNKS), low, low)
+    ended(t, low, garbage, count)
+    return size - low
 
 
 @njit(cache=True, error_model="numpy")

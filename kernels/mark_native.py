@@ -47,6 +47,7 @@ from kernels.words import (
     H_STAMP,
     H_TAPE,
     H_TOP,
+    H_WHOLE,
     I_HEIR,
     I_KERNEL,
     I_SPREAD,
@@ -245,6 +246,7 @@ def mark(h):
     store_i8(h + 8 * H_FROM, 0)
     store_i8(h + 8 * H_RESUME, 0)
     store_i8(h + 8 * H_EXTENT, 0)
+    store_i8(h + 8 * H_WHOLE, 0)
     root, keys = last_root(h), FEW
     while keys < 2 * word(h, H_PRESET):
         keys *= 2

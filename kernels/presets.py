@@ -123,5 +123,7 @@ def mend_mark(space: Workspace, entries: Any, status: int) -> None:
         space.reserve(space.words[words.H_AT])
     elif status == words.MISSING:
         entries.form(space.words[words.H_AT]).compile()
+    elif status == words.UNLOADED:
+        space.load_walk()
     else:
         raise FreedError

@@ -13,20 +13,24 @@ from kernels.words import (
     G_FORMS,
     H_CELLS,
     H_COUNT,
+    H_LOW,
     H_MASK,
     H_NEAR,
     H_ORDER,
     H_READERS,
     H_TAPE,
     H_TOP,
+    H_WHOLE,
     T_REGISTRY,
+    T_SIZE,
     T_WORDS,
 )
 
 CONTROL = True
 
 cell_of = load_module("cells_native").cell_of
-take_out = load_module("collecting_native").take_out
+_collecting = load_module("collecting_native")
+cut, take_out = _collecting.cut, _collecting.take_out
 
 
 @njit("int64(int64)", cache=True, error_model="numpy")
@@ -38,7 +42,9 @@ def drop(h):
     """
     if PyList_Size(word(h, H_READERS)) > 1:
         return 0
-    t = word(h, H_TAPE)
+    t, whole = word(h, H_TAPE), word(h, H_WHOLE)
+    if whole != 0 and whole == word(t, T_SIZE):  # nothing was recorded since
+        return cut(t, word(h, H_LOW))
     items, low, forms = word(t, T_WORDS), -1, word(word(t, T_REGISTRY), G_FORMS)
     cells, mask, top, near, order = word(h, H_CELLS), word(h, H_MASK), word(h, H_TOP), word(h, H_NEAR), word(h, H_ORDER)
     for k in range(word(h, H_COUNT) - 1, -1, -1):

@@ -5,9 +5,11 @@ from __future__ import annotations
 # The header: what stands in each word of it.
 H_TAPE, H_CELLS, H_MASK, H_ORDER, H_ROOM, H_LEAVES, H_TOP, H_PRESETS, H_PRESET, H_RESTRICT = range(10)
 H_COUNT, H_LEAF, H_AT, H_PTRS, H_LOW, H_FROM, H_RESUME, H_BATCH, H_READERS = range(10, 19)
-H_NEAR, H_STAMP, H_KEYS, H_EXTENT, HEADER = range(19, 24)
+H_NEAR, H_STAMP, H_KEYS, H_EXTENT, H_WHOLE, HEADER = range(19, 25)
+"""H_WHOLE: where the tape ended, if from H_LOW on there was nothing but what was marked, and a backward that frees it
+drops all of that; else 0."""
 # Behind the header, the addresses of what a backward calls, and how many words of the tape it has looked at.
-H_MARKS, H_RESTRICTS, H_SWEEPS, H_DROPS, H_SWEPT, WHOLE_HEADER = range(HEADER, HEADER + 6)
+H_MARKS, H_RESTRICTS, H_SWEEPS, H_WALKS, H_DROPS, H_SWEPT, WHOLE_HEADER = range(HEADER, HEADER + 7)
 FEW = 64
 """Cells that are found by their keys, when a run begins; it clears them, and takes more as it needs them."""
 DENSE = 8
@@ -105,8 +107,8 @@ NEVER, UNWANTED, WANTED, ITSELF = range(4)
 PATIENCE = 1 << 22
 """Steps of inner loops after which native code returns, so that Python can take an interrupt: some ten milliseconds."""
 
-OK, GROW, FREED, MISSING, MEMORY, PAUSE, BREATH, BARE, ELSEWHERE = range(9)
-"""BARE: the root has no cotangent as yet. ELSEWHERE: only Python's longer way does this."""
+OK, GROW, FREED, MISSING, MEMORY, PAUSE, BREATH, BARE, ELSEWHERE, UNLOADED = range(10)
+"""BARE: the root has no cotangent as yet. ELSEWHERE: a longer way does this. UNLOADED: what H_WALKS names is."""
 
 TAPE_BITS = 44
 """A slot is its tape's number shifted by this, plus a count: unique in the process, never used again."""

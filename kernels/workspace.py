@@ -52,6 +52,10 @@ class Workspace:
         self.words[words.H_STAMP] = words.FIRST_STAMP
         self.reserve(_FIRST)
 
+    def load_walk(self) -> None:
+        """Have the sweep of graphs of numbers, which many programs never need."""
+        self.words[words.H_WALKS] = jit.address_of(jit.load_module("walk_native").walk)
+
     def _reserve_presets(self, rows: int) -> None:
         self.presets = self.rows.zeros("presets", (rows, 4))
         self.given = memoryview(self.presets).cast("B").cast("q")
