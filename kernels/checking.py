@@ -3,6 +3,9 @@
 Native code believes the words of a tape. What is wrong with them is told here by the instruction and the word, before
 it becomes a wrong gradient or the end of the process. Nothing that a word points to is read before it is known to be
 memory. It is slow, and done only where ``guards.DEBUG`` says so.
+
+Each time the header, the counts, the blocks of all forms and every word that is new or other than at the last check
+are looked at; what the others point to only now and then, with the whole tape (kernels/pictures.py says when).
 """
 
 from __future__ import annotations
@@ -10,39 +13,43 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from kernels import guards, jit, registry, words
+from kernels import guards, pictures, registry, words
 from kernels.form import Form, inputs_of
 from kernels.guards import DamagedError
 from kernels.layouts import Spec
 from kernels.memory import data_of
+from kernels.pictures import NOTHING, Checked, Picture
 from kernels.probing import is_object, with_subclasses, word_at
 from kernels.tape_words import header_of
 
+Array = np.ndarray[Any, Any]
 COUNT = (1 << words.TAPE_BITS) - 1
-_CHUNK_WORDS = 1 + (words.C_COUNTS + 4 * words.CHUNK) // 8
+_Head = ctypes.c_int64 * (words.B_FORM + 1)
 _TRIES = 3
 """Pictures of a tape that others may be changing: what is wrong with it is wrong in all of them."""
 
 
-class Picture(NamedTuple):
-    """A tape at one moment: its header, its words, its chunks behind their addresses."""
-
-    header: np.ndarray[Any, Any]
-    words: list[int]
-    chunks: np.ndarray[Any, Any]
-
-
-class About(NamedTuple):
+class About:
     """What an instruction must look like that has a form."""
 
-    form: Form
-    entries: int
-    kinds: list[int]
-    specs: list[Spec | None]
+    def __init__(self, form: Form, entries: int) -> None:
+        self.form, self.entries = form, entries
+
+    @functools.cached_property
+    def kinds(self) -> list[int]:
+        """What kind of word each saved value is."""
+        kinds: list[int] = self.form.block[len(self.form.block) - len(self.form.saved) :].tolist()
+        return kinds
+
+    @functools.cached_property
+    def specs(self) -> list[Spec | None]:
+        """The spec of each saved value, None of what is no operand's and not the result's."""
+        form, names = self.form, inputs_of(self.form.op)
+        return [form.specs[names.index(n)] if n in names else form.spec if n == "y" else None for n in form.saved]
 
 
 def marking(mark: Callable[[int], int], rows: guards.Rows) -> Callable[[int], int]:
@@ -73,40 +80,26 @@ def _check_all(rows: guards.Rows, header: int) -> None:
 
 def check(header: int) -> None:
     """Raise DamagedError, naming instruction and word, if a tape is not as it must be."""
+    before = pictures.last_checked(header)
     for _ in range(_TRIES):
-        found = _Checker(header, _picture(header)).complaint()
+        checker = _Checker(header, pictures.taken(header), before)
+        found, before = checker.complaint(), NOTHING
         if found is None:
+            pictures.note(header, checker.before, checker.now(), checker.kept)
             return
     raise DamagedError(f"TAPE_DEBUG: {found}")
-
-
-@functools.cache
-def _native() -> Any:
-    return jit.load_module("checking_native")
-
-
-def _picture(header: int) -> Picture:
-    room = 1 << 12
-    while True:
-        copy = np.empty(room, np.int64)
-        wanted = _native().picture(header, data_of(copy), room)
-        if wanted <= room:
-            own, size = copy[: words.TAPE_WORDS], int(copy[words.T_SIZE])
-            rest = words.TAPE_WORDS + size if wanted > words.TAPE_WORDS else wanted
-            return Picture(own, copy[words.TAPE_WORDS : rest].tolist(), copy[rest:wanted].reshape(-1, _CHUNK_WORDS))
-        room = 2 * wanted
 
 
 class _Checker:
     """What is wrong with a picture of a tape, one sentence each."""
 
-    def __init__(self, address: int, picture: Picture) -> None:
-        self.address, self.picture = address, picture
+    def __init__(self, address: int, picture: Picture, before: Checked) -> None:
+        self.address, self.picture, self.before, self.kept = address, picture, before, 0
         self.number, self.next = (int(picture.header[at]) for at in (words.T_NUMBER, words.T_NEXT))
         self.abouts: dict[int, About | str] = {}
         self.known: dict[int, str] = {}
-        self.slots: list[int] = []
-        self.starts: list[int] = []
+        self.slots: list[Array] = []
+        self.ends: list[Array] = []
         self.leaf = word_at(registry.REGISTRY.address + 8 * words.G_LEAF)
         self.arrays = set(with_subclasses(id(np.ndarray)))
 
@@ -138,22 +131,43 @@ class _Checker:
         """Walk from the end, as native code does."""
         own, stop, below = self.picture.words, len(self.picture.words), self.number << words.TAPE_BITS | self.next
         while stop > 0:
-            about = self._about(own[stop - 1])
+            about = self._about(int(own[stop - 1]))
             if isinstance(about, str):
-                yield f"the instruction that ends at word {stop - 1}: this word, its form, is {own[stop - 1]}, {about}"
+                yield _no_form(own, stop, about)
                 return
             start = stop - about.entries
             name = f"instruction {about.form.name} in words {start} to {stop - 1}"
             if start < 0:
                 yield f"{name}: it begins before the tape does"
                 return
-            for at, what, why in self._wrong(own[start:stop], about, below):
-                yield f"{name}: word {start + at}, {what}, is {own[start + at]}, {why}"
-            below, stop = own[start], start
-            self.slots.append(below)
-            self.starts.append(start)
-        if len(self.slots) != self.picture.header[words.T_COUNT]:
-            yield f"its header: {self.picture.header[words.T_COUNT]} instructions, but there are {len(self.slots)}"
+            first, last = self.before.unchanged(own, start, stop)
+            if first < last and own[start] < below:
+                ends = self.before.ends[first:last] + (stop - self.before.ends[last - 1])
+                yield from self._forms(ends)
+                start = int(ends[0]) - self.before.length(first)
+                self.slots.append(self.before.slots[first:last])
+                self.ends.append(ends)
+                self.kept += stop - start
+            else:
+                for at, what, why in self._wrong(own[start:stop].tolist(), about, below):
+                    yield f"{name}: word {start + at}, {what}, is {own[start + at]}, {why}"
+                self.slots.append(own[start : start + 1])
+                self.ends.append(np.array([stop]))
+            below, stop = int(own[start]), start
+        if (count := sum(map(len, self.slots))) != self.picture.header[words.T_COUNT]:
+            yield f"its header: {self.picture.header[words.T_COUNT]} instructions, but there are {count}"
+
+    def _forms(self, ends: Array) -> Iterator[str]:
+        """Look at the forms of instructions that are as they were, each once."""
+        own = self.picture.words
+        codes = own[ends - 1]
+        for code in np.flatnonzero(np.bincount(codes)).tolist():
+            if isinstance(about := self._about(code), str):
+                yield _no_form(own, int(ends[codes == code][-1]), about)
+
+    def now(self) -> Checked:
+        """Return how the tape is, once there are no complaints."""
+        return Checked(self.picture.words, _joined(self.slots), _joined(self.ends))
 
     def _about(self, code: int) -> About | str:
         found = self.abouts.get(code)
@@ -185,7 +199,7 @@ class _Checker:
             return "" if operand < slot else "a slot that is not before the result's"
         if not 0 < operand >> words.TAPE_BITS < registry.MOST_TAPES:
             return "no slot"
-        count = _native().holders(operand)
+        count = pictures.native().holders(operand)
         return {-1: "a slot that its tape has not reached", 0: "a slot of another tape that nobody holds"}.get(
             count, ""
         )
@@ -212,25 +226,22 @@ class _Checker:
 
     def _counts(self) -> Iterator[str]:
         """The chunks say where the first instruction of their slots stands, and how many have each."""
-        starts, size = np.array(self.starts[::-1], np.int64), len(self.picture.words)
-        counts = np.array(self.slots[::-1], np.int64) & COUNT
+        starts = np.append(0, _joined(self.ends))  # and behind them, where all end
+        counts = _joined(self.slots) & COUNT
         first = int(self.picture.header[words.T_FIRST])
         covered = (counts >> words.CHUNK_BITS >= first) & (
             counts >> words.CHUNK_BITS < first + len(self.picture.chunks)
         )
         if not covered.all():
             yield f"slot {counts[~covered][0]}: no chunk counts who has it"
-        for k, chunk in enumerate(self.picture.chunks):
-            low = (first + k) << words.CHUNK_BITS
+        for k in np.flatnonzero(self._odd(counts, starts, first)).tolist():
+            chunk, low = self.picture.chunks[k], (first + k) << words.CHUNK_BITS
             begin, end = np.searchsorted(counts, (low, low + words.CHUNK))
             name = f"the chunk of slots {low} to {low + words.CHUNK - 1}"
             if chunk[0] == 0:
-                if end > begin:
-                    yield f"{name} is gone, but there are instructions of these slots"
-                continue
-            start = int(starts[begin]) if begin < len(starts) else size
-            if chunk[1] != start:
-                yield f"{name} says that they begin at word {chunk[1]}: it is word {start}"
+                yield f"{name} is gone, but there are instructions of these slots"
+            elif chunk[1] != starts[begin]:
+                yield f"{name} says that they begin at word {chunk[1]}: it is word {starts[begin]}"
             who = chunk[3:].view(np.int32)
             if (odd := np.flatnonzero(who & ~(words.HELD | words.GONE))).size:
                 yield f"{name}: the count of slot {low + odd[0]} is {who[odd[0]]:#x}"
@@ -239,6 +250,26 @@ class _Checker:
             if (gone := np.flatnonzero(who[counts[begin:end] - low] & words.GONE)).size:
                 yield f"{name}: slot {counts[begin:end][gone[0]]} is marked as gone, but its instruction is there"
 
+    def _odd(self, counts: Array, starts: Array, first: int) -> Array:
+        """Whether there is something wrong with each chunk, all at once."""
+        chunks, numbers = self.picture.chunks, np.arange(len(self.picture.chunks)) + first
+        begin, end = (np.searchsorted(counts, (numbers + k) << words.CHUNK_BITS) for k in range(2))
+        who = chunks[:, 3:].view(np.int32)
+        gone = who[(counts >> words.CHUNK_BITS) - first, counts & (words.CHUNK - 1)] & words.GONE
+        odd = (chunks[:, 1] != starts[begin]) | (chunks[:, 2] != (who & words.HELD).sum(1))
+        odd |= (who & ~(words.HELD | words.GONE)).any(1)
+        odd[(counts[gone != 0] >> words.CHUNK_BITS) - first] = True
+        return np.where(chunks[:, 0] == 0, end > begin, odd)
+
+
+def _joined(parts: list[Array]) -> Array:
+    """Join what was found from the end."""
+    return np.concatenate(parts[::-1]) if parts else np.empty(0, np.int64)
+
+
+def _no_form(own: Array, stop: int, why: str) -> str:
+    return f"the instruction that ends at word {stop - 1}: this word, its form, is {own[stop - 1]}, {why}"
+
 
 def _about(code: int) -> About | str:
     """Return what an instruction of this form looks like; a sentence if there is no such form."""
@@ -246,15 +277,14 @@ def _about(code: int) -> About | str:
     form = reference() if reference is not None else None
     if form is None:
         return "no living form's number"
-    block = form.block.tolist()
-    if word_at(registry.REGISTRY.forms + 8 * code) != data_of(form.block) or form.code != code:
+    block = data_of(form.block)
+    if word_at(registry.REGISTRY.forms + 8 * code) != block or form.code != code:
         return f"the number of form {form.name}, whose block the registry has not"
     inputs, saved = len(form.specs), len(form.saved)
-    if block[: words.B_SHADOW] != [2 + inputs + saved, inputs, saved] or block[words.B_FORM] != id(form):
+    head = _Head.from_address(block)
+    if head[: words.B_SHADOW] != [2 + inputs + saved, inputs, saved] or head[words.B_FORM] != id(form):
         return f"the number of form {form.name}, whose block has been written over"
-    names = inputs_of(form.op)
-    specs = [form.specs[names.index(n)] if n in names else form.spec if n == "y" else None for n in form.saved]
-    return About(form, block[words.B_ENTRIES], block[len(block) - saved :], specs)
+    return About(form, 2 + inputs + saved)
 
 
 def _wrong_array(address: int, spec: Spec | None) -> str:

@@ -79,6 +79,20 @@ FAULTS = {
     "singles": (
         "keep = np.ones(4, np.float32); put(words, sin + 2, id(keep))", "saved 'x', .* of float32, .* has float64",
     ),
+    "an operand of a new instruction": (
+        "sweep(); z = tape.cos(x); put(at(T, W.T_WORDS), found('CosBackward0')[0] + 1, 7)",
+        "CosBackward0.* is 7, no slot",
+    ),
+    "an operand of one that has moved": (
+        """z = tape.cos(w); k = tape.tan(v) + 1.0; sweep(); before = found('TanBackward0')[0]; del z
+tape.modes.own_tape().collect(); after = found('TanBackward0')[0]; print(before - after)
+sweep(); put(at(T, W.T_WORDS), after + 1, 7)""",
+        r"^[1-9]\d*\n.*TanBackward0.* is 7, no slot",
+    ),
+    "an array of old, sooner or later": (
+        "put(at(at(words, sin + 2), W.A_SHAPE // 8), 0, 3)\nfor _ in range(len(entries) // 64 + 1): sweep()",
+        r"saved 'x', .* shape \(3,\), where the form has \(4,\)",
+    ),
     "a view's offset": ("put(words, view + 2, 800)", "saved 'offset', is 800, an offset out of a shadow of 64 bytes"),
     "the count of words": ("put(T, W.T_SIZE, at(T, W.T_ROOM) + 1)", "its header: .* words are used of"),
     "a word too few": ("put(T, W.T_SIZE, at(T, W.T_SIZE) - 1)", "the instruction that ends at word"),
@@ -193,6 +207,33 @@ def test_what_is_sound_passes(fresh: Fresh, plain: bool) -> None:
     process = fresh(graph + SOUND, TAPE_DEBUG="1", PYTHONMALLOC="debug", **({"TAPE_PLAIN": "1"} if plain else {}))
     printed, errors = process.communicate(timeout=300)
     assert (errors, printed, process.returncode) == ("", "sound\n", 0)
+
+
+OFTEN = """
+import numpy as np, tape
+from kernels import checking
+looked = 0
+wrong = checking._Checker._wrong
+def counted(*given):
+    global looked
+    looked += 1
+    return wrong(*given)
+checking._Checker._wrong = counted
+x = tape.tensor(np.ones(3), requires_grad=True)
+y = x
+for _ in range(40):
+    for _ in range(25): y = y * 0.99
+    tape.autograd.grad(y.sum(), x, retain_graph=True)
+print(1040 < looked < 4 * 1040)
+for _ in range(200): tape.autograd.grad(y.sum(), x, retain_graph=True)
+print(2000 < looked < 12000, looked)  # of 200,000
+"""
+
+
+def test_the_work_of_all_checks_is_linear(fresh: Fresh) -> None:
+    process = fresh(OFTEN, TAPE_DEBUG="1")
+    printed, errors = process.communicate(timeout=300)
+    assert (printed.split()[:2], errors) == (["True", "True"], ""), printed
 
 
 AGAIN = """

@@ -57,7 +57,7 @@ HOUSE = [
     "kernels.cells_native", "kernels.leaves_native", "kernels.gathering_native", "kernels.asking_native",
     "kernels.heirs_native", "kernels.pulling_native", "kernels.sweep_native",
     "kernels.mark_native", "kernels.walk_native", "kernels.release_native", "kernels.tasks",
-    "kernels.probing", "kernels.checking_native", "kernels.checking",
+    "kernels.probing", "kernels.checking_native", "kernels.pictures", "kernels.checking",
     "kernels.workspace",
     "kernels.call_entries", "kernels.part_entries",
     "kernels.intervals", "kernels.overwriting", "kernels.patterns", "kernels.routines", "kernels.respecified",

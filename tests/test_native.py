@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 native = pytest.mark.skipif(not backend.NATIVE, reason="this interpreter's memory cannot be read")
 
 
-CHECKS = {"kernels.checking", "kernels.guards", "kernels.probing"}
+CHECKS = {"kernels.checking", "kernels.guards", "kernels.pictures", "kernels.probing"}
 
 
 def checks(frame: FrameType | None) -> bool:
