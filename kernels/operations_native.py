@@ -34,6 +34,7 @@ from kernels.words import (
     NOT_NATIVE,
     NUMBERED,
     O_TYPE,
+    PICKS,
     REDUCES,
     SHARES,
     SHOWS,
@@ -43,7 +44,8 @@ from kernels.words import (
 CONTROL = True
 
 _asked = load_module("seen_calls_native")
-hit, hit_in_place, hit_shared, hit_view = _asked.hit, _asked.hit_in_place, _asked.hit_shared, _asked.hit_view
+hit, hit_in_place, hit_picked = _asked.hit, _asked.hit_in_place, _asked.hit_picked
+hit_shared, hit_view = _asked.hit_shared, _asked.hit_view
 bound = load_module("index_native").bound
 _objects = load_module("objects_native")
 drop_all, visit_all = _objects.drop_all, _objects.visit_all
@@ -89,7 +91,10 @@ def reduction_code(registry, given, count, names):
 def vectorcall(self, given, count, names):
     number, arguments = load_i8(self + F_NUMBER), count & ARGUMENTS
     found = 0
-    if number >= SHARES:
+    if number >= PICKS:
+        if names == 0 and arguments > 1:
+            found = hit_picked(number & (NUMBERED - 1), given, arguments)
+    elif number >= SHARES:
         if names == 0 and arguments == 1:
             found = hit_shared(number & (NUMBERED - 1), given)
     elif number >= WRITES:

@@ -76,7 +76,8 @@ _tape = load_module("tape_native")
 commit, reserve = _tape.commit, _tape.reserve
 keep = load_module("computing_native").keep
 find = load_module("calls_native").find
-missed = load_module("seen_calls_native").missed
+_asked = load_module("seen_calls_native")
+hit_picked, missed = _asked.hit_picked, _asked.missed
 _telling = load_module("telling_native")
 tape_in_force, tell = _telling.tape_in_force, _telling.tell
 
@@ -246,7 +247,9 @@ def mp_subscript(x, key):
         given = three_words()
         store_i8(given, x)
         store_i8(given + 8, key)
-        return missed(OP_PART, given, 2, 0)
+        found = hit_picked(OP_PART, given, 2)
+        if found == 0 and PyErr_Occurred() == 0:
+            return missed(OP_PART, given, 2, 0)
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kernels.jit import njit
 from kernels.memory import call_at, store_i8, word
 from kernels.python_api import PyErr_Occurred, PyObject_Vectorcall, tape_registry, three_words
-from kernels.words import G_HIT, G_HIT_IN_PLACE, G_HIT_SHARED, G_HIT_VIEW, G_MISSED, NOT_NATIVE, NUMBERED
+from kernels.words import G_HIT, G_HIT_IN_PLACE, G_HIT_PICKED, G_HIT_SHARED, G_HIT_VIEW, G_MISSED, NOT_NATIVE, NUMBERED
 
 
 @njit(cache=True, error_model="numpy")
@@ -32,6 +32,13 @@ def hit_shared(op, given):
     """See kernels/detaching_native.py: likewise."""
     address = word(tape_registry(), G_HIT_SHARED)
     return call_at(address, op, given, 1, 0) if address != 0 else 0
+
+
+@njit(cache=True, error_model="numpy")
+def hit_picked(op, given, count):
+    """See kernels/picking_native.py: likewise."""
+    address = word(tape_registry(), G_HIT_PICKED)
+    return call_at(address, op, given, count, 0) if address != 0 else 0
 
 
 @njit(cache=True, error_model="numpy")

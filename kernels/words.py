@@ -49,7 +49,8 @@ G_SPARES, G_SLICE, G_TUPLE, G_ELLIPSIS, G_VIEW, G_BASE, G_MODE, G_HEARD, G_TRUE,
 G_DIM, G_AXIS, G_KEEPDIM, G_KEEPDIMS = range(30, 34)
 # The type of leaves' slots; what gets and sets a property otherwise; Python's function for a spec, and that of numbers;
 # NumPy's function that copies an array; where a tape has its thread; the type of lists; what repeats calls, views,
-# operations in place, writes to parts, and who shares memory; the type of what few tensors have.
+# operations in place, writes to parts, and who shares memory; the type of what few tensors have; what repeats picks;
+# the dtypes of int64 and bool.
 (
     G_LEAF,
     G_GETS,
@@ -65,8 +66,11 @@ G_DIM, G_AXIS, G_KEEPDIM, G_KEEPDIMS = range(30, 34)
     G_ASSIGN,
     G_HIT_SHARED,
     G_RARE,
+    G_HIT_PICKED,
+    G_LONGS,
+    G_BOOLS,
     REGISTRY,
-) = range(34, 49)
+) = range(34, 52)
 MOST_SPARES = 32
 """Tensors that have died whose memory is kept for new ones, each with the address of the next for its value."""
 
@@ -149,6 +153,8 @@ WRITES = 1 << 34
 """Added to the number of an operation: the first operand is given the result."""
 SHARES = 1 << 35
 """Added to the number of an operation that gives a tensor of the same memory."""
+PICKS = 1 << 36
+"""Added to the number of an operation that picks elements: what is given beside the tensor is arrays and ints."""
 
 # An array as an object of Python, in bytes; kernels/memory.py and numpy_api.py check that it is so.
 A_DATA, A_NDIM, A_SHAPE, A_STRIDES, A_BASE, A_DTYPE, A_FLAGS = 16, 24, 32, 40, 48, 56, 64
@@ -158,6 +164,8 @@ D_NUMBER = 28
 """Where a dtype has its number, in bytes."""
 DOUBLES = 12
 """The number of the dtype of doubles, NumPy's NPY_DOUBLE."""
+LONGS = 7
+"""That of int64: NPY_LONG."""
 
 # A call that has been seen. Its key: the operation, the forms of its operands, whether each of them is wanted,
 # the bits of a number that is part of the form. What it takes: the block of the form, 0 where nothing is recorded; the
@@ -179,8 +187,9 @@ PICK, PICK_RESULT, PICK_SCALE = 3, 3, 4
 """Bits for each value that is saved; what they say but the number of an operand."""
 # What computes: Python, always; the number itself with +, -, *, /, or NumPy's loop; NumPy's loop over a nest, of
 # doubles, singles or integers; one over the operand's nest, which leads to fewer results; one for products of matrices;
-# a kernel of ours; a function of Python's.
-SLOWLY, ADD, SUBTRACT, MULTIPLY, DIVIDE, ONCE, NEST, NEST4, REDUCE, PRODUCT, KERNEL, CALLED, NEST_INT = range(13)
+# a kernel of ours; a function of Python's; elements that arrays pick.
+SLOWLY, ADD, SUBTRACT, MULTIPLY, DIVIDE, ONCE, NEST, NEST4, REDUCE, PRODUCT, KERNEL, CALLED = range(12)
+NEST_INT, PICKED = 12, 13
 E_LEAST, E_MOST = E_INITIAL, E_SCALE
 """Of a nest of integers: between which a number has to be."""
 # An operand of a call, in bytes: form, slot, the address of its value, the object of that (0 of a number), room for
@@ -197,8 +206,14 @@ NUMBER_FORM = 1
 NOT_NATIVE = -2
 """What native code answers in place of a tensor where it knows that Python is to do it, each time."""
 
+# How elements are picked: how many, or of a mask how many it has; how many arrays pick, 0 of a mask; of that how many
+# elements go with each of its own; the address of what each element begins with; then of each array how far a place
+# goes, how many places there are, the least that may be given, and the address of which of its elements counts.
+P_COUNT, P_TAKES, P_INNER, P_BASE, P_FIRST = range(5)
+P_STEP, P_EXTENT, P_LEAST, P_WHERE, P_ARRAY = range(5)
+
 # The words of an index: how many there are, then of each item its tag and what it is.
-INT_ITEM, SLICE_ITEM, NEW_ITEM, ELLIPSIS_ITEM = range(1, 5)
+INT_ITEM, SLICE_ITEM, NEW_ITEM, ELLIPSIS_ITEM, ARRAY_ITEM = range(1, 6)
 INT_WORDS, ANY_INT = 3, 1
 """Words of an index that is an int, with their count; the number in the key of an entry for all ints from 0 on."""
 NO_BOUND, FARTHEST = -(1 << 62) - 1, 1 << 62

@@ -135,13 +135,22 @@ def _enter(
     calls.enter(key, form, computation, told, max(x.spec.bytes for x in (*operands, result) if type(x) is Tensor))
 
 
-def install_part(index: Callable[[Tensor, Any], Tensor], params: Callable[[Tensor, Any], tuple[Any, ...]]) -> None:
-    """Let native code ask ``index`` for the parts of tensors that it has not seen; ``params`` are a recorder's."""
+def install_part(
+    index: Callable[[Tensor, Any], Tensor],
+    params: Callable[[Tensor, Any], tuple[Any, ...]],
+    copied: Callable[[Tensor, Tensor, Any], None],
+) -> None:
+    """Let native code ask ``index`` for the parts of tensors that it has not seen; ``params`` are a recorder's.
+
+    ``copied`` enters those that are no views.
+    """
 
     def enter_part(result: Tensor, x: Tensor, key: Any) -> None:
         if (seen := _shown(x, result)) is not None:
             told = Telling(result._form.op, 1, params(x, key))  # type: ignore[union-attr]
             part_entries.enter_part(x._form, key, result._form, seen, told)  # type: ignore[arg-type]
+        else:
+            copied(result, x, key)
 
     install(words.OP_PART, index, enter_part)
 

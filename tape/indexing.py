@@ -12,8 +12,10 @@ from kernels import writes
 from kernels.layouts import dense, spec_of
 from kernels.op import View
 from kernels.tables import OPS
+from kernels.words import OP_PART
 from tape import index_arrays, modes, recording, shaping, writing
 from tape.call_table import NATIVELY, install_part
+from tape.picked_calls import by_index, enter_picked
 from tape.shaping import VIEWS, clone
 from tape.tensor import Array, Tensor, as_array, method
 
@@ -28,7 +30,11 @@ def index(x: Tensor, key: Any) -> Tensor:
 
 
 if NATIVELY:
-    install_part(index, lambda x, key: _found(x, several(key) if type(key) is list else key)[1])
+    install_part(
+        index,
+        lambda x, key: _found(x, several(key) if type(key) is list else key)[1],
+        lambda result, x, key: enter_picked(OP_PART, result, (x, key), by_index),
+    )
 else:
     method("__getitem__")(index)
 

@@ -11,6 +11,7 @@ from tape.arithmetic import FUNCTIONS
 from tape.dims import dim_of
 from tape.fitting import array_like
 from tape.operands import check_broadcast, operand
+from tape.picked_calls import across_dim, along_dim, along_wide, at_places, picking, where_held
 from tape.public import implements, public
 from tape.reducing import tensor_of
 from tape.tensor import Array, Tensor, as_array, leaf
@@ -28,6 +29,7 @@ def picked_flat(x: Tensor, index: Array) -> Tensor:
 
 
 @public()
+@picking("take", at_places)
 def take(x: Any, index: Any) -> Tensor:
     """Return the elements at these places of the flat tensor, in the shape of the index; negative from the end.
 
@@ -43,6 +45,7 @@ def take(x: Any, index: Any) -> Tensor:
 
 
 @public()
+@picking("gather", along_dim)
 def gather(x: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> Tensor:
     """Return ``x[i][index[i][j]]`` for dim 1 and so on: along ``dim`` the index says which place to take.
 
@@ -81,6 +84,7 @@ def check_index(name: str, x: Tensor, axis: int, index: Array, whose: str = "sel
 
 
 @public()
+@picking("take_along_dim", along_wide)
 def take_along_dim(x: Any, indices: Any, dim: int | None = None) -> Tensor:
     """Return the elements that an index picks along ``dim``; x and index broadcast in the other dims.
 
@@ -114,6 +118,7 @@ def take_along_dim(x: Any, indices: Any, dim: int | None = None) -> Tensor:
 
 
 @public()
+@picking("index_select", across_dim)
 def index_select(x: Any, dim: int, index: Any) -> Tensor:
     """Return copies of the places along ``dim`` that an integer vector gives.
 
@@ -140,6 +145,7 @@ def check_vector(name: str, index: Array) -> None:
 
 
 @public()
+@picking("masked_select", where_held)
 def masked_select(x: Any, mask: Any) -> Tensor:
     """Return the elements where a bool mask holds, in one dim; x and mask broadcast.
 

@@ -1,0 +1,70 @@
+"""Calls in the table that pick elements by arrays (kernels/picking_native.py)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernels import jit, words
+from kernels.call_entries import Computation, Entry, Key
+from kernels.form import Form
+from kernels.layouts import Spec
+from kernels.memory import where
+from kernels.structs import dataclass
+
+Array = np.ndarray[Any, Any]
+LARGEST = 1 << 11
+"""Elements of the largest result: what says how they are picked takes as many words, or more."""
+
+
+@dataclass(frozen=True)
+class Taking:
+    """How an array of places counts: which of its elements for each of the result's, and how far a place goes."""
+
+    which: Array
+    step: int
+    extent: int
+    least: int
+
+
+@dataclass(frozen=True)
+class Picking:
+    """How elements are picked: what the place of each begins with, and what arrays add to that.
+
+    Of a mask: the places of all that it could pick, as they follow each other in memory, and how many go together.
+    """
+
+    base: Array
+    takings: tuple[Taking, ...] = ()
+    inner: int = 0
+
+    def layout(self, kept: list[Any]) -> Array:
+        """Return it in words; the arrays that they refer to are kept."""
+        base = _flat(self.base, kept)
+        found = [len(base) // max(self.inner, 1), len(self.takings), self.inner, where(base)]
+        for one in self.takings:
+            found += [one.step, one.extent, one.least, where(_flat(one.which, kept))]
+        return np.array(found, np.int64)
+
+
+def _flat(array: Array, kept: list[Any]) -> Array:
+    kept.append(np.array(array, np.int64).reshape(-1))
+    found: Array = kept[-1]
+    return found
+
+
+def enter(op: int, above: Form | Spec, given: tuple[Any, ...], form: Form | Spec, wanted: bool, how: Picking) -> None:
+    """Let native code repeat a call on a tensor of a form: ``given`` is all that it was given, the tensor first."""
+    index, addresses = np.zeros(32, np.int64), np.array([*map(id, given), 0], np.int64)
+    hashed = jit.load_module("arrays_native").words_of(op, where(addresses), len(given), where(index))
+    spec = form.spec
+    if hashed < 0 or not spec.shape or max(len(how.base), spec.size) > LARGEST:
+        return
+    entry = Entry(Key(op, (above,), (wanted,), hashed), form)
+    if wanted:
+        entry.records(form)
+    entry.computes(Computation(words.PICKED, layout=how.layout(entry.kept), count=spec.dtype.itemsize, picks=(1,)))
+    entry.shapes(spec)
+    entry.keep(words.E_KEY, index, where(index))
+    entry.write()

@@ -1,0 +1,151 @@
+"""Elements picked by arrays, lists and masks, which native code repeats where it has seen the shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+
+from kernels import pick_entries, registry, words
+from kernels.form import Form
+from kernels.layouts import Spec, dense
+from kernels.op import Gather
+from kernels.pick_entries import LARGEST, Picking, Taking
+from tape import index_arrays, modes
+from tape.call_table import number_of, provide, repeating
+from tape.tensor import Array, Tensor, as_array
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+Plan = Callable[..., Picking | None]
+
+
+def enter_picked(op: int, result: Any, given: tuple[Any, ...], plan: Plan) -> None:
+    """Enter a call that has picked elements of a tensor, the first that was given, as ``plan(spec, *given)`` says."""
+    x = given[0]
+    if type(x) is not Tensor or type(result) is not Tensor or not 0 < result.spec.size <= LARGEST:
+        return
+    if modes.active() is None or not x.spec.shape or not x.spec.size or x.spec.strides != x.spec.gradient:
+        return
+    form, wanted = result._form, bool(modes.active()) and x._slot is not None
+    recorded = type(form) is Form and isinstance(form.op, Gather) and type(result._slot) is int
+    if recorded is not wanted or result.spec.strides != dense(result.spec.shape, result.spec.dtype.itemsize):
+        return
+    how = plan(x.spec, *given[1:])
+    if how is not None:
+        _ready()
+        pick_entries.enter(op, x._form, given, form, wanted, how)
+
+
+def _ready() -> None:
+    for at, dtype in ((words.G_LONGS, np.dtype(np.int64)), (words.G_BOOLS, np.dtype(np.bool_))):
+        registry.put(registry.REGISTRY.address, at, id(dtype))
+    provide(words.G_HIT_PICKED, "picking_native", "hit_picked")
+
+
+def picking(name: str, plan: Plan) -> Callable[[Method], Method]:
+    """Let native code repeat a function that picks elements, of tensors whose elements stand in C order."""
+    number = number_of(name)
+
+    def in_order(spec: Spec, *given: Any) -> Picking | None:
+        return plan(spec, *given) if spec.strides == dense(spec.shape, spec.dtype.itemsize) else None
+
+    def enter(result: Any, *given: Any, **named: Any) -> None:
+        if given and not named:
+            enter_picked(number, result, given, in_order)
+
+    return repeating(number | words.PICKS, enter)
+
+
+def by_index(spec: Spec, key: Any) -> Picking | None:
+    """Plan ``x[key]``: the places by no array, and what each array adds to them."""
+    keys = index_arrays.array_key(key)
+    arrays = [k for k, one in enumerate(keys) if isinstance(one, np.ndarray)]
+    masks = [k for k in arrays if keys[k].dtype == np.bool_]
+    if any(not keys[k].ndim for k in arrays) or (masks and (len(arrays) > 1 or masks[0])):
+        return None
+    found = index_arrays.places(spec, spec.strides, keys)
+    if masks:
+        mask = keys[0]
+        base = index_arrays.places(spec, spec.strides, (np.ones_like(mask), *keys[1:]))
+        if len(base) != mask.size or not np.array_equal(base[mask.reshape(-1)], found):
+            return None
+        return Picking(base.reshape(-1), inner=base.size // mask.size)
+    return _by_arrays(spec, keys, arrays, found)
+
+
+def _by_arrays(spec: Spec, keys: tuple[Any, ...], arrays: list[int], found: Array) -> Picking | None:
+    none = tuple([np.zeros_like(one) if k in arrays else one for k, one in enumerate(keys)])
+    base, takings = index_arrays.places(spec, spec.strides, none), []
+    total = base.copy()
+    for k in arrays:
+        axis = _axis(keys, k, len(spec.shape))
+        numbers = np.arange(keys[k].size).reshape(keys[k].shape)
+        extents = [keys[k].size if d == axis else n for d, n in enumerate(spec.shape)]
+        apart = np.lib.stride_tricks.as_strided(
+            np.arange(keys[k].size), extents, [8 if d == axis else 0 for d in range(len(extents))], writeable=False
+        )
+        which = apart[(*none[:k], numbers, *none[k + 1 :])]
+        step, extent = spec.strides[axis] // spec.dtype.itemsize, spec.shape[axis]
+        takings.append(Taking(which.reshape(-1), step, extent, -extent))
+        given = np.asarray(keys[k], np.int64).reshape(-1)[which]
+        total += np.where(given < 0, given + extent, given) * step
+    return Picking(base.reshape(-1), tuple(takings)) if np.array_equal(total, found) else None
+
+
+def _axis(keys: tuple[Any, ...], at: int, rank: int) -> int:
+    """Return the axis that an item of an index takes."""
+    rest = sum(one is not None and one is not Ellipsis for one in keys)
+    axis = 0
+    for one in keys[:at]:
+        axis += rank - rest if one is Ellipsis else one is not None
+    return axis
+
+
+def at_places(spec: Spec, index: Any) -> Picking | None:
+    """Plan ``take(x, index)``."""
+    count = np.size(_places(index))
+    return Picking(np.zeros(count), (Taking(np.arange(count), 1, spec.size, -spec.size),))
+
+
+def along_dim(spec: Spec, dim: Any, index: Any) -> Picking | None:
+    """Plan ``gather(x, dim, index)``."""
+    at, axis = _places(index), dim % len(spec.shape)
+    base = index_arrays.along(spec.shape, axis, np.zeros_like(at))
+    return Picking(base, (Taking(np.arange(at.size), _step(spec, axis), spec.shape[axis], 0),))
+
+
+def across_dim(spec: Spec, dim: Any, index: Any) -> Picking | None:
+    """Plan ``index_select(x, dim, index)``."""
+    count, axis = np.size(_places(index)), dim % len(spec.shape)
+    base = index_arrays.across(spec.shape, axis, np.zeros(count, np.int64))
+    which = np.arange(count).reshape([-1 if k == axis else 1 for k in range(len(spec.shape))])
+    return Picking(base, (Taking(np.broadcast_to(which, base.shape), _step(spec, axis), spec.shape[axis], 0),))
+
+
+def along_wide(spec: Spec, indices: Any, dim: Any = None) -> Picking | None:
+    """Plan ``take_along_dim(x, indices, dim)`` of a tensor that is not broadcast."""
+    at = _places(indices)
+    if dim is None or at.ndim != len(spec.shape):
+        return None
+    axis = dim % at.ndim
+    shape = tuple(n if k == axis else m for k, (n, m) in enumerate(zip(at.shape, spec.shape, strict=True)))
+    if any(k != axis and n not in (1, m) for k, (n, m) in enumerate(zip(at.shape, shape, strict=True))):
+        return None
+    base = index_arrays.along(spec.shape, axis, np.zeros(shape, np.int64))
+    which = np.broadcast_to(np.arange(at.size).reshape(at.shape), shape)
+    return Picking(base, (Taking(which, _step(spec, axis), spec.shape[axis], -spec.shape[axis]),))
+
+
+def where_held(spec: Spec, mask: Any) -> Picking | None:
+    """Plan ``masked_select(x, mask)`` with a mask of the same shape."""
+    same = _places(mask).shape == spec.shape
+    return Picking(np.arange(spec.size), inner=1) if same else None
+
+
+def _places(index: Any) -> Array:
+    return as_array(index) if isinstance(index, Tensor) else np.asarray(index)
+
+
+def _step(spec: Spec, axis: int) -> int:
+    return spec.strides[axis] // spec.dtype.itemsize
