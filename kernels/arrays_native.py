@@ -25,6 +25,8 @@ from kernels.words import (
     A_SHAPE,
     A_SIMPLE,
     ARRAY_ITEM,
+    BY_ARRAYS,
+    E_KEY,
     G_ARRAY,
     G_BOOLS,
     G_INT,
@@ -34,6 +36,7 @@ from kernels.words import (
     G_TUPLE,
     MOST_ITEMS,
     O_VALUE,
+    OP_ASSIGN,
     OP_PART,
     P_ARRAY,
     P_BASE,
@@ -53,6 +56,7 @@ _objects = load_module("objects_native")
 elements, kind_of = _objects.elements, _objects.kind_of
 _index = load_module("index_native")
 hash_of, item = _index.hash_of, _index.item
+find = load_module("calls_native").find
 
 MOST_USED, MOST_DIMS, MOST_LISTED = 20, 4, 1 << 10
 
@@ -169,7 +173,7 @@ def all_words(registry, holder, given, count, words, arrays):
 def given_words(registry, op, given, count, words, arrays):
     """The same of what is given beside a tensor: of an index its items."""
     key = word(given, 1)
-    if op == OP_PART and kind_of(key) == word(registry, G_TUPLE):
+    if op in (OP_PART, OP_ASSIGN) and kind_of(key) == word(registry, G_TUPLE):
         return all_words(registry, key, 0, PyTuple_Size(key), words, arrays)
     return all_words(registry, 0, given + 8, count - 1, words, arrays)
 
@@ -182,6 +186,17 @@ def words_of(op, given, count, out):
         return -1
     forget(arrays)
     return hash_of(out)
+
+
+@njit(cache=True, error_model="numpy")
+def entry_by(registry, op, form, value, wants, words):
+    """The entry of a call on a tensor of a form, and on a value to write, with these words; 0 if there is none."""
+    entry = find(registry, op, form, BY_ARRAYS, value, wants, hash_of(words))
+    if entry != 0:
+        for k in range(load_i8(words)):
+            if word(word(entry, E_KEY), k) != word(words, k):
+                return 0
+    return entry
 
 
 @njit(cache=True, error_model="numpy")

@@ -78,22 +78,29 @@ def can_record(registry, t, x, entry):
 
 
 @njit(cache=True, error_model="numpy")
+def versioned(registry, t, x, entry, entries):
+    """Let a tensor have the new version that has been written behind the last of so many words."""
+    views = load_i8(x + O_VIEWS)
+    store_i8(t + 8 * T_WRITES, 1)
+    if word(entry, E_LARGE) != 0:
+        store_i8(x + O_BYTES, word(entry, E_LARGE))
+    new = commit(t, entries)
+    if views != 0:
+        PyList_SetSlice(views, 0, PyList_Size(views), 0)
+    give_slot(registry, x, new, word(word(entry, E_BLOCK), B_FORM))
+
+
+@njit(cache=True, error_model="numpy")
 def record(registry, t, x, entry, operands, steps):
     """Append the write: the tensor has a new version, of which no view is known. What it had goes, at the end."""
-    block, slot, views = word(entry, E_BLOCK), load_i8(x + O_SLOT), load_i8(x + O_VIEWS)
+    block, slot = word(entry, E_BLOCK), load_i8(x + O_SLOT)
     at = word(t, T_WORDS) + 8 * (word(t, T_SIZE) + 1)
     keep(t, at, slot & ~UNHELD)
     keep(t, at + 8, load_i8(operands + V_SLOT))
     store_i8(at + 16, steps * word(entry, E_OFFSET))
     store_i8(at + 24, word(entry, E_CODE))
     Py_IncRef(word(block, B_FORM))
-    store_i8(t + 8 * T_WRITES, 1)
-    if word(entry, E_LARGE) != 0:
-        store_i8(x + O_BYTES, word(entry, E_LARGE))
-    new = commit(t, word(block, B_ENTRIES))
-    if views != 0:
-        PyList_SetSlice(views, 0, PyList_Size(views), 0)
-    give_slot(registry, x, new, word(block, B_FORM))
+    versioned(registry, t, x, entry, word(block, B_ENTRIES))
 
 
 @njit(cache=True, error_model="numpy")

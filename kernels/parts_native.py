@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernels.jit import cfunc, load_module, njit
-from kernels.memory import call_at, load_i4, load_i8, store_i8, word
+from kernels.memory import load_i4, load_i8, store_i8, word
 from kernels.numpy_api import new_view, set_base
 from kernels.python_api import (
     Py_DecRef,
@@ -44,7 +44,6 @@ from kernels.words import (
     E_STRIDES,
     E_TOLD,
     G_ARRAY,
-    G_ASSIGN,
     G_BASE,
     G_TENSOR,
     G_VIEW,
@@ -77,7 +76,7 @@ commit, reserve = _tape.commit, _tape.reserve
 keep = load_module("computing_native").keep
 find = load_module("calls_native").find
 _asked = load_module("seen_calls_native")
-hit_picked, missed = _asked.hit_picked, _asked.missed
+hit_assign, hit_picked, missed = _asked.hit_assign, _asked.hit_picked, _asked.missed
 _telling = load_module("telling_native")
 tape_in_force, tell = _telling.tape_in_force, _telling.tell
 
@@ -287,8 +286,8 @@ def mp_ass_subscript(x, key, value):
     registry, given, written = tape_registry(), three_words(), 0
     if value != 0 and kind_of(x) == word(registry, G_TENSOR):
         written = 1 if is_written(registry, x, key, value) else 0
-        if written == 0 and word(registry, G_ASSIGN) != 0:
-            found = call_at(word(registry, G_ASSIGN), x, key, value, 0)
+        if written == 0:
+            found = hit_assign(x, key, value)
             if found != 0 or PyErr_Occurred() != 0:
                 return done(found)
     store_i8(given, x)

@@ -62,9 +62,48 @@ def enter(op: int, above: Form | Spec, given: tuple[Any, ...], form: Form | Spec
     if hashed < 0 or not spec.shape or max(len(how.base), spec.size) > LARGEST:
         return
     entry = Entry(Key(op, (above,), (wanted,), hashed), form)
+    entry[words.K_B] = words.BY_ARRAYS
     if wanted:
         entry.records(form)
     entry.computes(Computation(words.PICKED, layout=how.layout(entry.kept), count=spec.dtype.itemsize, picks=(1,)))
     entry.shapes(spec)
     entry.keep(words.E_KEY, index, where(index))
     entry.write()
+
+
+@dataclass(frozen=True)
+class Putting:
+    """What is written where arrays pick: how they do, the shape, and how far in a value each of its elements stands."""
+
+    how: Picking
+    shape: tuple[int, ...]
+    offsets: Array
+    largest: int
+    """Bytes of the tensor."""
+    once: int = 0
+    """Where no place may be there twice: how many there are."""
+
+
+def enter_write(before: Key, given: tuple[Any, ...], form: Form | Spec, what: Putting) -> None:
+    """Let native code repeat ``x[key] = value``: ``given`` are x and key; the tensor has this form then."""
+    index, addresses = np.zeros(32, np.int64), np.array([*map(id, given), 0], np.int64)
+    hashed = jit.load_module("arrays_native").words_of(before.op, where(addresses), len(given), where(index))
+    if hashed < 0 or not what.shape or max(len(what.how.base), what.offsets.size) > LARGEST:
+        return
+    dtype = form.spec.dtype
+    entry = Entry(Key(before.op, before.forms, before.wanted, hashed), form)
+    entry[words.K_B] = words.BY_ARRAYS
+    if any(before.wanted):
+        entry.records(form)
+        entry.sizes(what.largest, 0)
+    kind = {"f8": words.NEST, "f4": words.NEST4}.get(dtype.str[1:], words.NEST_INT)
+    bounds = (int(np.iinfo(dtype).min), min(int(np.iinfo(dtype).max), _MOST)) if dtype.kind in "iu" else None
+    entry.computes(Computation(kind, layout=what.how.layout(entry.kept), count=dtype.itemsize, bounds=bounds))
+    entry[words.E_DATA], entry[words.E_EXTENT] = where(_flat(what.offsets, entry.kept)), what.once
+    entry[words.E_NDIM] = len(what.shape)
+    entry.words_of(words.E_SHAPE, what.shape)
+    entry.keep(words.E_KEY, index, where(index))
+    entry.write()
+
+
+_MOST = np.iinfo(np.int64).max

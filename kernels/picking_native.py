@@ -11,7 +11,6 @@ from kernels.python_api import sixteen_words, tape_registry, thirty_words
 from kernels.words import (
     A_DATA,
     E_COUNT,
-    E_KEY,
     E_LAYOUT,
     E_NDIM,
     E_SHAPE,
@@ -27,26 +26,13 @@ CONTROL = True
 
 _objects = load_module("objects_native")
 array_of, elements, kind_of, new_tensor = _objects.array_of, _objects.elements, _objects.kind_of, _objects.new_tensor
-hash_of = load_module("index_native").hash_of
 read_all = load_module("operands_native").read_all
 tape_in_force = load_module("telling_native").tape_in_force
 array_for = load_module("computing_native").array_for
 _calls = load_module("calls_native")
-can_do, dropped, find, finished = _calls.can_do, _calls.dropped, _calls.find, _calls.finished
+can_do, dropped, finished = _calls.can_do, _calls.dropped, _calls.finished
 _arrays = load_module("arrays_native")
-forget, given_words, places = _arrays.forget, _arrays.given_words, _arrays.places
-
-
-@njit(cache=True, error_model="numpy")
-def entry_of(registry, op, operands, t, words):
-    """The entry of a call on a tensor that has been read; 0 if there is none."""
-    wants = 1 if t != 0 and load_i8(operands + V_SLOT) != 0 else 0
-    entry = find(registry, op, load_i8(operands + V_FORM), 0, 0, wants, hash_of(words))
-    if entry != 0:
-        for k in range(load_i8(words)):
-            if word(word(entry, E_KEY), k) != word(words, k):
-                return 0
-    return entry
+entry_by, forget, given_words, places = _arrays.entry_by, _arrays.forget, _arrays.given_words, _arrays.places
 
 
 @njit(cache=True, error_model="numpy")
@@ -101,7 +87,8 @@ def hit_picked(op, given, count, ignored):
             return dropped(result)
         if given_words(registry, op, given, count, words, arrays) == 0:
             return dropped(result)
-        entry = entry_of(registry, op, operands, found, words)
+        wants = 1 if found != 0 and load_i8(operands + V_SLOT) != 0 else 0
+        entry = entry_by(registry, op, load_i8(operands + V_FORM), 0, wants, words)
         if entry == 0:
             forget(arrays)
             return dropped(result)

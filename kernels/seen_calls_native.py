@@ -5,7 +5,18 @@ from __future__ import annotations
 from kernels.jit import njit
 from kernels.memory import call_at, store_i8, word
 from kernels.python_api import PyErr_Occurred, PyObject_Vectorcall, tape_registry, three_words
-from kernels.words import G_HIT, G_HIT_IN_PLACE, G_HIT_PICKED, G_HIT_SHARED, G_HIT_VIEW, G_MISSED, NOT_NATIVE, NUMBERED
+from kernels.words import (
+    G_ASSIGN,
+    G_ASSIGN_AT,
+    G_HIT,
+    G_HIT_IN_PLACE,
+    G_HIT_PICKED,
+    G_HIT_SHARED,
+    G_HIT_VIEW,
+    G_MISSED,
+    NOT_NATIVE,
+    NUMBERED,
+)
 
 
 @njit(cache=True, error_model="numpy")
@@ -39,6 +50,17 @@ def hit_picked(op, given, count):
     """See kernels/picking_native.py: likewise."""
     address = word(tape_registry(), G_HIT_PICKED)
     return call_at(address, op, given, count, 0) if address != 0 else 0
+
+
+@njit(cache=True, error_model="numpy")
+def hit_assign(x, key, value):
+    """See kernels/assigning_native.py and putting_native.py: likewise."""
+    registry, found = tape_registry(), 0
+    if word(registry, G_ASSIGN) != 0:
+        found = call_at(word(registry, G_ASSIGN), x, key, value, 0)
+    if found == 0 and word(registry, G_ASSIGN_AT) != 0 and PyErr_Occurred() == 0:
+        found = call_at(word(registry, G_ASSIGN_AT), x, key, value, 0)
+    return found
 
 
 @njit(cache=True, error_model="numpy")

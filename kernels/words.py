@@ -50,7 +50,7 @@ G_DIM, G_AXIS, G_KEEPDIM, G_KEEPDIMS = range(30, 34)
 # The type of leaves' slots; what gets and sets a property otherwise; Python's function for a spec, and that of numbers;
 # NumPy's function that copies an array; where a tape has its thread; the type of lists; what repeats calls, views,
 # operations in place, writes to parts, and who shares memory; the type of what few tensors have; what repeats picks;
-# the dtypes of int64 and bool.
+# the dtypes of int64 and bool; what repeats writes to places.
 (
     G_LEAF,
     G_GETS,
@@ -69,8 +69,9 @@ G_DIM, G_AXIS, G_KEEPDIM, G_KEEPDIMS = range(30, 34)
     G_HIT_PICKED,
     G_LONGS,
     G_BOOLS,
+    G_ASSIGN_AT,
     REGISTRY,
-) = range(34, 52)
+) = range(34, 53)
 MOST_SPARES = 32
 """Tensors that have died whose memory is kept for new ones, each with the address of the next for its value."""
 
@@ -214,8 +215,9 @@ P_STEP, P_EXTENT, P_LEAST, P_WHERE, P_ARRAY = range(5)
 
 # The words of an index: how many there are, then of each item its tag and what it is.
 INT_ITEM, SLICE_ITEM, NEW_ITEM, ELLIPSIS_ITEM, ARRAY_ITEM = range(1, 6)
-INT_WORDS, ANY_INT = 3, 1
-"""Words of an index that is an int, with their count; the number in the key of an entry for all ints from 0 on."""
+INT_WORDS, ANY_INT, BY_ARRAYS = 3, 1, 1
+"""Words of an index that is an int, with their count; the number in the key of an entry for all ints from 0 on; what
+stands for a second operand in the key of an entry about arrays."""
 NO_BOUND, FARTHEST = -(1 << 62) - 1, 1 << 62
 """What stands for None in a slice; ints that native code takes are below this, whatever their sign."""
 MOST_ITEMS, MOST_WORDS, MOST_VIEWS = 4, 24, 32

@@ -10,6 +10,7 @@ from numpy.lib.array_utils import normalize_axis_tuple
 
 from kernels.tables import OPS
 from tape import casting, recording, shaping
+from tape.call_table import viewing
 from tape.dims import dim_of, dims_of, ints_of
 from tape.numpy_reducing import array_like
 from tape.public import implements, public
@@ -25,6 +26,7 @@ def flipped(x: Tensor, dims: tuple[int, ...]) -> Tensor:
     return casting.cast(_reversed(x, dims), x.spec.dtype, _FLIP) if dims else shaping.clone(x)
 
 
+@viewing("reversed")
 def _reversed(x: Tensor, dims: tuple[int, ...]) -> Tensor:
     """Return a view with the order reversed along these axes, as NumPy's functions do."""
     rank = len(x.spec.shape)
@@ -98,6 +100,7 @@ def _rolled(x: Tensor, steps: tuple[int, ...], axes: tuple[int, ...]) -> Tensor:
     return shaping.clone(x) if result is x else result
 
 
+@viewing("part")
 def part(x: Tensor, axis: int, start: int, stop: int) -> Tensor:
     """Return a view of a range along an axis, which lies within the tensor."""
     key = (*(slice(None),) * axis, slice(start, stop), Ellipsis)
@@ -132,6 +135,7 @@ def _quarters(x: Tensor, k: int, plane: tuple[int, ...], flip: Callable[..., Ten
 
 
 @public("moveaxis")
+@viewing("movedim")
 def movedim(x: Any, source: Any, destination: Any) -> Tensor:
     """Return a view with dims ``source`` at the places ``destination``; the others keep their order.
 
@@ -156,6 +160,7 @@ def movedim(x: Any, source: Any, destination: Any) -> Tensor:
 
 
 @public("swapdims")
+@viewing("swapaxes")
 def swapaxes(x: Any, axis0: int, axis1: int) -> Tensor:
     """Return a view with two dims exchanged.
 

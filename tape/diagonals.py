@@ -9,6 +9,7 @@ import numpy as np
 
 from tape import creation, recording, shaping
 from tape.arithmetic import FUNCTIONS
+from tape.call_table import viewing
 from tape.dims import dim_of
 from tape.public import implements, public
 from tape.reducing import tensor_of
@@ -18,6 +19,7 @@ _MATRIX = 2
 
 
 @public()
+@viewing("diagonal")
 def diagonal(x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     """Return a view of the diagonal of two dims, as the last dim; ``offset`` counts from it towards ``dim2``.
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tape import creation, reducing, scanning, shaping
+from tape.arranging import part
 from tape.dims import dim_of, dims_of, either
 from tape.indexing import index
 from tape.numpy_reducing import array_like, cast
@@ -48,7 +49,8 @@ def diff(x: Any, n: int = 1, dim: Any = None, prepend: Any = None, append: Any =
 
 
 def _neighbours(y: Tensor, at: int) -> Any:
-    after, before = _part(y, at, 1, None), _part(y, at, None, -1)
+    size = y.spec.shape[at]
+    after, before = part(y, at, min(1, size), size), part(y, at, 0, max(size - 1, 0))
     return after != before if y.spec.dtype == np.bool_ else after - before
 
 

@@ -33,11 +33,12 @@ def enter_picked(op: int, result: Any, given: tuple[Any, ...], plan: Plan) -> No
         return
     how = plan(x.spec, *given[1:])
     if how is not None:
-        _ready()
+        ready()
         pick_entries.enter(op, x._form, given, form, wanted, how)
 
 
-def _ready() -> None:
+def ready() -> None:
+    """Have what native code asks for."""
     for at, dtype in ((words.G_LONGS, np.dtype(np.int64)), (words.G_BOOLS, np.dtype(np.bool_))):
         registry.put(registry.REGISTRY.address, at, id(dtype))
     provide(words.G_HIT_PICKED, "picking_native", "hit_picked")

@@ -10,6 +10,7 @@ import numpy as np
 
 from tape import index_arrays, recording
 from tape.arranging import part
+from tape.call_table import viewing
 from tape.dims import dim_of, either, ints_of
 from tape.public import implements, public
 from tape.reducing import tensor_of
@@ -18,6 +19,7 @@ from tape.tensor import Tensor, method
 
 
 @public()
+@viewing("narrow")
 def narrow(x: Any, dim: int, start: Any, length: int) -> Tensor:
     """Return a view of ``length`` places along ``dim``, from ``start`` on, which may be a 0-d integer tensor.
 
@@ -40,6 +42,7 @@ def narrow(x: Any, dim: int, start: Any, length: int) -> Tensor:
 
 
 @public()
+@viewing("select")
 def select(x: Any, dim: int, index: Any) -> Tensor:
     """Return a view of the place ``index`` along ``dim``, which goes.
 
@@ -58,6 +61,11 @@ def select(x: Any, dim: int, index: Any) -> Tensor:
     return _place(x, axis, at % n, "select")
 
 
+@viewing("unbind")
+def _unbound(x: Tensor, axis: int, at: int) -> Tensor:
+    return _place(x, axis, at, "unbind")
+
+
 def _place(x: Tensor, axis: int, at: int, name: str) -> Tensor:
     key = (*(slice(None),) * axis, at, Ellipsis)
     return recording.view(VIEWS[name], x, (key,), ("place", axis, at))
@@ -74,7 +82,7 @@ def unbind(x: Any, dim: Any = None, *, axis: Any = None) -> tuple[Tensor, ...]:
     if not x.spec.shape:
         raise IndexError("unbind: Dimension specified as 0 but tensor has no dimensions")
     along = dim_of(x, either("dim", dim, "axis", axis, 0))
-    return tuple(_place(x, along, k, "unbind") for k in range(x.spec.shape[along]))
+    return tuple([_unbound(x, along, k) for k in range(x.spec.shape[along])])
 
 
 @public()

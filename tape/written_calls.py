@@ -8,15 +8,16 @@ from typing import Any, TypeVar
 import numpy as np
 
 from kernels import call_entries as calls
-from kernels import computations, part_entries, words
+from kernels import computations, part_entries, pick_entries, words
 from kernels.call_entries import Key, Telling
 from kernels.form import Form
-from kernels.layouts import Spec
+from kernels.layouts import Spec, broadcast
 from kernels.memory import where
 from kernels.op import Elementwise, Write
-from tape import modes
+from tape import index_arrays, modes
 from tape.call_table import NATIVELY, OWN, ask, number_of, number_of_op, provide, repeating
 from tape.families import base_of
+from tape.picked_calls import by_index, ready
 from tape.tensor import Tensor
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -60,6 +61,9 @@ def _enter_write(before: Form | Spec, wanted: bool, x: Tensor, key: Any, value: 
         return
     keys = key if type(key) is tuple else (key,)
     if any(type(one) not in _ITEMS for one in keys):
+        _enter_write_at(
+            Key(words.OP_ASSIGN, (before, None, None if given is None else given._form), wants), x, key, given
+        )
         return
     shown = array[keys if ... in keys else (*keys, ...)]
     how = computations.write(None if given is None else given.spec, before.spec, shown)
@@ -67,6 +71,37 @@ def _enter_write(before: Form | Spec, wanted: bool, x: Tensor, key: Any, value: 
         seen = Key(words.OP_ASSIGN, (before, None, None if given is None else given._form), wants)
         start = where(shown) - where(array)
         part_entries.enter_write(seen, key, form, how, part_entries.Part(shown, start, start, any(wants)))
+
+
+def _enter_write_at(seen: Key, x: Tensor, key: Any, given: Tensor | None) -> None:
+    """Enter ``x[key] = value`` with arrays in the index."""
+    spec = seen.forms[0].spec  # type: ignore[union-attr]
+    source = None if given is None else given.spec
+    if spec.overlaps or spec.strides != spec.gradient or not 0 < spec.size <= _LARGEST:
+        return
+    if source is None and (spec.dtype.kind == "b" or spec.dtype == np.float16):
+        return
+    if type(key) is list and any(type(one) is not int for one in key):
+        return
+    how, found = by_index(spec, key), index_arrays.places(spec, spec.strides, index_arrays.array_key(key))
+    shape = found.shape
+    if any(seen.wanted) and index_arrays.last_ones(found, spec.size) is not None:
+        return  # what was recorded is fewer places
+    if how is None or (source is not None and (source.dtype != spec.dtype or len(source.shape) > len(shape))):
+        return
+    strides = (0,) * len(shape) if source is None else broadcast(source.shape, source.strides, shape)
+    offsets = np.zeros(shape, np.int64)
+    for axis, stride in enumerate(strides):
+        offsets += (np.arange(shape[axis]) * stride).reshape([-1 if k == axis else 1 for k in range(len(shape))])
+    once = spec.size if source is not None and any(seen.wanted) and not how.inner else 0
+    ready()
+    provide(words.G_ASSIGN_AT, "putting_native", "assign_at")
+    what = pick_entries.Putting(how, shape, offsets, spec.bytes, once)
+    pick_entries.enter_write(seen, (x, key), x._form, what)
+
+
+_LARGEST = 1 << 16
+"""Elements of the largest tensor that is written to at places."""
 
 
 def sharing(name: str) -> Callable[[Method], Method]:
