@@ -28,6 +28,7 @@ from kernels.words import (
     G_KEEPDIM,
     G_KEEPDIMS,
     G_TRUE,
+    JOINS,
     LARGEST_DIM,
     MOST_OPERANDS,
     NO_BOUND,
@@ -44,7 +45,7 @@ from kernels.words import (
 CONTROL = True
 
 _asked = load_module("seen_calls_native")
-hit, hit_in_place, hit_picked = _asked.hit, _asked.hit_in_place, _asked.hit_picked
+hit, hit_in_place, hit_joined, hit_picked = _asked.hit, _asked.hit_in_place, _asked.hit_joined, _asked.hit_picked
 hit_shared, hit_view = _asked.hit_shared, _asked.hit_view
 bound = load_module("index_native").bound
 _objects = load_module("objects_native")
@@ -87,11 +88,23 @@ def reduction_code(registry, given, count, names):
     return dim_code(registry, dim, keepdim)
 
 
+@njit(cache=True, error_model="numpy")
+def names_dim(registry, arguments, names):
+    """Whether there is one argument and at most a dim behind it, by place or by name."""
+    if names == 0:
+        return 1 if arguments <= 2 else 0
+    name = PyTuple_GetItem(names, 0) if arguments == 1 and PyTuple_Size(names) == 1 else 0
+    return 1 if name != 0 and (name == word(registry, G_DIM) or name == word(registry, G_AXIS)) else 0
+
+
 @cfunc("int64(int64, int64, int64, int64)", cache=True)
 def vectorcall(self, given, count, names):
     number, arguments = load_i8(self + F_NUMBER), count & ARGUMENTS
     found = 0
-    if number >= PICKS:
+    if number >= JOINS:
+        if arguments >= 1 and names_dim(tape_registry(), arguments, names) != 0:
+            found = hit_joined(number & (NUMBERED - 1), given, 1 if names == 0 and arguments == 1 else 2)
+    elif number >= PICKS:
         if names == 0 and arguments > 1:
             found = hit_picked(number & (NUMBERED - 1), given, arguments)
     elif number >= SHARES:

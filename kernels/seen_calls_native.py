@@ -10,6 +10,7 @@ from kernels.words import (
     G_ASSIGN_AT,
     G_HIT,
     G_HIT_IN_PLACE,
+    G_HIT_JOINED,
     G_HIT_PICKED,
     G_HIT_SHARED,
     G_HIT_VIEW,
@@ -49,6 +50,13 @@ def hit_shared(op, given):
 def hit_picked(op, given, count):
     """See kernels/picking_native.py: likewise."""
     address = word(tape_registry(), G_HIT_PICKED)
+    return call_at(address, op, given, count, 0) if address != 0 else 0
+
+
+@njit(cache=True, error_model="numpy")
+def hit_joined(op, given, count):
+    """See kernels/joining_native.py: likewise."""
+    address = word(tape_registry(), G_HIT_JOINED)
     return call_at(address, op, given, count, 0) if address != 0 else 0
 
 

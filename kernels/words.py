@@ -50,7 +50,8 @@ G_DIM, G_AXIS, G_KEEPDIM, G_KEEPDIMS = range(30, 34)
 # The type of leaves' slots; what gets and sets a property otherwise; Python's function for a spec, and that of numbers;
 # NumPy's function that copies an array; where a tape has its thread; the type of lists; what repeats calls, views,
 # operations in place, writes to parts, and who shares memory; the type of what few tensors have; what repeats picks;
-# the dtypes of int64 and bool; what repeats writes to places.
+# the dtypes of int64 and bool; what repeats writes to places, and
+# joins.
 (
     G_LEAF,
     G_GETS,
@@ -70,8 +71,9 @@ G_DIM, G_AXIS, G_KEEPDIM, G_KEEPDIMS = range(30, 34)
     G_LONGS,
     G_BOOLS,
     G_ASSIGN_AT,
+    G_HIT_JOINED,
     REGISTRY,
-) = range(34, 53)
+) = range(34, 54)
 MOST_SPARES = 32
 """Tensors that have died whose memory is kept for new ones, each with the address of the next for its value."""
 
@@ -156,6 +158,9 @@ SHARES = 1 << 35
 """Added to the number of an operation that gives a tensor of the same memory."""
 PICKS = 1 << 36
 """Added to the number of an operation that picks elements: what is given beside the tensor is arrays and ints."""
+JOINS = 1 << 37
+MOST_JOINED = 1 << 10
+"""Added to the number of an operation that joins the tensors of a list, along a dim."""
 
 # An array as an object of Python, in bytes; kernels/memory.py and numpy_api.py check that it is so.
 A_DATA, A_NDIM, A_SHAPE, A_STRIDES, A_BASE, A_DTYPE, A_FLAGS = 16, 24, 32, 40, 48, 56, 64
@@ -188,9 +193,9 @@ PICK, PICK_RESULT, PICK_SCALE = 3, 3, 4
 """Bits for each value that is saved; what they say but the number of an operand."""
 # What computes: Python, always; the number itself with +, -, *, /, or NumPy's loop; NumPy's loop over a nest, of
 # doubles, singles or integers; one over the operand's nest, which leads to fewer results; one for products of matrices;
-# a kernel of ours; a function of Python's; elements that arrays pick.
+# a kernel of ours; a function of Python's; elements that arrays pick; a join.
 SLOWLY, ADD, SUBTRACT, MULTIPLY, DIVIDE, ONCE, NEST, NEST4, REDUCE, PRODUCT, KERNEL, CALLED = range(12)
-NEST_INT, PICKED = 12, 13
+NEST_INT, PICKED, JOINED = 12, 13, 14
 E_LEAST, E_MOST = E_INITIAL, E_SCALE
 """Of a nest of integers: between which a number has to be."""
 # An operand of a call, in bytes: form, slot, the address of its value, the object of that (0 of a number), room for
@@ -217,7 +222,7 @@ P_STEP, P_EXTENT, P_LEAST, P_WHERE, P_ARRAY = range(5)
 INT_ITEM, SLICE_ITEM, NEW_ITEM, ELLIPSIS_ITEM, ARRAY_ITEM = range(1, 6)
 INT_WORDS, ANY_INT, BY_ARRAYS = 3, 1, 1
 """Words of an index that is an int, with their count; the number in the key of an entry for all ints from 0 on; what
-stands for a second operand in the key of an entry about arrays."""
+stands for a second operand in the key of an entry about arrays or lists."""
 NO_BOUND, FARTHEST = -(1 << 62) - 1, 1 << 62
 """What stands for None in a slice; ints that native code takes are below this, whatever their sign."""
 MOST_ITEMS, MOST_WORDS, MOST_VIEWS = 4, 24, 32

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 from typing import Any
 
 import numpy as np
@@ -11,11 +10,11 @@ import numpy as np
 from kernels import forms
 from kernels.layouts import spec_of
 from kernels.op import Join, View
-from kernels.recent import Recent
 from kernels.tables import OPS
-from tape import casting, modes, recording, repeats
+from tape import casting, recording
 from tape.call_table import copying, viewing
 from tape.dims import dim_of, either, ints_of
+from tape.joined_calls import joining
 from tape.operands import operand
 from tape.tensor import Tensor, carried, method
 
@@ -193,11 +192,13 @@ def contiguous(x: Tensor) -> Tensor:
     return x if type(value) is float or value.flags.c_contiguous else clone(x)  # type: ignore[union-attr]
 
 
+@joining(OPS["concatenate"], new=False)
 def cat(tensors: Any, dim: Any = None, *, axis: Any = None) -> Tensor:
     """Join tensors end to end along ``dim``; the other dims agree."""
     return _join("concatenate", tensors, either("dim", dim, "axis", axis, 0), new=False)
 
 
+@joining(OPS["stack"], new=True)
 def stack(tensors: Any, dim: Any = None, *, axis: Any = None) -> Tensor:
     """Join tensors of one shape side by side along a new ``dim``."""
     return _join("stack", tensors, either("dim", dim, "axis", axis, 0), new=True)
@@ -206,16 +207,10 @@ def stack(tensors: Any, dim: Any = None, *, axis: Any = None) -> Tensor:
 def _join(name: str, tensors: Any, dim: Any, *, new: bool) -> Tensor:
     op = OPS[name]
     assert isinstance(op, Join)
-    operands = tuple(tensors)
-    key, tape = _key(op, dim, operands), modes.active()
-    known = None if key is None else _joined.get(key)
-    if known is not None and tape:
-        value = _together(op, [o._value for o in operands], known.params[0], new=new)
-        return repeats.again(tape, known, [o._slot for o in operands], value)
-    checked, axis = _checked(name, operands, dim, new=new)
+    checked, axis = _checked(name, tuple(tensors), dim, new=new)
     specs, wants = tuple([o.spec for o in checked]), tuple([o._slot is not None for o in checked])
     value = _together(op, [o._value for o in checked], axis, new=new)
-    result = recording.finish(
+    return recording.finish(
         op,
         checked,
         value,
@@ -223,23 +218,6 @@ def _join(name: str, tensors: Any, dim: Any, *, new: bool) -> Tensor:
         lambda _form: (),
         (axis, new),
     )
-    form = repeats.repeats(result)
-    if form is not None and key is not None and all(map(operator.is_, checked, operands)):
-        _joined[key] = form
-    return result
-
-
-def _key(op: Join, dim: Any, operands: tuple[Any, ...]) -> Any:
-    """Return what the form of a join depends on; None where something else than tensors is joined."""
-    if type(dim) is not int:
-        return None
-    # The slot first: to ask for it makes a view of an earlier version one of the version now.
-    parts = [(o._slot is None, o._form.spec) if isinstance(o, Tensor) else None for o in operands]
-    return None if None in parts else (op, dim, *parts)
-
-
-_joined: Recent[Any, forms.Form] = Recent()
-"""The forms of joins seen, by operation, dim, specs and which operands require grad."""
 
 
 def _together(op: Join, values: list[Any], axis: int, *, new: bool) -> Any:
