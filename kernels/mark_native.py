@@ -16,6 +16,7 @@ from kernels.words import (
     ALIAS,
     B_ENTRIES,
     B_FIRST,
+    B_FREES,
     B_INPUTS,
     B_KIND,
     B_READY,
@@ -61,6 +62,7 @@ from kernels.words import (
     RELEVANT,
     T_NUMBER,
     T_REGISTRY,
+    T_SIZE,
     T_WORDS,
     TAPE_BITS,
     TOUCHED,
@@ -205,18 +207,29 @@ def is_marked(cells, mask, top, near, stamp, slot):
 
 
 @njit(cache=True, error_model="numpy")
+def goes(items, start, block, tape):
+    """Whether an instruction is dropped by a backward that frees, if all of this tape that it refers to are."""
+    left = word(block, B_INPUTS) if word(block, B_FREES) == 0 else -1
+    while left > 0 and word(items, start + left) >> TAPE_BITS != tape:
+        left -= 1
+    return left != 0
+
+
+@njit(cache=True, error_model="numpy")
 def attempt(h, root, pending):
     """Mark, from so many roots, as far as the cells that are found by key suffice."""
     t = word(h, H_TAPE)
     items, forms, order = word(t, T_WORDS), word(word(t, T_REGISTRY), G_FORMS), word(h, H_ORDER)
     cells, mask, top, near, stamp = word(h, H_CELLS), word(h, H_MASK), word(h, H_TOP), word(h, H_NEAR), word(h, H_STAMP)
-    position, count, room, slot = seek(t, root) - 1, 0, mask - mask // 8, top + 1
+    position, count, room, slot, tape = seek(t, root) - 1, 0, mask - mask // 8, top + 1, word(t, T_NUMBER)
+    whole = position == word(t, T_SIZE) - 1
     while pending > 0 and position >= 0:
         last = position
         block = word(forms, word(items, last))
         start = last - word(block, B_ENTRIES) + 1
         position, slot = start - 1, word(items, start)
         cell = is_marked(cells, mask, top, near, stamp, slot)
+        whole = whole and cell != 0 and goes(items, start, block, tape)
         if cell == 0:
             continue
         if word(h, H_KEYS) + word(block, B_INPUTS) > room:
@@ -233,6 +246,7 @@ def attempt(h, root, pending):
         pending += new - 1
     store_i8(h + 8 * H_LOW, position + 1)
     store_i8(h + 8 * H_COUNT, count)
+    store_i8(h + 8 * H_WHOLE, word(t, T_SIZE) if whole else 0)
     store_i8(h + 8 * H_EXTENT, max(min(top - slot + 1, near), 0))
     return FREED if pending > 0 else OK
 
@@ -246,7 +260,6 @@ def mark(h):
     store_i8(h + 8 * H_FROM, 0)
     store_i8(h + 8 * H_RESUME, 0)
     store_i8(h + 8 * H_EXTENT, 0)
-    store_i8(h + 8 * H_WHOLE, 0)
     root, keys = last_root(h), FEW
     while keys < 2 * word(h, H_PRESET):
         keys *= 2
@@ -287,3 +300,4 @@ def relevant(h):
     for k in range(count - kept):
         store_i8(order + 8 * k, word(order, kept + k))
     store_i8(h + 8 * H_COUNT, count - kept)
+    store_i8(h + 8 * H_WHOLE, 0)

@@ -11,7 +11,6 @@ from kernels.memory import call_kernel, load_i8, store_i8, word
 from kernels.words import (
     B_ENTRIES,
     B_FIRST,
-    B_FREES,
     B_INPUTS,
     B_READY,
     B_WORK,
@@ -45,6 +44,7 @@ from kernels.words import (
     OK,
     PATIENCE,
     SINGLE,
+    T_NUMBER,
     T_REGISTRY,
     T_SIZE,
     T_WORDS,
@@ -55,8 +55,8 @@ from kernels.words import (
 _cells = load_module("cells_native")
 begin, fill, open_cell = _cells.begin, _cells.fill, _cells.open_cell
 _marks = load_module("mark_native")
-crowded, is_marked, last_root, meet, preset = (
-    _marks.crowded, _marks.is_marked, _marks.last_root, _marks.meet, _marks.preset,
+crowded, goes, is_marked, last_root, meet, preset = (
+    _marks.crowded, _marks.goes, _marks.is_marked, _marks.last_root, _marks.meet, _marks.preset,
 )  # fmt: skip
 _tape = load_module("tape_native")
 point_at, seek = _tape.point_at, _tape.seek
@@ -117,15 +117,15 @@ def descend(h, root, pending):
     items, forms, order = word(t, T_WORDS), word(word(t, T_REGISTRY), G_FORMS), word(h, H_ORDER)
     cells, mask, top, near, stamp = word(h, H_CELLS), word(h, H_MASK), word(h, H_TOP), word(h, H_NEAR), word(h, H_STAMP)
     position, count, room, slot, work = seek(t, root) - 1, 0, mask - mask // 8, top + 1, 0
-    whole = position == word(t, T_SIZE) - 1
+    whole, tape = position == word(t, T_SIZE) - 1, word(t, T_NUMBER)
     while pending > 0 and position >= 0:
         last = position
         block = word(forms, word(items, last))
         start = last - word(block, B_ENTRIES) + 1
         position, slot = start - 1, word(items, start)
         cell = is_marked(cells, mask, top, near, stamp, slot)
+        whole = whole and cell != 0 and goes(items, start, block, tape)
         if cell == 0:
-            whole = False
             continue
         if word(block, B_READY) != SINGLE or work > PATIENCE:
             return ELSEWHERE
@@ -138,7 +138,6 @@ def descend(h, root, pending):
             return ELSEWHERE
         pending += new - 1
         work += word(block, B_WORK)
-        whole &= word(block, B_FREES) != 0
     store_i8(h + 8 * H_LOW, position + 1)
     store_i8(h + 8 * H_COUNT, count)
     store_i8(h + 8 * H_WHOLE, word(t, T_SIZE) if whole else 0)

@@ -145,6 +145,24 @@ def test_all_of_a_chain_is_dropped_and_nothing_else() -> None:
     assert recorded() == before
 
 
+@pytest.mark.parametrize("library_name", ["tape", "torch"])
+@pytest.mark.parametrize("shape", [(), (3,)])
+def test_sums_of_leaves_stay_and_sums_of_what_is_freed_go(shape: tuple[int, ...], library_name: str) -> None:
+    library = pytest.importorskip(library_name)
+    x, one = library.ones(shape, requires_grad=True), library.ones(shape)
+    low = x + x
+    middle = low - x
+    (middle * middle).backward(one)
+    middle.backward(one)
+    assert x.grad.tolist() == (one * 3.0).tolist()
+    high = middle * middle + x
+    (high - x).backward(one)
+    with pytest.raises(RuntimeError, match="second time"):
+        high.backward(one)
+    low.backward(one)
+    assert x.grad.tolist() == (one * 7.0).tolist()
+
+
 def test_long_chains_with_leaves_far_away() -> None:
     x, far = tape.tensor(1.0, requires_grad=True), tape.tensor(2.0, requires_grad=True)
     early = far * 3.0
