@@ -14,9 +14,10 @@ from weakref import ref
 import numpy as np
 
 from kernels import jit, words
+from kernels.call_arguments import Arguments
+from kernels.computation import Computation
 from kernels.form import Form
 from kernels.layouts import Spec
-from kernels.loops import InnerLoop
 from kernels.memory import where
 from kernels.pool_words import LARGE
 from kernels.registry import REGISTRY
@@ -60,30 +61,6 @@ class Telling:
     op: Any
     count: int
     params: tuple[Any, ...] = ()
-
-
-NO_LOOP = InnerLoop(0, 0)
-
-
-@dataclass(frozen=True)
-class Computation:
-    """How native code finds the elements of a result: a kind of kernels/words.py, and what that takes."""
-
-    kind: int
-    loop: InnerLoop = NO_LOOP
-    function: Any = None
-    """Of Python's, which gives the value."""
-    layout: np.ndarray[Any, Any] | None = None
-    count: int = 0
-    """Operands and the result."""
-    picks: tuple[int, ...] = ()
-    """What is saved: the number of an operand, PICK_RESULT, PICK_SCALE."""
-    initial: float = 0.0
-    scale: float = 0.0
-    bounds: tuple[int, int] | None = None
-    """Between which the numbers among the operands have to be, where integers are computed."""
-    ties: np.ndarray[Any, Any] | None = None
-    """The nest in which the ties of an extremum are counted."""
 
 
 class Entry:
@@ -147,6 +124,9 @@ class Entry:
             self.keep(words.E_LOOP, how.function, id(how.function))
         if how.layout is not None:
             self.keep(words.E_LAYOUT, how.layout, where(how.layout))
+        for at, thing in ((words.E_CONTEXT, how.context), (words.E_EXTRA, how.extra), (words.E_PAIR, how.pair)):
+            if thing is not None:
+                self.keep(at, thing, id(thing))
 
     def write(self) -> None:
         """Put it in its place, and keep what it refers to; it goes with the forms that it is about.
@@ -177,19 +157,25 @@ def _end(at: int, _: Any) -> None:
     _table[at + words.K_OP] = -1
 
 
-def enter(key: Key, form: Form | Spec, how: Computation | None, telling: Telling, largest: int) -> None:
+def enter(
+    key: Key, form: Form | Spec, how: Computation | None, telling: Telling, largest: int, asked: Arguments | None = None
+) -> None:
     """Let native code repeat a call; without a computation let it leave all such calls to Python.
 
-    ``largest``: bytes of the largest operand or result.
+    ``largest``: bytes of the largest operand or result; ``asked``: what is given behind the tensors. With a second
+    result recorders hear of the call from Python.
     """
     entry = Entry(key, form)
+    if asked is not None:
+        entry.keep(words.E_KEY, asked, where(asked.words))
     if how is not None:
         spec = form.spec
         if any(key.wanted) and isinstance(form, Form):
             entry.records(form)
         entry.computes(how)
         entry.shapes(spec)
-        entry.tells(telling)
+        if how.extra is None:
+            entry.tells(telling)
         entry.sizes(largest, spec.bytes)
         entry[words.E_TAKES] = key.forms[0] is not None and key.forms[0].spec is spec and not spec.overlaps
     entry.write()
@@ -199,11 +185,6 @@ def is_known(key: Key) -> bool:
     """Whether a call stands in the table: native code leaves some of them to Python, not all of the time."""
     row = key.words()
     return any(_words_at(place) == row for place in _places(row))
-
-
-def dim_code(dim: Any, keepdim: Any) -> int:
-    """Return the number that stands for the arguments of a reduction; -1 for what native code does not take."""
-    return int(jit.load_module("operations_native").code_of(id(dim), id(keepdim)))
 
 
 @functools.cache

@@ -15,6 +15,7 @@ from kernels.python_api import (
     PyErr_Occurred,
     tape_registry,
     thirty_words,
+    three_words,
 )
 from kernels.words import (
     B_ENTRIES,
@@ -22,12 +23,16 @@ from kernels.words import (
     CALLED,
     DIVIDE,
     E_BLOCK,
+    E_EXTRA,
     E_FORM,
+    E_KEY,
     E_KIND,
     E_LARGE,
     E_LOOP,
+    E_TOLD,
+    EXTRA_AT,
     G_CALLS,
-    G_SPARE,
+    G_SPARES,
     K_A,
     K_B,
     K_C,
@@ -58,6 +63,7 @@ from kernels.words import (
 CONTROL = True
 
 reserve = load_module("tape_native").reserve
+hash_of = load_module("index_native").hash_of
 new_tensor = load_module("objects_native").new_tensor
 _operands = load_module("operands_native")
 narrow, read_all, wanted, whole = _operands.narrow, _operands.read_all, _operands.wanted, _operands.whole
@@ -65,8 +71,8 @@ _telling = load_module("telling_native")
 tape_in_force, tell = _telling.tape_in_force, _telling.tell
 _computing = load_module("computing_native")
 _calling = load_module("calling_native")
-are_alike, called = _calling.are_alike, _calling.called
-append, counted, value_of = _computing.append, _computing.counted, _computing.value_of
+are_alike, called, paired = _calling.are_alike, _calling.called, _calling.paired
+append, counted, values_of = _computing.append, _computing.counted, _computing.values_of
 COUNTED = (1 << 32) - 1
 
 
@@ -141,11 +147,33 @@ def recorded(t, entry, operands, value, result):
 
 
 @njit(cache=True, error_model="numpy")
-def entry_of(registry, op, given, count, operands, t, by_number, number):
+def number_of(operands, by_number, asked):
+    """The number that is part of a call: of the second operand's, or of what is given behind the tensors."""
+    if by_number != 0:
+        return number_in(operands)
+    return hash_of(asked) if asked != 0 else 0
+
+
+@njit(cache=True, error_model="numpy")
+def is_asked(entry, asked):
+    """Whether what is given behind the tensors is what an entry is of."""
+    if asked != 0:
+        for k in range(load_i8(asked)):
+            if word(word(entry, E_KEY), k) != word(asked, k):
+                return 0
+    return 1
+
+
+@njit(cache=True, error_model="numpy")
+def entry_of(registry, op, given, count, operands, t, by_number, asked):
     """Read the operands of a call and find its entry; 0 where Python is to do it."""
     if t == -1 or read_all(registry, given, count, operands) == 0:
         return 0
-    return look_up(registry, op, operands, t & ~1, number_in(operands) if by_number != 0 else number)
+    entry = look_up(registry, op, operands, t & ~1, number_of(operands, by_number, asked))
+    if entry == 0 or is_asked(entry, asked) == 0:
+        return 0
+    told = t & 1 == 0 or word(entry, E_TOLD) != 0 or word(entry, E_KIND) == SLOWLY
+    return entry if told else 0  # recorders are to hear of it from Python
 
 
 @njit(cache=True, error_model="numpy")
@@ -157,64 +185,98 @@ def dropped(value):
 
 
 @njit(cache=True, error_model="numpy")
-def finished(registry, found, entry, given, operands, result, value):
-    """Give a tensor the value of a call, record that and tell of it; without a value let go of it: 0."""
-    if value == 0:
-        return dropped(result)
-    store_i8(result + O_VALUE, value)
-    form = word(entry, E_FORM)
+def filled(entry, at, tensor, value):
+    """Give a tensor a value, whose reference goes to it, and the form that an entry has."""
+    store_i8(tensor + O_VALUE, value)
+    form = word(entry, at)
     Py_IncRef(form)
-    store_i8(result + O_FORM, form)
+    store_i8(tensor + O_FORM, form)
+
+
+@njit(cache=True, error_model="numpy")
+def finished(registry, found, entry, given, operands, results, value):
+    """Give tensors the values of a call, record that and tell of it; without a value let go of them: 0.
+
+    A second value is the object of the third operand. The results are a new tensor, and a second or 0.
+    """
+    result, second, extra = load_i8(results), load_i8(results + 8), load_i8(operands + EXTRA_AT)
+    if value == 0:
+        dropped(second)
+        return dropped(result)
+    filled(entry, E_FORM, result, value)
+    if second != 0:
+        filled(entry, E_EXTRA, second, extra)
     t = found & ~1
     if word(entry, E_BLOCK) != 0:
         recorded(t, entry, operands, value, result)
     if found != t and tell(registry, entry, given, operands, result) == 0:
+        dropped(second)
         return dropped(result)
-    return result
+    return paired(entry, result, second) if second != 0 else result
 
 
 @njit(cache=True, error_model="numpy")
-def hit_called(registry, op, given, count, by_number, number, operands, entry):
-    """The same as hit, of a call whose value a function of Python's gives; behind that all is read again."""
-    again, function, value = thirty_words(), word(entry, E_LOOP), called(registry, entry, operands)
-    if value == 0:
+def new_results(registry, two, results):
+    """Make a new tensor for a result, or two; 0 with an exception."""
+    first = new_tensor(registry)
+    store_i8(results, first)
+    store_i8(results + 8, new_tensor(registry) if two and first != 0 else 0)
+    return dropped(first) if two and load_i8(results + 8) == 0 else first
+
+
+@njit(cache=True, error_model="numpy")
+def gives_two(entry):
+    return word(entry, E_EXTRA) != 0
+
+
+@njit(cache=True, error_model="numpy")
+def hit_called(registry, op, given, count, by_number, asked, operands, entry):
+    """The same as hit, of a call whose values a function of Python's gives; behind that all is read again."""
+    again, results, function, values = thirty_words(), three_words(), word(entry, E_LOOP), three_words()
+    if called(registry, entry, operands, values) == 0:
         return 0 if PyErr_Occurred() != 0 else NOT_NATIVE
-    result = new_tensor(registry)
-    if result == 0:
+    value, extra = load_i8(values), load_i8(values + 8)
+    if new_results(registry, extra != 0, results) == 0:
+        dropped(extra)
         return dropped(value)
     found = tape_in_force(registry)
-    entry = entry_of(registry, op, given, count, again, found, by_number, number)
+    entry = entry_of(registry, op, given, count, again, found, by_number, asked)
     same = entry != 0 and word(entry, E_KIND) == CALLED and word(entry, E_LOOP) == function
-    if not same or are_alike(again, operands) == 0 or can_do(found & ~1, entry, again) == 0:
-        value = dropped(value)
-    return finished(registry, found, entry, given, again, result, value)
+    same = same and gives_two(entry) == (extra != 0) and are_alike(again, operands) != 0
+    if not same or can_do(found & ~1, entry, again) == 0:
+        extra, value = dropped(extra), dropped(value)
+    if extra != 0:
+        store_i8(again + EXTRA_AT, extra)
+    return finished(registry, found, entry, given, again, results, value)
 
 
 @cfunc("int64(int64, int64, int64, int64)", cache=True, error_model="numpy")
-def hit(called_as, given, count, number):
+def hit(called_as, given, count, asked):
     """Return the result of a call that is in the table; NOT_NATIVE, or 0 without an exception, where Python does it.
 
-    ``number`` is part of the call; of an operation that is NUMBERED the second operand is, if that is a number.
+    ``asked``: the words of what is given behind the tensors, 0 where there is nothing ever. Of an operation that is
+    NUMBERED the second operand is part of the call, if that is a number.
     """
     op, by_number = called_as & (NUMBERED - 1), called_as & NUMBERED
-    registry, operands = tape_registry(), thirty_words()
+    registry, operands, results = tape_registry(), thirty_words(), three_words()
     found = tape_in_force(registry)
-    entry = entry_of(registry, op, given, count, operands, found, by_number, number)
+    entry = entry_of(registry, op, given, count, operands, found, by_number, asked)
     if entry == 0 or word(entry, E_KIND) == SLOWLY:
         return 0 if entry == 0 else NOT_NATIVE
     if word(entry, E_KIND) == CALLED:
-        return hit_called(registry, op, given, count, by_number, number, operands, entry)
-    allocates = word(registry, G_SPARE) == 0
-    result = new_tensor(registry)
-    if result == 0:
+        return hit_called(registry, op, given, count, by_number, asked, operands, entry)
+    two, spares = gives_two(entry), word(registry, G_SPARES)
+    if new_results(registry, two, results) == 0:
         return 0
-    if allocates:  # that may have run anything: what has been read is read again
+    if spares <= two:  # memory was taken, and that may have run anything: what has been read is read again
         found = tape_in_force(registry)
-        entry = entry_of(registry, op, given, count, operands, found, by_number, number)
+        entry = entry_of(registry, op, given, count, operands, found, by_number, asked)
+        if entry != 0 and (word(entry, E_KIND) == CALLED or gives_two(entry) != two):
+            entry = 0
     value = 0
-    if entry != 0 and word(entry, E_KIND) != CALLED and can_do(found & ~1, entry, operands) != 0:
-        value = counted(registry, entry, operands, value_of(registry, entry, operands))
-    return finished(registry, found, entry, given, operands, result, value)
+    if entry != 0 and can_do(found & ~1, entry, operands) != 0:
+        value = counted(registry, entry, operands, values_of(registry, entry, operands))
+    return finished(registry, found, entry, given, operands, results, value)
 
 
 @njit("int64(int64, int64, int64, int64, int64, int64)", cache=True, error_model="numpy")

@@ -9,7 +9,7 @@ import numpy as np
 
 from kernels import forwards, jit, loops, pool, words
 from kernels.blas import matrices
-from kernels.call_entries import Computation
+from kernels.computation import Computation
 from kernels.layouts import Spec, broadcast, dense, spec_of
 from kernels.loops import InnerLoop
 from kernels.lowered_loops import forward, spread

@@ -28,10 +28,12 @@ from kernels.words import (
     E_BLOCK,
     E_BYTES,
     E_CODE,
+    E_CONTEXT,
     E_COUNT,
     E_COUNTS,
     E_DATA,
     E_DTYPE,
+    E_EXTRA,
     E_INITIAL,
     E_KIND,
     E_LAYOUT,
@@ -41,13 +43,17 @@ from kernels.words import (
     E_SCALE,
     E_SHAPE,
     E_TIES,
+    EXTRA_AT,
     I_WORDS,
     K_WANTS,
     KERNEL,
+    LONGS,
     MULTIPLY,
     ONCE,
     OPERAND,
     PICK,
+    PICK_CONTEXT,
+    PICK_EXTRA,
     PICK_RESULT,
     PICK_SCALE,
     PRODUCT,
@@ -142,8 +148,12 @@ def fill(entry, operands, out):
     row, kind = thirty_words(), word(entry, E_KIND)
     if kind == KERNEL:
         store_i8(row, out)
+        at = row + 8
+        if word(entry, E_EXTRA) != 0:
+            store_i8(at, load_i8(load_i8(operands + EXTRA_AT) + A_DATA))
+            at += 8
         for i in range(word(entry, E_COUNT) - 1):
-            store_i8(row + 8 + 8 * i, load_i8(operands + OPERAND * i + V_PLACE))
+            store_i8(at + 8 * i, load_i8(operands + OPERAND * i + V_PLACE))
         call_kernel(word(entry, E_LOOP), word(entry, E_LAYOUT), row, 0)
         return
     pointers_of(entry, operands, out, row)
@@ -186,6 +196,21 @@ def value_of(registry, entry, operands):
 
 
 @njit(cache=True, error_model="numpy")
+def values_of(registry, entry, operands):
+    """The same; a second value, behind the operands, goes with it."""
+    if word(entry, E_EXTRA) == 0:
+        return value_of(registry, entry, operands)
+    extra = array_of(registry, word(entry, E_NDIM), word(entry, E_SHAPE), LONGS, False)
+    if extra == 0:
+        return 0
+    store_i8(operands + EXTRA_AT, extra)
+    value = value_of(registry, entry, operands)
+    if value == 0:
+        Py_DecRef(extra)
+    return value
+
+
+@njit(cache=True, error_model="numpy")
 def counted(registry, entry, operands, value):
     """Count the ties of an extremum that is recorded, behind the operands; the value, 0 with an exception."""
     if value == 0 or word(entry, E_TIES) == 0 or word(entry, E_BLOCK) == 0:
@@ -220,14 +245,20 @@ def keep(t, at, slot):
 
 @njit(cache=True, error_model="numpy")
 def saved_word(entry, pick, kind, operands, value):
-    """What is saved: an array that the tape then owns, or the bits of a double."""
+    """What is saved: an object that the tape then owns, or the bits of a double."""
+    if pick == PICK_CONTEXT:
+        Py_IncRef(word(entry, E_CONTEXT))
+        return word(entry, E_CONTEXT)
+    if pick == PICK_EXTRA:
+        Py_IncRef(load_i8(operands + EXTRA_AT))
+        return load_i8(operands + EXTRA_AT)
     if pick == PICK_SCALE:
         ties = operands + 2 * OPERAND
         own = load_i8(ties + (V_OBJECT if kind == ARRAY else V_DOUBLE))
         return own if word(entry, E_TIES) != 0 else word(entry, E_SCALE)
     at = operands + OPERAND * pick
     saved = value if pick == PICK_RESULT else load_i8(at + V_OBJECT)
-    if kind == ARRAY:
+    if kind >= ARRAY:
         Py_IncRef(saved)
         return saved
     if pick == PICK_RESULT:  # a float, or an array of one element

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from kernels import jit, loops, words
-from kernels.call_entries import Computation, Entry, Key, Telling
+from kernels.call_entries import Entry, Key, Telling
+from kernels.computation import Computation
 from kernels.form import Form
 from kernels.layouts import Spec
 from kernels.memory import where

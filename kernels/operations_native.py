@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernels.jit import cfunc, load_module, njit
-from kernels.memory import load_i8, word
+from kernels.memory import load_i8
 from kernels.python_api import (
     Py_DecRef,
     Py_IncRef,
@@ -12,31 +12,24 @@ from kernels.python_api import (
     PyObject_GC_Del,
     PyObject_GC_UnTrack,
     PyObject_Vectorcall,
-    PyTuple_GetItem,
-    PyTuple_Size,
     call_visit,
     tape_registry,
+    thirty_words,
 )
 from kernels.words import (
+    ARGUED,
     F_ALWAYS,
     F_DICT,
     F_NUMBER,
     F_SLOW,
     G_AXIS,
     G_DIM,
-    G_FALSE,
-    G_KEEPDIM,
-    G_KEEPDIMS,
-    G_TRUE,
     JOINS,
-    LARGEST_DIM,
     MOST_OPERANDS,
-    NO_BOUND,
     NOT_NATIVE,
     NUMBERED,
     O_TYPE,
     PICKS,
-    REDUCES,
     SHARES,
     SHOWS,
     WRITES,
@@ -47,45 +40,21 @@ CONTROL = True
 _asked = load_module("seen_calls_native")
 hit, hit_in_place, hit_joined, hit_picked = _asked.hit, _asked.hit_in_place, _asked.hit_joined, _asked.hit_picked
 hit_shared, hit_view = _asked.hit_shared, _asked.hit_view
-bound = load_module("index_native").bound
+_arguments = load_module("arguments_native")
+call_words, tensors_in = _arguments.call_words, _arguments.tensors_in
 _objects = load_module("objects_native")
 drop_all, visit_all = _objects.drop_all, _objects.visit_all
 ARGUMENTS = (1 << 62) - 1
 
 
 @njit(cache=True, error_model="numpy")
-def dim_code(registry, dim, keepdim):
-    """The number that stands for the arguments of a reduction, 0 for one that is not there; -1 where Python is to."""
-    code = 0
-    if keepdim == word(registry, G_TRUE):
-        code = 1
-    elif keepdim != 0 and keepdim != word(registry, G_FALSE):
-        return -1
-    number = bound(registry, dim) if dim != 0 else NO_BOUND
-    if number == NO_BOUND:
-        return code
-    return code + 2 * (number + 2 * LARGEST_DIM) if abs(number) < LARGEST_DIM else -1
-
-
-@njit("int64(int64, int64)", cache=True, error_model="numpy")
-def code_of(dim, keepdim):
-    """The same, for Python."""
-    return dim_code(tape_registry(), dim, keepdim)
-
-
-@njit(cache=True, error_model="numpy")
-def reduction_code(registry, given, count, names):
-    """The same of the arguments behind a tensor, by place and by name."""
-    dim, keepdim = word(given, 1) if count > 1 else 0, word(given, 2) if count > 2 else 0
-    for k in range(PyTuple_Size(names) if names != 0 else 0):
-        name, value = PyTuple_GetItem(names, k), word(given, count + k)
-        if (name == word(registry, G_DIM) or name == word(registry, G_AXIS)) and dim == 0:
-            dim = value
-        elif (name == word(registry, G_KEEPDIM) or name == word(registry, G_KEEPDIMS)) and keepdim == 0:
-            keepdim = value
-        else:
-            return -1
-    return dim_code(registry, dim, keepdim)
+def hit_argued(op, given, count, names):
+    """The result of a call of tensors and what is given behind them, if that is in the table."""
+    registry, asked = tape_registry(), thirty_words()
+    tensors = tensors_in(registry, given, count)
+    if tensors == 0 or call_words(registry, given, tensors, count, names, asked) == 0:
+        return 0
+    return hit(op, given, tensors, asked)
 
 
 @njit(cache=True, error_model="numpy")
@@ -112,14 +81,12 @@ def vectorcall(self, given, count, names):
             found = hit_shared(number & (NUMBERED - 1), given)
     elif number >= WRITES:
         if names == 0 and 1 <= arguments <= MOST_OPERANDS:
-            found = hit_in_place(number & (REDUCES - 1), given, arguments)
+            found = hit_in_place(number & (ARGUED - 1), given, arguments)
     elif number >= SHOWS:
         if names == 0 and arguments >= 1:
             found = hit_view(number & (NUMBERED - 1), given, arguments)
-    elif number >= REDUCES:
-        code = reduction_code(tape_registry(), given, arguments, names) if 1 <= arguments <= 3 else -1
-        if code >= 0:
-            found = hit(number & (NUMBERED - 1), given, 1, code)
+    elif number >= ARGUED:
+        found = hit_argued(number & (NUMBERED - 1), given, arguments, names)
     elif names == 0 and 1 <= arguments <= MOST_OPERANDS:
         found = hit(number, given, arguments, 0)
     if found == NOT_NATIVE:

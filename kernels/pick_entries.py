@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from kernels import jit, words
-from kernels.call_entries import Computation, Entry, Key
+from kernels.call_entries import Entry, Key
+from kernels.computation import Computation
 from kernels.form import Form
 from kernels.layouts import Spec
 from kernels.memory import where

@@ -16,9 +16,7 @@ from kernels import forking, words
 MOST_TAPES = 1 << 18
 """Slots have 62 bits: so many tapes can live at a time."""
 _lock = forking.lock()
-
-
-_NAMES = "dim", "axis", "keepdim", "keepdims"
+_NAMES = "dim", "axis"
 """Names of arguments that native code knows when it sees them."""
 
 

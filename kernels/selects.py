@@ -10,6 +10,8 @@ from kernels import jit
 from kernels.layouts import Spec
 from kernels.structs import dataclass
 
+Array = np.ndarray[Any, Any]
+
 
 @dataclass(frozen=True)
 class Pick:
@@ -33,3 +35,11 @@ class Pick:
         layout = np.array([*head, *reversed(shape), *reversed(strides)], np.int64)
         name = "double" if self.spec.dtype == np.float64 else "single"
         return int(getattr(jit.load_module("selects_native"), name).address), layout
+
+
+def pick(locate: Any, array: Array, *, axis: int, keepdims: bool) -> tuple[Array, Array]:
+    """Return the same in NumPy, of any dtype; both are fresh."""
+    wide = np.asarray(locate(array, axis=axis, keepdims=True)) if array.ndim else np.zeros((), np.int64)
+    value = np.take_along_axis(array, wide, axis) if array.ndim else array
+    places = np.array(wide if keepdims or not array.ndim else wide.squeeze(axis), np.int64, order="C")
+    return np.array(value.reshape(places.shape), order="C"), places

@@ -56,7 +56,11 @@ def _freedom(x: Any, dims: Dims, correction: float) -> float:
 def _var(x: Array, *, dims: Dims, correction: float, keepdim: bool) -> Array:
     apart = np.asarray(x - np.mean(x, axis=dims, keepdims=True))
     total = np.sum(np.multiply(apart, apart, out=apart), axis=dims, keepdims=keepdim)
-    return np.asarray(total / x.dtype.type(_freedom(x, dims, correction)))
+    freedom = _freedom(x, dims, correction)
+    if freedom:
+        return np.asarray(total / x.dtype.type(freedom))
+    with np.errstate(all="ignore"):
+        return np.asarray(total / x.dtype.type(0))
 
 
 def _var_vjp(g: Any, x: Any, dims: Dims, correction: float) -> Any:

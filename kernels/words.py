@@ -46,7 +46,7 @@ NEEDED, GONE, HELD = 1 << 30, 1 << 29, (1 << 29) - 1
 G_TAPES, G_FORMS, G_FORMCOUNT, G_NONE, G_INT, G_FLOAT, G_ARRAY, G_TENSOR, G_TYPEERROR, G_ATTRIBUTE = range(10)
 G_DOUBLE, G_FALSE, G_ACTIVE, G_TAPE, G_ENTRIES, G_CALLS, G_MISSED, G_NEW, G_NOTIMPLEMENTED, G_SPARE = range(10, 20)
 G_SPARES, G_SLICE, G_TUPLE, G_ELLIPSIS, G_VIEW, G_BASE, G_MODE, G_HEARD, G_TRUE, G_POOLED = range(20, 30)
-G_DIM, G_AXIS, G_KEEPDIM, G_KEEPDIMS = range(30, 34)
+G_DIM, G_AXIS = range(30, 32)
 # The type of leaves' slots; what gets and sets a property otherwise; Python's function for a spec, and that of numbers;
 # NumPy's function that copies an array; where a tape has its thread; the type of lists; what repeats calls, views,
 # operations in place, writes to parts, and who shares memory; the type of what few tensors have; what repeats picks;
@@ -73,7 +73,7 @@ G_DIM, G_AXIS, G_KEEPDIM, G_KEEPDIMS = range(30, 34)
     G_ASSIGN_AT,
     G_HIT_JOINED,
     REGISTRY,
-) = range(34, 54)
+) = range(32, 52)
 MOST_SPARES = 32
 """Tensors that have died whose memory is kept for new ones, each with the address of the next for its value."""
 
@@ -145,9 +145,8 @@ R_COUNTER, R_GRAD, R_LEAF, R_RETAINS = range(16, 48, 8)
 # A function of tensors as an object of Python, in bytes: its entry, its number, who does what is no hit, who
 # does what is always Python's, its attributes.
 F_CALL, F_NUMBER, F_SLOW, F_ALWAYS, F_DICT, F_SIZE = range(16, 64, 8)
-REDUCES = 1 << 32
-"""Added to the number of a reduction: other arguments are dim and keepdim, and part of the form."""
-LARGEST_DIM = 1 << 10
+ARGUED = 1 << 32
+"""Added to the number of an operation: all that is given behind the tensors is part of the call."""
 NUMBERED = 1 << 31
 """Added to the number of an operation: a second operand that is a number is part of the form."""
 SHOWS = 1 << 33
@@ -168,10 +167,8 @@ A_SIMPLE, A_WRITEABLE = 0x101, 0x400
 """Flags of arrays: C-contiguous and aligned; that may be written."""
 D_NUMBER = 28
 """Where a dtype has its number, in bytes."""
-DOUBLES = 12
-"""The number of the dtype of doubles, NumPy's NPY_DOUBLE."""
-LONGS = 7
-"""That of int64: NPY_LONG."""
+LONGS, DOUBLES = 7, 12
+"""The numbers of the dtypes int64 and float64: NumPy's NPY_LONG and NPY_DOUBLE."""
 
 # A call that has been seen. Its key: the operation, the forms of its operands, whether each of them is wanted,
 # the bits of a number that is part of the form. What it takes: the block of the form, 0 where nothing is recorded; the
@@ -182,15 +179,18 @@ LONGS = 7
 # all, if large, and of the result; what a recorder is told: the operation, how many operands, the parameters;
 # of the view by any int along the first axis its extent: start and offset are then steps; whether it can be written;
 # of an extremum the nest in which its ties are counted, and what counts them; whether the first operand can take the
-# result in place.
+# result in place; what an instruction of Python's keeps first; of a second result, int64 and of the same shape, the
+# spec, and what makes one of a tuple of both.
 K_OP, K_A, K_B, K_C, K_WANTS, K_NUMBER, KEY = range(7)
 E_BLOCK, E_FORM, E_KIND, E_LOOP, E_DATA, E_LAYOUT, E_COUNT, E_DTYPE, E_NDIM, E_SHAPE, E_SAVED, E_CODE = range(6, 18)
 E_STRIDES, E_START, E_OFFSET, E_KEY, E_INITIAL, E_SCALE, E_LARGE, E_BYTES = range(18, 26)
-E_TOLD, E_GIVEN, E_PARAMS, E_EXTENT, E_FLAGS, E_TIES, E_COUNTS, E_TAKES, CALL = range(26, 35)
+E_TOLD, E_GIVEN, E_PARAMS, E_EXTENT, E_FLAGS, E_TIES, E_COUNTS, E_TAKES = range(26, 34)
+E_CONTEXT, E_EXTRA, E_PAIR, CALL = range(34, 38)
 WAYS, SETS = 4, 1 << 10
 """A call is in one of so many places of its set."""
-PICK, PICK_RESULT, PICK_SCALE = 3, 3, 4
-"""Bits for each value that is saved; what they say but the number of an operand."""
+PICK, PICK_RESULT, PICK_SCALE, PICK_EXTRA, PICK_CONTEXT = 3, 3, 4, 5, 6
+"""Bits for each value that is saved; what they say but the number of an operand: the result, what an element counts,
+the second result, what Python keeps."""
 # What computes: Python, always; the number itself with +, -, *, /, or NumPy's loop; NumPy's loop over a nest, of
 # doubles, singles or integers; one over the operand's nest, which leads to fewer results; one for products of matrices;
 # a kernel of ours; a function of Python's; elements that arrays pick; a join.
@@ -202,6 +202,8 @@ E_LEAST, E_MOST = E_INITIAL, E_SCALE
 # a number as a double and, where at first stands whether it is an int, as a single or an integer.
 V_FORM, V_SLOT, V_PLACE, V_OBJECT, V_DOUBLE, V_SINGLE, OPERAND = range(0, 56, 8)
 MOST_OPERANDS = 3
+EXTRA_AT = 2 * OPERAND + V_OBJECT
+"""Where the object of a second result stands behind two operands, and that of the counted ties."""
 # The operations that have slots in the type of tensors.
 OP_ADD, OP_SUBTRACT, OP_MULTIPLY, OP_DIVIDE, OP_POWER, OP_NEGATIVE, OP_MATMUL, OP_PART, OP_ASSIGN = range(9)
 OPERATIONS = 9
@@ -223,6 +225,10 @@ INT_ITEM, SLICE_ITEM, NEW_ITEM, ELLIPSIS_ITEM, ARRAY_ITEM = range(1, 6)
 INT_WORDS, ANY_INT, BY_ARRAYS = 3, 1, 1
 """Words of an index that is an int, with their count; the number in the key of an entry for all ints from 0 on; what
 stands for a second operand in the key of an entry about arrays or lists."""
+# The words of other arguments likewise: of ints as above, of floats their bits, of tuples and lists of ints how many
+# and these, of all others where the object stands.
+FLOAT_ITEM, SEQUENCE_ITEM, OBJECT_ITEM = range(6, 9)
+MOST_ARGUMENT_WORDS = 28
 NO_BOUND, FARTHEST = -(1 << 62) - 1, 1 << 62
 """What stands for None in a slice; ints that native code takes are below this, whatever their sign."""
 MOST_ITEMS, MOST_WORDS, MOST_VIEWS = 4, 24, 32

@@ -17,7 +17,7 @@ from kernels.memory import where
 from kernels.native_leaf import place_of
 from kernels.native_types import NATIVE
 from kernels.numpy_api import NEW, NEW_VIEW, SET_BASE, agrees, table
-from kernels.op import Contraction, Copy, Elementwise, Reduction
+from kernels.op import Contraction, Copy, Elementwise
 from kernels.operations import operation
 from kernels.scipy_ufuncs import calls_scipy
 from kernels.tables import OPS
@@ -184,39 +184,6 @@ def _shown(x: Tensor, result: Tensor) -> part_entries.Part | None:
 def provide(at: int, module: str, name: str) -> None:
     """Have machine code where native code asks for it: what an import would have to load in vain."""
     registry.put(registry.REGISTRY.address, at, jit.address_of(getattr(jit.load_module(module), name)))
-
-
-def reducing(op: Reduction) -> Callable[[Method], Method]:
-    """Let native code repeat a method that reduces, over all dims or one that is given as an int."""
-    number = number_of(op.name)
-
-    def enter_reduction(result: Any, x: Any, *given: Any, **named: Any) -> None:
-        if type(x) is Tensor and type(result) is Tensor and (found := _dims(*given, **named)) is not None:
-            _enter_reduction(number, op, x, found, result)
-
-    return repeating(number | words.REDUCES, enter_reduction)
-
-
-def _dims(
-    dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None, dtype: Any = None
-) -> tuple[Any, Any] | None:
-    """Return the dim, None for all, and whether it is kept, of arguments that native code may take; None of others."""
-    keep = keepdims if keepdim is None else keepdim
-    return (axis if dim is None else dim, False if keep is None else keep) if dtype is None else None
-
-
-def _enter_reduction(number: int, op: Reduction, x: Tensor, given: tuple[Any, Any], result: Tensor) -> None:
-    dim, keep = given
-    if (code := calls.dim_code(dim, keep)) < 0:
-        return
-    rank = len(x.spec.shape)
-    axes = tuple(range(rank)) if dim is None or not rank else (dim % rank,)
-    key, told = _key(number, (x,), (x._form,), code), Telling(op, 1, (axes, keep))
-
-    def how(saved: tuple[str, ...]) -> Any:
-        return computations.reduction(op, x.spec, axes, result.spec, saved, keepdims=keep)
-
-    _enter(key, (x,), result, told, how)
 
 
 def copying(op: Copy, dtype: np.dtype[Any] | None = None) -> Callable[[Method], Method]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from kernels.tables import OPS
 from tape import routine_calls, shaping
+from tape.argued_calls import argued
 from tape.arithmetic import FUNCTIONS
 from tape.dims import dim_of
 from tape.dtypes import dtype_of
@@ -26,18 +27,10 @@ _where: Any = FUNCTIONS["where"]
 _clamp_min: Any = FUNCTIONS["clamp_min"]
 
 
-def vector_norm(
+def _norm_of(
     x: Any, ord: Any = 2, dim: Any = None, keepdim: Any = None, *, dtype: Any = None, axis: Any = None,  # noqa: A002
     keepdims: Any = None,
 ) -> Tensor:  # fmt: skip
-    """Return the norm of vectors over ``dim`` (an int, a tuple, or None for all), of any order.
-
-    ``inf`` and ``-inf`` are the largest and the smallest absolute value, 0 counts what is not zero. The gradient at 0
-    is 0; the largest share theirs evenly. RuntimeError for integers, and where an empty tensor has no norm.
-
-    >>> tape.linalg.vector_norm(tape.tensor([3.0, -4.0]))
-    tensor(5.)
-    """
     x = tensor_of(x)
     if isinstance(ord, str):
         raise TypeError(f"{_LINALG}: argument 'ord' must be Number, not str")
@@ -63,7 +56,24 @@ def vector_norm(
     return routine_calls.call(_NORM, x, order=order, dims=dims, keepdim=keep)  # type: ignore[no-any-return]
 
 
+@argued
+def vector_norm(
+    x: Any, ord: Any = 2, dim: Any = None, keepdim: Any = None, *, dtype: Any = None, axis: Any = None,  # noqa: A002
+    keepdims: Any = None,
+) -> Tensor:  # fmt: skip
+    """Return the norm of vectors over ``dim`` (an int, a tuple, or None for all), of any order.
+
+    ``inf`` and ``-inf`` are the largest and the smallest absolute value, 0 counts what is not zero. The gradient at 0
+    is 0; the largest share theirs evenly. RuntimeError for integers, and where an empty tensor has no norm.
+
+    >>> tape.linalg.vector_norm(tape.tensor([3.0, -4.0]))
+    tensor(5.)
+    """
+    return _norm_of(x, ord, dim, keepdim, dtype=dtype, axis=axis, keepdims=keepdims)
+
+
 @public()
+@argued
 def norm(
     x: Any, p: Any = "fro", dim: Any = None, keepdim: Any = None, dtype: Any = None, *, axis: Any = None,
     keepdims: Any = None,
@@ -78,7 +88,7 @@ def norm(
     if isinstance(p, str) and p != "fro":
         raise RuntimeError(f"norm(): p is a number, 'fro' or 'nuc', not {p!r}")
     order = 2 if p is None or p == "fro" else p
-    return vector_norm(x, order, dim, keepdim, dtype=dtype, axis=axis, keepdims=keepdims)
+    return _norm_of(x, order, dim, keepdim, dtype=dtype, axis=axis, keepdims=keepdims)
 
 
 @implements(np.linalg.vector_norm)
@@ -98,6 +108,7 @@ def dist(x: Any, other: Any, p: Any = 2) -> Tensor:
 
 
 @public(methods=False)
+@argued
 def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str = "") -> Tensor:
     """Return the distances between all rows of x1 (..., P, M) and of x2 (..., R, M): (..., P, R).
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from kernels.tables import OPS
 from tape import recording, return_types, routine_calls, shaping
+from tape.argued_calls import argued
 from tape.arithmetic import FUNCTIONS
 from tape.dims import dim_of, dims_of, either
 from tape.indexing import index
@@ -47,7 +48,7 @@ def _middle(name: str, of_what: str, example: str) -> Any:
     >>> tape.{name}(tape.tensor([[4.0, 1.0, 3.0, 2.0], [1.0, 3.0, float('nan'), 2.0]]), 1).values.tolist()
     {example}
     """
-    return public()(middle)
+    return public()(argued(middle))
 
 
 median = _middle("median", "all elements, nan if one is nan", "[2.0, nan]")
@@ -55,6 +56,7 @@ nanmedian = _middle("nanmedian", "all elements that are not nan", "[2.0, 2.0]")
 
 
 @public()
+@argued
 def mode(x: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Any:
     """Return the most frequent element along ``dim`` (the last), the smallest of several, and its last int64 place.
 

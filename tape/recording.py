@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -14,16 +13,18 @@ from kernels.forms import Form
 from kernels.layouts import Spec, intern_spec, spec_of
 from kernels.op import Copy, Reduction, Select, View
 from kernels.recent import Recent
+from kernels.reduced import counted, reduced
+from kernels.selects import pick
 from kernels.tables import OPS
 from kernels.views import view_pattern
 from kernels.words import PYTHON, TAPE_BITS
 from tape import inference, modes, tapes
 from tape.families import join
 from tape.packing import packed
+from tape.runs import tell
 from tape.shape import Size
 from tape.tensor import AccumulateGrad, Array, Tensor, as_array, carried, leaf, new
 
-_FLOAT64 = np.dtype(np.float64)
 _forms: Recent[tuple[Any, ...], Form] = Recent()
 TO_COPY: Any = OPS["to_copy"]
 _WITH_GRADIENT = (8, 4)
@@ -138,21 +139,12 @@ def to_dtype(x: Tensor, dtype: np.dtype[Any], op: Any = TO_COPY) -> Tensor:
 
 
 def reduction(op: Reduction, x: Tensor, axes: tuple[int, ...], keepdims: bool, name: str = "") -> Tensor:
-    """Reduce over axes, normalised; ``name`` is the node's.
-
-    The array is made contiguous first: NumPy's order of summation, and so a sum's last bits, depends on strides.
-    """
+    """Reduce over axes, normalised; ``name`` is the node's."""
     array = as_array(x)
-    if not array.flags.c_contiguous:
-        array = np.ascontiguousarray(array)
-    count = math.prod(array.shape[axis] for axis in axes)
-    value = op.ufunc.reduce(array, axis=axes, keepdims=keepdims)
-    if op.scale:
-        with np.errstate(invalid="ignore", divide="ignore"):
-            value = value / np.float64(count) if value.dtype == _FLOAT64 else value / value.dtype.type(count)
+    value = reduced(op, array, axes=axes, keepdims=keepdims)
 
     def saved(form: Form) -> tuple[Any, ...]:
-        by_name = {"x": x._value, "y": carried(value), "n": float(count)}
+        by_name = {"x": x._value, "y": carried(value), "n": float(counted(array.shape, axes))}
         if op.selects:
             wide = op.ufunc.reduce(array, axis=axes, keepdims=True)
             ties = ((array == wide) | (np.isnan(array) & np.isnan(wide))).sum(axis=axes, keepdims=keepdims)
@@ -162,16 +154,14 @@ def reduction(op: Reduction, x: Tensor, axes: tuple[int, ...], keepdims: bool, n
     def make() -> Form:
         return forms.reduction(op, x.spec, spec_of(carried(value)), axes, keepdims, name)
 
-    return finish(op, (x,), value, make, saved, (axes, keepdims), name)
+    result = finish(op, (x,), value, make, saved, (axes, keepdims), name)
+    tell(op, (x,), (axes, keepdims), (result,))
+    return result
 
 
 def select(op: Select, x: Tensor, axis: int, keepdims: bool) -> tuple[Tensor, Tensor]:
     """Return the extremum along an axis and its first place."""
-    array = as_array(x)
-    wide = np.asarray(op.locate(array, axis=axis, keepdims=True)) if array.ndim else np.zeros((), np.int64)
-    value = np.take_along_axis(array, wide, axis) if array.ndim else array.copy()
-    indices = np.array(wide if keepdims or not array.ndim else wide.squeeze(axis), np.int64, order="C")
-    picked = np.array(value.reshape(indices.shape), order="C")
+    picked, indices = pick(op.locate, as_array(x), axis=axis, keepdims=keepdims)
 
     def make() -> Form:
         return forms.select(op, x.spec, spec_of(carried(picked)), axis, keepdims)
@@ -181,6 +171,7 @@ def select(op: Select, x: Tensor, axis: int, keepdims: bool) -> tuple[Tensor, Te
     recorder = modes.current().recorder
     if recorder is not None:
         recorder.note(op, (x,), places, (axis, keepdims, "indices"))
+    tell(op, (x,), (axis, keepdims), (values, places))
     return values, places
 
 

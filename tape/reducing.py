@@ -9,7 +9,7 @@ import numpy as np
 from kernels.op import Op, Reduction
 from kernels.tables import OPS
 from tape import arithmetic, casting, recording, return_types
-from tape.call_table import reducing
+from tape.argued_calls import argued
 from tape.dims import dim_of, dims_of, either
 from tape.dtypes import dtype_of
 from tape.operands import operand
@@ -40,7 +40,7 @@ def along(op: Op, x: Any, dim: Any, axis: Any, keepdim: Any, keepdims: Any, dtyp
 
 
 @method()
-@reducing(_SUM)
+@argued
 def sum(  # noqa: A001 (PyTorch's and NumPy's name)
     x: Any, dim: Any = None, keepdim: Any = None, *, dtype: Any = None, axis: Any = None, keepdims: Any = None
 ) -> Tensor:
@@ -49,7 +49,7 @@ def sum(  # noqa: A001 (PyTorch's and NumPy's name)
 
 
 @method()
-@reducing(_MEAN)
+@argued
 def mean(
     x: Any, dim: Any = None, keepdim: Any = None, *, dtype: Any = None, axis: Any = None, keepdims: Any = None
 ) -> Tensor:
@@ -84,7 +84,7 @@ def _extremum(name: str) -> Any:
     With a tensor as second argument: :func:`{name}imum` of both. Ties: ``x.{name}()`` shares the gradient evenly,
     ``x.{name}(dim)`` gives it to the first of equals, as PyTorch does.
     """
-    return method(name)(reducing(over_all)(extremum))  # type: ignore[arg-type]
+    return method(name)(argued(extremum))
 
 
 def _not_empty(name: str, x: Tensor, dim: Any) -> None:
@@ -106,7 +106,7 @@ def _over(name: str) -> Any:
 
     over.__name__ = over.__qualname__ = name
     over.__doc__ = f"{op.doc[:-1]}, as NumPy's {name}."
-    return method(name)(reducing(op)(over))  # type: ignore[arg-type]
+    return method(name)(argued(over))
 
 
 max = _extremum("max")  # noqa: A001

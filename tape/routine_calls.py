@@ -9,15 +9,15 @@ import numpy as np
 from kernels import routines
 from kernels.entries import Instruction
 from kernels.exact import exact
-from kernels.forms import Form
 from kernels.layouts import spec_of
 from kernels.op import Routine
 from kernels.recent import Recent
 from kernels.routines import RoutineCall, packed, part_params
 from kernels.words import PYTHON
-from tape import casting, modes, recording, repeats, tapes
+from tape import casting, modes, recording
 from tape.operands import operand
 from tape.packing import PackedValue
+from tape.runs import tell
 from tape.tensor import Array, Tensor, as_array, carried, leaf, plain
 
 _calls: Recent[Any, TensorCall] = Recent()
@@ -61,66 +61,21 @@ class TensorCall(RoutineCall):
 
 def call(op: Routine, *operands: Any, **params: Any) -> Any:
     """Run a routine: a tensor, or a tuple of its results and extras. Operands are promoted to one dtype."""
-    key, tape = _key(op, operands, params), modes.active()
-    if tape and (known := _seen.get(key)) is not None:
-        again = _again(op, tape, known, operands, params)
-        if again is not None:
-            return again
-    result = _call(op, operands, params)
-    if key is not None and (form := repeats.repeats(result)) is not None:
-        _seen[key] = form
-    return result
-
-
-_seen: Recent[Any, Form] = Recent()
-"""The forms of calls seen, by operation, parameters, specs and which operands require grad."""
-
-
-def _key(op: Routine, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
-    """Return what the form of a call with one result depends on; None where the call may not be repeated."""
-    if len(op.results) > 1 or op.extras or op.vjp is None:
-        return None
-    specs: set[Any] = set()
-    key: list[Any] = [op]
-    for item in params.items():
-        key += item if type(item[1]) is int else (item[0], exact(item[1]))
-    for x in operands:
-        if type(x) is not Tensor:
-            return None
-        spec = x._form.spec
-        specs.add(spec.dtype)
-        key += (spec, x._slot is None)
-        if spec.bytes >= tapes.LARGE:
-            return None
-    return tuple(key) if len(specs) == 1 else None
-
-
-def _again(op: Routine, tape: Any, form: Form, operands: tuple[Any, ...], params: dict[str, Any]) -> Tensor | None:
-    """Call again on specs seen before; None if the result is of another spec this time."""
-    arrays = [as_array(x) for x in operands]
-    value = carried(_own(op.forward(*arrays, **params), arrays))
-    if spec_of(value) is not form.spec:
-        return None
-    given = dict(zip((*op.inputs, "y"), [*arrays, value], strict=True))
-    kept = [given[name] for name in op.kept]
-    if form.kind == PYTHON:
-        kept.insert(0, form.params[0])
-    return repeats.again(tape, form, [x._slot for x in operands], value, tuple(kept))
-
-
-def _call(op: Routine, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
     tensors = _of_one_dtype([_tensor(x) for x in operands])
     arrays = [as_array(x) for x in tensors]
     found = op.forward(*arrays, **params)
     parts = [_own(x, arrays) for x in (found if isinstance(found, tuple) else (found,))]
     frozen = tuple(sorted(params.items()))
     if op.vjp is None and len(parts) == 1:
-        return _extra(op, tensors, parts[0], (frozen,))
+        y = _extra(op, tensors, parts[0], (frozen,))
+        tell(op, operands, params, (y,))
+        return y
     results, extras = parts[: len(op.results)], parts[len(op.results) :]
     shapes = tuple(x.shape for x in results)
     about = _about(op, params, frozen, shapes)
     y = _finished(op, about, tensors, packed(results), dict(zip(op.extras, extras, strict=True)), frozen)
     tensors_of_extras = [_extra(op, tensors, x, (frozen, k)) for k, x in enumerate(extras)]
+    tell(op, operands, params, (y, *tensors_of_extras))
     if len(parts) == 1:
         return y
     return (*about.apart(y), *tensors_of_extras)

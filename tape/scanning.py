@@ -8,6 +8,7 @@ import numpy as np
 
 from kernels.tables import OPS
 from tape import return_types, routine_calls, shaping
+from tape.argued_calls import argued
 from tape.dims import dim_of, either
 from tape.dtypes import dtype_of
 from tape.numpy_reducing import array_like, cast, chosen, not_nan, written
@@ -35,6 +36,7 @@ def _scan(op: Any, x: Tensor, dim: Any, axis: Any) -> Any:
 
 
 @public()
+@argued
 def cumsum(x: Any, dim: Any = None, *, dtype: Any = None, axis: Any = None) -> Tensor:
     """Return the running sum along ``dim``, of the shape of x; ints and bools sum to int64.
 
@@ -45,6 +47,7 @@ def cumsum(x: Any, dim: Any = None, *, dtype: Any = None, axis: Any = None) -> T
 
 
 @public()
+@argued
 def cumprod(x: Any, dim: Any = None, *, dtype: Any = None, axis: Any = None) -> Tensor:
     """Return the running product along ``dim``, of the shape of x; ints and bools multiply to int64.
 
@@ -57,6 +60,7 @@ def cumprod(x: Any, dim: Any = None, *, dtype: Any = None, axis: Any = None) -> 
 
 
 @public()
+@argued
 def cummax(x: Any, dim: Any = None, *, axis: Any = None) -> Any:
     """Return the running maximum along ``dim`` and its int64 places: the last of equals, to which the gradient goes.
 
@@ -67,6 +71,7 @@ def cummax(x: Any, dim: Any = None, *, axis: Any = None) -> Any:
 
 
 @public()
+@argued
 def cummin(x: Any, dim: Any = None, *, axis: Any = None) -> Any:
     """Return the running minimum along ``dim`` and its int64 places: the last of equals, to which the gradient goes.
 
@@ -77,6 +82,7 @@ def cummin(x: Any, dim: Any = None, *, axis: Any = None) -> Any:
 
 
 @public()
+@argued
 def logcumsumexp(x: Any, dim: Any = None, *, axis: Any = None) -> Tensor:
     """Return ``log(cumsum(exp(x)))`` along ``dim`` without overflow on the way; floating tensors only.
 

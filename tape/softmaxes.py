@@ -8,6 +8,7 @@ import numpy as np
 
 from kernels.tables import OPS
 from tape import dtypes, reducing, routine_calls, shaping
+from tape.argued_calls import argued
 from tape.dims import dim_of, either
 from tape.numpy_reducing import cast
 from tape.public import public
@@ -20,6 +21,7 @@ _LOG_SOFTMAX: Any = OPS["log_softmax"]
 
 
 @public()
+@argued
 def logsumexp(x: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:
     """Return ``log(sum(exp(x)))`` over ``dim`` (an int or a tuple), without overflow on the way.
 
@@ -51,6 +53,7 @@ def _along(op: Any, x: Any, dim: Any, dtype: Any, axis: Any) -> Tensor:
 
 
 @public()
+@argued
 def softmax(x: Any, dim: Any = None, dtype: Any = None, *, axis: Any = None) -> Tensor:
     """Return the exponentials divided by their sum along ``dim``, of the shape of x.
 
@@ -64,6 +67,7 @@ def softmax(x: Any, dim: Any = None, dtype: Any = None, *, axis: Any = None) -> 
 
 
 @public()
+@argued
 def log_softmax(x: Any, dim: Any = None, dtype: Any = None, *, axis: Any = None) -> Tensor:
     """Return the logarithm of :func:`softmax`, exact where it is small; arguments as there.
 

@@ -12,6 +12,7 @@ import numpy as np
 from kernels import placing
 from kernels.tables import OPS
 from tape import creation, recording, return_types, routine_calls, shaping
+from tape.argued_calls import argued
 from tape.dims import dim_of, either
 from tape.indexing import index
 from tape.public import implements, public
@@ -54,6 +55,7 @@ def filled(name: str, x: Tensor, dim: Any) -> int:
 
 
 @public()
+@argued
 def sort(
     x: Any, dim: Any = None, descending: bool = False, stable: bool = False, *, axis: Any = None
 ) -> Any:  # fmt: skip
@@ -69,6 +71,7 @@ def sort(
 
 
 @public()
+@argued
 def argsort(
     x: Any, dim: Any = None, descending: bool = False, stable: bool = False, *, axis: Any = None
 ) -> Tensor:  # fmt: skip
@@ -99,6 +102,7 @@ def msort(x: Any) -> Tensor:
 
 
 @public()
+@argued
 def topk(
     x: Any, k: int, dim: Any = None, largest: bool = True, sorted: bool = True, *, axis: Any = None  # noqa: A002
 ) -> Any:  # fmt: skip
@@ -119,6 +123,7 @@ def topk(
 
 
 @public()
+@argued
 def kthvalue(x: Any, k: int, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Any:
     """Return the ``k``-th smallest element along ``dim``, counted from 1, and its int64 place.
 

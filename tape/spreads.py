@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from kernels.tables import OPS
-from tape import reducing, routine_calls, shaping
+from tape import reducing, routine_calls, runs, shaping
+from tape.argued_calls import argued
 from tape.arithmetic import FUNCTIONS
 from tape.dims import dims_of
 from tape.dtypes import dtype_of
@@ -25,12 +26,13 @@ from tape.totals import where_and_how
 
 _VAR, _STD = OPS["var"], OPS["std"]
 _FREEDOM = "(): degrees of freedom is <= 0. Correction should be strictly less than "
+_FACTOR = "the reduction factor (input numel divided by output numel)."
 
 
 def _spread(op: Any, x: Any, dims: tuple[int, ...], keep: bool, correction: float) -> Tensor:
     if math.prod(x.spec.shape[i] for i in dims) <= correction:
-        factor = "the reduction factor (input numel divided by output numel)"
-        warnings.warn(f"{op.name}{_FREEDOM}{factor}.", UserWarning, stacklevel=4)
+        warnings.warn(f"{op.name}{_FREEDOM}{_FACTOR}", UserWarning, stacklevel=4)
+        runs.spoil()  # it is to warn each time
     return routine_calls.call(op, x, dims=dims, correction=float(correction), keepdim=keep)  # type: ignore[no-any-return]
 
 
@@ -74,7 +76,7 @@ def _function(op: Any, example: str) -> Any:
     >>> tape.{op.name}(tape.tensor([[1.0, 5.0, 3.0], [2.0, 2.0, 2.0]]), 1).tolist()
     {example}
     """
-    return public()(spread)
+    return public()(argued(spread))
 
 
 var = _function(_VAR, "[4.0, 0.0]")
@@ -180,8 +182,7 @@ def corrcoef(x: Any) -> Tensor:
 def _correlated(c: Any) -> Tensor:
     if not c.spec.shape:
         return c / c  # type: ignore[no-any-return]
-    every = np.arange(c.spec.shape[0])
-    spread = FUNCTIONS["sqrt"](index(c, (every, every)))
+    spread = FUNCTIONS["sqrt"](index(c, (np.arange(c.spec.shape[0]),) * 2))
     return clamp(c / spread[:, None] / spread[None, :], -1.0, 1.0)
 
 
@@ -253,9 +254,8 @@ def _nan_variance(
         raise ValueError("ddof and correction can't be provided simultaneously.")
     x = _promoted(x, dtype)
     less, there = ddof if correction is None else correction, also(where, not_nan(x))
-    left = counted(there, x, axis, keepdims)
     found = _squares(x, axis, less, keepdims, there, mean)
-    return FUNCTIONS["where"](left > less, found, np.nan)  # type: ignore[no-any-return]
+    return FUNCTIONS["where"](counted(there, x, axis, keepdims) > less, found, np.nan)  # type: ignore[no-any-return]
 
 
 @reduces(np.nanstd)

@@ -8,6 +8,7 @@ import numpy as np
 
 from kernels.tables import OPS
 from tape import reducing, return_types, routine_calls
+from tape.argued_calls import argued
 from tape.arithmetic import FUNCTIONS
 from tape.dims import dim_of, dims_of, either
 from tape.numpy_reducing import cast, not_nan
@@ -35,6 +36,7 @@ def accumulated(x: Any, dtype: Any) -> Tensor:
 
 
 @public()
+@argued
 def prod(
     x: Any, dim: Any = None, keepdim: Any = None, *, dtype: Any = None, axis: Any = None, keepdims: Any = None
 ) -> Tensor:
@@ -61,6 +63,7 @@ def _truth(op: Any, x: Any, dim: Any, axis: Any, keepdim: Any, keepdims: Any) ->
 
 
 @public()
+@argued
 def any(x: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:  # noqa: A001
     """Return whether an element over ``dim`` is nonzero or True: bool, but uint8 of uint8, as PyTorch has it.
 
@@ -71,6 +74,7 @@ def any(x: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepd
 
 
 @public()
+@argued
 def all(x: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:  # noqa: A001
     """Return whether all elements over ``dim`` are nonzero or True: bool, but uint8 of uint8, as PyTorch has it.
 
@@ -81,6 +85,7 @@ def all(x: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepd
 
 
 @public()
+@argued
 def count_nonzero(x: Any, dim: Any = None, *, axis: Any = None) -> Tensor:
     """Return how many elements over ``dim`` are nonzero or True, as int64.
 
@@ -123,7 +128,7 @@ def _places(op: Any, extremum: str, example: str) -> Any:
     >>> tape.{op.name}(tape.tensor([[1.0, 5.0, 3.0], [4.0, 0.0, 2.0]]), 1).tolist()
     {example}
     """
-    return public()(places)
+    return public()(argued(places))
 
 
 argmax = _places(_ARGMAX, "largest", "[1, 0]")
