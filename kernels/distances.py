@@ -11,8 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from kernels.layouts import Spec
 from kernels.op import Routine
 from kernels.placing import Array, wide
+from kernels.source import Loop
+from kernels.spaces import Operand
 
 
 def _vector_norm(x: Array, *, order: float, dims: tuple[int, ...], keepdim: bool) -> Array:
@@ -56,6 +59,27 @@ def _vector_norm_vjp(g: Any, y: Any, x: Any, order: float, dims: tuple[int, ...]
     return np.where(np.abs(x) == y, g * slope, -0.0) if math.isinf(order) else g * slope
 
 
+def _vector_norm_native(source: Spec, spec: Spec, order: float, dims: tuple[int, ...], keepdim: bool) -> Loop | None:
+    """Return the pullback of lengths, and of sums of absolute values, which are read element by element."""
+    if order not in _RULES:
+        return None
+    own = iter(zip(spec.strides, spec.gradient, strict=True))
+    pairs = [next(own) if keepdim or i not in dims else (0, 0) for i in range(len(source.shape))]
+    strides, gradient = (tuple([0 if i in dims else p[k] for i, p in enumerate(pairs)]) for k in range(2))
+    operands = [
+        Operand("target", source.dtype, 0, source.gradient),
+        Operand("g", spec.dtype, 1, gradient),
+        Operand("x", source.dtype, 2, source.strides),
+        Operand("y", spec.dtype, 3, strides),
+    ]
+    return Loop(_RULES[order], source.shape, tuple(operands if order != 1 else operands[:3]))
+
+
+_RULES = {
+    1.0: lambda g, x: g * np.sign(x),
+    2.0: lambda g, x, y: g * (x / np.where(y == 0, np.inf, y)),
+}
+
 Routine(
     name="vector_norm",
     doc="Norm of vectors along dims; its gradient at 0 is 0.",
@@ -64,6 +88,7 @@ Routine(
     forward=_vector_norm,
     vjp=_vector_norm_vjp,
     cuts=True,
+    native=_vector_norm_native,
     jvp=lambda t, y, x, order, dims, keepdim: np.sum(
         t * _slope(x, wide(y, x, dims), order, dims), axis=dims, keepdims=keepdim
     ),

@@ -10,16 +10,16 @@ import numpy as np
 
 from kernels.blas import Factor, matrices, product
 from kernels.form import Form, Pull, inputs_of
-from kernels.layouts import Spec, Strides, broadcast, dense
+from kernels.layouts import Spec, Strides, broadcast
 from kernels.op import Contraction, Copy, Elementwise, Join, Reduction, Select, View
 from kernels.rule_text import passed
+from kernels.scatters import scattered
 from kernels.source import Loop
 from kernels.spaces import Operand
 
 __all__ = ["Form", "Pull", "inputs_of"]
 
 _FLOAT64 = np.dtype(np.float64)
-_INT64 = np.dtype(np.int64)
 
 
 def saved_names(op: Elementwise | Reduction, wanted: tuple[bool, ...], order: tuple[str, ...]) -> tuple[str, ...]:
@@ -71,19 +71,7 @@ def reduction(op: Reduction, source: Spec, spec: Spec, axes: Strides, keepdims: 
 
 def select(op: Select, source: Spec, spec: Spec, axis: int, keepdims: bool) -> Form:
     """Return the form of an element picked along ``axis``; its place ``i`` is saved, dense, as int64."""
-    target = list(source.gradient)
-    step = target.pop(axis) if target else 0
-    indices, gradient = list(dense(spec.shape, _INT64.itemsize)), list(spec.gradient)
-    shape = list(spec.shape)
-    if keepdims and shape:
-        for strides in (indices, gradient, shape):
-            strides.pop(axis)
-    operands = (
-        Operand("target", source.dtype, 0, tuple(target)),
-        Operand("g", spec.dtype, 1, tuple(gradient)),
-        Operand("i", _INT64, 2, tuple(indices)),
-    )
-    loop = Loop(passed, tuple(shape), operands, scatter=step)
+    loop = scattered(source, spec, axis, 2)
     return Form(op, (source,), spec, (True,), ("i",), (loop,), (axis, keepdims))
 
 

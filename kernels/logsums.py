@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from kernels import jit, pool
+from kernels import pool
 from kernels.direct_calls import LARGE, callable_at
 from kernels.layouts import Spec, dense
 from kernels.memory import where
 from kernels.op import Reduction, Routine
 from kernels.placing import Array
-from kernels.row_pulls import RowPull
+from kernels.row_kernels import address, have_text
+from kernels.row_pulls import RowPull, row_pull
 
 BLOCK = 1 << 14
 """Elements of a block: three arrays of doubles in half a megabyte."""
@@ -27,18 +28,10 @@ PART = 1 << 10
 COLUMNS = 64
 """The least number of columns that a kernel goes through at a time, if there are as many."""
 
-_SINGLE = (("f8", "f4"), ("float64", "float32"), ("ITEM = 8", "ITEM = 4"))
-
 
 def by_kernel(x: Array) -> bool:
     """Whether our own kernels do this."""
-    return x.nbytes >= LARGE and x.dtype in (np.float64, np.float32) and _has_source()
-
-
-@functools.cache
-def _has_source() -> bool:
-    """Whether the kernels' text is there to be cut up: a frozen application may hold byte code alone."""
-    return bool(jit.source_of("logsums_native") and jit.source_of("columns_native"))
+    return x.nbytes >= LARGE and x.dtype in (np.float64, np.float32) and have_text("logsums_native", "columns_native")
 
 
 def run(name: str, shape: tuple[int, ...], dim: int, result: Array, *operands: Array) -> Array:
@@ -57,18 +50,7 @@ def run(name: str, shape: tuple[int, ...], dim: int, result: Array, *operands: A
 @functools.cache
 def _compiled(file: str, name: str, dtype: np.dtype[Any]) -> Any:
     """Return one kernel of a file."""
-    return callable_at(_address(file, name, dtype))
-
-
-@functools.cache
-def _address(file: str, name: str, dtype: np.dtype[Any]) -> int:
-    """Compile one kernel of a file, with what stands before the first."""
-    first, *parts = jit.source_of(file).split("@cfunc")
-    (own,) = (part for part in parts if f"def {name}(" in part)
-    text = f"{first}@cfunc{own}"
-    for double, single in _SINGLE if dtype == np.float32 else ():
-        text = text.replace(double, single)
-    return int(getattr(jit.load_source(f"{name}_{file}", text), name).address)
+    return callable_at(address(file, name, dtype))
 
 
 def _largest(x: Array, dim: int) -> Array:
@@ -111,18 +93,21 @@ def _softmax_vjp(g: Any, y: Any, dim: int) -> Any:
 
 
 def _softmax_native(source: Spec, spec: Spec, dim: int) -> RowPull | None:
-    """Return the pullback in native code, of large rows that stand in order."""
+    """Return the pullback in native code: of large rows that stand in order, and of small ones."""
+    if spec.bytes < LARGE:
+        return row_pull(source, spec, (dim,), "softmax_vjp", functools.partial(_softmax_vjp, dim=dim))
     item = source.dtype.itemsize
     rows = dim == len(source.shape) - 1 and source.gradient == spec.gradient == dense(source.shape, item)
-    if not rows or spec.bytes < LARGE or source.dtype.kind != "f" or not _has_source():
+    if not rows or source.dtype.kind != "f" or not have_text("logsums_native"):
         return None
-    return RowPull(
-        source.shape, source.dtype, _softmax_address, functools.partial(_softmax_vjp, dim=len(source.shape) - 1)
-    )
+    where = functools.partial(address, "logsums_native", "softmax_vjp")
+    layout = (math.prod(source.shape[:-1]), source.shape[-1])
+    return RowPull(source.shape, spec.shape, source.dtype, layout, where, functools.partial(_softmax_vjp, dim=dim))
 
 
-def _softmax_address(dtype: np.dtype[Any]) -> int:
-    return _address("logsums_native", "softmax_vjp", dtype)
+def _log_softmax_native(source: Spec, spec: Spec, dim: int) -> RowPull | None:
+    vjp, jvp = (functools.partial(rule, dim=dim) for rule in (_log_softmax_vjp, _log_softmax_jvp))
+    return row_pull(source, spec, (dim,), "log_softmax_vjp", vjp, "log_softmax_jvp", jvp)
 
 
 def _log_softmax(x: Array, *, dim: int) -> Array:
@@ -137,6 +122,10 @@ def _log_softmax_vjp(g: Any, y: Any, dim: int) -> Any:
     if isinstance(g, np.ndarray) and by_kernel(y):
         return run("log_softmax_vjp", y.shape, dim, pool.call(np.empty, y.shape, y.dtype), g, y)
     return g - np.exp(y) * np.sum(g, axis=dim, keepdims=True)
+
+
+def _log_softmax_jvp(t: Any, y: Any, dim: int) -> Any:
+    return t - np.sum(np.exp(y) * t, axis=dim, keepdims=True)
 
 
 Reduction(
@@ -164,6 +153,7 @@ Routine(
     function=False,
     forward=_log_softmax,
     vjp=_log_softmax_vjp,
-    jvp=lambda t, y, dim: t - np.sum(np.exp(y) * t, axis=dim, keepdims=True),
+    jvp=_log_softmax_jvp,
+    native=_log_softmax_native,
     samples=((((5,),), {"dim": 0}), (((2, 3, 2),), {"dim": 1})),
 )

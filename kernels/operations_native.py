@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernels.jit import cfunc, load_module, njit
-from kernels.memory import load_i8
+from kernels.memory import load_i8, word
 from kernels.python_api import (
     Py_DecRef,
     Py_IncRef,
@@ -12,6 +12,8 @@ from kernels.python_api import (
     PyObject_GC_Del,
     PyObject_GC_UnTrack,
     PyObject_Vectorcall,
+    PyTuple_GetItem,
+    PyTuple_Size,
     call_visit,
     tape_registry,
     thirty_words,

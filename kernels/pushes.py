@@ -31,7 +31,7 @@ def turned(pull: Any) -> Loop | Product | None:
     if isinstance(pull, Product):
         return _turned_product(pull)
     if isinstance(pull, RowPull):
-        return pull  # type: ignore[return-value]  # its own transpose
+        return pull.turned or pull  # type: ignore[return-value]
     if not isinstance(pull, Loop):
         return None
     target, cotangent, *reads = pull.operands
@@ -149,7 +149,8 @@ def push(form: Form, i: int, memory: Array, tangent: Array, saved: tuple[Any, ..
         source = form.specs[i]
         assert source is not None
         target = pattern(memory, form.spec, start)
-        target += loop.rule(pattern(tangent, source, offset), *saved)
+        with np.errstate(all="ignore"):
+            target += np.asarray(loop.rule(pattern(tangent, source, offset), *saved)).reshape(form.spec.shape)
         return
     result, given, *reads = loop.operands
     read = {o.name: np.lib.stride_tricks.as_strided(np.asarray(values[o.place]), loop.shape, o.strides) for o in reads}

@@ -143,7 +143,7 @@ class Reverse:
             self._write_out(base)
         call: RoutineCall = form.params[0]
         names = form.saved[1:]
-        kept = [self._kept(step, call, name) for name in names]
+        kept = [self._saved(step, form, name).node for name in names]
         wanted = [
             i
             for i, (given, spec) in enumerate(zip(step.operands, form.specs, strict=True))
@@ -178,15 +178,6 @@ class Reverse:
             self._fill(base, spec.dtype, -0.0)
         self.touched.add(base)
         return first and bool(covers)
-
-    def _kept(self, step: Step, call: RoutineCall, name: str) -> int:
-        copies = self.lowering.copies.get(step.at, _NONE)
-        if name in copies:
-            return copies[name]
-        extras = self.lowering.extras.get(step.at, ())
-        node = extras[call.op.extras.index(name)] if name in call.op.extras else operand_named(step, name)
-        assert node is not None
-        return node
 
     def _contribute(self, step: Step, form: Form, i: int, reads: tuple[Place, ...]) -> None:
         """Add one pullback, stored where it is the first to reach all of its target: whole, or one number."""
@@ -226,6 +217,8 @@ class Reverse:
             return Place(copies[name])
         if name in ("n", "i"):
             return Place(self.lowering.extra[step.at])
+        if isinstance(form.op, Routine) and name in form.op.extras:
+            return Place(self.lowering.extras[step.at][form.op.extras.index(name)])
         node = operand_named(step, name)
         if node is None:  # a Python number; an offset's place is never read
             given = 0.0 if name == "offset" else step.operands[_names(form).index(name)]

@@ -5,12 +5,16 @@ Running products are exact where there are zeros, in gradients of gradients too.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
 
+from kernels.layouts import Spec
 from kernels.op import Routine
 from kernels.placing import Array, picked, placed
+from kernels.row_pulls import RowPull, row_pull
+from kernels.scatters import scattered
 
 
 def tail(g: Any, dim: int) -> Any:
@@ -18,14 +22,20 @@ def tail(g: Any, dim: int) -> Any:
     return np.flip(np.cumsum(np.flip(g, dim), dim), dim)
 
 
+def _cumsum_native(source: Spec, spec: Spec, dim: int) -> RowPull | None:
+    vjp, jvp = functools.partial(tail, dim=dim), functools.partial(np.cumsum, axis=dim)
+    return row_pull(source, spec, (dim,), "cumsum_vjp", vjp, "cumsum_jvp", jvp)
+
+
 Routine(
     name="cumsum",
     doc="Running sum along a dim.",
     grad_fn="CumsumBackward0",
     function=False,
-    forward=lambda x, *, dim: np.cumsum(x, dim),
+    forward=lambda x, *, dim: np.add.accumulate(x, dim),
     vjp=tail,
     jvp=lambda t, dim: np.cumsum(t, dim),
+    native=_cumsum_native,
     samples=((((5,),), {"dim": 0}), (((2, 3),), {"dim": 1})),
 )
 
@@ -69,7 +79,7 @@ Routine(
     doc="Running product along a dim.",
     grad_fn="CumprodBackward0",
     function=False,
-    forward=lambda x, *, dim: np.cumprod(x, dim),
+    forward=lambda x, *, dim: np.multiply.accumulate(x, dim),
     vjp=_cumprod_vjp,
     jvp=_cumprod_jvp,
     samples=((((5,),), {"dim": 0}), (((2, 3),), {"dim": 0})),
@@ -105,6 +115,7 @@ for _name, _grad_fn, _largest, _doc in (
         jvp=lambda t, places, dim: picked(t, places, dim),
         extras=("places",),
         cuts=True,
+        native=lambda source, spec, dim: scattered(source, spec, dim, 3),
         samples=((((6,),), {"dim": 0}), (((3, 4),), {"dim": 1})),
     )
 

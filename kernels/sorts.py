@@ -10,8 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from kernels.layouts import Spec
 from kernels.op import Routine
 from kernels.placing import Array, picked, put, wide
+from kernels.scatters import scattered
+from kernels.source import Loop
 
 FEW = 1 << 12
 """Elements up to which a stable sort is fast enough."""
@@ -112,6 +115,10 @@ def _one(t: Any, place: Array, dim: int) -> Any:
     return np.reshape(picked(t, place.reshape(shape), dim), place.shape)
 
 
+def _to_places(source: Spec, spec: Spec, dim: int, **_: Any) -> Loop:
+    return scattered(source, spec, dim, 3)
+
+
 _WHOLE = ((((5,),), {"dim": 0, "descending": False}), (((3, 4),), {"dim": 0, "descending": True}))
 _ALONG = ((((5,),), {"dim": 0, "keepdim": False}), (((3, 4),), {"dim": 0, "keepdim": True}))
 
@@ -125,6 +132,7 @@ Routine(
     jvp=lambda t, places, dim: picked(t, places, dim),
     extras=("places",),
     cuts=True,
+    native=lambda source, spec, dim, **_: scattered(source, spec, dim, 2),
     samples=_WHOLE,
 )
 Routine(
@@ -137,6 +145,7 @@ Routine(
     jvp=lambda t, places, dim: picked(t, places, dim),
     extras=("places",),
     cuts=True,
+    native=_to_places,
     samples=((((6,),), {"k": 2, "dim": 0, "largest": True}), (((3, 4),), {"k": 2, "dim": 0, "largest": False})),
 )
 Routine(
@@ -149,6 +158,7 @@ Routine(
     jvp=_one,
     extras=("place",),
     cuts=True,
+    native=_to_places,
     samples=tuple((shapes, {"rank": 1, **params}) for shapes, params in _ALONG),
 )
 Routine(
@@ -161,6 +171,7 @@ Routine(
     jvp=_one,
     extras=("place",),
     cuts=True,
+    native=_to_places,
     samples=_ALONG,
 )
 
@@ -206,6 +217,7 @@ for _name, _grad_fn, _place, _doc in (
         jvp=_one,
         extras=("place",),
         cuts=True,
+        native=_to_places,
         samples=_ALONG,
     )
     Routine(

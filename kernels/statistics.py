@@ -5,13 +5,16 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
 import numpy as np
 
+from kernels.layouts import Spec
 from kernels.op import Routine
 from kernels.placing import Array, wide
+from kernels.row_pulls import RowPull, row_pull
 
 Dims = tuple[int, ...]
 
@@ -33,6 +36,17 @@ def _prod_vjp(g: Any, y: Any, x: Any, dims: Dims) -> Any:
     return g * (wide(y, x, dims) / x) if (x != 0).all() else g * _others(x, dims)
 
 
+def _prod_native(source: Spec, spec: Spec, dims: Dims, keepdim: bool) -> RowPull | None:
+    def vjp(g: Array, x: Array, y: Array) -> Array:
+        return _prod_vjp(g, y, x, dims)  # type: ignore[no-any-return]
+
+    def jvp(t: Array, x: Array, y: Array) -> Array:
+        del y
+        return np.sum(_others(x, dims) * t, axis=dims, keepdims=keepdim)  # type: ignore[no-any-return]
+
+    return row_pull(source, spec, dims, "prod_vjp", vjp, "prod_jvp", jvp)
+
+
 for _name, _grad_fn, _sample in (
     ("prod", "ProdBackward0", ((2, 3), (0, 1), False)),
     ("prod_dim", "ProdBackward1", ((2, 3, 2), (1,), True)),
@@ -42,9 +56,10 @@ for _name, _grad_fn, _sample in (
         doc="Product over dims." if _name == "prod" else "Product along a dim.",
         grad_fn=_grad_fn,
         function=False,
-        forward=lambda x, *, dims, keepdim: np.prod(x, axis=dims, keepdims=keepdim),
+        forward=lambda x, *, dims, keepdim: np.multiply.reduce(x, dims, None, None, keepdim),
         vjp=_prod_vjp,
         jvp=lambda t, x, dims, keepdim: np.sum(_others(x, dims) * t, axis=dims, keepdims=keepdim),
+        native=_prod_native,
         samples=(((_sample[0],), {"dims": _sample[1], "keepdim": _sample[2]}),),
     )
 
@@ -83,6 +98,24 @@ def _std_jvp(t: Any, y: Any, x: Any, dims: Dims, correction: float, keepdim: boo
     return np.where(y == 0, 0.0, _var_jvp(t, x, dims, correction, keepdim) / (2.0 * np.where(y == 0, 1.0, y)))
 
 
+def _spread_native(
+    source: Spec, spec: Spec, dims: Dims, correction: float, keepdim: bool, *, name: str
+) -> RowPull | None:
+    freedom = _freedom(source, dims, correction)
+    if not freedom:
+        return None
+    back, forth = (_var_vjp, _var_jvp) if name == "var" else (_std_vjp, _std_jvp)
+    given = {"dims": dims, "correction": correction}
+
+    def vjp(g: Array, x: Array, *y: Array) -> Array:
+        return back(g, *y, x, **given)  # type: ignore[no-any-return]
+
+    def jvp(t: Array, x: Array, *y: Array) -> Array:
+        return forth(t, *y, x, **given, keepdim=keepdim)  # type: ignore[no-any-return]
+
+    return row_pull(source, spec, dims, f"{name}_vjp", vjp, f"{name}_jvp", jvp, number=freedom)
+
+
 _SPREADS = (
     (((5,),), {"dims": (0,), "correction": 1.0, "keepdim": False}),
     (((2, 3, 2),), {"dims": (0, 2), "correction": 0.5, "keepdim": True}),
@@ -96,6 +129,7 @@ Routine(
     forward=_var,
     vjp=_var_vjp,
     jvp=_var_jvp,
+    native=functools.partial(_spread_native, name="var"),
     samples=_SPREADS,
 )
 Routine(
@@ -106,5 +140,6 @@ Routine(
     forward=lambda x, *, dims, correction, keepdim: np.sqrt(_var(x, dims=dims, correction=correction, keepdim=keepdim)),
     vjp=_std_vjp,
     jvp=_std_jvp,
+    native=functools.partial(_spread_native, name="std"),
     samples=_SPREADS,
 )

@@ -147,6 +147,7 @@ R_COUNTER, R_GRAD, R_LEAF, R_RETAINS = range(16, 48, 8)
 F_CALL, F_NUMBER, F_SLOW, F_ALWAYS, F_DICT, F_SIZE = range(16, 64, 8)
 ARGUED = 1 << 32
 """Added to the number of an operation: all that is given behind the tensors is part of the call."""
+LARGEST_DIM = 1 << 10
 NUMBERED = 1 << 31
 """Added to the number of an operation: a second operand that is a number is part of the form."""
 SHOWS = 1 << 33
