@@ -253,10 +253,7 @@ def attempt(h, root, pending):
 
 @njit("int64(int64)", cache=True, error_model="numpy")
 def mark(h):
-    """Find the instructions between the roots and the leaves, last first; GROW if all cells are too few.
-
-    What sweeps them begins with the first.
-    """
+    """Find the instructions from the roots to the leaves, last first, as they are swept; GROW if cells are too few."""
     store_i8(h + 8 * H_FROM, 0)
     store_i8(h + 8 * H_RESUME, 0)
     store_i8(h + 8 * H_EXTENT, 0)
