@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from kernels.jit import cfunc, load_module, njit
 from kernels.memory import load_i4, load_i8, pointer_b1, store_i4, store_i8, word
-from kernels.python_api import sixteen_words, tape_registry, thirty_words
+from kernels.python_api import sixteen_words, tape_registry, thirty_words, three_words
 from kernels.words import (
     A_DATA,
     E_COUNT,
@@ -68,7 +68,10 @@ def finish(registry, found, entry, given, operands, result, arrays):
         source = load_i8(load_i8(operands + V_OBJECT) + A_DATA)
         copied(source, load_i8(picked + A_DATA), load_i8(value + A_DATA), count, word(entry, E_COUNT))
     store_i8(operands + OPERAND + V_OBJECT, picked)
-    result = finished(registry, found, entry, given, operands, result, value)
+    results = three_words()
+    store_i8(results, result)
+    store_i8(results + 8, 0)
+    result = finished(registry, found, entry, given, operands, results, value)
     dropped(picked)
     return result
 
