@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from kernels.layouts import Spec
+from kernels.layouts import Spec, Strides
 from kernels.op import Routine
 from kernels.placing import Array, wide
+from kernels.row_values import RowValue, row_value
 from kernels.source import Loop
 from kernels.spaces import Operand
 
@@ -75,6 +76,11 @@ def _vector_norm_native(source: Spec, spec: Spec, order: float, dims: tuple[int,
     return Loop(_RULES[order], source.shape, tuple(operands if order != 1 else operands[:3]))
 
 
+def _vector_norm_rows(shape: Strides, dtype: Any, order: float, dims: Strides, keepdim: bool) -> RowValue | None:
+    name = {1.0: "norm1", 2.0: "norm2"}.get(order)
+    return None if name is None else row_value(shape, dtype, name, dims, keepdim=keepdim)
+
+
 _RULES = {
     1.0: lambda g, x: g * np.sign(x),
     2.0: lambda g, x, y: g * (x / np.where(y == 0, np.inf, y)),
@@ -89,6 +95,7 @@ Routine(
     vjp=_vector_norm_vjp,
     cuts=True,
     native=_vector_norm_native,
+    rows=_vector_norm_rows,
     jvp=lambda t, y, x, order, dims, keepdim: np.sum(
         t * _slope(x, wide(y, x, dims), order, dims), axis=dims, keepdims=keepdim
     ),

@@ -20,6 +20,7 @@ from kernels.op import Reduction, Routine
 from kernels.placing import Array
 from kernels.row_kernels import address, have_text
 from kernels.row_pulls import RowPull, row_pull
+from kernels.row_values import row_value
 
 BLOCK = 1 << 14
 """Elements of a block: three arrays of doubles in half a megabyte."""
@@ -144,6 +145,7 @@ Routine(
     vjp=_softmax_vjp,
     jvp=lambda t, y, dim: _softmax_vjp(t, y, dim),
     native=_softmax_native,
+    rows=lambda shape, dtype, dim: row_value(shape, dtype, "softmax", (dim,)),
     samples=((((5,),), {"dim": 0}), (((2, 3, 2),), {"dim": 1})),
 )
 Routine(
@@ -155,5 +157,6 @@ Routine(
     vjp=_log_softmax_vjp,
     jvp=_log_softmax_jvp,
     native=_log_softmax_native,
+    rows=lambda shape, dtype, dim: row_value(shape, dtype, "log_softmax", (dim,)),
     samples=((((5,),), {"dim": 0}), (((2, 3, 2),), {"dim": 1})),
 )

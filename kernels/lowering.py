@@ -23,7 +23,7 @@ from kernels.overwriting import Overwriting
 from kernels.program import Node, Recipe
 from kernels.program_words import NodeRef, Step
 from kernels.repeated_steps import Repeating
-from kernels.routines import packed
+from kernels.routines import computed, packed
 from kernels.selects import Pick
 from kernels.source import Loop
 from kernels.spaces import Operand
@@ -210,10 +210,10 @@ class Lowering(Elements):
         assert isinstance(op, Routine)
         if extra:
             return
-        outputs, forward, params = (step.result, *self.extras[step.at]), op.forward, dict(frozen)
+        outputs, params = (step.result, *self.extras[step.at]), dict(frozen)
 
         def run(arrays: list[np.ndarray[Any, Any]]) -> None:
-            found = forward(*arrays[len(outputs) :], **params)
+            found = computed(op, arrays[len(outputs) :], params)
             parts = found if isinstance(found, tuple) else (found,)
             arrays[0][...] = packed(parts[: len(op.results)])
             for place, value in zip(arrays[1:], parts[len(op.results) :], strict=False):

@@ -205,7 +205,9 @@ class Routine(Op):
     functions, so that arrays and tensors can run them. ``samples`` are pairs of the inputs' shapes and the parameters,
     for the tests; ``domain`` says what the inputs are made of. With ``cuts`` an element that the vjp leaves at -0.0
     gets nothing; elsewhere zeros become +0.0, as those of every other record. ``native(source, spec, **params)``
-    returns a pullback in native code for operands that suit one (kernels/row_pulls.py), else None.
+    returns a pullback in native code for operands that suit one (kernels/row_pulls.py), else None;
+    ``rows(shape, dtype, **params)`` what computes the results of one operand in the place of ``forward``
+    (kernels/row_values.py).
     """
 
     forward: Rule
@@ -215,6 +217,7 @@ class Routine(Op):
     extras: tuple[str, ...] = ()
     cuts: bool = False
     native: Callable[..., Any] | None = None
+    rows: Callable[..., Any] | None = None
     samples: tuple[tuple[tuple[tuple[int, ...], ...], dict[str, Any]], ...]
     domain: tuple[str, ...] = ("real",)
     pullback: tuple[Rule | None, ...] = ()

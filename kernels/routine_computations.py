@@ -23,6 +23,9 @@ _FLOAT64, _FLOAT32 = np.dtype(np.float64), np.dtype(np.float32)
 def routine(op: Routine, sources: tuple[Spec, ...], form: Form | Spec, params: dict[str, Any]) -> Computation | None:
     """Return how a routine is computed: by its own forward, on arrays. None of a number, whose rule wants an array."""
     function: Any = partial(op.forward, **params)
+    how = op.rows(sources[0].shape, sources[0].dtype, **params) if op.rows is not None else None
+    if how is not None:
+        function = how.run
     if not all(source.shape for source in sources):
         if isinstance(form, Form) and form.kind == PYTHON:
             return None
@@ -34,6 +37,10 @@ def routine(op: Routine, sources: tuple[Spec, ...], form: Form | Spec, params: d
         places = {**{name: k for k, name in enumerate(op.inputs)}, "y": PICK_RESULT, "context": PICK_CONTEXT}
         picks = tuple([places.get(name, PICK_EXTRA) for name in form.saved])
         context = form.params[0]
+    if how is not None and sources[0].strides == dense(sources[0].shape, sources[0].dtype.itemsize):
+        address, layout = how.kernel()
+        loop = InnerLoop(address, 0)
+        return Computation(words.KERNEL, loop, layout=layout, count=2, picks=picks, context=context)
     return Computation(words.CALLED, function=function, count=len(sources) + 1, picks=picks, context=context)
 
 

@@ -95,6 +95,12 @@ class RoutineCall:
         return x.astype(spec.dtype, copy=False)
 
 
+def computed(op: Routine, arrays: Sequence[Array], params: dict[str, Any]) -> Any:
+    """Run a routine on arrays: by a kernel that suits them, or its forward."""
+    how = op.rows(arrays[0].shape, arrays[0].dtype, **params) if op.rows is not None else None
+    return op.forward(*arrays, **params) if how is None else how.run(arrays[0])
+
+
 def zero_of(op: Op) -> float:
     """Return what is added to a contribution that Python made: 0.0 turns a routine's -0.0 to a gradient of zero.
 

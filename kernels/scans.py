@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from kernels.layouts import Spec
+from kernels.layouts import Spec, Strides
 from kernels.op import Routine
 from kernels.placing import Array, picked, placed
 from kernels.row_pulls import RowPull, row_pull
+from kernels.row_values import RowValue, row_value
 from kernels.scatters import scattered
 
 
@@ -101,6 +102,10 @@ def running(largest: bool) -> Any:
     return forward
 
 
+def _running_rows(shape: Strides, dtype: Any, dim: int, *, largest: bool) -> RowValue | None:
+    return row_value(shape, dtype, "running", (dim,), largest, places=True)
+
+
 for _name, _grad_fn, _largest, _doc in (
     ("cummax", "CummaxBackward0", True, "Running maximum along a dim, with the place of the last of equals."),
     ("cummin", "CumminBackward0", False, "Running minimum along a dim, with the place of the last of equals."),
@@ -116,6 +121,7 @@ for _name, _grad_fn, _largest, _doc in (
         extras=("places",),
         cuts=True,
         native=lambda source, spec, dim: scattered(source, spec, dim, 3),
+        rows=functools.partial(_running_rows, largest=_largest),
         samples=((((6,),), {"dim": 0}), (((3, 4),), {"dim": 1})),
     )
 

@@ -23,8 +23,8 @@ def _over(name: str, doc: str, function: Any) -> None:
     _counted(name, doc, forward, (((2, 3),), {"dims": (0,), "keepdim": True}))
 
 
-_over("any", "Whether an element over dims is nonzero or True.", np.any)
-_over("all", "Whether all elements over dims are nonzero or True.", np.all)
+_over("any", "Whether an element over dims is nonzero or True.", np.logical_or.reduce)
+_over("all", "Whether all elements over dims are nonzero or True.", np.logical_and.reduce)
 _over("count_nonzero", "How many elements over dims are nonzero or True.", np.count_nonzero)
 
 
@@ -33,8 +33,8 @@ def _place(function: Any) -> Any:
 
 
 _ALONG = ((((5,),), {"dim": None, "keepdim": False}), (((2, 3),), {"dim": 1, "keepdim": True}))
-_counted("argmax", "The place of the largest element, the first of equals.", _place(np.argmax), *_ALONG)
-_counted("argmin", "The place of the smallest element, the first of equals.", _place(np.argmin), *_ALONG)
+_counted("argmax", "The place of the largest element, the first of equals.", _place(np.ndarray.argmax), *_ALONG)
+_counted("argmin", "The place of the smallest element, the first of equals.", _place(np.ndarray.argmin), *_ALONG)
 _counted(
     "argsort",
     "The places of elements in order along a dim; equal ones keep theirs.",

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from kernels.layouts import Spec
+from kernels.layouts import Spec, Strides
 from kernels.op import Routine
 from kernels.placing import Array, picked, put, wide
+from kernels.row_values import SHORT, RowValue, row_value
 from kernels.scatters import scattered
 from kernels.source import Loop
 
@@ -119,6 +120,14 @@ def _to_places(source: Spec, spec: Spec, dim: int, **_: Any) -> Loop:
     return scattered(source, spec, dim, 3)
 
 
+def _few(shape: Strides, dtype: Any, name: str, dim: int, number: float, **result: Any) -> RowValue | None:
+    return row_value(shape, dtype, name, (dim,), float(number), longest=SHORT, places=True, **result)
+
+
+def _median_rows(shape: Strides, dtype: Any, dim: int, keepdim: bool) -> RowValue | None:
+    return _few(shape, dtype, "median", dim, 0.0, keepdim=keepdim)
+
+
 _WHOLE = ((((5,),), {"dim": 0, "descending": False}), (((3, 4),), {"dim": 0, "descending": True}))
 _ALONG = ((((5,),), {"dim": 0, "keepdim": False}), (((3, 4),), {"dim": 0, "keepdim": True}))
 
@@ -133,6 +142,7 @@ Routine(
     extras=("places",),
     cuts=True,
     native=lambda source, spec, dim, **_: scattered(source, spec, dim, 2),
+    rows=lambda shape, dtype, dim, descending: _few(shape, dtype, "sort", dim, descending),
     samples=_WHOLE,
 )
 Routine(
@@ -146,6 +156,7 @@ Routine(
     extras=("places",),
     cuts=True,
     native=_to_places,
+    rows=lambda shape, dtype, k, dim, largest: _few(shape, dtype, "topk", dim, largest, length=k),
     samples=((((6,),), {"k": 2, "dim": 0, "largest": True}), (((3, 4),), {"k": 2, "dim": 0, "largest": False})),
 )
 Routine(
@@ -159,6 +170,7 @@ Routine(
     extras=("place",),
     cuts=True,
     native=_to_places,
+    rows=lambda shape, dtype, rank, dim, keepdim: _few(shape, dtype, "kthvalue", dim, rank, keepdim=keepdim),
     samples=tuple((shapes, {"rank": 1, **params}) for shapes, params in _ALONG),
 )
 Routine(
@@ -218,6 +230,7 @@ for _name, _grad_fn, _place, _doc in (
         extras=("place",),
         cuts=True,
         native=_to_places,
+        rows=_median_rows if _name == "median" else None,
         samples=_ALONG,
     )
     Routine(

@@ -15,6 +15,7 @@ from kernels.layouts import Spec
 from kernels.op import Routine
 from kernels.placing import Array, wide
 from kernels.row_pulls import RowPull, row_pull
+from kernels.row_values import RowValue, row_value
 
 Dims = tuple[int, ...]
 
@@ -116,6 +117,13 @@ def _spread_native(
     return row_pull(source, spec, dims, f"{name}_vjp", vjp, f"{name}_jvp", jvp, number=freedom)
 
 
+def _spread_rows(
+    shape: Dims, dtype: Any, dims: Dims, correction: float, keepdim: bool, *, name: str
+) -> RowValue | None:
+    freedom = max(math.prod([shape[i] for i in dims]) - correction, 0.0)
+    return row_value(shape, dtype, name, dims, freedom, keepdim=keepdim) if freedom else None
+
+
 _SPREADS = (
     (((5,),), {"dims": (0,), "correction": 1.0, "keepdim": False}),
     (((2, 3, 2),), {"dims": (0, 2), "correction": 0.5, "keepdim": True}),
@@ -130,6 +138,7 @@ Routine(
     vjp=_var_vjp,
     jvp=_var_jvp,
     native=functools.partial(_spread_native, name="var"),
+    rows=functools.partial(_spread_rows, name="var"),
     samples=_SPREADS,
 )
 Routine(
@@ -141,5 +150,6 @@ Routine(
     vjp=_std_vjp,
     jvp=_std_jvp,
     native=functools.partial(_spread_native, name="std"),
+    rows=functools.partial(_spread_rows, name="std"),
     samples=_SPREADS,
 )

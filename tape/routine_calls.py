@@ -12,7 +12,7 @@ from kernels.exact import exact
 from kernels.layouts import spec_of
 from kernels.op import Routine
 from kernels.recent import Recent
-from kernels.routines import RoutineCall, packed, part_params
+from kernels.routines import RoutineCall, computed, packed, part_params
 from kernels.words import PYTHON
 from tape import casting, modes, recording
 from tape.operands import operand
@@ -63,7 +63,7 @@ def call(op: Routine, *operands: Any, **params: Any) -> Any:
     """Run a routine: a tensor, or a tuple of its results and extras. Operands are promoted to one dtype."""
     tensors = _of_one_dtype([_tensor(x) for x in operands])
     arrays = [as_array(x) for x in tensors]
-    found = op.forward(*arrays, **params)
+    found = computed(op, arrays, params)
     parts = [_own(x, arrays) for x in (found if isinstance(found, tuple) else (found,))]
     frozen = tuple(sorted(params.items()))
     if op.vjp is None and len(parts) == 1:
