@@ -55,10 +55,20 @@ def _flat(array: Array, kept: list[Any]) -> Array:
     return found
 
 
-def enter(op: int, above: Form | Spec, given: tuple[Any, ...], form: Form | Spec, wanted: bool, how: Picking) -> None:
-    """Let native code repeat a call on a tensor of a form: ``given`` is all that it was given, the tensor first."""
+def takes(op: int, given: tuple[Any, ...]) -> bool:
+    """Whether native code takes what a call was given: a tensor, then arrays, lists and what indexes take."""
+    return _words(op, given)[0] >= 0
+
+
+def _words(op: int, given: tuple[Any, ...]) -> tuple[int, Array]:
     index, addresses = np.zeros(32, np.int64), np.array([*map(id, given), 0], np.int64)
     hashed = jit.load_module("arrays_native").words_of(op, where(addresses), len(given), where(index))
+    return hashed, index
+
+
+def enter(op: int, above: Form | Spec, given: tuple[Any, ...], form: Form | Spec, wanted: bool, how: Picking) -> None:
+    """Let native code repeat a call on a tensor of a form: ``given`` is all that it was given, the tensor first."""
+    hashed, index = _words(op, given)
     spec = form.spec
     if hashed < 0 or not spec.shape or max(len(how.base), spec.size) > LARGEST:
         return
@@ -87,8 +97,7 @@ class Putting:
 
 def enter_write(before: Key, given: tuple[Any, ...], form: Form | Spec, what: Putting) -> None:
     """Let native code repeat ``x[key] = value``: ``given`` are x and key; the tensor has this form then."""
-    index, addresses = np.zeros(32, np.int64), np.array([*map(id, given), 0], np.int64)
-    hashed = jit.load_module("arrays_native").words_of(before.op, where(addresses), len(given), where(index))
+    hashed, index = _words(before.op, given)
     if hashed < 0 or not what.shape or max(len(what.how.base), what.offsets.size) > LARGEST:
         return
     dtype = form.spec.dtype

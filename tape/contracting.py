@@ -8,6 +8,7 @@ from typing import Any
 
 from kernels.tables import OPS
 from tape import routine_calls, shaping
+from tape.argued_calls import argued
 from tape.diagonals import diagonal
 from tape.dims import dim_of, either
 from tape.einsums import contract
@@ -132,6 +133,7 @@ def trace(input: Any) -> Any:  # noqa: A002
 
 
 @public()
+@argued
 def cross(input: Any, other: Any, dim: Any = None, *, axis: Any = None) -> Tensor:  # noqa: A002
     """Return the vector product along a dim of size 3: the first of that size if not given.
 

@@ -14,6 +14,7 @@ from kernels import factorizations
 from kernels.factorizations import _QR_COMPLETE
 from kernels.tables import OPS
 from tape import creation, modes, routine_calls
+from tape.argued_calls import argued
 from tape.arithmetic import FUNCTIONS
 from tape.matrices import batch_of, matrix_of, square_of, turned
 from tape.public import implements, public
@@ -32,6 +33,7 @@ LU = named("linalg_lu", "A permutation, and the two triangular factors.", "P", "
 
 
 @public()
+@argued
 def cholesky(input: Any, upper: bool = False) -> Tensor:  # noqa: A002 (PyTorch's name)
     """Return the lower triangular factor L of positive-definite (*, n, n) matrices A = L L^T, or U of A = U^T U.
 

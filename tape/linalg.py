@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from kernels.solves import LinAlgError
+from tape.argued_calls import argued
 from tape.contracting import multi_dot, vecdot, vector_product
 from tape.determining import (
     det,
@@ -75,6 +76,7 @@ __all__ = [
 ]
 
 
+@argued
 def cross(input: Any, other: Any, *, dim: int = -1) -> Tensor:  # noqa: A002 (PyTorch's name)
     """Return the vector product along a dim of size 3.
 

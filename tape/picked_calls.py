@@ -31,9 +31,9 @@ def enter_picked(op: int, result: Any, given: tuple[Any, ...], plan: Plan) -> No
     recorded = type(form) is Form and isinstance(form.op, Gather) and type(result._slot) is int
     if recorded is not wanted or result.spec.strides != dense(result.spec.shape, result.spec.dtype.itemsize):
         return
-    how = plan(x.spec, *given[1:])
+    ready()
+    how = plan(x.spec, *given[1:]) if pick_entries.takes(op, given) else None
     if how is not None:
-        ready()
         pick_entries.enter(op, x._form, given, form, wanted, how)
 
 

@@ -14,6 +14,7 @@ from kernels.op import Contraction
 from kernels.tables import OPS
 from kernels.words import OP_MATMUL
 from tape import casting, recording, routine_calls, shaping
+from tape.argued_calls import argued
 from tape.call_table import NATIVELY, enter_product, install, multiplying, products
 from tape.operands import Number, _merge, is_foreign
 from tape.public import public
@@ -84,7 +85,7 @@ def _of_batches(a: Tensor, b: Tensor) -> Tensor:
         )
     if len(right) <= _MATRIX:
         rows, k = left[:-1], left[-1]
-        found = _checked("matmul", shaping.reshape(a, (math.prod(rows), k)), b)
+        found = matmul(shaping.reshape(a, (math.prod(rows), k)), b)
         return shaping.reshape(found, (*rows, *right[1:]))
     if len(left) == 1:
         return shaping.squeeze(_of_batches(shaping.unsqueeze(a, 0), b), -2)
@@ -102,12 +103,18 @@ def _spread(x: Tensor, shape: tuple[int, ...]) -> Tensor:
     return x if x.spec.shape == shape else shaping.expand(x, shape)
 
 
-def product_of_batches(a: Tensor, b: Tensor) -> Tensor:
-    """Multiply matrices of the same extents in front."""
+def _multiplied(a: Tensor, b: Tensor) -> Tensor:
     return routine_calls.call(_BMM, a, b)  # type: ignore[no-any-return]
 
 
+@argued
+def product_of_batches(a: Tensor, b: Tensor) -> Tensor:
+    """Multiply matrices of the same extents in front."""
+    return _multiplied(a, b)
+
+
 @public()
+@argued
 def bmm(input: Any, mat2: Any) -> Tensor:  # noqa: A002 (PyTorch's name)
     """Return the products of a batch of matrices, (b, m, k) and (b, k, n): (b, m, n).
 
@@ -124,7 +131,7 @@ def bmm(input: Any, mat2: Any) -> Tensor:  # noqa: A002 (PyTorch's name)
             f"Expected size for first two dimensions of batch2 tensor to be: [{left[0]}, {left[2]}] but got: "
             f"[{right[0]}, {right[1]}]."
         )
-    return product_of_batches(a, b)
+    return _multiplied(a, b)
 
 
 @method()

@@ -7,6 +7,7 @@ from typing import Any
 from kernels import determinants, solves
 from kernels.tables import OPS
 from tape import routine_calls, shaping
+from tape.argued_calls import argued
 from tape.matrices import MATRIX, identity, matrix_of, square_of, tensor_like, together, turned
 from tape.products import matmul
 from tape.public import implements, public
@@ -57,6 +58,7 @@ def _check_rows(name: str, a: Tensor, b: Tensor) -> None:
 
 
 @public()
+@argued
 def inverse(input: Any) -> Tensor:  # noqa: A002 (PyTorch's name)
     """Return the inverse of (*, n, n) matrices. LinAlgError if one is singular.
 

@@ -81,7 +81,8 @@ def _enter_write_at(seen: Key, x: Tensor, key: Any, given: Tensor | None) -> Non
         return
     if source is None and (spec.dtype.kind == "b" or spec.dtype == np.float16):
         return
-    if type(key) is list and any(type(one) is not int for one in key):
+    ready()
+    if not pick_entries.takes(words.OP_ASSIGN, (x, key)):
         return
     how, found = by_index(spec, key), index_arrays.places(spec, spec.strides, index_arrays.array_key(key))
     shape = found.shape
@@ -94,7 +95,6 @@ def _enter_write_at(seen: Key, x: Tensor, key: Any, given: Tensor | None) -> Non
     for axis, stride in enumerate(strides):
         offsets += (np.arange(shape[axis]) * stride).reshape([-1 if k == axis else 1 for k in range(len(shape))])
     once = spec.size if source is not None and any(seen.wanted) and not how.inner else 0
-    ready()
     provide(words.G_ASSIGN_AT, "putting_native", "assign_at")
     what = pick_entries.Putting(how, shape, offsets, spec.bytes, once)
     pick_entries.enter_write(seen, (x, key), x._form, what)

@@ -81,7 +81,7 @@ HOUSE = [
     "tape.tensor", "tape.return_types", "tape.public", "tape.dims", "tape.textplot",
     "tape.documentation", "tape.operands", "tape.autograd.numerical", "tape.autograd.contexts",
     "tape.listings", "tape.inference", "tape.families", "tape.recorder", "tape.program_recorder", "tape.autograd.hooks",
-    "tape.nesting", "tape.packing", "tape.runs", "tape.recording", "tape.repeats",
+    "tape.nesting", "tape.packing", "tape.runs", "tape.recording",
     "tape.broadcasting", "tape.call_table", "tape.argued_calls", "tape.casting", "tape.promotion",
     "tape.index_arrays", "tape.picked_calls", "tape.joined_calls", "tape.written_calls", "tape.shaping",
     "tape.routine_calls", "tape.random", "tape.attributes", "tape.creation", "tape.tensor_types", "tape.exits",

@@ -141,3 +141,20 @@ def test_programs_record_them() -> None:
         program = tape.record(step, tape.tensor(A))
         np.testing.assert_allclose(np.asarray(program(A)), truth)
         np.testing.assert_allclose(np.asarray(program(3 * A)), 9 * truth)
+
+
+def test_an_index_that_says_so_itself() -> None:
+    class Place:
+        def __init__(self, at: int) -> None:
+            self.at = at
+
+        def __index__(self) -> int:
+            return self.at
+
+    x, expected, place = tape.tensor(A), A.copy(), Place(0)
+    for k in range(AGAIN):
+        place.at = k
+        x[place] = float(k)
+        expected[k] = float(k)
+        np.testing.assert_array_equal(x.numpy().copy(), expected)
+        np.testing.assert_array_equal(x[place].numpy(), expected[k])
