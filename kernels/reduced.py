@@ -25,9 +25,9 @@ def reduced(op: Reduction, array: Array, *, axes: tuple[int, ...], keepdims: boo
     """
     if not array.flags.c_contiguous:
         array = np.ascontiguousarray(array)
-    value = op.ufunc.reduce(array, axis=axes, keepdims=keepdims)
-    if not op.scale:
-        return value
-    count = counted(array.shape, axes)
-    with np.errstate(invalid="ignore", divide="ignore"):
+    with np.errstate(all="ignore"):
+        value = op.ufunc.reduce(array, axis=axes, keepdims=keepdims)
+        if not op.scale:
+            return value
+        count = counted(array.shape, axes)
         return value / np.float64(count) if value.dtype == _FLOAT64 else value / value.dtype.type(count)

@@ -26,6 +26,8 @@ def routine(op: Routine, sources: tuple[Spec, ...], form: Form | Spec, params: d
     how = op.rows(sources[0].shape, sources[0].dtype, **params) if op.rows is not None else None
     if how is not None:
         function = how.run
+    elif op.differentiable:
+        function = _quiet(function)
     if not all(source.shape for source in sources):
         if isinstance(form, Form) and form.kind == PYTHON:
             return None
@@ -77,6 +79,14 @@ def select(op: Select, source: Spec, form: Form | Spec, axis: int, keepdims: boo
         return Computation(words.KERNEL, InnerLoop(address, 0), layout=layout, count=2, picks=picks)
     function = partial(pick, op.locate, axis=axis, keepdims=keepdims)
     return Computation(words.CALLED, function=_of_arrays(function), count=2, picks=picks)
+
+
+def _quiet(function: Any) -> Any:
+    def run(*operands: Any) -> Any:
+        with np.errstate(all="ignore"):
+            return function(*operands)
+
+    return run
 
 
 def _of_arrays(function: Any) -> Any:

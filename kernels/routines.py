@@ -98,7 +98,10 @@ class RoutineCall:
 def computed(op: Routine, arrays: Sequence[Array], params: dict[str, Any]) -> Any:
     """Run a routine on arrays: by a kernel that suits them, or its forward."""
     how = op.rows(arrays[0].shape, arrays[0].dtype, **params) if op.rows is not None else None
-    return op.forward(*arrays, **params) if how is None else how.run(arrays[0])
+    if how is not None:
+        return how.run(arrays[0])
+    with np.errstate(all="ignore"):
+        return op.forward(*arrays, **params)
 
 
 def zero_of(op: Op) -> float:

@@ -48,7 +48,12 @@ class RowPull:
         start, size = offset // shadow.itemsize, math.prod(self.shape)
         given = cotangent.reshape(-1)[: math.prod(self.given)].reshape(self.given)
         with np.errstate(all="ignore"):
-            shadow[start : start + size] += np.asarray(self.rule(given, *saved)).reshape(-1)
+            found = np.asarray(self.rule(given, *saved)).reshape(-1) + 0.0
+        if self.given != self.shape:  # a number for each row: none where that is nothing
+            outer, _, inner, *_ = self.words
+            nothing = ((given == 0) & np.signbit(given)).reshape(outer, 1, inner)
+            found = np.where(nothing, -0.0, found.reshape(outer, -1, inner)).reshape(-1)
+        shadow[start : start + size] += found
 
 
 @functools.lru_cache(256)

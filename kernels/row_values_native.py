@@ -217,3 +217,35 @@ def running(layout, pointers, accumulate):
                 best, at = value, k
             store_f8(pointers[0] + (start + k * inner) * ITEM, best)
             store_i8(pointers[1] + (start + k * inner) * 8, at)
+
+
+@cfunc(SIGNATURE, cache=True, error_model="numpy")
+def cumsum(layout, pointers, accumulate):
+    n, step = layout[1], layout[2] * ITEM
+    for row in range(layout[0] * layout[2]):
+        at = first(layout, row, n) * ITEM
+        s = load_f8(pointers[1] + at)
+        store_f8(pointers[0] + at, s)
+        for k in range(1, n):
+            s += load_f8(pointers[1] + at + k * step)
+            store_f8(pointers[0] + at + k * step, s)
+
+
+@cfunc(SIGNATURE, cache=True, error_model="numpy")
+def cumprod(layout, pointers, accumulate):
+    n, step = layout[1], layout[2] * ITEM
+    for row in range(layout[0] * layout[2]):
+        at, s = first(layout, row, n) * ITEM, ONE
+        for k in range(n):
+            s *= load_f8(pointers[1] + at + k * step)
+            store_f8(pointers[0] + at + k * step, s)
+
+
+@cfunc(SIGNATURE, cache=True, error_model="numpy")
+def prod(layout, pointers, accumulate):
+    n, step = layout[1], layout[2] * ITEM
+    for row in range(layout[0] * layout[2]):
+        x, s = pointers[1] + first(layout, row, n) * ITEM, ONE
+        for k in range(n):
+            s *= load_f8(x + k * step)
+        store_f8(pointers[0] + row * ITEM, s)

@@ -37,6 +37,7 @@ Routine(
     vjp=tail,
     jvp=lambda t, dim: np.cumsum(t, dim),
     native=_cumsum_native,
+    rows=lambda shape, dtype, dim: row_value(shape, dtype, "cumsum", (dim,)),
     samples=((((5,),), {"dim": 0}), (((2, 3),), {"dim": 1})),
 )
 
@@ -83,6 +84,7 @@ Routine(
     forward=lambda x, *, dim: np.multiply.accumulate(x, dim),
     vjp=_cumprod_vjp,
     jvp=_cumprod_jvp,
+    rows=lambda shape, dtype, dim: row_value(shape, dtype, "cumprod", (dim,)),
     samples=((((5,),), {"dim": 0}), (((2, 3),), {"dim": 0})),
 )
 

@@ -61,6 +61,7 @@ for _name, _grad_fn, _sample in (
         vjp=_prod_vjp,
         jvp=lambda t, x, dims, keepdim: np.sum(_others(x, dims) * t, axis=dims, keepdims=keepdim),
         native=_prod_native,
+        rows=lambda shape, dtype, dims, keepdim: row_value(shape, dtype, "prod", dims, keepdim=keepdim),
         samples=(((_sample[0],), {"dims": _sample[1], "keepdim": _sample[2]}),),
     )
 
@@ -72,11 +73,7 @@ def _freedom(x: Any, dims: Dims, correction: float) -> float:
 def _var(x: Array, *, dims: Dims, correction: float, keepdim: bool) -> Array:
     apart = np.asarray(x - np.mean(x, axis=dims, keepdims=True))
     total = np.sum(np.multiply(apart, apart, out=apart), axis=dims, keepdims=keepdim)
-    freedom = _freedom(x, dims, correction)
-    if freedom:
-        return np.asarray(total / x.dtype.type(freedom))
-    with np.errstate(all="ignore"):
-        return np.asarray(total / x.dtype.type(0))
+    return np.asarray(total / x.dtype.type(_freedom(x, dims, correction)))
 
 
 def _var_vjp(g: Any, x: Any, dims: Dims, correction: float) -> Any:
