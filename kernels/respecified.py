@@ -6,6 +6,7 @@ from kernels import forms, routines
 from kernels.forms import Form, inputs_of
 from kernels.layouts import Spec, Strides, intern_spec
 from kernels.op import Contraction, Elementwise, Reduction, Routine
+from kernels.words import PYTHON
 
 
 def respecified(form: Form, place: int, strides: Strides) -> Form:
@@ -24,11 +25,11 @@ def _made(form: Form, name: str, strides: Strides) -> Form:
     elif name in inputs_of(op):
         at = inputs_of(op).index(name)
         source = specs[at]
-        specs[at] = source and _turned(source, strides)  # None: a routine's constant, which Python reads as it is
+        specs[at] = source and _turned(source, strides)  # None: a constant
     else:
         return form  # places and counts are dense, and so are their copies; what functions save Python reads as it is
     if isinstance(op, Routine):
-        return routines.form(form.params[0], tuple(specs), spec)
+        return routines.form(form.params[0], tuple(specs), spec, python=form.kind == PYTHON)
     if isinstance(op, Elementwise):
         return forms.elementwise(op, tuple(specs), spec, form.wanted, form.params)
     if isinstance(op, Reduction):

@@ -136,11 +136,15 @@ def packed(results: Sequence[Array]) -> Array:
     return results[0] if len(results) == 1 else np.concatenate([np.ravel(x) for x in results])
 
 
-def form(call: RoutineCall, specs: tuple[Spec | None, ...], spec: Spec) -> Form:
-    """Return the form of a call on operands of these specs, None where no gradient is wanted."""
+def form(call: RoutineCall, specs: tuple[Spec | None, ...], spec: Spec, *, python: bool = False) -> Form:
+    """Return the form of a call on operands of these specs, None where no gradient is wanted.
+
+    ``python``: Python runs its rules, though there may be a pullback in native code: what is saved is as it wants it.
+    """
     op = call.op
     wanted = tuple(source is not None for source in specs)
-    pull = op.native(specs[0], spec, **call.params) if op.native is not None and specs[0] is not None else None
+    native = None if python or specs[0] is None else op.native
+    pull = native(specs[0], spec, **call.params) if native is not None else None
     if pull is not None:
         return Form(op, specs, spec, wanted, op.kept, (pull,), (call,))
     return Form(op, specs, spec, wanted, ("context", *op.kept), (None,) * len(specs), (call,), python=True)
