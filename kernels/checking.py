@@ -11,45 +11,22 @@ are looked at; what the others point to only now and then, with the whole tape (
 from __future__ import annotations
 
 import ctypes
-import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from kernels import guards, pictures, registry, words
-from kernels.form import Form, inputs_of
 from kernels.guards import DamagedError
 from kernels.layouts import Spec
-from kernels.memory import data_of
-from kernels.pictures import NOTHING, Checked, Picture
+from kernels.pictures import NOTHING, About, Checked, Picture, about_of, head_of, stands
 from kernels.probing import is_object, with_subclasses, word_at
 from kernels.tape_words import header_of
 
 Array = np.ndarray[Any, Any]
 COUNT = (1 << words.TAPE_BITS) - 1
-_Head = ctypes.c_int64 * (words.B_FORM + 1)
 _TRIES = 3
 """Pictures of a tape that others may be changing: what is wrong with it is wrong in all of them."""
-
-
-class About:
-    """What an instruction must look like that has a form."""
-
-    def __init__(self, form: Form, entries: int) -> None:
-        self.form, self.entries = form, entries
-
-    @functools.cached_property
-    def kinds(self) -> list[int]:
-        """What kind of word each saved value is."""
-        kinds: list[int] = self.form.block[len(self.form.block) - len(self.form.saved) :].tolist()
-        return kinds
-
-    @functools.cached_property
-    def specs(self) -> list[Spec | None]:
-        """The spec of each saved value, None of what is no operand's and not the result's."""
-        form, names = self.form, inputs_of(self.form.op)
-        return [form.specs[names.index(n)] if n in names else form.spec if n == "y" else None for n in form.saved]
 
 
 def marking(mark: Callable[[int], int], rows: guards.Rows) -> Callable[[int], int]:
@@ -97,6 +74,7 @@ class _Checker:
         self.address, self.picture, self.before, self.kept = address, picture, before, 0
         self.number, self.next = (int(picture.header[at]) for at in (words.T_NUMBER, words.T_NEXT))
         self.abouts: dict[int, About | str] = {}
+        self.heads: dict[int, tuple[int, bytes]] = {}
         self.known: dict[int, str] = {}
         self.slots: list[Array] = []
         self.ends: list[Array] = []
@@ -162,17 +140,21 @@ class _Checker:
         own = self.picture.words
         codes = own[ends - 1]
         for code in np.flatnonzero(np.bincount(codes)).tolist():
-            if isinstance(about := self._about(code), str):
+            if stands(code, head := self.before.heads.get(code)):
+                self.heads[code] = head
+            elif isinstance(about := self._about(code), str):
                 yield _no_form(own, int(ends[codes == code][-1]), about)
 
     def now(self) -> Checked:
         """Return how the tape is, once there are no complaints."""
-        return Checked(self.picture.words, _joined(self.slots), _joined(self.ends))
+        return Checked(self.picture.words, _joined(self.slots), _joined(self.ends), self.heads)
 
     def _about(self, code: int) -> About | str:
         found = self.abouts.get(code)
         if found is None:
-            found = self.abouts[code] = _about(code)
+            found = self.abouts[code] = about_of(code)
+            if isinstance(found, About):
+                self.heads[code] = head_of(code)
         return found
 
     def _wrong(self, own: list[int], about: About, below: int) -> Iterator[tuple[int, str, str]]:
@@ -269,22 +251,6 @@ def _joined(parts: list[Array]) -> Array:
 
 def _no_form(own: Array, stop: int, why: str) -> str:
     return f"the instruction that ends at word {stop - 1}: this word, its form, is {own[stop - 1]}, {why}"
-
-
-def _about(code: int) -> About | str:
-    """Return what an instruction of this form looks like; a sentence if there is no such form."""
-    reference = registry.REGISTRY.living.get(code)
-    form = reference() if reference is not None else None
-    if form is None:
-        return "no living form's number"
-    block = data_of(form.block)
-    if word_at(registry.REGISTRY.forms + 8 * code) != block or form.code != code:
-        return f"the number of form {form.name}, whose block the registry has not"
-    inputs, saved = len(form.specs), len(form.saved)
-    head = _Head.from_address(block)
-    if head[: words.B_SHADOW] != [2 + inputs + saved, inputs, saved] or head[words.B_FORM] != id(form):
-        return f"the number of form {form.name}, whose block has been written over"
-    return About(form, 2 + inputs + saved)
 
 
 def _wrong_array(address: int, spec: Spec | None) -> str:

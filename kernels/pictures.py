@@ -4,16 +4,21 @@ An instruction is known again by its slot, which is unique, and is unchanged if 
 it stands after others have been dropped. Words are compared by array programs, a thousand in the time that checking one
 takes. What words point to, they cannot tell: so the whole tape is due again once as many words have been checked or
 dropped as it has, a few for each check counted in. Then the work of all checks is linear in words and checks.
+
+The forms of what is unchanged are looked at each time: their blocks are known again by where and how they begin.
 """
 
 from __future__ import annotations
 
+import ctypes
 import functools
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from kernels import jit, registry, words
+from kernels.form import Form, inputs_of
+from kernels.layouts import Spec
 from kernels.memory import data_of
 from kernels.probing import word_at
 
@@ -22,6 +27,7 @@ CHUNK_WORDS = 1 + (words.C_COUNTS + 4 * words.CHUNK) // 8
 EACH_CHECK = 64
 """Words that a check counts for besides those it looks at."""
 _FIRST_RUN = 64
+_Head = ctypes.c_int64 * (words.B_FORM + 1)
 
 
 class Picture(NamedTuple):
@@ -52,11 +58,13 @@ def taken(header: int) -> Picture:
 
 
 class Checked(NamedTuple):
-    """The words of a tape when nothing was wrong with them, and of each instruction its slot and where it ends."""
+    """The words of a tape when nothing was wrong with them; of each instruction its slot and where it ends."""
 
     words: Words
     slots: Words
     ends: Words
+    heads: dict[int, tuple[int, bytes]]
+    """How the blocks of its forms began, and where."""
     since: int = 0
     """Words that were checked or dropped since the whole tape was checked."""
 
@@ -83,7 +91,7 @@ class Checked(NamedTuple):
         return (first, last + 1) if first <= last else (0, 0)
 
 
-NOTHING = Checked(*(np.empty(0, np.int64) for _ in range(3)))
+NOTHING = Checked(*(np.empty(0, np.int64) for _ in range(3)), {})
 
 
 def _alike(one: Words, other: Words) -> int:
@@ -118,3 +126,53 @@ def note(header: int, before: Checked, now: Checked, kept: int) -> None:
         if word_at(registry.REGISTRY.tapes + 8 * number) != other:
             _checked.pop(other, None)
     _checked[header] = word_at(header + 8 * words.T_NUMBER), now._replace(since=since)
+
+
+class About:
+    """What an instruction must look like that has a form."""
+
+    def __init__(self, form: Form, entries: int) -> None:
+        self.form, self.entries = form, entries
+
+    @functools.cached_property
+    def kinds(self) -> list[int]:
+        """What kind of word each saved value is."""
+        kinds: list[int] = self.form.block[len(self.form.block) - len(self.form.saved) :].tolist()
+        return kinds
+
+    @functools.cached_property
+    def specs(self) -> list[Spec | None]:
+        """The spec of each saved value, None of what is no operand's and not the result's."""
+        form, names = self.form, inputs_of(self.form.op)
+        return [form.specs[names.index(n)] if n in names else form.spec if n == "y" else None for n in form.saved]
+
+
+def about_of(code: int) -> About | str:
+    """Return what an instruction of this form looks like; a sentence if there is no such form."""
+    reference = registry.REGISTRY.living.get(code)
+    form = reference() if reference is not None else None
+    if form is None:
+        return "no living form's number"
+    block = data_of(form.block)
+    if word_at(registry.REGISTRY.forms + 8 * code) != block or form.code != code:
+        return f"the number of form {form.name}, whose block the registry has not"
+    inputs, saved = len(form.specs), len(form.saved)
+    head = _Head.from_address(block)
+    if head[: words.B_SHADOW] != [2 + inputs + saved, inputs, saved] or head[words.B_FORM] != id(form):
+        return f"the number of form {form.name}, whose block has been written over"
+    return About(form, 2 + inputs + saved)
+
+
+def head_of(code: int) -> tuple[int, bytes]:
+    """Return where the block of a form begins, of which nothing is wrong, and how."""
+    block = word_at(registry.REGISTRY.forms + 8 * code)
+    return block, ctypes.string_at(block, ctypes.sizeof(_Head))
+
+
+def stands(code: int, head: tuple[int, bytes] | None) -> bool:
+    """Whether a form lives, and its block is as it was."""
+    reference = registry.REGISTRY.living.get(code)
+    if head is None or reference is None or reference() is None:
+        return False
+    block, own = head
+    return word_at(registry.REGISTRY.forms + 8 * code) == block and ctypes.string_at(block, len(own)) == own
