@@ -15,6 +15,7 @@ from kernels.loops import InnerLoop
 from kernels.lowered_loops import forward, spread
 from kernels.op import Contraction, Elementwise, Reduction
 from kernels.scipy_ufuncs import resolved
+from kernels.silence import silently
 from kernels.tables import OPS
 from kernels.tasks import UfuncCall, initial, nest_layout
 from kernels.words import PICK_RESULT, PICK_SCALE
@@ -62,8 +63,8 @@ def elementwise(
     ufunc = resolved(ufunc)
     count, loop = len(sources) + 1, _loop(ufunc, (*[dtype if s is None else s.dtype for s in sources], spec.dtype))
     if loop is None:
-        function = partial(pool.call, ufunc) if spec.bytes >= pool.LARGE else ufunc
         known = isinstance(ufunc, np.ufunc) or (not spec.shape and spec.dtype != _FLOAT64)
+        function = partial(silently, partial(pool.call, ufunc) if spec.bytes >= pool.LARGE else ufunc)
         return None if known else Computation(words.CALLED, function=function, count=count, picks=picks)
     if not spec.shape and spec.dtype == _FLOAT64:
         kind = words.ONCE if number is not None else _INLINE.get((op.operator, len(op.inputs)), words.ONCE)
@@ -115,7 +116,7 @@ def copy(source: Spec, spec: Spec) -> Computation | None:
     if not _is_fresh(spec):
         return None
     if source.dtype != spec.dtype or spec.dtype == _BOOL:
-        return Computation(words.CALLED, function=partial(np.array, dtype=spec.dtype, order="C"), count=2)
+        return Computation(words.CALLED, function=partial(cast, spec.dtype), count=2)
     if spec.dtype.kind == "f" and spec.dtype not in (_FLOAT64, _FLOAT32):
         return None
     loop = loops.find(np.positive, (spec.dtype, spec.dtype))
@@ -123,6 +124,11 @@ def copy(source: Spec, spec: Spec) -> Computation | None:
         return Computation(words.ONCE, loop, count=2)
     layout = nest_layout(UfuncCall(loop, spec.shape, (_along(source, spec), spec.strides), ()))
     return Computation(words.NEST, loop, layout=layout, count=2)
+
+
+def cast(dtype: np.dtype[Any], value: Any) -> np.ndarray[Any, Any]:
+    """Return a copy of a dtype, in C order."""
+    return silently(np.array, value, dtype=dtype, order="C")  # type: ignore[no-any-return]
 
 
 def write(source: Spec | None, spec: Spec, shown: np.ndarray[Any, Any]) -> Computation | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernels.jit import load_module, njit
-from kernels.memory import load_i8, store_i8, word
+from kernels.memory import HEADER, load_i8, store_i8, word
 from kernels.python_api import (
     PyErr_Clear,
     PyErr_Occurred,
@@ -18,6 +18,7 @@ from kernels.words import (
     G_ELLIPSIS,
     G_INT,
     G_NONE,
+    G_NUMPY_INT,
     G_SLICE,
     G_TUPLE,
     INT_ITEM,
@@ -36,9 +37,10 @@ def bound(registry, x):
     """The word of a bound of a slice, or of an int; FARTHEST for anything else."""
     if x == word(registry, G_NONE):
         return NO_BOUND
-    if kind_of(x) != word(registry, G_INT):
+    kind = kind_of(x)
+    if kind != word(registry, G_INT) and kind != word(registry, G_NUMPY_INT):
         return FARTHEST
-    found = PyLong_AsLongLong(x)
+    found = PyLong_AsLongLong(x) if kind == word(registry, G_INT) else load_i8(x + HEADER)
     if found == -1 and PyErr_Occurred() != 0:
         PyErr_Clear()
         return FARTHEST
@@ -49,7 +51,7 @@ def bound(registry, x):
 def item(registry, x, out):
     """Write the words of an item of an index; return how many, 0 for one that native code does not take."""
     kind = kind_of(x)
-    if kind == word(registry, G_INT):
+    if kind == word(registry, G_INT) or kind == word(registry, G_NUMPY_INT):
         store_i8(out, INT_ITEM)
         store_i8(out + 8, bound(registry, x))
         return 2 if load_i8(out + 8) != FARTHEST else 0

@@ -120,6 +120,7 @@ def agrees() -> bool:
         ctypes.c_int.from_address(start + A_FLAGS).value & A_SIMPLE == A_SIMPLE,
         ctypes.c_int.from_address(id(turned := probe.T) + A_FLAGS).value & A_SIMPLE != A_SIMPLE,
         ctypes.c_double.from_address(id(number := np.float64(2.5)) + HEADER).value == number,
+        ctypes.c_int64.from_address(id(whole := np.int64(-3)) + HEADER).value == whole,
     ]
     if not all(fields):
         return False

@@ -26,6 +26,8 @@ from kernels.words import (
     F_SLOW,
     G_AXIS,
     G_DIM,
+    G_HIT,
+    G_HIT_IN_PLACE,
     JOINS,
     MOST_OPERANDS,
     NOT_NATIVE,
@@ -41,7 +43,7 @@ CONTROL = True
 
 _asked = load_module("seen_calls_native")
 hit, hit_in_place, hit_joined, hit_picked = _asked.hit, _asked.hit_in_place, _asked.hit_joined, _asked.hit_picked
-hit_shared, hit_view = _asked.hit_shared, _asked.hit_view
+hit_adopted, hit_shared, hit_view = _asked.hit_adopted, _asked.hit_shared, _asked.hit_view
 _arguments = load_module("arguments_native")
 call_words, tensors_in = _arguments.call_words, _arguments.tensors_in
 _objects = load_module("objects_native")
@@ -84,6 +86,8 @@ def vectorcall(self, given, count, names):
     elif number >= WRITES:
         if names == 0 and 1 <= arguments <= MOST_OPERANDS:
             found = hit_in_place(number & (ARGUED - 1), given, arguments)
+            if found == 0:
+                found = hit_adopted(number & (ARGUED - 1), given, arguments, G_HIT_IN_PLACE)
     elif number >= SHOWS:
         if names == 0 and arguments >= 1:
             found = hit_view(number & (NUMBERED - 1), given, arguments)
@@ -91,6 +95,8 @@ def vectorcall(self, given, count, names):
         found = hit_argued(number & (NUMBERED - 1), given, arguments, names)
     elif names == 0 and 1 <= arguments <= MOST_OPERANDS:
         found = hit(number, given, arguments, 0)
+        if found == 0:
+            found = hit_adopted(number, given, arguments, G_HIT)
     if found == NOT_NATIVE:
         return PyObject_Vectorcall(load_i8(self + F_ALWAYS), given, count, names)
     if found != 0 or PyErr_Occurred() != 0:

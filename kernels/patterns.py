@@ -8,6 +8,7 @@ import numpy as np
 
 from kernels.layouts import Spec
 from kernels.observing import Array, Seed
+from kernels.silence import silently
 from kernels.views import meets_itself
 
 
@@ -29,9 +30,9 @@ def add_to(place: Array, value: Any) -> None:
     if 0 in place.strides:
         repeated = tuple(i for i, (n, s) in enumerate(zip(place.shape, place.strides, strict=True)) if s == 0 and n > 1)
         first = tuple(slice(0, 1) if i in repeated else slice(None) for i in range(place.ndim))
-        place, value = place[(*first, ...)], value.sum(axis=repeated, keepdims=True) if repeated else value
+        place, value = place[(*first, ...)], silently(value.sum, repeated, keepdims=True) if repeated else value
     if not meets_itself(place.shape, place.strides, place.itemsize):
-        place += value
+        silently(np.add, place, value, out=place)
         return
     axis = min((i for i, n in enumerate(place.shape) if n > 1), key=lambda i: place.shape[i])
     for part, own in zip(np.moveaxis(place, axis, 0), np.moveaxis(value, axis, 0), strict=True):

@@ -16,6 +16,7 @@ from kernels.patterns import add_to, changed, pattern
 from kernels.powers import Exponent
 from kernels.routines import RoutineCall
 from kernels.row_pulls import RowPull
+from kernels.silence import silently
 from kernels.source import Loop
 from kernels.spaces import Operand
 from kernels.views import meets_itself
@@ -100,7 +101,7 @@ def contribute(
     assert spec is not None
     values = (None, cotangent, *saved)
     if isinstance(pull, Product):
-        add_to(pattern(shadow, spec, offset), _product(pull, values).reshape(spec.shape))
+        add_to(pattern(shadow, spec, offset), silently(_product, pull, values).reshape(spec.shape))
         return
     if isinstance(pull, (CustomKernel, RowPull)):
         pull.contribute(shadow, offset, cotangent, saved)
@@ -112,7 +113,7 @@ def contribute(
         reads["g"] = cotangent.reshape(-1).view(spec.dtype)[reads["i"] * (pull.gather // item) + start // item]
     with np.errstate(all="ignore"):
         result = np.broadcast_to(_contribution(pull, reads), pull.shape).astype(spec.dtype)
-    _add(pull, shadow, offset, result, reads.get("i"))
+        _add(pull, shadow, offset, result, reads.get("i"))
 
 
 def _contribution(pull: Loop, reads: dict[str, Array]) -> Any:

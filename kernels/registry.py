@@ -45,7 +45,8 @@ class Registry:
         self.things: list[Any] = []
         self.living: dict[int, ref[Any]] = {}
         for at, thing in (
-            (words.G_NONE, None), (words.G_INT, int), (words.G_FLOAT, float), (words.G_ARRAY, np.ndarray),
+            (words.G_NONE, None), (words.G_INT, int), (words.G_NUMPY_INT, np.int64),
+            (words.G_FLOAT, float), (words.G_ARRAY, np.ndarray),
             (words.G_TYPEERROR, TypeError), (words.G_ATTRIBUTE, AttributeError),
             (words.G_DOUBLE, np.dtype(np.float64)), (words.G_FALSE, False), (words.G_NOTIMPLEMENTED, NotImplemented),
             (words.G_SLICE, slice), (words.G_TUPLE, tuple), (words.G_ELLIPSIS, Ellipsis), (words.G_TRUE, True),

@@ -9,6 +9,7 @@ from kernels.words import (
     G_ASSIGN,
     G_ASSIGN_AT,
     G_HIT,
+    G_HIT_ADOPTED,
     G_HIT_IN_PLACE,
     G_HIT_JOINED,
     G_HIT_PICKED,
@@ -61,6 +62,13 @@ def hit_joined(op, given, count):
 
 
 @njit(cache=True, error_model="numpy")
+def hit_adopted(op, given, count, asked):
+    """See kernels/adopting_native.py: likewise, what has not been hit natively, as what ``asked`` names does it."""
+    address = word(tape_registry(), G_HIT_ADOPTED)
+    return call_at(address, op, given, count, asked) if address != 0 and PyErr_Occurred() == 0 else 0
+
+
+@njit(cache=True, error_model="numpy")
 def hit_assign(x, key, value):
     """See kernels/assigning_native.py and putting_native.py: likewise."""
     registry, found = tape_registry(), 0
@@ -84,6 +92,8 @@ def operate(op, a, b):
     store_i8(given, a)
     store_i8(given + 8, b)
     found = hit(op, given, count, 0)
+    if found == 0:
+        found = hit_adopted(op, given, count, G_HIT)
     if found == NOT_NATIVE:
         return missed(op & (NUMBERED - 1), given, count, 1)
     if found == 0 and PyErr_Occurred() == 0:

@@ -50,8 +50,8 @@ G_DIM, G_AXIS = range(30, 32)
 # The type of leaves' slots; what gets and sets a property otherwise; Python's function for a spec, and that of numbers;
 # NumPy's function that copies an array; where a tape has its thread; the type of lists; what repeats calls, views,
 # operations in place, writes to parts, and who shares memory; the type of what few tensors have; what repeats picks;
-# the dtypes of int64 and bool; what repeats writes to places, and
-# joins.
+# the dtypes of int64 and bool; what repeats writes to places, joins, and calls of arrays; what is known of those; the
+# type of NumPy's doubles, and the spec of a tensor for one; that of NumPy's int64.
 (
     G_LEAF,
     G_GETS,
@@ -72,8 +72,13 @@ G_DIM, G_AXIS = range(30, 32)
     G_BOOLS,
     G_ASSIGN_AT,
     G_HIT_JOINED,
+    G_HIT_ADOPTED,
+    G_ADOPTED,
+    G_NUMPY_DOUBLE,
+    G_NUMPY_SPEC,
+    G_NUMPY_INT,
     REGISTRY,
-) = range(32, 52)
+) = range(32, 57)
 MOST_SPARES = 32
 """Tensors that have died whose memory is kept for new ones, each with the address of the next for its value."""
 
@@ -164,7 +169,7 @@ MOST_JOINED = 1 << 10
 
 # An array as an object of Python, in bytes; kernels/memory.py and numpy_api.py check that it is so.
 A_DATA, A_NDIM, A_SHAPE, A_STRIDES, A_BASE, A_DTYPE, A_FLAGS = 16, 24, 32, 40, 48, 56, 64
-A_SIMPLE, A_WRITEABLE = 0x101, 0x400
+A_SIMPLE, A_ALIGNED, A_WRITEABLE = 0x101, 0x100, 0x400
 """Flags of arrays: C-contiguous and aligned; that may be written."""
 D_NUMBER = 28
 """Where a dtype has its number, in bytes."""
@@ -214,6 +219,10 @@ NUMBER_FORM = 1
 """What stands for the form of a number among operands; of an operand that there is not, 0."""
 NOT_NATIVE = -2
 """What native code answers in place of a tensor where it knows that Python is to do it, each time."""
+
+# What is known of arrays that are no tensors: dtype, dims, their extents, strides, the spec of a tensor of the memory.
+N_DTYPE, N_NDIM, N_SHAPE, N_STRIDES, N_SPEC, ADOPTED = 0, 1, 2, 6, 10, 11
+MOST_ADOPTED_DIMS, KNOWN_ARRAYS = 4, 1 << 8
 
 # How elements are picked: how many, or of a mask how many it has; how many arrays pick, 0 of a mask; of that how many
 # elements go with each of its own; the address of what each element begins with; then of each array how far a place

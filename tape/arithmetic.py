@@ -50,9 +50,7 @@ def _function(op: Elementwise) -> Callable[..., Any]:
         if alpha is not None:
             operands = (operands[0], _scaled(op, operands[1], alpha))
         check_count(op, operands)
-        if type(operands[0]) is Tensor:
-            return run(*operands)  # type: ignore[no-any-return]
-        return by_rows(op, *operands)
+        return run(*operands)  # type: ignore[no-any-return]
 
     function.__name__ = function.__qualname__ = (names_of(op) or (op.name,))[0]
     function.__module__ = "tape.functions" if names_of(op) else "tape.special"  # where pickle finds it
@@ -164,10 +162,10 @@ def _operators(op: Elementwise) -> None:
 
 def by_operator(op: Elementwise, *operands: Any) -> Any:
     """Run an operation as Python's operator: NotImplemented for what is foreign."""
-    alike = of_one_dtype(op, operands)
-    if alike is not None:
-        return RUN[op.name](*alike)
     try:
+        alike = of_one_dtype(op, operands)
+        if alike is not None:
+            return RUN[op.name](*alike)
         own = all(type(x) in _OWN for x in operands)
         return NotImplemented if not own and any(map(is_foreign, operands)) else by_rows(op, *operands)
     except TypeError:

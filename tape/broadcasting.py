@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from tape.recording import finish, to_dtype, value_is_float
 from tape.tensor import Array, Tensor, carried, plain
 
 _FLOAT64 = np.dtype(np.float64)
+_FLOAT32 = np.dtype(np.float32)
 _BOOL = np.dtype(np.bool_)
 
 
@@ -54,7 +56,20 @@ def _computed(op: Elementwise, values: list[Any]) -> Any:
     found = forwards.run(op, *values) if op.vector else None
     if found is not None:
         return found
-    return pool.call(op.ufunc, *values) if any(map(pool.is_large, values)) else op.ufunc(*values)
+    with silent(values):
+        return pool.call(op.ufunc, *values) if any(map(pool.is_large, values)) else op.ufunc(*values)
+
+
+def silent(values: list[Any]) -> Any:
+    """Return a context without NumPy's warnings of floating point; integers keep what is set for them.
+
+    Of a number that is beyond all singles one is told, as of any that is converted.
+    """
+    dtypes = [value.dtype for value in values if type(value) is np.ndarray]
+    numbers = [value for value in values if type(value) is float]
+    if numbers and _FLOAT32 in dtypes:
+        np.array(numbers).astype(np.float32)
+    return np.errstate(all="ignore") if numbers or any(dtype.kind == "f" for dtype in dtypes) else nullcontext()
 
 
 def _with_number(op: Any, x: Any, number: float) -> Tensor:
@@ -67,7 +82,8 @@ def _with_number(op: Any, x: Any, number: float) -> Tensor:
         return finish(op, (x,), value, lambda: spec_of(value), lambda _form: (), (), params=(static,))  # type: ignore[arg-type, return-value]
     p = float(number)
     compute = op.variants[p] if p in op.variants else lambda value: op.ufunc(value, p)
-    value = pool.call(compute, x._value) if x.spec.bytes >= pool.LARGE else compute(x._value)
+    with silent([x._value, p]):
+        value = pool.call(compute, x._value) if x.spec.bytes >= pool.LARGE else compute(x._value)
 
     def saved(form: Form) -> tuple[Any, ...]:
         by_name = {"x": x._value, "y": carried(value)}

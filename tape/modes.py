@@ -154,6 +154,13 @@ def listening() -> Tape | bool | None:
     return wanted_tape() if _short(mode) else None
 
 
+def alone() -> Tape | bool | None:
+    """Return the tape to record on, False without gradients; None where anybody else hears of operations."""
+    listening()  # which makes a tape
+    found: Tape | bool | None = _active.get()
+    return found
+
+
 @contextmanager
 def unrecorded() -> Iterator[None]:
     """Within it nothing is recorded, by tapes or programs."""

@@ -11,6 +11,7 @@ import numpy as np
 from kernels import forms, pool
 from kernels.layouts import spec_of
 from kernels.op import Contraction
+from kernels.silence import silently
 from kernels.tables import OPS
 from kernels.words import OP_MATMUL
 from tape import casting, recording, routine_calls, shaping
@@ -30,7 +31,7 @@ def _product(op: Contraction, a: Tensor, b: Tensor) -> Tensor:
     """Multiply operands whose shapes fit; mixed float dtypes are cast, recorded."""
     dtype = np.result_type(a.spec.dtype, b.spec.dtype)
     a, b = (x if x.spec.dtype == dtype else casting.cast(x, dtype) for x in (a, b))
-    value = pool.call(np.matmul, as_array(a), as_array(b))
+    value = silently(pool.call, np.matmul, as_array(a), as_array(b))
     wants = (a._slot is not None, b._slot is not None)
 
     def saved(form: forms.Form) -> tuple[Any, ...]:

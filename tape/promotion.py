@@ -10,9 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from kernels.adopting import Adopted
+from kernels.memory import where
 from kernels.op import Elementwise
 from kernels.scipy_ufuncs import calls_scipy
 from tape import broadcasting, dtypes
+from tape.call_table import NATIVELY
 from tape.casting import cast
 from tape.operands import Number, operand, refused
 from tape.tensor import Tensor, plain
@@ -47,13 +50,41 @@ def by_rows(op: Elementwise, *given: Any) -> Tensor:
 def of_one_dtype(op: Elementwise, given: tuple[Any, ...]) -> tuple[Any, ...] | None:
     """Return operands cast, recorded, to the float dtype that they are computed in; None where there is no need.
 
-    Only of tensors and numbers, and of operations that have a gradient for each of them.
+    Arrays beside a tensor are tensors then. Casts are only of tensors and numbers, and of operations that have a
+    gradient for each of them.
     """
+    before, given = given, with_tensors(op, given)
     kinds = tuple([x._form.spec.dtype if type(x) is Tensor else type(x) for x in given])
     wanted = _wanted(op, kinds, dtypes.DEFAULT["dtype"])
     if wanted is None:
-        return None
+        return None if given is before else given
     return tuple([x if type(x) is not Tensor or x._form.spec.dtype is wanted else cast(x, wanted) for x in given])
+
+
+def with_tensors(op: Elementwise, given: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return operands with tensors in place of NumPy's arrays and scalars, if there is a tensor among them.
+
+    Native code repeats calls of tensors. A scalar stays where a number of its own kind would count otherwise.
+    """
+    arrays = np.ndarray if op.condition or calls_scipy(op) else (np.ndarray, np.generic)
+    if not any(isinstance(x, arrays) for x in given) or not any(type(x) is Tensor for x in given):
+        return given
+    return tuple([with_tensor(x) if isinstance(x, arrays) else x for x in given])
+
+
+def with_tensor(value: Any) -> Tensor:
+    """Return the tensor of an array or a scalar; native code knows the next one like it."""
+    found: Tensor = operand(value)
+    if NATIVELY:
+        if not _adopted:
+            _adopted.append(Adopted())
+        if type(value) is np.ndarray and type(found._value) is np.ndarray and where(value) == where(found._value):
+            _adopted[0].enter(value, found.spec)
+    return found
+
+
+_adopted: list[Adopted] = []
+"""One, from the first use on."""
 
 
 @functools.lru_cache(1024)

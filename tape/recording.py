@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels import entries, forms
+from kernels import computations, entries, forms
 from kernels.entries import Instruction
 from kernels.forms import Form
 from kernels.layouts import Spec, intern_spec, spec_of
@@ -134,7 +134,7 @@ def to_dtype(x: Tensor, dtype: np.dtype[Any], op: Any = TO_COPY) -> Tensor:
             f"a tensor that requires grad as {dtype.name}, which has no gradients: only float64 and float32 have; "
             "convert x.detach()"
         )
-    value = np.array(x._value, dtype=dtype, copy=True, order="C")
+    value = computations.cast(dtype, x._value)
     return finish(op, (x,), value, lambda: forms.copy(op, x.spec, spec_of(carried(value))), lambda _form: (), ())
 
 

@@ -18,10 +18,11 @@ from tape import index_arrays, modes
 from tape.call_table import NATIVELY, OWN, ask, number_of, number_of_op, provide, repeating
 from tape.families import base_of
 from tape.picked_calls import by_index, ready
+from tape.promotion import with_tensor
 from tape.tensor import Tensor
 
 Method = TypeVar("Method", bound=Callable[..., Any])
-_ITEMS = (int, slice, type(None), type(...))
+_ITEMS = (int, np.int64, slice, type(None), type(...))
 
 
 def repeated_in_place(op: Elementwise, in_place: Method) -> Method:
@@ -42,10 +43,13 @@ def install_assign(assign: Callable[[Tensor, Any, Any], None], written: Callable
     def once(x: Tensor, key: Any, *value: Any) -> None:
         if not value:
             raise TypeError("Tensor does not support deleting items")
+        if type(value[0]) is np.ndarray and type(x) is Tensor and value[0].dtype is x._form.spec.dtype:
+            x[key] = with_tensor(value[0])  # native code repeats that
+            return
         own = type(x) is Tensor and base_of(x) is x
         before, wanted = (x._form, x._slot is not None) if own else (None, False)
         assign(x, key, *value)
-        if before is not None and type(value[0]) in OWN and modes.active() is not None:
+        if before is not None and type(value[0]) in OWN and modes.alone() is not None:
             provide(words.G_ASSIGN, "assigning_native", "assign")
             _enter_write(before, wanted, x, key, value[0])
 
@@ -110,7 +114,7 @@ def sharing(name: str) -> Callable[[Method], Method]:
 
     def enter(result: Tensor, x: Any, *given: Any, **named: Any) -> None:
         own = type(x) is Tensor and base_of(x) is x and type(x._value) is np.ndarray
-        if own and result._value is x._value and modes.active() is not None and not given and not named:
+        if own and result._value is x._value and not given and not named and modes.alone() is not None:
             provide(words.G_HIT_SHARED, "detaching_native", "hit_shared")
             calls.enter(Key(number, (x._form,)), result._form, None, Telling(None, 1), 0)
 

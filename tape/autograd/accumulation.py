@@ -14,6 +14,7 @@ from kernels.entries import instructions
 from kernels.layouts import Spec, spec_of
 from kernels.native_leaf import beginner, grad_property
 from kernels.observing import Array
+from kernels.silence import silently
 from kernels.tables import OPS
 from kernels.views import meets_itself
 from kernels.words import SMALL_GRADIENT, TAPE_BITS
@@ -145,7 +146,7 @@ def _add_to(old: Tensor, value: Array | float) -> None:
                 f"The size of .grad, {list(array.shape)}, must match that of a new gradient, {list(np.shape(value))}: "
                 "the tensor has got other data; set .grad to None"
             )
-        np.add(array, value, out=array)
+        silently(np.add, array, value, out=array)
 
 
 def _get_grad(x: Tensor) -> Tensor | None:

@@ -1,0 +1,184 @@
+"""NumPy's arrays and doubles among the operands of a call: tensors stand for them while it is made.
+
+A table has the specs of arrays by what their objects say: dtype, dims and strides (kernels/adopting.py enters them).
+"""
+
+from __future__ import annotations
+
+from kernels.jit import cfunc, load_module, njit
+from kernels.memory import HEADER, call_at, load_f8, load_i4, load_i8, store_i8, word
+from kernels.numpy_api import new_view, set_base
+from kernels.python_api import Py_DecRef, Py_IncRef, PyErr_Occurred, PyFloat_FromDouble, tape_registry, three_words
+from kernels.words import (
+    A_ALIGNED,
+    A_DATA,
+    A_DTYPE,
+    A_FLAGS,
+    A_NDIM,
+    A_SHAPE,
+    A_STRIDES,
+    A_WRITEABLE,
+    ADOPTED,
+    G_ADOPTED,
+    G_ARRAY,
+    G_BASE,
+    G_HIT_IN_PLACE,
+    G_NUMPY_DOUBLE,
+    G_NUMPY_SPEC,
+    G_TENSOR,
+    G_VIEW,
+    KNOWN_ARRAYS,
+    MOST_ADOPTED_DIMS,
+    MOST_OPERANDS,
+    N_DTYPE,
+    N_NDIM,
+    N_SHAPE,
+    N_SPEC,
+    N_STRIDES,
+    NUMBERED,
+    O_FORM,
+    O_VALUE,
+    OPERATIONS,
+)
+
+CONTROL = True
+
+_objects = load_module("objects_native")
+kind_of, new_tensor, put = _objects.kind_of, _objects.new_tensor, _objects.put
+MIX = -7046029254386353131
+"""The golden ratio, times 2**64 (Knuth)."""
+
+
+@njit(cache=True, error_model="numpy")
+def row_of(registry, array):
+    """The row of the table where an array's spec would stand; 0 of one that is not entered: that cannot be read."""
+    ndim = load_i4(array + A_NDIM)
+    if ndim < 1 or ndim > MOST_ADOPTED_DIMS or load_i4(array + A_FLAGS) & A_ALIGNED == 0:
+        return 0
+    shape, strides, found = load_i8(array + A_SHAPE), load_i8(array + A_STRIDES), load_i8(array + A_DTYPE)
+    for k in range(ndim):
+        found = (found ^ word(shape, k)) * MIX + word(strides, k)
+    return word(registry, G_ADOPTED) + 8 * ADOPTED * ((found >> 32) & (KNOWN_ARRAYS - 1))
+
+
+@njit(cache=True, error_model="numpy")
+def is_entered(row, array):
+    """Whether a row has what an array's object says."""
+    ndim = load_i4(array + A_NDIM)
+    if word(row, N_SPEC) == 0 or word(row, N_DTYPE) != load_i8(array + A_DTYPE) or word(row, N_NDIM) != ndim:
+        return False
+    shape, strides, alike = load_i8(array + A_SHAPE), load_i8(array + A_STRIDES), True
+    for k in range(ndim):
+        alike = alike and word(row, N_SHAPE + k) == word(shape, k) and word(row, N_STRIDES + k) == word(strides, k)
+    return alike
+
+
+@njit("int64(int64, int64)", cache=True, error_model="numpy")
+def enter(array, spec):
+    """Enter an array's spec; return the number of its row, which refers to that; -1 of one that is not entered."""
+    registry = tape_registry()
+    row = row_of(registry, array)
+    if row == 0:
+        return -1
+    ndim, shape, strides = load_i4(array + A_NDIM), load_i8(array + A_SHAPE), load_i8(array + A_STRIDES)
+    store_i8(row + 8 * N_DTYPE, load_i8(array + A_DTYPE))
+    store_i8(row + 8 * N_NDIM, ndim)
+    for k in range(ndim):
+        store_i8(row + 8 * (N_SHAPE + k), word(shape, k))
+        store_i8(row + 8 * (N_STRIDES + k), word(strides, k))
+    store_i8(row + 8 * N_SPEC, spec)
+    return (row - word(registry, G_ADOPTED)) // (8 * ADOPTED)
+
+
+@njit(cache=True, error_model="numpy")
+def view_of(registry, array):
+    """An array of the same memory: nobody else gives that another shape. 0 with an exception."""
+    dtype = load_i8(array + A_DTYPE)
+    Py_IncRef(dtype)
+    shape, strides, data = load_i8(array + A_SHAPE), load_i8(array + A_STRIDES), load_i8(array + A_DATA)
+    flags, ndim = load_i4(array + A_FLAGS) & A_WRITEABLE, load_i4(array + A_NDIM)
+    made = new_view(word(registry, G_VIEW), word(registry, G_ARRAY), dtype, ndim, shape, strides, data, flags)
+    if made != 0:
+        Py_IncRef(array)
+        if set_base(word(registry, G_BASE), made, array) != 0:
+            Py_DecRef(made)
+            return 0
+    return made
+
+
+@njit(cache=True, error_model="numpy")
+def spec_for(registry, op, x):
+    """The spec of the tensor that would stand for an operand; 0 of any but arrays and NumPy's doubles.
+
+    A double counts as a number of its own where an operation has a condition: of operators it is a tensor.
+    """
+    kind = kind_of(x)
+    if kind == word(registry, G_NUMPY_DOUBLE):
+        return word(registry, G_NUMPY_SPEC) if op < OPERATIONS else 0
+    if kind != word(registry, G_ARRAY):
+        return 0
+    row = row_of(registry, x)
+    return word(row, N_SPEC) if row != 0 and is_entered(row, x) else 0
+
+
+@njit(cache=True, error_model="numpy")
+def adopt(registry, op, x):
+    """A new tensor for an operand; 0, without an exception of those that are none's."""
+    spec = spec_for(registry, op, x)
+    made = new_tensor(registry) if spec != 0 else 0
+    if made == 0:
+        return 0
+    is_array = kind_of(x) == word(registry, G_ARRAY)
+    if is_array and spec_for(registry, op, x) != spec:  # to make a tensor may run anything
+        value = 0
+    else:
+        value = view_of(registry, x) if is_array else PyFloat_FromDouble(load_f8(x + HEADER))
+    if value == 0:
+        Py_DecRef(made)
+        return 0
+    store_i8(made + O_VALUE, value)
+    put(made + O_FORM, spec)
+    return made
+
+
+@njit(cache=True, error_model="numpy")
+def let_go(own):
+    """Let go of the tensors that have been made."""
+    for k in range(MOST_OPERANDS):
+        if word(own, k) != 0:
+            Py_DecRef(word(own, k))
+    return 0
+
+
+@cfunc("int64(int64, int64, int64, int64)", cache=True, error_model="numpy")
+def hit_adopted(op, given, count, asked):
+    """Make a call as what stands at ``asked`` in the registry does, with tensors for arrays, if there is a tensor.
+
+    0, mostly without an exception, where Python is to.
+    """
+    registry, operands, own, tensors, made = tape_registry(), three_words(), three_words(), 0, 0
+    for k in range(MOST_OPERANDS):
+        store_i8(own + 8 * k, 0)
+        if k < count:
+            store_i8(operands + 8 * k, word(given, k))
+            tensors += 1 if kind_of(word(given, k)) == word(registry, G_TENSOR) else 0
+    writes = asked == G_HIT_IN_PLACE
+    if (
+        word(registry, asked) == 0
+        or tensors == 0
+        or tensors == count
+        or (writes and kind_of(word(given, 0)) != word(registry, G_TENSOR))
+    ):
+        return 0
+    for k in range(count):
+        if kind_of(word(given, k)) != word(registry, G_TENSOR):
+            found = adopt(registry, op & (NUMBERED - 1), word(given, k))
+            if found != 0:
+                made += 1
+                store_i8(operands + 8 * k, found)
+                store_i8(own + 8 * k, found)
+    result = 0
+    if made != 0 and PyErr_Occurred() == 0:
+        result = call_at(word(registry, asked), op, operands, count, 0)
+    let_go(own)
+    return result
