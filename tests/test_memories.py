@@ -41,7 +41,7 @@ from replays import function_of, gradients, pure, replayed
 
 import tape
 from kernels import backend, writes
-from tape import families, indexing, recording, shaping, writing
+from tape import families, indexing, recording, writing
 
 if TYPE_CHECKING:
     from conftest import Fresh
@@ -237,13 +237,7 @@ def without_zeroing(*given: Any) -> Any:
 writes_of = writes.write
 
 
-def by_position(op: Any, dim: Any, operands: Any) -> Any:
-    """Key joins with one stand-in for all stale views."""
-    return (op, dim, *[(o._form.spec, o._slot is None) if type(o) is tape.Tensor else None for o in operands])
-
-
 FAULTS: dict[str, tuple[Any, str, Any]] = {
-    "a join knows stale views by a stand-in": (shaping, "_key", by_position),
     "a slice is known by the tensor in it": (indexing, "_item", lambda key: key),
     "what pullbacks mention is not saved": (writing, "protect", nothing),
     "the gradient of what is overwritten is kept": (writes, "write", without_zeroing),
@@ -260,7 +254,6 @@ def test_a_planted_fault_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -
     for cache in ("_forms", "_views"):
         monkeypatch.setattr(recording, cache, {})
     monkeypatch.setattr(*FAULTS[fault])
-    monkeypatch.setattr(shaping, "_joined", {})
     found = (seed for seed in range(2000) if compared(author_of(seed)) is not None)
     assert next(found, None) is not None
 
