@@ -131,24 +131,32 @@ def shape_of(given: tuple[Any, ...]) -> tuple[int, ...]:
     if len(given) == 1 and not isinstance(given[0], int):
         given = tuple(given[0])
     shape = tuple(map(operator.index, given))
-    if any(n < 0 for n in shape):
+    if shape and min(shape) < 0:
         raise RuntimeError(f"Trying to create tensor with negative dimension {min(shape)}: {list(shape)}")
     return shape
 
 
 def finished(array: Array, device: Any, requires_grad: bool) -> Tensor:
     """Return a new array as a leaf."""
-    check_device(device)
+    if device is not None:
+        check_device(device)
     if requires_grad:
         check_gradient(array.dtype)
-    return leaf(carried(array), requires_grad=requires_grad)
+    return leaf(array if array.ndim else carried(array), requires_grad=requires_grad)
+
+
+def _filled(shape: tuple[int, ...], dtype: np.dtype[Any], value: Any = 1) -> Array:
+    """Fill an array, as NumPy's ``full`` and ``ones`` do."""
+    array = np.empty(shape, dtype)
+    np.copyto(array, value, casting="unsafe")
+    return array
 
 
 def _factory(name: str, fill: Callable[..., Array], doc: str) -> Callable[..., Tensor]:
     def make(
         *shape: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, size: Any = None
     ) -> Tensor:
-        wanted = get_default_dtype() if dtype is None else dtype_of(dtype)
+        wanted = DEFAULT["dtype"] if dtype is None else dtype_of(dtype)
         return finished(fill(shape_of(shape if size is None else (size,)), wanted), device, requires_grad)
 
     make.__name__ = make.__qualname__ = name
@@ -157,7 +165,7 @@ def _factory(name: str, fill: Callable[..., Array], doc: str) -> Callable[..., T
 
 
 zeros = _factory("zeros", np.zeros, "Return a tensor of zeros.")
-ones = _factory("ones", np.ones, "Return a tensor of ones.")
+ones = _factory("ones", _filled, "Return a tensor of ones.")
 empty = _factory("empty", np.empty, "Return a tensor whose elements are not set.")
 
 
@@ -167,7 +175,7 @@ def full(size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, r
         raise TypeError(f"full(): fill_value is a number, not {type(fill_value).__name__}")
     if dtype is None:
         dtype = get_default_dtype() if isinstance(fill_value, float) else np.asarray(fill_value).dtype
-    return finished(np.full(shape_of((size,)), fill_value, dtype_of(dtype)), device, requires_grad)
+    return finished(_filled(shape_of((size,)), dtype_of(dtype), fill_value), device, requires_grad)
 
 
 def arange(
@@ -231,14 +239,17 @@ def scalar_tensor(s: Any, *, dtype: Any = None, device: Any = None, requires_gra
     )
 
 
-def like(name: str, make: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Return the factory of tensors that have the shape and dtype of another."""
+def like(name: str, make: Callable[..., Tensor], fill: Callable[..., Array] | None = None) -> Callable[..., Tensor]:
+    """Return the factory of tensors that have the shape and dtype of another; ``fill`` makes an array of these."""
 
     def make_like(
         x: Tensor, *args: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, **more: Any
     ) -> Tensor:
-        wanted = x.spec.dtype if dtype is None else dtype
-        return make(x.spec.shape, *args, dtype=wanted, device=device, requires_grad=requires_grad, **more)
+        spec = x._form.spec
+        if fill is not None and dtype is None and not args and not more:
+            return finished(fill(spec.shape, spec.dtype), device, requires_grad)
+        wanted = spec.dtype if dtype is None else dtype
+        return make(spec.shape, *args, dtype=wanted, device=device, requires_grad=requires_grad, **more)
 
     make_like.__name__ = make_like.__qualname__ = name
     make_like.__module__ = make.__module__
@@ -246,9 +257,9 @@ def like(name: str, make: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return make_like
 
 
-zeros_like = like("zeros_like", zeros)
-ones_like = like("ones_like", ones)
-empty_like = like("empty_like", empty)
+zeros_like = like("zeros_like", zeros, np.zeros)
+ones_like = like("ones_like", ones, _filled)
+empty_like = like("empty_like", empty, np.empty)
 full_like = like("full_like", full)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from typing import Any
 
@@ -10,8 +11,10 @@ from tape.tensor import Tensor
 
 def dim_of(x: Tensor, dim: Any, *, extra: int = 0) -> int:
     """Return a dim as a non-negative int; IndexError names the range. 0-d tensors accept 0 and -1."""
-    rank = max(len(x.spec.shape) + extra, 1)
-    number = operator.index(dim)
+    return _axis(max(len(x._form.spec.shape) + extra, 1), operator.index(dim))
+
+
+def _axis(rank: int, number: int) -> int:
     if not -rank <= number < rank:
         raise IndexError(f"Dimension out of range (expected to be in range of [{-rank}, {rank - 1}], but got {number})")
     return number % rank
@@ -19,10 +22,15 @@ def dim_of(x: Tensor, dim: Any, *, extra: int = 0) -> int:
 
 def dims_of(x: Tensor, dim: Any) -> tuple[int, ...]:
     """Return one dim, several or None (all) as a tuple of axes of the array."""
-    rank = len(x.spec.shape)
+    rank = len(x._form.spec.shape)
     if dim is None or (isinstance(dim, (tuple, list)) and not dim):
         return tuple(range(rank))
-    dims = tuple(dim_of(x, d) for d in (dim if isinstance(dim, (tuple, list)) else (dim,)))
+    return _axes(rank, tuple(map(operator.index, dim if isinstance(dim, (tuple, list)) else (dim,))))
+
+
+@functools.lru_cache(512)
+def _axes(rank: int, numbers: tuple[int, ...]) -> tuple[int, ...]:
+    dims = tuple(_axis(max(rank, 1), number) for number in numbers)
     if len(set(dims)) != len(dims):
         raise RuntimeError(f"dim {max(dims, key=dims.count)} appears multiple times in the list of dims")
     return dims if rank else ()

@@ -43,7 +43,7 @@ def _open(given: list[Tensor], *, swapped: bool) -> list[Tensor]:
     if swapped and len(order) > 1:
         order[:2] = 1, 0
     return [
-        shaping.reshape(x, [x.spec.size if k == at else 1 for k in range(len(given))])
+        shaping.reshape(x, tuple([x.spec.size if k == at else 1 for k in range(len(given))]))
         for at, x in zip(order, given, strict=True)
     ]
 

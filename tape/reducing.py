@@ -23,6 +23,8 @@ _INTEGERS = "iub"
 
 def tensor_of(x: Any) -> Tensor:
     """Return an operand as a tensor, Python numbers too."""
+    if type(x) is Tensor:
+        return x
     x = operand(x)
     return x if isinstance(x, Tensor) else plain(carried(np.asarray(x)))
 

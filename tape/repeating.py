@@ -29,11 +29,11 @@ def repeat(x: Tensor, *counts: Any, repeats: Any = None) -> Tensor:
             f"repeat: Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor; "
             f"got repeats {list(counts)} for shape {list(shape)}"
         )
-    full = [n * m for n, m in zip(counts, (1,) * lead + shape, strict=True)]
+    full = tuple([n * m for n, m in zip(counts, (1,) * lead + shape, strict=True)])
     if min(counts, default=0) < 0:
-        raise RuntimeError(f"repeat: Trying to create tensor with negative dimension {min(full)}: {full}")
-    apart = [e for n in (1,) * lead + shape for e in (1, n)]
-    wide = [e for n, m in zip(counts, (1,) * lead + shape, strict=True) for e in (n, m)]
+        raise RuntimeError(f"repeat: Trying to create tensor with negative dimension {min(full)}: {list(full)}")
+    apart = tuple([e for n in (1,) * lead + shape for e in (1, n)])
+    wide = tuple([e for n, m in zip(counts, (1,) * lead + shape, strict=True) for e in (n, m)])
     return shaping.reshape(shaping.clone(shaping.expand(shaping.reshape(x, apart), wide)), full)
 
 
