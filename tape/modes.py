@@ -20,7 +20,9 @@ __all__ = ["Mode", "Observer", "Own", "keep"]
 Result = TypeVar("Result")
 
 _own = Own()
-_mode: ContextVar[Mode] = ContextVar("tape_mode", default=Mode())  # noqa: B039 (a tuple)
+ON, OFF = Mode(), Mode(grad=False)
+"""The modes of nearly all code: told by identity, they are entered without asking who else hears of operations."""
+_mode: ContextVar[Mode] = ContextVar("tape_mode", default=ON)
 _active: ContextVar[Any] = ContextVar("tape_active", default=None)
 _heard: ContextVar[Any] = ContextVar("tape_heard", default=None)
 """Where a recorder alone is to hear of operations: the mode, the tape or False, the thread, what it is told by."""
@@ -80,6 +82,15 @@ def wanted_tape() -> Tape | None:
 
 def set_mode(mode: Mode) -> None:
     """Change the mode of this context. Whoever does changes it back in ``finally``, entered before."""
+    if mode is ON or mode is OFF:  # nobody but the tape hears of operations
+        kept = keep()
+        _active.set(None)
+        _mode.set(mode)
+        if _heard.get() is not None:
+            _heard.set(None)
+        _active.set((_own.tape or own_tape()) if mode is ON else False)
+        del kept
+        return
     if mode.recorder is not None and mode.recorder is not _mode.get().recorder and mode.thread != get_ident():
         mode = mode._replace(thread=get_ident())
     kept = keep()
@@ -89,6 +100,13 @@ def set_mode(mode: Mode) -> None:
         _heard.set(_hearing(mode))
     _active.set(None if not _short(mode) else own_tape() if mode.grad else False)
     del kept
+
+
+def turned(mode: Mode, *, grad: bool) -> Mode:
+    """Return a mode with gradients on or off, and all else as it is."""
+    if mode is ON or mode is OFF:
+        return ON if grad else OFF
+    return Mode(grad, *mode[1:])
 
 
 def restore(mode: Mode) -> None:

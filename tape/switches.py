@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from tape.modes import Mode, _mode, change, restore, set_mode
+from tape.modes import Mode, _mode, change, restore, set_mode, turned
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -17,9 +17,7 @@ class Switch:
     """A context manager and decorator that turns gradient mode to ``to``; entering again nests."""
 
     to: bool
-
-    def __init__(self) -> None:
-        self._entered: Any = None
+    _entered: Any = None
 
     def __enter__(self) -> Self:
         before = _mode.get()
@@ -43,11 +41,11 @@ class Switch:
 
     def changed(self, mode: Mode) -> Mode:
         """Return a mode as it is within."""
-        return Mode(self.to, *mode[1:])
+        return turned(mode, grad=self.to)
 
     def restored(self, mode: Mode, before: Mode) -> Mode:
         """Return a mode in which what this changes is as it was before."""
-        return Mode(before.grad, *mode[1:])
+        return turned(mode, grad=before.grad)
 
     def clone(self) -> Switch:
         """Return another that does the same."""
@@ -97,14 +95,11 @@ class no_grad(Switch):  # noqa: N801 (PyTorch's name)
 
     def __new__(cls, function: Any = None) -> Any:
         """Allow ``@no_grad`` without parentheses, as PyTorch does."""
-        self = super().__new__(cls)
-        if function is None:
-            return self
-        self.__init__()  # type: ignore[misc]
-        return self(function)
+        self = object.__new__(cls)
+        return self if function is None else self(function)
 
-    def __init__(self, function: Any = None) -> None:  # noqa: ARG002 (__new__ has decorated it)
-        super().__init__()
+    def __init__(self, function: Any = None) -> None:
+        """Do nothing: ``__new__`` has decorated the function."""
 
 
 class enable_grad(no_grad):  # noqa: N801
