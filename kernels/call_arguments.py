@@ -32,5 +32,5 @@ def arguments(given: tuple[Any, ...], named: dict[str, Any]) -> Arguments | None
     names = tuple(named)
     found, addresses = np.zeros(words.MOST_ARGUMENT_WORDS, np.int64), np.array([*map(id, everything), 0], np.int64)
     native = jit.load_module("arguments_native")
-    hashed = native.words_of(where(addresses), len(given), id(names), where(found))
+    hashed = native.words_of(where(addresses), len(given), id(names), where(found)) if everything else 0
     return Arguments(found, hashed, (names, everything)) if hashed >= 0 else None

@@ -56,6 +56,8 @@ def hit_argued(op, given, count, names):
     """The result of a call of tensors and what is given behind them, if that is in the table."""
     registry, asked = tape_registry(), thirty_words()
     tensors = tensors_in(registry, given, count)
+    if tensors == count and tensors != 0 and names == 0:
+        return hit(op, given, tensors, 0)
     if tensors == 0 or call_words(registry, given, tensors, count, names, asked) == 0:
         return 0
     return hit(op, given, tensors, asked)
