@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernels.jit import cfunc, load_module, njit
-from kernels.memory import load_f8, load_i8, store_i8, word
+from kernels.memory import load_f8, load_i4, load_i8, store_i8, word
 from kernels.python_api import (
     Py_DecRef,
     Py_IncRef,
@@ -21,14 +21,23 @@ from kernels.python_api import (
 )
 from kernels.words import (
     A_DATA,
+    A_DTYPE,
+    A_FLAGS,
+    A_NDIM,
+    A_SHAPE,
+    A_SIMPLE,
+    A_WRITEABLE,
     B_ENTRIES,
     B_FIRST,
     CELL,
     FOUND,
+    G_ARRAY,
+    G_DOUBLE,
     G_FALSE,
     G_LEAF,
     G_NONE,
     G_NOTIMPLEMENTED,
+    G_SINGLE,
     G_TENSOR,
     G_TRUE,
     G_TUPLE,
@@ -62,9 +71,11 @@ CONTROL = True
 
 _tape = load_module("tape_native")
 block_at = _tape.block_at
-find = load_module("cells_native").find
+_cells = load_module("cells_native")
+find, fold = _cells.find, _cells.fold
 _objects = load_module("objects_native")
-kind_of, new_tensor, put, wrong = _objects.kind_of, _objects.new_tensor, _objects.put, _objects.wrong
+elements, kind_of, new_tensor = _objects.elements, _objects.kind_of, _objects.new_tensor
+put, wrong = _objects.put, _objects.wrong
 
 
 @njit(cache=True, error_model="numpy")
@@ -234,4 +245,33 @@ def end(self, given, count):
     if call_word(word(h, H_DROPS), h) < 0:
         Py_DecRef(found)
         return PyErr_NoMemory()
+    return found
+
+
+@njit(cache=True, error_model="numpy")
+def is_in_order(registry, x, flags):
+    """Whether an object is an array of doubles or singles in C order, with these flags."""
+    if kind_of(x) != word(registry, G_ARRAY) or load_i4(x + A_FLAGS) & flags != flags:
+        return False
+    dtype = load_i8(x + A_DTYPE)
+    return dtype == word(registry, G_DOUBLE) or dtype == word(registry, G_SINGLE)
+
+
+@cfunc("int64(int64, int64, int64)", cache=True)
+def added(self, given, count):
+    """``added(array, value)``: add an array to one of the same dtype and shape; False where NumPy is to."""
+    registry, done = tape_registry(), False
+    if count != 2:
+        return wrong(registry)
+    into, value = load_i8(given), word(given, 1)
+    if is_in_order(registry, into, A_SIMPLE | A_WRITEABLE) and is_in_order(registry, value, A_SIMPLE):
+        ndim = load_i4(into + A_NDIM)
+        done = load_i4(value + A_NDIM) == ndim and load_i8(value + A_DTYPE) == load_i8(into + A_DTYPE)
+        for k in range(ndim if done else 0):
+            done = done and word(load_i8(value + A_SHAPE), k) == word(load_i8(into + A_SHAPE), k)
+        if done:
+            item = 8 if load_i8(into + A_DTYPE) == word(registry, G_DOUBLE) else 4
+            fold(load_i8(into + A_DATA), load_i8(value + A_DATA), elements(load_i8(into + A_SHAPE), ndim), item)
+    found = word(registry, G_TRUE if done else G_FALSE)
+    Py_IncRef(found)
     return found

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Sequence
+from collections.abc import Callable, Collection, Container, Sequence
 from typing import Any
 
-from kernels import pool, words
+import numpy as np
+
+from kernels import jit, pool, words
 from kernels.layouts import SCALAR, Spec
+from kernels.native_types import NATIVE
 from kernels.observing import Array, CrossingError, HookedError, Observer, Outcome, Wanted
 from kernels.patterns import pattern, shaped
+from kernels.silence import silently
 from kernels.workspace import Workspace
 
 
@@ -129,3 +133,14 @@ def gradients(space: Workspace, placed: list[tuple[Any, ...]]) -> list[tuple[Any
         (leaf, floats[cell + 2] if array is None else array if spec.in_order else shaped(array, spec))
         for leaf, spec, cell, array in placed
     ]
+
+
+def adder() -> Callable[[Array, Any], None]:
+    """Return what adds a gradient to another of its shape, in place."""
+    added: Callable[[Array, Any], bool] | None = jit.bound("gathering_native", "added", None) if NATIVE else None
+
+    def add(into: Array, value: Any) -> None:
+        if added is None or into.nbytes >= pool.LARGE or not added(into, value):
+            silently(np.add, into, value, out=into)
+
+    return add

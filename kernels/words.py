@@ -51,7 +51,7 @@ G_DIM, G_AXIS = range(30, 32)
 # NumPy's function that copies an array; where a tape has its thread; the type of lists; what repeats calls, views,
 # operations in place, writes to parts, and who shares memory; the type of what few tensors have; what repeats picks;
 # the dtypes of int64 and bool; what repeats writes to places, joins, and calls of arrays; what is known of those; the
-# type of NumPy's doubles, and the spec of a tensor for one; that of NumPy's int64.
+# type of NumPy's doubles, and the spec of a tensor for one; that of NumPy's int64; the dtype of singles.
 (
     G_LEAF,
     G_GETS,
@@ -77,8 +77,9 @@ G_DIM, G_AXIS = range(30, 32)
     G_NUMPY_DOUBLE,
     G_NUMPY_SPEC,
     G_NUMPY_INT,
+    G_SINGLE,
     REGISTRY,
-) = range(32, 57)
+) = range(32, 58)
 MOST_SPARES = 32
 """Tensors that have died whose memory is kept for new ones, each with the address of the next for its value."""
 

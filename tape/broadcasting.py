@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from kernels import forms, forwards, pool
 from kernels.forms import Form
 from kernels.layouts import spec_of
 from kernels.op import Elementwise
+from kernels.silence import silently
 from kernels.tables import OPS
 from tape import modes
 from tape.operands import LARGEST, Number, as_saved, beside, check_broadcast, is_mask, operand, values_of
@@ -56,12 +58,11 @@ def _computed(op: Elementwise, values: list[Any]) -> Any:
     found = forwards.run(op, *values) if op.vector else None
     if found is not None:
         return found
-    with silent(values):
-        return pool.call(op.ufunc, *values) if any(map(pool.is_large, values)) else op.ufunc(*values)
+    return _silently(partial(pool.call, op.ufunc) if any(map(pool.is_large, values)) else op.ufunc, values)
 
 
-def silent(values: list[Any]) -> Any:
-    """Return a context without NumPy's warnings of floating point; integers keep what is set for them.
+def _silently(compute: Callable[..., Any], values: list[Any]) -> Any:
+    """Return what is computed, without NumPy's warnings of floating point; integers keep what is set for them.
 
     Of a number that is beyond all singles one is told, as of any that is converted.
     """
@@ -69,7 +70,8 @@ def silent(values: list[Any]) -> Any:
     numbers = [value for value in values if type(value) is float]
     if numbers and _FLOAT32 in dtypes:
         np.array(numbers).astype(np.float32)
-    return np.errstate(all="ignore") if numbers or any(dtype.kind == "f" for dtype in dtypes) else nullcontext()
+    floats = numbers or any(dtype.kind == "f" for dtype in dtypes)
+    return silently(compute, *values) if floats else compute(*values)
 
 
 def _with_number(op: Any, x: Any, number: float) -> Tensor:
@@ -82,8 +84,8 @@ def _with_number(op: Any, x: Any, number: float) -> Tensor:
         return finish(op, (x,), value, lambda: spec_of(value), lambda _form: (), (), params=(static,))  # type: ignore[arg-type, return-value]
     p = float(number)
     compute = op.variants[p] if p in op.variants else lambda value: op.ufunc(value, p)
-    with silent([x._value, p]):
-        value = pool.call(compute, x._value) if x.spec.bytes >= pool.LARGE else compute(x._value)
+    large = x.spec.bytes >= pool.LARGE
+    value = _silently(lambda given, _: pool.call(compute, given) if large else compute(given), [x._value, p])
 
     def saved(form: Form) -> tuple[Any, ...]:
         by_name = {"x": x._value, "y": carried(value)}

@@ -12,9 +12,9 @@ import numpy as np
 from kernels import forking, forms
 from kernels.entries import instructions
 from kernels.layouts import Spec, spec_of
+from kernels.leaves import adder
 from kernels.native_leaf import beginner, grad_property
 from kernels.observing import Array
-from kernels.silence import silently
 from kernels.tables import OPS
 from kernels.views import meets_itself
 from kernels.words import SMALL_GRADIENT, TAPE_BITS
@@ -146,7 +146,10 @@ def _add_to(old: Tensor, value: Array | float) -> None:
                 f"The size of .grad, {list(array.shape)}, must match that of a new gradient, {list(np.shape(value))}: "
                 "the tensor has got other data; set .grad to None"
             )
-        silently(np.add, array, value, out=array)
+        _add(array, value)
+
+
+_add = adder()
 
 
 def _get_grad(x: Tensor) -> Tensor | None:
