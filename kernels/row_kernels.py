@@ -9,7 +9,8 @@ import numpy as np
 
 from kernels import jit
 
-_SINGLE = (("f8", "f4"), ("float64", "float32"), ("ITEM = 8", "ITEM = 4"))
+SINGLE = (("f8", "f4"), ("float64", "float32"), ("ITEM = 8", "ITEM = 4"))
+"""What is replaced in the text of a kernel for doubles to get the one for floats."""
 
 
 @functools.cache
@@ -24,6 +25,6 @@ def address(file: str, name: str, dtype: np.dtype[Any]) -> int:
     first, *parts = jit.source_of(file).split("@cfunc")
     (own,) = (part for part in parts if f"def {name}(" in part)
     text = f"{first}@cfunc{own}"
-    for double, single in _SINGLE if dtype == np.float32 else ():
+    for double, single in SINGLE if dtype == np.float32 else ():
         text = text.replace(double, single)
     return int(getattr(jit.load_source(f"{name}_{file}", text), name).address)

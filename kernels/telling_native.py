@@ -20,6 +20,8 @@ from kernels.python_api import (
     three_words,
 )
 from kernels.words import (
+    DOUBLES,
+    E_DTYPE,
     E_GIVEN,
     E_PARAMS,
     E_TOLD,
@@ -34,6 +36,7 @@ from kernels.words import (
     G_TENSOR,
     G_TUPLE,
     OPERAND,
+    SINGLES,
     V_DOUBLE,
 )
 
@@ -97,13 +100,17 @@ def tape_in_force(registry):
 
 @njit(cache=True, error_model="numpy")
 def operands_told(registry, entry, given, operands):
-    """The operands of a call as a tuple, numbers as floats; 0 with an exception."""
+    """The operands of a call as a tuple, numbers as floats where the result is of floats; 0 with an exception.
+
+    An integer beyond 2**53 is no double, and shifts know no doubles.
+    """
     found = PyTuple_New(word(entry, E_GIVEN))
+    floats = word(entry, E_DTYPE) == SINGLES or word(entry, E_DTYPE) == DOUBLES
     for i in range(word(entry, E_GIVEN)):
         if found == 0:
             return 0
         x = word(given, i)
-        if kind_of(x) == word(registry, G_TENSOR):
+        if kind_of(x) == word(registry, G_TENSOR) or (kind_of(x) == word(registry, G_INT) and not floats):
             Py_IncRef(x)
         else:
             x = PyFloat_FromDouble(load_f8(operands + OPERAND * i + V_DOUBLE))

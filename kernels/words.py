@@ -174,8 +174,8 @@ A_SIMPLE, A_ALIGNED, A_WRITEABLE = 0x101, 0x100, 0x400
 """Flags of arrays: C-contiguous and aligned; that may be written."""
 D_NUMBER = 28
 """Where a dtype has its number, in bytes."""
-LONGS, DOUBLES = 7, 12
-"""The numbers of the dtypes int64 and float64: NumPy's NPY_LONG and NPY_DOUBLE."""
+LONGS, SINGLES, DOUBLES = 7, 11, 12
+"""The numbers of the dtypes int64, float32 and float64 in NumPy."""
 
 # A call that has been seen. Its key: the operation, the forms of its operands, whether each of them is wanted,
 # the bits of a number that is part of the form. What it takes: the block of the form, 0 where nothing is recorded; the

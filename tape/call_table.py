@@ -102,7 +102,8 @@ def enter(op: Elementwise, result: Any, *operands: Any) -> None:
     if float in map(type, operands) and all(form is None or form.spec.dtype.kind != "f" for form in forms):
         return  # the same call with an int is another one
     number = float(operands[-1]) if op.scalar and forms[-1] is None else None
-    told = Telling(op, len(operands)) if number is None else Telling(OPS[op.scalar], 1, (number,))
+    power = number if result.spec.dtype.kind == "f" else operands[-1]
+    told = Telling(op, len(operands)) if number is None else Telling(OPS[op.scalar], 1, (power,))
     key = _key(number_of_op(op), operands, forms, 0 if number is None else calls.bits(number))
 
     def how(saved: tuple[str, ...]) -> Any:

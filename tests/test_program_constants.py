@@ -376,3 +376,33 @@ def test_constants_that_leave_for_python_are_no_escape() -> None:
     scale = tape.tensor([2.0, 4.0])
     program = tape.record(lambda x: x * scale + (scale * 2).sum().item(), np.ones(2))
     assert program(np.array([1.0, 2.0])).tolist() == [14.0, 20.0]
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i8", "i4", "i2", "u1"])
+def test_numbers_of_calls_that_have_been_seen(dtype: str) -> None:
+    """Native code tells a recorder what Python did: ints beside integers stay ints."""
+
+    def fun(x: Any) -> Any:
+        y = x * 1
+        y += 2
+        y[0] = 4
+        y[[0, 1]] = 5
+        return x * 3, x / 2, x < 5, tape.maximum(x, 2), x // 2, x % 2, x == 1, 2 - x, tape.where(x > 1, x, 0), x**2, y
+
+    values = np.arange(3).astype(dtype)
+    listing = str(tape.record(fun, values))
+    for _ in range(3):
+        fun(tape.from_numpy(values))
+        assert str(tape.record(fun, values)) == listing
+
+
+def test_integers_of_calls_that_have_been_seen_are_exact() -> None:
+    def fun(x: Any) -> Any:
+        return x + 2**52 + 1, x * 3, x == 2**53 - 1, x << 1, x**2
+
+    values = np.array([2**53 - 1, 2**60 + 1, 7])
+    expected = fun(values)
+    for _ in range(3):
+        for found, own in zip(tape.record(fun, values)(values), expected, strict=True):
+            np.testing.assert_array_equal(found, own, strict=True)
+        fun(tape.from_numpy(values))
