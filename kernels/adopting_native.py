@@ -1,9 +1,12 @@
-"""NumPy's arrays and doubles among the operands of a call: tensors stand for them while it is made.
+"""NumPy's arrays and scalars among the operands of a call: tensors stand for them while it is made.
 
 A table has the specs of arrays by what their objects say: dtype, dims and strides (kernels/adopting.py enters them).
+Of scalars, and of arrays without dims, doubles are taken, and beside tensors of doubles integers.
 """
 
 from __future__ import annotations
+
+import numpy as np
 
 from kernels.jit import cfunc, load_module, njit
 from kernels.memory import HEADER, call_at, load_f8, load_i4, load_i8, store_i8, word
@@ -19,11 +22,15 @@ from kernels.words import (
     A_STRIDES,
     A_WRITEABLE,
     ADOPTED,
+    CONDITION,
     G_ADOPTED,
     G_ARRAY,
     G_BASE,
+    G_DOUBLE,
+    G_FLOAT,
     G_HIT_IN_PLACE,
     G_NUMPY_DOUBLE,
+    G_NUMPY_INT,
     G_NUMPY_SPEC,
     G_TENSOR,
     G_VIEW,
@@ -38,7 +45,6 @@ from kernels.words import (
     NUMBERED,
     O_FORM,
     O_VALUE,
-    OPERATIONS,
 )
 
 CONTROL = True
@@ -107,18 +113,37 @@ def view_of(registry, array):
 
 
 @njit(cache=True, error_model="numpy")
-def spec_for(registry, op, x):
-    """The spec of the tensor that would stand for an operand; 0 of any but arrays and NumPy's doubles.
+def is_double(registry, array):
+    """Whether an array is one double."""
+    aligned = load_i4(array + A_FLAGS) & A_ALIGNED != 0
+    return load_i4(array + A_NDIM) == 0 and load_i8(array + A_DTYPE) == word(registry, G_DOUBLE) and aligned
 
-    A double counts as a number of its own where an operation has a condition: of operators it is a tensor.
+
+@njit(cache=True, error_model="numpy")
+def spec_for(registry, op, x):
+    """The spec of the tensor that would stand for an operand; 0 of any but arrays and NumPy's scalars.
+
+    A scalar counts as a number of its own where an operation has a condition: elsewhere it is a tensor.
     """
     kind = kind_of(x)
-    if kind == word(registry, G_NUMPY_DOUBLE):
-        return word(registry, G_NUMPY_SPEC) if op < OPERATIONS else 0
+    if kind == word(registry, G_NUMPY_DOUBLE) or kind == word(registry, G_NUMPY_INT):
+        return word(registry, G_NUMPY_SPEC) if op & CONDITION == 0 else 0
     if kind != word(registry, G_ARRAY):
         return 0
+    if is_double(registry, x):
+        return word(registry, G_NUMPY_SPEC)
     row = row_of(registry, x)
     return word(row, N_SPEC) if row != 0 and is_entered(row, x) else 0
+
+
+@njit(cache=True, error_model="numpy")
+def value_for(registry, x):
+    """The value of the tensor that stands for an operand: a new reference; 0 with an exception."""
+    if kind_of(x) == word(registry, G_NUMPY_INT):
+        return PyFloat_FromDouble(np.float64(load_i8(x + HEADER)))
+    if kind_of(x) != word(registry, G_ARRAY):
+        return PyFloat_FromDouble(load_f8(x + HEADER))
+    return PyFloat_FromDouble(load_f8(load_i8(x + A_DATA))) if is_double(registry, x) else view_of(registry, x)
 
 
 @njit(cache=True, error_model="numpy")
@@ -128,17 +153,29 @@ def adopt(registry, op, x):
     made = new_tensor(registry) if spec != 0 else 0
     if made == 0:
         return 0
-    is_array = kind_of(x) == word(registry, G_ARRAY)
-    if is_array and spec_for(registry, op, x) != spec:  # to make a tensor may run anything
-        value = 0
-    else:
-        value = view_of(registry, x) if is_array else PyFloat_FromDouble(load_f8(x + HEADER))
+    # To make a tensor may run anything.
+    value = value_for(registry, x) if spec_for(registry, op, x) == spec else 0
     if value == 0:
         Py_DecRef(made)
         return 0
     store_i8(made + O_VALUE, value)
     put(made + O_FORM, spec)
     return made
+
+
+@njit(cache=True, error_model="numpy")
+def suits(registry, given, count, x):
+    """Whether a tensor of a double may stand for an operand: for an integer only beside tensors of doubles."""
+    if kind_of(x) != word(registry, G_NUMPY_INT):
+        return True
+    doubles = True
+    for k in range(count):
+        if kind_of(word(given, k)) == word(registry, G_TENSOR):
+            value = load_i8(word(given, k) + O_VALUE)
+            kind = kind_of(value) if value != 0 else 0
+            of_doubles = kind == word(registry, G_ARRAY) and load_i8(value + A_DTYPE) == word(registry, G_DOUBLE)
+            doubles = doubles and (of_doubles or kind == word(registry, G_FLOAT))
+    return doubles
 
 
 @njit(cache=True, error_model="numpy")
@@ -171,8 +208,9 @@ def hit_adopted(op, given, count, asked):
     ):
         return 0
     for k in range(count):
-        if kind_of(word(given, k)) != word(registry, G_TENSOR):
-            found = adopt(registry, op & (NUMBERED - 1), word(given, k))
+        x = word(given, k)
+        if kind_of(x) != word(registry, G_TENSOR) and suits(registry, given, count, x):
+            found = adopt(registry, op & (NUMBERED - 1), x)
             if found != 0:
                 made += 1
                 store_i8(operands + 8 * k, found)

@@ -24,6 +24,7 @@ Specs = tuple[Spec | None, ...]
 _FLOAT64, _FLOAT32, _BOOL = np.dtype(np.float64), np.dtype(np.float32), np.dtype(np.bool_)
 _INLINE = {("+", 2): words.ADD, ("-", 2): words.SUBTRACT, ("*", 2): words.MULTIPLY, ("/", 2): words.DIVIDE}
 """What native code computes itself of doubles, by sign and how many operands there are."""
+_COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
 _INT64 = np.iinfo(np.int64)
 _EXACT: set[Any] = {
     np.add, np.subtract, np.multiply, np.negative, np.positive, np.absolute, np.sign, np.square, np.minimum, np.maximum,
@@ -53,13 +54,12 @@ def elementwise(
     picks = tuple([PICK_RESULT if name == "y" else names.index(name) for name in saved])
     divides = ufunc in _QUOTIENTS and given[1:] == (None,)
     dtype = _dtype_of((*given, spec), np.add if divides else ufunc)
+    if dtype is None and _compares(op, given, spec):
+        return Computation(words.CALLED, function=partial(_compared, ufunc), count=len(sources) + 1, picks=picks)
     if dtype is None or not _is_fresh(spec) or not any(s is not None and s.dtype == dtype for s in given):
         return None  # of masks and numbers alone the default dtype decides
     if all(s is not None and forwards.suits(op, spec, (s,)) for s in given) and number is None:
-        if not forwards.suits(op, spec, given):  # type: ignore[arg-type]
-            return None
-        address, layout = forward(op, spec, given).kernel()  # type: ignore[arg-type]
-        return Computation(words.KERNEL, InnerLoop(address, 0), layout=layout, count=len(given) + 1, picks=picks)
+        return _by_kernel(op, given, spec, picks)  # type: ignore[arg-type]
     ufunc = resolved(ufunc)
     count, loop = len(sources) + 1, _loop(ufunc, (*[dtype if s is None else s.dtype for s in sources], spec.dtype))
     if loop is None:
@@ -76,6 +76,24 @@ def elementwise(
         limits = np.iinfo(dtype)
         kind, bounds = words.NEST_INT, (1 if divides else int(limits.min), min(int(limits.max), _INT64.max))
     return Computation(kind, loop, layout=layout, count=count, picks=picks, bounds=bounds)
+
+
+def _by_kernel(op: Elementwise, given: tuple[Spec, ...], spec: Spec, picks: tuple[int, ...]) -> Computation | None:
+    """Return how a kernel of ours computes it; None where that is not for these specs together."""
+    if not forwards.suits(op, spec, given):
+        return None
+    address, layout = forward(op, spec, given).kernel()
+    return Computation(words.KERNEL, InnerLoop(address, 0), layout=layout, count=len(given) + 1, picks=picks)
+
+
+def _compares(op: Elementwise, given: Specs, spec: Spec) -> bool:
+    """Whether an operation compares tensors of several dtypes."""
+    return op.operator in _COMPARISONS and None not in given and spec.dtype == _BOOL and _is_fresh(spec)
+
+
+def _compared(ufunc: Any, *values: Any) -> Any:
+    """Compare tensors' values, in which a float is a double."""
+    return silently(ufunc, *map(np.asarray, values))
 
 
 def _along(source: Spec | None, spec: Spec) -> tuple[int, ...]:

@@ -154,6 +154,8 @@ F_CALL, F_NUMBER, F_SLOW, F_ALWAYS, F_DICT, F_SIZE = range(16, 64, 8)
 ARGUED = 1 << 32
 """Added to the number of an operation: all that is given behind the tensors is part of the call."""
 LARGEST_DIM = 1 << 10
+CONDITION = 1 << 30
+"""Part of the number of an operation whose first operand chooses among the others."""
 NUMBERED = 1 << 31
 """Added to the number of an operation: a second operand that is a number is part of the form."""
 SHOWS = 1 << 33

@@ -17,7 +17,7 @@ from kernels.memory import where
 from kernels.native_leaf import place_of
 from kernels.native_types import NATIVE
 from kernels.numpy_api import NEW, NEW_VIEW, SET_BASE, agrees, table
-from kernels.op import Contraction, Copy, Elementwise
+from kernels.op import Copy, Elementwise
 from kernels.operations import operation
 from kernels.scipy_ufuncs import calls_scipy
 from kernels.tables import OPS
@@ -47,7 +47,9 @@ def operator_number(op: Any) -> int | None:
 def number_of_op(op: Elementwise) -> int:
     """Return the number of an elementwise operation."""
     number = operator_number(op)
-    return number_of(op.name) if number is None else number
+    if number is None:
+        number = number_of(op.name) | (words.CONDITION if op.condition else 0)
+    return number
 
 
 def ask(number: int, once: Callable[..., Any], always: Callable[..., Any]) -> None:
@@ -104,16 +106,16 @@ def enter(op: Elementwise, result: Any, *operands: Any) -> None:
     number = float(operands[-1]) if op.scalar and forms[-1] is None else None
     power = number if result.spec.dtype.kind == "f" else operands[-1]
     told = Telling(op, len(operands)) if number is None else Telling(OPS[op.scalar], 1, (power,))
-    key = _key(number_of_op(op), operands, forms, 0 if number is None else calls.bits(number))
+    key = key_of(number_of_op(op), operands, forms, 0 if number is None else calls.bits(number))
 
     def how(saved: tuple[str, ...]) -> Any:
         specs = tuple([None if form is None else form.spec for form in forms])
         return None if calls_scipy(op) else computations.elementwise(op, specs, result.spec, saved, number)
 
-    _enter(key, operands, result, told, how)
+    enter_call(key, operands, result, told, how)
 
 
-def _key(number: int, operands: tuple[Any, ...], forms: tuple[Any, ...], extra: int) -> Key | None:
+def key_of(number: int, operands: tuple[Any, ...], forms: tuple[Any, ...], extra: int) -> Key | None:
     """Return what a call is found by; None where others are to hear of it than a tape and a recorder."""
     tape = modes.listening()
     if tape is None:
@@ -122,7 +124,7 @@ def _key(number: int, operands: tuple[Any, ...], forms: tuple[Any, ...], extra: 
     return Key(number, forms, wanted, extra)
 
 
-def _enter(
+def enter_call(
     key: Key | None, operands: tuple[Any, ...], result: Tensor, told: Telling, how: Callable[[tuple[str, ...]], Any]
 ) -> None:
     """Enter a call; ``how`` tells what computes it, and None where native code cannot."""
@@ -193,35 +195,11 @@ def copying(op: Copy, dtype: np.dtype[Any] | None = None) -> Callable[[Method], 
 
     def enter_copy(result: Tensor, x: Any, *given: Any, **named: Any) -> None:
         if type(x) is Tensor and not given and not named:
-            key = _key(number, (x,), (x._form,), 0)
-            _enter(key, (x,), result, Telling(op, 1), lambda _: computations.copy(x.spec, result.spec))
+            key = key_of(number, (x,), (x._form,), 0)
+            enter_call(key, (x,), result, Telling(op, 1), lambda _: computations.copy(x.spec, result.spec))
 
     return repeating(number, enter_copy)
 
-
-def multiplying(name: str) -> Callable[[Method], Method]:
-    """Let native code repeat a product of two tensors."""
-    number = number_of(name)
-    return repeating(number, partial(enter_product, number))
-
-
-def enter_product(number: int, result: Any, *operands: Any, **named: Any) -> None:
-    """Enter a product of matrices and vectors that has been made."""
-    if named or any(type(x) is not Tensor for x in (*operands, result)):
-        return
-    a, b = operands
-    op = products.get((len(a.spec.shape), len(b.spec.shape)))
-    if op is not None:
-        key = _key(number, operands, (a._form, b._form), 0)
-
-        def how(saved: tuple[str, ...]) -> Any:
-            return computations.product(op, a.spec, b.spec, result.spec, saved)
-
-        _enter(key, operands, result, Telling(op, 2), how)
-
-
-products = {op.ranks[0]: op for op in OPS.values() if isinstance(op, Contraction)}
-"""The records of products by the ranks of both operands."""
 
 if NATIVELY:
     for at, function in ((words.G_NEW, NEW), (words.G_VIEW, NEW_VIEW), (words.G_BASE, SET_BASE)):

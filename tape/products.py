@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from kernels import forms, pool
+from kernels import computations, forms, pool
+from kernels.call_entries import Telling
 from kernels.layouts import spec_of
 from kernels.op import Contraction
 from kernels.silence import silently
@@ -16,15 +18,43 @@ from kernels.tables import OPS
 from kernels.words import OP_MATMUL
 from tape import casting, recording, routine_calls, shaping
 from tape.argued_calls import argued
-from tape.call_table import NATIVELY, enter_product, install, multiplying, products
+from tape.call_table import NATIVELY, enter_call, install, key_of, number_of, repeating
 from tape.operands import Number, _merge, is_foreign
+from tape.promotion import with_tensor
 from tape.public import public
 from tape.reducing import tensor_of
 from tape.tensor import Tensor, as_array, carried, method
 
+_PRODUCTS = {op.ranks[0]: op for op in OPS.values() if isinstance(op, Contraction)}
+"""The records of products by the ranks of both operands."""
 _BMM: Any = OPS["bmm"]
+Method = TypeVar("Method", bound=Callable[..., Any])
 _MATRIX = 2
 _BATCH = 3
+
+
+def _multiplying(name: str) -> Callable[[Method], Method]:
+    """Let native code repeat a product of two tensors, or of one and an array."""
+    number = number_of(name)
+    return repeating(number, partial(_enter, number))
+
+
+def _enter(number: int, result: Any, *given: Any, **named: Any) -> None:
+    """Enter a product of matrices and vectors that has been made."""
+    if named or type(result) is not Tensor or not any(type(x) is Tensor for x in given):
+        return
+    operands = tuple([with_tensor(x) if type(x) is np.ndarray else x for x in given])
+    if any(type(x) is not Tensor for x in operands):
+        return
+    a, b = operands
+    op = _PRODUCTS.get((len(a.spec.shape), len(b.spec.shape)))
+    if op is not None:
+        key = key_of(number, operands, (a._form, b._form), 0)
+
+        def how(saved: tuple[str, ...]) -> Any:
+            return computations.product(op, a.spec, b.spec, result.spec, saved)
+
+        enter_call(key, operands, result, Telling(op, 2), how)
 
 
 def _product(op: Contraction, a: Tensor, b: Tensor) -> Tensor:
@@ -46,7 +76,7 @@ def _product(op: Contraction, a: Tensor, b: Tensor) -> Tensor:
 def _checked(name: str, a: Any, b: Any) -> Tensor:
     a, b = tensor_of(a), tensor_of(b)
     shapes = a.spec.shape, b.spec.shape
-    op = products.get((len(shapes[0]), len(shapes[1])))
+    op = _PRODUCTS.get((len(shapes[0]), len(shapes[1])))
     if op is None and name == "matmul":
         return _of_batches(a, b)
     if op is None or name not in ("matmul", op.name):
@@ -136,7 +166,7 @@ def bmm(input: Any, mat2: Any) -> Tensor:  # noqa: A002 (PyTorch's name)
 
 
 @method()
-@multiplying("mm")
+@_multiplying("mm")
 def mm(input: Any, mat2: Any) -> Tensor:  # noqa: A002 (PyTorch's name)
     """Return the product of an (m, k) and a (k, n) matrix.
 
@@ -147,7 +177,7 @@ def mm(input: Any, mat2: Any) -> Tensor:  # noqa: A002 (PyTorch's name)
 
 
 @method()
-@multiplying("mv")
+@_multiplying("mv")
 def mv(input: Any, vec: Any) -> Tensor:  # noqa: A002 (PyTorch's name)
     """Return the product of an (m, k) matrix and a (k,) vector.
 
@@ -158,7 +188,7 @@ def mv(input: Any, vec: Any) -> Tensor:  # noqa: A002 (PyTorch's name)
 
 
 @method()
-@multiplying("dot")
+@_multiplying("dot")
 def dot(input: Any, tensor: Any) -> Tensor:  # noqa: A002 (PyTorch's name)
     """Return the inner product of two vectors, 0-d.
 
@@ -169,7 +199,7 @@ def dot(input: Any, tensor: Any) -> Tensor:  # noqa: A002 (PyTorch's name)
 
 
 @method()
-@multiplying("matmul")
+@_multiplying("matmul")
 def matmul(input: Any, other: Any) -> Tensor:  # noqa: A002 (PyTorch's name)
     """Return the product of vectors, matrices and batches of them, as ``@`` does; batches are broadcast.
 
@@ -193,7 +223,7 @@ def _product_operator(a: Any, b: Any) -> Any:
 
 
 if NATIVELY:
-    install(OP_MATMUL, _product_operator, partial(enter_product, OP_MATMUL))
+    install(OP_MATMUL, _product_operator, partial(_enter, OP_MATMUL))
 else:
     method("__matmul__")(_operator)
     method("__rmatmul__")(_reversed)

@@ -64,9 +64,13 @@ def of_one_dtype(op: Elementwise, given: tuple[Any, ...]) -> tuple[Any, ...] | N
 def with_tensors(op: Elementwise, given: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return operands with tensors in place of NumPy's arrays and scalars, if there is a tensor among them.
 
-    Native code repeats calls of tensors. A scalar stays where a number of its own kind would count otherwise.
+    Native code repeats calls of tensors. A scalar stays where a number of its own kind would count otherwise; but a
+    double beside doubles is one of Python's.
     """
     arrays = np.ndarray if op.condition or calls_scipy(op) else (np.ndarray, np.generic)
+    doubles = op.condition and any(type(x) is Tensor and x._form.spec.dtype == np.float64 for x in given)
+    if doubles and np.float64 in map(type, given):
+        given = tuple([float(x) if type(x) is np.float64 else x for x in given])
     if not any(isinstance(x, arrays) for x in given) or not any(type(x) is Tensor for x in given):
         return given
     return tuple([with_tensor(x) if isinstance(x, arrays) else x for x in given])
@@ -95,11 +99,10 @@ def _wanted(op: Elementwise, kinds: tuple[Any, ...], default: np.dtype[Any]) -> 
         return None
     if not given or not op.differentiable or op.condition or None in op.pullback or calls_scipy(op):
         return None
-    floats = [dtype.kind == "f" for dtype in given]
-    if not any(floats):
+    if not any(dtype.kind == "f" for dtype in given):
         return default if _is_float(op, kinds) else None
     found = np.result_type(*given)
-    return None if all(floats) or found.itemsize < _SINGLE else found
+    return None if len(set(given)) == 1 or found.itemsize < _SINGLE else found
 
 
 _SINGLE = 4

@@ -187,3 +187,57 @@ def test_subclasses_and_masks_go_the_way_they_went() -> None:
             x * (X + 1j)
         with pytest.raises(TypeError, match="hold floats"):
             x == np.array(["a", "b", "c"])  # noqa: B015 (the call counts)
+
+
+@pytest.mark.parametrize("shapes", [((2, 3), (3, 2)), ((2, 3), (3,)), ((3,), (3, 2)), ((3,), (3,))])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int64])
+def test_products_with_arrays(shapes: tuple[tuple[int, ...], ...], dtype: Any) -> None:
+    a, b = (np.arange(1.0, 1.0 + np.prod(shape)).reshape(shape) for shape in shapes)
+    for factor in (1, 2, 3):
+        given = (b * factor).astype(dtype)
+        x = tape.tensor(a, requires_grad=True)
+        for y in (
+            x @ given,
+            tape.matmul(x, given),
+            np.matmul(x, given),
+            tape.tensor(a) @ given,
+            a @ tape.tensor(given),
+        ):
+            np.testing.assert_array_equal(y.detach().numpy(), a @ given, strict=True)
+        (x @ given).sum().backward()
+        assert x.grad is not None
+        expected = np.broadcast_to(given.sum(-1) if given.ndim == 2 else given, a.shape)
+        np.testing.assert_array_equal(x.grad.numpy(), expected)
+        with pytest.raises(RuntimeError, match=r"shape|size"):
+            x @ np.ones(5)
+
+
+@pytest.mark.parametrize("op", ["<", "==", "*", "-", "/", "maximum"])
+@pytest.mark.parametrize("shape", [(), (1,), (3,), (2, 3)])
+def test_tensors_of_several_dtypes(op: str, shape: tuple[int, ...]) -> None:
+    values = {kind: (np.arange(1, 1 + np.prod(shape)) * 3).reshape(shape).astype(kind) for kind in ("f8", "f4", "i8")}
+    values["i8"] = values["i8"] + 2**53 - 2  # 2**53 + 1 is among them
+    for _ in range(3):
+        for one, left in values.items():
+            for two, right in values.items():
+                a, b = np.asarray(left), np.asarray(right)
+                found = OPERATIONS[op](tape.from_numpy(a), tape.from_numpy(b))
+                np.testing.assert_array_equal(found.numpy(), np.asarray(OPERATIONS[op](a, b)), err_msg=f"{one} {two}")
+                if "i8" not in (one, two) and op != "==":
+                    y = OPERATIONS[op](tape.tensor(a, requires_grad=op != "<"), tape.tensor(b))
+                    assert y.dtype == found.dtype
+
+
+def test_arrays_without_dims_are_read_each_time() -> None:
+    x, z = tape.tensor([1.0, 2.0], requires_grad=True), np.array(2.0)
+    for k in range(5):
+        z[...] = k
+        y = x * z + np.int64(k) - np.float64(1.0)
+        assert y.tolist() == [k + k - 1.0, 2 * k + k - 1.0]
+        (gradient,) = tape.autograd.grad(y.sum(), x)
+        assert gradient.tolist() == [k, k]
+        assert (x > np.int64(k)).tolist() == [k < 1, k < 2]
+        assert (tape.tensor([1, 2**53 + 1]) > np.int64(2**53)).tolist() == [False, True]
+        assert (tape.tensor([1, 2**53 + 1]) * np.int64(k)).tolist() == [k, (2**53 + 1) * k]
+        swapped = np.array(2.0 + k, ">f8")
+        assert (x * swapped).tolist() == [2.0 + k, 4.0 + 2 * k]
