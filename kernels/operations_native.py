@@ -34,6 +34,7 @@ from kernels.words import (
     NUMBERED,
     O_TYPE,
     PICKS,
+    PUTS,
     SHARES,
     SHOWS,
     WRITES,
@@ -43,7 +44,7 @@ CONTROL = True
 
 _asked = load_module("seen_calls_native")
 hit, hit_in_place, hit_joined, hit_picked = _asked.hit, _asked.hit_in_place, _asked.hit_joined, _asked.hit_picked
-hit_adopted, hit_shared, hit_view = _asked.hit_adopted, _asked.hit_shared, _asked.hit_view
+hit_adopted, hit_put, hit_shared, hit_view = _asked.hit_adopted, _asked.hit_put, _asked.hit_shared, _asked.hit_view
 _arguments = load_module("arguments_native")
 call_words, tensors_in = _arguments.call_words, _arguments.tensors_in
 _objects = load_module("objects_native")
@@ -76,7 +77,10 @@ def names_dim(registry, arguments, names):
 def vectorcall(self, given, count, names):
     number, arguments = load_i8(self + F_NUMBER), count & ARGUMENTS
     found = 0
-    if number >= JOINS:
+    if number >= PUTS:
+        if names == 0 and arguments > 2:
+            found = hit_put(number & (NUMBERED - 1), given, arguments)
+    elif number >= JOINS:
         if arguments >= 1 and names_dim(tape_registry(), arguments, names) != 0:
             found = hit_joined(number & (NUMBERED - 1), given, 1 if names == 0 and arguments == 1 else 2)
     elif number >= PICKS:

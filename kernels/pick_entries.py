@@ -40,6 +40,16 @@ class Picking:
     takings: tuple[Taking, ...] = ()
     inner: int = 0
 
+    def places(self, arrays: list[Array]) -> Array:
+        """Return the places, as numbers of elements, that these arrays pick, or one mask."""
+        if self.inner:
+            return self.base[arrays[0].reshape(-1)]
+        found = self.base.copy()
+        for one, array in zip(self.takings, arrays, strict=True):
+            given = np.asarray(array, np.int64).reshape(-1)[one.which.reshape(found.shape)]
+            found += np.where(given < 0, given + one.extent, given) * one.step
+        return found
+
     def layout(self, kept: list[Any]) -> Array:
         """Return it in words; the arrays that they refer to are kept."""
         base = _flat(self.base, kept)
@@ -70,7 +80,7 @@ def enter(op: int, above: Form | Spec, given: tuple[Any, ...], form: Form | Spec
     """Let native code repeat a call on a tensor of a form: ``given`` is all that it was given, the tensor first."""
     hashed, index = _words(op, given)
     spec = form.spec
-    if hashed < 0 or not spec.shape or max(len(how.base), spec.size) > LARGEST:
+    if hashed < 0 or not spec.shape or max(how.base.size, spec.size) > LARGEST:
         return
     entry = Entry(Key(op, (above,), (wanted,), hashed), form)
     entry[words.K_B] = words.BY_ARRAYS
@@ -98,7 +108,7 @@ class Putting:
 def enter_write(before: Key, given: tuple[Any, ...], form: Form | Spec, what: Putting) -> None:
     """Let native code repeat ``x[key] = value``: ``given`` are x and key; the tensor has this form then."""
     hashed, index = _words(before.op, given)
-    if hashed < 0 or not what.shape or max(len(what.how.base), what.offsets.size) > LARGEST:
+    if hashed < 0 or not what.shape or max(what.how.base.size, what.offsets.size) > LARGEST:
         return
     dtype = form.spec.dtype
     entry = Entry(Key(before.op, before.forms, before.wanted, hashed), form)

@@ -1,12 +1,23 @@
 """``x[key] = value`` with arrays, lists or masks as one native call, where shapes and forms have been seen before.
 
-As in kernels/assigning_native.py nobody else may see the memory; the last of several values for one place stays.
+So are functions that write to places, or add to them. As in kernels/assigning_native.py nobody else may see the memory;
+the last of several values for one place stays.
 """
 
 from __future__ import annotations
 
 from kernels.jit import cfunc, load_module, njit
-from kernels.memory import load_i4, load_i8, pointer_b1, store_i4, store_i8, word
+from kernels.memory import (
+    load_f8,
+    load_i4,
+    load_i8,
+    pointer_b1,
+    pointer_f4,
+    store_f8,
+    store_i4,
+    store_i8,
+    word,
+)
 from kernels.python_api import (
     Py_IncRef,
     PyMem_RawCalloc,
@@ -18,6 +29,7 @@ from kernels.python_api import (
 )
 from kernels.words import (
     A_DATA,
+    ADDING,
     B_ENTRIES,
     B_FORM,
     E_BLOCK,
@@ -31,6 +43,7 @@ from kernels.words import (
     E_SHAPE,
     G_TENSOR,
     LONGS,
+    NEST,
     NEST4,
     NEST_INT,
     O_BASE,
@@ -94,6 +107,22 @@ def put(entry, picked, number, source, target):
 
 
 @njit(cache=True, error_model="numpy")
+def add(entry, picked, number, source, target):
+    """Add elements of a value to these places."""
+    kind, offsets = word(entry, E_KIND), word(entry, E_DATA)
+    for k in range(number):
+        given, at = source + word(offsets, k), word(picked, k)
+        if kind == NEST:
+            to = target + 8 * at
+            store_f8(to, load_f8(to) + load_f8(given))
+        elif kind == NEST4:
+            pointer_f4(target)[at] += pointer_f4(given)[0]
+        else:
+            to = target + 8 * at
+            store_i8(to, load_i8(to) + load_i8(given))
+
+
+@njit(cache=True, error_model="numpy")
 def record(registry, t, x, entry, operands, picked):
     """Append the write: the tensor has a new version."""
     block, slot = word(entry, E_BLOCK), load_i8(x + O_SLOT)
@@ -120,13 +149,13 @@ def is_ready(registry, t, x, entry, operands, wants):
 
 
 @njit(cache=True, error_model="numpy")
-def written(registry, t, x, words, arrays, operands):
+def written(registry, op, t, x, words, arrays, operands):
     """Write a value that has been read, if that is in the table; whether it was so."""
     array, slot = load_i8(x + O_VALUE), load_i8(x + O_SLOT)
     if not is_only(registry, array) or load_i8(operands + V_OBJECT) == array:
         return False
     wants = (1 if slot != 0 else 0) + (2 if load_i8(operands + V_SLOT) != 0 else 0) if t != 0 else 0
-    entry = entry_by(registry, OP_ASSIGN, load_i8(x + O_FORM), load_i8(operands + V_FORM), wants, words)
+    entry = entry_by(registry, op, load_i8(x + O_FORM), load_i8(operands + V_FORM), wants, words)
     if not is_ready(registry, t, x, entry, operands, wants):
         return False
     picked = array_of(registry, word(entry, E_NDIM), word(entry, E_SHAPE), LONGS, False)
@@ -137,30 +166,50 @@ def written(registry, t, x, words, arrays, operands):
     if good and word(entry, E_EXTENT) != 0:
         good = not is_twice(at, number, word(entry, E_EXTENT))
     if good:
-        put(entry, at, number, load_i8(operands + V_PLACE), load_i8(array + A_DATA))
+        source, target = load_i8(operands + V_PLACE), load_i8(array + A_DATA)
+        if op & ADDING != 0:
+            add(entry, at, number, source, target)
+        else:
+            put(entry, at, number, source, target)
         if wants != 0:
             record(registry, t, x, entry, operands, picked)
     dropped(picked)
     return good
 
 
-@cfunc("int64(int64, int64, int64, int64)", cache=True, error_model="numpy")
-def assign_at(x, key, value, ignored):
-    """Write a value to places in a tensor: the tensor, a new reference; 0, mostly without an exception, for Python."""
-    registry, words, operands = tape_registry(), thirty_words(), thirty_words()
-    arrays, given = sixteen_words(), three_words()
-    if load_i8(x + O_BASE) != 0 or not is_counted(registry, x):
+@njit(cache=True, error_model="numpy")
+def put_at(registry, op, x, value, given, count_given):
+    """Write a value to places in a tensor: the tensor, a new reference; 0, mostly without an exception, for Python.
+
+    ``given``: the tensor, and what says which places.
+    """
+    words, operands, arrays, values = thirty_words(), thirty_words(), sixteen_words(), three_words()
+    if kind_of(x) != word(registry, G_TENSOR) or load_i8(x + O_BASE) != 0 or not is_counted(registry, x):
         return 0
     t = tape_in_force(registry)
-    if t == -1 or t & 1 != 0 or kind_of(x) != word(registry, G_TENSOR):
+    if t == -1 or t & 1 != 0:
         return 0
-    store_i8(given, value)
-    if read_all(registry, given, 1, operands) == 0:
+    store_i8(values, value)
+    if read_all(registry, values, 1, operands) == 0:
         return 0
-    store_i8(given, x)
-    store_i8(given + 8, key)
-    if given_words(registry, OP_ASSIGN, given, 2, words, arrays) == 0:
+    if given_words(registry, op, given, count_given, words, arrays) == 0:
         return 0
-    done = written(registry, t, x, words, arrays, operands)
+    done = written(registry, op, t, x, words, arrays, operands)
     forget(arrays)
     return count(registry, x) if done else 0
+
+
+@cfunc("int64(int64, int64, int64, int64)", cache=True, error_model="numpy")
+def assign_at(x, key, value, ignored):
+    """``x[key] = value``."""
+    given = three_words()
+    store_i8(given, x)
+    store_i8(given + 8, key)
+    return put_at(tape_registry(), OP_ASSIGN, x, value, given, 2)
+
+
+@cfunc("int64(int64, int64, int64, int64)", cache=True, error_model="numpy")
+def hit_put(op, given, count_given, ignored):
+    """A function of a tensor, of what says which places, and of a value."""
+    last = count_given - 1
+    return put_at(tape_registry(), op, word(given, 0), word(given, last), given, last)

@@ -13,6 +13,7 @@ from kernels.words import (
     G_HIT_IN_PLACE,
     G_HIT_JOINED,
     G_HIT_PICKED,
+    G_HIT_PUT,
     G_HIT_SHARED,
     G_HIT_VIEW,
     G_MISSED,
@@ -51,6 +52,13 @@ def hit_shared(op, given):
 def hit_picked(op, given, count):
     """See kernels/picking_native.py: likewise."""
     address = word(tape_registry(), G_HIT_PICKED)
+    return call_at(address, op, given, count, 0) if address != 0 else 0
+
+
+@njit(cache=True, error_model="numpy")
+def hit_put(op, given, count):
+    """See kernels/putting_native.py: likewise."""
+    address = word(tape_registry(), G_HIT_PUT)
     return call_at(address, op, given, count, 0) if address != 0 else 0
 
 

@@ -78,8 +78,9 @@ G_DIM, G_AXIS = range(30, 32)
     G_NUMPY_SPEC,
     G_NUMPY_INT,
     G_SINGLE,
+    G_HIT_PUT,
     REGISTRY,
-) = range(32, 58)
+) = range(32, 59)
 MOST_SPARES = 32
 """Tensors that have died whose memory is kept for new ones, each with the address of the next for its value."""
 
@@ -154,6 +155,8 @@ F_CALL, F_NUMBER, F_SLOW, F_ALWAYS, F_DICT, F_SIZE = range(16, 64, 8)
 ARGUED = 1 << 32
 """Added to the number of an operation: all that is given behind the tensors is part of the call."""
 LARGEST_DIM = 1 << 10
+ADDING = 1 << 29
+"""Part of the number of an operation that adds to places of its first operand."""
 CONDITION = 1 << 30
 """Part of the number of an operation whose first operand chooses among the others."""
 NUMBERED = 1 << 31
@@ -167,8 +170,10 @@ SHARES = 1 << 35
 PICKS = 1 << 36
 """Added to the number of an operation that picks elements: what is given beside the tensor is arrays and ints."""
 JOINS = 1 << 37
-MOST_JOINED = 1 << 10
 """Added to the number of an operation that joins the tensors of a list, along a dim."""
+MOST_JOINED = 1 << 10
+PUTS = 1 << 38
+"""Added to the number of an operation that writes to places: behind the tensor arrays and ints, then the value."""
 
 # An array as an object of Python, in bytes; kernels/memory.py and numpy_api.py check that it is so.
 A_DATA, A_NDIM, A_SHAPE, A_STRIDES, A_BASE, A_DTYPE, A_FLAGS = 16, 24, 32, 40, 48, 56, 64

@@ -13,8 +13,9 @@ from tape import adding, families, indexing, inference, writing
 from tape.arithmetic import FUNCTIONS, RUN, names_of
 from tape.call_table import NATIVELY
 from tape.operands import Number, beside, check_broadcast, is_mask, operand
+from tape.picked_calls import by_items
 from tape.tensor import Tensor, as_array, attribute, method, seldom
-from tape.written_calls import install_assign, repeated_in_place
+from tape.written_calls import install_assign, putting, repeated_in_place
 
 _INPLACE = {"+": "iadd", "-": "isub", "*": "imul", "/": "itruediv", "**": "ipow"}
 
@@ -162,7 +163,18 @@ def index_put_(x: Tensor, indices: Any, values: Any, accumulate: bool = False) -
     """
     if not isinstance(indices, (tuple, list)):
         raise TypeError("index_put_: indices is a tuple of tensors, one for each of the first dims")
-    indexing.assign_at(x, tuple(indices), values, "index_put_", adds=accumulate, item=False)
+    return _added_at(x, *indices, values) if accumulate else _put_at(x, *indices, values)
+
+
+@putting("index_put", by_items)
+def _put_at(x: Tensor, *items: Any) -> Tensor:
+    indexing.assign_at(x, items[:-1], items[-1], "index_put_", item=False)
+    return x
+
+
+@putting("index_put with accumulate", by_items, adds=True)
+def _added_at(x: Tensor, *items: Any) -> Tensor:
+    indexing.assign_at(x, items[:-1], items[-1], "index_put_", adds=True, item=False)
     return x
 
 

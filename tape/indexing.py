@@ -121,18 +121,17 @@ def put(x: Tensor, numbers: Array, given: Any, name: str, *, adds: bool = False,
     ``apart``: no number is there twice.
     """
     writing.check(x, name, reads=adds)
-    spec, flat = x.spec, numbers.reshape(-1)
+    spec, numbers = x.spec, np.ascontiguousarray(numbers)  # with one dim at least
     value = writing.fitting(given, numbers.shape, spec.dtype, name)
-    if isinstance(value, Tensor) and value.spec.shape:
-        value = shaping.reshape(shaping.expand(value, numbers.shape), -1)
-    kept = None if adds or apart else index_arrays.last_ones(flat, spec.size)
+    kept = None if adds or apart else index_arrays.last_ones(numbers, spec.size)
     if kept is not None:
-        flat = flat[kept]
-        value = _gather(value, kept) if isinstance(value, Tensor) and value.spec.shape else value
+        if isinstance(value, Tensor) and value.spec.shape:
+            value = _gather(shaping.reshape(shaping.expand(value, numbers.shape), -1), kept)
+        numbers = numbers.reshape(-1)[kept]
     if spec.strides == spec.gradient == dense(spec.shape, spec.dtype.itemsize):
-        part, key, places = recording.region(x, VIEWS["view"], ((spec.size,),)), (flat,), (flat, flat)
+        part, key, places = recording.region(x, VIEWS["view"], ((spec.size,),)), (numbers,), (numbers, numbers)
     else:
-        part, key = x, np.unravel_index(flat, spec.shape)  # type: ignore[assignment]
+        part, key = x, np.unravel_index(numbers, spec.shape)  # type: ignore[assignment]
         places = (index_arrays.places(spec, spec.strides, key), index_arrays.places(spec, spec.gradient, key))
     writing.store_at(part, key, places, value, name, adds=adds, item=False)
     return x

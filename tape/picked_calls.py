@@ -71,14 +71,18 @@ def by_index(spec: Spec, key: Any) -> Picking | None:
         base = index_arrays.places(spec, spec.strides, (np.ones_like(mask), *keys[1:]))
         if len(base) != mask.size or not np.array_equal(base[mask.reshape(-1)], found):
             return None
-        return Picking(base.reshape(-1), inner=base.size // mask.size)
+        return Picking(base, inner=base.size // mask.size)
     return _by_arrays(spec, keys, arrays, found)
+
+
+def by_items(spec: Spec, *items: Any) -> Picking | None:
+    """Plan ``x[items]``."""
+    return by_index(spec, items)
 
 
 def _by_arrays(spec: Spec, keys: tuple[Any, ...], arrays: list[int], found: Array) -> Picking | None:
     none = tuple([np.zeros_like(one) if k in arrays else one for k, one in enumerate(keys)])
     base, takings = index_arrays.places(spec, spec.strides, none), []
-    total = base.copy()
     for k in arrays:
         axis = _axis(keys, k, len(spec.shape))
         numbers = np.arange(keys[k].size).reshape(keys[k].shape)
@@ -89,9 +93,8 @@ def _by_arrays(spec: Spec, keys: tuple[Any, ...], arrays: list[int], found: Arra
         which = apart[(*none[:k], numbers, *none[k + 1 :])]
         step, extent = spec.strides[axis] // spec.dtype.itemsize, spec.shape[axis]
         takings.append(Taking(which.reshape(-1), step, extent, -extent))
-        given = np.asarray(keys[k], np.int64).reshape(-1)[which]
-        total += np.where(given < 0, given + extent, given) * step
-    return Picking(base.reshape(-1), tuple(takings)) if np.array_equal(total, found) else None
+    picking = Picking(base, tuple(takings))
+    return picking if np.array_equal(picking.places([keys[k] for k in arrays]), found) else None
 
 
 def _axis(keys: tuple[Any, ...], at: int, rank: int) -> int:
@@ -105,20 +108,20 @@ def _axis(keys: tuple[Any, ...], at: int, rank: int) -> int:
 
 def at_places(spec: Spec, index: Any) -> Picking | None:
     """Plan ``take(x, index)``."""
-    count = np.size(_places(index))
+    count = np.size(index_of(index))
     return Picking(np.zeros(count), (Taking(np.arange(count), 1, spec.size, -spec.size),))
 
 
 def along_dim(spec: Spec, dim: Any, index: Any) -> Picking | None:
     """Plan ``gather(x, dim, index)``."""
-    at, axis = _places(index), dim % len(spec.shape)
+    at, axis = index_of(index), dim % len(spec.shape)
     base = index_arrays.along(spec.shape, axis, np.zeros_like(at))
     return Picking(base, (Taking(np.arange(at.size), _step(spec, axis), spec.shape[axis], 0),))
 
 
 def across_dim(spec: Spec, dim: Any, index: Any) -> Picking | None:
     """Plan ``index_select(x, dim, index)``."""
-    count, axis = np.size(_places(index)), dim % len(spec.shape)
+    count, axis = np.size(index_of(index)), dim % len(spec.shape)
     base = index_arrays.across(spec.shape, axis, np.zeros(count, np.int64))
     which = np.arange(count).reshape([-1 if k == axis else 1 for k in range(len(spec.shape))])
     return Picking(base, (Taking(np.broadcast_to(which, base.shape), _step(spec, axis), spec.shape[axis], 0),))
@@ -126,7 +129,7 @@ def across_dim(spec: Spec, dim: Any, index: Any) -> Picking | None:
 
 def along_wide(spec: Spec, indices: Any, dim: Any = None) -> Picking | None:
     """Plan ``take_along_dim(x, indices, dim)`` of a tensor that is not broadcast."""
-    at = _places(indices)
+    at = index_of(indices)
     if dim is None or at.ndim != len(spec.shape):
         return None
     axis = dim % at.ndim
@@ -140,11 +143,12 @@ def along_wide(spec: Spec, indices: Any, dim: Any = None) -> Picking | None:
 
 def where_held(spec: Spec, mask: Any) -> Picking | None:
     """Plan ``masked_select(x, mask)`` with a mask of the same shape."""
-    same = _places(mask).shape == spec.shape
+    same = index_of(mask).shape == spec.shape
     return Picking(np.arange(spec.size), inner=1) if same else None
 
 
-def _places(index: Any) -> Array:
+def index_of(index: Any) -> Array:
+    """Return what a function was given to pick by, as an array."""
     return as_array(index) if isinstance(index, Tensor) else np.asarray(index)
 
 

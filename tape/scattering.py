@@ -10,10 +10,12 @@ import numpy as np
 from tape import grouping, index_arrays, indexing, shaping, writing
 from tape.dims import dim_of
 from tape.operands import check_broadcast, operand
+from tape.picked_calls import across_dim, along_dim
 from tape.picking import check_index, check_vector, picked_along, true_places
 from tape.public import public
 from tape.reducing import tensor_of
 from tape.tensor import Array, Tensor, method
+from tape.written_calls import putting
 
 _REDUCTIONS = ("sum", "prod", "mean", "amax", "amin")
 
@@ -37,6 +39,7 @@ def _both(in_place: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 @_both
+@putting("scatter", along_dim)
 def scatter_(
     x: Tensor, dim: int, index: Any, src: Any = None, *, value: Any = None, reduce: str | None = None
 ) -> Tensor:
@@ -61,6 +64,7 @@ def scatter_(
 
 
 @_both
+@putting("scatter_add", along_dim, adds=True)
 def scatter_add_(x: Tensor, dim: int, index: Any, src: Any) -> Tensor:
     """Add ``src`` to the places ``x[index[i][j]][j]`` for dim 0 and so on, in place; all values for a place add up.
 
@@ -140,6 +144,7 @@ def _source(x: Tensor, at: Array, src: Tensor, name: str) -> Tensor:
 
 
 @_both
+@putting("index_add", across_dim, adds=True)
 def index_add_(x: Tensor, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Tensor:
     """Add ``alpha`` times the places of ``source`` along ``dim`` to those that a vector names, in place.
 
@@ -155,6 +160,7 @@ def index_add_(x: Tensor, dim: int, index: Any, source: Any, *, alpha: Any = 1) 
 
 
 @_both
+@putting("index_copy", across_dim)
 def index_copy_(x: Tensor, dim: int, index: Any, source: Any) -> Tensor:
     """Write the places of ``source`` along ``dim`` to those that a vector names, in place; the last one stays.
 

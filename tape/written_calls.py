@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -11,13 +12,14 @@ from kernels import call_entries as calls
 from kernels import computations, part_entries, pick_entries, words
 from kernels.call_entries import Key, Telling
 from kernels.form import Form
-from kernels.layouts import Spec, broadcast
+from kernels.layouts import Spec, broadcast, dense
 from kernels.memory import where
 from kernels.op import Elementwise, Write
+from kernels.operations import operation
 from tape import index_arrays, modes
 from tape.call_table import NATIVELY, OWN, ask, number_of, number_of_op, provide, repeating
 from tape.families import base_of
-from tape.picked_calls import by_index, ready
+from tape.picked_calls import Plan, by_index, ready
 from tape.promotion import with_tensor
 from tape.tensor import Tensor
 
@@ -58,52 +60,93 @@ def install_assign(assign: Callable[[Tensor, Any, Any], None], written: Callable
 
 def _enter_write(before: Form | Spec, wanted: bool, x: Tensor, key: Any, value: Any) -> None:
     """Enter ``x[key] = value`` that has been done; what the tensor had before is given."""
-    given, array, form = (value if type(value) is Tensor else None), x._value, x._form
-    wants = (wanted, given is not None and given._slot is not None) if modes.active() else (False, False)
-    recorded = type(form) is Form and isinstance(form.op, Write) and type(x._slot) is int
-    if type(array) is not np.ndarray or not (recorded if any(wants) else form is before):
+    seen, form = _seen(words.OP_ASSIGN, before, wanted, x, value), x._form
+    if seen is None:
         return
     keys = key if type(key) is tuple else (key,)
     if any(type(one) not in _ITEMS for one in keys):
-        _enter_write_at(
-            Key(words.OP_ASSIGN, (before, None, None if given is None else given._form), wants), x, key, given
-        )
+        provide(words.G_ASSIGN_AT, "putting_native", "assign_at")
+        _enter_write_at(seen, (x, key), value, by_index)
         return
+    array: Any = x._value
     shown = array[keys if ... in keys else (*keys, ...)]
-    how = computations.write(None if given is None else given.spec, before.spec, shown)
+    how = computations.write(value.spec if type(value) is Tensor else None, before.spec, shown)
     if how is not None:
-        seen = Key(words.OP_ASSIGN, (before, None, None if given is None else given._form), wants)
         start = where(shown) - where(array)
-        part_entries.enter_write(seen, key, form, how, part_entries.Part(shown, start, start, any(wants)))
+        part_entries.enter_write(seen, key, form, how, part_entries.Part(shown, start, start, any(seen.wanted)))
 
 
-def _enter_write_at(seen: Key, x: Tensor, key: Any, given: Tensor | None) -> None:
-    """Enter ``x[key] = value`` with arrays in the index."""
-    spec = seen.forms[0].spec  # type: ignore[union-attr]
-    source = None if given is None else given.spec
-    if spec.overlaps or spec.strides != spec.gradient or not 0 < spec.size <= _LARGEST:
+def _seen(op: int, before: Form | Spec, wanted: bool, x: Tensor, value: Any) -> Key | None:
+    """Return what a write is found by, that has been done; None of one that native code cannot do."""
+    given, form = (value if type(value) is Tensor else None), x._form
+    wants = (wanted, given is not None and given._slot is not None) if modes.active() else (False, False)
+    recorded = type(form) is Form and isinstance(form.op, Write) and type(x._slot) is int
+    if type(x._value) is not np.ndarray or not (recorded if any(wants) else form is before):
+        return None
+    return Key(op, (before, None, None if given is None else given._form), wants)
+
+
+def putting(name: str, plan: Plan, *, adds: bool = False) -> Callable[[Method], Method]:
+    """Let native code repeat a method that writes its last argument to places, or adds it to them.
+
+    The places are of arguments before that: ``plan(spec, *arguments)`` says which.
+    """
+    number = number_of(name) | (words.ADDING if adds else 0)
+
+    def enter(before: Form | Spec, wanted: bool, x: Tensor, given: tuple[Any, ...]) -> None:
+        *arguments, value = given
+        seen, spec = _seen(number, before, wanted, x, value), before.spec
+        if seen is None or (adds and spec.dtype not in _ADDED):
+            return
+        if spec.strides == dense(spec.shape, spec.dtype.itemsize):
+            provide(words.G_HIT_PUT, "putting_native", "hit_put")
+            _enter_write_at(seen, (x, *arguments), value, plan, adds=adds)
+
+    def decorated(method: Method) -> Method:
+        @functools.wraps(method)
+        def once(x: Any, *given: Any, **named: Any) -> Any:
+            own = type(x) is Tensor and base_of(x) is x
+            before, wanted = (x._form, x._slot is not None) if own else (None, False)
+            result = method(x, *given, **named)
+            if before is not None and given and not named and type(given[-1]) in OWN and modes.alone() is not None:
+                enter(before, wanted, x, given)
+            return result
+
+        return operation(number | words.PUTS, once, method, method) if NATIVELY else method
+
+    return decorated
+
+
+def _enter_write_at(seen: Key, given: tuple[Any, ...], value: Any, plan: Plan, *, adds: bool = False) -> None:
+    """Enter a write to places that arrays among what is given behind the tensor name."""
+    x, spec = given[0], seen.forms[0].spec  # type: ignore[union-attr]
+    source = value.spec if type(value) is Tensor else None
+    if spec.overlaps or spec.strides != spec.gradient or not 0 < spec.size <= _LARGEST or not spec.shape:
         return
     if source is None and (spec.dtype.kind == "b" or spec.dtype == np.float16):
         return
     ready()
-    if not pick_entries.takes(words.OP_ASSIGN, (x, key)):
+    how = plan(spec, *given[1:]) if pick_entries.takes(seen.op, given) else None
+    if how is None:
         return
-    how, found = by_index(spec, key), index_arrays.places(spec, spec.strides, index_arrays.array_key(key))
+    items = given[1] if seen.op == words.OP_ASSIGN else given[1:]
+    found = how.places([one for one in index_arrays.array_key(items) if isinstance(one, np.ndarray)])
     shape = found.shape
-    if any(seen.wanted) and index_arrays.last_ones(found, spec.size) is not None:
+    if any(seen.wanted) and not adds and index_arrays.last_ones(found, spec.size) is not None:
         return  # what was recorded is fewer places
-    if how is None or (source is not None and (source.dtype != spec.dtype or len(source.shape) > len(shape))):
+    if source is not None and (source.dtype != spec.dtype or len(source.shape) > len(shape)):
         return
     strides = (0,) * len(shape) if source is None else broadcast(source.shape, source.strides, shape)
     offsets = np.zeros(shape, np.int64)
     for axis, stride in enumerate(strides):
         offsets += (np.arange(shape[axis]) * stride).reshape([-1 if k == axis else 1 for k in range(len(shape))])
-    once = spec.size if source is not None and any(seen.wanted) and not how.inner else 0
-    provide(words.G_ASSIGN_AT, "putting_native", "assign_at")
+    once = spec.size if source is not None and any(seen.wanted) and not how.inner and not adds else 0
     what = pick_entries.Putting(how, shape, offsets, spec.bytes, once)
-    pick_entries.enter_write(seen, (x, key), x._form, what)
+    pick_entries.enter_write(seen, given, x._form, what)
 
 
+_ADDED = (np.dtype(np.float64), np.dtype(np.float32), np.dtype(np.int64))
+"""Dtypes in which native code adds."""
 _LARGEST = 1 << 16
 """Elements of the largest tensor that is written to at places."""
 

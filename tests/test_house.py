@@ -317,6 +317,18 @@ def strings(source: str) -> set[str]:
     }
 
 
+def constants_bound_twice(source: str) -> set[str]:
+    """Return the names in capitals that a file binds more than once at its top level."""
+    names = [
+        node.id
+        for statement in ast.parse(source).body
+        if isinstance(statement, ast.Assign)
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id.isupper()
+    ]
+    return {name for name in names if names.count(name) > 1}
+
+
 def is_record_type(thing: object) -> bool:
     """Whether something is one of the classes that records are made of."""
     return isinstance(thing, type) and issubclass(thing, op.Op)
@@ -407,6 +419,15 @@ def test_no_name_is_used_twice() -> None:
     stems = [path.stem for path in FILES.values()]
     twice = {stem for stem in stems if stems.count(stem) > 1} - NAMES_TWICE.keys()
     assert not twice, f"two files are named {sorted(twice)}"
+
+
+@pytest.mark.parametrize("module", FILES)
+def test_no_constant_is_bound_twice(module: str) -> None:
+    assert constants_bound_twice(TEXTS[module]) == set()
+
+
+def test_a_planted_second_constant_is_found() -> None:
+    assert constants_bound_twice("ONE, TWO = 1, 2\nTHREE = ONE\nTWO = 3") == {"TWO"}
 
 
 def test_an_operation_is_named_in_its_record_alone() -> None:
