@@ -47,9 +47,11 @@ def _function(op: Elementwise) -> Callable[..., Any]:
         if out is not None:
             check_out(function.__name__, operands, out)
             return _into(out, function(*operands, alpha=alpha), function.__name__)
-        if alpha is not None:
-            operands = (operands[0], _scaled(op, operands[1], alpha))
+        if alpha is not None and not op.scaled:
+            raise TypeError(f"{function.__name__}() takes no alpha")
         check_count(op, operands)
+        if alpha is not None:
+            operands = (operands[0], operands[1] * alpha)
         return run(*operands)  # type: ignore[no-any-return]
 
     function.__name__ = function.__qualname__ = (names_of(op) or (op.name,))[0]
@@ -63,13 +65,6 @@ def check_count(op: Elementwise, operands: tuple[Any, ...]) -> None:
     count = len(op.inputs)
     if len(operands) != count:
         raise TypeError(f"{op.name}() takes {count} operands ({', '.join(op.inputs)}), got {len(operands)}")
-
-
-def _scaled(op: Elementwise, operand: Any, alpha: Any) -> Any:
-    """Multiply the second operand by PyTorch's ``alpha``."""
-    if not op.scaled:
-        raise TypeError(f"{op.name}() takes no alpha")
-    return operand * alpha
 
 
 def check_out(name: str, operands: tuple[Any, ...], out: Any) -> None:
@@ -104,7 +99,7 @@ def _install(op: Elementwise) -> None:
     function = RECORDED[op.name] = _function(op)
     FUNCTIONS.update(dict.fromkeys(names_of(op), function))
     if len(op.inputs) <= 2 or op.condition:  # noqa: PLR2004
-        way = _masked(run) if op.condition else _with_alpha(op, run) if op.scaled else run
+        way = _masked(run) if op.condition else _with_alpha(run) if op.scaled else run
         way.__doc__ = function.__doc__ if names_of(op) else way.__doc__
         for name in names_of(op):
             setattr(Tensor, name, way)
@@ -113,7 +108,8 @@ def _install(op: Elementwise) -> None:
 
 
 def _named(op: Elementwise, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a function the signature that ``help`` shows."""
+    """Give a function the name of its operation, and the signature that ``help`` shows."""
+    function.__name__ = function.__qualname__ = op.name
     parameters = [Parameter(name, Parameter.POSITIONAL_ONLY) for name in op.inputs]
     function.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
     return function
@@ -133,11 +129,11 @@ def _masked(fast: Callable[..., Any]) -> Callable[..., Any]:
     return method
 
 
-def _with_alpha(op: Elementwise, fast: Callable[..., Any]) -> Callable[..., Any]:
+def _with_alpha(fast: Callable[..., Any]) -> Callable[..., Any]:
     """As a method: ``x.add(other, alpha=2)``."""
 
     def method(x: Tensor, other: Any, *, alpha: Any = None) -> Tensor:
-        return fast(x, other if alpha is None else _scaled(op, other, alpha))  # type: ignore[no-any-return]
+        return fast(x, other if alpha is None else other * alpha)  # type: ignore[no-any-return]
 
     return method
 

@@ -9,8 +9,7 @@ import numpy as np
 from tape import index_arrays, indexing, shaping
 from tape.arithmetic import FUNCTIONS
 from tape.dims import dims_of
-from tape.fitting import array_like
-from tape.numpy_reducing import cast, not_nan, reduces
+from tape.numpy_reducing import array_like, cast, not_nan, reduces
 from tape.operands import Number
 from tape.public import NUMPY, implements
 from tape.sorting import values_left

@@ -77,10 +77,30 @@ def inner(input: Any, other: Any) -> Any:  # noqa: A002
 def tensordot(a: Any, b: Any, dims: Any = 2) -> Tensor:
     """Return the sums of products over the last ``dims`` dims of a and the first of b, or over two lists of dims.
 
+    A dim of extent 1 is broadcast.
+
     >>> tape.tensordot(tape.ones(2, 3), tape.ones(3, 4), 1).shape
     tape.Size([2, 4])
     """
     a, b = tensor_of(a), tensor_of(b)
+    left, right = contracted_dims(a, b, dims)
+    for i, j in zip(left, right, strict=True):
+        n, m = a.spec.shape[i], b.spec.shape[j]
+        if n != m and 1 not in (n, m):
+            raise RuntimeError(
+                f"contracted dimensions need to match, but first has size {n} in dim {i} and second has size {m} in "
+                f"dim {j}"
+            )
+        if n != m:
+            a, b = (a, b.sum(j, keepdim=True)) if n == 1 else (a.sum(i, keepdim=True), b)
+    a_labels = tuple(f"a{k}" for k in range(len(a.spec.shape)))
+    b_labels = tuple(a_labels[left[right.index(k)]] if k in right else f"b{k}" for k in range(len(b.spec.shape)))
+    kept = {*a_labels, *b_labels} - {a_labels[i] for i in left}
+    return contract(a, a_labels, b, b_labels, kept)[0]
+
+
+def contracted_dims(a: Tensor, b: Tensor, dims: Any) -> tuple[list[int], list[int]]:
+    """Return the dims of both that ``dims`` of tensordot says."""
     ranks = len(a.spec.shape), len(b.spec.shape)
     if isinstance(dims, (tuple, list)):
         left, right = ([d] if isinstance(d, int) else list(d) for d in dims)
@@ -91,17 +111,7 @@ def tensordot(a: Any, b: Any, dims: Any = 2) -> Tensor:
         left, right = list(range(ranks[0] - count, ranks[0])), list(range(count))
     if len(left) != len(right):
         raise RuntimeError("tensordot: both dimension lists should have same length")
-    left, right = [dim_of(a, d) for d in left], [dim_of(b, d) for d in right]
-    for i, j in zip(left, right, strict=True):
-        if a.spec.shape[i] != b.spec.shape[j]:
-            raise RuntimeError(
-                f"contracted dimensions need to match, but first has size {a.spec.shape[i]} in dim {i} and second has "
-                f"size {b.spec.shape[j]} in dim {j}"
-            )
-    a_labels = tuple(f"a{k}" for k in range(ranks[0]))
-    b_labels = tuple(a_labels[left[right.index(k)]] if k in right else f"b{k}" for k in range(ranks[1]))
-    kept = {*a_labels, *b_labels} - {a_labels[i] for i in left}
-    return contract(a, a_labels, b, b_labels, kept)[0]
+    return [dim_of(a, d) for d in left], [dim_of(b, d) for d in right]
 
 
 @public()

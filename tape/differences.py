@@ -157,10 +157,10 @@ def gradient(x: Any, *, spacing: Any = 1, dim: Any = None, edge_order: int = 1, 
 
 
 def _coordinates(spacing: Any) -> Any:
-    """Return a number as it is, coordinates as a tensor."""
+    """Return a number as it is, 1 for None, coordinates as a tensor."""
     if isinstance(spacing, (Tensor, np.ndarray)):
         return tensor_of(spacing)
-    return spacing
+    return 1 if spacing is None else spacing
 
 
 @implements(np.gradient)

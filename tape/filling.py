@@ -8,7 +8,7 @@ import numpy as np
 
 from tape import index_arrays, indexing, shaping, writing
 from tape.dims import dim_of
-from tape.fitting import array_like
+from tape.numpy_reducing import array_like
 from tape.public import implements, public
 from tape.reducing import tensor_of
 from tape.sorting import values_left

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tape import creation, nesting, reducing, shaping
+from tape import reducing, shaping
 from tape.dims import dim_of, ints_of
 from tape.operands import check_broadcast
 from tape.public import implements, public
@@ -38,13 +38,6 @@ def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
     check_broadcast("broadcast_tensors", given)
     shape = np.broadcast_shapes(*(x.spec.shape for x in given))
     return tuple(x if x.spec.shape == shape else shaping.expand(x, shape) for x in given)
-
-
-def array_like(x: Any) -> Tensor:
-    """Return what NumPy takes for an array, nested lists too, as a tensor; lists with tensors in them are recorded."""
-    if not isinstance(x, (list, tuple)):
-        return tensor_of(x)
-    return creation.tensor(x) if any(isinstance(e, Tensor) for e in nesting.leaves(x)) else tensor_of(np.asarray(x))
 
 
 def _several(x: Any) -> bool:

@@ -10,6 +10,7 @@ from tape import (  # noqa: F401 (they say what is public)
     choosing,
     composed,
     contracting,
+    copied_views,
     determining,
     diagonals,
     differences,

@@ -3,7 +3,7 @@ from math import nan
 from typing import Any
 from tape.random import Generator
 from tape.tensor import Tensor
-__all__ = ['add', 'subtract', 'sub', 'multiply', 'mul', 'true_divide', 'power', 'pow', 'negative', 'neg', 'positive', 'square', 'sqrt', 'reciprocal', 'absolute', 'abs', 'exp', 'log', 'sin', 'cos', 'tan', 'tanh', 'maximum', 'minimum', 'where', 'erf', 'erfc', 'erfinv', 'erfcx', 'lgamma', 'digamma', 'i0', 'i0e', 'i1', 'i1e', 'ndtr', 'ndtri', 'log_ndtr', 'entr', 'xlogy', 'xlog1py', 'less', 'lt', 'less_equal', 'le', 'greater', 'gt', 'greater_equal', 'ge', 'eq', 'not_equal', 'ne', 'logical_not', 'logical_and', 'logical_or', 'bitwise_and', 'bitwise_or', 'logical_xor', 'bitwise_xor', 'invert', 'bitwise_not', 'left_shift', 'bitwise_left_shift', 'right_shift', 'bitwise_right_shift', 'isnan', 'isinf', 'isfinite', 'signbit', 'isposinf', 'isneginf', 'gcd', 'lcm', 'exp2', 'expm1', 'log2', 'log10', 'log1p', 'logaddexp', 'logaddexp2', 'sigmoid', 'rsqrt', 'cbrt', 'relu', 'clamp_min', 'clamp_max', 'fmax', 'fmin', 'sign', 'sgn', 'copysign', 'heaviside', 'floor', 'ceil', 'rint', 'trunc', 'fix', 'frac', 'floor_divide', 'remainder', 'fmod', 'nextafter', 'arcsin', 'asin', 'arccos', 'acos', 'arctan', 'atan', 'arctan2', 'atan2', 'sinh', 'cosh', 'arcsinh', 'asinh', 'arccosh', 'acosh', 'arctanh', 'atanh', 'hypot', 'deg2rad', 'rad2deg', 'sinc', 'from_dlpack', 'bmm', 'diagonal', 'diag', 'diag_embed', 'diagflat', 'tril', 'triu', 'tril_indices', 'triu_indices', 'einsum', 'outer', 'ger', 'vdot', 'inner', 'tensordot', 'kron', 'trace', 'cross', 'chain_matmul', 'addmm', 'addmv', 'addr', 'baddbmm', 'addbmm', 'flip', 'fliplr', 'flipud', 'roll', 'rot90', 'movedim', 'moveaxis', 'swapaxes', 'swapdims', 'adjoint', 'broadcast_to', 'broadcast_tensors', 'unflatten', 'atleast_1d', 'atleast_2d', 'atleast_3d', 'sort', 'argsort', 'msort', 'topk', 'kthvalue', 'unique', 'inverse', 'cholesky_solve', 'cholesky_inverse', 'lu_solve', 'det', 'slogdet', 'logdet', 'matrix_exp', 'matrix_power', 'pinverse', 'div', 'divide', 'clamp', 'clip', 'round', 'softplus', 'lerp', 'addcmul', 'addcdiv', 'float_power', 'ldexp', 'nan_to_num', 'logit', 'polygamma', 'mvlgamma', 'isclose', 'allclose', 'pad', 'logsumexp', 'softmax', 'log_softmax', 'softmin', 'rsub', 'threshold', 'fill', 'frexp', 'vander', 'igamma', 'igammac', 'angle', 'constant_pad_nd', 'prod', 'any', 'all', 'count_nonzero', 'argmax', 'argmin', 'aminmax', 'nansum', 'nanmean', 'cumsum', 'cumprod', 'cummax', 'cummin', 'logcumsumexp', 'diff', 'gradient', 'trapezoid', 'trapz', 'cumulative_trapezoid', 'index_put', 'put', 'masked_fill', 'slice_scatter', 'select_scatter', 'diagonal_scatter', 'take', 'gather', 'take_along_dim', 'index_select', 'masked_select', 'nonzero', 'argwhere', 'meshgrid', 'cartesian_prod', 'combinations', 'histogram', 'histc', 'bincount', 'searchsorted', 'bucketize', 'numel', 'is_floating_point', 'is_complex', 'is_signed', 'is_nonzero', 'is_same_size', 'isreal', 'real', 'conj', 'conjugate', 'detach', 'broadcast_shapes', 'promote_types', 'can_cast', 'interp', 'interpn', 'isin', 'unique_consecutive', 'unravel_index', 'norm', 'dist', 'cdist', 'pdist', 'renorm', 'cosine_similarity', 'pairwise_distance', 'cholesky', 'qr', 'svd', 'median', 'nanmedian', 'mode', 'quantile', 'nanquantile', 'ravel', 'tile', 'repeat_interleave', 'normal', 'bernoulli', 'scatter', 'scatter_add', 'scatter_reduce', 'index_add', 'index_copy', 'index_reduce', 'index_fill', 'masked_scatter', 'narrow', 'select', 'unbind', 'split', 'split_with_sizes', 'chunk', 'tensor_split', 'hsplit', 'vsplit', 'dsplit', 'var', 'std', 'var_mean', 'std_mean', 'cov', 'corrcoef', 'hstack', 'vstack', 'row_stack', 'dstack', 'column_stack', 'block_diag']
+__all__ = ['add', 'subtract', 'sub', 'multiply', 'mul', 'true_divide', 'power', 'pow', 'negative', 'neg', 'positive', 'square', 'sqrt', 'reciprocal', 'absolute', 'abs', 'exp', 'log', 'sin', 'cos', 'tan', 'tanh', 'maximum', 'minimum', 'where', 'erf', 'erfc', 'erfinv', 'erfcx', 'lgamma', 'digamma', 'i0', 'i0e', 'i1', 'i1e', 'ndtr', 'ndtri', 'log_ndtr', 'entr', 'xlogy', 'xlog1py', 'less', 'lt', 'less_equal', 'le', 'greater', 'gt', 'greater_equal', 'ge', 'eq', 'not_equal', 'ne', 'logical_not', 'logical_and', 'logical_or', 'bitwise_and', 'bitwise_or', 'logical_xor', 'bitwise_xor', 'invert', 'bitwise_not', 'left_shift', 'bitwise_left_shift', 'right_shift', 'bitwise_right_shift', 'isnan', 'isinf', 'isfinite', 'signbit', 'isposinf', 'isneginf', 'gcd', 'lcm', 'exp2', 'expm1', 'log2', 'log10', 'log1p', 'logaddexp', 'logaddexp2', 'sigmoid', 'rsqrt', 'cbrt', 'relu', 'clamp_min', 'clamp_max', 'fmax', 'fmin', 'sign', 'sgn', 'copysign', 'heaviside', 'floor', 'ceil', 'rint', 'trunc', 'fix', 'frac', 'floor_divide', 'remainder', 'fmod', 'nextafter', 'arcsin', 'asin', 'arccos', 'acos', 'arctan', 'atan', 'arctan2', 'atan2', 'sinh', 'cosh', 'arcsinh', 'asinh', 'arccosh', 'acosh', 'arctanh', 'atanh', 'hypot', 'deg2rad', 'rad2deg', 'sinc', 'from_dlpack', 'bmm', 'diagonal', 'diag', 'diag_embed', 'diagflat', 'tril', 'triu', 'tril_indices', 'triu_indices', 'einsum', 'outer', 'ger', 'vdot', 'inner', 'tensordot', 'kron', 'trace', 'cross', 'chain_matmul', 'addmm', 'addmv', 'addr', 'baddbmm', 'addbmm', 'flip', 'fliplr', 'flipud', 'roll', 'rot90', 'movedim', 'moveaxis', 'swapaxes', 'swapdims', 'adjoint', 'sort', 'argsort', 'msort', 'topk', 'kthvalue', 'unique', 'inverse', 'cholesky_solve', 'cholesky_inverse', 'lu_solve', 'det', 'slogdet', 'logdet', 'matrix_exp', 'matrix_power', 'pinverse', 'div', 'divide', 'clamp', 'clip', 'round', 'softplus', 'lerp', 'addcmul', 'addcdiv', 'float_power', 'ldexp', 'nan_to_num', 'logit', 'polygamma', 'mvlgamma', 'isclose', 'allclose', 'pad', 'logsumexp', 'softmax', 'log_softmax', 'softmin', 'rsub', 'threshold', 'fill', 'frexp', 'vander', 'igamma', 'igammac', 'angle', 'constant_pad_nd', 'narrow', 'select', 'unbind', 'split', 'split_with_sizes', 'chunk', 'tensor_split', 'hsplit', 'vsplit', 'dsplit', 'alias_copy', 'detach_copy', 'view_copy', 'expand_copy', 'permute_copy', 'transpose_copy', 't_copy', 'squeeze_copy', 'unsqueeze_copy', 'diagonal_copy', 'select_copy', 'narrow_copy', 'as_strided_copy', 'unfold_copy', 'slice_copy', 'unbind_copy', 'split_copy', 'split_with_sizes_copy', 'prod', 'any', 'all', 'count_nonzero', 'argmax', 'argmin', 'aminmax', 'nansum', 'nanmean', 'cumsum', 'cumprod', 'cummax', 'cummin', 'logcumsumexp', 'diff', 'gradient', 'trapezoid', 'trapz', 'cumulative_trapezoid', 'index_put', 'put', 'masked_fill', 'slice_scatter', 'select_scatter', 'diagonal_scatter', 'broadcast_to', 'broadcast_tensors', 'unflatten', 'atleast_1d', 'atleast_2d', 'atleast_3d', 'take', 'gather', 'take_along_dim', 'index_select', 'masked_select', 'nonzero', 'argwhere', 'meshgrid', 'cartesian_prod', 'combinations', 'histogram', 'histc', 'bincount', 'searchsorted', 'bucketize', 'numel', 'is_floating_point', 'is_complex', 'is_signed', 'is_nonzero', 'is_same_size', 'isreal', 'real', 'conj', 'conjugate', 'detach', 'broadcast_shapes', 'promote_types', 'can_cast', 'interp', 'interpn', 'isin', 'unique_consecutive', 'unravel_index', 'norm', 'dist', 'cdist', 'pdist', 'renorm', 'cosine_similarity', 'pairwise_distance', 'cholesky', 'qr', 'svd', 'median', 'nanmedian', 'mode', 'quantile', 'nanquantile', 'ravel', 'tile', 'repeat_interleave', 'normal', 'bernoulli', 'scatter', 'scatter_add', 'scatter_reduce', 'index_add', 'index_copy', 'index_reduce', 'index_fill', 'masked_scatter', 'var', 'std', 'var_mean', 'std_mean', 'cov', 'corrcoef', 'hstack', 'vstack', 'row_stack', 'dstack', 'column_stack', 'block_diag']
 def add(a: Any, b: Any, /, *, alpha: Any = None, out: Tensor | None = None) -> Tensor:
     """Sum of two tensors. Shapes broadcast; dtypes promote as NumPy's do."""
 def subtract(a: Any, b: Any, /, *, alpha: Any = None, out: Tensor | None = None) -> Tensor:
@@ -318,18 +318,6 @@ def swapdims(x: Any, axis0: int, axis1: int) -> Tensor:
     """Return a view with two dims exchanged."""
 def adjoint(x: Any) -> Tensor:
     """Return a view with the last two dims exchanged."""
-def broadcast_to(x: Any, size: Any) -> Tensor:
-    """Return a view of a larger shape, in which dims of length one are repeated."""
-def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
-    """Return views of the shape that the tensors have together. RuntimeError where their shapes do not fit."""
-def unflatten(x: Any, dim: int, sizes: Any) -> Tensor:
-    """Return a view with one dim taken apart into dims of these sizes; one of them may be -1."""
-def atleast_1d(*tensors: Any) -> Any:
-    """Return a tensor, or each of several, as a view with at least 1 dims."""
-def atleast_2d(*tensors: Any) -> Any:
-    """Return a tensor, or each of several, as a view with at least 2 dims."""
-def atleast_3d(*tensors: Any) -> Any:
-    """Return a tensor, or each of several, as a view with at least 3 dims."""
 def sort(x: Any, dim: Any = None, descending: bool = False, stable: bool = False, *, axis: Any = None) -> Any:
     """Return the elements in order along ``dim`` (the last) and their int64 places; equal ones keep their order always."""
 def argsort(x: Any, dim: Any = None, descending: bool = False, stable: bool = False, *, axis: Any = None) -> Tensor:
@@ -424,6 +412,62 @@ def angle(x: Any) -> Tensor:
     """Return the angle of numbers in the plane: pi where they are negative, else 0; nan stays. The gradient is 0."""
 def constant_pad_nd(x: Any, pad: Any, value: Any = 0) -> Tensor:
     """Return the tensor with places of one value put before and behind: :func:`pad` with its default mode."""
+def narrow(x: Any, dim: int, start: Any, length: int) -> Tensor:
+    """Return a view of ``length`` places along ``dim``, from ``start`` on, which may be a 0-d integer tensor."""
+def select(x: Any, dim: int, index: Any) -> Tensor:
+    """Return a view of the place ``index`` along ``dim``, which goes."""
+def unbind(x: Any, dim: Any = None, *, axis: Any = None) -> tuple[Tensor, ...]:
+    """Return views of all places along ``dim``, the first by default, which goes."""
+def split(x: Any, split_size_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
+    """Return views of ranges along ``dim``: of one length, the last of which may be shorter, or of lengths given."""
+def split_with_sizes(x: Any, split_sizes: Any, dim: int = 0) -> tuple[Tensor, ...]:
+    """Return views of ranges of these lengths along ``dim``; they add up to its length."""
+def chunk(x: Any, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
+    """Return at most ``chunks`` views of ranges of one length along ``dim``; the last may be shorter."""
+def tensor_split(x: Any, indices_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
+    """Return views of ranges along ``dim``: so many, of nearly one length, or cut at these places."""
+def hsplit(x: Any, indices_or_sections: Any) -> tuple[Tensor, ...]:
+    """Return views of equal ranges along the columns, or along a vector, or of ranges cut at these places."""
+def vsplit(x: Any, indices_or_sections: Any) -> tuple[Tensor, ...]:
+    """Return views of equal ranges along the rows, or of ranges cut at these places."""
+def dsplit(x: Any, indices_or_sections: Any) -> tuple[Tensor, ...]:
+    """Return views of equal ranges along the third dim, or of ranges cut at these places."""
+def alias_copy(input: Any) -> Tensor:
+    """Return a copy of a tensor."""
+def detach_copy(input: Any) -> Tensor:
+    """Return a copy of a tensor. As in PyTorch it has a gradient, unlike what ``detach`` gives."""
+def view_copy(input: Any, size: Any) -> Tensor:
+    """Return a copy of :meth:`Tensor.view`."""
+def expand_copy(input: Any, size: Any) -> Tensor:
+    """Return a copy of :meth:`Tensor.expand`."""
+def permute_copy(input: Any, dims: Any) -> Tensor:
+    """Return a copy of :func:`permute`."""
+def transpose_copy(input: Any, dim0: int, dim1: int) -> Tensor:
+    """Return a copy of :func:`transpose`."""
+def t_copy(input: Any) -> Tensor:
+    """Return a copy of :func:`t`."""
+def squeeze_copy(input: Any, dim: Any = None) -> Tensor:
+    """Return a copy of :func:`squeeze`."""
+def unsqueeze_copy(input: Any, dim: int) -> Tensor:
+    """Return a copy of :func:`unsqueeze`."""
+def diagonal_copy(input: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    """Return a copy of :func:`diagonal`."""
+def select_copy(input: Any, dim: int, index: int) -> Tensor:
+    """Return a copy of :func:`select`."""
+def narrow_copy(input: Any, dim: int, start: Any, length: int) -> Tensor:
+    """Return a copy of :func:`narrow`."""
+def as_strided_copy(input: Any, size: Any, stride: Any, storage_offset: int = 0) -> Tensor:
+    """Return a copy of :func:`as_strided`."""
+def unfold_copy(input: Any, dimension: int, size: int, step: int) -> Tensor:
+    """Return a copy of :meth:`Tensor.unfold`."""
+def slice_copy(input: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Tensor:
+    """Return a copy of a slice along ``dim``."""
+def unbind_copy(input: Any, dim: int = 0) -> tuple[Tensor, ...]:
+    """Return copies of what :func:`unbind` gives."""
+def split_copy(input: Any, split_size: Any, dim: int = 0) -> tuple[Tensor, ...]:
+    """Return copies of what :func:`split` gives."""
+def split_with_sizes_copy(input: Any, split_sizes: Any, dim: int = 0) -> tuple[Tensor, ...]:
+    """Return copies of what :func:`split_with_sizes` gives."""
 def prod(x: Any, dim: Any = None, keepdim: Any = None, *, dtype: Any = None, axis: Any = None, keepdims: Any = None) -> Tensor:
     """Return the product over ``dim`` (an int, a tuple, or None for all); ints and bools multiply to int64."""
 def any(x: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:
@@ -474,6 +518,18 @@ def select_scatter(x: Any, src: Any, dim: int, index: int) -> Tensor:
     """Return a copy with ``src``, which has no such dim, at one place along ``dim``."""
 def diagonal_scatter(x: Any, src: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     """Return a copy with ``src`` on the diagonal of two dims; it has the shape of :func:`diagonal`."""
+def broadcast_to(x: Any, size: Any) -> Tensor:
+    """Return a view of a larger shape, in which dims of length one are repeated."""
+def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
+    """Return views of the shape that the tensors have together. RuntimeError where their shapes do not fit."""
+def unflatten(x: Any, dim: int, sizes: Any) -> Tensor:
+    """Return a view with one dim taken apart into dims of these sizes; one of them may be -1."""
+def atleast_1d(*tensors: Any) -> Any:
+    """Return a tensor, or each of several, as a view with at least 1 dims."""
+def atleast_2d(*tensors: Any) -> Any:
+    """Return a tensor, or each of several, as a view with at least 2 dims."""
+def atleast_3d(*tensors: Any) -> Any:
+    """Return a tensor, or each of several, as a view with at least 3 dims."""
 def take(x: Any, index: Any) -> Tensor:
     """Return the elements at these places of the flat tensor, in the shape of the index; negative from the end."""
 def gather(x: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> Tensor:
@@ -598,26 +654,6 @@ def index_fill(x: Tensor, dim: int, index: Any, value: Any) -> Tensor:
     """Write one number, or a 0-d tensor, to the places along ``dim`` that a vector names, in a copy."""
 def masked_scatter(x: Tensor, mask: Any, source: Any) -> Tensor:
     """Write the first elements of ``source`` where a bool mask, broadcast to this shape, holds, in a copy."""
-def narrow(x: Any, dim: int, start: Any, length: int) -> Tensor:
-    """Return a view of ``length`` places along ``dim``, from ``start`` on, which may be a 0-d integer tensor."""
-def select(x: Any, dim: int, index: Any) -> Tensor:
-    """Return a view of the place ``index`` along ``dim``, which goes."""
-def unbind(x: Any, dim: Any = None, *, axis: Any = None) -> tuple[Tensor, ...]:
-    """Return views of all places along ``dim``, the first by default, which goes."""
-def split(x: Any, split_size_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
-    """Return views of ranges along ``dim``: of one length, the last of which may be shorter, or of lengths given."""
-def split_with_sizes(x: Any, split_sizes: Any, dim: int = 0) -> tuple[Tensor, ...]:
-    """Return views of ranges of these lengths along ``dim``; they add up to its length."""
-def chunk(x: Any, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
-    """Return at most ``chunks`` views of ranges of one length along ``dim``; the last may be shorter."""
-def tensor_split(x: Any, indices_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
-    """Return views of ranges along ``dim``: so many, of nearly one length, or cut at these places."""
-def hsplit(x: Any, indices_or_sections: Any) -> tuple[Tensor, ...]:
-    """Return views of equal ranges along the columns, or along a vector, or of ranges cut at these places."""
-def vsplit(x: Any, indices_or_sections: Any) -> tuple[Tensor, ...]:
-    """Return views of equal ranges along the rows, or of ranges cut at these places."""
-def dsplit(x: Any, indices_or_sections: Any) -> tuple[Tensor, ...]:
-    """Return views of equal ranges along the third dim, or of ranges cut at these places."""
 def var(x: Any, dim: Any = None, unbiased: Any = None, keepdim: Any = None, *, correction: Any = None, axis: Any = None, keepdims: Any = None, ddof: Any = None) -> Tensor:
     """Return the variance over ``dim`` (an int, a tuple, None for all)."""
 def std(x: Any, dim: Any = None, unbiased: Any = None, keepdim: Any = None, *, correction: Any = None, axis: Any = None, keepdims: Any = None, ddof: Any = None) -> Tensor:

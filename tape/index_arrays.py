@@ -64,6 +64,8 @@ def wrapped(index: Array, n: int, axis: int, error: type[Exception] = IndexError
 
 def along(shape: Strides, axis: int, index: Array) -> Array:
     """Return the numbers, in C order, of the elements that an index of as many axes takes along one of them."""
+    if not index.size:
+        return np.zeros(index.shape, np.int64)
     steps = dense(shape, 1)
     return _spread(index * steps[axis] if shape else index, [0 if k == axis else s for k, s in enumerate(steps)])
 

@@ -36,7 +36,8 @@ def _is_plain(result: Tensor, tensors: Any) -> bool:
     spec = result.spec
     same = all(x.spec.dtype == spec.dtype for x in tensors)
     fresh = spec.shape and spec.size and spec.strides == dense(spec.shape, spec.dtype.itemsize)
-    return bool(same and fresh and spec.dtype.kind in "fiu" and spec.dtype != np.float16)
+    alike = len({len(x.spec.shape) for x in tensors}) == 1
+    return bool(same and alike and fresh and spec.dtype.kind in "fiu" and spec.dtype != np.float16)
 
 
 def _enter(number: int, op: Any, along: int, tensors: Any, result: Tensor, *, new: bool) -> None:

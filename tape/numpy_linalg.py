@@ -95,12 +95,18 @@ def _vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
 
 @implements(np.tensordot)
 def _tensordot(a: Any, b: Any, axes: Any = 2) -> Tensor:
-    return contracting.tensordot(tensor_like(a), tensor_like(b), axes)
+    left, right = tensor_like(a), tensor_like(b)
+    for i, j in zip(*contracting.contracted_dims(left, right, axes), strict=True):
+        if left.spec.shape[i] != right.spec.shape[j]:  # no extent of 1 is broadcast here
+            raise ValueError(
+                f"np.tensordot: shapes {left.spec.shape} and {right.spec.shape} differ in axes {i} and {j}"
+            )
+    return contracting.tensordot(left, right, axes)
 
 
 @implements(np.linalg.tensordot)
 def _linalg_tensordot(x1: Any, x2: Any, *, axes: Any = 2) -> Tensor:
-    return contracting.tensordot(tensor_like(x1), tensor_like(x2), axes)
+    return _tensordot(x1, x2, axes)
 
 
 @implements(np.kron)

@@ -48,7 +48,11 @@ def _where(condition: Any, *values: Any) -> Any:
 def _concatenate(arrays: Any, axis: Any = 0) -> Tensor:
     if axis is None:
         return shaping.cat([shaping.reshape(reducing.tensor_of(a), -1) for a in arrays])
-    return shaping.cat([reducing.tensor_of(a) for a in arrays], axis)
+    tensors = [reducing.tensor_of(a) for a in arrays]
+    ranks = [len(x.spec.shape) for x in tensors]
+    if len(set(ranks)) > 1:  # shapes of (0,) are none that join anything here
+        raise ValueError(f"np.concatenate: the arrays must have as many dims as each other; they have {ranks}")
+    return shaping.cat(tensors, axis)
 
 
 @implements(np.stack)

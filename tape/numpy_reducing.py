@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
-from tape import casting, shaping
+from tape import casting, creation, nesting, shaping
 from tape.arithmetic import FUNCTIONS
 from tape.dtypes import dtype_of
 from tape.public import Function, implements
@@ -30,8 +30,10 @@ def cast(x: Tensor, dtype: Any) -> Tensor:
 
 
 def array_like(x: Any) -> Tensor:
-    """Return what one of NumPy's functions takes as an array: lists too."""
-    return tensor_of(x if isinstance(x, Tensor) else np.asarray(x))
+    """Return what NumPy takes for an array, nested lists too, as a tensor; lists with tensors in them are recorded."""
+    if not isinstance(x, (list, tuple)):
+        return tensor_of(x)
+    return creation.tensor(x) if any(isinstance(e, Tensor) for e in nesting.leaves(x)) else tensor_of(np.asarray(x))
 
 
 def not_nan(x: Tensor) -> Tensor:

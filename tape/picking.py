@@ -9,7 +9,7 @@ import numpy as np
 from tape import index_arrays, indexing, recording, shaping
 from tape.arithmetic import FUNCTIONS
 from tape.dims import dim_of
-from tape.fitting import array_like
+from tape.numpy_reducing import array_like
 from tape.operands import check_broadcast, operand
 from tape.picked_calls import across_dim, along_dim, along_wide, at_places, picking, where_held
 from tape.public import implements, public
@@ -69,14 +69,16 @@ def _along(x: Tensor, axis: int, index: Array) -> Tensor:
 
 
 def check_index(name: str, x: Tensor, axis: int, index: Array, whose: str = "self") -> None:
-    """Raise unless an index has as many dims as x, none of them longer, but for ``axis``."""
+    """Raise unless an index has as many dims as x, none of them longer, but for ``axis``; or no elements."""
     shape = x.spec.shape
+    if not index.size:
+        return
     if max(len(shape), 1) != max(index.ndim, 1):
         raise RuntimeError(
             f"{name}: Index tensor must have the same number of dimensions as {whose} tensor, got index "
             f"{list(index.shape)} and {whose} {list(shape)}"
         )
-    if index.size and any(k != axis and n > m for k, (n, m) in enumerate(zip(index.shape, shape, strict=False))):
+    if any(k != axis and n > m for k, (n, m) in enumerate(zip(index.shape, shape, strict=False))):
         raise RuntimeError(
             f"{name}: Size does not match: expected index {list(index.shape)} to be no larger than {whose} "
             f"{list(shape)} apart from dimension {axis}"

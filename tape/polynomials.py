@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from tape import composed, contracting, shaping
-from tape.fitting import array_like
-from tape.numpy_reducing import cast
+from tape.numpy_reducing import array_like, cast
 from tape.public import NUMPY, implements
 from tape.tensor import Tensor, as_array
 

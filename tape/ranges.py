@@ -8,8 +8,7 @@ import numpy as np
 
 from tape.dims import dim_of
 from tape.dtypes import dtype_of
-from tape.fitting import array_like
-from tape.numpy_reducing import cast
+from tape.numpy_reducing import array_like, cast
 from tape.public import implements
 from tape.tensor import Tensor
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from tape import grouping, index_arrays, indexing, shaping, writing
 from tape.dims import dim_of
-from tape.operands import check_broadcast, operand
+from tape.operands import _merge, check_broadcast, operand
 from tape.picked_calls import across_dim, along_dim
 from tape.picking import check_index, check_vector, picked_along, true_places
 from tape.public import public
@@ -20,15 +21,17 @@ from tape.written_calls import putting
 _REDUCTIONS = ("sum", "prod", "mean", "amax", "amin")
 
 
-def _both(in_place: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def _both(in_place: Callable[..., Tensor], *, whole: Callable[..., Tensor] | None = None) -> Callable[..., Tensor]:
     """Install ``f_`` as a method, and ``f``, which writes into a copy, as a function and a method.
 
-    The docstring of ``f``, its example too, is that of ``f_`` with the names exchanged.
+    The copy is of ``whole``, if that is there, of all that is given. The docstring of ``f``, its example too, is that
+    of ``f_`` with the names exchanged.
     """
     name = in_place.__name__.removesuffix("_")
 
     def function(x: Any, *args: Any, **kwargs: Any) -> Tensor:
-        return in_place(shaping.clone(tensor_of(x)), *args, **kwargs)
+        start = tensor_of(x) if whole is None else whole(x, *args, **kwargs)
+        return in_place(shaping.clone(start), *args, **kwargs)
 
     function.__name__ = function.__qualname__ = name
     text = (in_place.__doc__ or "").replace(", in place", ", in a copy", 1)
@@ -133,6 +136,8 @@ def _source(x: Tensor, at: Array, src: Tensor, name: str) -> Tensor:
         raise RuntimeError(
             f"{name}(): Expected self.dtype to be equal to src.dtype, got {x.spec.dtype.name} and {src.spec.dtype.name}"
         )
+    if not at.size:
+        return shaping.reshape(indexing.index(shaping.reshape(src, -1), slice(0)), at.shape)
     if src.spec.shape == at.shape:
         return src if x.spec.shape else shaping.reshape(src, ())
     if len(src.spec.shape) != at.ndim or any(n > m for n, m in zip(at.shape, src.spec.shape, strict=True)):
@@ -242,7 +247,14 @@ def _rows(x: Tensor, dim: int, index: Any, source: Any, name: str) -> tuple[int,
     return axis, at, src if src.spec.shape == wanted else shaping.reshape(src, wanted)
 
 
-@_both
+def _with_mask(x: Any, mask: Any, source: Any) -> Tensor:
+    """Return a tensor broadcast with a mask."""
+    del source
+    x, mask = tensor_of(x), tensor_of(mask)
+    return shaping.expand(x, _merge("masked_scatter", x.spec.shape, mask.spec.shape))
+
+
+@partial(_both, whole=_with_mask)
 def masked_scatter_(x: Tensor, mask: Any, source: Any) -> Tensor:
     """Write the first elements of ``source`` where a bool mask, broadcast to this shape, holds, in place.
 

@@ -237,8 +237,12 @@ def _checked(name: str, tensors: tuple[Any, ...], dim: Any, *, new: bool) -> tup
         raise (RuntimeError if new else ValueError)(f"{name}(): expected a non-empty list of Tensors")
     dtype = np.result_type(*(o.spec.dtype for o in operands))
     operands = tuple(o if o.spec.dtype == dtype else casting.cast(o, dtype) for o in operands)
+    model = operands[0] if new else next((o for o in operands if o.spec.shape != (0,)), operands[0])
+    axis = dim_of(model, dim, extra=int(new)) if model.spec.shape or new else 0
+    if not new and len(model.spec.shape) > 1:  # as in PyTorch, what is of shape (0,) joins anything
+        none = (*model.spec.shape[:axis], 0, *model.spec.shape[axis + 1 :])
+        operands = tuple(reshape(o, none) if o.spec.shape == (0,) else o for o in operands)
     _check_join(name, operands, new=new)
-    axis = dim_of(operands[0], dim, extra=int(new))
     if not new and any(
         i != axis and n != m
         for o in operands

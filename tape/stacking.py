@@ -9,7 +9,8 @@ import numpy as np
 from tape import creation, index_arrays, picking, shaping
 from tape.dims import dim_of
 from tape.dtypes import dtype_of
-from tape.fitting import array_like, of_rank
+from tape.fitting import of_rank
+from tape.numpy_reducing import array_like
 from tape.public import implements, public
 from tape.reducing import tensor_of
 from tape.tensor import Tensor

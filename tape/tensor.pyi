@@ -965,6 +965,8 @@ class Tensor(SlotHolder):
         """Return the sum over ``dim`` of what is not nan; nan gets no gradient."""
     def narrow(self, dim: builtins.int, start: Any, length: builtins.int) -> Tensor:
         """Return a view of ``length`` places along ``dim``, from ``start`` on, which may be a 0-d integer tensor."""
+    def narrow_copy(self, dim: builtins.int, start: Any, length: builtins.int) -> Tensor:
+        """Return a copy of :func:`narrow`."""
     @property
     def nbytes(self) -> builtins.int:
         """The number of bytes of all elements."""

@@ -132,6 +132,8 @@ def _enter_write_at(seen: Key, given: tuple[Any, ...], value: Any, plan: Plan, *
     items = given[1] if seen.op == words.OP_ASSIGN else given[1:]
     found = how.places([one for one in index_arrays.array_key(items) if isinstance(one, np.ndarray)])
     shape = found.shape
+    if not found.size:
+        return
     if any(seen.wanted) and not adds and index_arrays.last_ones(found, spec.size) is not None:
         return  # what was recorded is fewer places
     if source is not None and (source.dtype != spec.dtype or len(source.shape) > len(shape)):

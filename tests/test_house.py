@@ -95,7 +95,7 @@ HOUSE = [
     "tape.histograms", "tape.differences", "tape.fitting", "tape.raveling", "tape.splitting", "tape.picking",
     "tape.grouping", "tape.scattering", "tape.filling", "tape.choosing", "tape.membership",
     "tape.inquiries", "tape.ranges", "tape.stacking", "tape.repeating",
-    "tape.padding", "tape.grids", "tape.diagonals", "tape.autograd.accumulation",
+    "tape.padding", "tape.grids", "tape.diagonals", "tape.copied_views", "tape.autograd.accumulation",
     "tape.autograd.anomaly", "tape.autograd.rules", "tape.autograd.steps", "tape.autograd.primals",
     "tape.autograd.calls", "tape.autograd.function", "tape.compiled_ops", "tape.plans", "tape.one_example",
     "tape.autograd.saving", "tape.adding", "tape.in_place", "tape.elementary", "tape.spreads",
