@@ -27,7 +27,7 @@ class Op:
     """What every record says about its operation.
 
     ``name`` is NumPy's name (PyTorch's where NumPy has none), ``torch`` PyTorch's other names, ``grad_fn`` the
-    name of the backward node, ``methods`` whether Tensor gets methods of these names.
+    name of the backward node, ``function`` whether there is a public function of that name, beside the others.
     """
 
     name: str
