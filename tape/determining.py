@@ -13,7 +13,8 @@ from kernels.tables import OPS
 from tape import creation, routine_calls, shaping
 from tape.arithmetic import FUNCTIONS
 from tape.dims import dim_of
-from tape.matrices import batch_of, identity, matrix_of, spread, square_of, together
+from tape.in_place import copy_
+from tape.matrices import identity, matrix_of, square_of, together
 from tape.products import matmul
 from tape.public import implements, public
 from tape.reducing import tensor_of
@@ -85,7 +86,7 @@ def matrix_power(A: Any, n: int) -> Tensor:  # noqa: N803
     if n < 0:
         return matrix_power(inverse(a), -n)
     if n == 0:
-        return shaping.clone(spread(identity(a.spec.shape[-1], a), batch_of(a)))
+        return copy_(shaping.clone(a), identity(a.spec.shape[-1], a))
     found, square = None, a
     while n:
         if n & 1:
@@ -108,8 +109,6 @@ def pinv(A: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = None
     del hermitian  # the pseudoinverse is the same
     a = matrix_of("linalg.pinv", A)
     rtol = _tolerance(a, rtol if rcond is None else rcond)
-    if not a.spec.size:
-        return creation.zeros((*batch_of(a), *a.spec.shape[:-3:-1]), dtype=a.spec.dtype)
     return routine_calls.call(_OPS["pinv"], a, rtol=rtol)  # type: ignore[no-any-return]
 
 

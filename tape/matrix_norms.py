@@ -7,16 +7,19 @@ from typing import Any
 import numpy as np
 
 from tape import recording, shaping
+from tape.argued_calls import argued
 from tape.arithmetic import FUNCTIONS
 from tape.dims import dim_of
 from tape.factoring import svdvals
 from tape.matrices import identity, matrix_of, square_of
-from tape.norms import vector_norm
+from tape.norms import _norm_of, vector_norm
+from tape.public import public
 from tape.reducing import tensor_of
 from tape.solving import inverse
 from tape.tensor import Tensor, as_array, plain
 
 _where = FUNCTIONS["where"]
+_MATRIX = 2
 
 
 def cond(A: Any, p: Any = None) -> Tensor:  # noqa: N803
@@ -49,6 +52,8 @@ def matrix_norm(
     """
     a = matrix_of("linalg.matrix_norm", A)
     a = a if dtype is None else a.to(dtype)
+    if isinstance(dim, int) or len(dim) != _MATRIX:
+        raise RuntimeError(f"linalg.matrix_norm: dim must be a 2-tuple. Got {dim}")
     first, second = (dim_of(a, d) for d in dim)
     if first == second:
         raise RuntimeError(f"linalg.matrix_norm: dims must be different. Got {dim}")
@@ -102,3 +107,30 @@ def norm(
             if dim is None else f"linalg.norm: If dim is specified, it must be of length 1 or 2. Got {list(dims)}"
         )  # fmt: skip
     return vector_norm(x, ord, dims, keepdim, dtype=dtype)
+
+
+def _top_level_norm(
+    x: Any, p: Any = "fro", dim: Any = None, keepdim: Any = None, dtype: Any = None, *, axis: Any = None,
+    keepdims: Any = None,
+) -> Tensor:  # fmt: skip
+    """Return the norm of all elements, or of vectors over ``dim``: linalg.vector_norm under PyTorch's old name.
+
+    ``p`` is a number, "fro" (2), or "nuc": the sum of the singular values of the matrices along two dims, ``dim`` or
+    all that there are. RuntimeError for other names, and where "nuc" has no two dims.
+
+    >>> tape.norm(tape.tensor([[3.0, -4.0], [5.0, 12.0]]), dim=1).tolist()
+    [5.0, 13.0]
+    >>> tape.norm(tape.tensor([[3.0, 0.0], [0.0, 4.0]]), "nuc")
+    tensor(7.)
+    """
+    dims = axis if dim is None else dim
+    if not isinstance(p, str) or (p == "fro" and (dims is None or isinstance(dims, int) or len(dims) <= _MATRIX)):
+        order = 2 if p is None or p == "fro" else p
+        return _norm_of(x, order, dim, keepdim, dtype=dtype, axis=axis, keepdims=keepdims)
+    a = tensor_of(x)
+    given = tuple(range(len(a.spec.shape))) if dims is None else dims
+    return matrix_norm(a, p, given, bool(keepdims if keepdim is None else keepdim), dtype=dtype)
+
+
+_top_level_norm.__name__ = _top_level_norm.__qualname__ = "norm"
+public()(argued(_top_level_norm))

@@ -72,25 +72,6 @@ def vector_norm(
     return _norm_of(x, ord, dim, keepdim, dtype=dtype, axis=axis, keepdims=keepdims)
 
 
-@public()
-@argued
-def norm(
-    x: Any, p: Any = "fro", dim: Any = None, keepdim: Any = None, dtype: Any = None, *, axis: Any = None,
-    keepdims: Any = None,
-) -> Tensor:  # fmt: skip
-    """Return the norm of all elements, or of vectors over ``dim``: :func:`vector_norm` under PyTorch's old name.
-
-    >>> tape.norm(tape.tensor([[3.0, -4.0], [5.0, 12.0]]), dim=1).tolist()
-    [5.0, 13.0]
-    """
-    if p == "nuc":
-        raise RuntimeError("norm(): the nuclear norm is tape.linalg.matrix_norm(x, 'nuc')")
-    if isinstance(p, str) and p != "fro":
-        raise RuntimeError(f"norm(): p is a number, 'fro' or 'nuc', not {p!r}")
-    order = 2 if p is None or p == "fro" else p
-    return _norm_of(x, order, dim, keepdim, dtype=dtype, axis=axis, keepdims=keepdims)
-
-
 @implements(np.linalg.vector_norm)
 def _vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> Tensor:  # noqa: A002
     x = tensor_of(x)

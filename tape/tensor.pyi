@@ -1016,7 +1016,7 @@ class Tensor(SlotHolder):
     def nonzero(self, *, as_tuple: builtins.bool = False) -> Any:
         """Return the int64 places of all elements that are not zero: a row each, or with ``as_tuple`` a vector a dim."""
     def norm(self, p: Any = 'fro', dim: Any = None, keepdim: Any = None, dtype: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:
-        """Return the norm of all elements, or of vectors over ``dim``: :func:`vector_norm` under PyTorch's old name."""
+        """Return the norm of all elements, or of vectors over ``dim``: linalg.vector_norm under PyTorch's old name."""
     def normal_(self, *args: Any, generator: Generator | None = None, **more: Any) -> Tensor:
         """Fill with normal numbers of this mean and standard deviation; the gradient of what stood here is 0."""
     def not_equal(self, other: Any, /) -> Tensor:

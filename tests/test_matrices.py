@@ -1,0 +1,158 @@
+"""Functions of matrices: results, shapes, dtypes, flags, gradients and refusals are PyTorch's, differences confirm."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tape
+
+quick = pytest.mark.quick
+
+
+def drawn(*shape: int) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(len(shape) + sum(shape)).uniform(-1, 1, shape)
+
+
+ARRAYS: dict[str, np.ndarray[Any, Any]] = {
+    "a": drawn(3, 3) + 2 * np.eye(3), "b": drawn(2, 3, 3) + 2 * np.eye(3), "w": drawn(2, 4), "t": drawn(4, 2),
+    "bw": drawn(2, 2, 4), "bt": drawn(2, 4, 2), "c": drawn(3, 2), "bc": drawn(2, 3, 2), "v": drawn(3), "z": drawn(2, 3),
+    "e": np.zeros((0, 3)), "be": np.zeros((0, 3, 3)), "eb": np.zeros((2, 0, 0)), "one": np.array(3.0),
+}  # fmt: skip
+
+
+def given(m: Any, text: str) -> tuple[Any, dict[str, Any]]:
+    """Return what an expression gives, as a list, and the tensors that it names."""
+    names = [n for n in ARRAYS if n in set(compile(text, text, "eval").co_names)]
+    inputs = {n: m.tensor(ARRAYS[n], requires_grad=True) for n in names}
+    found = eval(text, {"m": m, "L": m.linalg, "pi": np.pi}, inputs)  # noqa: S307
+    return list(found) if isinstance(found, tuple) else [found], inputs
+
+
+def swept(results: list[Any], inputs: dict[str, Any], m: Any) -> list[Any]:
+    """Return the gradients of the results, weighted, that have some."""
+    loss = m.zeros((), dtype=m.float64)
+    for k, y in enumerate(results):
+        if y.requires_grad:
+            loss = loss + (y * m.arange(1.0 + k, y.numel() + 1 + k, dtype=m.float64).reshape(y.shape)).sum()
+    if not loss.requires_grad:
+        return [None] * len(inputs)
+    loss.backward()
+    return [x.grad for x in inputs.values()]
+
+
+def same(text: str) -> None:
+    torch = pytest.importorskip("torch")
+    ours, inputs = given(tape, text)
+    theirs, others = given(torch, text)
+    assert len(ours) == len(theirs)
+    for y, z in zip(ours, theirs, strict=True):
+        assert tuple(y.shape) == tuple(z.shape)
+        assert y.dtype.name == str(z.dtype).removeprefix("torch.")
+        assert y.requires_grad == z.requires_grad
+        np.testing.assert_allclose(y.detach().numpy(), z.detach().numpy(), rtol=1e-9, atol=1e-11)
+    for x, y in zip(swept(ours, inputs, tape), swept(theirs, others, torch), strict=True):
+        assert (x is None) == (y is None)
+        if x is not None:
+            np.testing.assert_allclose(x.numpy(), y.numpy(), rtol=1e-8, atol=1e-9)
+
+
+def differs(text: str) -> None:
+    """Check first and second derivatives, forward and reverse, by differences."""
+    names = [n for n in ARRAYS if n in set(compile(text, text, "eval").co_names)]
+
+    def function(*inputs: Any) -> Any:
+        found = eval(text, {"m": tape, "L": tape.linalg, "pi": np.pi}, dict(zip(names, inputs, strict=True)))  # noqa: S307
+        found = found if isinstance(found, tuple) else (found,)
+        return tuple(y for y in found if y.requires_grad or y.dtype.kind == "f")
+
+    def fresh() -> tuple[Any, ...]:
+        return tuple(tape.tensor(ARRAYS[n], requires_grad=True) for n in names)
+
+    assert tape.autograd.gradcheck(function, fresh())
+    assert tape.autograd.gradgradcheck(function, fresh())
+    tangents = tuple(tape.tensor(np.cos(ARRAYS[n])) for n in names)
+    plain = tuple(x.detach() for x in fresh())
+    for y, t, up, down in zip(
+        *tape.func.jvp(function, plain, tangents),
+        function(*(x + 1e-6 * d for x, d in zip(plain, tangents, strict=True))),
+        function(*(x - 1e-6 * d for x, d in zip(plain, tangents, strict=True))),
+        strict=True,
+    ):
+        assert t.shape == y.shape
+        np.testing.assert_allclose(t.numpy(), ((up - down) / 2e-6).numpy(), rtol=1e-5, atol=1e-6)
+
+
+def mapped(text: str, name: str) -> None:
+    """Check that an expression of one matrix, vmapped, is what it is of each of a batch."""
+    batch = tape.tensor(np.stack([ARRAYS[name], ARRAYS[name] * 1.25]))
+
+    def function(x: Any) -> Any:
+        return eval(text, {"m": tape, "L": tape.linalg}, {name: x})  # noqa: S307
+
+    found = tape.vmap(function)(batch)
+    one_by_one = [function(x) for x in batch]
+    if not isinstance(found, tuple):
+        found, one_by_one = (found,), [(x,) for x in one_by_one]
+    for k, y in enumerate(found):
+        np.testing.assert_allclose(y.numpy(), np.stack([x[k].numpy() for x in one_by_one]), rtol=1e-12)
+
+
+def refused(text: str) -> None:
+    """Check that PyTorch refuses too, and that nothing comes of what was refused."""
+    torch = pytest.importorskip("torch")
+    with pytest.raises((RuntimeError, TypeError, IndexError, ValueError)):
+        given(torch, text)
+    before = tape.tensor(ARRAYS["a"], requires_grad=True)
+    with pytest.raises((RuntimeError, TypeError, IndexError, ValueError)):
+        given(tape, text)
+    (before * 2).sum().backward()
+    assert (before.grad == 2).all()
+
+
+POWERS = (
+    "m.matrix_power(a, 0)", "L.matrix_power(b, 0)", "a.matrix_power(0)",
+    "m.matrix_power(eb, 0)", "m.matrix_power(be, 0)", "L.pinv(e)", "L.pinv(be)", "L.pinv(eb)", "m.pinverse(e)",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", POWERS)
+def test_powers_of_0_and_empty_pseudoinverses_have_gradients_of_zero(text: str) -> None:
+    same(text)
+
+
+def test_a_power_of_0_is_recorded_to_any_order() -> None:
+    differs("m.matrix_power(a, 0)")
+    mapped("m.matrix_power(a, 0)", "a")
+
+
+NUCLEAR = (
+    "m.norm(a, 'nuc')", "a.norm('nuc')", "w.norm('nuc', keepdim=True)", "m.norm(b, 'nuc', (0, 2))",
+    "bt.norm('nuc', [2, 0], True)", "m.norm(b, p='nuc', dim=(-1, 0))", "m.norm(e, 'nuc')", "be.norm('nuc', (1, 2))",
+    "m.norm(t.float(), 'nuc', dtype=m.float64)", "m.norm(b, 'fro', (0, 2))", "m.norm(b, 'fro')", "b.norm(2, (0, 1, 2))",
+)  # fmt: skip
+NO_NORMS = (
+    "v.norm('nuc')", "one.norm('nuc')", "b.norm('nuc')", "b.norm('nuc', 1)", "b.norm('nuc', (1,))", "b.norm('x')",
+    "b.norm('nuc', (0, 1, 2))", "b.norm('nuc', (1, 1))", "b.norm('nuc', (1, 5))", "b.norm('fro', (0, 1, 2))",
+    "a.norm('x')", "m.ones(2, 2, dtype=m.int64).norm('nuc')", "L.matrix_norm(b, 'nuc', 1)",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", NUCLEAR)
+def test_nuclear_norms(text: str) -> None:
+    same(text)
+
+
+@pytest.mark.parametrize("text", NO_NORMS)
+def test_what_has_no_nuclear_norm_is_refused(text: str) -> None:
+    refused(text)
+
+
+def test_a_nuclear_norm_is_numpys_and_has_gradients_to_any_order() -> None:
+    a = ARRAYS["b"]
+    expected = np.linalg.norm(a, "nuc", (0, 2))
+    np.testing.assert_allclose(tape.tensor(a).norm("nuc", (0, 2)).numpy(), expected, rtol=1e-12)
+    differs("m.norm(b, 'nuc', (0, 2))")
+    mapped("a.norm('nuc')", "a")
