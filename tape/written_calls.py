@@ -83,6 +83,8 @@ def _seen(op: int, before: Form | Spec, wanted: bool, x: Tensor, value: Any) -> 
     recorded = type(form) is Form and isinstance(form.op, Write) and type(x._slot) is int
     if type(x._value) is not np.ndarray or not (recorded if any(wants) else form is before):
         return None
+    if wants[1] and form.specs[1] is not given.spec:  # type: ignore[union-attr]  # a part of it was written
+        return None
     return Key(op, (before, None, None if given is None else given._form), wants)
 
 
@@ -136,7 +138,7 @@ def _enter_write_at(seen: Key, given: tuple[Any, ...], value: Any, plan: Plan, *
         return
     if any(seen.wanted) and not adds and index_arrays.last_ones(found, spec.size) is not None:
         return  # what was recorded is fewer places
-    if source is not None and (source.dtype != spec.dtype or len(source.shape) > len(shape)):
+    if source is not None and (source.dtype != spec.dtype or not _fits(source.shape, shape)):
         return
     strides = (0,) * len(shape) if source is None else broadcast(source.shape, source.strides, shape)
     offsets = np.zeros(shape, np.int64)
@@ -145,6 +147,12 @@ def _enter_write_at(seen: Key, given: tuple[Any, ...], value: Any, plan: Plan, *
     once = spec.size if source is not None and any(seen.wanted) and not how.inner and not adds else 0
     what = pick_entries.Putting(how, shape, offsets, spec.bytes, once)
     pick_entries.enter_write(seen, given, x._form, what)
+
+
+def _fits(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
+    """Whether a value of a shape is broadcast to another, and no part of it is written."""
+    lead = len(to) - len(shape)
+    return lead >= 0 and all(n in (1, m) for n, m in zip(shape, to[lead:], strict=True))
 
 
 _ADDED = (np.dtype(np.float64), np.dtype(np.float32), np.dtype(np.int64))

@@ -133,6 +133,24 @@ def test_index_put(kind: str, accumulate: bool) -> None:
         np.testing.assert_allclose(x.grad.numpy(), own, rtol=1e-13)
 
 
+@pytest.mark.parametrize("name", ["scatter", "scatter_add"])
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_values_that_are_larger_than_the_index(name: str, requires_grad: bool) -> None:
+    places, adds, _ = CASES[name]
+    for k in range(6):
+        at, given = np.argsort(RNG.random(SHAPE), axis=0)[:2, :4], RNG.normal(size=(SHAPE[0] + k % 2, SHAPE[1]))
+        where, v = places(0, at), tape.tensor(given, requires_grad=requires_grad)
+        y = getattr(tape.zeros(SHAPE), name)(0, tape.tensor(at), v)
+        truth = expected(np.zeros(SHAPE), where, given[:2, :4], adds=adds)
+        np.testing.assert_array_equal(y.detach().numpy(), truth)
+        if requires_grad:
+            (y * y).sum().backward()
+            wanted = np.zeros(given.shape)
+            wanted[:2, :4] = 2 * truth[where]
+            assert v.grad is not None
+            np.testing.assert_array_equal(v.grad.numpy(), wanted)
+
+
 def test_second_derivatives() -> None:
     x = tape.tensor([1.0, 2.0, 3.0], requires_grad=True)
     for _ in range(4):
