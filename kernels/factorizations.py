@@ -13,10 +13,9 @@ import numpy as np
 
 from kernels.dispatching import dispatched, turned
 from kernels.op import Routine
-from kernels.solves import LinAlgError, lapack, solve_triangular
+from kernels.solves import LinAlgError, lapack, solve_triangular, which
 
 Array = np.ndarray[Any, Any]
-_MATRIX = 2
 _QR_COMPLETE = "The QR decomposition is not differentiable when mode='complete' and nrows > ncols."
 _SVD_FULL = (
     "linalg.svd: the further singular vectors of full_matrices=True are not unique, and have no gradient; "
@@ -52,9 +51,8 @@ def _cholesky(a: Array) -> Array:
     for k, matrix in enumerate(a.reshape(-1, *a.shape[-2:])):
         minor = lapack("potrf", a.dtype)(matrix, lower=True)[1]
         if minor > 0:
-            where = f"(Batch element {k}): " if a.ndim > _MATRIX else ""
             raise LinAlgError(
-                f"linalg.cholesky: {where}The factorization could not be completed because the input is not "
+                f"linalg.cholesky: {which(a, k)}The factorization could not be completed because the input is not "
                 f"positive-definite (the leading minor of order {minor} is not positive-definite)."
             )
     raise LinAlgError("linalg.cholesky: the input has elements that are not finite")

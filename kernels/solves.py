@@ -30,6 +30,11 @@ def lapack(name: str, dtype: np.dtype[Any]) -> Any:
     return getattr(module, {"f": "s", "d": "d"}[dtype.char] + name)
 
 
+def which(a: Array, k: int) -> str:
+    """Return how a message names the k-th matrix of a batch; nothing of a single one."""
+    return f"(Batch element {k}): " if a.ndim > _MATRIX else ""
+
+
 def each(function: Any, *operands: Array) -> Any:
     """Call a function of matrices for each of a batch; return what it returns, stacked."""
     batch = operands[0].shape[:-2]

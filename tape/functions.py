@@ -11,6 +11,7 @@ from tape import (  # noqa: F401 (they say what is public)
     composed,
     contracting,
     copied_views,
+    covariances,
     determining,
     diagonals,
     differences,

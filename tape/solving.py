@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernels import determinants, solves
+from kernels import cholesky_factors, determinants, solves
 from kernels.tables import OPS
 from tape import routine_calls, shaping
 from tape.argued_calls import argued
-from tape.matrices import MATRIX, identity, matrix_of, square_of, tensor_like, together, turned
+from tape.matrices import MATRIX, matrix_of, square_of, tensor_like, together, turned
 from tape.products import matmul
 from tape.public import implements, public
 from tape.reducing import tensor_of
@@ -98,27 +98,39 @@ implements(solves.solve_triangular)(solve_triangular)
 def cholesky_solve(input: Any, L: Any, upper: bool = False) -> Tensor:  # noqa: A002, N803
     """Return X with A X = ``input``, A given by its Cholesky factor L, or U with ``upper=True``.
 
-    Factors are (*, n, n), ``input`` and X (*, n, k). LinAlgError if a factor's diagonal has a zero.
+    Factors are (*, n, n), ``input`` and X (*, n, k). X is not finite where a factor's diagonal has a zero. The gradient
+    to a factor is PyTorch's, with all of its elements free: take L.tril() for that of the triangle alone.
 
     >>> tape.cholesky_solve(tape.ones(2, 1), tape.eye(2) * 2).tolist()
     [[0.25], [0.25]]
     """
-    factor = square_of("cholesky_solve", L, "L")
-    half = solve_triangular(turned(factor) if upper else factor, input, upper=False)
-    return solve_triangular(factor if upper else turned(factor), half, upper=True)
+    factor, b = square_of("cholesky_solve", L), matrix_of("cholesky_solve", input, "b")
+    rows, n = b.spec.shape[-2:], factor.spec.shape[-1]
+    if rows[0] != n:
+        raise RuntimeError(
+            f"Incompatible matrix sizes for cholesky_solve: each A matrix is {n} by {n} but each b matrix is "
+            f"{rows[0]} by {rows[1]}"
+        )
+    b, factor = together("cholesky_solve", b, factor)
+    return routine_calls.call(_OPS["cholesky_solve"], b, factor, upper=bool(upper))  # type: ignore[no-any-return]
+
+
+@implements(cholesky_factors.cholesky_solve)
+def _cholesky_solve(b: Any, factor: Any, *, upper: bool) -> Tensor:
+    return cholesky_solve(b, factor, upper)
 
 
 @public()
 def cholesky_inverse(L: Any, upper: bool = False) -> Tensor:  # noqa: N803
     """Return the inverse of A, given by its Cholesky factor L, or U with ``upper=True``.
 
-    Both are (*, n, n).
+    Both are (*, n, n). The gradient is that of :func:`cholesky_solve`. LinAlgError if a factor's diagonal has a zero.
 
     >>> tape.cholesky_inverse(tape.eye(2) * 2).tolist()
     [[0.25, 0.0], [0.0, 0.25]]
     """
-    factor = square_of("cholesky_inverse", L, "L")
-    return cholesky_solve(identity(factor.spec.shape[-1], factor), factor, upper)
+    factor = square_of("cholesky_inverse", L)
+    return routine_calls.call(_OPS["cholesky_inverse"], factor, upper=bool(upper))  # type: ignore[no-any-return]
 
 
 def lu_solve(LU: Any, pivots: Any, B: Any, *, left: bool = True, adjoint: bool = False) -> Tensor:  # noqa: N803

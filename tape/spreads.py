@@ -1,4 +1,4 @@
-"""Variances, standard deviations, covariances and correlations, under PyTorch's names and NumPy's."""
+"""Variances and standard deviations, under PyTorch's names and NumPy's."""
 
 from __future__ import annotations
 
@@ -9,19 +9,16 @@ from typing import Any
 import numpy as np
 
 from kernels.tables import OPS
-from tape import reducing, routine_calls, runs, shaping
+from tape import reducing, routine_calls, runs
 from tape.argued_calls import argued
 from tape.arithmetic import FUNCTIONS
 from tape.dims import dims_of
 from tape.dtypes import dtype_of
-from tape.elementary import clamp
-from tape.indexing import index
 from tape.numpy_reducing import also, array_like, cast, chosen, not_nan, reduces
 from tape.numpy_totals import counted
-from tape.products import matmul
-from tape.public import implements, public
+from tape.public import public
 from tape.reducing import tensor_of
-from tape.tensor import Tensor, as_array
+from tape.tensor import Tensor
 from tape.totals import where_and_how
 
 _VAR, _STD = OPS["var"], OPS["std"]
@@ -108,84 +105,6 @@ def _mean_like(x: Any, dim: Any, keepdim: Any, other: dict[str, Any]) -> Tensor:
     return reducing.mean(x, None if isinstance(dim, bool) else dim, keepdim, **names)
 
 
-@public()
-def cov(x: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> Tensor:
-    """Return the covariances (N, N) of the rows of x (N, M), which are variables; a 0-d tensor for one row.
-
-    ``fweights`` (integers) count how often each observation was made, ``aweights`` weigh them. RuntimeError for more
-    than two dims, or weights that do not fit.
-
-    >>> tape.cov(tape.tensor([[1.0, 2.0, 3.0], [6.0, 4.0, 2.0]])).tolist()
-    [[1.0, -2.0], [-2.0, 4.0]]
-    """
-    x = tensor_of(x)
-    if len(x.spec.shape) > 2:  # noqa: PLR2004
-        raise RuntimeError(
-            f"cov(): expected input to have two or fewer dimensions but got {len(x.spec.shape)} dimensions"
-        )
-    rows = x if len(x.spec.shape) == 2 else shaping.reshape(x, 1, -1)  # noqa: PLR2004
-    rows = rows if rows.spec.dtype.kind == "f" else cast(rows, np.float64)
-    weights = _weights(rows, fweights, aweights)
-    total: Any = rows.spec.shape[1] if weights is None else as_array(weights).sum()
-    mean = reducing.mean(rows, 1, True) if weights is None else reducing.sum(rows * weights, 1, True) / float(total)
-    if aweights is not None and weights is not None and total:
-        total = total - correction * (as_array(weights) * as_array(tensor_of(aweights))).sum() / total
-    else:
-        total = total - correction
-    if total <= 0:
-        warnings.warn(f"cov{_FREEDOM}the number of observations.", UserWarning, stacklevel=2)
-    apart: Any = rows - mean
-    with np.errstate(all="ignore"):
-        found = matmul(apart, (apart if weights is None else apart * weights).T) / np.float64(max(float(total), 0.0))
-    return shaping.reshape(found, ()) if found.spec.size == 1 else found
-
-
-def _weights(rows: Tensor, fweights: Any, aweights: Any) -> Tensor | None:
-    """Return both kinds of weights multiplied, as numbers without a gradient."""
-    found = None
-    for name, given, kinds, kind in (
-        ("fweights", fweights, "iu", "integral"),
-        ("aweights", aweights, "f", "floating point"),
-    ):
-        if given is None:
-            continue
-        w = tensor_of(given)
-        if len(w.spec.shape) > 1 or w.spec.size != rows.spec.shape[1]:
-            raise RuntimeError(
-                f"cov(): expected {name} to have one value for each of {rows.spec.shape[1]} observations, "
-                f"got shape {list(w.spec.shape)}"
-            )
-        if w.spec.dtype.kind not in kinds:
-            raise RuntimeError(
-                f"cov(): expected {name} to have {kind} dtype but got {name} with {w.spec.dtype.name} dtype"
-            )
-        if w._slot is not None:
-            raise RuntimeError(f"cov(): no gradient to {name}; give {name}.detach()")
-        if (as_array(w) < 0).any():
-            raise RuntimeError(f"cov(): {name} cannot be negative")
-        wide = cast(w, rows.spec.dtype)
-        found = wide if found is None else found * wide
-    return found
-
-
-@public()
-def corrcoef(x: Any) -> Tensor:
-    """Return the correlations (N, N) of the rows of x (N, M), which are variables; a 0-d tensor for one row.
-
-    >>> tape.corrcoef(tape.tensor([[1.0, 2.0, 3.0], [6.0, 4.0, 2.0]]))
-    tensor([[ 1., -1.],
-            [-1.,  1.]])
-    """
-    return _correlated(cov(x))
-
-
-def _correlated(c: Any) -> Tensor:
-    if not c.spec.shape:
-        return c / c  # type: ignore[no-any-return]
-    spread = FUNCTIONS["sqrt"](index(c, (np.arange(c.spec.shape[0]),) * 2))
-    return clamp(c / spread[:, None] / spread[None, :], -1.0, 1.0)
-
-
 def _variance(
     x: Tensor,
     axis: Any = None,
@@ -266,35 +185,3 @@ def _nan_deviation(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
 def _promoted(a: Any, dtype: Any) -> Tensor:
     x = array_like(a)
     return cast(x, dtype if dtype is not None or x.spec.dtype.kind == "f" else np.float64)
-
-
-@implements(np.cov)
-def _cov(
-    m: Any,
-    y: Any = None,
-    rowvar: bool = True,
-    bias: bool = False,
-    ddof: Any = None,
-    fweights: Any = None,
-    aweights: Any = None,
-    *,
-    dtype: Any = None,
-) -> Tensor:
-    correction = ddof if ddof is not None else int(not bias)
-    counts, weights = (None if w is None else array_like(w) for w in (fweights, aweights))
-    return cov(_variables(m, y, rowvar, dtype), correction=correction, fweights=counts, aweights=weights)
-
-
-@implements(np.corrcoef)
-def _corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -> Tensor:
-    return corrcoef(_variables(x, y, rowvar, dtype))
-
-
-def _variables(m: Any, y: Any, rowvar: bool, dtype: Any) -> Tensor:
-    def rows(x: Any) -> Tensor:
-        x = _promoted(x, dtype)
-        return x if len(x.spec.shape) < 2 or rowvar else x.T  # type: ignore[no-any-return]  # noqa: PLR2004
-
-    if y is None:
-        return rows(m)
-    return shaping.cat([r if len(r.spec.shape) == 2 else shaping.reshape(r, 1, -1) for r in (rows(m), rows(y))])  # noqa: PLR2004

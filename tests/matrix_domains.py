@@ -41,6 +41,7 @@ def _leading(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
 DOMAINS: dict[str, Callable[..., Array]] = {
     "wellconditioned": _near_diagonal,
     "spd": _positive_definite,
+    "lower": lambda rng, shape: np.tril(_near_diagonal(rng, shape)),
     "pivots": _pivots,
     "bands": _bands(1),
     "bands_below": _bands(0),
@@ -57,7 +58,12 @@ def symmetric(x: Any) -> Any:
     return (x + turned(x)) * 0.5
 
 
-VIEWS = {"spd": symmetric}
+def triangle(x: Any) -> Any:
+    """Return the lower triangle: what a record is a function of that reads no more of a factor."""
+    return np.where(np.tri(x.shape[-1], dtype=bool), x, 0.0)
+
+
+VIEWS = {"spd": symmetric, "lower": triangle}
 
 
 def differentiated(function: Callable[..., Any], *points: Array) -> None:

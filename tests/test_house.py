@@ -46,7 +46,7 @@ HOUSE = [
     "kernels.piecewise", "kernels.special_functions",
     "kernels.bessel", "kernels.beta_functions", "kernels.dispatching", "kernels.placing",
     "kernels.contractions", "kernels.solves", "kernels.determinants", "kernels.least_squares",
-    "kernels.factorizations", "kernels.lu_factors", "kernels.banded", "kernels.sparsity",
+    "kernels.factorizations", "kernels.cholesky_factors", "kernels.lu_factors", "kernels.banded", "kernels.sparsity",
     "kernels.interpolations", "kernels.reductions", "kernels.spaces", "kernels.source", "kernels.arrangements",
     "kernels.direct_calls", "kernels.rows_native", "kernels.row_kernels", "kernels.row_pulls",
     "kernels.row_values_native", "kernels.row_values", "kernels.scatters",
@@ -98,7 +98,7 @@ HOUSE = [
     "tape.padding", "tape.grids", "tape.diagonals", "tape.copied_views", "tape.autograd.accumulation",
     "tape.autograd.anomaly", "tape.autograd.rules", "tape.autograd.steps", "tape.autograd.primals",
     "tape.autograd.calls", "tape.autograd.function", "tape.compiled_ops", "tape.plans", "tape.one_example",
-    "tape.autograd.saving", "tape.adding", "tape.in_place", "tape.elementary", "tape.spreads",
+    "tape.autograd.saving", "tape.adding", "tape.in_place", "tape.elementary", "tape.spreads", "tape.covariances",
     "tape.numpy_elementary", "tape.special", "tape.matrices", "tape.factoring", "tape.solving",
     "tape.determining", "tape.matrix_norms", "tape.einsums", "tape.contracting",
     "tape.added_products", "tape.updating", "tape.composed", "tape.structured", "tape.sparse", "tape.interpolating",
@@ -187,6 +187,7 @@ MAY_NAME = {
     "tape.sorting": ("Routine",),  # likewise
     "tape.quantiles": ("Elementwise", "Routine"),  # likewise; np.where
     "tape.histograms": ("Routine",),  # likewise
+    "tape.covariances": ("Elementwise",),  # np.where, np.sqrt
     "tape.spreads": ("Elementwise", "Routine"),  # likewise; np.where, np.sqrt
     "tape.arranging": ("Copy", "View"),  # likewise
     "tape.splitting": ("View",),  # likewise

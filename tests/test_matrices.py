@@ -19,7 +19,9 @@ def drawn(*shape: int) -> np.ndarray[Any, Any]:
 ARRAYS: dict[str, np.ndarray[Any, Any]] = {
     "a": drawn(3, 3) + 2 * np.eye(3), "b": drawn(2, 3, 3) + 2 * np.eye(3), "w": drawn(2, 4), "t": drawn(4, 2),
     "bw": drawn(2, 2, 4), "bt": drawn(2, 4, 2), "c": drawn(3, 2), "bc": drawn(2, 3, 2), "v": drawn(3), "z": drawn(2, 3),
+
     "e": np.zeros((0, 3)), "be": np.zeros((0, 3, 3)), "eb": np.zeros((2, 0, 0)), "one": np.array(3.0),
+    "p": np.array([0.5, 1.0, 0.25, 2.0]),
 }  # fmt: skip
 
 
@@ -52,11 +54,12 @@ def same(text: str) -> None:
         assert tuple(y.shape) == tuple(z.shape)
         assert y.dtype.name == str(z.dtype).removeprefix("torch.")
         assert y.requires_grad == z.requires_grad
-        np.testing.assert_allclose(y.detach().numpy(), z.detach().numpy(), rtol=1e-9, atol=1e-11)
+        within = 1e-9 if y.dtype == np.float64 else 1e-5
+        np.testing.assert_allclose(y.detach().numpy(), z.detach().numpy(), rtol=within, atol=1e-11)
     for x, y in zip(swept(ours, inputs, tape), swept(theirs, others, torch), strict=True):
         assert (x is None) == (y is None)
         if x is not None:
-            np.testing.assert_allclose(x.numpy(), y.numpy(), rtol=1e-8, atol=1e-9)
+            np.testing.assert_allclose(x.numpy(), y.numpy(), rtol=10 * within, atol=1e-9)
 
 
 def differs(text: str) -> None:
@@ -156,3 +159,84 @@ def test_a_nuclear_norm_is_numpys_and_has_gradients_to_any_order() -> None:
     np.testing.assert_allclose(tape.tensor(a).norm("nuc", (0, 2)).numpy(), expected, rtol=1e-12)
     differs("m.norm(b, 'nuc', (0, 2))")
     mapped("a.norm('nuc')", "a")
+
+
+CHOLESKY = (
+    "m.cholesky_inverse(a)", "m.cholesky_inverse(a, upper=True)", "m.cholesky_inverse(b)", "a.cholesky_inverse(True)",
+    "m.cholesky_inverse(a.tril())", "m.cholesky_solve(c, a)", "m.cholesky_solve(c, a, True)", "bc.cholesky_solve(b)",
+    "m.cholesky_solve(bc, b, upper=True)", "m.cholesky_solve(c, b)", "m.cholesky_solve(bc, a.triu(), upper=True)",
+    "m.cholesky_inverse(be)", "m.cholesky_inverse(eb)", "m.cholesky_solve(be, be)",
+    "m.cholesky_solve(c, m.zeros(3, 3).double())",
+)  # fmt: skip
+NO_CHOLESKY = (
+    "m.cholesky_inverse(w)", "m.cholesky_inverse(v)", "m.cholesky_inverse(m.zeros(3, 3))", "m.cholesky_solve(v, a)",
+    "m.cholesky_solve(t, a)", "m.cholesky_solve(c, c)", "m.cholesky_solve(c, v)",
+    "m.cholesky_inverse(m.zeros(2, 3, 3))",
+    "m.cholesky_inverse(m.ones(3, 3, dtype=m.int64))",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", CHOLESKY)
+def test_what_cholesky_factors_give_has_pytorchs_gradient_to_the_factor(text: str) -> None:
+    same(text)
+
+
+@pytest.mark.parametrize("text", NO_CHOLESKY)
+def test_what_is_no_cholesky_factor_is_refused(text: str) -> None:
+    refused(text)
+
+
+@pytest.mark.parametrize("upper", [False, True])
+def test_gradients_through_triangles_are_those_of_differences_to_any_order(upper: bool) -> None:
+    half = "triu" if upper else "tril"
+    differs(f"m.cholesky_inverse(a.{half}(), {upper})")
+    differs(f"m.cholesky_solve(bc, b.{half}(), {upper})")
+    mapped(f"m.cholesky_inverse(a.{half}(), {upper})", "a")
+    mapped(f"m.cholesky_solve(m.ones(3, 1), a, {upper})", "a")
+    a = np.triu(ARRAYS["a"]) if upper else np.tril(ARRAYS["a"])
+    expected = np.linalg.inv(a.T @ a if upper else a @ a.T)
+    np.testing.assert_allclose(tape.cholesky_inverse(tape.tensor(a), upper).numpy(), expected, rtol=1e-12)
+
+
+def test_which_factor_of_a_batch_is_singular_is_said() -> None:
+    x = tape.stack([tape.eye(2), tape.tensor([[1.0, 0.0], [0.0, 0.0]])])
+    with pytest.raises(np.linalg.LinAlgError, match=r"\(Batch element 1\): The diagonal element 2 is zero"):
+        tape.cholesky_inverse(x)
+
+
+COUNTS = "m.tensor([1, 2, 1, 3])"
+COVARIANCES = (
+    "m.cov(w, aweights=p)", "w.cov(aweights=p, correction=0)", f"m.cov(w, fweights={COUNTS}, aweights=p)",
+    f"m.cov(w, correction=2, fweights={COUNTS}, aweights=p)", f"m.cov(w, fweights={COUNTS})", "m.cov(w[0], aweights=p)",
+    "m.cov(w[:1], aweights=p)", "m.cov(w.detach(), aweights=p)", "m.cov(w.float(), aweights=p)",
+    "m.cov(w, aweights=p.float())", "m.cov(w[0] * p, aweights=p)", f"m.cov(w.float(), fweights={COUNTS})",
+    "m.cov(w[:0], aweights=p)", "m.cov(w, aweights=p * m.tensor([0., 1., 1., 0.]))",
+    "m.corrcoef(w)", "m.corrcoef(w[0])", "m.corrcoef(w[:1])", "m.corrcoef(one)", "m.corrcoef(w[:0])",
+    "m.corrcoef(w[0, :0])", "m.corrcoef(w[:, :0])", "w.float().corrcoef()", "m.corrcoef(m.ones(2, 3).double())",
+    "m.corrcoef(m.tensor([[1, 2, 3], [3, 2, 2]])).double().round(decimals=6)", "m.corrcoef(m.ones(3).double())",
+)  # fmt: skip
+NO_COVARIANCES = (
+    "m.cov(w, aweights=-p)", "m.cov(w, aweights=p * 0)", f"m.cov(w, fweights={COUNTS} * 0)", "m.cov(w, aweights=p[:2])",
+    "m.cov(w, fweights=p)", f"m.cov(w, aweights={COUNTS})", "m.cov(b, aweights=p)", "m.cov(w > 0)", "m.corrcoef(b)",
+    "m.corrcoef(w > 0)", "m.cov(w, aweights=p[None])", "m.cov(w[:, :0], aweights=p[:0])",
+)  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:.*degrees of freedom")
+@pytest.mark.parametrize("text", COVARIANCES)
+def test_covariances_and_correlations_have_gradients_to_data_and_weights(text: str) -> None:
+    same(text)
+
+
+@pytest.mark.parametrize("text", NO_COVARIANCES)
+def test_what_has_no_covariances_is_refused(text: str) -> None:
+    refused(text)
+
+
+def test_covariances_differ_by_their_weights_as_differences_do() -> None:
+    differs(f"m.cov(w, fweights={COUNTS}, aweights=p)")
+    mapped("m.cov(m.stack((p, p ** 2)), aweights=p)", "p")
+    x, weights = ARRAYS["w"], ARRAYS["p"]
+    np.testing.assert_allclose(np.cov(tape.tensor(x), aweights=tape.tensor(weights)), np.cov(x, aweights=weights))
+    with pytest.warns(UserWarning, match="degrees of freedom is <= 0"):
+        assert tape.cov(tape.tensor(x), correction=9, aweights=tape.tensor(weights)).isinf().all()
