@@ -116,13 +116,24 @@ def renew(view: Tensor) -> None:
     if base._slot is None:
         view._slot = None
     else:
-        tape, key = modes.own_tape(), (base.spec, view.spec)
+        front = _fronts[id(base)]() if id(base) in _fronts else None
+        source = base if front is None or front is view else front
+        tape, key = modes.own_tape(), (source.spec, view.spec)
         form = _forms.get(key)
         if form is None:
             form = _forms.setdefault(key, forms.view(_AS_STRIDED, *key, ()))
-        tape.record(view, form.code, (base._slot,), (view._offset,))
+        tape.record(view, form.code, (source._slot,), (view._offset,))
         remember(view)
     join(base, view)
+
+
+def lead(view: Tensor) -> None:
+    """Let the views of a tensor's base, which nobody else has, be views of that tensor where they are renewed."""
+    key = id(view._base)  # which lives as long as its views
+    _fronts[key] = ref(view, lambda _: _fronts.pop(key, None))
+
+
+_fronts: dict[int, ReferenceType[Tensor]] = {}
 
 
 def alone(x: Tensor) -> bool:

@@ -11,7 +11,7 @@ from kernels import forms
 from kernels.layouts import spec_of
 from kernels.op import Join, View
 from kernels.tables import OPS
-from tape import casting, recording
+from tape import casting, families, recording
 from tape.call_table import copying, viewing
 from tape.dims import dim_of, either, ints_of
 from tape.joined_calls import joining
@@ -57,7 +57,9 @@ def reshape(x: Tensor, *sizes: Any, shape: Any = None) -> Tensor:
     try:
         return recording.view(VIEWS["view"], x, (wanted,))
     except ValueError:
-        return recording.view(VIEWS["unsafe_view"], clone(x), (wanted,))
+        copy = recording.view(VIEWS["unsafe_view"], clone(x), (wanted,))
+        families.lead(copy)
+        return copy
 
 
 @method()

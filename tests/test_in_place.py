@@ -1094,3 +1094,30 @@ def test_listing_of_a_program_shows_its_writes() -> None:
         return y.sum()
 
     assert "copy_" in str(tape.record(fun, np.ones(3)))
+
+
+@pytest.mark.parametrize("shape", ["expanded", "turned"])
+@pytest.mark.parametrize("view", [lambda x: x[1:], lambda x: x.view(-1), lambda x: x.unsqueeze(1)[1:]])
+@pytest.mark.parametrize("writes", [0, 1, 2])
+def test_views_of_what_reshape_has_copied_lead_to_it(shape: str, view: Callable[[Any], Any], writes: int) -> None:
+    """The copy behind it is nobody's: after writes, too, a view of the tensor has a gradient to the tensor."""
+    for requires_grad in (True, False):
+        x = tape.tensor(np.arange(6.0).reshape(2, 3), requires_grad=requires_grad)
+        y = (x * 1.0).expand(2, 2, 3).reshape(12) if shape == "expanded" else (x * 1.0).T.reshape(6)
+        shown, factor = view(y), tape.tensor(2.0, requires_grad=True)
+        for _ in range(writes):
+            y.mul_(factor)
+        if not (requires_grad or writes):
+            continue
+        (g,) = tape.autograd.grad(shown, y, tape.ones_like(shown), retain_graph=True)
+        expected = np.zeros(y.shape)
+        expected.reshape(-1)[expected.size - shown.numel() :] = 1.0
+        np.testing.assert_array_equal(g.numpy(), expected)
+        if requires_grad:
+            (g,) = tape.autograd.grad((y * y).sum() + (shown * shown).sum(), x)
+            both = tape.tensor(np.arange(6.0).reshape(2, 3), requires_grad=True)
+            z = both.expand(2, 2, 3).reshape(12) if shape == "expanded" else both.T.reshape(6)
+            z = z * 2.0**writes
+            ((z * z).sum() + (view(z) ** 2).sum()).backward()
+            assert both.grad is not None
+            np.testing.assert_array_equal(g.numpy(), both.grad.numpy())
