@@ -12,8 +12,38 @@ import numpy as np
 
 from kernels.contractions import plus
 from kernels.dispatching import dispatched, turned
+from kernels.factorizations import cholesky_jvp, cholesky_vjp, indefinite
 from kernels.op import Routine
 from kernels.solves import Array, LinAlgError, each, lapack, outer, which
+
+
+def _partly(a: Array) -> tuple[Array, Array]:
+    if not a.size:
+        return a.copy(), np.zeros((), np.int32)
+    found, info = lapack("potrf", a.dtype)(a, lower=True)
+    return found, np.asarray(info, np.int32)
+
+
+def _cholesky_ex(a: Array, *, check_errors: bool) -> tuple[Array, Array]:
+    found, info = each(_partly, a)
+    if check_errors and info.any():
+        k = int(np.flatnonzero(info)[0])
+        raise indefinite("linalg.cholesky_ex", a, k, info.flat[k])
+    return found, info
+
+
+Routine(
+    name="cholesky_ex",
+    doc="The lower triangular factor of a matrix, and which leading minor is not positive-definite, or 0.",
+    grad_fn="LinalgCholeskyExBackward0",
+    function=False,
+    forward=_cholesky_ex,
+    vjp=cholesky_vjp,
+    jvp=cholesky_jvp,
+    extras=("info",),
+    samples=((((3, 3),), {"check_errors": True}), (((2, 2, 2),), {"check_errors": False})),
+    domain=("spd",),
+)
 
 
 def _inverse(factor: Array, *, upper: bool) -> Array:

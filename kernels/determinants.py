@@ -11,9 +11,13 @@ import numpy as np
 
 from kernels.dispatching import dispatched, turned
 from kernels.op import Routine
-from kernels.solves import guarded
+from kernels.solves import guarded, solve_ex
 
 _INV = "linalg.inv: The inversion could not be completed because the input matrix is singular."
+_INV_EX = (
+    "linalg.inv_ex: The diagonal element {} is zero, the inversion could not be completed because the input matrix is "
+    "singular."
+)
 
 
 @dispatched
@@ -22,17 +26,24 @@ def inverse(a: Any) -> Any:
     return guarded(np.linalg.inv, a, message=_INV)
 
 
-Routine(
-    name="inv",
-    doc="The inverse of a matrix.",
-    grad_fn="LinalgInvExBackward0",
-    function=False,
-    forward=inverse,
-    vjp=lambda g, y: -np.matmul(np.matmul(turned(y), g), turned(y)),
-    jvp=lambda t, y: -np.matmul(np.matmul(y, t), y),
-    samples=((((3, 3),), {}), (((2, 2, 2),), {})),
-    domain=("wellconditioned",),
-)
+def _inverse_ex(a: Any, *, check_errors: bool) -> Any:
+    eye = np.broadcast_to(np.eye(a.shape[-1], dtype=a.dtype), a.shape)
+    return solve_ex(a, eye, check=_INV_EX if check_errors else "")
+
+
+for _name, _forward, _params in (("inv", inverse, {}), ("inv_ex", _inverse_ex, {"check_errors": False})):
+    Routine(
+        name=_name,
+        doc="The inverse of a matrix." if _name == "inv" else "The inverse of a matrix, and which pivot is zero, or 0.",
+        grad_fn="LinalgInvExBackward0",
+        function=False,
+        forward=_forward,
+        vjp=lambda g, y: -np.matmul(np.matmul(turned(y), g), turned(y)),
+        jvp=lambda t, y: -np.matmul(np.matmul(y, t), y),
+        extras=("info",) if _params else (),
+        samples=((((3, 3),), _params), (((2, 2, 2),), _params)),
+        domain=("wellconditioned",),
+    )
 
 
 def cofactors(a: Any, y: Any) -> Any:

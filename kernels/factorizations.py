@@ -43,6 +43,14 @@ def _from_right(x: Any, r: Any) -> Any:
     return turned(solve_triangular(r, turned(x), upper=True))
 
 
+def indefinite(name: str, a: Array, k: int, minor: int) -> LinAlgError:
+    """Return what is raised where the k-th of a batch of matrices has no Cholesky factor."""
+    return LinAlgError(
+        f"{name}: {which(a, k)}The factorization could not be completed because the input is not "
+        f"positive-definite (the leading minor of order {minor} is not positive-definite)."
+    )
+
+
 def _cholesky(a: Array) -> Array:
     try:
         return np.linalg.cholesky(a)
@@ -51,14 +59,12 @@ def _cholesky(a: Array) -> Array:
     for k, matrix in enumerate(a.reshape(-1, *a.shape[-2:])):
         minor = lapack("potrf", a.dtype)(matrix, lower=True)[1]
         if minor > 0:
-            raise LinAlgError(
-                f"linalg.cholesky: {which(a, k)}The factorization could not be completed because the input is not "
-                f"positive-definite (the leading minor of order {minor} is not positive-definite)."
-            )
+            raise indefinite("linalg.cholesky", a, k, minor)
     raise LinAlgError("linalg.cholesky: the input has elements that are not finite")
 
 
-def _cholesky_vjp(g: Any, y: Any) -> Any:
+def cholesky_vjp(g: Any, y: Any) -> Any:
+    """Return the gradient to a matrix, symmetric, given that to its factor y."""
     n = y.shape[-1]
     inner = lower(np.matmul(turned(y), g)) * (1.0 - 0.5 * np.eye(n, dtype=y.dtype))
     left = solve_triangular(turned(y), inner, upper=True)
@@ -66,7 +72,8 @@ def _cholesky_vjp(g: Any, y: Any) -> Any:
     return (found + turned(found)) * 0.5
 
 
-def _cholesky_jvp(t: Any, y: Any) -> Any:
+def cholesky_jvp(t: Any, y: Any) -> Any:
+    """Return how the factor y moves with its matrix."""
     t = (t + turned(t)) * 0.5
     inner = solve_triangular(y, turned(solve_triangular(y, t, upper=False)), upper=False)
     return np.matmul(y, lower(inner) * (1.0 - 0.5 * np.eye(y.shape[-1], dtype=y.dtype)))
@@ -78,8 +85,8 @@ Routine(
     grad_fn="LinalgCholeskyExBackward0",
     function=False,
     forward=_cholesky,
-    vjp=_cholesky_vjp,
-    jvp=_cholesky_jvp,
+    vjp=cholesky_vjp,
+    jvp=cholesky_jvp,
     samples=((((3, 3),), {}), (((2, 2, 2),), {})),
     domain=("spd",),
 )

@@ -120,6 +120,46 @@ Routine(
 )
 
 
+def _solved_ex(a: Array, b: Array) -> tuple[Array, Array]:
+    if not a.size or not b.size:
+        return b.copy(), np.zeros((), np.int32)
+    lu, pivots, info = lapack("getrf", a.dtype)(a)
+    return lapack("getrs", a.dtype)(lu, pivots, b)[0], np.asarray(info, np.int32)
+
+
+def solve_ex(a: Array, b: Array, *, check: str) -> tuple[Array, Array]:
+    """Return solutions, and which diagonal element of U is zero, or 0; with ``check``, a message, raise for it."""
+    found, info = each(_solved_ex, a, b)
+    if check and info.any():
+        k = int(np.flatnonzero(info)[0])
+        name, colon, rest = check.partition(": ")
+        raise LinAlgError(f"{name}{colon}{which(a, k)}{rest.format(info.flat[k])}")
+    return found, info
+
+
+def _solve_ex_vjp(g: Any, y: Any, a: Any, needs: Any) -> Any:
+    found = np.linalg.solve(turned(a), g)
+    return (-outer(found, y) if needs[0] else None), found
+
+
+_SOLVE_EX = _SOLVE.replace("solve:", "solve_ex:")
+Routine(
+    name="solve_ex",
+    doc="The solution of linear equations, and which pivot is zero, or 0.",
+    grad_fn="LinalgSolveExBackward0",
+    function=False,
+    forward=lambda a, b, *, check_errors: solve_ex(a, b, check=_SOLVE_EX if check_errors else ""),
+    vjp=_solve_ex_vjp,
+    jvp=lambda t_a, t_b, y, a: np.linalg.solve(a, plus(t_b, None if t_a is None else -np.matmul(t_a, y))),
+    extras=("info",),
+    samples=(
+        (((3, 3), (3, 2)), {"check_errors": True}),
+        (((2, 3, 3), (2, 3, 1)), {"check_errors": False}),
+    ),
+    domain=("wellconditioned", "real"),
+)
+
+
 def triangle(n: int, upper: bool, unitriangular: bool) -> Array:
     """Return where a triangular matrix has elements of its own."""
     inside = np.tri(n, k=-int(unitriangular), dtype=bool)

@@ -1,4 +1,4 @@
-"""Factorisations of matrices under PyTorch's names: Cholesky, QR, eigenvalues, singular values, LU.
+"""Factorisations of matrices under PyTorch's names: Cholesky, QR, eigenvalues, singular values.
 
 Matrices stand in the last two dims, batches in front. Gradients of eigenvectors and singular vectors need values that
 differ; where two are equal they are not finite, as in PyTorch.
@@ -7,8 +7,6 @@ differ; where two are equal they are not finite, as in PyTorch.
 from __future__ import annotations
 
 from typing import Any
-
-import numpy as np
 
 from kernels import factorizations
 from kernels.factorizations import _QR_COMPLETE
@@ -19,7 +17,7 @@ from tape.arithmetic import FUNCTIONS
 from tape.matrices import batch_of, matrix_of, square_of, turned
 from tape.public import implements, public
 from tape.return_types import named
-from tape.tensor import Tensor, as_array, plain
+from tape.tensor import Tensor, as_array
 
 _OPS: dict[str, Any] = OPS
 _where = FUNCTIONS["where"]
@@ -28,8 +26,7 @@ OldQR = named("qr", "An orthogonal and an upper triangular factor.", "Q", "R")
 Eigh = named("linalg_eigh", "Eigenvalues and eigenvectors, in columns.", "eigenvalues", "eigenvectors")
 SVD = named("linalg_svd", "Left vectors in columns, singular values, right vectors in rows.", "U", "S", "Vh")
 OldSVD = named("svd", "Left vectors, singular values, right vectors in columns.", "U", "S", "V")
-LUFactor = named("linalg_lu_factor", "Both factors in one matrix, and the rows exchanged.", "LU", "pivots")
-LU = named("linalg_lu", "A permutation, and the two triangular factors.", "P", "L", "U")
+CholeskyEx = named("linalg_cholesky_ex", "The factor, and which leading minor is not positive-definite.", "L", "info")
 
 
 @public()
@@ -45,6 +42,19 @@ def cholesky(input: Any, upper: bool = False) -> Tensor:  # noqa: A002 (PyTorch'
     a = square_of("linalg.cholesky", input)
     found = routine_calls.call(_OPS["cholesky"], turned(a) if upper else a)
     return turned(found) if upper else found
+
+
+def cholesky_ex(A: Any, *, upper: bool = False, check_errors: bool = False) -> Any:  # noqa: N803 (PyTorch's names)
+    """Return what :func:`cholesky` does, and an int32 ``info`` (*): the order of the minor that is no good, or 0.
+
+    What L is where ``info`` is not 0 means nothing. LinAlgError there with ``check_errors``.
+
+    >>> tape.linalg.cholesky_ex(-tape.eye(2)).info
+    tensor(1, dtype=tape.int32)
+    """
+    a = square_of("linalg.cholesky", A)
+    found, info = routine_calls.call(_OPS["cholesky_ex"], turned(a) if upper else a, check_errors=bool(check_errors))
+    return CholeskyEx(turned(found) if upper else found, info)
 
 
 def qr(A: Any, mode: str = "reduced") -> Any:  # noqa: N803 (PyTorch's names)
@@ -152,51 +162,3 @@ for _function, _name in ((_top_level_qr, "qr"), (_top_level_svd, "svd")):
 @implements(factorizations.refuse_any)
 def _refuse_any(g: Tensor) -> None:
     factorizations.refuse_any(as_array(g))
-
-
-def lu_factor(A: Any, *, pivot: bool = True) -> Any:  # noqa: N803
-    """Return the factors of square matrices packed in one, and the int32 rows exchanged, from 1; for ``lu_solve``.
-
-    RuntimeError if a factor is singular; ``lu`` allows that. Gradients are for square matrices.
-
-    >>> tape.linalg.lu_factor(tape.tensor([[1.0, 2.0], [4.0, 4.0]])).pivots
-    tensor([2, 2], dtype=tape.int32)
-    """
-    a = _pivoted("torch.linalg.lu_factor", A, pivot)
-    found = LUFactor(*routine_calls.call(_OPS["lu_factor"], a))
-    zero = np.argwhere(np.diagonal(as_array(found.LU), axis1=-2, axis2=-1) == 0)
-    if len(zero):
-        k = int(zero[0, -1]) + 1
-        raise RuntimeError(
-            f"torch.linalg.lu_factor: U[{k},{k}] is zero and using it on lu_solve would result in a division by zero. "
-            "If you still want to perform the factorization, consider calling linalg.lu(A, pivot)"
-        )
-    return found
-
-
-def lu(A: Any, *, pivot: bool = True) -> Any:  # noqa: N803
-    """Return P, L and U with A = P L U of (*, m, n) matrices; P has no gradient.
-
-    With k = min(m, n), P is (*, m, m), L (*, m, k) with ones on its diagonal, and U (*, k, n).
-
-    >>> tape.linalg.lu(tape.tensor([[1.0, 2.0], [4.0, 4.0]])).U.tolist()
-    [[4.0, 4.0], [0.0, 1.0]]
-    """
-    a = _pivoted("linalg.lu", A, pivot)
-    m, n = a.spec.shape[-2:]
-    k = min(m, n)
-    packed, pivots = routine_calls.call(_OPS["lu_factor"], a)
-    p = routine_calls.call(_OPS["lu_permutation"], pivots, n=m, dtype=a.spec.dtype.str)
-    below, above = plain(np.tri(m, k, -1, dtype=bool)), plain(~np.tri(k, n, -1, dtype=bool))
-    eye = plain(np.eye(m, k, dtype=a.spec.dtype))
-    return LU(p, _where(below, packed[..., :k], eye), _where(above, packed[..., :k, :], 0.0))
-
-
-def _pivoted(name: str, given: Any, pivot: bool) -> Tensor:
-    a = matrix_of(name, given)
-    if not pivot:
-        raise NotImplementedError(f"{name}: LU without pivoting is not implemented on the CPU")
-    m, n = a.spec.shape[-2:]
-    if m != n and wants(a):
-        raise NotImplementedError(f"{name}: gradients are for square matrices; these are {m} by {n}")
-    return a

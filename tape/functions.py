@@ -24,6 +24,7 @@ from tape import (  # noqa: F401 (they say what is public)
     inquiries,
     interchange,
     interpolating,
+    lu_factoring,
     membership,
     norms,
     numpy_elementary,

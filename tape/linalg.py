@@ -25,11 +25,12 @@ from tape.determining import (
     vander,
 )
 from tape.diagonals import diagonal as _diagonal
-from tape.factoring import cholesky, eigh, eigvalsh, lu, lu_factor, qr, svd, svdvals
+from tape.factoring import cholesky, cholesky_ex, eigh, eigvalsh, qr, svd, svdvals
+from tape.lu_factoring import ldl_factor, ldl_factor_ex, lu, lu_factor, lu_factor_ex
 from tape.matrix_norms import cond, matrix_norm, norm
 from tape.norms import vector_norm
 from tape.products import matmul
-from tape.solving import cholesky_inverse, cholesky_solve, lu_solve, solve, solve_triangular
+from tape.solving import cholesky_inverse, cholesky_solve, inv_ex, lu_solve, solve, solve_ex, solve_triangular
 from tape.solving import inverse as inv
 from tape.structured import solve_banded, solve_toeplitz, solveh_banded
 from tape.tensor import Tensor
@@ -37,6 +38,7 @@ from tape.tensor import Tensor
 __all__ = [
     "LinAlgError",
     "cholesky",
+    "cholesky_ex",
     "cholesky_inverse",
     "cholesky_solve",
     "cond",
@@ -46,10 +48,14 @@ __all__ = [
     "eigh",
     "eigvalsh",
     "inv",
+    "inv_ex",
+    "ldl_factor",
+    "ldl_factor_ex",
     "logdet",
     "lstsq",
     "lu",
     "lu_factor",
+    "lu_factor_ex",
     "lu_solve",
     "matmul",
     "matrix_exp",
@@ -63,6 +69,7 @@ __all__ = [
     "slogdet",
     "solve",
     "solve_banded",
+    "solve_ex",
     "solve_toeplitz",
     "solve_triangular",
     "solveh_banded",

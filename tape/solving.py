@@ -8,13 +8,16 @@ from kernels import cholesky_factors, determinants, solves
 from kernels.tables import OPS
 from tape import routine_calls, shaping
 from tape.argued_calls import argued
-from tape.matrices import MATRIX, matrix_of, square_of, tensor_like, together, turned
+from tape.matrices import MATRIX, batch_of, matrix_of, square_of, tensor_like, together, turned
 from tape.products import matmul
 from tape.public import implements, public
 from tape.reducing import tensor_of
+from tape.return_types import named
 from tape.tensor import Tensor
 
 _OPS: dict[str, Any] = OPS
+InvEx = named("linalg_inv_ex", "The inverse, and which pivot is zero.", "inverse", "info")
+SolveEx = named("linalg_solve_ex", "The solution, and which pivot is zero.", "result", "info")
 
 
 def solve(A: Any, B: Any, *, left: bool = True) -> Tensor:  # noqa: N803 (PyTorch's names)
@@ -35,6 +38,27 @@ def solve(A: Any, B: Any, *, left: bool = True) -> Tensor:  # noqa: N803 (PyTorc
         return turned(solve(turned(a), turned(b)))
     _check_rows("linalg.solve", a, b)
     return routine_calls.call(_OPS["solve"], *together("linalg.solve", a, b))[0]  # type: ignore[no-any-return]
+
+
+def solve_ex(A: Any, B: Any, *, left: bool = True, check_errors: bool = False) -> Any:  # noqa: N803
+    """Return what :func:`solve` does, and an int32 ``info`` of A's batch: which pivot is the first that is 0, or 0.
+
+    What the result is where ``info`` is not 0 means nothing. LinAlgError there with ``check_errors``.
+
+    >>> tape.linalg.solve_ex(tape.zeros(2, 2), tape.ones(2)).info
+    tensor(1, dtype=tape.int32)
+    """
+    a, b = square_of("linalg.solve", A), tensor_like(B)
+    if vector := _is_vector(a, b):
+        b = shaping.unsqueeze(b, -1)
+    across = not left and not vector
+    a, b = (turned(a), b if vector else turned(b)) if not left else (a, b)
+    _check_rows("linalg.solve", a, b)
+    batch = batch_of(a)
+    found, info = routine_calls.call(_OPS["solve_ex"], *together("linalg.solve", a, b), check_errors=bool(check_errors))
+    more = len(info.spec.shape) - len(batch)
+    info = info[(0,) * more + tuple(slice(0, 1) if n == 1 else slice(None) for n in batch)]
+    return SolveEx(shaping.squeeze(found, -1) if vector else turned(found) if across else found, info)
 
 
 def _vector(a: Tensor, b: Tensor) -> Tensor:
@@ -69,6 +93,18 @@ def inverse(input: Any) -> Tensor:  # noqa: A002 (PyTorch's name)
 
 
 implements(determinants.inverse)(inverse)
+
+
+def inv_ex(A: Any, *, check_errors: bool = False) -> Any:  # noqa: N803
+    """Return what :func:`inverse` does, and an int32 ``info`` (*): which pivot is the first that is 0, from 1, or 0.
+
+    What the inverse is where ``info`` is not 0 means nothing. LinAlgError there with ``check_errors``.
+
+    >>> tape.linalg.inv_ex(tape.ones(2, 2)).info
+    tensor(2, dtype=tape.int32)
+    """
+    a = square_of("linalg.inv", A)
+    return InvEx(*routine_calls.call(_OPS["inv_ex"], a, check_errors=bool(check_errors)))
 
 
 def solve_triangular(

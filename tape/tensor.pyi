@@ -887,6 +887,8 @@ class Tensor(SlotHolder):
         """True where the first is less. Shapes broadcast; dtypes promote as NumPy's do."""
     def lt_(self, *others: Any) -> Tensor:
         """True where the first is less, in place."""
+    def lu(self, pivot: builtins.bool = True, get_infos: builtins.bool = False) -> Any:
+        """Return the packed factors of (*, m, n) matrices and the int32 rows exchanged, from 1: linalg.lu_factor_ex."""
     def lu_solve(self, LU_data: Any, LU_pivots: Any) -> Tensor:
         """Return X with A X = ``input``, A given by ``linalg.lu_factor``."""
     @property

@@ -99,7 +99,7 @@ HOUSE = [
     "tape.autograd.anomaly", "tape.autograd.rules", "tape.autograd.steps", "tape.autograd.primals",
     "tape.autograd.calls", "tape.autograd.function", "tape.compiled_ops", "tape.plans", "tape.one_example",
     "tape.autograd.saving", "tape.adding", "tape.in_place", "tape.elementary", "tape.spreads", "tape.covariances",
-    "tape.numpy_elementary", "tape.special", "tape.matrices", "tape.factoring", "tape.solving",
+    "tape.numpy_elementary", "tape.special", "tape.matrices", "tape.factoring", "tape.lu_factoring", "tape.solving",
     "tape.determining", "tape.matrix_norms", "tape.einsums", "tape.contracting",
     "tape.added_products", "tape.updating", "tape.composed", "tape.structured", "tape.sparse", "tape.interpolating",
     "tape.quadrature", "tape.numpy_linalg", "tape.polynomials", "tape.numpy_methods",
@@ -201,6 +201,7 @@ MAY_NAME = {
     "tape.shaping": ("View", "Join", "Copy"),  # sizes with -1, dims, joins
     "tape.products": ("Contraction", "Routine"),  # PyTorch's checks of mm, mv, dot
     "tape.factoring": ("Elementwise", "Routine"),  # PyTorch's names and arguments
+    "tape.lu_factoring": ("Elementwise", "Routine"),  # likewise; where
     "tape.solving": ("Routine",),  # likewise
     "tape.determining": ("Elementwise", "Routine"),  # likewise
     "tape.matrix_norms": ("Elementwise",),  # where, abs

@@ -240,3 +240,90 @@ def test_covariances_differ_by_their_weights_as_differences_do() -> None:
     np.testing.assert_allclose(np.cov(tape.tensor(x), aweights=tape.tensor(weights)), np.cov(x, aweights=weights))
     with pytest.warns(UserWarning, match="degrees of freedom is <= 0"):
         assert tape.cov(tape.tensor(x), correction=9, aweights=tape.tensor(weights)).isinf().all()
+
+
+FACTORS = (
+    "L.lu_factor(a)", "L.lu_factor(w)", "L.lu_factor(t)", "L.lu_factor(bw)", "L.lu_factor(bt)", "L.lu(a)", "L.lu(w)",
+    "L.lu(t)", "L.lu(bw)", "L.lu(bt)", "L.lu(e)", "L.lu(be)", "L.lu(eb)", "L.lu(e.T)", "L.lu_factor(e)[0]",
+    "m.lu_unpack(*L.lu_factor(a))", "m.lu_unpack(*L.lu_factor(w))", "m.lu_unpack(*L.lu_factor(bt))",
+    "m.lu_unpack(*L.lu_factor(b.detach()), unpack_data=False)", "m.lu_unpack(*L.lu_factor(b), unpack_pivots=False)",
+    "m.lu_unpack(w, m.tensor([1, 2], dtype=m.int32))", "m.lu_unpack(w, m.tensor([1, 2]), unpack_pivots=False)",
+    "m.lu_unpack(m.tensor([[4, 2], [1, 3]]), m.tensor([2, 2], dtype=m.int32))", "m.lu(a)", "m.lu(w, True, True)",
+    "bt.lu()", "bw.lu(get_infos=True)", "m.lu(m.zeros(2, 2).double())", "m.lu(m.ones(2, 3).double(), get_infos=True)",
+    "L.lu_factor_ex(a)", "L.lu_factor_ex(bw, check_errors=True)", "L.lu_factor_ex(be)", "L.lu_factor_ex(eb)",
+    "L.lu_factor_ex(m.ones(2, 3, 5).double())", "L.cholesky_ex(a @ a.T)", "L.cholesky_ex(b @ b.mT, upper=True)",
+    "L.cholesky_ex(m.stack((m.eye(2), -m.eye(2))))[1]", "L.cholesky_ex(be)", "L.cholesky_ex(eb)", "L.inv_ex(a)",
+    "L.inv_ex(b, check_errors=True)", "L.inv_ex(m.stack((m.eye(2), m.ones(2, 2))))[1]", "L.inv_ex(be)", "L.inv_ex(eb)",
+    "L.solve_ex(a, c)", "L.solve_ex(a, v)", "L.solve_ex(b, bc)", "L.solve_ex(a, bc)", "L.solve_ex(b[:1], bc)",
+    "L.solve_ex(b, z)", "L.solve_ex(a, c.T, left=False)", "L.solve_ex(b, c, check_errors=True)", "L.solve_ex(be, be)",
+    "L.solve_ex(m.ones(2, 2), m.ones(2, 1))[1]", "L.ldl_factor_ex(b.detach())", "L.ldl_factor(a.detach())",
+    "L.ldl_factor_ex(be.detach())", "L.ldl_factor_ex(eb.detach())", "L.ldl_factor_ex(m.zeros(2, 2, 2).double())",
+    "L.lu(a.float().double())",
+)  # fmt: skip
+NO_FACTORS = (
+    "L.lu(v)", "L.lu(a, pivot=False)", "m.lu(a, False)", "L.lu_factor(m.zeros(2, 3, 3))", "L.lu_factor(m.ones(2, 4))",
+    "L.lu_factor_ex(m.ones(4, 2), check_errors=True)", "m.lu(v)", "m.lu(m.ones(2, 2, dtype=m.int64))",
+    "m.lu_unpack(a, m.tensor([1, 2, 3]))", "m.lu_unpack(a, m.tensor([0, 2, 3], dtype=m.int32))",
+    "m.lu_unpack(a, m.tensor([4, 2, 3], dtype=m.int32))", "m.lu_unpack(v, m.tensor([1], dtype=m.int32))",
+    "L.cholesky_ex(w)", "L.cholesky_ex(v)", "L.cholesky_ex(-m.eye(2), check_errors=True)", "L.inv_ex(w)", "L.inv_ex(v)",
+    "L.inv_ex(m.zeros(2, 2), check_errors=True)", "L.inv_ex(m.ones(2, 2, dtype=m.int64))", "L.solve_ex(w, w)",
+    "L.solve_ex(a, w)", "L.solve_ex(m.ones(2, 2), m.ones(2), check_errors=True)", "L.ldl_factor(w)", "L.ldl_factor(v)",
+    "L.ldl_factor(m.zeros(2, 2))", "L.ldl_factor_ex(m.zeros(2, 2), check_errors=True)",
+)  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:torch.lu is deprecated")
+@pytest.mark.parametrize("text", FACTORS)
+def test_factors_and_what_is_told_of_them(text: str) -> None:
+    same(text)
+
+
+@pytest.mark.filterwarnings("ignore:torch.lu is deprecated")
+@pytest.mark.parametrize("text", NO_FACTORS)
+def test_what_cannot_be_factored_is_refused(text: str) -> None:
+    refused(text)
+
+
+OF_ALL_SHAPES = (
+    "L.lu(w)", "L.lu_factor(t)[0]", "m.lu_unpack(*m.lu(bw))", "L.lu(bt)", "L.inv_ex(b)[0]", "L.solve_ex(b, c)[0]",
+    "L.cholesky_ex(a @ a.mT)[0]",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", OF_ALL_SHAPES)
+def test_factors_have_the_gradients_of_differences_to_any_order(text: str) -> None:
+    differs(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [("L.lu(w)", "w"), ("m.lu_unpack(*L.lu_factor(t))", "t"), ("L.inv_ex(a)", "a"), ("L.cholesky_ex(a @ a.mT)", "a"),
+     ("L.solve_ex(a, m.ones(3, 2))", "a"), ("L.lu_factor_ex(a)", "a"), ("L.ldl_factor_ex(a)", "a")],
+)  # fmt: skip
+def test_factors_of_a_batch_are_mapped(text: str, name: str) -> None:
+    mapped(text, name)
+
+
+@pytest.mark.parametrize("name", ["a", "w", "t", "bw", "bt"])
+def test_factors_are_scipys_and_multiply_to_their_matrix(name: str) -> None:
+    linalg = pytest.importorskip("scipy.linalg")
+    found = tape.linalg.lu(tape.tensor(ARRAYS[name]))
+    for ours, theirs in zip(found, linalg.lu(ARRAYS[name]), strict=True):
+        np.testing.assert_allclose(ours.numpy(), theirs, rtol=1e-12)
+    np.testing.assert_allclose((found.P @ found.L @ found.U).numpy(), ARRAYS[name], rtol=1e-12)
+
+
+def test_which_of_a_batch_fails_is_said() -> None:
+    x = tape.stack([tape.eye(2), tape.zeros(2, 2)])
+    singular = np.linalg.LinAlgError
+    with pytest.raises(RuntimeError, match=r"lu_factor_ex: \(Batch element 1\): U\[1,1\] is zero"):
+        tape.linalg.lu_factor_ex(x, check_errors=True)
+    with pytest.raises(singular, match=r"inv_ex: \(Batch element 1\): The diagonal element 1 is zero"):
+        tape.linalg.inv_ex(x, check_errors=True)
+    with pytest.raises(singular, match=r"cholesky_ex: \(Batch element 1\).*leading minor of order 1"):
+        tape.linalg.cholesky_ex(x, check_errors=True)
+    with pytest.raises(singular, match=r"solve_ex: \(Batch element 1\): The solver failed"):
+        tape.linalg.solve_ex(x, tape.ones(2, 2), check_errors=True)
+    with pytest.raises(RuntimeError, match="no gradient"):
+        tape.linalg.ldl_factor(tape.eye(2).requires_grad_())
+    assert repr(tape.lu(x, get_infos=True)).startswith("tape.return_types._lu_with_info(\nLU=")
