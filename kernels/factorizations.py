@@ -229,8 +229,8 @@ def _svd_vjp(g_u: Any, g_s: Any, g_vh: Any, u: Any, s: Any, vh: Any) -> Any:
 
 def _svd_jvp(t: Any, u: Any, s: Any, vh: Any) -> Any:
     k = s.shape[-1]
-    if u.shape[-1] > k or vh.shape[-2] > k:
-        raise RuntimeError(_SVD_FULL)
+    further = u[..., k:] * np.nan, vh[..., k:, :] * np.nan  # of vectors that are not unique
+    u, vh = u[..., :k], vh[..., :k, :]
     v, gaps, line = turned(vh), _apart(s * s), s[..., None, :]
     inner = np.matmul(np.matmul(turned(u), t), v)
     off, turn = _off(inner), _off(turned(inner))
@@ -241,7 +241,7 @@ def _svd_jvp(t: Any, u: Any, s: Any, vh: Any) -> Any:
         t_u = t_u + _over(np.matmul(t, v) - np.matmul(u, inner), line)
     if v.shape[-2] > k:
         t_v = t_v + _over(np.matmul(turned(t), u) - np.matmul(v, turned(inner)), line)
-    return t_u, diagonal_of(inner), turned(t_v)
+    return np.concatenate([t_u, further[0]], -1), diagonal_of(inner), np.concatenate([turned(t_v), further[1]], -2)
 
 
 Routine(

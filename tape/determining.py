@@ -19,8 +19,9 @@ from tape.products import matmul
 from tape.public import implements, public
 from tape.reducing import tensor_of
 from tape.return_types import named
+from tape.scanning import cumprod
 from tape.solving import inverse, solve
-from tape.tensor import Tensor
+from tape.tensor import Tensor, as_array
 
 _OPS: dict[str, Any] = OPS
 _where = FUNCTIONS["where"]
@@ -29,6 +30,12 @@ Lstsq = named(
     "linalg_lstsq", "The solution of least squares, and what is known of it.",
     "solution", "residuals", "rank", "singular_values",
 )  # fmt: skip
+
+_DRIVERS = {
+    "gels": (False, False, True), "gelsy": (True, False, False), "gelsd": (True, True, True),
+    "gelss": (True, True, True),
+}  # fmt: skip
+"""Which drivers of least squares tell of ranks, of singular values, of residuals."""
 
 
 @public()
@@ -129,17 +136,25 @@ def _tolerance(a: Tensor, given: Any) -> float:
 def lstsq(A: Any, B: Any, rcond: Any = None, *, driver: str | None = None) -> Any:  # noqa: N803
     """Return solution, residuals, rank and singular values of least squares, the shortest solution if several.
 
-    A is (*, m, n); B (*, m, k), or (*, m) of A's batch. Solution and residuals have gradients, at constant rank.
-    Residuals are empty unless m > n. ``driver`` is "gelsd" (the default), "gelsy" or "gelss": one
-    answer.
+    A is (*, m, n); B (*, m, k), or (*, m) of A's batch. Solution and residuals have gradients, at constant rank. The
+    solution is one for every ``driver``, which says what else is told, and what is empty, as in PyTorch: "gelsy" (the
+    default) tells the ranks (*), "gels" the residuals (*, k), "gelsd" and "gelss" both, and the singular values
+    (*, min(m, n)). Residuals are empty unless m > n and all ranks are n.
 
     >>> tape.linalg.lstsq(tape.ones(3, 1), tape.tensor([1.0, 2.0, 6.0])).solution
     tensor([3.0000])
+    >>> tape.linalg.lstsq(tape.ones(3, 1), tape.tensor([1.0, 2.0, 6.0]), driver="gels").residuals.shape
+    tape.Size([1])
     """
-    a, b = matrix_of("linalg.lstsq", A), tensor_of(B)
-    if driver not in (None, "gelsd", "gelsy", "gelss"):
+    a, b = matrix_of("torch.linalg.lstsq", A), tensor_of(B)
+    if driver not in (None, *_DRIVERS):
         raise RuntimeError(
-            f"torch.linalg.lstsq: parameter `driver` should be one of (gelsd, gelsy, gelss); got {driver}"
+            f"torch.linalg.lstsq: parameter `driver` should be one of (gels, gelsy, gelsd, gelss); got {driver}"
+        )
+    if not 0 <= len(a.spec.shape) - len(b.spec.shape) <= 1:
+        raise RuntimeError(
+            "torch.linalg.lstsq: input.dim() must be greater or equal to other.dim() and (input.dim() - other.dim()) "
+            f"<= 1; the shapes are {list(a.spec.shape)} and {list(b.spec.shape)}"
         )
     vector = len(b.spec.shape) == len(a.spec.shape) - 1
     b = shaping.unsqueeze(b, -1) if vector else b
@@ -148,8 +163,16 @@ def lstsq(A: Any, B: Any, rcond: Any = None, *, driver: str | None = None) -> An
         raise RuntimeError(f"torch.linalg.lstsq: input.size(-2) should match other.size({-1 if vector else -2})")
     a, b = together("linalg.lstsq", a, b)
     solution, rank, s = routine_calls.call(_OPS["lstsq"], a, b, rcond=_tolerance(a, rcond))
-    residuals = FUNCTIONS["square"](matmul(a, solution) - b).sum(-2) if m > n else creation.empty(0, dtype=a.spec.dtype)
-    return Lstsq(shaping.squeeze(solution, -1) if vector else solution, residuals, rank, s)
+    ranks, values, residual = _DRIVERS[driver or "gelsy"]
+    nothing, none = shaping.reshape(solution, -1)[:0], creation.empty(0, dtype=np.int64)
+    residual = residual and m > n and (not ranks or bool((as_array(rank) == n).all()))
+    residuals = FUNCTIONS["square"](matmul(a, solution) - b).sum(-2) if residual else nothing
+    return Lstsq(
+        shaping.squeeze(solution, -1) if vector else solution,
+        residuals,
+        rank if ranks else none,
+        s if values else creation.empty(0, dtype=s.spec.dtype),
+    )
 
 
 def matrix_rank(
@@ -216,11 +239,12 @@ def vander(x: Any, N: int | None = None) -> Any:  # noqa: N803
     [[1.0, 2.0, 4.0], [1.0, 3.0, 9.0]]
     """
     x = tensor_of(x)
+    if x.spec.dtype.kind == "b":
+        raise RuntimeError("linalg.vander supports floating point, complex, and integer tensors, but got bool")
     x = x if x.spec.shape else shaping.reshape(x, 1)
     count = x.spec.shape[-1] if N is None else operator.index(N)
     if count <= 1:
-        raise RuntimeError(f"linalg.vander: N must be greater than 1, but got {count}")
-    powers = [x * 0 + 1]
-    for _ in range(count - 1):
-        powers.append(powers[-1] * x)
-    return shaping.stack(powers, -1)
+        raise RuntimeError(f"linalg.vander: N must be greater than 1. It is {count}")
+    x = shaping.unsqueeze(x, -1)
+    powers = cumprod(shaping.expand(x, (*x.spec.shape[:-1], count - 1)), -1)
+    return shaping.cat([creation.ones(x.spec.shape, dtype=powers.spec.dtype), powers], -1)

@@ -111,7 +111,8 @@ def eigvalsh(A: Any, UPLO: str = "L") -> Tensor:  # noqa: N803
 def svd(A: Any, full_matrices: bool = True) -> Any:  # noqa: N803
     """Return U, S and Vh of (*, m, n) matrices, the singular values descending.
 
-    The further vectors that ``full_matrices=True`` adds have no gradient: RuntimeError where one reaches them.
+    The further vectors that ``full_matrices=True`` adds have no gradient: RuntimeError where one reaches them, and nan
+    in forward mode.
 
     >>> tape.linalg.svd(tape.ones(3, 2), full_matrices=False).U.shape
     tape.Size([3, 2])

@@ -246,7 +246,7 @@ def _svdvals(x: Any, /) -> Tensor:
 @implements(np.linalg.lstsq)
 def _lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[Any, ...]:
     a, b = tensor_like(a), tensor_like(b)
-    found = determining.lstsq(a, b, None if rcond is None else max(float(rcond), 0.0))
+    found = determining.lstsq(a, b, None if rcond is None else max(float(rcond), 0.0), driver="gelsd")
     residuals = found.residuals
     if int(found.rank.item()) < a.spec.shape[-1]:
         residuals = residuals[:0]

@@ -327,3 +327,63 @@ def test_which_of_a_batch_fails_is_said() -> None:
     with pytest.raises(RuntimeError, match="no gradient"):
         tape.linalg.ldl_factor(tape.eye(2).requires_grad_())
     assert repr(tape.lu(x, get_infos=True)).startswith("tape.return_types._lu_with_info(\nLU=")
+
+
+DRIVERS = (None, "gels", "gelsy", "gelsd", "gelss")
+EQUATIONS = ("t, t", "w, w", "a, c", "bt, bt", "bw, bw", "bt, w", "t, p", "c.float(), a.float()", "bt.detach(), bt + 1")
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+@pytest.mark.parametrize("equations", EQUATIONS)
+def test_drivers_of_least_squares_tell_what_pytorchs_tell(equations: str, driver: str | None) -> None:
+    same(f"L.lstsq({equations}, driver={driver!r})")
+
+
+@pytest.mark.parametrize("text", ["L.lstsq(m.ones(3, 2), m.ones(3, 1), driver=x)", "L.lstsq(be, be, driver=x)"])
+def test_least_squares_of_less_rank_have_no_residuals(text: str) -> None:
+    torch = pytest.importorskip("torch")
+    for driver in ("gelsy", "gelsd", "gelss"):
+        ours, theirs = (given(m, text.replace("x)", f"{driver!r})"))[0] for m in (tape, torch))
+        assert [tuple(y.shape) for y in ours] == [tuple(y.shape) for y in theirs]
+
+
+def test_least_squares_have_the_gradients_of_differences() -> None:
+    differs("L.lstsq(t, t + 1, driver='gels')[:2]")
+    differs("L.lstsq(bw, bw)[0]")
+    mapped("L.lstsq(t, m.ones(4, 1).double(), driver='gels')[:2]", "t")
+
+
+NO_LEAST_SQUARES = (
+    "L.lstsq(t, t, driver='x')", "L.lstsq(t, w)", "L.lstsq(v, t)", "L.lstsq(t, one)", "L.lstsq(t, bt)",
+    "L.lstsq(bt, z)",
+    "L.vander(one)", "L.vander(one, N=1)", "L.vander(p[:1])", "L.vander(p > 1)", "L.vander(p, N=2.0)",
+    "L.vander(p, N=0)",
+)  # fmt: skip
+POWERS_OF_ELEMENTS = (
+    "L.vander(one, N=4)", "L.vander(p)", "L.vander(w, N=3)", "L.vander(m.tensor([2, 3], dtype=m.int8), N=4)",
+    "L.vander(m.tensor(3), N=3)", "L.vander(p * m.tensor([0.0, 1, 0, 2]), N=4)", "L.vander(e, N=2)",
+    "L.vander(m.tensor([float('nan'), float('inf')]).double(), N=3)",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", NO_LEAST_SQUARES)
+def test_what_has_no_least_squares_and_no_powers_is_refused(text: str) -> None:
+    refused(text)
+
+
+@pytest.mark.parametrize("text", POWERS_OF_ELEMENTS)
+def test_powers_of_elements(text: str) -> None:
+    same(text)
+
+
+@pytest.mark.parametrize("name", ["w", "t", "bt"])
+def test_singular_values_of_full_decompositions_have_gradients(name: str) -> None:
+    same(f"L.svd({name}).S")
+    same(f"m.svd({name}, some=False).S")
+    differs(f"L.svd({name}).S")
+    _, (t_u, t_s, t_vh) = tape.func.jvp(tape.linalg.svd, (tape.tensor(ARRAYS[name]),), (tape.ones(ARRAYS[name].shape),))
+    assert t_s.isfinite().all()
+    assert t_u[..., :2].isfinite().all()
+    assert t_vh[..., :2, :].isfinite().all()
+    assert t_u[..., 2:].isnan().all()  # these vectors are not unique
+    assert t_vh[..., 2:, :].isnan().all()
