@@ -8,6 +8,7 @@ that of its first value. Intrinsics written for Numba serve as they are. Integer
 from __future__ import annotations
 
 import ast
+import functools
 from collections import Counter
 from typing import Any
 
@@ -25,8 +26,8 @@ SHORT = 40
 class Module:
     """One LLVM module; functions of native source are added to it, each once for its types.
 
-    Of ``control`` code, which few passes optimise, those with loops that call nothing stand apart, in ``loops``: over
-    elements they run four times as fast after all passes.
+    Of ``control`` code, which few passes optimise, those that loop over elements and call nothing stand apart, in
+    ``loops``: they run four times as fast after all passes, which loops over words do not.
     """
 
     def __init__(self, name: str, *, control: bool = False) -> None:
@@ -34,16 +35,7 @@ class Module:
         self.ir = ir.Module(name)
         self.loops = ir.Module(f"{name}.loops")
         self._made: dict[Any, tuple[ir.Function, Any]] = {}
-        self._trees: dict[Any, dict[str, ast.FunctionDef]] = {}
         self._calls: Counter[Any] = Counter()
-
-    def tree(self, native: Any) -> ast.FunctionDef:
-        """Return the syntax tree of a function."""
-        unit = native.unit
-        if unit.name not in self._trees:
-            parsed = ast.parse(unit.text).body
-            self._trees[unit.name] = {node.name: node for node in parsed if isinstance(node, ast.FunctionDef)}
-        return self._trees[unit.name][native.function.__name__]
 
     def function(self, native: Any, kinds: tuple[Any, ...]) -> tuple[ir.Function, Any]:
         """Return the function for arguments of these types, and what it returns."""
@@ -59,13 +51,12 @@ class Module:
         name = f"{native.symbol}.{len(self._made)}.{len(self.ir.globals)}"
         function = ir.Function(self.ir, ir.FunctionType(ir.VoidType(), given), name)
         function.linkage = "internal"
-        tree = self.tree(native)
-        loops = any(isinstance(node, ast.For) for node in ast.walk(tree))
+        tree, loops = _trees(native.unit.text)[native.function.__name__]
         if loops:
             function.attributes.add("noinline")  # in the loops of a caller its constants would not stay in registers
         result = Body(self, function, native.function.__globals__).run(tree, kinds)
         kind = ir.FunctionType(type_of(result), given)
-        if loops and self.control and not _calls(function):
+        if loops and self.control and _is_of_elements(function):
             del self.ir.globals[name]
             apart = ir.Function(self.loops, kind, f"{self.ir.name}.{name}")
             Body(self, apart, native.function.__globals__).run(tree, kinds)
@@ -97,8 +88,23 @@ class Module:
             _export_to_python(self.ir, native.symbol, outer, len(kinds), result)
 
 
-def _calls(function: ir.Function) -> bool:
-    return any(isinstance(one, ir.instructions.CallInstr) for block in function.blocks for one in block.instructions)
+@functools.lru_cache(maxsize=32)
+def _trees(text: str) -> dict[str, tuple[ast.FunctionDef, bool]]:
+    """Return a source's functions by their names, and whether they loop; several units call what stands in one."""
+    functions = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
+    return {one.name: (one, any(isinstance(node, ast.For) for node in ast.walk(one))) for one in functions}
+
+
+def _is_of_elements(function: ir.Function) -> bool:
+    """Whether a function has elements of arrays, subscripted or as numbers that are no integers, and calls nothing."""
+    within = [one for block in function.blocks for one in block.instructions]
+    if any(isinstance(one, ir.instructions.CallInstr) for one in within):
+        return False
+    subscripts = (isinstance(one, ir.instructions.GEPInstr) and one.inbounds for one in within)
+    return any(subscripts) or any(x.type in _REALS for one in within for x in one.operands)
+
+
+_REALS = {ir.DoubleType(), ir.FloatType()}
 
 
 def _export_to_python(module: ir.Module, symbol: str, outer: ir.Function, count: int, result: Any) -> None:
