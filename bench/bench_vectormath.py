@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from bench.bars import PAIRS, VECTOR_MATH
-from kernels.scipy_ufuncs import resolved, special
-from kernels.source import Loop
-from kernels.spaces import Operand
+from kernels.codegen.loop_printer import Loop
+from kernels.codegen.operand_spaces import Operand
+from kernels.records.scipy_ufuncs import resolved, special
 from tape.testing import ratio
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from kernels.op import Elementwise, Op, Reduction
-from kernels.scipy_ufuncs import LateUfunc
-from kernels.tables import OPS
+from kernels.ops.registry import OPS
+from kernels.records.kinds import Elementwise, Op, Reduction
+from kernels.records.scipy_ufuncs import LateUfunc
 
 SIZES = (1, 1_000, 1_000_000)
 # Called alike by tape and PyTorch, with a vector; NumPy's text is given where it differs.

@@ -14,7 +14,7 @@ if getattr(_kernels, "DISTRIBUTION", None) != "tape-autograd":
         "pip uninstall kernels; pip install --force-reinstall --no-deps tape-autograd"
     )
 
-from kernels.collecting import uncollected as _uncollected
+from kernels.foundation.garbage_collector import uncollected as _uncollected
 
 with _uncollected(lasting=True):
     from tape import (  # noqa: F401 (some install methods)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import tape
-from kernels import jit
+from kernels.compiler import jit
 from tape import examples, tour
 
 if TYPE_CHECKING:

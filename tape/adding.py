@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from kernels.forms import Form
-from kernels.recent import Recent
-from kernels.tables import OPS
-from kernels.words import VIEW
+from kernels.foundation.recent_table import Recent
+from kernels.instructions.forms import Form
+from kernels.native.words import VIEW
+from kernels.ops.registry import OPS
 from tape import families, modes, tapes, writing
 from tape.families import base_of
 from tape.shaping import clone

@@ -14,15 +14,15 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from kernels import call_entries as calls
-from kernels import routine_computations
-from kernels.call_arguments import arguments
-from kernels.call_entries import Key, Telling
-from kernels.computation import Computation
-from kernels.form import Form
-from kernels.op import Reduction, Routine
-from kernels.operations import operation
-from kernels.words import ARGUED, MOST_OPERANDS, PULLS, PYTHON
+from kernels.call_cache import entries as calls
+from kernels.call_cache import routine_computations
+from kernels.call_cache.arguments import arguments
+from kernels.call_cache.computation import Computation
+from kernels.call_cache.entries import Key, Telling
+from kernels.instructions.form import Form
+from kernels.native.calls.function_type import operation
+from kernels.native.words import ARGUED, MOST_OPERANDS, PULLS, PYTHON
+from kernels.records.kinds import Reduction, Routine
 from tape import modes
 from tape.call_table import NATIVELY, number_of
 from tape.runs import Run, runs

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels.op import Elementwise
-from kernels.tables import OPS
+from kernels.ops.registry import OPS
+from kernels.records.kinds import Elementwise
 from tape import modes
 from tape.call_table import enter, install, operator_number, repeated
 from tape.operands import is_foreign, operand

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
-from kernels.tables import OPS
+from kernels.ops.registry import OPS
 from tape import casting, recording, shaping
 from tape.call_table import viewing
 from tape.dims import dim_of, dims_of, ints_of

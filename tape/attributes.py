@@ -7,9 +7,9 @@ from weakref import ReferenceType, ref
 
 import numpy as np
 
-from kernels.forms import Form
-from kernels.layouts import spec_of
-from kernels.tables import OPS
+from kernels.arrays.specs import spec_of
+from kernels.instructions.forms import Form
+from kernels.ops.registry import OPS
 from tape import casting, devices, families, inference, modes, recording
 from tape.autograd import hooks
 from tape.devices import check_device

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kernels.op import Copy, Elementwise, View
-from kernels.tables import OPS
+from kernels.ops.registry import OPS
+from kernels.records.kinds import Copy, Elementwise, View
 from tape import batching, indexing, modes, recording, shaping, switches
 from tape.autograd.forward import derived, settle
 from tape.batching import Given

@@ -12,11 +12,23 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from kernels.custom import Custom
-from kernels.layouts import Spec, dense
-from kernels.op import Contraction, Copy, Elementwise, Gather, Join, Part, Reduction, Routine, Select, View, Write
-from kernels.structs import dataclass
-from kernels.tables import OPS
+from kernels.arrays.specs import Spec, dense
+from kernels.foundation.data_classes import dataclass
+from kernels.instructions.jitted_functions import Custom
+from kernels.ops.registry import OPS
+from kernels.records.kinds import (
+    Contraction,
+    Copy,
+    Elementwise,
+    Gather,
+    Join,
+    Part,
+    Reduction,
+    Routine,
+    Select,
+    View,
+    Write,
+)
 from tape import (
     arithmetic,
     compiled_ops,

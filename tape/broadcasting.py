@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from kernels import forms, forwards, pool
-from kernels.forms import Form
-from kernels.layouts import spec_of
-from kernels.op import Elementwise
-from kernels.silence import silently
-from kernels.tables import OPS
+from kernels.arrays.specs import spec_of
+from kernels.arrays.warnings_off import silently
+from kernels.codegen import vectorized_forward
+from kernels.instructions import forms
+from kernels.instructions.forms import Form
+from kernels.native.pool import reused_arrays
+from kernels.ops.registry import OPS
+from kernels.records.kinds import Elementwise
 from tape import modes
 from tape.operands import LARGEST, Number, as_saved, beside, check_broadcast, is_mask, operand, values_of
 from tape.recording import finish, to_dtype, value_is_float
@@ -55,10 +57,12 @@ def elementwise(op: Elementwise, *given: Any) -> Tensor:
 
 def _computed(op: Elementwise, values: list[Any]) -> Any:
     """Return the value: by the ufunc, or for large results of some operations by our own kernel."""
-    found = forwards.run(op, *values) if op.vector else None
+    found = vectorized_forward.run(op, *values) if op.vector else None
     if found is not None:
         return found
-    return _silently(partial(pool.call, op.ufunc) if any(map(pool.is_large, values)) else op.ufunc, values)
+    return _silently(
+        partial(reused_arrays.call, op.ufunc) if any(map(reused_arrays.is_large, values)) else op.ufunc, values
+    )
 
 
 def _silently(compute: Callable[..., Any], values: list[Any]) -> Any:
@@ -84,8 +88,8 @@ def _with_number(op: Any, x: Any, number: float) -> Tensor:
         return finish(op, (x,), value, lambda: spec_of(value), lambda _form: (), (), params=(static,))  # type: ignore[arg-type, return-value]
     p = float(number)
     compute = op.variants[p] if p in op.variants else lambda value: op.ufunc(value, p)
-    large = x.spec.bytes >= pool.LARGE
-    value = _silently(lambda given, _: pool.call(compute, given) if large else compute(given), [x._value, p])
+    large = x.spec.bytes >= reused_arrays.LARGE
+    value = _silently(lambda given, _: reused_arrays.call(compute, given) if large else compute(given), [x._value, p])
 
     def saved(form: Form) -> tuple[Any, ...]:
         by_name = {"x": x._value, "y": carried(value)}

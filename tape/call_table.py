@@ -9,26 +9,29 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from kernels import call_entries as calls
-from kernels import computations, jit, loops, part_entries, registry, words
-from kernels.call_entries import Key, Telling
-from kernels.form import Form
-from kernels.memory import where
-from kernels.native_leaf import place_of
-from kernels.native_types import NATIVE
-from kernels.numpy_api import NEW, NEW_VIEW, SET_BASE, agrees, table
-from kernels.op import Copy, Elementwise
-from kernels.operations import operation
-from kernels.scipy_ufuncs import calls_scipy
-from kernels.tables import OPS
-from kernels.words import PULLS
+from kernels.arrays import numpy_loops
+from kernels.call_cache import computations, part_entries
+from kernels.call_cache import entries as calls
+from kernels.call_cache.entries import Key, Telling
+from kernels.compiler import jit
+from kernels.instructions.form import Form
+from kernels.native import registry, words
+from kernels.native.calls.function_type import operation
+from kernels.native.heap_types import NATIVE
+from kernels.native.memory import where
+from kernels.native.numpy_api import NEW, NEW_VIEW, SET_BASE, agrees, table
+from kernels.native.tensor.leaf_type import place_of
+from kernels.native.words import PULLS
+from kernels.ops.registry import OPS
+from kernels.records.kinds import Copy, Elementwise
+from kernels.records.scipy_ufuncs import calls_scipy
 from tape import modes
 from tape.families import base_of
 from tape.tapes import Tape
 from tape.tensor import Tensor
 
 Method = TypeVar("Method", bound=Callable[..., Any])
-NATIVELY = NATIVE and loops.readable() and agrees()
+NATIVELY = NATIVE and numpy_loops.readable() and agrees()
 OWN = (Tensor, float, int)
 """Types of operands that native code takes."""
 _numbers: dict[str, int] = {}
@@ -206,7 +209,10 @@ if NATIVELY:
         registry.put(registry.REGISTRY.address, at, table()[function])
     for at, thing in ((words.G_ACTIVE, modes._active), (words.G_HEARD, modes._heard), (words.G_MODE, modes._mode)):
         registry.put(registry.REGISTRY.address, at, id(thing))
-    for at, module, name in ((words.G_HIT, "calls_native", "hit"), (words.G_HIT_VIEW, "parts_native", "hit_view")):
+    for at, module, name in (
+        (words.G_HIT, "native.calls.calls_native", "hit"),
+        (words.G_HIT_VIEW, "native.indexing.parts_native", "hit_view"),
+    ):
         provide(at, module, name)
     registry.put(registry.REGISTRY.address, words.G_TAPE, id(Tape))
     for at, place in zip((words.G_ENTRIES, words.G_THREAD), place_of(Tape, "entries", "thread"), strict=True):

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels import custom as kernel_forms
-from kernels.layouts import spec_of
+from kernels.arrays.specs import spec_of
+from kernels.instructions import jitted_functions as kernel_forms
 from tape import casting, recording, shaping
 from tape.operands import operand
 from tape.tensor import Tensor, as_array, carried, plain

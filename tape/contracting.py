@@ -6,7 +6,7 @@ import math
 import operator
 from typing import Any
 
-from kernels.tables import OPS
+from kernels.ops.registry import OPS
 from tape import routine_calls, shaping
 from tape.argued_calls import argued
 from tape.diagonals import diagonal

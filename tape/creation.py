@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels import pool
+from kernels.native.pool import reused_arrays
 from tape import casting, recording
 from tape.devices import check_device
 from tape.dtypes import DEFAULT, check_gradient, dtype_of, get_default_dtype
@@ -37,7 +37,10 @@ def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: b
         if type(data) is float:
             return leaf(data, requires_grad=requires_grad)
         if type(data) is np.ndarray and data.dtype is _FLOAT64 and data.ndim:
-            return leaf(pool.call(data.copy) if data.nbytes >= pool.LARGE else data.copy(), requires_grad=requires_grad)
+            return leaf(
+                reused_arrays.call(data.copy) if data.nbytes >= reused_arrays.LARGE else data.copy(),
+                requires_grad=requires_grad,
+            )
     if isinstance(data, Tensor):
         warnings.warn(
             "To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or "

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels import determinants
-from kernels.tables import OPS
+from kernels.ops.linalg import determinants
+from kernels.ops.registry import OPS
 from tape import creation, routine_calls, shaping
 from tape.arithmetic import FUNCTIONS
 from tape.dims import dim_of

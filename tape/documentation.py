@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kernels.op import Elementwise, Gather, Join, Reduction, Routine, Select, View, Write
-from kernels.scipy_ufuncs import LateUfunc
-from kernels.symbols import Symbol, Unprinted, traced
-from kernels.tables import OPS
+from kernels.ops.registry import OPS
+from kernels.records.kinds import Elementwise, Gather, Join, Reduction, Routine, Select, View, Write
+from kernels.records.scipy_ufuncs import LateUfunc
+from kernels.records.symbols import Symbol, Unprinted, traced
 from tape.public import NUMPY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kernels.op import Op
+    from kernels.records.kinds import Op
 
 HEADS = ("name", "other names", "`grad_fn`", "what it does", "gradient", "the tape keeps", "dtypes", "NumPy")
 

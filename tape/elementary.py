@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels.scipy_ufuncs import special
-from kernels.tables import OPS
+from kernels.ops.registry import OPS
+from kernels.records.scipy_ufuncs import special
 from tape import casting, recording, shaping, switches, writing
 from tape.arithmetic import FUNCTIONS, RECORDED
 from tape.operands import Number

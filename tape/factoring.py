@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernels import factorizations
-from kernels.factorizations import _QR_COMPLETE
-from kernels.tables import OPS
+from kernels.ops.linalg import decompositions
+from kernels.ops.linalg.decompositions import _QR_COMPLETE
+from kernels.ops.registry import OPS
 from tape import creation, modes, routine_calls
 from tape.argued_calls import argued
 from tape.arithmetic import FUNCTIONS
@@ -160,6 +160,6 @@ for _function, _name in ((_top_level_qr, "qr"), (_top_level_svd, "svd")):
     public()(_function)
 
 
-@implements(factorizations.refuse_any)
+@implements(decompositions.refuse_any)
 def _refuse_any(g: Tensor) -> None:
-    factorizations.refuse_any(as_array(g))
+    decompositions.refuse_any(as_array(g))

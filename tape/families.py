@@ -11,13 +11,13 @@ from weakref import ReferenceType, ref
 
 import numpy as np
 
-from kernels import forms
-from kernels.forms import Form
-from kernels.layouts import Spec, spec_of
-from kernels.native_tensor import same_layout
-from kernels.recent import Recent
-from kernels.tables import OPS
-from kernels.words import TAPE_BITS
+from kernels.arrays.specs import Spec, spec_of
+from kernels.foundation.recent_table import Recent
+from kernels.instructions import forms
+from kernels.instructions.forms import Form
+from kernels.native.tensor.tensor_type import same_layout
+from kernels.native.words import TAPE_BITS
+from kernels.ops.registry import OPS
 from tape import inference, modes
 from tape.tapes import LARGE, Tape, living
 from tape.tensor import Array, Tensor, as_array, rare, seldom

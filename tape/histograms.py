@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.tables import OPS
+from kernels.ops.registry import OPS
 from tape import return_types, routine_calls
 from tape.numpy_reducing import cast
 from tape.public import implements, public

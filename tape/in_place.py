@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels.op import Elementwise
-from kernels.tables import OPS
+from kernels.ops.registry import OPS
+from kernels.records.kinds import Elementwise
 from tape import adding, families, indexing, inference, writing
 from tape.arithmetic import FUNCTIONS, RUN, names_of
 from tape.call_table import NATIVELY

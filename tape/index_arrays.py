@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.layouts import Spec, Strides, dense
+from kernels.arrays.specs import Spec, Strides, dense
 from tape import recording
 from tape.operands import plainly
 from tape.tensor import Array, Tensor, as_array

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from kernels import writes
-from kernels.layouts import dense, spec_of
-from kernels.op import View
-from kernels.tables import OPS
-from kernels.words import OP_PART
+from kernels.arrays.specs import dense, spec_of
+from kernels.native.words import OP_PART
+from kernels.ops import indexing
+from kernels.ops.registry import OPS
+from kernels.records.kinds import View
 from tape import index_arrays, modes, recording, shaping, writing
 from tape.call_table import NATIVELY, install_part
 from tape.picked_calls import by_index, enter_picked
@@ -91,7 +91,7 @@ def _picked(x: Tensor, value: Array, places: Callable[[], tuple[Array, Array]]) 
         _GATHER,
         (x,),
         value,
-        lambda: writes.gather(_GATHER, spec, spec_of(value)),
+        lambda: indexing.gather(_GATHER, spec, spec_of(value)),
         lambda _form: (picked,),
         (),
         params=(memory, picked),

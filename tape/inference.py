@@ -9,9 +9,9 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any, Self
 
-from kernels.forms import Form
-from kernels.layouts import Spec
-from kernels.op import Contraction, Elementwise
+from kernels.arrays.specs import Spec
+from kernels.instructions.forms import Form
+from kernels.records.kinds import Contraction, Elementwise
 from tape import modes
 from tape.modes import ON_MADE, Mode
 from tape.switches import Switch

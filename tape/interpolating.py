@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels import interpolations
-from kernels.tables import OPS
+from kernels.ops import interpolation
+from kernels.ops.registry import OPS
 from tape import creation, recording, routine_calls, shaping
 from tape.arithmetic import FUNCTIONS
 from tape.arranging import flip
@@ -188,12 +188,12 @@ def interpn(
     return found
 
 
-@implements(interpolations.interval)
+@implements(interpolation.interval)
 def _interval(x: Any, xp: Any) -> Tensor:
     return routine_calls.call(_OPS["interval"], x, xp)  # type: ignore[no-any-return]
 
 
-@implements(interpolations.added_at)
+@implements(interpolation.added_at)
 def _added_at(values: Any, at: Any, *, n: int) -> Any:
     values, at = tensor_of(values), tensor_of(at) if isinstance(at, Tensor) else plain(at)
     found: Any = creation.zeros(n, dtype=values.spec.dtype)

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from kernels.layouts import dense
-from kernels.op import View
-from kernels.program import Node, Recipe
-from kernels.program_words import NodeRef, Step
-from kernels.tables import OPS
+from kernels.arrays.specs import dense
+from kernels.ops.registry import OPS
+from kernels.programs.recording.program import Node, Recipe
+from kernels.programs.recording.program_words import NodeRef, Step
+from kernels.records.kinds import View
 from tape import batching, modes, recording, shaping, writing
 from tape.batching import Given
 from tape.tensor import Tensor, as_array, carried, plain

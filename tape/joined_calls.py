@@ -7,10 +7,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from kernels import join_entries, words
-from kernels.call_entries import Telling
-from kernels.form import Form
-from kernels.layouts import dense
+from kernels.arrays.specs import dense
+from kernels.call_cache import join_entries
+from kernels.call_cache.entries import Telling
+from kernels.instructions.form import Form
+from kernels.native import words
 from tape import modes
 from tape.call_table import number_of, provide, repeating
 from tape.tensor import Tensor
@@ -52,5 +53,5 @@ def _enter(number: int, op: Any, along: int, tensors: Any, result: Tensor, *, ne
     for x, own in zip(tensors, wanted, strict=True):
         joined.append(join_entries.Joined(x._form, own, at * spec.strides[axis], strides))
         at += 1 if new else x.spec.shape[axis]
-    provide(words.G_HIT_JOINED, "joining_native", "hit_joined")
+    provide(words.G_HIT_JOINED, "native.calls.joining_native", "hit_joined")
     join_entries.enter(number, along, joined, form, Telling(op, len(tensors), (axis, new)))

@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from kernels.custom import Custom, apart
-from kernels.entries import Instruction
-from kernels.forms import Form
-from kernels.graphs import key_of
-from kernels.layouts import Spec
-from kernels.observing import Array
-from kernels.op import Contraction, Copy, Elementwise, Gather, Join, Reduction, Select
-from kernels.patterns import pattern
-from kernels.words import ADDS, CLEARS, PYTHON, VIEW
+from kernels.arrays.specs import Spec
+from kernels.arrays.sweep_interface import Array
+from kernels.instructions.entries import Instruction
+from kernels.instructions.forms import Form
+from kernels.instructions.jitted_functions import Custom, apart
+from kernels.native.words import ADDS, CLEARS, PYTHON, VIEW
+from kernels.records.kinds import Contraction, Copy, Elementwise, Gather, Join, Reduction, Select
+from kernels.sweeps.gradient_views import pattern
+from kernels.sweeps.graph import key_of
 from tape import inference
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernels.solves import LinAlgError
+from kernels.ops.linalg.solves import LinAlgError
 from tape.argued_calls import argued
 from tape.contracting import multi_dot, vecdot, vector_product
 from tape.determining import (

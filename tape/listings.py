@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernels.entries import Instruction, instructions
-from kernels.program import line, parameters
-from kernels.words import TAPE_BITS
+from kernels.instructions.entries import Instruction, instructions
+from kernels.native.words import TAPE_BITS
+from kernels.programs.recording.program import line, parameters
 from tape import tapes
 from tape.tensor import Tensor
 

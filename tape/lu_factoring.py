@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.tables import OPS
+from kernels.ops.registry import OPS
 from tape import routine_calls, shaping
 from tape.arithmetic import FUNCTIONS
 from tape.factoring import wants

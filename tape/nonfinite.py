@@ -14,12 +14,12 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from kernels.entries import Instruction
-from kernels.forms import Form
-from kernels.graphs import key_of
-from kernels.observing import Array, Observer, Seed
-from kernels.op import cut
-from kernels.words import ADDS, CLEARS, PULLS, PYTHON, TAPE_BITS, VIEW
+from kernels.arrays.sweep_interface import Array, Observer, Seed
+from kernels.instructions.entries import Instruction
+from kernels.instructions.forms import Form
+from kernels.native.words import ADDS, CLEARS, PULLS, PYTHON, TAPE_BITS, VIEW
+from kernels.records.kinds import cut
+from kernels.sweeps.graph import key_of
 from tape import errors, modes
 from tape.autograd import crossing
 from tape.autograd.anomaly import Anomaly, element, known_at, line_of, operand_name

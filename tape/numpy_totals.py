@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.tables import OPS
+from kernels.ops.registry import OPS
 from tape import creation, reducing, shaping, totals
 from tape.arithmetic import FUNCTIONS
 from tape.dims import dims_of

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from kernels.op import Elementwise
-from kernels.scipy_ufuncs import LateUfunc
-from kernels.tables import OPS
+from kernels.ops.registry import OPS
+from kernels.records.kinds import Elementwise
+from kernels.records.scipy_ufuncs import LateUfunc
 from tape import recording, shaping
 from tape.arithmetic import FUNCTIONS, names_of
 from tape.dtypes import dtype_of

@@ -10,9 +10,9 @@ from typing import Any
 
 from numpy.lib.array_utils import byte_bounds
 
-from kernels.layouts import Spec
-from kernels.memory import where
-from kernels.op import View, Write
+from kernels.arrays.specs import Spec
+from kernels.native.memory import where
+from kernels.records.kinds import View, Write
 from tape import modes
 from tape.families import base_of, is_view
 from tape.nesting import leaves

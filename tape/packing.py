@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from kernels import callouts
-from kernels.entries import Instruction
-from kernels.forms import Form, inputs_of
-from kernels.observing import Array
-from kernels.patterns import pattern
-from kernels.pullbacks import contributions
+from kernels.arrays.sweep_interface import Array
+from kernels.instructions import python_pullbacks
+from kernels.instructions.entries import Instruction
+from kernels.instructions.forms import Form, inputs_of
+from kernels.sweeps.gradient_views import pattern
+from kernels.sweeps.reference_pullbacks import contributions
 from tape import modes
 from tape.tensor import Tensor, carried, plain
 
@@ -99,5 +99,5 @@ def packed(form: Form, values: tuple[Any, ...], hooks: Hooks) -> tuple[Form, tup
     if not any(_is_value(form, name) for name in form.saved):
         return form, values
     if form.packed is None:
-        form.packed = callouts.packed(form)
+        form.packed = python_pullbacks.packed(form)
     return form.packed, (Packed(form, values, hooks),)

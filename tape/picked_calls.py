@@ -7,11 +7,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from kernels import pick_entries, registry, words
-from kernels.form import Form
-from kernels.layouts import Spec, dense
-from kernels.op import Gather
-from kernels.pick_entries import LARGEST, Picking, Taking
+from kernels.arrays.specs import Spec, dense
+from kernels.call_cache import pick_entries
+from kernels.call_cache.pick_entries import LARGEST, Picking, Taking
+from kernels.instructions.form import Form
+from kernels.native import registry, words
+from kernels.records.kinds import Gather
 from tape import index_arrays, modes
 from tape.call_table import number_of, provide, repeating
 from tape.tensor import Array, Tensor, as_array
@@ -41,7 +42,7 @@ def ready() -> None:
     """Have what native code asks for."""
     for at, dtype in ((words.G_LONGS, np.dtype(np.int64)), (words.G_BOOLS, np.dtype(np.bool_))):
         registry.put(registry.REGISTRY.address, at, id(dtype))
-    provide(words.G_HIT_PICKED, "picking_native", "hit_picked")
+    provide(words.G_HIT_PICKED, "native.indexing.picking_native", "hit_picked")
 
 
 def picking(name: str, plan: Plan) -> Callable[[Method], Method]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 from weakref import ref
 
-from kernels.layouts import Spec
+from kernels.arrays.specs import Spec
 from tape import families
 from tape.tensor import Tensor, as_array, plain
 

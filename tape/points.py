@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels import pool
+from kernels.native.pool import reused_arrays
 from tape import modes, recording
 from tape.autograd import short
 from tape.autograd.forward import filled_with, needs_graph, own, pulled, settle, zeros_for
@@ -221,7 +221,9 @@ def _usual(given: Any) -> Tensor | None:
     if kind is np.ndarray:
         if given.dtype not in _FLOATS or not given.ndim:
             return None
-        return leaf(pool.call(given.copy) if given.nbytes >= pool.LARGE else given.copy(), requires_grad=True)
+        return leaf(
+            reused_arrays.call(given.copy) if given.nbytes >= reused_arrays.LARGE else given.copy(), requires_grad=True
+        )
     if kind is np.float64 or (kind is int and -LARGEST <= given <= LARGEST):
         return leaf(float(given), requires_grad=True)
     return leaf(given, requires_grad=True) if kind is float else None

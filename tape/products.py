@@ -9,13 +9,15 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from kernels import computations, forms, pool
-from kernels.call_entries import Telling
-from kernels.layouts import spec_of
-from kernels.op import Contraction
-from kernels.silence import silently
-from kernels.tables import OPS
-from kernels.words import OP_MATMUL
+from kernels.arrays.specs import spec_of
+from kernels.arrays.warnings_off import silently
+from kernels.call_cache import computations
+from kernels.call_cache.entries import Telling
+from kernels.instructions import forms
+from kernels.native.pool import reused_arrays
+from kernels.native.words import OP_MATMUL
+from kernels.ops.registry import OPS
+from kernels.records.kinds import Contraction
 from tape import casting, recording, routine_calls, shaping
 from tape.argued_calls import argued
 from tape.call_table import NATIVELY, enter_call, install, key_of, number_of, repeating
@@ -61,7 +63,7 @@ def _product(op: Contraction, a: Tensor, b: Tensor) -> Tensor:
     """Multiply operands whose shapes fit; mixed float dtypes are cast, recorded."""
     dtype = np.result_type(a.spec.dtype, b.spec.dtype)
     a, b = (x if x.spec.dtype == dtype else casting.cast(x, dtype) for x in (a, b))
-    value = silently(pool.call, np.matmul, as_array(a), as_array(b))
+    value = silently(reused_arrays.call, np.matmul, as_array(a), as_array(b))
     wants = (a._slot is not None, b._slot is not None)
 
     def saved(form: forms.Form) -> tuple[Any, ...]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.program import ProgramError
+from kernels.programs.recording.program import ProgramError
 from tape import modes
 from tape.nesting import flattened
 from tape.operands import native

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
-from kernels.layouts import Spec, fills, spec_of
-from kernels.memory import where
-from kernels.program import Node, ProgramError
-from kernels.program_words import NodeRef
+from kernels.arrays.specs import Spec, fills, spec_of
+from kernels.native.memory import where
+from kernels.programs.recording.program import Node, ProgramError
+from kernels.programs.recording.program_words import NodeRef
 from tape.families import base_of, is_shown, is_view, root_of
 from tape.recorder import Recorder, caller
 from tape.tensor import AccumulateGrad, Array, Tensor, as_array

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from kernels import pickling as _pickling  # noqa: F401 (teaches pickle)
-from kernels import program as recipes
-from kernels.program import ProgramError
-from kernels.replay import Machine, plan
+from kernels.programs.machine import Machine, plan
+from kernels.programs.recording import pickling as _pickling  # noqa: F401 (teaches pickle)
+from kernels.programs.recording import program as recipes
+from kernels.programs.recording.program import ProgramError
 from tape import modes, switches
 from tape.in_place import copy_
 from tape.interpreting import interpreted

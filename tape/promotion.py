@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from kernels.adopting import Adopted
-from kernels.memory import where
-from kernels.op import Elementwise
-from kernels.scipy_ufuncs import calls_scipy
+from kernels.call_cache.adopted_arrays import Adopted
+from kernels.native.memory import where
+from kernels.records.kinds import Elementwise
+from kernels.records.scipy_ufuncs import calls_scipy
 from tape import broadcasting, dtypes
 from tape.call_table import NATIVELY
 from tape.casting import cast

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.tables import OPS
+from kernels.ops.registry import OPS
 from tape import recording, return_types, routine_calls, shaping
 from tape.argued_calls import argued
 from tape.arithmetic import FUNCTIONS

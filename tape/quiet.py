@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernels import jit
+from kernels.compiler import jit
 
 __all__ = ["set_quiet"]
 

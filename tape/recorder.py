@@ -10,13 +10,13 @@ from weakref import ref
 
 from numpy.lib.array_utils import byte_bounds
 
-from kernels.forms import Form
-from kernels.layouts import spec_of
-from kernels.memory import where
-from kernels.noting import APART, Tables, native_note
-from kernels.op import Select, View
-from kernels.program import Node, Recipe
-from kernels.program_words import NodeRef
+from kernels.arrays.specs import spec_of
+from kernels.instructions.forms import Form
+from kernels.native.memory import where
+from kernels.programs.recording.noting import APART, Tables, native_note
+from kernels.programs.recording.program import Node, Recipe
+from kernels.programs.recording.program_words import NodeRef
+from kernels.records.kinds import Select, View
 from tape import modes
 from tape.families import base_of, is_view
 from tape.tensor import AccumulateGrad, Tensor, as_array

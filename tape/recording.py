@@ -7,17 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from kernels import computations, entries, forms
-from kernels.entries import Instruction
-from kernels.forms import Form
-from kernels.layouts import Spec, intern_spec, spec_of
-from kernels.op import Copy, Reduction, Select, View
-from kernels.recent import Recent
-from kernels.reduced import counted, reduced
-from kernels.selects import pick
-from kernels.tables import OPS
-from kernels.views import view_pattern
-from kernels.words import PYTHON, TAPE_BITS
+from kernels.arrays.specs import Spec, intern_spec, spec_of
+from kernels.call_cache import computations
+from kernels.codegen.rows.extrema import pick
+from kernels.foundation.recent_table import Recent
+from kernels.instructions import entries, forms
+from kernels.instructions.entries import Instruction
+from kernels.instructions.forms import Form
+from kernels.native.words import PYTHON, TAPE_BITS
+from kernels.ops.registry import OPS
+from kernels.ops.views import view_pattern
+from kernels.records.kinds import Copy, Reduction, Select, View
+from kernels.records.reduce import counted, reduced
 from tape import inference, modes, tapes
 from tape.families import join
 from tape.packing import packed

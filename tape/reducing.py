@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels.op import Op, Reduction
-from kernels.tables import OPS
+from kernels.ops.registry import OPS
+from kernels.records.kinds import Op, Reduction
 from tape import arithmetic, casting, recording, return_types
 from tape.argued_calls import argued
 from tape.dims import dim_of, dims_of, either

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.program import Recipe
+from kernels.programs.recording.program import Recipe
 from tape import modes, switches
 from tape.autograd.engine import grad
 from tape.autograd.forward import filled_with, needs_graph, own, pulled, settle, zeros_for

@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from kernels import routines
-from kernels.entries import Instruction
-from kernels.exact import exact
-from kernels.layouts import spec_of
-from kernels.op import Routine
-from kernels.recent import Recent
-from kernels.routines import RoutineCall, computed, packed, part_params
-from kernels.words import PYTHON
+from kernels.arrays.specs import spec_of
+from kernels.foundation.exact_keys import exact
+from kernels.foundation.recent_table import Recent
+from kernels.instructions import routine_calls
+from kernels.instructions.entries import Instruction
+from kernels.instructions.routine_calls import RoutineCall, computed, packed, part_params
+from kernels.native.words import PYTHON
+from kernels.records.kinds import Routine
 from tape import casting, modes, recording
 from tape.operands import operand
 from tape.packing import PackedValue
@@ -35,7 +35,7 @@ class TensorCall(RoutineCall):
         assert op.vjp is not None
         if gradient is None:
             return [None] * len(form.specs)
-        values = {n: self._bound(n, v, instruction, primals) for n, v in routines.kept_values(instruction).items()}
+        values = {n: self._bound(n, v, instruction, primals) for n, v in routine_calls.kept_values(instruction).items()}
         given = dict(zip(op.cotangents, self.apart(gradient), strict=True))
         needs = tuple(spec is not None for spec in form.specs)
         found = self.run(op.vjp, {**self.named(values), **given, "needs": needs})
@@ -122,7 +122,7 @@ def _finished(
 
     def make() -> Any:
         specs = tuple(x.spec if x._slot is not None else None for x in tensors)
-        return routines.form(about, specs, spec_of(value))
+        return routine_calls.form(about, specs, spec_of(value))
 
     def saved(form: Any) -> tuple[Any, ...]:
         if form.kind != PYTHON:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.tables import OPS
+from kernels.ops.registry import OPS
 from tape import return_types, routine_calls, shaping
 from tape.argued_calls import argued
 from tape.dims import dim_of, either

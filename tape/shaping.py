@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from kernels import forms
-from kernels.layouts import spec_of
-from kernels.op import Join, View
-from kernels.tables import OPS
+from kernels.arrays.specs import spec_of
+from kernels.instructions import forms
+from kernels.ops.registry import OPS
+from kernels.records.kinds import Join, View
 from tape import casting, families, recording
 from tape.call_table import copying, viewing
 from tape.dims import dim_of, either, ints_of

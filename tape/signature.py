@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from kernels import program as recipes
-from kernels.layouts import Spec
-from kernels.program import ProgramError
+from kernels.arrays.specs import Spec
+from kernels.programs.recording import program as recipes
+from kernels.programs.recording.program import ProgramError
 from tape.nesting import flattened
 from tape.tensor import Array, Tensor
 

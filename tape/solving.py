@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernels import cholesky_factors, determinants, solves
-from kernels.tables import OPS
+from kernels.ops.linalg import cholesky, determinants, solves
+from kernels.ops.registry import OPS
 from tape import routine_calls, shaping
 from tape.argued_calls import argued
 from tape.matrices import MATRIX, batch_of, matrix_of, square_of, tensor_like, together, turned
@@ -151,7 +151,7 @@ def cholesky_solve(input: Any, L: Any, upper: bool = False) -> Tensor:  # noqa: 
     return routine_calls.call(_OPS["cholesky_solve"], b, factor, upper=bool(upper))  # type: ignore[no-any-return]
 
 
-@implements(cholesky_factors.cholesky_solve)
+@implements(cholesky.cholesky_solve)
 def _cholesky_solve(b: Any, factor: Any, *, upper: bool) -> Tensor:
     return cholesky_solve(b, factor, upper)
 

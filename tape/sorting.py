@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels import placing
-from kernels.tables import OPS
+from kernels.ops.registry import OPS
+from kernels.records import take_put_along
 from tape import creation, recording, return_types, routine_calls, shaping
 from tape.argued_calls import argued
 from tape.dims import dim_of, either
@@ -24,16 +24,16 @@ _TOPK: Any = OPS["topk"]
 _KTHVALUE: Any = OPS["kthvalue"]
 
 
-@implements(placing.picked)
+@implements(take_put_along.picked)
 def _picked(x: Tensor, places: Array, dim: int) -> Tensor:
-    return index(x, placing.keys(places, dim))
+    return index(x, take_put_along.keys(places, dim))
 
 
-@implements(placing.placed, placing.put)
+@implements(take_put_along.placed, take_put_along.put)
 def _placed(g: Tensor, places: Array, dim: int, length: int) -> Tensor:
     shape = (*g.spec.shape[:dim], length, *g.spec.shape[dim + 1 :])
     target: Any = creation.full(shape, -0.0, dtype=g.spec.dtype)
-    return target.index_put_(placing.keys(places, dim), g, accumulate=True)  # type: ignore[no-any-return]
+    return target.index_put_(take_put_along.keys(places, dim), g, accumulate=True)  # type: ignore[no-any-return]
 
 
 def along(op: Any, x: Tensor, dim: int, **params: Any) -> tuple[Tensor, ...]:

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from kernels import sparsity
-from kernels.sparsity import Pattern, pattern_of
-from kernels.tables import OPS
+from kernels.ops.linalg import sparse
+from kernels.ops.linalg.sparse import Pattern, pattern_of
+from kernels.ops.registry import OPS
 from tape import creation, routine_calls
 from tape.public import implements
 from tape.reducing import tensor_of
@@ -127,12 +127,12 @@ def _checked(data: Tensor, indices: Any, indptr: Any, shape: tuple[int, int]) ->
     return columns.astype(np.int64), starts.astype(np.int64), shape
 
 
-@implements(sparsity.multiply)
+@implements(sparse.multiply)
 def _spmm(data: Any, x: Any, *, pattern: Pattern, trans: bool = False) -> Tensor:
     return routine_calls.call(_OPS["spmm"], data, x, pattern=pattern, trans=trans)  # type: ignore[no-any-return]
 
 
-@implements(sparsity.spsolve)
+@implements(sparse.spsolve)
 def _spsolve(data: Any, b: Any, *, pattern: Pattern, trans: bool = False) -> Tensor:
     return routine_calls.call(_OPS["spsolve"], data, b, pattern=pattern, trans=trans)  # type: ignore[no-any-return]
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels.scipy_ufuncs import LateUfunc
-from kernels.tables import OPS
+from kernels.ops.registry import OPS
+from kernels.records.scipy_ufuncs import LateUfunc
 from tape import dtypes, numpy_ufuncs, reducing, shaping, softmaxes
 from tape.arithmetic import FUNCTIONS, RECORDED
 from tape.dims import dim_of, either

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels import banded
-from kernels.tables import OPS
+from kernels.ops.linalg import banded
+from kernels.ops.registry import OPS
 from tape import casting, routine_calls
 from tape.matrices import tensor_like
 from tape.public import implements

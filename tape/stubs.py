@@ -16,8 +16,8 @@ from types import WrapperDescriptorType
 from typing import TYPE_CHECKING, Any
 
 import tape
-from kernels.op import Elementwise
-from kernels.tables import OPS
+from kernels.ops.registry import OPS
+from kernels.records.kinds import Elementwise
 from tape import functions, public
 from tape.arithmetic import FUNCTIONS, names_of
 from tape.tensor import Tensor

@@ -13,12 +13,12 @@ from types import TracebackType
 from typing import Any
 from weakref import WeakValueDictionary
 
-from kernels import direct_calls
-from kernels.entries import entries_of, locate
-from kernels.mentions import Mentions
-from kernels.observing import FreedError
-from kernels.registry import MOST_TAPES
-from kernels.words import LARGEST_GROWTH
+from kernels.arrays.sweep_interface import FreedError
+from kernels.compiler import direct_calls
+from kernels.instructions.entries import entries_of, locate
+from kernels.instructions.saved_value_protection import Mentions
+from kernels.native.registry import MOST_TAPES
+from kernels.native.words import LARGEST_GROWTH
 from tape import cycles, errors
 
 _numbers = itertools.count(1)

@@ -9,11 +9,11 @@ from weakref import ReferenceType, ref
 
 import numpy as np
 
-from kernels.forms import Form
-from kernels.layouts import Spec, spec_of
-from kernels.native_leaf import leaf_type, maker, rare_type, taker
-from kernels.native_tensor import tensor_type
-from kernels.plain_tape import SlotHolder
+from kernels.arrays.specs import Spec, spec_of
+from kernels.instructions.forms import Form
+from kernels.instructions.reference_tape import SlotHolder
+from kernels.native.tensor.leaf_type import leaf_type, maker, rare_type, taker
+from kernels.native.tensor.tensor_type import tensor_type
 from tape.modes import ON_MADE, active, settle
 
 Array = np.ndarray[Any, Any]

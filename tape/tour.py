@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import tape
-from kernels import jit
+from kernels.compiler import jit
 from tape.examples import for_scipy, lynx_hare
 from tape.textplot import panel, style_of
 

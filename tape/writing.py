@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from kernels import forms, writes
-from kernels.forms import Form
-from kernels.layouts import Spec
-from kernels.memory import where
-from kernels.mentions import meet
-from kernels.tables import OPS
+from kernels.arrays.specs import Spec
+from kernels.instructions import forms
+from kernels.instructions.forms import Form
+from kernels.instructions.saved_value_protection import meet
+from kernels.native.memory import where
+from kernels.ops import indexing
+from kernels.ops.registry import OPS
 from tape import errors, families, inference, modes, recording, tapes
 from tape.families import base_of
 from tape.operands import beside, operand
@@ -253,7 +254,7 @@ def record(x: Tensor, value: Any, tape: tapes.Tape, op: Any = _COPY, places: Arr
     if places is None:
         form = recording.cached_form(
             (op, whole, region, source if wants[1] else None, wants),
-            lambda: writes.write(op, whole, region, source if wants[1] else None, wants),
+            lambda: indexing.write(op, whole, region, source if wants[1] else None, wants),
         )
     else:
         form = _form_at(op, whole, places.shape, source if wants[1] else None, wants)
@@ -264,7 +265,7 @@ def record(x: Tensor, value: Any, tape: tapes.Tape, op: Any = _COPY, places: Arr
 
 def _form_at(op: Any, whole: Spec, shape: tuple[int, ...], source: Spec | None, wants: tuple[bool, bool]) -> Form:
     key = (op, whole, shape, source, wants, "at")
-    return recording.cached_form(key, lambda: writes.write_at(op, whole, shape, source, wants))
+    return recording.cached_form(key, lambda: indexing.write_at(op, whole, shape, source, wants))
 
 
 def announce(x: Tensor, value: Any) -> None:

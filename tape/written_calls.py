@@ -8,14 +8,15 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from kernels import call_entries as calls
-from kernels import computations, part_entries, pick_entries, words
-from kernels.call_entries import Key, Telling
-from kernels.form import Form
-from kernels.layouts import Spec, broadcast, dense
-from kernels.memory import where
-from kernels.op import Elementwise, Write
-from kernels.operations import operation
+from kernels.arrays.specs import Spec, broadcast, dense
+from kernels.call_cache import computations, part_entries, pick_entries
+from kernels.call_cache import entries as calls
+from kernels.call_cache.entries import Key, Telling
+from kernels.instructions.form import Form
+from kernels.native import words
+from kernels.native.calls.function_type import operation
+from kernels.native.memory import where
+from kernels.records.kinds import Elementwise, Write
 from tape import index_arrays, modes
 from tape.call_table import NATIVELY, OWN, ask, number_of, number_of_op, provide, repeating
 from tape.families import base_of
@@ -36,7 +37,7 @@ def repeated_in_place(op: Elementwise, in_place: Method) -> Method:
 
 
 def _write_in_place(*_: Any, **__: Any) -> None:
-    provide(words.G_HIT_IN_PLACE, "in_place_native", "hit_in_place")
+    provide(words.G_HIT_IN_PLACE, "native.calls.in_place_native", "hit_in_place")
 
 
 def install_assign(assign: Callable[[Tensor, Any, Any], None], written: Callable[[Tensor], None]) -> None:
@@ -52,7 +53,7 @@ def install_assign(assign: Callable[[Tensor, Any, Any], None], written: Callable
         before, wanted = (x._form, x._slot is not None) if own else (None, False)
         assign(x, key, *value)
         if before is not None and type(value[0]) in OWN and modes.alone() is not None:
-            provide(words.G_ASSIGN, "assigning_native", "assign")
+            provide(words.G_ASSIGN, "native.indexing.assigning_native", "assign")
             _enter_write(before, wanted, x, key, value[0])
 
     ask(words.OP_ASSIGN, once, written)
@@ -65,7 +66,7 @@ def _enter_write(before: Form | Spec, wanted: bool, x: Tensor, key: Any, value: 
         return
     keys = key if type(key) is tuple else (key,)
     if any(type(one) not in _ITEMS for one in keys):
-        provide(words.G_ASSIGN_AT, "putting_native", "assign_at")
+        provide(words.G_ASSIGN_AT, "native.indexing.putting_native", "assign_at")
         _enter_write_at(seen, (x, key), value, by_index)
         return
     array: Any = x._value
@@ -101,7 +102,7 @@ def putting(name: str, plan: Plan, *, adds: bool = False) -> Callable[[Method], 
         if seen is None or (adds and spec.dtype not in _ADDED):
             return
         if spec.strides == dense(spec.shape, spec.dtype.itemsize):
-            provide(words.G_HIT_PUT, "putting_native", "hit_put")
+            provide(words.G_HIT_PUT, "native.indexing.putting_native", "hit_put")
             _enter_write_at(seen, (x, *arguments), value, plan, adds=adds)
 
     def decorated(method: Method) -> Method:
@@ -168,7 +169,7 @@ def sharing(name: str) -> Callable[[Method], Method]:
     def enter(result: Tensor, x: Any, *given: Any, **named: Any) -> None:
         own = type(x) is Tensor and base_of(x) is x and type(x._value) is np.ndarray
         if own and result._value is x._value and not given and not named and modes.alone() is not None:
-            provide(words.G_HIT_SHARED, "detaching_native", "hit_shared")
+            provide(words.G_HIT_SHARED, "native.tensor.detaching_native", "hit_shared")
             calls.enter(Key(number, (x._form,)), result._form, None, Telling(None, 1), 0)
 
     return repeating(number | words.SHARES, enter)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tape
-from kernels import backend
+from kernels.sweeps import backend
 
 Array = np.ndarray[Any, Any]
 

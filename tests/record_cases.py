@@ -15,9 +15,22 @@ import matrix_domains
 import numpy as np
 
 import tape.sparse  # operations of our own have functions for tensors once their module is there
-from kernels import backend, elementwise
-from kernels.op import Contraction, Copy, Elementwise, Gather, Join, Op, Reduction, Routine, Select, View, Write
-from kernels.tables import OPS
+from kernels.ops.elementwise import arithmetic
+from kernels.ops.registry import OPS
+from kernels.records.kinds import (
+    Contraction,
+    Copy,
+    Elementwise,
+    Gather,
+    Join,
+    Op,
+    Reduction,
+    Routine,
+    Select,
+    View,
+    Write,
+)
+from kernels.sweeps import backend
 from tape import broadcasting, products, promotion, recording, routine_calls
 
 Array = np.ndarray[Any, Any]
@@ -171,7 +184,7 @@ def elementwise_cases(op: Elementwise) -> Iterator[Case]:
     analytic = is_analytic(op)
     forward = op.forward if analytic else op.ufunc or op.forward
     for name, layout in LAYOUTS.items():
-        if name in (FEW if op.forward.__module__ != elementwise.__name__ else SINGLE if count == 1 else LAYOUTS):
+        if name in (FEW if op.forward.__module__ != arithmetic.__name__ else SINGLE if count == 1 else LAYOUTS):
             shapes, views = zip(*layout[:count], strict=True)
             yield Case(
                 f"{op.name}-{name}",

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import tape
-from kernels import backend
-from kernels.entries import instructions
+from kernels.instructions.entries import instructions
+from kernels.sweeps import backend
 from tape import modes
 from tape.autograd import detect_anomaly, set_detect_anomaly
 from tape.known_values import Values

@@ -16,7 +16,7 @@ import pytest
 from test_conventions import torch  # noqa: F401 (a fixture)
 
 import tape
-from kernels import backend
+from kernels.sweeps import backend
 
 Program = Callable[[Any], Any]
 PROGRAMS: list[Any] = []

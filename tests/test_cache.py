@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from kernels import cache_files, jit, module_texts
+from kernels.compiler import cache_files, jit, module_texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[1]
 DEADLINE = 300
 TINY = """
-from kernels.jit import njit
+from kernels.compiler.jit import njit
 @njit("int64(int64)", cache=True)
 def twice(n):
     return 2 * n
@@ -38,7 +38,7 @@ LOAD = f"""
 import json, warnings
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
-    from kernels import jit
+    from kernels.compiler import jit
     compiled = []
     jit.on_compile.append(compiled.append)
     module = jit.load_source("tiny", {TINY!r})
@@ -232,7 +232,7 @@ def test_clearing_takes_our_own_files_only(folder: Path, fresh: Fresh) -> None:
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(content)
     (room / "tmpabc.draft").write_bytes(own.read_bytes()[:50])  # left by a process that was killed
-    code = "from kernels import jit; print([jit.cached_kernels(), jit.clear_cache(), jit.cached_kernels()])"
+    code = "from kernels.compiler import jit; print([jit.cached_kernels(), jit.clear_cache(), jit.cached_kernels()])"
     assert outcome(fresh, folder, code) == [1, 1, 0]
     assert {path: path.read_bytes() for path in kernel_files(folder)} == others
 
@@ -242,42 +242,54 @@ def test_clearing_takes_our_own_files_only(folder: Path, fresh: Fresh) -> None:
 KEYS = """
 import json, sys
 from pathlib import Path
-from kernels import jit, module_texts
+from kernels.compiler import jit, module_texts
 
 folder = Path(module_texts.kernels.__file__).parent
-natives = sorted(path.stem for path in folder.glob("*_native.py"))
+
+
+def name_of(path):
+    return ".".join(path.relative_to(folder).with_suffix("").parts)
+
+
+natives = sorted(map(name_of, folder.rglob("*_native.py")))
 assert natives
 
 def keys():
     for cached in (module_texts.content_of, module_texts._digest_of, module_texts._reached):
         cached.cache_clear()
     named = {name: jit.key_of(module_texts.content_of(f"kernels.{name}")) for name in natives}
-    return named | {"printed": jit.key_of("from kernels import vectormath, accumulators\\n")}
+    printed = "from kernels import vectormath\\nfrom kernels.native import accumulators\\n"
+    return named | {"printed": jit.key_of(printed)}
 
 before, changed = keys(), {}
-for path in sorted(folder.glob("*.py")):
+for path in sorted(folder.rglob("*.py")):
     text = path.read_text()
     path.write_text(text + "\\n# changed\\n")
-    changed[path.stem] = [name for name, key in keys().items() if key != before[name]]
+    changed[name_of(path)] = [name for name, key in keys().items() if key != before[name]]
     path.write_text(text)
 assert keys() == before
 print(json.dumps(changed))
 """
 
 
+def file_of(name: str) -> Path:
+    path = ROOT / "kernels" / name.replace(".", "/")
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+
+
 @functools.cache
 def imported_by(name: str) -> frozenset[str]:
     """What a module imports, read another way: from all of its syntax, by names."""
     found = set()
-    for node in ast.walk(ast.parse((ROOT / "kernels" / f"{name}.py").read_text())):
+    for node in ast.walk(ast.parse(file_of(name).read_text())):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             found |= {f"{node.module}.{alias.name}" for alias in node.names} | {str(node.module)}
         elif isinstance(node, ast.Call) and "load_module" in ast.unparse(node.func):
             found |= {f"kernels.{a.value}" for a in node.args if isinstance(a, ast.Constant)}
-    names = {module.split(".")[1] for module in found if module.startswith("kernels.")}
-    return frozenset(n for n in names if (ROOT / "kernels" / f"{n}.py").exists())
+    names = {module.removeprefix("kernels.") for module in found if module.startswith("kernels.")}
+    return frozenset(n for n in names if file_of(n).exists() and (file_of(n).stem != "__init__" or n == "vectormath"))
 
 
 def reached_from(*names: str) -> set[str]:
@@ -297,11 +309,16 @@ def test_each_key_covers_what_a_module_imports(fresh: Fresh, tmp_path: Path) -> 
     printed, errors = process.communicate(timeout=DEADLINE)
     assert (process.returncode, errors) == (0, "")
     changed = json.loads(printed)
-    natives = {path.stem for path in (ROOT / "kernels").glob("*_native.py")}
+    folder = ROOT / "kernels"
+    natives = {".".join(p.relative_to(folder).with_suffix("").parts) for p in folder.rglob("*_native.py")}
     reach = {name: reached_from(name) for name in natives}
-    reach["printed"] = reached_from("vectormath", "accumulators")
-    del changed["__init__"]  # which "from . import" reads
+    reach["printed"] = reached_from("vectormath", "native.accumulators")
+    del changed["__init__"]  # which module_texts reads
     for file, names in changed.items():
+        if file.endswith("__init__") and file != "vectormath.__init__":
+            assert not names, file  # a room's says what is in it
+            continue
+        file = file.removesuffix(".__init__")  # noqa: PLW2901
         assert sorted(names) == sorted(name for name, found in reach.items() if file in found), file
     assert all(name in changed[name] for name in natives)
 
@@ -318,20 +335,20 @@ def test_a_key_holds_versions_and_processor() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "from kernels import memory",
-        "from kernels import (\n    memory,\n    words,\n)",
-        "from kernels.memory import (\n    word,\n)",
-        "import kernels.memory as m",
-        "def f():\n    from kernels.memory import word\n",
-        "from . import memory",
-        "from .memory import word",
-        'm = jit.load_module("memory")',
-        "from kernels import (  # why (so)\n    memory,\n)",
-        '"""\nfrom kernels and elsewhere\n"""\nfrom kernels import memory',
+        "from kernels.native import memory",
+        "from kernels.native import (\n    memory,\n    words,\n)",
+        "from kernels.native.memory import (\n    word,\n)",
+        "import kernels.native.memory as m",
+        "def f():\n    from kernels.native.memory import word\n",
+        "from .native import memory",
+        "from .native.memory import word",
+        'm = jit.load_module("native.memory")',
+        "from kernels.native import (  # why (so)\n    memory,\n)",
+        '"""\nfrom kernels and elsewhere\n"""\nfrom kernels.native import memory',
     ],
 )
 def test_imports_are_found_however_they_are_written(text: str) -> None:
-    assert "kernels.memory" in set(module_texts.imported(text))
+    assert "kernels.native.memory" in set(module_texts.imported(text))
 
 
 # Without files.
@@ -397,13 +414,13 @@ def test_neither_source_nor_byte_code(fresh: Fresh, tmp_path: Path) -> None:
 
 SLOW = """
 import sys, time
-from kernels import announcing, jit
+from kernels.compiler import jit, progress_line
 {before}
-announcing.PATIENCE = 0.2
+progress_line.PATIENCE = 0.2
 for k in range({pieces}):
     with jit.compiling("piece"):
         time.sleep({seconds})
-        heard = announcing._Burst.told
+        heard = progress_line._Burst.told
     time.sleep({pause})
 print(heard)
 """

@@ -1,6 +1,6 @@
 """Tables of what was seen before: a key holds values or objects that cannot change, never an id or a stand-in.
 
-Examined, table by table: the table of calls that native code repeats (`call_entries`: forms and specs by address, which
+Examined, table by table: the table of calls that native code repeats (`call_cache`: forms and specs by address, which
 live as long as an entry; numbers by their bits); `recording._forms`, `_views` and `_patterns`;
 `adding._added`; `families._forms`; `inference._specs`;
 `routine_calls._calls`; `packing._FORMS`; `numpy_ufuncs._known`; the `functools` caches of promotion,
@@ -23,8 +23,8 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.call_arguments import arguments
-from kernels.exact import exact
+from kernels.call_cache.arguments import arguments
+from kernels.foundation.exact_keys import exact
 from tape.call_table import NATIVELY
 
 # --- joins of views whose base was written ----------------------------------------------------------------------

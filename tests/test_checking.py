@@ -11,18 +11,20 @@ from pathlib import Path
 
 import pytest
 
-from kernels import native_types
+from kernels.native import heap_types
 
 ROOT = Path(__file__).resolve().parents[1]
 Fresh = Callable[..., subprocess.Popen[str]]
-pytestmark = pytest.mark.skipif(not native_types.NATIVE, reason="there are no words in memory to check")
+pytestmark = pytest.mark.skipif(not heap_types.NATIVE, reason="there are no words in memory to check")
 
+POOL = "from kernels.native.pool import reused_arrays as pool\n"
 # A tape with arrays, doubles, views and writes, of which `at` and `put` read and change words.
 GRAPH = """
 import ctypes, numpy as np, tape, threading
-from kernels import words as W, registry
-from kernels.guards import DamagedError
-from kernels.tape_words import header_of
+from kernels.native import registry, words as W
+from kernels.native.pool.guards import DamagedError
+from kernels.native.tape.tape_words import header_of
+from kernels.sweeps import backend
 x = tape.tensor(np.linspace(0.5, 1.5, 8), requires_grad=True)
 w = tape.tensor(1.5, requires_grad=True)
 other = []
@@ -111,11 +113,11 @@ sweep(); put(at(T, W.T_WORDS), after + 1, 7)""",
     ),
     "before a chunk": ("put(chunk, -1, 0)", "has been written before its beginning"),
     "behind the cells": (
-        "sweep(); from kernels import backend; s = backend.workspace(); put(s.words[W.H_CELLS], 4 * s.cell_room, 1)",
+        "sweep(); s = backend.workspace(); put(s.words[W.H_CELLS], 4 * s.cell_room, 1)",
         "the sweep's cells .* have been written behind its end",
     ),
     "behind a large array": (
-        "from kernels import pool; keep = pool.call(np.ones, 9000); ctypes.memset(keep.ctypes.data + 72000, 1, 1)",
+        POOL + "keep = pool.call(np.ones, 9000); ctypes.memset(keep.ctypes.data + 72000, 1, 1)",
         "a block of 72000 bytes .* written behind its end",
     ),
 }  # fmt: skip
@@ -174,7 +176,10 @@ ENDS = {
 @pytest.mark.parametrize("fault", ENDS)
 def test_a_block_that_is_given_back_or_grows_ends_the_process(fresh: Fresh, fault: str) -> None:
     code, pattern = ENDS[fault]
-    process = fresh(f"{GRAPH}from kernels import pool\nblock = pool.call(np.ones, 10000)\n{code}", TAPE_DEBUG="1")
+    process = fresh(
+        f"{GRAPH}{POOL}block = pool.call(np.ones, 10000)\n{code}",
+        TAPE_DEBUG="1",
+    )
     errors = process.communicate(timeout=300)[1]
     assert process.returncode == -signal.SIGABRT
     assert re.search("TAPE_DEBUG: .*" + pattern, errors), errors
@@ -211,14 +216,14 @@ def test_what_is_sound_passes(fresh: Fresh, plain: bool) -> None:
 
 OFTEN = """
 import numpy as np, tape
-from kernels import checking
+from kernels.debug import checks
 looked = 0
-wrong = checking._Checker._wrong
+wrong = checks._Checker._wrong
 def counted(*given):
     global looked
     looked += 1
     return wrong(*given)
-checking._Checker._wrong = counted
+checks._Checker._wrong = counted
 x = tape.tensor(np.ones(3), requires_grad=True)
 y = x
 for _ in range(40):

@@ -16,9 +16,10 @@ import numpy as np
 import pytest
 
 import tape
-from kernels import backend, words
-from kernels.op import Elementwise
-from kernels.tables import OPS
+from kernels.native import words
+from kernels.ops.registry import OPS
+from kernels.records.kinds import Elementwise
+from kernels.sweeps import backend
 from tape import modes
 from tape.recording import locate
 from tape.tensor import new
@@ -164,7 +165,7 @@ def test_bools_as_bounds_weights_and_factors(case: str, one: Any, ways: str) -> 
 STRANGE = """
 import numpy as np
 import tape
-from kernels.entries import saved_arrays
+from kernels.instructions.entries import saved_arrays
 x, y = tape.tensor([1.0, 2.0], requires_grad=True), tape.tensor([3.0, 4.0])
 product, scaled = x * y, (x[0] * 1.0) * 2.0
 own = tape.modes.own_tape()

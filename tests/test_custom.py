@@ -13,7 +13,8 @@ from test_lifetime import held
 from test_native import native, python_calls
 
 import tape
-from kernels import announcing, backend
+from kernels.compiler import progress_line
+from kernels.sweeps import backend
 from tape.recording import recorded
 
 if TYPE_CHECKING:
@@ -500,7 +501,7 @@ def test_new_shapes_compile_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         return g * k, (g * a).sum()
 
     operation, begun = tape.custom(scaled, scaled_vjp), list[str]()
-    monkeypatch.setattr(announcing, "on_compile", [begun.append])
+    monkeypatch.setattr(progress_line, "on_compile", [begun.append])
     for m in range(1, 6):
         for n in range(1, 5):
             values = np.arange(1.0, m * n + 1).reshape(m, n)

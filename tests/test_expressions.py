@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tape
-from kernels import backend
+from kernels.sweeps import backend
 
 FEW = settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 

@@ -16,8 +16,8 @@ from record_cases import (
     check_value,
 )
 
-from kernels.op import DeclarationError, Elementwise, Op, Reduction, View
-from kernels.tables import OPS
+from kernels.ops.registry import OPS
+from kernels.records.kinds import DeclarationError, Elementwise, Op, Reduction, View
 
 
 @pytest.fixture(autouse=True)

@@ -16,8 +16,8 @@ from hypothesis import given
 from record_cases import Case, tensors
 
 import tape
-from kernels import backend
-from kernels.tables import OPS
+from kernels.ops.registry import OPS
+from kernels.sweeps import backend
 from tape.autograd import accumulation
 from tape.autograd.forward import leaves_of, needs_graph, pushed, pushed_arrays
 from tape.tensor import AccumulateGrad

@@ -13,7 +13,7 @@ import pytest
 
 import tape
 import tape.func
-from kernels import backend
+from kernels.sweeps import backend
 from tape import func as transforms
 from tape.func import grad, grad_and_value, hessian, jacfwd, jacrev, jvp, linearize, vjp, vmap
 from tape.recording import recorded

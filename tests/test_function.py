@@ -16,8 +16,8 @@ from test_conventions import LEAVES, check, rows, torch  # noqa: F401 (torch is 
 from test_lifetime import held, peak
 
 import tape
-from kernels import backend
-from kernels.program import ProgramError
+from kernels.programs.recording.program import ProgramError
+from kernels.sweeps import backend
 from tape import modes
 from tape.autograd import Function
 from tape.recording import recorded

@@ -181,7 +181,7 @@ def test_what_pytorch_refuses() -> None:
 
 
 def test_one_batched_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
-    from kernels import backend
+    from kernels.sweeps import backend
 
     sweeps = []
     run = backend.run

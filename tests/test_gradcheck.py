@@ -11,7 +11,7 @@ import pytest
 import record_cases
 
 import tape
-from kernels.tables import OPS
+from kernels.ops.registry import OPS
 from tape.autograd import jacobians, numerical
 from tape.autograd.gradcheck import GradcheckError, gradcheck, gradgradcheck
 from tape.autograd.numerical import Estimate, Tolerance

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tape
-from kernels import backend
+from kernels.sweeps import backend
 
 if TYPE_CHECKING:
     from conftest import Fresh
@@ -312,7 +312,7 @@ def test_chain_of_a_million_operations(*, sweep: bool) -> None:
 def test_more_observers_than_a_fresh_table_has_cells(fresh: Fresh) -> None:
     code = f"""
 import tape
-from kernels import backend
+from kernels.sweeps import backend
 backend.NATIVE = {backend.NATIVE}
 y = x = tape.ones(2).requires_grad_()
 kept = []

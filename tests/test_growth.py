@@ -11,12 +11,16 @@ import numpy as np
 import pytest
 
 import tape
-from kernels import custom, jit, layouts, recent, words
-from kernels.entries import instructions
-from kernels.layouts import intern_spec
-from kernels.native_types import NATIVE
-from kernels.recent import Recent
-from kernels.registry import REGISTRY
+from kernels.arrays import specs
+from kernels.arrays.specs import intern_spec
+from kernels.compiler import jit
+from kernels.foundation import recent_table
+from kernels.foundation.recent_table import Recent
+from kernels.instructions import jitted_functions
+from kernels.instructions.entries import instructions
+from kernels.native import words
+from kernels.native.heap_types import NATIVE
+from kernels.native.registry import REGISTRY
 from tape.modes import own_tape
 from tape.tensor import AccumulateGrad
 
@@ -27,10 +31,12 @@ GROWTH = """
 import gc, tracemalloc
 import numpy as np
 import tape
-from kernels import call_entries, layouts, recent
-from kernels.registry import REGISTRY
+from kernels.arrays import specs
+from kernels.call_cache import entries
+from kernels.foundation import recent_table
+from kernels.native.registry import REGISTRY
 
-recent.MOST = {most}
+recent_table.MOST = {most}
 
 def five(n):
     x = tape.tensor(np.linspace(0.1, 1.0, n), requires_grad=True)
@@ -62,7 +68,7 @@ for n in range(first + {warm}, first + {warm} + count):
     run(n)
 gc.collect()
 grown = tracemalloc.get_traced_memory()[0] - before
-print(grown, len(REGISTRY.living), len(layouts._SPECS), len(call_entries._kept))
+print(grown, len(REGISTRY.living), len(specs._SPECS), len(entries._kept))
 """
 
 
@@ -84,15 +90,15 @@ def test_new_lengths_are_forgotten(fresh: Fresh, run: str) -> None:
 
 @pytest.mark.slow
 def test_four_thousand_lengths(fresh: Fresh) -> None:
-    memory, living, *_ = growth(fresh, run="five", most=recent.MOST, warm=800, count=4000)
+    memory, living, *_ = growth(fresh, run="five", most=recent_table.MOST, warm=800, count=4000)
     assert memory < 5_000_000
-    assert living < recent.MOST
+    assert living < recent_table.MOST
 
 
 def test_tables_share_their_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Recent, "_all", [])
     monkeypatch.setattr(Recent, "_counted", Recent._counted)
-    monkeypatch.setattr(recent, "MOST", 10)
+    monkeypatch.setattr(recent_table, "MOST", 10)
     Recent._counted = type(Recent._counted)()
     one: Recent[int, int] = Recent()
     two: Recent[int, int] = Recent()
@@ -107,7 +113,7 @@ def test_tables_share_their_room(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_a_tape_refers_to_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     """All tables are emptied between the forward and the backward sweep, with memory written over."""
-    monkeypatch.setattr(recent, "MOST", recent.MOST)
+    monkeypatch.setattr(recent_table, "MOST", recent_table.MOST)
     values = np.linspace(0.1, 1.0, 7)
     x = tape.tensor(values, requires_grad=True)
     y = (tape.sin(x) * x[::1]).sum() + tape.exp(x[1:]).sum() + tape.cat([x, x]).sum()
@@ -170,7 +176,7 @@ def test_a_gradient_goes_with_its_leaf() -> None:
 def test_equal_specs_are_one_object() -> None:
     shape, dtype = (17,), np.dtype(np.float64)
     one = intern_spec(shape, (8,), dtype, (8,), 17)
-    layouts._LATELY.clear()
+    specs._LATELY.clear()
     assert intern_spec(shape, (8,), dtype, (8,), 17) is one
     found = []
     threads = [
@@ -186,7 +192,7 @@ def test_equal_specs_are_one_object() -> None:
 
 
 def test_operations_of_the_users_own_are_forgotten() -> None:
-    before = len(custom._made)
+    before = len(jitted_functions._made)
 
     def one(n: int) -> None:
         square = tape.custom(jit.njit(lambda x: x * x), jit.njit(lambda g, x: 2.0 * g * x))
@@ -197,5 +203,5 @@ def test_operations_of_the_users_own_are_forgotten() -> None:
         table.clear()
     tape.recording.recorded()
     gc.collect()
-    assert len(custom.RAN) == 1 or not NATIVE  # plain sweeps compile no kernel of them
-    assert len(custom._made) <= before
+    assert len(jitted_functions.RAN) == 1 or not NATIVE  # plain sweeps compile no kernel of them
+    assert len(jitted_functions._made) <= before

@@ -9,15 +9,17 @@ import numpy as np
 import pytest
 
 import tape
-from kernels import backend, heirs, pool, pool_words
-from kernels.registry import REGISTRY
-from kernels.words import B_FIRST, I_HEIR, I_WORDS, NEVER
+from kernels.instructions import reused_cotangents
+from kernels.native.pool import pool_words, reused_arrays
+from kernels.native.registry import REGISTRY
+from kernels.native.words import B_FIRST, I_HEIR, I_WORDS, NEVER
+from kernels.sweeps import backend
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 N = 20_000
-assert heirs.LEAST < N
+assert reused_cotangents.LEAST < N
 
 
 def squared(y: Any) -> Any:
@@ -174,7 +176,7 @@ def test_in_place_kernels_are_used() -> None:
         for _ in range(12):
             y = 1.5 * y
         loss = (y * w).sum()
-        words = pool._words(pool.linked())
+        words = reused_arrays._words(reused_arrays.linked())
         before = words[pool_words.FRESH] + words[pool_words.REUSED]
         loss.backward()
         return words[pool_words.FRESH] + words[pool_words.REUSED] - before

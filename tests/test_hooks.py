@@ -19,7 +19,7 @@ import pytest
 from test_conventions import torch  # noqa: F401 (a fixture)
 
 import tape
-from kernels import backend
+from kernels.sweeps import backend
 
 if TYPE_CHECKING:
     from conftest import Fresh

@@ -16,9 +16,9 @@ import pytest
 from record_cases import cases_of, tensors
 
 import tape
-from kernels import backend
-from kernels.op import Elementwise
-from kernels.tables import OPS
+from kernels.ops.registry import OPS
+from kernels.records.kinds import Elementwise
+from kernels.sweeps import backend
 from tape import modes
 from tape.arithmetic import names_of
 from tape.recording import recorded

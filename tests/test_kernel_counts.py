@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 import tape
-from kernels import backend, jit, powers
+from kernels.compiler import jit
+from kernels.records import powers
+from kernels.sweeps import backend
 from tape import Tensor
 
 pytestmark = pytest.mark.skipif(not backend.NATIVE, reason="no kernels without native code")

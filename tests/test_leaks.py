@@ -853,7 +853,7 @@ AT_RANDOM = """
 import random, signal, sys, time
 sys.path.insert(0, {tests!r})
 import tape
-from kernels import backend
+from kernels.sweeps import backend
 from test_leaks import everything
 backend.NATIVE = backend.NATIVE and {native}
 

@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 
 import tape
-from kernels import backend, guards
-from kernels.plain_tape import PlainTape
-from kernels.registry import MOST_TAPES
-from kernels.words import TAPE_BITS
+from kernels.instructions.reference_tape import PlainTape
+from kernels.native.pool import guards
+from kernels.native.registry import MOST_TAPES
+from kernels.native.words import TAPE_BITS
+from kernels.sweeps import backend
 from tape import modes, tapes
 from tape.recording import recorded
 

@@ -12,9 +12,9 @@ import pytest
 import record_cases
 
 import tape
-from kernels import op as declarations
-from kernels.dispatching import turned
-from kernels.tables import OPS
+from kernels.ops.registry import OPS
+from kernels.records import kinds as declarations
+from kernels.records.dispatch import turned
 from tape import routine_calls
 
 if TYPE_CHECKING:

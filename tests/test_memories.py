@@ -40,7 +40,8 @@ from memories import (
 from replays import function_of, gradients, pure, replayed
 
 import tape
-from kernels import backend, writes
+from kernels.ops import indexing as writes
+from kernels.sweeps import backend
 from tape import families, indexing, recording, writing
 
 if TYPE_CHECKING:

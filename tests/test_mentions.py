@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 
 import tape
-from kernels import mentions
-from kernels.intervals import Intervals
+from kernels.foundation.intervals import Intervals
+from kernels.instructions import saved_value_protection
 
 pytestmark = pytest.mark.usefixtures("own_tape", "patience")
 
 
-@pytest.fixture(params=[0, 3, mentions._PATIENCE], ids=["filed at once", "filed soon", "looked through"])
+@pytest.fixture(params=[0, 3, saved_value_protection._PATIENCE], ids=["filed at once", "filed soon", "looked through"])
 def patience(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have saved arrays filed sooner or later."""
-    monkeypatch.setattr(mentions, "_PATIENCE", request.param)
+    monkeypatch.setattr(saved_value_protection, "_PATIENCE", request.param)
 
 
 def shared(values: list[float]) -> Any:
@@ -116,7 +116,7 @@ def test_an_interrupt_while_places_are_filed(monkeypatch: pytest.MonkeyPatch) ->
         add(self, *given)
 
     monkeypatch.setattr(Intervals, "add", interrupted)
-    monkeypatch.setattr(mentions, "_PATIENCE", 0)
+    monkeypatch.setattr(saved_value_protection, "_PATIENCE", 0)
     with pytest.raises(KeyboardInterrupt):
         overwrite(m[:])
     monkeypatch.undo()
@@ -156,9 +156,11 @@ def test_a_long_graph_that_lives_is_filed_once(monkeypatch: pytest.MonkeyPatch) 
 def test_a_memory_that_only_its_tensor_has_is_not_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Gradients that grow, above all: a long tape is not looked through for what nobody can mention."""
     asked: list[Any] = []
-    overwrite_truly = mentions.Mentions.overwrite
+    overwrite_truly = saved_value_protection.Mentions.overwrite
     monkeypatch.setattr(
-        mentions.Mentions, "overwrite", lambda self, array: (asked.append(array), overwrite_truly(self, array))[1]
+        saved_value_protection.Mentions,
+        "overwrite",
+        lambda self, array: (asked.append(array), overwrite_truly(self, array))[1],
     )
     x = tape.ones(3).requires_grad_()
     kept = x * x

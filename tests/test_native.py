@@ -12,7 +12,9 @@ import pytest
 from numba import njit
 
 import tape
-from kernels import backend, guards, memory
+from kernels.native import memory
+from kernels.native.pool import guards
+from kernels.sweeps import backend
 from tape.autograd import hooks
 
 if TYPE_CHECKING:
@@ -23,7 +25,12 @@ if TYPE_CHECKING:
 native = pytest.mark.skipif(not backend.NATIVE, reason="this interpreter's memory cannot be read")
 
 
-CHECKS = {"kernels.checking", "kernels.guards", "kernels.pictures", "kernels.probing"}
+CHECKS = {
+    "kernels.debug.checks",
+    "kernels.native.pool.guards",
+    "kernels.debug.snapshots",
+    "kernels.arrays.address_probe",
+}
 
 
 def checks(frame: FrameType | None) -> bool:
@@ -152,7 +159,7 @@ def test_self_check_notices_another_layout(monkeypatch: pytest.MonkeyPatch, offs
 
 FALLBACK = """
 import numpy as np, tape
-from kernels import backend
+from kernels.sweeps import backend
 assert backend.NATIVE is {native}
 x = tape.tensor([1., 2., 3.], requires_grad=True)
 y = x[1:] * x[:-1]

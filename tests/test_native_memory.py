@@ -16,8 +16,8 @@ from record_cases import Case
 from test_leaks import USES
 
 import tape
-from kernels.op import Routine
-from kernels.tables import OPS
+from kernels.ops.registry import OPS
+from kernels.records.kinds import Routine
 from tape.recording import recorded
 
 FIELDS = ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")

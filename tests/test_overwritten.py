@@ -10,8 +10,8 @@ import pytest
 from record_cases import Array, Case, cases_of
 
 import tape
-from kernels.op import Op, Routine
-from kernels.tables import OPS
+from kernels.ops.registry import OPS
+from kernels.records.kinds import Op, Routine
 
 RECORDS = [op for op in OPS.values() if op.differentiable]
 

@@ -10,8 +10,8 @@ import pytest
 from record_cases import bits, cases_of
 
 import tape
-from kernels.op import Op
-from kernels.tables import OPS
+from kernels.ops.registry import OPS
+from kernels.records.kinds import Op
 from tape.autograd import grad, gradcheck, gradgradcheck
 from tape.func import grad_and_value, hessian, jacfwd, jacrev, jvp, vmap
 

@@ -15,8 +15,8 @@ pytest.register_assert_rewrite("record_cases")
 from record_cases import bits, cases_of, tensors  # noqa: E402 (their asserts are to be rewritten)
 
 import tape  # noqa: E402
-from kernels.op import Op  # noqa: E402
-from kernels.tables import OPS  # noqa: E402
+from kernels.ops.registry import OPS  # noqa: E402
+from kernels.records.kinds import Op  # noqa: E402
 
 
 def again(program: Any) -> Any:

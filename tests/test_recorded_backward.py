@@ -10,8 +10,8 @@ import pytest
 from test_hooks import sweep  # noqa: F401 (a fixture)
 
 import tape
-from kernels.entries import instructions
-from kernels.words import TAPE_BITS
+from kernels.instructions.entries import instructions
+from kernels.native.words import TAPE_BITS
 from tape import modes
 
 RNG = np.random.default_rng(5)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.op import Elementwise
-from kernels.tables import OPS
+from kernels.ops.registry import OPS
+from kernels.records.kinds import Elementwise
 from tape import broadcasting, promotion
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import pytest
 from test_hooks import sweep  # noqa: F401 (a fixture)
 
 import tape
-from kernels.op import OPS, DeclarationError, Routine
+from kernels.records.kinds import OPS, DeclarationError, Routine
 from tape import routine_calls
 from tape.autograd import grad, gradcheck, gradgradcheck
 

@@ -9,7 +9,7 @@ import pytest
 from test_hooks import sweep  # noqa: F401 (a fixture)
 
 import tape
-from kernels.row_pulls import RowPull
+from kernels.codegen.rows.row_pulls import RowPull
 from tape.autograd import grad
 
 SHAPE = (200, 130)  # 104 kB of floats

@@ -15,7 +15,7 @@ from test_conventions import LEAVES, check, rows, torch  # noqa: F401 (torch is 
 from test_lifetime import held
 
 import tape
-from kernels import backend
+from kernels.sweeps import backend
 from tape import modes
 from tape.autograd import graph
 from tape.recording import recorded

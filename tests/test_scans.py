@@ -10,7 +10,7 @@ import pytest
 from agreement import HOLED, MATRIX, equal, with_our_dtype  # noqa: F401 (one is a fixture, torch)
 
 import tape
-from kernels.program import ProgramError
+from kernels.programs.recording.program import ProgramError
 
 if TYPE_CHECKING:
     from types import ModuleType

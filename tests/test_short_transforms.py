@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tape
-from kernels import backend
+from kernels.sweeps import backend
 from tape import func, gradients, nesting, value_and_grad
 
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.op import Routine
-from kernels.routines import RoutineCall, computed
-from kernels.tables import OPS
+from kernels.instructions.routine_calls import RoutineCall, computed
+from kernels.ops.registry import OPS
+from kernels.records.kinds import Routine
 from tape import routine_calls
 from tape.autograd import grad
 from tape.call_table import NATIVELY

@@ -14,7 +14,15 @@ def out_of(process: Any) -> str:
     return str(out)
 
 
-LATE = ("tape.programs", "tape.vmapping", "tape.func", "tape.optimize", "tape.sparse", "tape.stats", "kernels.replay")
+LATE = (
+    "tape.programs",
+    "tape.vmapping",
+    "tape.func",
+    "tape.optimize",
+    "tape.sparse",
+    "tape.stats",
+    "kernels.programs.machine",
+)
 
 
 def test_what_many_programs_never_call_is_imported_at_its_first_use(fresh: Fresh) -> None:

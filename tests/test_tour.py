@@ -16,7 +16,7 @@ import scipy.optimize
 from numpy.typing import NDArray
 
 import tape
-from kernels import jit
+from kernels.compiler import jit
 from tape import __main__ as cli
 from tape import examples, tour
 from tape.examples import lynx_hare

@@ -11,11 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kernels import jit, native_units, row_kernels
-from kernels.numbers_ir import UntranslatedError
+import kernels
+from kernels.codegen.rows import row_kernels
+from kernels.compiler import jit, native_units
+from kernels.compiler.numbers_ir import UntranslatedError
 
 WHOLE = """
-from kernels.jit import njit
+from kernels.compiler.jit import njit
 LIMIT = 1 << 40
 PAIR = (3, 5)
 
@@ -80,7 +82,7 @@ def test_integers_as_python_computes(name: str) -> None:
     module = jit.load_source("whole", WHOLE)
     native = jit.entry(getattr(module, name))
     plain: dict[str, Callable[..., int]] = {}
-    exec(WHOLE.replace("from kernels.jit import njit", "def njit(*a, **k): return lambda f: f"), plain)  # noqa: S102
+    exec(WHOLE.replace("from kernels.compiler.jit import njit", "def njit(*a, **k): return lambda f: f"), plain)  # noqa: S102
     for a in NUMBERS:
         for b in NUMBERS:
             if name != "divided" or b:
@@ -90,8 +92,8 @@ def test_integers_as_python_computes(name: str) -> None:
 ONE = """
 import math
 import numpy as np
-from kernels.jit import SIGNATURE, cfunc
-from kernels.memory import pointer_{0}
+from kernels.compiler.jit import SIGNATURE, cfunc
+from kernels.native.memory import pointer_{0}
 
 @cfunc(SIGNATURE)
 def kernel(layout, pointers, accumulate):
@@ -163,7 +165,7 @@ def test_python_calls_with_integers_only() -> None:
             native(*wrong)
 
 
-@pytest.mark.parametrize("path", sorted(Path(jit.__file__).parent.glob("*_native.py")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(Path(kernels.__file__).parent.rglob("*_native.py")), ids=lambda path: path.stem)
 def test_every_native_module_is_translated(path: Path) -> None:
     for pairs in ((), row_kernels.SINGLE if "@cfunc" in path.read_text() else ()):
         text = path.read_text()
@@ -215,8 +217,8 @@ def test_the_first_gradient_comes_soon(tmp_path: Path, figures: list[str]) -> No
 
 
 RUNS = """
-from kernels.jit import cfunc, njit
-from kernels.memory import pointer_f8, pointer_i8
+from kernels.compiler.jit import cfunc, njit
+from kernels.native.memory import pointer_f8, pointer_i8
 
 CONTROL = True
 

@@ -15,11 +15,13 @@ import pytest
 import scipy.special
 
 import tape
-from kernels import symbols, vectormath, vectormath_values
-from kernels.jit import njit
-from kernels.op import OPS
-from kernels.vectormath_fits import FITS
-from kernels.vectormath_trig import FURTHEST
+from kernels import vectormath
+from kernels.compiler.jit import njit
+from kernels.records import symbols
+from kernels.records.kinds import OPS
+from kernels.vectormath import llvm_values
+from kernels.vectormath.coefficients import FITS
+from kernels.vectormath.trigonometry import FURTHEST
 
 Array = np.ndarray[Any, Any]
 DTYPES = [np.dtype(np.float64), np.dtype(np.float32)]
@@ -237,7 +239,7 @@ def test_table(dtype: np.dtype[Any], figures: list[str]) -> None:
 
 def test_without_fused_products(monkeypatch: pytest.MonkeyPatch) -> None:
     """Machines that cannot multiply and add at once split the factors."""
-    monkeypatch.setattr(vectormath_values, "FUSES", False)
+    monkeypatch.setattr(llvm_values, "FUSES", False)
     assert worst_power(DTYPES[0]) <= BOUND_OF_POWER
     x = points("erfc", DTYPES[0])
     with mp.workdps(DIGITS):

@@ -12,8 +12,8 @@ import pytest
 from agreement import with_our_dtype  # noqa: F401 (a fixture)
 
 import tape
-from kernels.op import Routine
-from kernels.tables import OPS
+from kernels.ops.registry import OPS
+from kernels.records.kinds import Routine
 from tape.func import vmap
 
 INDICES = {"0-d": 0, "1-d": [0], "two": [0, 0], "2-d": [[0, 0], [0, 0]]}

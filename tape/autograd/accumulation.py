@@ -9,15 +9,16 @@ from weakref import ReferenceType, ref
 
 import numpy as np
 
-from kernels import forking, forms
-from kernels.entries import instructions
-from kernels.layouts import Spec, spec_of
-from kernels.leaves import adder
-from kernels.native_leaf import beginner, grad_property
-from kernels.observing import Array
-from kernels.tables import OPS
-from kernels.views import meets_itself
-from kernels.words import SMALL_GRADIENT, TAPE_BITS
+from kernels.arrays.specs import Spec, spec_of
+from kernels.arrays.sweep_interface import Array
+from kernels.foundation import forking
+from kernels.instructions import forms
+from kernels.instructions.entries import instructions
+from kernels.native.tensor.leaf_type import beginner, grad_property
+from kernels.native.words import SMALL_GRADIENT, TAPE_BITS
+from kernels.ops.registry import OPS
+from kernels.ops.views import meets_itself
+from kernels.sweeps.leaves import adder
 from tape import errors, families, recording, switches, tapes, writing
 from tape.autograd import hooks
 from tape.tapes import Tape

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernels.entries import Instruction
-from kernels.forms import Form
-from kernels.graphs import Graph, key_of, relevant
-from kernels.observing import Array, Observer
-from kernels.op import Elementwise
-from kernels.words import PULLS, PYTHON, TAPE_BITS
+from kernels.arrays.sweep_interface import Array, Observer
+from kernels.instructions.entries import Instruction
+from kernels.instructions.forms import Form
+from kernels.native.words import PULLS, PYTHON, TAPE_BITS
+from kernels.records.kinds import Elementwise
+from kernels.sweeps.graph import Graph, key_of, relevant
 from tape import callers, inference, modes
 from tape.modes import Mode
 from tape.switches import Switch, SwitchAtOnce

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from kernels import graphs
-from kernels.layouts import SCALAR, Spec
-from kernels.observing import Array, Observer, Seed
-from kernels.words import PULLS, TAPE_BITS, VIEW
+from kernels.arrays.specs import SCALAR, Spec
+from kernels.arrays.sweep_interface import Array, Observer, Seed
+from kernels.native.words import PULLS, TAPE_BITS, VIEW
+from kernels.sweeps import graph as graphs
 from tape.autograd import hooks
 from tape.autograd.accumulation import accumulate, shares, take_in
 from tape.tapes import Tape

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels.entries import Instruction
-from kernels.observing import Array
+from kernels.arrays.sweep_interface import Array
+from kernels.instructions.entries import Instruction
 from tape import modes, recording, shaping
 from tape.autograd import anomaly, rules
 from tape.autograd.contexts import FunctionCtx

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from graphlib import CycleError, TopologicalSorter
 
-from kernels import push as sweeps
-from kernels.entries import Instruction
-from kernels.graphs import Graph, drop, key_of, mark
-from kernels.observing import Seed
-from kernels.words import ADDS, CLEARS, TAPE_BITS
+from kernels.arrays.sweep_interface import Seed
+from kernels.instructions.entries import Instruction
+from kernels.native.words import ADDS, CLEARS, TAPE_BITS
+from kernels.sweeps import forward as sweeps
+from kernels.sweeps.graph import Graph, drop, key_of, mark
 from tape.autograd.accumulation import tape_of
 from tape.tapes import Tape
 

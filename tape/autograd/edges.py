@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernels.words import VIEW
+from kernels.native.words import VIEW
 from tape import errors, recording
 from tape.autograd import nodes
 from tape.autograd.nodes import FunctionNode, Node

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.words import TAPE_BITS
+from kernels.native.words import TAPE_BITS
 from tape import errors, modes
 from tape.autograd import depth, short
 from tape.autograd.accumulation import accumulate, deliver

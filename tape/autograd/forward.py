@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from kernels import push as sweeps
-from kernels.observing import Array, Observer, Seed
-from kernels.words import TAPE_BITS
+from kernels.arrays.sweep_interface import Array, Observer, Seed
+from kernels.native.words import TAPE_BITS
+from kernels.sweeps import forward as sweeps
 from tape import inference, modes, recording, switches
 from tape.autograd import short
 from tape.autograd.accumulation import tape_of

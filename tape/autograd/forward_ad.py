@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from dataclasses import field
 from typing import NamedTuple
 
-from kernels.structs import dataclass
+from kernels.foundation.data_classes import dataclass
 from tape import shaping, switches
 from tape.attributes import detach
 from tape.autograd.forward import needs_graph, own, pushed, settle

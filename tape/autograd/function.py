@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels import callouts
+from kernels.instructions import python_pullbacks
 from tape import errors, families, modes, recording, switches, tapes, writing
 from tape.autograd.calls import Call, Output
 from tape.autograd.contexts import FunctionCtx
@@ -183,7 +183,7 @@ def _recorded(
         kept = tuple(PackedValue(value, pack) for value in kept)
     spec = finished[own[0]].spec if len(outputs) == 1 else None
     key = (name, specs, spec, len(kept))
-    form = recording.cached_form(key, lambda: callouts.function(name, specs, spec, len(kept)))
+    form = recording.cached_form(key, lambda: python_pullbacks.function(name, specs, spec, len(kept)))
     anchor = new(Tensor) if spec is None else finished[own[0]]
     tape.record(anchor, form.code, tuple(slots), (call, *kept))
     modes.current().noted(anchor._slot)
@@ -198,7 +198,7 @@ def _recorded(
 
 def _output(tape: tapes.Tape, anchor: int, k: int, count: int, name: str, result: Tensor) -> None:
     spec = result.spec
-    form = recording.cached_form((name, spec, "output"), lambda: callouts.output(name, spec))
+    form = recording.cached_form((name, spec, "output"), lambda: python_pullbacks.output(name, spec))
     tape.record(result, form.code, (anchor,), (Output(k, count),))
 
 

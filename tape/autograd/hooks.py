@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any, Self
 from weakref import ref
 
-from kernels.layouts import Spec
-from kernels.observing import Array
+from kernels.arrays.specs import Spec
+from kernels.arrays.sweep_interface import Array
 from tape import modes, tapes
 from tape.tensor import AccumulateGrad, Tensor, as_array, carried, method, plain
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 from weakref import ref
 
-from kernels import callouts
-from kernels.entries import Instruction, instructions
-from kernels.forms import Form
-from kernels.words import ADDS, CLEARS, TAPE_BITS, VIEW
+from kernels.instructions import python_pullbacks
+from kernels.instructions.entries import Instruction, instructions
+from kernels.instructions.forms import Form
+from kernels.native.words import ADDS, CLEARS, TAPE_BITS, VIEW
 from tape import errors, recording, tapes
 from tape.autograd.calls import Call
 from tape.autograd.function import Function
@@ -133,7 +133,7 @@ class Node(metaclass=_Kind):
 
     def _called(self) -> Call | None:
         """Return the call of a Function; None for other operations."""
-        if self._call is None and self._form.op is callouts.FUNCTION:
+        if self._call is None and self._form.op is python_pullbacks.FUNCTION:
             found = recording.locate(self._slot)
             if found is not None:
                 self._learn(found)
@@ -205,7 +205,7 @@ def _class_of(name: str, kind: type[Node] = Node) -> type[Node]:
 
 
 def _made(slot: int, form: Form) -> Node:
-    return _class_of(form.name, FunctionNode if form.op is callouts.FUNCTION else Node)(slot, form)
+    return _class_of(form.name, FunctionNode if form.op is python_pullbacks.FUNCTION else Node)(slot, form)
 
 
 def _node(slot: int, form: Form) -> Node:
@@ -231,7 +231,7 @@ def edge_of(operand: Any, find: Find = recording.locate) -> tuple[Any, int]:
     if type(operand) is not int:
         return operand, 0
     found, place = find(operand), 0
-    if found is not None and found.form.op is callouts.OUTPUT:
+    if found is not None and found.form.op is python_pullbacks.OUTPUT:
         place = found.saved[0].place
         found = find(found.operands[0])
     return (None, 0) if found is None else (_node(found.slot, found.form), place)
@@ -240,7 +240,7 @@ def edge_of(operand: Any, find: Find = recording.locate) -> tuple[Any, int]:
 def of_tensor(x: Tensor) -> tuple[Any, int]:
     """Return the node of a computed tensor, and which of its outputs the tensor is."""
     form: Any = x._form
-    if form.op is callouts.OUTPUT and (edge := edge_of(x._slot))[0] is not None:
+    if form.op is python_pullbacks.OUTPUT and (edge := edge_of(x._slot))[0] is not None:
         return edge
     return _node(x._slot, form), 0
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from kernels import forms
-from kernels.entries import Instruction, instructions
-from kernels.forms import inputs_of
-from kernels.layouts import SCALAR, Spec, intern_spec, spec_of
-from kernels.tables import OPS
-from kernels.words import ADDS, CLEARS, TAPE_BITS, VIEW
+from kernels.arrays.specs import SCALAR, Spec, intern_spec, spec_of
+from kernels.instructions import forms
+from kernels.instructions.entries import Instruction, instructions
+from kernels.instructions.forms import inputs_of
+from kernels.native.words import ADDS, CLEARS, TAPE_BITS, VIEW
+from kernels.ops.registry import OPS
 from tape import modes, recording, shaping
 from tape.tapes import Tape, every
 from tape.tensor import AccumulateGrad, Tensor, carried, new, plain

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from kernels.entries import Instruction
-from kernels.graphs import Graph, mark
-from kernels.layouts import SCALAR, Spec
-from kernels.observing import Seed
-from kernels.words import PULLS, PYTHON, TAPE_BITS
+from kernels.arrays.specs import SCALAR, Spec
+from kernels.arrays.sweep_interface import Seed
+from kernels.instructions.entries import Instruction
+from kernels.native.words import PULLS, PYTHON, TAPE_BITS
+from kernels.sweeps.graph import Graph, mark
 from tape import modes
 from tape.autograd import crossing, hooks, rules
 from tape.autograd.accumulation import tape_of

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from kernels.entries import Instruction
-from kernels.graphs import Graph, key_of, relevant
-from kernels.layouts import Spec
-from kernels.plain import State
-from kernels.stopping import by_slot
-from kernels.words import ADDS, CLEARS, PULLS, PYTHON, VIEW
+from kernels.arrays.specs import Spec
+from kernels.instructions.entries import Instruction
+from kernels.native.words import ADDS, CLEARS, PULLS, PYTHON, VIEW
+from kernels.sweeps.graph import Graph, key_of, relevant
+from kernels.sweeps.leaf_hooks import by_slot
+from kernels.sweeps.reference import State
 from tape import families, indexing, shaping
 from tape.autograd import anomaly, hooks, rules
 from tape.autograd.arrivals import own_offset

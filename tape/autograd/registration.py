@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self
 from weakref import ref
 
-from kernels.graphs import key_of
+from kernels.sweeps.graph import key_of
 from tape import recording
 from tape.autograd import hooks
 from tape.autograd.accumulation import give_shadow, tape_of

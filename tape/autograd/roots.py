@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels.layouts import SCALAR
-from kernels.observing import Array, Seed
+from kernels.arrays.specs import SCALAR
+from kernels.arrays.sweep_interface import Array, Seed
 from tape import errors, recording
 from tape.autograd.arrivals import own_offset
 from tape.tensor import Tensor, plain

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels.entries import Instruction
-from kernels.op import Contraction, Join, Routine
+from kernels.instructions.entries import Instruction
+from kernels.records.kinds import Contraction, Join, Routine
 from tape import arithmetic, indexing, modes, numpy_ufuncs, products, reducing, shaping
 from tape.tensor import Tensor, plain
 
@@ -112,7 +112,7 @@ def _of_tensors(ufunc: np.ufunc, serves: Callable[..., Any]) -> Callable[[Any], 
 
 
 def _cut(where: Any, value: Any) -> Any:
-    """Do what :func:`kernels.op.cut` does."""
+    """Do what :func:`kernels.records.kinds.cut` does."""
     return _Numpy.where(where, -0.0, added(value) if isinstance(value, Tensor) else value + 0.0)
 
 

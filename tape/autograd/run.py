@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from kernels import backend, graphs
-from kernels.layouts import Spec
-from kernels.observing import Array, CrossingError, Observer, Outcome, Seed, Task
-from kernels.plain import sweep_graph
-from kernels.words import PULLS, TAPE_BITS, VIEW
+from kernels.arrays.specs import Spec
+from kernels.arrays.sweep_interface import Array, CrossingError, Observer, Outcome, Seed, Task
+from kernels.native.words import PULLS, TAPE_BITS, VIEW
+from kernels.sweeps import backend
+from kernels.sweeps import graph as graphs
+from kernels.sweeps.reference import sweep_graph
 from tape import errors, modes, recording
 from tape.autograd import anomaly, crossing, hooks, nodes
 from tape.autograd.accumulation import deliver, tape_of

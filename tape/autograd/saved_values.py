@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from kernels import callouts
-from kernels.entries import Instruction
-from kernels.forms import Form, inputs_of
+from kernels.instructions import python_pullbacks
+from kernels.instructions.entries import Instruction
+from kernels.instructions.forms import Form, inputs_of
 from tape.autograd.calls import owner_of
 from tape.autograd.primals import Primals
 from tape.packing import Packed
@@ -22,7 +22,7 @@ _SECOND = frozenset({"other", "exponent", "mat2", "vec", "vec2", "tensor", "weig
 
 def saved_value(form: Form, find: Callable[[], Instruction], name: str) -> Any:
     """Return what an operation saved, by PyTorch's name of it; None for an operand that this one did not need."""
-    if form.op in (callouts.FUNCTION, callouts.OUTPUT):
+    if form.op in (python_pullbacks.FUNCTION, python_pullbacks.OUTPUT):
         raise AttributeError(f"{form.name} has no attribute '_saved_{name}'; see saved_tensors")
     names = inputs_of(form.op)
     own = dict.fromkeys(_FIRST, names[0]) | (dict.fromkeys(_SECOND, names[1]) if len(names) > 1 else {})

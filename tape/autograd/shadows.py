@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from kernels import writes
-from kernels.layouts import Spec, dense, intern_spec, spec_of
-from kernels.tables import OPS
-from kernels.views import meets_itself
+from kernels.arrays.specs import Spec, dense, intern_spec, spec_of
+from kernels.ops import indexing as writes
+from kernels.ops.registry import OPS
+from kernels.ops.views import meets_itself
 from tape import indexing, modes, recording, reducing, shaping
 from tape.adding import add_again
 from tape.autograd.rules import added, full, negative_zeros

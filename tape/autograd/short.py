@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kernels import backend
-from kernels.layouts import Spec
-from kernels.observing import Array, CrossingError, FreedError, Wanted
-from kernels.words import PULLS, TAPE_BITS, VIEW
+from kernels.arrays.specs import Spec
+from kernels.arrays.sweep_interface import Array, CrossingError, FreedError, Wanted
+from kernels.native.words import PULLS, TAPE_BITS, VIEW
+from kernels.sweeps import backend
 from tape import errors, modes
 from tape.autograd import hooks
 from tape.autograd.accumulation import tensor_of
@@ -30,7 +30,7 @@ def delivered(x: Tensor, gradient: Any, *, free: bool) -> Leaves | None:
 
 
 def _asked(x: Tensor, gradient: Any, targets: tuple[Any, ...] | None, alone: bool, tensors: bool, free: bool) -> Any:
-    """Return what a native backward gives (kernels/sweep.py, ``ask``); NotImplemented where it takes another way."""
+    """Return what a native backward gives (reverse.py, ``ask``); NotImplemented where it takes another way."""
     tape = modes.active()
     if not tape:
         if tape is None:

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from kernels.entries import Instruction
-from kernels.forms import Form, inputs_of
-from kernels.op import Contraction, Copy, Elementwise, Gather, Reduction, Select
+from kernels.instructions.entries import Instruction
+from kernels.instructions.forms import Form, inputs_of
+from kernels.records.kinds import Contraction, Copy, Elementwise, Gather, Reduction, Select
 from tape import creation, products, recording, shaping
 from tape.autograd.rules import SHORTER, choose, full, negative_zeros, on_tensors, onto, pull, rule_cuts
 from tape.tensor import Array, Tensor, plain

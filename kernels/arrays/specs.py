@@ -1,0 +1,199 @@
+"""Shapes and strides: what a kernel must know of its operands, and the loops that visit them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from kernels.foundation import forking
+from kernels.foundation.recent_table import Recent
+
+Strides = tuple[int, ...]
+
+Key = tuple[Strides, Strides, np.dtype[Any], Strides, int]
+
+_SPECS: WeakValueDictionary[Key, Spec] = WeakValueDictionary()
+_lock = forking.lock()
+
+
+class Spec:
+    """The pattern of an operand: shape, dtype, strides of its primal and of its gradient, all strides in bytes.
+
+    ``shadow`` is the number of elements of the family's shadow. A base tensor's gradient is dense and its own;
+    a view's is a pattern in the shadow of its base; ``in_order`` if it stands there as in a C array. ``bytes`` are
+    those of the elements. ``alike``: the strides of primal and gradient are the same. ``overlaps``: elements share
+    memory. Specs are interned: of those that something refers to, equal ones are one object, so that they serve as
+    dictionary keys by identity.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "alike",
+        "bytes",
+        "covers",
+        "dtype",
+        "gradient",
+        "in_order",
+        "inference",
+        "overlaps",
+        "shadow",
+        "shape",
+        "size",
+        "spec",
+        "strides",
+        "words",
+    )
+
+    def __init__(self, shape: Strides, strides: Strides, dtype: np.dtype[Any], gradient: Strides, shadow: int) -> None:
+        self.spec = self  # so that a tensor's form may be a bare spec; a property is read at a call's cost
+        self.shape = shape
+        self.strides = strides
+        self.dtype = dtype
+        self.gradient = gradient
+        self.shadow = shadow
+        self.size = math.prod(shape)
+        # Whether the gradient pattern meets each element of the shadow exactly once.
+        apart = all(stride != 0 for stride, n in zip(gradient, shape, strict=True) if n > 1)
+        self.covers = self.size == shadow and apart
+        self.bytes = min(self.size, shadow) * dtype.itemsize
+        self.overlaps = self.size > 0 and any(s == 0 and n > 1 for s, n in zip(strides, shape, strict=True))
+        self.alike = strides == gradient
+        self.words: np.ndarray[Any, Any] | None = None  # what native code makes gradients of leaves by
+        self.inference: Any = None  # the spec of the same pattern in inference mode, made when it is asked for
+        self.in_order = self.size == 0 or gradient == dense(shape, dtype.itemsize)
+
+    def laid(self) -> np.ndarray[Any, Any]:
+        """Return how many dims there are, the number of the dtype, and the shape, as native code reads them."""
+        if self.words is None:
+            self.words = np.array([len(self.shape), self.dtype.num, *self.shape], np.int64)
+        return self.words
+
+    def __repr__(self) -> str:
+        return f"Spec({self.shape}, {self.strides}, {self.dtype}, {self.gradient}, {self.shadow})"
+
+
+def intern_spec(shape: Strides, strides: Strides, dtype: np.dtype[Any], gradient: Strides, shadow: int) -> Spec:
+    """Return the one spec of these values: equal specs are the same object."""
+    key = (shape, strides, dtype, gradient, shadow)
+    spec = _LATELY.get(key)
+    return spec if spec is not None else _interned(key)
+
+
+def _interned(key: Key) -> Spec:
+    new = Spec(*key)
+    with _lock:
+        spec = _SPECS.get(key)
+        if spec is None:
+            spec = _SPECS[key] = new
+    _LATELY[key] = spec
+    return spec
+
+
+_LATELY: Recent[Key, Spec] = Recent()
+_BASES: Recent[tuple[Any, ...], Spec] = Recent()
+
+
+def spec_of(value: np.ndarray[Any, Any] | float) -> Spec:
+    """Return the spec of a base tensor holding this value."""
+    if type(value) is float:
+        return SCALAR
+    dtype = value.dtype
+    key = (value.shape, value.strides, dtype.num, dtype.isnative)  # a dtype's own hash costs more than the rest
+    spec = _BASES.get(key)
+    if spec is None:
+        _check(dtype)
+        gradient = value.strides if fills(value) else dense(value.shape, value.itemsize)
+        spec = _BASES[key] = intern_spec(value.shape, value.strides, value.dtype, gradient, value.size)
+    return spec
+
+
+def _check(dtype: np.dtype[Any]) -> None:
+    """Raise TypeError for a dtype that no tensor has."""
+    if not dtype.isnative:
+        raise TypeError(
+            f"dtype {dtype.str!r} has a foreign byte order; convert it: a.astype(a.dtype.newbyteorder('='))"
+        )
+    if dtype.kind not in "fiub" or dtype.itemsize > _LARGEST:
+        also = "; Python integers beyond 64 bits make it: write them as floats" if dtype.kind == "O" else ""
+        raise TypeError(f"tensors hold floats, integers and booleans, not dtype {dtype}{also}; convert with astype")
+
+
+_LARGEST = 8
+"""Bytes of the largest numbers that tensors hold."""
+
+
+def fills(value: np.ndarray[Any, Any]) -> bool:
+    """Whether an array meets each element of a block of memory once, from its first on, in whatever order of axes."""
+    step = value.itemsize
+    for stride, n in sorted(zip(value.strides, value.shape, strict=True)):
+        if stride != step:
+            return False
+        step *= n
+    return True
+
+
+def dense(shape: Strides, itemsize: int) -> Strides:
+    """Return the strides of a C-contiguous array."""
+    strides, step = [], itemsize
+    for n in reversed(shape):
+        strides.append(step)
+        step *= max(n, 1)
+    return tuple(reversed(strides))
+
+
+SCALAR = intern_spec((), (), np.dtype(np.float64), (), 1)
+"""The spec of every 0-d float64 tensor, whether a Python float carries it or an array."""
+
+
+def broadcast(shape: Strides, strides: Strides, to: Strides) -> Strides:
+    """Return the strides by which an operand of ``shape`` is read over the space ``to``."""
+    lead = len(to) - len(shape)
+    own = tuple(0 if n == 1 else s for n, s in zip(shape, strides, strict=True))
+    return (0,) * lead + own
+
+
+def nest(shape: Strides, operands: list[Strides]) -> tuple[list[int], list[list[int]]]:
+    """Order and merge axes as NumPy's iterator does, outermost first.
+
+    Returns the extents and, for each operand, its strides. Bit-for-bit agreement with NumPy's own reductions
+    rests on this order (NumPy, ``nditer_constr.c``: axis ordering and coalescing).
+    """
+    axes = [(n, [s[i] for s in operands]) for i, n in enumerate(shape) if n != 1]
+    axes.reverse()
+    for i in range(1, len(axes)):
+        _insert(axes, i)
+    merged: list[tuple[int, list[int]]] = []
+    for n, strides in axes:
+        if merged:
+            m, inner = merged[-1]
+            if all(a * m == b for a, b in zip(inner, strides, strict=True)):
+                merged[-1] = (m * n, inner)
+                continue
+        merged.append((n, strides))
+    merged.reverse()
+    if not merged:
+        return [], [[] for _ in operands]
+    extents = [n for n, _ in merged]
+    return extents, [[strides[k] for _, strides in merged] for k in range(len(operands))]
+
+
+def _insert(axes: list[tuple[int, list[int]]], i: int) -> None:
+    """One step of the iterator's insertion sort: smaller strides inward, conflicts left in C order."""
+    place = i
+    for j in range(i - 1, -1, -1):
+        swap, ambiguous = False, True
+        for p, q in zip(axes[i][1], axes[j][1], strict=True):
+            if p and q:
+                if abs(q) <= abs(p):
+                    swap = False
+                elif ambiguous:
+                    swap = True
+                ambiguous = False
+        if not ambiguous:
+            if not swap:
+                break
+            place = j
+    axes.insert(place, axes.pop(i))

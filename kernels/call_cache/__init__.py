@@ -1,0 +1,1 @@
+"""What Python enters into the table of calls that native code repeats."""

@@ -1,0 +1,38 @@
+"""Arrays and NumPy's doubles among the operands of calls, which native code takes for tensors once they are known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernels.arrays.specs import Spec, spec_of
+from kernels.compiler import jit
+from kernels.native import registry, words
+from kernels.native.memory import where
+
+Array = np.ndarray[Any, Any]
+
+
+class Adopted:
+    """The specs of arrays by what their objects say, in rows that native code reads; a row has what came last."""
+
+    def __init__(self) -> None:
+        self._rows = np.zeros((words.KNOWN_ARRAYS, words.ADOPTED), np.int64)
+        self._specs: list[Spec | None] = [None] * words.KNOWN_ARRAYS
+        self._double = spec_of(0.0)
+        native = jit.load_module("native.calls.adopting_native")
+        self._enter, hit = jit.entry(native.enter), jit.address_of(native.hit_adopted)
+        for at, word in {
+            words.G_ADOPTED: where(self._rows),
+            words.G_NUMPY_DOUBLE: id(np.float64),
+            words.G_NUMPY_SPEC: id(self._double),
+            words.G_HIT_ADOPTED: hit,
+        }.items():
+            registry.put(registry.REGISTRY.address, at, word)
+
+    def enter(self, array: Array, spec: Spec) -> None:
+        """Enter the spec of a tensor of an array's memory."""
+        row = self._enter(id(array), id(spec))
+        if row >= 0:
+            self._specs[row] = spec

@@ -1,0 +1,218 @@
+"""The table of calls that have been seen, which native code computes and records again (calls_native.py)."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import itertools
+import struct
+import threading
+from functools import partial
+from typing import Any
+from weakref import ref
+
+import numpy as np
+
+from kernels.arrays.specs import Spec
+from kernels.call_cache.arguments import Arguments
+from kernels.call_cache.computation import Computation
+from kernels.compiler import jit
+from kernels.foundation.data_classes import dataclass
+from kernels.instructions.form import Form
+from kernels.native import words
+from kernels.native.memory import where
+from kernels.native.pool.pool_words import LARGE
+from kernels.native.registry import REGISTRY
+
+OPERATORS = {
+    ("+", 2): words.OP_ADD, ("-", 2): words.OP_SUBTRACT, ("*", 2): words.OP_MULTIPLY, ("/", 2): words.OP_DIVIDE,
+    ("**", 2): words.OP_POWER, ("-", 1): words.OP_NEGATIVE, ("@", 2): words.OP_MATMUL,
+}  # fmt: skip
+"""The operators that have slots in the type of tensors, by sign and how many operands there are."""
+_kept: dict[int, Any] = {}
+"""What the entries refer to, by their addresses."""
+_turn = itertools.count()
+
+
+def bits(number: float) -> int:
+    """Return the bits of a double."""
+    return int(struct.unpack("q", struct.pack("d", number))[0])
+
+
+@dataclass(frozen=True)
+class Key:
+    """What a call is found by: the forms or specs of its operands, None of a number; which are wanted; a number."""
+
+    op: int
+    forms: tuple[Form | Spec | None, ...]
+    wanted: tuple[bool, ...] = ()
+    number: int = 0
+
+    def words(self) -> list[int]:
+        """Return it as it stands in the table."""
+        forms = [words.NUMBER_FORM if form is None else id(form) for form in self.forms]
+        forms += [0] * (words.MOST_OPERANDS - len(forms))
+        return [self.op, *forms, sum(want << k for k, want in enumerate(self.wanted)), self.number]
+
+
+@dataclass(frozen=True)
+class Telling:
+    """What a recorder is told of a call: the operation, how many of the operands, the parameters."""
+
+    op: Any
+    count: int
+    params: tuple[Any, ...] = ()
+
+
+class Entry:
+    """An entry as it is put together: its words, and what they refer to."""
+
+    def __init__(self, key: Key, form: Form | Spec) -> None:
+        self.row = [*key.words(), *([0] * (words.CALL - words.KEY))]
+        self.kept: list[Any] = []
+        self.forms = [*key.forms, form]
+        self[words.E_FORM] = id(form)
+
+    def __setitem__(self, at: int, value: int) -> None:
+        self.row[at] = value
+
+    def keep(self, at: int, thing: Any, address: int) -> None:
+        """Refer to something that is to live as long."""
+        self.row[at] = address
+        self.kept.append(thing)
+
+    def words_of(self, at: int, numbers: Any) -> None:
+        """Refer to words."""
+        array = np.array([*numbers, 0], np.int64)
+        self.keep(at, array, where(array))
+
+    def records(self, form: Form | Spec) -> None:
+        """Append an instruction of this form."""
+        assert isinstance(form, Form)
+        self[words.E_BLOCK], self[words.E_CODE] = where(form.block), form.code
+
+    def sizes(self, largest: int, own: int) -> None:
+        """Tell how many bytes the largest of all and the result take, if they are large."""
+        self[words.E_LARGE], self[words.E_BYTES] = [size if size >= LARGE else 0 for size in (largest, own)]
+
+    def shapes(self, spec: Spec) -> None:
+        """Make results of a spec."""
+        self[words.E_DTYPE], self[words.E_NDIM] = spec.dtype.num, len(spec.shape)
+        self.words_of(words.E_SHAPE, spec.shape)
+
+    def begins(self, hashed: int, start: int, offset: int) -> None:
+        """Show what begins there in the memory and in the gradient, for an index of this hash."""
+        self[words.K_B], self[words.E_START], self[words.E_OFFSET] = hashed, start, offset
+
+    def tells(self, telling: Telling) -> None:
+        """Tell a recorder of it."""
+        self[words.E_GIVEN] = telling.count
+        self.keep(words.E_TOLD, telling.op, id(telling.op))
+        self.keep(words.E_PARAMS, telling.params, id(telling.params))
+
+    def computes(self, how: Computation) -> None:
+        """Compute the result's elements."""
+        self[words.E_KIND], self[words.E_COUNT] = how.kind, how.count
+        self[words.E_LOOP], self[words.E_DATA] = how.loop.address, how.loop.data
+        self[words.E_SAVED] = sum(pick << words.PICK * k for k, pick in enumerate(how.picks))
+        self[words.E_INITIAL], self[words.E_SCALE] = bits(how.initial), bits(how.scale)
+        if how.bounds is not None:
+            self[words.E_LEAST], self[words.E_MOST] = how.bounds
+        if how.ties is not None:
+            self[words.E_COUNTS] = jit.load_module("native.calls.choosing_native").ties.address
+            self.keep(words.E_TIES, how.ties, where(how.ties))
+        if how.function is not None:
+            self.keep(words.E_LOOP, how.function, id(how.function))
+        if how.layout is not None:
+            self.keep(words.E_LAYOUT, how.layout, where(how.layout))
+        for at, thing in ((words.E_CONTEXT, how.context), (words.E_EXTRA, how.extra), (words.E_PAIR, how.pair)):
+            if thing is not None:
+                self.keep(at, thing, id(thing))
+
+    def write(self) -> None:
+        """Put it in its place, and keep what it refers to; it goes with the forms that it is about.
+
+        It is written at once, or not at all: another thread, or a finalizer in the middle of this, may be writing.
+        """
+        if not _writing.acquire(blocking=False):
+            return
+        try:
+            address = _place(self.row)
+            at = (address - REGISTRY.calls) // 8
+            end = partial(_end, at)
+            held = [*self.kept, *[ref(form, end) for form in self.forms if form is not None]]
+            before = _kept.get(address)
+            _kept[address] = [held, before]
+            _table[at : at + words.CALL] = np.array(self.row, np.int64)
+            _kept[address] = held
+        finally:
+            _writing.release()
+
+
+_writing = threading.Lock()
+_table = np.frombuffer((ctypes.c_int64 * (words.CALL * words.WAYS * words.SETS)).from_address(REGISTRY.calls), np.int64)
+
+
+def _end(at: int, _: Any) -> None:
+    """Take out an entry: a form that it is about is gone, and another may come to stand where it was."""
+    _table[at + words.K_OP] = -1
+
+
+def enter(
+    key: Key, form: Form | Spec, how: Computation | None, telling: Telling, largest: int, asked: Arguments | None = None
+) -> None:
+    """Let native code repeat a call; without a computation let it leave all such calls to Python.
+
+    ``largest``: bytes of the largest operand or result; ``asked``: what is given behind the tensors. With a second
+    result recorders hear of the call from Python.
+    """
+    entry = Entry(key, form)
+    if asked is not None:
+        entry.keep(words.E_KEY, asked, where(asked.words))
+    if how is not None:
+        spec = form.spec
+        if any(key.wanted) and isinstance(form, Form):
+            entry.records(form)
+        entry.computes(how)
+        entry.shapes(spec)
+        if how.extra is None:
+            entry.tells(telling)
+        entry.sizes(largest, spec.bytes)
+        entry[words.E_TAKES] = key.forms[0] is not None and key.forms[0].spec is spec and not spec.overlaps
+    entry.write()
+
+
+def is_known(key: Key) -> bool:
+    """Whether a call stands in the table: native code leaves some of them to Python, not all of the time."""
+    row = key.words()
+    return any(_words_at(place) == row for place in _places(row))
+
+
+@functools.cache
+def _find_place() -> Any:
+    return jit.entry(jit.load_module("native.calls.calls_native").place)
+
+
+def _places(row: list[int]) -> list[int]:
+    """Return the addresses at which a call may stand."""
+    first = _find_place()(*row[: words.KEY])
+    return [first + 8 * words.CALL * k for k in range(words.WAYS)]
+
+
+_KeyWords = ctypes.c_int64 * words.KEY  # once: a type is a cycle
+
+
+def _words_at(place: int) -> list[int]:
+    return list(_KeyWords.from_address(place))
+
+
+def _place(row: list[int]) -> int:
+    """Return where to enter a call: where it stands, where nothing does, or where another then has to go."""
+    places = _places(row)
+    for place in places:
+        if _words_at(place) == row[: words.KEY]:
+            return place
+    for place in places:
+        if place not in _kept:
+            return place
+    return places[next(_turn) % words.WAYS]

@@ -1,0 +1,51 @@
+"""Calls in the table that join tensors (kernels/native/calls/joining_native.py)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kernels.arrays import numpy_loops
+from kernels.arrays.specs import Spec
+from kernels.call_cache.computation import Computation
+from kernels.call_cache.entries import Entry, Key, Telling
+from kernels.codegen.tasks import UfuncCall, nest_layout
+from kernels.compiler import jit
+from kernels.foundation.data_classes import dataclass
+from kernels.instructions.form import Form
+from kernels.native import words
+from kernels.native.memory import where
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A tensor that is joined: its form, whether it is wanted, where it begins in the result, and its strides there."""
+
+    form: Form | Spec
+    wanted: bool
+    start: int
+    strides: tuple[int, ...]
+
+
+def enter(op: int, dim: int, joined: list[Joined], form: Form | Spec, told: Telling) -> None:
+    """Let native code repeat a join of tensors along a dim."""
+    spec, forms, wanted = form.spec, [one.form for one in joined], [one.wanted for one in joined]
+    index = np.array([len(forms), dim, *[id(one) + own for one, own in zip(forms, wanted, strict=True)]], np.int64)
+    hashed = jit.load_module("native.calls.joining_native").hash_words(where(index))
+    entry = Entry(Key(op, (forms[0],), (any(wanted),), hashed), form)
+    entry.forms += forms[1:]
+    entry[words.K_B] = words.BY_ARRAYS
+    loop = numpy_loops.find(np.positive, (spec.dtype, spec.dtype))
+    layout = []
+    for one in joined:
+        source = one.form.spec
+        own = nest_layout(UfuncCall(loop, source.shape, (source.strides, one.strides), ()))
+        entry.kept.append(own)
+        layout += [where(own), one.start]
+    entry.computes(Computation(words.JOINED, loop, layout=np.array(layout, np.int64)))
+    entry.shapes(spec)
+    entry.tells(told)
+    entry.sizes(max(spec.bytes, *[one.spec.bytes for one in forms]), spec.bytes)
+    entry.keep(words.E_KEY, index, where(index))
+    if any(wanted) and isinstance(form, Form):
+        entry.records(form)
+    entry.write()

@@ -1,0 +1,85 @@
+"""Calls in the table that show, or write, part of a tensor (parts_native.py, assigning_native.py)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernels.arrays.specs import Spec
+from kernels.call_cache.computation import Computation
+from kernels.call_cache.entries import Entry, Key, Telling
+from kernels.compiler import jit
+from kernels.foundation.data_classes import dataclass
+from kernels.instructions.form import Form
+from kernels.native import words
+from kernels.native.memory import where
+
+
+@dataclass(frozen=True)
+class Part:
+    """What ``x[key]`` shows: an array, and where that begins in the memory and in the gradient, in bytes."""
+
+    shown: np.ndarray[Any, Any]
+    start: int
+    offset: int
+    wanted: bool
+    """Whether it is recorded."""
+
+
+def enter_part(above: Form | Spec, key: Any, form: Form, part: Part, telling: Telling) -> None:
+    """Let native code repeat ``x[key]`` of tensors of a form; of a form without parameters for any int."""
+    entry = _view(words.OP_PART, above, form, part)
+    if _indexes(entry, key, above.spec, part, anywhere=not form.params):
+        if not entry.row[words.E_EXTENT]:  # a recorder is told of the very index
+            entry.tells(telling)
+        entry.write()
+
+
+def enter_view(op: int, above: Form | Spec, given: tuple[Any, ...], form: Form, part: Part) -> None:
+    """Let native code repeat a view that ints say; recorders hear of it from Python."""
+    index, addresses = np.zeros(32, np.int64), np.array([*map(id, given), 0], np.int64)
+    hashed = jit.load_module("native.calls.keys_native").words_of_arguments(where(addresses), len(given), where(index))
+    if hashed >= 0:
+        entry = _view(op, above, form, part)
+        entry.begins(hashed, part.start, part.offset)
+        entry.keep(words.E_KEY, index, where(index))
+        entry.write()
+
+
+def enter_write(key: Key, index: Any, form: Form | Spec, how: Computation, part: Part) -> None:
+    """Let native code repeat ``x[index] = value``, after which the tensor has this form."""
+    entry = Entry(key, form)
+    entry.computes(how)
+    if part.wanted:
+        entry.records(form)
+        entry.sizes(form.spec.bytes, 0)
+    if _indexes(entry, index, form.spec, part):
+        entry.write()
+
+
+def _view(op: int, above: Form | Spec, form: Form, part: Part) -> Entry:
+    entry, shown = Entry(Key(op, (above, None), (part.wanted,)), form), part.shown
+    if part.wanted:
+        entry.records(form)
+    entry[words.E_KIND], entry[words.E_NDIM] = words.NEST, shown.ndim
+    entry[words.E_COUNT] = isinstance(above, Form) and above.is_view
+    entry.words_of(words.E_SHAPE, shown.shape)
+    entry.words_of(words.E_STRIDES, shown.strides)
+    entry[words.E_FLAGS] = words.A_WRITEABLE if shown.flags.writeable else 0
+    entry.sizes(form.spec.bytes, 0)
+    return entry
+
+
+def _indexes(entry: Entry, index: Any, spec: Spec, part: Part, *, anywhere: bool = True) -> bool:
+    """Let an entry be of an index, an int ``anywhere`` of any from 0 on; False where native code takes it not."""
+    found = np.zeros(32, np.int64)
+    hashed = jit.load_module("native.calls.keys_native").words_of(id(index), where(found))
+    start, offset = part.start, part.offset
+    if anywhere and type(index) is int and index >= 0:
+        entry[words.K_NUMBER], entry[words.E_EXTENT] = words.ANY_INT, spec.shape[0]
+        hashed, start, offset = 0, spec.strides[0], spec.gradient[0]
+    else:
+        entry.keep(words.E_KEY, found, where(found))
+    entry.begins(hashed, start, offset)
+    return hashed >= 0

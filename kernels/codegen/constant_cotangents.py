@@ -1,0 +1,44 @@
+"""Cotangents whose elements are all one number, as that of a sum's operand: kept as the number, not written out.
+
+Of a pullback that meets one, two more kernels may be wanted: one reads the number for every element, one computes
+the number that the contribution consists of. They are compiled when a sweep has met the first such cotangent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kernels.codegen.loop_printer import Loop
+from kernels.native.words import ALWAYS, LIKEWISE, OTHERWISE
+
+LEAST = 1 << 13
+"""Elements from which on it is worth a kernel: a pass over fewer stays in the nearest cache."""
+
+
+def takes(pull: Loop, elements: int) -> bool:
+    """Whether a pullback has a kernel for a cotangent, of so many elements, that is one number."""
+    return pull.skips and pull.scatter is None and pull.gather is None and elements >= LEAST
+
+
+def gives(pull: Loop, elements: int, *, covers: bool) -> int:
+    """Whether what a pullback contributes to so many elements is one number: ALWAYS, LIKEWISE, OTHERWISE (no)."""
+    if not covers or elements < LEAST or pull.scatter is not None or pull.gather is not None:
+        return OTHERWISE
+    _, cotangent, *others = pull.operands
+    if any(stride for operand in others for stride in operand.strides):
+        return OTHERWISE
+    return LIKEWISE if any(cotangent.strides) or cotangent.offset is not None else ALWAYS
+
+
+def spread(pull: Loop) -> Loop:
+    """Return the loop that reads a cotangent of one number for every element."""
+    target, cotangent, *others = pull.operands
+    everywhere = replace(cotangent, strides=(0,) * len(pull.shape), offset=None)
+    return replace(pull, operands=(target, everywhere, *others))
+
+
+def one(pull: Loop) -> Loop:
+    """Return the loop of a single element: the number that all of them are."""
+    target, *others = spread(pull).operands
+    single = [replace(operand, strides=()) for operand in (replace(target, offset=None), *others)]
+    return replace(pull, shape=(), operands=tuple(single))

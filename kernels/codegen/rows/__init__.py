@@ -1,0 +1,1 @@
+"""Handwritten kernels for rows: small ones in one piece, extrema, sums of exponentials."""

@@ -1,0 +1,205 @@
+"""Pullbacks and pushforwards of small rows of doubles, which may stand apart; for floats the same text.
+
+Layout: how many rows there are before each other, their length, how many stand side by side, the bits of a number.
+Pointers: the target, the cotangent or tangent, then what is saved: the operand x, the result y where a rule has them.
+What is of a row alone, as a sum, stands in order. A number of a row whose cotangent is nothing (-0.0) is skipped.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from kernels.compiler.jit import SIGNATURE, cfunc, njit
+from kernels.native.memory import double_of, load_f8, store_f8
+
+ITEM = 8
+ZERO, ONE, TWO = np.float64(0.0), np.float64(1.0), np.float64(2.0)
+
+
+@njit(error_model="numpy")
+def first(layout, row):
+    """Where a row begins, in bytes."""
+    return ((row // layout[2]) * layout[1] * layout[2] + row % layout[2]) * ITEM
+
+
+@njit(error_model="numpy")
+def put(at, value, accumulate):
+    store_f8(at, load_f8(at) + value if accumulate else value + ZERO)
+
+
+@njit(error_model="numpy")
+def is_nothing(g):
+    return g == ZERO and math.copysign(ONE, g) < ZERO
+
+
+@njit(error_model="numpy")
+def keep_nothing(into, n, step, accumulate):
+    """Leave a row without a contribution."""
+    if not accumulate:
+        for k in range(n):
+            store_f8(into + k * step, -ZERO)
+
+
+@njit(error_model="numpy")
+def mean(x, n, step):
+    s = ZERO
+    for k in range(n):
+        s += load_f8(x + k * step)
+    return s / np.float64(n)
+
+
+@njit(error_model="numpy")
+def product_of_others(x, n, step, at):
+    found = ONE
+    for k in range(n):
+        if k != at:
+            found *= load_f8(x + k * step)
+    return found
+
+
+@njit(error_model="numpy")
+def has_zero(x, n, step):
+    count = 0
+    for k in range(n):
+        count += load_f8(x + k * step) == ZERO
+    return count > 0
+
+
+@njit(error_model="numpy")
+def spread_vjp(layout, into, x, g, accumulate):
+    n, step = layout[1], layout[2] * ITEM
+    m, factor = mean(x, n, step), g * (TWO / np.float64(double_of(layout[3])))
+    for k in range(n):
+        put(into + k * step, factor * (load_f8(x + k * step) - m), accumulate)
+
+
+@njit(error_model="numpy")
+def spread_jvp(layout, x, t):
+    n, step, s = layout[1], layout[2] * ITEM, ZERO
+    m = mean(x, n, step)
+    for k in range(n):
+        s += load_f8(t + k * step) * (load_f8(x + k * step) - m)
+    return s * (TWO / np.float64(double_of(layout[3])))
+
+
+@cfunc(SIGNATURE, cache=True, error_model="numpy")
+def cumsum_vjp(layout, pointers, accumulate):
+    n, step = layout[1], layout[2] * ITEM
+    for row in range(layout[0] * layout[2]):
+        into, g, s = pointers[0] + first(layout, row), pointers[1] + first(layout, row), ZERO
+        for k in range(n - 1, -1, -1):
+            s += load_f8(g + k * step)
+            put(into + k * step, s, accumulate)
+
+
+@cfunc(SIGNATURE, cache=True, error_model="numpy")
+def cumsum_jvp(layout, pointers, accumulate):
+    n, step = layout[1], layout[2] * ITEM
+    for row in range(layout[0] * layout[2]):
+        into, t, s = pointers[0] + first(layout, row), pointers[1] + first(layout, row), ZERO
+        for k in range(n):
+            s += load_f8(t + k * step)
+            put(into + k * step, s, accumulate)
+
+
+@cfunc(SIGNATURE, cache=True, error_model="numpy")
+def softmax_vjp(layout, pointers, accumulate):
+    n, step = layout[1], layout[2] * ITEM
+    for row in range(layout[0] * layout[2]):
+        at, s = first(layout, row), ZERO
+        into, g, y = pointers[0] + at, pointers[1] + at, pointers[2] + at
+        for k in range(n):
+            s += load_f8(g + k * step) * load_f8(y + k * step)
+        for k in range(n):
+            put(into + k * step, load_f8(y + k * step) * (load_f8(g + k * step) - s), accumulate)
+
+
+@cfunc(SIGNATURE, cache=True, error_model="numpy")
+def log_softmax_vjp(layout, pointers, accumulate):
+    n, step = layout[1], layout[2] * ITEM
+    for row in range(layout[0] * layout[2]):
+        at, s = first(layout, row), ZERO
+        into, g, y = pointers[0] + at, pointers[1] + at, pointers[2] + at
+        for k in range(n):
+            s += load_f8(g + k * step)
+        for k in range(n):
+            put(into + k * step, load_f8(g + k * step) - math.exp(load_f8(y + k * step)) * s, accumulate)
+
+
+@cfunc(SIGNATURE, cache=True, error_model="numpy")
+def log_softmax_jvp(layout, pointers, accumulate):
+    n, step = layout[1], layout[2] * ITEM
+    for row in range(layout[0] * layout[2]):
+        at, s = first(layout, row), ZERO
+        into, t, y = pointers[0] + at, pointers[1] + at, pointers[2] + at
+        for k in range(n):
+            s += load_f8(t + k * step) * math.exp(load_f8(y + k * step))
+        for k in range(n):
+            put(into + k * step, load_f8(t + k * step) - s, accumulate)
+
+
+@cfunc(SIGNATURE, cache=True, error_model="numpy")
+def prod_vjp(layout, pointers, accumulate):
+    n, step = layout[1], layout[2] * ITEM
+    for row in range(layout[0] * layout[2]):
+        into, x = pointers[0] + first(layout, row), pointers[2] + first(layout, row)
+        g, y = load_f8(pointers[1] + row * ITEM), load_f8(pointers[3] + row * ITEM)
+        if is_nothing(g):
+            keep_nothing(into, n, step, accumulate)
+        elif has_zero(x, n, step):
+            for k in range(n):
+                put(into + k * step, g * product_of_others(x, n, step, k), accumulate)
+        else:
+            for k in range(n):
+                put(into + k * step, g * (y / load_f8(x + k * step)), accumulate)
+
+
+@cfunc(SIGNATURE, cache=True, error_model="numpy")
+def prod_jvp(layout, pointers, accumulate):
+    n, step = layout[1], layout[2] * ITEM
+    for row in range(layout[0] * layout[2]):
+        t, x, s = pointers[1] + first(layout, row), pointers[2] + first(layout, row), ZERO
+        y, zero = load_f8(pointers[3] + row * ITEM), has_zero(x, n, step)
+        for k in range(n):
+            others = product_of_others(x, n, step, k) if zero else y / load_f8(x + k * step)
+            s += load_f8(t + k * step) * others
+        put(pointers[0] + row * ITEM, s, accumulate)
+
+
+@cfunc(SIGNATURE, cache=True, error_model="numpy")
+def var_vjp(layout, pointers, accumulate):
+    for row in range(layout[0] * layout[2]):
+        into, x = pointers[0] + first(layout, row), pointers[2] + first(layout, row)
+        g = load_f8(pointers[1] + row * ITEM)
+        if is_nothing(g):
+            keep_nothing(into, layout[1], layout[2] * ITEM, accumulate)
+        else:
+            spread_vjp(layout, into, x, g, accumulate)
+
+
+@cfunc(SIGNATURE, cache=True, error_model="numpy")
+def var_jvp(layout, pointers, accumulate):
+    for row in range(layout[0] * layout[2]):
+        at = first(layout, row)
+        put(pointers[0] + row * ITEM, spread_jvp(layout, pointers[2] + at, pointers[1] + at), accumulate)
+
+
+@cfunc(SIGNATURE, cache=True, error_model="numpy")
+def std_vjp(layout, pointers, accumulate):
+    for row in range(layout[0] * layout[2]):
+        into, x = pointers[0] + first(layout, row), pointers[2] + first(layout, row)
+        g, y = load_f8(pointers[1] + row * ITEM), load_f8(pointers[3] + row * ITEM)
+        if is_nothing(g):
+            keep_nothing(into, layout[1], layout[2] * ITEM, accumulate)
+        else:
+            spread_vjp(layout, into, x, g / (TWO * y) if y != ZERO else ZERO, accumulate)
+
+
+@cfunc(SIGNATURE, cache=True, error_model="numpy")
+def std_jvp(layout, pointers, accumulate):
+    for row in range(layout[0] * layout[2]):
+        at, y = first(layout, row), load_f8(pointers[3] + row * ITEM)
+        t = spread_jvp(layout, pointers[2] + at, pointers[1] + at)
+        put(pointers[0] + row * ITEM, t / (TWO * y) if y != ZERO else ZERO, accumulate)

@@ -1,0 +1,96 @@
+"""Results of small rows by handwritten kernels, in the place of several calls of NumPy's.
+
+Dynamic mode and replays choose alike, by operation, dtype and shape, and so agree in every bit.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from kernels.arrays.specs import Strides
+from kernels.codegen.rows import row_kernels
+from kernels.codegen.rows.row_pulls import extents
+from kernels.compiler.direct_calls import LARGE, callable_at
+from kernels.foundation.data_classes import dataclass
+from kernels.native.heap_types import NATIVE
+from kernels.native.memory import where
+
+Array = np.ndarray[Any, Any]
+_FILE = "codegen.rows.row_values_native"
+SHORT = 64
+"""Elements of a row up to which counting, or moving elements one by one, is the fastest way to order them."""
+
+
+@dataclass(frozen=True)
+class RowValue:
+    """How the results of rows are computed: a kernel of row_values_native, of a dtype, with its layout."""
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: Strides
+    """Of the result."""
+    words: tuple[int, ...]
+    places: bool
+    """Whether the places of its elements are written too."""
+
+    def kernel(self) -> tuple[int, Array]:
+        """Compile, or find, the kernel; return its address and layout."""
+        return row_kernels.address(_FILE, self.name, self.dtype), _layout(self.words)
+
+    def run(self, x: Array) -> Any:
+        """Return the result of an array, and its places where there are some."""
+        call, layout = _called(self)
+        x, y = np.ascontiguousarray(x), np.empty(self.shape, self.dtype)
+        given = [y, np.empty(self.shape, np.int64), x] if self.places else [y, x]
+        pointers = np.array([where(one) for one in given], np.int64)
+        call(where(layout), where(pointers), 0)
+        return (y, given[1]) if self.places else y
+
+
+@functools.lru_cache(256)
+def _called(how: RowValue) -> tuple[Any, Array]:
+    address, layout = how.kernel()
+    return callable_at(address), layout
+
+
+@functools.lru_cache(256)
+def _layout(words: tuple[int, ...]) -> Array:
+    return np.array(words, np.int64)
+
+
+@functools.lru_cache(1024)
+def row_value(
+    shape: Strides,
+    dtype: np.dtype[Any],
+    name: str,
+    dims: Strides,
+    number: float = 0.0,
+    *,
+    keepdim: bool | None = None,
+    longest: int = LARGE,
+    length: int | None = None,
+    places: bool = False,
+) -> RowValue | None:
+    """Return how results along dims of small arrays are computed; None of what does not suit a kernel.
+
+    With ``keepdim`` there is one number for each row, with ``length`` so many; else as many as in the row.
+    """
+    rows = extents(shape, dims)
+    if rows is None or dtype not in (np.float64, np.float32) or not _compiles():
+        return None
+    if 0 in rows or rows[0] * rows[1] * rows[2] * dtype.itemsize >= LARGE or rows[1] > longest or length == 0:
+        return None
+    if keepdim is None:
+        out = tuple(length if length is not None and i in dims else n for i, n in enumerate(shape))
+    else:
+        out = tuple(1 if i in dims else n for i, n in enumerate(shape) if keepdim or i not in dims)
+    words = (*rows, int(np.float64(number).view(np.int64)), rows[1] if length is None else length)
+    return RowValue(name, dtype, out, words, places)
+
+
+@functools.cache
+def _compiles() -> bool:
+    return NATIVE and row_kernels.have_text(_FILE)

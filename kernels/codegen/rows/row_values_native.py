@@ -1,0 +1,251 @@
+"""Results of small rows of doubles, which may stand apart; for floats the same text.
+
+Layout: how many rows there are before each other, their length, how many stand side by side, the bits of a number, the
+length of a row of the result. Pointers: the result, its int64 places where there are some, the operand. What there is
+one of for each row, as a sum, stands in order. nan is larger than all numbers.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from kernels.compiler.jit import SIGNATURE, cfunc, njit
+from kernels.native.memory import double_of, load_f8, load_i8, store_f8, store_i8
+
+ITEM = 8
+ZERO, ONE = np.float64(0.0), np.float64(1.0)
+INFINITY = np.float64(np.inf)
+LEAST = np.float64(np.finfo(np.float64).tiny / np.finfo(np.float64).eps) ** np.float64(0.5)
+
+
+@njit(error_model="numpy")
+def first(layout, row, n):
+    """Which element a row begins with, of rows of this length."""
+    return (row // layout[2]) * n * layout[2] + row % layout[2]
+
+
+@njit(error_model="numpy")
+def precedes(a, b, largest):
+    if largest:
+        return a > b or (a != a and b == b)
+    return a < b or (a == a and b != b)
+
+
+@njit(error_model="numpy")
+def top_of(x, n, step):
+    top = load_f8(x)
+    for k in range(1, n):
+        value = load_f8(x + k * step)
+        if value > top or value != value:
+            top = value
+    return top
+
+
+@njit(error_model="numpy")
+def spread(layout, x):
+    """The sum of the squares of what elements are apart from their mean, divided by a number."""
+    n, step, s, squares = layout[1], layout[2] * ITEM, ZERO, ZERO
+    for k in range(n):
+        s += load_f8(x + k * step)
+    mean = s / np.float64(n)
+    for k in range(n):
+        apart = load_f8(x + k * step) - mean
+        squares += apart * apart
+    return squares / np.float64(double_of(layout[3]))
+
+
+@njit(error_model="numpy")
+def length(x, n, step, scale):
+    s = ZERO
+    for k in range(n):
+        value = load_f8(x + k * step) / scale
+        s += value * value
+    return math.sqrt(s) * scale
+
+
+@njit(error_model="numpy")
+def place_of(x, n, step, rank):
+    """Where the element of a rank is that a stable sort gives."""
+    for at in range(n):
+        before = 0
+        for k in range(n):
+            other, own = load_f8(x + k * step), load_f8(x + at * step)
+            less = precedes(other, own, False)
+            before += less or (k < at and not precedes(own, other, False))
+        if before == rank:
+            return at
+    return 0
+
+
+@njit(error_model="numpy")
+def first_nan(x, n, step):
+    for k in range(n):
+        if load_f8(x + k * step) != load_f8(x + k * step):
+            return k
+    return -1
+
+
+@njit(error_model="numpy")
+def store_pick(pointers, row, x, step, at):
+    store_f8(pointers[0] + row * ITEM, load_f8(x + at * step))
+    store_i8(pointers[1] + row * 8, at)
+
+
+@njit(error_model="numpy")
+def ordered(layout, pointers, largest, m):
+    """Write the m elements of each row that come first, in order, and their places; equal ones keep their order."""
+    n, inner = layout[1], layout[2]
+    for row in range(layout[0] * inner):
+        y, at, x = pointers[0] + first(layout, row, m) * ITEM, pointers[1] + first(layout, row, m) * 8, pointers[2]
+        x += first(layout, row, n) * ITEM
+        for k in range(n):
+            value, j = load_f8(x + k * inner * ITEM), min(k, m)
+            while j > 0 and precedes(value, load_f8(y + (j - 1) * inner * ITEM), largest):
+                if j < m:
+                    store_f8(y + j * inner * ITEM, load_f8(y + (j - 1) * inner * ITEM))
+                    store_i8(at + j * inner * 8, load_i8(at + (j - 1) * inner * 8))
+                j -= 1
+            if j < m:
+                store_f8(y + j * inner * ITEM, value)
+                store_i8(at + j * inner * 8, k)
+
+
+@cfunc(SIGNATURE, cache=True, error_model="numpy")
+def softmax(layout, pointers, accumulate):
+    n, step = layout[1], layout[2] * ITEM
+    for row in range(layout[0] * layout[2]):
+        at, s = first(layout, row, n) * ITEM, ZERO
+        y, x = pointers[0] + at, pointers[1] + at
+        top = top_of(x, n, step)
+        for k in range(n):
+            value = math.exp(load_f8(x + k * step) - top)
+            store_f8(y + k * step, value)
+            s += value
+        for k in range(n):
+            store_f8(y + k * step, load_f8(y + k * step) / s)
+
+
+@cfunc(SIGNATURE, cache=True, error_model="numpy")
+def log_softmax(layout, pointers, accumulate):
+    n, step = layout[1], layout[2] * ITEM
+    for row in range(layout[0] * layout[2]):
+        at, s = first(layout, row, n) * ITEM, ZERO
+        y, x = pointers[0] + at, pointers[1] + at
+        top = top_of(x, n, step)
+        for k in range(n):
+            s += math.exp(load_f8(x + k * step) - top)
+        s = math.log(s)
+        for k in range(n):
+            store_f8(y + k * step, (load_f8(x + k * step) - top) - s)
+
+
+@cfunc(SIGNATURE, cache=True, error_model="numpy")
+def var(layout, pointers, accumulate):
+    for row in range(layout[0] * layout[2]):
+        store_f8(pointers[0] + row * ITEM, spread(layout, pointers[1] + first(layout, row, layout[1]) * ITEM))
+
+
+@cfunc(SIGNATURE, cache=True, error_model="numpy")
+def std(layout, pointers, accumulate):
+    for row in range(layout[0] * layout[2]):
+        found = spread(layout, pointers[1] + first(layout, row, layout[1]) * ITEM)
+        store_f8(pointers[0] + row * ITEM, math.sqrt(found))
+
+
+@cfunc(SIGNATURE, cache=True, error_model="numpy")
+def norm1(layout, pointers, accumulate):
+    n, step = layout[1], layout[2] * ITEM
+    for row in range(layout[0] * layout[2]):
+        x, s = pointers[1] + first(layout, row, n) * ITEM, ZERO
+        for k in range(n):
+            s += abs(load_f8(x + k * step))
+        store_f8(pointers[0] + row * ITEM, s)
+
+
+@cfunc(SIGNATURE, cache=True, error_model="numpy")
+def norm2(layout, pointers, accumulate):
+    n, step = layout[1], layout[2] * ITEM
+    for row in range(layout[0] * layout[2]):
+        x, top = pointers[1] + first(layout, row, n) * ITEM, ZERO
+        found = length(x, n, step, ONE)
+        if found == INFINITY or found < LEAST:  # squares leave the range: scale the elements
+            for k in range(n):
+                top = max(top, abs(load_f8(x + k * step)))
+            if top > ZERO and top < INFINITY:
+                found = length(x, n, step, top)
+        store_f8(pointers[0] + row * ITEM, found)
+
+
+@cfunc(SIGNATURE, cache=True, error_model="numpy")
+def sort(layout, pointers, accumulate):
+    ordered(layout, pointers, double_of(layout[3]) != 0.0, layout[1])
+
+
+@cfunc(SIGNATURE, cache=True, error_model="numpy")
+def topk(layout, pointers, accumulate):
+    ordered(layout, pointers, double_of(layout[3]) != 0.0, layout[4])
+
+
+@cfunc(SIGNATURE, cache=True, error_model="numpy")
+def kthvalue(layout, pointers, accumulate):
+    n, step = layout[1], layout[2] * ITEM
+    for row in range(layout[0] * layout[2]):
+        x = pointers[2] + first(layout, row, n) * ITEM
+        store_pick(pointers, row, x, step, place_of(x, n, step, np.int64(double_of(layout[3]))))
+
+
+@cfunc(SIGNATURE, cache=True, error_model="numpy")
+def median(layout, pointers, accumulate):
+    n, step = layout[1], layout[2] * ITEM
+    for row in range(layout[0] * layout[2]):
+        x = pointers[2] + first(layout, row, n) * ITEM
+        at = first_nan(x, n, step)
+        store_pick(pointers, row, x, step, at if at >= 0 else place_of(x, n, step, (n - 1) // 2))
+
+
+@cfunc(SIGNATURE, cache=True, error_model="numpy")
+def running(layout, pointers, accumulate):
+    n, inner, largest = layout[1], layout[2], double_of(layout[3]) != 0.0
+    for row in range(layout[0] * inner):
+        start, at = first(layout, row, n), 0
+        best = load_f8(pointers[2] + start * ITEM)
+        for k in range(n):
+            value = load_f8(pointers[2] + (start + k * inner) * ITEM)
+            if value != value or (best == best and (value >= best if largest else value <= best)):
+                best, at = value, k
+            store_f8(pointers[0] + (start + k * inner) * ITEM, best)
+            store_i8(pointers[1] + (start + k * inner) * 8, at)
+
+
+@cfunc(SIGNATURE, cache=True, error_model="numpy")
+def cumsum(layout, pointers, accumulate):
+    n, step = layout[1], layout[2] * ITEM
+    for row in range(layout[0] * layout[2]):
+        at = first(layout, row, n) * ITEM
+        s = load_f8(pointers[1] + at)
+        store_f8(pointers[0] + at, s)
+        for k in range(1, n):
+            s += load_f8(pointers[1] + at + k * step)
+            store_f8(pointers[0] + at + k * step, s)
+
+
+@cfunc(SIGNATURE, cache=True, error_model="numpy")
+def cumprod(layout, pointers, accumulate):
+    n, step = layout[1], layout[2] * ITEM
+    for row in range(layout[0] * layout[2]):
+        at, s = first(layout, row, n) * ITEM, ONE
+        for k in range(n):
+            s *= load_f8(pointers[1] + at + k * step)
+            store_f8(pointers[0] + at + k * step, s)
+
+
+@cfunc(SIGNATURE, cache=True, error_model="numpy")
+def prod(layout, pointers, accumulate):
+    n, step = layout[1], layout[2] * ITEM
+    for row in range(layout[0] * layout[2]):
+        x, s = pointers[1] + first(layout, row, n) * ITEM, ONE
+        for k in range(n):
+            s *= load_f8(x + k * step)
+        store_f8(pointers[0] + row * ITEM, s)

@@ -1,0 +1,147 @@
+"""Tasks: the calls that a program is made of, on places in its memory."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from kernels.arrays import numpy_loops
+from kernels.arrays.specs import Spec, Strides, nest
+from kernels.foundation.data_classes import dataclass
+
+
+@dataclass(slots=True)
+class Place:
+    """Memory that a call uses: a node's value (or its shadow), at an offset."""
+
+    node: int
+    shadow: bool = False
+    offset: int = 0
+
+
+@dataclass(slots=True)
+class Call:
+    """A kernel on places, in the order of its pointers; ``accumulate`` adds to the first."""
+
+    kernel: Any
+    places: tuple[Place, ...]
+    accumulate: bool = False
+
+
+@dataclass(slots=True)
+class UfuncCall:
+    """An inner loop of NumPy's over a nest of strides."""
+
+    loop: numpy_loops.InnerLoop
+    shape: Strides
+    strides: tuple[Strides, ...]
+    places: tuple[Place, ...]
+
+
+@dataclass(slots=True)
+class Fill:
+    """Set the elements of a place to one number."""
+
+    place: Place
+    elements: int
+    dtype: np.dtype[Any]
+    value: float
+
+
+@dataclass(slots=True)
+class PythonCall:
+    """Python in the middle of a program: ``run`` gets the values, or the gradients, of these nodes as arrays."""
+
+    run: Callable[[list[np.ndarray[Any, Any]]], None]
+    nodes: tuple[tuple[int, bool], ...]
+    """Each with whether its gradient is meant."""
+    places: tuple[Place, ...]
+    """Where they stand: of a gradient, the base."""
+
+
+Task = Call | UfuncCall | Fill | PythonCall
+
+
+class Tasks:
+    """Tasks in order, as columns: what each calls, whether it adds to its first place, and its places.
+
+    ``calls`` has what is called, each once, with how many places it takes: kernels, and a task for each kind of the
+    others. A place is a node, or ``~node`` for the shadow of a base; ``offsets`` has those that are not 0, by place.
+    """
+
+    __slots__ = ("_numbers", "adds", "calls", "counts", "offsets", "places", "what")
+
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+        self.counts: list[int] = []
+        self.what, self.adds, self.places = array("q"), array("b"), array("q")
+        self.offsets: dict[int, int] = {}
+        self._numbers: dict[Any, int] = {}
+
+    def __len__(self) -> int:
+        return len(self.what)
+
+    def number(self, key: Any, call: Any, count: int) -> int:
+        """Return the number of what is called, by what tells it from others."""
+        found = self._numbers.get(key)
+        if found is None:
+            found = self._numbers[key] = len(self.calls)
+            self.calls.append(call)
+            self.counts.append(count)
+        return found
+
+    def kernel(self, kernel: Any, count: int) -> int:
+        """Return the number of a kernel that takes so many places."""
+        return self.number(id(kernel), kernel, count)
+
+    def append(self, task: Task) -> None:
+        """Append a task."""
+        adds, key = False, None
+        if isinstance(task, Call):
+            places, adds = task.places, task.accumulate
+            what = self.kernel(task.kernel, len(places))
+        elif isinstance(task, Fill):
+            places, key = (task.place,), (task.elements, task.dtype.num, repr(task.value))
+            what = self.number(key, task, 1)
+        else:
+            places = task.places
+            key = (task.loop, task.shape, task.strides) if isinstance(task, UfuncCall) else (id(task),)
+            what = self.number(key, task, len(places))
+        self.what.append(what)
+        self.adds.append(adds)
+        for place in places:
+            if place.offset:
+                self.offsets[len(self.places)] = place.offset
+            self.places.append(~place.node if place.shadow else place.node)
+
+
+_ZERO = float(np.add.reduce(np.array([-0.0])))
+"""What NumPy's sums of negative zeros are: -0.0 where it starts from the first element, 0.0 where from 0."""
+
+
+def initial(ufunc: np.ufunc, spec: Spec, dtype: np.dtype[Any]) -> float:
+    """Return what a reduction starts from, as NumPy does."""
+    if ufunc is np.add:
+        return _ZERO if dtype.kind == "f" and spec.size else 0.0
+    if dtype.kind == "f":
+        return -math.inf if ufunc is np.maximum else math.inf
+    limits = np.iinfo(dtype)
+    return limits.min if ufunc is np.maximum else limits.max
+
+
+def nest_layout(call: UfuncCall) -> np.ndarray[Any, Any]:
+    """Return the layout words of a nest: rows, inner extent, outer axes, extents, strides innermost first."""
+    if 0 in call.shape:
+        return np.array([0, 0, 0] + [0] * len(call.strides), np.int64)
+    extents, strides = nest(call.shape, list(call.strides))
+    if not extents:
+        return np.array([1, 1, 0] + [0] * len(call.strides), np.int64)
+    *outer, inner = extents
+    words = [math.prod(outer), inner, len(outer), *reversed(outer)]
+    for own in strides:
+        words += reversed(own)
+    return np.array(words, np.int64)

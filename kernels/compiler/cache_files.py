@@ -1,0 +1,182 @@
+"""Files of the kernel cache: in a folder that nobody else can write to, each checked before it is read.
+
+A file is one line, with a checksum of its name and of what follows, and what follows. The checksum guards against
+damage (a full disk, a lost write); against other users stand owner and mode, of the folder and of each file.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import hashlib
+import os
+import shutil
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+from kernels.foundation import forking
+
+_ROOM = "kernels-1"
+"""Our own folder within the one that is wanted; its number is that of the format."""
+_MAGIC = b"tape-autograd kernel "
+_SUFFIX, _DRAFT = ".kernel", ".draft"
+_OTHERS = 0o022
+"""The bits of a mode by which others may write."""
+
+_lock = forking.lock()
+_folder: Path | None = None
+_failed: list[str] = []
+
+
+def cache_folder() -> Path:
+    """Return the folder of machine code, ``TAPE_CACHE_DIR`` or the user's cache folder.
+
+    One that cannot be made or written, or that others can write to, is replaced by a temporary one, with a warning.
+    """
+    global _folder  # noqa: PLW0603 (chosen at the first use, once a process)
+    if _folder is None:
+        with _lock:
+            _folder = _folder or _checked(_wanted())
+    return _folder
+
+
+def read(name: str) -> bytes | None:
+    """Return what was written under a name; None if nothing was, or if it is damaged or another user's."""
+    try:
+        with _path(name).open("rb") as file:
+            if _fault(os.fstat(file.fileno())):
+                return None
+            head, _, content = file.read().partition(b"\n")
+    except OSError:
+        return None
+    return content if head == _head(name, content) else None
+
+
+def write(name: str, content: bytes) -> None:
+    """Replace what stands under a name, all or nothing. A disk that is full costs the next start, never this one."""
+    path = _path(name)
+    draft = ""
+    try:
+        _make(path.parent)
+        handle, draft = tempfile.mkstemp(dir=path.parent, suffix=_DRAFT)
+        with os.fdopen(handle, "wb") as file:
+            file.write(_head(name, content) + b"\n" + content)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(draft).replace(path)
+    except OSError as error:
+        _tell_once(path.parent.parent, error)
+        with contextlib.suppress(OSError):
+            Path(draft).unlink()
+
+
+def cached_kernels() -> int:
+    """Return the number of files of ours in the cache folder."""
+    return sum(path.suffix == _SUFFIX for path in _own_files())
+
+
+def clear_cache() -> int:
+    """Delete the kernels of the cache folder, and nothing that is not ours; return how many there were."""
+    count = 0
+    for path in list(_own_files()):
+        with contextlib.suppress(OSError):
+            path.unlink()
+            count += path.suffix == _SUFFIX
+    return count
+
+
+def _own_files() -> Iterator[Path]:
+    """Yield what begins as our files do; also what a process left that died as it wrote."""
+    for path in cache_folder().glob("kernels-*/*"):
+        with contextlib.suppress(OSError):
+            if path.suffix in (_SUFFIX, _DRAFT) and path.is_file() and not path.is_symlink():
+                with path.open("rb") as file:
+                    start = file.read(len(_MAGIC))
+                if start == _MAGIC or (path.suffix == _DRAFT and not start):
+                    yield path
+
+
+def _path(name: str) -> Path:
+    return cache_folder() / _ROOM / (name + _SUFFIX)
+
+
+def _head(name: str, content: bytes) -> bytes:
+    return _MAGIC + hashlib.sha256(name.encode() + b"\n" + content).hexdigest().encode()
+
+
+def _wanted() -> Path:
+    chosen = os.environ.get("TAPE_CACHE_DIR")
+    if chosen:
+        return Path(chosen).expanduser().absolute()
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA", Path.home())) / "tape-autograd"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "tape-autograd"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tape-autograd"
+
+
+def _checked(folder: Path) -> Path:
+    fault = ""
+    try:
+        for place in (folder, folder / _ROOM):
+            _make(place)
+            fault = fault or _fault(place.stat())
+        if not fault:
+            tempfile.TemporaryFile(dir=folder / _ROOM).close()
+    except OSError as error:
+        fault = f"cannot be written ({error.strerror})"
+    except RuntimeError as error:  # no home folder
+        fault = f"cannot be found ({error})"
+    if not fault:
+        return folder
+    spare = _spare()
+    warnings.warn(
+        f"the kernel cache {folder} {fault}; kernels are compiled anew in {spare}. "
+        "Set TAPE_CACHE_DIR to a folder of your own that nobody else can write to, to keep them",
+        RuntimeWarning,
+        stacklevel=3,
+    )
+    return spare
+
+
+def _make(folder: Path) -> None:
+    """Make a folder and those above it, for this user alone."""
+    if not folder.is_dir():
+        _make(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def _fault(found: os.stat_result) -> str:
+    """Say why what stands at a place may be another user's work; "" if it may not, or on Windows."""
+    if not hasattr(os, "geteuid"):
+        return ""
+    if found.st_uid != os.geteuid():
+        return "belongs to another user"
+    return "can be written by other users" if found.st_mode & _OTHERS else ""
+
+
+def _spare() -> Path:
+    """Return a temporary folder, which only this user can read; it goes when this process ends."""
+    spare, owner = Path(tempfile.mkdtemp(prefix="tape-autograd-")), os.getpid()
+
+    def remove() -> None:
+        if os.getpid() == owner:  # not a child that was forked
+            shutil.rmtree(spare, ignore_errors=True)
+
+    atexit.register(remove)
+    return spare
+
+
+def _tell_once(folder: Path, error: OSError) -> None:
+    if not _failed:
+        _failed.append(str(error))
+        with contextlib.suppress(Warning):  # where warnings are errors, this one must not stop the computation
+            warnings.warn(
+                f"the kernel cache {folder} cannot be written ({error.strerror}); kernels compiled now are compiled "
+                "again at the next start. Make room, or set TAPE_CACHE_DIR to another folder",
+                RuntimeWarning,
+                stacklevel=2,
+            )

@@ -1,0 +1,200 @@
+"""Expressions of native source as LLVM values; see kernels/compiler/translation.py."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+
+from kernels.compiler.numbers_ir import Arithmetic, Number, UntranslatedError, constant, type_of, widest
+
+_CASTS = {
+    np.int64: types.int64, np.uint64: types.int64, np.int32: types.int32, np.float64: types.float64,
+    np.float32: types.float32, np.bool_: types.boolean, int: types.int64, float: types.float64, bool: types.boolean,
+}  # fmt: skip
+
+
+class _Context:
+    """What Numba's intrinsics ask of a context."""
+
+    def get_dummy_value(self) -> None:
+        """Return what stands for nothing."""
+
+
+class Expressions:
+    """A function under construction: its variables, and what expressions of them are."""
+
+    def __init__(self, module: Any, function: ir.Function, names: dict[str, Any]) -> None:
+        self.module, self.function, self.names = module, function, names
+        self.builder = ir.IRBuilder(function.append_basic_block("entry"))
+        self.start = self.function.append_basic_block("start")
+        self.places: dict[str, tuple[Any, Any]] = {}
+        self.tuples: dict[str, tuple[Number, ...]] = {}
+        self.numbers = Arithmetic(self.builder)
+
+    def branch(self, test: ast.expr, then: Any, other: Any) -> None:
+        """Branch by a condition; of several, the later ones are looked at only if need be."""
+        if isinstance(test, ast.BoolOp):
+            for part in test.values[:-1]:
+                following = self.function.append_basic_block("and")
+                self.branch(part, *((following, other) if isinstance(test.op, ast.And) else (then, following)))
+                self.builder.position_at_end(following)
+            self.branch(test.values[-1], then, other)
+        else:
+            self.builder.cbranch(self.numbers.truth(self.number(test)).node, then, other)
+
+    def number(self, node: ast.expr) -> Number:
+        """Return an expression's value, a number."""
+        value = self.value(node)
+        return value if isinstance(value, Number) else constant(value)
+
+    def value(self, node: ast.expr) -> Any:
+        """Return an expression's value: a number, or a thing of the source's module."""
+        return getattr(self, f"of_{type(node).__name__}")(node)
+
+    def of_Constant(self, node: ast.Constant) -> Any:  # noqa: N802
+        """Return a literal."""
+        return node.value
+
+    def of_Name(self, node: ast.Name) -> Any:  # noqa: N802
+        """Return a variable's value, or what a name of the module means."""
+        if node.id in self.places:
+            place, kind = self.places[node.id]
+            return Number(self.builder.load(place), kind)
+        if node.id in self.tuples:
+            return self.tuples[node.id]
+        return self.names[node.id] if node.id in self.names else getattr(builtins, node.id)
+
+    def of_Attribute(self, node: ast.Attribute) -> Any:  # noqa: N802
+        """Return what an attribute of a module means."""
+        return getattr(self.value(node.value), node.attr)
+
+    def of_BinOp(self, node: ast.BinOp) -> Any:  # noqa: N802
+        """Return the result of an operator."""
+        a, b = self.value(node.left), self.value(node.right)
+        if not isinstance(a, Number) and not isinstance(b, Number):
+            return eval(compile(ast.Expression(node), "<native source>", "eval"), self.names)  # noqa: S307 (our own)
+        return self.numbers.binary(type(node.op).__name__, *(self._typed(x) for x in (a, b)))
+
+    @staticmethod
+    def _typed(value: Any) -> Number:
+        return value if isinstance(value, Number) else constant(value)
+
+    def of_UnaryOp(self, node: ast.UnaryOp) -> Any:  # noqa: N802
+        """Return a number turned: -, ~, not."""
+        value = self.value(node.operand)
+        if not isinstance(value, Number):
+            return {ast.USub: lambda x: -x, ast.Invert: lambda x: ~x, ast.Not: lambda x: not x}[type(node.op)](value)
+        if isinstance(node.op, ast.USub):
+            return self.numbers.negative(value)
+        if isinstance(node.op, ast.Not):
+            return Number(self.builder.not_(self.numbers.truth(value).node), types.boolean)
+        return Number(self.builder.not_(value.node), value.kind)
+
+    def of_Compare(self, node: ast.Compare) -> Number:  # noqa: N802
+        """Return whether numbers compare so, each with the next; or whether one is among some."""
+        left, found = self.number(node.left), None
+        for sign, part in zip(node.ops, node.comparators, strict=True):
+            if isinstance(sign, (ast.In, ast.NotIn)):
+                assert isinstance(part, ast.Tuple)
+                within = [self.numbers.compare("Eq", left, self.number(one)).node for one in part.elts]
+                one = within[0]
+                for more in within[1:]:
+                    one = self.builder.or_(one, more)
+                return Number(self.builder.not_(one) if isinstance(sign, ast.NotIn) else one, types.boolean)
+            right = self.number(part)
+            holds = self.numbers.compare(type(sign).__name__, left, right).node
+            found, left = holds if found is None else self.builder.and_(found, holds), right
+        return Number(found, types.boolean)
+
+    def of_BoolOp(self, node: ast.BoolOp) -> Number:  # noqa: N802
+        """Return a condition of several; looked at one after the other where they read memory or call."""
+        if not any(_acts(part) for part in node.values[1:]):
+            join = self.builder.and_ if isinstance(node.op, ast.And) else self.builder.or_
+            found = self.numbers.truth(self.number(node.values[0])).node
+            for part in node.values[1:]:
+                found = join(found, self.numbers.truth(self.number(part)).node)
+            return Number(found, types.boolean)
+        return self._chosen(node, ast.Constant(True), ast.Constant(False))
+
+    def of_IfExp(self, node: ast.IfExp) -> Number:  # noqa: N802
+        """Return one of two values; only the one that is chosen is computed, if that reads memory or calls."""
+        if not (_acts(node.body) or _acts(node.orelse)):
+            return self.numbers.select(self.number(node.test), self.number(node.body), self.number(node.orelse))
+        return self._chosen(node.test, node.body, node.orelse)
+
+    def _chosen(self, test: ast.expr, body: ast.expr, orelse: ast.expr) -> Number:
+        then, other, done = (self.function.append_basic_block(name) for name in ("then", "other", "done"))
+        self.branch(test, then, other)
+        ends = []
+        for begin, part in ((then, body), (other, orelse)):
+            self.builder.position_at_end(begin)
+            ends.append((self.number(part), self.builder.block))
+        kind = widest(*(value.kind for value, _ in ends))
+        arrived = []
+        for value, block in ends:
+            self.builder.position_at_end(block)
+            arrived.append((self.numbers.cast(value, kind).node, block))
+            self.builder.branch(done)
+        self.builder.position_at_end(done)
+        found = self.builder.phi(type_of(kind))
+        for node, block in arrived:
+            found.add_incoming(node, block)
+        return Number(found, kind)
+
+    def of_Subscript(self, node: ast.Subscript) -> Any:  # noqa: N802
+        """Return an element of memory, or of a tuple."""
+        if isinstance(node.value, ast.Name) and node.value.id in self.tuples:
+            assert isinstance(node.slice, ast.Constant)
+            return self.tuples[node.value.id][node.slice.value]  # type: ignore[index]
+        place, kind = self.element(node)
+        value = Number(self.builder.load(place), kind)
+        return self.numbers.cast(value, types.int64) if kind == types.uint8 else value
+
+    def element(self, node: ast.expr) -> tuple[Any, Any]:
+        """Return the address of an element, and its type."""
+        assert isinstance(node, ast.Subscript)
+        pointer = self.number(node.value)
+        at = self.numbers.cast(self.number(node.slice), types.int64)
+        return self.builder.gep(pointer.node, [at.node], inbounds=True), pointer.kind.dtype
+
+    def of_Call(self, node: ast.Call) -> Any:  # noqa: N802
+        """Return the result of a call: of native code, an intrinsic, a type, or a function of numbers."""
+        callee = self.value(node.func)
+        if callee is float and isinstance(node.args[0], ast.Constant) and isinstance(node.args[0].value, str):
+            return float(node.args[0].value)
+        given = [self.number(part) for part in node.args]
+        if hasattr(callee, "unit"):
+            function, kind = self.module.function(callee, tuple(x.kind for x in given))
+            return Number(self.builder.call(function, [x.node for x in given]), kind)
+        if hasattr(callee, "_defn"):
+            signature, codegen = callee._defn(None, *[x.kind for x in given])  # noqa: SLF001 (Numba's intrinsic)
+            wanted = [self.numbers.cast(x, kind).node for x, kind in zip(given, signature.args, strict=True)]
+            return Number(codegen(_Context(), self.builder, signature, wanted), signature.return_type)
+        if callee in _CASTS:
+            return self.numbers.cast(given[0], _CASTS[callee])
+        if isinstance(callee, ModuleType):
+            raise UntranslatedError(f"{callee} is no function")
+        return self.numbers.function({"absolute": "abs"}.get(callee.__name__, callee.__name__), *given)
+
+
+def _acts(node: ast.expr) -> bool:
+    """Whether an expression reads memory, or calls what takes long or does something."""
+    return any(isinstance(part, ast.Subscript) or _is_long(part) for part in ast.walk(node))
+
+
+def _is_long(node: ast.AST) -> bool:
+    """Whether this is a call, but of what vectorises: it is then best computed for all elements, chosen or not."""
+    if not isinstance(node, ast.Call):
+        return False
+    match node.func:
+        case ast.Attribute(value=ast.Name(id="vectormath")) | ast.Attribute(attr="sqrt" | "float32" | "float64"):
+            return False
+        case ast.Name(id="abs"):
+            return False
+    return True

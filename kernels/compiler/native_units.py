@@ -1,0 +1,204 @@
+"""Machine code of native modules: a module's source is translated, optimised and kept as one object file."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import binding
+
+from kernels.compiler import cache_files, progress_line, translation
+from kernels.foundation import forking
+from kernels.foundation.garbage_collector import uncollected
+
+UNIT = "__native_unit__"
+"""The name, among a module's globals, of its unit."""
+FASTCALL = 0x80
+"""The flag of a method that takes the address and the count of its arguments."""
+_MAGIC = b"object file\n"
+_lock = forking.lock()
+API = {"PyErr_BadArgument", "PyErr_Occurred", "PyLong_AsLongLong", "PyLong_FromLongLong"}
+"""The functions of CPython's C API that machine code calls, until it is told where they are."""
+
+
+class Method(ctypes.Structure):
+    """CPython's PyMethodDef."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p), ("function", ctypes.c_void_p), ("flags", ctypes.c_int), ("doc", ctypes.c_char_p),
+    )  # fmt: skip
+
+
+@functools.cache
+def _maker() -> Any:
+    """Return PyCFunction_NewEx: a prototype of ctypes is a cycle, so there is one."""
+    address = ctypes.cast(ctypes.pythonapi.PyCFunction_NewEx, ctypes.c_void_p).value or 0
+    return ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)(address)
+
+
+def builtin(method: Method, self: Any = None) -> Callable[..., Any]:
+    """Return the machine code of a method, which is to live as long, as a built-in function bound to ``self``."""
+    _methods[ctypes.addressof(method)] = method
+    found: Callable[..., Any] = _maker()(ctypes.addressof(method), self, None)
+    return found
+
+
+_methods: dict[int, Method] = {}
+"""What built-in functions go on reading, by its address."""
+
+
+class Native:
+    """A function of native source, of a unit; one with a signature can be called from outside."""
+
+    def __init__(self, function: Callable[..., Any], unit: Unit, signature: Any, *, is_kernel: bool) -> None:
+        self.function, self.unit, self.signature, self.is_kernel = function, unit, signature, is_kernel
+        self.symbol = f"{unit.name}.{function.__name__}"
+        self._entry: Callable[..., Any] | None = None
+        if signature is not None:
+            unit.entries.append(self)
+
+    @property
+    def address(self) -> int:
+        """Where its machine code begins."""
+        return self._found(self.symbol)
+
+    def _found(self, symbol: str) -> int:
+        if self.signature is None:
+            raise TypeError(f"{self.symbol} has no signature: it is part of the functions that call it")
+        self.unit.load()
+        return address_at(symbol)
+
+    @property
+    def entry_point(self) -> Callable[..., Any]:
+        """The function as Python calls it, with integers."""
+        if self._entry is None:  # no cached_property: before Python 3.12 it has a lock, which a fork may leave held
+            name, found = self.function.__name__.encode(), self._found(f"{self.symbol}.py")
+            self._entry = builtin(Method(name, found, FASTCALL, None))
+        return self._entry
+
+    def __call__(self, *given: int) -> Any:
+        """Call it, with integers; what is called often takes ``entry_point`` itself."""
+        return self.entry_point(*given)
+
+
+FEW_PASSES = (
+    "sroa",
+    "simplify_cfg",
+    "always_inliner",
+    "sroa",
+    "instruction_combine",
+    "simplify_cfg",
+    "global_dead_code_eliminate",
+)
+"""What is done to code without hot loops: within some percent as fast as -O1 makes it, in a seventh of the time."""
+
+
+class Unit:
+    """The functions of one native module, compiled together when the first is wanted."""
+
+    def __init__(self, name: str, text: str) -> None:
+        self.name, self.text = name, text
+        self.entries: list[Native] = []
+        self.loaded = False
+
+    def load(self) -> None:
+        """Have the machine code in memory: from the cache, or compiled."""
+        if self.loaded:
+            return
+        with _lock:
+            if not self.loaded:
+                kept = cache_files.read(self.name) or b""
+                code = kept.removeprefix(_MAGIC)
+                if code == kept:  # nothing, or what something else wrote: LLVM believes what it is given
+                    code = self._announced()
+                    cache_files.write(self.name, _MAGIC + code)
+                holder = engine()
+                while API:
+                    name = API.pop()
+                    binding.add_symbol(name, ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value)
+                holder.add_object_file(binding.ObjectFileRef.from_data(code))
+                holder.finalize_object()
+                self.loaded = True
+
+    @property
+    def _is_control(self) -> bool:
+        """Whether the module says ``CONTROL = True``: few passes do, but for its loops over elements."""
+        return bool(self.entries) and bool(self.entries[0].function.__globals__.get("CONTROL", False))
+
+    def _announced(self) -> bytes:
+        progress_line.began(self.name.rpartition("_")[0])
+        try:
+            with uncollected():  # nothing of what a translation builds is garbage before its end: a tenth of the time
+                return self.compiled()
+        finally:
+            progress_line.ended()
+
+    def compiled(self) -> bytes:
+        """Return the object file of the functions that have signatures."""
+        module = translation.Module(self.name, control=self._is_control)
+        for native in self.entries:
+            module.export(native)
+        if module.control:
+            module.mark_inline()
+        parsed = _optimized(module.ir, few=module.control)
+        if module.loops.functions:
+            parsed.link_in(_optimized(module.loops, few=False))
+        code: bytes = _target().emit_object(parsed)
+        return code
+
+
+def _optimized(module: Any, *, few: bool) -> Any:
+    module.triple, module.data_layout = binding.get_process_triple(), str(_target().target_data)
+    parsed = binding.parse_assembly(str(module))
+    options = binding.create_pipeline_tuning_options(speed_level=3)
+    options.loop_vectorization, options.slp_vectorization = True, False
+    passes = binding.create_pass_builder(_target(), options)
+    manager = binding.create_new_module_pass_manager() if few else passes.getModulePassManager()
+    for name in FEW_PASSES if few else ():
+        getattr(manager, f"add_{name}_pass")()
+    manager.run(parsed, passes)
+    return parsed
+
+
+def address_at(symbol: str) -> int:
+    """Return where a symbol of a loaded unit is."""
+    with _lock:
+        return int(engine().get_function_address(symbol))
+
+
+def machine() -> str:
+    """Return what machine code is made for: the processor and its features."""
+    return repr((binding.get_process_triple(), *_processor()))
+
+
+@functools.cache
+def _processor() -> tuple[str, str]:
+    features = binding.get_host_cpu_features().flatten()
+    if "+avx512f" in features:  # LLVM would keep to half a register: exp takes 1.8 ns an element so, 1.1 with all of it
+        features += ",-prefer-256-bit"
+    return binding.get_host_cpu_name(), features
+
+
+def _made_target() -> Any:
+    binding.initialize_native_target()
+    binding.initialize_native_asmprinter()
+    name, features = _processor()
+    target = binding.Target.from_triple(binding.get_process_triple())
+    return target.create_target_machine(
+        cpu=name, features=features, opt=3, reloc="default", codemodel="jitdefault", jit=True
+    )
+
+
+@functools.cache
+def _target() -> Any:
+    return _made_target()
+
+
+@functools.cache
+def engine() -> Any:
+    """Return what holds machine code, to the very end of the process: objects may die last; it owns its target."""
+    holder = binding.create_mcjit_compiler(binding.parse_assembly(""), _made_target())
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(holder))
+    return holder

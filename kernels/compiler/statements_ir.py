@@ -1,0 +1,175 @@
+"""Statements of native source as LLVM instructions; see kernels/compiler/translation.py."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+
+from kernels.compiler.expressions_ir import Expressions
+from kernels.compiler.numbers_ir import I64, Number, UntranslatedError, type_of
+
+
+class Body(Expressions):
+    """Translates the body of one function."""
+
+    def __init__(self, module: Any, function: ir.Function, names: dict[str, Any]) -> None:
+        super().__init__(module, function, names)
+        self.loops: list[tuple[Any, Any]] = []
+        self.result: Any = None
+
+    def run(self, tree: ast.FunctionDef, kinds: tuple[Any, ...]) -> Any:
+        """Translate; return the type of what is returned."""
+        self.builder.position_at_end(self.start)
+        for name, value, kind in zip(tree.args.args, self.function.args, kinds, strict=True):
+            self.store(name.arg, Number(value, kind))
+        self.block(tree.body)
+        if not self.builder.block.is_terminated:
+            if self.result is None:
+                self.builder.ret_void()
+            else:
+                self.builder.unreachable()
+        self.builder.position_at_end(self.function.entry_basic_block)
+        self.builder.branch(self.start)
+        return self.result or types.void
+
+    def store(self, name: str, value: Number) -> None:
+        """Give a variable a value."""
+        if name not in self.places:
+            with self.builder.goto_entry_block():
+                self.places[name] = self.builder.alloca(type_of(value.kind)), value.kind
+        place, kind = self.places[name]
+        self.builder.store(self.numbers.cast(value, kind).node, place)
+
+    def block(self, statements: list[ast.stmt]) -> None:
+        """Translate statements, up to one that leaves."""
+        for statement in statements:
+            if self.builder.block.is_terminated:
+                return
+            try:
+                getattr(self, f"on_{type(statement).__name__}")(statement)
+            except (AttributeError, KeyError, UntranslatedError) as error:
+                error.add_note(f"in: {ast.unparse(statement)}")
+                raise
+
+    def on_Pass(self, node: ast.Pass) -> None:  # noqa: N802 (named as Python's syntax tree does, as those below)
+        """Do nothing."""
+
+    def on_Expr(self, node: ast.Expr) -> None:  # noqa: N802
+        """Call, or a docstring."""
+        if not isinstance(node.value, ast.Constant):
+            self.value(node.value)
+
+    def on_Assign(self, node: ast.Assign) -> None:  # noqa: N802
+        """Give values to variables and elements."""
+        if isinstance(node.value, ast.Tuple):
+            values = tuple(self.number(part) for part in node.value.elts)
+            for target in node.targets:
+                if isinstance(target, ast.Name):
+                    self.tuples[target.id] = values
+                else:
+                    assert isinstance(target, ast.Tuple)
+                    for part, value in zip(target.elts, values, strict=True):
+                        self.put(part, value)
+            return
+        value = self.number(node.value)
+        for target in node.targets:
+            self.put(target, value)
+
+    def put(self, target: ast.expr, value: Number) -> None:
+        """Give a value to a variable or an element."""
+        if isinstance(target, ast.Name):
+            self.store(target.id, value)
+            return
+        assert isinstance(target, ast.Subscript)
+        place, kind = self.element(target)
+        self.builder.store(self.numbers.cast(value, kind).node, place)
+
+    def on_AugAssign(self, node: ast.AugAssign) -> None:  # noqa: N802
+        """Change a variable or an element."""
+        change = self.number(node.value)
+        sign = type(node.op).__name__
+        if isinstance(node.target, ast.Name):
+            self.store(node.target.id, self.numbers.binary(sign, self.number(node.target), change))
+            return
+        place, kind = self.element(node.target)
+        value = self.numbers.binary(sign, Number(self.builder.load(place), kind), change)
+        self.builder.store(self.numbers.cast(value, kind).node, place)
+
+    def on_Return(self, node: ast.Return) -> None:  # noqa: N802
+        """Leave the function."""
+        if node.value is None:
+            self.builder.ret_void()
+            return
+        value = self.number(node.value)
+        self.result = self.result or value.kind
+        self.builder.ret(self.numbers.cast(value, self.result).node)
+
+    def on_If(self, node: ast.If) -> None:  # noqa: N802
+        """Branch."""
+        then, done = self.function.append_basic_block("then"), self.function.append_basic_block("done")
+        other = self.function.append_basic_block("other") if node.orelse else done
+        self.branch(node.test, then, other)
+        for begin, body in ((then, node.body), (other, node.orelse)):
+            if body:
+                self.builder.position_at_end(begin)
+                self.block(body)
+                self.go(done)
+        self.builder.position_at_end(done)
+
+    def go(self, to: Any) -> None:
+        """Go on at a block, unless the one before has left."""
+        if not self.builder.block.is_terminated:
+            self.builder.branch(to)
+
+    def on_While(self, node: ast.While) -> None:  # noqa: N802
+        """Loop as long as something holds."""
+        test, body, done = (self.function.append_basic_block(name) for name in ("test", "body", "after"))
+        self.builder.branch(test)
+        self.builder.position_at_end(test)
+        self.branch(node.test, body, done)
+        self.inside(body, node.body, test, done)
+
+    def inside(self, body: Any, statements: list[ast.stmt], again: Any, done: Any) -> None:
+        """Translate the body of a loop."""
+        self.builder.position_at_end(body)
+        self.loops.append((again, done))
+        self.block(statements)
+        self.loops.pop()
+        self.go(again)
+        self.builder.position_at_end(done)
+
+    def on_Break(self, node: ast.Break) -> None:  # noqa: ARG002, N802
+        """Leave the loop."""
+        self.builder.branch(self.loops[-1][1])
+
+    def on_Continue(self, node: ast.Continue) -> None:  # noqa: ARG002, N802
+        """Go on with the loop."""
+        self.builder.branch(self.loops[-1][0])
+
+    def on_For(self, node: ast.For) -> None:  # noqa: N802
+        """Loop over a range; its step is a number of the source."""
+        assert isinstance(node.iter, ast.Call)
+        assert isinstance(node.target, ast.Name)
+        given = [self.numbers.cast(self.number(part), types.int64).node for part in node.iter.args]
+        first, stop = (I64(0), given[0]) if len(given) == 1 else given[:2]
+        step = given[2] if len(given) > 2 else I64(1)  # noqa: PLR2004 (range's own)
+        with self.builder.goto_entry_block():
+            counter = self.builder.alloca(I64)
+        self.builder.store(first, counter)
+        test, body, again, done = (
+            self.function.append_basic_block(name) for name in ("test", "body", "again", "after")
+        )
+        self.builder.branch(test)
+        self.builder.position_at_end(test)
+        backward = isinstance(step, ir.Constant) and step.constant < 0
+        more = self.builder.icmp_signed(">" if backward else "<", self.builder.load(counter), stop)
+        self.builder.cbranch(more, body, done)
+        self.builder.position_at_end(again)
+        self.builder.store(self.builder.add(self.builder.load(counter), step, flags=("nsw",)), counter)
+        self.builder.branch(test)
+        self.builder.position_at_end(body)
+        self.store(node.target.id, Number(self.builder.load(counter), types.int64))
+        self.inside(self.builder.block, node.body, again, done)

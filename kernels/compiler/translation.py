@@ -1,0 +1,132 @@
+"""Native source to LLVM: functions of numbers and pointers, in the part of Python that Numba compiles too.
+
+Numba's inference takes seconds for the handwritten modules; here a type is what an expression has, and a variable has
+that of its first value. Intrinsics written for Numba serve as they are. Integers are words of 64 bits, signed: an
+``np.uint64`` only tells Numba that an index is not negative, which it never is here.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections import Counter
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import sigutils
+
+from kernels.compiler.numbers_ir import I64, Arithmetic, Number, type_of
+from kernels.compiler.statements_ir import Body
+
+SHORT = 40
+"""Instructions, before any optimization, up to which a function is copied into each of its callers."""
+
+
+class Module:
+    """One LLVM module; functions of native source are added to it, each once for its types.
+
+    Of ``control`` code, which few passes optimise, those that loop over elements and call nothing stand apart, in
+    ``loops``: they run four times as fast after all passes, which loops over words do not.
+    """
+
+    def __init__(self, name: str, *, control: bool = False) -> None:
+        self.control = control
+        self.ir = ir.Module(name)
+        self.loops = ir.Module(f"{name}.loops")
+        self._made: dict[Any, tuple[ir.Function, Any]] = {}
+        self._calls: Counter[Any] = Counter()
+
+    def function(self, native: Any, kinds: tuple[Any, ...]) -> tuple[ir.Function, Any]:
+        """Return the function for arguments of these types, and what it returns."""
+        key = (native.unit.name, native.function.__name__, kinds)
+        self._calls[key] += 1
+        found = self._made.get(key)
+        if found is None:
+            found = self._made[key] = self._translated(native, kinds)
+        return found
+
+    def _translated(self, native: Any, kinds: tuple[Any, ...]) -> tuple[ir.Function, Any]:
+        given = [type_of(kind) for kind in kinds]
+        name = f"{native.symbol}.{len(self._made)}.{len(self.ir.globals)}"
+        function = ir.Function(self.ir, ir.FunctionType(ir.VoidType(), given), name)
+        function.linkage = "internal"
+        tree, loops = _trees(native.unit.text)[native.function.__name__]
+        if loops:
+            function.attributes.add("noinline")  # in the loops of a caller its constants would not stay in registers
+        result = Body(self, function, native.function.__globals__).run(tree, kinds)
+        kind = ir.FunctionType(type_of(result), given)
+        if loops and self.control and _is_of_elements(function):
+            del self.ir.globals[name]
+            apart = ir.Function(self.loops, kind, f"{self.ir.name}.{name}")
+            Body(self, apart, native.function.__globals__).run(tree, kinds)
+            return ir.Function(self.ir, kind, apart.name), result
+        function.ftype, function.type = kind, kind.as_pointer()
+        function.return_value = ir.values.ReturnValue(function, kind.return_type)
+        return function, result
+
+    def mark_inline(self) -> None:
+        """Have functions that are short, or called once, become part of their callers."""
+        for key, (function, _) in self._made.items():
+            length = sum(len(block.instructions) for block in function.blocks)
+            if "noinline" not in function.attributes and (self._calls[key] == 1 or length <= SHORT):
+                function.attributes.add("alwaysinline")
+
+    def export(self, native: Any) -> None:
+        """Add the entry of a function with a signature under its symbol; of ``njit`` one for Python behind it."""
+        kinds, result = sigutils.normalize_signature(native.signature)
+        inner, found = self.function(native, tuple(kinds))
+        kind = ir.FunctionType(type_of(result), [type_of(k) for k in kinds])
+        outer = ir.Function(self.ir, kind, native.symbol)
+        builder = ir.IRBuilder(outer.append_basic_block("entry"))
+        value = builder.call(inner, outer.args)
+        if result == types.void:
+            builder.ret_void()
+        else:
+            builder.ret(Arithmetic(builder).cast(Number(value, found), result).node)
+        if not native.is_kernel:
+            _export_to_python(self.ir, native.symbol, outer, len(kinds), result)
+
+
+@functools.lru_cache(maxsize=32)
+def _trees(text: str) -> dict[str, tuple[ast.FunctionDef, bool]]:
+    """Return a source's functions by their names, and whether they loop; several units call what stands in one."""
+    functions = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
+    return {one.name: (one, any(isinstance(node, ast.For) for node in ast.walk(one))) for one in functions}
+
+
+def _is_of_elements(function: ir.Function) -> bool:
+    """Whether a function has elements of arrays, subscripted or as numbers that are no integers, and calls nothing."""
+    within = [one for block in function.blocks for one in block.instructions]
+    if any(isinstance(one, ir.instructions.CallInstr) for one in within):
+        return False
+    subscripts = (isinstance(one, ir.instructions.GEPInstr) and one.inbounds for one in within)
+    return any(subscripts) or any(x.type in _REALS for one in within for x in one.operands)
+
+
+_REALS = {ir.DoubleType(), ir.FloatType()}
+
+
+def _export_to_python(module: ir.Module, symbol: str, outer: ir.Function, count: int, result: Any) -> None:
+    """Add a function that takes and returns Python's integers, as METH_FASTCALL has it."""
+    own = ir.Function(module, ir.FunctionType(I64, [I64] * 3), f"{symbol}.py")
+    builder = ir.IRBuilder(own.append_basic_block("entry"))
+
+    def api(name: str, kind: ir.FunctionType, *given: Any) -> Any:
+        return builder.call(module.globals.get(name) or ir.Function(module, kind, name), given)
+
+    with builder.if_then(builder.icmp_signed("!=", own.args[2], I64(count)), likely=False):
+        api("PyErr_BadArgument", ir.FunctionType(ir.IntType(32), []))
+        builder.ret(I64(0))
+    objects = builder.inttoptr(own.args[1], I64.as_pointer())
+    as_word = ir.FunctionType(I64, [I64])
+    given = [builder.load(builder.gep(objects, [I64(i)])) for i in range(count)]
+    words = [api("PyLong_AsLongLong", as_word, one) for one in given]
+    for word in words:
+        with builder.if_then(builder.icmp_signed("==", word, I64(-1)), likely=False):
+            failed = api("PyErr_Occurred", ir.FunctionType(I64, []))
+            with builder.if_then(builder.icmp_unsigned("!=", failed, I64(0)), likely=False):
+                builder.ret(I64(0))
+    value = builder.call(outer, words)
+    found = I64(0) if result == types.void else value
+    builder.ret(api("PyLong_FromLongLong", as_word, found))

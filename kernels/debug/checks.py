@@ -1,0 +1,266 @@
+"""``TAPE_DEBUG=1``: each word of a tape is checked before a sweep reads it, against the forms and the registry.
+
+Native code believes the words of a tape. What is wrong with them is told here by the instruction and the word, before
+it becomes a wrong gradient or the end of the process. Nothing that a word points to is read before it is known to be
+memory. It is slow, and done only where ``guards.DEBUG`` says so.
+
+Each time the header, the counts, the blocks of all forms and every word that is new or other than at the last check
+are looked at; what the others point to only now and then, with the whole tape (kernels/debug/snapshots.py says when).
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from kernels.arrays.address_probe import is_object, with_subclasses, word_at
+from kernels.arrays.specs import Spec
+from kernels.debug import snapshots
+from kernels.debug.snapshots import NOTHING, About, Checked, Picture, about_of, head_of, stands
+from kernels.native import registry, words
+from kernels.native.pool import guards
+from kernels.native.pool.guards import DamagedError
+from kernels.native.tape.tape_words import header_of
+
+Array = np.ndarray[Any, Any]
+COUNT = (1 << words.TAPE_BITS) - 1
+_TRIES = 3
+"""Pictures of a tape that others may be changing: what is wrong with it is wrong in all of them."""
+
+
+def marking(mark: Callable[[int], int], rows: guards.Rows) -> Callable[[int], int]:
+    """Return what marks a tape for a sweep when all has been checked: blocks of memory, the sweep's, the tape."""
+
+    def checked(address: int) -> int:
+        _check_all(rows, word_at(address + 8 * words.H_TAPE))
+        return mark(address)
+
+    return checked
+
+
+def beginning(begin: Callable[..., int], rows: guards.Rows) -> Callable[..., int]:
+    """Return what begins the backward of some entries, likewise."""
+
+    def checked(entries: Any, *given: Any) -> int:
+        _check_all(rows, header_of(entries))
+        return begin(entries, *given)
+
+    return checked
+
+
+def _check_all(rows: guards.Rows, header: int) -> None:
+    guards.check_blocks()
+    rows.check()
+    check(header)
+
+
+def check(header: int) -> None:
+    """Raise DamagedError, naming instruction and word, if a tape is not as it must be."""
+    before = snapshots.last_checked(header)
+    for _ in range(_TRIES):
+        checker = _Checker(header, snapshots.taken(header), before)
+        found, before = checker.complaint(), NOTHING
+        if found is None:
+            snapshots.note(header, checker.before, checker.now(), checker.kept)
+            return
+    raise DamagedError(f"TAPE_DEBUG: {found}")
+
+
+class _Checker:
+    """What is wrong with a picture of a tape, one sentence each."""
+
+    def __init__(self, address: int, picture: Picture, before: Checked) -> None:
+        self.address, self.picture, self.before, self.kept = address, picture, before, 0
+        self.number, self.next = (int(picture.header[at]) for at in (words.T_NUMBER, words.T_NEXT))
+        self.abouts: dict[int, About | str] = {}
+        self.heads: dict[int, tuple[int, bytes]] = {}
+        self.known: dict[int, str] = {}
+        self.slots: list[Array] = []
+        self.ends: list[Array] = []
+        self.leaf = word_at(registry.REGISTRY.address + 8 * words.G_LEAF)
+        self.arrays = set(with_subclasses(id(np.ndarray)))
+
+    def complaint(self) -> str | None:
+        """Return the first that is found."""
+        for check in (self._header, self._instructions, self._counts):
+            for found in check():
+                return f"tape {self.number}, {found}"
+        return None
+
+    def _header(self) -> Iterator[str]:
+        size, room, chunks, rooms, dead = (
+            int(self.picture.header[at])
+            for at in (words.T_SIZE, words.T_ROOM, words.T_CHUNKS, words.T_DIRROOM, words.T_DEAD)
+        )
+        if not 0 <= size <= room:
+            yield f"its header: {size} words are used of {room}"
+        if not 0 <= chunks <= rooms:
+            yield f"its header: {chunks} chunks are used of {rooms}"
+        if dead < 0 or not 0 <= self.next <= COUNT:
+            yield f"its header: {dead} results are dead, the next slot is {self.next}"
+        if (
+            not 0 < self.number < registry.MOST_TAPES
+            or word_at(registry.REGISTRY.tapes + 8 * self.number) != self.address
+        ):
+            yield "its header: the registry has another tape of this number"
+
+    def _instructions(self) -> Iterator[str]:
+        """Walk from the end, as native code does."""
+        own, stop, below = self.picture.words, len(self.picture.words), self.number << words.TAPE_BITS | self.next
+        while stop > 0:
+            about = self._about(int(own[stop - 1]))
+            if isinstance(about, str):
+                yield _no_form(own, stop, about)
+                return
+            start = stop - about.entries
+            name = f"instruction {about.form.name} in words {start} to {stop - 1}"
+            if start < 0:
+                yield f"{name}: it begins before the tape does"
+                return
+            first, last = self.before.unchanged(own, start, stop)
+            if first < last and own[start] < below:
+                ends = self.before.ends[first:last] + (stop - self.before.ends[last - 1])
+                yield from self._forms(ends)
+                start = int(ends[0]) - self.before.length(first)
+                self.slots.append(self.before.slots[first:last])
+                self.ends.append(ends)
+                self.kept += stop - start
+            else:
+                for at, what, why in self._wrong(own[start:stop].tolist(), about, below):
+                    yield f"{name}: word {start + at}, {what}, is {own[start + at]}, {why}"
+                self.slots.append(own[start : start + 1])
+                self.ends.append(np.array([stop]))
+            below, stop = int(own[start]), start
+        if (count := sum(map(len, self.slots))) != self.picture.header[words.T_COUNT]:
+            yield f"its header: {self.picture.header[words.T_COUNT]} instructions, but there are {count}"
+
+    def _forms(self, ends: Array) -> Iterator[str]:
+        """Look at the forms of instructions that are as they were, each once."""
+        own = self.picture.words
+        codes = own[ends - 1]
+        for code in np.flatnonzero(np.bincount(codes)).tolist():
+            if stands(code, head := self.before.heads.get(code)):
+                self.heads[code] = head
+            elif isinstance(about := self._about(code), str):
+                yield _no_form(own, int(ends[codes == code][-1]), about)
+
+    def now(self) -> Checked:
+        """Return how the tape is, once there are no complaints."""
+        return Checked(self.picture.words, _joined(self.slots), _joined(self.ends), self.heads)
+
+    def _about(self, code: int) -> About | str:
+        found = self.abouts.get(code)
+        if found is None:
+            found = self.abouts[code] = about_of(code)
+            if isinstance(found, About):
+                self.heads[code] = head_of(code)
+        return found
+
+    def _wrong(self, own: list[int], about: About, below: int) -> Iterator[tuple[int, str, str]]:
+        """Yield the words of an instruction that are wrong: where, what it is there, why."""
+        slot, inputs = own[0], len(about.form.specs)
+        if slot >> words.TAPE_BITS != self.number:
+            yield 0, "its slot", "not one of this tape"
+        elif slot >= below:
+            yield 0, "its slot", "not below the next one's"
+        for i, operand in enumerate(own[1 : 1 + inputs]):
+            if operand and (why := self._wrong_operand(operand, slot)):
+                yield 1 + i, f"operand {i}", why
+        for j, kind in enumerate(about.kinds):
+            if why := self._wrong_saved(own[1 + inputs + j], kind, about, j):
+                yield 1 + inputs + j, f"saved {about.form.saved[j]!r}", why
+
+    def _wrong_operand(self, operand: int, slot: int) -> str:
+        if operand < 0:
+            kind = self._type_at(-operand)
+            if isinstance(kind, str):
+                return kind
+            return "" if kind == self.leaf or not self.leaf else "the address of no leaf"
+        if operand >> words.TAPE_BITS == self.number:
+            return "" if operand < slot else "a slot that is not before the result's"
+        if not 0 < operand >> words.TAPE_BITS < registry.MOST_TAPES:
+            return "no slot"
+        count = snapshots.native().holders(operand)
+        return {-1: "a slot that its tape has not reached", 0: "a slot of another tape that nobody holds"}.get(
+            count, ""
+        )
+
+    def _wrong_saved(self, value: int, kind: int, about: About, j: int) -> str:
+        if kind == words.DOUBLE:
+            return ""
+        if kind == words.NUMBER:
+            most = about.form.spec.shadow * about.form.spec.dtype.itemsize
+            return "" if 0 <= value <= most else f"an offset out of a shadow of {most} bytes"
+        found = self._type_at(value)
+        if isinstance(found, str):
+            return found
+        if kind == words.OBJECT:
+            return ""
+        return _wrong_array(value, about.specs[j]) if found in self.arrays else "the address of no array"
+
+    def _type_at(self, address: int) -> int | str:
+        """Return the address of the type of the object at an address; a sentence if there is none."""
+        found = self.known.get(address)
+        if found is None:
+            found = self.known[address] = "" if is_object(address) else "the address of no object"
+        return found or word_at(address + 8)
+
+    def _counts(self) -> Iterator[str]:
+        """The chunks say where the first instruction of their slots stands, and how many have each."""
+        starts = np.append(0, _joined(self.ends))  # and behind them, where all end
+        counts = _joined(self.slots) & COUNT
+        first = int(self.picture.header[words.T_FIRST])
+        covered = (counts >> words.CHUNK_BITS >= first) & (
+            counts >> words.CHUNK_BITS < first + len(self.picture.chunks)
+        )
+        if not covered.all():
+            yield f"slot {counts[~covered][0]}: no chunk counts who has it"
+        for k in np.flatnonzero(self._odd(counts, starts, first)).tolist():
+            chunk, low = self.picture.chunks[k], (first + k) << words.CHUNK_BITS
+            begin, end = np.searchsorted(counts, (low, low + words.CHUNK))
+            name = f"the chunk of slots {low} to {low + words.CHUNK - 1}"
+            if chunk[0] == 0:
+                yield f"{name} is gone, but there are instructions of these slots"
+            elif chunk[1] != starts[begin]:
+                yield f"{name} says that they begin at word {chunk[1]}: it is word {starts[begin]}"
+            who = chunk[3:].view(np.int32)
+            if (odd := np.flatnonzero(who & ~(words.HELD | words.GONE))).size:
+                yield f"{name}: the count of slot {low + odd[0]} is {who[odd[0]]:#x}"
+            if (held := int((who & words.HELD).sum())) != chunk[2]:
+                yield f"{name}: they are had by {held}, but the sum is {chunk[2]}"
+            if (gone := np.flatnonzero(who[counts[begin:end] - low] & words.GONE)).size:
+                yield f"{name}: slot {counts[begin:end][gone[0]]} is marked as gone, but its instruction is there"
+
+    def _odd(self, counts: Array, starts: Array, first: int) -> Array:
+        """Whether there is something wrong with each chunk, all at once."""
+        chunks, numbers = self.picture.chunks, np.arange(len(self.picture.chunks)) + first
+        begin, end = (np.searchsorted(counts, (numbers + k) << words.CHUNK_BITS) for k in range(2))
+        who = chunks[:, 3:].view(np.int32)
+        gone = who[(counts >> words.CHUNK_BITS) - first, counts & (words.CHUNK - 1)] & words.GONE
+        odd = (chunks[:, 1] != starts[begin]) | (chunks[:, 2] != (who & words.HELD).sum(1))
+        odd |= (who & ~(words.HELD | words.GONE)).any(1)
+        odd[(counts[gone != 0] >> words.CHUNK_BITS) - first] = True
+        return np.where(chunks[:, 0] == 0, end > begin, odd)
+
+
+def _joined(parts: list[Array]) -> Array:
+    """Join what was found from the end."""
+    return np.concatenate(parts[::-1]) if parts else np.empty(0, np.int64)
+
+
+def _no_form(own: Array, stop: int, why: str) -> str:
+    return f"the instruction that ends at word {stop - 1}: this word, its form, is {own[stop - 1]}, {why}"
+
+
+def _wrong_array(address: int, spec: Spec | None) -> str:
+    """Say what is wrong with a saved array, whose kernels read it as its spec says."""
+    array = ctypes.cast(address, ctypes.py_object).value
+    if spec is None or array.dtype != spec.dtype:
+        return "" if spec is None else f"an array of {array.dtype}, where the form has {spec.dtype}"
+    if array.shape != spec.shape:
+        return f"an array of shape {array.shape}, where the form has {spec.shape}"
+    apart = [(a, b) for a, b, n in zip(array.strides, spec.strides, spec.shape, strict=True) if n > 1 and a != b]
+    return f"an array of strides {array.strides}, where the form has {spec.strides}" if array.size and apart else ""

@@ -1,0 +1,209 @@
+"""A form is what an instruction's operation, operand patterns and wanted inputs decide once and for all.
+
+Its block of words is what native code reads; on the tape, its number in the registry stands for it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernels.arrays.specs import Spec, Strides, spec_of
+from kernels.codegen import constant_cotangents
+from kernels.codegen.loop_printer import Loop
+from kernels.codegen.matmul import Product
+from kernels.instructions import reused_cotangents
+from kernels.native.memory import where
+from kernels.native.registry import REGISTRY
+from kernels.native.words import (
+    ADDS,
+    ALWAYS,
+    ARRAY,
+    B_FIRST,
+    B_READY,
+    CLEARS,
+    DOUBLE,
+    I_GIVES,
+    I_HEIR,
+    I_KERNEL,
+    I_ONE,
+    I_SPREAD,
+    I_WORDS,
+    LIKEWISE,
+    NEVER,
+    NUMBER,
+    OBJECT,
+    OTHERWISE,
+    PULLS,
+    PYTHON,
+    READY,
+    SINGLE,
+    UNWANTED,
+    VIEW,
+    WANTED,
+)
+from kernels.records.kinds import Contraction, Elementwise, Op, Reduction, Routine, View, Write
+
+Pull = Loop | Product
+_CALL = 32
+_FLOAT64 = np.dtype(np.float64)
+_INT64 = np.dtype(np.int64)
+_NO_DOUBLE = spec_of(np.zeros((), _INT64))
+
+
+class Form:
+    """One row of the table of callables. ``saved`` names what the tape keeps, in order; ``pulls`` is by input.
+
+    ``code`` is its number, good as long as it lives: instructions on tapes keep it.
+    """
+
+    __slots__ = (
+        "__weakref__", "block", "code", "covers", "is_view", "kind", "name", "numbers", "op", "packed", "params",
+        "pulls", "pushes", "respecified", "saved", "spec", "specs", "steps", "tables", "wanted",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        op: Op,
+        specs: tuple[Spec | None, ...],
+        spec: Spec,
+        wanted: tuple[bool, ...],
+        saved: tuple[str, ...],
+        pulls: tuple[Pull | None, ...],
+        params: tuple[Any, ...] = (),
+        name: str = "",
+        *,
+        python: bool = False,
+    ) -> None:
+        self.op, self.specs, self.spec, self.wanted, self.params = op, specs, spec, wanted, params
+        self.saved, self.pulls, self.name = saved, pulls, name or op.grad_fn
+        self.is_view = isinstance(op, View)
+        self.kind = PYTHON if python else self._kind()
+        self.covers = tuple(
+            pull is not None and source is not None and pull.covers and source.covers
+            for pull, source in zip(pulls, specs, strict=True)
+        )
+        self.tables: list[np.ndarray[Any, Any]] = []
+        self.numbers: dict[int, Strides] = {}
+        """Where of what is saved the tape keeps but a number, and of what shape that is."""
+        self.packed: Form | None = None
+        self.pushes: Any = None
+        self.steps: Any = None
+        self.respecified: dict[tuple[int, Strides], Form] = {}
+        self.block = self._block()
+        self.code = REGISTRY.enter(self, where(self.block))
+
+    def _block(self) -> np.ndarray[Any, Any]:
+        count, saved, spec = len(self.specs), self.saved, self.spec
+        words = [
+            2 + count + len(saved),
+            count,
+            len(saved),
+            spec.shadow,
+            spec.dtype.itemsize,
+            self.kind,
+            self._frees(),
+            self._work(),
+            id(self),
+            0,
+            spec.covers and spec.in_order,
+        ]
+        for source, pull, covers in zip(self.specs, self.pulls, self.covers, strict=True):
+            words += [0] * I_WORDS if source is None else self._about(source, pull, covers)
+        words += [self._kept(k, name) for k, name in enumerate(saved)]
+        return np.array(words, np.int64)
+
+    def _about(self, source: Spec, pull: Pull | None, covers: bool) -> list[int]:
+        gives, takes, heir, run = OTHERWISE, NEVER, NEVER, 0
+        if self.kind == PULLS and isinstance(pull, Loop):
+            gives = constant_cotangents.gives(pull, source.shadow, covers=covers)
+            takes = UNWANTED if constant_cotangents.takes(pull, self.spec.shadow) else NEVER
+            heir = reused_cotangents.suits(pull, source, self.spec, covers=covers)
+            run = reused_cotangents.run_of(pull) if not covers else 0
+        laid = where(source.laid()) if source.in_order and source.alike else 0
+        return [0, 0, source.shadow, source.dtype.itemsize, covers, gives, 0, 0, takes, 0, laid, heir, 0, run]
+
+    def _kept(self, place: int, name: str) -> int:
+        """Return what kind of word a saved value is."""
+        if self.kind == PYTHON:
+            return OBJECT
+        if name == "offset":
+            return NUMBER
+        names = inputs_of(self.op)
+        if name == "n" and not (isinstance(self.op, Reduction) and self.op.selects):
+            return DOUBLE
+        spec = self.specs[names.index(name)] if name in names else self.spec if name in ("y", "n") else _NO_DOUBLE
+        if spec is None:
+            return DOUBLE
+        if spec.size != 1 or spec.dtype != _FLOAT64:
+            return ARRAY
+        self.numbers[place] = spec.shape
+        return DOUBLE
+
+    def _kind(self) -> int:
+        if isinstance(self.op, Write):
+            return ADDS if self.op.adds else CLEARS
+        return VIEW if self.is_view else PULLS
+
+    def _frees(self) -> bool:
+        """Whether a backward frees it: a second one would miss arrays, but not numbers."""
+        return not {"offset", "n", "context"}.issuperset(self.saved)
+
+    def _work(self) -> int:
+        """Return how many steps of inner loops the pullbacks take, with what a call costs."""
+        return sum(_CALL + pull.steps for pull in self.pulls if pull is not None)
+
+    def shaped(self, saved: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return what is saved, with arrays for the numbers that stand for them."""
+        found, shapes = list(saved), self.numbers
+        for k in shapes:
+            if shapes[k]:
+                found[k] = np.full(shapes[k], saved[k])
+        return tuple(found)
+
+    def numbered(self, saved: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the same with numbers for arrays of one element, as a tape keeps them."""
+        return tuple(v.item() if k in self.numbers and type(v) is not float else v for k, v in enumerate(saved))
+
+    def gives(self, i: int) -> int:
+        """Return when a pullback gives one number for all elements: see kernels/codegen/constant_cotangents.py."""
+        return int(self.block[B_FIRST + i * I_WORDS + I_GIVES])
+
+    def takes(self, i: int) -> bool:
+        """Return whether a pullback has a kernel for a cotangent that is one number."""
+        return bool(self.block[B_FIRST + i * I_WORDS + I_SPREAD] != NEVER)
+
+    def compile(self) -> None:
+        """Give the block the addresses of its kernels."""
+        for i, pull in enumerate(self.pulls):
+            if pull is not None and not self.is_view:
+                about = B_FIRST + i * I_WORDS
+                gives, wanted = self.gives(i), self.block[about + I_SPREAD] == WANTED
+                if isinstance(pull, Loop) and (gives == ALWAYS or (gives == LIKEWISE and wanted)):
+                    self._load(about + I_ONE, constant_cotangents.one(pull))
+                if isinstance(pull, Loop) and wanted:
+                    self._load(about + I_SPREAD, constant_cotangents.spread(pull))
+                if isinstance(pull, Loop) and self.block[about + I_HEIR] == WANTED:
+                    self._load(about + I_HEIR, reused_cotangents.in_place(pull))
+                self._load(about + I_KERNEL, pull)
+        if self.kind == PULLS:
+            pulled = [source for source, pull in zip(self.specs, self.pulls, strict=True) if pull is not None]
+            alone = all(source is not None and source.shadow == 1 for source in [*pulled, self.spec])
+            self.block[B_READY] = SINGLE if alone else READY
+
+    def _load(self, at: int, pull: Pull) -> None:
+        """Compile or find a kernel, unless it is there; whoever reads its address finds the layout beside it."""
+        if self.block[at] > WANTED:
+            return
+        address, layout = pull.kernel()
+        self.tables.append(layout)
+        self.block[at + 1] = where(layout)
+        self.block[at] = address
+
+
+def inputs_of(op: Op) -> tuple[str, ...]:
+    """Name the operands as the rules of an operation do."""
+    if isinstance(op, (Elementwise, Routine)):
+        return op.inputs
+    return ("a", "b") if isinstance(op, Contraction) else ("x",)

@@ -1,0 +1,226 @@
+"""Operations of the user's own, compiled: a pair of jitted functions becomes kernels of the sweep and of replays.
+
+The operands stand one behind another in one flat array, so that the pullback runs once for all of them.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import field
+from typing import Any
+from weakref import WeakSet
+
+import numpy as np
+
+from kernels.arrays.specs import Spec, Strides
+from kernels.arrays.sweep_interface import Array
+from kernels.compiler.jit import SIGNATURE, NumbaError, carray, cfunc, compiling, njit
+from kernels.foundation.data_classes import dataclass
+from kernels.instructions.forms import Form
+from kernels.native.memory import load_i8, pointer_f4, pointer_f8, store_i8, where
+from kernels.records.kinds import Op
+
+RAN: list[Array] = []
+"""Once there is a kernel, a word that counts those that run: what raises in one is seen here, since no error leaves
+native code. Each operation counts its own in ``running``."""
+_made: WeakSet[Custom] = WeakSet()
+"""The operations that have kernels."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Custom(Op):
+    """A pair of jitted functions: ``forward(*operands)`` and ``vjp(cotangent, *operands)``. No record of the tables."""
+
+    forward: Callable[..., Any]
+    vjp: Callable[..., Any]
+    kernels: dict[Any, Any] = field(default_factory=dict)
+    running: Array = field(default_factory=lambda: np.zeros(1, np.int64))
+
+    def __post_init__(self) -> None:
+        """Register nothing."""
+
+
+_PULL = """
+def kernel(layout, pointers, accumulate):
+{begun}
+    target = carray({pointer}(pointers[0]), layout[0])
+    g = carray({pointer}(pointers[1]), {result})
+{reads}
+    found = vjp(g{item}, {names})
+{writes}
+{ended}
+"""
+_FORWARD = """
+def kernel(layout, pointers, accumulate):
+{begun}
+    target = carray({pointer}(pointers[0]), layout[1])
+{reads}
+    found = forward({names})
+{writes}
+{ended}
+"""
+
+
+@dataclass(frozen=True)
+class CustomKernel:
+    """A call of one of the two functions on operands of these shapes; one kernel serves all shapes of these ranks."""
+
+    op: Custom
+    shapes: tuple[Strides, ...]
+    result: Strides
+    dtype: np.dtype[Any]
+    pulls: bool
+    covers: bool = True
+
+    @property
+    def steps(self) -> int:
+        """The elements of operands and result: what is done with each is the user's affair."""
+        return sum(map(math.prod, self.shapes)) + math.prod(self.result)
+
+    def kernel(self) -> tuple[int, Array]:
+        """Compile, or find, the kernel; return its address and layout."""
+        key = (tuple(map(len, self.shapes)), len(self.result), self.dtype, self.pulls)
+        made = self.op.kernels.get(key)
+        if made is None:
+            made = self.op.kernels.setdefault(key, self._compiled())
+        return int(made.address), self.layout()
+
+    def layout(self) -> Array:
+        """Return the elements of operands and result, the result's extents, each operand's start, elements, extents."""
+        sizes = [math.prod(shape) for shape in self.shapes]
+        words = [sum(sizes), math.prod(self.result), *self.result]
+        for k, shape in enumerate(self.shapes):
+            words += [sum(sizes[:k]), sizes[k], *shape]
+        return np.array(words, np.int64)
+
+    def _compiled(self) -> Any:
+        _made.add(self.op)
+        if not RAN:
+            RAN.append(np.zeros(1, np.int64))
+        names: dict[str, Any] = {
+            "carray": carray, "forward": self.op.forward, "load_i8": load_i8, "np": np, "pointer_f4": pointer_f4,
+            "pointer_f8": pointer_f8, "store_i8": store_i8, "vjp": self.op.vjp, "check": _check(),
+        }  # fmt: skip
+        exec(compile(self._text(), f"<tape.custom: {self.op.name}>", "exec"), names)  # noqa: S102
+        try:
+            with compiling(self.op.name):
+                return cfunc(SIGNATURE, error_model="numpy")(names["kernel"])
+        except NumbaError as error:
+            what = "vjp" if self.pulls else "forward"
+            raise TypeError(
+                f"{self.op.name}: {what} does not compile for shapes {list(map(list, self.shapes))}: {error}"
+            ) from error
+
+    def _text(self) -> str:
+        pointer = "pointer_f8" if self.dtype == np.float64 else "pointer_f4"
+        operands, at = [], 2 + len(self.result)
+        for k, shape in enumerate(self.shapes):
+            operands.append(f"    i{k}, n{k}, s{k} = layout[{at}], layout[{at + 1}], {_words(at + 2, shape)}")
+            operands.append(f"    a{k} = flat[i{k}:i{k} + n{k}].reshape(s{k})" if shape else f"    a{k} = flat[i{k}]")
+            at += 2 + len(shape)
+        reads = [f"    flat = carray({pointer}(pointers[{2 if self.pulls else 1}]), layout[0])", *operands]
+        counted = [where(self.op.running), where(RAN[0])]
+        return (_PULL if self.pulls else _FORWARD).format(
+            begun="\n".join(f"    store_i8({at}, load_i8({at}) + 1)" for at in counted),
+            ended="\n".join(f"    store_i8({at}, load_i8({at}) - 1)" for at in counted),
+            pointer=pointer,
+            result=_words(2, self.result) if self.result else 1,
+            item="" if self.result else "[0]",
+            reads="\n".join(reads),
+            names=", ".join(f"a{k}" for k in range(len(self.shapes))),
+            writes="\n".join(self._writes()),
+        )
+
+    def _writes(self) -> list[str]:
+        if not self.pulls:
+            if not self.result:
+                return ["    target[0] = found"]
+            return [
+                f"    check(found.shape, {_words(2, self.result)})",
+                "    j = 0",
+                "    for value in found.flat:",
+                "        target[j] = value",
+                "        j += 1",
+            ]
+        lines = []
+        for k, shape in enumerate(self.shapes):
+            one = "found" if len(self.shapes) == 1 else f"found[{k}]"
+            if not shape:
+                lines += [f"    target[i{k}] = {one} + (target[i{k}] if accumulate else 0.0)"]
+                continue
+            lines += [
+                f"    check({one}.shape, s{k})",
+                f"    j = i{k}",
+                f"    for value in {one}.flat:",
+                "        target[j] = (value + 0.0) + (target[j] if accumulate else 0.0)",
+                "        j += 1",
+            ]
+        return lines
+
+    def contribute(self, shadow: Array, offset: int, cotangent: Array, saved: tuple[Any, ...]) -> None:
+        """Run the pullback on arrays and add what it finds."""
+        g = cotangent.reshape(self.result) if self.result else cotangent.reshape(())[()]
+        found = self.op.vjp(g, *apart(np.asarray(saved[0]).reshape(-1), self.shapes))
+        parts = found if len(self.shapes) > 1 else (found,)
+        flat = np.concatenate(
+            [_fitting(self.op.name, p, s).reshape(-1) for p, s in zip(parts, self.shapes, strict=True)]
+        )
+        start = offset // shadow.itemsize
+        shadow[start : start + flat.size] += flat + 0.0
+
+
+def _words(start: int, shape: Strides) -> str:
+    """Print the tuple of a shape that stands in the layout."""
+    return f"({''.join(f'layout[{start + k}], ' for k in range(len(shape)))})"
+
+
+@functools.cache
+def _check() -> Any:
+    """Return the jitted check of a shape; made late, since decorating is slow."""
+
+    @njit
+    def check(found, wanted):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+        if found != wanted:
+            raise ValueError("a result of another shape")
+
+    return check
+
+
+def apart(flat: Array, shapes: Sequence[Strides]) -> list[Any]:
+    """Return the operands that stand in a flat array; 0-d ones as numbers."""
+    found, at = [], 0
+    for shape in shapes:
+        size = math.prod(shape)
+        found.append(flat[at : at + size].reshape(shape) if shape else flat[at])
+        at += size
+    return found
+
+
+def _fitting(name: str, part: Any, shape: Strides) -> Array:
+    array = np.asarray(part)
+    if array.shape != shape:
+        raise ValueError(f"{name}: vjp returned shape {list(array.shape)} for an operand of shape {list(shape)}")
+    return array
+
+
+def form(op: Custom, source: Spec, spec: Spec, shapes: tuple[Strides, ...]) -> Form:
+    """Return the form of a call on a flat operand."""
+    pull = CustomKernel(op, shapes, spec.shape, spec.dtype, pulls=True)
+    return Form(op, (source,), spec, (True,), ("x",), (pull,), (shapes,), op.grad_fn)  # type: ignore[arg-type]
+
+
+def check_failed() -> None:
+    """Raise RuntimeError if a kernel has raised since the last question."""
+    if not RAN or not RAN[0][0]:
+        return
+    RAN[0][0] = 0
+    found = [op for op in _made if op.running[0]]
+    for op in found:
+        op.running[0] = 0
+    if found:
+        raise RuntimeError(
+            f"{found[0].name}: a jitted function of this operation raised, or returned another shape than it should; "
+            "its message stands above. Call the function itself to see where"
+        )

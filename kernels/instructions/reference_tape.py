@@ -1,0 +1,231 @@
+"""The tape without native code: a list of instructions, with the methods of the native one."""
+
+from __future__ import annotations
+
+import bisect
+import operator
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+from weakref import WeakValueDictionary
+
+import numpy as np
+from numpy.lib.array_utils import byte_bounds
+
+from kernels.instructions.forms import Form
+from kernels.native.registry import REGISTRY
+from kernels.native.words import ADDS, CLEARS, LARGEST_LOSS, TAPE_BITS
+
+living: WeakValueDictionary[int, PlainTape] = WeakValueDictionary()
+"""By number."""
+_SLOT = operator.itemgetter(0)
+Row = tuple[int, tuple[Any, ...], tuple[Any, ...], Form]
+
+
+class PlainTape:
+    """Rows of slot, operands, saved values and form, and counts of who has a slot; see tape_words.py."""
+
+    def __init__(self, number: int, count: int) -> None:
+        self.number, self.next = number, count
+        self.rows: list[Row] = []
+        self.held: Counter[int] = Counter()
+        self.moves = self.grown = self.writes = self.dead = self.lost = 0
+        self.room = _LEAST
+        self.notified: Callable[[], Any] | None = None
+        living[number] = self
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def count(self) -> int:
+        """How many instructions there are."""
+        return len(self.rows)
+
+    def record(self, result: Any, code: int, operands: tuple[Any, ...], saved: tuple[Any, ...]) -> None:
+        """Append an instruction; a tensor gets its slot, which has the count ``next``, and its form."""
+        form = REGISTRY.form(code)
+        if len(operands) != len(form.specs) or len(saved) != len(form.saved):
+            raise TypeError(f"{form.name}: not {len(operands)} operands and {len(saved)} saved values")
+        if len(self.rows) >= self.room:
+            if self.notified is not None and 2 * self.dead > len(self.rows):
+                self.notified()
+            self.room = len(self.rows) * 3 // 2 + _LEAST
+        self.writes |= form.kind in (CLEARS, ADDS)
+        for operand in self._foreign(operands):
+            hold(operand)
+        if form.numbers:
+            saved = form.numbered(saved)
+        rows, held, base, slot = self.rows, self.held, self.number << TAPE_BITS, 0
+        try:
+            # In this line nobody is called before the row is there: slots ascend, whoever else records on this tape.
+            # fmt: off
+            slot = base | self.next; self.next += 1; held[slot] = 1; rows.append((slot, operands, saved, form))  # noqa: E702
+            # fmt: on
+            result._slot, result._form = slot, form  # noqa: SLF001 (tensors know no more of tapes)
+        finally:
+            if slot:
+                let_go(slot)
+
+    def _foreign(self, operands: tuple[Any, ...]) -> list[int]:
+        return [o for o in operands if type(o) is int and o >> TAPE_BITS != self.number]
+
+    def at(self, last: int) -> tuple[int, int, int, tuple[Any, ...], tuple[Any, ...], Form]:
+        """Return the instruction at a place."""
+        return (last, last + 1, *self.rows[last])
+
+    def form(self, last: int) -> Form:
+        """Return the form of the instruction at a place."""
+        return self.rows[last][3]
+
+    def find(self, slot: int) -> int:
+        """Return the end of the last instruction whose slot is at most this."""
+        return bisect.bisect_right(self.rows, slot, key=_SLOT)
+
+    def arrays(self, after: int) -> list[Any]:
+        """Return the arrays saved by instructions behind a slot, each with slot and number."""
+        return [item for slot, j, value in self._saved(after) for item in (value, slot, j)]
+
+    def meeting(self, low: int, high: int, after: int) -> list[int]:
+        """Return slots and numbers of those of them that may stand in a range of memory."""
+        found = [(slot, j, byte_bounds(value)) for slot, j, value in self._saved(after) if value.size]
+        return [item for slot, j, (first, last) in found if first < high and low < last for item in (slot, j)]
+
+    def _saved(self, after: int) -> Iterator[tuple[int, int, Any]]:
+        for k in range(len(self.rows) - 1, self.find(after) - 1, -1):
+            slot, _, values, _ = self.rows[k]
+            yield from ((slot, j, value) for j, value in enumerate(values) if isinstance(value, np.ndarray))
+
+    def placed(self, slot: int, number: int) -> tuple[tuple[int, int], int] | None:
+        """Return where a saved value stands, and its instruction's end; None if that is gone."""
+        last = self.find(slot) - 1
+        return ((last, number), last) if last >= 0 and self.rows[last][0] == slot else None
+
+    def kept(self, place: tuple[int, int], last: int) -> Any:
+        """Return what an instruction saved there."""
+        return self.rows[last][2][place[1]]
+
+    def replace(self, place: tuple[int, int], last: int, saved: Any, copy: Any, code: int) -> Any:
+        """Put a copy, and another form, where a saved array stands still."""
+        slot, operands, values, _ = self.rows[last]
+        if values[place[1]] is not saved:
+            return None
+        self.rows[last] = slot, operands, (*values[: place[1]], copy, *values[place[1] + 1 :]), REGISTRY.form(code)
+        return saved
+
+    def remove(self, readers: list[None], lasts: tuple[int, ...]) -> int:
+        """Drop the instructions at these places, unless others read."""
+        gone = {self.rows[k][0] for k in lasts}
+        return self._take_out(lambda _: gone, readers, 1)
+
+    def collect(self, readers: list[None]) -> int:
+        """Drop the instructions whose results nobody can reach, unless somebody reads."""
+        self.dead = self.lost = 0
+        return self._take_out(self._unreachable, readers, 0)
+
+    def _unreachable(self, rows: list[Row]) -> set[int]:
+        needed, gone = set[Any](), set[int]()
+        for slot, operands, _, _ in reversed(rows):
+            if self.held[slot] or slot in needed:
+                needed.update(operands)
+            else:
+                gone.add(slot)
+        return gone
+
+    def _take_out(self, find: Callable[[list[Row]], set[int]], readers: list[None], most: int) -> int:
+        """Drop instructions; whatever this thread is called away for meanwhile may record, and drop others.
+
+        ``most`` is 1 where the caller is a reader himself, and knows that what he drops is free.
+        """
+        while len(readers) <= most:
+            moves, before = self.moves, self.rows[:]
+            gone, n = find(before), len(before)
+            kept = [row for row in before if row[0] not in gone]
+            new = self.rows[n:]
+            if not most and any(not gone.isdisjoint(operands) for _, operands, _, _ in new):
+                continue  # what has been recorded meanwhile needs what nobody has any more
+            # In this line nobody is called, so that no other thread begins to read meanwhile, or records.
+            # fmt: off
+            if self.moves == moves and self.rows[n:] == new and not readers[most:]: self.rows[:n] = kept; self.moves += 1; break  # noqa: E701, E702, E501
+            # fmt: on
+        else:
+            return 0
+        self.room = min(self.room, 2 * len(self.rows) + _LEAST)
+        for row in before:
+            if row[0] in gone:
+                for operand in self._foreign(row[1]):
+                    let_go(operand)
+        return len(before) - len(kept)
+
+    def notify(self, call: Callable[[], Any]) -> None:
+        """Have this called when half is dead."""
+        self.notified = call
+
+
+_LEAST = 256
+_WORDS = 5
+"""Words that an instruction of the native tape has, about."""
+
+
+def hold(slot: int) -> None:
+    """Count somebody who has a slot."""
+    tape = living.get(slot >> TAPE_BITS)
+    if tape is not None:
+        tape.held[slot] += 1
+
+
+def let_go(slot: int, size: int = 0) -> None:
+    """Count somebody less, of whom so many bytes may be let go."""
+    tape = living.get(slot >> TAPE_BITS) if living is not None else None
+    if tape is not None:
+        tape.held[slot] -= 1
+        if not tape.held[slot]:
+            del tape.held[slot]
+            tape.dead += 1
+        tape.lost += size
+        if tape.lost * 10_000 > LARGEST_LOSS * _WORDS * len(tape) and tape.notified is not None:
+            tape.lost = 0
+            tape.notified()
+
+
+class SlotHolder:
+    """What tensors are without native code: ``_slot`` is counted as had by them, as long as they live."""
+
+    __slots__ = ("_place",)
+    _place: Any
+
+    @property
+    def _slot(self) -> Any:
+        """None, a slot, or a leaf; AttributeError where it has been taken away."""
+        place = getattr(self, "_place", None)
+        if place is _TAKEN:
+            raise AttributeError("_slot")
+        return place[0] if type(place) is tuple else place
+
+    @_slot.setter
+    def _slot(self, slot: Any) -> None:
+        self._exchange(slot)
+
+    @_slot.deleter
+    def _slot(self) -> None:
+        self._exchange(_TAKEN)
+
+    def _exchange(self, place: Any) -> None:
+        if type(place) is int:
+            hold(place)
+        before, self._place = getattr(self, "_place", None), place
+        if type(before) is int:
+            let_go(before)
+
+    def _unheld(self) -> None:
+        """Let it refer to its slot without being counted."""
+        if type(self._slot) is int:
+            self._exchange((self._slot,))
+
+    def __del__(self) -> None:
+        place = getattr(self, "_place", None)
+        if type(place) is int:
+            let_go(place, getattr(self, "_bytes", 0))
+
+
+_TAKEN = object()

@@ -1,0 +1,229 @@
+"""NumPy's arrays and scalars among the operands of a call: tensors stand for them while it is made.
+
+A table has the specs of arrays by what their objects say: dtype, dims and strides (adopted_arrays.py enters them).
+Of scalars, and of arrays without dims, doubles are taken, and beside tensors of doubles integers.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kernels.compiler.jit import cfunc, load_module, njit
+from kernels.native.memory import HEADER, call_at, load_f8, load_i4, load_i8, store_i8, word
+from kernels.native.numpy_api import new_view, set_base
+from kernels.native.python_api import (
+    Py_DecRef,
+    Py_IncRef,
+    PyErr_Occurred,
+    PyFloat_FromDouble,
+    tape_registry,
+    three_words,
+)
+from kernels.native.words import (
+    A_ALIGNED,
+    A_DATA,
+    A_DTYPE,
+    A_FLAGS,
+    A_NDIM,
+    A_SHAPE,
+    A_STRIDES,
+    A_WRITEABLE,
+    ADOPTED,
+    CONDITION,
+    G_ADOPTED,
+    G_ARRAY,
+    G_BASE,
+    G_DOUBLE,
+    G_FLOAT,
+    G_HIT_IN_PLACE,
+    G_NUMPY_DOUBLE,
+    G_NUMPY_INT,
+    G_NUMPY_SPEC,
+    G_TENSOR,
+    G_VIEW,
+    KNOWN_ARRAYS,
+    MOST_ADOPTED_DIMS,
+    MOST_OPERANDS,
+    N_DTYPE,
+    N_NDIM,
+    N_SHAPE,
+    N_SPEC,
+    N_STRIDES,
+    NUMBERED,
+    O_FORM,
+    O_VALUE,
+)
+
+CONTROL = True
+
+_objects = load_module("native.objects_native")
+kind_of, new_tensor, put = _objects.kind_of, _objects.new_tensor, _objects.put
+MIX = -7046029254386353131
+"""The golden ratio, times 2**64 (Knuth)."""
+
+
+@njit(cache=True, error_model="numpy")
+def row_of(registry, array):
+    """The row of the table where an array's spec would stand; 0 of one that is not entered: that cannot be read."""
+    ndim = load_i4(array + A_NDIM)
+    if ndim < 1 or ndim > MOST_ADOPTED_DIMS or load_i4(array + A_FLAGS) & A_ALIGNED == 0:
+        return 0
+    shape, strides, found = load_i8(array + A_SHAPE), load_i8(array + A_STRIDES), load_i8(array + A_DTYPE)
+    for k in range(ndim):
+        found = (found ^ word(shape, k)) * MIX + word(strides, k)
+    return word(registry, G_ADOPTED) + 8 * ADOPTED * ((found >> 32) & (KNOWN_ARRAYS - 1))
+
+
+@njit(cache=True, error_model="numpy")
+def is_entered(row, array):
+    """Whether a row has what an array's object says."""
+    ndim = load_i4(array + A_NDIM)
+    if word(row, N_SPEC) == 0 or word(row, N_DTYPE) != load_i8(array + A_DTYPE) or word(row, N_NDIM) != ndim:
+        return False
+    shape, strides, alike = load_i8(array + A_SHAPE), load_i8(array + A_STRIDES), True
+    for k in range(ndim):
+        alike = alike and word(row, N_SHAPE + k) == word(shape, k) and word(row, N_STRIDES + k) == word(strides, k)
+    return alike
+
+
+@njit("int64(int64, int64)", cache=True, error_model="numpy")
+def enter(array, spec):
+    """Enter an array's spec; return the number of its row, which refers to that; -1 of one that is not entered."""
+    registry = tape_registry()
+    row = row_of(registry, array)
+    if row == 0:
+        return -1
+    ndim, shape, strides = load_i4(array + A_NDIM), load_i8(array + A_SHAPE), load_i8(array + A_STRIDES)
+    store_i8(row + 8 * N_DTYPE, load_i8(array + A_DTYPE))
+    store_i8(row + 8 * N_NDIM, ndim)
+    for k in range(ndim):
+        store_i8(row + 8 * (N_SHAPE + k), word(shape, k))
+        store_i8(row + 8 * (N_STRIDES + k), word(strides, k))
+    store_i8(row + 8 * N_SPEC, spec)
+    return (row - word(registry, G_ADOPTED)) // (8 * ADOPTED)
+
+
+@njit(cache=True, error_model="numpy")
+def view_of(registry, array):
+    """An array of the same memory: nobody else gives that another shape. 0 with an exception."""
+    dtype = load_i8(array + A_DTYPE)
+    Py_IncRef(dtype)
+    shape, strides, data = load_i8(array + A_SHAPE), load_i8(array + A_STRIDES), load_i8(array + A_DATA)
+    flags, ndim = load_i4(array + A_FLAGS) & A_WRITEABLE, load_i4(array + A_NDIM)
+    made = new_view(word(registry, G_VIEW), word(registry, G_ARRAY), dtype, ndim, shape, strides, data, flags)
+    if made != 0:
+        Py_IncRef(array)
+        if set_base(word(registry, G_BASE), made, array) != 0:
+            Py_DecRef(made)
+            return 0
+    return made
+
+
+@njit(cache=True, error_model="numpy")
+def is_double(registry, array):
+    """Whether an array is one double."""
+    aligned = load_i4(array + A_FLAGS) & A_ALIGNED != 0
+    return load_i4(array + A_NDIM) == 0 and load_i8(array + A_DTYPE) == word(registry, G_DOUBLE) and aligned
+
+
+@njit(cache=True, error_model="numpy")
+def spec_for(registry, op, x):
+    """The spec of the tensor that would stand for an operand; 0 of any but arrays and NumPy's scalars.
+
+    A scalar counts as a number of its own where an operation has a condition: elsewhere it is a tensor.
+    """
+    kind = kind_of(x)
+    if kind == word(registry, G_NUMPY_DOUBLE) or kind == word(registry, G_NUMPY_INT):
+        return word(registry, G_NUMPY_SPEC) if op & CONDITION == 0 else 0
+    if kind != word(registry, G_ARRAY):
+        return 0
+    if is_double(registry, x):
+        return word(registry, G_NUMPY_SPEC)
+    row = row_of(registry, x)
+    return word(row, N_SPEC) if row != 0 and is_entered(row, x) else 0
+
+
+@njit(cache=True, error_model="numpy")
+def value_for(registry, x):
+    """The value of the tensor that stands for an operand: a new reference; 0 with an exception."""
+    if kind_of(x) == word(registry, G_NUMPY_INT):
+        return PyFloat_FromDouble(np.float64(load_i8(x + HEADER)))
+    if kind_of(x) != word(registry, G_ARRAY):
+        return PyFloat_FromDouble(load_f8(x + HEADER))
+    return PyFloat_FromDouble(load_f8(load_i8(x + A_DATA))) if is_double(registry, x) else view_of(registry, x)
+
+
+@njit(cache=True, error_model="numpy")
+def adopt(registry, op, x):
+    """A new tensor for an operand; 0, without an exception of those that are none's."""
+    spec = spec_for(registry, op, x)
+    made = new_tensor(registry) if spec != 0 else 0
+    if made == 0:
+        return 0
+    # To make a tensor may run anything.
+    value = value_for(registry, x) if spec_for(registry, op, x) == spec else 0
+    if value == 0:
+        Py_DecRef(made)
+        return 0
+    store_i8(made + O_VALUE, value)
+    put(made + O_FORM, spec)
+    return made
+
+
+@njit(cache=True, error_model="numpy")
+def suits(registry, given, count, x):
+    """Whether a tensor of a double may stand for an operand: for an integer only beside tensors of doubles."""
+    if kind_of(x) != word(registry, G_NUMPY_INT):
+        return True
+    doubles = True
+    for k in range(count):
+        if kind_of(word(given, k)) == word(registry, G_TENSOR):
+            value = load_i8(word(given, k) + O_VALUE)
+            kind = kind_of(value) if value != 0 else 0
+            of_doubles = kind == word(registry, G_ARRAY) and load_i8(value + A_DTYPE) == word(registry, G_DOUBLE)
+            doubles = doubles and (of_doubles or kind == word(registry, G_FLOAT))
+    return doubles
+
+
+@njit(cache=True, error_model="numpy")
+def let_go(own):
+    """Let go of the tensors that have been made."""
+    for k in range(MOST_OPERANDS):
+        if word(own, k) != 0:
+            Py_DecRef(word(own, k))
+    return 0
+
+
+@cfunc("int64(int64, int64, int64, int64)", cache=True, error_model="numpy")
+def hit_adopted(op, given, count, asked):
+    """Make a call as what stands at ``asked`` in the registry does, with tensors for arrays, if there is a tensor.
+
+    0, mostly without an exception, where Python is to.
+    """
+    registry, operands, own, tensors, made = tape_registry(), three_words(), three_words(), 0, 0
+    for k in range(MOST_OPERANDS):
+        store_i8(own + 8 * k, 0)
+        if k < count:
+            store_i8(operands + 8 * k, word(given, k))
+            tensors += 1 if kind_of(word(given, k)) == word(registry, G_TENSOR) else 0
+    writes = asked == G_HIT_IN_PLACE
+    if (
+        word(registry, asked) == 0
+        or tensors == 0
+        or tensors == count
+        or (writes and kind_of(word(given, 0)) != word(registry, G_TENSOR))
+    ):
+        return 0
+    for k in range(count):
+        x = word(given, k)
+        if kind_of(x) != word(registry, G_TENSOR) and suits(registry, given, count, x):
+            found = adopt(registry, op & (NUMBERED - 1), x)
+            if found != 0:
+                made += 1
+                store_i8(operands + 8 * k, found)
+                store_i8(own + 8 * k, found)
+    result = 0
+    if made != 0 and PyErr_Occurred() == 0:
+        result = call_at(word(registry, asked), op, operands, count, 0)
+    let_go(own)
+    return result

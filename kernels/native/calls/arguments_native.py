@@ -1,0 +1,111 @@
+"""What is given behind the tensors of a call as words, by which the call is found again."""
+
+from __future__ import annotations
+
+from kernels.compiler.jit import load_module, njit
+from kernels.native.memory import store_i8, word
+from kernels.native.python_api import (
+    PyErr_Clear,
+    PyErr_Occurred,
+    PyFloat_AsDouble,
+    PyList_GetItem,
+    PyList_Size,
+    PyLong_AsLongLong,
+    PyTuple_GetItem,
+    PyTuple_Size,
+    bits_of,
+    tape_registry,
+)
+from kernels.native.words import (
+    FLOAT_ITEM,
+    G_FLOAT,
+    G_INT,
+    G_LIST,
+    G_TENSOR,
+    G_TUPLE,
+    INT_ITEM,
+    MOST_ARGUMENT_WORDS,
+    MOST_OPERANDS,
+    OBJECT_ITEM,
+    SEQUENCE_ITEM,
+)
+
+kind_of = load_module("native.objects_native").kind_of
+hash_of = load_module("native.calls.keys_native").hash_of
+
+
+@njit(cache=True, error_model="numpy")
+def put_int(x, out, used):
+    """Write the word of an int; how many words there are then, 0 for one beyond a word."""
+    number = PyLong_AsLongLong(x)
+    if number == -1 and PyErr_Occurred() != 0:
+        PyErr_Clear()
+        return 0
+    store_i8(out + 8 * used, number)
+    return used + 1
+
+
+@njit(cache=True, error_model="numpy")
+def put_sequence(registry, x, out, used):
+    """Write the words of a tuple or list of ints, after their count; 0 for any other."""
+    is_list = kind_of(x) == word(registry, G_LIST)
+    count = PyList_Size(x) if is_list else PyTuple_Size(x)
+    if used + 1 + count > MOST_ARGUMENT_WORDS:
+        return 0
+    store_i8(out + 8 * used, count)
+    used += 1
+    for k in range(count):
+        item = PyList_GetItem(x, k) if is_list else PyTuple_GetItem(x, k)
+        used = put_int(item, out, used) if used != 0 and kind_of(item) == word(registry, G_INT) else 0
+    return used
+
+
+@njit(cache=True, error_model="numpy")
+def put_argument(registry, x, out, used):
+    """Write the words of an argument behind so many others; 0 for one that native code does not take.
+
+    What is no number nor sequence stands for itself: it is in the table only if it cannot change.
+    """
+    if used == 0 or used + 2 > MOST_ARGUMENT_WORDS:
+        return 0
+    kind, at = kind_of(x), out + 8 * used
+    if kind == word(registry, G_INT):
+        store_i8(at, INT_ITEM)
+        return put_int(x, out, used + 1)
+    if kind == word(registry, G_TUPLE) or kind == word(registry, G_LIST):
+        store_i8(at, SEQUENCE_ITEM)
+        return put_sequence(registry, x, out, used + 1)
+    store_i8(at, FLOAT_ITEM if kind == word(registry, G_FLOAT) else OBJECT_ITEM)
+    store_i8(at + 8, bits_of(PyFloat_AsDouble(x)) if kind == word(registry, G_FLOAT) else x)
+    return used + 2
+
+
+@njit(cache=True, error_model="numpy")
+def call_words(registry, given, first, count, names, out):
+    """Write the words of the arguments of a call from the first behind its tensors on; 0 if native code takes not all.
+
+    Of those by name, which come behind the others, the name stands before; the count of all words is the first.
+    """
+    used = 1
+    for k in range(first, count):
+        used = put_argument(registry, word(given, k), out, used)
+    for k in range(PyTuple_Size(names) if names != 0 else 0):
+        used = put_argument(registry, PyTuple_GetItem(names, k), out, used)
+        used = put_argument(registry, word(given, count + k), out, used)
+    store_i8(out, used)
+    return used
+
+
+@njit(cache=True, error_model="numpy")
+def tensors_in(registry, given, count):
+    """How many tensors the arguments of a call begin with, as far as there may be operands."""
+    found = 0
+    while found < min(count, MOST_OPERANDS) and kind_of(word(given, found)) == word(registry, G_TENSOR):
+        found += 1
+    return found
+
+
+@njit("int64(int64, int64, int64, int64)", cache=True, error_model="numpy")
+def words_of(given, count, names, out):
+    """Write the words of arguments, for Python; return their hash, -1 if native code takes not all."""
+    return hash_of(out) if call_words(tape_registry(), given, 0, count, names, out) != 0 else -1

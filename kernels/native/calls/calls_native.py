@@ -1,0 +1,285 @@
+"""An operation on tensors as one native call: a hit in the table of calls is computed, recorded and returned.
+
+Whatever is not in the table, or needs more than this, is Python's, which then enters it (tape/call_table.py). Nothing
+of Python's runs between the look-up that counts and the last word: the tensor, whose making may collect garbage, is
+there before.
+"""
+
+from __future__ import annotations
+
+from kernels.compiler.jit import cfunc, load_module, njit
+from kernels.native.memory import load_f8, load_i8, store_i8, word
+from kernels.native.python_api import (
+    Py_DecRef,
+    Py_IncRef,
+    PyErr_Occurred,
+    tape_registry,
+    thirty_words,
+    three_words,
+)
+from kernels.native.words import (
+    B_ENTRIES,
+    CALL,
+    CALLED,
+    DIVIDE,
+    E_BLOCK,
+    E_EXTRA,
+    E_FORM,
+    E_KEY,
+    E_KIND,
+    E_LARGE,
+    E_LOOP,
+    E_TOLD,
+    EXTRA_AT,
+    G_CALLS,
+    G_SPARES,
+    K_A,
+    K_B,
+    K_C,
+    K_NUMBER,
+    K_OP,
+    K_WANTS,
+    LARGEST_GROWTH,
+    NEST4,
+    NEST_INT,
+    NOT_NATIVE,
+    NUMBERED,
+    O_BYTES,
+    O_FORM,
+    O_SLOT,
+    O_VALUE,
+    OPERAND,
+    SETS,
+    SLOWLY,
+    T_GROWN,
+    T_ROOM,
+    T_SIZE,
+    V_FORM,
+    V_OBJECT,
+    V_PLACE,
+    WAYS,
+)
+
+CONTROL = True
+
+reserve = load_module("native.tape.tape_native").reserve
+hash_of = load_module("native.calls.keys_native").hash_of
+new_tensor = load_module("native.objects_native").new_tensor
+_operands = load_module("native.operands_native")
+narrow, read_all, wanted, whole = _operands.narrow, _operands.read_all, _operands.wanted, _operands.whole
+_telling = load_module("native.calls.telling_native")
+tape_in_force, tell = _telling.tape_in_force, _telling.tell
+_computing = load_module("native.calls.computing_native")
+_calling = load_module("native.calls.python_functions_native")
+are_alike, called, paired = _calling.are_alike, _calling.called, _calling.paired
+append, counted, values_of = _computing.append, _computing.counted, _computing.values_of
+COUNTED = (1 << 32) - 1
+
+
+@njit(cache=True, error_model="numpy")
+def place_of(registry, op, a, b, c, wants, number):
+    """The set of places in which a call may be entered."""
+    mixed = (op + 1) * 2654435761 + (a >> 4) * 4052930377 + (b >> 4) * 1609587929392839161 + c * 40503
+    mixed = (mixed + wants * 7919 + (number >> 20) + number) * 5871781006564002453
+    return word(registry, G_CALLS) + 8 * CALL * WAYS * ((mixed >> 40) & (SETS - 1))
+
+
+@njit(cache=True, error_model="numpy")
+def is_alive(form):
+    """Whether a form is: while one dies other threads may run, and the entries about it go in the midst of that."""
+    return form == 0 or load_i8(form) & COUNTED != 0
+
+
+@njit(cache=True, error_model="numpy")
+def find(registry, op, a, b, c, wants, number):
+    """The entry of a call; 0 if there is none."""
+    entry = place_of(registry, op, a, b, c, wants, number)
+    for _ in range(WAYS):
+        same = word(entry, K_A) == a and word(entry, K_B) == b and word(entry, K_OP) == op and word(entry, K_C) == c
+        if same and word(entry, K_WANTS) == wants and word(entry, K_NUMBER) == number:
+            return entry if is_alive(word(entry, E_FORM)) else 0
+        entry += 8 * CALL
+    return 0
+
+
+@njit(cache=True, error_model="numpy")
+def look_up(registry, op, operands, t, number):
+    """The entry of a call on operands that have been read; 0 if there is none."""
+    a, b, c = operands, operands + OPERAND, operands + 2 * OPERAND
+    wants = wanted(operands) if t != 0 else 0
+    return find(registry, op, load_i8(a + V_FORM), load_i8(b + V_FORM), load_i8(c + V_FORM), wants, number)
+
+
+@njit(cache=True, error_model="numpy")
+def number_in(operands):
+    """The bits of the second operand where that is a number, 0 of others: for operations that it is a part of."""
+    b = operands + OPERAND
+    return load_i8(load_i8(b + V_PLACE)) if load_i8(b + V_OBJECT) == 0 else 0
+
+
+@njit(cache=True, error_model="numpy")
+def can_do(t, entry, operands):
+    """Whether native code can do it now.
+
+    A tape without room is Python's, as is a division of doubles by 0, and to look for large values that have died.
+    """
+    kind, block, large = word(entry, E_KIND), word(entry, E_BLOCK), word(entry, E_LARGE)
+    if kind == SLOWLY or (kind == DIVIDE and load_f8(load_i8(operands + OPERAND + V_PLACE)) == 0.0):
+        return 0
+    if (kind == NEST4 and narrow(operands) == 0) or (kind == NEST_INT and whole(entry, operands) == 0):
+        return 0
+    if block == 0:
+        return 1
+    if large != 0 and word(t, T_GROWN) + large > max(LARGEST_GROWTH, 100 * word(t, T_SIZE)):
+        return 0
+    count = word(block, B_ENTRIES)
+    return 0 if word(t, T_SIZE) + count > word(t, T_ROOM) else reserve(t, count)
+
+
+@njit(cache=True, error_model="numpy")
+def recorded(t, entry, operands, value, result):
+    """Record a call: give its result a slot, and count what is large."""
+    store_i8(result + O_SLOT, append(t, entry, operands, value))
+    large = word(entry, E_LARGE)
+    if large != 0:
+        store_i8(result + O_BYTES, large)
+        store_i8(t + 8 * T_GROWN, word(t, T_GROWN) + large)
+
+
+@njit(cache=True, error_model="numpy")
+def number_of(operands, by_number, asked):
+    """The number that is part of a call: of the second operand's, or of what is given behind the tensors."""
+    if by_number != 0:
+        return number_in(operands)
+    return hash_of(asked) if asked != 0 else 0
+
+
+@njit(cache=True, error_model="numpy")
+def is_asked(entry, asked):
+    """Whether what is given behind the tensors is what an entry is of."""
+    if asked != 0:
+        for k in range(load_i8(asked)):
+            if word(word(entry, E_KEY), k) != word(asked, k):
+                return 0
+    return 1
+
+
+@njit(cache=True, error_model="numpy")
+def entry_of(registry, op, given, count, operands, t, by_number, asked):
+    """Read the operands of a call and find its entry; 0 where Python is to do it."""
+    if t == -1 or read_all(registry, given, count, operands) == 0:
+        return 0
+    entry = look_up(registry, op, operands, t & ~1, number_of(operands, by_number, asked))
+    if entry == 0 or is_asked(entry, asked) == 0:
+        return 0
+    told = t & 1 == 0 or word(entry, E_TOLD) != 0 or word(entry, E_KIND) == SLOWLY
+    return entry if told else 0  # recorders are to hear of it from Python
+
+
+@njit(cache=True, error_model="numpy")
+def dropped(value):
+    """Let go of a value, if there is one; 0."""
+    if value != 0:
+        Py_DecRef(value)
+    return 0
+
+
+@njit(cache=True, error_model="numpy")
+def filled(entry, at, tensor, value):
+    """Give a tensor a value, whose reference goes to it, and the form that an entry has."""
+    store_i8(tensor + O_VALUE, value)
+    form = word(entry, at)
+    Py_IncRef(form)
+    store_i8(tensor + O_FORM, form)
+
+
+@njit(cache=True, error_model="numpy")
+def finished(registry, found, entry, given, operands, results, value):
+    """Give tensors the values of a call, record that and tell of it; without a value let go of them: 0.
+
+    A second value is the object of the third operand. The results are a new tensor, and a second or 0.
+    """
+    result, second, extra = load_i8(results), load_i8(results + 8), load_i8(operands + EXTRA_AT)
+    if value == 0:
+        dropped(second)
+        return dropped(result)
+    filled(entry, E_FORM, result, value)
+    if second != 0:
+        filled(entry, E_EXTRA, second, extra)
+    t = found & ~1
+    if word(entry, E_BLOCK) != 0:
+        recorded(t, entry, operands, value, result)
+    if found != t and tell(registry, entry, given, operands, result) == 0:
+        dropped(second)
+        return dropped(result)
+    return paired(entry, result, second) if second != 0 else result
+
+
+@njit(cache=True, error_model="numpy")
+def new_results(registry, two, results):
+    """Make a new tensor for a result, or two; 0 with an exception."""
+    first = new_tensor(registry)
+    store_i8(results, first)
+    store_i8(results + 8, new_tensor(registry) if two and first != 0 else 0)
+    return dropped(first) if two and load_i8(results + 8) == 0 else first
+
+
+@njit(cache=True, error_model="numpy")
+def gives_two(entry):
+    return word(entry, E_EXTRA) != 0
+
+
+@njit(cache=True, error_model="numpy")
+def hit_called(registry, op, given, count, by_number, asked, operands, entry):
+    """The same as hit, of a call whose values a function of Python's gives; behind that all is read again."""
+    again, results, function, values = thirty_words(), three_words(), word(entry, E_LOOP), three_words()
+    if called(registry, entry, operands, values) == 0:
+        return 0 if PyErr_Occurred() != 0 else NOT_NATIVE
+    value, extra = load_i8(values), load_i8(values + 8)
+    if new_results(registry, extra != 0, results) == 0:
+        dropped(extra)
+        return dropped(value)
+    found = tape_in_force(registry)
+    entry = entry_of(registry, op, given, count, again, found, by_number, asked)
+    same = entry != 0 and word(entry, E_KIND) == CALLED and word(entry, E_LOOP) == function
+    same = same and gives_two(entry) == (extra != 0) and are_alike(again, operands) != 0
+    if not same or can_do(found & ~1, entry, again) == 0:
+        extra, value = dropped(extra), dropped(value)
+    if extra != 0:
+        store_i8(again + EXTRA_AT, extra)
+    return finished(registry, found, entry, given, again, results, value)
+
+
+@cfunc("int64(int64, int64, int64, int64)", cache=True, error_model="numpy")
+def hit(called_as, given, count, asked):
+    """Return the result of a call that is in the table; NOT_NATIVE, or 0 without an exception, where Python does it.
+
+    ``asked``: the words of what is given behind the tensors, 0 where there is nothing ever. Of an operation that is
+    NUMBERED the second operand is part of the call, if that is a number.
+    """
+    op, by_number = called_as & (NUMBERED - 1), called_as & NUMBERED
+    registry, operands, results = tape_registry(), thirty_words(), three_words()
+    found = tape_in_force(registry)
+    entry = entry_of(registry, op, given, count, operands, found, by_number, asked)
+    if entry == 0 or word(entry, E_KIND) == SLOWLY:
+        return 0 if entry == 0 else NOT_NATIVE
+    if word(entry, E_KIND) == CALLED:
+        return hit_called(registry, op, given, count, by_number, asked, operands, entry)
+    two, spares = gives_two(entry), word(registry, G_SPARES)
+    if new_results(registry, two, results) == 0:
+        return 0
+    if spares <= two:  # memory was taken, and that may have run anything: what has been read is read again
+        found = tape_in_force(registry)
+        entry = entry_of(registry, op, given, count, operands, found, by_number, asked)
+        if entry != 0 and (word(entry, E_KIND) == CALLED or gives_two(entry) != two):
+            entry = 0
+    value = 0
+    if entry != 0 and can_do(found & ~1, entry, operands) != 0:
+        value = counted(registry, entry, operands, values_of(registry, entry, operands))
+    return finished(registry, found, entry, given, operands, results, value)
+
+
+@njit("int64(int64, int64, int64, int64, int64, int64)", cache=True, error_model="numpy")
+def place(op, a, b, c, wants, number):
+    """The set of places in which a call may be entered, for Python."""
+    return place_of(tape_registry(), op, a, b, c, wants, number)

@@ -1,0 +1,139 @@
+"""Functions and methods of tensors as native callables: a hit in the table of calls, else Python."""
+
+from __future__ import annotations
+
+from kernels.compiler.jit import cfunc, load_module, njit
+from kernels.native.memory import load_i8, word
+from kernels.native.python_api import (
+    Py_DecRef,
+    Py_IncRef,
+    PyErr_Occurred,
+    PyMethod_New,
+    PyObject_GC_Del,
+    PyObject_GC_UnTrack,
+    PyObject_Vectorcall,
+    PyTuple_GetItem,
+    PyTuple_Size,
+    call_visit,
+    tape_registry,
+    thirty_words,
+)
+from kernels.native.words import (
+    ARGUED,
+    F_ALWAYS,
+    F_DICT,
+    F_NUMBER,
+    F_SLOW,
+    G_AXIS,
+    G_DIM,
+    G_HIT,
+    G_HIT_IN_PLACE,
+    JOINS,
+    MOST_OPERANDS,
+    NOT_NATIVE,
+    NUMBERED,
+    O_TYPE,
+    PICKS,
+    PUTS,
+    SHARES,
+    SHOWS,
+    WRITES,
+)
+
+CONTROL = True
+
+_asked = load_module("native.calls.call_table_native")
+hit, hit_in_place, hit_joined, hit_picked = _asked.hit, _asked.hit_in_place, _asked.hit_joined, _asked.hit_picked
+hit_adopted, hit_put, hit_shared, hit_view = _asked.hit_adopted, _asked.hit_put, _asked.hit_shared, _asked.hit_view
+_arguments = load_module("native.calls.arguments_native")
+call_words, tensors_in = _arguments.call_words, _arguments.tensors_in
+_objects = load_module("native.objects_native")
+drop_all, visit_all = _objects.drop_all, _objects.visit_all
+ARGUMENTS = (1 << 62) - 1
+
+
+@njit(cache=True, error_model="numpy")
+def hit_argued(op, given, count, names):
+    """The result of a call of tensors and what is given behind them, if that is in the table."""
+    registry, asked = tape_registry(), thirty_words()
+    tensors = tensors_in(registry, given, count)
+    if tensors == count and tensors != 0 and names == 0:
+        return hit(op, given, tensors, 0)
+    if tensors == 0 or call_words(registry, given, tensors, count, names, asked) == 0:
+        return 0
+    return hit(op, given, tensors, asked)
+
+
+@njit(cache=True, error_model="numpy")
+def names_dim(registry, arguments, names):
+    """Whether there is one argument and at most a dim behind it, by place or by name."""
+    if names == 0:
+        return 1 if arguments <= 2 else 0
+    name = PyTuple_GetItem(names, 0) if arguments == 1 and PyTuple_Size(names) == 1 else 0
+    return 1 if name != 0 and (name == word(registry, G_DIM) or name == word(registry, G_AXIS)) else 0
+
+
+@cfunc("int64(int64, int64, int64, int64)", cache=True)
+def vectorcall(self, given, count, names):
+    number, arguments = load_i8(self + F_NUMBER), count & ARGUMENTS
+    found = 0
+    if number >= PUTS:
+        if names == 0 and arguments > 2:
+            found = hit_put(number & (NUMBERED - 1), given, arguments)
+    elif number >= JOINS:
+        if arguments >= 1 and names_dim(tape_registry(), arguments, names) != 0:
+            found = hit_joined(number & (NUMBERED - 1), given, 1 if names == 0 and arguments == 1 else 2)
+    elif number >= PICKS:
+        if names == 0 and arguments > 1:
+            found = hit_picked(number & (NUMBERED - 1), given, arguments)
+    elif number >= SHARES:
+        if names == 0 and arguments == 1:
+            found = hit_shared(number & (NUMBERED - 1), given)
+    elif number >= WRITES:
+        if names == 0 and 1 <= arguments <= MOST_OPERANDS:
+            found = hit_in_place(number & (ARGUED - 1), given, arguments)
+            if found == 0:
+                found = hit_adopted(number & (ARGUED - 1), given, arguments, G_HIT_IN_PLACE)
+    elif number >= SHOWS:
+        if names == 0 and arguments >= 1:
+            found = hit_view(number & (NUMBERED - 1), given, arguments)
+    elif number >= ARGUED:
+        found = hit_argued(number & (NUMBERED - 1), given, arguments, names)
+    elif names == 0 and 1 <= arguments <= MOST_OPERANDS:
+        found = hit(number, given, arguments, 0)
+        if found == 0:
+            found = hit_adopted(number, given, arguments, G_HIT)
+    if found == NOT_NATIVE:
+        return PyObject_Vectorcall(load_i8(self + F_ALWAYS), given, count, names)
+    if found != 0 or PyErr_Occurred() != 0:
+        return found
+    return PyObject_Vectorcall(load_i8(self + F_SLOW), given, count, names)
+
+
+@cfunc("int64(int64, int64, int64)", cache=True)
+def descr_get(self, x, kind):
+    if x == 0:
+        Py_IncRef(self)
+        return self
+    return PyMethod_New(self, x)
+
+
+@cfunc("int32(int64, int64, int64)", cache=True)
+def traverse(self, visit, argument):
+    found = visit_all(self + F_SLOW, self + F_DICT, visit, argument)
+    return found if found != 0 else call_visit(visit, load_i8(self + O_TYPE), argument)
+
+
+@cfunc("int32(int64)", cache=True)
+def clear(self):
+    drop_all(self + F_DICT, self + F_DICT)
+    return 0
+
+
+@cfunc("void(int64)", cache=True)
+def dealloc(self):
+    kind = load_i8(self + O_TYPE)
+    PyObject_GC_UnTrack(self)
+    drop_all(self + F_SLOW, self + F_DICT)
+    PyObject_GC_Del(self)
+    Py_DecRef(kind)

@@ -1,0 +1,218 @@
+"""Operations in place as one native call: what a hit in the table of calls gives, a tensor takes, or is written with.
+
+A tensor that is alone with its memory takes the value of the new one: what was saved of the old is still there. One
+that does not, as a leaf, is written where nothing is recorded and nobody else refers to its array.
+"""
+
+from __future__ import annotations
+
+from kernels.compiler.jit import cfunc, load_module, njit
+from kernels.native.memory import load_i4, load_i8, store_f8, store_i8, word
+from kernels.native.python_api import (
+    Py_DecRef,
+    Py_IncRef,
+    PyErr_Occurred,
+    PyList_Append,
+    PyList_GetItem,
+    PyList_New,
+    PyList_SetItem,
+    PyList_Size,
+    PyLong_AsLongLong,
+    PyLong_FromLongLong,
+    PyType_GenericAlloc,
+    tape_registry,
+    thirty_words,
+)
+from kernels.native.words import (
+    A_BASE,
+    A_DATA,
+    A_FLAGS,
+    A_WRITEABLE,
+    E_BLOCK,
+    E_KIND,
+    E_TAKES,
+    G_ARRAY,
+    G_FALSE,
+    G_FLOAT,
+    G_INT,
+    G_LIST,
+    G_NONE,
+    G_RARE,
+    G_TENSOR,
+    NEST,
+    NEST4,
+    NEST_INT,
+    NOT_NATIVE,
+    NUMBERED,
+    O_BASE,
+    O_BYTES,
+    O_FORM,
+    O_RARE,
+    O_SHARED,
+    O_SLOT,
+    O_VALUE,
+    O_VIEWS,
+    ONCE,
+    R_COUNTER,
+    R_GRAD,
+    R_LEAF,
+    R_RETAINS,
+    STALE,
+)
+
+CONTROL = True
+
+_objects = load_module("native.objects_native")
+kind_of, put = _objects.kind_of, _objects.put
+tape_in_force = load_module("native.calls.telling_native").tape_in_force
+_computing = load_module("native.calls.computing_native")
+fill, scalar = _computing.fill, _computing.scalar
+_calls = load_module("native.calls.calls_native")
+can_do, entry_of, COUNTED = _calls.can_do, _calls.entry_of, _calls.COUNTED
+hit = load_module("native.calls.call_table_native").hit
+
+
+@njit(cache=True, error_model="numpy")
+def new_counter():
+    """A new count of writes; 0 with an exception."""
+    found = PyList_New(0)
+    number = PyLong_FromLongLong(0) if found != 0 else 0
+    failed = PyList_Append(found, number) if number != 0 else -1
+    if number != 0:
+        Py_DecRef(number)
+    if failed != 0 and found != 0:
+        Py_DecRef(found)
+    return found if failed == 0 else 0
+
+
+@njit(cache=True, error_model="numpy")
+def new_rare(registry, counter):
+    """What few tensors have, with a count of writes, of which it takes the reference; 0 with an exception."""
+    found = PyType_GenericAlloc(word(registry, G_RARE), 0) if counter != 0 else 0
+    if found == 0:
+        if counter != 0:
+            Py_DecRef(counter)
+        return 0
+    store_i8(found + R_COUNTER, counter)
+    put(found + R_GRAD, word(registry, G_NONE))
+    put(found + R_LEAF, word(registry, G_NONE))
+    put(found + R_RETAINS, word(registry, G_FALSE))
+    return found
+
+
+@njit(cache=True, error_model="numpy")
+def counter_of(registry, x):
+    """The list that counts the writes to a tensor, borrowed; 0 where there is none."""
+    rare = load_i8(x + O_RARE)
+    counter = load_i8(rare + R_COUNTER) if rare != 0 and kind_of(rare) == word(registry, G_RARE) else 0
+    is_list = counter != 0 and kind_of(counter) == word(registry, G_LIST) and PyList_Size(counter) == 1
+    return counter if is_list and kind_of(PyList_GetItem(counter, 0)) == word(registry, G_INT) else 0
+
+
+@njit(cache=True, error_model="numpy")
+def is_counted(registry, x):
+    """Whether the writes to a tensor are counted, from now on if they were not; that may run anything."""
+    if word(registry, G_RARE) != 0 and load_i8(x + O_RARE) == 0:
+        rare = new_rare(registry, new_counter())
+        if rare != 0 and load_i8(x + O_RARE) == 0:
+            store_i8(x + O_RARE, rare)
+        elif rare != 0:
+            Py_DecRef(rare)
+    return PyErr_Occurred() == 0 and counter_of(registry, x) != 0
+
+
+@njit(cache=True, error_model="numpy")
+def count(registry, x):
+    """Count a write; return the tensor, a new reference, 0 with an exception."""
+    counter = counter_of(registry, x)
+    if counter != 0:
+        number = PyLong_FromLongLong(PyLong_AsLongLong(PyList_GetItem(counter, 0)) + 1)
+        if number == 0 or PyList_SetItem(counter, 0, number) != 0:
+            return 0
+    Py_IncRef(x)
+    return x
+
+
+@njit(cache=True, error_model="numpy")
+def is_only(registry, value):
+    """Whether a tensor alone refers to an array, its value, that owns its memory and may be written."""
+    if value == 0 or kind_of(value) != word(registry, G_ARRAY) or load_i4(value + A_FLAGS) & A_WRITEABLE == 0:
+        return False
+    return load_i8(value) & COUNTED == 1 and load_i8(value + A_BASE) == 0
+
+
+@njit(cache=True, error_model="numpy")
+def is_written(registry, entry, operands, x):
+    """Compute where the value of a tensor stands, if nobody else refers to that; whether it was so."""
+    value, kind = load_i8(x + O_VALUE), word(entry, E_KIND)
+    nests = kind in (NEST, NEST4, NEST_INT)
+    if not is_only(registry, value) or (kind > ONCE and not nests) or can_do(0, entry, operands) == 0:
+        return False
+    if nests:
+        fill(entry, operands, load_i8(value + A_DATA))
+    else:
+        store_f8(load_i8(value + A_DATA), scalar(entry, operands))
+    return True
+
+
+@njit(cache=True, error_model="numpy")
+def can_take(registry, found, x):
+    """Whether a tensor may take another value: it is alone with its own, and no leaf that is to be recorded."""
+    value, slot, rare = load_i8(x + O_VALUE), load_i8(x + O_SLOT), load_i8(x + O_RARE)
+    if value == 0 or slot == STALE or kind_of(x) != word(registry, G_TENSOR):
+        return False
+    if load_i8(x + O_BASE) != 0 or load_i8(x + O_VIEWS) != 0 or load_i8(x + O_SHARED) != 0:
+        return False
+    if kind_of(value) != word(registry, G_FLOAT):
+        array = kind_of(value) == word(registry, G_ARRAY)
+        if slot < 0 or not array or load_i4(value + A_FLAGS) & A_WRITEABLE == 0:
+            return False
+    elif slot < 0 and found != 0:
+        return False
+    return counter_of(registry, x) != 0 and load_i8(rare + R_RETAINS) == word(registry, G_FALSE)
+
+
+@njit(cache=True, error_model="numpy")
+def exchange(x, y, at):
+    held = load_i8(x + at)
+    store_i8(x + at, load_i8(y + at))
+    store_i8(y + at, held)
+
+
+@njit(cache=True, error_model="numpy")
+def take(registry, x, result):
+    """Let a tensor have what a new one has, which goes with what it had; its history stays where none is recorded."""
+    if load_i8(x + O_SLOT) == 0 or load_i8(result + O_SLOT) != 0:
+        exchange(x, result, O_FORM)
+        exchange(x, result, O_SLOT)
+        exchange(x, result, O_BYTES)
+    exchange(x, result, O_VALUE)
+    found = count(registry, x)
+    Py_DecRef(result)
+    return found
+
+
+@cfunc("int64(int64, int64, int64, int64)", cache=True, error_model="numpy")
+def hit_in_place(called_as, given, counts, ignored):
+    """Do an operation that is in the table in place; return the tensor, 0, mostly without an exception, for Python.
+
+    ``called_as`` and the operands are those of the operation itself, which gives the value.
+    """
+    registry, operands, x = tape_registry(), thirty_words(), load_i8(given)
+    if kind_of(x) != word(registry, G_TENSOR) or load_i8(x + O_BASE) != 0 or not is_counted(registry, x):
+        return 0
+    found = tape_in_force(registry)
+    entry = entry_of(registry, called_as & (NUMBERED - 1), given, counts, operands, found, called_as & NUMBERED, 0)
+    if entry == 0 or found & 1 != 0 or word(entry, E_TAKES) == 0:
+        return 0
+    if not can_take(registry, found, x):
+        written = word(entry, E_BLOCK) == 0 and is_written(registry, entry, operands, x)
+        return count(registry, x) if written else 0
+    form, result = load_i8(x + O_FORM), hit(called_as, given, counts, 0)
+    if result == 0 or result == NOT_NATIVE:
+        return 0
+    # Making the result may have run anything.
+    if not can_take(registry, tape_in_force(registry), x) or load_i8(x + O_FORM) != form:
+        Py_DecRef(result)
+        return 0
+    return take(registry, x, result)

@@ -1,0 +1,209 @@
+"""Lists of tensors joined as one native call, where their forms have been seen before in this order."""
+
+from __future__ import annotations
+
+from kernels.compiler.jit import cfunc, load_module, njit
+from kernels.native.memory import load_i8, store_i8, word
+from kernels.native.python_api import (
+    Py_IncRef,
+    PyList_GetItem,
+    PyList_Size,
+    PyMem_RawFree,
+    PyMem_RawMalloc,
+    PyTuple_GetItem,
+    PyTuple_Size,
+    sixteen_words,
+    tape_registry,
+)
+from kernels.native.words import (
+    A_DATA,
+    B_ENTRIES,
+    B_FORM,
+    BY_ARRAYS,
+    E_BLOCK,
+    E_CODE,
+    E_DATA,
+    E_FORM,
+    E_KEY,
+    E_LARGE,
+    E_LAYOUT,
+    E_LOOP,
+    FARTHEST,
+    G_LIST,
+    G_TENSOR,
+    G_TUPLE,
+    LARGEST_DIM,
+    MOST_JOINED,
+    O_BYTES,
+    O_FORM,
+    O_SLOT,
+    O_VALUE,
+    OPERAND,
+    T_GROWN,
+    T_SIZE,
+    T_WORDS,
+    V_FORM,
+    V_PLACE,
+    V_SLOT,
+)
+
+CONTROL = True
+
+_objects = load_module("native.objects_native")
+kind_of, new_tensor = _objects.kind_of, _objects.new_tensor
+read = load_module("native.operands_native").read
+commit = load_module("native.tape.tape_native").commit
+_telling = load_module("native.calls.telling_native")
+tape_in_force, tell = _telling.tape_in_force, _telling.tell
+_computing = load_module("native.calls.computing_native")
+array_for, keep = _computing.array_for, _computing.keep
+_calls = load_module("native.calls.calls_native")
+can_do, dropped, find = _calls.can_do, _calls.dropped, _calls.find
+bound = load_module("native.calls.keys_native").bound
+nest = load_module("native.nests_native").nest
+HELD = 8 + OPERAND
+"""Bytes for an operand: what it is, and what is read of it."""
+
+
+@njit(cache=True, error_model="numpy")
+def size_of(registry, joined):
+    """How many tensors are joined; 0 where Python is to."""
+    kind, count = kind_of(joined), 0
+    if kind == word(registry, G_LIST):
+        count = PyList_Size(joined)
+    elif kind == word(registry, G_TUPLE):
+        count = PyTuple_Size(joined)
+    return count if count <= MOST_JOINED else 0
+
+
+@njit(cache=True, error_model="numpy")
+def read_joined(registry, joined, count, held):
+    """Read the tensors that are joined: behind all of them what is read of each; 0 where Python is to."""
+    is_list, operands = kind_of(joined) == word(registry, G_LIST), held + 8 * count
+    for i in range(count):
+        x = PyList_GetItem(joined, i) if is_list else PyTuple_GetItem(joined, i)
+        store_i8(held + 8 * i, x)
+        if kind_of(x) != word(registry, G_TENSOR) or read(registry, x, operands + OPERAND * i) == 0:
+            return 0
+    return 1
+
+
+@njit(cache=True, error_model="numpy")
+def mixed(found, x):
+    """A hash with one more word in it."""
+    found = (found ^ x) * 5871781006564002453
+    return found ^ (found >> 29)
+
+
+@njit(cache=True, error_model="numpy")
+def wants_of(t, operand):
+    """Whether the slot of an operand is recorded."""
+    return 1 if t != 0 and load_i8(operand + V_SLOT) != 0 else 0
+
+
+@njit(cache=True, error_model="numpy")
+def entry_of(registry, op, dim, t, count, operands):
+    """The entry of a join of operands that have been read; 0 if there is none."""
+    hashed, wants = mixed(count, dim), 0
+    for i in range(count):
+        own = wants_of(t, operands + OPERAND * i)
+        hashed = mixed(hashed, load_i8(operands + OPERAND * i + V_FORM) + own)
+        wants = max(wants, own)
+    entry = find(registry, op, load_i8(operands + V_FORM), BY_ARRAYS, 0, wants, hashed & (FARTHEST - 1))
+    if entry == 0 or word(word(entry, E_KEY), 0) != count or word(word(entry, E_KEY), 1) != dim:
+        return 0
+    for i in range(count):
+        own = load_i8(operands + OPERAND * i + V_FORM) + wants_of(t, operands + OPERAND * i)
+        if word(word(entry, E_KEY), 2 + i) != own:
+            return 0
+    return entry
+
+
+@njit(cache=True, error_model="numpy")
+def hash_of(words):
+    """The hash of an entry's words: count, dim, forms."""
+    hashed = mixed(word(words, 0), word(words, 1))
+    for i in range(word(words, 0)):
+        hashed = mixed(hashed, word(words, 2 + i))
+    return hashed & (FARTHEST - 1)
+
+
+@njit("int64(int64)", cache=True, error_model="numpy")
+def hash_words(words):
+    """The same, for Python."""
+    return hash_of(words)
+
+
+@njit(cache=True, error_model="numpy")
+def copied(entry, count, operands, out):
+    """Copy each operand to its place in the result."""
+    row, layout = sixteen_words(), word(entry, E_LAYOUT)
+    for i in range(count):
+        store_i8(row, load_i8(operands + OPERAND * i + V_PLACE))
+        store_i8(row + 8, out + word(layout, 2 * i + 1))
+        nest(word(layout, 2 * i), row, 2, word(entry, E_LOOP), word(entry, E_DATA))
+
+
+@njit(cache=True, error_model="numpy")
+def record(t, entry, count, operands, result):
+    """Append the join."""
+    block, at, large = word(entry, E_BLOCK), word(t, T_WORDS) + 8 * (word(t, T_SIZE) + 1), word(entry, E_LARGE)
+    for i in range(count):
+        keep(t, at + 8 * i, load_i8(operands + OPERAND * i + V_SLOT))
+    store_i8(at + 8 * count, word(entry, E_CODE))
+    Py_IncRef(word(block, B_FORM))
+    store_i8(result + O_SLOT, commit(t, word(block, B_ENTRIES)))
+    if large != 0:
+        store_i8(result + O_BYTES, large)
+        store_i8(t + 8 * T_GROWN, word(t, T_GROWN) + large)
+
+
+@njit(cache=True, error_model="numpy")
+def finish(registry, found, entry, count, held, result):
+    """Give a new tensor the operands side by side; 0 where Python is to."""
+    operands, t = held + 8 * count, found & ~1
+    value = array_for(registry, entry) if can_do(t, entry, operands) != 0 else 0
+    if value == 0:
+        return dropped(result)
+    copied(entry, count, operands, load_i8(value + A_DATA))
+    store_i8(result + O_VALUE, value)
+    Py_IncRef(word(entry, E_FORM))
+    store_i8(result + O_FORM, word(entry, E_FORM))
+    if word(entry, E_BLOCK) != 0:
+        record(t, entry, count, operands, result)
+    if found != t and tell(registry, entry, held, operands, result) == 0:
+        return dropped(result)
+    return result
+
+
+@njit(cache=True, error_model="numpy")
+def joined_again(registry, op, joined, dim, count, held):
+    """Return the tensors of a list joined; 0, mostly without an exception, where Python is to."""
+    result, found, entry = 0, 0, 0
+    for again in range(2):  # to make a tensor may run anything: all is read again
+        found = tape_in_force(registry)
+        if found == -1 or size_of(registry, joined) != count or read_joined(registry, joined, count, held) == 0:
+            return dropped(result)
+        entry = entry_of(registry, op, dim, found & ~1, count, held + 8 * count)
+        if entry == 0:
+            return dropped(result)
+        if again == 0:
+            result = new_tensor(registry)
+            if result == 0:
+                return 0
+    return finish(registry, found, entry, count, held, result)
+
+
+@cfunc("int64(int64, int64, int64, int64)", cache=True, error_model="numpy")
+def hit_joined(op, given, arguments, ignored):
+    """Join the tensors of a list along a dim, if that is in the table."""
+    registry, joined = tape_registry(), load_i8(given)
+    count, dim = size_of(registry, joined), bound(registry, word(given, 1)) if arguments > 1 else 0
+    if count == 0 or abs(dim) >= LARGEST_DIM:
+        return 0
+    held = PyMem_RawMalloc(count * HELD)
+    if held == 0:
+        return 0
+    result = joined_again(registry, op, joined, dim, count, held)
+    PyMem_RawFree(held)
+    return result

@@ -1,0 +1,136 @@
+"""An index by ints, slices, None and Ellipsis as words, by which it is found again."""
+
+from __future__ import annotations
+
+from kernels.compiler.jit import load_module, njit
+from kernels.native.memory import HEADER, load_i8, store_i8, word
+from kernels.native.python_api import (
+    PyErr_Clear,
+    PyErr_Occurred,
+    PyLong_AsLongLong,
+    PyTuple_GetItem,
+    PyTuple_Size,
+    tape_registry,
+)
+from kernels.native.words import (
+    ELLIPSIS_ITEM,
+    FARTHEST,
+    G_ELLIPSIS,
+    G_INT,
+    G_NONE,
+    G_NUMPY_INT,
+    G_SLICE,
+    G_TUPLE,
+    INT_ITEM,
+    MOST_ITEMS,
+    MOST_WORDS,
+    NEW_ITEM,
+    NO_BOUND,
+    SLICE_ITEM,
+)
+
+kind_of = load_module("native.objects_native").kind_of
+
+
+@njit(cache=True, error_model="numpy")
+def bound(registry, x):
+    """The word of a bound of a slice, or of an int; FARTHEST for anything else."""
+    if x == word(registry, G_NONE):
+        return NO_BOUND
+    kind = kind_of(x)
+    if kind != word(registry, G_INT) and kind != word(registry, G_NUMPY_INT):
+        return FARTHEST
+    found = PyLong_AsLongLong(x) if kind == word(registry, G_INT) else load_i8(x + HEADER)
+    if found == -1 and PyErr_Occurred() != 0:
+        PyErr_Clear()
+        return FARTHEST
+    return found if found > -FARTHEST and found < FARTHEST else FARTHEST
+
+
+@njit(cache=True, error_model="numpy")
+def item(registry, x, out):
+    """Write the words of an item of an index; return how many, 0 for one that native code does not take."""
+    kind = kind_of(x)
+    if kind == word(registry, G_INT) or kind == word(registry, G_NUMPY_INT):
+        store_i8(out, INT_ITEM)
+        store_i8(out + 8, bound(registry, x))
+        return 2 if load_i8(out + 8) != FARTHEST else 0
+    if kind == word(registry, G_SLICE):
+        store_i8(out, SLICE_ITEM)
+        known = 4
+        for k in range(3):
+            found = bound(registry, load_i8(x + 16 + 8 * k))
+            store_i8(out + 8 + 8 * k, found)
+            if found == FARTHEST:
+                known = 0
+        return known
+    if x == word(registry, G_NONE) or x == word(registry, G_ELLIPSIS):
+        store_i8(out, NEW_ITEM if x == word(registry, G_NONE) else ELLIPSIS_ITEM)
+        return 1
+    return 0
+
+
+@njit(cache=True, error_model="numpy")
+def more(registry, x, out, count):
+    """Write the words of an item behind so many others; how many there are then, 0 where native code takes it not."""
+    found = item(registry, x, out + 8 * count) if 0 < count <= MOST_WORDS else 0
+    return count + found if found != 0 else 0
+
+
+@njit(cache=True, error_model="numpy")
+def tuple_words(registry, items, out, count):
+    """The same of a tuple of items: behind them is a 0, for (3,) and 3 are alike, but () and ... need not be."""
+    if count > MOST_WORDS or PyTuple_Size(items) > MOST_ITEMS:
+        return 0
+    for k in range(PyTuple_Size(items)):
+        count = more(registry, PyTuple_GetItem(items, k), out, count)
+    if count == 0:
+        return 0
+    store_i8(out + 8 * count, 0)
+    return count + 1
+
+
+@njit(cache=True, error_model="numpy")
+def key_words(registry, key, out):
+    """Write the words of an index behind their count; 0 for one that native code does not take."""
+    is_tuple = kind_of(key) == word(registry, G_TUPLE)
+    count = tuple_words(registry, key, out, 1) if is_tuple else more(registry, key, out, 1)
+    store_i8(out, count)
+    return count
+
+
+@njit(cache=True, error_model="numpy")
+def argument_words(registry, given, count, out):
+    """Write the words of ints, and of tuples, behind their count; 0 for what native code does not take."""
+    used = 1
+    for k in range(count):
+        x = word(given, k)
+        if kind_of(x) == word(registry, G_TUPLE):
+            used = tuple_words(registry, x, out, used)
+        else:
+            used = more(registry, x, out, used) if kind_of(x) == word(registry, G_INT) else 0
+        if used == 0:
+            return 0
+    store_i8(out, used)
+    return used
+
+
+@njit(cache=True, error_model="numpy")
+def hash_of(words):
+    found = 0
+    for k in range(load_i8(words)):
+        found = (found ^ word(words, k)) * 5871781006564002453
+        found ^= found >> 29
+    return found & (FARTHEST - 1)
+
+
+@njit("int64(int64, int64)", cache=True, error_model="numpy")
+def words_of(key, out):
+    """Write the words of an index, for Python; return its hash, -1 for one that native code does not take."""
+    return hash_of(out) if key_words(tape_registry(), key, out) != 0 else -1
+
+
+@njit("int64(int64, int64, int64)", cache=True, error_model="numpy")
+def words_of_arguments(given, count, out):
+    """Write the words of the arguments of a view, for Python; return their hash, -1 if native code takes them not."""
+    return hash_of(out) if argument_words(tape_registry(), given, count, out) != 0 else -1

@@ -1,0 +1,180 @@
+"""Calls in the table whose values a function of Python's gives: what NumPy has no inner loop for; pairs of results."""
+
+from __future__ import annotations
+
+from kernels.compiler.jit import load_module, njit
+from kernels.native.memory import load_f8, load_i4, load_i8, store_i8, word
+from kernels.native.numpy_api import array_copy
+from kernels.native.python_api import (
+    Py_DecRef,
+    Py_IncRef,
+    PyErr_Clear,
+    PyErr_Occurred,
+    PyFloat_AsDouble,
+    PyFloat_FromDouble,
+    PyObject_Vectorcall,
+    PyTuple_GetItem,
+    PyTuple_New,
+    PyTuple_SetItem,
+    PyTuple_Size,
+    three_words,
+)
+from kernels.native.words import (
+    A_BASE,
+    A_DTYPE,
+    A_FLAGS,
+    A_NDIM,
+    A_SHAPE,
+    A_SIMPLE,
+    D_NUMBER,
+    DOUBLES,
+    E_COUNT,
+    E_DTYPE,
+    E_EXTRA,
+    E_LOOP,
+    E_NDIM,
+    E_PAIR,
+    E_SHAPE,
+    G_ARRAY,
+    G_COPY,
+    G_TUPLE,
+    LONGS,
+    MOST_OPERANDS,
+    OPERAND,
+    V_DOUBLE,
+    V_FORM,
+    V_OBJECT,
+    V_SLOT,
+)
+
+_objects = load_module("native.objects_native")
+drop_all, kind_of = _objects.drop_all, _objects.kind_of
+
+
+@njit(cache=True, error_model="numpy")
+def values(operands, count, row):
+    """Write the values of operands, numbers as floats: new references; 0 with an exception."""
+    for i in range(count):
+        at = operands + OPERAND * i
+        value = load_i8(at + V_OBJECT)
+        if value == 0:
+            value = PyFloat_FromDouble(load_f8(at + V_DOUBLE))
+            if value == 0:
+                drop_all(row, row + 8 * (i - 1))
+                return 0
+        else:
+            Py_IncRef(value)
+        store_i8(row + 8 * i, value)
+    return 1
+
+
+@njit(cache=True, error_model="numpy")
+def is_so(entry, found, dtype):
+    """Whether an array has the shape of the results of an entry, and this dtype."""
+    if load_i4(found + A_NDIM) != word(entry, E_NDIM) or load_i4(load_i8(found + A_DTYPE) + D_NUMBER) != dtype:
+        return 0
+    for k in range(word(entry, E_NDIM)):
+        if word(load_i8(found + A_SHAPE), k) != word(word(entry, E_SHAPE), k):
+            return 0
+    return 1
+
+
+@njit(cache=True, error_model="numpy")
+def own(registry, operands, found):
+    """An array that stands in order in memory of its own, of one that may not, whose reference goes to this."""
+    fresh = load_i8(found + A_BASE) == 0 and load_i4(found + A_FLAGS) & A_SIMPLE == A_SIMPLE
+    for i in range(MOST_OPERANDS):
+        fresh = fresh and load_i8(operands + OPERAND * i + V_OBJECT) != found
+    if fresh:
+        return found
+    copied = array_copy(word(registry, G_COPY), found) if word(registry, G_COPY) != 0 else 0
+    Py_DecRef(found)
+    return copied
+
+
+@njit(cache=True, error_model="numpy")
+def as_value(registry, entry, operands, found):
+    """What a tensor carries of what a function has given, whose reference goes to this; 0 for Python to do it."""
+    if word(entry, E_NDIM) == 0 and word(entry, E_DTYPE) == DOUBLES:
+        number = PyFloat_AsDouble(found)
+        Py_DecRef(found)
+        if number == -1.0 and PyErr_Occurred() != 0:
+            PyErr_Clear()
+            return 0
+        return PyFloat_FromDouble(number)
+    if kind_of(found) == word(registry, G_ARRAY) and is_so(entry, found, word(entry, E_DTYPE)):
+        return own(registry, operands, found)
+    Py_DecRef(found)
+    return 0
+
+
+@njit(cache=True, error_model="numpy")
+def both_values(registry, entry, operands, found, out):
+    """Write what two tensors carry of a tuple that a function has given: new references; 0 for Python to do it."""
+    if kind_of(found) != word(registry, G_TUPLE) or PyTuple_Size(found) != 2:
+        return 0
+    value, extra = PyTuple_GetItem(found, 0), PyTuple_GetItem(found, 1)
+    if kind_of(extra) != word(registry, G_ARRAY) or is_so(entry, extra, LONGS) == 0:
+        return 0
+    Py_IncRef(value)
+    Py_IncRef(extra)
+    store_i8(out, as_value(registry, entry, operands, value))
+    store_i8(out + 8, own(registry, operands, extra))
+    if load_i8(out) != 0 and load_i8(out + 8) != 0:
+        return 1
+    drop_all(out, out + 8)
+    return 0
+
+
+@njit(cache=True, error_model="numpy")
+def called(registry, entry, operands, out):
+    """Write the value that a function gives, and a second or 0: new references; 0 with an exception or for Python.
+
+    Python runs meanwhile: whoever goes on looks whether the operands are what they were.
+    """
+    row, count, function = three_words(), word(entry, E_COUNT) - 1, word(entry, E_LOOP)
+    if values(operands, count, row) == 0:
+        return 0
+    Py_IncRef(function)
+    found = PyObject_Vectorcall(function, row, count, 0)
+    Py_DecRef(function)
+    drop_all(row, row + 8 * (count - 1))
+    if found == 0:
+        return 0
+    if word(entry, E_EXTRA) != 0:
+        both = both_values(registry, entry, operands, found, out)
+        Py_DecRef(found)
+        return both
+    store_i8(out, as_value(registry, entry, operands, found))
+    store_i8(out + 8, 0)
+    return load_i8(out)
+
+
+@njit(cache=True, error_model="numpy")
+def are_alike(operands, before):
+    """Whether operands that have been read again are what they were: forms, slots and values."""
+    for i in range(MOST_OPERANDS):
+        a, b = operands + OPERAND * i, before + OPERAND * i
+        same = load_i8(a + V_FORM) == load_i8(b + V_FORM) and load_i8(a + V_SLOT) == load_i8(b + V_SLOT)
+        if not same or load_i8(a + V_OBJECT) != load_i8(b + V_OBJECT):
+            return 0
+    return 1
+
+
+@njit(cache=True, error_model="numpy")
+def paired(entry, result, second):
+    """A tuple of both results, to which their references go; 0 with an exception."""
+    pair, both = word(entry, E_PAIR), PyTuple_New(2)
+    if both == 0:
+        Py_DecRef(result)
+        Py_DecRef(second)
+        return 0
+    PyTuple_SetItem(both, 0, result)
+    PyTuple_SetItem(both, 1, second)
+    given = three_words()
+    store_i8(given, both)
+    Py_IncRef(pair)
+    found = PyObject_Vectorcall(pair, given, 1, 0)
+    Py_DecRef(pair)
+    Py_DecRef(both)
+    return found

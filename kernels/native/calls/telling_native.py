@@ -1,0 +1,150 @@
+"""Telling a recorder of an operation that native code has repeated."""
+
+from __future__ import annotations
+
+from kernels.compiler.jit import load_module, njit
+from kernels.native.memory import HEADER, load_f8, load_i8, store_i8, word
+from kernels.native.python_api import (
+    Py_DecRef,
+    Py_IncRef,
+    PyContextVar_Get,
+    PyFloat_FromDouble,
+    PyLong_AsLongLong,
+    PyObject_Vectorcall,
+    PyThread_get_thread_ident,
+    PyTuple_GetItem,
+    PyTuple_New,
+    PyTuple_SetItem,
+    PyTuple_Size,
+    sixteen_words,
+    three_words,
+)
+from kernels.native.words import (
+    DOUBLES,
+    E_DTYPE,
+    E_GIVEN,
+    E_PARAMS,
+    E_TOLD,
+    G_ACTIVE,
+    G_ENTRIES,
+    G_FALSE,
+    G_HEARD,
+    G_INT,
+    G_MODE,
+    G_NONE,
+    G_TAPE,
+    G_TENSOR,
+    G_TUPLE,
+    OPERAND,
+    SINGLES,
+    V_DOUBLE,
+)
+
+kind_of = load_module("native.objects_native").kind_of
+HEARD_MODE, HEARD_TAPE, HEARD_THREAD, HEARD_NOTE, HEARD = range(5)
+
+
+@njit(cache=True, error_model="numpy")
+def look_at(variable):
+    """The value of a context variable: a new reference; 0 if it has none, or with an exception."""
+    out = three_words()
+    return load_i8(out) if PyContextVar_Get(variable, 0, out) == 0 else 0
+
+
+@njit(cache=True, error_model="numpy")
+def header_of(registry, found):
+    """The header of a tape, 0 for False, -1 for anything else."""
+    if found == word(registry, G_FALSE):
+        return 0
+    if found == 0 or kind_of(found) != word(registry, G_TAPE):
+        return -1
+    entries = load_i8(found + word(registry, G_ENTRIES))
+    return entries + HEADER if entries != 0 else -1
+
+
+@njit(cache=True, error_model="numpy")
+def is_heard(registry, heard):
+    """Whether this is what a recorder left, of the mode and thread that are in force."""
+    if kind_of(heard) != word(registry, G_TUPLE) or PyTuple_Size(heard) != HEARD:
+        return 0
+    thread, mode = PyTuple_GetItem(heard, HEARD_THREAD), look_at(word(registry, G_MODE))
+    same = 1 if mode == PyTuple_GetItem(heard, HEARD_MODE) else 0
+    if mode != 0:
+        Py_DecRef(mode)
+    if same == 0 or kind_of(thread) != word(registry, G_INT):
+        return 0
+    return 1 if PyLong_AsLongLong(thread) == PyThread_get_thread_ident() else 0
+
+
+@njit(cache=True, error_model="numpy")
+def tape_in_force(registry):
+    """The header of the tape to record on, 0 without gradients; one more where a recorder is to hear of it too.
+
+    -1 where only Python's way will do.
+    """
+    found = look_at(word(registry, G_ACTIVE))
+    if found == 0:
+        return -1
+    t = header_of(registry, found)
+    is_none = found == word(registry, G_NONE)
+    Py_DecRef(found)
+    if is_none:
+        heard = look_at(word(registry, G_HEARD))
+        if heard != 0:
+            if is_heard(registry, heard):
+                t = header_of(registry, PyTuple_GetItem(heard, HEARD_TAPE))
+                t = t + 1 if t != -1 else -1
+            Py_DecRef(heard)
+    return t
+
+
+@njit(cache=True, error_model="numpy")
+def operands_told(registry, entry, given, operands):
+    """The operands of a call as a tuple, numbers as floats where the result is of floats; 0 with an exception.
+
+    An integer beyond 2**53 is no double, and shifts know no doubles.
+    """
+    found = PyTuple_New(word(entry, E_GIVEN))
+    floats = word(entry, E_DTYPE) == SINGLES or word(entry, E_DTYPE) == DOUBLES
+    for i in range(word(entry, E_GIVEN)):
+        if found == 0:
+            return 0
+        x = word(given, i)
+        if kind_of(x) == word(registry, G_TENSOR) or (kind_of(x) == word(registry, G_INT) and not floats):
+            Py_IncRef(x)
+        else:
+            x = PyFloat_FromDouble(load_f8(operands + OPERAND * i + V_DOUBLE))
+            if x == 0:
+                Py_DecRef(found)
+                return 0
+        PyTuple_SetItem(found, i, x)
+    return found
+
+
+@njit(cache=True, error_model="numpy")
+def tell(registry, entry, given, operands, result):
+    """Tell the recorder in force: 1; 0 with an exception."""
+    heard = look_at(word(registry, G_HEARD))
+    if heard == 0 or is_heard(registry, heard) == 0:
+        if heard != 0:
+            Py_DecRef(heard)
+        return 1  # the mode has ended meanwhile
+    told, done = sixteen_words(), 0
+    operation, params = word(entry, E_TOLD), word(entry, E_PARAMS)
+    Py_IncRef(operation)
+    Py_IncRef(params)
+    own = operands_told(registry, entry, given, operands)
+    if own != 0:
+        store_i8(told, operation)
+        store_i8(told + 8, own)
+        store_i8(told + 16, result)
+        store_i8(told + 24, params)
+        answer = PyObject_Vectorcall(PyTuple_GetItem(heard, HEARD_NOTE), told, 4, 0)
+        Py_DecRef(own)
+        if answer != 0:
+            Py_DecRef(answer)
+            done = 1
+    Py_DecRef(operation)
+    Py_DecRef(params)
+    Py_DecRef(heard)
+    return done

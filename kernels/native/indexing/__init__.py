@@ -1,0 +1,1 @@
+"""``x[key]`` and ``x[key] = value`` by native code: parts, picks, writes."""

@@ -1,0 +1,139 @@
+"""``x[key] = value`` as one native call, where forms and index were seen before and nobody else sees the memory.
+
+With one reference to the array there is no living view of it, no array of NumPy's, and no pullback that needs it.
+"""
+
+from __future__ import annotations
+
+from kernels.compiler.jit import cfunc, load_module, njit
+from kernels.native.memory import load_i8, store_i8, word
+from kernels.native.python_api import (
+    Py_IncRef,
+    PyList_SetSlice,
+    PyList_Size,
+    sixteen_words,
+    tape_registry,
+    thirty_words,
+    three_words,
+)
+from kernels.native.words import (
+    A_DATA,
+    B_ENTRIES,
+    B_FORM,
+    E_BLOCK,
+    E_CODE,
+    E_KIND,
+    E_LARGE,
+    E_OFFSET,
+    E_START,
+    G_FALSE,
+    G_TENSOR,
+    NEST4,
+    O_BASE,
+    O_BYTES,
+    O_FORM,
+    O_RARE,
+    O_SLOT,
+    O_VALUE,
+    O_VIEWS,
+    OP_ASSIGN,
+    R_RETAINS,
+    T_ROOM,
+    T_SIZE,
+    T_WORDS,
+    T_WRITES,
+    UNHELD,
+    V_FORM,
+    V_OBJECT,
+    V_PLACE,
+    V_SLOT,
+)
+
+CONTROL = True
+
+kind_of = load_module("native.objects_native").kind_of
+_tape = load_module("native.tape.tape_native")
+commit, reserve = _tape.commit, _tape.reserve
+give_slot = load_module("native.tape.record_native").give_slot
+_operands = load_module("native.operands_native")
+narrow, read_all = _operands.narrow, _operands.read_all
+tape_in_force = load_module("native.calls.telling_native").tape_in_force
+_computing = load_module("native.calls.computing_native")
+keep, over_nest = _computing.keep, _computing.over_nest
+_in_place = load_module("native.calls.in_place_native")
+count, is_counted, is_only = _in_place.count, _in_place.is_counted, _in_place.is_only
+key_words = load_module("native.calls.keys_native").key_words
+_parts = load_module("native.indexing.parts_native")
+entry_of, steps_of = _parts.entry_of, _parts.steps_of
+
+
+@njit(cache=True, error_model="numpy")
+def can_record(registry, t, x, entry):
+    """Whether a write can be recorded now: to no leaf, to what retains no gradient, on a tape that has room."""
+    block = word(entry, E_BLOCK)
+    if load_i8(x + O_SLOT) < 0 or load_i8(load_i8(x + O_RARE) + R_RETAINS) != word(registry, G_FALSE):
+        return False
+    entries = word(block, B_ENTRIES)
+    return word(t, T_SIZE) + entries <= word(t, T_ROOM) and reserve(t, entries) != 0
+
+
+@njit(cache=True, error_model="numpy")
+def versioned(registry, t, x, entry, entries):
+    """Let a tensor have the new version that has been written behind the last of so many words."""
+    views = load_i8(x + O_VIEWS)
+    store_i8(t + 8 * T_WRITES, 1)
+    if word(entry, E_LARGE) != 0:
+        store_i8(x + O_BYTES, word(entry, E_LARGE))
+    new = commit(t, entries)
+    if views != 0:
+        PyList_SetSlice(views, 0, PyList_Size(views), 0)
+    give_slot(registry, x, new, word(word(entry, E_BLOCK), B_FORM))
+
+
+@njit(cache=True, error_model="numpy")
+def record(registry, t, x, entry, operands, steps):
+    """Append the write: the tensor has a new version, of which no view is known. What it had goes, at the end."""
+    block, slot = word(entry, E_BLOCK), load_i8(x + O_SLOT)
+    at = word(t, T_WORDS) + 8 * (word(t, T_SIZE) + 1)
+    keep(t, at, slot & ~UNHELD)
+    keep(t, at + 8, load_i8(operands + V_SLOT))
+    store_i8(at + 16, steps * word(entry, E_OFFSET))
+    store_i8(at + 24, word(entry, E_CODE))
+    Py_IncRef(word(block, B_FORM))
+    versioned(registry, t, x, entry, word(block, B_ENTRIES))
+
+
+@njit(cache=True, error_model="numpy")
+def written(registry, t, x, words, operands):
+    """Write a value that has been read, if that is in the table; whether it was so."""
+    array, slot = load_i8(x + O_VALUE), load_i8(x + O_SLOT)
+    if not is_only(registry, array) or load_i8(operands + V_OBJECT) == array:
+        return False
+    wants = (1 if slot != 0 else 0) + (2 if load_i8(operands + V_SLOT) != 0 else 0) if t != 0 else 0
+    entry = entry_of(registry, OP_ASSIGN, load_i8(x + O_FORM), load_i8(operands + V_FORM), words, wants)
+    if entry == 0 or (word(entry, E_KIND) == NEST4 and narrow(operands) == 0):
+        return False
+    if wants != 0 and not can_record(registry, t, x, entry):
+        return False
+    steps, row = steps_of(entry, words), sixteen_words()
+    store_i8(row, load_i8(operands + V_PLACE))
+    store_i8(row + 8, load_i8(array + A_DATA) + steps * word(entry, E_START))
+    over_nest(entry, row)
+    if wants != 0:
+        record(registry, t, x, entry, operands, steps)
+    return True
+
+
+@cfunc("int64(int64, int64, int64, int64)", cache=True, error_model="numpy")
+def assign(x, key, value, ignored):
+    """Write a value to a part of a tensor: the tensor, a new reference; 0, mostly without an exception, for Python."""
+    registry, words, operands, given = tape_registry(), thirty_words(), thirty_words(), three_words()
+    if load_i8(x + O_BASE) != 0 or not is_counted(registry, x):
+        return 0
+    t = tape_in_force(registry)
+    if t == -1 or t & 1 != 0 or kind_of(x) != word(registry, G_TENSOR):
+        return 0
+    store_i8(given, value)
+    if key_words(registry, key, words) == 0 or read_all(registry, given, 1, operands) == 0:
+        return 0
+    return count(registry, x) if written(registry, t, x, words, operands) else 0

@@ -1,0 +1,237 @@
+"""Arrays, lists and masks among what a call is given: as words, by which it is found again, and as places."""
+
+from __future__ import annotations
+
+from kernels.compiler.jit import load_module, njit
+from kernels.native.memory import load_i4, load_i8, pointer_b1, store_i8, word
+from kernels.native.python_api import (
+    PyErr_Clear,
+    PyErr_Occurred,
+    PyList_GetItem,
+    PyList_Size,
+    PyLong_AsLongLong,
+    PyMem_RawFree,
+    PyMem_RawMalloc,
+    PyTuple_GetItem,
+    PyTuple_Size,
+    sixteen_words,
+    tape_registry,
+)
+from kernels.native.words import (
+    A_DATA,
+    A_DTYPE,
+    A_FLAGS,
+    A_NDIM,
+    A_SHAPE,
+    A_SIMPLE,
+    ARRAY_ITEM,
+    BY_ARRAYS,
+    E_KEY,
+    G_ARRAY,
+    G_BOOLS,
+    G_INT,
+    G_LIST,
+    G_LONGS,
+    G_TENSOR,
+    G_TUPLE,
+    MOST_ITEMS,
+    O_VALUE,
+    OP_ASSIGN,
+    OP_PART,
+    P_ARRAY,
+    P_BASE,
+    P_COUNT,
+    P_EXTENT,
+    P_FIRST,
+    P_INNER,
+    P_LEAST,
+    P_STEP,
+    P_TAKES,
+    P_WHERE,
+)
+
+CONTROL = True
+
+_objects = load_module("native.objects_native")
+elements, kind_of = _objects.elements, _objects.kind_of
+_index = load_module("native.calls.keys_native")
+hash_of, item = _index.hash_of, _index.item
+find = load_module("native.calls.calls_native").find
+
+MOST_USED, MOST_DIMS, MOST_LISTED = 20, 4, 1 << 10
+
+
+@njit(cache=True, error_model="numpy")
+def trues(data, count):
+    """How often a mask holds."""
+    found = 0
+    for k in range(count):
+        found += 1 if pointer_b1(data + k)[0] != 0 else 0
+    return found
+
+
+@njit(cache=True, error_model="numpy")
+def array_words(registry, value, out, known):
+    """Write the words of an array of int64 or of a mask, and where it begins; how many, 0 where Python is to."""
+    ndim, dtype, data = load_i4(value + A_NDIM), load_i8(value + A_DTYPE), load_i8(value + A_DATA)
+    is_mask = dtype == word(registry, G_BOOLS)
+    if (dtype != word(registry, G_LONGS) and not is_mask) or ndim < 1 or ndim > MOST_DIMS:
+        return 0
+    if load_i4(value + A_FLAGS) & A_SIMPLE != A_SIMPLE:
+        return 0
+    shape = load_i8(value + A_SHAPE)
+    store_i8(out, ARRAY_ITEM)
+    store_i8(out + 8, 1 + trues(data, elements(shape, ndim)) if is_mask else 0)
+    store_i8(out + 16, ndim)
+    for k in range(ndim):
+        store_i8(out + 24 + 8 * k, word(shape, k))
+    store_i8(known, data)
+    store_i8(known + 8, 0)
+    return 3 + ndim
+
+
+@njit(cache=True, error_model="numpy")
+def list_words(registry, x, out, known):
+    """The same of a list of ints, of which a copy is made; whoever asks lets go of that."""
+    count = PyList_Size(x)
+    copy = PyMem_RawMalloc(8 * count) if 0 < count <= MOST_LISTED else 0
+    if copy == 0:
+        return 0
+    good = 1
+    for k in range(count):
+        one = PyList_GetItem(x, k)
+        number = PyLong_AsLongLong(one) if kind_of(one) == word(registry, G_INT) else 0
+        if kind_of(one) != word(registry, G_INT):
+            good = 0
+        store_i8(copy + 8 * k, number)
+    if PyErr_Occurred() != 0:
+        PyErr_Clear()
+        good = 0
+    if good == 0:
+        PyMem_RawFree(copy)
+        return 0
+    store_i8(out, ARRAY_ITEM)
+    store_i8(out + 8, 0)
+    store_i8(out + 16, 1)
+    store_i8(out + 24, count)
+    store_i8(known, copy)
+    store_i8(known + 8, 1)
+    return 4
+
+
+@njit(cache=True, error_model="numpy")
+def any_words(registry, x, out, known):
+    """The words of any item, and of an array where it begins and whether that is a copy; 0 where Python is to."""
+    kind = kind_of(x)
+    if kind == word(registry, G_LIST):
+        return list_words(registry, x, out, known)
+    if kind == word(registry, G_TENSOR):
+        x = load_i8(x + O_VALUE)
+        kind = kind_of(x) if x != 0 else 0
+        if kind != word(registry, G_ARRAY):
+            return 0
+    if kind == word(registry, G_ARRAY):
+        return array_words(registry, x, out, known)
+    return item(registry, x, out)
+
+
+@njit(cache=True, error_model="numpy")
+def forget(arrays):
+    """Let go of the copies of lists."""
+    for k in range(word(arrays, 0)):
+        if word(arrays, 2 + 2 * k) != 0:
+            PyMem_RawFree(word(arrays, 1 + 2 * k))
+    store_i8(arrays, 0)
+
+
+@njit(cache=True, error_model="numpy")
+def all_words(registry, holder, given, count, words, arrays):
+    """Write the words of items, of a tuple or one behind the other, and of arrays where they begin: count, address, ...
+
+    0 where Python is to, and where there is no array; then nothing is kept.
+    """
+    store_i8(arrays, 0)
+    used, good = 1, count <= MOST_ITEMS
+    for k in range(count if good else 0):
+        x = PyTuple_GetItem(holder, k) if holder != 0 else word(given, k)
+        known = arrays + 8 * (1 + 2 * word(arrays, 0))
+        size = any_words(registry, x, words + 8 * used, known) if good and used < MOST_USED else 0
+        if size == 0:
+            good = False
+        elif word(words, used) == ARRAY_ITEM:
+            store_i8(arrays, word(arrays, 0) + 1)
+        used += size
+    store_i8(words + 8 * used, 1 if holder != 0 else 0)
+    store_i8(words, used + 1)
+    if not good or word(arrays, 0) == 0:
+        forget(arrays)
+        return 0
+    return 1
+
+
+@njit(cache=True, error_model="numpy")
+def given_words(registry, op, given, count, words, arrays):
+    """The same of what is given beside a tensor: of an index its items."""
+    key = word(given, 1)
+    if op in (OP_PART, OP_ASSIGN) and kind_of(key) == word(registry, G_TUPLE):
+        return all_words(registry, key, 0, PyTuple_Size(key), words, arrays)
+    return all_words(registry, 0, given + 8, count - 1, words, arrays)
+
+
+@njit("int64(int64, int64, int64, int64)", cache=True, error_model="numpy")
+def words_of(op, given, count, out):
+    """Write the words of a call's arguments, for Python; return their hash, -1 where native code takes them not."""
+    arrays = sixteen_words()
+    if given_words(tape_registry(), op, given, count, out, arrays) == 0:
+        return -1
+    forget(arrays)
+    return hash_of(out)
+
+
+@njit(cache=True, error_model="numpy")
+def entry_by(registry, op, form, value, wants, words):
+    """The entry of a call on a tensor of a form, and on a value to write, with these words; 0 if there is none."""
+    entry = find(registry, op, form, BY_ARRAYS, value, wants, hash_of(words))
+    if entry != 0:
+        for k in range(load_i8(words)):
+            if word(word(entry, E_KEY), k) != word(words, k):
+                return 0
+    return entry
+
+
+@njit(cache=True, error_model="numpy")
+def place(layout, arrays, k):
+    """The place of an element; -1 for one that is not there."""
+    at = word(word(layout, P_BASE), k)
+    for j in range(word(layout, P_TAKES)):
+        own = layout + 8 * (P_FIRST + P_ARRAY * j)
+        given, extent = word(word(arrays, 1 + 2 * j), word(word(own, P_WHERE), k)), word(own, P_EXTENT)
+        if given >= extent or given < word(own, P_LEAST):
+            return -1
+        at += (given if given >= 0 else given + extent) * word(own, P_STEP)
+    return at
+
+
+@njit(cache=True, error_model="numpy")
+def places_held(layout, arrays, out):
+    """Write the places where a mask holds."""
+    found, inner, base, mask = 0, word(layout, P_INNER), word(layout, P_BASE), word(arrays, 1)
+    for k in range(word(layout, P_COUNT)):
+        if pointer_b1(mask + k)[0] != 0:
+            for r in range(inner):
+                store_i8(out + 8 * (found + r), word(base, k * inner + r))
+            found += inner
+
+
+@njit(cache=True, error_model="numpy")
+def places(layout, arrays, out):
+    """Write all places; 0 if one is not there."""
+    if word(layout, P_INNER) != 0:
+        places_held(layout, arrays, out)
+        return 1
+    for k in range(word(layout, P_COUNT)):
+        at = place(layout, arrays, k)
+        if at < 0:
+            return 0
+        store_i8(out + 8 * k, at)
+    return 1

@@ -1,0 +1,297 @@
+"""``x[key]`` by ints, slices, None and Ellipsis as one native call, where the same has been asked of a form before."""
+
+from __future__ import annotations
+
+from kernels.compiler.jit import cfunc, load_module, njit
+from kernels.native.memory import load_i4, load_i8, store_i8, word
+from kernels.native.numpy_api import new_view, set_base
+from kernels.native.python_api import (
+    Py_DecRef,
+    Py_IncRef,
+    PyErr_Clear,
+    PyErr_Occurred,
+    PyList_Append,
+    PyList_New,
+    PyList_Size,
+    PyType_IsSubtype,
+    PyWeakref_NewRef,
+    tape_registry,
+    thirty_words,
+    three_words,
+)
+from kernels.native.words import (
+    A_DATA,
+    A_DTYPE,
+    A_FLAGS,
+    A_NDIM,
+    A_SHAPE,
+    A_STRIDES,
+    ANY_INT,
+    B_ENTRIES,
+    B_FORM,
+    E_BLOCK,
+    E_CODE,
+    E_COUNT,
+    E_EXTENT,
+    E_FLAGS,
+    E_FORM,
+    E_KEY,
+    E_LARGE,
+    E_NDIM,
+    E_OFFSET,
+    E_SHAPE,
+    E_START,
+    E_STRIDES,
+    E_TOLD,
+    G_ARRAY,
+    G_BASE,
+    G_TENSOR,
+    G_VIEW,
+    INT_ITEM,
+    INT_WORDS,
+    MOST_VIEWS,
+    O_BASE,
+    O_BYTES,
+    O_FORM,
+    O_OFFSET,
+    O_SLOT,
+    O_VALUE,
+    O_VIEWS,
+    OP_ASSIGN,
+    OP_PART,
+    T_ROOM,
+    T_SIZE,
+    T_WORDS,
+    UNHELD,
+)
+
+CONTROL = True
+
+_objects = load_module("native.objects_native")
+kind_of, new_tensor, put = _objects.kind_of, _objects.new_tensor, _objects.put
+_index = load_module("native.calls.keys_native")
+argument_words, hash_of, key_words = _index.argument_words, _index.hash_of, _index.key_words
+_tape = load_module("native.tape.tape_native")
+commit, reserve = _tape.commit, _tape.reserve
+keep = load_module("native.calls.computing_native").keep
+find = load_module("native.calls.calls_native").find
+_asked = load_module("native.calls.call_table_native")
+hit_assign, hit_picked, missed = _asked.hit_assign, _asked.hit_picked, _asked.missed
+_telling = load_module("native.calls.telling_native")
+tape_in_force, tell = _telling.tape_in_force, _telling.tell
+
+
+@njit(cache=True, error_model="numpy")
+def entry_of(registry, op, form, value, words, wants):
+    """The entry of an index of tensors of a form, and of a value to write: of this very one, or of any int; or 0."""
+    entry = find(registry, op, form, hash_of(words), value, wants, 0)
+    if entry != 0:
+        for k in range(load_i8(words)):
+            if word(word(entry, E_KEY), k) != word(words, k):
+                return 0
+    elif load_i8(words) == INT_WORDS and word(words, 1) == INT_ITEM:
+        entry = find(registry, op, form, 0, value, wants, ANY_INT)
+        if entry != 0 and (word(words, 2) < 0 or word(words, 2) >= word(entry, E_EXTENT)):
+            return 0
+    return entry
+
+
+@njit(cache=True, error_model="numpy")
+def steps_of(entry, words):
+    """How often the steps of an entry are taken."""
+    return word(words, 2) if word(entry, E_EXTENT) != 0 else 1
+
+
+@njit(cache=True, error_model="numpy")
+def look_up(registry, op, x, found, words):
+    """The entry of this index of a tensor; 0 if there is none, or native code cannot do it now."""
+    value, slot, t = load_i8(x + O_VALUE), load_i8(x + O_SLOT), found & ~1
+    if value == 0 or kind_of(value) != word(registry, G_ARRAY):
+        return 0
+    entry = entry_of(registry, op, load_i8(x + O_FORM), 0, words, 1 if t != 0 and slot != 0 else 0)
+    if entry == 0 or (found != t and word(entry, E_TOLD) == 0):  # a recorder is told of the very index
+        return 0
+    views = load_i8(base_of(x, entry) + O_VIEWS)
+    count = PyList_Size(views) if views != 0 else 0
+    block = word(entry, E_BLOCK)
+    if count < 0 or (count >= MOST_VIEWS and (count + 1) & count == 0):
+        PyErr_Clear()
+        return 0
+    if block != 0 and (word(t, T_SIZE) + word(block, B_ENTRIES) > word(t, T_ROOM) or reserve(t, 4) == 0):
+        return 0
+    return entry
+
+
+@njit(cache=True, error_model="numpy")
+def base_of(x, entry):
+    """The base of the part, borrowed."""
+    return load_i8(x + O_BASE) if word(entry, E_COUNT) != 0 else x
+
+
+@njit(cache=True, error_model="numpy")
+def shown(registry, entry, value, steps):
+    """An array that shows a part of another, so many steps on; 0 with an exception."""
+    dtype = load_i8(value + A_DTYPE)
+    Py_IncRef(dtype)
+    data = load_i8(value + A_DATA) + steps * word(entry, E_START)
+    flags = load_i4(value + A_FLAGS) & word(entry, E_FLAGS)
+    shape, strides = word(entry, E_SHAPE), word(entry, E_STRIDES)
+    made = new_view(
+        word(registry, G_VIEW), word(registry, G_ARRAY), dtype, word(entry, E_NDIM), shape, strides, data, flags
+    )
+    if made == 0:
+        return 0
+    Py_IncRef(value)
+    if set_base(word(registry, G_BASE), made, value) != 0:
+        Py_DecRef(made)
+        return 0
+    return made
+
+
+@njit(cache=True, error_model="numpy")
+def finish(registry, t, x, entry, result, reference, words):
+    """Make a new tensor the part, which its base's list of views refers to; 0 with an exception."""
+    steps, base = steps_of(entry, words), base_of(x, entry)
+    made = shown(registry, entry, load_i8(x + O_VALUE), steps)
+    if made == 0 or PyList_Append(load_i8(base + O_VIEWS), reference) != 0:
+        if made != 0:
+            Py_DecRef(made)
+        return 0
+    offset = steps * word(entry, E_OFFSET)
+    if base != x:
+        offset += load_i8(x + O_OFFSET)
+    store_i8(result + O_VALUE, made)
+    put(result + O_FORM, word(entry, E_FORM))
+    put(result + O_BASE, base)
+    store_i8(result + O_OFFSET, offset)
+    block, slot = word(entry, E_BLOCK), load_i8(x + O_SLOT)
+    if block != 0:
+        at = word(t, T_WORDS) + 8 * (word(t, T_SIZE) + 1)
+        keep(t, at, slot & ~UNHELD if slot > 0 else slot)
+        store_i8(at + 8, offset)
+        store_i8(at + 16, word(entry, E_CODE))
+        Py_IncRef(word(block, B_FORM))
+        store_i8(result + O_SLOT, commit(t, 4))
+        store_i8(result + O_BYTES, word(entry, E_LARGE))
+    return 1
+
+
+@njit(cache=True, error_model="numpy")
+def prepared(registry, x, entry):
+    """A list for the views of a base that has none yet, and a new tensor; 0 with an exception.
+
+    All that is made here may collect garbage, and so run anything: what has been read is then read again.
+    """
+    base = base_of(x, entry)
+    if load_i8(base + O_VIEWS) == 0:
+        views = PyList_New(0)
+        if views == 0:
+            return 0
+        if load_i8(base + O_VIEWS) == 0:
+            store_i8(base + O_VIEWS, views)
+        else:
+            Py_DecRef(views)
+    return new_tensor(registry)
+
+
+@njit(cache=True, error_model="numpy")
+def shown_again(registry, op, x, found, words):
+    """Return the view that has been asked for before; 0, without an exception where Python is to do it."""
+    entry = look_up(registry, op, x, found, words)
+    result = prepared(registry, x, entry) if entry != 0 else 0
+    if result == 0:
+        return 0
+    reference, done = PyWeakref_NewRef(result, 0), 0
+    found = tape_in_force(registry)
+    entry = look_up(registry, op, x, found, words) if found != -1 and reference != 0 else 0
+    if entry != 0 and load_i8(base_of(x, entry) + O_VIEWS) != 0:
+        done = finish(registry, found & ~1, x, entry, result, reference, words)
+    if done != 0 and found & 1 != 0:
+        given = three_words()
+        store_i8(given, x)
+        done = tell(registry, entry, given, 0, result)
+    if reference != 0:
+        Py_DecRef(reference)
+    if done == 0:
+        Py_DecRef(result)
+        return 0
+    return result
+
+
+@njit(cache=True, error_model="numpy")
+def hit(registry, x, key):
+    """Return the part that an index shows, if it has been asked for before."""
+    found, words = tape_in_force(registry), thirty_words()
+    if found == -1 or kind_of(x) != word(registry, G_TENSOR) or key_words(registry, key, words) == 0:
+        return 0
+    return shown_again(registry, OP_PART, x, found, words)
+
+
+@cfunc("int64(int64, int64, int64, int64)", cache=True, error_model="numpy")
+def hit_view(op, given, count, ignored):
+    """Return the view of a tensor that ints say, if it has been asked for before."""
+    registry, words = tape_registry(), thirty_words()
+    found, x = tape_in_force(registry), load_i8(given)
+    if found == -1 or kind_of(x) != word(registry, G_TENSOR):
+        return 0
+    if argument_words(registry, given + 8, count - 1, words) == 0:
+        return 0
+    return shown_again(registry, op, x, found, words)
+
+
+@cfunc("int64(int64, int64)", cache=True)
+def mp_subscript(x, key):
+    found = hit(tape_registry(), x, key)
+    if found == 0 and PyErr_Occurred() == 0:
+        given = three_words()
+        store_i8(given, x)
+        store_i8(given + 8, key)
+        found = hit_picked(OP_PART, given, 2)
+        if found == 0 and PyErr_Occurred() == 0:
+            return missed(OP_PART, given, 2, 0)
+    return found
+
+
+@njit(cache=True, error_model="numpy")
+def is_written(registry, x, key, value):
+    """Whether a value is the part of a tensor that an index shows: the end of ``x[key] += v``."""
+    words, array, own = thirty_words(), load_i8(x + O_VALUE), 0
+    if PyType_IsSubtype(kind_of(value), word(registry, G_TENSOR)) != 0 and load_i8(value + O_BASE) != 0 and array != 0:
+        own = load_i8(value + O_VALUE)
+    if own == 0 or kind_of(own) != word(registry, G_ARRAY) or kind_of(array) != word(registry, G_ARRAY):
+        return 0
+    if load_i8(load_i8(value + O_BASE) + O_SLOT) <= 0 or key_words(registry, key, words) == 0:
+        return 0
+    entry = entry_of(registry, OP_PART, load_i8(x + O_FORM), 0, words, 1)
+    if entry == 0 or base_of(x, entry) != load_i8(value + O_BASE) or load_i4(own + A_NDIM) != word(entry, E_NDIM):
+        return 0
+    for k in range(word(entry, E_NDIM)):
+        same = word(load_i8(own + A_SHAPE), k) == word(word(entry, E_SHAPE), k)
+        if not same or word(load_i8(own + A_STRIDES), k) != word(word(entry, E_STRIDES), k):
+            return 0
+    return load_i8(own + A_DATA) == load_i8(array + A_DATA) + steps_of(entry, words) * word(entry, E_START)
+
+
+@njit(cache=True, error_model="numpy")
+def done(found):
+    """What a slot answers that gives nothing: let go of what it got; -1 with an exception."""
+    if found == 0:
+        return -1
+    Py_DecRef(found)
+    return 0
+
+
+@cfunc("int32(int64, int64, int64)", cache=True)
+def mp_ass_subscript(x, key, value):
+    registry, given, written = tape_registry(), three_words(), 0
+    if value != 0 and kind_of(x) == word(registry, G_TENSOR):
+        written = 1 if is_written(registry, x, key, value) else 0
+        if written == 0:
+            found = hit_assign(x, key, value)
+            if found != 0 or PyErr_Occurred() != 0:
+                return done(found)
+    store_i8(given, x)
+    store_i8(given + 8, key)
+    store_i8(given + 16, value)
+    count = 1 if written != 0 else 2 if value == 0 else 3
+    return done(missed(OP_ASSIGN, given, count, written))

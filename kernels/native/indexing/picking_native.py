@@ -1,0 +1,105 @@
+"""Elements picked by arrays, lists and masks as one native call, where shapes and forms have been seen before.
+
+Which element of an array counts for an element of the result, and what else that adds, stands in the entry's layout.
+"""
+
+from __future__ import annotations
+
+from kernels.compiler.jit import cfunc, load_module, njit
+from kernels.native.memory import load_i4, load_i8, pointer_b1, store_i4, store_i8, word
+from kernels.native.python_api import sixteen_words, tape_registry, thirty_words, three_words
+from kernels.native.words import (
+    A_DATA,
+    E_COUNT,
+    E_LAYOUT,
+    E_NDIM,
+    E_SHAPE,
+    G_ARRAY,
+    LONGS,
+    OPERAND,
+    V_FORM,
+    V_OBJECT,
+    V_SLOT,
+)
+
+CONTROL = True
+
+_objects = load_module("native.objects_native")
+array_of, elements, kind_of, new_tensor = _objects.array_of, _objects.elements, _objects.kind_of, _objects.new_tensor
+read_all = load_module("native.operands_native").read_all
+tape_in_force = load_module("native.calls.telling_native").tape_in_force
+array_for = load_module("native.calls.computing_native").array_for
+_calls = load_module("native.calls.calls_native")
+can_do, dropped, finished = _calls.can_do, _calls.dropped, _calls.finished
+_arrays = load_module("native.indexing.index_arrays_native")
+entry_by, forget, given_words, places = _arrays.entry_by, _arrays.forget, _arrays.given_words, _arrays.places
+
+
+@njit(cache=True, error_model="numpy")
+def copied(source, picked, out, count, item):
+    """Copy the elements at these places."""
+    if item == 8:
+        for k in range(count):
+            store_i8(out + 8 * k, load_i8(source + 8 * word(picked, k)))
+    elif item == 4:
+        for k in range(count):
+            store_i4(out + 4 * k, load_i4(source + 4 * word(picked, k)))
+    else:
+        for k in range(count * item):
+            pointer_b1(out + k)[0] = pointer_b1(source + item * word(picked, k // item) + k % item)[0]
+
+
+@njit(cache=True, error_model="numpy")
+def picked_array(registry, entry, arrays):
+    """A new array of places, of the result's shape; 0, without an exception if one of them is not there."""
+    found = array_of(registry, word(entry, E_NDIM), word(entry, E_SHAPE), LONGS, False)
+    if found != 0 and places(word(entry, E_LAYOUT), arrays, load_i8(found + A_DATA)) == 0:
+        return dropped(found)
+    return found
+
+
+@njit(cache=True, error_model="numpy")
+def finish(registry, found, entry, given, operands, result, arrays):
+    """Give a new tensor the elements that are picked, recorded with their places; 0 where Python is to."""
+    picked = picked_array(registry, entry, arrays) if can_do(found, entry, operands) != 0 else 0
+    value = array_for(registry, entry) if picked != 0 else 0
+    if value != 0:
+        count = elements(word(entry, E_SHAPE), word(entry, E_NDIM))
+        source = load_i8(load_i8(operands + V_OBJECT) + A_DATA)
+        copied(source, load_i8(picked + A_DATA), load_i8(value + A_DATA), count, word(entry, E_COUNT))
+    store_i8(operands + OPERAND + V_OBJECT, picked)
+    results = three_words()
+    store_i8(results, result)
+    store_i8(results + 8, 0)
+    result = finished(registry, found, entry, given, operands, results, value)
+    dropped(picked)
+    return result
+
+
+@cfunc("int64(int64, int64, int64, int64)", cache=True, error_model="numpy")
+def hit_picked(op, given, count, ignored):
+    """Return the elements of a tensor that arrays pick; 0, mostly without an exception, where Python is to."""
+    registry, operands, words, arrays = tape_registry(), thirty_words(), thirty_words(), sixteen_words()
+    result = 0
+    for again in range(2):  # to make a tensor may run anything: all is read again
+        found = tape_in_force(registry)
+        if found == -1 or found & 1 != 0 or read_all(registry, given, 1, operands) == 0:
+            return dropped(result)
+        value = load_i8(operands + V_OBJECT)
+        if value == 0 or kind_of(value) != word(registry, G_ARRAY):
+            return dropped(result)
+        if given_words(registry, op, given, count, words, arrays) == 0:
+            return dropped(result)
+        wants = 1 if found != 0 and load_i8(operands + V_SLOT) != 0 else 0
+        entry = entry_by(registry, op, load_i8(operands + V_FORM), 0, wants, words)
+        if entry == 0:
+            forget(arrays)
+            return dropped(result)
+        if again == 0:
+            forget(arrays)
+            result = new_tensor(registry)
+            if result == 0:
+                return 0
+    result = finish(registry, found, entry, given, operands, result, arrays)
+    forget(arrays)
+    return result

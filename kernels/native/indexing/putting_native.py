@@ -1,0 +1,215 @@
+"""``x[key] = value`` with arrays, lists or masks as one native call, where shapes and forms have been seen before.
+
+So are functions that write to places, or add to them. As in assigning_native.py nobody else may see the memory;
+the last of several values for one place stays.
+"""
+
+from __future__ import annotations
+
+from kernels.compiler.jit import cfunc, load_module, njit
+from kernels.native.memory import (
+    load_f8,
+    load_i4,
+    load_i8,
+    pointer_b1,
+    pointer_f4,
+    store_f8,
+    store_i4,
+    store_i8,
+    word,
+)
+from kernels.native.python_api import (
+    Py_IncRef,
+    PyMem_RawCalloc,
+    PyMem_RawFree,
+    sixteen_words,
+    tape_registry,
+    thirty_words,
+    three_words,
+)
+from kernels.native.words import (
+    A_DATA,
+    ADDING,
+    B_ENTRIES,
+    B_FORM,
+    E_BLOCK,
+    E_CODE,
+    E_COUNT,
+    E_DATA,
+    E_EXTENT,
+    E_KIND,
+    E_LAYOUT,
+    E_NDIM,
+    E_SHAPE,
+    G_TENSOR,
+    LONGS,
+    NEST,
+    NEST4,
+    NEST_INT,
+    O_BASE,
+    O_FORM,
+    O_SLOT,
+    O_VALUE,
+    OP_ASSIGN,
+    T_SIZE,
+    T_WORDS,
+    UNHELD,
+    V_FORM,
+    V_OBJECT,
+    V_PLACE,
+    V_SLOT,
+)
+
+CONTROL = True
+
+_objects = load_module("native.objects_native")
+array_of, elements, kind_of = _objects.array_of, _objects.elements, _objects.kind_of
+_operands = load_module("native.operands_native")
+narrow, read_all, whole = _operands.narrow, _operands.read_all, _operands.whole
+tape_in_force = load_module("native.calls.telling_native").tape_in_force
+keep = load_module("native.calls.computing_native").keep
+_in_place = load_module("native.calls.in_place_native")
+count, is_counted, is_only = _in_place.count, _in_place.is_counted, _in_place.is_only
+dropped = load_module("native.calls.calls_native").dropped
+_arrays = load_module("native.indexing.index_arrays_native")
+entry_by, forget, given_words, places = _arrays.entry_by, _arrays.forget, _arrays.given_words, _arrays.places
+_assigning = load_module("native.indexing.assigning_native")
+can_record, versioned = _assigning.can_record, _assigning.versioned
+
+
+@njit(cache=True, error_model="numpy")
+def is_twice(picked, number, extent):
+    """Whether a place below an extent is there twice, or nobody can tell."""
+    seen, found = PyMem_RawCalloc(extent, 1), 0
+    if seen == 0:
+        return True
+    for k in range(number):
+        at = seen + word(picked, k)
+        found += pointer_b1(at)[0]
+        pointer_b1(at)[0] = 1
+    PyMem_RawFree(seen)
+    return found != 0
+
+
+@njit(cache=True, error_model="numpy")
+def put(entry, picked, number, source, target):
+    """Copy elements of a value to these places."""
+    item, offsets = word(entry, E_COUNT), word(entry, E_DATA)
+    for k in range(number):
+        given, to = source + word(offsets, k), target + item * word(picked, k)
+        if item == 8:
+            store_i8(to, load_i8(given))
+        elif item == 4:
+            store_i4(to, load_i4(given))
+        else:
+            for b in range(item):
+                pointer_b1(to + b)[0] = pointer_b1(given + b)[0]
+
+
+@njit(cache=True, error_model="numpy")
+def add(entry, picked, number, source, target):
+    """Add elements of a value to these places."""
+    kind, offsets = word(entry, E_KIND), word(entry, E_DATA)
+    for k in range(number):
+        given, at = source + word(offsets, k), word(picked, k)
+        if kind == NEST:
+            to = target + 8 * at
+            store_f8(to, load_f8(to) + load_f8(given))
+        elif kind == NEST4:
+            pointer_f4(target)[at] += pointer_f4(given)[0]
+        else:
+            to = target + 8 * at
+            store_i8(to, load_i8(to) + load_i8(given))
+
+
+@njit(cache=True, error_model="numpy")
+def record(registry, t, x, entry, operands, picked):
+    """Append the write: the tensor has a new version."""
+    block, slot = word(entry, E_BLOCK), load_i8(x + O_SLOT)
+    at = word(t, T_WORDS) + 8 * (word(t, T_SIZE) + 1)
+    keep(t, at, slot & ~UNHELD)
+    keep(t, at + 8, load_i8(operands + V_SLOT))
+    store_i8(at + 16, 0)
+    store_i8(at + 24, picked)
+    Py_IncRef(picked)
+    store_i8(at + 32, word(entry, E_CODE))
+    Py_IncRef(word(block, B_FORM))
+    versioned(registry, t, x, entry, word(block, B_ENTRIES))
+
+
+@njit(cache=True, error_model="numpy")
+def is_ready(registry, t, x, entry, operands, wants):
+    """Whether an entry is there, and native code can do it now."""
+    if entry == 0:
+        return False
+    kind = word(entry, E_KIND)
+    if (kind == NEST4 and narrow(operands) == 0) or (kind == NEST_INT and whole(entry, operands) == 0):
+        return False
+    return wants == 0 or can_record(registry, t, x, entry)
+
+
+@njit(cache=True, error_model="numpy")
+def written(registry, op, t, x, words, arrays, operands):
+    """Write a value that has been read, if that is in the table; whether it was so."""
+    array, slot = load_i8(x + O_VALUE), load_i8(x + O_SLOT)
+    if not is_only(registry, array) or load_i8(operands + V_OBJECT) == array:
+        return False
+    wants = (1 if slot != 0 else 0) + (2 if load_i8(operands + V_SLOT) != 0 else 0) if t != 0 else 0
+    entry = entry_by(registry, op, load_i8(x + O_FORM), load_i8(operands + V_FORM), wants, words)
+    if not is_ready(registry, t, x, entry, operands, wants):
+        return False
+    picked = array_of(registry, word(entry, E_NDIM), word(entry, E_SHAPE), LONGS, False)
+    if picked == 0:
+        return False
+    number, at = elements(word(entry, E_SHAPE), word(entry, E_NDIM)), load_i8(picked + A_DATA)
+    good = places(word(entry, E_LAYOUT), arrays, at) != 0
+    if good and word(entry, E_EXTENT) != 0:
+        good = not is_twice(at, number, word(entry, E_EXTENT))
+    if good:
+        source, target = load_i8(operands + V_PLACE), load_i8(array + A_DATA)
+        if op & ADDING != 0:
+            add(entry, at, number, source, target)
+        else:
+            put(entry, at, number, source, target)
+        if wants != 0:
+            record(registry, t, x, entry, operands, picked)
+    dropped(picked)
+    return good
+
+
+@njit(cache=True, error_model="numpy")
+def put_at(registry, op, x, value, given, count_given):
+    """Write a value to places in a tensor: the tensor, a new reference; 0, mostly without an exception, for Python.
+
+    ``given``: the tensor, and what says which places.
+    """
+    words, operands, arrays, values = thirty_words(), thirty_words(), sixteen_words(), three_words()
+    if kind_of(x) != word(registry, G_TENSOR) or load_i8(x + O_BASE) != 0 or not is_counted(registry, x):
+        return 0
+    t = tape_in_force(registry)
+    if t == -1 or t & 1 != 0:
+        return 0
+    store_i8(values, value)
+    if read_all(registry, values, 1, operands) == 0:
+        return 0
+    if given_words(registry, op, given, count_given, words, arrays) == 0:
+        return 0
+    done = written(registry, op, t, x, words, arrays, operands)
+    forget(arrays)
+    return count(registry, x) if done else 0
+
+
+@cfunc("int64(int64, int64, int64, int64)", cache=True, error_model="numpy")
+def assign_at(x, key, value, ignored):
+    """``x[key] = value``."""
+    given = three_words()
+    store_i8(given, x)
+    store_i8(given + 8, key)
+    return put_at(tape_registry(), OP_ASSIGN, x, value, given, 2)
+
+
+@cfunc("int64(int64, int64, int64, int64)", cache=True, error_model="numpy")
+def hit_put(op, given, count_given, ignored):
+    """A function of a tensor, of what says which places, and of a value."""
+    last = count_given - 1
+    return put_at(tape_registry(), op, word(given, 0), word(given, last), given, last)

@@ -1,0 +1,1 @@
+"""Blocks of memory used again, and guarded ones for the debug mode."""

@@ -1,0 +1,215 @@
+"""Blocks of memory between canaries, for TAPE_DEBUG: of C's heap in place of Python's, and of the pool.
+
+Before a block stand its size, its neighbours among the living, what it is, and canaries; behind it more of them. They
+are looked at when the block is given back, when it grows, and when somebody asks for all. A block that grows always
+moves, and what is given back is written over, so that whoever goes on with an old address is found out.
+"""
+
+from __future__ import annotations
+
+from kernels.compiler.jit import cfunc, njit
+from kernels.native.memory import allocate, load_i8, pointer_b1, release, store_i8, word
+from kernels.native.pool.pool_calls import call_one, call_two, copy_bytes, own_words, set_bytes, swap
+from kernels.native.pool.pool_words import (
+    BEHIND,
+    BEHIND_BYTE,
+    CANARIES,
+    CANARY,
+    FREED_BYTE,
+    G_GIVE,
+    G_LIVING,
+    G_LOCK,
+    G_REPORT,
+    G_REUSED,
+    G_TAKE,
+    G_WORDS,
+    GIVEN_TWICE,
+    GUARD,
+    GUARD_KIND,
+    GUARD_NEXT,
+    GUARD_PREVIOUS,
+    GUARD_SIZE,
+    POOLED,
+    RAW_BLOCK,
+    SIZE,
+    WRITTEN_AFTER,
+    WRITTEN_BEFORE,
+    WRITTEN_BEHIND,
+)
+
+_own = own_words(G_WORDS)
+
+
+@njit("int64()", cache=True, error_model="numpy")
+def words():
+    """Where our own words are."""
+    return _own()
+
+
+@njit(cache=True, error_model="numpy")
+def enter():
+    while swap(words() + 8 * G_LOCK, 1) != 0:
+        pass
+
+
+@njit(cache=True, error_model="numpy")
+def leave():
+    swap(words() + 8 * G_LOCK, 0)
+
+
+@njit(cache=True, error_model="numpy")
+def fault(base, kind):
+    """What is wrong with a block; 0: nothing."""
+    for at in range(CANARIES, GUARD, 8):
+        if load_i8(base + at) != CANARY ^ (base + at):
+            freed = load_i8(base + GUARD_KIND) == 0
+            return GIVEN_TWICE if freed else WRITTEN_BEFORE
+    if load_i8(base + GUARD_KIND) != kind:
+        return WRITTEN_BEFORE
+    end = pointer_b1(base + GUARD + load_i8(base + GUARD_SIZE))
+    for k in range(BEHIND):
+        if end[k] != BEHIND_BYTE:
+            return WRITTEN_BEHIND
+    return 0
+
+
+@njit(cache=True, error_model="numpy")
+def guarded(base, size, kind):
+    """Put canaries around a new block, and it among the living; return where its data begins."""
+    if base == 0:
+        return 0
+    store_i8(base + GUARD_SIZE, size)
+    store_i8(base + GUARD_KIND, kind)
+    for at in range(CANARIES, GUARD, 8):
+        store_i8(base + at, CANARY ^ (base + at))
+    set_bytes(base + GUARD, 255, size)  # NaN
+    set_bytes(base + GUARD + size, BEHIND_BYTE, BEHIND)
+    enter()
+    after = word(words(), G_LIVING)
+    store_i8(base + GUARD_NEXT, after)
+    store_i8(base + GUARD_PREVIOUS, 0)
+    if after != 0:
+        store_i8(after + GUARD_PREVIOUS, base)
+    store_i8(words() + 8 * G_LIVING, base)
+    leave()
+    return base + GUARD
+
+
+@njit(cache=True, error_model="numpy")
+def looked_at(block, kind):
+    """Where a guarded block begins. Whoever is told of a fault ends the process."""
+    base = block - GUARD
+    wrong = fault(base, kind)
+    if wrong != 0:
+        call_two(word(words(), G_REPORT), block, wrong)
+    return base
+
+
+@njit(cache=True, error_model="numpy")
+def bared(block, kind):
+    """Take a block from among the living, written over; return where it begins."""
+    base = looked_at(block, kind)
+    enter()
+    after, before = load_i8(base + GUARD_NEXT), load_i8(base + GUARD_PREVIOUS)
+    store_i8(before + GUARD_NEXT if before != 0 else words() + 8 * G_LIVING, after)
+    if after != 0:
+        store_i8(after + GUARD_PREVIOUS, before)
+    leave()
+    store_i8(base + GUARD_KIND, 0)
+    set_bytes(base + CANARIES, FREED_BYTE, GUARD - CANARIES + load_i8(base + GUARD_SIZE))
+    return base
+
+
+@njit("int64()", cache=True, error_model="numpy")
+def broken():
+    """The first living block whose canaries have been written over; 0: none."""
+    enter()
+    base, found = word(words(), G_LIVING), 0
+    while base != 0 and found == 0:
+        if fault(base, load_i8(base + GUARD_KIND)) != 0:
+            found = base + GUARD
+        else:
+            base = load_i8(base + GUARD_NEXT)
+    leave()
+    return found
+
+
+@njit("int64(int64)", cache=True, error_model="numpy")
+def wrong_with(block):
+    """What is wrong with a living block."""
+    return fault(block - GUARD, load_i8(block - GUARD + GUARD_KIND))
+
+
+@cfunc("int64(int64)", cache=True, error_model="numpy")
+def raw_malloc(size):
+    return guarded(allocate(size + GUARD + BEHIND), size, RAW_BLOCK)
+
+
+@cfunc("int64(int64, int64)", cache=True, error_model="numpy")
+def raw_calloc(count, item):
+    block = guarded(allocate(count * item + GUARD + BEHIND), count * item, RAW_BLOCK)
+    if block != 0:
+        set_bytes(block, 0, count * item)
+    return block
+
+
+@cfunc("void(int64)", cache=True, error_model="numpy")
+def raw_free(block):
+    if block != 0:
+        release(bared(block, RAW_BLOCK))
+
+
+@cfunc("int64(int64, int64)", cache=True, error_model="numpy")
+def raw_realloc(block, size):
+    other = guarded(allocate(size + GUARD + BEHIND), size, RAW_BLOCK)
+    if block != 0 and other != 0:
+        copy_bytes(other, block, min(size, load_i8(looked_at(block, RAW_BLOCK) + GUARD_SIZE)))
+        release(bared(block, RAW_BLOCK))
+    return other
+
+
+@cfunc("int64(int64)", cache=True, error_model="numpy")
+def take(size):
+    """A block of the pool's. One that is used again is still as it was written over when it was given back."""
+    reused = load_i8(word(words(), G_REUSED))
+    base = call_one(word(words(), G_TAKE), size + GUARD + BEHIND)
+    if base != 0 and load_i8(word(words(), G_REUSED)) != reused:
+        for at in range(0, load_i8(base + SIZE), 8):
+            if load_i8(base + at) != -1:
+                call_two(word(words(), G_REPORT), base + at, WRITTEN_AFTER)
+    return guarded(base, size, POOLED)
+
+
+@cfunc("void(int64)", cache=True, error_model="numpy")
+def give(block):
+    if block != 0:
+        call_one(word(words(), G_GIVE), bared(block, POOLED))
+
+
+@cfunc("int64(int64, int64)", cache=True, error_model="numpy")
+def numpy_malloc(context, size):
+    return take(size)
+
+
+@cfunc("int64(int64, int64, int64)", cache=True, error_model="numpy")
+def numpy_calloc(context, count, item):
+    if item != 0 and count * item // item != count:
+        return 0
+    block = take(count * item)
+    if block != 0:
+        set_bytes(block, 0, count * item)
+    return block
+
+
+@cfunc("int64(int64, int64, int64)", cache=True, error_model="numpy")
+def numpy_realloc(context, block, size):
+    other = take(size)
+    if block != 0 and other != 0:
+        copy_bytes(other, block, min(size, load_i8(looked_at(block, POOLED) + GUARD_SIZE)))
+        give(block)
+    return other
+
+
+@cfunc("void(int64, int64, int64)", cache=True, error_model="numpy")
+def numpy_free(context, block, size):
+    give(block)

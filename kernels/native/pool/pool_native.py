@@ -1,0 +1,296 @@
+"""Blocks of memory kept for reuse: large ones go back to lists by size, the oldest leaves when they hold too much.
+
+A block knows its size by the word before it, 0 for a small one, which C's heap keeps better. Whoever finds the lists in
+another's hands does without them. NumPy asks through the functions of its handlers; sweeps call ``take`` and ``give``.
+Large blocks begin with a page: loops that write a little ahead of what they read, by the last bits of addresses, take
+half as long again; the largest with a huge page.
+"""
+
+from __future__ import annotations
+
+from kernels.compiler.jit import cfunc, njit
+from kernels.native.memory import allocate, load_i8, release, store_i8
+from kernels.native.numpy_api import new_array
+from kernels.native.pool.pool_calls import (
+    copy_bytes,
+    get_handler,
+    madvise,
+    own_words,
+    set_bytes,
+    set_handler,
+    swap,
+)
+from kernels.native.pool.pool_words import (
+    BOUND,
+    DEFAULT_HANDLER,
+    FRESH,
+    GET_HANDLER,
+    HANDLER,
+    HEADS,
+    HUGE,
+    KEPT,
+    LARGE,
+    LOCK,
+    MADVISE,
+    NEW_ARRAY,
+    NEWER,
+    NEWEST,
+    NEXT,
+    OLDER,
+    OLDEST,
+    POISON,
+    PREVIOUS,
+    RAW,
+    REUSED,
+    SET_HANDLER,
+    SIZE,
+    STEPS,
+    WORDS,
+)
+from kernels.native.python_api import Py_DecRef, PyErr_BadArgument, PyErr_Fetch, PyErr_Restore, PyObject_Vectorcall
+
+CONTROL = True
+
+SMALL, HEADER = 16, 64  # bytes before a small block, and at least so many before a large one
+PAGE, HUGE_PAGE, ADVICE = 1 << 12, 1 << 21, 14  # Linux's MADV_HUGEPAGE
+_own = own_words(WORDS)
+
+
+@njit("int64()", cache=True, error_model="numpy")
+def words():
+    """Where the pool's own words are."""
+    return _own()
+
+
+@njit(cache=True, error_model="numpy")
+def step_of(size):
+    """The distance of the sizes of blocks near this one: eight to a power of two."""
+    step = LARGE // STEPS
+    while step * STEPS * 2 <= size:
+        step *= 2
+    return step
+
+
+@njit(cache=True, error_model="numpy")
+def head_of(capacity):
+    """Where the list of the blocks of a size begins."""
+    step, octave = LARGE // STEPS, 0
+    while step * STEPS * 2 <= capacity:
+        step *= 2
+        octave += 1
+    return words() + 8 * (HEADS + octave * STEPS + capacity // step - STEPS)
+
+
+@njit(cache=True, error_model="numpy")
+def unlink(block):
+    """Take a block out of its lists."""
+    own = words()
+    before, after = load_i8(block + PREVIOUS), load_i8(block + NEXT)
+    store_i8(before + NEXT if before else head_of(load_i8(block + SIZE)), after)
+    if after != 0:
+        store_i8(after + PREVIOUS, before)
+    older, newer = load_i8(block + OLDER), load_i8(block + NEWER)
+    store_i8(older + NEWER if older else own + 8 * OLDEST, newer)
+    store_i8(newer + OLDER if newer else own + 8 * NEWEST, older)
+    store_i8(own + 8 * KEPT, load_i8(own + 8 * KEPT) - load_i8(block + SIZE))
+
+
+@njit(cache=True, error_model="numpy")
+def link(block):
+    """Put a block into its lists, first in line."""
+    own, head = words(), head_of(load_i8(block + SIZE))
+    after, older = load_i8(head), load_i8(own + 8 * NEWEST)
+    store_i8(block + PREVIOUS, 0)
+    store_i8(block + NEXT, after)
+    if after != 0:
+        store_i8(after + PREVIOUS, block)
+    store_i8(head, block)
+    store_i8(block + OLDER, older)
+    store_i8(block + NEWER, 0)
+    store_i8(older + NEWER if older else own + 8 * OLDEST, block)
+    store_i8(own + 8 * NEWEST, block)
+    store_i8(own + 8 * KEPT, load_i8(own + 8 * KEPT) + load_i8(block + SIZE))
+
+
+@njit("int64(int64)", cache=True, error_model="numpy")
+def keep_at_most(most):
+    """Free the oldest blocks until no more than this is kept; 0 if the lists are in another's hands."""
+    own = words()
+    if swap(own + 8 * LOCK, 1) != 0:
+        return 0
+    while load_i8(own + 8 * KEPT) > most:
+        block = load_i8(own + 8 * OLDEST)
+        unlink(block)
+        release(load_i8(block + RAW))
+    swap(own + 8 * LOCK, 0)
+    return 1
+
+
+@njit(cache=True, error_model="numpy")
+def fresh(capacity):
+    """A new large block; 0 without memory."""
+    own = words()
+    advise = load_i8(own + 8 * MADVISE)
+    alignment = HUGE_PAGE if capacity >= HUGE and advise != 0 else PAGE
+    raw = allocate(capacity + alignment + HEADER)
+    if raw == 0:
+        keep_at_most(0)
+        raw = allocate(capacity + alignment + HEADER)
+        if raw == 0:
+            return 0
+    block = (raw + HEADER + alignment - 1) // alignment * alignment
+    store_i8(block + RAW, raw)
+    store_i8(block + SIZE, capacity)
+    if alignment == HUGE_PAGE:
+        madvise(advise, block, capacity // PAGE * PAGE, ADVICE)
+    store_i8(own + 8 * FRESH, load_i8(own + 8 * FRESH) + 1)
+    return block
+
+
+@cfunc("int64(int64)", cache=True, error_model="numpy")
+def take(size):
+    """The address of a block of so many bytes or more; 0 without memory."""
+    if size < LARGE:
+        raw = allocate(size + SMALL)
+        if raw == 0:
+            return 0
+        store_i8(raw, size)
+        store_i8(raw + 8, 0)
+        return raw + SMALL
+    step = step_of(size)
+    capacity = (size + step - 1) // step * step
+    own = words()
+    if swap(own + 8 * LOCK, 1) == 0:
+        block = load_i8(head_of(capacity)) if capacity <= load_i8(own + 8 * BOUND) else 0
+        if block != 0:
+            unlink(block)
+            store_i8(own + 8 * REUSED, load_i8(own + 8 * REUSED) + 1)
+        swap(own + 8 * LOCK, 0)
+        if block != 0:
+            return block
+    return fresh(capacity)
+
+
+@cfunc("void(int64)", cache=True, error_model="numpy")
+def give(block):
+    """Take a block back that nobody sees any more; of 0 nothing."""
+    if block == 0:
+        return
+    capacity = load_i8(block + SIZE)
+    if capacity == 0:
+        release(block - SMALL)
+        return
+    own = words()
+    bound = load_i8(own + 8 * BOUND)
+    if capacity > bound or swap(own + 8 * LOCK, 1) != 0:
+        release(load_i8(block + RAW))
+        return
+    if load_i8(own + 8 * POISON) != 0:
+        set_bytes(block, 255, capacity)  # NaN
+    link(block)
+    swap(own + 8 * LOCK, 0)
+    if load_i8(own + 8 * KEPT) > bound:
+        keep_at_most(bound)
+
+
+@cfunc("int64(int64, int64)", cache=True, error_model="numpy")
+def numpy_malloc(context, size):
+    """Memory for an array of NumPy's."""
+    return take(size)
+
+
+@cfunc("int64(int64, int64, int64)", cache=True, error_model="numpy")
+def numpy_calloc(context, count, item):
+    """Memory full of zeros."""
+    size = count * item
+    if item != 0 and size // item != count:
+        return 0
+    block = take(size)
+    if block != 0:
+        set_bytes(block, 0, size)
+    return block
+
+
+@cfunc("int64(int64, int64, int64)", cache=True, error_model="numpy")
+def numpy_realloc(context, block, size):
+    """Another size for an array's memory; 0 without memory, and then the old block stays."""
+    if block == 0:
+        return take(size)
+    capacity = load_i8(block + SIZE)
+    room = capacity if capacity != 0 else load_i8(block - SMALL)
+    if size <= room and (capacity == 0 or 2 * size > capacity):
+        return block
+    other = take(size)
+    if other != 0:
+        copy_bytes(other, block, min(size, room))
+        give(block)
+    return other
+
+
+@cfunc("void(int64, int64, int64)", cache=True, error_model="numpy")
+def numpy_free(context, block, size):
+    """Take back what nobody sees any more: NumPy calls this when the array that owns it dies."""
+    give(block)
+
+
+@njit(cache=True, error_model="numpy")
+def set_again(handler):
+    """Set a handler of NumPy's, with the exception that may have been raised put aside; 0 if that fails."""
+    own = words()
+    errors = allocate(24)
+    PyErr_Fetch(errors, errors + 8, errors + 16)
+    replaced = set_handler(load_i8(own + 8 * SET_HANDLER), handler)
+    if replaced != 0:
+        Py_DecRef(replaced)
+        PyErr_Restore(load_i8(errors), load_i8(errors + 8), load_i8(errors + 16))
+    release(errors)
+    return replaced
+
+
+@njit(cache=True, error_model="numpy")
+def begin():
+    """Set the pool's handler: a new reference to NumPy's own, to be set again.
+
+    -1 where another is set, the user's or ours, which stays; 0 with an exception.
+    """
+    own = words()
+    before = get_handler(load_i8(own + 8 * GET_HANDLER))
+    if before == 0:
+        return 0
+    if before != load_i8(own + 8 * DEFAULT_HANDLER):
+        Py_DecRef(before)
+        return -1
+    replaced = set_handler(load_i8(own + 8 * SET_HANDLER), load_i8(own + 8 * HANDLER))
+    if replaced == 0:
+        Py_DecRef(before)
+        return 0
+    Py_DecRef(replaced)
+    return before
+
+
+@njit(cache=True, error_model="numpy")
+def end(before, result):
+    """Set NumPy's own handler again, whatever happened; return the result, 0 with an exception."""
+    if before > 0:
+        if set_again(before) == 0 and result != 0:
+            Py_DecRef(result)
+            result = 0
+        Py_DecRef(before)
+    return result
+
+
+@cfunc("int64(int64, int64, int64, int64)", cache=True, error_model="numpy")
+def call(module, given, count, names):
+    """Python's ``call(function, ...)``: what the function returns, the arrays it made in the pool's blocks."""
+    if count == 0:
+        PyErr_BadArgument()
+        return 0
+    before = begin()
+    return end(before, PyObject_Vectorcall(load_i8(given), given + 8, count - 1, names)) if before != 0 else 0
+
+
+@cfunc("int64(int64, int64, int64, int64)", cache=True, error_model="numpy")
+def array(kind, ndim, shape, dtype):
+    """A new array in the pool's blocks, as NumPy's PyArray_New makes them."""
+    before = begin()
+    return end(before, new_array(load_i8(words() + 8 * NEW_ARRAY), kind, ndim, shape, dtype)) if before != 0 else 0

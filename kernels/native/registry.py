@@ -1,0 +1,107 @@
+"""What native code finds by numbers: the headers of tapes, the blocks of forms. Never freed: tensors may die last."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from functools import partial
+from typing import Any
+from weakref import ref
+
+import numpy as np
+from llvmlite import binding
+
+from kernels.foundation import forking
+from kernels.native import words
+
+MOST_TAPES = 1 << 18
+"""Slots have 62 bits: so many tapes can live at a time."""
+_lock = forking.lock()
+_NAMES = "dim", "axis"
+"""Names of arguments that native code knows when it sees them."""
+
+
+def zeros(count: int) -> int:
+    """Return the address of so many words of memory that nobody frees."""
+    allocate = ctypes.pythonapi.PyMem_RawCalloc
+    allocate.restype, allocate.argtypes = ctypes.c_void_p, [ctypes.c_size_t, ctypes.c_size_t]
+    address = allocate(count, 8)
+    if not address:
+        raise MemoryError("no memory for the registry of tapes and forms")
+    return int(address)
+
+
+def put(address: int, at: int, value: int) -> None:
+    """Store a word."""
+    ctypes.c_int64.from_address(address + 8 * at).value = value
+
+
+class Registry:
+    """The table of forms, by numbers that are given again when a form is gone."""
+
+    def __init__(self) -> None:
+        self.address = zeros(words.REGISTRY)
+        self.room, self.count = 0, 0
+        self.free: list[int] = []
+        self.things: list[Any] = []
+        self.living: dict[int, ref[Any]] = {}
+        for at, thing in (
+            (words.G_NONE, None), (words.G_INT, int), (words.G_NUMPY_INT, np.int64),
+            (words.G_FLOAT, float), (words.G_ARRAY, np.ndarray),
+            (words.G_TYPEERROR, TypeError), (words.G_ATTRIBUTE, AttributeError),
+            (words.G_DOUBLE, np.dtype(np.float64)), (words.G_SINGLE, np.dtype(np.float32)),
+            (words.G_FALSE, False), (words.G_NOTIMPLEMENTED, NotImplemented),
+            (words.G_SLICE, slice), (words.G_TUPLE, tuple), (words.G_ELLIPSIS, Ellipsis), (words.G_TRUE, True),
+            (words.G_LIST, list),
+            *((at, sys.intern(name)) for at, name in enumerate(_NAMES, words.G_DIM)),
+        ):  # fmt: skip
+            put(self.address, at, id(thing))
+            self.things.append(thing)
+        self.calls = zeros(words.CALL * words.WAYS * words.SETS)
+        put(self.address, words.G_CALLS, self.calls)
+        self.missed = zeros(2 * words.MOST_OPERATIONS)
+        put(self.address, words.G_MISSED, self.missed)
+        self.tapes = zeros(MOST_TAPES)
+        put(self.address, words.G_TAPES, self.tapes)
+
+    def enter(self, form: Any, block: int) -> int:
+        """Return the number of a form with this block; it is given back when the form is gone."""
+        with _lock:
+            try:
+                number = self.free.pop()
+            except IndexError:
+                number = self.count
+                self.count = number + 1  # at once: what interrupts this thread may enter forms of its own
+                if number >= self.room:
+                    self._grow()
+                put(self.address, words.G_FORMCOUNT, self.count)
+            put(self.forms, number, block)
+        self.living[number] = ref(form, partial(self._leave, number))
+        return number
+
+    def form(self, number: int) -> Any:
+        """Return the form of a number; KeyError if it is gone."""
+        return self.living[number]()
+
+    def _grow(self) -> None:
+        """Take a table of twice the size; the one before stays, for whoever is reading it."""
+        room = max(2 * self.room, 1 << 12)
+        forms = zeros(room)
+        if self.room:
+            ctypes.memmove(forms, self.forms, 8 * self.room)
+        self.forms, self.room = forms, room
+        put(self.address, words.G_FORMS, forms)
+
+    def _leave(self, number: int, _: Any) -> None:
+        """Take a form off the table: no tape has it any more. Safe in the middle of anything: it takes no lock."""
+        put(self.forms, number, 0)
+        self.living.pop(number, None)
+        self.free.append(number)
+
+
+REGISTRY = Registry()
+
+
+def announce() -> None:
+    """Let native code find the registry."""
+    binding.add_symbol("tape_registry", REGISTRY.address)

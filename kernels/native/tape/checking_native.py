@@ -1,0 +1,68 @@
+"""A picture of a tape, taken at once: no other thread records or drops meanwhile. See kernels/debug/checks.py."""
+
+from __future__ import annotations
+
+from kernels.compiler.jit import load_module, njit
+from kernels.native.memory import load_i4, store_i8, word
+from kernels.native.python_api import tape_registry
+from kernels.native.words import (
+    C_COUNTS,
+    CHUNK,
+    GONE,
+    HELD,
+    T_CHUNKS,
+    T_DIR,
+    T_NEXT,
+    T_ROOM,
+    T_SIZE,
+    T_WORDS,
+    TAPE_BITS,
+    TAPE_WORDS,
+)
+
+_tape = load_module("native.tape.tape_native")
+tape_of, chunk_of, count_of = _tape.tape_of, _tape.chunk_of, _tape.count_of
+COUNT = (1 << TAPE_BITS) - 1
+CHUNK_WORDS = 1 + (C_COUNTS + 4 * CHUNK) // 8
+
+
+@njit(cache=True, error_model="numpy")
+def copied(target, source, count):
+    for k in range(count):
+        store_i8(target + 8 * k, word(source, k))
+    return target + 8 * count
+
+
+@njit("int64(int64, int64, int64)", cache=True, error_model="numpy")
+def picture(t, target, room):
+    """Copy a tape's header, its words and its chunks, each behind its address; return how many words that takes.
+
+    Nothing is copied where there is less room.
+    """
+    size, chunks = word(t, T_SIZE), word(t, T_CHUNKS)
+    if size < 0 or size > word(t, T_ROOM) or chunks < 0:
+        copied(target, t, TAPE_WORDS)
+        return TAPE_WORDS
+    wanted = TAPE_WORDS + size + chunks * CHUNK_WORDS
+    if wanted > room:
+        return wanted
+    at = copied(copied(target, t, TAPE_WORDS), word(t, T_WORDS), size)
+    for k in range(chunks):
+        chunk = word(word(t, T_DIR), k)
+        store_i8(at, chunk)
+        if chunk != 0:
+            copied(at + 8, chunk, CHUNK_WORDS - 1)
+        at += 8 * CHUNK_WORDS
+    return wanted
+
+
+@njit("int64(int64)", cache=True, error_model="numpy")
+def holders(slot):
+    """How many have a slot; GONE if its tape or its chunk is, -1 if there has never been such a slot."""
+    t = tape_of(tape_registry(), slot)
+    if t == 0:
+        return GONE
+    if slot & COUNT >= word(t, T_NEXT):
+        return -1
+    chunk = chunk_of(t, slot)
+    return load_i4(count_of(chunk, slot)) & HELD if chunk != 0 else GONE

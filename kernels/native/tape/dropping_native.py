@@ -1,0 +1,162 @@
+"""What changes on a tape besides its end, as methods of its native object: copies of saved arrays, what is dropped."""
+
+from __future__ import annotations
+
+from kernels.compiler.jit import cfunc, load_module, njit
+from kernels.native.memory import HEADER, store_i8, word
+from kernels.native.python_api import (
+    Py_DecRef,
+    Py_IncRef,
+    PyErr_NoMemory,
+    PyList_Size,
+    PyLong_AsLongLong,
+    PyLong_FromLongLong,
+    PyMem_RawFree,
+    PyObject_Free,
+    PyTuple_GetItem,
+    PyTuple_Size,
+)
+from kernels.native.words import (
+    B_ENTRIES,
+    B_FORM,
+    B_SAVED,
+    G_FORMS,
+    G_TAPES,
+    T_CHUNKS,
+    T_DIR,
+    T_FULL,
+    T_NUMBER,
+    T_REGISTRY,
+    T_SIZE,
+    T_WORDS,
+)
+
+CONTROL = True
+
+_tape = load_module("native.tape.tape_native")
+block_at = _tape.block_at
+_collecting = load_module("native.tape.collecting_native")
+take_out, gather = _collecting.take_out, _collecting.collect
+_objects = load_module("native.objects_native")
+kind_of, none, wrong, number_given, is_array, block_of = (
+    _objects.kind_of,
+    _objects.none,
+    _objects.wrong,
+    _objects.number_given,
+    _objects.is_array,
+    _objects.block_of,
+)
+_reading = load_module("native.tape.reading_native")
+last_given = _reading.last_given
+
+
+@cfunc("int64(int64, int64, int64)", cache=True)
+def replace(self, given, count):
+    """``replace(place, last, saved, copy, code)``: put a copy, and another form, where that saved array stands still.
+
+    Returns the array that stood there, which the caller lets go of; None if it does no more.
+    """
+    t = self + HEADER
+    registry = word(t, T_REGISTRY)
+    if count != 5 or not is_array(registry, word(given, 3)):
+        return wrong(registry)
+    place, last = number_given(registry, word(given, 0)), last_given(t, word(given, 1))
+    block = block_of(registry, number_given(registry, word(given, 4)))
+    if last < 0 or place >= last or place < last - word(block_at(t, last), B_SAVED):
+        return wrong(registry)
+    words, copy = word(t, T_WORDS), word(given, 3)
+    before = word(words, place)
+    if before != word(given, 2) or block == 0 or word(block, B_ENTRIES) != word(block_at(t, last), B_ENTRIES):
+        return none(registry)
+    old = word(block_at(t, last), B_FORM)
+    Py_IncRef(copy)
+    Py_IncRef(word(block, B_FORM))
+    store_i8(words + 8 * place, copy)
+    store_i8(words + 8 * last, PyLong_AsLongLong(word(given, 4)))
+    Py_DecRef(old)
+    return before
+
+
+@njit(cache=True, error_model="numpy")
+def gone(t, count):
+    if count < 0:
+        return PyErr_NoMemory()
+    return PyLong_FromLongLong(count)
+
+
+@njit(cache=True, error_model="numpy")
+def is_read(given, most):
+    """Whether more read the tape than the caller allows for."""
+    return PyList_Size(word(given, 0)) > most
+
+
+@cfunc("int64(int64, int64, int64)", cache=True)
+def collect(self, given, count):
+    """``collect(readers)``: drop the instructions whose results nobody can reach, unless somebody reads."""
+    t = self + HEADER
+    if count != 1 or PyList_Size(word(given, 0)) < 0:
+        return wrong(word(t, T_REGISTRY))
+    return PyLong_FromLongLong(0) if is_read(given, 0) else gone(t, gather(t))
+
+
+@cfunc("int64(int64, int64, int64)", cache=True)
+def remove(self, given, count):
+    """``remove(readers, lasts)``: drop the instructions that end at these places, ascending, unless others read."""
+    t = self + HEADER
+    if count != 2 or PyList_Size(word(given, 0)) < 0 or PyTuple_Size(word(given, 1)) < 0:
+        return wrong(word(t, T_REGISTRY))
+    lasts, words, low = word(given, 1), word(t, T_WORDS), -1
+    if is_read(given, 1):
+        return PyLong_FromLongLong(0)
+    for k in range(PyTuple_Size(lasts)):
+        if last_given(t, PyTuple_GetItem(lasts, k)) < 0:
+            return 0
+    for k in range(PyTuple_Size(lasts)):
+        last = PyLong_AsLongLong(PyTuple_GetItem(lasts, k))
+        if low < 0:
+            low = last + 1 - word(block_at(t, last), B_ENTRIES)
+        if word(words, last) >= 0:
+            store_i8(words + 8 * last, ~word(words, last))
+    return gone(t, take_out(t, low) if low >= 0 else 0)
+
+
+@cfunc("int64(int64, int64, int64)", cache=True)
+def notify(self, given, count):
+    """``notify(call)``: what is called, without arguments, when the tape is full of dead, or large ones have died."""
+    t = self + HEADER
+    if count != 1:
+        return wrong(word(t, T_REGISTRY))
+    before = word(t, T_FULL)
+    Py_IncRef(word(given, 0))
+    store_i8(t + 8 * T_FULL, word(given, 0))
+    if before != 0:
+        Py_DecRef(before)
+    return none(word(t, T_REGISTRY))
+
+
+@cfunc("int64(int64)", cache=True)
+def length(self):
+    return word(self + HEADER, T_SIZE)
+
+
+@cfunc("void(int64)", cache=True)
+def dealloc(self):
+    t, kind = self + HEADER, kind_of(self)
+    registry = word(t, T_REGISTRY)
+    if registry != 0:
+        position = word(t, T_SIZE)
+        while position > 0:
+            last = position - 1
+            store_i8(word(t, T_WORDS) + 8 * last, ~word(word(t, T_WORDS), last))
+            position -= word(word(word(registry, G_FORMS), ~word(word(t, T_WORDS), last)), B_ENTRIES)
+        if word(t, T_SIZE) > 0:
+            take_out(t, 0)
+        store_i8(word(registry, G_TAPES) + 8 * word(t, T_NUMBER), 0)
+        for k in range(word(t, T_CHUNKS)):
+            PyMem_RawFree(word(word(t, T_DIR), k))
+        PyMem_RawFree(word(t, T_DIR))
+        PyMem_RawFree(word(t, T_WORDS))
+        if word(t, T_FULL) != 0:
+            Py_DecRef(word(t, T_FULL))
+    PyObject_Free(self)
+    Py_DecRef(kind)

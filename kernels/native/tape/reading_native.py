@@ -1,0 +1,176 @@
+"""Reading a tape, as methods of its native object: instructions taken apart into Python's objects."""
+
+from __future__ import annotations
+
+from kernels.compiler.jit import cfunc, load_module, njit
+from kernels.native.memory import HEADER, double_of, word
+from kernels.native.python_api import (
+    Py_DecRef,
+    Py_IncRef,
+    PyErr_Occurred,
+    PyFloat_FromDouble,
+    PyLong_FromLongLong,
+    PyTuple_New,
+    PyTuple_SetItem,
+)
+from kernels.native.words import (
+    ARRAY,
+    B_ENTRIES,
+    B_FIRST,
+    B_FORM,
+    B_INPUTS,
+    B_SAVED,
+    DOUBLE,
+    I_WORDS,
+    NUMBER,
+    T_REGISTRY,
+    T_SIZE,
+    T_WORDS,
+)
+
+CONTROL = True
+
+_tape = load_module("native.tape.tape_native")
+block_at, seek = _tape.block_at, _tape.seek
+_objects = load_module("native.objects_native")
+none, wrong, number_given, is_array, block_of = (
+    _objects.none,
+    _objects.wrong,
+    _objects.number_given,
+    _objects.is_array,
+    _objects.block_of,
+)
+
+
+@njit(cache=True, error_model="numpy")
+def operand_object(registry, operand):
+    if operand == 0:
+        return none(registry)
+    if operand > 0:
+        return PyLong_FromLongLong(operand)
+    Py_IncRef(-operand)
+    return -operand
+
+
+@njit(cache=True, error_model="numpy")
+def saved_object(number, kind):
+    if kind == NUMBER:
+        return PyLong_FromLongLong(number)
+    if kind == DOUBLE:
+        return PyFloat_FromDouble(double_of(number))
+    Py_IncRef(number)
+    return number
+
+
+@njit(cache=True, error_model="numpy")
+def operands_of(t, start, block):
+    """The operands of an instruction as a tuple; 0 with an exception."""
+    found = PyTuple_New(word(block, B_INPUTS))
+    for i in range(word(block, B_INPUTS)):
+        if found != 0:
+            PyTuple_SetItem(found, i, operand_object(word(t, T_REGISTRY), word(word(t, T_WORDS), start + 1 + i)))
+    return found
+
+
+@njit(cache=True, error_model="numpy")
+def saved_of(t, start, block):
+    """The saved values of an instruction as a tuple; 0 with an exception."""
+    inputs, count = word(block, B_INPUTS), word(block, B_SAVED)
+    kinds, found = block + 8 * (B_FIRST + I_WORDS * inputs), PyTuple_New(count)
+    for j in range(count):
+        if found != 0:
+            PyTuple_SetItem(found, j, saved_object(word(word(t, T_WORDS), start + 1 + inputs + j), word(kinds, j)))
+    return found
+
+
+@njit(cache=True, error_model="numpy")
+def last_given(t, x):
+    """The place that a caller gives, of the last word of an instruction; -1 with an exception."""
+    last, registry = number_given(word(t, T_REGISTRY), x), word(t, T_REGISTRY)
+    if last >= 0 and last < word(t, T_SIZE):
+        block = block_of(registry, word(word(t, T_WORDS), last))
+        if block != 0 and word(block, B_ENTRIES) <= last + 1:
+            return last
+    wrong(registry)
+    return -1
+
+
+@njit(cache=True, error_model="numpy")
+def last_of(t, given, count, wanted):
+    """The same, given last of so many arguments."""
+    return last_given(t, word(given, count - 1)) if count == wanted else wrong(word(t, T_REGISTRY)) - 1
+
+
+@cfunc("int64(int64, int64, int64)", cache=True)
+def at(self, given, count):
+    """``at(last)``: the instruction that ends there: start, stop, slot, operands, saved values, form."""
+    t = self + HEADER
+    last = last_of(t, given, count, 1)
+    if last < 0:
+        return 0
+    block = block_at(t, last)
+    start = last + 1 - word(block, B_ENTRIES)
+    found = PyTuple_New(6)
+    if found != 0:
+        Py_IncRef(word(block, B_FORM))
+        PyTuple_SetItem(found, 0, PyLong_FromLongLong(start))
+        PyTuple_SetItem(found, 1, PyLong_FromLongLong(last + 1))
+        PyTuple_SetItem(found, 2, PyLong_FromLongLong(word(word(t, T_WORDS), start)))
+        PyTuple_SetItem(found, 3, operands_of(t, start, block))
+        PyTuple_SetItem(found, 4, saved_of(t, start, block))
+        PyTuple_SetItem(found, 5, word(block, B_FORM))
+        if PyErr_Occurred() != 0:
+            Py_DecRef(found)
+            return 0
+    return found
+
+
+@cfunc("int64(int64, int64, int64)", cache=True)
+def operand(self, given, count):
+    """``operand(place, last)``: the operand at a place of the instruction that ends at another."""
+    t = self + HEADER
+    last = last_of(t, given, count, 2)
+    if last < 0:
+        return 0
+    block, place = block_at(t, last), number_given(word(t, T_REGISTRY), word(given, 0))
+    first = last + 2 - word(block, B_ENTRIES)
+    if place < first or place >= first + word(block, B_INPUTS):
+        return wrong(word(t, T_REGISTRY))
+    return operand_object(word(t, T_REGISTRY), word(word(t, T_WORDS), place))
+
+
+@cfunc("int64(int64, int64, int64)", cache=True)
+def form(self, given, count):
+    """``form(last)``: the form of the instruction that ends there."""
+    t = self + HEADER
+    last = last_of(t, given, count, 1)
+    if last < 0:
+        return 0
+    found = word(block_at(t, last), B_FORM)
+    Py_IncRef(found)
+    return found
+
+
+@cfunc("int64(int64, int64, int64)", cache=True)
+def find(self, given, count):
+    """``find(slot)``: the end of the last instruction whose slot is at most this."""
+    t = self + HEADER
+    slot = number_given(word(t, T_REGISTRY), word(given, 0)) if count > 0 else -1
+    if slot < 0:
+        return wrong(word(t, T_REGISTRY))
+    return PyLong_FromLongLong(seek(t, slot))
+
+
+@cfunc("int64(int64, int64, int64)", cache=True)
+def kept(self, given, count):
+    """``kept(place, last)``: the array or object that an instruction saved there."""
+    t = self + HEADER
+    last = last_of(t, given, count, 2)
+    if last < 0:
+        return 0
+    block, place = block_at(t, last), number_given(word(t, T_REGISTRY), word(given, 0))
+    at = place - (last - word(block, B_SAVED))
+    kinds = block + 8 * (B_FIRST + I_WORDS * word(block, B_INPUTS))
+    if at < 0 or at >= word(block, B_SAVED) or word(kinds, at) < ARRAY:
+        return wrong(word(t, T_REGISTRY))
+    return saved_object(word(word(t, T_WORDS), place), ARRAY)

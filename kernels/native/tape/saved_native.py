@@ -1,0 +1,148 @@
+"""The arrays that a tape's instructions saved, as methods of its native object: all, or those in a range of memory.
+
+An array is named by the slot of its instruction and its number among what that saved: both stay when others go.
+"""
+
+from __future__ import annotations
+
+from kernels.compiler.jit import cfunc, load_module, njit
+from kernels.native.memory import HEADER, load_i4, load_i8, word
+from kernels.native.python_api import (
+    Py_DecRef,
+    PyErr_Occurred,
+    PyList_Append,
+    PyList_New,
+    PyLong_FromLongLong,
+    PyTuple_New,
+    PyTuple_SetItem,
+)
+from kernels.native.words import (
+    A_DATA,
+    A_NDIM,
+    A_SHAPE,
+    A_STRIDES,
+    ARRAY,
+    B_ENTRIES,
+    B_FIRST,
+    B_INPUTS,
+    B_SAVED,
+    I_WORDS,
+    OBJECT,
+    T_REGISTRY,
+    T_SIZE,
+    T_WORDS,
+)
+
+CONTROL = True
+
+_tape = load_module("native.tape.tape_native")
+block_at, seek = _tape.block_at, _tape.seek
+_objects = load_module("native.objects_native")
+is_array, none, number_given, wrong = _objects.is_array, _objects.none, _objects.number_given, _objects.wrong
+LONGEST_ITEM = 16
+"""Bytes of the largest elements that there are."""
+
+
+@njit(cache=True, error_model="numpy")
+def meets(array, low, high):
+    """Whether an array's elements may stand in a range of memory: some of its bytes do, or some close by."""
+    first, last = load_i8(array + A_DATA), load_i8(array + A_DATA)
+    for k in range(load_i4(array + A_NDIM)):
+        extent, stride = word(load_i8(array + A_SHAPE), k), word(load_i8(array + A_STRIDES), k)
+        if extent == 0:
+            return False
+        if stride < 0:
+            first += (extent - 1) * stride
+        else:
+            last += (extent - 1) * stride
+    return first < high and low < last + LONGEST_ITEM
+
+
+@njit(cache=True, error_model="numpy")
+def add_number(found, number):
+    """Append an integer to a list; 0 with an exception."""
+    x = PyLong_FromLongLong(number)
+    if x == 0:
+        return 0
+    failed = PyList_Append(found, x)
+    Py_DecRef(x)
+    return 0 if failed != 0 else 1
+
+
+@njit(cache=True, error_model="numpy")
+def saved_array(registry, block, j, x):
+    """Whether what is saved as this is an array."""
+    kind = word(block + 8 * (B_FIRST + I_WORDS * word(block, B_INPUTS)), j)
+    return kind == ARRAY or (kind == OBJECT and is_array(registry, x))
+
+
+@njit(cache=True, error_model="numpy")
+def listed(t, after, low, high, wants_all):
+    """A list of arrays saved behind a slot, or of those in a range: each, if all, then its slot and number."""
+    registry, words, position = word(t, T_REGISTRY), word(t, T_WORDS), word(t, T_SIZE)
+    found, done = PyList_New(0), 1
+    while found != 0 and position > 0:
+        block = block_at(t, position - 1)
+        start = position - word(block, B_ENTRIES)
+        slot, first = word(words, start), start + 1 + word(block, B_INPUTS)
+        if slot <= after:
+            break
+        position = start
+        for j in range(word(block, B_SAVED)):
+            x = word(words, first + j)
+            if saved_array(registry, block, j, x) and (wants_all or meets(x, low, high)):
+                if wants_all and PyList_Append(found, x) != 0:
+                    done = 0
+                done = done and add_number(found, slot) and add_number(found, j)
+    if found != 0 and (done == 0 or PyErr_Occurred() != 0):
+        Py_DecRef(found)
+        return 0
+    return found
+
+
+@cfunc("int64(int64, int64, int64)", cache=True)
+def arrays(self, given, count):
+    """``arrays(after)``: the arrays saved by instructions behind a slot, each with slot and number."""
+    t = self + HEADER
+    after = number_given(word(t, T_REGISTRY), word(given, 0)) if count == 1 else -1
+    return listed(t, after, 0, 0, True) if after >= 0 else wrong(word(t, T_REGISTRY))
+
+
+@cfunc("int64(int64, int64, int64)", cache=True)
+def meeting(self, given, count):
+    """``meeting(low, high, after)``: slots and numbers of those of them that may stand in a range of memory."""
+    t = self + HEADER
+    registry, after = word(t, T_REGISTRY), -1
+    if count == 3:
+        after = number_given(registry, word(given, 2))
+    if after < 0:
+        return wrong(registry)
+    low, high = number_given(registry, word(given, 0)), number_given(registry, word(given, 1))
+    return listed(t, after, low, high, False)
+
+
+@cfunc("int64(int64, int64, int64)", cache=True)
+def placed(self, given, count):
+    """``placed(slot, number)``: where a saved value stands, and its instruction's end; None if that is gone."""
+    t = self + HEADER
+    registry = word(t, T_REGISTRY)
+    slot = number_given(registry, word(given, 0)) if count == 2 else -1
+    number = number_given(registry, word(given, 1)) if count == 2 else -1
+    if slot < 0 or number < 0:
+        return wrong(registry)
+    last = seek(t, slot) - 1
+    block = block_at(t, last) if last >= 0 else 0
+    if (
+        block == 0
+        or word(word(t, T_WORDS), last + 1 - word(block, B_ENTRIES)) != slot
+        or number >= word(block, B_SAVED)
+    ):
+        return none(registry)
+    found = PyTuple_New(2)
+    if found != 0:
+        PyTuple_SetItem(found, 0, PyLong_FromLongLong(last - word(block, B_SAVED) + number))
+        PyTuple_SetItem(found, 1, PyLong_FromLongLong(last))
+        if PyErr_Occurred() != 0:
+            Py_DecRef(found)
+            return 0
+    return found

@@ -1,0 +1,79 @@
+"""The tape as an object of native code: a block of words that it owns, with methods to record, read and drop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kernels.compiler import jit
+from kernels.native import registry, words
+from kernels.native.heap_types import (
+    DEALLOC,
+    LENGTH,
+    MEMBERS,
+    METHODS,
+    NOT_CALLED,
+    READONLY,
+    WORD,
+    instance,
+    made,
+    members,
+    methods,
+)
+from kernels.native.memory import HEADER
+
+_METHODS = {
+    "native.tape.record_native": ("record",),
+    "native.tape.reading_native": ("at", "operand", "form", "find", "kept"),
+    "native.tape.dropping_native": ("replace", "collect", "remove", "notify"),
+}
+_MEMBERS = {"count": words.T_COUNT, "moves": words.T_MOVES, "writes": words.T_WRITES, "next": words.T_NEXT}
+_SET = {"grown": words.T_GROWN}
+
+
+def _type() -> Any:
+    modules = {name: jit.load_module(name) for name in _METHODS}
+    functions = {name: getattr(modules[module], name) for module, names in _METHODS.items() for name in names}
+    rows = {name: (WORD, HEADER + 8 * at, READONLY) for name, at in _MEMBERS.items()}
+    rows |= {name: (WORD, HEADER + 8 * at, 0) for name, at in _SET.items()}
+    slots = {
+        MEMBERS: members(rows),
+        METHODS: methods(functions),
+        DEALLOC: modules["native.tape.dropping_native"].dealloc,
+        LENGTH: modules["native.tape.dropping_native"].length,
+    }
+    return made("kernels.native.tape.tape_words.Words", object, slots, HEADER + 8 * words.TAPE_WORDS, NOT_CALLED)
+
+
+_types: list[Any] = []
+
+
+def words_of_tape(number: int, count: int) -> Any:
+    """Return the words of a new tape of this number, whose first slot has this count.
+
+    - ``record(result, code, operands, saved)`` appends an instruction: a tensor gets its slot, and the form of this
+      number; operands are None, slots and leaves.
+    - ``at(last)`` is the instruction that ends at a place: start, stop, slot, operands, saved values, form;
+      ``operand(place)``, ``form(last)`` and ``kept(place, last)`` are parts of one.
+    - ``find(slot)`` is the end of the last instruction whose slot is at most this.
+    - ``arrays(down_to)`` lists saved arrays, each with its place and that of its instruction's last word;
+      ``replace(place, last, saved, copy, code)`` puts a copy in place of one.
+    - ``collect(readers)`` drops what nobody can reach, ``remove(readers, lasts)`` these instructions, unless others
+      read.
+    - ``notify(call)`` says whom to call when half is dead, or much memory is.
+    """
+    if not _types:
+        _types.append(_type())
+    found = instance(_types[0])
+    header = header_of(found)
+    registry.put(header, words.T_NUMBER, number)
+    count = -(-count // words.CHUNK) * words.CHUNK  # who holds slots of the number's tape before is counted elsewhere
+    registry.put(header, words.T_NEXT, count)
+    registry.put(header, words.T_FIRST, count >> words.CHUNK_BITS)
+    registry.put(header, words.T_REGISTRY, registry.REGISTRY.address)
+    registry.put(registry.REGISTRY.tapes, number, header)
+    return found
+
+
+def header_of(entries: Any) -> int:
+    """Return the address of a tape's header."""
+    return id(entries) + HEADER

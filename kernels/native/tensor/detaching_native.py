@@ -1,0 +1,75 @@
+"""``x.detach()`` as one native call, where it has been asked of a form before."""
+
+from __future__ import annotations
+
+from kernels.compiler.jit import cfunc, load_module, njit
+from kernels.native.memory import HEADER, load_f8, load_i8, store_f8, store_i8, word
+from kernels.native.python_api import Py_DecRef, Py_IncRef, tape_registry, three_words
+from kernels.native.words import (
+    A_DATA,
+    DOUBLES,
+    E_FORM,
+    G_ARRAY,
+    G_FLOAT,
+    G_TENSOR,
+    G_TRUE,
+    O_BASE,
+    O_FORM,
+    O_RARE,
+    O_SHARED,
+    O_VALUE,
+)
+
+CONTROL = True
+
+_objects = load_module("native.objects_native")
+array_of, kind_of, new_tensor, put = _objects.array_of, _objects.kind_of, _objects.new_tensor, _objects.put
+tape_in_force = load_module("native.calls.telling_native").tape_in_force
+find = load_module("native.calls.calls_native").find
+_in_place = load_module("native.calls.in_place_native")
+counter_of, is_counted, new_rare = _in_place.counter_of, _in_place.is_counted, _in_place.new_rare
+
+
+@njit(cache=True, error_model="numpy")
+def array_in(registry, x):
+    """The array that a tensor has, borrowed: of a number one is made, which it then has; 0 with an exception."""
+    value = load_i8(x + O_VALUE)
+    if value == 0 or kind_of(value) != word(registry, G_FLOAT):
+        return value if value != 0 and kind_of(value) == word(registry, G_ARRAY) else 0
+    found = array_of(registry, 0, three_words(), DOUBLES, False)
+    if found != 0:
+        store_f8(load_i8(found + A_DATA), load_f8(value + HEADER))
+        store_i8(x + O_VALUE, found)
+        Py_DecRef(value)
+    return found
+
+
+@cfunc("int64(int64, int64, int64, int64)", cache=True, error_model="numpy")
+def hit_shared(op, given, count, ignored):
+    """Return a tensor that shares the memory of one, and the count of its writes; 0, mostly without an exception."""
+    registry, x = tape_registry(), load_i8(given)
+    if kind_of(x) != word(registry, G_TENSOR) or load_i8(x + O_BASE) != 0 or not is_counted(registry, x):
+        return 0
+    counter = counter_of(registry, x)
+    Py_IncRef(counter)
+    rare = new_rare(registry, counter)
+    result = new_tensor(registry) if rare != 0 else 0
+    if result == 0:
+        if rare != 0:
+            Py_DecRef(rare)
+        return 0
+    store_i8(result + O_RARE, rare)
+    # All that has been made may have collected garbage, and so run anything: what counts is read now.
+    found = tape_in_force(registry)
+    same = found != -1 and found & 1 == 0 and load_i8(x + O_BASE) == 0 and counter_of(registry, x) == counter
+    entry = find(registry, op, load_i8(x + O_FORM), 0, 0, 0, 0) if same else 0
+    value = array_in(registry, x) if entry != 0 else 0
+    if value == 0:
+        Py_DecRef(result)
+        return 0
+    if load_i8(x + O_SHARED) == 0:
+        put(x + O_SHARED, word(registry, G_TRUE))
+    put(result + O_SHARED, word(registry, G_TRUE))
+    put(result + O_VALUE, value)
+    put(result + O_FORM, word(entry, E_FORM))
+    return result

@@ -1,0 +1,252 @@
+"""Leaves as native code makes them: of a float, a list of floats, an array of doubles, what a tensor has."""
+
+from __future__ import annotations
+
+from kernels.compiler.jit import cfunc, load_module, njit
+from kernels.native.memory import HEADER, load_f8, load_i4, load_i8, store_f8, store_i8, word
+from kernels.native.numpy_api import array_copy, new_array
+from kernels.native.pool.pool_calls import own_words
+from kernels.native.pool.pool_words import LARGE
+from kernels.native.python_api import (
+    Py_DecRef,
+    Py_IncRef,
+    PyErr_Clear,
+    PyErr_Occurred,
+    PyList_GetItem,
+    PyList_Size,
+    PyLong_AsLongLong,
+    PyObject_Vectorcall,
+    PyThread_get_thread_ident,
+    PyType_GenericAlloc,
+    PyWeakref_NewRef,
+    tape_registry,
+    three_words,
+)
+from kernels.native.words import (
+    A_DATA,
+    A_DTYPE,
+    A_FLAGS,
+    A_NDIM,
+    A_SHAPE,
+    A_SIMPLE,
+    A_STRIDES,
+    DOUBLES,
+    G_ACTIVE,
+    G_ARRAY,
+    G_COPY,
+    G_DOUBLE,
+    G_FALSE,
+    G_FLOAT,
+    G_LEAF,
+    G_LIST,
+    G_NEW,
+    G_NONE,
+    G_SCALAR,
+    G_SPECOF,
+    G_TAPE,
+    G_TENSOR,
+    G_THREAD,
+    L_GRAD,
+    L_OWNER,
+    L_SPEC,
+    O_FORM,
+    O_SLOT,
+    O_VALUE,
+)
+
+CONTROL = True
+
+_objects = load_module("native.objects_native")
+kind_of, none, wrong = _objects.kind_of, _objects.none, _objects.wrong
+elements, new_tensor = _objects.elements, _objects.new_tensor
+look_at = load_module("native.calls.telling_native").look_at
+MOST_FLOATS, MOST_DIMS, SPECS, SPEC = 64, 3, 64, 5
+"""Floats in a list; dims of shapes whose specs are kept; how many; words of one."""
+specs = own_words(SPECS * SPEC)
+
+
+@njit(cache=True, error_model="numpy")
+def asked_spec(array):
+    """A new reference to the spec of an array, by Python."""
+    given = three_words()
+    store_i8(given, array)
+    return PyObject_Vectorcall(word(tape_registry(), G_SPECOF), given, 1, 0)
+
+
+@njit(cache=True, error_model="numpy")
+def spec_of(array):
+    """A new reference to the spec of a new array of doubles in order: its shape tells it."""
+    count, shape = load_i4(array + A_NDIM), load_i8(array + A_SHAPE)
+    if count > MOST_DIMS:
+        return asked_spec(array)
+    mixed = count
+    for k in range(count):
+        mixed = mixed * 31 + word(shape, k)
+    entry = specs() + 8 * SPEC * (mixed & (SPECS - 1))
+    found = load_i8(entry)
+    same = found != 0 and word(entry, 1) == count
+    for k in range(count):
+        same = same and word(entry, 2 + k) == word(shape, k)
+    if not same:
+        before, found = found, asked_spec(array)
+        if found == 0:
+            return 0
+        Py_IncRef(found)
+        before = load_i8(entry)
+        store_i8(entry, found)
+        store_i8(entry + 8, count)
+        for k in range(count):
+            store_i8(entry + 16 + 8 * k, word(shape, k))
+        if before != 0:
+            Py_DecRef(before)
+        return found
+    Py_IncRef(found)
+    return found
+
+
+@njit(cache=True, error_model="numpy")
+def listed(registry, data):
+    """A new array of a list of floats; 0 without an exception where it is none."""
+    count = PyList_Size(data)
+    if count == 0 or count > MOST_FLOATS:
+        return 0
+    for k in range(count):
+        if kind_of(PyList_GetItem(data, k)) != word(registry, G_FLOAT):
+            return 0
+    shape = three_words()
+    store_i8(shape, count)
+    found = new_array(word(registry, G_NEW), word(registry, G_ARRAY), 1, shape, DOUBLES)
+    if found != 0:
+        for k in range(count):
+            store_f8(load_i8(found + A_DATA) + 8 * k, load_f8(PyList_GetItem(data, k) + HEADER))
+    return found
+
+
+@njit(cache=True, error_model="numpy")
+def is_usual(registry, data):
+    """Whether an array is a small one of doubles, and not without dims."""
+    count = load_i4(data + A_NDIM)
+    if count == 0 or load_i8(data + A_DTYPE) != word(registry, G_DOUBLE):
+        return False
+    return 8 * elements(load_i8(data + A_SHAPE), count) < LARGE
+
+
+@njit(cache=True, error_model="numpy")
+def value_of(registry, data):
+    """A new reference to what a tensor carries of this data; 0, mostly without an exception, where Python must tell."""
+    kind = kind_of(data)
+    if kind == word(registry, G_FLOAT):
+        Py_IncRef(data)
+        return data
+    if kind == word(registry, G_ARRAY):
+        return array_copy(word(registry, G_COPY), data) if is_usual(registry, data) else 0
+    return listed(registry, data) if kind == word(registry, G_LIST) else 0
+
+
+@njit(cache=True, error_model="numpy")
+def is_in_order(array):
+    """Whether an array of doubles is as a new one of its shape: its spec follows from that."""
+    count, size = load_i4(array + A_NDIM), 8
+    for k in range(count - 1, -1, -1):
+        if word(load_i8(array + A_STRIDES), k) != size:
+            return False
+        size *= word(load_i8(array + A_SHAPE), k)
+    return size != 0
+
+
+@njit(cache=True, error_model="numpy")
+def shared(registry, x):
+    """A new reference to what a tensor without history carries; 0 where Python must tell."""
+    value = load_i8(x + O_VALUE) if load_i8(x + O_SLOT) == 0 else 0
+    if value == 0:
+        return 0
+    if kind_of(value) != word(registry, G_FLOAT):
+        if kind_of(value) != word(registry, G_ARRAY) or load_i8(value + A_DTYPE) != word(registry, G_DOUBLE):
+            return 0
+        if load_i4(value + A_NDIM) == 0 or load_i4(value + A_FLAGS) & A_SIMPLE != A_SIMPLE or not is_in_order(value):
+            return 0
+    Py_IncRef(value)
+    return value
+
+
+@njit(cache=True, error_model="numpy")
+def is_own(registry):
+    """Whether the tape in force is this thread's, and not that of the thread whose context this one is a copy of."""
+    tape = look_at(word(registry, G_ACTIVE))
+    if tape == 0:
+        PyErr_Clear()
+        return False
+    own = kind_of(tape) != word(registry, G_TAPE)
+    if not own:
+        thread = load_i8(tape + word(registry, G_THREAD))
+        own = thread != 0 and PyLong_AsLongLong(thread) == PyThread_get_thread_ident()
+    Py_DecRef(tape)
+    return own
+
+
+@njit(cache=True, error_model="numpy")
+def slot_of(registry, x, spec):
+    """A new slot of a leaf; 0 with an exception."""
+    leaf = PyType_GenericAlloc(word(registry, G_LEAF), 0)
+    owner = PyWeakref_NewRef(x, 0) if leaf != 0 else 0
+    if owner == 0:
+        if leaf != 0:
+            Py_DecRef(leaf)
+        return 0
+    Py_IncRef(spec)
+    Py_IncRef(word(registry, G_NONE))
+    store_i8(leaf + L_SPEC, spec)
+    store_i8(leaf + L_OWNER, owner)
+    store_i8(leaf + L_GRAD, word(registry, G_NONE))
+    return leaf
+
+
+@njit(cache=True, error_model="numpy")
+def leaf_of(registry, value, wanted):
+    """A leaf that carries a value, of which it takes the reference; 0 with an exception."""
+    x, spec = new_tensor(registry), word(registry, G_SCALAR)
+    if x == 0:
+        Py_DecRef(value)
+        return 0
+    store_i8(x + O_VALUE, value)
+    if kind_of(value) == word(registry, G_FLOAT):
+        Py_IncRef(spec)
+    else:
+        spec = spec_of(value)
+    store_i8(x + O_FORM, spec)
+    slot = slot_of(registry, x, spec) if spec != 0 and wanted else 0
+    if spec == 0 or (wanted and slot == 0):
+        Py_DecRef(x)
+        return 0
+    store_i8(x + O_SLOT, -slot)
+    return x
+
+
+@cfunc("int64(int64, int64, int64)", cache=True, error_model="numpy")
+def made(self, given, count):
+    """``made(data, requires_grad)``: a new leaf that holds a copy; None for what is not most often given."""
+    registry = tape_registry()
+    if count != 2:
+        return wrong(registry)
+    wanted = word(given, 1) != word(registry, G_FALSE)
+    value = value_of(registry, load_i8(given)) if not wanted or is_own(registry) else 0
+    if value == 0:
+        return none(registry) if PyErr_Occurred() == 0 else 0
+    return leaf_of(registry, value, wanted)
+
+
+@cfunc("int64(int64, int64, int64)", cache=True, error_model="numpy")
+def taken(self, given, count):
+    """``taken(argument)``: a new leaf of a float or an array, or that shares what a tensor has; None for the rest."""
+    registry, value = tape_registry(), 0
+    if count != 1:
+        return wrong(registry)
+    if is_own(registry):
+        kind = kind_of(load_i8(given))
+        if kind == word(registry, G_TENSOR):
+            value = shared(registry, load_i8(given))
+        elif kind != word(registry, G_LIST):
+            value = value_of(registry, load_i8(given))
+    if value == 0:
+        return none(registry) if PyErr_Occurred() == 0 else 0
+    return leaf_of(registry, value, True)

@@ -1,0 +1,104 @@
+"""The slots of leaves, and the attribute ``.grad``, as native code knows them."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from kernels.arrays.specs import SCALAR, spec_of
+from kernels.compiler import jit
+from kernels.native import numpy_api, words
+from kernels.native.heap_types import DESCR_GET, DESCR_SET, MEMBERS, NATIVE, OBJECT, made, members
+from kernels.native.registry import REGISTRY, put
+
+Class = TypeVar("Class", bound=type)
+_SLOTS = {
+    "grad": words.L_GRAD,
+    "hooks": words.L_HOOKS,
+    "over": words.L_OVER,
+    "owner": words.L_OWNER,
+    "spec": words.L_SPEC,
+}
+_RARE = {"counter": words.R_COUNTER, "grad": words.R_GRAD, "leaf": words.R_LEAF, "retains": words.R_RETAINS}
+_DOC = 40
+
+
+def _register(at: int, thing: Any) -> None:
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
+    put(REGISTRY.address, at, id(thing))
+
+
+def leaf_type(cls: Class) -> Class:
+    """Let native code make and read the slots of leaves, if this class keeps its own where it reads them."""
+    if NATIVE and place_of(cls, *_SLOTS) == [*_SLOTS.values()]:
+        _register(words.G_LEAF, cls)
+        _register(words.G_SPECOF, spec_of)
+        _register(words.G_SCALAR, SCALAR)
+        put(REGISTRY.address, words.G_COPY, numpy_api.table()[numpy_api.NEW_COPY])
+    return cls
+
+
+def rare_type(cls: Class) -> Class:
+    """Let native code make and read what few tensors have, if this class keeps it where it reads that."""
+    if NATIVE and place_of(cls, *_RARE) == [*_RARE.values()]:
+        _register(words.G_RARE, cls)
+    return cls
+
+
+def place_of(cls: type, *names: str) -> list[int]:
+    """Return where objects of a class with these slots keep them, in bytes."""
+    probe = cls.__new__(cls)
+    held = [object() for _ in names]
+    for name, one in zip(names, held, strict=True):
+        setattr(probe, name, one)
+    row = (ctypes.c_size_t * (cls.__basicsize__ // 8)).from_address(id(probe))[:]
+    found = [8 * row.index(id(one)) for one in held]
+    for name in names:
+        delattr(probe, name)
+    return found
+
+
+@functools.cache
+def _property() -> Any:
+    native, find = jit.load_module("native.tensor.grad_native"), ctypes.pythonapi.PyType_GetSlot
+    find.restype, find.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_int]
+    put(REGISTRY.address, words.G_GETS, find(property, DESCR_GET))
+    put(REGISTRY.address, words.G_SETS, find(property, DESCR_SET))
+    rows = {"__doc__": (OBJECT, _DOC, 0)}
+    slots = {MEMBERS: members(rows), DESCR_GET: native.get_grad, DESCR_SET: native.set_grad}
+    return made("kernels.native.tensor.leaf_type.Grad", property, slots, 0, 0)
+
+
+def grad_property(get: Callable[..., Any], put_in: Callable[..., Any], forget: Callable[..., Any]) -> property:
+    """Return the property that is the gradient of a leaf natively, and of anything else what these do."""
+    kind = _property() if NATIVE else property
+    found: property = kind(get, put_in, forget, get.__doc__)
+    return found
+
+
+def maker() -> Callable[[Any, bool], Any]:
+    """Return what makes a leaf of what is most often given, and None of anything else."""
+    return jit.bound("native.tensor.leaf_native", "made", None) if NATIVE else _nothing
+
+
+def taker() -> Callable[[Any], Any]:
+    """Return what makes a leaf of a transform's argument that is most often given, and None of anything else."""
+    return jit.bound("native.tensor.leaf_native", "taken", None) if NATIVE else lambda _: None
+
+
+def _nothing(data: Any, requires_grad: bool) -> None:
+    """Make nothing."""
+
+
+def beginner() -> Callable[[Any, Any], bool]:
+    """Return what gives the slot of a leaf its first gradient, at once: False where it has one."""
+    return jit.bound("native.tensor.grad_native", "begun", None) if NATIVE else _begun
+
+
+def _begun(slot: Any, gradient: Any) -> bool:
+    if slot.grad is not None:
+        return False
+    slot.grad = gradient
+    return True

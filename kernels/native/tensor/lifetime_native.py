@@ -1,0 +1,191 @@
+"""The tensor as CPython's memory management sees it: what it refers to, who has its slot, and its end."""
+
+from __future__ import annotations
+
+from kernels.compiler.jit import cfunc, load_module, njit
+from kernels.native.memory import load_i8, store_i8, word
+from kernels.native.python_api import (
+    Py_DecRef,
+    Py_IncRef,
+    PyErr_Fetch,
+    PyErr_Occurred,
+    PyErr_Restore,
+    PyErr_SetNone,
+    PyErr_WriteUnraisable,
+    PyLong_AsLongLong,
+    PyLong_FromLongLong,
+    PyObject_CallNoArgs,
+    PyObject_ClearWeakRefs,
+    PyObject_GC_Del,
+    PyObject_GC_UnTrack,
+    call_visit,
+    tape_registry,
+    three_words,
+)
+from kernels.native.words import (
+    G_ATTRIBUTE,
+    G_INT,
+    G_NONE,
+    G_SPARE,
+    G_SPARES,
+    G_TENSOR,
+    G_TYPEERROR,
+    LARGEST_LOSS,
+    MOST_SPARES,
+    O_BYTES,
+    O_FIRST,
+    O_LAST,
+    O_OFFSET,
+    O_SLOT,
+    O_TYPE,
+    O_VALUE,
+    O_WEAK,
+    STALE,
+    T_FULL,
+    T_LOST,
+    T_SIZE,
+    UNHELD,
+)
+
+CONTROL = True
+
+_tape = load_module("native.tape.tape_native")
+hold, let_go, tape_of = _tape.hold, _tape.let_go, _tape.tape_of
+_objects = load_module("native.objects_native")
+drop_all, visit_all = _objects.drop_all, _objects.visit_all
+
+
+@cfunc("int32(int64, int64, int64)", cache=True)
+def traverse(x, visit, argument):
+    leaf, found = -load_i8(x + O_SLOT), visit_all(x + O_FIRST, x + O_LAST, visit, argument)
+    if found == 0 and leaf > 1:
+        found = call_visit(visit, leaf, argument)
+    return found if found != 0 else call_visit(visit, load_i8(x + O_TYPE), argument)
+
+
+@njit(cache=True, error_model="numpy")
+def exchange(x, slot):
+    """Give a tensor another slot, held already, or a leaf, owned already; then let go of the one before."""
+    before = load_i8(x + O_SLOT)
+    store_i8(x + O_SLOT, slot)
+    if before > 0:
+        if before & UNHELD == 0:
+            let_go(tape_registry(), before)
+    elif before < STALE:
+        Py_DecRef(-before)
+
+
+@njit(cache=True, error_model="numpy")
+def empty(x):
+    """Let go of what a tensor refers to."""
+    exchange(x, 0)
+    drop_all(x + O_FIRST, x + O_LAST)
+
+
+@cfunc("int32(int64)", cache=True)
+def clear(x):
+    empty(x)
+    return 0
+
+
+@njit(cache=True, error_model="numpy")
+def lose(slot, size):
+    """Count the bytes of a large tensor that has died; let its tape look for more where they are many.
+
+    Pullbacks still need most of them: the longer the tape, the rarer a look.
+    """
+    t = tape_of(tape_registry(), slot & ~UNHELD)
+    if t == 0:
+        return
+    lost = word(t, T_LOST) + size
+    store_i8(t + 8 * T_LOST, lost)
+    call = word(t, T_FULL)
+    if lost * 10_000 <= LARGEST_LOSS * word(t, T_SIZE) or call == 0:
+        return
+    store_i8(t + 8 * T_LOST, 0)
+    error = three_words()
+    PyErr_Fetch(error, error + 8, error + 16)
+    Py_IncRef(call)
+    found = PyObject_CallNoArgs(call)
+    if found == 0:
+        PyErr_WriteUnraisable(call)
+    else:
+        Py_DecRef(found)
+    Py_DecRef(call)
+    PyErr_Restore(word(error, 0), word(error, 1), word(error, 2))
+
+
+@njit(cache=True, error_model="numpy")
+def spare(x, kind):
+    """Keep the memory of a tensor for a new one, or free it."""
+    registry = tape_registry()
+    count = word(registry, G_SPARES)
+    if kind == word(registry, G_TENSOR) and count < MOST_SPARES:
+        store_i8(x + O_OFFSET, 0)
+        store_i8(x + O_BYTES, 0)
+        store_i8(x + O_VALUE, word(registry, G_SPARE))
+        store_i8(registry + 8 * G_SPARE, x)
+        store_i8(registry + 8 * G_SPARES, count + 1)
+    else:
+        PyObject_GC_Del(x)
+
+
+@cfunc("void(int64)", cache=True)
+def dealloc(x):
+    kind = load_i8(x + O_TYPE)
+    PyObject_GC_UnTrack(x)
+    if load_i8(x + O_WEAK) != 0:
+        PyObject_ClearWeakRefs(x)
+    slot, size = load_i8(x + O_SLOT), load_i8(x + O_BYTES)
+    empty(x)
+    spare(x, kind)
+    Py_DecRef(kind)
+    if size > 0 and slot > 0:
+        lose(slot, size)
+
+
+@cfunc("int64(int64, int64)", cache=True)
+def get_slot(x, closure):
+    slot = load_i8(x + O_SLOT)
+    registry = tape_registry()
+    if slot > 0:
+        return PyLong_FromLongLong(slot & ~UNHELD)
+    if slot == STALE:
+        PyErr_SetNone(word(registry, G_ATTRIBUTE))
+        return 0
+    found = word(registry, G_NONE) if slot == 0 else -slot
+    Py_IncRef(found)
+    return found
+
+
+@cfunc("int32(int64, int64, int64)", cache=True)
+def set_slot(x, value, closure):
+    registry = tape_registry()
+    slot = STALE
+    if value == word(registry, G_NONE):
+        slot = 0
+    elif value != 0 and load_i8(value + O_TYPE) == word(registry, G_INT):
+        slot = PyLong_AsLongLong(value)
+        if slot <= 0 or slot >= UNHELD:
+            if PyErr_Occurred() == 0:
+                PyErr_SetNone(word(registry, G_TYPEERROR))
+            return -1
+        hold(registry, slot)
+    elif value != 0:
+        Py_IncRef(value)
+        slot = -value
+    exchange(x, slot)
+    return 0
+
+
+@cfunc("int64(int64, int64)", cache=True)
+def unheld(x, ignored):
+    """``x._unheld()``: let a computed tensor refer to its slot without holding it."""
+    slot = load_i8(x + O_SLOT)
+    registry = tape_registry()
+    if slot > 0 and slot & UNHELD == 0:
+        store_i8(x + O_SLOT, slot | UNHELD)
+        let_go(registry, slot)
+    found = word(registry, G_NONE)
+    Py_IncRef(found)
+    return found

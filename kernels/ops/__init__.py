@@ -1,0 +1,1 @@
+"""The tables of records, one declaration per operation; ``registry`` has them all."""

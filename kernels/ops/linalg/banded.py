@@ -1,0 +1,182 @@
+"""The table of solves with banded and Toeplitz matrices, stored as SciPy stores them; forward calls SciPy.
+
+The gradient reaches what SciPy reads: bands, first column and first row; the unused corners of bands receive 0.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernels.ops.linalg.solves import LinAlgError
+from kernels.records.dispatch import dispatched
+from kernels.records.kinds import Routine
+
+
+def _called(name: str, *operands: Any, **params: Any) -> Any:
+    """Call a solver of scipy.linalg; what it raises for a singular matrix is our error too."""
+    import scipy.linalg
+
+    try:
+        found = getattr(scipy.linalg, name)(*operands, check_finite=False, **params)
+    except np.linalg.LinAlgError as error:
+        raise LinAlgError(f"linalg.{name}: The solver failed because the input matrix is singular: {error}") from None
+    return found.astype(operands[-1].dtype, copy=False)
+
+
+@dispatched
+def solve_banded(ab: Any, b: Any, *, l_and_u: tuple[int, int]) -> Any:
+    """Solve with the matrix whose diagonals are the rows of ab, the highest first."""
+    return _called("solve_banded", l_and_u, ab, b)
+
+
+def shifted(x: Any, k: int) -> Any:
+    """Return x moved by k places along the first axis, zeros behind it."""
+    if k == 0:
+        return x
+    nothing = x[: abs(k)] * 0.0
+    if abs(k) >= x.shape[0]:
+        return x * 0.0
+    return np.concatenate([nothing, x[:-k]]) if k > 0 else np.concatenate([x[-k:], nothing])
+
+
+def _bands_turned(ab: Any, lower: int, upper: int) -> Any:
+    """Return the bands of the matrix transposed."""
+    rows = range(lower + upper + 1)
+    return np.stack([shifted(ab[lower + upper - r], lower - r) if _fits(ab, r - lower) else ab[0] * 0.0 for r in rows])
+
+
+def _fits(ab: Any, k: int) -> bool:
+    return abs(k) < ab.shape[1]
+
+
+def _along(x: Any, y: Any) -> Any:
+    """Return the products of elements, summed over right-hand sides."""
+    return x * y if x.ndim == 1 else np.sum(x * y, axis=-1)
+
+
+def _banded_vjp(g: Any, y: Any, ab: Any, l_and_u: tuple[int, int], needs: Any) -> Any:
+    lower, upper = l_and_u
+    found = solve_banded(_bands_turned(ab, lower, upper), g, l_and_u=(upper, lower))
+    if not needs[0]:
+        return None, found
+    # row r of the bands holds the elements (j + r - upper, j)
+    rows = [-_along(shifted(found, upper - r), y) for r in range(lower + upper + 1)]
+    return np.stack(rows), found
+
+
+def _times_bands(ab: Any, x: Any, lower: int, upper: int) -> Any:
+    """Return the product of a banded matrix and what x holds."""
+    total = None
+    for r in range(lower + upper + 1):
+        column = ab[r] if x.ndim == 1 else ab[r][:, None]
+        part = shifted(column * x, r - upper)
+        total = part if total is None else total + part
+    return total
+
+
+def _banded_jvp(t_ab: Any, t_b: Any, y: Any, ab: Any, l_and_u: tuple[int, int]) -> Any:
+    right = 0.0 if t_b is None else t_b
+    if t_ab is not None:
+        right = right - _times_bands(t_ab, y, *l_and_u)
+    return solve_banded(ab, right, l_and_u=l_and_u)
+
+
+Routine(
+    name="solve_banded",
+    doc="The solution of equations with a banded matrix.",
+    grad_fn="SolveBandedBackward0",
+    function=False,
+    forward=lambda ab, b, *, l_and_u: solve_banded(ab, b, l_and_u=l_and_u),
+    vjp=_banded_vjp,
+    jvp=_banded_jvp,
+    samples=((((3, 5), (5,)), {"l_and_u": (1, 1)}), (((4, 4), (4, 2)), {"l_and_u": (2, 1)})),
+    domain=("bands", "real"),
+)
+
+
+@dispatched
+def solveh_banded(ab: Any, b: Any, *, lower: bool) -> Any:
+    """Solve with a symmetric positive-definite matrix of which one triangle's diagonals are given."""
+    return _called("solveh_banded", ab, b, lower=lower)
+
+
+def _solveh_vjp(g: Any, y: Any, ab: Any, lower: bool) -> Any:
+    found = solveh_banded(ab, g, lower=lower)
+    u = ab.shape[0] - 1
+    rows = []
+    for r in range(u + 1):
+        k = -r if lower else u - r  # the elements (j - k, j) and their mirror images
+        row = -_along(shifted(found, k), y)
+        rows.append(row if k == 0 else row - _along(found, shifted(y, k)))
+    return np.stack(rows), found
+
+
+def _solveh_jvp(t_ab: Any, t_b: Any, y: Any, ab: Any, lower: bool) -> Any:
+    right, u = 0.0 if t_b is None else t_b, ab.shape[0] - 1
+    for r in range(u + 1) if t_ab is not None else ():
+        k = -r if lower else u - r
+        column = t_ab[r] if y.ndim == 1 else t_ab[r][:, None]
+        right = right - shifted(column * y, -k)
+        right = right if k == 0 else right - column * shifted(y, k)
+    return solveh_banded(ab, right, lower=lower)
+
+
+Routine(
+    name="solveh_banded",
+    doc="The solution of equations with a banded positive-definite matrix.",
+    grad_fn="SolvehBandedBackward0",
+    function=False,
+    forward=lambda ab, b, *, lower: solveh_banded(ab, b, lower=lower),
+    vjp=_solveh_vjp,
+    jvp=_solveh_jvp,
+    samples=((((2, 5), (5,)), {"lower": True}), (((3, 4), (4, 2)), {"lower": True})),
+    domain=("bands_below", "real"),
+)
+
+
+@dispatched
+def solve_toeplitz(c: Any, r: Any, b: Any) -> Any:
+    """Solve with the Toeplitz matrix of this first column and first row; r[0] is not read."""
+    return _called("solve_toeplitz", (c, r), b).astype(b.dtype, copy=False) if b.size else b.copy()
+
+
+def _diagonal_sums(x: Any, y: Any) -> Any:
+    """Return the sums along the diagonals of x times y transposed, the lowest last."""
+    if x.ndim == 1:
+        return np.convolve(x, np.flip(y))
+    total = np.convolve(x[:, 0], np.flip(y[:, 0]))
+    for k in range(1, x.shape[1]):
+        total = total + np.convolve(x[:, k], np.flip(y[:, k]))
+    return total
+
+
+def _toeplitz_vjp(g: Any, y: Any, c: Any, r: Any) -> Any:
+    n = c.shape[0]
+    found = solve_toeplitz(np.concatenate([c[:1], r[1:]]), c, g)
+    sums = -_diagonal_sums(found, y)
+    return sums[n - 1 :], np.concatenate([sums[:1] * 0.0, np.flip(sums[: n - 1])]), found
+
+
+def _toeplitz_jvp(t_c: Any, t_r: Any, t_b: Any, y: Any, c: Any, r: Any) -> Any:
+    n = c.shape[0]
+    t_c, t_r = c * 0.0 if t_c is None else t_c, r * 0.0 if t_r is None else t_r
+    diagonals = np.concatenate([np.flip(t_r[1:]), t_c])
+    columns = [y] if y.ndim == 1 else [y[:, k] for k in range(y.shape[1])]
+    moved = [np.convolve(diagonals, column)[n - 1 : 2 * n - 1] for column in columns]
+    product = moved[0] if y.ndim == 1 else np.stack(moved, -1)
+    return solve_toeplitz(c, r, (0.0 if t_b is None else t_b) - product)
+
+
+Routine(
+    name="solve_toeplitz",
+    doc="The solution of equations with a Toeplitz matrix.",
+    grad_fn="SolveToeplitzBackward0",
+    function=False,
+    forward=solve_toeplitz,
+    vjp=_toeplitz_vjp,
+    jvp=_toeplitz_jvp,
+    samples=((((4,), (4,), (4,)), {}), (((3,), (3,), (3, 2)), {})),
+    domain=("leading", "fraction", "real"),
+)

@@ -1,0 +1,283 @@
+"""The table of factorisations of matrices; forward calls LAPACK through NumPy and SciPy.
+
+The rules are those of Giles (2008) and of Seeger, Hetzel, Dai, Meissner and Lawrence, "Auto-differentiating linear
+algebra" (2017), with PyTorch's conventions: eigenvectors and singular vectors have gradients where the values differ;
+where nothing is asked of them, equal values do no harm.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernels.ops.linalg.solves import LinAlgError, lapack, solve_triangular, which
+from kernels.records.dispatch import dispatched, turned
+from kernels.records.kinds import Routine
+
+Array = np.ndarray[Any, Any]
+_QR_COMPLETE = "The QR decomposition is not differentiable when mode='complete' and nrows > ncols."
+_SVD_FULL = (
+    "linalg.svd: the further singular vectors of full_matrices=True are not unique, and have no gradient; "
+    "use full_matrices=False"
+)
+
+
+def lower(x: Any, k: int = 0) -> Any:
+    """Return the lower triangles, up to the k-th diagonal."""
+    return np.where(np.tri(x.shape[-2], x.shape[-1], k, dtype=bool), x, 0.0)
+
+
+def upper(x: Any) -> Any:
+    """Return the upper triangles."""
+    return np.where(np.tri(x.shape[-2], x.shape[-1], -1, dtype=bool), 0.0, x)
+
+
+def diagonal_of(x: Any) -> Any:
+    """Return the diagonals of square matrices."""
+    return np.sum(np.where(np.eye(x.shape[-1], dtype=bool), x, 0.0), axis=-1)
+
+
+def _from_right(x: Any, r: Any) -> Any:
+    """Return x times the inverse of r transposed, r upper triangular."""
+    return turned(solve_triangular(r, turned(x), upper=True))
+
+
+def indefinite(name: str, a: Array, k: int, minor: int) -> LinAlgError:
+    """Return what is raised where the k-th of a batch of matrices has no Cholesky factor."""
+    return LinAlgError(
+        f"{name}: {which(a, k)}The factorization could not be completed because the input is not "
+        f"positive-definite (the leading minor of order {minor} is not positive-definite)."
+    )
+
+
+def _cholesky(a: Array) -> Array:
+    try:
+        return np.linalg.cholesky(a)
+    except np.linalg.LinAlgError:
+        pass
+    for k, matrix in enumerate(a.reshape(-1, *a.shape[-2:])):
+        minor = lapack("potrf", a.dtype)(matrix, lower=True)[1]
+        if minor > 0:
+            raise indefinite("linalg.cholesky", a, k, minor)
+    raise LinAlgError("linalg.cholesky: the input has elements that are not finite")
+
+
+def cholesky_vjp(g: Any, y: Any) -> Any:
+    """Return the gradient to a matrix, symmetric, given that to its factor y."""
+    n = y.shape[-1]
+    inner = lower(np.matmul(turned(y), g)) * (1.0 - 0.5 * np.eye(n, dtype=y.dtype))
+    left = solve_triangular(turned(y), inner, upper=True)
+    found = turned(solve_triangular(turned(y), turned(left), upper=True))
+    return (found + turned(found)) * 0.5
+
+
+def cholesky_jvp(t: Any, y: Any) -> Any:
+    """Return how the factor y moves with its matrix."""
+    t = (t + turned(t)) * 0.5
+    inner = solve_triangular(y, turned(solve_triangular(y, t, upper=False)), upper=False)
+    return np.matmul(y, lower(inner) * (1.0 - 0.5 * np.eye(y.shape[-1], dtype=y.dtype)))
+
+
+Routine(
+    name="cholesky",
+    doc="The lower triangular factor of a positive-definite matrix.",
+    grad_fn="LinalgCholeskyExBackward0",
+    function=False,
+    forward=_cholesky,
+    vjp=cholesky_vjp,
+    jvp=cholesky_jvp,
+    samples=((((3, 3),), {}), (((2, 2, 2),), {})),
+    domain=("spd",),
+)
+
+
+def _qr_vjp(g_q: Any, g_r: Any, q: Any, r: Any, a: Any) -> Any:
+    m, n = a.shape[-2:]
+    if m >= n and q.shape[-1] > n:
+        raise RuntimeError(_QR_COMPLETE)
+    if m >= n:
+        return _qr_tall(g_q, g_r, q, r)
+    rest = np.matmul(q, g_r[..., m:])
+    inner = g_q + np.matmul(a[..., m:], turned(g_r[..., m:]))
+    return np.concatenate([_qr_tall(inner, g_r[..., :m], q, r[..., :m]), rest], -1)
+
+
+def _qr_tall(g_q: Any, g_r: Any, q: Any, r: Any) -> Any:
+    inner = np.matmul(r, turned(g_r)) - np.matmul(turned(g_q), q)
+    both = lower(inner) + turned(lower(inner, -1))
+    return _from_right(g_q + np.matmul(q, both), r)
+
+
+def _qr_jvp(t: Any, q: Any, r: Any, a: Any) -> Any:
+    m, n = a.shape[-2:]
+    if q.shape[-1] > n:
+        raise RuntimeError(_QR_COMPLETE)
+    k = min(m, n)
+    moved = turned(solve_triangular(turned(r[..., :k]), turned(t[..., :k]), upper=False))
+    inner = np.matmul(turned(q), moved)
+    turn = lower(inner, -1) - turned(lower(inner, -1))
+    t_q = np.matmul(q, turn - inner) + moved
+    t_r = np.matmul(inner - turn, r[..., :k])
+    if m < n:
+        rest = np.matmul(turned(q), t[..., m:]) - np.matmul(turn, r[..., m:])
+        t_r = np.concatenate([t_r, rest], -1)
+    return t_q, t_r
+
+
+Routine(
+    name="qr",
+    doc="An orthogonal and an upper triangular factor.",
+    grad_fn="LinalgQrBackward0",
+    function=False,
+    forward=lambda a, *, mode: tuple(np.linalg.qr(a, mode)),
+    vjp=_qr_vjp,
+    jvp=_qr_jvp,
+    results=("q", "r"),
+    samples=((((4, 3),), {"mode": "reduced"}), (((2, 2, 3),), {"mode": "complete"})),
+)
+
+
+def _over(x: Any, gaps: Any) -> Any:
+    """Divide by gaps; where nothing is asked, nothing comes of a gap of 0."""
+    nothing = x == 0
+    return np.where(nothing, 0.0, x / np.where(nothing, 1.0, gaps))
+
+
+def _apart(w: Any) -> Any:
+    """Return how far each value lies from each other: w_j - w_i, 1 on the diagonal."""
+    eye = np.eye(w.shape[-1], dtype=bool)
+    return np.where(eye, 1.0, w[..., None, :] - w[..., :, None])
+
+
+def _off(x: Any) -> Any:
+    return np.where(np.eye(x.shape[-1], dtype=bool), 0.0, x)
+
+
+def _eigh_vjp(g_w: Any, g_v: Any, w: Any, v: Any) -> Any:
+    inner = np.matmul(turned(v), g_v)
+    inner = _over((inner - turned(inner)) * 0.5, _apart(w))
+    inner = inner + np.eye(w.shape[-1], dtype=w.dtype) * g_w[..., None, :]
+    return np.matmul(np.matmul(v, inner), turned(v))
+
+
+def _eigh_jvp(t: Any, w: Any, v: Any) -> Any:
+    inner = np.matmul(np.matmul(turned(v), (t + turned(t)) * 0.5), v)
+    return diagonal_of(inner), np.matmul(v, _over(_off(inner), _apart(w)))
+
+
+Routine(
+    name="eigh",
+    doc="Eigenvalues and eigenvectors of a symmetric matrix.",
+    grad_fn="LinalgEighBackward0",
+    function=False,
+    forward=lambda a, *, uplo: tuple(np.linalg.eigh(a, uplo)),
+    vjp=_eigh_vjp,
+    jvp=_eigh_jvp,
+    results=("w", "v"),
+    samples=((((3, 3),), {"uplo": "L"}), (((2, 2, 2),), {"uplo": "U"})),
+    domain=("spd",),
+)
+
+
+def _eigvalsh_vjp(g: Any, a: Any, uplo: str) -> Any:
+    _, v = np.linalg.eigh(a, uplo)
+    return np.matmul(v * g[..., None, :], turned(v))
+
+
+def _eigvalsh_jvp(t: Any, a: Any, uplo: str) -> Any:
+    _, v = np.linalg.eigh(a, uplo)
+    return np.sum(v * np.matmul(t, v), axis=-2)
+
+
+Routine(
+    name="eigvalsh",
+    doc="Eigenvalues of a symmetric matrix.",
+    grad_fn="LinalgEighBackward0",
+    function=False,
+    forward=lambda a, *, uplo: np.linalg.eigvalsh(a, uplo),
+    vjp=_eigvalsh_vjp,
+    jvp=_eigvalsh_jvp,
+    samples=((((3, 3),), {"uplo": "L"}),),
+    domain=("spd",),
+)
+
+
+@dispatched
+def refuse_any(g: Any) -> None:
+    """Raise if a gradient comes to what has none."""
+    if np.any(g):
+        raise RuntimeError(_SVD_FULL)
+
+
+def _svd_vjp(g_u: Any, g_s: Any, g_vh: Any, u: Any, s: Any, vh: Any) -> Any:
+    k = s.shape[-1]
+    refuse_any(g_u[..., :, k:])
+    refuse_any(g_vh[..., k:, :])
+    u, v, g_u, g_v = u[..., :, :k], turned(vh[..., :k, :]), g_u[..., :, :k], turned(g_vh[..., :k, :])
+    gaps, line, column = _apart(s * s), s[..., None, :], s[..., :, None]
+    by_u, by_v = np.matmul(turned(u), g_u), np.matmul(turned(v), g_v)
+    inner = _over(by_u - turned(by_u), gaps) * line + column * _over(by_v - turned(by_v), gaps)
+    inner = inner + np.eye(k, dtype=s.dtype) * g_s[..., None, :]
+    found = np.matmul(np.matmul(u, inner), turned(v))
+    if u.shape[-2] > k:
+        found = found + np.matmul(_over(g_u - np.matmul(u, by_u), line), turned(v))
+    if v.shape[-2] > k:
+        found = found + np.matmul(u, turned(_over(g_v - np.matmul(v, by_v), line)))
+    return found
+
+
+def _svd_jvp(t: Any, u: Any, s: Any, vh: Any) -> Any:
+    k = s.shape[-1]
+    further = u[..., k:] * np.nan, vh[..., k:, :] * np.nan  # of vectors that are not unique
+    u, vh = u[..., :k], vh[..., :k, :]
+    v, gaps, line = turned(vh), _apart(s * s), s[..., None, :]
+    inner = np.matmul(np.matmul(turned(u), t), v)
+    off, turn = _off(inner), _off(turned(inner))
+    column = s[..., :, None]
+    t_u = np.matmul(u, _over(off * line + column * turn, gaps))
+    t_v = np.matmul(v, _over(column * off + turn * line, gaps))
+    if u.shape[-2] > k:
+        t_u = t_u + _over(np.matmul(t, v) - np.matmul(u, inner), line)
+    if v.shape[-2] > k:
+        t_v = t_v + _over(np.matmul(turned(t), u) - np.matmul(v, turned(inner)), line)
+    return np.concatenate([t_u, further[0]], -1), diagonal_of(inner), np.concatenate([turned(t_v), further[1]], -2)
+
+
+Routine(
+    name="svd",
+    doc="The singular value decomposition.",
+    grad_fn="LinalgSvdBackward0",
+    function=False,
+    forward=lambda a, *, full_matrices: tuple(np.linalg.svd(a, full_matrices)),
+    vjp=_svd_vjp,
+    jvp=_svd_jvp,
+    results=("u", "s", "vh"),
+    samples=(
+        (((4, 3),), {"full_matrices": False}),
+        (((2, 2, 3),), {"full_matrices": False}),
+        (((2, 2),), {"full_matrices": True}),
+    ),
+)
+
+
+def _svdvals_vjp(g: Any, a: Any) -> Any:
+    u, _, vh = np.linalg.svd(a, full_matrices=False)
+    return np.matmul(u * g[..., None, :], vh)
+
+
+def _svdvals_jvp(t: Any, a: Any) -> Any:
+    u, _, vh = np.linalg.svd(a, full_matrices=False)
+    return np.sum(u * np.matmul(t, turned(vh)), axis=-2)
+
+
+Routine(
+    name="svdvals",
+    doc="The singular values of a matrix.",
+    grad_fn="LinalgSvdBackward0",
+    function=False,
+    forward=lambda a: np.linalg.svd(a, compute_uv=False),
+    vjp=_svdvals_vjp,
+    jvp=_svdvals_jvp,
+    samples=((((3, 2),), {}), (((2, 2, 3),), {})),
+)

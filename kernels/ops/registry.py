@@ -1,0 +1,63 @@
+"""The registry with every table declared: import OPS from here, not from kinds.py, to find all records in it."""
+
+from __future__ import annotations
+
+from kernels.ops import (
+    distances,
+    indexing,
+    interpolation,
+    rearrangements,
+    reductions,
+    scans,
+    searches,
+    softmax,
+    sorting,
+    statistics,
+    views,
+)
+from kernels.ops.elementwise import (
+    arithmetic,
+    bessel,
+    beta,
+    comparisons,
+    exponentials,
+    piecewise,
+    rounding,
+    special,
+    trigonometry,
+)
+from kernels.ops.linalg import banded, cholesky, decompositions, determinants, least_squares, lu, matmul, solves, sparse
+from kernels.records.kinds import OPS
+
+__all__ = [
+    "OPS",
+    "arithmetic",
+    "banded",
+    "bessel",
+    "beta",
+    "cholesky",
+    "comparisons",
+    "decompositions",
+    "determinants",
+    "distances",
+    "exponentials",
+    "indexing",
+    "interpolation",
+    "least_squares",
+    "lu",
+    "matmul",
+    "piecewise",
+    "rearrangements",
+    "reductions",
+    "rounding",
+    "scans",
+    "searches",
+    "softmax",
+    "solves",
+    "sorting",
+    "sparse",
+    "special",
+    "statistics",
+    "trigonometry",
+    "views",
+]

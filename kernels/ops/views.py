@@ -1,0 +1,157 @@
+"""The table of views: the same memory under another shape; and of copies, which are views' counterparts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernels.arrays.specs import Spec, Strides, intern_spec
+from kernels.native.memory import where
+from kernels.records.kinds import Copy, Join, View, strided
+
+
+def _turned(name: str, grad_fn: str, doc: str, torch: tuple[str, ...] = ()) -> None:
+    """Declare a view by the order of its axes; PyTorch has several names for it, each with its own node."""
+    View(name=name, doc=doc, torch=torch, grad_fn=grad_fn, apply=lambda x, order: x.transpose(order), function=False)
+
+
+def _shaped(name: str, grad_fn: str, doc: str) -> None:
+    """Declare a view by the result's shape."""
+    View(name=name, doc=doc, grad_fn=grad_fn, apply=lambda x, shape: x.reshape(shape, copy=False), function=False)
+
+
+def _indexed(name: str, grad_fn: str, doc: str) -> None:
+    """Declare a view by basic indexing; the node is named by what the index does last."""
+    View(name=name, doc=doc, grad_fn=grad_fn, apply=lambda x, key: x[key], function=False)
+
+
+def _expanded(x: Any, shape: Strides) -> Any:
+    """Repeat dims of length one, as NumPy's broadcast_to does; without its long way where that is simple."""
+    if type(x) is np.ndarray and x.flags.c_contiguous and x.size and 0 not in shape:
+        lead = len(shape) - x.ndim
+        if lead >= 0 and all(n in (1, m) for n, m in zip(x.shape, shape[lead:], strict=True)):
+            strides = (0,) * lead + tuple([0 if n == 1 else s for n, s in zip(x.shape, x.strides, strict=True)])
+            return np.ndarray(shape, x.dtype, x, 0, strides)
+    return np.lib.stride_tricks.as_strided(x, shape, np.broadcast_to(x, shape).strides)
+
+
+def _diagonal(x: Any, at: Strides) -> Any:
+    """Return the diagonal of two axes as the last one; a batch puts its extent before (offset, axis, axis)."""
+    offset, i, j = at[-3:]
+    _check_from_the_back(i, j)
+    start: list[Any] = [slice(None)] * x.ndim
+    start[j if offset > 0 else i] = slice(min(abs(offset), x.shape[j if offset > 0 else i]), None)
+    x = x[tuple(start)]
+    n, step = min(x.shape[i], x.shape[j]), x.strides[i] + x.strides[j]
+    kept = [axis for axis in range(x.ndim) if axis not in (i % x.ndim, j % x.ndim)]
+    shape, strides = ([values[axis] for axis in kept] for values in (x.shape, x.strides))
+    return np.lib.stride_tricks.as_strided(x, (*shape, n), (*strides, step))
+
+
+def _windows(x: Any, at: Strides) -> Any:
+    """Return the windows along an axis, along a new last one; a batch puts its extent before (axis, size, step)."""
+    axis, size, step = at[-3:]
+    _check_from_the_back(axis)
+    shape, strides = list(x.shape), list(x.strides)
+    stride = strides[axis]
+    shape[axis], strides[axis] = (shape[axis] - size) // step + 1, stride * step
+    return np.lib.stride_tricks.as_strided(x, (*shape, size), (*strides, stride))
+
+
+def _check_from_the_back(*axes: int) -> None:
+    if max(axes) >= 0:
+        raise ValueError(f"axes {axes} must be counted from the back: -1 is the last")
+
+
+def _reversed(x: Any, axes: Strides) -> Any:
+    """Reverse these axes, counted from the back: -1 is the last; a batch puts its extent before them."""
+    turned = tuple(axis for axis in axes if axis < 0 and x.shape[axis] > 1)
+    return np.flip(x, turned) if turned else x[...]  # of no dims NumPy makes a number, which shares no memory
+
+
+_indexed("slice", "SliceBackward0", "Part of a dim.")
+_indexed("select", "SelectBackward0", "One place along a dim.")
+_indexed("newaxis", "UnsqueezeBackward0", "A dim of length one inserted by None.")
+_indexed("alias", "AliasBackward0", "The same tensor once more.")
+_indexed("unbind", "UnbindBackward0", "One of the tensors that iteration gives.")
+_turned("transpose", "TransposeBackward0", "Two dims exchanged.")
+_turned("permute", "PermuteBackward0", "Dims in another order.")
+_turned("t", "TBackward0", "Matrix transposed.")
+_shaped("view", "ViewBackward0", "Another shape of the same memory.")
+_shaped("unsafe_view", "UnsafeViewBackward0", "Another shape of a fresh copy.")
+_shaped("squeeze", "SqueezeBackward0", "Dims of length one removed.")
+_shaped("squeeze_dim", "SqueezeBackward1", "One dim of length one removed.")
+_shaped("squeeze_dims", "SqueezeBackward2", "Several dims of length one removed.")
+_shaped("unsqueeze", "UnsqueezeBackward0", "A dim of length one inserted.")
+View(
+    name="expand",
+    doc="Dims of length one repeated without a copy.",
+    grad_fn="ExpandBackward0",
+    apply=_expanded,
+    function=False,
+)
+View(
+    name="as_strided",
+    doc="Any pattern of the elements in order: shape, strides and offset count elements.",
+    grad_fn="AsStridedBackward0",
+    apply=strided,
+    function=False,
+)
+View(
+    name="diagonal",
+    doc="The diagonal of two dims, as the last dim.",
+    grad_fn="DiagonalBackward0",
+    apply=_diagonal,
+    function=False,
+)
+View(
+    name="unfold",
+    doc="Windows along a dim, which may overlap; each stands along a new last dim.",
+    grad_fn="UnfoldBackward0",
+    apply=_windows,
+    function=False,
+)
+View(
+    name="reversed",
+    doc="The order along dims reversed, to be copied: the memory itself is never shown so.",
+    grad_fn="AliasBackward0",
+    apply=_reversed,
+    function=False,
+)
+Copy(name="clone", doc="A copy in memory of its own.", grad_fn="CloneBackward0", function=False)
+Copy(name="to_copy", doc="A copy of another dtype.", grad_fn="ToCopyBackward0", function=False)
+Join(
+    name="concatenate",
+    doc="Tensors end to end along a dim.",
+    torch=("cat", "concat"),
+    grad_fn="CatBackward0",
+    join=np.concatenate,
+)
+Join(name="stack", doc="Tensors side by side along a new dim.", grad_fn="StackBackward0", join=np.stack)
+
+
+def view_pattern(op: View, source: Spec, value: np.ndarray[Any, Any], params: tuple[Any, ...]) -> tuple[Spec, int]:
+    """Return the spec of a view, given its value, and its offset in the gradient of its source, in bytes.
+
+    The view is taken once more, of a stand-in with the strides of the source's gradient. Raises ValueError where
+    the gradient cannot be viewed so (a reshape of a tensor whose memory is ordered otherwise).
+    """
+    stand_in = np.lib.stride_tricks.as_strided(np.empty(1, source.dtype), source.shape, source.gradient)
+    gradient = op.apply(stand_in, *params)
+    offset = where(gradient) - where(stand_in) if gradient.size else 0
+    spec = intern_spec(value.shape, value.strides, value.dtype, gradient.strides, source.shadow)
+    # An element met twice is seen here; the spec itself sees only axes without a stride.
+    spec.overlaps = spec.overlaps or meets_itself(value.shape, value.strides, value.itemsize)
+    spec.covers = spec.covers and not meets_itself(value.shape, gradient.strides, value.itemsize)
+    return spec, offset
+
+
+def meets_itself(shape: Strides, strides: Strides, itemsize: int) -> bool:
+    """Whether a pattern may meet an element twice, as the windows that overlap do."""
+    reach = itemsize
+    for stride, n in sorted((abs(stride), n) for stride, n in zip(strides, shape, strict=True) if n > 1):
+        if stride < reach:
+            return 0 not in shape
+        reach += stride * (n - 1)
+    return False

@@ -1,0 +1,1 @@
+"""Programs: recorded steps, lowered to rows of words, replayed by ``machine``."""

@@ -1,0 +1,1 @@
+"""From steps to rows: forward and reverse, copies before overwrites, the plan of memory."""

@@ -1,0 +1,272 @@
+"""Tasks to rows of words: where values, shadows and constants stand, and what the rows and their pointers say."""
+
+from __future__ import annotations
+
+import math
+import struct
+from dataclasses import field
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from kernels.codegen import scalar_operations
+from kernels.codegen.tasks import Fill, PythonCall, Tasks, UfuncCall, nest_layout
+from kernels.foundation.data_classes import dataclass
+from kernels.foundation.recent_table import Recent
+from kernels.native import words
+from kernels.native.memory import where
+from kernels.programs.lowering import memory_plan
+from kernels.programs.lowering.node_columns import Columns
+from kernels.programs.recording.program import Node, Recipe
+
+Array = np.ndarray[Any, Any]
+_ALIGN = 64
+_DOUBLE = 8
+
+
+@dataclass(slots=True)
+class Plan:
+    """A recipe made ready: tasks, of which so many compute forward, and which nodes have a shadow."""
+
+    recipe: Recipe
+    tasks: Tasks
+    forward: int
+    shadows: dict[int, int]
+    """Elements of the shadow of each base node that has one."""
+    differentiates: bool
+    compiled: dict[int, tuple[int, Array]] = field(default_factory=dict)
+    """Kernels and layouts by the id of what the tasks call."""
+
+
+@dataclass(slots=True)
+class Rows:
+    """Rows of words, the table of all their pointers, in the order of use, and stretches between which Python acts."""
+
+    words: Array
+    pointers: Array
+    stretches: list[tuple[int, int, partial[None] | None]]
+    start: int = field(init=False)
+    """Where the words begin."""
+
+    def __post_init__(self) -> None:
+        self.start = where(self.words)
+
+
+def block(size: int) -> tuple[Array, int]:
+    """Return memory for so many bytes, and the address of the first that is aligned."""
+    memory = np.zeros(size + _ALIGN, np.uint8)
+    start = where(memory)
+    return memory, start + -start % _ALIGN
+
+
+class Placing:
+    """Where the nodes and shadows of a plan stand: one block of memory, constants that are arrays in their own."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.recipe, self.tasks, self.compiled = plan.recipe, plan.tasks, plan.compiled
+        self.layouts: list[Array] = []
+        nodes, tasks = self.recipe.nodes, plan.tasks
+        count = len(nodes)
+        self.columns = columns = Columns(nodes)
+        self.kinds = np.array(tasks.what, np.int64)
+        self.counts = np.array(tasks.counts, np.int64)[self.kinds] if len(tasks) else self.kinds
+        self.places = np.array(tasks.places, np.int64)
+        base = columns.base
+        used = np.where(self.places < 0, count + ~self.places, base[self.places])
+        rooms = np.zeros(2 * count, np.int64)
+        rooms[:count] = columns.of(_room_of)
+        for node, elements in plan.shadows.items():
+            rooms[count + node] = _room(elements * nodes[node].spec.dtype.itemsize)
+        times = np.repeat(np.arange(len(tasks)), self.counts)
+        found, self.size = memory_plan.offsets(used, times, rooms, self._fixed(used, count))
+        self.memory, self.start = block(self.size)
+        constants = np.flatnonzero(columns.of(lambda node: node.constant is not None)).tolist()
+        own = self.start + found[:count]
+        for i in constants:
+            constant = nodes[i].constant
+            assert constant is not None
+            if constant.ndim:
+                own[i] = where(constant)
+        self.values, self.shadows = own[base] + columns.offset, self.start + found[count:]
+        for i in constants:
+            if found[i] >= 0:
+                self.view(i)[...] = nodes[i].constant
+
+    def _fixed(self, used: Array, count: int) -> Array:
+        """Whether a value or a shadow is given or asked for from outside, or is a number that tasks read."""
+        columns, outside = self.columns, [*self.recipe.arguments, *self.recipe.outputs]
+        fixed, named = np.zeros((2, 2 * count), np.bool_)
+        fixed[columns.base[outside]] = True
+        fixed[count + columns.family[outside]] = True
+        named[used] = True
+        fixed[:count] |= named[:count] & (columns.of(lambda node: node.constant is not None) != 0)
+        return fixed
+
+    def view(self, i: int, *, shadow: bool = False) -> Array:
+        """Return a node's value, or its gradient, as an array of this memory."""
+        node = self.recipe.nodes[i]
+        address = int(self.shadows[self.recipe.family_of(i)] + node.shadow if shadow else self.values[i])
+        strides = node.spec.gradient if shadow else node.spec.strides
+        if node.spec.size == 0:
+            return np.zeros(node.spec.shape, node.spec.dtype)
+        at = address - where(self.memory)
+        if 0 <= at < len(self.memory):
+            return np.ndarray(node.spec.shape, node.spec.dtype, self.memory, at, strides)
+        constant = self.recipe.nodes[self.recipe.base_of(i)].constant
+        assert constant is not None
+        return np.ndarray(node.spec.shape, node.spec.dtype, constant.ravel("K"), node.offset, strides)
+
+    def rows(self, forward: int) -> tuple[Rows, Rows]:
+        """Return the rows of the tasks, the first ``forward`` of them apart; all pointers stand in one table."""
+        addresses, begins = self._addresses(), self.counts.cumsum() - self.counts
+        inline = self._inline(addresses, begins)
+        heads = _heads(inline >= 0, forward)
+        own, work = np.zeros((len(heads), words.ROW), np.int64), np.diff(np.append(heads, len(inline)))
+        apart = np.flatnonzero(inline[heads] < 0)
+        tasks = heads[apart]
+        about, work[apart] = self._about(tasks)
+        counts, sizes = self.counts[tasks], about[:, 5]
+        starts = sizes.cumsum() - sizes
+        pointers, within = np.zeros(int(sizes.sum()), np.int64), np.arange(counts.sum())
+        nth = within - np.repeat(counts.cumsum() - counts, counts)
+        pointers[np.repeat(starts, counts) + nth] = addresses[np.repeat(begins[tasks], counts) + nth]
+        for k, column in enumerate((words.R_KIND, words.R_ADDRESS, words.R_LAYOUT, words.R_DATA, words.R_OPERANDS)):
+            own[apart, column] = about[:, k]
+        own[apart, words.R_ACCUMULATE] = np.array(self.tasks.adds, np.int64)[tasks]
+        own[apart, words.R_POINTERS] = where(pointers) + 8 * starts
+        fills = np.flatnonzero((about[:, 0] == words.RUN_FILL8) | (about[:, 0] == words.RUN_FILL4))
+        own[apart[fills], words.R_ADDRESS] = pointers[starts[fills]]
+        self._put_inline(own, heads, inline, addresses, begins)
+        split = int(np.searchsorted(heads, forward))
+        middle = int(sizes[: np.searchsorted(tasks, forward)].sum())
+        return (
+            Rows(own[:split], pointers[:middle], self._stretches(work[:split], heads[:split])),
+            Rows(own[split:], pointers[middle:], self._stretches(work[split:], heads[split:])),
+        )
+
+    def _inline(self, addresses: Array, begins: Array) -> Array:
+        """Return the kind of each task that is computed without a call, -1 of others."""
+        kinds = [
+            scalar_operations.kind_of(call, n) for call, n in zip(self.tasks.calls, self.tasks.counts, strict=True)
+        ]
+        found = (
+            np.array([-1 if kind is None else kind for kind in kinds], np.int64)[self.kinds] if kinds else self.kinds
+        )
+        behind = addresses - self.start
+        reached = (behind >= 0) & (behind < min(self.size, scalar_operations.REACH)) & (behind % _DOUBLE == 0)
+        missed = np.concatenate([[0], np.cumsum(~reached)])
+        return np.where(missed[begins + self.counts] == missed[begins], found, -1)
+
+    def _put_inline(self, own: Array, heads: Array, inline: Array, addresses: Array, begins: Array) -> None:
+        """Add the entries of what is computed without a call, and the rows that run them."""
+        tasks = np.flatnonzero(inline >= 0)
+        entries = np.zeros((len(tasks), scalar_operations.ENTRY), np.int32)
+        entries[:, 0] = inline[tasks] + scalar_operations.ACCUMULATES * np.array(self.tasks.adds, np.int64)[tasks]
+        for k in range(scalar_operations.ENTRY - 1):
+            has = self.counts[tasks] > k
+            entries[has, 1 + k] = (addresses[begins[tasks[has]] + k] - self.start) // _DOUBLE
+        self.layouts.append(entries)
+        rows = np.flatnonzero(inline[heads] >= 0)
+        own[rows, words.R_KIND] = words.RUN_INLINE
+        own[rows, words.R_ADDRESS] = where(entries) + entries.itemsize * scalar_operations.ENTRY * np.searchsorted(
+            tasks, heads[rows]
+        )
+        own[rows, words.R_LAYOUT] = scalar_operations.address() if len(rows) else 0
+        own[rows, words.R_DATA] = self.start
+        own[rows, words.R_OPERANDS] = np.diff(np.append(heads, len(inline)))[rows]
+
+    def _about(self, tasks: Array) -> tuple[Array, Array]:
+        """Return kind, address, layout, data, operands and pointers of rows, and how long each takes."""
+        if not len(tasks):
+            return np.zeros((0, 6), np.int64), np.zeros(0, np.int64)
+        used, which = np.unique(self.kinds[tasks], return_inverse=True)
+        called = [self._called(self.tasks.calls[k], self.tasks.counts[k]) for k in used.tolist()]
+        return np.array([about for about, _ in called], np.int64)[which], np.array([w for _, w in called])[which]
+
+    def _addresses(self) -> Array:
+        """Return the address of each place."""
+        found = np.where(self.places < 0, self.shadows[~self.places], self.values[self.places])
+        for k, offset in self.tasks.offsets.items():
+            found[k] += offset
+        return found
+
+    def _called(self, call: Any, count: int) -> tuple[tuple[int, ...], int]:
+        """Return kind, address, layout, data, operands and pointers of what rows call, and how long it takes."""
+        if isinstance(call, Fill):
+            kind = words.RUN_FILL8 if call.dtype.itemsize == _DOUBLE else words.RUN_FILL4
+            return (kind, 0, 0, _bits(call.value, call.dtype), call.elements, count), call.elements
+        if isinstance(call, PythonCall):
+            return (words.RUN_FILL8, 0, 0, 0, 0, count), words.PATIENCE + 1
+        if isinstance(call, UfuncCall):
+            layout = nest_layout(call)
+            self.layouts.append(layout)
+            room = 3 * count + 1  # for the call's arguments, too
+            return (
+                (words.RUN_NEST, call.loop.address, where(layout), call.loop.data, count, room),
+                math.prod(call.shape),
+            )
+        address, layout = _compiled(call, self.compiled)
+        return (words.RUN_KERNEL, address, where(layout), 0, count, count), call.steps
+
+    def _stretches(self, work: Array, tasks: Array) -> list[tuple[int, int, partial[None] | None]]:
+        """Return stretches of rows of about equal work, and what Python does at the end of each."""
+        done, found, begin = work.cumsum(), [], 0
+        while begin < len(work):
+            before = int(done[begin - 1]) if begin else 0
+            end = min(int(np.searchsorted(done, before + words.PATIENCE, "right")) + 1, len(work))
+            found.append((begin, end, self._call(int(tasks[end - 1]))))
+            begin = end
+        return found
+
+    def _call(self, last: int) -> partial[None] | None:
+        """Return what Python does at the end of a stretch, if that is its last task."""
+        task = self.tasks.calls[self.kinds[last]]
+        if not isinstance(task, PythonCall):
+            return None
+        return partial(task.run, [self.view(node, shadow=shadow) for node, shadow in task.nodes])
+
+
+def _heads(inline: Array, forward: int) -> Array:
+    """Return the tasks that rows begin with: each has its own, but of those computed without a call many have one."""
+    number = np.arange(len(inline))
+    begins = ~inline
+    begins[1:] |= ~inline[:-1]
+    begins[:1] = True
+    begins[forward : forward + 1] = True
+    since = number - np.maximum.accumulate(np.where(begins, number, 0)) if len(number) else number
+    return np.flatnonzero(begins | (since % scalar_operations.MOST == 0))
+
+
+_kernels: Recent[Any, tuple[int, Array]] = Recent()
+
+
+def _compiled(kernel: Any, known: dict[int, tuple[int, Array]]) -> tuple[int, Array]:
+    """Return a kernel's address and layout, made once for equal ones; known, and kept, by id within a plan."""
+    found = known.get(id(kernel))
+    if found is None:
+        found = _kernels.get(kernel)
+        if found is None:
+            found = _kernels.setdefault(kernel, kernel.kernel())
+        # setdefault: rows hold the address of a layout, so the one that another thread made first must stay.
+        found = known.setdefault(id(kernel), found)
+    return found
+
+
+def _room_of(node: Node) -> int:
+    """Return the bytes set aside for the value of a node; 0 where it stands elsewhere."""
+    if node.base is not None or (node.constant is not None and node.constant.ndim):
+        return 0
+    return _room(node.spec.size * node.spec.dtype.itemsize)
+
+
+def _room(size: int) -> int:
+    """Return the bytes set aside for a value: whole words, and of larger ones whole lines of the cache."""
+    unit = _ALIGN if size >= 8 * _ALIGN else 8
+    return max(-(-size // unit) * unit, unit)
+
+
+def _bits(value: float, dtype: np.dtype[Any]) -> int:
+    """Return the bits of a number in a dtype of 4 or 8 bytes as an int64."""
+    raw = np.array(value, dtype).tobytes()
+    return int(struct.unpack("q" if len(raw) == _DOUBLE else "i", raw)[0])

@@ -1,0 +1,240 @@
+"""From steps to reverse tasks: the pullbacks of a program, last step first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernels.codegen import constant_cotangents
+from kernels.codegen.forward_loops import same
+from kernels.codegen.loop_printer import Loop
+from kernels.codegen.operand_spaces import Operand
+from kernels.codegen.tasks import Call, Fill, Place, PythonCall
+from kernels.instructions.forms import Form
+from kernels.instructions.restrided import respecified
+from kernels.instructions.routine_calls import RoutineCall, zero_of
+from kernels.native.words import ALWAYS, CLEARS, LIKEWISE, OTHERWISE, PULLS, PYTHON
+from kernels.programs.lowering.lower_elementwise import node_of
+from kernels.programs.lowering.lower_forward import Lowering
+from kernels.programs.lowering.node_columns import Columns
+from kernels.programs.lowering.overwrites import names_of, operand_named
+from kernels.programs.lowering.task_blocks import (
+    EXTRA,
+    OPERAND,
+    OPERAND_SHADOW,
+    RESULT,
+    RESULT_SHADOW,
+    Blocks,
+    Pattern,
+    Source,
+)
+from kernels.programs.recording.noting_words import HEAD
+from kernels.programs.recording.program import Recipe
+from kernels.programs.recording.program_words import NodeRef, Step
+from kernels.records.kinds import Routine
+from kernels.sweeps.gradient_views import add_to
+
+Array = np.ndarray[Any, Any]
+_NONE: dict[str, int] = {}
+
+
+Way = list[tuple[int, int, bool]]
+"""Of each pullback the operand, its pattern, and whether it covers the gradient."""
+
+
+class Reverse:
+    """The pullbacks of a program, last step first; what is stored and what accumulated is known here."""
+
+    def __init__(self, recipe: Recipe, lowering: Lowering) -> None:
+        self.recipe = recipe
+        self.lowering = lowering
+        self.tasks = lowering.tasks
+        self.shadows: dict[int, int] = {}
+        self.touched: set[int] = set()
+        self.uniform: set[int] = set()
+        self.blocks = Blocks(recipe, self.tasks, lowering.number, lowering.extra)
+
+    def run(self, output: int) -> None:
+        """Start from one floating element."""
+        node = self.recipe.nodes[output]
+        base = self._shadow(output)
+        self._fill(base, node.spec.dtype, -0.0)
+        self.tasks.append(Fill(Place(base, shadow=True, offset=node.shadow), 1, node.spec.dtype, 1.0))
+        columns, steps, nodes = Columns(self.recipe.nodes), self.recipe.steps, self.recipe.nodes
+        family, wanted = columns.family.tolist(), columns.wants.tolist()
+        starts, words, touched, copies = steps.starts, steps.words.tolist(), self.touched, self.lowering.copies
+        forms = [None if kind.form is None or kind.form.is_view else kind.form for kind in steps.kinds]
+        ways = {form: self._way(form) for form in forms if form is not None}
+        blocks, order, owners = self.blocks, self.blocks.order, self.blocks.steps
+        for at in range(len(starts) - 1, -1, -1):
+            start = starts[at]
+            form = forms[words[start]]
+            if form is None or family[words[start + 1]] not in touched:
+                continue
+            way = None if self.uniform or at in copies else ways[form]
+            if way is None:
+                blocks.flush()
+                self._apart(steps[at], form)
+                continue
+            for i, pattern, covers in way:
+                node = words[start + HEAD + i]
+                if node < 0 or not wanted[node]:
+                    continue
+                base, stored = family[node], False
+                if base not in touched:
+                    self.shadows.setdefault(base, nodes[node].spec.shadow)
+                    if covers:
+                        stored = True
+                        touched.add(base)
+                    else:
+                        blocks.flush()
+                        self._fill(base, nodes[node].spec.dtype, -0.0)
+                order.append(~pattern if stored else pattern)
+                owners.append(at)
+        blocks.finish(columns)
+
+    def _way(self, form: Form) -> Way | None:
+        """Return how pullbacks of a form are called that only add to gradients; None if more is to be done."""
+        pulls, names = [(i, pull) for i, pull in enumerate(form.pulls) if pull is not None], names_of(form.op)
+        short = form.kind == PULLS and all(form.gives(i) == OTHERWISE for i, _ in pulls)
+        if not short or not {"y", "n", "i", *names}.issuperset(form.saved):
+            return None
+        made: dict[str, Source] = {"y": (RESULT, 0), "n": (EXTRA, 0), "i": (EXTRA, 0)}
+        saved = [made.get(name) or (OPERAND, names.index(name)) for name in form.saved]
+        ways = []
+        for i, pull in pulls:
+            places = [(OPERAND_SHADOW, i), (RESULT_SHADOW, 0), *saved]
+            called = Pattern([self.tasks.kernel(pull, len(places))], [True], places)
+            ways.append((i, self.blocks.add(called), form.covers[i]))
+        return ways
+
+    def _apart(self, step: Step, form: Form) -> None:
+        """Add the pullbacks of a step that are not just called."""
+        if isinstance(form.op, Routine) and form.kind == PYTHON:
+            self._python(step, form)
+        else:
+            self._pull(step, self._form(step, form))
+
+    def _form(self, step: Step, form: Form) -> Form:
+        """Return the form that reads copies where a later write replaces what it saved."""
+        for name, node in self.lowering.copies.get(step.at, _NONE).items():
+            form = respecified(form, form.saved.index(name), self.recipe.nodes[node].spec.strides)
+        return form
+
+    def _shadow(self, node: int) -> int:
+        """Make room for a node's gradient; return the base that it belongs to."""
+        base = self.recipe.family_of(node)
+        self.shadows.setdefault(base, self.recipe.nodes[node].spec.shadow)
+        return base
+
+    def _fill(self, base: int, dtype: np.dtype[Any], value: float) -> None:
+        self.tasks.append(Fill(Place(base, shadow=True), self.shadows[base], dtype, value))
+        self.touched.add(base)
+
+    def _pull(self, step: Step, form: Form) -> None:
+        """Add the pullbacks of one step, for the operands whose gradient is wanted; a write then clears its part."""
+        base = self.recipe.family_of(step.result)
+        cotangent = Place(base, shadow=True, offset=self.recipe.nodes[step.result].shadow)
+        saved = tuple([self._saved(step, form, name) for name in form.saved])
+        if base in self.uniform and not all(form.takes(i) for i, pull in enumerate(form.pulls) if pull is not None):
+            self._write_out(base)
+        for i, pull in enumerate(form.pulls):
+            given = step.operands[i]
+            if pull is not None and isinstance(given, NodeRef) and not (i == 0 and form.kind == CLEARS):
+                self._contribute(step, form, i, (cotangent, *saved))
+        if form.kind == CLEARS and form.pulls[0] is not None:
+            self.tasks.append(Call(form.pulls[0], (cotangent, cotangent, *saved)))
+
+    def _python(self, step: Step, form: Form) -> None:
+        """Let Python run the vjp of a routine, and add what it returns."""
+        if (base := self.recipe.family_of(step.result)) in self.uniform:
+            self._write_out(base)
+        call: RoutineCall = form.params[0]
+        names = form.saved[1:]
+        kept = [self._saved(step, form, name).node for name in names]
+        wanted = [
+            i
+            for i, (given, spec) in enumerate(zip(step.operands, form.specs, strict=True))
+            if spec is not None and isinstance(given, NodeRef) and self.recipe.wants(given.node)
+        ]
+        targets = [node_of(step.operands[i]) for i in wanted]
+        specs = tuple(spec if i in wanted else None for i, spec in enumerate(form.specs))
+        asked = [spec for spec in specs if spec is not None]
+        stored = [self._ready(node, spec, spec.covers) for node, spec in zip(targets, asked, strict=True)]
+
+        def run(arrays: list[Array]) -> None:
+            g, *rest = arrays
+            found = call.gradients(g, dict(zip(names, rest, strict=False)), specs)
+            for i, place, first in zip(wanted, rest[len(names) :], stored, strict=True):
+                value = found[i]
+                if first:
+                    np.add(-0.0 if value is None else value, zero_of(call.op), out=place)
+                elif value is not None:
+                    add_to(place, value)
+
+        nodes = ((step.result, True), *((n, False) for n in kept), *((n, True) for n in targets))
+        places = tuple(Place(self.recipe.family_of(n), shadow=True) if shadow else Place(n) for n, shadow in nodes)
+        self.tasks.append(PythonCall(run, nodes, places))
+
+    def _ready(self, node: int, spec: Any, covers: bool) -> bool:
+        """Make a gradient ready to be added to; whether it may be stored: nothing has been contributed yet."""
+        base = self._shadow(node)
+        first = base not in self.touched
+        if base in self.uniform:
+            self._write_out(base)
+        if first and not covers:
+            self._fill(base, spec.dtype, -0.0)
+        self.touched.add(base)
+        return first and bool(covers)
+
+    def _contribute(self, step: Step, form: Form, i: int, reads: tuple[Place, ...]) -> None:
+        """Add one pullback, stored where it is the first to reach all of its target: whole, or one number."""
+        given, spec, pull = step.operands[i], form.specs[i], form.pulls[i]
+        assert isinstance(given, NodeRef)
+        assert spec is not None
+        if not self.recipe.wants(given.node):
+            return
+        base = self._shadow(given.node)
+        given_one = self.recipe.family_of(step.result) in self.uniform
+        seen = base in self.touched or self._is_asked(base)
+        one = not seen and form.gives(i) >= (LIKEWISE if given_one else ALWAYS)
+        stored = self._ready(given.node, spec, form.covers[i])
+        if one:
+            pull = constant_cotangents.one(pull)
+            self.uniform.add(base)
+        elif given_one:
+            pull = constant_cotangents.spread(pull)
+        target = Place(base, shadow=True, offset=self.recipe.nodes[given.node].shadow)
+        self.tasks.append(Call(pull, (target, *reads), not stored))
+
+    def _is_asked(self, base: int) -> bool:
+        """Whether a gradient is a result of the program, not only on the way to one."""
+        node = self.recipe.nodes[base]
+        return node.argument or node.constant is not None
+
+    def _write_out(self, base: int) -> None:
+        """Give every element of a shadow the number that its first one holds."""
+        dtype, place = self.recipe.nodes[base].spec.dtype, Place(base, shadow=True)
+        operands = (Operand("target", dtype, 0, (dtype.itemsize,)), Operand("x", dtype, 1, (0,)))
+        self.tasks.append(Call(Loop(same, (self.shadows[base],), operands, pullback=False), (place, place)))
+        self.uniform.discard(base)
+
+    def _saved(self, step: Step, form: Form, name: str) -> Place:
+        copies = self.lowering.copies.get(step.at, _NONE)
+        if name in copies:
+            return Place(copies[name])
+        if name in ("n", "i"):
+            return Place(self.lowering.extra[step.at])
+        if isinstance(form.op, Routine) and name in form.op.extras:
+            return Place(self.lowering.extras[step.at][form.op.extras.index(name)])
+        node = operand_named(step, name)
+        if node is None:  # a Python number; an offset's place is never read
+            given = 0.0 if name == "offset" else step.operands[_names(form).index(name)]
+            assert isinstance(given, (int, float))
+            node = self.lowering.number(given)
+        return Place(node)
+
+
+def _names(form: Form) -> tuple[str, ...]:
+    return getattr(form.op, "inputs", ("x",))

@@ -1,0 +1,109 @@
+"""Which values and shadows of a program share memory: those that are not needed at the same time."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from typing import Any
+
+import numpy as np
+
+from kernels.compiler import jit
+from kernels.native.memory import where
+
+Array = np.ndarray[Any, Any]
+
+SMALL = 64
+"""Bytes up to which a value takes the place of one of just its size: there are many, and they are placed natively."""
+
+
+def offsets(used: Array, times: Array, rooms: Array, fixed: Array) -> tuple[Array, int]:
+    """Return where each value stands in one block of memory, -1 for what has no place there, and the block's size.
+
+    ``used`` are the values that tasks name, ``times`` these tasks, in order; ``rooms`` the bytes of each value, 0 for
+    what stands elsewhere. The ``fixed`` ones have memory of their own; the others have it from the first task that
+    names them to the last. What no task names has none.
+    """
+    first, last = np.full((2, len(rooms)), -1)
+    first[used[::-1]] = times[::-1]
+    last[used] = times
+    found = np.full(len(rooms), -1)
+    own = np.flatnonzero(fixed & (rooms > 0))
+    ends = rooms[own].cumsum()
+    found[own] = ends - rooms[own]
+    size = int(ends[-1]) if len(ends) else 0
+    shared = ~fixed & (rooms > 0) & (first >= 0)
+    small = np.flatnonzero(shared & (rooms <= SMALL))
+    places, more = _small(first[small], last[small], rooms[small])
+    found[small] = places + size
+    free = Free(size + more + -(size + more) % SMALL)
+    _place(free, np.flatnonzero(shared & (rooms > SMALL)), first, last, rooms, found)
+    return found, free.size
+
+
+def _small(first: Array, last: Array, rooms: Array) -> tuple[Array, int]:
+    """Return places for values of few bytes, and the size of them all."""
+    born, dying = (np.argsort(times, kind="stable") for times in (first, last))
+    found, behind, heads = np.empty_like(first), np.empty_like(first), np.full(1 + SMALL // 8, -1)
+    tables = (born, dying, first, last, np.ascontiguousarray(rooms), found, behind, heads)
+    return found, jit.load_module("programs.lowering.memory_plan_native").share(len(first), *map(where, tables))
+
+
+def _place(free: Free, values: Array, first: Array, last: Array, rooms: Array, found: Array) -> None:
+    """Place the larger values: at each task the largest first, then what it was the last to name is free."""
+    born = values[np.lexsort((-rooms[values], first[values]))].tolist()
+    dying = values[np.argsort(last[values], kind="stable")].tolist()
+    gone, starts = 0, dict[int, int]()
+    for value, begin, room in zip(born, first[born].tolist(), rooms[born].tolist(), strict=True):
+        while last[dying[gone]] < begin:
+            free.give(starts[dying[gone]], int(rooms[dying[gone]]))
+            gone += 1
+        starts[value] = free.take(room)
+    found[born] = [starts[value] for value in born]
+
+
+class Free:
+    """The gaps in a block of memory that grows: what is asked for goes into the smallest gap that it fits."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._sizes: list[tuple[int, int]] = []
+        self._starts: dict[int, int] = {}
+        self._ends: dict[int, int] = {}
+
+    def take(self, room: int) -> int:
+        """Return where so many bytes are free."""
+        at = bisect_left(self._sizes, (room, 0))
+        if at == len(self._sizes):
+            return self._grow(room)
+        gap, start = self._sizes[at]
+        self._remove(start, gap)
+        if gap > room:
+            self._add(start + room, gap - room)
+        return start
+
+    def _grow(self, room: int) -> int:
+        """Take what is missing behind the end."""
+        start = self._ends.get(self.size, self.size)
+        if start < self.size:
+            self._remove(start, self.size - start)
+        self.size = start + room
+        return start
+
+    def give(self, start: int, room: int) -> None:
+        """Take bytes back, joined with what is free before and behind."""
+        before, behind = self._ends.get(start), self._starts.get(start + room)
+        if before is not None:
+            self._remove(before, start - before)
+            start, room = before, room + start - before
+        if behind is not None:
+            self._remove(start + room, behind)
+            room += behind
+        self._add(start, room)
+
+    def _add(self, start: int, size: int) -> None:
+        self._starts[start], self._ends[start + size] = size, start
+        insort(self._sizes, (size, start))
+
+    def _remove(self, start: int, size: int) -> None:
+        del self._starts[start], self._ends[start + size]
+        del self._sizes[bisect_left(self._sizes, (size, start))]

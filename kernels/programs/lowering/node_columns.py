@@ -1,0 +1,40 @@
+"""What is known of each node of a recipe, as arrays: looked at once for all results that are alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from kernels.programs.recording.program import Node
+
+Array = np.ndarray[Any, Any]
+
+
+class Columns:
+    """The nodes of a recipe; a number for each.
+
+    ``base`` and ``family`` are the nodes whose memory and whose gradient a node's are part of: itself where it is no
+    view; ``offset`` and ``shadow`` its places there, in bytes. ``wants``: whether it has a gradient.
+    """
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        ids = np.fromiter(map(id, nodes), np.int64, len(nodes))
+        _, first, self._place = np.unique(ids, return_index=True, return_inverse=True)
+        self._distinct = [nodes[i] for i in first.tolist()]
+        everyone = np.arange(len(nodes))
+        self.base, self.family = (
+            np.where(found < 0, everyone, found)
+            for found in (
+                self.of(lambda node: -1 if node.base is None else node.base),
+                self.of(lambda node: -1 if node.family is None else node.family),
+            )
+        )
+        self.offset, self.shadow = self.of(lambda node: node.offset), self.of(lambda node: node.shadow)
+        own = self.of(lambda node: node.differentiable)
+        self.wants = (own | own[self.family]) != 0
+
+    def of(self, about: Callable[[Node], int]) -> Array:
+        """Return a number of each node."""
+        return np.array([about(node) for node in self._distinct], np.int64)[self._place]

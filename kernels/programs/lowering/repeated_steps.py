@@ -1,0 +1,105 @@
+"""Patterns of the tasks that steps of a kind are lowered to, learnt from the first of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kernels.codegen.tasks import PythonCall
+from kernels.programs.lowering.lower_elementwise import Elements
+from kernels.programs.lowering.task_blocks import NODE, OPERAND, RESULT, TEMPORARY, Blocks, Pattern, Source
+from kernels.programs.recording.noting_words import HEAD
+from kernels.records.kinds import Contraction, Copy, Elementwise, Join, Part, Reduction, View
+
+_KINDS = {Elementwise, Reduction, Contraction, Copy, Join}
+"""Kinds of operations whose calls depend on specs and parameters alone."""
+
+
+class Repeating:
+    """Remembers how steps were lowered, by the number of their kind, and repeats it."""
+
+    def __init__(self, lowering: Elements, extra: dict[int, int]) -> None:
+        self.extra, self.steps = extra, lowering.recipe.steps
+        self.nodes, self.tasks = lowering.recipe.nodes, lowering.tasks
+        self.words = self.steps.words.tolist()
+        self.blocks = Blocks(lowering.recipe, lowering.tasks, lowering.number, extra)
+        self._patterns: dict[int, int] = {}
+        self._silent = {number for number, kind in enumerate(self.steps.kinds) if type(kind.op) in (View, Part)}
+        self._before = (0, 0, 0)
+
+    def repeat(self, at: int, start: int) -> bool:
+        """Lower the step that begins at ``start`` as one of its kind; False if none can be repeated."""
+        kind = self.words[start]
+        pattern = self._patterns.get(kind)
+        if pattern is None:
+            if kind in self._silent:
+                return True
+            self.blocks.flush()
+            self._before = (len(self.tasks), len(self.tasks.places), len(self.nodes))
+            return False
+        self.blocks.order.append(pattern)
+        self.blocks.steps.append(at)
+        return True
+
+    def remember(self, at: int, start: int) -> None:
+        """Remember how the step was lowered that could not be repeated, if others can be lowered as it was."""
+        kind, result = self.words[start : start + HEAD]
+        op, _, _, count = self.steps.kinds[kind]
+        tasks, (before, place, node) = self.tasks, self._before
+        if type(op) not in _KINDS or any(isinstance(tasks.calls[what], PythonCall) for what in tasks.what[before:]):
+            return
+        operands, places = self.words[start + HEAD : start + HEAD + count], tasks.places[place:].tolist()
+        temporaries = [k for k in range(node, len(self.nodes)) if self.nodes[k].constant is None]
+        asked = [*places, self.extra[at]] if at in self.extra else places
+        single = len(tasks.what) - before == 1 and not temporaries and not tasks.offsets
+        found = self._in_order(asked, operands, result) if single else None
+        found = found or self._by_nodes(asked, operands, result, temporaries)
+        if found is not None:
+            pattern = Pattern(
+                tasks.what[before:].tolist(),
+                tasks.adds[before:].tolist(),
+                found[: len(places)],
+                [(k - place, offset) for k, offset in tasks.offsets.items() if k >= place] if tasks.offsets else [],
+                [self.nodes[k] for k in temporaries],
+                found[-1] if at in self.extra else None,
+                self._dtypes(places, found),
+            )
+            self._patterns[kind] = self.blocks.add(pattern)
+
+    def _in_order(self, places: list[int], operands: list[int], result: int) -> list[Source] | None:
+        """Name the places of one call of all operands in order, its result first or last."""
+        if len(places) != 1 + len(operands):
+            return None
+        for order, own in enumerate((places[1:], places[:-1])):
+            pairs = zip(own, operands, strict=True)
+            if places[-order] == result and all(self._is_number(n) if o < 0 else n == o for n, o in pairs):
+                names = [(OPERAND, k) for k in range(len(operands))]
+                return [*names, (RESULT, 0)] if order else [(RESULT, 0), *names]
+        return None
+
+    def _by_nodes(
+        self, places: list[int], operands: list[int], result: int, temporaries: list[int]
+    ) -> list[Source] | None:
+        """Name the places by the nodes that stand there; None where these do not tell them apart."""
+        named: dict[int, Source] = {result: (RESULT, 0)}
+        for k, o in enumerate(operands):
+            if o < 0 or o in named:
+                return None
+            named[o] = OPERAND, k
+        named |= {node: (TEMPORARY, k) for k, node in enumerate(temporaries)}
+        if not all(node in named or self._is_number(node) for node in places):
+            return None
+        return [named.get(node, (NODE, node)) for node in places]
+
+    def _dtypes(self, places: list[int], names: list[Source]) -> dict[int, Any]:
+        """Return the dtypes of operands that are numbers."""
+        return {
+            k: self.nodes[node].spec.dtype
+            for node, (what, k) in zip(places, names, strict=False)
+            if what == OPERAND and self._is_number(node)
+        }
+
+    def _is_number(self, node: int) -> bool:
+        if node < 0:
+            return False
+        constant = self.nodes[node].constant
+        return constant is not None and not constant.ndim

@@ -1,0 +1,163 @@
+"""Tasks by blocks: those of most steps follow a pattern, and what calls of many steps take is found by arrays."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from kernels.codegen.tasks import Tasks
+from kernels.programs.lowering.node_columns import Columns
+from kernels.programs.recording.noting_words import HEAD
+from kernels.programs.recording.program import Node, Recipe
+
+Array = np.ndarray[Any, Any]
+_FLOAT64 = np.dtype(np.float64)
+
+OPERAND, RESULT, NODE, TEMPORARY, EXTRA, OPERAND_SHADOW, RESULT_SHADOW = range(7)
+"""What stands at a place: an operand by its number, the result, a node that all share, a temporary by its number, what
+the forward pass made for the pullback, the gradient of an operand or of the result."""
+FEW = 32
+"""Steps that are appended one by one: below that arrays are slower."""
+Source = tuple[int, int]
+"""What stands at a place, and its number or the node."""
+
+
+@dataclass(slots=True)
+class Pattern:
+    """The calls of a step, and what each place in them is."""
+
+    calls: list[int]
+    adds: list[int]
+    places: list[Source]
+    offsets: list[tuple[int, int]] = field(default_factory=list)
+    """Of places by their numbers, where they are not 0."""
+    temporaries: list[Node] = field(default_factory=list)
+    extra: Source | None = None
+    """What the pullback needs beside."""
+    dtypes: dict[int, np.dtype[Any]] = field(default_factory=dict)
+    """Of operands that are Python numbers; float64 of others."""
+
+
+class Blocks:
+    """Tasks that follow patterns, in their order among others.
+
+    ``order`` has their patterns, ``~pattern`` where the first place is stored to and not added to; ``steps`` whose they
+    are. :meth:`flush` has them among the tasks, before another is appended; :meth:`finish` writes their places.
+    """
+
+    def __init__(self, recipe: Recipe, tasks: Tasks, number: Callable[..., int], extra: dict[int, int]) -> None:
+        self.recipe, self.tasks, self.number, self.extra = recipe, tasks, number, extra
+        self.patterns: list[Pattern] = []
+        self.order: list[int] = []
+        self.steps: list[int] = []
+        self._calls, self._adds, self._call_ends = array("q"), array("b"), array("q", [0])
+        self._sources, self._numbers, self._place_ends = array("q"), array("q"), array("q", [0])
+        self._words = self._starts = np.zeros(0, np.int64)
+        self._rows = array("q")
+        """Of each step the pattern, its place among steps, and where its places begin."""
+
+    def add(self, pattern: Pattern) -> int:
+        """Return the number of a new pattern."""
+        self.patterns.append(pattern)
+        self._calls.extend(pattern.calls)
+        self._adds.extend(pattern.adds)
+        self._call_ends.append(len(self._calls))
+        self._sources.extend([what for what, _ in pattern.places])
+        self._numbers.extend([k for _, k in pattern.places])
+        self._place_ends.append(len(self._sources))
+        return len(self.patterns) - 1
+
+    def flush(self) -> None:
+        """Append the tasks that wait, with room for their places."""
+        if len(self.order) < FEW:
+            for given, at in zip(self.order, self.steps, strict=True):
+                self._append(given, at)
+        else:
+            self._append_all(np.array(self.order))
+        self.order.clear()
+        self.steps.clear()
+
+    def _append(self, given: int, at: int) -> None:
+        k, tasks = given if given >= 0 else ~given, self.tasks
+        self._rows.extend((k, at, len(tasks.places)))
+        calls, adds = self.patterns[k].calls, self.patterns[k].adds
+        tasks.what.extend(calls)
+        tasks.adds.extend(adds if given >= 0 else [0] * len(calls))
+        tasks.places.extend([0] * len(self.patterns[k].places))
+
+    def _append_all(self, given: Array) -> None:
+        tasks, order = self.tasks, np.where(given < 0, ~given, given)
+        nth, sizes = _spread(self._call_ends, order)
+        rooms = np.diff(np.array(self._place_ends))[order]
+        begins = len(tasks.places) + rooms.cumsum() - rooms
+        self._rows.frombytes(np.stack([order, np.array(self.steps), begins], axis=1).tobytes())
+        tasks.what.frombytes(np.array(self._calls)[nth].tobytes())
+        tasks.adds.frombytes((np.array(self._adds)[nth] * np.repeat(given >= 0, sizes)).tobytes())
+        tasks.places.frombytes(bytes(8 * int(rooms.sum())))
+
+    def finish(self, columns: Columns | None = None) -> None:
+        """Write the places; ``columns`` tell of gradients."""
+        self.flush()
+        if not self._rows:
+            return
+        order, at, begins = np.array(self._rows).reshape(-1, 3).T
+        self._words, self._starts = np.array(self.recipe.steps.words), np.array(self.recipe.steps.starts)
+        first, (nth, rooms) = self._temporaries(order), _spread(self._place_ends, order)
+        rows = np.repeat(np.arange(len(at)), rooms)
+        places = begins[rows] + nth - np.array(self._place_ends)[order[rows]]
+        what = np.array(self._sources)[nth]
+        found = self._found(what, np.array(self._numbers)[nth], at[rows], first[rows])
+        if columns is not None:
+            shadows = what >= OPERAND_SHADOW
+            offsets = columns.shadow[found[shadows]]
+            moved = np.flatnonzero(offsets)
+            self.tasks.offsets.update(zip(places[shadows][moved].tolist(), offsets[moved].tolist(), strict=True))
+            found[shadows] = ~columns.family[found[shadows]]
+        for i in np.flatnonzero((what == OPERAND) & (found < 0)).tolist():
+            dtype = self.patterns[order[rows[i]]].dtypes.get(self._numbers[nth[i]], _FLOAT64)
+            found[i] = self.number(self.recipe.steps.numbers[~found[i]], dtype)
+        np.frombuffer(self.tasks.places, np.int64)[places] = found
+        for i in _those(order, [bool(p.offsets) for p in self.patterns]):
+            self.tasks.offsets.update({int(begins[i]) + j: n for j, n in self.patterns[order[i]].offsets})
+        self._note_extras(order, at, first)
+
+    def _temporaries(self, order: Array) -> Array:
+        """Make the temporaries; return the first node of each step's."""
+        made = np.array([len(p.temporaries) for p in self.patterns])[order]
+        first = len(self.recipe.nodes) + made.cumsum() - made
+        for k in order[made > 0].tolist():
+            self.recipe.nodes.extend(self.patterns[k].temporaries)
+        return first
+
+    def _found(self, what: Array, numbers: Array, at: Array, first: Array) -> Array:
+        """Return the nodes that stand at places of these steps; of Python numbers their words."""
+        words, starts, found = self._words, self._starts[at], numbers.copy()
+        of_operands = (what == OPERAND) | (what == OPERAND_SHADOW)
+        found[of_operands] = words[starts[of_operands] + HEAD + numbers[of_operands]]
+        of_results = (what == RESULT) | (what == RESULT_SHADOW)
+        found[of_results] = words[starts[of_results] + 1]
+        found[what == TEMPORARY] += first[what == TEMPORARY]
+        found[what == EXTRA] = [self.extra[i] for i in at[what == EXTRA].tolist()]
+        return found
+
+    def _note_extras(self, order: Array, at: Array, first: Array) -> None:
+        rows = _those(order, [p.extra is not None for p in self.patterns])
+        sources = np.array([self.patterns[k].extra for k in order[rows].tolist()], np.int64).reshape(-1, 2)
+        found = self._found(sources[:, 0], sources[:, 1], at[rows], first[rows])
+        self.extra.update(zip(at[rows].tolist(), found.tolist(), strict=True))
+
+
+def _those(order: Array, wanted: list[bool]) -> list[int]:
+    """Return the places in the order whose patterns are wanted."""
+    return np.flatnonzero(np.array(wanted)[order]).tolist()  # type: ignore[no-any-return]
+
+
+def _spread(ends: array[int], order: Array) -> tuple[Array, Array]:
+    """Return the places of all items of these parts in the table that has the parts end to end, and their sizes."""
+    bounds = np.array(ends)
+    begins, sizes = bounds[:-1][order], np.diff(bounds)[order]
+    return np.repeat(begins - (sizes.cumsum() - sizes), sizes) + np.arange(sizes.sum()), sizes

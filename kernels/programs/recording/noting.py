@@ -1,0 +1,73 @@
+"""Noting operations of a program natively, where its recorder need not look."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from kernels.compiler.jit import bound
+from kernels.foundation.exact_keys import exact
+from kernels.instructions.form import Form
+from kernels.native.heap_types import NATIVE
+from kernels.programs.recording.noting_words import N_APARTS
+from kernels.programs.recording.program_words import StepKind, Steps
+from kernels.programs.running import exchange
+from kernels.records.kinds import Op, Part, Select, View
+
+APART = (View, Part, Select)
+"""Kinds of operations whose results are looked at: where they stand, and whether they left for Python."""
+assert len(APART) == N_APARTS
+
+
+class Tables:
+    """What a recorder keeps: the node of each tensor by its id, and of each node how its tensor was."""
+
+    __slots__ = ("_kinds", "alike", "forms", "held", "known", "nodes", "steps")
+
+    def __init__(self, nodes: list[Any], steps: Steps) -> None:
+        self.nodes, self.steps = nodes, steps
+        self.known: dict[int, int] = {}
+        self.forms: list[Any] = []
+        """Of each node the form, or the spec, that its tensor had, if it is differentiable; else None."""
+        self.alike: dict[Any, tuple[Any, int, tuple[Any, ...]]] = {}
+        """What stands for all results of a form: the node, the kind of the steps, its parameters."""
+        self.held: list[Any] = []
+        self._kinds: dict[Any, int] = {}
+
+    def kind(self, op: Op, form: Form | None, params: tuple[Any, ...], specs: tuple[Any, ...]) -> int:
+        """Return the number of a kind of steps, by the specs of its operands, or their types, and of its result."""
+        kinds = self.steps.kinds
+        try:
+            found = self._kinds.setdefault((op, form, exact(params), specs), len(kinds))
+        except TypeError:  # of places
+            found = len(kinds)
+        if found == len(kinds):
+            kinds.append(StepKind(op, form, params, len(specs) - 1))
+        return found
+
+    def noted(self, form: Any = None) -> None:
+        """Hear of nodes that have been added: the last one of this form."""
+        self.forms += [None] * (len(self.nodes) - len(self.forms))
+        if form is not None:
+            self.forms[-1] = form
+
+
+class _Kept(np.ndarray[Any, Any]):
+    """Words, with the things whose addresses they are."""
+
+    things: list[Any]
+
+
+def native_note(tables: Tables, tensor: type, slowly: Callable[..., None]) -> Callable[..., None] | None:
+    """Return what notes an operation, or lets ``slowly`` do it; None without native code."""
+    if not (NATIVE and exchange.native()):
+        return None
+    kinds = [float, tensor, Form, tuple, None]
+    steps = tables.steps
+    things = [tables.known, tables.nodes, tables.forms, tables.alike, tables.held, steps.numbers, slowly]
+    words = [*(id(x) for x in (*kinds, *things, *APART)), steps.head.buffer_info()[0]]
+    about = np.array(words, np.int64).view(_Kept)
+    about.things = [*things, steps]
+    return bound("programs.recording.noting_native", "note", about)

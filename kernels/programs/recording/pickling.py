@@ -1,0 +1,191 @@
+"""Programs as data: records by their names, patterns and forms by what they were made from, jitted functions by name.
+
+Importing this teaches ``pickle`` and ``copy`` these kinds. No code is in a pickle.
+"""
+
+from __future__ import annotations
+
+import copyreg
+import importlib
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from kernels.arrays.specs import Spec, intern_spec
+from kernels.codegen.loop_printer import Loop
+from kernels.foundation.recent_table import Recent
+from kernels.instructions import forms, jitted_functions, routine_calls
+from kernels.instructions.forms import Form
+from kernels.instructions.jitted_functions import Custom
+from kernels.ops import indexing
+from kernels.ops.registry import OPS
+from kernels.programs.recording.program import ProgramError
+from kernels.records.kinds import (
+    Contraction,
+    Copy,
+    Elementwise,
+    Gather,
+    Join,
+    Op,
+    Part,
+    Reduction,
+    Routine,
+    Select,
+    View,
+    Write,
+)
+
+_made: Recent[Any, Form] = Recent()
+_customs: dict[Any, Custom] = {}
+
+
+def op_named(name: str) -> Op:
+    """Return the record of this name; ProgramError if this version has none."""
+    if name not in OPS:
+        raise ProgramError(f"the program has the operation {name!r}, which this version of tape does not know")
+    return OPS[name]
+
+
+def part_of(name: str) -> View:
+    """Return the view of one result of a routine."""
+    op = op_named(name)
+    assert isinstance(op, Routine)
+    return op.part
+
+
+def spec_from(shape: Any, strides: Any, dtype: str, gradient: Any, shadow: int) -> Spec:
+    """Return the one spec of these values."""
+    return intern_spec(shape, strides, np.dtype(dtype), gradient, shadow)
+
+
+def _of_spec(spec: Spec) -> Any:
+    return spec_from, (spec.shape, spec.strides, spec.dtype.str, spec.gradient, spec.shadow)
+
+
+def _of_op(op: Op) -> Any:
+    if OPS.get(op.name) is not op:
+        raise pickle.PicklingError(f"the operation {op.name!r} is in no table, and cannot be found again by its name")
+    return op_named, (op.name,)
+
+
+def _of_part(op: Part) -> Any:
+    return part_of, (op.name,)
+
+
+def _of_custom(op: Custom) -> Any:
+    return custom_from, (op.name, op.grad_fn, _path(op, op.forward), _path(op, op.vjp))
+
+
+def _path(op: Custom, function: Any) -> tuple[str, str]:
+    """Return where a jitted function of the user's is found again."""
+    path = function.py_func.__module__, function.py_func.__qualname__
+    try:
+        found = _found(*path)
+    except (ImportError, AttributeError):
+        found = None
+    if found is not function:
+        raise pickle.PicklingError(
+            f"the custom operation {op.name!r} calls {'.'.join(path)}, which is not found by that name; define the "
+            "jitted function at the top of a module"
+        )
+    return path
+
+
+def _found(module: str, name: str) -> Any:
+    value = importlib.import_module(module)
+    for part in name.split("."):
+        value = getattr(value, part)
+    return value
+
+
+def custom_from(name: str, grad_fn: str, forward: tuple[str, str], vjp: tuple[str, str]) -> Custom:
+    """Return the operation of two jitted functions, which are imported."""
+    key = name, grad_fn, forward, vjp
+    if key not in _customs:
+        _customs[key] = Custom(
+            name=name, doc="", pullback=(None,), grad_fn=grad_fn, forward=_found(*forward), vjp=_found(*vjp)
+        )
+    return _customs[key]
+
+
+def _of_form(form: Form) -> Any:
+    params: tuple[Any, ...] = () if form.is_view else form.params
+    shape = next((pull.shape for pull in form.pulls if isinstance(pull, Loop)), ())
+    if isinstance(form.op, Routine):
+        call = form.params[0]
+        params = (tuple(sorted(call.params.items())), call.shapes)
+    return form_from, (form.op, form.specs, form.spec, form.wanted, params, form.name, shape)
+
+
+def form_from(op: Op, *about: Any) -> Form:
+    """Return the form of an instruction, made anew, once for equal ones."""
+    key = (op, *about[:3], repr(about[3:]))
+    found = _made.get(key)
+    return found if found is not None else _made.setdefault(key, _MAKERS[type(op)](op, *about))
+
+
+def _elementwise(op: Any, specs: Any, spec: Spec, wanted: Any, params: Any, *_: Any) -> Form:
+    return forms.elementwise(op, specs, spec, wanted, params)
+
+
+def _reduction(op: Any, specs: Any, spec: Spec, wanted: Any, params: Any, name: str, _: Any) -> Form:
+    del wanted
+    return forms.reduction(op, specs[0], spec, *params, name)
+
+
+def _contraction(op: Any, specs: Any, spec: Spec, wanted: Any, *_: Any) -> Form:
+    return forms.contraction(op, *specs, spec, wanted)
+
+
+def _select(op: Any, specs: Any, spec: Spec, wanted: Any, params: Any, *_: Any) -> Form:
+    del wanted
+    return forms.select(op, specs[0], spec, *params)
+
+
+def _join(op: Any, specs: Any, spec: Spec, wanted: Any, params: Any, *_: Any) -> Form:
+    return forms.join(op, specs, spec, wanted, *params)
+
+
+def _copy(op: Any, specs: Any, spec: Spec, *_: Any) -> Form:
+    return forms.copy(op, specs[0], spec)
+
+
+def _view(op: Any, specs: Any, spec: Spec, *_: Any) -> Form:
+    return forms.view(op, specs[0], spec, ())
+
+
+def _gather(op: Any, specs: Any, spec: Spec, *_: Any) -> Form:
+    return indexing.gather(op, specs[0], spec)
+
+
+def _write(op: Any, specs: Any, spec: Spec, wanted: Any, params: Any, name: str, shape: Any) -> Form:
+    del name
+    (region,) = params
+    if region is None:
+        return indexing.write_at(op, spec, shape, specs[1], wanted)
+    return indexing.write(op, spec, region, specs[1], wanted)
+
+
+def _routine(op: Any, specs: Any, spec: Spec, wanted: Any, params: Any, *_: Any) -> Form:
+    del wanted
+    frozen, shapes = params
+    return routine_calls.form(routine_calls.RoutineCall(op, dict(frozen), shapes), specs, spec)
+
+
+def _custom(op: Any, specs: Any, spec: Spec, wanted: Any, params: Any, *_: Any) -> Form:
+    del wanted
+    return jitted_functions.form(op, specs[0], spec, *params)
+
+
+_MAKERS: dict[type, Callable[..., Form]] = {
+    Elementwise: _elementwise, Reduction: _reduction, Contraction: _contraction, Select: _select, Join: _join,
+    Copy: _copy, View: _view, Part: _view, Gather: _gather, Write: _write, Routine: _routine, Custom: _custom,
+}  # fmt: skip
+for _kind in (Elementwise, Reduction, Contraction, Select, Join, Copy, View, Gather, Write, Routine):
+    copyreg.pickle(_kind, _of_op)
+copyreg.pickle(Part, _of_part)
+copyreg.pickle(Custom, _of_custom)
+copyreg.pickle(Spec, _of_spec)
+copyreg.pickle(Form, _of_form)

@@ -1,0 +1,140 @@
+"""The steps of a program as words: a growable block of integers of 64 bits, and tables of what they stand for."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from kernels.instructions.forms import Form
+from kernels.programs.recording.noting_words import H_ADDRESS, H_ROOM, H_USED, HEAD
+from kernels.records.kinds import Op
+
+Operand = int | float
+"""A node's number, or a Python number."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRef:
+    """A node as an operand, told apart from a Python number."""
+
+    node: int
+
+
+@dataclass(slots=True)
+class Step:
+    """One instruction: ``result = op(operands, params)``; the form if its gradient was recorded.
+
+    A write's result is the part that it writes to. ``at`` is its place among the steps.
+    """
+
+    op: Op
+    operands: tuple[Operand | NodeRef, ...]
+    result: int
+    params: tuple[Any, ...]
+    form: Form | None
+    at: int = -1
+
+
+class StepKind(NamedTuple):
+    """What steps that do the same have in common: all but their nodes and numbers."""
+
+    op: Op
+    form: Form | None
+    params: tuple[Any, ...]
+    count: int
+    """Operands."""
+
+
+class Steps(Sequence[Step]):
+    """The steps of a program, end to end in one block of words: the number of the kind, the result, the operands.
+
+    An operand is a node, or where it is negative ``~k`` for the Python number ``numbers[k]``. Steps of one kind have
+    operands and results of the same specs. Objects for steps are made when one is looked at: a program of a million
+    operations would be a million objects, to keep and for Python's collector to look through.
+    """
+
+    __slots__ = ("_block", "_starts", "head", "kinds", "numbers")
+
+    def __init__(self) -> None:
+        self.kinds: list[StepKind] = []
+        self.numbers: list[Any] = []
+        self.head = array("q", bytes(8 * 3))
+        """Address of the words, how many there are, and for how many there is room: native code appends, too."""
+        self._starts: tuple[array[int], int] = array("q"), 0
+        self.hold(array("q", bytes(8 * FIRST)))
+
+    def hold(self, block: array[int]) -> None:
+        """Have the words in this block."""
+        self._block = block
+        self.head[H_ADDRESS], self.head[H_ROOM] = block.buffer_info()
+
+    @property
+    def words(self) -> array[int]:
+        """A copy of the words."""
+        return self._block[: self.head[H_USED]]
+
+    @property
+    def starts(self) -> array[int]:
+        """Where each step begins among the words."""
+        starts, end = self._starts
+        if end != self.head[H_USED]:
+            words, sizes = self.words.tolist(), [HEAD + kind.count for kind in self.kinds]
+            starts, end = starts[:], len(words)  # other threads may be reading those, or do the same
+            at = self._starts[1]
+            while at < end:
+                starts.append(at)
+                at += sizes[words[at]]
+            self._starts = starts, end
+        return starts
+
+    def number(self, value: Any) -> int:
+        """Return the word of a Python number."""
+        self.numbers.append(value)
+        return -len(self.numbers)
+
+    def add(self, kind: int, result: int, operands: Iterable[int]) -> None:
+        """Append a step."""
+        words = array("q", (kind, result, *operands))
+        used = self.head[H_USED]
+        if used + len(words) + MOST > self.head[H_ROOM]:
+            block = array("q", bytes(8 * (2 * used + len(words) + MOST)))
+            block[:used] = self._block[:used]
+            self.hold(block)
+        self._block[used : used + len(words)] = words
+        self.head[H_USED] = used + len(words)
+
+    def fit(self) -> None:
+        """Give back the room for more steps."""
+        self.hold(self.words)
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def __getitem__(self, at: Any) -> Any:
+        if isinstance(at, slice):
+            return [self[i] for i in range(*at.indices(len(self)))]
+        starts, words = self.starts, self._block
+        at = range(len(starts))[at]
+        first = starts[at] + HEAD
+        op, form, params, count = self.kinds[words[first - HEAD]]
+        operands = tuple(NodeRef(o) if o >= 0 else self.numbers[~o] for o in words[first : first + count])
+        return Step(op, operands, words[first - 1], params, form, at)
+
+    def __reduce__(self) -> Any:
+        return _steps_from, (self.kinds, self.numbers, self.words)
+
+
+FIRST = 1 << 10
+"""Words for which there is room at first."""
+MOST = 32
+"""Words for which there is room when Python has appended a step."""
+
+
+def _steps_from(kinds: list[StepKind], numbers: list[Any], words: array[int]) -> Steps:
+    steps = Steps()
+    steps.kinds, steps.numbers = kinds, numbers
+    steps.hold(words)
+    steps.head[H_USED] = len(words)
+    return steps

@@ -1,0 +1,113 @@
+"""What crosses between Python and a program's memory: arguments in and results out, natively where they are plain."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from kernels.compiler import jit
+from kernels.compiler.jit import bound
+from kernels.native import numpy_api
+from kernels.native.memory import readable, where
+from kernels.programs.running.exchange_words import (
+    X_ENTRY,
+    X_ROW_COUNT,
+    X_ROWS,
+    XI_DTYPE,
+    XI_GRADIENT,
+    XI_ITEM,
+    XI_KIND,
+    XI_NDIM,
+    XI_PLACE,
+    XI_SHAPE,
+    XI_VIEW,
+    XI_WORDS,
+    XK_ARRAY,
+    XK_DOUBLE,
+    XK_INTEGER,
+    XK_SINGLE,
+)
+
+Array = np.ndarray[Any, Any]
+
+_KINDS = {np.dtype("f8"): XK_DOUBLE, np.dtype("f4"): XK_SINGLE, np.dtype("i8"): XK_INTEGER}
+_FEW = 64
+"""Words that are copied one by one; of more, NumPy's copy is faster."""
+
+
+class Exchange:
+    """The places of a machine's arguments and results.
+
+    ``enter(*arguments)`` copies floats, ints and arrays of the recorded dtypes and shapes in; it returns 0, and has
+    perhaps written some, where others are given. ``leave()`` returns the results, then the gradients, as a tuple:
+    floats, and arrays of their own memory. ``whole`` does both, and runs ``rows`` between, if there are any: where
+    they stand, and how many.
+    """
+
+    __slots__ = ("_kept", "enter", "leave", "whole")
+
+    def __init__(
+        self,
+        inputs: Sequence[Array],
+        outputs: Sequence[Array],
+        gradients: Sequence[Array],
+        rows: tuple[int, int] | None,
+    ) -> None:
+        self.enter: Callable[..., int] = _never
+        self.leave: Callable[[], tuple[Any, ...]] = tuple
+        self.whole: Callable[..., Any] | None = None
+        everything = [*inputs, *outputs, *gradients]
+        if not native() or any(g.dtype.itemsize not in (4, 8) or not g.flags.c_contiguous for g in gradients):
+            return
+        shapes = np.array([n for array in everything for n in array.shape] or [0], np.int64)
+        words, at = [len(inputs), len(outputs) + len(gradients), *_head()], where(shapes)
+        for k, array in enumerate(everything):
+            entry = [0] * X_ENTRY
+            entry[XI_KIND] = _kind(array, given=k < len(inputs))
+            entry[XI_PLACE], entry[XI_VIEW], entry[XI_DTYPE] = where(array), id(array), id(array.dtype)
+            entry[XI_NDIM], entry[XI_SHAPE], entry[XI_WORDS] = array.ndim, at, _words(array)
+            if k >= len(inputs):
+                entry[XI_DTYPE], entry[XI_ITEM] = array.dtype.num, array.itemsize
+            if k >= len(inputs) + len(outputs):
+                entry[XI_GRADIENT] = array.size
+            words += entry
+            at += 8 * array.ndim
+        about = np.array(words, np.int64)
+        self._kept = (everything, shapes, about)
+        self.enter, self.leave = (bound("programs.running.exchange_native", name, about) for name in ("enter", "leave"))
+        if rows is not None:
+            about[X_ROWS], about[X_ROW_COUNT] = rows
+            self.whole = bound("programs.running.exchange_native", "pass_through", about)
+
+
+def _never(*_: Any) -> int:
+    """Leave everything to Python."""
+    return 0
+
+
+def _kind(array: Array, *, given: bool) -> int:
+    kind = XK_ARRAY if array.ndim else _KINDS.get(array.dtype, XK_ARRAY)
+    return kind if given or kind != XK_INTEGER else XK_ARRAY
+
+
+def _words(array: Array) -> int:
+    """Return how many words an array has, if these are few and stand one behind the other; else -1."""
+    whole = array.flags.c_contiguous and array.nbytes % 8 == 0
+    return array.nbytes // 8 if whole and array.nbytes <= 8 * _FEW else -1
+
+
+@functools.cache
+def native() -> bool:
+    """Whether objects stand in memory as native code reads them, and NumPy's functions are where they are called."""
+    return readable() and not os.environ.get("TAPE_PLAIN") and jit.makes_native_code() and numpy_api.agrees()
+
+
+def _head() -> list[int]:
+    """Return the addresses of types and functions, in the order of the words, and room for the rows."""
+    table = numpy_api.table()
+    functions = [table[place] for place in (numpy_api.NEW_COPY, numpy_api.COPY_INTO, numpy_api.NEW)]
+    return [id(float), id(np.float64), id(int), id(np.ndarray), *functions, 0, 0]

@@ -1,0 +1,243 @@
+"""Arguments into a program's memory and results out of it: what Python calls, with its own objects.
+
+The last three have the signature of METH_FASTCALL; ``self`` is an array of the words that exchange.py lays
+out. An argument that is not known at sight is left to Python, by returning 0.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from kernels.compiler.jit import cfunc, load_module, njit
+from kernels.native.memory import (
+    HEADER,
+    load_f4,
+    load_f8,
+    load_i4,
+    load_i8,
+    pointer_f4,
+    pointer_f8,
+    store_f4,
+    store_f8,
+    store_i8,
+    word,
+)
+from kernels.native.numpy_api import array_copy, array_copy_into, new_array
+from kernels.native.python_api import (
+    Py_DecRef,
+    PyErr_Clear,
+    PyErr_Occurred,
+    PyFloat_FromDouble,
+    PyLong_AsDouble,
+    PyLong_AsLongLong,
+    PyLong_FromLongLong,
+    PyTuple_New,
+    PyTuple_SetItem,
+)
+from kernels.native.words import A_DTYPE, A_FLAGS, A_NDIM, A_SHAPE, A_SIMPLE
+from kernels.programs.running.exchange_words import (
+    X_ARRAY,
+    X_COPY_INTO,
+    X_DOUBLE,
+    X_ENTRY,
+    X_FIRST,
+    X_FLOAT,
+    X_GIVEN,
+    X_INT,
+    X_NEW,
+    X_NEW_COPY,
+    X_RESULTS,
+    X_ROW_COUNT,
+    X_ROWS,
+    XI_DTYPE,
+    XI_GRADIENT,
+    XI_ITEM,
+    XI_KIND,
+    XI_NDIM,
+    XI_PLACE,
+    XI_SHAPE,
+    XI_VIEW,
+    XI_WORDS,
+    XK_ARRAY,
+    XK_DOUBLE,
+    XK_INTEGER,
+)
+
+run = load_module("programs.running.replay_native").run
+
+ZERO = np.float32(0.0)
+
+
+@njit(cache=True, error_model="numpy")
+def add_zero(place, count, item):
+    """Turn elements that are -0.0, those without a contribution, to 0.0."""
+    if item == 8:
+        wide = pointer_f8(place)
+        for i in range(np.uint64(count)):
+            wide[i] += 0.0
+    else:
+        single = pointer_f4(place)
+        for i in range(np.uint64(count)):
+            single[i] += ZERO
+
+
+@njit(cache=True, error_model="numpy")
+def copy(target, source, words):
+    """Copy words."""
+    for i in range(words):
+        store_i8(target + 8 * i, load_i8(source + 8 * i))
+
+
+@njit(cache=True, error_model="numpy")
+def put_double(entry, value):
+    """Store a number; whether it fits."""
+    place = word(entry, XI_PLACE)
+    if word(entry, XI_KIND) == XK_DOUBLE:
+        store_f8(place, value)
+        return True
+    single = np.float32(value)
+    if math.fabs(np.float64(single)) == math.inf and math.fabs(value) != math.inf:
+        return False  # Python warns
+    store_f4(place, single)
+    return True
+
+
+@njit(cache=True, error_model="numpy")
+def put_integer(about, entry, given):
+    """Store a Python integer; whether it fits."""
+    if word(entry, XI_KIND) == XK_INTEGER:
+        integer = PyLong_AsLongLong(given)
+        fitted = integer != -1 or PyErr_Occurred() == 0
+        store_i8(word(entry, XI_PLACE), integer)
+    else:
+        value = PyLong_AsDouble(given)
+        fitted = value != -1.0 or PyErr_Occurred() == 0
+        if fitted:
+            return put_double(entry, value)
+    if not fitted:
+        PyErr_Clear()
+    return fitted
+
+
+@njit(cache=True, error_model="numpy")
+def put_number(about, entry, given, kind):
+    """Store a Python number in a place of no dimensions; whether that was one, and fitted."""
+    wanted = word(entry, XI_KIND)
+    if wanted == XK_ARRAY:
+        return False
+    if kind == word(about, X_INT):
+        return put_integer(about, entry, given)
+    if wanted != XK_INTEGER and (kind == word(about, X_FLOAT) or kind == word(about, X_DOUBLE)):
+        return put_double(entry, load_f8(given + HEADER))
+    return False
+
+
+@njit(cache=True, error_model="numpy")
+def fits(entry, given):
+    """Whether an array has the dtype and the shape that an argument has."""
+    if load_i8(given + A_DTYPE) != word(entry, XI_DTYPE):
+        return False
+    count = word(entry, XI_NDIM)
+    if np.int64(load_i4(given + A_NDIM)) != count:
+        return False
+    own, shape, same = load_i8(given + A_SHAPE), word(entry, XI_SHAPE), 0
+    for axis in range(count):
+        same += word(own, axis) == word(shape, axis)
+    return same == count
+
+
+@njit(cache=True, error_model="numpy")
+def entered(about, arguments, count):
+    """Copy arguments into their places; 1, or 0 where one is not as recorded, or of another type, -1 for an error."""
+    if count != word(about, X_GIVEN):
+        return 0
+    for k in range(count):
+        entry = about + 8 * (X_FIRST + X_ENTRY * k)
+        given = word(arguments, k)
+        kind = load_i8(given + 8)
+        if kind == word(about, X_ARRAY):
+            if not fits(entry, given):
+                return 0
+            words = word(entry, XI_WORDS)
+            if words >= 0 and np.int64(load_i4(given + A_FLAGS)) & A_SIMPLE == A_SIMPLE:
+                copy(word(entry, XI_PLACE), load_i8(given + HEADER), words)
+            elif array_copy_into(word(about, X_COPY_INTO), word(entry, XI_VIEW), given) < 0:
+                return -1
+        elif not put_number(about, entry, given, kind):
+            return 0
+    return 1
+
+
+@njit(cache=True, error_model="numpy")
+def copied(about, entry):
+    """Return a new array of a result; 0 with Python's exception where there is no memory."""
+    words = word(entry, XI_WORDS)
+    if words < 0:
+        return array_copy(word(about, X_NEW_COPY), word(entry, XI_VIEW))
+    kind, shape, number = word(about, X_ARRAY), word(entry, XI_SHAPE), word(entry, XI_DTYPE)
+    made = new_array(word(about, X_NEW), kind, word(entry, XI_NDIM), shape, number)
+    if made != 0:
+        copy(load_i8(made + HEADER), word(entry, XI_PLACE), words)
+    return made
+
+
+@njit(cache=True, error_model="numpy")
+def result(about, entry):
+    """Return a new float or array; 0 with Python's exception where there is no memory."""
+    kind, place, gradient = word(entry, XI_KIND), word(entry, XI_PLACE), word(entry, XI_GRADIENT)
+    if kind != XK_ARRAY:
+        value = load_f8(place) if kind == XK_DOUBLE else np.float64(load_f4(place))
+        if gradient > 0:
+            value += 0.0
+        return PyFloat_FromDouble(value)
+    made = copied(about, entry)
+    if made != 0 and gradient > 0:
+        add_zero(load_i8(made + HEADER), gradient, word(entry, XI_ITEM))
+    return made
+
+
+@njit(cache=True, error_model="numpy")
+def left(about):
+    """Return a tuple of the results; 0 with Python's exception where there is no memory."""
+    size = word(about, X_RESULTS)
+    found = PyTuple_New(size)
+    if found == 0:
+        return 0
+    for k in range(size):
+        one = result(about, about + 8 * (X_FIRST + X_ENTRY * (word(about, X_GIVEN) + k)))
+        if one == 0:
+            Py_DecRef(found)
+            return 0
+        PyTuple_SetItem(found, k, one)
+    return found
+
+
+@cfunc("int64(int64, int64, int64)", cache=True, error_model="numpy")
+def enter(bound, arguments, count):
+    """Copy arguments into their places; 1, or 0 where one is not as recorded, or of another type."""
+    about = load_i8(bound + HEADER)
+    done = entered(about, arguments, count)
+    if done < 0:
+        return 0
+    return PyLong_FromLongLong(done)
+
+
+@cfunc("int64(int64, int64, int64)", cache=True, error_model="numpy")
+def leave(bound, arguments, count):
+    """Return a tuple of the results: floats, and arrays of their own memory."""
+    return left(load_i8(bound + HEADER))
+
+
+@cfunc("int64(int64, int64, int64)", cache=True, error_model="numpy")
+def pass_through(bound, arguments, count):
+    """Enter, run all rows and leave; 0 where an argument is not as recorded, or of another type."""
+    about = load_i8(bound + HEADER)
+    done = entered(about, arguments, count)
+    if done < 0:
+        return 0
+    if done == 0:
+        return PyLong_FromLongLong(0)
+    run(word(about, X_ROWS), word(about, X_ROW_COUNT))
+    return left(about)

@@ -1,0 +1,68 @@
+"""Native or plain: how tapes are swept and collected, chosen once by whether memory can be read."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from kernels.arrays.sweep_interface import Array, Outcome, Readers, Seed, Task
+from kernels.native import heap_types
+from kernels.sweeps import reference, reverse
+from kernels.sweeps.reverse import Asked, How, Root
+from kernels.sweeps.workspace import Workspace
+
+NATIVE = heap_types.NATIVE
+"""Whether native code sweeps; tests turn it off."""
+
+_spaces = threading.local()
+
+
+def workspace() -> Workspace:
+    """Return this thread's memory for native sweeps."""
+    space: Workspace | None = getattr(_spaces, "space", None)
+    if space is None or space.busy:  # a hook in the middle of a sweep began another
+        space = _spaces.space = Workspace()
+    return space
+
+
+def run(task: Task) -> Outcome:
+    """Sweep a tape; see :func:`kernels.sweeps.reverse.sweep`."""
+    return reverse.sweep(workspace(), task) if NATIVE else reference.sweep(task)
+
+
+def ask(entries: Any, x: Any, root: Callable[[Any], Root], readers: Readers, how: Asked) -> Any:
+    """See :func:`kernels.sweeps.reverse.ask`."""
+    if not NATIVE:
+        return NotImplemented
+    space = getattr(_spaces, "space", None)
+    if space is None or space.busy:
+        space = workspace()
+    return reverse.ask(space, entries, x, root, readers, how)
+
+
+def leads(entries: Any, x: Any, readers: Readers, targets: tuple[Any, ...]) -> bool:
+    """See :func:`kernels.sweeps.reverse.leads`; False where only plain Python sweeps."""
+    return NATIVE and reverse.leads(workspace(), entries, x, readers, targets)
+
+
+def run_one(
+    entries: Any, number: int, root: Root, readers: Readers, free: bool, how: How
+) -> list[tuple[Any, Array | float]] | None:
+    """Return the gradients of leaves for one root, where nobody looks on; CrossingError if it leads to other tapes.
+
+    HookedError if it leads to a leaf that has hooks, or may lead to a slot at which somebody looks; None where only
+    :func:`run` can tell.
+    """
+    if NATIVE:
+        return reverse.sweep_one(workspace(), entries, root, readers, free, how)
+    value, only, hooked, seen = how
+    if only is not None or seen:
+        return None
+    try:
+        readers.readers.append(None)
+        slot, spec, offset = root
+        seed = Seed(slot, spec, 1.0 if value is None else value, offset)
+        return reference.sweep(Task(entries, number, [seed], free=readers if free else None, hooked=hooked))[0]
+    finally:
+        readers.readers.pop()

@@ -1,0 +1,88 @@
+"""Leaves that have hooks: a sweep stops where all of such a leaf's gradient has arrived, and hands it over."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Sequence
+from typing import Any
+
+from kernels.arrays.sweep_interface import Array, Observer, Task
+from kernels.native import words
+from kernels.sweeps.gradient_views import pattern
+from kernels.sweeps.graph import Graph
+from kernels.sweeps.leaves import gradients
+from kernels.sweeps.workspace import Workspace
+
+
+def last_uses(order: Iterable[tuple[int, Sequence[Any]]], wanted: set[int]) -> dict[int, int]:
+    """Return where leaves, by id, are used for the last time; ``order`` has places and operands, the last first."""
+    found: dict[int, int] = {}
+    for place, operands in order:
+        for operand in operands:
+            if id(operand) in wanted:
+                found[id(operand)] = place
+                wanted.discard(id(operand))
+        if not wanted:
+            break
+    return found
+
+
+def by_slot(graph: Graph, steps: set[Any] | None, wanted: Container[int]) -> dict[int, list[Any]]:
+    """Return leaves, those of these ids, by the slot of the instruction that uses them for the last time.
+
+    ``steps`` are the slots of the instructions that run; None for all.
+    """
+    leaves = {id(end): end for end, _ in graph.ends.values() if id(end) in wanted}
+    order = ((one.slot, one.operands) for one in reversed(graph.marked) if steps is None or one.slot in steps)
+    found: dict[int, list[Any]] = {}
+    for key, slot in last_uses(order, set(leaves)).items() if leaves else ():
+        found.setdefault(slot, []).append(leaves[key])
+    return found
+
+
+class Stops:
+    """The stops of a native sweep."""
+
+    def __init__(self, space: Workspace, task: Task, placed: list[tuple[Any, ...]], buffers: list[Array]) -> None:
+        self.space, self.task = space, task
+        self.count, self.leaves = space.words[words.H_COUNT], space.words[words.H_LEAF]
+        asked = [(o, b) for o, b in zip(task.observers, buffers, strict=True) if id(o.key) in task.hooked]
+        rows: dict[int, Any] = {id(o.key): (o, buffer) for o, buffer in asked}
+        if not task.restrict:
+            rows.update({id(row[0]): row for row in placed if id(row[0]) in task.hooked})
+        uses = last_uses(self._order(), set(rows)) if rows else {}
+        ordered = [(place + 1, k, key) for k, (key, place) in enumerate(uses.items())]
+        self.places = [(place, key) for place, _, key in sorted(ordered)][::-1]
+        self.rows, self.reached = rows, set[int]()
+
+    def _order(self) -> Iterable[tuple[int, Sequence[Any]]]:
+        entries, order = self.task.entries, self.space.order[: self.count].tolist()
+        for k in range(self.count - 1, -1, -1):
+            yield k, entries.at(order[k])[3]
+
+    def sweep(self, address: int) -> int:
+        """Sweep as the native sweep does, handing over leaves on the way."""
+        own = self.space.words
+        while self.places:
+            place = self.places[-1][0]
+            own[words.H_COUNT], own[words.H_LEAF] = place, 0  # leaves are settled at the end
+            status = int(self.space.sweep(address))
+            if status != words.OK:
+                return status
+            while self.places and self.places[-1][0] == place:
+                self._hand_over(self.places.pop()[1])
+            own[words.H_FROM], own[words.H_RESUME] = place, 0
+        own[words.H_COUNT], own[words.H_LEAF] = self.count, self.leaves
+        return int(self.space.sweep(address))
+
+    def _hand_over(self, key: int) -> None:
+        row, space = self.rows[key], self.space
+        if isinstance(row[0], Observer):
+            leaf, cell = row[0].key, space.cell(-key)
+            value: Any = pattern(row[1], row[0].spec, row[0].offset)
+        else:
+            leaf, cell = row[0], row[2]
+            value = gradients(space, [row])[0][1]
+        assert self.task.reached is not None
+        if space.flat[cell + 3] & words.TOUCHED:
+            self.reached.add(key)
+            self.task.reached(leaf, value + 0.0 if type(value) is float else value + value.dtype.type(0.0))

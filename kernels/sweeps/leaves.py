@@ -1,0 +1,150 @@
+"""Leaves that a sweep has found: places for their gradients before it, the gradients after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Container, Sequence
+from typing import Any
+
+import numpy as np
+
+from kernels.arrays.specs import SCALAR, Spec
+from kernels.arrays.sweep_interface import Array, CrossingError, HookedError, Observer, Outcome, Wanted
+from kernels.arrays.warnings_off import silently
+from kernels.compiler import jit
+from kernels.native import words
+from kernels.native.heap_types import NATIVE
+from kernels.native.pool import reused_arrays
+from kernels.sweeps.gradient_views import pattern, shaped
+from kernels.sweeps.workspace import Workspace
+
+
+def place_leaves(
+    space: Workspace,
+    entries: Any,
+    observers: Sequence[Observer],
+    batch: int,
+    *,
+    crossing: bool,
+    only: set[Any] | None = None,
+) -> list[tuple[Any, ...]]:
+    """Give each leaf found, or only these, a place for its gradient: (leaf or slot, spec, its cell, array or None)."""
+    found, flat, placed = space.found, space.flat, []
+    observed = {o.key for o in observers} if observers else ()
+    for at in range(0, words.FOUND * space.words[words.H_LEAF], words.FOUND):
+        leaf = entries.operand(found[at], found[at + 1])
+        if (observed and leaf in observed) or (only is not None and leaf not in only):
+            continue
+        cell = words.CELL * found[at + 2]
+        if type(leaf) is int:
+            if not crossing:
+                space.held = []
+                raise CrossingError
+            spec = operand_spec(entries, found[at], found[at + 1])
+            array = reused_arrays.empty((batch, spec.shadow) if batch else spec.shadow, spec)
+        else:
+            spec = leaf.spec
+            if spec is SCALAR and not batch:
+                placed.append((leaf, spec, cell, None))
+                continue
+            if batch:
+                array = reused_arrays.empty((batch, spec.shadow), spec)
+            else:
+                array = reused_arrays.empty(spec.shape if spec.in_order else spec.shadow, spec)
+        flat[cell + 1] = -id(array)
+        placed.append((leaf, spec, cell, array))
+    return placed
+
+
+def place(space: Workspace, entries: Any, only: Wanted | None, hooked: Container[int]) -> list[tuple[Any, ...]] | None:
+    """Give leaves found a place, of those wanted alone, and let the sweep keep to what leads to them.
+
+    None, with nothing held, if one of them has not been found, or others that may not be there. HookedError if a leaf
+    has hooks and all are wanted.
+    """
+    count = space.words[words.H_LEAF]
+    if only is None:
+        placed = place_leaves(space, entries, (), 0, crossing=False) if count else []
+        if hooked:
+            refuse(placed, hooked)
+        return placed
+    found, flat, wanted, (leaves, alone) = space.found, space.flat, 0, only
+    if count == len(leaves):  # the usual: those found are those wanted, or one of these is missing
+        placed = place_leaves(space, entries, (), 0, crossing=False)
+        return placed if leaves.issuperset([row[0] for row in placed]) else _none(space)
+    for at in range(0, words.FOUND * count, words.FOUND):
+        leaf = entries.operand(found[at], found[at + 1])
+        if type(leaf) is int:
+            space.held = []
+            raise CrossingError
+        if leaf in leaves:
+            flat[words.CELL * found[at + 2] + 3] |= words.RELEVANT
+            wanted += 1
+    if wanted < len(leaves) or (alone and wanted < count):
+        return _none(space)
+    space.words[words.H_RESTRICT] = 1
+    space.relevant(space.address)
+    return place_leaves(space, entries, (), 0, crossing=False, only=leaves)
+
+
+def refuse_seen(space: Workspace, entries: Any, seen: Collection[int], root: int) -> None:
+    """Raise HookedError if the instructions that a sweep from this root comes to may have one of these slots."""
+    first = entries.at(space.order[space.words[words.H_COUNT] - 1].__index__())[2]
+    if any(first <= slot <= root for slot in seen):
+        space.held = []
+        raise HookedError
+
+
+def refuse(placed: list[tuple[Any, ...]], hooked: Container[int]) -> None:
+    """Raise HookedError if a leaf that was found has hooks."""
+    if any(id(row[0]) in hooked for row in placed):
+        raise HookedError
+
+
+def operand_spec(entries: Any, operand: int, last: int) -> Spec:
+    """Return the spec of an operand, by the places of it and of the last entry of its instruction."""
+    form = entries.form(last)
+    start = last - int(form.block[words.B_ENTRIES]) + 1
+    spec: Spec = form.specs[operand - start - 1]
+    return spec
+
+
+def read(space: Workspace, placed: list[tuple[Any, ...]], restrict: bool) -> Outcome:
+    """Return the gradients of leaves, with ``restrict`` of none, and the cotangents of slots on other tapes."""
+    if space.words[words.H_AT]:
+        placed = touched(space, placed)
+    foreign = [(slot, spec, pattern(array, spec, 0).copy()) for slot, spec, _, array in placed if type(slot) is int]
+    leaves = [] if restrict else [row for row in placed if type(row[0]) is not int]
+    return gradients(space, leaves), foreign
+
+
+def _none(space: Workspace) -> None:
+    """Hold nothing, and return None."""
+    space.held = []
+
+
+def touched(space: Workspace, placed: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Return the leaves to which something was contributed: not all, as H_AT says."""
+    flat = space.flat
+    return [row for row in placed if flat[row[2] + 3] & words.TOUCHED]
+
+
+def gradients(space: Workspace, placed: list[tuple[Any, ...]]) -> list[tuple[Any, Array | float]]:
+    """Return leaves with their gradients."""
+    floats = space.floats
+    return [
+        (leaf, floats[cell + 2] if array is None else array if spec.in_order else shaped(array, spec))
+        for leaf, spec, cell, array in placed
+    ]
+
+
+def adder() -> Callable[[Array, Any], None]:
+    """Return what adds a gradient to another of its shape, in place."""
+    added: Callable[[Array, Any], bool] | None = (
+        jit.bound("sweeps.native.gathering_native", "added", None) if NATIVE else None
+    )
+
+    def add(into: Array, value: Any) -> None:
+        if added is None or into.nbytes >= reused_arrays.LARGE or not added(into, value):
+            silently(np.add, into, value, out=into)
+
+    return add

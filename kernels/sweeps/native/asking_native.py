@@ -1,0 +1,298 @@
+"""A backward from one root to leaves, where nobody looks on, up to its sweep; what is not usual is left for Python."""
+
+from __future__ import annotations
+
+from kernels.compiler.jit import cfunc, load_module, njit
+from kernels.native.memory import (
+    HEADER,
+    load_f8,
+    load_i4,
+    load_i8,
+    pointer_i8,
+    store_f4,
+    store_f8,
+    store_i4,
+    store_i8,
+    word,
+)
+from kernels.native.pool.pool_words import LARGE
+from kernels.native.python_api import (
+    Py_DecRef,
+    PyErr_Occurred,
+    PyList_Append,
+    PyLong_FromLongLong,
+    PyTuple_GetItem,
+    PyTuple_Size,
+    call_word,
+    tape_registry,
+)
+from kernels.native.words import (
+    A_DATA,
+    A_DTYPE,
+    A_FLAGS,
+    A_NDIM,
+    A_SHAPE,
+    A_SIMPLE,
+    B_ENTRIES,
+    B_ITEM,
+    B_KIND,
+    B_ORDER,
+    B_READY,
+    B_SHADOW,
+    BARE,
+    CELL,
+    ELSEWHERE,
+    FOUND,
+    G_ARRAY,
+    G_DOUBLE,
+    G_FALSE,
+    G_FLOAT,
+    G_LEAF,
+    G_NONE,
+    G_POOLED,
+    G_TENSOR,
+    G_TUPLE,
+    H_BATCH,
+    H_CELLS,
+    H_LEAF,
+    H_LEAVES,
+    H_MARKS,
+    H_PRESET,
+    H_PRESETS,
+    H_RESTRICT,
+    H_RESTRICTS,
+    H_SWEEPS,
+    H_TAPE,
+    H_WALKS,
+    I_ITEM,
+    I_LAID,
+    I_SHADOW,
+    KEPT,
+    L_HOOKS,
+    MEMORY,
+    O_SLOT,
+    OK,
+    PULLS,
+    RELEVANT,
+    SINGLE,
+    T_NUMBER,
+    T_WORDS,
+    TAPE_BITS,
+    TOUCHED,
+    UNHELD,
+    UNLOADED,
+    USED,
+)
+
+CONTROL = True
+
+_tape = load_module("native.tape.tape_native")
+block_at, seek = _tape.block_at, _tape.seek
+least = load_module("sweeps.native.leaves_native").least
+_objects = load_module("native.objects_native")
+array_of, elements, kind_of, wrong = _objects.array_of, _objects.elements, _objects.kind_of, _objects.wrong
+_gathering = load_module("sweeps.native.gathering_native")
+about_leaf, cell_of, is_number = _gathering.about_leaf, _gathering.cell_of, _gathering.is_number
+LEAST_I8 = -(1 << 63)
+"""The bits of -0.0."""
+
+
+@njit(cache=True, error_model="numpy")
+def has_whole(registry, array, wanted):
+    """Whether an array can stand for a shadow: so many doubles in order, and none of them -0.0."""
+    if kind_of(array) != word(registry, G_ARRAY) or load_i4(array + A_FLAGS) & A_SIMPLE != A_SIMPLE:
+        return False
+    count = elements(load_i8(array + A_SHAPE), load_i4(array + A_NDIM))
+    if load_i8(array + A_DTYPE) != word(registry, G_DOUBLE) or count != wanted or count == 0:
+        return False
+    return least(pointer_i8(load_i8(array + A_DATA)), count) != LEAST_I8
+
+
+@njit(cache=True, error_model="numpy")
+def preset(h, slot):
+    """Begin with a root; return where its row is, for the cotangent."""
+    row = word(h, H_PRESETS)
+    store_i8(row, slot)
+    store_i8(row + 8, 0)
+    store_i8(row + 16, 0)
+    store_i8(row + 24, USED | TOUCHED | KEPT)
+    store_i8(h + 8 * H_PRESET, 1)
+    return row
+
+
+@njit(cache=True, error_model="numpy")
+def plant(h, t, slot, value):
+    """Give the root a cotangent, None for one; 0 where Python must."""
+    registry = tape_registry()
+    last = seek(t, slot) - 1
+    if last < 0:
+        return 0
+    block = block_at(t, last)
+    if word(word(t, T_WORDS), last - word(block, B_ENTRIES) + 1) != slot or word(block, B_KIND) != PULLS:
+        return 0
+    count, item, row, number = word(block, B_SHADOW), word(block, B_ITEM), preset(h, slot), 1.0
+    if kind_of(value) == word(registry, G_FLOAT):
+        number = load_f8(value + HEADER) + 0.0
+    elif value != word(registry, G_NONE):
+        if item != 8 or word(block, B_ORDER) == 0 or not has_whole(registry, value, count):
+            return 0
+        number = load_f8(load_i8(value + A_DATA))
+        if count != 1:
+            store_i8(row + 8, -value)
+            return 1
+    if count != 1:
+        return 0
+    if item == 8:
+        store_f8(row + 16, number)
+    else:
+        store_f4(row + 16, number)
+    return 1
+
+
+@njit(cache=True, error_model="numpy")
+def can_deliver(h):
+    """Whether what was found are leaves without hooks, whose gradients native code can make."""
+    t, leaves, kind = word(h, H_TAPE), word(h, H_LEAVES), word(tape_registry(), G_LEAF)
+    for k in range(word(h, H_LEAF)):
+        found = leaves + 8 * FOUND * k
+        leaf, about = -word(word(t, T_WORDS), load_i8(found)), about_leaf(t, found)
+        if leaf < 0 or kind_of(leaf) != kind or load_i8(leaf + L_HOOKS) != 0:
+            return False
+        large = word(about, I_SHADOW) * word(about, I_ITEM) >= LARGE
+        if word(about, I_LAID) == 0 or (large and word(tape_registry(), G_POOLED) == 0):
+            return False
+    return True
+
+
+@njit(cache=True, error_model="numpy")
+def narrow(h, targets, alone):
+    """Let the sweep keep to what leads to some leaves, each given once; False where one of them was not found."""
+    count = PyTuple_Size(targets)
+    for i in range(count):
+        cell = cell_of(h, PyTuple_GetItem(targets, i))
+        if cell == 0 or load_i8(cell + 24) & RELEVANT != 0:
+            return False
+        store_i8(cell + 24, load_i8(cell + 24) | RELEVANT)
+    if count == 0 or (alone and count != word(h, H_LEAF)):
+        return False
+    if count != word(h, H_LEAF):
+        store_i8(h + 8 * H_RESTRICT, 1)
+        call_word(word(h, H_RESTRICTS), h)
+    return True
+
+
+@njit(cache=True, error_model="numpy")
+def lay(h, found, arrays, swept):
+    """Give a leaf that was found an array for its gradient, kept in a list; MEMORY or OK.
+
+    Of a graph that has been ``swept`` it takes the gradient from the cell.
+    """
+    registry, about = tape_registry(), about_leaf(word(h, H_TAPE), found)
+    if is_number(about):
+        return OK if PyList_Append(arrays, word(registry, G_NONE)) == 0 else MEMORY
+    laid, large = word(about, I_LAID), word(about, I_SHADOW) * word(about, I_ITEM) >= LARGE
+    made = array_of(registry, load_i8(laid), laid + 16, word(laid, 1), large)
+    if made == 0:
+        return MEMORY
+    failed = PyList_Append(arrays, made)
+    Py_DecRef(made)  # the list has it
+    cell = word(h, H_CELLS) + 8 * CELL * load_i8(found + 16)
+    if not swept:
+        store_i8(cell + 8, -made)
+    elif word(about, I_ITEM) == 8:
+        store_i8(load_i8(made + A_DATA), load_i8(cell + 16))
+    else:
+        store_i4(load_i8(made + A_DATA), load_i4(cell + 16))
+    return OK if failed == 0 else MEMORY
+
+
+@njit(cache=True, error_model="numpy")
+def lay_all(h, targets, arrays, swept):
+    """Give leaves arrays in the order in which their gradients are wanted: of the targets, or as they were found."""
+    leaves, cells, spare = word(h, H_LEAVES), word(h, H_CELLS), 8 if swept else 16
+    if kind_of(targets) != word(tape_registry(), G_TUPLE):
+        for k in range(word(h, H_LEAF)):
+            if lay(h, leaves + 8 * FOUND * k, arrays, swept) != OK:
+                return MEMORY
+        return OK
+    for k in range(word(h, H_LEAF)):
+        store_i8(cells + 8 * CELL * load_i8(leaves + 8 * FOUND * k + 16) + spare, k)
+    for i in range(PyTuple_Size(targets)):
+        k = load_i8(cell_of(h, PyTuple_GetItem(targets, i)) + spare)
+        if lay(h, leaves + 8 * FOUND * k, arrays, swept) != OK:
+            return MEMORY
+    return OK
+
+
+@njit(cache=True, error_model="numpy")
+def started(h, t, slot, given):
+    """Begin from the root; OK, or BARE."""
+    registry, value = tape_registry(), word(given, 2)
+    store_i8(h + 8 * H_TAPE, t)
+    store_i8(h + 8 * H_RESTRICT, 0)
+    store_i8(h + 8 * H_BATCH, 1)
+    if word(given, 5) == word(registry, G_NONE):
+        preset(h, slot)
+    elif value != word(registry, G_FALSE) and plant(h, t, slot, value) == 0:
+        return BARE
+    return OK
+
+
+@njit(cache=True, error_model="numpy")
+def reaches(h, given):
+    """Whether what was found can be given its gradients, and is what is wanted."""
+    registry, targets = tape_registry(), word(given, 3)
+    narrows = kind_of(targets) == word(registry, G_TUPLE)
+    return can_deliver(h) and (not narrows or narrow(h, targets, word(given, 4) != word(registry, G_FALSE)))
+
+
+@njit(cache=True, error_model="numpy")
+def walked(h, given):
+    """Sweep a graph of numbers in one pass; ELSEWHERE where it is none, or leads to leaves that are not wanted."""
+    registry, targets, t = tape_registry(), word(given, 3), word(h, H_TAPE)
+    last = seek(t, load_i8(word(h, H_PRESETS))) - 1
+    if last < 0 or word(block_at(t, last), B_READY) != SINGLE:
+        return ELSEWHERE
+    status = call_word(word(h, H_WALKS), h) if word(h, H_WALKS) != 0 else UNLOADED
+    if status != OK:
+        return status
+    if kind_of(targets) == word(registry, G_TUPLE) and PyTuple_Size(targets) != word(h, H_LEAF):
+        return ELSEWHERE
+    if not reaches(h, given):
+        return ELSEWHERE
+    return lay_all(h, targets, word(given, 5), True)
+
+
+@njit(cache=True, error_model="numpy")
+def swept(h, given):
+    """Mark what the root leads to, keep to what leads to the targets, make arrays, sweep; the status."""
+    registry = tape_registry()
+    status = call_word(word(h, H_MARKS), h)
+    if status == OK and not reaches(h, given):
+        return ELSEWHERE
+    if status != OK or word(given, 5) == word(registry, G_NONE):
+        return status
+    status = lay_all(h, word(given, 3), word(given, 5), False)
+    return call_word(word(h, H_SWEEPS), h) if status == OK else status
+
+
+@cfunc("int64(int64, int64, int64)", cache=True, error_model="numpy")
+def begin(self, given, count):
+    """``begin(entries, root, cotangent, targets, alone, arrays)``: mark, make arrays for gradients, sweep; its status.
+
+    The cotangent is None for one, False where the header has it; the targets a tuple, or None for all leaves. With None
+    for the arrays nothing is swept: the status tells whether the root leads to the targets.
+    """
+    registry, h = tape_registry(), load_i8(self + A_DATA)
+    if count != 6:
+        return wrong(registry)
+    t, x, status = load_i8(given) + HEADER, word(given, 1), ELSEWHERE
+    slot = load_i8(x + O_SLOT) & ~UNHELD if kind_of(x) == word(registry, G_TENSOR) and load_i8(x + O_SLOT) > 0 else 0
+    if slot == 0 or slot >> TAPE_BITS != word(t, T_NUMBER):
+        return PyLong_FromLongLong(ELSEWHERE)
+    status = started(h, t, slot, given)
+    if status == OK:
+        status = walked(h, given) if word(given, 5) != word(registry, G_NONE) else ELSEWHERE
+        if status == ELSEWHERE:
+            status = swept(h, given)
+    return 0 if PyErr_Occurred() != 0 else PyLong_FromLongLong(status)

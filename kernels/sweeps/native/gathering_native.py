@@ -1,0 +1,277 @@
+"""The gradients of the leaves that a sweep has come to, as tensors or values; what it has used is dropped then."""
+
+from __future__ import annotations
+
+from kernels.compiler.jit import cfunc, load_module, njit
+from kernels.native.memory import load_f8, load_i4, load_i8, store_i8, word
+from kernels.native.python_api import (
+    Py_DecRef,
+    Py_IncRef,
+    PyErr_NoMemory,
+    PyFloat_FromDouble,
+    PyList_Append,
+    PyList_GetItem,
+    PyList_New,
+    PyTuple_GetItem,
+    PyTuple_New,
+    PyTuple_SetItem,
+    PyTuple_Size,
+    call_word,
+    tape_registry,
+)
+from kernels.native.words import (
+    A_DATA,
+    A_DTYPE,
+    A_FLAGS,
+    A_NDIM,
+    A_SHAPE,
+    A_SIMPLE,
+    A_WRITEABLE,
+    B_ENTRIES,
+    B_FIRST,
+    CELL,
+    FOUND,
+    G_ARRAY,
+    G_DOUBLE,
+    G_FALSE,
+    G_LEAF,
+    G_NONE,
+    G_NOTIMPLEMENTED,
+    G_SINGLE,
+    G_TENSOR,
+    G_TRUE,
+    G_TUPLE,
+    H_CELLS,
+    H_DROPS,
+    H_LEAF,
+    H_LEAVES,
+    H_LOW,
+    H_READERS,
+    H_SWEPT,
+    H_TAPE,
+    I_ITEM,
+    I_LAID,
+    I_SHADOW,
+    I_WORDS,
+    L_GRAD,
+    L_OVER,
+    L_SPEC,
+    O_FORM,
+    O_SLOT,
+    O_VALUE,
+    SMALL_GRADIENT,
+    STALE,
+    T_SIZE,
+    T_WORDS,
+    TOUCHED,
+    USED,
+)
+
+CONTROL = True
+
+_tape = load_module("native.tape.tape_native")
+block_at = _tape.block_at
+_cells = load_module("sweeps.native.gradient_table_native")
+find, fold = _cells.find, _cells.fold
+_objects = load_module("native.objects_native")
+elements, kind_of, new_tensor = _objects.elements, _objects.kind_of, _objects.new_tensor
+put, wrong = _objects.put, _objects.wrong
+
+
+@njit(cache=True, error_model="numpy")
+def about_leaf(t, found):
+    """What a form's block says of a leaf that was found."""
+    last = load_i8(found + 8)
+    block = block_at(t, last)
+    return block + 8 * (B_FIRST + (load_i8(found) - (last - word(block, B_ENTRIES) + 2)) * I_WORDS)
+
+
+@njit(cache=True, error_model="numpy")
+def is_number(about):
+    """Whether a gradient is a double in its cell."""
+    return load_i8(word(about, I_LAID)) == 0 and word(about, I_ITEM) == 8 and word(about, I_SHADOW) == 1
+
+
+@njit(cache=True, error_model="numpy")
+def cell_of(h, x):
+    """The cell of a tensor that is a leaf of what was marked; 0 for anything else."""
+    registry = tape_registry()
+    slot = load_i8(x + O_SLOT) if kind_of(x) == word(registry, G_TENSOR) else 0
+    if slot >= STALE or kind_of(-slot) != word(registry, G_LEAF):
+        return 0
+    cell = find(h, slot)
+    return cell if load_i8(cell) == slot and load_i8(cell + 24) & USED != 0 else 0
+
+
+@njit(cache=True, error_model="numpy")
+def value_of(h, cell, arrays, k):
+    """A new reference to the gradient that stands in a cell, or in a list of arrays; 0 with an exception."""
+    held = PyList_GetItem(arrays, k)
+    if held != 0 and held == word(tape_registry(), G_NONE):
+        return PyFloat_FromDouble(load_f8(cell + 16))
+    if held != 0:
+        Py_IncRef(held)
+    return held
+
+
+@njit(cache=True, error_model="numpy")
+def tensor_of(value, leaf):
+    """A tensor of a gradient, of which it takes the reference; 0 with an exception."""
+    found = new_tensor(tape_registry())
+    if found == 0:
+        Py_DecRef(value)
+        return 0
+    store_i8(found + O_VALUE, value)
+    put(found + O_FORM, load_i8(leaf + L_SPEC))
+    return found
+
+
+@njit(cache=True, error_model="numpy")
+def first(leaf, gradient):
+    """Give a leaf its first gradient, whose reference goes to it; False where it has one."""
+    before = load_i8(leaf + L_GRAD)
+    if before != 0 and before != word(tape_registry(), G_NONE):
+        return False
+    store_i8(leaf + L_GRAD, gradient)
+    if before != 0:
+        Py_DecRef(before)
+    return True
+
+
+@njit(cache=True, error_model="numpy")
+def put_aside(pairs, leaf, value):
+    """Put a leaf with its gradient, whose reference goes there, in a list, made now if it is 0; 0 if that fails."""
+    if pairs == 0:
+        pairs = PyList_New(0)
+    pair = PyTuple_New(2) if pairs != 0 else 0
+    if pair == 0:
+        Py_DecRef(value)
+    else:
+        Py_IncRef(leaf)
+        PyTuple_SetItem(pair, 0, leaf)
+        PyTuple_SetItem(pair, 1, value)
+        if PyList_Append(pairs, pair) == 0:
+            Py_DecRef(pair)
+            return pairs
+        Py_DecRef(pair)
+    if pairs != 0:
+        Py_DecRef(pairs)
+    return 0
+
+
+@njit(cache=True, error_model="numpy")
+def deliver(h, arrays):
+    """Give leaves their gradients; return a list of those that are to be added or looked at, None, 0 with an error."""
+    registry, t, cells, leaves = tape_registry(), word(h, H_TAPE), word(h, H_CELLS), word(h, H_LEAVES)
+    pairs = 0
+    for k in range(word(h, H_LEAF)):
+        found = leaves + 8 * FOUND * k
+        cell, leaf, about = (
+            cells + 8 * CELL * load_i8(found + 16),
+            -word(word(t, T_WORDS), load_i8(found)),
+            about_leaf(t, found),
+        )
+        if load_i8(cell + 24) & TOUCHED == 0:
+            continue
+        value, before = value_of(h, cell, arrays, k), load_i8(leaf + L_GRAD)
+        small = word(about, I_SHADOW) * word(about, I_ITEM) < SMALL_GRADIENT
+        if value != 0 and small and (before == 0 or before == word(registry, G_NONE)):
+            gradient = tensor_of(value, leaf)
+            if gradient != 0 and first(leaf, gradient):
+                continue
+            value = 0
+            if gradient != 0:  # whatever ran as it was made has given the leaf another
+                value = load_i8(gradient + O_VALUE)
+                Py_IncRef(value)
+                Py_DecRef(gradient)
+        more = put_aside(pairs, leaf, value) if value != 0 else 0
+        if more == 0:
+            if value == 0 and pairs != 0:
+                Py_DecRef(pairs)
+            return 0
+        pairs = more
+    if pairs == 0:
+        pairs = word(registry, G_NONE)
+        Py_IncRef(pairs)
+    return pairs
+
+
+@njit(cache=True, error_model="numpy")
+def collected(h, targets, arrays, tensors, over):
+    """A tuple of the gradients of leaves, which may be over with it; NotImplemented where one has none, 0 in error."""
+    registry, count = tape_registry(), PyTuple_Size(targets)
+    for i in range(count):
+        cell = cell_of(h, PyTuple_GetItem(targets, i))
+        if cell == 0 or load_i8(cell + 24) & TOUCHED == 0:
+            found = word(registry, G_NOTIMPLEMENTED)
+            Py_IncRef(found)
+            return found
+    found = PyTuple_New(count)
+    for i in range(count if found != 0 else 0):
+        slot = load_i8(PyTuple_GetItem(targets, i) + O_SLOT)
+        value = value_of(h, find(h, slot), arrays, i)
+        if value != 0 and tensors:
+            value = tensor_of(value, -slot)
+        if value == 0:
+            Py_DecRef(found)
+            return 0
+        PyTuple_SetItem(found, i, value)
+        if over and load_i8(-slot + L_OVER) == 0:
+            Py_IncRef(word(registry, G_TRUE))
+            store_i8(-slot + L_OVER, word(registry, G_TRUE))
+    return found
+
+
+@cfunc("int64(int64, int64, int64)", cache=True, error_model="numpy")
+def end(self, given, count):
+    """``end(targets, arrays, tensors, over, readers)``: gradients; unless readers is None, what was used is dropped.
+
+    Of the targets, a tuple of tensors or bare values; NotImplemented, with nothing dropped, where one has none. With
+    None for the targets leaves have got theirs, but for those listed.
+    """
+    registry, h = tape_registry(), load_i8(self + A_DATA)
+    if count != 5:
+        return wrong(registry)
+    targets, arrays, readers = load_i8(given), word(given, 1), word(given, 4)
+    tensors, over = word(given, 2) != word(registry, G_FALSE), word(given, 3) != word(registry, G_FALSE)
+    if kind_of(targets) == word(registry, G_TUPLE):
+        found = collected(h, targets, arrays, tensors, over)
+    else:
+        found = deliver(h, arrays)
+    store_i8(h + 8 * H_SWEPT, word(word(h, H_TAPE), T_SIZE) - word(h, H_LOW))
+    if found == 0 or found == word(registry, G_NOTIMPLEMENTED) or readers == word(registry, G_NONE):
+        return found
+    store_i8(h + 8 * H_READERS, readers)
+    if call_word(word(h, H_DROPS), h) < 0:
+        Py_DecRef(found)
+        return PyErr_NoMemory()
+    return found
+
+
+@njit(cache=True, error_model="numpy")
+def is_in_order(registry, x, flags):
+    """Whether an object is an array of doubles or singles in C order, with these flags."""
+    if kind_of(x) != word(registry, G_ARRAY) or load_i4(x + A_FLAGS) & flags != flags:
+        return False
+    dtype = load_i8(x + A_DTYPE)
+    return dtype == word(registry, G_DOUBLE) or dtype == word(registry, G_SINGLE)
+
+
+@cfunc("int64(int64, int64, int64)", cache=True)
+def added(self, given, count):
+    """``added(array, value)``: add an array to one of the same dtype and shape; False where NumPy is to."""
+    registry, done = tape_registry(), False
+    if count != 2:
+        return wrong(registry)
+    into, value = load_i8(given), word(given, 1)
+    if is_in_order(registry, into, A_SIMPLE | A_WRITEABLE) and is_in_order(registry, value, A_SIMPLE):
+        ndim = load_i4(into + A_NDIM)
+        done = load_i4(value + A_NDIM) == ndim and load_i8(value + A_DTYPE) == load_i8(into + A_DTYPE)
+        for k in range(ndim if done else 0):
+            done = done and word(load_i8(value + A_SHAPE), k) == word(load_i8(into + A_SHAPE), k)
+        if done:
+            item = 8 if load_i8(into + A_DTYPE) == word(registry, G_DOUBLE) else 4
+            fold(load_i8(into + A_DATA), load_i8(value + A_DATA), elements(load_i8(into + A_SHAPE), ndim), item)
+    found = word(registry, G_TRUE if done else G_FALSE)
+    Py_IncRef(found)
+    return found

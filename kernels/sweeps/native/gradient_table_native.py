@@ -1,0 +1,203 @@
+"""The table of shadows in native code: cells found by key, shadows made at the first contribution.
+
+Loaded through ``jit.load_module``, like every ``_native`` file; kernels/native/words.py names the words.
+"""
+
+from __future__ import annotations
+
+from kernels.compiler.jit import njit
+from kernels.native.memory import (
+    load_f4,
+    load_f8,
+    load_i8,
+    store_f4,
+    store_f8,
+    store_i8,
+    word,
+)
+from kernels.native.pool.pool_calls import copy_bytes, give, take
+from kernels.native.words import (
+    ALIAS,
+    B_ITEM,
+    B_SHADOW,
+    CELL,
+    H_BATCH,
+    H_CELLS,
+    H_KEYS,
+    H_MASK,
+    H_NEAR,
+    H_ROOM,
+    H_STAMP,
+    H_TAPE,
+    H_TOP,
+    KEPT,
+    OWNED,
+    PARENT,
+    T_NUMBER,
+    TAPE_BITS,
+    TOUCHED,
+    UNIFORM,
+)
+
+MIX = -7046029254386353131
+"""Spreads keys over cells: slots count up, and leaves stand side by side (Knuth, 2**64 over the golden ratio)."""
+
+
+@njit(cache=True, error_model="numpy")
+def probe(cells, mask, key):
+    """The cell of a key among those found by key, or the empty one where it belongs."""
+    at = ((key * MIX) >> 32) & mask
+    while True:
+        cell = cells + 8 * CELL * at
+        held = load_i8(cell)
+        if held == key or held == 0:
+            return cell
+        at = (at + 1) & mask
+
+
+@njit(cache=True, error_model="numpy")
+def cell_of(cells, mask, top, near, key):
+    """The cell of a key, as :func:`find`, for loops that have the header's words at hand."""
+    behind = top - key
+    if behind & -near == 0:
+        return cells + 8 * CELL * (mask + 1 + behind)
+    return probe(cells, mask, key)
+
+
+@njit("int64(int64, int64)", cache=True, error_model="numpy")
+def find(h, key):
+    """The cell of a key: of a slot near the root by its distance, of other slots and of leaves by the key."""
+    return cell_of(word(h, H_CELLS), word(h, H_MASK), word(h, H_TOP), word(h, H_NEAR), key)
+
+
+@njit(cache=True, error_model="numpy")
+def open_cell(h, key):
+    """The cell of a key, an empty one if this run has none of it as yet."""
+    cell = find(h, key)
+    near = (word(h, H_TOP) - key) & -word(h, H_NEAR) == 0
+    known = word(h, H_STAMP) if near else key
+    if load_i8(cell) != known:
+        store_i8(cell, known)
+        store_i8(cell + 8, 0)
+        store_i8(cell + 24, 0)
+        if not near:
+            store_i8(h + 8 * H_KEYS, word(h, H_KEYS) + 1)
+    return cell
+
+
+@njit(cache=True, error_model="numpy")
+def begin(h, root, keys):
+    """Begin a run from a slot, with so many cells to be found by key."""
+    cells = word(h, H_CELLS)
+    store_i8(h + 8 * H_MASK, keys - 1)
+    store_i8(h + 8 * H_TOP, root if root >> TAPE_BITS == word(word(h, H_TAPE), T_NUMBER) else -1)
+    store_i8(h + 8 * H_NEAR, word(h, H_ROOM) // 2)
+    store_i8(h + 8 * H_STAMP, word(h, H_STAMP) + 1)
+    store_i8(h + 8 * H_KEYS, 0)
+    for i in range(keys):
+        store_i8(cells + 8 * CELL * i, 0)
+
+
+@njit(cache=True, error_model="numpy")
+def fill(pointer, elements, item, number):
+    if item == 8:
+        for i in range(elements):
+            store_f8(pointer + 8 * i, number)
+    else:
+        for i in range(elements):
+            store_f4(pointer + 4 * i, number)
+
+
+@njit(cache=True, error_model="numpy")
+def write_out(cell, elements, item):
+    """Give a cell that holds the number that all elements are a shadow of its own; 0 without memory."""
+    pointer = take(elements * item)
+    if pointer != 0:
+        fill(pointer, elements, item, load_f8(cell + 16) if item == 8 else load_f4(cell + 16))
+        store_i8(cell + 8, pointer)
+        store_i8(cell + 24, (load_i8(cell + 24) | OWNED) & ~UNIFORM)
+    return pointer
+
+
+@njit(cache=True, error_model="numpy")
+def fold(target, source, elements, item):
+    """Add one whole shadow to another."""
+    if item == 8:
+        for i in range(elements):
+            store_f8(target + 8 * i, load_f8(target + 8 * i) + load_f8(source + 8 * i))
+    else:
+        for i in range(elements):
+            store_f4(target + 4 * i, load_f4(target + 4 * i) + load_f4(source + 4 * i))
+
+
+@njit(cache=True, error_model="numpy")
+def shadow(cell, cells, elements, item, covers):
+    """Resolve a cell to its shadow, allocated at the first contribution; 0 without memory.
+
+    Sets TOUCHED; the caller reads the flag before. A first contribution that does not cover the shadow
+    starts from -0.0, the identity of addition.
+    """
+    pointer = load_i8(cell + 8)
+    flags = load_i8(cell + 24)
+    if flags & UNIFORM:
+        return write_out(cell, elements, item)
+    if pointer < 0:
+        pointer = load_i8(-pointer + 16)  # an array of the caller's: its data
+        store_i8(cell + 8, pointer)
+    if pointer == 0:
+        pointer = cell + 16
+        if elements * item > 8 or flags & ALIAS:  # an alias's own place holds its offset
+            pointer = take(elements * item)
+            flags |= OWNED
+        store_i8(cell + 8, pointer)
+    if flags & TOUCHED == 0 and covers == 0 and pointer != 0:
+        fill(pointer, elements, item, -0.0)
+    store_i8(cell + 24, flags | TOUCHED)
+    return pointer
+
+
+@njit(cache=True, error_model="numpy")
+def family(cell, cells):
+    """The cell whose shadow a view writes to: its base's, or that of the nearest observed view above it."""
+    top = cell
+    while load_i8(top + 24) & (ALIAS | KEPT) == ALIAS:
+        top = cells + 8 * CELL * (load_i8(top + 24) >> PARENT)
+    at = cell
+    while at != top:  # compress the path: loops of views of views stay linear
+        up = cells + 8 * CELL * (load_i8(at + 24) >> PARENT)
+        flags = load_i8(at + 24) & ((1 << PARENT) - 1)
+        store_i8(at + 24, flags | (((top - cells) // (8 * CELL)) << PARENT))
+        at = up
+    return top
+
+
+@njit(cache=True, error_model="numpy")
+def settle_view(h, cell, block):
+    """Add an observed view's own shadow to the one above it; 0 without memory."""
+    cells = word(h, H_CELLS)
+    above = family(cells + 8 * CELL * (load_i8(cell + 24) >> PARENT), cells)
+    elements, item = word(block, B_SHADOW) * word(h, H_BATCH), word(block, B_ITEM)
+    target = shadow(above, cells, elements, item, 0)
+    if target != 0:
+        fold(target, load_i8(cell + 8), elements, item)
+    return target
+
+
+@njit(cache=True, error_model="numpy")
+def own_copy(h, cell, block):
+    """Let a cell hold a copy of its shadow, which an observer keeps; 0 without memory."""
+    size = word(block, B_SHADOW) * word(block, B_ITEM) * word(h, H_BATCH)
+    copy, source = take(size + 8), load_i8(cell + 8)
+    if copy != 0:
+        copy_bytes(copy, source, size)
+        store_i8(cell + 8, copy)
+        store_i8(cell + 24, load_i8(cell + 24) | OWNED)
+    return copy
+
+
+@njit(cache=True, error_model="numpy")
+def drop(cell):
+    """Free a shadow that nobody reads any more."""
+    give(load_i8(cell + 8))
+    store_i8(cell + 8, 0)
+    store_i8(cell + 24, load_i8(cell + 24) & ~OWNED)

@@ -1,0 +1,85 @@
+"""What becomes of the gradients of leaves when a sweep ends."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kernels.compiler.jit import load_module, njit
+from kernels.native.memory import load_i8, pointer_f4, pointer_f8, pointer_i4, pointer_i8, store_i8, word
+from kernels.native.words import (
+    B_ENTRIES,
+    B_FIRST,
+    B_KIND,
+    B_SHADOW,
+    CELL,
+    FOUND,
+    H_AT,
+    H_BATCH,
+    H_CELLS,
+    H_LEAF,
+    H_LEAVES,
+    H_TAPE,
+    I_ITEM,
+    I_SHADOW,
+    I_WORDS,
+    TOUCHED,
+    VIEW,
+)
+
+block_at = load_module("native.tape.tape_native").block_at
+
+ZERO = np.float32(0.0)
+LEAST_I8, LEAST_I4 = -(1 << 63), np.int32(-(1 << 31))
+"""The bits of -0.0."""
+BLOCK = 1024
+
+
+@njit(cache=True, error_model="numpy")
+def least(integers, count):
+    """Return the least of some integers; the bits of -0.0 are the least there is."""
+    found = integers[0]
+    for e in range(count):
+        found = min(found, integers[e])
+    return found
+
+
+@njit(cache=True, error_model="numpy")
+def add_zero(pointer, count, item):
+    """Turn elements that are -0.0 to 0.0. There are rarely any, and memory that is only read takes half the time."""
+    if item == 8:
+        wide = pointer_f8(pointer)
+        if least(pointer_i8(pointer), count) == LEAST_I8:
+            for e in range(count):
+                wide[e] += 0.0
+    else:
+        single = pointer_f4(pointer)
+        if least(pointer_i4(pointer), count) == LEAST_I4:
+            for e in range(count):
+                single[e] += ZERO
+
+
+@njit(cache=True, error_model="numpy")
+def settle(h):
+    """Add 0.0 to the gradients of leaves: elements without a contribution are -0.0. H_AT counts those without any."""
+    missing = 0
+    t = word(h, H_TAPE)
+    cells, leaves, batch = word(h, H_CELLS), word(h, H_LEAVES), word(h, H_BATCH)
+    for k in range(word(h, H_LEAF)):
+        found = leaves + 8 * FOUND * k
+        last = load_i8(found + 8)
+        block = block_at(t, last)
+        i = load_i8(found) - (last - word(block, B_ENTRIES) + 2)
+        about = block + 8 * (B_FIRST + i * I_WORDS)
+        if word(block, B_KIND) == VIEW:
+            about = block + 8 * (B_SHADOW - I_SHADOW)
+        cell = cells + 8 * CELL * load_i8(found + 16)
+        elements, item = word(about, I_SHADOW) * batch, word(about, I_ITEM)
+        if load_i8(cell + 24) & TOUCHED == 0:
+            missing += 1
+            continue
+        pointer, done = load_i8(cell + 8), 0
+        while done < elements:
+            count = min(elements - done, BLOCK)
+            add_zero(pointer + item * done, np.uint64(count), item)
+            done += count
+    store_i8(h + 8 * H_AT, missing)

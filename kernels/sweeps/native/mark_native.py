@@ -1,0 +1,300 @@
+"""The pre-pass of a sweep: which instructions lie between the roots and the leaves.
+
+Reads the tape from its end (tape_native.py). Each function takes the address of a header of int64 words.
+"""
+
+from __future__ import annotations
+
+from kernels.compiler.jit import load_module, njit
+from kernels.native.memory import (
+    load_i8,
+    store_i8,
+    word,
+)
+from kernels.native.words import (
+    ADDS,
+    ALIAS,
+    B_ENTRIES,
+    B_FIRST,
+    B_FREES,
+    B_INPUTS,
+    B_KIND,
+    B_READY,
+    CELL,
+    CLEARS,
+    DENSE,
+    FEW,
+    FOREIGN,
+    FOUND,
+    FREED,
+    G_FORMS,
+    GROW,
+    H_AT,
+    H_CELLS,
+    H_COUNT,
+    H_EXTENT,
+    H_FROM,
+    H_KEYS,
+    H_LEAF,
+    H_LEAVES,
+    H_LOW,
+    H_MASK,
+    H_NEAR,
+    H_ORDER,
+    H_PRESET,
+    H_PRESETS,
+    H_RESUME,
+    H_ROOM,
+    H_STAMP,
+    H_TAPE,
+    H_TOP,
+    H_WHOLE,
+    I_HEIR,
+    I_KERNEL,
+    I_SPREAD,
+    I_WORDS,
+    KEPT,
+    MISSING,
+    OK,
+    PARENT,
+    PAUSED,
+    PYTHON,
+    RELEVANT,
+    T_NUMBER,
+    T_REGISTRY,
+    T_SIZE,
+    T_WORDS,
+    TAPE_BITS,
+    TOUCHED,
+    USED,
+    VIEW,
+    WANTED,
+)
+
+CONTROL = True
+
+_cells = load_module("sweeps.native.gradient_table_native")
+begin, cell_of, open_cell, probe = _cells.begin, _cells.cell_of, _cells.open_cell, _cells.probe
+seek = load_module("native.tape.tape_native").seek
+
+
+@njit(cache=True, error_model="numpy")
+def preset(h):
+    """Put roots and observed slots into their cells: pointer, value, flags. Return how many roots there are."""
+    roots = 0
+    for i in range(word(h, H_PRESET)):
+        given = word(h, H_PRESETS) + 32 * i
+        cell, pointer = open_cell(h, load_i8(given)), load_i8(given + 8)
+        if load_i8(cell + 24) == 0:
+            if pointer < 0:
+                pointer = load_i8(-pointer + 16)  # an array of the caller's: its data
+            elif load_i8(given + 24) & TOUCHED:
+                pointer = cell + 16
+            store_i8(cell + 8, pointer)
+            store_i8(cell + 16, load_i8(given + 16))
+        roots += load_i8(given + 24) & USED & ~load_i8(cell + 24)
+        store_i8(cell + 24, load_i8(cell + 24) | load_i8(given + 24))
+    return roots
+
+
+@njit(cache=True, error_model="numpy")
+def last_root(h):
+    """The greatest slot that a sweep is to start from: slots ascend along the tape."""
+    root = 0
+    for i in range(word(h, H_PRESET)):
+        given = word(h, H_PRESETS) + 32 * i
+        if load_i8(given + 24) & USED:
+            root = max(root, load_i8(given))
+    return root
+
+
+@njit(cache=True, error_model="numpy")
+def lacks(block, i):
+    """Whether a kernel is still to be compiled that the sweep needs for an input."""
+    kind, about = word(block, B_KIND), block + 8 * (B_FIRST + i * I_WORDS)
+    if kind in (VIEW, PYTHON) or (i == 0 and kind == ADDS):
+        return False
+    return word(about, I_KERNEL) == 0 or word(about, I_SPREAD) == WANTED or word(about, I_HEIR) == WANTED
+
+
+@njit(cache=True, error_model="numpy")
+def meet(h, key, place, last):
+    """Mark an operand; return whether it is an instruction of this tape that is new."""
+    target = open_cell(h, key)
+    flags, leaf = load_i8(target + 24), word(h, H_LEAF)
+    if flags & USED:
+        return 0
+    if key > 0 and key >> TAPE_BITS == word(word(h, H_TAPE), T_NUMBER):
+        store_i8(target + 24, flags | USED)
+        return 1
+    found = word(h, H_LEAVES) + 8 * FOUND * leaf
+    store_i8(found, place)
+    store_i8(found + 8, last)
+    store_i8(found + 16, (target - word(h, H_CELLS)) // (8 * CELL))
+    store_i8(h + 8 * H_LEAF, leaf + 1)
+    # What is asked for may stand on the other tape.
+    store_i8(target + 24, flags | USED | (FOREIGN | KEPT | RELEVANT if key > 0 else KEPT))
+    return 0
+
+
+@njit(cache=True, error_model="numpy")
+def operands(h, items, start, block, cell):
+    """Mark what an instruction was computed from; return how many instructions that are new; -1 if it lacks kernels."""
+    kind, last, new = word(block, B_KIND), start + word(block, B_ENTRIES) - 1, 0
+    for i in range(word(block, B_INPUTS)):
+        key = word(items, start + 1 + i)
+        if key == 0:
+            continue
+        if lacks(block, i):
+            return -1
+        target = open_cell(h, key)
+        if load_i8(target + 24) & USED != 0 and i == 0 and CLEARS <= kind <= ADDS:
+            # Something later on the tape refers to the version before the write: the two need shadows apart.
+            store_i8(cell + 24, load_i8(cell + 24) | KEPT)
+        new += meet(h, key, start + 1 + i, last)
+        if i == 0 and VIEW <= kind <= ADDS:
+            # The view's offset, and the cell that it shares its shadow with.
+            store_i8(cell + 16, word(items, start + 2) if kind == VIEW else 0)
+            parent = (target - word(h, H_CELLS)) // (8 * CELL)
+            store_i8(cell + 24, load_i8(cell + 24) | ALIAS | (parent << PARENT))
+    return new
+
+
+@njit(cache=True, error_model="numpy")
+def plain_operands(h, cells, mask, top, near, start, block):
+    """The same for a form that is ready, of whose instructions most operands are found by distance."""
+    stamp, inputs, place, new = word(h, H_STAMP), word(block, B_INPUTS), start + 1, 0
+    items = word(word(h, H_TAPE), T_WORDS)
+    while place <= start + inputs:
+        key = word(items, place)
+        behind = top - key
+        if behind & -near == 0:
+            target = cells + 8 * CELL * (mask + 1 + behind)
+            if load_i8(target) != stamp:
+                store_i8(target, stamp)
+                store_i8(target + 8, 0)
+                store_i8(target + 24, USED)
+                new += 1
+            elif load_i8(target + 24) & USED == 0:
+                new += meet(h, key, place, 0)
+        elif key != 0:
+            target = probe(cells, mask, key)
+            if load_i8(target) != key or load_i8(target + 24) & USED == 0:
+                new += meet(h, key, place, start + word(block, B_ENTRIES) - 1)
+        place += 1
+    return new
+
+
+@njit(cache=True, error_model="numpy")
+def crowded(h, reached, walked):
+    """GROW, as there are not enough cells; in H_AT how many are wanted, 0 if more found by key may do."""
+    wanted, room = 0, word(h, H_ROOM)
+    if walked >= word(h, H_NEAR) and DENSE * reached >= walked:
+        span = word(h, H_TOP) - word(word(word(h, H_TAPE), T_WORDS), 0)
+        wanted = max(2 * room, min(8 * room, 2 * (span + 1)))
+    elif 16 * (word(h, H_MASK) + 1) > room:
+        wanted = 8 * room
+    store_i8(h + 8 * H_AT, wanted)
+    return GROW
+
+
+@njit(cache=True, error_model="numpy")
+def is_marked(cells, mask, top, near, stamp, slot):
+    """The cell of a slot that the root leads to; 0 of any other."""
+    cell = cell_of(cells, mask, top, near, slot)
+    known = stamp if (top - slot) & -near == 0 else slot
+    return cell if load_i8(cell) == known and load_i8(cell + 24) & USED else 0
+
+
+@njit(cache=True, error_model="numpy")
+def goes(items, start, block, tape):
+    """Whether an instruction is dropped by a backward that frees, if all of this tape that it refers to are."""
+    left = word(block, B_INPUTS) if word(block, B_FREES) == 0 else -1
+    while left > 0 and word(items, start + left) >> TAPE_BITS != tape:
+        left -= 1
+    return left != 0
+
+
+@njit(cache=True, error_model="numpy")
+def attempt(h, root, pending):
+    """Mark, from so many roots, as far as the cells that are found by key suffice."""
+    t = word(h, H_TAPE)
+    items, forms, order = word(t, T_WORDS), word(word(t, T_REGISTRY), G_FORMS), word(h, H_ORDER)
+    cells, mask, top, near, stamp = word(h, H_CELLS), word(h, H_MASK), word(h, H_TOP), word(h, H_NEAR), word(h, H_STAMP)
+    position, count, room, slot, tape = seek(t, root) - 1, 0, mask - mask // 8, top + 1, word(t, T_NUMBER)
+    whole = position == word(t, T_SIZE) - 1
+    while pending > 0 and position >= 0:
+        last = position
+        block = word(forms, word(items, last))
+        start = last - word(block, B_ENTRIES) + 1
+        position, slot = start - 1, word(items, start)
+        cell = is_marked(cells, mask, top, near, stamp, slot)
+        whole = whole and cell != 0 and goes(items, start, block, tape)
+        if cell == 0:
+            continue
+        if word(h, H_KEYS) + word(block, B_INPUTS) > room:
+            return crowded(h, count + pending, top - slot)
+        store_i8(order + 8 * count, last)
+        count += 1
+        if word(block, B_READY) != 0:
+            pending += plain_operands(h, cells, mask, top, near, start, block) - 1
+            continue
+        new = operands(h, items, start, block, cell)
+        if new < 0:
+            store_i8(h + 8 * H_AT, last)
+            return MISSING
+        pending += new - 1
+    store_i8(h + 8 * H_LOW, position + 1)
+    store_i8(h + 8 * H_COUNT, count)
+    store_i8(h + 8 * H_WHOLE, word(t, T_SIZE) if whole else 0)
+    store_i8(h + 8 * H_EXTENT, max(min(top - slot + 1, near), 0))
+    return FREED if pending > 0 else OK
+
+
+@njit("int64(int64)", cache=True, error_model="numpy")
+def mark(h):
+    """Find the instructions from the roots to the leaves, last first, as they are swept; GROW if cells are too few."""
+    store_i8(h + 8 * H_FROM, 0)
+    store_i8(h + 8 * H_RESUME, 0)
+    store_i8(h + 8 * H_EXTENT, 0)
+    root, keys = last_root(h), FEW
+    while keys < 2 * word(h, H_PRESET):
+        keys *= 2
+    store_i8(h + 8 * H_AT, 4 * keys)
+    status = GROW
+    while status == GROW and 2 * keys <= word(h, H_ROOM):
+        begin(h, root, keys)
+        store_i8(h + 8 * H_LEAF, 0)
+        status = attempt(h, root, preset(h))
+        if status != GROW or word(h, H_AT) != 0:
+            return status
+        keys *= 8
+    return status
+
+
+@njit("void(int64)", cache=True, error_model="numpy")
+def relevant(h):
+    """Keep only the instructions that lead to an observed slot or leaf, earliest first decided."""
+    t = word(h, H_TAPE)
+    items, forms = word(t, T_WORDS), word(word(t, T_REGISTRY), G_FORMS)
+    cells, mask, top, near = word(h, H_CELLS), word(h, H_MASK), word(h, H_TOP), word(h, H_NEAR)
+    order, count = word(h, H_ORDER), word(h, H_COUNT)
+    kept = count
+    for k in range(count - 1, -1, -1):
+        last = word(order, k)
+        block = word(forms, word(items, last))
+        start = last - word(block, B_ENTRIES) + 1
+        cell = cell_of(cells, mask, top, near, word(items, start))
+        leads = load_i8(cell + 24) & (RELEVANT | PAUSED) == RELEVANT | PAUSED  # asked for, after its hooks
+        for i in range(word(block, B_INPUTS)):
+            key = word(items, start + 1 + i)
+            if key != 0:
+                leads |= load_i8(cell_of(cells, mask, top, near, key) + 24) & RELEVANT != 0
+        if leads:
+            store_i8(cell + 24, load_i8(cell + 24) | RELEVANT)
+            kept -= 1
+            store_i8(order + 8 * kept, last)
+    for k in range(count - kept):
+        store_i8(order + 8 * k, word(order, kept + k))
+    store_i8(h + 8 * H_COUNT, count - kept)
+    store_i8(h + 8 * H_WHOLE, 0)

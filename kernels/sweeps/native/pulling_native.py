@@ -1,0 +1,234 @@
+"""The pullbacks of one instruction, run on its cotangent."""
+
+from __future__ import annotations
+
+from kernels.compiler.jit import load_module, njit
+from kernels.instructions.reused_cotangents import LEAST
+from kernels.native.memory import call_kernel, load_i8, store_i8, word
+from kernels.native.pool.pool_calls import take
+from kernels.native.words import (
+    ALIAS,
+    ALWAYS,
+    B_ENTRIES,
+    B_FIRST,
+    B_INPUTS,
+    B_ITEM,
+    B_KIND,
+    B_READY,
+    B_SHADOW,
+    CLEARS,
+    H_BATCH,
+    H_CELLS,
+    H_MASK,
+    H_NEAR,
+    H_PTRS,
+    H_RESTRICT,
+    H_TAPE,
+    H_TOP,
+    I_COVERS,
+    I_GIVES,
+    I_ITEM,
+    I_KERNEL,
+    I_LAYOUT,
+    I_ONE,
+    I_RUN,
+    I_SHADOW,
+    I_SPREAD,
+    I_WORDS,
+    MEMORY,
+    OK,
+    OTHERWISE,
+    OWNED,
+    PULLS,
+    RELEVANT,
+    T_WORDS,
+    TOUCHED,
+    UNIFORM,
+    UNWANTED,
+    WANTED,
+    WISHED,
+)
+
+_cells = load_module("sweeps.native.gradient_table_native")
+cell_of, shadow, family = _cells.cell_of, _cells.shadow, _cells.family
+write_out, fill = _cells.write_out, _cells.fill
+point_at = load_module("native.tape.tape_native").point_at
+_heirs = load_module("sweeps.native.reused_cotangents_native")
+is_fresh, heir_of, inherit = _heirs.is_fresh, _heirs.heir_of, _heirs.inherit
+
+
+@njit(cache=True, error_model="numpy")
+def call(h, about, target, cotangent, source_bytes, result_bytes, accumulate):
+    """Run one kernel for each of a batch of cotangents."""
+    pointers = word(h, H_PTRS)
+    for k in range(word(h, H_BATCH)):
+        store_i8(pointers, target + k * source_bytes)
+        store_i8(pointers + 8, cotangent + k * result_bytes)
+        call_kernel(word(about, I_KERNEL), word(about, I_LAYOUT), pointers, accumulate)
+
+
+@njit(cache=True, error_model="numpy")
+def spreads(block, about):
+    """Whether there is a kernel that takes one number for a cotangent; if not as yet, it is wanted from now on."""
+    if word(about, I_SPREAD) == UNWANTED:
+        store_i8(about + 8 * I_SPREAD, WANTED)
+        store_i8(block + 8 * B_READY, 0)
+    return word(about, I_SPREAD) > WANTED
+
+
+@njit(cache=True, error_model="numpy")
+def add_plainly(about, target, cotangent, pointers):
+    """Run a pullback that contributes to a whole shadow, or to its only element; MEMORY or OK."""
+    pointer, flags, accumulate = load_i8(target + 8), load_i8(target + 24), 1
+    if pointer <= 0:
+        size = word(about, I_SHADOW) * word(about, I_ITEM)
+        if pointer < 0:
+            pointer = load_i8(16 - pointer)  # an array of the caller's: its data
+        elif size <= 8:
+            pointer = target + 16
+        else:
+            pointer, flags = take(size), flags | OWNED
+            if pointer == 0:
+                return MEMORY
+        store_i8(target + 8, pointer)
+    if flags & TOUCHED == 0:
+        store_i8(target + 24, flags | TOUCHED)
+        if word(about, I_COVERS) != 0:
+            accumulate = 0
+        else:
+            fill(pointer, 1, word(about, I_ITEM), -0.0)
+    store_i8(pointers, pointer)
+    store_i8(pointers + 8, cotangent)
+    call_kernel(word(about, I_KERNEL), word(about, I_LAYOUT), pointers, accumulate)
+    return OK
+
+
+@njit(cache=True, error_model="numpy")
+def is_plain(about, flags):
+    """Whether :func:`add_plainly` is all there is to a pullback of one cotangent to a target."""
+    if flags & (ALIAS | UNIFORM | WISHED) != 0 or word(about, I_GIVES) != OTHERWISE:
+        return False
+    return flags & TOUCHED != 0 or word(about, I_COVERS) != 0 or word(about, I_SHADOW) == 1
+
+
+@njit(cache=True, error_model="numpy")
+def one_for_all(about, target, cell, wished):
+    """Whether a pullback could give one number for all elements, and if so, give it where it can: 2."""
+    gives = word(about, I_GIVES)
+    if gives == OTHERWISE or not (gives == ALWAYS or wished) or not is_fresh(target):
+        return 0
+    return 2 if gives == ALWAYS or load_i8(cell + 24) & UNIFORM != 0 else 1
+
+
+@njit(cache=True, error_model="numpy")
+def give_one(h, about, target, cell):
+    """Let a target have one number for all elements."""
+    pointers = word(h, H_PTRS)
+    store_i8(target + 8, target + 16)
+    store_i8(target + 24, load_i8(target + 24) | TOUCHED | UNIFORM)
+    store_i8(pointers, target + 16)
+    store_i8(pointers + 8, load_i8(cell + 8))
+    call_kernel(word(about, I_ONE), word(about, I_ONE + 1), pointers, 0)
+
+
+@njit(cache=True, error_model="numpy")
+def contribute(h, block, about, target, cell, start, wished):
+    """Run a pullback on the cotangent in ``cell``, from where it starts in memory, for a target; MEMORY or OK."""
+    cells, pointers, batch, offset = word(h, H_CELLS), word(h, H_PTRS), word(h, H_BATCH), 0
+    one = one_for_all(about, target, cell, wished) if batch == 1 else 0
+    if one == 2:
+        give_one(h, about, target, cell)
+        return OK
+    flags = load_i8(target + 24)
+    if flags & ALIAS:
+        offset = load_i8(target + 16)
+        target = family(target, cells)
+        flags = load_i8(target + 24)
+    elements, item, covers = word(about, I_SHADOW), word(about, I_ITEM), word(about, I_COVERS)
+    run = word(about, I_RUN) if batch == 1 and flags & TOUCHED == 0 else 0
+    pointer = shadow(target, cells, elements * batch, item, covers + run)
+    if pointer == 0:
+        return MEMORY
+    if run != 0:
+        fill(pointer, offset // item, item, -0.0)
+        fill(pointer + offset + run * item, elements - run - offset // item, item, -0.0)
+    store_i8(target + 24, (load_i8(target + 24) & ~WISHED) | (WISHED if one != 0 else 0))
+    accumulate = 0 if covers + run != 0 and flags & TOUCHED == 0 else 1
+    cotangent = load_i8(cell + 8) + start
+    if batch == 1:
+        store_i8(pointers, pointer + offset)
+        store_i8(pointers + 8, cotangent)
+        kernel = I_SPREAD if load_i8(cell + 24) & UNIFORM else I_KERNEL
+        call_kernel(word(about, kernel), word(about, kernel + 1), pointers, accumulate)
+    else:
+        result_bytes = word(block, B_SHADOW) * word(block, B_ITEM)
+        call(h, about, pointer + offset, cotangent, elements * item, result_bytes, accumulate)
+    return OK
+
+
+@njit(cache=True, error_model="numpy")
+def dense(block, cell):
+    """Write a cotangent out that is one number for all elements; False without memory."""
+    uniform = load_i8(cell + 24) & UNIFORM != 0
+    return not uniform or write_out(cell, word(block, B_SHADOW), word(block, B_ITEM)) != 0
+
+
+@njit(cache=True, error_model="numpy")
+def pull_single(h, items, last, block, cell):
+    """Run the pullbacks of an instruction all of whose shadows have one element; MEMORY or OK."""
+    cells, mask, top, near = word(h, H_CELLS), word(h, H_MASK), word(h, H_TOP), word(h, H_NEAR)
+    pointers, restrict, inputs, i = word(h, H_PTRS), word(h, H_RESTRICT), word(block, B_INPUTS), 0
+    operands, about = items + 8 * (last + 2 - word(block, B_ENTRIES)), block + 8 * B_FIRST
+    point_at(operands + 8 * inputs, block, pointers + 16)
+    while i < inputs:
+        key = word(operands, i)
+        if key != 0:
+            target = cell_of(cells, mask, top, near, key)
+            flags = load_i8(target + 24)
+            wanted = restrict == 0 or flags & RELEVANT != 0
+            if wanted and flags & ALIAS == 0:
+                add_plainly(about, target, load_i8(cell + 8), pointers)
+            elif wanted and contribute(h, block, about, target, cell, 0, False) != OK:
+                return MEMORY
+        about += 8 * I_WORDS
+        i += 1
+    return OK
+
+
+@njit(cache=True, error_model="numpy")
+def pull(h, last, block, cell):
+    """Run the pullbacks of one instruction on the cotangent that ``cell`` holds; MEMORY or OK."""
+    cells, mask, top, near = word(h, H_CELLS), word(h, H_MASK), word(h, H_TOP), word(h, H_NEAR)
+    inputs, kind, batch, pointers = word(block, B_INPUTS), word(block, B_KIND), word(h, H_BATCH), word(h, H_PTRS)
+    operands = word(word(h, H_TAPE), T_WORDS) + 8 * (last + 2 - word(block, B_ENTRIES))
+    if kind != PULLS and not dense(block, cell):
+        return MEMORY
+    wished, start = load_i8(cell + 24) & (UNIFORM | WISHED) != 0, 0
+    point_at(operands + 8 * inputs, block, pointers + 16)
+    if kind != PULLS:
+        start = word(operands, inputs)
+    small = batch == 1 and not wished
+    heir = heir_of(h, operands, block, cell) if small and kind == PULLS and word(block, B_SHADOW) >= LEAST else -1
+    for k in range(0 if kind == PULLS else 1, inputs + 1 if heir >= 0 else inputs):
+        i = heir if k == inputs else k  # the heir comes last
+        key, about = word(operands, i), block + 8 * (B_FIRST + i * I_WORDS)
+        if key == 0 or (i == heir and k < inputs):
+            continue
+        target = cell_of(cells, mask, top, near, key)
+        flags = load_i8(target + 24)
+        if word(h, H_RESTRICT) != 0 and flags & RELEVANT == 0:
+            continue
+        if small and heir < 0 and is_plain(about, flags):
+            if add_plainly(about, target, load_i8(cell + 8) + start, pointers) != OK:
+                return MEMORY
+            continue
+        if wished and not spreads(block, about) and not dense(block, cell):
+            return MEMORY
+        if k == inputs and is_fresh(target):
+            inherit(target, about, cell, pointers)
+        elif contribute(h, block, about, target, cell, start, wished) != OK:
+            return MEMORY
+    if kind == CLEARS and word(operands, 0) != 0:
+        whole, memory = word(block, B_SHADOW) * word(block, B_ITEM), load_i8(cell + 8) + start
+        call(h, block + 8 * B_FIRST, memory, memory, whole, whole, 0)
+    return OK

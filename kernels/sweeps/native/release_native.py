@@ -1,0 +1,65 @@
+"""What leaves the tape after a backward that frees."""
+
+from __future__ import annotations
+
+from kernels.compiler.jit import load_module, njit
+from kernels.native.memory import load_i8, store_i8, word
+from kernels.native.python_api import PyList_Size
+from kernels.native.words import (
+    B_ENTRIES,
+    B_FREES,
+    B_INPUTS,
+    DROPPED,
+    G_FORMS,
+    H_CELLS,
+    H_COUNT,
+    H_LOW,
+    H_MASK,
+    H_NEAR,
+    H_ORDER,
+    H_READERS,
+    H_TAPE,
+    H_TOP,
+    H_WHOLE,
+    T_REGISTRY,
+    T_SIZE,
+    T_WORDS,
+)
+
+CONTROL = True
+
+cell_of = load_module("sweeps.native.gradient_table_native").cell_of
+_collecting = load_module("native.tape.collecting_native")
+cut, take_out = _collecting.cut, _collecting.take_out
+
+
+@njit("int64(int64)", cache=True, error_model="numpy")
+def drop(h):
+    """Drop the instructions that saved values, and what depends on them, unless others read the tape.
+
+    Returns how many words they had, -1 without memory. Instructions that saved nothing stay, so that a second
+    backward through sums alone works, as PyTorch's does.
+    """
+    if PyList_Size(word(h, H_READERS)) > 1:
+        return 0
+    t, whole = word(h, H_TAPE), word(h, H_WHOLE)
+    if whole != 0 and whole == word(t, T_SIZE):  # nothing was recorded since
+        return cut(t, word(h, H_LOW))
+    items, low, forms = word(t, T_WORDS), -1, word(word(t, T_REGISTRY), G_FORMS)
+    cells, mask, top, near, order = word(h, H_CELLS), word(h, H_MASK), word(h, H_TOP), word(h, H_NEAR), word(h, H_ORDER)
+    for k in range(word(h, H_COUNT) - 1, -1, -1):
+        last = word(order, k)
+        block = word(forms, word(items, last))
+        start, i = last - word(block, B_ENTRIES) + 1, 0
+        going = word(block, B_FREES) != 0
+        while i < word(block, B_INPUTS) and not going:
+            key = word(items, start + 1 + i)
+            going = key > 0 and load_i8(cell_of(cells, mask, top, near, key) + 24) & DROPPED != 0
+            i += 1
+        if going:
+            cell = cell_of(cells, mask, top, near, word(items, start))
+            store_i8(cell + 24, load_i8(cell + 24) | DROPPED)
+            store_i8(items + 8 * last, ~word(items, last))
+            if low < 0:
+                low = start
+    return take_out(t, low) if low >= 0 else 0

@@ -1,0 +1,65 @@
+"""Shadows handed on in a sweep; kernels/instructions/reused_cotangents.py says to which pullbacks."""
+
+from __future__ import annotations
+
+from kernels.compiler.jit import load_module, njit
+from kernels.native.memory import call_kernel, load_i8, store_i8, word
+from kernels.native.words import (
+    ALIAS,
+    ALWAYS,
+    B_FIRST,
+    B_INPUTS,
+    B_READY,
+    I_GIVES,
+    I_HEIR,
+    I_WORDS,
+    ITSELF,
+    KEPT,
+    NEVER,
+    OWNED,
+    TOUCHED,
+    UNIFORM,
+    WANTED,
+    WISHED,
+)
+
+find = load_module("sweeps.native.gradient_table_native").find
+
+
+@njit(cache=True, error_model="numpy")
+def is_fresh(target):
+    """Whether nobody but the sweep sees a shadow, and nothing has been contributed to it."""
+    return load_i8(target + 8) == 0 and load_i8(target + 24) & (ALIAS | KEPT | TOUCHED) == 0
+
+
+@njit(cache=True, error_model="numpy")
+def heir_of(h, operands, block, cell):
+    """The operand whose pullback may leave its result in the memory of the cotangent, once it is run last; else -1."""
+    if load_i8(cell + 24) & (OWNED | KEPT | ALIAS | UNIFORM | WISHED) != OWNED:
+        return -1
+    for k in range(word(block, B_INPUTS)):
+        i = word(block, B_INPUTS) - 1 - k
+        key, about = word(operands, i), block + 8 * (B_FIRST + i * I_WORDS)
+        kernel = word(about, I_HEIR)
+        if key == 0 or kernel == NEVER or word(about, I_GIVES) == ALWAYS:
+            continue
+        if not is_fresh(find(h, key)):
+            continue
+        if kernel > WANTED:
+            return i
+        store_i8(about + 8 * I_HEIR, WANTED)
+        store_i8(block + 8 * B_READY, 0)
+    return -1
+
+
+@njit(cache=True, error_model="numpy")
+def inherit(target, about, cell, pointers):
+    """Let a target have the memory of the cotangent, with what its pullback makes of it there."""
+    pointer = load_i8(cell + 8)
+    if word(about, I_HEIR) != ITSELF:
+        store_i8(pointers + 8, pointer)
+        call_kernel(word(about, I_HEIR), word(about, I_HEIR + 1), pointers, 0)
+    store_i8(target + 8, pointer)
+    store_i8(target + 24, load_i8(target + 24) | OWNED | TOUCHED)
+    store_i8(cell + 8, 0)
+    store_i8(cell + 24, load_i8(cell + 24) & ~OWNED)

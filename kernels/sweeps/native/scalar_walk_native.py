@@ -1,0 +1,165 @@
+"""Marking and sweeping in one pass, where every shadow has one element: the sweep of graphs of numbers.
+
+Whatever is not as simple as that ends the pass with nothing changed but cells, which nobody reads: mark and sweep then
+do it from the start.
+"""
+
+from __future__ import annotations
+
+from kernels.compiler.jit import load_module, njit
+from kernels.native.memory import call_kernel, load_i8, store_i8, word
+from kernels.native.words import (
+    B_ENTRIES,
+    B_FIRST,
+    B_INPUTS,
+    B_READY,
+    B_WORK,
+    CELL,
+    ELSEWHERE,
+    FEW,
+    FOREIGN,
+    G_FORMS,
+    GROW,
+    H_AT,
+    H_CELLS,
+    H_COUNT,
+    H_EXTENT,
+    H_KEYS,
+    H_LEAF,
+    H_LOW,
+    H_MASK,
+    H_NEAR,
+    H_ORDER,
+    H_PTRS,
+    H_ROOM,
+    H_STAMP,
+    H_TAPE,
+    H_TOP,
+    H_WHOLE,
+    I_COVERS,
+    I_ITEM,
+    I_KERNEL,
+    I_LAYOUT,
+    I_WORDS,
+    OK,
+    PATIENCE,
+    SINGLE,
+    T_NUMBER,
+    T_REGISTRY,
+    T_SIZE,
+    T_WORDS,
+    TOUCHED,
+    USED,
+)
+
+_cells = load_module("sweeps.native.gradient_table_native")
+begin, fill, open_cell = _cells.begin, _cells.fill, _cells.open_cell
+_marks = load_module("sweeps.native.mark_native")
+crowded, goes, is_marked, last_root, meet, preset = (
+    _marks.crowded, _marks.goes, _marks.is_marked, _marks.last_root, _marks.meet, _marks.preset,
+)  # fmt: skip
+_tape = load_module("native.tape.tape_native")
+point_at, seek = _tape.point_at, _tape.seek
+settle = load_module("sweeps.native.leaves_native").settle
+
+
+@njit(cache=True, error_model="numpy")
+def contribute(about, target, flags, pointers):
+    """Run a pullback that gives a cell's own element its first contribution, or one more."""
+    accumulate = 1
+    if flags & TOUCHED == 0:
+        store_i8(target + 8, target + 16)
+        store_i8(target + 24, flags | TOUCHED)
+        if word(about, I_COVERS) != 0:
+            accumulate = 0
+        else:
+            fill(target + 16, 1, word(about, I_ITEM), -0.0)
+    store_i8(pointers, target + 16)
+    call_kernel(word(about, I_KERNEL), word(about, I_LAYOUT), pointers, accumulate)
+
+
+@njit(cache=True, error_model="numpy")
+def pull(h, items, last, block, cell, top, near, stamp):
+    """Run the pullbacks of an instruction; return how many instructions it comes to that are new, -1 if it cannot."""
+    cells, pointers, inputs, new, i = word(h, H_CELLS), word(h, H_PTRS), word(block, B_INPUTS), 0, 0
+    place, about = last + 2 - word(block, B_ENTRIES), block + 8 * B_FIRST
+    near_cells = cells + 8 * CELL * (word(h, H_MASK) + 1)
+    point_at(items + 8 * (place + inputs), block, pointers + 16)
+    store_i8(pointers + 8, load_i8(cell + 8))
+    while i < inputs:
+        key = word(items, place + i)
+        behind = top - key
+        if behind & -near == 0:
+            target = near_cells + 8 * CELL * behind
+            flags = load_i8(target + 24)
+            if load_i8(target) != stamp:
+                store_i8(target, stamp)
+                flags = USED
+                new += 1
+            contribute(about, target, flags, pointers)
+        elif key != 0:
+            target = open_cell(h, key)
+            if load_i8(target + 24) & USED == 0:
+                new += meet(h, key, place + i, last)
+            flags = load_i8(target + 24)
+            if flags & FOREIGN != 0:
+                return -1
+            contribute(about, target, flags, pointers)
+        about += 8 * I_WORDS
+        i += 1
+    return new
+
+
+@njit(cache=True, error_model="numpy")
+def descend(h, root, pending):
+    """Go down the tape from so many roots as far as they lead; OK, GROW, or ELSEWHERE."""
+    t = word(h, H_TAPE)
+    items, forms, order = word(t, T_WORDS), word(word(t, T_REGISTRY), G_FORMS), word(h, H_ORDER)
+    cells, mask, top, near, stamp = word(h, H_CELLS), word(h, H_MASK), word(h, H_TOP), word(h, H_NEAR), word(h, H_STAMP)
+    position, count, room, slot, work = seek(t, root) - 1, 0, mask - mask // 8, top + 1, 0
+    whole, tape = position == word(t, T_SIZE) - 1, word(t, T_NUMBER)
+    while pending > 0 and position >= 0:
+        last = position
+        block = word(forms, word(items, last))
+        start = last - word(block, B_ENTRIES) + 1
+        position, slot = start - 1, word(items, start)
+        cell = is_marked(cells, mask, top, near, stamp, slot)
+        whole = whole and cell != 0 and goes(items, start, block, tape)
+        if cell == 0:
+            continue
+        if word(block, B_READY) != SINGLE or work > PATIENCE:
+            return ELSEWHERE
+        if word(h, H_KEYS) + word(block, B_INPUTS) > room:
+            return crowded(h, count + pending, top - slot)
+        store_i8(order + 8 * count, last)
+        count += 1
+        new = pull(h, items, last, block, cell, top, near, stamp)
+        if new < 0:
+            return ELSEWHERE
+        pending += new - 1
+        work += word(block, B_WORK)
+    store_i8(h + 8 * H_LOW, position + 1)
+    store_i8(h + 8 * H_COUNT, count)
+    store_i8(h + 8 * H_WHOLE, word(t, T_SIZE) if whole else 0)
+    store_i8(h + 8 * H_EXTENT, max(min(top - slot + 1, near), 0))
+    return OK if pending == 0 else ELSEWHERE
+
+
+@njit("int64(int64)", cache=True, error_model="numpy")
+def walk(h):
+    """Sweep from the presets to the leaves they lead to: OK; GROW where cells are too few; ELSEWHERE.
+
+    The gradient of each leaf is then in its cell.
+    """
+    root, keys, status = last_root(h), FEW, GROW
+    store_i8(h + 8 * H_AT, 4 * keys)
+    while status == GROW and 2 * keys <= word(h, H_ROOM):
+        begin(h, root, keys)
+        store_i8(h + 8 * H_LEAF, 0)
+        status = descend(h, root, preset(h))
+        if status == GROW and word(h, H_AT) != 0:
+            return GROW
+        keys *= 8
+    if status == OK:
+        settle(h)
+    return status

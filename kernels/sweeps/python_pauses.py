@@ -1,0 +1,95 @@
+"""What Python does in the middle of a native sweep: hooks, and instructions that only Python can run."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+
+from kernels.arrays.specs import Spec
+from kernels.arrays.sweep_interface import Array, Observer
+from kernels.instructions.entries import Instruction, instruction_at
+from kernels.instructions.routine_calls import zero_of
+from kernels.native import words
+from kernels.sweeps.gradient_views import add_to, changed, pattern
+from kernels.sweeps.reference_pullbacks import run
+from kernels.sweeps.workspace import Workspace
+
+_ACTED, _RAN = 1, 2
+"""Where a sweep goes on (H_RESUME): at the instruction before which Python has acted; behind the one that it has run
+(reverse_native.RAN)."""
+
+
+class Pauses:
+    """Acts on the shadows of a native sweep that stands still; ``stash`` is what its instructions tell each other."""
+
+    def __init__(self, space: Workspace, entries: Any, watched: dict[int, tuple[Observer, Array]], batch: int) -> None:
+        self.space, self.entries, self.watched, self.batch = space, entries, watched, batch
+        self.stash: dict[Any, Any] = {}
+        self.hooked = -1
+
+    def act(self) -> None:
+        """Do what the instruction at H_FROM asks for, and say where the sweep goes on."""
+        own = self.space.words
+        at = own[words.H_FROM]
+        instruction = instruction_at(self.entries, int(self.space.order[at]))
+        cell = self.space.cell(instruction.slot)
+        if self.space.flat[cell + 3] & words.PAUSED and self.hooked != at:
+            self._hook(instruction.slot)
+            self.hooked = at
+            if instruction.form.kind != words.PYTHON and self.watched[instruction.slot][0].after is None:
+                own[words.H_RESUME] = _ACTED
+                return
+        self._run(instruction, cell)
+        own[words.H_RESUME] = _RAN
+
+    def _hook(self, slot: int) -> None:
+        observer, buffer = self.watched[slot]
+        place = pattern(buffer, observer.spec, observer.offset)
+        found = observer.hook(place + place.dtype.type(0.0)) if observer.hook is not None else None
+        if found is not None:
+            place[...] = changed(place, found)
+
+    def _run(self, instruction: Instruction, cell: int) -> None:
+        """Let Python compute what the instruction contributes to its operands, and add that."""
+        form, slot = instruction.form, instruction.slot
+        shadow = None
+        if self.space.flat[cell + 3] & words.TOUCHED:
+            shadow = self._memory(self.space.flat[cell + 1], form.spec)
+        observer = self.watched[slot][0] if slot in self.watched else None
+        start = self._start(instruction.operands[0]) if form.kind == words.VIEW else 0
+        found = run(instruction, shadow, observer, self.stash, batch=self.batch, start=start)
+        for operand, source, value in zip(instruction.operands, form.specs, found, strict=True):
+            if operand is not None and source is not None and value is not None:
+                key = operand if type(operand) is int else -id(operand)
+                self._contribute(key, source, value, zero_of(form.op))
+
+    def _start(self, operand: Any) -> int:
+        """Return where the operand of a view begins in the shadow of its family."""
+        flat = self.space.flat
+        cell = self.space.cell(operand if type(operand) is int else -id(operand))
+        return int(flat[cell + 2]) if flat[cell + 3] & words.ALIAS else 0
+
+    def _contribute(self, key: int, spec: Spec, value: Any, zero: float) -> None:
+        own, flat = self.space.words, self.space.flat
+        cell = self.space.cell(key)
+        if own[words.H_RESTRICT] and not flat[cell + 3] & words.RELEVANT:
+            return
+        offset = flat[cell + 2] if flat[cell + 3] & words.ALIAS else 0
+        elements = spec.shadow * own[words.H_BATCH]
+        address = self.space.place(self.space.address, key, elements, spec.dtype.itemsize, spec.covers)
+        if address == 0:
+            raise MemoryError("no memory for the gradients of a backward sweep")
+        target = pattern(self._memory(abs(address), spec), spec, offset)
+        if address < 0:
+            np.add(value, zero, out=target)
+        else:
+            add_to(target, value)
+
+    def _memory(self, address: int, spec: Spec) -> Array:
+        """Return a shadow in native memory as an array."""
+        shape = (self.batch, spec.shadow) if self.batch else (spec.shadow,)
+        size = max(spec.shadow * (self.batch or 1) * spec.dtype.itemsize, 1)
+        memory = (ctypes.c_char * size).from_address(address)
+        return np.ndarray(shape, spec.dtype, memory)

@@ -1,0 +1,189 @@
+"""The reverse sweep of a tape: the native one where memory can be read, else plain Python (reference.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+from kernels.arrays.specs import Spec
+from kernels.arrays.sweep_interface import Array, Observer, Outcome, Readers, Task, Wanted
+from kernels.instructions.jitted_functions import RAN, check_failed
+from kernels.native import words
+from kernels.native.tape.tape_words import header_of
+from kernels.sweeps.leaf_hooks import Stops
+from kernels.sweeps.leaves import gradients, place, place_leaves, read, refuse_seen, touched
+from kernels.sweeps.python_pauses import Pauses
+from kernels.sweeps.seeds import key_of, mark, mend_mark, observe, preset, preset_root
+from kernels.sweeps.workspace import LARGE, Workspace
+
+_TAPE, _RESTRICT, _LEAF = words.H_TAPE, words.H_RESTRICT, words.H_LEAF
+_BATCH, _AT, _LOW, _OK = words.H_BATCH, words.H_AT, words.H_LOW, words.OK
+
+
+def sweep(space: Workspace, task: Task) -> Outcome:
+    """Sweep a tape.
+
+    Raises, leaving everything as it was, FreedError if a needed instruction is gone, CrossingError if the graph leads
+    to other tapes and may not, and MemoryError.
+    """
+    own, entries, observers = space.words, task.entries, task.observers
+    try:
+        space.busy = True
+        own[_TAPE], own[_RESTRICT], own[_BATCH] = header_of(entries), task.restrict, task.batch or 1
+        buffers = preset(space, task)
+        mark(space, entries)
+        if task.restrict:
+            space.relevant(space.address)
+        placed = place_leaves(space, entries, observers, task.batch, crossing=task.crossing) if own[_LEAF] else []
+        stops = Stops(space, task, placed, buffers) if task.hooked else None
+        if stops is not None and stops.places:
+            _go_on(space, entries, words.BREATH, observers, buffers, task.batch, stops.sweep)
+            placed = [row for row in placed if id(row[0]) not in stops.reached]
+        elif (status := space.sweep(space.address)) != words.OK or (RAN and RAN[0][0]):
+            _go_on(space, entries, status, observers, buffers, task.batch, space.sweep)
+        outcome = read(space, placed, task.restrict)
+        for observer, buffer in zip(observers, buffers, strict=True):
+            observe(space, observer, buffer)
+        if (readers := task.releasing()) is not None:
+            _drop(space, entries, readers)
+        held = space.rest()
+    finally:
+        space.busy = False
+    del held  # finalizers run now, which may record and sweep
+    return outcome
+
+
+Root = tuple[int, Spec, int | None]
+"""A slot, its spec, and where its gradient begins in the shadow of its family; None for a shadow of its own."""
+How = tuple[Array | float | None, Wanted | None, Collection[int], Collection[int]]
+"""The root's cotangent, None for 1; the leaves that are wanted, None for all; the ids of leaves that have hooks, and
+slots at which somebody looks."""
+Asked = tuple[Array | float | None, tuple[Any, ...] | None, bool, bool, bool]
+"""The root's cotangent, None for 1; the tensors wanted, None for all leaves; whether the root must lead to no others,
+inputs of a transform that is over then; whether gradients are to be tensors; whether what was used is freed."""
+
+
+def ask(space: Workspace, entries: Any, x: Any, root: Callable[[Any], Root], readers: Readers, how: Asked) -> Any:
+    """Return what a backward from one root, where nobody looks on, gives; NotImplemented where it takes another way.
+
+    Its leaves have then got their gradients, but for those listed (None: for none); or with targets these are what is
+    returned, a tuple. ``root`` tells of the tensor. It counts itself among the readers. A small graph's backward is
+    its few calls.
+    """
+    (value, targets, alone, tensors, free), arrays = how, []
+    try:
+        space.busy = True  # what runs meanwhile, as a finalizer may anywhere, takes another workspace
+        readers.readers.append(None)  # within: an interrupt may follow at once
+        status = space.begin(entries, x, value, targets, alone, arrays)
+        while status > _OK:
+            if status == words.BARE:
+                slot, spec, offset = root(x)
+                preset_root(space, slot, spec, 1.0 if value is None else value, offset)
+                value = False
+            elif status in (words.PAUSE, words.BREATH, words.MEMORY):
+                break
+            elif status == words.ELSEWHERE:
+                return NotImplemented
+            else:
+                mend_mark(space, entries, status)
+            status = space.begin(entries, x, value, targets, alone, arrays)
+        if status != _OK or (RAN and RAN[0][0]):
+            _go_on(space, entries, status, (), [], 0, space.sweep)
+        found = space.end(targets, arrays, tensors, alone, readers.readers if free else None)
+        if free and found is not NotImplemented:
+            readers.swept += space.words[words.H_SWEPT]
+        if space.cell_room > LARGE:
+            space.rest()
+    finally:
+        readers.readers.pop()
+        space.busy = False
+        if space.held:
+            space.held = []
+    return found
+
+
+def leads(space: Workspace, entries: Any, x: Any, readers: Readers, targets: tuple[Any, ...]) -> bool:
+    """Return whether a tensor leads to these leaves and to nothing else; False, too, where that is not easily told."""
+    try:
+        space.busy = True
+        readers.readers.append(None)
+        while (status := space.begin(entries, x, None, targets, True, None)) not in (_OK, words.ELSEWHERE):
+            mend_mark(space, entries, status)
+    finally:
+        readers.readers.pop()
+        space.busy = False
+    return bool(status == _OK)
+
+
+def sweep_one(
+    space: Workspace, entries: Any, root: Root, readers: Readers, free: bool, how: How
+) -> list[tuple[Any, Array | float]] | None:
+    """Return the gradients of leaves: as :func:`sweep`, for the usual call, from one root.
+
+    None, nothing being freed, where :func:`sweep` must tell which leaves it comes to; HookedError where somebody may
+    look at what it comes to. It counts itself among the readers.
+    """
+    (slot, spec, offset), (value, only, hooked, seen) = root, how
+    own, found = space.words, None
+    try:
+        space.busy = True
+        readers.readers.append(None)
+        own[_TAPE], own[_RESTRICT], own[_BATCH] = header_of(entries), 0, 1
+        preset_root(space, slot, spec, 1.0 if value is None else value, offset)
+        mark(space, entries)
+        if seen:
+            refuse_seen(space, entries, seen, slot)
+        placed = place(space, entries, only, hooked)
+        if placed is not None:
+            if (status := space.sweep(space.address)) != _OK or (RAN and RAN[0][0]):
+                _go_on(space, entries, status, (), [], 0, space.sweep)
+            found = gradients(space, touched(space, placed) if own[_AT] else placed)
+            if only is not None and len(found) < len(only[0]):
+                found = None
+            elif free:
+                _drop(space, entries, readers)
+        if space.held or space.cell_room > LARGE:
+            space.rest()
+    finally:
+        readers.readers.pop()
+        space.busy = False
+    return found
+
+
+def _drop(space: Workspace, entries: Any, readers: Readers) -> None:
+    """Drop what the sweep has used, unless others read the tape: finalizers run then, which may record and sweep."""
+    readers.swept += len(entries) - space.words[_LOW]
+    space.words[words.H_READERS] = id(readers.readers)
+    if space.drop(space.address) < 0:
+        raise MemoryError("no memory to free what a backward has used")
+
+
+def _go_on(
+    space: Workspace,
+    entries: Any,
+    status: int,
+    observers: Sequence[Observer],
+    buffers: list[Array],
+    batch: int,
+    advance: Callable[[int], int],
+) -> None:
+    """Act where the native sweep pauses, until it is done; free what it holds if anything fails."""
+    watched = {key_of(o.key): (o, buffer) for o, buffer in zip(observers, buffers, strict=True)}
+    pauses = Pauses(space, entries, watched, batch)
+    try:
+        while status in (words.PAUSE, words.BREATH):
+            if status == words.PAUSE:
+                pauses.act()
+            status = advance(space.address)
+        check(status, "gradients of a backward")
+        check_failed()
+    except BaseException:
+        space.held = []
+        space.abandon(space.address)
+        raise
+
+
+def check(status: int, what: str) -> None:
+    """Raise what the status of a native sweep says."""
+    if status != words.OK:
+        raise MemoryError(f"no memory for the {what} sweep")

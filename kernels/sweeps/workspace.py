@@ -1,0 +1,102 @@
+"""The memory that a native sweep works in: its header, cells, order and marks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernels.compiler import jit
+from kernels.debug import checks
+from kernels.native import words
+from kernels.native.memory import data_of
+from kernels.native.pool import guards, reused_arrays
+
+_FIRST = 1 << 16
+LARGE = 1 << 18
+
+
+class _Rows:
+    """Makes the sweep's arrays; with ``TAPE_DEBUG`` :class:`kernels.native.pool.guards.Rows` does."""
+
+    @staticmethod
+    def zeros(name: str, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:  # noqa: ARG004 (the other's)
+        return np.zeros(shape, np.int64)
+
+
+class Workspace:
+    """The native sweep's memory: kept from sweep to sweep, given back when it grew large."""
+
+    def __init__(self) -> None:
+        reused_arrays.linked()
+        marks, sweeps = jit.load_module("sweeps.native.mark_native"), jit.load_module("sweeps.native.reverse_native")
+        self.rows: Any = guards.Rows() if guards.DEBUG else _Rows
+        self.mark, self.relevant = jit.entry(marks.mark), jit.entry(marks.relevant)
+        self.sweep, self.abandon, self.place = map(jit.entry, (sweeps.sweep, sweeps.abandon, sweeps.place))
+        self.find = jit.entry(jit.load_module("sweeps.native.gradient_table_native").find)
+        self.header = self.rows.zeros("header", (words.WHOLE_HEADER,))
+        self.begin = jit.bound("sweeps.native.asking_native", "begin", self.header)
+        self.end = jit.bound("sweeps.native.gathering_native", "end", self.header)
+        if guards.DEBUG:
+            self.mark = checks.marking(self.mark, self.rows)
+            self.begin = checks.beginning(self.begin, self.rows)
+        self.words = memoryview(self.header)
+        self.address = data_of(self.header)
+        self.pointers = self.rows.zeros("pointers", (64,))
+        self._reserve_presets(8)
+        self.held: list[Any] = []
+        self.busy = False
+        drop = jit.load_module("sweeps.native.release_native").drop
+        self.drop = jit.entry(drop)
+        called = {words.H_MARKS: marks.mark, words.H_RESTRICTS: marks.relevant, words.H_SWEEPS: sweeps.sweep}
+        for at, function in {**called, words.H_DROPS: drop}.items():
+            self.words[at] = jit.address_of(function)
+        self.words[words.H_PTRS] = data_of(self.pointers)
+        self.words[words.H_STAMP] = words.FIRST_STAMP
+        self.reserve(_FIRST)
+
+    def load_walk(self) -> None:
+        """Have the sweep of graphs of numbers, which many programs never need."""
+        self.words[words.H_WALKS] = jit.address_of(jit.load_module("sweeps.native.scalar_walk_native").walk)
+
+    def _reserve_presets(self, rows: int) -> None:
+        self.presets = self.rows.zeros("presets", (rows, 4))
+        self.given = memoryview(self.presets).cast("B").cast("q")
+        self.words[words.H_PRESETS] = data_of(self.presets)
+
+    def reserve(self, least: int) -> None:
+        """Make room for at least this many cells. Memory that no sweep uses is never touched, so room is cheap."""
+        self.cell_room = cells = 1 << (least - 1).bit_length()
+        self.cells = self.rows.zeros("cells", (cells, words.CELL))
+        self.order = self.rows.zeros("order", (cells,))
+        self.leaves = self.rows.zeros("leaves", (cells, words.FOUND))
+        own = self.words
+        for at, array in ((words.H_CELLS, self.cells), (words.H_ORDER, self.order), (words.H_LEAVES, self.leaves)):
+            own[at] = data_of(array)
+        own[words.H_ROOM] = cells
+        self.flat = memoryview(self.cells).cast("B").cast("q")
+        self.floats = self.flat.cast("B").cast("d")
+        self.found = memoryview(self.leaves).cast("B").cast("q")
+
+    def cell(self, key: int) -> int:
+        """Return where the cell of a key begins among the words of cells, or the empty one where it belongs."""
+        return int(self.find(self.address, key) - self.words[words.H_CELLS]) // 8
+
+    def rest(self) -> list[Any]:
+        """Give back what a large sweep needed; return what the last one held, to be let go."""
+        held = self.held
+        if held:
+            self.held = []
+        if self.cell_room > LARGE:
+            self.reserve(_FIRST)
+        return held
+
+    def preset(self, rows: list[tuple[int, int, int, int]]) -> None:
+        """Give the sweep the shadows to begin with, a row of four words each."""
+        if len(rows) > len(self.presets):
+            self._reserve_presets(2 * len(rows))
+        flat, at = self.given, 0
+        for row in rows:
+            flat[at], flat[at + 1], flat[at + 2], flat[at + 3] = row
+            at += 4
+        self.words[words.H_PRESET] = len(rows)
