@@ -17,22 +17,13 @@ if getattr(_kernels, "DISTRIBUTION", None) != "tape-autograd":
 from kernels.foundation.garbage_collector import uncollected as _uncollected
 
 with _uncollected(lasting=True):
-    from tape import (  # noqa: F401 (some install methods)
-        array_api,
-        autograd,
-        exits,
-        functions,
-        in_place,
-        indexing,
-        linalg,
-        numpy_protocols,
-        numpy_ufuncs,
-        random,
-        tensor_types,
-        turning,
-    )
+    from tape import array_api, autograd, functions, linalg, random  # noqa: F401
+    from tape.conversions import tensor_types, to_python  # noqa: F401 (they install methods, as those below)
+    from tape.numpy_interface import protocols  # noqa: F401
+    from tape.operations import in_place_views, indexing, numpy_ufuncs  # noqa: F401
+    from tape.operations.in_place import methods  # noqa: F401
 from tape.array_api import e, finfo, iinfo, inf, nan, newaxis, pi, result_type
-from tape.creation import (
+from tape.conversions.creation import (
     arange,
     as_tensor,
     empty,
@@ -50,8 +41,11 @@ from tape.creation import (
     zeros,
     zeros_like,
 )
-from tape.devices import accelerator, backends, cuda, device
-from tape.dtypes import (
+from tape.conversions.serialization import load, save
+from tape.conversions.tensor_types import *  # noqa: F403 (one for each dtype)
+from tape.conversions.to_python import equal
+from tape.foundation.devices import accelerator, backends, cuda, device
+from tape.foundation.dtypes import (
     bool,  # noqa: A004 (PyTorch's names)
     double,
     float,  # noqa: A004
@@ -70,51 +64,60 @@ from tape.dtypes import (
     short,
     uint8,
 )
-from tape.exits import equal
+from tape.foundation.lazy_names import found_in as _found_in
+from tape.foundation.quiet import set_quiet
+from tape.foundation.size import Size
 from tape.functions import *  # noqa: F403 (one for each record)
-from tape.gradients import value_and_grad
-from tape.inference import inference_mode, is_inference, is_inference_mode_enabled
-from tape.later import found_in as _found_in
-from tape.modes import is_grad_enabled
-from tape.products import dot, matmul, mm, mv
-from tape.quiet import set_quiet
+from tape.operations.matmul import dot, matmul, mm, mv
+from tape.operations.sums_and_extrema import amax, amin, max, mean, min, sum  # noqa: A004
+from tape.operations.whole.sampling import rand, rand_like, randint, randint_like, randn, randn_like, randperm
 from tape.random import Generator, get_rng_state, initial_seed, manual_seed, seed, set_rng_state
-from tape.reducing import amax, amin, max, mean, min, sum  # noqa: A004
-from tape.sampling import rand, rand_like, randint, randint_like, randn, randn_like, randperm
-from tape.serialization import load, save
-from tape.shape import Size
-from tape.shaping import as_strided, cat, clone, flatten, permute, reshape, squeeze, stack, t, transpose, unsqueeze
-from tape.switches import enable_grad, no_grad, set_grad_enabled
-from tape.tensor import Tensor, is_tensor
-from tape.tensor_types import *  # noqa: F403 (one for each dtype)
+from tape.recording.views import (
+    as_strided,
+    cat,
+    clone,
+    flatten,
+    permute,
+    reshape,
+    squeeze,
+    stack,
+    t,
+    transpose,
+    unsqueeze,
+)
+from tape.tensors.grad_modes import enable_grad, no_grad, set_grad_enabled
+from tape.tensors.inference_mode import inference_mode, is_inference, is_inference_mode_enabled
+from tape.tensors.modes import is_grad_enabled
+from tape.tensors.tensor import Tensor, is_tensor
+from tape.transforms.value_and_grad import value_and_grad
 
 if _TYPE_CHECKING:
     from tape import func, optimize, quadrature, sparse, special, stats  # noqa: F401 (stats: a module)
-    from tape.compiled_ops import custom
-    from tape.documentation import op_table
-    from tape.listings import listing
-    from tape.nonfinite import first_nonfinite
-    from tape.program_making import record
-    from tape.programs import Program
-    from tape.vmapping import vmap
+    from tape.batching.vmap import vmap
+    from tape.checks.first_nonfinite import first_nonfinite
+    from tape.operations.jitted_functions import custom
+    from tape.operations.whole.op_table import op_table
+    from tape.programs.making import record
+    from tape.programs.program import Program
+    from tape.tensors.listing import listing
 
 # What many programs never call, and what installs nothing, is imported at its first use.
 __getattr__ = _found_in(
     "tape",
     {
-        "Program": "tape.programs",
-        "custom": "tape.compiled_ops",
-        "first_nonfinite": "tape.nonfinite",
+        "Program": "tape.programs.program",
+        "custom": "tape.operations.jitted_functions",
+        "first_nonfinite": "tape.checks.first_nonfinite",
         "func": "tape.func",
-        "listing": "tape.listings",
-        "op_table": "tape.documentation",
+        "listing": "tape.tensors.listing",
+        "op_table": "tape.operations.whole.op_table",
         "optimize": "tape.optimize",
         "quadrature": "tape.quadrature",
-        "record": "tape.program_making",
+        "record": "tape.programs.making",
         "sparse": "tape.sparse",
         "special": "tape.special",
         "stats": "tape.stats",
-        "vmap": "tape.vmapping",
+        "vmap": "tape.batching.vmap",
     },
 )
 __version__ = "0.1.0"

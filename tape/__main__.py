@@ -18,7 +18,8 @@ import numpy as np
 
 import tape
 from kernels.compiler import jit
-from tape import examples, tour
+from tape import examples
+from tape.tools import tour
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -1,6 +1,6 @@
 """The array API standard (2024.12) for real dtypes: what ``Tensor.__array_namespace__`` returns.
 
-NumPy's main namespace follows the standard, and its functions find the records (``tape.numpy_protocols``); here they
+NumPy's main namespace follows the standard, and its functions find the records (``numpy_interface``); here they
 stand beside creation functions that make tensors. Missing are complex dtypes, uint16 to uint64 and fft.
 """
 
@@ -14,15 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from tape import array_api_linalg as linalg
-from tape import creation, interchange
-from tape.devices import check_device
-from tape.dtypes import bool as bool_dtype
-from tape.dtypes import dtype_of, float32, float64, int8, int16, int32, int64, uint8
-from tape.operands import plainly, usable
-from tape.public import implements
-from tape.recording import to_dtype
-from tape.tensor import Tensor, method
+from tape.conversions import creation, dlpack
+from tape.foundation.devices import check_device
+from tape.foundation.dtypes import bool as bool_dtype
+from tape.foundation.dtypes import dtype_of, float32, float64, int8, int16, int32, int64, uint8
+from tape.numpy_interface import array_api_linalg as linalg
+from tape.recording.record import to_dtype
+from tape.tensors.operands import plainly, usable
+from tape.tensors.registration import implements
+from tape.tensors.tensor import Tensor, method
 
 __array_api_version__ = "2024.12"
 
@@ -52,7 +52,7 @@ _DTYPES = {
 }
 globals().update(_DTYPES)
 globals().update({name: getattr(np, name) for name in (*ELEMENTWISE, *OTHERS)})
-from_dlpack = interchange.from_dlpack
+from_dlpack = dlpack.from_dlpack
 
 
 def _made(function: Callable[..., Any]) -> Callable[..., Tensor]:

@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 from tape import special
-from tape.arithmetic import FUNCTIONS
 from tape.distributions import Continuous
+from tape.operations.operators import FUNCTIONS
 
 _where, _log, _exp = FUNCTIONS["where"], FUNCTIONS["log"], FUNCTIONS["exp"]
 _log1p, _expm1 = FUNCTIONS["log1p"], FUNCTIONS["expm1"]

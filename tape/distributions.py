@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from tape.arithmetic import FUNCTIONS
-from tape.numpy_reducing import array_like, cast
-from tape.tensor import Tensor
+from tape.operations.numpy_arguments import array_like, cast
+from tape.operations.operators import FUNCTIONS
+from tape.tensors.tensor import Tensor
 
 _where, _log, _exp = FUNCTIONS["where"], FUNCTIONS["log"], FUNCTIONS["exp"]
 

@@ -12,15 +12,17 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from tape import modes, recording
-from tape.autograd import blocks, mapped  # noqa: F401 (tells Functions how)
-from tape.autograd.forward import needs_graph, pulled, pushed, settle, zeros_for
-from tape.exits import numbers_of
-from tape.gradients import Pulling, chosen_by, differentiated, pulled_back
-from tape.nesting import flattened
-from tape.points import Point, as_tensor
-from tape.tensor import Tensor
-from tape.vmapping import vmap
+from tape.batching import custom_vmap  # noqa: F401 (tells Functions how)
+from tape.batching.vmap import vmap
+from tape.conversions.to_python import numbers_of
+from tape.engine.forward_mode import needs_graph, pulled, pushed, settle, zeros_for
+from tape.recording import record
+from tape.tensors import modes
+from tape.tensors.pytrees import flattened
+from tape.tensors.tensor import Tensor
+from tape.transforms import jacobian_blocks
+from tape.transforms.points import Point, as_tensor
+from tape.transforms.value_and_grad import Pulling, chosen_by, differentiated, pulled_back
 
 __all__ = ["grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize", "vjp", "vmap"]
 
@@ -134,7 +136,7 @@ def _tangents(point: Point, tangents: Any) -> list[Tensor]:
                 f"{list(t.spec.shape)}."
             )
     pairs = zip(given, inputs, strict=True)
-    return [t if t.spec.dtype == x.spec.dtype else recording.to_dtype(t, x.spec.dtype) for t, x in pairs]
+    return [t if t.spec.dtype == x.spec.dtype else record.to_dtype(t, x.spec.dtype) for t, x in pairs]
 
 
 def jvp(
@@ -198,11 +200,11 @@ def _jacobian(
     api: str, func: Callable[..., Any], args: tuple[Any, ...], argnums: Argnums, kwargs: Any, *, aux: bool, run: Any
 ) -> Any:
     """Return the blocks of a Jacobian in the structure of outputs, each of that of the inputs."""
-    columns = run is blocks.by_columns
+    columns = run is jacobian_blocks.by_columns
     point = Point(api, func, args, argnums, kwargs, has_aux=aux, writes=columns)
     point.check_tensors(api)
     found_blocks = run(point.outputs, point.inputs)
-    full = blocks.filled(found_blocks, point.outputs, point.inputs, like_output=columns)
+    full = jacobian_blocks.filled(found_blocks, point.outputs, point.inputs, like_output=columns)
     result = point.returned.filled(point.out(row) for row in full)
     point.release()
     _, *found = point.finished(result)
@@ -219,7 +221,7 @@ def jacrev(
     """
     if chunk_size is not None and chunk_size <= 0:
         raise ValueError("jacrev: `chunk_size` should be greater than 0.")
-    run = functools.partial(blocks.by_rows, chunk=chunk_size)
+    run = functools.partial(jacobian_blocks.by_rows, chunk=chunk_size)
 
     @functools.wraps(func)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -239,7 +241,7 @@ def jacfwd(
 
     @functools.wraps(func)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        return _jacobian(_JVP, func, args, argnums, kwargs, aux=has_aux, run=blocks.by_columns)
+        return _jacobian(_JVP, func, args, argnums, kwargs, aux=has_aux, run=jacobian_blocks.by_columns)
 
     return wrapper
 

@@ -4,56 +4,45 @@ from __future__ import annotations
 
 import sys
 
-from tape import (  # noqa: F401 (they say what is public)
-    added_products,
-    arranging,
-    choosing,
-    composed,
-    contracting,
-    copied_views,
+from tape.conversions import dlpack
+from tape.numpy_interface import elementwise as numpy_elementary
+from tape.numpy_interface import linalg, methods, polynomials, ranges, selection
+from tape.operations import elementwise as elementary
+from tape.operations import gather
+from tape.operations.gather_scatter import replace, scatter
+from tape.operations.matrices import addmm, contractions, determinants, einsum, interpolation, lu
+from tape.operations.operators import FUNCTIONS
+from tape.operations.reductions import (
     covariances,
-    determining,
-    diagonals,
     differences,
-    einsums,
-    elementary,
-    filling,
-    fitting,
-    grids,
     histograms,
-    inquiries,
-    interchange,
-    interpolating,
-    lu_factoring,
-    membership,
     norms,
-    numpy_elementary,
-    numpy_linalg,
-    numpy_methods,
-    padding,
-    picking,
-    polynomials,
-    public,
+    products_and_counts,
     quantiles,
-    ranges,
-    raveling,
-    repeating,
-    sampling,
-    scanning,
-    scattering,
-    softmaxes,
+    scans,
+    sets,
+    softmax,
     sorting,
-    splitting,
-    spreads,
-    stacking,
-    totals,
-    updating,
+    variance,
 )
-from tape.arithmetic import FUNCTIONS
+from tape.operations.shapes import (
+    broadcasting,
+    copied_views,
+    diagonals,
+    grids,
+    joining,
+    padding,
+    raveling,
+    rearranging,
+    repeating,
+    splitting,
+)
+from tape.operations.whole import composed, in_place_variants, predicates, sampling
+from tape.tensors import registration
 
 globals().update(FUNCTIONS)
-globals().update(public.FUNCTIONS)
-for _name, _function in public.FUNCTIONS.items():
+globals().update(registration.FUNCTIONS)
+for _name, _function in registration.FUNCTIONS.items():
     if getattr(sys.modules[_function.__module__], _function.__qualname__, None) is not _function:
         _function.__module__, _function.__qualname__ = __name__, _name  # made by another function: pickle looks here
-__all__ = list({**FUNCTIONS, **public.FUNCTIONS})
+__all__ = list({**FUNCTIONS, **registration.FUNCTIONS})

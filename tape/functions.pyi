@@ -1,9 +1,9 @@
-# Written by `python -m tape.stubs`; change the records or the methods, not this file.
+# Written by `python -m tape.tools.stubs`; change the records or the methods, not this file.
 from math import nan
 from typing import Any
 from tape.random import Generator
-from tape.tensor import Tensor
-__all__ = ['add', 'subtract', 'sub', 'multiply', 'mul', 'true_divide', 'power', 'pow', 'negative', 'neg', 'positive', 'square', 'sqrt', 'reciprocal', 'absolute', 'abs', 'exp', 'log', 'sin', 'cos', 'tan', 'tanh', 'maximum', 'minimum', 'where', 'erf', 'erfc', 'erfinv', 'erfcx', 'lgamma', 'digamma', 'i0', 'i0e', 'i1', 'i1e', 'ndtr', 'ndtri', 'log_ndtr', 'entr', 'xlogy', 'xlog1py', 'less', 'lt', 'less_equal', 'le', 'greater', 'gt', 'greater_equal', 'ge', 'eq', 'not_equal', 'ne', 'logical_not', 'logical_and', 'logical_or', 'bitwise_and', 'bitwise_or', 'logical_xor', 'bitwise_xor', 'invert', 'bitwise_not', 'left_shift', 'bitwise_left_shift', 'right_shift', 'bitwise_right_shift', 'isnan', 'isinf', 'isfinite', 'signbit', 'isposinf', 'isneginf', 'gcd', 'lcm', 'exp2', 'expm1', 'log2', 'log10', 'log1p', 'logaddexp', 'logaddexp2', 'sigmoid', 'rsqrt', 'cbrt', 'relu', 'clamp_min', 'clamp_max', 'fmax', 'fmin', 'sign', 'sgn', 'copysign', 'heaviside', 'floor', 'ceil', 'rint', 'trunc', 'fix', 'frac', 'floor_divide', 'remainder', 'fmod', 'nextafter', 'arcsin', 'asin', 'arccos', 'acos', 'arctan', 'atan', 'arctan2', 'atan2', 'sinh', 'cosh', 'arcsinh', 'asinh', 'arccosh', 'acosh', 'arctanh', 'atanh', 'hypot', 'deg2rad', 'rad2deg', 'sinc', 'from_dlpack', 'bmm', 'diagonal', 'diag', 'diag_embed', 'diagflat', 'tril', 'triu', 'tril_indices', 'triu_indices', 'einsum', 'outer', 'ger', 'vdot', 'inner', 'tensordot', 'kron', 'trace', 'cross', 'chain_matmul', 'addmm', 'addmv', 'addr', 'baddbmm', 'addbmm', 'flip', 'fliplr', 'flipud', 'roll', 'rot90', 'movedim', 'moveaxis', 'swapaxes', 'swapdims', 'adjoint', 'sort', 'argsort', 'msort', 'topk', 'kthvalue', 'unique', 'prod', 'any', 'all', 'count_nonzero', 'argmax', 'argmin', 'aminmax', 'nansum', 'nanmean', 'cumsum', 'cumprod', 'cummax', 'cummin', 'logcumsumexp', 'inverse', 'cholesky_solve', 'cholesky_inverse', 'lu_solve', 'det', 'slogdet', 'logdet', 'matrix_exp', 'matrix_power', 'pinverse', 'div', 'divide', 'clamp', 'clip', 'round', 'softplus', 'lerp', 'addcmul', 'addcdiv', 'float_power', 'ldexp', 'nan_to_num', 'logit', 'polygamma', 'mvlgamma', 'isclose', 'allclose', 'pad', 'logsumexp', 'softmax', 'log_softmax', 'softmin', 'rsub', 'threshold', 'fill', 'frexp', 'vander', 'igamma', 'igammac', 'angle', 'constant_pad_nd', 'narrow', 'select', 'unbind', 'split', 'split_with_sizes', 'chunk', 'tensor_split', 'hsplit', 'vsplit', 'dsplit', 'alias_copy', 'detach_copy', 'view_copy', 'expand_copy', 'permute_copy', 'transpose_copy', 't_copy', 'squeeze_copy', 'unsqueeze_copy', 'diagonal_copy', 'select_copy', 'narrow_copy', 'as_strided_copy', 'unfold_copy', 'slice_copy', 'unbind_copy', 'split_copy', 'split_with_sizes_copy', 'var', 'std', 'var_mean', 'std_mean', 'cov', 'corrcoef', 'diff', 'gradient', 'trapezoid', 'trapz', 'cumulative_trapezoid', 'index_put', 'put', 'masked_fill', 'slice_scatter', 'select_scatter', 'diagonal_scatter', 'broadcast_to', 'broadcast_tensors', 'unflatten', 'atleast_1d', 'atleast_2d', 'atleast_3d', 'take', 'gather', 'take_along_dim', 'index_select', 'masked_select', 'nonzero', 'argwhere', 'meshgrid', 'cartesian_prod', 'combinations', 'histogram', 'histc', 'bincount', 'searchsorted', 'bucketize', 'numel', 'is_floating_point', 'is_complex', 'is_signed', 'is_nonzero', 'is_same_size', 'isreal', 'real', 'conj', 'conjugate', 'detach', 'broadcast_shapes', 'promote_types', 'can_cast', 'interp', 'interpn', 'cholesky', 'qr', 'svd', 'lu', 'lu_unpack', 'isin', 'unique_consecutive', 'unravel_index', 'dist', 'cdist', 'pdist', 'renorm', 'cosine_similarity', 'pairwise_distance', 'norm', 'median', 'nanmedian', 'mode', 'quantile', 'nanquantile', 'ravel', 'tile', 'repeat_interleave', 'normal', 'bernoulli', 'scatter', 'scatter_add', 'scatter_reduce', 'index_add', 'index_copy', 'index_reduce', 'index_fill', 'masked_scatter', 'hstack', 'vstack', 'row_stack', 'dstack', 'column_stack', 'block_diag']
+from tape.tensors.tensor import Tensor
+__all__ = ['add', 'subtract', 'sub', 'multiply', 'mul', 'true_divide', 'power', 'pow', 'negative', 'neg', 'positive', 'square', 'sqrt', 'reciprocal', 'absolute', 'abs', 'exp', 'log', 'sin', 'cos', 'tan', 'tanh', 'maximum', 'minimum', 'where', 'erf', 'erfc', 'erfinv', 'erfcx', 'lgamma', 'digamma', 'i0', 'i0e', 'i1', 'i1e', 'ndtr', 'ndtri', 'log_ndtr', 'entr', 'xlogy', 'xlog1py', 'less', 'lt', 'less_equal', 'le', 'greater', 'gt', 'greater_equal', 'ge', 'eq', 'not_equal', 'ne', 'logical_not', 'logical_and', 'logical_or', 'bitwise_and', 'bitwise_or', 'logical_xor', 'bitwise_xor', 'invert', 'bitwise_not', 'left_shift', 'bitwise_left_shift', 'right_shift', 'bitwise_right_shift', 'isnan', 'isinf', 'isfinite', 'signbit', 'isposinf', 'isneginf', 'gcd', 'lcm', 'exp2', 'expm1', 'log2', 'log10', 'log1p', 'logaddexp', 'logaddexp2', 'sigmoid', 'rsqrt', 'cbrt', 'relu', 'clamp_min', 'clamp_max', 'fmax', 'fmin', 'sign', 'sgn', 'copysign', 'heaviside', 'floor', 'ceil', 'rint', 'trunc', 'fix', 'frac', 'floor_divide', 'remainder', 'fmod', 'nextafter', 'arcsin', 'asin', 'arccos', 'acos', 'arctan', 'atan', 'arctan2', 'atan2', 'sinh', 'cosh', 'arcsinh', 'asinh', 'arccosh', 'acosh', 'arctanh', 'atanh', 'hypot', 'deg2rad', 'rad2deg', 'sinc', 'from_dlpack', 'bmm', 'div', 'divide', 'clamp', 'clip', 'round', 'softplus', 'lerp', 'addcmul', 'addcdiv', 'float_power', 'ldexp', 'nan_to_num', 'logit', 'polygamma', 'mvlgamma', 'isclose', 'allclose', 'diagonal', 'diag', 'diag_embed', 'diagflat', 'tril', 'triu', 'tril_indices', 'triu_indices', 'einsum', 'outer', 'ger', 'vdot', 'inner', 'tensordot', 'kron', 'trace', 'cross', 'chain_matmul', 'cholesky', 'qr', 'svd', 'inverse', 'cholesky_solve', 'cholesky_inverse', 'lu_solve', 'prod', 'any', 'all', 'count_nonzero', 'argmax', 'argmin', 'aminmax', 'nansum', 'nanmean', 'cumsum', 'cumprod', 'cummax', 'cummin', 'logcumsumexp', 'det', 'slogdet', 'logdet', 'matrix_exp', 'matrix_power', 'pinverse', 'dist', 'cdist', 'pdist', 'renorm', 'cosine_similarity', 'pairwise_distance', 'norm', 'flip', 'fliplr', 'flipud', 'roll', 'rot90', 'movedim', 'moveaxis', 'swapaxes', 'swapdims', 'adjoint', 'take', 'gather', 'take_along_dim', 'index_select', 'masked_select', 'nonzero', 'argwhere', 'sort', 'argsort', 'msort', 'topk', 'kthvalue', 'unique', 'logsumexp', 'softmax', 'log_softmax', 'softmin', 'pad', 'rsub', 'threshold', 'fill', 'frexp', 'vander', 'igamma', 'igammac', 'angle', 'constant_pad_nd', 'index_put', 'put', 'masked_fill', 'slice_scatter', 'select_scatter', 'diagonal_scatter', 'scatter', 'scatter_add', 'scatter_reduce', 'index_add', 'index_copy', 'index_reduce', 'index_fill', 'masked_scatter', 'addmm', 'addmv', 'addr', 'baddbmm', 'addbmm', 'interp', 'interpn', 'lu', 'lu_unpack', 'var', 'std', 'var_mean', 'std_mean', 'cov', 'corrcoef', 'diff', 'gradient', 'trapezoid', 'trapz', 'cumulative_trapezoid', 'histogram', 'histc', 'bincount', 'searchsorted', 'bucketize', 'median', 'nanmedian', 'mode', 'quantile', 'nanquantile', 'isin', 'unique_consecutive', 'unravel_index', 'broadcast_to', 'broadcast_tensors', 'unflatten', 'atleast_1d', 'atleast_2d', 'atleast_3d', 'narrow', 'select', 'unbind', 'split', 'split_with_sizes', 'chunk', 'tensor_split', 'hsplit', 'vsplit', 'dsplit', 'alias_copy', 'detach_copy', 'view_copy', 'expand_copy', 'permute_copy', 'transpose_copy', 't_copy', 'squeeze_copy', 'unsqueeze_copy', 'diagonal_copy', 'select_copy', 'narrow_copy', 'as_strided_copy', 'unfold_copy', 'slice_copy', 'unbind_copy', 'split_copy', 'split_with_sizes_copy', 'meshgrid', 'cartesian_prod', 'combinations', 'hstack', 'vstack', 'row_stack', 'dstack', 'column_stack', 'block_diag', 'ravel', 'tile', 'repeat_interleave', 'numel', 'is_floating_point', 'is_complex', 'is_signed', 'is_nonzero', 'is_same_size', 'isreal', 'real', 'conj', 'conjugate', 'detach', 'broadcast_shapes', 'promote_types', 'can_cast', 'normal', 'bernoulli']
 def add(a: Any, b: Any, /, *, alpha: Any = None, out: Tensor | None = None) -> Tensor:
     """Sum of two tensors. Shapes broadcast; dtypes promote as NumPy's do."""
 def subtract(a: Any, b: Any, /, *, alpha: Any = None, out: Tensor | None = None) -> Tensor:
@@ -252,6 +252,40 @@ def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None
     """Return a tensor of the memory that an object with ``__dlpack__`` exports; what either writes, both see."""
 def bmm(input: Any, mat2: Any) -> Tensor:
     """Return the products of a batch of matrices, (b, m, k) and (b, k, n): (b, m, n)."""
+def div(x: Any, other: Any, *, rounding_mode: str | None = None, out: Tensor | None = None) -> Tensor:
+    """Return the quotient; with ``rounding_mode`` "trunc" rounded towards zero, "floor" down, which has no slope."""
+def divide(x: Any, other: Any, *, rounding_mode: str | None = None, out: Tensor | None = None) -> Tensor:
+    """Return the quotient; with ``rounding_mode`` "trunc" rounded towards zero, "floor" down, which has no slope."""
+def clamp(x: Any, min: Any = None, max: Any = None) -> Tensor:
+    """Return x, but not less than ``min`` nor more than ``max``: numbers or tensors, broadcast; one may be None."""
+def clip(x: Any, min: Any = None, max: Any = None) -> Tensor:
+    """Return x, but not less than ``min`` nor more than ``max``: numbers or tensors, broadcast; one may be None."""
+def round(x: Any, *, decimals: int = 0) -> Tensor:
+    """Return x rounded to ``decimals`` places, half to even; the gradient is 0. Integers stay as they are."""
+def softplus(x: Any, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
+    """Return ``log(1 + exp(beta x)) / beta``, and x itself where ``beta x`` is above ``threshold``."""
+def lerp(x: Any, end: Any, weight: Any) -> Tensor:
+    """Return the point between x and ``end``: x for weight 0, ``end`` for weight 1, a number or a tensor."""
+def addcmul(x: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Tensor:
+    """Return ``x + value * tensor1 * tensor2``."""
+def addcdiv(x: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Tensor:
+    """Return ``x + value * tensor1 / tensor2``; integers divide as / does."""
+def float_power(x: Any, exponent: Any) -> Tensor:
+    """Return x raised to the exponent in float64, whatever the dtypes."""
+def ldexp(x: Any, other: Any) -> Tensor:
+    """Return x times two to the power of ``other``; it does not overflow where the result does not."""
+def nan_to_num(x: Any, nan: Any = None, posinf: Any = None, neginf: Any = None) -> Tensor:
+    """Return x with numbers for nan (0), inf and -inf (the largest and smallest of the dtype)."""
+def logit(x: Any, eps: float | None = None) -> Tensor:
+    """Return ``log(x / (1 - x))``; with ``eps``, of x clamped to between eps and 1 - eps."""
+def polygamma(n: int, x: Any) -> Tensor:
+    """Return the n-th derivative of the digamma function; n is an int, RuntimeError below 0."""
+def mvlgamma(x: Any, p: int) -> Tensor:
+    """Return the logarithm of the multivariate gamma function of dimension p; x is above (p - 1) / 2."""
+def isclose(x: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Tensor:
+    """Return True where ``|x - other| <= atol + rtol |other|``, or both are equal; with ``equal_nan``, both nan."""
+def allclose(x: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
+    """Return whether :func:`isclose` holds everywhere."""
 def diagonal(x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     """Return a view of the diagonal of two dims, as the last dim; ``offset`` counts from it towards ``dim2``."""
 def diag(x: Any, diagonal: int = 0) -> Tensor:
@@ -288,48 +322,20 @@ def cross(input: Any, other: Any, dim: Any = None, *, axis: Any = None) -> Tenso
     """Return the vector product along a dim of size 3: the first of that size if not given."""
 def chain_matmul(*matrices: Any) -> Tensor:
     """Return the product of matrices, f(a, b, c) or f([a, b, c]), in the cheapest order."""
-def addmm(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
-    """Return beta * input + alpha * (mat1 @ mat2), of matrices; the input is expanded to (m, n)."""
-def addmv(input: Any, mat: Any, vec: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
-    """Return beta * input + alpha * (mat @ vec); the input is expanded to (m,)."""
-def addr(input: Any, vec1: Any, vec2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
-    """Return beta * input + alpha * outer(vec1, vec2); the input is expanded to (m, n)."""
-def baddbmm(input: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
-    """Return beta * input + alpha * bmm(batch1, batch2); the input is expanded to (b, m, n)."""
-def addbmm(input: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
-    """Return beta * input + alpha * the sum of the products of a batch of matrices."""
-def flip(x: Any, *at: Any, dims: Any = None) -> Tensor:
-    """Return a copy with the order of elements reversed along ``dims``: ``x.flip(0, 1)`` or ``x.flip((0, 1))``."""
-def fliplr(x: Any) -> Tensor:
-    """Return a copy with the columns in reversed order."""
-def flipud(x: Any) -> Tensor:
-    """Return a copy with the rows in reversed order."""
-def roll(x: Any, shifts: Any, dims: Any = None) -> Tensor:
-    """Return a copy with the elements shifted along ``dims``; what leaves at the end comes in at the front."""
-def rot90(x: Any, k: int = 1, dims: Any = (0, 1)) -> Tensor:
-    """Return a copy turned by ``k`` quarters in the plane of two dims, from the first towards the second."""
-def movedim(x: Any, source: Any, destination: Any) -> Tensor:
-    """Return a view with dims ``source`` at the places ``destination``; the others keep their order."""
-def moveaxis(x: Any, source: Any, destination: Any) -> Tensor:
-    """Return a view with dims ``source`` at the places ``destination``; the others keep their order."""
-def swapaxes(x: Any, axis0: int, axis1: int) -> Tensor:
-    """Return a view with two dims exchanged."""
-def swapdims(x: Any, axis0: int, axis1: int) -> Tensor:
-    """Return a view with two dims exchanged."""
-def adjoint(x: Any) -> Tensor:
-    """Return a view with the last two dims exchanged."""
-def sort(x: Any, dim: Any = None, descending: bool = False, stable: bool = False, *, axis: Any = None) -> Any:
-    """Return the elements in order along ``dim`` (the last) and their int64 places; equal ones keep their order always."""
-def argsort(x: Any, dim: Any = None, descending: bool = False, stable: bool = False, *, axis: Any = None) -> Tensor:
-    """Return the int64 places of the elements in order along ``dim``, the last by default."""
-def msort(x: Any) -> Tensor:
-    """Return the elements in order along the first dim."""
-def topk(x: Any, k: int, dim: Any = None, largest: bool = True, sorted: bool = True, *, axis: Any = None) -> Any:
-    """Return the ``k`` largest (or smallest) elements along ``dim``, the last by default, in order, and their places."""
-def kthvalue(x: Any, k: int, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Any:
-    """Return the ``k``-th smallest element along ``dim``, counted from 1, and its int64 place."""
-def unique(x: Any, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False, dim: Any = None) -> Any:
-    """Return the different elements, or slices along ``dim``, in order; no gradient."""
+def cholesky(input: Any, upper: bool = False) -> Tensor:
+    """Return the lower triangular factor L of positive-definite (*, n, n) matrices A = L L^T, or U of A = U^T U."""
+def qr(input: Any, some: bool = True) -> Any:
+    """Return Q and R of matrices, reduced or, with ``some=False``, complete: see linalg.qr."""
+def svd(input: Any, some: bool = True, compute_uv: bool = True) -> Any:
+    """Return U, S and V (not Vh) of matrices, reduced or, with ``some=False``, complete: see linalg.svd."""
+def inverse(input: Any) -> Tensor:
+    """Return the inverse of (*, n, n) matrices. LinAlgError if one is singular."""
+def cholesky_solve(input: Any, L: Any, upper: bool = False) -> Tensor:
+    """Return X with A X = ``input``, A given by its Cholesky factor L, or U with ``upper=True``."""
+def cholesky_inverse(L: Any, upper: bool = False) -> Tensor:
+    """Return the inverse of A, given by its Cholesky factor L, or U with ``upper=True``."""
+def lu_solve(input: Any, LU_data: Any, LU_pivots: Any) -> Tensor:
+    """Return X with A X = ``input``, A given by ``linalg.lu_factor``."""
 def prod(x: Any, dim: Any = None, keepdim: Any = None, *, dtype: Any = None, axis: Any = None, keepdims: Any = None) -> Tensor:
     """Return the product over ``dim`` (an int, a tuple, or None for all); ints and bools multiply to int64."""
 def any(x: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:
@@ -358,14 +364,6 @@ def cummin(x: Any, dim: Any = None, *, axis: Any = None) -> Any:
     """Return the running minimum along ``dim`` and its int64 places: the last of equals, to which the gradient goes."""
 def logcumsumexp(x: Any, dim: Any = None, *, axis: Any = None) -> Tensor:
     """Return ``log(cumsum(exp(x)))`` along ``dim`` without overflow on the way; floating tensors only."""
-def inverse(input: Any) -> Tensor:
-    """Return the inverse of (*, n, n) matrices. LinAlgError if one is singular."""
-def cholesky_solve(input: Any, L: Any, upper: bool = False) -> Tensor:
-    """Return X with A X = ``input``, A given by its Cholesky factor L, or U with ``upper=True``."""
-def cholesky_inverse(L: Any, upper: bool = False) -> Tensor:
-    """Return the inverse of A, given by its Cholesky factor L, or U with ``upper=True``."""
-def lu_solve(input: Any, LU_data: Any, LU_pivots: Any) -> Tensor:
-    """Return X with A X = ``input``, A given by ``linalg.lu_factor``."""
 def det(A: Any) -> Tensor:
     """Return the determinants (*) of (*, n, n) matrices; singular ones have gradients too."""
 def slogdet(A: Any) -> Any:
@@ -378,42 +376,66 @@ def matrix_power(A: Any, n: int) -> Tensor:
     """Return the n-th powers of square matrices; of their inverses if n is negative."""
 def pinverse(input: Any, rcond: float = 1e-15) -> Tensor:
     """Return the pseudoinverses of matrices: see linalg.pinv."""
-def div(x: Any, other: Any, *, rounding_mode: str | None = None, out: Tensor | None = None) -> Tensor:
-    """Return the quotient; with ``rounding_mode`` "trunc" rounded towards zero, "floor" down, which has no slope."""
-def divide(x: Any, other: Any, *, rounding_mode: str | None = None, out: Tensor | None = None) -> Tensor:
-    """Return the quotient; with ``rounding_mode`` "trunc" rounded towards zero, "floor" down, which has no slope."""
-def clamp(x: Any, min: Any = None, max: Any = None) -> Tensor:
-    """Return x, but not less than ``min`` nor more than ``max``: numbers or tensors, broadcast; one may be None."""
-def clip(x: Any, min: Any = None, max: Any = None) -> Tensor:
-    """Return x, but not less than ``min`` nor more than ``max``: numbers or tensors, broadcast; one may be None."""
-def round(x: Any, *, decimals: int = 0) -> Tensor:
-    """Return x rounded to ``decimals`` places, half to even; the gradient is 0. Integers stay as they are."""
-def softplus(x: Any, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
-    """Return ``log(1 + exp(beta x)) / beta``, and x itself where ``beta x`` is above ``threshold``."""
-def lerp(x: Any, end: Any, weight: Any) -> Tensor:
-    """Return the point between x and ``end``: x for weight 0, ``end`` for weight 1, a number or a tensor."""
-def addcmul(x: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Tensor:
-    """Return ``x + value * tensor1 * tensor2``."""
-def addcdiv(x: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Tensor:
-    """Return ``x + value * tensor1 / tensor2``; integers divide as / does."""
-def float_power(x: Any, exponent: Any) -> Tensor:
-    """Return x raised to the exponent in float64, whatever the dtypes."""
-def ldexp(x: Any, other: Any) -> Tensor:
-    """Return x times two to the power of ``other``; it does not overflow where the result does not."""
-def nan_to_num(x: Any, nan: Any = None, posinf: Any = None, neginf: Any = None) -> Tensor:
-    """Return x with numbers for nan (0), inf and -inf (the largest and smallest of the dtype)."""
-def logit(x: Any, eps: float | None = None) -> Tensor:
-    """Return ``log(x / (1 - x))``; with ``eps``, of x clamped to between eps and 1 - eps."""
-def polygamma(n: int, x: Any) -> Tensor:
-    """Return the n-th derivative of the digamma function; n is an int, RuntimeError below 0."""
-def mvlgamma(x: Any, p: int) -> Tensor:
-    """Return the logarithm of the multivariate gamma function of dimension p; x is above (p - 1) / 2."""
-def isclose(x: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Tensor:
-    """Return True where ``|x - other| <= atol + rtol |other|``, or both are equal; with ``equal_nan``, both nan."""
-def allclose(x: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
-    """Return whether :func:`isclose` holds everywhere."""
-def pad(x: Any, pad: Any, mode: str = 'constant', value: Any = None) -> Tensor:
-    """Return the tensor with places put before and behind, as ``torch.nn.functional.pad`` does."""
+def dist(x: Any, other: Any, p: Any = 2) -> Tensor:
+    """Return the norm of the difference of two tensors, whose shapes broadcast."""
+def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str = '') -> Tensor:
+    """Return the distances between all rows of x1 (..., P, M) and of x2 (..., R, M): (..., P, R)."""
+def pdist(x: Any, p: float = 2.0) -> Tensor:
+    """Return the distances between the rows of x (N, M), of each pair once: N (N - 1) / 2 of them."""
+def renorm(x: Any, p: Any, dim: int, maxnorm: Any) -> Tensor:
+    """Return x with the slices along ``dim`` whose norm of order p is above ``maxnorm`` made shorter, to this norm."""
+def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-08) -> Tensor:
+    """Return the cosine of the angle between vectors along ``dim``, of shapes that broadcast; lengths count as ``eps``."""
+def pairwise_distance(x1: Any, x2: Any, p: Any = 2.0, eps: float = 1e-06, keepdim: bool = False) -> Tensor:
+    """Return the norms along the last dim of the difference of two tensors, plus ``eps``; shapes broadcast."""
+def norm(x: Any, p: Any = 'fro', dim: Any = None, keepdim: Any = None, dtype: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:
+    """Return the norm of all elements, or of vectors over ``dim``: linalg.vector_norm under PyTorch's old name."""
+def flip(x: Any, *at: Any, dims: Any = None) -> Tensor:
+    """Return a copy with the order of elements reversed along ``dims``: ``x.flip(0, 1)`` or ``x.flip((0, 1))``."""
+def fliplr(x: Any) -> Tensor:
+    """Return a copy with the columns in reversed order."""
+def flipud(x: Any) -> Tensor:
+    """Return a copy with the rows in reversed order."""
+def roll(x: Any, shifts: Any, dims: Any = None) -> Tensor:
+    """Return a copy with the elements shifted along ``dims``; what leaves at the end comes in at the front."""
+def rot90(x: Any, k: int = 1, dims: Any = (0, 1)) -> Tensor:
+    """Return a copy turned by ``k`` quarters in the plane of two dims, from the first towards the second."""
+def movedim(x: Any, source: Any, destination: Any) -> Tensor:
+    """Return a view with dims ``source`` at the places ``destination``; the others keep their order."""
+def moveaxis(x: Any, source: Any, destination: Any) -> Tensor:
+    """Return a view with dims ``source`` at the places ``destination``; the others keep their order."""
+def swapaxes(x: Any, axis0: int, axis1: int) -> Tensor:
+    """Return a view with two dims exchanged."""
+def swapdims(x: Any, axis0: int, axis1: int) -> Tensor:
+    """Return a view with two dims exchanged."""
+def adjoint(x: Any) -> Tensor:
+    """Return a view with the last two dims exchanged."""
+def take(x: Any, index: Any) -> Tensor:
+    """Return the elements at these places of the flat tensor, in the shape of the index; negative from the end."""
+def gather(x: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> Tensor:
+    """Return ``x[i][index[i][j]]`` for dim 1 and so on: along ``dim`` the index says which place to take."""
+def take_along_dim(x: Any, indices: Any, dim: int | None = None) -> Tensor:
+    """Return the elements that an index picks along ``dim``; x and index broadcast in the other dims."""
+def index_select(x: Any, dim: int, index: Any) -> Tensor:
+    """Return copies of the places along ``dim`` that an integer vector gives."""
+def masked_select(x: Any, mask: Any) -> Tensor:
+    """Return the elements where a bool mask holds, in one dim; x and mask broadcast."""
+def nonzero(x: Any, *, as_tuple: bool = False) -> Any:
+    """Return the int64 places of all elements that are not zero: a row each, or with ``as_tuple`` a vector a dim."""
+def argwhere(x: Any) -> Tensor:
+    """Return the int64 places of all elements that are not zero, a row each."""
+def sort(x: Any, dim: Any = None, descending: bool = False, stable: bool = False, *, axis: Any = None) -> Any:
+    """Return the elements in order along ``dim`` (the last) and their int64 places; equal ones keep their order always."""
+def argsort(x: Any, dim: Any = None, descending: bool = False, stable: bool = False, *, axis: Any = None) -> Tensor:
+    """Return the int64 places of the elements in order along ``dim``, the last by default."""
+def msort(x: Any) -> Tensor:
+    """Return the elements in order along the first dim."""
+def topk(x: Any, k: int, dim: Any = None, largest: bool = True, sorted: bool = True, *, axis: Any = None) -> Any:
+    """Return the ``k`` largest (or smallest) elements along ``dim``, the last by default, in order, and their places."""
+def kthvalue(x: Any, k: int, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Any:
+    """Return the ``k``-th smallest element along ``dim``, counted from 1, and its int64 place."""
+def unique(x: Any, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False, dim: Any = None) -> Any:
+    """Return the different elements, or slices along ``dim``, in order; no gradient."""
 def logsumexp(x: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:
     """Return ``log(sum(exp(x)))`` over ``dim`` (an int or a tuple), without overflow on the way."""
 def softmax(x: Any, dim: Any = None, dtype: Any = None, *, axis: Any = None) -> Tensor:
@@ -422,6 +444,8 @@ def log_softmax(x: Any, dim: Any = None, dtype: Any = None, *, axis: Any = None)
     """Return the logarithm of :func:`softmax`, exact where it is small; arguments as there."""
 def softmin(x: Any, dim: Any = None, dtype: Any = None, *, axis: Any = None) -> Tensor:
     """Return :func:`softmax` of -x; arguments as there."""
+def pad(x: Any, pad: Any, mode: str = 'constant', value: Any = None) -> Tensor:
+    """Return the tensor with places put before and behind, as ``torch.nn.functional.pad`` does."""
 def rsub(x: Any, other: Any, *, alpha: Any = 1) -> Tensor:
     """Return ``other - alpha * x``."""
 def threshold(x: Any, threshold: Any, value: Any) -> Tensor:
@@ -440,6 +464,112 @@ def angle(x: Any) -> Tensor:
     """Return the angle of numbers in the plane: pi where they are negative, else 0; nan stays. The gradient is 0."""
 def constant_pad_nd(x: Any, pad: Any, value: Any = 0) -> Tensor:
     """Return the tensor with places of one value put before and behind: :func:`pad` with its default mode."""
+def index_put(x: Any, indices: Any, values: Any, accumulate: bool = False) -> Tensor:
+    """Write values to the elements picked by a tuple of index tensors, in a copy; with ``accumulate`` add them."""
+def put(x: Any, index: Any, source: Any, accumulate: bool = False) -> Tensor:
+    """Return a copy with values at the elements of these numbers, in C order; with ``accumulate`` they are added."""
+def masked_fill(x: Any, mask: Any, value: Any) -> Tensor:
+    """Return a copy filled where a bool mask, broadcast together, holds with one number, or with a 0-d tensor."""
+def slice_scatter(x: Any, src: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Tensor:
+    """Return a copy with ``src``, of the shape of the slice, in a slice along ``dim``."""
+def select_scatter(x: Any, src: Any, dim: int, index: int) -> Tensor:
+    """Return a copy with ``src``, which has no such dim, at one place along ``dim``."""
+def diagonal_scatter(x: Any, src: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    """Return a copy with ``src`` on the diagonal of two dims; it has the shape of :func:`diagonal`."""
+def scatter(x: Tensor, dim: int, index: Any, src: Any = None, *, value: Any = None, reduce: str | None = None) -> Tensor:
+    """Write ``src``, or one value, to the places ``x[index[i][j]][j]`` for dim 0 and so on, in a copy."""
+def scatter_add(x: Tensor, dim: int, index: Any, src: Any) -> Tensor:
+    """Add ``src`` to the places ``x[index[i][j]][j]`` for dim 0 and so on, in a copy; all values for a place add up."""
+def scatter_reduce(x: Tensor, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True) -> Tensor:
+    """Reduce all values of ``src`` for a place, chosen as by :func:`scatter_`, to one, in a copy."""
+def index_add(x: Tensor, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Tensor:
+    """Add ``alpha`` times the places of ``source`` along ``dim`` to those that a vector names, in a copy."""
+def index_copy(x: Tensor, dim: int, index: Any, source: Any) -> Tensor:
+    """Write the places of ``source`` along ``dim`` to those that a vector names, in a copy; the last one stays."""
+def index_reduce(x: Tensor, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True) -> Tensor:
+    """Reduce the places of ``source`` along ``dim`` onto those that a vector names, in a copy."""
+def index_fill(x: Tensor, dim: int, index: Any, value: Any) -> Tensor:
+    """Write one number, or a 0-d tensor, to the places along ``dim`` that a vector names, in a copy."""
+def masked_scatter(x: Tensor, mask: Any, source: Any) -> Tensor:
+    """Write the first elements of ``source`` where a bool mask, broadcast to this shape, holds, in a copy."""
+def addmm(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    """Return beta * input + alpha * (mat1 @ mat2), of matrices; the input is expanded to (m, n)."""
+def addmv(input: Any, mat: Any, vec: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    """Return beta * input + alpha * (mat @ vec); the input is expanded to (m,)."""
+def addr(input: Any, vec1: Any, vec2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    """Return beta * input + alpha * outer(vec1, vec2); the input is expanded to (m, n)."""
+def baddbmm(input: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    """Return beta * input + alpha * bmm(batch1, batch2); the input is expanded to (b, m, n)."""
+def addbmm(input: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    """Return beta * input + alpha * the sum of the products of a batch of matrices."""
+def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None, *, kind: str = 'linear', bc_type: str = 'not-a-knot') -> Any:
+    """Return the interpolant through (xp, fp) at the points x, of the shape of x."""
+def interpn(points: Any, values: Any, xi: Any, method: str = 'linear', bounds_error: bool = True, fill_value: Any = nan) -> Any:
+    """Return values on a regular grid, interpolated linearly along each axis."""
+def lu(A: Any, pivot: bool = True, get_infos: bool = False) -> Any:
+    """Return the packed factors of (*, m, n) matrices and the int32 rows exchanged, from 1: linalg.lu_factor_ex."""
+def lu_unpack(LU_data: Any, LU_pivots: Any, unpack_data: bool = True, unpack_pivots: bool = True) -> Any:
+    """Return P, L and U (see linalg.lu) of packed factors (*, m, n) and int32 pivots (*, min(m, n))."""
+def var(x: Any, dim: Any = None, unbiased: Any = None, keepdim: Any = None, *, correction: Any = None, axis: Any = None, keepdims: Any = None, ddof: Any = None) -> Tensor:
+    """Return the variance over ``dim`` (an int, a tuple, None for all)."""
+def std(x: Any, dim: Any = None, unbiased: Any = None, keepdim: Any = None, *, correction: Any = None, axis: Any = None, keepdims: Any = None, ddof: Any = None) -> Tensor:
+    """Return the standard deviation over ``dim`` (an int, a tuple, None for all)."""
+def var_mean(x: Any, dim: Any = None, unbiased: Any = None, keepdim: Any = None, **other: Any) -> tuple[Tensor, Tensor]:
+    """Return variance and mean; arguments as :func:`var`."""
+def std_mean(x: Any, dim: Any = None, unbiased: Any = None, keepdim: Any = None, **other: Any) -> tuple[Tensor, Tensor]:
+    """Return standard deviation and mean; arguments as :func:`std`."""
+def cov(x: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> Tensor:
+    """Return the covariances (N, N) of the rows of x (N, M), which are variables; a 0-d tensor for one row."""
+def corrcoef(x: Any) -> Tensor:
+    """Return the correlations (N, N) of the rows of x (N, M), which are variables; a 0-d tensor for one row."""
+def diff(x: Any, n: int = 1, dim: Any = None, prepend: Any = None, append: Any = None, *, axis: Any = None) -> Tensor:
+    """Return the n-th differences of neighbours along ``dim``, the last by default."""
+def gradient(x: Any, *, spacing: Any = 1, dim: Any = None, edge_order: int = 1, axis: Any = None) -> tuple[Tensor, ...]:
+    """Return the gradient of values on a grid, a tensor for each dim: second-order differences, one-sided at the ends."""
+def trapezoid(y: Any, x: Any = None, *, dx: Any = None, dim: int = -1) -> Tensor:
+    """Return the integral of samples along ``dim`` by the trapezoid rule, at coordinates ``x`` or ``dx`` (1) apart."""
+def trapz(y: Any, x: Any = None, *, dx: Any = None, dim: int = -1) -> Tensor:
+    """Return the integral of samples along ``dim`` by the trapezoid rule, at coordinates ``x`` or ``dx`` (1) apart."""
+def cumulative_trapezoid(y: Any, x: Any = None, *, dx: Any = None, dim: int = -1) -> Tensor:
+    """Return the running integral of samples along ``dim``, one less than there are samples; see :func:`trapezoid`."""
+def histogram(x: Any, bins: Any, *, range: Any = None, weight: Any = None, density: bool = False) -> Any:
+    """Return how many elements lie in each bin, and the edges, in the dtype of x; no gradient."""
+def histc(x: Any, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
+    """Return how many elements lie in each of ``bins`` bins from ``min`` to ``max``, in the dtype of x; no gradient."""
+def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Tensor:
+    """Return how often each integer from 0 comes (int64), or the sum of its weights; no gradient."""
+def searchsorted(sorted_sequence: Any, input: Any, *, out_int32: bool = False, right: bool = False, side: Any = None, sorter: Any = None) -> Tensor:
+    """Return where each value would be inserted into rows that are in order, as int64; no gradient."""
+def bucketize(input: Any, boundaries: Any, *, out_int32: bool = False, right: bool = False) -> Tensor:
+    """Return the number of the bucket of each value, between boundaries in order; see :func:`searchsorted`."""
+def median(x: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Any:
+    """Return the lower median of all elements, nan if one is nan, or of each row along ``dim`` with its int64 place."""
+def nanmedian(x: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Any:
+    """Return the lower median of all elements that are not nan, or of each row along ``dim`` with its int64 place."""
+def mode(x: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Any:
+    """Return the most frequent element along ``dim`` (the last), the smallest of several, and its last int64 place."""
+def quantile(x: Any, q: Any, dim: Any = None, keepdim: Any = None, *, interpolation: str = 'linear', axis: Any = None, keepdims: Any = None) -> Tensor:
+    """Return quantiles of all elements or along ``dim``; nan where an element is nan."""
+def nanquantile(x: Any, q: Any, dim: Any = None, keepdim: Any = None, *, interpolation: str = 'linear', axis: Any = None, keepdims: Any = None) -> Tensor:
+    """Return quantiles, of all or along ``dim``, of the elements that are not nan."""
+def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
+    """Return which elements, of the first tensor's shape, are among those of the second; with ``invert`` are not."""
+def unique_consecutive(x: Any, return_inverse: bool = False, return_counts: bool = False, dim: Any = None) -> Any:
+    """Return the elements, or slices along ``dim``, that differ from the one before; no gradient."""
+def unravel_index(indices: Any, shape: Any) -> tuple[Tensor, ...]:
+    """Return, for each dim of a shape, the places along it of elements numbered in C order."""
+def broadcast_to(x: Any, size: Any) -> Tensor:
+    """Return a view of a larger shape, in which dims of length one are repeated."""
+def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
+    """Return views of the shape that the tensors have together. RuntimeError where their shapes do not fit."""
+def unflatten(x: Any, dim: int, sizes: Any) -> Tensor:
+    """Return a view with one dim taken apart into dims of these sizes; one of them may be -1."""
+def atleast_1d(*tensors: Any) -> Any:
+    """Return a tensor, or each of several, as a view with at least 1 dims."""
+def atleast_2d(*tensors: Any) -> Any:
+    """Return a tensor, or each of several, as a view with at least 2 dims."""
+def atleast_3d(*tensors: Any) -> Any:
+    """Return a tensor, or each of several, as a view with at least 3 dims."""
 def narrow(x: Any, dim: int, start: Any, length: int) -> Tensor:
     """Return a view of ``length`` places along ``dim``, from ``start`` on, which may be a 0-d integer tensor."""
 def select(x: Any, dim: int, index: Any) -> Tensor:
@@ -496,82 +626,30 @@ def split_copy(input: Any, split_size: Any, dim: int = 0) -> tuple[Tensor, ...]:
     """Return copies of what :func:`split` gives."""
 def split_with_sizes_copy(input: Any, split_sizes: Any, dim: int = 0) -> tuple[Tensor, ...]:
     """Return copies of what :func:`split_with_sizes` gives."""
-def var(x: Any, dim: Any = None, unbiased: Any = None, keepdim: Any = None, *, correction: Any = None, axis: Any = None, keepdims: Any = None, ddof: Any = None) -> Tensor:
-    """Return the variance over ``dim`` (an int, a tuple, None for all)."""
-def std(x: Any, dim: Any = None, unbiased: Any = None, keepdim: Any = None, *, correction: Any = None, axis: Any = None, keepdims: Any = None, ddof: Any = None) -> Tensor:
-    """Return the standard deviation over ``dim`` (an int, a tuple, None for all)."""
-def var_mean(x: Any, dim: Any = None, unbiased: Any = None, keepdim: Any = None, **other: Any) -> tuple[Tensor, Tensor]:
-    """Return variance and mean; arguments as :func:`var`."""
-def std_mean(x: Any, dim: Any = None, unbiased: Any = None, keepdim: Any = None, **other: Any) -> tuple[Tensor, Tensor]:
-    """Return standard deviation and mean; arguments as :func:`std`."""
-def cov(x: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> Tensor:
-    """Return the covariances (N, N) of the rows of x (N, M), which are variables; a 0-d tensor for one row."""
-def corrcoef(x: Any) -> Tensor:
-    """Return the correlations (N, N) of the rows of x (N, M), which are variables; a 0-d tensor for one row."""
-def diff(x: Any, n: int = 1, dim: Any = None, prepend: Any = None, append: Any = None, *, axis: Any = None) -> Tensor:
-    """Return the n-th differences of neighbours along ``dim``, the last by default."""
-def gradient(x: Any, *, spacing: Any = 1, dim: Any = None, edge_order: int = 1, axis: Any = None) -> tuple[Tensor, ...]:
-    """Return the gradient of values on a grid, a tensor for each dim: second-order differences, one-sided at the ends."""
-def trapezoid(y: Any, x: Any = None, *, dx: Any = None, dim: int = -1) -> Tensor:
-    """Return the integral of samples along ``dim`` by the trapezoid rule, at coordinates ``x`` or ``dx`` (1) apart."""
-def trapz(y: Any, x: Any = None, *, dx: Any = None, dim: int = -1) -> Tensor:
-    """Return the integral of samples along ``dim`` by the trapezoid rule, at coordinates ``x`` or ``dx`` (1) apart."""
-def cumulative_trapezoid(y: Any, x: Any = None, *, dx: Any = None, dim: int = -1) -> Tensor:
-    """Return the running integral of samples along ``dim``, one less than there are samples; see :func:`trapezoid`."""
-def index_put(x: Any, indices: Any, values: Any, accumulate: bool = False) -> Tensor:
-    """Write values to the elements picked by a tuple of index tensors, in a copy; with ``accumulate`` add them."""
-def put(x: Any, index: Any, source: Any, accumulate: bool = False) -> Tensor:
-    """Return a copy with values at the elements of these numbers, in C order; with ``accumulate`` they are added."""
-def masked_fill(x: Any, mask: Any, value: Any) -> Tensor:
-    """Return a copy filled where a bool mask, broadcast together, holds with one number, or with a 0-d tensor."""
-def slice_scatter(x: Any, src: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Tensor:
-    """Return a copy with ``src``, of the shape of the slice, in a slice along ``dim``."""
-def select_scatter(x: Any, src: Any, dim: int, index: int) -> Tensor:
-    """Return a copy with ``src``, which has no such dim, at one place along ``dim``."""
-def diagonal_scatter(x: Any, src: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
-    """Return a copy with ``src`` on the diagonal of two dims; it has the shape of :func:`diagonal`."""
-def broadcast_to(x: Any, size: Any) -> Tensor:
-    """Return a view of a larger shape, in which dims of length one are repeated."""
-def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
-    """Return views of the shape that the tensors have together. RuntimeError where their shapes do not fit."""
-def unflatten(x: Any, dim: int, sizes: Any) -> Tensor:
-    """Return a view with one dim taken apart into dims of these sizes; one of them may be -1."""
-def atleast_1d(*tensors: Any) -> Any:
-    """Return a tensor, or each of several, as a view with at least 1 dims."""
-def atleast_2d(*tensors: Any) -> Any:
-    """Return a tensor, or each of several, as a view with at least 2 dims."""
-def atleast_3d(*tensors: Any) -> Any:
-    """Return a tensor, or each of several, as a view with at least 3 dims."""
-def take(x: Any, index: Any) -> Tensor:
-    """Return the elements at these places of the flat tensor, in the shape of the index; negative from the end."""
-def gather(x: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> Tensor:
-    """Return ``x[i][index[i][j]]`` for dim 1 and so on: along ``dim`` the index says which place to take."""
-def take_along_dim(x: Any, indices: Any, dim: int | None = None) -> Tensor:
-    """Return the elements that an index picks along ``dim``; x and index broadcast in the other dims."""
-def index_select(x: Any, dim: int, index: Any) -> Tensor:
-    """Return copies of the places along ``dim`` that an integer vector gives."""
-def masked_select(x: Any, mask: Any) -> Tensor:
-    """Return the elements where a bool mask holds, in one dim; x and mask broadcast."""
-def nonzero(x: Any, *, as_tuple: bool = False) -> Any:
-    """Return the int64 places of all elements that are not zero: a row each, or with ``as_tuple`` a vector a dim."""
-def argwhere(x: Any) -> Tensor:
-    """Return the int64 places of all elements that are not zero, a row each."""
 def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
     """Return a view of each vector along a dim of its own, all of one shape."""
 def cartesian_prod(*tensors: Any) -> Tensor:
     """Return all tuples with an element of each vector, a row each; of one vector, itself."""
 def combinations(x: Any, r: int = 2, with_replacement: bool = False) -> Tensor:
     """Return all choices of ``r`` elements of a vector, in order, a row each."""
-def histogram(x: Any, bins: Any, *, range: Any = None, weight: Any = None, density: bool = False) -> Any:
-    """Return how many elements lie in each bin, and the edges, in the dtype of x; no gradient."""
-def histc(x: Any, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
-    """Return how many elements lie in each of ``bins`` bins from ``min`` to ``max``, in the dtype of x; no gradient."""
-def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Tensor:
-    """Return how often each integer from 0 comes (int64), or the sum of its weights; no gradient."""
-def searchsorted(sorted_sequence: Any, input: Any, *, out_int32: bool = False, right: bool = False, side: Any = None, sorter: Any = None) -> Tensor:
-    """Return where each value would be inserted into rows that are in order, as int64; no gradient."""
-def bucketize(input: Any, boundaries: Any, *, out_int32: bool = False, right: bool = False) -> Tensor:
-    """Return the number of the bucket of each value, between boundaries in order; see :func:`searchsorted`."""
+def hstack(tensors: Any) -> Tensor:
+    """Join tensors along the columns; vectors and numbers end to end."""
+def vstack(tensors: Any) -> Tensor:
+    """Join tensors along the rows; a vector is one row."""
+def row_stack(tensors: Any) -> Tensor:
+    """Join tensors along the rows; a vector is one row."""
+def dstack(tensors: Any) -> Tensor:
+    """Join tensors along the third dim; a matrix has one place there, and a vector is one row of such."""
+def column_stack(tensors: Any) -> Tensor:
+    """Join tensors along the columns; a vector or a number is one column."""
+def block_diag(*tensors: Any) -> Tensor:
+    """Return a matrix with matrices along its diagonal, and zeros elsewhere; a vector is one row."""
+def ravel(x: Any) -> Any:
+    """Return a tensor's elements in one dim, a view where strides allow one; of a structure a vector and its inverse."""
+def tile(x: Any, *counts: Any, dims: Any = None) -> Tensor:
+    """Return the tensor so many times along each dim; the last dims where fewer are given than it has."""
+def repeat_interleave(x: Any, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None) -> Tensor:
+    """Return each place along ``dim``, or each element of the flat tensor, ``repeats`` times in a row."""
 def numel(x: Any) -> int:
     """Return the number of elements."""
 def is_floating_point(x: Any) -> bool:
@@ -600,85 +678,7 @@ def promote_types(type1: Any, type2: Any) -> Any:
     """Return the dtype that tensors of two dtypes are computed in: NumPy's promotion."""
 def can_cast(from_: Any, to: Any) -> bool:
     """Return whether PyTorch casts one dtype to another by itself: not floats to integers, nor numbers to bools."""
-def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None, *, kind: str = 'linear', bc_type: str = 'not-a-knot') -> Any:
-    """Return the interpolant through (xp, fp) at the points x, of the shape of x."""
-def interpn(points: Any, values: Any, xi: Any, method: str = 'linear', bounds_error: bool = True, fill_value: Any = nan) -> Any:
-    """Return values on a regular grid, interpolated linearly along each axis."""
-def cholesky(input: Any, upper: bool = False) -> Tensor:
-    """Return the lower triangular factor L of positive-definite (*, n, n) matrices A = L L^T, or U of A = U^T U."""
-def qr(input: Any, some: bool = True) -> Any:
-    """Return Q and R of matrices, reduced or, with ``some=False``, complete: see linalg.qr."""
-def svd(input: Any, some: bool = True, compute_uv: bool = True) -> Any:
-    """Return U, S and V (not Vh) of matrices, reduced or, with ``some=False``, complete: see linalg.svd."""
-def lu(A: Any, pivot: bool = True, get_infos: bool = False) -> Any:
-    """Return the packed factors of (*, m, n) matrices and the int32 rows exchanged, from 1: linalg.lu_factor_ex."""
-def lu_unpack(LU_data: Any, LU_pivots: Any, unpack_data: bool = True, unpack_pivots: bool = True) -> Any:
-    """Return P, L and U (see linalg.lu) of packed factors (*, m, n) and int32 pivots (*, min(m, n))."""
-def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
-    """Return which elements, of the first tensor's shape, are among those of the second; with ``invert`` are not."""
-def unique_consecutive(x: Any, return_inverse: bool = False, return_counts: bool = False, dim: Any = None) -> Any:
-    """Return the elements, or slices along ``dim``, that differ from the one before; no gradient."""
-def unravel_index(indices: Any, shape: Any) -> tuple[Tensor, ...]:
-    """Return, for each dim of a shape, the places along it of elements numbered in C order."""
-def dist(x: Any, other: Any, p: Any = 2) -> Tensor:
-    """Return the norm of the difference of two tensors, whose shapes broadcast."""
-def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str = '') -> Tensor:
-    """Return the distances between all rows of x1 (..., P, M) and of x2 (..., R, M): (..., P, R)."""
-def pdist(x: Any, p: float = 2.0) -> Tensor:
-    """Return the distances between the rows of x (N, M), of each pair once: N (N - 1) / 2 of them."""
-def renorm(x: Any, p: Any, dim: int, maxnorm: Any) -> Tensor:
-    """Return x with the slices along ``dim`` whose norm of order p is above ``maxnorm`` made shorter, to this norm."""
-def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-08) -> Tensor:
-    """Return the cosine of the angle between vectors along ``dim``, of shapes that broadcast; lengths count as ``eps``."""
-def pairwise_distance(x1: Any, x2: Any, p: Any = 2.0, eps: float = 1e-06, keepdim: bool = False) -> Tensor:
-    """Return the norms along the last dim of the difference of two tensors, plus ``eps``; shapes broadcast."""
-def norm(x: Any, p: Any = 'fro', dim: Any = None, keepdim: Any = None, dtype: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:
-    """Return the norm of all elements, or of vectors over ``dim``: linalg.vector_norm under PyTorch's old name."""
-def median(x: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Any:
-    """Return the lower median of all elements, nan if one is nan, or of each row along ``dim`` with its int64 place."""
-def nanmedian(x: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Any:
-    """Return the lower median of all elements that are not nan, or of each row along ``dim`` with its int64 place."""
-def mode(x: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Any:
-    """Return the most frequent element along ``dim`` (the last), the smallest of several, and its last int64 place."""
-def quantile(x: Any, q: Any, dim: Any = None, keepdim: Any = None, *, interpolation: str = 'linear', axis: Any = None, keepdims: Any = None) -> Tensor:
-    """Return quantiles of all elements or along ``dim``; nan where an element is nan."""
-def nanquantile(x: Any, q: Any, dim: Any = None, keepdim: Any = None, *, interpolation: str = 'linear', axis: Any = None, keepdims: Any = None) -> Tensor:
-    """Return quantiles, of all or along ``dim``, of the elements that are not nan."""
-def ravel(x: Any) -> Any:
-    """Return a tensor's elements in one dim, a view where strides allow one; of a structure a vector and its inverse."""
-def tile(x: Any, *counts: Any, dims: Any = None) -> Tensor:
-    """Return the tensor so many times along each dim; the last dims where fewer are given than it has."""
-def repeat_interleave(x: Any, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None) -> Tensor:
-    """Return each place along ``dim``, or each element of the flat tensor, ``repeats`` times in a row."""
 def normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, generator: Generator | None = None, out: Tensor | None = None, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
     """Return normal numbers of this mean and standard deviation: of ``size``, or of the shape of the two, broadcast."""
 def bernoulli(x: Tensor, p: Any = None, *, generator: Generator | None = None) -> Tensor:
     """Return 1 with the probabilities that ``x`` holds (or ``p`` everywhere), else 0, in the dtype of ``x``."""
-def scatter(x: Tensor, dim: int, index: Any, src: Any = None, *, value: Any = None, reduce: str | None = None) -> Tensor:
-    """Write ``src``, or one value, to the places ``x[index[i][j]][j]`` for dim 0 and so on, in a copy."""
-def scatter_add(x: Tensor, dim: int, index: Any, src: Any) -> Tensor:
-    """Add ``src`` to the places ``x[index[i][j]][j]`` for dim 0 and so on, in a copy; all values for a place add up."""
-def scatter_reduce(x: Tensor, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True) -> Tensor:
-    """Reduce all values of ``src`` for a place, chosen as by :func:`scatter_`, to one, in a copy."""
-def index_add(x: Tensor, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Tensor:
-    """Add ``alpha`` times the places of ``source`` along ``dim`` to those that a vector names, in a copy."""
-def index_copy(x: Tensor, dim: int, index: Any, source: Any) -> Tensor:
-    """Write the places of ``source`` along ``dim`` to those that a vector names, in a copy; the last one stays."""
-def index_reduce(x: Tensor, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True) -> Tensor:
-    """Reduce the places of ``source`` along ``dim`` onto those that a vector names, in a copy."""
-def index_fill(x: Tensor, dim: int, index: Any, value: Any) -> Tensor:
-    """Write one number, or a 0-d tensor, to the places along ``dim`` that a vector names, in a copy."""
-def masked_scatter(x: Tensor, mask: Any, source: Any) -> Tensor:
-    """Write the first elements of ``source`` where a bool mask, broadcast to this shape, holds, in a copy."""
-def hstack(tensors: Any) -> Tensor:
-    """Join tensors along the columns; vectors and numbers end to end."""
-def vstack(tensors: Any) -> Tensor:
-    """Join tensors along the rows; a vector is one row."""
-def row_stack(tensors: Any) -> Tensor:
-    """Join tensors along the rows; a vector is one row."""
-def dstack(tensors: Any) -> Tensor:
-    """Join tensors along the third dim; a matrix has one place there, and a vector is one row of such."""
-def column_stack(tensors: Any) -> Tensor:
-    """Join tensors along the columns; a vector or a number is one column."""
-def block_diag(*tensors: Any) -> Tensor:
-    """Return a matrix with matrices along its diagonal, and zeros elsewhere; a vector is one row."""

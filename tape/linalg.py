@@ -9,9 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 from kernels.ops.linalg.solves import LinAlgError
-from tape.argued_calls import argued
-from tape.contracting import multi_dot, vecdot, vector_product
-from tape.determining import (
+from tape.operations.matmul import matmul
+from tape.operations.matrices.banded import solve_banded, solve_toeplitz, solveh_banded
+from tape.operations.matrices.contractions import multi_dot, vecdot, vector_product
+from tape.operations.matrices.decompositions import cholesky, cholesky_ex, eigh, eigvalsh, qr, svd, svdvals
+from tape.operations.matrices.determinants import (
     det,
     logdet,
     lstsq,
@@ -24,16 +26,22 @@ from tape.determining import (
     tensorsolve,
     vander,
 )
-from tape.diagonals import diagonal as _diagonal
-from tape.factoring import cholesky, cholesky_ex, eigh, eigvalsh, qr, svd, svdvals
-from tape.lu_factoring import ldl_factor, ldl_factor_ex, lu, lu_factor, lu_factor_ex
-from tape.matrix_norms import cond, matrix_norm, norm
-from tape.norms import vector_norm
-from tape.products import matmul
-from tape.solving import cholesky_inverse, cholesky_solve, inv_ex, lu_solve, solve, solve_ex, solve_triangular
-from tape.solving import inverse as inv
-from tape.structured import solve_banded, solve_toeplitz, solveh_banded
-from tape.tensor import Tensor
+from tape.operations.matrices.lu import ldl_factor, ldl_factor_ex, lu, lu_factor, lu_factor_ex
+from tape.operations.matrices.norms import cond, matrix_norm, norm
+from tape.operations.matrices.solves import (
+    cholesky_inverse,
+    cholesky_solve,
+    inv_ex,
+    lu_solve,
+    solve,
+    solve_ex,
+    solve_triangular,
+)
+from tape.operations.matrices.solves import inverse as inv
+from tape.operations.reductions.norms import vector_norm
+from tape.operations.shapes.diagonals import diagonal as _diagonal
+from tape.recording.calls_with_arguments import argued
+from tape.tensors.tensor import Tensor
 
 __all__ = [
     "LinAlgError",

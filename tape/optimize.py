@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from tape import func, nesting, switches
-from tape.gradients import value_and_grad
-from tape.raveling import raveled
-from tape.tensor import Tensor, as_array, plain
+from tape import func
+from tape.operations.shapes.raveling import raveled
+from tape.tensors import grad_modes, pytrees
+from tape.tensors.tensor import Tensor, as_array, plain
+from tape.transforms.value_and_grad import value_and_grad
 
 __all__ = ["least_squares", "minimize", "root"]
 
@@ -126,7 +127,7 @@ class _Problem:
         if isinstance(x0, (list, tuple)) and all(isinstance(x, (int, float, np.number)) for x in x0):
             x0 = np.array(x0, np.float64)  # as SciPy takes it
         self.args = args if isinstance(args, tuple) else (args,)
-        self.structure = nesting.flattened(x0)[1]
+        self.structure = pytrees.flattened(x0)[1]
         vector, self.back = raveled(x0)
         self.tensors = isinstance(vector, Tensor)
         self.start = np.array(_array_of(vector), np.float64)
@@ -141,7 +142,7 @@ class _Problem:
         call = self.call(fun, args)
 
         def run(v: Any) -> Any:
-            with switches.no_grad():
+            with grad_modes.no_grad():
                 return out(call(plain(np.array(v, np.float64))))
 
         return run
@@ -190,7 +191,7 @@ class _Problem:
         return [pair for one, shape in sized for pair in _spread(one, shape)]
 
 
-def _pairs(structure: nesting.Structure, given: Any, path: str) -> list[Any]:
+def _pairs(structure: pytrees.Structure, given: Any, path: str) -> list[Any]:
     """Return what a structure of bounds has for each leaf of another."""
     if structure.kind is None or given is None:
         return [given] * len(structure)

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from tape.reducing import tensor_of
-from tape.tensor import Array, Tensor, plain
+from tape.operations.sums_and_extrema import tensor_of
+from tape.tensors.tensor import Array, Tensor, plain
 
 
 @functools.lru_cache(64)

@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from tape import devices, recording
-from tape.tensor import Array, Tensor, as_array, plain
+from tape.foundation import devices
+from tape.recording import record
+from tape.tensors.tensor import Array, Tensor, as_array, plain
 
 _FLOAT32 = np.dtype(np.float32)
 _DOUBLE_BITS, _FLOAT_BITS, _WORD = (1 << 53) - 1, (1 << 24) - 1, (1 << 32) - 1
@@ -196,7 +197,7 @@ def get_rng_state() -> Tensor:
 
 def set_rng_state(new_state: Tensor) -> None:
     """Let the default generator go on from a state that ``get_rng_state`` gave."""
-    recording.left(new_state)
+    record.left(new_state)
     default_generator.set_state(new_state)
 
 

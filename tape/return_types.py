@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from tape.tensor import Tensor
+from tape.tensors.tensor import Tensor
 
 
 def named(name: str, doc: str, *fields: str) -> Any:

@@ -17,10 +17,11 @@ import numpy as np
 from kernels.ops.linalg import sparse
 from kernels.ops.linalg.sparse import Pattern, pattern_of
 from kernels.ops.registry import OPS
-from tape import creation, routine_calls
-from tape.public import implements
-from tape.reducing import tensor_of
-from tape.tensor import Tensor, as_array
+from tape.conversions import creation
+from tape.operations.sums_and_extrema import tensor_of
+from tape.recording import routine_calls
+from tape.tensors.registration import implements
+from tape.tensors.tensor import Tensor, as_array
 
 _OPS: dict[str, Any] = OPS
 _MATRIX = 2

@@ -14,13 +14,16 @@ import numpy as np
 
 from kernels.ops.registry import OPS
 from kernels.records.scipy_ufuncs import LateUfunc
-from tape import dtypes, numpy_ufuncs, reducing, shaping, softmaxes
-from tape.arithmetic import FUNCTIONS, RECORDED
-from tape.dims import dim_of, either
-from tape.elementary import logit, mvlgamma, polygamma, round  # noqa: A004 (PyTorch's names)
-from tape.numpy_reducing import array_like, cast
-from tape.reducing import tensor_of
-from tape.tensor import Tensor
+from tape.foundation import dtypes
+from tape.operations import numpy_ufuncs, sums_and_extrema
+from tape.operations.elementwise import logit, mvlgamma, polygamma, round  # noqa: A004 (PyTorch's names)
+from tape.operations.numpy_arguments import array_like, cast
+from tape.operations.operators import FUNCTIONS, RECORDED
+from tape.operations.reductions import softmax as softmaxes
+from tape.operations.sums_and_extrema import tensor_of
+from tape.recording import views
+from tape.recording.arguments import dim_of, either
+from tape.tensors.tensor import Tensor
 
 __all__ = [
     "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "beta", "betainc", "betaincc", "betaincinv", "betaln",
@@ -120,13 +123,13 @@ def logsumexp(
         return softmaxes.logsumexp(x, dims, keep)
     weights = tensor_of(1.0) if b is None else _floating(b)
     wide = np.broadcast_shapes(x.spec.shape, weights.spec.shape)
-    x = shaping.expand(x, wide)
+    x = views.expand(x, wide)
     if b is not None:
-        x = _where(shaping.expand(weights == 0, wide), -math.inf, x)  # what counts nothing is no largest
-    top = reducing.amax(x.detach(), dims, True)
+        x = _where(views.expand(weights == 0, wide), -math.inf, x)  # what counts nothing is no largest
+    top = sums_and_extrema.amax(x.detach(), dims, True)
     top = _where(FUNCTIONS["isfinite"](top), top, 0.0)
-    total = reducing.sum(weights * FUNCTIONS["exp"](x - top), dims, keep)
-    top = top if keep else shaping.reshape(top, total.spec.shape)
+    total = sums_and_extrema.sum(weights * FUNCTIONS["exp"](x - top), dims, keep)
+    top = top if keep else views.reshape(top, total.spec.shape)
     if not return_sign:
         return FUNCTIONS["log"](total) + top
     return FUNCTIONS["log"](FUNCTIONS["absolute"](total)) + top, FUNCTIONS["sign"](total)
@@ -163,10 +166,10 @@ def _over_several(own: Any, x: Tensor, axes: Any) -> Tensor:
     rank = len(x.spec.shape)
     dims = tuple(range(rank)) if axes is None else tuple(dim_of(x, d) for d in axes)
     order = (*(d for d in range(rank) if d not in dims), *dims)
-    turned = shaping.permute(x, order)
-    found = own(shaping.reshape(turned, (*turned.spec.shape[: rank - len(dims)], -1)), -1)
+    turned = views.permute(x, order)
+    found = own(views.reshape(turned, (*turned.spec.shape[: rank - len(dims)], -1)), -1)
     back = tuple(int(d) for d in np.argsort(order))
-    return shaping.permute(shaping.reshape(found, turned.spec.shape), back)
+    return views.permute(views.reshape(found, turned.spec.shape), back)
 
 
 softmax = _of_all("softmax", "the exponentials divided by their sum", "[[0.5], [0.5]]")

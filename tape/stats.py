@@ -21,11 +21,13 @@ from typing import Any
 
 import numpy as np
 
-from tape import linalg, reducing, shaping, special
-from tape.arithmetic import FUNCTIONS
+from tape import linalg, special
 from tape.densities import Beta, Exponential, Gamma, LogNormal, Normal, Student, Uniform
 from tape.distributions import Distribution, Frozen, checked, floating
-from tape.tensor import Tensor
+from tape.operations import sums_and_extrema
+from tape.operations.operators import FUNCTIONS
+from tape.recording import views
+from tape.tensors.tensor import Tensor
 
 __all__ = ["beta", "binom", "expon", "gamma", "lognorm", "multivariate_normal", "norm", "poisson", "t", "uniform"]
 
@@ -151,10 +153,10 @@ class MultivariateNormal:
         x = self._vectors(x, n)
         factor = linalg.cholesky(cov)
         apart = x if mean is None else x - mean
-        rows = shaping.reshape(apart, -1, n)
+        rows = views.reshape(apart, -1, n)
         white = linalg.solve_triangular(factor, rows.T, upper=False)
-        logs = reducing.sum(_log(factor.diagonal()))
-        squares = shaping.reshape(reducing.sum(white * white, 0), apart.spec.shape[:-1])
+        logs = sums_and_extrema.sum(_log(factor.diagonal()))
+        squares = views.reshape(sums_and_extrema.sum(white * white, 0), apart.spec.shape[:-1])
         return -0.5 * squares - logs - 0.5 * n * math.log(2 * math.pi)
 
     def pdf(self, x: Any, mean: Any = None, cov: Any = 1, allow_singular: bool = False) -> Tensor:
@@ -174,9 +176,9 @@ class MultivariateNormal:
     def _vectors(x: Any, n: int) -> Any:
         """Return x with vectors along its last dim, as SciPy takes what has too few dims."""
         if not x.spec.shape:
-            return shaping.reshape(x, 1)
+            return views.reshape(x, 1)
         if n == 1 and len(x.spec.shape) == 1:
-            return shaping.unsqueeze(x, -1)
+            return views.unsqueeze(x, -1)
         if x.spec.shape[-1] != n:
             raise ValueError(f"multivariate_normal: x of shape {x.spec.shape} does not end in vectors of {n}")
         return x

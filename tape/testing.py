@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tape.remainders import DotProducts, TaylorTest, dot_product_test, taylor_test
+from tape.checks.taylor import DotProducts, TaylorTest, dot_product_test, taylor_test
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

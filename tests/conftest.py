@@ -99,11 +99,11 @@ def _numpy_error_state() -> Iterator[None]:
 def own_tape() -> Iterator[None]:
     """Record on a tape of which no other test knows, where nobody looks on."""
     tape = importlib.import_module("tape")
-    before = tape.modes._own.set(None)
-    tape.modes.set_mode(tape.modes.current())
+    before = tape.tensors.modes._own.set(None)
+    tape.tensors.modes.set_mode(tape.tensors.modes.current())
     yield
-    tape.modes._own.reset(before)
-    tape.modes.set_mode(tape.modes.current())
+    tape.tensors.modes._own.reset(before)
+    tape.tensors.modes.set_mode(tape.tensors.modes.current())
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 import tape
-from tape.recording import recorded
+from tape.recording.record import recorded
 
 Array = np.ndarray[Any, Any]
 Step = tuple[Any, ...]
@@ -172,7 +172,7 @@ i = tape.tensor(0)
 
 def collect():
     if hasattr(tape, "modes"):
-        tape.modes.own_tape().collect()
+        tape.tensors.modes.own_tape().collect()
 
 
 def weights(x):

@@ -31,7 +31,8 @@ from kernels.records.kinds import (
     Write,
 )
 from kernels.sweeps import backend
-from tape import broadcasting, products, promotion, recording, routine_calls
+from tape.operations import matmul
+from tape.recording import elementwise, mixed_dtypes, record, routine_calls
 
 Array = np.ndarray[Any, Any]
 STEP = 1e-30
@@ -188,7 +189,7 @@ def elementwise_cases(op: Elementwise) -> Iterator[Case]:
             shapes, views = zip(*layout[:count], strict=True)
             yield Case(
                 f"{op.name}-{name}",
-                lambda *xs: promotion.by_rows(op, *completed(op, xs)),
+                lambda *xs: mixed_dtypes.by_rows(op, *completed(op, xs)),
                 lambda *xs: forward(*completed(op, xs)),
                 shapes,
                 domains,
@@ -205,7 +206,7 @@ def _number_cases(op: Elementwise) -> Iterator[Case]:
             shape, view = LAYOUTS[name][0]
             yield Case(
                 f"{op.name}-{p}-{name}",
-                lambda x, p=p: broadcasting.elementwise(parent, x, p),
+                lambda x, p=p: elementwise.elementwise(parent, x, p),
                 lambda x, p=p: op.forward(x, p),
                 (shape,),
                 op.domain,
@@ -231,7 +232,7 @@ def reduction_cases(op: Reduction) -> Iterator[Case]:
 
         yield Case(
             f"{op.name}-{shape}-{view.__name__}-{axes}{'-keep' * keep}",
-            lambda x, axes=axes, keep=keep: recording.reduction(op, x, axes, keep),
+            lambda x, axes=axes, keep=keep: record.reduction(op, x, axes, keep),
             reference,
             (shape,),
             ("real",),
@@ -251,7 +252,7 @@ def select_cases(op: Select) -> Iterator[Case]:
 
             yield Case(
                 f"{op.name}-{shape}-{view.__name__}-{axes}{'-keep' * keep}",
-                lambda x, axis=axes[0], keep=keep: recording.select(op, x, axis, keep)[0],
+                lambda x, axis=axes[0], keep=keep: record.select(op, x, axis, keep)[0],
                 reference,
                 (shape,),
                 ("real",),
@@ -275,7 +276,7 @@ def contraction_cases(op: Contraction) -> Iterator[Case]:
             continue
         yield Case(
             f"{op.name}-{name}",
-            products.matmul,
+            matmul.matmul,
             np.matmul,
             (a, b),
             ("real", "real"),
@@ -306,7 +307,7 @@ def view_cases(op: View) -> Iterator[Case]:
         taken += 1
         yield Case(
             f"{op.name}-{shape}-{params}",
-            lambda x, params=params: recording.view(op, x, params, ("case", repr(params))) * 1.5,
+            lambda x, params=params: record.view(op, x, params, ("case", repr(params))) * 1.5,
             lambda x, params=params: op.apply(x, *params) * 1.5,
             (shape,),
             ("real",),
@@ -338,7 +339,7 @@ def copy_cases(op: Copy) -> Iterator[Case]:
         shape, view = LAYOUTS[name][0]
         yield Case(
             f"{op.name}-{name}",
-            lambda x: recording.to_dtype(x, x.dtype, op),
+            lambda x: record.to_dtype(x, x.dtype, op),
             lambda x: np.array(x, order="C"),
             (shape,),
             ("real",),

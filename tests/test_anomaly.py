@@ -15,11 +15,11 @@ import pytest
 import tape
 from kernels.instructions.entries import instructions
 from kernels.sweeps import backend
-from tape import modes
 from tape.autograd import detect_anomaly, set_detect_anomaly
-from tape.known_values import Values
-from tape.nonfinite import NonFinite, _graph
-from tape.recording import recorded
+from tape.checks.first_nonfinite import NonFinite, _graph
+from tape.engine.rules.graph_values import Values
+from tape.recording.record import recorded
+from tape.tensors import modes
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Anomaly Detection", "ignore:divide by zero", "ignore:invalid value"),

@@ -190,14 +190,14 @@ def _cycle(lib: Any, kind: str) -> tuple[Any, Any, list[int]]:
 def test_hook_that_holds_its_tensor_lasts_as_long_as_the_graph(kind: str) -> None:
     probe, c, seen = _cycle(tape, kind)
     gc.collect()
-    tape.recording.recorded()
+    tape.recording.record.recorded()
     c.sum().backward(retain_graph=True)
     assert probe() is not None
     assert seen == ([] if kind == "metadata" else [3])
-    before = tape.recording.recorded()
+    before = tape.recording.record.recorded()
     del c
     gc.collect()
-    assert tape.recording.recorded() <= before - 2
+    assert tape.recording.record.recorded() <= before - 2
     gc.collect()
     assert probe() is None
 
@@ -212,7 +212,7 @@ def test_handle_does_not_keep_its_hook() -> None:
         return y.register_hook(hook), weakref.ref(hook)
 
     handle, hook = register()
-    tape.recording.recorded()
+    tape.recording.record.recorded()
     assert hook() is None
     handle.remove()
 

@@ -19,7 +19,7 @@ import pytest
 
 import tape
 from tape.errors import DetachWarning
-from tape.recording import recorded
+from tape.recording.record import recorded
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,7 +17,7 @@ import pytest
 import tape
 from kernels.arrays.specs import Spec
 from kernels.call_cache import entries as call_entries
-from tape.call_table import NATIVELY
+from tape.recording.call_table import NATIVELY
 
 pytestmark = pytest.mark.skipif(not NATIVELY, reason="native code repeats nothing here")
 
@@ -191,7 +191,7 @@ def test_results_of_large_calls_are_let_go() -> None:
         y = x * x
         held = weakref.ref(y._value)
         del y
-        tape.recording.recorded()
+        tape.recording.record.recorded()
         gc.collect()
         assert held() is None
 

@@ -36,7 +36,7 @@ u[0] = w * w
 p = tape.sin(v) * tape.exp(v)
 y = (p * p).sum() + (u * u).sum() + other[0].sum()
 loss = y * w
-entries = tape.modes.own_tape().entries
+entries = tape.tensors.modes.own_tape().entries
 T = header_of(entries)
 def at(address, k=0): return ctypes.c_int64.from_address(address + 8 * k).value
 def put(address, k, value): registry.put(address, k, value)
@@ -87,7 +87,7 @@ FAULTS = {
     ),
     "an operand of one that has moved": (
         """z = tape.cos(w); k = tape.tan(v) + 1.0; sweep(); before = found('TanBackward0')[0]; del z
-tape.modes.own_tape().collect(); after = found('TanBackward0')[0]; print(before - after)
+tape.tensors.modes.own_tape().collect(); after = found('TanBackward0')[0]; print(before - after)
 sweep(); put(at(T, W.T_WORDS), after + 1, 7)""",
         r"^[1-9]\d*\n.*TanBackward0.* is 7, no slot",
     ),
@@ -263,7 +263,7 @@ for work in (first, second):
     thread.start()
     thread.join()
     number = kept[0]._slot >> 44 if kept else 0
-    for one in tape.tapes.every(): one.collect()
+    for one in tape.tensors.tapes.every(): one.collect()
     gc.collect()
 """
 

@@ -20,9 +20,9 @@ from kernels.native import words
 from kernels.ops.registry import OPS
 from kernels.records.kinds import Elementwise
 from kernels.sweeps import backend
-from tape import modes
-from tape.recording import locate
-from tape.tensor import new
+from tape.recording.record import locate
+from tape.tensors import modes
+from tape.tensors.tensor import new
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -168,7 +168,7 @@ import tape
 from kernels.instructions.entries import saved_arrays
 x, y = tape.tensor([1.0, 2.0], requires_grad=True), tape.tensor([3.0, 4.0])
 product, scaled = x * y, (x[0] * 1.0) * 2.0
-own = tape.modes.own_tape()
+own = tape.tensors.modes.own_tape()
 before = own.entries.count
 array, number = product._form.code, scaled._form.code
 result, slots, values = tape.ones(2), (x._slot, None), (y._value,)
@@ -246,7 +246,7 @@ def really():
     assert tape.func.jvp(lambda v: v * v, (w.detach(),), (tape.ones(8),))[1][0] == 1.0
     assert program.value_and_grad(np.ones(8))[0] == 8.0
     if runs[0] % 5 == 0:
-        tape.recording.recorded()
+        tape.recording.record.recorded()
 
 def once(x):
     with tape.autograd.graph.saved_tensors_hooks(Kept, lambda kept: kept.value):
@@ -366,13 +366,13 @@ def work(k):
         (z * z).sum().backward()
         expected = 2 * (x.detach() * w.detach() + 1) * w.detach()
         assert np.array_equal(x.grad.numpy(), expected.numpy()), (x.grad, expected)
-    return tape.modes.own_tape(), tape.is_grad_enabled()
+    return tape.tensors.modes.own_tape(), tape.is_grad_enabled()
 
 async def several():
     assert (w * 3.0).requires_grad
     return await asyncio.gather(*[asyncio.to_thread(work, k) for k in range(16)])
 
-here = tape.modes.own_tape()
+here = tape.tensors.modes.own_tape()
 for tape_of_worker, enabled in asyncio.run(several()):
     assert tape_of_worker is not here and enabled
 
@@ -419,7 +419,7 @@ def test_a_recording_is_not_carried_into_another_thread() -> None:
 
 NUMBERS_OF_TAPES = """
 import itertools, threading, numpy as np, tape
-from tape import tapes
+from tape.tensors import tapes
 tapes._numbers = itertools.count(tapes.MOST_TAPES - 4)
 def work():
     x = tape.tensor([1.0, 2.0], requires_grad=True)
@@ -431,7 +431,7 @@ def work():
         z = z * x
         z.sum().backward()
     assert x.grad.tolist() == [9.0, 12.0], x.grad
-    kept.append(tape.modes.own_tape().number)
+    kept.append(tape.tensors.modes.own_tape().number)
 kept = []
 for _ in range(20):
     thread = threading.Thread(target=work)
@@ -459,7 +459,7 @@ NEGATED = -tape.tensor(1.0, requires_grad=True)
 def test_no_slot_comes_twice() -> None:
     seen: set[int] = set()
     for _ in range(50):
-        given = tape.tapes.Tape()
+        given = tape.tensors.tapes.Tape()
         slots = [slot_of(given) for _ in range(1500)]
         assert slots == sorted(slots)
         assert seen.isdisjoint(slots)
@@ -473,14 +473,14 @@ def test_no_slot_comes_twice() -> None:
 @pytest.mark.usefixtures("own_tape")
 @pytest.mark.parametrize("error", [RecursionError, MemoryError, KeyboardInterrupt, StopIteration, GeneratorExit])
 def test_no_exception_ends_the_slots(error: type[BaseException], monkeypatch: pytest.MonkeyPatch) -> None:
-    own, failing = tape.tapes.Tape(), True
+    own, failing = tape.tensors.tapes.Tape(), True
 
     def collect(_self: Any) -> int:
         if failing:
             raise error
         return 0
 
-    monkeypatch.setattr(tape.tapes.Tape, "collect", collect)
+    monkeypatch.setattr(tape.tensors.tapes.Tape, "collect", collect)
     slots = []
     for i in range(5000):
         failing = i % 7 != 0

@@ -15,7 +15,7 @@ from test_native import native, python_calls
 import tape
 from kernels.compiler import progress_line
 from kernels.sweeps import backend
-from tape.recording import recorded
+from tape.recording.record import recorded
 
 if TYPE_CHECKING:
     from collections.abc import Callable

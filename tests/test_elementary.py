@@ -13,7 +13,7 @@ import pytest
 import tape
 from kernels.ops.registry import OPS
 from kernels.records.kinds import Elementwise
-from tape import elementary
+from tape.operations import elementwise
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +42,7 @@ def same(found: Any, expected: Any) -> None:
 
 
 def test_docstrings_are_right() -> None:
-    assert doctest.testmod(elementary).failed == 0
+    assert doctest.testmod(elementwise).failed == 0
 
 
 @pytest.mark.quick

@@ -18,9 +18,9 @@ from record_cases import Case, tensors
 import tape
 from kernels.ops.registry import OPS
 from kernels.sweeps import backend
-from tape.autograd import accumulation
-from tape.autograd.forward import leaves_of, needs_graph, pushed, pushed_arrays
-from tape.tensor import AccumulateGrad
+from tape.engine.forward_mode import leaves_of, needs_graph, pushed, pushed_arrays
+from tape.engine.rules import accumulate_grad
+from tape.tensors.tensor import AccumulateGrad
 
 Array = np.ndarray[Any, Any]
 CASES = [case for op in OPS.values() for case in record_cases.cases_of(op) if case.differentiable]
@@ -86,7 +86,7 @@ def test_random_expressions_against_reverse_mode(expression: Expression) -> None
 
 def agrees_with_reverse_mode(tensors: list[Any], seed: int) -> int:
     """Check that all tensors of a program together give one number in either direction; return how many take part."""
-    made = [x for x in tensors if type(x._slot) is int and x.numel() and not accumulation.shares(x.spec)]
+    made = [x for x in tensors if type(x._slot) is int and x.numel() and not accumulate_grad.shares(x.spec)]
     sources = {x._slot: x for x in tensors if type(x._slot) is AccumulateGrad}
     inputs = list(sources.values())
     if not made or not inputs:

@@ -16,7 +16,7 @@ import tape.func
 from kernels.sweeps import backend
 from tape import func as transforms
 from tape.func import grad, grad_and_value, hessian, jacfwd, jacrev, jvp, linearize, vjp, vmap
-from tape.recording import recorded
+from tape.recording.record import recorded
 
 Array = np.ndarray[Any, Any]
 

@@ -18,9 +18,9 @@ from test_lifetime import held, peak
 import tape
 from kernels.programs.recording.program import ProgramError
 from kernels.sweeps import backend
-from tape import modes
 from tape.autograd import Function
-from tape.recording import recorded
+from tape.recording.record import recorded
+from tape.tensors import modes
 
 if TYPE_CHECKING:
     from collections.abc import Callable

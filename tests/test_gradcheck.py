@@ -12,9 +12,9 @@ import record_cases
 
 import tape
 from kernels.ops.registry import OPS
-from tape.autograd import jacobians, numerical
 from tape.autograd.gradcheck import GradcheckError, gradcheck, gradgradcheck
-from tape.autograd.numerical import Estimate, Tolerance
+from tape.checks import finite_differences, jacobians
+from tape.checks.finite_differences import Estimate, Tolerance
 
 Array = np.ndarray[Any, Any]
 Op = Callable[..., Any]
@@ -376,15 +376,15 @@ HARD: dict[str, tuple[Callable[[Any], Any], float, float, float]] = {
 def test_errors_of_differences_are_within_their_estimates(name: str) -> None:
     function, point, slope, known = HARD[name]
     memory = np.array(point)
-    direction = numerical.scale_of(memory)
+    direction = finite_differences.scale_of(memory)
 
     def evaluate() -> Array:
         return np.reshape(function(memory), 1)
 
-    at = numerical.along(evaluate, [memory], [direction])
-    noise = numerical.noise_of(at, 1e-6)
+    at = finite_differences.along(evaluate, [memory], [direction])
+    noise = finite_differences.noise_of(at, 1e-6)
     expected = np.array([slope * float(direction)])
-    found = numerical.derivative(at, 1e-6, noise, lambda e: numerical.precise(e, expected))
+    found = finite_differences.derivative(at, 1e-6, noise, lambda e: finite_differences.precise(e, expected))
     assert abs(found.value - expected) <= found.error + 1e-12 * abs(expected)
     assert found.error <= (known * abs(expected) if known else 1e-8)
     assert memory == point

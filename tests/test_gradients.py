@@ -69,7 +69,7 @@ LOSSES: dict[str, tuple[Callable[..., Any], Any]] = {
 
 def by_differences(f: Callable[..., Any], p: Any) -> Any:
     """Return the gradient by central differences, in the structure of p."""
-    from tape.nesting import flattened
+    from tape.tensors.pytrees import flattened
 
     leaves, structure = flattened(p)
 
@@ -88,7 +88,7 @@ def by_differences(f: Callable[..., Any], p: Any) -> Any:
 
 
 def as_tensors(p: Any) -> Any:
-    from tape.nesting import flattened
+    from tape.tensors.pytrees import flattened
 
     leaves, structure = flattened(p)
     return structure.filled(tape.tensor(np.asarray(x, np.float64)) for x in leaves)
@@ -96,7 +96,7 @@ def as_tensors(p: Any) -> Any:
 
 def check(found: Any, expected: Any, kind: Any) -> None:
     """Compare two structures, whose leaves are to be of a kind."""
-    from tape.nesting import flattened
+    from tape.tensors.pytrees import flattened
 
     (leaves, structure), (others, other) = flattened(found), flattened(expected)
     assert structure == other

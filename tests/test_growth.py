@@ -21,8 +21,8 @@ from kernels.instructions.entries import instructions
 from kernels.native import words
 from kernels.native.heap_types import NATIVE
 from kernels.native.registry import REGISTRY
-from tape.modes import own_tape
-from tape.tensor import AccumulateGrad
+from tape.tensors.modes import own_tape
+from tape.tensors.tensor import AccumulateGrad
 
 if TYPE_CHECKING:
     from conftest import Fresh
@@ -151,7 +151,7 @@ def test_a_form_dies_with_what_refers_to_it() -> None:
     del x, y
     for table in Recent._all:
         table.clear()
-    tape.recording.recorded()
+    tape.recording.record.recorded()
     gc.collect()
     assert code not in REGISTRY.living
 
@@ -201,7 +201,7 @@ def test_operations_of_the_users_own_are_forgotten() -> None:
     one(3)
     for table in Recent._all:
         table.clear()
-    tape.recording.recorded()
+    tape.recording.record.recorded()
     gc.collect()
     assert len(jitted_functions.RAN) == 1 or not NATIVE  # plain sweeps compile no kernel of them
     assert len(jitted_functions._made) <= before

@@ -41,40 +41,54 @@ HOUSE = [
     "kernels.sweeps",
     "kernels.programs.lowering",
     "kernels.programs",
-    "tape.dtypes", "tape.devices", "tape.errors", "tape.scipy_calls", "tape.cycles", "tape.quiet", "tape.tapes",
-    "tape.observers", "tape.modes", "tape.switches", "tape.callers", "tape.printing", "tape.shape", "tape.tensor",
-    "tape.return_types", "tape.public", "tape.dims", "tape.textplot", "tape.documentation", "tape.operands",
-    "tape.autograd.numerical", "tape.autograd.contexts", "tape.listings", "tape.inference", "tape.families",
-    "tape.recorder", "tape.program_recorder", "tape.autograd.hooks", "tape.nesting", "tape.packing", "tape.runs",
-    "tape.recording", "tape.broadcasting", "tape.call_table", "tape.argued_calls", "tape.casting", "tape.promotion",
-    "tape.index_arrays", "tape.picked_calls", "tape.joined_calls", "tape.written_calls", "tape.shaping",
-    "tape.routine_calls", "tape.random", "tape.attributes", "tape.creation", "tape.tensor_types", "tape.exits",
-    "tape.arithmetic", "tape.reducing", "tape.numpy_reducing", "tape.totals", "tape.numpy_totals", "tape.softmaxes",
-    "tape.scanning", "tape.arranging", "tape.products", "tape.numpy_ufuncs", "tape.numpy_protocols", "tape.interchange",
-    "tape.array_api_linalg", "tape.array_api", "tape.writing", "tape.turning", "tape.sampling", "tape.serialization",
-    "tape.indexing", "tape.norms", "tape.sorting", "tape.quantiles", "tape.histograms", "tape.differences",
-    "tape.fitting", "tape.raveling", "tape.splitting", "tape.picking", "tape.grouping", "tape.scattering",
-    "tape.filling", "tape.choosing", "tape.membership", "tape.inquiries", "tape.ranges", "tape.stacking",
-    "tape.repeating", "tape.padding", "tape.grids", "tape.diagonals", "tape.copied_views", "tape.autograd.accumulation",
-    "tape.autograd.anomaly", "tape.autograd.rules", "tape.autograd.steps", "tape.autograd.primals",
-    "tape.autograd.calls", "tape.autograd.function", "tape.compiled_ops", "tape.plans", "tape.one_example",
-    "tape.autograd.saving", "tape.adding", "tape.in_place", "tape.elementary", "tape.spreads", "tape.covariances",
-    "tape.numpy_elementary", "tape.special", "tape.matrices", "tape.factoring", "tape.lu_factoring", "tape.solving",
-    "tape.determining", "tape.matrix_norms", "tape.einsums", "tape.contracting", "tape.added_products", "tape.updating",
-    "tape.composed", "tape.structured", "tape.sparse", "tape.interpolating", "tape.quadrature", "tape.numpy_linalg",
-    "tape.polynomials", "tape.numpy_methods", "tape.linalg", "tape.distributions", "tape.densities", "tape.stats",
-    "tape.signature", "tape.batching", "tape.autograd.shadows", "tape.known_values", "tape.autograd.crossing",
-    "tape.autograd.saved_values", "tape.autograd.nodes", "tape.autograd.edges", "tape.autograd.depth",
-    "tape.autograd.arrivals", "tape.autograd.gathered", "tape.autograd.run", "tape.autograd.registration",
-    "tape.autograd.graph", "tape.autograd.recorded_sweep", "tape.autograd.recorded", "tape.nonfinite", "tape.later",
-    "tape.autograd.roots", "tape.autograd.short", "tape.autograd.engine", "tape.autograd.forward",
-    "tape.autograd.forward_ad", "tape.batch_run", "tape.mapped_dims", "tape.vmapping", "tape.autograd.blocks",
-    "tape.autograd.functional", "tape.autograd.mapped", "tape.points", "tape.gradients", "tape.func", "tape.optimize",
-    "tape.interpreting", "tape.replaying", "tape.programs", "tape.program_making", "tape.autograd.jacobians",
-    "tape.autograd.comparison", "tape.autograd.twins", "tape.autograd.behaviour", "tape.autograd.gradcheck",
-    "tape.remainders", "tape.testing", "tape.autograd", "tape.functions", "tape", "tape.examples", "tape.examples.heat",
-    "tape.examples.heat_inverse", "tape.examples.lynx_hare", "tape.examples.rosenbrock", "tape.tour", "tape.__main__",
-    "tape.stubs",
+    "tape.errors",
+    "tape.foundation",
+    "tape.tensors",
+    "tape.recording",
+    "tape.conversions",
+    "tape.return_types",
+    "tape.operations",
+    "tape.operations.shapes",
+    "tape.operations.reductions",
+    "tape.operations.gather_scatter",
+    "tape.operations.in_place",
+    "tape.operations.matrices",
+    "tape.engine.rules",
+    "tape.engine.graph",
+    "tape.engine",
+    "tape.transforms",
+    "tape.random",
+    "tape.batching",
+    "tape.linalg",
+    "tape.special",
+    "tape.operations.whole",
+    "tape.numpy_interface",
+    "tape.func",
+    "tape.programs",
+    "tape.checks",
+    "tape.autograd.function",
+    "tape.sparse",
+    "tape.quadrature",
+    "tape.distributions",
+    "tape.densities",
+    "tape.stats",
+    "tape.optimize",
+    "tape.testing",
+    "tape.array_api",
+    "tape.autograd.functional",
+    "tape.autograd.forward_ad",
+    "tape.autograd.gradcheck",
+    "tape.autograd.graph",
+    "tape.autograd",
+    "tape.functions",
+    "tape",
+    "tape.examples",
+    "tape.examples.heat",
+    "tape.examples.heat_inverse",
+    "tape.examples.lynx_hare",
+    "tape.examples.rosenbrock",
+    "tape.tools",
+    "tape.__main__",
 ]
 # fmt: on
 
@@ -99,84 +113,94 @@ MAY_NAME = {
     "kernels.records.symbols": ("Elementwise",),  # how each ufunc that a rule may use is printed
     "kernels.programs.lowering.lower_forward": ("Select",),  # whether the largest or the smallest is picked
     "kernels.programs.lowering.lower_elementwise": ("Elementwise",),  # np.where within an expression
-    "tape.attributes": ("View",),  # detach is a view with another history
-    "tape.autograd.primals": ("View", "Copy"),  # a saved value as a tensor of its slot, or of a copy
-    "tape.autograd.rules": ("Elementwise",),  # where, which leaves elements without a contribution; squares
-    "tape.autograd.shadows": ("Write",),  # parts that are added to where they stand
-    "tape.autograd.accumulation": ("Copy",),  # the copy that gives an expanded view a gradient of its own shape
-    "tape.numpy_protocols": ("Elementwise",),  # np.where, which is no ufunc
-    "tape.numpy_ufuncs": ("Elementwise", "Routine", "Reduction"),  # likewise, for where=
-    "tape.recording": ("Copy",),  # the casts of mixed dtypes
-    "tape.interpreting": ("View",),  # parts of which no step tells
-    "tape.batching": ("View",),  # how each view is taken of a batch
-    "tape.batch_run": ("View",),  # likewise
-    "tape.families": ("View",),  # a view of its base's version now
-    "tape.adding": ("Write",),  # likewise
-    "tape.writing": ("Copy", "Write"),  # every operation in place ends in one of these
-    "tape.in_place": ("Elementwise", "Write"),  # the methods that are no twin of a record
-    "tape.reducing": ("Reduction", "Select"),  # dim, keepdim and the named pair
-    "tape.indexing": (
+    "tape.conversions.attributes": ("View",),  # detach is a view with another history
+    "tape.engine.rules.saved_tensors": ("View", "Copy"),  # a saved value as a tensor of its slot, or of a copy
+    "tape.engine.rules.tensor_rules": ("Elementwise",),  # where, which leaves elements without a contribution; squares
+    "tape.engine.rules.gradient_tensors": ("Write",),  # parts that are added to where they stand
+    "tape.engine.rules.accumulate_grad": ("Copy",),  # the copy that gives an expanded view a gradient of its own shape
+    "tape.numpy_interface.protocols": ("Elementwise",),  # np.where, which is no ufunc
+    "tape.operations.numpy_ufuncs": ("Elementwise", "Routine", "Reduction"),  # likewise, for where=
+    "tape.recording.record": ("Copy",),  # the casts of mixed dtypes
+    "tape.programs.interpreting": ("View",),  # parts of which no step tells
+    "tape.batching.rules": ("View",),  # how each view is taken of a batch
+    "tape.batching.run": ("View",),  # likewise
+    "tape.tensors.view_families": ("View",),  # a view of its base's version now
+    "tape.operations.in_place.accumulating": ("Write",),  # likewise
+    "tape.operations.writes": ("Copy", "Write"),  # every operation in place ends in one of these
+    "tape.operations.in_place.methods": ("Elementwise", "Write"),  # the methods that are no twin of a record
+    "tape.operations.sums_and_extrema": ("Reduction", "Select"),  # dim, keepdim and the named pair
+    "tape.operations.indexing": (
         "View",
         "Gather",
         "Write",
     ),  # arrays pick elements; ints, slices and None are views of these names
-    "tape.elementary": ("Elementwise",),  # keywords, and what is made of several records
-    "tape.numpy_elementary": ("Elementwise", "Reduction", "Select"),  # NumPy's functions that are no ufunc
+    "tape.operations.elementwise": ("Elementwise",),  # keywords, and what is made of several records
+    "tape.numpy_interface.elementwise": ("Elementwise", "Reduction", "Select"),  # NumPy's functions that are no ufunc
     "tape.special": ("Elementwise", "Routine", "Reduction"),  # SciPy's and PyTorch's names
     **dict.fromkeys(
-        ("tape.stats", "tape.densities", "tape.distributions", "tape.scipy_calls"),
+        ("tape.stats", "tape.densities", "tape.distributions", "tape.conversions.scipy_calls"),
         ("Elementwise", "Routine", "Reduction", "View", "Contraction", "Select"),  # SciPy's names
     ),
-    "tape.scanning": ("Routine",),  # PyTorch's names and arguments
+    "tape.operations.reductions.scans": ("Routine",),  # PyTorch's names and arguments
     "tape.return_types": ("Select", "Routine"),  # the names that the tuples print
-    "tape.totals": ("Elementwise", "Routine"),  # likewise; np.where
-    "tape.numpy_reducing": ("Elementwise", "Reduction"),  # np.where; NumPy's names
-    "tape.numpy_methods": ("Routine", "Contraction", "View"),  # NumPy's names of methods
-    "tape.numpy_totals": ("Elementwise", "Routine", "Reduction", "Select"),  # NumPy's names
-    "tape.softmaxes": ("Routine", "Reduction"),  # likewise
-    "tape.norms": ("Routine", "Elementwise"),  # likewise; np.where, clamp_min
-    "tape.sorting": ("Routine",),  # likewise
-    "tape.quantiles": ("Elementwise", "Routine"),  # likewise; np.where
-    "tape.histograms": ("Routine",),  # likewise
-    "tape.covariances": ("Elementwise",),  # np.where, np.sqrt
-    "tape.spreads": ("Elementwise", "Routine"),  # likewise; np.where, np.sqrt
-    "tape.arranging": ("Copy", "View"),  # likewise
-    "tape.splitting": ("View",),  # likewise
-    "tape.diagonals": ("View", "Elementwise"),  # likewise; np.where cuts what is outside of a triangle
-    "tape.picking": ("Elementwise",),  # np.where, which chooses
-    "tape.choosing": ("Elementwise",),  # likewise
-    "tape.composed": ("Elementwise",),  # likewise; what it composes
-    "tape.grouping": ("Reduction", "Routine"),  # what values for one place are reduced by
-    "tape.scattering": ("Reduction", "Routine", "Elementwise"),  # what PyTorch calls these reductions
-    "tape.padding": ("Reduction", "Routine", "Elementwise"),  # what np.pad calls its statistics
-    "tape.shaping": ("View", "Join", "Copy"),  # sizes with -1, dims, joins
-    "tape.products": ("Contraction", "Routine"),  # PyTorch's checks of mm, mv, dot
-    "tape.factoring": ("Elementwise", "Routine"),  # PyTorch's names and arguments
-    "tape.lu_factoring": ("Elementwise", "Routine"),  # likewise; where
-    "tape.solving": ("Routine",),  # likewise
-    "tape.determining": ("Elementwise", "Routine"),  # likewise
-    "tape.matrix_norms": ("Elementwise",),  # where, abs
-    "tape.contracting": ("Routine",),  # likewise
+    "tape.operations.reductions.products_and_counts": ("Elementwise", "Routine"),  # likewise; np.where
+    "tape.operations.numpy_arguments": ("Elementwise", "Reduction"),  # np.where; NumPy's names
+    "tape.numpy_interface.methods": ("Routine", "Contraction", "View"),  # NumPy's names of methods
+    "tape.operations.reductions.numpy_reductions": ("Elementwise", "Routine", "Reduction", "Select"),  # NumPy's names
+    "tape.operations.reductions.softmax": ("Routine", "Reduction"),  # likewise
+    "tape.operations.reductions.norms": ("Routine", "Elementwise"),  # likewise; np.where, clamp_min
+    "tape.operations.reductions.sorting": ("Routine",),  # likewise
+    "tape.operations.reductions.quantiles": ("Elementwise", "Routine"),  # likewise; np.where
+    "tape.operations.reductions.histograms": ("Routine",),  # likewise
+    "tape.operations.reductions.covariances": ("Elementwise",),  # np.where, np.sqrt
+    "tape.operations.reductions.variance": ("Elementwise", "Routine"),  # likewise; np.where, np.sqrt
+    "tape.operations.shapes.rearranging": ("Copy", "View"),  # likewise
+    "tape.operations.shapes.splitting": ("View",),  # likewise
+    "tape.operations.shapes.diagonals": (
+        "View",
+        "Elementwise",
+    ),  # likewise; np.where cuts what is outside of a triangle
+    "tape.operations.gather": ("Elementwise",),  # np.where, which chooses
+    "tape.numpy_interface.selection": ("Elementwise",),  # likewise
+    "tape.operations.whole.composed": ("Elementwise",),  # likewise; what it composes
+    "tape.operations.gather_scatter.scatter_reduce": (
+        "Reduction",
+        "Routine",
+    ),  # what values for one place are reduced by
+    "tape.operations.gather_scatter.scatter": (
+        "Reduction",
+        "Routine",
+        "Elementwise",
+    ),  # what PyTorch calls these reductions
+    "tape.operations.shapes.padding": ("Reduction", "Routine", "Elementwise"),  # what np.pad calls its statistics
+    "tape.recording.views": ("View", "Join", "Copy"),  # sizes with -1, dims, joins
+    "tape.operations.matmul": ("Contraction", "Routine"),  # PyTorch's checks of mm, mv, dot
+    "tape.operations.matrices.decompositions": ("Elementwise", "Routine"),  # PyTorch's names and arguments
+    "tape.operations.matrices.lu": ("Elementwise", "Routine"),  # likewise; where
+    "tape.operations.matrices.solves": ("Routine",),  # likewise
+    "tape.operations.matrices.determinants": ("Elementwise", "Routine"),  # likewise
+    "tape.operations.matrices.norms": ("Elementwise",),  # where, abs
+    "tape.operations.matrices.contractions": ("Routine",),  # likewise
     "tape.linalg": ("Routine",),  # likewise
-    "tape.numpy_linalg": ("Contraction", "Routine"),  # NumPy's names, for messages
-    "tape.structured": ("Routine",),  # SciPy's names and arguments
+    "tape.numpy_interface.linalg": ("Contraction", "Routine"),  # NumPy's names, for messages
+    "tape.operations.matrices.banded": ("Routine",),  # SciPy's names and arguments
     "tape.sparse": ("Routine",),  # likewise
-    "tape.interpolating": ("Elementwise", "Routine"),  # NumPy's and SciPy's names and arguments
+    "tape.operations.matrices.interpolation": ("Elementwise", "Routine"),  # NumPy's and SciPy's names and arguments
 }
 NOT_THE_OP = {  # (module, string): what else it means there
     ("kernels.native.memory", "i1"): "a type of one byte",
     ("tape.examples.lynx_hare", "gamma"): "a rate of the model",
     ("tape.examples.lynx_hare", "beta"): "likewise",
-    ("tape.documentation", "index"): "what the table calls the place that a Select keeps",
-    ("tape.documentation", "all"): "of dtypes: all of them",
-    ("tape.autograd.registration", "all"): "when a hook of several gradients runs",
-    ("tape.autograd.registration", "any"): "likewise",
+    ("tape.operations.whole.op_table", "index"): "what the table calls the place that a Select keeps",
+    ("tape.operations.whole.op_table", "all"): "of dtypes: all of them",
+    ("tape.engine.graph.hook_registration", "all"): "when a hook of several gradients runs",
+    ("tape.engine.graph.hook_registration", "any"): "likewise",
     **{
-        ("tape.documentation", name): "the name of NumPy's function, for which Python has a word"
+        ("tape.operations.whole.op_table", name): "the name of NumPy's function, for which Python has a word"
         for name in ("bitwise_and", "bitwise_or", "logical_and", "logical_not", "logical_or")
     },
     **{
-        ("tape.arithmetic", name): "the name of Python's operator: __add__"
+        ("tape.operations.operators", name): "the name of Python's operator: __add__"
         for name in ("abs", "add", "eq", "ge", "gt", "le", "lt", "mul", "ne", "pow", "sub")
     },
 }
@@ -329,7 +353,11 @@ GRAPH = {
 def test_every_file_has_its_place() -> None:
     assert len(set(HOUSE)) == len(HOUSE), "a file is listed twice"
     homes = {module: room_of(module, HOUSE) for module in FILES}
-    strangers = [module for module, room in homes.items() if room != module and room != module.rpartition(".")[0]]
+    strangers = [
+        module
+        for module, room in homes.items()
+        if room != module and (room in PACKAGES or room != module.rpartition(".")[0])
+    ]
     assert not strangers, f"HOUSE lists no room for {strangers}"
     assert not set(HOUSE) - FILES.keys(), f"HOUSE lists {set(HOUSE) - FILES.keys()}, and there is no such room"
 

@@ -19,9 +19,9 @@ import tape
 from kernels.ops.registry import OPS
 from kernels.records.kinds import Elementwise
 from kernels.sweeps import backend
-from tape import modes
-from tape.arithmetic import names_of
-from tape.recording import recorded
+from tape.operations.operators import names_of
+from tape.recording.record import recorded
+from tape.tensors import modes
 
 Array = np.ndarray[Any, Any]
 Function = Callable[..., Any]

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import tape
-from tape import modes
-from tape.recording import recorded
+from tape.recording.record import recorded
+from tape.tensors import modes
 
 SAVED = "Inference tensors cannot be saved for backward."
 WRITTEN = "Inplace update to inference tensor outside InferenceMode is not allowed."

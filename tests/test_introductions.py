@@ -16,7 +16,7 @@ import pytest
 
 import tape as torch
 from tape.autograd import Variable
-from tape.recording import recorded
+from tape.recording.record import recorded
 
 if TYPE_CHECKING:
     from collections.abc import Callable

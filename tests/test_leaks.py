@@ -25,7 +25,7 @@ from test_hooks import sweep  # noqa: F401 (a fixture)
 from test_lifetime import _tape_of_its_own, in_threads  # noqa: F401 (a fixture that every test uses)
 
 import tape
-from tape.recording import recorded
+from tape.recording.record import recorded
 
 if TYPE_CHECKING:
     from conftest import Fresh

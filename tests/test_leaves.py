@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import tape
-from tape.modes import own_tape
-from tape.tensor import AccumulateGrad
+from tape.tensors.modes import own_tape
+from tape.tensors.tensor import AccumulateGrad
 
 GIVEN = [
     2.5, -0.0, [1.5], [1.0, 2.0, 3.0], [0.5] * 64, [0.5] * 65, np.arange(6.0), np.arange(6.0).reshape(2, 3).T,

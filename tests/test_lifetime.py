@@ -17,8 +17,8 @@ from kernels.native.pool import guards
 from kernels.native.registry import MOST_TAPES
 from kernels.native.words import TAPE_BITS
 from kernels.sweeps import backend
-from tape import modes, tapes
-from tape.recording import recorded
+from tape.recording.record import recorded
+from tape.tensors import modes, tapes
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,7 +15,7 @@ import tape
 from kernels.ops.registry import OPS
 from kernels.records import kinds as declarations
 from kernels.records.dispatch import turned
-from tape import routine_calls
+from tape.recording import routine_calls
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -42,7 +42,10 @@ from replays import function_of, gradients, pure, replayed
 import tape
 from kernels.ops import indexing as writes
 from kernels.sweeps import backend
-from tape import families, indexing, recording, writing
+from tape.operations import indexing
+from tape.operations import writes as writing
+from tape.recording import record
+from tape.tensors import view_families
 
 if TYPE_CHECKING:
     from conftest import Fresh
@@ -242,10 +245,10 @@ FAULTS: dict[str, tuple[Any, str, Any]] = {
     "a slice is known by the tensor in it": (indexing, "_item", lambda key: key),
     "what pullbacks mention is not saved": (writing, "protect", nothing),
     "the gradient of what is overwritten is kept": (writes, "write", without_zeroing),
-    "views stay at the version before": (families, "outdate", nothing),
+    "views stay at the version before": (view_families, "outdate", nothing),
     "a write through a view is one to the view alone": (writing, "record", nothing),
     "an overlapping source is read while it is written": (writing, "meets", lambda *_: False),
-    "the first of several values for a place stays": (indexing.index_arrays, "last_ones", lambda *_: None),
+    "the first of several values for a place stays": (indexing.integer_indices, "last_ones", lambda *_: None),
     "writes are not counted": (writing, "_count", nothing),
 }
 
@@ -253,7 +256,7 @@ FAULTS: dict[str, tuple[Any, str, Any]] = {
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for cache in ("_forms", "_views"):
-        monkeypatch.setattr(recording, cache, {})
+        monkeypatch.setattr(record, cache, {})
     monkeypatch.setattr(*FAULTS[fault])
     found = (seed for seed in range(2000) if compared(author_of(seed)) is not None)
     assert next(found, None) is not None

@@ -65,7 +65,7 @@ def test_a_collection_between_two_writes(dead: str, last: str, reader: str) -> N
         b = LAST[last](leaf, m)
         overwrite(other)  # reads the tape up to here
         rubbish.clear()
-        tape.modes.own_tape().collect()
+        tape.tensors.modes.own_tape().collect()
         result = READERS[reader](b, m)
         before = m.detach().clone()
         overwrite(m[:])
@@ -94,7 +94,7 @@ def test_collections_at_random() -> None:
             elif what == 3 and len(pool) > 1:
                 del pool[random.integers(1, len(pool))]
                 del x
-                tape.modes.own_tape().collect()
+                tape.tensors.modes.own_tape().collect()
             elif what == 4:
                 m[: random.integers(1, 4)].mul_(float(random.choice([-1.0, 2.0, 0.5])))
             else:
@@ -122,7 +122,7 @@ def test_an_interrupt_while_places_are_filed(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.undo()
     del results[1:]
     gc.collect()
-    tape.modes.own_tape().collect()
+    tape.tensors.modes.own_tape().collect()
     before = m.numpy().copy()
     overwrite(m[:])
     results.append(leaf * m)

@@ -15,7 +15,7 @@ import tape
 from kernels.native import memory
 from kernels.native.pool import guards
 from kernels.sweeps import backend
-from tape.autograd import hooks
+from tape.tensors import hooks
 
 if TYPE_CHECKING:
     from types import FrameType

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import tape
-from tape.recording import recorded
+from tape.recording.record import recorded
 
 X = np.linspace(0.5, 2.0, 6).reshape(2, 3)
 OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {

@@ -18,7 +18,7 @@ from test_leaks import USES
 import tape
 from kernels.ops.registry import OPS
 from kernels.records.kinds import Routine
-from tape.recording import recorded
+from tape.recording.record import recorded
 
 FIELDS = ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")
 LIBRARY = ctypes.CDLL(None)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import tape
-from tape import writing
-from tape.call_table import NATIVELY
+from tape.operations import writes
+from tape.recording.call_table import NATIVELY
 
 SHAPE = (4, 5)
 RNG = np.random.default_rng(7)
@@ -252,5 +252,5 @@ def test_what_has_been_seen_runs_no_python(monkeypatch: pytest.MonkeyPatch) -> N
 
     expected = [y.tolist() for y in calls()]
     for name in ("store_at", "fitting"):
-        monkeypatch.delattr(writing, name)
+        monkeypatch.delattr(writes, name)
     assert [y.tolist() for y in calls()] == expected

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tape
-from tape.nesting import flattened, mapped, shown, spread
+from tape.tensors.pytrees import flattened, mapped, shown, spread
 
 
 class Pair(NamedTuple):

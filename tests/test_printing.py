@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tape import printing
-from tape.printing import format_tensor
+from tape.foundation import printing
+from tape.foundation.printing import format_tensor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

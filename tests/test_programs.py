@@ -291,13 +291,13 @@ def test_identity() -> None:
 def test_program_on_leaves_records_nothing_and_leaves_grad() -> None:
     x = tape.ones(2).requires_grad_()
     program = tape.record(lambda v: (v * v).sum(), x)
-    before = tape.recording.recorded()
+    before = tape.recording.record.recorded()
     with tape.no_grad():
         _, (gradient,) = program.value_and_grad(x)
     assert gradient.tolist() == [2.0, 2.0]
     assert not gradient.requires_grad
     assert x.grad is None
-    assert tape.recording.recorded() == before
+    assert tape.recording.record.recorded() == before
 
 
 def test_long_program() -> None:

@@ -131,6 +131,13 @@ def test_the_op_table_is_what_the_registry_prints() -> None:
     assert [table.strip() for table in tables] == [tape.op_table().strip()]
 
 
+def test_numpy_functions_of_another_meaning_are_not_said_to_run_a_record() -> None:
+    (row,) = (line for line in tape.op_table().splitlines() if line.startswith("| `select` |"))
+    assert "np." not in row  # np.select chooses among arrays; the record shows a place of one
+    (row,) = (line for line in tape.op_table().splitlines() if line.startswith("| `transpose` |"))
+    assert "`np.swapaxes`" in row or "`np.transpose`" in row, row
+
+
 class Refused(NamedTuple):
     """A row of the table: a program of ``x`` that makes ``y``, PyTorch's message, the gradient of ``y.sum()``."""
 

@@ -12,7 +12,7 @@ from test_hooks import sweep  # noqa: F401 (a fixture)
 import tape
 from kernels.instructions.entries import instructions
 from kernels.native.words import TAPE_BITS
-from tape import modes
+from tape.tensors import modes
 
 RNG = np.random.default_rng(5)
 A, B, V = RNG.normal(size=(4, 3)), RNG.normal(size=(3, 5)), RNG.normal(size=10)

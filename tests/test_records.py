@@ -10,7 +10,7 @@ import pytest
 import tape
 from kernels.ops.registry import OPS
 from kernels.records.kinds import Elementwise
-from tape import broadcasting, promotion
+from tape.recording import elementwise, mixed_dtypes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -128,10 +128,10 @@ def test_stated_results_belong_to_records() -> None:
 @pytest.mark.parametrize("name", DERIVATIVES)
 def test_stated_derivatives(name: str) -> None:
     op: Any = OPS[name]
-    found = [gradients(lambda x: broadcasting.elementwise(op, x), v)[0] for v in POINTS.values()]
+    found = [gradients(lambda x: elementwise.elementwise(op, x), v)[0] for v in POINTS.values()]
     np.testing.assert_allclose(found, DERIVATIVES[name], rtol=1e-13)
     x = tape.tensor(list(POINTS.values()), requires_grad=True)
-    broadcasting.elementwise(op, x).backward(tape.ones(len(POINTS)))
+    elementwise.elementwise(op, x).backward(tape.ones(len(POINTS)))
     np.testing.assert_allclose(x.grad.numpy(), DERIVATIVES[name], rtol=1e-13)
 
 
@@ -140,7 +140,7 @@ def test_stated_derivatives(name: str) -> None:
 def test_stated_derivatives_of_pairs(name: str) -> None:
     op: Any = OPS[name]
     for a, b, by_a, by_b in PAIRS[name]:
-        found = gradients(lambda x, y: broadcasting.elementwise(op, x, y), a, b)
+        found = gradients(lambda x, y: elementwise.elementwise(op, x, y), a, b)
         np.testing.assert_allclose(found, [by_a, by_b], rtol=1e-13, err_msg=f"{name} of {a}, {b}")
 
 
@@ -164,7 +164,7 @@ def test_special_values_are_those_of_numpy(op: Elementwise, dtype: type) -> None
     values = [record_cases.placed(g, d) for g, d in zip(grid, domains, strict=True)]
 
     def run(*xs: Any) -> Any:
-        return promotion.by_rows(op, *record_cases.completed(op, xs))
+        return mixed_dtypes.by_rows(op, *record_cases.completed(op, xs))
 
     expected = op.ufunc(*record_cases.completed(op, values))  # type: ignore[misc]
     assert bits(run(*tensors(values))) == bits(expected)

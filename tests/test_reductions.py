@@ -13,7 +13,7 @@ import scipy.special
 from agreement import HOLED, MATRIX, equal, with_our_dtype  # noqa: F401 (one is a fixture, torch)
 
 import tape
-from tape.norms import vector_norm
+from tape.operations.reductions.norms import vector_norm
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import tape
-from tape.remainders import DotProducts, TaylorTest, dot_product_test, taylor_test
+from tape.checks.taylor import DotProducts, TaylorTest, dot_product_test, taylor_test
 
 POINT = np.array([0.3, -1.2, 2.0, 0.7])
 DIRECTION = np.array([1.0, 0.5, -0.25, 2.0])

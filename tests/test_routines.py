@@ -11,8 +11,8 @@ from test_hooks import sweep  # noqa: F401 (a fixture)
 
 import tape
 from kernels.records.kinds import OPS, DeclarationError, Routine
-from tape import routine_calls
 from tape.autograd import grad, gradcheck, gradgradcheck
+from tape.recording import routine_calls
 
 SQUARE = np.array([[2.0, 1.0, 0.0], [0.5, 3.0, -1.0], [1.0, 0.0, 4.0]])
 

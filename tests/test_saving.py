@@ -16,9 +16,9 @@ from test_lifetime import held
 
 import tape
 from kernels.sweeps import backend
-from tape import modes
 from tape.autograd import graph
-from tape.recording import recorded
+from tape.recording.record import recorded
+from tape.tensors import modes
 
 LARGE = 100_000  # elements: 800 kB
 

@@ -10,7 +10,9 @@ import pytest
 
 import tape
 from kernels.sweeps import backend
-from tape import func, gradients, nesting, value_and_grad
+from tape import func, value_and_grad
+from tape.tensors import pytrees
+from tape.transforms import value_and_grad as gradients
 
 
 def loss(x: Any, w: Any) -> Any:
@@ -76,7 +78,7 @@ def test_forms(form: str, tensors: bool, monkeypatch: pytest.MonkeyPatch) -> Non
     call, wanted = FORMS[form]
     given = (tape.tensor(X), tape.tensor(W)) if tensors else (X, W)
     found = call(*given)
-    kinds = {type(leaf) for leaf in nesting.leaves(found)} - {int}
+    kinds = {type(leaf) for leaf in pytrees.leaves(found)} - {int}
     assert kinds == {tape.Tensor} if tensors else tape.Tensor not in kinds
     _near(as_numbers(found), as_numbers(wanted))
     monkeypatch.setattr(gradients, "evaluated_at", lambda *_: None)
@@ -84,8 +86,8 @@ def test_forms(form: str, tensors: bool, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def _near(found: Any, wanted: Any) -> None:
-    assert nesting.flattened(found)[1] == nesting.flattened(wanted)[1]
-    pairs = zip(nesting.leaves(found), nesting.leaves(wanted), strict=True)
+    assert pytrees.flattened(found)[1] == pytrees.flattened(wanted)[1]
+    pairs = zip(pytrees.leaves(found), pytrees.leaves(wanted), strict=True)
     for a, b in pairs:
         np.testing.assert_allclose(a, b, rtol=1e-12)
 

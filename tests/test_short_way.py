@@ -10,13 +10,15 @@ import pytest
 
 import tape
 from kernels.sweeps import backend
-from tape.autograd import engine, grad, short
+from tape.autograd import grad
+from tape.engine import backward as engine
+from tape.engine import short_backward
 
 
 @pytest.fixture(params=["short", "long"])
 def way(request: Any, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "long":
-        monkeypatch.setattr(short, "swept", lambda *_, **__: None)
+        monkeypatch.setattr(short_backward, "swept", lambda *_, **__: None)
     return str(request.param)
 
 
@@ -70,7 +72,7 @@ def listed(found: Any) -> Any:
 @pytest.mark.parametrize("name", CALLS)
 def test_as_the_long_way(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found = listed(CALLS[name](*leaves()))
-    monkeypatch.setattr(short, "swept", lambda *_, **__: None)
+    monkeypatch.setattr(short_backward, "swept", lambda *_, **__: None)
     assert found == listed(CALLS[name](*leaves()))
 
 

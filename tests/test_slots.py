@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tape
-from tape.recording import recorded
+from tape.recording.record import recorded
 
 ROWS, LONG = 64, 1 << 11
 """A vector of 64 whose instruction alone reaches a matrix of 1 MB, which is watched."""
@@ -108,7 +108,7 @@ def test_nothing_is_left_of_a_tensor_that_had_several_slots(change: Callable[...
     for _ in range(3):
         change(big.mean(1), rate)
     gc.collect()
-    own = tape.modes.own_tape()
+    own = tape.tensors.modes.own_tape()
     own.collect()
     assert recorded() == 0
     assert not own.retained
@@ -120,9 +120,9 @@ def test_what_a_tensor_of_several_slots_held_is_dropped_when_it_dies() -> None:
     u = (big * 2.0).square().mean(1)
     u[1:-1] += 1.0
     u[3] = 2.0
-    assert len(tape.modes.own_tape().entries) > 0
+    assert len(tape.tensors.modes.own_tape().entries) > 0
     del u
-    assert len(tape.modes.own_tape().entries) == 0
+    assert len(tape.tensors.modes.own_tape().entries) == 0
 
 
 def test_gradients_are_asked_for_again_and_again() -> None:

@@ -11,9 +11,9 @@ import tape
 from kernels.instructions.routine_calls import RoutineCall, computed
 from kernels.ops.registry import OPS
 from kernels.records.kinds import Routine
-from tape import routine_calls
 from tape.autograd import grad
-from tape.call_table import NATIVELY
+from tape.recording import routine_calls
+from tape.recording.call_table import NATIVELY
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(3, 4, 5))

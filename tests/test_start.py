@@ -15,8 +15,8 @@ def out_of(process: Any) -> str:
 
 
 LATE = (
-    "tape.programs",
-    "tape.vmapping",
+    "tape.programs.program",
+    "tape.batching.vmap",
     "tape.func",
     "tape.optimize",
     "tape.sparse",
@@ -41,7 +41,9 @@ print(isinstance(tape.record(lambda x: x * x, 3.0), tape.Program), "listing" in 
     assert "True True" in out_of(fresh(code))
 
 
-@pytest.mark.parametrize("name", ["programs", "listings", "vmapping", "nonfinite", "func"])
+@pytest.mark.parametrize(
+    "name", ["programs.program", "tensors.listing", "batching.vmap", "checks.first_nonfinite", "func"]
+)
 def test_modules_that_come_first_hide_no_name(fresh: Fresh, name: str) -> None:
     """Python sets a package's attribute when a module of it is imported; none is called as a late name is."""
     code = f"""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import tape
-from tape import stubs
+from tape.tools import stubs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,11 +30,13 @@ def parsed(name: str) -> list[ast.stmt]:
 
 @pytest.mark.parametrize(("path", "text"), stubs.stubs().items(), ids=lambda given: getattr(given, "name", "text"))
 def test_stubs_are_up_to_date(path: Path, text: str) -> None:
-    assert path.read_text(encoding="utf-8") == text, "run: python -m tape.stubs"
+    assert path.read_text(encoding="utf-8") == text, "run: python -m tape.tools.stubs"
 
 
 def test_the_stub_lists_every_method_and_attribute() -> None:
-    (listed,) = (node for node in parsed("tensor.pyi") if isinstance(node, ast.ClassDef) and node.name == "Tensor")
+    (listed,) = (
+        node for node in parsed("tensors/tensor.pyi") if isinstance(node, ast.ClassDef) and node.name == "Tensor"
+    )
     assert public(defined(listed.body)) == public(dir(tape.Tensor))
     assert {"__add__", "__radd__", "__iadd__", "__getitem__", "__eq__", "__matmul__"} <= defined(listed.body)
 

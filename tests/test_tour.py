@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 import tape
 from kernels.compiler import jit
 from tape import __main__ as cli
-from tape import examples, tour
+from tape import examples
 from tape.examples import lynx_hare
-from tape.textplot import Style, panel, style_of
+from tape.foundation.textplot import Style, panel, style_of
+from tape.tools import tour
 
 ROOT = Path(__file__).resolve().parents[1]
 POSIX = pytest.mark.skipif(os.name != "posix", reason="signals and pipes as POSIX has them")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tape
-from tape.recording import recorded
+from tape.recording.record import recorded
 
 UNARY: list[tuple[Any, Any]] = [
     (lambda x: x.sin(), np.cos),

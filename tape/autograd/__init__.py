@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tape import later
 from tape.autograd import graph
-from tape.autograd.anomaly import detect_anomaly, set_detect_anomaly
-from tape.autograd.engine import backward_all as backward
-from tape.autograd.engine import grad
 from tape.autograd.function import Function, once_differentiable
 from tape.autograd.graph import Node, set_multithreading_enabled
-from tape.autograd.registration import register_hook  # noqa: F401 (installs the method)
-from tape.inference import inference_mode
-from tape.modes import is_grad_enabled
-from tape.reducing import tensor_of
-from tape.switches import enable_grad, no_grad, set_grad_enabled
-from tape.tensor import AccumulateGrad, Tensor, plain
+from tape.engine.backward import backward_all as backward
+from tape.engine.backward import grad
+from tape.engine.graph.hook_registration import register_hook  # noqa: F401 (installs the method)
+from tape.engine.rules.anomaly import detect_anomaly, set_detect_anomaly
+from tape.foundation import lazy_names
+from tape.operations.sums_and_extrema import tensor_of
+from tape.tensors.grad_modes import enable_grad, no_grad, set_grad_enabled
+from tape.tensors.inference_mode import inference_mode
+from tape.tensors.modes import is_grad_enabled
+from tape.tensors.tensor import AccumulateGrad, Tensor, plain
 
 if TYPE_CHECKING:
     from tape.autograd import forward_ad, functional
     from tape.autograd.gradcheck import GradcheckError, gradcheck, gradgradcheck
 
-__getattr__ = later.found_in(
+__getattr__ = lazy_names.found_in(
     "tape.autograd",
     {
         "forward_ad": "tape.autograd.forward_ad",

@@ -13,10 +13,11 @@ from dataclasses import field
 from typing import NamedTuple
 
 from kernels.foundation.data_classes import dataclass
-from tape import shaping, switches
-from tape.attributes import detach
-from tape.autograd.forward import needs_graph, own, pushed, settle
-from tape.tensor import Tensor
+from tape.conversions.attributes import detach
+from tape.engine.forward_mode import needs_graph, own, pushed, settle
+from tape.recording import views
+from tape.tensors import grad_modes
+from tape.tensors.tensor import Tensor
 
 __all__ = ["UnpackedDualTensor", "dual_level", "enter_dual_level", "exit_dual_level", "make_dual", "unpack_dual"]
 
@@ -32,7 +33,7 @@ class UnpackedDualTensor(NamedTuple):
 class _Level:
     """The duals of a level: what each begins with, and its tangent."""
 
-    on: switches.enable_grad
+    on: grad_modes.enable_grad
     sources: list[Tensor] = field(default_factory=list)
     tangents: list[Tensor] = field(default_factory=list)
 
@@ -46,7 +47,7 @@ def enter_dual_level() -> int:
         raise RuntimeError(
             "Nested forward mode AD is not supported at the moment: use tape.func.jvp inside of the level"
         )
-    level = _Level(switches.enable_grad())
+    level = _Level(grad_modes.enable_grad())
     level.on.__enter__()
     _level.set(level)
     return 0
@@ -101,9 +102,9 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
             "Expected tangent to have the same shape and dtype as primal, but got "
             f"{list(tangent.spec.shape)} {tangent.spec.dtype} and {list(tensor.spec.shape)} {tensor.spec.dtype}"
         )
-    with switches.enable_grad():
+    with grad_modes.enable_grad():
         source = own(tensor)
-        dual = shaping.clone(source)  # computed, so that it may be written in place
+        dual = views.clone(source)  # computed, so that it may be written in place
         carried = tensor._slot is not None and current.sources
         before = pushed([tensor], current.sources, current.tangents)[0] if carried else None
         current.sources.append(source)

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tape import recording, switches
-from tape.autograd import blocks
-from tape.autograd.forward import filled_with, own, pulled, pushed, settle, zeros_for
-from tape.tensor import Tensor
+from tape.engine.forward_mode import filled_with, own, pulled, pushed, settle, zeros_for
+from tape.recording import record as recording
+from tape.tensors import grad_modes
+from tape.tensors.tensor import Tensor
+from tape.transforms import jacobian_blocks
 
 __all__ = ["hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]
 
@@ -40,7 +41,7 @@ class _Point:
     def __init__(self, api: str, func: Callable[..., Any], inputs: Any, *, create: bool, strict: bool) -> None:
         self.api, self.create, self.strict = api, create, strict
         self.several_in, given = _tensors(inputs, "inputs", api)
-        with switches.enable_grad():
+        with grad_modes.enable_grad():
             self.inputs = [own(x, linked=create) for x in given]
             self.several_out, self.outputs = _tensors(func(*self.inputs), _OUTPUTS, api)
         for i, y in enumerate(self.outputs):
@@ -85,7 +86,7 @@ class _Point:
             raise RuntimeError(
                 f"The Tensor returned by the function given to {self.api} should contain a single element"
             )
-        with switches.enable_grad():
+        with grad_modes.enable_grad():
             found = pulled(self.outputs, self.inputs, [filled_with(1.0, self.outputs[0])], create=True)
         for i, g in enumerate(found):
             if self.strict and (g is None or g._slot is None):
@@ -249,12 +250,12 @@ def _jacobian(point: _Point, outputs: Sequence[Tensor], *, forward: bool, severa
     inputs, create = point.inputs, point.create
     if point.strict:
         _check_dependence(point, outputs)
-    found = (blocks.by_columns if forward else blocks.by_rows)(outputs, inputs, create=create)
+    found = (jacobian_blocks.by_columns if forward else jacobian_blocks.by_rows)(outputs, inputs, create=create)
     for row in found if point.strict and create else ():
         for j, block in enumerate(row):
             if block is None or block._slot is None:
                 raise RuntimeError(_independent("The jacobian", j)[:-1] + " when create_graph=True.")
-    full = [point.finished(row) for row in blocks.filled(found, outputs, inputs, like_output=forward)]
+    full = [point.finished(row) for row in jacobian_blocks.filled(found, outputs, inputs, like_output=forward)]
     settle(inputs)
     return _packed([_packed(row, several=several[1]) for row in full], several=several[0])
 

@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from tape.autograd import behaviour
-from tape.autograd.comparison import Comparison
-from tape.autograd.engine import grad
-from tape.autograd.jacobians import Case, GradcheckError, differentiable, gapped, random_like, wants
-from tape.autograd.numerical import Tolerance, as_tuple
-from tape.creation import from_numpy
-from tape.tensor import Tensor
+from tape.checks import contracts
+from tape.checks.comparison import Comparison
+from tape.checks.finite_differences import Tolerance, as_tuple
+from tape.checks.jacobians import Case, GradcheckError, differentiable, gapped, random_like, wants
+from tape.conversions.creation import from_numpy
+from tape.engine.backward import grad
+from tape.tensors.tensor import Tensor
 
 __all__ = ["GradcheckError", "gradcheck", "gradgradcheck"]
 
@@ -91,9 +91,9 @@ def gradcheck(
         )
         comparison.check(backward=check_backward_ad, forward=check_forward_ad)
         if check_batched_forward_grad:
-            behaviour.check_batched_forward(case)
+            contracts.check_batched_forward(case)
         if check_backward_ad:
-            behaviour.check(comparison, undefined=check_undefined_grad, batched=check_batched_grad)
+            contracts.check(comparison, undefined=check_undefined_grad, batched=check_batched_grad)
     except GradcheckError:
         if raise_exception:
             raise

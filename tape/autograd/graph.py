@@ -6,31 +6,32 @@ from contextlib import ContextDecorator
 from typing import Any, Self
 from weakref import WeakKeyDictionary
 
-from tape import families, recording
-from tape.autograd import nodes
-from tape.autograd.edges import GradientEdge, get_gradient_edge
-from tape.autograd.hooks import Hook, RemovableHandle, of_leaf
-from tape.autograd.nodes import Node, node_of
-from tape.autograd.registration import register_multi_grad_hook
-from tape.autograd.saving import (
+from tape.engine.graph import nodes
+from tape.engine.graph.gradient_edges import GradientEdge, get_gradient_edge
+from tape.engine.graph.hook_registration import register_multi_grad_hook
+from tape.engine.graph.nodes import Node, node_of
+from tape.engine.rules.saved_tensors_hooks import (
     allow_mutation_on_saved_tensors,
     disable_saved_tensors_hooks,
     save_on_cpu,
     saved_tensors_hooks,
 )
-from tape.tensor import AccumulateGrad, Tensor, attribute
+from tape.recording import record
+from tape.tensors import view_families
+from tape.tensors.hooks import Hook, RemovableHandle, of_leaf
+from tape.tensors.tensor import AccumulateGrad, Tensor, attribute
 
 
 @attribute
 def grad_fn(x: Tensor) -> Any:
     """The node that computed this tensor; None for leaves."""
-    return None if recording.leaf_of(x) else nodes.of_tensor(x)[0]
+    return None if record.leaf_of(x) else nodes.of_tensor(x)[0]
 
 
 @attribute
 def output_nr(x: Tensor) -> int:
     """Which output of its node this is: of a Function with several results, else 0."""
-    return 0 if recording.leaf_of(x) else nodes.of_tensor(x)[1]
+    return 0 if record.leaf_of(x) else nodes.of_tensor(x)[1]
 
 
 def _leaf_hook(node: AccumulateGrad, hook: Hook) -> RemovableHandle:
@@ -46,7 +47,7 @@ def _leaf_prehook(node: AccumulateGrad, hook: Hook) -> RemovableHandle:
 def increment_version(tensors: Any) -> None:
     """Count a write to the memory of a tensor, or of several, that was done outside of this library."""
     for x in (tensors,) if isinstance(tensors, Tensor) else tensors:
-        families.counter_of(x)[0] += 1
+        view_families.counter_of(x)[0] += 1
 
 
 class set_multithreading_enabled(ContextDecorator):  # noqa: N801 (PyTorch's name)

@@ -1,6 +1,6 @@
 """An operation on tensors as one native call: a hit in the table of calls is computed, recorded and returned.
 
-Whatever is not in the table, or needs more than this, is Python's, which then enters it (tape/call_table.py). Nothing
+Whatever is not in the table, or needs more than this, is Python's, which then enters it (call_table.py). Nothing
 of Python's runs between the look-up that counts and the last word: the tensor, whose making may collect garbage, is
 there before.
 """

@@ -1,0 +1,1 @@
+"""``vmap``: one example is recorded, and runs for a batch."""

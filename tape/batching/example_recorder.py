@@ -1,0 +1,278 @@
+"""The recorder of a function of one example: its operations as a plan that can be run on all examples at once.
+
+It notes little, for it costs a part of every call: an operation, its operands by number, and what came out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from numpy.lib.array_utils import byte_bounds
+
+from kernels.arrays.specs import Spec
+from kernels.native.memory import where
+from kernels.records.kinds import View, Write
+from tape.batching.plan import Called, Derivative, Operation, Start, Step
+from tape.recording.views import clone
+from tape.tensors import modes
+from tape.tensors.pytrees import leaves
+from tape.tensors.recorder import caller
+from tape.tensors.tensor import Tensor, as_array
+from tape.tensors.view_families import base_of, is_view
+
+_new: Any = tuple.__new__
+
+
+class Example:
+    """Notes what depends on the arguments; what does not is for the recorder around this one to hear.
+
+    A node is a tensor, by number: ``specs`` are those of one example, ``bases`` the nodes whose memory they show, and
+    ``offsets`` where in it, for those of which no operation of the plan tells.
+    """
+
+    def __init__(self, outer: Any) -> None:
+        self.outer = outer
+        self.plan: list[Step] = []
+        self.derivatives: list[Derivative] = []
+        self.specs: list[Spec] = []
+        self.bases: list[int] = []
+        self.offsets: dict[int, int] = {}
+        self.arguments: list[int] = []
+        self.written: set[int] = set()
+        self.nodes: dict[int, int] = {}
+        self.held: list[Tensor] = []
+        self.differing: set[int] = set()
+        self.tensors: dict[int, Tensor] = {}
+        self.constants: dict[int, Start] = {}
+        self.starts: dict[int, Start] = {}
+        self.replaced: list[Start] = []
+        self.escapes: list[str] = []
+        self.late = False
+        """Whether something came to differ that had been used before."""
+
+    def argument(self, x: Tensor) -> None:
+        """Make a tensor an argument."""
+        node = self._add(x)
+        self.arguments.append(node)
+        self.differing.add(node)
+
+    def _add(self, x: Tensor, base: int | None = None) -> int:
+        node = len(self.specs)
+        self.specs.append(x._form.spec)
+        self.bases.append(node if base is None else base)
+        self.held.append(x)  # its id stays its own
+        self.nodes[id(x)] = node
+        return node
+
+    def _depends(self, x: Any) -> bool:
+        return isinstance(x, Tensor) and (id(x) in self.nodes or id(base_of(x)) in self.nodes)
+
+    def reference(self, x: Tensor) -> int:
+        """Return the node of a tensor: a constant, or a view of which no operation tells, if it is new."""
+        node = self.nodes.get(id(x))
+        if node is None and is_view(x):
+            above = self.reference(x._base)
+            node = self._add(x, self.bases[above])
+            self._place(node, above, x._base, x)
+            self.tensors[node] = x
+        elif node is None:
+            node = self._add(x)
+            self.tensors[node], self.constants[node] = x, Start(x, node)
+        return node
+
+    def _place(self, node: int, above: int, source: Tensor, x: Tensor) -> None:
+        same = x._value is source._value or not x.spec.size
+        offset = 0 if same else where(as_array(x)) - where(as_array(source))
+        self.offsets[node] = self.offsets.get(above, 0) + offset
+
+    def _operands(self, given: Iterable[Any]) -> list[Any]:
+        return [self.reference(x) if isinstance(x, Tensor) else (x,) for x in given]
+
+    def _differ(self, operands: Iterable[Any]) -> bool:
+        return self._among(self.differing, operands)
+
+    def note(self, op: Any, operands: tuple[Any, ...], result: Tensor, params: tuple[Any, ...]) -> None:
+        """Plan an operation if an operand depends on the arguments."""
+        known, bases, differing = self.nodes, self.bases, self.differing
+        mine = differs = False
+        given: list[Any] = []
+        for x in operands:
+            if isinstance(x, Tensor):
+                node = known.get(id(x))
+                if node is None:
+                    if not any(map(self._depends, operands)):
+                        mine = False
+                        break
+                    node = self.reference(x)
+                mine = True
+                differs = differs or bases[node] in differing
+                given.append(node)
+            else:
+                given.append((x,))
+        if not mine:
+            if self.outer is not None:
+                self.outer.note(op, operands, result, params)
+            return
+        known[id(result)] = node = len(bases)
+        self.held.append(result)  # its id stays its own
+        spec, detached = result._form.spec, False
+        self.specs.append(spec)
+        if isinstance(op, View):
+            bases.append(bases[given[0]])
+            detached = not is_view(result)
+            if detached:
+                self._place(node, given[0], operands[0], result)
+        else:
+            bases.append(node)
+            if differs:
+                differing.add(node)
+        self.plan.append(_new(Operation, (op, given, params, node, spec, modes.is_grad_enabled(), detached)))
+
+    def given(self, x: Tensor) -> bool:
+        """Return whether a tensor is an argument, here or further out."""
+        return self.nodes.get(id(x)) in self.arguments or (self.outer is not None and self.outer.given(x))
+
+    def overwrites(self, x: Tensor, value: Any) -> None:
+        """Keep what a tensor from before the recording holds."""
+        if not self._depends(x) and not self._depends(value):
+            if self.outer is not None:
+                self.outer.overwrites(x, value)
+            return
+        base = base_of(x)
+        at = self.bases[self.reference(base)]
+        if at in self.arguments:
+            self.written.add(at)
+        if at not in self.constants or at in self.starts:
+            return
+        low, high = byte_bounds(self.constants[at].value)
+        if high - low != self.constants[at].value.nbytes:
+            raise NotImplementedError(
+                "vmap: writing into a part of a larger NumPy array from outside of the mapped function; copy it inside "
+                "first"
+            )
+        with modes.under(modes.current()._replace(recorder=self.outer)):
+            self.starts[at] = start = self.constants[at]
+            start.held = clone(base)
+
+    def wrote(self, op: Any, x: Tensor, value: Any, params: tuple[Any, ...]) -> None:
+        """Plan a write."""
+        if not self._depends(x) and not self._depends(value):
+            if self.outer is not None:
+                self.outer.wrote(op, x, value, params)
+            return
+        given = self._operands((x, value))
+        part = given[0]
+        self.tensors.pop(part, None)
+        if self._differ(given) and self.bases[part] not in self.differing:
+            self.differing.add(self.bases[part])
+            self.late = True
+        graded = modes.is_grad_enabled()
+        self.plan.append(Operation(op, given, params, part, x._form.spec, graded, detached=False))
+
+    def taken(self, x: Tensor, value: Tensor) -> None:
+        """Hear that a tensor has become what another is."""
+        before = self.constants.get(self.nodes.get(id(x), -1))
+        if id(value) not in self.nodes:
+            if self.outer is not None:
+                self.outer.taken(x, value)
+            return
+        self.nodes[id(x)] = node = self.nodes[id(value)]
+        self.held.append(x)
+        if before is not None:
+            self.tensors[before.node] = before.as_tensor()
+            before.node = node
+            self.replaced.append(before)
+
+    def replaces(self, x: Tensor, other: Tensor) -> None:
+        """Refuse that a tensor gets the memory of one that is planned."""
+        if self._depends(x) or self._depends(other):
+            raise NotImplementedError("vmap: .data of a tensor is set; write x.copy_(...)")
+        if self.outer is not None:
+            self.outer.replaces(x, other)
+
+    def left(self, tensor: Tensor) -> None:
+        """Note where a value that differs from example to example left for Python."""
+        node = self.nodes.get(id(tensor))
+        if node is not None and self.bases[node] in self.differing:
+            self.escapes.append(caller())
+        elif self.outer is not None:
+            self.outer.left(tensor)
+
+    def derived(
+        self,
+        run: Callable[..., Any],
+        outputs: Sequence[Tensor],
+        inputs: Sequence[Tensor],
+        weights: Sequence[Tensor],
+        rows: int,
+    ) -> Any:
+        """Find derivatives for this example, and plan to find them for all."""
+        mine = any(map(self._depends, (*outputs, *inputs, *weights)))
+        hear, before = None if mine else getattr(self.outer, "derived", None), modes.current()
+        try:
+            modes.set_mode(before._replace(recorder=None if mine else self.outer))
+            if hear is not None:
+                return hear(run, outputs, inputs, weights, rows)
+            found = run(outputs, inputs, weights, rows, again=True)
+        finally:
+            modes.restore(before)
+        if mine:
+            to, by, along = (tuple(map(self.reference, group)) for group in (outputs, inputs, weights))
+            results = [None if x is None else self._add(x) for x in found]
+            if self._differ((*to, *by, *along)):
+                self.differing.update(node for node in results if node is not None)
+            self.late = self.late or not self.differing.issuperset(self.bases[x] for x in by)
+            self.derivatives.append(Derivative(run, to, by, along, rows, results, modes.is_grad_enabled()))
+            self.plan.append(self.derivatives[-1])
+        return found
+
+    def called(self, run: Callable[..., Any], mapped: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        """Make a call for this example, and plan to make it for all."""
+        mine = any(map(self._depends, args))
+        with modes.under(modes.current()._replace(recorder=None if mine else self.outer)):
+            found = run(args, {})
+        if mine:
+            operands = self._operands(args)
+            results = [self._add(x) if isinstance(x, Tensor) else None for x in leaves(found)]
+            if self._differ(operands):
+                self.differing.update(node for node in results if node is not None)
+            self.plan.append(Called(mapped, operands, results, modes.is_grad_enabled()))
+        return found
+
+    def forget(self) -> None:
+        """Let go of all tensors but those from before the recording that are as they were."""
+        self.held.clear()
+        self.constants.clear()
+        self.nodes.clear()
+        if self.starts:
+            self.tensors = {node: x for node, x in self.tensors.items() if self.bases[node] not in self.starts}
+
+    def writes(self) -> bool:
+        """Whether the function writes in place."""
+        return any(isinstance(step, Operation) and isinstance(step.op, Write) for step in self.plan)
+
+    def batched(self) -> set[int]:
+        """Return the bases that hold something else for each example."""
+        found, size = set(self.differing), -1 if self.late else len(self.differing)
+        while len(found) > size:  # a write makes what was read before differ, too
+            size = len(found)
+            for step in self.plan:
+                if isinstance(step, Operation):
+                    if self._among(found, step.operands):
+                        found.add(self.bases[step.result])
+                    continue
+                if isinstance(step, Derivative):
+                    apart = self._among(found, (*step.outputs, *step.inputs))
+                    if apart:  # a derivative for each example
+                        found.update(self.bases[x] for x in step.inputs)
+                    differs = apart or self._among(found, step.weights)
+                else:
+                    differs = self._among(found, step.operands)
+                if differs:
+                    found.update(node for node in step.results if node is not None)
+        return found
+
+    def _among(self, found: set[int], operands: Iterable[Any]) -> bool:
+        bases = self.bases
+        return any(type(x) is int and bases[x] in found for x in operands)

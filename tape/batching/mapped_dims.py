@@ -1,0 +1,91 @@
+"""``vmap``'s ``in_dims`` and ``out_dims``: checked, and one for each leaf of the arguments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tape.tensors.pytrees import Structure, leaves, shown, spread
+from tape.tensors.tensor import Tensor
+
+
+def check_out_dims(name: str, out_dims: Any) -> None:
+    """Raise for what is no dim."""
+    if not all(d is None or isinstance(d, int) for d in leaves(out_dims)):
+        raise ValueError(
+            f"vmap({name}, ..., out_dims={out_dims}): `out_dims` must be an int, None or a python collection of ints "
+            "representing where in the outputs the vmapped dimension should appear."
+        )
+
+
+def in_dims_of(
+    name: str, in_dims: Any, args: tuple[Any, ...], structures: list[Structure], flat: list[Any]
+) -> list[int | None]:
+    """Check in_dims; return one for each leaf of the arguments, counted from the front."""
+    each = in_dims if isinstance(in_dims, tuple) else (in_dims,) * len(args)
+    if len(each) == len(args) and args and all(map(_usual, each, structures, flat)):
+        return list(each)
+    if not isinstance(in_dims, (int, tuple)):
+        raise ValueError(  # noqa: TRY004 (PyTorch's)
+            f"{_head(name, in_dims)}expected `in_dims` to be int or a (potentially nested) tuple matching the "
+            f"structure of inputs, got: {type(in_dims)}."
+        )
+    if not args:
+        raise ValueError(
+            f"vmap({name})(<inputs>): got no inputs. Maybe you forgot to add inputs, or you are trying to vmap over a "
+            "function with no inputs. The latter is unsupported."
+        )
+    below = list(map(_spread, each, structures)) if len(each) == len(args) else [None]
+    if None in below:
+        raise ValueError(
+            f"{_head(name, in_dims)}in_dims is not compatible with the structure of `inputs`. in_dims has structure "
+            f"{shown(in_dims)} but inputs has structure {shown(args)}."
+        )
+    dims = [d for own in below if own is not None for d in own]
+    return [None if d is None else _in_dim(name, in_dims, d, x) for d, x in zip(dims, flat, strict=True)]
+
+
+def _usual(d: Any, structure: Structure, x: Any) -> bool:
+    """Whether a dim is one of a tensor that is no part of a structure, or none."""
+    if structure.kind is not None:
+        return False
+    return d is None or (type(d) is int and type(x) is Tensor and 0 <= d < len(x._form.spec.shape))
+
+
+def _spread(d: Any, structure: Structure) -> list[Any] | None:
+    return [d] if structure.kind is None and (d is None or type(d) is int) else spread(d, structure)
+
+
+def _head(name: str, in_dims: Any) -> str:
+    return f"vmap({name}, in_dims={in_dims}, ...)(<inputs>): "
+
+
+def _in_dim(name: str, in_dims: Any, d: Any, x: Any) -> int:
+    if not isinstance(d, int):
+        raise ValueError(  # noqa: TRY004 (PyTorch's)
+            f"{_head(name, in_dims)}Got in_dim={d} for an input but in_dim must be either an integer dimension or None."
+        )
+    if not isinstance(x, Tensor):
+        raise ValueError(  # noqa: TRY004 (PyTorch's)
+            f"{_head(name, in_dims)}Got in_dim={d} for an input but the input is of type {type(x)}. We cannot vmap "
+            "over non-Tensor arguments, please use None as the respective in_dim"
+        )
+    rank = len(x.spec.shape)
+    if not -rank <= d < rank:
+        raise ValueError(
+            f"{_head(name, in_dims)}Got in_dim={d} for some input, but that input is a Tensor of dimensionality {rank} "
+            f"so expected in_dim to satisfy -{rank} <= in_dim < {rank}."
+        )
+    return d % rank
+
+
+def size_of(flat: list[Any], dims: list[int | None]) -> int:
+    """Return how many examples there are."""
+    sizes = [x.spec.shape[d] for x, d in zip(flat, dims, strict=True) if d is not None]
+    if not sizes:
+        raise ValueError("vmap: Expected at least one Tensor to vmap over")
+    if len(set(sizes)) > 1:
+        raise ValueError(
+            "vmap: Expected all tensors to have the same size in the mapped dimension, got sizes "
+            f"{sizes} for the mapped dimension"
+        )
+    return int(sizes[0])

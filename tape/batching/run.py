@@ -1,0 +1,206 @@
+"""One run of a plan made on one example: each step on the whole batch, the derivatives in it by one sweep for all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from kernels.ops.registry import OPS
+from kernels.records.kinds import Copy, Elementwise, View
+from tape.batching import rules
+from tape.batching.example_recorder import Example
+from tape.batching.plan import Derivative, Operation, Step
+from tape.batching.rules import Given
+from tape.engine.forward_mode import derived, settle
+from tape.operations import indexing
+from tape.recording import record, views
+from tape.tensors import grad_modes, modes
+from tape.tensors.tensor import AccumulateGrad, Tensor, root
+from tape.tensors.view_families import alone, share
+
+_AS_STRIDED: Any = OPS["as_strided"]
+
+
+class Batch:
+    """One run of a plan: the tensor of each node, for all examples."""
+
+    def __init__(self, example: Example, batched: set[int], arguments: Sequence[Tensor], size: int) -> None:
+        self.example, self.batched, self.size = example, batched, size
+        self.bases, self.specs = example.bases, example.specs
+        self.values: dict[int, Tensor] = dict(zip(example.arguments, arguments, strict=True))
+        self.copied = {node: self.values[node] for node in example.written}
+        if self.copied:
+            self.values |= {node: views.contiguous(x) for node, x in self.copied.items()}
+        self.sources = {node for step in example.derivatives if self._apart(step) for node in step.inputs}
+
+    def run(self) -> None:
+        """Run the plan."""
+        self._steps(self.example.plan, modes.is_grad_enabled())
+        for node, x in self.copied.items():
+            if self.values[node] is not x:
+                x.copy_(self.values[node])
+        if self.sources:
+            settle([self.values[node] for node in self.sources])
+
+    def _steps(self, steps: Sequence[Step], enabled: bool) -> None:
+        """Run steps: elementwise ones on operands with as many dims behind the batch as one example's result has."""
+        values, bases, batched, run = self.values, self.bases, self.batched, rules.RUN
+        for step in steps:
+            if type(step) is not Operation or type(step[0]) is not Elementwise or (enabled and not step[5]):
+                self._do(step, enabled)
+                continue
+            op, operands, params, result, spec, _, _ = step
+            rank, given = 1 + len(spec.shape), []
+            for o in operands:
+                if type(o) is not int:
+                    given.append(o[0])
+                    continue
+                x = values[o] if o in values else self.tensor(o)
+                wide = len(x._form.spec.shape) == rank or bases[o] not in batched
+                given.append(x if wide else rules.apart(x, rank))
+            y = run[op.name](*given, *params) if type(given[0]) is Tensor else rules.elementwise(op, given)
+            if len(y._form.spec.shape) != rank or self.sources:
+                self._keep(result, y)
+            else:
+                values[result] = y
+
+    def _do(self, step: Step, enabled: bool) -> None:
+        if enabled and not step.graded:
+            with grad_modes.no_grad():
+                self._steps([step], enabled=False)
+        elif isinstance(step, Operation):
+            if step.detached:
+                self._keep(step.result, self.tensor(step.operands[0]).detach())
+            elif step.op in rules.INDEXED:
+                self._index(step)
+            else:
+                self._by_rule(step)
+        elif isinstance(step, Derivative):
+            self._derive(step)
+        else:
+            given = list(map(self._given, step.operands))
+            found = step.mapped(self.size, [g.value for g in given], [g.batched for g in given])
+            for node, x in zip(step.results, found, strict=True):
+                if node is not None:
+                    self._keep(node, x)
+
+    def differs(self, node: int) -> bool:
+        """Whether a node holds something else for each example."""
+        return self.bases[node] in self.batched
+
+    def _given(self, operand: Any) -> Given:
+        if type(operand) is not int:
+            return Given(operand[0])
+        x = self.values.get(operand)
+        return Given(self.tensor(operand) if x is None else x, self.bases[operand] in self.batched, self.specs[operand])
+
+    def _index(self, step: Operation) -> None:
+        node, key = step.operands[0], step.params[0]
+        key = key if type(key) is tuple else (key,)
+        if self.bases[node] in self.batched:
+            key = (slice(None), *key)
+        self._keep(step.result, indexing.index(self.tensor(node), key))
+
+    def _by_rule(self, step: Operation) -> None:
+        if type(step.op) is Copy:
+            x = self.tensor(step.operands[0])
+            if x._form.spec.dtype is step.spec.dtype:
+                self._keep(step.result, views.clone(x))
+                return
+        given = list(map(self._given, step.operands))
+        try:
+            result = rules.run(step, given, step.spec)
+        except ValueError:
+            if not isinstance(step.op, View) or self.example.writes():
+                raise
+            given[0].value = views.clone(given[0].value)  # memory that this view is impossible of
+            result = rules.run(step, given, step.spec)
+        if result is not None:
+            self._keep(step.result, result)
+
+    def tensor(self, node: int) -> Tensor:
+        """Return the tensor of a node: one from before the recording at its first use."""
+        found = self.values.get(node)
+        if found is not None:
+            return found
+        base = self.bases[node]
+        start = self.example.starts.get(base)
+        if base == node or (start is None and base in self.example.tensors and base not in self.batched):
+            x: Any = self.example.tensors[node] if start is None else views.clone(start.held)  # type: ignore[arg-type]
+            # A leaf whose derivative is asked for was made for that: each example has its own.
+            apart = node in self.sources and type(x._slot) is AccumulateGrad
+            self._keep(node, x.detach() if apart else x)
+        else:
+            self.values[node] = self._part(node, base)
+        return self.values[node]
+
+    def _part(self, node: int, base: int) -> Tensor:
+        """Return the part of a base that a view shows of which no step tells, by its pattern in memory."""
+        part, whole, offset = self.specs[node], self.specs[base], self.example.offsets[node]
+        item, x = whole.dtype.itemsize, self.tensor(base)
+        order = sorted(range(len(whole.shape)), key=lambda axis: (-whole.strides[axis], axis))
+        strides = tuple(stride // item for stride in part.strides)
+        if base in self.batched:
+            x = views.permute(x, (0, *(axis + 1 for axis in order)))
+            params = ((self.size, *part.shape), (whole.size, *strides), offset // item)
+        else:
+            x, params = views.permute(x, tuple(order)), (part.shape, strides, offset // item)
+        try:
+            return record.view(_AS_STRIDED, x, params)
+        except ValueError:
+            raise NotImplementedError(
+                "vmap: a part of a tensor is written in place, whose memory has gaps or another order than one "
+                "example's; copy it first with contiguous() or clone()"
+            ) from None
+
+    def _keep(self, node: int, x: Tensor) -> None:
+        """Note a node's tensor, one for each example where it is to differ, a source of derivatives ready for that."""
+        if len(x._form.spec.shape) == len(self.specs[node].shape) and self.bases[node] in self.batched:
+            x = rules.whole(x, self.size)
+        if node in self.sources and x._slot is None:
+            x = root(share(x)) if alone(x) else x.requires_grad_()
+        self.values[node] = x
+
+    def _apart(self, step: Derivative) -> bool:
+        """Whether each example has derivatives of its own, not one function's for cotangents of its own."""
+        return any(map(self.differs, (*step.outputs, *step.inputs)))
+
+    def _derive(self, step: Derivative) -> None:
+        """Find derivatives for all examples: each depends on its own inputs alone, so one sweep gives them."""
+        rows, apart = step.rows, self._apart(step)
+        if not apart and not any(map(self.differs, step.weights)):
+            sides = (step.outputs, step.inputs, step.weights)
+            outputs, inputs, weights = (list(map(self.tensor, group)) for group in sides)
+            found = derived(step.run, outputs, inputs, weights, rows)
+        elif apart:
+            outputs, inputs = ([self._each(x, 0) for x in group] for group in (step.outputs, step.inputs))
+            found = derived(step.run, outputs, inputs, [self._each(x, rows) for x in step.weights], rows)
+            found = [x if x is None or not rows else _exchanged(x) for x in found]
+        else:  # the same function for all: so many more rows
+            outputs, inputs = (list(map(self.tensor, group)) for group in (step.outputs, step.inputs))
+            weights = [_together(self._each(x, 0), rows) for x in step.weights]
+            found = derived(step.run, outputs, inputs, weights, self.size * max(rows, 1))
+            found = [x if x is None or not rows else _divided(x, rows) for x in found]
+        for node, x in zip(step.results, found, strict=True):
+            if node is not None and x is not None:
+                self._keep(node, x)
+
+    def _each(self, node: int, rows: int) -> Tensor:
+        """Return a node's tensor with the batch in front, behind the rows if there are any."""
+        x = self.tensor(node)
+        if self.differs(node):
+            return _exchanged(x) if rows else x
+        return rules.whole(x, self.size, behind=int(rows > 0))
+
+
+def _together(x: Tensor, rows: int) -> Tensor:
+    """Run two leading axes together, if the second one is of rows."""
+    return views.reshape(x, (-1, *x.spec.shape[2:])) if rows else x
+
+
+def _divided(x: Tensor, rows: int) -> Tensor:
+    return views.reshape(x, (-1, rows, *x.spec.shape[1:]))
+
+
+def _exchanged(x: Tensor) -> Tensor:
+    return views.transpose(x, 0, 1)

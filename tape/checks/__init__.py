@@ -1,0 +1,1 @@
+"""Derivatives held against another truth: finite differences, Taylor remainders, contracts, layouts."""

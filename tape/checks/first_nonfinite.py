@@ -1,0 +1,295 @@
+"""``tape.first_nonfinite``: the first NaN or infinity of a finished graph, without a mode switched on before.
+
+The values are what instructions saved, and what follows from those; then the gradients, swept back from the loss. The
+tape, ``.grad`` and hooks are left alone.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any, NoReturn
+
+import numpy as np
+
+from kernels.arrays.sweep_interface import Array, Observer, Seed
+from kernels.instructions.entries import Instruction
+from kernels.instructions.forms import Form
+from kernels.native.words import ADDS, CLEARS, PULLS, PYTHON, TAPE_BITS, VIEW
+from kernels.records.kinds import cut
+from kernels.sweeps.graph import key_of
+from tape import errors
+from tape.engine.graph import cross_thread
+from tape.engine.graph.observers import Arrivals, own_offset
+from tape.engine.graph.sweep_run import Run
+from tape.engine.rules.anomaly import Anomaly, element, known_at, line_of, operand_name
+from tape.engine.rules.graph_values import Values, place_in
+from tape.tensors import modes
+from tape.tensors.tapes import Tape
+from tape.tensors.tensor import AccumulateGrad, Tensor
+
+__all__ = ["NonFinite", "first_nonfinite"]
+
+Hit = tuple[tuple[int, ...], float]
+"""The place of an element, and its value."""
+
+
+@dataclass(frozen=True)
+class NonFinite:
+    """An element that is NaN or infinite; ``str()`` of it is a sentence.
+
+    ``phase`` is "forward" or "backward". ``op`` names the operation, "" where a leaf itself is not finite. ``operand``
+    is what the operation's rule calls the operand whose gradient, or value, it is; "" for the result. ``where`` is the
+    number on the tape of the tensor concerned, or the name of a leaf; None for a constant. ``line`` is the user's,
+    known if anomaly mode was on. ``known`` are other values at that element. ``certain`` is False where the operands of
+    the operation are not kept: an earlier operation may have made it.
+    """
+
+    phase: str
+    op: str
+    operand: str
+    index: tuple[int, ...]
+    value: float
+    where: int | str | None
+    line: str | None
+    known: tuple[tuple[str, float], ...] = ()
+    certain: bool = True
+
+    def __str__(self) -> str:
+        if not self.op:
+            what = f"the leaf {self.where}" + (f" at {list(self.index)}" if self.index else "")
+        elif self.phase == "backward":
+            what = f"{self.op}, gradient of its operand {element(self.operand, self.index)}"
+            what += f" (the leaf {self.where})" if isinstance(self.where, str) else ""
+        elif self.operand:
+            what = f"{self.op}, its operand {element(self.operand, self.index)}"
+        else:
+            what = f"{self.op}, its result {element('y', self.index)}"
+        known = ", ".join(f"{name} = {value!r}" for name, value in self.known)
+        return (
+            f"{self.phase}: {what} is {self.value!r}"
+            + (f" ({known})" if known else "")
+            + ("" if self.certain else "; its operands are not kept, an earlier operation may have made it")
+            + (f"; recorded at {self.line}" if self.line else "")
+        )
+
+
+def first_nonfinite(loss: Tensor) -> NonFinite | None:
+    """Return the first NaN or infinity in the graph of a tensor, None if there is none.
+
+    First the values are looked at, in the order in which they were computed: those that the tape keeps, those that
+    can be computed again from them, and the loss. Then the gradients, from the loss back, with ones for its gradient.
+    The graph must not have been freed by a backward. Hooks are not run; the backward of a Function is.
+
+    Raises:
+        GradError: The tensor has no graph, or part of it has been freed.
+    """
+    if not isinstance(loss, Tensor):
+        raise TypeError(f"first_nonfinite takes a tensor, not {type(loss).__name__}")
+    if loss._slot is None:
+        raise errors.GradError(errors.NO_GRAPH.format(0))
+    search = _Search(_graph(loss), loss, _names(sys._getframe(1)))
+    return search.forward() or search.backward(loss)
+
+
+def _names(frame: FrameType) -> dict[int, str]:
+    """Return what the caller calls the leaves, by their ids."""
+    found = {}
+    for name, x in (*frame.f_globals.items(), *frame.f_locals.items()):
+        if isinstance(x, Tensor) and type(x._slot) is AccumulateGrad and name.isidentifier():
+            found[id(x._slot)] = name
+    return found
+
+
+def _graph(loss: Tensor) -> list[Instruction]:
+    """Return the instructions that lead to a tensor, the first recorded first."""
+    if type(loss._slot) is not int:
+        return []
+    with cross_thread.reading([Seed(loss._slot, loss.spec, 1.0)]) as (graph, _):
+        return graph.marked[::-1]
+
+
+def _first(values: Array | None) -> Hit | None:
+    """Return the first element that is not finite, and its place."""
+    if values is None or values.dtype.kind != "f":
+        return None
+    if np.isfinite(values).all() if values.ndim else math.isfinite(values.item()):
+        return None
+    index = tuple(int(k) for k in np.argwhere(~np.isfinite(values))[0])
+    return index, values[index].item()
+
+
+_SELECTING = {np.where.__name__, cut.__name__}
+
+
+def _hides(form: Form) -> bool:
+    """Whether a gradient that is not finite may leave no trace in what an instruction makes of it.
+
+    Products with it are not finite; a rule that selects, a write over what is gone, and Python may drop it.
+    """
+    rules = [rule.__code__.co_names for rule in form.op.pullback if rule is not None]
+    selects = any(_SELECTING.intersection(names) for names in rules) or getattr(form.op, "selects", False)
+    return form.kind != VIEW and (form.kind != PULLS or selects)
+
+
+class _Found(Exception):  # noqa: N818 (it ends a sweep, and is no error)
+    def __init__(self, result: NonFinite) -> None:
+        super().__init__()
+        self.result = result
+
+
+class _Search(Anomaly):
+    """Looks at the values of a graph, then, as anomaly mode does, at what its pullbacks give."""
+
+    def __init__(self, order: list[Instruction], loss: Tensor, names: dict[int, str]) -> None:
+        super().__init__(checks=True)
+        self.names = names
+        self.values = Values(order)
+        self.values.known[key_of(loss._slot)] = np.asarray(loss._value)
+        slots = [loss._slot, *(o for i in order for o in i.operands)]
+        self.leaves = {key_of(o): o for o in slots if type(o) is AccumulateGrad}
+        self.shown = self._shown()
+        self.suspects: set[int] = set()
+
+    def _shown(self) -> dict[Any, Hit]:
+        """Return what the views that the tape keeps show of their bases, by the bases' keys."""
+        found: dict[Any, Hit] = {}
+        for instruction in self.values.order:
+            if instruction.form.kind == VIEW and (hit := _first(self.values.known.get(instruction.slot))):
+                base, spec = self.values.base_of(instruction)
+                found.setdefault(base, (place_in(spec, instruction.form, instruction.saved[0], hit[0]), hit[1]))
+        return found
+
+    def forward(self) -> NonFinite | None:
+        """Look at leaves, then at constants and results in the order of the tape."""
+        for key, leaf in self.leaves.items():
+            hit = _first(self.values.known.get(key)) or self.shown.get(key)
+            if hit is not None:
+                return NonFinite("forward", "", "", *hit, self._where(leaf), None)
+        with np.errstate(all="ignore"):
+            found = (self._constant(i) or self._result(i) for i in self.values.order)
+            return next((one for one in found if one is not None), None)
+
+    def _constant(self, instruction: Instruction) -> NonFinite | None:
+        """Look for a NaN in operands that are not on the tape. An infinity may be meant: where it does harm shows."""
+        for i, operand in enumerate(instruction.operands):
+            value = self.values.operand(instruction, i) if operand is None else None
+            if value is not None and value.dtype.kind == "f" and np.isnan(value).any():
+                index = tuple(int(k) for k in np.argwhere(np.isnan(value))[0])
+                return self._at(instruction, "forward", operand_name(instruction.form, i), (index, np.nan), None, {})
+        return None
+
+    def _result(self, instruction: Instruction) -> NonFinite | None:
+        value = self.values.of(instruction)  # of views too: others are computed from them
+        hit = None if instruction.form.kind == VIEW else _first(value) or self.shown.get(instruction.slot)
+        if hit is None:
+            return None
+        found, values = {}, [self.values.operand(instruction, i) for i in range(len(instruction.operands))]
+        for i, known in enumerate(values):
+            if known is not None and known.shape in ((), instruction.form.spec.shape):
+                index = hit[0] if known.ndim else ()
+                found[element(operand_name(instruction.form, i), index)] = known[index].item()
+        certain = all(known is not None for known in values)
+        return self._at(instruction, "forward", "", hit, instruction.slot, found, certain=certain)
+
+    def backward(self, loss: Tensor) -> NonFinite | None:
+        """Look at gradients, from the loss back."""
+        if type(loss._slot) is not int:
+            return None
+        ones = 1.0 if loss.spec.size == 1 else np.ones(loss.spec.shape, loss.spec.dtype)
+        bare = modes.current()._replace(grad=False, recorder=None, anomaly=None, inference=False)
+        seed = Seed(loss._slot, loss.spec, ones, own_offset(loss))
+        try:
+            with modes.under(bare), np.errstate(all="ignore"):
+                if not self._bad([i for i in self.values.order if _hides(i.form)], seed):
+                    return None
+                self._suspect(seed)
+                modes.set_mode(bare._replace(anomaly=self))
+                if self.suspects:
+                    _Bare([]).sweep([seed])
+        except _Found as found:
+            return found.result
+        return None
+
+    def _bad(self, watched: list[Instruction], seed: Seed) -> set[Any]:
+        """Return the keys of leaves, and of the results of some instructions, whose gradients are not finite."""
+        run = _Bare(watched)
+        run.sweep([seed])
+        bad = {key_of(leaf) for leaf, value in run.leaves if not np.isfinite(value).all()}
+        return bad | {k for k, o in run.observers.items() if o.gradient is not None and _first(o.gradient) is not None}
+
+    def _suspect(self, seed: Seed) -> None:
+        """Find, by a native sweep, the instructions that may give what is not finite: all, if a write may hide it."""
+        order = self.values.order
+        self.suspects = {i.slot for i in order}
+        if any(i.form.kind in (CLEARS, ADDS) for i in order):
+            return
+        bad = self._bad([i for i in order if i.form.kind in (PULLS, PYTHON)], seed)
+        self.suspects = {i.slot for i in order if any(self._home(o) in bad for o in i.operands if o is not None)}
+
+    def _home(self, operand: Any) -> Any:
+        """Return the key of the tensor in whose gradient that of an operand is."""
+        view = self.values.by_slot.get(operand)
+        return key_of(operand) if view is None or view.form.kind != VIEW else self.values.base_of(view)[0]
+
+    def concerns(self, instruction: Instruction) -> bool:
+        """Return whether an instruction is to be looked at."""
+        return instruction.slot in self.suspects
+
+    def bad(self, values: Array) -> Array:
+        """Return which elements of a gradient are not finite."""
+        return ~np.isfinite(values)
+
+    def report(
+        self, instruction: Instruction, i: int, index: tuple[int, ...], value: Array, given: Array | None
+    ) -> NoReturn:
+        """End the search."""
+        name, known = operand_name(instruction.form, i), self.values.operand(instruction, i)
+        found = {} if known is None or known.shape != value.shape else {element(name, index): known[index].item()}
+        found |= known_at(instruction, i, index, value, given)
+        where = instruction.operands[i]
+        raise _Found(self._at(instruction, "backward", name, (index, value[index].item()), where, found))
+
+    def _at(
+        self,
+        instruction: Instruction,
+        phase: str,
+        operand: str,
+        hit: Hit,
+        where: Any,
+        known: dict[str, float],
+        *,
+        certain: bool = True,
+    ) -> NonFinite:
+        op, line, items = instruction.form.op.name, line_of(instruction.slot), tuple(known.items())
+        return NonFinite(phase, op, operand, *hit, self._where(where), line, items, certain)
+
+    def _where(self, where: Any) -> int | str | None:
+        """Return the number of a tensor on the tape, the name of a leaf, None for a constant."""
+        if type(where) is not AccumulateGrad:
+            return None if where is None else int(where)
+        return self.names.get(id(where), f"of shape {list(where.spec.shape)}")
+
+
+class _Bare(Run):
+    """A backward that nobody looks at but observers of these instructions; hooks are not run, nothing is delivered."""
+
+    def __init__(self, watched: list[Instruction]) -> None:
+        super().__init__(free=False, restrict=False)
+        self.observers = {i.slot: Observer(i.slot, i.form.spec, asked=False) for i in watched}
+        self.arrivals = _Alone(self.observers)
+
+
+class _Alone(Arrivals):
+    """Observers of instructions, and nobody else."""
+
+    def __init__(self, known: dict[int, Observer]) -> None:
+        super().__init__(restrict=False, batch=0, accumulates=False)
+        self.known = known
+
+    def observers(self, tape: Tape, seeds: list[Seed]) -> list[Observer]:
+        """Return the observers of a tape."""
+        del seeds
+        return [o for slot, o in self.known.items() if slot >> TAPE_BITS == tape.number]

@@ -1,0 +1,276 @@
+"""Tests of adjoint modellers: orders of Taylor remainders, and the dot products of a Jacobian and its transpose.
+
+Neither needs a Jacobian, so both suit whole simulations: a Taylor test costs a few runs and one backward.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tape.checks import finite_differences
+from tape.checks.finite_differences import as_tuple, memory_of
+from tape.checks.jacobians import Case, differentiable, filled, outputs_of, pull, push, random_like
+from tape.conversions.creation import tensor
+from tape.engine.backward import grad
+from tape.tensors.tensor import Array, Tensor
+
+__all__ = ["DotProducts", "TaylorTest", "dot_product_test", "taylor_test"]
+
+_TITLES = {1: "|f(x+h dx) - f(x)|", 2: "|... - h <g, dx>|", 3: "|... - h^2/2 <H dx, dx>|"}
+_NOISY = 32.0
+"""Remainders below so many units of rounding are rounding."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaylorTest:
+    """Remainders of Taylor polynomials over shrinking steps; ``str()`` is a table of them.
+
+    Attributes:
+        steps: The steps h, each half of the one before.
+        remainders: By expected order (1: value alone, 2: with the gradient, 3: with the Hessian), one for each step.
+        orders: By expected order, those observed from each step to the next; inf where the second remainder is
+            rounding, as for a polynomial that the Taylor polynomial equals.
+    """
+
+    steps: tuple[float, ...]
+    remainders: dict[int, tuple[float, ...]]
+    orders: dict[int, tuple[float, ...]]
+
+    @property
+    def order(self) -> float:
+        """The smallest order observed of the last column: about 2 for a right gradient, 3 with a right Hessian."""
+        return min(self.orders[max(self.orders)])
+
+    def __str__(self) -> str:
+        """Return a table, a line for each step."""
+        rows = [["h", *(cell for k in self.remainders for cell in (_TITLES[k], "order"))]]
+        for n, h in enumerate(self.steps):
+            row = [f"{h:.3e}"]
+            for k, column in self.remainders.items():
+                row += [f"{column[n]:.3e}", f"{self.orders[k][n - 1]:.2f}" if n else ""]
+            rows.append(row)
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        return "\n".join(
+            "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+        )
+
+
+def taylor_test(
+    f: Callable[..., Tensor],
+    x: Any,
+    dx: Any = None,
+    *,
+    hessian: bool = False,
+    h: float = 2.0**-7,
+    steps: int = 6,
+    verbose: bool = True,
+) -> TaylorTest:
+    """Print how fast Taylor remainders of a function shrink as the step is halved; return them.
+
+    The remainder ``|f(x + h dx) - f(x)|`` has order 1 in h, less ``h <g, dx>`` order 2 if g is the gradient, less
+    ``h^2/2 <H dx, dx>`` order 3 if H is the Hessian. A wrong derivative takes the order down by one::
+
+        assert taylor_test(f, x, dx).order > 1.9
+        assert taylor_test(f, x, dx, hessian=True).order > 2.9
+
+    Where f is its own Taylor polynomial (linear, or quadratic with the Hessian) remainders are rounding from the
+    start: they count as of infinite order, and pass. How large rounding is, is measured.
+
+    Args:
+        f: Takes a tensor, or as many as ``x`` has, and returns a tensor of one element.
+        x: The point: a tensor, array or number, or a tuple of them. Copies of it are used, float64 unless floating.
+        dx: The direction, of the same shapes; random numbers of the size of x's if left out.
+        hessian: Whether to test the Hessian too; it needs ``create_graph=True`` to work through f.
+        h: The first step.
+        steps: How many steps, two at least.
+        verbose: Whether to print the table.
+
+    Raises:
+        ValueError: ``steps`` is below 2, ``h`` not positive, or the shapes of x and dx differ.
+        RuntimeError: f returns more than one element, or nothing that requires grad.
+    """
+    if steps < 2 or not h > 0:  # noqa: PLR2004 (an order takes two)
+        raise ValueError(f"taylor_test: two steps at least, the first one positive; got steps={steps}, h={h}")
+    points = _arrays(x)
+    directions = _directions(points, dx)
+    case = Case(f, tuple(tensor(p, requires_grad=True) for p in points))
+    terms = _terms(case, directions, hessian=hessian)
+    result = _shrunk(case, directions, terms, tuple(h / 2**k for k in range(steps)))
+    if verbose:
+        sys.stdout.write(f"{result}\n")
+    return result
+
+
+def _arrays(x: Any) -> list[Array]:
+    """Return floating copies of what is given."""
+    found = [np.array(memory_of(v) if isinstance(v, Tensor) else v) for v in as_tuple(x)]
+    return [a if a.dtype.kind == "f" else a.astype(np.float64) for a in found]
+
+
+def _directions(points: Sequence[Array], given: Any) -> list[Array]:
+    """Return a direction for each point, checked; a random one without ``given``."""
+    if given is None:
+        rng = np.random.default_rng(0)
+        return [rng.standard_normal(p.shape) * _size(p) for p in points]
+    directions = _arrays(given)
+    shapes = [p.shape for p in points], [d.shape for d in directions]
+    if shapes[0] != shapes[1]:
+        raise ValueError(f"the direction has shapes {shapes[1]}, the point {shapes[0]}")
+    return directions
+
+
+def _size(point: Array) -> Array:
+    """Return each element's size; for zeros the largest one, or 1."""
+    size = np.abs(point.astype(np.float64))
+    largest = size.max(initial=0.0) or 1.0
+    return np.where(size > 0, size, largest)
+
+
+def _terms(case: Case, directions: Sequence[Array], *, hessian: bool) -> list[float]:
+    """Return f, its slope along the direction, and with the Hessian half its curvature."""
+    (value,) = outputs_of(case.func(*case.inputs))
+    if value.numel() != 1:
+        raise RuntimeError(f"taylor_test: f returned {value.numel()} elements; it must return one")
+    gradients = grad(value, case.inputs, create_graph=hessian, allow_unused=True)
+    terms = [float(memory_of(value).item()), _dot(filled(gradients, case.inputs), directions)]
+    if hessian:
+        products = [(g * tensor(d)).sum() for g, d in zip(gradients, directions, strict=True) if g is not None]
+        slopes = differentiable(products)
+        second = grad(slopes, case.inputs, allow_unused=True) if slopes else (None,) * len(directions)
+        terms.append(_dot(filled(second, case.inputs), directions) / 2)
+    return terms
+
+
+def _shrunk(case: Case, directions: Sequence[Array], terms: list[float], steps: tuple[float, ...]) -> TaylorTest:
+    """Evaluate the function and its Taylor polynomials at each step."""
+    at = finite_differences.along(lambda: _values(case), [memory_of(x) for x in case.inputs], directions)
+    noise = float(finite_differences.noise_of(at, steps[-1] / 64)[0])
+    values = [at(h)[1].item() for h in steps]
+    parts = [[term * h**k for k, term in enumerate(terms)] for h in steps]
+    remainders = {
+        order: tuple(abs(value - sum(part[:order])) for value, part in zip(values, parts, strict=True))
+        for order in range(1, len(terms) + 1)
+    }
+    rounding = [
+        _NOISY * (noise + np.finfo(float).eps * (abs(value) + sum(map(abs, part))))
+        for value, part in zip(values, parts, strict=True)
+    ]
+    return TaylorTest(steps, remainders, {k: _orders(column, rounding) for k, column in remainders.items()})
+
+
+def _dot(left: Sequence[Array], right: Sequence[Array]) -> float:
+    return float(sum(np.vdot(a, b) for a, b in zip(left, right, strict=True)))
+
+
+def _orders(remainders: Sequence[float], rounding: Sequence[float]) -> tuple[float, ...]:
+    """Return the orders from each remainder to the next, half the step."""
+    return tuple(
+        math.inf if fine <= unit else math.log2(coarse / fine) if coarse > 0 else -math.inf
+        for coarse, fine, unit in zip(remainders, remainders[1:], rounding[1:], strict=False)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class DotProducts:
+    """The two numbers of :func:`dot_product_test`; ``str()`` is one line.
+
+    Attributes:
+        forward: <J v, w>.
+        reverse: <v, J^T w>.
+        difference: What they differ by, relative to the larger one.
+        error: What ``forward`` may be off by, relative likewise: 0 by forward mode, estimated for differences.
+    """
+
+    forward: float
+    reverse: float
+    difference: float
+    error: float
+
+    def __str__(self) -> str:
+        """Return for example ``<J v, w> = 1.5, <v, J^T w> = 1.5, relative difference 2e-12 (error about 1e-11)``."""
+        return (
+            f"<J v, w> = {self.forward:.15g}, <v, J^T w> = {self.reverse:.15g}, "
+            f"relative difference {self.difference:.1g} (error about {self.error:.1g})"
+        )
+
+
+def dot_product_test(
+    f: Callable[..., Any],
+    x: Any,
+    v: Any = None,
+    w: Any = None,
+    *,
+    differences: bool = False,
+    eps: float = 1e-6,
+    verbose: bool = True,
+) -> DotProducts:
+    """Print and return <J v, w> and <v, J^T w> of a function's Jacobian J: the transpose that backward applies.
+
+    J^T w is by ``tape.autograd.grad``; J v by ``tape.func.jvp``, to the last digits, or by differences, which share no
+    rule with backward::
+
+        result = dot_product_test(f, x)
+        assert result.difference < 1e-12 + result.error
+
+    Args:
+        f: Takes a tensor, or as many as ``x`` has, and returns a tensor of any shape, or a tuple of them.
+        x: The point: a tensor, array or number, or a tuple of them. Copies of it are used, float64 unless floating.
+        v: The direction, of x's shapes; random if left out.
+        w: The weights, of the shapes of f's floating outputs; random if left out.
+        differences: Whether J v is to be by differences. They also serve where forward mode cannot pass f.
+        eps: The first step of differences, in units of v.
+        verbose: Whether to print the numbers.
+
+    Raises:
+        ValueError: The shapes of v or w are not those of x or of what f returns.
+        RuntimeError: Nothing that f returns requires grad.
+    """
+    points = _arrays(x)
+    directions = _directions(points, v)
+    case = Case(f, tuple(tensor(p, requires_grad=True) for p in points))
+    outputs = [o for o in case.run() if o.is_floating_point()]
+    weights = random_like(outputs) if w is None else _arrays(w)
+    if [a.shape for a in weights] != [tuple(o.shape) for o in outputs]:
+        raise ValueError(f"weights of shapes {[a.shape for a in weights]} for {[tuple(o.shape) for o in outputs]}")
+    if not differentiable(outputs):
+        raise RuntimeError("dot_product_test: nothing that f returns requires grad")
+    pairs = [(o, a) for o, a in zip(outputs, weights, strict=True) if o.requires_grad]
+    gradients = pull([o for o, _ in pairs], case.inputs, [a.astype(o.dtype) for o, a in pairs])
+    reverse = _dot(filled(gradients, case.inputs), directions)
+    forward, error = None if differences else _pushed(case, directions, weights), 0.0
+    if forward is None:
+        forward, error = _by_differences(case, directions, weights, reverse, eps)
+    largest = max(abs(forward), abs(reverse)) or 1.0
+    result = DotProducts(forward, reverse, abs(forward - reverse) / largest, error / largest)
+    if verbose:
+        sys.stdout.write(f"{result}\n")
+    return result
+
+
+def _pushed(case: Case, directions: Sequence[Array], weights: Sequence[Array]) -> float | None:
+    """Return <J v, w> by forward mode, None where it cannot pass."""
+    try:
+        return _dot(push(case, directions), weights)
+    except NotImplementedError:
+        return None
+
+
+def _by_differences(
+    case: Case, directions: Sequence[Array], weights: Sequence[Array], expected: float, eps: float
+) -> tuple[float, float]:
+    """Return <J v, w> and its error."""
+    at = finite_differences.along(lambda: _values(case), [memory_of(x) for x in case.inputs], directions)
+    flat = np.concatenate([a.reshape(-1) for a in weights])
+    (found,) = finite_differences.projected(at, eps, finite_differences.noise_of(at, eps), [flat], [expected])
+    return found.value.item(), found.error.item()
+
+
+def _values(case: Case) -> Array:
+    """Return the floating outputs end to end."""
+    return np.concatenate([np.zeros(0), *(memory_of(o).reshape(-1) for o in case.run() if o.is_floating_point())])

@@ -1,0 +1,285 @@
+"""What a tensor tells of itself: extents, dtype, device, whether it requires grad."""
+
+from __future__ import annotations
+
+from typing import Any
+from weakref import ReferenceType, ref
+
+import numpy as np
+
+from kernels.arrays.specs import spec_of
+from kernels.instructions.forms import Form
+from kernels.ops.registry import OPS
+from tape.foundation import devices
+from tape.foundation.devices import check_device
+from tape.foundation.dtypes import check_gradient, dtype_of, get_default_dtype
+from tape.foundation.printing import format_tensor
+from tape.foundation.size import Size
+from tape.recording import casts, record
+from tape.recording.views import clone
+from tape.recording.write_calls import sharing
+from tape.tensors import hooks, inference_mode, modes, view_families
+from tape.tensors.tensor import AccumulateGrad, Tensor, as_array, attribute, method, plain, rare, seldom
+
+_ALIAS = OPS["alias"]
+
+
+@attribute
+def shape(x: Tensor) -> Size:
+    """The extents of the dims."""
+    return Size(x.spec.shape)
+
+
+@attribute
+def dtype(x: Tensor) -> np.dtype[Any]:
+    """The dtype of the elements, a NumPy dtype."""
+    return x.spec.dtype
+
+
+@attribute
+def ndim(x: Tensor) -> int:
+    """The number of dims."""
+    return len(x.spec.shape)
+
+
+@attribute
+def device(x: Tensor) -> devices.device:
+    """Always "cpu"."""
+    del x
+    return devices.device()
+
+
+def size(x: Tensor, dim: int | None = None) -> Any:
+    """Return the shape, or the extent of one dim."""
+    return Size(x.spec.shape) if dim is None else x.spec.shape[_dim_of(x, dim)]
+
+
+def _dim_of(x: Tensor, dim: int) -> int:
+    rank = len(x.spec.shape)
+    if not -rank <= dim < rank:
+        raise IndexError(
+            f"Dimension out of range (expected to be in range of [{-rank}, {rank - 1}], but got {dim})"
+            if rank
+            else f"Dimension specified as {dim} but tensor has no dimensions"
+        )
+    return dim
+
+
+@method()
+def dim(x: Tensor) -> int:
+    """Return the number of dims."""
+    return len(x.spec.shape)
+
+
+@method()
+def numel(x: Tensor) -> int:
+    """Return the number of elements."""
+    return x.spec.size
+
+
+method("nelement")(numel)
+
+
+@method()
+def stride(x: Tensor, dim: int | None = None) -> Any:
+    """Return the strides in elements."""
+    strides = tuple(s // x.spec.dtype.itemsize for s in x.spec.strides)
+    return strides if dim is None else strides[_dim_of(x, dim)]
+
+
+@method()
+def is_contiguous(x: Tensor) -> bool:
+    """Return whether the memory is C-contiguous."""
+    value = x._value
+    return type(value) is float or bool(value.flags.c_contiguous)  # type: ignore[union-attr]
+
+
+@method()
+def is_floating_point(x: Tensor) -> bool:
+    """Return whether the dtype is floating."""
+    return x.spec.dtype.kind == "f"
+
+
+@attribute
+def is_leaf(x: Tensor) -> bool:
+    """Whether the user made it, or it has no history."""
+    return record.leaf_of(x)
+
+
+def _requires_grad(x: Tensor) -> bool:
+    """Whether operations on it are recorded. Settable on leaves."""
+    return x._slot is not None
+
+
+def _set_requires_grad(x: Tensor, value: bool) -> None:
+    if not record.leaf_of(x):
+        if value:
+            return
+        raise RuntimeError(
+            "you can only change requires_grad flags of leaf variables. If you want to use a computed variable in a "
+            "subgraph that doesn't require differentiation use var_no_grad = var.detach()."
+        )
+    if value and x.spec.dtype.kind != "f":
+        raise RuntimeError("only Tensors of floating point dtype can require gradients")
+    if value:
+        check_gradient(x.spec.dtype)
+    if not value and type(x._slot) is AccumulateGrad:
+        leaf = x._slot
+        view_families.found(x)
+        view_families.move(x, None, x._form)
+        own = rare(x)
+        own.leaf, own.grad = leaf, leaf.grad
+        leaf.grad, leaf.owner = None, _NOBODY  # what was computed from it gives it nothing meanwhile, as in PyTorch
+    elif value and x._slot is None:
+        inference_mode.check_requires_grad(x)
+        view_families.found(x)
+        view_families.move(x, _leaf_of(x), x._form)
+
+
+_NOBODY: ReferenceType[Any] = ref(set())
+
+
+def _leaf_of(x: Tensor) -> AccumulateGrad:
+    """Return a new leaf slot, or the one that the tensor had before: with its hooks and its gradient."""
+    leaf, spec = seldom(x).leaf, spec_of(x._value)
+    if leaf is None or leaf.spec is not spec:
+        leaf = AccumulateGrad()
+        leaf.spec = spec
+    leaf.grad, leaf.owner = seldom(x).grad, ref(x)
+    return leaf
+
+
+method("requires_grad")(property(_requires_grad, _set_requires_grad))
+
+
+@method()
+def requires_grad_(x: Tensor, requires_grad: bool = True) -> Tensor:
+    """Change whether operations on this leaf are recorded; return it."""
+    _set_requires_grad(x, requires_grad)
+    return x
+
+
+@method()
+@sharing("detach")
+def detach(x: Tensor) -> Tensor:
+    """Return a tensor of the same memory, without history."""
+    result = _data(x)
+    rare(result).counter = view_families.counter_of(x)
+    return result
+
+
+def _data(x: Tensor) -> Tensor:
+    """The same memory as a tensor without history, whose writes are counted apart."""
+    result = view_families.share(plain(as_array(view_families.share(x))))
+    result._form = inference_mode.alike(result.spec, x.spec)
+    record.note(_ALIAS, (x,), result, ((Ellipsis,),))
+    return result
+
+
+def set_data(x: Tensor, other: Tensor) -> None:
+    """Let a tensor without history have another's memory: of another shape or dtype, too."""
+    if not isinstance(other, Tensor):
+        raise TypeError(f"data is set to a Tensor, not a {type(other).__name__}")
+    if not record.leaf_of(x):
+        raise NotImplementedError("data of a computed tensor cannot be set; use copy_ under no_grad")
+    if x._slot is not None and other.spec.dtype.kind != "f":
+        raise RuntimeError("data set to a tensor that requires gradients must be floating point or complex dtype")
+    if (recorder := modes.current().recorder) is not None:
+        recorder.replaces(x, other)
+    alike = other.spec.shape == x.spec.shape and other.spec.dtype == x.spec.dtype
+    x._value = as_array(view_families.share(other))
+    if not alike and type(x._form) is not Form:
+        x._form = spec_of(x._value)
+    view_families.found(x, moved=True)
+    if type(x._slot) is AccumulateGrad:
+        if alike:
+            x._slot.spec = x.spec
+        else:
+            x._slot = _renewed(x._slot, x)
+
+
+def _renewed(old: AccumulateGrad, x: Tensor) -> AccumulateGrad:
+    """Return a slot for a leaf of another shape: what has been recorded leads to the one before."""
+    leaf = AccumulateGrad()
+    leaf.spec, leaf.grad, leaf.owner = spec_of(x._value), old.grad, ref(x)
+    if (own := hooks.found_on(old)) is not None:
+        hooks.of_leaf(leaf).take(own)
+        old.hooks = hooks.LeafHooks(old.spec)
+    hooks.RemovableHandle(hooks.of_leaf(old).tensor, _misled)
+    return leaf
+
+
+def _misled(gradient: Tensor) -> None:
+    raise RuntimeError(
+        f"a gradient of shape {list(gradient.spec.shape)} has come to a leaf whose data has got another shape or dtype "
+        "since: run backward before setting data"
+    )
+
+
+def _no_data(_: Tensor) -> None:
+    raise RuntimeError("Deleting tensor data is not allowed. Delete tensor instead!")
+
+
+method("data")(property(_data, set_data, _no_data))
+
+
+@method("__len__")
+def length(x: Tensor) -> int:
+    """Return the extent of the first dim."""
+    if not x.spec.shape:
+        raise TypeError("len() of a 0-d tensor")
+    return x.spec.shape[0]
+
+
+@method()
+def to(x: Tensor, *args: Any, dtype: Any = None, device: Any = None, copy: bool = False) -> Tensor:
+    """Return the tensor with another dtype, or itself; the only device is "cpu"."""
+    for given in args:
+        if isinstance(given, Tensor):
+            dtype = given.spec.dtype
+        elif isinstance(given, str) and given.partition(":")[0] in ("cpu", "cuda", "mps", "xpu", "meta"):
+            device = given
+        else:
+            dtype = given
+    check_device(device)
+    wanted = x.spec.dtype if dtype is None else dtype_of(dtype)
+    if wanted == x.spec.dtype:
+        return clone(x) if copy else x
+    return casts.cast(x, wanted)
+
+
+def _converter(name: str, dtype: Any) -> None:
+    def convert(x: Tensor) -> Tensor:
+        return to(x, dtype=dtype)
+
+    convert.__name__ = name
+    convert.__doc__ = f"Return the tensor as {dtype_of(dtype).name}."
+    method(name)(convert)
+
+
+for _name, _dtype in (
+    ("float", np.float32),
+    ("double", np.float64),
+    ("half", np.float16),
+    ("long", np.int64),
+    ("int", np.int32),
+    ("bool", np.bool_),
+    ("byte", np.uint8),
+    ("char", np.int8),
+    ("short", np.int16),
+):
+    _converter(_name, _dtype)
+
+
+@method()
+def cpu(x: Tensor) -> Tensor:
+    """Return the tensor itself."""
+    return x
+
+
+@method("__repr__")
+def representation(x: Tensor) -> str:
+    """Print as PyTorch does."""
+    name = x._form.name if isinstance(x._form, Form) and not record.leaf_of(x) else ""
+    suffix = f"grad_fn=<{name}>" if name else "requires_grad=True" if x._slot is not None else ""
+    return format_tensor(np.asarray(x._value), suffix=suffix, default_dtype=get_default_dtype())

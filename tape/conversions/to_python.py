@@ -1,0 +1,161 @@
+"""The ways out of a tensor, to Python and NumPy: numbers, lists, arrays, copies and pickles."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from typing import Any
+
+import numpy as np
+
+from tape import errors
+from tape.foundation.call_sites import stack_level
+from tape.recording import record
+from tape.recording.views import clone
+from tape.tensors import modes, view_families
+from tape.tensors.tensor import AccumulateGrad, Array, Tensor, as_array, leaf, method
+
+
+@method()
+def item(x: Tensor) -> Any:
+    """Return the only element as a Python number."""
+    if x.spec.size != 1:
+        raise RuntimeError(f"a Tensor with {x.spec.size} elements cannot be converted to Scalar")
+    record.left(x)
+    value = x._value
+    return value if type(value) is float else value.item()  # type: ignore[union-attr]
+
+
+@method()
+def tolist(x: Tensor) -> Any:
+    """Return the elements as nested lists of Python numbers."""
+    record.left(x)
+    return as_array(x).tolist()
+
+
+@method()
+def numpy(x: Tensor, *, force: bool = False) -> Array:
+    """Return the value as an array of the same memory; raises if the tensor requires grad.
+
+    Unless ``force``, or where gradients are off.
+    """
+    if x._slot is not None and not force and modes.is_grad_enabled():
+        raise RuntimeError(errors.NUMPY_EXIT)
+    record.left(x)
+    # The memory is shared, not the object: whoever has that gives it another shape.
+    return as_array(view_families.show(x)).view()
+
+
+def _warn(x: Tensor, what: str) -> None:
+    """Warn that a gradient ends here; Python shows it once for each of the caller's lines."""
+    if x._slot is not None:
+        warnings.warn(
+            f"{what}() of a tensor that requires grad leaves the graph: what follows has no gradient. "
+            "Write .item() or .detach() where that is meant",
+            errors.DetachWarning,
+            stacklevel=3,
+        )
+
+
+def _number(x: Tensor) -> Any:
+    if x.spec.size != 1:
+        raise ValueError(f"only one element tensors can be converted to Python scalars; this one has {x.spec.size}")
+    return item(x)
+
+
+@method()
+def equal(x: Tensor, other: Tensor) -> bool:
+    """Return whether two tensors have one shape and equal elements; ``x == other`` compares element by element."""
+    record.left(x)
+    record.left(other)
+    return bool(x.spec.shape == other.spec.shape and np.array_equal(np.asarray(x._value), np.asarray(other._value)))
+
+
+@method("__float__")
+def to_float(x: Tensor) -> float:
+    """Return the only element as a float, with a warning if it requires grad."""
+    value = _number(x)
+    _warn(x, "float")
+    return float(value)
+
+
+@method("__int__")
+def to_int(x: Tensor) -> int:
+    """Return the only element as an int, with a warning if it requires grad."""
+    value = _number(x)
+    _warn(x, "int")
+    return int(value)
+
+
+@method("__index__")
+def to_index(x: Tensor) -> int:
+    """Return an integer tensor of one element as an index."""
+    if x.spec.dtype.kind not in "iub" or x.spec.size != 1:
+        raise TypeError("only integer tensors of a single element can be converted to an index")
+    return int(item(x))
+
+
+@method("__bool__")
+def to_bool(x: Tensor) -> bool:
+    """Return the truth of the only element."""
+    if x.spec.size != 1:
+        what = "no values" if x.spec.size == 0 else "more than one value"
+        raise RuntimeError(f"Boolean value of Tensor with {what} is ambiguous")
+    return bool(item(x))
+
+
+@method("__format__")
+def formatted(x: Tensor, text: str) -> str:
+    """Format the only element of a 0-d tensor, other tensors as str does."""
+    return object.__format__(x, text) if x.spec.shape else format(item(x), text)
+
+
+@method("__deepcopy__")
+def deepcopy(x: Tensor, memo: dict[int, Any]) -> Tensor:
+    """Copy a leaf with its gradient; a computed tensor raises, as in PyTorch."""
+    if not record.leaf_of(x):
+        raise RuntimeError(
+            "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment"
+        )
+    record.left(x)
+    result = leaf(copy.copy(x._value), requires_grad=x._slot is not None)
+    if type(x._slot) is AccumulateGrad and x._slot.grad is not None:
+        result._slot.grad = clone(x._slot.grad)
+    memo[id(x)] = result
+    return result
+
+
+@method("__reduce__")
+def reduce(x: Tensor) -> Any:
+    """Pickle a leaf."""
+    if not record.leaf_of(x):
+        raise RuntimeError(
+            "Cowardly refusing to serialize non-leaf tensor which requires_grad, since autograd does not support "
+            "crossing process boundaries. If you just want to transfer the data, call detach() on the tensor before "
+            "serializing"
+        )
+    record.left(x)
+    return _rebuild, (x._value, x._slot is not None)
+
+
+def _rebuild(value: Any, requires_grad: bool) -> Tensor:
+    return leaf(value, requires_grad=requires_grad)
+
+
+def numbers_of(x: Tensor) -> Any:
+    """Return a tensor's value as an array, or of one number in float64 as a float."""
+    record.left(x)
+    if type(x._value) is float:
+        return x._value
+    array = as_array(x)
+    return float(array) if array.ndim == 0 and array.dtype == np.float64 else array
+
+
+def warn_of_detaching(api: str) -> None:
+    """Warn that numbers leave the graph: what follows has no gradient."""
+    warnings.warn(
+        f"{api}: the function uses a tensor that requires grad, but was given NumPy's arrays and numbers, and so "
+        "returns such: what follows has no gradient by that tensor. Pass the arguments as tensors, or .detach() it",
+        errors.DetachWarning,
+        stacklevel=stack_level(),
+    )

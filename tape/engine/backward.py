@@ -1,0 +1,263 @@
+"""The entries to backward: roots, weights and inputs checked, seeds made, the gradients handed back."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from kernels.native.words import TAPE_BITS
+from tape import errors
+from tape.engine import short_backward
+from tape.engine.double_backward import RecordedRun, gradients
+from tape.engine.graph import depth
+from tape.engine.graph.gradient_edges import tensors_of
+from tape.engine.graph.sweep_run import Run, ending
+from tape.engine.roots import batch_of, seeds_of, starts_of, weights_of
+from tape.engine.rules.accumulate_grad import accumulate, deliver
+from tape.recording.views import stack
+from tape.tensors import modes
+from tape.tensors.modes import user
+from tape.tensors.tapes import living
+from tape.tensors.tensor import Tensor, carried, leaf, method, plain
+
+
+@method()
+def backward(
+    x: Tensor, gradient: Any = None, retain_graph: bool | None = None, create_graph: bool = False, inputs: Any = None
+) -> None:
+    """Add the gradient of this tensor, weighted by ``gradient``, to ``.grad`` of the leaves it was computed from.
+
+    ``gradient`` has the tensor's shape and may be left out for one element. The graph is freed unless
+    ``retain_graph``. ``inputs``: the only tensors whose ``.grad`` is to change.
+    """
+    if user.depth >= depth.MOST:
+        depth.elsewhere(partial(backward, x, gradient, retain_graph, create_graph, inputs))
+    elif (
+        inputs is not None
+        or create_graph
+        or (leaves := short_backward.delivered(x, gradient, free=not retain_graph)) is None
+    ):
+        _backward((x,), (gradient,), retain_graph, create_graph, inputs)
+    elif leaves:
+        deliver(leaves)
+
+
+def backward_all(
+    tensors: Any,
+    grad_tensors: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    grad_variables: Any = None,
+    inputs: Any = None,
+) -> None:
+    """Run backward from several tensors at once; see ``Tensor.backward``. They, and inputs, may be gradient edges."""
+    if user.depth >= depth.MOST:
+        again = partial(backward_all, tensors, grad_tensors, retain_graph, create_graph, grad_variables, inputs)
+        return depth.elsewhere(again)
+    tensors, inputs = tensors_of(tensors), tensors_of(inputs)
+    roots = (tensors,) if isinstance(tensors, Tensor) else tuple(tensors)
+    weights = grad_tensors if grad_variables is None else grad_variables
+    return _backward(roots, weights_of(roots, weights), retain_graph, create_graph, inputs)
+
+
+def _backward(roots: Sequence[Tensor], weights: Any, retain: bool | None, create: bool, inputs: Any) -> None:
+    targets = _targets(inputs)
+    if create:
+        warnings.warn(errors.CYCLE, UserWarning, stacklevel=3)
+    with ending(recorded=create):
+        run, found = _run(roots, weights, targets, retain, create, accumulates=True)
+        for target, key in zip(targets or (), found, strict=True):
+            gradient = run.result(key)
+            if gradient is not None:
+                accumulate(target, gradient, create=create)
+        run.deliver()
+    for root in roots:
+        tape = living.get(root._slot >> TAPE_BITS) if type(root._slot) is int else None
+        if tape is not None:
+            tape.leave(root)
+
+
+def _run(
+    roots: Sequence[Tensor],
+    weights: Any,
+    targets: Sequence[Tensor] | None,
+    retain: bool | None,
+    create: bool,
+    *,
+    required: bool = False,
+    batch: int = 0,
+    accumulates: bool = False,
+) -> tuple[Any, list[Any]]:
+    """Sweep back from the roots; return the run, and what it knows the targets by."""
+    restrict = targets is not None
+    run: Any
+    if create:
+        run = RecordedRun(restrict=restrict, required=required, accumulates=accumulates)
+        found = run.observe(targets or ())
+        run.sweep(starts_of(roots, weights))
+        return run, found
+    run = Run(free=not retain, restrict=restrict, required=required, batch=batch, accumulates=accumulates)
+    found = run.observe(targets or ())
+    run.sweep(seeds_of(roots, weights, batch))
+    return run, found
+
+
+def _targets(inputs: Any) -> tuple[Tensor, ...] | None:
+    if inputs is None:
+        return None
+    targets = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
+    if not targets:
+        raise RuntimeError("`inputs` argument to `backward()` cannot be empty.")
+    _check_inputs(targets)
+    return tuple({id(t): t for t in targets}.values())
+
+
+def _check_inputs(inputs: Sequence[Tensor]) -> None:
+    for i, target in enumerate(inputs):
+        if not isinstance(target, Tensor):
+            raise TypeError(f"inputs are tensors, but argument {i} is of type {type(target).__name__}")
+        if target._slot is None:
+            raise RuntimeError(f"One of the differentiated Tensors does not require grad (the one at index {i})")
+
+
+def grad(
+    outputs: Any,
+    inputs: Any,
+    grad_outputs: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    only_inputs: bool = True,
+    allow_unused: bool | None = None,
+    is_grads_batched: bool = False,
+    materialize_grads: bool = False,
+) -> tuple[Tensor | None, ...]:
+    """Return the gradients of the outputs' sum, weighted by ``grad_outputs``, with respect to the inputs.
+
+    ``.grad`` is left alone. Outputs and inputs are tensors or gradient edges. An input that the outputs do not depend
+    on raises, or with ``allow_unused`` gives None, or with ``materialize_grads`` zeros.
+    """
+    del only_inputs
+    if allow_unused is False and materialize_grads:
+        raise ValueError(
+            "Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False."
+        )
+    outputs, inputs = tensors_of(outputs), tensors_of(inputs)
+    if user.depth >= depth.MOST:
+        more = (create_graph, allow_unused, is_grads_batched, materialize_grads)
+        return depth.elsewhere(partial(_by_run, outputs, inputs, grad_outputs, retain_graph, *more))
+    if not (create_graph or is_grads_batched):
+        short_way = short_backward.gradients(outputs, inputs, grad_outputs, free=not retain_graph)
+        if short_way is not None:
+            return short_way
+    return _by_run(
+        outputs, inputs, grad_outputs, retain_graph, create_graph, allow_unused, is_grads_batched, materialize_grads
+    )
+
+
+def _by_run(
+    outputs: Any,
+    inputs: Any,
+    grad_outputs: Any,
+    retain_graph: bool | None,
+    create_graph: bool,
+    allow_unused: bool | None,
+    is_grads_batched: bool,
+    materialize_grads: bool,
+) -> tuple[Tensor | None, ...]:
+    """Return gradients by the longer way, which knows all that may be asked for."""
+    roots = (outputs,) if isinstance(outputs, Tensor) else tuple(outputs)
+    wanted = _wanted(inputs)
+    weights = weights_of(roots, grad_outputs)
+    retain = create_graph if retain_graph is None else retain_graph
+    required = not (allow_unused or materialize_grads)
+    batch = batch_of(weights) if is_grads_batched else 0
+    zeros = (batch, create_graph) if materialize_grads else None
+    hear = getattr(modes.current().recorder, "derived", None)
+    if hear is not None:  # vmap, which differentiates one example and repeats that on the batch
+        again = partial(_again, retain=retain, create=create_graph)
+        found = _used(hear(again, roots, wanted, _ones(roots, weights), batch), required=required)
+        return tuple(_gradient(g, x, zeros) for g, x in zip(found, wanted, strict=True))
+    if create_graph and not batch and (found_shortly := gradients(roots, wanted, weights)) is not None:
+        return found_shortly
+    if batch and create_graph:
+        return _by_rows(roots, wanted, weights, batch, allow_unused=not required, materialize=materialize_grads)
+    with ending(recorded=create_graph):
+        run, found = _run(roots, weights, wanted, retain, create_graph, required=required, batch=batch)
+        run.check_used(found)
+        results = [run.result(key) for key in found]
+        run.deliver()
+    return tuple(_gradient(result, x, zeros) for result, x in zip(results, wanted, strict=True))
+
+
+def _used(found: list[Tensor | None], *, required: bool) -> list[Tensor | None]:
+    """Raise for an input without a gradient, if each must have one."""
+    unused = [i for i, g in enumerate(found) if g is None]
+    if required and unused:
+        raise errors.GradError(errors.UNUSED.format(unused[0]))
+    return found
+
+
+def _wanted(inputs: Any) -> tuple[Tensor, ...]:
+    wanted = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
+    if not wanted:
+        raise RuntimeError("`inputs` argument to `grad()` cannot be empty.")
+    _check_inputs(wanted)
+    return wanted
+
+
+def _ones(roots: Sequence[Tensor], weights: Sequence[Any]) -> list[Tensor]:
+    """Return cotangents, ones for None."""
+    pairs = zip(roots, weights, strict=True)
+    return [w if w is not None else plain(carried(np.ones(r.spec.shape, r.spec.dtype))) for r, w in pairs]
+
+
+def _again(
+    roots: Sequence[Tensor],
+    inputs: Sequence[Tensor],
+    weights: Sequence[Tensor],
+    rows: int,
+    *,
+    retain: bool,
+    create: bool,
+    again: bool = False,
+) -> list[Tensor | None]:
+    """Return gradients for a recorder that maps a function; ``again``: it will ask for them once more."""
+    found = grad(roots, inputs, weights, retain or again, create, allow_unused=True, is_grads_batched=rows > 0)
+    return list(found)
+
+
+def _by_rows(
+    roots: Sequence[Tensor],
+    inputs: Sequence[Tensor],
+    weights: Any,
+    batch: int,
+    *,
+    allow_unused: bool,
+    materialize: bool,
+) -> tuple[Tensor | None, ...]:
+    """Return batched gradients that can be differentiated: one recorded sweep for each cotangent."""
+    rows = [
+        grad(
+            roots,
+            inputs,
+            [None if w is None else w[k] for w in weights],
+            create_graph=True,
+            allow_unused=allow_unused,
+            materialize_grads=materialize,
+        )
+        for k in range(batch)
+    ]
+    return tuple(None if column[0] is None else stack(column) for column in zip(*rows, strict=True))
+
+
+def _gradient(found: Tensor | None, target: Tensor, zeros: tuple[int, bool] | None) -> Tensor | None:
+    """Return a gradient; zeros where there is none, of a batch, with or without a graph, if they are asked for."""
+    if found is not None or zeros is None:
+        return found
+    batch, recorded = zeros
+    lead = (batch,) if batch else ()
+    return leaf(carried(np.zeros((*lead, *target.spec.shape), target.spec.dtype)), requires_grad=recorded)

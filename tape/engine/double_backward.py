@@ -1,0 +1,95 @@
+"""A backward that is recorded itself: from roots with tensors for cotangents to tensors for gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from kernels.arrays.specs import SCALAR, Spec
+from kernels.arrays.sweep_interface import Seed
+from kernels.instructions.entries import Instruction
+from kernels.native.words import PULLS, PYTHON, TAPE_BITS
+from kernels.sweeps.graph import Graph, mark
+from tape.engine.double_backward_sweep import RecordedSweep
+from tape.engine.graph import cross_thread
+from tape.engine.graph.observers import own_offset
+from tape.engine.graph.recorded_results import Gathered
+from tape.engine.graph.sweep_run import REACH, reached
+from tape.engine.rules import tensor_rules
+from tape.engine.rules.accumulate_grad import tape_of
+from tape.recording.routine_calls import TensorCall
+from tape.tensors import hooks, modes
+from tape.tensors.tapes import Tape
+from tape.tensors.tensor import AccumulateGrad, Tensor, plain
+
+
+def gradients(roots: Sequence[Any], targets: Sequence[Tensor], weights: Sequence[Any]) -> tuple[Tensor, ...] | None:
+    """Return what ``grad`` records from one root on this thread's tape to leaves; None where more is asked for."""
+    modes.settle()
+    tape, root, weight = modes.active(), roots[0], weights[0]
+    if not tape or len(roots) > 1 or type(root) is not Tensor or hooks.LEAVES or tape.hooks:
+        return None
+    slot, form = root._slot, root._form
+    spec: Spec = form.spec
+    if type(slot) is not int or slot >> TAPE_BITS != tape.number or form.kind != PULLS:  # type: ignore[union-attr]
+        return None
+    if weight is None:
+        weight = plain(1.0) if spec is SCALAR else None
+    if type(weight) is not Tensor or weight._form.spec.shape != spec.shape or weight._form.spec.dtype is not spec.dtype:
+        return None
+    asked = {x._slot: x for x in targets}
+    if len(asked) < len(targets) or not all(type(key) is AccumulateGrad and key.spec.in_order for key in asked):
+        return None
+    with tape.reading():
+        graph = mark(tape.entries, tape.number, [Seed(slot, spec, 1.0)])
+        if not graph.ends.keys() >= asked.keys() or graph.foreign() or any(map(_is_users, graph.marked)):
+            return None
+        run = RecordedRun(restrict=True)
+        run.asked = asked
+        sweep = RecordedSweep(run, graph, [], {slot})
+        sweep.contribute(slot, 0, spec, weight, clean=True)
+        found = dict(sweep.run())
+    return tuple([found[key] for key in asked]) if len(found) == len(asked) else None
+
+
+def _is_users(instruction: Instruction) -> bool:
+    """Whether the user's code runs in the pullback of an instruction."""
+    return instruction.form.kind == PYTHON and type(instruction.saved[0]) is not TensorCall
+
+
+class RecordedRun(Gathered):
+    """One backward whose operations are recorded; it frees nothing."""
+
+    def sweep(self, seeds: list[tuple[Tensor, Tensor]]) -> None:
+        """Sweep from roots with their cotangents."""
+        computed = []
+        for root, value in seeds:
+            if type(root._slot) is int:
+                computed.append((Seed(root._slot, root.spec, 1.0, own_offset(root) or 0), value))
+            else:
+                self.leaf(root._slot, tensor_rules.added(value))
+        if not computed:
+            return
+        starts = [seed for seed, _ in computed]
+        if len(starts) == 1 or len({seed.slot >> TAPE_BITS for seed in starts}) == 1:
+            tape = tape_of(starts[0].slot)
+            with tape.reading():
+                graph = mark(tape.entries, tape.number, starts)
+                if not graph.foreign():
+                    self._sweep(graph, [tape], computed)
+                    return
+        with cross_thread.reading(starts) as (graph, tapes):
+            self._sweep(graph, list(tapes.values()), computed)
+
+    def _sweep(self, graph: Graph, tapes: list[Tape], starts: list[tuple[Seed, Tensor]]) -> None:
+        sweep = RecordedSweep(self, graph, tapes, {seed.slot for seed, _ in starts})
+        for seed, value in starts:
+            sweep.contribute(seed.slot, seed.offset or 0, seed.spec, value, clean=True)
+        token = REACH.set(partial(reached, graph, self.asked if self.restrict else None))
+        try:
+            found = sweep.run()
+        finally:
+            REACH.reset(token)
+        for leaf, value in found:
+            self.leaf(leaf, value)

@@ -1,0 +1,245 @@
+"""Derivatives between tensors, in either direction: what functional and func are made of.
+
+Forward mode is a native sweep over the tape's instructions, from leaves with tangents to results. Where the outcome
+is to be differentiated again, it is the derivative of a recorded backward by its cotangents, which is linear in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from kernels.arrays.sweep_interface import Array, Observer, Seed
+from kernels.native.words import TAPE_BITS
+from kernels.sweeps import forward as sweeps
+from tape.engine import short_backward
+from tape.engine.backward import grad
+from tape.engine.graph.observers import own_offset
+from tape.engine.graph.sweep_run import offset_of
+from tape.engine.rules.accumulate_grad import tape_of
+from tape.recording import record
+from tape.recording.views import clone, stack
+from tape.tensors import grad_modes, inference_mode, modes
+from tape.tensors.tensor import AccumulateGrad, Tensor, carried, leaf, plain, root
+
+Found = list[Tensor | None]
+Derivation = Callable[..., Found]
+"""Derivatives by ``(outputs, inputs, weights, rows, again=False)``: with rows, weights and results have a leading axis
+of so many; ``again`` says that they will be asked for once more.
+"""
+
+
+def own(x: Tensor, *, linked: bool = True) -> Tensor:
+    """Return an input as a tensor of one's own that requires grad; ``linked`` to what it was computed from, if any.
+
+    RuntimeError for a dtype that has no gradients.
+    """
+    if x.spec.dtype.kind != "f":
+        raise RuntimeError("only Tensors of floating point dtype can require gradients")
+    if modes.current().recorder is None and not (linked and x._slot is not None):
+        return leaf(x._value, requires_grad=True)
+    copy = clone(x)
+    if copy._slot is not None:
+        return copy
+    inference_mode.check_requires_grad(copy)
+    return root(copy)
+
+
+def leaves_of(tensors: Sequence[Tensor]) -> set[AccumulateGrad]:
+    """Return the leaves that tensors were computed from, on whichever tapes."""
+    found: set[Any] = {x._slot for x in tensors}
+    seen: set[int] = set()
+    pending = {slot for slot in found if type(slot) is int}
+    while pending:
+        seen |= pending
+        tape = tape_of(next(iter(pending)))
+        own = {slot for slot in pending if slot >> TAPE_BITS == tape.number}
+        with tape.reading():
+            reached = {operand for operand, _ in sweeps.leaves(tape.entries, tape.number, list(own))}
+        found |= reached
+        pending = (pending - own) | {slot for slot in reached - seen if type(slot) is int}
+    return {slot for slot in found if type(slot) is AccumulateGrad}
+
+
+def needs_graph(outputs: Sequence[Tensor], inputs: Sequence[Tensor], weights: Sequence[Tensor] = ()) -> bool:
+    """Whether outputs, or their derivatives by these inputs, depend on anything else that requires grad."""
+    if not modes.is_grad_enabled():
+        return False
+    if any(w._slot is not None for w in weights):
+        return True
+    known = {x._slot for x in inputs}
+    return any(x not in known and not hasattr(x, "over") for x in leaves_of(outputs))
+
+
+def settle(inputs: Sequence[Tensor]) -> None:
+    """Note that a transform is over, whose inputs these were."""
+    for x in inputs:
+        if type(x._slot) is AccumulateGrad:
+            x._slot.over = True
+
+
+def pushed_arrays(
+    outputs: Sequence[Tensor], inputs: Sequence[Tensor], tangents: Sequence[Any], batch: int = 0
+) -> list[Array | None]:
+    """Return the tangents of outputs for those of inputs, which are leaves; None where an output does not depend.
+
+    With ``batch`` tangents have a leading axis of that length.
+    """
+    sources = {x._slot: Seed(x._slot, x.spec, t) for x, t in zip(inputs, tangents, strict=True)}
+    targets: dict[Any, Observer] = {}
+    for y in outputs:
+        record.left(y)
+        if type(y._slot) is int:
+            targets[y._slot] = Observer(y._slot, y.spec, own_offset(y) or 0)
+    _push(list(targets.values()), sources, batch)
+    found: list[Array | None] = []
+    for y in outputs:
+        own = targets[y._slot].gradient if y._slot in targets else None
+        if y._slot in sources:
+            own = np.asarray(sources[y._slot].value)
+        found.append(None if own is None else own.copy())
+    return found
+
+
+def _push(targets: list[Observer], sources: dict[Any, Seed], batch: int) -> None:
+    """Sweep each tape that the graph touches, those first that others go on from."""
+    groups: dict[int, list[Observer]] = {}
+    for observer in targets:
+        groups.setdefault(observer.key >> TAPE_BITS, []).append(observer)
+    for own in groups.values():
+        tape = tape_of(own[0].key)
+        with tape.reading():
+            reached = sweeps.forward(tape.entries, tape.number, list(sources.values()), own, batch)
+        if reached:
+            foreign = [Observer(slot, spec, offset_of(slot) or 0) for slot, spec in reached if spec is not None]
+            _push(foreign, sources, batch)
+            given = [Seed(o.key, o.spec, o.gradient, 0) for o in foreign if o.gradient is not None]
+            fixed = [o.key for o in foreign if o.gradient is None]
+            with tape.reading():
+                sweeps.forward(tape.entries, tape.number, [*sources.values(), *given], own, batch, fixed)
+
+
+def pulled(
+    outputs: Sequence[Tensor],
+    inputs: Sequence[Tensor],
+    weights: Sequence[Tensor],
+    *,
+    batch: int = 0,
+    create: bool | None = None,
+    retain: bool = False,
+) -> Found:
+    """Return the gradients of inputs for cotangents of outputs; None where no output depends on an input.
+
+    ``create``: record how they are computed, or, for None, if anything but the inputs requires grad.
+    """
+    if create is None and batch:  # asked once, where a function is mapped: of one example
+        create = needs_graph(outputs, inputs, weights)
+    return derived(partial(_pull, create=create, retain=retain), outputs, inputs, weights, batch)
+
+
+def pushed(
+    outputs: Sequence[Tensor],
+    inputs: Sequence[Tensor],
+    tangents: Sequence[Tensor],
+    *,
+    batch: int = 0,
+    create: bool | None = None,
+) -> Found:
+    """Return the tangents of outputs for those of inputs; None where an output depends on no input. See pulled."""
+    return derived(partial(_pushed, create=create), outputs, inputs, tangents, batch)
+
+
+def derived(
+    run: Derivation, outputs: Sequence[Tensor], inputs: Sequence[Tensor], weights: Sequence[Tensor], batch: int
+) -> Found:
+    """Run a derivation, unless what is being recorded knows how to do it itself."""
+    hear = getattr(modes.current().recorder, "derived", run)
+    return hear(outputs, inputs, weights, batch) if hear is run else hear(run, outputs, inputs, weights, batch)
+
+
+def _pull(
+    outputs: Sequence[Tensor],
+    inputs: Sequence[Tensor],
+    weights: Sequence[Tensor],
+    batch: int,
+    *,
+    create: bool | None,
+    retain: bool,
+    again: bool = False,
+) -> Found:
+    pairs = [(y, w) for y, w in zip(outputs, weights, strict=True) if y._slot is not None]
+    if not pairs:
+        return [None] * len(inputs)
+    roots, given = zip(*pairs, strict=True)
+    if create is None and not batch and not (modes.is_grad_enabled() and any(w._slot is not None for w in given)):
+        alone = _alone(roots, inputs, given, free=not (retain or again))
+        if alone is not None:
+            return alone
+    create = needs_graph(roots, inputs, given) if create is None else create
+    found = grad(
+        roots,
+        inputs,
+        given,
+        retain_graph=retain or create or again,
+        create_graph=create,
+        allow_unused=True,
+        is_grads_batched=batch > 0,
+    )
+    return list(found)
+
+
+def _alone(roots: Sequence[Tensor], inputs: Sequence[Tensor], weights: Sequence[Tensor], *, free: bool) -> Found | None:
+    """Return gradients of one root that leads to the inputs alone, where nothing else is to be differentiated by."""
+    wanted = short_backward._wanted(inputs) if len(roots) == 1 else None
+    found = None if wanted is None else short_backward.swept(roots[0], weights[0], free=free, only=(wanted, True))
+    if found is None:
+        return None
+    by_leaf = dict(found)
+    return [short_backward.tensor(x, by_leaf[x._slot]) for x in inputs]
+
+
+def _pushed(
+    outputs: Sequence[Tensor],
+    inputs: Sequence[Tensor],
+    tangents: Sequence[Tensor],
+    batch: int,
+    *,
+    create: bool | None,
+    again: bool = False,
+) -> Found:
+    del again  # a forward sweep frees nothing
+    roots = [y for y in outputs if y._slot is not None]
+    if needs_graph(roots, inputs, tangents) if create is None else create:
+        return _pushed_rows(outputs, inputs, tangents, batch) if batch else _pulled_twice(outputs, inputs, tangents)
+    found = pushed_arrays(outputs, inputs, [t._value for t in tangents], batch)
+    return [None if t is None else plain(carried(t)) for t in found]
+
+
+def _pulled_twice(outputs: Sequence[Tensor], inputs: Sequence[Tensor], tangents: Sequence[Tensor]) -> Found:
+    """Return tangents as the derivative of a backward by its cotangents."""
+    with grad_modes.enable_grad():
+        weights = [filled_with(1.0, y).requires_grad_() for y in outputs]
+        gradients = _pull(outputs, inputs, weights, 0, create=True, retain=True)
+        pairs = [(g, t) for g, t in zip(gradients, tangents, strict=True) if g is not None and g._slot is not None]
+        if not pairs:
+            return [None] * len(outputs)
+        pulled_back, given = zip(*pairs, strict=True)
+        return _pull(pulled_back, weights, given, 0, create=True, retain=True)
+
+
+def _pushed_rows(outputs: Sequence[Tensor], inputs: Sequence[Tensor], tangents: Sequence[Tensor], batch: int) -> Found:
+    rows = [_pulled_twice(outputs, inputs, [t[k] for t in tangents]) for k in range(batch)]
+    return [None if any(t is None for t in column) else stack(column) for column in zip(*rows, strict=True)]
+
+
+def zeros_for(found: Found, like: Sequence[Tensor], lead: tuple[int, ...] = ()) -> list[Tensor]:
+    """Return derivatives, zeros for None; ``lead`` are the extents of a leading axis."""
+    return [filled_with(0.0, x, lead) if d is None else d for d, x in zip(found, like, strict=True)]
+
+
+def filled_with(value: float, like: Tensor, lead: tuple[int, ...] = ()) -> Tensor:
+    """Return a tensor of one number, of the shape and dtype of another."""
+    return plain(carried(np.full((*lead, *like.spec.shape), value, like.spec.dtype)))

@@ -1,0 +1,90 @@
+"""Graphs that cross tapes: those of tensors that threads hand to each other."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from graphlib import CycleError, TopologicalSorter
+
+from kernels.arrays.sweep_interface import Seed
+from kernels.instructions.entries import Instruction
+from kernels.native.words import ADDS, CLEARS, TAPE_BITS
+from kernels.sweeps import forward as sweeps
+from kernels.sweeps.graph import Graph, drop, key_of, mark
+from tape.engine.rules.accumulate_grad import tape_of
+from tape.tensors.tapes import Tape
+
+
+@contextmanager
+def reading(seeds: Iterable[Seed]) -> Iterator[tuple[Graph, dict[int, Tape]]]:
+    """Find what leads to roots, on all tapes; these, by their numbers, drop nothing within."""
+    graphs: dict[int, Graph] = {}
+    tapes: dict[int, Tape] = {}
+    roots = {seed.slot: seed for seed in seeds}
+    todo = {slot >> TAPE_BITS for slot in roots}
+    with ExitStack() as stack:
+        while todo:
+            number = todo.pop()
+            if number not in tapes:
+                tapes[number] = tape_of(number << TAPE_BITS)
+                stack.enter_context(tapes[number].reading())
+            own = [seed for slot, seed in roots.items() if slot >> TAPE_BITS == number]
+            graph = graphs[number] = mark(tapes[number].entries, number, own)
+            for slot, spec in graph.ends.values():
+                if type(slot) is int and slot not in roots:
+                    roots[slot] = Seed(slot, spec, 0.0)
+                    todo.add(slot >> TAPE_BITS)
+        yield _merged(list(graphs.values()), roots), tapes
+
+
+def _merged(graphs: list[Graph], roots: dict[int, Seed]) -> Graph:
+    """Return several tapes' graphs as one, each instruction before those of its operands."""
+    if len(graphs) == 1:
+        return graphs[0]
+    marked = _in_order(graphs)
+    referred, split = set(roots), set()
+    for instruction in marked:
+        if instruction.form.kind in (CLEARS, ADDS) and key_of(instruction.operands[0]) in referred:
+            split.add(instruction.slot)
+        referred.update(key_of(operand) for operand in instruction.operands)
+    ends = {key: end for graph in graphs for key, end in graph.ends.items() if type(end[0]) is not int}
+    return Graph(marked, ends, split)
+
+
+def _in_order(graphs: list[Graph]) -> list[Instruction]:
+    """Merge lists of instructions: an instruction's turn is when all that refer to it have had theirs."""
+    waiting = Counter(o for graph in graphs for i in graph.marked for o in i.operands if type(o) is int)
+    stacks = [graph.marked[::-1] for graph in graphs]
+    merged: list[Instruction] = []
+    while any(stacks):
+        for stack in stacks:
+            while stack and not waiting[stack[-1].slot]:
+                merged.append(stack.pop())
+                waiting.subtract(o for o in merged[-1].operands if type(o) is int)
+    return merged
+
+
+def release(tapes: Iterable[Tape], graph: Graph) -> None:
+    """Drop what has been swept from its tapes."""
+    for tape in tapes:
+        drop(tape, tape.entries, [i for i in graph.marked if i.slot >> TAPE_BITS == tape.number])
+
+
+def order(slots: Iterable[int]) -> list[Tape] | None:
+    """Return the tapes that slots lead to, each before those it leads to; None if tapes lead to each other."""
+    wanted = set(slots)
+    todo, edges = {slot >> TAPE_BITS for slot in wanted}, dict[int, set[int]]()
+    while todo:
+        number = todo.pop()
+        tape = tape_of(number << TAPE_BITS)
+        with tape.reading():
+            own = [slot for slot in wanted if slot >> TAPE_BITS == number]
+            found = {slot for slot, _ in sweeps.leaves(tape.entries, number, own) if type(slot) is int}
+        edges[number] = {slot >> TAPE_BITS for slot in found}
+        todo |= {slot >> TAPE_BITS for slot in found - wanted}
+        wanted |= found
+    try:
+        return [tape_of(number << TAPE_BITS) for number in TopologicalSorter(edges).static_order()][::-1]
+    except CycleError:
+        return None

@@ -1,0 +1,72 @@
+"""Places in the graph without their tensors: ``graph.GradientEdge``, for what backward starts from and asks for."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kernels.native.words import VIEW
+from tape import errors
+from tape.engine.graph import nodes
+from tape.engine.graph.nodes import FunctionNode, Node
+from tape.recording import record
+from tape.tensors.tensor import AccumulateGrad, Tensor, new
+
+
+class GradientEdge(NamedTuple):
+    """One output of a node: it keeps the graph, but not the tensor's value. See :func:`get_gradient_edge`."""
+
+    node: Any
+    output_nr: int
+    ownership_token: Any = None
+
+
+def get_gradient_edge(x: Tensor) -> GradientEdge:
+    """Return where the gradient of a tensor goes: for ``inputs=`` and for what a backward starts from.
+
+    RuntimeError if the tensor does not require grad.
+    """
+    if x._slot is None:
+        raise RuntimeError("It is not possible to get the gradient edge for a Tensor that does not require gradients")
+    if type(x._slot) is AccumulateGrad:
+        return GradientEdge(x._slot, 0)
+    return GradientEdge(*nodes.of_tensor(x))
+
+
+def tensors_of(given: Any) -> Any:
+    """Return tensors for edges, among tensors or alone; everything else as it is."""
+    kind = type(given)
+    if kind is Tensor:
+        return given
+    if kind is not list and isinstance(given, (GradientEdge, Node)):
+        return _tensor_of(given)
+    if isinstance(given, (list, tuple)):
+        for one in given:
+            if type(one) is not Tensor and isinstance(one, GradientEdge):
+                return tuple(_tensor_of(one) if isinstance(one, GradientEdge) else one for one in given)
+    return given
+
+
+def _tensor_of(edge: Any) -> Tensor:
+    """Return a tensor without a value that stands for an edge."""
+    node, place = (edge.node, edge.output_nr) if isinstance(edge, GradientEdge) else (edge, 0)
+    if type(node) is AccumulateGrad:
+        owner = node.owner()
+        return owner if owner is not None else _standing(node, node.spec)
+    slot = node._slot
+    if isinstance(node, FunctionNode) and (call := node._called()) is not None and len(call.specs) > 1:
+        slot = call.outputs[place]
+    found = None if slot is None else record.locate(slot)
+    if found is None:
+        raise errors.GradError(errors.SECOND_TIME)
+    result = _standing(found.slot, found.form)
+    if found.form.kind == VIEW:
+        result._offset = int(found.saved[0])
+    return result
+
+
+def _standing(slot: Any, form: Any) -> Tensor:
+    result = new(Tensor)
+    result._slot, result._form, result._value = slot, form, np.empty(0)
+    return result

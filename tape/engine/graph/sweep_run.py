@@ -1,0 +1,264 @@
+"""One backward: a native sweep of each tape that the graph touches, gradients out to leaves and observers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from kernels.arrays.specs import Spec
+from kernels.arrays.sweep_interface import Array, CrossingError, Observer, Outcome, Seed, Task
+from kernels.native.words import PULLS, TAPE_BITS, VIEW
+from kernels.sweeps import backend
+from kernels.sweeps import graph as graphs
+from kernels.sweeps.reference import sweep_graph
+from tape import errors
+from tape.engine.graph import cross_thread as crossing
+from tape.engine.graph import nodes
+from tape.engine.graph.observers import Arrivals
+from tape.engine.rules import anomaly
+from tape.engine.rules.accumulate_grad import deliver, tape_of
+from tape.recording import record
+from tape.tensors import hooks, modes
+from tape.tensors.tapes import Tape
+from tape.tensors.tensor import AccumulateGrad, carried
+
+
+def sweep_tape(
+    tape: Tape,
+    seeds: list[Seed],
+    observers: Sequence[Observer] = (),
+    *,
+    restrict: bool = False,
+    free: bool = False,
+    crossing: bool = False,
+    required: bool = False,
+    batch: int = 0,
+    hooked: Collection[int] = (),
+    reached: Callable[[Any, Any], None] | None = None,
+) -> Outcome:
+    """Sweep a tape; of several sweeps at once, by hooks or by threads, only the last to end frees anything."""
+    with tape.reading():
+        readers = tape if free else None
+        return backend.run(
+            Task(
+                tape.entries,
+                tape.number,
+                seeds,
+                observers,
+                restrict,
+                readers,
+                crossing,
+                required,
+                batch,
+                hooked,
+                reached,
+            )
+        )
+
+
+ENDED: ContextVar[list[Callable[[], None]]] = ContextVar("tape_ended")
+"""What is to be done when the backward that runs in this context has swept all there is."""
+
+
+REACH: ContextVar[Callable[[], set[Any]] | None] = ContextVar("tape_reach", default=None)
+"""What the sweep that runs in this context comes to: slots, and keys of leaves; None where that is not known before."""
+
+
+@contextmanager
+def reaching(find: Callable[[], set[Any]] | None) -> Iterator[None]:
+    """Let hooks ask what this sweep comes to."""
+    token = REACH.set(find)
+    try:
+        yield
+    finally:
+        REACH.reset(token)
+
+
+@contextmanager
+def ending(*, recorded: bool) -> Iterator[None]:
+    """Run a backward, with gradient mode on only if it is recorded; then what its hooks left to be done."""
+    before, kept = modes.current(), modes.keep()
+    token = ENDED.set([])
+    try:
+        if before.grad is recorded:
+            modes.settle()
+        else:
+            modes.set_mode(before._replace(grad=recorded))
+        yield
+        for function in ENDED.get():
+            function()
+    finally:
+        try:
+            modes.restore(before)
+        except BaseException:  # an interrupt
+            modes.restore(before)
+            raise
+        kept = modes.keep()
+        ENDED.reset(token)
+        del kept
+
+
+class Run:
+    """One backward: sweeps the tapes that the graph touches, then hands out what they found."""
+
+    def __init__(
+        self, *, free: bool, restrict: bool, required: bool = False, batch: int = 0, accumulates: bool = False
+    ) -> None:
+        self.free = free
+        self.restrict = restrict
+        self.required = required
+        self.batch = batch
+        self.arrivals = Arrivals(restrict=restrict, batch=batch, accumulates=accumulates)
+        self.observe, self.result = self.arrivals.observe, self.arrivals.result
+        self.leaves: list[tuple[AccumulateGrad, Array | float]] = []
+
+    def sweep(self, seeds: list[Seed]) -> None:
+        """Sweep from the seeds."""
+        pending = [seed for seed in seeds if not self._reach_leaf(seed)]
+        if not pending:
+            return
+        tapes = {seed.slot >> TAPE_BITS for seed in pending}
+        if self.free:
+            nodes.keep_edges(tape_of(number << TAPE_BITS) for number in tapes)
+        try:
+            self._sweep(pending, single=len(tapes) == 1)
+        except BaseException:
+            self.arrivals.undo()
+            raise
+
+    def _sweep(self, pending: list[Seed], *, single: bool) -> None:
+        try:
+            if single:
+                self._sweep_one(tape_of(pending[0].slot), _merged(pending), crosses=False)
+                return
+        except CrossingError:
+            self.arrivals.again()
+        found = crossing.order(seed.slot for seed in pending)
+        if found is None:
+            self._sweep_all(_merged(pending))
+        else:
+            self._sweep_each(found, pending)
+
+    def _sweep_each(self, tapes: list[Tape], pending: list[Seed]) -> None:
+        """Sweep tapes one after the other: no tape leads to one that has been swept."""
+        for tape in tapes:
+            own = [seed for seed in pending if seed.slot >> TAPE_BITS == tape.number]
+            if own:
+                foreign = self._sweep_one(tape, _merged(own), crosses=True)
+                pending += [Seed(slot, spec, value, offset_of(slot)) for slot, spec, value in foreign]
+
+    def _sweep_all(self, seeds: list[Seed]) -> None:
+        """Sweep tapes that lead to each other, instruction by instruction."""
+        with crossing.reading(seeds) as (graph, tapes):
+            observers = list(
+                {o.key: o for tape in tapes.values() for o in self.arrivals.observers(tape, seeds)}.values()
+            )
+            observers = anomaly.observed(graph, observers, restrict=self.restrict)
+            self.leaves += sweep_graph(graph, seeds, observers, restrict=self.restrict, batch=self.batch)[0]
+            if self.free and not (self.required and any(o.asked and o.gradient is None for o in observers)):
+                crossing.release(tapes.values(), graph)
+        self._forget(*tapes.values())
+
+    def _sweep_one(self, tape: Tape, seeds: list[Seed], *, crosses: bool) -> list[tuple[int, Spec, Array]]:
+        observers = self.arrivals.observers(tape, seeds)
+        if anomaly.current() is not None:
+            with tape.reading():
+                graph = graphs.mark(tape.entries, tape.number, seeds)
+            observers = anomaly.observed(graph, observers, restrict=self.restrict)
+        before = [o.gradient for o in observers]
+        with reaching(None if crosses else partial(self._reach, tape, seeds)):
+            leaves, foreign = sweep_tape(
+                tape,
+                seeds,
+                observers,
+                restrict=self.restrict,
+                free=self.free,
+                crossing=crosses,
+                required=self.required,
+                batch=self.batch,
+                hooked=() if crosses else self.arrivals.hooked([leaf for leaf, _ in self.leaves]),
+                reached=self.arrivals.reached,
+            )
+        for observer, old in zip(observers, before, strict=True):
+            observer.gradient = self.arrivals.arrived.get(observer.key, observer.gradient)
+            if old is not None:
+                observer.gradient = old if observer.gradient is None else observer.gradient + old
+        self.leaves += leaves
+        self._forget(tape)
+        return foreign
+
+    def _reach(self, tape: Tape, seeds: list[Seed]) -> set[Any]:
+        """Return what a sweep comes to."""
+        with tape.reading():
+            graph = graphs.mark(tape.entries, tape.number, seeds)
+        return reached(graph, self.arrivals.asked if self.restrict else None)
+
+    def _forget(self, *tapes: Tape) -> None:
+        """Let go of the hooks of what has been freed."""
+        for tape in tapes:
+            if self.free and (tape.hooks or tape.lines or tape.metadata) and not tape.readers:
+                tape.forget_hooks()
+
+    def _reach_leaf(self, seed: Seed) -> bool:
+        """Deliver a seed whose root is a leaf; return whether it is."""
+        slot = seed.slot
+        if type(slot) is int:
+            return False
+        lead = (self.batch,) if self.batch else ()
+        value = np.broadcast_to(np.asarray(seed.value, seed.spec.dtype), (*lead, *seed.spec.shape)).copy()
+        observer = self.arrivals.asked.get(slot)
+        if observer is not None:
+            observer.gradient = value if observer.gradient is None else observer.gradient + value
+        elif not self.restrict:
+            self.leaves.append((slot, carried(value)))
+        return True
+
+    def check_used(self, observers: list[Observer]) -> None:
+        """Raise for an input that no output depends on."""
+        for i, observer in enumerate(observers):
+            if self.required and observer.gradient is None:
+                raise errors.GradError(errors.UNUSED.format(i))
+
+    def deliver(self) -> None:
+        """Add the gradients found to ``.grad`` of leaves and of tensors that retain theirs."""
+        deliver(_summed(self.leaves) if hooks.LEAVES else self.leaves)
+        self.arrivals.deliver()
+
+
+def reached(graph: graphs.Graph, asked: Iterable[Any] | None) -> set[Any]:
+    """Return the slots of a graph and the keys of its leaves; if only some are asked for, those that lead to them."""
+    found = {one.slot for one in graph.marked} | set(graph.ends)
+    return found if asked is None else found & graphs.relevant(graph, {graphs.key_of(key) for key in asked})
+
+
+def _summed(leaves: list[tuple[AccumulateGrad, Any]]) -> list[tuple[AccumulateGrad, Any]]:
+    """Return one gradient a leaf: the hooks of a leaf see the sum of what several tapes give."""
+    total: dict[AccumulateGrad, Any] = {}
+    for leaf, value in leaves:
+        total[leaf] = total[leaf] + value if leaf in total else value
+    return list(total.items())
+
+
+def _merged(seeds: list[Seed]) -> list[Seed]:
+    """Return one seed a slot, the sum of those given for it."""
+    if len(seeds) == 1:
+        return seeds
+    merged: dict[int, Seed] = {}
+    for seed in seeds:
+        other = merged.setdefault(seed.slot, seed)
+        if other is not seed:
+            other.value = np.add(other.value, seed.value)
+    return list(merged.values())
+
+
+def offset_of(slot: int) -> int | None:
+    """Return where a gradient begins in the shadow of its family, by its slot; None for a shadow of its own."""
+    found = record.locate(slot)
+    if found is None or found.form.kind == PULLS:
+        return None
+    return int(found.saved[0]) if found.form.kind == VIEW else 0

@@ -1,0 +1,244 @@
+"""``.grad``: what backward adds to leaves, and to computed tensors that retain theirs."""
+
+from __future__ import annotations
+
+import warnings
+from functools import partial
+from typing import Any
+from weakref import ReferenceType, ref
+
+import numpy as np
+
+from kernels.arrays.specs import Spec, spec_of
+from kernels.arrays.sweep_interface import Array
+from kernels.foundation import forking
+from kernels.instructions import forms
+from kernels.instructions.entries import instructions
+from kernels.native.tensor.leaf_type import beginner, grad_property
+from kernels.native.words import SMALL_GRADIENT, TAPE_BITS
+from kernels.ops.registry import OPS
+from kernels.ops.views import meets_itself
+from kernels.sweeps.leaves import adder
+from tape import errors
+from tape.operations import writes
+from tape.recording import record
+from tape.tensors import grad_modes, hooks, tapes, view_families
+from tape.tensors.tapes import Tape
+from tape.tensors.tensor import AccumulateGrad, Tensor, as_array, attribute, carried, method, new, plain, rare, seldom
+
+ADDING = forking.lock()
+"""Held while a gradient is added, since threads may share a leaf; not while hooks run."""
+
+
+def deliver(leaves: list[tuple[AccumulateGrad, Array | float]]) -> None:
+    """Add gradients to ``.grad`` of leaves."""
+    if hooks.LEAVES:
+        leaves = [pair for pair in leaves if id(pair[0]) not in hooks.LEAVES or not _delivered_by_hooks(*pair)]
+    with ADDING:
+        for slot, value in leaves:
+            if slot.grad is None and (_is_lost(slot) or begun(slot, tensor_of(slot, value))):
+                continue
+            if slot.grad is None or slot.grad._slot is not None:
+                accumulate(slot, plain(value))
+            else:
+                _add_to(slot.grad, value)
+
+
+begun = beginner()
+"""Give the slot of a leaf its first gradient, at once; False where it has one, as native sweeps do in other threads."""
+
+
+def _is_lost(slot: AccumulateGrad) -> bool:
+    """Whether nobody can see a large gradient of a leaf."""
+    return slot.spec.bytes >= SMALL_GRADIENT and not _seen(slot)
+
+
+def tensor_of(slot: AccumulateGrad, value: Array | float) -> Tensor:
+    """Return a new gradient of a leaf as a tensor."""
+    gradient, spec = new(Tensor), slot.spec
+    gradient._value, gradient._slot = value, None
+    gradient._form = spec if spec.alike else spec_of(value)
+    return gradient
+
+
+def _delivered_by_hooks(leaf: AccumulateGrad, value: Array | float) -> bool:
+    """Add a gradient, after the leaf's hooks, if it has some."""
+    own = hooks.found_on(leaf)
+    if own is not None:
+        take_in(leaf, own, own.on_tensor(plain(value)))
+    return own is not None
+
+
+def take_in(leaf: AccumulateGrad, own: hooks.LeafHooks, gradient: Tensor, *, create: bool = False) -> None:
+    """Add to a leaf a gradient that the hooks of its tensor have seen; run those of its node."""
+    (given,) = own.before_node([gradient])
+    if given is not None:
+        own_copy = (
+            given if given._slot is not None else plain(carried(np.array(given._value)))
+        )  # a hook may have kept it
+        accumulate(leaf, own_copy, create=create)
+
+
+def tape_of(slot: int) -> Tape:
+    """Return the tape that a slot is on; GradError if it is gone."""
+    tape = tapes.living.get(slot >> TAPE_BITS)
+    if tape is not None:
+        return tape
+    raise errors.GradError(
+        f"{errors.SECOND_TIME} (or the thread that recorded this graph has ended, and its tape with it)"
+    )
+
+
+def accumulate(x: Tensor | AccumulateGrad, gradient: Tensor, *, create: bool = False) -> None:
+    """Add a gradient, which nobody else has, to ``.grad`` of a leaf or of a computed tensor.
+
+    Of a computed tensor, and of a backward that ``create``s a graph, ``.grad`` is a new tensor then: a gradient that
+    somebody holds stays as it is.
+    """
+    slot = x._slot if isinstance(x, Tensor) else x
+    leaf = type(slot) is AccumulateGrad
+    with ADDING:
+        begins = leaf and slot.grad is None and _seen(slot) and begun(slot, gradient)
+        old = None if begins else slot.grad if leaf else seldom(x).grad  # type: ignore[arg-type]
+        if old is not None and (create or not leaf or old._slot is not None or gradient._slot is not None):
+            with grad_modes.enable_grad():
+                gradient = old + gradient
+        elif old is not None:
+            _add_to(old, gradient._value)
+            gradient = old
+        if not leaf:
+            rare(x).grad = gradient  # type: ignore[arg-type]
+        elif not begins:
+            _set(slot, gradient)
+    if hooks.LEAVES and (own := hooks.found_on(slot)) is not None:
+        own.ended(slot.owner(), gradient)
+
+
+def _set(leaf: AccumulateGrad, gradient: Tensor | None) -> None:
+    """Set the gradient of a leaf. One with a graph, which leads back to the leaf, must not keep itself alive."""
+    leaf.grad = gradient if gradient is None or _seen(leaf) else None
+
+
+def _seen(leaf: AccumulateGrad) -> bool:
+    """Whether somebody can see the gradient of a leaf; from now on it is dropped when nobody can.
+
+    Instructions that saved nothing stay on the tape after a backward, dead, and hold the leaves that they use.
+    """
+    owner = leaf.owner()
+    if owner is not None and leaf.owner.__callback__ is None:
+        leaf.owner = ref(owner, partial(_forget, ref(leaf)))
+    return owner is not None
+
+
+def _forget(reference: ReferenceType[AccumulateGrad], _: object) -> None:
+    """Drop a leaf's gradient. It reads no global, which may be gone at the end of a process."""
+    leaf = reference()
+    if leaf is not None:
+        leaf.grad = None
+
+
+def _add_to(old: Tensor, value: Array | float) -> None:
+    """Add in place: whoever holds the gradient sees it grow, as in PyTorch; what pullbacks need of it is saved."""
+    if type(old._value) is float:
+        old._value += float(value)
+    else:
+        writes.protect(old)
+        array = as_array(old)
+        if array.shape != np.shape(value):
+            raise RuntimeError(
+                f"The size of .grad, {list(array.shape)}, must match that of a new gradient, {list(np.shape(value))}: "
+                "the tensor has got other data; set .grad to None"
+            )
+        _add(array, value)
+
+
+_add = adder()
+
+
+def _get_grad(x: Tensor) -> Tensor | None:
+    """The gradient that backward accumulated; None where there is none."""
+    slot = x._slot
+    if type(slot) is AccumulateGrad:
+        return slot.grad
+    own = seldom(x)
+    if slot is not None and own.grad is None and not own.retains:
+        warnings.warn(errors.NON_LEAF_GRAD, UserWarning, stacklevel=2)
+    return own.grad
+
+
+def _set_grad(x: Tensor, value: Tensor | None) -> None:
+    if value is x:
+        raise RuntimeError("can't assign Variable as its own grad")
+    if value is not None:
+        if not isinstance(value, Tensor):
+            kind = type(value).__name__
+            raise TypeError(f"assigned grad expected to be a Tensor or None but got grad of type {kind}")
+        if value.spec.shape != x.spec.shape:
+            raise RuntimeError(
+                f"attempting to assign a gradient of size '{list(value.spec.shape)}' to a tensor of size "
+                f"'{list(x.spec.shape)}'. Please ensure that the gradient and the tensor are the same size"
+            )
+        if value.spec.dtype != x.spec.dtype:
+            raise RuntimeError(
+                f"attempting to assign a gradient of dtype {value.spec.dtype} to a tensor of dtype {x.spec.dtype}"
+            )
+    if type(x._slot) is AccumulateGrad:
+        _set(x._slot, value)
+    else:
+        rare(x).grad = value
+
+
+def _no_grad(x: Tensor) -> None:
+    _set_grad(x, None)
+
+
+method("grad")(grad_property(_get_grad, _set_grad, _no_grad))
+
+
+@method()
+def retain_grad(x: Tensor) -> None:
+    """Let backward keep this computed tensor's gradient in ``.grad``."""
+    if x._slot is None:
+        raise RuntimeError("can't retain_grad on Tensor that has requires_grad=False")
+    if type(x._slot) is int and not seldom(x).retains:
+        give_shadow(x, "retain_grad")
+        tape_of(x._slot).retain(x)
+        rare(x).retains = True
+
+
+_CLONE: Any = OPS["clone"]
+
+
+def give_shadow(x: Tensor, name: str) -> None:
+    """Let an expanded view have a gradient of its own shape: until then its elements share one."""
+    spec = x.spec
+    if not shares(spec):
+        return
+    if _is_used(x._slot):
+        raise NotImplementedError(
+            f"{name} on an expanded tensor that has been used is not supported; call it right after expand"
+        )
+    form = record.cached_form((_CLONE, spec, "shadow"), lambda: forms.copy(_CLONE, spec, spec_of(as_array(x))))
+    form.name = x._form.name  # type: ignore[union-attr]
+    view_families.record(tape_of(x._slot), x, form, (x._slot,))
+
+
+def _is_used(slot: int) -> bool:
+    """Whether an instruction of any tape has this slot for an operand."""
+    for tape in tapes.every():
+        with tape.reading():
+            down_to = slot if slot >> TAPE_BITS == tape.number else 0
+            if any(slot in instruction.operands for instruction in instructions(tape.entries, down_to)):
+                return True
+    return False
+
+
+def shares(spec: Spec) -> bool:
+    """Whether elements of a tensor share an element of its gradient, which an expanded view's do."""
+    return not spec.covers and meets_itself(spec.shape, spec.gradient, spec.dtype.itemsize)
+
+
+@attribute
+def retains_grad(x: Tensor) -> bool:
+    """Whether a computed tensor keeps its gradient."""
+    return seldom(x).retains

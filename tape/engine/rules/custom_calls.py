@@ -1,0 +1,279 @@
+"""What the tape keeps of a call of a custom function, and how it runs the function's backward."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import numpy as np
+
+from kernels.arrays.sweep_interface import Array
+from kernels.instructions.entries import Instruction
+from tape.engine.rules import anomaly, tensor_rules
+from tape.engine.rules.custom_contexts import FunctionCtx
+from tape.engine.rules.saved_tensors import Primals
+from tape.recording import record, views
+from tape.recording.packed_values import PackedValue
+from tape.tensors import modes
+from tape.tensors.hooks import Hooks
+from tape.tensors.tensor import AccumulateGrad, Tensor, as_array, carried, plain
+
+CHANGED: ContextVar[list[int] | None] = ContextVar("tape_changed_cotangents", default=None)
+"""Where a check listens, the places of gradients that a backward has changed: they are copies, so no harm is done."""
+
+
+class Call:
+    """One call: the class, its context, and where each saved tensor comes from.
+
+    ``own`` are the places of outputs that have gradients, ``given`` how many arguments the user gave by position.
+    """
+
+    def __init__(
+        self, cls: Any, ctx: FunctionCtx, args: tuple[Any, ...], outputs: list[Any], own: list[int], given: int
+    ) -> None:
+        self.cls, self.ctx, self.given = cls, ctx, given
+        self.constant = frozenset(range(len(outputs))).difference(own)
+        """The places of outputs that have no gradient."""
+        self.is_tensor = [isinstance(x, Tensor) for x in args]
+        self.specs = [x.spec if isinstance(x, Tensor) else None for x in outputs]
+        self.outputs: list[Any] = []
+        self._values: list[Any] = []
+        self.hooks: Hooks | None = None
+        """Of the node of several results; a tape has those of one result."""
+        self._sources: list[tuple[str, Any]] = []
+        tensors = [x for x in args if isinstance(x, Tensor)]
+        for x in ctx._to_save:
+            self._save(x, tensors, outputs)
+        ctx._to_save, ctx._saved = (), ()
+
+    def _save(self, x: Any, inputs: list[Tensor], outputs: list[Any]) -> None:
+        if x is None:
+            self._sources.append(("nothing", None))
+            return
+        for kind, tensors in (("input", inputs), ("output", outputs)):
+            for k, other in enumerate(tensors):
+                if x is other:
+                    self._sources.append((kind, k))
+                    self._values.append(x._value)
+                    return
+        self._sources.append(("other", x._slot))
+        self._values.append(x._value)
+
+    def values(self) -> tuple[Any, ...]:
+        """Return what the instruction saves: arrays and numbers, which writes in place know how to protect."""
+        values, self._values = tuple(self._values), []
+        return values
+
+    def pull(
+        self, instruction: Instruction, gradient: Array | None, stash: dict[Any, Any], *, batch: int
+    ) -> Sequence[Array | None]:
+        """Run backward on arrays; a batch of cotangents row by row."""
+        given = stash.pop(instruction.slot, {0: gradient} if len(self.specs) == 1 else {})
+        if batch:
+            rows = [
+                self._pull({k: None if g is None else g[row] for k, g in given.items()}, instruction)
+                for row in range(batch)
+            ]
+            return [None if column[0] is None else np.stack(column) for column in zip(*rows, strict=True)]
+        return self._pull(given, instruction)
+
+    def _pull(self, given: dict[int, Array | None], instruction: Instruction) -> list[Array | None]:
+        grads = [None if (g := given.get(k)) is None else plain(carried(_added(g))) for k in range(len(self.specs))]
+        saved = _values(instruction)
+        self.ctx.lay_out(tuple(None if kind == "nothing" else plain(next(saved)) for kind, _ in self._sources))
+        with modes.kept(grad=False):
+            found = self._backward(grads, instruction)
+        return [None if x is None else _added(as_array(x)) for x in found]
+
+    def jvp(
+        self, instruction: Instruction, tangents: list[Array | None], stash: dict[Any, Any], *, batch: int
+    ) -> Array | None:
+        """Run the function's own jvp on the tangents of its operands; a batch of them row by row."""
+        if "jvp" not in _defined(self.cls):
+            raise NotImplementedError(f"{instruction.form.name}: no jvp, so forward mode cannot pass through it")
+        if batch:
+            rows = [self._push([None if t is None else t[k] for t in tangents], instruction) for k in range(batch)]
+            found = [None if column[0] is None else np.stack(column) for column in zip(*rows, strict=True)]
+        else:
+            found = self._push(tangents, instruction)
+        if len(self.specs) == 1:
+            return found[0]
+        stash[instruction.slot] = found
+        return np.zeros((batch,) if batch else ())
+
+    def _push(self, tangents: list[Array | None], instruction: Instruction) -> list[Array | None]:
+        own = iter(tangents)
+        given = [next(own) if is_tensor else None for is_tensor in self.is_tensor]
+        saved = _values(instruction)
+        self.ctx.lay_out(tuple(None if kind == "nothing" else plain(next(saved)) for kind, _ in self._sources))
+        with modes.kept(grad=False):
+            result = self.cls.jvp(self.ctx, *(None if t is None else plain(carried(t)) for t in given))
+        self.ctx._saved = ()
+        found = result if isinstance(result, tuple) else (result,)
+        if len(found) != len(self.specs):
+            raise RuntimeError(
+                f"{instruction.form.name}: jvp returned {len(found)} tangents for {len(self.specs)} results"
+            )
+        return [None if t is None else as_array(t) for t in found]
+
+    def pull_tensors(
+        self, instruction: Instruction, gradient: Tensor | None, stash: dict[Any, Any], primals: Primals
+    ) -> list[Tensor | None]:
+        """Run backward on tensors, recorded: a backward made of operations is differentiable itself."""
+        given = stash.pop(instruction.slot, {0: gradient} if len(self.specs) == 1 else {})
+        grads = [None if (g := given.get(k)) is None else views.clone(g) for k in range(len(self.specs))]
+        self.ctx.lay_out(self._bound(instruction, primals))
+        with modes.kept():
+            return self._backward(grads, instruction)
+
+    def saved(self, instruction: Instruction) -> tuple[Any, ...]:
+        """Return the saved tensors, as the graph's node shows them: a leaf as itself."""
+        return tuple(x if x is None else owner_of(x) for x in self._bound(instruction, Primals([])))
+
+    def _bound(self, instruction: Instruction, primals: Primals) -> tuple[Any, ...]:
+        """Return the saved tensors with the slots that they had."""
+        saved, found = _values(instruction), list[Any]()
+        for kind, source in self._sources:
+            if kind == "nothing":
+                found.append(None)
+                continue
+            value, slot, spec = next(saved), source, None
+            if kind == "input":
+                slot, spec = instruction.operands[source], instruction.form.specs[source]
+            elif kind == "output":
+                slot, spec = self.outputs[source], self.specs[source]
+            found.append(plain(value) if spec is None or slot is None else primals.tensor(slot, value, spec))
+        return tuple(found)
+
+    def _backward(self, grads: list[Any], instruction: Instruction) -> list[Any]:
+        shown = grads = self.hooks.before_node(grads) if self.hooks else grads
+        if self.ctx.materialize_grads:
+            grads = [self._materialized(k, g) for k, g in enumerate(grads)]
+        defined = _defined(self.cls)
+        if {"backward", "vjp"} <= defined:
+            raise RuntimeError(
+                "Implementing both 'backward' and 'vjp' for a custom Function is not allowed. You should only "
+                f"implement one of them. {self.cls.__name__} has both"
+            )
+        function = self.cls.backward if "backward" in defined else self.cls.vjp
+        with _watched(grads):
+            found = anomaly.explained(function, instruction)(self.ctx, *grads)
+        self.ctx._saved = ()
+        results = self._checked(found if isinstance(found, tuple) else (found,), instruction)
+        anomaly.look(instruction, results)
+        return self.hooks.after_node(results, tuple(shown)) if self.hooks else results
+
+    def _materialized(self, k: int, gradient: Tensor | None) -> Tensor | None:
+        """Return a gradient as backward gets it: zeros for one that nothing reached."""
+        spec = self.specs[k]
+        if gradient is not None or spec is None or (k in self.constant and not self.ctx._materialize_non_diff_grads):
+            return gradient
+        return plain(carried(np.zeros(spec.shape, spec.dtype)))
+
+    def _checked(self, found: tuple[Any, ...], instruction: Instruction) -> list[Any]:
+        """Check count, kinds and shapes; return one gradient for each tensor among the arguments."""
+        name, count = instruction.form.name, len(self.is_tensor)
+        if len(found) > count and all(x is None for x in found[count:]):
+            found = found[:count]
+        if self.given <= len(found) < count and not any(self.is_tensor[len(found) :]):
+            found = (*found, *(None,) * (count - len(found)))  # for defaults, or arguments given by name
+        if len(found) != count:
+            raise RuntimeError(
+                f"function {name} returned an incorrect number of gradients (expected {count}, got {len(found)})"
+            )
+        results, specs = [], iter(instruction.form.specs)
+        for k, (x, is_tensor) in enumerate(zip(found, self.is_tensor, strict=True)):
+            if is_tensor:
+                results.append(_fitting(name, k, x, next(specs)))
+            elif x is not None:
+                raise RuntimeError(
+                    f"function {name} returned a gradient different than None at position {k + 1}, but the "
+                    "corresponding forward input was not a Variable"
+                )
+        return results
+
+
+def _values(instruction: Instruction) -> Iterator[Any]:
+    """Yield what was saved, unpacked if it was packed."""
+    return (value.value() if isinstance(value, PackedValue) else value for value in instruction.saved[1:])
+
+
+@contextmanager
+def _watched(grads: list[Tensor | None]) -> Iterator[None]:
+    """Tell whoever listens which gradients are changed within."""
+    changed = CHANGED.get()
+    before = {} if changed is None else {k: np.array(g._value) for k, g in enumerate(grads) if g is not None}
+    yield
+    if changed is not None:
+        changed += [
+            k for k, g in enumerate(grads) if g is not None and np.array(g._value).tobytes() != before[k].tobytes()
+        ]
+
+
+def _added(gradient: Array) -> Array:
+    """Turn -0.0, which says that there is no contribution, to 0.0."""
+    result: Array = gradient + gradient.dtype.type(0.0)
+    return result
+
+
+def owner_of(x: Tensor) -> Tensor:
+    """Return the leaf itself for a tensor that has its slot and value."""
+    owner = x._slot.owner() if type(x._slot) is AccumulateGrad else None
+    return owner if owner is not None and owner._value is x._value else x
+
+
+def _defined(cls: Any) -> set[str]:
+    """Return the names that a class or its parents, short of Function itself, define."""
+    return {name for parent in cls.__mro__[:-2] for name in vars(parent)}
+
+
+def _fitting(name: str, k: int, x: Any, spec: Any) -> Any:
+    """Return a gradient in the shape and dtype of its argument."""
+    if x is None or spec is None:
+        return None
+    if not isinstance(x, Tensor):
+        raise RuntimeError(f"function {name}: expected Variable or None (got {type(x).__name__}) at index {k}")  # noqa: TRY004 (PyTorch's)
+    try:
+        fits = np.broadcast_shapes(x.spec.shape, spec.shape) == x.spec.shape
+    except ValueError:
+        fits = False
+    if not fits:
+        raise RuntimeError(
+            f"Function {name} returned an invalid gradient at index {k} - got {list(x.spec.shape)} but expected shape "
+            f"compatible with {list(spec.shape)}"
+        )
+    x = tensor_rules.onto(x, spec.shape)
+    return x if x.spec.dtype == spec.dtype else record.to_dtype(x, spec.dtype)
+
+
+class Output:
+    """One of several results: it hands its gradient to the call."""
+
+    def __init__(self, place: int, count: int) -> None:
+        self.place, self.count = place, count
+
+    def pull(
+        self, instruction: Instruction, gradient: Array | None, stash: dict[Any, Any], *, batch: int
+    ) -> Sequence[Array | None]:
+        """Leave the gradient for the call, and contribute nothing."""
+        del batch
+        stash.setdefault(instruction.operands[0], {})[self.place] = gradient
+        return (None,)
+
+    def jvp(
+        self, instruction: Instruction, tangents: list[Array | None], stash: dict[Any, Any], *, batch: int
+    ) -> Array | None:
+        """Return the tangent that the call left."""
+        del tangents, batch
+        found: Array | None = stash[instruction.operands[0]][self.place]
+        return found
+
+    def pull_tensors(
+        self, instruction: Instruction, gradient: Tensor | None, stash: dict[Any, Any], primals: Primals
+    ) -> list[Tensor | None]:
+        """Leave the gradient for the call, and contribute nothing."""
+        del primals
+        stash.setdefault(instruction.operands[0], {})[self.place] = gradient
+        return [None]

@@ -1,0 +1,165 @@
+"""The values of a graph that is recorded already: those that its instructions keep, and those that follow from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from kernels.arrays.specs import Spec
+from kernels.arrays.sweep_interface import Array
+from kernels.instructions.entries import Instruction
+from kernels.instructions.forms import Form
+from kernels.instructions.jitted_functions import Custom, apart
+from kernels.native.words import ADDS, CLEARS, PYTHON, VIEW
+from kernels.records.kinds import Contraction, Copy, Elementwise, Gather, Join, Reduction, Select
+from kernels.sweeps.gradient_views import pattern
+from kernels.sweeps.graph import key_of
+from tape.tensors import inference_mode
+
+
+class Values:
+    """Values by the keys of slots and leaves; ``order`` are the instructions, those that were recorded first first."""
+
+    def __init__(self, order: list[Instruction]) -> None:
+        self.order = order
+        self.by_slot = {instruction.slot: instruction for instruction in order}
+        self.known: dict[Any, Array] = {}
+        self.flat: dict[Any, Array] = {}
+        for instruction in order:
+            self._read(instruction)
+
+    def _read(self, instruction: Instruction) -> None:
+        """Note what an instruction keeps of its operands and of its result."""
+        if instruction.form.kind == PYTHON:
+            return
+        kept = dict(zip(instruction.form.saved, instruction.saved, strict=True))
+        for (name, _), operand in zip(inference_mode.named(instruction.form), instruction.operands, strict=False):
+            if operand is not None and name in kept:
+                self.known.setdefault(key_of(operand), np.asarray(kept[name]))
+        if "y" in kept:
+            self.known.setdefault(instruction.slot, np.asarray(kept["y"]))
+
+    def of(self, instruction: Instruction) -> Array | None:
+        """Return the value of a result, computed if need be; None if it is not known."""
+        slot = instruction.slot
+        if slot not in self.known and instruction.form.kind != PYTHON:
+            found = self._computed(instruction)
+            if found is not None:
+                self.known[slot] = found
+        return self.known.get(slot)
+
+    def operand(self, instruction: Instruction, i: int) -> Array | None:
+        """Return the value of an operand: of a tensor on the tape, of a leaf, or a constant that is kept."""
+        operand, form = instruction.operands[i], instruction.form
+        if operand is not None:
+            return self.known.get(key_of(operand))
+        names = inference_mode.named(form)
+        if i < len(names) and names[i][0] in form.saved:
+            return np.asarray(instruction.saved[form.saved.index(names[i][0])])
+        return None
+
+    def base_of(self, view: Instruction) -> tuple[Any, Spec]:
+        """Return the key and the spec of what a view shows part of, no view itself."""
+        above, spec = view.operands[0], view.form.specs[0]
+        while (found := self.by_slot.get(above)) is not None and found.form.kind == VIEW:
+            above, spec = found.operands[0], found.form.specs[0]
+        assert spec is not None
+        return key_of(above), spec
+
+    def _computed(self, instruction: Instruction) -> Array | None:
+        if instruction.form.kind == VIEW:
+            base, spec = self.base_of(instruction)
+            flat = self._flat(base, spec)
+            return None if flat is None else pattern(flat, instruction.form.spec, instruction.saved[0])
+        if instruction.form.kind in (CLEARS, ADDS):
+            return self._written(instruction)
+        rule = _RULES.get(type(instruction.form.op))
+        values = [self.operand(instruction, i) for i in range(len(instruction.operands))]
+        if rule is None or any(value is None for value in values):
+            return None
+        return np.asarray(rule(instruction, *values))
+
+    def _flat(self, key: Any, spec: Spec) -> Array | None:
+        """Return a value as it lies in the memory of its gradient."""
+        if key not in self.flat and key in self.known:
+            flat = self.flat[key] = np.zeros(spec.shadow, spec.dtype)
+            pattern(flat, spec, 0)[...] = self.known[key]
+        return self.flat.get(key)
+
+    def _written(self, instruction: Instruction) -> Array | None:
+        """Return the version of a tensor that a write made."""
+        form, (before, source), (start, *places) = instruction.form, instruction.operands, instruction.saved
+        flat = None if before is None else self._flat(key_of(before), form.spec)
+        value = None if source is None else self.known.get(key_of(source))
+        if flat is None or value is None:
+            return None
+        flat = self.flat[instruction.slot] = flat.copy()
+        if not places:
+            pattern(flat, form.params[0], start)[...] = value
+        elif form.kind == ADDS:
+            np.add.at(flat, places[0] + start // flat.itemsize, value)
+        else:
+            flat[places[0] + start // flat.itemsize] = value
+        return pattern(flat, form.spec, 0)
+
+
+def _elementwise(instruction: Instruction, *values: Array) -> Any:
+    op, params = instruction.form.op, instruction.form.params
+    assert isinstance(op, Elementwise)
+    if params and params[0] in op.variants:
+        return op.variants[params[0]](*values)
+    return op.ufunc(*values, *params)
+
+
+def _reduction(instruction: Instruction, value: Array) -> Any:
+    op, (axes, keepdims) = instruction.form.op, instruction.form.params
+    assert isinstance(op, Reduction)
+    result = op.ufunc.reduce(np.ascontiguousarray(value), axis=axes, keepdims=keepdims)
+    return result / (value.size / max(result.size, 1)) if op.scale else result
+
+
+def _select(instruction: Instruction, value: Array) -> Any:
+    axis, keepdims = instruction.form.params
+    places = instruction.saved[0]
+    if value.ndim == 0:
+        return value
+    result = np.take_along_axis(value, places if keepdims else np.expand_dims(places, axis), axis)
+    return result if keepdims else result.squeeze(axis)
+
+
+def _join(instruction: Instruction, *values: Array) -> Any:
+    op = instruction.form.op
+    assert isinstance(op, Join)
+    return op.join(values, axis=instruction.form.params[0])
+
+
+def _gather(instruction: Instruction, value: Array) -> Any:
+    spec = instruction.form.specs[0]
+    assert spec is not None
+    flat = np.zeros(spec.shadow, spec.dtype)
+    pattern(flat, spec, 0)[...] = value
+    return flat[instruction.saved[0]]
+
+
+_RULES: dict[type, Callable[..., Any]] = {
+    Custom: lambda instruction, value: instruction.form.op.forward(*apart(value, instruction.form.params[0])),
+    Contraction: lambda _instruction, a, b: np.matmul(a, b),
+    Copy: lambda instruction, value: value.astype(instruction.form.spec.dtype),
+    Elementwise: _elementwise,
+    Gather: _gather,
+    Join: _join,
+    Reduction: _reduction,
+    Select: _select,
+}
+
+
+def place_in(base: Spec, form: Form, start: int, index: tuple[int, ...]) -> tuple[int, ...]:
+    """Return which element of a base an element of a view is."""
+    rest = start + sum(k * stride for k, stride in zip(index, form.spec.gradient, strict=True))
+    found = [0] * len(base.shape)
+    for axis in sorted(range(len(base.shape)), key=lambda k: -base.gradient[k]):
+        if base.shape[axis] > 1:
+            found[axis], rest = divmod(rest, base.gradient[axis])
+    return tuple(found)

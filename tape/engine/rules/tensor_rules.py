@@ -1,0 +1,161 @@
+"""The pullbacks on tensors: the rules of the records, run by operations that are recorded themselves.
+
+A cotangent without dims may stand for one of the full shape with the same number everywhere, as a sum of all elements
+gives it, as long as what follows is elementwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+
+from kernels.instructions.entries import Instruction
+from kernels.records.kinds import Contraction, Join, Routine
+from tape.operations import indexing, matmul, numpy_ufuncs, operators, sums_and_extrema
+from tape.recording import views
+from tape.tensors import modes
+from tape.tensors.tensor import Tensor, plain
+
+Values = dict[str, Any]
+choose = operators.RUN["where"]
+
+
+def pull(instruction: Instruction, i: int, g: Tensor, values: Values) -> Tensor:
+    """Return what an instruction contributes to its operand ``i``, in the operand's shape; ``g`` is its cotangent."""
+    op = instruction.form.op
+    rule = _BY_KIND.get(type(op))
+    if rule is None:
+        raise NotImplementedError(
+            f"{op.name}: its vjp is compiled and cannot be differentiated again; write it as an autograd.Function"
+        )
+    return rule(instruction, i, g, values)
+
+
+def full(g: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Return a cotangent in its full shape."""
+    have = g._form.spec.shape
+    if have == shape:
+        return g
+    if have:
+        return views.reshape(g, shape)
+    if g._slot is None and modes.active() is not None:
+        return plain(np.full(shape, g._value, g._form.spec.dtype))
+    return views.expand(g, shape)
+
+
+def onto(value: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Sum over what was broadcast."""
+    have = value._form.spec.shape
+    if have == shape:
+        return value
+    lead = len(have) - len(shape)
+    ones = [lead + k for k, n in enumerate(shape) if n == 1 and have[lead + k] != 1]
+    if not ones:
+        return sums_and_extrema.sum(value, 0 if lead == 1 else tuple(range(lead)))
+    return views.reshape(sums_and_extrema.sum(value, (*range(lead), *ones), keepdim=True), shape)
+
+
+def added(value: Tensor) -> Tensor:
+    """Turn -0.0, which says that there is no contribution, to 0.0."""
+    return value if negative_zeros(value) is None else value + 0.0
+
+
+def negative_zeros(value: Tensor) -> Any:
+    """Return where a tensor has -0.0; None if nowhere."""
+    array: Any = value._value
+    if (array != 0.0) if type(array) is float else np.count_nonzero(array) == array.size:
+        return None
+    found = np.signbit(array) & np.equal(array, 0)
+    return np.asarray(found) if found.any() else None
+
+
+def rule_cuts(rule: Callable[..., Any]) -> bool:
+    """Whether a rule leaves elements without a contribution itself."""
+    return "cut" in rule.__code__.co_names
+
+
+def on_tensors(rule: Any) -> Any:
+    """Return a rule that finds what serves tensors at once, and not by NumPy's dispatch."""
+    own = {**rule.__globals__, **{name: x for name, x in _NAMES.items() if name in rule.__globals__}}
+    return FunctionType(rule.__code__, own, rule.__name__, rule.__defaults__, rule.__closure__)
+
+
+class _Numpy:
+    """NumPy's functions as rules on tensors call them: of one operand, and ``where``."""
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(np, name)
+        if isinstance(found, np.ufunc) and found.nin == 1 and (serves := numpy_ufuncs.served(found)) is not None:
+            found = _of_tensors(found, serves)
+        setattr(self, name, found)
+        return found
+
+    @staticmethod
+    def logical_not(mask: Any) -> Any:
+        """Turn a mask, which is a constant: nobody but a program being recorded is to hear of it."""
+        if type(mask) is Tensor and mask._slot is None and modes.active() is not None:
+            return plain(np.asarray(np.logical_not(mask._value)))
+        return np.logical_not(mask)
+
+    @staticmethod
+    def where(condition: Any, x: Any, y: Any) -> Any:
+        """Choose."""
+        return (choose if type(condition) is Tensor else np.where)(condition, x, y)
+
+
+def _of_tensors(ufunc: np.ufunc, serves: Callable[..., Any]) -> Callable[[Any], Any]:
+    def function(x: Any) -> Any:
+        return serves(x) if type(x) is Tensor else ufunc(x)
+
+    return function
+
+
+def _cut(where: Any, value: Any) -> Any:
+    """Do what :func:`kernels.records.kinds.cut` does."""
+    return _Numpy.where(where, -0.0, added(value) if isinstance(value, Tensor) else value + 0.0)
+
+
+_NAMES = {"np": _Numpy(), "cut": _cut}
+SHORTER = {("power_scalar", 1.0): lambda g: g, ("power_scalar", 2.0): lambda g, x: g * 2.0 * x}
+"""Rules that agree in every bit with the record's for this exponent, in fewer operations."""
+
+
+def _contraction(instruction: Instruction, i: int, g: Tensor, values: Values) -> Tensor:
+    a, b = instruction.form.specs
+    assert a is not None
+    assert b is not None
+    m, k = a.shape if len(a.shape) > 1 else (1, a.shape[0])
+    n = b.shape[1] if len(b.shape) > 1 else 1
+    wide = views.reshape(g, (m, n))
+    if i == 0:
+        right = views.reshape(values["b"], (k, n))
+        return views.reshape(matmul.matmul(wide, views.t(right)), a.shape)
+    left = views.reshape(values["a"], (m, k))
+    return views.reshape(matmul.matmul(views.t(left), wide), b.shape)
+
+
+def _join(instruction: Instruction, i: int, g: Tensor, values: Values) -> Tensor:
+    del values
+    axis, new = instruction.form.params
+    if new:
+        return indexing.index(g, (slice(None),) * axis + (i,))
+    extents = [spec.shape[axis] for spec in instruction.form.specs if spec is not None]
+    start = sum(extents[:i])
+    return indexing.index(g, (slice(None),) * axis + (slice(start, start + extents[i]),))
+
+
+def _routine(instruction: Instruction, i: int, g: Tensor, values: Values) -> Tensor:
+    """Run the vjp of a routine whose pullback is a kernel."""
+    call = instruction.form.params[0]
+    found: Tensor = call.run(call.op.vjp, {**values, "g": g})[i]
+    return found
+
+
+_BY_KIND: dict[type, Callable[[Instruction, int, Tensor, Values], Tensor]] = {
+    Contraction: _contraction,
+    Join: _join,
+    Routine: _routine,
+}

@@ -1,0 +1,182 @@
+"""The short way of a backward: from one root on this thread's tape back to leaves, where nobody looks on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from kernels.arrays.specs import Spec
+from kernels.arrays.sweep_interface import Array, CrossingError, FreedError, Wanted
+from kernels.native.words import PULLS, TAPE_BITS, VIEW
+from kernels.sweeps import backend
+from tape import errors
+from tape.engine.rules.accumulate_grad import tensor_of
+from tape.tensors import hooks, modes
+from tape.tensors.tapes import LONG, Tape
+from tape.tensors.tensor import AccumulateGrad, Tensor
+
+Leaves = list[tuple[AccumulateGrad, Array | float]]
+
+
+def delivered(x: Tensor, gradient: Any, *, free: bool) -> Leaves | None:
+    """Give leaves the gradients of a tensor, for a cotangent; return those that are to be added or looked at.
+
+    The cotangent may be None for one element. None, with nothing freed, where more is asked for.
+    """
+    found = _asked(x, gradient, None, False, False, free)
+    if found is NotImplemented:
+        return swept(x, gradient, free=free)
+    return found or []
+
+
+def _asked(x: Tensor, gradient: Any, targets: tuple[Any, ...] | None, alone: bool, tensors: bool, free: bool) -> Any:
+    """Return what a native backward gives (reverse.py, ``ask``); NotImplemented where it takes another way."""
+    tape = modes.active()
+    if not tape:
+        if tape is None:
+            return NotImplemented
+        tape = modes.own_tape()
+    if tape.hooks or tape.nodes or tape.retained:
+        return NotImplemented
+    form, value = x._form, None
+    if gradient is not None:
+        value = _value(gradient, form.spec)
+        if value is None:
+            return NotImplemented
+    elif form.spec.size != 1:
+        return NotImplemented
+    try:
+        how = value, targets, alone, tensors, free
+        found = backend.ask(tape.entries, x, _root, tape, how)
+    except FreedError:
+        raise errors.GradError(errors.SECOND_TIME) from None
+    if tape.swept > LONG:
+        tape.leave(x)
+    return found
+
+
+def _root(x: Tensor) -> tuple[int, Spec, int | None]:
+    """Return the slot of a computed tensor, its spec, and where its gradient begins in the shadow of its family."""
+    form = x._form
+    kind = form.kind  # type: ignore[union-attr]
+    return x._slot, form.spec, None if kind == PULLS else x._offset if kind == VIEW else 0
+
+
+def swept(x: Tensor, gradient: Any, *, free: bool, only: Wanted | None = None) -> Leaves | None:
+    """Return gradients of leaves for a cotangent of a tensor; None, with nothing freed, where more is asked for.
+
+    The cotangent may be None for one element. With ``only`` those of these leaves: each of them, or None.
+    """
+    tape, hooked = modes.active(), hooks.LEAVES if only is None else ()
+    if tape is None:
+        return None
+    if tape is False:
+        tape = modes.own_tape()
+    slot, form, value = x._slot, x._form, None
+    if type(slot) is not int or slot >> TAPE_BITS != tape.number:
+        return None
+    if gradient is not None:
+        value = _value(gradient, form.spec)
+    if value is None and (gradient is not None or form.spec.size != 1):
+        return None
+    seen = _seen(tape, free=free, accumulates=only is None) if tape.hooks or tape.nodes or tape.retained else ()
+    try:
+        how = value, only, hooked, seen
+        found = backend.run_one(tape.entries, tape.number, _root(x), tape, free, how)
+    except CrossingError:
+        return None
+    except FreedError:
+        raise errors.GradError(errors.SECOND_TIME) from None
+    if tape.swept > LONG:
+        tape.leave(x)
+    return found
+
+
+def _seen(tape: Tape, *, free: bool, accumulates: bool) -> list[int]:
+    """Return the slots of a tape at which somebody looks: by hooks, nodes that are held, and retained gradients."""
+    found = [*tape.hooks, *(tape.nodes if free else ())]
+    if accumulates:
+        slots = [x._slot for reference in list(tape.retained.values()) if (x := reference()) is not None]
+        found += [slot for slot in slots if type(slot) is int]
+    return found
+
+
+def _value(gradient: Any, spec: Spec) -> Any:
+    """Return the value of a cotangent as it stands; None if it is to be checked, or converted, first."""
+    own = gradient._form.spec if type(gradient) is Tensor else None
+    fits = own is not None and own.shape == spec.shape and own.dtype is spec.dtype
+    return gradient._value if fits else None
+
+
+def values(y: Any, inputs: Sequence[Any], *, tensors: bool) -> Sequence[Any] | None:
+    """Return the gradients of a root of one element by leaves that are all it leads to; None where more is asked for.
+
+    As tensors, or as they stand. What led to it is freed, and the leaves are noted as a transform's that is over.
+    """
+    return None if type(y) is not Tensor else pulled(y, None, tuple(inputs), tensors=tensors, free=True)
+
+
+def pulled(y: Tensor, cotangent: Any, inputs: tuple[Any, ...], *, tensors: bool, free: bool) -> Sequence[Any] | None:
+    """Return what :func:`values` does, for a cotangent."""
+    found: Any = _asked(y, cotangent, inputs, True, tensors, free)
+    if found is not NotImplemented:
+        return found  # type: ignore[no-any-return]
+    wanted = _wanted(inputs)
+    pairs = None if wanted is None else swept(y, cotangent, free=free, only=(wanted, True))
+    if pairs is None:
+        return None
+    by_leaf = dict(pairs)
+    for x in inputs:
+        x._slot.over = True
+    return [tensor(x, by_leaf[x._slot]) if tensors else by_leaf[x._slot] for x in inputs]
+
+
+def leads(y: Any, inputs: tuple[Any, ...]) -> bool:
+    """Return whether a tensor was computed on this thread's tape from these leaves alone, and nobody looks on."""
+    tape = modes.active()
+    if type(y) is not Tensor or not tape or tape.hooks or tape.nodes or tape.retained:
+        return False
+    try:
+        return backend.leads(tape.entries, y, tape, inputs)
+    except FreedError:  # the longer way says so
+        return False
+
+
+def gradients(outputs: Any, inputs: Any, weights: Any, *, free: bool) -> tuple[Tensor, ...] | None:
+    """Return what ``grad`` does for one root and leaves that it leads to; None where more is asked for."""
+    root, weight = _only(outputs), None if weights is None else _only(weights)
+    targets: Sequence[Any] = (inputs,) if type(inputs) is Tensor else inputs
+    if root is None or (weight is None and weights is not None) or not isinstance(targets, (tuple, list)):
+        return None
+    found: Any = _asked(root, weight, tuple(targets), False, True, free)
+    if found is not NotImplemented:
+        return found  # type: ignore[no-any-return]
+    wanted = _wanted(targets)
+    pairs = None if wanted is None else swept(root, weight, free=free, only=(wanted, False))
+    if pairs is None:
+        return None
+    by_leaf = dict(pairs)
+    return tuple([tensor(x, by_leaf[x._slot]) for x in targets])
+
+
+def _wanted(targets: Sequence[Any]) -> set[AccumulateGrad] | None:
+    """Return the leaves of tensors, if each has one of its own, where nobody hears of its gradient."""
+    wanted = set()
+    for x in targets:
+        slot = x._slot if type(x) is Tensor else None
+        if type(slot) is not AccumulateGrad or not slot.spec.in_order or (hooks.LEAVES and id(slot) in hooks.LEAVES):
+            return None
+        wanted.add(slot)
+    return wanted if wanted and len(wanted) == len(targets) else None
+
+
+def _only(given: Any) -> Tensor | None:
+    """Return a tensor, or the only one of a list; None for anything else."""
+    if isinstance(given, (list, tuple)) and len(given) == 1:
+        given = given[0]
+    return given if type(given) is Tensor else None
+
+
+def tensor(x: Tensor, value: Array | float) -> Tensor:
+    """Return the gradient of a leaf as a tensor."""
+    return tensor_of(x._slot, value)

@@ -1,0 +1,1 @@
+"""What the package stands on: dtypes, devices, sizes, printing, the user's lines, names that load late."""

@@ -1,0 +1,25 @@
+"""Names of a package that are imported at their first use: what many programs never call starts late."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any
+
+
+def found_in(package: str, places: Mapping[str, str]) -> Callable[[str], Any]:
+    """Return the ``__getattr__`` (PEP 562) of a package, for names and the modules that define, or are, them."""
+
+    def find(name: str) -> Any:
+        if name not in places:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        place = places[name]
+        module = importlib.import_module(place)
+        found = getattr(module, name, module) if place == f"{package}.{name}" else getattr(module, name)
+        found = module if isinstance(found, ModuleType) else found  # tape.sparse imports another sparse
+        setattr(sys.modules[package], name, found)
+        return found
+
+    return find

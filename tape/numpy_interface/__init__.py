@@ -1,0 +1,1 @@
+"""``np.f(tensor)``: NumPy's protocols, and its functions that PyTorch lacks."""

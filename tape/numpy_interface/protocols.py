@@ -1,0 +1,149 @@
+"""``np.f(tensor)``: NumPy's functions find the records, with NumPy's meaning; one without a record raises TypeError."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.lib.array_utils import normalize_axis_tuple
+
+from tape.conversions import creation, scipy_calls
+from tape.operations import sums_and_extrema
+from tape.operations.operators import FUNCTIONS
+from tape.recording import record, views
+from tape.tensors import modes, view_families
+from tape.tensors.operands import PRIORITY
+from tape.tensors.registration import NUMPY, implements
+from tape.tensors.tensor import Array, Tensor, as_array, method
+
+method("__array_priority__")(PRIORITY)  # type: ignore[type-var]
+method("__pandas_priority__")(5000)  # type: ignore[type-var]  # above a DataFrame's: series * t is recorded
+
+
+@method("__array_function__")
+def array_function(_x: Tensor, func: Any, _types: Any, args: Any, kwargs: Any) -> Any:
+    """Run one of NumPy's other functions through its record."""
+    function = NUMPY.get(func)
+    if function is None:
+        name = f"{func.__module__.removeprefix('numpy')}.{func.__name__}".lstrip(".")
+        raise TypeError(f"np.{name} has no record for tensors; use tensor.detach().numpy() where no gradient is needed")
+    return function(*args, **kwargs)
+
+
+@method("__array__")
+def array(x: Tensor, dtype: Any = None, copy: bool | None = None) -> Array:
+    """Return the value for NumPy; a tensor that requires grad raises rather than lose its gradient."""
+    if x._slot is not None and modes.is_grad_enabled():
+        raise RuntimeError(scipy_calls.refusal())
+    record.left(x)
+    value = as_array(view_families.show(x))
+    return np.array(value, dtype=dtype, copy=copy) if dtype is not None or copy else value.view()
+
+
+@implements(np.where)
+def _where(condition: Any, *values: Any) -> Any:
+    if not values:
+        return NUMPY[np.nonzero](condition)
+    return FUNCTIONS["where"](condition, *values)
+
+
+@implements(np.concatenate)
+def _concatenate(arrays: Any, axis: Any = 0) -> Tensor:
+    if axis is None:
+        return views.cat([views.reshape(sums_and_extrema.tensor_of(a), -1) for a in arrays])
+    tensors = [sums_and_extrema.tensor_of(a) for a in arrays]
+    ranks = [len(x.spec.shape) for x in tensors]
+    if len(set(ranks)) > 1:  # shapes of (0,) are none that join anything here
+        raise ValueError(f"np.concatenate: the arrays must have as many dims as each other; they have {ranks}")
+    return views.cat(tensors, axis)
+
+
+@implements(np.stack)
+def _stack(arrays: Any, axis: int = 0) -> Tensor:
+    return views.stack([sums_and_extrema.tensor_of(a) for a in arrays], axis)
+
+
+@implements(np.reshape)
+def _reshape(a: Tensor, shape: Any, order: str = "C", *, copy: bool | None = None) -> Tensor:
+    if order != "C":
+        raise TypeError(f"np.reshape of a tensor takes order='C', not {order!r}")
+    if copy:
+        return views.reshape(views.clone(a), shape)
+    try:
+        return views.reshape(a, shape) if copy is None else views.view(a, shape)
+    except RuntimeError as error:
+        if copy is None:
+            raise
+        raise ValueError("np.reshape: a tensor of these strides cannot be viewed so, and copy=False") from error
+
+
+@implements(np.ravel)
+def _ravel(a: Tensor, order: str = "C") -> Tensor:
+    if order not in ("C", "F"):
+        raise TypeError(f"np.ravel of a tensor takes order='C' or 'F', not {order!r}")
+    return views.reshape(a if order == "C" else _transpose(a), -1)
+
+
+@implements(np.transpose, np.permute_dims)
+def _transpose(a: Tensor, axes: Any = None) -> Tensor:
+    return views.permute(a, tuple(range(len(a.spec.shape)))[::-1] if axes is None else axes)
+
+
+@implements(np.squeeze)
+def _squeeze(a: Tensor, axis: Any = None) -> Tensor:
+    if axis is not None and (a.spec.shape or isinstance(axis, tuple) or axis not in (0, -1)):  # as NumPy
+        axis = normalize_axis_tuple(axis, len(a.spec.shape))
+        if any(a.spec.shape[i] != 1 for i in axis):
+            raise ValueError(
+                f"cannot select an axis to squeeze out which has size not equal to one: axis {axis} of {a.spec.shape}"
+            )
+    return views.squeeze(a, axis)
+
+
+@implements(np.expand_dims)
+def _expand_dims(a: Tensor, axis: Any) -> Tensor:
+    axes = axis if isinstance(axis, (tuple, list)) else (axis,)
+    places = normalize_axis_tuple(axes, len(a.spec.shape) + len(axes))
+    sizes = iter(a.spec.shape)
+    shape = tuple(1 if i in places else next(sizes) for i in range(len(a.spec.shape) + len(axes)))
+    return views.unsqueeze(a, places[0]) if len(places) == 1 else views.reshape(a, shape)
+
+
+@implements(np.broadcast_to)
+def _broadcast_to(array: Tensor, shape: Any) -> Tensor:
+    return views.expand(array, shape)
+
+
+@implements(np.zeros_like)
+def _zeros_like(a: Tensor, dtype: Any = None) -> Tensor:
+    return creation.zeros_like(a, dtype=dtype)
+
+
+@implements(np.ones_like)
+def _ones_like(a: Tensor, dtype: Any = None) -> Tensor:
+    return creation.ones_like(a, dtype=dtype)
+
+
+@implements(np.full_like)
+def _full_like(a: Tensor, fill_value: Any, dtype: Any = None) -> Tensor:
+    return creation.full_like(a, fill_value, dtype=dtype)
+
+
+@implements(np.shape)
+def _shape(a: Tensor) -> tuple[int, ...]:
+    return a.spec.shape
+
+
+@implements(np.ndim)
+def _ndim(a: Tensor) -> int:
+    return len(a.spec.shape)
+
+
+@implements(np.size)
+def _size(a: Tensor, axis: int | None = None) -> int:
+    return a.spec.size if axis is None else a.spec.shape[axis]
+
+
+@implements(np.copy)
+def _copy(a: Tensor) -> Tensor:
+    return views.clone(a)

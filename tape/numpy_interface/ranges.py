@@ -1,0 +1,59 @@
+"""NumPy's ranges between tensors: ``np.linspace(a, b, n)`` has the gradients of its ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tape.foundation.dtypes import dtype_of
+from tape.operations.numpy_arguments import array_like, cast
+from tape.recording.arguments import dim_of
+from tape.tensors.registration import implements
+from tape.tensors.tensor import Tensor
+
+
+@implements(np.linspace)
+def _linspace(
+    start: Any,
+    stop: Any,
+    num: int = 50,
+    endpoint: bool = True,
+    retstep: bool = False,
+    dtype: Any = None,
+    axis: int = 0,
+) -> Any:
+    """Space numbers evenly, along a new axis where the ends have dims."""
+    if num < 0:
+        raise ValueError(f"Number of samples, {num}, must be non-negative.")
+    low, high = _floating(start), _floating(stop)
+    count = num - 1 if endpoint else num
+    apart = high - low
+    at = np.arange(num, dtype=np.result_type(apart.spec.dtype, low.spec.dtype)).reshape(
+        -1, *(1,) * len(apart.spec.shape)
+    )
+    found = low * (1 - at / max(count, 1)) + high * (at / max(count, 1))
+    if axis:
+        found = found.movedim(0, dim_of(found, axis))
+    if dtype is not None:
+        whole = dtype_of(dtype).kind in "iu"
+        found = cast(found.floor() if whole else found, dtype)
+    return (found, apart / count if count else apart * np.nan) if retstep else found
+
+
+@implements(np.logspace)
+def _logspace(
+    start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: Any = 10.0, dtype: Any = None, axis: int = 0
+) -> Tensor:
+    """Raise the base, a number, to numbers spaced evenly."""
+    if isinstance(base, Tensor) or np.ndim(base):
+        base = array_like(base)
+        if base.spec.shape:
+            raise TypeError("np.logspace of tensors takes one number, or a 0-d tensor, for base")
+    found = base ** _linspace(start, stop, num, endpoint, axis=axis)
+    return found if dtype is None else cast(found, dtype)
+
+
+def _floating(x: Any) -> Tensor:
+    x = array_like(x)
+    return x if x.spec.dtype.kind == "f" else cast(x, np.float64)

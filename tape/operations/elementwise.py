@@ -1,0 +1,302 @@
+"""Elementwise functions with keywords, or made of several records: PyTorch's names, as functions and methods."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from kernels.ops.registry import OPS
+from kernels.records.scipy_ufuncs import special
+from tape.operations import writes
+from tape.operations.operators import FUNCTIONS, RECORDED
+from tape.operations.sums_and_extrema import tensor_of
+from tape.recording import casts, record, views
+from tape.tensors import grad_modes
+from tape.tensors.operands import Number
+from tape.tensors.registration import public
+from tape.tensors.tensor import Tensor, method
+
+_INPLACE = {"&": "iand", "|": "ior", "^": "ixor", "<<": "ilshift", ">>": "irshift", "//": "ifloordiv", "%": "imod"}
+
+
+def _constant(name: str, what: str, value: Any) -> float:
+    """Return an argument that has no gradient as a Python number; TypeError for a tensor."""
+    if not isinstance(value, (*Number, np.number)):
+        raise TypeError(f"{name}(): argument '{what}' must be a Python number, not {type(value).__name__}")
+    return value if isinstance(value, Number) else value.item()
+
+
+def _integral(x: Tensor) -> bool:
+    return x.spec.dtype.kind != "f"
+
+
+@public("divide")
+def div(x: Any, other: Any, *, rounding_mode: str | None = None, out: Tensor | None = None) -> Tensor:
+    """Return the quotient; with ``rounding_mode`` "trunc" rounded towards zero, "floor" down, which has no slope.
+
+    Shapes broadcast, dtypes promote as NumPy's do; rounded, integers stay integers. RuntimeError for another mode, and
+    for integers divided by zero where they stay integers.
+
+    >>> div(np.array([7, -7]), 2).tolist(), div(np.array([7, -7]), 2, rounding_mode="trunc").tolist()
+    ([3.5, -3.5], [3, -3])
+    """
+    if rounding_mode is None:
+        plain = type(x) is Tensor and out is None
+        return x / other if plain else FUNCTIONS["true_divide"](x, other, out=out)  # type: ignore[no-any-return]
+    if rounding_mode not in ("trunc", "floor"):
+        raise RuntimeError(
+            f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '{rounding_mode}'"
+        )
+    down = FUNCTIONS["floor_divide"]
+    if rounding_mode == "floor":
+        return down(x, other, out=out)  # type: ignore[no-any-return]
+    if _counts(x) and _counts(other):
+        return down(x - FUNCTIONS["fmod"](x, other), other, out=out)  # type: ignore[no-any-return]
+    return RECORDED["divide_trunc"](x, other, out=out)  # type: ignore[no-any-return]
+
+
+def _counts(x: Any) -> bool:
+    return isinstance(x, int) if isinstance(x, Number) else _integral(tensor_of(x))
+
+
+@public("clip")
+def clamp(x: Any, min: Any = None, max: Any = None) -> Tensor:  # noqa: A002 (PyTorch's names)
+    """Return x, but not less than ``min`` nor more than ``max``: numbers or tensors, broadcast; one may be None.
+
+    At a bound x has the gradient; where ``min`` is larger than ``max`` the result is ``max``. RuntimeError without
+    bounds.
+
+    >>> clamp(np.array([-2.0, 0.5, 3.0]), 0.0, 1.0).tolist()
+    [0.0, 0.5, 1.0]
+    """
+    if min is None and max is None:
+        raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
+    if max is None:
+        return RECORDED["clamp_below"](x, min)  # type: ignore[no-any-return]
+    if min is None:
+        return RECORDED["clamp_above"](x, max)  # type: ignore[no-any-return]
+    return RECORDED["clamp"](x, min, max)  # type: ignore[no-any-return]
+
+
+@public()
+def round(x: Any, *, decimals: int = 0) -> Tensor:  # noqa: A001 (PyTorch's name)
+    """Return x rounded to ``decimals`` places, half to even; the gradient is 0. Integers stay as they are.
+
+    >>> round(np.array([0.5, 1.5, 2.345])).tolist()
+    [0.0, 2.0, 2.0]
+    """
+    x, places = tensor_of(x), operator.index(decimals)
+    if _integral(x):
+        if places < 0:
+            raise NotImplementedError("round(): integers to tens or hundreds are not supported; convert with double()")
+        return views.clone(x)
+    if not places:
+        return FUNCTIONS["rint"](x)  # type: ignore[no-any-return]
+    power = 10.0 ** abs(places)
+    return RECORDED["round_decimals"](x, *((power, 1.0) if places > 0 else (1.0, power)))  # type: ignore[no-any-return]
+
+
+@public(methods=False)
+def softplus(x: Any, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
+    """Return ``log(1 + exp(beta x)) / beta``, and x itself where ``beta x`` is above ``threshold``.
+
+    >>> softplus(0.0).item() == math.log(2)
+    True
+    """
+    numbers = _constant("softplus", "beta", beta), _constant("softplus", "threshold", threshold)
+    return RECORDED["softplus"](x, *numbers)  # type: ignore[no-any-return]
+
+
+@public()
+def lerp(x: Any, end: Any, weight: Any) -> Tensor:
+    """Return the point between x and ``end``: x for weight 0, ``end`` for weight 1, a number or a tensor.
+
+    >>> lerp(np.array([1.0, 2.0]), np.array([3.0, 4.0]), 0.25).tolist()
+    [1.5, 2.5]
+    """
+    if isinstance(weight, Number):
+        return RECORDED["lerp_near" if abs(weight) < 0.5 else "lerp_far"](x, end, weight)  # type: ignore[no-any-return]  # noqa: PLR2004
+    return RECORDED["lerp"](x, end, weight)  # type: ignore[no-any-return]
+
+
+@public()
+def addcmul(x: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Tensor:
+    """Return ``x + value * tensor1 * tensor2``.
+
+    >>> addcmul(np.ones(2), np.array([1.0, 2.0]), 3.0, value=0.5).tolist()
+    [2.5, 4.0]
+    """
+    return RECORDED["addcmul"](x, tensor1 if value == 1 else value * tensor_of(tensor1), tensor2)  # type: ignore[no-any-return]
+
+
+@public()
+def addcdiv(x: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Tensor:
+    """Return ``x + value * tensor1 / tensor2``; integers divide as / does.
+
+    >>> addcdiv(np.ones(2), np.array([1.0, 2.0]), 4.0).tolist()
+    [1.25, 1.5]
+    """
+    return RECORDED["addcdiv"](x, tensor1 if value == 1 else value * tensor_of(tensor1), tensor2)  # type: ignore[no-any-return]
+
+
+@public()
+def float_power(x: Any, exponent: Any) -> Tensor:
+    """Return x raised to the exponent in float64, whatever the dtypes.
+
+    >>> float_power(np.array([2, 3]), -1).tolist()
+    [0.5, 0.3333333333333333]
+    """
+    base, power = (y if isinstance(y, Number) else _double(y) for y in (x, exponent))
+    return FUNCTIONS["pow"](_double(base) if isinstance(power, Number) else base, power)  # type: ignore[no-any-return]
+
+
+def _double(x: Any) -> Tensor:
+    x = tensor_of(x)
+    return x if x.spec.dtype == np.float64 else casts.cast(x, np.dtype(np.float64))
+
+
+@public()
+def ldexp(x: Any, other: Any) -> Tensor:
+    """Return x times two to the power of ``other``; it does not overflow where the result does not.
+
+    >>> ldexp(np.array([0.5, 3.0]), np.array([1024, 2])).tolist()
+    [8.98846567431158e+307, 12.0]
+    """
+    x = _floating(x)
+    if not isinstance(other, Number):
+        other = tensor_of(other)
+        other = casts.cast(other, x.spec.dtype) if _integral(other) else other
+    return RECORDED["ldexp"](x, other)  # type: ignore[no-any-return]
+
+
+def _floating(x: Any) -> Tensor:
+    x = tensor_of(x)
+    return _double(x) if _integral(x) else x
+
+
+@public()
+def nan_to_num(x: Any, nan: Any = None, posinf: Any = None, neginf: Any = None) -> Tensor:
+    """Return x with numbers for nan (0), inf and -inf (the largest and smallest of the dtype).
+
+    What is replaced has no gradient; integers have none of these.
+
+    >>> nan_to_num(np.array([1.0, np.nan, np.inf]), posinf=9.0).tolist()
+    [1.0, 0.0, 9.0]
+    """
+    x = tensor_of(x)
+    if _integral(x):
+        return views.clone(x)
+    most = float(np.finfo(x.spec.dtype).max)
+    defaults = {"nan": (nan, 0.0), "posinf": (posinf, most), "neginf": (neginf, -most)}
+    numbers = [
+        float(_constant("nan_to_num", what, default if value is None else value))
+        for what, (value, default) in defaults.items()
+    ]
+    return RECORDED["nan_to_num"](x, *numbers)  # type: ignore[no-any-return]
+
+
+@public()
+def logit(x: Any, eps: float | None = None) -> Tensor:
+    """Return ``log(x / (1 - x))``; with ``eps``, of x clamped to between eps and 1 - eps.
+
+    >>> logit(np.array([0.5, 2.0]), eps=0.5).tolist()
+    [0.0, 0.0]
+    """
+    if eps is not None:
+        bound = _constant("logit", "eps", eps)
+        x = clamp(x, bound, 1 - bound)
+    return RECORDED["logit"](x)  # type: ignore[no-any-return]
+
+
+@public(methods=False)
+def polygamma(n: int, x: Any) -> Tensor:
+    """Return the n-th derivative of the digamma function; n is an int, RuntimeError below 0.
+
+    >>> f"{polygamma(1, 1.0).item():.6f}"
+    '1.644934'
+    """
+    order = operator.index(n)
+    if order < 0:
+        raise RuntimeError("polygamma(n, x) does not support negative n.")
+    if not order:
+        return FUNCTIONS["digamma"](x)  # type: ignore[no-any-return]
+    factor = (-1.0) ** (order + 1) * float(special.gamma(order + 1.0))
+    return RECORDED["polygamma"](factor, order + 1.0, x)  # type: ignore[no-any-return]
+
+
+@method("polygamma")
+def _polygamma(x: Tensor, n: int) -> Tensor:
+    """Return the n-th derivative of the digamma function; n is an int, RuntimeError below 0."""
+    return polygamma(n, x)
+
+
+@public()
+def mvlgamma(x: Any, p: int) -> Tensor:
+    """Return the logarithm of the multivariate gamma function of dimension p; x is above (p - 1) / 2.
+
+    RuntimeError for p below 1.
+
+    >>> mvlgamma(np.array([1.0, 2.0]), 1).tolist()
+    [0.0, 0.0]
+    """
+    p = operator.index(p)
+    if p < 1:
+        raise RuntimeError("p has to be greater than or equal to 1")
+    terms = [FUNCTIONS["lgamma"](x - k / 2 if k else x) for k in range(p)]
+    total = terms[0]
+    for term in terms[1:]:
+        total = total + term
+    return p * (p - 1) * 0.25 * math.log(math.pi) + total  # type: ignore[no-any-return]
+
+
+@public()
+def isclose(x: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Tensor:
+    """Return True where ``|x - other| <= atol + rtol |other|``, or both are equal; with ``equal_nan``, both nan.
+
+    >>> isclose(np.array([1.0, np.inf]), np.array([1.0 + 1e-9, np.inf])).tolist()
+    [True, True]
+    """
+    with grad_modes.no_grad(), np.errstate(invalid="ignore"):
+        a, b = tensor_of(x), tensor_of(other)
+        near = abs(_floating(a) - _floating(b)) <= atol + rtol * abs(b)
+        found: Tensor = (a == b) | (near & FUNCTIONS["isfinite"](b))
+        return found | (FUNCTIONS["isnan"](a) & FUNCTIONS["isnan"](b)) if equal_nan else found
+
+
+@public()
+def allclose(x: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
+    """Return whether :func:`isclose` holds everywhere.
+
+    >>> allclose(np.ones(2), np.ones(2) + 1e-9)
+    True
+    """
+    found = isclose(x, other, rtol, atol, equal_nan)
+    record.left(found)
+    return bool(np.all(found._value))
+
+
+def install_twin(function: Callable[..., Tensor], name: str) -> None:
+    """Give Tensor the twin of a function that writes the result into the tensor."""
+
+    def in_place(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        writes.check(x, name, reads=True)
+        return writes.store(x, function(x, *args, **kwargs), name, fresh=True)
+
+    in_place.__name__ = in_place.__qualname__ = name
+    in_place.__doc__ = f"{(function.__doc__ or '').splitlines()[0].removesuffix('.')}, in place."
+    method(name)(in_place)
+
+
+for _function in (
+    div, clamp, round, lerp, addcmul, addcdiv, float_power, ldexp, nan_to_num, logit, mvlgamma
+):  # fmt: skip
+    install_twin(_function, f"{_function.__name__}_")
+for _written, _name in ((div, "divide_"), (clamp, "clip_"), (_polygamma, "polygamma_")):
+    install_twin(_written, _name)
+for _name, _run in RECORDED.items():
+    if (_twin := _INPLACE.get(OPS[_name].operator)) is not None:  # type: ignore[attr-defined]
+        install_twin(_run, f"__{_twin}__")

@@ -1,0 +1,299 @@
+"""Elements picked by index tensors and masks, as copies; and where a tensor is not zero. NumPy's functions too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tape.operations import indexing
+from tape.operations.numpy_arguments import array_like
+from tape.operations.operators import FUNCTIONS
+from tape.operations.sums_and_extrema import tensor_of
+from tape.recording import integer_indices, record, views
+from tape.recording.arguments import dim_of
+from tape.recording.pick_calls import across_dim, along_dim, along_wide, at_places, picking, where_held
+from tape.tensors.operands import check_broadcast, operand
+from tape.tensors.registration import implements, public
+from tape.tensors.tensor import Array, Tensor, as_array, leaf
+
+
+def picked_along(x: Tensor, axis: int, index: Array) -> Tensor:
+    """Return copies of the places along an axis that a vector of valid numbers gives."""
+    shape = x.spec.shape
+    return indexing.pick(x, lambda: integer_indices.across(shape, axis, index), lambda array: array.take(index, axis))
+
+
+def picked_flat(x: Tensor, index: Array) -> Tensor:
+    """Return copies of the elements of these valid numbers, in C order."""
+    return indexing.pick(x, lambda: index, lambda array: array.reshape(-1).take(index))
+
+
+@public()
+@picking("take", at_places)
+def take(x: Any, index: Any) -> Tensor:
+    """Return the elements at these places of the flat tensor, in the shape of the index; negative from the end.
+
+    >>> tape.take(tape.tensor([[1.0, 2.0], [3.0, 4.0]]), tape.tensor([0, -1]))
+    tensor([1., 4.])
+    """
+    x, at = tensor_of(x), integer_indices.integers(index, "take")
+    size = x.spec.size
+    if at.size and not (-size <= at.min() and at.max() < size):
+        wrong = at[(at < -size) | (at >= size)].reshape(-1)[0]
+        raise IndexError(f"take: out of range: tried to access index {wrong} on a tensor of {size} elements.")
+    return picked_flat(x, integer_indices.wrapped(at, size, 0))
+
+
+@public()
+@picking("gather", along_dim)
+def gather(x: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> Tensor:
+    """Return ``x[i][index[i][j]]`` for dim 1 and so on: along ``dim`` the index says which place to take.
+
+    The index has as many dims as x, and is no longer than x along the others. Where it is not an int64 or int32
+    tensor, does not fit, or leaves x: RuntimeError.
+
+    >>> tape.gather(tape.tensor([[1.0, 2.0], [3.0, 4.0]]), 1, tape.tensor([[1], [0]])).tolist()
+    [[2.0], [3.0]]
+    """
+    del sparse_grad
+    x, at = tensor_of(x), integer_indices.integers(index, "gather")
+    axis, shape = dim_of(x, dim), x.spec.shape
+    check_index("gather", x, axis, at)
+    integer_indices.check_bounds(at, shape[axis] if shape else 1, axis, RuntimeError)
+    return _along(x, axis, at)
+
+
+def _along(x: Tensor, axis: int, index: Array) -> Tensor:
+    numbers = integer_indices.along(x.spec.shape, axis, index)
+    return picked_flat(x, numbers.reshape(index.shape))
+
+
+def check_index(name: str, x: Tensor, axis: int, index: Array, whose: str = "self") -> None:
+    """Raise unless an index has as many dims as x, none of them longer, but for ``axis``; or no elements."""
+    shape = x.spec.shape
+    if not index.size:
+        return
+    if max(len(shape), 1) != max(index.ndim, 1):
+        raise RuntimeError(
+            f"{name}: Index tensor must have the same number of dimensions as {whose} tensor, got index "
+            f"{list(index.shape)} and {whose} {list(shape)}"
+        )
+    if any(k != axis and n > m for k, (n, m) in enumerate(zip(index.shape, shape, strict=False))):
+        raise RuntimeError(
+            f"{name}: Size does not match: expected index {list(index.shape)} to be no larger than {whose} "
+            f"{list(shape)} apart from dimension {axis}"
+        )
+
+
+@public()
+@picking("take_along_dim", along_wide)
+def take_along_dim(x: Any, indices: Any, dim: int | None = None) -> Tensor:
+    """Return the elements that an index picks along ``dim``; x and index broadcast in the other dims.
+
+    Without ``dim``: those of the flat tensor. Negative indices count from the end.
+
+    >>> x = tape.tensor([[3.0, 1.0, 2.0]])
+    >>> tape.take_along_dim(x, tape.argsort(x), 1)
+    tensor([[1., 2., 3.]])
+    """
+    x, at = tensor_of(x), integer_indices.integers(indices, "take_along_dim")
+    if dim is None:
+        return take_along_dim(views.reshape(x, -1), at.reshape(-1), 0)
+    if at.ndim != len(x.spec.shape):
+        raise RuntimeError(
+            "take_along_dim(): input and indices should have the same number of dimensions, but got "
+            f"{len(x.spec.shape)} dimensions for input, and {at.ndim} dimensions for indices"
+        )
+    axis = dim_of(x, dim)
+    at = integer_indices.wrapped(at, x.spec.shape[axis] if at.ndim else 1, axis)
+    others = [tuple(1 if k == axis else n for k, n in enumerate(shape)) for shape in (x.spec.shape, at.shape)]
+    try:
+        shared = np.broadcast_shapes(*others)
+    except ValueError:
+        raise RuntimeError(
+            f"take_along_dim(): shapes {list(x.spec.shape)} and {list(at.shape)} do not broadcast apart from dim {axis}"
+        ) from None
+    wide, long = (
+        tuple(shape[k] if k == axis else n for k, n in enumerate(shared)) for shape in (x.spec.shape, at.shape)
+    )
+    return _along(x if x.spec.shape == wide else views.expand(x, wide), axis, np.broadcast_to(at, long))
+
+
+@public()
+@picking("index_select", across_dim)
+def index_select(x: Any, dim: int, index: Any) -> Tensor:
+    """Return copies of the places along ``dim`` that an integer vector gives.
+
+    >>> tape.index_select(tape.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]), 0, tape.tensor([2, 0])).tolist()
+    [[5.0, 6.0], [1.0, 2.0]]
+    """
+    x, at = tensor_of(x), integer_indices.integers(index, "index_select")
+    axis, shape = dim_of(x, dim), x.spec.shape
+    check_vector("index_select", at)
+    if at.size and not (at.min() >= 0 and at.max() < (shape[axis] if shape else 1)):
+        raise IndexError(
+            f"index_select: index out of range in self: {at[(at < 0) | (at >= (shape[axis] if shape else 1))][:1]} of "
+            f"dimension {axis} of shape {list(shape)}"
+        )
+    return picked_along(x, axis, at.reshape(-1)) if shape else views.clone(x)
+
+
+def check_vector(name: str, index: Array) -> None:
+    """Raise unless an index is a vector or a number."""
+    if index.ndim > 1:
+        raise IndexError(
+            f"{name}(): Index is supposed to be a vector, but got dim: {index.ndim} and size: {list(index.shape)}"
+        )
+
+
+@public()
+@picking("masked_select", where_held)
+def masked_select(x: Any, mask: Any) -> Tensor:
+    """Return the elements where a bool mask holds, in one dim; x and mask broadcast.
+
+    >>> x = tape.tensor([1.0, -2.0, 3.0])
+    >>> tape.masked_select(x, x > 0)
+    tensor([1., 3.])
+    """
+    x, mask = tensor_of(x), tensor_of(mask)
+    if mask.spec.dtype != np.bool_:
+        raise RuntimeError(f"masked_select: expected BoolTensor for mask, got {mask.spec.dtype.name}")
+    check_broadcast("masked_select", (x, mask))
+    shape = np.broadcast_shapes(x.spec.shape, mask.spec.shape)
+    x = x if x.spec.shape == shape else views.expand(x, shape)
+    return picked_flat(x, true_places(mask, shape))
+
+
+def true_places(mask: Tensor, shape: tuple[int, ...]) -> Array:
+    """Return where a mask, broadcast, holds, as numbers in C order. A program being recorded cannot follow."""
+    record.left(mask)
+    return np.flatnonzero(np.broadcast_to(as_array(mask), shape))
+
+
+@public()
+def nonzero(x: Any, *, as_tuple: bool = False) -> Any:
+    """Return the int64 places of all elements that are not zero: a row each, or with ``as_tuple`` a vector a dim.
+
+    >>> tape.nonzero(tape.tensor([[0.0, 1.0], [2.0, 0.0]])).tolist()
+    [[0, 1], [1, 0]]
+    """
+    x = tensor_of(x)
+    record.left(x)
+    array = as_array(x)
+    if as_tuple:
+        return tuple(leaf(at, requires_grad=False) for at in np.nonzero(array if array.ndim else array.reshape(1)))
+    found = np.argwhere(array) if array.ndim else np.zeros((int(array != 0), 0), np.int64)
+    return leaf(np.ascontiguousarray(found), requires_grad=False)
+
+
+@public()
+def argwhere(x: Any) -> Tensor:
+    """Return the int64 places of all elements that are not zero, a row each.
+
+    >>> tape.argwhere(tape.tensor([0.0, 1.0, 2.0])).tolist()
+    [[1], [2]]
+    """
+    return nonzero(x)  # type: ignore[no-any-return]
+
+
+implements(np.argwhere)(argwhere)
+
+
+@implements(np.nonzero)
+def _nonzero(a: Any) -> tuple[Tensor, ...]:
+    if not tensor_of(a).spec.shape:
+        raise ValueError("Calling nonzero on 0d arrays is not allowed. Use np.atleast_1d(scalar).nonzero() instead.")
+    return nonzero(a, as_tuple=True)  # type: ignore[no-any-return]
+
+
+@implements(np.flatnonzero)
+def _flatnonzero(a: Any) -> Tensor:
+    return nonzero(views.reshape(tensor_of(a), -1), as_tuple=True)[0]  # type: ignore[no-any-return]
+
+
+@implements(np.take)
+def _take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: str = "raise") -> Tensor:
+    """Take along an axis, or of the flat array; ``mode`` wraps or clips what is out of bounds."""
+    if out is not None:
+        raise TypeError("np.take of a tensor takes no out=; use out.copy_(np.take(...))")
+    x, at = array_like(a), integer_indices.integers(indices, "np.take", TypeError)
+    x, along = (views.reshape(x, -1), 0) if axis is None else (x, dim_of(x, axis))
+    x = x if x.spec.shape else views.reshape(x, 1)
+    n = x.spec.shape[along]
+    at = np.arange(n).take(at, mode=mode)  # type: ignore[call-overload]  # NumPy checks the mode and the bounds
+    found = picked_along(x, along, np.reshape(at, -1))
+    return views.reshape(found, (*x.spec.shape[:along], *np.shape(at), *x.spec.shape[along + 1 :]))
+
+
+@implements(np.take_along_axis)
+def _take_along_axis(arr: Any, indices: Any, axis: int | None = -1) -> Tensor:
+    x = tensor_of(arr)
+    at = integer_indices.integers(indices, "np.take_along_axis", IndexError)
+    if axis is None and at.ndim != 1:
+        raise ValueError("when axis=None, `indices` must have a single dimension.")
+    if axis is not None and at.ndim != len(x.spec.shape):
+        raise ValueError("`indices` and `arr` must have the same number of dimensions")
+    return take_along_dim(x, at, axis)
+
+
+@implements(np.compress)
+def _compress(condition: Any, a: Any, axis: int | None = None) -> Tensor:
+    x, kept = array_like(a), array_like(condition)
+    record.left(kept)
+    if len(kept.spec.shape) != 1:
+        raise ValueError("condition must be a 1-d array")
+    x, along = (views.reshape(x, -1), 0) if axis is None else (x, dim_of(x, axis))
+    at = np.flatnonzero(as_array(kept))
+    integer_indices.check_bounds(at, x.spec.shape[along], along)
+    return picked_along(x, along, at)
+
+
+@implements(np.extract)
+def _extract(condition: Any, arr: Any) -> Tensor:
+    return _compress(views.reshape(array_like(condition), -1), arr)
+
+
+@implements(np.select)
+def _select(condlist: Any, choicelist: Any, default: Any = 0) -> Tensor:
+    """Take, element by element, the choice of the first condition that holds."""
+    if len(condlist) != len(choicelist):
+        raise ValueError("list of cases must be same length as list of conditions")
+    if not condlist:
+        raise ValueError("select with an empty condition list is not possible")
+    result = default
+    for condition, choice in zip(reversed(condlist), reversed(choicelist), strict=True):
+        mask = operand(condition)
+        if isinstance(mask, Tensor) and mask.spec.dtype != np.bool_:
+            raise TypeError(f"np.select: should be boolean ndarray, not {mask.spec.dtype.name}")
+        result = FUNCTIONS["where"](mask, choice, result)
+    return result  # type: ignore[no-any-return]
+
+
+@implements(np.piecewise)
+def _piecewise(x: Any, condlist: Any, funclist: Any, *args: Any, **kw: Any) -> Tensor:
+    """Call each function on the elements where its condition holds; the last of the conditions that hold decides."""
+    x = tensor_of(x)
+    masks = _masks(x, condlist)
+    if len(funclist) == len(masks) + 1:
+        masks.append(~np.logical_or.reduce(masks))
+    elif len(funclist) != len(masks):
+        raise ValueError(
+            f"with {len(masks)} condition(s), either {len(masks)} or {len(masks) + 1} functions are expected"
+        )
+    result = tensor_of(np.zeros(x.spec.shape, x.spec.dtype))
+    for mask, function in zip(masks, funclist, strict=True):
+        if mask.any():
+            indexing.assign_at(result, mask, function(x[mask], *args, **kw) if callable(function) else function, "y[m]")
+    return result
+
+
+def _masks(x: Tensor, condlist: Any) -> list[Array]:
+    """Return the conditions of np.piecewise as masks of the shape of x: one, or a list of them."""
+    if not isinstance(condlist, (list, tuple)) or (len(condlist) and isinstance(condlist[0], (bool, np.bool_))):
+        condlist = condlist if isinstance(condlist, Tensor) and condlist.ndim > x.ndim else [condlist]
+    masks = []
+    for one in condlist:
+        record.left(one)
+        masks.append(np.broadcast_to(np.asarray(as_array(one) if isinstance(one, Tensor) else one, bool), x.spec.shape))
+    return masks

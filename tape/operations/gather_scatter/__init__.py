@@ -1,0 +1,1 @@
+"""Elements picked, replaced and added to by arrays of places."""

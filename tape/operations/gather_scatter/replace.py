@@ -1,0 +1,171 @@
+"""Copies with one part written anew: picked elements, a slice, a diagonal; NumPy's functions that write too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tape.operations import indexing, writes
+from tape.operations.numpy_arguments import array_like
+from tape.operations.reductions.sorting import values_left
+from tape.operations.sums_and_extrema import tensor_of
+from tape.recording import integer_indices, views
+from tape.recording.arguments import dim_of
+from tape.tensors.registration import implements, public
+from tape.tensors.tensor import Array, Tensor, method
+
+
+@public()
+def index_put(x: Any, indices: Any, values: Any, accumulate: bool = False) -> Tensor:
+    """Write values to the elements picked by a tuple of index tensors, in a copy; with ``accumulate`` add them.
+
+    >>> tape.index_put(tape.zeros(3), (tape.tensor([1, 1]),), tape.tensor([2.0, 3.0]), accumulate=True).tolist()
+    [0.0, 5.0, 0.0]
+    """
+    return views.clone(tensor_of(x)).index_put_(indices, values, accumulate)
+
+
+@method()
+def put_(x: Tensor, index: Any, source: Any, accumulate: bool = False) -> Tensor:
+    """Write as many values to the elements of these numbers, in C order; with ``accumulate`` add them."""
+    writes.check(x, "put_", reads=accumulate)
+    at, values = integer_indices.integers(index, "put_"), tensor_of(source)
+    if values.spec.size != at.size:
+        raise IndexError(
+            "put_(): Expected source and index to have the same number of elements, but got source.numel() = "
+            f"{values.spec.size}, index.numel() = {at.size}"
+        )
+    if values.spec.dtype != x.spec.dtype:
+        raise RuntimeError(
+            f"put_(): self and source expected to have the same dtype: {x.spec.dtype}, {values.spec.dtype}"
+        )
+    numbers = integer_indices.wrapped(at, x.spec.size, 0)
+    return indexing.put(x, numbers, views.reshape(values, at.shape), "put_", adds=accumulate)
+
+
+@public()
+def put(x: Any, index: Any, source: Any, accumulate: bool = False) -> Tensor:
+    """Return a copy with values at the elements of these numbers, in C order; with ``accumulate`` they are added.
+
+    IndexError for a number out of bounds, and for another number of values; RuntimeError for another dtype.
+
+    >>> tape.put(tape.zeros(2, 2), tape.tensor([1, -1]), tape.tensor([5.0, 6.0])).tolist()
+    [[0.0, 5.0], [0.0, 6.0]]
+    """
+    return views.clone(tensor_of(x)).put_(index, source, accumulate)
+
+
+@public(methods=False)
+def masked_fill(x: Any, mask: Any, value: Any) -> Tensor:
+    """Return a copy filled where a bool mask, broadcast together, holds with one number, or with a 0-d tensor.
+
+    >>> x = tape.tensor([1.0, -2.0, 3.0])
+    >>> tape.masked_fill(x, x < 0, 0.0).tolist()
+    [1.0, 0.0, 3.0]
+    """
+    return tensor_of(x).masked_fill(mask, value)
+
+
+@public()
+def slice_scatter(x: Any, src: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Tensor:
+    """Return a copy with ``src``, of the shape of the slice, in a slice along ``dim``.
+
+    >>> tape.slice_scatter(tape.zeros(4), tape.ones(2), 0, start=1, end=3).tolist()
+    [0.0, 1.0, 1.0, 0.0]
+    """
+    result = views.clone(tensor_of(x))
+    key = (slice(None),) * dim_of(result, dim) + (slice(start, end, step),)
+    return _filled(result, indexing.index(result, key), src)
+
+
+@public()
+def select_scatter(x: Any, src: Any, dim: int, index: int) -> Tensor:
+    """Return a copy with ``src``, which has no such dim, at one place along ``dim``.
+
+    >>> tape.select_scatter(tape.zeros(2, 2), tape.ones(2), dim=1, index=0).tolist()
+    [[1.0, 0.0], [1.0, 0.0]]
+    """
+    result = views.clone(tensor_of(x))
+    return _filled(result, result.select(dim, index), src)
+
+
+@public()
+def diagonal_scatter(x: Any, src: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    """Return a copy with ``src`` on the diagonal of two dims; it has the shape of :func:`diagonal`.
+
+    >>> tape.diagonal_scatter(tape.zeros(2, 2), tape.tensor([1.0, 2.0])).tolist()
+    [[1.0, 0.0], [0.0, 2.0]]
+    """
+    result = views.clone(tensor_of(x))
+    return _filled(result, result.diagonal(offset, dim1, dim2), src)
+
+
+def _filled(result: Tensor, part: Tensor, src: Any) -> Tensor:
+    src = tensor_of(src)
+    if src.spec.shape != part.spec.shape:
+        raise RuntimeError(
+            f"expected src to have a size equal to the slice of self. src size = {list(src.spec.shape)}, "
+            f"slice size = {list(part.spec.shape)}"
+        )
+    part.copy_(src)
+    return result
+
+
+@implements(np.put_along_axis)
+def _put_along_axis(arr: Tensor, indices: Any, values: Any, axis: int | None) -> None:
+    at = integer_indices.integers(indices, "np.put_along_axis", IndexError)
+    if axis is None:
+        _put(arr, at, values)
+        return
+    axis = dim_of(arr, axis)
+    places = list(np.ogrid[tuple(map(slice, at.shape))])
+    places[axis] = at
+    arr[tuple(places)] = values
+
+
+@implements(np.put)
+def _put(a: Tensor, ind: Any, v: Any, mode: str = "raise") -> None:
+    """Write to the elements of these numbers; values too few are used over and over."""
+    at = np.arange(a.spec.size).take(np.reshape(integer_indices.integers(ind, "np.put"), -1), mode=mode)  # type: ignore[call-overload]
+    values: Any = np.resize(array_like(v), at.shape)
+    indexing.put(a, at, values if values.spec.dtype == a.spec.dtype else values.to(a.spec.dtype), "np.put")
+
+
+@implements(np.copyto)
+def _copyto(dst: Tensor, src: Any, casting: str = "same_kind", where: Any = True) -> None:
+    """Copy values, broadcast, into a tensor, where a mask holds."""
+    given = tensor_of(src)
+    allowed = np.can_cast(given.spec.dtype, dst.spec.dtype, casting)  # type: ignore[arg-type]
+    if not allowed and isinstance(src, (Tensor, np.ndarray)):
+        raise TypeError(f"Cannot cast array data from {given.spec.dtype!r} to {dst.spec.dtype!r} by rule {casting!r}")
+    dst.copy_(given if where is True else given.to(dst.spec.dtype).where(tensor_of(where), dst))
+
+
+@implements(np.place)
+def _place(arr: Tensor, mask: Any, vals: Any) -> None:
+    """Write values, over and over, to the elements where a mask holds, one after the other."""
+    at, values = _masked(arr, mask, np.place.__name__), array_like(vals)
+    if at.size and not values.spec.size:
+        raise ValueError("Cannot insert from an empty array!")
+    if at.size:
+        _put(arr, at, values)
+
+
+@implements(np.putmask)
+def _putmask(a: Tensor, mask: Any, values: Any) -> None:
+    """Write, where a mask holds, the values that stand in these places: over and over where there are too few."""
+    at, given = _masked(a, mask, np.putmask.__name__), array_like(values)
+    if at.size and given.spec.size:
+        _put(a, at, indexing.index(views.reshape(given, -1), at % given.spec.size))
+
+
+def _masked(x: Tensor, mask: Any, name: str) -> Array:
+    """Return the numbers of the elements where a mask of as many elements holds."""
+    if not isinstance(x, Tensor):
+        raise TypeError(f"np.{name}: the first operand is a NumPy array, which has no room for a gradient")
+    writes.check(x, name)
+    truth = values_left(array_like(mask).detach(), name).reshape(-1)
+    if truth.size != x.spec.size:
+        raise ValueError(f"{name}: mask and data must be the same size; the shape of the data is {list(x.spec.shape)}")
+    return np.flatnonzero(truth)

@@ -1,0 +1,135 @@
+"""Methods that turn a tensor itself into a view of its memory: ``transpose_``, ``squeeze_``, ``detach_`` and others."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+from weakref import ref
+
+import numpy as np
+
+from tape.conversions import attributes
+from tape.foundation.size import Size
+from tape.operations import writes
+from tape.recording import record
+from tape.recording import views as shaping
+from tape.tensors import modes, view_families
+from tape.tensors.tensor import AccumulateGrad, Tensor, as_array, method, new, plain, rare
+
+
+def _base_for(x: Tensor) -> Tensor:
+    """Return the base of a tensor's family: a new one, which stands in its place, where that is itself."""
+    if view_families.is_view(x):
+        return x._base
+    counter, views = view_families.counter_of(x), getattr(x, "_views", [])
+    base = new(Tensor)
+    base._value, base._form, base._slot, base._views = as_array(x), x._form, x._slot, []
+    rare(base).counter = counter
+    if hasattr(x, "_shared"):
+        base._shared = True
+    for one in [view for view in (reference() for reference in views) if view is not None]:
+        one._base = base
+        base._views.append(ref(one))
+    x._views = []
+    del x._views
+    return base
+
+
+def _become(x: Tensor, name: str, view: Callable[[], Tensor]) -> Tensor:
+    """Let a tensor be a view of what it was; return it."""
+    writes.check(x, name)
+    recorder = modes.current().recorder
+    if recorder is not None and recorder.given(x):
+        raise NotImplementedError(
+            f"{name} of an argument of a program is not supported: use the result of {name.rstrip('_')}"
+        )
+    if type(x._slot) is AccumulateGrad:  # under no_grad
+        attributes.set_data(x, view())
+        return x
+    made = view()
+    if made is not x:
+        base = _base_for(x)
+        x._value, x._offset, x._base = made._value, made._offset, base
+        view_families.move(x, made._slot, made._form)
+        view_families.join(base, x)
+        if recorder is not None:
+            recorder.taken(x, made)
+    view_families.counter_of(x)[0] += 1
+    return x
+
+
+def _install(name: str, function: Callable[..., Tensor], doc: str) -> None:
+    @functools.wraps(function)
+    def turned(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        return _become(x, name, lambda: function(x, *args, **kwargs))
+
+    turned.__name__ = turned.__qualname__ = name
+    turned.__doc__ = f"{doc} RuntimeError for a leaf that requires grad."
+    method(name)(turned)
+
+
+_install("transpose_", shaping.transpose, "Exchange two dims of this tensor; return it.")
+_install("swapaxes_", shaping.transpose, "Exchange two dims of this tensor; return it.")
+_install("swapdims_", shaping.transpose, "Exchange two dims of this tensor; return it.")
+_install("t_", shaping.t, "Transpose this matrix; return it.")
+_install("squeeze_", shaping.squeeze, "Take dims of length one from this tensor, or one of them; return it.")
+_install("unsqueeze_", shaping.unsqueeze, "Insert a dim of length one into this tensor; return it.")
+_install("as_strided_", shaping.as_strided, "Let this tensor show its memory by size and stride; return it.")
+
+
+@method()
+def detach_(x: Tensor) -> Tensor:
+    """Cut this tensor off its history; return it. RuntimeError for a view: use ``detach()``.
+
+    What has been computed from it keeps its gradients.
+    """
+    if view_families.is_view(x):
+        raise RuntimeError("Can't detach views in-place. Use detach() instead.")
+    if (recorder := modes.current().recorder) is not None:
+        recorder.left(x)
+    if record.leaf_of(x):
+        attributes.requires_grad_(x, requires_grad=False)
+        return x
+    counter = view_families.counter_of(x)
+    _base_for(x)
+    view_families.move(x, None, x.spec)
+    view_families.found(x)
+    rare(x).counter = counter
+    return x
+
+
+@method()
+def resize_(x: Tensor, *sizes: Any) -> Tensor:
+    """Give this tensor another shape; return it. Elements stay in their order; new ones are zeros.
+
+    RuntimeError if it requires grad.
+    """
+    if x._slot is not None:
+        raise RuntimeError("cannot resize variables that require grad")
+    shape = tuple(sizes[0]) if len(sizes) == 1 and not isinstance(sizes[0], int) else tuple(sizes)
+    if shape == x.spec.shape:
+        return x
+    flat, size = np.ascontiguousarray(as_array(x)).reshape(-1), int(np.prod(shape, dtype=np.int64))
+    kept = flat[:size] if size <= flat.size else np.concatenate([flat, np.zeros(size - flat.size, flat.dtype)])
+    attributes.set_data(x, plain(kept.reshape(shape)))
+    return x
+
+
+@method()
+def resize_as_(x: Tensor, other: Tensor) -> Tensor:
+    """Give this tensor the shape of another; see :meth:`resize_`."""
+    return resize_(x, *other.spec.shape)
+
+
+@method("new")
+def new_(x: Tensor, *given: Any) -> Tensor:
+    """Return a tensor of this dtype: of these sizes, not set, or of a list's, an array's or a tensor's elements."""
+    dtype = x.spec.dtype
+    if all(isinstance(one, int) for one in given) or (len(given) == 1 and isinstance(given[0], Size)):
+        sizes = given[0] if given and isinstance(given[0], Size) else given
+        return plain(np.empty(sizes or (0,), dtype))
+    if len(given) != 1:
+        raise TypeError("new() takes sizes, or one list, array or tensor")
+    data = given[0]._value if isinstance(given[0], Tensor) else given[0]
+    return plain(np.array(data, dtype=dtype))

@@ -1,0 +1,228 @@
+"""Indexing: views by ints, slices, None and Ellipsis, copies by arrays of integers or booleans; and iteration."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from kernels.arrays.specs import dense, spec_of
+from kernels.native.words import OP_PART
+from kernels.ops import indexing
+from kernels.ops.registry import OPS
+from kernels.records.kinds import View
+from tape.operations import writes
+from tape.recording import integer_indices, record, views
+from tape.recording.call_table import NATIVELY, install_part
+from tape.recording.pick_calls import by_index, enter_picked
+from tape.recording.views import VIEWS, clone
+from tape.tensors import modes
+from tape.tensors.tensor import Array, Tensor, as_array, method
+
+
+def index(x: Tensor, key: Any) -> Tensor:
+    """Return a view by ints, slices, None and Ellipsis, or a copy by arrays. IndexError where out of bounds."""
+    key = several(key) if type(key) is list else key
+    if not is_basic(key):
+        return _gather(x, key)
+    op, params, name = _found(x, key)
+    return record.view(op, x, params, name)
+
+
+if NATIVELY:
+    install_part(
+        index,
+        lambda x, key: _found(x, several(key) if type(key) is list else key)[1],
+        lambda result, x, key: enter_picked(OP_PART, result, (x, key), by_index),
+    )
+else:
+    method("__getitem__")(index)
+
+
+def region(x: Tensor, key: Any) -> Tensor:
+    """Return the part that a basic index shows, to be written: a view that is not recorded."""
+    op, params, name = _found(x, key)
+    return record.region(x, op, params, name)
+
+
+def several(key: list[Any]) -> Any:
+    """Return a list that is an index for each dim as a tuple, as PyTorch reads it; one of numbers alone as it is."""
+    own = any(item is None or item is Ellipsis or isinstance(item, (list, tuple, slice, Tensor)) for item in key)
+    return tuple(key) if own and len(key) < _MOST_ITEMS else key
+
+
+_MOST_ITEMS = 32
+
+
+def is_basic(key: Any) -> bool:
+    """Whether an index gives a view."""
+    if type(key) is slice or type(key) is int:
+        return True
+    return not any(map(_is_array, key if type(key) is tuple else (key,)))
+
+
+def _is_array(key: Any) -> bool:
+    if isinstance(key, Tensor):
+        return key.spec.shape != () or key.spec.dtype == np.bool_
+    return isinstance(key, (bool, np.bool_, list, tuple, np.ndarray)) and not (
+        isinstance(key, np.ndarray) and key.ndim == 0 and key.dtype.kind in "iu"
+    )
+
+
+def _gather(x: Tensor, key: Any) -> Tensor:
+    """Copy the elements that arrays pick."""
+    keys = integer_indices.array_key(key)
+    spec, value = x.spec, integer_indices.picked(as_array(x), keys)
+
+    def places() -> tuple[Array, Array]:
+        picked = integer_indices.places(spec, spec.gradient, keys)
+        alike = spec.strides == spec.gradient
+        return (picked if alike else integer_indices.places(spec, spec.strides, keys)), picked
+
+    return _picked(x, value, places)
+
+
+def _picked(x: Tensor, value: Array, places: Callable[[], tuple[Array, Array]]) -> Tensor:
+    """Return picked elements, recorded with their places in memory and gradient where anybody asks."""
+    asked = x._slot is not None or modes.current().recorder is not None
+    memory, picked = places() if asked else (value, value)
+    spec = x.spec
+    return record.finish(
+        _GATHER,
+        (x,),
+        value,
+        lambda: indexing.gather(_GATHER, spec, spec_of(value)),
+        lambda _form: (picked,),
+        (),
+        params=(memory, picked),
+    )
+
+
+def pick(x: Tensor, numbers: Callable[[], Array], take: Callable[[Array], Array]) -> Tensor:
+    """Copy elements: ``numbers()`` counts them in C order, and ``take(array)`` are their values."""
+    x = in_order(x)
+
+    def places() -> tuple[Array, Array]:
+        found = np.asarray(numbers(), np.int64, order="C")
+        return found, found
+
+    return _picked(x, np.asarray(take(as_array(x)), order="C"), places)
+
+
+def in_order(x: Tensor) -> Tensor:
+    """Return a tensor whose elements, and those of its gradient, stand in C order: itself or a copy."""
+    spec = x.spec
+    return x if spec.strides == spec.gradient == dense(spec.shape, spec.dtype.itemsize) else clone(x)
+
+
+def put(x: Tensor, numbers: Array, given: Any, name: str, *, adds: bool = False, apart: bool = False) -> Tensor:
+    """Write to the elements of these numbers, in C order; the last value for one stays, or they add up.
+
+    ``apart``: no number is there twice.
+    """
+    writes.check(x, name, reads=adds)
+    spec, numbers = x.spec, np.ascontiguousarray(numbers)  # with one dim at least
+    value = writes.fitting(given, numbers.shape, spec.dtype, name)
+    kept = None if adds or apart else integer_indices.last_ones(numbers, spec.size)
+    if kept is not None:
+        if isinstance(value, Tensor) and value.spec.shape:
+            value = _gather(views.reshape(views.expand(value, numbers.shape), -1), kept)
+        numbers = numbers.reshape(-1)[kept]
+    if spec.strides == spec.gradient == dense(spec.shape, spec.dtype.itemsize):
+        part, key, places = record.region(x, VIEWS["view"], ((spec.size,),)), (numbers,), (numbers, numbers)
+    else:
+        part, key = x, np.unravel_index(numbers, spec.shape)  # type: ignore[assignment]
+        places = (integer_indices.places(spec, spec.strides, key), integer_indices.places(spec, spec.gradient, key))
+    writes.store_at(part, key, places, value, name, adds=adds, item=False)
+    return x
+
+
+def assign_at(x: Tensor, key: Any, given: Any, name: str, *, adds: bool = False, item: bool = True) -> None:
+    """Write to the elements that arrays pick; the last of the values for one element stays, or they add up."""
+    writes.check(x, name, reads=adds)
+    keys = integer_indices.array_key(key)
+    spec = x.spec
+    picked = integer_indices.places(spec, spec.gradient, keys)
+    kept = None if adds else integer_indices.last_ones(picked, spec.shadow)
+    if kept is not None:
+        value = writes.fitting(given, picked.shape, spec.dtype, name, item=item, casts=item)
+        given = value.expand(picked.shape).reshape(-1)[kept] if isinstance(value, Tensor) else value
+        picked = picked.reshape(-1)[kept]
+        numbers = integer_indices.places(spec, dense(spec.shape, spec.dtype.itemsize), keys).reshape(-1)[kept]
+        keys = np.unravel_index(numbers, spec.shape)
+    memory = picked if spec.strides == spec.gradient else integer_indices.places(spec, spec.strides, keys)
+    writes.store_at(x, keys, (memory, picked), given, name, adds=adds, item=item)
+
+
+_GATHER: Any = OPS["index"]
+
+
+def _found(x: Tensor, key: Any) -> tuple[View, tuple[Any, ...], Any]:
+    """Check a basic index; return its view, params and key."""
+    kind = type(key)
+    if kind is slice:
+        key = _item(key)
+        items: tuple[Any, ...] = (key,)
+        hashed: Any = ("slice", key.start, key.stop, key.step)
+    else:
+        items = tuple(map(_item, key if kind is tuple else (key,)))
+        hashed = tuple(("slice", k.start, k.stop, k.step) if type(k) is slice else k for k in items)
+    if any(type(k) is slice and k.step == 0 for k in items):
+        raise ValueError("slice step cannot be zero")
+    _check_index(x, items)
+    full = items if Ellipsis in items else (*items, Ellipsis)
+    return VIEWS["slice" if kind is slice else _last(items)], (full,), ("index", hashed)
+
+
+def _last(items: tuple[Any, ...]) -> str:
+    """Name the view that PyTorch takes last for an index."""
+    for k in reversed(items):
+        if k is None:
+            return "newaxis"
+        if type(k) is int:
+            return "select"
+        if k is not Ellipsis and k != slice(None):
+            return "slice"
+    return "alias"
+
+
+def _item(key: Any) -> Any:
+    """Return one part of an index: an int, a slice, None or Ellipsis."""
+    if key is None or key is Ellipsis or type(key) is int:
+        return key
+    if isinstance(key, slice):
+        return slice(*(None if e is None else operator.index(e) for e in (key.start, key.stop, key.step)))
+    try:
+        return operator.index(key)
+    except TypeError:
+        raise IndexError(
+            f"only integers, slices (`:`), ellipsis (`...`) and None are valid indices (got {type(key).__name__})"
+        ) from None
+
+
+def _check_index(x: Tensor, items: tuple[Any, ...]) -> None:
+    """Raise PyTorch's messages for an index that does not fit."""
+    shape = x.spec.shape
+    used = sum(1 for k in items if k is not None and k is not Ellipsis)
+    if used > len(shape):
+        if not shape:
+            raise IndexError("invalid index of a 0-dim tensor. Use `tensor.item()` to convert it to a number")
+        raise IndexError(f"too many indices for tensor of dimension {len(shape)}")
+    axis = 0
+    for k in items:
+        if k is Ellipsis:
+            axis += len(shape) - used
+        elif k is not None:
+            if type(k) is int and not -shape[axis] <= k < shape[axis]:
+                raise IndexError(f"index {k} is out of bounds for dimension {axis} with size {shape[axis]}")
+            axis += 1
+
+
+@method("__iter__")
+def rows(x: Tensor) -> Iterator[Tensor]:
+    """Iterate over the first dim."""
+    if not x.spec.shape:
+        raise TypeError("iteration over a 0-d tensor")
+    return (record.view(VIEWS["unbind"], x, ((i, Ellipsis),)) for i in range(x.spec.shape[0]))

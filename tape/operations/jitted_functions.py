@@ -1,0 +1,74 @@
+"""``tape.custom``: jitted functions of the user's as operations that stay native in sweeps and replays."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from kernels.arrays.specs import spec_of
+from kernels.instructions import jitted_functions as kernel_forms
+from tape.recording import casts, record, views
+from tape.tensors.operands import operand
+from tape.tensors.tensor import Tensor, as_array, carried, plain
+
+
+def custom(forward: Callable[..., Any], vjp: Callable[..., Any], *, name: str = "") -> Callable[..., Tensor]:
+    """Make an operation of two ``@njit`` functions; no Python runs between kernels when it is swept or replayed.
+
+    ``forward(*operands)`` returns the result, an array or a number; ``vjp(cotangent, *operands)`` the gradient of its
+    only operand, or a tuple with that of each. Operands are floating tensors, arrays or numbers; they reach the
+    functions in one dtype, C-contiguous, 0-d ones as numbers, and must not be changed. The result has that dtype.
+    They are compiled once a process for operands of these ranks. The vjp cannot be differentiated again.
+
+    Raises TypeError if a function is not jitted, RuntimeError naming the operation if one raises.
+    """
+    for what, function in (("forward", forward), ("vjp", vjp)):
+        if not hasattr(function, "py_func"):
+            raise TypeError(f"custom: {what} is a {type(function).__name__}; decorate it with numba.njit")
+    title = name or forward.__name__
+    op = kernel_forms.Custom(
+        name=title, doc=forward.__doc__ or "", pullback=(None,), grad_fn=f"{title}Backward", forward=forward, vjp=vjp
+    )
+
+    def operation(*operands: Any) -> Tensor:
+        return _call(op, operands)
+
+    operation.__name__ = operation.__qualname__ = title
+    operation.__doc__ = forward.__doc__
+    return operation
+
+
+def _call(op: kernel_forms.Custom, given: tuple[Any, ...]) -> Tensor:
+    if not given:
+        raise TypeError(f"{op.name}: takes at least one operand")
+    operands = [_floating(op, x) for x in given]
+    dtype = np.result_type(*(x.spec.dtype for x in operands))
+    operands = [x if x.spec.dtype == dtype else casts.cast(x, dtype) for x in operands]
+    shapes = tuple(x.spec.shape for x in operands)
+    flat = views.cat([views.reshape(x, -1) for x in operands])
+    result = op.forward(*kernel_forms.apart(as_array(flat), shapes))
+    value = np.asarray(result, dtype if type(result) is float else None)  # Numba boxes float32 as a Python float
+    if value.dtype != dtype:
+        raise TypeError(f"{op.name}: forward returned {value.dtype} for operands of {dtype}")
+    value = np.array(value, order="C")
+    return record.finish(
+        op,
+        (flat,),
+        value,
+        lambda: kernel_forms.form(op, flat.spec, spec_of(carried(value)), shapes),
+        lambda _form: (flat._value,),
+        (shapes,),
+    )
+
+
+def _floating(op: kernel_forms.Custom, given: Any) -> Tensor:
+    given = operand(given)
+    x: Tensor = given if isinstance(given, Tensor) else plain(float(given))
+    if x.spec.dtype.kind != "f":
+        raise TypeError(f"{op.name}: an operand has dtype {x.spec.dtype.name}; operands are floating")
+    if math.prod(x.spec.shape) == 0:
+        raise ValueError(f"{op.name}: an operand of shape {list(x.spec.shape)} has no elements")
+    return x

@@ -1,0 +1,1 @@
+"""Linear algebra: contractions, decompositions, solves, determinants, norms, interpolation."""

@@ -1,0 +1,167 @@
+"""Factorisations of matrices under PyTorch's names: Cholesky, QR, eigenvalues, singular values.
+
+Matrices stand in the last two dims, batches in front. Gradients of eigenvectors and singular vectors need values that
+differ; where two are equal they are not finite, as in PyTorch.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kernels.ops.linalg import decompositions
+from kernels.ops.linalg.decompositions import _QR_COMPLETE
+from kernels.ops.registry import OPS
+from tape.conversions import creation
+from tape.operations.matrices.arguments import batch_of, matrix_of, square_of, turned
+from tape.operations.operators import FUNCTIONS
+from tape.recording import routine_calls
+from tape.recording.calls_with_arguments import argued
+from tape.return_types import named
+from tape.tensors import modes
+from tape.tensors.registration import implements, public
+from tape.tensors.tensor import Tensor, as_array
+
+_OPS: dict[str, Any] = OPS
+_where = FUNCTIONS["where"]
+QR = named("linalg_qr", "An orthogonal and an upper triangular factor.", "Q", "R")
+OldQR = named("qr", "An orthogonal and an upper triangular factor.", "Q", "R")
+Eigh = named("linalg_eigh", "Eigenvalues and eigenvectors, in columns.", "eigenvalues", "eigenvectors")
+SVD = named("linalg_svd", "Left vectors in columns, singular values, right vectors in rows.", "U", "S", "Vh")
+OldSVD = named("svd", "Left vectors, singular values, right vectors in columns.", "U", "S", "V")
+CholeskyEx = named("linalg_cholesky_ex", "The factor, and which leading minor is not positive-definite.", "L", "info")
+
+
+@public()
+@argued
+def cholesky(input: Any, upper: bool = False) -> Tensor:  # noqa: A002 (PyTorch's name)
+    """Return the lower triangular factor L of positive-definite (*, n, n) matrices A = L L^T, or U of A = U^T U.
+
+    One triangle of A is read; the gradient is symmetric. LinAlgError if A is not positive-definite.
+
+    >>> tape.linalg.cholesky(tape.tensor([[4.0, 2.0], [2.0, 5.0]])).tolist()
+    [[2.0, 0.0], [1.0, 2.0]]
+    """
+    a = square_of("linalg.cholesky", input)
+    found = routine_calls.call(_OPS["cholesky"], turned(a) if upper else a)
+    return turned(found) if upper else found
+
+
+def cholesky_ex(A: Any, *, upper: bool = False, check_errors: bool = False) -> Any:  # noqa: N803 (PyTorch's names)
+    """Return what :func:`cholesky` does, and an int32 ``info`` (*): the order of the minor that is no good, or 0.
+
+    What L is where ``info`` is not 0 means nothing. LinAlgError there with ``check_errors``.
+
+    >>> tape.linalg.cholesky_ex(-tape.eye(2)).info
+    tensor(1, dtype=tape.int32)
+    """
+    a = square_of("linalg.cholesky", A)
+    found, info = routine_calls.call(_OPS["cholesky_ex"], turned(a) if upper else a, check_errors=bool(check_errors))
+    return CholeskyEx(turned(found) if upper else found, info)
+
+
+def qr(A: Any, mode: str = "reduced") -> Any:  # noqa: N803 (PyTorch's names)
+    """Return Q and R of (*, m, n) matrices: mode "reduced", "complete", or "r" for R alone (Q is empty then).
+
+    Gradients of "complete" need m <= n; those of all modes that the first columns are independent.
+
+    >>> tape.linalg.qr(tape.ones(3, 2)).R.shape
+    tape.Size([2, 2])
+    """
+    a = matrix_of("linalg.qr", A)
+    if mode not in ("reduced", "complete", "r"):
+        raise RuntimeError(
+            f"qr received unrecognized mode '{mode}' but expected one of 'reduced' (default), 'r', or 'complete'"
+        )
+    m, n = a.spec.shape[-2:]
+    if mode == "complete" and m > n and wants(a):
+        raise RuntimeError(_QR_COMPLETE)
+    q, r = routine_calls.call(_OPS["qr"], a, mode="reduced" if mode == "r" else mode)
+    return QR(creation.empty(0, dtype=a.spec.dtype) if mode == "r" else q, r)
+
+
+def wants(x: Tensor) -> bool:
+    """Whether what is computed from a tensor is recorded."""
+    return x._slot is not None and modes.is_grad_enabled()
+
+
+def _uplo(name: str, given: str) -> str:
+    if given not in ("L", "U", "l", "u"):
+        raise RuntimeError(f"{name}: Expected UPLO argument to be 'L' or 'U', but got {given}")
+    return given.upper()
+
+
+def eigh(A: Any, UPLO: str = "L") -> Any:  # noqa: N803 (PyTorch's names)
+    """Return eigenvalues (*, n), ascending, and eigenvectors (*, n, n) of symmetric matrices; one triangle is read.
+
+    >>> tape.linalg.eigh(tape.tensor([[2.0, 0.0], [0.0, 1.0]])).eigenvalues
+    tensor([1., 2.])
+    """
+    a = square_of("linalg.eigh", A)
+    return Eigh(*routine_calls.call(_OPS["eigh"], a, uplo=_uplo("linalg.eigh", UPLO)))
+
+
+def eigvalsh(A: Any, UPLO: str = "L") -> Tensor:  # noqa: N803
+    """Return the eigenvalues (*, n), ascending, of symmetric matrices; equal ones share their gradient.
+
+    >>> tape.linalg.eigvalsh(tape.tensor([[2.0, 0.0], [0.0, 1.0]]))
+    tensor([1., 2.])
+    """
+    a = square_of("linalg.eigvalsh", A)
+    return routine_calls.call(_OPS["eigvalsh"], a, uplo=_uplo("linalg.eigvalsh", UPLO))  # type: ignore[no-any-return]
+
+
+def svd(A: Any, full_matrices: bool = True) -> Any:  # noqa: N803
+    """Return U, S and Vh of (*, m, n) matrices, the singular values descending.
+
+    The further vectors that ``full_matrices=True`` adds have no gradient: RuntimeError where one reaches them, and nan
+    in forward mode.
+
+    >>> tape.linalg.svd(tape.ones(3, 2), full_matrices=False).U.shape
+    tape.Size([3, 2])
+    """
+    a = matrix_of("linalg.svd", A)
+    full = bool(full_matrices) and a.spec.shape[-1] != a.spec.shape[-2]
+    return SVD(*routine_calls.call(_OPS["svd"], a, full_matrices=full))
+
+
+def svdvals(A: Any) -> Tensor:  # noqa: N803
+    """Return the singular values (*, min(m, n)) of matrices, descending.
+
+    >>> tape.linalg.svdvals(tape.tensor([[0.0, 2.0], [1.0, 0.0]]))
+    tensor([2., 1.])
+    """
+    return routine_calls.call(_OPS["svdvals"], matrix_of("linalg.svdvals", A))  # type: ignore[no-any-return]
+
+
+def _top_level_qr(input: Any, some: bool = True) -> Any:  # noqa: A002 (PyTorch's name)
+    """Return Q and R of matrices, reduced or, with ``some=False``, complete: see linalg.qr.
+
+    >>> tape.qr(tape.ones(3, 2), some=False).Q.shape
+    tape.Size([3, 3])
+    """
+    return OldQR(*qr(input, "reduced" if some else "complete"))
+
+
+def _top_level_svd(input: Any, some: bool = True, compute_uv: bool = True) -> Any:  # noqa: A002
+    """Return U, S and V (not Vh) of matrices, reduced or, with ``some=False``, complete: see linalg.svd.
+
+    >>> tape.svd(tape.tensor([[0.0, 2.0], [1.0, 0.0]])).S
+    tensor([2., 1.])
+    """
+    a = matrix_of("svd", input)
+    if not compute_uv:
+        m, n = a.spec.shape[-2:]
+        u, v = (creation.zeros((*batch_of(a), k, k), dtype=a.spec.dtype) for k in (m, n))
+        return OldSVD(u, svdvals(a), v)
+    u, s, vh = svd(a, full_matrices=not some)
+    return OldSVD(u, s, turned(vh))
+
+
+for _function, _name in ((_top_level_qr, "qr"), (_top_level_svd, "svd")):
+    _function.__name__ = _function.__qualname__ = _name
+    public()(_function)
+
+
+@implements(decompositions.refuse_any)
+def _refuse_any(g: Tensor) -> None:
+    decompositions.refuse_any(as_array(g))

@@ -1,0 +1,251 @@
+"""Functions of matrices under PyTorch's names: determinants, powers, the exponential, pseudoinverses, ranks."""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any
+
+import numpy as np
+
+from kernels.ops.linalg import determinants
+from kernels.ops.registry import OPS
+from tape.conversions import creation
+from tape.operations.in_place.methods import copy_
+from tape.operations.matmul import matmul
+from tape.operations.matrices.arguments import identity, matrix_of, square_of, together
+from tape.operations.matrices.solves import inverse, solve
+from tape.operations.operators import FUNCTIONS
+from tape.operations.reductions.scans import cumprod
+from tape.operations.sums_and_extrema import tensor_of
+from tape.recording import routine_calls, views
+from tape.recording.arguments import dim_of
+from tape.return_types import named
+from tape.tensors.registration import implements, public
+from tape.tensors.tensor import Tensor, as_array
+
+_OPS: dict[str, Any] = OPS
+_where = FUNCTIONS["where"]
+Slogdet = named("linalg_slogdet", "Sign and logarithm of a determinant.", "sign", "logabsdet")
+Lstsq = named(
+    "linalg_lstsq", "The solution of least squares, and what is known of it.",
+    "solution", "residuals", "rank", "singular_values",
+)  # fmt: skip
+
+_DRIVERS = {
+    "gels": (False, False, True), "gelsy": (True, False, False), "gelsd": (True, True, True),
+    "gelss": (True, True, True),
+}  # fmt: skip
+"""Which drivers of least squares tell of ranks, of singular values, of residuals."""
+
+
+@public()
+def det(A: Any) -> Tensor:  # noqa: N803 (PyTorch's name)
+    """Return the determinants (*) of (*, n, n) matrices; singular ones have gradients too.
+
+    >>> tape.det(tape.tensor([[1.0, 2.0], [3.0, 5.0]]))
+    tensor(-1.0000)
+    """
+    return routine_calls.call(_OPS["det"], square_of("linalg.det", A))  # type: ignore[no-any-return]
+
+
+@public()
+def slogdet(A: Any) -> Any:  # noqa: N803
+    """Return sign and logarithm of the absolute value of determinants: 0 and -inf where singular.
+
+    >>> tape.slogdet(-tape.eye(3)).sign
+    tensor(-1.)
+    """
+    return Slogdet(*routine_calls.call(_OPS["slogdet"], square_of("linalg.slogdet", A)))
+
+
+@public()
+def logdet(A: Any) -> Tensor:  # noqa: N803
+    """Return the logarithms (*) of determinants: nan where negative, -inf where 0.
+
+    >>> tape.logdet(tape.eye(3))
+    tensor(0.)
+    """
+    sign, logabsdet = routine_calls.call(_OPS["slogdet"], square_of("logdet", A))
+    return _where(sign == -1.0, float("nan"), logabsdet)  # type: ignore[no-any-return]
+
+
+@public()
+def matrix_exp(A: Any) -> Tensor:  # noqa: N803
+    """Return the exponentials of (*, n, n) matrices.
+
+    >>> tape.matrix_exp(tape.tensor([[0.0, 1.0], [0.0, 0.0]])).tolist()
+    [[1.0, 1.0], [0.0, 1.0]]
+    """
+    return routine_calls.call(_OPS["matrix_exp"], square_of("linalg.matrix_exp", A))  # type: ignore[no-any-return]
+
+
+implements(determinants.matrix_exp)(matrix_exp)
+
+
+@public()
+def matrix_power(A: Any, n: int) -> Tensor:  # noqa: N803
+    """Return the n-th powers of square matrices; of their inverses if n is negative.
+
+    >>> tape.matrix_power(tape.eye(2) * 2, 3).tolist()
+    [[8.0, 0.0], [0.0, 8.0]]
+    """
+    a, n = square_of("linalg.matrix_power", A), operator.index(n)
+    if n < 0:
+        return matrix_power(inverse(a), -n)
+    if n == 0:
+        return copy_(views.clone(a), identity(a.spec.shape[-1], a))
+    found, square = None, a
+    while n:
+        if n & 1:
+            found = square if found is None else matmul(found, square)
+        n >>= 1
+        if n:
+            square = matmul(square, square)
+    return views.clone(a) if found is a else found  # type: ignore[return-value]
+
+
+def pinv(A: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = None) -> Tensor:  # noqa: N803
+    """Return the pseudoinverses (*, n, m) of (*, m, n) matrices; singular values up to rtol * the largest count as 0.
+
+    ``rtol`` (``rcond`` is its older name) is max(m, n) * eps of the dtype if not given. The gradient is that at
+    constant rank.
+
+    >>> tape.linalg.pinv(tape.tensor([[2.0], [0.0]])).tolist()
+    [[0.5, 0.0]]
+    """
+    del hermitian  # the pseudoinverse is the same
+    a = matrix_of("linalg.pinv", A)
+    rtol = _tolerance(a, rtol if rcond is None else rcond)
+    return routine_calls.call(_OPS["pinv"], a, rtol=rtol)  # type: ignore[no-any-return]
+
+
+@public()
+def pinverse(input: Any, rcond: float = 1e-15) -> Tensor:  # noqa: A002 (PyTorch's name)
+    """Return the pseudoinverses of matrices: see linalg.pinv.
+
+    >>> tape.pinverse(tape.tensor([[2.0], [0.0]])).tolist()
+    [[0.5, 0.0]]
+    """
+    return pinv(input, rtol=rcond)
+
+
+def _tolerance(a: Tensor, given: Any) -> float:
+    return float(max(a.spec.shape[-2:]) * np.finfo(a.spec.dtype).eps) if given is None else float(given)
+
+
+def lstsq(A: Any, B: Any, rcond: Any = None, *, driver: str | None = None) -> Any:  # noqa: N803
+    """Return solution, residuals, rank and singular values of least squares, the shortest solution if several.
+
+    A is (*, m, n); B (*, m, k), or (*, m) of A's batch. Solution and residuals have gradients, at constant rank. The
+    solution is one for every ``driver``, which says what else is told, and what is empty, as in PyTorch: "gelsy" (the
+    default) tells the ranks (*), "gels" the residuals (*, k), "gelsd" and "gelss" both, and the singular values
+    (*, min(m, n)). Residuals are empty unless m > n and all ranks are n.
+
+    >>> tape.linalg.lstsq(tape.ones(3, 1), tape.tensor([1.0, 2.0, 6.0])).solution
+    tensor([3.0000])
+    >>> tape.linalg.lstsq(tape.ones(3, 1), tape.tensor([1.0, 2.0, 6.0]), driver="gels").residuals.shape
+    tape.Size([1])
+    """
+    a, b = matrix_of("torch.linalg.lstsq", A), tensor_of(B)
+    if driver not in (None, *_DRIVERS):
+        raise RuntimeError(
+            f"torch.linalg.lstsq: parameter `driver` should be one of (gels, gelsy, gelsd, gelss); got {driver}"
+        )
+    if not 0 <= len(a.spec.shape) - len(b.spec.shape) <= 1:
+        raise RuntimeError(
+            "torch.linalg.lstsq: input.dim() must be greater or equal to other.dim() and (input.dim() - other.dim()) "
+            f"<= 1; the shapes are {list(a.spec.shape)} and {list(b.spec.shape)}"
+        )
+    vector = len(b.spec.shape) == len(a.spec.shape) - 1
+    b = views.unsqueeze(b, -1) if vector else b
+    m, n = a.spec.shape[-2:]
+    if b.spec.shape[-2] != m:
+        raise RuntimeError(f"torch.linalg.lstsq: input.size(-2) should match other.size({-1 if vector else -2})")
+    a, b = together("linalg.lstsq", a, b)
+    solution, rank, s = routine_calls.call(_OPS["lstsq"], a, b, rcond=_tolerance(a, rcond))
+    ranks, values, residual = _DRIVERS[driver or "gelsy"]
+    nothing, none = views.reshape(solution, -1)[:0], creation.empty(0, dtype=np.int64)
+    residual = residual and m > n and (not ranks or bool((as_array(rank) == n).all()))
+    residuals = FUNCTIONS["square"](matmul(a, solution) - b).sum(-2) if residual else nothing
+    return Lstsq(
+        views.squeeze(solution, -1) if vector else solution,
+        residuals,
+        rank if ranks else none,
+        s if values else creation.empty(0, dtype=s.spec.dtype),
+    )
+
+
+def matrix_rank(
+    A: Any, tol: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None  # noqa: N803
+) -> Tensor:  # fmt: skip
+    """Return the ranks (*) of matrices, int64, without a gradient: how many singular values exceed the tolerance.
+
+    >>> tape.linalg.matrix_rank(tape.ones(3, 3))
+    tensor(1)
+    """
+    del hermitian
+    a = matrix_of("torch.linalg.matrix_rank", A)
+    atol = tol if atol is None else atol
+    relative = 0.0 if rtol is None and atol is not None else _tolerance(a, rtol)
+    return routine_calls.call(  # type: ignore[no-any-return]
+        _OPS["matrix_rank"], a, atol=float(atol or 0.0), rtol=relative
+    )
+
+
+def tensorsolve(A: Any, B: Any, dims: Any = None) -> Tensor:  # noqa: N803
+    """Return X with ``tensordot(A, X, X.ndim) == B``; ``dims`` of A are moved to its end first.
+
+    >>> tape.linalg.tensorsolve(tape.eye(4).reshape(2, 2, 4), tape.ones(2, 2))
+    tensor([1., 1., 1., 1.])
+    """
+    a, b = tensor_of(A), tensor_of(B)
+    if dims is not None:
+        last = [dim_of(a, d) for d in dims]
+        a = views.permute(a, (*(k for k in range(len(a.spec.shape)) if k not in last), *last))
+    rest = a.spec.shape[len(b.spec.shape) :]
+    n = math.prod(rest)
+    if n != b.spec.size or a.spec.size != n * n:
+        raise RuntimeError(
+            f"linalg.tensorsolve: Expected self to satisfy the requirement prod(self.shape[other.ndim:]) == "
+            f"prod(self.shape[:other.ndim]), but got {n} != {b.spec.size}"
+        )
+    found = solve(views.reshape(a, (n, n)), views.reshape(b, (n,)))
+    return views.reshape(found, rest)
+
+
+def tensorinv(A: Any, ind: int = 2) -> Tensor:  # noqa: N803
+    """Return the inverse of A as a map from its last dims to the first ``ind``.
+
+    >>> tape.linalg.tensorinv(tape.eye(4).reshape(2, 2, 4)).shape
+    tape.Size([4, 2, 2])
+    """
+    a, ind = tensor_of(A), operator.index(ind)
+    if ind <= 0:
+        raise RuntimeError(f"Expected a strictly positive integer for 'ind', but got {ind}")
+    front, back = a.spec.shape[:ind], a.spec.shape[ind:]
+    if math.prod(front) != math.prod(back):
+        raise RuntimeError(
+            "Expected self to satisfy the requirement prod(self.shape[ind:]) == prod(self.shape[:ind]), but got "
+            f"{math.prod(back)} != {math.prod(front)}"
+        )
+    found = inverse(views.reshape(a, (math.prod(front), math.prod(back))))
+    return views.reshape(found, (*back, *front))
+
+
+def vander(x: Any, N: int | None = None) -> Any:  # noqa: N803
+    """Return the powers 0 to N - 1 of each element in a new last dim; N is the size of the last dim if not given.
+
+    >>> tape.linalg.vander(tape.tensor([2.0, 3.0]), N=3).tolist()
+    [[1.0, 2.0, 4.0], [1.0, 3.0, 9.0]]
+    """
+    x = tensor_of(x)
+    if x.spec.dtype.kind == "b":
+        raise RuntimeError("linalg.vander supports floating point, complex, and integer tensors, but got bool")
+    x = x if x.spec.shape else views.reshape(x, 1)
+    count = x.spec.shape[-1] if N is None else operator.index(N)
+    if count <= 1:
+        raise RuntimeError(f"linalg.vander: N must be greater than 1. It is {count}")
+    x = views.unsqueeze(x, -1)
+    powers = cumprod(views.expand(x, (*x.spec.shape[:-1], count - 1)), -1)
+    return views.cat([creation.ones(x.spec.shape, dtype=powers.spec.dtype), powers], -1)

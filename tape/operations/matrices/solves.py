@@ -1,0 +1,205 @@
+"""Linear solves and inverses under PyTorch's names; matrices stand in the last two dims, batches are broadcast."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kernels.ops.linalg import cholesky, determinants, solves
+from kernels.ops.registry import OPS
+from tape.operations.matmul import matmul
+from tape.operations.matrices.arguments import MATRIX, batch_of, matrix_of, square_of, tensor_like, together, turned
+from tape.operations.sums_and_extrema import tensor_of
+from tape.recording import routine_calls, views
+from tape.recording.calls_with_arguments import argued
+from tape.return_types import named
+from tape.tensors.registration import implements, public
+from tape.tensors.tensor import Tensor
+
+_OPS: dict[str, Any] = OPS
+InvEx = named("linalg_inv_ex", "The inverse, and which pivot is zero.", "inverse", "info")
+SolveEx = named("linalg_solve_ex", "The solution, and which pivot is zero.", "result", "info")
+
+
+def solve(A: Any, B: Any, *, left: bool = True) -> Tensor:  # noqa: N803 (PyTorch's names)
+    """Return X with A X = B, or X A = B with ``left=False``.
+
+    A is (*, n, n); B is (*, n, k), or a vector (n,), or a batch of vectors (*, n) of A's batch. The gradient uses the
+    factors again. LinAlgError if A is singular.
+
+    >>> tape.linalg.solve(tape.tensor([[2.0, 0.0], [1.0, 1.0]]), tape.tensor([2.0, 3.0]))
+    tensor([1., 2.])
+    """
+    a, b = square_of("linalg.solve", A), tensor_like(B)
+    if _is_vector(a, b):
+        if len(a.spec.shape) == MATRIX:
+            return _vector(a if left else turned(a), b)
+        return views.squeeze(solve(a if left else turned(a), views.unsqueeze(b, -1)), -1)
+    if not left:
+        return turned(solve(turned(a), turned(b)))
+    _check_rows("linalg.solve", a, b)
+    return routine_calls.call(_OPS["solve"], *together("linalg.solve", a, b))[0]  # type: ignore[no-any-return]
+
+
+def solve_ex(A: Any, B: Any, *, left: bool = True, check_errors: bool = False) -> Any:  # noqa: N803
+    """Return what :func:`solve` does, and an int32 ``info`` of A's batch: which pivot is the first that is 0, or 0.
+
+    What the result is where ``info`` is not 0 means nothing. LinAlgError there with ``check_errors``.
+
+    >>> tape.linalg.solve_ex(tape.zeros(2, 2), tape.ones(2)).info
+    tensor(1, dtype=tape.int32)
+    """
+    a, b = square_of("linalg.solve", A), tensor_like(B)
+    if vector := _is_vector(a, b):
+        b = views.unsqueeze(b, -1)
+    across = not left and not vector
+    a, b = (turned(a), b if vector else turned(b)) if not left else (a, b)
+    _check_rows("linalg.solve", a, b)
+    batch = batch_of(a)
+    found, info = routine_calls.call(_OPS["solve_ex"], *together("linalg.solve", a, b), check_errors=bool(check_errors))
+    more = len(info.spec.shape) - len(batch)
+    info = info[(0,) * more + tuple(slice(0, 1) if n == 1 else slice(None) for n in batch)]
+    return SolveEx(views.squeeze(found, -1) if vector else turned(found) if across else found, info)
+
+
+def _vector(a: Tensor, b: Tensor) -> Tensor:
+    """Solve for one vector."""
+    if a.spec.shape[0] != b.spec.shape[0]:
+        _check_rows("linalg.solve", a, views.unsqueeze(b, -1))
+    return routine_calls.call(_OPS["solve"], a, b)[0]  # type: ignore[no-any-return]
+
+
+def _is_vector(a: Tensor, b: Tensor) -> bool:
+    shape = b.spec.shape
+    return len(shape) == 1 or (len(shape) == len(a.spec.shape) - 1 and shape == a.spec.shape[:-1])
+
+
+def _check_rows(name: str, a: Tensor, b: Tensor) -> None:
+    rows, n = b.spec.shape[-2:] if len(b.spec.shape) >= MATRIX else (0, 0), a.spec.shape[-1]
+    if rows[0] != n:
+        raise RuntimeError(
+            f"{name}: Incompatible shapes of A and B for the equation AX = B ({n}x{n} and {rows[0]}x{rows[1]})"
+        )
+
+
+@public()
+@argued
+def inverse(input: Any) -> Tensor:  # noqa: A002 (PyTorch's name)
+    """Return the inverse of (*, n, n) matrices. LinAlgError if one is singular.
+
+    >>> tape.inverse(tape.tensor([[2.0, 0.0], [0.0, 4.0]])).tolist()
+    [[0.5, 0.0], [0.0, 0.25]]
+    """
+    return routine_calls.call(_OPS["inv"], square_of("linalg.inv", input))  # type: ignore[no-any-return]
+
+
+implements(determinants.inverse)(inverse)
+
+
+def inv_ex(A: Any, *, check_errors: bool = False) -> Any:  # noqa: N803
+    """Return what :func:`inverse` does, and an int32 ``info`` (*): which pivot is the first that is 0, from 1, or 0.
+
+    What the inverse is where ``info`` is not 0 means nothing. LinAlgError there with ``check_errors``.
+
+    >>> tape.linalg.inv_ex(tape.ones(2, 2)).info
+    tensor(2, dtype=tape.int32)
+    """
+    a = square_of("linalg.inv", A)
+    return InvEx(*routine_calls.call(_OPS["inv_ex"], a, check_errors=bool(check_errors)))
+
+
+def solve_triangular(
+    A: Any, B: Any, *, upper: bool, left: bool = True, unitriangular: bool = False  # noqa: N803
+) -> Tensor:  # fmt: skip
+    """Return X with A X = B, or X A = B with ``left=False``, of which A's one triangle is read.
+
+    A is (*, n, n), B (*, n, k). With ``unitriangular`` the diagonal counts as ones. LinAlgError if it has a zero.
+
+    >>> tape.linalg.solve_triangular(tape.eye(2) * 2, tape.ones(2, 1), upper=True).tolist()
+    [[0.5], [0.5]]
+    """
+    name = "linalg.solve_triangular"
+    a, b = square_of(name, A), matrix_of(name, B, "B")
+    if not left:
+        return turned(solve_triangular(turned(a), turned(b), upper=not upper, unitriangular=unitriangular))
+    _check_rows(name, a, b)
+    return routine_calls.call(  # type: ignore[no-any-return]
+        _OPS["solve_triangular"], *together(name, a, b), upper=bool(upper), unitriangular=bool(unitriangular)
+    )
+
+
+implements(solves.solve_triangular)(solve_triangular)
+
+
+@public()
+def cholesky_solve(input: Any, L: Any, upper: bool = False) -> Tensor:  # noqa: A002, N803
+    """Return X with A X = ``input``, A given by its Cholesky factor L, or U with ``upper=True``.
+
+    Factors are (*, n, n), ``input`` and X (*, n, k). X is not finite where a factor's diagonal has a zero. The gradient
+    to a factor is PyTorch's, with all of its elements free: take L.tril() for that of the triangle alone.
+
+    >>> tape.cholesky_solve(tape.ones(2, 1), tape.eye(2) * 2).tolist()
+    [[0.25], [0.25]]
+    """
+    factor, b = square_of("cholesky_solve", L), matrix_of("cholesky_solve", input, "b")
+    rows, n = b.spec.shape[-2:], factor.spec.shape[-1]
+    if rows[0] != n:
+        raise RuntimeError(
+            f"Incompatible matrix sizes for cholesky_solve: each A matrix is {n} by {n} but each b matrix is "
+            f"{rows[0]} by {rows[1]}"
+        )
+    b, factor = together("cholesky_solve", b, factor)
+    return routine_calls.call(_OPS["cholesky_solve"], b, factor, upper=bool(upper))  # type: ignore[no-any-return]
+
+
+@implements(cholesky.cholesky_solve)
+def _cholesky_solve(b: Any, factor: Any, *, upper: bool) -> Tensor:
+    return cholesky_solve(b, factor, upper)
+
+
+@public()
+def cholesky_inverse(L: Any, upper: bool = False) -> Tensor:  # noqa: N803
+    """Return the inverse of A, given by its Cholesky factor L, or U with ``upper=True``.
+
+    Both are (*, n, n). The gradient is that of :func:`cholesky_solve`. LinAlgError if a factor's diagonal has a zero.
+
+    >>> tape.cholesky_inverse(tape.eye(2) * 2).tolist()
+    [[0.25, 0.0], [0.0, 0.25]]
+    """
+    factor = square_of("cholesky_inverse", L)
+    return routine_calls.call(_OPS["cholesky_inverse"], factor, upper=bool(upper))  # type: ignore[no-any-return]
+
+
+def lu_solve(LU: Any, pivots: Any, B: Any, *, left: bool = True, adjoint: bool = False) -> Tensor:  # noqa: N803
+    """Return X with A X = B, A given by ``lu_factor``; X A = B with ``left=False``, A^T for A with ``adjoint``.
+
+    LU is (*, n, n), the int32 pivots (*, n), B and X (*, n, k); with ``left=False`` (*, k, n).
+
+    >>> tape.linalg.lu_solve(*tape.linalg.lu_factor(tape.eye(2) * 2), tape.ones(2, 1)).tolist()
+    [[0.5], [0.5]]
+    """
+    packed, b = square_of("linalg.lu_solve", LU, "LU"), matrix_of("linalg.lu_solve", B, "B")
+    if not left:
+        return turned(lu_solve(packed, pivots, turned(b), adjoint=not adjoint))
+    _check_rows("linalg.lu_solve", packed, b)
+    n = packed.spec.shape[-1]
+    p = routine_calls.call(_OPS["lu_permutation"], tensor_of(pivots), n=n, dtype=packed.spec.dtype.str)
+    if adjoint:
+        half = solve_triangular(turned(packed), b, upper=False)
+        return matmul(p, solve_triangular(turned(packed), half, upper=True, unitriangular=True))
+    half = solve_triangular(packed, matmul(turned(p), b), upper=False, unitriangular=True)
+    return solve_triangular(packed, half, upper=True)
+
+
+def _top_level_lu_solve(input: Any, LU_data: Any, LU_pivots: Any) -> Tensor:  # noqa: A002, N803
+    """Return X with A X = ``input``, A given by ``linalg.lu_factor``.
+
+    LU_data is (*, n, n), the int32 pivots (*, n), ``input`` and X (*, n, k).
+
+    >>> tape.lu_solve(tape.ones(2, 1), *tape.linalg.lu_factor(tape.eye(2) * 2)).tolist()
+    [[0.5], [0.5]]
+    """
+    return lu_solve(LU_data, LU_pivots, input)
+
+
+_top_level_lu_solve.__name__ = _top_level_lu_solve.__qualname__ = "lu_solve"
+public()(_top_level_lu_solve)

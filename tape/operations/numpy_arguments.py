@@ -1,0 +1,154 @@
+"""What NumPy's reductions and scans share: arguments bound as NumPy binds them, ``axis``, ``where`` and ``out``.
+
+A reduction over no axes, ``axis=()``, takes each element for itself: it runs over a dim of length one put in front.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.lib.array_utils import normalize_axis_tuple
+
+from tape.conversions import creation
+from tape.foundation.dtypes import dtype_of
+from tape.operations.operators import FUNCTIONS
+from tape.operations.sums_and_extrema import tensor_of
+from tape.recording import casts, views
+from tape.tensors import pytrees
+from tape.tensors.registration import Function, implements
+from tape.tensors.tensor import Tensor, as_array
+
+_where: Any = FUNCTIONS["where"]
+
+
+def cast(x: Tensor, dtype: Any) -> Tensor:
+    """Return x in a dtype; as it is if none is given."""
+    return x if dtype is None or dtype_of(dtype) == x.spec.dtype else casts.cast(x, dtype_of(dtype))
+
+
+def array_like(x: Any) -> Tensor:
+    """Return what NumPy takes for an array, nested lists too, as a tensor; lists with tensors in them are recorded."""
+    if not isinstance(x, (list, tuple)):
+        return tensor_of(x)
+    return creation.tensor(x) if any(isinstance(e, Tensor) for e in pytrees.leaves(x)) else tensor_of(np.asarray(x))
+
+
+def not_nan(x: Tensor) -> Tensor:
+    """Return which elements are numbers."""
+    return x == x  # noqa: PLR0124
+
+
+def chosen(a: Any, where: Any, instead: Any) -> Tensor:
+    """Return what a reduction of NumPy's with ``where=`` goes over: elsewhere what changes nothing."""
+    a = tensor_of(a)
+    return a if where is True or where is None else _where(tensor_of(where), a, np.asarray(instead, a.spec.dtype))  # type: ignore[no-any-return]
+
+
+def also(where: Any, there: Tensor) -> Tensor:
+    """Return where both hold."""
+    return there if where is True else there & tensor_of(where)
+
+
+@functools.cache
+def _names(function: Any) -> tuple[str, ...]:
+    """Return the names of NumPy's parameters, the array's left out."""
+    return tuple(inspect.signature(function).parameters)[1:]
+
+
+def bound(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Return by name what was given to one of NumPy's functions after the array."""
+    names = _names(function)
+    if len(args) > len(names):
+        raise TypeError(f"np.{function.__name__} takes {len(names) + 1} arguments, got {len(args) + 1}")
+    given = {**dict(zip(names, args, strict=False)), **kwargs}
+    return {name: value for name, value in given.items() if value is not np._NoValue}
+
+
+def written(name: str, out: Any, result: Any) -> Any:
+    """Write a result into what was given as ``out=``, recorded as any write; an array has no room for a gradient."""
+    if isinstance(out, tuple):
+        (out,) = out
+    if out is None:
+        return result
+    if not isinstance(out, Tensor) and result._slot is not None:
+        raise TypeError(
+            f"np.{name}: out= is a NumPy array, and the result requires grad; give a tensor, or detach() the operands"
+        )
+    have, wanted = result.spec, out.spec if isinstance(out, Tensor) else out
+    if have.shape != wanted.shape:
+        raise ValueError(f"np.{name}: out= has shape {wanted.shape}, but the result {have.shape}")
+    if not np.can_cast(have.dtype, wanted.dtype, "same_kind"):
+        raise TypeError(
+            f"np.{name}: Cannot cast output from {have.dtype!r} to {wanted.dtype!r} with casting rule 'same_kind'"
+        )
+    if isinstance(out, Tensor):
+        return out.copy_(result)
+    out[...] = as_array(result)
+    return out
+
+
+def _over(x: Tensor, given: dict[str, Any]) -> Tensor:
+    """Check ``axis`` as NumPy does, and make axis=() a reduction over a new dim of length one."""
+    axis, rank = given.get("axis"), len(x.spec.shape)
+    if axis is None:
+        return x
+    axes = normalize_axis_tuple(axis, rank if isinstance(axis, (tuple, list)) else max(rank, 1), "axis")
+    if axes:
+        given["axis"] = None if not rank else axes[0] if len(axes) == 1 else axes
+        return x
+    given["axis"] = 0
+    given.pop("keepdims", None)
+    if given.get("where", True) is not True:
+        given["where"] = views.unsqueeze(views.expand(tensor_of(given["where"]), x.spec.shape), 0)
+    for name in ("mean", "weights"):
+        if given.get(name) is not None:
+            given[name] = views.unsqueeze(array_like(given[name]), 0)
+    return views.unsqueeze(x, 0)
+
+
+def reduces(*functions: Any, one_axis: bool = False) -> Callable[[Function], Function]:
+    """Let a function of a tensor and NumPy's names, without ``out``, serve a reduction of NumPy's.
+
+    ``axis`` is an int, a tuple of several, or None; ``where`` is True or what fits the tensor. 0-d tensors take the
+    axes 0 and -1, as those of NumPy's reductions do that are ufuncs. ``one_axis`` is of those that take no tuple.
+    """
+
+    def register(reduce: Function) -> Function:
+        function = functions[0]
+
+        def reduction(a: Any, *args: Any, **kwargs: Any) -> Any:
+            x = a if type(a) is Tensor else array_like(a)
+            if not args and (not kwargs or _plain_axis(x, kwargs)):
+                return reduce(x, **kwargs)
+            given = bound(function, args, kwargs)
+            out = given.pop("out", None)
+            if one_axis and given.get("axis") is not None:
+                given["axis"] = operator.index(given["axis"])
+            if given.get("where", True) is not True:
+                given["where"] = _mask(function.__name__, given["where"])
+            return written(function.__name__, out, reduce(_over(x, given), **given))
+
+        reduction.__name__ = reduction.__qualname__ = function.__name__
+        implements(*functions)(reduction)
+        return reduce
+
+    return register
+
+
+def _plain_axis(x: Tensor, given: dict[str, Any]) -> bool:
+    """Whether nothing is given but one axis that needs no look."""
+    axis = given.get("axis")
+    rank = len(x._form.spec.shape)
+    return len(given) == 1 and type(axis) is int and -rank <= axis < rank
+
+
+def _mask(name: str, where: Any) -> Any:
+    where = array_like(where)
+    if where.spec.dtype != np.bool_:
+        raise TypeError(f"np.{name}: where= holds booleans, not {where.spec.dtype}; write where != 0")
+    return where

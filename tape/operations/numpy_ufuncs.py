@@ -1,0 +1,168 @@
+"""``np.add(tensor, ...)`` and the methods of ufuncs: they find the records, with NumPy's meaning.
+
+A ufunc of ``scipy.special`` finds its record by name. What has no counterpart raises TypeError.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from kernels.ops.registry import OPS
+from kernels.records.kinds import Elementwise
+from kernels.records.scipy_ufuncs import LateUfunc
+from tape.foundation.dtypes import dtype_of
+from tape.operations.matmul import matmul
+from tape.operations.numpy_arguments import cast, written
+from tape.operations.operators import FUNCTIONS, names_of
+from tape.operations.sums_and_extrema import tensor_of
+from tape.recording import record, views
+from tape.tensors.registration import FUNCTIONS as PUBLIC
+from tape.tensors.registration import NUMPY
+from tape.tensors.tensor import Tensor, method
+
+_REMEDY = "use tensor.detach().numpy() where no gradient is needed"
+_UFUNCS: dict[Any, Callable[..., Any]] = {np.matmul: matmul}
+_LATE: dict[str, tuple[LateUfunc, Callable[..., Any]]] = {}
+
+for _op in OPS.values():
+    if isinstance(_op, Elementwise) and names_of(_op):
+        _serves = FUNCTIONS[names_of(_op)[0]]
+        if isinstance(_op.ufunc, LateUfunc):
+            _LATE[_op.ufunc.__name__] = _op.ufunc, _serves
+        elif isinstance(_op.ufunc, np.ufunc):
+            _UFUNCS[_op.ufunc] = _serves
+
+_UFUNCS[np.positive] = lambda x: views.clone(tensor_of(x))  # +x is x itself, as in PyTorch
+# What reduces, and what accumulates, as a ufunc's methods do: functions of NumPy's that serve tensors.
+_REDUCE = {np.add: np.sum, np.multiply: np.prod, np.maximum: np.max, np.minimum: np.min,
+           np.logical_and: np.all, np.logical_or: np.any}  # fmt: skip
+_ACCUMULATE = {np.add: np.cumsum, np.multiply: np.cumprod}
+_RUNNING = {np.maximum: "cummax", np.minimum: "cummin", np.logaddexp: "logcumsumexp"}
+
+
+def serve(name: str, late: LateUfunc, function: Callable[..., Any]) -> None:
+    """Let a function of more than the record serve a ufunc of SciPy's, by the ufunc's own name."""
+    _LATE[name] = late, function
+
+
+_known: dict[np.ufunc, Callable[..., Any] | None] = {}
+"""What serves the ufuncs that have been asked for."""
+
+
+def served(ufunc: np.ufunc) -> Callable[..., Any] | None:
+    """Return what serves a ufunc: a function with NumPy's meaning, else its record; None if there is neither."""
+    if ufunc not in _known:
+        function = NUMPY.get(ufunc) or _UFUNCS.get(ufunc)
+        if function is None and ufunc.__name__ in _LATE:
+            late, own = _LATE[ufunc.__name__]
+            function = own if late.ufunc is ufunc else None
+        _known[ufunc] = function
+    return _known[ufunc]
+
+
+@method("__array_ufunc__")
+def array_ufunc(_x: Tensor, ufunc: np.ufunc, how: str, *inputs: Any, **kwargs: Any) -> Any:
+    """Run a ufunc, or one of its methods, through its record."""
+    function = _known.get(ufunc) or served(ufunc)
+    if how == "__call__" and not kwargs and function is not None:
+        return function(*inputs)
+    way = _WAYS.get(how)
+    if way is None or (function is None and how in ("__call__", "outer")):
+        raise _unknown(ufunc, how)
+    out = kwargs.pop("out", None)
+    if how == "__call__":
+        result = _called(ufunc, function, inputs, kwargs, out)
+    else:
+        result = way(ufunc, function, inputs, kwargs)
+    return written(ufunc.__name__, out, result)
+
+
+def _unknown(ufunc: np.ufunc, how: str, what: str = "") -> TypeError:
+    name = ufunc.__name__ + ("" if how == "__call__" else f".{how}")
+    owner = "np" if getattr(np, ufunc.__name__, None) is ufunc else "scipy.special"
+    return TypeError(f"{owner}.{name}{what} has no record for tensors; {_REMEDY}")
+
+
+def _called(ufunc: np.ufunc, function: Any, inputs: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Any:
+    """Call the record; ``dtype=`` is what NumPy computes in, ``where=`` needs an ``out=`` that has the rest."""
+    if ufunc in NUMPY:
+        return function(*inputs, **kwargs)
+    where, dtype = kwargs.pop("where", True), kwargs.pop("dtype", None)
+    if kwargs.pop("casting", "same_kind") != "same_kind" or kwargs.pop("order", "K") != "K":
+        raise _unknown(ufunc, "__call__", " with casting= or order=")
+    kwargs.pop("subok", None)
+    if kwargs:
+        raise _unknown(ufunc, "__call__", f" with {', '.join(kwargs)}")
+    if dtype is not None:
+        inputs = tuple([record.to_dtype(tensor_of(x), dtype_of(dtype)) for x in inputs])
+    result = function(*inputs)
+    if where is True:
+        return result
+    if out is None:
+        raise _unknown(ufunc, "__call__", " with where= but no out=")
+    return FUNCTIONS["where"](where, result, out[0])
+
+
+def _reduce(ufunc: np.ufunc, function: Any, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Reduce as ``ufunc.reduce(array, axis=0, dtype=None, out=None, keepdims=False, initial, where)``."""
+    del function
+    (x, *rest) = inputs
+    given = {"axis": 0, **dict(zip(("axis", "dtype", "out", "keepdims", "initial", "where"), rest, strict=False))}
+    given = {k: v for k, v in {**given, **kwargs}.items() if v is not np._NoValue}
+    if ufunc is np.logaddexp and not given.keys() - {"axis", "keepdims"}:
+        return PUBLIC["logsumexp"](x, given["axis"], given.get("keepdims", False))
+    if ufunc not in _REDUCE:
+        raise _unknown(ufunc, "reduce")
+    if ufunc in (np.logical_and, np.logical_or):  # NumPy's all and any take no dtype and no initial
+        first = given.pop("initial", None)
+        if given.pop("dtype", None) not in (None, bool, np.bool_):
+            raise _unknown(ufunc, "reduce", " with dtype=")
+        found = NUMPY[_REDUCE[ufunc]](x, **given)
+        return found if first is None else ufunc(found, first)
+    if given.get("dtype", ...) is None or ufunc in (np.maximum, np.minimum):
+        dtype = given.pop("dtype", None)
+        x = x if dtype is None else cast(tensor_of(x), dtype)
+    return NUMPY[_REDUCE[ufunc]](x, **{k: v for k, v in given.items() if v is not None or k == "axis"})
+
+
+def _accumulate(ufunc: np.ufunc, function: Any, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    del function
+    (x, *rest) = inputs
+    axis = kwargs.pop("axis", rest[0] if rest else 0)
+    if ufunc in _ACCUMULATE:
+        return NUMPY[_ACCUMULATE[ufunc]](x, axis=axis, **{k: v for k, v in kwargs.items() if v is not None})
+    if ufunc not in _RUNNING or kwargs.get("dtype") is not None:
+        raise _unknown(ufunc, "accumulate")
+    result = PUBLIC[_RUNNING[ufunc]](x, axis)
+    return result[0] if isinstance(result, tuple) else result
+
+
+def _outer(ufunc: np.ufunc, function: Any, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    a, b = map(tensor_of, inputs)
+    spread = views.reshape(a, (*a.spec.shape, *(1,) * len(b.spec.shape)))
+    return _called(ufunc, function, (spread, b), kwargs, None)
+
+
+def _at(ufunc: np.ufunc, function: Any, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Add or subtract at places, in place, where an index may repeat."""
+    del function, kwargs
+    x, key, *values = inputs
+    if not isinstance(x, Tensor):
+        raise TypeError(f"np.{ufunc.__name__}.at: the first operand is a NumPy array, which has no room for a gradient")
+    if ufunc not in (np.add, np.subtract):
+        raise _unknown(ufunc, "at")
+    value = values[0] if ufunc is np.add else operator.neg(tensor_of(values[0]))
+    x.index_put_(key if isinstance(key, tuple) else (key,), value, accumulate=True)
+
+
+_WAYS: dict[str, Callable[..., Any]] = {
+    "__call__": _called,
+    "reduce": _reduce,
+    "accumulate": _accumulate,
+    "outer": _outer,
+    "at": _at,
+}

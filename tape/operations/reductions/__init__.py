@@ -1,0 +1,1 @@
+"""Reductions and what goes along a dim: sums, moments, scans, sorts, quantiles, softmax."""

@@ -1,0 +1,261 @@
+"""Differences of neighbours, gradients on a grid, and trapezoid rules, under PyTorch's names and NumPy's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tape.conversions import creation
+from tape.operations import sums_and_extrema
+from tape.operations.indexing import index
+from tape.operations.numpy_arguments import array_like, cast
+from tape.operations.reductions import scans
+from tape.operations.shapes.rearranging import part
+from tape.operations.sums_and_extrema import tensor_of
+from tape.recording import views
+from tape.recording.arguments import dim_of, dims_of, either
+from tape.tensors.registration import implements, public
+from tape.tensors.tensor import Tensor
+
+
+def _part(x: Tensor, at: int, start: Any, stop: Any) -> Any:
+    """Return a slice along a dim."""
+    return index(x, (*(slice(None),) * at, slice(start, stop)))
+
+
+@public()
+def diff(x: Any, n: int = 1, dim: Any = None, prepend: Any = None, append: Any = None, *, axis: Any = None) -> Tensor:
+    """Return the n-th differences of neighbours along ``dim``, the last by default.
+
+    ``prepend`` and ``append`` are joined to x first. RuntimeError for 0-d tensors and a negative n.
+
+    >>> tape.diff(tape.tensor([1.0, 4.0, 9.0]))
+    tensor([3., 5.])
+    """
+    x = tensor_of(x)
+    if not x.spec.shape:
+        raise RuntimeError("diff expects input to be at least one-dimensional")
+    if n < 0:
+        raise RuntimeError(f"order must be non-negative but got {n}")
+    at = dim_of(x, either("dim", dim, "axis", axis, -1))
+    if n == 0:
+        return views.clone(x)
+    ends = [tensor_of(end) if end is not None else None for end in (prepend, append)]
+    if any(end is not None and len(end.spec.shape) != len(x.spec.shape) for end in ends):
+        raise RuntimeError("diff expects prepend or append to be the same dimension as input")
+    parts = [end for end in (ends[0], x, ends[1]) if end is not None]
+    y: Any = views.cat(parts, at) if len(parts) > 1 else x
+    for _ in range(n):
+        y = _neighbours(y, at)
+    return y  # type: ignore[no-any-return]
+
+
+def _neighbours(y: Tensor, at: int) -> Any:
+    size = y.spec.shape[at]
+    after, before = part(y, at, min(1, size), size), part(y, at, 0, max(size - 1, 0))
+    return after != before if y.spec.dtype == np.bool_ else after - before
+
+
+@implements(np.diff)
+def _diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Tensor:
+    a = tensor_of(a)
+    if n < 0:
+        raise ValueError(f"order must be non-negative but got {n}")
+    if not a.spec.shape:
+        raise ValueError("diff requires input that is at least one dimensional")
+    at = dim_of(a, axis)
+
+    def end(value: Any) -> Any:
+        if value is None or isinstance(value, type(np._NoValue)):
+            return None
+        value = array_like(value)
+        if value.spec.shape:
+            return value
+        shape = list(a.spec.shape)
+        shape[at] = 1
+        return views.expand(value, shape)
+
+    return diff(a, n, at, end(prepend), end(append))
+
+
+@implements(np.ediff1d)
+def _ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Tensor:
+    ends = [None if e is None else views.reshape(array_like(e), -1) for e in (to_begin, to_end)]
+    middle = diff(views.reshape(tensor_of(ary), -1))
+    parts = [part for part in (ends[0], middle, ends[1]) if part is not None]
+    return views.cat(parts) if len(parts) > 1 else middle
+
+
+def _slopes(x: Tensor, at: int, spacing: Any, edge_order: int) -> Tensor:
+    """Return second-order differences along a dim, one-sided at its ends; spacing is a number or coordinates."""
+    if not isinstance(spacing, Tensor):
+        middle = (_part(x, at, 2, None) - _part(x, at, None, -2)) / (2.0 * spacing)
+        h = (spacing,) * 4
+    else:
+        steps: Any = diff(spacing)
+        shape = [-1 if i == at else 1 for i in range(len(x.spec.shape))]
+        below, above = (views.reshape(part, shape) for part in (steps[:-1], steps[1:]))
+        middle = (
+            _part(x, at, None, -2) * (-above / (below * (below + above)))
+            + _part(x, at, 1, -1) * ((above - below) / (below * above))
+            + _part(x, at, 2, None) * (below / (above * (below + above)))
+        )
+        h = (steps[0], steps[1] if edge_order > 1 else None, steps[-1], steps[-2] if edge_order > 1 else None)
+    first = [_part(x, at, i, i + 1) for i in range(edge_order + 1)]
+    last = [_part(x, at, -1 - i, -i or None) for i in range(edge_order + 1)]
+    ends = (_end(first, h[0], h[1]), -_end(last, h[2], h[3]))
+    return views.cat([ends[0], middle, ends[1]], at)
+
+
+def _end(values: list[Any], h: Any, following: Any) -> Any:
+    """Return the one-sided difference at the first of two or three values, inward."""
+    if len(values) == 2:  # noqa: PLR2004
+        return (values[1] - values[0]) / h
+    both = h + following
+    return (
+        values[0] * (-(h + both) / (h * both))
+        + values[1] * (both / (h * following))
+        - values[2] * (h / (following * both))
+    )
+
+
+def _floating(x: Any) -> Tensor:
+    x = tensor_of(x)
+    return x if x.spec.dtype.kind == "f" else cast(x, np.float64)
+
+
+@public(methods=False)
+def gradient(x: Any, *, spacing: Any = 1, dim: Any = None, edge_order: int = 1, axis: Any = None) -> tuple[Tensor, ...]:
+    """Return the gradient of values on a grid, a tensor for each dim: second-order differences, one-sided at the ends.
+
+    ``spacing`` is a number, a list of numbers, or a list of coordinates, one for each dim. RuntimeError where a dim has
+    not ``edge_order + 1`` points.
+
+    >>> tape.gradient(tape.tensor([1.0, 4.0, 9.0, 16.0]))[0].tolist()
+    [3.0, 4.0, 6.0, 7.0]
+    """
+    x = _floating(x)
+    dim = either("dim", dim, "axis", axis, None)
+    dims = dims_of(x, dim)
+    name = "torch.gradient"
+    if isinstance(spacing, (list, tuple)):
+        if len(spacing) != len(dims):
+            raise RuntimeError(
+                f"{name} expected spacing to be unspecified, a scalar, or a list of length equal to {len(dims)}, the "
+                f"number of dims, but got a list of length {len(spacing)}"
+            )
+        each = [_coordinates(s) for s in spacing]
+    else:
+        each = [_coordinates(spacing)] * len(dims)
+    if edge_order not in (1, 2):
+        raise RuntimeError(f"{name} only supports edge_order=1 and edge_order=2.")
+    for at, s in zip(dims, each, strict=True):
+        n = x.spec.shape[at]
+        if n < edge_order + 1:
+            raise RuntimeError(f"{name} expected each dimension size to be at least edge_order+1, dim {at} has {n}")
+        if isinstance(s, Tensor) and s.spec.shape != (n,):
+            raise RuntimeError(f"{name} expected {n} coordinates for dim {at}, got shape {list(s.spec.shape)}")
+    return tuple(_slopes(x, at, s, edge_order) for at, s in zip(dims, each, strict=True))
+
+
+def _coordinates(spacing: Any) -> Any:
+    """Return a number as it is, 1 for None, coordinates as a tensor."""
+    if isinstance(spacing, (Tensor, np.ndarray)):
+        return tensor_of(spacing)
+    return 1 if spacing is None else spacing
+
+
+@implements(np.gradient)
+def _gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> Any:
+    f = _floating(f)
+    dims = dims_of(f, axis)
+    if len(varargs) not in (0, 1, len(dims)):
+        raise TypeError(f"np.gradient: {len(varargs)} spacings for {len(dims)} axes")
+    given = varargs if len(varargs) == len(dims) else (varargs or (1.0,)) * len(dims)
+    spacing = [s if isinstance(s, Tensor) or np.ndim(s) == 0 else tensor_of(np.asarray(s, f.spec.dtype)) for s in given]
+    for at, s in zip(dims, spacing, strict=True):
+        if f.spec.shape[at] < edge_order + 1:
+            raise ValueError(
+                "Shape of array too small to calculate a numerical gradient, "
+                "at least (edge_order + 1) elements are required."
+            )
+        if isinstance(s, Tensor) and s.spec.shape and s.spec.shape != (f.spec.shape[at],):
+            raise ValueError("when 1d, distances must match the length of the corresponding dimension")
+    found = gradient(f, spacing=spacing, dim=dims, edge_order=edge_order)
+    return found[0] if len(dims) == 1 else found
+
+
+@implements(np.unwrap)
+def _unwrap(p: Any, discont: Any = None, axis: int = -1, *, period: float = 2 * np.pi) -> Tensor:
+    """Take jumps between neighbours out by whole periods, which have no gradient."""
+    x = array_like(p)
+    if x.spec.dtype.kind != "f" and isinstance(period, int):
+        raise TypeError("np.unwrap of a tensor takes no integers with an integer period; convert it first: x.double()")
+    x, at = _floating(x), dim_of(x, axis)
+    jumps = diff(x.detach(), 1, at)
+    within = np.remainder(jumps + period / 2, period) - period / 2
+    within = np.where((within == -period / 2) & (jumps > 0), period / 2, within)
+    turns = np.where(abs(jumps) < (period / 2 if discont is None else discont), 0.0, within - jumps)
+    return x + views.cat([_part(creation.zeros_like(x), at, 0, 1), scans.cumsum(turns, at)], at)
+
+
+def _pieces(name: str, y: Any, x: Any, dx: Any, dim: Any) -> tuple[Tensor, int]:
+    """Return the areas of the trapezoids, times two, and the dim."""
+    y = _floating(y)
+    if not y.spec.shape:
+        raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")
+    at = dim_of(y, dim)
+    sides = _part(y, at, 1, None) + _part(y, at, None, -1)
+    if x is None:
+        return sides * (dx / 2), at
+    x = tensor_of(x)
+    if len(x.spec.shape) == 1 and len(y.spec.shape) > 1:
+        if x.spec.shape[0] != y.spec.shape[at]:
+            raise RuntimeError(f"{name}: There must be one `x` value for each sample point")
+        x = views.reshape(x, [-1 if i == at else 1 for i in range(len(y.spec.shape))])
+    along = at - len(y.spec.shape) + len(x.spec.shape)
+    if along < 0 or x.spec.shape[along] != y.spec.shape[at]:
+        raise RuntimeError(f"{name}: There must be one `x` value for each sample point")
+    return sides * (_part(x, along, 1, None) - _part(x, along, None, -1)) * 0.5, at
+
+
+def _one(name: str, x: Any, dx: Any) -> Any:
+    if x is not None and dx is not None:
+        raise TypeError(f"{name}(): give x or dx, not both")
+    return 1.0 if dx is None else dx
+
+
+@public("trapz", methods=False)
+def trapezoid(y: Any, x: Any = None, *, dx: Any = None, dim: int = -1) -> Tensor:
+    """Return the integral of samples along ``dim`` by the trapezoid rule, at coordinates ``x`` or ``dx`` (1) apart.
+
+    Gradients go to samples and coordinates. RuntimeError where there is not one coordinate for each sample.
+
+    >>> tape.trapezoid(tape.tensor([1.0, 2.0, 4.0]), tape.tensor([0.0, 1.0, 3.0]))
+    tensor(7.5000)
+    """
+    step = _one("trapezoid", x, dx)
+    y = _floating(y)
+    if x is None and y.spec.shape and y.spec.shape[at := dim_of(y, dim)]:
+        ends = index(y, (*(slice(None),) * at, 0)) + index(y, (*(slice(None),) * at, -1))
+        return (sums_and_extrema.sum(y, at) - ends * 0.5) * step  # type: ignore[no-any-return]
+    pieces, at = _pieces("trapezoid", y, x, step, dim)
+    return sums_and_extrema.sum(pieces, at)
+
+
+@public(methods=False)
+def cumulative_trapezoid(y: Any, x: Any = None, *, dx: Any = None, dim: int = -1) -> Tensor:
+    """Return the running integral of samples along ``dim``, one less than there are samples; see :func:`trapezoid`.
+
+    >>> tape.cumulative_trapezoid(tape.tensor([1.0, 2.0, 4.0]), dx=0.5).tolist()
+    [0.75, 2.25]
+    """
+    pieces, at = _pieces("cumulative_trapezoid", y, x, _one("cumulative_trapezoid", x, dx), dim)
+    return scans.cumsum(pieces, at)
+
+
+@implements(np.trapezoid)
+def _trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Tensor:
+    y = array_like(y)
+    return trapezoid(y, array_like(x), dim=axis) if x is not None else trapezoid(y, dx=dx, dim=axis)

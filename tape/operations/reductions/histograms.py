@@ -1,0 +1,204 @@
+"""Counts in bins, and bins of values: no gradient; under PyTorch's names and NumPy's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernels.ops.registry import OPS
+from tape import return_types
+from tape.operations.numpy_arguments import cast
+from tape.operations.reductions.sorting import found, values_left
+from tape.operations.sums_and_extrema import tensor_of
+from tape.recording import routine_calls
+from tape.tensors.registration import implements, public
+from tape.tensors.tensor import Tensor, as_array
+
+_SEARCHSORTED: Any = OPS["searchsorted"]
+
+
+def _floating(name: str, x: Any) -> Any:
+    x = tensor_of(x)
+    if x.spec.dtype.kind != "f":
+        raise NotImplementedError(f'"{name}" not implemented for {x.spec.dtype.name}; convert it first: x.double()')
+    return x
+
+
+def _weights(name: str, weight: Any) -> Any:
+    return None if weight is None else values_left(tensor_of(weight), name)
+
+
+@public()
+def histogram(x: Any, bins: Any, *, range: Any = None, weight: Any = None, density: bool = False) -> Any:  # noqa: A002
+    """Return how many elements lie in each bin, and the edges, in the dtype of x; no gradient.
+
+    ``bins`` is their number, over ``range`` or from the smallest element to the largest, or a tensor of edges.
+    NotImplementedError for integers, and for a tensor that requires grad.
+
+    >>> tape.histogram(tape.tensor([0.5, 1.5, 1.7]), 2, range=(0.0, 2.0)).hist.tolist()
+    [1.0, 2.0]
+    """
+    x = _floating("histogram", x)
+    edges = int(bins) if isinstance(bins, (int, np.integer)) else values_left(tensor_of(bins), "histogram")
+    if isinstance(edges, int) and edges <= 0:
+        raise RuntimeError(f"histogram(): bins must be > 0, but got {edges}")
+    heights, edges = np.histogram(
+        values_left(x, "histogram"), edges, range, density=density, weights=_weights("histogram", weight)
+    )
+    return return_types.histogram(*(cast(found(part), x.spec.dtype) for part in (heights, edges)))
+
+
+@public()
+def histc(x: Any, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:  # noqa: A002
+    """Return how many elements lie in each of ``bins`` bins from ``min`` to ``max``, in the dtype of x; no gradient.
+
+    With both 0 the bins go from the smallest element to the largest. Elements outside do not count.
+
+    >>> tape.histc(tape.tensor([0.5, 1.5, 1.7]), 2, 0.0, 2.0).tolist()
+    [1.0, 2.0]
+    """
+    x = _floating("histc", x)
+    if bins <= 0:
+        raise RuntimeError(f"histc(): bins must be > 0, but got {bins}")
+    if max < min:
+        raise RuntimeError(f"histc(): max must be larger than min; got min {min}, max {max}")
+    array = values_left(x.detach(), "histc").reshape(-1)
+    low, high = float(min), float(max)
+    if low == high and array.size:
+        low, high = float(array.min()), float(array.max())
+    if not (np.isfinite(low) and np.isfinite(high)):
+        raise RuntimeError(f"histc(): range of [{low}, {high}] is not finite")
+    low, high = (low - 1, high + 1) if low == high else (low, high)
+    return cast(found(np.histogram(array, bins, (low, high))[0]), x.spec.dtype)
+
+
+@public()
+def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Tensor:
+    """Return how often each integer from 0 comes (int64), or the sum of its weights; no gradient.
+
+    Of float32 weights the sums are float32, as PyTorch has it (``np.bincount``: float64), of all others float64.
+    RuntimeError for anything but one dim of integers that are not negative.
+
+    >>> tape.bincount(tape.tensor([0, 2, 2]), minlength=4).tolist()
+    [1, 0, 2, 0]
+    """
+    x = tensor_of(x)
+    if x.spec.dtype.kind not in "iu":
+        raise NotImplementedError(f'"bincount" not implemented for {x.spec.dtype.name}; convert it first: x.long()')
+    array = values_left(x, "bincount")
+    if array.ndim != 1 or (array < 0).any():
+        raise RuntimeError(f"bincount only supports 1-d non-negative integral inputs; the shape is {list(array.shape)}")
+    if minlength < 0:
+        raise RuntimeError("bincount: minlength should be >= 0")
+    given = _weights("bincount", weights)
+    if given is not None and given.shape != array.shape:
+        raise RuntimeError(
+            f"bincount: input and weights should have the same length: {list(array.shape)}, {list(given.shape)}"
+        )
+    if not array.size:
+        return found(np.zeros(minlength, np.int64))
+    single = given is not None and given.dtype == np.float32
+    return cast(found(np.bincount(array, given, minlength)), np.float32 if single else None)
+
+
+@public()
+def searchsorted(
+    sorted_sequence: Any,
+    input: Any,  # noqa: A002
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: Any = None,
+    sorter: Any = None,
+) -> Tensor:
+    """Return where each value would be inserted into rows that are in order, as int64; no gradient.
+
+    The rows have one dim, or the first dims of the values. ``right=True`` (``side="right"``) inserts behind equal ones;
+    ``sorter`` holds the places of the rows' elements in order.
+
+    >>> tape.searchsorted(tape.tensor([1.0, 3.0, 5.0]), tape.tensor([0.0, 3.0, 9.0])).tolist()
+    [0, 1, 3]
+    """
+    rows, x = tensor_of(sorted_sequence), tensor_of(input)
+    if side not in (None, "left", "right"):
+        raise RuntimeError(f"searchsorted(): side can only be 'left' or 'right' but got {side}")
+    if side == "left" and right:
+        raise RuntimeError(
+            "searchsorted(): side and right can't be set to opposites, got side of left while right was True"
+        )
+    if not rows.spec.shape or (len(rows.spec.shape) > 1 and rows.spec.shape[:-1] != x.spec.shape[:-1]):
+        raise RuntimeError(
+            "searchsorted(): boundaries tensor should be 1 dimension or the first N-1 dimensions of boundaries tensor "
+            f"and input value tensor must match, but we got boundaries tensor {list(rows.spec.shape)} and input value "
+            f"tensor {list(x.spec.shape)}"
+        )
+    if sorter is not None:
+        order = values_left(tensor_of(sorter), "searchsorted")
+        if order.shape != rows.spec.shape or order.dtype.kind not in "iu":
+            raise RuntimeError(
+                f"searchsorted(): sorter has shape {list(order.shape)}, boundaries {list(rows.spec.shape)}"
+            )
+        rows = found(np.take_along_axis(values_left(rows.detach(), "searchsorted"), order, -1))
+    where = "right" if right or side == "right" else "left"
+    places = routine_calls.call(_SEARCHSORTED, rows, x, side=where)
+    return cast(places, np.int32 if out_int32 else None)
+
+
+@public(methods=False)
+def bucketize(input: Any, boundaries: Any, *, out_int32: bool = False, right: bool = False) -> Tensor:  # noqa: A002
+    """Return the number of the bucket of each value, between boundaries in order; see :func:`searchsorted`.
+
+    >>> tape.bucketize(tape.tensor([0.0, 3.0, 9.0]), tape.tensor([1.0, 3.0, 5.0]), right=True).tolist()
+    [0, 2, 3]
+    """
+    edges = tensor_of(boundaries)
+    if len(edges.spec.shape) != 1:
+        raise RuntimeError(f"boundaries tensor must be 1 dimension, but got dim({len(edges.spec.shape)})")
+    return searchsorted(edges, input, out_int32=out_int32, right=right)
+
+
+@implements(np.searchsorted)
+def _searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Tensor:
+    if side not in ("left", "right"):
+        raise ValueError(f"search side must be 'left' or 'right' (got {side!r})")
+    if len(tensor_of(a).spec.shape) != 1:
+        raise ValueError("np.searchsorted: the sequence has one dim")
+    v = v if isinstance(v, Tensor) else np.asarray(v)
+    return searchsorted(a, v, side=side, sorter=None if sorter is None else np.asarray(sorter))
+
+
+@implements(np.digitize)
+def _digitize(x: Any, bins: Any, right: bool = False) -> Tensor:
+    edges = tensor_of(bins if isinstance(bins, Tensor) else np.asarray(bins))
+    array = as_array(edges)
+    step = np.diff(array)
+    if array.ndim != 1 or not ((step >= 0).all() or (step <= 0).all()):
+        raise ValueError("bins must be monotonically increasing or decreasing")
+    if not array.size or array[0] <= array[-1]:
+        return searchsorted(edges, x, right=not right)
+    places = searchsorted(found(array[::-1]), x, right=not right)
+    return len(array) - places
+
+
+def _value(x: Any, name: str) -> Any:
+    return values_left(x, name) if isinstance(x, Tensor) else x
+
+
+@implements(np.histogram)
+def _histogram(a: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None) -> Any:  # noqa: A002
+    name = np.histogram.__name__
+    parts = np.histogram(_value(a, name), _value(bins, name), range, density, _value(weights, name))
+    return tuple(map(found, parts))
+
+
+@implements(np.histogram_bin_edges)
+def _edges(a: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> Tensor:  # noqa: A002
+    name = np.histogram.__name__
+    return found(np.histogram_bin_edges(_value(a, name), _value(bins, name), range, _value(weights, name)))
+
+
+@implements(np.bincount)
+def _bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> Tensor:
+    name = np.bincount.__name__
+    return found(np.bincount(_value(x, name), _value(weights, name), minlength))

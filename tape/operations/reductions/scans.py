@@ -1,0 +1,143 @@
+"""Running sums, products and extrema along a dim, under PyTorch's names; NumPy's functions of these names too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernels.ops.registry import OPS
+from tape import return_types
+from tape.foundation.dtypes import dtype_of
+from tape.operations.numpy_arguments import array_like, cast, chosen, not_nan, written
+from tape.operations.reductions.products_and_counts import accumulated
+from tape.operations.sums_and_extrema import tensor_of
+from tape.recording import routine_calls, views
+from tape.recording.arguments import dim_of, either
+from tape.recording.calls_with_arguments import argued
+from tape.tensors.registration import implements, public
+from tape.tensors.tensor import Tensor
+
+_CUMSUM: Any = OPS["cumsum"]
+_CUMPROD: Any = OPS["cumprod"]
+_CUMMAX: Any = OPS["cummax"]
+_CUMMIN: Any = OPS["cummin"]
+_LOGCUMSUMEXP: Any = OPS["logcumsumexp"]
+
+
+def _scan(op: Any, x: Tensor, dim: Any, axis: Any) -> Any:
+    dim = either("dim", dim, "axis", axis, None)
+    if dim is None:
+        raise TypeError(f"{op.name}() missing 1 required positional argument: 'dim'")
+    at = dim_of(x, dim)
+    if x.spec.shape:
+        return routine_calls.call(op, x, dim=at)
+    found = routine_calls.call(op, views.reshape(x, 1), dim=0)
+    return tuple(views.reshape(y, ()) for y in found) if isinstance(found, tuple) else views.reshape(found, ())
+
+
+@public()
+@argued
+def cumsum(x: Any, dim: Any = None, *, dtype: Any = None, axis: Any = None) -> Tensor:
+    """Return the running sum along ``dim``, of the shape of x; ints and bools sum to int64.
+
+    >>> tape.cumsum(tape.tensor([[1.0, 2.0], [3.0, 4.0]]), 1).tolist()
+    [[1.0, 3.0], [3.0, 7.0]]
+    """
+    return _scan(_CUMSUM, accumulated(x, dtype), dim, axis)  # type: ignore[no-any-return]
+
+
+@public()
+@argued
+def cumprod(x: Any, dim: Any = None, *, dtype: Any = None, axis: Any = None) -> Tensor:
+    """Return the running product along ``dim``, of the shape of x; ints and bools multiply to int64.
+
+    The gradient is exact where elements are zero. That of the gradient then needs memory for the square of the length.
+
+    >>> tape.cumprod(tape.tensor([1.0, 2.0, 3.0, 4.0]), 0).tolist()
+    [1.0, 2.0, 6.0, 24.0]
+    """
+    return _scan(_CUMPROD, accumulated(x, dtype), dim, axis)  # type: ignore[no-any-return]
+
+
+@public()
+@argued
+def cummax(x: Any, dim: Any = None, *, axis: Any = None) -> Any:
+    """Return the running maximum along ``dim`` and its int64 places: the last of equals, to which the gradient goes.
+
+    >>> tape.cummax(tape.tensor([1.0, 3.0, 2.0, 3.0]), 0).indices.tolist()
+    [0, 1, 1, 3]
+    """
+    return return_types.cummax(*_scan(_CUMMAX, tensor_of(x), dim, axis))
+
+
+@public()
+@argued
+def cummin(x: Any, dim: Any = None, *, axis: Any = None) -> Any:
+    """Return the running minimum along ``dim`` and its int64 places: the last of equals, to which the gradient goes.
+
+    >>> tape.cummin(tape.tensor([3.0, 1.0, 2.0, 0.0]), 0).values.tolist()
+    [3.0, 1.0, 1.0, 0.0]
+    """
+    return return_types.cummin(*_scan(_CUMMIN, tensor_of(x), dim, axis))
+
+
+@public()
+@argued
+def logcumsumexp(x: Any, dim: Any = None, *, axis: Any = None) -> Tensor:
+    """Return ``log(cumsum(exp(x)))`` along ``dim`` without overflow on the way; floating tensors only.
+
+    The gradient of the gradient needs memory for the square of the length.
+
+    >>> tape.logcumsumexp(tape.tensor([1000.0, 1000.0]), 0)
+    tensor([1000.0000, 1000.6931])
+    """
+    x = tensor_of(x)
+    if x.spec.dtype.kind != "f":
+        raise NotImplementedError(f'"logcumsumexp" not implemented for {x.spec.dtype.name}; convert it: x.double()')
+    return _scan(_LOGCUMSUMEXP, x, dim, axis)  # type: ignore[no-any-return]
+
+
+def _flat(function: Any, scan: Any, *, instead: float | None = None) -> None:
+    """Let a scan serve NumPy's: of all elements in order, if no axis is given; where an element is nan, ``instead``."""
+
+    def run(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
+        x = array_like(a)
+        if isinstance(axis, (tuple, list)):
+            raise TypeError(f"np.{function.__name__}: axis is an int, not {axis}")
+        if instead is not None:
+            x = chosen(x, not_nan(x), instead)
+        flat = axis is None or not x.spec.shape
+        x, at = (views.reshape(x, -1) if flat else x), 0 if axis is None else axis
+        wide = None if dtype is None or dtype_of(dtype) != np.bool_ else np.int64
+        return written(
+            function.__name__, out, cast(scan(x if wide is None else cast(x, dtype), at, dtype=wide or dtype), dtype)
+        )
+
+    implements(function)(run)
+
+
+def _standard(scan: Any, first: float) -> Any:
+    """Return a scan as the Array API has it: with what comes before the first element, if wanted."""
+
+    def run(x: Any, /, *, axis: Any = None, dtype: Any = None, include_initial: bool = False) -> Tensor:
+        x = tensor_of(x)
+        if axis is None and len(x.spec.shape) != 1:
+            raise ValueError("For arrays which have more than one dimension ``axis`` argument is required.")
+        axis = axis or 0
+        found = scan(x, axis, dtype=dtype)
+        if not include_initial:
+            return found  # type: ignore[no-any-return]
+        at, shape = dim_of(x, axis), found.spec.shape
+        start = tensor_of(np.full((*shape[:at], 1, *shape[at + 1 :]), first, found.spec.dtype))
+        return views.cat([start, found], at)
+
+    return run
+
+
+_flat(np.cumsum, cumsum)
+_flat(np.cumprod, cumprod)
+_flat(np.nancumsum, cumsum, instead=0)
+_flat(np.nancumprod, cumprod, instead=1)
+implements(np.cumulative_sum)(_standard(cumsum, 0))
+implements(np.cumulative_prod)(_standard(cumprod, 1))

@@ -1,0 +1,1 @@
+"""Operations on shapes: joining, splitting, rearranging, padding, grids."""

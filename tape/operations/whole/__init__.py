@@ -1,0 +1,1 @@
+"""Operations made of several others, questions about tensors, samples."""

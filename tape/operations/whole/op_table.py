@@ -1,0 +1,190 @@
+"""The table of operations in README, printed from the records that the library itself reads."""
+
+from __future__ import annotations
+
+from inspect import signature
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kernels.ops.registry import OPS
+from kernels.records.kinds import Elementwise, Gather, Join, Reduction, Routine, Select, View, Write
+from kernels.records.scipy_ufuncs import LateUfunc
+from kernels.records.symbols import Symbol, Unprinted, traced
+from tape.tensors.registration import NUMPY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kernels.records.kinds import Op
+
+HEADS = ("name", "other names", "`grad_fn`", "what it does", "gradient", "the tape keeps", "dtypes", "NumPy")
+
+# How a contribution reaches its place, for the kinds of records whose loops are not elementwise.
+_PLACES: dict[type[Op], str] = {
+    Join: "its part of {}",
+    Reduction: "{}, spread over the dims",
+    Select: "{}, at the index",
+    Gather: "{}, added at the places picked",
+    Write: "the part of {} that was written",
+    View: "{} is a view of it",
+}
+_INDEX = "index"  # what a Select keeps; its rule does not mention it
+_NOT_KEPT = {"g", "p"}  # the sweep brings the one, the instruction holds the other
+_ORDER = ("a", "b", "c", "x", "y", "n", _INDEX)
+
+# What NumPy's functions are called where no record says how Python writes them.
+_WORDS = {
+    "logical_or": "or",
+    "bitwise_or": "or",
+    "logical_and": "and",
+    "bitwise_and": "and",
+    "logical_not": "not ",
+    "matmul": "@",
+}
+_UNARY = {"not ": 2, "-": 6, "+": 6}  # how tightly a sign holds its operand, and two operands
+_COMPARISONS = dict.fromkeys(("<", "<=", ">", ">=", "==", "!="), 3)
+_INFIX = {"or": 0, "and": 1, **_COMPARISONS, "+": 4, "-": 4, "*": 5, "/": 5, "@": 5, "**": 7}
+_WHOLE = 8  # a name, a number, a call
+
+
+class Readable(Unprinted):
+    """A name in a rule that is traced to be read: unlike a kernel's it may be tested and turned."""
+
+    __slots__ = ()
+
+    def __bool__(self) -> bool:
+        """Return True: what is shown is the general case of a static number."""
+        return True
+
+    @property
+    def T(self) -> Symbol:  # noqa: N802 (NumPy's name)
+        """The matrix transposed."""
+        return Readable(f"{self.head}.T")
+
+
+def op_table() -> str:
+    """Return a Markdown table of all operations, a row for each record, by their names.
+
+    In a gradient `g` is the result's gradient, `y` the result, `x` or `a`, `b`, `c` the inputs, `p`
+    a Python number, and `n` how many elements met, or tie, in one result.
+    """
+    rows = [HEADS, ("---",) * len(HEADS), *(_row(OPS[name]) for name in sorted(OPS))]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def readable(expression: Any) -> str:
+    """Return an expression of symbols as one would write it, such as `g * (1 - y * y)`."""
+    return _print(expression)[0]
+
+
+def _row(op: Op) -> tuple[str, ...]:
+    rules = {_input(op, i): _trace(rule) for i, rule in enumerate(op.pullback) if rule is not None}
+    operator = op.operator if isinstance(op, Elementwise) else ""
+    return (
+        _code([op.name, *([] if not operator or operator.isidentifier() else [operator])]),
+        _code(op.torch),
+        _code(filter(None, (op.grad_fn,))),
+        op.doc,
+        _gradient(op, rules),
+        _code(op.kept if isinstance(op, Routine) else _kept(op, rules.values())),
+        _dtypes(op),
+        _code(_numpys(op)),
+    )
+
+
+def _dtypes(op: Op) -> str:
+    """Return what the values may be: a gradient has floats only."""
+    if op.differentiable:
+        return "float"
+    return "integer, bool" if isinstance(op, Elementwise) and set(op.domain) == {"boolean"} else "all"
+
+
+def _numpys(op: Op) -> list[str]:
+    """Return the functions of NumPy's and SciPy's that run the record."""
+    if isinstance(op, Elementwise) and isinstance(op.ufunc, LateUfunc):
+        return [f"scipy.special.{op.ufunc.__name__}"]
+    if isinstance(op, Elementwise) and isinstance(op.ufunc, np.ufunc):
+        return [f"np.{op.ufunc.__name__}"] if op.function or op.torch else []
+    names = {op.name, op.name.removeprefix("linalg_"), *op.torch}
+    served = [f for f in NUMPY if f.__name__ in names and not (isinstance(op, View) and _takes_lists(f))]
+    found = {f"{f.__module__.replace('numpy', 'np')}.{f.__name__}" for f in served}
+    return sorted(name for name in found if not name.startswith("kernels."))  # what runs Python of our own
+
+
+def _takes_lists(function: Any) -> bool:
+    """Whether a function of NumPy's takes lists of arrays first, as np.select does: it shows no part of one."""
+    return next(iter(signature(function).parameters)).endswith("list")
+
+
+def _input(op: Op, place: int) -> str:
+    return op.inputs[place] if isinstance(op, Elementwise) else "ab"[place]
+
+
+def _trace(rule: Any) -> Symbol:
+    return traced(rule, Readable, {})
+
+
+def _gradient(op: Op, rules: dict[str, Symbol]) -> str:
+    """Return what each input receives, named by the input if there are several."""
+    if isinstance(op, Routine):
+        return "by NumPy's functions" if op.vjp is not None else ""
+    form = _PLACES.get(type(op), "{}")
+    texts = {name: form.format(f"`{readable(rule)}`") for name, rule in rules.items()}
+    if len(texts) > 1:
+        return "; ".join(f"{name}: {text}" for name, text in texts.items())
+    return "".join(texts.values())
+
+
+def _kept(op: Op, rules: Iterable[Symbol]) -> list[str]:
+    """Return what the rules mention, and so the tape keeps if every input wants its gradient."""
+    names = {name.removesuffix(".T") for rule in rules for name in rule.names} - _NOT_KEPT
+    if isinstance(op, Select):
+        names.add(_INDEX)
+    return sorted(names, key=_ORDER.index)
+
+
+def _code(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names).replace("|", "\\|")
+
+
+def _print(expression: Any) -> tuple[str, int]:
+    """Return an expression as text, and how tightly it holds together."""
+    if not isinstance(expression, Symbol):
+        return str(expression).removesuffix(".0"), _WHOLE if expression >= 0 else _UNARY["-"]
+    head, parts = expression.head, expression.parts
+    if not parts:
+        return head, _WHOLE
+    if head == "cut":
+        return _print_cut(*parts), -1
+    sign = _sign(head)
+    if len(parts) == 1 and sign in _UNARY:
+        return sign + _held(parts[0], _UNARY[sign]), _UNARY[sign]
+    if sign in _INFIX:
+        return _infix(sign, *parts), _INFIX[sign]
+    return f"{head}({', '.join(map(readable, parts))})", _WHOLE
+
+
+def _print_cut(where: Symbol, value: Any) -> str:
+    """Print a contribution that is made in some places only."""
+    if _sign(where.head) == "not ":
+        return f"{readable(value)} if {readable(where.parts[0])} else nothing"
+    return f"nothing if {readable(where)} else {readable(value)}"
+
+
+def _sign(head: str) -> str:
+    """Return how one writes a function of NumPy: as a word, by its record's operator, or by name."""
+    op = OPS.get(head)
+    return _WORDS.get(head) or (op.operator if isinstance(op, Elementwise) and op.operator else head)
+
+
+def _infix(sign: str, left: Any, right: Any) -> str:
+    """Print two operands and the sign between; parentheses that a rule wrote on the right stay."""
+    binding, power, test = _INFIX[sign], sign == "**", sign in _COMPARISONS
+    return f"{_held(left, binding + (power or test))} {sign} {_held(right, binding + 1 - power)}"
+
+
+def _held(expression: Any, binding: int) -> str:
+    """Print an operand, in parentheses if it would come apart."""
+    text, own = _print(expression)
+    return text if own >= binding else f"({text})"

@@ -1,0 +1,220 @@
+"""Random tensors, new and in place. They are constants of every graph and of every recorded program."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tape.conversions.creation import finished, like, shape_of
+from tape.foundation.dtypes import dtype_of, get_default_dtype
+from tape.operations import writes
+from tape.random import Generator, generator_of
+from tape.recording import record
+from tape.tensors.operands import operand
+from tape.tensors.registration import public
+from tape.tensors.tensor import Array, Tensor, as_array, carried, method, plain
+
+_INT64 = np.dtype(np.int64)
+
+
+def _floating(name: str, dtype: Any) -> np.dtype[Any]:
+    wanted = get_default_dtype() if dtype is None else dtype_of(dtype)
+    if wanted.kind != "f":
+        raise RuntimeError(f"{name}: random tensors are floating, not {wanted.name}; randint draws integers")
+    return wanted
+
+
+def _uniform(source: Generator, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    return source.uniform(math.prod(shape), dtype).reshape(shape)
+
+
+def _normal(source: Generator, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    return source.normal(math.prod(shape), dtype).reshape(shape)
+
+
+def _delivered(name: str, array: Array, out: Tensor | None, device: Any, requires_grad: bool) -> Tensor:
+    """Return a new tensor, or ``out`` with the numbers in it; an empty one takes their shape."""
+    if out is None:
+        return finished(array, device, requires_grad)
+    writes.check(out, name)
+    if out.spec.shape != array.shape:
+        if out.spec.size:
+            raise RuntimeError(f"{name}: out has shape {list(out.spec.shape)}, the numbers {list(array.shape)}")
+        out.resize_(array.shape)
+    return writes.store(out, plain(carried(array)), name, casts=True)
+
+
+def _factory(name: str, draw: Callable[..., Array], doc: str) -> Callable[..., Tensor]:
+    def make(
+        *shape: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, size: Any = None,
+        generator: Generator | None = None, out: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
+        wanted = _floating(name, out.spec.dtype if dtype is None and out is not None else dtype)
+        array = draw(generator_of(generator), shape_of(shape if size is None else (size,)), wanted)
+        return _delivered(name, array, out, device, requires_grad)
+
+    make.__name__ = make.__qualname__ = name
+    make.__doc__ = doc
+    return make
+
+
+rand = _factory("rand", _uniform, "Return uniform numbers from [0, 1); see manual_seed.")
+randn = _factory("randn", _normal, "Return standard normal numbers; see manual_seed.")
+rand_like = like("rand_like", rand)
+randn_like = like("randn_like", randn)
+
+
+def randint(
+    low: int, high: Any = None, size: Any = None, *, dtype: Any = None, device: Any = None,
+    requires_grad: bool = False, generator: Generator | None = None, out: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """Return integers from low (0 if left out) up to, not including, high: ``randint(10, (2, 3))``.
+
+    int64 unless another dtype is asked for, floating ones too.
+
+    >>> _ = tape.manual_seed(5)
+    >>> tape.randint(10, (6,))
+    tensor([1, 4, 7, 5, 6, 0])
+    """
+    if size is None:
+        low, high, size = 0, low, high
+    if size is None or isinstance(size, int):
+        raise TypeError(
+            f"randint: size is a tuple of extents, got {size}: randint(high, size), randint(low, high, size)"
+        )
+    if not int(low) < int(high):
+        raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
+    wanted = dtype_of(_INT64 if dtype is None and out is None else dtype if out is None else out.spec.dtype)
+    if wanted.kind in "iu" and not np.iinfo(wanted).min <= int(low) <= int(high) - 1 <= np.iinfo(wanted).max:
+        raise RuntimeError(f"randint: from {low} to {int(high) - 1} is out of bounds for {wanted.name}")
+    shape = shape_of((size,))
+    array = generator_of(generator).integers(math.prod(shape), int(low), int(high)).reshape(shape).astype(wanted)
+    return _delivered("randint", array, out, device, requires_grad)
+
+
+def randint_like(x: Tensor, low: int, high: int | None = None, *, dtype: Any = None, **more: Any) -> Tensor:
+    """Return integers from low (0 if left out) up to, not including, high, of the shape and dtype of ``x``."""
+    low, high = (0, low) if high is None else (low, high)
+    return randint(low, high, x.spec.shape, dtype=x.spec.dtype if dtype is None else dtype, **more)
+
+
+def randperm(
+    n: int, *, dtype: Any = None, device: Any = None, requires_grad: bool = False,
+    generator: Generator | None = None, out: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """Return the integers from 0 to n - 1 in a random order."""
+    if n < 0:
+        raise RuntimeError(f"randperm: n must be non-negative, got {n}")
+    array = generator_of(generator).permutation(n).astype(_INT64 if dtype is None else dtype_of(dtype))
+    return _delivered("randperm", array, out, device, requires_grad)
+
+
+@public(methods=False)
+def normal(
+    mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, generator: Generator | None = None, out: Tensor | None = None,
+    dtype: Any = None, device: Any = None, requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
+    """Return normal numbers of this mean and standard deviation: of ``size``, or of the shape of the two, broadcast.
+
+    Mean and deviation have no gradient, as in PyTorch: write ``mean + std * tape.randn(size)`` for one.
+
+    >>> _ = tape.manual_seed(0)
+    >>> tape.normal(1.0, 2.0, (3,))
+    tensor([ 4.0820,  0.4131, -3.3576])
+    """
+    mean, std = operand(mean), operand(std)
+    given = [x for x in (mean, std) if isinstance(x, Tensor)]
+    if size is None and not given:
+        raise TypeError("normal: give a size, or a tensor as mean or std")
+    for x in given:
+        record.left(x)
+    low, spread = (as_array(x) if isinstance(x, Tensor) else np.asarray(x) for x in (mean, std))
+    if (spread < 0).any():
+        raise RuntimeError("normal expects all elements of std >= 0.0")
+    shape = np.broadcast_shapes(low.shape, spread.shape) if size is None else shape_of((size,))
+    found = given[0].spec.dtype if given and dtype is None and out is None else dtype if out is None else out.spec.dtype
+    wanted = _floating("normal", found)
+    array = _normal(generator_of(generator), shape, wanted) * spread.astype(wanted) + low.astype(wanted)
+    return _delivered("normal", np.asarray(array, wanted), out, device, requires_grad)
+
+
+@public(methods=True)
+def bernoulli(x: Tensor, p: Any = None, *, generator: Generator | None = None) -> Tensor:
+    """Return 1 with the probabilities that ``x`` holds (or ``p`` everywhere), else 0, in the dtype of ``x``.
+
+    >>> tape.bernoulli(tape.tensor([0.0, 1.0]))
+    tensor([0., 1.])
+    """
+    odds = operand(x if p is None else p)
+    record.left(odds)
+    wanted = as_array(odds) if isinstance(odds, Tensor) else np.asarray(odds)
+    if not ((wanted >= 0) & (wanted <= 1)).all():
+        raise RuntimeError("Expected p_in >= 0 && p_in <= 1 to be true: probabilities are from 0 to 1")
+    drawn = _uniform(generator_of(generator), x.spec.shape, np.dtype(np.float64))
+    return plain(carried((drawn < wanted).astype(x.spec.dtype)))
+
+
+def _in_place(name: str, draw: Callable[..., Array], doc: str) -> None:
+    def fill(x: Tensor, *args: Any, generator: Generator | None = None, **more: Any) -> Tensor:
+        writes.check(x, name)
+        array = draw(generator_of(generator), x.spec, *args, **more)
+        return writes.store(x, plain(carried(array.astype(x.spec.dtype).reshape(x.spec.shape))), name)
+
+    fill.__name__ = fill.__qualname__ = name
+    fill.__doc__ = f"{doc}; the gradient of what stood here is 0."
+    method(name)(fill)
+
+
+def _uniform_in(source: Generator, spec: Any, a: float = 0.0, b: float = 1.0) -> Array:
+    dtype = _floating("uniform_", spec.dtype)
+    if not a <= b:
+        raise RuntimeError(f"uniform_ expects to return a [from, to) range, but found from={a} > to={b}")
+    return np.asarray(source.uniform(spec.size, dtype) * dtype.type(b - a) + dtype.type(a))
+
+
+def _normal_in(source: Generator, spec: Any, mean: float = 0.0, std: float = 1.0) -> Array:
+    dtype = _floating("normal_", spec.dtype)
+    if std < 0:
+        raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
+    return np.asarray(source.normal(spec.size, dtype) * dtype.type(std) + dtype.type(mean))
+
+
+def _exponential_in(source: Generator, spec: Any, lambd: float = 1.0) -> Array:
+    _floating("exponential_", spec.dtype)
+    if not lambd > 0:
+        raise RuntimeError(f"exponential_ expects lambda > 0.0, but found lambda={lambd}")
+    return np.asarray(-np.log1p(-source.uniform(spec.size, np.dtype(np.float64))) / lambd)
+
+
+def _bernoulli_in(source: Generator, spec: Any, p: Any = 0.5) -> Array:
+    odds = np.broadcast_to(as_array(p) if isinstance(p, Tensor) else np.asarray(p), spec.shape)
+    return _uniform(source, spec.shape, np.dtype(np.float64)) < odds
+
+
+def _random_in(source: Generator, spec: Any, low: int = 0, high: int | None = None) -> Array:
+    """``random_()``, ``random_(to)``, ``random_(from, to)``."""
+    if high is None and low:
+        low, high = 0, low
+    if high is None:
+        bits = {"f": np.finfo(spec.dtype).nmant + 1 if spec.dtype.kind == "f" else 0, "b": 1}.get(spec.dtype.kind)
+        high = (
+            int(np.iinfo(spec.dtype).max) + (spec.dtype.itemsize < np.dtype(np.int64).itemsize)
+            if bits is None
+            else 1 << bits
+        )
+    if low >= high:
+        raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
+    return source.integers(spec.size, low, high)
+
+
+_in_place("uniform_", _uniform_in, "Fill with uniform numbers from [a, b)")
+_in_place("normal_", _normal_in, "Fill with normal numbers of this mean and standard deviation")
+_in_place("exponential_", _exponential_in, "Fill with exponential numbers of the rate lambd")
+_in_place("bernoulli_", _bernoulli_in, "Fill with 1 with probability p, else 0")
+_in_place("random_", _random_in, "Fill with integers from low up to, not including, high")
+__all__ = [
+    "bernoulli", "normal", "rand", "rand_like", "randint", "randint_like", "randn", "randn_like", "randperm",
+]  # fmt: skip

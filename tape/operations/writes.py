@@ -1,0 +1,284 @@
+"""Writing into a tensor's memory: values that pullbacks still need are saved first, and the write is recorded."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from kernels.arrays.specs import Spec
+from kernels.instructions import forms
+from kernels.instructions.forms import Form
+from kernels.instructions.saved_value_protection import meet
+from kernels.native.memory import where
+from kernels.ops import indexing
+from kernels.ops.registry import OPS
+from tape import errors
+from tape.recording import record as recording
+from tape.recording.views import clone
+from tape.tensors import inference_mode, modes, tapes, view_families
+from tape.tensors.operands import beside, operand
+from tape.tensors.tensor import AccumulateGrad, Array, Tensor, as_array
+from tape.tensors.view_families import base_of
+
+_COPY: Any = OPS["copy_"]
+_PUT: Any = OPS["index_put_"]
+_CLONE: Any = OPS["clone"]
+
+
+def _references(array: Array, whole: Array) -> tuple[int, int]:
+    return sys.getrefcount(array), sys.getrefcount(whole)
+
+
+def _references_alone() -> tuple[tuple[int, int], tuple[int, int]]:
+    """Count the references to an array that only its tensor has, and to such a view of one, as :func:`protect` does.
+
+    Which of them a call takes differs between versions of Python.
+    """
+    values = [np.zeros(1)]
+    array = whole = values[0]
+    alone = _references(array, whole)
+    values.append(whole[:])
+    array = values[1]
+    return alone, _references(array, whole)
+
+
+_ALONE, _APART = _references_alone()
+
+
+def check(x: Tensor, name: str, *, reads: bool = False, through: Tensor | None = None) -> None:
+    """Raise PyTorch's errors for tensors that must not be written.
+
+    ``reads``: the operation also reads the tensor. ``through``: the tensor of which this is an unrecorded part.
+    """
+    base, enabled = base_of(x), modes.active() or modes.is_grad_enabled()
+    seen = x if through is None else through
+    if enabled and type(base._slot) is AccumulateGrad:
+        recorder = modes.current().recorder
+        if recorder is None or not recorder.given(base):
+            raise RuntimeError(errors.LEAF_VIEW_IN_PLACE if view_families.is_view(x) else errors.LEAF_IN_PLACE)
+        _branch(base)
+    elif enabled and base._slot is None and seen is not base and seen._slot is not None:
+        raise RuntimeError(errors.LEAF_VIEW_IN_PLACE)  # the base was a leaf when the view was made
+    if (x._form.spec.overlaps or base._form.spec.overlaps) and inference_mode.overlapping(x, base):
+        raise RuntimeError(f"{name}: {errors.OVERLAP}")
+    value = x._value
+    if type(value) is not float and not value.flags.writeable:  # type: ignore[union-attr]
+        raise RuntimeError(f"{name}: the tensor's memory is a read-only NumPy array's; write into x.clone()")
+    if reads and enabled and x is not base and x._slot is None and base._slot is not None:
+        view_families.renew(x)  # a view made under no_grad: what is written through it is the family's
+
+
+def _branch(x: Tensor) -> None:
+    """Let an argument of a program, which is a leaf, be a copy of that leaf, which can be written to."""
+    spec, tape = x.spec, modes.own_tape()
+    form = recording.cached_form((_CLONE, spec, spec, (True,), ""), lambda: forms.copy(_CLONE, spec, spec))
+    view_families.record(tape, x, form, (x._slot,))
+    view_families.outdate(x)
+
+
+def store(x: Tensor, given: Any, name: str, *, fresh: bool = False, item: bool = False, casts: bool = False) -> Tensor:
+    """Write a value, broadcast, into a tensor that :func:`check` passed.
+
+    ``fresh``: nobody else has the value. ``item``: as ``x[...] = value`` does, where leading dims of one do not count.
+    ``casts``: floats become integers if the tensor has integers.
+    """
+    if not fresh and isinstance(given, Tensor) and same(x, given):
+        _count(x)
+        return x
+    spec = x._form.spec
+    value = given
+    if not fresh or given._form.spec.shape != spec.shape or given._form.spec.dtype is not spec.dtype:
+        value = fitting(given, spec.shape, spec.dtype, name, item=item, casts=casts)
+    if fresh and _take(x, value):
+        return x
+    if not fresh and meets(x, value):
+        value = clone(value)
+    tape = wanted(x, value)
+    announce(x, value)
+    _put(x, value)
+    if tape is not None:
+        record(x, value, tape)
+    noted(_COPY, x, value, ())
+    return x
+
+
+def rewrite(x: Tensor, value: Tensor) -> None:
+    """Record that a tensor's memory, written already, has this value; by a function that changed it in place."""
+    record(x, value, modes.own_tape())
+
+
+def store_at(
+    x: Tensor, key: Any, places: tuple[Array, Array], given: Any, name: str, *, adds: bool = False, item: bool = True
+) -> None:
+    """Write a value, broadcast, to the elements that ``key`` picks.
+
+    ``places`` number them in the memory and in the gradient; without ``adds`` each must be there once.
+    """
+    value = fitting(given, places[1].shape, x.spec.dtype, name, item=item, casts=item)
+    tape = wanted(x, value)
+    if meets(x, value):
+        value = clone(value)
+    announce(x, value)
+    protect(x)
+    array, new = as_array(x), value._value if isinstance(value, Tensor) else value
+    if adds:
+        np.add.at(array, key, new)
+    else:
+        array[key] = new
+    _count(x)
+    op = _PUT if adds else _COPY
+    if tape is not None:
+        record(x, value, tape, op, places[1])
+    noted(op, x, value, places)
+
+
+def fitting(
+    given: Any, shape: tuple[int, ...], dtype: np.dtype[Any], name: str, *, item: bool = False, casts: bool = False
+) -> Any:
+    """Return a value that can be written to this shape and dtype: a tensor of the dtype, or a number."""
+    value = operand(beside(given, dtype))
+    tensor = isinstance(value, Tensor)
+    have, kind = (value.spec.shape, value.spec.dtype) if tensor else ((), np.result_type(value))
+    try:
+        broadcast = np.broadcast_shapes(shape, have)
+    except ValueError:
+        broadcast = have
+    if broadcast != shape:
+        extra = len(have) - len(shape)
+        if item and extra > 0 and have[:extra] == (1,) * extra and _broadcasts(have[extra:], shape):
+            return fitting(value.reshape(have[extra:]), shape, dtype, name, casts=casts)
+        raise RuntimeError(
+            f"shape mismatch: value tensor of shape {list(have)} cannot be broadcast to indexing result of shape "
+            f"{list(shape)}"
+            if item
+            else f"{name}: output with shape {list(shape)} doesn't match the broadcast shape {list(broadcast)}"
+        )
+    if not casts and not np.can_cast(kind, dtype, "same_kind"):
+        raise RuntimeError(f"{name}: result type {kind.name} can't be cast to the desired output type {dtype.name}")
+    return recording.to_dtype(value, dtype) if tensor and kind != dtype else value
+
+
+def _broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
+    try:
+        return np.broadcast_shapes(shape, to) == to
+    except ValueError:
+        return False
+
+
+def wanted(x: Tensor, value: Any) -> tapes.Tape | None:
+    """Return the tape to record a write on; None where no gradient is wanted."""
+    if base_of(x)._slot is None and (not isinstance(value, Tensor) or value._slot is None):
+        return None
+    return modes.active() or modes.wanted_tape()
+
+
+def _take(x: Tensor, value: Tensor) -> bool:
+    """Let a tensor that is alone with its memory have the memory of a new value: pullbacks keep the old."""
+    old, new = x._form.spec, value._form.spec
+    if (
+        view_families.is_view(x)
+        or not view_families.alone(x)
+        or value is x
+        or view_families.is_view(value)
+        or new.shape != old.shape
+        or new.strides != old.strides
+        or type(new) is not type(old)
+        or type(x._slot) is AccumulateGrad
+    ):
+        return False
+    recorder = modes.current().recorder
+    if recorder is not None and recorder.given(x):
+        return False  # the caller is to see what is written
+    if value._slot is None and x._slot is not None:
+        if recorder is not None or modes.is_grad_enabled():
+            return False
+        x._value = value._value  # under no_grad the history stays
+    else:
+        x._value = value._value
+        view_families.move(x, value._slot, value._form)
+    _count(x)
+    if recorder is not None:
+        recorder.taken(x, value)
+    return True
+
+
+def meets(x: Tensor, value: Any) -> bool:
+    """Whether a value is read from the memory that is about to be written."""
+    return isinstance(value, Tensor) and type(value._value) is not float and meet(value._value, as_array(x))  # type: ignore[arg-type]
+
+
+def same(x: Tensor, value: Tensor, part: Array | None = None) -> bool:
+    """Whether a value is what already stands there, or in a part there, as at the end of ``x[i] += v``."""
+    a, b = x._value if part is None else part, value._value
+    if type(a) is float or type(b) is float or base_of(x) is not base_of(value):
+        return x is value and part is None
+    alike = a.strides == b.strides and a.shape == b.shape  # type: ignore[union-attr]
+    return alike and where(a) == where(b)  # type: ignore[arg-type]
+
+
+def _put(x: Tensor, value: Any) -> None:
+    """Write into the memory."""
+    new = value._value if isinstance(value, Tensor) else value
+    if type(x._value) is float and view_families.alone(x):
+        x._value = float(new)
+    else:
+        protect(x)
+        as_array(x)[...] = new
+    _count(x)
+
+
+def protect(x: Tensor) -> None:
+    """Save what pullbacks still need of the memory about to be written."""
+    array, whole = as_array(x), as_array(base_of(x))
+    if whole.base is None and (array is whole or array.base is whole):
+        counted, least = _references(array, whole), _ALONE if array is whole else _APART
+        if counted[0] <= least[0] and counted[1] <= least[1]:
+            return
+    for tape in tapes.every():
+        if tape.entries:
+            with tape.reading():
+                tape.mentions.overwrite(array)
+
+
+def _count(x: Tensor) -> None:
+    """Count the write."""
+    view_families.counter_of(x)[0] += 1
+
+
+def record(x: Tensor, value: Any, tape: tapes.Tape, op: Any = _COPY, places: Array | None = None) -> None:
+    """Append the write: the base has a new version, whose shadow is that of the version before."""
+    base = base_of(x)
+    source, slot = (value.spec, value._slot) if isinstance(value, Tensor) else (None, None)
+    whole, region, before = base.spec, x.spec, base._slot
+    wants = (before is not None, slot is not None)
+    if places is None:
+        form = recording.cached_form(
+            (op, whole, region, source if wants[1] else None, wants),
+            lambda: indexing.write(op, whole, region, source if wants[1] else None, wants),
+        )
+    else:
+        form = _form_at(op, whole, places.shape, source if wants[1] else None, wants)
+    offset = x._offset if view_families.is_view(x) else 0
+    view_families.record(tape, base, form, (before, slot), (offset,) if places is None else (offset, places))
+    view_families.outdate(base)
+
+
+def _form_at(op: Any, whole: Spec, shape: tuple[int, ...], source: Spec | None, wants: tuple[bool, bool]) -> Form:
+    key = (op, whole, shape, source, wants, "at")
+    return recording.cached_form(key, lambda: indexing.write_at(op, whole, shape, source, wants))
+
+
+def announce(x: Tensor, value: Any) -> None:
+    """Tell a program being recorded of a write to come."""
+    recorder = modes.current().recorder
+    if recorder is not None:
+        recorder.overwrites(x, value)
+
+
+def noted(op: Any, x: Tensor, value: Any, params: tuple[Any, ...]) -> None:
+    """Tell it of the write that has been."""
+    recorder = modes.current().recorder
+    if recorder is not None:
+        recorder.wrote(op, x, value, params)

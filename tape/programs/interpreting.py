@@ -1,0 +1,140 @@
+"""A program run on tensors, operation by operation: recorded, mapped and differentiated as in dynamic mode."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from kernels.arrays.specs import dense
+from kernels.ops.registry import OPS
+from kernels.programs.recording.program import Node, Recipe
+from kernels.programs.recording.program_words import NodeRef, Step
+from kernels.records.kinds import View
+from tape.batching import rules
+from tape.batching.rules import Given
+from tape.operations import writes
+from tape.recording import record, views
+from tape.tensors import modes
+from tape.tensors.tensor import Tensor, as_array, carried, plain
+
+_AS_STRIDED: Any = OPS["as_strided"]
+
+
+def interpreted(recipe: Recipe, arguments: Sequence[Any]) -> list[Tensor]:
+    """Run a program on arguments that fit; return its results, each of its own memory. Arguments are written, too."""
+    run = _Run(recipe, arguments)
+    for step in recipe.steps:
+        run.step(step)
+    results = [run.result(node) for node in recipe.outputs]
+    run.write_back(arguments)
+    return results
+
+
+class _Run:
+    """One run: the tensor of each node."""
+
+    def __init__(self, recipe: Recipe, arguments: Sequence[Any]) -> None:
+        self.recipe = recipe
+        self.values: dict[int, Tensor] = {}
+        for node, given in zip(recipe.arguments, arguments, strict=True):
+            if node in recipe.written and isinstance(given, Tensor):
+                writes.check(given, "program")
+            self.values[node] = self._taken(node, given)
+        for kept, node in recipe.resets:
+            start, spec = self._constant(recipe.nodes[kept]), recipe.nodes[node].spec
+            own = np.empty(spec.shape, spec.dtype) if start.spec.shape != spec.shape else None
+            self.values[node] = (
+                start if own is None else plain(np.ndarray(spec.shape, spec.dtype, own, 0, spec.strides))
+            )
+            if own is not None:
+                own[...] = as_array(start)
+
+    def _taken(self, node: int, given: Any) -> Tensor:
+        """Return an argument as a C-contiguous tensor that may be written to, if the program does."""
+        spec = self.recipe.nodes[node].spec
+        if not isinstance(given, Tensor):
+            return plain(carried(np.array(given, spec.dtype, order="C")))
+        x = given if given.spec.dtype == spec.dtype else record.to_dtype(given, spec.dtype)
+        ordered = x.spec.strides == dense(spec.shape, spec.dtype.itemsize)
+        return views.clone(x) if node in self.recipe.written or not ordered else x
+
+    def _constant(self, node: Node) -> Tensor:
+        """Return a constant, or a part of one, as a tensor of its own."""
+        base = node if node.base is None else self.recipe.nodes[node.base]
+        assert base.constant is not None
+        spec = node.spec
+        if not spec.size:
+            return plain(np.empty(spec.shape, spec.dtype))
+        part = np.ndarray(spec.shape, spec.dtype, base.constant.ravel("K"), node.offset, spec.strides)
+        return plain(carried(part.copy(order="K" if node.base is None else "C")))
+
+    def step(self, step: Step) -> None:
+        """Run a step, recorded if it was."""
+        mode = modes.current()
+        given = [self._given(o) for o in step.operands]
+        node = self.recipe.nodes[step.result]
+        try:
+            modes.set_mode(mode._replace(grad=mode.grad and step.form is not None))
+            if isinstance(step.op, View) and node.family is None:
+                found: Any = given[0].value.detach()
+            else:
+                found = rules.run(step, given, node.spec)
+        finally:
+            modes.restore(mode)
+        if found is not None:
+            self.values[step.result] = found
+
+    def _given(self, operand: Any) -> Given:
+        if not isinstance(operand, NodeRef):
+            return Given(operand)
+        return Given(self.tensor(operand.node), spec=self.recipe.nodes[operand.node].spec)
+
+    def tensor(self, node: int) -> Tensor:
+        """Return the tensor of a node: a constant, or a view of which no step tells, at its first use."""
+        if node not in self.values:
+            about = self.recipe.nodes[node]
+            base = self.recipe.nodes[self.recipe.base_of(node)]
+            if base.constant is not None:
+                self.values[node] = self._constant(about)
+            else:
+                self.values[node] = self._part(about)
+        return self.values[node]
+
+    def _part(self, about: Node) -> Tensor:
+        """Return the part of its family, or of memory without history, that a view shows, by its pattern there."""
+        above = about.family if about.family is not None else about.base
+        assert above is not None
+        whole, x = self.recipe.nodes[above], self.tensor(above)
+        if about.family is None:
+            x = x.detach()
+        item = whole.spec.dtype.itemsize if about.spec.dtype == whole.spec.dtype else 0
+        order = sorted(range(len(whole.spec.shape)), key=lambda axis: (-whole.spec.strides[axis], axis))
+        strides = tuple(stride // item for stride in about.spec.strides)
+        params = (about.spec.shape, strides, (about.offset - whole.offset) // item)
+        try:
+            return record.view(_AS_STRIDED, views.permute(x, tuple(order)), params)
+        except (ValueError, ZeroDivisionError):
+            raise NotImplementedError(
+                "a program that writes to a part, with gaps, of memory from outside cannot be differentiated as a part "
+                "of another function; let the function copy it first"
+            ) from None
+
+    def result(self, node: int) -> Tensor:
+        """Return a result of its own memory."""
+        about, x = self.recipe.nodes[node], self.tensor(node)
+        own = about.base is None and about.constant is None and not about.argument
+        return x if own and self.recipe.outputs.count(node) == 1 and node not in self._seen() else views.clone(x)
+
+    def _seen(self) -> set[int]:
+        """Return the nodes of which a result is a view."""
+        return {self.recipe.base_of(o) for o in self.recipe.outputs if self.recipe.nodes[o].base is not None}
+
+    def write_back(self, arguments: Sequence[Any]) -> None:
+        """Give the caller what was written."""
+        for node, given in zip(self.recipe.arguments, arguments, strict=True):
+            if node in self.recipe.written and isinstance(given, Tensor):
+                given.copy_(self.values[node])
+            elif node in self.recipe.written and isinstance(given, np.ndarray):
+                given[...] = as_array(self.values[node])

@@ -1,0 +1,118 @@
+"""Recording a function, or a block, as a program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from kernels.programs.recording.program import ProgramError
+from tape.programs.program import Program
+from tape.tensors import modes
+from tape.tensors.operands import native
+from tape.tensors.program_recorder import ProgramRecorder
+from tape.tensors.pytrees import flattened
+from tape.tensors.tensor import Tensor, carried, leaf
+from tape.transforms.signature import Signature, check_written
+
+_LEAF = 0.0
+_NOTHING = "nothing was recorded: no operation in the block used a leaf that requires grad"
+
+
+class _Block:
+    """``with tape.record() as program``: what runs inside is recorded; its arguments are the leaves it uses."""
+
+    def __enter__(self) -> Program:
+        self._recorder = ProgramRecorder()
+        self._recorder.open = True
+        self._program = Program(self._recorder, Signature((), {}), flattened(_LEAF)[1], {})
+        self._program._unfinished = "the program is still being recorded; call it after the with block"
+        self._before = modes.current()
+        try:
+            modes.set_mode(modes.Mode(grad=True, recorder=self._recorder))
+        except BaseException:
+            modes.restore(self._before)
+            raise
+        return self._program
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            modes.restore(self._before)
+        except BaseException:  # an interrupt
+            modes.restore(self._before)
+            raise
+        steps = self._recorder.recipe.steps
+        if kind is not None:
+            self._program._unfinished = (
+                f"the with block in which this program was recorded raised {kind.__name__}; record it anew"
+            )
+            return
+        if not steps:
+            self._program._unfinished = _NOTHING
+            raise ProgramError(_NOTHING)
+        recipe = self._recorder.recipe
+        recipe.outputs = [steps[-1].result]
+        steps.fit()
+        self._program._signature = Signature((_LEAF,) * len(recipe.arguments), {})
+        self._program._unfinished = ""
+
+
+def record(fun: Callable[..., Any] | None = None, /, *args: Any, **kwargs: Any) -> Any:
+    """Record ``fun(*args, **kwargs)`` and return the :class:`Program`, or, without a function, a context for ``with``.
+
+    Arguments are numbers, NumPy arrays, tensors, and dicts, lists, tuples and dataclasses of them: every one reaches
+    ``fun`` as a tensor of its own memory, in that structure; floating ones require grad. Strings, None and other
+    objects reach it as they are. The result is a tensor or a structure of tensors. Other arrays, tensors and numbers
+    are constants, copied when ``fun`` uses them: what is to be read live is an argument.
+
+    With the context the arguments are the leaves that require grad in the order of their use, and the result is the
+    last one computed.
+    """
+    if fun is None:
+        return _Block()
+    signature, recorder = Signature(args, kwargs), ProgramRecorder()
+    given = list(signature.values(args, kwargs))
+    before = modes.current()
+    try:
+        modes.set_mode(modes.Mode(grad=True, recorder=recorder))
+        tensors = [_argument(name, x) for name, x in zip(signature.names, given, strict=True)]
+        for i, (x, a) in enumerate(zip(tensors, given, strict=True)):
+            recorder.lends(i, a._value if isinstance(a, Tensor) else a)
+            recorder.argument(x)
+        positional, keywords = signature.filled(tensors)
+        leaves, template = flattened(fun(*positional, **keywords), none=True)
+        kept = {i: _checked_output(x) for i, x in enumerate(leaves) if not isinstance(x, Tensor)}
+        recorder.recipe.outputs = [recorder.reference(x).node for x in leaves if isinstance(x, Tensor)]
+    finally:
+        try:
+            modes.restore(before)
+        except BaseException:  # an interrupt
+            modes.restore(before)
+            raise
+    recorder.check()
+    recorder.recipe.steps.fit()
+    written = [i for i, node in enumerate(recorder.recipe.arguments) if node in recorder.recipe.written]
+    check_written(signature.names, given, written)
+    return Program(recorder, signature, template, kept)
+
+
+def _argument(name: str, value: Any) -> Tensor:
+    """Return a leaf of its own memory for an argument."""
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError(f"{name}: a masked array, whose mask programs do not know; fill it first: x.filled(value)")
+    array = np.array(value._value if isinstance(value, Tensor) else value, order="C")
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    array = native(array)
+    return leaf(carried(array), requires_grad=array.dtype.kind == "f")
+
+
+def _checked_output(output: Any) -> Any:
+    """Return a result that is no tensor, and so the same at each call."""
+    if output is not None and not isinstance(output, (str, bool)):
+        raise TypeError(f"a recorded function returns tensors, not {type(output).__name__}; keep the result a tensor")
+    return output

@@ -1,0 +1,253 @@
+"""Programs: a function recorded once and replayed natively, forward and backward, on new values."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from kernels.programs.machine import Machine, plan
+from kernels.programs.recording import pickling as _pickling  # noqa: F401 (teaches pickle)
+from kernels.programs.recording import program as recipes
+from kernels.programs.recording.program import ProgramError
+from tape.operations.in_place.methods import copy_
+from tape.programs.interpreting import interpreted
+from tape.programs.replaying import Replay, ReplayGradient, value_and_gradients
+from tape.tensors import grad_modes, modes
+from tape.tensors.program_recorder import ProgramRecorder
+from tape.tensors.pytrees import Structure
+from tape.tensors.tensor import Tensor, carried, plain
+from tape.transforms.signature import Signature, check_written, value_of
+
+_OWN = ("_first", "_machines", "_scalar", "_lock", "_single")
+
+
+class Program:
+    """A recorded function. Call it, or :meth:`value_and_grad`, with new values of the recorded shapes and dtypes.
+
+    Arguments have the recorded structure; strings, None and other objects in it must equal those of the recording.
+    NumPy in, NumPy out; where any argument is a tensor, results are, and differentiable: a program is an operation in
+    other functions, of derivatives of any order, forward mode, ``vmap`` and other programs.
+
+    Results never alias memory of the program or one another. Safe to call from several threads.
+    """
+
+    def __init__(
+        self, recorder: ProgramRecorder, signature: Signature, template: Structure, kept: dict[int, Any]
+    ) -> None:
+        # Not the recorder: it holds every tensor of the recording, and so their graph.
+        self._recipe = recorder.recipe
+        self._signature = signature
+        self._template = template
+        self._kept = kept
+        self._escapes = recorder.escapes
+        self._unfinished = ""
+        self._begin()
+
+    def _begin(self) -> None:
+        """Start without machines."""
+        self._single = self._template.kind is None and not self._kept
+        self._first: dict[bool, Machine] = {}
+        self._machines: dict[bool, list[Machine]] = {False: [], True: []}
+        self._scalar: set[bool] = set()
+        self._lock = threading.Lock()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Replay the function forward; arguments that it changes in place are changed, as by the function."""
+        if not self._recipe.written and (found := self._replayed_at_once(args, kwargs, reverse=False)) is not None:
+            return self._filled(found)
+        given, tensors = self._checked(args, kwargs, writes=True)
+        if tensors and (way := _way(given)) is not None:
+            return self._filled(self._composed(given, recorded=way))
+        machine = self._started(given, reverse=False)
+        try:
+            machine.run(machine.forward)
+            self._write_back(machine, given)
+            return self._filled([_out(np.array(o, order="C"), tensors) for o in machine.outputs])
+        finally:
+            self._machines[False].append(machine)
+
+    def value_and_grad(self, *args: Any, has_aux: bool = False, **kwargs: Any) -> tuple[Any, tuple[Any, ...]]:
+        """Return the value and a tuple with the gradient of each positional argument that has floats.
+
+        A gradient has the structure of its argument, with None for what is no float. The arguments are not changed.
+        With ``has_aux`` the program returns a pair, and so does this: ``((value, aux), gradients)``.
+        """
+        if has_aux not in self._scalar and not self._unfinished:
+            self._check_scalar(has_aux=has_aux)
+        if (at_once := self._replayed_at_once(args, kwargs, reverse=True)) is not None:
+            if self._single and self._signature.simple:
+                return at_once[0], at_once[1:]
+            return self._divided(at_once)
+        given, tensors = self._checked(args, kwargs, writes=False)
+        recipe, way = self._recipe, _way(given) if tensors else None
+        if way is None:
+            values, gradients = self._replayed_back(given)
+            found = [_out(x, tensors) for x in (*values, *gradients)]
+        else:
+            found = value_and_gradients(recipe, given) if way else list(ReplayGradient.apply(self, *given))
+        return self._divided(found)
+
+    def _divided(self, found: Sequence[Any]) -> tuple[Any, tuple[Any, ...]]:
+        """Return results and gradients in the structures of the function's results and of its arguments."""
+        recipe = self._recipe
+        count, differentiable = len(recipe.outputs), [recipe.nodes[node].differentiable for node in recipe.arguments]
+        return self._filled(found[:count]), self._signature.gradients(found[count:], differentiable)
+
+    def _replayed_at_once(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], *, reverse: bool
+    ) -> tuple[Any, ...] | None:
+        """Replay on floats and arrays as they were recorded, unless all machines are busy; None if there is more to do.
+
+        Return the results and with ``reverse`` the gradients. Where there is a machine, a call went the longer way.
+        """
+        machines = self._machines[reverse]
+        if not machines:
+            return None
+        given = args if self._signature.simple and not kwargs else self._signature.values(args, kwargs)
+        try:
+            machine = machines.pop()
+        except IndexError:  # another thread was faster
+            return None
+        try:
+            return machine.whole(given)
+        finally:
+            machines.append(machine)
+
+    def _composed(self, given: Sequence[Any], *, recorded: bool) -> list[Tensor]:
+        """Run as an operation that others hear of, or that requires grad."""
+        if recorded or self._recipe.written:
+            return interpreted(self._recipe, given)
+        return list(Replay.apply(self, *given))
+
+    def _replayed(self, given: Sequence[Any]) -> list[Any]:
+        """Return the results."""
+        machine = self._started(given, reverse=False)
+        try:
+            machine.run(machine.forward)
+            return [carried(np.array(o, order="C")) for o in machine.outputs]
+        finally:
+            self._machines[False].append(machine)
+
+    def _replayed_back(self, given: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """Return the results, and the gradient of the first by each floating argument."""
+        machine = self._started(given, reverse=True)
+        try:
+            machine.run(machine.forward)
+            machine.run(machine.reverse)
+            values = [np.array(o, order="C") for o in machine.outputs]
+            return values, [g + g.dtype.type(0.0) for g in machine.gradients]
+        finally:
+            self._machines[True].append(machine)
+
+    def _write_back(self, machine: Machine, given: Sequence[Any]) -> None:
+        """Give tensors and arrays the values that the program wrote into them."""
+        if not self._recipe.written:
+            return
+        for node, x, value in zip(self._recipe.arguments, given, machine.inputs, strict=True):
+            if node in self._recipe.written and isinstance(x, Tensor):
+                with grad_modes.no_grad():
+                    copy_(x, plain(value.copy()))
+            elif node in self._recipe.written and isinstance(x, np.ndarray):
+                x[...] = value
+
+    def _check_scalar(self, *, has_aux: bool) -> None:
+        outputs, template = self._recipe.outputs, self._template
+        pair = template.kind is tuple and len(template.keys) == len(("value", "aux"))
+        if has_aux and not (pair and template.parts[0].kind is None):
+            raise ProgramError(
+                "value_and_grad(..., has_aux=True) needs a program that returns a pair: a number, and aux"
+            )
+        single = bool(outputs) and (has_aux or (template.kind is None and not self._kept)) and 0 not in self._kept
+        spec = self._recipe.nodes[outputs[0]].spec if single else None
+        if spec is None or spec.size != 1 or spec.dtype.kind != "f":
+            raise ProgramError(
+                f"value_and_grad needs a program that returns one floating number; this one returns "
+                f"{', '.join(recipes.describe(self._recipe.nodes[o].spec) for o in outputs)}"
+            )
+        self._scalar.add(has_aux)
+
+    def _checked(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, writes: bool) -> tuple[Sequence[Any], bool]:
+        """Return the arguments, that fit, and whether any is a tensor; ``writes``: they are to be changed."""
+        if self._unfinished:
+            raise ProgramError(self._unfinished)
+        if self._escapes:
+            raise ProgramError(
+                f"a value that depends on the arguments left for Python at {self._escapes[0]}; what Python did with "
+                "it is not in the program. Keep it a tensor (tape.where for a branch), or call the function itself"
+            )
+        given, names = self._signature.values(args, kwargs), self._signature.names
+        nodes, arguments, written = self._recipe.nodes, self._recipe.arguments, self._recipe.written
+        found = [value_of(names[i], x, nodes[arguments[i]].spec) for i, x in enumerate(given)]
+        if writes and written:
+            check_written(names, given, [i for i, node in enumerate(arguments) if node in written])
+        tensors = any(isinstance(x, Tensor) for x in given)
+        return (given if tensors or (writes and written) else found), tensors
+
+    def _started(self, given: Sequence[Any], *, reverse: bool) -> Machine:
+        """Take a machine, one that keeps what ``reverse`` needs or not, and put arguments into its memory."""
+        machine = self._machine(reverse=reverse)
+        for place, x in zip(machine.inputs, given, strict=True):
+            place[...] = x._value if isinstance(x, Tensor) else x
+        return machine
+
+    def _machine(self, *, reverse: bool) -> Machine:
+        try:
+            return self._machines[reverse].pop()
+        except IndexError:
+            with self._lock:
+                first = self._first.get(reverse)
+                if first is None:
+                    self._first[reverse] = first = Machine(plan(self._recipe, reverse=reverse))
+                    return first
+            return first.copy()
+
+    def _filled(self, values: Sequence[Any]) -> Any:
+        """Return results in the structure that the recorded function returned."""
+        if self._single:
+            return values[0]
+        own = iter(values)
+        return self._template.filled(
+            [self._kept[i] if i in self._kept else next(own) for i in range(len(self._template))]
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle as data: the recipe, without plans, machines or code."""
+        return {name: value for name, value in vars(self).items() if name not in _OWN}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._begin()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Program:
+        """Return a copy; the recipe, which nothing changes, is shared."""
+        return copy.copy(self)
+
+    def __str__(self) -> str:
+        return recipes.listing(self._recipe)
+
+    def __repr__(self) -> str:
+        return f"<Program of {len(self._recipe.steps)} operations, {len(self._recipe.arguments)} arguments>"
+
+    def __len__(self) -> int:
+        """Return the number of operations."""
+        return len(self._recipe.steps)
+
+
+def _out(value: Any, tensor: bool) -> Any:
+    """Return a result of its own memory as the caller gave his arguments: tensors, or floats and arrays."""
+    if tensor:
+        return plain(carried(value))
+    return float(value) if value.ndim == 0 and value.dtype.kind == "f" else value
+
+
+def _way(given: Sequence[Any]) -> bool | None:
+    """Return None for a native replay, else whether each operation is to be heard of: by a program, or by vmap."""
+    if modes.current().recorder is not None:
+        return True
+    return (
+        False if modes.is_grad_enabled() and any(isinstance(x, Tensor) and x._slot is not None for x in given) else None
+    )

@@ -1,0 +1,219 @@
+"""Calls that native code repeats: what it has not seen runs here, in Python, and is entered for the next time."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+import numpy as np
+
+from kernels.arrays import numpy_loops
+from kernels.call_cache import computations, part_entries
+from kernels.call_cache import entries as calls
+from kernels.call_cache.entries import Key, Telling
+from kernels.compiler import jit
+from kernels.instructions.form import Form
+from kernels.native import registry, words
+from kernels.native.calls.function_type import operation
+from kernels.native.heap_types import NATIVE
+from kernels.native.memory import where
+from kernels.native.numpy_api import NEW, NEW_VIEW, SET_BASE, agrees, table
+from kernels.native.tensor.leaf_type import place_of
+from kernels.native.words import PULLS
+from kernels.ops.registry import OPS
+from kernels.records.kinds import Copy, Elementwise
+from kernels.records.scipy_ufuncs import calls_scipy
+from tape.tensors import modes
+from tape.tensors.tapes import Tape
+from tape.tensors.tensor import Tensor
+from tape.tensors.view_families import base_of
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+NATIVELY = NATIVE and numpy_loops.readable() and agrees()
+OWN = (Tensor, float, int)
+"""Types of operands that native code takes."""
+_numbers: dict[str, int] = {}
+
+
+def number_of(name: str) -> int:
+    """Return the number of an operation that has no slot in the type of tensors."""
+    return _numbers.setdefault(name, words.OPERATIONS + len(_numbers))
+
+
+def operator_number(op: Any) -> int | None:
+    """Return the number of an operator that has a slot in the type of tensors; None of any other."""
+    return calls.OPERATORS.get((op.operator, len(op.inputs))) if NATIVELY else None
+
+
+def number_of_op(op: Elementwise) -> int:
+    """Return the number of an elementwise operation."""
+    number = operator_number(op)
+    if number is None:
+        number = number_of(op.name) | (words.CONDITION if op.condition else 0)
+    return number
+
+
+def ask(number: int, once: Callable[..., Any], always: Callable[..., Any]) -> None:
+    """Let native code ask these: for what it has not seen, and for what it never does."""
+    _missed.extend((once, always))  # for ever, as the type
+    registry.put(registry.REGISTRY.missed, 2 * number, id(once))
+    registry.put(registry.REGISTRY.missed, 2 * number + 1, id(always))
+
+
+_missed: list[Any] = []
+
+
+def install(number: int, always: Callable[..., Any], enter: Callable[..., None]) -> None:
+    """Let native code ask ``always`` for what an operator of this number gives; ``enter`` is as in repeating."""
+    ask(number, _entering(always, enter), always)
+
+
+def _entering(always: Callable[..., Any], enter: Callable[..., None]) -> Callable[..., Any]:
+    @functools.wraps(always)
+    def once(*given: Any, **named: Any) -> Any:
+        result = always(*given, **named)
+        enter(result, *given, **named)
+        return result
+
+    return once
+
+
+def repeating(number: int, enter: Callable[..., None]) -> Callable[[Method], Method]:
+    """Let native code repeat a method; ``enter(result, *given, **named)`` enters a call of it that has been made."""
+
+    def decorated(method: Method) -> Method:
+        return operation(number, _entering(method, enter), method, method) if NATIVELY else method
+
+    return decorated
+
+
+def repeated(op: Elementwise, always: Callable[..., Any], like: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function of an operation that native code repeats; what stays Python's alone is ``always``."""
+    if not NATIVELY or len(op.inputs) > words.MOST_OPERANDS:
+        return always
+    number = number_of_op(op) | (words.NUMBERED if op.scalar else 0)
+    found: Callable[..., Any] = operation(number, _entering(always, partial(enter, op)), always, like)
+    found.__name__ = found.__qualname__ = op.name
+    return found
+
+
+def enter(op: Elementwise, result: Any, *operands: Any) -> None:
+    """Enter a call of an operation that has been made, unless others were to hear of it."""
+    if len(operands) != len(op.inputs) or any(type(x) not in OWN for x in operands) or type(result) is not Tensor:
+        return
+    forms = tuple([x._form if type(x) is Tensor else None for x in operands])
+    if float in map(type, operands) and all(form is None or form.spec.dtype.kind != "f" for form in forms):
+        return  # the same call with an int is another one
+    number = float(operands[-1]) if op.scalar and forms[-1] is None else None
+    power = number if result.spec.dtype.kind == "f" else operands[-1]
+    told = Telling(op, len(operands)) if number is None else Telling(OPS[op.scalar], 1, (power,))
+    key = key_of(number_of_op(op), operands, forms, 0 if number is None else calls.bits(number))
+
+    def how(saved: tuple[str, ...]) -> Any:
+        specs = tuple([None if form is None else form.spec for form in forms])
+        return None if calls_scipy(op) else computations.elementwise(op, specs, result.spec, saved, number)
+
+    enter_call(key, operands, result, told, how)
+
+
+def key_of(number: int, operands: tuple[Any, ...], forms: tuple[Any, ...], extra: int) -> Key | None:
+    """Return what a call is found by; None where others are to hear of it than a tape and a recorder."""
+    tape = modes.listening()
+    if tape is None:
+        return None
+    wanted = tuple([bool(tape) and type(x) is Tensor and x._slot is not None for x in operands])
+    return Key(number, forms, wanted, extra)
+
+
+def enter_call(
+    key: Key | None, operands: tuple[Any, ...], result: Tensor, told: Telling, how: Callable[[tuple[str, ...]], Any]
+) -> None:
+    """Enter a call; ``how`` tells what computes it, and None where native code cannot."""
+    if key is None or calls.is_known(key):
+        return
+    form, wanted = result._form, any(key.wanted)
+    recorded = type(form) is Form
+    pulls = recorded and form.kind == PULLS and type(result._slot) is int  # type: ignore[union-attr]
+    done = (wanted and pulls) if recorded else not (wanted and result.spec.dtype.kind == "f")
+    computation = how(form.saved if recorded else ()) if done else None  # type: ignore[union-attr]
+    calls.enter(key, form, computation, told, max(x.spec.bytes for x in (*operands, result) if type(x) is Tensor))
+
+
+def install_part(
+    index: Callable[[Tensor, Any], Tensor],
+    params: Callable[[Tensor, Any], tuple[Any, ...]],
+    copied: Callable[[Tensor, Tensor, Any], None],
+) -> None:
+    """Let native code ask ``index`` for the parts of tensors that it has not seen; ``params`` are a recorder's.
+
+    ``copied`` enters those that are no views.
+    """
+
+    def enter_part(result: Tensor, x: Tensor, key: Any) -> None:
+        if (seen := _shown(x, result)) is not None:
+            told = Telling(result._form.op, 1, params(x, key))  # type: ignore[union-attr]
+            part_entries.enter_part(x._form, key, result._form, seen, told)  # type: ignore[arg-type]
+        else:
+            copied(result, x, key)
+
+    install(words.OP_PART, index, enter_part)
+
+
+def viewing(name: str) -> Callable[[Method], Method]:
+    """Let native code repeat a view of a tensor, given ints and tuples of them."""
+    number = number_of(f"{name} of a tensor")
+
+    def enter_view(result: Tensor, x: Any, *given: Any, **named: Any) -> None:
+        if not named and result is not x and (seen := _shown(x, result)) is not None:
+            part_entries.enter_view(number, x._form, given, result._form, seen)  # type: ignore[arg-type]
+
+    return repeating(number | words.SHOWS, enter_view)
+
+
+def _shown(x: Tensor, result: Tensor) -> part_entries.Part | None:
+    """Return what a view shows of a tensor; None where it is none, or others are to hear of it."""
+    form = result._form
+    if type(form) is not Form or not form.is_view or type(x) is not Tensor or modes.listening() is None:
+        return None
+    whole, shown = x._value, result._value
+    above = x._offset if base_of(x) is not x else 0
+    if result._base is not base_of(x) or type(whole) is not np.ndarray or type(shown) is not np.ndarray:
+        return None  # of a copy, maybe
+    if not shown.size or not np.may_share_memory(whole, shown):
+        return None
+    return part_entries.Part(shown, where(shown) - where(whole), result._offset - above, type(result._slot) is int)
+
+
+@functools.cache
+def provide(at: int, module: str, name: str) -> None:
+    """Have machine code where native code asks for it: what an import would have to load in vain."""
+    registry.put(registry.REGISTRY.address, at, jit.address_of(getattr(jit.load_module(module), name)))
+
+
+def copying(op: Copy, dtype: np.dtype[Any] | None = None) -> Callable[[Method], Method]:
+    """Let native code repeat a method that copies a tensor, to a dtype if one is given."""
+    number = number_of(op.name if dtype is None else f"{op.name} as {dtype.str}")
+
+    def enter_copy(result: Tensor, x: Any, *given: Any, **named: Any) -> None:
+        if type(x) is Tensor and not given and not named:
+            key = key_of(number, (x,), (x._form,), 0)
+            enter_call(key, (x,), result, Telling(op, 1), lambda _: computations.copy(x.spec, result.spec))
+
+    return repeating(number, enter_copy)
+
+
+if NATIVELY:
+    for at, function in ((words.G_NEW, NEW), (words.G_VIEW, NEW_VIEW), (words.G_BASE, SET_BASE)):
+        registry.put(registry.REGISTRY.address, at, table()[function])
+    for at, thing in ((words.G_ACTIVE, modes._active), (words.G_HEARD, modes._heard), (words.G_MODE, modes._mode)):
+        registry.put(registry.REGISTRY.address, at, id(thing))
+    for at, module, name in (
+        (words.G_HIT, "native.calls.calls_native", "hit"),
+        (words.G_HIT_VIEW, "native.indexing.parts_native", "hit_view"),
+    ):
+        provide(at, module, name)
+    registry.put(registry.REGISTRY.address, words.G_TAPE, id(Tape))
+    for at, place in zip((words.G_ENTRIES, words.G_THREAD), place_of(Tape, "entries", "thread"), strict=True):
+        registry.put(registry.REGISTRY.address, at, place)

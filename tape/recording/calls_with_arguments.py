@@ -1,0 +1,107 @@
+"""Functions that native code repeats by what is given behind their tensors, where they come down to one operation.
+
+A call of a function runs in Python, and tells of what ran in it (run_log.py). Was that one reduction, selection or
+routine, on the very tensors that were given, and is its result what the function returned, then native code does the
+same the next time that tensors of these forms come with these arguments.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from kernels.call_cache import entries as calls
+from kernels.call_cache import routine_computations
+from kernels.call_cache.arguments import arguments
+from kernels.call_cache.computation import Computation
+from kernels.call_cache.entries import Key, Telling
+from kernels.instructions.form import Form
+from kernels.native.calls.function_type import operation
+from kernels.native.words import ARGUED, MOST_OPERANDS, PULLS, PYTHON
+from kernels.records.kinds import Reduction, Routine
+from tape.foundation.run_log import Run, runs
+from tape.recording.call_table import NATIVELY, number_of
+from tape.tensors import modes
+from tape.tensors.tensor import Tensor
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def argued(function: Function) -> Function:
+    """Let native code repeat a function of tensors and of arguments that cannot change.
+
+    What the function does may depend on specs and arguments, never on the elements. It calls no such function itself:
+    what native code does in its stead is not told.
+    """
+    number = number_of(f"{function.__name__} of tensors and arguments")
+
+    @functools.wraps(function)
+    def once(*given: Any, **named: Any) -> Any:
+        before, runs.found = runs.found, []
+        try:
+            result, found = function(*given, **named), runs.found
+        finally:
+            runs.found = before
+        if len(found) == 1 and _is_all(found[0], result, given):
+            _enter(number, found[0], result, given[len(found[0].operands) :], named)
+        return result
+
+    return operation(number | ARGUED, once, function, function) if NATIVELY else function
+
+
+def _is_all(run: Run, result: Any, given: tuple[Any, ...]) -> bool:
+    """Whether an operation ran on the tensors that were given first, and gave what the function returned."""
+    count = len(run.operands)
+    results = (result,) if type(result) is Tensor else result
+    if not 0 < count <= min(len(given), MOST_OPERANDS) or len(results) != len(run.results):
+        return False
+    pairs = [*zip(run.operands, given, strict=False), *zip(run.results, results, strict=True)]
+    return all(type(x) is Tensor and x is y for x, y in pairs)
+
+
+def _enter(number: int, run: Run, result: Any, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+    tape, (value, *extra) = modes.listening(), run.results
+    form = value._form
+    if tape is None or (asked := arguments(given, named)) is None:
+        return
+    wanted = tuple([bool(tape) and x._slot is not None for x in run.operands])
+    key = Key(number, tuple([x._form for x in run.operands]), wanted, asked.hashed)
+    told = Telling(run.op, len(run.operands), _told(run))
+    how = _computed(run, extra, result) if _may(any(wanted), form, value) else None
+    largest = max(x.spec.bytes for x in (*run.operands, value))
+    if how is not None or not calls.is_known(key):
+        calls.enter(key, form, how, told, largest, asked)
+
+
+def _may(wanted: bool, form: Any, value: Tensor) -> bool:
+    """Whether native code can record it, or need not."""
+    if type(form) is Form:
+        return wanted and form.kind in (PULLS, PYTHON) and type(value._slot) is int
+    return not (wanted and value.spec.dtype.kind == "f")
+
+
+def _told(run: Run) -> tuple[Any, ...]:
+    """Return the parameters that recorders are told."""
+    frozen: tuple[Any, ...] = (tuple(sorted(run.params.items())),) if isinstance(run.op, Routine) else run.params
+    return frozen
+
+
+def _computed(run: Run, extra: list[Tensor], result: Any) -> Computation | None:
+    """Return how native code computes a run; None where Python is to."""
+    op, form, sources = run.op, run.results[0]._form, tuple([x.spec for x in run.operands])
+    how: Computation | None
+    if isinstance(op, Routine):
+        how = routine_computations.routine(op, sources, form, run.params)
+    else:
+        compute: Any = routine_computations.reduction if isinstance(op, Reduction) else routine_computations.select
+        how = compute(op, sources[0], form, *run.params)
+    if how is None or not extra:
+        return how
+    places = extra[0].spec
+    if len(extra) > 1 or places.dtype != np.int64 or places.shape != form.spec.shape:
+        return None
+    return replace(how, extra=places, pair=functools.partial(tuple.__new__, type(result)))

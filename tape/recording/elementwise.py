@@ -1,0 +1,115 @@
+"""Elementwise operations on tensors and numbers as native code has not seen them: broadcast, computed, recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from kernels.arrays.specs import spec_of
+from kernels.arrays.warnings_off import silently
+from kernels.codegen import vectorized_forward
+from kernels.instructions import forms
+from kernels.instructions.forms import Form
+from kernels.native.pool import reused_arrays
+from kernels.ops.registry import OPS
+from kernels.records.kinds import Elementwise
+from tape.recording.record import finish, to_dtype, value_is_float
+from tape.tensors import modes
+from tape.tensors.operands import LARGEST, Number, as_saved, beside, check_broadcast, is_mask, operand, values_of
+from tape.tensors.tensor import Array, Tensor, carried, plain
+
+_FLOAT64 = np.dtype(np.float64)
+_FLOAT32 = np.dtype(np.float32)
+_BOOL = np.dtype(np.bool_)
+
+
+def elementwise(op: Elementwise, *given: Any) -> Tensor:
+    """Run an elementwise operation on tensors and Python numbers, by NumPy's promotion and broadcasting."""
+    if op.scalar and len(given) == 2 and isinstance(given[1], Number) and not isinstance(given[1], bool):  # noqa: PLR2004
+        return _with_number(OPS[op.scalar], given[0], given[1])
+    dtype = next((o.dtype for o in given if isinstance(o, (Tensor, np.ndarray)) and o.dtype.kind == "f"), _BOOL)
+    operands = tuple([operand(beside(o, dtype)) for o in given])
+    if op.condition and not is_mask(operands[0]):
+        raise RuntimeError(f"{op.name}: the condition must be a bool tensor; write {op.name}(x != 0, ...)")
+    if op.condition and type(operands[0]) is bool:  # its rules choose by a mask
+        operands = (plain(np.asarray(operands[0])), *operands[1:])
+    check_broadcast(op.name, operands)
+    values = values_of(operands)
+    value = _computed(op, values)
+    if any(isinstance(o, Tensor) and o._slot is not None for o in operands) or modes.current().recorder:
+        operands = _of_one_dtype(op, operands, carried(value))
+        values = values_of(operands)
+
+    def make() -> Form:
+        specs = tuple(o.spec if isinstance(o, Tensor) else None for o in operands)
+        wants = tuple(isinstance(o, Tensor) and o._slot is not None for o in operands)
+        return forms.elementwise(op, specs, spec_of(carried(value)), wants)
+
+    def saved(form: Form) -> tuple[Any, ...]:
+        by_name = dict(zip(op.inputs, map(as_saved, values), strict=True), y=carried(value))
+        return tuple(by_name[name] for name in form.saved)
+
+    return finish(op, operands, value, make, saved, ())
+
+
+def _computed(op: Elementwise, values: list[Any]) -> Any:
+    """Return the value: by the ufunc, or for large results of some operations by our own kernel."""
+    found = vectorized_forward.run(op, *values) if op.vector else None
+    if found is not None:
+        return found
+    return _silently(
+        partial(reused_arrays.call, op.ufunc) if any(map(reused_arrays.is_large, values)) else op.ufunc, values
+    )
+
+
+def _silently(compute: Callable[..., Any], values: list[Any]) -> Any:
+    """Return what is computed, without NumPy's warnings of floating point; integers keep what is set for them.
+
+    Of a number that is beyond all singles one is told, as of any that is converted.
+    """
+    dtypes = [value.dtype for value in values if type(value) is np.ndarray]
+    numbers = [value for value in values if type(value) is float]
+    if numbers and _FLOAT32 in dtypes:
+        np.array(numbers).astype(np.float32)
+    floats = numbers or any(dtype.kind == "f" for dtype in dtypes)
+    return silently(compute, *values) if floats else compute(*values)
+
+
+def _with_number(op: Any, x: Any, number: float) -> Tensor:
+    """Run an operation whose second operand is a static Python number."""
+    x = operand(x)
+    if not isinstance(x, Tensor):
+        x = plain(x)
+    if x.spec.dtype.kind != "f":
+        value, static = carried(op.ufunc(x._value, number)), number  # NumPy's dtype depends on the number's type
+        return finish(op, (x,), value, lambda: spec_of(value), lambda _form: (), (), params=(static,))  # type: ignore[arg-type, return-value]
+    p = float(number)
+    compute = op.variants[p] if p in op.variants else lambda value: op.ufunc(value, p)
+    large = x.spec.bytes >= reused_arrays.LARGE
+    value = _silently(lambda given, _: reused_arrays.call(compute, given) if large else compute(given), [x._value, p])
+
+    def saved(form: Form) -> tuple[Any, ...]:
+        by_name = {"x": x._value, "y": carried(value)}
+        return tuple(by_name[name] for name in form.saved)
+
+    def make() -> Form:
+        return forms.elementwise(op, (x.spec,), spec_of(carried(value)), (True,), (p,))
+
+    return finish(op, (x,), value, make, saved, (p,))
+
+
+def _of_one_dtype(op: Elementwise, operands: tuple[Any, ...], value: Array | float) -> tuple[Any, ...]:
+    """Cast operands, recorded, to the dtype that NumPy computed in; conditions stay boolean."""
+    if not op.differentiable or not value_is_float(value):
+        return operands
+    dtype = _FLOAT64 if type(value) is float else value.dtype  # type: ignore[union-attr]
+    cast = [
+        float(o) if type(o) is bool or (type(o) is int and abs(o) <= LARGEST)
+        else o if not isinstance(o, Tensor) or rule is None or o.spec.dtype == dtype
+        else to_dtype(o, dtype)
+        for o, rule in zip(operands, op.pullback, strict=True)
+    ]  # fmt: skip
+    return tuple(cast)

@@ -1,0 +1,136 @@
+"""Integers and booleans as operands: where the result is floating they are cast to the default dtype first.
+
+NumPy would give a half for a byte, and 0 for an integer divided by zero; PyTorch's dtype and exception stand here.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from kernels.call_cache.adopted_arrays import Adopted
+from kernels.native.memory import where
+from kernels.records.kinds import Elementwise
+from kernels.records.scipy_ufuncs import calls_scipy
+from tape.foundation import dtypes
+from tape.recording import elementwise
+from tape.recording.call_table import NATIVELY
+from tape.recording.casts import cast
+from tape.tensors.operands import Number, operand, refused
+from tape.tensors.tensor import Tensor, plain
+
+
+def by_rows(op: Elementwise, *given: Any) -> Tensor:
+    """Run an elementwise operation on tensors, arrays and Python numbers."""
+    if not any(isinstance(o, Tensor) for o in given):
+        _check_alone(given)
+    floating = [o for o in given if isinstance(o, Tensor) and o._form.spec.dtype.kind == "f"]
+    if floating and calls_scipy(op):
+        given = _weak(given, floating)
+    if op.condition and not floating and any(isinstance(o, float) for o in given[1:]):
+        wanted = dtypes.get_default_dtype()
+        given = (given[0], *[plain(np.asarray(o, wanted)) if isinstance(o, float) else o for o in given[1:]])
+    if op.condition or floating:
+        return elementwise.elementwise(op, *given)
+    operands = tuple(map(operand, given))
+    kinds = {o.spec.dtype.kind for o in operands if isinstance(o, Tensor)}
+    if "f" in kinds:
+        return elementwise.elementwise(op, *operands)
+    if _is_float(op, tuple(o.spec.dtype if isinstance(o, Tensor) else type(o) for o in operands)):
+        wanted = dtypes.get_default_dtype()
+        return elementwise.elementwise(op, *[cast(o, wanted) if isinstance(o, Tensor) else o for o in operands])
+    try:
+        with np.errstate(divide="raise"):
+            return elementwise.elementwise(op, *operands)
+    except FloatingPointError:
+        raise RuntimeError(f"ZeroDivisionError: {op.name} of integers where the divisor has a zero") from None
+
+
+def of_one_dtype(op: Elementwise, given: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """Return operands cast, recorded, to the float dtype that they are computed in; None where there is no need.
+
+    Arrays beside a tensor are tensors then. Casts are only of tensors and numbers, and of operations that have a
+    gradient for each of them.
+    """
+    before, given = given, with_tensors(op, given)
+    kinds = tuple([x._form.spec.dtype if type(x) is Tensor else type(x) for x in given])
+    wanted = _wanted(op, kinds, dtypes.DEFAULT["dtype"])
+    if wanted is None:
+        return None if given is before else given
+    return tuple([x if type(x) is not Tensor or x._form.spec.dtype is wanted else cast(x, wanted) for x in given])
+
+
+def with_tensors(op: Elementwise, given: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return operands with tensors in place of NumPy's arrays and scalars, if there is a tensor among them.
+
+    Native code repeats calls of tensors. A scalar stays where a number of its own kind would count otherwise; but a
+    double beside doubles is one of Python's.
+    """
+    arrays = np.ndarray if op.condition or calls_scipy(op) else (np.ndarray, np.generic)
+    doubles = op.condition and any(type(x) is Tensor and x._form.spec.dtype == np.float64 for x in given)
+    if doubles and np.float64 in map(type, given):
+        given = tuple([float(x) if type(x) is np.float64 else x for x in given])
+    if not any(isinstance(x, arrays) for x in given) or not any(type(x) is Tensor for x in given):
+        return given
+    return tuple([with_tensor(x) if isinstance(x, arrays) else x for x in given])
+
+
+def with_tensor(value: Any) -> Tensor:
+    """Return the tensor of an array or a scalar; native code knows the next one like it."""
+    found: Tensor = operand(value)
+    if NATIVELY:
+        if not _adopted:
+            _adopted.append(Adopted())
+        if type(value) is np.ndarray and type(found._value) is np.ndarray and where(value) == where(found._value):
+            _adopted[0].enter(value, found.spec)
+    return found
+
+
+_adopted: list[Adopted] = []
+"""One, from the first use on."""
+
+
+@functools.lru_cache(1024)
+def _wanted(op: Elementwise, kinds: tuple[Any, ...], default: np.dtype[Any]) -> np.dtype[Any] | None:
+    """Return the dtype that operands of these dtypes, or types of Python's numbers, are cast to; None of none."""
+    given = [kind for kind in kinds if isinstance(kind, np.dtype)]
+    if any(kind not in (float, int) for kind in kinds if kind not in given) or len(kinds) != len(op.inputs):
+        return None
+    if not given or not op.differentiable or op.condition or None in op.pullback or calls_scipy(op):
+        return None
+    if not any(dtype.kind == "f" for dtype in given):
+        return default if _is_float(op, kinds) else None
+    found = np.result_type(*given)
+    return None if len(set(given)) == 1 or found.itemsize < _SINGLE else found
+
+
+_SINGLE = 4
+"""Bytes of the smallest floats that have gradients."""
+
+
+def _check_alone(given: tuple[Any, ...]) -> None:
+    """Raise, as PyTorch does, for lists that do not stand beside a tensor."""
+    for value in given:
+        if not isinstance(value, (np.ndarray, np.generic, *Number)):
+            raise refused(value)
+
+
+def _weak(given: tuple[Any, ...], floating: list[Tensor]) -> tuple[Any, ...]:
+    """Give Python numbers the dtype of the tensors, as NumPy does."""
+    dtype = np.result_type(*(o.spec.dtype for o in floating))
+    if dtype == np.float64:
+        return given
+    return tuple([plain(np.asarray(o, dtype)) if isinstance(o, Number) else o for o in given])
+
+
+@functools.cache
+def _is_float(op: Elementwise, kinds: tuple[Any, ...]) -> bool:
+    """Whether an operation on operands of these dtypes, or of Python's types of numbers, gives floats."""
+    ones = [np.ones(1, kind) if isinstance(kind, np.dtype) else kind(1) for kind in kinds]
+    try:
+        with np.errstate(all="ignore"):
+            return bool(np.asarray(op.ufunc(*ones)).dtype.kind == "f")
+    except (TypeError, ValueError):  # the operation itself says so
+        return False

@@ -1,0 +1,103 @@
+"""Saved values that the user packs away, on a disk or smaller, and unpacks for backward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from kernels.arrays.sweep_interface import Array
+from kernels.instructions import python_pullbacks
+from kernels.instructions.entries import Instruction
+from kernels.instructions.forms import Form, inputs_of
+from kernels.sweeps.gradient_views import pattern
+from kernels.sweeps.reference_pullbacks import contributions
+from tape.tensors import modes
+from tape.tensors.tensor import Tensor, carried, plain
+
+Hooks = tuple[Callable[[Tensor], Any], Callable[[Any], Tensor]]
+
+
+class PackedValue:
+    """One saved value, packed, and how it is unpacked."""
+
+    __slots__ = ("dtype", "packed", "shape", "strides", "unpack")
+
+    def __init__(self, value: Any, hooks: Hooks) -> None:
+        array = np.asarray(value)
+        self.shape, self.strides, self.dtype = array.shape, array.strides, array.dtype
+        self.packed = hooks[0](plain(carried(np.array(value))))  # a copy: what is packed is nobody else's
+        self.unpack = hooks[1]
+
+    def value(self) -> Any:
+        """Return the value again. TypeError, RuntimeError if unpacking gives something else."""
+        with modes.kept():
+            found = self.unpack(self.packed)
+        if not isinstance(found, Tensor):
+            raise TypeError(
+                "Output of saved tensor unpack_hook expected to be a Tensor but got result of type "
+                f"{type(found).__name__}"
+            )
+        if found.spec.shape != self.shape:
+            raise RuntimeError(
+                f"saved tensor unpack_hook returned shape {list(found.spec.shape)} for a tensor of shape "
+                f"{list(self.shape)}"
+            )
+        return self._laid_out(found._value)
+
+    def _laid_out(self, value: Any) -> Any:
+        """Return a value with the strides, and of the dtype, that it had: for these the pullbacks were made."""
+        if type(value) is float or (value.strides == self.strides and value.dtype == self.dtype) or 0 in self.shape:
+            return value
+        ends = [(n - 1) * stride for n, stride in zip(self.shape, self.strides, strict=True)]
+        first, last = -sum(min(end, 0) for end in ends), sum(max(end, 0) for end in ends)
+        memory = np.empty(first + last + self.dtype.itemsize, np.uint8)
+        array: Array = np.ndarray(self.shape, self.dtype, memory, first, self.strides)
+        array[...] = value
+        return array
+
+
+class Packed:
+    """The saved values of one instruction, packed; its pullbacks run in Python."""
+
+    __slots__ = ("form", "values")
+
+    def __init__(self, form: Form, values: tuple[Any, ...], hooks: Hooks) -> None:
+        self.form = form
+        self.values = [
+            PackedValue(v, hooks) if _is_value(form, n) else v for n, v in zip(form.saved, values, strict=True)
+        ]
+
+    def unpacked(self, instruction: Instruction) -> Instruction:
+        """Return the instruction as it was before its values were packed."""
+        saved = tuple(v.value() if isinstance(v, PackedValue) else v for v in self.values)
+        return Instruction(
+            instruction.start, instruction.stop, instruction.slot, instruction.operands, saved, self.form
+        )
+
+    def pull(
+        self, instruction: Instruction, gradient: Array | None, stash: dict[Any, Any], *, batch: int
+    ) -> list[Array | None]:
+        """Run the pullbacks on the values unpacked."""
+        if gradient is None:
+            return [None] * len(instruction.operands)
+        spec = self.form.spec
+        shadow = np.full((batch, spec.shadow) if batch else spec.shadow, -0.0, spec.dtype)
+        pattern(shadow, spec, 0)[...] = gradient
+        return contributions(self.unpacked(instruction), shadow, stash, batch=batch)
+
+
+def _is_value(form: Form, name: str) -> bool:
+    """Whether a saved thing is a tensor's value, not a number or places of the operation's own."""
+    names = inputs_of(form.op)
+    return name == "y" or (name in names and form.specs[names.index(name)] is not None)
+
+
+def packed(form: Form, values: tuple[Any, ...], hooks: Hooks) -> tuple[Form, tuple[Any, ...]]:
+    """Return the form and the saved values of an instruction whose values are packed."""
+    if not any(_is_value(form, name) for name in form.saved):
+        return form, values
+    if form.packed is None:
+        form.packed = python_pullbacks.packed(form)
+    return form.packed, (Packed(form, values, hooks),)

@@ -1,0 +1,247 @@
+"""Run an operation and append it to the tape: casts, reductions, selections and views."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from kernels.arrays.specs import Spec, intern_spec, spec_of
+from kernels.call_cache import computations
+from kernels.codegen.rows.extrema import pick
+from kernels.foundation.recent_table import Recent
+from kernels.instructions import entries, forms
+from kernels.instructions.entries import Instruction
+from kernels.instructions.forms import Form
+from kernels.native.words import PYTHON, TAPE_BITS
+from kernels.ops.registry import OPS
+from kernels.ops.views import view_pattern
+from kernels.records.kinds import Copy, Reduction, Select, View
+from kernels.records.reduce import counted, reduced
+from tape.foundation.run_log import tell
+from tape.foundation.size import Size
+from tape.recording.packed_values import packed
+from tape.tensors import inference_mode, modes, tapes
+from tape.tensors.tensor import AccumulateGrad, Array, Tensor, as_array, carried, leaf, new
+from tape.tensors.view_families import join
+
+_forms: Recent[tuple[Any, ...], Form] = Recent()
+TO_COPY: Any = OPS["to_copy"]
+_WITH_GRADIENT = (8, 4)
+"""Bytes of the floats that have gradients."""
+
+
+def recorded() -> int:
+    """Return how many instructions live on this thread's tape."""
+    tape = modes.own_tape()
+    tape.patience = 0  # look at what hooks hold too, whatever it costs
+    while tape.collect():
+        pass  # what finalizers let go in turn
+    return int(tape.entries.count)
+
+
+def locate(slot: int) -> Instruction | None:
+    """Return the instruction with this result, on whichever tape; None if it is gone."""
+    tape = tapes.living.get(slot >> TAPE_BITS)
+    if tape is None:
+        return None
+    with tape.reading():  # its own thread may be dropping what is dead
+        return entries.locate(tape.entries, slot)
+
+
+def cached_form(key: tuple[Any, ...], make: Callable[[], Form]) -> Form:
+    """Return the form of a key, made at its first use."""
+    form = _forms.get(key)
+    if form is None:
+        form = _forms.setdefault(key, inference_mode.checked(make()))
+    return form
+
+
+def finish(
+    op: Any,
+    operands: tuple[Any, ...],
+    value: Any,
+    make: Callable[[], Form],
+    saved: Callable[[Form], tuple[Any, ...]],
+    key: tuple[Any, ...],
+    name: str = "",
+    params: tuple[Any, ...] = (),
+) -> Tensor:
+    """Return the result as a tensor, recorded if an operand requires grad.
+
+    ``make`` gives the form, found again by ``key``; ``saved(form)`` the values that the tape keeps. A program being
+    recorded is told of ``key`` or ``params``.
+    """
+    result = new(Tensor)
+    result._value = value = carried(value)
+    result._slot = None
+    result._form = spec_of(value)
+    slots = [o._slot if isinstance(o, Tensor) else None for o in operands]
+    wanted = slots.count(None) < len(slots) and value_is_float(value)
+    tape = (modes.active() or modes.wanted_tape()) if wanted else None
+    if tape is not None:
+        specs = tuple([o._form.spec if isinstance(o, Tensor) else None for o in operands])
+        wants = tuple([slot is not None for slot in slots])
+        form = cached_form((op, specs, result._form, wants, name, *key), make)
+        kept = saved(form)
+        if (pack := modes.current().pack) is not None and form.kind != PYTHON:
+            form, kept = packed(form, kept, pack)
+        tape.record(result, form.code, tuple(slots), kept)
+        watch(tape, result, operands)
+    if tape is None or modes.active() is None:
+        inference_mode.made(result)
+        note(op, operands, result, params or key)
+    return result
+
+
+def watch(tape: tapes.Tape, result: Tensor, operands: tuple[Any, ...]) -> None:
+    """Watch for the death of a result whose instruction holds, or alone reaches, large values."""
+    most = result._form.spec.bytes
+    for o in operands:
+        if isinstance(o, Tensor) and o._form.spec.bytes > most:
+            most = o._form.spec.bytes
+    if most >= tapes.LARGE:
+        tape.watch(result, most)
+        tape.grow(most)
+
+
+def note(op: Any, operands: tuple[Any, ...], result: Tensor, params: tuple[Any, ...]) -> None:
+    """Tell the program being recorded, and anomaly mode, of an operation."""
+    mode = modes.current()
+    if mode.recorder is not None:
+        mode.recorder.note(op, operands, result, params)
+    mode.noted(result._slot)
+
+
+def left(x: Any) -> None:
+    """Tell a program being recorded that a value leaves by a way that it cannot follow."""
+    if modes.active() is None:  # so it is while one is recorded
+        recorder = modes.current().recorder
+        if recorder is not None and isinstance(x, Tensor):
+            recorder.left(x)
+
+
+def value_is_float(value: Array | float) -> bool:
+    """Whether a value is of a floating dtype."""
+    return type(value) is float or value.dtype.kind == "f"  # type: ignore[union-attr]
+
+
+def to_dtype(x: Tensor, dtype: np.dtype[Any], op: Any = TO_COPY) -> Tensor:
+    """Copy to a dtype, recorded where both are floating."""
+    assert isinstance(op, Copy)
+    if x._slot is not None and dtype.kind == "f" and dtype.itemsize not in _WITH_GRADIENT and modes.is_grad_enabled():
+        raise RuntimeError(
+            f"a tensor that requires grad as {dtype.name}, which has no gradients: only float64 and float32 have; "
+            "convert x.detach()"
+        )
+    value = computations.cast(dtype, x._value)
+    return finish(op, (x,), value, lambda: forms.copy(op, x.spec, spec_of(carried(value))), lambda _form: (), ())
+
+
+def reduction(op: Reduction, x: Tensor, axes: tuple[int, ...], keepdims: bool, name: str = "") -> Tensor:
+    """Reduce over axes, normalised; ``name`` is the node's."""
+    array = as_array(x)
+    value = reduced(op, array, axes=axes, keepdims=keepdims)
+
+    def saved(form: Form) -> tuple[Any, ...]:
+        by_name = {"x": x._value, "y": carried(value), "n": float(counted(array.shape, axes))}
+        if op.selects:
+            wide = op.ufunc.reduce(array, axis=axes, keepdims=True)
+            ties = ((array == wide) | (np.isnan(array) & np.isnan(wide))).sum(axis=axes, keepdims=keepdims)
+            by_name["n"] = carried(ties.astype(array.dtype))
+        return tuple(by_name[name] for name in form.saved)
+
+    def make() -> Form:
+        return forms.reduction(op, x.spec, spec_of(carried(value)), axes, keepdims, name)
+
+    result = finish(op, (x,), value, make, saved, (axes, keepdims), name)
+    tell(op, (x,), (axes, keepdims), (result,))
+    return result
+
+
+def select(op: Select, x: Tensor, axis: int, keepdims: bool) -> tuple[Tensor, Tensor]:
+    """Return the extremum along an axis and its first place."""
+    picked, indices = pick(op.locate, as_array(x), axis=axis, keepdims=keepdims)
+
+    def make() -> Form:
+        return forms.select(op, x.spec, spec_of(carried(picked)), axis, keepdims)
+
+    values = finish(op, (x,), picked, make, lambda _form: (indices,), (axis, keepdims))
+    places = leaf(indices, requires_grad=False)
+    recorder = modes.current().recorder
+    if recorder is not None:
+        recorder.note(op, (x,), places, (axis, keepdims, "indices"))
+    tell(op, (x,), (axis, keepdims), (values, places))
+    return values, places
+
+
+def view(op: View, x: Tensor, params: tuple[Any, ...], key: tuple[Any, ...] | None = None) -> Tensor:
+    """Return a view of a tensor; ``key`` stands for params that cannot be hashed."""
+    slot = x._slot
+    result = region(x, op, params, key)
+    form: Any = result._form
+    active = modes.active()
+    tape = None if slot is None else active or modes.wanted_tape()
+    if tape is not None:
+        tape.record(result, form.code, (slot,), (result._offset,))
+        if form.spec.bytes >= tapes.LARGE:
+            tape.watch(result, form.spec.bytes)
+    join(result._base, result)
+    if active is None:
+        note(op, (x,), result, params)
+    return result
+
+
+def region(x: Tensor, op: View, params: tuple[Any, ...], key: tuple[Any, ...] | None = None) -> Tensor:
+    """Return a view as the place that it is: its memory and its pattern in the shadow of its family."""
+    value = x._value
+    if type(value) is float:
+        value = as_array(x)
+    above: Any = x._form
+    result = new(Tensor)
+    result._value = value = op.apply(value, *params)
+    hit = _views.get((op, above.spec, params if key is None else key))
+    if hit is None:
+        hit = _view_form(op, above.spec, value, params, key)
+    if type(above) is Form and above.is_view:
+        result._base, result._offset = x._base, x._offset + hit[1]
+    else:
+        result._base, result._offset = x, hit[1]
+    result._form, result._slot = hit[0], None
+    return result
+
+
+_views: Recent[tuple[Any, ...], tuple[Form, int]] = Recent()
+"""The form and the offset of views that have been taken: of the last ones, where a loop goes along an axis."""
+_NAMED = 64
+"""So many views of one pattern have forms of their own, which listings show; the others share one."""
+_patterns: Recent[tuple[Any, ...], dict[Any, Form]] = Recent()
+
+
+def _view_form(
+    op: View, source: Spec, value: Array, params: tuple[Any, ...], key: tuple[Any, ...] | None
+) -> tuple[Form, int]:
+    spec, offset = view_pattern(op, source, value, params)
+    spec, name = inference_mode.alike(spec, source), params if key is None else key
+    own = _patterns.setdefault((op, source, spec), {})
+    named = name in own or len(own) < _NAMED
+    form = own.get(name if named else None)
+    if form is None:
+        form = own.setdefault(name if named else None, forms.view(op, source, spec, params if named else ()))
+    return _views.setdefault((op, source, name), (form, offset))
+
+
+def size_of(x: Tensor) -> Size:
+    """Return the shape as messages print it."""
+    return Size(x.spec.shape)
+
+
+def leaf_of(x: Tensor) -> bool:
+    """Whether a tensor is a leaf of the graph: made by the user, or without history."""
+    return x._slot is None or type(x._slot) is AccumulateGrad
+
+
+def dense_spec(spec: Spec) -> Spec:
+    """Return the spec of a base tensor of this shape and dtype, C-contiguous."""
+    return spec_of(np.empty(spec.shape, spec.dtype)) if spec.shape else intern_spec((), (), spec.dtype, (), 1)

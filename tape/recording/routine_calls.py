@@ -1,0 +1,144 @@
+"""Calls of routines on tensors: recorded as one instruction whose rules run in Python."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernels.arrays.specs import spec_of
+from kernels.foundation.exact_keys import exact
+from kernels.foundation.recent_table import Recent
+from kernels.instructions import routine_calls
+from kernels.instructions.entries import Instruction
+from kernels.instructions.routine_calls import RoutineCall, computed, packed, part_params
+from kernels.native.words import PYTHON
+from kernels.records.kinds import Routine
+from tape.foundation.run_log import tell
+from tape.recording import casts, record
+from tape.recording.packed_values import PackedValue
+from tape.tensors import modes
+from tape.tensors.operands import operand
+from tape.tensors.tensor import Array, Tensor, as_array, carried, leaf, plain
+
+_calls: Recent[Any, TensorCall] = Recent()
+
+
+class TensorCall(RoutineCall):
+    """A call whose rules tensors can run too, recorded: gradients of gradients."""
+
+    def pull_tensors(
+        self, instruction: Instruction, gradient: Tensor | None, stash: dict[Any, Any], primals: Any
+    ) -> list[Tensor | None]:
+        """Run the vjp on tensors."""
+        del stash
+        form, op = instruction.form, self.op
+        assert op.vjp is not None
+        if gradient is None:
+            return [None] * len(form.specs)
+        values = {n: self._bound(n, v, instruction, primals) for n, v in routine_calls.kept_values(instruction).items()}
+        given = dict(zip(op.cotangents, self.apart(gradient), strict=True))
+        needs = tuple(spec is not None for spec in form.specs)
+        found = self.run(op.vjp, {**self.named(values), **given, "needs": needs})
+        return [x if spec is not None else None for x, spec in zip(found, form.specs, strict=True)]
+
+    def _bound(self, name: str, value: Any, instruction: Instruction, primals: Any) -> Any:
+        """Return a kept value as the tensor that it was."""
+        form = instruction.form
+        if name in self.op.extras:
+            return value
+        slot, spec = instruction.slot, form.spec
+        if name in self.op.inputs:
+            at = self.op.inputs.index(name)
+            slot, spec = instruction.operands[at], form.specs[at]  # type: ignore[assignment]
+        return plain(value) if slot is None or spec is None else primals.tensor(slot, value, spec)
+
+    def apart(self, flat: Any) -> list[Any]:
+        """Return the results that stand end to end, as views if they are a tensor's."""
+        if not isinstance(flat, Tensor) or len(self.shapes) == 1:
+            return super().apart(flat)
+        return [record.view(self.op.part, flat, params) for params in part_params(self.shapes)]
+
+
+def call(op: Routine, *operands: Any, **params: Any) -> Any:
+    """Run a routine: a tensor, or a tuple of its results and extras. Operands are promoted to one dtype."""
+    tensors = _of_one_dtype([_tensor(x) for x in operands])
+    arrays = [as_array(x) for x in tensors]
+    found = computed(op, arrays, params)
+    parts = [_own(x, arrays) for x in (found if isinstance(found, tuple) else (found,))]
+    frozen = tuple(sorted(params.items()))
+    if op.vjp is None and len(parts) == 1:
+        y = _extra(op, tensors, parts[0], (frozen,))
+        tell(op, operands, params, (y,))
+        return y
+    results, extras = parts[: len(op.results)], parts[len(op.results) :]
+    shapes = tuple(x.shape for x in results)
+    about = _about(op, params, frozen, shapes)
+    y = _finished(op, about, tensors, packed(results), dict(zip(op.extras, extras, strict=True)), frozen)
+    tensors_of_extras = [_extra(op, tensors, x, (frozen, k)) for k, x in enumerate(extras)]
+    tell(op, operands, params, (y, *tensors_of_extras))
+    if len(parts) == 1:
+        return y
+    return (*about.apart(y), *tensors_of_extras)
+
+
+def _about(op: Routine, params: dict[str, Any], frozen: tuple[Any, ...], shapes: tuple[Any, ...]) -> TensorCall:
+    """Return what calls with these parameters share: one object, so that equal calls have one form."""
+    key = (op, exact(frozen), shapes)
+    found = _calls.get(key)
+    if found is None:
+        found = _calls.setdefault(key, TensorCall(op, params, shapes))
+    return found
+
+
+def _own(x: Any, operands: list[Array]) -> Array:
+    """Return a result as a C-contiguous array of its own memory."""
+    array = np.asarray(x)
+    fresh = array.base is None and array.flags.c_contiguous and not any(array is o for o in operands)
+    return array if fresh else np.array(x, order="C")
+
+
+def _tensor(x: Any) -> Tensor:
+    x = operand(x)
+    return x if isinstance(x, Tensor) else plain(carried(np.asarray(x)))
+
+
+def _of_one_dtype(tensors: list[Tensor]) -> list[Tensor]:
+    dtypes = {x.spec.dtype for x in tensors}
+    if len(dtypes) == 1:
+        return tensors
+    dtype = np.result_type(*dtypes)
+    return [x if x.spec.dtype == dtype else casts.cast(x, dtype) for x in tensors]
+
+
+def _finished(
+    op: Routine, about: TensorCall, tensors: list[Tensor], y: Any, extras: dict[str, Any], frozen: tuple[Any, ...]
+) -> Tensor:
+    """Record the call, if there is a gradient to record."""
+    if op.vjp is None:
+        return _extra(op, tensors, y, (frozen,))
+    value, pack = carried(y), modes.current().pack
+    given = {**{n: x._value for n, x in zip(op.inputs, tensors, strict=True)}, "y": value, **extras}
+    kept = [given[name] for name in op.kept]
+
+    def make() -> Any:
+        specs = tuple(x.spec if x._slot is not None else None for x in tensors)
+        return routine_calls.form(about, specs, spec_of(value))
+
+    def saved(form: Any) -> tuple[Any, ...]:
+        if form.kind != PYTHON:
+            return tuple(kept)
+        if pack is not None:
+            return (form.params[0], *(PackedValue(x, pack) for x in kept))
+        return (form.params[0], *kept)
+
+    return record.finish(op, tuple(tensors), value, make, saved, (about,), params=(frozen,))
+
+
+def _extra(op: Routine, tensors: list[Tensor], value: Any, params: tuple[Any, ...]) -> Tensor:
+    """Return a result without a gradient."""
+    result = leaf(carried(value), requires_grad=False)
+    recorder = modes.current().recorder
+    if recorder is not None:
+        recorder.note(op, tuple(tensors), result, params)
+    return result

@@ -1,0 +1,276 @@
+"""Views and joins: the same elements under another shape."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from kernels.arrays.specs import spec_of
+from kernels.instructions import forms
+from kernels.ops.registry import OPS
+from kernels.records.kinds import Join, View
+from tape.recording import casts, record
+from tape.recording.arguments import dim_of, either, ints_of
+from tape.recording.call_table import copying, viewing
+from tape.recording.join_calls import joining
+from tape.tensors import view_families
+from tape.tensors.operands import operand
+from tape.tensors.tensor import Tensor, carried, method
+
+VIEWS = {name: op for name, op in OPS.items() if isinstance(op, View)}
+_CLONE: Any = OPS["clone"]
+
+
+def _completed(x: Tensor, shape: tuple[int, ...], name: str) -> tuple[int, ...]:
+    """Return a shape with its -1 worked out; RuntimeError if it cannot hold the elements."""
+    size = x.spec.size
+    if shape.count(-1) > 1:
+        raise RuntimeError(f"{name}: only one dimension can be inferred")
+    rest = math.prod(n for n in shape if n != -1)
+    if -1 in shape and rest > 0 and size % rest == 0:
+        shape = tuple(size // rest if n == -1 else n for n in shape)
+    if -1 in shape or math.prod(shape) != size:
+        raise RuntimeError(f"{name}: shape '{list(shape)}' is invalid for input of size {size}")
+    return shape
+
+
+@method()
+@viewing("view")
+def view(x: Tensor, *sizes: Any, size: Any = None) -> Tensor:
+    """Return a view of another shape; RuntimeError where strides do not allow one."""
+    wanted = _completed(x, ints_of(sizes if size is None else (size,)), "view")
+    try:
+        return record.view(VIEWS["view"], x, (wanted,))
+    except ValueError:
+        raise RuntimeError(
+            f"view size is not compatible with input tensor's size and stride (shape {list(x.spec.shape)} to "
+            f"{list(wanted)}). Use .reshape(...) instead."
+        ) from None
+
+
+@method()
+@viewing("reshape")
+def reshape(x: Tensor, *sizes: Any, shape: Any = None) -> Tensor:
+    """Return a view of another shape where strides allow one, else a copy."""
+    wanted = _completed(x, ints_of(sizes if shape is None else (shape,)), "reshape")
+    try:
+        return record.view(VIEWS["view"], x, (wanted,))
+    except ValueError:
+        copy = record.view(VIEWS["unsafe_view"], clone(x), (wanted,))
+        view_families.lead(copy)
+        return copy
+
+
+@method()
+@viewing("flatten")
+def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
+    """Return the tensor with dims ``start_dim`` to ``end_dim`` run together; itself where there is nothing to do."""
+    shape = x.spec.shape
+    first, last = dim_of(x, start_dim), dim_of(x, end_dim)
+    if first > last:
+        raise RuntimeError("flatten() has invalid args: start_dim cannot come after end_dim")
+    if first == last and shape:
+        return x
+    return reshape(x, *shape[:first], math.prod(shape[first : last + 1]), *shape[last + 1 :])
+
+
+@method()
+@viewing("transpose")
+def transpose(x: Tensor, dim0: int, dim1: int) -> Tensor:
+    """Return a view with two dims exchanged."""
+    order = list(range(len(x.spec.shape)))
+    i, j = dim_of(x, dim0), dim_of(x, dim1)
+    if order:
+        order[i], order[j] = order[j], order[i]
+    return record.view(VIEWS["transpose"], x, (tuple(order),))
+
+
+@method()
+@viewing("permute")
+def permute(x: Tensor, *order: Any, dims: Any = None) -> Tensor:
+    """Return a view with the dims in the order given."""
+    order = tuple(dim_of(x, d) for d in ints_of(order if dims is None else (dims,)))
+    if sorted(order) != list(range(len(x.spec.shape))):
+        raise RuntimeError(
+            f"permute(sparse_coo): number of dimensions in the tensor input does not match the length of the desired "
+            f"ordering of dimensions i.e. input.dim() = {len(x.spec.shape)} is not equal to len(dims) = {len(order)}"
+        )
+    return record.view(VIEWS["permute"], x, (order,))
+
+
+@method()
+@viewing("t")
+def t(x: Tensor) -> Tensor:
+    """Return a matrix transposed; tensors of less than two dims as they are."""
+    rank = len(x.spec.shape)
+    if rank > 2:  # noqa: PLR2004
+        raise RuntimeError(f"t() expects a tensor with <= 2 dimensions, but self is {rank}D")
+    return record.view(VIEWS["t"], x, (tuple(range(rank))[::-1],))
+
+
+def _turned(x: Tensor) -> Tensor:
+    """The tensor with its dims reversed, a view."""
+    return record.view(VIEWS["permute"], x, (tuple(range(len(x.spec.shape)))[::-1],))
+
+
+method("T")(property(viewing("T")(_turned)))
+
+
+@method()
+@viewing("squeeze")
+def squeeze(x: Tensor, dim: Any = None, *, axis: Any = None) -> Tensor:
+    """Return a view without dims of length one, or without ``dim`` where its length is one."""
+    shape, dim = x.spec.shape, either("dim", dim, "axis", axis, None)
+    if dim is None:
+        return record.view(VIEWS["squeeze"], x, (tuple(n for n in shape if n != 1),))
+    dims = {dim_of(x, d) for d in (dim if isinstance(dim, (tuple, list)) else (dim,))}
+    kept = tuple(n for i, n in enumerate(shape) if i not in dims or n != 1)
+    return record.view(VIEWS["squeeze_dims" if isinstance(dim, (tuple, list)) else "squeeze_dim"], x, (kept,))
+
+
+@method()
+@viewing("unsqueeze")
+def unsqueeze(x: Tensor, dim: int) -> Tensor:
+    """Return a view with a dim of length one inserted."""
+    at = dim_of(x, dim, extra=1)
+    shape = x.spec.shape
+    return record.view(VIEWS["unsqueeze"], x, ((*shape[:at], 1, *shape[at:]),))
+
+
+@method()
+@viewing("expand")
+def expand(x: Tensor, *sizes: Any, size: Any = None) -> Tensor:
+    """Return a view with dims of length one repeated; -1 keeps a dim."""
+    wanted, shape = ints_of(sizes if size is None else (size,)), x.spec.shape
+    lead = len(wanted) - len(shape)
+    if lead < 0:
+        raise RuntimeError(
+            f"expand({list(wanted)}): the number of sizes provided ({len(wanted)}) must be greater or equal to the "
+            f"number of dimensions in the tensor ({len(shape)})"
+        )
+    full = tuple(shape[i - lead] if n == -1 and i >= lead else n for i, n in enumerate(wanted))
+    for i, n in enumerate(full):
+        if n < 0 or (i >= lead and shape[i - lead] not in (n, 1)):
+            raise RuntimeError(
+                f"The expanded size of the tensor ({n}) must match the existing size "
+                f"({shape[i - lead] if i >= lead else 'new'}) at non-singleton dimension {i}. Target sizes: "
+                f"{list(full)}. Tensor sizes: {list(shape)}"
+            )
+    return record.view(VIEWS["expand"], x, (full,))
+
+
+@method()
+def as_strided(x: Tensor, size: Any, stride: Any, storage_offset: int = 0) -> Tensor:
+    """Return a view of any pattern of the elements in order; strides and offset count elements.
+
+    ValueError where the pattern leaves the tensor, or its elements do not lie evenly apart.
+    """
+    steps = ints_of((stride,))
+    if min(steps, default=0) < 0:
+        raise RuntimeError(f"as_strided: Negative strides are not supported at the moment, got strides: {list(steps)}")
+    return strided(x, ints_of((size,)), steps, storage_offset)
+
+
+def strided(x: Tensor, shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> Tensor:
+    """Return :func:`as_strided`, backwards too: the gradient of a flip is a view that runs so."""
+    return record.view(VIEWS["as_strided"], x, (shape, strides, offset))
+
+
+@method()
+@copying(_CLONE)
+def clone(x: Tensor) -> Tensor:
+    """Return a copy in memory of its own, recorded."""
+    value = carried(np.array(x._value, copy=True, order="C"))
+    return record.finish(_CLONE, (x,), value, lambda: forms.copy(_CLONE, x.spec, spec_of(value)), lambda _form: (), ())
+
+
+@method()
+def contiguous(x: Tensor) -> Tensor:
+    """Return the tensor itself if its memory is C-contiguous, else a copy."""
+    value = x._value
+    return x if type(value) is float or value.flags.c_contiguous else clone(x)  # type: ignore[union-attr]
+
+
+@joining(OPS["concatenate"], new=False)
+def cat(tensors: Any, dim: Any = None, *, axis: Any = None) -> Tensor:
+    """Join tensors end to end along ``dim``; the other dims agree."""
+    return _join("concatenate", tensors, either("dim", dim, "axis", axis, 0), new=False)
+
+
+@joining(OPS["stack"], new=True)
+def stack(tensors: Any, dim: Any = None, *, axis: Any = None) -> Tensor:
+    """Join tensors of one shape side by side along a new ``dim``."""
+    return _join("stack", tensors, either("dim", dim, "axis", axis, 0), new=True)
+
+
+def _join(name: str, tensors: Any, dim: Any, *, new: bool) -> Tensor:
+    op = OPS[name]
+    assert isinstance(op, Join)
+    checked, axis = _checked(name, tuple(tensors), dim, new=new)
+    specs, wants = tuple([o.spec for o in checked]), tuple([o._slot is not None for o in checked])
+    value = _together(op, [o._value for o in checked], axis, new=new)
+    return record.finish(
+        op,
+        checked,
+        value,
+        lambda: forms.join(op, specs, spec_of(value), wants, axis, new),
+        lambda _form: (),
+        (axis, new),
+    )
+
+
+def _together(op: Join, values: list[Any], axis: int, *, new: bool) -> Any:
+    """Return the joined values; numbers, and arrays along a new first axis, without NumPy's long way."""
+    if new and type(values[0]) is float:
+        return np.array(values)
+    if new and axis == 0:
+        joined = np.ascontiguousarray(np.concatenate([np.atleast_1d(v) for v in values]))  # of columns it is none
+        return joined.reshape(len(values), *np.shape(values[0]))
+    return np.ascontiguousarray(op.join(values, axis=axis))
+
+
+def _checked(name: str, tensors: tuple[Any, ...], dim: Any, *, new: bool) -> tuple[tuple[Tensor, ...], int]:
+    """Return operands of one dtype, and the axis."""
+    operands = tuple(_operand(o) for o in tensors)
+    if not operands:
+        raise (RuntimeError if new else ValueError)(f"{name}(): expected a non-empty list of Tensors")
+    dtype = np.result_type(*(o.spec.dtype for o in operands))
+    operands = tuple(o if o.spec.dtype == dtype else casts.cast(o, dtype) for o in operands)
+    model = operands[0] if new else next((o for o in operands if o.spec.shape != (0,)), operands[0])
+    axis = dim_of(model, dim, extra=int(new)) if model.spec.shape or new else 0
+    if not new and len(model.spec.shape) > 1:  # as in PyTorch, what is of shape (0,) joins anything
+        none = (*model.spec.shape[:axis], 0, *model.spec.shape[axis + 1 :])
+        operands = tuple(reshape(o, none) if o.spec.shape == (0,) else o for o in operands)
+    _check_join(name, operands, new=new)
+    if not new and any(
+        i != axis and n != m
+        for o in operands
+        for i, (n, m) in enumerate(zip(o.spec.shape, operands[0].spec.shape, strict=True))
+    ):
+        shapes = ", ".join(str(list(o.spec.shape)) for o in operands)
+        raise RuntimeError(f"{name}: Sizes of tensors must match except in dimension {axis}. Got shapes {shapes}")
+    return operands, axis
+
+
+def _operand(value: Any) -> Tensor:
+    value = operand(value)
+    if not isinstance(value, Tensor):
+        raise TypeError(f"expected Tensor as element in a list to join, got {type(value).__name__}")
+    return value
+
+
+def _check_join(name: str, operands: tuple[Tensor, ...], *, new: bool) -> None:
+    first = operands[0].spec.shape
+    for o in operands:
+        if new and o.spec.shape != first:
+            raise RuntimeError(
+                f"{name} expects each tensor to be equal size, but got {list(first)} and {list(o.spec.shape)}"
+            )
+        if not new and not o.spec.shape:
+            raise RuntimeError("zero-dimensional tensor cannot be concatenated; use tape.stack")
+        if len(o.spec.shape) != len(first):
+            raise RuntimeError(
+                f"{name}: Tensors must have same number of dimensions: got {len(first)} and {len(o.spec.shape)}"
+            )

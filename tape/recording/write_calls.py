@@ -1,0 +1,176 @@
+"""Writes, and tensors that share memory, which native code repeats as it does other calls (call_table.py)."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+
+from kernels.arrays.specs import Spec, broadcast, dense
+from kernels.call_cache import computations, part_entries, pick_entries
+from kernels.call_cache import entries as calls
+from kernels.call_cache.entries import Key, Telling
+from kernels.instructions.form import Form
+from kernels.native import words
+from kernels.native.calls.function_type import operation
+from kernels.native.memory import where
+from kernels.records.kinds import Elementwise, Write
+from tape.recording import integer_indices
+from tape.recording.call_table import NATIVELY, OWN, ask, number_of, number_of_op, provide, repeating
+from tape.recording.mixed_dtypes import with_tensor
+from tape.recording.pick_calls import Plan, by_index, ready
+from tape.tensors import modes
+from tape.tensors.tensor import Tensor
+from tape.tensors.view_families import base_of
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+_ITEMS = (int, np.int64, slice, type(None), type(...))
+
+
+def repeated_in_place(op: Elementwise, in_place: Method) -> Method:
+    """Return a method that does an operation in place, which native code repeats with the calls of that operation."""
+    if op.identity or len(op.inputs) > words.MOST_OPERANDS or not NATIVELY:
+        return in_place
+    number = number_of_op(op) | words.WRITES | (words.NUMBERED if op.scalar else 0)
+    return repeating(number, _write_in_place)(in_place)
+
+
+def _write_in_place(*_: Any, **__: Any) -> None:
+    provide(words.G_HIT_IN_PLACE, "native.calls.in_place_native", "hit_in_place")
+
+
+def install_assign(assign: Callable[[Tensor, Any, Any], None], written: Callable[[Tensor], None]) -> None:
+    """Let native code ask ``assign`` to write a part, and tell ``written`` of one that has been written where it is."""
+
+    def once(x: Tensor, key: Any, *value: Any) -> None:
+        if not value:
+            raise TypeError("Tensor does not support deleting items")
+        if type(value[0]) is np.ndarray and type(x) is Tensor and value[0].dtype is x._form.spec.dtype:
+            x[key] = with_tensor(value[0])  # native code repeats that
+            return
+        own = type(x) is Tensor and base_of(x) is x
+        before, wanted = (x._form, x._slot is not None) if own else (None, False)
+        assign(x, key, *value)
+        if before is not None and type(value[0]) in OWN and modes.alone() is not None:
+            provide(words.G_ASSIGN, "native.indexing.assigning_native", "assign")
+            _enter_write(before, wanted, x, key, value[0])
+
+    ask(words.OP_ASSIGN, once, written)
+
+
+def _enter_write(before: Form | Spec, wanted: bool, x: Tensor, key: Any, value: Any) -> None:
+    """Enter ``x[key] = value`` that has been done; what the tensor had before is given."""
+    seen, form = _seen(words.OP_ASSIGN, before, wanted, x, value), x._form
+    if seen is None:
+        return
+    keys = key if type(key) is tuple else (key,)
+    if any(type(one) not in _ITEMS for one in keys):
+        provide(words.G_ASSIGN_AT, "native.indexing.putting_native", "assign_at")
+        _enter_write_at(seen, (x, key), value, by_index)
+        return
+    array: Any = x._value
+    shown = array[keys if ... in keys else (*keys, ...)]
+    how = computations.write(value.spec if type(value) is Tensor else None, before.spec, shown)
+    if how is not None:
+        start = where(shown) - where(array)
+        part_entries.enter_write(seen, key, form, how, part_entries.Part(shown, start, start, any(seen.wanted)))
+
+
+def _seen(op: int, before: Form | Spec, wanted: bool, x: Tensor, value: Any) -> Key | None:
+    """Return what a write is found by, that has been done; None of one that native code cannot do."""
+    given, form = (value if type(value) is Tensor else None), x._form
+    wants = (wanted, given is not None and given._slot is not None) if modes.active() else (False, False)
+    recorded = type(form) is Form and isinstance(form.op, Write) and type(x._slot) is int
+    if type(x._value) is not np.ndarray or not (recorded if any(wants) else form is before):
+        return None
+    if wants[1] and form.specs[1] is not given.spec:  # type: ignore[union-attr]  # a part of it was written
+        return None
+    return Key(op, (before, None, None if given is None else given._form), wants)
+
+
+def putting(name: str, plan: Plan, *, adds: bool = False) -> Callable[[Method], Method]:
+    """Let native code repeat a method that writes its last argument to places, or adds it to them.
+
+    The places are of arguments before that: ``plan(spec, *arguments)`` says which.
+    """
+    number = number_of(name) | (words.ADDING if adds else 0)
+
+    def enter(before: Form | Spec, wanted: bool, x: Tensor, given: tuple[Any, ...]) -> None:
+        *arguments, value = given
+        seen, spec = _seen(number, before, wanted, x, value), before.spec
+        if seen is None or (adds and spec.dtype not in _ADDED):
+            return
+        if spec.strides == dense(spec.shape, spec.dtype.itemsize):
+            provide(words.G_HIT_PUT, "native.indexing.putting_native", "hit_put")
+            _enter_write_at(seen, (x, *arguments), value, plan, adds=adds)
+
+    def decorated(method: Method) -> Method:
+        @functools.wraps(method)
+        def once(x: Any, *given: Any, **named: Any) -> Any:
+            own = type(x) is Tensor and base_of(x) is x
+            before, wanted = (x._form, x._slot is not None) if own else (None, False)
+            result = method(x, *given, **named)
+            if before is not None and given and not named and type(given[-1]) in OWN and modes.alone() is not None:
+                enter(before, wanted, x, given)
+            return result
+
+        return operation(number | words.PUTS, once, method, method) if NATIVELY else method
+
+    return decorated
+
+
+def _enter_write_at(seen: Key, given: tuple[Any, ...], value: Any, plan: Plan, *, adds: bool = False) -> None:
+    """Enter a write to places that arrays among what is given behind the tensor name."""
+    x, spec = given[0], seen.forms[0].spec  # type: ignore[union-attr]
+    source = value.spec if type(value) is Tensor else None
+    if spec.overlaps or spec.strides != spec.gradient or not 0 < spec.size <= _LARGEST or not spec.shape:
+        return
+    if source is None and (spec.dtype.kind == "b" or spec.dtype == np.float16):
+        return
+    ready()
+    how = plan(spec, *given[1:]) if pick_entries.takes(seen.op, given) else None
+    if how is None:
+        return
+    items = given[1] if seen.op == words.OP_ASSIGN else given[1:]
+    found = how.places([one for one in integer_indices.array_key(items) if isinstance(one, np.ndarray)])
+    shape = found.shape
+    if not found.size:
+        return
+    if any(seen.wanted) and not adds and integer_indices.last_ones(found, spec.size) is not None:
+        return  # what was recorded is fewer places
+    if source is not None and (source.dtype != spec.dtype or not _fits(source.shape, shape)):
+        return
+    strides = (0,) * len(shape) if source is None else broadcast(source.shape, source.strides, shape)
+    offsets = np.zeros(shape, np.int64)
+    for axis, stride in enumerate(strides):
+        offsets += (np.arange(shape[axis]) * stride).reshape([-1 if k == axis else 1 for k in range(len(shape))])
+    once = spec.size if source is not None and any(seen.wanted) and not how.inner and not adds else 0
+    what = pick_entries.Putting(how, shape, offsets, spec.bytes, once)
+    pick_entries.enter_write(seen, given, x._form, what)
+
+
+def _fits(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
+    """Whether a value of a shape is broadcast to another, and no part of it is written."""
+    lead = len(to) - len(shape)
+    return lead >= 0 and all(n in (1, m) for n, m in zip(shape, to[lead:], strict=True))
+
+
+_ADDED = (np.dtype(np.float64), np.dtype(np.float32), np.dtype(np.int64))
+"""Dtypes in which native code adds."""
+_LARGEST = 1 << 16
+"""Elements of the largest tensor that is written to at places."""
+
+
+def sharing(name: str) -> Callable[[Method], Method]:
+    """Let native code repeat a method that gives a tensor of the same memory, and count of writes, without history."""
+    number = number_of(name)
+
+    def enter(result: Tensor, x: Any, *given: Any, **named: Any) -> None:
+        own = type(x) is Tensor and base_of(x) is x and type(x._value) is np.ndarray
+        if own and result._value is x._value and not given and not named and modes.alone() is not None:
+            provide(words.G_HIT_SHARED, "native.tensor.detaching_native", "hit_shared")
+            calls.enter(Key(number, (x._form,)), result._form, None, Telling(None, 1), 0)
+
+    return repeating(number | words.SHARES, enter)

@@ -1,0 +1,215 @@
+"""Hooks: functions that see, and may replace, gradients on their way back.
+
+A hook of a computed tensor belongs to the version of the tensor that it was registered on: its slot. Those of a leaf
+belong to the leaf.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any, Self
+from weakref import ref
+
+from kernels.arrays.specs import Spec
+from kernels.arrays.sweep_interface import Array
+from tape.tensors import modes, tapes
+from tape.tensors.tensor import AccumulateGrad, Tensor, as_array, carried, method, plain
+
+Hook = Callable[..., Any]
+_numbers = itertools.count()
+
+
+class Registered(dict[int, Hook]):
+    """Hooks in the order of their registration, by the number of their handle."""
+
+    __slots__ = ("__weakref__",)
+
+
+class RemovableHandle:
+    """What registering a hook returns: ``remove()`` takes the hook away, as does the end of a ``with`` block.
+
+    It does not keep the hook, nor what that holds.
+    """
+
+    def __init__(self, hooks: Registered, hook: Hook) -> None:
+        self.id = next(_numbers)
+        self._hooks = ref(hooks)
+        hooks[self.id] = hook
+
+    def remove(self) -> None:
+        """Take the hook away; again is no error."""
+        hooks = self._hooks()
+        if hooks is not None:
+            hooks.pop(self.id, None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.remove()
+
+
+class Hooks:
+    """The hooks of one slot: of its tensor, and before and after its node; with the tensor's place in its shadow."""
+
+    __slots__ = ("after", "before", "offset", "spec", "tensor")
+
+    def __init__(self, spec: Spec, offset: int = 0) -> None:
+        self.spec = spec
+        self.offset = offset
+        self.tensor = Registered()
+        self.before = Registered()
+        self.after = Registered()
+
+    def __bool__(self) -> bool:
+        return bool(self.tensor or self.before or self.after)
+
+    def on_tensor(self, gradient: Tensor) -> Tensor:
+        """Return what the hooks of the tensor make of its gradient."""
+        for hook in list(self.tensor.values()):
+            with modes.kept():
+                result = hook(gradient)
+            gradient = replaced(hook, result, gradient)
+        return gradient
+
+    def before_node(self, outputs: list[Tensor | None]) -> list[Tensor | None]:
+        """Return what the hooks before the node make of the gradients of its outputs."""
+        return self._changed(self.before, outputs, lambda given: (given,))
+
+    def after_node(self, inputs: list[Tensor | None], outputs: tuple[Tensor | None, ...]) -> list[Tensor | None]:
+        """Return what the hooks after the node make of the gradients of its inputs."""
+        return self._changed(self.after, inputs, lambda given: (given, outputs))
+
+    def _changed(
+        self, own: Registered, given: list[Tensor | None], arguments: Callable[[Any], tuple[Any, ...]]
+    ) -> list[Tensor | None]:
+        for hook in list(own.values()):
+            with modes.kept():
+                result = hook(*arguments(tuple(given)))
+            if result is not None:
+                found = _counted(hook, result, len(given))
+                given = [_changed(hook, new, old) for old, new in zip(given, found, strict=True)]
+        return given
+
+    def after_arrays(self, inputs: list[Array | None], output: Array) -> list[Array | None]:
+        """Run the hooks after the node on the gradients of its inputs and of its output."""
+        given = [None if i is None else plain(carried(i)) for i in inputs]
+        return [None if t is None else as_array(t) for t in self.after_node(given, (plain(carried(output)),))]
+
+
+def _counted(hook: Hook, result: Any, count: int) -> tuple[Any, ...]:
+    """Return what a hook of a node returned, a tuple of this length."""
+    if not isinstance(result, tuple):
+        raise TypeError(
+            f"expected tuple, but hook returned '{type(result).__name__}' (hook '{name_of(hook)}' of a node: return "
+            "a tuple of Tensors and None, or None)"
+        )
+    if len(result) != count:
+        raise RuntimeError(
+            f"hook '{name_of(hook)}' has returned an incorrect number of values (got {len(result)}, "
+            f"but expected {count})"
+        )
+    return result
+
+
+def _changed(hook: Hook, new: Any, old: Tensor | None) -> Tensor | None:
+    if new is None:
+        return None
+    if old is None:
+        raise RuntimeError(f"can't replace a None gradient with a non-None value (hook '{name_of(hook)}')")
+    return replaced(hook, new, old)
+
+
+def name_of(hook: Hook) -> str:
+    """Return a hook's name for messages."""
+    return str(getattr(hook, "__name__", type(hook).__name__))
+
+
+def replaced(hook: Hook, result: Any, gradient: Tensor) -> Tensor:
+    """Check what a hook returned; return it, or the gradient as it was for None."""
+    if result is None:
+        return gradient
+    if not isinstance(result, Tensor):
+        raise TypeError(
+            f"expected Variable, but hook returned '{type(result).__name__}' (hook '{name_of(hook)}': return a Tensor, "
+            "or None)"
+        )
+    if result.spec.shape != gradient.spec.shape:
+        raise RuntimeError(
+            f"hook '{name_of(hook)}' has changed the size of value: {list(gradient.spec.shape)} became "
+            f"{list(result.spec.shape)}"
+        )
+    if result.spec.dtype != gradient.spec.dtype:
+        raise RuntimeError(
+            f"hook '{name_of(hook)}' has changed the type of value: {gradient.spec.dtype} became {result.spec.dtype}"
+        )
+    return result
+
+
+class LeafHooks(Hooks):
+    """The hooks of a leaf: also those that run when its ``.grad`` has been added to."""
+
+    __slots__ = ("accumulated",)
+
+    def __init__(self, spec: Spec) -> None:
+        super().__init__(spec)
+        self.accumulated = Registered()
+
+    def take(self, other: LeafHooks) -> None:
+        """Have the hooks of another: handles find them here, too."""
+        self.tensor, self.before, self.after = other.tensor, other.before, other.after
+        self.accumulated = other.accumulated
+
+    def ended(self, owner: Tensor | None, gradient: Tensor) -> None:
+        """Run what comes after the gradient has been added."""
+        for hook in list(self.accumulated.values()) if owner is not None else ():
+            with modes.kept():
+                result = hook(owner)
+            if result is not None and not isinstance(result, Tensor):
+                raise TypeError(
+                    f"expected Variable, but hook returned '{type(result).__name__}' (hook '{name_of(hook)}': what it "
+                    "returns is not used; return None)"
+                )
+        self.after_node([], (gradient,))
+
+
+LEAVES: dict[int, Any] = {}
+"""The leaves that have hooks, by id, as long as they live: nobody asks a leaf for its hooks while there are none.
+
+An interrupt may leave one that is gone. The leaf itself has its hooks, so that cycles can be found.
+"""
+
+
+def of_leaf(leaf: AccumulateGrad) -> LeafHooks:
+    """Return the hooks of a leaf, an empty set at first."""
+    found = found_on(leaf)
+    if found is None:
+        key, forget = id(leaf), LEAVES.pop  # at the end of the process this module is empty before the leaves are gone
+        LEAVES[key] = ref(leaf, lambda _: forget(key, None))
+        leaf.hooks = found = LeafHooks(leaf.spec)
+    return found
+
+
+def found_on(leaf: Any) -> LeafHooks | None:
+    """Return the hooks of a leaf, None if it has none, or is none."""
+    return getattr(leaf, "hooks", None) if type(leaf) is AccumulateGrad else None
+
+
+def of_slot(tape: tapes.Tape, slot: int, spec: Spec, offset: int) -> Hooks:
+    """Return the hooks of a computed tensor, an empty set at first."""
+    key = slot ^ 0  # an equal number: references to the slot itself are counted
+    found: Hooks = tape.hooks.setdefault(key, Hooks(spec, offset))
+    return found
+
+
+@method()
+def register_post_accumulate_grad_hook(x: Tensor, hook: Hook) -> RemovableHandle:
+    """Call ``hook(x)`` after each time that backward has added to this leaf's ``.grad``."""
+    if type(x._slot) is not AccumulateGrad:
+        raise RuntimeError(
+            "post accumulate grad hooks cannot be registered on non-leaf tensors"
+            if x._slot is not None
+            else "cannot register a hook on a tensor that doesn't require gradient"
+        )
+    return RemovableHandle(of_leaf(x._slot).accumulated, hook)

@@ -1,0 +1,179 @@
+"""Operands: what the user gives, checked, as tensors, Python numbers and what NumPy computes on."""
+
+from __future__ import annotations
+
+import array
+from typing import Any
+
+import numpy as np
+
+from tape.tensors.tensor import Array, Tensor, carried, plain
+
+Number = (int, float)
+LARGEST = 1 << 53
+"""Integers up to here are exact as doubles."""
+
+
+def is_mask(condition: Any) -> bool:
+    """Whether a condition is boolean."""
+    return condition.spec.dtype == np.bool_ if isinstance(condition, Tensor) else isinstance(condition, bool)
+
+
+def values_of(operands: tuple[Any, ...]) -> list[Any]:
+    """Return what NumPy computes on: where dtypes differ, a tensor's Python float must not count as weak."""
+    dtypes = {o.spec.dtype for o in operands if isinstance(o, Tensor)}
+    if len(dtypes) > 1:
+        return [np.asarray(o._value) if isinstance(o, Tensor) else o for o in operands]
+    return [o._value if isinstance(o, Tensor) else o for o in operands]
+
+
+def as_saved(value: Any) -> Any:
+    """Return a value as the tape keeps it, an array or a float: all that native code reads."""
+    if type(value) is float or type(value) is np.ndarray:
+        return value
+    return np.asarray(value) if isinstance(value, (np.ndarray, np.generic)) else float(value)
+
+
+def operand(value: Any) -> Any:
+    """Return an operand as a tensor or a Python number; arrays are shared, not copied."""
+    if isinstance(value, Tensor):
+        return value
+    if type(value) is float or type(value) is bool:
+        return value
+    if type(value) is int:
+        return value if -LARGEST <= value <= LARGEST else _large(value)
+    if isinstance(value, (np.ndarray, np.generic)):
+        return plain(carried(usable(value)))
+    if isinstance(value, Number):  # of a class derived from these
+        return operand(float(value) if isinstance(value, float) else int(value))
+    if is_array_like(value):
+        return plain(carried(usable(array_of(value))))
+    raise refused(value)
+
+
+def refused(value: Any) -> TypeError:
+    """Return what says that tensors do not take a value."""
+    return TypeError(f"an operand is a {type(value).__name__}; tensors take tensors, NumPy arrays and numbers")
+
+
+_SEQUENCES = (list, tuple, range, memoryview, array.array)
+PRIORITY = 1000
+"""The tensors' ``__array_priority__``."""
+
+
+def is_array_like(value: Any) -> bool:
+    """Whether NumPy makes an array of numbers of an object: a sequence, or one that says so."""
+    kind = type(value)
+    return isinstance(value, _SEQUENCES) or hasattr(kind, "__array__") or hasattr(kind, "__array_interface__")
+
+
+def array_of(value: Any) -> Array:
+    """Return an array-like as an array. TypeError for a list that holds tensors which require grad."""
+    if isinstance(value, (list, tuple)) and any(wants(x) for x in value):
+        raise TypeError(
+            f"an operand is a {type(value).__name__} of tensors that require grad; write tape.stack(...) or "
+            "tape.tensor(...) of it, which are recorded"
+        )
+    found = np.asarray(value)
+    if found.dtype.kind not in "fiub":
+        raise TypeError(f"an operand is a {type(value).__name__} of {found.dtype}; tensors take numbers")
+    return found
+
+
+def wants(value: Any) -> bool:
+    """Whether a value is, or a sequence holds, a tensor that requires grad."""
+    if isinstance(value, (list, tuple)):
+        return any(map(wants, value))
+    return isinstance(value, Tensor) and value._slot is not None
+
+
+def is_foreign(value: Any) -> bool:
+    """Whether an operator leaves a value to the value's own operators: what tensors do not know, or what stands above.
+
+    As NumPy's arrays do: objects with ``__array_ufunc__`` of their own, or None, and those of a higher
+    ``__array_priority__``. pandas' are converted: their operators know no gradients.
+    """
+    if isinstance(value, (Tensor, *Number, np.ndarray, np.generic, *_SEQUENCES)):
+        return False
+    kind = type(value)
+    if kind.__module__.startswith("scipy.sparse"):
+        raise TypeError(f"an operand is a {kind.__name__}; use tape.sparse.CSR, which has gradients, or its toarray()")
+    if not is_array_like(value):
+        return True
+    if hasattr(kind, "__pandas_priority__"):
+        return False
+    return hasattr(kind, "__array_ufunc__") or getattr(value, "__array_priority__", 0) > PRIORITY
+
+
+def _large(value: int) -> Tensor:
+    """Return an integer that no double holds exactly; OverflowError if int64 does not hold it either."""
+    if not _INT64.min <= value <= _INT64.max:
+        raise OverflowError(f"Python integer {value} does not fit into int64; write it as a float: float({value})")
+    return plain(np.asarray(value))
+
+
+_INT64 = np.iinfo(np.int64)
+
+
+def beside(value: Any, dtype: np.dtype[Any]) -> Any:
+    """Return a Python integer as it is next to operands of this dtype: a float, if those are and it is large."""
+    if type(value) is int and dtype.kind == "f" and not -LARGEST <= value <= LARGEST:
+        return float(value)
+    if type(value) is int and dtype.kind == "u" and _INT64.max < value <= np.iinfo(dtype).max:
+        return np.asarray(value, dtype)
+    return value
+
+
+def usable(value: Any) -> Array:
+    """Return an array, or a NumPy scalar, as an operand: converted, where kernels cannot read its memory."""
+    array = plainly(value)
+    readable = array.dtype.isnative and array.flags.aligned
+    return native(array if readable else array.astype(array.dtype.newbyteorder("=")))
+
+
+def plainly(value: Any) -> Array:
+    """Return an array of NumPy's own class, another object of the same memory: nobody else reshapes that.
+
+    TypeError for a masked array, whose mask would be lost.
+    """
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError(
+            "a masked array: tensors have no mask, so it would be ignored; give x.filled(number), or compute with "
+            "x.data and tape.where(x.mask, ...)"
+        )
+    return np.asarray(value).view(np.ndarray)
+
+
+def native(array: Array) -> Array:
+    """Check that an array can be a tensor's value: numbers of a supported dtype, native and aligned."""
+    if not array.dtype.isnative or not array.flags.aligned:
+        what = "byte order" if not array.dtype.isnative else "alignment"
+        raise TypeError(
+            f"array of dtype {array.dtype.str!r} has a foreign {what}; "
+            "convert it first: array.astype(array.dtype.newbyteorder('='))"
+        )
+    if array.dtype.kind not in "fiub" or array.dtype.itemsize > 8:  # noqa: PLR2004
+        raise TypeError(f"tensors hold floats, integers and booleans, not dtype {array.dtype}; convert with astype")
+    return array
+
+
+def check_broadcast(name: str, operands: tuple[Any, ...]) -> None:
+    """Raise PyTorch's message, and the operation's name, if shapes do not broadcast."""
+    shapes = [o.spec.shape for o in operands if isinstance(o, Tensor)]
+    if len(shapes) < 2 or shapes.count(shapes[0]) == len(shapes):  # noqa: PLR2004
+        return
+    merged: tuple[int, ...] = ()
+    for shape in shapes:
+        merged = _merge(name, merged, shape)
+
+
+def _merge(name: str, a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
+    rank = max(len(a), len(b))
+    left, right = (1,) * (rank - len(a)) + a, (1,) * (rank - len(b)) + b
+    for dim in range(rank - 1, -1, -1):
+        if left[dim] != right[dim] and 1 not in (left[dim], right[dim]):
+            raise RuntimeError(
+                f"{name}: The size of tensor a ({left[dim]}) must match the size of tensor b ({right[dim]}) at "
+                f"non-singleton dimension {dim}; the shapes are {list(a)} and {list(b)}"
+            )
+    return tuple(m if n == 1 else n for m, n in zip(left, right, strict=True))

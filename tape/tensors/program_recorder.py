@@ -1,0 +1,276 @@
+"""The recorder of programs: what is no argument is copied when it is used, and memory that is written is one memory.
+
+A constant is known by its contents. It is looked at whenever the function uses it, so that every kind of write between
+two uses (by NumPy, in place, of ``.data``) gives another constant. When the function writes values that depend on the
+arguments into memory from outside, that memory becomes the program's own, which starts each replay as it was, and
+every tensor and array that shows it is a view of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+from numpy.lib.array_utils import byte_bounds
+
+from kernels.arrays.specs import Spec, fills, spec_of
+from kernels.native.memory import where
+from kernels.programs.recording.program import Node, ProgramError
+from kernels.programs.recording.program_words import NodeRef
+from tape.tensors.recorder import Recorder, caller
+from tape.tensors.tensor import AccumulateGrad, Array, Tensor, as_array
+from tape.tensors.view_families import base_of, is_shown, is_view, root_of
+
+_LARGEST = 1 << 26
+"""Bytes up to which the array that a sparse part belongs to is copied as a whole, once for all of its parts."""
+_WORD = 8
+
+
+class ProgramRecorder(Recorder):
+    """Notes each operation that depends on the arguments; other values are constants, copied at their use."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.copies: dict[Any, int] = {}
+        """The node of the last copy of a pattern of memory, and those of equal contents."""
+        self.own: list[tuple[int, int, int]] = []
+        """Memory from outside that the program writes, or that is an argument's: first and last address, node."""
+        self.lent: list[tuple[int, int, int]] = []
+        """Memory of the arrays that were given as arguments, with their numbers; the function has copies."""
+        self.moved: set[int] = set()
+        """Tensors whose memory was replaced, so that their views may show what they had before."""
+        self.reached: dict[int, str] = {}
+        """Lines at which the function used memory that was given, by the number of the argument."""
+
+    def lends(self, number: int, value: Any) -> None:
+        """Hear whose memory an argument is a copy of."""
+        if isinstance(value, np.ndarray) and value.size:
+            self.held.append(value)
+            self.lent.append((*byte_bounds(value), number))
+
+    def argument(self, x: Tensor) -> int:
+        """Make a tensor an argument; return its node."""
+        at = super().argument(x)
+        if type(x._value) is not float and x.spec.size:
+            low, high = byte_bounds(as_array(x))
+            if high - low == x.spec.size * x.spec.dtype.itemsize:
+                self.own.append((low, high, at))
+        return at
+
+    def _look_at(self, op: Any, operands: tuple[Any, ...], result: Tensor, params: tuple[Any, ...]) -> None:
+        """Record an operation if an operand depends on the arguments."""
+        super()._look_at(op, operands, result, params)
+        for x in operands if self.lent else ():
+            if isinstance(x, Tensor) and type(x._value) is not float:
+                self._look(as_array(x))
+
+    def _depends(self, x: Any) -> bool:
+        if not isinstance(x, Tensor):
+            return False
+        if id(x) in self.nodes or (is_view(x) and self._is_part(x)):
+            return True
+        return bool(self.own) and self._owned(x) is not None
+
+    def reference(self, operand: Any) -> Any:
+        """Return the node of a tensor, that of a constant if it depends on no argument; other operands as they are."""
+        if not isinstance(operand, Tensor):
+            return operand
+        node = self.nodes.get(id(operand))
+        if node is None and self._is_part(operand):
+            found = Node(operand.spec)
+            self._place_view(found, operand._base, operand)
+            node = self._add(operand, found)
+        elif node is None:
+            node = self._owned(operand)
+            if node is None:
+                return NodeRef(self._constant(operand))
+        spec = self.recipe.nodes[node].spec
+        if spec.shape != operand.spec.shape or spec.strides != operand.spec.strides:
+            raise NotImplementedError(
+                f"record: a tensor of shape {list(spec.shape)} was given another shape or order in place, at "
+                f"{caller()}, which programs cannot repeat; use the function that returns another tensor"
+            )
+        return NodeRef(node)
+
+    def _is_part(self, x: Tensor) -> bool:
+        """Whether a tensor is a view of one that depends on the arguments, and still of the same memory."""
+        if not is_view(x) or not self._depends(x._base):
+            return False
+        return id(x._base) not in self.moved or _inside(as_array(x), as_array(x._base))
+
+    def _owned(self, x: Tensor) -> int | None:
+        """Return the node of a tensor that shows memory of the program's; None if it shows none of it."""
+        if type(x._value) is float or not self.own or not x.spec.size:
+            return None
+        value = as_array(x)
+        low, high = byte_bounds(value)
+        for first, last, node in self.own:
+            if low < last and first < high:
+                if not first <= low <= high <= last:
+                    raise NotImplementedError(
+                        f"record: at {caller()} a tensor shares a part of its memory with what the program writes; "
+                        "copy it first"
+                    )
+                above = self.recipe.nodes[node]
+                offset = above.offset + where(value) - first
+                return self._add(x, Node(x.spec, base=self.recipe.base_of(node), offset=offset))
+        return None
+
+    def _constant(self, x: Tensor) -> int:
+        """Return the node of a constant: an earlier one if its contents are the same."""
+        array = np.array(x._value) if type(x._value) is float else as_array(x)
+        spec = x.spec
+        known = self.copies.get((where(array), spec)) if type(x._value) is not float else None
+        if known is not None and _equal(array, self._copied(known)):
+            return known
+        self._look(array)
+        node = self._kept(array, spec) if fills(array) else self._part(array, spec)
+        if type(x._value) is not float:
+            self.held.append(array)  # its address stays its own
+            self.copies[where(array), spec] = node
+        return node
+
+    def _look(self, array: Array) -> None:
+        """Note that memory which was given as an argument is used by another way."""
+        if self.lent and array.size:
+            low, high = byte_bounds(array)
+            for first, last, number in self.lent:
+                if low < last and first < high:
+                    self.reached.setdefault(number, caller())
+
+    def _kept(self, array: Array, spec: Spec) -> int:
+        """Return the node of a copy of a dense array; equal ones share it."""
+        digest = hashlib.blake2b(array.ravel("K").view(np.uint8).data).digest()
+        node = self.copies.get((digest, spec))
+        if node is None:
+            self.recipe.nodes.append(Node(spec, constant=array.copy(order="K")))
+            node = self.copies[digest, spec] = len(self.recipe.nodes) - 1
+        return node
+
+    def _part(self, array: Array, spec: Spec) -> int:
+        """Return the node of an array with gaps: a view of a copy of its extent, or of the array that it is part of."""
+        low, high = byte_bounds(array)
+        root = root_of(array)
+        if high - low > 2 * array.nbytes and root.nbytes <= _LARGEST and fills(root):
+            base, start = self._kept(root, spec_of(root)), byte_bounds(root)[0]
+        else:
+            base, start = self._kept(_extent(array), spec_of(_extent(array))), low
+        self.recipe.nodes.append(Node(spec, base=base, offset=where(array) - start))
+        return len(self.recipe.nodes) - 1
+
+    def _copied(self, node: int) -> Array:
+        """Return the copy that a constant's node stands for."""
+        about = self.recipe.nodes[node]
+        if about.base is None:
+            assert about.constant is not None
+            return about.constant
+        held = self.recipe.nodes[about.base].constant
+        assert held is not None
+        return np.ndarray(about.spec.shape, about.spec.dtype, held.ravel("K"), about.offset, about.spec.strides)
+
+    def overwrites(self, x: Tensor, value: Any) -> None:
+        """Hear that a value is about to be written into a tensor: memory from outside becomes the program's."""
+        if self.open:
+            self._find_arguments((x, value))
+        if not self._depends(x):
+            if not self._depends(value):
+                return
+            self._own(base_of(x))
+        at = self.recipe.base_of(self.reference(x).node)
+        if self.recipe.nodes[at].argument:
+            self.recipe.written.add(at)
+
+    def _own(self, x: Tensor) -> None:
+        """Let memory from outside be the program's, with all that it is part of; replays start with what it holds."""
+        array = as_array(x)
+        root = root_of(array)
+        if is_shown(root):
+            raise ProgramError(
+                f"record: the function writes, at {caller()}, to the memory of a NumPy array, where NumPy may read it "
+                "unseen; write to a tensor of its own memory: tape.tensor(array)"
+            )
+        if root.nbytes > _LARGEST or not fills(root):
+            root = array
+        low, high = byte_bounds(root) if root.size else (0, 0)
+        for first, last, number in self.lent:
+            if low < last and first < high:
+                raise ProgramError(
+                    f"record: the function writes, at {caller()}, to the memory of argument {number}, which it has not "
+                    "from there but from outside; write to the argument"
+                )
+        if any(low < last and first < high for first, last, _ in self.own):
+            raise NotImplementedError("record: a part of the memory that is written was written before; copy it first")
+        kept = root if fills(root) else _extent(root)
+        one = kept.ravel("K")[:1].reshape(())
+        if kept.size and _equal(np.broadcast_to(one, kept.shape), kept):  # as zeros are
+            start = self._kept(one, spec_of(one))
+        else:
+            start = self._kept(kept, spec_of(kept))
+        self.recipe.nodes.append(Node(spec_of(kept)))
+        node = len(self.recipe.nodes) - 1
+        self.recipe.resets.append((start, node))
+        self.held.append(root)
+        self.own.append((low, high, node))
+        if not root.size:
+            self._add(x, Node(x.spec, base=node))
+        self.reference(x)
+
+    def taken(self, x: Tensor, value: Tensor) -> None:
+        """Hear that a tensor has become what another is."""
+        if id(value) in self.nodes:
+            super().taken(x, value)
+        else:
+            self.nodes.pop(id(x), None)
+
+    def replaces(self, x: Tensor, other: Tensor) -> None:
+        """Hear that a tensor is about to have another's memory for its own."""
+        node = self.nodes.get(id(x))
+        argument = (node is not None and self.recipe.nodes[node].argument) or (
+            self.open and type(x._slot) is AccumulateGrad
+        )
+        if argument:
+            raise NotImplementedError(
+                f"record: .data of an argument is set at {caller()}, which programs cannot repeat; write x.copy_(...)"
+            )
+        self.moved.add(id(x))
+        self.held.append(x)
+        if not self._depends(other):
+            self.nodes.pop(id(x), None)
+            return
+        at = self.reference(other).node
+        about = self.recipe.nodes[at]
+        self._add(x, Node(spec_of(as_array(other)), base=self.recipe.base_of(at), offset=about.offset))
+
+    def left(self, tensor: Tensor) -> None:
+        """Note that a value which depends on the arguments left for Python, and where."""
+        if self._depends(tensor):
+            self.escapes.append(caller())
+
+    def check(self) -> None:
+        """Raise for an argument that the function writes to, and whose memory it used by another way."""
+        for number, node in enumerate(self.recipe.arguments):
+            if node in self.recipe.written and number in self.reached:
+                raise ProgramError(
+                    f"record: the function writes to argument {number}, and uses its memory by another way at "
+                    f"{self.reached[number]}; use the argument"
+                )
+
+
+def _inside(a: Array, b: Array) -> bool:
+    (low, high), (first, last) = byte_bounds(a), byte_bounds(b)
+    return bool(first <= low <= high <= last)
+
+
+def _extent(array: Array) -> Array:
+    """Return the memory from an array's first element to its last, with zeros in the gaps, as words."""
+    low, high = byte_bounds(array)
+    words = np.zeros(-(-(high - low) // _WORD), np.int64)
+    np.ndarray(array.shape, array.dtype, words, where(array) - low, array.strides)[...] = array
+    return words
+
+
+def _equal(a: Array, b: Array) -> bool:
+    """Whether arrays hold the same bits."""
+    kind = f"u{a.itemsize}"
+    return np.array_equal(a.view(kind), b.view(kind))

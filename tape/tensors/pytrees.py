@@ -1,0 +1,300 @@
+"""Nested structures, of tensors, arrays and numbers: taken apart and put together again.
+
+Dicts (in the order of their keys), lists, tuples, named tuples and dataclasses are structures; everything else is a
+leaf, but None, where :func:`flattened` is asked to leave it in its place. Fields of a dataclass that hold neither a
+structure nor numbers stay as they are: strings, functions, flags, and ints unless they are declared ``float``. A
+dataclass is made anew field by field, frozen or with slots, without ``__init__`` and ``__post_init__``.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from tape.tensors.tensor import Tensor
+
+_WHOLE = (Tensor, np.ndarray, np.generic, float, str)
+"""What is a leaf at first sight."""
+_USUAL, _STRING = {Tensor, np.ndarray, float}, {str}
+
+
+class Structure:
+    """A nested structure without its leaves; ``kind`` is None for a leaf itself.
+
+    Structures are equal if they differ in their leaves alone; dicts whatever the order of their keys.
+    """
+
+    __slots__ = ("flat", "keys", "kind", "make", "parts", "static")
+
+    def __init__(
+        self,
+        kind: type | None,
+        keys: tuple[Any, ...],
+        parts: tuple[Structure, ...],
+        static: dict[str, Any],
+        make: Callable[[list[Any]], Any],
+    ) -> None:
+        self.kind, self.keys, self.parts, self.static, self.make = kind, keys, parts, static, make
+        self.flat = 0
+
+    def __reduce__(self) -> Any:
+        if self.kind is None or self.kind is type(None):
+            return "_LEAF" if self.kind is None else "_NONE"  # by these names
+        return Structure, (self.kind, self.keys, self.parts, self.static, self.make)
+
+    def filled(self, values: Iterable[Any]) -> Any:
+        """Return the structure with these values for its leaves, in order."""
+        if self.kind is None:
+            (value,) = values
+            return value
+        return self._filled(iter(values))
+
+    def _filled(self, left: Iterator[Any]) -> Any:
+        if self.kind is None:
+            return next(left)
+        if self.flat:
+            return self.make(list(islice(left, self.flat)))
+        return self.make([next(left) if part is _LEAF else part._filled(left) for part in self.parts])
+
+    def paths(self, start: str = "") -> list[str]:
+        """Return how Python would reach each leaf: ``['layers'][0].w``."""
+        if self.kind is None:
+            return [start]
+        named = zip(self.keys, self.parts, strict=True)
+        return [path for key, part in named for path in part.paths(start + _step(self.kind, key))]
+
+    def leaves_of(self, tree: Any, start: str = "") -> list[Any]:
+        """Return the leaves of a tree of this structure, in this structure's order.
+
+        TypeError, naming the path, for a tree of another one.
+        """
+        if self.kind is None:
+            if _opened(tree) is not None:
+                raise TypeError(f"{start or 'the structure'} is a {type(tree).__name__}, where a leaf is expected")
+            return [tree]
+        taken = self.taken(tree)
+        if taken is None or not _alike_static(self, tree):
+            found = f"a {type(tree).__name__}" if _opened(tree) is None else shown(tree)
+            raise TypeError(f"{start or 'the structure'} is {found}, where {self} is expected")
+        named = zip(self.keys, self.parts, taken, strict=True)
+        return [leaf for key, part, one in named for leaf in part.leaves_of(one, start + _step(self.kind, key))]
+
+    def taken(self, tree: Any) -> list[Any] | None:
+        """Return the parts of a tree in this structure's order; None if it has others."""
+        if type(tree) is not self.kind:
+            return None
+        if isinstance(tree, dict):
+            return [tree[key] for key in self.keys] if tree.keys() == set(self.keys) else None
+        if isinstance(tree, (tuple, list)):
+            return list(tree) if len(tree) == len(self.keys) else None
+        return [getattr(tree, key) for key in self.keys]
+
+    def __len__(self) -> int:
+        """Return the number of leaves."""
+        return 1 if self.kind is None else sum(map(len, self.parts))
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Structure) or self.kind is not other.kind or len(self.keys) != len(other.keys):
+            return False
+        others = dict(zip(other.keys, other.parts, strict=True))
+        own = dict(zip(self.keys, self.parts, strict=True))
+        return own == others and _same(self.static, other.static)
+
+    def __hash__(self) -> int:
+        return hash((self.kind, frozenset(self.keys)))
+
+    def __str__(self) -> str:
+        """Return the structure as text, a star for each leaf."""
+        if self.kind is None:
+            return "*"
+        parts = [str(part) for part in self.parts]
+        if issubclass(self.kind, dict):
+            return "{" + ", ".join(f"{key!r}: {part}" for key, part in zip(self.keys, parts, strict=True)) + "}"
+        if issubclass(self.kind, tuple):
+            return "(" + ", ".join(parts) + ("," if len(parts) == 1 else "") + ")"
+        if issubclass(self.kind, list):
+            return "[" + ", ".join(parts) + "]"
+        if self.kind is type(None):
+            return "None"
+        named = [f"{key}={part}" for key, part in zip(self.keys, parts, strict=True)]
+        return f"{self.kind.__name__}({', '.join(named + [f'{k}={v!r}' for k, v in self.static.items()])})"
+
+    __repr__ = __str__
+
+
+def _step(kind: type, key: Any) -> str:
+    """Return how Python goes from a structure to a part."""
+    return f".{key}" if hasattr(kind, "_fields") or dataclasses.is_dataclass(kind) else f"[{key!r}]"
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Whether two things that are no leaves are equal; of arrays in them, which say nothing, whether they are one."""
+    try:
+        return a is b or bool(a == b)
+    except Exception:  # noqa: BLE001 (a user's own comparison)
+        return False
+
+
+_LEAF = Structure(None, (), (), {}, lambda _: None)
+ALONE = _LEAF  # by its own name it is pickled
+_NONE = Structure(type(None), (), (), {}, lambda _: None)
+
+Opened = tuple[tuple[Any, ...], Sequence[Any], dict[str, Any], Callable[[list[Any]], Any]]
+"""The keys of a structure's parts, these, what stays, and what makes another of other parts."""
+
+
+def _opened(tree: Any) -> Opened | None:
+    """Open the outermost structure; None for a leaf."""
+    if isinstance(tree, _WHOLE):
+        return None
+    kind = type(tree)
+    if kind is dict:
+        keys = tuple(tree)
+        return keys, tuple(tree.values()), {}, functools.partial(_dict_of, keys)
+    if isinstance(tree, (tuple, list)):
+        fields = getattr(kind, "_fields", None)
+        return fields or tuple(range(len(tree))), tree, {}, kind._make if fields else kind
+    if isinstance(tree, dict):
+        keys = tuple(tree)
+        return keys, tuple(tree.values()), {}, functools.partial(_mapping_of, _emptied(tree), keys)
+    return _opened_dataclass(tree) if dataclasses.is_dataclass(kind) else None
+
+
+def _dict_of(keys: tuple[Any, ...], values: list[Any]) -> dict[Any, Any]:
+    return dict(zip(keys, values, strict=True))
+
+
+def _emptied(tree: dict[Any, Any]) -> dict[Any, Any]:
+    """Return a dict of a class of its own without its values, which nobody is to hold."""
+    empty = copy.copy(tree)
+    for key in tree:
+        empty[key] = None
+    return empty
+
+
+def _mapping_of(empty: dict[Any, Any], keys: tuple[Any, ...], values: list[Any]) -> dict[Any, Any]:
+    made = copy.copy(empty)
+    for key, value in zip(keys, values, strict=True):
+        made[key] = value
+    return made
+
+
+def _opened_dataclass(tree: Any) -> Opened:
+    kind = type(tree)
+    held = {f.name: (getattr(tree, f.name), f.type) for f in dataclasses.fields(tree) if hasattr(tree, f.name)}
+    static = {name: value for name, (value, declared) in held.items() if not _counts(value, str(declared))}
+    keys = tuple(name for name in held if name not in static)
+    more = {
+        name: value
+        for name, value in getattr(tree, "__dict__", {}).items()
+        if name not in held
+        and not _counts(value, "float")  # computed from fields, it may be so no more
+        and not isinstance(getattr(kind, name, None), functools.cached_property)
+    }
+    make = functools.partial(_dataclass_of, kind, {**more, **static}, keys)
+    return keys, [held[key][0] for key in keys], static, make
+
+
+def _counts(value: Any, declared: str) -> bool:
+    """Whether a field holds numbers, or a structure of them; ints only where it is declared to be of floats."""
+    if isinstance(value, _WHOLE):
+        return not isinstance(value, str)
+    opened = _opened(value)
+    if opened is not None:
+        return dataclasses.is_dataclass(value) or any(_counts(part, declared) for part in opened[1])
+    if type(value) is int:
+        return "float" in declared
+    return hasattr(value, "__array__") and not isinstance(value, type)
+
+
+def _dataclass_of(kind: Any, static: dict[str, Any], keys: tuple[str, ...], values: list[Any]) -> Any:
+    made = object.__new__(kind)
+    for name, value in (*static.items(), *zip(keys, values, strict=True)):
+        object.__setattr__(made, name, value)
+    return made
+
+
+def _alike_static(structure: Structure, tree: Any) -> bool:
+    return all(_same(value, getattr(tree, name, structure)) for name, value in structure.static.items())
+
+
+def flattened(tree: Any, *, none: bool = False) -> tuple[list[Any], Structure]:
+    """Return the leaves of a nested structure, in order, and the structure; with ``none`` None is a leaf too."""
+    if type(tree) in _USUAL or (none and tree is None):
+        return [tree], _LEAF
+    found: list[Any] = []
+    return found, _taken_apart(tree, found, none)
+
+
+@functools.lru_cache(256)
+def _flat(kind: Any, keys: Any) -> Structure:
+    """Return a structure of leaves alone, of a dict of these keys, or of so many in a row."""
+    names, make = (keys, functools.partial(_dict_of, keys)) if kind is dict else (tuple(range(keys)), kind)
+    found = Structure(kind, names, (_LEAF,) * len(names), {}, make)
+    found.flat = len(names)
+    return found
+
+
+def _taken_apart(tree: Any, found: list[Any], none: bool) -> Structure:
+    kind: Any = type(tree)
+    if kind in (dict, tuple, list):
+        inside = tree.values() if kind is dict else tree
+        if _USUAL.issuperset(map(type, inside)) and (kind is not dict or _STRING.issuperset(map(type, tree))):
+            found += inside
+            return _flat(kind, tuple(tree) if kind is dict else len(tree))
+    opened = None if kind in _USUAL else _opened(tree)
+    if opened is not None:
+        keys, parts, static, make = opened
+        return Structure(type(tree), keys, tuple([_taken_apart(part, found, none) for part in parts]), static, make)
+    if tree is None and not none:
+        return _NONE
+    found.append(tree)
+    return _LEAF
+
+
+def is_structure(tree: Any) -> bool:
+    """Whether something is a structure, and no leaf."""
+    return tree is not None and _opened(tree) is not None
+
+
+def leaves(tree: Any) -> list[Any]:
+    """Return what stands in a nested structure, in order; None counts."""
+    return flattened(tree, none=True)[0]
+
+
+def mapped(function: Callable[[Any], Any], tree: Any) -> Any:
+    """Return the structure with a function of each leaf in its place; None counts."""
+    if isinstance(tree, Tensor):
+        return function(tree)
+    found, structure = flattened(tree, none=True)
+    return structure.filled(map(function, found))
+
+
+def shown(tree: Any) -> str:
+    """Return a structure as text, a star for each leaf."""
+    return str(flattened(tree, none=True)[1])
+
+
+def spread(prefix: Any, structure: Structure) -> list[Any] | None:
+    """Return, for each leaf of a structure, what stands at its place, or above it, in another; None if they differ."""
+    if structure.kind is None or _opened(prefix) is None:
+        return [prefix] * len(structure) if _opened(prefix) is None else None
+    taken = structure.taken(prefix)
+    if taken is None:
+        return None
+    found: list[Any] = []
+    for one, part in zip(taken, structure.parts, strict=True):
+        below = spread(one, part)
+        if below is None:
+            return None
+        found += below
+    return found

@@ -1,0 +1,214 @@
+"""The recorder: notes the operations of a function that depend on its arguments, as a recipe."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+from weakref import ref
+
+from numpy.lib.array_utils import byte_bounds
+
+from kernels.arrays.specs import spec_of
+from kernels.instructions.forms import Form
+from kernels.native.memory import where
+from kernels.programs.recording.noting import APART, Tables, native_note
+from kernels.programs.recording.program import Node, Recipe
+from kernels.programs.recording.program_words import NodeRef
+from kernels.records.kinds import Select, View
+from tape.tensors import modes
+from tape.tensors.tensor import AccumulateGrad, Tensor, as_array
+from tape.tensors.view_families import base_of, is_view
+
+_PACKAGES = ("tape", "kernels", "copy", "copyreg")
+
+
+class Recorder:
+    """Notes each operation that depends on the arguments, in the order they run."""
+
+    def __init__(self) -> None:
+        self.recipe = Recipe()
+        self.tables = tables = Tables(self.recipe.nodes, self.recipe.steps)
+        self.nodes, self.held = tables.known, tables.held
+        self._alike: dict[Any, Node] = {}
+        me = ref(self)
+        self._slowly = lambda *given: me()._note(*given)  # type: ignore[union-attr]
+        found = native_note(tables, Tensor, self._slowly)
+        if found is not None:
+            vars(self)["note"] = found
+        self.escapes: list[str] = []
+        self.open = False
+
+    def argument(self, x: Tensor) -> int:
+        """Make a tensor an argument; return its node."""
+        self.recipe.arguments.append(len(self.recipe.nodes))
+        at = self._add(x, Node(x.spec, argument=True, differentiable=x._slot is not None))
+        self.tables.noted(x._form if x._slot is not None else None)
+        return at
+
+    def _add(self, x: Tensor, node: Node) -> int:
+        self.recipe.nodes.append(node)
+        self.held.append(x)  # its id stays its own
+        self.nodes[id(x)] = len(self.recipe.nodes) - 1
+        return len(self.recipe.nodes) - 1
+
+    def note(self, op: Any, operands: tuple[Any, ...], result: Tensor, params: tuple[Any, ...]) -> None:
+        """Record an operation if an operand depends on the arguments; natively, where all of them are plain."""
+        self._note(op, operands, result, params)
+
+    def _note(self, op: Any, operands: tuple[Any, ...], result: Tensor, params: tuple[Any, ...]) -> None:
+        """Record an operation: at once, where all tensors are known."""
+        known, nodes, form = self.nodes.get, self.recipe.nodes, result._form
+        refs: list[Any] = []
+        for o in operands:
+            at = known(id(o))
+            if isinstance(o, Tensor) if at is None else nodes[at].spec is not o._form.spec:
+                break
+            refs.append(o if at is None else NodeRef(at))
+        else:
+            if type(op) not in APART and any(type(r) is NodeRef for r in refs):
+                graded = form if self._is_wanted(result, refs) else None
+                key = form.spec if graded is None else graded
+                node = self._alike.get(key)
+                if node is None:
+                    node = self._alike[key] = Node(form.spec, differentiable=graded is not None)
+                kind = self._step(op, refs, self._add(result, node), params, graded)
+                if graded is not None and all(type(r) in (NodeRef, float) for r in refs):  # as native code looks at
+                    self.tables.alike[graded] = node, kind, params
+                self.tables.noted(graded)
+                return
+        self._look_at(op, operands, result, params)
+        at = known(id(result), -1)
+        self.tables.noted(form if 0 <= at == len(nodes) - 1 and nodes[at].differentiable else None)
+
+    def _look_at(self, op: Any, operands: tuple[Any, ...], result: Tensor, params: tuple[Any, ...]) -> None:
+        """Record an operation if an operand depends on the arguments, whatever the operands are."""
+        if self.open:
+            self._find_arguments(operands)
+        if not any(map(self._depends, operands)):
+            return
+        refs = tuple(self.reference(o) for o in operands)
+        wanted = self._is_wanted(result, refs)
+        node = Node(result.spec, differentiable=wanted)
+        if isinstance(op, View):
+            self._place_view(node, result._base if is_view(result) else operands[0], result)
+        if isinstance(op, Select) and operands[0].spec.dtype.kind != "f":
+            self.left(result)
+        self._step(op, refs, self._add(result, node), params, result._form if wanted else None)
+
+    def _is_wanted(self, result: Tensor, refs: Sequence[Any]) -> bool:
+        """Whether the gradient of a result is recorded, and asked for by an operand that leads to the arguments."""
+        form = result._form
+        return (
+            isinstance(form, Form)
+            and type(result._slot) is int
+            and any(
+                want and isinstance(r, NodeRef) and self.recipe.wants(r.node)
+                for r, want in zip(refs, form.wanted, strict=True)
+            )
+        )
+
+    def _step(self, op: Any, refs: Sequence[Any], result: int, params: tuple[Any, ...], form: Any) -> int:
+        """Append a step; return the number of its kind."""
+        nodes, steps = self.recipe.nodes, self.recipe.steps
+        specs = [nodes[r.node].spec if isinstance(r, NodeRef) else type(r) for r in refs]
+        kind = self.tables.kind(op, form, params, (*specs, nodes[result].spec))
+        steps.add(kind, result, [r.node if isinstance(r, NodeRef) else steps.number(r) for r in refs])
+        return kind
+
+    def _find_arguments(self, operands: tuple[Any, ...]) -> None:
+        """With no arguments given, the leaves that require grad are the arguments, in the order of their use."""
+        for o in operands:
+            if isinstance(o, Tensor) and type(o._slot) is AccumulateGrad and id(o) not in self.nodes:
+                self.argument(o)
+
+    def reference(self, operand: Any) -> Any:
+        """Return the node of a tensor, a constant if it is new; other operands as they are."""
+        if not isinstance(operand, Tensor):
+            return operand
+        node = self.nodes.get(id(operand))
+        if node is None and is_view(operand):
+            found = Node(operand.spec)
+            self._place_view(found, operand._base, operand)
+            node = self._add(operand, found)
+        elif node is None:
+            node = self._add(operand, Node(operand.spec, constant=as_array(operand)))
+        return NodeRef(node)
+
+    def _place_view(self, node: Node, source: Tensor, result: Tensor) -> None:
+        above = self.reference(source).node
+        parent = self.recipe.nodes[above]
+        node.base = above if parent.base is None else parent.base
+        offset = where(as_array(result)) - where(as_array(source)) if result.spec.size else 0
+        node.offset = parent.offset + offset
+        if is_view(result):
+            node.family, node.shadow = self.reference(result._base).node, result._offset
+
+    def _depends(self, x: Any) -> bool:
+        return isinstance(x, Tensor) and (id(x) in self.nodes or id(base_of(x)) in self.nodes)
+
+    def given(self, x: Tensor) -> bool:
+        """Return whether a tensor is an argument, which the program may write to."""
+        node = self.nodes.get(id(x))
+        return not self.open and node is not None and self.recipe.nodes[node].argument
+
+    def overwrites(self, x: Tensor, value: Any) -> None:
+        """Hear that a value is about to be written into a tensor: keep what a constant holds before."""
+        if self.open:
+            self._find_arguments((x, value))
+        if not self._depends(x) and not self._depends(value):
+            return
+        at = self.recipe.base_of(self.reference(x).node)
+        node = self.recipe.nodes[at]
+        if node.argument:
+            self.recipe.written.add(at)
+        if node.constant is None:
+            return
+        held = node.constant
+        low, high = byte_bounds(held)
+        if high - low != held.nbytes:
+            raise NotImplementedError(
+                "record: writing into a part of a larger NumPy array from outside of the program; copy it inside first"
+            )
+        node.constant = None
+        kept = held.copy(order="K")
+        self.recipe.nodes.append(Node(spec_of(kept), constant=kept))
+        self.recipe.resets.append((len(self.recipe.nodes) - 1, at))
+
+    def wrote(self, op: Any, x: Tensor, value: Any, params: tuple[Any, ...]) -> None:
+        """Record a write if the tensor or the value depends on the arguments."""
+        if not self._depends(x) and not self._depends(value):
+            return
+        part, base = self.reference(x).node, base_of(x)
+        form = base._form if isinstance(base._form, Form) and base._form.op is op else None
+        if form is not None and type(base._slot) is int and modes.is_grad_enabled():
+            family = self.recipe.family_of(part)
+            self.recipe.nodes[family] = replace(self.recipe.nodes[family], differentiable=True)  # others may share it
+        else:
+            form = None
+        self._step(op, (NodeRef(part), self.reference(value)), part, params, form)
+
+    def taken(self, x: Tensor, value: Tensor) -> None:
+        """Hear that a tensor has become what another is."""
+        if id(value) in self.nodes:
+            self.nodes[id(x)] = self.nodes[id(value)]
+            self.held.append(x)
+
+    def replaces(self, x: Tensor, other: Tensor) -> None:
+        """Hear that a tensor is about to have another's memory for its own."""
+        if self._depends(x) or self._depends(other):
+            raise NotImplementedError("vmap: .data of a tensor is set; write x.copy_(...)")
+
+    def left(self, tensor: Tensor) -> None:
+        """Note that a value which depends on the arguments left for Python, and where."""
+        if id(tensor) in self.nodes:
+            self.escapes.append(caller())
+
+
+def caller() -> str:
+    """Return the line of the user's code that called into this package."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _PACKAGES:
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"

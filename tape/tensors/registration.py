@@ -1,0 +1,44 @@
+"""The functions written here that are public: as ``tape.f``, as methods, and as what NumPy's functions call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from tape.tensors.tensor import method
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {}
+"""The functions of ``tape``, by name, that are no single elementwise record."""
+
+NUMPY: dict[Any, Callable[..., Any]] = {}
+"""What NumPy's functions call for tensors: with NumPy's arguments, defaults and meaning."""
+
+
+def public(*names: str, methods: bool = True) -> Callable[[Function], Function]:
+    """Offer a function as ``tape.f`` under its own name and these; with ``methods`` also as ``Tensor.f``."""
+
+    def offer(function: Function) -> Function:
+        for name in (function.__name__, *names):
+            if name in FUNCTIONS:
+                raise TypeError(f"tape.{name} is declared twice")
+            FUNCTIONS[name] = function
+            if methods:
+                method(name)(function)
+        return function
+
+    return offer
+
+
+def implements(*functions: Any) -> Callable[[Function], Function]:
+    """Let a function serve these of NumPy's: it takes their arguments."""
+
+    def register(function: Function) -> Function:
+        for one in functions:
+            if NUMPY.get(one, function) is not function:
+                raise TypeError(f"np.{one.__name__} is served twice")
+            NUMPY[one] = function
+        return function
+
+    return register

@@ -1,0 +1,215 @@
+"""The tape of a thread, and what is kept with it: who watches, who retains, which hooks."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from threading import get_ident
+from types import TracebackType
+from typing import Any
+from weakref import WeakValueDictionary
+
+from kernels.arrays.sweep_interface import FreedError
+from kernels.compiler import direct_calls
+from kernels.instructions.entries import entries_of, locate
+from kernels.instructions.saved_value_protection import Mentions
+from kernels.native.registry import MOST_TAPES
+from kernels.native.words import LARGEST_GROWTH
+from tape import errors
+from tape.foundation import garbage_cycles
+
+_numbers = itertools.count(1)
+_spare: list[tuple[int, int]] = []
+"""The numbers of tapes that are gone, with the counts that go on where theirs ended: no slot comes twice."""
+SETTLE: list[Callable[[], None]] = []
+"""What lets a context that was copied from another thread record on its own thread's tape."""
+LARGE = direct_calls.LARGE
+"""Bytes from which a value is worth watching; the fast path leaves such operations to others."""
+"""Bytes of large values after which a short tape looks for what died: small tensors may have kept it."""
+LONG = 1 << 14
+"""Words that may stand on a tape, dead, until it is full."""
+living: WeakValueDictionary[int, Tape] = WeakValueDictionary()
+
+
+def every() -> list[Tape]:
+    """Return the living tapes; other threads may make more at any moment."""
+    return [tape for reference in living.valuerefs() if (tape := reference()) is not None]
+
+
+orphans: set[Tape] = set()
+"""The tapes of threads that have ended, as long as something on them can be reached."""
+
+
+def _new_number() -> tuple[int, int]:
+    number = next(_numbers)
+    if number >= MOST_TAPES:
+        raise RuntimeError(f"{MOST_TAPES} threads have a tape each, or have left tensors behind that hold theirs")
+    return number, 0
+
+
+class Reading:
+    """Somebody who reads a tape, as a context manager: it counts among the readers, till it leaves or is gone."""
+
+    __slots__ = ("counted", "readers")
+
+    def __init__(self, readers: list[None]) -> None:
+        self.readers, self.counted = readers, False
+
+    def __enter__(self) -> None:
+        try:
+            self.counted = True
+            self.readers.append(None)
+        except BaseException:  # an interrupt
+            self._leave()
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._leave()
+        if isinstance(error, FreedError):
+            raise errors.GradError(errors.SECOND_TIME) from None
+
+    def _leave(self) -> None:
+        if getattr(self, "counted", False):  # an interrupt may have come while it was made
+            self.counted = False  # nothing is called until the next line has, so that no interrupt comes between
+            if self.readers:
+                self.readers.pop()
+
+    def __del__(self) -> None:
+        """Leave: an interrupt in the first instruction of ``__exit__`` kept it from that."""
+        self._leave()
+
+
+class Tape:
+    """A Wengert list: for each instruction its result slot, operands, saved values and form, end to end.
+
+    Instructions whose results nobody can reach are dropped when half of them are, and when many bytes have died.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "entries",
+        "grown",
+        "hooks",
+        "lines",
+        "mentions",
+        "metadata",
+        "nodes",
+        "number",
+        "patience",
+        "readers",
+        "record",
+        "retained",
+        "swept",
+        "thread",
+    )
+
+    def __init__(self) -> None:
+        self.number, count = _spare.pop() if _spare else _new_number()
+        self.thread = get_ident()
+        self.entries: Any = entries_of(self.number, count)
+        self.entries.notify(partial(_full, weakref.ref(self)))
+        self.record: Callable[..., None] = self.entries.record
+        """Appends an instruction: its result, which gets slot and form, the form's code, operands, saved values."""
+        self.retained: dict[int, Any] = {}
+        self.hooks: dict[int, Any] = {}
+        self.lines: dict[int, Any] = {}
+        self.metadata: dict[int, dict[str, Any]] = {}
+        self.nodes: dict[int, Any] = {}
+        """Weak references to the nodes of the graph that somebody holds."""
+        self.mentions = Mentions(self.entries)
+        self.readers: list[None] = []
+        """An item for each sweep that reads the entries: nothing may be dropped."""
+        self.swept = self.patience = 0
+        living[self.number] = self
+
+    @property
+    def writes(self) -> bool:
+        """Whether a write has ever been recorded here."""
+        return bool(self.entries.writes)
+
+    def __del__(self) -> None:
+        """Live on if tensors may refer to what is recorded here: a slot is a number, and holds no tape."""
+        if orphans is None or not hasattr(self, "entries"):  # at the end of the process, or not begun
+            return
+        if self.entries:
+            living[self.number] = self
+            orphans.add(self)
+        else:
+            _spare.append((self.number, self.entries.next))
+
+    def collect(self) -> int:
+        """Drop the instructions whose results nobody can reach; return how many words they had."""
+        for orphan in list(orphans) if orphans and self not in orphans else ():
+            orphan.collect()
+            if not orphan.entries:
+                orphans.discard(orphan)
+        if self.hooks or self.metadata:
+            self._let_go()
+        gone: int = self.entries.collect(self.readers)
+        if gone:
+            self.mentions.dropped(gone)
+        if self.hooks or self.lines or self.metadata:
+            self.forget_hooks()
+        return gone
+
+    def _let_go(self) -> None:
+        """Break cycles of hooks and what they hold; the more that cost for nothing, the later the next time."""
+        if self.patience:
+            self.patience -= 1
+        else:
+            self.patience = garbage_cycles.let_go([*self.hooks.values(), *self.metadata.values()]) // 64
+
+    def reading(self) -> Reading:
+        """Keep the instructions where they are; FreedError within is GradError."""
+        return Reading(self.readers)
+
+    def forget_hooks(self) -> None:
+        """Let go of the hooks, the user's lines and the notes of instructions that are gone."""
+        tables = self.hooks, self.lines, self.metadata
+        with self.reading():
+            for slot in {slot for table in tables for slot in list(table)}:  # others may add to them meanwhile
+                if locate(self.entries, slot) is None:
+                    for table in tables:
+                        table.pop(slot, None)
+
+    def retain(self, tensor: Any) -> None:
+        """Let backward give this tensor of the tape its gradient."""
+        retained, key = self.retained, id(tensor)
+        retained[key] = weakref.ref(tensor, lambda _: retained.pop(key, None))
+
+    def watch(self, tensor: Any, size: int) -> None:
+        """Look for what died when tensors have whose instructions may hold many bytes: not only when half is dead."""
+        tensor._bytes = size
+
+    def grow(self, size: int) -> None:
+        """Count the bytes of new large values; look for what died when they are many."""
+        self.entries.grown += size
+        if self.entries.grown > max(LARGEST_GROWTH, 100 * len(self.entries)):
+            self.entries.grown = 0
+            self.collect()
+
+    def leave(self, root: Any) -> None:
+        """Collect when the root of a backward dies, if much has been swept: what saved nothing still stands here."""
+        if self.swept > LONG and 4 * self.swept > len(self.entries):
+            self.swept = 0
+            self.watch(root, MOST)
+
+
+MOST = 1 << 40
+"""More bytes than any tensor has."""
+
+
+def _full(reference: weakref.ref[Tape]) -> None:
+    """Look for what died: half of the instructions have, or many bytes."""
+    tape = reference()
+    if tape is not None and not sys.is_finalizing():
+        for settle in SETTLE:
+            settle()
+        with suppress(MemoryError):  # the next time will find what died
+            tape.collect()

@@ -1,0 +1,216 @@
+"""The tensor: state only. The rooms above install its methods with :func:`method`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import get_ident
+from typing import Any, TypeVar
+from weakref import ReferenceType, ref
+
+import numpy as np
+
+from kernels.arrays.specs import Spec, spec_of
+from kernels.instructions.forms import Form
+from kernels.instructions.reference_tape import SlotHolder
+from kernels.native.tensor.leaf_type import leaf_type, maker, rare_type, taker
+from kernels.native.tensor.tensor_type import tensor_type
+from tape.tensors.modes import ON_MADE, active, settle
+
+Array = np.ndarray[Any, Any]
+Installed = TypeVar("Installed", bound=Callable[..., Any] | property)
+
+
+@leaf_type
+class AccumulateGrad:
+    """The slot of a leaf that requires grad: where sweeps deliver its gradient, and the leaf's node in the graph."""
+
+    __slots__ = ("__weakref__", "grad", "hooks", "over", "owner", "spec")
+
+    spec: Spec
+    grad: Tensor | None
+    hooks: Any
+    """Set where there are some."""
+    owner: ReferenceType[Tensor]
+    """The leaf: when it is gone, nobody can see the gradient."""
+    over: bool
+    """Set, to True, where it was an input of a transform that is over: nobody can differentiate by it any more."""
+
+    @property
+    def next_functions(self) -> tuple[Any, ...]:
+        """Nothing: the graph ends here."""
+        return ()
+
+    def name(self) -> str:
+        """Return PyTorch's name of this kind of node."""
+        return "torch::autograd::AccumulateGrad"
+
+    def __repr__(self) -> str:
+        return f"<AccumulateGrad object at {id(self):#x}>"
+
+
+@rare_type
+class Rare:
+    """What few tensors have: the count of writes to the memory, and of computed tensors and former leaves ``.grad``.
+
+    ``leaf`` is the slot of a leaf that requires grad no more; with ``retains`` backward gives a computed tensor its
+    gradient.
+    """
+
+    __slots__ = ("counter", "grad", "leaf", "retains")
+
+    counter: list[int] | None
+    grad: Tensor | None
+    leaf: AccumulateGrad | None
+    retains: bool
+
+    def __init__(self) -> None:
+        self.counter = self.grad = self.leaf = None
+        self.retains = False
+
+
+@tensor_type
+class Tensor(SlotHolder):
+    """An array that knows how it was computed. Make one with ``tape.tensor`` or an operation.
+
+    ``_value`` is a Python float for a fresh 0-d float64 result, else an ndarray. ``_slot`` is None where no
+    gradient is wanted, the leaf's AccumulateGrad, or the result's number on the tape. ``_form`` is the form of the
+    instruction that made it, or a bare spec. A view has ``_offset``, its place in the shadow of its family, in
+    bytes. The others are set only where they are needed: a view's ``_base``, the ``_views`` of a base, ``_shared``
+    if memory is seen outside of the family, and ``_rare``.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_base",
+        "_bytes",
+        "_form",
+        "_offset",
+        "_rare",
+        "_shared",
+        "_value",
+        "_views",
+    )
+
+    _value: Array | float
+    _form: Form | Spec
+    _offset: int
+    _base: Tensor
+    _views: list[ReferenceType[Tensor]]
+    _shared: bool
+    _rare: Rare
+    _bytes: int
+    """How much may be let go of when it dies, of a large one."""
+
+    __hash__ = object.__hash__
+
+    @property
+    def spec(self) -> Spec:
+        """Shape, strides and dtype."""
+        return self._form.spec
+
+
+new = object.__new__
+_NOTHING = Rare()
+
+
+def holder(slot: Any, form: Form | Spec) -> Tensor:
+    """Return a tensor without a value, which keeps the instruction of a slot."""
+    self = new(Tensor)
+    self._slot, self._form = slot, form
+    return self
+
+
+def seldom(x: Tensor) -> Rare:
+    """Return what few tensors have, to be read."""
+    return getattr(x, "_rare", _NOTHING)
+
+
+def rare(x: Tensor) -> Rare:
+    """Return what few tensors have, to be changed."""
+    found: Rare | None = getattr(x, "_rare", None)
+    if found is None:
+        found = x._rare = Rare()
+    return found
+
+
+def plain(value: Array | float) -> Tensor:
+    """Return a tensor without history; the value is shared, not copied. NumPy's scalars become 0-d arrays."""
+    if isinstance(value, np.generic):
+        value = carried(value)
+    self = new(Tensor)
+    self._value = value
+    self._slot = None
+    self._form = spec_of(value)
+    return self
+
+
+made = maker()
+"""Return a leaf that holds a copy of a float, a list of floats, a small array of doubles; None for the rest."""
+taken = taker()
+"""Return a leaf that holds a copy of a float or a small array of doubles, or shares a tensor's; None for the rest."""
+
+
+def leaf(value: Array | float, *, requires_grad: bool) -> Tensor:
+    """Return a tensor without history that may require grad."""
+    self = new(Tensor)
+    self._value = value
+    self._form = spec = spec_of(value)
+    if requires_grad:
+        self._slot = slot = new(AccumulateGrad)
+        slot.spec, slot.grad, slot.owner = spec, None, ref(self)
+        tape = active()
+        if tape and tape.thread != get_ident():
+            settle()
+    else:
+        self._slot = None
+    if ON_MADE:
+        ON_MADE[-1](self)
+    return self
+
+
+def root(x: Tensor) -> Tensor:
+    """Make a tensor without history, of which there are no views yet, a leaf that requires grad; return it."""
+    x._slot = slot = new(AccumulateGrad)
+    slot.spec, slot.grad, slot.owner = x._form.spec, None, ref(x)
+    settle()
+    return x
+
+
+def is_tensor(x: object) -> bool:
+    """Return whether an object is a tensor."""
+    return isinstance(x, Tensor)
+
+
+def carried(value: Any) -> Array | float:
+    """Return a result as tensors carry it: 0-d float64 as a Python float, everything else as an array."""
+    if type(value) is np.float64:
+        return float(value)
+    array = np.asarray(value)
+    return float(array) if array.ndim == 0 and array.dtype == np.float64 else array
+
+
+def as_array(tensor: Tensor) -> Array:
+    """Return the value as an array that the tensor keeps from now on, so that views of it share memory."""
+    value = tensor._value
+    if type(value) is float:
+        value = tensor._value = np.array(value)
+    return value  # type: ignore[return-value]
+
+
+def method(name: str = "") -> Callable[[Installed], Installed]:
+    """Install a function as a method, or a property as an attribute, of Tensor."""
+
+    def install(function: Installed) -> Installed:
+        called = name or getattr(function, "__name__", "")
+        if called in vars(Tensor):
+            raise TypeError(f"Tensor.{called} is installed twice")
+        setattr(Tensor, called, function)
+        return function
+
+    return install
+
+
+def attribute(function: Callable[[Tensor], Any]) -> Callable[[Tensor], Any]:
+    """Install a function of a tensor as a read-only attribute."""
+    method(function.__name__)(property(function))
+    return function

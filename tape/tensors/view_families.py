@@ -1,0 +1,196 @@
+"""Families: a base tensor and the views of it, which share one shadow; and what a write does to them.
+
+A write gives the base a new version, with a slot of its own. Views of the version before are then stale: a view that
+is used again becomes, just before, a view of the version that stands.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from weakref import ReferenceType, ref
+
+import numpy as np
+
+from kernels.arrays.specs import Spec, spec_of
+from kernels.foundation.recent_table import Recent
+from kernels.instructions import forms
+from kernels.instructions.forms import Form
+from kernels.native.tensor.tensor_type import same_layout
+from kernels.native.words import TAPE_BITS
+from kernels.ops.registry import OPS
+from tape.tensors import inference_mode, modes
+from tape.tensors.tapes import LARGE, Tape, living
+from tape.tensors.tensor import Array, Tensor, as_array, rare, seldom
+
+_AS_STRIDED: Any = OPS["as_strided"]
+_FEW = 32
+_forms: Recent[tuple[Spec, Spec], Form] = Recent()
+
+
+@same_layout
+class Stale(Tensor):
+    """A view whose base was written since. It has no slot: whoever asks for that makes it a Tensor again."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "_slot":
+            raise AttributeError(f"'Tensor' object has no attribute {name!r}")
+        self.__class__ = Tensor  # type: ignore[assignment]
+        renew(self)
+        return self._slot
+
+
+def is_view(x: Tensor) -> bool:
+    """Whether a tensor is a view of another, its base."""
+    form = x._form
+    return type(form) is Form and form.is_view
+
+
+def base_of(x: Tensor) -> Tensor:
+    """Return the tensor whose family this one belongs to: its base, or itself."""
+    return x._base if is_view(x) else x
+
+
+def join(base: Tensor, view: Tensor) -> None:
+    """Note a view, so that a write finds it: of a leaf too, which may be none when it is written."""
+    views = getattr(base, "_views", None)
+    if views is None:
+        base._views = [ref(view)]
+        return
+    views.append(ref(view))
+    count = len(views)
+    if count > _FEW and count & (count - 1) == 0:  # at powers of two: forget the dead; threads may be adding more
+        views[:count] = [one for one in views[:count] if one() is not None]
+
+
+def forget(x: Tensor) -> None:
+    """Take a tensor off what its tape keeps under its name."""
+    slot = x._slot
+    if type(slot) is int and (tape := living.get(slot >> TAPE_BITS)) is not None and tape.retained:
+        tape.retained.pop(id(x), None)
+
+
+def move(x: Tensor, slot: Any, form: Form | Spec) -> None:
+    """Give a tensor another slot, with the form of its instruction, as :func:`record` does: nothing else does."""
+    forget(x)
+    x._slot, x._form = slot, form
+    remember(x)
+
+
+def record(tape: Tape, x: Tensor, form: Form, operands: tuple[Any, ...], saved: tuple[Any, ...] = ()) -> None:
+    """Append the instruction of a tensor's new version; its tape retains its gradient under the new slot."""
+    forget(x)
+    tape.record(x, form.code, operands, saved)
+    remember(x)
+
+
+def remember(x: Tensor) -> None:
+    """Let the end of a tensor that has got a slot be noticed, if that may hold much, and retain its gradient."""
+    size = x._form.spec.bytes
+    if size >= LARGE:
+        x._bytes = size
+    if seldom(x).retains:
+        tape = living.get(x._slot >> TAPE_BITS) if type(x._slot) is int else None
+        if tape is not None:
+            tape.retain(x)
+
+
+def outdate(base: Tensor) -> None:
+    """Let the views of a base find its new version when they are used again."""
+    views = getattr(base, "_views", None)
+    if not views:
+        return
+    for one in views:
+        view = one()
+        if view is not None and type(view) is Tensor and is_view(view):  # some have become leaves
+            forget(view)
+            del view._slot
+            view.__class__ = Stale
+    views.clear()
+
+
+def renew(view: Tensor) -> None:
+    """Make a stale view one of its base's version now: recorded in any gradient mode, for its base is."""
+    base = view._base
+    if base._slot is None:
+        view._slot = None
+    else:
+        front = _fronts[id(base)]() if id(base) in _fronts else None
+        source = base if front is None or front is view else front
+        tape, key = modes.own_tape(), (source.spec, view.spec)
+        form = _forms.get(key)
+        if form is None:
+            form = _forms.setdefault(key, forms.view(_AS_STRIDED, *key, ()))
+        tape.record(view, form.code, (source._slot,), (view._offset,))
+        remember(view)
+    join(base, view)
+
+
+def lead(view: Tensor) -> None:
+    """Let the views of a tensor's base, which nobody else has, be views of that tensor where they are renewed."""
+    key = id(view._base)  # which lives as long as its views
+    _fronts[key] = ref(view, lambda _: _fronts.pop(key, None))
+
+
+_fronts: dict[int, ReferenceType[Tensor]] = {}
+
+
+def alone(x: Tensor) -> bool:
+    """Whether no other tensor and no array outside can see this one's memory; pullbacks may."""
+    return not is_view(x) and not hasattr(x, "_views") and not hasattr(x, "_shared")
+
+
+def counter_of(x: Tensor) -> list[int]:
+    """Return the count of writes to a tensor's memory, which its family and detached tensors share."""
+    own = rare(base_of(x))
+    if own.counter is None:
+        own.counter = [0]
+    return own.counter
+
+
+def found(x: Tensor, *, moved: bool = False) -> None:
+    """Let a tensor be the base of a family, whose memory others may see: of its own, if it was a view.
+
+    ``moved``: it has got other memory, and its views have not.
+    """
+    if is_view(x) or hasattr(x, "_views"):
+        rare(x).counter = counter_of(x)
+    if is_view(x) or moved:
+        x._views = []
+    x._form = inference_mode.alike(spec_of(x._value), x.spec)
+    share(x)
+
+
+def share(x: Tensor) -> Tensor:
+    """Note that others can see this tensor's memory; return it."""
+    x._shared = True
+    return x
+
+
+_shown: dict[int, ReferenceType[Array]] = {}
+"""The arrays whose memory NumPy may see, by their ids: those that own it."""
+
+
+def root_of(array: Array) -> Array:
+    """Return the array that an array is a part of."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
+
+
+def show(x: Tensor) -> Tensor:
+    """Note that NumPy sees this tensor's memory; return it."""
+    array = as_array(x)
+    root = array if array.base is None else root_of(array)
+    key = id(root)
+    if key not in _shown:
+        _shown[key] = ref(root, lambda _, forget=_shown.pop: forget(key, None))  # type: ignore[misc]
+    x._shared = True
+    return x
+
+
+def is_shown(array: Array) -> bool:
+    """Whether NumPy may see the memory of an array."""
+    roots = [root for reference in list(_shown.values()) if (root := reference()) is not None]
+    return any(np.may_share_memory(array, root) for root in roots)

@@ -1,0 +1,1 @@
+"""What runs from a shell or writes files: stubs, the table of operations, the tour."""

@@ -1,0 +1,184 @@
+"""Stubs of what is installed at run time: ``python -m tape.tools.stubs`` rewrites tensor.pyi and functions.pyi.
+
+They are what an editor completes from and a type checker reads. The methods of Tensor are taken from the class as
+it stands after ``import tape``, the rest of tensor.py from its source.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import inspect
+import re
+import sys
+from pathlib import Path
+from types import WrapperDescriptorType
+from typing import TYPE_CHECKING, Any
+
+import tape
+from kernels.ops.registry import OPS
+from kernels.records.kinds import Elementwise
+from tape import functions
+from tape.operations.operators import FUNCTIONS, names_of
+from tape.tensors import registration
+from tape.tensors.tensor import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+FOLDER = Path(tape.__file__).parent
+HEAD = "# Written by `python -m tape.tools.stubs`; change the records or the methods, not this file.\n"
+_IMPORTS = """\
+import builtins
+from collections.abc import Iterator
+from tape.foundation import devices
+from tape.tensors.hooks import Hook, RemovableHandle
+from tape.random import Generator
+from tape.numpy_interface.methods import Count, Flat
+from tape.foundation.size import Size
+"""
+_IGNORED = {"__eq__": "override", "__ne__": "override"}  # a tensor of bools, where object says bool
+_PYTHONS_OWN = {"__firstlineno__"}  # since 3.13
+
+
+class _Bare(str):
+    """An annotation that a signature prints without quotes."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def stubs() -> dict[Path, str]:
+    """Return the text of each stub by its path."""
+    return {FOLDER / "tensors" / "tensor.pyi": tensor_stub(), FOLDER / "functions.pyi": functions_stub()}
+
+
+def tensor_stub() -> str:
+    """Return the stub of tensor.py: its statements without bodies, and Tensor with all that is installed."""
+    body = ast.parse((FOLDER / "tensors" / "tensor.py").read_text(encoding="utf-8")).body
+    texts = [ast.unparse(_bodiless(node)) for node in body if isinstance(node, ast.Import | ast.ImportFrom)]
+    texts[0] = _IMPORTS.rstrip()  # where `from __future__` stood
+    for node in body:
+        if isinstance(node, ast.ClassDef) and node.name == Tensor.__name__:
+            texts.append(_tensor_class(node))
+        elif isinstance(node, ast.ClassDef | ast.FunctionDef | ast.Assign | ast.AnnAssign):
+            texts.append(ast.unparse(_bodiless(node)))
+    return HEAD + "\n".join(texts) + "\n"
+
+
+def functions_stub() -> str:
+    """Return the stub of tape/functions.py: each function under all of its names."""
+    records = {name: op for op in OPS.values() if isinstance(op, Elementwise) for name in names_of(op)}
+    lines = [
+        "from math import nan",
+        "from typing import Any",
+        "from tape.random import Generator",
+        "from tape.tensors.tensor import Tensor",
+        f"__all__ = {functions.__all__}",
+    ]
+    for name, function in FUNCTIONS.items():
+        op = records[name]
+        alpha = "alpha: Any = None, " if op.scaled else ""
+        operands = ", ".join(f"{operand}: Any" for operand in op.inputs)
+        lines.append(
+            _definition(name, f"({operands}, /, *, {alpha}out: Tensor | None = None) -> Tensor", function.__doc__)
+        )
+    for name, function in registration.FUNCTIONS.items():
+        lines.append(_definition(name, str(_typed(inspect.signature(function))), function.__doc__))
+    return HEAD + "\n".join(lines) + "\n"
+
+
+def _typed(signature: inspect.Signature) -> inspect.Signature:
+    """Return a signature whose annotations print without quotes."""
+    parameters = [p.replace(annotation=_Bare(p.annotation)) for p in signature.parameters.values()]
+    return signature.replace(parameters=parameters, return_annotation=_Bare(signature.return_annotation))
+
+
+def _bodiless(node: Any) -> Any:
+    """Return a statement with the first line of the docstring, or `...`, for the body of each function in it."""
+    if isinstance(node, ast.ClassDef):
+        node.body = [_bodiless(part) for part in node.body]
+    elif isinstance(node, ast.FunctionDef):
+        documentation = ast.get_docstring(node)
+        node.body = [ast.Expr(ast.Constant(documentation.splitlines()[0] if documentation else ...))]
+    return node
+
+
+_NATIVE = {
+    "__neg__": "(self) -> Tensor",
+    "__getitem__": "(self, key: Any) -> Tensor",
+    "__setitem__": "(self, key: Any, value: Any) -> None",
+}
+_UNTYPED = ("__hash__", "__delitem__")  # nothing can be deleted
+
+
+def _tensor_class(node: ast.ClassDef) -> str:
+    """Print the class Tensor: the state that its source declares, then what is installed."""
+    texts = [f'"""{(Tensor.__doc__ or "").splitlines()[0]}"""']
+    texts += [ast.unparse(part) for part in node.body if isinstance(part, ast.Assign | ast.AnnAssign)]
+    for name, member in sorted(vars(Tensor).items()):
+        if isinstance(member, property):
+            texts.append(_property(name, member))
+        elif inspect.isfunction(function := inspect.unwrap(member) if callable(member) else member):
+            texts.append(_method(name, function))
+        elif isinstance(member, WrapperDescriptorType) and name not in _UNTYPED:  # an operator of native code
+            texts.append(_definition(name, _NATIVE.get(name, "(self, other: Any, /) -> Tensor"), None))
+        elif isinstance(member, int) and name not in _PYTHONS_OWN:
+            texts.append(f"{name}: builtins.int")
+    bases = ", ".join(map(ast.unparse, node.bases))
+    return f"class {Tensor.__name__}({bases}):\n" + _indented(texts)
+
+
+def _method(name: str, function: Any) -> str:
+    documentation = function.__doc__ or getattr(FUNCTIONS.get(name), "__doc__", None)
+    return _definition(name, _signature(function, bound=name != "__new__"), documentation, _IGNORED.get(name, ""))
+
+
+def _property(name: str, member: property) -> str:
+    text = "@property\n" + _definition(name, _signature(member.fget), inspect.getdoc(member.fget))
+    if member.fset is None:
+        return text
+    return text + f"\n@{name}.setter\n" + _definition(name, _signature(member.fset), None)
+
+
+def _definition(name: str, signature: str, documentation: str | None, ignored: str = "") -> str:
+    """Print a function without its body, with the first line of its docstring unless Python names it."""
+    head = f"def {name}{signature}:" + (f"  # type: ignore[{ignored}]" if ignored else "")
+    if documentation is None or name.startswith("__"):
+        return f"{head}\n    ..."
+    return f'{head}\n    """{documentation.splitlines()[0]}"""'
+
+
+def _signature(function: Any, *, bound: bool = True) -> str:
+    """Print a signature; a printed operator's, which has no annotations, is that of operands and a tensor."""
+    signature = inspect.signature(function)
+    first, *rest = signature.parameters.values()
+    if first.annotation is first.empty and first.name != "self":
+        names = ("other",) if len(rest) == 1 else tuple(p.name for p in rest)
+        return f"({', '.join(['self', *(f'{n}: Any' for n in names), *('/' for _ in names[:1])])}) -> Tensor"
+    own = first.replace(name="self" if bound else "cls", annotation=first.empty)
+    parameters = [own, *(p.replace(annotation=_plain(p.annotation)) for p in rest)]
+    return str(signature.replace(parameters=parameters, return_annotation=_plain(signature.return_annotation)))
+
+
+def _plain(annotation: str) -> _Bare:
+    """Return an annotation in which no method of Tensor hides a builtin: `float` is one."""
+    hidden = "|".join(sorted(vars(Tensor).keys() & vars(builtins).keys() - vars(object).keys()))
+    return _Bare(re.sub(rf"(?<![\w.])({hidden})\b", r"builtins.\1", annotation))
+
+
+def _indented(texts: Iterable[str]) -> str:
+    return "\n".join("    " + line for text in texts for line in text.splitlines())
+
+
+def main() -> int:
+    """Rewrite the stubs; return 0."""
+    for path, text in stubs().items():
+        path.write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
