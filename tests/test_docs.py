@@ -1,6 +1,8 @@
 """The pages say what is so: README and docs, their Python blocks with the output, their tables, their links."""
 
 import re
+from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
@@ -178,3 +180,33 @@ def test_a_directive_is_a_block() -> None:
     text = "```{toctree}\nlimits\n```\n\n# One\n\n```python\nprint(1)\n```\n"
     assert [block.language for block in fenced_blocks(text)] == ["{toctree}", "python"]
     assert anchors(text) == {"one"}
+
+
+def public_names() -> ModuleType:
+    """Return docs/public_names.py, which stands in no package."""
+    spec = spec_from_file_location("public_names", DOCS / "public_names.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+NAMES = public_names()
+
+
+def test_the_reference_has_a_place_for_every_public_module() -> None:
+    marks = [path for page in (DOCS / "api").glob("*.md") for path in NAMES.MARK.findall(text_of(page))]
+    assert sorted(marks) == sorted([*NAMES.MODULES, *NAMES.CLASSES])
+    for owner in (tape, tape.autograd):
+        things = {name: getattr(owner, name) for name in owner.__all__}
+        assert {m.__name__ for m in things.values() if isinstance(m, ModuleType)} <= set(NAMES.MODULES)
+
+
+@pytest.mark.parametrize("module", NAMES.MODULES)
+def test_the_reference_shows_every_public_name(module: str) -> None:
+    """As an object of its own, or by the name under which a class is shown already."""
+    shown = set(re.findall(r"^(?:\.\. [a-z:]+:: |``)([\w.]+)", NAMES.reference(module), re.MULTILINE))
+    wanted = {f"{module}.{name}" for name in NAMES.public_names(import_module(module))}
+    assert wanted
+    assert shown == wanted
