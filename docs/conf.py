@@ -26,11 +26,22 @@ myst_heading_anchors = 3  # as GitHub has them, so that links serve both
 autodoc_typehints = "none"  # most are Any: a docstring's text says what is taken
 autodoc_member_order = "alphabetical"
 
+README = HERE.parent / "README.md"
+LINK = re.compile(r"\[([^]]*)\]\((\.\./[^)\s#]+)(#[^)\s]*)?\)")  # one that leads up
+
 
 def front_page() -> str:
     """Return README without its list of pages: the site's tables of contents stand in its place."""
-    text = (HERE.parent / "README.md").read_text(encoding="utf-8")
+    text = README.read_text(encoding="utf-8")
     return text.partition("## Documentation\n")[0].replace("](docs/", "](")
+
+
+def link_on_the_site(page: str, link: re.Match[str]) -> str:
+    """Return a link that leads up: README is the front page, and of the source, which is not here, the text stays."""
+    target = (HERE / page).parent.joinpath(link[2]).resolve()
+    if target == README:
+        return f"[{link[1]}](/index.md{link[3] or ''})"
+    return link[0] if target.is_relative_to(HERE) else link[1]
 
 
 def on_the_site(_app: Any, page: str, source: list[str]) -> None:
@@ -40,9 +51,9 @@ def on_the_site(_app: Any, page: str, source: list[str]) -> None:
         text = front_page() + text[text.index("```{toctree}") :]
         if not (HERE / "internals.md").exists():
             text = text.partition("```{toctree}\n:caption: Inside\n")[0]
+    text = LINK.sub(lambda link: link_on_the_site(page, link), text)
     level = 3 if len(MARK.findall(text)) > 1 else 2
-    text = MARK.sub(lambda mark: reference(mark[1], level), text)
-    source[0] = text.replace("](../README.md", "](index.md")
+    source[0] = MARK.sub(lambda mark: reference(mark[1], level), text)
 
 
 def as_restructured_text(_app: Any, _what: str, _name: str, _thing: Any, _options: Any, lines: list[str]) -> None:
