@@ -182,9 +182,9 @@ def test_a_directive_is_a_block() -> None:
     assert anchors(text) == {"one"}
 
 
-def public_names() -> ModuleType:
-    """Return docs/public_names.py, which stands in no package."""
-    spec = spec_from_file_location("public_names", DOCS / "public_names.py")
+def script(name: str) -> ModuleType:
+    """Return a script of docs, which is no package, as a module."""
+    spec = spec_from_file_location(name, DOCS / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = module_from_spec(spec)
@@ -192,7 +192,7 @@ def public_names() -> ModuleType:
     return module
 
 
-NAMES = public_names()
+NAMES = script("public_names")
 
 
 def test_the_reference_has_a_place_for_every_public_module() -> None:
@@ -210,3 +210,12 @@ def test_the_reference_shows_every_public_name(module: str) -> None:
     wanted = {f"{module}.{name}" for name in NAMES.public_names(import_module(module))}
     assert wanted
     assert shown == wanted
+
+
+def test_the_command_writes_the_table_of_operations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    command, page = script("update_operations"), tmp_path / "operations.md"
+    monkeypatch.setattr(command, "PAGE", page)
+    page.write_text("before\n\n<!-- ops -->\nan old table\n<!-- /ops -->\n\nafter\n", encoding="utf-8")
+    command.main()
+    table = tape.op_table().strip()
+    assert page.read_text(encoding="utf-8") == f"before\n\n<!-- ops -->\n{table}\n<!-- /ops -->\n\nafter\n"
