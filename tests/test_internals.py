@@ -17,7 +17,7 @@ import struct
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 import test_house
@@ -344,19 +344,22 @@ def test_the_counts_of_the_example() -> None:
         names["y"].backward()
 
 
-LIVES: dict[str, str] = {
-    "An operation, seen for the first time: `x * c`": "y = x * c",
-    "An operation that has been seen": "y = x * c",
-    "A backward, the short way": "(x * c).sum().backward()",
-    "A backward, the general way": "y = x * c; y.register_hook(lambda g: g * 2); y.sum().backward()",
-    "A backward that is recorded: `create_graph=True`": "tape.autograd.grad((x * x).sum(), x, create_graph=True)",
-    "A write, for the first time: `x[i] = v`": "u = x * 1.0; v = c[0]; u[1] = v",
-    "A program is recorded: `tape.record(f, ...)`": "program = tape.record(lambda p: (p * p).sum(), np.arange(3.0))",
-    "A program is lowered, at its first call": "program.value_and_grad(np.arange(3.0))",
-    "A program is replayed": "program.value_and_grad(np.arange(3.0))",
-    "A `vmap`": "tape.func.vmap(lambda p: (p * p).sum())(np.ones((4, 3)))",
+LIVES: dict[str, tuple[str, str]] = {
+    "An operation, seen for the first time: `x * c`": ("", "y = x * c"),
+    "An operation that has been seen": ("", "y = x * c"),
+    "A backward, the short way": ("z = (x * c).sum()", "z.backward()"),
+    "A backward, the general way": ("y = x * c; y.register_hook(double); z = y.sum()", "z.backward()"),
+    "A backward that is recorded: `create_graph=True`": (
+        "z = (x * x).sum()",
+        "tape.autograd.grad(z, x, create_graph=True)",
+    ),
+    "A write, for the first time: `x[i] = v`": ("u = x * 1.0; v = c[0]", "u[1] = v"),
+    "A program is recorded: `tape.record(f, ...)`": ("tape.record", "program = tape.record(f, np.arange(3.0))"),
+    "A program is lowered, at its first call": ("", "program.value_and_grad(np.arange(3.0))"),
+    "A program is replayed": ("", "program.value_and_grad(np.arange(3.0))"),
+    "A `vmap`": ("tape.func.vmap", "tape.func.vmap(f)(np.ones((4, 3)))"),
 }
-"""The lives of the page, each with a statement that runs through it, in this order."""
+"""The lives of the page, in its order: what is made ready, and a statement that runs through it."""
 TRACED = """
 import json, pathlib, sys
 import numpy as np
@@ -367,13 +370,22 @@ root, x = str(pathlib.Path(tape.__file__).parents[1]) + "/", tape.tensor([1.0, 2
 c, passed, lives = tape.tensor([4.0, 5.0, 6.0], requires_grad=True), [], {}
 
 
+def f(p):
+    return (p * p).sum()
+
+
+def double(g):
+    return g * 2
+
+
 def heard(frame, event, _):
     code = frame.f_code
     if event == "call" and code.co_name != "<module>" and code.co_filename.startswith(root):
-        passed.append(code.co_filename.removeprefix(root))
+        passed.append((code.co_filename.removeprefix(root), code.co_name))
 
 
-for name, statement in json.loads(LIVES).items():
+for name, (ready, statement) in json.loads(LIVES).items():
+    exec(ready)
     code = compile(statement, name, "exec")
     sys.setprofile(heard)
     exec(code)
@@ -388,17 +400,32 @@ print(json.dumps([lives, [name.rpartition("_")[0] for name in jit._loaded]]))
 """
 
 
-def chain(life: str) -> list[str]:
-    """Return the files that a life passes, in order; a sentence that ends in "instead" tells of another way."""
-    (text,) = re.findall(rf"^\*\*{re.escape(life)}\.\*\* (.*?)\n\n", TEXT, re.MULTILINE | re.DOTALL)
-    sentences = re.split(r"(?<=\.)\s", text)
-    return [path for one in sentences if not one.endswith("instead.") for path in paths(one)]
+class Stop(NamedTuple):
+    """A file that a life passes; with a name, where it passes that function of it."""
+
+    file: str
+    function: str
 
 
-def is_passed(files: list[str], calls: list[str]) -> bool:
-    """Whether calls go through files in this order, among others."""
-    rest = iter(calls)
-    return all(file in rest for file in files)
+def chain(text: str) -> list[Stop]:
+    """Return what a life passes, in order; a sentence that ends in "instead" tells of another way."""
+    sentences = re.split(r"(?<=\.)\s", " ".join(text.split()))
+    found = re.findall(r"`([\w/]+\.py)`(?: \(`(\w+)`\))?", " ".join(s for s in sentences if not s.endswith("instead.")))
+    return [Stop(*pair) for pair in found]
+
+
+def life_of(title: str) -> list[Stop]:
+    (text,) = re.findall(rf"^\*\*{re.escape(title)}\.\*\* (.*?)\n\n", TEXT, re.MULTILINE | re.DOTALL)
+    return chain(text)
+
+
+def is_passed(stops: list[Stop], calls: list[list[str]]) -> bool:
+    """Whether calls come to these for the first time in this order, among others."""
+    firsts = [
+        next((k for k, (file, name) in enumerate(calls) if file == stop.file and stop.function in ("", name)), -1)
+        for stop in stops
+    ]
+    return -1 not in firsts and all(a < b for a, b in itertools.pairwise(firsts))
 
 
 def test_the_lives_of_the_page_are_those_that_are_tried() -> None:
@@ -412,11 +439,11 @@ def test_each_life_passes_its_files_in_order(fresh: Fresh) -> None:
     assert errors == ""
     lives, loaded = json.loads(output)
     assert lives["An operation that has been seen"] == [], "Python runs at a call that has been seen"
-    chains = {life: chain(life) for life in LIVES}
-    assert [life for life, files in chains.items() if len(files) < 2] == []
-    plain = {life: [file for file in files if not file.endswith("_native.py")] for life, files in chains.items()}
-    assert [life for life, files in plain.items() if not is_passed(files, lives[life])] == []
-    native = {Path(file).stem for files in chains.values() for file in files if file.endswith("_native.py")}
+    chains = {life: life_of(life) for life in LIVES}
+    assert [life for life, stops in chains.items() if len(stops) < 2] == []
+    plain = {life: [s for s in stops if not s.file.endswith("_native.py")] for life, stops in chains.items()}
+    assert [life for life, stops in plain.items() if not is_passed(stops, lives[life])] == []
+    native = {Path(s.file).stem for stops in chains.values() for s in stops if s.file.endswith("_native.py")}
     assert sorted(native - set(loaded)) == []
 
 
@@ -429,5 +456,7 @@ def test_planted_faults_are_found() -> None:
     wrong = ["python -m tape.tols", "python -m tape cash", "python -m pytest tests/test_none.py", "TAPE_BUG=1 .ci/run"]
     wrong += ["python -m pytest -m quack", ".ci/walk"]
     assert all(map(complaint, wrong))
-    assert is_passed(["a", "b"], ["a", "c", "a", "b"])
-    assert not is_passed(["b", "a"], ["a", "c", "b"])
+    life = chain("`a.py` → `b.py` → `a.py` (`g`). Others take `c.py` instead.")
+    assert is_passed(life, [["a.py", "f"], ["d.py", "f"], ["b.py", "f"], ["a.py", "g"]])
+    assert not is_passed(life, [["b.py", "f"], ["a.py", "f"], ["b.py", "f"], ["a.py", "g"]])
+    assert not is_passed(life, [["a.py", "f"], ["b.py", "f"], ["a.py", "f"]])
