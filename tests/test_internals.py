@@ -344,6 +344,39 @@ def test_the_counts_of_the_example() -> None:
         names["y"].backward()
 
 
+def test_a_backward_that_fails_leaves_what_the_page_says() -> None:
+    plain, hooked, last = (tape.tensor([1.0, 2.0], requires_grad=True) for _ in range(3))
+    u = last * 2.0
+    v = u * plain
+    v.retain_grad()
+    y = (v * hooked).sum()
+    hooked.register_hook(lambda _: None)
+
+    def failing(_: Any) -> None:
+        raise ValueError("a hook of mine")
+
+    handle = u.register_hook(failing)
+    with pytest.raises(ValueError, match="of mine"):
+        y.backward()
+    assert plain.grad is None
+    assert last.grad is None
+    assert v.grad is None
+    assert hooked.grad is not None  # all of its gradient was there
+    handle.remove()
+    y.backward()
+    assert plain.grad.tolist() == [2.0, 8.0]
+
+
+def test_sums_alone_can_be_swept_again() -> None:
+    x = tape.tensor([1.0, 2.0], requires_grad=True)
+    sums, product = (x + x).sum(), (x * x).sum()
+    for _ in range(2):
+        sums.backward()
+    product.backward()
+    with pytest.raises(RuntimeError, match="second time"):
+        product.backward()
+
+
 LIVES: dict[str, tuple[str, str]] = {
     "An operation, seen for the first time: `x * c`": ("", "y = x * c"),
     "An operation that has been seen": ("", "y = x * c"),
