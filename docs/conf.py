@@ -49,8 +49,6 @@ def on_the_site(_app: Any, page: str, source: list[str]) -> None:
     text = source[0]
     if page == "index":
         text = front_page() + text[text.index("```{toctree}") :]
-        if not (HERE / "internals.md").exists():
-            text = text.partition("```{toctree}\n:caption: Inside\n")[0]
     text = LINK.sub(lambda link: link_on_the_site(page, link), text)
     level = 3 if len(MARK.findall(text)) > 1 else 2
     source[0] = MARK.sub(lambda mark: reference(mark[1], level), text)

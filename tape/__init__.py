@@ -18,10 +18,13 @@ from kernels.foundation.garbage_collector import uncollected as _uncollected
 
 with _uncollected(lasting=True):
     from tape import array_api, autograd, functions, linalg, random  # noqa: F401
-    from tape.conversions import tensor_types, to_python  # noqa: F401 (they install methods, as those below)
-    from tape.numpy_interface import protocols  # noqa: F401
-    from tape.operations import in_place_views, indexing, numpy_ufuncs  # noqa: F401
-    from tape.operations.in_place import methods  # noqa: F401
+    from tape.conversions import tensor_types as _tensor_types
+    from tape.conversions import to_python as _to_python  # noqa: F401 (it installs methods, as those below)
+    from tape.numpy_interface import protocols as _protocols  # noqa: F401
+    from tape.operations import indexing as _indexing  # noqa: F401
+    from tape.operations import numpy_ufuncs as _numpy_ufuncs  # noqa: F401
+    from tape.operations.in_place import methods as _methods  # noqa: F401
+    from tape.operations.in_place import views as _views  # noqa: F401
 from tape.array_api import e, finfo, iinfo, inf, nan, newaxis, pi, result_type
 from tape.conversions.creation import (
     arange,
@@ -95,10 +98,10 @@ if _TYPE_CHECKING:
     from tape import func, optimize, quadrature, sparse, special, stats  # noqa: F401 (stats: a module)
     from tape.batching.vmap import vmap
     from tape.checks.first_nonfinite import first_nonfinite
-    from tape.operations.jitted_functions import custom
     from tape.operations.whole.op_table import op_table
     from tape.programs.making import record
     from tape.programs.program import Program
+    from tape.recording.jitted_functions import custom
     from tape.tensors.listing import listing
 
 # What many programs never call, and what installs nothing, is imported at its first use.
@@ -106,7 +109,7 @@ __getattr__ = _found_in(
     "tape",
     {
         "Program": "tape.programs.program",
-        "custom": "tape.operations.jitted_functions",
+        "custom": "tape.recording.jitted_functions",
         "first_nonfinite": "tape.checks.first_nonfinite",
         "func": "tape.func",
         "listing": "tape.tensors.listing",
@@ -237,7 +240,7 @@ __all__ = [
     "zeros",
     "zeros_like",
 ]
-__all__ += functions.__all__ + tensor_types.__all__
+__all__ += functions.__all__ + _tensor_types.__all__
 
 
 def __dir__() -> list[str]:

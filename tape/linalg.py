@@ -92,7 +92,7 @@ __all__ = [
 
 
 @argued
-def cross(input: Any, other: Any, *, dim: int = -1) -> Tensor:  # noqa: A002 (PyTorch's name)
+def cross(input: Any, other: Any, *, dim: int = -1) -> Tensor:
     """Return the vector product along a dim of size 3.
 
     >>> tape.linalg.cross(tape.tensor([1.0, 0.0, 0.0]), tape.tensor([0.0, 1.0, 0.0]))

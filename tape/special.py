@@ -18,7 +18,8 @@ from tape.foundation import dtypes
 from tape.operations import numpy_ufuncs, sums_and_extrema
 from tape.operations.elementwise import logit, mvlgamma, polygamma, round  # noqa: A004 (PyTorch's names)
 from tape.operations.numpy_arguments import array_like, cast
-from tape.operations.operators import FUNCTIONS, RECORDED
+from tape.operations.operators import FUNCTIONS, RUN
+from tape.operations.parameters import function_of
 from tape.operations.reductions import softmax as softmaxes
 from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import views
@@ -57,29 +58,30 @@ sinc = FUNCTIONS["sinc"]
 xlog1py = FUNCTIONS["xlog1py"]
 xlogy = FUNCTIONS["xlogy"]
 expit, psi, gammaln = FUNCTIONS["sigmoid"], FUNCTIONS["digamma"], FUNCTIONS["lgamma"]
-log_expit, gamma, erfcinv = RECORDED["log_expit"], RECORDED["gamma"], RECORDED["erfcinv"]
-j0 = bessel_j0 = RECORDED["j0"]
-j1 = bessel_j1 = RECORDED["j1"]
-y0 = bessel_y0 = RECORDED["y0"]
-y1 = bessel_y1 = RECORDED["y1"]
-k0 = modified_bessel_k0 = RECORDED["k0"]
-k1 = modified_bessel_k1 = RECORDED["k1"]
+log_expit, gamma, erfcinv = RUN["log_expit"], RUN["gamma"], RUN["erfcinv"]
+j0 = bessel_j0 = RUN["j0"]
+j1 = bessel_j1 = RUN["j1"]
+y0 = bessel_y0 = RUN["y0"]
+y1 = bessel_y1 = RUN["y1"]
+k0 = modified_bessel_k0 = RUN["k0"]
+k1 = modified_bessel_k1 = RUN["k1"]
 modified_bessel_i0, modified_bessel_i1 = i0, i1
 
 
 def _last(name: str, arguments: str, value: str) -> Callable[..., Tensor]:
     """Return a function of which only the last operand has a derivative in closed form; with an example."""
-    run = RECORDED[name]
+    run = RUN[name]
 
-    def function(*operands: Any) -> Tensor:
+    def checked(*operands: Any) -> Tensor:
         if any(isinstance(a, Tensor) and a._slot is not None for a in operands[:-1]):
             which = "the first argument" if len(operands) == 2 else "all arguments but the last"  # noqa: PLR2004
             raise NotImplementedError(f"{name}(): the derivative by {which} is not implemented; detach() it")
         return run(*operands)  # type: ignore[no-any-return]
 
-    function.__name__ = function.__qualname__ = name
+    op: Any = OPS[name]
+    function = function_of(op, checked)
     function.__doc__ = f"{run.__doc__}\n\n    >>> tape.special.{name}({arguments})\n    {value}\n    "
-    return function
+    return function  # type: ignore[no-any-return]
 
 
 zeta = _last("zeta", "2.0, tape.tensor([1.0, 2.0])", "tensor([1.6449, 0.6449])")
@@ -99,7 +101,7 @@ iv = _last("iv", "2, tape.tensor([1.0])", "tensor([0.1357])")
 ive = _last("ive", "2, tape.tensor([1.0])", "tensor([0.0499])")
 kv = kn = _last("kv", "2, tape.tensor([1.0])", "tensor([1.6248])")
 kve = _last("kve", "2, tape.tensor([1.0])", "tensor([4.4168])")
-beta, betaln, rgamma, gammasgn = (RECORDED[name] for name in ("beta", "betaln", "rgamma", "gammasgn"))
+beta, betaln, rgamma, gammasgn = (RUN[name] for name in ("beta", "betaln", "rgamma", "gammasgn"))
 
 
 def logsumexp(
@@ -143,12 +145,12 @@ def _floating(x: Any) -> Tensor:
 def _of_all(name: str, what: str, example: str) -> Callable[..., Tensor]:
     own = getattr(softmaxes, name)
 
-    def function(x: Any, dim: Any = None, dtype: Any = None, *, axis: Any = None) -> Tensor:
-        x, at = cast(array_like(x), dtype), either("dim", dim, "axis", axis, None)
-        x = _floating(x)
+    def function(input: Any, dim: Any = None, dtype: Any = None, *, axis: Any = None) -> Tensor:
+        input, at = cast(array_like(input), dtype), either("dim", dim, "axis", axis, None)
+        input = _floating(input)
         if at is None or isinstance(at, (tuple, list)):
-            return _over_several(own, x, at)
-        return own(x, at)  # type: ignore[no-any-return]
+            return _over_several(own, input, at)
+        return own(input, at)  # type: ignore[no-any-return]
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"""Return {what} over ``axis``: an int, a tuple, or None for all.

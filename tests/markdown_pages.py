@@ -11,7 +11,6 @@ import io
 import re
 import sys
 import tokenize
-from collections.abc import Collection
 from contextlib import redirect_stdout
 from pathlib import Path
 from types import ModuleType
@@ -120,14 +119,12 @@ def links(markdown: str) -> list[str]:
     return [target for target in targets if not re.match(r"[a-z]+:", target)]
 
 
-def broken_links(markdown: str, page: Path, absent: Collection[str] = ()) -> list[str]:
-    """Return the links of a page whose file or anchor is not there; files of `absent` need not be."""
+def broken_links(markdown: str, page: Path) -> list[str]:
+    """Return the links of a page whose file or anchor is not there."""
     broken = []
     for link in links(markdown):
         name, _, anchor = link.partition("#")
         target = (page.parent / name).resolve() if name else page
-        if target.is_relative_to(ROOT) and target.relative_to(ROOT).as_posix() in absent:
-            continue
         headings = anchors(markdown if target == page else text_of(target))
         if not (target == page or target.exists()) or (anchor and anchor not in headings):
             broken.append(link)

@@ -537,7 +537,7 @@ A second interrupt is made good; at the call itself, a line here, none can come.
 UNDONE = {"try:", "modes.restore(before)", "modes.set_mode(before)", "set_mode(before)", "restore(before)"}
 
 
-MANAGED = ("with modes.", "with switches.", "with np.errstate(")
+MANAGED = ("with modes.", "with grad_modes.", "with np.errstate(")
 """Lines that are run once more at their end, where Python itself lets no interrupt in before the way out is taken."""
 
 

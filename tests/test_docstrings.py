@@ -19,7 +19,7 @@ from tape.tensors import registration
 def written() -> Iterator[tuple[str, Callable[..., Any]]]:
     """Yield the functions that are no single record, under the name they are offered by."""
     yield from registration.FUNCTIONS.items()
-    records = set(operators.RECORDED.values())
+    records = set(operators.RUN.values())
     for module in (tape.linalg, tape.special):
         for name in module.__all__:
             function = getattr(module, name)

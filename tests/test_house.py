@@ -93,7 +93,7 @@ HOUSE = [
 # fmt: on
 
 MOST_LINES = 400
-MOST_ENTRIES = 15
+MOST_ENTRIES = 16
 MOST_LINES_OF_A_FUNCTION = 40
 LARGER: dict[str, str] = {  # "room" or "room:function" -> why it may pass its ceiling
 }
@@ -363,7 +363,7 @@ def test_every_file_has_its_place() -> None:
 
 
 def test_a_room_has_a_dozen_entries() -> None:
-    for folder in {path.parent for path in FILES.values() if "kernels" in path.parts}:
+    for folder in {path.parent for path in FILES.values()} - {ROOT / "tape"}:  # where public modules stand too
         entries = [e.name for e in folder.iterdir() if e.suffix == ".py" or (e.is_dir() and e.name != "__pycache__")]
         assert len(entries) - 1 <= MOST_ENTRIES, f"{folder.name} has {len(entries) - 1} entries"
 

@@ -19,7 +19,7 @@ import tape
 from kernels.ops.registry import OPS
 from kernels.records.kinds import Elementwise
 from kernels.sweeps import backend
-from tape.operations.operators import names_of
+from tape.operations.parameters import names_of
 from tape.recording.record import recorded
 from tape.tensors import modes
 

@@ -61,7 +61,8 @@ class Elementwise(Op):
     NumPy in every bit; the others replay through NumPy's own loops. ``operator`` is Python's symbol.
     ``reversed_grad_fn`` is the node's name where a Python number comes first, ``number_grad_fn`` where one comes last.
     ``condition``: the first input is a boolean mask. ``identity``: the result is the operand itself. ``scaled``:
-    PyTorch's ``alpha`` multiplies the second.
+    PyTorch's ``alpha`` multiplies the second. ``arguments``: what the operands are called where it is not PyTorch's
+    usual ``input`` and ``other``.
     ``scalar`` names the record that serves a Python number as the second operand; there the number is the
     static parameter ``p`` of forward and rules, and ``variants`` has what computes some p: a ufunc, or a
     function made of ufuncs.
@@ -78,6 +79,7 @@ class Elementwise(Op):
     condition: bool = False
     identity: bool = False
     scaled: bool = False
+    arguments: tuple[str, ...] = ()
     exact: bool = False
     scalar: str = ""
     composed: bool = False

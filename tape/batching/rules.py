@@ -29,8 +29,8 @@ from kernels.records.kinds import (
     View,
     Write,
 )
-from tape.operations import indexing, jitted_functions, matmul, operators, sums_and_extrema
-from tape.recording import integer_indices, record, routine_calls, views
+from tape.operations import indexing, matmul, operators, sums_and_extrema
+from tape.recording import integer_indices, jitted_functions, record, routine_calls, views
 from tape.tensors import modes
 from tape.tensors.tensor import Array, Tensor, plain
 
@@ -109,7 +109,7 @@ RUN = {**operators.RUN, **{number: operators.RUN[name] for number, name in _STAT
 
 def elementwise(op: Elementwise, values: Sequence[Any]) -> Tensor:
     """Run an elementwise operation on operands that are aligned."""
-    run = RUN if any(type(x) is Tensor for x in values) else operators.RECORDED
+    run = RUN if any(type(x) is Tensor for x in values) else operators.RUN
     return run[op.name](*values)  # type: ignore[no-any-return]
 
 

@@ -246,9 +246,9 @@ def like(name: str, make: Callable[..., Tensor], fill: Callable[..., Array] | No
     """Return the factory of tensors that have the shape and dtype of another; ``fill`` makes an array of these."""
 
     def make_like(
-        x: Tensor, *args: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, **more: Any
+        input: Tensor, *args: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, **more: Any
     ) -> Tensor:
-        spec = x._form.spec
+        spec = input._form.spec
         if fill is not None and dtype is None and not args and not more:
             return finished(fill(spec.shape, spec.dtype), device, requires_grad)
         wanted = spec.dtype if dtype is None else dtype

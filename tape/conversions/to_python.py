@@ -64,11 +64,13 @@ def _number(x: Tensor) -> Any:
 
 
 @method()
-def equal(x: Tensor, other: Tensor) -> bool:
-    """Return whether two tensors have one shape and equal elements; ``x == other`` compares element by element."""
-    record.left(x)
+def equal(input: Tensor, other: Tensor) -> bool:
+    """Return whether two tensors have one shape and equal elements; ``input == other`` compares element by element."""
+    record.left(input)
     record.left(other)
-    return bool(x.spec.shape == other.spec.shape and np.array_equal(np.asarray(x._value), np.asarray(other._value)))
+    return bool(
+        input.spec.shape == other.spec.shape and np.array_equal(np.asarray(input._value), np.asarray(other._value))
+    )
 
 
 @method("__float__")

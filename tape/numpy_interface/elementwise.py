@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tape.operations import elementwise
-from tape.operations.operators import FUNCTIONS, RECORDED
+from tape.operations.operators import FUNCTIONS, RUN
 from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import views
 from tape.recording.arguments import either
@@ -21,7 +21,7 @@ for _ufunc, _name in (
     (np.radians, "deg2rad"),
     (np.fabs, "absolute"),
 ):
-    implements(_ufunc)(RECORDED[_name])
+    implements(_ufunc)(RUN[_name])
 implements(np.float_power)(elementwise.float_power)
 implements(np.ldexp)(elementwise.ldexp)
 

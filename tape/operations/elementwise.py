@@ -12,7 +12,7 @@ import numpy as np
 from kernels.ops.registry import OPS
 from kernels.records.scipy_ufuncs import special
 from tape.operations import writes
-from tape.operations.operators import FUNCTIONS, RECORDED
+from tape.operations.operators import FUNCTIONS, RUN
 from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import casts, record, views
 from tape.tensors import grad_modes
@@ -35,7 +35,7 @@ def _integral(x: Tensor) -> bool:
 
 
 @public("divide")
-def div(x: Any, other: Any, *, rounding_mode: str | None = None, out: Tensor | None = None) -> Tensor:
+def div(input: Any, other: Any, *, rounding_mode: str | None = None, out: Tensor | None = None) -> Tensor:
     """Return the quotient; with ``rounding_mode`` "trunc" rounded towards zero, "floor" down, which has no slope.
 
     Shapes broadcast, dtypes promote as NumPy's do; rounded, integers stay integers. RuntimeError for another mode, and
@@ -45,18 +45,18 @@ def div(x: Any, other: Any, *, rounding_mode: str | None = None, out: Tensor | N
     ([3.5, -3.5], [3, -3])
     """
     if rounding_mode is None:
-        plain = type(x) is Tensor and out is None
-        return x / other if plain else FUNCTIONS["true_divide"](x, other, out=out)  # type: ignore[no-any-return]
+        plain = type(input) is Tensor and out is None
+        return input / other if plain else FUNCTIONS["true_divide"](input, other, out=out)  # type: ignore[no-any-return]
     if rounding_mode not in ("trunc", "floor"):
         raise RuntimeError(
             f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '{rounding_mode}'"
         )
     down = FUNCTIONS["floor_divide"]
     if rounding_mode == "floor":
-        return down(x, other, out=out)  # type: ignore[no-any-return]
-    if _counts(x) and _counts(other):
-        return down(x - FUNCTIONS["fmod"](x, other), other, out=out)  # type: ignore[no-any-return]
-    return RECORDED["divide_trunc"](x, other, out=out)  # type: ignore[no-any-return]
+        return down(input, other, out=out)  # type: ignore[no-any-return]
+    if _counts(input) and _counts(other):
+        return down(input - FUNCTIONS["fmod"](input, other), other, out=out)  # type: ignore[no-any-return]
+    return RUN["divide_trunc"](input, other, out=out)  # type: ignore[no-any-return]
 
 
 def _counts(x: Any) -> bool:
@@ -64,7 +64,7 @@ def _counts(x: Any) -> bool:
 
 
 @public("clip")
-def clamp(x: Any, min: Any = None, max: Any = None) -> Tensor:  # noqa: A002 (PyTorch's names)
+def clamp(input: Any, min: Any = None, max: Any = None) -> Tensor:  # noqa: A002 (PyTorch's names)
     """Return x, but not less than ``min`` nor more than ``max``: numbers or tensors, broadcast; one may be None.
 
     At a bound x has the gradient; where ``min`` is larger than ``max`` the result is ``max``. RuntimeError without
@@ -76,81 +76,81 @@ def clamp(x: Any, min: Any = None, max: Any = None) -> Tensor:  # noqa: A002 (Py
     if min is None and max is None:
         raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
     if max is None:
-        return RECORDED["clamp_below"](x, min)  # type: ignore[no-any-return]
+        return RUN["clamp_below"](input, min)  # type: ignore[no-any-return]
     if min is None:
-        return RECORDED["clamp_above"](x, max)  # type: ignore[no-any-return]
-    return RECORDED["clamp"](x, min, max)  # type: ignore[no-any-return]
+        return RUN["clamp_above"](input, max)  # type: ignore[no-any-return]
+    return RUN["clamp"](input, min, max)  # type: ignore[no-any-return]
 
 
 @public()
-def round(x: Any, *, decimals: int = 0) -> Tensor:  # noqa: A001 (PyTorch's name)
+def round(input: Any, *, decimals: int = 0) -> Tensor:  # noqa: A001 (PyTorch's name)
     """Return x rounded to ``decimals`` places, half to even; the gradient is 0. Integers stay as they are.
 
     >>> round(np.array([0.5, 1.5, 2.345])).tolist()
     [0.0, 2.0, 2.0]
     """
-    x, places = tensor_of(x), operator.index(decimals)
-    if _integral(x):
+    input, places = tensor_of(input), operator.index(decimals)
+    if _integral(input):
         if places < 0:
             raise NotImplementedError("round(): integers to tens or hundreds are not supported; convert with double()")
-        return views.clone(x)
+        return views.clone(input)
     if not places:
-        return FUNCTIONS["rint"](x)  # type: ignore[no-any-return]
+        return FUNCTIONS["rint"](input)  # type: ignore[no-any-return]
     power = 10.0 ** abs(places)
-    return RECORDED["round_decimals"](x, *((power, 1.0) if places > 0 else (1.0, power)))  # type: ignore[no-any-return]
+    return RUN["round_decimals"](input, *((power, 1.0) if places > 0 else (1.0, power)))  # type: ignore[no-any-return]
 
 
 @public(methods=False)
-def softplus(x: Any, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
-    """Return ``log(1 + exp(beta x)) / beta``, and x itself where ``beta x`` is above ``threshold``.
+def softplus(input: Any, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
+    """Return ``log(1 + exp(beta input)) / beta``, and x itself where ``beta input`` is above ``threshold``.
 
     >>> softplus(0.0).item() == math.log(2)
     True
     """
     numbers = _constant("softplus", "beta", beta), _constant("softplus", "threshold", threshold)
-    return RECORDED["softplus"](x, *numbers)  # type: ignore[no-any-return]
+    return RUN["softplus"](input, *numbers)  # type: ignore[no-any-return]
 
 
 @public()
-def lerp(x: Any, end: Any, weight: Any) -> Tensor:
+def lerp(input: Any, end: Any, weight: Any) -> Tensor:
     """Return the point between x and ``end``: x for weight 0, ``end`` for weight 1, a number or a tensor.
 
     >>> lerp(np.array([1.0, 2.0]), np.array([3.0, 4.0]), 0.25).tolist()
     [1.5, 2.5]
     """
     if isinstance(weight, Number):
-        return RECORDED["lerp_near" if abs(weight) < 0.5 else "lerp_far"](x, end, weight)  # type: ignore[no-any-return]  # noqa: PLR2004
-    return RECORDED["lerp"](x, end, weight)  # type: ignore[no-any-return]
+        return RUN["lerp_near" if abs(weight) < 0.5 else "lerp_far"](input, end, weight)  # type: ignore[no-any-return]  # noqa: PLR2004
+    return RUN["lerp"](input, end, weight)  # type: ignore[no-any-return]
 
 
 @public()
-def addcmul(x: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Tensor:
-    """Return ``x + value * tensor1 * tensor2``.
+def addcmul(input: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Tensor:
+    """Return ``input + value * tensor1 * tensor2``.
 
     >>> addcmul(np.ones(2), np.array([1.0, 2.0]), 3.0, value=0.5).tolist()
     [2.5, 4.0]
     """
-    return RECORDED["addcmul"](x, tensor1 if value == 1 else value * tensor_of(tensor1), tensor2)  # type: ignore[no-any-return]
+    return RUN["addcmul"](input, tensor1 if value == 1 else value * tensor_of(tensor1), tensor2)  # type: ignore[no-any-return]
 
 
 @public()
-def addcdiv(x: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Tensor:
-    """Return ``x + value * tensor1 / tensor2``; integers divide as / does.
+def addcdiv(input: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Tensor:
+    """Return ``input + value * tensor1 / tensor2``; integers divide as / does.
 
     >>> addcdiv(np.ones(2), np.array([1.0, 2.0]), 4.0).tolist()
     [1.25, 1.5]
     """
-    return RECORDED["addcdiv"](x, tensor1 if value == 1 else value * tensor_of(tensor1), tensor2)  # type: ignore[no-any-return]
+    return RUN["addcdiv"](input, tensor1 if value == 1 else value * tensor_of(tensor1), tensor2)  # type: ignore[no-any-return]
 
 
 @public()
-def float_power(x: Any, exponent: Any) -> Tensor:
+def float_power(input: Any, exponent: Any) -> Tensor:
     """Return x raised to the exponent in float64, whatever the dtypes.
 
     >>> float_power(np.array([2, 3]), -1).tolist()
     [0.5, 0.3333333333333333]
     """
-    base, power = (y if isinstance(y, Number) else _double(y) for y in (x, exponent))
+    base, power = (y if isinstance(y, Number) else _double(y) for y in (input, exponent))
     return FUNCTIONS["pow"](_double(base) if isinstance(power, Number) else base, power)  # type: ignore[no-any-return]
 
 
@@ -160,17 +160,17 @@ def _double(x: Any) -> Tensor:
 
 
 @public()
-def ldexp(x: Any, other: Any) -> Tensor:
+def ldexp(input: Any, other: Any) -> Tensor:
     """Return x times two to the power of ``other``; it does not overflow where the result does not.
 
     >>> ldexp(np.array([0.5, 3.0]), np.array([1024, 2])).tolist()
     [8.98846567431158e+307, 12.0]
     """
-    x = _floating(x)
+    input = _floating(input)
     if not isinstance(other, Number):
         other = tensor_of(other)
-        other = casts.cast(other, x.spec.dtype) if _integral(other) else other
-    return RECORDED["ldexp"](x, other)  # type: ignore[no-any-return]
+        other = casts.cast(other, input.spec.dtype) if _integral(other) else other
+    return RUN["ldexp"](input, other)  # type: ignore[no-any-return]
 
 
 def _floating(x: Any) -> Tensor:
@@ -179,7 +179,7 @@ def _floating(x: Any) -> Tensor:
 
 
 @public()
-def nan_to_num(x: Any, nan: Any = None, posinf: Any = None, neginf: Any = None) -> Tensor:
+def nan_to_num(input: Any, nan: Any = None, posinf: Any = None, neginf: Any = None) -> Tensor:
     """Return x with numbers for nan (0), inf and -inf (the largest and smallest of the dtype).
 
     What is replaced has no gradient; integers have none of these.
@@ -187,33 +187,33 @@ def nan_to_num(x: Any, nan: Any = None, posinf: Any = None, neginf: Any = None) 
     >>> nan_to_num(np.array([1.0, np.nan, np.inf]), posinf=9.0).tolist()
     [1.0, 0.0, 9.0]
     """
-    x = tensor_of(x)
-    if _integral(x):
-        return views.clone(x)
-    most = float(np.finfo(x.spec.dtype).max)
+    input = tensor_of(input)
+    if _integral(input):
+        return views.clone(input)
+    most = float(np.finfo(input.spec.dtype).max)
     defaults = {"nan": (nan, 0.0), "posinf": (posinf, most), "neginf": (neginf, -most)}
     numbers = [
         float(_constant("nan_to_num", what, default if value is None else value))
         for what, (value, default) in defaults.items()
     ]
-    return RECORDED["nan_to_num"](x, *numbers)  # type: ignore[no-any-return]
+    return RUN["nan_to_num"](input, *numbers)  # type: ignore[no-any-return]
 
 
 @public()
-def logit(x: Any, eps: float | None = None) -> Tensor:
-    """Return ``log(x / (1 - x))``; with ``eps``, of x clamped to between eps and 1 - eps.
+def logit(input: Any, eps: float | None = None) -> Tensor:
+    """Return ``log(input / (1 - input))``; with ``eps``, of x clamped to between eps and 1 - eps.
 
     >>> logit(np.array([0.5, 2.0]), eps=0.5).tolist()
     [0.0, 0.0]
     """
     if eps is not None:
         bound = _constant("logit", "eps", eps)
-        x = clamp(x, bound, 1 - bound)
-    return RECORDED["logit"](x)  # type: ignore[no-any-return]
+        input = clamp(input, bound, 1 - bound)
+    return RUN["logit"](input)  # type: ignore[no-any-return]
 
 
 @public(methods=False)
-def polygamma(n: int, x: Any) -> Tensor:
+def polygamma(n: int, input: Any) -> Tensor:
     """Return the n-th derivative of the digamma function; n is an int, RuntimeError below 0.
 
     >>> f"{polygamma(1, 1.0).item():.6f}"
@@ -223,9 +223,9 @@ def polygamma(n: int, x: Any) -> Tensor:
     if order < 0:
         raise RuntimeError("polygamma(n, x) does not support negative n.")
     if not order:
-        return FUNCTIONS["digamma"](x)  # type: ignore[no-any-return]
+        return FUNCTIONS["digamma"](input)  # type: ignore[no-any-return]
     factor = (-1.0) ** (order + 1) * float(special.gamma(order + 1.0))
-    return RECORDED["polygamma"](factor, order + 1.0, x)  # type: ignore[no-any-return]
+    return RUN["polygamma"](factor, order + 1.0, input)  # type: ignore[no-any-return]
 
 
 @method("polygamma")
@@ -235,7 +235,7 @@ def _polygamma(x: Tensor, n: int) -> Tensor:
 
 
 @public()
-def mvlgamma(x: Any, p: int) -> Tensor:
+def mvlgamma(input: Any, p: int) -> Tensor:
     """Return the logarithm of the multivariate gamma function of dimension p; x is above (p - 1) / 2.
 
     RuntimeError for p below 1.
@@ -246,7 +246,7 @@ def mvlgamma(x: Any, p: int) -> Tensor:
     p = operator.index(p)
     if p < 1:
         raise RuntimeError("p has to be greater than or equal to 1")
-    terms = [FUNCTIONS["lgamma"](x - k / 2 if k else x) for k in range(p)]
+    terms = [FUNCTIONS["lgamma"](input - k / 2 if k else input) for k in range(p)]
     total = terms[0]
     for term in terms[1:]:
         total = total + term
@@ -254,27 +254,27 @@ def mvlgamma(x: Any, p: int) -> Tensor:
 
 
 @public()
-def isclose(x: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Tensor:
-    """Return True where ``|x - other| <= atol + rtol |other|``, or both are equal; with ``equal_nan``, both nan.
+def isclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Tensor:
+    """Return True where ``|input - other| <= atol + rtol |other|``, or both are equal; with ``equal_nan``, both nan.
 
     >>> isclose(np.array([1.0, np.inf]), np.array([1.0 + 1e-9, np.inf])).tolist()
     [True, True]
     """
     with grad_modes.no_grad(), np.errstate(invalid="ignore"):
-        a, b = tensor_of(x), tensor_of(other)
+        a, b = tensor_of(input), tensor_of(other)
         near = abs(_floating(a) - _floating(b)) <= atol + rtol * abs(b)
         found: Tensor = (a == b) | (near & FUNCTIONS["isfinite"](b))
         return found | (FUNCTIONS["isnan"](a) & FUNCTIONS["isnan"](b)) if equal_nan else found
 
 
 @public()
-def allclose(x: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
+def allclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
     """Return whether :func:`isclose` holds everywhere.
 
     >>> allclose(np.ones(2), np.ones(2) + 1e-9)
     True
     """
-    found = isclose(x, other, rtol, atol, equal_nan)
+    found = isclose(input, other, rtol, atol, equal_nan)
     record.left(found)
     return bool(np.all(found._value))
 
@@ -297,6 +297,6 @@ for _function in (
     install_twin(_function, f"{_function.__name__}_")
 for _written, _name in ((div, "divide_"), (clamp, "clip_"), (_polygamma, "polygamma_")):
     install_twin(_written, _name)
-for _name, _run in RECORDED.items():
+for _name, _run in RUN.items():
     if (_twin := _INPLACE.get(OPS[_name].operator)) is not None:  # type: ignore[attr-defined]
         install_twin(_run, f"__{_twin}__")

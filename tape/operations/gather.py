@@ -31,24 +31,24 @@ def picked_flat(x: Tensor, index: Array) -> Tensor:
 
 @public()
 @picking("take", at_places)
-def take(x: Any, index: Any) -> Tensor:
+def take(input: Any, index: Any) -> Tensor:
     """Return the elements at these places of the flat tensor, in the shape of the index; negative from the end.
 
     >>> tape.take(tape.tensor([[1.0, 2.0], [3.0, 4.0]]), tape.tensor([0, -1]))
     tensor([1., 4.])
     """
-    x, at = tensor_of(x), integer_indices.integers(index, "take")
-    size = x.spec.size
+    input, at = tensor_of(input), integer_indices.integers(index, "take")
+    size = input.spec.size
     if at.size and not (-size <= at.min() and at.max() < size):
         wrong = at[(at < -size) | (at >= size)].reshape(-1)[0]
         raise IndexError(f"take: out of range: tried to access index {wrong} on a tensor of {size} elements.")
-    return picked_flat(x, integer_indices.wrapped(at, size, 0))
+    return picked_flat(input, integer_indices.wrapped(at, size, 0))
 
 
 @public()
 @picking("gather", along_dim)
-def gather(x: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> Tensor:
-    """Return ``x[i][index[i][j]]`` for dim 1 and so on: along ``dim`` the index says which place to take.
+def gather(input: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> Tensor:
+    """Return ``input[i][index[i][j]]`` for dim 1 and so on: along ``dim`` the index says which place to take.
 
     The index has as many dims as x, and is no longer than x along the others. Where it is not an int64 or int32
     tensor, does not fit, or leaves x: RuntimeError.
@@ -57,11 +57,11 @@ def gather(x: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> Tensor
     [[2.0], [3.0]]
     """
     del sparse_grad
-    x, at = tensor_of(x), integer_indices.integers(index, "gather")
-    axis, shape = dim_of(x, dim), x.spec.shape
-    check_index("gather", x, axis, at)
+    input, at = tensor_of(input), integer_indices.integers(index, "gather")
+    axis, shape = dim_of(input, dim), input.spec.shape
+    check_index("gather", input, axis, at)
     integer_indices.check_bounds(at, shape[axis] if shape else 1, axis, RuntimeError)
-    return _along(x, axis, at)
+    return _along(input, axis, at)
 
 
 def _along(x: Tensor, axis: int, index: Array) -> Tensor:
@@ -88,7 +88,7 @@ def check_index(name: str, x: Tensor, axis: int, index: Array, whose: str = "sel
 
 @public()
 @picking("take_along_dim", along_wide)
-def take_along_dim(x: Any, indices: Any, dim: int | None = None) -> Tensor:
+def take_along_dim(input: Any, indices: Any, dim: int | None = None) -> Tensor:
     """Return the elements that an index picks along ``dim``; x and index broadcast in the other dims.
 
     Without ``dim``: those of the flat tensor. Negative indices count from the end.
@@ -97,46 +97,47 @@ def take_along_dim(x: Any, indices: Any, dim: int | None = None) -> Tensor:
     >>> tape.take_along_dim(x, tape.argsort(x), 1)
     tensor([[1., 2., 3.]])
     """
-    x, at = tensor_of(x), integer_indices.integers(indices, "take_along_dim")
+    input, at = tensor_of(input), integer_indices.integers(indices, "take_along_dim")
     if dim is None:
-        return take_along_dim(views.reshape(x, -1), at.reshape(-1), 0)
-    if at.ndim != len(x.spec.shape):
+        return take_along_dim(views.reshape(input, -1), at.reshape(-1), 0)
+    if at.ndim != len(input.spec.shape):
         raise RuntimeError(
             "take_along_dim(): input and indices should have the same number of dimensions, but got "
-            f"{len(x.spec.shape)} dimensions for input, and {at.ndim} dimensions for indices"
+            f"{len(input.spec.shape)} dimensions for input, and {at.ndim} dimensions for indices"
         )
-    axis = dim_of(x, dim)
-    at = integer_indices.wrapped(at, x.spec.shape[axis] if at.ndim else 1, axis)
-    others = [tuple(1 if k == axis else n for k, n in enumerate(shape)) for shape in (x.spec.shape, at.shape)]
+    axis = dim_of(input, dim)
+    at = integer_indices.wrapped(at, input.spec.shape[axis] if at.ndim else 1, axis)
+    others = [tuple(1 if k == axis else n for k, n in enumerate(shape)) for shape in (input.spec.shape, at.shape)]
     try:
         shared = np.broadcast_shapes(*others)
     except ValueError:
         raise RuntimeError(
-            f"take_along_dim(): shapes {list(x.spec.shape)} and {list(at.shape)} do not broadcast apart from dim {axis}"
+            f"take_along_dim(): shapes {list(input.spec.shape)} and {list(at.shape)} do not broadcast "
+            f"apart from dim {axis}"
         ) from None
     wide, long = (
-        tuple(shape[k] if k == axis else n for k, n in enumerate(shared)) for shape in (x.spec.shape, at.shape)
+        tuple(shape[k] if k == axis else n for k, n in enumerate(shared)) for shape in (input.spec.shape, at.shape)
     )
-    return _along(x if x.spec.shape == wide else views.expand(x, wide), axis, np.broadcast_to(at, long))
+    return _along(input if input.spec.shape == wide else views.expand(input, wide), axis, np.broadcast_to(at, long))
 
 
 @public()
 @picking("index_select", across_dim)
-def index_select(x: Any, dim: int, index: Any) -> Tensor:
+def index_select(input: Any, dim: int, index: Any) -> Tensor:
     """Return copies of the places along ``dim`` that an integer vector gives.
 
     >>> tape.index_select(tape.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]), 0, tape.tensor([2, 0])).tolist()
     [[5.0, 6.0], [1.0, 2.0]]
     """
-    x, at = tensor_of(x), integer_indices.integers(index, "index_select")
-    axis, shape = dim_of(x, dim), x.spec.shape
+    input, at = tensor_of(input), integer_indices.integers(index, "index_select")
+    axis, shape = dim_of(input, dim), input.spec.shape
     check_vector("index_select", at)
     if at.size and not (at.min() >= 0 and at.max() < (shape[axis] if shape else 1)):
         raise IndexError(
             f"index_select: index out of range in self: {at[(at < 0) | (at >= (shape[axis] if shape else 1))][:1]} of "
             f"dimension {axis} of shape {list(shape)}"
         )
-    return picked_along(x, axis, at.reshape(-1)) if shape else views.clone(x)
+    return picked_along(input, axis, at.reshape(-1)) if shape else views.clone(input)
 
 
 def check_vector(name: str, index: Array) -> None:
@@ -149,20 +150,20 @@ def check_vector(name: str, index: Array) -> None:
 
 @public()
 @picking("masked_select", where_held)
-def masked_select(x: Any, mask: Any) -> Tensor:
+def masked_select(input: Any, mask: Any) -> Tensor:
     """Return the elements where a bool mask holds, in one dim; x and mask broadcast.
 
     >>> x = tape.tensor([1.0, -2.0, 3.0])
     >>> tape.masked_select(x, x > 0)
     tensor([1., 3.])
     """
-    x, mask = tensor_of(x), tensor_of(mask)
+    input, mask = tensor_of(input), tensor_of(mask)
     if mask.spec.dtype != np.bool_:
         raise RuntimeError(f"masked_select: expected BoolTensor for mask, got {mask.spec.dtype.name}")
-    check_broadcast("masked_select", (x, mask))
-    shape = np.broadcast_shapes(x.spec.shape, mask.spec.shape)
-    x = x if x.spec.shape == shape else views.expand(x, shape)
-    return picked_flat(x, true_places(mask, shape))
+    check_broadcast("masked_select", (input, mask))
+    shape = np.broadcast_shapes(input.spec.shape, mask.spec.shape)
+    input = input if input.spec.shape == shape else views.expand(input, shape)
+    return picked_flat(input, true_places(mask, shape))
 
 
 def true_places(mask: Tensor, shape: tuple[int, ...]) -> Array:
@@ -172,15 +173,15 @@ def true_places(mask: Tensor, shape: tuple[int, ...]) -> Array:
 
 
 @public()
-def nonzero(x: Any, *, as_tuple: bool = False) -> Any:
+def nonzero(input: Any, *, as_tuple: bool = False) -> Any:
     """Return the int64 places of all elements that are not zero: a row each, or with ``as_tuple`` a vector a dim.
 
     >>> tape.nonzero(tape.tensor([[0.0, 1.0], [2.0, 0.0]])).tolist()
     [[0, 1], [1, 0]]
     """
-    x = tensor_of(x)
-    record.left(x)
-    array = as_array(x)
+    input = tensor_of(input)
+    record.left(input)
+    array = as_array(input)
     if as_tuple:
         return tuple(leaf(at, requires_grad=False) for at in np.nonzero(array if array.ndim else array.reshape(1)))
     found = np.argwhere(array) if array.ndim else np.zeros((int(array != 0), 0), np.int64)
@@ -188,13 +189,13 @@ def nonzero(x: Any, *, as_tuple: bool = False) -> Any:
 
 
 @public()
-def argwhere(x: Any) -> Tensor:
+def argwhere(input: Any) -> Tensor:
     """Return the int64 places of all elements that are not zero, a row each.
 
     >>> tape.argwhere(tape.tensor([0.0, 1.0, 2.0])).tolist()
     [[1], [2]]
     """
-    return nonzero(x)  # type: ignore[no-any-return]
+    return nonzero(input)  # type: ignore[no-any-return]
 
 
 implements(np.argwhere)(argwhere)

@@ -148,7 +148,7 @@ def product_of_batches(a: Tensor, b: Tensor) -> Tensor:
 
 @public()
 @argued
-def bmm(input: Any, mat2: Any) -> Tensor:  # noqa: A002 (PyTorch's name)
+def bmm(input: Any, mat2: Any) -> Tensor:
     """Return the products of a batch of matrices, (b, m, k) and (b, k, n): (b, m, n).
 
     >>> tape.bmm(tape.ones(2, 1, 3), tape.ones(2, 3, 1)).tolist()
@@ -169,7 +169,7 @@ def bmm(input: Any, mat2: Any) -> Tensor:  # noqa: A002 (PyTorch's name)
 
 @method()
 @_multiplying("mm")
-def mm(input: Any, mat2: Any) -> Tensor:  # noqa: A002 (PyTorch's name)
+def mm(input: Any, mat2: Any) -> Tensor:
     """Return the product of an (m, k) and a (k, n) matrix.
 
     >>> tape.mm(tape.eye(2), tape.tensor([[1.0], [2.0]])).tolist()
@@ -180,7 +180,7 @@ def mm(input: Any, mat2: Any) -> Tensor:  # noqa: A002 (PyTorch's name)
 
 @method()
 @_multiplying("mv")
-def mv(input: Any, vec: Any) -> Tensor:  # noqa: A002 (PyTorch's name)
+def mv(input: Any, vec: Any) -> Tensor:
     """Return the product of an (m, k) matrix and a (k,) vector.
 
     >>> tape.mv(tape.eye(2), tape.tensor([1.0, 2.0]))
@@ -191,7 +191,7 @@ def mv(input: Any, vec: Any) -> Tensor:  # noqa: A002 (PyTorch's name)
 
 @method()
 @_multiplying("dot")
-def dot(input: Any, tensor: Any) -> Tensor:  # noqa: A002 (PyTorch's name)
+def dot(input: Any, tensor: Any) -> Tensor:
     """Return the inner product of two vectors, 0-d.
 
     >>> tape.dot(tape.tensor([1.0, 2.0]), tape.tensor([3.0, 4.0]))
@@ -202,7 +202,7 @@ def dot(input: Any, tensor: Any) -> Tensor:  # noqa: A002 (PyTorch's name)
 
 @method()
 @_multiplying("matmul")
-def matmul(input: Any, other: Any) -> Tensor:  # noqa: A002 (PyTorch's name)
+def matmul(input: Any, other: Any) -> Tensor:
     """Return the product of vectors, matrices and batches of them, as ``@`` does; batches are broadcast.
 
     >>> tape.matmul(tape.ones(4, 2, 3), tape.ones(3)).shape

@@ -17,7 +17,8 @@ from kernels.records.scipy_ufuncs import LateUfunc
 from tape.foundation.dtypes import dtype_of
 from tape.operations.matmul import matmul
 from tape.operations.numpy_arguments import cast, written
-from tape.operations.operators import FUNCTIONS, names_of
+from tape.operations.operators import FUNCTIONS
+from tape.operations.parameters import names_of
 from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import record, views
 from tape.tensors.registration import FUNCTIONS as PUBLIC

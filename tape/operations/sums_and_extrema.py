@@ -46,41 +46,41 @@ def along(op: Op, x: Any, dim: Any, axis: Any, keepdim: Any, keepdims: Any, dtyp
 @method()
 @argued
 def sum(  # noqa: A001 (PyTorch's and NumPy's name)
-    x: Any, dim: Any = None, keepdim: Any = None, *, dtype: Any = None, axis: Any = None, keepdims: Any = None
+    input: Any, dim: Any = None, keepdim: Any = None, *, dtype: Any = None, axis: Any = None, keepdims: Any = None
 ) -> Tensor:
     """Return the sum over ``dim`` (an int, a tuple, or None for all); ints and bools sum to int64."""
-    return along(_SUM, x, dim, axis, keepdim, keepdims, dtype)
+    return along(_SUM, input, dim, axis, keepdim, keepdims, dtype)
 
 
 @method()
 @argued
 def mean(
-    x: Any, dim: Any = None, keepdim: Any = None, *, dtype: Any = None, axis: Any = None, keepdims: Any = None
+    input: Any, dim: Any = None, keepdim: Any = None, *, dtype: Any = None, axis: Any = None, keepdims: Any = None
 ) -> Tensor:
     """Return the mean over ``dim`` (an int, a tuple, or None for all); floating tensors only."""
-    x = tensor_of(x)
-    if dtype is None and x.spec.dtype.kind in _INTEGERS:
+    input = tensor_of(input)
+    if dtype is None and input.spec.dtype.kind in _INTEGERS:
         raise RuntimeError(
-            f"mean(): could not infer output dtype. Input dtype must be floating point, got {x.spec.dtype.name}; "
+            f"mean(): could not infer output dtype. Input dtype must be floating point, got {input.spec.dtype.name}; "
             "convert it first: x.double().mean()"
         )
-    return along(_MEAN, x, dim, axis, keepdim, keepdims, dtype)
+    return along(_MEAN, input, dim, axis, keepdim, keepdims, dtype)
 
 
 def _extremum(name: str) -> Any:
     pair = getattr(return_types, name)
     over_all, by_rows, pairwise = OPS[f"{name}_all"], OPS[name], operators.FUNCTIONS[f"{name}imum"]
 
-    def extremum(x: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Any:
-        x = tensor_of(x)
+    def extremum(input: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Any:
+        input = tensor_of(input)
         dim = either("dim", dim, "axis", axis, None)
         if isinstance(dim, Tensor):
-            return pairwise(x, dim)
+            return pairwise(input, dim)
         keep = bool(either("keepdim", keepdim, "keepdims", keepdims, default=False))
-        _not_empty(name, x, dim)
+        _not_empty(name, input, dim)
         if dim is None:
-            return along(over_all, x, None, None, keepdim, keepdims, None)
-        return pair(*record.select(by_rows, x, dim_of(x, dim), keep))  # type: ignore[arg-type]
+            return along(over_all, input, None, None, keepdim, keepdims, None)
+        return pair(*record.select(by_rows, input, dim_of(input, dim), keep))  # type: ignore[arg-type]
 
     extremum.__name__ = extremum.__qualname__ = name
     extremum.__doc__ = f"""Return the {name}imum of all elements, or of each row along ``dim`` with its place.
@@ -101,12 +101,12 @@ def _not_empty(name: str, x: Tensor, dim: Any) -> None:
 def _over(name: str) -> Any:
     op = OPS[name]
 
-    def over(x: Any, dim: Any = (), keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:
-        x = tensor_of(x)
+    def over(input: Any, dim: Any = (), keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:
+        input = tensor_of(input)
         dim = either("dim", None if dim == () else dim, "axis", axis, None)
-        for one in dims_of(x, dim):
-            _not_empty(name, x, one)
-        return along(op, x, dim, None, keepdim, keepdims, None)
+        for one in dims_of(input, dim):
+            _not_empty(name, input, one)
+        return along(op, input, dim, None, keepdim, keepdims, None)
 
     over.__name__ = over.__qualname__ = name
     over.__doc__ = f"{op.doc[:-1]}, as NumPy's {name}."

@@ -74,7 +74,8 @@ def _entering(always: Callable[..., Any], enter: Callable[..., None]) -> Callabl
     @functools.wraps(always)
     def once(*given: Any, **named: Any) -> Any:
         result = always(*given, **named)
-        enter(result, *given, **named)
+        if given:  # what is told by keywords alone stays Python's
+            enter(result, *given, **named)
         return result
 
     return once
@@ -89,19 +90,19 @@ def repeating(number: int, enter: Callable[..., None]) -> Callable[[Method], Met
     return decorated
 
 
-def repeated(op: Elementwise, always: Callable[..., Any], like: Callable[..., Any]) -> Callable[..., Any]:
+def repeated(op: Elementwise, always: Callable[..., Any]) -> Callable[..., Any]:
     """Return the function of an operation that native code repeats; what stays Python's alone is ``always``."""
     if not NATIVELY or len(op.inputs) > words.MOST_OPERANDS:
         return always
     number = number_of_op(op) | (words.NUMBERED if op.scalar else 0)
-    found: Callable[..., Any] = operation(number, _entering(always, partial(enter, op)), always, like)
-    found.__name__ = found.__qualname__ = op.name
+    found: Callable[..., Any] = operation(number, _entering(always, partial(enter, op)), always, always)
     return found
 
 
-def enter(op: Elementwise, result: Any, *operands: Any) -> None:
+def enter(op: Elementwise, result: Any, *operands: Any, **named: Any) -> None:
     """Enter a call of an operation that has been made, unless others were to hear of it."""
-    if len(operands) != len(op.inputs) or any(type(x) not in OWN for x in operands) or type(result) is not Tensor:
+    whole = len(operands) == len(op.inputs) and all(type(x) in OWN for x in operands)
+    if named or not whole or type(result) is not Tensor:
         return
     forms = tuple([x._form if type(x) is Tensor else None for x in operands])
     if float in map(type, operands) and all(form is None or form.spec.dtype.kind != "f" for form in forms):

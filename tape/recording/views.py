@@ -52,62 +52,63 @@ def view(x: Tensor, *sizes: Any, size: Any = None) -> Tensor:
 
 @method()
 @viewing("reshape")
-def reshape(x: Tensor, *sizes: Any, shape: Any = None) -> Tensor:
+def reshape(input: Tensor, *sizes: Any, shape: Any = None) -> Tensor:
     """Return a view of another shape where strides allow one, else a copy."""
-    wanted = _completed(x, ints_of(sizes if shape is None else (shape,)), "reshape")
+    wanted = _completed(input, ints_of(sizes if shape is None else (shape,)), "reshape")
     try:
-        return record.view(VIEWS["view"], x, (wanted,))
+        return record.view(VIEWS["view"], input, (wanted,))
     except ValueError:
-        copy = record.view(VIEWS["unsafe_view"], clone(x), (wanted,))
+        copy = record.view(VIEWS["unsafe_view"], clone(input), (wanted,))
         view_families.lead(copy)
         return copy
 
 
 @method()
 @viewing("flatten")
-def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
+def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     """Return the tensor with dims ``start_dim`` to ``end_dim`` run together; itself where there is nothing to do."""
-    shape = x.spec.shape
-    first, last = dim_of(x, start_dim), dim_of(x, end_dim)
+    shape = input.spec.shape
+    first, last = dim_of(input, start_dim), dim_of(input, end_dim)
     if first > last:
         raise RuntimeError("flatten() has invalid args: start_dim cannot come after end_dim")
     if first == last and shape:
-        return x
-    return reshape(x, *shape[:first], math.prod(shape[first : last + 1]), *shape[last + 1 :])
+        return input
+    return reshape(input, *shape[:first], math.prod(shape[first : last + 1]), *shape[last + 1 :])
 
 
 @method()
 @viewing("transpose")
-def transpose(x: Tensor, dim0: int, dim1: int) -> Tensor:
+def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
     """Return a view with two dims exchanged."""
-    order = list(range(len(x.spec.shape)))
-    i, j = dim_of(x, dim0), dim_of(x, dim1)
+    order = list(range(len(input.spec.shape)))
+    i, j = dim_of(input, dim0), dim_of(input, dim1)
     if order:
         order[i], order[j] = order[j], order[i]
-    return record.view(VIEWS["transpose"], x, (tuple(order),))
+    return record.view(VIEWS["transpose"], input, (tuple(order),))
 
 
 @method()
 @viewing("permute")
-def permute(x: Tensor, *order: Any, dims: Any = None) -> Tensor:
+def permute(input: Tensor, *order: Any, dims: Any = None) -> Tensor:
     """Return a view with the dims in the order given."""
-    order = tuple(dim_of(x, d) for d in ints_of(order if dims is None else (dims,)))
-    if sorted(order) != list(range(len(x.spec.shape))):
+    order = tuple(dim_of(input, d) for d in ints_of(order if dims is None else (dims,)))
+    if sorted(order) != list(range(len(input.spec.shape))):
         raise RuntimeError(
             f"permute(sparse_coo): number of dimensions in the tensor input does not match the length of the desired "
-            f"ordering of dimensions i.e. input.dim() = {len(x.spec.shape)} is not equal to len(dims) = {len(order)}"
+            "ordering of dimensions i.e. "
+            f"input.dim() = {len(input.spec.shape)} is not equal to len(dims) = {len(order)}"
         )
-    return record.view(VIEWS["permute"], x, (order,))
+    return record.view(VIEWS["permute"], input, (order,))
 
 
 @method()
 @viewing("t")
-def t(x: Tensor) -> Tensor:
+def t(input: Tensor) -> Tensor:
     """Return a matrix transposed; tensors of less than two dims as they are."""
-    rank = len(x.spec.shape)
+    rank = len(input.spec.shape)
     if rank > 2:  # noqa: PLR2004
         raise RuntimeError(f"t() expects a tensor with <= 2 dimensions, but self is {rank}D")
-    return record.view(VIEWS["t"], x, (tuple(range(rank))[::-1],))
+    return record.view(VIEWS["t"], input, (tuple(range(rank))[::-1],))
 
 
 def _turned(x: Tensor) -> Tensor:
@@ -120,23 +121,23 @@ method("T")(property(viewing("T")(_turned)))
 
 @method()
 @viewing("squeeze")
-def squeeze(x: Tensor, dim: Any = None, *, axis: Any = None) -> Tensor:
+def squeeze(input: Tensor, dim: Any = None, *, axis: Any = None) -> Tensor:
     """Return a view without dims of length one, or without ``dim`` where its length is one."""
-    shape, dim = x.spec.shape, either("dim", dim, "axis", axis, None)
+    shape, dim = input.spec.shape, either("dim", dim, "axis", axis, None)
     if dim is None:
-        return record.view(VIEWS["squeeze"], x, (tuple(n for n in shape if n != 1),))
-    dims = {dim_of(x, d) for d in (dim if isinstance(dim, (tuple, list)) else (dim,))}
+        return record.view(VIEWS["squeeze"], input, (tuple(n for n in shape if n != 1),))
+    dims = {dim_of(input, d) for d in (dim if isinstance(dim, (tuple, list)) else (dim,))}
     kept = tuple(n for i, n in enumerate(shape) if i not in dims or n != 1)
-    return record.view(VIEWS["squeeze_dims" if isinstance(dim, (tuple, list)) else "squeeze_dim"], x, (kept,))
+    return record.view(VIEWS["squeeze_dims" if isinstance(dim, (tuple, list)) else "squeeze_dim"], input, (kept,))
 
 
 @method()
 @viewing("unsqueeze")
-def unsqueeze(x: Tensor, dim: int) -> Tensor:
+def unsqueeze(input: Tensor, dim: int) -> Tensor:
     """Return a view with a dim of length one inserted."""
-    at = dim_of(x, dim, extra=1)
-    shape = x.spec.shape
-    return record.view(VIEWS["unsqueeze"], x, ((*shape[:at], 1, *shape[at:]),))
+    at = dim_of(input, dim, extra=1)
+    shape = input.spec.shape
+    return record.view(VIEWS["unsqueeze"], input, ((*shape[:at], 1, *shape[at:]),))
 
 
 @method()
@@ -162,7 +163,7 @@ def expand(x: Tensor, *sizes: Any, size: Any = None) -> Tensor:
 
 
 @method()
-def as_strided(x: Tensor, size: Any, stride: Any, storage_offset: int = 0) -> Tensor:
+def as_strided(input: Tensor, size: Any, stride: Any, storage_offset: int = 0) -> Tensor:
     """Return a view of any pattern of the elements in order; strides and offset count elements.
 
     ValueError where the pattern leaves the tensor, or its elements do not lie evenly apart.
@@ -170,7 +171,7 @@ def as_strided(x: Tensor, size: Any, stride: Any, storage_offset: int = 0) -> Te
     steps = ints_of((stride,))
     if min(steps, default=0) < 0:
         raise RuntimeError(f"as_strided: Negative strides are not supported at the moment, got strides: {list(steps)}")
-    return strided(x, ints_of((size,)), steps, storage_offset)
+    return strided(input, ints_of((size,)), steps, storage_offset)
 
 
 def strided(x: Tensor, shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> Tensor:
@@ -180,10 +181,12 @@ def strided(x: Tensor, shape: tuple[int, ...], strides: tuple[int, ...], offset:
 
 @method()
 @copying(_CLONE)
-def clone(x: Tensor) -> Tensor:
+def clone(input: Tensor) -> Tensor:
     """Return a copy in memory of its own, recorded."""
-    value = carried(np.array(x._value, copy=True, order="C"))
-    return record.finish(_CLONE, (x,), value, lambda: forms.copy(_CLONE, x.spec, spec_of(value)), lambda _form: (), ())
+    value = carried(np.array(input._value, copy=True, order="C"))
+    return record.finish(
+        _CLONE, (input,), value, lambda: forms.copy(_CLONE, input.spec, spec_of(value)), lambda _form: (), ()
+    )
 
 
 @method()

@@ -68,9 +68,9 @@ def made(x: Tensor) -> None:
 
 
 @method()
-def is_inference(x: Tensor) -> bool:
+def is_inference(input: Tensor) -> bool:
     """Return whether the tensor was made in inference mode, or views one that was."""
-    return type(x._form.spec) is InferenceSpec
+    return type(input._form.spec) is InferenceSpec
 
 
 def is_inference_mode_enabled() -> bool:

@@ -11,12 +11,12 @@ from tape.tensors import tapes
 from tape.tensors.tensor import Tensor
 
 
-def listing(x: Tensor) -> str:
+def listing(input: Tensor) -> str:
     """Return the instructions between a tensor and the leaves it was computed from, in the order they ran."""
-    tape = tapes.living.get(x._slot >> TAPE_BITS) if type(x._slot) is int else None
+    tape = tapes.living.get(input._slot >> TAPE_BITS) if type(input._slot) is int else None
     if tape is None:
         return "  nothing recorded: the tensor is a leaf or does not require grad"
-    wanted, kept = {x._slot}, []
+    wanted, kept = {input._slot}, []
     with tape.reading():
         for instruction in instructions(tape.entries):
             if instruction.slot in wanted:

@@ -28,7 +28,6 @@ _spare: list[tuple[int, int]] = []
 SETTLE: list[Callable[[], None]] = []
 """What lets a context that was copied from another thread record on its own thread's tape."""
 LARGE = direct_calls.LARGE
-"""Bytes from which a value is worth watching; the fast path leaves such operations to others."""
 """Bytes of large values after which a short tape looks for what died: small tensors may have kept it."""
 LONG = 1 << 14
 """Words that may stand on a tape, dead, until it is full."""

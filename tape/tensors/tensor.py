@@ -176,9 +176,9 @@ def root(x: Tensor) -> Tensor:
     return x
 
 
-def is_tensor(x: object) -> bool:
+def is_tensor(input: object) -> bool:
     """Return whether an object is a tensor."""
-    return isinstance(x, Tensor)
+    return isinstance(input, Tensor)
 
 
 def carried(value: Any) -> Array | float:

@@ -74,7 +74,7 @@ class Tensor(SlotHolder):
     @property
     def T(self) -> Tensor:
         """The tensor with its dims reversed, a view."""
-    def __abs__(self) -> Tensor:
+    def __abs__(self, *, out: Tensor | None = None) -> Tensor:
         ...
     def __add__(self, other: Any, /) -> Tensor:
         ...
@@ -129,7 +129,7 @@ class Tensor(SlotHolder):
         ...
     def __int__(self) -> builtins.int:
         ...
-    def __invert__(self) -> Tensor:
+    def __invert__(self, *, out: Tensor | None = None) -> Tensor:
         ...
     def __ior__(self, *args: Any, **kwargs: Any) -> Tensor:
         ...
@@ -168,7 +168,7 @@ class Tensor(SlotHolder):
     def __or__(self, other: Any, /) -> Tensor:
         ...
     __pandas_priority__: builtins.int
-    def __pos__(self) -> Any:
+    def __pos__(self, *, out: Tensor | None = None) -> Tensor:
         ...
     def __pow__(self, other: Any, /) -> Tensor:
         ...
@@ -215,38 +215,38 @@ class Tensor(SlotHolder):
     @property
     def _version(self) -> builtins.int:
         """How often the memory has been written in place."""
-    def abs(self) -> Tensor:
+    def abs(self, *, out: Tensor | None = None) -> Tensor:
         """Absolute value; the gradient at 0 is 0. Shapes broadcast; dtypes promote as NumPy's do."""
-    def abs_(self, *others: Any) -> Tensor:
+    def abs_(self) -> Tensor:
         """Absolute value; the gradient at 0 is 0, in place."""
-    def absolute(self) -> Tensor:
+    def absolute(self, *, out: Tensor | None = None) -> Tensor:
         """Absolute value; the gradient at 0 is 0. Shapes broadcast; dtypes promote as NumPy's do."""
-    def absolute_(self, *others: Any) -> Tensor:
+    def absolute_(self) -> Tensor:
         """Absolute value; the gradient at 0 is 0, in place."""
-    def acos(self) -> Tensor:
+    def acos(self, *, out: Tensor | None = None) -> Tensor:
         """Angle in radians of this cosine. Shapes broadcast; dtypes promote as NumPy's do."""
-    def acos_(self, *others: Any) -> Tensor:
+    def acos_(self) -> Tensor:
         """Angle in radians of this cosine, in place."""
-    def acosh(self) -> Tensor:
+    def acosh(self, *, out: Tensor | None = None) -> Tensor:
         """Positive number of this hyperbolic cosine. Shapes broadcast; dtypes promote as NumPy's do."""
-    def acosh_(self, *others: Any) -> Tensor:
+    def acosh_(self) -> Tensor:
         """Positive number of this hyperbolic cosine, in place."""
-    def add(self, other: Any, *, alpha: Any = None) -> Tensor:
+    def add(self, other: Any, *, alpha: Any = 1, out: Tensor | None = None) -> Tensor:
         """Sum of two tensors. Shapes broadcast; dtypes promote as NumPy's do."""
-    def add_(self, other: Any, *, alpha: Any = None) -> Tensor:
+    def add_(self, other: Any, *, alpha: Any = 1) -> Tensor:
         """Sum of two tensors, in place; ``alpha`` multiplies the second."""
     def addbmm(self, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
         """Return beta * input + alpha * the sum of the products of a batch of matrices."""
     def addbmm_(self, *args: Any, **kwargs: Any) -> Tensor:
         """Return beta * input + alpha * the sum of the products of a batch of matrices, in place."""
     def addcdiv(self, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Tensor:
-        """Return ``x + value * tensor1 / tensor2``; integers divide as / does."""
+        """Return ``input + value * tensor1 / tensor2``; integers divide as / does."""
     def addcdiv_(self, *args: Any, **kwargs: Any) -> Tensor:
-        """Return ``x + value * tensor1 / tensor2``; integers divide as / does, in place."""
+        """Return ``input + value * tensor1 / tensor2``; integers divide as / does, in place."""
     def addcmul(self, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Tensor:
-        """Return ``x + value * tensor1 * tensor2``."""
+        """Return ``input + value * tensor1 * tensor2``."""
     def addcmul_(self, *args: Any, **kwargs: Any) -> Tensor:
-        """Return ``x + value * tensor1 * tensor2``, in place."""
+        """Return ``input + value * tensor1 * tensor2``, in place."""
     def addmm(self, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
         """Return beta * input + alpha * (mat1 @ mat2), of matrices; the input is expanded to (m, n)."""
     def addmm_(self, *args: Any, **kwargs: Any) -> Tensor:
@@ -275,33 +275,33 @@ class Tensor(SlotHolder):
         """Return the angle of numbers in the plane: pi where they are negative, else 0; nan stays. The gradient is 0."""
     def any(self, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:
         """Return whether an element over ``dim`` is nonzero or True: bool, but uint8 of uint8, as PyTorch has it."""
-    def arccos(self) -> Tensor:
+    def arccos(self, *, out: Tensor | None = None) -> Tensor:
         """Angle in radians of this cosine. Shapes broadcast; dtypes promote as NumPy's do."""
-    def arccos_(self, *others: Any) -> Tensor:
+    def arccos_(self) -> Tensor:
         """Angle in radians of this cosine, in place."""
-    def arccosh(self) -> Tensor:
+    def arccosh(self, *, out: Tensor | None = None) -> Tensor:
         """Positive number of this hyperbolic cosine. Shapes broadcast; dtypes promote as NumPy's do."""
-    def arccosh_(self, *others: Any) -> Tensor:
+    def arccosh_(self) -> Tensor:
         """Positive number of this hyperbolic cosine, in place."""
-    def arcsin(self) -> Tensor:
+    def arcsin(self, *, out: Tensor | None = None) -> Tensor:
         """Angle in radians of this sine. Shapes broadcast; dtypes promote as NumPy's do."""
-    def arcsin_(self, *others: Any) -> Tensor:
+    def arcsin_(self) -> Tensor:
         """Angle in radians of this sine, in place."""
-    def arcsinh(self) -> Tensor:
+    def arcsinh(self, *, out: Tensor | None = None) -> Tensor:
         """Number of this hyperbolic sine. Shapes broadcast; dtypes promote as NumPy's do."""
-    def arcsinh_(self, *others: Any) -> Tensor:
+    def arcsinh_(self) -> Tensor:
         """Number of this hyperbolic sine, in place."""
-    def arctan(self) -> Tensor:
+    def arctan(self, *, out: Tensor | None = None) -> Tensor:
         """Angle in radians of this tangent. Shapes broadcast; dtypes promote as NumPy's do."""
-    def arctan2(self, other: Any, /) -> Tensor:
+    def arctan2(self, other: Any, *, out: Tensor | None = None) -> Tensor:
         """Angle in radians of the point (b, a); the gradient at the origin is 0. Shapes broadcast; dtypes promote as NumPy's do."""
-    def arctan2_(self, *others: Any) -> Tensor:
+    def arctan2_(self, other: Any) -> Tensor:
         """Angle in radians of the point (b, a); the gradient at the origin is 0, in place."""
-    def arctan_(self, *others: Any) -> Tensor:
+    def arctan_(self) -> Tensor:
         """Angle in radians of this tangent, in place."""
-    def arctanh(self) -> Tensor:
+    def arctanh(self, *, out: Tensor | None = None) -> Tensor:
         """Number of this hyperbolic tangent. Shapes broadcast; dtypes promote as NumPy's do."""
-    def arctanh_(self, *others: Any) -> Tensor:
+    def arctanh_(self) -> Tensor:
         """Number of this hyperbolic tangent, in place."""
     def argmax(self, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:
         """Return the int64 place of the largest element along ``dim``, or of all elements in order."""
@@ -315,27 +315,27 @@ class Tensor(SlotHolder):
         """Return a view of any pattern of the elements in order; strides and offset count elements."""
     def as_strided_(self, size: Any, stride: Any, storage_offset: builtins.int = 0) -> Tensor:
         """Return a view of any pattern of the elements in order; strides and offset count elements."""
-    def asin(self) -> Tensor:
+    def asin(self, *, out: Tensor | None = None) -> Tensor:
         """Angle in radians of this sine. Shapes broadcast; dtypes promote as NumPy's do."""
-    def asin_(self, *others: Any) -> Tensor:
+    def asin_(self) -> Tensor:
         """Angle in radians of this sine, in place."""
-    def asinh(self) -> Tensor:
+    def asinh(self, *, out: Tensor | None = None) -> Tensor:
         """Number of this hyperbolic sine. Shapes broadcast; dtypes promote as NumPy's do."""
-    def asinh_(self, *others: Any) -> Tensor:
+    def asinh_(self) -> Tensor:
         """Number of this hyperbolic sine, in place."""
     def astype(self, dtype: Any, order: str = 'K', casting: Any = 'unsafe', subok: builtins.bool = True, copy: builtins.bool = True) -> Tensor:
         """Return the tensor in another dtype, recorded where both are floating; itself with ``copy=False`` if it has it."""
-    def atan(self) -> Tensor:
+    def atan(self, *, out: Tensor | None = None) -> Tensor:
         """Angle in radians of this tangent. Shapes broadcast; dtypes promote as NumPy's do."""
-    def atan2(self, other: Any, /) -> Tensor:
+    def atan2(self, other: Any, *, out: Tensor | None = None) -> Tensor:
         """Angle in radians of the point (b, a); the gradient at the origin is 0. Shapes broadcast; dtypes promote as NumPy's do."""
-    def atan2_(self, *others: Any) -> Tensor:
+    def atan2_(self, other: Any) -> Tensor:
         """Angle in radians of the point (b, a); the gradient at the origin is 0, in place."""
-    def atan_(self, *others: Any) -> Tensor:
+    def atan_(self) -> Tensor:
         """Angle in radians of this tangent, in place."""
-    def atanh(self) -> Tensor:
+    def atanh(self, *, out: Tensor | None = None) -> Tensor:
         """Number of this hyperbolic tangent. Shapes broadcast; dtypes promote as NumPy's do."""
-    def atanh_(self, *others: Any) -> Tensor:
+    def atanh_(self) -> Tensor:
         """Number of this hyperbolic tangent, in place."""
     def backward(self, gradient: Any = None, retain_graph: builtins.bool | None = None, create_graph: builtins.bool = False, inputs: Any = None) -> None:
         """Add the gradient of this tensor, weighted by ``gradient``, to ``.grad`` of the leaves it was computed from."""
@@ -344,34 +344,34 @@ class Tensor(SlotHolder):
     def baddbmm_(self, *args: Any, **kwargs: Any) -> Tensor:
         """Return beta * input + alpha * bmm(batch1, batch2); the input is expanded to (b, m, n), in place."""
     def bernoulli(self, p: Any = None, *, generator: Generator | None = None) -> Tensor:
-        """Return 1 with the probabilities that ``x`` holds (or ``p`` everywhere), else 0, in the dtype of ``x``."""
+        """Return 1 with the probabilities that ``input`` holds (or ``p`` everywhere), else 0, in the dtype of ``input``."""
     def bernoulli_(self, *args: Any, generator: Generator | None = None, **more: Any) -> Tensor:
         """Fill with 1 with probability p, else 0; the gradient of what stood here is 0."""
     def bincount(self, weights: Any = None, minlength: builtins.int = 0) -> Tensor:
         """Return how often each integer from 0 comes (int64), or the sum of its weights; no gradient."""
-    def bitwise_and(self, other: Any, /) -> Tensor:
+    def bitwise_and(self, other: Any, *, out: Tensor | None = None) -> Tensor:
         """Bits, or truth, of both; integer and bool tensors only. Shapes broadcast; dtypes promote as NumPy's do."""
-    def bitwise_and_(self, *others: Any) -> Tensor:
+    def bitwise_and_(self, other: Any) -> Tensor:
         """Bits, or truth, of both; integer and bool tensors only, in place."""
-    def bitwise_left_shift(self, other: Any, /) -> Tensor:
+    def bitwise_left_shift(self, other: Any, *, out: Tensor | None = None) -> Tensor:
         """Bits of the first moved up by the second; integer tensors only. Shapes broadcast; dtypes promote as NumPy's do."""
-    def bitwise_left_shift_(self, *others: Any) -> Tensor:
+    def bitwise_left_shift_(self, other: Any) -> Tensor:
         """Bits of the first moved up by the second; integer tensors only, in place."""
-    def bitwise_not(self) -> Tensor:
+    def bitwise_not(self, *, out: Tensor | None = None) -> Tensor:
         """Bits, or truth, turned; integer and bool tensors only. Shapes broadcast; dtypes promote as NumPy's do."""
-    def bitwise_not_(self, *others: Any) -> Tensor:
+    def bitwise_not_(self) -> Tensor:
         """Bits, or truth, turned; integer and bool tensors only, in place."""
-    def bitwise_or(self, other: Any, /) -> Tensor:
+    def bitwise_or(self, other: Any, *, out: Tensor | None = None) -> Tensor:
         """Bits, or truth, of either; integer and bool tensors only. Shapes broadcast; dtypes promote as NumPy's do."""
-    def bitwise_or_(self, *others: Any) -> Tensor:
+    def bitwise_or_(self, other: Any) -> Tensor:
         """Bits, or truth, of either; integer and bool tensors only, in place."""
-    def bitwise_right_shift(self, other: Any, /) -> Tensor:
+    def bitwise_right_shift(self, other: Any, *, out: Tensor | None = None) -> Tensor:
         """Bits of the first moved down by the second, its sign kept; integer tensors only. Shapes broadcast; dtypes promote as NumPy's do."""
-    def bitwise_right_shift_(self, *others: Any) -> Tensor:
+    def bitwise_right_shift_(self, other: Any) -> Tensor:
         """Bits of the first moved down by the second, its sign kept; integer tensors only, in place."""
-    def bitwise_xor(self, other: Any, /) -> Tensor:
+    def bitwise_xor(self, other: Any, *, out: Tensor | None = None) -> Tensor:
         """Bits, or truth, of one of the two but not both; integer and bool tensors only. Shapes broadcast; dtypes promote as NumPy's do."""
-    def bitwise_xor_(self, *others: Any) -> Tensor:
+    def bitwise_xor_(self, other: Any) -> Tensor:
         """Bits, or truth, of one of the two but not both; integer and bool tensors only, in place."""
     def bmm(self, mat2: Any) -> Tensor:
         """Return the products of a batch of matrices, (b, m, k) and (b, k, n): (b, m, n)."""
@@ -381,13 +381,13 @@ class Tensor(SlotHolder):
         """Return a view of a larger shape, in which dims of length one are repeated."""
     def byte(self) -> Tensor:
         """Return the tensor as uint8."""
-    def cbrt(self) -> Tensor:
+    def cbrt(self, *, out: Tensor | None = None) -> Tensor:
         """Cube root, of negative numbers too. Shapes broadcast; dtypes promote as NumPy's do."""
-    def cbrt_(self, *others: Any) -> Tensor:
+    def cbrt_(self) -> Tensor:
         """Cube root, of negative numbers too, in place."""
-    def ceil(self) -> Tensor:
+    def ceil(self, *, out: Tensor | None = None) -> Tensor:
         """Smallest integer that is not smaller; the gradient is 0. Shapes broadcast; dtypes promote as NumPy's do."""
-    def ceil_(self, *others: Any) -> Tensor:
+    def ceil_(self) -> Tensor:
         """Smallest integer that is not smaller; the gradient is 0, in place."""
     def char(self) -> Tensor:
         """Return the tensor as int8."""
@@ -403,13 +403,13 @@ class Tensor(SlotHolder):
         """Return x, but not less than ``min`` nor more than ``max``: numbers or tensors, broadcast; one may be None."""
     def clamp_(self, *args: Any, **kwargs: Any) -> Tensor:
         """Return x, but not less than ``min`` nor more than ``max``: numbers or tensors, broadcast; one may be None, in place."""
-    def clamp_max(self, other: Any, /) -> Tensor:
+    def clamp_max(self, max: Any, *, out: Tensor | None = None) -> Tensor:
         """First tensor, but not more than the second; a tie gives the first the gradient. Shapes broadcast; dtypes promote as NumPy's do."""
-    def clamp_max_(self, *others: Any) -> Tensor:
+    def clamp_max_(self, max: Any) -> Tensor:
         """First tensor, but not more than the second; a tie gives the first the gradient, in place."""
-    def clamp_min(self, other: Any, /) -> Tensor:
+    def clamp_min(self, min: Any, *, out: Tensor | None = None) -> Tensor:
         """First tensor, but not less than the second; a tie gives the first the gradient. Shapes broadcast; dtypes promote as NumPy's do."""
-    def clamp_min_(self, *others: Any) -> Tensor:
+    def clamp_min_(self, min: Any) -> Tensor:
         """First tensor, but not less than the second; a tie gives the first the gradient, in place."""
     def clip(self, min: Any = None, max: Any = None) -> Tensor:
         """Return x, but not less than ``min`` nor more than ``max``: numbers or tensors, broadcast; one may be None."""
@@ -429,19 +429,19 @@ class Tensor(SlotHolder):
         """Return a copy, recorded: PyTorch's ``clone``."""
     def copy_(self, other: Any) -> Tensor:
         """Copy values, broadcast, into this tensor."""
-    def copysign(self, other: Any, /) -> Tensor:
+    def copysign(self, other: Any, *, out: Tensor | None = None) -> Tensor:
         """First tensor with the sign of the second; the gradient at 0 is 0. Shapes broadcast; dtypes promote as NumPy's do."""
-    def copysign_(self, *others: Any) -> Tensor:
+    def copysign_(self, other: Any) -> Tensor:
         """First tensor with the sign of the second; the gradient at 0 is 0, in place."""
     def corrcoef(self) -> Tensor:
         """Return the correlations (N, N) of the rows of x (N, M), which are variables; a 0-d tensor for one row."""
-    def cos(self) -> Tensor:
+    def cos(self, *, out: Tensor | None = None) -> Tensor:
         """Cosine of an angle in radians. Shapes broadcast; dtypes promote as NumPy's do."""
-    def cos_(self, *others: Any) -> Tensor:
+    def cos_(self) -> Tensor:
         """Cosine of an angle in radians, in place."""
-    def cosh(self) -> Tensor:
+    def cosh(self, *, out: Tensor | None = None) -> Tensor:
         """Hyperbolic cosine. Shapes broadcast; dtypes promote as NumPy's do."""
-    def cosh_(self, *others: Any) -> Tensor:
+    def cosh_(self) -> Tensor:
         """Hyperbolic cosine, in place."""
     def count_nonzero(self, dim: Any = None, *, axis: Any = None) -> Tensor:
         """Return how many elements over ``dim`` are nonzero or True, as int64."""
@@ -469,9 +469,9 @@ class Tensor(SlotHolder):
     @data.setter
     def data(self, other: Tensor) -> None:
         ...
-    def deg2rad(self) -> Tensor:
+    def deg2rad(self, *, out: Tensor | None = None) -> Tensor:
         """Angle in radians of one in degrees. Shapes broadcast; dtypes promote as NumPy's do."""
-    def deg2rad_(self, *others: Any) -> Tensor:
+    def deg2rad_(self) -> Tensor:
         """Angle in radians of one in degrees, in place."""
     def det(self) -> Tensor:
         """Return the determinants (*) of (*, n, n) matrices; singular ones have gradients too."""
@@ -494,9 +494,9 @@ class Tensor(SlotHolder):
         """Return a copy with ``src`` on the diagonal of two dims; it has the shape of :func:`diagonal`."""
     def diff(self, n: builtins.int = 1, dim: Any = None, prepend: Any = None, append: Any = None, *, axis: Any = None) -> Tensor:
         """Return the n-th differences of neighbours along ``dim``, the last by default."""
-    def digamma(self) -> Tensor:
+    def digamma(self, *, out: Tensor | None = None) -> Tensor:
         """Derivative of the logarithm of the gamma function. Shapes broadcast; dtypes promote as NumPy's do."""
-    def digamma_(self, *others: Any) -> Tensor:
+    def digamma_(self) -> Tensor:
         """Derivative of the logarithm of the gamma function, in place."""
     def dim(self) -> builtins.int:
         """Return the number of dims."""
@@ -521,47 +521,47 @@ class Tensor(SlotHolder):
         """The dtype of the elements, a NumPy dtype."""
     def element_size(self) -> builtins.int:
         """Return the number of bytes of an element."""
-    def entr(self) -> Tensor:
+    def entr(self, *, out: Tensor | None = None) -> Tensor:
         """Entropy, -x log x; 0 at 0 and -inf below. Shapes broadcast; dtypes promote as NumPy's do."""
-    def entr_(self, *others: Any) -> Tensor:
+    def entr_(self) -> Tensor:
         """Entropy, -x log x; 0 at 0 and -inf below, in place."""
-    def eq(self, other: Any, /) -> Tensor:
+    def eq(self, other: Any, *, out: Tensor | None = None) -> Tensor:
         """True where both are equal. Shapes broadcast; dtypes promote as NumPy's do."""
-    def eq_(self, *others: Any) -> Tensor:
+    def eq_(self, other: Any) -> Tensor:
         """True where both are equal, in place."""
     def equal(self, other: Tensor) -> builtins.bool:
-        """Return whether two tensors have one shape and equal elements; ``x == other`` compares element by element."""
-    def erf(self) -> Tensor:
+        """Return whether two tensors have one shape and equal elements; ``input == other`` compares element by element."""
+    def erf(self, *, out: Tensor | None = None) -> Tensor:
         """Error function. Shapes broadcast; dtypes promote as NumPy's do."""
-    def erf_(self, *others: Any) -> Tensor:
+    def erf_(self) -> Tensor:
         """Error function, in place."""
-    def erfc(self) -> Tensor:
+    def erfc(self, *, out: Tensor | None = None) -> Tensor:
         """One less the error function. Shapes broadcast; dtypes promote as NumPy's do."""
-    def erfc_(self, *others: Any) -> Tensor:
+    def erfc_(self) -> Tensor:
         """One less the error function, in place."""
-    def erfcx(self) -> Tensor:
+    def erfcx(self, *, out: Tensor | None = None) -> Tensor:
         """Complementary error function times exp(x x). Shapes broadcast; dtypes promote as NumPy's do."""
-    def erfcx_(self, *others: Any) -> Tensor:
+    def erfcx_(self) -> Tensor:
         """Complementary error function times exp(x x), in place."""
-    def erfinv(self) -> Tensor:
+    def erfinv(self, *, out: Tensor | None = None) -> Tensor:
         """Number whose error function this is. Shapes broadcast; dtypes promote as NumPy's do."""
-    def erfinv_(self, *others: Any) -> Tensor:
+    def erfinv_(self) -> Tensor:
         """Number whose error function this is, in place."""
-    def exp(self) -> Tensor:
+    def exp(self, *, out: Tensor | None = None) -> Tensor:
         """Exponential. Shapes broadcast; dtypes promote as NumPy's do."""
-    def exp2(self) -> Tensor:
+    def exp2(self, *, out: Tensor | None = None) -> Tensor:
         """Two raised to the tensor. Shapes broadcast; dtypes promote as NumPy's do."""
-    def exp2_(self, *others: Any) -> Tensor:
+    def exp2_(self) -> Tensor:
         """Two raised to the tensor, in place."""
-    def exp_(self, *others: Any) -> Tensor:
+    def exp_(self) -> Tensor:
         """Exponential, in place."""
     def expand(self, *sizes: Any, size: Any = None) -> Tensor:
         """Return a view with dims of length one repeated; -1 keeps a dim."""
     def expand_as(self, other: Tensor) -> Tensor:
         """Return a view of the shape of another tensor, in which dims of length one are repeated."""
-    def expm1(self) -> Tensor:
+    def expm1(self, *, out: Tensor | None = None) -> Tensor:
         """Exponential less one, right for small arguments. Shapes broadcast; dtypes promote as NumPy's do."""
-    def expm1_(self, *others: Any) -> Tensor:
+    def expm1_(self) -> Tensor:
         """Exponential less one, right for small arguments, in place."""
     def exponential_(self, *args: Any, generator: Generator | None = None, **more: Any) -> Tensor:
         """Fill with exponential numbers of the rate lambd; the gradient of what stood here is 0."""
@@ -571,9 +571,9 @@ class Tensor(SlotHolder):
         """Fill with one number, or with a 0-d tensor."""
     def fill_diagonal_(self, fill_value: Any, wrap: builtins.bool = False) -> Tensor:
         """Fill the main diagonal in place; with ``wrap`` it begins again below the first square of a tall matrix."""
-    def fix(self) -> Tensor:
+    def fix(self, *, out: Tensor | None = None) -> Tensor:
         """Integer part, towards zero; the gradient is 0. Shapes broadcast; dtypes promote as NumPy's do."""
-    def fix_(self, *others: Any) -> Tensor:
+    def fix_(self) -> Tensor:
         """Integer part, towards zero; the gradient is 0, in place."""
     @property
     def flat(self) -> Flat:
@@ -584,7 +584,7 @@ class Tensor(SlotHolder):
     def flatten(self, start_dim: builtins.int = 0, end_dim: builtins.int = -1) -> Tensor:
         """Return the tensor with dims ``start_dim`` to ``end_dim`` run together; itself where there is nothing to do."""
     def flip(self, *at: Any, dims: Any = None) -> Tensor:
-        """Return a copy with the order of elements reversed along ``dims``: ``x.flip(0, 1)`` or ``x.flip((0, 1))``."""
+        """Return a copy with the order of elements reversed along ``dims``: ``input.flip(0, 1)`` or ``input.flip((0, 1))``."""
     def fliplr(self) -> Tensor:
         """Return a copy with the columns in reversed order."""
     def flipud(self) -> Tensor:
@@ -595,41 +595,41 @@ class Tensor(SlotHolder):
         """Return x raised to the exponent in float64, whatever the dtypes."""
     def float_power_(self, *args: Any, **kwargs: Any) -> Tensor:
         """Return x raised to the exponent in float64, whatever the dtypes, in place."""
-    def floor(self) -> Tensor:
+    def floor(self, *, out: Tensor | None = None) -> Tensor:
         """Largest integer that is not larger; the gradient is 0. Shapes broadcast; dtypes promote as NumPy's do."""
-    def floor_(self, *others: Any) -> Tensor:
+    def floor_(self) -> Tensor:
         """Largest integer that is not larger; the gradient is 0, in place."""
-    def floor_divide(self, other: Any, /) -> Tensor:
+    def floor_divide(self, other: Any, *, out: Tensor | None = None) -> Tensor:
         """Largest integer not larger than the quotient; the gradients are 0. Shapes broadcast; dtypes promote as NumPy's do."""
-    def floor_divide_(self, *others: Any) -> Tensor:
+    def floor_divide_(self, other: Any) -> Tensor:
         """Largest integer not larger than the quotient; the gradients are 0, in place."""
-    def fmax(self, other: Any, /) -> Tensor:
+    def fmax(self, other: Any, *, out: Tensor | None = None) -> Tensor:
         """Larger of two tensors, or the one that is not nan; a tie gives the first the gradient. Shapes broadcast; dtypes promote as NumPy's do."""
-    def fmax_(self, *others: Any) -> Tensor:
+    def fmax_(self, other: Any) -> Tensor:
         """Larger of two tensors, or the one that is not nan; a tie gives the first the gradient, in place."""
-    def fmin(self, other: Any, /) -> Tensor:
+    def fmin(self, other: Any, *, out: Tensor | None = None) -> Tensor:
         """Smaller of two tensors, or the one that is not nan; a tie gives the first the gradient. Shapes broadcast; dtypes promote as NumPy's do."""
-    def fmin_(self, *others: Any) -> Tensor:
+    def fmin_(self, other: Any) -> Tensor:
         """Smaller of two tensors, or the one that is not nan; a tie gives the first the gradient, in place."""
-    def fmod(self, other: Any, /) -> Tensor:
+    def fmod(self, other: Any, *, out: Tensor | None = None) -> Tensor:
         """What truncated division leaves, with the sign of the dividend. Shapes broadcast; dtypes promote as NumPy's do."""
-    def fmod_(self, *others: Any) -> Tensor:
+    def fmod_(self, other: Any) -> Tensor:
         """What truncated division leaves, with the sign of the dividend, in place."""
-    def frac(self) -> Tensor:
+    def frac(self, *, out: Tensor | None = None) -> Tensor:
         """What the integer part leaves, with the sign of the tensor. Shapes broadcast; dtypes promote as NumPy's do."""
-    def frac_(self, *others: Any) -> Tensor:
+    def frac_(self) -> Tensor:
         """What the integer part leaves, with the sign of the tensor, in place."""
     def frexp(self) -> Any:
         """Return the mantissas, of absolute value in [0.5, 1), and the int32 exponents of two; x is their ``ldexp``."""
     def gather(self, dim: builtins.int, index: Any, *, sparse_grad: builtins.bool = False) -> Tensor:
-        """Return ``x[i][index[i][j]]`` for dim 1 and so on: along ``dim`` the index says which place to take."""
-    def gcd(self, other: Any, /) -> Tensor:
+        """Return ``input[i][index[i][j]]`` for dim 1 and so on: along ``dim`` the index says which place to take."""
+    def gcd(self, other: Any, *, out: Tensor | None = None) -> Tensor:
         """Greatest common divisor, not negative; integer tensors only. Shapes broadcast; dtypes promote as NumPy's do."""
-    def gcd_(self, *others: Any) -> Tensor:
+    def gcd_(self, other: Any) -> Tensor:
         """Greatest common divisor, not negative; integer tensors only, in place."""
-    def ge(self, other: Any, /) -> Tensor:
+    def ge(self, other: Any, *, out: Tensor | None = None) -> Tensor:
         """True where the first is greater or equal. Shapes broadcast; dtypes promote as NumPy's do."""
-    def ge_(self, *others: Any) -> Tensor:
+    def ge_(self, other: Any) -> Tensor:
         """True where the first is greater or equal, in place."""
     def ger(self, vec2: Any) -> Any:
         """Return the products (m, n) of each element of a vector with each of another."""
@@ -642,23 +642,23 @@ class Tensor(SlotHolder):
     @property
     def grad_fn(self) -> Any:
         """The node that computed this tensor; None for leaves."""
-    def greater(self, other: Any, /) -> Tensor:
+    def greater(self, other: Any, *, out: Tensor | None = None) -> Tensor:
         """True where the first is greater. Shapes broadcast; dtypes promote as NumPy's do."""
-    def greater_(self, *others: Any) -> Tensor:
+    def greater_(self, other: Any) -> Tensor:
         """True where the first is greater, in place."""
-    def greater_equal(self, other: Any, /) -> Tensor:
+    def greater_equal(self, other: Any, *, out: Tensor | None = None) -> Tensor:
         """True where the first is greater or equal. Shapes broadcast; dtypes promote as NumPy's do."""
-    def greater_equal_(self, *others: Any) -> Tensor:
+    def greater_equal_(self, other: Any) -> Tensor:
         """True where the first is greater or equal, in place."""
-    def gt(self, other: Any, /) -> Tensor:
+    def gt(self, other: Any, *, out: Tensor | None = None) -> Tensor:
         """True where the first is greater. Shapes broadcast; dtypes promote as NumPy's do."""
-    def gt_(self, *others: Any) -> Tensor:
+    def gt_(self, other: Any) -> Tensor:
         """True where the first is greater, in place."""
     def half(self) -> Tensor:
         """Return the tensor as float16."""
-    def heaviside(self, other: Any, /) -> Tensor:
+    def heaviside(self, values: Any, *, out: Tensor | None = None) -> Tensor:
         """0 where the first is negative or nan, 1 where it is positive, the second where it is 0. Shapes broadcast; dtypes promote as NumPy's do."""
-    def heaviside_(self, *others: Any) -> Tensor:
+    def heaviside_(self, values: Any) -> Tensor:
         """0 where the first is negative or nan, 1 where it is positive, the second where it is 0, in place."""
     def histc(self, bins: builtins.int = 100, min: builtins.float = 0, max: builtins.float = 0) -> Tensor:
         """Return how many elements lie in each of ``bins`` bins from ``min`` to ``max``, in the dtype of x; no gradient."""
@@ -666,25 +666,25 @@ class Tensor(SlotHolder):
         """Return how many elements lie in each bin, and the edges, in the dtype of x; no gradient."""
     def hsplit(self, indices_or_sections: Any) -> tuple[Tensor, ...]:
         """Return views of equal ranges along the columns, or along a vector, or of ranges cut at these places."""
-    def hypot(self, other: Any, /) -> Tensor:
+    def hypot(self, other: Any, *, out: Tensor | None = None) -> Tensor:
         """Square root of the sum of two squares, without overflow. Shapes broadcast; dtypes promote as NumPy's do."""
-    def hypot_(self, *others: Any) -> Tensor:
+    def hypot_(self, other: Any) -> Tensor:
         """Square root of the sum of two squares, without overflow, in place."""
-    def i0(self) -> Tensor:
+    def i0(self, *, out: Tensor | None = None) -> Tensor:
         """Modified Bessel function of the first kind of order 0. Shapes broadcast; dtypes promote as NumPy's do."""
-    def i0_(self, *others: Any) -> Tensor:
+    def i0_(self) -> Tensor:
         """Modified Bessel function of the first kind of order 0, in place."""
-    def i0e(self) -> Tensor:
+    def i0e(self, *, out: Tensor | None = None) -> Tensor:
         """Modified Bessel function of order 0 times exp(-|x|). Shapes broadcast; dtypes promote as NumPy's do."""
-    def i0e_(self, *others: Any) -> Tensor:
+    def i0e_(self) -> Tensor:
         """Modified Bessel function of order 0 times exp(-|x|), in place."""
-    def i1(self) -> Tensor:
+    def i1(self, *, out: Tensor | None = None) -> Tensor:
         """Modified Bessel function of the first kind of order 1. Shapes broadcast; dtypes promote as NumPy's do."""
-    def i1_(self, *others: Any) -> Tensor:
+    def i1_(self) -> Tensor:
         """Modified Bessel function of the first kind of order 1, in place."""
-    def i1e(self) -> Tensor:
+    def i1e(self, *, out: Tensor | None = None) -> Tensor:
         """Modified Bessel function of order 1 times exp(-|x|). Shapes broadcast; dtypes promote as NumPy's do."""
-    def i1e_(self, *others: Any) -> Tensor:
+    def i1e_(self) -> Tensor:
         """Modified Bessel function of order 1 times exp(-|x|), in place."""
     def igamma(self, other: Any) -> Tensor:
         """Return the regularised lower incomplete gamma function of order x; the gradient goes to ``other`` alone."""
@@ -721,9 +721,9 @@ class Tensor(SlotHolder):
         """Return the tensor as int32."""
     def inverse(self) -> Tensor:
         """Return the inverse of (*, n, n) matrices. LinAlgError if one is singular."""
-    def invert(self) -> Tensor:
+    def invert(self, *, out: Tensor | None = None) -> Tensor:
         """Bits, or truth, turned; integer and bool tensors only. Shapes broadcast; dtypes promote as NumPy's do."""
-    def invert_(self, *others: Any) -> Tensor:
+    def invert_(self) -> Tensor:
         """Bits, or truth, turned; integer and bool tensors only, in place."""
     def is_complex(self) -> builtins.bool:
         """Return False: there are no complex tensors."""
@@ -761,26 +761,26 @@ class Tensor(SlotHolder):
     def is_sparse(self) -> builtins.bool:
         """What PyTorch's tensors may be and these are not: False."""
     def isclose(self, other: Any, rtol: builtins.float = 1e-05, atol: builtins.float = 1e-08, equal_nan: builtins.bool = False) -> Tensor:
-        """Return True where ``|x - other| <= atol + rtol |other|``, or both are equal; with ``equal_nan``, both nan."""
-    def isfinite(self) -> Tensor:
+        """Return True where ``|input - other| <= atol + rtol |other|``, or both are equal; with ``equal_nan``, both nan."""
+    def isfinite(self, *, out: Tensor | None = None) -> Tensor:
         """True where the tensor is neither inf nor nan. Shapes broadcast; dtypes promote as NumPy's do."""
-    def isfinite_(self, *others: Any) -> Tensor:
+    def isfinite_(self) -> Tensor:
         """True where the tensor is neither inf nor nan, in place."""
-    def isinf(self) -> Tensor:
+    def isinf(self, *, out: Tensor | None = None) -> Tensor:
         """True where the tensor is inf or -inf. Shapes broadcast; dtypes promote as NumPy's do."""
-    def isinf_(self, *others: Any) -> Tensor:
+    def isinf_(self) -> Tensor:
         """True where the tensor is inf or -inf, in place."""
-    def isnan(self) -> Tensor:
+    def isnan(self, *, out: Tensor | None = None) -> Tensor:
         """True where the tensor is nan. Shapes broadcast; dtypes promote as NumPy's do."""
-    def isnan_(self, *others: Any) -> Tensor:
+    def isnan_(self) -> Tensor:
         """True where the tensor is nan, in place."""
-    def isneginf(self) -> Tensor:
+    def isneginf(self, *, out: Tensor | None = None) -> Tensor:
         """True where the tensor is -inf. Shapes broadcast; dtypes promote as NumPy's do."""
-    def isneginf_(self, *others: Any) -> Tensor:
+    def isneginf_(self) -> Tensor:
         """True where the tensor is -inf, in place."""
-    def isposinf(self) -> Tensor:
+    def isposinf(self, *, out: Tensor | None = None) -> Tensor:
         """True where the tensor is inf. Shapes broadcast; dtypes promote as NumPy's do."""
-    def isposinf_(self, *others: Any) -> Tensor:
+    def isposinf_(self) -> Tensor:
         """True where the tensor is inf, in place."""
     def isreal(self) -> Tensor:
         """Return True for each element: there are no complex tensors."""
@@ -793,99 +793,99 @@ class Tensor(SlotHolder):
         """Return the Kronecker product: each element of the first times the whole of the other."""
     def kthvalue(self, k: builtins.int, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Any:
         """Return the ``k``-th smallest element along ``dim``, counted from 1, and its int64 place."""
-    def lcm(self, other: Any, /) -> Tensor:
+    def lcm(self, other: Any, *, out: Tensor | None = None) -> Tensor:
         """Least common multiple, not negative; integer tensors only. Shapes broadcast; dtypes promote as NumPy's do."""
-    def lcm_(self, *others: Any) -> Tensor:
+    def lcm_(self, other: Any) -> Tensor:
         """Least common multiple, not negative; integer tensors only, in place."""
     def ldexp(self, other: Any) -> Tensor:
         """Return x times two to the power of ``other``; it does not overflow where the result does not."""
     def ldexp_(self, *args: Any, **kwargs: Any) -> Tensor:
         """Return x times two to the power of ``other``; it does not overflow where the result does not, in place."""
-    def le(self, other: Any, /) -> Tensor:
+    def le(self, other: Any, *, out: Tensor | None = None) -> Tensor:
         """True where the first is less or equal. Shapes broadcast; dtypes promote as NumPy's do."""
-    def le_(self, *others: Any) -> Tensor:
+    def le_(self, other: Any) -> Tensor:
         """True where the first is less or equal, in place."""
-    def left_shift(self, other: Any, /) -> Tensor:
+    def left_shift(self, other: Any, *, out: Tensor | None = None) -> Tensor:
         """Bits of the first moved up by the second; integer tensors only. Shapes broadcast; dtypes promote as NumPy's do."""
-    def left_shift_(self, *others: Any) -> Tensor:
+    def left_shift_(self, other: Any) -> Tensor:
         """Bits of the first moved up by the second; integer tensors only, in place."""
     def lerp(self, end: Any, weight: Any) -> Tensor:
         """Return the point between x and ``end``: x for weight 0, ``end`` for weight 1, a number or a tensor."""
     def lerp_(self, *args: Any, **kwargs: Any) -> Tensor:
         """Return the point between x and ``end``: x for weight 0, ``end`` for weight 1, a number or a tensor, in place."""
-    def less(self, other: Any, /) -> Tensor:
+    def less(self, other: Any, *, out: Tensor | None = None) -> Tensor:
         """True where the first is less. Shapes broadcast; dtypes promote as NumPy's do."""
-    def less_(self, *others: Any) -> Tensor:
+    def less_(self, other: Any) -> Tensor:
         """True where the first is less, in place."""
-    def less_equal(self, other: Any, /) -> Tensor:
+    def less_equal(self, other: Any, *, out: Tensor | None = None) -> Tensor:
         """True where the first is less or equal. Shapes broadcast; dtypes promote as NumPy's do."""
-    def less_equal_(self, *others: Any) -> Tensor:
+    def less_equal_(self, other: Any) -> Tensor:
         """True where the first is less or equal, in place."""
-    def lgamma(self) -> Tensor:
+    def lgamma(self, *, out: Tensor | None = None) -> Tensor:
         """Logarithm of the absolute value of the gamma function. Shapes broadcast; dtypes promote as NumPy's do."""
-    def lgamma_(self, *others: Any) -> Tensor:
+    def lgamma_(self) -> Tensor:
         """Logarithm of the absolute value of the gamma function, in place."""
-    def log(self) -> Tensor:
+    def log(self, *, out: Tensor | None = None) -> Tensor:
         """Natural logarithm. Shapes broadcast; dtypes promote as NumPy's do."""
-    def log10(self) -> Tensor:
+    def log10(self, *, out: Tensor | None = None) -> Tensor:
         """Logarithm to base 10. Shapes broadcast; dtypes promote as NumPy's do."""
-    def log10_(self, *others: Any) -> Tensor:
+    def log10_(self) -> Tensor:
         """Logarithm to base 10, in place."""
-    def log1p(self) -> Tensor:
+    def log1p(self, *, out: Tensor | None = None) -> Tensor:
         """Logarithm of one plus the tensor, right for small arguments. Shapes broadcast; dtypes promote as NumPy's do."""
-    def log1p_(self, *others: Any) -> Tensor:
+    def log1p_(self) -> Tensor:
         """Logarithm of one plus the tensor, right for small arguments, in place."""
-    def log2(self) -> Tensor:
+    def log2(self, *, out: Tensor | None = None) -> Tensor:
         """Logarithm to base 2. Shapes broadcast; dtypes promote as NumPy's do."""
-    def log2_(self, *others: Any) -> Tensor:
+    def log2_(self) -> Tensor:
         """Logarithm to base 2, in place."""
-    def log_(self, *others: Any) -> Tensor:
+    def log_(self) -> Tensor:
         """Natural logarithm, in place."""
-    def log_ndtr(self) -> Tensor:
+    def log_ndtr(self, *, out: Tensor | None = None) -> Tensor:
         """Logarithm of the area under the normal density up to x. Shapes broadcast; dtypes promote as NumPy's do."""
-    def log_ndtr_(self, *others: Any) -> Tensor:
+    def log_ndtr_(self) -> Tensor:
         """Logarithm of the area under the normal density up to x, in place."""
     def log_softmax(self, dim: Any = None, dtype: Any = None, *, axis: Any = None) -> Tensor:
         """Return the logarithm of :func:`softmax`, exact where it is small; arguments as there."""
-    def logaddexp(self, other: Any, /) -> Tensor:
+    def logaddexp(self, other: Any, *, out: Tensor | None = None) -> Tensor:
         """Logarithm of the sum of the exponentials of two tensors. Shapes broadcast; dtypes promote as NumPy's do."""
-    def logaddexp2(self, other: Any, /) -> Tensor:
+    def logaddexp2(self, other: Any, *, out: Tensor | None = None) -> Tensor:
         """Logarithm to base 2 of the sum of two raised to two tensors. Shapes broadcast; dtypes promote as NumPy's do."""
-    def logaddexp2_(self, *others: Any) -> Tensor:
+    def logaddexp2_(self, other: Any) -> Tensor:
         """Logarithm to base 2 of the sum of two raised to two tensors, in place."""
-    def logaddexp_(self, *others: Any) -> Tensor:
+    def logaddexp_(self, other: Any) -> Tensor:
         """Logarithm of the sum of the exponentials of two tensors, in place."""
     def logcumsumexp(self, dim: Any = None, *, axis: Any = None) -> Tensor:
-        """Return ``log(cumsum(exp(x)))`` along ``dim`` without overflow on the way; floating tensors only."""
+        """Return ``log(cumsum(exp(input)))`` along ``dim`` without overflow on the way; floating tensors only."""
     def logdet(self) -> Tensor:
         """Return the logarithms (*) of determinants: nan where negative, -inf where 0."""
-    def logical_and(self, other: Any, /) -> Tensor:
+    def logical_and(self, other: Any, *, out: Tensor | None = None) -> Tensor:
         """True where both are nonzero or True. Shapes broadcast; dtypes promote as NumPy's do."""
-    def logical_and_(self, *others: Any) -> Tensor:
+    def logical_and_(self, other: Any) -> Tensor:
         """True where both are nonzero or True, in place."""
-    def logical_not(self) -> Tensor:
+    def logical_not(self, *, out: Tensor | None = None) -> Tensor:
         """True where the tensor is zero or False. Shapes broadcast; dtypes promote as NumPy's do."""
-    def logical_not_(self, *others: Any) -> Tensor:
+    def logical_not_(self) -> Tensor:
         """True where the tensor is zero or False, in place."""
-    def logical_or(self, other: Any, /) -> Tensor:
+    def logical_or(self, other: Any, *, out: Tensor | None = None) -> Tensor:
         """True where one is nonzero or True. Shapes broadcast; dtypes promote as NumPy's do."""
-    def logical_or_(self, *others: Any) -> Tensor:
+    def logical_or_(self, other: Any) -> Tensor:
         """True where one is nonzero or True, in place."""
-    def logical_xor(self, other: Any, /) -> Tensor:
+    def logical_xor(self, other: Any, *, out: Tensor | None = None) -> Tensor:
         """True where one of the two, but not both, is nonzero or True. Shapes broadcast; dtypes promote as NumPy's do."""
-    def logical_xor_(self, *others: Any) -> Tensor:
+    def logical_xor_(self, other: Any) -> Tensor:
         """True where one of the two, but not both, is nonzero or True, in place."""
     def logit(self, eps: builtins.float | None = None) -> Tensor:
-        """Return ``log(x / (1 - x))``; with ``eps``, of x clamped to between eps and 1 - eps."""
+        """Return ``log(input / (1 - input))``; with ``eps``, of x clamped to between eps and 1 - eps."""
     def logit_(self, *args: Any, **kwargs: Any) -> Tensor:
-        """Return ``log(x / (1 - x))``; with ``eps``, of x clamped to between eps and 1 - eps, in place."""
+        """Return ``log(input / (1 - input))``; with ``eps``, of x clamped to between eps and 1 - eps, in place."""
     def logsumexp(self, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:
-        """Return ``log(sum(exp(x)))`` over ``dim`` (an int or a tuple), without overflow on the way."""
+        """Return ``log(sum(exp(input)))`` over ``dim`` (an int or a tuple), without overflow on the way."""
     def long(self) -> Tensor:
         """Return the tensor as int64."""
-    def lt(self, other: Any, /) -> Tensor:
+    def lt(self, other: Any, *, out: Tensor | None = None) -> Tensor:
         """True where the first is less. Shapes broadcast; dtypes promote as NumPy's do."""
-    def lt_(self, *others: Any) -> Tensor:
+    def lt_(self, other: Any) -> Tensor:
         """True where the first is less, in place."""
     def lu(self, pivot: builtins.bool = True, get_infos: builtins.bool = False) -> Any:
         """Return the packed factors of (*, m, n) matrices and the int32 rows exchanged, from 1: linalg.lu_factor_ex."""
@@ -915,9 +915,9 @@ class Tensor(SlotHolder):
         """Return the n-th powers of square matrices; of their inverses if n is negative."""
     def max(self, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Any:
         """Return the maximum of all elements, or of each row along ``dim`` with its place."""
-    def maximum(self, other: Any, /) -> Tensor:
+    def maximum(self, other: Any, *, out: Tensor | None = None) -> Tensor:
         """Larger of two tensors, element by element; a tie gives each half of the gradient. Shapes broadcast; dtypes promote as NumPy's do."""
-    def maximum_(self, *others: Any) -> Tensor:
+    def maximum_(self, other: Any) -> Tensor:
         """Larger of two tensors, element by element; a tie gives each half of the gradient, in place."""
     def mean(self, dim: Any = None, keepdim: Any = None, *, dtype: Any = None, axis: Any = None, keepdims: Any = None) -> Tensor:
         """Return the mean over ``dim`` (an int, a tuple, or None for all); floating tensors only."""
@@ -925,9 +925,9 @@ class Tensor(SlotHolder):
         """Return the lower median of all elements, nan if one is nan, or of each row along ``dim`` with its int64 place."""
     def min(self, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Any:
         """Return the minimum of all elements, or of each row along ``dim`` with its place."""
-    def minimum(self, other: Any, /) -> Tensor:
+    def minimum(self, other: Any, *, out: Tensor | None = None) -> Tensor:
         """Smaller of two tensors, element by element; a tie gives each half of the gradient. Shapes broadcast; dtypes promote as NumPy's do."""
-    def minimum_(self, *others: Any) -> Tensor:
+    def minimum_(self, other: Any) -> Tensor:
         """Smaller of two tensors, element by element; a tie gives each half of the gradient, in place."""
     def mm(self, mat2: Any) -> Tensor:
         """Return the product of an (m, k) and a (k, n) matrix."""
@@ -939,13 +939,13 @@ class Tensor(SlotHolder):
         """Return a view with dims ``source`` at the places ``destination``; the others keep their order."""
     def msort(self) -> Tensor:
         """Return the elements in order along the first dim."""
-    def mul(self, other: Any, /) -> Tensor:
+    def mul(self, other: Any, *, out: Tensor | None = None) -> Tensor:
         """Product of two tensors. Shapes broadcast; dtypes promote as NumPy's do."""
-    def mul_(self, *others: Any) -> Tensor:
+    def mul_(self, other: Any) -> Tensor:
         """Product of two tensors, in place."""
-    def multiply(self, other: Any, /) -> Tensor:
+    def multiply(self, other: Any, *, out: Tensor | None = None) -> Tensor:
         """Product of two tensors. Shapes broadcast; dtypes promote as NumPy's do."""
-    def multiply_(self, *others: Any) -> Tensor:
+    def multiply_(self, other: Any) -> Tensor:
         """Product of two tensors, in place."""
     def mv(self, vec: Any) -> Tensor:
         """Return the product of an (m, k) matrix and a (k,) vector."""
@@ -977,25 +977,25 @@ class Tensor(SlotHolder):
         """The number of dims."""
     def ndimension(self) -> builtins.int:
         """Return the number of dims."""
-    def ndtr(self) -> Tensor:
+    def ndtr(self, *, out: Tensor | None = None) -> Tensor:
         """Area under the normal density up to x. Shapes broadcast; dtypes promote as NumPy's do."""
-    def ndtr_(self, *others: Any) -> Tensor:
+    def ndtr_(self) -> Tensor:
         """Area under the normal density up to x, in place."""
-    def ndtri(self) -> Tensor:
+    def ndtri(self, *, out: Tensor | None = None) -> Tensor:
         """Number up to which the area under the normal density is x. Shapes broadcast; dtypes promote as NumPy's do."""
-    def ndtri_(self, *others: Any) -> Tensor:
+    def ndtri_(self) -> Tensor:
         """Number up to which the area under the normal density is x, in place."""
-    def ne(self, other: Any, /) -> Tensor:
+    def ne(self, other: Any, *, out: Tensor | None = None) -> Tensor:
         """True where they differ. Shapes broadcast; dtypes promote as NumPy's do."""
-    def ne_(self, *others: Any) -> Tensor:
+    def ne_(self, other: Any) -> Tensor:
         """True where they differ, in place."""
-    def neg(self) -> Tensor:
+    def neg(self, *, out: Tensor | None = None) -> Tensor:
         """Tensor with its sign turned. Shapes broadcast; dtypes promote as NumPy's do."""
-    def neg_(self, *others: Any) -> Tensor:
+    def neg_(self) -> Tensor:
         """Tensor with its sign turned, in place."""
-    def negative(self) -> Tensor:
+    def negative(self, *, out: Tensor | None = None) -> Tensor:
         """Tensor with its sign turned. Shapes broadcast; dtypes promote as NumPy's do."""
-    def negative_(self, *others: Any) -> Tensor:
+    def negative_(self) -> Tensor:
         """Tensor with its sign turned, in place."""
     def nelement(self) -> builtins.int:
         """Return the number of elements."""
@@ -1011,9 +1011,9 @@ class Tensor(SlotHolder):
         """Return a new leaf holding a copy of data: a number, nested lists, an array, of the dtype of this one."""
     def new_zeros(self, *args: Any, dtype: Any = None, **more: Any) -> Tensor:
         """Return a tensor of zeros, of the dtype of this one."""
-    def nextafter(self, other: Any, /) -> Tensor:
+    def nextafter(self, other: Any, *, out: Tensor | None = None) -> Tensor:
         """Next number of the dtype, from the first towards the second; where they are equal, no gradient. Shapes broadcast; dtypes promote as NumPy's do."""
-    def nextafter_(self, *others: Any) -> Tensor:
+    def nextafter_(self, other: Any) -> Tensor:
         """Next number of the dtype, from the first towards the second; where they are equal, no gradient, in place."""
     def nonzero(self, *, as_tuple: builtins.bool = False) -> Any:
         """Return the int64 places of all elements that are not zero: a row each, or with ``as_tuple`` a vector a dim."""
@@ -1021,9 +1021,9 @@ class Tensor(SlotHolder):
         """Return the norm of all elements, or of vectors over ``dim``: linalg.vector_norm under PyTorch's old name."""
     def normal_(self, *args: Any, generator: Generator | None = None, **more: Any) -> Tensor:
         """Fill with normal numbers of this mean and standard deviation; the gradient of what stood here is 0."""
-    def not_equal(self, other: Any, /) -> Tensor:
+    def not_equal(self, other: Any, *, out: Tensor | None = None) -> Tensor:
         """True where they differ. Shapes broadcast; dtypes promote as NumPy's do."""
-    def not_equal_(self, *others: Any) -> Tensor:
+    def not_equal_(self, other: Any) -> Tensor:
         """True where they differ, in place."""
     def numel(self) -> builtins.int:
         """Return the number of elements."""
@@ -1042,17 +1042,17 @@ class Tensor(SlotHolder):
         """Return the n-th derivative of the digamma function; n is an int, RuntimeError below 0."""
     def polygamma_(self, *args: Any, **kwargs: Any) -> Tensor:
         """Return the n-th derivative of the digamma function; n is an int, RuntimeError below 0, in place."""
-    def positive(self) -> Any:
+    def positive(self, *, out: Tensor | None = None) -> Tensor:
         """The tensor itself. Shapes broadcast; dtypes promote as NumPy's do."""
-    def positive_(self, *others: Any) -> Tensor:
+    def positive_(self) -> Tensor:
         """The tensor itself, in place."""
-    def pow(self, other: Any, /) -> Tensor:
+    def pow(self, exponent: Any, *, out: Tensor | None = None) -> Tensor:
         """First tensor raised to the second. Shapes broadcast; dtypes promote as NumPy's do."""
-    def pow_(self, *others: Any) -> Tensor:
+    def pow_(self, exponent: Any) -> Tensor:
         """First tensor raised to the second, in place."""
-    def power(self, other: Any, /) -> Tensor:
+    def power(self, exponent: Any, *, out: Tensor | None = None) -> Tensor:
         """First tensor raised to the second. Shapes broadcast; dtypes promote as NumPy's do."""
-    def power_(self, *others: Any) -> Tensor:
+    def power_(self, exponent: Any) -> Tensor:
         """First tensor raised to the second, in place."""
     def prod(self, dim: Any = None, keepdim: Any = None, *, dtype: Any = None, axis: Any = None, keepdims: Any = None) -> Tensor:
         """Return the product over ``dim`` (an int, a tuple, or None for all); ints and bools multiply to int64."""
@@ -1066,9 +1066,9 @@ class Tensor(SlotHolder):
         """Return Q and R of matrices, reduced or, with ``some=False``, complete: see linalg.qr."""
     def quantile(self, q: Any, dim: Any = None, keepdim: Any = None, *, interpolation: str = 'linear', axis: Any = None, keepdims: Any = None) -> Tensor:
         """Return quantiles of all elements or along ``dim``; nan where an element is nan."""
-    def rad2deg(self) -> Tensor:
+    def rad2deg(self, *, out: Tensor | None = None) -> Tensor:
         """Angle in degrees of one in radians. Shapes broadcast; dtypes promote as NumPy's do."""
-    def rad2deg_(self, *others: Any) -> Tensor:
+    def rad2deg_(self) -> Tensor:
         """Angle in degrees of one in radians, in place."""
     def random_(self, *args: Any, generator: Generator | None = None, **more: Any) -> Tensor:
         """Fill with integers from low up to, not including, high; the gradient of what stood here is 0."""
@@ -1077,21 +1077,21 @@ class Tensor(SlotHolder):
     @property
     def real(self) -> Tensor:
         ...
-    def reciprocal(self) -> Tensor:
+    def reciprocal(self, *, out: Tensor | None = None) -> Tensor:
         """One over the tensor. Shapes broadcast; dtypes promote as NumPy's do."""
-    def reciprocal_(self, *others: Any) -> Tensor:
+    def reciprocal_(self) -> Tensor:
         """One over the tensor, in place."""
     def register_hook(self, hook: Hook) -> RemovableHandle:
         """Call ``hook(gradient)`` when backward has this tensor's gradient; a tensor it returns takes its place."""
     def register_post_accumulate_grad_hook(self, hook: Hook) -> RemovableHandle:
         """Call ``hook(x)`` after each time that backward has added to this leaf's ``.grad``."""
-    def relu(self) -> Tensor:
+    def relu(self, *, out: Tensor | None = None) -> Tensor:
         """Tensor where it is positive, else 0; the gradient at 0 is 0. Shapes broadcast; dtypes promote as NumPy's do."""
-    def relu_(self, *others: Any) -> Tensor:
+    def relu_(self) -> Tensor:
         """Tensor where it is positive, else 0; the gradient at 0 is 0, in place."""
-    def remainder(self, other: Any, /) -> Tensor:
+    def remainder(self, other: Any, *, out: Tensor | None = None) -> Tensor:
         """What floor division leaves, with the sign of the divisor. Shapes broadcast; dtypes promote as NumPy's do."""
-    def remainder_(self, *others: Any) -> Tensor:
+    def remainder_(self, other: Any) -> Tensor:
         """What floor division leaves, with the sign of the divisor, in place."""
     def renorm(self, p: Any, dim: builtins.int, maxnorm: Any) -> Tensor:
         """Return x with the slices along ``dim`` whose norm of order p is above ``maxnorm`` made shorter, to this norm."""
@@ -1122,13 +1122,13 @@ class Tensor(SlotHolder):
     @property
     def retains_grad(self) -> builtins.bool:
         """Whether a computed tensor keeps its gradient."""
-    def right_shift(self, other: Any, /) -> Tensor:
+    def right_shift(self, other: Any, *, out: Tensor | None = None) -> Tensor:
         """Bits of the first moved down by the second, its sign kept; integer tensors only. Shapes broadcast; dtypes promote as NumPy's do."""
-    def right_shift_(self, *others: Any) -> Tensor:
+    def right_shift_(self, other: Any) -> Tensor:
         """Bits of the first moved down by the second, its sign kept; integer tensors only, in place."""
-    def rint(self) -> Tensor:
+    def rint(self, *, out: Tensor | None = None) -> Tensor:
         """Nearest integer, the even one of two; the gradient is 0. Shapes broadcast; dtypes promote as NumPy's do."""
-    def rint_(self, *others: Any) -> Tensor:
+    def rint_(self) -> Tensor:
         """Nearest integer, the even one of two; the gradient is 0, in place."""
     def roll(self, shifts: Any, dims: Any = None) -> Tensor:
         """Return a copy with the elements shifted along ``dims``; what leaves at the end comes in at the front."""
@@ -1138,18 +1138,18 @@ class Tensor(SlotHolder):
         """Return x rounded to ``decimals`` places, half to even; the gradient is 0. Integers stay as they are."""
     def round_(self, *args: Any, **kwargs: Any) -> Tensor:
         """Return x rounded to ``decimals`` places, half to even; the gradient is 0. Integers stay as they are, in place."""
-    def rsqrt(self) -> Tensor:
+    def rsqrt(self, *, out: Tensor | None = None) -> Tensor:
         """One over the square root. Shapes broadcast; dtypes promote as NumPy's do."""
-    def rsqrt_(self, *others: Any) -> Tensor:
+    def rsqrt_(self) -> Tensor:
         """One over the square root, in place."""
     def scatter(self, dim: builtins.int, index: Any, src: Any = None, *, value: Any = None, reduce: str | None = None) -> Tensor:
-        """Write ``src``, or one value, to the places ``x[index[i][j]][j]`` for dim 0 and so on, in place."""
+        """Write ``src``, or one value, to the places ``input[index[i][j]][j]`` for dim 0 and so on, in place."""
     def scatter_(self, dim: builtins.int, index: Any, src: Any = None, *, value: Any = None, reduce: str | None = None) -> Tensor:
-        """Write ``src``, or one value, to the places ``x[index[i][j]][j]`` for dim 0 and so on, in place."""
+        """Write ``src``, or one value, to the places ``input[index[i][j]][j]`` for dim 0 and so on, in place."""
     def scatter_add(self, dim: builtins.int, index: Any, src: Any) -> Tensor:
-        """Add ``src`` to the places ``x[index[i][j]][j]`` for dim 0 and so on, in place; all values for a place add up."""
+        """Add ``src`` to the places ``input[index[i][j]][j]`` for dim 0 and so on, in place; all values for a place add up."""
     def scatter_add_(self, dim: builtins.int, index: Any, src: Any) -> Tensor:
-        """Add ``src`` to the places ``x[index[i][j]][j]`` for dim 0 and so on, in place; all values for a place add up."""
+        """Add ``src`` to the places ``input[index[i][j]][j]`` for dim 0 and so on, in place; all values for a place add up."""
     def scatter_reduce(self, dim: builtins.int, index: Any, src: Any, reduce: str, *, include_self: builtins.bool = True) -> Tensor:
         """Reduce all values of ``src`` for a place, chosen as by :func:`scatter_`, to one, in place."""
     def scatter_reduce_(self, dim: builtins.int, index: Any, src: Any, reduce: str, *, include_self: builtins.bool = True) -> Tensor:
@@ -1160,38 +1160,38 @@ class Tensor(SlotHolder):
         """Return a view of the place ``index`` along ``dim``, which goes."""
     def select_scatter(self, src: Any, dim: builtins.int, index: builtins.int) -> Tensor:
         """Return a copy with ``src``, which has no such dim, at one place along ``dim``."""
-    def sgn(self) -> Tensor:
+    def sgn(self, *, out: Tensor | None = None) -> Tensor:
         """Sign: -1, 0 or 1, and 0 of nan; the gradient is 0. Shapes broadcast; dtypes promote as NumPy's do."""
-    def sgn_(self, *others: Any) -> Tensor:
+    def sgn_(self) -> Tensor:
         """Sign: -1, 0 or 1, and 0 of nan; the gradient is 0, in place."""
     @property
     def shape(self) -> Size:
         """The extents of the dims."""
     def short(self) -> Tensor:
         """Return the tensor as int16."""
-    def sigmoid(self) -> Tensor:
+    def sigmoid(self, *, out: Tensor | None = None) -> Tensor:
         """Logistic function, 1 / (1 + exp(-x)). Shapes broadcast; dtypes promote as NumPy's do."""
-    def sigmoid_(self, *others: Any) -> Tensor:
+    def sigmoid_(self) -> Tensor:
         """Logistic function, 1 / (1 + exp(-x)), in place."""
-    def sign(self) -> Tensor:
+    def sign(self, *, out: Tensor | None = None) -> Tensor:
         """Sign: -1, 0 or 1, and 0 of nan; the gradient is 0. Shapes broadcast; dtypes promote as NumPy's do."""
-    def sign_(self, *others: Any) -> Tensor:
+    def sign_(self) -> Tensor:
         """Sign: -1, 0 or 1, and 0 of nan; the gradient is 0, in place."""
-    def signbit(self) -> Tensor:
+    def signbit(self, *, out: Tensor | None = None) -> Tensor:
         """True where the sign is minus, that of -0.0 too. Shapes broadcast; dtypes promote as NumPy's do."""
-    def signbit_(self, *others: Any) -> Tensor:
+    def signbit_(self) -> Tensor:
         """True where the sign is minus, that of -0.0 too, in place."""
-    def sin(self) -> Tensor:
+    def sin(self, *, out: Tensor | None = None) -> Tensor:
         """Sine of an angle in radians. Shapes broadcast; dtypes promote as NumPy's do."""
-    def sin_(self, *others: Any) -> Tensor:
+    def sin_(self) -> Tensor:
         """Sine of an angle in radians, in place."""
-    def sinc(self) -> Tensor:
+    def sinc(self, *, out: Tensor | None = None) -> Tensor:
         """Sine of pi x divided by pi x; 1 at 0. Shapes broadcast; dtypes promote as NumPy's do."""
-    def sinc_(self, *others: Any) -> Tensor:
+    def sinc_(self) -> Tensor:
         """Sine of pi x divided by pi x; 1 at 0, in place."""
-    def sinh(self) -> Tensor:
+    def sinh(self, *, out: Tensor | None = None) -> Tensor:
         """Hyperbolic sine. Shapes broadcast; dtypes promote as NumPy's do."""
-    def sinh_(self, *others: Any) -> Tensor:
+    def sinh_(self) -> Tensor:
         """Hyperbolic sine, in place."""
     @property
     def size(self) -> Count:
@@ -1211,13 +1211,13 @@ class Tensor(SlotHolder):
         """Return views of ranges along ``dim``: of one length, the last of which may be shorter, or of lengths given."""
     def split_with_sizes(self, split_sizes: Any, dim: builtins.int = 0) -> tuple[Tensor, ...]:
         """Return views of ranges of these lengths along ``dim``; they add up to its length."""
-    def sqrt(self) -> Tensor:
+    def sqrt(self, *, out: Tensor | None = None) -> Tensor:
         """Square root. Shapes broadcast; dtypes promote as NumPy's do."""
-    def sqrt_(self, *others: Any) -> Tensor:
+    def sqrt_(self) -> Tensor:
         """Square root, in place."""
-    def square(self) -> Tensor:
+    def square(self, *, out: Tensor | None = None) -> Tensor:
         """Square. Shapes broadcast; dtypes promote as NumPy's do."""
-    def square_(self, *others: Any) -> Tensor:
+    def square_(self) -> Tensor:
         """Square, in place."""
     def squeeze(self, dim: Any = None, *, axis: Any = None) -> Tensor:
         """Return a view without dims of length one, or without ``dim`` where its length is one."""
@@ -1230,13 +1230,13 @@ class Tensor(SlotHolder):
     @property
     def strides(self) -> tuple[builtins.int, ...]:
         """The steps along the dims in bytes, as NumPy counts them; ``x.stride()`` counts elements."""
-    def sub(self, other: Any, *, alpha: Any = None) -> Tensor:
+    def sub(self, other: Any, *, alpha: Any = 1, out: Tensor | None = None) -> Tensor:
         """Difference of two tensors. Shapes broadcast; dtypes promote as NumPy's do."""
-    def sub_(self, other: Any, *, alpha: Any = None) -> Tensor:
+    def sub_(self, other: Any, *, alpha: Any = 1) -> Tensor:
         """Difference of two tensors, in place; ``alpha`` multiplies the second."""
-    def subtract(self, other: Any, *, alpha: Any = None) -> Tensor:
+    def subtract(self, other: Any, *, alpha: Any = 1, out: Tensor | None = None) -> Tensor:
         """Difference of two tensors. Shapes broadcast; dtypes promote as NumPy's do."""
-    def subtract_(self, other: Any, *, alpha: Any = None) -> Tensor:
+    def subtract_(self, other: Any, *, alpha: Any = 1) -> Tensor:
         """Difference of two tensors, in place; ``alpha`` multiplies the second."""
     def sum(self, dim: Any = None, keepdim: Any = None, *, dtype: Any = None, axis: Any = None, keepdims: Any = None) -> Tensor:
         """Return the sum over ``dim`` (an int, a tuple, or None for all); ints and bools sum to int64."""
@@ -1248,7 +1248,7 @@ class Tensor(SlotHolder):
         """Return a view with two dims exchanged."""
     def swapaxes_(self, dim0: builtins.int, dim1: builtins.int) -> Tensor:
         """Return a view with two dims exchanged."""
-    def swapdims(self, axis0: builtins.int, axis1: builtins.int) -> Tensor:
+    def swapdims(self, dim0: builtins.int, dim1: builtins.int) -> Tensor:
         """Return a view with two dims exchanged."""
     def swapdims_(self, dim0: builtins.int, dim1: builtins.int) -> Tensor:
         """Return a view with two dims exchanged."""
@@ -1260,13 +1260,13 @@ class Tensor(SlotHolder):
         """Return the elements at these places of the flat tensor, in the shape of the index; negative from the end."""
     def take_along_dim(self, indices: Any, dim: builtins.int | None = None) -> Tensor:
         """Return the elements that an index picks along ``dim``; x and index broadcast in the other dims."""
-    def tan(self) -> Tensor:
+    def tan(self, *, out: Tensor | None = None) -> Tensor:
         """Tangent of an angle in radians. Shapes broadcast; dtypes promote as NumPy's do."""
-    def tan_(self, *others: Any) -> Tensor:
+    def tan_(self) -> Tensor:
         """Tangent of an angle in radians, in place."""
-    def tanh(self) -> Tensor:
+    def tanh(self, *, out: Tensor | None = None) -> Tensor:
         """Hyperbolic tangent. Shapes broadcast; dtypes promote as NumPy's do."""
-    def tanh_(self, *others: Any) -> Tensor:
+    def tanh_(self) -> Tensor:
         """Hyperbolic tangent, in place."""
     def tensor_split(self, indices_or_sections: Any, dim: builtins.int = 0) -> tuple[Tensor, ...]:
         """Return views of ranges along ``dim``: so many, of nearly one length, or cut at these places."""
@@ -1296,13 +1296,13 @@ class Tensor(SlotHolder):
         """Return a copy with zeros outside of the upper triangle, ``diagonal`` above the main one."""
     def triu_(self, diagonal: builtins.int = 0) -> Tensor:
         """Set what is outside of the upper triangle to zero, in place."""
-    def true_divide(self, other: Any, /) -> Tensor:
+    def true_divide(self, other: Any, *, out: Tensor | None = None) -> Tensor:
         """Quotient of two tensors. Shapes broadcast; dtypes promote as NumPy's do."""
-    def true_divide_(self, *others: Any) -> Tensor:
+    def true_divide_(self, other: Any) -> Tensor:
         """Quotient of two tensors, in place."""
-    def trunc(self) -> Tensor:
+    def trunc(self, *, out: Tensor | None = None) -> Tensor:
         """Integer part, towards zero; the gradient is 0. Shapes broadcast; dtypes promote as NumPy's do."""
-    def trunc_(self, *others: Any) -> Tensor:
+    def trunc_(self) -> Tensor:
         """Integer part, towards zero; the gradient is 0, in place."""
     def type(self, dtype: Any = None) -> Any:
         """Return the name of the type, "torch.DoubleTensor", or the tensor with another dtype, type or name of one."""
@@ -1336,13 +1336,13 @@ class Tensor(SlotHolder):
         """Return views of equal ranges along the rows, or of ranges cut at these places."""
     def where(self, condition: Any, other: Any) -> Any:
         """Second tensor where the first, a condition, holds, and the third elsewhere. Shapes broadcast; dtypes promote as NumPy's do."""
-    def xlog1py(self, other: Any, /) -> Tensor:
+    def xlog1py(self, other: Any, *, out: Tensor | None = None) -> Tensor:
         """First tensor times the logarithm of one plus the second; 0 where the first is 0. Shapes broadcast; dtypes promote as NumPy's do."""
-    def xlog1py_(self, *others: Any) -> Tensor:
+    def xlog1py_(self, other: Any) -> Tensor:
         """First tensor times the logarithm of one plus the second; 0 where the first is 0, in place."""
-    def xlogy(self, other: Any, /) -> Tensor:
+    def xlogy(self, other: Any, *, out: Tensor | None = None) -> Tensor:
         """First tensor times the logarithm of the second; 0 where the first is 0. Shapes broadcast; dtypes promote as NumPy's do."""
-    def xlogy_(self, *others: Any) -> Tensor:
+    def xlogy_(self, other: Any) -> Tensor:
         """First tensor times the logarithm of the second; 0 where the first is 0, in place."""
     def zero_(self) -> Tensor:
         """Fill with zeros."""
@@ -1362,7 +1362,7 @@ def leaf(value: Array | float, *, requires_grad: bool) -> Tensor:
     """Return a tensor without history that may require grad."""
 def root(x: Tensor) -> Tensor:
     """Make a tensor without history, of which there are no views yet, a leaf that requires grad; return it."""
-def is_tensor(x: object) -> bool:
+def is_tensor(input: object) -> bool:
     """Return whether an object is a tensor."""
 def carried(value: Any) -> Array | float:
     """Return a result as tensors carry it: 0-d float64 as a Python float, everything else as an array."""

@@ -16,10 +16,8 @@ from types import WrapperDescriptorType
 from typing import TYPE_CHECKING, Any
 
 import tape
-from kernels.ops.registry import OPS
-from kernels.records.kinds import Elementwise
 from tape import functions
-from tape.operations.operators import FUNCTIONS, names_of
+from tape.operations.operators import FUNCTIONS
 from tape.tensors import registration
 from tape.tensors.tensor import Tensor
 
@@ -70,7 +68,6 @@ def tensor_stub() -> str:
 
 def functions_stub() -> str:
     """Return the stub of tape/functions.py: each function under all of its names."""
-    records = {name: op for op in OPS.values() if isinstance(op, Elementwise) for name in names_of(op)}
     lines = [
         "from math import nan",
         "from typing import Any",
@@ -78,14 +75,7 @@ def functions_stub() -> str:
         "from tape.tensors.tensor import Tensor",
         f"__all__ = {functions.__all__}",
     ]
-    for name, function in FUNCTIONS.items():
-        op = records[name]
-        alpha = "alpha: Any = None, " if op.scaled else ""
-        operands = ", ".join(f"{operand}: Any" for operand in op.inputs)
-        lines.append(
-            _definition(name, f"({operands}, /, *, {alpha}out: Tensor | None = None) -> Tensor", function.__doc__)
-        )
-    for name, function in registration.FUNCTIONS.items():
+    for name, function in {**FUNCTIONS, **registration.FUNCTIONS}.items():
         lines.append(_definition(name, str(_typed(inspect.signature(function))), function.__doc__))
     return HEAD + "\n".join(lines) + "\n"
 

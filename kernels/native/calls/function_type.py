@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copyreg
 import ctypes
 import functools
 from collections.abc import Callable
@@ -43,7 +44,10 @@ def _type() -> Any:
         DEALLOC: native.dealloc,
     }
     flags = COLLECTED | NOT_CALLED | VECTORCALL | METHOD
-    return made("kernels.native.calls.function_type.Operation", object, slots, words.F_SIZE, flags)
+    kind: Any = made("kernels.native.calls.function_type.Operation", object, slots, words.F_SIZE, flags)
+    copyreg.pickle(kind, lambda one: one.__qualname__)  # as Python's functions: by module and name; a copy is itself
+    kind.__repr__ = lambda one: f"<function {one.__qualname__} at {id(one):#x}>"
+    return kind
 
 
 @functools.cache

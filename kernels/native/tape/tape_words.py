@@ -53,10 +53,9 @@ def words_of_tape(number: int, count: int) -> Any:
     - ``record(result, code, operands, saved)`` appends an instruction: a tensor gets its slot, and the form of this
       number; operands are None, slots and leaves.
     - ``at(last)`` is the instruction that ends at a place: start, stop, slot, operands, saved values, form;
-      ``operand(place)``, ``form(last)`` and ``kept(place, last)`` are parts of one.
+      ``operand(place, last)``, ``form(last)`` and ``kept(place, last)`` are parts of one.
     - ``find(slot)`` is the end of the last instruction whose slot is at most this.
-    - ``arrays(down_to)`` lists saved arrays, each with its place and that of its instruction's last word;
-      ``replace(place, last, saved, copy, code)`` puts a copy in place of one.
+    - ``replace(place, last, saved, copy, code)`` puts a copy in place of a saved array (saved_native.py lists them).
     - ``collect(readers)`` drops what nobody can reach, ``remove(readers, lasts)`` these instructions, unless others
       read.
     - ``notify(call)`` says whom to call when half is dead, or much memory is.

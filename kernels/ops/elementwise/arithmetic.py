@@ -74,6 +74,7 @@ Elementwise(
     name="power",
     doc="First tensor raised to the second.",
     torch=("pow",),
+    arguments=("input", "exponent"),
     grad_fn="PowBackward1",
     reversed_grad_fn="PowBackward2",
     operator="**",

@@ -21,6 +21,7 @@ def _bessel(name: str, doc: str, slope: Any, domain: str) -> None:
         name=name,
         doc=f"{doc}; its first argument, the order, has no gradient.",
         function=False,
+        arguments=("v", "z"),
         grad_fn=f"Special{name.capitalize()}Backward0",
         ufunc=ufunc,
         forward=_call(ufunc),

@@ -206,6 +206,7 @@ Elementwise(
 )
 Elementwise(
     name="zeta",
+    arguments=("input", "other"),
     doc="Hurwitz's zeta function; its first argument has no gradient.",
     function=False,
     grad_fn="SpecialZetaBackward0",
@@ -226,6 +227,7 @@ Elementwise(
 )
 Elementwise(
     name="gammainc",
+    arguments=("input", "other"),
     doc="Regularised lower incomplete gamma function; its first argument has no gradient.",
     function=False,
     grad_fn="IgammaBackward0",
@@ -236,6 +238,7 @@ Elementwise(
 )
 Elementwise(
     name="gammaincc",
+    arguments=("input", "other"),
     doc="Regularised upper incomplete gamma function; its first argument has no gradient.",
     function=False,
     grad_fn="IgammacBackward0",

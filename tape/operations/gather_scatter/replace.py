@@ -17,13 +17,13 @@ from tape.tensors.tensor import Array, Tensor, method
 
 
 @public()
-def index_put(x: Any, indices: Any, values: Any, accumulate: bool = False) -> Tensor:
+def index_put(input: Any, indices: Any, values: Any, accumulate: bool = False) -> Tensor:
     """Write values to the elements picked by a tuple of index tensors, in a copy; with ``accumulate`` add them.
 
     >>> tape.index_put(tape.zeros(3), (tape.tensor([1, 1]),), tape.tensor([2.0, 3.0]), accumulate=True).tolist()
     [0.0, 5.0, 0.0]
     """
-    return views.clone(tensor_of(x)).index_put_(indices, values, accumulate)
+    return views.clone(tensor_of(input)).index_put_(indices, values, accumulate)
 
 
 @method()
@@ -45,7 +45,7 @@ def put_(x: Tensor, index: Any, source: Any, accumulate: bool = False) -> Tensor
 
 
 @public()
-def put(x: Any, index: Any, source: Any, accumulate: bool = False) -> Tensor:
+def put(input: Any, index: Any, source: Any, accumulate: bool = False) -> Tensor:
     """Return a copy with values at the elements of these numbers, in C order; with ``accumulate`` they are added.
 
     IndexError for a number out of bounds, and for another number of values; RuntimeError for another dtype.
@@ -53,51 +53,51 @@ def put(x: Any, index: Any, source: Any, accumulate: bool = False) -> Tensor:
     >>> tape.put(tape.zeros(2, 2), tape.tensor([1, -1]), tape.tensor([5.0, 6.0])).tolist()
     [[0.0, 5.0], [0.0, 6.0]]
     """
-    return views.clone(tensor_of(x)).put_(index, source, accumulate)
+    return views.clone(tensor_of(input)).put_(index, source, accumulate)
 
 
 @public(methods=False)
-def masked_fill(x: Any, mask: Any, value: Any) -> Tensor:
+def masked_fill(input: Any, mask: Any, value: Any) -> Tensor:
     """Return a copy filled where a bool mask, broadcast together, holds with one number, or with a 0-d tensor.
 
     >>> x = tape.tensor([1.0, -2.0, 3.0])
     >>> tape.masked_fill(x, x < 0, 0.0).tolist()
     [1.0, 0.0, 3.0]
     """
-    return tensor_of(x).masked_fill(mask, value)
+    return tensor_of(input).masked_fill(mask, value)
 
 
 @public()
-def slice_scatter(x: Any, src: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Tensor:
+def slice_scatter(input: Any, src: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Tensor:
     """Return a copy with ``src``, of the shape of the slice, in a slice along ``dim``.
 
     >>> tape.slice_scatter(tape.zeros(4), tape.ones(2), 0, start=1, end=3).tolist()
     [0.0, 1.0, 1.0, 0.0]
     """
-    result = views.clone(tensor_of(x))
+    result = views.clone(tensor_of(input))
     key = (slice(None),) * dim_of(result, dim) + (slice(start, end, step),)
     return _filled(result, indexing.index(result, key), src)
 
 
 @public()
-def select_scatter(x: Any, src: Any, dim: int, index: int) -> Tensor:
+def select_scatter(input: Any, src: Any, dim: int, index: int) -> Tensor:
     """Return a copy with ``src``, which has no such dim, at one place along ``dim``.
 
     >>> tape.select_scatter(tape.zeros(2, 2), tape.ones(2), dim=1, index=0).tolist()
     [[1.0, 0.0], [1.0, 0.0]]
     """
-    result = views.clone(tensor_of(x))
+    result = views.clone(tensor_of(input))
     return _filled(result, result.select(dim, index), src)
 
 
 @public()
-def diagonal_scatter(x: Any, src: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+def diagonal_scatter(input: Any, src: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     """Return a copy with ``src`` on the diagonal of two dims; it has the shape of :func:`diagonal`.
 
     >>> tape.diagonal_scatter(tape.zeros(2, 2), tape.tensor([1.0, 2.0])).tolist()
     [[1.0, 0.0], [0.0, 2.0]]
     """
-    result = views.clone(tensor_of(x))
+    result = views.clone(tensor_of(input))
     return _filled(result, result.diagonal(offset, dim1, dim2), src)
 
 

@@ -46,9 +46,9 @@ def _both(in_place: Callable[..., Tensor], *, whole: Callable[..., Tensor] | Non
 @_both
 @putting("scatter", along_dim)
 def scatter_(
-    x: Tensor, dim: int, index: Any, src: Any = None, *, value: Any = None, reduce: str | None = None
+    input: Tensor, dim: int, index: Any, src: Any = None, *, value: Any = None, reduce: str | None = None
 ) -> Tensor:
-    """Write ``src``, or one value, to the places ``x[index[i][j]][j]`` for dim 0 and so on, in place.
+    """Write ``src``, or one value, to the places ``input[index[i][j]][j]`` for dim 0 and so on, in place.
 
     The last of several values for one place stays; ``reduce`` "add" or "multiply" takes all of them. A tensor
     ``src`` has the dtype of x, and at least the shape of ``index``, which is of integers. RuntimeError where they do
@@ -60,31 +60,31 @@ def scatter_(
     given = operand(src if value is None else value)
     if reduce not in (None, "add", "multiply"):
         raise RuntimeError("scatter: reduce argument must be either add or multiply.")
-    axis, at = _places(x, dim, index, "scatter")
+    axis, at = _places(input, dim, index, "scatter")
     if reduce == "multiply":
-        given = given if isinstance(given, Tensor) else tensor_of(np.full(at.shape, given, x.spec.dtype))
-        return scatter_reduce_(x, dim, at, given, "prod")
-    given = _source(x, at, given, "scatter") if isinstance(given, Tensor) and given.spec.shape else given
-    return indexing.put(x, _numbers(x, axis, at), given, "scatter_", adds=reduce == "add")
+        given = given if isinstance(given, Tensor) else tensor_of(np.full(at.shape, given, input.spec.dtype))
+        return scatter_reduce_(input, dim, at, given, "prod")
+    given = _source(input, at, given, "scatter") if isinstance(given, Tensor) and given.spec.shape else given
+    return indexing.put(input, _numbers(input, axis, at), given, "scatter_", adds=reduce == "add")
 
 
 @_both
 @putting("scatter_add", along_dim, adds=True)
-def scatter_add_(x: Tensor, dim: int, index: Any, src: Any) -> Tensor:
-    """Add ``src`` to the places ``x[index[i][j]][j]`` for dim 0 and so on, in place; all values for a place add up.
+def scatter_add_(input: Tensor, dim: int, index: Any, src: Any) -> Tensor:
+    """Add ``src`` to the places ``input[index[i][j]][j]`` for dim 0 and so on, in place; all values for a place add up.
 
     Shapes and dtypes are those of :func:`scatter_`.
 
     >>> tape.zeros(3).scatter_add_(0, tape.tensor([2, 0, 2]), tape.tensor([1.0, 2.0, 3.0])).tolist()
     [2.0, 0.0, 4.0]
     """
-    axis, at = _places(x, dim, index, "scatter_add")
-    given = _source(x, at, tensor_of(src), "scatter_add")
-    return indexing.put(x, _numbers(x, axis, at), given, "scatter_add_", adds=True)
+    axis, at = _places(input, dim, index, "scatter_add")
+    given = _source(input, at, tensor_of(src), "scatter_add")
+    return indexing.put(input, _numbers(input, axis, at), given, "scatter_add_", adds=True)
 
 
 @_both
-def scatter_reduce_(x: Tensor, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True) -> Tensor:
+def scatter_reduce_(input: Tensor, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True) -> Tensor:
     """Reduce all values of ``src`` for a place, chosen as by :func:`scatter_`, to one, in place.
 
     ``reduce`` is "sum", "prod", "mean", "amax" or "amin"; without ``include_self`` what stood there does not count.
@@ -93,9 +93,9 @@ def scatter_reduce_(x: Tensor, dim: int, index: Any, src: Any, reduce: str, *, i
     >>> tape.zeros(2).scatter_reduce_(0, tape.tensor([1, 0, 1]), tape.tensor([1.0, 2.0, 3.0]), "amax").tolist()
     [2.0, 3.0]
     """
-    axis, at = _places(x, dim, index, "scatter_reduce")
-    given = _source(x, at, tensor_of(src), "scatter_reduce")
-    return _reduced(x, _numbers(x, axis, at), given, reduce, include_self, "scatter_reduce_")
+    axis, at = _places(input, dim, index, "scatter_reduce")
+    given = _source(input, at, tensor_of(src), "scatter_reduce")
+    return _reduced(input, _numbers(input, axis, at), given, reduce, include_self, "scatter_reduce_")
 
 
 def _reduced(x: Tensor, numbers: Array, given: Tensor, reduce: str, include_self: bool, name: str) -> Tensor:
@@ -152,7 +152,7 @@ def _source(x: Tensor, at: Array, src: Tensor, name: str) -> Tensor:
 
 @_both
 @putting("index_add", across_dim, adds=True)
-def index_add_(x: Tensor, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Tensor:
+def index_add_(input: Tensor, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Tensor:
     """Add ``alpha`` times the places of ``source`` along ``dim`` to those that a vector names, in place.
 
     ``source`` has the dtype of x, and its shape but for ``dim``, where it is as long as the vector of integers.
@@ -160,15 +160,15 @@ def index_add_(x: Tensor, dim: int, index: Any, source: Any, *, alpha: Any = 1) 
     >>> tape.zeros(2, 2).index_add_(0, tape.tensor([1, 1]), tape.ones(2, 2), alpha=0.5).tolist()
     [[0.0, 0.0], [1.0, 1.0]]
     """
-    writes.check(x, "index_add_", reads=True)
-    axis, at, given = _rows(x, dim, index, source, "index_add_")
-    numbers = integer_indices.across(x.spec.shape, axis, at)
-    return indexing.put(x, numbers, given if alpha == 1 else given * alpha, "index_add_", adds=True)
+    writes.check(input, "index_add_", reads=True)
+    axis, at, given = _rows(input, dim, index, source, "index_add_")
+    numbers = integer_indices.across(input.spec.shape, axis, at)
+    return indexing.put(input, numbers, given if alpha == 1 else given * alpha, "index_add_", adds=True)
 
 
 @_both
 @putting("index_copy", across_dim)
-def index_copy_(x: Tensor, dim: int, index: Any, source: Any) -> Tensor:
+def index_copy_(input: Tensor, dim: int, index: Any, source: Any) -> Tensor:
     """Write the places of ``source`` along ``dim`` to those that a vector names, in place; the last one stays.
 
     Shapes and dtypes are those of :func:`index_add_`.
@@ -176,16 +176,18 @@ def index_copy_(x: Tensor, dim: int, index: Any, source: Any) -> Tensor:
     >>> tape.zeros(2, 2).index_copy_(1, tape.tensor([1]), tape.tensor([[3.0], [4.0]])).tolist()
     [[0.0, 3.0], [0.0, 4.0]]
     """
-    axis, at, given = _rows(x, dim, index, source, "index_copy_")
+    axis, at, given = _rows(input, dim, index, source, "index_copy_")
     kept = integer_indices.last_ones(at, len(at) and int(at.max()) + 1)
     if kept is not None:
         at, given = at[kept], picked_along(given, axis, kept)
-    numbers = integer_indices.across(x.spec.shape, axis, at)
-    return indexing.put(x, numbers, views.reshape(given, numbers.shape), "index_copy_", apart=True)
+    numbers = integer_indices.across(input.spec.shape, axis, at)
+    return indexing.put(input, numbers, views.reshape(given, numbers.shape), "index_copy_", apart=True)
 
 
 @_both
-def index_reduce_(x: Tensor, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True) -> Tensor:
+def index_reduce_(
+    input: Tensor, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True
+) -> Tensor:
     """Reduce the places of ``source`` along ``dim`` onto those that a vector names, in place.
 
     ``reduce`` is "prod", "mean", "amax" or "amin"; without ``include_self`` what stood there does not count.
@@ -194,12 +196,14 @@ def index_reduce_(x: Tensor, dim: int, index: Any, source: Any, reduce: str, *, 
     >>> tape.ones(2).index_reduce_(0, tape.tensor([1, 1]), tape.tensor([2.0, 3.0]), "prod").tolist()
     [1.0, 6.0]
     """
-    axis, at, given = _rows(x, dim, index, source, "index_reduce_")
-    return _reduced(x, integer_indices.across(x.spec.shape, axis, at), given, reduce, include_self, "index_reduce_")
+    axis, at, given = _rows(input, dim, index, source, "index_reduce_")
+    return _reduced(
+        input, integer_indices.across(input.spec.shape, axis, at), given, reduce, include_self, "index_reduce_"
+    )
 
 
 @_both
-def index_fill_(x: Tensor, dim: int, index: Any, value: Any) -> Tensor:
+def index_fill_(input: Tensor, dim: int, index: Any, value: Any) -> Tensor:
     """Write one number, or a 0-d tensor, to the places along ``dim`` that a vector names, in place.
 
     >>> tape.zeros(2, 3).index_fill_(1, tape.tensor([0, 2]), 7.0).tolist()
@@ -211,9 +215,9 @@ def index_fill_(x: Tensor, dim: int, index: Any, value: Any) -> Tensor:
             "index_fill_ only supports a 0-dimensional value tensor, but got tensor with "
             f"{len(value.spec.shape)} dimension(s)."
         )
-    axis, n, at = _vector(x, dim, index, "index_fill_", IndexError)
+    axis, n, at = _vector(input, dim, index, "index_fill_", IndexError)
     places = np.unique(integer_indices.wrapped(at, n, axis))
-    return indexing.put(x, integer_indices.across(x.spec.shape, axis, places), value, "index_fill_", apart=True)
+    return indexing.put(input, integer_indices.across(input.spec.shape, axis, places), value, "index_fill_", apart=True)
 
 
 def _vector(
@@ -257,7 +261,7 @@ def _with_mask(x: Any, mask: Any, source: Any) -> Tensor:
 
 
 @partial(_both, whole=_with_mask)
-def masked_scatter_(x: Tensor, mask: Any, source: Any) -> Tensor:
+def masked_scatter_(input: Tensor, mask: Any, source: Any) -> Tensor:
     """Write the first elements of ``source`` where a bool mask, broadcast to this shape, holds, in place.
 
     ``source`` has the dtype of x, and at least as many elements as the mask has places.
@@ -270,18 +274,18 @@ def masked_scatter_(x: Tensor, mask: Any, source: Any) -> Tensor:
         raise RuntimeError(
             f"masked_scatter_ only supports boolean masks, but got mask with dtype {mask.spec.dtype.name}"
         )
-    if source.spec.dtype != x.spec.dtype:
+    if source.spec.dtype != input.spec.dtype:
         raise RuntimeError(
-            f"masked_scatter: expected self and source to have same dtypes but got {x.spec.dtype.name} and "
+            f"masked_scatter: expected self and source to have same dtypes but got {input.spec.dtype.name} and "
             f"{source.spec.dtype.name}"
         )
-    check_broadcast("masked_scatter_", (x, mask))
-    writes.fitting(mask, x.spec.shape, np.dtype(np.bool_), "masked_scatter_")
-    places = true_places(mask, x.spec.shape)
+    check_broadcast("masked_scatter_", (input, mask))
+    writes.fitting(mask, input.spec.shape, np.dtype(np.bool_), "masked_scatter_")
+    places = true_places(mask, input.spec.shape)
     if len(places) > source.spec.size:
         raise RuntimeError(
             "masked_scatter_: Number of elements of source < number of ones in mask: "
             f"{source.spec.size} < {len(places)}"
         )
     values = indexing.index(views.reshape(source, -1), slice(len(places)))
-    return indexing.put(x, places, values, "masked_scatter_", apart=True)
+    return indexing.put(input, places, values, "masked_scatter_", apart=True)

@@ -11,7 +11,8 @@ from kernels.ops.registry import OPS
 from kernels.records.kinds import Elementwise
 from tape.operations import indexing, writes
 from tape.operations.in_place import accumulating
-from tape.operations.operators import FUNCTIONS, RUN, names_of
+from tape.operations.operators import FUNCTIONS, RUN
+from tape.operations.parameters import names_of, twin_of
 from tape.recording.call_table import NATIVELY
 from tape.recording.pick_calls import by_items
 from tape.recording.write_calls import install_assign, putting, repeated_in_place
@@ -23,12 +24,12 @@ _INPLACE = {"+": "iadd", "-": "isub", "*": "imul", "/": "itruediv", "**": "ipow"
 
 
 def _twin(op: Elementwise, name: str) -> Callable[..., Tensor]:
-    def in_place(x: Tensor, *others: Any) -> Tensor:
+    def run(x: Tensor, *others: Any) -> Tensor:
         writes.check(x, name, reads=True)
         result = RUN[op.name](x, *others)
         return writes.store(x, result, name, fresh=not op.identity)
 
-    in_place.__name__ = in_place.__qualname__ = name
+    in_place: Callable[..., Tensor] = twin_of(op, name, run)
     in_place.__doc__ = f"{op.doc[:-1]}, in place."
     return in_place
 
@@ -37,8 +38,8 @@ def _scaled_twin(op: Elementwise, name: str) -> Callable[..., Tensor]:
     """The twin of an operation with PyTorch's ``alpha``."""
     function = FUNCTIONS[op.name]
 
-    def in_place(x: Tensor, other: Any, *, alpha: Any = None) -> Tensor:
-        if alpha is None and op.operator == "+":
+    def in_place(x: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
+        if type(alpha) is int and alpha == 1 and op.operator == "+":
             return x.__iadd__(other)
         writes.check(x, name, reads=True)
         return writes.store(x, function(x, other, alpha=alpha), name, fresh=True)

@@ -12,19 +12,19 @@ from tape.tensors.registration import public
 from tape.tensors.tensor import Tensor
 
 
-def _plus(input: Any, product: Tensor, beta: Any, alpha: Any) -> Any:  # noqa: A002 (PyTorch's name)
+def _plus(input: Any, product: Tensor, beta: Any, alpha: Any) -> Any:
     """Return beta * input + alpha * product, of the product's shape; with beta 0 the input is not read."""
-    input = tensor_of(input)  # noqa: A001
+    input = tensor_of(input)
     if alpha != 1:
         product = product * alpha
     if beta == 0:
         return product
-    input = views.expand(input, product.spec.shape)  # noqa: A001
+    input = views.expand(input, product.spec.shape)
     return (input if beta == 1 else input * beta) + product
 
 
 @public()
-def addmm(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:  # noqa: A002
+def addmm(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
     """Return beta * input + alpha * (mat1 @ mat2), of matrices; the input is expanded to (m, n).
 
     >>> tape.addmm(tape.ones(2), tape.eye(2), tape.eye(2), alpha=2).tolist()
@@ -34,7 +34,7 @@ def addmm(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) ->
 
 
 @public()
-def addmv(input: Any, mat: Any, vec: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:  # noqa: A002
+def addmv(input: Any, mat: Any, vec: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
     """Return beta * input + alpha * (mat @ vec); the input is expanded to (m,).
 
     >>> tape.addmv(tape.ones(2), tape.eye(2), tape.tensor([1.0, 2.0]))
@@ -44,7 +44,7 @@ def addmv(input: Any, mat: Any, vec: Any, *, beta: Any = 1, alpha: Any = 1) -> A
 
 
 @public()
-def addr(input: Any, vec1: Any, vec2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:  # noqa: A002
+def addr(input: Any, vec1: Any, vec2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
     """Return beta * input + alpha * outer(vec1, vec2); the input is expanded to (m, n).
 
     >>> tape.addr(tape.ones(2, 1), tape.tensor([1.0, 2.0]), tape.ones(1)).tolist()
@@ -55,7 +55,7 @@ def addr(input: Any, vec1: Any, vec2: Any, *, beta: Any = 1, alpha: Any = 1) -> 
 
 
 @public()
-def baddbmm(input: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:  # noqa: A002
+def baddbmm(input: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
     """Return beta * input + alpha * bmm(batch1, batch2); the input is expanded to (b, m, n).
 
     >>> tape.baddbmm(tape.ones(1), tape.ones(2, 1, 3), tape.ones(2, 3, 1)).tolist()
@@ -65,7 +65,7 @@ def baddbmm(input: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any =
 
 
 @public()
-def addbmm(input: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:  # noqa: A002
+def addbmm(input: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
     """Return beta * input + alpha * the sum of the products of a batch of matrices.
 
     >>> tape.addbmm(tape.ones(1), tape.ones(2, 1, 3), tape.ones(2, 3, 1)).tolist()

@@ -32,7 +32,7 @@ def _ranked(name: str, argument: str, given: Any, rank: int) -> Tensor:
 
 
 @public("ger")
-def outer(input: Any, vec2: Any) -> Any:  # noqa: A002
+def outer(input: Any, vec2: Any) -> Any:
     """Return the products (m, n) of each element of a vector with each of another.
 
     >>> tape.outer(tape.tensor([1.0, 2.0]), tape.tensor([1.0, 3.0])).tolist()
@@ -43,7 +43,7 @@ def outer(input: Any, vec2: Any) -> Any:  # noqa: A002
 
 
 @public()
-def vdot(input: Any, other: Any) -> Tensor:  # noqa: A002
+def vdot(input: Any, other: Any) -> Tensor:
     """Return the inner product of two vectors, 0-d.
 
     >>> tape.vdot(tape.tensor([1.0, 2.0]), tape.tensor([3.0, 4.0]))
@@ -56,7 +56,7 @@ def vdot(input: Any, other: Any) -> Tensor:  # noqa: A002
 
 
 @public()
-def inner(input: Any, other: Any) -> Any:  # noqa: A002
+def inner(input: Any, other: Any) -> Any:
     """Return the sums of products over the last dim of both; the other dims stand side by side.
 
     >>> tape.inner(tape.eye(2), tape.tensor([3.0, 4.0]))
@@ -115,7 +115,7 @@ def contracted_dims(a: Tensor, b: Tensor, dims: Any) -> tuple[list[int], list[in
 
 
 @public()
-def kron(input: Any, other: Any) -> Any:  # noqa: A002
+def kron(input: Any, other: Any) -> Any:
     """Return the Kronecker product: each element of the first times the whole of the other.
 
     >>> tape.kron(tape.tensor([1.0, 10.0]), tape.tensor([1.0, 2.0]))
@@ -130,7 +130,7 @@ def kron(input: Any, other: Any) -> Any:  # noqa: A002
 
 
 @public()
-def trace(input: Any) -> Any:  # noqa: A002
+def trace(input: Any) -> Any:
     """Return the sum of the diagonal of a matrix, 0-d.
 
     >>> tape.trace(tape.eye(3))
@@ -144,7 +144,7 @@ def trace(input: Any) -> Any:  # noqa: A002
 
 @public()
 @argued
-def cross(input: Any, other: Any, dim: Any = None, *, axis: Any = None) -> Tensor:  # noqa: A002
+def cross(input: Any, other: Any, dim: Any = None, *, axis: Any = None) -> Tensor:
     """Return the vector product along a dim of size 3: the first of that size if not given.
 
     >>> tape.cross(tape.tensor([1.0, 0.0, 0.0]), tape.tensor([0.0, 1.0, 0.0]))

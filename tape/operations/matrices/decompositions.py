@@ -33,7 +33,7 @@ CholeskyEx = named("linalg_cholesky_ex", "The factor, and which leading minor is
 
 @public()
 @argued
-def cholesky(input: Any, upper: bool = False) -> Tensor:  # noqa: A002 (PyTorch's name)
+def cholesky(input: Any, upper: bool = False) -> Tensor:
     """Return the lower triangular factor L of positive-definite (*, n, n) matrices A = L L^T, or U of A = U^T U.
 
     One triangle of A is read; the gradient is symmetric. LinAlgError if A is not positive-definite.
@@ -133,7 +133,7 @@ def svdvals(A: Any) -> Tensor:  # noqa: N803
     return routine_calls.call(_OPS["svdvals"], matrix_of("linalg.svdvals", A))  # type: ignore[no-any-return]
 
 
-def _top_level_qr(input: Any, some: bool = True) -> Any:  # noqa: A002 (PyTorch's name)
+def _top_level_qr(input: Any, some: bool = True) -> Any:
     """Return Q and R of matrices, reduced or, with ``some=False``, complete: see linalg.qr.
 
     >>> tape.qr(tape.ones(3, 2), some=False).Q.shape
@@ -142,7 +142,7 @@ def _top_level_qr(input: Any, some: bool = True) -> Any:  # noqa: A002 (PyTorch'
     return OldQR(*qr(input, "reduced" if some else "complete"))
 
 
-def _top_level_svd(input: Any, some: bool = True, compute_uv: bool = True) -> Any:  # noqa: A002
+def _top_level_svd(input: Any, some: bool = True, compute_uv: bool = True) -> Any:
     """Return U, S and V (not Vh) of matrices, reduced or, with ``some=False``, complete: see linalg.svd.
 
     >>> tape.svd(tape.tensor([[0.0, 2.0], [1.0, 0.0]])).S

@@ -121,7 +121,7 @@ def pinv(A: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = None
 
 
 @public()
-def pinverse(input: Any, rcond: float = 1e-15) -> Tensor:  # noqa: A002 (PyTorch's name)
+def pinverse(input: Any, rcond: float = 1e-15) -> Tensor:
     """Return the pseudoinverses of matrices: see linalg.pinv.
 
     >>> tape.pinverse(tape.tensor([[2.0], [0.0]])).tolist()

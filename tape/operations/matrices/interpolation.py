@@ -27,7 +27,7 @@ _BOUNDARIES = ("not-a-knot", "natural", "clamped")
 
 @public(methods=False)
 def interp(
-    x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None,
+    input: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None,
     *, kind: str = "linear", bc_type: str = "not-a-knot",
 ) -> Any:  # fmt: skip
     """Return the interpolant through (xp, fp) at the points x, of the shape of x.
@@ -39,10 +39,10 @@ def interp(
     >>> tape.interp(tape.tensor([0.5, 3.0]), [0.0, 1.0, 2.0], [0.0, 2.0, 8.0])
     tensor([1., 8.])
     """
-    x, xp, fp = _floats(x, xp, fp)
+    input, xp, fp = _floats(input, xp, fp)
     _check_knots(xp, fp)
     if kind == "linear":
-        return _level(x, xp, fp, left, right, period)
+        return _level(input, xp, fp, left, right, period)
     if (left, right, period) != (None, None, None):
         raise ValueError(f"interp: left, right and period are for kind='linear', not {kind!r}")
     if kind == "cubic":
@@ -51,7 +51,7 @@ def interp(
         slopes = _monotone_slopes(xp, fp)
     else:
         raise ValueError(f"interp: kind is 'linear', 'cubic', 'monotone' or 'pchip', not {kind!r}")
-    return routine_calls.call(_OPS["hermite"], x, xp, fp, slopes)
+    return routine_calls.call(_OPS["hermite"], input, xp, fp, slopes)
 
 
 def _floats(*given: Any) -> list[Tensor]:

@@ -110,7 +110,7 @@ def norm(
 
 
 def _top_level_norm(
-    x: Any, p: Any = "fro", dim: Any = None, keepdim: Any = None, dtype: Any = None, *, axis: Any = None,
+    input: Any, p: Any = "fro", dim: Any = None, keepdim: Any = None, dtype: Any = None, *, axis: Any = None,
     keepdims: Any = None,
 ) -> Tensor:  # fmt: skip
     """Return the norm of all elements, or of vectors over ``dim``: linalg.vector_norm under PyTorch's old name.
@@ -126,8 +126,8 @@ def _top_level_norm(
     dims = axis if dim is None else dim
     if not isinstance(p, str) or (p == "fro" and (dims is None or isinstance(dims, int) or len(dims) <= _MATRIX)):
         order = 2 if p is None or p == "fro" else p
-        return _norm_of(x, order, dim, keepdim, dtype=dtype, axis=axis, keepdims=keepdims)
-    a = tensor_of(x)
+        return _norm_of(input, order, dim, keepdim, dtype=dtype, axis=axis, keepdims=keepdims)
+    a = tensor_of(input)
     given = tuple(range(len(a.spec.shape))) if dims is None else dims
     return matrix_norm(a, p, given, bool(keepdims if keepdim is None else keepdim), dtype=dtype)
 

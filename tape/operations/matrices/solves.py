@@ -83,7 +83,7 @@ def _check_rows(name: str, a: Tensor, b: Tensor) -> None:
 
 @public()
 @argued
-def inverse(input: Any) -> Tensor:  # noqa: A002 (PyTorch's name)
+def inverse(input: Any) -> Tensor:
     """Return the inverse of (*, n, n) matrices. LinAlgError if one is singular.
 
     >>> tape.inverse(tape.tensor([[2.0, 0.0], [0.0, 4.0]])).tolist()
@@ -131,7 +131,7 @@ implements(solves.solve_triangular)(solve_triangular)
 
 
 @public()
-def cholesky_solve(input: Any, L: Any, upper: bool = False) -> Tensor:  # noqa: A002, N803
+def cholesky_solve(input: Any, L: Any, upper: bool = False) -> Tensor:  # noqa: N803
     """Return X with A X = ``input``, A given by its Cholesky factor L, or U with ``upper=True``.
 
     Factors are (*, n, n), ``input`` and X (*, n, k). X is not finite where a factor's diagonal has a zero. The gradient
@@ -190,7 +190,7 @@ def lu_solve(LU: Any, pivots: Any, B: Any, *, left: bool = True, adjoint: bool =
     return solve_triangular(packed, half, upper=True)
 
 
-def _top_level_lu_solve(input: Any, LU_data: Any, LU_pivots: Any) -> Tensor:  # noqa: A002, N803
+def _top_level_lu_solve(input: Any, LU_data: Any, LU_pivots: Any) -> Tensor:  # noqa: N803
     """Return X with A X = ``input``, A given by ``linalg.lu_factor``.
 
     LU_data is (*, n, n), the int32 pivots (*, n), ``input`` and X (*, n, k).

@@ -21,7 +21,7 @@ from tape.tensors.tensor import Tensor, as_array
 
 
 @public()
-def cov(x: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> Tensor:
+def cov(input: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> Tensor:
     """Return the covariances (N, N) of the rows of x (N, M), which are variables; a 0-d tensor for one row.
 
     ``fweights`` (integers) count how often each observation was made, ``aweights`` weigh them, and have gradients.
@@ -30,14 +30,14 @@ def cov(x: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = No
     >>> tape.cov(tape.tensor([[1.0, 2.0, 3.0], [6.0, 4.0, 2.0]])).tolist()
     [[1.0, -2.0], [-2.0, 4.0]]
     """
-    x = tensor_of(x)
-    if len(x.spec.shape) > 2:  # noqa: PLR2004
+    input = tensor_of(input)
+    if len(input.spec.shape) > 2:  # noqa: PLR2004
         raise RuntimeError(
-            f"cov(): expected input to have two or fewer dimensions but got {len(x.spec.shape)} dimensions"
+            f"cov(): expected input to have two or fewer dimensions but got {len(input.spec.shape)} dimensions"
         )
-    if x.spec.dtype.kind == "b":
+    if input.spec.dtype.kind == "b":
         raise RuntimeError("cov(): bool dtype is not supported for input; convert it first: x.double()")
-    rows = x if len(x.spec.shape) == 2 else views.reshape(x, 1, -1)  # noqa: PLR2004
+    rows = input if len(input.spec.shape) == 2 else views.reshape(input, 1, -1)  # noqa: PLR2004
     rows = rows if rows.spec.dtype.kind == "f" else cast(rows, np.float64)
     counts, weighed = _weights("fweights", fweights, rows), _weights("aweights", aweights, rows)
     if counts is None and weighed is None:
@@ -86,14 +86,14 @@ def _weights(name: str, given: Any, rows: Tensor) -> Tensor | None:
 
 
 @public()
-def corrcoef(x: Any) -> Tensor:
+def corrcoef(input: Any) -> Tensor:
     """Return the correlations (N, N) of the rows of x (N, M), which are variables; a 0-d tensor for one row.
 
     >>> tape.corrcoef(tape.tensor([[1.0, 2.0, 3.0], [6.0, 4.0, 2.0]]))
     tensor([[ 1., -1.],
             [-1.,  1.]])
     """
-    return _correlated(cov(x))
+    return _correlated(cov(input))
 
 
 def _correlated(c: Any) -> Tensor:

@@ -25,7 +25,9 @@ def _part(x: Tensor, at: int, start: Any, stop: Any) -> Any:
 
 
 @public()
-def diff(x: Any, n: int = 1, dim: Any = None, prepend: Any = None, append: Any = None, *, axis: Any = None) -> Tensor:
+def diff(
+    input: Any, n: int = 1, dim: Any = None, prepend: Any = None, append: Any = None, *, axis: Any = None
+) -> Tensor:
     """Return the n-th differences of neighbours along ``dim``, the last by default.
 
     ``prepend`` and ``append`` are joined to x first. RuntimeError for 0-d tensors and a negative n.
@@ -33,19 +35,19 @@ def diff(x: Any, n: int = 1, dim: Any = None, prepend: Any = None, append: Any =
     >>> tape.diff(tape.tensor([1.0, 4.0, 9.0]))
     tensor([3., 5.])
     """
-    x = tensor_of(x)
-    if not x.spec.shape:
+    input = tensor_of(input)
+    if not input.spec.shape:
         raise RuntimeError("diff expects input to be at least one-dimensional")
     if n < 0:
         raise RuntimeError(f"order must be non-negative but got {n}")
-    at = dim_of(x, either("dim", dim, "axis", axis, -1))
+    at = dim_of(input, either("dim", dim, "axis", axis, -1))
     if n == 0:
-        return views.clone(x)
+        return views.clone(input)
     ends = [tensor_of(end) if end is not None else None for end in (prepend, append)]
-    if any(end is not None and len(end.spec.shape) != len(x.spec.shape) for end in ends):
+    if any(end is not None and len(end.spec.shape) != len(input.spec.shape) for end in ends):
         raise RuntimeError("diff expects prepend or append to be the same dimension as input")
-    parts = [end for end in (ends[0], x, ends[1]) if end is not None]
-    y: Any = views.cat(parts, at) if len(parts) > 1 else x
+    parts = [end for end in (ends[0], input, ends[1]) if end is not None]
+    y: Any = views.cat(parts, at) if len(parts) > 1 else input
     for _ in range(n):
         y = _neighbours(y, at)
     return y  # type: ignore[no-any-return]
@@ -126,7 +128,9 @@ def _floating(x: Any) -> Tensor:
 
 
 @public(methods=False)
-def gradient(x: Any, *, spacing: Any = 1, dim: Any = None, edge_order: int = 1, axis: Any = None) -> tuple[Tensor, ...]:
+def gradient(
+    input: Any, *, spacing: Any = 1, dim: Any = None, edge_order: int = 1, axis: Any = None
+) -> tuple[Tensor, ...]:
     """Return the gradient of values on a grid, a tensor for each dim: second-order differences, one-sided at the ends.
 
     ``spacing`` is a number, a list of numbers, or a list of coordinates, one for each dim. RuntimeError where a dim has
@@ -135,9 +139,9 @@ def gradient(x: Any, *, spacing: Any = 1, dim: Any = None, edge_order: int = 1, 
     >>> tape.gradient(tape.tensor([1.0, 4.0, 9.0, 16.0]))[0].tolist()
     [3.0, 4.0, 6.0, 7.0]
     """
-    x = _floating(x)
+    input = _floating(input)
     dim = either("dim", dim, "axis", axis, None)
-    dims = dims_of(x, dim)
+    dims = dims_of(input, dim)
     name = "torch.gradient"
     if isinstance(spacing, (list, tuple)):
         if len(spacing) != len(dims):
@@ -151,12 +155,12 @@ def gradient(x: Any, *, spacing: Any = 1, dim: Any = None, edge_order: int = 1, 
     if edge_order not in (1, 2):
         raise RuntimeError(f"{name} only supports edge_order=1 and edge_order=2.")
     for at, s in zip(dims, each, strict=True):
-        n = x.spec.shape[at]
+        n = input.spec.shape[at]
         if n < edge_order + 1:
             raise RuntimeError(f"{name} expected each dimension size to be at least edge_order+1, dim {at} has {n}")
         if isinstance(s, Tensor) and s.spec.shape != (n,):
             raise RuntimeError(f"{name} expected {n} coordinates for dim {at}, got shape {list(s.spec.shape)}")
-    return tuple(_slopes(x, at, s, edge_order) for at, s in zip(dims, each, strict=True))
+    return tuple(_slopes(input, at, s, edge_order) for at, s in zip(dims, each, strict=True))
 
 
 def _coordinates(spacing: Any) -> Any:

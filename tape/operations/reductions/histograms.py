@@ -30,7 +30,7 @@ def _weights(name: str, weight: Any) -> Any:
 
 
 @public()
-def histogram(x: Any, bins: Any, *, range: Any = None, weight: Any = None, density: bool = False) -> Any:  # noqa: A002
+def histogram(input: Any, bins: Any, *, range: Any = None, weight: Any = None, density: bool = False) -> Any:  # noqa: A002
     """Return how many elements lie in each bin, and the edges, in the dtype of x; no gradient.
 
     ``bins`` is their number, over ``range`` or from the smallest element to the largest, or a tensor of edges.
@@ -39,18 +39,18 @@ def histogram(x: Any, bins: Any, *, range: Any = None, weight: Any = None, densi
     >>> tape.histogram(tape.tensor([0.5, 1.5, 1.7]), 2, range=(0.0, 2.0)).hist.tolist()
     [1.0, 2.0]
     """
-    x = _floating("histogram", x)
+    input = _floating("histogram", input)
     edges = int(bins) if isinstance(bins, (int, np.integer)) else values_left(tensor_of(bins), "histogram")
     if isinstance(edges, int) and edges <= 0:
         raise RuntimeError(f"histogram(): bins must be > 0, but got {edges}")
     heights, edges = np.histogram(
-        values_left(x, "histogram"), edges, range, density=density, weights=_weights("histogram", weight)
+        values_left(input, "histogram"), edges, range, density=density, weights=_weights("histogram", weight)
     )
-    return return_types.histogram(*(cast(found(part), x.spec.dtype) for part in (heights, edges)))
+    return return_types.histogram(*(cast(found(part), input.spec.dtype) for part in (heights, edges)))
 
 
 @public()
-def histc(x: Any, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:  # noqa: A002
+def histc(input: Any, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:  # noqa: A002
     """Return how many elements lie in each of ``bins`` bins from ``min`` to ``max``, in the dtype of x; no gradient.
 
     With both 0 the bins go from the smallest element to the largest. Elements outside do not count.
@@ -58,23 +58,23 @@ def histc(x: Any, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:  #
     >>> tape.histc(tape.tensor([0.5, 1.5, 1.7]), 2, 0.0, 2.0).tolist()
     [1.0, 2.0]
     """
-    x = _floating("histc", x)
+    input = _floating("histc", input)
     if bins <= 0:
         raise RuntimeError(f"histc(): bins must be > 0, but got {bins}")
     if max < min:
         raise RuntimeError(f"histc(): max must be larger than min; got min {min}, max {max}")
-    array = values_left(x.detach(), "histc").reshape(-1)
+    array = values_left(input.detach(), "histc").reshape(-1)
     low, high = float(min), float(max)
     if low == high and array.size:
         low, high = float(array.min()), float(array.max())
     if not (np.isfinite(low) and np.isfinite(high)):
         raise RuntimeError(f"histc(): range of [{low}, {high}] is not finite")
     low, high = (low - 1, high + 1) if low == high else (low, high)
-    return cast(found(np.histogram(array, bins, (low, high))[0]), x.spec.dtype)
+    return cast(found(np.histogram(array, bins, (low, high))[0]), input.spec.dtype)
 
 
 @public()
-def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Tensor:
+def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Tensor:
     """Return how often each integer from 0 comes (int64), or the sum of its weights; no gradient.
 
     Of float32 weights the sums are float32, as PyTorch has it (``np.bincount``: float64), of all others float64.
@@ -83,10 +83,10 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Tensor:
     >>> tape.bincount(tape.tensor([0, 2, 2]), minlength=4).tolist()
     [1, 0, 2, 0]
     """
-    x = tensor_of(x)
-    if x.spec.dtype.kind not in "iu":
-        raise NotImplementedError(f'"bincount" not implemented for {x.spec.dtype.name}; convert it first: x.long()')
-    array = values_left(x, "bincount")
+    input = tensor_of(input)
+    if input.spec.dtype.kind not in "iu":
+        raise NotImplementedError(f'"bincount" not implemented for {input.spec.dtype.name}; convert it first: x.long()')
+    array = values_left(input, "bincount")
     if array.ndim != 1 or (array < 0).any():
         raise RuntimeError(f"bincount only supports 1-d non-negative integral inputs; the shape is {list(array.shape)}")
     if minlength < 0:
@@ -105,7 +105,7 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Tensor:
 @public()
 def searchsorted(
     sorted_sequence: Any,
-    input: Any,  # noqa: A002
+    input: Any,
     *,
     out_int32: bool = False,
     right: bool = False,
@@ -146,7 +146,7 @@ def searchsorted(
 
 
 @public(methods=False)
-def bucketize(input: Any, boundaries: Any, *, out_int32: bool = False, right: bool = False) -> Tensor:  # noqa: A002
+def bucketize(input: Any, boundaries: Any, *, out_int32: bool = False, right: bool = False) -> Tensor:
     """Return the number of the bucket of each value, between boundaries in order; see :func:`searchsorted`.
 
     >>> tape.bucketize(tape.tensor([0.0, 3.0, 9.0]), tape.tensor([1.0, 3.0, 5.0]), right=True).tolist()

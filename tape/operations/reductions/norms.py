@@ -79,13 +79,13 @@ def _vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: An
 
 
 @public()
-def dist(x: Any, other: Any, p: Any = 2) -> Tensor:
+def dist(input: Any, other: Any, p: Any = 2) -> Tensor:
     """Return the norm of the difference of two tensors, whose shapes broadcast.
 
     >>> tape.dist(tape.tensor([1.0, 2.0]), tape.tensor([4.0, 6.0]))
     tensor(5.)
     """
-    return vector_norm(tensor_of(x) - tensor_of(other), p)
+    return vector_norm(tensor_of(input) - tensor_of(other), p)
 
 
 @public(methods=False)
@@ -129,23 +129,23 @@ def _points(name: str, x: Any) -> Tensor:
 
 
 @public(methods=False)
-def pdist(x: Any, p: float = 2.0) -> Tensor:
+def pdist(input: Any, p: float = 2.0) -> Tensor:
     """Return the distances between the rows of x (N, M), of each pair once: N (N - 1) / 2 of them.
 
     >>> tape.pdist(tape.tensor([[0.0, 0.0], [3.0, 4.0], [0.0, 4.0]])).tolist()
     [5.0, 4.0, 3.0]
     """
-    x = tensor_of(x)
-    if len(x.spec.shape) != 2:  # noqa: PLR2004
-        raise RuntimeError(f"pdist only supports 2D tensors, got: {len(x.spec.shape)}D")
+    input = tensor_of(input)
+    if len(input.spec.shape) != 2:  # noqa: PLR2004
+        raise RuntimeError(f"pdist only supports 2D tensors, got: {len(input.spec.shape)}D")
     if p < 0:
         raise RuntimeError(f"pdist only supports non-negative p values, not {p}")
-    first, second = np.triu_indices(x.spec.shape[0], 1)
-    return vector_norm(index(x, first) - index(x, second), p, 1)
+    first, second = np.triu_indices(input.spec.shape[0], 1)
+    return vector_norm(index(input, first) - index(input, second), p, 1)
 
 
 @public()
-def renorm(x: Any, p: Any, dim: int, maxnorm: Any) -> Tensor:
+def renorm(input: Any, p: Any, dim: int, maxnorm: Any) -> Tensor:
     """Return x with the slices along ``dim`` whose norm of order p is above ``maxnorm`` made shorter, to this norm.
 
     RuntimeError for less than two dims, ``p <= 0`` and ``maxnorm < 0``.
@@ -154,17 +154,17 @@ def renorm(x: Any, p: Any, dim: int, maxnorm: Any) -> Tensor:
     tensor([[0.6000, 0.8000],
             [0.3000, 0.4000]])
     """
-    x = tensor_of(x)
-    rank = len(x.spec.shape)
+    input = tensor_of(input)
+    rank = len(input.spec.shape)
     if rank < 2:  # noqa: PLR2004
         raise RuntimeError(f"renorm: input needs at least 2 dimensions, got {rank} dimensions")
     if p <= 0 or maxnorm < 0:
         raise RuntimeError(
             f"renorm: non-positive-norm not supported, nor maxnorm below 0; got p={p}, maxnorm={maxnorm}"
         )
-    at = dim_of(x, dim)
-    lengths = vector_norm(x, p, tuple(i for i in range(rank) if i != at), keepdim=True)
-    return x * _where(lengths > maxnorm, maxnorm / (lengths + 1e-7), 1.0)  # type: ignore[no-any-return]
+    at = dim_of(input, dim)
+    lengths = vector_norm(input, p, tuple(i for i in range(rank) if i != at), keepdim=True)
+    return input * _where(lengths > maxnorm, maxnorm / (lengths + 1e-7), 1.0)  # type: ignore[no-any-return]
 
 
 @public(methods=False)

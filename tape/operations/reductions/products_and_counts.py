@@ -40,7 +40,7 @@ def accumulated(x: Any, dtype: Any) -> Tensor:
 @public()
 @argued
 def prod(
-    x: Any, dim: Any = None, keepdim: Any = None, *, dtype: Any = None, axis: Any = None, keepdims: Any = None
+    input: Any, dim: Any = None, keepdim: Any = None, *, dtype: Any = None, axis: Any = None, keepdims: Any = None
 ) -> Tensor:
     """Return the product over ``dim`` (an int, a tuple, or None for all); ints and bools multiply to int64.
 
@@ -51,10 +51,10 @@ def prod(
     >>> x.grad
     tensor([6., 0., 0.])
     """
-    x = accumulated(x, dtype)
+    input = accumulated(input, dtype)
     op = _PROD if dim is None and axis is None else _PROD_DIM
-    dims, keep = where_and_how(x, dim, axis, keepdim, keepdims)
-    return routine_calls.call(op, x, dims=dims, keepdim=keep)  # type: ignore[no-any-return]
+    dims, keep = where_and_how(input, dim, axis, keepdim, keepdims)
+    return routine_calls.call(op, input, dims=dims, keepdim=keep)  # type: ignore[no-any-return]
 
 
 def _truth(op: Any, x: Any, dim: Any, axis: Any, keepdim: Any, keepdims: Any) -> Tensor:
@@ -66,36 +66,36 @@ def _truth(op: Any, x: Any, dim: Any, axis: Any, keepdim: Any, keepdims: Any) ->
 
 @public()
 @argued
-def any(x: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:  # noqa: A001
+def any(input: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:  # noqa: A001
     """Return whether an element over ``dim`` is nonzero or True: bool, but uint8 of uint8, as PyTorch has it.
 
     >>> tape.any(tape.tensor([[0.0, 2.0], [0.0, 0.0]]), 1).tolist()
     [True, False]
     """
-    return _truth(_ANY, x, dim, axis, keepdim, keepdims)
+    return _truth(_ANY, input, dim, axis, keepdim, keepdims)
 
 
 @public()
 @argued
-def all(x: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:  # noqa: A001
+def all(input: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:  # noqa: A001
     """Return whether all elements over ``dim`` are nonzero or True: bool, but uint8 of uint8, as PyTorch has it.
 
     >>> tape.all(tape.tensor([[0.0, 2.0], [1.0, 3.0]]), 1).tolist()
     [False, True]
     """
-    return _truth(_ALL, x, dim, axis, keepdim, keepdims)
+    return _truth(_ALL, input, dim, axis, keepdim, keepdims)
 
 
 @public()
 @argued
-def count_nonzero(x: Any, dim: Any = None, *, axis: Any = None) -> Tensor:
+def count_nonzero(input: Any, dim: Any = None, *, axis: Any = None) -> Tensor:
     """Return how many elements over ``dim`` are nonzero or True, as int64.
 
     >>> tape.count_nonzero(tape.tensor([[0.0, 2.0], [1.0, 3.0]]), 1).tolist()
     [1, 2]
     """
-    x = tensor_of(x)
-    return counted(x, either("dim", dim, "axis", axis, None), keepdim=False)
+    input = tensor_of(input)
+    return counted(input, either("dim", dim, "axis", axis, None), keepdim=False)
 
 
 def counted(x: Tensor, dim: Any, *, keepdim: bool) -> Tensor:
@@ -115,12 +115,12 @@ def extremum_place(op: Any, x: Tensor, dim: Any, keepdim: Any) -> Tensor:
 
 
 def _places(op: Any, extremum: str, example: str) -> Any:
-    def places(x: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:
-        x = tensor_of(x)
-        if x.spec.dtype == np.bool_:
+    def places(input: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:
+        input = tensor_of(input)
+        if input.spec.dtype == np.bool_:
             raise RuntimeError(f"{op.name}(): does not support bool input; convert it first: x.long().{op.name}()")
         keep = either("keepdim", keepdim, "keepdims", keepdims, default=False)
-        return extremum_place(op, x, either("dim", dim, "axis", axis, None), keep)
+        return extremum_place(op, input, either("dim", dim, "axis", axis, None), keep)
 
     places.__name__ = places.__qualname__ = op.name
     places.__doc__ = f"""Return the int64 place of the {extremum} element along ``dim``, or of all elements in order.
@@ -138,50 +138,50 @@ argmin = _places(_ARGMIN, "smallest", "[0, 1]")
 
 
 @public()
-def aminmax(x: Any, *, dim: Any = None, keepdim: Any = None, axis: Any = None, keepdims: Any = None) -> Any:
+def aminmax(input: Any, *, dim: Any = None, keepdim: Any = None, axis: Any = None, keepdims: Any = None) -> Any:
     """Return the smallest and the largest element, of all or along ``dim``; ties share the gradient evenly.
 
     >>> tuple(e.tolist() for e in tape.aminmax(tape.tensor([[3.0, 1.0], [2.0, 5.0]]), dim=1))
     ([1.0, 2.0], [3.0, 5.0])
     """
-    x = tensor_of(x)
-    dims, keep = where_and_how(x, dim, axis, keepdim, keepdims)
-    if 0 in (x.spec.shape[i] for i in dims):
+    input = tensor_of(input)
+    dims, keep = where_and_how(input, dim, axis, keepdim, keepdims)
+    if 0 in (input.spec.shape[i] for i in dims):
         raise RuntimeError(
             "aminmax(): cannot compute aminmax over an empty dimension as the operation has no identity; "
-            f"the shape is {list(x.spec.shape)}"
+            f"the shape is {list(input.spec.shape)}"
         )
-    return return_types.aminmax(sums_and_extrema.amin(x, dims, keep), sums_and_extrema.amax(x, dims, keep))
+    return return_types.aminmax(sums_and_extrema.amin(input, dims, keep), sums_and_extrema.amax(input, dims, keep))
 
 
 @public()
 def nansum(
-    x: Any, dim: Any = None, keepdim: Any = None, *, dtype: Any = None, axis: Any = None, keepdims: Any = None
+    input: Any, dim: Any = None, keepdim: Any = None, *, dtype: Any = None, axis: Any = None, keepdims: Any = None
 ) -> Tensor:
     """Return the sum over ``dim`` of what is not nan; nan gets no gradient.
 
     >>> tape.nansum(tape.tensor([1.0, float('nan'), 3.0]))
     tensor(4.)
     """
-    x = tensor_of(x)
-    x = _where(not_nan(x), x, 0.0) if x.spec.dtype.kind == "f" else x
-    return sums_and_extrema.sum(x, dim, keepdim, dtype=dtype, axis=axis, keepdims=keepdims)
+    input = tensor_of(input)
+    input = _where(not_nan(input), input, 0.0) if input.spec.dtype.kind == "f" else input
+    return sums_and_extrema.sum(input, dim, keepdim, dtype=dtype, axis=axis, keepdims=keepdims)
 
 
 @public()
 def nanmean(
-    x: Any, dim: Any = None, keepdim: Any = None, *, dtype: Any = None, axis: Any = None, keepdims: Any = None
+    input: Any, dim: Any = None, keepdim: Any = None, *, dtype: Any = None, axis: Any = None, keepdims: Any = None
 ) -> Tensor:
     """Return the mean over ``dim`` of what is not nan; nan where nothing is left. Floating tensors only.
 
     >>> tape.nanmean(tape.tensor([1.0, float('nan'), 3.0]))
     tensor(2.)
     """
-    x = tensor_of(x)
-    if x.spec.dtype.kind != "f":
-        raise RuntimeError(f"nanmean(): expected input to have floating point dtype but got {x.spec.dtype.name}")
-    dims, keep = where_and_how(x, dim, axis, keepdim, keepdims)
-    count = counted(not_nan(x), dims, keepdim=keep)
-    total = nansum(cast(x, dtype), dims, keep)
+    input = tensor_of(input)
+    if input.spec.dtype.kind != "f":
+        raise RuntimeError(f"nanmean(): expected input to have floating point dtype but got {input.spec.dtype.name}")
+    dims, keep = where_and_how(input, dim, axis, keepdim, keepdims)
+    count = counted(not_nan(input), dims, keepdim=keep)
+    total = nansum(cast(input, dtype), dims, keep)
     with np.errstate(invalid="ignore"):
         return total / cast(count, total.spec.dtype)

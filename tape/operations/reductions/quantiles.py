@@ -28,17 +28,19 @@ _where: Any = FUNCTIONS["where"]
 def _middle(name: str, of_what: str, example: str) -> Any:
     op, over_all, kind = OPS[name], OPS[f"{name}_all"], getattr(return_types, name)
 
-    def middle(x: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Any:
-        x = tensor_of(x)
-        if x.spec.dtype == np.bool_:
+    def middle(input: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Any:
+        input = tensor_of(input)
+        if input.spec.dtype == np.bool_:
             raise NotImplementedError(f'"{name}" not implemented for bool; convert it first: x.long().{name}()')
         dim = either("dim", dim, "axis", axis, None)
         if dim is not None:
             keep = bool(either("keepdim", keepdim, "keepdims", keepdims, default=False))
-            return kind(*along(op, x, filled(name, x, dim), keepdim=keep))
-        if x.spec.size == 0:
-            return tensor_of(np.array(np.nan, x.spec.dtype) if x.spec.dtype.kind == "f" else np.zeros((), x.spec.dtype))
-        return routine_calls.call(over_all, x)  # type: ignore[arg-type]
+            return kind(*along(op, input, filled(name, input, dim), keepdim=keep))
+        if input.spec.size == 0:
+            return tensor_of(
+                np.array(np.nan, input.spec.dtype) if input.spec.dtype.kind == "f" else np.zeros((), input.spec.dtype)
+            )
+        return routine_calls.call(over_all, input)  # type: ignore[arg-type]
 
     middle.__name__ = middle.__qualname__ = name
     middle.__doc__ = f"""Return the lower median of {of_what}, or of each row along ``dim`` with its int64 place.
@@ -58,16 +60,16 @@ nanmedian = _middle("nanmedian", "all elements that are not nan", "[2.0, 2.0]")
 
 @public()
 @argued
-def mode(x: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Any:
+def mode(input: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Any:
     """Return the most frequent element along ``dim`` (the last), the smallest of several, and its last int64 place.
 
     >>> tape.mode(tape.tensor([[1, 2, 2], [3, 3, 0]])).values.tolist()
     [2, 3]
     """
-    x = tensor_of(x)
+    input = tensor_of(input)
     keep = bool(either("keepdim", keepdim, "keepdims", keepdims, default=False))
-    at = filled("mode", x, either("dim", dim, "axis", axis, -1))
-    return return_types.mode(*along(_MODE, x, at, keepdim=keep))
+    at = filled("mode", input, either("dim", dim, "axis", axis, -1))
+    return return_types.mode(*along(_MODE, input, at, keepdim=keep))
 
 
 def _last(x: Tensor, dims: tuple[int, ...]) -> Tensor:
@@ -184,7 +186,7 @@ def _function(name: str, doc: str, example: str) -> Any:
     without_nan = name.startswith("nan")
 
     def function(
-        x: Any,
+        input: Any,
         q: Any,
         dim: Any = None,
         keepdim: Any = None,
@@ -193,12 +195,12 @@ def _function(name: str, doc: str, example: str) -> Any:
         axis: Any = None,
         keepdims: Any = None,
     ) -> Tensor:
-        x, at = _checked(name, x, q, interpolation)
+        input, at = _checked(name, input, q, interpolation)
         dim = either("dim", dim, "axis", axis, None)
-        dims = dims_of(x, None) if dim is None else (dim_of(x, dim),) if x.spec.shape else ()
+        dims = dims_of(input, None) if dim is None else (dim_of(input, dim),) if input.spec.shape else ()
         keep = bool(either("keepdim", keepdim, "keepdims", keepdims, default=False))
         shift = _shift(name, q, interpolation)
-        return quantiles(x, at, dims, interpolation, without_nan=without_nan, keepdim=keep, shift=shift)
+        return quantiles(input, at, dims, interpolation, without_nan=without_nan, keepdim=keep, shift=shift)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"""{doc}

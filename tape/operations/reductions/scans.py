@@ -38,18 +38,18 @@ def _scan(op: Any, x: Tensor, dim: Any, axis: Any) -> Any:
 
 @public()
 @argued
-def cumsum(x: Any, dim: Any = None, *, dtype: Any = None, axis: Any = None) -> Tensor:
+def cumsum(input: Any, dim: Any = None, *, dtype: Any = None, axis: Any = None) -> Tensor:
     """Return the running sum along ``dim``, of the shape of x; ints and bools sum to int64.
 
     >>> tape.cumsum(tape.tensor([[1.0, 2.0], [3.0, 4.0]]), 1).tolist()
     [[1.0, 3.0], [3.0, 7.0]]
     """
-    return _scan(_CUMSUM, accumulated(x, dtype), dim, axis)  # type: ignore[no-any-return]
+    return _scan(_CUMSUM, accumulated(input, dtype), dim, axis)  # type: ignore[no-any-return]
 
 
 @public()
 @argued
-def cumprod(x: Any, dim: Any = None, *, dtype: Any = None, axis: Any = None) -> Tensor:
+def cumprod(input: Any, dim: Any = None, *, dtype: Any = None, axis: Any = None) -> Tensor:
     """Return the running product along ``dim``, of the shape of x; ints and bools multiply to int64.
 
     The gradient is exact where elements are zero. That of the gradient then needs memory for the square of the length.
@@ -57,45 +57,45 @@ def cumprod(x: Any, dim: Any = None, *, dtype: Any = None, axis: Any = None) -> 
     >>> tape.cumprod(tape.tensor([1.0, 2.0, 3.0, 4.0]), 0).tolist()
     [1.0, 2.0, 6.0, 24.0]
     """
-    return _scan(_CUMPROD, accumulated(x, dtype), dim, axis)  # type: ignore[no-any-return]
+    return _scan(_CUMPROD, accumulated(input, dtype), dim, axis)  # type: ignore[no-any-return]
 
 
 @public()
 @argued
-def cummax(x: Any, dim: Any = None, *, axis: Any = None) -> Any:
+def cummax(input: Any, dim: Any = None, *, axis: Any = None) -> Any:
     """Return the running maximum along ``dim`` and its int64 places: the last of equals, to which the gradient goes.
 
     >>> tape.cummax(tape.tensor([1.0, 3.0, 2.0, 3.0]), 0).indices.tolist()
     [0, 1, 1, 3]
     """
-    return return_types.cummax(*_scan(_CUMMAX, tensor_of(x), dim, axis))
+    return return_types.cummax(*_scan(_CUMMAX, tensor_of(input), dim, axis))
 
 
 @public()
 @argued
-def cummin(x: Any, dim: Any = None, *, axis: Any = None) -> Any:
+def cummin(input: Any, dim: Any = None, *, axis: Any = None) -> Any:
     """Return the running minimum along ``dim`` and its int64 places: the last of equals, to which the gradient goes.
 
     >>> tape.cummin(tape.tensor([3.0, 1.0, 2.0, 0.0]), 0).values.tolist()
     [3.0, 1.0, 1.0, 0.0]
     """
-    return return_types.cummin(*_scan(_CUMMIN, tensor_of(x), dim, axis))
+    return return_types.cummin(*_scan(_CUMMIN, tensor_of(input), dim, axis))
 
 
 @public()
 @argued
-def logcumsumexp(x: Any, dim: Any = None, *, axis: Any = None) -> Tensor:
-    """Return ``log(cumsum(exp(x)))`` along ``dim`` without overflow on the way; floating tensors only.
+def logcumsumexp(input: Any, dim: Any = None, *, axis: Any = None) -> Tensor:
+    """Return ``log(cumsum(exp(input)))`` along ``dim`` without overflow on the way; floating tensors only.
 
     The gradient of the gradient needs memory for the square of the length.
 
     >>> tape.logcumsumexp(tape.tensor([1000.0, 1000.0]), 0)
     tensor([1000.0000, 1000.6931])
     """
-    x = tensor_of(x)
-    if x.spec.dtype.kind != "f":
-        raise NotImplementedError(f'"logcumsumexp" not implemented for {x.spec.dtype.name}; convert it: x.double()')
-    return _scan(_LOGCUMSUMEXP, x, dim, axis)  # type: ignore[no-any-return]
+    input = tensor_of(input)
+    if input.spec.dtype.kind != "f":
+        raise NotImplementedError(f'"logcumsumexp" not implemented for {input.spec.dtype.name}; convert it: x.double()')
+    return _scan(_LOGCUMSUMEXP, input, dim, axis)  # type: ignore[no-any-return]
 
 
 def _flat(function: Any, scan: Any, *, instead: float | None = None) -> None:

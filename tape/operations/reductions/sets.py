@@ -35,7 +35,7 @@ def _isin(
 
 
 @public()
-def unique_consecutive(x: Any, return_inverse: bool = False, return_counts: bool = False, dim: Any = None) -> Any:
+def unique_consecutive(input: Any, return_inverse: bool = False, return_counts: bool = False, dim: Any = None) -> Any:
     """Return the elements, or slices along ``dim``, that differ from the one before; no gradient.
 
     ``return_inverse`` adds where each element is among them, ``return_counts`` how often each one comes in a row, both
@@ -44,14 +44,14 @@ def unique_consecutive(x: Any, return_inverse: bool = False, return_counts: bool
     >>> [e.tolist() for e in tape.unique_consecutive(tape.tensor([1, 1, 2, 1]), return_counts=True)]
     [[1, 2, 1], [2, 1, 1]]
     """
-    x = tensor_of(x)
-    array = values_left(x, "unique_consecutive")
-    rows = array.reshape(-1) if dim is None else np.moveaxis(array, dim_of(x, dim), 0)
+    input = tensor_of(input)
+    array = values_left(input, "unique_consecutive")
+    rows = array.reshape(-1) if dim is None else np.moveaxis(array, dim_of(input, dim), 0)
     differs = (rows[1:] != rows[:-1]).any(tuple(range(1, rows.ndim)))
     first = np.flatnonzero(np.concatenate([np.ones(min(len(rows), 1), np.bool_), differs]))
-    values = rows[first] if dim is None else np.moveaxis(rows[first], 0, dim_of(x, dim))
+    values = rows[first] if dim is None else np.moveaxis(rows[first], 0, dim_of(input, dim))
     inverse = np.searchsorted(first, np.arange(len(rows)), side="right") - 1
-    inverse = inverse.reshape(x.spec.shape) if dim is None else inverse
+    inverse = inverse.reshape(input.spec.shape) if dim is None else inverse
     counts = np.diff(first, append=len(rows))
     parts = [values, *([inverse] if return_inverse else []), *([counts] if return_counts else [])]
     return found(values) if len(parts) == 1 else tuple(map(found, parts))

@@ -24,19 +24,19 @@ _LOG_SOFTMAX: Any = OPS["log_softmax"]
 
 @public()
 @argued
-def logsumexp(x: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:
-    """Return ``log(sum(exp(x)))`` over ``dim`` (an int or a tuple), without overflow on the way.
+def logsumexp(input: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:
+    """Return ``log(sum(exp(input)))`` over ``dim`` (an int or a tuple), without overflow on the way.
 
     Rows of -inf give -inf. Integers are computed in the default dtype.
 
     >>> tape.logsumexp(tape.tensor([1000.0, 1000.0]), 0)
     tensor(1000.6931)
     """
-    x = tensor_of(x)
-    x = cast(x, None if x.spec.dtype.kind == "f" else dtypes.get_default_dtype())
+    input = tensor_of(input)
+    input = cast(input, None if input.spec.dtype.kind == "f" else dtypes.get_default_dtype())
     if dim is None and axis is None:
         raise TypeError("logsumexp() missing 1 required positional argument: 'dim'")
-    return sums_and_extrema.along(_LOGSUMEXP, x, dim, axis, keepdim, keepdims, None)
+    return sums_and_extrema.along(_LOGSUMEXP, input, dim, axis, keepdim, keepdims, None)
 
 
 def _along(op: Any, x: Any, dim: Any, dtype: Any, axis: Any) -> Tensor:
@@ -56,7 +56,7 @@ def _along(op: Any, x: Any, dim: Any, dtype: Any, axis: Any) -> Tensor:
 
 @public()
 @argued
-def softmax(x: Any, dim: Any = None, dtype: Any = None, *, axis: Any = None) -> Tensor:
+def softmax(input: Any, dim: Any = None, dtype: Any = None, *, axis: Any = None) -> Tensor:
     """Return the exponentials divided by their sum along ``dim``, of the shape of x.
 
     The largest of each row is taken away first, so that nothing overflows. NotImplementedError for integers without
@@ -65,25 +65,25 @@ def softmax(x: Any, dim: Any = None, dtype: Any = None, *, axis: Any = None) -> 
     >>> tape.softmax(tape.tensor([[0.0, 0.0], [1000.0, 0.0]]), 1).tolist()
     [[0.5, 0.5], [1.0, 0.0]]
     """
-    return _along(_SOFTMAX, x, dim, dtype, axis)
+    return _along(_SOFTMAX, input, dim, dtype, axis)
 
 
 @public()
 @argued
-def log_softmax(x: Any, dim: Any = None, dtype: Any = None, *, axis: Any = None) -> Tensor:
+def log_softmax(input: Any, dim: Any = None, dtype: Any = None, *, axis: Any = None) -> Tensor:
     """Return the logarithm of :func:`softmax`, exact where it is small; arguments as there.
 
     >>> tape.log_softmax(tape.tensor([0.0, 1000.0]), 0).tolist()
     [-1000.0, 0.0]
     """
-    return _along(_LOG_SOFTMAX, x, dim, dtype, axis)
+    return _along(_LOG_SOFTMAX, input, dim, dtype, axis)
 
 
 @public(methods=False)
-def softmin(x: Any, dim: Any = None, dtype: Any = None, *, axis: Any = None) -> Tensor:
+def softmin(input: Any, dim: Any = None, dtype: Any = None, *, axis: Any = None) -> Tensor:
     """Return :func:`softmax` of -x; arguments as there.
 
     >>> tape.softmin(tape.tensor([0.0, 1000.0]), 0).tolist()
     [1.0, 0.0]
     """
-    return _along(_SOFTMAX, -tensor_of(x), dim, dtype, axis)
+    return _along(_SOFTMAX, -tensor_of(input), dim, dtype, axis)

@@ -59,7 +59,7 @@ def filled(name: str, x: Tensor, dim: Any) -> int:
 @public()
 @argued
 def sort(
-    x: Any, dim: Any = None, descending: bool = False, stable: bool = False, *, axis: Any = None
+    input: Any, dim: Any = None, descending: bool = False, stable: bool = False, *, axis: Any = None
 ) -> Any:  # fmt: skip
     """Return the elements in order along ``dim`` (the last) and their int64 places; equal ones keep their order always.
 
@@ -67,15 +67,15 @@ def sort(
     tensor([1, 2, 0])
     """
     del stable
-    x = tensor_of(x)
-    at = dim_of(x, either("dim", dim, "axis", axis, -1))
-    return return_types.sort(*along(_SORT, x, at, descending=bool(descending)))
+    input = tensor_of(input)
+    at = dim_of(input, either("dim", dim, "axis", axis, -1))
+    return return_types.sort(*along(_SORT, input, at, descending=bool(descending)))
 
 
 @public()
 @argued
 def argsort(
-    x: Any, dim: Any = None, descending: bool = False, stable: bool = False, *, axis: Any = None
+    input: Any, dim: Any = None, descending: bool = False, stable: bool = False, *, axis: Any = None
 ) -> Tensor:  # fmt: skip
     """Return the int64 places of the elements in order along ``dim``, the last by default.
 
@@ -83,8 +83,8 @@ def argsort(
     [0, 2, 1]
     """
     del stable
-    x = tensor_of(x)
-    return _argsort(x, dim_of(x, either("dim", dim, "axis", axis, -1)), descending=bool(descending))
+    input = tensor_of(input)
+    return _argsort(input, dim_of(input, either("dim", dim, "axis", axis, -1)), descending=bool(descending))
 
 
 def _argsort(x: Tensor, dim: int, *, descending: bool = False) -> Tensor:
@@ -94,19 +94,19 @@ def _argsort(x: Tensor, dim: int, *, descending: bool = False) -> Tensor:
 
 
 @public()
-def msort(x: Any) -> Tensor:
+def msort(input: Any) -> Tensor:
     """Return the elements in order along the first dim.
 
     >>> tape.msort(tape.tensor([[3.0, 1.0], [2.0, 4.0]])).tolist()
     [[2.0, 1.0], [3.0, 4.0]]
     """
-    return sort(x, 0).values  # type: ignore[no-any-return]
+    return sort(input, 0).values  # type: ignore[no-any-return]
 
 
 @public()
 @argued
 def topk(
-    x: Any, k: int, dim: Any = None, largest: bool = True, sorted: bool = True, *, axis: Any = None  # noqa: A002
+    input: Any, k: int, dim: Any = None, largest: bool = True, sorted: bool = True, *, axis: Any = None  # noqa: A002
 ) -> Any:  # fmt: skip
     """Return the ``k`` largest (or smallest) elements along ``dim``, the last by default, in order, and their places.
 
@@ -116,28 +116,30 @@ def topk(
     [5.0, 3.0]
     """
     del sorted
-    x = tensor_of(x)
-    at = dim_of(x, either("dim", dim, "axis", axis, -1))
-    length = x.spec.shape[at] if x.spec.shape else 1
+    input = tensor_of(input)
+    at = dim_of(input, either("dim", dim, "axis", axis, -1))
+    length = input.spec.shape[at] if input.spec.shape else 1
     if not 0 <= k <= length:
         raise RuntimeError(f"topk(): selected index k out of range: k is {k}, dim {at} has {length} elements")
-    return return_types.topk(*along(_TOPK, x, at, k=int(k), largest=bool(largest)))
+    return return_types.topk(*along(_TOPK, input, at, k=int(k), largest=bool(largest)))
 
 
 @public()
 @argued
-def kthvalue(x: Any, k: int, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Any:
+def kthvalue(
+    input: Any, k: int, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None
+) -> Any:
     """Return the ``k``-th smallest element along ``dim``, counted from 1, and its int64 place.
 
     >>> tape.kthvalue(tape.tensor([3.0, 1.0, 2.0]), 2).values.item()
     2.0
     """
-    x = tensor_of(x)
-    at = filled("kthvalue", x, either("dim", dim, "axis", axis, -1))
-    if not 1 <= k <= (x.spec.shape[at] if x.spec.shape else 1):
+    input = tensor_of(input)
+    at = filled("kthvalue", input, either("dim", dim, "axis", axis, -1))
+    if not 1 <= k <= (input.spec.shape[at] if input.spec.shape else 1):
         raise RuntimeError(f"kthvalue(): selected number k out of range for dimension {at}: k is {k}")
     keep = bool(either("keepdim", keepdim, "keepdims", keepdims, default=False))
-    return return_types.kthvalue(*along(_KTHVALUE, x, at, rank=int(k) - 1, keepdim=keep))
+    return return_types.kthvalue(*along(_KTHVALUE, input, at, rank=int(k) - 1, keepdim=keep))
 
 
 def values_left(x: Tensor, name: str) -> Array:
@@ -155,7 +157,7 @@ def found(value: Any) -> Tensor:
 
 @public()
 def unique(
-    x: Any, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False, dim: Any = None  # noqa: A002
+    input: Any, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False, dim: Any = None  # noqa: A002
 ) -> Any:  # fmt: skip
     """Return the different elements, or slices along ``dim``, in order; no gradient.
 
@@ -166,12 +168,12 @@ def unique(
     ([1, 3], [1, 2])
     """
     del sorted
-    x = tensor_of(x)
-    axis = None if dim is None else dim_of(x, dim)
+    input = tensor_of(input)
+    axis = None if dim is None else dim_of(input, dim)
     values, inverse, counts = np.unique(
-        values_left(x, "unique"), return_inverse=True, return_counts=True, axis=axis, equal_nan=False
+        values_left(input, "unique"), return_inverse=True, return_counts=True, axis=axis, equal_nan=False
     )
-    inverse = inverse.reshape(x.spec.shape if axis is None else -1)
+    inverse = inverse.reshape(input.spec.shape if axis is None else -1)
     parts = [values, *([inverse] if return_inverse else []), *([counts] if return_counts else [])]
     return found(values) if len(parts) == 1 else tuple(map(found, parts))
 

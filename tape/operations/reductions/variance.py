@@ -46,7 +46,7 @@ def _floating(x: Any) -> Tensor:
 
 def _function(op: Any, example: str) -> Any:
     def spread(
-        x: Any,
+        input: Any,
         dim: Any = None,
         unbiased: Any = None,
         keepdim: Any = None,
@@ -56,15 +56,15 @@ def _function(op: Any, example: str) -> Any:
         keepdims: Any = None,
         ddof: Any = None,
     ) -> Tensor:
-        x = _floating(x)
+        input = _floating(input)
         if isinstance(dim, bool):
             dim, unbiased = None, dim
         if sum(given is not None for given in (unbiased, correction, ddof)) > 1:
             raise TypeError(f"{op.name}(): give one of correction, unbiased and ddof, which mean the same")
-        dims, keep = where_and_how(x, dim, axis, keepdim, keepdims)
+        dims, keep = where_and_how(input, dim, axis, keepdim, keepdims)
         correction = ddof if correction is None else correction
         less = correction if correction is not None else 1 if unbiased is None else int(unbiased)
-        return _spread(op, x, dims, keep, less)
+        return _spread(op, input, dims, keep, less)
 
     spread.__name__ = spread.__qualname__ = op.name
     spread.__doc__ = f"""Return the {op.doc.partition(" over")[0].lower()} over ``dim`` (an int, a tuple, None for all).
@@ -83,28 +83,36 @@ std = _function(_STD, "[2.0, 0.0]")
 
 
 @public(methods=False)
-def var_mean(x: Any, dim: Any = None, unbiased: Any = None, keepdim: Any = None, **other: Any) -> tuple[Tensor, Tensor]:
+def var_mean(
+    input: Any, dim: Any = None, unbiased: Any = None, keepdim: Any = None, *, correction: Any = None,
+    axis: Any = None, keepdims: Any = None, ddof: Any = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Return variance and mean; arguments as :func:`var`.
 
     >>> tape.var_mean(tape.tensor([1.0, 2.0, 3.0]))
     (tensor(1.), tensor(2.))
     """
-    return var(x, dim, unbiased, keepdim, **other), _mean_like(x, dim, keepdim, other)
+    found = var(input, dim, unbiased, keepdim, correction=correction, axis=axis, keepdims=keepdims, ddof=ddof)
+    return found, _mean_like(input, dim, keepdim, axis, keepdims)
 
 
 @public(methods=False)
-def std_mean(x: Any, dim: Any = None, unbiased: Any = None, keepdim: Any = None, **other: Any) -> tuple[Tensor, Tensor]:
+def std_mean(
+    input: Any, dim: Any = None, unbiased: Any = None, keepdim: Any = None, *, correction: Any = None,
+    axis: Any = None, keepdims: Any = None, ddof: Any = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Return standard deviation and mean; arguments as :func:`std`.
 
     >>> tape.std_mean(tape.tensor([[1.0, 2.0, 3.0], [0.0, 2.0, 4.0]]), 1)
     (tensor([1., 2.]), tensor([2., 2.]))
     """
-    return std(x, dim, unbiased, keepdim, **other), _mean_like(x, dim, keepdim, other)
+    found = std(input, dim, unbiased, keepdim, correction=correction, axis=axis, keepdims=keepdims, ddof=ddof)
+    return found, _mean_like(input, dim, keepdim, axis, keepdims)
 
 
-def _mean_like(x: Any, dim: Any, keepdim: Any, other: dict[str, Any]) -> Tensor:
-    names = {name: value for name, value in other.items() if name in ("axis", "keepdims")}
-    return sums_and_extrema.mean(x, None if isinstance(dim, bool) else dim, keepdim, **names)
+def _mean_like(x: Any, dim: Any, keepdim: Any, axis: Any, keepdims: Any) -> Tensor:
+    dim = None if isinstance(dim, bool) else dim
+    return sums_and_extrema.mean(x, dim, keepdim, axis=axis, keepdims=keepdims)
 
 
 def _variance(

@@ -19,13 +19,13 @@ _MATRIX, _BOX = 2, 3
 
 
 @public()
-def broadcast_to(x: Any, size: Any) -> Tensor:
+def broadcast_to(input: Any, size: Any) -> Tensor:
     """Return a view of a larger shape, in which dims of length one are repeated.
 
     >>> tape.broadcast_to(tape.tensor([1.0, 2.0]), (2, 2)).tolist()
     [[1.0, 2.0], [1.0, 2.0]]
     """
-    return views.expand(tensor_of(x), ints_of((size,)))
+    return views.expand(tensor_of(input), ints_of((size,)))
 
 
 @public(methods=False)
@@ -91,15 +91,15 @@ def sum_to_size(x: Tensor, *size: Any) -> Tensor:
 
 
 @public()
-def unflatten(x: Any, dim: int, sizes: Any) -> Tensor:
+def unflatten(input: Any, dim: int, sizes: Any) -> Tensor:
     """Return a view with one dim taken apart into dims of these sizes; one of them may be -1.
 
     >>> tape.unflatten(tape.ones(6, 2), 0, (3, -1)).shape
     tape.Size([3, 2, 2])
     """
-    x = tensor_of(x)
-    at, parts = dim_of(x, dim), list(ints_of((sizes,)))
-    n = x.spec.shape[at] if x.spec.shape else 1
+    input = tensor_of(input)
+    at, parts = dim_of(input, dim), list(ints_of((sizes,)))
+    n = input.spec.shape[at] if input.spec.shape else 1
     if not parts:
         raise RuntimeError("unflatten: sizes must be non-empty")
     if parts.count(-1) > 1:
@@ -112,7 +112,7 @@ def unflatten(x: Any, dim: int, sizes: Any) -> Tensor:
             f"unflatten: Provided sizes {list(ints_of((sizes,)))} don't multiply up to the size of dim {at} ({n}) in "
             "the input tensor"
         )
-    return views.reshape(x, *x.spec.shape[:at], *parts, *x.spec.shape[at + 1 :])
+    return views.reshape(input, *input.spec.shape[:at], *parts, *input.spec.shape[at + 1 :])
 
 
 def _at_least(rank: int) -> Any:

@@ -14,7 +14,7 @@ from tape.tensors.tensor import Tensor
 
 
 @public(methods=False)
-def alias_copy(input: Any) -> Tensor:  # noqa: A002 (PyTorch's name)
+def alias_copy(input: Any) -> Tensor:
     """Return a copy of a tensor.
 
     >>> tape.alias_copy(tape.ones(2)).tolist()
@@ -24,7 +24,7 @@ def alias_copy(input: Any) -> Tensor:  # noqa: A002 (PyTorch's name)
 
 
 @public(methods=False)
-def detach_copy(input: Any) -> Tensor:  # noqa: A002 (PyTorch's name)
+def detach_copy(input: Any) -> Tensor:
     """Return a copy of a tensor. As in PyTorch it has a gradient, unlike what ``detach`` gives.
 
     >>> tape.detach_copy(tape.ones(2)).tolist()
@@ -34,7 +34,7 @@ def detach_copy(input: Any) -> Tensor:  # noqa: A002 (PyTorch's name)
 
 
 @public(methods=False)
-def view_copy(input: Any, size: Any) -> Tensor:  # noqa: A002 (PyTorch's name)
+def view_copy(input: Any, size: Any) -> Tensor:
     """Return a copy of :meth:`Tensor.view`.
 
     >>> tape.view_copy(tape.ones(2, 3), (3, 2)).shape
@@ -44,7 +44,7 @@ def view_copy(input: Any, size: Any) -> Tensor:  # noqa: A002 (PyTorch's name)
 
 
 @public(methods=False)
-def expand_copy(input: Any, size: Any) -> Tensor:  # noqa: A002 (PyTorch's name)
+def expand_copy(input: Any, size: Any) -> Tensor:
     """Return a copy of :meth:`Tensor.expand`.
 
     >>> tape.expand_copy(tape.ones(3), (2, 3)).shape
@@ -54,7 +54,7 @@ def expand_copy(input: Any, size: Any) -> Tensor:  # noqa: A002 (PyTorch's name)
 
 
 @public(methods=False)
-def permute_copy(input: Any, dims: Any) -> Tensor:  # noqa: A002 (PyTorch's name)
+def permute_copy(input: Any, dims: Any) -> Tensor:
     """Return a copy of :func:`permute`.
 
     >>> tape.permute_copy(tape.ones(2, 3), (1, 0)).shape
@@ -64,7 +64,7 @@ def permute_copy(input: Any, dims: Any) -> Tensor:  # noqa: A002 (PyTorch's name
 
 
 @public(methods=False)
-def transpose_copy(input: Any, dim0: int, dim1: int) -> Tensor:  # noqa: A002 (PyTorch's name)
+def transpose_copy(input: Any, dim0: int, dim1: int) -> Tensor:
     """Return a copy of :func:`transpose`.
 
     >>> tape.transpose_copy(tape.ones(2, 3), 0, 1).shape
@@ -74,7 +74,7 @@ def transpose_copy(input: Any, dim0: int, dim1: int) -> Tensor:  # noqa: A002 (P
 
 
 @public(methods=False)
-def t_copy(input: Any) -> Tensor:  # noqa: A002 (PyTorch's name)
+def t_copy(input: Any) -> Tensor:
     """Return a copy of :func:`t`.
 
     >>> tape.t_copy(tape.ones(2, 3)).shape
@@ -84,7 +84,7 @@ def t_copy(input: Any) -> Tensor:  # noqa: A002 (PyTorch's name)
 
 
 @public(methods=False)
-def squeeze_copy(input: Any, dim: Any = None) -> Tensor:  # noqa: A002 (PyTorch's name)
+def squeeze_copy(input: Any, dim: Any = None) -> Tensor:
     """Return a copy of :func:`squeeze`.
 
     >>> tape.squeeze_copy(tape.ones(1, 3)).shape
@@ -94,7 +94,7 @@ def squeeze_copy(input: Any, dim: Any = None) -> Tensor:  # noqa: A002 (PyTorch'
 
 
 @public(methods=False)
-def unsqueeze_copy(input: Any, dim: int) -> Tensor:  # noqa: A002 (PyTorch's name)
+def unsqueeze_copy(input: Any, dim: int) -> Tensor:
     """Return a copy of :func:`unsqueeze`.
 
     >>> tape.unsqueeze_copy(tape.ones(3), 0).shape
@@ -104,7 +104,7 @@ def unsqueeze_copy(input: Any, dim: int) -> Tensor:  # noqa: A002 (PyTorch's nam
 
 
 @public(methods=False)
-def diagonal_copy(input: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:  # noqa: A002 (PyTorch's name)
+def diagonal_copy(input: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     """Return a copy of :func:`diagonal`.
 
     >>> tape.diagonal_copy(tape.eye(2)).tolist()
@@ -114,7 +114,7 @@ def diagonal_copy(input: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> 
 
 
 @public(methods=False)
-def select_copy(input: Any, dim: int, index: int) -> Tensor:  # noqa: A002 (PyTorch's name)
+def select_copy(input: Any, dim: int, index: int) -> Tensor:
     """Return a copy of :func:`select`.
 
     >>> tape.select_copy(tape.eye(2), 0, 1).tolist()
@@ -124,7 +124,7 @@ def select_copy(input: Any, dim: int, index: int) -> Tensor:  # noqa: A002 (PyTo
 
 
 @public()
-def narrow_copy(input: Any, dim: int, start: Any, length: int) -> Tensor:  # noqa: A002 (PyTorch's name)
+def narrow_copy(input: Any, dim: int, start: Any, length: int) -> Tensor:
     """Return a copy of :func:`narrow`.
 
     >>> tape.narrow_copy(tape.arange(4), 0, 1, 2).tolist()
@@ -134,7 +134,7 @@ def narrow_copy(input: Any, dim: int, start: Any, length: int) -> Tensor:  # noq
 
 
 @public(methods=False)
-def as_strided_copy(input: Any, size: Any, stride: Any, storage_offset: int = 0) -> Tensor:  # noqa: A002 (PyTorch's name)
+def as_strided_copy(input: Any, size: Any, stride: Any, storage_offset: int = 0) -> Tensor:
     """Return a copy of :func:`as_strided`.
 
     >>> tape.as_strided_copy(tape.arange(4), (2,), (2,)).tolist()
@@ -144,7 +144,7 @@ def as_strided_copy(input: Any, size: Any, stride: Any, storage_offset: int = 0)
 
 
 @public(methods=False)
-def unfold_copy(input: Any, dimension: int, size: int, step: int) -> Tensor:  # noqa: A002 (PyTorch's name)
+def unfold_copy(input: Any, dimension: int, size: int, step: int) -> Tensor:
     """Return a copy of :meth:`Tensor.unfold`.
 
     >>> tape.unfold_copy(tape.arange(3), 0, 2, 1).tolist()
@@ -154,7 +154,7 @@ def unfold_copy(input: Any, dimension: int, size: int, step: int) -> Tensor:  # 
 
 
 @public(methods=False)
-def slice_copy(input: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Tensor:  # noqa: A002
+def slice_copy(input: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Tensor:
     """Return a copy of a slice along ``dim``.
 
     >>> tape.slice_copy(tape.arange(5), 0, 1, None, 2).tolist()
@@ -165,7 +165,7 @@ def slice_copy(input: Any, dim: int = 0, start: Any = None, end: Any = None, ste
 
 
 @public(methods=False)
-def unbind_copy(input: Any, dim: int = 0) -> tuple[Tensor, ...]:  # noqa: A002
+def unbind_copy(input: Any, dim: int = 0) -> tuple[Tensor, ...]:
     """Return copies of what :func:`unbind` gives.
 
     >>> [row.tolist() for row in tape.unbind_copy(tape.eye(2))]
@@ -175,7 +175,7 @@ def unbind_copy(input: Any, dim: int = 0) -> tuple[Tensor, ...]:  # noqa: A002
 
 
 @public(methods=False)
-def split_copy(input: Any, split_size: Any, dim: int = 0) -> tuple[Tensor, ...]:  # noqa: A002
+def split_copy(input: Any, split_size: Any, dim: int = 0) -> tuple[Tensor, ...]:
     """Return copies of what :func:`split` gives.
 
     >>> [part.tolist() for part in tape.split_copy(tape.arange(3), 2)]
@@ -185,7 +185,7 @@ def split_copy(input: Any, split_size: Any, dim: int = 0) -> tuple[Tensor, ...]:
 
 
 @public(methods=False)
-def split_with_sizes_copy(input: Any, split_sizes: Any, dim: int = 0) -> tuple[Tensor, ...]:  # noqa: A002
+def split_with_sizes_copy(input: Any, split_sizes: Any, dim: int = 0) -> tuple[Tensor, ...]:
     """Return copies of what :func:`split_with_sizes` gives.
 
     >>> [part.tolist() for part in tape.split_with_sizes_copy(tape.arange(3), [1, 2])]

@@ -21,16 +21,16 @@ _MATRIX = 2
 
 @public()
 @viewing("diagonal")
-def diagonal(x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+def diagonal(input: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     """Return a view of the diagonal of two dims, as the last dim; ``offset`` counts from it towards ``dim2``.
 
     >>> tape.diagonal(tape.tensor([[1.0, 2.0], [3.0, 4.0]]), offset=1).tolist()
     [2.0]
     """
-    x = tensor_of(x)
-    a, b = _pair(x, dim1, dim2)
-    rank = len(x.spec.shape)
-    return record.view(views.VIEWS["diagonal"], x, ((offset, a - rank, b - rank),))
+    input = tensor_of(input)
+    a, b = _pair(input, dim1, dim2)
+    rank = len(input.spec.shape)
+    return record.view(views.VIEWS["diagonal"], input, ((offset, a - rank, b - rank),))
 
 
 def _pair(x: Tensor, dim1: int, dim2: int, extra: int = 0) -> tuple[int, int]:
@@ -41,48 +41,48 @@ def _pair(x: Tensor, dim1: int, dim2: int, extra: int = 0) -> tuple[int, int]:
 
 
 @public()
-def diag(x: Any, diagonal: int = 0) -> Tensor:
+def diag(input: Any, diagonal: int = 0) -> Tensor:
     """Return a copy of a diagonal of a matrix, or the matrix with a vector on that diagonal and zeros elsewhere.
 
     >>> tape.diag(tape.tensor([[1.0, 2.0], [3.0, 4.0]])).tolist()
     [1.0, 4.0]
     """
-    x = tensor_of(x)
-    rank = len(x.spec.shape)
+    input = tensor_of(input)
+    rank = len(input.spec.shape)
     if rank not in (1, _MATRIX):
         raise RuntimeError(f"diag(): Supports 1D or 2D tensors. Got {rank}D")
-    return diag_embed(x, diagonal) if rank == 1 else views.clone(_diagonal_of(x, diagonal))
+    return diag_embed(input, diagonal) if rank == 1 else views.clone(_diagonal_of(input, diagonal))
 
 
 _diagonal_of = diagonal
 
 
 @public()
-def diag_embed(x: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+def diag_embed(input: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
     """Return matrices in two new dims, with the last dim of x on a diagonal and zeros elsewhere.
 
     >>> tape.diag_embed(tape.tensor([[1.0, 2.0], [3.0, 4.0]])).tolist()
     [[[1.0, 0.0], [0.0, 2.0]], [[3.0, 0.0], [0.0, 4.0]]]
     """
-    x = tensor_of(x)
-    a, b = _pair(x, dim1, dim2, extra=1)
-    *lead, n = x.spec.shape or (1,)
+    input = tensor_of(input)
+    a, b = _pair(input, dim1, dim2, extra=1)
+    *lead, n = input.spec.shape or (1,)
     shape: list[int] = lead
     for at in sorted((a, b)):
         shape.insert(at, n + abs(offset))
-    result = creation.zeros(shape, dtype=x.spec.dtype)
-    _diagonal_of(result, offset, a, b).copy_(x)
+    result = creation.zeros(shape, dtype=input.spec.dtype)
+    _diagonal_of(result, offset, a, b).copy_(input)
     return result
 
 
 @public()
-def diagflat(x: Any, offset: int = 0) -> Tensor:
+def diagflat(input: Any, offset: int = 0) -> Tensor:
     """Return the matrix with all elements on a diagonal, and zeros elsewhere.
 
     >>> tape.diagflat(tape.tensor([[1.0], [2.0]])).tolist()
     [[1.0, 0.0], [0.0, 2.0]]
     """
-    return diag_embed(views.reshape(tensor_of(x), -1), offset)
+    return diag_embed(views.reshape(tensor_of(input), -1), offset)
 
 
 @method()
@@ -107,11 +107,11 @@ def fill_diagonal_(x: Tensor, fill_value: Any, wrap: bool = False) -> Tensor:
 
 
 def _triangle(name: str, *, lower: bool) -> Any:
-    def triangle(x: Any, diagonal: int = 0) -> Tensor:
-        x = tensor_of(x)
-        if len(x.spec.shape) < _MATRIX:
-            raise RuntimeError(f"{name}: input tensor must have at least 2 dimensions, got {list(x.spec.shape)}")
-        return _masked(x, diagonal, lower)
+    def triangle(input: Any, diagonal: int = 0) -> Tensor:
+        input = tensor_of(input)
+        if len(input.spec.shape) < _MATRIX:
+            raise RuntimeError(f"{name}: input tensor must have at least 2 dimensions, got {list(input.spec.shape)}")
+        return _masked(input, diagonal, lower)
 
     triangle.__name__ = triangle.__qualname__ = name
     what = "lower" if lower else "upper"

@@ -68,7 +68,7 @@ def cartesian_prod(*tensors: Any) -> Tensor:
 
 
 @public(methods=False)
-def combinations(x: Any, r: int = 2, with_replacement: bool = False) -> Tensor:
+def combinations(input: Any, r: int = 2, with_replacement: bool = False) -> Tensor:
     """Return all choices of ``r`` elements of a vector, in order, a row each.
 
     Of n elements: (C, r), C being the number of choices; ``with_replacement`` an element may come again.
@@ -76,14 +76,14 @@ def combinations(x: Any, r: int = 2, with_replacement: bool = False) -> Tensor:
     >>> tape.combinations(tape.tensor([1.0, 2.0, 3.0])).tolist()
     [[1.0, 2.0], [1.0, 3.0], [2.0, 3.0]]
     """
-    x = _vector(x)
+    input = _vector(input)
     if r < 0:
         raise RuntimeError(f"combinations: Expect a non-negative number, but got {r}")
     if r == 0:
-        return tensor_of(np.zeros(0, x.spec.dtype))
+        return tensor_of(np.zeros(0, input.spec.dtype))
     choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
-    rows = np.array(list(choose(range(x.spec.size), r)), np.int64).reshape(-1, r)
-    return gather.picked_flat(x, rows)
+    rows = np.array(list(choose(range(input.spec.size), r)), np.int64).reshape(-1, r)
+    return gather.picked_flat(input, rows)
 
 
 def _vector(given: Any) -> Tensor:

@@ -22,7 +22,7 @@ _COPYING = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
 
 
 @public(methods=False)
-def pad(x: Any, pad: Any, mode: str = "constant", value: Any = None) -> Tensor:
+def pad(input: Any, pad: Any, mode: str = "constant", value: Any = None) -> Tensor:
     """Return the tensor with places put before and behind, as ``torch.nn.functional.pad`` does.
 
     ``pad`` holds a pair of widths for the last dim, then for the one before, and so on; what is negative is cut off.
@@ -34,8 +34,8 @@ def pad(x: Any, pad: Any, mode: str = "constant", value: Any = None) -> Tensor:
     >>> tape.pad(tape.tensor([1.0, 2.0, 3.0]), (1, 1), "reflect")
     tensor([2., 1., 2., 3., 2.])
     """
-    x, given = tensor_of(x), ints_of((pad,))
-    shape = x.spec.shape
+    input, given = tensor_of(input), ints_of((pad,))
+    shape = input.spec.shape
     if len(given) % 2:
         raise RuntimeError(f"pad: Padding length must be divisible by 2, got {len(given)}")
     if len(given) > 2 * len(shape):
@@ -46,15 +46,15 @@ def pad(x: Any, pad: Any, mode: str = "constant", value: Any = None) -> Tensor:
     pairs = list(zip(given[::2], given[1::2], strict=True))[::-1]
     widths = [(0, 0)] * (len(shape) - len(pairs)) + pairs
     if mode == "constant":
-        return _filled(_cropped(x, widths), _positive(widths), 0 if value is None else value)
+        return _filled(_cropped(input, widths), _positive(widths), 0 if value is None else value)
     if mode not in _COPYING:
         raise NotImplementedError(f"pad: Unrecognised padding mode {mode}")
     if value is not None and value != 0:
         raise RuntimeError(f'pad: Padding mode "{mode}" doesn\'t take in value argument')
     if mode == "circular":  # what is cut off does not come back at the other end
-        x, widths = _cropped(x, widths), _positive(widths)
-    _check_copied(mode, x.spec.shape, widths)
-    return _cropped(_copied(x, _positive(widths), _COPYING[mode]), widths)
+        input, widths = _cropped(input, widths), _positive(widths)
+    _check_copied(mode, input.spec.shape, widths)
+    return _cropped(_copied(input, _positive(widths), _COPYING[mode]), widths)
 
 
 def _positive(widths: Widths) -> Widths:

@@ -18,7 +18,7 @@ _FLOAT64 = np.dtype(np.float64)
 
 
 @public()
-def ravel(x: Any) -> Any:
+def ravel(input: Any) -> Any:
     """Return a tensor's elements in one dim, a view where strides allow one; of a structure a vector and its inverse.
 
     Dicts, lists, tuples and dataclasses of numbers, arrays and tensors, in the order of their leaves, become an array,
@@ -32,10 +32,10 @@ def ravel(x: Any) -> Any:
     >>> vector, back(2 * vector)
     (array([1., 1., 3.]), {'a': array([2., 2.]), 'b': 6.0})
     """
-    if pytrees.is_structure(x):
-        return raveled(x)
-    x = tensor_of(x)
-    return x if len(x.spec.shape) == 1 and views.contiguous(x) is x else views.reshape(x, -1)
+    if pytrees.is_structure(input):
+        return raveled(input)
+    input = tensor_of(input)
+    return input if len(input.spec.shape) == 1 and views.contiguous(input) is input else views.reshape(input, -1)
 
 
 def raveled(tree: Any) -> tuple[Any, Inverse]:

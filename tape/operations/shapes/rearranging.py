@@ -34,44 +34,44 @@ def _reversed(x: Tensor, dims: tuple[int, ...]) -> Tensor:
 
 
 @public()
-def flip(x: Any, *at: Any, dims: Any = None) -> Tensor:
-    """Return a copy with the order of elements reversed along ``dims``: ``x.flip(0, 1)`` or ``x.flip((0, 1))``.
+def flip(input: Any, *at: Any, dims: Any = None) -> Tensor:
+    """Return a copy with the order of elements reversed along ``dims``: ``input.flip(0, 1)`` or ``input.flip((0, 1))``.
 
     >>> tape.flip(tape.tensor([[1.0, 2.0], [3.0, 4.0]]), 0, 1).tolist()
     [[4.0, 3.0], [2.0, 1.0]]
     """
-    x, wanted = tensor_of(x), ints_of(at if dims is None else (dims,))
-    return flipped(x, dims_of(x, wanted) if wanted else ())
+    input, wanted = tensor_of(input), ints_of(at if dims is None else (dims,))
+    return flipped(input, dims_of(input, wanted) if wanted else ())
 
 
 @public()
-def fliplr(x: Any) -> Tensor:
+def fliplr(input: Any) -> Tensor:
     """Return a copy with the columns in reversed order.
 
     >>> tape.fliplr(tape.tensor([[1.0, 2.0], [3.0, 4.0]])).tolist()
     [[2.0, 1.0], [4.0, 3.0]]
     """
-    x = tensor_of(x)
-    if len(x.spec.shape) < _PAIR:
-        raise RuntimeError(f"fliplr: Input must be >= 2-d, got shape {list(x.spec.shape)}")
-    return flipped(x, (1,))
+    input = tensor_of(input)
+    if len(input.spec.shape) < _PAIR:
+        raise RuntimeError(f"fliplr: Input must be >= 2-d, got shape {list(input.spec.shape)}")
+    return flipped(input, (1,))
 
 
 @public()
-def flipud(x: Any) -> Tensor:
+def flipud(input: Any) -> Tensor:
     """Return a copy with the rows in reversed order.
 
     >>> tape.flipud(tape.tensor([[1.0, 2.0], [3.0, 4.0]])).tolist()
     [[3.0, 4.0], [1.0, 2.0]]
     """
-    x = tensor_of(x)
-    if not x.spec.shape:
+    input = tensor_of(input)
+    if not input.spec.shape:
         raise RuntimeError("flipud: Input must be >= 1-d, got a 0-d tensor")
-    return flipped(x, (0,))
+    return flipped(input, (0,))
 
 
 @public()
-def roll(x: Any, shifts: Any, dims: Any = None) -> Tensor:
+def roll(input: Any, shifts: Any, dims: Any = None) -> Tensor:
     """Return a copy with the elements shifted along ``dims``; what leaves at the end comes in at the front.
 
     Without ``dims`` the tensor is rolled as if it were flat. RuntimeError unless there are as many shifts as dims.
@@ -79,15 +79,15 @@ def roll(x: Any, shifts: Any, dims: Any = None) -> Tensor:
     >>> tape.roll(tape.arange(4), 1).tolist()
     [3, 0, 1, 2]
     """
-    x, steps = tensor_of(x), ints_of((shifts,))
-    axes = () if dims is None else tuple(dim_of(x, d) for d in ints_of((dims,)))
+    input, steps = tensor_of(input), ints_of((shifts,))
+    axes = () if dims is None else tuple(dim_of(input, d) for d in ints_of((dims,)))
     if dims is None and len(steps) == 1:
-        return views.reshape(_rolled(views.reshape(x, -1), steps, (0,)), x.spec.shape)
+        return views.reshape(_rolled(views.reshape(input, -1), steps, (0,)), input.spec.shape)
     if len(steps) != len(axes):
         raise RuntimeError(f"shifts and dimensions must align. shifts: {len(steps)}, dims:{len(axes)}")
-    if axes and not x.spec.shape:
+    if axes and not input.spec.shape:
         raise IndexError(f"roll: Dimension specified as {axes[0]} but tensor has no dimensions")
-    return _rolled(x, steps, axes)
+    return _rolled(input, steps, axes)
 
 
 def _rolled(x: Tensor, steps: tuple[int, ...], axes: tuple[int, ...]) -> Tensor:
@@ -108,13 +108,13 @@ def part(x: Tensor, axis: int, start: int, stop: int) -> Tensor:
 
 
 @public()
-def rot90(x: Any, k: int = 1, dims: Any = (0, 1)) -> Tensor:
+def rot90(input: Any, k: int = 1, dims: Any = (0, 1)) -> Tensor:
     """Return a copy turned by ``k`` quarters in the plane of two dims, from the first towards the second.
 
     >>> tape.rot90(tape.tensor([[1.0, 2.0], [3.0, 4.0]])).tolist()
     [[2.0, 4.0], [1.0, 3.0]]
     """
-    return _quarters(tensor_of(x), k, ints_of((dims,)), flipped)
+    return _quarters(tensor_of(input), k, ints_of((dims,)), flipped)
 
 
 def _quarters(x: Tensor, k: int, plane: tuple[int, ...], flip: Callable[..., Tensor]) -> Tensor:
@@ -136,48 +136,59 @@ def _quarters(x: Tensor, k: int, plane: tuple[int, ...], flip: Callable[..., Ten
 
 @public("moveaxis")
 @viewing("movedim")
-def movedim(x: Any, source: Any, destination: Any) -> Tensor:
+def movedim(input: Any, source: Any, destination: Any) -> Tensor:
     """Return a view with dims ``source`` at the places ``destination``; the others keep their order.
 
     >>> tape.movedim(tape.zeros(2, 3, 4), 0, -1).shape
     tape.Size([3, 4, 2])
     """
-    x = tensor_of(x)
+    input = tensor_of(input)
     given = (ints_of((source,)), ints_of((destination,)))
     if len(given[0]) != len(given[1]):
         raise RuntimeError(
             f"movedim: Invalid source or destination dims: source ({list(given[0])} dims) should contain the same "
             f"number of dims as destination ({list(given[1])} dims)"
         )
-    sides = [tuple(dim_of(x, d) for d in dims) for dims in given]
+    sides = [tuple(dim_of(input, d) for d in dims) for dims in given]
     for name, dims in zip(("source", "destination"), sides, strict=True):
         if len(set(dims)) != len(dims):
             raise RuntimeError(f"movedim: repeated dim in `{name}` ({list(dims)})")
-    order = [d for d in range(len(x.spec.shape)) if d not in sides[0]]
+    order = [d for d in range(len(input.spec.shape)) if d not in sides[0]]
     for to, dim in sorted(zip(sides[1], sides[0], strict=True)):
         order.insert(to, dim)
-    return views.permute(x, tuple(order) if x.spec.shape else ())
+    return views.permute(input, tuple(order) if input.spec.shape else ())
 
 
-@public("swapdims")
+@public()
 @viewing("swapaxes")
-def swapaxes(x: Any, axis0: int, axis1: int) -> Tensor:
+def swapaxes(input: Any, axis0: int, axis1: int) -> Tensor:
     """Return a view with two dims exchanged.
 
     >>> tape.swapaxes(tape.zeros(2, 3, 4), 0, 2).shape
     tape.Size([4, 3, 2])
     """
-    return views.transpose(tensor_of(x), axis0, axis1)
+    return views.transpose(tensor_of(input), axis0, axis1)
 
 
 @public()
-def adjoint(x: Any) -> Tensor:
+@viewing("swapdims")
+def swapdims(input: Any, dim0: int, dim1: int) -> Tensor:
+    """Return a view with two dims exchanged.
+
+    >>> tape.swapdims(tape.zeros(2, 3, 4), 0, 2).shape
+    tape.Size([4, 3, 2])
+    """
+    return views.transpose(tensor_of(input), dim0, dim1)
+
+
+@public()
+def adjoint(input: Any) -> Tensor:
     """Return a view with the last two dims exchanged.
 
     >>> tape.adjoint(tape.zeros(4, 2, 3)).shape
     tape.Size([4, 3, 2])
     """
-    return _turned(tensor_of(x), "adjoint()")
+    return _turned(tensor_of(input), "adjoint()")
 
 
 def _turned(x: Tensor, name: str) -> Tensor:

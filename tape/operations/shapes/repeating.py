@@ -38,18 +38,20 @@ def repeat(x: Tensor, *counts: Any, repeats: Any = None) -> Tensor:
 
 
 @public()
-def tile(x: Any, *counts: Any, dims: Any = None) -> Tensor:
+def tile(input: Any, *counts: Any, dims: Any = None) -> Tensor:
     """Return the tensor so many times along each dim; the last dims where fewer are given than it has.
 
     >>> tape.tile(tape.tensor([1.0, 2.0]), (2,))
     tensor([1., 2., 1., 2.])
     """
-    x, counts = tensor_of(x), ints_of(counts if dims is None else (dims,))
-    return repeat(x, (1,) * (len(x.spec.shape) - len(counts)) + counts)
+    input, counts = tensor_of(input), ints_of(counts if dims is None else (dims,))
+    return repeat(input, (1,) * (len(input.spec.shape) - len(counts)) + counts)
 
 
 @public()
-def repeat_interleave(x: Any, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None) -> Tensor:
+def repeat_interleave(
+    input: Any, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None
+) -> Tensor:
     """Return each place along ``dim``, or each element of the flat tensor, ``repeats`` times in a row.
 
     ``repeats`` is an int, or an integer tensor with one count for each place. Of counts alone: the place that each of
@@ -59,15 +61,15 @@ def repeat_interleave(x: Any, repeats: Any = None, dim: int | None = None, *, ou
     tensor([1., 2., 2.])
     """
     if repeats is None:
-        counts = _counts(x, "repeat_interleave")
+        counts = _counts(input, "repeat_interleave")
         return plain(np.repeat(np.arange(len(counts)), counts))
-    x = tensor_of(x)
+    input = tensor_of(input)
     if dim is None:
-        x, dim = views.reshape(x, -1), 0
-    axis = dim_of(x, dim)
-    x = x if x.spec.shape else views.reshape(x, 1)
+        input, dim = views.reshape(input, -1), 0
+    axis = dim_of(input, dim)
+    input = input if input.spec.shape else views.reshape(input, 1)
     count = repeats if isinstance(repeats, int) else _counts(repeats, "repeat_interleave")
-    n = x.spec.shape[axis]
+    n = input.spec.shape[axis]
     if not isinstance(count, int) and count.ndim and len(count) not in (1, n):
         raise RuntimeError(
             f"repeats must have the same size as input along dim, but got repeats.size(0) = {len(count)} and "
@@ -75,7 +77,7 @@ def repeat_interleave(x: Any, repeats: Any = None, dim: int | None = None, *, ou
         )
     if np.min(count, initial=0) < 0:
         raise RuntimeError("repeat_interleave: repeats can not be negative")
-    result = _repeated(x, axis, count)
+    result = _repeated(input, axis, count)
     if output_size is not None and output_size != result.spec.shape[axis]:
         raise RuntimeError(
             f"repeat_interleave: Invalid output_size, expected {result.spec.shape[axis]} but got {output_size}"

@@ -20,17 +20,17 @@ from tape.tensors.tensor import Tensor, method
 
 @public()
 @viewing("narrow")
-def narrow(x: Any, dim: int, start: Any, length: int) -> Tensor:
+def narrow(input: Any, dim: int, start: Any, length: int) -> Tensor:
     """Return a view of ``length`` places along ``dim``, from ``start`` on, which may be a 0-d integer tensor.
 
     >>> tape.narrow(tape.arange(5), 0, 1, 3).tolist()
     [1, 2, 3]
     """
-    x = tensor_of(x)
-    if not x.spec.shape:
+    input = tensor_of(input)
+    if not input.spec.shape:
         raise RuntimeError("narrow() cannot be applied to a 0-dim tensor.")
-    axis, first, count = dim_of(x, dim), operator.index(start), operator.index(length)
-    n = x.spec.shape[axis]
+    axis, first, count = dim_of(input, dim), operator.index(start), operator.index(length)
+    n = input.spec.shape[axis]
     if count < 0:
         raise RuntimeError(f"narrow(): length must be non-negative, got {count}.")
     if not -n <= first <= n:
@@ -38,27 +38,27 @@ def narrow(x: Any, dim: int, start: Any, length: int) -> Tensor:
     first += n if first < 0 else 0
     if first + count > n:
         raise RuntimeError(f"narrow(): start ({first}) + length ({count}) exceeds dimension size ({n}).")
-    return part(x, axis, first, first + count)
+    return part(input, axis, first, first + count)
 
 
 @public()
 @viewing("select")
-def select(x: Any, dim: int, index: Any) -> Tensor:
+def select(input: Any, dim: int, index: Any) -> Tensor:
     """Return a view of the place ``index`` along ``dim``, which goes.
 
     >>> tape.select(tape.tensor([[1.0, 2.0], [3.0, 4.0]]), 1, 0).tolist()
     [1.0, 3.0]
     """
-    x = tensor_of(x)
-    if not x.spec.shape:
+    input = tensor_of(input)
+    if not input.spec.shape:
         raise IndexError("select() cannot be applied to a 0-dim tensor.")
-    axis, at = dim_of(x, dim), operator.index(index)
-    n = x.spec.shape[axis]
+    axis, at = dim_of(input, dim), operator.index(index)
+    n = input.spec.shape[axis]
     if not -n <= at < n:
         raise IndexError(
-            f"select(): index {at} out of range for tensor of size {list(x.spec.shape)} at dimension {axis}"
+            f"select(): index {at} out of range for tensor of size {list(input.spec.shape)} at dimension {axis}"
         )
-    return _place(x, axis, at % n, "select")
+    return _place(input, axis, at % n, "select")
 
 
 @viewing("unbind")
@@ -72,47 +72,47 @@ def _place(x: Tensor, axis: int, at: int, name: str) -> Tensor:
 
 
 @public()
-def unbind(x: Any, dim: Any = None, *, axis: Any = None) -> tuple[Tensor, ...]:
+def unbind(input: Any, dim: Any = None, *, axis: Any = None) -> tuple[Tensor, ...]:
     """Return views of all places along ``dim``, the first by default, which goes.
 
     >>> [column.tolist() for column in tape.unbind(tape.tensor([[1.0, 2.0], [3.0, 4.0]]), 1)]
     [[1.0, 3.0], [2.0, 4.0]]
     """
-    x = tensor_of(x)
-    if not x.spec.shape:
+    input = tensor_of(input)
+    if not input.spec.shape:
         raise IndexError("unbind: Dimension specified as 0 but tensor has no dimensions")
-    along = dim_of(x, either("dim", dim, "axis", axis, 0))
-    return tuple([_unbound(x, along, k) for k in range(x.spec.shape[along])])
+    along = dim_of(input, either("dim", dim, "axis", axis, 0))
+    return tuple([_unbound(input, along, k) for k in range(input.spec.shape[along])])
 
 
 @public()
-def split(x: Any, split_size_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
+def split(input: Any, split_size_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
     """Return views of ranges along ``dim``: of one length, the last of which may be shorter, or of lengths given.
 
     >>> [part.tolist() for part in tape.split(tape.arange(5), 2)]
     [[0, 1], [2, 3], [4]]
     """
-    x = tensor_of(x)
+    input = tensor_of(input)
     if isinstance(split_size_or_sections, (tuple, list)):
-        return split_with_sizes(x, split_size_or_sections, dim)
-    axis, n = _extent(x, dim, "split")
+        return split_with_sizes(input, split_size_or_sections, dim)
+    axis, n = _extent(input, dim, "split")
     length = operator.index(split_size_or_sections)
     if length < 0:
         raise RuntimeError(f"split expects split_size be non-negative, but got split_size={length}")
     if length == 0 and n:
         raise RuntimeError(f"split: split_size can only be 0 if dimension size is 0, but got dimension size of {n}")
-    return _ranges(x, axis, [*range(0, n, length)][1:] if length else ())
+    return _ranges(input, axis, [*range(0, n, length)][1:] if length else ())
 
 
 @public()
-def split_with_sizes(x: Any, split_sizes: Any, dim: int = 0) -> tuple[Tensor, ...]:
+def split_with_sizes(input: Any, split_sizes: Any, dim: int = 0) -> tuple[Tensor, ...]:
     """Return views of ranges of these lengths along ``dim``; they add up to its length.
 
     >>> [part.tolist() for part in tape.split_with_sizes(tape.arange(5), (1, 4))]
     [[0], [1, 2, 3, 4]]
     """
-    x, sizes = tensor_of(x), ints_of((split_sizes,))
-    axis, n = _extent(x, dim, "split_with_sizes")
+    input, sizes = tensor_of(input), ints_of((split_sizes,))
+    axis, n = _extent(input, dim, "split_with_sizes")
     if min(sizes, default=0) < 0:
         raise RuntimeError(
             f"split_with_sizes expects split_sizes have only non-negative entries, but got split_sizes={list(sizes)}"
@@ -123,41 +123,41 @@ def split_with_sizes(x: Any, split_sizes: Any, dim: int = 0) -> tuple[Tensor, ..
             f"but got split_sizes={list(sizes)}"
         )
     ends = np.cumsum(sizes).tolist()
-    return tuple(part(x, axis, end - size, end) for end, size in zip(ends, sizes, strict=True))
+    return tuple(part(input, axis, end - size, end) for end, size in zip(ends, sizes, strict=True))
 
 
 @public()
-def chunk(x: Any, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
+def chunk(input: Any, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """Return at most ``chunks`` views of ranges of one length along ``dim``; the last may be shorter.
 
     >>> [part.tolist() for part in tape.chunk(tape.arange(5), 2)]
     [[0, 1, 2], [3, 4]]
     """
-    x = tensor_of(x)
-    axis, n = _extent(x, dim, "chunk")
+    input = tensor_of(input)
+    axis, n = _extent(input, dim, "chunk")
     if chunks <= 0:
         raise RuntimeError(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
-    return split(x, -(-n // chunks), axis) if n else tuple(part(x, axis, 0, 0) for _ in range(chunks))
+    return split(input, -(-n // chunks), axis) if n else tuple(part(input, axis, 0, 0) for _ in range(chunks))
 
 
 @public()
-def tensor_split(x: Any, indices_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
+def tensor_split(input: Any, indices_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
     """Return views of ranges along ``dim``: so many, of nearly one length, or cut at these places.
 
     >>> [part.tolist() for part in tape.tensor_split(tape.arange(5), (1, 3))]
     [[0], [1, 2], [3, 4]]
     """
-    x = tensor_of(x)
-    axis, n = _extent(x, dim, "tensor_split")
+    input = tensor_of(input)
+    axis, n = _extent(input, dim, "tensor_split")
     given = indices_or_sections
     if isinstance(given, Tensor):
         given = integer_indices.integers(given, "tensor_split").tolist()
     if isinstance(given, (tuple, list)):
-        return _ranges(x, axis, ints_of((given,)))
+        return _ranges(input, axis, ints_of((given,)))
     count = operator.index(given)
     if count <= 0:
         raise RuntimeError(f"tensor_split: number of sections must be larger than 0, got {count}")
-    return _ranges(x, axis, _even(n, count))
+    return _ranges(input, axis, _even(n, count))
 
 
 def _even(n: int, count: int) -> list[int]:
@@ -184,21 +184,21 @@ def _extent(x: Tensor, dim: int, name: str) -> tuple[int, int]:
 
 
 def _named(name: str, axis: int, least: int) -> Any:
-    def along(x: Any, indices_or_sections: Any) -> tuple[Tensor, ...]:
-        x = tensor_of(x)
-        rank = len(x.spec.shape)
+    def along(input: Any, indices_or_sections: Any) -> tuple[Tensor, ...]:
+        input = tensor_of(input)
+        rank = len(input.spec.shape)
         if rank < least:
             raise RuntimeError(
                 f"{name} requires a tensor with at least {least} dimension, but got a tensor with {rank} dimensions!"
             )
         at = 0 if rank == 1 else axis
-        n, given = x.spec.shape[at], indices_or_sections
+        n, given = input.spec.shape[at], indices_or_sections
         if not isinstance(given, (tuple, list)) and (given <= 0 or n % given):
             raise RuntimeError(
                 f"{name} attempted to split along dimension {at}, but the size of the dimension {n} is not divisible "
                 f"by the split_size {given}!"
             )
-        return tensor_split(x, given, at)
+        return tensor_split(input, given, at)
 
     along.__name__ = along.__qualname__ = name
     where, shape, shapes = _ALONG[name]

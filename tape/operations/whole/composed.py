@@ -21,49 +21,51 @@ _where: Any = FUNCTIONS["where"]
 
 
 @public(methods=False)
-def rsub(x: Any, other: Any, *, alpha: Any = 1) -> Tensor:
-    """Return ``other - alpha * x``.
+def rsub(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
+    """Return ``other - alpha * input``.
 
     >>> tape.rsub(tape.tensor([1.0, 2.0]), 10, alpha=2).tolist()
     [8.0, 6.0]
     """
-    return FUNCTIONS["sub"](other, x, alpha=None if alpha == 1 else alpha)  # type: ignore[no-any-return]
+    return FUNCTIONS["sub"](other, input, alpha=alpha)  # type: ignore[no-any-return]
 
 
 @public(methods=False)
-def threshold(x: Any, threshold: Any, value: Any) -> Tensor:
+def threshold(input: Any, threshold: Any, value: Any) -> Tensor:
     """Return x where it is above a number, elsewhere another number, which has no gradient; nan stays.
 
     >>> tape.threshold(tape.tensor([1.0, 2.0, 3.0]), 2.0, -1.0).tolist()
     [-1.0, -1.0, 3.0]
     """
-    x = tensor_of(x)
-    return _where(x <= threshold, value, x)  # type: ignore[no-any-return]
+    input = tensor_of(input)
+    return _where(input <= threshold, value, input)  # type: ignore[no-any-return]
 
 
 @public(methods=False)
-def fill(x: Any, value: Any) -> Tensor:
+def fill(input: Any, value: Any) -> Tensor:
     """Return a tensor of the shape and dtype of x filled with one number, or with a 0-d tensor, which has the gradient.
 
     >>> tape.fill(tape.zeros(3), 2.0).tolist()
     [2.0, 2.0, 2.0]
     """
-    return views.clone(tensor_of(x)).fill_(value)
+    return views.clone(tensor_of(input)).fill_(value)
 
 
 @public()
-def frexp(x: Any) -> Any:
+def frexp(input: Any) -> Any:
     """Return the mantissas, of absolute value in [0.5, 1), and the int32 exponents of two; x is their ``ldexp``.
 
     >>> [e.tolist() for e in tape.frexp(tape.tensor([3.0, -0.25]))]
     [[0.75, -0.5], [2, -1]]
     """
-    x = tensor_of(x)
-    if x.spec.dtype.kind != "f":
-        raise RuntimeError(f"frexp() only supports floating-point dtypes, not {x.spec.dtype.name}; convert: x.double()")
-    record.left(x)
-    exponents = np.frexp(as_array(x))[1]
-    mantissas = elementwise.ldexp(x, -exponents)
+    input = tensor_of(input)
+    if input.spec.dtype.kind != "f":
+        raise RuntimeError(
+            f"frexp() only supports floating-point dtypes, not {input.spec.dtype.name}; convert: x.double()"
+        )
+    record.left(input)
+    exponents = np.frexp(as_array(input))[1]
+    mantissas = elementwise.ldexp(input, -exponents)
     return return_types.frexp(mantissas, leaf(np.asarray(exponents), requires_grad=False))
 
 
@@ -99,7 +101,7 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Tensor:  #
 
 
 @public()
-def igamma(x: Any, other: Any) -> Tensor:
+def igamma(input: Any, other: Any) -> Tensor:
     """Return the regularised lower incomplete gamma function of order x; the gradient goes to ``other`` alone.
 
     NotImplementedError where x requires grad, for nobody has written that derivative.
@@ -107,29 +109,29 @@ def igamma(x: Any, other: Any) -> Tensor:
     >>> tape.igamma(1.0, tape.tensor([0.5, 1.0]))
     tensor([0.3935, 0.6321])
     """
-    return special.gammainc(x, other)
+    return special.gammainc(input, other)
 
 
 @public()
-def igammac(x: Any, other: Any) -> Tensor:
+def igammac(input: Any, other: Any) -> Tensor:
     """Return the regularised upper incomplete gamma function of order x, one less :func:`igamma`.
 
     >>> tape.igammac(1.0, tape.tensor([0.5, 1.0]))
     tensor([0.6065, 0.3679])
     """
-    return special.gammaincc(x, other)
+    return special.gammaincc(input, other)
 
 
 @public()
-def angle(x: Any) -> Tensor:
+def angle(input: Any) -> Tensor:
     """Return the angle of numbers in the plane: pi where they are negative, else 0; nan stays. The gradient is 0.
 
     >>> tape.angle(tape.tensor([2.0, -3.0]))
     tensor([0.0000, 3.1416])
     """
-    x = _floating(x)
-    half, none = (np.asarray(turn, x.spec.dtype) for turn in (np.pi, 0.0))
-    found: Tensor = _where(x != x, x, _where(x < 0, half, none))  # noqa: PLR0124
+    input = _floating(input)
+    half, none = (np.asarray(turn, input.spec.dtype) for turn in (np.pi, 0.0))
+    found: Tensor = _where(input != input, input, _where(input < 0, half, none))  # noqa: PLR0124
     return found
 
 
@@ -139,10 +141,10 @@ def _angle(z: Any, deg: bool = False) -> Tensor:
 
 
 @public(methods=False)
-def constant_pad_nd(x: Any, pad: Any, value: Any = 0) -> Tensor:
+def constant_pad_nd(input: Any, pad: Any, value: Any = 0) -> Tensor:
     """Return the tensor with places of one value put before and behind: :func:`pad` with its default mode.
 
     >>> tape.constant_pad_nd(tape.tensor([1.0]), (1, 2), 3.0)
     tensor([3., 1., 3., 3.])
     """
-    return padding.pad(x, pad, value=value)
+    return padding.pad(input, pad, value=value)

@@ -1,4 +1,4 @@
-"""The table of operations in README, printed from the records that the library itself reads."""
+"""The table of operations in docs/operations.md, printed from the records that the library itself reads."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _row(op: Op) -> tuple[str, ...]:
         _code([op.name, *([] if not operator or operator.isidentifier() else [operator])]),
         _code(op.torch),
         _code(filter(None, (op.grad_fn,))),
-        op.doc,
+        op.doc.replace("|", "\\|"),  # |x| ends no cell
         _gradient(op, rules),
         _code(op.kept if isinstance(op, Routine) else _kept(op, rules.values())),
         _dtypes(op),

@@ -16,86 +16,85 @@ from tape.tensors.tensor import Tensor, as_array, attribute, leaf, method
 
 
 @public(methods=False)
-def numel(x: Any) -> int:
+def numel(input: Any) -> int:
     """Return the number of elements.
 
     >>> tape.numel(tape.zeros(2, 3))
     6
     """
-    return tensor_of(x).spec.size
+    return tensor_of(input).spec.size
 
 
 @public(methods=False)
-def is_floating_point(x: Any) -> bool:
+def is_floating_point(input: Any) -> bool:
     """Return whether the dtype is floating.
 
     >>> tape.is_floating_point(tape.tensor([1, 2]))
     False
     """
-    return tensor_of(x).spec.dtype.kind == "f"
+    return tensor_of(input).spec.dtype.kind == "f"
 
 
 @public()
-def is_complex(x: Any) -> bool:
+def is_complex(input: Any) -> bool:
     """Return False: there are no complex tensors.
 
     >>> tape.is_complex(tape.ones(2))
     False
     """
-    del x
+    del input
     return False
 
 
 @public()
-def is_signed(x: Any) -> bool:
+def is_signed(input: Any) -> bool:
     """Return whether the dtype has negative numbers.
 
     >>> tape.is_signed(tape.tensor([1, 2])), tape.is_signed(tape.tensor([True]))
     (True, False)
     """
-    return tensor_of(x).spec.dtype.kind in "if"
+    return tensor_of(input).spec.dtype.kind in "if"
 
 
 @public()
-def is_nonzero(x: Any) -> bool:
+def is_nonzero(input: Any) -> bool:
     """Return whether the only element is not zero; RuntimeError where there is another number of them.
 
     >>> tape.is_nonzero(tape.tensor([0.0]))
     False
     """
-    return bool(tensor_of(x))
+    return bool(tensor_of(input))
 
 
 @public()
-def is_same_size(x: Any, other: Any) -> bool:
+def is_same_size(input: Any, other: Any) -> bool:
     """Return whether two tensors have one shape.
 
     >>> tape.is_same_size(tape.ones(2), tape.ones(2, 1))
     False
     """
-    return tensor_of(x).spec.shape == tensor_of(other).spec.shape
+    return tensor_of(input).spec.shape == tensor_of(other).spec.shape
 
 
-@implements(np.isreal)
 @public()
-def isreal(x: Any) -> Tensor:
+def isreal(input: Any) -> Tensor:
     """Return True for each element: there are no complex tensors.
 
     >>> tape.isreal(tape.tensor([1.0, 2.0])).tolist()
     [True, True]
     """
-    return leaf(np.ones(tensor_of(x).spec.shape, np.bool_), requires_grad=False)
+    return leaf(np.ones(tensor_of(input).spec.shape, np.bool_), requires_grad=False)
 
 
 @implements(np.real)
 @public(methods=False)
-def real(x: Any) -> Tensor:
+def real(input: Any) -> Tensor:
     """Return the tensor itself: there are no complex ones.
 
     >>> tape.real(tape.tensor([1.0]))
     tensor([1.])
     """
-    return tensor_of(x)
+    return tensor_of(input)
 
 
 method("real")(property(lambda x: x, doc="The tensor itself: there are no complex ones."))
@@ -103,23 +102,23 @@ method("real")(property(lambda x: x, doc="The tensor itself: there are no comple
 
 @implements(np.conjugate)
 @public("conjugate")
-def conj(x: Any) -> Tensor:
+def conj(input: Any) -> Tensor:
     """Return the tensor itself: there are no complex ones.
 
     >>> tape.conj(tape.tensor([1.0]))
     tensor([1.])
     """
-    return tensor_of(x)
+    return tensor_of(input)
 
 
 @public(methods=False)
-def detach(x: Any) -> Tensor:
+def detach(input: Any) -> Tensor:
     """Return a tensor of the same memory, without history.
 
     >>> tape.detach(tape.ones(1, requires_grad=True))
     tensor([1.])
     """
-    return tensor_of(x).detach()
+    return tensor_of(input).detach()
 
 
 @public(methods=False)
@@ -252,6 +251,11 @@ def _iscomplex(x: Tensor) -> Tensor:
 def _iscomplexobj(x: Any) -> builtins.bool:
     del x
     return False
+
+
+@implements(np.isreal)
+def _isreal(x: Any) -> Tensor:
+    return isreal(x)
 
 
 @implements(np.isrealobj)

@@ -95,10 +95,10 @@ def randint(
     return _delivered("randint", array, out, device, requires_grad)
 
 
-def randint_like(x: Tensor, low: int, high: int | None = None, *, dtype: Any = None, **more: Any) -> Tensor:
-    """Return integers from low (0 if left out) up to, not including, high, of the shape and dtype of ``x``."""
+def randint_like(input: Tensor, low: int, high: int | None = None, *, dtype: Any = None, **more: Any) -> Tensor:
+    """Return integers from low (0 if left out) up to, not including, high, of the shape and dtype of ``input``."""
     low, high = (0, low) if high is None else (low, high)
-    return randint(low, high, x.spec.shape, dtype=x.spec.dtype if dtype is None else dtype, **more)
+    return randint(low, high, input.spec.shape, dtype=input.spec.dtype if dtype is None else dtype, **more)
 
 
 def randperm(
@@ -142,19 +142,19 @@ def normal(
 
 
 @public(methods=True)
-def bernoulli(x: Tensor, p: Any = None, *, generator: Generator | None = None) -> Tensor:
-    """Return 1 with the probabilities that ``x`` holds (or ``p`` everywhere), else 0, in the dtype of ``x``.
+def bernoulli(input: Tensor, p: Any = None, *, generator: Generator | None = None) -> Tensor:
+    """Return 1 with the probabilities that ``input`` holds (or ``p`` everywhere), else 0, in the dtype of ``input``.
 
     >>> tape.bernoulli(tape.tensor([0.0, 1.0]))
     tensor([0., 1.])
     """
-    odds = operand(x if p is None else p)
+    odds = operand(input if p is None else p)
     record.left(odds)
     wanted = as_array(odds) if isinstance(odds, Tensor) else np.asarray(odds)
     if not ((wanted >= 0) & (wanted <= 1)).all():
         raise RuntimeError("Expected p_in >= 0 && p_in <= 1 to be true: probabilities are from 0 to 1")
-    drawn = _uniform(generator_of(generator), x.spec.shape, np.dtype(np.float64))
-    return plain(carried((drawn < wanted).astype(x.spec.dtype)))
+    drawn = _uniform(generator_of(generator), input.spec.shape, np.dtype(np.float64))
+    return plain(carried((drawn < wanted).astype(input.spec.dtype)))
 
 
 def _in_place(name: str, draw: Callable[..., Array], doc: str) -> None:
