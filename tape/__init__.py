@@ -46,7 +46,7 @@ from tape.conversions.creation import (
 )
 from tape.conversions.serialization import load, save
 from tape.conversions.tensor_types import *  # noqa: F403 (one for each dtype)
-from tape.conversions.to_python import equal
+from tape.conversions.to_python import _rebuild_tensor, equal  # noqa: F401 (pickles name it)
 from tape.foundation.devices import accelerator, backends, cuda, device
 from tape.foundation.dtypes import (
     bool,  # noqa: A004 (PyTorch's names)

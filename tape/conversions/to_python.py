@@ -137,11 +137,14 @@ def reduce(x: Tensor) -> Any:
             "serializing"
         )
     record.left(x)
-    return _rebuild, (x._value, x._slot is not None)
+    return _rebuild_tensor, (x._value, x._slot is not None)
 
 
-def _rebuild(value: Any, requires_grad: bool) -> Tensor:
+def _rebuild_tensor(value: Any, requires_grad: bool) -> Tensor:
     return leaf(value, requires_grad=requires_grad)
+
+
+_rebuild_tensor.__module__ = "tape"  # what pickles name stays, wherever this stands
 
 
 def numbers_of(x: Tensor) -> Any:

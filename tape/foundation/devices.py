@@ -12,6 +12,7 @@ class device(str):  # noqa: N801 (PyTorch's name)
     """PyTorch's ``device``: its name, "cpu" or "cpu:0"; others can be named, and nothing can be put on them."""
 
     __slots__ = ()
+    __module__ = "tape"  # what pickles name
 
     def __new__(cls, kind: Any = "cpu", index: int | None = None) -> Self:
         """Name a device by its kind and number, or as "cpu:0"."""

@@ -10,6 +10,7 @@ class Size(tuple[int, ...]):
     """The extents of a tensor's dims."""
 
     __slots__ = ()
+    __module__ = "tape"  # what pickles name
 
     def __getitem__(self, key: Any) -> Any:
         found = tuple.__getitem__(self, key)

@@ -35,6 +35,8 @@ class Program:
     Results never alias memory of the program or one another. Safe to call from several threads.
     """
 
+    __module__ = "tape"  # what pickles name
+
     def __init__(
         self, recorder: ProgramRecorder, signature: Signature, template: Structure, kept: dict[int, Any]
     ) -> None:
