@@ -204,7 +204,10 @@ def complaint(command: str) -> str:
 
 
 def wrong_module(module: str, given: list[str]) -> str:
-    if importlib.util.find_spec(module) is None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    wanted = itertools.chain(*project["project"]["optional-dependencies"].values())  # an extra may not be installed
+    extras = {re.match(r"[a-z-]*", one)[0] for one in wanted}  # type: ignore[index]
+    if module not in extras and importlib.util.find_spec(module) is None:
         return f"there is no module {module}"
     if module == "tape":
         try:
@@ -212,7 +215,6 @@ def wrong_module(module: str, given: list[str]) -> str:
         except SystemExit:
             return f"python -m tape does not take {given}"
     if module == "pytest":
-        project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
         known = {marker.split(":")[0] for marker in project["tool"]["pytest"]["ini_options"]["markers"]}
         marks = {mark for flag, mark in itertools.pairwise(given) if flag == "-m"}
         if strange := (marks - known) | set(absent([g for g in given if "/" in g or g == "bench"])):
