@@ -58,13 +58,13 @@ def test_alpha_is_where_pytorch_has_it(name: str) -> None:
         (tape.maximum, "maximum() missing 1 required positional argument: 'other'"),
         (tape.Tensor.maximum, "maximum() missing 1 required positional argument: 'other'"),
         (lambda x: tape.exp(y=x), "exp() got an unexpected keyword argument 'y'"),
-        (lambda x: x.pow(x, power=2), "pow"),
+        (lambda x: x.pow(x, power=2), "power() got an unexpected keyword argument 'power'"),
     ],
 )
 def test_wrong_arguments_are_named(call: Callable[[Any], Any], said: str) -> None:
     with pytest.raises(TypeError) as caught:
         call(tape.tensor(X))
-    assert said in str(caught.value) or "power" in str(caught.value)
+    assert said in str(caught.value)
 
 
 @pytest.mark.parametrize(

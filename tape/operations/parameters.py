@@ -104,7 +104,7 @@ def _renamed(function: Any, name: str, names: tuple[str, ...]) -> Any:
 
 def _into(out: Any, name: str, run: Callable[..., Tensor], *operands: Any) -> Tensor:
     """Compute into ``out``; raise, as PyTorch does, unless it is a tensor that no gradient is lost by writing to."""
-    check_out(name, operands, out)
+    _check_out(name, operands, out)
     result = run(*operands)
     have, wanted = result.spec, out.spec
     if have.shape != wanted.shape:
@@ -116,7 +116,7 @@ def _into(out: Any, name: str, run: Callable[..., Tensor], *operands: Any) -> Te
     return out.copy_(result)  # type: ignore[no-any-return]
 
 
-def check_out(name: str, operands: tuple[Any, ...], out: Any) -> None:
+def _check_out(name: str, operands: tuple[Any, ...], out: Any) -> None:
     """Raise, as PyTorch does, unless ``out=`` is a tensor, and no gradient is lost by writing to it."""
     if not isinstance(out, Tensor):
         raise TypeError(f"{name}(): argument 'out' must be Tensor, not {type(out).__name__}")
