@@ -11,28 +11,15 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pytest
+from pytorch_outcomes import Outcomes, Raised, result_or_error
 
 import tape
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from types import ModuleType
 
 T = [1.0, 3.0, 3.0, 2.0]
 CONSTANTS = {"nan": math.nan, "inf": math.inf, "t": T}
-
-
-@pytest.fixture(scope="module", name="torch")
-def with_our_dtype() -> Iterator[ModuleType]:
-    """PyTorch with our default dtype."""
-    module = pytest.importorskip("torch", reason="compares with PyTorch")
-    before, always = module.get_default_dtype(), module.is_warn_always_enabled()
-    module.set_default_dtype(module.float64)
-    module.set_warn_always(True)
-    yield module
-    module.set_warn_always(always)
-    module.set_default_dtype(before)
 
 
 MATRIX = np.array([[3.0, 1.0, 2.5, 0.7], [-0.5, 4.0, -1.0, 1.5], [2.0, -2.5, 0.3, 3.5]])
@@ -76,21 +63,25 @@ def same(ours: Any, theirs: Any) -> None:
     if not isinstance(ours, tape.Tensor):
         assert ours == theirs
         return
-    assert str(ours.dtype) == str(theirs.dtype).removeprefix("torch.")
+    assert str(ours.dtype) == str(theirs.dtype)
     assert ours.requires_grad == theirs.requires_grad
     np.testing.assert_allclose(ours.detach().numpy(), theirs.detach().numpy(), rtol=1e-12, atol=1e-14)
 
 
-def agree(torch: ModuleType, row: str) -> None:
-    """Check that both libraries give the same, and warn or do not."""
+def told(library: ModuleType, row: str) -> tuple[list[Any], list[Any], bool]:
+    """Return the results of a row, the gradients of its leaves, and whether the library warned."""
     expression, _, leaves = (part.strip() for part in row.partition(" |"))
-    outcomes = []
-    for library in (tape, torch):
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            outcomes.append((*evaluated(library, expression, leaves), [w for w in caught if w.category is UserWarning]))
-    (ours, our_gradients, our_warnings), (theirs, their_gradients, their_warnings) = outcomes
-    assert bool(our_warnings) == bool(their_warnings)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        results, gradients = evaluated(library, expression, leaves)
+    return results, gradients, any(w.category is UserWarning for w in caught)
+
+
+def agree(pytorch: Outcomes, row: str) -> None:
+    """Check that both libraries give the same, and warn or do not."""
+    ours, our_gradients, our_warning = told(tape, row)
+    theirs, their_gradients, their_warning = pytorch(lambda torch: told(torch, row), row)
+    assert our_warning == their_warning
     for one, other in zip(ours, theirs, strict=True):
         same(one, other)
     for one, other in zip(our_gradients, their_gradients, strict=True):
@@ -99,10 +90,13 @@ def agree(torch: ModuleType, row: str) -> None:
             same(one, other)
 
 
-def refuse(torch: ModuleType, row: str) -> None:
+def refuse(pytorch: Outcomes, row: str) -> None:
     """Check that both libraries raise an exception of the class that ends the row."""
     expression, leaves, kind = (part.strip() for part in row.rsplit(" |", 2))
-    for library in (tape, torch):
-        with pytest.raises(Exception) as raised:  # noqa: PT011 (its class is in the row)
-            evaluated(library, expression, leaves)
-        assert kind in {base.__name__ for base in type(raised.value).__mro__}, raised.value
+
+    def run(library: ModuleType) -> Any:
+        return evaluated(library, expression, leaves)
+
+    for error in (result_or_error(run, tape), pytorch.or_error(run, row)):
+        assert isinstance(error, Raised), error
+        assert kind in error.classes, error

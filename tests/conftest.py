@@ -11,9 +11,10 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+from pytorch_outcomes import libraries, pytorch  # noqa: F401 (fixtures for every test)
 
 # Their asserts are to tell what they compared, whichever test file imports them first.
-pytest.register_assert_rewrite("agreement", "record_cases")
+pytest.register_assert_rewrite("agreement", "record_cases", "rearrangements", "test_conventions")
 
 ROOT = Path(__file__).resolve().parents[1]
 FIGURES = pytest.StashKey[list[str]]()

@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from test_conventions import torch  # noqa: F401 (a fixture)
+from pytorch_outcomes import Outcomes
 
 import tape
 from kernels.sweeps import backend
@@ -772,6 +772,5 @@ def test_program(program: Program, expected: Any) -> None:
 
 
 @pytest.mark.parametrize(("program", "expected"), PROGRAMS)
-def test_program_with_pytorch(torch: ModuleType, program: Program, expected: Any) -> None:  # noqa: F811
-    with gradients_on(torch):
-        assert program(torch) == expected
+def test_program_with_pytorch(pytorch: Outcomes, program: Program, expected: Any) -> None:
+    assert pytorch(program, program.__name__) == expected

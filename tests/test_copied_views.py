@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pytorch_outcomes import Outcomes
 
 import tape
 
@@ -53,14 +54,17 @@ def test_values_memory_and_gradients(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_as_pytorch(name: str) -> None:
-    torch = pytest.importorskip("torch")
+def test_as_pytorch(name: str, pytorch: Outcomes) -> None:
     arguments, _ = CASES[name]
-    found, expected = (getattr(lib, name)(lib.tensor(A), *arguments) for lib in (tape, torch))
+
+    def run(lib: Any) -> Any:
+        return getattr(lib, name)(lib.tensor(A), *arguments), hasattr(lib.Tensor, name)
+
+    (found, method), (expected, their_method) = run(tape), pytorch(run, name)
     pairs = zip(found, expected, strict=True) if isinstance(found, tuple) else [(found, expected)]
     for one, two in pairs:
         np.testing.assert_array_equal(one.numpy(), two.numpy(), strict=True)
-    assert hasattr(tape.Tensor, name) == hasattr(torch.Tensor, name)
+    assert method == their_method
 
 
 def test_what_does_not_fit_is_refused() -> None:

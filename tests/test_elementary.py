@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from pytorch_outcomes import Outcomes
 
 import tape
 from kernels.ops.registry import OPS
@@ -260,12 +261,15 @@ QUOTIENTS: list[tuple[Any, Any]] = [
 
 @pytest.mark.quick
 @pytest.mark.parametrize("mode", [None, "trunc", "floor"])
-def test_quotients_are_rounded_as_pytorch_does(mode: str | None) -> None:
-    torch = pytest.importorskip("torch")
-    for a, b in QUOTIENTS:
+def test_quotients_are_rounded_as_pytorch_does(mode: str | None, pytorch: Outcomes) -> None:
+    for k, (a, b) in enumerate(QUOTIENTS):
         x, y = (tape.tensor(v) if isinstance(v, np.ndarray) else v for v in (a, b))
-        p, q = (torch.tensor(v) if isinstance(v, np.ndarray) else v for v in (a, b))
-        expected = torch.div(torch.as_tensor(p), q, rounding_mode=mode).numpy()
+
+        def divided(torch: Any, a: Any = a, b: Any = b) -> Any:
+            p, q = (torch.tensor(v) if isinstance(v, np.ndarray) else v for v in (a, b))
+            return torch.div(torch.as_tensor(p), q, rounding_mode=mode).numpy()
+
+        expected = pytorch(divided, f"quotient {k} {mode}")
         found = tape.div(x, y, rounding_mode=mode)
         np.testing.assert_allclose(found.numpy(), expected, rtol=0 if mode else 1e-7)  # torch divides ints as float32
         assert (found.dtype.kind == "f") == (expected.dtype.kind == "f")
@@ -300,19 +304,27 @@ def test_quotients_of_no_mode() -> None:
     assert i.tolist() == [1]
 
 
-def test_the_next_number() -> None:
-    torch = pytest.importorskip("torch")
+def test_the_next_number(pytorch: Outcomes) -> None:
     a = np.array([1.0, 2.0, 3.0, NAN, 1.0, INF, -INF, 0.0, INF])
     b = np.array([2.0, 0.0, 3.0, 1.0, NAN, INF, 0.0, 0.0, 0.0])
     for dtype in (np.float64, np.float32):
         p, q = a.astype(dtype), b.astype(dtype)
         same(tape.nextafter(tape.tensor(p), tape.tensor(q)), np.nextafter(p, q))
-        same(tape.tensor(p).nextafter(tape.tensor(q)), torch.nextafter(torch.tensor(p), torch.tensor(q)).numpy())
+
+        def next_numbers(torch: Any, p: Any = p, q: Any = q) -> Any:
+            return torch.nextafter(torch.tensor(p), torch.tensor(q)).numpy()
+
+        theirs = pytorch(next_numbers, f"nextafter {np.dtype(dtype).name}")
+        same(tape.tensor(p).nextafter(tape.tensor(q)), theirs)
         same(np.nextafter(tape.tensor(p), q), np.nextafter(p, q))
-    leaves = [torch.tensor(v, requires_grad=True) for v in (a, b)]
-    torch.nextafter(*leaves).sum().backward()
-    for at, leaf in enumerate(leaves):
-        assert slope(tape.nextafter, a, b, at=at) == leaf.grad.tolist()
+
+    def slopes(torch: Any) -> Any:
+        leaves = [torch.tensor(v, requires_grad=True) for v in (a, b)]
+        torch.nextafter(*leaves).sum().backward()
+        return [leaf.grad.tolist() for leaf in leaves]
+
+    for at, expected in enumerate(pytorch(slopes, "gradients of nextafter")):
+        assert slope(tape.nextafter, a, b, at=at) == expected
 
 
 def test_floats_are_divided_by_zero_as_numpy_does() -> None:

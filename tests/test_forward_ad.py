@@ -6,14 +6,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pytorch_outcomes import Outcomes
 from test_autograd_conventions import complaint, leaf
-from test_conventions import torch  # noqa: F401 (a fixture)
 
 import tape
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import ModuleType
 
 PROGRAMS: list[Any] = []
 
@@ -120,5 +119,6 @@ def test_program(program: Any, expected: Any) -> None:
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
 @pytest.mark.parametrize(("program", "expected"), PROGRAMS)
-def test_program_with_pytorch(torch: ModuleType, program: Any, expected: Any) -> None:  # noqa: F811
-    assert program(torch, import_module("torch.autograd.forward_ad")) == expected
+def test_program_with_pytorch(pytorch: Outcomes, program: Any, expected: Any) -> None:
+    found = pytorch(lambda torch: program(torch, import_module("torch.autograd.forward_ad")), program.__name__)
+    assert found == expected

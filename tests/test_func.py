@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import gc
-import importlib.util
 import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from pytorch_outcomes import Outcomes
 
 import tape
 import tape.func
@@ -125,20 +125,17 @@ CALLS: dict[str, Callable[[Here], Any]] = {
 }
 
 
-def torch_twin(name: str) -> Any:
-    import torch
-
+def torch_twin(torch: Any, name: str) -> Any:
     x, y = (torch.tensor(p.tolist(), dtype=torch.float64) for p in points())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return CALLS[name](Here(torch, torch.func, x, y))
 
 
-@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed")
 @pytest.mark.parametrize("name", CALLS)
-def test_as_in_pytorch(name: str) -> None:
-    found, expected = CALLS[name](Here(tape, transforms, *points())), torch_twin(name)
-    compare(found, expected)
+def test_as_in_pytorch(name: str, pytorch: Outcomes) -> None:
+    expected = pytorch(lambda torch: torch_twin(torch, name), name)
+    compare(CALLS[name](Here(tape, transforms, *points())), expected)
 
 
 def compare(found: Any, expected: Any) -> None:

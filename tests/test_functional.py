@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import builtins
 import gc
-import importlib.util
 import re
 import warnings
 from collections.abc import Callable
@@ -11,12 +11,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from pytorch_outcomes import Outcomes, Raised
 from test_func import alive, compare
 
 import tape
 from tape.autograd import functional
-
-torch_wanted = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed")
 
 
 class Here(NamedTuple):
@@ -81,19 +80,17 @@ CALLS: dict[str, Callable[[Here], Any]] = {
 }
 
 
-def by_torch(call: Callable[..., Any], *, requires_grad: bool = False) -> Any:
-    import torch
-
+def by_torch(torch: Any, call: Callable[..., Any], *, requires_grad: bool = False) -> Any:
     given = (torch.tensor(p.tolist(), dtype=torch.float64, requires_grad=requires_grad) for p in points())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return call(Here(torch.autograd.functional, *given))
 
 
-@torch_wanted
 @pytest.mark.parametrize("name", CALLS)
-def test_as_in_pytorch(name: str) -> None:
-    compare(CALLS[name](Here(functional, *points())), tupled(by_torch(CALLS[name])))
+def test_as_in_pytorch(name: str, pytorch: Outcomes) -> None:
+    theirs = pytorch(lambda torch: by_torch(torch, CALLS[name]), name)
+    compare(CALLS[name](Here(functional, *points())), tupled(theirs))
 
 
 def tupled(tree: Any) -> Any:
@@ -108,9 +105,8 @@ GRAPHS = [
 ]
 
 
-@torch_wanted
 @pytest.mark.parametrize("name", GRAPHS)
-def test_graphs_as_in_pytorch(name: str) -> None:
+def test_graphs_as_in_pytorch(name: str, pytorch: Outcomes) -> None:
     """With create_graph, the gradient of the sum of all results is PyTorch's."""
 
     def summed(o: Here) -> Any:
@@ -128,7 +124,8 @@ def test_graphs_as_in_pytorch(name: str) -> None:
         return [g for g in (o.x.grad, o.y.grad) if g is not None]
 
     found = summed(Here(functional, *points(requires_grad=True)))
-    for a, b in zip(found, by_torch(summed, requires_grad=True), strict=True):
+    theirs = pytorch(lambda torch: by_torch(torch, summed, requires_grad=True), f"{name}, with a graph")
+    for a, b in zip(found, theirs, strict=True):
         np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-10)
 
 
@@ -277,13 +274,14 @@ def test_errors(name: str) -> None:
         call(Here(functional, *points()))
 
 
-@torch_wanted
 @pytest.mark.parametrize("name", ERRORS)
-def test_errors_as_in_pytorch(name: str) -> None:
+def test_errors_as_in_pytorch(name: str, pytorch: Outcomes) -> None:
     call, message = ERRORS[name]
-    with pytest.raises((RuntimeError, TypeError, AssertionError), match=re.escape(message)) as theirs:
-        by_torch(call)
-    with pytest.raises(theirs.type):
+    theirs = pytorch.or_error(lambda m: by_torch(m, call), f"{name}, an error")
+    assert isinstance(theirs, Raised)
+    assert {"RuntimeError", "TypeError", "AssertionError"} & set(theirs.classes)
+    assert message in theirs.text
+    with pytest.raises(getattr(builtins, theirs.classes[0])):
         call(Here(functional, *points()))
 
 
@@ -338,8 +336,10 @@ def in_strict_mode(lib: Any, api: str, name: str, *, create_graph: bool) -> Any:
 @pytest.mark.parametrize("api", ["vjp", "jvp", "hvp", "vhp", "jacobian", "hessian"])
 @pytest.mark.parametrize("name", [*OF_ONE, *OF_TWO])
 @pytest.mark.filterwarnings("ignore")
-def test_strict_mode_as_pytorch(name: str, api: str) -> None:
-    torch = pytest.importorskip("torch")
+def test_strict_mode_as_pytorch(name: str, api: str, pytorch: Outcomes) -> None:
     for create_graph in (False, True):
-        expected = in_strict_mode(torch, api, name, create_graph=create_graph)
-        assert in_strict_mode(tape, api, name, create_graph=create_graph) == expected
+
+        def found(library: Any, create_graph: bool = create_graph) -> Any:
+            return in_strict_mode(library, api, name, create_graph=create_graph)
+
+        assert found(tape) == pytorch(found, f"{api}, strict, {name}, create_graph={create_graph}")

@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from agreement import with_our_dtype  # noqa: F401 (a fixture)
+from pytorch_outcomes import Outcomes
 
 import tape
 
@@ -37,8 +37,11 @@ def outcome(library: ModuleType, names: tuple[str, str], creates: tuple[bool, bo
 @pytest.mark.parametrize("kind", ["leaf", "inputs", "retained", "hooked", "hooked after"])
 @pytest.mark.parametrize("creates", list(itertools.product((False, True), repeat=2)), ids=str)
 @pytest.mark.parametrize("names", [("square", "square"), ("linear", "square"), ("cube", "linear")], ids=str)
-def test_like_pytorch(names: tuple[str, str], creates: tuple[bool, bool], kind: str, torch: ModuleType) -> None:
-    ours, theirs = (outcome(library, names, creates, kind) for library in (tape, torch))
+def test_like_pytorch(names: tuple[str, str], creates: tuple[bool, bool], kind: str, pytorch: Outcomes) -> None:
+    def run(library: ModuleType) -> Any:
+        return outcome(library, names, creates, kind)
+
+    ours, theirs = run(tape), pytorch(run, f"{names} {creates} {kind}")
     if creates == (True, False) and theirs[0][1]:
         ours, theirs = ours[1:], theirs[1:]  # PyTorch adds to a gradient that has a graph in place, without a record
         assert ours[0][0] == theirs[0][0]
@@ -60,8 +63,8 @@ def test_a_held_gradient_stays_as_it_is() -> None:
     x.grad = None
 
 
-def test_a_tensor_is_not_its_own_gradient(torch: ModuleType) -> None:
-    for library in (tape, torch):
+def test_a_tensor_is_not_its_own_gradient(libraries: list[ModuleType]) -> None:
+    for library in libraries:
         x = library.tensor([1.0], requires_grad=True)
         with pytest.raises(RuntimeError, match="its own grad"):
             x.grad = x

@@ -12,12 +12,11 @@ import math
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
-from test_conventions import torch  # noqa: F401 (a fixture)
+from pytorch_outcomes import Outcomes, Raised
 from test_hooks import Program, complaint, declare, found_by, leaf, listed, sweep  # noqa: F401 (sweep is a fixture)
 
 import tape
@@ -296,12 +295,14 @@ def test_ordinary_sweep_of_a_recorded_sweep(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_function_with_pytorch(torch: ModuleType, name: str) -> None:  # noqa: F811
-    found = [one.tolist() for one in orders(tape, FUNCTIONS[name], leaf(tape, *POINT.tolist()), 3)]
-    try:
-        theirs = [one.tolist() for one in orders(torch, FUNCTIONS[name], leaf(torch, *POINT.tolist()), 3)]
-    except RuntimeError as error:
-        assert name in REFUSED, error  # noqa: PT017 (the other branch is right, too)
+def test_function_with_pytorch(pytorch: Outcomes, name: str) -> None:
+    def run(lib: Any) -> list[Any]:
+        return [one.tolist() for one in orders(lib, FUNCTIONS[name], leaf(lib, *POINT.tolist()), 3)]
+
+    found, theirs = run(tape), pytorch.or_error(run, name)
+    if isinstance(theirs, Raised):
+        assert "RuntimeError" in theirs.classes
+        assert name in REFUSED, theirs
     else:
         assert close(found, theirs)
         assert name not in REFUSED
@@ -951,8 +952,8 @@ def test_program(program: Program, expected: Any) -> None:
 
 
 @pytest.mark.parametrize(("program", "expected"), PROGRAMS)
-def test_program_with_pytorch(torch: ModuleType, program: Program, expected: Any) -> None:  # noqa: F811
-    found = found_by(torch, program)
+def test_program_with_pytorch(pytorch: Outcomes, program: Program, expected: Any) -> None:
+    found = pytorch(program, program.__name__)
     assert close(found, expected), found
 
 
@@ -966,9 +967,9 @@ def test_deviation(program: Program, expected: Any, why: str) -> None:
 
 
 @pytest.mark.parametrize(("program", "expected", "why"), DEVIATIONS)
-def test_deviation_with_pytorch(torch: ModuleType, program: Program, expected: Any, why: str) -> None:  # noqa: F811
-    try:
-        found = found_by(torch, program)
-    except RuntimeError:
+def test_deviation_with_pytorch(pytorch: Outcomes, program: Program, expected: Any, why: str) -> None:
+    found = pytorch.or_error(program, program.__name__)
+    if isinstance(found, Raised):
+        assert "RuntimeError" in found.classes
         return
     assert not close(found, expected), f"PyTorch does the same: {why}"

@@ -6,10 +6,12 @@ import copy
 import pickle
 import threading
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 import pytest
+from pytorch_outcomes import LIBRARIES
 
 import tape
 from tape.recording.record import recorded
@@ -28,10 +30,10 @@ def _own_tape() -> None:
     modes.set_mode(modes.current())
 
 
-@pytest.fixture(params=["tape", "torch"])
+@pytest.fixture(params=LIBRARIES)
 def lib(request: pytest.FixtureRequest) -> Any:
     """Run the test with ours and, if it is there, with PyTorch."""
-    return tape if request.param == "tape" else pytest.importorskip("torch")
+    return import_module(request.param)
 
 
 def made(lib: Any) -> tuple[Any, Any, Any, Any]:

@@ -13,6 +13,8 @@ import tape
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pytorch_outcomes import Outcomes
+
 EXPRESSIONS = """
 w.take(j) | torch.take(x, -q - 1) | s.take(i * 0) | x.take(i[0]) | w.T.take(i) | torch.take_along_dim(w, j, 1)
 w.take_along_dim(k, 0) | torch.take_along_dim(w, j) | w.take_along_dim(-j - 1, dim=1)
@@ -49,8 +51,8 @@ TEXTS = [e.strip() for line in EXPRESSIONS.strip().splitlines() for e in line.sp
 
 @pytest.mark.filterwarnings("ignore:index_reduce")
 @pytest.mark.parametrize("text", TEXTS)
-def test_like_pytorch(text: str) -> None:
-    compare(text, pytest.importorskip("torch"))
+def test_like_pytorch(text: str, pytorch: Outcomes) -> None:
+    compare(text, pytorch)
 
 
 REPLAYED = [
@@ -99,9 +101,9 @@ IN_PLACE_TEXTS = [e.strip() for line in IN_PLACE.strip().splitlines() for e in l
 @pytest.mark.filterwarnings("ignore:index_reduce")
 @pytest.mark.parametrize("base", ["(w * 1)", "(b * 1)[:, :, 1]", "(b * 1)[0, :, :3].T[:2]"])
 @pytest.mark.parametrize("text", IN_PLACE_TEXTS)
-def test_in_place(text: str, base: str) -> None:
+def test_in_place(text: str, base: str, pytorch: Outcomes) -> None:
     """Into a tensor, into a view of another, and into one that lies in memory in another order."""
-    compare(f"[y := {base}, y.{text}][1:]", pytest.importorskip("torch"))
+    compare(f"[y := {base}, y.{text}][1:]", pytorch)
 
 
 def test_the_last_of_several_values_stays() -> None:
@@ -214,5 +216,5 @@ BAD_TEXTS = [e.strip() for line in BAD.strip().splitlines() for e in line.split(
 
 
 @pytest.mark.parametrize("text", BAD_TEXTS)
-def test_bad_input(text: str) -> None:
-    compare_errors(text, pytest.importorskip("torch"))
+def test_bad_input(text: str, pytorch: Outcomes) -> None:
+    compare_errors(text, pytorch)

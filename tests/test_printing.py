@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest import mock
 
 import hypothesis.extra.numpy as arrays
@@ -10,13 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pytorch_outcomes import Outcomes, our_settings
 
 from tape.foundation import printing
 from tape.foundation.printing import format_tensor
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import ModuleType
 
 FLOAT64 = np.dtype(np.float64)
 INF, NAN = np.inf, np.nan
@@ -198,16 +195,6 @@ def test_only_the_corners_of_a_large_array_are_read() -> None:
     assert text.count("...") == 1 + 6
 
 
-@pytest.fixture(scope="module")
-def torch() -> Iterator[ModuleType]:
-    """PyTorch with our default dtype."""
-    module = pytest.importorskip("torch", reason="compares with PyTorch")
-    before = module.get_default_dtype()
-    module.set_default_dtype(module.float64)
-    yield module
-    module.set_default_dtype(before)
-
-
 def shown_as_torch(value: np.ndarray[Any, Any], suffix: str = "") -> str:
     """Print with PyTorch's name before the dtypes: its length decides where a long line wraps."""
     with mock.patch.object(printing, "NAMESPACE", "torch."):
@@ -215,9 +202,9 @@ def shown_as_torch(value: np.ndarray[Any, Any], suffix: str = "") -> str:
 
 
 @pytest.mark.parametrize(("data", "suffix", "expected"), FROZEN)
-def test_frozen_table_is_pytorchs(torch: ModuleType, data: object, suffix: str, expected: str) -> None:
-    tensor = torch.from_numpy(np.array(data))
-    assert repr(wanted(tensor, suffix)).replace("torch.", "tape.") == expected
+def test_frozen_table_is_pytorchs(pytorch: Outcomes, data: object, suffix: str, expected: str) -> None:
+    found = pytorch(lambda torch: repr(wanted(torch.from_numpy(np.array(data)), suffix)), f"{expected} is expected")
+    assert found.replace("torch.", "tape.") == expected
 
 
 def wanted(tensor: Any, suffix: str) -> Any:
@@ -249,9 +236,9 @@ SHAPES = [
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_shapes_and_dtypes(torch: ModuleType, shape: tuple[int, ...], dtype: str) -> None:
+def test_shapes_and_dtypes(pytorch: Outcomes, shape: tuple[int, ...], dtype: str) -> None:
     value = np.array(np.random.default_rng(len(shape)).standard_normal(shape) * 3).astype(dtype)
-    assert shown_as_torch(value) == repr(torch.from_numpy(value))
+    assert shown_as_torch(value) == pytorch(lambda torch: repr(torch.from_numpy(value)), f"{shape} {dtype}")
 
 
 SPECIAL = [0.0, -0.0, INF, -INF, NAN, 1e-4, 1e8, 1e3, 5e-324, 1e300, 999.99996]
@@ -273,6 +260,8 @@ def values(draw: st.DrawFn) -> np.ndarray[Any, Any]:
 
 @given(value=values(), wants=st.sampled_from(["", "requires_grad=True", "grad_fn=<MulBackward0>"]))
 @settings(max_examples=300)
-def test_any_array(torch: ModuleType, value: np.ndarray[Any, Any], wants: str) -> None:
+def test_any_array(value: np.ndarray[Any, Any], wants: str) -> None:
+    torch = pytest.importorskip("torch", reason="compares arrays that are drawn with what PyTorch prints")
     suffix = wants if value.dtype.kind == "f" else ""
-    assert shown_as_torch(value, suffix) == repr(wanted(torch.tensor(value), suffix))
+    with our_settings(torch):
+        assert shown_as_torch(value, suffix) == repr(wanted(torch.tensor(value), suffix))

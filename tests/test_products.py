@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from pytorch_outcomes import Outcomes, Raised, result_or_error
 
 import tape
 
@@ -20,26 +21,18 @@ def draw(*shapes: tuple[int, ...]) -> list[np.ndarray[Any, Any]]:
     return [rng.uniform(-1.5, 1.5, shape) for shape in shapes]
 
 
-def as_torch(function: Callable[..., Any], arrays: list[Any]) -> tuple[Any, list[Any]]:
-    """Return PyTorch's value and gradients, of the sum weighted by 1, 2, 3, ..."""
-    torch = pytest.importorskip("torch")
-    inputs = [torch.tensor(a, requires_grad=True) for a in arrays]
-    value = function(torch, *inputs)
-    value.backward(torch.arange(1.0, value.numel() + 1, dtype=value.dtype).reshape(value.shape))
+def swept(library: Any, function: Callable[..., Any], arrays: list[Any]) -> tuple[Any, list[Any]]:
+    """Return the value and the gradients of the sum weighted by 1, 2, 3, ..."""
+    inputs = [library.tensor(a, requires_grad=True) for a in arrays]
+    value = function(library, *inputs)
+    value.backward(library.arange(1.0, value.numel() + 1, dtype=value.dtype).reshape(value.shape))
     return value.detach().numpy(), [x.grad.numpy() for x in inputs]
 
 
-def as_tape(function: Callable[..., Any], arrays: list[Any]) -> tuple[Any, list[Any]]:
-    inputs = [tape.tensor(a, requires_grad=True) for a in arrays]
-    value = function(tape, *inputs)
-    value.backward(tape.arange(1.0, value.numel() + 1).reshape(value.shape))
-    return value.detach().numpy(), [x.grad.numpy() for x in inputs]
-
-
-def agree(function: Callable[..., Any], *shapes: tuple[int, ...]) -> None:
+def agree(pytorch: Outcomes, key: str, function: Callable[..., Any], *shapes: tuple[int, ...]) -> None:
     arrays = draw(*shapes)
-    value, gradients = as_tape(function, arrays)
-    expected, theirs = as_torch(function, arrays)
+    value, gradients = swept(tape, function, arrays)
+    expected, theirs = pytorch(lambda torch: swept(torch, function, arrays), key)
     assert value.shape == expected.shape
     np.testing.assert_allclose(value, expected, rtol=1e-12, atol=1e-13)
     for got, want in zip(gradients, theirs, strict=True):
@@ -53,9 +46,9 @@ MATMUL = [
 
 
 @pytest.mark.parametrize(("a", "b"), MATMUL, ids=str)
-def test_matmul_of_batches(a: tuple[int, ...], b: tuple[int, ...]) -> None:
+def test_matmul_of_batches(a: tuple[int, ...], b: tuple[int, ...], pytorch: Outcomes) -> None:
     if 0 not in (*a, *b) and len(a) != 1:
-        agree(lambda m, x, y: m.matmul(x, y), a, b)
+        agree(pytorch, f"matmul {a} {b}", lambda m, x, y: m.matmul(x, y), a, b)
     x, y = draw(a, b)
     np.testing.assert_allclose((tape.tensor(x) @ y).numpy(), x @ y, rtol=1e-13)
     np.testing.assert_allclose((x @ tape.tensor(y)).numpy(), x @ y, rtol=1e-13)
@@ -63,8 +56,8 @@ def test_matmul_of_batches(a: tuple[int, ...], b: tuple[int, ...]) -> None:
 
 
 @quick
-def test_matmul_of_views_and_expanded_operands() -> None:
-    agree(lambda _, x, y: x.transpose(-1, -2) @ y.expand(3, 4, 2), (3, 4, 4), (1, 4, 2))
+def test_matmul_of_views_and_expanded_operands(pytorch: Outcomes) -> None:
+    agree(pytorch, "views", lambda _, x, y: x.transpose(-1, -2) @ y.expand(3, 4, 2), (3, 4, 4), (1, 4, 2))
 
 
 FORMS: dict[str, tuple[Any, ...]] = {
@@ -94,9 +87,9 @@ FORMS: dict[str, tuple[Any, ...]] = {
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_products_are_those_of_pytorch(name: str) -> None:
+def test_products_are_those_of_pytorch(name: str, pytorch: Outcomes) -> None:
     function, *shapes = FORMS[name]
-    agree(function, *shapes)
+    agree(pytorch, name, function, *shapes)
 
 
 EQUATIONS = [
@@ -120,10 +113,10 @@ SWEPT = {
 
 
 @pytest.mark.parametrize("given", EQUATIONS, ids=str)
-def test_einsum(given: tuple[Any, ...]) -> None:
+def test_einsum(given: tuple[Any, ...], pytorch: Outcomes) -> None:
     equation, *shapes = given
     if equation in SWEPT:
-        agree(lambda m, *xs: m.einsum(equation, *xs), *shapes)
+        agree(pytorch, f"{equation} {shapes}", lambda m, *xs: m.einsum(equation, *xs), *shapes)
     arrays = draw(*shapes)
     found = np.einsum(equation, tape.tensor(arrays[0]), *arrays[1:])
     np.testing.assert_allclose(found.numpy(), np.einsum(equation, *arrays), rtol=1e-12, atol=1e-13)
@@ -166,23 +159,23 @@ m.linalg.multi_dot([w, w]) | m.linalg.cross(x, o(2)) | m.linalg.cross(o(2), o(2)
 CASES = [case.strip() for line in WRONG.strip().splitlines() for case in line.split("|")]
 
 
-def raised(m: Any, text: str) -> Exception:
+def raised_by(m: Any, text: str) -> Raised:
     names = {"m": m, "o": m.ones, "w": m.ones(2, 3), "x": m.ones(3)}
-    with pytest.raises(Exception) as caught:  # noqa: PT011 (its type and words are compared)
-        eval(text, names)  # noqa: S307
-    return caught.value
+    error = result_or_error(lambda _: eval(text, names), m)  # noqa: S307
+    assert isinstance(error, Raised)
+    return error
 
 
-def words(error: Exception) -> set[str]:
+def words(error: Raised) -> set[str]:
     """Return the numbers, and the words longer than three letters, of a message."""
-    text = "".join(c if c.isalnum() else " " for c in str(error).lower())
+    text = "".join(c if c.isalnum() else " " for c in error.text.lower())
     return {word for word in text.split() if len(word) > 3 or word.isdigit()}
 
 
 @pytest.mark.parametrize("text", CASES)
-def test_wrong_shapes_raise_what_pytorch_raises(text: str) -> None:
-    ours, theirs = raised(tape, text), raised(pytest.importorskip("torch"), text)
-    assert isinstance(ours, type(theirs))
+def test_wrong_shapes_raise_what_pytorch_raises(text: str, pytorch: Outcomes) -> None:
+    ours, theirs = raised_by(tape, text), pytorch(lambda torch: raised_by(torch, text), text)
+    assert theirs.classes[0] in ours.classes
     shared = words(ours) & words(theirs)
     assert len(shared) > 0.6 * len(words(theirs)), f"{ours} | {theirs}"
 

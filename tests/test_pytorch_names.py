@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 import agreement
 import numpy as np
 import pytest
-from agreement import with_our_dtype  # noqa: F401 (a fixture, torch)
 
 import tape
 
 if TYPE_CHECKING:
     from types import ModuleType
+
+    from pytorch_outcomes import Outcomes
 
 AGREE = """
 x.add(x,alpha=2) | x=t
@@ -188,21 +189,23 @@ torch.unique_consecutive(x) | x=t | NotImplementedError
 
 @pytest.mark.quick
 @pytest.mark.parametrize("row", agreement.rows(AGREE))
-def test_agrees_with_pytorch(torch: ModuleType, row: str) -> None:
-    agreement.agree(torch, row)
+def test_agrees_with_pytorch(pytorch: Outcomes, row: str) -> None:
+    agreement.agree(pytorch, row)
 
 
 @pytest.mark.parametrize("row", agreement.rows(RAISE))
-def test_raises_as_pytorch(torch: ModuleType, row: str) -> None:
-    agreement.refuse(torch, row)
+def test_raises_as_pytorch(pytorch: Outcomes, row: str) -> None:
+    agreement.refuse(pytorch, row)
 
 
-def test_dtypes_cast_as_pytorchs_do(torch: ModuleType) -> None:
+def test_dtypes_cast_as_pytorchs_do(pytorch: Outcomes) -> None:
     names = ("bool", "uint8", "int8", "int16", "int32", "int64", "float32", "float64")
-    for one in names:
-        for other in names:
-            found = tape.can_cast(getattr(tape, one), getattr(tape, other))
-            assert found == torch.can_cast(getattr(torch, one), getattr(torch, other)), (one, other)
+
+    def table(library: ModuleType) -> list[list[bool]]:
+        dtypes = [getattr(library, name) for name in names]
+        return [[library.can_cast(one, other) for other in dtypes] for one in dtypes]
+
+    assert table(tape) == pytorch(table, "can_cast")
 
 
 def test_ranges_between_tensors_have_gradients() -> None:

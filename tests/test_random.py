@@ -7,17 +7,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pytorch_outcomes import Outcomes
 
 import tape
 
 
-def _both(draw: Any, seed: int = 11, **tolerance: float) -> None:
+def _both(pytorch: Outcomes, key: str, draw: Any, seed: int = 11, **tolerance: float) -> None:
     """Run the same lines on both libraries; ``draw`` takes the library and a float dtype."""
-    torch = pytest.importorskip("torch")
     for name in ("float64", "float32"):
-        torch.manual_seed(seed)
-        tape.manual_seed(seed)
-        for got, expected in zip(draw(tape, getattr(tape, name)), draw(torch, getattr(torch, name)), strict=True):
+
+        def drawn(library: Any, name: str = name) -> list[Any]:
+            library.manual_seed(seed)
+            return list(draw(library, getattr(library, name)))
+
+        for got, expected in zip(drawn(tape), pytorch(drawn, f"{key} {name}"), strict=True):
             np.testing.assert_allclose(
                 got.numpy(), expected.numpy(), **({"rtol": 1e-6} if name == "float32" else {"rtol": 1e-15}) | tolerance
             )
@@ -25,13 +28,15 @@ def _both(draw: Any, seed: int = 11, **tolerance: float) -> None:
 
 
 @pytest.mark.parametrize("seed", [0, 1, 12345, 2**32 + 5, 2**63, -3])
-def test_seeds_are_pytorchs(seed: int) -> None:
-    _both(lambda lib, dtype: [lib.rand(5, dtype=dtype), lib.randint(0, 1000, (4,))], seed)
+def test_seeds_are_pytorchs(seed: int, pytorch: Outcomes) -> None:
+    _both(pytorch, f"seed {seed}", lambda lib, dtype: [lib.rand(5, dtype=dtype), lib.randint(0, 1000, (4,))], seed)
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 15, 16, 17, 31, 32, 100])
-def test_normal_numbers_are_pytorchs(count: int) -> None:
+def test_normal_numbers_are_pytorchs(count: int, pytorch: Outcomes) -> None:
     _both(
+        pytorch,
+        f"{count} normal numbers",
         lambda lib, dtype: [lib.randn(count, dtype=dtype), lib.randn(3, dtype=dtype), lib.rand(2, dtype=dtype)],
         atol=2e-6,
     )
@@ -61,9 +66,9 @@ DRAWS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS)
-def test_draws_are_pytorchs(draw: Any) -> None:
-    _both(draw, atol=1e-6)
+@pytest.mark.parametrize("name", DRAWS)
+def test_draws_are_pytorchs(name: str, pytorch: Outcomes) -> None:
+    _both(pytorch, name, DRAWS[name], atol=1e-6)
 
 
 def test_one_seed_twice() -> None:

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import scipy.spatial
 import scipy.special
-from agreement import HOLED, MATRIX, equal, with_our_dtype  # noqa: F401 (one is a fixture, torch)
+from agreement import HOLED, MATRIX, equal
 
 import tape
 from tape.operations.reductions.norms import vector_norm
 
 if TYPE_CHECKING:
-    from types import ModuleType
+    from pytorch_outcomes import Outcomes
 
 AGREE = """
 x.prod() | x=t
@@ -146,13 +146,13 @@ torch.cdist(torch.tensor([[1,2]]),torch.tensor([[1,2]])) |  | RuntimeError
 
 
 @pytest.mark.parametrize("row", agreement.rows(AGREE))
-def test_agrees_with_pytorch(torch: ModuleType, row: str) -> None:
-    agreement.agree(torch, row)
+def test_agrees_with_pytorch(pytorch: Outcomes, row: str) -> None:
+    agreement.agree(pytorch, row)
 
 
 @pytest.mark.parametrize("row", agreement.rows(RAISE))
-def test_raises_as_pytorch(torch: ModuleType, row: str) -> None:
-    agreement.refuse(torch, row)
+def test_raises_as_pytorch(pytorch: Outcomes, row: str) -> None:
+    agreement.refuse(pytorch, row)
 
 
 NUMPY: list[tuple[str, dict[str, Any]]] = [

@@ -5,13 +5,13 @@ from __future__ import annotations
 import gc
 import threading
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numba
 import numpy as np
 import pytest
-from test_conventions import LEAVES, check, rows, torch  # noqa: F401 (torch is a fixture)
+from pytorch_outcomes import Outcomes
+from test_conventions import check, rows
 from test_lifetime import held
 
 import tape
@@ -176,8 +176,8 @@ def sweep(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bo
 
 
 @pytest.mark.parametrize("program", rows(PROGRAMS.replace("\n    ", " ")))
-def test_program(torch: ModuleType, program: str) -> None:  # noqa: F811 (a fixture)
-    check(torch, TOOLS + program.replace("\\n", "\n"))
+def test_program(pytorch: Outcomes, program: str) -> None:
+    assert check(pytorch, TOOLS + program.replace("\\n", "\n"), program) == []
 
 
 def leaf(*values: float) -> Any:

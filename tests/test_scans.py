@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 import agreement
 import numpy as np
 import pytest
-from agreement import HOLED, MATRIX, equal, with_our_dtype  # noqa: F401 (one is a fixture, torch)
+from agreement import HOLED, MATRIX, equal
 
 import tape
 from kernels.programs.recording.program import ProgramError
 
 if TYPE_CHECKING:
-    from types import ModuleType
+    from pytorch_outcomes import Outcomes
 
 AGREE = """
 x.cumprod(0) | x=[2.,0.,3.,0.,4.]
@@ -200,13 +200,13 @@ torch.searchsorted(torch.tensor([1.,2.]),x,side="middle") | x=t | RuntimeError
 
 
 @pytest.mark.parametrize("row", agreement.rows(AGREE))
-def test_agrees_with_pytorch(torch: ModuleType, row: str) -> None:
-    agreement.agree(torch, row)
+def test_agrees_with_pytorch(pytorch: Outcomes, row: str) -> None:
+    agreement.agree(pytorch, row)
 
 
 @pytest.mark.parametrize("row", agreement.rows(RAISE))
-def test_raises_as_pytorch(torch: ModuleType, row: str) -> None:
-    agreement.refuse(torch, row)
+def test_raises_as_pytorch(pytorch: Outcomes, row: str) -> None:
+    agreement.refuse(pytorch, row)
 
 
 NUMPY: list[tuple[str, dict[str, Any]]] = [

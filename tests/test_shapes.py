@@ -13,6 +13,8 @@ import tape
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pytorch_outcomes import Outcomes
+
 EXPRESSIONS = """
 x.narrow(0, 1, 2) | torch.narrow(w, 1, -2, 1) | w.narrow(0, 0, 0) | w.select(1, -1) | b.select(0, 1)
 torch.select(x, 0, 2) | x.unbind() | b.unbind(1) | torch.unbind(w, dim=1) | x.split(2) | w.split(1, 1)
@@ -57,8 +59,8 @@ TEXTS = [e.strip() for line in EXPRESSIONS.strip().splitlines() for e in line.sp
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_like_pytorch(text: str) -> None:
-    compare(text, pytest.importorskip("torch"))
+def test_like_pytorch(text: str, pytorch: Outcomes) -> None:
+    compare(text, pytorch)
 
 
 REPLAYED = [
@@ -148,20 +150,20 @@ VIEWS: list[Callable[[Any], Any]] = [
 
 
 @pytest.mark.parametrize("view", VIEWS)
-def test_writes_through_views(view: Callable[[Any], Any]) -> None:
+def test_writes_through_views(view: Callable[[Any], Any], pytorch: Outcomes) -> None:
     """What is written through a view stands in its base, and gradients follow, as PyTorch has it."""
-    torch = pytest.importorskip("torch")
-    found = []
-    for library in (tape, torch):
+
+    def written(library: Any) -> list[Any]:
         leaf = library.tensor(np.arange(1.0, 17).reshape(4, 4), requires_grad=True)
         base = leaf * 1
         part = view(base)
         part.mul_(part.detach() * 0 + 3)
         part.add_(leaf.sum())
         (base * base).sum().backward()
-        found.append((base.detach().numpy(), leaf.grad.numpy()))
-    np.testing.assert_allclose(found[0][0], found[1][0])
-    np.testing.assert_allclose(found[0][1], found[1][1])
+        return [base.detach().numpy(), leaf.grad.numpy()]
+
+    for ours, theirs in zip(written(tape), pytorch(written, f"view {VIEWS.index(view)}"), strict=True):
+        np.testing.assert_allclose(ours, theirs)
 
 
 PARTS: list[tuple[Callable[[Any], Any], Callable[[Any], Any]]] = [
@@ -242,8 +244,8 @@ BAD_TEXTS = [e.strip() for line in BAD.strip().splitlines() for e in line.split(
 
 
 @pytest.mark.parametrize("text", BAD_TEXTS)
-def test_bad_input(text: str) -> None:
-    compare_errors(text, pytest.importorskip("torch"))
+def test_bad_input(text: str, pytorch: Outcomes) -> None:
+    compare_errors(text, pytorch)
 
 
 @pytest.mark.quick

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pytorch_outcomes import Outcomes
 
 import tape
 
@@ -121,18 +122,25 @@ NOT_ALIKE = {
 """Functions that PyTorch writes in Python, or whose documentation and schema differ."""
 
 
-def test_names_are_those_of_pytorch() -> None:
+def positional_names(torch: Any) -> dict[str, list[list[str]]]:
+    """Return the names of the positional parameters of each overload of PyTorch's functions that we have, too."""
+    packets = {name: getattr(torch.ops.aten, name, None) for name in FUNCTIONS if name not in NOT_ALIKE}
+    return {
+        name: [
+            sorted(a.name for a in getattr(packet, one)._schema.arguments if not a.kwarg_only)
+            for one in packet.overloads()
+        ]
+        for name, packet in packets.items()
+        if packet is not None
+    }
+
+
+def test_names_are_those_of_pytorch(pytorch: Outcomes) -> None:
     """One overload of PyTorch's at least has no positional parameter that ours lacks."""
-    torch: Any = pytest.importorskip("torch")
     wrong, seen = {}, 0
-    for name, function in FUNCTIONS.items():
-        packet = getattr(torch.ops.aten, name, None)
-        if packet is None or name in NOT_ALIKE:
-            continue
-        ours = set(inspect.signature(function).parameters)
-        overloads = [getattr(packet, one)._schema.arguments for one in packet.overloads()]
-        theirs = [{a.name for a in one if not a.kwarg_only} for one in overloads]
-        theirs = [names - {"self"} | {"input"} for names in theirs if "self" in names]
+    for name, overloads in pytorch(positional_names, "positional parameters").items():
+        ours = set(inspect.signature(FUNCTIONS[name]).parameters)
+        theirs = [set(names) - {"self"} | {"input"} for names in overloads if "self" in names]
         seen += bool(theirs)
         if theirs and not any(names <= ours for names in theirs):
             wrong[name] = (sorted(ours), [sorted(names) for names in theirs])

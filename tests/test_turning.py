@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from pytorch_outcomes import Outcomes
 from test_autograd_conventions import complaint, leaf
-from test_conventions import torch  # noqa: F401 (a fixture)
 
 import tape
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import ModuleType
 
 PROGRAMS: list[Any] = []
 
@@ -227,8 +226,8 @@ def test_program(program: Any, expected: Any) -> None:
 
 @pytest.mark.filterwarnings("ignore:Using a non-tuple sequence")
 @pytest.mark.parametrize(("program", "expected"), PROGRAMS)
-def test_program_with_pytorch(torch: ModuleType, program: Any, expected: Any) -> None:  # noqa: F811
-    assert program(torch) == expected
+def test_program_with_pytorch(pytorch: Outcomes, program: Any, expected: Any) -> None:
+    assert pytorch(program, program.__name__) == expected
 
 
 def test_an_argument_of_a_program_is_not_turned() -> None:

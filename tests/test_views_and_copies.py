@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from agreement import with_our_dtype  # noqa: F401 (a fixture)
+from pytorch_outcomes import Outcomes
 
 import tape
 
@@ -108,12 +108,12 @@ def kind(found: Any, given: list[Any]) -> str:
 
 
 @pytest.mark.parametrize("row", cells(PYTORCH))
-def test_like_pytorch(row: str, torch: ModuleType) -> None:
-    kinds = []
-    for library in (tape, torch):
+def test_like_pytorch(row: str, pytorch: Outcomes) -> None:
+    def found(library: ModuleType) -> str:
         own = names(library)
-        kinds.append(kind(eval(row, own), [own["x"], own["q"], own["s"]]))  # noqa: S307 (the table above)
-    assert kinds[0] == kinds[1]
+        return kind(eval(row, own), [own["x"], own["q"], own["s"]])  # noqa: S307 (the table above)
+
+    assert found(tape) == pytorch(found, row)
 
 
 @pytest.mark.parametrize("row", cells(NUMPY))
@@ -127,16 +127,16 @@ def test_like_numpy(row: str) -> None:
 
 
 @pytest.mark.parametrize("row", ["x.tile(1)", "torch.tile(x, (1, 1))", "x.repeat(1, 1)", "x.repeat_interleave(1, 0)"])
-def test_a_hook_on_what_is_a_copy_stays(row: str, torch: ModuleType) -> None:
-    found = []
-    for library in (tape, torch):
+def test_a_hook_on_what_is_a_copy_stays(row: str, pytorch: Outcomes) -> None:
+    def found(library: ModuleType) -> list[Any]:
         own, seen = names(library), list[Any]()
         y = eval(row, own)  # noqa: S307
-        y.register_hook(lambda g, seen=seen: seen.append(g.tolist()))
+        y.register_hook(lambda g: seen.append(g.tolist()))
         own["x"].add_(1.0)
         (y * y).sum().backward()
-        found.append(seen)
-    assert found[0] == found[1]
+        return seen
+
+    assert found(tape) == pytorch(found, f"{row} with a hook")
 
 
 TURNS = [
@@ -164,8 +164,8 @@ def test_writes_through_views_of_numpys(row: str) -> None:
 
 @pytest.mark.parametrize("join", ["stack", "cat"])
 @pytest.mark.parametrize("part", ["T", "expand", "rows"])
-def test_joins_are_contiguous(join: str, part: str, torch: ModuleType) -> None:
-    for library in (tape, torch):
+def test_joins_are_contiguous(join: str, part: str, libraries: list[ModuleType]) -> None:
+    for library in libraries:
         x = names(library)["x"]
         v = {"T": lambda x=x: x.T, "expand": lambda x=x: x[0].expand(2, 3), "rows": lambda x=x: x[:, ::2]}[part]()
         for _ in range(2):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import importlib.util
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 import record_cases
 from hypothesis import given
 from hypothesis import strategies as st
+from pytorch_outcomes import Outcomes
 from record_cases import Case
 from test_func import alive, compare
 
@@ -264,16 +264,16 @@ CALLS: dict[str, Callable[[Here], Any]] = {
 }
 
 
-@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed")
-@pytest.mark.parametrize("name", CALLS)
-def test_as_in_pytorch(name: str) -> None:
-    import torch
-
-    given = points()
-    theirs = [torch.tensor(p.tolist(), dtype=torch.float64) for p in given]
+def by_torch(torch: Any, name: str) -> Any:
+    theirs = [torch.tensor(p.tolist(), dtype=torch.float64) for p in points()]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        expected = CALLS[name](Here(torch, torch.func, *theirs))
+        return CALLS[name](Here(torch, torch.func, *theirs))
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_as_in_pytorch(name: str, pytorch: Outcomes) -> None:
+    given, expected = points(), pytorch(lambda torch: by_torch(torch, name), name)
     found = CALLS[name](Here(tape, tape.func, *given))
     if name == "float32":
         np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=1e-5)
