@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -111,6 +112,19 @@ def own_tape() -> Iterator[None]:
 def figures(pytestconfig: pytest.Config) -> list[str]:
     """Lines that the run prints at its end."""
     return pytestconfig.stash.setdefault(FIGURES, [])
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Send the figures of a worker to the process that prints them."""
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["figures"] = session.config.stash.get(FIGURES, [])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Take a worker's figures."""
+    node.config.stash.setdefault(FIGURES, []).extend(getattr(node, "workeroutput", {}).get("figures", []))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -42,13 +42,20 @@ GIVEN: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("name", GIVEN)
-@pytest.mark.parametrize("op", OPERATIONS)
+HALVES = ("logaddexp", "hypot")
+"""What NumPy computes in halves beside booleans and the shortest integers."""
+OPERANDS = [
+    (op, name)
+    for op in OPERATIONS
+    for name, given in GIVEN.items()
+    if op not in HALVES or getattr(given, "dtype", None) not in (np.bool_, np.int8)
+]
+
+
+@pytest.mark.parametrize(("op", "name"), OPERANDS)
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_operations_beside_arrays_are_numpys(op: str, name: str, dtype: Any) -> None:
     given, run, x = GIVEN[name], OPERATIONS[op], X.astype(dtype)
-    if op in ("logaddexp", "hypot") and getattr(given, "dtype", None) in (np.bool_, np.int8):
-        pytest.skip("NumPy computes halves")
     for mine in (given, given + given if name not in ("bools", "bool scalar") else given):
         with np.errstate(divide="ignore"):
             expected = run(x, mine), run(mine, x)

@@ -37,7 +37,7 @@ def test_the_first_commands_are_the_two_that_ci_runs() -> None:
     assert fenced_blocks(TEXT)[0].language == "sh"
     assert fenced_blocks(TEXT)[0].text.splitlines() == [
         PYTHON + "pip install -e . && python -m tape",
-        PYTHON + 'pip install -e ".[test]" && python -m pytest',
+        PYTHON + 'pip install -e ".[test]" && python -m pytest -n auto',
     ]
 
 

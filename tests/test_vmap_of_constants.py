@@ -32,12 +32,15 @@ def check(f: Callable[[Any], Any], x: Any) -> None:
         np.testing.assert_allclose(one, other, rtol=1e-12)
 
 
-@pytest.mark.parametrize("index", INDICES)
-@pytest.mark.parametrize("name", ["take", "gather", "take_along_dim", "index_select", "np.take", "a[i]"])
+PICKS = {
+    "take": INDICES, "gather": ["0-d", "1-d", "two"], "take_along_dim": ["0-d"], "index_select": ["1-d"],
+    "np.take": INDICES, "a[i]": INDICES,
+}  # fmt: skip
+"""Functions, and what may be an index there into a tensor without dims."""
+
+
+@pytest.mark.parametrize(("name", "index"), [(name, index) for name, indices in PICKS.items() for index in indices])
 def test_elements_of_numbers(name: str, index: str) -> None:
-    allowed = {"take_along_dim": ["0-d"], "index_select": ["1-d"], "gather": ["0-d", "1-d", "two"]}
-    if index not in allowed.get(name, INDICES):
-        pytest.skip("not an index of a tensor without dims")
     at = tape.tensor(INDICES[index])
     functions: dict[str, Callable[[Any], Any]] = {
         "take": lambda a: a.take(at),
