@@ -22,7 +22,7 @@ from kernels.records.kinds import cut
 from kernels.sweeps.graph import key_of
 from tape import errors
 from tape.engine.graph import cross_thread
-from tape.engine.graph.observers import Arrivals, own_offset
+from tape.engine.graph.observers import Arrivals, family_offset
 from tape.engine.graph.sweep_run import Run
 from tape.engine.rules.anomaly import Anomaly, element, known_at, line_of, operand_name
 from tape.engine.rules.graph_values import Values, place_in
@@ -200,7 +200,7 @@ class _Search(Anomaly):
             return None
         ones = 1.0 if loss.spec.size == 1 else np.ones(loss.spec.shape, loss.spec.dtype)
         bare = modes.current()._replace(grad=False, recorder=None, anomaly=None, inference=False)
-        seed = Seed(loss._slot, loss.spec, ones, own_offset(loss))
+        seed = Seed(loss._slot, loss.spec, ones, family_offset(loss))
         try:
             with modes.under(bare), np.errstate(all="ignore"):
                 if not self._bad([i for i in self.values.order if _hides(i.form)], seed):

@@ -127,8 +127,8 @@ def _set_requires_grad(x: Tensor, value: bool) -> None:
         leaf = x._slot
         view_families.found(x)
         view_families.move(x, None, x._form)
-        own = rare(x)
-        own.leaf, own.grad = leaf, leaf.grad
+        extras = rare(x)
+        extras.leaf, extras.grad = leaf, leaf.grad
         leaf.grad, leaf.owner = None, _NOBODY  # what was computed from it gives it nothing meanwhile, as in PyTorch
     elif value and x._slot is None:
         inference_mode.check_requires_grad(x)
@@ -202,8 +202,8 @@ def _renewed(old: AccumulateGrad, x: Tensor) -> AccumulateGrad:
     """Return a slot for a leaf of another shape: what has been recorded leads to the one before."""
     leaf = AccumulateGrad()
     leaf.spec, leaf.grad, leaf.owner = spec_of(x._value), old.grad, ref(x)
-    if (own := hooks.found_on(old)) is not None:
-        hooks.of_leaf(leaf).take(own)
+    if (old_hooks := hooks.found_on(old)) is not None:
+        hooks.of_leaf(leaf).take(old_hooks)
         old.hooks = hooks.LeafHooks(old.spec)
     hooks.RemovableHandle(hooks.of_leaf(old).tensor, _misled)
     return leaf
@@ -234,13 +234,13 @@ def length(x: Tensor) -> int:
 @method()
 def to(x: Tensor, *args: Any, dtype: Any = None, device: Any = None, copy: bool = False) -> Tensor:
     """Return the tensor with another dtype, or itself; the only device is "cpu"."""
-    for given in args:
-        if isinstance(given, Tensor):
-            dtype = given.spec.dtype
-        elif isinstance(given, str) and given.partition(":")[0] in ("cpu", "cuda", "mps", "xpu", "meta"):
-            device = given
+    for arg in args:
+        if isinstance(arg, Tensor):
+            dtype = arg.spec.dtype
+        elif isinstance(arg, str) and arg.partition(":")[0] in ("cpu", "cuda", "mps", "xpu", "meta"):
+            device = arg
         else:
-            dtype = given
+            dtype = arg
     check_device(device)
     wanted = x.spec.dtype if dtype is None else dtype_of(dtype)
     if wanted == x.spec.dtype:

@@ -50,27 +50,27 @@ def _public(frame: FrameType) -> str:
     kind = type(owner).__name__
     if name == "__init__":
         return f"{package}.{kind}"
-    own = getattr(owner, "name", None)
-    return f"{package}.{own if isinstance(own, str) else kind.removesuffix('_gen')}.{name}"
+    owner_name = getattr(owner, "name", None)
+    return f"{package}.{owner_name if isinstance(owner_name, str) else kind.removesuffix('_gen')}.{name}"
 
 
 def called() -> str | None:
     """Return which of SciPy's functions handed a tensor to NumPy; None if none did."""
     frame: FrameType | None = sys._getframe(1)
-    found = wrapped = None
+    scipy_frame = wrapped = None
     for _ in range(_DEEPEST):
         if frame is None:
             break
         module = frame.f_globals.get("__name__", "")
         package = module.partition(".")[0]
         if package == "scipy" and not module.startswith("scipy._lib"):
-            found = frame
+            scipy_frame = frame
         elif package == "scipy":
             wrapped = wrapped or _wrapped(frame)
-        elif found is not None or wrapped is not None or package not in ("tape", "numpy"):
+        elif scipy_frame is not None or wrapped is not None or package not in ("tape", "numpy"):
             break
         frame = frame.f_back
-    return wrapped if found is None else _public(found)
+    return wrapped if scipy_frame is None else _public(scipy_frame)
 
 
 def _wrapped(frame: FrameType) -> str | None:

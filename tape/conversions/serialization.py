@@ -61,7 +61,7 @@ class _Writer:
                 return {name: self._all(value, path)}
         if type(value) in (dict, OrderedDict):
             keys = [self.describe(key, f"{path}: a key") for key in value]
-            values = [self.describe(one, f"{path}[{key!r}]") for key, one in value.items()]
+            values = [self.describe(entry, f"{path}[{key!r}]") for key, entry in value.items()]
             return {"dict": keys, "values": values, "ordered": type(value) is OrderedDict}
         raise TypeError(
             f"save: {path} is a {type(value).__name__}; a file holds tensors, NumPy arrays, numbers, text, None, "

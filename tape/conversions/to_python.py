@@ -46,11 +46,11 @@ def numpy(x: Tensor, *, force: bool = False) -> Array:
     return as_array(view_families.show(x)).view()
 
 
-def _warn(x: Tensor, what: str) -> None:
+def _warn(x: Tensor, conversion: str) -> None:
     """Warn that a gradient ends here; Python shows it once for each of the caller's lines."""
     if x._slot is not None:
         warnings.warn(
-            f"{what}() of a tensor that requires grad leaves the graph: what follows has no gradient. "
+            f"{conversion}() of a tensor that requires grad leaves the graph: what follows has no gradient. "
             "Write .item() or .detach() where that is meant",
             errors.DetachWarning,
             stacklevel=3,
@@ -101,8 +101,8 @@ def to_index(x: Tensor) -> int:
 def to_bool(x: Tensor) -> bool:
     """Return the truth of the only element."""
     if x.spec.size != 1:
-        what = "no values" if x.spec.size == 0 else "more than one value"
-        raise RuntimeError(f"Boolean value of Tensor with {what} is ambiguous")
+        amount = "no values" if x.spec.size == 0 else "more than one value"
+        raise RuntimeError(f"Boolean value of Tensor with {amount} is ambiguous")
     return bool(item(x))
 
 

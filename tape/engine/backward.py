@@ -1,4 +1,4 @@
-"""The entries to backward: roots, weights and inputs checked, seeds made, the gradients handed back."""
+"""``backward`` and ``grad``: they check roots, weights and inputs, make seeds, and hand back the gradients."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def backward_all(
 ) -> None:
     """Run backward from several tensors at once; see ``Tensor.backward``. They, and inputs, may be gradient edges."""
     if user.depth >= depth.MOST:
-        again = partial(backward_all, tensors, grad_tensors, retain_graph, create_graph, grad_variables, inputs)
-        return depth.elsewhere(again)
+        rerun = partial(backward_all, tensors, grad_tensors, retain_graph, create_graph, grad_variables, inputs)
+        return depth.elsewhere(rerun)
     tensors, inputs = tensors_of(tensors), tensors_of(inputs)
     roots = (tensors,) if isinstance(tensors, Tensor) else tuple(tensors)
     weights = grad_tensors if grad_variables is None else grad_variables
@@ -69,8 +69,8 @@ def _backward(roots: Sequence[Tensor], weights: Any, retain: bool | None, create
     if create:
         warnings.warn(errors.CYCLE, UserWarning, stacklevel=3)
     with ending(recorded=create):
-        run, found = _run(roots, weights, targets, retain, create, accumulates=True)
-        for target, key in zip(targets or (), found, strict=True):
+        run, keys = _run(roots, weights, targets, retain, create, accumulates=True)
+        for target, key in zip(targets or (), keys, strict=True):
             gradient = run.result(key)
             if gradient is not None:
                 accumulate(target, gradient, create=create)
@@ -92,18 +92,18 @@ def _run(
     batch: int = 0,
     accumulates: bool = False,
 ) -> tuple[Any, list[Any]]:
-    """Sweep back from the roots; return the run, and what it knows the targets by."""
+    """Sweep back from the roots; return the run, and the key (an observer or a slot) of each target in it."""
     restrict = targets is not None
     run: Any
     if create:
         run = RecordedRun(restrict=restrict, required=required, accumulates=accumulates)
-        found = run.observe(targets or ())
+        keys = run.observe(targets or ())
         run.sweep(starts_of(roots, weights))
-        return run, found
+        return run, keys
     run = Run(free=not retain, restrict=restrict, required=required, batch=batch, accumulates=accumulates)
-    found = run.observe(targets or ())
+    keys = run.observe(targets or ())
     run.sweep(seeds_of(roots, weights, batch))
-    return run, found
+    return run, keys
 
 
 def _targets(inputs: Any) -> tuple[Tensor, ...] | None:
@@ -168,7 +168,7 @@ def _by_run(
     is_grads_batched: bool,
     materialize_grads: bool,
 ) -> tuple[Tensor | None, ...]:
-    """Return gradients by the longer way, which knows all that may be asked for."""
+    """Return gradients by the general way, which serves every option."""
     roots = (outputs,) if isinstance(outputs, Tensor) else tuple(outputs)
     wanted = _wanted(inputs)
     weights = weights_of(roots, grad_outputs)
@@ -176,29 +176,29 @@ def _by_run(
     required = not (allow_unused or materialize_grads)
     batch = batch_of(weights) if is_grads_batched else 0
     zeros = (batch, create_graph) if materialize_grads else None
-    hear = getattr(modes.current().recorder, "derived", None)
-    if hear is not None:  # vmap, which differentiates one example and repeats that on the batch
-        again = partial(_again, retain=retain, create=create_graph)
-        found = _used(hear(again, roots, wanted, _ones(roots, weights), batch), required=required)
-        return tuple(_gradient(g, x, zeros) for g, x in zip(found, wanted, strict=True))
+    derived = getattr(modes.current().recorder, "derived", None)
+    if derived is not None:  # vmap, which differentiates one example and repeats that on the batch
+        differentiate = partial(_again, retain=retain, create=create_graph)
+        mapped = _used(derived(differentiate, roots, wanted, _ones(roots, weights), batch), required=required)
+        return tuple(_gradient(g, x, zeros) for g, x in zip(mapped, wanted, strict=True))
     if create_graph and not batch and (found_shortly := gradients(roots, wanted, weights)) is not None:
         return found_shortly
     if batch and create_graph:
         return _by_rows(roots, wanted, weights, batch, allow_unused=not required, materialize=materialize_grads)
     with ending(recorded=create_graph):
-        run, found = _run(roots, weights, wanted, retain, create_graph, required=required, batch=batch)
-        run.check_used(found)
-        results = [run.result(key) for key in found]
+        run, keys = _run(roots, weights, wanted, retain, create_graph, required=required, batch=batch)
+        run.check_used(keys)
+        results = [run.result(key) for key in keys]
         run.deliver()
     return tuple(_gradient(result, x, zeros) for result, x in zip(results, wanted, strict=True))
 
 
-def _used(found: list[Tensor | None], *, required: bool) -> list[Tensor | None]:
+def _used(gradients: list[Tensor | None], *, required: bool) -> list[Tensor | None]:
     """Raise for an input without a gradient, if each must have one."""
-    unused = [i for i, g in enumerate(found) if g is None]
+    unused = [i for i, g in enumerate(gradients) if g is None]
     if required and unused:
         raise errors.GradError(errors.UNUSED.format(unused[0]))
-    return found
+    return gradients
 
 
 def _wanted(inputs: Any) -> tuple[Tensor, ...]:
@@ -225,9 +225,9 @@ def _again(
     create: bool,
     again: bool = False,
 ) -> list[Tensor | None]:
-    """Return gradients for a recorder that maps a function; ``again``: it will ask for them once more."""
-    found = grad(roots, inputs, weights, retain or again, create, allow_unused=True, is_grads_batched=rows > 0)
-    return list(found)
+    """Return gradients for vmap's recorder; ``again``: keep the graph, since it will ask for them once more."""
+    results = grad(roots, inputs, weights, retain or again, create, allow_unused=True, is_grads_batched=rows > 0)
+    return list(results)
 
 
 def _by_rows(
@@ -254,10 +254,10 @@ def _by_rows(
     return tuple(None if column[0] is None else stack(column) for column in zip(*rows, strict=True))
 
 
-def _gradient(found: Tensor | None, target: Tensor, zeros: tuple[int, bool] | None) -> Tensor | None:
+def _gradient(gradient: Tensor | None, target: Tensor, zeros: tuple[int, bool] | None) -> Tensor | None:
     """Return a gradient; zeros where there is none, of a batch, with or without a graph, if they are asked for."""
-    if found is not None or zeros is None:
-        return found
+    if gradient is not None or zeros is None:
+        return gradient
     batch, recorded = zeros
     lead = (batch,) if batch else ()
     return leaf(carried(np.zeros((*lead, *target.spec.shape), target.spec.dtype)), requires_grad=recorded)

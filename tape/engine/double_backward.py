@@ -1,4 +1,4 @@
-"""A backward that is recorded itself: from roots with tensors for cotangents to tensors for gradients."""
+"""``create_graph=True``: a backward that runs on tensors, and so is recorded itself."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kernels.native.words import PULLS, PYTHON, TAPE_BITS
 from kernels.sweeps.graph import Graph, mark
 from tape.engine.double_backward_sweep import RecordedSweep
 from tape.engine.graph import cross_thread
-from tape.engine.graph.observers import own_offset
+from tape.engine.graph.observers import family_offset
 from tape.engine.graph.recorded_results import Gathered
 from tape.engine.graph.sweep_run import REACH, reached
 from tape.engine.rules import tensor_rules
@@ -25,7 +25,7 @@ from tape.tensors.tensor import AccumulateGrad, Tensor, plain
 
 
 def gradients(roots: Sequence[Any], targets: Sequence[Tensor], weights: Sequence[Any]) -> tuple[Tensor, ...] | None:
-    """Return what ``grad`` records from one root on this thread's tape to leaves; None where more is asked for."""
+    """Return recorded gradients of one root on this thread's tape by leaves; None where only the general way serves."""
     modes.settle()
     tape, root, weight = modes.active(), roots[0], weights[0]
     if not tape or len(roots) > 1 or type(root) is not Tensor or hooks.LEAVES or tape.hooks:
@@ -43,30 +43,30 @@ def gradients(roots: Sequence[Any], targets: Sequence[Tensor], weights: Sequence
         return None
     with tape.reading():
         graph = mark(tape.entries, tape.number, [Seed(slot, spec, 1.0)])
-        if not graph.ends.keys() >= asked.keys() or graph.foreign() or any(map(_is_users, graph.marked)):
+        if not graph.ends.keys() >= asked.keys() or graph.foreign() or any(map(_runs_user_code, graph.marked)):
             return None
         run = RecordedRun(restrict=True)
         run.asked = asked
         sweep = RecordedSweep(run, graph, [], {slot})
         sweep.contribute(slot, 0, spec, weight, clean=True)
-        found = dict(sweep.run())
-    return tuple([found[key] for key in asked]) if len(found) == len(asked) else None
+        by_leaf = dict(sweep.run())
+    return tuple([by_leaf[key] for key in asked]) if len(by_leaf) == len(asked) else None
 
 
-def _is_users(instruction: Instruction) -> bool:
+def _runs_user_code(instruction: Instruction) -> bool:
     """Whether the user's code runs in the pullback of an instruction."""
     return instruction.form.kind == PYTHON and type(instruction.saved[0]) is not TensorCall
 
 
 class RecordedRun(Gathered):
-    """One backward whose operations are recorded; it frees nothing."""
+    """One backward whose operations are recorded; it frees no part of the graph."""
 
     def sweep(self, seeds: list[tuple[Tensor, Tensor]]) -> None:
         """Sweep from roots with their cotangents."""
         computed = []
         for root, value in seeds:
             if type(root._slot) is int:
-                computed.append((Seed(root._slot, root.spec, 1.0, own_offset(root) or 0), value))
+                computed.append((Seed(root._slot, root.spec, 1.0, family_offset(root) or 0), value))
             else:
                 self.leaf(root._slot, tensor_rules.added(value))
         if not computed:
@@ -88,8 +88,8 @@ class RecordedRun(Gathered):
             sweep.contribute(seed.slot, seed.offset or 0, seed.spec, value, clean=True)
         token = REACH.set(partial(reached, graph, self.asked if self.restrict else None))
         try:
-            found = sweep.run()
+            leaf_gradients = sweep.run()
         finally:
             REACH.reset(token)
-        for leaf, value in found:
+        for leaf, value in leaf_gradients:
             self.leaf(leaf, value)

@@ -1,4 +1,4 @@
-"""Derivatives between tensors, in either direction: what functional and func are made of.
+"""Derivatives between tensors, in either direction, for ``tape.autograd.functional`` and ``tape.func``.
 
 Forward mode is a native sweep over the tape's instructions, from leaves with tangents to results. Where the outcome
 is to be differentiated again, it is the derivative of a recorded backward by its cotangents, which is linear in them.
@@ -17,25 +17,28 @@ from kernels.native.words import TAPE_BITS
 from kernels.sweeps import forward as sweeps
 from tape.engine import short_backward
 from tape.engine.backward import grad
-from tape.engine.graph.observers import own_offset
-from tape.engine.graph.sweep_run import offset_of
+from tape.engine.graph.observers import family_offset
+from tape.engine.graph.sweep_run import family_offset_of
 from tape.engine.rules.accumulate_grad import tape_of
 from tape.recording import record
 from tape.recording.views import clone, stack
 from tape.tensors import grad_modes, inference_mode, modes
 from tape.tensors.tensor import AccumulateGrad, Tensor, carried, leaf, plain, root
 
-Found = list[Tensor | None]
-Derivation = Callable[..., Found]
-"""Derivatives by ``(outputs, inputs, weights, rows, again=False)``: with rows, weights and results have a leading axis
-of so many; ``again`` says that they will be asked for once more.
+Derivatives = list[Tensor | None]
+"""A gradient for each input, or a tangent for each output; None where one does not depend on the other."""
+Derivation = Callable[..., Derivatives]
+"""A function of ``(outputs, inputs, weights, rows, again=False)`` that returns derivatives.
+
+With ``rows``, weights and results have a leading axis of that length. With ``again`` the graph is kept, since the
+derivatives will be asked for once more.
 """
 
 
 def own(x: Tensor, *, linked: bool = True) -> Tensor:
-    """Return an input as a tensor of one's own that requires grad; ``linked`` to what it was computed from, if any.
+    """Return a new tensor that requires grad, of an input's value: what a transform differentiates by.
 
-    RuntimeError for a dtype that has no gradients.
+    ``linked``: a copy in the graph, if the input requires grad. RuntimeError for a dtype that has no gradients.
     """
     if x.spec.dtype.kind != "f":
         raise RuntimeError("only Tensors of floating point dtype can require gradients")
@@ -50,18 +53,18 @@ def own(x: Tensor, *, linked: bool = True) -> Tensor:
 
 def leaves_of(tensors: Sequence[Tensor]) -> set[AccumulateGrad]:
     """Return the leaves that tensors were computed from, on whichever tapes."""
-    found: set[Any] = {x._slot for x in tensors}
+    slots: set[Any] = {x._slot for x in tensors}
     seen: set[int] = set()
-    pending = {slot for slot in found if type(slot) is int}
+    pending = {slot for slot in slots if type(slot) is int}
     while pending:
         seen |= pending
         tape = tape_of(next(iter(pending)))
-        own = {slot for slot in pending if slot >> TAPE_BITS == tape.number}
+        tape_slots = {slot for slot in pending if slot >> TAPE_BITS == tape.number}
         with tape.reading():
-            reached = {operand for operand, _ in sweeps.leaves(tape.entries, tape.number, list(own))}
-        found |= reached
-        pending = (pending - own) | {slot for slot in reached - seen if type(slot) is int}
-    return {slot for slot in found if type(slot) is AccumulateGrad}
+            reached = {operand for operand, _ in sweeps.leaves(tape.entries, tape.number, list(tape_slots))}
+        slots |= reached
+        pending = (pending - tape_slots) | {slot for slot in reached - seen if type(slot) is int}
+    return {slot for slot in slots if type(slot) is AccumulateGrad}
 
 
 def needs_graph(outputs: Sequence[Tensor], inputs: Sequence[Tensor], weights: Sequence[Tensor] = ()) -> bool:
@@ -75,7 +78,7 @@ def needs_graph(outputs: Sequence[Tensor], inputs: Sequence[Tensor], weights: Se
 
 
 def settle(inputs: Sequence[Tensor]) -> None:
-    """Note that a transform is over, whose inputs these were."""
+    """Mark the inputs of a transform that is over: nobody can differentiate by them any more."""
     for x in inputs:
         if type(x._slot) is AccumulateGrad:
             x._slot.over = True
@@ -93,15 +96,15 @@ def pushed_arrays(
     for y in outputs:
         record.left(y)
         if type(y._slot) is int:
-            targets[y._slot] = Observer(y._slot, y.spec, own_offset(y) or 0)
+            targets[y._slot] = Observer(y._slot, y.spec, family_offset(y) or 0)
     _push(list(targets.values()), sources, batch)
-    found: list[Array | None] = []
+    arrays: list[Array | None] = []
     for y in outputs:
-        own = targets[y._slot].gradient if y._slot in targets else None
+        tangent = targets[y._slot].gradient if y._slot in targets else None
         if y._slot in sources:
-            own = np.asarray(sources[y._slot].value)
-        found.append(None if own is None else own.copy())
-    return found
+            tangent = np.asarray(sources[y._slot].value)
+        arrays.append(None if tangent is None else tangent.copy())
+    return arrays
 
 
 def _push(targets: list[Observer], sources: dict[Any, Seed], batch: int) -> None:
@@ -109,17 +112,17 @@ def _push(targets: list[Observer], sources: dict[Any, Seed], batch: int) -> None
     groups: dict[int, list[Observer]] = {}
     for observer in targets:
         groups.setdefault(observer.key >> TAPE_BITS, []).append(observer)
-    for own in groups.values():
-        tape = tape_of(own[0].key)
+    for group in groups.values():
+        tape = tape_of(group[0].key)
         with tape.reading():
-            reached = sweeps.forward(tape.entries, tape.number, list(sources.values()), own, batch)
+            reached = sweeps.forward(tape.entries, tape.number, list(sources.values()), group, batch)
         if reached:
-            foreign = [Observer(slot, spec, offset_of(slot) or 0) for slot, spec in reached if spec is not None]
+            foreign = [Observer(slot, spec, family_offset_of(slot) or 0) for slot, spec in reached if spec is not None]
             _push(foreign, sources, batch)
-            given = [Seed(o.key, o.spec, o.gradient, 0) for o in foreign if o.gradient is not None]
+            foreign_seeds = [Seed(o.key, o.spec, o.gradient, 0) for o in foreign if o.gradient is not None]
             fixed = [o.key for o in foreign if o.gradient is None]
             with tape.reading():
-                sweeps.forward(tape.entries, tape.number, [*sources.values(), *given], own, batch, fixed)
+                sweeps.forward(tape.entries, tape.number, [*sources.values(), *foreign_seeds], group, batch, fixed)
 
 
 def pulled(
@@ -130,7 +133,7 @@ def pulled(
     batch: int = 0,
     create: bool | None = None,
     retain: bool = False,
-) -> Found:
+) -> Derivatives:
     """Return the gradients of inputs for cotangents of outputs; None where no output depends on an input.
 
     ``create``: record how they are computed, or, for None, if anything but the inputs requires grad.
@@ -147,17 +150,17 @@ def pushed(
     *,
     batch: int = 0,
     create: bool | None = None,
-) -> Found:
+) -> Derivatives:
     """Return the tangents of outputs for those of inputs; None where an output depends on no input. See pulled."""
     return derived(partial(_pushed, create=create), outputs, inputs, tangents, batch)
 
 
 def derived(
     run: Derivation, outputs: Sequence[Tensor], inputs: Sequence[Tensor], weights: Sequence[Tensor], batch: int
-) -> Found:
-    """Run a derivation, unless what is being recorded knows how to do it itself."""
-    hear = getattr(modes.current().recorder, "derived", run)
-    return hear(outputs, inputs, weights, batch) if hear is run else hear(run, outputs, inputs, weights, batch)
+) -> Derivatives:
+    """Run a derivation, or let the recorder do it that has a ``derived`` of its own (vmap's)."""
+    derive = getattr(modes.current().recorder, "derived", run)
+    return derive(outputs, inputs, weights, batch) if derive is run else derive(run, outputs, inputs, weights, batch)
 
 
 def _pull(
@@ -169,35 +172,37 @@ def _pull(
     create: bool | None,
     retain: bool,
     again: bool = False,
-) -> Found:
+) -> Derivatives:
     pairs = [(y, w) for y, w in zip(outputs, weights, strict=True) if y._slot is not None]
     if not pairs:
         return [None] * len(inputs)
-    roots, given = zip(*pairs, strict=True)
-    if create is None and not batch and not (modes.is_grad_enabled() and any(w._slot is not None for w in given)):
-        alone = _alone(roots, inputs, given, free=not (retain or again))
+    roots, cotangents = zip(*pairs, strict=True)
+    if create is None and not batch and not (modes.is_grad_enabled() and any(w._slot is not None for w in cotangents)):
+        alone = _alone(roots, inputs, cotangents, free=not (retain or again))
         if alone is not None:
             return alone
-    create = needs_graph(roots, inputs, given) if create is None else create
-    found = grad(
+    create = needs_graph(roots, inputs, cotangents) if create is None else create
+    gradients = grad(
         roots,
         inputs,
-        given,
+        cotangents,
         retain_graph=retain or create or again,
         create_graph=create,
         allow_unused=True,
         is_grads_batched=batch > 0,
     )
-    return list(found)
+    return list(gradients)
 
 
-def _alone(roots: Sequence[Tensor], inputs: Sequence[Tensor], weights: Sequence[Tensor], *, free: bool) -> Found | None:
-    """Return gradients of one root that leads to the inputs alone, where nothing else is to be differentiated by."""
+def _alone(
+    roots: Sequence[Tensor], inputs: Sequence[Tensor], weights: Sequence[Tensor], *, free: bool
+) -> Derivatives | None:
+    """Return gradients of one root, freeing its graph, if that leads to the inputs and to no other leaf; else None."""
     wanted = short_backward._wanted(inputs) if len(roots) == 1 else None
-    found = None if wanted is None else short_backward.swept(roots[0], weights[0], free=free, only=(wanted, True))
-    if found is None:
+    pairs = None if wanted is None else short_backward.swept(roots[0], weights[0], free=free, only=(wanted, True))
+    if pairs is None:
         return None
-    by_leaf = dict(found)
+    by_leaf = dict(pairs)
     return [short_backward.tensor(x, by_leaf[x._slot]) for x in inputs]
 
 
@@ -209,16 +214,16 @@ def _pushed(
     *,
     create: bool | None,
     again: bool = False,
-) -> Found:
+) -> Derivatives:
     del again  # a forward sweep frees nothing
     roots = [y for y in outputs if y._slot is not None]
     if needs_graph(roots, inputs, tangents) if create is None else create:
         return _pushed_rows(outputs, inputs, tangents, batch) if batch else _pulled_twice(outputs, inputs, tangents)
-    found = pushed_arrays(outputs, inputs, [t._value for t in tangents], batch)
-    return [None if t is None else plain(carried(t)) for t in found]
+    arrays = pushed_arrays(outputs, inputs, [t._value for t in tangents], batch)
+    return [None if t is None else plain(carried(t)) for t in arrays]
 
 
-def _pulled_twice(outputs: Sequence[Tensor], inputs: Sequence[Tensor], tangents: Sequence[Tensor]) -> Found:
+def _pulled_twice(outputs: Sequence[Tensor], inputs: Sequence[Tensor], tangents: Sequence[Tensor]) -> Derivatives:
     """Return tangents as the derivative of a backward by its cotangents."""
     with grad_modes.enable_grad():
         weights = [filled_with(1.0, y).requires_grad_() for y in outputs]
@@ -226,18 +231,20 @@ def _pulled_twice(outputs: Sequence[Tensor], inputs: Sequence[Tensor], tangents:
         pairs = [(g, t) for g, t in zip(gradients, tangents, strict=True) if g is not None and g._slot is not None]
         if not pairs:
             return [None] * len(outputs)
-        pulled_back, given = zip(*pairs, strict=True)
-        return _pull(pulled_back, weights, given, 0, create=True, retain=True)
+        pulled_back, directions = zip(*pairs, strict=True)
+        return _pull(pulled_back, weights, directions, 0, create=True, retain=True)
 
 
-def _pushed_rows(outputs: Sequence[Tensor], inputs: Sequence[Tensor], tangents: Sequence[Tensor], batch: int) -> Found:
+def _pushed_rows(
+    outputs: Sequence[Tensor], inputs: Sequence[Tensor], tangents: Sequence[Tensor], batch: int
+) -> Derivatives:
     rows = [_pulled_twice(outputs, inputs, [t[k] for t in tangents]) for k in range(batch)]
     return [None if any(t is None for t in column) else stack(column) for column in zip(*rows, strict=True)]
 
 
-def zeros_for(found: Found, like: Sequence[Tensor], lead: tuple[int, ...] = ()) -> list[Tensor]:
+def zeros_for(derivatives: Derivatives, like: Sequence[Tensor], lead: tuple[int, ...] = ()) -> list[Tensor]:
     """Return derivatives, zeros for None; ``lead`` are the extents of a leading axis."""
-    return [filled_with(0.0, x, lead) if d is None else d for d, x in zip(found, like, strict=True)]
+    return [filled_with(0.0, x, lead) if d is None else d for d, x in zip(derivatives, like, strict=True)]
 
 
 def filled_with(value: float, like: Tensor, lead: tuple[int, ...] = ()) -> Tensor:

@@ -1,4 +1,4 @@
-"""What a backward begins with: roots and their cotangents, checked, with PyTorch's messages."""
+"""The roots of a backward and their cotangents: checked, with PyTorch's messages, and made into seeds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from kernels.arrays.specs import SCALAR
 from kernels.arrays.sweep_interface import Array, Seed
 from tape import errors
-from tape.engine.graph.observers import own_offset
+from tape.engine.graph.observers import family_offset
 from tape.recording import record as recording
 from tape.tensors.tensor import Tensor, plain
 
@@ -21,17 +21,17 @@ def weights_of(roots: Sequence[Tensor], weights: Any) -> tuple[Any, ...]:
         return (None,) * len(roots)
     if isinstance(weights, np.ndarray):
         raise TypeError("gradients can be either Tensors or None, but got numpy.ndarray")
-    given: tuple[Any, ...] = (weights,) if isinstance(weights, Tensor) else tuple(weights)
-    if len(given) != len(roots):
-        raise RuntimeError(f"got {len(roots)} tensors and {len(given)} gradients")
-    return given
+    cotangents: tuple[Any, ...] = (weights,) if isinstance(weights, Tensor) else tuple(weights)
+    if len(cotangents) != len(roots):
+        raise RuntimeError(f"got {len(roots)} tensors and {len(cotangents)} gradients")
+    return cotangents
 
 
 def batch_of(weights: Sequence[Any]) -> int:
     """Return the extent of the leading axis that batched cotangents have."""
-    given = [w for w in weights if w is not None]
-    lengths = {w.spec.shape[0] if isinstance(w, Tensor) and w.spec.shape else None for w in given}
-    if len(given) != len(weights) or len(lengths) != 1 or None in lengths or 0 in lengths:
+    tensors = [w for w in weights if w is not None]
+    lengths = {w.spec.shape[0] if isinstance(w, Tensor) and w.spec.shape else None for w in tensors}
+    if len(tensors) != len(weights) or len(lengths) != 1 or None in lengths or 0 in lengths:
         raise RuntimeError(
             "is_grads_batched: each of grad_outputs must be a tensor with the same, non-empty leading batch dim"
         )
@@ -49,10 +49,10 @@ def starts_of(roots: Sequence[Tensor], weights: Sequence[Any]) -> list[tuple[Ten
     for seed, root, weight in zip(seeds_of(roots, weights), roots, weights, strict=True):
         spec = seed.spec
         if weight is None:
-            given = plain(1.0 if spec is SCALAR else np.full(spec.shape, 1.0, spec.dtype))
+            cotangent = plain(1.0 if spec is SCALAR else np.full(spec.shape, 1.0, spec.dtype))
         else:
-            given = weight if weight.spec.dtype is spec.dtype else recording.to_dtype(weight, spec.dtype)
-        starts.append((root, given))
+            cotangent = weight if weight.spec.dtype is spec.dtype else recording.to_dtype(weight, spec.dtype)
+        starts.append((root, cotangent))
     return starts
 
 
@@ -67,7 +67,7 @@ def seeds_of(roots: Sequence[Tensor], weights: Sequence[Any], batch: int = 0) ->
         if root._slot is None:
             raise errors.GradError(errors.NO_GRAPH.format(i))
         recording.left(root)
-        seeds.append(Seed(root._slot, spec, value, own_offset(root)))
+        seeds.append(Seed(root._slot, spec, value, family_offset(root)))
     return seeds
 
 

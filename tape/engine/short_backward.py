@@ -1,4 +1,4 @@
-"""The short way of a backward: from one root on this thread's tape back to leaves, where nobody looks on."""
+"""The short way of a backward: from one root on this thread's tape to leaves, without hooks or observers."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ Leaves = list[tuple[AccumulateGrad, Array | float]]
 
 
 def delivered(x: Tensor, gradient: Any, *, free: bool) -> Leaves | None:
-    """Give leaves the gradients of a tensor, for a cotangent; return those that are to be added or looked at.
+    """Set ``.grad`` of the leaves of a tensor; return the gradients that Python has to add to an existing ``.grad``.
 
-    The cotangent may be None for one element. None, with nothing freed, where more is asked for.
+    The cotangent may be None for one element. None, with nothing freed, where only the general way serves.
     """
-    found = _asked(x, gradient, None, False, False, free)
-    if found is NotImplemented:
+    outcome = _asked(x, gradient, None, False, False, free)
+    if outcome is NotImplemented:
         return swept(x, gradient, free=free)
-    return found or []
+    return outcome or []
 
 
 def _asked(x: Tensor, gradient: Any, targets: tuple[Any, ...] | None, alone: bool, tensors: bool, free: bool) -> Any:
-    """Return what a native backward gives (reverse.py, ``ask``); NotImplemented where it takes another way."""
+    """Run a backward natively (reverse.py, ``ask``); NotImplemented, with nothing freed, where that cannot be done."""
     tape = modes.active()
     if not tape:
         if tape is None:
@@ -47,25 +47,25 @@ def _asked(x: Tensor, gradient: Any, targets: tuple[Any, ...] | None, alone: boo
         return NotImplemented
     try:
         how = value, targets, alone, tensors, free
-        found = backend.ask(tape.entries, x, _root, tape, how)
+        outcome = backend.ask(tape.entries, x, _root, tape, how)
     except FreedError:
         raise errors.GradError(errors.SECOND_TIME) from None
     if tape.swept > LONG:
         tape.leave(x)
-    return found
+    return outcome
 
 
 def _root(x: Tensor) -> tuple[int, Spec, int | None]:
-    """Return the slot of a computed tensor, its spec, and where its gradient begins in the shadow of its family."""
+    """Return the slot of a computed tensor, its spec, and where its gradient begins in its family's buffer."""
     form = x._form
     kind = form.kind  # type: ignore[union-attr]
     return x._slot, form.spec, None if kind == PULLS else x._offset if kind == VIEW else 0
 
 
 def swept(x: Tensor, gradient: Any, *, free: bool, only: Wanted | None = None) -> Leaves | None:
-    """Return gradients of leaves for a cotangent of a tensor; None, with nothing freed, where more is asked for.
+    """Return gradients of leaves for a cotangent of a tensor; None, with nothing freed, where this way does not serve.
 
-    The cotangent may be None for one element. With ``only`` those of these leaves: each of them, or None.
+    The cotangent may be None for one element. With ``only``: of these leaves, and None unless all were reached.
     """
     tape, hooked = modes.active(), hooks.LEAVES if only is None else ()
     if tape is None:
@@ -82,45 +82,45 @@ def swept(x: Tensor, gradient: Any, *, free: bool, only: Wanted | None = None) -
     seen = _seen(tape, free=free, accumulates=only is None) if tape.hooks or tape.nodes or tape.retained else ()
     try:
         how = value, only, hooked, seen
-        found = backend.run_one(tape.entries, tape.number, _root(x), tape, free, how)
+        pairs = backend.run_one(tape.entries, tape.number, _root(x), tape, free, how)
     except CrossingError:
         return None
     except FreedError:
         raise errors.GradError(errors.SECOND_TIME) from None
     if tape.swept > LONG:
         tape.leave(x)
-    return found
+    return pairs
 
 
 def _seen(tape: Tape, *, free: bool, accumulates: bool) -> list[int]:
-    """Return the slots of a tape at which somebody looks: by hooks, nodes that are held, and retained gradients."""
-    found = [*tape.hooks, *(tape.nodes if free else ())]
+    """Return the observed slots of a tape: with hooks, with nodes that are held, with retained gradients."""
+    observed = [*tape.hooks, *(tape.nodes if free else ())]
     if accumulates:
         slots = [x._slot for reference in list(tape.retained.values()) if (x := reference()) is not None]
-        found += [slot for slot in slots if type(slot) is int]
-    return found
+        observed += [slot for slot in slots if type(slot) is int]
+    return observed
 
 
 def _value(gradient: Any, spec: Spec) -> Any:
-    """Return the value of a cotangent as it stands; None if it is to be checked, or converted, first."""
-    own = gradient._form.spec if type(gradient) is Tensor else None
-    fits = own is not None and own.shape == spec.shape and own.dtype is spec.dtype
+    """Return the value of a cotangent of the right shape and dtype; None if it must be checked, or converted, first."""
+    gradient_spec = gradient._form.spec if type(gradient) is Tensor else None
+    fits = gradient_spec is not None and gradient_spec.shape == spec.shape and gradient_spec.dtype is spec.dtype
     return gradient._value if fits else None
 
 
 def values(y: Any, inputs: Sequence[Any], *, tensors: bool) -> Sequence[Any] | None:
-    """Return the gradients of a root of one element by leaves that are all it leads to; None where more is asked for.
+    """Return the gradients of a root of one element by leaves, if it leads to no others; None where that cannot be.
 
-    As tensors, or as they stand. What led to it is freed, and the leaves are noted as a transform's that is over.
+    As tensors, or as arrays and floats. The graph is freed, and the leaves are marked as those of a finished transform.
     """
     return None if type(y) is not Tensor else pulled(y, None, tuple(inputs), tensors=tensors, free=True)
 
 
 def pulled(y: Tensor, cotangent: Any, inputs: tuple[Any, ...], *, tensors: bool, free: bool) -> Sequence[Any] | None:
-    """Return what :func:`values` does, for a cotangent."""
-    found: Any = _asked(y, cotangent, inputs, True, tensors, free)
-    if found is not NotImplemented:
-        return found  # type: ignore[no-any-return]
+    """Do what :func:`values` does, for a root of any shape and its cotangent."""
+    outcome: Any = _asked(y, cotangent, inputs, True, tensors, free)
+    if outcome is not NotImplemented:
+        return outcome  # type: ignore[no-any-return]
     wanted = _wanted(inputs)
     pairs = None if wanted is None else swept(y, cotangent, free=free, only=(wanted, True))
     if pairs is None:
@@ -132,7 +132,7 @@ def pulled(y: Tensor, cotangent: Any, inputs: tuple[Any, ...], *, tensors: bool,
 
 
 def leads(y: Any, inputs: tuple[Any, ...]) -> bool:
-    """Return whether a tensor was computed on this thread's tape from these leaves alone, and nobody looks on."""
+    """Return whether a tensor was computed on this thread's tape from these leaves alone, without observers."""
     tape = modes.active()
     if type(y) is not Tensor or not tape or tape.hooks or tape.nodes or tape.retained:
         return False
@@ -143,14 +143,14 @@ def leads(y: Any, inputs: tuple[Any, ...]) -> bool:
 
 
 def gradients(outputs: Any, inputs: Any, weights: Any, *, free: bool) -> tuple[Tensor, ...] | None:
-    """Return what ``grad`` does for one root and leaves that it leads to; None where more is asked for."""
+    """Return what ``grad`` does for one root and leaves that it leads to; None where only the general way serves."""
     root, weight = _only(outputs), None if weights is None else _only(weights)
     targets: Sequence[Any] = (inputs,) if type(inputs) is Tensor else inputs
     if root is None or (weight is None and weights is not None) or not isinstance(targets, (tuple, list)):
         return None
-    found: Any = _asked(root, weight, tuple(targets), False, True, free)
-    if found is not NotImplemented:
-        return found  # type: ignore[no-any-return]
+    outcome: Any = _asked(root, weight, tuple(targets), False, True, free)
+    if outcome is not NotImplemented:
+        return outcome  # type: ignore[no-any-return]
     wanted = _wanted(targets)
     pairs = None if wanted is None else swept(root, weight, free=free, only=(wanted, False))
     if pairs is None:
@@ -160,7 +160,7 @@ def gradients(outputs: Any, inputs: Any, weights: Any, *, free: bool) -> tuple[T
 
 
 def _wanted(targets: Sequence[Any]) -> set[AccumulateGrad] | None:
-    """Return the leaves of tensors, if each has one of its own, where nobody hears of its gradient."""
+    """Return the leaves of tensors, if these are distinct leaves without hooks; else None."""
     wanted = set()
     for x in targets:
         slot = x._slot if type(x) is Tensor else None
@@ -170,11 +170,11 @@ def _wanted(targets: Sequence[Any]) -> set[AccumulateGrad] | None:
     return wanted if wanted and len(wanted) == len(targets) else None
 
 
-def _only(given: Any) -> Tensor | None:
+def _only(tensors: Any) -> Tensor | None:
     """Return a tensor, or the only one of a list; None for anything else."""
-    if isinstance(given, (list, tuple)) and len(given) == 1:
-        given = given[0]
-    return given if type(given) is Tensor else None
+    if isinstance(tensors, (list, tuple)) and len(tensors) == 1:
+        tensors = tensors[0]
+    return tensors if type(tensors) is Tensor else None
 
 
 def tensor(x: Tensor, value: Array | float) -> Tensor:

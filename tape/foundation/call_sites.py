@@ -31,11 +31,11 @@ def _users(frame: FrameType | None) -> tuple[FrameType | None, int]:
 def frames() -> Frames:
     """Return the frames of the user's code, and of what called it."""
     frame, _ = _users(sys._getframe(1))
-    found = []
+    stack = []
     while frame is not None:
-        found.append((frame.f_code, frame.f_lineno))
+        stack.append((frame.f_code, frame.f_lineno))
         frame = frame.f_back
-    return tuple(reversed(found))
+    return tuple(reversed(stack))
 
 
 def stack_level() -> int:
@@ -43,16 +43,16 @@ def stack_level() -> int:
     return _users(sys._getframe(1))[1] + 1
 
 
-def formatted(given: Frames) -> str:
+def formatted(stack: Frames) -> str:
     """Print frames as Python's tracebacks do."""
-    summary = [traceback.FrameSummary(code.co_filename, line, code.co_name) for code, line in given]
+    summary = [traceback.FrameSummary(code.co_filename, line, code.co_name) for code, line in stack]
     return "".join(traceback.StackSummary.from_list(summary).format())
 
 
-def line_of(given: Frames) -> str:
+def line_of(stack: Frames) -> str:
     """Return the innermost line as ``file:number: text``."""
-    if not given:
+    if not stack:
         return "unknown"
-    code, line = given[-1]
+    code, line = stack[-1]
     text = linecache.getline(code.co_filename, line).strip()
     return f"{code.co_filename}:{line}" + (f": {text}" if text else "")

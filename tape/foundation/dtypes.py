@@ -35,9 +35,9 @@ __all__ = [
 ]
 
 
-def dtype_of(given: Any) -> np.dtype[Any]:
+def dtype_of(dtype: Any) -> np.dtype[Any]:
     """Return a dtype as tensors have it: of this machine's byte order, whatever order it is given in."""
-    wanted: np.dtype[Any] = np.dtype(given)
+    wanted: np.dtype[Any] = np.dtype(dtype)
     if not wanted.isnative:
         wanted = wanted.newbyteorder("=")
     return wanted

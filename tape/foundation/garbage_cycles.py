@@ -18,48 +18,50 @@ def let_go(held: list[Any]) -> int:
     ``held`` are objects that a tape alone refers to; it grows. This is trial deletion: whatever has more references
     than come from within is reached from elsewhere, and so is what it refers to.
     """
-    inner = {id(one): 1 for one in held}  # references that are accounted for: the tape's
-    for one in held:
-        for other in _referents(one):
-            if id(other) not in inner:
-                inner[id(other)] = 0
-                held.append(other)
-            inner[id(other)] += 1
+    inner = {id(obj): 1 for obj in held}  # references that are accounted for: the tape's
+    for obj in held:
+        for referent in _referents(obj):
+            if id(referent) not in inner:
+                inner[id(referent)] = 0
+                held.append(referent)
+            inner[id(referent)] += 1
         if len(held) > _MOST:
             return len(held)
-    reached = _reached([one for one, count in zip(held, _counts(held), strict=True) if count - _ALONE > inner[id(one)]])
-    alone = [one for one in held if id(one) not in reached and _has_slot(one)]
-    for one in alone:
-        one._unheld()
+    reached = _reached([obj for obj, count in zip(held, _counts(held), strict=True) if count - _ALONE > inner[id(obj)]])
+    alone = [obj for obj in held if id(obj) not in reached and _has_slot(obj)]
+    for obj in alone:
+        obj._unheld()
     return 0 if alone else len(held)
 
 
 def _reached(outer: list[Any]) -> set[int]:
     """Return the ids of these objects and of what they lead to; the list grows."""
-    found = {id(one) for one in outer}
-    for one in outer:
-        for other in _referents(one):
-            if id(other) not in found:
-                found.add(id(other))
-                outer.append(other)
-    return found
+    ids = {id(obj) for obj in outer}
+    for obj in outer:
+        for referent in _referents(obj):
+            if id(referent) not in ids:
+                ids.add(id(referent))
+                outer.append(referent)
+    return ids
 
 
-def _has_slot(one: Any) -> bool:
+def _has_slot(obj: Any) -> bool:
     """Whether it is a computed tensor, or a node."""
-    return hasattr(type(one), "_unheld") and type(one._slot) is int
+    return hasattr(type(obj), "_unheld") and type(obj._slot) is int
 
 
-def _referents(one: Any) -> list[Any]:
+def _referents(obj: Any) -> list[Any]:
     """Return what an object refers to, of what can be part of a cycle through a hook."""
-    found = [other for other in gc.get_referents(one) if gc.is_tracked(other)]
-    if type(one) is FunctionType:
-        found = [other for other in found if other is not one.__globals__ and other is not vars(builtins)]
-    return [other for other in found if not isinstance(other, (type, ModuleType))]
+    referents = [referent for referent in gc.get_referents(obj) if gc.is_tracked(referent)]
+    if type(obj) is FunctionType:
+        referents = [
+            referent for referent in referents if referent is not obj.__globals__ and referent is not vars(builtins)
+        ]
+    return [referent for referent in referents if not isinstance(referent, (type, ModuleType))]
 
 
 def _counts(held: list[Any]) -> list[int]:
-    return [sys.getrefcount(one) for one in held]
+    return [sys.getrefcount(obj) for obj in held]
 
 
 _ALONE = _counts([object()])[0]

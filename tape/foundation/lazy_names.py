@@ -17,9 +17,9 @@ def found_in(package: str, places: Mapping[str, str]) -> Callable[[str], Any]:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         place = places[name]
         module = importlib.import_module(place)
-        found = getattr(module, name, module) if place == f"{package}.{name}" else getattr(module, name)
-        found = module if isinstance(found, ModuleType) else found  # tape.sparse imports another sparse
-        setattr(sys.modules[package], name, found)
-        return found
+        value = getattr(module, name, module) if place == f"{package}.{name}" else getattr(module, name)
+        value = module if isinstance(value, ModuleType) else value  # tape.sparse imports another sparse
+        setattr(sys.modules[package], name, value)
+        return value
 
     return find

@@ -13,8 +13,8 @@ class Size(tuple[int, ...]):
     __module__ = "tape"  # what pickles name
 
     def __getitem__(self, key: Any) -> Any:
-        found = tuple.__getitem__(self, key)
-        return Size(found) if isinstance(key, slice) else found
+        extents = tuple.__getitem__(self, key)
+        return Size(extents) if isinstance(key, slice) else extents
 
     def numel(self) -> int:
         """Return the number of elements of a tensor of this shape."""

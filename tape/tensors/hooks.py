@@ -75,27 +75,27 @@ class Hooks:
 
     def before_node(self, outputs: list[Tensor | None]) -> list[Tensor | None]:
         """Return what the hooks before the node make of the gradients of its outputs."""
-        return self._changed(self.before, outputs, lambda given: (given,))
+        return self._changed(self.before, outputs, lambda gradients: (gradients,))
 
     def after_node(self, inputs: list[Tensor | None], outputs: tuple[Tensor | None, ...]) -> list[Tensor | None]:
         """Return what the hooks after the node make of the gradients of its inputs."""
-        return self._changed(self.after, inputs, lambda given: (given, outputs))
+        return self._changed(self.after, inputs, lambda gradients: (gradients, outputs))
 
     def _changed(
-        self, own: Registered, given: list[Tensor | None], arguments: Callable[[Any], tuple[Any, ...]]
+        self, registered: Registered, gradients: list[Tensor | None], arguments: Callable[[Any], tuple[Any, ...]]
     ) -> list[Tensor | None]:
-        for hook in list(own.values()):
+        for hook in list(registered.values()):
             with modes.kept():
-                result = hook(*arguments(tuple(given)))
+                result = hook(*arguments(tuple(gradients)))
             if result is not None:
-                found = _counted(hook, result, len(given))
-                given = [_changed(hook, new, old) for old, new in zip(given, found, strict=True)]
-        return given
+                replacements = _counted(hook, result, len(gradients))
+                gradients = [_changed(hook, new, old) for old, new in zip(gradients, replacements, strict=True)]
+        return gradients
 
     def after_arrays(self, inputs: list[Array | None], output: Array) -> list[Array | None]:
         """Run the hooks after the node on the gradients of its inputs and of its output."""
-        given = [None if i is None else plain(carried(i)) for i in inputs]
-        return [None if t is None else as_array(t) for t in self.after_node(given, (plain(carried(output)),))]
+        gradients = [None if i is None else plain(carried(i)) for i in inputs]
+        return [None if t is None else as_array(t) for t in self.after_node(gradients, (plain(carried(output)),))]
 
 
 def _counted(hook: Hook, result: Any, count: int) -> tuple[Any, ...]:
@@ -183,12 +183,12 @@ An interrupt may leave one that is gone. The leaf itself has its hooks, so that 
 
 def of_leaf(leaf: AccumulateGrad) -> LeafHooks:
     """Return the hooks of a leaf, an empty set at first."""
-    found = found_on(leaf)
-    if found is None:
+    hooks = found_on(leaf)
+    if hooks is None:
         key, forget = id(leaf), LEAVES.pop  # at the end of the process this module is empty before the leaves are gone
         LEAVES[key] = ref(leaf, lambda _: forget(key, None))
-        leaf.hooks = found = LeafHooks(leaf.spec)
-    return found
+        leaf.hooks = hooks = LeafHooks(leaf.spec)
+    return hooks
 
 
 def found_on(leaf: Any) -> LeafHooks | None:
@@ -199,8 +199,8 @@ def found_on(leaf: Any) -> LeafHooks | None:
 def of_slot(tape: tapes.Tape, slot: int, spec: Spec, offset: int) -> Hooks:
     """Return the hooks of a computed tensor, an empty set at first."""
     key = slot ^ 0  # an equal number: references to the slot itself are counted
-    found: Hooks = tape.hooks.setdefault(key, Hooks(spec, offset))
-    return found
+    hooks: Hooks = tape.hooks.setdefault(key, Hooks(spec, offset))
+    return hooks
 
 
 @method()

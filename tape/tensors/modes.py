@@ -175,8 +175,8 @@ def listening() -> Tape | bool | None:
 def alone() -> Tape | bool | None:
     """Return the tape to record on, False without gradients; None where anybody else hears of operations."""
     listening()  # which makes a tape
-    found: Tape | bool | None = _active.get()
-    return found
+    tape: Tape | bool | None = _active.get()
+    return tape
 
 
 @contextmanager

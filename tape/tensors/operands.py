@@ -74,10 +74,10 @@ def array_of(value: Any) -> Array:
             f"an operand is a {type(value).__name__} of tensors that require grad; write tape.stack(...) or "
             "tape.tensor(...) of it, which are recorded"
         )
-    found = np.asarray(value)
-    if found.dtype.kind not in "fiub":
-        raise TypeError(f"an operand is a {type(value).__name__} of {found.dtype}; tensors take numbers")
-    return found
+    converted = np.asarray(value)
+    if converted.dtype.kind not in "fiub":
+        raise TypeError(f"an operand is a {type(value).__name__} of {converted.dtype}; tensors take numbers")
+    return converted
 
 
 def wants(value: Any) -> bool:
@@ -147,9 +147,9 @@ def plainly(value: Any) -> Array:
 def native(array: Array) -> Array:
     """Check that an array can be a tensor's value: numbers of a supported dtype, native and aligned."""
     if not array.dtype.isnative or not array.flags.aligned:
-        what = "byte order" if not array.dtype.isnative else "alignment"
+        property_name = "byte order" if not array.dtype.isnative else "alignment"
         raise TypeError(
-            f"array of dtype {array.dtype.str!r} has a foreign {what}; "
+            f"array of dtype {array.dtype.str!r} has a foreign {property_name}; "
             "convert it first: array.astype(array.dtype.newbyteorder('='))"
         )
     if array.dtype.kind not in "fiub" or array.dtype.itemsize > 8:  # noqa: PLR2004

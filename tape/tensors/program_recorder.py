@@ -34,7 +34,7 @@ class ProgramRecorder(Recorder):
         super().__init__()
         self.copies: dict[Any, int] = {}
         """The node of the last copy of a pattern of memory, and those of equal contents."""
-        self.own: list[tuple[int, int, int]] = []
+        self.owned: list[tuple[int, int, int]] = []
         """Memory from outside that the program writes, or that is an argument's: first and last address, node."""
         self.lent: list[tuple[int, int, int]] = []
         """Memory of the arrays that were given as arguments, with their numbers; the function has copies."""
@@ -55,7 +55,7 @@ class ProgramRecorder(Recorder):
         if type(x._value) is not float and x.spec.size:
             low, high = byte_bounds(as_array(x))
             if high - low == x.spec.size * x.spec.dtype.itemsize:
-                self.own.append((low, high, at))
+                self.owned.append((low, high, at))
         return at
 
     def _look_at(self, op: Any, operands: tuple[Any, ...], result: Tensor, params: tuple[Any, ...]) -> None:
@@ -70,7 +70,7 @@ class ProgramRecorder(Recorder):
             return False
         if id(x) in self.nodes or (is_view(x) and self._is_part(x)):
             return True
-        return bool(self.own) and self._owned(x) is not None
+        return bool(self.owned) and self._owned(x) is not None
 
     def reference(self, operand: Any) -> Any:
         """Return the node of a tensor, that of a constant if it depends on no argument; other operands as they are."""
@@ -78,9 +78,9 @@ class ProgramRecorder(Recorder):
             return operand
         node = self.nodes.get(id(operand))
         if node is None and self._is_part(operand):
-            found = Node(operand.spec)
-            self._place_view(found, operand._base, operand)
-            node = self._add(operand, found)
+            view_node = Node(operand.spec)
+            self._place_view(view_node, operand._base, operand)
+            node = self._add(operand, view_node)
         elif node is None:
             node = self._owned(operand)
             if node is None:
@@ -101,11 +101,11 @@ class ProgramRecorder(Recorder):
 
     def _owned(self, x: Tensor) -> int | None:
         """Return the node of a tensor that shows memory of the program's; None if it shows none of it."""
-        if type(x._value) is float or not self.own or not x.spec.size:
+        if type(x._value) is float or not self.owned or not x.spec.size:
             return None
         value = as_array(x)
         low, high = byte_bounds(value)
-        for first, last, node in self.own:
+        for first, last, node in self.owned:
             if low < last and first < high:
                 if not first <= low <= high <= last:
                     raise NotImplementedError(
@@ -161,13 +161,13 @@ class ProgramRecorder(Recorder):
 
     def _copied(self, node: int) -> Array:
         """Return the copy that a constant's node stands for."""
-        about = self.recipe.nodes[node]
-        if about.base is None:
-            assert about.constant is not None
-            return about.constant
-        held = self.recipe.nodes[about.base].constant
+        entry = self.recipe.nodes[node]
+        if entry.base is None:
+            assert entry.constant is not None
+            return entry.constant
+        held = self.recipe.nodes[entry.base].constant
         assert held is not None
-        return np.ndarray(about.spec.shape, about.spec.dtype, held.ravel("K"), about.offset, about.spec.strides)
+        return np.ndarray(entry.spec.shape, entry.spec.dtype, held.ravel("K"), entry.offset, entry.spec.strides)
 
     def overwrites(self, x: Tensor, value: Any) -> None:
         """Hear that a value is about to be written into a tensor: memory from outside becomes the program's."""
@@ -176,12 +176,12 @@ class ProgramRecorder(Recorder):
         if not self._depends(x):
             if not self._depends(value):
                 return
-            self._own(base_of(x))
+            self._take_over(base_of(x))
         at = self.recipe.base_of(self.reference(x).node)
         if self.recipe.nodes[at].argument:
             self.recipe.written.add(at)
 
-    def _own(self, x: Tensor) -> None:
+    def _take_over(self, x: Tensor) -> None:
         """Let memory from outside be the program's, with all that it is part of; replays start with what it holds."""
         array = as_array(x)
         root = root_of(array)
@@ -199,7 +199,7 @@ class ProgramRecorder(Recorder):
                     f"record: the function writes, at {caller()}, to the memory of argument {number}, which it has not "
                     "from there but from outside; write to the argument"
                 )
-        if any(low < last and first < high for first, last, _ in self.own):
+        if any(low < last and first < high for first, last, _ in self.owned):
             raise NotImplementedError("record: a part of the memory that is written was written before; copy it first")
         kept = root if fills(root) else _extent(root)
         one = kept.ravel("K")[:1].reshape(())
@@ -211,7 +211,7 @@ class ProgramRecorder(Recorder):
         node = len(self.recipe.nodes) - 1
         self.recipe.resets.append((start, node))
         self.held.append(root)
-        self.own.append((low, high, node))
+        self.owned.append((low, high, node))
         if not root.size:
             self._add(x, Node(x.spec, base=node))
         self.reference(x)
@@ -239,8 +239,8 @@ class ProgramRecorder(Recorder):
             self.nodes.pop(id(x), None)
             return
         at = self.reference(other).node
-        about = self.recipe.nodes[at]
-        self._add(x, Node(spec_of(as_array(other)), base=self.recipe.base_of(at), offset=about.offset))
+        source = self.recipe.nodes[at]
+        self._add(x, Node(spec_of(as_array(other)), base=self.recipe.base_of(at), offset=source.offset))
 
     def left(self, tensor: Tensor) -> None:
         """Note that a value which depends on the arguments left for Python, and where."""

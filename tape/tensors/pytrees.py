@@ -55,12 +55,12 @@ class Structure:
             return value
         return self._filled(iter(values))
 
-    def _filled(self, left: Iterator[Any]) -> Any:
+    def _filled(self, values: Iterator[Any]) -> Any:
         if self.kind is None:
-            return next(left)
+            return next(values)
         if self.flat:
-            return self.make(list(islice(left, self.flat)))
-        return self.make([next(left) if part is _LEAF else part._filled(left) for part in self.parts])
+            return self.make(list(islice(values, self.flat)))
+        return self.make([next(values) if part is _LEAF else part._filled(values) for part in self.parts])
 
     def paths(self, start: str = "") -> list[str]:
         """Return how Python would reach each leaf: ``['layers'][0].w``."""
@@ -80,10 +80,10 @@ class Structure:
             return [tree]
         taken = self.taken(tree)
         if taken is None or not _alike_static(self, tree):
-            found = f"a {type(tree).__name__}" if _opened(tree) is None else shown(tree)
-            raise TypeError(f"{start or 'the structure'} is {found}, where {self} is expected")
+            received = f"a {type(tree).__name__}" if _opened(tree) is None else shown(tree)
+            raise TypeError(f"{start or 'the structure'} is {received}, where {self} is expected")
         named = zip(self.keys, self.parts, taken, strict=True)
-        return [leaf for key, part, one in named for leaf in part.leaves_of(one, start + _step(self.kind, key))]
+        return [leaf for key, part, subtree in named for leaf in part.leaves_of(subtree, start + _step(self.kind, key))]
 
     def taken(self, tree: Any) -> list[Any] | None:
         """Return the parts of a tree in this structure's order; None if it has others."""
@@ -105,9 +105,9 @@ class Structure:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Structure) or self.kind is not other.kind or len(self.keys) != len(other.keys):
             return False
-        others = dict(zip(other.keys, other.parts, strict=True))
-        own = dict(zip(self.keys, self.parts, strict=True))
-        return own == others and _same(self.static, other.static)
+        other_parts = dict(zip(other.keys, other.parts, strict=True))
+        parts = dict(zip(self.keys, self.parts, strict=True))
+        return parts == other_parts and _same(self.static, other.static)
 
     def __hash__(self) -> int:
         return hash((self.kind, frozenset(self.keys)))
@@ -231,33 +231,33 @@ def flattened(tree: Any, *, none: bool = False) -> tuple[list[Any], Structure]:
     """Return the leaves of a nested structure, in order, and the structure; with ``none`` None is a leaf too."""
     if type(tree) in _USUAL or (none and tree is None):
         return [tree], _LEAF
-    found: list[Any] = []
-    return found, _taken_apart(tree, found, none)
+    values: list[Any] = []
+    return values, _taken_apart(tree, values, none)
 
 
 @functools.lru_cache(256)
 def _flat(kind: Any, keys: Any) -> Structure:
     """Return a structure of leaves alone, of a dict of these keys, or of so many in a row."""
     names, make = (keys, functools.partial(_dict_of, keys)) if kind is dict else (tuple(range(keys)), kind)
-    found = Structure(kind, names, (_LEAF,) * len(names), {}, make)
-    found.flat = len(names)
-    return found
+    structure = Structure(kind, names, (_LEAF,) * len(names), {}, make)
+    structure.flat = len(names)
+    return structure
 
 
-def _taken_apart(tree: Any, found: list[Any], none: bool) -> Structure:
+def _taken_apart(tree: Any, values: list[Any], none: bool) -> Structure:
     kind: Any = type(tree)
     if kind in (dict, tuple, list):
         inside = tree.values() if kind is dict else tree
         if _USUAL.issuperset(map(type, inside)) and (kind is not dict or _STRING.issuperset(map(type, tree))):
-            found += inside
+            values += inside
             return _flat(kind, tuple(tree) if kind is dict else len(tree))
     opened = None if kind in _USUAL else _opened(tree)
     if opened is not None:
         keys, parts, static, make = opened
-        return Structure(type(tree), keys, tuple([_taken_apart(part, found, none) for part in parts]), static, make)
+        return Structure(type(tree), keys, tuple([_taken_apart(part, values, none) for part in parts]), static, make)
     if tree is None and not none:
         return _NONE
-    found.append(tree)
+    values.append(tree)
     return _LEAF
 
 
@@ -275,8 +275,8 @@ def mapped(function: Callable[[Any], Any], tree: Any) -> Any:
     """Return the structure with a function of each leaf in its place; None counts."""
     if isinstance(tree, Tensor):
         return function(tree)
-    found, structure = flattened(tree, none=True)
-    return structure.filled(map(function, found))
+    values, structure = flattened(tree, none=True)
+    return structure.filled(map(function, values))
 
 
 def shown(tree: Any) -> str:
@@ -291,10 +291,10 @@ def spread(prefix: Any, structure: Structure) -> list[Any] | None:
     taken = structure.taken(prefix)
     if taken is None:
         return None
-    found: list[Any] = []
-    for one, part in zip(taken, structure.parts, strict=True):
-        below = spread(one, part)
+    values: list[Any] = []
+    for subtree, part in zip(taken, structure.parts, strict=True):
+        below = spread(subtree, part)
         if below is None:
             return None
-        found += below
-    return found
+        values += below
+    return values

@@ -35,10 +35,10 @@ def implements(*functions: Any) -> Callable[[Function], Function]:
     """Let a function serve these of NumPy's: it takes their arguments."""
 
     def register(function: Function) -> Function:
-        for one in functions:
-            if NUMPY.get(one, function) is not function:
-                raise TypeError(f"np.{one.__name__} is served twice")
-            NUMPY[one] = function
+        for numpy_function in functions:
+            if NUMPY.get(numpy_function, function) is not function:
+                raise TypeError(f"np.{numpy_function.__name__} is served twice")
+            NUMPY[numpy_function] = function
         return function
 
     return register

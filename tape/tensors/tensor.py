@@ -127,10 +127,10 @@ def seldom(x: Tensor) -> Rare:
 
 def rare(x: Tensor) -> Rare:
     """Return what few tensors have, to be changed."""
-    found: Rare | None = getattr(x, "_rare", None)
-    if found is None:
-        found = x._rare = Rare()
-    return found
+    extras: Rare | None = getattr(x, "_rare", None)
+    if extras is None:
+        extras = x._rare = Rare()
+    return extras
 
 
 def plain(value: Array | float) -> Tensor:

@@ -61,7 +61,7 @@ def join(base: Tensor, view: Tensor) -> None:
     views.append(ref(view))
     count = len(views)
     if count > _FEW and count & (count - 1) == 0:  # at powers of two: forget the dead; threads may be adding more
-        views[:count] = [one for one in views[:count] if one() is not None]
+        views[:count] = [reference for reference in views[:count] if reference() is not None]
 
 
 def forget(x: Tensor) -> None:
@@ -101,8 +101,8 @@ def outdate(base: Tensor) -> None:
     views = getattr(base, "_views", None)
     if not views:
         return
-    for one in views:
-        view = one()
+    for reference in views:
+        view = reference()
         if view is not None and type(view) is Tensor and is_view(view):  # some have become leaves
             forget(view)
             del view._slot
@@ -143,10 +143,10 @@ def alone(x: Tensor) -> bool:
 
 def counter_of(x: Tensor) -> list[int]:
     """Return the count of writes to a tensor's memory, which its family and detached tensors share."""
-    own = rare(base_of(x))
-    if own.counter is None:
-        own.counter = [0]
-    return own.counter
+    extras = rare(base_of(x))
+    if extras.counter is None:
+        extras.counter = [0]
+    return extras.counter
 
 
 def found(x: Tensor, *, moved: bool = False) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from tape.engine.forward_mode import Found, pulled, pushed, zeros_for
+from tape.engine.forward_mode import Derivatives, pulled, pushed, zeros_for
 from tape.recording import views
 from tape.tensors.tensor import Tensor, plain
 
@@ -62,8 +62,8 @@ def _basis(tensors: Sequence[Tensor]) -> list[Tensor]:
 
 
 def _swept(
-    basis: list[Tensor], chunk: int | None, sweep: Callable[[list[Tensor], int], Found]
-) -> Iterator[tuple[int, Found]]:
+    basis: list[Tensor], chunk: int | None, sweep: Callable[[list[Tensor], int], Derivatives]
+) -> Iterator[tuple[int, Derivatives]]:
     """Yield how many rows each sweep has done, and what it found."""
     total = basis[0].spec.shape[0] if basis else 0
     step = chunk or max(total, 1)
@@ -72,12 +72,12 @@ def _swept(
         yield n, sweep(basis if n == total else [w[start : start + n] for w in basis], n)
 
 
-def _whole(chunks: Iterator[tuple[int, Found]], like: Sequence[Tensor]) -> Found:
+def _whole(chunks: Iterator[tuple[int, Derivatives]], like: Sequence[Tensor]) -> Derivatives:
     """Join the rows of all sweeps; None where none of them found any."""
     swept = list(chunks)
     if len(swept) == 1:
         return swept[0][1]
-    joined: Found = []
+    joined: Derivatives = []
     for k, x in enumerate(like):
         parts = [(n, found[k]) for n, found in swept]
         if all(part is None for _, part in parts):

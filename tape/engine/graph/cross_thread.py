@@ -18,7 +18,7 @@ from tape.tensors.tapes import Tape
 
 @contextmanager
 def reading(seeds: Iterable[Seed]) -> Iterator[tuple[Graph, dict[int, Tape]]]:
-    """Find what leads to roots, on all tapes; these, by their numbers, drop nothing within."""
+    """Mark what leads to the roots, on all tapes; yield the graph, and the tapes by number, which drop nothing."""
     graphs: dict[int, Graph] = {}
     tapes: dict[int, Tape] = {}
     roots = {seed.slot: seed for seed in seeds}
@@ -29,8 +29,8 @@ def reading(seeds: Iterable[Seed]) -> Iterator[tuple[Graph, dict[int, Tape]]]:
             if number not in tapes:
                 tapes[number] = tape_of(number << TAPE_BITS)
                 stack.enter_context(tapes[number].reading())
-            own = [seed for slot, seed in roots.items() if slot >> TAPE_BITS == number]
-            graph = graphs[number] = mark(tapes[number].entries, number, own)
+            tape_seeds = [seed for slot, seed in roots.items() if slot >> TAPE_BITS == number]
+            graph = graphs[number] = mark(tapes[number].entries, number, tape_seeds)
             for slot, spec in graph.ends.values():
                 if type(slot) is int and slot not in roots:
                     roots[slot] = Seed(slot, spec, 0.0)
@@ -72,18 +72,18 @@ def release(tapes: Iterable[Tape], graph: Graph) -> None:
 
 
 def order(slots: Iterable[int]) -> list[Tape] | None:
-    """Return the tapes that slots lead to, each before those it leads to; None if tapes lead to each other."""
+    """Return the tapes that slots depend on, each before those it depends on; None if the order is a cycle."""
     wanted = set(slots)
     todo, edges = {slot >> TAPE_BITS for slot in wanted}, dict[int, set[int]]()
     while todo:
         number = todo.pop()
         tape = tape_of(number << TAPE_BITS)
         with tape.reading():
-            own = [slot for slot in wanted if slot >> TAPE_BITS == number]
-            found = {slot for slot, _ in sweeps.leaves(tape.entries, number, own) if type(slot) is int}
-        edges[number] = {slot >> TAPE_BITS for slot in found}
-        todo |= {slot >> TAPE_BITS for slot in found - wanted}
-        wanted |= found
+            tape_slots = [slot for slot in wanted if slot >> TAPE_BITS == number]
+            reached = {slot for slot, _ in sweeps.leaves(tape.entries, number, tape_slots) if type(slot) is int}
+        edges[number] = {slot >> TAPE_BITS for slot in reached}
+        todo |= {slot >> TAPE_BITS for slot in reached - wanted}
+        wanted |= reached
     try:
         return [tape_of(number << TAPE_BITS) for number in TopologicalSorter(edges).static_order()][::-1]
     except CycleError:

@@ -9,23 +9,23 @@ from typing import Any, TypeVar
 
 Result = TypeVar("Result")
 MOST = 12
-"""Backwards inside each other in one thread: each takes some twenty of the thousand frames that Python allows."""
+"""Most backwards inside each other in one thread: each takes some twenty of the thousand frames that Python allows."""
 
 
 def elsewhere(function: Callable[[], Result]) -> Result:
     """Run a function in a thread of its own, in this context, and wait for it."""
-    context, found = contextvars.copy_context(), list[tuple[Any, BaseException | None]]()
+    context, outcome = contextvars.copy_context(), list[tuple[Any, BaseException | None]]()
 
     def run() -> None:
         try:
-            found.append((context.run(function), None))
+            outcome.append((context.run(function), None))
         except BaseException as error:  # noqa: BLE001 (it is raised again, in the thread that waits)
-            found.append((None, error))
+            outcome.append((None, error))
 
     thread = threading.Thread(target=run, name="tape backward")
     thread.start()
     thread.join()
-    result, error = found[0]
+    result, error = outcome[0]
     if error is not None:
         raise error
     return result  # type: ignore[no-any-return]

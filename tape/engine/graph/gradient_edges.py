@@ -1,4 +1,4 @@
-"""Places in the graph without their tensors: ``graph.GradientEdge``, for what backward starts from and asks for."""
+"""``graph.GradientEdge``: a place in the graph, without its tensor, as a root of a backward or one of its inputs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class GradientEdge(NamedTuple):
 
 
 def get_gradient_edge(x: Tensor) -> GradientEdge:
-    """Return where the gradient of a tensor goes: for ``inputs=`` and for what a backward starts from.
+    """Return the edge of a tensor, which a backward takes as a root or in ``inputs=``.
 
     RuntimeError if the tensor does not require grad.
     """
@@ -34,18 +34,18 @@ def get_gradient_edge(x: Tensor) -> GradientEdge:
     return GradientEdge(*nodes.of_tensor(x))
 
 
-def tensors_of(given: Any) -> Any:
-    """Return tensors for edges, among tensors or alone; everything else as it is."""
-    kind = type(given)
+def tensors_of(places: Any) -> Any:
+    """Return the tensors of edges, of a single one or within a sequence; everything else as it is."""
+    kind = type(places)
     if kind is Tensor:
-        return given
-    if kind is not list and isinstance(given, (GradientEdge, Node)):
-        return _tensor_of(given)
-    if isinstance(given, (list, tuple)):
-        for one in given:
-            if type(one) is not Tensor and isinstance(one, GradientEdge):
-                return tuple(_tensor_of(one) if isinstance(one, GradientEdge) else one for one in given)
-    return given
+        return places
+    if kind is not list and isinstance(places, (GradientEdge, Node)):
+        return _tensor_of(places)
+    if isinstance(places, (list, tuple)):
+        for place in places:
+            if type(place) is not Tensor and isinstance(place, GradientEdge):
+                return tuple(_tensor_of(place) if isinstance(place, GradientEdge) else place for place in places)
+    return places
 
 
 def _tensor_of(edge: Any) -> Tensor:
@@ -57,12 +57,12 @@ def _tensor_of(edge: Any) -> Tensor:
     slot = node._slot
     if isinstance(node, FunctionNode) and (call := node._called()) is not None and len(call.specs) > 1:
         slot = call.outputs[place]
-    found = None if slot is None else record.locate(slot)
-    if found is None:
+    instruction = None if slot is None else record.locate(slot)
+    if instruction is None:
         raise errors.GradError(errors.SECOND_TIME)
-    result = _standing(found.slot, found.form)
-    if found.form.kind == VIEW:
-        result._offset = int(found.saved[0])
+    result = _standing(instruction.slot, instruction.form)
+    if instruction.form.kind == VIEW:
+        result._offset = int(instruction.saved[0])
     return result
 
 

@@ -7,7 +7,7 @@ from typing import Any, Self
 from weakref import ref
 
 from kernels.sweeps.graph import key_of
-from tape.engine.graph.observers import own_offset
+from tape.engine.graph.observers import family_offset
 from tape.engine.graph.sweep_run import ENDED, REACH
 from tape.engine.rules.accumulate_grad import give_shadow, tape_of
 from tape.recording import record
@@ -34,7 +34,7 @@ def hooks_of(x: Tensor) -> hooks.Hooks:
     if type(x._slot) is AccumulateGrad:
         return hooks.of_leaf(x._slot)
     give_shadow(x, "register_hook")
-    return hooks.of_slot(tape_of(x._slot), x._slot, x.spec, own_offset(x) or 0)
+    return hooks.of_slot(tape_of(x._slot), x._slot, x.spec, family_offset(x) or 0)
 
 
 class _Handles:
@@ -67,12 +67,12 @@ def register_multi_grad_hook(tensors: Sequence[Tensor], fn: Callable[..., Any], 
     due, current = [0], list[Any]()
 
     def ended() -> None:
-        found = [seen.get(k) for k in range(len(keys))]
+        gradients = [seen.get(k) for k in range(len(keys))]
         if mode == "all" and seen:
             seen.clear()
-            fn(found)
+            fn(gradients)
 
-    def note(k: int) -> Hook:
+    def make_hook(k: int) -> Hook:
         def hook(gradient: Tensor) -> None:
             if not current or current[0] is not ENDED.get():
                 current[:] = [ENDED.get()]
@@ -87,18 +87,18 @@ def register_multi_grad_hook(tensors: Sequence[Tensor], fn: Callable[..., Any], 
 
         return hook
 
-    return _Handles([register_hook(x, note(k)) for k, x in enumerate(tensors)])
+    return _Handles([register_hook(x, make_hook(k)) for k, x in enumerate(tensors)])
 
 
 def _key(x: Tensor) -> Any:
-    """Return what a tensor's slot, or its leaf, is found by."""
+    """Return a slot as a number, or a weak reference to a leaf: neither keeps the tensor's graph."""
     return ref(x._slot) if type(x._slot) is AccumulateGrad else None if x._slot is None else x._slot ^ 0
 
 
 def _reaching(keys: list[Any]) -> int:
-    """Return how many of these slots and leaves the backward that runs comes to; -1 if that is not known before."""
+    """Return how many of these slots and leaves the running backward will reach; -1 if that is not known before."""
     reach = REACH.get()
     if reach is None:
         return -1
-    found = reach()
-    return sum(key in found if type(key) is int else key_of(key()) in found for key in keys)
+    reached = reach()
+    return sum(key in reached if type(key) is int else key_of(key()) in reached for key in keys)

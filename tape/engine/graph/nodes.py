@@ -24,25 +24,25 @@ Find = Callable[[int], Instruction | None]
 
 
 class InputMetadata(NamedTuple):
-    """What a node knows of each gradient that it is given."""
+    """Shape and dtype of a gradient that a node receives."""
 
     shape: Size
     dtype: Any
 
 
-class _Kind(type):
-    """The leaves' nodes, which are the leaves' slots, are nodes too."""
+class _NodeType(type):
+    """The type of classes of nodes: an AccumulateGrad, which is a leaf's slot and its node, counts as a Node."""
 
     def __instancecheck__(cls, instance: object) -> bool:
         return type.__instancecheck__(cls, instance) or (cls is Node and type(instance) is AccumulateGrad)
 
 
-class Node(metaclass=_Kind):
+class Node(metaclass=_NodeType):
     """The backward side of one operation: of a class named as the operation, and the same object while it lives.
 
-    A node keeps its part of the graph. ``metadata`` is a dict for whatever is to be noted of it, and lasts as long as
-    the graph. What an operation saved is read as ``_saved_self``, ``_saved_other``, ``_saved_result``; a Function's
-    node has its ctx's attributes.
+    A node keeps its part of the graph. ``metadata`` is a dict for the user's notes, and lasts as long as the graph.
+    What an operation saved is read as ``_saved_self``, ``_saved_other``, ``_saved_result``; a Function's node has its
+    ctx's attributes.
     """
 
     __slots__ = ("__weakref__", "_call", "_edges", "_form", "_held", "_metadata")
@@ -63,30 +63,29 @@ class Node(metaclass=_Kind):
 
     @property
     def next_functions(self) -> tuple[tuple[Any, int], ...]:
-        """The nodes of the operands, each with which of its outputs that is; None where no gradient goes.
+        """The nodes of the operands, each with the number of its output; None where no gradient goes.
 
-        They stay known to a node that was there before a backward freed the graph; of one asked for only then they
-        are gone: GradError.
+        A node that was taken before a backward freed the graph still has them; for a later one GradError is raised.
         """
         if self._edges is None:
-            found = record.locate(self._slot)
-            if found is None:
+            instruction = record.locate(self._slot)
+            if instruction is None:
                 raise errors.GradError(
                     f"{self.name()}: this part of the graph has been freed by a backward, and its edges with it; take "
                     "grad_fn before that backward, or give it retain_graph=True"
                 )
-            self._learn(found)
+            self._learn(instruction)
         return self._edges or ()
 
-    def _learn(self, found: Instruction, find: Find = record.locate) -> None:
-        """Note what the instruction tells: edges, and the call of a Function."""
-        self._edges = tuple(edge_of(operand, find) for operand in found.operands)
-        if found.saved and type(found.saved[0]) is Call:
-            self._call = found.saved[0]
+    def _learn(self, instruction: Instruction, find: Find = record.locate) -> None:
+        """Keep the instruction's edges, and the call of a Function."""
+        self._edges = tuple(edge_of(operand, find) for operand in instruction.operands)
+        if instruction.saved and type(instruction.saved[0]) is Call:
+            self._call = instruction.saved[0]
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """A dict of what is noted of this node; it lasts as long as the graph."""
+        """A dict for notes on this node; it lasts as long as the graph."""
         if self._metadata is None:
             tape = tapes.living.get(self._slot >> TAPE_BITS)
             notes = {} if tape is None else tape.metadata
@@ -95,7 +94,7 @@ class Node(metaclass=_Kind):
 
     @property
     def requires_grad(self) -> bool:
-        """Always true of what a node stands for."""
+        """Always True: only operations that require grad have a node."""
         return True
 
     @property
@@ -125,20 +124,22 @@ class Node(metaclass=_Kind):
         return RemovableHandle(self._hooks().before, hook)
 
     def _hooks(self) -> Hooks:
-        tape, found = tapes.living.get(self._slot >> TAPE_BITS), record.locate(self._slot)
-        if tape is None or found is None:
+        tape, instruction = tapes.living.get(self._slot >> TAPE_BITS), record.locate(self._slot)
+        if tape is None or instruction is None:
             raise errors.GradError(f"{self.name()}: this part of the graph has been released; register hooks before")
         if (call := self._called()) is not None and len(call.specs) > 1:
-            call.hooks = call.hooks or Hooks(found.form.spec)
+            call.hooks = call.hooks or Hooks(instruction.form.spec)
             return call.hooks
-        return of_slot(tape, self._slot, found.form.spec, int(found.saved[0]) if found.form.kind == VIEW else 0)
+        return of_slot(
+            tape, self._slot, instruction.form.spec, int(instruction.saved[0]) if instruction.form.kind == VIEW else 0
+        )
 
     def _called(self) -> Call | None:
         """Return the call of a Function; None for other operations."""
         if self._call is None and self._form.op is python_pullbacks.FUNCTION:
-            found = record.locate(self._slot)
-            if found is not None:
-                self._learn(found)
+            instruction = record.locate(self._slot)
+            if instruction is not None:
+                self._learn(instruction)
         return self._call
 
     def __getattr__(self, name: str) -> Any:
@@ -147,10 +148,10 @@ class Node(metaclass=_Kind):
         raise AttributeError(f"{self._form.name} has no attribute {name!r}")
 
     def _instruction(self) -> Instruction:
-        found = record.locate(self._slot)
-        if found is None:
+        instruction = record.locate(self._slot)
+        if instruction is None:
             raise errors.GradError(errors.SECOND_TIME)
-        return found
+        return instruction
 
 
 class FunctionNode(Node):
@@ -161,9 +162,9 @@ class FunctionNode(Node):
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
         """What the call saved; RuntimeError when a backward has freed it."""
-        found = self._instruction()
-        call: Call = found.saved[0]
-        return call.saved(found)
+        instruction = self._instruction()
+        call: Call = instruction.saved[0]
+        return call.saved(instruction)
 
     @property
     def _forward_cls(self) -> Any:
@@ -199,26 +200,26 @@ _classes: dict[tuple[str, type[Node]], type[Node]] = {}
 
 def _class_of(name: str, kind: type[Node] = Node) -> type[Node]:
     """Return the class of the nodes of this name."""
-    found = _classes.get((name, kind))
-    if found is None:
-        made: Any = _Kind(name, (kind,), {"__slots__": (), "__module__": __name__})
-        found = _classes.setdefault((name, kind), made)
-    return found
+    cls = _classes.get((name, kind))
+    if cls is None:
+        made: Any = _NodeType(name, (kind,), {"__slots__": (), "__module__": __name__})
+        cls = _classes.setdefault((name, kind), made)
+    return cls
 
 
-def _made(slot: int, form: Form) -> Node:
+def _new_node(slot: int, form: Form) -> Node:
     return _class_of(form.name, FunctionNode if form.op is python_pullbacks.FUNCTION else Node)(slot, form)
 
 
 def _node(slot: int, form: Form) -> Node:
-    """Return the node of an instruction: that which lives, or a new one."""
+    """Return the node of an instruction: the one that somebody holds, or a new one."""
     tape = tapes.living.get(slot >> TAPE_BITS)
     if tape is None:
-        return _made(slot, form)
+        return _new_node(slot, form)
     known = tape.nodes.get(slot)
     node: Node | None = None if known is None else known()
     if node is None:
-        node, nodes, key = _made(slot, form), tape.nodes, slot
+        node, nodes, key = _new_node(slot, form), tape.nodes, slot
 
         def forget(reference: Any) -> None:
             if nodes.get(key) is reference:
@@ -229,18 +230,18 @@ def _node(slot: int, form: Form) -> Node:
 
 
 def edge_of(operand: Any, find: Find = record.locate) -> tuple[Any, int]:
-    """Return the node of an operand, a slot or a leaf, and which of its outputs that is; None where there is none."""
+    """Return the node of an operand, a slot or a leaf, and the number of its output; None where there is none."""
     if type(operand) is not int:
         return operand, 0
-    found, place = find(operand), 0
-    if found is not None and found.form.op is python_pullbacks.OUTPUT:
-        place = found.saved[0].place
-        found = find(found.operands[0])
-    return (None, 0) if found is None else (_node(found.slot, found.form), place)
+    instruction, place = find(operand), 0
+    if instruction is not None and instruction.form.op is python_pullbacks.OUTPUT:
+        place = instruction.saved[0].place
+        instruction = find(instruction.operands[0])
+    return (None, 0) if instruction is None else (_node(instruction.slot, instruction.form), place)
 
 
 def of_tensor(x: Tensor) -> tuple[Any, int]:
-    """Return the node of a computed tensor, and which of its outputs the tensor is."""
+    """Return the node of a computed tensor, and the number of the output that the tensor is."""
     form: Any = x._form
     if form.op is python_pullbacks.OUTPUT and (edge := edge_of(x._slot))[0] is not None:
         return edge
@@ -253,23 +254,25 @@ def node_of(operand: Any) -> Any:
 
 
 def keep_edges(held: Iterable[tapes.Tape]) -> None:
-    """Let the nodes that somebody holds learn where they lead to: a backward is about to free that."""
+    """Let nodes that somebody holds keep their edges: a backward is about to free the instructions."""
     todo = [tape for tape in held if tape.nodes]
     while todo:
         tape = todo.pop()
-        pending = _ignorant(tape)
+        pending = _without_edges(tape)
         if pending:
             with tape.reading():
-                todo += _learnt({found.slot: found for found in instructions(tape.entries)}, pending)
+                todo += _learn_edges(
+                    {instruction.slot: instruction for instruction in instructions(tape.entries)}, pending
+                )
 
 
-def _learnt(table: dict[int, Instruction], pending: list[Node]) -> list[tapes.Tape]:
-    """Let nodes, and those that they lead to, learn their edges; return the other tapes that edges lead to."""
+def _learn_edges(table: dict[int, Instruction], pending: list[Node]) -> list[tapes.Tape]:
+    """Let nodes, and those that their edges lead to, keep their edges; return the other tapes that edges lead to."""
 
     def find(slot: int) -> Instruction | None:
         return table.get(slot) or record.locate(slot)
 
-    others = []
+    other_tapes = []
     while pending:
         node = pending.pop()
         if node._edges is None and node._slot in table:
@@ -281,11 +284,11 @@ def _learnt(table: dict[int, Instruction], pending: list[Node]) -> list[tapes.Ta
                 if after._slot in table:
                     pending.append(after)
                 elif other is not None:
-                    others.append(other)
-    return others
+                    other_tapes.append(other)
+    return other_tapes
 
 
-def _ignorant(tape: tapes.Tape) -> list[Node]:
-    """Return the nodes of a tape that live and have not learnt their edges."""
-    found = [reference() for reference in list(tape.nodes.values())]
-    return [node for node in found if node is not None and node._edges is None]
+def _without_edges(tape: tapes.Tape) -> list[Node]:
+    """Return the living nodes of a tape whose edges are not known yet."""
+    nodes = [reference() for reference in list(tape.nodes.values())]
+    return [node for node in nodes if node is not None and node._edges is None]

@@ -1,4 +1,4 @@
-"""What a backward that is recorded finds: gradients for leaves, for tensors that retain theirs, for who asked."""
+"""The results of a recorded backward: gradients of leaves, of tensors that retain theirs, and of ``inputs=``."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tape.tensors.tensor import AccumulateGrad, Tensor
 
 
 class Gathered:
-    """What a recorded backward has found, and who is given it when."""
+    """The gradients of a recorded backward, delivered in PyTorch's order."""
 
     def __init__(self, *, restrict: bool, required: bool = False, accumulates: bool = False) -> None:
         self.restrict, self.required, self.accumulates = restrict, required, accumulates
-        self.found: dict[Any, Tensor] = {}
+        self.gradients: dict[Any, Tensor] = {}
         self.asked: dict[Any, Tensor] = {}
         self.leaves: dict[AccumulateGrad, Tensor] = {}
         self.retained: dict[Any, list[Tensor]] = {}
@@ -34,44 +34,44 @@ class Gathered:
         return [x._slot for x in tensors]
 
     def leaf(self, leaf: Any, value: Tensor) -> None:
-        """Note what a leaf gets, free of -0.0."""
+        """Add to the gradient of a leaf; the value is free of -0.0."""
         if leaf in self.asked:
             self.keep(leaf, value)
         elif not self.restrict:
             self.leaves[leaf] = self.leaves[leaf] + value if leaf in self.leaves else value
 
     def keep(self, key: Any, value: Tensor) -> None:
-        """Note the gradient of what was asked for, free of -0.0."""
-        self.found[key] = self.found[key] + value if key in self.found else value
+        """Add to a gradient that was asked for; the value is free of -0.0."""
+        self.gradients[key] = self.gradients[key] + value if key in self.gradients else value
 
     def check_used(self, keys: list[Any]) -> None:
         """Raise for an input that no output depends on."""
         for i, key in enumerate(keys):
-            if self.required and key not in self.found:
+            if self.required and key not in self.gradients:
                 raise errors.GradError(errors.UNUSED.format(i))
 
     def result(self, key: Any) -> Tensor | None:
         """Return a gradient asked for, after the hooks of a leaf; None if nothing reached it, or it has been added."""
-        value, own = self.found.get(key), hooks.found_on(key)
+        value, leaf_hooks = self.gradients.get(key), hooks.found_on(key)
         if key in self.served:
             return None if self.accumulates else value
-        return own.on_tensor(value) if own and value is not None else value
+        return leaf_hooks.on_tensor(value) if leaf_hooks and value is not None else value
 
     def serve(self, leaf: AccumulateGrad, value: Tensor) -> None:
-        """Serve a leaf with hooks, all of whose gradient is there."""
+        """Run the hooks of a leaf whose gradient is complete, and add it to ``.grad`` if this backward does."""
         self.served.add(leaf)
-        given = (own := hooks.of_leaf(leaf)).on_tensor(
+        gradient = (leaf_hooks := hooks.of_leaf(leaf)).on_tensor(
             views.clone(tensor_rules.added(value))
         )  # of its own: what follows may be written in place
         if leaf in self.asked:
-            self.found[leaf] = given
+            self.gradients[leaf] = gradient
         if self.accumulates:
-            take_in(leaf, own, given, create=True)
+            take_in(leaf, leaf_hooks, gradient, create=True)
 
     def arrived(self, key: Any) -> None:
         """Give a gradient to the tensors that retain it."""
-        for tensor in self.retained.pop(key, ()) if key in self.found else ():
-            accumulate(tensor, self.found[key], create=True)
+        for tensor in self.retained.pop(key, ()) if key in self.gradients else ():
+            accumulate(tensor, self.gradients[key], create=True)
 
     def deliver(self) -> None:
         """Add the gradients found to ``.grad`` of leaves, and of tensors that retain theirs."""

@@ -17,8 +17,7 @@ from kernels.sweeps import backend
 from kernels.sweeps import graph as graphs
 from kernels.sweeps.reference import sweep_graph
 from tape import errors
-from tape.engine.graph import cross_thread as crossing
-from tape.engine.graph import nodes
+from tape.engine.graph import cross_thread, nodes
 from tape.engine.graph.observers import Arrivals
 from tape.engine.rules import anomaly
 from tape.engine.rules.accumulate_grad import deliver, tape_of
@@ -35,7 +34,7 @@ def sweep_tape(
     *,
     restrict: bool = False,
     free: bool = False,
-    crossing: bool = False,
+    cross_thread: bool = False,
     required: bool = False,
     batch: int = 0,
     hooked: Collection[int] = (),
@@ -52,7 +51,7 @@ def sweep_tape(
                 observers,
                 restrict,
                 readers,
-                crossing,
+                cross_thread,
                 required,
                 batch,
                 hooked,
@@ -62,16 +61,16 @@ def sweep_tape(
 
 
 ENDED: ContextVar[list[Callable[[], None]]] = ContextVar("tape_ended")
-"""What is to be done when the backward that runs in this context has swept all there is."""
+"""Functions to call when the backward that runs in this context has finished its sweeps."""
 
 
 REACH: ContextVar[Callable[[], set[Any]] | None] = ContextVar("tape_reach", default=None)
-"""What the sweep that runs in this context comes to: slots, and keys of leaves; None where that is not known before."""
+"""Returns the slots, and keys of leaves, that the running sweep will reach; None where that is not known before."""
 
 
 @contextmanager
 def reaching(find: Callable[[], set[Any]] | None) -> Iterator[None]:
-    """Let hooks ask what this sweep comes to."""
+    """Let hooks ask which slots and leaves this sweep will reach."""
     token = REACH.set(find)
     try:
         yield
@@ -81,7 +80,7 @@ def reaching(find: Callable[[], set[Any]] | None) -> Iterator[None]:
 
 @contextmanager
 def ending(*, recorded: bool) -> Iterator[None]:
-    """Run a backward, with gradient mode on only if it is recorded; then what its hooks left to be done."""
+    """Run a backward, with gradient mode on only if it is recorded; then call the functions in ENDED."""
     before, kept = modes.current(), modes.keep()
     token = ENDED.set([])
     try:
@@ -104,7 +103,7 @@ def ending(*, recorded: bool) -> Iterator[None]:
 
 
 class Run:
-    """One backward: sweeps the tapes that the graph touches, then hands out what they found."""
+    """One backward: sweeps the tapes that the graph touches, then delivers the gradients."""
 
     def __init__(
         self, *, free: bool, restrict: bool, required: bool = False, batch: int = 0, accumulates: bool = False
@@ -138,30 +137,30 @@ class Run:
                 return
         except CrossingError:
             self.arrivals.again()
-        found = crossing.order(seed.slot for seed in pending)
-        if found is None:
+        tapes = cross_thread.order(seed.slot for seed in pending)
+        if tapes is None:
             self._sweep_all(_merged(pending))
         else:
-            self._sweep_each(found, pending)
+            self._sweep_each(tapes, pending)
 
     def _sweep_each(self, tapes: list[Tape], pending: list[Seed]) -> None:
         """Sweep tapes one after the other: no tape leads to one that has been swept."""
         for tape in tapes:
-            own = [seed for seed in pending if seed.slot >> TAPE_BITS == tape.number]
-            if own:
-                foreign = self._sweep_one(tape, _merged(own), crosses=True)
-                pending += [Seed(slot, spec, value, offset_of(slot)) for slot, spec, value in foreign]
+            tape_seeds = [seed for seed in pending if seed.slot >> TAPE_BITS == tape.number]
+            if tape_seeds:
+                foreign = self._sweep_one(tape, _merged(tape_seeds), crosses=True)
+                pending += [Seed(slot, spec, value, family_offset_of(slot)) for slot, spec, value in foreign]
 
     def _sweep_all(self, seeds: list[Seed]) -> None:
         """Sweep tapes that lead to each other, instruction by instruction."""
-        with crossing.reading(seeds) as (graph, tapes):
+        with cross_thread.reading(seeds) as (graph, tapes):
             observers = list(
                 {o.key: o for tape in tapes.values() for o in self.arrivals.observers(tape, seeds)}.values()
             )
             observers = anomaly.observed(graph, observers, restrict=self.restrict)
             self.leaves += sweep_graph(graph, seeds, observers, restrict=self.restrict, batch=self.batch)[0]
             if self.free and not (self.required and any(o.asked and o.gradient is None for o in observers)):
-                crossing.release(tapes.values(), graph)
+                cross_thread.release(tapes.values(), graph)
         self._forget(*tapes.values())
 
     def _sweep_one(self, tape: Tape, seeds: list[Seed], *, crosses: bool) -> list[tuple[int, Spec, Array]]:
@@ -178,7 +177,7 @@ class Run:
                 observers,
                 restrict=self.restrict,
                 free=self.free,
-                crossing=crosses,
+                cross_thread=crosses,
                 required=self.required,
                 batch=self.batch,
                 hooked=() if crosses else self.arrivals.hooked([leaf for leaf, _ in self.leaves]),
@@ -193,13 +192,13 @@ class Run:
         return foreign
 
     def _reach(self, tape: Tape, seeds: list[Seed]) -> set[Any]:
-        """Return what a sweep comes to."""
+        """Return the slots, and keys of leaves, that a sweep will reach."""
         with tape.reading():
             graph = graphs.mark(tape.entries, tape.number, seeds)
         return reached(graph, self.arrivals.asked if self.restrict else None)
 
     def _forget(self, *tapes: Tape) -> None:
-        """Let go of the hooks of what has been freed."""
+        """Drop the hooks, lines and notes of instructions that have been freed."""
         for tape in tapes:
             if self.free and (tape.hooks or tape.lines or tape.metadata) and not tape.readers:
                 tape.forget_hooks()
@@ -232,8 +231,8 @@ class Run:
 
 def reached(graph: graphs.Graph, asked: Iterable[Any] | None) -> set[Any]:
     """Return the slots of a graph and the keys of its leaves; if only some are asked for, those that lead to them."""
-    found = {one.slot for one in graph.marked} | set(graph.ends)
-    return found if asked is None else found & graphs.relevant(graph, {graphs.key_of(key) for key in asked})
+    keys = {instruction.slot for instruction in graph.marked} | set(graph.ends)
+    return keys if asked is None else keys & graphs.relevant(graph, {graphs.key_of(key) for key in asked})
 
 
 def _summed(leaves: list[tuple[AccumulateGrad, Any]]) -> list[tuple[AccumulateGrad, Any]]:
@@ -250,15 +249,15 @@ def _merged(seeds: list[Seed]) -> list[Seed]:
         return seeds
     merged: dict[int, Seed] = {}
     for seed in seeds:
-        other = merged.setdefault(seed.slot, seed)
-        if other is not seed:
-            other.value = np.add(other.value, seed.value)
+        first = merged.setdefault(seed.slot, seed)
+        if first is not seed:
+            first.value = np.add(first.value, seed.value)
     return list(merged.values())
 
 
-def offset_of(slot: int) -> int | None:
-    """Return where a gradient begins in the shadow of its family, by its slot; None for a shadow of its own."""
-    found = record.locate(slot)
-    if found is None or found.form.kind == PULLS:
+def family_offset_of(slot: int) -> int | None:
+    """Return where the gradient of a slot begins in its family's gradient buffer; None if it has its own buffer."""
+    instruction = record.locate(slot)
+    if instruction is None or instruction.form.kind == PULLS:
         return None
-    return int(found.saved[0]) if found.form.kind == VIEW else 0
+    return int(instruction.saved[0]) if instruction.form.kind == VIEW else 0
