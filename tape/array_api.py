@@ -92,8 +92,8 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
     if device is not None:
         check_device(device)
     if not isinstance(obj, Tensor):
-        given = obj if not isinstance(obj, np.ndarray) else plainly(obj) if copy is False else usable(obj)
-        return creation.from_numpy(np.array(given, dtype=None if dtype is None else dtype_of(dtype), copy=copy))
+        data = obj if not isinstance(obj, np.ndarray) else plainly(obj) if copy is False else usable(obj)
+        return creation.from_numpy(np.array(data, dtype=None if dtype is None else dtype_of(dtype), copy=copy))
     same = dtype is None or dtype_of(dtype) == obj.spec.dtype
     if copy is False and not same:
         raise ValueError(f"asarray: a tensor of dtype {obj.spec.dtype} as {dtype_of(dtype)} is a copy")
@@ -112,10 +112,10 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> T
 def sort(x: Any, /, *, axis: int = -1, descending: builtins.bool = False, stable: builtins.bool = True) -> Tensor:
     """Return the elements in order along an axis; with ``descending`` the largest first."""
     del stable
-    found = np.sort(-x if descending and x.spec.dtype.kind == "f" else x, axis=axis, stable=True)
+    ordered = np.sort(-x if descending and x.spec.dtype.kind == "f" else x, axis=axis, stable=True)
     if not descending:
-        return found  # type: ignore[return-value]
-    return -found if x.spec.dtype.kind == "f" else np.flip(found, axis=axis)  # type: ignore[return-value]
+        return ordered  # type: ignore[return-value]
+    return -ordered if x.spec.dtype.kind == "f" else np.flip(ordered, axis=axis)  # type: ignore[return-value]
 
 
 def argsort(x: Any, /, *, axis: int = -1, descending: builtins.bool = False, stable: builtins.bool = True) -> Tensor:

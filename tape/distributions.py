@@ -51,28 +51,32 @@ class Distribution:
         names = (*self.shapes, "loc", *(["scale"] if self.scaled else []))
         if len(args) > len(names):
             raise TypeError(f"{self.name}: takes the parameters {', '.join(names)}, got {len(args)}")
-        given = dict(zip(names, args, strict=False))
-        twice, unknown = given.keys() & kwargs.keys(), kwargs.keys() - set(names)
+        parameters = dict(zip(names, args, strict=False))
+        twice, unknown = parameters.keys() & kwargs.keys(), kwargs.keys() - set(names)
         if twice or unknown:
             what = "a parameter is given twice" if twice else "no parameter"
             raise TypeError(f"{self.name}: {what}: {', '.join(sorted(twice or unknown))}")
-        given = {"loc": 0.0, "scale": 1.0, **given, **kwargs}
-        missing = [name for name in self.shapes if name not in given]
+        parameters = {"loc": 0.0, "scale": 1.0, **parameters, **kwargs}
+        missing = [name for name in self.shapes if name not in parameters]
         if missing:
             raise TypeError(f"{self.name}: missing the parameter {', '.join(missing)}")
-        return [floating(given[n]) for n in self.shapes], floating(given["loc"]), floating(given["scale"])
+        return (
+            [floating(parameters[n]) for n in self.shapes],
+            floating(parameters["loc"]),
+            floating(parameters["scale"]),
+        )
 
     def valid(self, *shapes: Any) -> Any:
         """Return where shape parameters are in range: positive."""
-        found = np.True_
+        valid = np.True_
         for shape in shapes:
-            found = (shape > 0) & found
-        return found
+            valid = (shape > 0) & valid
+        return valid
 
 
-def checked(x: Any, valid: Any, found: Any) -> Any:
+def checked(x: Any, valid: Any, result: Any) -> Any:
     """Return nan where parameters are out of range or the argument is nan."""
-    return _where(valid & (x == x), found, np.nan)  # noqa: PLR0124
+    return _where(valid & (x == x), result, np.nan)  # noqa: PLR0124
 
 
 class Continuous(Distribution):
@@ -98,20 +102,20 @@ class Continuous(Distribution):
     def _log_tail(self, z: Any, *shapes: Any) -> Any:
         return _log(self._tail(z, *shapes))
 
-    def _within(self, z: Any, found: Any, below: float, above: float) -> Any:
+    def _within(self, z: Any, result: Any, below: float, above: float) -> Any:
         """Return a result within the support, and what it is below and above."""
-        found = _where(z < self.low, below, found) if self.low > -math.inf else found
-        return _where(z > self.high, above, found) if self.high < math.inf else found
+        result = _where(z < self.low, below, result) if self.low > -math.inf else result
+        return _where(z > self.high, above, result) if self.high < math.inf else result
 
     def _at(self, x: Any, args: Any, kwargs: Any, of: Any, ends: tuple[float, float], *, density: bool = False) -> Any:
         shapes, loc, scale = self.bound(args, kwargs)
         x = floating(x)
         z = (x - loc) / scale
         with np.errstate(all="ignore"):
-            found = of(z, *shapes)
+            result = of(z, *shapes)
             if density:
-                found = found - _log(scale)
-            return checked(x, self.valid(*shapes) & (scale > 0), self._within(z, found, *ends))
+                result = result - _log(scale)
+            return checked(x, self.valid(*shapes) & (scale > 0), self._within(z, result, *ends))
 
     def logpdf(self, x: Any, *args: Any, **kwargs: Any) -> Tensor:
         """Return the logarithm of the density at x; -inf outside of the support."""
@@ -142,8 +146,8 @@ class Continuous(Distribution):
         shapes, loc, scale = self.bound(args, kwargs)
         q = floating(q)
         with np.errstate(all="ignore"):
-            found = self._inverse(q, *shapes) * scale + loc
-            return checked(q, self.valid(*shapes) & (scale > 0) & (q >= 0) & (q <= 1), found)  # type: ignore[no-any-return]
+            standard = self._inverse(q, *shapes) * scale + loc
+            return checked(q, self.valid(*shapes) & (scale > 0) & (q >= 0) & (q <= 1), standard)  # type: ignore[no-any-return]
 
     def isf(self, q: Any, *args: Any, **kwargs: Any) -> Tensor:
         """Return the number from which on the area under the density is q."""

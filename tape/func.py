@@ -40,8 +40,10 @@ def grad_and_value(func: Callable[..., Any], argnums: Argnums = 0, has_aux: bool
 
     @functools.wraps(func)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        value, found, aux = differentiated(_GRAD, func, args, argnums, chosen, kwargs, _check_scalar, has_aux=has_aux)
-        return found, ((value, aux) if has_aux else value)
+        value, gradients, aux = differentiated(
+            _GRAD, func, args, argnums, chosen, kwargs, _check_scalar, has_aux=has_aux
+        )
+        return gradients, ((value, aux) if has_aux else value)
 
     return wrapper
 
@@ -65,8 +67,8 @@ def grad(func: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False) 
 
     @functools.wraps(func)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        _, found, aux = differentiated(_GRAD, func, args, argnums, chosen, kwargs, _check_scalar, has_aux=has_aux)
-        return (found, aux) if has_aux else found
+        _, gradients, aux = differentiated(_GRAD, func, args, argnums, chosen, kwargs, _check_scalar, has_aux=has_aux)
+        return (gradients, aux) if has_aux else gradients
 
     return wrapper
 
@@ -80,9 +82,9 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     if isinstance(shortly, Pulling):
 
         def pull(cotangents: Any, retain_graph: bool = True, create_graph: bool | None = None) -> Any:
-            found = shortly.pull(cotangents, free=not retain_graph) if create_graph is None else None
-            if found is not None:
-                return found
+            gradients = shortly.pull(cotangents, free=not retain_graph) if create_graph is None else None
+            if gradients is not None:
+                return gradients
             numbers = tuple(range(len(primals)))
             point = Point(_VJP, func, primals, numbers, {}, has_aux=has_aux, evaluated=shortly.evaluated)
             return _pull(point, cotangents, retain=retain_graph, create=create_graph)
@@ -113,9 +115,9 @@ def _pull(point: Point, cotangents: Any, *, retain: bool, create: bool | None) -
             "Expected pytree structure of cotangents to be the same as pytree structure of outputs to the "
             f"function. cotangents: {structure}, primal output: {point.returned}"
         )
-    given = [as_tensor(x, _VJP, "a cotangent") for x in point.returned.leaves_of(cotangents)]
-    found = pulled(point.outputs, point.inputs, given, create=create, retain=retain)
-    return point.out(zeros_for(found, point.inputs))
+    weights = [as_tensor(x, _VJP, "a cotangent") for x in point.returned.leaves_of(cotangents)]
+    gradients = pulled(point.outputs, point.inputs, weights, create=create, retain=retain)
+    return point.out(zeros_for(gradients, point.inputs))
 
 
 def _tangents(point: Point, tangents: Any) -> list[Tensor]:
@@ -127,15 +129,15 @@ def _tangents(point: Point, tangents: Any) -> list[Tensor]:
             f"tuple of 3 tensors, tangents also must be. Got primals with structure {point.structure} and "
             f"tangents with structure {structure}"
         )
-    given = [as_tensor(t, _JVP, "a tangent") for t in point.structure.leaves_of(tangents)]
-    for t, x in zip(given, inputs, strict=True):
+    leaves = [as_tensor(t, _JVP, "a tangent") for t in point.structure.leaves_of(tangents)]
+    for t, x in zip(leaves, inputs, strict=True):
         if t.spec.shape != x.spec.shape:
             raise RuntimeError(
                 "Trying to set a forward gradient that has a different size than that of the original Tensor, this is "
                 f"not supported. Tensor is of size {list(x.spec.shape)} while the given forward gradient is of size "
                 f"{list(t.spec.shape)}."
             )
-    pairs = zip(given, inputs, strict=True)
+    pairs = zip(leaves, inputs, strict=True)
     return [t if t.spec.dtype == x.spec.dtype else record.to_dtype(t, x.spec.dtype) for t, x in pairs]
 
 
@@ -150,15 +152,15 @@ def jvp(
     if not isinstance(primals, tuple):
         raise RuntimeError(f"{_JVP}: Expected primals to be a tuple. E.g. it should be valid to call f(*primals).")  # noqa: TRY004 (PyTorch's)
     point = Point(_JVP, func, primals, tuple(range(len(primals))), {}, has_aux=has_aux, writes=True)
-    given = _tangents(point, tangents)
+    directions = _tangents(point, tangents)
     point.check_tensors(_JVP)
-    found = pushed(point.outputs, point.inputs, given)
-    if strict and any(t is None for t in found):
+    derivatives = pushed(point.outputs, point.inputs, directions)
+    if strict and any(t is None for t in derivatives):
         raise RuntimeError(
             "jvp(f, primals, tangents, strict=True): The output of f is independent of the inputs. This is not "
             "allowed with strict=True."
         )
-    derivative = point.out(zeros_for(found, point.outputs), point.returned)
+    derivative = point.out(zeros_for(derivatives, point.outputs), point.returned)
     point.release()
     return point.finished(derivative)
 
@@ -178,18 +180,18 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
             raise RuntimeError(
                 f"Expected the tangents {structure} to have the same argspec as the primals {point.structure}"
             )
-        given = [as_tensor(t, _JVP, "a tangent") for t in point.structure.leaves_of(tangents)]
-        for i, (t, x) in enumerate(zip(given, point.inputs, strict=True)):
+        directions = [as_tensor(t, _JVP, "a tangent") for t in point.structure.leaves_of(tangents)]
+        for i, (t, x) in enumerate(zip(directions, point.inputs, strict=True)):
             for what, got, wanted in (("shape", t.spec.shape, x.spec.shape), ("dtype", t.spec.dtype, x.spec.dtype)):
                 if got != wanted:
                     raise RuntimeError(
                         f"tangent:{i} with {what} {got} in flattened pytree doesn't match the {what} {wanted} of the "
                         "corresponding primal."
                     )
-        graph = modes.is_grad_enabled() and (outer or any(t._slot is not None for t in given))
-        found: Any = zeros_for(pushed(outputs, point.inputs, given, create=graph), outputs)
-        found = iter(found if point.tensors else map(numbers_of, found))
-        return point.returned.filled(next(found) if isinstance(y, Tensor) else y for y in leaves)
+        graph = modes.is_grad_enabled() and (outer or any(t._slot is not None for t in directions))
+        derivatives: Any = zeros_for(pushed(outputs, point.inputs, directions, create=graph), outputs)
+        derivatives = iter(derivatives if point.tensors else map(numbers_of, derivatives))
+        return point.returned.filled(next(derivatives) if isinstance(y, Tensor) else y for y in leaves)
 
     point.release()
     settle(point.inputs)
@@ -207,8 +209,8 @@ def _jacobian(
     full = jacobian_blocks.filled(found_blocks, point.outputs, point.inputs, like_output=columns)
     result = point.returned.filled(point.out(row) for row in full)
     point.release()
-    _, *found = point.finished(result)
-    return tuple(found) if aux else result
+    _, *blocks = point.finished(result)
+    return tuple(blocks) if aux else result
 
 
 def jacrev(

@@ -54,7 +54,7 @@ def minimize(
     from scipy import optimize
 
     problem = _Problem(x0, args)
-    found = optimize.minimize(
+    result = optimize.minimize(
         x0=problem.start,
         method=method,
         bounds=problem.bounds(bounds),
@@ -64,28 +64,28 @@ def minimize(
         options=options,
         **_derivatives(problem, fun, method, jac, hess, hessp),
     )
-    return problem.result(found, "x", "jac", "grad")
+    return problem.result(result, "x", "jac", "grad")
 
 
 def _derivatives(problem: _Problem, fun: Any, method: Any, jac: Any, hess: Any, hessp: Any) -> dict[str, Any]:
     """Return the function of a vector, and its derivatives: what was given, and by tape what the method wants."""
     name, call = method.lower() if isinstance(method, str) else "", problem.call(fun)
-    given: dict[str, Any] = {"fun": problem.number(fun), "jac": jac or None, "hess": hess, "hessp": hessp}
+    arguments: dict[str, Any] = {"fun": problem.number(fun), "jac": jac or None, "hess": hess, "hessp": hessp}
     if jac is True:
-        given["fun"] = problem.both(fun)
+        arguments["fun"] = problem.both(fun)
     elif callable(jac):
-        given["jac"] = problem.array(jac)
+        arguments["jac"] = problem.array(jac)
     elif jac is None and name not in _WITHOUT_GRADIENT:
-        given["fun"], given["jac"] = value_and_grad(call), True
+        arguments["fun"], arguments["jac"] = value_and_grad(call), True
     if callable(hess):
-        given["hess"] = problem.matrix(hess)
+        arguments["hess"] = problem.matrix(hess)
     if callable(hessp):
-        given["hessp"] = lambda v, p: _vector(hessp(problem.back(v), problem.back(p), *problem.args))
+        arguments["hessp"] = lambda v, p: _vector(hessp(problem.back(v), problem.back(p), *problem.args))
     if hess is None and hessp is None and name in _WITH_HESSIAN:
-        given["hess"] = func.hessian(call)
+        arguments["hess"] = func.hessian(call)
     elif hess is None and hessp is None and name in _WITH_PRODUCTS:
-        given["hessp"] = lambda v, p: func.jvp(func.grad(call), (v,), (p,))[1]
-    return given
+        arguments["hessp"] = lambda v, p: func.jvp(func.grad(call), (v,), (p,))[1]
+    return arguments
 
 
 def least_squares(fun: Callable[..., Any], x0: Any, jac: Any = None, *more: Any, args: Any = (), **named: Any) -> Any:
@@ -100,8 +100,8 @@ def least_squares(fun: Callable[..., Any], x0: Any, jac: Any = None, *more: Any,
     from scipy import optimize
 
     problem = _Problem(x0, args)
-    found = optimize.least_squares(problem.array(fun), problem.start, problem.jacobian(fun, jac), *more, **named)
-    return problem.result(found, "x")
+    result = optimize.least_squares(problem.array(fun), problem.start, problem.jacobian(fun, jac), *more, **named)
+    return problem.result(result, "x")
 
 
 def root(fun: Callable[..., Any], x0: Any, args: Any = (), method: str = "hybr", jac: Any = None, **named: Any) -> Any:
@@ -175,29 +175,29 @@ class _Problem:
         """Return a vector as parameters: of tensors where they were given so."""
         return self.back(plain(np.array(v, np.float64)) if self.tensors else v)
 
-    def result(self, found: Any, *names: str) -> Any:
+    def result(self, solution: Any, *names: str) -> Any:
         """Return SciPy's result, with these vectors in it as parameters."""
         for name in names:
-            if getattr(found.get(name), "shape", None) == self.start.shape:
-                found[name] = self.tree(found[name])
-        return found
+            if getattr(solution.get(name), "shape", None) == self.start.shape:
+                solution[name] = self.tree(solution[name])
+        return solution
 
-    def bounds(self, given: Any) -> Any:
+    def bounds(self, limits: Any) -> Any:
         """Return SciPy's bounds: as they are, or of a structure with a pair for each leaf."""
-        alike = given is not None and type(given) is self.structure.kind
+        alike = limits is not None and type(limits) is self.structure.kind
         if not alike or self.structure.kind in (list, tuple):
-            return given
-        sized = zip(_pairs(self.structure, given, "bounds"), self.back.shapes, strict=True)
+            return limits
+        sized = zip(_pairs(self.structure, limits, "bounds"), self.back.shapes, strict=True)
         return [pair for one, shape in sized for pair in _spread(one, shape)]
 
 
-def _pairs(structure: pytrees.Structure, given: Any, path: str) -> list[Any]:
+def _pairs(structure: pytrees.Structure, limits: Any, path: str) -> list[Any]:
     """Return what a structure of bounds has for each leaf of another."""
-    if structure.kind is None or given is None:
-        return [given] * len(structure)
-    taken = structure.taken(given)
+    if structure.kind is None or limits is None:
+        return [limits] * len(structure)
+    taken = structure.taken(limits)
     if taken is None:
-        raise TypeError(f"{path} is a {type(given).__name__}, where a structure like {structure} is expected")
+        raise TypeError(f"{path} is a {type(limits).__name__}, where a structure like {structure} is expected")
     named = zip(structure.keys, structure.parts, taken, strict=True)
     return [pair for key, part, one in named for pair in _pairs(part, one, f"{path}[{key!r}]")]
 
@@ -218,31 +218,31 @@ def _number(x: Any) -> float:
     return float(_array_of(x).item())
 
 
-def _vector(found: Any) -> Any:
+def _vector(values: Any) -> Any:
     """Return what a function gave, in any structure, as an array in one dim."""
-    return np.array(_array_of(raveled(found)[0]))
+    return np.array(_array_of(raveled(values)[0]))
 
 
-def _as_vector(found: Any) -> Any:
-    made = raveled(found)[0]
-    return made if isinstance(made, Tensor) else plain(made)
+def _as_vector(values: Any) -> Any:
+    vector = raveled(values)[0]
+    return vector if isinstance(vector, Tensor) else plain(vector)
 
 
-def _constraints(problem: _Problem, given: Any) -> Any:
+def _constraints(problem: _Problem, constraints: Any) -> Any:
     """Return SciPy's constraints, of a vector, with Jacobians by tape."""
     from scipy.optimize import NonlinearConstraint
 
-    if isinstance(given, (list, tuple)):
-        return [_constraints(problem, one) for one in given]
-    if isinstance(given, dict):
-        rest = given.get("args", ())
-        jac = problem.jacobian(given["fun"], given.get("jac"), rest)
-        return {"type": given["type"], "fun": problem.array(given["fun"], rest), "jac": jac}
-    if not isinstance(given, NonlinearConstraint):
-        return given
-    made = copy.copy(given)
-    made.fun = problem.array(given.fun, ())
-    made.jac = problem.jacobian(given.fun, None if given.jac == "2-point" else given.jac, ())
+    if isinstance(constraints, (list, tuple)):
+        return [_constraints(problem, constraint) for constraint in constraints]
+    if isinstance(constraints, dict):
+        rest = constraints.get("args", ())
+        jac = problem.jacobian(constraints["fun"], constraints.get("jac"), rest)
+        return {"type": constraints["type"], "fun": problem.array(constraints["fun"], rest), "jac": jac}
+    if not isinstance(constraints, NonlinearConstraint):
+        return constraints
+    made = copy.copy(constraints)
+    made.fun = problem.array(constraints.fun, ())
+    made.jac = problem.jacobian(constraints.fun, None if constraints.jac == "2-point" else constraints.jac, ())
     return made
 
 

@@ -78,11 +78,11 @@ class Generator:
 
     def set_state(self, new_state: Tensor) -> None:
         """Go on from a state that ``get_state`` gave."""
-        given = np.ascontiguousarray(as_array(new_state))
-        if given.dtype != np.uint8 or given.size != 8 * _HEAD + 4 * 624:
-            raise RuntimeError(f"Generator.set_state: got {given.dtype.name}{list(given.shape)}, not a saved state")
-        seed, position, kept, number = given[: 8 * _HEAD].view(np.uint64)
-        inner = {"key": given[8 * _HEAD :].view(np.uint32).copy(), "pos": int(position)}
+        state = np.ascontiguousarray(as_array(new_state))
+        if state.dtype != np.uint8 or state.size != 8 * _HEAD + 4 * 624:
+            raise RuntimeError(f"Generator.set_state: got {state.dtype.name}{list(state.shape)}, not a saved state")
+        seed, position, kept, number = state[: 8 * _HEAD].view(np.uint64)
+        inner = {"key": state[8 * _HEAD :].view(np.uint32).copy(), "pos": int(position)}
         with self._lock:
             self._seed, self._kept = int(seed), float(number.view(np.float64)) if kept else None
             self._set(inner)
@@ -127,10 +127,10 @@ class Generator:
             kept, self._kept = ([self._kept] if self._kept is not None and count else []), self._kept
         u = self.uniform(2 * ((count - len(kept) + 1) // 2), np.dtype(np.float64)).reshape(-1, 2)
         radius, angle = np.sqrt(-2.0 * np.log1p(-u[:, 1])), 2.0 * np.pi * u[:, 0]
-        found = np.concatenate([kept, np.stack([radius * np.cos(angle), radius * np.sin(angle)], 1).ravel()])
+        normals = np.concatenate([kept, np.stack([radius * np.cos(angle), radius * np.sin(angle)], 1).ravel()])
         if count:
-            self._kept = float(found[count]) if len(found) > count else None
-        return found[:count]
+            self._kept = float(normals[count]) if len(normals) > count else None
+        return normals[:count]
 
     def integers(self, count: int, low: int, high: int) -> Array:
         """Return integers from low up to, not including, high."""
@@ -158,13 +158,13 @@ def _to_normal(values: Array) -> None:
 default_generator = Generator()
 
 
-def generator_of(given: Generator | None) -> Generator:
+def generator_of(generator: Generator | None) -> Generator:
     """Return the generator that was asked for, or the default one."""
-    if given is None:
+    if generator is None:
         return default_generator
-    if not isinstance(given, Generator):
-        raise TypeError(f"generator: expected a tape.Generator, got {type(given).__name__}")
-    return given
+    if not isinstance(generator, Generator):
+        raise TypeError(f"generator: expected a tape.Generator, got {type(generator).__name__}")
+    return generator
 
 
 def manual_seed(seed: int) -> Generator:

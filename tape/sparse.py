@@ -69,9 +69,9 @@ class CSR:
         return self._of(data, self._trans)
 
     def _of(self, data: Tensor, trans: bool) -> CSR:
-        found = object.__new__(CSR)
-        found.data, found.pattern, found._trans = data, self.pattern, trans
-        return found
+        matrix = object.__new__(CSR)
+        matrix.data, matrix.pattern, matrix._trans = data, self.pattern, trans
+        return matrix
 
     def __matmul__(self, x: Any) -> Tensor:
         """Return the product with a vector or a dense matrix."""
@@ -85,9 +85,9 @@ class CSR:
 
     def to_dense(self) -> Tensor:
         """Return the matrix as a tensor; elements of one place add up."""
-        found = creation.zeros(self.pattern.shape, dtype=self.data.spec.dtype)
-        found.index_put_((self.pattern.rows, self.pattern.columns), self.data, accumulate=True)
-        return found.T if self._trans else found
+        dense = creation.zeros(self.pattern.shape, dtype=self.data.spec.dtype)
+        dense.index_put_((self.pattern.rows, self.pattern.columns), self.data, accumulate=True)
+        return dense.T if self._trans else dense
 
     def to_scipy(self) -> Any:
         """Return SciPy's csr_array of the values now; a tensor that requires grad raises as in ``numpy()``."""
@@ -105,8 +105,8 @@ def csr(matrix: Any, data: Any = None) -> CSR:
     >>> tape.sparse.csr(scipy.sparse.eye_array(2)) @ tape.ones(2)
     tensor([1., 1.])
     """
-    found = matrix.tocsr()
-    return CSR(found.data if data is None else data, found.indices, found.indptr, found.shape)
+    compressed = matrix.tocsr()
+    return CSR(compressed.data if data is None else data, compressed.indices, compressed.indptr, compressed.shape)
 
 
 def _checked(data: Tensor, indices: Any, indptr: Any, shape: tuple[int, int]) -> tuple[Any, ...]:

@@ -143,14 +143,14 @@ def _floating(x: Any) -> Tensor:
 
 
 def _of_all(name: str, what: str, example: str) -> Callable[..., Tensor]:
-    own = getattr(softmaxes, name)
+    along_one = getattr(softmaxes, name)
 
     def function(input: Any, dim: Any = None, dtype: Any = None, *, axis: Any = None) -> Tensor:
         input, at = cast(array_like(input), dtype), either("dim", dim, "axis", axis, None)
         input = _floating(input)
         if at is None or isinstance(at, (tuple, list)):
-            return _over_several(own, input, at)
-        return own(input, at)  # type: ignore[no-any-return]
+            return _over_several(along_one, input, at)
+        return along_one(input, at)  # type: ignore[no-any-return]
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"""Return {what} over ``axis``: an int, a tuple, or None for all.
@@ -163,15 +163,15 @@ def _of_all(name: str, what: str, example: str) -> Callable[..., Tensor]:
     return function
 
 
-def _over_several(own: Any, x: Tensor, axes: Any) -> Tensor:
+def _over_several(function: Any, x: Tensor, axes: Any) -> Tensor:
     """Run along several axes as if they were one."""
     rank = len(x.spec.shape)
     dims = tuple(range(rank)) if axes is None else tuple(dim_of(x, d) for d in axes)
     order = (*(d for d in range(rank) if d not in dims), *dims)
     turned = views.permute(x, order)
-    found = own(views.reshape(turned, (*turned.spec.shape[: rank - len(dims)], -1)), -1)
+    result = function(views.reshape(turned, (*turned.spec.shape[: rank - len(dims)], -1)), -1)
     back = tuple(int(d) for d in np.argsort(order))
-    return views.permute(views.reshape(found, turned.spec.shape), back)
+    return views.permute(views.reshape(result, turned.spec.shape), back)
 
 
 softmax = _of_all("softmax", "the exponentials divided by their sum", "[[0.5], [0.5]]")

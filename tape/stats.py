@@ -113,8 +113,8 @@ class Binomial(Discrete):
 
     def _log_mass(self, k: Any, n: Any, p: Any) -> Any:
         ways = special.gammaln(n + 1) - special.gammaln(k + 1) - special.gammaln(n - k + 1)
-        found = ways + special.xlogy(k, p) + special.xlog1py(n - k, -p)
-        return _where((k >= 0) & (k <= n), found, -math.inf)
+        log_mass = ways + special.xlogy(k, p) + special.xlog1py(n - k, -p)
+        return _where((k >= 0) & (k <= n), log_mass, -math.inf)
 
     def _area(self, k: Any, n: Any, p: Any) -> Any:
         return _where(k >= n, 1.0, _where(k >= 0, special.betainc(n - k, k + 1, 1 - p), 0.0))

@@ -40,9 +40,9 @@ class _Point:
 
     def __init__(self, api: str, func: Callable[..., Any], inputs: Any, *, create: bool, strict: bool) -> None:
         self.api, self.create, self.strict = api, create, strict
-        self.several_in, given = _tensors(inputs, "inputs", api)
+        self.several_in, tensors = _tensors(inputs, "inputs", api)
         with grad_modes.enable_grad():
-            self.inputs = [own(x, linked=create) for x in given]
+            self.inputs = [own(x, linked=create) for x in tensors]
             self.several_out, self.outputs = _tensors(func(*self.inputs), _OUTPUTS, api)
         for i, y in enumerate(self.outputs):
             if strict and y._slot is None:
@@ -54,14 +54,14 @@ class _Point:
             if len(like) != 1 or like[0].spec.size != 1:
                 raise RuntimeError(f"The vector v can only be None if {missing} a single Tensor with a single element.")
             return [filled_with(1.0, like[0])]
-        _, given = _tensors(v, "v", self.api)
-        if len(given) != len(like):
+        _, tensors = _tensors(v, "v", self.api)
+        if len(tensors) != len(like):
             raise RuntimeError(
-                f"v is a tuple of invalid length: should be {len(like)} but got {len(given)}."
+                f"v is a tuple of invalid length: should be {len(like)} but got {len(tensors)}."
                 if several
                 else "The given v should contain a single Tensor."
             )
-        for i, (w, x) in enumerate(zip(given, like, strict=True)):
+        for i, (w, x) in enumerate(zip(tensors, like, strict=True)):
             if w.spec.shape != x.spec.shape:
                 raise RuntimeError(
                     f"{f'Entry {i} in ' if several else ''}v has invalid size: should be {recording.size_of(x)} "
@@ -69,7 +69,7 @@ class _Point:
                 )
         cast = [
             w if w.spec.dtype == x.spec.dtype else recording.to_dtype(w, x.spec.dtype)
-            for w, x in zip(given, like, strict=True)
+            for w, x in zip(tensors, like, strict=True)
         ]
         return cast if self.create else [w.detach() for w in cast]
 
@@ -87,18 +87,18 @@ class _Point:
                 f"The Tensor returned by the function given to {self.api} should contain a single element"
             )
         with grad_modes.enable_grad():
-            found = pulled(self.outputs, self.inputs, [filled_with(1.0, self.outputs[0])], create=True)
-        for i, g in enumerate(found):
+            gradients = pulled(self.outputs, self.inputs, [filled_with(1.0, self.outputs[0])], create=True)
+        for i, g in enumerate(gradients):
             if self.strict and (g is None or g._slot is None):
                 linear = g is not None or self.api == "hessian"
                 raise RuntimeError(_LINEAR.format(i) if linear else _independent("The output", i))
-        return zeros_for(found, self.inputs)
+        return zeros_for(gradients, self.inputs)
 
     def checked(
-        self, found: Sequence[Tensor | None], like: Sequence[Tensor], what: str, missing: str = ""
+        self, derivatives: Sequence[Tensor | None], like: Sequence[Tensor], what: str, missing: str = ""
     ) -> list[Tensor]:
         """Return derivatives, zeros for None; in strict mode raise instead, and where they cannot be derived again."""
-        for i, d in enumerate(found):
+        for i, d in enumerate(derivatives):
             if self.strict and d is None:
                 raise RuntimeError(missing.format(i) or _independent(what, i))
             if self.strict and self.create and d is not None and d._slot is None:
@@ -106,7 +106,7 @@ class _Point:
                     f"{what} of the user-provided function is independent of input {i}. {_STRICT} "
                     "when create_graph=True."
                 )
-        return self.finished(zeros_for(list(found), like))
+        return self.finished(zeros_for(list(derivatives), like))
 
     def finished(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Return results, without history unless it was asked for."""
@@ -122,18 +122,18 @@ def _independent(what: str, i: Any) -> str:
     return f"{what} of the user-provided function is independent of input {i}. {_STRICT}."
 
 
-def _tensors(given: Any, what: str, api: str) -> tuple[bool, tuple[Tensor, ...]]:
+def _tensors(value: Any, what: str, api: str) -> tuple[bool, tuple[Tensor, ...]]:
     """Return whether a tuple was given, and its tensors. TypeError for anything else."""
-    several = isinstance(given, tuple)
-    found = given if several else (given,)
-    for i, x in enumerate(found):
+    several = isinstance(value, tuple)
+    tensors = value if several else (value,)
+    for i, x in enumerate(tensors):
         if not isinstance(x, Tensor):
             where = f"value at index {i}" if several else f"given {what}"
             raise TypeError(
                 f"The {what} given to {api} must be either a Tensor or a tuple of Tensors but the {where} has type "
                 f"{type(x)}."
             )
-    return several, found
+    return several, tensors
 
 
 def _packed(results: Sequence[Any], *, several: bool) -> Any:
@@ -149,9 +149,9 @@ def vjp(
     """
     point = _Point("vjp", func, inputs, create=create_graph, strict=strict)
     weights = point.vector(v, point.outputs, several=point.several_out, missing="the user-provided function returns")
-    found = pulled(point.outputs, point.inputs, weights, create=create_graph)
+    cotangents = pulled(point.outputs, point.inputs, weights, create=create_graph)
     missing = _independent("The output", "{}")
-    gradients = point.checked(found, point.inputs, "The jacobian", missing)
+    gradients = point.checked(cotangents, point.inputs, "The jacobian", missing)
     return point.value(), _packed(gradients, several=point.several_in)
 
 
@@ -169,8 +169,8 @@ def jvp(
         for i, g in enumerate(pulled(point.outputs, point.inputs, weights, create=False, retain=True)):
             if g is None:
                 raise RuntimeError(_independent("The output", i))
-    found = pushed(point.outputs, point.inputs, tangents, create=create_graph)
-    derivatives = point.checked(found, point.outputs, "The jacobian", _TRICK)
+    tangents_out = pushed(point.outputs, point.inputs, tangents, create=create_graph)
+    derivatives = point.checked(tangents_out, point.outputs, "The jacobian", _TRICK)
     return point.value(), _packed(derivatives, several=point.several_out)
 
 
@@ -181,8 +181,8 @@ def vhp(
     point = _Point("vhp", func, inputs, create=create_graph, strict=strict)
     weights = point.of_inputs(v)
     gradient = point.gradient()
-    found = pulled(gradient, point.inputs, weights, create=create_graph)
-    products = point.checked(found, point.inputs, "The hessian" if create_graph else "The jacobian")
+    rows = pulled(gradient, point.inputs, weights, create=create_graph)
+    products = point.checked(rows, point.inputs, "The hessian" if create_graph else "The jacobian")
     return point.value(), _packed(products, several=point.several_in)
 
 
@@ -193,8 +193,8 @@ def hvp(
     point = _Point("hvp", func, inputs, create=create_graph, strict=strict)
     tangents = point.of_inputs(v)
     gradient = point.gradient()
-    found = pushed(gradient, point.inputs, tangents, create=create_graph)
-    products = point.checked(found, point.inputs, "The hessian")
+    columns = pushed(gradient, point.inputs, tangents, create=create_graph)
+    products = point.checked(columns, point.inputs, "The hessian")
     return point.value(), _packed(products, several=point.several_in)
 
 
@@ -250,12 +250,12 @@ def _jacobian(point: _Point, outputs: Sequence[Tensor], *, forward: bool, severa
     inputs, create = point.inputs, point.create
     if point.strict:
         _check_dependence(point, outputs)
-    found = (jacobian_blocks.by_columns if forward else jacobian_blocks.by_rows)(outputs, inputs, create=create)
-    for row in found if point.strict and create else ():
+    blocks = (jacobian_blocks.by_columns if forward else jacobian_blocks.by_rows)(outputs, inputs, create=create)
+    for row in blocks if point.strict and create else ():
         for j, block in enumerate(row):
             if block is None or block._slot is None:
                 raise RuntimeError(_independent("The jacobian", j)[:-1] + " when create_graph=True.")
-    full = [point.finished(row) for row in jacobian_blocks.filled(found, outputs, inputs, like_output=forward)]
+    full = [point.finished(row) for row in jacobian_blocks.filled(blocks, outputs, inputs, like_output=forward)]
     settle(inputs)
     return _packed([_packed(row, several=several[1]) for row in full], several=several[0])
 

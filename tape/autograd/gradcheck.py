@@ -152,18 +152,18 @@ def _check_modes(modes: dict[str, bool], needed: str, **flags: bool) -> None:
     """Raise unless a mode is asked for, and the one that the flags need."""
     if not any(modes.values()):
         raise AssertionError(f"Expected at least one of {' or '.join(modes)} to be True")
-    for flag, given in flags.items():
-        if given and not modes[needed]:
+    for flag, wanted in flags.items():
+        if wanted and not modes[needed]:
             raise AssertionError(f"Setting {flag}=True requires {needed} to be True")
 
 
 def _gradient(
-    func: Callable[..., Any], inputs: tuple[Any, ...], given: Any, *, strided: bool
+    func: Callable[..., Any], inputs: tuple[Any, ...], grad_outputs: Any, *, strided: bool
 ) -> tuple[Callable[..., tuple[Tensor, ...]], tuple[Any, ...]]:
     """Return the gradient as a function of the inputs and cotangents, and these: random ones if none are given."""
     case = Case(func, inputs)
     _check_inputs(case)
-    cotangents = as_tuple(given) if given is not None else _cotangents(case, strided=strided)
+    cotangents = as_tuple(grad_outputs) if grad_outputs is not None else _cotangents(case, strided=strided)
     wanted = [wants(x) for x in inputs]
 
     def gradient(*arguments: Any) -> tuple[Tensor, ...]:
@@ -171,8 +171,8 @@ def _gradient(
         points = tuple(x.requires_grad_() if w else x for x, w in zip(points, wanted, strict=True))
         needed = [x for x, w in zip(points, wanted, strict=True) if w]
         outputs = differentiable(as_tuple(func(*points)))
-        found = grad(outputs, needed, weights, create_graph=True, allow_unused=True)
-        return tuple(g for g in found if g is not None)
+        gradients = grad(outputs, needed, weights, create_graph=True, allow_unused=True)
+        return tuple(g for g in gradients if g is not None)
 
     return gradient, (*inputs, *cotangents)
 

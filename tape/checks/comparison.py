@@ -49,10 +49,10 @@ class Comparison:
         """Return the judged outputs at the inputs' present values, end to end."""
         outputs = self.case.run()
         now = [outputs[k] for k in self.judged]
-        for expected, found in zip(self.results, now, strict=True):
+        for expected, value in zip(self.results, now, strict=True):
             for what, old, new in (
-                ("shape", tuple(expected.shape), tuple(found.shape)),
-                ("dtype", expected.dtype, found.dtype),
+                ("shape", tuple(expected.shape), tuple(value.shape)),
+                ("dtype", expected.dtype, value.dtype),
             ):
                 if old != new:
                     raise GradcheckError(
@@ -61,11 +61,11 @@ class Comparison:
                     )
         return np.concatenate([np.zeros(0), *(memory_of(o).reshape(-1) for o in now)])
 
-    def close(self, found: Array, expected: Array, size: float | None = None, error: float = 0.0) -> bool:
+    def close(self, computed: Array, expected: Array, size: float | None = None, error: float = 0.0) -> bool:
         """Whether two computed arrays agree up to rounding, that of numbers of a size (the largest's), and an error."""
         single = any(x.dtype != np.float64 for x in (*self.inputs, *self.outputs))
         largest = float(np.abs(expected).max(initial=0.0)) if size is None else size
-        return self.tolerance.close(found, expected, (1e-4 if single else 1e-9) * largest + error)
+        return self.tolerance.close(computed, expected, (1e-4 if single else 1e-9) * largest + error)
 
     def precise_to(self, relative: float) -> bool:
         """Whether the values' noise is relatively below a bound."""
@@ -137,10 +137,10 @@ class Comparison:
         """Return each Jacobian by differences, as sharp as the comparison needs it."""
         ends = np.cumsum([o.numel() for o in self.outputs])[:-1]
         by_input = [np.concatenate(of_input, axis=1) for of_input in zip(*expected, strict=True)]
-        found = finite_differences.jacobians(self.values, self.memory, self.eps, self.noise, by_input)
+        estimates = finite_differences.jacobians(self.values, self.memory, self.eps, self.noise, by_input)
         parts = [
             [Estimate(v, e) for v, e in zip(np.split(f.value, ends, 1), np.split(f.error, ends, 1), strict=True)]
-            for f in found
+            for f in estimates
         ]
         return [list(of_output) for of_output in zip(*parts, strict=True)]
 
@@ -153,15 +153,15 @@ class Comparison:
             parts.append(finite_differences.projected(at, self.eps, self.noise, self.left, wanted))
         return [list(of_output) for of_output in zip(*parts, strict=True)]
 
-    def _compare(self, mode: str, k: int, i: int, found: Array, estimate: Estimate) -> None:
+    def _compare(self, mode: str, k: int, i: int, computed: Array, estimate: Estimate) -> None:
         """Raise PyTorch's message, and where the difference is largest, if a derivative is wrong."""
         weight = float(np.abs(self.left[k]).sum() * np.abs(self.right[i]).sum()) if self.fast else 1.0
-        wrong = ~self.tolerance.accepts(found, estimate, weight)
+        wrong = ~self.tolerance.accepts(computed, estimate, weight)
         if not wrong.any():
             return
         allowed = self.tolerance.around(estimate, weight)
         with np.errstate(all="ignore"):
-            excess = np.where(wrong, np.abs(found - estimate.value) / allowed, -1.0)
+            excess = np.where(wrong, np.abs(computed - estimate.value) / allowed, -1.0)
         at = _place(np.argmax(np.nan_to_num(excess, nan=np.inf)), excess.shape)
         where = "random projections of the Jacobians, by fast_mode"
         if not self.fast:
@@ -169,8 +169,8 @@ class Comparison:
             where = f"worst for element {out} of the output and {into} of the input"
         raise GradcheckError(
             f"Jacobian {mode}mismatch for output {k} with respect to input {i},\n"
-            f"numerical:{estimate.value}\nanalytical:{found}\n{where}: numerical {estimate.value[at]:.12g}, "
-            f"error about {estimate.error[at]:.1g}, analytical {found[at]:.12g}, tolerance {allowed[at]:.1g}\n"
+            f"numerical:{estimate.value}\nanalytical:{computed}\n{where}: numerical {estimate.value[at]:.12g}, "
+            f"error about {estimate.error[at]:.1g}, analytical {computed[at]:.12g}, tolerance {allowed[at]:.1g}\n"
         )
 
 

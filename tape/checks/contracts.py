@@ -69,12 +69,12 @@ def check_linear(comparison: Comparison) -> Gradients:
     return gradients
 
 
-def check_cotangents(outputs: Sequence[Tensor], inputs: Sequence[Tensor], given: Sequence[Any]) -> None:
+def check_cotangents(outputs: Sequence[Tensor], inputs: Sequence[Tensor], cotangents: Sequence[Any]) -> None:
     """Raise if the backward of a Function changes what it is given."""
     changed: list[int] = []
     token = CHANGED.set(changed)
     try:
-        pull(outputs, inputs, given)
+        pull(outputs, inputs, cotangents)
     finally:
         CHANGED.reset(token)
     if changed:
@@ -84,10 +84,10 @@ def check_cotangents(outputs: Sequence[Tensor], inputs: Sequence[Tensor], given:
 def check_recorded(comparison: Comparison, gradients: Gradients) -> None:
     """Raise unless a recorded backward gives the same gradients. What it raises is left to gradgradcheck."""
     outputs, inputs = comparison.outputs, comparison.inputs
-    given = [tensor(c) for c in random_like(outputs)]
+    cotangents = [tensor(c) for c in random_like(outputs)]
     recorded = gradients
     with suppress(Exception):
-        recorded = pull(outputs, inputs, given, create_graph=True)
+        recorded = pull(outputs, inputs, cotangents, create_graph=True)
     for i, (r, g) in enumerate(zip(filled(recorded, inputs), filled(gradients, inputs), strict=True)):
         if not comparison.close(r, g, error=comparison.errors[i]):
             raise GradcheckError(f"Backward with create_graph=True gives another gradient of input {i}")

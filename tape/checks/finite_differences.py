@@ -61,16 +61,16 @@ class Tolerance:
         relative = np.minimum(RTOL * size, SLACK * size + known) if self.rtol is None else self.rtol * size
         return np.asarray(absolute + relative)
 
-    def accepts(self, found: Array, estimate: Estimate, weight: float = 1.0) -> Array:
+    def accepts(self, computed: Array, estimate: Estimate, weight: float = 1.0) -> Array:
         """Return where a derivative agrees; nan never does."""
         with np.errstate(invalid="ignore"):
-            off = np.abs(found - estimate.value)
-        return np.asarray((found == estimate.value) | (off <= self.around(estimate, weight)))
+            off = np.abs(computed - estimate.value)
+        return np.asarray((computed == estimate.value) | (off <= self.around(estimate, weight)))
 
-    def close(self, found: Array, expected: Array, error: float) -> bool:
+    def close(self, computed: Array, expected: Array, error: float) -> bool:
         """Whether two computed arrays agree, up to an error of either."""
         value = expected.astype(np.float64)
-        return bool(np.all(self.accepts(found, Estimate(value, np.full(value.shape, error)))))
+        return bool(np.all(self.accepts(computed, Estimate(value, np.full(value.shape, error)))))
 
 
 def as_tuple(x: Any) -> tuple[Any, ...]:
@@ -170,7 +170,7 @@ def jacobians(
 
     ``expected`` are the Jacobians to be checked, of the same shapes: differences are refined where these ask for it.
     """
-    found = []
+    estimates = []
     for array, wanted in zip(memory, expected, strict=True):
         units = scale_of(array)
         rows = []
@@ -180,8 +180,8 @@ def jacobians(
             at = along(evaluate, [array], [direction])
             row = derivative(at, step, noise, lambda e, t=target * unit: precise(e, t))  # type: ignore[misc]
             rows.append(Estimate(row.value / unit, row.error / unit))
-        found.append(_stacked(rows, (array.size, noise.size)))
-    return found
+        estimates.append(_stacked(rows, (array.size, noise.size)))
+    return estimates
 
 
 def _stacked(rows: list[Estimate], shape: tuple[int, int]) -> Estimate:

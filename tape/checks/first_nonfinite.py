@@ -96,11 +96,11 @@ def first_nonfinite(loss: Tensor) -> NonFinite | None:
 
 def _names(frame: FrameType) -> dict[int, str]:
     """Return what the caller calls the leaves, by their ids."""
-    found = {}
+    names = {}
     for name, x in (*frame.f_globals.items(), *frame.f_locals.items()):
         if isinstance(x, Tensor) and type(x._slot) is AccumulateGrad and name.isidentifier():
-            found[id(x._slot)] = name
-    return found
+            names[id(x._slot)] = name
+    return names
 
 
 def _graph(loss: Tensor) -> list[Instruction]:
@@ -155,12 +155,12 @@ class _Search(Anomaly):
 
     def _shown(self) -> dict[Any, Hit]:
         """Return what the views that the tape keeps show of their bases, by the bases' keys."""
-        found: dict[Any, Hit] = {}
+        hits: dict[Any, Hit] = {}
         for instruction in self.values.order:
             if instruction.form.kind == VIEW and (hit := _first(self.values.known.get(instruction.slot))):
                 base, spec = self.values.base_of(instruction)
-                found.setdefault(base, (place_in(spec, instruction.form, instruction.saved[0], hit[0]), hit[1]))
-        return found
+                hits.setdefault(base, (place_in(spec, instruction.form, instruction.saved[0], hit[0]), hit[1]))
+        return hits
 
     def forward(self) -> NonFinite | None:
         """Look at leaves, then at constants and results in the order of the tape."""
@@ -169,8 +169,8 @@ class _Search(Anomaly):
             if hit is not None:
                 return NonFinite("forward", "", "", *hit, self._where(leaf), None)
         with np.errstate(all="ignore"):
-            found = (self._constant(i) or self._result(i) for i in self.values.order)
-            return next((one for one in found if one is not None), None)
+            hits = (self._constant(i) or self._result(i) for i in self.values.order)
+            return next((one for one in hits if one is not None), None)
 
     def _constant(self, instruction: Instruction) -> NonFinite | None:
         """Look for a NaN in operands that are not on the tape. An infinity may be meant: where it does harm shows."""
@@ -186,13 +186,13 @@ class _Search(Anomaly):
         hit = None if instruction.form.kind == VIEW else _first(value) or self.shown.get(instruction.slot)
         if hit is None:
             return None
-        found, values = {}, [self.values.operand(instruction, i) for i in range(len(instruction.operands))]
+        others, values = {}, [self.values.operand(instruction, i) for i in range(len(instruction.operands))]
         for i, known in enumerate(values):
             if known is not None and known.shape in ((), instruction.form.spec.shape):
                 index = hit[0] if known.ndim else ()
-                found[element(operand_name(instruction.form, i), index)] = known[index].item()
+                others[element(operand_name(instruction.form, i), index)] = known[index].item()
         certain = all(known is not None for known in values)
-        return self._at(instruction, "forward", "", hit, instruction.slot, found, certain=certain)
+        return self._at(instruction, "forward", "", hit, instruction.slot, others, certain=certain)
 
     def backward(self, loss: Tensor) -> NonFinite | None:
         """Look at gradients, from the loss back."""
@@ -243,14 +243,14 @@ class _Search(Anomaly):
         return ~np.isfinite(values)
 
     def report(
-        self, instruction: Instruction, i: int, index: tuple[int, ...], value: Array, given: Array | None
+        self, instruction: Instruction, i: int, index: tuple[int, ...], value: Array, cotangent: Array | None
     ) -> NoReturn:
         """End the search."""
         name, known = operand_name(instruction.form, i), self.values.operand(instruction, i)
-        found = {} if known is None or known.shape != value.shape else {element(name, index): known[index].item()}
-        found |= known_at(instruction, i, index, value, given)
+        values = {} if known is None or known.shape != value.shape else {element(name, index): known[index].item()}
+        values |= known_at(instruction, i, index, value, cotangent)
         where = instruction.operands[i]
-        raise _Found(self._at(instruction, "backward", name, (index, value[index].item()), where, found))
+        raise _Found(self._at(instruction, "backward", name, (index, value[index].item()), where, values))
 
     def _at(
         self,

@@ -88,15 +88,15 @@ def filled(gradients: Gradients, inputs: Sequence[Tensor]) -> list[Array]:
 
 def backward_rows(output: Tensor, inputs: Sequence[Tensor], *, check_dtypes: bool) -> list[Array]:
     """Return the Jacobian by each input, one backward an element of the output."""
-    found = [np.zeros((x.numel(), output.numel())) for x in inputs]
+    blocks = [np.zeros((x.numel(), output.numel())) for x in inputs]
     for place in range(output.numel()):
         cotangent = np.zeros(output.shape, output.dtype)
         cotangent.reshape(-1)[place] = 1
         gradients = pull([output], inputs, [cotangent])
         check_attributes(gradients, inputs, check_dtypes=check_dtypes)
-        for jacobian, gradient in zip(found, filled(gradients, inputs), strict=True):
+        for jacobian, gradient in zip(blocks, filled(gradients, inputs), strict=True):
             jacobian[:, place] = gradient.reshape(-1)
-    return found
+    return blocks
 
 
 def check_attributes(gradients: Gradients, inputs: Sequence[Tensor], *, check_dtypes: bool) -> None:
@@ -130,8 +130,8 @@ def forward_function(case: Case) -> tuple[Callable[..., tuple[Tensor, ...]], tup
     """Return a function of the inputs that require grad alone, to the floating outputs; and these inputs, detached."""
 
     def function(*moved: Tensor) -> tuple[Tensor, ...]:
-        given = iter(moved)
-        outputs = outputs_of(case.func(*(next(given) if wants(x) else x for x in case.inputs)))
+        replacements = iter(moved)
+        outputs = outputs_of(case.func(*(next(replacements) if wants(x) else x for x in case.inputs)))
         return tuple(o for o in outputs if o.is_floating_point())
 
     return function, tuple(x.detach() for x in case.wanted)
@@ -152,10 +152,10 @@ def unit_tangents(inputs: Sequence[Tensor], i: int, values: Array) -> list[Array
 
 def forward_columns(case: Case, sizes: Sequence[int]) -> list[list[Array]]:
     """Return, for each floating output (of these sizes) and each input, the Jacobian: one push an element."""
-    found = [[np.zeros((x.numel(), size)) for x in case.wanted] for size in sizes]
+    blocks = [[np.zeros((x.numel(), size)) for x in case.wanted] for size in sizes]
     for i, x in enumerate(case.wanted):
         for place, unit in enumerate(np.eye(x.numel())):
             pushed = push(case, unit_tangents(case.wanted, i, unit))
-            for of_output, tangent in zip(found, pushed, strict=True):
+            for of_output, tangent in zip(blocks, pushed, strict=True):
                 of_output[i][place] = tangent.reshape(-1)
-    return found
+    return blocks

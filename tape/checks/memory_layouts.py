@@ -97,8 +97,8 @@ def _pulled(case: Case, layout: dict[int, Twin], values: dict[int, Array]) -> Pu
     }
     bases = [t for t in stored.values() if t.requires_grad]
     try:
-        given = [layout.get(i, PLAIN).view(stored[i]) if i in stored else x for i, x in enumerate(case.inputs)]
-        outputs = differentiable(outputs_of(case.func(*given)))
+        inputs = [layout.get(i, PLAIN).view(stored[i]) if i in stored else x for i, x in enumerate(case.inputs)]
+        outputs = differentiable(outputs_of(case.func(*inputs)))
     except Exception:  # noqa: BLE001 (what a function takes is its own affair: view() refuses most strides)
         return None
     try:
@@ -122,25 +122,25 @@ def differences(case: Case, close: Close) -> Iterator[str]:
         held = {i: np.array(layout.get(i, PLAIN).values(v), order="C") for i, v in values.items()}
         repeated = any(twin.values is not _same for twin in layout.values())
         expected = _settled(case, held, close) if repeated else plain
-        found = None if expected is None else _pulled(case, layout, held)
-        if expected is not None and found is not None:
+        pulled = None if expected is None else _pulled(case, layout, held)
+        if expected is not None and pulled is not None:
             where = " and ".join(f"input {i} is {twin.name}" for i, twin in layout.items())
-            yield from _compared(case, layout, expected, found, close, where)
+            yield from _compared(case, layout, expected, pulled, close, where)
 
 
 def _settled(case: Case, values: dict[int, Array], close: Close) -> Pulled | None:
     """Return what is found at contiguous inputs; None if it is not finite, or another a few last digits away."""
     rng = np.random.default_rng(1)
     with np.errstate(all="ignore"):
-        found = _pulled(case, {}, values)
+        pulled = _pulled(case, {}, values)
         nearby = [_pulled(case, {}, {i: _jittered(v, rng) for i, v in values.items()}) for _ in range(3)]
     for other in nearby:
-        if found is None or other is None:
+        if pulled is None or other is None:
             return None
-        pairs = zip(found[0] + found[2], other[0] + other[2], strict=False)
+        pairs = zip(pulled[0] + pulled[2], other[0] + other[2], strict=False)
         if not all(a.shape == b.shape and np.isfinite(a).all() and close(b, a) for a, b in pairs):
             return None
-    return found
+    return pulled
 
 
 def _jittered(x: Array, rng: np.random.Generator) -> Array:
@@ -173,18 +173,18 @@ def _compared(
     case: Case,
     layout: dict[int, Twin],
     expected: Pulled,
-    found: Pulled,
+    pulled: Pulled,
     close: Close,
     where: str,
 ) -> Iterator[str]:
     """Yield what differs, first of all the value."""
-    if len(expected[0]) != len(found[0]):
-        yield f"{len(found[0])} outputs require grad, not {len(expected[0])}, when {where}"
-    for k, (value, other) in enumerate(zip(expected[0], found[0], strict=False)):
+    if len(expected[0]) != len(pulled[0]):
+        yield f"{len(pulled[0])} outputs require grad, not {len(expected[0])}, when {where}"
+    for k, (value, other) in enumerate(zip(expected[0], pulled[0], strict=False)):
         if value.shape != other.shape or not close(other, value):
             yield f"Output {k} has other values when {where}:\ncontiguous:{value}\nnow:{other}\n"
     wanted = [i for i, x in enumerate(case.inputs) if wants(x)]
-    for k, (i, gradient, other) in enumerate(zip(wanted, expected[2], found[2], strict=True)):
+    for k, (i, gradient, other) in enumerate(zip(wanted, expected[2], pulled[2], strict=True)):
         fold = layout.get(i, PLAIN).fold
         folded, size = fold(gradient), float(fold(np.abs(gradient)).max(initial=0.0))
         if not close(other, folded, size):

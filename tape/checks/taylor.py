@@ -109,16 +109,16 @@ def taylor_test(
 
 def _arrays(x: Any) -> list[Array]:
     """Return floating copies of what is given."""
-    found = [np.array(memory_of(v) if isinstance(v, Tensor) else v) for v in as_tuple(x)]
-    return [a if a.dtype.kind == "f" else a.astype(np.float64) for a in found]
+    arrays = [np.array(memory_of(v) if isinstance(v, Tensor) else v) for v in as_tuple(x)]
+    return [a if a.dtype.kind == "f" else a.astype(np.float64) for a in arrays]
 
 
-def _directions(points: Sequence[Array], given: Any) -> list[Array]:
-    """Return a direction for each point, checked; a random one without ``given``."""
-    if given is None:
+def _directions(points: Sequence[Array], direction: Any) -> list[Array]:
+    """Return a direction for each point, checked; a random one without ``direction``."""
+    if direction is None:
         rng = np.random.default_rng(0)
         return [rng.standard_normal(p.shape) * _size(p) for p in points]
-    directions = _arrays(given)
+    directions = _arrays(direction)
     shapes = [p.shape for p in points], [d.shape for d in directions]
     if shapes[0] != shapes[1]:
         raise ValueError(f"the direction has shapes {shapes[1]}, the point {shapes[0]}")
@@ -267,8 +267,8 @@ def _by_differences(
     """Return <J v, w> and its error."""
     at = finite_differences.along(lambda: _values(case), [memory_of(x) for x in case.inputs], directions)
     flat = np.concatenate([a.reshape(-1) for a in weights])
-    (found,) = finite_differences.projected(at, eps, finite_differences.noise_of(at, eps), [flat], [expected])
-    return found.value.item(), found.error.item()
+    (estimate,) = finite_differences.projected(at, eps, finite_differences.noise_of(at, eps), [flat], [expected])
+    return estimate.value.item(), estimate.error.item()
 
 
 def _values(case: Case) -> Array:

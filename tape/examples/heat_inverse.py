@@ -41,10 +41,10 @@ def main() -> None:
     measured, start = measurements(), np.zeros(POINTS - 1)
     value_and_grad = for_scipy(tape.record(lambda x: misfit(x, measured), start))
     result = minimize(value_and_grad, start, jac=True, method="L-BFGS-B")
-    found = np.exp(result.x)
+    diffusivity = np.exp(result.x)
     print(f"misfit {value_and_grad(start)[0]:.5f} -> {result.fun:.5f} in {result.nfev} evaluations")
     print("   x    true   found")
-    for x, true, value in list(zip(MIDDLES, TRUE, found, strict=True))[2::4]:
+    for x, true, value in list(zip(MIDDLES, TRUE, diffusivity, strict=True))[2::4]:
         print(f"{x:.3f}   {true:.3f}   {value:.3f}")
-    print(f"largest error {abs(found - TRUE).max():.3f}, from noise of {NOISE}")
+    print(f"largest error {abs(diffusivity - TRUE).max():.3f}, from noise of {NOISE}")
     check_gradient(lambda x: value_and_grad(x)[0], start, value_and_grad(start)[1])

@@ -22,10 +22,10 @@ def _kind(function: Any, *shape: int) -> Any:
     return type(function(np.ones(shape)))
 
 
-def _only(name: str, given: Any, plainly: Any, argument: str) -> None:
+def _only(name: str, value: Any, supported: Any, argument: str) -> None:
     """Raise TypeError for an argument that tensors do not take."""
-    if given is not plainly:
-        raise TypeError(f"np.{name} of a tensor takes {argument}={plainly!r} only")
+    if value is not supported:
+        raise TypeError(f"np.{name} of a tensor takes {argument}={supported!r} only")
 
 
 @implements(np.dot)
@@ -119,11 +119,11 @@ def _cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, ax
     if axis is not None:
         axisa = axisb = axisc = axis
     a, b = (_last(tensor_like(x), at) for x, at in ((a, axisa), (b, axisb)))
-    found = contractions.vector_product("cross", a, b, -1)
-    rank = len(found.spec.shape)
+    product = contractions.vector_product("cross", a, b, -1)
+    rank = len(product.spec.shape)
     order = [*range(rank - 1)]
     order.insert(axisc % rank, rank - 1)
-    return views.permute(found, tuple(order))
+    return views.permute(product, tuple(order))
 
 
 def _last(x: Tensor, axis: int) -> Tensor:
@@ -207,8 +207,8 @@ def _cholesky(a: Any, /, *, upper: bool = False) -> Tensor:
 def _qr(a: Any, mode: str = "reduced") -> Any:
     if mode == "raw":
         raise TypeError("np.linalg.qr of a tensor takes mode 'reduced', 'complete' or 'r'")
-    found = decompositions.qr(a, mode)
-    return found.R if mode == "r" else _kind(np.linalg.qr, 1, 1)(*found)
+    factors = decompositions.qr(a, mode)
+    return factors.R if mode == "r" else _kind(np.linalg.qr, 1, 1)(*factors)
 
 
 @implements(np.linalg.eigh)
@@ -223,7 +223,7 @@ def _eigvalsh(a: Any, UPLO: str = "L") -> Tensor:  # noqa: N803
 
 @implements(np.linalg.svd)
 def _svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False) -> Any:
-    _only("linalg.svd", hermitian, plainly=False, argument="hermitian")
+    _only("linalg.svd", hermitian, supported=False, argument="hermitian")
     if not compute_uv:
         return decompositions.svdvals(a)
     return _kind(np.linalg.svd, 1, 1)(*decompositions.svd(a, full_matrices))
@@ -237,13 +237,13 @@ def _svdvals(x: Any, /) -> Tensor:
 @implements(np.linalg.lstsq)
 def _lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[Any, ...]:
     a, b = tensor_like(a), tensor_like(b)
-    found = determinants.lstsq(a, b, None if rcond is None else max(float(rcond), 0.0), driver="gelsd")
-    residuals = found.residuals
-    if int(found.rank.item()) < a.spec.shape[-1]:
+    solution = determinants.lstsq(a, b, None if rcond is None else max(float(rcond), 0.0), driver="gelsd")
+    residuals = solution.residuals
+    if int(solution.rank.item()) < a.spec.shape[-1]:
         residuals = residuals[:0]
     if len(b.spec.shape) == 1 and residuals.spec.size:
         residuals = views.reshape(residuals, -1)
-    return found.solution, residuals, int(found.rank.item()), found.singular_values
+    return solution.solution, residuals, int(solution.rank.item()), solution.singular_values
 
 
 @implements(np.linalg.matrix_rank)

@@ -46,9 +46,9 @@ class _SizeOf(property):
 
 def _count(x: Tensor) -> Count:
     """The number of elements, as NumPy's attribute; ``x.size()`` and ``x.size(dim)`` are PyTorch's shape and extent."""
-    found = Count(x._form.spec.size)
-    found._of = x
-    return found
+    count = Count(x._form.spec.size)
+    count._of = x
+    return count
 
 
 method("size")(_SizeOf(_count))
@@ -58,24 +58,26 @@ def _renewed(name: str) -> Callable[[Any], Any]:
     """Replace a method by one that takes NumPy's calls too; the function of ``tape`` stays PyTorch's."""
 
     def install(function: Any) -> Any:
-        own = vars(Tensor)[name]
+        tensor_method = vars(Tensor)[name]
         function.__name__ = function.__qualname__ = name
         if function.__doc__:
-            function.__doc__ = f"{own.__doc__.rstrip() if own.__doc__ else name}\n\n    {function.__doc__}\n    "
+            function.__doc__ = (
+                f"{tensor_method.__doc__.rstrip() if tensor_method.__doc__ else name}\n\n    {function.__doc__}\n    "
+            )
         setattr(Tensor, name, function)
-        return own
+        return tensor_method
 
     return install
 
 
 def _scan(name: str) -> None:
-    own, flat = vars(Tensor)[name], NUMPY[getattr(np, name)]
+    tensor_method, flat = vars(Tensor)[name], NUMPY[getattr(np, name)]
 
     def scan(x: Tensor, dim: Any = None, dtype: Any = None, out: Any = None, *, axis: Any = None) -> Tensor:
         """Without a dim it runs over all elements in order, as NumPy's method does."""
         if dim is None and axis is None:
             return flat(x, None, dtype, out)  # type: ignore[no-any-return]
-        return written(name, out, own(x, dim, dtype=dtype, axis=axis))  # type: ignore[no-any-return]
+        return written(name, out, tensor_method(x, dim, dtype=dtype, axis=axis))  # type: ignore[no-any-return]
 
     _renewed(name)(scan)
 
@@ -87,8 +89,8 @@ _scan("cumprod")
 def _transpose(x: Tensor, *axes: Any, dim0: Any = None, dim1: Any = None) -> Tensor:
     """As NumPy's: without dims they are reversed; with all of them, or a tuple, they stand in that order."""
     if len(axes) == _VECTORS or dim0 is not None or dim1 is not None:
-        given = {name: d for name, d in (("dim0", dim0), ("dim1", dim1)) if d is not None}
-        return views.transpose(x, *axes, **given)
+        dims = {name: d for name, d in (("dim0", dim0), ("dim1", dim1)) if d is not None}
+        return views.transpose(x, *axes, **dims)
     if not axes or axes == (None,):
         return x.T
     return views.permute(x, ints_of(axes))

@@ -28,9 +28,9 @@ def _subtract(a1: Any, a2: Any) -> Tensor:
     return a - b
 
 
-def _of_one_length(*given: Any) -> list[Tensor]:
+def _of_one_length(*values: Any) -> list[Tensor]:
     """Return the coefficients with zeros in front of the fewer ones."""
-    each = [_vector(x) for x in given]
+    each = [_vector(x) for x in values]
     most = max(x.spec.size for x in each)
     return [views.cat([x.new_zeros(most - x.spec.size), x]) if x.spec.size < most else x for x in each]
 
@@ -47,30 +47,30 @@ def _multiply(a1: Any, a2: Any) -> Tensor:
 def _without_zeros(x: Any) -> Tensor:
     """Return coefficients without zeros in front, as NumPy multiplies them; RuntimeError where these want gradients."""
     x = _vector(x)
-    found: Tensor = NUMPY[np.trim_zeros](x, "f")
-    if found.spec.size < x.spec.size and x._slot is not None:
+    trimmed: Tensor = NUMPY[np.trim_zeros](x, "f")
+    if trimmed.spec.size < x.spec.size and x._slot is not None:
         raise RuntimeError(
-            f"np.polymul: NumPy cuts off the {x.spec.size - found.spec.size} zeros in front of the coefficients, which "
-            "then have no gradient; use np.convolve, which keeps them"
+            f"np.polymul: NumPy cuts off the {x.spec.size - trimmed.spec.size} zeros in front of the coefficients, "
+            "which then have no gradient; use np.convolve, which keeps them"
         )
-    return found if found.spec.size else x.new_zeros(1)
+    return trimmed if trimmed.spec.size else x.new_zeros(1)
 
 
 @implements(np.polyder)
 def _derivative(p: Any, m: int = 1) -> Tensor:
-    times, found = operator.index(m), _vector(p)
+    times, coefficients = operator.index(m), _vector(p)
     if times < 0:
         raise ValueError("Order of derivative must be positive (see polyint)")
     for _ in range(times):
-        powers = np.arange(found.spec.size - 1, 0, -1)
-        found = found[:-1] * powers.astype(found.spec.dtype, copy=False)
-    return found
+        powers = np.arange(coefficients.spec.size - 1, 0, -1)
+        coefficients = coefficients[:-1] * powers.astype(coefficients.spec.dtype, copy=False)
+    return coefficients
 
 
 @implements(np.polyint)
 def _integral(p: Any, m: int = 1, k: Any = None) -> Tensor:
     """Integrate m times, with constants k, the first of the first integration."""
-    times, found = operator.index(m), _vector(p)
+    times, coefficients = operator.index(m), _vector(p)
     if times < 0:
         raise ValueError("Order of integral must be positive (see polyder)")
     constants = _vector(np.zeros(max(times, 1)) if k is None else k)
@@ -79,8 +79,8 @@ def _integral(p: Any, m: int = 1, k: Any = None) -> Tensor:
     if constants.spec.size < times:
         raise ValueError("k must be a scalar or a rank-1 array of length 1 or >m.")
     for i in range(times):
-        found = views.cat([found / np.arange(found.spec.size, 0, -1), constants[i : i + 1]])
-    return found
+        coefficients = views.cat([coefficients / np.arange(coefficients.spec.size, 0, -1), constants[i : i + 1]])
+    return coefficients
 
 
 @implements(np.polyfit)
@@ -99,10 +99,10 @@ def _fit(x: Any, y: Any, deg: int, rcond: Any = None, full: bool = False, w: Any
         values = values * (weights if len(values.spec.shape) == 1 else weights[:, None])
     lengths = (powers * powers).sum(0) ** 0.5
     limit = at.spec.size * np.finfo(at.spec.dtype).eps if rcond is None else rcond
-    found = NUMPY[np.linalg.lstsq](powers / lengths, values, limit)
-    if int(as_array(found[2]) if isinstance(found[2], Tensor) else found[2]) != order:
+    coefficients = NUMPY[np.linalg.lstsq](powers / lengths, values, limit)
+    if int(as_array(coefficients[2]) if isinstance(coefficients[2], Tensor) else coefficients[2]) != order:
         warnings.warn("Polyfit may be poorly conditioned", np.exceptions.RankWarning, stacklevel=4)
-    return found[0] / (lengths if len(values.spec.shape) == 1 else lengths[:, None])  # type: ignore[no-any-return]
+    return coefficients[0] / (lengths if len(values.spec.shape) == 1 else lengths[:, None])  # type: ignore[no-any-return]
 
 
 def _check_fit(x: Tensor, y: Tensor, degree: int) -> None:

@@ -32,13 +32,13 @@ def _linspace(
     at = np.arange(num, dtype=np.result_type(apart.spec.dtype, low.spec.dtype)).reshape(
         -1, *(1,) * len(apart.spec.shape)
     )
-    found = low * (1 - at / max(count, 1)) + high * (at / max(count, 1))
+    points = low * (1 - at / max(count, 1)) + high * (at / max(count, 1))
     if axis:
-        found = found.movedim(0, dim_of(found, axis))
+        points = points.movedim(0, dim_of(points, axis))
     if dtype is not None:
         whole = dtype_of(dtype).kind in "iu"
-        found = cast(found.floor() if whole else found, dtype)
-    return (found, apart / count if count else apart * np.nan) if retstep else found
+        points = cast(points.floor() if whole else points, dtype)
+    return (points, apart / count if count else apart * np.nan) if retstep else points
 
 
 @implements(np.logspace)
@@ -50,8 +50,8 @@ def _logspace(
         base = array_like(base)
         if base.spec.shape:
             raise TypeError("np.logspace of tensors takes one number, or a 0-d tensor, for base")
-    found = base ** _linspace(start, stop, num, endpoint, axis=axis)
-    return found if dtype is None else cast(found, dtype)
+    points = base ** _linspace(start, stop, num, endpoint, axis=axis)
+    return points if dtype is None else cast(points, dtype)
 
 
 def _floating(x: Any) -> Tensor:

@@ -19,13 +19,13 @@ from tape.tensors.tensor import Array, Tensor, as_array, leaf
 
 
 def picked_along(x: Tensor, axis: int, index: Array) -> Tensor:
-    """Return copies of the places along an axis that a vector of valid numbers gives."""
+    """Return copies of the places along an axis that a vector of valid indices names."""
     shape = x.spec.shape
     return indexing.pick(x, lambda: integer_indices.across(shape, axis, index), lambda array: array.take(index, axis))
 
 
 def picked_flat(x: Tensor, index: Array) -> Tensor:
-    """Return copies of the elements of these valid numbers, in C order."""
+    """Return copies of the elements with these valid indices, counted in C order."""
     return indexing.pick(x, lambda: index, lambda array: array.reshape(-1).take(index))
 
 
@@ -107,9 +107,9 @@ def take_along_dim(input: Any, indices: Any, dim: int | None = None) -> Tensor:
         )
     axis = dim_of(input, dim)
     at = integer_indices.wrapped(at, input.spec.shape[axis] if at.ndim else 1, axis)
-    others = [tuple(1 if k == axis else n for k, n in enumerate(shape)) for shape in (input.spec.shape, at.shape)]
+    shapes = [tuple(1 if k == axis else n for k, n in enumerate(shape)) for shape in (input.spec.shape, at.shape)]
     try:
-        shared = np.broadcast_shapes(*others)
+        shared = np.broadcast_shapes(*shapes)
     except ValueError:
         raise RuntimeError(
             f"take_along_dim(): shapes {list(input.spec.shape)} and {list(at.shape)} do not broadcast "
@@ -167,7 +167,7 @@ def masked_select(input: Any, mask: Any) -> Tensor:
 
 
 def true_places(mask: Tensor, shape: tuple[int, ...]) -> Array:
-    """Return where a mask, broadcast, holds, as numbers in C order. A program being recorded cannot follow."""
+    """Return the indices in C order where a mask, broadcast, holds; a program being recorded notes an escape."""
     record.left(mask)
     return np.flatnonzero(np.broadcast_to(as_array(mask), shape))
 
@@ -184,8 +184,8 @@ def nonzero(input: Any, *, as_tuple: bool = False) -> Any:
     array = as_array(input)
     if as_tuple:
         return tuple(leaf(at, requires_grad=False) for at in np.nonzero(array if array.ndim else array.reshape(1)))
-    found = np.argwhere(array) if array.ndim else np.zeros((int(array != 0), 0), np.int64)
-    return leaf(np.ascontiguousarray(found), requires_grad=False)
+    indices = np.argwhere(array) if array.ndim else np.zeros((int(array != 0), 0), np.int64)
+    return leaf(np.ascontiguousarray(indices), requires_grad=False)
 
 
 @public()
@@ -223,8 +223,8 @@ def _take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: 
     x = x if x.spec.shape else views.reshape(x, 1)
     n = x.spec.shape[along]
     at = np.arange(n).take(at, mode=mode)  # type: ignore[call-overload]  # NumPy checks the mode and the bounds
-    found = picked_along(x, along, np.reshape(at, -1))
-    return views.reshape(found, (*x.spec.shape[:along], *np.shape(at), *x.spec.shape[along + 1 :]))
+    picked = picked_along(x, along, np.reshape(at, -1))
+    return views.reshape(picked, (*x.spec.shape[:along], *np.shape(at), *x.spec.shape[along + 1 :]))
 
 
 @implements(np.take_along_axis)
@@ -294,7 +294,11 @@ def _masks(x: Tensor, condlist: Any) -> list[Array]:
     if not isinstance(condlist, (list, tuple)) or (len(condlist) and isinstance(condlist[0], (bool, np.bool_))):
         condlist = condlist if isinstance(condlist, Tensor) and condlist.ndim > x.ndim else [condlist]
     masks = []
-    for one in condlist:
-        record.left(one)
-        masks.append(np.broadcast_to(np.asarray(as_array(one) if isinstance(one, Tensor) else one, bool), x.spec.shape))
+    for condition in condlist:
+        record.left(condition)
+        masks.append(
+            np.broadcast_to(
+                np.asarray(as_array(condition) if isinstance(condition, Tensor) else condition, bool), x.spec.shape
+            )
+        )
     return masks

@@ -27,14 +27,14 @@ def index(x: Tensor, key: Any) -> Tensor:
     key = several(key) if type(key) is list else key
     if not is_basic(key):
         return _gather(x, key)
-    op, params, name = _found(x, key)
+    op, params, name = _checked_view(x, key)
     return record.view(op, x, params, name)
 
 
 if NATIVELY:
     install_part(
         index,
-        lambda x, key: _found(x, several(key) if type(key) is list else key)[1],
+        lambda x, key: _checked_view(x, several(key) if type(key) is list else key)[1],
         lambda result, x, key: enter_picked(OP_PART, result, (x, key), by_index),
     )
 else:
@@ -42,15 +42,15 @@ else:
 
 
 def region(x: Tensor, key: Any) -> Tensor:
-    """Return the part that a basic index shows, to be written: a view that is not recorded."""
-    op, params, name = _found(x, key)
+    """Return the part of a tensor that a basic index names, for writing: a view that is not recorded."""
+    op, params, name = _checked_view(x, key)
     return record.region(x, op, params, name)
 
 
 def several(key: list[Any]) -> Any:
-    """Return a list that is an index for each dim as a tuple, as PyTorch reads it; one of numbers alone as it is."""
-    own = any(item is None or item is Ellipsis or isinstance(item, (list, tuple, slice, Tensor)) for item in key)
-    return tuple(key) if own and len(key) < _MOST_ITEMS else key
+    """Return a list as a tuple where PyTorch reads it as one index for each dim; a list of numbers as it is."""
+    is_tuple = any(item is None or item is Ellipsis or isinstance(item, (list, tuple, slice, Tensor)) for item in key)
+    return tuple(key) if is_tuple and len(key) < _MOST_ITEMS else key
 
 
 _MOST_ITEMS = 32
@@ -85,7 +85,7 @@ def _gather(x: Tensor, key: Any) -> Tensor:
 
 
 def _picked(x: Tensor, value: Array, places: Callable[[], tuple[Array, Array]]) -> Tensor:
-    """Return picked elements, recorded with their places in memory and gradient where anybody asks."""
+    """Return picked elements; if they are recorded, with their places in the memory and in the gradient."""
     asked = x._slot is not None or modes.current().recorder is not None
     memory, picked = places() if asked else (value, value)
     spec = x.spec
@@ -101,12 +101,12 @@ def _picked(x: Tensor, value: Array, places: Callable[[], tuple[Array, Array]]) 
 
 
 def pick(x: Tensor, numbers: Callable[[], Array], take: Callable[[Array], Array]) -> Tensor:
-    """Copy elements: ``numbers()`` counts them in C order, and ``take(array)`` are their values."""
+    """Copy elements: ``numbers()`` returns their indices in C order, ``take(array)`` their values."""
     x = in_order(x)
 
     def places() -> tuple[Array, Array]:
-        found = np.asarray(numbers(), np.int64, order="C")
-        return found, found
+        numbered = np.asarray(numbers(), np.int64, order="C")
+        return numbered, numbered
 
     return _picked(x, np.asarray(take(as_array(x)), order="C"), places)
 
@@ -117,14 +117,14 @@ def in_order(x: Tensor) -> Tensor:
     return x if spec.strides == spec.gradient == dense(spec.shape, spec.dtype.itemsize) else clone(x)
 
 
-def put(x: Tensor, numbers: Array, given: Any, name: str, *, adds: bool = False, apart: bool = False) -> Tensor:
-    """Write to the elements of these numbers, in C order; the last value for one stays, or they add up.
+def put(x: Tensor, numbers: Array, source: Any, name: str, *, adds: bool = False, apart: bool = False) -> Tensor:
+    """Write to the elements with these indices, in C order; of several values for one the last stays, or they add up.
 
-    ``apart``: no number is there twice.
+    ``apart``: no index is there twice.
     """
     writes.check(x, name, reads=adds)
     spec, numbers = x.spec, np.ascontiguousarray(numbers)  # with one dim at least
-    value = writes.fitting(given, numbers.shape, spec.dtype, name)
+    value = writes.fitting(source, numbers.shape, spec.dtype, name)
     kept = None if adds or apart else integer_indices.last_ones(numbers, spec.size)
     if kept is not None:
         if isinstance(value, Tensor) and value.spec.shape:
@@ -139,7 +139,7 @@ def put(x: Tensor, numbers: Array, given: Any, name: str, *, adds: bool = False,
     return x
 
 
-def assign_at(x: Tensor, key: Any, given: Any, name: str, *, adds: bool = False, item: bool = True) -> None:
+def assign_at(x: Tensor, key: Any, source: Any, name: str, *, adds: bool = False, item: bool = True) -> None:
     """Write to the elements that arrays pick; the last of the values for one element stays, or they add up."""
     writes.check(x, name, reads=adds)
     keys = integer_indices.array_key(key)
@@ -147,20 +147,20 @@ def assign_at(x: Tensor, key: Any, given: Any, name: str, *, adds: bool = False,
     picked = integer_indices.places(spec, spec.gradient, keys)
     kept = None if adds else integer_indices.last_ones(picked, spec.shadow)
     if kept is not None:
-        value = writes.fitting(given, picked.shape, spec.dtype, name, item=item, casts=item)
-        given = value.expand(picked.shape).reshape(-1)[kept] if isinstance(value, Tensor) else value
+        value = writes.fitting(source, picked.shape, spec.dtype, name, item=item, casts=item)
+        source = value.expand(picked.shape).reshape(-1)[kept] if isinstance(value, Tensor) else value
         picked = picked.reshape(-1)[kept]
         numbers = integer_indices.places(spec, dense(spec.shape, spec.dtype.itemsize), keys).reshape(-1)[kept]
         keys = np.unravel_index(numbers, spec.shape)
     memory = picked if spec.strides == spec.gradient else integer_indices.places(spec, spec.strides, keys)
-    writes.store_at(x, keys, (memory, picked), given, name, adds=adds, item=item)
+    writes.store_at(x, keys, (memory, picked), source, name, adds=adds, item=item)
 
 
 _GATHER: Any = OPS["index"]
 
 
-def _found(x: Tensor, key: Any) -> tuple[View, tuple[Any, ...], Any]:
-    """Check a basic index; return its view, params and key."""
+def _checked_view(x: Tensor, key: Any) -> tuple[View, tuple[Any, ...], Any]:
+    """Check a basic index; return the record of its view, the parameters, and a key for the cache of forms."""
     kind = type(key)
     if kind is slice:
         key = _item(key)
@@ -177,7 +177,7 @@ def _found(x: Tensor, key: Any) -> tuple[View, tuple[Any, ...], Any]:
 
 
 def _last(items: tuple[Any, ...]) -> str:
-    """Name the view that PyTorch takes last for an index."""
+    """Return the name of the last view that PyTorch makes for an index, which names its ``grad_fn``."""
     for k in reversed(items):
         if k is None:
             return "newaxis"

@@ -41,11 +41,11 @@ def _multiplying(name: str) -> Callable[[Method], Method]:
     return repeating(number, partial(_enter, number))
 
 
-def _enter(number: int, result: Any, *given: Any, **named: Any) -> None:
+def _enter(number: int, result: Any, *args: Any, **named: Any) -> None:
     """Enter a product of matrices and vectors that has been made."""
-    if named or type(result) is not Tensor or not any(type(x) is Tensor for x in given):
+    if named or type(result) is not Tensor or not any(type(x) is Tensor for x in args):
         return
-    operands = tuple([with_tensor(x) if type(x) is np.ndarray else x for x in given])
+    operands = tuple([with_tensor(x) if type(x) is np.ndarray else x for x in args])
     if any(type(x) is not Tensor for x in operands):
         return
     a, b = operands
@@ -118,8 +118,8 @@ def _of_batches(a: Tensor, b: Tensor) -> Tensor:
         )
     if len(right) <= _MATRIX:
         rows, k = left[:-1], left[-1]
-        found = matmul(views.reshape(a, (math.prod(rows), k)), b)
-        return views.reshape(found, (*rows, *right[1:]))
+        flat = matmul(views.reshape(a, (math.prod(rows), k)), b)
+        return views.reshape(flat, (*rows, *right[1:]))
     if len(left) == 1:
         return views.squeeze(_of_batches(views.unsqueeze(a, 0), b), -2)
     batch = _merge("matmul", left[:-2], right[:-2])

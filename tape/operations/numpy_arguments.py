@@ -27,12 +27,12 @@ _where: Any = FUNCTIONS["where"]
 
 
 def cast(x: Tensor, dtype: Any) -> Tensor:
-    """Return x in a dtype; as it is if none is given."""
+    """Return x in a dtype, or x itself for None."""
     return x if dtype is None or dtype_of(dtype) == x.spec.dtype else casts.cast(x, dtype_of(dtype))
 
 
 def array_like(x: Any) -> Tensor:
-    """Return what NumPy takes for an array, nested lists too, as a tensor; lists with tensors in them are recorded."""
+    """Return an array-like, nested lists too, as a tensor; a list with tensors in it is joined, and recorded."""
     if not isinstance(x, (list, tuple)):
         return tensor_of(x)
     return creation.tensor(x) if any(isinstance(e, Tensor) for e in pytrees.leaves(x)) else tensor_of(np.asarray(x))
@@ -44,13 +44,13 @@ def not_nan(x: Tensor) -> Tensor:
 
 
 def chosen(a: Any, where: Any, instead: Any) -> Tensor:
-    """Return what a reduction of NumPy's with ``where=`` goes over: elsewhere what changes nothing."""
+    """Return ``a`` where the mask ``where=`` of a NumPy reduction holds, elsewhere its neutral element ``instead``."""
     a = tensor_of(a)
     return a if where is True or where is None else _where(tensor_of(where), a, np.asarray(instead, a.spec.dtype))  # type: ignore[no-any-return]
 
 
 def also(where: Any, there: Tensor) -> Tensor:
-    """Return where both hold."""
+    """Return the mask where both hold; ``where`` may be True."""
     return there if where is True else there & tensor_of(where)
 
 
@@ -61,12 +61,12 @@ def _names(function: Any) -> tuple[str, ...]:
 
 
 def bound(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Return by name what was given to one of NumPy's functions after the array."""
+    """Return the arguments of a NumPy function, the array left out, by name."""
     names = _names(function)
     if len(args) > len(names):
         raise TypeError(f"np.{function.__name__} takes {len(names) + 1} arguments, got {len(args) + 1}")
-    given = {**dict(zip(names, args, strict=False)), **kwargs}
-    return {name: value for name, value in given.items() if value is not np._NoValue}
+    arguments = {**dict(zip(names, args, strict=False)), **kwargs}
+    return {name: value for name, value in arguments.items() if value is not np._NoValue}
 
 
 def written(name: str, out: Any, result: Any) -> Any:
@@ -92,22 +92,22 @@ def written(name: str, out: Any, result: Any) -> Any:
     return out
 
 
-def _over(x: Tensor, given: dict[str, Any]) -> Tensor:
-    """Check ``axis`` as NumPy does, and make axis=() a reduction over a new dim of length one."""
-    axis, rank = given.get("axis"), len(x.spec.shape)
+def _over(x: Tensor, arguments: dict[str, Any]) -> Tensor:
+    """Check ``axis`` as NumPy does; for ``axis=()`` return x with a new dim of length one to reduce over."""
+    axis, rank = arguments.get("axis"), len(x.spec.shape)
     if axis is None:
         return x
     axes = normalize_axis_tuple(axis, rank if isinstance(axis, (tuple, list)) else max(rank, 1), "axis")
     if axes:
-        given["axis"] = None if not rank else axes[0] if len(axes) == 1 else axes
+        arguments["axis"] = None if not rank else axes[0] if len(axes) == 1 else axes
         return x
-    given["axis"] = 0
-    given.pop("keepdims", None)
-    if given.get("where", True) is not True:
-        given["where"] = views.unsqueeze(views.expand(tensor_of(given["where"]), x.spec.shape), 0)
+    arguments["axis"] = 0
+    arguments.pop("keepdims", None)
+    if arguments.get("where", True) is not True:
+        arguments["where"] = views.unsqueeze(views.expand(tensor_of(arguments["where"]), x.spec.shape), 0)
     for name in ("mean", "weights"):
-        if given.get(name) is not None:
-            given[name] = views.unsqueeze(array_like(given[name]), 0)
+        if arguments.get(name) is not None:
+            arguments[name] = views.unsqueeze(array_like(arguments[name]), 0)
     return views.unsqueeze(x, 0)
 
 
@@ -125,13 +125,13 @@ def reduces(*functions: Any, one_axis: bool = False) -> Callable[[Function], Fun
             x = a if type(a) is Tensor else array_like(a)
             if not args and (not kwargs or _plain_axis(x, kwargs)):
                 return reduce(x, **kwargs)
-            given = bound(function, args, kwargs)
-            out = given.pop("out", None)
-            if one_axis and given.get("axis") is not None:
-                given["axis"] = operator.index(given["axis"])
-            if given.get("where", True) is not True:
-                given["where"] = _mask(function.__name__, given["where"])
-            return written(function.__name__, out, reduce(_over(x, given), **given))
+            arguments = bound(function, args, kwargs)
+            out = arguments.pop("out", None)
+            if one_axis and arguments.get("axis") is not None:
+                arguments["axis"] = operator.index(arguments["axis"])
+            if arguments.get("where", True) is not True:
+                arguments["where"] = _mask(function.__name__, arguments["where"])
+            return written(function.__name__, out, reduce(_over(x, arguments), **arguments))
 
         reduction.__name__ = reduction.__qualname__ = function.__name__
         implements(*functions)(reduction)
@@ -140,11 +140,11 @@ def reduces(*functions: Any, one_axis: bool = False) -> Callable[[Function], Fun
     return register
 
 
-def _plain_axis(x: Tensor, given: dict[str, Any]) -> bool:
-    """Whether nothing is given but one axis that needs no look."""
-    axis = given.get("axis")
+def _plain_axis(x: Tensor, arguments: dict[str, Any]) -> bool:
+    """Whether the only argument is one valid axis, an int."""
+    axis = arguments.get("axis")
     rank = len(x._form.spec.shape)
-    return len(given) == 1 and type(axis) is int and -rank <= axis < rank
+    return len(arguments) == 1 and type(axis) is int and -rank <= axis < rank
 
 
 def _mask(name: str, where: Any) -> Any:

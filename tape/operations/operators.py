@@ -26,7 +26,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {}
 """Every elementwise function under each of its names."""
 RUN: dict[str, Callable[..., Any]] = {}
 """The function of each elementwise record by the record's name, of those without a public name too."""
-_OWN = frozenset((Tensor, float, int))
+_KNOWN_TYPES = frozenset((Tensor, float, int))
 _EQUALITY = ("==", "!=")
 
 
@@ -54,7 +54,7 @@ def _named(op: Elementwise, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _masked(fast: Callable[..., Any]) -> Callable[..., Any]:
-    """As a method the tensor stands before its condition: ``x.where(mask, other)``."""
+    """Return ``where`` as a method, whose first parameter is the tensor: ``x.where(mask, other)``."""
 
     def where(self: Tensor, condition: Any, other: Any) -> Any:
         return fast(condition, self, other)
@@ -64,7 +64,7 @@ def _masked(fast: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _operators(op: Elementwise) -> None:
-    """Give Tensor Python's operators: operands that tensors do not take get their turn."""
+    """Install Python's operators on Tensor; for operands that tensors do not take they return NotImplemented."""
 
     def operator(*operands: Any) -> Any:
         return by_operator(op, *operands)
@@ -82,13 +82,13 @@ def _operators(op: Elementwise) -> None:
 
 
 def by_operator(op: Elementwise, *operands: Any) -> Any:
-    """Run an operation as Python's operator: NotImplemented for what is foreign."""
+    """Run an operation as Python's operator: NotImplemented for foreign operands, whose own operator is next."""
     try:
         alike = of_one_dtype(op, operands)
         if alike is not None:
             return RUN[op.name](*alike)
-        own = all(type(x) in _OWN for x in operands)
-        return NotImplemented if not own and any(map(is_foreign, operands)) else by_rows(op, *operands)
+        known = all(type(x) in _KNOWN_TYPES for x in operands)
+        return NotImplemented if not known and any(map(is_foreign, operands)) else by_rows(op, *operands)
     except TypeError:
         if op.operator not in _EQUALITY or all(isinstance(x, Tensor) for x in operands):
             raise

@@ -104,8 +104,8 @@ def _over(name: str) -> Any:
     def over(input: Any, dim: Any = (), keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:
         input = tensor_of(input)
         dim = either("dim", None if dim == () else dim, "axis", axis, None)
-        for one in dims_of(input, dim):
-            _not_empty(name, input, one)
+        for dim_ in dims_of(input, dim):
+            _not_empty(name, input, dim_)
         return along(op, input, dim, None, keepdim, keepdims, None)
 
     over.__name__ = over.__qualname__ = name

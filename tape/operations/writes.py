@@ -1,4 +1,4 @@
-"""Writing into a tensor's memory: values that pullbacks still need are saved first, and the write is recorded."""
+"""Writing into a tensor's memory: values that pullbacks still need are copied first, and the write is recorded."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def _references(array: Array, whole: Array) -> tuple[int, int]:
 
 
 def _references_alone() -> tuple[tuple[int, int], tuple[int, int]]:
-    """Count the references to an array that only its tensor has, and to such a view of one, as :func:`protect` does.
+    """Return the reference counts of an array that only its tensor holds, and of such a view, as seen by `protect`.
 
-    Which of them a call takes differs between versions of Python.
+    How many of the references are the call's own differs between versions of Python.
     """
     values = [np.zeros(1)]
     array = whole = values[0]
@@ -71,26 +71,26 @@ def check(x: Tensor, name: str, *, reads: bool = False, through: Tensor | None =
 
 
 def _branch(x: Tensor) -> None:
-    """Let an argument of a program, which is a leaf, be a copy of that leaf, which can be written to."""
+    """Turn an argument of a program, a leaf that cannot be written, into a recorded copy of that leaf, which can."""
     spec, tape = x.spec, modes.own_tape()
     form = recording.cached_form((_CLONE, spec, spec, (True,), ""), lambda: forms.copy(_CLONE, spec, spec))
     view_families.record(tape, x, form, (x._slot,))
     view_families.outdate(x)
 
 
-def store(x: Tensor, given: Any, name: str, *, fresh: bool = False, item: bool = False, casts: bool = False) -> Tensor:
+def store(x: Tensor, source: Any, name: str, *, fresh: bool = False, item: bool = False, casts: bool = False) -> Tensor:
     """Write a value, broadcast, into a tensor that :func:`check` passed.
 
-    ``fresh``: nobody else has the value. ``item``: as ``x[...] = value`` does, where leading dims of one do not count.
-    ``casts``: floats become integers if the tensor has integers.
+    ``fresh``: the value is a new tensor that nobody else holds. ``item``: as in ``x[...] = value``, leading dims of
+    length one do not count. ``casts``: floats become integers if the tensor has integers.
     """
-    if not fresh and isinstance(given, Tensor) and same(x, given):
+    if not fresh and isinstance(source, Tensor) and same(x, source):
         _count(x)
         return x
     spec = x._form.spec
-    value = given
-    if not fresh or given._form.spec.shape != spec.shape or given._form.spec.dtype is not spec.dtype:
-        value = fitting(given, spec.shape, spec.dtype, name, item=item, casts=casts)
+    value = source
+    if not fresh or source._form.spec.shape != spec.shape or source._form.spec.dtype is not spec.dtype:
+        value = fitting(source, spec.shape, spec.dtype, name, item=item, casts=casts)
     if fresh and _take(x, value):
         return x
     if not fresh and meets(x, value):
@@ -105,18 +105,18 @@ def store(x: Tensor, given: Any, name: str, *, fresh: bool = False, item: bool =
 
 
 def rewrite(x: Tensor, value: Tensor) -> None:
-    """Record that a tensor's memory, written already, has this value; by a function that changed it in place."""
+    """Record a write of this value that has already changed the tensor's memory."""
     record(x, value, modes.own_tape())
 
 
 def store_at(
-    x: Tensor, key: Any, places: tuple[Array, Array], given: Any, name: str, *, adds: bool = False, item: bool = True
+    x: Tensor, key: Any, places: tuple[Array, Array], source: Any, name: str, *, adds: bool = False, item: bool = True
 ) -> None:
     """Write a value, broadcast, to the elements that ``key`` picks.
 
-    ``places`` number them in the memory and in the gradient; without ``adds`` each must be there once.
+    ``places`` are their indices in the memory and in the gradient; without ``adds`` each must be there once.
     """
-    value = fitting(given, places[1].shape, x.spec.dtype, name, item=item, casts=item)
+    value = fitting(source, places[1].shape, x.spec.dtype, name, item=item, casts=item)
     tape = wanted(x, value)
     if meets(x, value):
         value = clone(value)
@@ -135,23 +135,23 @@ def store_at(
 
 
 def fitting(
-    given: Any, shape: tuple[int, ...], dtype: np.dtype[Any], name: str, *, item: bool = False, casts: bool = False
+    source: Any, shape: tuple[int, ...], dtype: np.dtype[Any], name: str, *, item: bool = False, casts: bool = False
 ) -> Any:
     """Return a value that can be written to this shape and dtype: a tensor of the dtype, or a number."""
-    value = operand(beside(given, dtype))
+    value = operand(beside(source, dtype))
     tensor = isinstance(value, Tensor)
-    have, kind = (value.spec.shape, value.spec.dtype) if tensor else ((), np.result_type(value))
+    value_shape, kind = (value.spec.shape, value.spec.dtype) if tensor else ((), np.result_type(value))
     try:
-        broadcast = np.broadcast_shapes(shape, have)
+        broadcast = np.broadcast_shapes(shape, value_shape)
     except ValueError:
-        broadcast = have
+        broadcast = value_shape
     if broadcast != shape:
-        extra = len(have) - len(shape)
-        if item and extra > 0 and have[:extra] == (1,) * extra and _broadcasts(have[extra:], shape):
-            return fitting(value.reshape(have[extra:]), shape, dtype, name, casts=casts)
+        extra = len(value_shape) - len(shape)
+        if item and extra > 0 and value_shape[:extra] == (1,) * extra and _broadcasts(value_shape[extra:], shape):
+            return fitting(value.reshape(value_shape[extra:]), shape, dtype, name, casts=casts)
         raise RuntimeError(
-            f"shape mismatch: value tensor of shape {list(have)} cannot be broadcast to indexing result of shape "
-            f"{list(shape)}"
+            f"shape mismatch: value tensor of shape {list(value_shape)} cannot be broadcast to indexing result of "
+            f"shape {list(shape)}"
             if item
             else f"{name}: output with shape {list(shape)} doesn't match the broadcast shape {list(broadcast)}"
         )
@@ -175,7 +175,10 @@ def wanted(x: Tensor, value: Any) -> tapes.Tape | None:
 
 
 def _take(x: Tensor, value: Tensor) -> bool:
-    """Let a tensor that is alone with its memory have the memory of a new value: pullbacks keep the old."""
+    """Replace the memory of a tensor that does not share it by that of a new value; pullbacks keep the old memory.
+
+    Return whether that was possible.
+    """
     old, new = x._form.spec, value._form.spec
     if (
         view_families.is_view(x)
@@ -230,7 +233,7 @@ def _put(x: Tensor, value: Any) -> None:
 
 
 def protect(x: Tensor) -> None:
-    """Save what pullbacks still need of the memory about to be written."""
+    """Copy what pullbacks still need of the memory that is about to be written."""
     array, whole = as_array(x), as_array(base_of(x))
     if whole.base is None and (array is whole or array.base is whole):
         counted, least = _references(array, whole), _ALONE if array is whole else _APART
@@ -248,7 +251,7 @@ def _count(x: Tensor) -> None:
 
 
 def record(x: Tensor, value: Any, tape: tapes.Tape, op: Any = _COPY, places: Array | None = None) -> None:
-    """Append the write: the base has a new version, whose shadow is that of the version before."""
+    """Append the write: the base gets a new version, whose gradient buffer is that of the version before."""
     base = base_of(x)
     source, slot = (value.spec, value._slot) if isinstance(value, Tensor) else (None, None)
     whole, region, before = base.spec, x.spec, base._slot
@@ -271,14 +274,14 @@ def _form_at(op: Any, whole: Spec, shape: tuple[int, ...], source: Spec | None, 
 
 
 def announce(x: Tensor, value: Any) -> None:
-    """Tell a program being recorded of a write to come."""
+    """Notify the recorder, if any, of a write that is about to happen."""
     recorder = modes.current().recorder
     if recorder is not None:
         recorder.overwrites(x, value)
 
 
 def noted(op: Any, x: Tensor, value: Any, params: tuple[Any, ...]) -> None:
-    """Tell it of the write that has been."""
+    """Notify the recorder, if any, of a write that has happened."""
     recorder = modes.current().recorder
     if recorder is not None:
         recorder.wrote(op, x, value, params)

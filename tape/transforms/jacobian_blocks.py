@@ -52,19 +52,19 @@ def _turned(part: Tensor, output: tuple[int, ...], wanted: tuple[int, ...]) -> T
 
 def _basis(tensors: Sequence[Tensor]) -> list[Tensor]:
     """Return, for tensors of n elements together, n unit vectors: a leading axis of n before each shape."""
-    total, start, found = sum(x.spec.size for x in tensors), 0, []
+    total, start, basis = sum(x.spec.size for x in tensors), 0, []
     for x in tensors:
         units = np.zeros((total, x.spec.size), x.spec.dtype)
         np.fill_diagonal(units[start:], 1)
-        found.append(plain(units.reshape(total, *x.spec.shape)))
+        basis.append(plain(units.reshape(total, *x.spec.shape)))
         start += x.spec.size
-    return found
+    return basis
 
 
 def _swept(
     basis: list[Tensor], chunk: int | None, sweep: Callable[[list[Tensor], int], Derivatives]
 ) -> Iterator[tuple[int, Derivatives]]:
-    """Yield how many rows each sweep has done, and what it found."""
+    """Yield the number of rows of each sweep, and its derivatives."""
     total = basis[0].spec.shape[0] if basis else 0
     step = chunk or max(total, 1)
     for start in range(0, total, step):
@@ -73,13 +73,13 @@ def _swept(
 
 
 def _whole(chunks: Iterator[tuple[int, Derivatives]], like: Sequence[Tensor]) -> Derivatives:
-    """Join the rows of all sweeps; None where none of them found any."""
+    """Join the rows of all sweeps; None where no row depends on an input."""
     swept = list(chunks)
     if len(swept) == 1:
         return swept[0][1]
     joined: Derivatives = []
     for k, x in enumerate(like):
-        parts = [(n, found[k]) for n, found in swept]
+        parts = [(n, derivatives[k]) for n, derivatives in swept]
         if all(part is None for _, part in parts):
             joined.append(None)
         else:

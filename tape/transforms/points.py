@@ -1,4 +1,4 @@
-"""A function evaluated at inputs of its own, for a transform of it: whatever was given, as tensors, and back again."""
+"""A function evaluated for a transform: arguments become tensors that require grad, results become what was given."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _FLOATS = (np.dtype(np.float64), np.dtype(np.float32))
 
 
 class Point:
-    """A function evaluated at inputs of its own: what it returned, and what that was computed from.
+    """A function evaluated at new tensors made of its arguments: these inputs, and what it returned.
 
     ``tensors`` says whether any input was given as a tensor; where none was, results are NumPy's. With ``writes`` the
-    function may write to its arguments, as in PyTorch's forward mode, and the caller sees that. ``evaluated`` are the
-    tensors that were made of arguments that are leaves, and what the function returned, where it has been called.
+    function may write to its arguments, as in PyTorch's forward mode, and the caller sees that. ``evaluated``, if the
+    function has already been called: its inputs and what it returned.
     """
 
     needed = False
@@ -50,18 +50,18 @@ class Point:
         evaluated: tuple[list[Tensor], Any] | None = None,
     ) -> None:
         self.api, self.has_aux, self.writes = api, has_aux, writes
-        usual = type(argnums) is int and 0 <= argnums < len(args)
-        numbers = argnums if usual else argument_numbers(argnums, len(args))
-        chosen = args[numbers] if usual or isinstance(numbers, int) else tuple(args[i] for i in numbers)
-        given, self.structure = flattened(chosen)
-        self.tensors = any(map(is_tensor, given))
+        by_number = type(argnums) is int and 0 <= argnums < len(args)
+        numbers = argnums if by_number else argument_numbers(argnums, len(args))
+        chosen = args[numbers] if by_number or isinstance(numbers, int) else tuple(args[i] for i in numbers)
+        leaves, self.structure = flattened(chosen)
+        self.tensors = any(map(is_tensor, leaves))
         if evaluated is not None:
             self.inputs, result = evaluated
         elif modes.active() or ((mode := modes.current()).grad and not mode.inference):
-            result = self._evaluated(func, args, numbers, given, kwargs)
+            result = self._evaluated(func, args, numbers, leaves, kwargs)
         else:
             with inference_mode(False):
-                result = self._evaluated(func, args, numbers, given, kwargs)
+                result = self._evaluated(func, args, numbers, leaves, kwargs)
         if has_aux:
             if not isinstance(result, tuple) or len(result) != 2:  # noqa: PLR2004 (a pair)
                 raise RuntimeError(f"{api}: output of function f should be a tuple: (output, aux) if has_aux is True")
@@ -74,7 +74,7 @@ class Point:
 
     @property
     def outputs(self) -> list[Any]:
-        """What the function returned, taken out of its structure."""
+        """The leaves of what the function returned."""
         return self._returned[0]
 
     @property
@@ -83,10 +83,10 @@ class Point:
         return self._returned[1]
 
     def _evaluated(
-        self, func: Callable[..., Any], args: tuple[Any, ...], numbers: Any, given: list[Any], kwargs: dict[str, Any]
+        self, func: Callable[..., Any], args: tuple[Any, ...], numbers: Any, leaves: list[Any], kwargs: dict[str, Any]
     ) -> Any:
         """Call the function with gradients recorded, whatever the mode is."""
-        self.inputs = passed = self._own(given, numbers)
+        self.inputs = passed = self._make_inputs(leaves, numbers)
         if self.writes:
             passed = list(map(clone, passed))
         full, copies = list(args), self.structure.filled(passed)
@@ -97,28 +97,28 @@ class Point:
                 full[i] = x
         result = func(*full, **kwargs)
         if self.writes:
-            for x, copy in zip(given, passed, strict=True):
+            for x, copy in zip(leaves, passed, strict=True):
                 if copy._version:
                     self._written(x, copy)
         return result
 
-    def _written(self, given: Any, copy: Tensor) -> None:
+    def _written(self, argument: Any, copy: Tensor) -> None:
         """Let the caller see what the function wrote to an argument."""
-        if isinstance(given, Tensor):
-            given.copy_(copy if needs_graph([copy], self.inputs) else copy.detach())
-        elif isinstance(given, np.ndarray):
-            given[...] = as_array(copy)
+        if isinstance(argument, Tensor):
+            argument.copy_(copy if needs_graph([copy], self.inputs) else copy.detach())
+        elif isinstance(argument, np.ndarray):
+            argument[...] = as_array(copy)
 
-    def _own(self, given: list[Any], numbers: Any) -> list[Tensor]:
-        if not given:
+    def _make_inputs(self, leaves: list[Any], numbers: Any) -> list[Tensor]:
+        if not leaves:
             raise ValueError(f"{self.api}: there is no number among the arguments to differentiate by")
-        found = usual(given)
-        if found is not None:
-            return list(found)
+        inputs = usual_inputs(leaves)
+        if inputs is not None:
+            return list(inputs)
         structures = [self.structure] if isinstance(numbers, int) else self.structure.parts
         named = zip([numbers] if isinstance(numbers, int) else numbers, structures, strict=True)
         paths = [(path, part.kind is None) for i, part in named for path in part.paths(f"argument {i}")]
-        return [own_tensor(x, self.api, path, whole=whole) for x, (path, whole) in zip(given, paths, strict=True)]
+        return [input_tensor(x, self.api, path, whole=whole) for x, (path, whole) in zip(leaves, paths, strict=True)]
 
     def check_tensors(self, api: str) -> None:
         """Raise unless the function returned tensors, and at least one."""
@@ -133,40 +133,43 @@ class Point:
                 )
 
     def release(self) -> None:
-        """Let go of history that ends at the inputs, in what the function returned, and of NumPy's of all."""
+        """Detach results and aux from the inputs' graph; what depends on other tensors keeps its history.
+
+        Where no tensor was given, all become NumPy's.
+        """
         outputs, structure = self._returned
-        found, aux = flattened(self.aux, none=True)
-        linked = self._linked([*outputs, *found])
+        values, aux = flattened(self.aux, none=True)
+        linked = self._linked([*outputs, *values])
         self.result = structure.filled([self._released(x, linked) for x in outputs])
-        self.aux = aux.filled([self._released(x, linked) for x in found])
+        self.aux = aux.filled([self._released(x, linked) for x in values])
 
     def gradient(self) -> Any:
-        """Return the gradient of the function's value, of one element; it and aux are left to be handed out."""
+        """Return the gradient of the function's value, of one element; prepare the value and aux for the caller."""
         y = self.result
-        found, aux = flattened(self.aux, none=True)
-        values = None if self._linked(found) else short_backward.values(y, self.inputs, tensors=self.tensors)
-        if values is not None:
+        aux_leaves, aux = flattened(self.aux, none=True)
+        gradients = None if self._linked(aux_leaves) else short_backward.values(y, self.inputs, tensors=self.tensors)
+        if gradients is not None:
             self.result = value_of(y, tensors=self.tensors)
-            self.aux = aux.filled([self._released(x) for x in found])
-            return self.structure.filled(values)
+            self.aux = aux.filled([self._released(x) for x in aux_leaves])
+            return self.structure.filled(gradients)
         self.release()
         create = None if self.tensors else False
         pulls = pulled([y], self.inputs, [filled_with(1.0, y)], create=create, retain=self.needed)
         return self.out(zeros_for(pulls, self.inputs))
 
     def finished(self, *results: Any) -> tuple[Any, ...]:
-        """Return the value, the results of the transform and, if there is one, what is aux."""
+        """Return the function's value, the results of the transform and, with ``has_aux``, aux; end the transform."""
         settle(self.inputs)
         return (self.result, *results, *([self.aux] if self.has_aux else []))
 
     def out(self, tensors: Iterable[Tensor], structure: Structure | None = None) -> Any:
-        """Return results in a structure, by default the inputs'; as NumPy's where no tensor was given."""
-        found = tensors if self.tensors else [numbers_of(x) for x in tensors]
-        return (structure or self.structure).filled(found)
+        """Return results in a structure, by default the inputs'; as arrays and floats where no tensor was given."""
+        results = tensors if self.tensors else [numbers_of(x) for x in tensors]
+        return (structure or self.structure).filled(results)
 
-    def _linked(self, found: list[Any]) -> list[Tensor]:
-        """Return the tensors that depend on anything but the inputs that requires grad."""
-        traced = [x for x in found if isinstance(x, Tensor) and x._slot is not None]
+    def _linked(self, outputs: list[Any]) -> list[Tensor]:
+        """Return the tensors that depend on anything that requires grad besides the inputs."""
+        traced = [x for x in outputs if isinstance(x, Tensor) and x._slot is not None]
         if not traced or not needs_graph(traced, self.inputs):
             return []
         return [x for x in traced if needs_graph([x], self.inputs)]
@@ -182,7 +185,7 @@ class Point:
 
 
 def value_of(y: Tensor, *, tensors: bool) -> Any:
-    """Return what stands in a result, without its history, as a tensor or as NumPy's."""
+    """Return a result without its history, as a tensor, or as an array or float."""
     value = y._value
     if type(value) is float:
         return plain(value) if tensors else value
@@ -190,55 +193,56 @@ def value_of(y: Tensor, *, tensors: bool) -> Any:
 
 
 def released(x: Any, *, tensors: bool) -> Any:
-    """Return what a function handed out without its history, as a tensor or as NumPy's, in memory of its own."""
+    """Return a leaf of aux without its history, as a tensor, or as an array or float, in memory of its own."""
     if not isinstance(x, Tensor):
         return x
     if not tensors:
-        found = numbers_of(x)
-        return found if isinstance(found, float) else found.copy()
+        numbers = numbers_of(x)
+        return numbers if isinstance(numbers, float) else numbers.copy()
     if x._slot is None:
         return x
     return plain(x._value) if type(x._value) is float and modes.current().recorder is None else x.detach()
 
 
-def usual(given: Sequence[Any]) -> tuple[Tensor, ...] | None:
-    """Return tensors of one's own of what is most often given; None if anything else is among it."""
-    found: tuple[Any, ...] = ()
+def usual_inputs(arguments: Sequence[Any]) -> tuple[Tensor, ...] | None:
+    """Return new leaves that require grad for arguments of the usual kinds; None if one is of another kind."""
+    tensors: tuple[Any, ...] = ()
     if modes.active() and not modes.ON_MADE:
-        found = tuple(map(taken, given))
-        if _NOTHING not in map(type, found):
-            return found
-    if not _USUAL.issuperset(map(type, given)):
+        tensors = tuple(map(taken, arguments))
+        if _NOTHING not in map(type, tensors):
+            return tensors
+    if not _USUAL.issuperset(map(type, arguments)):
         return None
-    found = tuple([_usual(one) if x is None else x for one, x in zip_longest(given, found)])
-    return None if _NOTHING in map(type, found) else found
+    tensors = tuple([_usual_input(argument) if x is None else x for argument, x in zip_longest(arguments, tensors)])
+    return None if _NOTHING in map(type, tensors) else tensors
 
 
-def _usual(given: Any) -> Tensor | None:
-    kind = type(given)
+def _usual_input(argument: Any) -> Tensor | None:
+    kind = type(argument)
     if kind is Tensor:
-        alone = given._slot is None and given._form.spec.dtype.kind == "f" and modes.active()
-        return leaf(given._value, requires_grad=True) if alone else own(given)
+        alone = argument._slot is None and argument._form.spec.dtype.kind == "f" and modes.active()
+        return leaf(argument._value, requires_grad=True) if alone else own(argument)
     if kind is np.ndarray:
-        if given.dtype not in _FLOATS or not given.ndim:
+        if argument.dtype not in _FLOATS or not argument.ndim:
             return None
         return leaf(
-            reused_arrays.call(given.copy) if given.nbytes >= reused_arrays.LARGE else given.copy(), requires_grad=True
+            reused_arrays.call(argument.copy) if argument.nbytes >= reused_arrays.LARGE else argument.copy(),
+            requires_grad=True,
         )
-    if kind is np.float64 or (kind is int and -LARGEST <= given <= LARGEST):
-        return leaf(float(given), requires_grad=True)
-    return leaf(given, requires_grad=True) if kind is float else None
+    if kind is np.float64 or (kind is int and -LARGEST <= argument <= LARGEST):
+        return leaf(float(argument), requires_grad=True)
+    return leaf(argument, requires_grad=True) if kind is float else None
 
 
-def own_tensor(given: Any, api: str, path: str, *, whole: bool) -> Tensor:
-    """Return what a transform was given as a tensor of its own, linked to what a tensor was computed from.
+def input_tensor(argument: Any, api: str, path: str, *, whole: bool) -> Tensor:
+    """Return an argument of a transform as a new tensor that requires grad; a tensor with history keeps its graph.
 
     Numbers become float64, and an array of integers that is a ``whole`` argument. ValueError and RuntimeError, as
     PyTorch's, or TypeError for what is no number, no float, no dtype of tensors.
     """
-    if isinstance(given, Tensor):
-        return own(given)
-    array = np.array(as_tensor(given, api, path)._value)
+    if isinstance(argument, Tensor):
+        return own(argument)
+    array = np.array(as_tensor(argument, api, path)._value)
     if array.dtype.kind != "f":
         if array.ndim and not whole:
             raise TypeError(
@@ -249,16 +253,16 @@ def own_tensor(given: Any, api: str, path: str, *, whole: bool) -> Tensor:
     return leaf(carried(array), requires_grad=True)
 
 
-def as_tensor(given: Any, api: str, path: str) -> Tensor:
-    """Return a number or array, which may be shared, as a tensor; tensors as they are."""
-    if isinstance(given, Tensor):
-        return given
-    number = isinstance(given, (int, float)) and not isinstance(given, bool)
-    if not number and (isinstance(given, type) or not hasattr(given, "__array__")):
-        raise ValueError(f"{api}: Thing passed to transform API must be Tensor, got {type(given)} for {path}")
-    record.left(given)
+def as_tensor(argument: Any, api: str, path: str) -> Tensor:
+    """Return a number or array as a tensor, which may share memory; tensors as they are."""
+    if isinstance(argument, Tensor):
+        return argument
+    number = isinstance(argument, (int, float)) and not isinstance(argument, bool)
+    if not number and (isinstance(argument, type) or not hasattr(argument, "__array__")):
+        raise ValueError(f"{api}: Thing passed to transform API must be Tensor, got {type(argument)} for {path}")
+    record.left(argument)
     try:
-        taken = operand(given)
+        taken = operand(argument)
     except TypeError as error:
         raise TypeError(f"{api}: {path}: {error}") from None
     return taken if isinstance(taken, Tensor) else plain(float(taken))
@@ -277,7 +281,7 @@ def argument_numbers(argnums: Any, count: int) -> Any:
     for number in argnums:
         if not isinstance(number, int):
             raise RuntimeError(f"argnum must be int, got: {type(number)}")  # noqa: TRY004 (PyTorch's)
-    found = tuple(argument_numbers(number, count) for number in argnums)
-    if len(set(found)) != len(found):
+    numbers = tuple(argument_numbers(number, count) for number in argnums)
+    if len(set(numbers)) != len(numbers):
         raise RuntimeError(f"argnums elements must be unique, got {argnums}")
-    return found
+    return numbers

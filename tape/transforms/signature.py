@@ -14,13 +14,13 @@ from tape.tensors.pytrees import flattened
 from tape.tensors.tensor import Array, Tensor
 
 _KINDS = {"b": "b", "u": "iu", "i": "iu", "f": "biuf"}
-"""For a number of each kind of dtype, the kinds that may be given."""
+"""The kinds of numbers that an argument may be, by the kind of dtype of the recorded number."""
 _WORK = 10_000
-"""Steps to tell whether two strided arrays meet; beyond, they count as if they did."""
+"""Steps spent on whether two strided arrays share memory; if that is not decided by then, they count as sharing it."""
 
 
 class Signature:
-    """The arguments of a program: their structures, which leaves are values and which stay, and their names."""
+    """The arguments of a program: their structures and names, which leaves are values and which are fixed."""
 
     def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.positional = [flattened(a)[1] for a in args]
@@ -36,7 +36,7 @@ class Signature:
         self.simple = not self.static and not self.keywords and all(s.kind is None for s in self.positional)
 
     def values(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any]:
-        """Return the leaves that are values; TypeError for another structure, or if what is to stay has changed."""
+        """Return the leaves that are values; TypeError for another structure, or another value of a fixed leaf."""
         if self.simple and not kwargs and len(args) == len(self.positional):
             return args
         leaves = self._leaves(args, kwargs)
@@ -53,28 +53,28 @@ class Signature:
             with_names = f" and by name {', '.join(names)}" if names else ""
             got = f" and by name {', '.join(kwargs)}" if kwargs else ""
             raise TypeError(f"program takes {count} arguments{with_names}, got {len(args)}{got}")
-        found = []
-        for i, (structure, given) in enumerate(zip(self.positional, args, strict=True)):
-            found += [given] if structure.kind is None else structure.leaves_of(given, f"argument {i}")
+        leaves = []
+        for i, (structure, argument) in enumerate(zip(self.positional, args, strict=True)):
+            leaves += [argument] if structure.kind is None else structure.leaves_of(argument, f"argument {i}")
         for name, structure in self.keywords.items():
-            given = kwargs[name]
-            found += [given] if structure.kind is None else structure.leaves_of(given, f"argument {name}")
-        return found
+            argument = kwargs[name]
+            leaves += [argument] if structure.kind is None else structure.leaves_of(argument, f"argument {name}")
+        return leaves
 
     def filled(self, values: Iterable[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return arguments of this structure, with these values and what stays."""
-        own = iter(values)
-        leaves = iter([self.static[i] if i in self.static else next(own) for i in range(len(self.paths))])
+        """Return arguments of this structure, with these values and the fixed leaves."""
+        remaining = iter(values)
+        leaves = iter([self.static[i] if i in self.static else next(remaining) for i in range(len(self.paths))])
         args = tuple(s.filled([next(leaves) for _ in range(len(s))]) for s in self.positional)
         return args, {name: s.filled([next(leaves) for _ in range(len(s))]) for name, s in self.keywords.items()}
 
-    def gradients(self, found: Iterable[Any], differentiable: Sequence[bool]) -> tuple[Any, ...]:
+    def gradients(self, gradients: Iterable[Any], differentiable: Sequence[bool]) -> tuple[Any, ...]:
         """Return gradients in the structure of the positional arguments that have some; None for other leaves."""
         if self.simple:
-            return tuple(found)
-        own, wants = iter(found), iter(differentiable)
+            return tuple(gradients)
+        remaining, wants = iter(gradients), iter(differentiable)
         kinds = [i not in self.static and next(wants) for i in range(len(self.paths))]
-        leaves, result, at = [next(own) if wanted else None for wanted in kinds], [], 0
+        leaves, result, at = [next(remaining) if wanted else None for wanted in kinds], [], 0
         for structure in self.positional:
             count = len(structure)
             if any(kinds[at : at + count]):
@@ -97,18 +97,18 @@ def _same(a: Any, b: Any) -> bool:
         return False
 
 
-def value_of(name: str, given: Any, spec: Spec) -> Array | float:
+def value_of(name: str, argument: Any, spec: Spec) -> Array | float:
     """Return an argument's value, an array of the recorded shape and dtype or a float; TypeError if it does not fit."""
-    kind = type(given)
-    if kind is np.ndarray and given.dtype is spec.dtype and given.shape == spec.shape:
-        return given  # type: ignore[no-any-return]
+    kind = type(argument)
+    if kind is np.ndarray and argument.dtype is spec.dtype and argument.shape == spec.shape:
+        return argument  # type: ignore[no-any-return]
     if kind is float and not spec.shape and spec.dtype.kind == "f":
-        return given  # type: ignore[no-any-return]
-    value = given._value if isinstance(given, Tensor) else given
+        return argument  # type: ignore[no-any-return]
+    value = argument._value if isinstance(argument, Tensor) else argument
     if isinstance(value, np.ma.MaskedArray):
         raise TypeError(f"{name}: a masked array, whose mask programs do not know; fill it first: x.filled(value)")
     if not spec.shape and np.ndim(value) == 0:
-        return _number(name, given, value, spec)
+        return _number(name, argument, value, spec)
     try:
         array = np.asarray(value)
     except ValueError as error:  # nested lists of different lengths
@@ -118,11 +118,11 @@ def value_of(name: str, given: Any, spec: Spec) -> Array | float:
     return array
 
 
-def _number(name: str, given: Any, value: Any, spec: Spec) -> Array:
-    """Return a number: floats take ints, and bools too; ints only ints; bools only bools."""
+def _number(name: str, argument: Any, value: Any, spec: Spec) -> Array:
+    """Return a number as an array: a float may be given as an int or bool, an int and a bool only as themselves."""
     plain = type(value) in (bool, int, float)
     if not plain and not isinstance(value, (np.generic, np.ndarray)):
-        raise _misfit(name, type(given).__name__, spec)
+        raise _misfit(name, type(argument).__name__, spec)
     kind = {bool: "b", int: "i", float: "f"}[type(value)] if plain else value.dtype.kind
     fits = kind in _KINDS[spec.dtype.kind]
     if fits and not plain and spec.dtype.kind in "iu":
@@ -143,10 +143,10 @@ def _misfit(name: str, got: str, spec: Spec) -> TypeError:
     )
 
 
-def check_written(names: Sequence[str], given: Sequence[Any], written: Collection[int]) -> None:
+def check_written(names: Sequence[str], arguments: Sequence[Any], written: Collection[int]) -> None:
     """Raise unless each argument that is written can be, and is seen by no other argument."""
     for i in written:
-        array = _memory(given[i])
+        array = _memory(arguments[i])
         if array is None:
             continue
         if not array.flags.writeable:
@@ -156,18 +156,18 @@ def check_written(names: Sequence[str], given: Sequence[Any], written: Collectio
                 f"{names[i]}: the program writes to it, and more than one of its elements refer to a single memory "
                 "location; give a copy"
             )
-        for j, other in enumerate(given):
-            if j != i and (other is given[i] or _meet(array, _memory(other))):
+        for j, seen in enumerate(arguments):
+            if j != i and (seen is arguments[i] or _meet(array, _memory(seen))):
                 raise ProgramError(
                     f"{names[i]} is written by the program, and {names[j]} has the same memory, in which a replay "
                     "would not see that; give a copy of one of them"
                 )
 
 
-def _memory(given: Any) -> Array | None:
+def _memory(argument: Any) -> Array | None:
     """Return the array whose memory a caller would see written; None for numbers."""
-    value = given._value if isinstance(given, Tensor) else given
-    if isinstance(given, Tensor) and type(value) is float:
+    value = argument._value if isinstance(argument, Tensor) else argument
+    if isinstance(argument, Tensor) and type(value) is float:
         return np.empty(())
     return value if isinstance(value, np.ndarray) else None
 

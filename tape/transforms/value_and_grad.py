@@ -1,4 +1,4 @@
-"""Functions with their gradients, of arrays or tensors in whatever structure: what an optimiser calls."""
+"""``value_and_grad``: a function with its gradient, of arrays or tensors in any structure, as optimisers call it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tape.tensors import modes
 from tape.tensors.operands import operand
 from tape.tensors.pytrees import ALONE, Structure, flattened
 from tape.tensors.tensor import Tensor, plain, taken
-from tape.transforms.points import Point, released, usual, value_of
+from tape.transforms.points import Point, released, usual_inputs, value_of
 
 
 def value_and_grad(
@@ -53,10 +53,10 @@ def value_and_grad(
 
     @functools.wraps(fun)
     def both(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
-        value, found, aux = differentiated(name, fun, args, numbers, chosen, kwargs, check, has_aux=has_aux)
+        value, gradients, aux = differentiated(name, fun, args, numbers, chosen, kwargs, check, has_aux=has_aux)
         if isinstance(value, np.ndarray):
             value = value.item()
-        return ((value, aux) if has_aux else value), found
+        return ((value, aux) if has_aux else value), gradients
 
     return both
 
@@ -67,16 +67,15 @@ def _refused(name: str, y: Any) -> TypeError:
 
 
 Evaluated = tuple[tuple[Tensor, ...], Structure | None, bool, Any]
-"""Tensors that were made of arguments, the structure of these, None for a tuple of them as they stand, whether one was
-a tensor, and what a function returned."""
+"""The inputs made of arguments; their structure, None for a plain tuple; whether one was a tensor; the result."""
 
 
 Chosen = tuple[int, int]
-"""Of argument numbers the last, huge for unusual ones, and how many arguments they are all of, in order."""
+"""The largest argument number (huge for unusual ones), and n where the numbers are 0 to n - 1 in order, else -1."""
 
 
 def chosen_by(argnums: Any) -> Chosen:
-    """Return what is to be known of argument numbers before there are arguments."""
+    """Return what :func:`evaluated_at` needs to know of argument numbers."""
     numbers = argnums if type(argnums) is tuple else (argnums,)
     if not numbers or not all(type(i) is int and i >= 0 for i in numbers) or len(set(numbers)) != len(numbers):
         return sys.maxsize, -1
@@ -86,7 +85,7 @@ def chosen_by(argnums: Any) -> Chosen:
 def evaluated_at(
     func: Callable[..., Any], args: tuple[Any, ...], argnums: Any, chosen: Chosen, kwargs: dict[str, Any]
 ) -> Evaluated | None:
-    """Evaluate a function where the arguments to differentiate by are what they mostly are, and nobody looks on."""
+    """Evaluate a function at arguments of the usual kinds, on this thread's tape without observers; else None."""
     last, whole = chosen
     if last >= len(args) or not modes.active():
         return None
@@ -95,26 +94,26 @@ def evaluated_at(
         x = taken(args[0])
         if x is not None:
             return (x,), ALONE, type(args[0]) is Tensor, func(x)
-    given: Sequence[Any] = (
+    leaves: Sequence[Any] = (
         args if whole == len(args) else (args[argnums],) if alone else tuple([args[i] for i in argnums])
     )
-    inputs, structure = usual(given), ALONE if alone else None
+    inputs, structure = usual_inputs(leaves), ALONE if alone else None
     if inputs is None:
-        given, structure = flattened(given[0] if alone else given)
-        inputs = usual(given)
+        leaves, structure = flattened(leaves[0] if alone else leaves)
+        inputs = usual_inputs(leaves)
     if not inputs:
         return None
-    own: Any = inputs if structure is None else structure.filled(inputs)
+    differentiable: Any = inputs if structure is None else structure.filled(inputs)
     if whole == len(args):
-        result = func(*own, **kwargs)
+        result = func(*differentiable, **kwargs)
     elif alone and len(args) == 1 and not kwargs:
-        result = func(own)
+        result = func(differentiable)
     else:
         passed = list(args)
-        for i, x in ((argnums, own),) if alone else zip(argnums, own, strict=True):
+        for i, x in ((argnums, differentiable),) if alone else zip(argnums, differentiable, strict=True):
             passed[i] = x
         result = func(*passed, **kwargs)
-    return inputs, structure, Tensor in map(type, given), result
+    return inputs, structure, Tensor in map(type, leaves), result
 
 
 def differentiated(
@@ -128,7 +127,7 @@ def differentiated(
     *,
     has_aux: bool,
 ) -> tuple[Any, Any, Any]:
-    """Return the value of a function, which has passed the check, its gradient, and what is aux."""
+    """Return the value of a function, checked by ``check``, its gradient, and aux."""
     evaluated = evaluated_at(func, args, argnums, chosen, kwargs)
     if evaluated is not None:
         inputs, structure, tensors, y = evaluated
@@ -137,9 +136,9 @@ def differentiated(
             y, aux = split(y, inputs, tensors=tensors)
         if aux is not None:
             check(y)
-            found = short_backward.values(y, inputs, tensors=tensors)
-            if found is not None:
-                return value_of(y, tensors=tensors), _filled(structure, found), aux[0] if has_aux else None
+            gradients = short_backward.values(y, inputs, tensors=tensors)
+            if gradients is not None:
+                return value_of(y, tensors=tensors), _filled(structure, gradients), aux[0] if has_aux else None
     point = Point(api, func, args, argnums, kwargs, has_aux=has_aux, evaluated=_known(evaluated))
     check(point.result)
     gradient = point.gradient()
@@ -147,10 +146,10 @@ def differentiated(
     return point.result, gradient, point.aux
 
 
-def _filled(structure: Structure | None, found: Sequence[Any]) -> Any:
+def _filled(structure: Structure | None, gradients: Sequence[Any]) -> Any:
     if structure is ALONE:
-        return found[0]
-    return tuple(found) if structure is None else structure.filled(found)
+        return gradients[0]
+    return tuple(gradients) if structure is None else structure.filled(gradients)
 
 
 def _known(evaluated: Evaluated | None) -> tuple[list[Tensor], Any] | None:
@@ -158,24 +157,24 @@ def _known(evaluated: Evaluated | None) -> tuple[list[Tensor], Any] | None:
 
 
 def split(result: Any, inputs: tuple[Tensor, ...], *, tensors: bool) -> tuple[Any, tuple[Any] | None]:
-    """Return a function's value, and in a tuple of one what is aux as it is handed out.
+    """Return a function's value, and its detached aux in a tuple of one.
 
-    None for the latter where it is no pair, or depends on anything but the inputs that requires grad.
+    None for the latter where the result is no pair, or aux depends on anything that requires grad besides the inputs.
     """
     if type(result) is not tuple or len(result) != 2:  # noqa: PLR2004 (a pair)
         return result, None
     y, aux = result
-    found, structure = flattened(aux, none=True)
-    for x in found:
+    values, structure = flattened(aux, none=True)
+    for x in values:
         if isinstance(x, Tensor) and x._slot is not None and not short_backward.leads(x, inputs):
             return y, None
-    return y, (structure.filled([released(x, tensors=tensors) for x in found]),)
+    return y, (structure.filled([released(x, tensors=tensors) for x in values]),)
 
 
 class Pulling:
-    """A function of usual arguments, evaluated for ``vjp``: one tensor came out, and leads to nothing but the inputs.
+    """A function of usual arguments, evaluated for ``vjp``: it returned one tensor, which leads to the inputs alone.
 
-    ``evaluated`` is as :class:`Point` takes it; ``results`` are the value and, with ``has_aux``, what is aux.
+    ``evaluated`` is as :class:`Point` takes it; ``results`` are the value and, with ``has_aux``, aux.
     """
 
     __slots__ = ("evaluated", "inputs", "results", "returned", "structure", "tensors", "y")
@@ -185,37 +184,38 @@ class Pulling:
         self.evaluated, self.y, self.returned = (list(self.inputs), result), y, returned
         value, tensors = y._value, self.tensors
         number = type(value) is float
-        own = (plain(value) if tensors else value) if number else released(y, tensors=tensors)
-        self.results = (own if returned is ALONE else returned.filled([own]), *aux)
+        value_out = (plain(value) if tensors else value) if number else released(y, tensors=tensors)
+        self.results = (value_out if returned is ALONE else returned.filled([value_out]), *aux)
         for x in self.inputs:
             x._slot.over = True  # leaves, since y leads to them
 
     def pull(self, cotangents: Any, *, free: bool) -> Any:
-        """Return the cotangents of the arguments; None, nothing being freed, where more is asked for."""
-        one = cotangents
+        """Return the cotangents of the arguments; None, with nothing freed, where this way does not serve."""
+        cotangent = cotangents
         if self.returned is not ALONE:
-            found, structure = flattened(cotangents, none=True)
+            leaves, structure = flattened(cotangents, none=True)
             if structure != self.returned:
                 return None
-            (one,) = found
-        if type(one) is float:
-            one = plain(one)
-        elif type(one) is np.ndarray:
-            one = operand(one)
-        elif type(one) is not Tensor:
+            (cotangent,) = leaves
+        if type(cotangent) is float:
+            cotangent = plain(cotangent)
+        elif type(cotangent) is np.ndarray:
+            cotangent = operand(cotangent)
+        elif type(cotangent) is not Tensor:
             return None
-        if one._slot is not None and modes.is_grad_enabled():
+        if cotangent._slot is not None and modes.is_grad_enabled():
             return None
-        pulled = short_backward.pulled(self.y, one, self.inputs, tensors=self.tensors, free=free)
+        pulled = short_backward.pulled(self.y, cotangent, self.inputs, tensors=self.tensors, free=free)
         return None if pulled is None else _filled(self.structure, pulled)
 
 
 def pulled_back(
     func: Callable[..., Any], primals: tuple[Any, ...], *, has_aux: bool
 ) -> Pulling | tuple[list[Tensor], Any] | None:
-    """Evaluate a function and return how to pull cotangents back shortly; else, where it was called, as Point takes it.
+    """Evaluate a function for ``vjp``; return a :class:`Pulling`, or what :class:`Point` takes as ``evaluated``.
 
-    Not shortly where more than one tensor comes out, or depends on other things that require grad.
+    The latter where more than one tensor comes out, or it depends on others that require grad; None where the function
+    has not been called.
     """
     evaluated = evaluated_at(func, primals, None, (len(primals) - 1, len(primals)), {})
     if evaluated is None:

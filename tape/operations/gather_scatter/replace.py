@@ -8,7 +8,7 @@ import numpy as np
 
 from tape.operations import indexing, writes
 from tape.operations.numpy_arguments import array_like
-from tape.operations.reductions.sorting import values_left
+from tape.operations.reductions.sorting import escaped_values
 from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import integer_indices, views
 from tape.recording.arguments import dim_of
@@ -135,11 +135,11 @@ def _put(a: Tensor, ind: Any, v: Any, mode: str = "raise") -> None:
 @implements(np.copyto)
 def _copyto(dst: Tensor, src: Any, casting: str = "same_kind", where: Any = True) -> None:
     """Copy values, broadcast, into a tensor, where a mask holds."""
-    given = tensor_of(src)
-    allowed = np.can_cast(given.spec.dtype, dst.spec.dtype, casting)  # type: ignore[arg-type]
+    source = tensor_of(src)
+    allowed = np.can_cast(source.spec.dtype, dst.spec.dtype, casting)  # type: ignore[arg-type]
     if not allowed and isinstance(src, (Tensor, np.ndarray)):
-        raise TypeError(f"Cannot cast array data from {given.spec.dtype!r} to {dst.spec.dtype!r} by rule {casting!r}")
-    dst.copy_(given if where is True else given.to(dst.spec.dtype).where(tensor_of(where), dst))
+        raise TypeError(f"Cannot cast array data from {source.spec.dtype!r} to {dst.spec.dtype!r} by rule {casting!r}")
+    dst.copy_(source if where is True else source.to(dst.spec.dtype).where(tensor_of(where), dst))
 
 
 @implements(np.place)
@@ -155,9 +155,9 @@ def _place(arr: Tensor, mask: Any, vals: Any) -> None:
 @implements(np.putmask)
 def _putmask(a: Tensor, mask: Any, values: Any) -> None:
     """Write, where a mask holds, the values that stand in these places: over and over where there are too few."""
-    at, given = _masked(a, mask, np.putmask.__name__), array_like(values)
-    if at.size and given.spec.size:
-        _put(a, at, indexing.index(views.reshape(given, -1), at % given.spec.size))
+    at, source = _masked(a, mask, np.putmask.__name__), array_like(values)
+    if at.size and source.spec.size:
+        _put(a, at, indexing.index(views.reshape(source, -1), at % source.spec.size))
 
 
 def _masked(x: Tensor, mask: Any, name: str) -> Array:
@@ -165,7 +165,7 @@ def _masked(x: Tensor, mask: Any, name: str) -> Array:
     if not isinstance(x, Tensor):
         raise TypeError(f"np.{name}: the first operand is a NumPy array, which has no room for a gradient")
     writes.check(x, name)
-    truth = values_left(array_like(mask).detach(), name).reshape(-1)
+    truth = escaped_values(array_like(mask).detach(), name).reshape(-1)
     if truth.size != x.spec.size:
         raise ValueError(f"{name}: mask and data must be the same size; the shape of the data is {list(x.spec.shape)}")
     return np.flatnonzero(truth)

@@ -26,8 +26,8 @@ _REDUCTIONS = ("sum", "prod", "mean", "amax", "amin")
 def _both(in_place: Callable[..., Tensor], *, whole: Callable[..., Tensor] | None = None) -> Callable[..., Tensor]:
     """Install ``f_`` as a method, and ``f``, which writes into a copy, as a function and a method.
 
-    The copy is of ``whole``, if that is there, of all that is given. The docstring of ``f``, its example too, is that
-    of ``f_`` with the names exchanged.
+    The copy is of the first argument, or of what ``whole`` returns for all arguments. The docstring of ``f``, its
+    example too, is that of ``f_`` with the names exchanged.
     """
     name = in_place.__name__.removesuffix("_")
 
@@ -57,15 +57,15 @@ def scatter_(
     >>> tape.zeros(3).scatter_(0, tape.tensor([2, 0]), tape.tensor([1.0, 2.0])).tolist()
     [2.0, 0.0, 1.0]
     """
-    given = operand(src if value is None else value)
+    source = operand(src if value is None else value)
     if reduce not in (None, "add", "multiply"):
         raise RuntimeError("scatter: reduce argument must be either add or multiply.")
     axis, at = _places(input, dim, index, "scatter")
     if reduce == "multiply":
-        given = given if isinstance(given, Tensor) else tensor_of(np.full(at.shape, given, input.spec.dtype))
-        return scatter_reduce_(input, dim, at, given, "prod")
-    given = _source(input, at, given, "scatter") if isinstance(given, Tensor) and given.spec.shape else given
-    return indexing.put(input, _numbers(input, axis, at), given, "scatter_", adds=reduce == "add")
+        source = source if isinstance(source, Tensor) else tensor_of(np.full(at.shape, source, input.spec.dtype))
+        return scatter_reduce_(input, dim, at, source, "prod")
+    source = _source(input, at, source, "scatter") if isinstance(source, Tensor) and source.spec.shape else source
+    return indexing.put(input, _numbers(input, axis, at), source, "scatter_", adds=reduce == "add")
 
 
 @_both
@@ -79,8 +79,8 @@ def scatter_add_(input: Tensor, dim: int, index: Any, src: Any) -> Tensor:
     [2.0, 0.0, 4.0]
     """
     axis, at = _places(input, dim, index, "scatter_add")
-    given = _source(input, at, tensor_of(src), "scatter_add")
-    return indexing.put(input, _numbers(input, axis, at), given, "scatter_add_", adds=True)
+    source = _source(input, at, tensor_of(src), "scatter_add")
+    return indexing.put(input, _numbers(input, axis, at), source, "scatter_add_", adds=True)
 
 
 @_both
@@ -94,11 +94,11 @@ def scatter_reduce_(input: Tensor, dim: int, index: Any, src: Any, reduce: str, 
     [2.0, 3.0]
     """
     axis, at = _places(input, dim, index, "scatter_reduce")
-    given = _source(input, at, tensor_of(src), "scatter_reduce")
-    return _reduced(input, _numbers(input, axis, at), given, reduce, include_self, "scatter_reduce_")
+    source = _source(input, at, tensor_of(src), "scatter_reduce")
+    return _reduced(input, _numbers(input, axis, at), source, reduce, include_self, "scatter_reduce_")
 
 
-def _reduced(x: Tensor, numbers: Array, given: Tensor, reduce: str, include_self: bool, name: str) -> Tensor:
+def _reduced(x: Tensor, numbers: Array, source: Tensor, reduce: str, include_self: bool, name: str) -> Tensor:
     if reduce not in _REDUCTIONS:
         raise RuntimeError(f"{name}: reduce argument must be one of {', '.join(_REDUCTIONS)}, got {reduce}")
     writes.check(x, name, reads=True)
@@ -106,13 +106,13 @@ def _reduced(x: Tensor, numbers: Array, given: Tensor, reduce: str, include_self
     if not places.size:
         return x
     if reduce not in ("sum", "mean"):
-        flat = views.reshape(given, -1)
+        flat = views.reshape(source, -1)
         for targets, values in scatter_reduce.reduced(x, places, flat, reduce, include_self=include_self):
             indexing.put(x, targets, values, name, apart=True)
         return x
     if not include_self:
         indexing.put(x, np.unique(places), 0, name, apart=True)
-    indexing.put(x, numbers, given, name, adds=True)
+    indexing.put(x, numbers, source, name, adds=True)
     if reduce == "mean":
         counts = np.bincount(places, minlength=x.spec.size) + include_self
         divisor = np.maximum(counts, 1).reshape(x.spec.shape).astype(x.spec.dtype)
@@ -121,7 +121,7 @@ def _reduced(x: Tensor, numbers: Array, given: Tensor, reduce: str, include_self
 
 
 def _places(x: Tensor, dim: int, index: Any, name: str) -> tuple[int, Array]:
-    """Return an index, checked against a tensor, and the axis along which it counts."""
+    """Return the axis, and the index along it, checked against the tensor's shape."""
     axis, at = dim_of(x, dim), integer_indices.integers(index, name)
     check_index(name, x, axis, at)
     integer_indices.check_bounds(at, x.spec.shape[axis] if x.spec.shape else 1, axis, RuntimeError)
@@ -161,9 +161,9 @@ def index_add_(input: Tensor, dim: int, index: Any, source: Any, *, alpha: Any =
     [[0.0, 0.0], [1.0, 1.0]]
     """
     writes.check(input, "index_add_", reads=True)
-    axis, at, given = _rows(input, dim, index, source, "index_add_")
+    axis, at, rows = _rows(input, dim, index, source, "index_add_")
     numbers = integer_indices.across(input.spec.shape, axis, at)
-    return indexing.put(input, numbers, given if alpha == 1 else given * alpha, "index_add_", adds=True)
+    return indexing.put(input, numbers, rows if alpha == 1 else rows * alpha, "index_add_", adds=True)
 
 
 @_both
@@ -176,12 +176,12 @@ def index_copy_(input: Tensor, dim: int, index: Any, source: Any) -> Tensor:
     >>> tape.zeros(2, 2).index_copy_(1, tape.tensor([1]), tape.tensor([[3.0], [4.0]])).tolist()
     [[0.0, 3.0], [0.0, 4.0]]
     """
-    axis, at, given = _rows(input, dim, index, source, "index_copy_")
+    axis, at, rows = _rows(input, dim, index, source, "index_copy_")
     kept = integer_indices.last_ones(at, len(at) and int(at.max()) + 1)
     if kept is not None:
-        at, given = at[kept], picked_along(given, axis, kept)
+        at, rows = at[kept], picked_along(rows, axis, kept)
     numbers = integer_indices.across(input.spec.shape, axis, at)
-    return indexing.put(input, numbers, views.reshape(given, numbers.shape), "index_copy_", apart=True)
+    return indexing.put(input, numbers, views.reshape(rows, numbers.shape), "index_copy_", apart=True)
 
 
 @_both
@@ -196,9 +196,9 @@ def index_reduce_(
     >>> tape.ones(2).index_reduce_(0, tape.tensor([1, 1]), tape.tensor([2.0, 3.0]), "prod").tolist()
     [1.0, 6.0]
     """
-    axis, at, given = _rows(input, dim, index, source, "index_reduce_")
+    axis, at, rows = _rows(input, dim, index, source, "index_reduce_")
     return _reduced(
-        input, integer_indices.across(input.spec.shape, axis, at), given, reduce, include_self, "index_reduce_"
+        input, integer_indices.across(input.spec.shape, axis, at), rows, reduce, include_self, "index_reduce_"
     )
 
 

@@ -1,4 +1,4 @@
-"""Values in groups, by the place that each is for, reduced group by group: what scatter_reduce is made of."""
+"""The reductions of ``scatter_reduce``: values are grouped by their place, and each group is reduced."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def reduced(
     targets, counts = in_order[starts], np.diff(starts, append=len(order))
     if include_self:
         order = order + x.spec.size
-    found = []
+    reductions = []
     for count in np.unique(counts):
         group = counts == count
         rows = order[starts[group][:, None] + np.arange(count)]
         if include_self:
             rows = np.concatenate([targets[group][:, None], rows], 1)
-        found.append((targets[group], _REDUCED[reduce](gather.picked_flat(pool, rows))))
-    return found
+        reductions.append((targets[group], _REDUCED[reduce](gather.picked_flat(pool, rows))))
+    return reductions
 
 
 _REDUCED: dict[str, Any] = {

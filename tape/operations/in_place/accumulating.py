@@ -1,4 +1,4 @@
-"""Adding to a part of a tensor where it stands: nothing is overwritten, so the shadow keeps its gradient."""
+"""Adding to a part of a tensor in place: nothing is overwritten, so the gradient buffer keeps its gradient."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ADD: Any = OPS["index_put_"]
 
 
 def accumulate(x: Tensor, value: Any) -> Tensor:
-    """Add a value of the same dtype, which :func:`fitting` passed, to a tensor that others see."""
+    """Add a value of the same dtype, checked by :func:`fitting`, to a tensor whose memory other tensors may share."""
     if writes.meets(x, value):
         value = clone(value)
     tape = writes.wanted(x, value)

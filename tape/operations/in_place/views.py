@@ -19,7 +19,7 @@ from tape.tensors.tensor import AccumulateGrad, Tensor, as_array, method, new, p
 
 
 def _base_for(x: Tensor) -> Tensor:
-    """Return the base of a tensor's family: a new one, which stands in its place, where that is itself."""
+    """Return a view's base; for a base itself a new tensor of its memory, which becomes the base of the family."""
     if view_families.is_view(x):
         return x._base
     counter, views = view_families.counter_of(x), getattr(x, "_views", [])
@@ -28,16 +28,16 @@ def _base_for(x: Tensor) -> Tensor:
     rare(base).counter = counter
     if hasattr(x, "_shared"):
         base._shared = True
-    for one in [view for view in (reference() for reference in views) if view is not None]:
-        one._base = base
-        base._views.append(ref(one))
+    for member in [view for view in (reference() for reference in views) if view is not None]:
+        member._base = base
+        base._views.append(ref(member))
     x._views = []
     del x._views
     return base
 
 
 def _become(x: Tensor, name: str, view: Callable[[], Tensor]) -> Tensor:
-    """Let a tensor be a view of what it was; return it."""
+    """Turn a tensor into a view of its former self; return it."""
     writes.check(x, name)
     recorder = modes.current().recorder
     if recorder is not None and recorder.given(x):
@@ -123,13 +123,13 @@ def resize_as_(x: Tensor, other: Tensor) -> Tensor:
 
 
 @method("new")
-def new_(x: Tensor, *given: Any) -> Tensor:
+def new_(x: Tensor, *args: Any) -> Tensor:
     """Return a tensor of this dtype: of these sizes, not set, or of a list's, an array's or a tensor's elements."""
     dtype = x.spec.dtype
-    if all(isinstance(one, int) for one in given) or (len(given) == 1 and isinstance(given[0], Size)):
-        sizes = given[0] if given and isinstance(given[0], Size) else given
+    if all(isinstance(arg, int) for arg in args) or (len(args) == 1 and isinstance(args[0], Size)):
+        sizes = args[0] if args and isinstance(args[0], Size) else args
         return plain(np.empty(sizes or (0,), dtype))
-    if len(given) != 1:
+    if len(args) != 1:
         raise TypeError("new() takes sizes, or one list, array or tensor")
-    data = given[0]._value if isinstance(given[0], Tensor) else given[0]
+    data = args[0]._value if isinstance(args[0], Tensor) else args[0]
     return plain(np.array(data, dtype=dtype))

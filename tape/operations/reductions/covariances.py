@@ -57,21 +57,21 @@ def cov(input: Any, *, correction: int = 1, fweights: Any = None, aweights: Any 
     return _covariances(rows - sums_and_extrema.sum(rows * weights, 1, True) / total, weights, left)
 
 
-def _covariances(apart: Tensor, weights: Tensor | None, left: Any) -> Tensor:
-    """Return the weighted products of rows, divided by the degrees of freedom that are left: by 0 if none are."""
-    if np.any((as_array(left) if isinstance(left, Tensor) else left) <= 0):
+def _covariances(apart: Tensor, weights: Tensor | None, degrees: Any) -> Tensor:
+    """Return the weighted products of rows, divided by the degrees of freedom, or by 0 if these are negative."""
+    if np.any((as_array(degrees) if isinstance(degrees, Tensor) else degrees) <= 0):
         warnings.warn(f"cov{_FREEDOM}the number of observations.", UserWarning, stacklevel=3)
     with np.errstate(all="ignore"):
-        left = FUNCTIONS["where"](left > 0, left, 0.0) if isinstance(left, Tensor) else max(left, 0.0)
-        found = matmul(apart, (apart if weights is None else apart * weights).T) / left
-    return views.reshape(found, ()) if found.spec.size == 1 else found
+        degrees = FUNCTIONS["where"](degrees > 0, degrees, 0.0) if isinstance(degrees, Tensor) else max(degrees, 0.0)
+        products = matmul(apart, (apart if weights is None else apart * weights).T) / degrees
+    return views.reshape(products, ()) if products.spec.size == 1 else products
 
 
-def _weights(name: str, given: Any, rows: Tensor) -> Tensor | None:
+def _weights(name: str, weights: Any, rows: Tensor) -> Tensor | None:
     """Return weights of one kind, checked; None if there are none."""
-    if given is None:
+    if weights is None:
         return None
-    w = tensor_of(given)
+    w = tensor_of(weights)
     kinds, kind = ("iu", "integral") if name == "fweights" else ("f", "floating point")
     if len(w.spec.shape) > 1 or w.spec.size != rows.spec.shape[1]:
         raise RuntimeError(

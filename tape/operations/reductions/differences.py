@@ -176,8 +176,10 @@ def _gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> A
     dims = dims_of(f, axis)
     if len(varargs) not in (0, 1, len(dims)):
         raise TypeError(f"np.gradient: {len(varargs)} spacings for {len(dims)} axes")
-    given = varargs if len(varargs) == len(dims) else (varargs or (1.0,)) * len(dims)
-    spacing = [s if isinstance(s, Tensor) or np.ndim(s) == 0 else tensor_of(np.asarray(s, f.spec.dtype)) for s in given]
+    spacings = varargs if len(varargs) == len(dims) else (varargs or (1.0,)) * len(dims)
+    spacing = [
+        s if isinstance(s, Tensor) or np.ndim(s) == 0 else tensor_of(np.asarray(s, f.spec.dtype)) for s in spacings
+    ]
     for at, s in zip(dims, spacing, strict=True):
         if f.spec.shape[at] < edge_order + 1:
             raise ValueError(
@@ -186,8 +188,8 @@ def _gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> A
             )
         if isinstance(s, Tensor) and s.spec.shape and s.spec.shape != (f.spec.shape[at],):
             raise ValueError("when 1d, distances must match the length of the corresponding dimension")
-    found = gradient(f, spacing=spacing, dim=dims, edge_order=edge_order)
-    return found[0] if len(dims) == 1 else found
+    slopes = gradient(f, spacing=spacing, dim=dims, edge_order=edge_order)
+    return slopes[0] if len(dims) == 1 else slopes
 
 
 @implements(np.unwrap)

@@ -9,7 +9,7 @@ import numpy as np
 from kernels.ops.registry import OPS
 from tape import return_types
 from tape.operations.numpy_arguments import cast
-from tape.operations.reductions.sorting import found, values_left
+from tape.operations.reductions.sorting import constant_result, escaped_values
 from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import routine_calls
 from tape.tensors.registration import implements, public
@@ -26,7 +26,7 @@ def _floating(name: str, x: Any) -> Any:
 
 
 def _weights(name: str, weight: Any) -> Any:
-    return None if weight is None else values_left(tensor_of(weight), name)
+    return None if weight is None else escaped_values(tensor_of(weight), name)
 
 
 @public()
@@ -40,13 +40,13 @@ def histogram(input: Any, bins: Any, *, range: Any = None, weight: Any = None, d
     [1.0, 2.0]
     """
     input = _floating("histogram", input)
-    edges = int(bins) if isinstance(bins, (int, np.integer)) else values_left(tensor_of(bins), "histogram")
+    edges = int(bins) if isinstance(bins, (int, np.integer)) else escaped_values(tensor_of(bins), "histogram")
     if isinstance(edges, int) and edges <= 0:
         raise RuntimeError(f"histogram(): bins must be > 0, but got {edges}")
     heights, edges = np.histogram(
-        values_left(input, "histogram"), edges, range, density=density, weights=_weights("histogram", weight)
+        escaped_values(input, "histogram"), edges, range, density=density, weights=_weights("histogram", weight)
     )
-    return return_types.histogram(*(cast(found(part), input.spec.dtype) for part in (heights, edges)))
+    return return_types.histogram(*(cast(constant_result(part), input.spec.dtype) for part in (heights, edges)))
 
 
 @public()
@@ -63,14 +63,14 @@ def histc(input: Any, bins: int = 100, min: float = 0, max: float = 0) -> Tensor
         raise RuntimeError(f"histc(): bins must be > 0, but got {bins}")
     if max < min:
         raise RuntimeError(f"histc(): max must be larger than min; got min {min}, max {max}")
-    array = values_left(input.detach(), "histc").reshape(-1)
+    array = escaped_values(input.detach(), "histc").reshape(-1)
     low, high = float(min), float(max)
     if low == high and array.size:
         low, high = float(array.min()), float(array.max())
     if not (np.isfinite(low) and np.isfinite(high)):
         raise RuntimeError(f"histc(): range of [{low}, {high}] is not finite")
     low, high = (low - 1, high + 1) if low == high else (low, high)
-    return cast(found(np.histogram(array, bins, (low, high))[0]), input.spec.dtype)
+    return cast(constant_result(np.histogram(array, bins, (low, high))[0]), input.spec.dtype)
 
 
 @public()
@@ -86,20 +86,20 @@ def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Tensor:
     input = tensor_of(input)
     if input.spec.dtype.kind not in "iu":
         raise NotImplementedError(f'"bincount" not implemented for {input.spec.dtype.name}; convert it first: x.long()')
-    array = values_left(input, "bincount")
+    array = escaped_values(input, "bincount")
     if array.ndim != 1 or (array < 0).any():
         raise RuntimeError(f"bincount only supports 1-d non-negative integral inputs; the shape is {list(array.shape)}")
     if minlength < 0:
         raise RuntimeError("bincount: minlength should be >= 0")
-    given = _weights("bincount", weights)
-    if given is not None and given.shape != array.shape:
+    weight_values = _weights("bincount", weights)
+    if weight_values is not None and weight_values.shape != array.shape:
         raise RuntimeError(
-            f"bincount: input and weights should have the same length: {list(array.shape)}, {list(given.shape)}"
+            f"bincount: input and weights should have the same length: {list(array.shape)}, {list(weight_values.shape)}"
         )
     if not array.size:
-        return found(np.zeros(minlength, np.int64))
-    single = given is not None and given.dtype == np.float32
-    return cast(found(np.bincount(array, given, minlength)), np.float32 if single else None)
+        return constant_result(np.zeros(minlength, np.int64))
+    single = weight_values is not None and weight_values.dtype == np.float32
+    return cast(constant_result(np.bincount(array, weight_values, minlength)), np.float32 if single else None)
 
 
 @public()
@@ -134,12 +134,12 @@ def searchsorted(
             f"tensor {list(x.spec.shape)}"
         )
     if sorter is not None:
-        order = values_left(tensor_of(sorter), "searchsorted")
+        order = escaped_values(tensor_of(sorter), "searchsorted")
         if order.shape != rows.spec.shape or order.dtype.kind not in "iu":
             raise RuntimeError(
                 f"searchsorted(): sorter has shape {list(order.shape)}, boundaries {list(rows.spec.shape)}"
             )
-        rows = found(np.take_along_axis(values_left(rows.detach(), "searchsorted"), order, -1))
+        rows = constant_result(np.take_along_axis(escaped_values(rows.detach(), "searchsorted"), order, -1))
     where = "right" if right or side == "right" else "left"
     places = routine_calls.call(_SEARCHSORTED, rows, x, side=where)
     return cast(places, np.int32 if out_int32 else None)
@@ -177,28 +177,28 @@ def _digitize(x: Any, bins: Any, right: bool = False) -> Tensor:
         raise ValueError("bins must be monotonically increasing or decreasing")
     if not array.size or array[0] <= array[-1]:
         return searchsorted(edges, x, right=not right)
-    places = searchsorted(found(array[::-1]), x, right=not right)
+    places = searchsorted(constant_result(array[::-1]), x, right=not right)
     return len(array) - places
 
 
 def _value(x: Any, name: str) -> Any:
-    return values_left(x, name) if isinstance(x, Tensor) else x
+    return escaped_values(x, name) if isinstance(x, Tensor) else x
 
 
 @implements(np.histogram)
 def _histogram(a: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None) -> Any:  # noqa: A002
     name = np.histogram.__name__
     parts = np.histogram(_value(a, name), _value(bins, name), range, density, _value(weights, name))
-    return tuple(map(found, parts))
+    return tuple(map(constant_result, parts))
 
 
 @implements(np.histogram_bin_edges)
 def _edges(a: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> Tensor:  # noqa: A002
     name = np.histogram.__name__
-    return found(np.histogram_bin_edges(_value(a, name), _value(bins, name), range, _value(weights, name)))
+    return constant_result(np.histogram_bin_edges(_value(a, name), _value(bins, name), range, _value(weights, name)))
 
 
 @implements(np.bincount)
 def _bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> Tensor:
     name = np.bincount.__name__
-    return found(np.bincount(_value(x, name), _value(weights, name), minlength))
+    return constant_result(np.bincount(_value(x, name), _value(weights, name), minlength))

@@ -51,8 +51,8 @@ def _norm_of(
             f"identity; the shape is {list(x.spec.shape)}"
         )
     if not x.spec.shape:
-        found = routine_calls.call(_NORM, views.reshape(x, 1), order=order, dims=(0,), keepdim=True)
-        return views.reshape(found, ())
+        norm = routine_calls.call(_NORM, views.reshape(x, 1), order=order, dims=(0,), keepdim=True)
+        return views.reshape(norm, ())
     return routine_calls.call(_NORM, x, order=order, dims=dims, keepdim=keep)  # type: ignore[no-any-return]
 
 
@@ -191,9 +191,9 @@ def pairwise_distance(x1: Any, x2: Any, p: Any = 2.0, eps: float = 1e-6, keepdim
 
 def _together(x1: Any, x2: Any) -> list[Tensor]:
     """Return two tensors of one shape and floating dtype."""
-    given = [tensor_of(x) for x in (x1, x2)]
-    dtype = np.result_type(*(x.spec.dtype for x in given))
+    tensors = [tensor_of(x) for x in (x1, x2)]
+    dtype = np.result_type(*(x.spec.dtype for x in tensors))
     if dtype.kind != "f":
         raise RuntimeError(f"expected common dtype to be floating point, yet common dtype is {dtype.name}")
-    shape = np.broadcast_shapes(*(x.spec.shape for x in given))
-    return [views.expand(cast(x, dtype), shape) for x in given]
+    shape = np.broadcast_shapes(*(x.spec.shape for x in tensors))
+    return [views.expand(cast(x, dtype), shape) for x in tensors]

@@ -22,12 +22,12 @@ from tape.tensors.tensor import Tensor
 _where: Any = FUNCTIONS["where"]
 
 
-def _begun(found: Tensor, combine: Any, initial: Any) -> Tensor:
-    """Return a result combined with ``initial=``, in the dtype that it has."""
+def _begun(result: Tensor, combine: Any, initial: Any) -> Tensor:
+    """Return a result combined with ``initial=``, in the result's dtype."""
     if initial is None:
-        return found
-    begin = initial if isinstance(initial, Tensor) else np.asarray(initial).astype(found.spec.dtype)
-    return combine(found, begin)  # type: ignore[no-any-return]
+        return result
+    begin = initial if isinstance(initial, Tensor) else np.asarray(initial).astype(result.spec.dtype)
+    return combine(result, begin)  # type: ignore[no-any-return]
 
 
 @reduces(np.sum)
@@ -37,12 +37,12 @@ def _sum(
     x = chosen(x, where, 0)
     if dtype is not None and dtype_of(dtype) == np.bool_:
         return _begun(products_and_counts.any(cast(x, dtype), axis, keepdims), FUNCTIONS["logical_or"], initial)
-    found = (
+    total = (
         sums_and_extrema.sum(x, axis, keepdims)
         if dtype is None
         else sums_and_extrema.sum(x, axis, keepdims, dtype=dtype)
     )
-    return _begun(cast(found, dtype), FUNCTIONS["add"], initial)
+    return _begun(cast(total, dtype), FUNCTIONS["add"], initial)
 
 
 @reduces(np.prod)
@@ -56,13 +56,13 @@ def _prod(
 
 
 @reduces(np.nansum)
-def _nansum(x: Tensor, where: Any = True, **given: Any) -> Tensor:
-    return _sum(x, where=also(where, not_nan(x)), **given)
+def _nansum(x: Tensor, where: Any = True, **arguments: Any) -> Tensor:
+    return _sum(x, where=also(where, not_nan(x)), **arguments)
 
 
 @reduces(np.nanprod)
-def _nanprod(x: Tensor, where: Any = True, **given: Any) -> Tensor:
-    return _prod(x, where=also(where, not_nan(x)), **given)
+def _nanprod(x: Tensor, where: Any = True, **arguments: Any) -> Tensor:
+    return _prod(x, where=also(where, not_nan(x)), **arguments)
 
 
 @reduces(np.mean)
@@ -111,8 +111,8 @@ def _extremum(name: str, worst: float) -> Any:
             )
         x = chosen(x, where, _lowest(x, worst))
         if 0 in (x.spec.shape[i] for i in dims_of(x, axis)):
-            found = _sum(x, axis, None, keepdims)
-            return creation.full_like(found, initial, dtype=x.spec.dtype)
+            result = _sum(x, axis, None, keepdims)
+            return creation.full_like(result, initial, dtype=x.spec.dtype)
         return _begun(over(x, axis, keepdims), pairwise, initial)
 
     def without_nan(
@@ -121,10 +121,10 @@ def _extremum(name: str, worst: float) -> Any:
         if x.spec.dtype.kind != "f" or x.spec.size == 0:
             return extremum(x, axis, keepdims, initial, where)
         there = not_nan(x)
-        found = extremum(_where(there, x, worst), axis, keepdims, initial, where)
+        result = extremum(_where(there, x, worst), axis, keepdims, initial, where)
         if initial is not None and initial == initial:  # noqa: PLR0124 (nan)
-            return found
-        return _where(products_and_counts.any(there, axis, keepdims), found, nan)  # type: ignore[no-any-return]
+            return result
+        return _where(products_and_counts.any(there, axis, keepdims), result, nan)  # type: ignore[no-any-return]
 
     reduces(getattr(np, name), getattr(np, f"a{name}"))(extremum)
     reduces(getattr(np, f"nan{name}"))(without_nan)
@@ -132,7 +132,7 @@ def _extremum(name: str, worst: float) -> Any:
 
 
 def _lowest(x: Tensor, worst: float) -> Any:
-    """Return what an extremum never is, unless there is nothing else."""
+    """Return the number that any other beats in an extremum: where ``where=`` excludes an element it stands in."""
     kind = x.spec.dtype.kind
     if kind == "f":
         return worst
@@ -188,8 +188,8 @@ _argmax, _argmin = _place("argmax"), _place("argmin")
 def _average(x: Tensor, axis: Any = None, weights: Any = None, returned: bool = False, keepdims: bool = False) -> Any:
     x = x if x.spec.dtype.kind == "f" else cast(x, np.float64)
     if weights is None:
-        found = sums_and_extrema.mean(x, axis, keepdims)
-        total = found * 0 + x.spec.size / max(found.spec.size, 1)
+        average = sums_and_extrema.mean(x, axis, keepdims)
+        total = average * 0 + x.spec.size / max(average.spec.size, 1)
     else:
         w = array_like(weights)
         if w.spec.shape != x.spec.shape:
@@ -201,5 +201,5 @@ def _average(x: Tensor, axis: Any = None, weights: Any = None, returned: bool = 
         total = sums_and_extrema.sum(w, axis, keepdims)
         if not np.all(np.asarray(total.detach()._value)):
             raise ZeroDivisionError("Weights sum to zero, can't be normalized")
-        found = sums_and_extrema.sum(x * w, axis, keepdims) / total
-    return (found, total) if returned else found
+        average = sums_and_extrema.sum(x * w, axis, keepdims) / total
+    return (average, total) if returned else average

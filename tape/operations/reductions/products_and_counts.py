@@ -60,8 +60,8 @@ def prod(
 def _truth(op: Any, x: Any, dim: Any, axis: Any, keepdim: Any, keepdims: Any) -> Tensor:
     x = tensor_of(x)
     dims, keep = where_and_how(x, dim, axis, keepdim, keepdims)
-    found = routine_calls.call(op, x, dims=dims, keepdim=keep)
-    return cast(found, np.uint8 if x.spec.dtype == np.uint8 else None)
+    truth = routine_calls.call(op, x, dims=dims, keepdim=keep)
+    return cast(truth, np.uint8 if x.spec.dtype == np.uint8 else None)
 
 
 @public()

@@ -88,10 +88,10 @@ def _positions(count: int, q: tuple[float, ...], method: str) -> Array:
 
 def _in_rows(counts: Array, q: tuple[float, ...], method: str) -> Array:
     """Return where each quantile lies in rows of so many elements, a column for each row."""
-    found = np.zeros((len(q), len(counts)))
+    positions = np.zeros((len(q), len(counts)))
     for count in np.unique(counts):
-        found[:, counts == count] = _positions(int(count), q, method)[:, None]
-    return found
+        positions[:, counts == count] = _positions(int(count), q, method)[:, None]
+    return positions
 
 
 def quantiles(
@@ -106,7 +106,7 @@ def quantiles(
 ) -> Tensor:
     """Return quantiles over dims, for each q along leading dims; nan where an element is nan, or all are.
 
-    ``shift`` is what q has moved by: zeros, whose gradient is that of q.
+    ``shift`` is a tensor of zeros through which q gets its gradient; see :func:`_shift`.
     """
     rows = sort(_last(x, dims)).values
     n, lead = rows.spec.shape[-1], rows.spec.shape[:-1]
@@ -120,7 +120,7 @@ def quantiles(
     every = np.arange(math.prod(lead))
     low, high = np.floor(at).astype(np.int64), np.ceil(at).astype(np.int64)
     below: Any = index(flat, (every, low))
-    found = below
+    result = below
     if shift is not None or not np.array_equal(low, high):
         between: Any = (at - low).astype(x.spec.dtype)
         if shift is not None:
@@ -129,13 +129,13 @@ def quantiles(
             )
         above: Any = index(flat, (every, high))
         apart = above - below
-        found = _where(between < 0.5, below + apart * between, above - apart * (1 - between))  # noqa: PLR2004 (as NumPy)
-        found = _where(low == high, below, found)
+        result = _where(between < 0.5, below + apart * between, above - apart * (1 - between))  # noqa: PLR2004 (as NumPy)
+        result = _where(low == high, below, result)
     if not without_nan:
         largest = index(flat, (every, np.full_like(low, n - 1)))
-        found = _where(largest == largest, found, largest)  # noqa: PLR0124 (nan)
+        result = _where(largest == largest, result, largest)  # noqa: PLR0124 (nan)
     shape = [1 if i in dims else m for i, m in enumerate(x.spec.shape)] if keepdim else lead
-    return views.reshape(found, (*q.shape, *shape))
+    return views.reshape(result, (*q.shape, *shape))
 
 
 _INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")

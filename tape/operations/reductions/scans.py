@@ -32,8 +32,8 @@ def _scan(op: Any, x: Tensor, dim: Any, axis: Any) -> Any:
     at = dim_of(x, dim)
     if x.spec.shape:
         return routine_calls.call(op, x, dim=at)
-    found = routine_calls.call(op, views.reshape(x, 1), dim=0)
-    return tuple(views.reshape(y, ()) for y in found) if isinstance(found, tuple) else views.reshape(found, ())
+    scanned = routine_calls.call(op, views.reshape(x, 1), dim=0)
+    return tuple(views.reshape(y, ()) for y in scanned) if isinstance(scanned, tuple) else views.reshape(scanned, ())
 
 
 @public()
@@ -99,7 +99,7 @@ def logcumsumexp(input: Any, dim: Any = None, *, axis: Any = None) -> Tensor:
 
 
 def _flat(function: Any, scan: Any, *, instead: float | None = None) -> None:
-    """Let a scan serve NumPy's: of all elements in order, if no axis is given; where an element is nan, ``instead``."""
+    """Let a scan serve NumPy's: over all elements in order if no axis is given, with ``instead`` in place of nan."""
 
     def run(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
         x = array_like(a)
@@ -118,19 +118,19 @@ def _flat(function: Any, scan: Any, *, instead: float | None = None) -> None:
 
 
 def _standard(scan: Any, first: float) -> Any:
-    """Return a scan as the Array API has it: with what comes before the first element, if wanted."""
+    """Return a scan as the Array API has it: ``include_initial`` puts the neutral element first."""
 
     def run(x: Any, /, *, axis: Any = None, dtype: Any = None, include_initial: bool = False) -> Tensor:
         x = tensor_of(x)
         if axis is None and len(x.spec.shape) != 1:
             raise ValueError("For arrays which have more than one dimension ``axis`` argument is required.")
         axis = axis or 0
-        found = scan(x, axis, dtype=dtype)
+        scanned = scan(x, axis, dtype=dtype)
         if not include_initial:
-            return found  # type: ignore[no-any-return]
-        at, shape = dim_of(x, axis), found.spec.shape
-        start = tensor_of(np.full((*shape[:at], 1, *shape[at + 1 :]), first, found.spec.dtype))
-        return views.cat([start, found], at)
+            return scanned  # type: ignore[no-any-return]
+        at, shape = dim_of(x, axis), scanned.spec.shape
+        start = tensor_of(np.full((*shape[:at], 1, *shape[at + 1 :]), first, scanned.spec.dtype))
+        return views.cat([start, scanned], at)
 
     return run
 

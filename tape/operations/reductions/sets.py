@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tape.operations.numpy_arguments import array_like
-from tape.operations.reductions.sorting import found, values_left
+from tape.operations.reductions.sorting import constant_result, escaped_values
 from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import integer_indices
 from tape.recording.arguments import dim_of
@@ -22,8 +22,8 @@ def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, inve
     >>> tape.isin(tape.tensor([1, 2, 3]), tape.tensor([3, 1])).tolist()
     [True, False, True]
     """
-    x, among = (values_left(array_like(e).detach(), "isin") for e in (elements, test_elements))
-    return found(np.isin(x, among, assume_unique=assume_unique, invert=invert))
+    x, among = (escaped_values(array_like(e).detach(), "isin") for e in (elements, test_elements))
+    return constant_result(np.isin(x, among, assume_unique=assume_unique, invert=invert))
 
 
 @implements(np.isin)
@@ -45,7 +45,7 @@ def unique_consecutive(input: Any, return_inverse: bool = False, return_counts: 
     [[1, 2, 1], [2, 1, 1]]
     """
     input = tensor_of(input)
-    array = values_left(input, "unique_consecutive")
+    array = escaped_values(input, "unique_consecutive")
     rows = array.reshape(-1) if dim is None else np.moveaxis(array, dim_of(input, dim), 0)
     differs = (rows[1:] != rows[:-1]).any(tuple(range(1, rows.ndim)))
     first = np.flatnonzero(np.concatenate([np.ones(min(len(rows), 1), np.bool_), differs]))
@@ -54,7 +54,7 @@ def unique_consecutive(input: Any, return_inverse: bool = False, return_counts: 
     inverse = inverse.reshape(input.spec.shape) if dim is None else inverse
     counts = np.diff(first, append=len(rows))
     parts = [values, *([inverse] if return_inverse else []), *([counts] if return_counts else [])]
-    return found(values) if len(parts) == 1 else tuple(map(found, parts))
+    return constant_result(values) if len(parts) == 1 else tuple(map(constant_result, parts))
 
 
 @public(methods=False)
@@ -68,7 +68,7 @@ def unravel_index(indices: Any, shape: Any) -> tuple[Tensor, ...]:
     """
     numbers = integer_indices.integers(indices, "unravel_index", ValueError)
     extents = (shape,) if isinstance(shape, int) else tuple(map(int, shape))
-    return tuple(map(found, np.unravel_index(numbers, extents)))
+    return tuple(map(constant_result, np.unravel_index(numbers, extents)))
 
 
 @implements(np.unravel_index)
@@ -79,11 +79,11 @@ def _unravel_index(indices: Any, shape: Any, order: str = "C") -> tuple[Tensor, 
 
 
 def _of_sets(function: Any) -> Any:
-    """Let one of NumPy's functions of sets run on the values."""
+    """Return one of NumPy's functions of sets for tensors: it runs on their values, without a gradient."""
 
     def run(ar1: Any, ar2: Any, *args: Any, **kwargs: Any) -> Any:
-        parts = function(*(values_left(array_like(x), function.__name__) for x in (ar1, ar2)), *args, **kwargs)
-        return tuple(map(found, parts)) if isinstance(parts, tuple) else found(parts)
+        parts = function(*(escaped_values(array_like(x), function.__name__) for x in (ar1, ar2)), *args, **kwargs)
+        return tuple(map(constant_result, parts)) if isinstance(parts, tuple) else constant_result(parts)
 
     return run
 

@@ -39,15 +39,15 @@ def _placed(g: Tensor, places: Array, dim: int, length: int) -> Tensor:
 
 
 def along(op: Any, x: Tensor, dim: int, **params: Any) -> tuple[Tensor, ...]:
-    """Call a routine along a dim, which a 0-d tensor gets for it."""
+    """Call a routine along a dim; a 0-d tensor counts as one of length one."""
     if x.spec.shape:
         return routine_calls.call(op, x, dim=dim, **params)  # type: ignore[no-any-return]
-    found = routine_calls.call(op, views.reshape(x, 1), dim=0, **params)
-    return tuple(views.reshape(y, ()) if y.spec.size == 1 else y for y in found)
+    result = routine_calls.call(op, views.reshape(x, 1), dim=0, **params)
+    return tuple(views.reshape(y, ()) if y.spec.size == 1 else y for y in result)
 
 
 def filled(name: str, x: Tensor, dim: Any) -> int:
-    """Return a dim along which there is something to pick."""
+    """Return the axis of a dim, checked not to be empty."""
     at = dim_of(x, dim)
     if x.spec.shape and x.spec.shape[at] == 0:
         raise IndexError(
@@ -142,16 +142,16 @@ def kthvalue(
     return return_types.kthvalue(*along(_KTHVALUE, input, at, rank=int(k) - 1, keepdim=keep))
 
 
-def values_left(x: Tensor, name: str) -> Array:
-    """Return the values of a tensor for a result without a gradient, whose shape they decide."""
+def escaped_values(x: Tensor, name: str) -> Array:
+    """Return the values of a tensor that decide the shape of a result without a gradient; recorders note an escape."""
     if x._slot is not None:
         raise NotImplementedError(f"the derivative for '{name}' is not implemented; use it on x.detach()")
     record.left(x)
     return as_array(x)
 
 
-def found(value: Any) -> Tensor:
-    """Return a result without a gradient."""
+def constant_result(value: Any) -> Tensor:
+    """Return an array, or a number, as a tensor without a gradient."""
     return leaf(carried(np.ascontiguousarray(value) if np.ndim(value) else np.asarray(value)), requires_grad=False)
 
 
@@ -171,11 +171,11 @@ def unique(
     input = tensor_of(input)
     axis = None if dim is None else dim_of(input, dim)
     values, inverse, counts = np.unique(
-        values_left(input, "unique"), return_inverse=True, return_counts=True, axis=axis, equal_nan=False
+        escaped_values(input, "unique"), return_inverse=True, return_counts=True, axis=axis, equal_nan=False
     )
     inverse = inverse.reshape(input.spec.shape if axis is None else -1)
     parts = [values, *([inverse] if return_inverse else []), *([counts] if return_counts else [])]
-    return found(values) if len(parts) == 1 else tuple(map(found, parts))
+    return constant_result(values) if len(parts) == 1 else tuple(map(constant_result, parts))
 
 
 @implements(np.unique)
@@ -190,15 +190,15 @@ def _unique(
     sorted: bool = True,  # noqa: A002
 ) -> Any:
     del sorted
-    array = values_left(tensor_of(ar), "unique")
+    array = escaped_values(tensor_of(ar), "unique")
     parts = np.unique(array, return_index, return_inverse, return_counts, axis, equal_nan=equal_nan)  # type: ignore[call-overload]
-    return tuple(map(found, parts)) if isinstance(parts, tuple) else found(parts)
+    return tuple(map(constant_result, parts)) if isinstance(parts, tuple) else constant_result(parts)
 
 
 def _standard(function: Any) -> Any:
     def run(x: Any) -> Any:
-        parts = function(values_left(tensor_of(x), "unique"))
-        return type(parts)(*map(found, parts)) if isinstance(parts, tuple) else found(parts)
+        parts = function(escaped_values(tensor_of(x), "unique"))
+        return type(parts)(*map(constant_result, parts)) if isinstance(parts, tuple) else constant_result(parts)
 
     return run
 
@@ -228,7 +228,7 @@ def _numpy_argsort(a: Any, axis: Any = -1, kind: Any = None, *, stable: Any = No
 
 @implements(np.partition)
 def _partition(a: Any, kth: Any, axis: Any = -1, kind: Any = None) -> Tensor:
-    """Sort: each element then is where partitions by any place want it."""
+    """Sort, which is a valid partition for any ``kth``."""
     _check_places(a, kth, axis)
     return _sort(a, axis, kind)
 

@@ -59,7 +59,7 @@ def _function(op: Any, example: str) -> Any:
         input = _floating(input)
         if isinstance(dim, bool):
             dim, unbiased = None, dim
-        if sum(given is not None for given in (unbiased, correction, ddof)) > 1:
+        if sum(option is not None for option in (unbiased, correction, ddof)) > 1:
             raise TypeError(f"{op.name}(): give one of correction, unbiased and ddof, which mean the same")
         dims, keep = where_and_how(input, dim, axis, keepdim, keepdims)
         correction = ddof if correction is None else correction
@@ -92,8 +92,8 @@ def var_mean(
     >>> tape.var_mean(tape.tensor([1.0, 2.0, 3.0]))
     (tensor(1.), tensor(2.))
     """
-    found = var(input, dim, unbiased, keepdim, correction=correction, axis=axis, keepdims=keepdims, ddof=ddof)
-    return found, _mean_like(input, dim, keepdim, axis, keepdims)
+    variance = var(input, dim, unbiased, keepdim, correction=correction, axis=axis, keepdims=keepdims, ddof=ddof)
+    return variance, _mean_like(input, dim, keepdim, axis, keepdims)
 
 
 @public(methods=False)
@@ -106,8 +106,8 @@ def std_mean(
     >>> tape.std_mean(tape.tensor([[1.0, 2.0, 3.0], [0.0, 2.0, 4.0]]), 1)
     (tensor([1., 2.]), tensor([2., 2.]))
     """
-    found = std(input, dim, unbiased, keepdim, correction=correction, axis=axis, keepdims=keepdims, ddof=ddof)
-    return found, _mean_like(input, dim, keepdim, axis, keepdims)
+    deviation = std(input, dim, unbiased, keepdim, correction=correction, axis=axis, keepdims=keepdims, ddof=ddof)
+    return deviation, _mean_like(input, dim, keepdim, axis, keepdims)
 
 
 def _mean_like(x: Any, dim: Any, keepdim: Any, axis: Any, keepdims: Any) -> Tensor:
@@ -136,12 +136,12 @@ def _variance(
         raise TypeError(f"np.{op.name} of a tensor computes in a floating dtype, not {x.spec.dtype}")
     if where is True and mean is None:
         return _spread(op, x, dims_of(x, axis), keepdims, less)
-    found = _squares(x, axis, less, keepdims, where, mean)
-    return found if op is _VAR else _root(found)
+    variance = _squares(x, axis, less, keepdims, where, mean)
+    return variance if op is _VAR else _root(variance)
 
 
 def _squares(x: Tensor, axis: Any, less: float, keepdims: bool, where: Any, mean: Any) -> Tensor:
-    """Return the mean of the squares of what is chosen, less its mean; nan where nothing is left to divide by."""
+    """Return the mean square of the chosen elements less their mean; nan without degrees of freedom."""
     count = cast(counted(where, x, axis, keepdims=True), x.spec.dtype)
     with np.errstate(all="ignore"):
         middle = sums_and_extrema.sum(chosen(x, where, 0), axis, True) / count if mean is None else array_like(mean)
@@ -183,8 +183,8 @@ def _nan_variance(
         raise ValueError("ddof and correction can't be provided simultaneously.")
     x = _promoted(x, dtype)
     less, there = ddof if correction is None else correction, also(where, not_nan(x))
-    found = _squares(x, axis, less, keepdims, there, mean)
-    return FUNCTIONS["where"](counted(there, x, axis, keepdims) > less, found, np.nan)  # type: ignore[no-any-return]
+    variance = _squares(x, axis, less, keepdims, there, mean)
+    return FUNCTIONS["where"](counted(there, x, axis, keepdims) > less, variance, np.nan)  # type: ignore[no-any-return]
 
 
 @reduces(np.nanstd)

@@ -1,4 +1,4 @@
-"""A tensor fitted to a shape: broadcast, summed back, with dims added or taken apart; NumPy's functions too."""
+"""A tensor brought to a shape: broadcast, summed back, with dims added or split; NumPy's functions too."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
     >>> [x.shape for x in tape.broadcast_tensors(tape.ones(3, 1), tape.ones(4))]
     [tape.Size([3, 4]), tape.Size([3, 4])]
     """
-    given = tuple(map(tensor_of, tensors[0] if len(tensors) == 1 and _several(tensors[0]) else tensors))
-    check_broadcast("broadcast_tensors", given)
-    shape = np.broadcast_shapes(*(x.spec.shape for x in given))
-    return tuple(x if x.spec.shape == shape else views.expand(x, shape) for x in given)
+    operands = tuple(map(tensor_of, tensors[0] if len(tensors) == 1 and _several(tensors[0]) else tensors))
+    check_broadcast("broadcast_tensors", operands)
+    shape = np.broadcast_shapes(*(x.spec.shape for x in operands))
+    return tuple(x if x.spec.shape == shape else views.expand(x, shape) for x in operands)
 
 
 def _several(x: Any) -> bool:
@@ -118,8 +118,8 @@ def unflatten(input: Any, dim: int, sizes: Any) -> Tensor:
 def _at_least(rank: int) -> Any:
     def atleast(*tensors: Any) -> Any:
         listed = len(tensors) == 1 and _several(tensors[0])
-        found = tuple(of_rank(tensor_of(x), rank) for x in (tensors[0] if listed else tensors))
-        return found if listed or len(found) != 1 else found[0]
+        results = tuple(of_rank(tensor_of(x), rank) for x in (tensors[0] if listed else tensors))
+        return results if listed or len(results) != 1 else results[0]
 
     atleast.__name__ = atleast.__qualname__ = f"atleast_{rank}d"
     atleast.__doc__ = f"""Return a tensor, or each of several, as a view with at least {rank} dims.
@@ -147,7 +147,7 @@ atleast_1d, atleast_2d, atleast_3d = map(_at_least, (1, _MATRIX, _BOX))
 
 @implements(np.broadcast_arrays)
 def _broadcast_arrays(*args: Any, subok: bool = False) -> tuple[Any, ...]:
-    """Broadcast tensors as tensors; what is none, even of None, stays an array of NumPy's."""
+    """Broadcast arguments, the tensors among them as tensors, the others as NumPy arrays."""
     del subok
     shape = np.broadcast_shapes(*(x.spec.shape if isinstance(x, Tensor) else np.shape(x) for x in args))
     return tuple([views.expand(x, shape) if isinstance(x, Tensor) else np.broadcast_to(x, shape) for x in args])

@@ -25,27 +25,27 @@ def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
     ([[1.0, 1.0], [2.0, 2.0]], [[3.0, 4.0], [3.0, 4.0]])
     """
     listed = len(tensors) == 1 and isinstance(tensors[0], (tuple, list))
-    given = [tensor_of(x) for x in (tensors[0] if listed else tensors)]
-    if not given:
+    vectors = [tensor_of(x) for x in (tensors[0] if listed else tensors)]
+    if not vectors:
         raise RuntimeError("meshgrid expects a non-empty TensorList")
-    for x in given:
+    for x in vectors:
         if len(x.spec.shape) > 1:
             raise RuntimeError(
                 f"meshgrid: Expected 0D or 1D tensor in the tensor list but got shape {list(x.spec.shape)}"
             )
     if indexing not in (None, "ij", "xy"):
         raise RuntimeError(f'meshgrid: indexing must be one of "xy" or "ij", but received: {indexing}')
-    return _full(_open(given, swapped=indexing == "xy"))
+    return _full(_open(vectors, swapped=indexing == "xy"))
 
 
-def _open(given: list[Tensor], *, swapped: bool) -> list[Tensor]:
+def _open(vectors: list[Tensor], *, swapped: bool) -> list[Tensor]:
     """Return each vector along its own dim, the first two exchanged on demand."""
-    order = list(range(len(given)))
+    order = list(range(len(vectors)))
     if swapped and len(order) > 1:
         order[:2] = 1, 0
     return [
-        views.reshape(x, tuple([x.spec.size if k == at else 1 for k in range(len(given))]))
-        for at, x in zip(order, given, strict=True)
+        views.reshape(x, tuple([x.spec.size if k == at else 1 for k in range(len(vectors))]))
+        for at, x in zip(order, vectors, strict=True)
     ]
 
 
@@ -61,10 +61,10 @@ def cartesian_prod(*tensors: Any) -> Tensor:
     >>> tape.cartesian_prod(tape.tensor([1.0, 2.0]), tape.tensor([3.0, 4.0])).tolist()
     [[1.0, 3.0], [1.0, 4.0], [2.0, 3.0], [2.0, 4.0]]
     """
-    given = [_vector(x) for x in tensors]
-    if len(given) == 1:
-        return given[0]
-    return views.stack([views.reshape(x, -1) for x in meshgrid(*given)], 1)
+    vectors = [_vector(x) for x in tensors]
+    if len(vectors) == 1:
+        return vectors[0]
+    return views.stack([views.reshape(x, -1) for x in meshgrid(*vectors)], 1)
 
 
 @public(methods=False)
@@ -86,8 +86,8 @@ def combinations(input: Any, r: int = 2, with_replacement: bool = False) -> Tens
     return gather.picked_flat(input, rows)
 
 
-def _vector(given: Any) -> Tensor:
-    x = tensor_of(given)
+def _vector(value: Any) -> Tensor:
+    x = tensor_of(value)
     if len(x.spec.shape) != 1:
         raise RuntimeError(f"Expect a 1D vector, but got shape {list(x.spec.shape)}")
     return x
@@ -99,5 +99,5 @@ def _meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str =
     if indexing not in ("xy", "ij"):
         raise ValueError("Valid values for `indexing` are 'xy' and 'ij'.")
     grids = _open([tensor_of(x) for x in xi], swapped=indexing == "xy")
-    found = tuple(grids) if sparse or not grids else _full(grids)
-    return tuple(map(views.clone, found)) if copy else found
+    result = tuple(grids) if sparse or not grids else _full(grids)
+    return tuple(map(views.clone, result)) if copy else result

@@ -21,10 +21,10 @@ _MATRIX, _BOX = 2, 3
 
 
 def _ranked(tensors: Any, rank: int, name: str) -> list[Tensor]:
-    found = [of_rank(tensor_of(x), rank) for x in tensors]
-    if not found:
+    ranked = [of_rank(tensor_of(x), rank) for x in tensors]
+    if not ranked:
         raise RuntimeError(f"{name} expects a non-empty TensorList")
-    return found
+    return ranked
 
 
 @public(methods=False)
@@ -34,8 +34,8 @@ def hstack(tensors: Any) -> Tensor:
     >>> tape.hstack((tape.tensor([1.0, 2.0]), tape.tensor([3.0])))
     tensor([1., 2., 3.])
     """
-    found = _ranked(tensors, 1, "hstack")
-    return views.cat(found, 0 if len(found[0].spec.shape) == 1 else 1)
+    parts = _ranked(tensors, 1, "hstack")
+    return views.cat(parts, 0 if len(parts[0].spec.shape) == 1 else 1)
 
 
 @public("row_stack", methods=False)
@@ -65,8 +65,8 @@ def column_stack(tensors: Any) -> Tensor:
     >>> tape.column_stack((tape.tensor([1.0, 2.0]), tape.tensor([3.0, 4.0]))).tolist()
     [[1.0, 3.0], [2.0, 4.0]]
     """
-    given = [tensor_of(x) for x in tensors]
-    return hstack([views.reshape(x, -1, 1) if len(x.spec.shape) < _MATRIX else x for x in given])
+    columns = [tensor_of(x) for x in tensors]
+    return hstack([views.reshape(x, -1, 1) if len(x.spec.shape) < _MATRIX else x for x in columns])
 
 
 @public(methods=False)
@@ -76,14 +76,14 @@ def block_diag(*tensors: Any) -> Tensor:
     >>> tape.block_diag(tape.ones(1, 2), tape.tensor([[3.0]])).tolist()
     [[1.0, 1.0, 0.0], [0.0, 0.0, 3.0]]
     """
-    found = [tensor_of(x) for x in tensors] or [creation.zeros(1, 0)]
-    for k, x in enumerate(found):
+    matrices = [tensor_of(x) for x in tensors] or [creation.zeros(1, 0)]
+    for k, x in enumerate(matrices):
         if len(x.spec.shape) > _MATRIX:
             raise RuntimeError(
                 "block_diag: Input tensors must have 2 or fewer dimensions. "
                 f"Input {k} has {len(x.spec.shape)} dimensions"
             )
-    blocks = [of_rank(x, _MATRIX) for x in found]
+    blocks = [of_rank(x, _MATRIX) for x in matrices]
     dtype = np.result_type(*(b.spec.dtype for b in blocks))
     width, left, rows = sum(b.spec.shape[1] for b in blocks), 0, []
     for b in blocks:
@@ -105,10 +105,10 @@ def _vstack(tup: Any, *, dtype: Any = None, casting: str = "same_kind") -> Tenso
 
 
 def _stacked(join: Any, tup: Any, dtype: Any, casting: str) -> Tensor:
-    given = [array_like(x) for x in tup]
-    if not given:
+    parts = [array_like(x) for x in tup]
+    if not parts:
         raise ValueError("need at least one array to concatenate")
-    result = join(given)
+    result = join(parts)
     if dtype is None:
         return result  # type: ignore[no-any-return]
     if not np.can_cast(result.spec.dtype, dtype, casting):  # type: ignore[arg-type]
@@ -197,15 +197,15 @@ def _joined(arrays: Any, depth: int, rank: int) -> Tensor:
 
 @implements(np.apply_along_axis)
 def _apply_along_axis(func1d: Any, axis: int, arr: Any, *args: Any, **kwargs: Any) -> Tensor:
-    """Call a function of each vector along an axis; what it returns stands in the place of the axis."""
+    """Call a function of each vector along an axis; the dims of its results take the place of the axis."""
     x = array_like(arr)
     at = dim_of(x, axis)
     rows = x.movedim(at, -1)
     lead = rows.spec.shape[:-1]
     if not all(lead):
         raise ValueError("Cannot apply_along_axis when any iteration dimensions are 0")
-    found = [array_like(func1d(rows[place], *args, **kwargs)) for place in np.ndindex(lead)]
-    shape = found[0].spec.shape
-    wide = views.reshape(views.stack(found), (*lead, *shape))
+    results = [array_like(func1d(rows[place], *args, **kwargs)) for place in np.ndindex(lead)]
+    shape = results[0].spec.shape
+    wide = views.reshape(views.stack(results), (*lead, *shape))
     order = (*range(at), *range(len(lead), len(lead) + len(shape)), *range(at, len(lead)))
     return views.permute(wide, order)

@@ -34,16 +34,16 @@ def pad(input: Any, pad: Any, mode: str = "constant", value: Any = None) -> Tens
     >>> tape.pad(tape.tensor([1.0, 2.0, 3.0]), (1, 1), "reflect")
     tensor([2., 1., 2., 3., 2.])
     """
-    input, given = tensor_of(input), ints_of((pad,))
+    input, amounts = tensor_of(input), ints_of((pad,))
     shape = input.spec.shape
-    if len(given) % 2:
-        raise RuntimeError(f"pad: Padding length must be divisible by 2, got {len(given)}")
-    if len(given) > 2 * len(shape):
+    if len(amounts) % 2:
+        raise RuntimeError(f"pad: Padding length must be divisible by 2, got {len(amounts)}")
+    if len(amounts) > 2 * len(shape):
         raise RuntimeError(
             "pad: Padding length should be less than or equal to two times the input dimension but got padding length "
-            f"{len(given)} and input of dimension {len(shape)}"
+            f"{len(amounts)} and input of dimension {len(shape)}"
         )
-    pairs = list(zip(given[::2], given[1::2], strict=True))[::-1]
+    pairs = list(zip(amounts[::2], amounts[1::2], strict=True))[::-1]
     widths = [(0, 0)] * (len(shape) - len(pairs)) + pairs
     if mode == "constant":
         return _filled(_cropped(input, widths), _positive(widths), 0 if value is None else value)
@@ -92,7 +92,7 @@ def _check_copied(mode: str, shape: tuple[int, ...], widths: Widths) -> None:
 
 
 def _copied(x: Tensor, widths: Widths, mode: str) -> Tensor:
-    """Let NumPy pad the numbers of the elements, where anybody asks for them, and the values."""
+    """Let NumPy pad the values; if they are recorded, also the indices of the elements, which say what was copied."""
     if not any(map(any, widths)):
         return views.clone(x)
     shape, size = x.spec.shape, x.spec.size
@@ -152,35 +152,35 @@ def _nothing_left(mode: str, kwargs: dict[str, Any]) -> None:
         raise ValueError(f"unsupported keyword arguments for mode '{mode}': {set(kwargs)}")
 
 
-def _widths(given: Any, rank: int) -> Widths:
-    if isinstance(given, dict):
-        named = {axis % rank: pair for axis, pair in given.items()}
-        given = [named.get(axis, (0, 0)) for axis in range(rank)]
-        given = [(pair, pair) if isinstance(pair, (int, np.integer)) else pair for pair in given]
-    wide = np.broadcast_to(np.asarray(given), (rank, 2))
+def _widths(widths: Any, rank: int) -> Widths:
+    if isinstance(widths, dict):
+        named = {axis % rank: pair for axis, pair in widths.items()}
+        widths = [named.get(axis, (0, 0)) for axis in range(rank)]
+        widths = [(pair, pair) if isinstance(pair, (int, np.integer)) else pair for pair in widths]
+    wide = np.broadcast_to(np.asarray(widths), (rank, 2))
     if wide.dtype.kind not in "iu":
         raise TypeError("`pad_width` must be of integral type.")
     return [(int(a), int(b)) for a, b in wide]
 
 
-def _pairs(given: Any, x: Tensor, kwargs: dict[str, Any]) -> list[tuple[Any, Any]]:
-    """Return what an argument says for both ends of each axis."""
+def _pairs(values: Any, x: Tensor, kwargs: dict[str, Any]) -> list[tuple[Any, Any]]:
+    """Return an argument of np.pad (a number, a pair, or pairs) as a pair of values for each axis."""
     _nothing_left("this", kwargs)
-    if isinstance(given, Tensor):
-        if given.spec.shape:
+    if isinstance(values, Tensor):
+        if values.spec.shape:
             raise TypeError("np.pad: a tensor for the ends is one number, of no dims")
-        return [(given, given)] * len(x.spec.shape)
-    wide = np.broadcast_to(np.asarray(given, object if given is None else None), (len(x.spec.shape), 2))
+        return [(values, values)] * len(x.spec.shape)
+    wide = np.broadcast_to(np.asarray(values, object if values is None else None), (len(x.spec.shape), 2))
     return [(a, b) for a, b in wide.tolist()]
 
 
-def _ends(x: Tensor, widths: Widths, about: list[tuple[Any, Any]], make: Any) -> Tensor:
-    """Join ends that ``make`` makes of the tensor, axis by axis; what stands there already is in the next ones."""
+def _ends(x: Tensor, widths: Widths, values: list[tuple[Any, Any]], make: Any) -> Tensor:
+    """Join the ends that ``make`` computes, axis by axis: those of later axes are computed from the padded tensor."""
     source = x
-    for axis, (pair, own) in enumerate(zip(widths, about, strict=True)):
+    for axis, (pair, limits) in enumerate(zip(widths, values, strict=True)):
         ends = [
-            make(x, axis, w, one, behind=bool(k)) if w else None
-            for k, (w, one) in enumerate(zip(pair, own, strict=True))
+            make(x, axis, w, limit, behind=bool(k)) if w else None
+            for k, (w, limit) in enumerate(zip(pair, limits, strict=True))
         ]
         x = _with_ends(x, axis, *ends)
     return views.clone(x) if x is source else x

@@ -1,4 +1,4 @@
-"""A nested structure as one vector, and back: what solvers of SciPy take and give."""
+"""A nested structure as one vector, and back, for SciPy's solvers."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def ravel(input: Any) -> Any:
 def raveled(tree: Any) -> tuple[Any, Inverse]:
     """Return a structure, which may be a single leaf, as a vector, and the inverse; see :func:`ravel`."""
     leaves, structure = pytrees.flattened(tree)
-    given = [_leaf(x, path) for x, path in zip(leaves, structure.paths(), strict=True)]
-    dtypes = [x.dtype if x.dtype.kind == "f" else _FLOAT64 for x in given]
+    operands = [_leaf(x, path) for x, path in zip(leaves, structure.paths(), strict=True)]
+    dtypes = [x.dtype if x.dtype.kind == "f" else _FLOAT64 for x in operands]
     dtype = np.result_type(*dtypes) if dtypes else _FLOAT64
     numbers = [not isinstance(x, (Tensor, np.ndarray)) for x in leaves]
-    back = Inverse(structure, [tuple(x.shape) for x in given], dtypes, numbers)
-    if any(isinstance(x, Tensor) for x in given):
-        return views.cat([_cast(views.reshape(tensor_of(x), -1), dtype) for x in given]), back
-    parts = [np.reshape(x, -1) for x in given]
+    back = Inverse(structure, [tuple(x.shape) for x in operands], dtypes, numbers)
+    if any(isinstance(x, Tensor) for x in operands):
+        return views.cat([_cast(views.reshape(tensor_of(x), -1), dtype) for x in operands]), back
+    parts = [np.reshape(x, -1) for x in operands]
     return np.concatenate(parts, dtype=dtype) if parts else np.zeros(0), back
 
 
@@ -57,10 +57,10 @@ def _leaf(x: Any, path: str) -> Any:
     if isinstance(x, Tensor) and x.spec.dtype.kind in "fiu":
         return x
     try:
-        found = x if isinstance(x, bool | str | Tensor) else operand(x)
+        value = x if isinstance(x, bool | str | Tensor) else operand(x)
     except TypeError:
-        found = None
-    array = np.asarray(found._value if isinstance(found, Tensor) else found)
+        value = None
+    array = np.asarray(value._value if isinstance(value, Tensor) else value)
     if array.dtype.kind not in "fiu":
         raise TypeError(f"ravel: {path or 'the argument'} is a {type(x).__name__}, no number, array or tensor of them")
     return array
@@ -87,8 +87,8 @@ class Inverse:
         if tuple(vector.shape) != (self.size,):
             raise ValueError(f"ravel: the structure takes a vector of {self.size}, not of shape {tuple(vector.shape)}")
         part = self._tensor if isinstance(vector, Tensor) else self._array
-        about = zip(self.places, self.shapes, self.dtypes, self.numbers, strict=True)
-        return self.structure.filled(part(vector, *one) for one in about)
+        descriptions = zip(self.places, self.shapes, self.dtypes, self.numbers, strict=True)
+        return self.structure.filled(part(vector, *description) for description in descriptions)
 
     def _tensor(self, vector: Tensor, place: tuple[int, int], shape: Any, dtype: Any, number: bool) -> Tensor:
         del number

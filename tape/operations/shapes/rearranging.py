@@ -143,13 +143,13 @@ def movedim(input: Any, source: Any, destination: Any) -> Tensor:
     tape.Size([3, 4, 2])
     """
     input = tensor_of(input)
-    given = (ints_of((source,)), ints_of((destination,)))
-    if len(given[0]) != len(given[1]):
+    moves = (ints_of((source,)), ints_of((destination,)))
+    if len(moves[0]) != len(moves[1]):
         raise RuntimeError(
-            f"movedim: Invalid source or destination dims: source ({list(given[0])} dims) should contain the same "
-            f"number of dims as destination ({list(given[1])} dims)"
+            f"movedim: Invalid source or destination dims: source ({list(moves[0])} dims) should contain the same "
+            f"number of dims as destination ({list(moves[1])} dims)"
         )
-    sides = [tuple(dim_of(input, d) for d in dims) for dims in given]
+    sides = [tuple(dim_of(input, d) for d in dims) for dims in moves]
     for name, dims in zip(("source", "destination"), sides, strict=True):
         if len(set(dims)) != len(dims):
             raise RuntimeError(f"movedim: repeated dim in `{name}` ({list(dims)})")
@@ -243,7 +243,7 @@ def _flipud(m: Any) -> Tensor:
 
 @implements(np.roll)
 def _roll(a: Any, shift: Any, axis: Any = None) -> Tensor:
-    """One shift may serve several axes, and the other way round."""
+    """Roll by shifts along axes, which are broadcast: one shift may serve several axes, or several one axis."""
     x = tensor_of(a)
     steps, axes = np.broadcast_arrays(shift, 0 if axis is None else axis)
     if axis is None:

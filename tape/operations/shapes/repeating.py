@@ -93,7 +93,7 @@ def _counts(repeats: Any, name: str) -> Any:
 
 
 def _repeated(x: Tensor, axis: int, count: Any) -> Tensor:
-    """Repeat each place along an axis: so many times all of them, or each as often as is said."""
+    """Repeat each place along an axis, by one count for all or by a count for each."""
     shape = x.spec.shape
     if np.size(count) == 1:
         times = operator.index(np.reshape(count, ())[()])

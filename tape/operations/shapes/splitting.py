@@ -149,12 +149,12 @@ def tensor_split(input: Any, indices_or_sections: Any, dim: int = 0) -> tuple[Te
     """
     input = tensor_of(input)
     axis, n = _extent(input, dim, "tensor_split")
-    given = indices_or_sections
-    if isinstance(given, Tensor):
-        given = integer_indices.integers(given, "tensor_split").tolist()
-    if isinstance(given, (tuple, list)):
-        return _ranges(input, axis, ints_of((given,)))
-    count = operator.index(given)
+    sections = indices_or_sections
+    if isinstance(sections, Tensor):
+        sections = integer_indices.integers(sections, "tensor_split").tolist()
+    if isinstance(sections, (tuple, list)):
+        return _ranges(input, axis, ints_of((sections,)))
+    count = operator.index(sections)
     if count <= 0:
         raise RuntimeError(f"tensor_split: number of sections must be larger than 0, got {count}")
     return _ranges(input, axis, _even(n, count))
@@ -167,13 +167,13 @@ def _even(n: int, count: int) -> list[int]:
 
 
 def _ranges(x: Tensor, axis: int, cuts: Sequence[int]) -> tuple[Tensor, ...]:
-    """Return the ranges between cuts, which mean what the ends of slices mean."""
+    """Return the ranges between cuts, which count as the ends of slices do: negative ones from the end."""
     n = x.spec.shape[axis]
-    found = []
+    ranges = []
     for start, stop in zip((0, *cuts), (*cuts, n), strict=True):
         first, last, _ = slice(start, stop).indices(n)
-        found.append(part(x, axis, first, max(first, last)))
-    return tuple(found)
+        ranges.append(part(x, axis, first, max(first, last)))
+    return tuple(ranges)
 
 
 def _extent(x: Tensor, dim: int, name: str) -> tuple[int, int]:
@@ -192,13 +192,13 @@ def _named(name: str, axis: int, least: int) -> Any:
                 f"{name} requires a tensor with at least {least} dimension, but got a tensor with {rank} dimensions!"
             )
         at = 0 if rank == 1 else axis
-        n, given = input.spec.shape[at], indices_or_sections
-        if not isinstance(given, (tuple, list)) and (given <= 0 or n % given):
+        n, sections = input.spec.shape[at], indices_or_sections
+        if not isinstance(sections, (tuple, list)) and (sections <= 0 or n % sections):
             raise RuntimeError(
                 f"{name} attempted to split along dimension {at}, but the size of the dimension {n} is not divisible "
-                f"by the split_size {given}!"
+                f"by the split_size {sections}!"
             )
-        return tensor_split(input, given, at)
+        return tensor_split(input, sections, at)
 
     along.__name__ = along.__qualname__ = name
     where, shape, shapes = _ALONG[name]
@@ -242,20 +242,20 @@ def unfold(x: Tensor, dimension: int, size: int, step: int) -> Tensor:
 
 @implements(np.array_split)
 def _array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Tensor]:
-    given = indices_or_sections
-    if not isinstance(given, (int, np.integer)):
-        given = integer_indices.integers(given, "np.array_split").tolist()
-    elif given <= 0:
+    sections = indices_or_sections
+    if not isinstance(sections, (int, np.integer)):
+        sections = integer_indices.integers(sections, "np.array_split").tolist()
+    elif sections <= 0:
         raise ValueError("number sections must be larger than 0.")
-    return list(tensor_split(ary, given, axis))
+    return list(tensor_split(ary, sections, axis))
 
 
 @implements(np.split)
 def _split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Tensor]:
-    x, given = tensor_of(ary), indices_or_sections
-    if isinstance(given, (int, np.integer)) and given > 0 and x.spec.shape[dim_of(x, axis)] % given:
-        raise ValueError(f"array split does not result in an equal division: shape {list(x.spec.shape)} by {given}")
-    return _array_split(x, given, axis)
+    x, sections = tensor_of(ary), indices_or_sections
+    if isinstance(sections, (int, np.integer)) and sections > 0 and x.spec.shape[dim_of(x, axis)] % sections:
+        raise ValueError(f"array split does not result in an equal division: shape {list(x.spec.shape)} by {sections}")
+    return _array_split(x, sections, axis)
 
 
 @implements(np.hsplit)

@@ -1,4 +1,4 @@
-"""Functions of PyTorch's that are others in another order: reversed, by bounds, in parts."""
+"""PyTorch's functions that are made of a few others: ``rsub``, ``threshold``, ``frexp``, ``vander``, ``angle``."""
 
 from __future__ import annotations
 
@@ -131,8 +131,8 @@ def angle(input: Any) -> Tensor:
     """
     input = _floating(input)
     half, none = (np.asarray(turn, input.spec.dtype) for turn in (np.pi, 0.0))
-    found: Tensor = _where(input != input, input, _where(input < 0, half, none))  # noqa: PLR0124
-    return found
+    result: Tensor = _where(input != input, input, _where(input < 0, half, none))  # noqa: PLR0124
+    return result
 
 
 @implements(np.angle)

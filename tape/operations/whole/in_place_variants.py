@@ -1,4 +1,4 @@
-"""Twins in place of functions of whole tensors: running sums, products added to a tensor."""
+"""In-place variants of functions of whole tensors: running sums, products added to a tensor."""
 
 from __future__ import annotations
 

@@ -126,17 +126,19 @@ def normal(
     tensor([ 4.0820,  0.4131, -3.3576])
     """
     mean, std = operand(mean), operand(std)
-    given = [x for x in (mean, std) if isinstance(x, Tensor)]
-    if size is None and not given:
+    parameters = [x for x in (mean, std) if isinstance(x, Tensor)]
+    if size is None and not parameters:
         raise TypeError("normal: give a size, or a tensor as mean or std")
-    for x in given:
+    for x in parameters:
         record.left(x)
     low, spread = (as_array(x) if isinstance(x, Tensor) else np.asarray(x) for x in (mean, std))
     if (spread < 0).any():
         raise RuntimeError("normal expects all elements of std >= 0.0")
     shape = np.broadcast_shapes(low.shape, spread.shape) if size is None else shape_of((size,))
-    found = given[0].spec.dtype if given and dtype is None and out is None else dtype if out is None else out.spec.dtype
-    wanted = _floating("normal", found)
+    result_dtype = dtype if out is None else out.spec.dtype
+    if parameters and dtype is None and out is None:
+        result_dtype = parameters[0].spec.dtype
+    wanted = _floating("normal", result_dtype)
     array = _normal(generator_of(generator), shape, wanted) * spread.astype(wanted) + low.astype(wanted)
     return _delivered("normal", np.asarray(array, wanted), out, device, requires_grad)
 
