@@ -95,7 +95,7 @@ def first_nonfinite(loss: Tensor) -> NonFinite | None:
 
 
 def _names(frame: FrameType) -> dict[int, str]:
-    """Return what the caller calls the leaves, by their ids."""
+    """Return the names that the caller's variables give the leaves, by the leaves' ids."""
     names = {}
     for name, x in (*frame.f_globals.items(), *frame.f_locals.items()):
         if isinstance(x, Tensor) and type(x._slot) is AccumulateGrad and name.isidentifier():
@@ -125,23 +125,23 @@ _SELECTING = {np.where.__name__, cut.__name__}
 
 
 def _hides(form: Form) -> bool:
-    """Whether a gradient that is not finite may leave no trace in what an instruction makes of it.
+    """Whether an instruction may turn a gradient that is not finite into finite ones.
 
-    Products with it are not finite; a rule that selects, a write over what is gone, and Python may drop it.
+    A product with it is never finite; a rule that selects, a write that clears it, and Python's pullbacks may drop it.
     """
     rules = [rule.__code__.co_names for rule in form.op.pullback if rule is not None]
     selects = any(_SELECTING.intersection(names) for names in rules) or getattr(form.op, "selects", False)
     return form.kind != VIEW and (form.kind != PULLS or selects)
 
 
-class _Found(Exception):  # noqa: N818 (it ends a sweep, and is no error)
+class _SearchEnded(Exception):  # noqa: N818 (it ends a sweep, and is no error)
     def __init__(self, result: NonFinite) -> None:
         super().__init__()
         self.result = result
 
 
 class _Search(Anomaly):
-    """Looks at the values of a graph, then, as anomaly mode does, at what its pullbacks give."""
+    """Looks at the values of a graph, then, as anomaly mode does, at the gradients that its pullbacks return."""
 
     def __init__(self, order: list[Instruction], loss: Tensor, names: dict[int, str]) -> None:
         super().__init__(checks=True)
@@ -154,7 +154,7 @@ class _Search(Anomaly):
         self.suspects: set[int] = set()
 
     def _shown(self) -> dict[Any, Hit]:
-        """Return what the views that the tape keeps show of their bases, by the bases' keys."""
+        """Return the first hit in a saved view of each base, by the base's key."""
         hits: dict[Any, Hit] = {}
         for instruction in self.values.order:
             if instruction.form.kind == VIEW and (hit := _first(self.values.known.get(instruction.slot))):
@@ -170,10 +170,10 @@ class _Search(Anomaly):
                 return NonFinite("forward", "", "", *hit, self._where(leaf), None)
         with np.errstate(all="ignore"):
             hits = (self._constant(i) or self._result(i) for i in self.values.order)
-            return next((one for one in hits if one is not None), None)
+            return next((hit for hit in hits if hit is not None), None)
 
     def _constant(self, instruction: Instruction) -> NonFinite | None:
-        """Look for a NaN in operands that are not on the tape. An infinity may be meant: where it does harm shows."""
+        """Look for a NaN in operands that are constants. An infinity may be intended: its effect shows later."""
         for i, operand in enumerate(instruction.operands):
             value = self.values.operand(instruction, i) if operand is None else None
             if value is not None and value.dtype.kind == "f" and np.isnan(value).any():
@@ -208,20 +208,20 @@ class _Search(Anomaly):
                 self._suspect(seed)
                 modes.set_mode(bare._replace(anomaly=self))
                 if self.suspects:
-                    _Bare([]).sweep([seed])
-        except _Found as found:
-            return found.result
+                    _ObservedRun([]).sweep([seed])
+        except _SearchEnded as end:
+            return end.result
         return None
 
     def _bad(self, watched: list[Instruction], seed: Seed) -> set[Any]:
         """Return the keys of leaves, and of the results of some instructions, whose gradients are not finite."""
-        run = _Bare(watched)
+        run = _ObservedRun(watched)
         run.sweep([seed])
         bad = {key_of(leaf) for leaf, value in run.leaves if not np.isfinite(value).all()}
         return bad | {k for k, o in run.observers.items() if o.gradient is not None and _first(o.gradient) is not None}
 
     def _suspect(self, seed: Seed) -> None:
-        """Find, by a native sweep, the instructions that may give what is not finite: all, if a write may hide it."""
+        """Find, by a native sweep, the instructions that may return such gradients: all, if a write may hide some."""
         order = self.values.order
         self.suspects = {i.slot for i in order}
         if any(i.form.kind in (CLEARS, ADDS) for i in order):
@@ -230,7 +230,7 @@ class _Search(Anomaly):
         self.suspects = {i.slot for i in order if any(self._home(o) in bad for o in i.operands if o is not None)}
 
     def _home(self, operand: Any) -> Any:
-        """Return the key of the tensor in whose gradient that of an operand is."""
+        """Return the key of an operand, or of its base: that in whose gradient buffer the operand's gradient is."""
         view = self.values.by_slot.get(operand)
         return key_of(operand) if view is None or view.form.kind != VIEW else self.values.base_of(view)[0]
 
@@ -250,7 +250,7 @@ class _Search(Anomaly):
         values = {} if known is None or known.shape != value.shape else {element(name, index): known[index].item()}
         values |= known_at(instruction, i, index, value, cotangent)
         where = instruction.operands[i]
-        raise _Found(self._at(instruction, "backward", name, (index, value[index].item()), where, values))
+        raise _SearchEnded(self._at(instruction, "backward", name, (index, value[index].item()), where, values))
 
     def _at(
         self,
@@ -273,17 +273,17 @@ class _Search(Anomaly):
         return self.names.get(id(where), f"of shape {list(where.spec.shape)}")
 
 
-class _Bare(Run):
-    """A backward that nobody looks at but observers of these instructions; hooks are not run, nothing is delivered."""
+class _ObservedRun(Run):
+    """A backward that observes these instructions; no hooks run, and no ``.grad`` changes."""
 
     def __init__(self, watched: list[Instruction]) -> None:
         super().__init__(free=False, restrict=False)
         self.observers = {i.slot: Observer(i.slot, i.form.spec, asked=False) for i in watched}
-        self.arrivals = _Alone(self.observers)
+        self.arrivals = _FixedObservers(self.observers)
 
 
-class _Alone(Arrivals):
-    """Observers of instructions, and nobody else."""
+class _FixedObservers(Arrivals):
+    """Observers of given instructions; hooks and retained gradients are left out."""
 
     def __init__(self, known: dict[int, Observer]) -> None:
         super().__init__(restrict=False, batch=0, accumulates=False)

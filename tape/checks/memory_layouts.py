@@ -1,7 +1,7 @@
 """The same point in other memory: a function's value and gradient must not depend on strides.
 
-A twin of an input holds its values as a view of another tensor: every second element, dims in reverse order, or one
-slice repeated by stride 0. Value and gradient are compared with those at contiguous copies of the same values.
+In each layout an input is a view of another tensor: every second element, dims in reverse order, or one slice
+repeated by stride 0. Value and gradient are compared with those at contiguous copies of the same values.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Close = Callable[..., bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Twin:
+class Layout:
     """``view(tensor(store(x)))`` has the values ``values(x)``; ``fold`` takes its gradient to what was stored."""
 
     name: str
@@ -46,15 +46,15 @@ def _spread(x: Array, gap: float) -> Array:
     return wide
 
 
-PLAIN = Twin("contiguous", _same, _same, _same, _same)
-STRIDED = Twin(
+PLAIN = Layout("contiguous", _same, _same, _same, _same)
+STRIDED = Layout(
     "every second element of a larger tensor",
     lambda x: _spread(x, np.nan),
     lambda t: t[..., 1::2],
     lambda g: _spread(g, 0.0),
     _same,
 )
-TURNED = Twin(
+TURNED = Layout(
     "a transposed tensor",
     lambda x: x.T.copy(),
     lambda t: t.permute(*reversed(range(t.ndim))),
@@ -63,13 +63,13 @@ TURNED = Twin(
 )
 
 
-def expanded(shape: tuple[int, ...], axis: int) -> Twin:
-    """Return the twin that repeats the first slice of an axis."""
+def expanded(shape: tuple[int, ...], axis: int) -> Layout:
+    """Return the layout in which the first slice of an axis is repeated."""
 
     def first(x: Array) -> Array:
         return x.take([0], axis)
 
-    return Twin(
+    return Layout(
         f"a tensor expanded along dim {axis}",
         first,
         lambda t: t.expand(*shape),
@@ -78,7 +78,7 @@ def expanded(shape: tuple[int, ...], axis: int) -> Twin:
     )
 
 
-def twins_of(shape: tuple[int, ...]) -> Iterator[Twin]:
+def layouts_of(shape: tuple[int, ...]) -> Iterator[Layout]:
     """Yield the other layouts that a tensor of a shape may have; none for one element or less."""
     long = [axis for axis, extent in enumerate(shape) if extent > 1]
     if not long or 0 in shape:
@@ -90,14 +90,15 @@ def twins_of(shape: tuple[int, ...]) -> Iterator[Twin]:
         yield expanded(shape, axis)
 
 
-def _pulled(case: Case, layout: dict[int, Twin], values: dict[int, Array]) -> Pulled | None:
-    """Run the function and one backward at inputs laid out so; None if the function refuses them."""
+def _pulled(case: Case, by_input: dict[int, Layout], values: dict[int, Array]) -> Pulled | None:
+    """Run the function and one backward at inputs in these layouts; None if the function refuses them."""
     stored = {
-        i: tensor(layout.get(i, PLAIN).store(v), requires_grad=case.inputs[i].requires_grad) for i, v in values.items()
+        i: tensor(by_input.get(i, PLAIN).store(v), requires_grad=case.inputs[i].requires_grad)
+        for i, v in values.items()
     }
     bases = [t for t in stored.values() if t.requires_grad]
     try:
-        inputs = [layout.get(i, PLAIN).view(stored[i]) if i in stored else x for i, x in enumerate(case.inputs)]
+        inputs = [by_input.get(i, PLAIN).view(stored[i]) if i in stored else x for i, x in enumerate(case.inputs)]
         outputs = differentiable(outputs_of(case.func(*inputs)))
     except Exception:  # noqa: BLE001 (what a function takes is its own affair: view() refuses most strides)
         return None
@@ -109,7 +110,7 @@ def _pulled(case: Case, layout: dict[int, Twin], values: dict[int, Array]) -> Pu
 
 
 def differences(case: Case, close: Close) -> Iterator[str]:
-    """Yield a description of each layout of the inputs for which value or gradient differs.
+    """Yield a description of each combination of layouts for which value or gradient differs.
 
     Points where the last digits of the inputs decide (ties, kinks, singular matrices: repeated values make them) are
     left out, and so are layouts that the function refuses.
@@ -118,18 +119,18 @@ def differences(case: Case, close: Close) -> Iterator[str]:
     plain = _settled(case, values, close)
     if plain is None or _from_elsewhere(case, plain[1]):
         return
-    for layout in _layouts(values):
-        held = {i: np.array(layout.get(i, PLAIN).values(v), order="C") for i, v in values.items()}
-        repeated = any(twin.values is not _same for twin in layout.values())
+    for by_input in _combinations(values):
+        held = {i: np.array(by_input.get(i, PLAIN).values(v), order="C") for i, v in values.items()}
+        repeated = any(layout.values is not _same for layout in by_input.values())
         expected = _settled(case, held, close) if repeated else plain
-        pulled = None if expected is None else _pulled(case, layout, held)
+        pulled = None if expected is None else _pulled(case, by_input, held)
         if expected is not None and pulled is not None:
-            where = " and ".join(f"input {i} is {twin.name}" for i, twin in layout.items())
-            yield from _compared(case, layout, expected, pulled, close, where)
+            where = " and ".join(f"input {i} is {layout.name}" for i, layout in by_input.items())
+            yield from _compared(case, by_input, expected, pulled, close, where)
 
 
 def _settled(case: Case, values: dict[int, Array], close: Close) -> Pulled | None:
-    """Return what is found at contiguous inputs; None if it is not finite, or another a few last digits away."""
+    """Return values and gradients at contiguous inputs; None unless finite, and the same nearby."""
     rng = np.random.default_rng(1)
     with np.errstate(all="ignore"):
         pulled = _pulled(case, {}, values)
@@ -152,14 +153,14 @@ def _jittered(x: Array, rng: np.random.Generator) -> Array:
     return np.asarray(x + noise * (size + size.max()), x.dtype)
 
 
-def _layouts(values: dict[int, Array]) -> Iterator[dict[int, Twin]]:
-    """Yield layouts: each twin of each input, then the kinds that several inputs can have at once."""
-    of = {i: list(twins_of(v.shape)) for i, v in values.items()}
-    yield from ({i: twin} for i, twins in of.items() for twin in twins)
-    for twin in (STRIDED, TURNED):
-        together = [i for i, twins in of.items() if twin in twins]
+def _combinations(values: dict[int, Array]) -> Iterator[dict[int, Layout]]:
+    """Yield layouts by input: each layout of each input, then those that several inputs can have at once."""
+    of = {i: list(layouts_of(v.shape)) for i, v in values.items()}
+    yield from ({i: layout} for i, layouts in of.items() for layout in layouts)
+    for layout in (STRIDED, TURNED):
+        together = [i for i, layouts in of.items() if layout in layouts]
         if len(together) > 1:
-            yield dict.fromkeys(together, twin)
+            yield dict.fromkeys(together, layout)
 
 
 def _from_elsewhere(case: Case, gradients: Gradients) -> bool:
@@ -171,13 +172,13 @@ def _from_elsewhere(case: Case, gradients: Gradients) -> bool:
 
 def _compared(
     case: Case,
-    layout: dict[int, Twin],
+    by_input: dict[int, Layout],
     expected: Pulled,
     pulled: Pulled,
     close: Close,
     where: str,
 ) -> Iterator[str]:
-    """Yield what differs, first of all the value."""
+    """Yield the differences, that of the values first."""
     if len(expected[0]) != len(pulled[0]):
         yield f"{len(pulled[0])} outputs require grad, not {len(expected[0])}, when {where}"
     for k, (value, other) in enumerate(zip(expected[0], pulled[0], strict=False)):
@@ -185,7 +186,7 @@ def _compared(
             yield f"Output {k} has other values when {where}:\ncontiguous:{value}\nnow:{other}\n"
     wanted = [i for i, x in enumerate(case.inputs) if wants(x)]
     for k, (i, gradient, other) in enumerate(zip(wanted, expected[2], pulled[2], strict=True)):
-        fold = layout.get(i, PLAIN).fold
+        fold = by_input.get(i, PLAIN).fold
         folded, size = fold(gradient), float(fold(np.abs(gradient)).max(initial=0.0))
         if not close(other, folded, size):
             yield f"The gradient of input {k} is another when {where}:\ncontiguous:{folded}\nnow:{other}\n"

@@ -33,7 +33,7 @@ def _asked(x: Tensor, gradient: Any, targets: tuple[Any, ...] | None, alone: boo
     """Run a backward natively (reverse.py, ``ask``); NotImplemented, with nothing freed, where that cannot be done."""
     tape = modes.active()
     if not tape:
-        if tape is None:
+        if tape is modes.ASK_MODE:
             return NotImplemented
         tape = modes.own_tape()
     if tape.hooks or tape.nodes or tape.retained:
@@ -68,9 +68,9 @@ def swept(x: Tensor, gradient: Any, *, free: bool, only: Wanted | None = None) -
     The cotangent may be None for one element. With ``only``: of these leaves, and None unless all were reached.
     """
     tape, hooked = modes.active(), hooks.LEAVES if only is None else ()
-    if tape is None:
+    if tape is modes.ASK_MODE:
         return None
-    if tape is False:
+    if tape is modes.GRADIENTS_OFF:
         tape = modes.own_tape()
     slot, form, value = x._slot, x._form, None
     if type(slot) is not int or slot >> TAPE_BITS != tape.number:

@@ -1,4 +1,4 @@
-"""Hooks: functions that see, and may replace, gradients on their way back.
+"""Hooks: functions that are called with gradients during a backward, and may replace them.
 
 A hook of a computed tensor belongs to the version of the tensor that it was registered on: its slot. Those of a leaf
 belong to the leaf.
@@ -29,7 +29,7 @@ class Registered(dict[int, Hook]):
 class RemovableHandle:
     """What registering a hook returns: ``remove()`` takes the hook away, as does the end of a ``with`` block.
 
-    It does not keep the hook, nor what that holds.
+    It does not keep the hook alive.
     """
 
     def __init__(self, hooks: Registered, hook: Hook) -> None:
@@ -51,7 +51,10 @@ class RemovableHandle:
 
 
 class Hooks:
-    """The hooks of one slot: of its tensor, and before and after its node; with the tensor's place in its shadow."""
+    """The hooks of one slot: of its tensor, and before and after its node.
+
+    ``spec`` and ``offset`` say where the tensor's gradient is in the gradient buffer of its family.
+    """
 
     __slots__ = ("after", "before", "offset", "spec", "tensor")
 
@@ -66,7 +69,7 @@ class Hooks:
         return bool(self.tensor or self.before or self.after)
 
     def on_tensor(self, gradient: Tensor) -> Tensor:
-        """Return what the hooks of the tensor make of its gradient."""
+        """Run the hooks of the tensor; return its gradient, replaced or not."""
         for hook in list(self.tensor.values()):
             with modes.kept():
                 result = hook(gradient)
@@ -74,11 +77,11 @@ class Hooks:
         return gradient
 
     def before_node(self, outputs: list[Tensor | None]) -> list[Tensor | None]:
-        """Return what the hooks before the node make of the gradients of its outputs."""
+        """Run the hooks before the node; return the gradients of its outputs, replaced or not."""
         return self._changed(self.before, outputs, lambda gradients: (gradients,))
 
     def after_node(self, inputs: list[Tensor | None], outputs: tuple[Tensor | None, ...]) -> list[Tensor | None]:
-        """Return what the hooks after the node make of the gradients of its inputs."""
+        """Run the hooks after the node; return the gradients of its inputs, replaced or not."""
         return self._changed(self.after, inputs, lambda gradients: (gradients, outputs))
 
     def _changed(
@@ -99,7 +102,7 @@ class Hooks:
 
 
 def _counted(hook: Hook, result: Any, count: int) -> tuple[Any, ...]:
-    """Return what a hook of a node returned, a tuple of this length."""
+    """Check that a hook of a node returned a tuple of this length; return that."""
     if not isinstance(result, tuple):
         raise TypeError(
             f"expected tuple, but hook returned '{type(result).__name__}' (hook '{name_of(hook)}' of a node: return "
@@ -157,12 +160,12 @@ class LeafHooks(Hooks):
         self.accumulated = Registered()
 
     def take(self, other: LeafHooks) -> None:
-        """Have the hooks of another: handles find them here, too."""
+        """Take over the hooks of another leaf, to which existing handles still refer."""
         self.tensor, self.before, self.after = other.tensor, other.before, other.after
         self.accumulated = other.accumulated
 
     def ended(self, owner: Tensor | None, gradient: Tensor) -> None:
-        """Run what comes after the gradient has been added."""
+        """Run the hooks that follow the addition to ``.grad``."""
         for hook in list(self.accumulated.values()) if owner is not None else ():
             with modes.kept():
                 result = hook(owner)
@@ -175,9 +178,10 @@ class LeafHooks(Hooks):
 
 
 LEAVES: dict[int, Any] = {}
-"""The leaves that have hooks, by id, as long as they live: nobody asks a leaf for its hooks while there are none.
+"""The living leaves that have hooks, by id: while this is empty, no leaf is asked for its hooks.
 
-An interrupt may leave one that is gone. The leaf itself has its hooks, so that cycles can be found.
+An interrupt may leave the entry of a dead leaf. The leaf holds its hooks itself, so that the garbage collector finds
+cycles through them.
 """
 
 

@@ -1,6 +1,6 @@
 """Gradient mode, the tape of this thread, and the program being recorded: all per thread and context.
 
-``active`` is what every operation asks first: the tape to record on.
+Every operation first calls ``active`` for the tape to record on.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from threading import get_ident, local
-from typing import Any, TypeVar
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from tape.tensors import tapes
 from tape.tensors.observers import Mode, Observer, Own, keep
@@ -21,19 +21,32 @@ Result = TypeVar("Result")
 
 _own = Own()
 ON, OFF = Mode(), Mode(grad=False)
-"""The modes of nearly all code: told by identity, they are entered without asking who else hears of operations."""
+"""The modes of nearly all code, recognised by identity: nobody but the tape observes operations."""
 _mode: ContextVar[Mode] = ContextVar("tape_mode", default=ON)
-_active: ContextVar[Any] = ContextVar("tape_active", default=None)
-_heard: ContextVar[Any] = ContextVar("tape_heard", default=None)
-"""Where a recorder alone is to hear of operations: the mode, the tape or False, the thread, what it is told by."""
-active = _active.get
-"""The tape to record on; False where gradients are off; None where only the longer way of an operation will do.
 
-In a context copied from another thread it is that thread's at first, until a leaf is made, a longer way taken or a
-chunk of slots given out (:func:`settle`): to ask each time costs a tenth of an operation, and appending is one call.
+ActiveTape: TypeAlias = Tape | Literal[False] | None
+"""Where an operation is recorded, if one of its operands requires grad.
+
+- a tape, which is true: on that;
+- ``GRADIENTS_OFF``: nowhere;
+- ``ASK_MODE``: the operation must ask the mode (:func:`current`, :func:`wanted_tape`), for somebody else observes it,
+  or nothing has been recorded in this context yet.
+
+Native code reads this, from the context variable.
+"""
+GRADIENTS_OFF: Final = False
+ASK_MODE: Final = None
+_active: ContextVar[ActiveTape] = ContextVar("tape_active", default=ASK_MODE)
+_heard: ContextVar[Any] = ContextVar("tape_heard", default=None)
+"""Where only a recorder observes operations: the mode, the tape or False, the thread, the function to notify."""
+active: Callable[[], ActiveTape] = _active.get
+"""Return the active tape.
+
+In a context copied from another thread it is that thread's at first, until a leaf is made, an operation asks the mode,
+or a chunk of slots is given out (:func:`settle`): checking the thread each time costs a tenth of an operation.
 """
 ON_MADE: list[Callable[[Any], None]] = []
-"""Who hears of new leaves: an entry for each inference mode that some thread is in."""
+"""Functions to call with new leaves: one for each inference mode that some thread is in."""
 
 
 def current() -> Mode:
@@ -56,7 +69,7 @@ def own_tape() -> Tape:
 
 
 def settle() -> None:
-    """Let a context that was copied from another thread record on the tape of this one."""
+    """Make a context that was copied from another thread record on the tape of this thread."""
     tape = _active.get()
     if tape and tape.thread != get_ident():
         kept = keep()
@@ -81,24 +94,24 @@ def wanted_tape() -> Tape | None:
 
 
 def set_mode(mode: Mode) -> None:
-    """Change the mode of this context. Whoever does changes it back in ``finally``, entered before."""
-    if mode is ON or mode is OFF:  # nobody but the tape hears of operations
+    """Change the mode of this context. The caller changes it back in a ``finally`` that it has entered before."""
+    if mode is ON or mode is OFF:  # nobody but the tape observes operations
         kept = keep()
-        _active.set(None)
+        _active.set(ASK_MODE)
         _mode.set(mode)
         if _heard.get() is not None:
             _heard.set(None)
-        _active.set((_own.tape or own_tape()) if mode is ON else False)
+        _active.set((_own.tape or own_tape()) if mode is ON else GRADIENTS_OFF)
         del kept
         return
     if mode.recorder is not None and mode.recorder is not _mode.get().recorder and mode.thread != get_ident():
         mode = mode._replace(thread=get_ident())
     kept = keep()
-    _active.set(None)  # an interrupt may come between the two: the longer way asks for the mode
+    _active.set(ASK_MODE)  # an interrupt may come between the two
     _mode.set(mode)
     if mode.recorder is not None or _heard.get() is not None:
         _heard.set(_hearing(mode))
-    _active.set(None if not _short(mode) else own_tape() if mode.grad else False)
+    _active.set(ASK_MODE if not _short(mode) else own_tape() if mode.grad else GRADIENTS_OFF)
     del kept
 
 
@@ -110,7 +123,7 @@ def turned(mode: Mode, *, grad: bool) -> Mode:
 
 
 def restore(mode: Mode) -> None:
-    """Change the mode of this context back, whatever interrupt comes meanwhile."""
+    """Change the mode of this context back, also if an interrupt comes meanwhile."""
     try:
         set_mode(mode)
     except BaseException:
@@ -119,7 +132,7 @@ def restore(mode: Mode) -> None:
 
 
 def change(mode: Mode, before: Mode, result: Result) -> Result:
-    """Change the mode of this context, or if an interrupt comes leave it as it was; return what is given."""
+    """Change the mode of this context and return ``result``; if an interrupt comes, leave the mode as it was."""
     try:
         set_mode(mode)
         return result  # noqa: TRY300 (nothing is left to do for whoever returns it in turn)
@@ -144,61 +157,60 @@ def under(mode: Mode) -> Iterator[None]:
 
 
 def _short(mode: Mode) -> bool:
-    """Return whether operations may take the short way: nobody but the tape is to hear of them."""
+    """Return whether operations may take the short way: nobody but the tape observes them."""
     _, recorder, pack, _, anomaly, inference, _ = mode
     return recorder is None and pack is None and anomaly is None and not inference
 
 
 def _hearing(mode: Mode) -> tuple[Any, ...] | None:
-    """Return what native code looks at where only a recorder hears of operations, beside the tape."""
+    """Return what native code needs where only a recorder, and the tape, observe operations; None elsewhere."""
     recorder = mode.recorder
     if recorder is None or not _short(mode._replace(recorder=None)):
         return None
     return mode, mode.grad and own_tape(), mode.thread, recorder.note
 
 
-def listening() -> Tape | bool | None:
-    """Return the tape to record on, False without gradients; None where others hear of operations than a recorder.
+def listening() -> ActiveTape:
+    """Return the active tape, also where a recorder observes operations; ASK_MODE where others do.
 
-    Of a thread that has recorded nothing as yet it is made: from now on native code repeats its calls.
+    A thread that has recorded nothing yet gets its tape: from then on native code repeats its calls.
     """
-    tape: Tape | bool | None = _active.get()
-    if tape is not None:
+    tape = _active.get()
+    if tape is not ASK_MODE:
         return tape
     heard, mode = _heard.get(), _mode.get()
     if heard is not None and heard[0] is mode:
-        recorded: Tape | bool | None = heard[1]
+        recorded: ActiveTape = heard[1]
         return recorded
-    return wanted_tape() if _short(mode) else None
+    return wanted_tape() if _short(mode) else ASK_MODE
 
 
-def alone() -> Tape | bool | None:
-    """Return the tape to record on, False without gradients; None where anybody else hears of operations."""
-    listening()  # which makes a tape
-    tape: Tape | bool | None = _active.get()
-    return tape
+def alone() -> ActiveTape:
+    """Return the active tape; ASK_MODE where anybody else observes operations. It is made where there is none yet."""
+    listening()
+    return _active.get()
 
 
 @contextmanager
 def unrecorded() -> Iterator[None]:
-    """Within it nothing is recorded, by tapes or programs."""
+    """Record nothing within, on a tape or in a program."""
     with under(_mode.get()._replace(grad=False, recorder=None)):
         yield
 
 
 class _User(local):
-    """What is known of the user's code in each thread."""
+    """The user's code that runs in a thread."""
 
     depth = 0
 
 
 user = _User()
-"""``depth``: in how many backwards of this thread, each inside the next, the user's code runs."""
+"""``depth``: how many backwards of this thread, one inside the other, are running the user's code."""
 
 
 @contextmanager
 def kept(**changed: Any) -> Iterator[None]:
-    """Run the user's code in the middle of a backward: whatever modes it enters and does not leave end with it."""
+    """Run the user's code in the middle of a backward; modes that it enters and does not leave end with it."""
     before, depth = _mode.get(), user.depth
     try:
         user.depth = depth + 1

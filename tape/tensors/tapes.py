@@ -1,4 +1,4 @@
-"""The tape of a thread, and what is kept with it: who watches, who retains, which hooks."""
+"""The tape of a thread, with the hooks, retained gradients, nodes and readers that belong to it."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from tape.foundation import garbage_cycles
 
 _numbers = itertools.count(1)
 _spare: list[tuple[int, int]] = []
-"""The numbers of tapes that are gone, with the counts that go on where theirs ended: no slot comes twice."""
+"""Numbers of tapes that are gone, to be used again, with the count of their next slot: no slot is given out twice."""
 SETTLE: list[Callable[[], None]] = []
-"""What lets a context that was copied from another thread record on its own thread's tape."""
+"""Functions that make a context copied from another thread record on its own thread's tape: ``modes.settle``."""
 LARGE = direct_calls.LARGE
-"""Bytes of large values after which a short tape looks for what died: small tensors may have kept it."""
+"""Bytes from which on a value is large: when such a tensor dies, the tape counts the bytes that it may free."""
 LONG = 1 << 14
-"""Words that may stand on a tape, dead, until it is full."""
+"""Words swept by backwards, and perhaps dead, from which on the end of a root makes the tape collect."""
 living: WeakValueDictionary[int, Tape] = WeakValueDictionary()
 
 
@@ -51,7 +51,7 @@ def _new_number() -> tuple[int, int]:
 
 
 class Reading:
-    """Somebody who reads a tape, as a context manager: it counts among the readers, till it leaves or is gone."""
+    """A reader of a tape, as a context manager: while there is one, no instruction is dropped or moved."""
 
     __slots__ = ("counted", "readers")
 
@@ -133,7 +133,7 @@ class Tape:
         return bool(self.entries.writes)
 
     def __del__(self) -> None:
-        """Live on if tensors may refer to what is recorded here: a slot is a number, and holds no tape."""
+        """Keep the tape of an ended thread while it has instructions: slots are numbers, and hold no tape."""
         if orphans is None or not hasattr(self, "entries"):  # at the end of the process, or not begun
             return
         if self.entries:
@@ -158,18 +158,18 @@ class Tape:
         return gone
 
     def _let_go(self) -> None:
-        """Break cycles of hooks and what they hold; the more that cost for nothing, the later the next time."""
+        """Break reference cycles through hooks; after a search that found none, skip the next ones in proportion."""
         if self.patience:
             self.patience -= 1
         else:
             self.patience = garbage_cycles.let_go([*self.hooks.values(), *self.metadata.values()]) // 64
 
     def reading(self) -> Reading:
-        """Keep the instructions where they are; FreedError within is GradError."""
+        """Return a reader, a context manager that also turns FreedError into GradError."""
         return Reading(self.readers)
 
     def forget_hooks(self) -> None:
-        """Let go of the hooks, the user's lines and the notes of instructions that are gone."""
+        """Drop the hooks, the user's lines and the notes of instructions that are gone."""
         tables = self.hooks, self.lines, self.metadata
         with self.reading():
             for slot in {slot for table in tables for slot in list(table)}:  # others may add to them meanwhile
@@ -183,18 +183,18 @@ class Tape:
         retained[key] = weakref.ref(tensor, lambda _: retained.pop(key, None))
 
     def watch(self, tensor: Any, size: int) -> None:
-        """Look for what died when tensors have whose instructions may hold many bytes: not only when half is dead."""
+        """Count this many bytes when a tensor dies: many bytes make the tape collect, as many dead slots do."""
         tensor._bytes = size
 
     def grow(self, size: int) -> None:
-        """Count the bytes of new large values; look for what died when they are many."""
+        """Count the bytes of a new large value; collect when they are many."""
         self.entries.grown += size
         if self.entries.grown > max(LARGEST_GROWTH, 100 * len(self.entries)):
             self.entries.grown = 0
             self.collect()
 
     def leave(self, root: Any) -> None:
-        """Collect when the root of a backward dies, if much has been swept: what saved nothing still stands here."""
+        """Let the death of a backward's root collect, if much was swept: instructions that saved nothing remain."""
         if self.swept > LONG and 4 * self.swept > len(self.entries):
             self.swept = 0
             self.watch(root, MOST)
@@ -205,7 +205,7 @@ MOST = 1 << 40
 
 
 def _full(reference: weakref.ref[Tape]) -> None:
-    """Look for what died: half of the instructions have, or many bytes."""
+    """Collect: half of the instructions are dead, or many bytes."""
     tape = reference()
     if tape is not None and not sys.is_finalizing():
         for settle in SETTLE:

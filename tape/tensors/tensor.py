@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from threading import get_ident
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 from weakref import ReferenceType, ref
 
 import numpy as np
@@ -29,11 +29,11 @@ class AccumulateGrad:
     spec: Spec
     grad: Tensor | None
     hooks: Any
-    """Set where there are some."""
+    """The leaf's hooks; the attribute is not set where there are none."""
     owner: ReferenceType[Tensor]
     """The leaf: when it is gone, nobody can see the gradient."""
     over: bool
-    """Set, to True, where it was an input of a transform that is over: nobody can differentiate by it any more."""
+    """Set, to True, where the leaf was an input of a finished transform: nobody can differentiate by it any more."""
 
     @property
     def next_functions(self) -> tuple[Any, ...]:
@@ -48,12 +48,27 @@ class AccumulateGrad:
         return f"<AccumulateGrad object at {id(self):#x}>"
 
 
+Slot: TypeAlias = int | AccumulateGrad | None
+"""Where the gradient of a tensor goes.
+
+- ``int``: the tensor was computed, and recorded: the number of its instruction, which names the tape too;
+- ``AccumulateGrad``: the tensor is a leaf that requires grad: the object that its gradient is delivered to;
+- ``None``: the tensor does not require grad.
+
+``type(slot) is int`` and ``type(slot) is AccumulateGrad`` tell them apart, here and in native code.
+"""
+Value: TypeAlias = np.ndarray[Any, Any] | float
+"""A tensor's numbers: a Python float for a fresh 0-d float64 result, else an array; :func:`as_array` makes it one."""
+Descriptor: TypeAlias = Form | Spec
+"""What describes a tensor: the form of the instruction that computed it, or a bare spec. Both have a ``spec``."""
+
+
 @rare_type
 class Rare:
-    """What few tensors have: the count of writes to the memory, and of computed tensors and former leaves ``.grad``.
+    """Attributes that few tensors have, kept apart so that all others stay small.
 
-    ``leaf`` is the slot of a leaf that requires grad no more; with ``retains`` backward gives a computed tensor its
-    gradient.
+    ``counter`` counts the writes to the memory. ``grad`` is the ``.grad`` of a computed tensor that ``retains`` its
+    gradient, or of a former leaf, whose slot is in ``leaf`` until it requires grad again.
     """
 
     __slots__ = ("counter", "grad", "leaf", "retains")
@@ -72,11 +87,10 @@ class Rare:
 class Tensor(SlotHolder):
     """An array that knows how it was computed. Make one with ``tape.tensor`` or an operation.
 
-    ``_value`` is a Python float for a fresh 0-d float64 result, else an ndarray. ``_slot`` is None where no
-    gradient is wanted, the leaf's AccumulateGrad, or the result's number on the tape. ``_form`` is the form of the
-    instruction that made it, or a bare spec. A view has ``_offset``, its place in the shadow of its family, in
-    bytes. The others are set only where they are needed: a view's ``_base``, the ``_views`` of a base, ``_shared``
-    if memory is seen outside of the family, and ``_rare``.
+    Every tensor has a ``_value``, a ``_slot`` and a ``_form``; see ``Value``, ``Slot`` and ``Descriptor``. A view has
+    an ``_offset``, where it begins in the gradient buffer of its family, in bytes. The others are set only where they
+    are needed: a view's ``_base``, the ``_views`` of a base, ``_shared`` if memory is seen outside of the family, and
+    ``_rare``.
     """
 
     __slots__ = (
@@ -91,15 +105,16 @@ class Tensor(SlotHolder):
         "_views",
     )
 
-    _value: Array | float
-    _form: Form | Spec
+    _value: Value
+    _slot: Slot
+    _form: Descriptor
     _offset: int
     _base: Tensor
     _views: list[ReferenceType[Tensor]]
     _shared: bool
     _rare: Rare
     _bytes: int
-    """How much may be let go of when it dies, of a large one."""
+    """Of a large tensor: how many bytes may be freed when it dies."""
 
     __hash__ = object.__hash__
 
@@ -113,20 +128,20 @@ new = object.__new__
 _NOTHING = Rare()
 
 
-def holder(slot: Any, form: Form | Spec) -> Tensor:
-    """Return a tensor without a value, which keeps the instruction of a slot."""
+def holder(slot: Slot, form: Descriptor) -> Tensor:
+    """Return a tensor without a value, which keeps the instruction of a slot alive."""
     self = new(Tensor)
     self._slot, self._form = slot, form
     return self
 
 
 def seldom(x: Tensor) -> Rare:
-    """Return what few tensors have, to be read."""
+    """Return a tensor's extra attributes for reading: shared defaults where it has none."""
     return getattr(x, "_rare", _NOTHING)
 
 
 def rare(x: Tensor) -> Rare:
-    """Return what few tensors have, to be changed."""
+    """Return a tensor's extra attributes for changing; they are made where it has none."""
     extras: Rare | None = getattr(x, "_rare", None)
     if extras is None:
         extras = x._rare = Rare()
@@ -145,9 +160,9 @@ def plain(value: Array | float) -> Tensor:
 
 
 made = maker()
-"""Return a leaf that holds a copy of a float, a list of floats, a small array of doubles; None for the rest."""
+"""Return a new leaf with a copy of a float, a list of floats or a small array of doubles; None for anything else."""
 taken = taker()
-"""Return a leaf that holds a copy of a float or a small array of doubles, or shares a tensor's; None for the rest."""
+"""Return a new leaf with a copy of a float or a small array of doubles, or with a tensor's value; None otherwise."""
 
 
 def leaf(value: Array | float, *, requires_grad: bool) -> Tensor:
@@ -169,7 +184,7 @@ def leaf(value: Array | float, *, requires_grad: bool) -> Tensor:
 
 
 def root(x: Tensor) -> Tensor:
-    """Make a tensor without history, of which there are no views yet, a leaf that requires grad; return it."""
+    """Turn a tensor without history or views into a leaf that requires grad; return it."""
     x._slot = slot = new(AccumulateGrad)
     slot.spec, slot.grad, slot.owner = x._form.spec, None, ref(x)
     settle()
@@ -181,8 +196,8 @@ def is_tensor(input: object) -> bool:
     return isinstance(input, Tensor)
 
 
-def carried(value: Any) -> Array | float:
-    """Return a result as tensors carry it: 0-d float64 as a Python float, everything else as an array."""
+def carried(value: Any) -> Value:
+    """Return a result as the value of a tensor: 0-d float64 as a Python float, everything else as an array."""
     if type(value) is np.float64:
         return float(value)
     array = np.asarray(value)

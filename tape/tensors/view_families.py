@@ -1,7 +1,7 @@
-"""Families: a base tensor and the views of it, which share one shadow; and what a write does to them.
+"""Families: a base tensor and its views, which share one gradient buffer; and what a write does to them.
 
-A write gives the base a new version, with a slot of its own. Views of the version before are then stale: a view that
-is used again becomes, just before, a view of the version that stands.
+A write gives the base a new version, with a new slot. Views of the version before are then stale: at its next use a
+stale view is recorded again, as a view of the current version.
 """
 
 from __future__ import annotations
@@ -29,7 +29,11 @@ _forms: Recent[tuple[Spec, Spec], Form] = Recent()
 
 @same_layout
 class Stale(Tensor):
-    """A view whose base was written since. It has no slot: whoever asks for that makes it a Tensor again."""
+    """The state of a view whose base was written since: it has no slot, and is renewed when somebody reads that.
+
+    A state told by the class costs nothing where slots are read: :func:`_make_stale` enters it, reading ``_slot``
+    leaves it.
+    """
 
     __slots__ = ()
 
@@ -39,6 +43,13 @@ class Stale(Tensor):
         self.__class__ = Tensor  # type: ignore[assignment]
         renew(self)
         return self._slot
+
+
+def _make_stale(view: Tensor) -> None:
+    """Take a view's slot away, until :class:`Stale` gives it another."""
+    forget(view)
+    del view._slot
+    view.__class__ = Stale
 
 
 def is_view(x: Tensor) -> bool:
@@ -53,7 +64,7 @@ def base_of(x: Tensor) -> Tensor:
 
 
 def join(base: Tensor, view: Tensor) -> None:
-    """Note a view, so that a write finds it: of a leaf too, which may be none when it is written."""
+    """Register a view with its base, so that a write can make it stale; also of a leaf, which may cease to be one."""
     views = getattr(base, "_views", None)
     if views is None:
         base._views = [ref(view)]
@@ -65,14 +76,14 @@ def join(base: Tensor, view: Tensor) -> None:
 
 
 def forget(x: Tensor) -> None:
-    """Take a tensor off what its tape keeps under its name."""
+    """Remove a tensor from those whose gradients its tape retains."""
     slot = x._slot
     if type(slot) is int and (tape := living.get(slot >> TAPE_BITS)) is not None and tape.retained:
         tape.retained.pop(id(x), None)
 
 
 def move(x: Tensor, slot: Any, form: Form | Spec) -> None:
-    """Give a tensor another slot, with the form of its instruction, as :func:`record` does: nothing else does."""
+    """Give a tensor another slot and form. Besides :func:`record`, nothing else changes the slot of a tensor."""
     forget(x)
     x._slot, x._form = slot, form
     remember(x)
@@ -86,7 +97,7 @@ def record(tape: Tape, x: Tensor, form: Form, operands: tuple[Any, ...], saved: 
 
 
 def remember(x: Tensor) -> None:
-    """Let the end of a tensor that has got a slot be noticed, if that may hold much, and retain its gradient."""
+    """Register a tensor that has got a slot: the bytes of a large one, and its retained gradient, if it wants that."""
     size = x._form.spec.bytes
     if size >= LARGE:
         x._bytes = size
@@ -97,21 +108,19 @@ def remember(x: Tensor) -> None:
 
 
 def outdate(base: Tensor) -> None:
-    """Let the views of a base find its new version when they are used again."""
+    """Make the views of a base stale: it has a new version."""
     views = getattr(base, "_views", None)
     if not views:
         return
     for reference in views:
         view = reference()
         if view is not None and type(view) is Tensor and is_view(view):  # some have become leaves
-            forget(view)
-            del view._slot
-            view.__class__ = Stale
+            _make_stale(view)
     views.clear()
 
 
 def renew(view: Tensor) -> None:
-    """Make a stale view one of its base's version now: recorded in any gradient mode, for its base is."""
+    """Record a stale view as a view of its base's current version; in any gradient mode, since the base is recorded."""
     base = view._base
     if base._slot is None:
         view._slot = None
@@ -128,7 +137,7 @@ def renew(view: Tensor) -> None:
 
 
 def lead(view: Tensor) -> None:
-    """Let the views of a tensor's base, which nobody else has, be views of that tensor where they are renewed."""
+    """Let stale views of this tensor's base, which only its views hold, be renewed as views of this tensor."""
     key = id(view._base)  # which lives as long as its views
     _fronts[key] = ref(view, lambda _: _fronts.pop(key, None))
 
@@ -137,7 +146,7 @@ _fronts: dict[int, ReferenceType[Tensor]] = {}
 
 
 def alone(x: Tensor) -> bool:
-    """Whether no other tensor and no array outside can see this one's memory; pullbacks may."""
+    """Whether no other tensor, and no array of the user's, shares this one's memory; saved values may."""
     return not is_view(x) and not hasattr(x, "_views") and not hasattr(x, "_shared")
 
 
@@ -150,9 +159,9 @@ def counter_of(x: Tensor) -> list[int]:
 
 
 def found(x: Tensor, *, moved: bool = False) -> None:
-    """Let a tensor be the base of a family, whose memory others may see: of its own, if it was a view.
+    """Make a tensor the base of its own family, leaving the one that it was a view in; its memory counts as shared.
 
-    ``moved``: it has got other memory, and its views have not.
+    ``moved``: it has other memory now, which its former views do not share.
     """
     if is_view(x) or hasattr(x, "_views"):
         rare(x).counter = counter_of(x)
@@ -163,24 +172,24 @@ def found(x: Tensor, *, moved: bool = False) -> None:
 
 
 def share(x: Tensor) -> Tensor:
-    """Note that others can see this tensor's memory; return it."""
+    """Mark a tensor as sharing its memory outside of its family; return it."""
     x._shared = True
     return x
 
 
 _shown: dict[int, ReferenceType[Array]] = {}
-"""The arrays whose memory NumPy may see, by their ids: those that own it."""
+"""The arrays whose memory the user's NumPy arrays share, by their ids: those that own the memory."""
 
 
 def root_of(array: Array) -> Array:
-    """Return the array that an array is a part of."""
+    """Return the array that owns an array's memory."""
     while isinstance(array.base, np.ndarray):
         array = array.base
     return array
 
 
 def show(x: Tensor) -> Tensor:
-    """Note that NumPy sees this tensor's memory; return it."""
+    """Mark a tensor's memory as shared with NumPy arrays of the user's; return the tensor."""
     array = as_array(x)
     root = array if array.base is None else root_of(array)
     key = id(root)
@@ -191,6 +200,6 @@ def show(x: Tensor) -> Tensor:
 
 
 def is_shown(array: Array) -> bool:
-    """Whether NumPy may see the memory of an array."""
+    """Whether NumPy arrays of the user's may share the memory of an array."""
     roots = [root for reference in list(_shown.values()) if (root := reference()) is not None]
     return any(np.may_share_memory(array, root) for root in roots)
