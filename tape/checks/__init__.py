@@ -1,1 +1,1 @@
-"""Derivatives held against another truth: finite differences, Taylor remainders, contracts, layouts."""
+"""Checks of derivatives: by finite differences and Taylor remainders, of contracts, of memory layouts."""

@@ -1,4 +1,4 @@
-"""One comparison of derivatives with differences: of all elements of the Jacobians, or of a projection of each."""
+"""Derivatives compared with finite differences: all elements of the Jacobians, or one projection of each."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _NOT_REENTRANT = (
 
 
 class Comparison:
-    """The function at its point, its noise there, and how its derivatives are to be judged.
+    """A function at a point, its noise there, and the tolerance for its derivatives.
 
-    ``outputs`` are those that require grad; the graph that leads to them is kept. ``errors`` are the largest of the
-    differences with respect to each input: gradients below them may be nothing but rounding.
+    ``outputs`` are those that require grad; their graph is kept. ``errors`` are the largest errors of the differences
+    with respect to each input: gradients below them may be rounding alone.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Comparison:
             raise GradcheckError("Numerical gradient for function expected to be zero")
 
     def _by_backward(self) -> Table:
-        """Return what backward says, run twice."""
+        """Return the Jacobians by backward mode; raise if two runs differ."""
         table = []
         watched = {f"input {i}": x for i, x in enumerate(self.case.inputs) if isinstance(x, Tensor)}
         watched |= {f"output {k}": o for k, o in enumerate(self.outputs)}
@@ -121,7 +121,7 @@ class Comparison:
         return filled(gradients, self.inputs)
 
     def _by_forward(self) -> Table:
-        """Return what forward mode says."""
+        """Return the Jacobians by forward mode."""
         if not self.fast:
             table = jacobians.forward_columns(self.case, self.sizes)
             return [table[self.floating.index(k)] for k in self.judged]
@@ -134,7 +134,7 @@ class Comparison:
         ]
 
     def _jacobians(self, expected: Table) -> list[list[Estimate]]:
-        """Return each Jacobian by differences, as sharp as the comparison needs it."""
+        """Return each Jacobian by differences, refined where it has to decide about ``expected``."""
         ends = np.cumsum([o.numel() for o in self.outputs])[:-1]
         by_input = [np.concatenate(of_input, axis=1) for of_input in zip(*expected, strict=True)]
         estimates = finite_differences.jacobians(self.values, self.memory, self.eps, self.noise, by_input)
@@ -154,7 +154,7 @@ class Comparison:
         return [list(of_output) for of_output in zip(*parts, strict=True)]
 
     def _compare(self, mode: str, k: int, i: int, computed: Array, estimate: Estimate) -> None:
-        """Raise PyTorch's message, and where the difference is largest, if a derivative is wrong."""
+        """Raise PyTorch's message, with the place of the largest difference, if a derivative is wrong."""
         weight = float(np.abs(self.left[k]).sum() * np.abs(self.right[i]).sum()) if self.fast else 1.0
         wrong = ~self.tolerance.accepts(computed, estimate, weight)
         if not wrong.any():

@@ -1,4 +1,4 @@
-"""How a backward behaves, apart from being right: what it leaves alone, and what it takes."""
+"""Contracts of a backward besides right gradients: what it must not change, and which cotangents it must accept."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _DOUBLE = 1e-10
 
 
 def check(comparison: Comparison, *, undefined: bool, batched: bool) -> None:
-    """Raise GradcheckError for the first thing that a backward must not do."""
+    """Raise GradcheckError for the first contract that a backward breaks."""
     outputs, inputs = comparison.outputs, comparison.inputs
     if not outputs:
         return
@@ -70,7 +70,7 @@ def check_linear(comparison: Comparison) -> Gradients:
 
 
 def check_cotangents(outputs: Sequence[Tensor], inputs: Sequence[Tensor], cotangents: Sequence[Any]) -> None:
-    """Raise if the backward of a Function changes what it is given."""
+    """Raise if the backward of a Function writes to its cotangents."""
     changed: list[int] = []
     token = CHANGED.set(changed)
     try:
@@ -133,7 +133,7 @@ def check_undefined(outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> None
 
 
 def check_batched(output: Tensor, inputs: Sequence[Tensor], index: int) -> None:
-    """Raise unless two cotangents in one batched backward give what they give one by one."""
+    """Raise unless a batched backward of two cotangents returns the gradients of each."""
     ((first,), second) = random_like([output]), np.cos(np.arange(output.numel(), dtype=output.dtype))
     pair = np.stack([first, second.reshape(output.shape)])
     expected = [filled(pull([output], inputs, [c]), inputs) for c in pair]
@@ -150,7 +150,7 @@ def check_batched(output: Tensor, inputs: Sequence[Tensor], index: int) -> None:
 
 
 def check_batched_forward(case: Case) -> None:
-    """Raise unless two tangents of an input under vmap give what they give one by one."""
+    """Raise unless vmap over two tangents of an input returns the derivatives along each."""
     function, primals = forward_function(case)
     for i, x in enumerate(primals):
         pair = [random_like([x])[0], np.cos(np.arange(x.numel())).reshape(x.shape)]

@@ -20,9 +20,9 @@ from tape.tensors.tensor import Array, Tensor
 ATOL, RTOL = 1e-5, 1e-3
 """PyTorch's tolerances, which ours never pass unless the caller gives others."""
 SLACK = 1e-6
-"""What a right derivative may be off by, relative to itself, beyond what is known of the differences."""
+"""The relative error allowed besides the estimated error of the differences."""
 ROUNDED = 1e-12
-"""Likewise, relative to the largest of them."""
+"""Likewise, relative to the largest element."""
 OTHER_STEPS = (10.0, 0.1, 100.0, 0.01, 1000.0)
 """Steps tried, in units of the caller's, where that one does not resolve the derivative."""
 RESOLVED = 1e-4
@@ -105,7 +105,7 @@ def _moved(memory: Sequence[Array], directions: Sequence[Array], step: float) ->
 
 
 def along(evaluate: Evaluate, memory: Sequence[Array], directions: Sequence[Array]) -> Curve:
-    """Return ``evaluate()``'s values as a function of how far arrays are moved along directions, in place."""
+    """Return a curve: ``evaluate()``'s values as a function of the distance that arrays are moved along directions."""
 
     def at(step: float) -> tuple[float, Array]:
         with _moved(memory, directions, step) as done:

@@ -1,4 +1,4 @@
-"""What automatic differentiation says of a function, for checks: Jacobians by backward and by forward mode.
+"""Jacobians by backward and by forward mode, for the checks to compare.
 
 A Jacobian is an array (elements of the input, elements of the output), as PyTorch's gradcheck prints it.
 """
@@ -62,7 +62,7 @@ def differentiable(outputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
 
 
 def random_like(tensors: Sequence[Tensor]) -> list[Array]:
-    """Return weights without special values: of either sign, none small, those in float64 no float32's."""
+    """Return random weights of either sign, none of them small; those in float64 are not exact in float32."""
     rng = np.random.default_rng(0)
     return [np.asarray(rng.uniform(0.5, 1.5, t.shape) * rng.choice([-1.0, 1.0], t.shape), t.dtype) for t in tensors]
 
@@ -151,7 +151,7 @@ def unit_tangents(inputs: Sequence[Tensor], i: int, values: Array) -> list[Array
 
 
 def forward_columns(case: Case, sizes: Sequence[int]) -> list[list[Array]]:
-    """Return, for each floating output (of these sizes) and each input, the Jacobian: one push an element."""
+    """Return, for each floating output (of these sizes) and each input, the Jacobian: one forward sweep an element."""
     blocks = [[np.zeros((x.numel(), size)) for x in case.wanted] for size in sizes]
     for i, x in enumerate(case.wanted):
         for place, unit in enumerate(np.eye(x.numel())):

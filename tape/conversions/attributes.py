@@ -1,4 +1,4 @@
-"""What a tensor tells of itself: extents, dtype, device, whether it requires grad."""
+"""Attributes of tensors: shape, dtype, device, requires_grad, data; and conversions to other dtypes."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def _set_requires_grad(x: Tensor, value: bool) -> None:
         view_families.move(x, None, x._form)
         extras = rare(x)
         extras.leaf, extras.grad = leaf, leaf.grad
-        leaf.grad, leaf.owner = None, _NOBODY  # what was computed from it gives it nothing meanwhile, as in PyTorch
+        leaf.grad, leaf.owner = None, _NOBODY  # backwards of what was computed from it give it no gradient meanwhile
     elif value and x._slot is None:
         inference_mode.check_requires_grad(x)
         view_families.found(x)
@@ -199,7 +199,7 @@ def set_data(x: Tensor, other: Tensor) -> None:
 
 
 def _renewed(old: AccumulateGrad, x: Tensor) -> AccumulateGrad:
-    """Return a slot for a leaf of another shape: what has been recorded leads to the one before."""
+    """Return a new slot for a leaf whose shape has changed: recorded operations still refer to the old one."""
     leaf = AccumulateGrad()
     leaf.spec, leaf.grad, leaf.owner = spec_of(x._value), old.grad, ref(x)
     if (old_hooks := hooks.found_on(old)) is not None:

@@ -1,4 +1,4 @@
-"""SciPy's functions that make arrays of what they are given: which one met a tensor, and what tape has instead."""
+"""The error for a tensor given to a SciPy function that converts its arguments: it names what tape has instead."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ EQUIVALENTS: dict[str, str] = {
     "scipy.spatial.distance.cdist": "tape.cdist",
     "scipy.spatial.distance.pdist": "tape.pdist",
 }
-"""What tape has for functions of SciPy's; for a distribution, what has its methods."""
+"""tape's functions by the names of SciPy's; for a distribution, the object with its methods."""
 
 _DEEPEST = 40
 """Frames of SciPy's and NumPy's between a tensor and the call of the user."""
 
 
 def _public(frame: FrameType) -> str:
-    """Return the name under which the function of a frame is public: of a method, with what it belongs to."""
+    """Return the public name of the function that a frame runs; a method's name includes its class or object."""
     module = frame.f_globals["__name__"].split(".")
     package = ".".join(part for part in module if not part.startswith("_"))
     name = frame.f_code.co_name
@@ -55,7 +55,7 @@ def _public(frame: FrameType) -> str:
 
 
 def called() -> str | None:
-    """Return which of SciPy's functions handed a tensor to NumPy; None if none did."""
+    """Return the name of the SciPy function that handed a tensor to NumPy; None if none did."""
     frame: FrameType | None = sys._getframe(1)
     scipy_frame = wrapped = None
     for _ in range(_DEEPEST):
@@ -84,7 +84,7 @@ def _wrapped(frame: FrameType) -> str | None:
 
 
 def refusal() -> str:
-    """Return why a tensor that requires grad makes no array: where SciPy asks for one, what to call instead."""
+    """Return the message for a tensor that requires grad and is to become an array; names a substitute for SciPy."""
     name = called()
     if name is None:
         return errors.NUMPY_EXIT

@@ -24,7 +24,7 @@ class _TensorType(type):
     dtype: np.dtype[Any]
 
     def __call__(cls, *args: Any) -> Tensor:
-        """Make zeros of a shape given by numbers, or hold a copy of a sequence, an array or a tensor."""
+        """Return zeros of a shape given by numbers, or a copy of a sequence, an array or a tensor."""
         if len(args) == 1 and not isinstance(args[0], int):
             record.left(args[0])
             data = as_array(args[0]) if isinstance(args[0], Tensor) else args[0]

@@ -1,4 +1,4 @@
-"""The ways out of a tensor, to Python and NumPy: numbers, lists, arrays, copies and pickles."""
+"""Tensors converted to Python and NumPy: numbers, lists, arrays, copies and pickles."""
 
 from __future__ import annotations
 

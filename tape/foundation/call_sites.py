@@ -1,4 +1,4 @@
-"""The user's lines: from where in the user's code this package was called."""
+"""The lines of the user's code from which this package was called."""
 
 from __future__ import annotations
 

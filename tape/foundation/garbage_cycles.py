@@ -1,4 +1,4 @@
-"""Hooks that hold their own tensor, or its node: cycles through a tape, which Python's collector cannot see."""
+"""Reference cycles of hooks that hold their own tensor, or its node: Python's collector does not see through a tape."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ _MOST = 1 << 16
 
 
 def let_go(held: list[Any]) -> int:
-    """Let what only ``held`` can reach refer to its slots without holding them; return how many objects that cost.
+    """Release the slots of tensors and nodes that only ``held`` can reach; return the work of a search in vain.
 
-    ``held`` are objects that a tape alone refers to; it grows. This is trial deletion: whatever has more references
-    than come from within is reached from elsewhere, and so is what it refers to.
+    ``held`` are objects that a tape alone refers to; the list grows. This is trial deletion: an object with more
+    references than come from within is reachable from elsewhere, and so is what it refers to. The work is the number of
+    objects that were looked at, 0 if something was released.
     """
     inner = {id(obj): 1 for obj in held}  # references that are accounted for: the tape's
     for obj in held:
@@ -35,7 +36,7 @@ def let_go(held: list[Any]) -> int:
 
 
 def _reached(outer: list[Any]) -> set[int]:
-    """Return the ids of these objects and of what they lead to; the list grows."""
+    """Return the ids of these objects and of all that they refer to, directly or not; the list grows."""
     ids = {id(obj) for obj in outer}
     for obj in outer:
         for referent in _referents(obj):
@@ -51,7 +52,7 @@ def _has_slot(obj: Any) -> bool:
 
 
 def _referents(obj: Any) -> list[Any]:
-    """Return what an object refers to, of what can be part of a cycle through a hook."""
+    """Return the objects that an object refers to and that can be part of a cycle through a hook."""
     referents = [referent for referent in gc.get_referents(obj) if gc.is_tracked(referent)]
     if type(obj) is FunctionType:
         referents = [
@@ -65,4 +66,4 @@ def _counts(held: list[Any]) -> list[int]:
 
 
 _ALONE = _counts([object()])[0]
-"""What counting shows of an object that is in the list of those counted, and nowhere else."""
+"""The count of references to an object that is in the counted list alone."""

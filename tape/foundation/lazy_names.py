@@ -1,4 +1,4 @@
-"""Names of a package that are imported at their first use: what many programs never call starts late."""
+"""Names of a package that are imported at their first use, so that importing the package stays fast."""
 
 from __future__ import annotations
 

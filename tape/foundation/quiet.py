@@ -1,4 +1,4 @@
-"""Whether something is said while native code is compiled."""
+"""``set_quiet``: whether a line on stderr says that native code is being compiled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a function came down to: the operations that ran in it, if somebody asks."""
+"""A log of the operations that run in a thread, kept while somebody asks: what a public function consists of."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 
 class Run(NamedTuple):
-    """An operation that ran: on which tensors, with which parameters, and what came of it, one tensor or a pair."""
+    """An operation that ran: its operands, its parameters, and its results, one tensor or a pair."""
 
     op: Any
     operands: tuple[Any, ...]
@@ -16,7 +16,7 @@ class Run(NamedTuple):
 
 
 class _Runs(local):
-    """Those that ran in this thread since somebody asked; None where nobody does."""
+    """The operations that ran in this thread since somebody asked for them; None where nobody does."""
 
     found: list[Run] | None = None
 
@@ -25,12 +25,12 @@ runs = _Runs()
 
 
 def tell(op: Any, operands: tuple[Any, ...], params: Any, results: tuple[Any, ...]) -> None:
-    """Tell who asks that an operation ran."""
+    """Log an operation that ran, if somebody asks."""
     if runs.found is not None:
         runs.found.append(Run(op, operands, params, results))
 
 
 def spoil() -> None:
-    """Let nobody take what runs for all that the function does: it warned, say."""
+    """Log that the function did more than run operations, such as warn: the log does not describe all of it."""
     if runs.found is not None:
         runs.found.append(Run(None, (), None, ()))

@@ -1,9 +1,9 @@
-"""The recorder of programs: what is no argument is copied when it is used, and memory that is written is one memory.
+"""The recorder of programs: copies constants when they are used, and takes over outside memory that is written.
 
-A constant is known by its contents. It is looked at whenever the function uses it, so that every kind of write between
-two uses (by NumPy, in place, of ``.data``) gives another constant. When the function writes values that depend on the
-arguments into memory from outside, that memory becomes the program's own, which starts each replay as it was, and
-every tensor and array that shows it is a view of it.
+A constant is identified by its contents. They are compared whenever the function uses it, so that every kind of write
+between two uses (by NumPy, in place, of ``.data``) gives another constant. When the function writes values that depend
+on the arguments into memory from outside, that memory becomes the program's own: each replay starts with what it held,
+and every tensor and array that shares it is a view of it.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ _WORD = 8
 
 
 class ProgramRecorder(Recorder):
-    """Notes each operation that depends on the arguments; other values are constants, copied at their use."""
+    """Records each operation that depends on the arguments; other values are constants, copied at their use."""
 
     def __init__(self) -> None:
         super().__init__()
         self.copies: dict[Any, int] = {}
-        """The node of the last copy of a pattern of memory, and those of equal contents."""
+        """Nodes of copied constants: the last one by address and spec, and each by a digest of its contents."""
         self.owned: list[tuple[int, int, int]] = []
-        """Memory from outside that the program writes, or that is an argument's: first and last address, node."""
+        """The program's own memory: outside memory that it writes, and arguments': first and last address, node."""
         self.lent: list[tuple[int, int, int]] = []
         """Memory of the arrays that were given as arguments, with their numbers; the function has copies."""
         self.moved: set[int] = set()
-        """Tensors whose memory was replaced, so that their views may show what they had before."""
+        """Ids of tensors whose memory was replaced: their views may share the memory from before."""
         self.reached: dict[int, str] = {}
-        """Lines at which the function used memory that was given, by the number of the argument."""
+        """Lines at which the function used an argument's original array, by the number of the argument."""
 
     def lends(self, number: int, value: Any) -> None:
-        """Hear whose memory an argument is a copy of."""
+        """Keep the memory of the array that an argument was copied from."""
         if isinstance(value, np.ndarray) and value.size:
             self.held.append(value)
             self.lent.append((*byte_bounds(value), number))
@@ -100,7 +100,7 @@ class ProgramRecorder(Recorder):
         return id(x._base) not in self.moved or _inside(as_array(x), as_array(x._base))
 
     def _owned(self, x: Tensor) -> int | None:
-        """Return the node of a tensor that shows memory of the program's; None if it shows none of it."""
+        """Return the node of a tensor in the program's own memory; None for a tensor in other memory."""
         if type(x._value) is float or not self.owned or not x.spec.size:
             return None
         value = as_array(x)
@@ -132,7 +132,7 @@ class ProgramRecorder(Recorder):
         return node
 
     def _look(self, array: Array) -> None:
-        """Note that memory which was given as an argument is used by another way."""
+        """Keep the line if an array shares memory with an argument's original, which the argument is a copy of."""
         if self.lent and array.size:
             low, high = byte_bounds(array)
             for first, last, number in self.lent:
@@ -170,7 +170,7 @@ class ProgramRecorder(Recorder):
         return np.ndarray(entry.spec.shape, entry.spec.dtype, held.ravel("K"), entry.offset, entry.spec.strides)
 
     def overwrites(self, x: Tensor, value: Any) -> None:
-        """Hear that a value is about to be written into a tensor: memory from outside becomes the program's."""
+        """Prepare for a write into a tensor: memory from outside becomes the program's, if the write depends on it."""
         if self.open:
             self._find_arguments((x, value))
         if not self._depends(x):
@@ -182,7 +182,7 @@ class ProgramRecorder(Recorder):
             self.recipe.written.add(at)
 
     def _take_over(self, x: Tensor) -> None:
-        """Let memory from outside be the program's, with all that it is part of; replays start with what it holds."""
+        """Make a tensor's outside memory, with the whole array it is part of, the program's; keep what it holds now."""
         array = as_array(x)
         root = root_of(array)
         if is_shown(root):
@@ -217,14 +217,14 @@ class ProgramRecorder(Recorder):
         self.reference(x)
 
     def taken(self, x: Tensor, value: Tensor) -> None:
-        """Hear that a tensor has become what another is."""
+        """Identify a tensor that has taken over another's value with that one."""
         if id(value) in self.nodes:
             super().taken(x, value)
         else:
             self.nodes.pop(id(x), None)
 
     def replaces(self, x: Tensor, other: Tensor) -> None:
-        """Hear that a tensor is about to have another's memory for its own."""
+        """Prepare for an assignment to ``.data``: a tensor is about to get another's memory."""
         node = self.nodes.get(id(x))
         argument = (node is not None and self.recipe.nodes[node].argument) or (
             self.open and type(x._slot) is AccumulateGrad
@@ -243,12 +243,12 @@ class ProgramRecorder(Recorder):
         self._add(x, Node(spec_of(as_array(other)), base=self.recipe.base_of(at), offset=source.offset))
 
     def left(self, tensor: Tensor) -> None:
-        """Note that a value which depends on the arguments left for Python, and where."""
+        """Keep the line at which a value that depends on the arguments becomes a Python number or array."""
         if self._depends(tensor):
             self.escapes.append(caller())
 
     def check(self) -> None:
-        """Raise for an argument that the function writes to, and whose memory it used by another way."""
+        """Raise for an argument that the function writes to, and whose original array it used as well."""
         for number, node in enumerate(self.recipe.arguments):
             if node in self.recipe.written and number in self.reached:
                 raise ProgramError(

@@ -1,9 +1,9 @@
 """Nested structures, of tensors, arrays and numbers: taken apart and put together again.
 
 Dicts (in the order of their keys), lists, tuples, named tuples and dataclasses are structures; everything else is a
-leaf, but None, where :func:`flattened` is asked to leave it in its place. Fields of a dataclass that hold neither a
-structure nor numbers stay as they are: strings, functions, flags, and ints unless they are declared ``float``. A
-dataclass is made anew field by field, frozen or with slots, without ``__init__`` and ``__post_init__``.
+leaf, and None is a leaf or part of the structure, as :func:`flattened` is told. Fields of a dataclass that hold neither
+a structure nor numbers belong to the structure: strings, functions, flags, and ints unless they are declared
+``float``. A dataclass is rebuilt field by field, frozen or with slots, without ``__init__`` and ``__post_init__``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 from tape.tensors.tensor import Tensor
 
 _WHOLE = (Tensor, np.ndarray, np.generic, float, str)
-"""What is a leaf at first sight."""
+"""Types of leaves, which need no further look."""
 _USUAL, _STRING = {Tensor, np.ndarray, float}, {str}
 
 
@@ -63,7 +63,7 @@ class Structure:
         return self.make([next(values) if part is _LEAF else part._filled(values) for part in self.parts])
 
     def paths(self, start: str = "") -> list[str]:
-        """Return how Python would reach each leaf: ``['layers'][0].w``."""
+        """Return the path of each leaf, as Python writes it: ``['layers'][0].w``."""
         if self.kind is None:
             return [start]
         named = zip(self.keys, self.parts, strict=True)
@@ -132,12 +132,12 @@ class Structure:
 
 
 def _step(kind: type, key: Any) -> str:
-    """Return how Python goes from a structure to a part."""
+    """Return one step of a path: ``.name`` or ``[key]``."""
     return f".{key}" if hasattr(kind, "_fields") or dataclasses.is_dataclass(kind) else f"[{key!r}]"
 
 
 def _same(a: Any, b: Any) -> bool:
-    """Whether two things that are no leaves are equal; of arrays in them, which say nothing, whether they are one."""
+    """Whether two static values are equal; where comparing raises, as for arrays, whether they are one object."""
     try:
         return a is b or bool(a == b)
     except Exception:  # noqa: BLE001 (a user's own comparison)
@@ -149,7 +149,7 @@ ALONE = _LEAF  # by its own name it is pickled
 _NONE = Structure(type(None), (), (), {}, lambda _: None)
 
 Opened = tuple[tuple[Any, ...], Sequence[Any], dict[str, Any], Callable[[list[Any]], Any]]
-"""The keys of a structure's parts, these, what stays, and what makes another of other parts."""
+"""The keys of a structure's parts, the parts, the static fields, and a function that rebuilds it from parts."""
 
 
 def _opened(tree: Any) -> Opened | None:
@@ -174,7 +174,7 @@ def _dict_of(keys: tuple[Any, ...], values: list[Any]) -> dict[Any, Any]:
 
 
 def _emptied(tree: dict[Any, Any]) -> dict[Any, Any]:
-    """Return a dict of a class of its own without its values, which nobody is to hold."""
+    """Return a copy of a dict of a derived class with None for its values, so that it keeps none alive."""
     empty = copy.copy(tree)
     for key in tree:
         empty[key] = None
@@ -237,7 +237,7 @@ def flattened(tree: Any, *, none: bool = False) -> tuple[list[Any], Structure]:
 
 @functools.lru_cache(256)
 def _flat(kind: Any, keys: Any) -> Structure:
-    """Return a structure of leaves alone, of a dict of these keys, or of so many in a row."""
+    """Return the structure of a dict of leaves with these keys, or of a list or tuple of this many leaves."""
     names, make = (keys, functools.partial(_dict_of, keys)) if kind is dict else (tuple(range(keys)), kind)
     structure = Structure(kind, names, (_LEAF,) * len(names), {}, make)
     structure.flat = len(names)
@@ -267,12 +267,12 @@ def is_structure(tree: Any) -> bool:
 
 
 def leaves(tree: Any) -> list[Any]:
-    """Return what stands in a nested structure, in order; None counts."""
+    """Return the leaves of a nested structure, in order; None is one."""
     return flattened(tree, none=True)[0]
 
 
 def mapped(function: Callable[[Any], Any], tree: Any) -> Any:
-    """Return the structure with a function of each leaf in its place; None counts."""
+    """Return the structure with a function applied to each leaf; None is one."""
     if isinstance(tree, Tensor):
         return function(tree)
     values, structure = flattened(tree, none=True)
@@ -285,7 +285,7 @@ def shown(tree: Any) -> str:
 
 
 def spread(prefix: Any, structure: Structure) -> list[Any] | None:
-    """Return, for each leaf of a structure, what stands at its place, or above it, in another; None if they differ."""
+    """Return, for each leaf of a structure, the leaf of ``prefix`` at its place or above it; None if they differ."""
     if structure.kind is None or _opened(prefix) is None:
         return [prefix] * len(structure) if _opened(prefix) is None else None
     taken = structure.taken(prefix)

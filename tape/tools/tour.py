@@ -81,7 +81,7 @@ def fits() -> Iterator[str]:
 
 
 def cache() -> Iterator[str]:
-    """Say where the kernels are."""
+    """Print where the compiled kernels are cached."""
     yield f"\n3. The kernels that ran are cached: {kernel_cache()}."
     yield "   `python -m tape cache --clear` deletes them; `python -m tape list` lists examples."
 
@@ -148,7 +148,7 @@ def count_kernels(count: int) -> str:
 
 @contextmanager
 def compile_progress(*, rewrite: bool = True) -> Iterator[Progress]:
-    """Tell on stderr that kernels are being compiled, if any are, while the block runs.
+    """Report on stderr that kernels are being compiled, if any are, while the block runs.
 
     A terminal sees one line rewritten for each kernel (so the block should call `erase` before it
     prints, or say `rewrite=False`), gone at the end; anything else gets one plain line.
