@@ -55,7 +55,8 @@ Slot: TypeAlias = int | AccumulateGrad | None
 - ``AccumulateGrad``: the tensor is a leaf that requires grad: the object that its gradient is delivered to;
 - ``None``: the tensor does not require grad.
 
-``type(slot) is int`` and ``type(slot) is AccumulateGrad`` tell them apart, here and in native code.
+``type(slot) is int`` and ``type(slot) is AccumulateGrad`` tell them apart, here and in native code. ``Tensor._slot``
+itself is annotated as Any: most readers know which of the three they have.
 """
 Value: TypeAlias = np.ndarray[Any, Any] | float
 """A tensor's numbers: a Python float for a fresh 0-d float64 result, else an array; :func:`as_array` makes it one."""
@@ -106,7 +107,6 @@ class Tensor(SlotHolder):
     )
 
     _value: Value
-    _slot: Slot
     _form: Descriptor
     _offset: int
     _base: Tensor

@@ -8,7 +8,7 @@ from tape.numpy_interface.methods import Count, Flat
 from tape.foundation.size import Size
 from collections.abc import Callable
 from threading import get_ident
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 from weakref import ReferenceType, ref
 import numpy as np
 from kernels.arrays.specs import Spec, spec_of
@@ -26,11 +26,11 @@ class AccumulateGrad:
     spec: Spec
     grad: Tensor | None
     hooks: Any
-    'Set where there are some.'
+    "The leaf's hooks; the attribute is not set where there are none."
     owner: ReferenceType[Tensor]
     'The leaf: when it is gone, nobody can see the gradient.'
     over: bool
-    'Set, to True, where it was an input of a transform that is over: nobody can differentiate by it any more.'
+    'Set, to True, where the leaf was an input of a finished transform: nobody can differentiate by it any more.'
 
     @property
     def next_functions(self) -> tuple[Any, ...]:
@@ -41,12 +41,15 @@ class AccumulateGrad:
 
     def __repr__(self) -> str:
         ...
+Slot: TypeAlias = int | AccumulateGrad | None
+Value: TypeAlias = np.ndarray[Any, Any] | float
+Descriptor: TypeAlias = Form | Spec
 @rare_type
 class Rare:
-    """What few tensors have: the count of writes to the memory, and of computed tensors and former leaves ``.grad``.
+    """Attributes that few tensors have, kept apart so that all others stay small.
 
-    ``leaf`` is the slot of a leaf that requires grad no more; with ``retains`` backward gives a computed tensor its
-    gradient.
+    ``counter`` counts the writes to the memory. ``grad`` is the ``.grad`` of a computed tensor that ``retains`` its
+    gradient, or of a former leaf, whose slot is in ``leaf`` until it requires grad again.
     """
     __slots__ = ('counter', 'grad', 'leaf', 'retains')
     counter: list[int] | None
@@ -59,8 +62,8 @@ class Rare:
 class Tensor(SlotHolder):
     """An array that knows how it was computed. Make one with ``tape.tensor`` or an operation."""
     __slots__ = ('__weakref__', '_base', '_bytes', '_form', '_offset', '_rare', '_shared', '_value', '_views')
-    _value: Array | float
-    _form: Form | Spec
+    _value: Value
+    _form: Descriptor
     _offset: int
     _base: Tensor
     _views: list[ReferenceType[Tensor]]
@@ -999,7 +1002,7 @@ class Tensor(SlotHolder):
         """Tensor with its sign turned, in place."""
     def nelement(self) -> builtins.int:
         """Return the number of elements."""
-    def new(self, *given: Any) -> Tensor:
+    def new(self, *args: Any) -> Tensor:
         """Return a tensor of this dtype: of these sizes, not set, or of a list's, an array's or a tensor's elements."""
     def new_empty(self, *args: Any, dtype: Any = None, **more: Any) -> Tensor:
         """Return a tensor whose elements are not set, of the dtype of this one."""
@@ -1348,12 +1351,12 @@ class Tensor(SlotHolder):
         """Fill with zeros."""
 new = object.__new__
 _NOTHING = Rare()
-def holder(slot: Any, form: Form | Spec) -> Tensor:
-    """Return a tensor without a value, which keeps the instruction of a slot."""
+def holder(slot: Slot, form: Descriptor) -> Tensor:
+    """Return a tensor without a value, which keeps the instruction of a slot alive."""
 def seldom(x: Tensor) -> Rare:
-    """Return what few tensors have, to be read."""
+    """Return a tensor's extra attributes for reading: shared defaults where it has none."""
 def rare(x: Tensor) -> Rare:
-    """Return what few tensors have, to be changed."""
+    """Return a tensor's extra attributes for changing; they are made where it has none."""
 def plain(value: Array | float) -> Tensor:
     """Return a tensor without history; the value is shared, not copied. NumPy's scalars become 0-d arrays."""
 made = maker()
@@ -1361,11 +1364,11 @@ taken = taker()
 def leaf(value: Array | float, *, requires_grad: bool) -> Tensor:
     """Return a tensor without history that may require grad."""
 def root(x: Tensor) -> Tensor:
-    """Make a tensor without history, of which there are no views yet, a leaf that requires grad; return it."""
+    """Turn a tensor without history or views into a leaf that requires grad; return it."""
 def is_tensor(input: object) -> bool:
     """Return whether an object is a tensor."""
-def carried(value: Any) -> Array | float:
-    """Return a result as tensors carry it: 0-d float64 as a Python float, everything else as an array."""
+def carried(value: Any) -> Value:
+    """Return a result as the value of a tensor: 0-d float64 as a Python float, everything else as an array."""
 def as_array(tensor: Tensor) -> Array:
     """Return the value as an array that the tensor keeps from now on, so that views of it share memory."""
 def method(name: str='') -> Callable[[Installed], Installed]:

@@ -20,7 +20,7 @@ from kernels.native.words import TAPE_BITS
 from kernels.ops.registry import OPS
 from tape.tensors import inference_mode, modes
 from tape.tensors.tapes import LARGE, Tape, living
-from tape.tensors.tensor import Array, Tensor, as_array, rare, seldom
+from tape.tensors.tensor import Array, Descriptor, Slot, Tensor, as_array, rare, seldom
 
 _AS_STRIDED: Any = OPS["as_strided"]
 _FEW = 32
@@ -82,7 +82,7 @@ def forget(x: Tensor) -> None:
         tape.retained.pop(id(x), None)
 
 
-def move(x: Tensor, slot: Any, form: Form | Spec) -> None:
+def move(x: Tensor, slot: Slot, form: Descriptor) -> None:
     """Give a tensor another slot and form. Besides :func:`record`, nothing else changes the slot of a tensor."""
     forget(x)
     x._slot, x._form = slot, form

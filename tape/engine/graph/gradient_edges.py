@@ -11,7 +11,7 @@ from tape import errors
 from tape.engine.graph import nodes
 from tape.engine.graph.nodes import FunctionNode, Node
 from tape.recording import record
-from tape.tensors.tensor import AccumulateGrad, Tensor, new
+from tape.tensors.tensor import AccumulateGrad, Descriptor, Slot, Tensor, new
 
 
 class GradientEdge(NamedTuple):
@@ -66,7 +66,7 @@ def _tensor_of(edge: Any) -> Tensor:
     return result
 
 
-def _standing(slot: Any, form: Any) -> Tensor:
+def _standing(slot: Slot, form: Descriptor) -> Tensor:
     result = new(Tensor)
     result._slot, result._form, result._value = slot, form, np.empty(0)
     return result

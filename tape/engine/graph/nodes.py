@@ -18,7 +18,7 @@ from tape.foundation.size import Size
 from tape.recording import record
 from tape.tensors import tapes
 from tape.tensors.hooks import Hook, Hooks, RemovableHandle, of_slot
-from tape.tensors.tensor import AccumulateGrad, Tensor, holder
+from tape.tensors.tensor import AccumulateGrad, Slot, Tensor, holder
 
 Find = Callable[[int], Instruction | None]
 
@@ -229,7 +229,7 @@ def _node(slot: int, form: Form) -> Node:
     return node
 
 
-def edge_of(operand: Any, find: Find = record.locate) -> tuple[Any, int]:
+def edge_of(operand: Slot, find: Find = record.locate) -> tuple[Any, int]:
     """Return the node of an operand, a slot or a leaf, and the number of its output; None where there is none."""
     if type(operand) is not int:
         return operand, 0
@@ -248,7 +248,7 @@ def of_tensor(x: Tensor) -> tuple[Any, int]:
     return _node(x._slot, form), 0
 
 
-def node_of(operand: Any) -> Any:
+def node_of(operand: Slot) -> Any:
     """Return the node of an operand: an instruction's slot, a leaf, or None."""
     return edge_of(operand)[0]
 
