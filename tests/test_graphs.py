@@ -309,7 +309,7 @@ def test_chain_of_a_million_operations(*, sweep: bool) -> None:
     assert x.grad.item() == length + 1
 
 
-def test_more_observers_than_a_fresh_table_has_cells(fresh: Fresh) -> None:
+def test_more_observers_than_a_fresh_table_has_buckets(fresh: Fresh) -> None:
     code = f"""
 import tape
 from kernels.sweeps import backend

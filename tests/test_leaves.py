@@ -148,7 +148,7 @@ def test_a_cotangent_is_checked_and_kept_as_it_is(cotangent: Any) -> None:
 @pytest.mark.parametrize("step", [1, 2])
 @pytest.mark.parametrize("given", ["in order", "turned"])
 def test_a_cotangent_of_a_result_in_another_order(order: Any, step: int, given: str) -> None:
-    """The memory of the square of a transposed tensor is in the order of the tensor's, and so is its shadow."""
+    """The memory of the square of a transposed tensor is in the order of the tensor's, and so is its buffer."""
     values = np.linspace(-1.0, 2.0, 24).reshape(2, 3, 4)
     turned, wanted = values[:, ::step].transpose(order), np.zeros_like(values)
     weights = np.linspace(0.5, 1.5, turned.size).reshape(turned.shape)

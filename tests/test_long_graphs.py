@@ -1,4 +1,4 @@
-"""Sweeps of long and sparse graphs, whose shadows are found by distance or by key."""
+"""Sweeps of long and sparse graphs, whose gradient buffers are found by distance or by key."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_random_graphs(seed: int) -> None:
 
 
 def test_many_leaves_take_no_more_time() -> None:
-    """Their shadows stand among those of slots: they must not be in each other's way."""
+    """Their gradient buffers stand among those of slots: they must not be in each other's way."""
 
     def seconds(count: int) -> float:
         best = float("inf")

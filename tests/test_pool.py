@@ -96,7 +96,7 @@ def seen(thing: Any) -> Any:
 @settings(max_examples=40)
 @given(st.lists(st.tuples(st.integers(0, 7), st.sampled_from(range(len(VIEWS))), st.booleans()), max_size=25))
 def test_nobody_sees_another_result(steps: list[tuple[int, int, bool]]) -> None:
-    """Views of whatever kind are held while results, shadows and gradients come and go."""
+    """Views of whatever kind are held while results, gradient buffers and gradients come and go."""
     x, held = leaf(9000), []
     for k, (place, kind, sweeps) in enumerate(steps):
         y = x * float(k + 1)

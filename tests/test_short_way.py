@@ -246,7 +246,7 @@ def test_who_looks_at_this_graph_is_served() -> None:
 
 @pytest.mark.parametrize("made", [lambda x: x.T * 2.0, lambda x: x.permute(1, 0) + x.T, lambda x: x * 3.0])
 def test_a_cotangent_is_laid_as_the_result_is(way: str, made: Callable[[Any], Any]) -> None:
-    """A result takes its operand's order of axes; so do shadows, but not the cotangents that are given."""
+    """A result takes its operand's order of axes; so do gradient buffers, but not the cotangents that are given."""
     del way
     x = tape.tensor(np.arange(6.0).reshape(2, 3), requires_grad=True)
     y = made(x)

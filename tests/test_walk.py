@@ -171,7 +171,7 @@ def test_long_chains_with_leaves_far_away() -> None:
     y = x
     for k in range(80_000):
         y = y * 1.0
-        if k % 10_000 == 0:  # far from the end: a cell by key
+        if k % 10_000 == 0:  # far from the end: a bucket by key
             y = y + early
     y.backward()
     assert x.grad is not None

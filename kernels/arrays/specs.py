@@ -22,16 +22,17 @@ _lock = forking.lock()
 class Spec:
     """The pattern of an operand: shape, dtype, strides of its primal and of its gradient, all strides in bytes.
 
-    ``shadow`` is the number of elements of the family's shadow. A base tensor's gradient is dense and its own;
-    a view's is a pattern in the shadow of its base; ``in_order`` if it stands there as in a C array. ``bytes`` are
-    those of the elements. ``alike``: the strides of primal and gradient are the same. ``overlaps``: elements share
-    memory. Specs are interned: of those that something refers to, equal ones are one object, so that they serve as
-    dictionary keys by identity.
+    ``buffer_size`` is the number of elements of the family's gradient buffer. A base tensor's gradient is dense and its
+    own; a view's is a pattern in the gradient buffer of its base; ``in_order`` if it stands there as in a C array.
+    ``bytes`` are those of the elements. ``alike``: the strides of primal and gradient are the same. ``overlaps``:
+    elements share memory. Specs are interned: of those that something refers to, equal ones are one object, so that
+    they serve as dictionary keys by identity.
     """
 
     __slots__ = (
         "__weakref__",
         "alike",
+        "buffer_size",
         "bytes",
         "covers",
         "dtype",
@@ -39,7 +40,6 @@ class Spec:
         "in_order",
         "inference",
         "overlaps",
-        "shadow",
         "shape",
         "size",
         "spec",
@@ -47,18 +47,20 @@ class Spec:
         "words",
     )
 
-    def __init__(self, shape: Strides, strides: Strides, dtype: np.dtype[Any], gradient: Strides, shadow: int) -> None:
+    def __init__(
+        self, shape: Strides, strides: Strides, dtype: np.dtype[Any], gradient: Strides, buffer_size: int
+    ) -> None:
         self.spec = self  # so that a tensor's form may be a bare spec; a property is read at a call's cost
         self.shape = shape
         self.strides = strides
         self.dtype = dtype
         self.gradient = gradient
-        self.shadow = shadow
+        self.buffer_size = buffer_size
         self.size = math.prod(shape)
-        # Whether the gradient pattern meets each element of the shadow exactly once.
+        # Whether the gradient pattern meets each element of the gradient buffer exactly once.
         apart = all(stride != 0 for stride, n in zip(gradient, shape, strict=True) if n > 1)
-        self.covers = self.size == shadow and apart
-        self.bytes = min(self.size, shadow) * dtype.itemsize
+        self.covers = self.size == buffer_size and apart
+        self.bytes = min(self.size, buffer_size) * dtype.itemsize
         self.overlaps = self.size > 0 and any(s == 0 and n > 1 for s, n in zip(strides, shape, strict=True))
         self.alike = strides == gradient
         self.words: np.ndarray[Any, Any] | None = None  # what native code makes gradients of leaves by
@@ -72,12 +74,12 @@ class Spec:
         return self.words
 
     def __repr__(self) -> str:
-        return f"Spec({self.shape}, {self.strides}, {self.dtype}, {self.gradient}, {self.shadow})"
+        return f"Spec({self.shape}, {self.strides}, {self.dtype}, {self.gradient}, {self.buffer_size})"
 
 
-def intern_spec(shape: Strides, strides: Strides, dtype: np.dtype[Any], gradient: Strides, shadow: int) -> Spec:
+def intern_spec(shape: Strides, strides: Strides, dtype: np.dtype[Any], gradient: Strides, buffer_size: int) -> Spec:
     """Return the one spec of these values: equal specs are the same object."""
-    key = (shape, strides, dtype, gradient, shadow)
+    key = (shape, strides, dtype, gradient, buffer_size)
     spec = _LATELY.get(key)
     return spec if spec is not None else _interned(key)
 

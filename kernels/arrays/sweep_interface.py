@@ -37,7 +37,7 @@ class Readers(Protocol):
 
 @dataclass(slots=True)
 class Seed:
-    """The cotangent that a sweep starts from, with its spec and its offset in the family's shadow.
+    """The cotangent that a sweep starts from, with its spec and its offset in the family's gradient buffer.
 
     ``slot`` is its number; before the leaves among the roots are served, it may be a leaf. In a batched sweep the
     value has a leading axis of the batch.

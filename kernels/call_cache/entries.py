@@ -56,8 +56,8 @@ class Key:
 
 
 @dataclass(frozen=True)
-class Telling:
-    """What a recorder is told of a call: the operation, how many of the operands, the parameters."""
+class Notification:
+    """What a recorder is notified of after a repeated call: the operation, how many of the operands, the parameters."""
 
     op: Any
     count: int
@@ -104,11 +104,11 @@ class Entry:
         """Show what begins there in the memory and in the gradient, for an index of this hash."""
         self[words.K_B], self[words.E_START], self[words.E_OFFSET] = hashed, start, offset
 
-    def tells(self, telling: Telling) -> None:
-        """Tell a recorder of it."""
-        self[words.E_GIVEN] = telling.count
-        self.keep(words.E_TOLD, telling.op, id(telling.op))
-        self.keep(words.E_PARAMS, telling.params, id(telling.params))
+    def notifies(self, notification: Notification) -> None:
+        """Notify recorders of the call."""
+        self[words.E_OPERANDS] = notification.count
+        self.keep(words.E_OPERATION, notification.op, id(notification.op))
+        self.keep(words.E_PARAMS, notification.params, id(notification.params))
 
     def computes(self, how: Computation) -> None:
         """Compute the result's elements."""
@@ -159,12 +159,17 @@ def _end(at: int, _: Any) -> None:
 
 
 def enter(
-    key: Key, form: Form | Spec, how: Computation | None, telling: Telling, largest: int, asked: Arguments | None = None
+    key: Key,
+    form: Form | Spec,
+    how: Computation | None,
+    notification: Notification,
+    largest: int,
+    asked: Arguments | None = None,
 ) -> None:
     """Let native code repeat a call; without a computation let it leave all such calls to Python.
 
     ``largest``: bytes of the largest operand or result; ``asked``: what is given behind the tensors. With a second
-    result recorders hear of the call from Python.
+    result Python notifies recorders of the call.
     """
     entry = Entry(key, form)
     if asked is not None:
@@ -176,7 +181,7 @@ def enter(
         entry.computes(how)
         entry.shapes(spec)
         if how.extra is None:
-            entry.tells(telling)
+            entry.notifies(notification)
         entry.sizes(largest, spec.bytes)
         entry[words.E_TAKES] = key.forms[0] is not None and key.forms[0].spec is spec and not spec.overlaps
     entry.write()

@@ -7,7 +7,7 @@ import numpy as np
 from kernels.arrays import numpy_loops
 from kernels.arrays.specs import Spec
 from kernels.call_cache.computation import Computation
-from kernels.call_cache.entries import Entry, Key, Telling
+from kernels.call_cache.entries import Entry, Key, Notification
 from kernels.codegen.tasks import UfuncCall, nest_layout
 from kernels.compiler import jit
 from kernels.foundation.data_classes import dataclass
@@ -26,7 +26,7 @@ class Joined:
     strides: tuple[int, ...]
 
 
-def enter(op: int, dim: int, joined: list[Joined], form: Form | Spec, told: Telling) -> None:
+def enter(op: int, dim: int, joined: list[Joined], form: Form | Spec, notification: Notification) -> None:
     """Let native code repeat a join of tensors along a dim."""
     spec, forms, wanted = form.spec, [one.form for one in joined], [one.wanted for one in joined]
     index = np.array([len(forms), dim, *[id(one) + own for one, own in zip(forms, wanted, strict=True)]], np.int64)
@@ -43,7 +43,7 @@ def enter(op: int, dim: int, joined: list[Joined], form: Form | Spec, told: Tell
         layout += [where(own), one.start]
     entry.computes(Computation(words.JOINED, loop, layout=np.array(layout, np.int64)))
     entry.shapes(spec)
-    entry.tells(told)
+    entry.notifies(notification)
     entry.sizes(max(spec.bytes, *[one.spec.bytes for one in forms]), spec.bytes)
     entry.keep(words.E_KEY, index, where(index))
     if any(wanted) and isinstance(form, Form):

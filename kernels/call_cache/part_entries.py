@@ -8,7 +8,7 @@ import numpy as np
 
 from kernels.arrays.specs import Spec
 from kernels.call_cache.computation import Computation
-from kernels.call_cache.entries import Entry, Key, Telling
+from kernels.call_cache.entries import Entry, Key, Notification
 from kernels.compiler import jit
 from kernels.foundation.data_classes import dataclass
 from kernels.instructions.form import Form
@@ -27,17 +27,17 @@ class Part:
     """Whether it is recorded."""
 
 
-def enter_part(above: Form | Spec, key: Any, form: Form, part: Part, telling: Telling) -> None:
+def enter_part(above: Form | Spec, key: Any, form: Form, part: Part, notification: Notification) -> None:
     """Let native code repeat ``x[key]`` of tensors of a form; of a form without parameters for any int."""
     entry = _view(words.OP_PART, above, form, part)
     if _indexes(entry, key, above.spec, part, anywhere=not form.params):
-        if not entry.row[words.E_EXTENT]:  # a recorder is told of the very index
-            entry.tells(telling)
+        if not entry.row[words.E_EXTENT]:  # a recorder needs the index itself
+            entry.notifies(notification)
         entry.write()
 
 
 def enter_view(op: int, above: Form | Spec, given: tuple[Any, ...], form: Form, part: Part) -> None:
-    """Let native code repeat a view that ints say; recorders hear of it from Python."""
+    """Let native code repeat a view that ints say; Python notifies recorders of it."""
     index, addresses = np.zeros(32, np.int64), np.array([*map(id, given), 0], np.int64)
     hashed = jit.load_module("native.calls.keys_native").words_of_arguments(where(addresses), len(given), where(index))
     if hashed >= 0:

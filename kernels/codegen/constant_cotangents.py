@@ -9,36 +9,36 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kernels.codegen.loop_printer import Loop
-from kernels.native.words import ALWAYS, LIKEWISE, OTHERWISE
+from kernels.native.words import ALWAYS, IF_INPUT_IS, NEVER
 
 LEAST = 1 << 13
 """Elements from which on it is worth a kernel: a pass over fewer stays in the nearest cache."""
 
 
-def takes(pull: Loop, elements: int) -> bool:
+def reads_constant(pull: Loop, elements: int) -> bool:
     """Whether a pullback has a kernel for a cotangent, of so many elements, that is one number."""
     return pull.skips and pull.scatter is None and pull.gather is None and elements >= LEAST
 
 
-def gives(pull: Loop, elements: int, *, covers: bool) -> int:
-    """Whether what a pullback contributes to so many elements is one number: ALWAYS, LIKEWISE, OTHERWISE (no)."""
+def constant_result(pull: Loop, elements: int, *, covers: bool) -> int:
+    """Whether what a pullback contributes to so many elements is one number: ALWAYS, IF_INPUT_IS, NEVER (no)."""
     if not covers or elements < LEAST or pull.scatter is not None or pull.gather is not None:
-        return OTHERWISE
+        return NEVER
     _, cotangent, *others = pull.operands
     if any(stride for operand in others for stride in operand.strides):
-        return OTHERWISE
-    return LIKEWISE if any(cotangent.strides) or cotangent.offset is not None else ALWAYS
+        return NEVER
+    return IF_INPUT_IS if any(cotangent.strides) or cotangent.offset is not None else ALWAYS
 
 
-def spread(pull: Loop) -> Loop:
+def reading_constant(pull: Loop) -> Loop:
     """Return the loop that reads a cotangent of one number for every element."""
     target, cotangent, *others = pull.operands
     everywhere = replace(cotangent, strides=(0,) * len(pull.shape), offset=None)
     return replace(pull, operands=(target, everywhere, *others))
 
 
-def one(pull: Loop) -> Loop:
+def computing_constant(pull: Loop) -> Loop:
     """Return the loop of a single element: the number that all of them are."""
-    target, *others = spread(pull).operands
+    target, *others = reading_constant(pull).operands
     single = [replace(operand, strides=()) for operand in (replace(target, offset=None), *others)]
     return replace(pull, shape=(), operands=tuple(single))

@@ -16,10 +16,10 @@ from kernels.foundation.data_classes import dataclass
 
 @dataclass(slots=True)
 class Place:
-    """Memory that a call uses: a node's value (or its shadow), at an offset."""
+    """Memory that a call uses: a node's value (or its gradient buffer), at an offset."""
 
     node: int
-    shadow: bool = False
+    gradient: bool = False
     offset: int = 0
 
 
@@ -70,7 +70,8 @@ class Tasks:
     """Tasks in order, as columns: what each calls, whether it adds to its first place, and its places.
 
     ``calls`` has what is called, each once, with how many places it takes: kernels, and a task for each kind of the
-    others. A place is a node, or ``~node`` for the shadow of a base; ``offsets`` has those that are not 0, by place.
+    others. A place is a node, or ``~node`` for the gradient buffer of a base; ``offsets`` has those that are not 0, by
+    place.
     """
 
     __slots__ = ("_numbers", "adds", "calls", "counts", "offsets", "places", "what")
@@ -116,7 +117,7 @@ class Tasks:
         for place in places:
             if place.offset:
                 self.offsets[len(self.places)] = place.offset
-            self.places.append(~place.node if place.shadow else place.node)
+            self.places.append(~place.node if place.gradient else place.node)
 
 
 _ZERO = float(np.add.reduce(np.array([-0.0])))

@@ -68,7 +68,7 @@ def write(name: str, content: bytes) -> None:
             os.fsync(file.fileno())
         Path(draft).replace(path)
     except OSError as error:
-        _tell_once(path.parent.parent, error)
+        _warn_once(path.parent.parent, error)
         with contextlib.suppress(OSError):
             Path(draft).unlink()
 
@@ -170,7 +170,7 @@ def _spare() -> Path:
     return spare
 
 
-def _tell_once(folder: Path, error: OSError) -> None:
+def _warn_once(folder: Path, error: OSError) -> None:
     if not _failed:
         _failed.append(str(error))
         with contextlib.suppress(Warning):  # where warnings are errors, this one must not stop the computation

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-_PATIENCE = 2
+_MOST_WAITING = 2
 """So many interrupts wait; who presses Ctrl-C once more is not made to wait, and may have to start Python anew."""
 
 
@@ -25,15 +25,15 @@ def held() -> Iterator[None]:
         return
     came: list[int] = []
 
-    def note(number: int, frame: Any) -> None:
+    def hold(number: int, frame: Any) -> None:
         came.append(number)
-        if len(came) > _PATIENCE:
+        if len(came) > _MOST_WAITING:
             before(number, frame)
 
     try:
-        signal.signal(signal.SIGINT, note)
+        signal.signal(signal.SIGINT, hold)
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-        if came and len(came) <= _PATIENCE:
+        if came and len(came) <= _MOST_WAITING:
             before(came[0], sys._getframe())  # noqa: SLF001 (what a handler is called with)

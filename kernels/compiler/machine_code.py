@@ -71,7 +71,7 @@ class Keeper:
         self.name = name
         self.read: dict[str, bytes] | None = None
         self.made: dict[str, bytes] = {}
-        self.told = False
+        self.announced = False
 
     @classmethod
     @contextmanager
@@ -98,8 +98,8 @@ class Keeper:
 
     def missed(self) -> None:
         """Say that a function of this module is going to be compiled."""
-        if self._depth and not self.told:
-            self.told = True
+        if self._depth and not self.announced:
+            self.announced = True
             progress_line.began(self.name.rpartition("_")[0])
 
     def keep(self, key: str, content: bytes) -> None:
@@ -115,7 +115,7 @@ class Keeper:
 
     def settle(self) -> None:
         """Write what is new, with what others may have written meanwhile, and hold nothing."""
-        made, self.made, self.read, self.told = self.made, {}, None, False
+        made, self.made, self.read, self.announced = self.made, {}, None, False
         if made:
             cache_files.write(self.name, pickle.dumps(self._entries() | made))
 

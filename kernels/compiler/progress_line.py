@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from time import monotonic
 
-PATIENCE = 1.0
+DELAY = 1.0
 """Seconds of compiling, one piece soon after another, before a word."""
 _PAUSE = 5.0
 """Seconds without compiling, after which the count begins anew."""
@@ -25,7 +25,7 @@ class _Burst:
     begin: float | None = None
     spent = 0.0
     ended = -_PAUSE
-    told = False
+    shown = False
     timer: threading.Timer | None = None
     quiet = bool(os.environ.get("TAPE_QUIET"))
 
@@ -43,9 +43,9 @@ def began(name: str) -> None:
         return
     _Burst.begin = monotonic()
     if _Burst.begin - _Burst.ended > _PAUSE:
-        _Burst.spent, _Burst.told = 0.0, False
-    if not (_Burst.told or _Burst.quiet or on_compile or "ipykernel" in sys.modules):
-        _Burst.timer = threading.Timer(max(0.0, PATIENCE - _Burst.spent), _tell)
+        _Burst.spent, _Burst.shown = 0.0, False
+    if not (_Burst.shown or _Burst.quiet or on_compile or "ipykernel" in sys.modules):
+        _Burst.timer = threading.Timer(max(0.0, DELAY - _Burst.spent), _show)
         _Burst.timer.daemon = True
         _Burst.timer.start()
 
@@ -60,8 +60,8 @@ def ended() -> None:
         _Burst.begin = _Burst.timer = None
 
 
-def _tell() -> None:
-    _Burst.told = True
+def _show() -> None:
+    _Burst.shown = True
     with contextlib.suppress(AttributeError, OSError, ValueError):  # no stderr, or one that is closed
         sys.stderr.write(LINE + "\n")
         sys.stderr.flush()

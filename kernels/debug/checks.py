@@ -64,7 +64,7 @@ def check(header: int) -> None:
         checker = _Checker(header, snapshots.taken(header), before)
         found, before = checker.complaint(), NOTHING
         if found is None:
-            snapshots.note(header, checker.before, checker.now(), checker.kept)
+            snapshots.keep(header, checker.before, checker.now(), checker.kept)
             return
     raise DamagedError(f"TAPE_DEBUG: {found}")
 
@@ -192,8 +192,8 @@ class _Checker:
         if kind == words.DOUBLE:
             return ""
         if kind == words.NUMBER:
-            most = about.form.spec.shadow * about.form.spec.dtype.itemsize
-            return "" if 0 <= value <= most else f"an offset out of a shadow of {most} bytes"
+            most = about.form.spec.buffer_size * about.form.spec.dtype.itemsize
+            return "" if 0 <= value <= most else f"an offset out of a buffer of {most} bytes"
         found = self._type_at(value)
         if isinstance(found, str):
             return found

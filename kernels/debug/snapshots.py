@@ -119,7 +119,7 @@ def last_checked(header: int) -> Checked:
     return found[1]
 
 
-def note(header: int, before: Checked, now: Checked, kept: int) -> None:
+def keep(header: int, before: Checked, now: Checked, kept: int) -> None:
     """Note how a tape is that has been checked, of which so many words are as they were before."""
     seen = len(now.words) - kept + len(before.words) - kept + EACH_CHECK
     since = before.since + seen if before is not NOTHING else 0
@@ -159,7 +159,7 @@ def about_of(code: int) -> About | str:
         return f"the number of form {form.name}, whose block the registry has not"
     inputs, saved = len(form.specs), len(form.saved)
     head = _Head.from_address(block)
-    if head[: words.B_SHADOW] != [2 + inputs + saved, inputs, saved] or head[words.B_FORM] != id(form):
+    if head[: words.B_BUFFER] != [2 + inputs + saved, inputs, saved] or head[words.B_FORM] != id(form):
         return f"the number of form {form.name}, whose block has been written over"
     return About(form, 2 + inputs + saved)
 

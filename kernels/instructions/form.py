@@ -24,17 +24,17 @@ from kernels.native.words import (
     B_READY,
     CLEARS,
     DOUBLE,
-    I_GIVES,
-    I_HEIR,
+    I_CONSTANT,
     I_KERNEL,
     I_ONE,
+    I_REUSED,
     I_SPREAD,
     I_WORDS,
-    LIKEWISE,
+    IF_INPUT_IS,
     NEVER,
+    NO_KERNEL,
     NUMBER,
     OBJECT,
-    OTHERWISE,
     PULLS,
     PYTHON,
     READY,
@@ -60,7 +60,7 @@ class Form:
 
     __slots__ = (
         "__weakref__", "block", "code", "covers", "is_view", "kind", "name", "numbers", "op", "packed", "params",
-        "pulls", "pushes", "respecified", "saved", "spec", "specs", "steps", "tables", "wanted",
+        "pulls", "pushes", "restrided", "saved", "spec", "specs", "steps", "tables", "wanted",
     )  # fmt: skip
 
     def __init__(
@@ -90,7 +90,7 @@ class Form:
         self.packed: Form | None = None
         self.pushes: Any = None
         self.steps: Any = None
-        self.respecified: dict[tuple[int, Strides], Form] = {}
+        self.restrided: dict[tuple[int, Strides], Form] = {}
         self.block = self._block()
         self.code = REGISTRY.enter(self, where(self.block))
 
@@ -100,7 +100,7 @@ class Form:
             2 + count + len(saved),
             count,
             len(saved),
-            spec.shadow,
+            spec.buffer_size,
             spec.dtype.itemsize,
             self.kind,
             self._frees(),
@@ -115,14 +115,29 @@ class Form:
         return np.array(words, np.int64)
 
     def _about(self, source: Spec, pull: Pull | None, covers: bool) -> list[int]:
-        gives, takes, heir, run = OTHERWISE, NEVER, NEVER, 0
+        constant_result, reads_constant, reused, run = NEVER, NO_KERNEL, NO_KERNEL, 0
         if self.kind == PULLS and isinstance(pull, Loop):
-            gives = constant_cotangents.gives(pull, source.shadow, covers=covers)
-            takes = UNWANTED if constant_cotangents.takes(pull, self.spec.shadow) else NEVER
-            heir = reused_cotangents.suits(pull, source, self.spec, covers=covers)
+            constant_result = constant_cotangents.constant_result(pull, source.buffer_size, covers=covers)
+            reads_constant = UNWANTED if constant_cotangents.reads_constant(pull, self.spec.buffer_size) else NO_KERNEL
+            reused = reused_cotangents.suits(pull, source, self.spec, covers=covers)
             run = reused_cotangents.run_of(pull) if not covers else 0
         laid = where(source.laid()) if source.in_order and source.alike else 0
-        return [0, 0, source.shadow, source.dtype.itemsize, covers, gives, 0, 0, takes, 0, laid, heir, 0, run]
+        return [
+            0,
+            0,
+            source.buffer_size,
+            source.dtype.itemsize,
+            covers,
+            constant_result,
+            0,
+            0,
+            reads_constant,
+            0,
+            laid,
+            reused,
+            0,
+            run,
+        ]
 
     def _kept(self, place: int, name: str) -> int:
         """Return what kind of word a saved value is."""
@@ -166,30 +181,32 @@ class Form:
         """Return the same with numbers for arrays of one element, as a tape keeps them."""
         return tuple(v.item() if k in self.numbers and type(v) is not float else v for k, v in enumerate(saved))
 
-    def gives(self, i: int) -> int:
-        """Return when a pullback gives one number for all elements: see kernels/codegen/constant_cotangents.py."""
-        return int(self.block[B_FIRST + i * I_WORDS + I_GIVES])
+    def constant_result(self, i: int) -> int:
+        """Return when a pullback's result is a constant cotangent: see kernels/codegen/constant_cotangents.py."""
+        return int(self.block[B_FIRST + i * I_WORDS + I_CONSTANT])
 
-    def takes(self, i: int) -> bool:
-        """Return whether a pullback has a kernel for a cotangent that is one number."""
-        return bool(self.block[B_FIRST + i * I_WORDS + I_SPREAD] != NEVER)
+    def reads_constant(self, i: int) -> bool:
+        """Return whether a pullback has a kernel that reads a constant cotangent."""
+        return bool(self.block[B_FIRST + i * I_WORDS + I_SPREAD] != NO_KERNEL)
 
     def compile(self) -> None:
         """Give the block the addresses of its kernels."""
         for i, pull in enumerate(self.pulls):
             if pull is not None and not self.is_view:
                 about = B_FIRST + i * I_WORDS
-                gives, wanted = self.gives(i), self.block[about + I_SPREAD] == WANTED
-                if isinstance(pull, Loop) and (gives == ALWAYS or (gives == LIKEWISE and wanted)):
-                    self._load(about + I_ONE, constant_cotangents.one(pull))
+                constant_result, wanted = self.constant_result(i), self.block[about + I_SPREAD] == WANTED
+                if isinstance(pull, Loop) and (
+                    constant_result == ALWAYS or (constant_result == IF_INPUT_IS and wanted)
+                ):
+                    self._load(about + I_ONE, constant_cotangents.computing_constant(pull))
                 if isinstance(pull, Loop) and wanted:
-                    self._load(about + I_SPREAD, constant_cotangents.spread(pull))
-                if isinstance(pull, Loop) and self.block[about + I_HEIR] == WANTED:
-                    self._load(about + I_HEIR, reused_cotangents.in_place(pull))
+                    self._load(about + I_SPREAD, constant_cotangents.reading_constant(pull))
+                if isinstance(pull, Loop) and self.block[about + I_REUSED] == WANTED:
+                    self._load(about + I_REUSED, reused_cotangents.in_place(pull))
                 self._load(about + I_KERNEL, pull)
         if self.kind == PULLS:
             pulled = [source for source, pull in zip(self.specs, self.pulls, strict=True) if pull is not None]
-            alone = all(source is not None and source.shadow == 1 for source in [*pulled, self.spec])
+            alone = all(source is not None and source.buffer_size == 1 for source in [*pulled, self.spec])
             self.block[B_READY] = SINGLE if alone else READY
 
     def _load(self, at: int, pull: Pull) -> None:

@@ -24,8 +24,8 @@ _FLOAT64 = np.dtype(np.float64)
 
 def saved_names(op: Elementwise | Reduction, wanted: tuple[bool, ...], order: tuple[str, ...]) -> tuple[str, ...]:
     """Return what the wanted pullbacks mention, besides the cotangent and static numbers, in the order given."""
-    mentions = [names for names, want in zip(op.mentions, wanted, strict=True) if want]
-    union = frozenset[str]().union(*mentions)
+    reads = [names for names, want in zip(op.reads, wanted, strict=True) if want]
+    union = frozenset[str]().union(*reads)
     return tuple(name for name in order if name in union)
 
 
@@ -34,7 +34,7 @@ def elementwise(
 ) -> Form:
     """Return the form of an elementwise operation; the spec of a Python number is None."""
     saved = saved_names(op, wanted, (*op.inputs, "y"))
-    patterns = {name: _primal(source, spec.shape) for name, source in zip(op.inputs, specs, strict=True)}
+    patterns = {name: _saved_operand(source, spec.shape) for name, source in zip(op.inputs, specs, strict=True)}
     patterns["y"] = (spec.dtype, spec.strides)
     reads = [Operand(name, patterns[name][0], 2 + k, patterns[name][1]) for k, name in enumerate(saved)]
     cotangent = Operand("g", spec.dtype, 1, spec.gradient)
@@ -99,7 +99,7 @@ def copy(op: Copy, source: Spec, spec: Spec) -> Form:
 
 
 def view(op: View, source: Spec, spec: Spec, params: tuple[Any, ...]) -> Form:
-    """Return the form of a view: no kernel, its consumers write to the shadow of the base."""
+    """Return the form of a view: no kernel, its consumers write to the gradient buffer of the base."""
     return Form(op, (source,), spec, (True,), ("offset",), (None,), params)
 
 
@@ -125,7 +125,7 @@ def _loop(
     """Keep, of the operands, those that this rule mentions."""
     rule = op.pullback[i]
     assert rule is not None
-    used = tuple(operand for k, operand in enumerate(operands) if k <= 1 or operand.name in op.mentions[i])
+    used = tuple(operand for k, operand in enumerate(operands) if k <= 1 or operand.name in op.reads[i])
     names = inspect.signature(rule).parameters
     return Loop(rule, shape, used, static=tuple(pair for pair in static if pair[0] in names))
 
@@ -139,7 +139,7 @@ def _pulls(
     )
 
 
-def _primal(spec: Spec | None, shape: Strides) -> tuple[np.dtype[Any], Strides]:
+def _saved_operand(spec: Spec | None, shape: Strides) -> tuple[np.dtype[Any], Strides]:
     """Return dtype and strides of an operand over a space; a Python number is a double, read everywhere."""
     if spec is None:
         return _FLOAT64, (0,) * len(shape)

@@ -159,7 +159,7 @@ class CustomKernel:
             ]
         return lines
 
-    def contribute(self, shadow: Array, offset: int, cotangent: Array, saved: tuple[Any, ...]) -> None:
+    def contribute(self, buffer: Array, offset: int, cotangent: Array, saved: tuple[Any, ...]) -> None:
         """Run the pullback on arrays and add what it finds."""
         g = cotangent.reshape(self.result) if self.result else cotangent.reshape(())[()]
         found = self.op.vjp(g, *apart(np.asarray(saved[0]).reshape(-1), self.shapes))
@@ -167,8 +167,8 @@ class CustomKernel:
         flat = np.concatenate(
             [_fitting(self.op.name, p, s).reshape(-1) for p, s in zip(parts, self.shapes, strict=True)]
         )
-        start = offset // shadow.itemsize
-        shadow[start : start + flat.size] += flat + 0.0
+        start = offset // buffer.itemsize
+        buffer[start : start + flat.size] += flat + 0.0
 
 
 def _words(start: int, shape: Strides) -> str:

@@ -27,15 +27,15 @@ class Pullback(Protocol):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Callout(Op):
+class PythonCall(Op):
     """A call of the user's Python; its name and pullback are those of what it saves. No record of the tables."""
 
     def __post_init__(self) -> None:
         """Register nothing."""
 
 
-FUNCTION = Callout(name="function", doc="A Python function with a backward of its own.", pullback=(), grad_fn="")
-OUTPUT = Callout(name="output", doc="One of several results of a function.", pullback=(), grad_fn="")
+FUNCTION = PythonCall(name="function", doc="A Python function with a backward of its own.", pullback=(), grad_fn="")
+OUTPUT = PythonCall(name="output", doc="One of several results of a function.", pullback=(), grad_fn="")
 
 
 def function(name: str, specs: tuple[Spec | None, ...], spec: Spec | None, count: int) -> Form:

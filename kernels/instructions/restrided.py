@@ -9,12 +9,12 @@ from kernels.native.words import PYTHON
 from kernels.records.kinds import Contraction, Elementwise, Reduction, Routine
 
 
-def respecified(form: Form, place: int, strides: Strides) -> Form:
+def restrided(form: Form, place: int, strides: Strides) -> Form:
     """Return the form that reads the saved value at ``place`` with these strides."""
     key = (place, strides)
-    found = form.respecified.get(key)
+    found = form.restrided.get(key)
     if found is None:
-        found = form.respecified.setdefault(key, _made(form, form.saved[place], strides))
+        found = form.restrided.setdefault(key, _made(form, form.saved[place], strides))
     return found
 
 
@@ -47,4 +47,4 @@ def _contraction(form: Form, op: Contraction, specs: list[Spec | None], spec: Sp
 
 
 def _turned(spec: Spec, strides: Strides) -> Spec:
-    return intern_spec(spec.shape, strides, spec.dtype, spec.gradient, spec.shadow)
+    return intern_spec(spec.shape, strides, spec.dtype, spec.gradient, spec.buffer_size)

@@ -1,4 +1,4 @@
-"""Shadows handed on: a pullback that reads a cotangent for the last time may leave its result in the same memory.
+"""buffers handed on: a pullback that reads a cotangent for the last time may leave its result in the same memory.
 
 Of elementwise pullbacks one contribution so needs no memory of its own, which halves what goes to and fro; where the
 contribution is the cotangent itself, nothing is written at all.
@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from kernels.arrays.specs import Spec, dense
 from kernels.codegen.loop_printer import Loop
-from kernels.native.words import ITSELF, NEVER, UNWANTED
+from kernels.native.words import ITSELF, NO_KERNEL, UNWANTED
 
 LEAST = 1 << 13
 """Elements from which on it is worth a kernel of its own."""
@@ -19,12 +19,14 @@ LEAST = 1 << 13
 def suits(pull: Loop, source: Spec, result: Spec, *, covers: bool) -> int:
     """Whether a pullback can leave its result in the cotangent's memory: UNWANTED as yet, ITSELF as it is, or NEVER."""
     if not (covers and pull.pullback and pull.skips) or pull.scatter is not None or pull.gather is not None:
-        return NEVER
+        return NO_KERNEL
     target, cotangent, *_ = pull.operands
     alike = target.dtype == cotangent.dtype and target.strides == cotangent.strides
-    whole = source.shadow == result.shadow == pull.steps >= LEAST and target.offset is cotangent.offset is None
+    whole = (
+        source.buffer_size == result.buffer_size == pull.steps >= LEAST and target.offset is cotangent.offset is None
+    )
     if not (alike and whole):
-        return NEVER
+        return NO_KERNEL
     expression = pull.expression
     return ITSELF if expression.head == cotangent.name and not expression.parts else UNWANTED
 

@@ -16,20 +16,20 @@ from numpy.lib.array_utils import byte_bounds
 from kernels.arrays.sweep_interface import Array
 from kernels.foundation.intervals import Intervals
 from kernels.instructions.entries import SavedArrays, instruction_at, saved_arrays
-from kernels.instructions.restrided import respecified
+from kernels.instructions.restrided import restrided
 from kernels.native.memory import where
 from kernels.native.words import TAPE_BITS
 
 _WORK = 10_000
 """How hard to look whether two patterns of strides meet in an element; undecided counts as yes."""
-_PATIENCE = 200
+_LOOKS_PER_FILING = 200
 """So many saved arrays are looked at in the time that one takes to be filed."""
 _WORDS = 8
 """Words of an instruction, about."""
 _COUNT = (1 << TAPE_BITS) - 1
 
 
-class Mentions:
+class SavedValues:
     """The saved arrays of one tape by where their memory is. Whoever asks is among the tape's readers."""
 
     def __init__(self, entries: Any) -> None:
@@ -51,7 +51,7 @@ class Mentions:
         if self._gone > _WORDS * self._filed:
             self.forget()
 
-    def overwrite(self, array: Array) -> None:
+    def protect(self, array: Array) -> None:
         """Replace each saved array that shares elements with this one, about to be written, by a copy."""
         copies: dict[int, Array] = {}
         for slot, number in self._meeting(*span(array)):
@@ -73,7 +73,7 @@ class Mentions:
         entries = self.entries
         fresh = min(entries.next - (self._seen & _COUNT), entries.count)
         self._looked += fresh
-        if self._looked > _PATIENCE * fresh:
+        if self._looked > _LOOKS_PER_FILING * fresh:
             self._file()
         found: list[int] = self._saved.meeting(low, high, self._seen)
         return [*self._places.meeting(low, high), *zip(found[::2], found[1::2], strict=True)]
@@ -100,7 +100,7 @@ class Mentions:
         if copy.strides != saved.strides:
             found = instruction_at(self.entries, last)
             at = next(k for k, value in enumerate(found.saved) if value is saved)
-            form = respecified(form, at, copy.strides)
+            form = restrided(form, at, copy.strides)
         self.entries.replace(place, last, saved, copy, form.code)
 
 

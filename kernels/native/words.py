@@ -1,9 +1,9 @@
-"""The words that Python and native code share: the header of a sweep, its cells, the blocks of forms."""
+"""The words that Python and native code share: the header of a sweep, its gradient table, the blocks of forms."""
 
 from __future__ import annotations
 
 # The header: what stands in each word of it.
-H_TAPE, H_CELLS, H_MASK, H_ORDER, H_ROOM, H_LEAVES, H_TOP, H_PRESETS, H_PRESET, H_RESTRICT = range(10)
+H_TAPE, H_BUCKETS, H_MASK, H_ORDER, H_ROOM, H_LEAVES, H_TOP, H_PRESETS, H_PRESET, H_RESTRICT = range(10)
 H_COUNT, H_LEAF, H_AT, H_PTRS, H_LOW, H_FROM, H_RESUME, H_BATCH, H_READERS = range(10, 19)
 H_NEAR, H_STAMP, H_KEYS, H_EXTENT, H_WHOLE, HEADER = range(19, 25)
 """H_WHOLE: where the tape ended, if from H_LOW on there was nothing but what was marked, and a backward that frees it
@@ -11,9 +11,9 @@ drops all of that; else 0."""
 # Behind the header, the addresses of what a backward calls, and how many words of the tape it has looked at.
 H_MARKS, H_RESTRICTS, H_SWEEPS, H_WALKS, H_DROPS, H_SWEPT, WHOLE_HEADER = range(HEADER, HEADER + 7)
 FEW = 64
-"""Cells that are found by their keys, when a run begins; it clears them, and takes more as it needs them."""
+"""Buckets that are found by their keys, when a run begins; it clears them, and takes more as it needs them."""
 DENSE = 8
-"""Where one of so many slots is reached, or more, cells by distance take less than cells by key."""
+"""Where one of so many slots is reached, or more, buckets by distance take less than buckets by key."""
 FIRST_STAMP = 1 << 62
 """Stamps of runs begin here: no key is as large."""
 
@@ -42,10 +42,10 @@ NEEDED, GONE, HELD = 1 << 30, 1 << 29, (1 << 29) - 1
 # The registry: the headers of tapes by their numbers, the blocks of forms by theirs, Python's objects and types; the
 # context variable of the tape in force, the type of tapes, where one has its entries; the table of calls, whom to ask,
 # by operation, for what is not in it, and for what is always Python's; NumPy's function that makes an array; the mode
-# in force, and who else is to hear of operations; what makes an array in the pool; names of arguments.
+# in force, and which recorder is notified of operations; what makes an array in the pool; names of arguments.
 G_TAPES, G_FORMS, G_FORMCOUNT, G_NONE, G_INT, G_FLOAT, G_ARRAY, G_TENSOR, G_TYPEERROR, G_ATTRIBUTE = range(10)
 G_DOUBLE, G_FALSE, G_ACTIVE, G_TAPE, G_ENTRIES, G_CALLS, G_MISSED, G_NEW, G_NOTIMPLEMENTED, G_SPARE = range(10, 20)
-G_SPARES, G_SLICE, G_TUPLE, G_ELLIPSIS, G_VIEW, G_BASE, G_MODE, G_HEARD, G_TRUE, G_POOLED = range(20, 30)
+G_SPARES, G_SLICE, G_TUPLE, G_ELLIPSIS, G_VIEW, G_BASE, G_MODE, G_RECORDER, G_TRUE, G_POOLED = range(20, 30)
 G_DIM, G_AXIS = range(30, 32)
 # The type of leaves' slots; what gets and sets a property otherwise; Python's function for a spec, and that of numbers;
 # NumPy's function that copies an array; where a tape has its thread; the type of lists; what repeats calls, views,
@@ -66,7 +66,7 @@ G_DIM, G_AXIS = range(30, 32)
     G_HIT_IN_PLACE,
     G_ASSIGN,
     G_HIT_SHARED,
-    G_RARE,
+    G_EXTRAS,
     G_HIT_PICKED,
     G_LONGS,
     G_BOOLS,
@@ -84,44 +84,46 @@ G_DIM, G_AXIS = range(30, 32)
 MOST_SPARES = 32
 """Tensors that have died whose memory is kept for new ones, each with the address of the next for its value."""
 
-# A cell of the table of shadows: key, pointer, the shadow itself where 8 bytes hold it (a view's offset), flags. Those
-# found by key come first, H_MASK and one; then, by distance, those of the H_NEAR slots (a power of two) from H_TOP
-# down. In place of the key these have the stamp of the last run that has used them.
-CELL = 4
+# A bucket of the gradient table: key, pointer, the gradient buffer itself where 8 bytes hold it (a view's offset),
+# flags. Those found by key come first, H_MASK and one; then, by distance, those of the H_NEAR slots (a power of two)
+# from H_TOP down. In place of the key these have the stamp of the last run that has used them.
+BUCKET = 4
 USED, TOUCHED, KEPT, ALIAS, RELEVANT, OWNED, FOREIGN, DROPPED, PAUSED = 1, 2, 4, 8, 16, 32, 64, 128, 256
-UNIFORM, WISHED = 512, 1024
-"""Every element of the shadow is the number that the cell holds; would be, had the kernels been there."""
+CONSTANT, CONSTANT_WANTED = 512, 1024
+"""CONSTANT: all elements of the gradient are one number, which the bucket holds. CONSTANT_WANTED: they would have been,
+had the kernels been compiled."""
 PARENT = 16
-"""An alias keeps the number of its parent's cell above this many bits."""
+"""An alias keeps the number of its parent's bucket above this many bits."""
 
-# A found leaf: where its operand stands, where its instruction ends, its cell.
+# A found leaf: where its operand stands, where its instruction ends, its bucket.
 FOUND = 3
 
-# A form's block: words, inputs, saved values, elements and item size of the shadow, kind, what it frees, steps, the
-# form, whether there is nothing to look at twice, whether the shadow is in order; then the inputs, then what kind of
-# word each saved value is.
-B_ENTRIES, B_INPUTS, B_SAVED, B_SHADOW, B_ITEM, B_KIND, B_FREES, B_WORK, B_FORM, B_READY, B_ORDER, B_FIRST = range(12)
+# A form's block: words, inputs, saved values, elements and item size of the gradient buffer, kind, what it frees,
+# steps, the form, whether there is nothing to look at twice, whether the gradient buffer is in order; then the inputs,
+# then what kind of word each saved value is.
+B_ENTRIES, B_INPUTS, B_SAVED, B_BUFFER, B_ITEM, B_KIND, B_FREES, B_WORK, B_FORM, B_READY, B_ORDER, B_FIRST = range(12)
 READY, SINGLE = 1, 2
-"""A form pulls, and has all kernels that are wanted; all its shadows have one element besides."""
+"""A form pulls, and has all kernels that are wanted; all its gradient buffers have one element besides."""
 # A saved word: a number, the bits of a double, the address of an array, of any object; the tape holds the object.
 NUMBER, DOUBLE, ARRAY, OBJECT = range(4)
-# Kinds of instructions: pullbacks to run; a view; a write, which clears the shadow or keeps it; one run by Python.
+# Kinds of instructions: pullbacks to run; a view; a write, which clears the gradient buffer or keeps it; one run by
+# Python.
 PULLS, VIEW, CLEARS, ADDS, PYTHON = range(5)
-# Each input in a block: kernel, layout, elements and item size of its shadow, whether the kernel covers it;
-# whether it gives one number for all elements; kernel and layout that compute it, kernel and layout that take one;
-# where dims, dtype and shape of the operand stand, 0 where its gradient is not as in a C array; kernel and layout that
-# leave the result in the cotangent's memory; elements of the one run that the kernel covers.
-I_KERNEL, I_LAYOUT, I_SHADOW, I_ITEM, I_COVERS, I_GIVES, I_ONE, I_ONE_LAYOUT, I_SPREAD, I_SPREAD_LAYOUT = range(10)
-I_LAID, I_HEIR, I_HEIR_LAYOUT, I_RUN, I_WORDS = range(10, 15)
-OTHERWISE, LIKEWISE, ALWAYS = range(3)
-"""A pullback gives one number for all elements: never, where its cotangent is one number, always."""
-NEVER, UNWANTED, WANTED, ITSELF = range(4)
+# Each input in a block: kernel, layout, elements and item size of its gradient buffer, whether the kernel covers it;
+# whether its result is a constant cotangent; kernel and layout that compute the number, kernel and layout that read
+# one; where dims, dtype and shape of the operand stand, 0 where its gradient is not as in a C array; kernel and layout
+# that leave the result in the cotangent's memory; elements of the one run that the kernel covers.
+I_KERNEL, I_LAYOUT, I_BUFFER, I_ITEM, I_COVERS, I_CONSTANT, I_ONE, I_ONE_LAYOUT, I_SPREAD, I_SPREAD_LAYOUT = range(10)
+I_LAID, I_REUSED, I_REUSED_LAYOUT, I_RUN, I_WORDS = range(10, 15)
+NEVER, IF_INPUT_IS, ALWAYS = range(3)
+"""When a pullback's result is a constant cotangent: never, where its own cotangent is constant, always."""
+NO_KERNEL, UNWANTED, WANTED, ITSELF = range(4)
 """In place of a kernel that is rarely wanted: there is none; not asked for; to be compiled; the cotangent as it is."""
 
-PATIENCE = 1 << 22
+WORK_BETWEEN_CHECKS = 1 << 22
 """Steps of inner loops after which native code returns, so that Python can take an interrupt: some ten milliseconds."""
 
-OK, GROW, FREED, MISSING, MEMORY, PAUSE, BREATH, BARE, ELSEWHERE, UNLOADED = range(10)
+OK, GROW, FREED, MISSING, MEMORY, PAUSE, INTERRUPT_CHECK, BARE, ELSEWHERE, UNLOADED = range(10)
 """BARE: the root has no cotangent as yet. ELSEWHERE: a longer way does this. UNLOADED: what H_WALKS names is."""
 
 TAPE_BITS = 44
@@ -133,9 +135,9 @@ ROW = 8
 RUN_KERNEL, RUN_NEST, RUN_FILL8, RUN_FILL4, RUN_INLINE = range(5)
 
 # A tensor as an object of Python, in bytes: after its header, references, then what is no reference.
-O_TYPE, O_VALUE, O_FORM, O_BASE, O_VIEWS, O_SHARED, O_RARE = range(8, 64, 8)
+O_TYPE, O_VALUE, O_FORM, O_BASE, O_VIEWS, O_SHARED, O_EXTRAS = range(8, 64, 8)
 O_SLOT, O_OFFSET, O_BYTES, O_WEAK, O_SIZE = range(64, 104, 8)
-O_FIRST, O_LAST = O_VALUE, O_RARE
+O_FIRST, O_LAST = O_VALUE, O_EXTRAS
 # What stands at O_SLOT: 0, a slot, a slot that the tensor does not hold (marked), a leaf's address turned negative.
 UNHELD = 1 << 62
 STALE = -1
@@ -190,7 +192,7 @@ LONGS, SINGLES, DOUBLES = 7, 11, 12
 # the result; dtype, dims and shape of the result; which of the operands and the result are saved, three bits each;
 # the number of the form; of a reduction what it starts from and what it is divided by (0: by nothing), as doubles; of
 # a view its strides, where it begins in memory and in the gradient, the words of its index; bytes of the largest of
-# all, if large, and of the result; what a recorder is told: the operation, how many operands, the parameters;
+# all, if large, and of the result; what a recorder is notified of: the operation, how many operands, the parameters;
 # of the view by any int along the first axis its extent: start and offset are then steps; whether it can be written;
 # of an extremum the nest in which its ties are counted, and what counts them; whether the first operand can take the
 # result in place; what an instruction of Python's keeps first; of a second result, int64 and of the same shape, the
@@ -198,7 +200,7 @@ LONGS, SINGLES, DOUBLES = 7, 11, 12
 K_OP, K_A, K_B, K_C, K_WANTS, K_NUMBER, KEY = range(7)
 E_BLOCK, E_FORM, E_KIND, E_LOOP, E_DATA, E_LAYOUT, E_COUNT, E_DTYPE, E_NDIM, E_SHAPE, E_SAVED, E_CODE = range(6, 18)
 E_STRIDES, E_START, E_OFFSET, E_KEY, E_INITIAL, E_SCALE, E_LARGE, E_BYTES = range(18, 26)
-E_TOLD, E_GIVEN, E_PARAMS, E_EXTENT, E_FLAGS, E_TIES, E_COUNTS, E_TAKES = range(26, 34)
+E_OPERATION, E_OPERANDS, E_PARAMS, E_EXTENT, E_FLAGS, E_TIES, E_COUNTS, E_TAKES = range(26, 34)
 E_CONTEXT, E_EXTRA, E_PAIR, CALL = range(34, 38)
 WAYS, SETS = 4, 1 << 10
 """A call is in one of so many places of its set."""

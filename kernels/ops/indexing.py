@@ -1,7 +1,7 @@
 """The table of reads and writes by index arrays, and of writes to part of a tensor; and their forms.
 
-The memory of a family is one shadow, so a write needs no gradient of its own: its result is the base tensor's next
-version, which shares the shadow of the version before.
+The memory of a family is one gradient buffer, so a write needs no gradient of its own: its result is the base tensor's
+next version, which shares the gradient buffer of the version before.
 """
 
 from __future__ import annotations

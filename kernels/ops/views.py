@@ -140,7 +140,7 @@ def view_pattern(op: View, source: Spec, value: np.ndarray[Any, Any], params: tu
     stand_in = np.lib.stride_tricks.as_strided(np.empty(1, source.dtype), source.shape, source.gradient)
     gradient = op.apply(stand_in, *params)
     offset = where(gradient) - where(stand_in) if gradient.size else 0
-    spec = intern_spec(value.shape, value.strides, value.dtype, gradient.strides, source.shadow)
+    spec = intern_spec(value.shape, value.strides, value.dtype, gradient.strides, source.buffer_size)
     # An element met twice is seen here; the spec itself sees only axes without a stride.
     spec.overlaps = spec.overlaps or meets_itself(value.shape, value.strides, value.itemsize)
     spec.covers = spec.covers and not meets_itself(value.shape, gradient.strides, value.itemsize)

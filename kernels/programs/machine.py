@@ -31,7 +31,7 @@ def plan(recipe: Recipe, *, reverse: bool) -> Plan:
     forward, back = len(tasks), Reverse(own, lowering)
     if reverse and own.wants(own.outputs[0]):
         back.run(own.outputs[0])
-    return Plan(own, tasks, forward, back.shadows, reverse)
+    return Plan(own, tasks, forward, back.buffers, reverse)
 
 
 class Machine:
@@ -46,7 +46,7 @@ class Machine:
         self.inputs = [placing.view(i) for i in plan.recipe.arguments]
         self.outputs = [placing.view(i) for i in plan.recipe.outputs]
         self.gradients = [
-            placing.view(i, shadow=True) if i in plan.shadows else np.zeros_like(placing.view(i))
+            placing.view(i, gradient=True) if i in plan.buffers else np.zeros_like(placing.view(i))
             for i in plan.recipe.arguments
             if nodes[i].differentiable and plan.differentiates
         ]

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from kernels.foundation.data_classes import dataclass
-from kernels.records.rule_text import DeclarationError, Rule, asked, mentioned
+from kernels.records.rule_text import DeclarationError, Rule, asked, names_read
 from kernels.records.symbols import Symbol, parameters_of
 
 OPS: dict[str, Op] = {}
@@ -87,7 +87,7 @@ class Elementwise(Op):
     variants: dict[float, Callable[[Any], Any]] = field(default_factory=dict)
     ufunc: Any = None
     inputs: tuple[str, ...] = field(init=False)
-    mentions: tuple[frozenset[str], ...] = field(init=False)
+    reads: tuple[frozenset[str], ...] = field(init=False)
 
     def check(self) -> None:
         """Read the rules: their inputs, their ufunc and what they mention."""
@@ -104,7 +104,7 @@ class Elementwise(Op):
             if given != len(inputs):
                 msg = f"{self.name}: {given} entries in {what} for {len(inputs)} inputs; give one per input"
                 raise DeclarationError(msg)
-        object.__setattr__(self, "mentions", mentioned(self.name, self.pullback, ("g", "y", "p", *inputs)))
+        object.__setattr__(self, "reads", names_read(self.name, self.pullback, ("g", "y", "p", *inputs)))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -121,11 +121,11 @@ class Reduction(Op):
     dims_grad_fn: str = ""
     scale: bool = False
     selects: bool = False
-    mentions: tuple[frozenset[str], ...] = field(init=False)
+    reads: tuple[frozenset[str], ...] = field(init=False)
 
     def check(self) -> None:
         """Read what the rule mentions."""
-        object.__setattr__(self, "mentions", mentioned(self.name, self.pullback, ("g", "y", "x", "n")))
+        object.__setattr__(self, "reads", names_read(self.name, self.pullback, ("g", "y", "x", "n")))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -163,8 +163,8 @@ class Gather(Op):
 class Write(Op):
     """Values written into part of a tensor's memory: the base tensor's next version.
 
-    What gradient stands in the shadow there goes to the values and is taken away; with ``adds`` the values were
-    added to what stood there, and the shadow keeps its gradient.
+    What gradient stands in the gradient buffer there goes to the values and is taken away; with ``adds`` the values
+    were added to what stood there, and the gradient buffer keeps its gradient.
     """
 
     adds: bool = False

@@ -22,7 +22,7 @@ class DeclarationError(TypeError):
     """A record contradicts itself; the message names the record and the remedy."""
 
 
-def mentioned(name: str, pullback: tuple[Rule | None, ...], vocabulary: tuple[str, ...]) -> tuple[frozenset[str], ...]:
+def names_read(name: str, pullback: tuple[Rule | None, ...], vocabulary: tuple[str, ...]) -> tuple[frozenset[str], ...]:
     """Trace each rule on symbols and return the names it uses."""
     found = []
     for rule in pullback:

@@ -160,7 +160,7 @@ def _act(space: Workspace, entries: Any, stash: dict[Any, Any], batch: int) -> N
     found = _called(instruction, tangents, stash, batch)
     if found is not None:
         spec = instruction.form.spec
-        size = spec.shadow * (batch or 1)
+        size = spec.buffer_size * (batch or 1)
         address = native.place(space.address, instruction.slot, size, spec.dtype.itemsize)
         if address == 0:
             raise MemoryError("no memory for the tangents of a forward sweep")
@@ -182,7 +182,7 @@ def _array(address: int, spec: Spec, batch: int) -> Array:
     """Return the tangent of a tensor, in native memory, as an array."""
     shape, strides = spec.shape, spec.gradient
     if batch:
-        shape, strides = (batch, *shape), (spec.shadow * spec.dtype.itemsize, *strides)
+        shape, strides = (batch, *shape), (spec.buffer_size * spec.dtype.itemsize, *strides)
     if 0 in shape:
         return np.zeros(shape, spec.dtype)
     ends = [(n - 1) * stride for n, stride in zip(shape, strides, strict=True)]
@@ -204,22 +204,22 @@ class _Plain:
         self.state = reference.State(self.marked, {o.key for o in targets} | graph.split | self.given, batch)
         self.stash: dict[Any, Any] = {}
         for seed in sources:
-            plant(self.state.shadow(graphs.key_of(seed.slot), seed.spec), seed)
+            plant(self.state.buffer_of(graphs.key_of(seed.slot), seed.spec), seed)
 
     def run(self) -> Leaves:
         for instruction in reversed(self.marked):
             if instruction.slot in self.leading and instruction.slot not in self.given:
                 self._step(instruction)
         for o in self.targets:
-            if o.key in self.state.shadows:
-                o.gradient = pattern(self.state.shadows[o.key], o.spec, o.offset) + o.spec.dtype.type(0.0)
+            if o.key in self.state.buffers:
+                o.gradient = pattern(self.state.buffers[o.key], o.spec, o.offset) + o.spec.dtype.type(0.0)
         return []
 
     def _step(self, instruction: Instruction) -> None:
         form, slot, state = instruction.form, instruction.slot, self.state
         apart = slot in state.homes and slot in state.kept
-        if apart and (above := state.above(instruction)) in state.shadows:
-            state.shadows[slot] = state.shadows[above].copy()
+        if apart and (above := state.above(instruction)) in state.buffers:
+            state.buffers[slot] = state.buffers[above].copy()
         if form.kind == PYTHON:
             self._python(instruction)
         elif form.kind == PULLS:
@@ -231,8 +231,8 @@ class _Plain:
 
     def _write(self, instruction: Instruction, home: Any) -> None:
         form, start = instruction.form, instruction.saved[0]
-        if form.kind == CLEARS and instruction.operands[0] is not None and home in self.state.shadows:
-            for row in np.atleast_2d(self.state.shadows[home]):
+        if form.kind == CLEARS and instruction.operands[0] is not None and home in self.state.buffers:
+            for row in np.atleast_2d(self.state.buffers[home]):
                 clear(form, row, instruction.saved, start)
         if form.pulls[1] is not None:
             self._add(instruction, 1, home, start)
@@ -241,10 +241,10 @@ class _Plain:
         """Add the pushforward of one operand to the tangent of a family."""
         form = instruction.form
         source, offset = self.state.home(graphs.key_of(instruction.operands[i]))
-        tangent = self.state.shadows.get(source)
+        tangent = self.state.buffers.get(source)
         if tangent is None:
             return
-        memory = self.state.shadow(home, form.spec)
+        memory = self.state.buffer_of(home, form.spec)
         for row, given in zip(np.atleast_2d(memory), np.atleast_2d(tangent), strict=True):
             push(form, i, row, given, instruction.saved, start, offset)
 
@@ -252,9 +252,11 @@ class _Plain:
         tangents: list[Array | None] = []
         for operand, spec in zip(instruction.operands, instruction.form.specs, strict=True):
             home, offset = self.state.home(graphs.key_of(operand))
-            shadow = None if operand is None else self.state.shadows.get(home)
-            tangents.append(None if shadow is None or spec is None else pattern(shadow, spec, offset).copy())
+            gradient_buffer = None if operand is None else self.state.buffers.get(home)
+            tangents.append(
+                None if gradient_buffer is None or spec is None else pattern(gradient_buffer, spec, offset).copy()
+            )
         found = _called(instruction, tangents, self.stash, self.batch)
         if found is not None:
             spec = instruction.form.spec
-            pattern(self.state.shadow(instruction.slot, spec), spec, 0)[...] = found + spec.dtype.type(0.0)
+            pattern(self.state.buffer_of(instruction.slot, spec), spec, 0)[...] = found + spec.dtype.type(0.0)

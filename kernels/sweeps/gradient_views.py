@@ -1,4 +1,4 @@
-"""Shadows as arrays: the part of a family's gradient that belongs to one of its tensors."""
+"""Gradient buffers as arrays: the part of a family's gradient that belongs to one of its tensors."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from kernels.arrays.warnings_off import silently
 from kernels.ops.views import meets_itself
 
 
-def plant(shadow: Array, seed: Seed) -> None:
-    """Write a seed into a shadow; where the pattern meets an element many times, their sum."""
+def plant(buffer: Array, seed: Seed) -> None:
+    """Write a seed into a gradient buffer; where the pattern meets an element many times, their sum."""
     spec = seed.spec
-    if spec.size == 1 and shadow.ndim == 1:
-        shadow[(seed.offset or 0) // spec.dtype.itemsize] = np.add(seed.value, 0.0).item()
+    if spec.size == 1 and buffer.ndim == 1:
+        buffer[(seed.offset or 0) // spec.dtype.itemsize] = np.add(seed.value, 0.0).item()
         return
-    place = pattern(shadow, spec, seed.offset or 0)
+    place = pattern(buffer, spec, seed.offset or 0)
     add_to(place, seed.value)
     np.add(place, 0.0, out=place)
 
 
 def add_to(place: Array, value: Any) -> None:
-    """Add to the part of a shadow that a pattern shows; where it meets an element many times, their sum."""
+    """Add to the part of a gradient buffer that a pattern shows; where it meets an element many times, their sum."""
     if np.shape(value) != place.shape:
         value = np.broadcast_to(value, place.shape)
     if 0 in place.strides:
@@ -44,15 +44,15 @@ def changed(before: Array, after: Array) -> Array:
     return np.where(after == before, before, after + before.dtype.type(0.0))
 
 
-def pattern(shadow: Array, spec: Spec, offset: int) -> Array:
-    """Return the part of a shadow that is the gradient of a tensor of this spec; a batch of them for a batch."""
-    lead = shadow.shape[:-1] if shadow.ndim > 1 else ()
+def pattern(buffer: Array, spec: Spec, offset: int) -> Array:
+    """Return the part of a buffer that is the gradient of a tensor of this spec; a batch of them for a batch."""
+    lead = buffer.shape[:-1] if buffer.ndim > 1 else ()
     if spec.size == 0 or 0 in lead:
         return np.zeros((*lead, *spec.shape), spec.dtype)
-    strides = (shadow.strides[0], *spec.gradient) if lead else spec.gradient
-    return np.ndarray((*lead, *spec.shape), spec.dtype, shadow.reshape(-1).view(np.uint8), offset, strides)
+    strides = (buffer.strides[0], *spec.gradient) if lead else spec.gradient
+    return np.ndarray((*lead, *spec.shape), spec.dtype, buffer.reshape(-1).view(np.uint8), offset, strides)
 
 
-def shaped(shadow: Array, spec: Spec) -> Array:
-    """Return a base tensor's whole shadow in the tensor's shape."""
-    return shadow.reshape(spec.shape) if spec.in_order else pattern(shadow, spec, 0)
+def shaped(buffer: Array, spec: Spec) -> Array:
+    """Return a base tensor's whole gradient buffer in the tensor's shape."""
+    return buffer.reshape(spec.shape) if spec.in_order else pattern(buffer, spec, 0)

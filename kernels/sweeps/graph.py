@@ -12,7 +12,7 @@ from kernels.native.words import ADDS, B_FREES, CLEARS, TAPE_BITS
 
 
 def key_of(operand: Any) -> Any:
-    """Return what a shadow is found by: a slot, or a leaf itself, which is equal to no other."""
+    """Return what a gradient buffer is found by: a slot, or a leaf itself, which is equal to no other."""
     return operand
 
 
@@ -21,7 +21,7 @@ class Graph:
     """What leads from leaves to the roots of a sweep.
 
     ``marked`` are the instructions, last first; ``ends`` the leaves, and slots of other tapes, with their specs;
-    ``split`` the writes that need shadows apart: something later refers to the version before them.
+    ``split`` the writes that need gradient buffers apart: something later refers to the version before them.
     """
 
     marked: list[Instruction]

@@ -77,12 +77,12 @@ class Stops:
     def _hand_over(self, key: int) -> None:
         row, space = self.rows[key], self.space
         if isinstance(row[0], Observer):
-            leaf, cell = row[0].key, space.cell(-key)
+            leaf, bucket = row[0].key, space.bucket(-key)
             value: Any = pattern(row[1], row[0].spec, row[0].offset)
         else:
-            leaf, cell = row[0], row[2]
+            leaf, bucket = row[0], row[2]
             value = gradients(space, [row])[0][1]
         assert self.task.reached is not None
-        if space.flat[cell + 3] & words.TOUCHED:
+        if space.flat[bucket + 3] & words.TOUCHED:
             self.reached.add(key)
             self.task.reached(leaf, value + 0.0 if type(value) is float else value + value.dtype.type(0.0))

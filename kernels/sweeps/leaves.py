@@ -27,31 +27,31 @@ def place_leaves(
     crossing: bool,
     only: set[Any] | None = None,
 ) -> list[tuple[Any, ...]]:
-    """Give each leaf found, or only these, a place for its gradient: (leaf or slot, spec, its cell, array or None)."""
+    """Give each leaf found, or only these, a place for its gradient: (leaf or slot, spec, bucket, array or None)."""
     found, flat, placed = space.found, space.flat, []
     observed = {o.key for o in observers} if observers else ()
     for at in range(0, words.FOUND * space.words[words.H_LEAF], words.FOUND):
         leaf = entries.operand(found[at], found[at + 1])
         if (observed and leaf in observed) or (only is not None and leaf not in only):
             continue
-        cell = words.CELL * found[at + 2]
+        bucket = words.BUCKET * found[at + 2]
         if type(leaf) is int:
             if not crossing:
                 space.held = []
                 raise CrossingError
             spec = operand_spec(entries, found[at], found[at + 1])
-            array = reused_arrays.empty((batch, spec.shadow) if batch else spec.shadow, spec)
+            array = reused_arrays.empty((batch, spec.buffer_size) if batch else spec.buffer_size, spec)
         else:
             spec = leaf.spec
             if spec is SCALAR and not batch:
-                placed.append((leaf, spec, cell, None))
+                placed.append((leaf, spec, bucket, None))
                 continue
             if batch:
-                array = reused_arrays.empty((batch, spec.shadow), spec)
+                array = reused_arrays.empty((batch, spec.buffer_size), spec)
             else:
-                array = reused_arrays.empty(spec.shape if spec.in_order else spec.shadow, spec)
-        flat[cell + 1] = -id(array)
-        placed.append((leaf, spec, cell, array))
+                array = reused_arrays.empty(spec.shape if spec.in_order else spec.buffer_size, spec)
+        flat[bucket + 1] = -id(array)
+        placed.append((leaf, spec, bucket, array))
     return placed
 
 
@@ -77,7 +77,7 @@ def place(space: Workspace, entries: Any, only: Wanted | None, hooked: Container
             space.held = []
             raise CrossingError
         if leaf in leaves:
-            flat[words.CELL * found[at + 2] + 3] |= words.RELEVANT
+            flat[words.BUCKET * found[at + 2] + 3] |= words.RELEVANT
             wanted += 1
     if wanted < len(leaves) or (alone and wanted < count):
         return _none(space)
@@ -132,8 +132,8 @@ def gradients(space: Workspace, placed: list[tuple[Any, ...]]) -> list[tuple[Any
     """Return leaves with their gradients."""
     floats = space.floats
     return [
-        (leaf, floats[cell + 2] if array is None else array if spec.in_order else shaped(array, spec))
-        for leaf, spec, cell, array in placed
+        (leaf, floats[bucket + 2] if array is None else array if spec.in_order else shaped(array, spec))
+        for leaf, spec, bucket, array in placed
     ]
 
 

@@ -1,6 +1,6 @@
 """The sweep in plain Python and NumPy: where the native one cannot read memory, and to test it against.
 
-A shadow is a flat array of its family's size; rules run on arrays as they stand in the records.
+A gradient buffer is a flat array of its family's size; rules run on arrays as they stand in the records.
 """
 
 from __future__ import annotations
@@ -59,37 +59,37 @@ def sweep_graph(
         asked = {key_of(o.key) for o in observers if o.asked}
         state.relevant = relevant(graph, asked)
     for seed in seeds:
-        plant(state.shadow(seed.slot, seed.spec), seed)
+        plant(state.buffer_of(seed.slot, seed.spec), seed)
     stops = Stops(graph, keyed, state, hooks, restrict=restrict) if hooks else None
     for instruction in marked:
         if state.relevant is None or instruction.slot in state.relevant:
             observer = keyed.get(instruction.slot)
-            if observer is not None and observer.hook is not None and instruction.slot in state.shadows:
-                _hook(observer, state.shadows[instruction.slot])
+            if observer is not None and observer.hook is not None and instruction.slot in state.buffers:
+                _hook(observer, state.buffers[instruction.slot])
             _step(instruction, state, observer)
             if stops is not None:
                 stops.after(instruction.slot)
     ends = graph.ends if stops is None else {k: end for k, end in graph.ends.items() if k not in stops.reached}
-    outcome = _outcome(ends, state.shadows, keyed, restrict)
-    _tell(keyed, state.shadows)
+    outcome = _outcome(ends, state.buffers, keyed, restrict)
+    _give_observers(keyed, state.buffers)
     if state.relevant is not None:
         graph.narrow(state.relevant, {key for key, o in keyed.items() if o.asked and (o.hook or o.after)})
     return outcome
 
 
 class State:
-    """The shadows of a sweep, and whose shadow each slot writes to."""
+    """The gradient buffers of a sweep, and whose gradient buffer each slot writes to."""
 
     def __init__(self, marked: list[Instruction], kept: set[Any], batch: int) -> None:
         self.homes = {i.slot: i for i in marked if i.form.kind in _ALIASES and i.operands[0] is not None}
         self.kept = kept
         self.batch = batch
         self.relevant: set[Any] | None = None
-        self.shadows: dict[Any, Array] = {}
+        self.buffers: dict[Any, Array] = {}
         self.stash: dict[Any, Any] = {}
 
     def home(self, key: Any) -> tuple[Any, int]:
-        """Return whose shadow a slot writes to, and where its pattern begins."""
+        """Return whose gradient buffer a slot writes to, and where its pattern begins."""
         found = self.homes.get(key)
         offset, top = found.saved[0] if found is not None and found.form.kind == VIEW else 0, key
         while top in self.homes and top not in self.kept:
@@ -97,15 +97,15 @@ class State:
         return top, offset
 
     def above(self, instruction: Instruction) -> Any:
-        """Return whose shadow that of a view, or of the version before a write, is."""
+        """Return whose gradient buffer that of a view, or of the version before a write, is."""
         return self.home(key_of(instruction.operands[0]))[0]
 
-    def shadow(self, key: Any, spec: Spec) -> Array:
-        """Return a shadow, made at the first contribution."""
-        if key not in self.shadows:
-            shape = (self.batch, spec.shadow) if self.batch else (spec.shadow,)
-            self.shadows[key] = np.full(shape, -0.0, spec.dtype)
-        return self.shadows[key]
+    def buffer_of(self, key: Any, spec: Spec) -> Array:
+        """Return a gradient buffer, made at the first contribution."""
+        if key not in self.buffers:
+            shape = (self.batch, spec.buffer_size) if self.batch else (spec.buffer_size,)
+            self.buffers[key] = np.full(shape, -0.0, spec.dtype)
+        return self.buffers[key]
 
 
 class Stops:
@@ -130,50 +130,50 @@ class Stops:
         """Hand over the leaves that are used for the last time by the instruction that has just run."""
         for end in self.stops.get(slot, ()):
             key = key_of(end)
-            if key in self.state.shadows:
+            if key in self.state.buffers:
                 self.reached.add(key)
-                self.give(end, _delivered(self.state.shadows[key], end.spec))
+                self.give(end, _delivered(self.state.buffers[key], end.spec))
 
 
 _ALIASES = (VIEW, CLEARS, ADDS)
 
 
-def _hook(observer: Observer, shadow: Array) -> None:
+def _hook(observer: Observer, buffer: Array) -> None:
     assert observer.hook is not None
-    place = pattern(shadow, observer.spec, observer.offset)
+    place = pattern(buffer, observer.spec, observer.offset)
     found = observer.hook(place + place.dtype.type(0.0))
     if found is not None:
         place[...] = changed(place, found)
 
 
-def _tell(keyed: dict[Any, Observer], shadows: dict[Any, Array]) -> None:
+def _give_observers(keyed: dict[Any, Observer], buffers: dict[Any, Array]) -> None:
     """Give each observer its gradient, None if nothing has been contributed to it."""
     for key, observer in keyed.items():
-        observer.gradient, shadow = None, shadows.get(key)
-        if shadow is not None:
-            observer.gradient = pattern(shadow, observer.spec, observer.offset) + observer.spec.dtype.type(0.0)
+        observer.gradient, buffer = None, buffers.get(key)
+        if buffer is not None:
+            observer.gradient = pattern(buffer, observer.spec, observer.offset) + observer.spec.dtype.type(0.0)
 
 
 def _step(instruction: Instruction, state: State, observer: Observer | None) -> None:
-    """Run the pullbacks of one instruction; an observed view, or version, folds into the shadow above it."""
+    """Run the pullbacks of one instruction; an observed view, or version, folds into the gradient buffer above it."""
     form, slot = instruction.form, instruction.slot
-    if form.kind == PYTHON or (observer is not None and observer.after is not None and slot in state.shadows):
+    if form.kind == PYTHON or (observer is not None and observer.after is not None and slot in state.buffers):
         _python(instruction, state, observer)
         return
     apart = slot in state.homes and slot in state.kept
     if form.kind == VIEW:
-        if apart and slot in state.shadows:
-            state.shadow(state.above(instruction), form.spec)[...] += state.shadows[slot]
+        if apart and slot in state.buffers:
+            state.buffer_of(state.above(instruction), form.spec)[...] += state.buffers[slot]
         return
     home = state.above(instruction) if slot in state.homes and not apart else slot
-    if home not in state.shadows:
+    if home not in state.buffers:
         return
-    cotangent = state.shadows[home].copy() if apart else state.shadows[home]
+    cotangent = state.buffers[home].copy() if apart else state.buffers[home]
     _contribute(instruction, cotangent, state)
     if apart:
-        state.shadow(state.above(instruction), form.spec)[...] += cotangent
+        state.buffer_of(state.above(instruction), form.spec)[...] += cotangent
     if home == slot and slot not in state.kept:
-        del state.shadows[slot]
+        del state.buffers[slot]
 
 
 def _contribute(instruction: Instruction, cotangent: Array, state: State) -> None:
@@ -192,58 +192,58 @@ def _pull(instruction: Instruction, i: int, operand: Any, cotangent: Array, stat
     if operand is None or spec is None or (state.relevant is not None and key not in state.relevant):
         return
     top, offset = state.home(key)
-    target = state.shadow(top, spec)
+    target = state.buffer_of(top, spec)
     start = instruction.saved[0] if form.kind != PULLS else 0
     pairs = zip(np.atleast_2d(target), np.atleast_2d(cotangent), strict=True)
     for row, given in pairs:
         contribute(form, i, row, offset, given, instruction.saved, start)
 
 
-def _clear(pull: Pull, shadow: Array, saved: tuple[Any, ...]) -> None:
+def _clear(pull: Pull, buffer: Array, saved: tuple[Any, ...]) -> None:
     assert isinstance(pull, Loop)
     places = saved[1] if pull.scatter is not None else None
-    shadow[elements_of(pull, places, shadow.itemsize).reshape(-1) + saved[0] // shadow.itemsize] = -0.0
+    buffer[elements_of(pull, places, buffer.itemsize).reshape(-1) + saved[0] // buffer.itemsize] = -0.0
 
 
 def _python(instruction: Instruction, state: State, observer: Observer | None) -> None:
     """Let Python compute what the instruction contributes to its operands, and add that."""
     start = state.home(key_of(instruction.operands[0]))[1] if instruction.form.kind == VIEW else 0
-    shadow = state.shadows.get(instruction.slot)
-    found = run(instruction, shadow, observer, state.stash, batch=state.batch, start=start)
+    buffer = state.buffers.get(instruction.slot)
+    found = run(instruction, buffer, observer, state.stash, batch=state.batch, start=start)
     for operand, source, value in zip(instruction.operands, instruction.form.specs, found, strict=True):
         relevant = state.relevant is None or key_of(operand) in state.relevant
         if operand is not None and source is not None and value is not None and relevant:
             top, offset = state.home(key_of(operand))
             add_to(
-                pattern(state.shadow(top, source), source, offset),
+                pattern(state.buffer_of(top, source), source, offset),
                 value + source.dtype.type(zero_of(instruction.form.op)),
             )
 
 
-def _outcome(found: dict[Any, Any], shadows: dict[Any, Array], keyed: dict[Any, Observer], restrict: bool) -> Outcome:
+def _outcome(found: dict[Any, Any], buffers: dict[Any, Array], keyed: dict[Any, Observer], restrict: bool) -> Outcome:
     leaves: list[Any] = []
     foreign: list[Any] = []
     for key, (operand, spec) in found.items():
         if key in keyed:
             continue
-        shadow = shadows.get(key)
-        if shadow is None:
+        buffer = buffers.get(key)
+        if buffer is None:
             continue
         if type(operand) is int:
-            foreign.append((operand, spec, pattern(shadow, spec, 0).copy()))
+            foreign.append((operand, spec, pattern(buffer, spec, 0).copy()))
         elif not restrict:
-            leaves.append((operand, _delivered(shadow, operand.spec)))
+            leaves.append((operand, _delivered(buffer, operand.spec)))
     return leaves, foreign
 
 
-def _delivered(shadow: Array, spec: Spec) -> Array | float:
+def _delivered(buffer: Array, spec: Spec) -> Array | float:
     """Return the gradient of a leaf as it is handed over."""
-    gradient = (shaped if shadow.ndim == 1 else _patterned)(shadow, spec) + spec.dtype.type(0.0)
-    return float(gradient) if _is_scalar(spec) and shadow.ndim == 1 else np.asarray(gradient)
+    gradient = (shaped if buffer.ndim == 1 else _patterned)(buffer, spec) + spec.dtype.type(0.0)
+    return float(gradient) if _is_scalar(spec) and buffer.ndim == 1 else np.asarray(gradient)
 
 
-def _patterned(shadow: Array, spec: Spec) -> Array:
-    return pattern(shadow, spec, 0)
+def _patterned(buffer: Array, spec: Spec) -> Array:
+    return pattern(buffer, spec, 0)
 
 
 def _is_scalar(spec: Spec) -> bool:

@@ -34,7 +34,8 @@ def run(
 ) -> list[Array | None]:
     """Return what an instruction contributes to each of its operands, after the hook that stands behind it.
 
-    ``cotangent`` is the shadow of its result, None if nothing reached it; ``start`` where the operand of a view begins.
+    ``cotangent`` is the gradient buffer of its result, None if nothing reached it; ``start`` where the operand of a
+    view begins.
     """
     if cotangent is None:
         return list(instruction.saved[0].pull(instruction, None, stash, batch=batch))
@@ -52,8 +53,8 @@ def contributions(
 ) -> list[Array | None]:
     """Return what an instruction contributes to each of its operands, in the operand's shape.
 
-    ``cotangent`` is the shadow of its result; with ``batch`` both have a leading axis. That of a view is its family's,
-    in which the operand begins at ``start``.
+    ``cotangent`` is the gradient buffer of its result; with ``batch`` both have a leading axis. That of a view is its
+    family's, in which the operand begins at ``start``.
     """
     form = instruction.form
     if form.kind == PYTHON:
@@ -71,14 +72,14 @@ def contributions(
         if form.kind == VIEW:
             found.append(_once(pattern(cotangent.copy(), spec, start)))
             continue
-        shadow, first = np.full(spec.shadow, -0.0, spec.dtype), lowest(spec)
-        contribute(form, i, shadow, first, cotangent, instruction.saved)
-        found.append(_once(pattern(shadow, spec, first)))
+        buffer, first = np.full(spec.buffer_size, -0.0, spec.dtype), lowest(spec)
+        contribute(form, i, buffer, first, cotangent, instruction.saved)
+        found.append(_once(pattern(buffer, spec, first)))
     return found
 
 
 def _once(place: Array) -> Array:
-    """Return a part of a shadow with each element once, which a tensor that was expanded meets many times."""
+    """Return a part of a gradient buffer with each element once, which a tensor that was expanded meets many times."""
     if 0 not in place.strides and not meets_itself(place.shape, place.strides, place.itemsize):
         return place
     at = sum(np.ix_(*[np.arange(n) * stride for n, stride in zip(place.shape, place.strides, strict=True)]))
@@ -89,22 +90,22 @@ def _once(place: Array) -> Array:
 
 
 def lowest(spec: Spec) -> int:
-    """Return the least offset at which a pattern, whose strides may be negative, fits into a shadow."""
+    """Return the least offset at which a pattern, whose strides may be negative, fits into a gradient buffer."""
     return -sum([min((n - 1) * stride, 0) for n, stride in zip(spec.shape, spec.gradient, strict=True) if n])
 
 
 def contribute(
-    form: Form, i: int, shadow: Array, offset: int, cotangent: Array, saved: tuple[Any, ...], start: int = 0
+    form: Form, i: int, buffer: Array, offset: int, cotangent: Array, saved: tuple[Any, ...], start: int = 0
 ) -> None:
-    """Add the contribution of one pullback to a shadow; ``start`` is where the cotangent's pattern begins, in bytes."""
+    """Add the contribution of one pullback to a buffer; ``start`` is where the cotangent's pattern begins, in bytes."""
     pull, spec = form.pulls[i], form.specs[i]
     assert spec is not None
     values = (None, cotangent, *saved)
     if isinstance(pull, Product):
-        add_to(pattern(shadow, spec, offset), silently(_product, pull, values).reshape(spec.shape))
+        add_to(pattern(buffer, spec, offset), silently(_product, pull, values).reshape(spec.shape))
         return
     if isinstance(pull, (CustomKernel, RowPull)):
-        pull.contribute(shadow, offset, cotangent, saved)
+        pull.contribute(buffer, offset, cotangent, saved)
         return
     assert isinstance(pull, Loop)
     reads = {operand.name: _read(operand, values, pull.shape, start) for operand in pull.operands[1:]}
@@ -113,7 +114,7 @@ def contribute(
         reads["g"] = cotangent.reshape(-1).view(spec.dtype)[reads["i"] * (pull.gather // item) + start // item]
     with np.errstate(all="ignore"):
         result = np.broadcast_to(_contribution(pull, reads), pull.shape).astype(spec.dtype)
-        _add(pull, shadow, offset, result, reads.get("i"))
+        _add(pull, buffer, offset, result, reads.get("i"))
 
 
 def _contribution(pull: Loop, reads: dict[str, Array]) -> Any:
@@ -127,7 +128,7 @@ def _contribution(pull: Loop, reads: dict[str, Array]) -> Any:
 
 def _read(operand: Operand, values: tuple[Any, ...], shape: tuple[int, ...], start: int) -> Array:
     value = np.asarray(values[operand.place])
-    if operand.place == 1:  # the cotangent: a flat shadow
+    if operand.place == 1:  # the cotangent: a flat gradient buffer
         value = value.reshape(-1).view(np.uint8)
         if value.size == 0 or 0 in shape:
             return np.zeros(shape)
@@ -135,14 +136,14 @@ def _read(operand: Operand, values: tuple[Any, ...], shape: tuple[int, ...], sta
     return np.lib.stride_tricks.as_strided(value, shape, operand.strides, writeable=False)
 
 
-def _add(pull: Loop, shadow: Array, offset: int, result: Array, places: Array | None) -> None:
+def _add(pull: Loop, buffer: Array, offset: int, result: Array, places: Array | None) -> None:
     """Scatter a contribution: elements may meet, where an axis was broadcast."""
-    elements = elements_of(pull, places if pull.scatter is not None else None, shadow.itemsize)
-    np.add.at(shadow, elements.reshape(-1) + offset // shadow.itemsize, result.reshape(-1))
+    elements = elements_of(pull, places if pull.scatter is not None else None, buffer.itemsize)
+    np.add.at(buffer, elements.reshape(-1) + offset // buffer.itemsize, result.reshape(-1))
 
 
 def elements_of(pull: Loop, places: Array | None, item: int) -> Array:
-    """Return which element of its shadow each place of a loop writes to."""
+    """Return which element of its gradient buffer each place of a loop writes to."""
     flat = np.zeros(pull.shape, np.int64)
     for axis, stride in enumerate(pull.operands[0].strides):
         extent = np.arange(pull.shape[axis]) * (stride // item)

@@ -12,7 +12,7 @@ from kernels.native import words
 from kernels.native.tape.tape_words import header_of
 from kernels.sweeps.leaf_hooks import Stops
 from kernels.sweeps.leaves import gradients, place, place_leaves, read, refuse_seen, touched
-from kernels.sweeps.python_pauses import Pauses
+from kernels.sweeps.python_callbacks import PythonCallbacks
 from kernels.sweeps.seeds import key_of, mark, mend_mark, observe, preset, preset_root
 from kernels.sweeps.workspace import LARGE, Workspace
 
@@ -37,7 +37,7 @@ def sweep(space: Workspace, task: Task) -> Outcome:
         placed = place_leaves(space, entries, observers, task.batch, crossing=task.crossing) if own[_LEAF] else []
         stops = Stops(space, task, placed, buffers) if task.hooked else None
         if stops is not None and stops.places:
-            _go_on(space, entries, words.BREATH, observers, buffers, task.batch, stops.sweep)
+            _go_on(space, entries, words.INTERRUPT_CHECK, observers, buffers, task.batch, stops.sweep)
             placed = [row for row in placed if id(row[0]) not in stops.reached]
         elif (status := space.sweep(space.address)) != words.OK or (RAN and RAN[0][0]):
             _go_on(space, entries, status, observers, buffers, task.batch, space.sweep)
@@ -54,7 +54,7 @@ def sweep(space: Workspace, task: Task) -> Outcome:
 
 
 Root = tuple[int, Spec, int | None]
-"""A slot, its spec, and where its gradient begins in the shadow of its family; None for a shadow of its own."""
+"""A slot, its spec, and where its gradient begins in the buffer of its family; None for a buffer of its own."""
 How = tuple[Array | float | None, Wanted | None, Collection[int], Collection[int]]
 """The root's cotangent, None for 1; the leaves that are wanted, None for all; the ids of leaves that have hooks, and
 slots at which somebody looks."""
@@ -80,7 +80,7 @@ def ask(space: Workspace, entries: Any, x: Any, root: Callable[[Any], Root], rea
                 slot, spec, offset = root(x)
                 preset_root(space, slot, spec, 1.0 if value is None else value, offset)
                 value = False
-            elif status in (words.PAUSE, words.BREATH, words.MEMORY):
+            elif status in (words.PAUSE, words.INTERRUPT_CHECK, words.MEMORY):
                 break
             elif status == words.ELSEWHERE:
                 return NotImplemented
@@ -92,7 +92,7 @@ def ask(space: Workspace, entries: Any, x: Any, root: Callable[[Any], Root], rea
         found = space.end(targets, arrays, tensors, alone, readers.readers if free else None)
         if free and found is not NotImplemented:
             readers.swept += space.words[words.H_SWEPT]
-        if space.cell_room > LARGE:
+        if space.bucket_room > LARGE:
             space.rest()
     finally:
         readers.readers.pop()
@@ -142,7 +142,7 @@ def sweep_one(
                 found = None
             elif free:
                 _drop(space, entries, readers)
-        if space.held or space.cell_room > LARGE:
+        if space.held or space.bucket_room > LARGE:
             space.rest()
     finally:
         readers.readers.pop()
@@ -169,11 +169,11 @@ def _go_on(
 ) -> None:
     """Act where the native sweep pauses, until it is done; free what it holds if anything fails."""
     watched = {key_of(o.key): (o, buffer) for o, buffer in zip(observers, buffers, strict=True)}
-    pauses = Pauses(space, entries, watched, batch)
+    callbacks = PythonCallbacks(space, entries, watched, batch)
     try:
-        while status in (words.PAUSE, words.BREATH):
+        while status in (words.PAUSE, words.INTERRUPT_CHECK):
             if status == words.PAUSE:
-                pauses.act()
+                callbacks.act()
             status = advance(space.address)
         check(status, "gradients of a backward")
         check_failed()

@@ -1,4 +1,4 @@
-"""What native sweeps start from: shadows of roots and observers in the cells, and what leads to them marked."""
+"""What native sweeps start from: buffers of roots and observers in the buckets, and what leads to them marked."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ONE = struct.unpack("q", struct.pack("d", 1.0))[0]
 
 
 def preset(space: Workspace, task: Task) -> list[Array]:
-    """Preset roots and observers; return the shadows of the observers."""
+    """Preset roots and observers; return the gradient buffers of the observers."""
     seeds, observers, batch = task.seeds, task.observers, task.batch
     seed = seeds[0]
     if len(seeds) == 1 and not (batch or observers) and seed.spec.size == 1 and type(seed.value) is float:
@@ -35,11 +35,11 @@ def preset(space: Workspace, task: Task) -> list[Array]:
 
 
 def preset_one(space: Workspace, slot: int, spec: Spec, value: float, offset: int | None) -> None:
-    """Preset a single root of one element. Its own cell can hold a double, but not a view's."""
+    """Preset a single root of one element. Its own bucket can hold a double, but not a view's."""
     row = space.given
     row[0], row[3] = slot, ROOT
     space.words[_PRESET] = 1
-    if offset is None and spec.shadow == 1 and spec.dtype is FLOAT64:
+    if offset is None and spec.buffer_size == 1 and spec.dtype is FLOAT64:
         row[1], row[2] = 0, ONE if value == 1.0 else struct.unpack("q", struct.pack("d", value))[0]
     else:
         buffer = empty(spec, 0)
@@ -61,14 +61,14 @@ def preset_root(space: Workspace, slot: int, spec: Spec, value: Array | float, o
 
 
 def empty(spec: Spec, batch: int) -> Array:
-    """Return a shadow to which nothing has been contributed."""
-    shadow = np.empty((batch, spec.shadow) if batch else spec.shadow, spec.dtype)
-    shadow.fill(-0.0)
-    return shadow
+    """Return a gradient buffer to which nothing has been contributed."""
+    gradient_buffer = np.empty((batch, spec.buffer_size) if batch else spec.buffer_size, spec.dtype)
+    gradient_buffer.fill(-0.0)
+    return gradient_buffer
 
 
 def seed_buffer(seed: Seed, batch: int, *, shared: bool = True) -> Array:
-    """Return a shadow with the seed in it; a view's seed stands in a shadow of its base's shape.
+    """Return a gradient buffer with the seed in it; a view's seed stands in a gradient buffer of its base's shape.
 
     Unless others may write to it too (``shared``), that of an operation's own result may be the array given.
     """
@@ -84,7 +84,7 @@ def seed_buffer(seed: Seed, batch: int, *, shared: bool = True) -> Array:
 
 
 def _is_whole(value: Any, spec: Spec) -> bool:
-    """Whether an array can stand for the shadow: in order, and without -0.0, whose bits are the least integer's."""
+    """Whether an array can stand for the buffer: in order, and without -0.0, whose bits are the least integer's."""
     if type(value) is not np.ndarray or value.dtype != spec.dtype or not value.flags.c_contiguous or not value.size:
         return False
     integers = value.view(f"i{spec.dtype.itemsize}")
@@ -92,7 +92,7 @@ def _is_whole(value: Any, spec: Spec) -> bool:
 
 
 def key_of(key: Any) -> int:
-    """Return the key of a cell: a slot, or a leaf by its address."""
+    """Return the key of a bucket: a slot, or a leaf by its address."""
     return key if type(key) is int else -id(key)
 
 
@@ -102,9 +102,9 @@ def _observer_row(observer: Observer, buffer: Array) -> tuple[int, int, int, int
 
 
 def observe(space: Workspace, observer: Observer, buffer: Array) -> None:
-    """Give an observer what has come into its shadow."""
+    """Give an observer what has come into its gradient buffer."""
     observer.gradient, spec = None, observer.spec
-    if space.flat[space.cell(key_of(observer.key)) + 3] & words.TOUCHED:
+    if space.flat[space.bucket(key_of(observer.key)) + 3] & words.TOUCHED:
         if spec.in_order and spec.covers and buffer.shape[-1] == spec.size:  # a base's: the buffer is the sweep's own
             observer.gradient = np.add(buffer, 0.0, buffer).reshape((*buffer.shape[:-1], *spec.shape))
         else:

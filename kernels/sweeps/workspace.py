@@ -1,4 +1,4 @@
-"""The memory that a native sweep works in: its header, cells, order and marks."""
+"""The memory that a native sweep works in: its header, buckets, order and marks."""
 
 from __future__ import annotations
 
@@ -65,34 +65,34 @@ class Workspace:
         self.words[words.H_PRESETS] = data_of(self.presets)
 
     def reserve(self, least: int) -> None:
-        """Make room for at least this many cells. Memory that no sweep uses is never touched, so room is cheap."""
-        self.cell_room = cells = 1 << (least - 1).bit_length()
-        self.cells = self.rows.zeros("cells", (cells, words.CELL))
-        self.order = self.rows.zeros("order", (cells,))
-        self.leaves = self.rows.zeros("leaves", (cells, words.FOUND))
+        """Make room for at least this many buckets. Memory that no sweep uses is never touched, so room is cheap."""
+        self.bucket_room = buckets = 1 << (least - 1).bit_length()
+        self.buckets = self.rows.zeros("buckets", (buckets, words.BUCKET))
+        self.order = self.rows.zeros("order", (buckets,))
+        self.leaves = self.rows.zeros("leaves", (buckets, words.FOUND))
         own = self.words
-        for at, array in ((words.H_CELLS, self.cells), (words.H_ORDER, self.order), (words.H_LEAVES, self.leaves)):
+        for at, array in ((words.H_BUCKETS, self.buckets), (words.H_ORDER, self.order), (words.H_LEAVES, self.leaves)):
             own[at] = data_of(array)
-        own[words.H_ROOM] = cells
-        self.flat = memoryview(self.cells).cast("B").cast("q")
+        own[words.H_ROOM] = buckets
+        self.flat = memoryview(self.buckets).cast("B").cast("q")
         self.floats = self.flat.cast("B").cast("d")
         self.found = memoryview(self.leaves).cast("B").cast("q")
 
-    def cell(self, key: int) -> int:
-        """Return where the cell of a key begins among the words of cells, or the empty one where it belongs."""
-        return int(self.find(self.address, key) - self.words[words.H_CELLS]) // 8
+    def bucket(self, key: int) -> int:
+        """Return where the bucket of a key begins among the words of buckets, or the empty one where it belongs."""
+        return int(self.find(self.address, key) - self.words[words.H_BUCKETS]) // 8
 
     def rest(self) -> list[Any]:
         """Give back what a large sweep needed; return what the last one held, to be let go."""
         held = self.held
         if held:
             self.held = []
-        if self.cell_room > LARGE:
+        if self.bucket_room > LARGE:
             self.reserve(_FIRST)
         return held
 
     def preset(self, rows: list[tuple[int, int, int, int]]) -> None:
-        """Give the sweep the shadows to begin with, a row of four words each."""
+        """Give the sweep the gradient buffers to begin with, a row of four words each."""
         if len(rows) > len(self.presets):
             self._reserve_presets(2 * len(rows))
         flat, at = self.given, 0

@@ -145,7 +145,7 @@ def assign_at(x: Tensor, key: Any, source: Any, name: str, *, adds: bool = False
     keys = integer_indices.array_key(key)
     spec = x.spec
     picked = integer_indices.places(spec, spec.gradient, keys)
-    kept = None if adds else integer_indices.last_ones(picked, spec.shadow)
+    kept = None if adds else integer_indices.last_ones(picked, spec.buffer_size)
     if kept is not None:
         value = writes.fitting(source, picked.shape, spec.dtype, name, item=item, casts=item)
         source = value.expand(picked.shape).reshape(-1)[kept] if isinstance(value, Tensor) else value

@@ -12,7 +12,7 @@ import numpy as np
 from kernels.arrays.specs import spec_of
 from kernels.arrays.warnings_off import silently
 from kernels.call_cache import computations
-from kernels.call_cache.entries import Telling
+from kernels.call_cache.entries import Notification
 from kernels.instructions import forms
 from kernels.native.pool import reused_arrays
 from kernels.native.words import OP_MATMUL
@@ -56,7 +56,7 @@ def _enter(number: int, result: Any, *args: Any, **named: Any) -> None:
         def how(saved: tuple[str, ...]) -> Any:
             return computations.product(op, a.spec, b.spec, result.spec, saved)
 
-        enter_call(key, operands, result, Telling(op, 2), how)
+        enter_call(key, operands, result, Notification(op, 2), how)
 
 
 def _product(op: Contraction, a: Tensor, b: Tensor) -> Tensor:

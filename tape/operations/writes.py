@@ -242,7 +242,7 @@ def protect(x: Tensor) -> None:
     for tape in tapes.every():
         if tape.entries:
             with tape.reading():
-                tape.mentions.overwrite(array)
+                tape.saved_values.protect(array)
 
 
 def _count(x: Tensor) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from kernels.arrays import numpy_loops
 from kernels.call_cache import computations, part_entries
 from kernels.call_cache import entries as calls
-from kernels.call_cache.entries import Key, Telling
+from kernels.call_cache.entries import Key, Notification
 from kernels.compiler import jit
 from kernels.instructions.form import Form
 from kernels.native import registry, words
@@ -109,7 +109,7 @@ def enter(op: Elementwise, result: Any, *operands: Any, **named: Any) -> None:
         return  # the same call with an int is another one
     number = float(operands[-1]) if op.scalar and forms[-1] is None else None
     power = number if result.spec.dtype.kind == "f" else operands[-1]
-    told = Telling(op, len(operands)) if number is None else Telling(OPS[op.scalar], 1, (power,))
+    told = Notification(op, len(operands)) if number is None else Notification(OPS[op.scalar], 1, (power,))
     key = key_of(number_of_op(op), operands, forms, 0 if number is None else calls.bits(number))
 
     def how(saved: tuple[str, ...]) -> Any:
@@ -129,7 +129,11 @@ def key_of(number: int, operands: tuple[Any, ...], forms: tuple[Any, ...], extra
 
 
 def enter_call(
-    key: Key | None, operands: tuple[Any, ...], result: Tensor, told: Telling, how: Callable[[tuple[str, ...]], Any]
+    key: Key | None,
+    operands: tuple[Any, ...],
+    result: Tensor,
+    told: Notification,
+    how: Callable[[tuple[str, ...]], Any],
 ) -> None:
     """Enter a call; ``how`` tells what computes it, and None where native code cannot."""
     if key is None or calls.is_known(key):
@@ -154,7 +158,7 @@ def install_part(
 
     def enter_part(result: Tensor, x: Tensor, key: Any) -> None:
         if (seen := _shown(x, result)) is not None:
-            told = Telling(result._form.op, 1, params(x, key))  # type: ignore[union-attr]
+            told = Notification(result._form.op, 1, params(x, key))  # type: ignore[union-attr]
             part_entries.enter_part(x._form, key, result._form, seen, told)  # type: ignore[arg-type]
         else:
             copied(result, x, key)
@@ -200,7 +204,7 @@ def copying(op: Copy, dtype: np.dtype[Any] | None = None) -> Callable[[Method], 
     def enter_copy(result: Tensor, x: Any, *given: Any, **named: Any) -> None:
         if type(x) is Tensor and not given and not named:
             key = key_of(number, (x,), (x._form,), 0)
-            enter_call(key, (x,), result, Telling(op, 1), lambda _: computations.copy(x.spec, result.spec))
+            enter_call(key, (x,), result, Notification(op, 1), lambda _: computations.copy(x.spec, result.spec))
 
     return repeating(number, enter_copy)
 
@@ -208,7 +212,7 @@ def copying(op: Copy, dtype: np.dtype[Any] | None = None) -> Callable[[Method], 
 if NATIVELY:
     for at, function in ((words.G_NEW, NEW), (words.G_VIEW, NEW_VIEW), (words.G_BASE, SET_BASE)):
         registry.put(registry.REGISTRY.address, at, table()[function])
-    for at, thing in ((words.G_ACTIVE, modes._active), (words.G_HEARD, modes._heard), (words.G_MODE, modes._mode)):
+    for at, thing in ((words.G_ACTIVE, modes._active), (words.G_RECORDER, modes._heard), (words.G_MODE, modes._mode)):
         registry.put(registry.REGISTRY.address, at, id(thing))
     for at, module, name in (
         (words.G_HIT, "native.calls.calls_native", "hit"),

@@ -18,7 +18,7 @@ from kernels.call_cache import entries as calls
 from kernels.call_cache import routine_computations
 from kernels.call_cache.arguments import arguments
 from kernels.call_cache.computation import Computation
-from kernels.call_cache.entries import Key, Telling
+from kernels.call_cache.entries import Key, Notification
 from kernels.instructions.form import Form
 from kernels.native.calls.function_type import operation
 from kernels.native.words import ARGUED, MOST_OPERANDS, PULLS, PYTHON
@@ -70,7 +70,7 @@ def _enter(number: int, run: Run, result: Any, given: tuple[Any, ...], named: di
         return
     wanted = tuple([bool(tape) and x._slot is not None for x in run.operands])
     key = Key(number, tuple([x._form for x in run.operands]), wanted, asked.hashed)
-    told = Telling(run.op, len(run.operands), _told(run))
+    told = Notification(run.op, len(run.operands), _told(run))
     how = _computed(run, extra, result) if _may(any(wanted), form, value) else None
     largest = max(x.spec.bytes for x in (*run.operands, value))
     if how is not None or not calls.is_known(key):

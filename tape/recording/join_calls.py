@@ -9,7 +9,7 @@ import numpy as np
 
 from kernels.arrays.specs import dense
 from kernels.call_cache import join_entries
-from kernels.call_cache.entries import Telling
+from kernels.call_cache.entries import Notification
 from kernels.instructions.form import Form
 from kernels.native import words
 from tape.recording.call_table import number_of, provide, repeating
@@ -54,4 +54,4 @@ def _enter(number: int, op: Any, along: int, tensors: Any, result: Tensor, *, ne
         joined.append(join_entries.Joined(x._form, own, at * spec.strides[axis], strides))
         at += 1 if new else x.spec.shape[axis]
     provide(words.G_HIT_JOINED, "native.calls.joining_native", "hit_joined")
-    join_entries.enter(number, along, joined, form, Telling(op, len(tensors), (axis, new)))
+    join_entries.enter(number, along, joined, form, Notification(op, len(tensors), (axis, new)))

@@ -83,7 +83,7 @@ class Packed:
         if gradient is None:
             return [None] * len(instruction.operands)
         spec = self.form.spec
-        shadow = np.full((batch, spec.shadow) if batch else spec.shadow, -0.0, spec.dtype)
+        shadow = np.full((batch, spec.buffer_size) if batch else spec.buffer_size, -0.0, spec.dtype)
         pattern(shadow, spec, 0)[...] = gradient
         return contributions(self.unpacked(instruction), shadow, stash, batch=batch)
 

@@ -11,7 +11,7 @@ import numpy as np
 from kernels.arrays.specs import Spec, broadcast, dense
 from kernels.call_cache import computations, part_entries, pick_entries
 from kernels.call_cache import entries as calls
-from kernels.call_cache.entries import Key, Telling
+from kernels.call_cache.entries import Key, Notification
 from kernels.instructions.form import Form
 from kernels.native import words
 from kernels.native.calls.function_type import operation
@@ -171,6 +171,6 @@ def sharing(name: str) -> Callable[[Method], Method]:
         own = type(x) is Tensor and base_of(x) is x and type(x._value) is np.ndarray
         if own and result._value is x._value and not given and not named and modes.alone() is not None:
             provide(words.G_HIT_SHARED, "native.tensor.detaching_native", "hit_shared")
-            calls.enter(Key(number, (x._form,)), result._form, None, Telling(None, 1), 0)
+            calls.enter(Key(number, (x._form,)), result._form, None, Notification(None, 1), 0)
 
     return repeating(number | words.SHARES, enter)

@@ -41,7 +41,7 @@ class InferenceSpec(Spec):
     __slots__ = ("plain",)
 
     def __init__(self, spec: Spec) -> None:
-        super().__init__(spec.shape, spec.strides, spec.dtype, spec.gradient, spec.shadow)
+        super().__init__(spec.shape, spec.strides, spec.dtype, spec.gradient, spec.buffer_size)
         self.overlaps = True
         self.plain = spec
 

@@ -13,7 +13,7 @@ from numpy.lib.array_utils import byte_bounds
 from kernels.arrays.specs import spec_of
 from kernels.instructions.forms import Form
 from kernels.native.memory import where
-from kernels.programs.recording.noting import APART, Tables, native_note
+from kernels.programs.recording.notifying import APART, Tables, native_notify
 from kernels.programs.recording.program import Node, Recipe
 from kernels.programs.recording.program_words import NodeRef
 from kernels.records.kinds import Select, View
@@ -34,7 +34,7 @@ class Recorder:
         self._alike: dict[Any, Node] = {}
         me = ref(self)
         self._slowly = lambda *given: me()._note(*given)  # type: ignore[union-attr]
-        found = native_note(tables, Tensor, self._slowly)
+        found = native_notify(tables, Tensor, self._slowly)
         if found is not None:
             vars(self)["note"] = found
         self.escapes: list[str] = []
@@ -44,7 +44,7 @@ class Recorder:
         """Make a tensor an argument; return its node."""
         self.recipe.arguments.append(len(self.recipe.nodes))
         at = self._add(x, Node(x.spec, argument=True, differentiable=x._slot is not None))
-        self.tables.noted(x._form if x._slot is not None else None)
+        self.tables.nodes_added(x._form if x._slot is not None else None)
         return at
 
     def _add(self, x: Tensor, node: Node) -> int:
@@ -76,11 +76,11 @@ class Recorder:
                 kind = self._step(op, refs, self._add(result, node), params, graded)
                 if graded is not None and all(type(r) in (NodeRef, float) for r in refs):  # as native code looks at
                     self.tables.alike[graded] = node, kind, params
-                self.tables.noted(graded)
+                self.tables.nodes_added(graded)
                 return
         self._look_at(op, operands, result, params)
         at = known(id(result), -1)
-        self.tables.noted(form if 0 <= at == len(nodes) - 1 and nodes[at].differentiable else None)
+        self.tables.nodes_added(form if 0 <= at == len(nodes) - 1 and nodes[at].differentiable else None)
 
     def _look_at(self, op: Any, operands: tuple[Any, ...], result: Tensor, params: tuple[Any, ...]) -> None:
         """Record an operation if an operand depends on the arguments, whatever the operands are."""
@@ -143,7 +143,7 @@ class Recorder:
         offset = where(as_array(result)) - where(as_array(source)) if result.spec.size else 0
         node.offset = parent.offset + offset
         if is_view(result):
-            node.family, node.shadow = self.reference(result._base).node, result._offset
+            node.family, node.buffer_offset = self.reference(result._base).node, result._offset
 
     def _depends(self, x: Any) -> bool:
         return isinstance(x, Tensor) and (id(x) in self.nodes or id(base_of(x)) in self.nodes)

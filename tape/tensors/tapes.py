@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 from kernels.arrays.sweep_interface import FreedError
 from kernels.compiler import direct_calls
 from kernels.instructions.entries import entries_of, locate
-from kernels.instructions.saved_value_protection import Mentions
+from kernels.instructions.saved_value_protection import SavedValues
 from kernels.native.registry import MOST_TAPES
 from kernels.native.words import LARGEST_GROWTH
 from tape import errors
@@ -96,7 +96,6 @@ class Tape:
         "grown",
         "hooks",
         "lines",
-        "mentions",
         "metadata",
         "nodes",
         "number",
@@ -104,6 +103,7 @@ class Tape:
         "readers",
         "record",
         "retained",
+        "saved_values",
         "swept",
         "thread",
     )
@@ -121,7 +121,7 @@ class Tape:
         self.metadata: dict[int, dict[str, Any]] = {}
         self.nodes: dict[int, Any] = {}
         """Weak references to the nodes of the graph that somebody holds."""
-        self.mentions = Mentions(self.entries)
+        self.saved_values = SavedValues(self.entries)
         self.readers: list[None] = []
         """An item for each sweep that reads the entries: nothing may be dropped."""
         self.swept = self.patience = 0
@@ -152,7 +152,7 @@ class Tape:
             self._let_go()
         gone: int = self.entries.collect(self.readers)
         if gone:
-            self.mentions.dropped(gone)
+            self.saved_values.dropped(gone)
         if self.hooks or self.lines or self.metadata:
             self.forget_hooks()
         return gone

@@ -12,7 +12,7 @@ import numpy as np
 from kernels.arrays.specs import Spec, spec_of
 from kernels.instructions.forms import Form
 from kernels.instructions.reference_tape import SlotHolder
-from kernels.native.tensor.leaf_type import leaf_type, maker, rare_type, taker
+from kernels.native.tensor.leaf_type import extras_type, leaf_type, maker, taker
 from kernels.native.tensor.tensor_type import tensor_type
 from tape.tensors.modes import ON_MADE, active, settle
 
@@ -64,7 +64,7 @@ Descriptor: TypeAlias = Form | Spec
 """What describes a tensor: the form of the instruction that computed it, or a bare spec. Both have a ``spec``."""
 
 
-@rare_type
+@extras_type
 class Rare:
     """Attributes that few tensors have, kept apart so that all others stay small.
 
@@ -91,16 +91,16 @@ class Tensor(SlotHolder):
     Every tensor has a ``_value``, a ``_slot`` and a ``_form``; see ``Value``, ``Slot`` and ``Descriptor``. A view has
     an ``_offset``, where it begins in the gradient buffer of its family, in bytes. The others are set only where they
     are needed: a view's ``_base``, the ``_views`` of a base, ``_shared`` if memory is seen outside of the family, and
-    ``_rare``.
+    ``_extras``.
     """
 
     __slots__ = (
         "__weakref__",
         "_base",
         "_bytes",
+        "_extras",
         "_form",
         "_offset",
-        "_rare",
         "_shared",
         "_value",
         "_views",
@@ -112,7 +112,7 @@ class Tensor(SlotHolder):
     _base: Tensor
     _views: list[ReferenceType[Tensor]]
     _shared: bool
-    _rare: Rare
+    _extras: Rare
     _bytes: int
     """Of a large tensor: how many bytes may be freed when it dies."""
 
@@ -137,14 +137,14 @@ def holder(slot: Slot, form: Descriptor) -> Tensor:
 
 def seldom(x: Tensor) -> Rare:
     """Return a tensor's extra attributes for reading: shared defaults where it has none."""
-    return getattr(x, "_rare", _NOTHING)
+    return getattr(x, "_extras", _NOTHING)
 
 
 def rare(x: Tensor) -> Rare:
     """Return a tensor's extra attributes for changing; they are made where it has none."""
-    extras: Rare | None = getattr(x, "_rare", None)
+    extras: Rare | None = getattr(x, "_extras", None)
     if extras is None:
-        extras = x._rare = Rare()
+        extras = x._extras = Rare()
     return extras
 
 

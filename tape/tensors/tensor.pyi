@@ -14,7 +14,7 @@ import numpy as np
 from kernels.arrays.specs import Spec, spec_of
 from kernels.instructions.forms import Form
 from kernels.instructions.reference_tape import SlotHolder
-from kernels.native.tensor.leaf_type import leaf_type, maker, rare_type, taker
+from kernels.native.tensor.leaf_type import extras_type, leaf_type, maker, taker
 from kernels.native.tensor.tensor_type import tensor_type
 from tape.tensors.modes import ON_MADE, active, settle
 Array = np.ndarray[Any, Any]
@@ -44,7 +44,7 @@ class AccumulateGrad:
 Slot: TypeAlias = int | AccumulateGrad | None
 Value: TypeAlias = np.ndarray[Any, Any] | float
 Descriptor: TypeAlias = Form | Spec
-@rare_type
+@extras_type
 class Rare:
     """Attributes that few tensors have, kept apart so that all others stay small.
 
@@ -61,14 +61,14 @@ class Rare:
         ...
 class Tensor(SlotHolder):
     """An array that knows how it was computed. Make one with ``tape.tensor`` or an operation."""
-    __slots__ = ('__weakref__', '_base', '_bytes', '_form', '_offset', '_rare', '_shared', '_value', '_views')
+    __slots__ = ('__weakref__', '_base', '_bytes', '_extras', '_form', '_offset', '_shared', '_value', '_views')
     _value: Value
     _form: Descriptor
     _offset: int
     _base: Tensor
     _views: list[ReferenceType[Tensor]]
     _shared: bool
-    _rare: Rare
+    _extras: Rare
     _bytes: int
     __hash__ = object.__hash__
     @property

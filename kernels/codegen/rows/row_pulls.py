@@ -43,9 +43,9 @@ class RowPull:
         """Compile, or find, the kernel; return its address and layout."""
         return self.where(self.dtype), _layout(self.words)
 
-    def contribute(self, shadow: Array, offset: int, cotangent: Array, saved: tuple[Any, ...]) -> None:
+    def contribute(self, buffer: Array, offset: int, cotangent: Array, saved: tuple[Any, ...]) -> None:
         """Run the rule on arrays and add what it finds."""
-        start, size = offset // shadow.itemsize, math.prod(self.shape)
+        start, size = offset // buffer.itemsize, math.prod(self.shape)
         given = cotangent.reshape(-1)[: math.prod(self.given)].reshape(self.given)
         with np.errstate(all="ignore"):
             found = np.asarray(self.rule(given, *saved)).reshape(-1) + 0.0
@@ -53,7 +53,7 @@ class RowPull:
             outer, _, inner, *_ = self.words
             nothing = ((given == 0) & np.signbit(given)).reshape(outer, 1, inner)
             found = np.where(nothing, -0.0, found.reshape(outer, -1, inner)).reshape(-1)
-        shadow[start : start + size] += found
+        buffer[start : start + size] += found
 
 
 @functools.lru_cache(256)

@@ -29,7 +29,7 @@ from kernels.native.words import (
     E_KIND,
     E_LARGE,
     E_LOOP,
-    E_TOLD,
+    E_OPERATION,
     EXTRA_AT,
     G_CALLS,
     G_SPARES,
@@ -67,8 +67,8 @@ hash_of = load_module("native.calls.keys_native").hash_of
 new_tensor = load_module("native.objects_native").new_tensor
 _operands = load_module("native.operands_native")
 narrow, read_all, wanted, whole = _operands.narrow, _operands.read_all, _operands.wanted, _operands.whole
-_telling = load_module("native.calls.telling_native")
-tape_in_force, tell = _telling.tape_in_force, _telling.tell
+_notifying = load_module("native.calls.notifying_native")
+tape_in_force, notify_recorder = _notifying.tape_in_force, _notifying.notify_recorder
 _computing = load_module("native.calls.computing_native")
 _calling = load_module("native.calls.python_functions_native")
 are_alike, called, paired = _calling.are_alike, _calling.called, _calling.paired
@@ -172,8 +172,8 @@ def entry_of(registry, op, given, count, operands, t, by_number, asked):
     entry = look_up(registry, op, operands, t & ~1, number_of(operands, by_number, asked))
     if entry == 0 or is_asked(entry, asked) == 0:
         return 0
-    told = t & 1 == 0 or word(entry, E_TOLD) != 0 or word(entry, E_KIND) == SLOWLY
-    return entry if told else 0  # recorders are to hear of it from Python
+    known = t & 1 == 0 or word(entry, E_OPERATION) != 0 or word(entry, E_KIND) == SLOWLY
+    return entry if known else 0  # Python notifies recorders of it
 
 
 @njit(cache=True, error_model="numpy")
@@ -195,7 +195,7 @@ def filled(entry, at, tensor, value):
 
 @njit(cache=True, error_model="numpy")
 def finished(registry, found, entry, given, operands, results, value):
-    """Give tensors the values of a call, record that and tell of it; without a value let go of them: 0.
+    """Give tensors the values of a call, record the call and notify a recorder; without a value release them: 0.
 
     A second value is the object of the third operand. The results are a new tensor, and a second or 0.
     """
@@ -209,7 +209,7 @@ def finished(registry, found, entry, given, operands, results, value):
     t = found & ~1
     if word(entry, E_BLOCK) != 0:
         recorded(t, entry, operands, value, result)
-    if found != t and tell(registry, entry, given, operands, result) == 0:
+    if found != t and notify_recorder(registry, entry, given, operands, result) == 0:
         dropped(second)
         return dropped(result)
     return paired(entry, result, second) if second != 0 else result

@@ -32,12 +32,12 @@ from kernels.native.words import (
     E_KIND,
     E_TAKES,
     G_ARRAY,
+    G_EXTRAS,
     G_FALSE,
     G_FLOAT,
     G_INT,
     G_LIST,
     G_NONE,
-    G_RARE,
     G_TENSOR,
     NEST,
     NEST4,
@@ -46,8 +46,8 @@ from kernels.native.words import (
     NUMBERED,
     O_BASE,
     O_BYTES,
+    O_EXTRAS,
     O_FORM,
-    O_RARE,
     O_SHARED,
     O_SLOT,
     O_VALUE,
@@ -64,7 +64,7 @@ CONTROL = True
 
 _objects = load_module("native.objects_native")
 kind_of, put = _objects.kind_of, _objects.put
-tape_in_force = load_module("native.calls.telling_native").tape_in_force
+tape_in_force = load_module("native.calls.notifying_native").tape_in_force
 _computing = load_module("native.calls.computing_native")
 fill, scalar = _computing.fill, _computing.scalar
 _calls = load_module("native.calls.calls_native")
@@ -86,9 +86,9 @@ def new_counter():
 
 
 @njit(cache=True, error_model="numpy")
-def new_rare(registry, counter):
+def new_extras(registry, counter):
     """What few tensors have, with a count of writes, of which it takes the reference; 0 with an exception."""
-    found = PyType_GenericAlloc(word(registry, G_RARE), 0) if counter != 0 else 0
+    found = PyType_GenericAlloc(word(registry, G_EXTRAS), 0) if counter != 0 else 0
     if found == 0:
         if counter != 0:
             Py_DecRef(counter)
@@ -103,8 +103,8 @@ def new_rare(registry, counter):
 @njit(cache=True, error_model="numpy")
 def counter_of(registry, x):
     """The list that counts the writes to a tensor, borrowed; 0 where there is none."""
-    rare = load_i8(x + O_RARE)
-    counter = load_i8(rare + R_COUNTER) if rare != 0 and kind_of(rare) == word(registry, G_RARE) else 0
+    extras = load_i8(x + O_EXTRAS)
+    counter = load_i8(extras + R_COUNTER) if extras != 0 and kind_of(extras) == word(registry, G_EXTRAS) else 0
     is_list = counter != 0 and kind_of(counter) == word(registry, G_LIST) and PyList_Size(counter) == 1
     return counter if is_list and kind_of(PyList_GetItem(counter, 0)) == word(registry, G_INT) else 0
 
@@ -112,12 +112,12 @@ def counter_of(registry, x):
 @njit(cache=True, error_model="numpy")
 def is_counted(registry, x):
     """Whether the writes to a tensor are counted, from now on if they were not; that may run anything."""
-    if word(registry, G_RARE) != 0 and load_i8(x + O_RARE) == 0:
-        rare = new_rare(registry, new_counter())
-        if rare != 0 and load_i8(x + O_RARE) == 0:
-            store_i8(x + O_RARE, rare)
-        elif rare != 0:
-            Py_DecRef(rare)
+    if word(registry, G_EXTRAS) != 0 and load_i8(x + O_EXTRAS) == 0:
+        extras = new_extras(registry, new_counter())
+        if extras != 0 and load_i8(x + O_EXTRAS) == 0:
+            store_i8(x + O_EXTRAS, extras)
+        elif extras != 0:
+            Py_DecRef(extras)
     return PyErr_Occurred() == 0 and counter_of(registry, x) != 0
 
 
@@ -158,7 +158,7 @@ def is_written(registry, entry, operands, x):
 @njit(cache=True, error_model="numpy")
 def can_take(registry, found, x):
     """Whether a tensor may take another value: it is alone with its own, and no leaf that is to be recorded."""
-    value, slot, rare = load_i8(x + O_VALUE), load_i8(x + O_SLOT), load_i8(x + O_RARE)
+    value, slot, extras = load_i8(x + O_VALUE), load_i8(x + O_SLOT), load_i8(x + O_EXTRAS)
     if value == 0 or slot == STALE or kind_of(x) != word(registry, G_TENSOR):
         return False
     if load_i8(x + O_BASE) != 0 or load_i8(x + O_VIEWS) != 0 or load_i8(x + O_SHARED) != 0:
@@ -169,7 +169,7 @@ def can_take(registry, found, x):
             return False
     elif slot < 0 and found != 0:
         return False
-    return counter_of(registry, x) != 0 and load_i8(rare + R_RETAINS) == word(registry, G_FALSE)
+    return counter_of(registry, x) != 0 and load_i8(extras + R_RETAINS) == word(registry, G_FALSE)
 
 
 @njit(cache=True, error_model="numpy")

@@ -53,8 +53,8 @@ _objects = load_module("native.objects_native")
 kind_of, new_tensor = _objects.kind_of, _objects.new_tensor
 read = load_module("native.operands_native").read
 commit = load_module("native.tape.tape_native").commit
-_telling = load_module("native.calls.telling_native")
-tape_in_force, tell = _telling.tape_in_force, _telling.tell
+_notifying = load_module("native.calls.notifying_native")
+tape_in_force, notify_recorder = _notifying.tape_in_force, _notifying.notify_recorder
 _computing = load_module("native.calls.computing_native")
 array_for, keep = _computing.array_for, _computing.keep
 _calls = load_module("native.calls.calls_native")
@@ -171,7 +171,7 @@ def finish(registry, found, entry, count, held, result):
     store_i8(result + O_FORM, word(entry, E_FORM))
     if word(entry, E_BLOCK) != 0:
         record(t, entry, count, operands, result)
-    if found != t and tell(registry, entry, held, operands, result) == 0:
+    if found != t and notify_recorder(registry, entry, held, operands, result) == 0:
         return dropped(result)
     return result
 

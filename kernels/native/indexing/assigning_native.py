@@ -31,8 +31,8 @@ from kernels.native.words import (
     NEST4,
     O_BASE,
     O_BYTES,
+    O_EXTRAS,
     O_FORM,
-    O_RARE,
     O_SLOT,
     O_VALUE,
     O_VIEWS,
@@ -57,7 +57,7 @@ commit, reserve = _tape.commit, _tape.reserve
 give_slot = load_module("native.tape.record_native").give_slot
 _operands = load_module("native.operands_native")
 narrow, read_all = _operands.narrow, _operands.read_all
-tape_in_force = load_module("native.calls.telling_native").tape_in_force
+tape_in_force = load_module("native.calls.notifying_native").tape_in_force
 _computing = load_module("native.calls.computing_native")
 keep, over_nest = _computing.keep, _computing.over_nest
 _in_place = load_module("native.calls.in_place_native")
@@ -71,7 +71,7 @@ entry_of, steps_of = _parts.entry_of, _parts.steps_of
 def can_record(registry, t, x, entry):
     """Whether a write can be recorded now: to no leaf, to what retains no gradient, on a tape that has room."""
     block = word(entry, E_BLOCK)
-    if load_i8(x + O_SLOT) < 0 or load_i8(load_i8(x + O_RARE) + R_RETAINS) != word(registry, G_FALSE):
+    if load_i8(x + O_SLOT) < 0 or load_i8(load_i8(x + O_EXTRAS) + R_RETAINS) != word(registry, G_FALSE):
         return False
     entries = word(block, B_ENTRIES)
     return word(t, T_SIZE) + entries <= word(t, T_ROOM) and reserve(t, entries) != 0

@@ -39,10 +39,10 @@ from kernels.native.words import (
     E_LARGE,
     E_NDIM,
     E_OFFSET,
+    E_OPERATION,
     E_SHAPE,
     E_START,
     E_STRIDES,
-    E_TOLD,
     G_ARRAY,
     G_BASE,
     G_TENSOR,
@@ -77,8 +77,8 @@ keep = load_module("native.calls.computing_native").keep
 find = load_module("native.calls.calls_native").find
 _asked = load_module("native.calls.call_table_native")
 hit_assign, hit_picked, missed = _asked.hit_assign, _asked.hit_picked, _asked.missed
-_telling = load_module("native.calls.telling_native")
-tape_in_force, tell = _telling.tape_in_force, _telling.tell
+_notifying = load_module("native.calls.notifying_native")
+tape_in_force, notify_recorder = _notifying.tape_in_force, _notifying.notify_recorder
 
 
 @njit(cache=True, error_model="numpy")
@@ -109,7 +109,7 @@ def look_up(registry, op, x, found, words):
     if value == 0 or kind_of(value) != word(registry, G_ARRAY):
         return 0
     entry = entry_of(registry, op, load_i8(x + O_FORM), 0, words, 1 if t != 0 and slot != 0 else 0)
-    if entry == 0 or (found != t and word(entry, E_TOLD) == 0):  # a recorder is told of the very index
+    if entry == 0 or (found != t and word(entry, E_OPERATION) == 0):  # a recorder needs the index itself
         return 0
     views = load_i8(base_of(x, entry) + O_VIEWS)
     count = PyList_Size(views) if views != 0 else 0
@@ -209,7 +209,7 @@ def shown_again(registry, op, x, found, words):
     if done != 0 and found & 1 != 0:
         given = three_words()
         store_i8(given, x)
-        done = tell(registry, entry, given, 0, result)
+        done = notify_recorder(registry, entry, given, 0, result)
     if reference != 0:
         Py_DecRef(reference)
     if done == 0:

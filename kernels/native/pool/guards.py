@@ -56,9 +56,9 @@ def install() -> None:
 @functools.cache
 def _guards() -> Any:
     guards = jit.load_module("native.pool.guards_native")
-    told = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)(_end)
-    put(guards.words(), pool_words.G_REPORT, ctypes.cast(told, ctypes.c_void_p).value or 0)
-    for thing in (guards, told):  # to the very end: arrays may die last
+    report = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)(_end)
+    put(guards.words(), pool_words.G_REPORT, ctypes.cast(report, ctypes.c_void_p).value or 0)
+    for thing in (guards, report):  # to the very end: arrays may die last
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
     return guards
 

@@ -1,8 +1,9 @@
-"""Large arrays and shadows in memory that is used again: pages fresh from the system cost more than arithmetic.
+"""Large arrays and buffers in memory that is used again: pages fresh from the system cost more than arithmetic.
 
 NumPy lets the memory of an array come from a handler. It asks ours only within ``call``, and tells it when the array
 that owns the memory dies: memory is used again when nobody can see it, for a view of whatever kind keeps its array.
-Blocks of 64 KB and more are kept, those used last, of a bounded sum of bytes; sweeps take their shadows here too.
+Blocks of 64 KB and more are kept, those used last, of a bounded sum of bytes; sweeps take their gradient buffers here
+too.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ from kernels.native.words import (
     G_TENSOR,
     G_TRUE,
     O_BASE,
+    O_EXTRAS,
     O_FORM,
-    O_RARE,
     O_SHARED,
     O_VALUE,
 )
@@ -24,10 +24,10 @@ CONTROL = True
 
 _objects = load_module("native.objects_native")
 array_of, kind_of, new_tensor, put = _objects.array_of, _objects.kind_of, _objects.new_tensor, _objects.put
-tape_in_force = load_module("native.calls.telling_native").tape_in_force
+tape_in_force = load_module("native.calls.notifying_native").tape_in_force
 find = load_module("native.calls.calls_native").find
 _in_place = load_module("native.calls.in_place_native")
-counter_of, is_counted, new_rare = _in_place.counter_of, _in_place.is_counted, _in_place.new_rare
+counter_of, is_counted, new_extras = _in_place.counter_of, _in_place.is_counted, _in_place.new_extras
 
 
 @njit(cache=True, error_model="numpy")
@@ -52,13 +52,13 @@ def hit_shared(op, given, count, ignored):
         return 0
     counter = counter_of(registry, x)
     Py_IncRef(counter)
-    rare = new_rare(registry, counter)
-    result = new_tensor(registry) if rare != 0 else 0
+    extras = new_extras(registry, counter)
+    result = new_tensor(registry) if extras != 0 else 0
     if result == 0:
-        if rare != 0:
-            Py_DecRef(rare)
+        if extras != 0:
+            Py_DecRef(extras)
         return 0
-    store_i8(result + O_RARE, rare)
+    store_i8(result + O_EXTRAS, extras)
     # All that has been made may have collected garbage, and so run anything: what counts is read now.
     found = tape_in_force(registry)
     same = found != -1 and found & 1 == 0 and load_i8(x + O_BASE) == 0 and counter_of(registry, x) == counter

@@ -59,7 +59,7 @@ CONTROL = True
 _objects = load_module("native.objects_native")
 kind_of, none, wrong = _objects.kind_of, _objects.none, _objects.wrong
 elements, new_tensor = _objects.elements, _objects.new_tensor
-look_at = load_module("native.calls.telling_native").look_at
+look_at = load_module("native.calls.notifying_native").look_at
 MOST_FLOATS, MOST_DIMS, SPECS, SPEC = 64, 3, 64, 5
 """Floats in a list; dims of shapes whose specs are kept; how many; words of one."""
 specs = own_words(SPECS * SPEC)

@@ -21,7 +21,7 @@ _SLOTS = {
     "owner": words.L_OWNER,
     "spec": words.L_SPEC,
 }
-_RARE = {"counter": words.R_COUNTER, "grad": words.R_GRAD, "leaf": words.R_LEAF, "retains": words.R_RETAINS}
+_EXTRAS = {"counter": words.R_COUNTER, "grad": words.R_GRAD, "leaf": words.R_LEAF, "retains": words.R_RETAINS}
 _DOC = 40
 
 
@@ -40,10 +40,10 @@ def leaf_type(cls: Class) -> Class:
     return cls
 
 
-def rare_type(cls: Class) -> Class:
+def extras_type(cls: Class) -> Class:
     """Let native code make and read what few tensors have, if this class keeps it where it reads that."""
-    if NATIVE and place_of(cls, *_RARE) == [*_RARE.values()]:
-        _register(words.G_RARE, cls)
+    if NATIVE and place_of(cls, *_EXTRAS) == [*_EXTRAS.values()]:
+        _register(words.G_EXTRAS, cls)
     return cls
 
 

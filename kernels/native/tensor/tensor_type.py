@@ -39,8 +39,8 @@ Class = TypeVar("Class", bound=type)
 
 _MEMBERS = {
     "_value": (OBJECT, words.O_VALUE, 0), "_form": (OBJECT, words.O_FORM, 0), "_base": (OBJECT, words.O_BASE, 0),
-    "_views": (OBJECT, words.O_VIEWS, 0), "_shared": (OBJECT, words.O_SHARED, 0), "_rare": (OBJECT, words.O_RARE, 0),
-    "_offset": (SIZE, words.O_OFFSET, 0), "_bytes": (SIZE, words.O_BYTES, 0),
+    "_views": (OBJECT, words.O_VIEWS, 0), "_shared": (OBJECT, words.O_SHARED, 0),
+    "_extras": (OBJECT, words.O_EXTRAS, 0), "_offset": (SIZE, words.O_OFFSET, 0), "_bytes": (SIZE, words.O_BYTES, 0),
     "__weaklistoffset__": (SIZE, words.O_WEAK, READONLY),
 }  # fmt: skip
 _OWN = frozenset({"__dict__", "__weakref__", "__slots__", "__module__", "__del__", "_slot", "_unheld", *_MEMBERS})

@@ -1,4 +1,4 @@
-"""Tasks to rows of words: where values, shadows and constants stand, and what the rows and their pointers say."""
+"""Tasks to rows of words: where values, buffers and constants stand, and what the rows and their pointers say."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _DOUBLE = 8
 
 @dataclass(slots=True)
 class Plan:
-    """A recipe made ready: tasks, of which so many compute forward, and which nodes have a shadow."""
+    """A recipe made ready: tasks, of which so many compute forward, and which nodes have a gradient buffer."""
 
     recipe: Recipe
     tasks: Tasks
     forward: int
-    shadows: dict[int, int]
-    """Elements of the shadow of each base node that has one."""
+    buffers: dict[int, int]
+    """Elements of the gradient buffer of each base node that has one."""
     differentiates: bool
     compiled: dict[int, tuple[int, Array]] = field(default_factory=dict)
     """Kernels and layouts by the id of what the tasks call."""
@@ -61,7 +61,7 @@ def block(size: int) -> tuple[Array, int]:
 
 
 class Placing:
-    """Where the nodes and shadows of a plan stand: one block of memory, constants that are arrays in their own."""
+    """Where the nodes and buffers of a plan stand: one block of memory, constants that are arrays in their own."""
 
     def __init__(self, plan: Plan) -> None:
         self.recipe, self.tasks, self.compiled = plan.recipe, plan.tasks, plan.compiled
@@ -76,7 +76,7 @@ class Placing:
         used = np.where(self.places < 0, count + ~self.places, base[self.places])
         rooms = np.zeros(2 * count, np.int64)
         rooms[:count] = columns.of(_room_of)
-        for node, elements in plan.shadows.items():
+        for node, elements in plan.buffers.items():
             rooms[count + node] = _room(elements * nodes[node].spec.dtype.itemsize)
         times = np.repeat(np.arange(len(tasks)), self.counts)
         found, self.size = memory_plan.offsets(used, times, rooms, self._fixed(used, count))
@@ -88,13 +88,13 @@ class Placing:
             assert constant is not None
             if constant.ndim:
                 own[i] = where(constant)
-        self.values, self.shadows = own[base] + columns.offset, self.start + found[count:]
+        self.values, self.buffers = own[base] + columns.offset, self.start + found[count:]
         for i in constants:
             if found[i] >= 0:
                 self.view(i)[...] = nodes[i].constant
 
     def _fixed(self, used: Array, count: int) -> Array:
-        """Whether a value or a shadow is given or asked for from outside, or is a number that tasks read."""
+        """Whether a value or a gradient buffer is given or asked for from outside, or is a number that tasks read."""
         columns, outside = self.columns, [*self.recipe.arguments, *self.recipe.outputs]
         fixed, named = np.zeros((2, 2 * count), np.bool_)
         fixed[columns.base[outside]] = True
@@ -103,11 +103,11 @@ class Placing:
         fixed[:count] |= named[:count] & (columns.of(lambda node: node.constant is not None) != 0)
         return fixed
 
-    def view(self, i: int, *, shadow: bool = False) -> Array:
+    def view(self, i: int, *, gradient: bool = False) -> Array:
         """Return a node's value, or its gradient, as an array of this memory."""
         node = self.recipe.nodes[i]
-        address = int(self.shadows[self.recipe.family_of(i)] + node.shadow if shadow else self.values[i])
-        strides = node.spec.gradient if shadow else node.spec.strides
+        address = int(self.buffers[self.recipe.family_of(i)] + node.buffer_offset if gradient else self.values[i])
+        strides = node.spec.gradient if gradient else node.spec.strides
         if node.spec.size == 0:
             return np.zeros(node.spec.shape, node.spec.dtype)
         at = address - where(self.memory)
@@ -186,7 +186,7 @@ class Placing:
 
     def _addresses(self) -> Array:
         """Return the address of each place."""
-        found = np.where(self.places < 0, self.shadows[~self.places], self.values[self.places])
+        found = np.where(self.places < 0, self.buffers[~self.places], self.values[self.places])
         for k, offset in self.tasks.offsets.items():
             found[k] += offset
         return found
@@ -197,7 +197,7 @@ class Placing:
             kind = words.RUN_FILL8 if call.dtype.itemsize == _DOUBLE else words.RUN_FILL4
             return (kind, 0, 0, _bits(call.value, call.dtype), call.elements, count), call.elements
         if isinstance(call, PythonCall):
-            return (words.RUN_FILL8, 0, 0, 0, 0, count), words.PATIENCE + 1
+            return (words.RUN_FILL8, 0, 0, 0, 0, count), words.WORK_BETWEEN_CHECKS + 1
         if isinstance(call, UfuncCall):
             layout = nest_layout(call)
             self.layouts.append(layout)
@@ -214,7 +214,7 @@ class Placing:
         done, found, begin = work.cumsum(), [], 0
         while begin < len(work):
             before = int(done[begin - 1]) if begin else 0
-            end = min(int(np.searchsorted(done, before + words.PATIENCE, "right")) + 1, len(work))
+            end = min(int(np.searchsorted(done, before + words.WORK_BETWEEN_CHECKS, "right")) + 1, len(work))
             found.append((begin, end, self._call(int(tasks[end - 1]))))
             begin = end
         return found
@@ -224,7 +224,7 @@ class Placing:
         task = self.tasks.calls[self.kinds[last]]
         if not isinstance(task, PythonCall):
             return None
-        return partial(task.run, [self.view(node, shadow=shadow) for node, shadow in task.nodes])
+        return partial(task.run, [self.view(node, gradient=gradient) for node, gradient in task.nodes])
 
 
 def _heads(inline: Array, forward: int) -> Array:

@@ -69,7 +69,7 @@ class Lowering(Elements):
                 if fresh:
                     repeating.remember(at, start)
             if self.overwriting is not None and self.overwriting.written:
-                self.overwriting.mentioned(at)
+                self.overwriting.read_at(at)
         self._reset(self.recipe.outputs)
         repeating.blocks.finish()
         return self.tasks

@@ -12,9 +12,9 @@ from kernels.codegen.loop_printer import Loop
 from kernels.codegen.operand_spaces import Operand
 from kernels.codegen.tasks import Call, Fill, Place, PythonCall
 from kernels.instructions.forms import Form
-from kernels.instructions.restrided import respecified
+from kernels.instructions.restrided import restrided
 from kernels.instructions.routine_calls import RoutineCall, zero_of
-from kernels.native.words import ALWAYS, CLEARS, LIKEWISE, OTHERWISE, PULLS, PYTHON
+from kernels.native.words import ALWAYS, CLEARS, IF_INPUT_IS, NEVER, PULLS, PYTHON
 from kernels.programs.lowering.lower_elementwise import node_of
 from kernels.programs.lowering.lower_forward import Lowering
 from kernels.programs.lowering.node_columns import Columns
@@ -22,14 +22,14 @@ from kernels.programs.lowering.overwrites import names_of, operand_named
 from kernels.programs.lowering.task_blocks import (
     EXTRA,
     OPERAND,
-    OPERAND_SHADOW,
+    OPERAND_GRADIENT,
     RESULT,
-    RESULT_SHADOW,
+    RESULT_GRADIENT,
     Blocks,
     Pattern,
     Source,
 )
-from kernels.programs.recording.noting_words import HEAD
+from kernels.programs.recording.notifying_words import HEAD
 from kernels.programs.recording.program import Recipe
 from kernels.programs.recording.program_words import NodeRef, Step
 from kernels.records.kinds import Routine
@@ -50,17 +50,17 @@ class Reverse:
         self.recipe = recipe
         self.lowering = lowering
         self.tasks = lowering.tasks
-        self.shadows: dict[int, int] = {}
+        self.buffers: dict[int, int] = {}
         self.touched: set[int] = set()
-        self.uniform: set[int] = set()
+        self.constant_buffers: set[int] = set()
         self.blocks = Blocks(recipe, self.tasks, lowering.number, lowering.extra)
 
     def run(self, output: int) -> None:
         """Start from one floating element."""
         node = self.recipe.nodes[output]
-        base = self._shadow(output)
+        base = self._buffer_of(output)
         self._fill(base, node.spec.dtype, -0.0)
-        self.tasks.append(Fill(Place(base, shadow=True, offset=node.shadow), 1, node.spec.dtype, 1.0))
+        self.tasks.append(Fill(Place(base, gradient=True, offset=node.buffer_offset), 1, node.spec.dtype, 1.0))
         columns, steps, nodes = Columns(self.recipe.nodes), self.recipe.steps, self.recipe.nodes
         family, wanted = columns.family.tolist(), columns.wants.tolist()
         starts, words, touched, copies = steps.starts, steps.words.tolist(), self.touched, self.lowering.copies
@@ -72,7 +72,7 @@ class Reverse:
             form = forms[words[start]]
             if form is None or family[words[start + 1]] not in touched:
                 continue
-            way = None if self.uniform or at in copies else ways[form]
+            way = None if self.constant_buffers or at in copies else ways[form]
             if way is None:
                 blocks.flush()
                 self._apart(steps[at], form)
@@ -83,7 +83,7 @@ class Reverse:
                     continue
                 base, stored = family[node], False
                 if base not in touched:
-                    self.shadows.setdefault(base, nodes[node].spec.shadow)
+                    self.buffers.setdefault(base, nodes[node].spec.buffer_size)
                     if covers:
                         stored = True
                         touched.add(base)
@@ -97,14 +97,14 @@ class Reverse:
     def _way(self, form: Form) -> Way | None:
         """Return how pullbacks of a form are called that only add to gradients; None if more is to be done."""
         pulls, names = [(i, pull) for i, pull in enumerate(form.pulls) if pull is not None], names_of(form.op)
-        short = form.kind == PULLS and all(form.gives(i) == OTHERWISE for i, _ in pulls)
+        short = form.kind == PULLS and all(form.constant_result(i) == NEVER for i, _ in pulls)
         if not short or not {"y", "n", "i", *names}.issuperset(form.saved):
             return None
         made: dict[str, Source] = {"y": (RESULT, 0), "n": (EXTRA, 0), "i": (EXTRA, 0)}
         saved = [made.get(name) or (OPERAND, names.index(name)) for name in form.saved]
         ways = []
         for i, pull in pulls:
-            places = [(OPERAND_SHADOW, i), (RESULT_SHADOW, 0), *saved]
+            places = [(OPERAND_GRADIENT, i), (RESULT_GRADIENT, 0), *saved]
             called = Pattern([self.tasks.kernel(pull, len(places))], [True], places)
             ways.append((i, self.blocks.add(called), form.covers[i]))
         return ways
@@ -119,25 +119,27 @@ class Reverse:
     def _form(self, step: Step, form: Form) -> Form:
         """Return the form that reads copies where a later write replaces what it saved."""
         for name, node in self.lowering.copies.get(step.at, _NONE).items():
-            form = respecified(form, form.saved.index(name), self.recipe.nodes[node].spec.strides)
+            form = restrided(form, form.saved.index(name), self.recipe.nodes[node].spec.strides)
         return form
 
-    def _shadow(self, node: int) -> int:
+    def _buffer_of(self, node: int) -> int:
         """Make room for a node's gradient; return the base that it belongs to."""
         base = self.recipe.family_of(node)
-        self.shadows.setdefault(base, self.recipe.nodes[node].spec.shadow)
+        self.buffers.setdefault(base, self.recipe.nodes[node].spec.buffer_size)
         return base
 
     def _fill(self, base: int, dtype: np.dtype[Any], value: float) -> None:
-        self.tasks.append(Fill(Place(base, shadow=True), self.shadows[base], dtype, value))
+        self.tasks.append(Fill(Place(base, gradient=True), self.buffers[base], dtype, value))
         self.touched.add(base)
 
     def _pull(self, step: Step, form: Form) -> None:
         """Add the pullbacks of one step, for the operands whose gradient is wanted; a write then clears its part."""
         base = self.recipe.family_of(step.result)
-        cotangent = Place(base, shadow=True, offset=self.recipe.nodes[step.result].shadow)
+        cotangent = Place(base, gradient=True, offset=self.recipe.nodes[step.result].buffer_offset)
         saved = tuple([self._saved(step, form, name) for name in form.saved])
-        if base in self.uniform and not all(form.takes(i) for i, pull in enumerate(form.pulls) if pull is not None):
+        if base in self.constant_buffers and not all(
+            form.reads_constant(i) for i, pull in enumerate(form.pulls) if pull is not None
+        ):
             self._write_out(base)
         for i, pull in enumerate(form.pulls):
             given = step.operands[i]
@@ -148,7 +150,7 @@ class Reverse:
 
     def _python(self, step: Step, form: Form) -> None:
         """Let Python run the vjp of a routine, and add what it returns."""
-        if (base := self.recipe.family_of(step.result)) in self.uniform:
+        if (base := self.recipe.family_of(step.result)) in self.constant_buffers:
             self._write_out(base)
         call: RoutineCall = form.params[0]
         names = form.saved[1:]
@@ -174,14 +176,16 @@ class Reverse:
                     add_to(place, value)
 
         nodes = ((step.result, True), *((n, False) for n in kept), *((n, True) for n in targets))
-        places = tuple(Place(self.recipe.family_of(n), shadow=True) if shadow else Place(n) for n, shadow in nodes)
+        places = tuple(
+            Place(self.recipe.family_of(n), gradient=True) if gradient else Place(n) for n, gradient in nodes
+        )
         self.tasks.append(PythonCall(run, nodes, places))
 
     def _ready(self, node: int, spec: Any, covers: bool) -> bool:
         """Make a gradient ready to be added to; whether it may be stored: nothing has been contributed yet."""
-        base = self._shadow(node)
+        base = self._buffer_of(node)
         first = base not in self.touched
-        if base in self.uniform:
+        if base in self.constant_buffers:
             self._write_out(base)
         if first and not covers:
             self._fill(base, spec.dtype, -0.0)
@@ -195,17 +199,17 @@ class Reverse:
         assert spec is not None
         if not self.recipe.wants(given.node):
             return
-        base = self._shadow(given.node)
-        given_one = self.recipe.family_of(step.result) in self.uniform
+        base = self._buffer_of(given.node)
+        given_one = self.recipe.family_of(step.result) in self.constant_buffers
         seen = base in self.touched or self._is_asked(base)
-        one = not seen and form.gives(i) >= (LIKEWISE if given_one else ALWAYS)
+        one = not seen and form.constant_result(i) >= (IF_INPUT_IS if given_one else ALWAYS)
         stored = self._ready(given.node, spec, form.covers[i])
         if one:
-            pull = constant_cotangents.one(pull)
-            self.uniform.add(base)
+            pull = constant_cotangents.computing_constant(pull)
+            self.constant_buffers.add(base)
         elif given_one:
-            pull = constant_cotangents.spread(pull)
-        target = Place(base, shadow=True, offset=self.recipe.nodes[given.node].shadow)
+            pull = constant_cotangents.reading_constant(pull)
+        target = Place(base, gradient=True, offset=self.recipe.nodes[given.node].buffer_offset)
         self.tasks.append(Call(pull, (target, *reads), not stored))
 
     def _is_asked(self, base: int) -> bool:
@@ -214,11 +218,11 @@ class Reverse:
         return node.argument or node.constant is not None
 
     def _write_out(self, base: int) -> None:
-        """Give every element of a shadow the number that its first one holds."""
-        dtype, place = self.recipe.nodes[base].spec.dtype, Place(base, shadow=True)
+        """Give every element of a gradient buffer the number that its first one holds."""
+        dtype, place = self.recipe.nodes[base].spec.dtype, Place(base, gradient=True)
         operands = (Operand("target", dtype, 0, (dtype.itemsize,)), Operand("x", dtype, 1, (0,)))
-        self.tasks.append(Call(Loop(same, (self.shadows[base],), operands, pullback=False), (place, place)))
-        self.uniform.discard(base)
+        self.tasks.append(Call(Loop(same, (self.buffers[base],), operands, pullback=False), (place, place)))
+        self.constant_buffers.discard(base)
 
     def _saved(self, step: Step, form: Form, name: str) -> Place:
         copies = self.lowering.copies.get(step.at, _NONE)

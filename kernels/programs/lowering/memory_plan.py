@@ -1,4 +1,4 @@
-"""Which values and shadows of a program share memory: those that are not needed at the same time."""
+"""Which values and gradient buffers of a program share memory: those that are not needed at the same time."""
 
 from __future__ import annotations
 

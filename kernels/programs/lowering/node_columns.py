@@ -16,7 +16,7 @@ class Columns:
     """The nodes of a recipe; a number for each.
 
     ``base`` and ``family`` are the nodes whose memory and whose gradient a node's are part of: itself where it is no
-    view; ``offset`` and ``shadow`` its places there, in bytes. ``wants``: whether it has a gradient.
+    view; ``offset`` and ``buffer_offset`` its places there, in bytes. ``wants``: whether it has a gradient.
     """
 
     def __init__(self, nodes: Sequence[Node]) -> None:
@@ -31,7 +31,7 @@ class Columns:
                 self.of(lambda node: -1 if node.family is None else node.family),
             )
         )
-        self.offset, self.shadow = self.of(lambda node: node.offset), self.of(lambda node: node.shadow)
+        self.offset, self.buffer_offset = self.of(lambda node: node.offset), self.of(lambda node: node.buffer_offset)
         own = self.of(lambda node: node.differentiable)
         self.wants = (own | own[self.family]) != 0
 

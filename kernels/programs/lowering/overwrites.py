@@ -24,12 +24,12 @@ class Overwriting:
 
     def __init__(self, recipe: Recipe) -> None:
         self.recipe = recipe
-        self._mentions: dict[int, Intervals] = {}
+        self._read_places: dict[int, Intervals] = {}
         self.written = written(recipe)
         self._saves = [kind.form is not None and bool(kind.form.saved) for kind in recipe.steps.kinds]
         self._words = recipe.steps.words if self.written else None
 
-    def mentioned(self, at: int) -> None:
+    def read_at(self, at: int) -> None:
         """Note the values that the pullbacks of a step will need, where a write may replace them."""
         steps = self.recipe.steps
         if self._words is None or not self._saves[self._words[steps.starts[at]]]:
@@ -51,7 +51,7 @@ class Overwriting:
         return list(found.items())
 
     def _of(self, node: int) -> Intervals:
-        return self._mentions.setdefault(self.recipe.base_of(node), Intervals())
+        return self._read_places.setdefault(self.recipe.base_of(node), Intervals())
 
     def _bytes(self, node: int) -> tuple[int, int]:
         """Return the range of its base's memory that a node stands in."""

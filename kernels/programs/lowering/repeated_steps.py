@@ -7,7 +7,7 @@ from typing import Any
 from kernels.codegen.tasks import PythonCall
 from kernels.programs.lowering.lower_elementwise import Elements
 from kernels.programs.lowering.task_blocks import NODE, OPERAND, RESULT, TEMPORARY, Blocks, Pattern, Source
-from kernels.programs.recording.noting_words import HEAD
+from kernels.programs.recording.notifying_words import HEAD
 from kernels.records.kinds import Contraction, Copy, Elementwise, Join, Part, Reduction, View
 
 _KINDS = {Elementwise, Reduction, Contraction, Copy, Join}

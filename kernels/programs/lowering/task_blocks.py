@@ -11,13 +11,13 @@ import numpy as np
 
 from kernels.codegen.tasks import Tasks
 from kernels.programs.lowering.node_columns import Columns
-from kernels.programs.recording.noting_words import HEAD
+from kernels.programs.recording.notifying_words import HEAD
 from kernels.programs.recording.program import Node, Recipe
 
 Array = np.ndarray[Any, Any]
 _FLOAT64 = np.dtype(np.float64)
 
-OPERAND, RESULT, NODE, TEMPORARY, EXTRA, OPERAND_SHADOW, RESULT_SHADOW = range(7)
+OPERAND, RESULT, NODE, TEMPORARY, EXTRA, OPERAND_GRADIENT, RESULT_GRADIENT = range(7)
 """What stands at a place: an operand by its number, the result, a node that all share, a temporary by its number, what
 the forward pass made for the pullback, the gradient of an operand or of the result."""
 FEW = 32
@@ -112,11 +112,11 @@ class Blocks:
         what = np.array(self._sources)[nth]
         found = self._found(what, np.array(self._numbers)[nth], at[rows], first[rows])
         if columns is not None:
-            shadows = what >= OPERAND_SHADOW
-            offsets = columns.shadow[found[shadows]]
+            gradients = what >= OPERAND_GRADIENT
+            offsets = columns.buffer_offset[found[gradients]]
             moved = np.flatnonzero(offsets)
-            self.tasks.offsets.update(zip(places[shadows][moved].tolist(), offsets[moved].tolist(), strict=True))
-            found[shadows] = ~columns.family[found[shadows]]
+            self.tasks.offsets.update(zip(places[gradients][moved].tolist(), offsets[moved].tolist(), strict=True))
+            found[gradients] = ~columns.family[found[gradients]]
         for i in np.flatnonzero((what == OPERAND) & (found < 0)).tolist():
             dtype = self.patterns[order[rows[i]]].dtypes.get(self._numbers[nth[i]], _FLOAT64)
             found[i] = self.number(self.recipe.steps.numbers[~found[i]], dtype)
@@ -136,9 +136,9 @@ class Blocks:
     def _found(self, what: Array, numbers: Array, at: Array, first: Array) -> Array:
         """Return the nodes that stand at places of these steps; of Python numbers their words."""
         words, starts, found = self._words, self._starts[at], numbers.copy()
-        of_operands = (what == OPERAND) | (what == OPERAND_SHADOW)
+        of_operands = (what == OPERAND) | (what == OPERAND_GRADIENT)
         found[of_operands] = words[starts[of_operands] + HEAD + numbers[of_operands]]
-        of_results = (what == RESULT) | (what == RESULT_SHADOW)
+        of_results = (what == RESULT) | (what == RESULT_GRADIENT)
         found[of_results] = words[starts[of_results] + 1]
         found[what == TEMPORARY] += first[what == TEMPORARY]
         found[what == EXTRA] = [self.extra[i] for i in at[what == EXTRA].tolist()]

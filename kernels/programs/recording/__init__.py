@@ -1,1 +1,1 @@
-"""A program as data: nodes and steps as words, noted while they are recorded; pickles."""
+"""A program as data: nodes and steps as words, appended while a program is recorded; pickles."""

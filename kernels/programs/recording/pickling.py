@@ -55,13 +55,13 @@ def part_of(name: str) -> View:
     return op.part
 
 
-def spec_from(shape: Any, strides: Any, dtype: str, gradient: Any, shadow: int) -> Spec:
+def spec_from(shape: Any, strides: Any, dtype: str, gradient: Any, buffer_size: int) -> Spec:
     """Return the one spec of these values."""
-    return intern_spec(shape, strides, np.dtype(dtype), gradient, shadow)
+    return intern_spec(shape, strides, np.dtype(dtype), gradient, buffer_size)
 
 
 def _of_spec(spec: Spec) -> Any:
-    return spec_from, (spec.shape, spec.strides, spec.dtype.str, spec.gradient, spec.shadow)
+    return spec_from, (spec.shape, spec.strides, spec.dtype.str, spec.gradient, spec.buffer_size)
 
 
 def _of_op(op: Op) -> Any:

@@ -23,16 +23,16 @@ class ProgramError(RuntimeError):
 class Node:
     """A value of the program.
 
-    An argument, a constant (with its array), a result, or a view of node ``base`` at ``offset`` bytes of its
-    memory. Results that are alike share one. A view's gradient stands at ``shadow`` bytes of that of node ``family``,
-    if that has one (``differentiable``): the node of its base tensor, which for a view of a detached tensor is the
+    An argument, a constant (with its array), a result, or a view of node ``base`` at ``offset`` bytes of its memory.
+    Results that are alike share one. A view's gradient stands at ``buffer_offset`` bytes of that of node ``family``, if
+    that has one (``differentiable``): the node of its base tensor, which for a view of a detached tensor is the
     detached one.
     """
 
     spec: Spec
     base: int | None = None
     offset: int = 0
-    shadow: int = 0
+    buffer_offset: int = 0
     differentiable: bool = False
     family: int | None = None
     constant: Array | None = None

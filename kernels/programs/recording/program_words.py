@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from kernels.instructions.forms import Form
-from kernels.programs.recording.noting_words import H_ADDRESS, H_ROOM, H_USED, HEAD
+from kernels.programs.recording.notifying_words import H_ADDRESS, H_ROOM, H_USED, HEAD
 from kernels.records.kinds import Op
 
 Operand = int | float

@@ -33,14 +33,14 @@ from kernels.native.words import (
     A_NDIM,
     A_SHAPE,
     A_SIMPLE,
+    B_BUFFER,
     B_ENTRIES,
     B_ITEM,
     B_KIND,
     B_ORDER,
     B_READY,
-    B_SHADOW,
     BARE,
-    CELL,
+    BUCKET,
     ELSEWHERE,
     FOUND,
     G_ARRAY,
@@ -53,7 +53,7 @@ from kernels.native.words import (
     G_TENSOR,
     G_TUPLE,
     H_BATCH,
-    H_CELLS,
+    H_BUCKETS,
     H_LEAF,
     H_LEAVES,
     H_MARKS,
@@ -64,9 +64,9 @@ from kernels.native.words import (
     H_SWEEPS,
     H_TAPE,
     H_WALKS,
+    I_BUFFER,
     I_ITEM,
     I_LAID,
-    I_SHADOW,
     KEPT,
     L_HOOKS,
     MEMORY,
@@ -92,14 +92,14 @@ least = load_module("sweeps.native.leaves_native").least
 _objects = load_module("native.objects_native")
 array_of, elements, kind_of, wrong = _objects.array_of, _objects.elements, _objects.kind_of, _objects.wrong
 _gathering = load_module("sweeps.native.gathering_native")
-about_leaf, cell_of, is_number = _gathering.about_leaf, _gathering.cell_of, _gathering.is_number
+about_leaf, bucket_of, is_number = _gathering.about_leaf, _gathering.bucket_of, _gathering.is_number
 LEAST_I8 = -(1 << 63)
 """The bits of -0.0."""
 
 
 @njit(cache=True, error_model="numpy")
 def has_whole(registry, array, wanted):
-    """Whether an array can stand for a shadow: so many doubles in order, and none of them -0.0."""
+    """Whether an array can stand for a gradient buffer: so many doubles in order, and none of them -0.0."""
     if kind_of(array) != word(registry, G_ARRAY) or load_i4(array + A_FLAGS) & A_SIMPLE != A_SIMPLE:
         return False
     count = elements(load_i8(array + A_SHAPE), load_i4(array + A_NDIM))
@@ -130,7 +130,7 @@ def plant(h, t, slot, value):
     block = block_at(t, last)
     if word(word(t, T_WORDS), last - word(block, B_ENTRIES) + 1) != slot or word(block, B_KIND) != PULLS:
         return 0
-    count, item, row, number = word(block, B_SHADOW), word(block, B_ITEM), preset(h, slot), 1.0
+    count, item, row, number = word(block, B_BUFFER), word(block, B_ITEM), preset(h, slot), 1.0
     if kind_of(value) == word(registry, G_FLOAT):
         number = load_f8(value + HEADER) + 0.0
     elif value != word(registry, G_NONE):
@@ -158,7 +158,7 @@ def can_deliver(h):
         leaf, about = -word(word(t, T_WORDS), load_i8(found)), about_leaf(t, found)
         if leaf < 0 or kind_of(leaf) != kind or load_i8(leaf + L_HOOKS) != 0:
             return False
-        large = word(about, I_SHADOW) * word(about, I_ITEM) >= LARGE
+        large = word(about, I_BUFFER) * word(about, I_ITEM) >= LARGE
         if word(about, I_LAID) == 0 or (large and word(tape_registry(), G_POOLED) == 0):
             return False
     return True
@@ -169,10 +169,10 @@ def narrow(h, targets, alone):
     """Let the sweep keep to what leads to some leaves, each given once; False where one of them was not found."""
     count = PyTuple_Size(targets)
     for i in range(count):
-        cell = cell_of(h, PyTuple_GetItem(targets, i))
-        if cell == 0 or load_i8(cell + 24) & RELEVANT != 0:
+        bucket = bucket_of(h, PyTuple_GetItem(targets, i))
+        if bucket == 0 or load_i8(bucket + 24) & RELEVANT != 0:
             return False
-        store_i8(cell + 24, load_i8(cell + 24) | RELEVANT)
+        store_i8(bucket + 24, load_i8(bucket + 24) | RELEVANT)
     if count == 0 or (alone and count != word(h, H_LEAF)):
         return False
     if count != word(h, H_LEAF):
@@ -185,40 +185,40 @@ def narrow(h, targets, alone):
 def lay(h, found, arrays, swept):
     """Give a leaf that was found an array for its gradient, kept in a list; MEMORY or OK.
 
-    Of a graph that has been ``swept`` it takes the gradient from the cell.
+    Of a graph that has been ``swept`` it takes the gradient from the bucket.
     """
     registry, about = tape_registry(), about_leaf(word(h, H_TAPE), found)
     if is_number(about):
         return OK if PyList_Append(arrays, word(registry, G_NONE)) == 0 else MEMORY
-    laid, large = word(about, I_LAID), word(about, I_SHADOW) * word(about, I_ITEM) >= LARGE
+    laid, large = word(about, I_LAID), word(about, I_BUFFER) * word(about, I_ITEM) >= LARGE
     made = array_of(registry, load_i8(laid), laid + 16, word(laid, 1), large)
     if made == 0:
         return MEMORY
     failed = PyList_Append(arrays, made)
     Py_DecRef(made)  # the list has it
-    cell = word(h, H_CELLS) + 8 * CELL * load_i8(found + 16)
+    bucket = word(h, H_BUCKETS) + 8 * BUCKET * load_i8(found + 16)
     if not swept:
-        store_i8(cell + 8, -made)
+        store_i8(bucket + 8, -made)
     elif word(about, I_ITEM) == 8:
-        store_i8(load_i8(made + A_DATA), load_i8(cell + 16))
+        store_i8(load_i8(made + A_DATA), load_i8(bucket + 16))
     else:
-        store_i4(load_i8(made + A_DATA), load_i4(cell + 16))
+        store_i4(load_i8(made + A_DATA), load_i4(bucket + 16))
     return OK if failed == 0 else MEMORY
 
 
 @njit(cache=True, error_model="numpy")
 def lay_all(h, targets, arrays, swept):
     """Give leaves arrays in the order in which their gradients are wanted: of the targets, or as they were found."""
-    leaves, cells, spare = word(h, H_LEAVES), word(h, H_CELLS), 8 if swept else 16
+    leaves, buckets, spare = word(h, H_LEAVES), word(h, H_BUCKETS), 8 if swept else 16
     if kind_of(targets) != word(tape_registry(), G_TUPLE):
         for k in range(word(h, H_LEAF)):
             if lay(h, leaves + 8 * FOUND * k, arrays, swept) != OK:
                 return MEMORY
         return OK
     for k in range(word(h, H_LEAF)):
-        store_i8(cells + 8 * CELL * load_i8(leaves + 8 * FOUND * k + 16) + spare, k)
+        store_i8(buckets + 8 * BUCKET * load_i8(leaves + 8 * FOUND * k + 16) + spare, k)
     for i in range(PyTuple_Size(targets)):
-        k = load_i8(cell_of(h, PyTuple_GetItem(targets, i)) + spare)
+        k = load_i8(bucket_of(h, PyTuple_GetItem(targets, i)) + spare)
         if lay(h, leaves + 8 * FOUND * k, arrays, swept) != OK:
             return MEMORY
     return OK

@@ -1,7 +1,8 @@
 """The forward sweep: run the pushforwards of the marked instructions, first first, on tangents.
 
-Works on what the pre-pass of a reverse sweep leaves: cells, aliases, and the order of instructions, last first. The
-tangent of a view stands in that of its base, and a write changes the tangent of the version before, as with shadows.
+Works on what the pre-pass of a reverse sweep leaves: buckets, aliases, and the order of instructions, last first. The
+tangent of a view stands in that of its base, and a write changes the tangent of the version before, as with gradient
+buffers.
 """
 
 from __future__ import annotations
@@ -11,28 +12,28 @@ from kernels.native.memory import call_kernel, load_f4, load_i8, store_f4, store
 from kernels.native.pool.pool_calls import give
 from kernels.native.words import (
     ALIAS,
+    B_BUFFER,
     B_ENTRIES,
     B_FIRST,
     B_INPUTS,
     B_ITEM,
     B_KIND,
     B_SAVED,
-    B_SHADOW,
-    CELL,
+    BUCKET,
     CLEARS,
     H_AT,
     H_BATCH,
-    H_CELLS,
+    H_BUCKETS,
     H_COUNT,
     H_FROM,
     H_ORDER,
     H_PTRS,
     H_TAPE,
+    I_BUFFER,
     I_COVERS,
     I_ITEM,
     I_KERNEL,
     I_LAYOUT,
-    I_SHADOW,
     I_WORDS,
     KEPT,
     MEMORY,
@@ -48,8 +49,8 @@ from kernels.native.words import (
     VIEW,
 )
 
-_cells = load_module("sweeps.native.gradient_table_native")
-find, shadow, family = _cells.find, _cells.shadow, _cells.family
+_table = load_module("sweeps.native.gradient_table_native")
+find, gradient_buffer, family = _table.find, _table.gradient_buffer, _table.family
 _tape = load_module("native.tape.tape_native")
 block_at, point_at = _tape.block_at, _tape.point_at
 
@@ -66,15 +67,15 @@ def pushes(table, mask, block):
 
 
 @njit(cache=True, error_model="numpy")
-def operand_cell(h, key):
-    """The cell of an operand."""
+def operand_bucket(h, key):
+    """The bucket of an operand."""
     return find(h, key)
 
 
 @njit("int64(int64, int64, int64)", cache=True, error_model="numpy")
 def prepare(h, table, mask):
-    """Count, in the cell of each family, the operands that read its tangent; MISSING for forms without pushes."""
-    items, cells = word(word(h, H_TAPE), T_WORDS), word(h, H_CELLS)
+    """Count, in the bucket of each family, the operands that read its tangent; MISSING for forms without pushes."""
+    items, buckets = word(word(h, H_TAPE), T_WORDS), word(h, H_BUCKETS)
     order = word(h, H_ORDER)
     for k in range(word(h, H_COUNT)):
         last = word(order, k)
@@ -90,7 +91,7 @@ def prepare(h, table, mask):
         for i in range(word(block, B_INPUTS)):
             key = word(items, start + 1 + i)
             if key != 0:
-                home = family(operand_cell(h, key), cells)
+                home = family(operand_bucket(h, key), buckets)
                 flags = load_i8(home + 24)
                 if flags & ALIAS == 0:  # an alias keeps its parent where others count
                     store_i8(home + 24, flags + (1 << PARENT))
@@ -100,10 +101,10 @@ def prepare(h, table, mask):
 @njit("int64(int64, int64)", cache=True, error_model="numpy")
 def tangent(h, key):
     """The address of an operand's tangent; 0 where that is zero."""
-    cells = word(h, H_CELLS)
-    cell = operand_cell(h, key)
-    offset = load_i8(cell + 16) if load_i8(cell + 24) & ALIAS else 0
-    home = family(cell, cells)
+    buckets = word(h, H_BUCKETS)
+    bucket = operand_bucket(h, key)
+    offset = load_i8(bucket + 16) if load_i8(bucket + 24) & ALIAS else 0
+    home = family(bucket, buckets)
     return load_i8(home + 8) + offset if load_i8(home + 24) & TOUCHED else 0
 
 
@@ -118,14 +119,14 @@ def call(h, about, target, given, target_bytes, given_bytes, accumulate):
 
 
 @njit(cache=True, error_model="numpy")
-def copied(h, cell, block):
-    """Give a cell a copy of the tangent that the family above it has; 0 without memory."""
-    cells = word(h, H_CELLS)
-    above = family(cells + 8 * CELL * (load_i8(cell + 24) >> PARENT), cells)
+def copied(h, bucket, block):
+    """Give a bucket a copy of the tangent that the family above it has; 0 without memory."""
+    buckets = word(h, H_BUCKETS)
+    above = family(buckets + 8 * BUCKET * (load_i8(bucket + 24) >> PARENT), buckets)
     if load_i8(above + 24) & TOUCHED == 0:
         return 1
-    elements, item = word(block, B_SHADOW) * word(h, H_BATCH), word(block, B_ITEM)
-    target = shadow(cell, cells, elements, item, 1)
+    elements, item = word(block, B_BUFFER) * word(h, H_BATCH), word(block, B_ITEM)
+    target = gradient_buffer(bucket, buckets, elements, item, 1)
     if target != 0:
         source = load_i8(above + 8)
         for p in range(elements * item // 4):
@@ -134,50 +135,50 @@ def copied(h, cell, block):
 
 
 @njit(cache=True, error_model="numpy")
-def write(h, last, block, cell, about):
+def write(h, last, block, bucket, about):
     """Let a write take away the tangents that it overwrites, and put or add those of the value; MEMORY or OK."""
-    items, cells = word(word(h, H_TAPE), T_WORDS), word(h, H_CELLS)
+    items, buckets = word(word(h, H_TAPE), T_WORDS), word(h, H_BUCKETS)
     start = last - word(block, B_ENTRIES) + 1
     before, source = word(items, start + 1), word(items, start + 2)
-    flags = load_i8(cell + 24)
-    home = cell
+    flags = load_i8(bucket + 24)
+    home = bucket
     if flags & ALIAS and flags & KEPT:
-        if copied(h, cell, block) == 0:
+        if copied(h, bucket, block) == 0:
             return MEMORY
     else:
-        home = family(cell, cells)
+        home = family(bucket, buckets)
     region = word(items, start + 1 + word(block, B_INPUTS))
-    whole = word(block, B_SHADOW) * word(block, B_ITEM)
+    whole = word(block, B_BUFFER) * word(block, B_ITEM)
     if word(block, B_KIND) == CLEARS and before != 0 and load_i8(home + 24) & TOUCHED:
         memory = load_i8(home + 8) + region
         call(h, block + 8 * B_FIRST, memory, memory, whole, whole, 0)
     given = tangent(h, source) if source != 0 else 0
     if given != 0:
-        memory = shadow(home, cells, word(block, B_SHADOW) * word(h, H_BATCH), word(block, B_ITEM), 0)
+        memory = gradient_buffer(home, buckets, word(block, B_BUFFER) * word(h, H_BATCH), word(block, B_ITEM), 0)
         if memory == 0:
             return MEMORY
         of = block + 8 * (B_FIRST + I_WORDS)
-        call(h, about + 8 * I_WORDS, memory + region, given, whole, word(of, I_SHADOW) * word(of, I_ITEM), 1)
+        call(h, about + 8 * I_WORDS, memory + region, given, whole, word(of, I_BUFFER) * word(of, I_ITEM), 1)
     return OK
 
 
 @njit(cache=True, error_model="numpy")
-def add(h, last, block, cell, about):
+def add(h, last, block, bucket, about):
     """Add the pushforwards of one instruction to the tangent of its result; MEMORY or OK."""
-    items, cells = word(word(h, H_TAPE), T_WORDS), word(h, H_CELLS)
-    start, elements = last - word(block, B_ENTRIES) + 1, word(block, B_SHADOW)
+    items, buckets = word(word(h, H_TAPE), T_WORDS), word(h, H_BUCKETS)
+    start, elements = last - word(block, B_ENTRIES) + 1, word(block, B_BUFFER)
     for i in range(word(block, B_INPUTS)):
         key = word(items, start + 1 + i)
         given = tangent(h, key) if key != 0 else 0
         if given == 0:
             continue
         push, of = about + 8 * I_WORDS * i, block + 8 * (B_FIRST + I_WORDS * i)
-        covers, touched = word(push, I_COVERS), load_i8(cell + 24) & TOUCHED
-        memory = shadow(cell, cells, elements * word(h, H_BATCH), word(block, B_ITEM), covers)
+        covers, touched = word(push, I_COVERS), load_i8(bucket + 24) & TOUCHED
+        memory = gradient_buffer(bucket, buckets, elements * word(h, H_BATCH), word(block, B_ITEM), covers)
         if memory == 0:
             return MEMORY
         accumulate = 0 if covers != 0 and touched == 0 else 1
-        sizes = elements * word(block, B_ITEM), word(of, I_SHADOW) * word(of, I_ITEM)
+        sizes = elements * word(block, B_ITEM), word(of, I_BUFFER) * word(of, I_ITEM)
         call(h, push, memory, given, sizes[0], sizes[1], accumulate)
     return OK
 
@@ -185,13 +186,13 @@ def add(h, last, block, cell, about):
 @njit(cache=True, error_model="numpy")
 def let_go(h, last, block):
     """Free the tangents that nothing reads after this instruction."""
-    items, cells = word(word(h, H_TAPE), T_WORDS), word(h, H_CELLS)
+    items, buckets = word(word(h, H_TAPE), T_WORDS), word(h, H_BUCKETS)
     start = last - word(block, B_ENTRIES) + 1
     for i in range(word(block, B_INPUTS)):
         key = word(items, start + 1 + i)
         if key == 0:
             continue
-        home = family(operand_cell(h, key), cells)
+        home = family(operand_bucket(h, key), buckets)
         flags = load_i8(home + 24)
         if flags & ALIAS:
             continue
@@ -212,20 +213,20 @@ def push(h, table, mask):
         block = block_at(word(h, H_TAPE), last)
         start = last - word(block, B_ENTRIES) + 1
         kind = word(block, B_KIND)
-        cell = find(h, word(items, start))
-        flags = load_i8(cell + 24)
+        bucket = find(h, word(items, start))
+        flags = load_i8(bucket + 24)
         if flags & (KEPT | TOUCHED) == KEPT | TOUCHED:
             pass  # a tangent that was given, or that Python has found
         elif kind == PYTHON:
             store_i8(h + 8 * H_FROM, k)
             return PAUSE
         elif kind == VIEW:
-            if flags & KEPT and copied(h, cell, block) == 0:
+            if flags & KEPT and copied(h, bucket, block) == 0:
                 return MEMORY
         else:
             about = pushes(table, mask, block)
             point_at(items + 8 * (last - word(block, B_SAVED)), block, word(h, H_PTRS) + 16)
-            step = add(h, last, block, cell, about) if kind == PULLS else write(h, last, block, cell, about)
+            step = add(h, last, block, bucket, about) if kind == PULLS else write(h, last, block, bucket, about)
             if step != OK:
                 return step
         let_go(h, last, block)
@@ -235,8 +236,8 @@ def push(h, table, mask):
 @njit("int64(int64, int64, int64, int64)", cache=True, error_model="numpy")
 def place(h, key, elements, item):
     """The address of the tangent of a slot that Python writes, filled with -0.0 at first; 0 without memory."""
-    cell = find(h, key)
-    return shadow(cell, word(h, H_CELLS), elements, item, 0)
+    bucket = find(h, key)
+    return gradient_buffer(bucket, word(h, H_BUCKETS), elements, item, 0)
 
 
 @njit("void(int64, int64)", cache=True, error_model="numpy")

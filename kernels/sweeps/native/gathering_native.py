@@ -29,7 +29,7 @@ from kernels.native.words import (
     A_WRITEABLE,
     B_ENTRIES,
     B_FIRST,
-    CELL,
+    BUCKET,
     FOUND,
     G_ARRAY,
     G_DOUBLE,
@@ -41,7 +41,7 @@ from kernels.native.words import (
     G_TENSOR,
     G_TRUE,
     G_TUPLE,
-    H_CELLS,
+    H_BUCKETS,
     H_DROPS,
     H_LEAF,
     H_LEAVES,
@@ -49,9 +49,9 @@ from kernels.native.words import (
     H_READERS,
     H_SWEPT,
     H_TAPE,
+    I_BUFFER,
     I_ITEM,
     I_LAID,
-    I_SHADOW,
     I_WORDS,
     L_GRAD,
     L_OVER,
@@ -71,8 +71,8 @@ CONTROL = True
 
 _tape = load_module("native.tape.tape_native")
 block_at = _tape.block_at
-_cells = load_module("sweeps.native.gradient_table_native")
-find, fold = _cells.find, _cells.fold
+_table = load_module("sweeps.native.gradient_table_native")
+find, fold = _table.find, _table.fold
 _objects = load_module("native.objects_native")
 elements, kind_of, new_tensor = _objects.elements, _objects.kind_of, _objects.new_tensor
 put, wrong = _objects.put, _objects.wrong
@@ -88,27 +88,27 @@ def about_leaf(t, found):
 
 @njit(cache=True, error_model="numpy")
 def is_number(about):
-    """Whether a gradient is a double in its cell."""
-    return load_i8(word(about, I_LAID)) == 0 and word(about, I_ITEM) == 8 and word(about, I_SHADOW) == 1
+    """Whether a gradient is a double in its bucket."""
+    return load_i8(word(about, I_LAID)) == 0 and word(about, I_ITEM) == 8 and word(about, I_BUFFER) == 1
 
 
 @njit(cache=True, error_model="numpy")
-def cell_of(h, x):
-    """The cell of a tensor that is a leaf of what was marked; 0 for anything else."""
+def bucket_of(h, x):
+    """The bucket of a tensor that is a leaf of what was marked; 0 for anything else."""
     registry = tape_registry()
     slot = load_i8(x + O_SLOT) if kind_of(x) == word(registry, G_TENSOR) else 0
     if slot >= STALE or kind_of(-slot) != word(registry, G_LEAF):
         return 0
-    cell = find(h, slot)
-    return cell if load_i8(cell) == slot and load_i8(cell + 24) & USED != 0 else 0
+    bucket = find(h, slot)
+    return bucket if load_i8(bucket) == slot and load_i8(bucket + 24) & USED != 0 else 0
 
 
 @njit(cache=True, error_model="numpy")
-def value_of(h, cell, arrays, k):
-    """A new reference to the gradient that stands in a cell, or in a list of arrays; 0 with an exception."""
+def value_of(h, bucket, arrays, k):
+    """A new reference to the gradient that stands in a bucket, or in a list of arrays; 0 with an exception."""
     held = PyList_GetItem(arrays, k)
     if held != 0 and held == word(tape_registry(), G_NONE):
-        return PyFloat_FromDouble(load_f8(cell + 16))
+        return PyFloat_FromDouble(load_f8(bucket + 16))
     if held != 0:
         Py_IncRef(held)
     return held
@@ -162,19 +162,19 @@ def put_aside(pairs, leaf, value):
 @njit(cache=True, error_model="numpy")
 def deliver(h, arrays):
     """Give leaves their gradients; return a list of those that are to be added or looked at, None, 0 with an error."""
-    registry, t, cells, leaves = tape_registry(), word(h, H_TAPE), word(h, H_CELLS), word(h, H_LEAVES)
+    registry, t, buckets, leaves = tape_registry(), word(h, H_TAPE), word(h, H_BUCKETS), word(h, H_LEAVES)
     pairs = 0
     for k in range(word(h, H_LEAF)):
         found = leaves + 8 * FOUND * k
-        cell, leaf, about = (
-            cells + 8 * CELL * load_i8(found + 16),
+        bucket, leaf, about = (
+            buckets + 8 * BUCKET * load_i8(found + 16),
             -word(word(t, T_WORDS), load_i8(found)),
             about_leaf(t, found),
         )
-        if load_i8(cell + 24) & TOUCHED == 0:
+        if load_i8(bucket + 24) & TOUCHED == 0:
             continue
-        value, before = value_of(h, cell, arrays, k), load_i8(leaf + L_GRAD)
-        small = word(about, I_SHADOW) * word(about, I_ITEM) < SMALL_GRADIENT
+        value, before = value_of(h, bucket, arrays, k), load_i8(leaf + L_GRAD)
+        small = word(about, I_BUFFER) * word(about, I_ITEM) < SMALL_GRADIENT
         if value != 0 and small and (before == 0 or before == word(registry, G_NONE)):
             gradient = tensor_of(value, leaf)
             if gradient != 0 and first(leaf, gradient):
@@ -201,8 +201,8 @@ def collected(h, targets, arrays, tensors, over):
     """A tuple of the gradients of leaves, which may be over with it; NotImplemented where one has none, 0 in error."""
     registry, count = tape_registry(), PyTuple_Size(targets)
     for i in range(count):
-        cell = cell_of(h, PyTuple_GetItem(targets, i))
-        if cell == 0 or load_i8(cell + 24) & TOUCHED == 0:
+        bucket = bucket_of(h, PyTuple_GetItem(targets, i))
+        if bucket == 0 or load_i8(bucket + 24) & TOUCHED == 0:
             found = word(registry, G_NOTIMPLEMENTED)
             Py_IncRef(found)
             return found

@@ -7,20 +7,20 @@ import numpy as np
 from kernels.compiler.jit import load_module, njit
 from kernels.native.memory import load_i8, pointer_f4, pointer_f8, pointer_i4, pointer_i8, store_i8, word
 from kernels.native.words import (
+    B_BUFFER,
     B_ENTRIES,
     B_FIRST,
     B_KIND,
-    B_SHADOW,
-    CELL,
+    BUCKET,
     FOUND,
     H_AT,
     H_BATCH,
-    H_CELLS,
+    H_BUCKETS,
     H_LEAF,
     H_LEAVES,
     H_TAPE,
+    I_BUFFER,
     I_ITEM,
-    I_SHADOW,
     I_WORDS,
     TOUCHED,
     VIEW,
@@ -63,7 +63,7 @@ def settle(h):
     """Add 0.0 to the gradients of leaves: elements without a contribution are -0.0. H_AT counts those without any."""
     missing = 0
     t = word(h, H_TAPE)
-    cells, leaves, batch = word(h, H_CELLS), word(h, H_LEAVES), word(h, H_BATCH)
+    buckets, leaves, batch = word(h, H_BUCKETS), word(h, H_LEAVES), word(h, H_BATCH)
     for k in range(word(h, H_LEAF)):
         found = leaves + 8 * FOUND * k
         last = load_i8(found + 8)
@@ -71,13 +71,13 @@ def settle(h):
         i = load_i8(found) - (last - word(block, B_ENTRIES) + 2)
         about = block + 8 * (B_FIRST + i * I_WORDS)
         if word(block, B_KIND) == VIEW:
-            about = block + 8 * (B_SHADOW - I_SHADOW)
-        cell = cells + 8 * CELL * load_i8(found + 16)
-        elements, item = word(about, I_SHADOW) * batch, word(about, I_ITEM)
-        if load_i8(cell + 24) & TOUCHED == 0:
+            about = block + 8 * (B_BUFFER - I_BUFFER)
+        bucket = buckets + 8 * BUCKET * load_i8(found + 16)
+        elements, item = word(about, I_BUFFER) * batch, word(about, I_ITEM)
+        if load_i8(bucket + 24) & TOUCHED == 0:
             missing += 1
             continue
-        pointer, done = load_i8(cell + 8), 0
+        pointer, done = load_i8(bucket + 8), 0
         while done < elements:
             count = min(elements - done, BLOCK)
             add_zero(pointer + item * done, np.uint64(count), item)

@@ -20,7 +20,7 @@ from kernels.native.words import (
     B_INPUTS,
     B_KIND,
     B_READY,
-    CELL,
+    BUCKET,
     CLEARS,
     DENSE,
     FEW,
@@ -30,7 +30,7 @@ from kernels.native.words import (
     G_FORMS,
     GROW,
     H_AT,
-    H_CELLS,
+    H_BUCKETS,
     H_COUNT,
     H_EXTENT,
     H_FROM,
@@ -49,8 +49,8 @@ from kernels.native.words import (
     H_TAPE,
     H_TOP,
     H_WHOLE,
-    I_HEIR,
     I_KERNEL,
+    I_REUSED,
     I_SPREAD,
     I_WORDS,
     KEPT,
@@ -73,27 +73,27 @@ from kernels.native.words import (
 
 CONTROL = True
 
-_cells = load_module("sweeps.native.gradient_table_native")
-begin, cell_of, open_cell, probe = _cells.begin, _cells.cell_of, _cells.open_cell, _cells.probe
+_table = load_module("sweeps.native.gradient_table_native")
+begin, bucket_of, open_bucket, probe = _table.begin, _table.bucket_of, _table.open_bucket, _table.probe
 seek = load_module("native.tape.tape_native").seek
 
 
 @njit(cache=True, error_model="numpy")
 def preset(h):
-    """Put roots and observed slots into their cells: pointer, value, flags. Return how many roots there are."""
+    """Put roots and observed slots into their buckets: pointer, value, flags. Return how many roots there are."""
     roots = 0
     for i in range(word(h, H_PRESET)):
         given = word(h, H_PRESETS) + 32 * i
-        cell, pointer = open_cell(h, load_i8(given)), load_i8(given + 8)
-        if load_i8(cell + 24) == 0:
+        bucket, pointer = open_bucket(h, load_i8(given)), load_i8(given + 8)
+        if load_i8(bucket + 24) == 0:
             if pointer < 0:
                 pointer = load_i8(-pointer + 16)  # an array of the caller's: its data
             elif load_i8(given + 24) & TOUCHED:
-                pointer = cell + 16
-            store_i8(cell + 8, pointer)
-            store_i8(cell + 16, load_i8(given + 16))
-        roots += load_i8(given + 24) & USED & ~load_i8(cell + 24)
-        store_i8(cell + 24, load_i8(cell + 24) | load_i8(given + 24))
+                pointer = bucket + 16
+            store_i8(bucket + 8, pointer)
+            store_i8(bucket + 16, load_i8(given + 16))
+        roots += load_i8(given + 24) & USED & ~load_i8(bucket + 24)
+        store_i8(bucket + 24, load_i8(bucket + 24) | load_i8(given + 24))
     return roots
 
 
@@ -114,13 +114,13 @@ def lacks(block, i):
     kind, about = word(block, B_KIND), block + 8 * (B_FIRST + i * I_WORDS)
     if kind in (VIEW, PYTHON) or (i == 0 and kind == ADDS):
         return False
-    return word(about, I_KERNEL) == 0 or word(about, I_SPREAD) == WANTED or word(about, I_HEIR) == WANTED
+    return word(about, I_KERNEL) == 0 or word(about, I_SPREAD) == WANTED or word(about, I_REUSED) == WANTED
 
 
 @njit(cache=True, error_model="numpy")
 def meet(h, key, place, last):
     """Mark an operand; return whether it is an instruction of this tape that is new."""
-    target = open_cell(h, key)
+    target = open_bucket(h, key)
     flags, leaf = load_i8(target + 24), word(h, H_LEAF)
     if flags & USED:
         return 0
@@ -130,7 +130,7 @@ def meet(h, key, place, last):
     found = word(h, H_LEAVES) + 8 * FOUND * leaf
     store_i8(found, place)
     store_i8(found + 8, last)
-    store_i8(found + 16, (target - word(h, H_CELLS)) // (8 * CELL))
+    store_i8(found + 16, (target - word(h, H_BUCKETS)) // (8 * BUCKET))
     store_i8(h + 8 * H_LEAF, leaf + 1)
     # What is asked for may stand on the other tape.
     store_i8(target + 24, flags | USED | (FOREIGN | KEPT | RELEVANT if key > 0 else KEPT))
@@ -138,7 +138,7 @@ def meet(h, key, place, last):
 
 
 @njit(cache=True, error_model="numpy")
-def operands(h, items, start, block, cell):
+def operands(h, items, start, block, bucket):
     """Mark what an instruction was computed from; return how many instructions that are new; -1 if it lacks kernels."""
     kind, last, new = word(block, B_KIND), start + word(block, B_ENTRIES) - 1, 0
     for i in range(word(block, B_INPUTS)):
@@ -147,21 +147,21 @@ def operands(h, items, start, block, cell):
             continue
         if lacks(block, i):
             return -1
-        target = open_cell(h, key)
+        target = open_bucket(h, key)
         if load_i8(target + 24) & USED != 0 and i == 0 and CLEARS <= kind <= ADDS:
-            # Something later on the tape refers to the version before the write: the two need shadows apart.
-            store_i8(cell + 24, load_i8(cell + 24) | KEPT)
+            # Something later on the tape refers to the version before the write: the two need gradient buffers apart.
+            store_i8(bucket + 24, load_i8(bucket + 24) | KEPT)
         new += meet(h, key, start + 1 + i, last)
         if i == 0 and VIEW <= kind <= ADDS:
-            # The view's offset, and the cell that it shares its shadow with.
-            store_i8(cell + 16, word(items, start + 2) if kind == VIEW else 0)
-            parent = (target - word(h, H_CELLS)) // (8 * CELL)
-            store_i8(cell + 24, load_i8(cell + 24) | ALIAS | (parent << PARENT))
+            # The view's offset, and the bucket that it shares its gradient buffer with.
+            store_i8(bucket + 16, word(items, start + 2) if kind == VIEW else 0)
+            parent = (target - word(h, H_BUCKETS)) // (8 * BUCKET)
+            store_i8(bucket + 24, load_i8(bucket + 24) | ALIAS | (parent << PARENT))
     return new
 
 
 @njit(cache=True, error_model="numpy")
-def plain_operands(h, cells, mask, top, near, start, block):
+def plain_operands(h, buckets, mask, top, near, start, block):
     """The same for a form that is ready, of whose instructions most operands are found by distance."""
     stamp, inputs, place, new = word(h, H_STAMP), word(block, B_INPUTS), start + 1, 0
     items = word(word(h, H_TAPE), T_WORDS)
@@ -169,7 +169,7 @@ def plain_operands(h, cells, mask, top, near, start, block):
         key = word(items, place)
         behind = top - key
         if behind & -near == 0:
-            target = cells + 8 * CELL * (mask + 1 + behind)
+            target = buckets + 8 * BUCKET * (mask + 1 + behind)
             if load_i8(target) != stamp:
                 store_i8(target, stamp)
                 store_i8(target + 8, 0)
@@ -178,7 +178,7 @@ def plain_operands(h, cells, mask, top, near, start, block):
             elif load_i8(target + 24) & USED == 0:
                 new += meet(h, key, place, 0)
         elif key != 0:
-            target = probe(cells, mask, key)
+            target = probe(buckets, mask, key)
             if load_i8(target) != key or load_i8(target + 24) & USED == 0:
                 new += meet(h, key, place, start + word(block, B_ENTRIES) - 1)
         place += 1
@@ -187,7 +187,7 @@ def plain_operands(h, cells, mask, top, near, start, block):
 
 @njit(cache=True, error_model="numpy")
 def crowded(h, reached, walked):
-    """GROW, as there are not enough cells; in H_AT how many are wanted, 0 if more found by key may do."""
+    """GROW, as there are not enough buckets; in H_AT how many are wanted, 0 if more found by key may do."""
     wanted, room = 0, word(h, H_ROOM)
     if walked >= word(h, H_NEAR) and DENSE * reached >= walked:
         span = word(h, H_TOP) - word(word(word(h, H_TAPE), T_WORDS), 0)
@@ -199,11 +199,11 @@ def crowded(h, reached, walked):
 
 
 @njit(cache=True, error_model="numpy")
-def is_marked(cells, mask, top, near, stamp, slot):
-    """The cell of a slot that the root leads to; 0 of any other."""
-    cell = cell_of(cells, mask, top, near, slot)
+def is_marked(buckets, mask, top, near, stamp, slot):
+    """The bucket of a slot that the root leads to; 0 of any other."""
+    bucket = bucket_of(buckets, mask, top, near, slot)
     known = stamp if (top - slot) & -near == 0 else slot
-    return cell if load_i8(cell) == known and load_i8(cell + 24) & USED else 0
+    return bucket if load_i8(bucket) == known and load_i8(bucket + 24) & USED else 0
 
 
 @njit(cache=True, error_model="numpy")
@@ -217,10 +217,16 @@ def goes(items, start, block, tape):
 
 @njit(cache=True, error_model="numpy")
 def attempt(h, root, pending):
-    """Mark, from so many roots, as far as the cells that are found by key suffice."""
+    """Mark, from so many roots, as far as the buckets that are found by key suffice."""
     t = word(h, H_TAPE)
     items, forms, order = word(t, T_WORDS), word(word(t, T_REGISTRY), G_FORMS), word(h, H_ORDER)
-    cells, mask, top, near, stamp = word(h, H_CELLS), word(h, H_MASK), word(h, H_TOP), word(h, H_NEAR), word(h, H_STAMP)
+    buckets, mask, top, near, stamp = (
+        word(h, H_BUCKETS),
+        word(h, H_MASK),
+        word(h, H_TOP),
+        word(h, H_NEAR),
+        word(h, H_STAMP),
+    )
     position, count, room, slot, tape = seek(t, root) - 1, 0, mask - mask // 8, top + 1, word(t, T_NUMBER)
     whole = position == word(t, T_SIZE) - 1
     while pending > 0 and position >= 0:
@@ -228,18 +234,18 @@ def attempt(h, root, pending):
         block = word(forms, word(items, last))
         start = last - word(block, B_ENTRIES) + 1
         position, slot = start - 1, word(items, start)
-        cell = is_marked(cells, mask, top, near, stamp, slot)
-        whole = whole and cell != 0 and goes(items, start, block, tape)
-        if cell == 0:
+        bucket = is_marked(buckets, mask, top, near, stamp, slot)
+        whole = whole and bucket != 0 and goes(items, start, block, tape)
+        if bucket == 0:
             continue
         if word(h, H_KEYS) + word(block, B_INPUTS) > room:
             return crowded(h, count + pending, top - slot)
         store_i8(order + 8 * count, last)
         count += 1
         if word(block, B_READY) != 0:
-            pending += plain_operands(h, cells, mask, top, near, start, block) - 1
+            pending += plain_operands(h, buckets, mask, top, near, start, block) - 1
             continue
-        new = operands(h, items, start, block, cell)
+        new = operands(h, items, start, block, bucket)
         if new < 0:
             store_i8(h + 8 * H_AT, last)
             return MISSING
@@ -253,7 +259,7 @@ def attempt(h, root, pending):
 
 @njit("int64(int64)", cache=True, error_model="numpy")
 def mark(h):
-    """Find the instructions from the roots to the leaves, last first, as they are swept; GROW if cells are too few."""
+    """Find the instructions from the roots to the leaves, last first, in the sweep's order; GROW without buckets."""
     store_i8(h + 8 * H_FROM, 0)
     store_i8(h + 8 * H_RESUME, 0)
     store_i8(h + 8 * H_EXTENT, 0)
@@ -277,21 +283,21 @@ def relevant(h):
     """Keep only the instructions that lead to an observed slot or leaf, earliest first decided."""
     t = word(h, H_TAPE)
     items, forms = word(t, T_WORDS), word(word(t, T_REGISTRY), G_FORMS)
-    cells, mask, top, near = word(h, H_CELLS), word(h, H_MASK), word(h, H_TOP), word(h, H_NEAR)
+    buckets, mask, top, near = word(h, H_BUCKETS), word(h, H_MASK), word(h, H_TOP), word(h, H_NEAR)
     order, count = word(h, H_ORDER), word(h, H_COUNT)
     kept = count
     for k in range(count - 1, -1, -1):
         last = word(order, k)
         block = word(forms, word(items, last))
         start = last - word(block, B_ENTRIES) + 1
-        cell = cell_of(cells, mask, top, near, word(items, start))
-        leads = load_i8(cell + 24) & (RELEVANT | PAUSED) == RELEVANT | PAUSED  # asked for, after its hooks
+        bucket = bucket_of(buckets, mask, top, near, word(items, start))
+        leads = load_i8(bucket + 24) & (RELEVANT | PAUSED) == RELEVANT | PAUSED  # asked for, after its hooks
         for i in range(word(block, B_INPUTS)):
             key = word(items, start + 1 + i)
             if key != 0:
-                leads |= load_i8(cell_of(cells, mask, top, near, key) + 24) & RELEVANT != 0
+                leads |= load_i8(bucket_of(buckets, mask, top, near, key) + 24) & RELEVANT != 0
         if leads:
-            store_i8(cell + 24, load_i8(cell + 24) | RELEVANT)
+            store_i8(bucket + 24, load_i8(bucket + 24) | RELEVANT)
             kept -= 1
             store_i8(order + 8 * kept, last)
     for k in range(count - kept):

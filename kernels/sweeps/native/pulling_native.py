@@ -9,52 +9,52 @@ from kernels.native.pool.pool_calls import take
 from kernels.native.words import (
     ALIAS,
     ALWAYS,
+    B_BUFFER,
     B_ENTRIES,
     B_FIRST,
     B_INPUTS,
     B_ITEM,
     B_KIND,
     B_READY,
-    B_SHADOW,
     CLEARS,
+    CONSTANT,
+    CONSTANT_WANTED,
     H_BATCH,
-    H_CELLS,
+    H_BUCKETS,
     H_MASK,
     H_NEAR,
     H_PTRS,
     H_RESTRICT,
     H_TAPE,
     H_TOP,
+    I_BUFFER,
+    I_CONSTANT,
     I_COVERS,
-    I_GIVES,
     I_ITEM,
     I_KERNEL,
     I_LAYOUT,
     I_ONE,
     I_RUN,
-    I_SHADOW,
     I_SPREAD,
     I_WORDS,
     MEMORY,
+    NEVER,
     OK,
-    OTHERWISE,
     OWNED,
     PULLS,
     RELEVANT,
     T_WORDS,
     TOUCHED,
-    UNIFORM,
     UNWANTED,
     WANTED,
-    WISHED,
 )
 
-_cells = load_module("sweeps.native.gradient_table_native")
-cell_of, shadow, family = _cells.cell_of, _cells.shadow, _cells.family
-write_out, fill = _cells.write_out, _cells.fill
+_table = load_module("sweeps.native.gradient_table_native")
+bucket_of, gradient_buffer, family = _table.bucket_of, _table.gradient_buffer, _table.family
+write_out, fill = _table.write_out, _table.fill
 point_at = load_module("native.tape.tape_native").point_at
-_heirs = load_module("sweeps.native.reused_cotangents_native")
-is_fresh, heir_of, inherit = _heirs.is_fresh, _heirs.heir_of, _heirs.inherit
+_reuse = load_module("sweeps.native.reused_cotangents_native")
+is_fresh, reusing_operand, reuse_cotangent = _reuse.is_fresh, _reuse.reusing_operand, _reuse.reuse_cotangent
 
 
 @njit(cache=True, error_model="numpy")
@@ -78,10 +78,10 @@ def spreads(block, about):
 
 @njit(cache=True, error_model="numpy")
 def add_plainly(about, target, cotangent, pointers):
-    """Run a pullback that contributes to a whole shadow, or to its only element; MEMORY or OK."""
+    """Run a pullback that contributes to a whole gradient buffer, or to its only element; MEMORY or OK."""
     pointer, flags, accumulate = load_i8(target + 8), load_i8(target + 24), 1
     if pointer <= 0:
-        size = word(about, I_SHADOW) * word(about, I_ITEM)
+        size = word(about, I_BUFFER) * word(about, I_ITEM)
         if pointer < 0:
             pointer = load_i8(16 - pointer)  # an array of the caller's: its data
         elif size <= 8:
@@ -106,89 +106,89 @@ def add_plainly(about, target, cotangent, pointers):
 @njit(cache=True, error_model="numpy")
 def is_plain(about, flags):
     """Whether :func:`add_plainly` is all there is to a pullback of one cotangent to a target."""
-    if flags & (ALIAS | UNIFORM | WISHED) != 0 or word(about, I_GIVES) != OTHERWISE:
+    if flags & (ALIAS | CONSTANT | CONSTANT_WANTED) != 0 or word(about, I_CONSTANT) != NEVER:
         return False
-    return flags & TOUCHED != 0 or word(about, I_COVERS) != 0 or word(about, I_SHADOW) == 1
+    return flags & TOUCHED != 0 or word(about, I_COVERS) != 0 or word(about, I_BUFFER) == 1
 
 
 @njit(cache=True, error_model="numpy")
-def one_for_all(about, target, cell, wished):
+def one_for_all(about, target, bucket, constant_wanted):
     """Whether a pullback could give one number for all elements, and if so, give it where it can: 2."""
-    gives = word(about, I_GIVES)
-    if gives == OTHERWISE or not (gives == ALWAYS or wished) or not is_fresh(target):
+    gives = word(about, I_CONSTANT)
+    if gives == NEVER or not (gives == ALWAYS or constant_wanted) or not is_fresh(target):
         return 0
-    return 2 if gives == ALWAYS or load_i8(cell + 24) & UNIFORM != 0 else 1
+    return 2 if gives == ALWAYS or load_i8(bucket + 24) & CONSTANT != 0 else 1
 
 
 @njit(cache=True, error_model="numpy")
-def give_one(h, about, target, cell):
+def give_one(h, about, target, bucket):
     """Let a target have one number for all elements."""
     pointers = word(h, H_PTRS)
     store_i8(target + 8, target + 16)
-    store_i8(target + 24, load_i8(target + 24) | TOUCHED | UNIFORM)
+    store_i8(target + 24, load_i8(target + 24) | TOUCHED | CONSTANT)
     store_i8(pointers, target + 16)
-    store_i8(pointers + 8, load_i8(cell + 8))
+    store_i8(pointers + 8, load_i8(bucket + 8))
     call_kernel(word(about, I_ONE), word(about, I_ONE + 1), pointers, 0)
 
 
 @njit(cache=True, error_model="numpy")
-def contribute(h, block, about, target, cell, start, wished):
-    """Run a pullback on the cotangent in ``cell``, from where it starts in memory, for a target; MEMORY or OK."""
-    cells, pointers, batch, offset = word(h, H_CELLS), word(h, H_PTRS), word(h, H_BATCH), 0
-    one = one_for_all(about, target, cell, wished) if batch == 1 else 0
+def contribute(h, block, about, target, bucket, start, constant_wanted):
+    """Run a pullback on the cotangent in ``bucket``, from where it starts in memory, for a target; MEMORY or OK."""
+    buckets, pointers, batch, offset = word(h, H_BUCKETS), word(h, H_PTRS), word(h, H_BATCH), 0
+    one = one_for_all(about, target, bucket, constant_wanted) if batch == 1 else 0
     if one == 2:
-        give_one(h, about, target, cell)
+        give_one(h, about, target, bucket)
         return OK
     flags = load_i8(target + 24)
     if flags & ALIAS:
         offset = load_i8(target + 16)
-        target = family(target, cells)
+        target = family(target, buckets)
         flags = load_i8(target + 24)
-    elements, item, covers = word(about, I_SHADOW), word(about, I_ITEM), word(about, I_COVERS)
+    elements, item, covers = word(about, I_BUFFER), word(about, I_ITEM), word(about, I_COVERS)
     run = word(about, I_RUN) if batch == 1 and flags & TOUCHED == 0 else 0
-    pointer = shadow(target, cells, elements * batch, item, covers + run)
+    pointer = gradient_buffer(target, buckets, elements * batch, item, covers + run)
     if pointer == 0:
         return MEMORY
     if run != 0:
         fill(pointer, offset // item, item, -0.0)
         fill(pointer + offset + run * item, elements - run - offset // item, item, -0.0)
-    store_i8(target + 24, (load_i8(target + 24) & ~WISHED) | (WISHED if one != 0 else 0))
+    store_i8(target + 24, (load_i8(target + 24) & ~CONSTANT_WANTED) | (CONSTANT_WANTED if one != 0 else 0))
     accumulate = 0 if covers + run != 0 and flags & TOUCHED == 0 else 1
-    cotangent = load_i8(cell + 8) + start
+    cotangent = load_i8(bucket + 8) + start
     if batch == 1:
         store_i8(pointers, pointer + offset)
         store_i8(pointers + 8, cotangent)
-        kernel = I_SPREAD if load_i8(cell + 24) & UNIFORM else I_KERNEL
+        kernel = I_SPREAD if load_i8(bucket + 24) & CONSTANT else I_KERNEL
         call_kernel(word(about, kernel), word(about, kernel + 1), pointers, accumulate)
     else:
-        result_bytes = word(block, B_SHADOW) * word(block, B_ITEM)
+        result_bytes = word(block, B_BUFFER) * word(block, B_ITEM)
         call(h, about, pointer + offset, cotangent, elements * item, result_bytes, accumulate)
     return OK
 
 
 @njit(cache=True, error_model="numpy")
-def dense(block, cell):
+def dense(block, bucket):
     """Write a cotangent out that is one number for all elements; False without memory."""
-    uniform = load_i8(cell + 24) & UNIFORM != 0
-    return not uniform or write_out(cell, word(block, B_SHADOW), word(block, B_ITEM)) != 0
+    constant = load_i8(bucket + 24) & CONSTANT != 0
+    return not constant or write_out(bucket, word(block, B_BUFFER), word(block, B_ITEM)) != 0
 
 
 @njit(cache=True, error_model="numpy")
-def pull_single(h, items, last, block, cell):
-    """Run the pullbacks of an instruction all of whose shadows have one element; MEMORY or OK."""
-    cells, mask, top, near = word(h, H_CELLS), word(h, H_MASK), word(h, H_TOP), word(h, H_NEAR)
+def pull_single(h, items, last, block, bucket):
+    """Run the pullbacks of an instruction all of whose gradient buffers have one element; MEMORY or OK."""
+    buckets, mask, top, near = word(h, H_BUCKETS), word(h, H_MASK), word(h, H_TOP), word(h, H_NEAR)
     pointers, restrict, inputs, i = word(h, H_PTRS), word(h, H_RESTRICT), word(block, B_INPUTS), 0
     operands, about = items + 8 * (last + 2 - word(block, B_ENTRIES)), block + 8 * B_FIRST
     point_at(operands + 8 * inputs, block, pointers + 16)
     while i < inputs:
         key = word(operands, i)
         if key != 0:
-            target = cell_of(cells, mask, top, near, key)
+            target = bucket_of(buckets, mask, top, near, key)
             flags = load_i8(target + 24)
             wanted = restrict == 0 or flags & RELEVANT != 0
             if wanted and flags & ALIAS == 0:
-                add_plainly(about, target, load_i8(cell + 8), pointers)
-            elif wanted and contribute(h, block, about, target, cell, 0, False) != OK:
+                add_plainly(about, target, load_i8(bucket + 8), pointers)
+            elif wanted and contribute(h, block, about, target, bucket, 0, False) != OK:
                 return MEMORY
         about += 8 * I_WORDS
         i += 1
@@ -196,39 +196,43 @@ def pull_single(h, items, last, block, cell):
 
 
 @njit(cache=True, error_model="numpy")
-def pull(h, last, block, cell):
-    """Run the pullbacks of one instruction on the cotangent that ``cell`` holds; MEMORY or OK."""
-    cells, mask, top, near = word(h, H_CELLS), word(h, H_MASK), word(h, H_TOP), word(h, H_NEAR)
+def pull(h, last, block, bucket):
+    """Run the pullbacks of one instruction on the cotangent that ``bucket`` holds; MEMORY or OK."""
+    buckets, mask, top, near = word(h, H_BUCKETS), word(h, H_MASK), word(h, H_TOP), word(h, H_NEAR)
     inputs, kind, batch, pointers = word(block, B_INPUTS), word(block, B_KIND), word(h, H_BATCH), word(h, H_PTRS)
     operands = word(word(h, H_TAPE), T_WORDS) + 8 * (last + 2 - word(block, B_ENTRIES))
-    if kind != PULLS and not dense(block, cell):
+    if kind != PULLS and not dense(block, bucket):
         return MEMORY
-    wished, start = load_i8(cell + 24) & (UNIFORM | WISHED) != 0, 0
+    constant_wanted, start = load_i8(bucket + 24) & (CONSTANT | CONSTANT_WANTED) != 0, 0
     point_at(operands + 8 * inputs, block, pointers + 16)
     if kind != PULLS:
         start = word(operands, inputs)
-    small = batch == 1 and not wished
-    heir = heir_of(h, operands, block, cell) if small and kind == PULLS and word(block, B_SHADOW) >= LEAST else -1
-    for k in range(0 if kind == PULLS else 1, inputs + 1 if heir >= 0 else inputs):
-        i = heir if k == inputs else k  # the heir comes last
+    small = batch == 1 and not constant_wanted
+    reusing = (
+        reusing_operand(h, operands, block, bucket)
+        if small and kind == PULLS and word(block, B_BUFFER) >= LEAST
+        else -1
+    )
+    for k in range(0 if kind == PULLS else 1, inputs + 1 if reusing >= 0 else inputs):
+        i = reusing if k == inputs else k  # the heir comes last
         key, about = word(operands, i), block + 8 * (B_FIRST + i * I_WORDS)
-        if key == 0 or (i == heir and k < inputs):
+        if key == 0 or (i == reusing and k < inputs):
             continue
-        target = cell_of(cells, mask, top, near, key)
+        target = bucket_of(buckets, mask, top, near, key)
         flags = load_i8(target + 24)
         if word(h, H_RESTRICT) != 0 and flags & RELEVANT == 0:
             continue
-        if small and heir < 0 and is_plain(about, flags):
-            if add_plainly(about, target, load_i8(cell + 8) + start, pointers) != OK:
+        if small and reusing < 0 and is_plain(about, flags):
+            if add_plainly(about, target, load_i8(bucket + 8) + start, pointers) != OK:
                 return MEMORY
             continue
-        if wished and not spreads(block, about) and not dense(block, cell):
+        if constant_wanted and not spreads(block, about) and not dense(block, bucket):
             return MEMORY
         if k == inputs and is_fresh(target):
-            inherit(target, about, cell, pointers)
-        elif contribute(h, block, about, target, cell, start, wished) != OK:
+            reuse_cotangent(target, about, bucket, pointers)
+        elif contribute(h, block, about, target, bucket, start, constant_wanted) != OK:
             return MEMORY
     if kind == CLEARS and word(operands, 0) != 0:
-        whole, memory = word(block, B_SHADOW) * word(block, B_ITEM), load_i8(cell + 8) + start
+        whole, memory = word(block, B_BUFFER) * word(block, B_ITEM), load_i8(bucket + 8) + start
         call(h, block + 8 * B_FIRST, memory, memory, whole, whole, 0)
     return OK

@@ -11,7 +11,7 @@ from kernels.native.words import (
     B_INPUTS,
     DROPPED,
     G_FORMS,
-    H_CELLS,
+    H_BUCKETS,
     H_COUNT,
     H_LOW,
     H_MASK,
@@ -28,7 +28,7 @@ from kernels.native.words import (
 
 CONTROL = True
 
-cell_of = load_module("sweeps.native.gradient_table_native").cell_of
+bucket_of = load_module("sweeps.native.gradient_table_native").bucket_of
 _collecting = load_module("native.tape.collecting_native")
 cut, take_out = _collecting.cut, _collecting.take_out
 
@@ -46,7 +46,13 @@ def drop(h):
     if whole != 0 and whole == word(t, T_SIZE):  # nothing was recorded since
         return cut(t, word(h, H_LOW))
     items, low, forms = word(t, T_WORDS), -1, word(word(t, T_REGISTRY), G_FORMS)
-    cells, mask, top, near, order = word(h, H_CELLS), word(h, H_MASK), word(h, H_TOP), word(h, H_NEAR), word(h, H_ORDER)
+    buckets, mask, top, near, order = (
+        word(h, H_BUCKETS),
+        word(h, H_MASK),
+        word(h, H_TOP),
+        word(h, H_NEAR),
+        word(h, H_ORDER),
+    )
     for k in range(word(h, H_COUNT) - 1, -1, -1):
         last = word(order, k)
         block = word(forms, word(items, last))
@@ -54,11 +60,11 @@ def drop(h):
         going = word(block, B_FREES) != 0
         while i < word(block, B_INPUTS) and not going:
             key = word(items, start + 1 + i)
-            going = key > 0 and load_i8(cell_of(cells, mask, top, near, key) + 24) & DROPPED != 0
+            going = key > 0 and load_i8(bucket_of(buckets, mask, top, near, key) + 24) & DROPPED != 0
             i += 1
         if going:
-            cell = cell_of(cells, mask, top, near, word(items, start))
-            store_i8(cell + 24, load_i8(cell + 24) | DROPPED)
+            bucket = bucket_of(buckets, mask, top, near, word(items, start))
+            store_i8(bucket + 24, load_i8(bucket + 24) | DROPPED)
             store_i8(items + 8 * last, ~word(items, last))
             if low < 0:
                 low = start

@@ -1,4 +1,4 @@
-"""Shadows handed on in a sweep; kernels/instructions/reused_cotangents.py says to which pullbacks."""
+"""Gradient buffers handed on in a sweep; kernels/instructions/reused_cotangents.py says to which pullbacks."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from kernels.native.words import (
     B_FIRST,
     B_INPUTS,
     B_READY,
-    I_GIVES,
-    I_HEIR,
+    CONSTANT,
+    CONSTANT_WANTED,
+    I_CONSTANT,
+    I_REUSED,
     I_WORDS,
     ITSELF,
     KEPT,
-    NEVER,
+    NO_KERNEL,
     OWNED,
     TOUCHED,
-    UNIFORM,
     WANTED,
-    WISHED,
 )
 
 find = load_module("sweeps.native.gradient_table_native").find
@@ -28,38 +28,38 @@ find = load_module("sweeps.native.gradient_table_native").find
 
 @njit(cache=True, error_model="numpy")
 def is_fresh(target):
-    """Whether nobody but the sweep sees a shadow, and nothing has been contributed to it."""
+    """Whether nobody but the sweep sees a gradient buffer, and nothing has been contributed to it."""
     return load_i8(target + 8) == 0 and load_i8(target + 24) & (ALIAS | KEPT | TOUCHED) == 0
 
 
 @njit(cache=True, error_model="numpy")
-def heir_of(h, operands, block, cell):
+def reusing_operand(h, operands, block, bucket):
     """The operand whose pullback may leave its result in the memory of the cotangent, once it is run last; else -1."""
-    if load_i8(cell + 24) & (OWNED | KEPT | ALIAS | UNIFORM | WISHED) != OWNED:
+    if load_i8(bucket + 24) & (OWNED | KEPT | ALIAS | CONSTANT | CONSTANT_WANTED) != OWNED:
         return -1
     for k in range(word(block, B_INPUTS)):
         i = word(block, B_INPUTS) - 1 - k
         key, about = word(operands, i), block + 8 * (B_FIRST + i * I_WORDS)
-        kernel = word(about, I_HEIR)
-        if key == 0 or kernel == NEVER or word(about, I_GIVES) == ALWAYS:
+        kernel = word(about, I_REUSED)
+        if key == 0 or kernel == NO_KERNEL or word(about, I_CONSTANT) == ALWAYS:
             continue
         if not is_fresh(find(h, key)):
             continue
         if kernel > WANTED:
             return i
-        store_i8(about + 8 * I_HEIR, WANTED)
+        store_i8(about + 8 * I_REUSED, WANTED)
         store_i8(block + 8 * B_READY, 0)
     return -1
 
 
 @njit(cache=True, error_model="numpy")
-def inherit(target, about, cell, pointers):
+def reuse_cotangent(target, about, bucket, pointers):
     """Let a target have the memory of the cotangent, with what its pullback makes of it there."""
-    pointer = load_i8(cell + 8)
-    if word(about, I_HEIR) != ITSELF:
+    pointer = load_i8(bucket + 8)
+    if word(about, I_REUSED) != ITSELF:
         store_i8(pointers + 8, pointer)
-        call_kernel(word(about, I_HEIR), word(about, I_HEIR + 1), pointers, 0)
+        call_kernel(word(about, I_REUSED), word(about, I_REUSED + 1), pointers, 0)
     store_i8(target + 8, pointer)
     store_i8(target + 24, load_i8(target + 24) | OWNED | TOUCHED)
-    store_i8(cell + 8, 0)
-    store_i8(cell + 24, load_i8(cell + 24) & ~OWNED)
+    store_i8(bucket + 8, 0)
+    store_i8(bucket + 24, load_i8(bucket + 24) & ~OWNED)

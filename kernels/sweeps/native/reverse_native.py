@@ -10,11 +10,10 @@ from kernels.native.words import (
     B_KIND,
     B_READY,
     B_WORK,
-    BREATH,
-    CELL,
+    BUCKET,
     G_FORMS,
     H_BATCH,
-    H_CELLS,
+    H_BUCKETS,
     H_COUNT,
     H_EXTENT,
     H_FROM,
@@ -25,11 +24,11 @@ from kernels.native.words import (
     H_STAMP,
     H_TAPE,
     H_TOP,
+    INTERRUPT_CHECK,
     KEPT,
     MEMORY,
     OK,
     OWNED,
-    PATIENCE,
     PAUSE,
     PAUSED,
     PYTHON,
@@ -38,14 +37,15 @@ from kernels.native.words import (
     T_WORDS,
     TOUCHED,
     VIEW,
+    WORK_BETWEEN_CHECKS,
 )
 
 CONTROL = True
 
-_cells = load_module("sweeps.native.gradient_table_native")
-find, cell_of = _cells.find, _cells.cell_of
-shadow, family, write_out = _cells.shadow, _cells.family, _cells.write_out
-settle_view, own_copy, drop = _cells.settle_view, _cells.own_copy, _cells.drop
+_table = load_module("sweeps.native.gradient_table_native")
+find, bucket_of = _table.find, _table.bucket_of
+gradient_buffer, family, write_out = _table.gradient_buffer, _table.family, _table.write_out
+settle_view, own_copy, drop = _table.settle_view, _table.own_copy, _table.drop
 settle = load_module("sweeps.native.leaves_native").settle
 _pulling = load_module("sweeps.native.pulling_native")
 dense, pull, pull_single = _pulling.dense, _pulling.pull, _pulling.pull_single
@@ -54,125 +54,132 @@ RAN = 2
 
 
 @njit(cache=True, error_model="numpy")
-def unwrite_apart(h, last, block, cell):
-    """Undo a write whose version has a shadow apart, then add what is left to that of the version before."""
-    if load_i8(cell + 24) & TOUCHED == 0:
+def unwrite_apart(h, last, block, bucket):
+    """Undo a write whose version has a gradient buffer apart, then add what is left to that of the version before."""
+    if load_i8(bucket + 24) & TOUCHED == 0:
         return OK
-    if load_i8(cell + 24) & OWNED == 0 and own_copy(h, cell, block) == 0:
+    if load_i8(bucket + 24) & OWNED == 0 and own_copy(h, bucket, block) == 0:
         return MEMORY
-    status = pull(h, last, block, cell)
+    status = pull(h, last, block, bucket)
     if status != OK:
         return status
-    if settle_view(h, cell, block) == 0:
+    if settle_view(h, bucket, block) == 0:
         return MEMORY
-    drop(cell)
+    drop(bucket)
     return OK
 
 
 @njit(cache=True, error_model="numpy")
-def paused(h, k, block, cell):
+def paused(h, k, block, bucket):
     """Let Python act on an instruction, whose cotangent is written out for it."""
     store_i8(h + 8 * H_FROM, k)
-    return PAUSE if dense(block, cell) else MEMORY
+    return PAUSE if dense(block, bucket) else MEMORY
 
 
 @njit(cache=True, error_model="numpy")
-def breathing(h, k):
+def interrupt_check(h, k):
     """Let Python take an interrupt, and go on with an instruction."""
     store_i8(h + 8 * H_FROM, k)
     store_i8(h + 8 * H_RESUME, 0)
-    return BREATH
+    return INTERRUPT_CHECK
 
 
 @njit(cache=True, error_model="numpy")
-def let_go(cell):
-    """Free the shadow of an instruction that Python has run."""
-    if load_i8(cell + 24) & (OWNED | KEPT | ALIAS) == OWNED:
-        drop(cell)
+def let_go(bucket):
+    """Free the gradient buffer of an instruction that Python has run."""
+    if load_i8(bucket + 24) & (OWNED | KEPT | ALIAS) == OWNED:
+        drop(bucket)
     return 0
 
 
 @njit(cache=True, error_model="numpy")
-def step(h, last, block, cell):
+def step(h, last, block, bucket):
     """Hand on the cotangent of one instruction, of whatever kind; MEMORY or OK."""
-    cells, flags, home = word(h, H_CELLS), load_i8(cell + 24), cell
+    buckets, flags, home = word(h, H_BUCKETS), load_i8(bucket + 24), bucket
     if word(block, B_KIND) == VIEW:
-        settled = flags & (KEPT | TOUCHED) != KEPT | TOUCHED or settle_view(h, cell, block) != 0
+        settled = flags & (KEPT | TOUCHED) != KEPT | TOUCHED or settle_view(h, bucket, block) != 0
         return OK if settled else MEMORY
     if flags & ALIAS:
         if flags & KEPT:
-            return unwrite_apart(h, last, block, cell)
-        home = family(cell, cells)
+            return unwrite_apart(h, last, block, bucket)
+        home = family(bucket, buckets)
     if load_i8(home + 24) & TOUCHED == 0:
         return OK
     if pull(h, last, block, home) != OK:
         return MEMORY
-    if home == cell and load_i8(cell + 24) & (OWNED | KEPT) == OWNED:
-        drop(cell)
+    if home == bucket and load_i8(bucket + 24) & (OWNED | KEPT) == OWNED:
+        drop(bucket)
     return OK
 
 
 @njit("int64(int64)", cache=True, error_model="numpy")
 def sweep(h):
-    """Run the pullbacks of the marked instructions, last first; BREATH from time to time.
+    """Run the pullbacks of the marked instructions, last first; INTERRUPT_CHECK from time to time.
 
-    PAUSE, at H_FROM, before an instruction whose cell says so, and for one that only Python runs; H_RESUME tells of it.
+    PAUSE, at H_FROM, before an instruction whose bucket says so, and for one that only Python runs; H_RESUME tells of
+    it.
     """
     items = word(word(h, H_TAPE), T_WORDS)
     forms = word(word(word(h, H_TAPE), T_REGISTRY), G_FORMS)
-    cells, mask, top, near, order = word(h, H_CELLS), word(h, H_MASK), word(h, H_TOP), word(h, H_NEAR), word(h, H_ORDER)
+    buckets, mask, top, near, order = (
+        word(h, H_BUCKETS),
+        word(h, H_MASK),
+        word(h, H_TOP),
+        word(h, H_NEAR),
+        word(h, H_ORDER),
+    )
     resume, batch, work = word(h, H_RESUME), word(h, H_BATCH), 0
     for k in range(word(h, H_FROM), word(h, H_COUNT)):
         last = word(order, k)
         block = word(forms, word(items, last))
-        cell = cell_of(cells, mask, top, near, word(items, last - word(block, B_ENTRIES) + 1))
-        flags = load_i8(cell + 24)
+        bucket = bucket_of(buckets, mask, top, near, word(items, last - word(block, B_ENTRIES) + 1))
+        flags = load_i8(bucket + 24)
         if resume == 0 and (word(block, B_KIND) == PYTHON or flags & (PAUSED | TOUCHED) == PAUSED | TOUCHED):
-            return paused(h, k, block, cell)
+            return paused(h, k, block, bucket)
         if resume == RAN:
-            resume = let_go(cell)
+            resume = let_go(bucket)
             continue
         resume = 0
         if batch == 1 and word(block, B_READY) == SINGLE:
             if flags & TOUCHED == 0:
                 continue
-            status = pull_single(h, items, last, block, cell)
+            status = pull_single(h, items, last, block, bucket)
         else:
-            status = step(h, last, block, cell)
+            status = step(h, last, block, bucket)
         if status != OK:
             return status
         work += word(block, B_WORK) * batch
-        if work > PATIENCE:
-            return breathing(h, k + 1)
+        if work > WORK_BETWEEN_CHECKS:
+            return interrupt_check(h, k + 1)
     settle(h)
     return OK
 
 
 @njit("int64(int64, int64, int64, int64, int64)", cache=True, error_model="numpy")
 def place(h, key, elements, item, covers):
-    """The address of the shadow that the slot or leaf of this key writes to, ready to be added to.
+    """The address of the gradient buffer that the slot or leaf of this key writes to, ready to be added to.
 
-    Of a first contribution that ``covers`` the shadow it is negative: that is to be stored.
+    Of a first contribution that ``covers`` the gradient buffer it is negative: that is to be stored.
     """
-    cells = word(h, H_CELLS)
-    cell = family(find(h, key), cells)
-    first = load_i8(cell + 24) & TOUCHED == 0
-    address = shadow(cell, cells, elements, item, covers)
+    buckets = word(h, H_BUCKETS)
+    bucket = family(find(h, key), buckets)
+    first = load_i8(bucket + 24) & TOUCHED == 0
+    address = gradient_buffer(bucket, buckets, elements, item, covers)
     return -address if first and covers else address
 
 
 @njit(cache=True, error_model="numpy")
-def free(cell):
-    """Free a shadow that a sweep left behind."""
-    if load_i8(cell + 24) & OWNED:
-        drop(cell)
+def free(bucket):
+    """Free a gradient buffer that a sweep left behind."""
+    if load_i8(bucket + 24) & OWNED:
+        drop(bucket)
 
 
 @njit("void(int64)", cache=True, error_model="numpy")
 def abandon(h):
-    """Free every shadow that a sweep left behind (no memory, or base shadows that nothing consumed)."""
-    cells = word(h, H_CELLS)
+    """Free every buffer that a sweep left behind (no memory, or base buffers that nothing consumed)."""
+    buckets = word(h, H_BUCKETS)
     for i in range(word(h, H_MASK) + 1 + word(h, H_EXTENT)):
-        cell = cells + 8 * CELL * i
-        if load_i8(cell) == word(h, H_STAMP) or (i <= word(h, H_MASK) and load_i8(cell) != 0):
-            free(cell)
+        bucket = buckets + 8 * BUCKET * i
+        if load_i8(bucket) == word(h, H_STAMP) or (i <= word(h, H_MASK) and load_i8(bucket) != 0):
+            free(bucket)

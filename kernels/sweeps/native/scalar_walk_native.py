@@ -1,7 +1,7 @@
-"""Marking and sweeping in one pass, where every shadow has one element: the sweep of graphs of numbers.
+"""Marking and sweeping in one pass, where every gradient buffer has one element: the sweep of graphs of numbers.
 
-Whatever is not as simple as that ends the pass with nothing changed but cells, which nobody reads: mark and sweep then
-do it from the start.
+Whatever is not as simple as that ends the pass with nothing changed but buckets, which nobody reads: mark and sweep
+then do it from the start.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from kernels.native.words import (
     B_INPUTS,
     B_READY,
     B_WORK,
-    CELL,
+    BUCKET,
     ELSEWHERE,
     FEW,
     FOREIGN,
     G_FORMS,
     GROW,
     H_AT,
-    H_CELLS,
+    H_BUCKETS,
     H_COUNT,
     H_EXTENT,
     H_KEYS,
@@ -42,7 +42,6 @@ from kernels.native.words import (
     I_LAYOUT,
     I_WORDS,
     OK,
-    PATIENCE,
     SINGLE,
     T_NUMBER,
     T_REGISTRY,
@@ -50,10 +49,11 @@ from kernels.native.words import (
     T_WORDS,
     TOUCHED,
     USED,
+    WORK_BETWEEN_CHECKS,
 )
 
-_cells = load_module("sweeps.native.gradient_table_native")
-begin, fill, open_cell = _cells.begin, _cells.fill, _cells.open_cell
+_table = load_module("sweeps.native.gradient_table_native")
+begin, fill, open_bucket = _table.begin, _table.fill, _table.open_bucket
 _marks = load_module("sweeps.native.mark_native")
 crowded, goes, is_marked, last_root, meet, preset = (
     _marks.crowded, _marks.goes, _marks.is_marked, _marks.last_root, _marks.meet, _marks.preset,
@@ -65,7 +65,7 @@ settle = load_module("sweeps.native.leaves_native").settle
 
 @njit(cache=True, error_model="numpy")
 def contribute(about, target, flags, pointers):
-    """Run a pullback that gives a cell's own element its first contribution, or one more."""
+    """Run a pullback that gives a bucket's own element its first contribution, or one more."""
     accumulate = 1
     if flags & TOUCHED == 0:
         store_i8(target + 8, target + 16)
@@ -79,18 +79,18 @@ def contribute(about, target, flags, pointers):
 
 
 @njit(cache=True, error_model="numpy")
-def pull(h, items, last, block, cell, top, near, stamp):
+def pull(h, items, last, block, bucket, top, near, stamp):
     """Run the pullbacks of an instruction; return how many instructions it comes to that are new, -1 if it cannot."""
-    cells, pointers, inputs, new, i = word(h, H_CELLS), word(h, H_PTRS), word(block, B_INPUTS), 0, 0
+    buckets, pointers, inputs, new, i = word(h, H_BUCKETS), word(h, H_PTRS), word(block, B_INPUTS), 0, 0
     place, about = last + 2 - word(block, B_ENTRIES), block + 8 * B_FIRST
-    near_cells = cells + 8 * CELL * (word(h, H_MASK) + 1)
+    near_buckets = buckets + 8 * BUCKET * (word(h, H_MASK) + 1)
     point_at(items + 8 * (place + inputs), block, pointers + 16)
-    store_i8(pointers + 8, load_i8(cell + 8))
+    store_i8(pointers + 8, load_i8(bucket + 8))
     while i < inputs:
         key = word(items, place + i)
         behind = top - key
         if behind & -near == 0:
-            target = near_cells + 8 * CELL * behind
+            target = near_buckets + 8 * BUCKET * behind
             flags = load_i8(target + 24)
             if load_i8(target) != stamp:
                 store_i8(target, stamp)
@@ -98,7 +98,7 @@ def pull(h, items, last, block, cell, top, near, stamp):
                 new += 1
             contribute(about, target, flags, pointers)
         elif key != 0:
-            target = open_cell(h, key)
+            target = open_bucket(h, key)
             if load_i8(target + 24) & USED == 0:
                 new += meet(h, key, place + i, last)
             flags = load_i8(target + 24)
@@ -115,7 +115,13 @@ def descend(h, root, pending):
     """Go down the tape from so many roots as far as they lead; OK, GROW, or ELSEWHERE."""
     t = word(h, H_TAPE)
     items, forms, order = word(t, T_WORDS), word(word(t, T_REGISTRY), G_FORMS), word(h, H_ORDER)
-    cells, mask, top, near, stamp = word(h, H_CELLS), word(h, H_MASK), word(h, H_TOP), word(h, H_NEAR), word(h, H_STAMP)
+    buckets, mask, top, near, stamp = (
+        word(h, H_BUCKETS),
+        word(h, H_MASK),
+        word(h, H_TOP),
+        word(h, H_NEAR),
+        word(h, H_STAMP),
+    )
     position, count, room, slot, work = seek(t, root) - 1, 0, mask - mask // 8, top + 1, 0
     whole, tape = position == word(t, T_SIZE) - 1, word(t, T_NUMBER)
     while pending > 0 and position >= 0:
@@ -123,17 +129,17 @@ def descend(h, root, pending):
         block = word(forms, word(items, last))
         start = last - word(block, B_ENTRIES) + 1
         position, slot = start - 1, word(items, start)
-        cell = is_marked(cells, mask, top, near, stamp, slot)
-        whole = whole and cell != 0 and goes(items, start, block, tape)
-        if cell == 0:
+        bucket = is_marked(buckets, mask, top, near, stamp, slot)
+        whole = whole and bucket != 0 and goes(items, start, block, tape)
+        if bucket == 0:
             continue
-        if word(block, B_READY) != SINGLE or work > PATIENCE:
+        if word(block, B_READY) != SINGLE or work > WORK_BETWEEN_CHECKS:
             return ELSEWHERE
         if word(h, H_KEYS) + word(block, B_INPUTS) > room:
             return crowded(h, count + pending, top - slot)
         store_i8(order + 8 * count, last)
         count += 1
-        new = pull(h, items, last, block, cell, top, near, stamp)
+        new = pull(h, items, last, block, bucket, top, near, stamp)
         if new < 0:
             return ELSEWHERE
         pending += new - 1
@@ -147,9 +153,9 @@ def descend(h, root, pending):
 
 @njit("int64(int64)", cache=True, error_model="numpy")
 def walk(h):
-    """Sweep from the presets to the leaves they lead to: OK; GROW where cells are too few; ELSEWHERE.
+    """Sweep from the presets to the leaves they lead to: OK; GROW where buckets are too few; ELSEWHERE.
 
-    The gradient of each leaf is then in its cell.
+    The gradient of each leaf is then in its bucket.
     """
     root, keys, status = last_root(h), FEW, GROW
     store_i8(h + 8 * H_AT, 4 * keys)

@@ -32,7 +32,7 @@ class Shadow:
     __slots__ = ("clean", "dtype", "flat", "parts", "picked", "size", "whole")
 
     def __init__(self, spec: Spec, whole: Tensor | None = None) -> None:
-        self.size, self.dtype = spec.shadow, spec.dtype
+        self.size, self.dtype = spec.buffer_size, spec.dtype
         self.whole = whole
         self.clean = True
         self.parts: dict[tuple[Spec, int], Tensor] = {}
@@ -210,7 +210,7 @@ def _summed(spec: Spec, value: Tensor) -> tuple[Spec, Tensor]:
     shape, strides, gradient = (
         tuple(x for k, x in enumerate(given) if k not in axes) for given in (spec.shape, spec.strides, spec.gradient)
     )
-    narrow = intern_spec(shape, strides, spec.dtype, gradient, spec.shadow)
+    narrow = intern_spec(shape, strides, spec.dtype, gradient, spec.buffer_size)
     if not value._form.spec.shape:
         return narrow, value * float(count) if count > 1 else value
     if count == 1:

@@ -84,7 +84,7 @@ class Values:
     def _flat(self, key: Any, spec: Spec) -> Array | None:
         """Return a value as it lies in the memory of its gradient."""
         if key not in self.flat and key in self.known:
-            flat = self.flat[key] = np.zeros(spec.shadow, spec.dtype)
+            flat = self.flat[key] = np.zeros(spec.buffer_size, spec.dtype)
             pattern(flat, spec, 0)[...] = self.known[key]
         return self.flat.get(key)
 
@@ -138,7 +138,7 @@ def _join(instruction: Instruction, *values: Array) -> Any:
 def _gather(instruction: Instruction, value: Array) -> Any:
     spec = instruction.form.specs[0]
     assert spec is not None
-    flat = np.zeros(spec.shadow, spec.dtype)
+    flat = np.zeros(spec.buffer_size, spec.dtype)
     pattern(flat, spec, 0)[...] = value
     return flat[instruction.saved[0]]
 

@@ -24,7 +24,7 @@ _AS_STRIDED: Any = OPS["as_strided"]
 
 def _turned(spec: Spec) -> Spec:
     """Return the spec of a transposed view."""
-    turned = intern_spec(spec.shape[::-1], spec.strides[::-1], spec.dtype, spec.gradient[::-1], spec.shadow)
+    turned = intern_spec(spec.shape[::-1], spec.strides[::-1], spec.dtype, spec.gradient[::-1], spec.buffer_size)
     turned.covers, turned.overlaps = spec.covers, spec.overlaps
     return turned
 

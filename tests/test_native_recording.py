@@ -69,7 +69,9 @@ FUNCTIONS = (chain, branches, in_place, shapes, turned, many)
 def test_notes_are_those_of_python(function: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch) -> None:
     def parts(program: Any) -> list[Any]:
         recipe = program._recipe
-        nodes = [(n.spec, n.base, n.offset, n.shadow, n.differentiable, n.family, n.argument) for n in recipe.nodes]
+        nodes = [
+            (n.spec, n.base, n.offset, n.buffer_offset, n.differentiable, n.family, n.argument) for n in recipe.nodes
+        ]
         steps = recipe.steps
         kinds = [item for k in steps.kinds for item in (k.op, k.form, k.count)]
         return [str(program), nodes, list(steps.words), *steps.numbers, *kinds]
@@ -77,7 +79,7 @@ def test_notes_are_those_of_python(function: Callable[[Any], Any], monkeypatch: 
     for _ in range(2):  # forms are known the second time
         native = tape.record(function, 0.75)
     with monkeypatch.context() as context:
-        context.setattr(recorders, "native_note", lambda *_: None)
+        context.setattr(recorders, "native_notify", lambda *_: None)
         plain = tape.record(function, 0.75)
     for one, other in zip(parts(native), parts(plain), strict=True):
         assert one is other or one == other

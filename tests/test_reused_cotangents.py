@@ -12,7 +12,7 @@ import tape
 from kernels.instructions import reused_cotangents
 from kernels.native.pool import pool_words, reused_arrays
 from kernels.native.registry import REGISTRY
-from kernels.native.words import B_FIRST, I_HEIR, I_WORDS, NEVER
+from kernels.native.words import B_FIRST, I_REUSED, I_WORDS, NO_KERNEL
 from kernels.sweeps import backend
 
 if TYPE_CHECKING:
@@ -76,10 +76,10 @@ def values(dtype: Any) -> tuple[Any, Any, Any]:
 def without_heirs() -> Iterator[None]:
     """Let all forms that there are do without kernels in place."""
     forms = [form for reference in list(REGISTRY.living.values()) if (form := reference()) is not None]
-    places = [(form.block, B_FIRST + i * I_WORDS + I_HEIR) for form in forms for i in range(len(form.specs))]
+    places = [(form.block, B_FIRST + i * I_WORDS + I_REUSED) for form in forms for i in range(len(form.specs))]
     before = [block[at] for block, at in places]
     for block, at in places:
-        block[at] = NEVER
+        block[at] = NO_KERNEL
     yield
     for (block, at), word in zip(places, before, strict=True):
         block[at] = word
@@ -165,7 +165,7 @@ def test_second_derivatives_and_forward_mode() -> None:
 
 
 def test_in_place_kernels_are_used() -> None:
-    """The second sweep over a chain takes no memory for its shadows but the first."""
+    """The second sweep over a chain takes no memory for its gradient buffers but the first."""
     if not backend.NATIVE:
         pytest.skip("without native code NumPy makes its own")
     x = tape.tensor(np.ones(N), requires_grad=True)

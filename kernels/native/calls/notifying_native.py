@@ -1,4 +1,4 @@
-"""Telling a recorder of an operation that native code has repeated."""
+"""Notifies the recorder in force of an operation that native code has repeated."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from kernels.native.python_api import (
 from kernels.native.words import (
     DOUBLES,
     E_DTYPE,
-    E_GIVEN,
+    E_OPERANDS,
+    E_OPERATION,
     E_PARAMS,
-    E_TOLD,
     G_ACTIVE,
     G_ENTRIES,
     G_FALSE,
-    G_HEARD,
     G_INT,
     G_MODE,
     G_NONE,
+    G_RECORDER,
     G_TAPE,
     G_TENSOR,
     G_TUPLE,
@@ -41,7 +41,7 @@ from kernels.native.words import (
 )
 
 kind_of = load_module("native.objects_native").kind_of
-HEARD_MODE, HEARD_TAPE, HEARD_THREAD, HEARD_NOTE, HEARD = range(5)
+RECORDER_MODE, RECORDER_TAPE, RECORDER_THREAD, RECORDER_NOTIFY, RECORDER_ITEMS = range(5)
 
 
 @njit(cache=True, error_model="numpy")
@@ -63,12 +63,12 @@ def header_of(registry, found):
 
 
 @njit(cache=True, error_model="numpy")
-def is_heard(registry, heard):
-    """Whether this is what a recorder left, of the mode and thread that are in force."""
-    if kind_of(heard) != word(registry, G_TUPLE) or PyTuple_Size(heard) != HEARD:
+def is_current(registry, recorder):
+    """Whether a recorder's tuple belongs to the mode and the thread that are in force."""
+    if kind_of(recorder) != word(registry, G_TUPLE) or PyTuple_Size(recorder) != RECORDER_ITEMS:
         return 0
-    thread, mode = PyTuple_GetItem(heard, HEARD_THREAD), look_at(word(registry, G_MODE))
-    same = 1 if mode == PyTuple_GetItem(heard, HEARD_MODE) else 0
+    thread, mode = PyTuple_GetItem(recorder, RECORDER_THREAD), look_at(word(registry, G_MODE))
+    same = 1 if mode == PyTuple_GetItem(recorder, RECORDER_MODE) else 0
     if mode != 0:
         Py_DecRef(mode)
     if same == 0 or kind_of(thread) != word(registry, G_INT):
@@ -78,7 +78,7 @@ def is_heard(registry, heard):
 
 @njit(cache=True, error_model="numpy")
 def tape_in_force(registry):
-    """The header of the tape to record on, 0 without gradients; one more where a recorder is to hear of it too.
+    """The header of the tape to record on, 0 without gradients; one more where a recorder is notified too.
 
     -1 where only Python's way will do.
     """
@@ -89,24 +89,24 @@ def tape_in_force(registry):
     is_none = found == word(registry, G_NONE)
     Py_DecRef(found)
     if is_none:
-        heard = look_at(word(registry, G_HEARD))
-        if heard != 0:
-            if is_heard(registry, heard):
-                t = header_of(registry, PyTuple_GetItem(heard, HEARD_TAPE))
+        recorder = look_at(word(registry, G_RECORDER))
+        if recorder != 0:
+            if is_current(registry, recorder):
+                t = header_of(registry, PyTuple_GetItem(recorder, RECORDER_TAPE))
                 t = t + 1 if t != -1 else -1
-            Py_DecRef(heard)
+            Py_DecRef(recorder)
     return t
 
 
 @njit(cache=True, error_model="numpy")
-def operands_told(registry, entry, given, operands):
+def operands_for_recorder(registry, entry, given, operands):
     """The operands of a call as a tuple, numbers as floats where the result is of floats; 0 with an exception.
 
     An integer beyond 2**53 is no double, and shifts know no doubles.
     """
-    found = PyTuple_New(word(entry, E_GIVEN))
+    found = PyTuple_New(word(entry, E_OPERANDS))
     floats = word(entry, E_DTYPE) == SINGLES or word(entry, E_DTYPE) == DOUBLES
-    for i in range(word(entry, E_GIVEN)):
+    for i in range(word(entry, E_OPERANDS)):
         if found == 0:
             return 0
         x = word(given, i)
@@ -122,29 +122,29 @@ def operands_told(registry, entry, given, operands):
 
 
 @njit(cache=True, error_model="numpy")
-def tell(registry, entry, given, operands, result):
-    """Tell the recorder in force: 1; 0 with an exception."""
-    heard = look_at(word(registry, G_HEARD))
-    if heard == 0 or is_heard(registry, heard) == 0:
-        if heard != 0:
-            Py_DecRef(heard)
+def notify_recorder(registry, entry, given, operands, result):
+    """Notify the recorder in force: 1; 0 with an exception."""
+    recorder = look_at(word(registry, G_RECORDER))
+    if recorder == 0 or is_current(registry, recorder) == 0:
+        if recorder != 0:
+            Py_DecRef(recorder)
         return 1  # the mode has ended meanwhile
-    told, done = sixteen_words(), 0
-    operation, params = word(entry, E_TOLD), word(entry, E_PARAMS)
+    arguments, done = sixteen_words(), 0
+    operation, params = word(entry, E_OPERATION), word(entry, E_PARAMS)
     Py_IncRef(operation)
     Py_IncRef(params)
-    own = operands_told(registry, entry, given, operands)
-    if own != 0:
-        store_i8(told, operation)
-        store_i8(told + 8, own)
-        store_i8(told + 16, result)
-        store_i8(told + 24, params)
-        answer = PyObject_Vectorcall(PyTuple_GetItem(heard, HEARD_NOTE), told, 4, 0)
-        Py_DecRef(own)
+    operands_given = operands_for_recorder(registry, entry, given, operands)
+    if operands_given != 0:
+        store_i8(arguments, operation)
+        store_i8(arguments + 8, operands_given)
+        store_i8(arguments + 16, result)
+        store_i8(arguments + 24, params)
+        answer = PyObject_Vectorcall(PyTuple_GetItem(recorder, RECORDER_NOTIFY), arguments, 4, 0)
+        Py_DecRef(operands_given)
         if answer != 0:
             Py_DecRef(answer)
             done = 1
     Py_DecRef(operation)
     Py_DecRef(params)
-    Py_DecRef(heard)
+    Py_DecRef(recorder)
     return done

@@ -21,8 +21,8 @@ _ACTED, _RAN = 1, 2
 (reverse_native.RAN)."""
 
 
-class Pauses:
-    """Acts on the shadows of a native sweep that stands still; ``stash`` is what its instructions tell each other."""
+class PythonCallbacks:
+    """Acts on the buffers of a native sweep that stands still; ``stash`` is what its instructions tell each other."""
 
     def __init__(self, space: Workspace, entries: Any, watched: dict[int, tuple[Observer, Array]], batch: int) -> None:
         self.space, self.entries, self.watched, self.batch = space, entries, watched, batch
@@ -34,14 +34,14 @@ class Pauses:
         own = self.space.words
         at = own[words.H_FROM]
         instruction = instruction_at(self.entries, int(self.space.order[at]))
-        cell = self.space.cell(instruction.slot)
-        if self.space.flat[cell + 3] & words.PAUSED and self.hooked != at:
+        bucket = self.space.bucket(instruction.slot)
+        if self.space.flat[bucket + 3] & words.PAUSED and self.hooked != at:
             self._hook(instruction.slot)
             self.hooked = at
             if instruction.form.kind != words.PYTHON and self.watched[instruction.slot][0].after is None:
                 own[words.H_RESUME] = _ACTED
                 return
-        self._run(instruction, cell)
+        self._run(instruction, bucket)
         own[words.H_RESUME] = _RAN
 
     def _hook(self, slot: int) -> None:
@@ -51,33 +51,33 @@ class Pauses:
         if found is not None:
             place[...] = changed(place, found)
 
-    def _run(self, instruction: Instruction, cell: int) -> None:
+    def _run(self, instruction: Instruction, bucket: int) -> None:
         """Let Python compute what the instruction contributes to its operands, and add that."""
         form, slot = instruction.form, instruction.slot
-        shadow = None
-        if self.space.flat[cell + 3] & words.TOUCHED:
-            shadow = self._memory(self.space.flat[cell + 1], form.spec)
+        gradient = None
+        if self.space.flat[bucket + 3] & words.TOUCHED:
+            gradient = self._memory(self.space.flat[bucket + 1], form.spec)
         observer = self.watched[slot][0] if slot in self.watched else None
         start = self._start(instruction.operands[0]) if form.kind == words.VIEW else 0
-        found = run(instruction, shadow, observer, self.stash, batch=self.batch, start=start)
+        found = run(instruction, gradient, observer, self.stash, batch=self.batch, start=start)
         for operand, source, value in zip(instruction.operands, form.specs, found, strict=True):
             if operand is not None and source is not None and value is not None:
                 key = operand if type(operand) is int else -id(operand)
                 self._contribute(key, source, value, zero_of(form.op))
 
     def _start(self, operand: Any) -> int:
-        """Return where the operand of a view begins in the shadow of its family."""
+        """Return where the operand of a view begins in the gradient buffer of its family."""
         flat = self.space.flat
-        cell = self.space.cell(operand if type(operand) is int else -id(operand))
-        return int(flat[cell + 2]) if flat[cell + 3] & words.ALIAS else 0
+        bucket = self.space.bucket(operand if type(operand) is int else -id(operand))
+        return int(flat[bucket + 2]) if flat[bucket + 3] & words.ALIAS else 0
 
     def _contribute(self, key: int, spec: Spec, value: Any, zero: float) -> None:
         own, flat = self.space.words, self.space.flat
-        cell = self.space.cell(key)
-        if own[words.H_RESTRICT] and not flat[cell + 3] & words.RELEVANT:
+        bucket = self.space.bucket(key)
+        if own[words.H_RESTRICT] and not flat[bucket + 3] & words.RELEVANT:
             return
-        offset = flat[cell + 2] if flat[cell + 3] & words.ALIAS else 0
-        elements = spec.shadow * own[words.H_BATCH]
+        offset = flat[bucket + 2] if flat[bucket + 3] & words.ALIAS else 0
+        elements = spec.buffer_size * own[words.H_BATCH]
         address = self.space.place(self.space.address, key, elements, spec.dtype.itemsize, spec.covers)
         if address == 0:
             raise MemoryError("no memory for the gradients of a backward sweep")
@@ -88,8 +88,8 @@ class Pauses:
             add_to(target, value)
 
     def _memory(self, address: int, spec: Spec) -> Array:
-        """Return a shadow in native memory as an array."""
-        shape = (self.batch, spec.shadow) if self.batch else (spec.shadow,)
-        size = max(spec.shadow * (self.batch or 1) * spec.dtype.itemsize, 1)
+        """Return a gradient buffer in native memory as an array."""
+        shape = (self.batch, spec.buffer_size) if self.batch else (spec.buffer_size,)
+        size = max(spec.buffer_size * (self.batch or 1) * spec.dtype.itemsize, 1)
         memory = (ctypes.c_char * size).from_address(address)
         return np.ndarray(shape, spec.dtype, memory)

@@ -177,7 +177,7 @@ ROOTS: dict[str, Program] = {"result": lambda y: y, "hook": doubled, "written": 
 @pytest.mark.parametrize("zero", [0.0, -0.0])
 @pytest.mark.parametrize("name", ROOTS)
 def test_given_cotangent_is_left_as_it_is(name: str, zero: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may stand for the root's shadow; what writes there writes to a copy. -0.0 in it is a zero like another."""
+    """It may stand for the root's buffer; what writes there writes to a copy. -0.0 in it is a zero like another."""
     weights, scale, found = W.copy(), X.copy(), []
     weights[0, :3], scale[0, 1] = zero, np.inf
     given = tape.tensor(weights)

@@ -1,6 +1,6 @@
-"""What a program being recorded hears of most: an operation on floats and results of its own, all differentiable.
+"""Records the usual operation of a program natively: on floats and on results of the program, all differentiable.
 
-``note`` has the signature of METH_FASTCALL; ``self`` is an array of the words that noting.py lays out.
+``notify`` has the signature of METH_FASTCALL; ``self`` is an array of the words that notifying.py lays out.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kernels.native.python_api import (
     sixteen_words,
 )
 from kernels.native.words import O_FORM, O_SLOT
-from kernels.programs.recording.noting_words import (
+from kernels.programs.recording.notifying_words import (
     ALIKE_KIND,
     ALIKE_NODE,
     ALIKE_PARAMS,
@@ -57,7 +57,7 @@ MOST = 8
 
 @njit(cache=True, error_model="numpy")
 def node_of(about, x):
-    """The node that a tensor is known by, if it is as it was noted, and differentiable; else -1."""
+    """The node that a tensor is known by, if it has not changed since, and is differentiable; else -1."""
     key = PyLong_FromLongLong(x)
     if key == 0:
         return -1
@@ -152,8 +152,8 @@ def add(about, arguments, count, own, alike):
 
 
 @cfunc("int64(int64, int64, int64)", cache=True, error_model="numpy")
-def note(bound, arguments, count):
-    """Note an operation: its record, operands, result and parameters; or let Python do it."""
+def notify(bound, arguments, count):
+    """Record an operation, given its record, operands, result and parameters; or let Python do it."""
     about = load_i8(bound + HEADER)
     if count == 4 and kind_of(word(arguments, 1)) == word(about, N_TUPLE):
         own = sixteen_words()

@@ -1,4 +1,4 @@
-"""Noting operations of a program natively, where its recorder need not look."""
+"""Operations of a program recorded natively, where nothing about them is new to the recorder."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from kernels.compiler.jit import bound
 from kernels.foundation.exact_keys import exact
 from kernels.instructions.form import Form
 from kernels.native.heap_types import NATIVE
-from kernels.programs.recording.noting_words import N_APARTS
+from kernels.programs.recording.notifying_words import N_APARTS
 from kernels.programs.recording.program_words import StepKind, Steps
 from kernels.programs.running import exchange
 from kernels.records.kinds import Op, Part, Select, View
 
 APART = (View, Part, Select)
-"""Kinds of operations whose results are looked at: where they stand, and whether they left for Python."""
+"""Kinds of operations whose results Python looks at: where they stand, and whether they escaped to Python."""
 assert len(APART) == N_APARTS
 
 
@@ -47,8 +47,8 @@ class Tables:
             kinds.append(StepKind(op, form, params, len(specs) - 1))
         return found
 
-    def noted(self, form: Any = None) -> None:
-        """Hear of nodes that have been added: the last one of this form."""
+    def nodes_added(self, form: Any = None) -> None:
+        """Keep up with nodes that have been added: the last one has this form."""
         self.forms += [None] * (len(self.nodes) - len(self.forms))
         if form is not None:
             self.forms[-1] = form
@@ -60,8 +60,8 @@ class _Kept(np.ndarray[Any, Any]):
     things: list[Any]
 
 
-def native_note(tables: Tables, tensor: type, slowly: Callable[..., None]) -> Callable[..., None] | None:
-    """Return what notes an operation, or lets ``slowly`` do it; None without native code."""
+def native_notify(tables: Tables, tensor: type, slowly: Callable[..., None]) -> Callable[..., None] | None:
+    """Return what records an operation, or calls ``slowly`` for it; None without native code."""
     if not (NATIVE and exchange.native()):
         return None
     kinds = [float, tensor, Form, tuple, None]
@@ -70,4 +70,4 @@ def native_note(tables: Tables, tensor: type, slowly: Callable[..., None]) -> Ca
     words = [*(id(x) for x in (*kinds, *things, *APART)), steps.head.buffer_info()[0]]
     about = np.array(words, np.int64).view(_Kept)
     about.things = [*things, steps]
-    return bound("programs.recording.noting_native", "note", about)
+    return bound("programs.recording.notifying_native", "notify", about)

@@ -1,4 +1,4 @@
-"""The words that noting.py lays out and noting_native.py reads: addresses of a recorder's things."""
+"""The words that notifying.py lays out and notifying_native.py reads: addresses of a recorder's things."""
 
 from __future__ import annotations
 
