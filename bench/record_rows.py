@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from kernels.kinds.elementwise import Elementwise
+from kernels.kinds.reduction import Reduction
 from kernels.ops.registry import OPS
-from kernels.records.kinds import Elementwise, Op, Reduction
+from kernels.records.op import Op
 from kernels.records.scipy_ufuncs import LateUfunc
 
 SIZES = (1, 1_000, 1_000_000)

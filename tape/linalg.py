@@ -40,7 +40,7 @@ from tape.operations.matrices.solves import (
 from tape.operations.matrices.solves import inverse as inv
 from tape.operations.reductions.norms import vector_norm
 from tape.operations.shapes.diagonals import diagonal as _diagonal
-from tape.recording.calls_with_arguments import argued
+from tape.repeated_calls.calls_with_arguments import argued
 from tape.tensors.tensor import Tensor
 
 __all__ = [

@@ -15,24 +15,22 @@ import matrix_domains
 import numpy as np
 
 import tape.sparse  # operations of our own have functions for tensors once their module is there
+from kernels.kinds.contraction import Contraction
+from kernels.kinds.copy import Copy
+from kernels.kinds.elementwise import Elementwise
+from kernels.kinds.gather import Gather
+from kernels.kinds.join import Join
+from kernels.kinds.reduction import Reduction
+from kernels.kinds.routine import Routine
+from kernels.kinds.select import Select
+from kernels.kinds.view import View
+from kernels.kinds.write import Write
 from kernels.ops.elementwise import arithmetic
 from kernels.ops.registry import OPS
-from kernels.records.kinds import (
-    Contraction,
-    Copy,
-    Elementwise,
-    Gather,
-    Join,
-    Op,
-    Reduction,
-    Routine,
-    Select,
-    View,
-    Write,
-)
+from kernels.records.op import Op
 from kernels.sweeps import backend
 from tape.operations import matmul
-from tape.recording import elementwise, mixed_dtypes, record, routine_calls
+from tape.recording import elementwise, mixed_dtypes, record, reduction, routine_calls, select
 
 Array = np.ndarray[Any, Any]
 STEP = 1e-30
@@ -232,7 +230,7 @@ def reduction_cases(op: Reduction) -> Iterator[Case]:
 
         yield Case(
             f"{op.name}-{shape}-{view.__name__}-{axes}{'-keep' * keep}",
-            lambda x, axes=axes, keep=keep: record.reduction(op, x, axes, keep),
+            lambda x, axes=axes, keep=keep: reduction.reduction(op, x, axes, keep),
             reference,
             (shape,),
             ("real",),
@@ -252,7 +250,7 @@ def select_cases(op: Select) -> Iterator[Case]:
 
             yield Case(
                 f"{op.name}-{shape}-{view.__name__}-{axes}{'-keep' * keep}",
-                lambda x, axis=axes[0], keep=keep: record.select(op, x, axis, keep)[0],
+                lambda x, axis=axes[0], keep=keep: select.select(op, x, axis, keep)[0],
                 reference,
                 (shape,),
                 ("real",),

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import tape
-from tape.recording.call_table import NATIVELY
-from tape.recording.calls_with_arguments import argued
 from tape.recording.record import recorded
+from tape.repeated_calls.call_table import NATIVELY
+from tape.repeated_calls.calls_with_arguments import argued
 
 RNG = np.random.default_rng(7)
 CALLS: dict[str, tuple[Any, Any]] = {

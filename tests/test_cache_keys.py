@@ -25,7 +25,7 @@ import pytest
 import tape
 from kernels.call_cache.arguments import arguments
 from kernels.foundation.exact_keys import exact
-from tape.recording.call_table import NATIVELY
+from tape.repeated_calls.call_table import NATIVELY
 
 # --- joins of views whose base was written ----------------------------------------------------------------------
 

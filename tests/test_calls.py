@@ -17,7 +17,7 @@ import pytest
 import tape
 from kernels.arrays.specs import Spec
 from kernels.call_cache import entries as call_entries
-from tape.recording.call_table import NATIVELY
+from tape.repeated_calls.call_table import NATIVELY
 
 pytestmark = pytest.mark.skipif(not NATIVELY, reason="native code repeats nothing here")
 

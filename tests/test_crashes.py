@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 import tape
+from kernels.kinds.elementwise import Elementwise
 from kernels.native import words
 from kernels.ops.registry import OPS
-from kernels.records.kinds import Elementwise
 from kernels.sweeps import backend
 from tape.recording.record import locate
 from tape.tensors import modes

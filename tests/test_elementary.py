@@ -12,8 +12,8 @@ import pytest
 from pytorch_outcomes import Outcomes
 
 import tape
+from kernels.kinds.elementwise import Elementwise
 from kernels.ops.registry import OPS
-from kernels.records.kinds import Elementwise
 from tape.operations import elementwise
 
 if TYPE_CHECKING:

@@ -16,8 +16,12 @@ from record_cases import (
     check_value,
 )
 
+from kernels.kinds.elementwise import Elementwise
+from kernels.kinds.reduction import Reduction
+from kernels.kinds.view import View
 from kernels.ops.registry import OPS
-from kernels.records.kinds import DeclarationError, Elementwise, Op, Reduction, View
+from kernels.records.op import Op
+from kernels.records.rule_text import DeclarationError
 
 
 @pytest.fixture(autouse=True)

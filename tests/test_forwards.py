@@ -12,8 +12,8 @@ import pytest
 import tape
 from kernels.codegen import vectorized_forward
 from kernels.compiler.direct_calls import LARGE
+from kernels.kinds.elementwise import Elementwise
 from kernels.ops.registry import OPS
-from kernels.records.kinds import Elementwise
 from kernels.records.scipy_ufuncs import resolved
 
 VECTOR: list[Any] = [op for op in OPS.values() if isinstance(op, Elementwise) and op.vector]

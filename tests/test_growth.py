@@ -16,8 +16,8 @@ from kernels.arrays.specs import intern_spec
 from kernels.compiler import jit
 from kernels.foundation import recent_table
 from kernels.foundation.recent_table import Recent
-from kernels.instructions import jitted_functions
 from kernels.instructions.entries import instructions
+from kernels.kinds import custom
 from kernels.native import words
 from kernels.native.heap_types import NATIVE
 from kernels.native.registry import REGISTRY
@@ -192,7 +192,7 @@ def test_equal_specs_are_one_object() -> None:
 
 
 def test_operations_of_the_users_own_are_forgotten() -> None:
-    before = len(jitted_functions._made)
+    before = len(custom._made)
 
     def one(n: int) -> None:
         square = tape.custom(jit.njit(lambda x: x * x), jit.njit(lambda g, x: 2.0 * g * x))
@@ -203,5 +203,5 @@ def test_operations_of_the_users_own_are_forgotten() -> None:
         table.clear()
     tape.recording.record.recorded()
     gc.collect()
-    assert len(jitted_functions.RAN) == 1 or not NATIVE  # plain sweeps compile no kernel of them
-    assert len(jitted_functions._made) <= before
+    assert len(custom.RAN) == 1 or not NATIVE  # plain sweeps compile no kernel of them
+    assert len(custom._made) <= before

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kernels.records import kinds as op
+from kernels.ops.registry import OPS
+from kernels.records.op import Op
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("kernels", "tape")
@@ -30,6 +31,7 @@ HOUSE = [
     "kernels.codegen",
     "kernels.codegen.rows",
     "kernels.instructions",
+    "kernels.kinds",
     "kernels.ops.elementwise",
     "kernels.ops.linalg",
     "kernels.ops",
@@ -44,6 +46,7 @@ HOUSE = [
     "tape.errors",
     "tape.foundation",
     "tape.tensors",
+    "tape.repeated_calls",
     "tape.recording",
     "tape.conversions",
     "tape.return_types",
@@ -53,6 +56,7 @@ HOUSE = [
     "tape.operations.gather_scatter",
     "tape.operations.in_place",
     "tape.operations.matrices",
+    "tape.kinds",
     "tape.engine.rules",
     "tape.engine.graph",
     "tape.engine",
@@ -111,18 +115,18 @@ MAY_NAME = {
     "kernels.compiler.expressions_ir": ("Elementwise",),  # likewise
     "kernels.records.powers": ("Elementwise",),  # what kernels/vectormath.py calls the power of any number
     "kernels.records.symbols": ("Elementwise",),  # how each ufunc that a rule may use is printed
-    "kernels.programs.lowering.lower_forward": ("Select",),  # whether the largest or the smallest is picked
-    "kernels.programs.lowering.lower_elementwise": ("Elementwise",),  # np.where within an expression
+    "kernels.kinds.elementwise": ("Elementwise",),  # np.where within an expression
     "tape.conversions.attributes": ("View",),  # detach is a view with another history
     "tape.engine.rules.saved_tensors": ("View", "Copy"),  # a saved value as a tensor of its slot, or of a copy
-    "tape.engine.rules.tensor_rules": ("Elementwise",),  # where, which leaves elements without a contribution; squares
+    "tape.kinds.rules_on_tensors": ("Elementwise",),  # where, which leaves elements without a contribution; squares
     "tape.engine.rules.gradient_tensors": ("Write",),  # parts that are added to where they stand
     "tape.engine.rules.accumulate_grad": ("Copy",),  # the copy that gives an expanded view a gradient of its own shape
     "tape.numpy_interface.protocols": ("Elementwise",),  # np.where, which is no ufunc
     "tape.operations.numpy_ufuncs": ("Elementwise", "Routine", "Reduction"),  # likewise, for where=
     "tape.recording.record": ("Copy",),  # the casts of mixed dtypes
     "tape.programs.interpreting": ("View",),  # parts of which no step tells
-    "tape.batching.rules": ("View",),  # how each view is taken of a batch
+    "tape.kinds.view": ("View",),  # how each view is taken of a batch
+    "tape.kinds.kind": ("View",),  # dims of one behind the batch
     "tape.batching.run": ("View",),  # likewise
     "tape.tensors.view_families": ("View",),  # a view of its base's version now
     "tape.operations.in_place.accumulating": ("Write",),  # likewise
@@ -312,14 +316,14 @@ def constants_bound_twice(source: str) -> set[str]:
     return {name for name in names if names.count(name) > 1}
 
 
-def is_record_type(thing: object) -> bool:
-    """Whether something is one of the classes that records are made of."""
-    return isinstance(thing, type) and issubclass(thing, op.Op)
+def record_types(kind: type = Op) -> set[str]:
+    """Return the names of the classes that records are made of."""
+    return {kind.__name__}.union(*map(record_types, kind.__subclasses__()))
 
 
 def declares_records(source: str) -> bool:
     """Whether a file calls a record type."""
-    kinds = {thing.__name__ for thing in vars(op).values() if is_record_type(thing)}
+    kinds = record_types()
     return any(
         isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in kinds
         for node in ast.walk(ast.parse(source))
@@ -427,10 +431,10 @@ def test_an_operation_is_named_in_its_record_alone() -> None:
         if declares_records(text):
             importlib.import_module(module)
     names: dict[str, set[str]] = {}
-    for record in op.OPS.values():
+    for record in OPS.values():
         for name in {record.name, *record.torch, record.grad_fn} - {""}:
             names.setdefault(name, set()).add(type(record).__name__)
-    assert len(names) > len(op.OPS) > 0
+    assert len(names) > len(OPS) > 0
     found = names_outside_tables(names, TEXTS, MAY_NAME) - NOT_THE_OP.keys()
     assert not found, f"operations named in files that read records: {sorted(found)}"
     needed = names_outside_tables(names, TEXTS, {})
@@ -467,12 +471,8 @@ def test_a_planted_upward_import_is_found(source: str) -> None:
 
 
 def test_a_planted_unlisted_import_is_found() -> None:
-    graph = {
-        "kernels.records.kinds": imports("from tape import tensor", "kernels.records.kinds", {"kernels.records.kinds"})
-    }
-    assert upward(graph, ["kernels.records.kinds"]) == [
-        "kernels.records.kinds imports tape, which does not stand below it"
-    ]
+    graph = {"kernels.records.op": imports("from tape import tensor", "kernels.records.op", {"kernels.records.op"})}
+    assert upward(graph, ["kernels.records.op"]) == ["kernels.records.op imports tape, which does not stand below it"]
 
 
 def test_relative_imports_are_resolved() -> None:

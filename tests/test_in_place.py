@@ -16,8 +16,8 @@ import pytest
 from record_cases import cases_of, tensors
 
 import tape
+from kernels.kinds.elementwise import Elementwise
 from kernels.ops.registry import OPS
-from kernels.records.kinds import Elementwise
 from kernels.sweeps import backend
 from tape.operations.parameters import names_of
 from tape.recording.record import recorded

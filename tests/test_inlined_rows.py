@@ -14,11 +14,10 @@ from kernels.arrays.specs import SCALAR
 from kernels.codegen import scalar_operations
 from kernels.codegen.forward_loops import forward
 from kernels.compiler import jit
-from kernels.instructions import forms
+from kernels.kinds.elementwise import Elementwise
 from kernels.native import words
 from kernels.native.memory import address_of
 from kernels.ops.registry import OPS
-from kernels.records.kinds import Elementwise
 
 VALUES = (0.0, -0.0, 1.0, -2.5, 1e-310, 1e308, math.inf, -math.inf, math.nan)
 
@@ -31,7 +30,7 @@ def texts_of_records() -> set[tuple[str, bool]]:
         loops: list[tuple[Any, int]] = [(forward(op, SCALAR, (SCALAR,) * count), 1 + count)]
         for wanted in itertools.product((True, False), repeat=count):
             if any(wanted):
-                form = forms.elementwise(op, (SCALAR,) * count, SCALAR, wanted)
+                form = op.form((SCALAR,) * count, SCALAR, wanted)
                 loops += [(pull, 2 + len(form.saved)) for pull in form.pulls if pull is not None]
         kinds = {scalar_operations.kind_of(loop, places) for loop, places in loops}
         found |= {key for key, kind in scalar_operations.KINDS.items() if kind in kinds}

@@ -13,8 +13,8 @@ import record_cases
 from pytorch_outcomes import Outcomes, Raised
 
 import tape
+from kernels.kinds.routine import Routine
 from kernels.ops.registry import OPS
-from kernels.records import kinds as declarations
 from kernels.records.dispatch import turned
 from tape.recording import routine_calls
 
@@ -37,7 +37,7 @@ NAMES = (
 @pytest.mark.parametrize("name", NAMES)
 def test_records_keep_float32_and_push_forward(name: str) -> None:
     op = OPS[name]
-    assert isinstance(op, declarations.Routine)
+    assert isinstance(op, Routine)
     case, *_ = record_cases.cases_of(op)
     single = record_cases.tensors(case.leaves(np.float32))
     result = case.run(*single)

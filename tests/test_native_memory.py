@@ -16,8 +16,8 @@ from record_cases import Case
 from test_leaks import USES
 
 import tape
+from kernels.kinds.routine import Routine
 from kernels.ops.registry import OPS
-from kernels.records.kinds import Routine
 from tape.recording.record import recorded
 
 FIELDS = ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")

@@ -10,7 +10,7 @@ import pytest
 
 import tape
 from tape.operations import writes
-from tape.recording.call_table import NATIVELY
+from tape.repeated_calls.call_table import NATIVELY
 
 SHAPE = (4, 5)
 RNG = np.random.default_rng(7)

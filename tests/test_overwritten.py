@@ -10,8 +10,9 @@ import pytest
 from record_cases import Array, Case, cases_of
 
 import tape
+from kernels.kinds.routine import Routine
 from kernels.ops.registry import OPS
-from kernels.records.kinds import Op, Routine
+from kernels.records.op import Op
 
 RECORDS = [op for op in OPS.values() if op.differentiable]
 

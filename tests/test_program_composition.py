@@ -11,7 +11,7 @@ from record_cases import bits, cases_of
 
 import tape
 from kernels.ops.registry import OPS
-from kernels.records.kinds import Op
+from kernels.records.op import Op
 from tape.autograd import grad, gradcheck, gradgradcheck
 from tape.func import grad_and_value, hessian, jacfwd, jacrev, jvp, vmap
 

@@ -16,7 +16,7 @@ from record_cases import bits, cases_of, tensors  # noqa: E402 (their asserts ar
 
 import tape  # noqa: E402
 from kernels.ops.registry import OPS  # noqa: E402
-from kernels.records.kinds import Op  # noqa: E402
+from kernels.records.op import Op  # noqa: E402
 
 
 def again(program: Any) -> Any:

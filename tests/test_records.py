@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import tape
+from kernels.kinds.elementwise import Elementwise
 from kernels.ops.registry import OPS
-from kernels.records.kinds import Elementwise
 from tape.recording import elementwise, mixed_dtypes
 
 if TYPE_CHECKING:

@@ -10,7 +10,9 @@ import pytest
 from test_hooks import sweep  # noqa: F401 (a fixture)
 
 import tape
-from kernels.records.kinds import OPS, DeclarationError, Routine
+from kernels.kinds.routine import Routine
+from kernels.records.op import OPS
+from kernels.records.rule_text import DeclarationError
 from tape.autograd import grad, gradcheck, gradgradcheck
 from tape.recording import routine_calls
 

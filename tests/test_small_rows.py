@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.instructions.routine_calls import RoutineCall, computed
+from kernels.kinds.routine import Routine, RoutineCall, computed
 from kernels.ops.registry import OPS
-from kernels.records.kinds import Routine
 from tape.autograd import grad
 from tape.recording import routine_calls
-from tape.recording.call_table import NATIVELY
+from tape.repeated_calls.call_table import NATIVELY
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(3, 4, 5))

@@ -18,7 +18,7 @@ import tape
 from kernels import vectormath
 from kernels.compiler.jit import njit
 from kernels.records import symbols
-from kernels.records.kinds import OPS
+from kernels.records.op import OPS
 from kernels.vectormath import llvm_values
 from kernels.vectormath.coefficients import FITS
 from kernels.vectormath.trigonometry import FURTHEST

@@ -19,8 +19,8 @@ from test_func import alive, compare
 
 import tape
 import tape.func
+from kernels.kinds.elementwise import Elementwise
 from kernels.ops.registry import OPS
-from kernels.records.kinds import Elementwise
 from tape.func import grad, hessian, jacfwd, jacrev, jvp, vmap
 
 Array = np.ndarray[Any, Any]

@@ -12,8 +12,8 @@ import pytest
 from pytorch_outcomes import Outcomes, Raised
 
 import tape
+from kernels.kinds.routine import Routine
 from kernels.ops.registry import OPS
-from kernels.records.kinds import Routine
 from tape.func import vmap
 
 INDICES = {"0-d": 0, "1-d": [0], "two": [0, 0], "2-d": [[0, 0], [0, 0]]}

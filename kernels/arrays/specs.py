@@ -199,3 +199,13 @@ def _insert(axes: list[tuple[int, list[int]]], i: int) -> None:
                 break
             place = j
     axes.insert(place, axes.pop(i))
+
+
+def meets_itself(shape: Strides, strides: Strides, itemsize: int) -> bool:
+    """Whether a pattern may meet an element twice, as the windows that overlap do."""
+    reach = itemsize
+    for stride, n in sorted((abs(stride), n) for stride, n in zip(strides, shape, strict=True) if n > 1):
+        if stride < reach:
+            return 0 not in shape
+        reach += stride * (n - 1)
+    return False

@@ -15,11 +15,11 @@ import numpy as np
 
 from kernels.arrays.specs import Spec
 from kernels.call_cache.arguments import Arguments
-from kernels.call_cache.computation import Computation
 from kernels.compiler import jit
 from kernels.foundation.data_classes import dataclass
 from kernels.instructions.form import Form
 from kernels.native import words
+from kernels.native.calls.computation import Computation
 from kernels.native.memory import where
 from kernels.native.pool.pool_words import LARGE
 from kernels.native.registry import REGISTRY

@@ -6,13 +6,13 @@ import numpy as np
 
 from kernels.arrays import numpy_loops
 from kernels.arrays.specs import Spec
-from kernels.call_cache.computation import Computation
 from kernels.call_cache.entries import Entry, Key, Notification
 from kernels.codegen.tasks import UfuncCall, nest_layout
 from kernels.compiler import jit
 from kernels.foundation.data_classes import dataclass
 from kernels.instructions.form import Form
 from kernels.native import words
+from kernels.native.calls.computation import Computation
 from kernels.native.memory import where
 
 

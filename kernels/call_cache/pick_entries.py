@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from kernels.arrays.specs import Spec
-from kernels.call_cache.computation import Computation
 from kernels.call_cache.entries import Entry, Key
 from kernels.compiler import jit
 from kernels.foundation.data_classes import dataclass
 from kernels.instructions.form import Form
 from kernels.native import words
+from kernels.native.calls.computation import Computation
 from kernels.native.memory import where
 
 Array = np.ndarray[Any, Any]

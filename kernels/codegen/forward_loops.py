@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from kernels.arrays.specs import Spec, Strides, broadcast
 from kernels.codegen.loop_printer import Loop
 from kernels.codegen.operand_spaces import Operand
-from kernels.records.kinds import Elementwise
 
 
-def forward(op: Elementwise, result: Spec, specs: tuple[Spec, ...]) -> Loop:
+class Expression(Protocol):
+    """An elementwise operation, as far as a loop needs it."""
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """What the expression calls its operands."""
+
+    @property
+    def forward(self) -> Any:
+        """The expression."""
+
+    @property
+    def vector(self) -> bool:
+        """Whether large results are computed by our own kernel."""
+
+
+def forward(op: Expression, result: Spec, specs: tuple[Spec, ...]) -> Loop:
     """Return the loop of an elementwise expression over its operands."""
     reads = [
         Operand(name, spec.dtype, k, broadcast(spec.shape, spec.strides, result.shape))

@@ -23,6 +23,19 @@ class Place:
     offset: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class NodeRef:
+    """A node as an operand, told apart from a Python number."""
+
+    node: int
+
+
+def node_of(operand: Any) -> int:
+    """Return the node of an operand that is one."""
+    assert isinstance(operand, NodeRef)
+    return operand.node
+
+
 @dataclass(slots=True)
 class Call:
     """A kernel on places, in the order of its pointers; ``accumulate`` adds to the first."""

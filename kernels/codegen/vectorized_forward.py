@@ -11,19 +11,18 @@ import numpy as np
 
 from kernels.arrays import numpy_loops
 from kernels.arrays.specs import Spec, spec_of
-from kernels.codegen.forward_loops import forward
+from kernels.codegen.forward_loops import Expression, forward
 from kernels.compiler.direct_calls import LARGE, callable_at
 from kernels.foundation.recent_table import Recent
 from kernels.native.memory import where
 from kernels.native.pool import reused_arrays
-from kernels.records.kinds import Elementwise
 
 Array = np.ndarray[Any, Any]
 
-_kernels: Recent[tuple[Elementwise, Spec, tuple[Spec, ...]], tuple[Any, Array]] = Recent()
+_kernels: Recent[tuple[Expression, Spec, tuple[Spec, ...]], tuple[Any, Array]] = Recent()
 
 
-def suits(op: Elementwise, spec: Spec, sources: tuple[Spec, ...]) -> bool:
+def suits(op: Expression, spec: Spec, sources: tuple[Spec, ...]) -> bool:
     """Whether the kernel computes this: operands of the result's floating dtype, large, and several laid out alike."""
     if not op.vector or spec.dtype.kind != "f" or spec.bytes < LARGE or not numpy_loops.readable():
         return False
@@ -31,7 +30,7 @@ def suits(op: Elementwise, spec: Spec, sources: tuple[Spec, ...]) -> bool:
     return alike and all(s.dtype == spec.dtype for s in sources)
 
 
-def run(op: Elementwise, *operands: Any) -> Array | None:
+def run(op: Expression, *operands: Any) -> Array | None:
     """Return the result for operands; None where the ufunc is to compute it."""
     if any(type(x) is not np.ndarray or x.nbytes < LARGE or x.dtype.kind != "f" for x in operands):
         return None
@@ -45,6 +44,6 @@ def run(op: Elementwise, *operands: Any) -> Array | None:
     return result
 
 
-def _compiled(op: Elementwise, spec: Spec, sources: tuple[Spec, ...]) -> tuple[Any, Array]:
+def _compiled(op: Expression, spec: Spec, sources: tuple[Spec, ...]) -> tuple[Any, Array]:
     address, layout = forward(op, spec, sources).kernel()
     return callable_at(address), layout

@@ -19,7 +19,7 @@ import numpy as np
 from kernels.arrays.address_probe import word_at
 from kernels.arrays.specs import Spec
 from kernels.compiler import jit
-from kernels.instructions.form import Form, inputs_of
+from kernels.instructions.form import Form
 from kernels.native import registry, words
 from kernels.native.memory import data_of
 
@@ -144,7 +144,7 @@ class About:
     @functools.cached_property
     def specs(self) -> list[Spec | None]:
         """The spec of each saved value, None of what is no operand's and not the result's."""
-        form, names = self.form, inputs_of(self.form.op)
+        form, names = self.form, self.form.op.inputs
         return [form.specs[names.index(n)] if n in names else form.spec if n == "y" else None for n in form.saved]
 
 

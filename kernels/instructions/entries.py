@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from kernels.compiler.jit import bound
 from kernels.foundation.data_classes import dataclass
-from kernels.instructions.forms import Form
+from kernels.instructions.form import Form
 from kernels.instructions.reference_tape import PlainTape
 from kernels.native.heap_types import NATIVE
 from kernels.native.tape.tape_words import words_of_tape

@@ -5,6 +5,7 @@ Its block of words is what native code reads; on the tape, its number in the reg
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,16 +14,15 @@ from kernels.arrays.specs import Spec, Strides, spec_of
 from kernels.codegen import constant_cotangents
 from kernels.codegen.loop_printer import Loop
 from kernels.codegen.matmul import Product
+from kernels.codegen.operand_spaces import Operand
 from kernels.instructions import reused_cotangents
 from kernels.native.memory import where
 from kernels.native.registry import REGISTRY
 from kernels.native.words import (
-    ADDS,
     ALWAYS,
     ARRAY,
     B_FIRST,
     B_READY,
-    CLEARS,
     DOUBLE,
     I_CONSTANT,
     I_KERNEL,
@@ -43,7 +43,8 @@ from kernels.native.words import (
     VIEW,
     WANTED,
 )
-from kernels.records.kinds import Contraction, Elementwise, Op, Reduction, Routine, View, Write
+from kernels.records.op import Op
+from kernels.records.symbols import parameters_of
 
 Pull = Loop | Product
 _CALL = 32
@@ -60,7 +61,8 @@ class Form:
 
     __slots__ = (
         "__weakref__", "block", "code", "covers", "is_view", "kind", "name", "numbers", "op", "packed", "params",
-        "pulls", "pushes", "restrided", "saved", "spec", "specs", "steps", "tables", "wanted",
+        "pulls", "pushes", "restrided", "saved", "spec", "specs", "tables", "tensor_pullbacks",
+        "wanted",
     )  # fmt: skip
 
     def __init__(
@@ -78,8 +80,8 @@ class Form:
     ) -> None:
         self.op, self.specs, self.spec, self.wanted, self.params = op, specs, spec, wanted, params
         self.saved, self.pulls, self.name = saved, pulls, name or op.grad_fn
-        self.is_view = isinstance(op, View)
-        self.kind = PYTHON if python else self._kind()
+        self.kind = PYTHON if python else op.tape_kind
+        self.is_view = op.tape_kind == VIEW
         self.covers = tuple(
             pull is not None and source is not None and pull.covers and source.covers
             for pull, source in zip(pulls, specs, strict=True)
@@ -89,7 +91,7 @@ class Form:
         """Where of what is saved the tape keeps but a number, and of what shape that is."""
         self.packed: Form | None = None
         self.pushes: Any = None
-        self.steps: Any = None
+        self.tensor_pullbacks: Any = None
         self.restrided: dict[tuple[int, Strides], Form] = {}
         self.block = self._block()
         self.code = REGISTRY.enter(self, where(self.block))
@@ -145,8 +147,8 @@ class Form:
             return OBJECT
         if name == "offset":
             return NUMBER
-        names = inputs_of(self.op)
-        if name == "n" and not (isinstance(self.op, Reduction) and self.op.selects):
+        names = self.op.inputs
+        if name == "n" and not self.op.counts_ties:
             return DOUBLE
         spec = self.specs[names.index(name)] if name in names else self.spec if name in ("y", "n") else _NO_DOUBLE
         if spec is None:
@@ -155,11 +157,6 @@ class Form:
             return ARRAY
         self.numbers[place] = spec.shape
         return DOUBLE
-
-    def _kind(self) -> int:
-        if isinstance(self.op, Write):
-            return ADDS if self.op.adds else CLEARS
-        return VIEW if self.is_view else PULLS
 
     def _frees(self) -> bool:
         """Whether a backward frees it: a second one would miss arrays, but not numbers."""
@@ -219,8 +216,28 @@ class Form:
         self.block[at] = address
 
 
-def inputs_of(op: Op) -> tuple[str, ...]:
-    """Name the operands as the rules of an operation do."""
-    if isinstance(op, (Elementwise, Routine)):
-        return op.inputs
-    return ("a", "b") if isinstance(op, Contraction) else ("x",)
+def saved_names(op: Any, wanted: tuple[bool, ...], order: tuple[str, ...]) -> tuple[str, ...]:
+    """Return what the wanted pullbacks of a record mention, besides the cotangent and numbers, in the order given."""
+    reads = [names for names, want in zip(op.reads, wanted, strict=True) if want]
+    union = frozenset[str]().union(*reads)
+    return tuple(name for name in order if name in union)
+
+
+def rule_loop(
+    op: Any, i: int, shape: Strides, operands: tuple[Operand, ...], static: tuple[tuple[str, Any], ...] = ()
+) -> Loop:
+    """Return the loop of a record's rule, with the operands that it mentions beside target and cotangent."""
+    rule = op.pullback[i]
+    used = tuple(operand for k, operand in enumerate(operands) if k <= 1 or operand.name in op.reads[i])
+    names = parameters_of(rule)
+    return Loop(rule, shape, used, static=tuple(pair for pair in static if pair[0] in names))
+
+
+def pulls_of(
+    specs: tuple[Spec | None, ...], wanted: tuple[bool, ...], pull: Callable[[int, Spec], Loop]
+) -> tuple[Pull | None, ...]:
+    """Return the pullback of each operand that has one; ``pull(i, spec)`` makes it."""
+    return tuple(
+        pull(i, source) if want and source is not None else None
+        for i, (source, want) in enumerate(zip(specs, wanted, strict=True))
+    )

@@ -9,8 +9,8 @@ from kernels.arrays.specs import SCALAR, Spec
 from kernels.arrays.sweep_interface import Array
 from kernels.foundation.data_classes import dataclass
 from kernels.instructions.entries import Instruction
-from kernels.instructions.forms import Form
-from kernels.records.kinds import Op
+from kernels.instructions.form import Form
+from kernels.records.op import Op
 
 
 class Pullback(Protocol):

@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
-from kernels.instructions.forms import Form
+from kernels.instructions.form import Form
 from kernels.native.registry import REGISTRY
 from kernels.native.words import ADDS, CLEARS, LARGEST_LOSS, TAPE_BITS
 

@@ -15,7 +15,7 @@ from kernels.arrays.specs import Spec, Strides
 from kernels.codegen.loop_printer import Loop
 from kernels.codegen.operand_spaces import Operand
 from kernels.codegen.rows.row_values import RowValue, row_value
-from kernels.records.kinds import Routine
+from kernels.kinds.routine import Routine
 from kernels.records.take_put_along import Array, wide
 
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from kernels.kinds.routine import Routine
 from kernels.ops.linalg.matmul import plus
 from kernels.records.dispatch import dispatched
-from kernels.records.kinds import Routine
 
 Array = np.ndarray[Any, Any]
 

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from kernels.records.kinds import Copy
+from kernels.kinds.copy import Copy
 
 Copy(name="flip", doc="The order of the elements reversed along dims.", grad_fn="FlipBackward0", function=False)

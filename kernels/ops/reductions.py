@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernels.records.kinds import Reduction, Select, cut
+from kernels.kinds.reduction import Reduction
+from kernels.kinds.select import Select
+from kernels.records.symbols import cut
 
 Reduction(
     name="sum",

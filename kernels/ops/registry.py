@@ -27,7 +27,7 @@ from kernels.ops.elementwise import (
     trigonometry,
 )
 from kernels.ops.linalg import banded, cholesky, decompositions, determinants, least_squares, lu, matmul, solves, sparse
-from kernels.records.kinds import OPS
+from kernels.records.op import OPS
 
 __all__ = [
     "OPS",

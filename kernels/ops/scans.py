@@ -14,7 +14,7 @@ from kernels.arrays.specs import Spec, Strides
 from kernels.codegen.rows.row_pulls import RowPull, row_pull
 from kernels.codegen.rows.row_values import RowValue, row_value
 from kernels.instructions.scatter_pullback import scattered
-from kernels.records.kinds import Routine
+from kernels.kinds.routine import Routine
 from kernels.records.take_put_along import Array, picked, placed
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from kernels.kinds.routine import Routine
 from kernels.ops.sorting import ordered
-from kernels.records.kinds import Routine
 from kernels.records.take_put_along import Array
 
 

@@ -14,7 +14,7 @@ from kernels.arrays.specs import Spec, Strides
 from kernels.codegen.loop_printer import Loop
 from kernels.codegen.rows.row_values import SHORT, RowValue, row_value
 from kernels.instructions.scatter_pullback import scattered
-from kernels.records.kinds import Routine
+from kernels.kinds.routine import Routine
 from kernels.records.take_put_along import Array, picked, put, wide
 
 FEW = 1 << 12

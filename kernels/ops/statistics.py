@@ -14,7 +14,7 @@ import numpy as np
 from kernels.arrays.specs import Spec
 from kernels.codegen.rows.row_pulls import RowPull, row_pull
 from kernels.codegen.rows.row_values import RowValue, row_value
-from kernels.records.kinds import Routine
+from kernels.kinds.routine import Routine
 from kernels.records.take_put_along import Array, wide
 
 Dims = tuple[int, ...]

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arrays.specs import Spec, Strides, intern_spec
-from kernels.native.memory import where
-from kernels.records.kinds import Copy, Join, View, strided
+from kernels.arrays.specs import Strides
+from kernels.kinds.copy import Copy
+from kernels.kinds.join import Join
+from kernels.kinds.view import View, strided
 
 
 def _turned(name: str, grad_fn: str, doc: str, torch: tuple[str, ...] = ()) -> None:
@@ -129,29 +130,3 @@ Join(
     join=np.concatenate,
 )
 Join(name="stack", doc="Tensors side by side along a new dim.", grad_fn="StackBackward0", join=np.stack)
-
-
-def view_pattern(op: View, source: Spec, value: np.ndarray[Any, Any], params: tuple[Any, ...]) -> tuple[Spec, int]:
-    """Return the spec of a view, given its value, and its offset in the gradient of its source, in bytes.
-
-    The view is taken once more, of a stand-in with the strides of the source's gradient. Raises ValueError where
-    the gradient cannot be viewed so (a reshape of a tensor whose memory is ordered otherwise).
-    """
-    stand_in = np.lib.stride_tricks.as_strided(np.empty(1, source.dtype), source.shape, source.gradient)
-    gradient = op.apply(stand_in, *params)
-    offset = where(gradient) - where(stand_in) if gradient.size else 0
-    spec = intern_spec(value.shape, value.strides, value.dtype, gradient.strides, source.buffer_size)
-    # An element met twice is seen here; the spec itself sees only axes without a stride.
-    spec.overlaps = spec.overlaps or meets_itself(value.shape, value.strides, value.itemsize)
-    spec.covers = spec.covers and not meets_itself(value.shape, gradient.strides, value.itemsize)
-    return spec, offset
-
-
-def meets_itself(shape: Strides, strides: Strides, itemsize: int) -> bool:
-    """Whether a pattern may meet an element twice, as the windows that overlap do."""
-    reach = itemsize
-    for stride, n in sorted((abs(stride), n) for stride, n in zip(strides, shape, strict=True) if n > 1):
-        if stride < reach:
-            return 0 not in shape
-        reach += stride * (n - 1)
-    return False

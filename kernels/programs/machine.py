@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kernels.compiler import jit
-from kernels.instructions import jitted_functions
+from kernels.kinds import custom
 from kernels.native import words
 from kernels.native.memory import where
 from kernels.programs.lowering.assembly import Placing, Plan, Rows, block
@@ -78,7 +78,7 @@ class Machine:
             own.start = where(own.words)
             begin += len(own.words)
         simple = [len(own.stretches) <= 1 and all(call is None for *_, call in own.stretches) for own in rows]
-        whole = (where(joined), len(joined)) if all(simple) and not jitted_functions.RAN else None
+        whole = (where(joined), len(joined)) if all(simple) and not custom.RAN else None
         self.exchange = Exchange(self.inputs, self.outputs, self.gradients, whole)
 
     def _moved(self, array: Array, other: Machine) -> Array:
@@ -106,8 +106,8 @@ class Machine:
             self.native(rows.start + first * _WIDTH, stop - first)
             if call is not None:
                 call()
-        if jitted_functions.RAN:
-            jitted_functions.check_failed()
+        if custom.RAN:
+            custom.check_failed()
 
     def whole(self, given: Sequence[Any]) -> tuple[Any, ...] | None:
         """Run on floats and arrays as they were recorded; return results and gradients. None for what else is given."""

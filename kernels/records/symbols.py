@@ -268,3 +268,13 @@ def literal_of(dtype: np.dtype[Any]) -> Callable[[float], str]:
         return text if dtype == np.float64 else f"np.{dtype.name}({text})"
 
     return literal
+
+
+def cut(where: Any, value: Any) -> Any:
+    """Contribute ``value``, and nothing at all where the condition holds: not 0, which times inf is nan.
+
+    Only as the outermost call of a pullback. On arrays a cut element is -0.0, the identity of addition.
+    """
+    if isinstance(where, Symbol) or isinstance(value, Symbol):
+        return Symbol.cut(where, value)
+    return np.where(where, -0.0, value + 0.0)

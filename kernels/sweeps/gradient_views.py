@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arrays.specs import Spec
+from kernels.arrays.specs import Spec, meets_itself
 from kernels.arrays.sweep_interface import Array, Seed
 from kernels.arrays.warnings_off import silently
-from kernels.ops.views import meets_itself
 
 
 def plant(buffer: Array, seed: Seed) -> None:

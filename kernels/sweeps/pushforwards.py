@@ -18,7 +18,7 @@ from kernels.codegen.matmul import Factor, Product
 from kernels.codegen.operand_spaces import Operand
 from kernels.codegen.rows.row_pulls import RowPull
 from kernels.foundation.recent_table import MOST
-from kernels.instructions.forms import Form
+from kernels.instructions.form import Form
 from kernels.native.memory import where
 from kernels.native.words import ADDS, CLEARS, I_COVERS, I_KERNEL, I_LAYOUT, I_WORDS
 from kernels.sweeps.gradient_views import pattern

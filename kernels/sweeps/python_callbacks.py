@@ -10,7 +10,6 @@ import numpy as np
 from kernels.arrays.specs import Spec
 from kernels.arrays.sweep_interface import Array, Observer
 from kernels.instructions.entries import Instruction, instruction_at
-from kernels.instructions.routine_calls import zero_of
 from kernels.native import words
 from kernels.sweeps.gradient_views import add_to, changed, pattern
 from kernels.sweeps.reference_pullbacks import run
@@ -63,7 +62,7 @@ class PythonCallbacks:
         for operand, source, value in zip(instruction.operands, form.specs, found, strict=True):
             if operand is not None and source is not None and value is not None:
                 key = operand if type(operand) is int else -id(operand)
-                self._contribute(key, source, value, zero_of(form.op))
+                self._contribute(key, source, value, form.op.nothing)
 
     def _start(self, operand: Any) -> int:
         """Return where the operand of a view begins in the gradient buffer of its family."""

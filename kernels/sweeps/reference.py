@@ -14,8 +14,7 @@ from kernels.arrays.specs import Spec
 from kernels.arrays.sweep_interface import Array, CrossingError, Observer, Outcome, Seed, Task
 from kernels.codegen.loop_printer import Loop
 from kernels.instructions.entries import Instruction
-from kernels.instructions.forms import Pull
-from kernels.instructions.routine_calls import zero_of
+from kernels.instructions.form import Pull
 from kernels.native.words import ADDS, CLEARS, PULLS, PYTHON, VIEW
 from kernels.sweeps.gradient_views import add_to, changed, pattern, plant, shaped
 from kernels.sweeps.graph import Graph, drop, key_of, mark, relevant
@@ -216,7 +215,7 @@ def _python(instruction: Instruction, state: State, observer: Observer | None) -
             top, offset = state.home(key_of(operand))
             add_to(
                 pattern(state.buffer_of(top, source), source, offset),
-                value + source.dtype.type(zero_of(instruction.form.op)),
+                value + source.dtype.type(instruction.form.op.nothing),
             )
 
 

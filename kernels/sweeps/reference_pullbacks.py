@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arrays.specs import Spec
+from kernels.arrays.specs import Spec, meets_itself
 from kernels.arrays.sweep_interface import Array, Observer
 from kernels.arrays.warnings_off import silently
 from kernels.codegen.loop_printer import Loop
@@ -14,11 +14,10 @@ from kernels.codegen.matmul import Factor, Product
 from kernels.codegen.operand_spaces import Operand
 from kernels.codegen.rows.row_pulls import RowPull
 from kernels.instructions.entries import Instruction
-from kernels.instructions.forms import Form
-from kernels.instructions.jitted_functions import CustomKernel
-from kernels.instructions.routine_calls import RoutineCall
+from kernels.instructions.form import Form
+from kernels.kinds.custom import CustomKernel
+from kernels.kinds.routine import RoutineCall
 from kernels.native.words import PYTHON, VIEW
-from kernels.ops.views import meets_itself
 from kernels.records.powers import Exponent
 from kernels.sweeps.gradient_views import add_to, changed, pattern
 

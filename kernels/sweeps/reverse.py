@@ -7,7 +7,7 @@ from typing import Any
 
 from kernels.arrays.specs import Spec
 from kernels.arrays.sweep_interface import Array, Observer, Outcome, Readers, Task, Wanted
-from kernels.instructions.jitted_functions import RAN, check_failed
+from kernels.kinds.custom import RAN, check_failed
 from kernels.native import words
 from kernels.native.tape.tape_words import header_of
 from kernels.sweeps.leaf_hooks import Stops

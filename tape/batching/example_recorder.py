@@ -11,8 +11,9 @@ from typing import Any
 from numpy.lib.array_utils import byte_bounds
 
 from kernels.arrays.specs import Spec
+from kernels.kinds.view import View
+from kernels.kinds.write import Write
 from kernels.native.memory import where
-from kernels.records.kinds import View, Write
 from tape.batching.plan import Called, Derivative, Operation, Start, Step
 from tape.recording.views import clone
 from tape.tensors import modes

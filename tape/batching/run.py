@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from kernels.kinds.copy import Copy
+from kernels.kinds.elementwise import Elementwise
+from kernels.kinds.view import View
 from kernels.ops.registry import OPS
-from kernels.records.kinds import Copy, Elementwise, View
-from tape.batching import rules
 from tape.batching.example_recorder import Example
 from tape.batching.plan import Derivative, Operation, Step
-from tape.batching.rules import Given
 from tape.engine.forward_mode import derived, settle
+from tape.kinds import elementwise
+from tape.kinds.kind import Operand, apart, whole
+from tape.kinds.registry import run_batched
+from tape.kinds.view import INDEXED
 from tape.operations import indexing
 from tape.recording import record, views
 from tape.tensors import grad_modes, modes
@@ -44,7 +48,7 @@ class Batch:
 
     def _steps(self, steps: Sequence[Step], enabled: bool) -> None:
         """Run steps: elementwise ones on operands with as many dims behind the batch as one example's result has."""
-        values, bases, batched, run = self.values, self.bases, self.batched, rules.RUN
+        values, bases, batched, run = self.values, self.bases, self.batched, elementwise.RUN
         for step in steps:
             if type(step) is not Operation or type(step[0]) is not Elementwise or (enabled and not step[5]):
                 self._do(step, enabled)
@@ -57,8 +61,8 @@ class Batch:
                     continue
                 x = values[o] if o in values else self.tensor(o)
                 wide = len(x._form.spec.shape) == rank or bases[o] not in batched
-                given.append(x if wide else rules.apart(x, rank))
-            y = run[op.name](*given, *params) if type(given[0]) is Tensor else rules.elementwise(op, given)
+                given.append(x if wide else apart(x, rank))
+            y = run[op.name](*given, *params) if type(given[0]) is Tensor else elementwise.run(op, given)
             if len(y._form.spec.shape) != rank or self.sources:
                 self._keep(result, y)
             else:
@@ -71,7 +75,7 @@ class Batch:
         elif isinstance(step, Operation):
             if step.detached:
                 self._keep(step.result, self.tensor(step.operands[0]).detach())
-            elif step.op in rules.INDEXED:
+            elif step.op in INDEXED:
                 self._index(step)
             else:
                 self._by_rule(step)
@@ -88,11 +92,13 @@ class Batch:
         """Whether a node holds something else for each example."""
         return self.bases[node] in self.batched
 
-    def _given(self, operand: Any) -> Given:
+    def _given(self, operand: Any) -> Operand:
         if type(operand) is not int:
-            return Given(operand[0])
+            return Operand(operand[0])
         x = self.values.get(operand)
-        return Given(self.tensor(operand) if x is None else x, self.bases[operand] in self.batched, self.specs[operand])
+        return Operand(
+            self.tensor(operand) if x is None else x, self.bases[operand] in self.batched, self.specs[operand]
+        )
 
     def _index(self, step: Operation) -> None:
         node, key = step.operands[0], step.params[0]
@@ -109,12 +115,12 @@ class Batch:
                 return
         given = list(map(self._given, step.operands))
         try:
-            result = rules.run(step, given, step.spec)
+            result = run_batched(step, given, step.spec)
         except ValueError:
             if not isinstance(step.op, View) or self.example.writes():
                 raise
             given[0].value = views.clone(given[0].value)  # memory that this view is impossible of
-            result = rules.run(step, given, step.spec)
+            result = run_batched(step, given, step.spec)
         if result is not None:
             self._keep(step.result, result)
 
@@ -156,7 +162,7 @@ class Batch:
     def _keep(self, node: int, x: Tensor) -> None:
         """Note a node's tensor, one for each example where it is to differ, a source of derivatives ready for that."""
         if len(x._form.spec.shape) == len(self.specs[node].shape) and self.bases[node] in self.batched:
-            x = rules.whole(x, self.size)
+            x = whole(x, self.size)
         if node in self.sources and x._slot is None:
             x = root(share(x)) if alone(x) else x.requires_grad_()
         self.values[node] = x
@@ -190,7 +196,7 @@ class Batch:
         x = self.tensor(node)
         if self.differs(node):
             return _exchanged(x) if rows else x
-        return rules.whole(x, self.size, behind=int(rows > 0))
+        return whole(x, self.size, behind=int(rows > 0))
 
 
 def _together(x: Tensor, rows: int) -> Tensor:

@@ -8,7 +8,7 @@ from weakref import ReferenceType, ref
 import numpy as np
 
 from kernels.arrays.specs import spec_of
-from kernels.instructions.forms import Form
+from kernels.instructions.form import Form
 from kernels.ops.registry import OPS
 from tape.foundation import devices
 from tape.foundation.devices import check_device

@@ -16,8 +16,8 @@ from tape.engine.graph import cross_thread
 from tape.engine.graph.observers import family_offset
 from tape.engine.graph.recorded_results import Gathered
 from tape.engine.graph.sweep_run import REACH, reached
-from tape.engine.rules import tensor_rules
 from tape.engine.rules.accumulate_grad import tape_of
+from tape.kinds import rules_on_tensors
 from tape.recording.routine_calls import TensorCall
 from tape.tensors import hooks, modes
 from tape.tensors.tapes import Tape
@@ -68,7 +68,7 @@ class RecordedRun(Gathered):
             if type(root._slot) is int:
                 computed.append((Seed(root._slot, root.spec, 1.0, family_offset(root) or 0), value))
             else:
-                self.leaf(root._slot, tensor_rules.added(value))
+                self.leaf(root._slot, rules_on_tensors.added(value))
         if not computed:
             return
         starts = [seed for seed, _ in computed]

@@ -15,11 +15,13 @@ from kernels.sweeps.leaf_hooks import by_slot
 from kernels.sweeps.reference import State
 from tape.engine.graph.observers import family_offset
 from tape.engine.graph.recorded_results import Gathered
-from tape.engine.rules import anomaly, tensor_rules
+from tape.engine.rules import anomaly
 from tape.engine.rules.gradient_tensors import Shadow, cotangent, owned, part_of, together
 from tape.engine.rules.saved_tensors import Primals
-from tape.engine.rules.tensor_rules import full
-from tape.engine.rules.tensor_steps import Picking, steps_of
+from tape.kinds import rules_on_tensors
+from tape.kinds.picking import Picking
+from tape.kinds.registry import pullbacks_of
+from tape.kinds.rules_on_tensors import full
 from tape.operations import indexing
 from tape.recording import views
 from tape.recording.packed_values import Packed
@@ -82,7 +84,7 @@ class RecordedSweep:
         """Return a gradient as a buffer whose parts can be read and written."""
         buffer = self.buffers.get(key)
         if not isinstance(buffer, Shadow):
-            buffer = self.buffers[key] = Shadow(spec, None if buffer is None else tensor_rules.added(buffer))
+            buffer = self.buffers[key] = Shadow(spec, None if buffer is None else rules_on_tensors.added(buffer))
         return buffer
 
     def contribute(self, operand: Any, offset: int, spec: Spec, value: Tensor, clean: bool = False) -> None:
@@ -121,7 +123,7 @@ class RecordedSweep:
         """Return the gradient of a leaf, free of -0.0, in memory that it does not share."""
         buffer = self.buffers[key]
         value, _ = cotangent(buffer, spec, ends=True)
-        value = full(tensor_rules.added(value), spec.shape)
+        value = full(rules_on_tensors.added(value), spec.shape)
         return views.clone(value) if view_families.is_view(value) else value
 
     def _quick(self, instruction: Instruction) -> None:
@@ -137,13 +139,13 @@ class RecordedSweep:
             g, clean = buffer, True  # the usual case
         else:
             g, clean = cotangent(buffer, form.spec)
-        steps, operands = form.steps or steps_of(form), instruction.operands
-        if isinstance(steps, Picking):
-            self._scatter(instruction, steps, g, clean)
+        pullbacks, operands = form.tensor_pullbacks or pullbacks_of(form), instruction.operands
+        if isinstance(pullbacks, Picking):
+            self._scatter(instruction, pullbacks, g, clean)
             return
-        wanted = steps.pulled if relevant is None else [i for i in steps.pulled if operands[i] in relevant]
+        wanted = pullbacks.pulled if relevant is None else [i for i in pullbacks.pulled if operands[i] in relevant]
         homes, buffers = self.state.homes, self.buffers
-        for i, value, free in steps.run(instruction, wanted, g, clean, self.saved_tensors):
+        for i, value, free in pullbacks.run(instruction, wanted, g, clean, self.saved_tensors):
             operand, spec = operands[i], form.specs[i]
             if free and operand not in buffers and operand not in homes and spec.in_order and spec.covers:  # type: ignore[union-attr]
                 buffers[operand] = value
@@ -202,7 +204,7 @@ class RecordedSweep:
             with np.errstate(**self.err):
                 changed = registered.on_tensor(value)
         if x is not None:
-            self.run_.keep(slot, tensor_rules.added(changed))
+            self.run_.keep(slot, rules_on_tensors.added(changed))
             if self.hooks or hooks.LEAVES:  # which could notice
                 self.run_.arrived(slot)
         if registered is not None and registered.before and self._works(instruction):
@@ -218,30 +220,30 @@ class RecordedSweep:
 
     def _pulls(self, instruction: Instruction, g: Tensor, clean: bool = False) -> None:
         form, operands, relevant = instruction.form, instruction.operands, self.state.relevant
-        steps = form.steps or steps_of(form)
-        if isinstance(steps, Picking):
-            self._scatter(instruction, steps, g, clean)
+        pullbacks = form.tensor_pullbacks or pullbacks_of(form)
+        if isinstance(pullbacks, Picking):
+            self._scatter(instruction, pullbacks, g, clean)
             return
-        wanted = steps.pulled
+        wanted = pullbacks.pulled
         if relevant is not None:
             wanted = tuple([i for i in wanted if operands[i] in relevant])
-        contributions = steps.run(instruction, wanted, g, clean, self.saved_tensors)
+        contributions = pullbacks.run(instruction, wanted, g, clean, self.saved_tensors)
         if self.anomaly is None and not self.hooks:
             for i, value, free in contributions:
                 self._give_to(operands[i], form.specs[i], value, free)  # type: ignore[arg-type]
             return
         gradients: list[Tensor | None] = [None] * len(form.specs)
         for i, value, free in contributions:  # from here on -0.0 means that nothing was contributed
-            gradients[i] = full(tensor_rules.added(value) if free else value, form.specs[i].shape)  # type: ignore[union-attr]
+            gradients[i] = full(rules_on_tensors.added(value) if free else value, form.specs[i].shape)  # type: ignore[union-attr]
         self._give(instruction, gradients, full(g, form.spec.shape))
 
-    def _scatter(self, instruction: Instruction, steps: Picking, g: Tensor, clean: bool) -> None:
+    def _scatter(self, instruction: Instruction, pullbacks: Picking, g: Tensor, clean: bool) -> None:
         """Add a cotangent to the places that were picked, each an element of the gradient buffer."""
         operand, spec = instruction.operands[0], instruction.form.specs[0]
         assert spec is not None
         if self._relevant(operand):
             top, offset = self.state.home(operand)
-            places = steps.places(instruction)
+            places = pullbacks.places(instruction)
             places = places + offset // spec.dtype.itemsize if offset else places
             self._buffer(top, spec).add_at(places, full(g, instruction.form.spec.shape), clean)
 
@@ -254,7 +256,7 @@ class RecordedSweep:
             self.anomaly.look(instruction, gradients, g, self.state.relevant)
         for operand, spec, value in zip(instruction.operands, instruction.form.specs, gradients, strict=True):
             if operand is not None and spec is not None and value is not None and self._relevant(operand):
-                self._give_to(operand, spec, value, tensor_rules.negative_zeros(value) is None)
+                self._give_to(operand, spec, value, rules_on_tensors.negative_zeros(value) is None)
 
     def _relevant(self, operand: Any) -> bool:
         relevant = self.state.relevant
@@ -274,7 +276,7 @@ class RecordedSweep:
             else:
                 flat = self._buffer(home, form.spec).flattened()
                 value, clean = indexing.index(flat, (places + offset // item,)), False
-            self._give_to(source, spec, tensor_rules.onto(value, spec.shape), clean)
+            self._give_to(source, spec, rules_on_tensors.onto(value, spec.shape), clean)
         if form.kind == CLEARS and before is not None:
             buffer = self._buffer(home, form.spec)
             if places is None:

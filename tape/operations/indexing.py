@@ -9,15 +9,14 @@ from typing import Any
 import numpy as np
 
 from kernels.arrays.specs import dense, spec_of
+from kernels.kinds.view import View
 from kernels.native.words import OP_PART
-from kernels.ops import indexing
 from kernels.ops.registry import OPS
-from kernels.records.kinds import View
 from tape.operations import writes
 from tape.recording import integer_indices, record, views
-from tape.recording.call_table import NATIVELY, install_part
 from tape.recording.pick_calls import by_index, enter_picked
 from tape.recording.views import VIEWS, clone
+from tape.repeated_calls.call_table import NATIVELY, install_part
 from tape.tensors import modes
 from tape.tensors.tensor import Array, Tensor, as_array, method
 
@@ -93,7 +92,7 @@ def _picked(x: Tensor, value: Array, places: Callable[[], tuple[Array, Array]]) 
         _GATHER,
         (x,),
         value,
-        lambda: indexing.gather(_GATHER, spec, spec_of(value)),
+        lambda: _GATHER.form((spec,), spec_of(value)),
         lambda _form: (picked,),
         (),
         params=(memory, picked),

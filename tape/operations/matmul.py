@@ -11,18 +11,18 @@ import numpy as np
 
 from kernels.arrays.specs import spec_of
 from kernels.arrays.warnings_off import silently
-from kernels.call_cache import computations
 from kernels.call_cache.entries import Notification
-from kernels.instructions import forms
+from kernels.instructions.form import Form
+from kernels.kinds import contraction
+from kernels.kinds.contraction import Contraction
 from kernels.native.pool import reused_arrays
 from kernels.native.words import OP_MATMUL
 from kernels.ops.registry import OPS
-from kernels.records.kinds import Contraction
 from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import casts, record, routine_calls, views
-from tape.recording.call_table import NATIVELY, enter_call, install, key_of, number_of, repeating
-from tape.recording.calls_with_arguments import argued
 from tape.recording.mixed_dtypes import with_tensor
+from tape.repeated_calls.call_table import NATIVELY, enter_call, install, key_of, number_of, repeating
+from tape.repeated_calls.calls_with_arguments import argued
 from tape.tensors.operands import Number, _merge, is_foreign
 from tape.tensors.registration import public
 from tape.tensors.tensor import Tensor, as_array, carried, method
@@ -54,7 +54,7 @@ def _enter(number: int, result: Any, *args: Any, **named: Any) -> None:
         key = key_of(number, operands, (a._form, b._form), 0)
 
         def how(saved: tuple[str, ...]) -> Any:
-            return computations.product(op, a.spec, b.spec, result.spec, saved)
+            return contraction.computation(a.spec, b.spec, result.spec, saved)
 
         enter_call(key, operands, result, Notification(op, 2), how)
 
@@ -66,12 +66,12 @@ def _product(op: Contraction, a: Tensor, b: Tensor) -> Tensor:
     value = silently(reused_arrays.call, np.matmul, as_array(a), as_array(b))
     wants = (a._slot is not None, b._slot is not None)
 
-    def saved(form: forms.Form) -> tuple[Any, ...]:
+    def saved(form: Form) -> tuple[Any, ...]:
         by_name = {"a": a._value, "b": b._value}
         return tuple(by_name[name] for name in form.saved)
 
     return record.finish(
-        op, (a, b), value, lambda: forms.contraction(op, a.spec, b.spec, spec_of(carried(value)), wants), saved, ()
+        op, (a, b), value, lambda: op.form((a.spec, b.spec), spec_of(carried(value)), wants), saved, ()
     )
 
 

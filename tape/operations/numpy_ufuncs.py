@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from kernels.kinds.elementwise import Elementwise
 from kernels.ops.registry import OPS
-from kernels.records.kinds import Elementwise
 from kernels.records.scipy_ufuncs import LateUfunc
 from tape.foundation.dtypes import dtype_of
 from tape.operations.matmul import matmul

@@ -7,11 +7,11 @@ from functools import partial
 from inspect import Parameter, Signature
 from typing import Any
 
+from kernels.kinds.elementwise import Elementwise
 from kernels.ops.registry import OPS
-from kernels.records.kinds import Elementwise
 from tape.operations.parameters import function_of, names_of
-from tape.recording.call_table import enter, install, operator_number, repeated
 from tape.recording.mixed_dtypes import by_rows, of_one_dtype
+from tape.repeated_calls.call_table import enter, install, operator_number, repeated
 from tape.tensors.operands import is_foreign, operand
 from tape.tensors.tensor import Tensor
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.records.kinds import Elementwise
+from kernels.kinds.elementwise import Elementwise
 from tape.tensors import modes
 from tape.tensors.tensor import Tensor
 

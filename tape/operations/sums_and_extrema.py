@@ -6,14 +6,15 @@ from typing import Any
 
 import numpy as np
 
+from kernels.kinds.reduction import Reduction
 from kernels.ops.registry import OPS
-from kernels.records.kinds import Op, Reduction
+from kernels.records.op import Op
 from tape import return_types
 from tape.foundation.dtypes import dtype_of
 from tape.operations import operators
-from tape.recording import casts, record
+from tape.recording import casts, reduction, select
 from tape.recording.arguments import dim_of, dims_of, either
-from tape.recording.calls_with_arguments import argued
+from tape.repeated_calls.calls_with_arguments import argued
 from tape.tensors.operands import operand
 from tape.tensors.tensor import Tensor, carried, method, plain
 
@@ -40,7 +41,7 @@ def along(op: Op, x: Any, dim: Any, axis: Any, keepdim: Any, keepdims: Any, dtyp
     if dtype is not None and dtype_of(dtype) != x.spec.dtype:
         x = casts.cast(x, dtype_of(dtype))
     assert isinstance(op, Reduction)
-    return record.reduction(op, x, axes, keep, "" if dim is None else op.dims_grad_fn)
+    return reduction.reduction(op, x, axes, keep, "" if dim is None else op.dims_grad_fn)
 
 
 @method()
@@ -80,7 +81,7 @@ def _extremum(name: str) -> Any:
         _not_empty(name, input, dim)
         if dim is None:
             return along(over_all, input, None, None, keepdim, keepdims, None)
-        return pair(*record.select(by_rows, input, dim_of(input, dim), keep))  # type: ignore[arg-type]
+        return pair(*select.select(by_rows, input, dim_of(input, dim), keep))  # type: ignore[arg-type]
 
     extremum.__name__ = extremum.__qualname__ = name
     extremum.__doc__ = f"""Return the {name}imum of all elements, or of each row along ``dim`` with its place.

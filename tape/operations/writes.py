@@ -8,11 +8,9 @@ from typing import Any
 import numpy as np
 
 from kernels.arrays.specs import Spec
-from kernels.instructions import forms
-from kernels.instructions.forms import Form
+from kernels.instructions.form import Form
 from kernels.instructions.saved_value_protection import meet
 from kernels.native.memory import where
-from kernels.ops import indexing
 from kernels.ops.registry import OPS
 from tape import errors
 from tape.recording import record as recording
@@ -73,7 +71,7 @@ def check(x: Tensor, name: str, *, reads: bool = False, through: Tensor | None =
 def _branch(x: Tensor) -> None:
     """Turn an argument of a program, a leaf that cannot be written, into a recorded copy of that leaf, which can."""
     spec, tape = x.spec, modes.own_tape()
-    form = recording.cached_form((_CLONE, spec, spec, (True,), ""), lambda: forms.copy(_CLONE, spec, spec))
+    form = recording.cached_form((_CLONE, spec, spec, (True,), ""), lambda: _CLONE.form((spec,), spec))
     view_families.record(tape, x, form, (x._slot,))
     view_families.outdate(x)
 
@@ -259,7 +257,7 @@ def record(x: Tensor, value: Any, tape: tapes.Tape, op: Any = _COPY, places: Arr
     if places is None:
         form = recording.cached_form(
             (op, whole, region, source if wants[1] else None, wants),
-            lambda: indexing.write(op, whole, region, source if wants[1] else None, wants),
+            lambda: op.form((whole, source if wants[1] else None), whole, wants, (region, None)),
         )
     else:
         form = _form_at(op, whole, places.shape, source if wants[1] else None, wants)
@@ -270,7 +268,7 @@ def record(x: Tensor, value: Any, tape: tapes.Tape, op: Any = _COPY, places: Arr
 
 def _form_at(op: Any, whole: Spec, shape: tuple[int, ...], source: Spec | None, wants: tuple[bool, bool]) -> Form:
     key = (op, whole, shape, source, wants, "at")
-    return recording.cached_form(key, lambda: indexing.write_at(op, whole, shape, source, wants))
+    return recording.cached_form(key, lambda: op.form((whole, source), whole, wants, (None, shape)))
 
 
 def announce(x: Tensor, value: Any) -> None:

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 from kernels.arrays.specs import dense
+from kernels.codegen.tasks import NodeRef
+from kernels.kinds.view import View
 from kernels.ops.registry import OPS
 from kernels.programs.recording.program import Node, Recipe
-from kernels.programs.recording.program_words import NodeRef, Step
-from kernels.records.kinds import View
-from tape.batching import rules
-from tape.batching.rules import Given
+from kernels.programs.recording.program_words import Step
+from tape.kinds.kind import Operand
+from tape.kinds.registry import run_batched
 from tape.operations import writes
 from tape.recording import record, views
 from tape.tensors import modes
@@ -80,16 +81,16 @@ class _Run:
             if isinstance(step.op, View) and node.family is None:
                 found: Any = given[0].value.detach()
             else:
-                found = rules.run(step, given, node.spec)
+                found = run_batched(step, given, node.spec)
         finally:
             modes.restore(mode)
         if found is not None:
             self.values[step.result] = found
 
-    def _given(self, operand: Any) -> Given:
+    def _given(self, operand: Any) -> Operand:
         if not isinstance(operand, NodeRef):
-            return Given(operand)
-        return Given(self.tensor(operand.node), spec=self.recipe.nodes[operand.node].spec)
+            return Operand(operand)
+        return Operand(self.tensor(operand.node), spec=self.recipe.nodes[operand.node].spec)
 
     def tensor(self, node: int) -> Tensor:
         """Return the tensor of a node: a constant, or a view of which no step tells, at its first use."""

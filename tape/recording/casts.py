@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tape.recording import record
-from tape.recording.call_table import copying
+from tape.repeated_calls.call_table import copying
 from tape.tensors.tensor import Tensor
 
 

@@ -11,11 +11,10 @@ import numpy as np
 from kernels.arrays.specs import spec_of
 from kernels.arrays.warnings_off import silently
 from kernels.codegen import vectorized_forward
-from kernels.instructions import forms
-from kernels.instructions.forms import Form
+from kernels.instructions.form import Form
+from kernels.kinds.elementwise import Elementwise
 from kernels.native.pool import reused_arrays
 from kernels.ops.registry import OPS
-from kernels.records.kinds import Elementwise
 from tape.recording.record import finish, to_dtype, value_is_float
 from tape.tensors import modes
 from tape.tensors.operands import LARGEST, Number, as_saved, beside, check_broadcast, is_mask, operand, values_of
@@ -29,7 +28,7 @@ _BOOL = np.dtype(np.bool_)
 def elementwise(op: Elementwise, *given: Any) -> Tensor:
     """Run an elementwise operation on tensors and Python numbers, by NumPy's promotion and broadcasting."""
     if op.scalar and len(given) == 2 and isinstance(given[1], Number) and not isinstance(given[1], bool):  # noqa: PLR2004
-        return _with_number(OPS[op.scalar], given[0], given[1])
+        return _with_number(OPS[op.scalar], given[0], given[1])  # type: ignore[arg-type]
     dtype = next((o.dtype for o in given if isinstance(o, (Tensor, np.ndarray)) and o.dtype.kind == "f"), _BOOL)
     operands = tuple([operand(beside(o, dtype)) for o in given])
     if op.condition and not is_mask(operands[0]):
@@ -46,7 +45,7 @@ def elementwise(op: Elementwise, *given: Any) -> Tensor:
     def make() -> Form:
         specs = tuple(o.spec if isinstance(o, Tensor) else None for o in operands)
         wants = tuple(isinstance(o, Tensor) and o._slot is not None for o in operands)
-        return forms.elementwise(op, specs, spec_of(carried(value)), wants)
+        return op.form(specs, spec_of(carried(value)), wants)
 
     def saved(form: Form) -> tuple[Any, ...]:
         by_name = dict(zip(op.inputs, map(as_saved, values), strict=True), y=carried(value))
@@ -78,7 +77,7 @@ def _silently(compute: Callable[..., Any], values: list[Any]) -> Any:
     return silently(compute, *values) if floats else compute(*values)
 
 
-def _with_number(op: Any, x: Any, number: float) -> Tensor:
+def _with_number(op: Elementwise, x: Any, number: float) -> Tensor:
     """Run an operation whose second operand is a static Python number."""
     x = operand(x)
     if not isinstance(x, Tensor):
@@ -96,7 +95,7 @@ def _with_number(op: Any, x: Any, number: float) -> Tensor:
         return tuple(by_name[name] for name in form.saved)
 
     def make() -> Form:
-        return forms.elementwise(op, (x.spec,), spec_of(carried(value)), (True,), (p,))
+        return op.form((x.spec,), spec_of(carried(value)), (True,), (p,))
 
     return finish(op, (x,), value, make, saved, (p,))
 

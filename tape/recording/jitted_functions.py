@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kernels.arrays.specs import spec_of
-from kernels.instructions import jitted_functions as kernel_forms
+from kernels.kinds.custom import Custom, apart
 from tape.recording import casts, record, views
 from tape.tensors.operands import operand
 from tape.tensors.tensor import Tensor, as_array, carried, plain
@@ -29,19 +29,20 @@ def custom(forward: Callable[..., Any], vjp: Callable[..., Any], *, name: str = 
         if not hasattr(function, "py_func"):
             raise TypeError(f"custom: {what} is a {type(function).__name__}; decorate it with numba.njit")
     title = name or forward.__name__
-    op = kernel_forms.Custom(
+    op = Custom(
         name=title, doc=forward.__doc__ or "", pullback=(None,), grad_fn=f"{title}Backward", forward=forward, vjp=vjp
     )
 
     def operation(*operands: Any) -> Tensor:
-        return _call(op, operands)
+        return call(op, operands)
 
     operation.__name__ = operation.__qualname__ = title
     operation.__doc__ = forward.__doc__
     return operation
 
 
-def _call(op: kernel_forms.Custom, given: tuple[Any, ...]) -> Tensor:
+def call(op: Custom, given: tuple[Any, ...]) -> Tensor:
+    """Run a custom operation on operands as users give them."""
     if not given:
         raise TypeError(f"{op.name}: takes at least one operand")
     operands = [_floating(op, x) for x in given]
@@ -49,7 +50,7 @@ def _call(op: kernel_forms.Custom, given: tuple[Any, ...]) -> Tensor:
     operands = [x if x.spec.dtype == dtype else casts.cast(x, dtype) for x in operands]
     shapes = tuple(x.spec.shape for x in operands)
     flat = views.cat([views.reshape(x, -1) for x in operands])
-    result = op.forward(*kernel_forms.apart(as_array(flat), shapes))
+    result = op.forward(*apart(as_array(flat), shapes))
     value = np.asarray(result, dtype if type(result) is float else None)  # Numba boxes float32 as a Python float
     if value.dtype != dtype:
         raise TypeError(f"{op.name}: forward returned {value.dtype} for operands of {dtype}")
@@ -58,13 +59,13 @@ def _call(op: kernel_forms.Custom, given: tuple[Any, ...]) -> Tensor:
         op,
         (flat,),
         value,
-        lambda: kernel_forms.form(op, flat.spec, spec_of(carried(value)), shapes),
+        lambda: op.form((flat.spec,), spec_of(carried(value)), (True,), (shapes,)),
         lambda _form: (flat._value,),
         (shapes,),
     )
 
 
-def _floating(op: kernel_forms.Custom, given: Any) -> Tensor:
+def _floating(op: Custom, given: Any) -> Tensor:
     given = operand(given)
     x: Tensor = given if isinstance(given, Tensor) else plain(float(given))
     if x.spec.dtype.kind != "f":

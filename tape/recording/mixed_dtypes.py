@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from kernels.call_cache.adopted_arrays import Adopted
+from kernels.kinds.elementwise import Elementwise
 from kernels.native.memory import where
-from kernels.records.kinds import Elementwise
 from kernels.records.scipy_ufuncs import calls_scipy
 from tape.foundation import dtypes
 from tape.recording import elementwise
-from tape.recording.call_table import NATIVELY
 from tape.recording.casts import cast
+from tape.repeated_calls.call_table import NATIVELY
 from tape.tensors.operands import Number, operand, refused
 from tape.tensors.tensor import Tensor, plain
 

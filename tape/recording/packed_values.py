@@ -10,7 +10,7 @@ import numpy as np
 from kernels.arrays.sweep_interface import Array
 from kernels.instructions import python_pullbacks
 from kernels.instructions.entries import Instruction
-from kernels.instructions.forms import Form, inputs_of
+from kernels.instructions.form import Form
 from kernels.sweeps.gradient_views import pattern
 from kernels.sweeps.reference_pullbacks import contributions
 from tape.tensors import modes
@@ -90,7 +90,7 @@ class Packed:
 
 def _is_value(form: Form, name: str) -> bool:
     """Whether a saved thing is a tensor's value, not a number or places of the operation's own."""
-    names = inputs_of(form.op)
+    names = form.op.inputs
     return name == "y" or (name in names and form.specs[names.index(name)] is not None)
 
 

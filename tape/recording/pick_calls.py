@@ -11,10 +11,10 @@ from kernels.arrays.specs import Spec, dense
 from kernels.call_cache import pick_entries
 from kernels.call_cache.pick_entries import LARGEST, Picking, Taking
 from kernels.instructions.form import Form
+from kernels.kinds.gather import Gather
 from kernels.native import registry, words
-from kernels.records.kinds import Gather
 from tape.recording import integer_indices
-from tape.recording.call_table import number_of, provide, repeating
+from tape.repeated_calls.call_table import number_of, provide, repeating
 from tape.tensors import modes
 from tape.tensors.tensor import Array, Tensor, as_array
 

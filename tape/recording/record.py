@@ -1,4 +1,4 @@
-"""Run an operation and append it to the tape: casts, reductions, selections and views."""
+"""An operation that ran is appended to the tape, and told to who listens; casts and views."""
 
 from __future__ import annotations
 
@@ -8,22 +8,19 @@ from typing import Any
 import numpy as np
 
 from kernels.arrays.specs import Spec, intern_spec, spec_of
-from kernels.call_cache import computations
-from kernels.codegen.rows.extrema import pick
 from kernels.foundation.recent_table import Recent
-from kernels.instructions import entries, forms
+from kernels.instructions import entries
 from kernels.instructions.entries import Instruction
-from kernels.instructions.forms import Form
+from kernels.instructions.form import Form
+from kernels.kinds import copy
+from kernels.kinds.copy import Copy
+from kernels.kinds.view import View, view_pattern
 from kernels.native.words import PYTHON, TAPE_BITS
 from kernels.ops.registry import OPS
-from kernels.ops.views import view_pattern
-from kernels.records.kinds import Copy, Reduction, Select, View
-from kernels.records.reduce import counted, reduced
-from tape.foundation.run_log import tell
 from tape.foundation.size import Size
 from tape.recording.packed_values import packed
 from tape.tensors import inference_mode, modes, tapes
-from tape.tensors.tensor import AccumulateGrad, Array, Tensor, as_array, carried, leaf, new
+from tape.tensors.tensor import AccumulateGrad, Array, Tensor, as_array, carried, new
 from tape.tensors.view_families import join
 
 _forms: Recent[tuple[Any, ...], Form] = Recent()
@@ -135,45 +132,8 @@ def to_dtype(x: Tensor, dtype: np.dtype[Any], op: Any = TO_COPY) -> Tensor:
             f"a tensor that requires grad as {dtype.name}, which has no gradients: only float64 and float32 have; "
             "convert x.detach()"
         )
-    value = computations.cast(dtype, x._value)
-    return finish(op, (x,), value, lambda: forms.copy(op, x.spec, spec_of(carried(value))), lambda _form: (), ())
-
-
-def reduction(op: Reduction, x: Tensor, axes: tuple[int, ...], keepdims: bool, name: str = "") -> Tensor:
-    """Reduce over axes, normalised; ``name`` is the node's."""
-    array = as_array(x)
-    value = reduced(op, array, axes=axes, keepdims=keepdims)
-
-    def saved(form: Form) -> tuple[Any, ...]:
-        by_name = {"x": x._value, "y": carried(value), "n": float(counted(array.shape, axes))}
-        if op.selects:
-            wide = op.ufunc.reduce(array, axis=axes, keepdims=True)
-            ties = ((array == wide) | (np.isnan(array) & np.isnan(wide))).sum(axis=axes, keepdims=keepdims)
-            by_name["n"] = carried(ties.astype(array.dtype))
-        return tuple(by_name[name] for name in form.saved)
-
-    def make() -> Form:
-        return forms.reduction(op, x.spec, spec_of(carried(value)), axes, keepdims, name)
-
-    result = finish(op, (x,), value, make, saved, (axes, keepdims), name)
-    tell(op, (x,), (axes, keepdims), (result,))
-    return result
-
-
-def select(op: Select, x: Tensor, axis: int, keepdims: bool) -> tuple[Tensor, Tensor]:
-    """Return the extremum along an axis and its first place."""
-    picked, indices = pick(op.locate, as_array(x), axis=axis, keepdims=keepdims)
-
-    def make() -> Form:
-        return forms.select(op, x.spec, spec_of(carried(picked)), axis, keepdims)
-
-    values = finish(op, (x,), picked, make, lambda _form: (indices,), (axis, keepdims))
-    places = leaf(indices, requires_grad=False)
-    recorder = modes.current().recorder
-    if recorder is not None:
-        recorder.note(op, (x,), places, (axis, keepdims, "indices"))
-    tell(op, (x,), (axis, keepdims), (values, places))
-    return values, places
+    value = copy.cast(dtype, x._value)
+    return finish(op, (x,), value, lambda: op.form((x.spec,), spec_of(carried(value))), lambda _form: (), ())
 
 
 def view(op: View, x: Tensor, params: tuple[Any, ...], key: tuple[Any, ...] | None = None) -> Tensor:
@@ -228,7 +188,7 @@ def _view_form(
     named = name in own or len(own) < _NAMED
     form = own.get(name if named else None)
     if form is None:
-        form = own.setdefault(name if named else None, forms.view(op, source, spec, params if named else ()))
+        form = own.setdefault(name if named else None, op.form((source,), spec, (True,), params if named else ()))
     return _views.setdefault((op, source, name), (form, offset))
 
 

@@ -9,11 +9,9 @@ import numpy as np
 from kernels.arrays.specs import spec_of
 from kernels.foundation.exact_keys import exact
 from kernels.foundation.recent_table import Recent
-from kernels.instructions import routine_calls
 from kernels.instructions.entries import Instruction
-from kernels.instructions.routine_calls import RoutineCall, computed, packed, part_params
+from kernels.kinds.routine import Routine, RoutineCall, computed, kept_values, packed, part_params
 from kernels.native.words import PYTHON
-from kernels.records.kinds import Routine
 from tape.foundation.run_log import tell
 from tape.recording import casts, record
 from tape.recording.packed_values import PackedValue
@@ -36,7 +34,7 @@ class TensorCall(RoutineCall):
         assert op.vjp is not None
         if gradient is None:
             return [None] * len(form.specs)
-        values = {n: self._bound(n, v, instruction, primals) for n, v in routine_calls.kept_values(instruction).items()}
+        values = {n: self._bound(n, v, instruction, primals) for n, v in kept_values(instruction).items()}
         given = dict(zip(op.cotangents, self.apart(gradient), strict=True))
         needs = tuple(spec is not None for spec in form.specs)
         found = self.run(op.vjp, {**self.named(values), **given, "needs": needs})
@@ -123,7 +121,8 @@ def _finished(
 
     def make() -> Any:
         specs = tuple(x.spec if x._slot is not None else None for x in tensors)
-        return routine_calls.form(about, specs, spec_of(value))
+        wanted = tuple(spec is not None for spec in specs)
+        return op.form(specs, spec_of(value), wanted, (about,))
 
     def saved(form: Any) -> tuple[Any, ...]:
         if form.kind != PYTHON:

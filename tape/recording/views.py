@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from kernels.arrays.specs import spec_of
-from kernels.instructions import forms
+from kernels.kinds.join import Join
+from kernels.kinds.view import View
 from kernels.ops.registry import OPS
-from kernels.records.kinds import Join, View
 from tape.recording import casts, record
 from tape.recording.arguments import dim_of, either, ints_of
-from tape.recording.call_table import copying, viewing
-from tape.recording.join_calls import joining
+from tape.repeated_calls.call_table import copying, viewing
+from tape.repeated_calls.join_calls import joining
 from tape.tensors import view_families
 from tape.tensors.operands import operand
 from tape.tensors.tensor import Tensor, carried, method
@@ -185,7 +185,7 @@ def clone(input: Tensor) -> Tensor:
     """Return a copy in memory of its own, recorded."""
     value = carried(np.array(input._value, copy=True, order="C"))
     return record.finish(
-        _CLONE, (input,), value, lambda: forms.copy(_CLONE, input.spec, spec_of(value)), lambda _form: (), ()
+        _CLONE, (input,), value, lambda: _CLONE.form((input.spec,), spec_of(value)), lambda _form: (), ()
     )
 
 
@@ -218,7 +218,7 @@ def _join(name: str, tensors: Any, dim: Any, *, new: bool) -> Tensor:
         op,
         checked,
         value,
-        lambda: forms.join(op, specs, spec_of(value), wants, axis, new),
+        lambda: op.form(specs, spec_of(value), wants, (axis, new)),
         lambda _form: (),
         (axis, new),
     )

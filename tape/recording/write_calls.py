@@ -9,18 +9,20 @@ from typing import Any, TypeVar
 import numpy as np
 
 from kernels.arrays.specs import Spec, broadcast, dense
-from kernels.call_cache import computations, part_entries, pick_entries
 from kernels.call_cache import entries as calls
+from kernels.call_cache import part_entries, pick_entries
 from kernels.call_cache.entries import Key, Notification
 from kernels.instructions.form import Form
+from kernels.kinds import write
+from kernels.kinds.elementwise import Elementwise
+from kernels.kinds.write import Write
 from kernels.native import words
 from kernels.native.calls.function_type import operation
 from kernels.native.memory import where
-from kernels.records.kinds import Elementwise, Write
 from tape.recording import integer_indices
-from tape.recording.call_table import NATIVELY, OWN, ask, number_of, number_of_op, provide, repeating
 from tape.recording.mixed_dtypes import with_tensor
 from tape.recording.pick_calls import Plan, by_index, ready
+from tape.repeated_calls.call_table import NATIVELY, OWN, ask, number_of, number_of_op, provide, repeating
 from tape.tensors import modes
 from tape.tensors.tensor import Tensor
 from tape.tensors.view_families import base_of
@@ -72,7 +74,7 @@ def _enter_write(before: Form | Spec, wanted: bool, x: Tensor, key: Any, value: 
         return
     array: Any = x._value
     shown = array[keys if ... in keys else (*keys, ...)]
-    how = computations.write(value.spec if type(value) is Tensor else None, before.spec, shown)
+    how = write.computation(value.spec if type(value) is Tensor else None, before.spec, shown)
     if how is not None:
         start = where(shown) - where(array)
         part_entries.enter_write(seen, key, form, how, part_entries.Part(shown, start, start, any(seen.wanted)))

@@ -10,8 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from kernels.arrays.specs import Spec
-from kernels.instructions.forms import Form
-from kernels.records.kinds import Contraction, Elementwise
+from kernels.instructions.form import Form
 from tape.tensors import modes
 from tape.tensors.grad_modes import Switch
 from tape.tensors.modes import ON_MADE, Mode
@@ -87,9 +86,7 @@ def checked(form: Form) -> Form:
 
 def named(form: Form) -> list[tuple[str, Spec | None]]:
     """Return the operands that rules may mention, by the names that they have there, with their specs."""
-    op = form.op
-    names = ("a", "b") if isinstance(op, Contraction) else ("x",) if len(form.specs) == 1 else ()
-    return list(zip(op.inputs if isinstance(op, Elementwise) else names, form.specs, strict=False))
+    return list(zip(form.op.inputs, form.specs, strict=False))
 
 
 def overlapping(x: Tensor, base: Tensor) -> bool:

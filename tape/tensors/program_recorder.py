@@ -15,9 +15,9 @@ import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
 from kernels.arrays.specs import Spec, fills, spec_of
+from kernels.codegen.tasks import NodeRef
 from kernels.native.memory import where
 from kernels.programs.recording.program import Node, ProgramError
-from kernels.programs.recording.program_words import NodeRef
 from tape.tensors.recorder import Recorder, caller
 from tape.tensors.tensor import AccumulateGrad, Array, Tensor, as_array
 from tape.tensors.view_families import base_of, is_shown, is_view, root_of

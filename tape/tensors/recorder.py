@@ -11,12 +11,13 @@ from weakref import ref
 from numpy.lib.array_utils import byte_bounds
 
 from kernels.arrays.specs import spec_of
-from kernels.instructions.forms import Form
+from kernels.codegen.tasks import NodeRef
+from kernels.instructions.form import Form
+from kernels.kinds.select import Select
+from kernels.kinds.view import View
 from kernels.native.memory import where
 from kernels.programs.recording.notifying import APART, Tables, native_notify
 from kernels.programs.recording.program import Node, Recipe
-from kernels.programs.recording.program_words import NodeRef
-from kernels.records.kinds import Select, View
 from tape.tensors import modes
 from tape.tensors.tensor import AccumulateGrad, Tensor, as_array
 from tape.tensors.view_families import base_of, is_view

@@ -10,7 +10,7 @@ from weakref import ReferenceType, ref
 import numpy as np
 
 from kernels.arrays.specs import Spec, spec_of
-from kernels.instructions.forms import Form
+from kernels.instructions.form import Form
 from kernels.instructions.reference_tape import SlotHolder
 from kernels.native.tensor.leaf_type import extras_type, leaf_type, maker, taker
 from kernels.native.tensor.tensor_type import tensor_type

@@ -13,8 +13,7 @@ import numpy as np
 
 from kernels.arrays.specs import Spec, spec_of
 from kernels.foundation.recent_table import Recent
-from kernels.instructions import forms
-from kernels.instructions.forms import Form
+from kernels.instructions.form import Form
 from kernels.native.tensor.tensor_type import same_layout
 from kernels.native.words import TAPE_BITS
 from kernels.ops.registry import OPS
@@ -130,7 +129,7 @@ def renew(view: Tensor) -> None:
         tape, key = modes.own_tape(), (source.spec, view.spec)
         form = _forms.get(key)
         if form is None:
-            form = _forms.setdefault(key, forms.view(_AS_STRIDED, *key, ()))
+            form = _forms.setdefault(key, _AS_STRIDED.form(key[:1], key[1]))
         tape.record(view, form.code, (source._slot,), (view._offset,))
         remember(view)
     join(base, view)

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from kernels.kinds.elementwise import Elementwise
 from kernels.records import powers
-from kernels.records.kinds import Elementwise, cut
+from kernels.records.symbols import cut
 
 REAL, POSITIVE, NONZERO, BOOLEAN = "real", "positive", "nonzero", "boolean"
 ONE, TWO = (REAL,), (REAL, REAL)

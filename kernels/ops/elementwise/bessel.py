@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from kernels.kinds.elementwise import Elementwise
 from kernels.ops.elementwise.arithmetic import POSITIVE, REAL
-from kernels.records.kinds import Elementwise, Rule
+from kernels.records.rule_text import Rule
 from kernels.records.scipy_ufuncs import special
 
 

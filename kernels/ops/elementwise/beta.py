@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from kernels.kinds.elementwise import Elementwise
 from kernels.ops.elementwise.arithmetic import ONE, POSITIVE, REAL, flat
 from kernels.ops.elementwise.special import FRACTION
-from kernels.records.kinds import Elementwise
 from kernels.records.scipy_ufuncs import special
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from kernels.kinds.elementwise import Elementwise
 from kernels.ops.elementwise.arithmetic import BOOLEAN, ONE, TWO
-from kernels.records.kinds import Elementwise
 
 INTEGER = "integer"
 """A domain: small integers that are not negative."""

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from kernels.kinds.elementwise import Elementwise
 from kernels.ops.elementwise.arithmetic import ONE, POSITIVE, REAL, TWO
-from kernels.records.kinds import Elementwise
 from kernels.records.scipy_ufuncs import special
 
 _LN2, _LN10, _LOG2E = math.log(2), math.log(10), 1 / math.log(2)

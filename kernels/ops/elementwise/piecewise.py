@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from kernels.kinds.elementwise import Elementwise
 from kernels.ops.elementwise.arithmetic import NONZERO, REAL, TWO, flat
-from kernels.records.kinds import Elementwise, Rule, cut
+from kernels.records.rule_text import Rule
+from kernels.records.symbols import cut
 
 CONSTANT = "constant"
 """A domain: Python numbers, which have no gradient."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from kernels.kinds.elementwise import Elementwise
 from kernels.ops.elementwise.arithmetic import NONZERO, REAL, TWO, flat
-from kernels.records.kinds import Elementwise, cut
+from kernels.records.symbols import cut
 
 APART = "apart"
 """A domain: reals away from where roundings jump."""

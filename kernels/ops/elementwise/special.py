@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from kernels.kinds.elementwise import Elementwise
 from kernels.ops.elementwise.arithmetic import ONE, POSITIVE, REAL
-from kernels.records.kinds import Elementwise, Rule, cut
+from kernels.records.rule_text import Rule
 from kernels.records.scipy_ufuncs import LateUfunc, special
+from kernels.records.symbols import cut
 
 FRACTION = "fraction"
 """A domain: between 0 and 1."""

@@ -6,8 +6,9 @@ import math
 
 import numpy as np
 
+from kernels.kinds.elementwise import Elementwise
 from kernels.ops.elementwise.arithmetic import ONE, REAL, TWO
-from kernels.records.kinds import Elementwise, cut
+from kernels.records.symbols import cut
 
 UNIT, ABOVE = "unit", "above"
 """Domains: between -1 and 1; above 1."""

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from kernels.kinds.routine import Routine
 from kernels.ops.linalg.solves import LinAlgError
 from kernels.records.dispatch import dispatched
-from kernels.records.kinds import Routine
 
 
 def _called(name: str, *operands: Any, **params: Any) -> Any:

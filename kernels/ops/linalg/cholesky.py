@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from kernels.kinds.routine import Routine
 from kernels.ops.linalg.decompositions import cholesky_jvp, cholesky_vjp, indefinite
 from kernels.ops.linalg.matmul import plus
 from kernels.ops.linalg.solves import Array, LinAlgError, each, lapack, outer, which
 from kernels.records.dispatch import dispatched, turned
-from kernels.records.kinds import Routine
 
 
 def _partly(a: Array) -> tuple[Array, Array]:

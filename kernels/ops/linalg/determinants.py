@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from kernels.kinds.routine import Routine
 from kernels.ops.linalg.solves import guarded, solve_ex
 from kernels.records.dispatch import dispatched, turned
-from kernels.records.kinds import Routine
 
 _INV = "linalg.inv: The inversion could not be completed because the input matrix is singular."
 _INV_EX = (

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from kernels.kinds.routine import Routine
 from kernels.ops.linalg.solves import Array, each, outer
 from kernels.records.dispatch import turned
-from kernels.records.kinds import Routine
 
 
 def _pinv_vjp(g: Any, y: Any, a: Any) -> Any:

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from kernels.kinds.contraction import Contraction
+from kernels.kinds.routine import Routine
 from kernels.records.dispatch import turned
-from kernels.records.kinds import Contraction, Routine
 
 Contraction(name="mm", doc="Matrix times matrix.", grad_fn="MmBackward0", ranks=((2, 2),))
 Contraction(name="mv", doc="Matrix times vector.", grad_fn="MvBackward0", ranks=((2, 1),))

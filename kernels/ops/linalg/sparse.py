@@ -13,10 +13,10 @@ from weakref import WeakValueDictionary, ref
 
 import numpy as np
 
+from kernels.kinds.routine import Routine
 from kernels.native.memory import where
 from kernels.ops.linalg.solves import LinAlgError
 from kernels.records.dispatch import dispatched
-from kernels.records.kinds import Routine
 
 Array = np.ndarray[Any, Any]
 

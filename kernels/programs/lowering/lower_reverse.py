@@ -10,15 +10,14 @@ from kernels.codegen import constant_cotangents
 from kernels.codegen.forward_loops import same
 from kernels.codegen.loop_printer import Loop
 from kernels.codegen.operand_spaces import Operand
-from kernels.codegen.tasks import Call, Fill, Place, PythonCall
-from kernels.instructions.forms import Form
+from kernels.codegen.tasks import Call, Fill, NodeRef, Place, PythonCall, node_of
+from kernels.instructions.form import Form
 from kernels.instructions.restrided import restrided
-from kernels.instructions.routine_calls import RoutineCall, zero_of
+from kernels.kinds.routine import RoutineCall
 from kernels.native.words import ALWAYS, CLEARS, IF_INPUT_IS, NEVER, PULLS, PYTHON
-from kernels.programs.lowering.lower_elementwise import node_of
 from kernels.programs.lowering.lower_forward import Lowering
 from kernels.programs.lowering.node_columns import Columns
-from kernels.programs.lowering.overwrites import names_of, operand_named
+from kernels.programs.lowering.overwrites import operand_named
 from kernels.programs.lowering.task_blocks import (
     EXTRA,
     OPERAND,
@@ -31,8 +30,7 @@ from kernels.programs.lowering.task_blocks import (
 )
 from kernels.programs.recording.notifying_words import HEAD
 from kernels.programs.recording.program import Recipe
-from kernels.programs.recording.program_words import NodeRef, Step
-from kernels.records.kinds import Routine
+from kernels.programs.recording.program_words import Step
 from kernels.sweeps.gradient_views import add_to
 
 Array = np.ndarray[Any, Any]
@@ -96,7 +94,7 @@ class Reverse:
 
     def _way(self, form: Form) -> Way | None:
         """Return how pullbacks of a form are called that only add to gradients; None if more is to be done."""
-        pulls, names = [(i, pull) for i, pull in enumerate(form.pulls) if pull is not None], names_of(form.op)
+        pulls, names = [(i, pull) for i, pull in enumerate(form.pulls) if pull is not None], form.op.inputs
         short = form.kind == PULLS and all(form.constant_result(i) == NEVER for i, _ in pulls)
         if not short or not {"y", "n", "i", *names}.issuperset(form.saved):
             return None
@@ -111,7 +109,7 @@ class Reverse:
 
     def _apart(self, step: Step, form: Form) -> None:
         """Add the pullbacks of a step that are not just called."""
-        if isinstance(form.op, Routine) and form.kind == PYTHON:
+        if form.kind == PYTHON:
             self._python(step, form)
         else:
             self._pull(step, self._form(step, form))
@@ -171,7 +169,7 @@ class Reverse:
             for i, place, first in zip(wanted, rest[len(names) :], stored, strict=True):
                 value = found[i]
                 if first:
-                    np.add(-0.0 if value is None else value, zero_of(call.op), out=place)
+                    np.add(-0.0 if value is None else value, call.op.nothing, out=place)
                 elif value is not None:
                     add_to(place, value)
 
@@ -230,15 +228,11 @@ class Reverse:
             return Place(copies[name])
         if name in ("n", "i"):
             return Place(self.lowering.extra[step.at])
-        if isinstance(form.op, Routine) and name in form.op.extras:
+        if name in form.op.extras:
             return Place(self.lowering.extras[step.at][form.op.extras.index(name)])
         node = operand_named(step, name)
         if node is None:  # a Python number; an offset's place is never read
-            given = 0.0 if name == "offset" else step.operands[_names(form).index(name)]
+            given = 0.0 if name == "offset" else step.operands[form.op.inputs.index(name)]
             assert isinstance(given, (int, float))
             node = self.lowering.number(given)
         return Place(node)
-
-
-def _names(form: Form) -> tuple[str, ...]:
-    return getattr(form.op, "inputs", ("x",))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from kernels.codegen.tasks import NodeRef
 from kernels.foundation.intervals import Intervals
+from kernels.kinds.write import Write
 from kernels.programs.recording.program import Recipe
-from kernels.programs.recording.program_words import NodeRef, Step
-from kernels.records.kinds import Contraction, Elementwise, Op, Routine, Write
+from kernels.programs.recording.program_words import Step
 
 Waiting = tuple[int, str]
 """A step's place, and what its pullback calls the value that it waits for."""
@@ -67,15 +68,8 @@ def operand_named(step: Step, name: str) -> int | None:
     """Return the node that a pullback of a step calls by this name; None for what no write can reach."""
     if name == "y":
         return step.result
-    names = names_of(step.op)
+    names = step.op.inputs
     if name not in names:
         return None
-    given = step.operands[names.index(name)]
-    return given.node if isinstance(given, NodeRef) else None
-
-
-def names_of(op: Op) -> tuple[str, ...]:
-    """Return what pullbacks call the operands."""
-    if isinstance(op, (Elementwise, Routine)):
-        return op.inputs
-    return ("a", "b") if isinstance(op, Contraction) else ("x",)
+    operand = step.operands[names.index(name)]
+    return operand.node if isinstance(operand, NodeRef) else None

@@ -5,25 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 from kernels.codegen.tasks import PythonCall
-from kernels.programs.lowering.lower_elementwise import Elements
+from kernels.native.words import VIEW
+from kernels.programs.lowering.intermediates import Intermediates
 from kernels.programs.lowering.task_blocks import NODE, OPERAND, RESULT, TEMPORARY, Blocks, Pattern, Source
 from kernels.programs.recording.notifying_words import HEAD
-from kernels.records.kinds import Contraction, Copy, Elementwise, Join, Part, Reduction, View
-
-_KINDS = {Elementwise, Reduction, Contraction, Copy, Join}
-"""Kinds of operations whose calls depend on specs and parameters alone."""
 
 
 class Repeating:
     """Remembers how steps were lowered, by the number of their kind, and repeats it."""
 
-    def __init__(self, lowering: Elements, extra: dict[int, int]) -> None:
+    def __init__(self, lowering: Intermediates, extra: dict[int, int]) -> None:
         self.extra, self.steps = extra, lowering.recipe.steps
         self.nodes, self.tasks = lowering.recipe.nodes, lowering.tasks
         self.words = self.steps.words.tolist()
         self.blocks = Blocks(lowering.recipe, lowering.tasks, lowering.number, extra)
         self._patterns: dict[int, int] = {}
-        self._silent = {number for number, kind in enumerate(self.steps.kinds) if type(kind.op) in (View, Part)}
+        self._silent = {number for number, kind in enumerate(self.steps.kinds) if kind.op.tape_kind == VIEW}
         self._before = (0, 0, 0)
 
     def repeat(self, at: int, start: int) -> bool:
@@ -45,7 +42,7 @@ class Repeating:
         kind, result = self.words[start : start + HEAD]
         op, _, _, count = self.steps.kinds[kind]
         tasks, (before, place, node) = self.tasks, self._before
-        if type(op) not in _KINDS or any(isinstance(tasks.calls[what], PythonCall) for what in tasks.what[before:]):
+        if not op.repeatable or any(isinstance(tasks.calls[what], PythonCall) for what in tasks.what[before:]):
             return
         operands, places = self.words[start + HEAD : start + HEAD + count], tasks.places[place:].tolist()
         temporaries = [k for k in range(node, len(self.nodes)) if self.nodes[k].constant is None]

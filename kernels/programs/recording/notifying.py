@@ -10,11 +10,13 @@ import numpy as np
 from kernels.compiler.jit import bound
 from kernels.foundation.exact_keys import exact
 from kernels.instructions.form import Form
+from kernels.kinds.select import Select
+from kernels.kinds.view import Part, View
 from kernels.native.heap_types import NATIVE
 from kernels.programs.recording.notifying_words import N_APARTS
 from kernels.programs.recording.program_words import StepKind, Steps
 from kernels.programs.running import exchange
-from kernels.records.kinds import Op, Part, Select, View
+from kernels.records.op import Op
 
 APART = (View, Part, Select)
 """Kinds of operations whose results Python looks at: where they stand, and whether they escaped to Python."""

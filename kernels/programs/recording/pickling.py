@@ -8,36 +8,29 @@ from __future__ import annotations
 import copyreg
 import importlib
 import pickle
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from kernels.arrays.specs import Spec, intern_spec
-from kernels.codegen.loop_printer import Loop
 from kernels.foundation.recent_table import Recent
-from kernels.instructions import forms, jitted_functions, routine_calls
-from kernels.instructions.forms import Form
-from kernels.instructions.jitted_functions import Custom
-from kernels.ops import indexing
+from kernels.instructions.form import Form
+from kernels.kinds.contraction import Contraction
+from kernels.kinds.copy import Copy
+from kernels.kinds.custom import Custom
+from kernels.kinds.elementwise import Elementwise
+from kernels.kinds.gather import Gather
+from kernels.kinds.join import Join
+from kernels.kinds.reduction import Reduction
+from kernels.kinds.routine import Routine
+from kernels.kinds.select import Select
+from kernels.kinds.view import Part, View
+from kernels.kinds.write import Write
 from kernels.ops.registry import OPS
 from kernels.programs.recording.program import ProgramError
-from kernels.records.kinds import (
-    Contraction,
-    Copy,
-    Elementwise,
-    Gather,
-    Join,
-    Op,
-    Part,
-    Reduction,
-    Routine,
-    Select,
-    View,
-    Write,
-)
+from kernels.records.op import Op
 
-_made: Recent[Any, Form] = Recent()
+_forms: Recent[Any, Form] = Recent()
 _customs: dict[Any, Custom] = {}
 
 
@@ -111,78 +104,17 @@ def custom_from(name: str, grad_fn: str, forward: tuple[str, str], vjp: tuple[st
 
 
 def _of_form(form: Form) -> Any:
-    params: tuple[Any, ...] = () if form.is_view else form.params
-    shape = next((pull.shape for pull in form.pulls if isinstance(pull, Loop)), ())
-    if isinstance(form.op, Routine):
-        call = form.params[0]
-        params = (tuple(sorted(call.params.items())), call.shapes)
-    return form_from, (form.op, form.specs, form.spec, form.wanted, params, form.name, shape)
+    params = () if form.is_view else form.params
+    return form_from, (form.op, form.specs, form.spec, form.wanted, params, form.name)
 
 
-def form_from(op: Op, *about: Any) -> Form:
+def form_from(op: Op, specs: Any, spec: Spec, wanted: Any, params: Any, name: str) -> Form:
     """Return the form of an instruction, made anew, once for equal ones."""
-    key = (op, *about[:3], repr(about[3:]))
-    found = _made.get(key)
-    return found if found is not None else _made.setdefault(key, _MAKERS[type(op)](op, *about))
+    key = (op, specs, spec, wanted, name, pickle.dumps(params))
+    form = _forms.get(key)
+    return form if form is not None else _forms.setdefault(key, op.form(specs, spec, wanted, params, name))
 
 
-def _elementwise(op: Any, specs: Any, spec: Spec, wanted: Any, params: Any, *_: Any) -> Form:
-    return forms.elementwise(op, specs, spec, wanted, params)
-
-
-def _reduction(op: Any, specs: Any, spec: Spec, wanted: Any, params: Any, name: str, _: Any) -> Form:
-    del wanted
-    return forms.reduction(op, specs[0], spec, *params, name)
-
-
-def _contraction(op: Any, specs: Any, spec: Spec, wanted: Any, *_: Any) -> Form:
-    return forms.contraction(op, *specs, spec, wanted)
-
-
-def _select(op: Any, specs: Any, spec: Spec, wanted: Any, params: Any, *_: Any) -> Form:
-    del wanted
-    return forms.select(op, specs[0], spec, *params)
-
-
-def _join(op: Any, specs: Any, spec: Spec, wanted: Any, params: Any, *_: Any) -> Form:
-    return forms.join(op, specs, spec, wanted, *params)
-
-
-def _copy(op: Any, specs: Any, spec: Spec, *_: Any) -> Form:
-    return forms.copy(op, specs[0], spec)
-
-
-def _view(op: Any, specs: Any, spec: Spec, *_: Any) -> Form:
-    return forms.view(op, specs[0], spec, ())
-
-
-def _gather(op: Any, specs: Any, spec: Spec, *_: Any) -> Form:
-    return indexing.gather(op, specs[0], spec)
-
-
-def _write(op: Any, specs: Any, spec: Spec, wanted: Any, params: Any, name: str, shape: Any) -> Form:
-    del name
-    (region,) = params
-    if region is None:
-        return indexing.write_at(op, spec, shape, specs[1], wanted)
-    return indexing.write(op, spec, region, specs[1], wanted)
-
-
-def _routine(op: Any, specs: Any, spec: Spec, wanted: Any, params: Any, *_: Any) -> Form:
-    del wanted
-    frozen, shapes = params
-    return routine_calls.form(routine_calls.RoutineCall(op, dict(frozen), shapes), specs, spec)
-
-
-def _custom(op: Any, specs: Any, spec: Spec, wanted: Any, params: Any, *_: Any) -> Form:
-    del wanted
-    return jitted_functions.form(op, specs[0], spec, *params)
-
-
-_MAKERS: dict[type, Callable[..., Form]] = {
-    Elementwise: _elementwise, Reduction: _reduction, Contraction: _contraction, Select: _select, Join: _join,
-    Copy: _copy, View: _view, Part: _view, Gather: _gather, Write: _write, Routine: _routine, Custom: _custom,
-}  # fmt: skip
 for _kind in (Elementwise, Reduction, Contraction, Select, Join, Copy, View, Gather, Write, Routine):
     copyreg.pickle(_kind, _of_op)
 copyreg.pickle(Part, _of_part)

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from kernels.arrays.specs import Spec
-from kernels.programs.recording.program_words import NodeRef, Steps
-from kernels.records.kinds import Write
+from kernels.codegen.tasks import NodeRef
+from kernels.kinds.write import Write
+from kernels.programs.recording.program_words import Steps
 
 Array = np.ndarray[Any, Any]
 

@@ -7,19 +7,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from kernels.instructions.forms import Form
+from kernels.codegen.tasks import NodeRef
+from kernels.instructions.form import Form
 from kernels.programs.recording.notifying_words import H_ADDRESS, H_ROOM, H_USED, HEAD
-from kernels.records.kinds import Op
+from kernels.records.op import Op
 
 Operand = int | float
 """A node's number, or a Python number."""
-
-
-@dataclass(frozen=True, slots=True)
-class NodeRef:
-    """A node as an operand, told apart from a Python number."""
-
-    node: int
 
 
 @dataclass(slots=True)

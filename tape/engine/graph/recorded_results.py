@@ -7,8 +7,8 @@ from typing import Any
 
 from tape import errors
 from tape.engine.graph.observers import check_apart
-from tape.engine.rules import tensor_rules
 from tape.engine.rules.accumulate_grad import accumulate, take_in
+from tape.kinds import rules_on_tensors
 from tape.recording import views
 from tape.tensors import hooks
 from tape.tensors.tensor import AccumulateGrad, Tensor
@@ -61,7 +61,7 @@ class Gathered:
         """Run the hooks of a leaf whose gradient is complete, and add it to ``.grad`` if this backward does."""
         self.served.add(leaf)
         gradient = (leaf_hooks := hooks.of_leaf(leaf)).on_tensor(
-            views.clone(tensor_rules.added(value))
+            views.clone(rules_on_tensors.added(value))
         )  # of its own: what follows may be written in place
         if leaf in self.asked:
             self.gradients[leaf] = gradient

@@ -9,15 +9,13 @@ from weakref import ReferenceType, ref
 
 import numpy as np
 
-from kernels.arrays.specs import Spec, spec_of
+from kernels.arrays.specs import Spec, meets_itself, spec_of
 from kernels.arrays.sweep_interface import Array
 from kernels.foundation import forking
-from kernels.instructions import forms
 from kernels.instructions.entries import instructions
 from kernels.native.tensor.leaf_type import beginner, grad_property
 from kernels.native.words import SMALL_GRADIENT, TAPE_BITS
 from kernels.ops.registry import OPS
-from kernels.ops.views import meets_itself
 from kernels.sweeps.leaves import adder
 from tape import errors
 from tape.operations import writes
@@ -218,7 +216,7 @@ def give_shadow(x: Tensor, name: str) -> None:
         raise NotImplementedError(
             f"{name} on an expanded tensor that has been used is not supported; call it right after expand"
         )
-    form = record.cached_form((_CLONE, spec, "shadow"), lambda: forms.copy(_CLONE, spec, spec_of(as_array(x))))
+    form = record.cached_form((_CLONE, spec, "shadow"), lambda: _CLONE.form((spec,), spec_of(as_array(x))))
     form.name = x._form.name  # type: ignore[union-attr]
     view_families.record(tape_of(x._slot), x, form, (x._slot,))
 

@@ -14,9 +14,9 @@ import numpy as np
 
 from kernels.arrays.sweep_interface import Array, Observer
 from kernels.instructions.entries import Instruction
-from kernels.instructions.forms import Form
+from kernels.instructions.form import Form
+from kernels.kinds.elementwise import Elementwise
 from kernels.native.words import PULLS, PYTHON, TAPE_BITS
-from kernels.records.kinds import Elementwise
 from kernels.sweeps.graph import Graph, key_of, relevant
 from tape.foundation import call_sites as callers
 from tape.tensors import inference_mode, modes

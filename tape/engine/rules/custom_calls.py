@@ -11,9 +11,10 @@ import numpy as np
 
 from kernels.arrays.sweep_interface import Array
 from kernels.instructions.entries import Instruction
-from tape.engine.rules import anomaly, tensor_rules
+from tape.engine.rules import anomaly
 from tape.engine.rules.custom_contexts import FunctionCtx
 from tape.engine.rules.saved_tensors import Primals
+from tape.kinds import rules_on_tensors
 from tape.recording import record, views
 from tape.recording.packed_values import PackedValue
 from tape.tensors import modes
@@ -244,7 +245,7 @@ def _fitting(name: str, k: int, x: Any, spec: Any) -> Any:
             f"Function {name} returned an invalid gradient at index {k} - got {list(x.spec.shape)} but expected shape "
             f"compatible with {list(spec.shape)}"
         )
-    x = tensor_rules.onto(x, spec.shape)
+    x = rules_on_tensors.onto(x, spec.shape)
     return x if x.spec.dtype == spec.dtype else record.to_dtype(x, spec.dtype)
 
 

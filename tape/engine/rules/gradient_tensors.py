@@ -7,11 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arrays.specs import Spec, dense, intern_spec, spec_of
-from kernels.ops import indexing as writes
+from kernels.arrays.specs import Spec, dense, intern_spec, meets_itself, spec_of
 from kernels.ops.registry import OPS
-from kernels.ops.views import meets_itself
-from tape.engine.rules.tensor_rules import added, full, negative_zeros
+from tape.kinds.rules_on_tensors import added, full, negative_zeros
 from tape.operations import indexing, sums_and_extrema
 from tape.operations.in_place.accumulating import add_again
 from tape.recording import record, views
@@ -230,10 +228,10 @@ def _order(spec: Spec) -> tuple[int, ...] | None:
 def _write(whole: Spec, region: Spec, source: Spec, again: bool) -> Any:
     wants = (again, True)
     key = (_ADD, whole, region, source, wants)
-    return record.cached_form(key, lambda: writes.write(_ADD, whole, region, source, wants))
+    return record.cached_form(key, lambda: _ADD.form((whole, source), whole, wants, (region, None)))
 
 
 def _write_at(whole: Spec, shape: tuple[int, ...], source: Spec, again: bool) -> Any:
     wants = (again, True)
     key = (_ADD, whole, shape, source, wants, "at")
-    return record.cached_form(key, lambda: writes.write_at(_ADD, whole, shape, source, wants))
+    return record.cached_form(key, lambda: _ADD.form((whole, source), whole, wants, (None, shape)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,10 +9,8 @@ import numpy as np
 from kernels.arrays.specs import Spec
 from kernels.arrays.sweep_interface import Array
 from kernels.instructions.entries import Instruction
-from kernels.instructions.forms import Form
-from kernels.instructions.jitted_functions import Custom, apart
+from kernels.instructions.form import Form
 from kernels.native.words import ADDS, CLEARS, PYTHON, VIEW
-from kernels.records.kinds import Contraction, Copy, Elementwise, Gather, Join, Reduction, Select
 from kernels.sweeps.gradient_views import pattern
 from kernels.sweeps.graph import key_of
 from tape.tensors import inference_mode
@@ -75,11 +72,11 @@ class Values:
             return None if flat is None else pattern(flat, instruction.form.spec, instruction.saved[0])
         if instruction.form.kind in (CLEARS, ADDS):
             return self._written(instruction)
-        rule = _RULES.get(type(instruction.form.op))
         values = [self.operand(instruction, i) for i in range(len(instruction.operands))]
-        if rule is None or any(value is None for value in values):
+        if any(value is None for value in values):
             return None
-        return np.asarray(rule(instruction, *values))
+        result = instruction.form.op.recomputed(instruction.form, instruction.saved, *values)
+        return None if result is None else np.asarray(result)
 
     def _flat(self, key: Any, spec: Spec) -> Array | None:
         """Return a value as it lies in the memory of its gradient."""
@@ -103,56 +100,6 @@ class Values:
         else:
             flat[places[0] + start // flat.itemsize] = value
         return pattern(flat, form.spec, 0)
-
-
-def _elementwise(instruction: Instruction, *values: Array) -> Any:
-    op, params = instruction.form.op, instruction.form.params
-    assert isinstance(op, Elementwise)
-    if params and params[0] in op.variants:
-        return op.variants[params[0]](*values)
-    return op.ufunc(*values, *params)
-
-
-def _reduction(instruction: Instruction, value: Array) -> Any:
-    op, (axes, keepdims) = instruction.form.op, instruction.form.params
-    assert isinstance(op, Reduction)
-    result = op.ufunc.reduce(np.ascontiguousarray(value), axis=axes, keepdims=keepdims)
-    return result / (value.size / max(result.size, 1)) if op.scale else result
-
-
-def _select(instruction: Instruction, value: Array) -> Any:
-    axis, keepdims = instruction.form.params
-    places = instruction.saved[0]
-    if value.ndim == 0:
-        return value
-    result = np.take_along_axis(value, places if keepdims else np.expand_dims(places, axis), axis)
-    return result if keepdims else result.squeeze(axis)
-
-
-def _join(instruction: Instruction, *values: Array) -> Any:
-    op = instruction.form.op
-    assert isinstance(op, Join)
-    return op.join(values, axis=instruction.form.params[0])
-
-
-def _gather(instruction: Instruction, value: Array) -> Any:
-    spec = instruction.form.specs[0]
-    assert spec is not None
-    flat = np.zeros(spec.buffer_size, spec.dtype)
-    pattern(flat, spec, 0)[...] = value
-    return flat[instruction.saved[0]]
-
-
-_RULES: dict[type, Callable[..., Any]] = {
-    Custom: lambda instruction, value: instruction.form.op.forward(*apart(value, instruction.form.params[0])),
-    Contraction: lambda _instruction, a, b: np.matmul(a, b),
-    Copy: lambda instruction, value: value.astype(instruction.form.spec.dtype),
-    Elementwise: _elementwise,
-    Gather: _gather,
-    Join: _join,
-    Reduction: _reduction,
-    Select: _select,
-}
 
 
 def place_in(base: Spec, form: Form, start: int, index: tuple[int, ...]) -> tuple[int, ...]:

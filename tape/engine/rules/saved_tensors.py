@@ -8,9 +8,7 @@ from typing import Any
 import numpy as np
 
 from kernels.arrays.specs import SCALAR, Spec, intern_spec, spec_of
-from kernels.instructions import forms
 from kernels.instructions.entries import Instruction, instructions
-from kernels.instructions.forms import inputs_of
 from kernels.native.words import ADDS, CLEARS, TAPE_BITS, VIEW
 from kernels.ops.registry import OPS
 from tape.recording import record, views
@@ -50,7 +48,7 @@ class Primals:
         form, found = instruction.form, dict[str, Any]()
         if not form.saved:
             return found
-        names = inputs_of(form.op)
+        names = form.op.inputs
         for name, value in zip(form.saved, instruction.saved, strict=True):
             if name == "y":
                 found[name] = self.tensor(instruction.slot, value, form.spec)
@@ -116,12 +114,12 @@ class Primals:
             above, base = self._version(source)
             if self._superseded(above):
                 key = (_AS_STRIDED, base, spec)
-                form = record.cached_form(key, lambda: forms.view(_AS_STRIDED, base, spec, ()))
+                form = record.cached_form(key, lambda: _AS_STRIDED.form((base,), spec))
                 viewed = new(Tensor)
                 tape.record(viewed, form.code, (above,), (source.saved[0],))
                 slot = viewed._slot
         own = spec_of(result._value)
-        form = record.cached_form((_CLONE, spec, own, "mention"), lambda: forms.copy(_CLONE, spec, own))
+        form = record.cached_form((_CLONE, spec, own, "mention"), lambda: _CLONE.form((spec,), own))
         tape.record(result, form.code, (slot,), ())
         return result
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from kernels.instructions import python_pullbacks
 from kernels.instructions.entries import Instruction
-from kernels.instructions.forms import Form, inputs_of
+from kernels.instructions.form import Form
 from tape.engine.rules.custom_calls import owner_of
 from tape.engine.rules.saved_tensors import Primals
 from tape.recording.packed_values import Packed
@@ -24,8 +24,8 @@ def saved_value(form: Form, find: Callable[[], Instruction], name: str) -> Any:
     """Return what an operation saved, by PyTorch's name of it; None for an operand that this one did not need."""
     if form.op in (python_pullbacks.FUNCTION, python_pullbacks.OUTPUT):
         raise AttributeError(f"{form.name} has no attribute '_saved_{name}'; see saved_tensors")
-    names = inputs_of(form.op)
-    own = dict.fromkeys(_FIRST, names[0]) | (dict.fromkeys(_SECOND, names[1]) if len(names) > 1 else {})
+    names = form.op.inputs
+    own = {alias: name for aliases, name in zip((_FIRST, _SECOND), names, strict=False) for alias in aliases}
     called = own.get(name, "y" if name == "result" else name)
     if not form.saved or (called not in form.saved and name not in own and form.saved != ("packed",)):
         raise AttributeError(f"{form.name} has no attribute '_saved_{name}'")

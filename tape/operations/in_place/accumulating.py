@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from kernels.foundation.recent_table import Recent
-from kernels.instructions.forms import Form
+from kernels.instructions.form import Form
 from kernels.native.words import VIEW
 from kernels.ops.registry import OPS
 from tape.operations import writes

@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
+from kernels.kinds.elementwise import Elementwise
 from kernels.ops.registry import OPS
-from kernels.records.kinds import Elementwise
 from tape.operations import indexing, writes
 from tape.operations.in_place import accumulating
 from tape.operations.operators import FUNCTIONS, RUN
 from tape.operations.parameters import names_of, twin_of
-from tape.recording.call_table import NATIVELY
 from tape.recording.pick_calls import by_items
 from tape.recording.write_calls import install_assign, putting, repeated_in_place
+from tape.repeated_calls.call_table import NATIVELY
 from tape.tensors import inference_mode, view_families
 from tape.tensors.operands import Number, beside, check_broadcast, is_mask, operand
 from tape.tensors.tensor import Tensor, as_array, attribute, method, seldom

@@ -15,7 +15,7 @@ from tape.conversions import creation
 from tape.operations.matrices.arguments import batch_of, matrix_of, square_of, turned
 from tape.operations.operators import FUNCTIONS
 from tape.recording import routine_calls
-from tape.recording.calls_with_arguments import argued
+from tape.repeated_calls.calls_with_arguments import argued
 from tape.return_types import named
 from tape.tensors import modes
 from tape.tensors.registration import implements, public

@@ -14,7 +14,7 @@ from tape.operations.reductions.norms import _norm_of, vector_norm
 from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import record, views
 from tape.recording.arguments import dim_of
-from tape.recording.calls_with_arguments import argued
+from tape.repeated_calls.calls_with_arguments import argued
 from tape.tensors.registration import public
 from tape.tensors.tensor import Tensor, as_array, plain
 

@@ -10,7 +10,7 @@ from tape.operations.matmul import matmul
 from tape.operations.matrices.arguments import MATRIX, batch_of, matrix_of, square_of, tensor_like, together, turned
 from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import routine_calls, views
-from tape.recording.calls_with_arguments import argued
+from tape.repeated_calls.calls_with_arguments import argued
 from tape.return_types import named
 from tape.tensors.registration import implements, public
 from tape.tensors.tensor import Tensor

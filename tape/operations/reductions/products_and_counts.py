@@ -14,7 +14,7 @@ from tape.operations.operators import FUNCTIONS
 from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import routine_calls
 from tape.recording.arguments import dim_of, dims_of, either
-from tape.recording.calls_with_arguments import argued
+from tape.repeated_calls.calls_with_arguments import argued
 from tape.tensors.registration import public
 from tape.tensors.tensor import Tensor
 

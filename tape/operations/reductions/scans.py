@@ -14,7 +14,7 @@ from tape.operations.reductions.products_and_counts import accumulated
 from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import routine_calls, views
 from tape.recording.arguments import dim_of, either
-from tape.recording.calls_with_arguments import argued
+from tape.repeated_calls.calls_with_arguments import argued
 from tape.tensors.registration import implements, public
 from tape.tensors.tensor import Tensor
 

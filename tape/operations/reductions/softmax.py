@@ -13,7 +13,7 @@ from tape.operations.numpy_arguments import cast
 from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import routine_calls, views
 from tape.recording.arguments import dim_of, either
-from tape.recording.calls_with_arguments import argued
+from tape.repeated_calls.calls_with_arguments import argued
 from tape.tensors.registration import public
 from tape.tensors.tensor import Tensor
 

@@ -19,7 +19,7 @@ from tape.operations.reductions.products_and_counts import where_and_how
 from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import routine_calls
 from tape.recording.arguments import dims_of
-from tape.recording.calls_with_arguments import argued
+from tape.repeated_calls.calls_with_arguments import argued
 from tape.tensors.registration import public
 from tape.tensors.tensor import Tensor
 

@@ -13,7 +13,7 @@ from tape.operations.numpy_arguments import array_like
 from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import casts, record, views
 from tape.recording.arguments import dim_of, dims_of, ints_of
-from tape.recording.call_table import viewing
+from tape.repeated_calls.call_table import viewing
 from tape.tensors.registration import implements, public
 from tape.tensors.tensor import Tensor, method
 

@@ -12,8 +12,8 @@ from tape.operations.shapes.rearranging import part
 from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import integer_indices, record
 from tape.recording.arguments import dim_of, either, ints_of
-from tape.recording.call_table import viewing
 from tape.recording.views import VIEWS
+from tape.repeated_calls.call_table import viewing
 from tape.tensors.registration import implements, public
 from tape.tensors.tensor import Tensor, method
 

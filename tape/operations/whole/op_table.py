@@ -7,8 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kernels.kinds.elementwise import Elementwise
+from kernels.kinds.gather import Gather
+from kernels.kinds.join import Join
+from kernels.kinds.reduction import Reduction
+from kernels.kinds.routine import Routine
+from kernels.kinds.select import Select
+from kernels.kinds.view import View
+from kernels.kinds.write import Write
 from kernels.ops.registry import OPS
-from kernels.records.kinds import Elementwise, Gather, Join, Reduction, Routine, Select, View, Write
 from kernels.records.scipy_ufuncs import LateUfunc
 from kernels.records.symbols import Symbol, Unprinted, traced
 from tape.tensors.registration import NUMPY
@@ -16,7 +23,7 @@ from tape.tensors.registration import NUMPY
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kernels.records.kinds import Op
+    from kernels.records.op import Op
 
 HEADS = ("name", "other names", "`grad_fn`", "what it does", "gradient", "the tape keeps", "dtypes", "NumPy")
 

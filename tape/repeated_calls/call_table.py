@@ -10,11 +10,14 @@ from typing import Any, TypeVar
 import numpy as np
 
 from kernels.arrays import numpy_loops
-from kernels.call_cache import computations, part_entries
 from kernels.call_cache import entries as calls
+from kernels.call_cache import part_entries
 from kernels.call_cache.entries import Key, Notification
 from kernels.compiler import jit
 from kernels.instructions.form import Form
+from kernels.kinds import copy
+from kernels.kinds.copy import Copy
+from kernels.kinds.elementwise import Elementwise
 from kernels.native import registry, words
 from kernels.native.calls.function_type import operation
 from kernels.native.heap_types import NATIVE
@@ -23,7 +26,6 @@ from kernels.native.numpy_api import NEW, NEW_VIEW, SET_BASE, agrees, table
 from kernels.native.tensor.leaf_type import place_of
 from kernels.native.words import PULLS
 from kernels.ops.registry import OPS
-from kernels.records.kinds import Copy, Elementwise
 from kernels.records.scipy_ufuncs import calls_scipy
 from tape.tensors import modes
 from tape.tensors.tapes import Tape
@@ -114,7 +116,7 @@ def enter(op: Elementwise, result: Any, *operands: Any, **named: Any) -> None:
 
     def how(saved: tuple[str, ...]) -> Any:
         specs = tuple([None if form is None else form.spec for form in forms])
-        return None if calls_scipy(op) else computations.elementwise(op, specs, result.spec, saved, number)
+        return None if calls_scipy(op) else op.computation(specs, result.spec, saved, number)
 
     enter_call(key, operands, result, told, how)
 
@@ -204,7 +206,7 @@ def copying(op: Copy, dtype: np.dtype[Any] | None = None) -> Callable[[Method], 
     def enter_copy(result: Tensor, x: Any, *given: Any, **named: Any) -> None:
         if type(x) is Tensor and not given and not named:
             key = key_of(number, (x,), (x._form,), 0)
-            enter_call(key, (x,), result, Notification(op, 1), lambda _: computations.copy(x.spec, result.spec))
+            enter_call(key, (x,), result, Notification(op, 1), lambda _: copy.computation(x.spec, result.spec))
 
     return repeating(number, enter_copy)
 

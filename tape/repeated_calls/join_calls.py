@@ -12,7 +12,7 @@ from kernels.call_cache import join_entries
 from kernels.call_cache.entries import Notification
 from kernels.instructions.form import Form
 from kernels.native import words
-from tape.recording.call_table import number_of, provide, repeating
+from tape.repeated_calls.call_table import number_of, provide, repeating
 from tape.tensors import modes
 from tape.tensors.tensor import Tensor
 

@@ -15,16 +15,15 @@ from typing import Any, TypeVar
 import numpy as np
 
 from kernels.call_cache import entries as calls
-from kernels.call_cache import routine_computations
 from kernels.call_cache.arguments import arguments
-from kernels.call_cache.computation import Computation
 from kernels.call_cache.entries import Key, Notification
 from kernels.instructions.form import Form
+from kernels.kinds.routine import Routine
+from kernels.native.calls.computation import Computation
 from kernels.native.calls.function_type import operation
 from kernels.native.words import ARGUED, MOST_OPERANDS, PULLS, PYTHON
-from kernels.records.kinds import Reduction, Routine
 from tape.foundation.run_log import Run, runs
-from tape.recording.call_table import NATIVELY, number_of
+from tape.repeated_calls.call_table import NATIVELY, number_of
 from tape.tensors import modes
 from tape.tensors.tensor import Tensor
 
@@ -93,12 +92,7 @@ def _told(run: Run) -> tuple[Any, ...]:
 def _computed(run: Run, extra: list[Tensor], result: Any) -> Computation | None:
     """Return how native code computes a run; None where Python is to."""
     op, form, sources = run.op, run.results[0]._form, tuple([x.spec for x in run.operands])
-    how: Computation | None
-    if isinstance(op, Routine):
-        how = routine_computations.routine(op, sources, form, run.params)
-    else:
-        compute: Any = routine_computations.reduction if isinstance(op, Reduction) else routine_computations.select
-        how = compute(op, sources[0], form, *run.params)
+    how: Computation | None = op.computation(sources, form, run.params)
     if how is None or not extra:
         return how
     places = extra[0].spec

@@ -1,7 +1,8 @@
-"""The pullbacks on tensors: the rules of the records, run by operations that are recorded themselves.
+"""The rules of records run on tensors, by operations that are recorded themselves.
 
 A cotangent without dims may stand for one of the full shape with the same number everywhere, as a sum of all elements
-gives it, as long as what follows is elementwise.
+gives it, as long as what follows is elementwise. In a cotangent that is not ``clean`` -0.0 marks the elements to which
+nothing has been contributed; in one that is, a zero is a zero.
 """
 
 from __future__ import annotations
@@ -12,26 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from kernels.instructions.entries import Instruction
-from kernels.records.kinds import Contraction, Join, Routine
-from tape.operations import indexing, matmul, numpy_ufuncs, operators, sums_and_extrema
+from tape.operations import numpy_ufuncs, operators, sums_and_extrema
 from tape.recording import views
 from tape.tensors import modes
 from tape.tensors.tensor import Tensor, plain
 
-Values = dict[str, Any]
 choose = operators.RUN["where"]
-
-
-def pull(instruction: Instruction, i: int, g: Tensor, values: Values) -> Tensor:
-    """Return what an instruction contributes to its operand ``i``, in the operand's shape; ``g`` is its cotangent."""
-    op = instruction.form.op
-    rule = _BY_KIND.get(type(op))
-    if rule is None:
-        raise NotImplementedError(
-            f"{op.name}: its vjp is compiled and cannot be differentiated again; write it as an autograd.Function"
-        )
-    return rule(instruction, i, g, values)
 
 
 def full(g: Tensor, shape: tuple[int, ...]) -> Tensor:
@@ -121,41 +108,3 @@ def _cut(where: Any, value: Any) -> Any:
 _NAMES = {"np": _Numpy(), "cut": _cut}
 SHORTER = {("power_scalar", 1.0): lambda g: g, ("power_scalar", 2.0): lambda g, x: g * 2.0 * x}
 """Rules that agree in every bit with the record's for this exponent, in fewer operations."""
-
-
-def _contraction(instruction: Instruction, i: int, g: Tensor, values: Values) -> Tensor:
-    a, b = instruction.form.specs
-    assert a is not None
-    assert b is not None
-    m, k = a.shape if len(a.shape) > 1 else (1, a.shape[0])
-    n = b.shape[1] if len(b.shape) > 1 else 1
-    wide = views.reshape(g, (m, n))
-    if i == 0:
-        right = views.reshape(values["b"], (k, n))
-        return views.reshape(matmul.matmul(wide, views.t(right)), a.shape)
-    left = views.reshape(values["a"], (m, k))
-    return views.reshape(matmul.matmul(views.t(left), wide), b.shape)
-
-
-def _join(instruction: Instruction, i: int, g: Tensor, values: Values) -> Tensor:
-    del values
-    axis, new = instruction.form.params
-    if new:
-        return indexing.index(g, (slice(None),) * axis + (i,))
-    extents = [spec.shape[axis] for spec in instruction.form.specs if spec is not None]
-    start = sum(extents[:i])
-    return indexing.index(g, (slice(None),) * axis + (slice(start, start + extents[i]),))
-
-
-def _routine(instruction: Instruction, i: int, g: Tensor, values: Values) -> Tensor:
-    """Run the vjp of a routine whose pullback is a kernel."""
-    call = instruction.form.params[0]
-    found: Tensor = call.run(call.op.vjp, {**values, "g": g})[i]
-    return found
-
-
-_BY_KIND: dict[type, Callable[[Instruction, int, Tensor, Values], Tensor]] = {
-    Contraction: _contraction,
-    Join: _join,
-    Routine: _routine,
-}

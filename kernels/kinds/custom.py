@@ -9,18 +9,20 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import field
-from typing import Any
+from typing import Any, ClassVar
 from weakref import WeakSet
 
 import numpy as np
 
 from kernels.arrays.specs import Spec, Strides
 from kernels.arrays.sweep_interface import Array
+from kernels.codegen.tasks import Call, Place, node_of
 from kernels.compiler.jit import SIGNATURE, NumbaError, carray, cfunc, compiling, njit
 from kernels.foundation.data_classes import dataclass
-from kernels.instructions.forms import Form
+from kernels.instructions.form import Form
+from kernels.kinds.program_interface import Lowering, Step
 from kernels.native.memory import load_i8, pointer_f4, pointer_f8, store_i8, where
-from kernels.records.kinds import Op
+from kernels.records.op import Op
 
 RAN: list[Array] = []
 """Once there is a kernel, a word that counts those that run: what raises in one is seen here, since no error leaves
@@ -38,8 +40,28 @@ class Custom(Op):
     kernels: dict[Any, Any] = field(default_factory=dict)
     running: Array = field(default_factory=lambda: np.zeros(1, np.int64))
 
+    inputs: ClassVar[tuple[str, ...]] = ("x",)
+
     def __post_init__(self) -> None:
         """Register nothing."""
+
+    def form(
+        self, specs: Any, spec: Spec, wanted: tuple[bool, ...], params: tuple[Any, ...] = (), name: str = ""
+    ) -> Form:
+        """Return the form of a call on a flat operand, in which operands of the shapes, the one parameter, stand."""
+        pull: Any = CustomKernel(self, params[0], spec.shape, spec.dtype, pulls=True)
+        return Form(self, specs, spec, wanted, ("x",), (pull,), params, name)
+
+    def lower(self, step: Step, lowering: Lowering) -> None:
+        """Call the user's own function."""
+        result = lowering.spec(step.result)
+        kernel = CustomKernel(self, step.params[0], result.shape, result.dtype, pulls=False)
+        lowering.tasks.append(Call(kernel, (Place(step.result), Place(node_of(step.operands[0])))))
+
+    def recomputed(self, form: Form, saved: tuple[Any, ...], *values: Any) -> Any:
+        """Return the value of a result."""
+        del saved
+        return self.forward(*apart(values[0], form.params[0]))
 
 
 _PULL = """
@@ -203,12 +225,6 @@ def _fitting(name: str, part: Any, shape: Strides) -> Array:
     if array.shape != shape:
         raise ValueError(f"{name}: vjp returned shape {list(array.shape)} for an operand of shape {list(shape)}")
     return array
-
-
-def form(op: Custom, source: Spec, spec: Spec, shapes: tuple[Strides, ...]) -> Form:
-    """Return the form of a call on a flat operand."""
-    pull = CustomKernel(op, shapes, spec.shape, spec.dtype, pulls=True)
-    return Form(op, (source,), spec, (True,), ("x",), (pull,), (shapes,), op.grad_fn)  # type: ignore[arg-type]
 
 
 def check_failed() -> None:

@@ -1,0 +1,285 @@
+"""Routines, operations of NumPy's or SciPy's on whole arrays: the record, its form, its tasks, its repeated call.
+
+A call of a routine runs the rules of its record on arrays, in sweeps and in programs. Several results stand end to
+end in one flat array, the instruction's result; each is a view of it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import field
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from kernels.arrays.specs import Spec, Strides, dense
+from kernels.arrays.sweep_interface import Array
+from kernels.codegen.tasks import Place, PythonCall, node_of
+from kernels.foundation.data_classes import dataclass
+from kernels.instructions.entries import Instruction
+from kernels.instructions.form import Form
+from kernels.kinds.program_interface import Lowering, Step
+from kernels.kinds.view import Part, View, strided
+from kernels.native import words
+from kernels.native.calls.computation import Computation, InnerLoop, of_arrays, quiet, to_array
+from kernels.native.words import PICK_CONTEXT, PICK_EXTRA, PICK_RESULT, PYTHON
+from kernels.records.op import Op
+from kernels.records.rule_text import DeclarationError, Rule, asked
+
+_FLOAT64 = np.dtype(np.float64)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Routine(Op):
+    """An operation of NumPy's or SciPy's on whole arrays: a scan, a sort, a decomposition, a solve.
+
+    ``forward(a, b, *, param)`` takes arrays of one floating dtype, then static parameters by keyword. It returns an
+    array for each name of ``results``, in that dtype, and of ``extras``, integers or bools without a gradient.
+    ``vjp`` returns the gradient of each input, a tuple if there are several, None for nothing. By its parameters it
+    asks for what it needs: the cotangent ``g`` (``g_q, g_r`` of several results), inputs, results, extras, static
+    parameters, and ``needs``, whether each input's gradient is wanted. ``jvp`` returns the tangents of the results,
+    from ``t`` (``t_a, t_b`` of several inputs) and the rest likewise. Both are made of operators and NumPy's
+    functions, so that arrays and tensors can run them. ``samples`` are pairs of the inputs' shapes and the parameters,
+    for the tests; ``domain`` says what the inputs are made of. With ``cuts`` an element that the vjp leaves at -0.0
+    gets nothing; elsewhere zeros become +0.0, as those of every other record. ``native(source, spec, **params)``
+    returns a pullback in native code for operands that suit one (kernels/codegen/rows/row_pulls.py), else None;
+    ``rows(shape, dtype, **params)`` what computes the results of one operand in the place of ``forward``
+    (kernels/codegen/rows/row_values.py).
+    """
+
+    forward: Rule
+    vjp: Rule | None
+    jvp: Rule | None = None
+    results: tuple[str, ...] = ("y",)
+    extras: tuple[str, ...] = ()  # type: ignore[misc]
+    cuts: bool = False
+    native: Callable[..., Any] | None = None
+    rows: Callable[..., Any] | None = None
+    samples: tuple[tuple[tuple[tuple[int, ...], ...], dict[str, Any]], ...]
+    domain: tuple[str, ...] = ("real",)
+    pullback: tuple[Rule | None, ...] = ()
+    inputs: tuple[str, ...] = field(init=False)  # type: ignore[misc]
+    params: tuple[str, ...] = field(init=False)
+    part: View = field(init=False)
+    kept: tuple[str, ...] = field(init=False)
+    """What the tape keeps for the rules: inputs, the results as ``y``, extras."""
+
+    def check(self) -> None:
+        """Read the names of inputs and static parameters, and check what the rules ask for."""
+        parameters = inspect.signature(self.forward).parameters.values()
+        inputs = tuple(p.name for p in parameters if p.kind is not p.KEYWORD_ONLY)
+        object.__setattr__(self, "inputs", inputs)
+        object.__setattr__(self, "params", tuple(p.name for p in parameters if p.kind is p.KEYWORD_ONLY))
+        part = Part(name=self.name, doc=self.doc, grad_fn=self.grad_fn, apply=strided, function=False)
+        object.__setattr__(self, "part", part)
+        object.__setattr__(self, "kept", self._kept())
+        known = {*inputs, *self.params, *self.results, *self.extras, "needs"}
+        for rule, tangents in ((self.vjp, self.cotangents), (self.jvp, self.tangents)):
+            unknown = set() if rule is None else asked(rule) - known - set(tangents)
+            if unknown:
+                names = ", ".join(sorted({*known, *tangents}))
+                msg = f"{self.name}: a rule asks for {sorted(unknown)}; known are {names}"
+                raise DeclarationError(msg)
+
+    def _kept(self) -> tuple[str, ...]:
+        names = frozenset[str]().union(*(asked(rule) for rule in (self.vjp, self.jvp) if rule is not None))
+        results = ("y",) if names.intersection(self.results) else ()
+        return (*(n for n in self.inputs if n in names), *results, *(n for n in self.extras if n in names))
+
+    @property
+    def differentiable(self) -> bool:
+        """Whether there is a rule for gradients."""
+        return self.vjp is not None
+
+    @property
+    def cotangents(self) -> tuple[str, ...]:
+        """What the rule calls the cotangent of each result."""
+        return ("g",) if len(self.results) == 1 else tuple(f"g_{name}" for name in self.results)
+
+    @property
+    def tangents(self) -> tuple[str, ...]:
+        """What the rule calls the tangent of each input."""
+        return ("t",) if len(self.inputs) == 1 else tuple(f"t_{name}" for name in self.inputs)
+
+    @property
+    def nothing(self) -> float:  # type: ignore[override]
+        """What is added to a contribution that Python computed."""
+        return -0.0 if self.cuts else 0.0
+
+    def form(
+        self, specs: Any, spec: Spec, wanted: tuple[bool, ...], params: tuple[Any, ...] = (), name: str = "", *,
+        python: bool = False,
+    ) -> Form:  # fmt: skip
+        """Return the form of a call, the one parameter, on operands of these specs, None where no gradient is wanted.
+
+        ``python``: Python runs its rules, though there may be a pullback in native code: what is saved is as it
+        wants it.
+        """
+        (call,) = params
+        native = None if python or specs[0] is None else self.native
+        pull = native(specs[0], spec, **call.params) if native is not None else None
+        if pull is not None:
+            return Form(self, specs, spec, wanted, self.kept, (pull,), params, name)
+        saved, pulls = ("context", *self.kept), (None,) * len(specs)
+        return Form(self, specs, spec, wanted, saved, pulls, params, name, python=True)
+
+    def reformed(self, form: Any, specs: Any, spec: Any) -> Any:
+        """Return the form of the same instruction with other specs; Python runs its rules if it did."""
+        return self.form(specs, spec, form.wanted, form.params, form.name, python=form.kind == PYTHON)
+
+    def lower(self, step: Step, lowering: Lowering) -> None:
+        """Call NumPy or SciPy; the extras, steps of their own, are computed with the results."""
+        frozen, *of_extra = step.params
+        if of_extra:
+            return
+        outputs, params, count = (step.result, *lowering.extras.get(step.at, ())), dict(frozen), len(self.results)
+
+        def run(arrays: list[Array]) -> None:
+            values = computed(self, arrays[len(outputs) :], params)
+            parts = values if isinstance(values, tuple) else (values,)
+            arrays[0][...] = packed(parts[:count])
+            for place, value in zip(arrays[1:], parts[count:], strict=False):
+                place[...] = value
+
+        nodes = (*outputs, *map(node_of, step.operands))
+        lowering.tasks.append(PythonCall(run, tuple((n, False) for n in nodes), tuple(map(Place, nodes))))
+
+    def computation(self, sources: tuple[Spec, ...], form: Any, params: Any) -> Computation | None:
+        """Return how native code repeats it: by its own forward, on arrays. None of a number, whose rule wants one."""
+        function: Any = partial(self.forward, **params)
+        rows = self.rows(sources[0].shape, sources[0].dtype, **params) if self.rows is not None else None
+        if rows is not None:
+            function = rows.run
+        elif self.differentiable:
+            function = quiet(function)
+        if not all(source.shape for source in sources):
+            if isinstance(form, Form) and form.kind == PYTHON:
+                return None
+            function = of_arrays(function)
+        if not form.spec.shape and form.spec.dtype != _FLOAT64 and not self.extras:
+            function = to_array(function)
+        picks, context = (), None
+        if isinstance(form, Form):
+            places = {**{name: k for k, name in enumerate(self.inputs)}, "y": PICK_RESULT, "context": PICK_CONTEXT}
+            picks = tuple([places.get(name, PICK_EXTRA) for name in form.saved])
+            context = form.params[0]
+        if rows is not None and sources[0].strides == dense(sources[0].shape, sources[0].dtype.itemsize):
+            address, layout = rows.kernel()
+            loop = InnerLoop(address, 0)
+            return Computation(words.KERNEL, loop, layout=layout, count=2, picks=picks, context=context)
+        return Computation(words.CALLED, function=function, count=len(sources) + 1, picks=picks, context=context)
+
+
+class RoutineCall:
+    """What the forms of one routine with these parameters share: the first thing that its instructions save."""
+
+    def __init__(self, op: Routine, params: dict[str, Any], shapes: tuple[Strides, ...]) -> None:
+        self.op, self.params, self.shapes = op, params, shapes
+
+    def __reduce__(self) -> Any:
+        return RoutineCall, (self.op, self.params, self.shapes)
+
+    def pull(
+        self, instruction: Instruction, gradient: Array | None, stash: dict[Any, Any], *, batch: int
+    ) -> Sequence[Array | None]:
+        """Return the gradients of the operands; of a batch of cotangents row by row."""
+        del stash
+        specs = instruction.form.specs
+        if gradient is None:
+            return [None] * len(specs)
+        values = kept_values(instruction)
+        if not batch:
+            return self.gradients(gradient, values, specs)
+        rows = [self.gradients(row, values, specs) for row in gradient]
+        return [None if column[0] is None else np.stack(column) for column in zip(*rows, strict=True)]
+
+    def gradients(self, g: Array, values: dict[str, Any], specs: Sequence[Spec | None]) -> list[Array | None]:
+        """Run the vjp on arrays, which it does not change."""
+        assert self.op.vjp is not None
+        given = dict(zip(self.op.cotangents, self.apart(g), strict=True))
+        needs = tuple(spec is not None for spec in specs)
+        with np.errstate(all="ignore"):
+            found = self.run(self.op.vjp, {**self.named(values), **given, "needs": needs})
+        return [
+            None if x is None or spec is None else self._fitting(np.asarray(x), spec)
+            for x, spec in zip(found, specs, strict=True)
+        ]
+
+    def jvp(
+        self, instruction: Instruction, tangents: list[Array | None], stash: dict[Any, Any], *, batch: int
+    ) -> Array | None:
+        """Return the tangent of the result; of a batch of tangents row by row."""
+        del stash
+        if self.op.jvp is None:
+            raise NotImplementedError(f"{self.op.name}: no pushforward, so forward mode cannot pass through it")
+        values = kept_values(instruction)
+        if not batch:
+            return self._pushed(tangents, values)
+        return np.stack([self._pushed([None if t is None else t[k] for t in tangents], values) for k in range(batch)])
+
+    def _pushed(self, tangents: list[Array | None], values: dict[str, Any]) -> Array:
+        assert self.op.jvp is not None
+        given = dict(zip(self.op.tangents, tangents, strict=True))
+        with np.errstate(all="ignore"):
+            found = self.run(self.op.jvp, {**self.named(values), **given})
+        return packed([np.asarray(x) for x in found])
+
+    def run(self, rule: Any, names: dict[str, Any]) -> tuple[Any, ...]:
+        """Call a rule with what it asks for; return a tuple."""
+        wanted = asked(rule)
+        found = rule(**{name: value for name, value in {**self.params, **names}.items() if name in wanted})
+        return found if isinstance(found, tuple) else (found,)
+
+    def named(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Return what was kept under the names of the rules: the results apart."""
+        if "y" not in values or len(self.shapes) == 1:
+            return values
+        return {**values, **dict(zip(self.op.results, self.apart(values["y"]), strict=True))}
+
+    def apart(self, flat: Any) -> list[Any]:
+        """Return the results that stand end to end."""
+        if len(self.shapes) == 1:
+            return [flat]
+        starts = starts_of(self.shapes)
+        return [flat[s : s + math.prod(n)].reshape(n) for s, n in zip(starts, self.shapes, strict=True)]
+
+    def _fitting(self, x: Array, spec: Spec) -> Array:
+        if x.shape != spec.shape:
+            raise RuntimeError(f"{self.op.name}: vjp returned shape {x.shape} for an operand of shape {spec.shape}")
+        return x.astype(spec.dtype, copy=False)
+
+
+def computed(op: Routine, arrays: Sequence[Array], params: dict[str, Any]) -> Any:
+    """Run a routine on arrays: by a kernel that suits them, or its forward."""
+    how = op.rows(arrays[0].shape, arrays[0].dtype, **params) if op.rows is not None else None
+    if how is not None:
+        return how.run(arrays[0])
+    with np.errstate(all="ignore"):
+        return op.forward(*arrays, **params)
+
+
+def kept_values(instruction: Instruction) -> dict[str, Any]:
+    """Return the values that an instruction keeps, by name; those packed away are unpacked."""
+    names = instruction.form.saved[1:]
+    return {
+        name: value.value() if hasattr(value, "unpack") else value
+        for name, value in zip(names, instruction.saved[1:], strict=True)
+    }
+
+
+def starts_of(shapes: Sequence[Strides]) -> list[int]:
+    """Return where each result begins."""
+    return [sum(map(math.prod, shapes[:k])) for k in range(len(shapes))]
+
+
+def part_params(shapes: Sequence[Strides]) -> list[tuple[Strides, Strides, int]]:
+    """Return shape, strides and offset, in elements, of each result's view."""
+    return [(shape, dense(shape, 1), start) for shape, start in zip(shapes, starts_of(shapes), strict=True)]
+
+
+def packed(results: Sequence[Array]) -> Array:
+    """Return results end to end; a single one as it is."""
+    return results[0] if len(results) == 1 else np.concatenate([np.ravel(x) for x in results])

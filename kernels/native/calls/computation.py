@@ -1,0 +1,78 @@
+"""How native code finds the elements of a result of a call that it repeats."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernels.arrays import numpy_loops
+from kernels.arrays.numpy_loops import InnerLoop
+from kernels.arrays.specs import Spec, Strides, broadcast, dense, spec_of
+from kernels.foundation.data_classes import dataclass
+
+NO_LOOP = InnerLoop(0, 0)
+
+
+@dataclass(frozen=True)
+class Computation:
+    """How native code finds the elements of a result: a kind of kernels/native/words.py, and what that takes."""
+
+    kind: int
+    loop: InnerLoop = NO_LOOP
+    function: Any = None
+    """Of Python's, which gives the value."""
+    layout: np.ndarray[Any, Any] | None = None
+    count: int = 0
+    """Operands and the result."""
+    picks: tuple[int, ...] = ()
+    """What is saved: the number of an operand, PICK_RESULT, PICK_SCALE."""
+    initial: float = 0.0
+    scale: float = 0.0
+    bounds: tuple[int, int] | None = None
+    """Between which the numbers among the operands have to be, where integers are computed."""
+    ties: np.ndarray[Any, Any] | None = None
+    """The nest in which the ties of an extremum are counted."""
+    context: Any = None
+    """What an instruction of Python's keeps first."""
+    extra: Spec | None = None
+    """Of a second result, int64 and of the same shape; ``pair`` makes one of a tuple of both."""
+    pair: Any = None
+
+
+def is_fresh(spec: Spec) -> bool:
+    """Whether a result is laid out as NumPy makes arrays."""
+    return spec.strides == dense(spec.shape, spec.dtype.itemsize) and spec_of(np.empty(spec.shape, spec.dtype)) is spec
+
+
+def strides_along(source: Spec | None, spec: Spec) -> Strides:
+    """Return an operand's strides along the dims of a result; None is a number."""
+    return (0,) * len(spec.shape) if source is None else broadcast(source.shape, source.strides, spec.shape)
+
+
+def loop_of(ufunc: Any, dtypes: tuple[np.dtype[Any], ...]) -> InnerLoop | None:
+    """Return NumPy's inner loop; None where there is none for these dtypes."""
+    try:
+        return numpy_loops.find(ufunc, dtypes) if isinstance(ufunc, np.ufunc) else None
+    except (LookupError, ValueError):
+        return None
+
+
+def quiet(function: Any) -> Any:
+    """Return a function of arrays that runs without NumPy's warnings of floating point."""
+
+    def run(*operands: Any) -> Any:
+        with np.errstate(all="ignore"):
+            return function(*operands)
+
+    return run
+
+
+def of_arrays(function: Any) -> Any:
+    """Return a function of arrays as one of numbers, too."""
+    return lambda *operands: function(*map(np.asarray, operands))
+
+
+def to_array(function: Any) -> Any:
+    """Return a function whose result may be a number as one that returns an array."""
+    return lambda *operands: np.asarray(function(*operands))

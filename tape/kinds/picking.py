@@ -1,0 +1,102 @@
+"""Elements picked, by arrays of places or one along an axis, on tensors: gathers and selections."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from kernels.arrays.specs import Spec, dense
+from kernels.instructions.entries import Instruction
+from kernels.instructions.form import Form
+from tape.kinds.kind import Kind, Operand, Planned, Pullbacks
+from tape.operations import indexing
+from tape.recording import integer_indices, select, views
+from tape.tensors.tensor import Array, Tensor, plain
+
+_FEW = 1 << 10
+"""So many places are kept; those of larger tensors are found again."""
+
+
+class GatherKind(Kind):
+    """Places are of the example's memory; in a batch they are indices."""
+
+    def pullbacks(self, form: Form) -> Picking:
+        """Return where instructions of a form picked: a sweep adds to these places of a gradient."""
+        return Picking(form)
+
+    def batched(self, step: Planned, operands: Sequence[Operand], spec: Spec) -> Tensor:
+        """Pick from each example."""
+        del spec
+        x, key = located(operands[0], step.params[0])
+        return indexing.index(x, key)
+
+
+class SelectKind(Kind):
+    """The axis stands behind that of the batch."""
+
+    def pullbacks(self, form: Form) -> Picking:
+        """Return where instructions of a form picked: a sweep adds to these places of a gradient."""
+        return _Along(form)
+
+    def batched(self, step: Planned, operands: Sequence[Operand], spec: Spec) -> Tensor:
+        """Pick from each example, or return the places."""
+        (axis, keepdims, *of_places), (x,) = step.params, operands
+        if not x.shape:
+            return plain(np.zeros((*x.lead, *spec.shape), np.int64)) if of_places else views.clone(x.value)
+        return select.select(step.op, x.value, axis + len(x.lead), keepdims)[len(of_places)]
+
+
+class Picking(Pullbacks):
+    """Elements that were picked by arrays of places, which are saved."""
+
+    def places(self, instruction: Instruction) -> Array:
+        """Return the places in the gradient of the operand, in elements."""
+        places: Array = instruction.saved[0]
+        return places
+
+
+class _Along(Picking):
+    """Elements that were picked one along an axis."""
+
+    def __init__(self, form: Form) -> None:
+        super().__init__(form)
+        (spec, *_), self.axis = form.specs, form.params[0]
+        assert spec is not None
+        self.source = spec
+        self.starts = self._starts() if form.spec.size <= _FEW else None
+
+    def _starts(self) -> Array:
+        """Return the first places along the axis, in the gradient of the operand."""
+        spec = self.source
+        shape = [1 if k == self.axis else n for k, n in enumerate(spec.shape)]
+        starts = np.zeros(shape, np.int64)
+        for at, stride in zip(np.indices(shape), spec.gradient, strict=True):
+            starts += at * (stride // spec.dtype.itemsize)
+        return starts.reshape(self.form.spec.shape)
+
+    def places(self, instruction: Instruction) -> Array:
+        """Return the places in the gradient of the operand, in elements."""
+        spec = self.source
+        step = spec.gradient[self.axis] // spec.dtype.itemsize if spec.shape else 0
+        starts = self._starts() if self.starts is None else self.starts
+        return np.asarray(super().places(instruction) * step + starts, np.int64)
+
+
+def located(x: Operand, numbers: Array) -> tuple[Tensor, tuple[Any, ...]]:
+    """Return a tensor, and an index of the elements that have these numbers by the example's strides."""
+    lead = (slice(None),) * len(x.lead)
+    assert x.spec is not None
+    if not x.shape:
+        return views.view(x.value, (*x.lead, 1)), (*lead, np.zeros_like(numbers))
+    return x.value, (*lead, *np.unravel_index(_in_order(x.spec, numbers), x.shape))
+
+
+def _in_order(spec: Spec, numbers: Array) -> Array:
+    """Turn numbers of elements by strides to those of a C-contiguous array."""
+    if spec.strides == dense(spec.shape, spec.dtype.itemsize):
+        return numbers
+    table = integer_indices.places(spec, spec.strides, (Ellipsis,)).reshape(-1)
+    order = np.argsort(table, kind="stable")
+    return order[np.searchsorted(table[order], numbers)]
