@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import hypothesis
+import parameter_ids
 import pytest
 from pytorch_outcomes import libraries, pytorch  # noqa: F401 (fixtures for every test)
 
@@ -112,6 +113,11 @@ def own_tape() -> Iterator[None]:
 def figures(pytestconfig: pytest.Config) -> list[str]:
     """Lines that the run prints at its end."""
     return pytestconfig.stash.setdefault(FIGURES, [])
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Name parameters in the ids of tests."""
+    return parameter_ids.name_of(val)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
