@@ -94,11 +94,11 @@ def store(x: Tensor, source: Any, name: str, *, fresh: bool = False, item: bool 
     if not fresh and meets(x, value):
         value = clone(value)
     tape = wanted(x, value)
-    announce(x, value)
+    notify_overwrite(x, value)
     _put(x, value)
     if tape is not None:
         record(x, value, tape)
-    noted(_COPY, x, value, ())
+    notify_written(_COPY, x, value, ())
     return x
 
 
@@ -118,7 +118,7 @@ def store_at(
     tape = wanted(x, value)
     if meets(x, value):
         value = clone(value)
-    announce(x, value)
+    notify_overwrite(x, value)
     protect(x)
     array, new = as_array(x), value._value if isinstance(value, Tensor) else value
     if adds:
@@ -129,7 +129,7 @@ def store_at(
     op = _PUT if adds else _COPY
     if tape is not None:
         record(x, value, tape, op, places[1])
-    noted(op, x, value, places)
+    notify_written(op, x, value, places)
 
 
 def fitting(
@@ -271,14 +271,14 @@ def _form_at(op: Any, whole: Spec, shape: tuple[int, ...], source: Spec | None, 
     return recording.cached_form(key, lambda: op.form((whole, source), whole, wants, (None, shape)))
 
 
-def announce(x: Tensor, value: Any) -> None:
+def notify_overwrite(x: Tensor, value: Any) -> None:
     """Notify the recorder, if any, of a write that is about to happen."""
     recorder = modes.current().recorder
     if recorder is not None:
         recorder.overwrites(x, value)
 
 
-def noted(op: Any, x: Tensor, value: Any, params: tuple[Any, ...]) -> None:
+def notify_written(op: Any, x: Tensor, value: Any, params: tuple[Any, ...]) -> None:
     """Notify the recorder, if any, of a write that has happened."""
     recorder = modes.current().recorder
     if recorder is not None:

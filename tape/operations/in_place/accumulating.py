@@ -24,7 +24,7 @@ def accumulate(x: Tensor, value: Any) -> Tensor:
     if writes.meets(x, value):
         value = clone(value)
     tape = writes.wanted(x, value)
-    writes.announce(x, value)
+    writes.notify_overwrite(x, value)
     writes.protect(x)
     array = as_array(x)
     np.add(array, value._value if isinstance(value, Tensor) else value, out=array)
@@ -35,7 +35,7 @@ def accumulate(x: Tensor, value: Any) -> Tensor:
         if isinstance(value, Tensor) and view_families.is_view(x) and whole.bytes < tapes.LARGE:
             key = (x._form.spec, whole, value.spec, value._slot is None)
             _added[key] = base_of(x)._form  # type: ignore[assignment]
-    writes.noted(_ADD, x, value, ())
+    writes.notify_written(_ADD, x, value, ())
     return x
 
 
