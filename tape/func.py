@@ -182,11 +182,14 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
             )
         directions = [as_tensor(t, _JVP, "a tangent") for t in point.structure.leaves_of(tangents)]
         for i, (t, x) in enumerate(zip(directions, point.inputs, strict=True)):
-            for what, got, wanted in (("shape", t.spec.shape, x.spec.shape), ("dtype", t.spec.dtype, x.spec.dtype)):
+            for attribute, got, wanted in (
+                ("shape", t.spec.shape, x.spec.shape),
+                ("dtype", t.spec.dtype, x.spec.dtype),
+            ):
                 if got != wanted:
                     raise RuntimeError(
-                        f"tangent:{i} with {what} {got} in flattened pytree doesn't match the {what} {wanted} of the "
-                        "corresponding primal."
+                        f"tangent:{i} with {attribute} {got} in flattened pytree doesn't match the {attribute} "
+                        f"{wanted} of the corresponding primal."
                     )
         graph = modes.is_grad_enabled() and (outer or any(t._slot is not None for t in directions))
         derivatives: Any = zeros_for(pushed(outputs, point.inputs, directions, create=graph), outputs)

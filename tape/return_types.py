@@ -21,8 +21,8 @@ def named(name: str, doc: str, *fields: str) -> Any:
     return kind
 
 
-def _pair(name: str, what: str) -> Any:
-    return named(name, f"{what} of each row along a dim, and the int64 places.", "values", "indices")
+def _pair(name: str, values: str) -> Any:
+    return named(name, f"{values} of each row along a dim, and the int64 places.", "values", "indices")
 
 
 max = _pair("max", "The maximum")  # noqa: A001 (PyTorch's names)

@@ -142,7 +142,7 @@ def _floating(x: Any) -> Tensor:
     return x if x.spec.dtype.kind == "f" else cast(x, dtypes.get_default_dtype())
 
 
-def _of_all(name: str, what: str, example: str) -> Callable[..., Tensor]:
+def _of_all(name: str, meaning: str, example: str) -> Callable[..., Tensor]:
     along_one = getattr(softmaxes, name)
 
     def function(input: Any, dim: Any = None, dtype: Any = None, *, axis: Any = None) -> Tensor:
@@ -153,7 +153,7 @@ def _of_all(name: str, what: str, example: str) -> Callable[..., Tensor]:
         return along_one(input, at)  # type: ignore[no-any-return]
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"""Return {what} over ``axis``: an int, a tuple, or None for all.
+    function.__doc__ = f"""Return {meaning} over ``axis``: an int, a tuple, or None for all.
 
     SciPy's argument; PyTorch's ``dim`` and ``dtype`` are taken too.
 

@@ -93,9 +93,9 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
         raise RuntimeError(
             "Trying to create a dual Tensor for forward AD but no level exists, make sure to enter_dual_level() first."
         )
-    for name, one in (("primal", tensor), ("tangent", tangent)):
-        if not isinstance(one, Tensor) or one.spec.dtype.kind != "f":
-            kind = one.spec.dtype if isinstance(one, Tensor) else type(one).__name__
+    for name, operand in (("primal", tensor), ("tangent", tangent)):
+        if not isinstance(operand, Tensor) or operand.spec.dtype.kind != "f":
+            kind = operand.spec.dtype if isinstance(operand, Tensor) else type(operand).__name__
             raise ValueError(f"Expected {name} to be floating point or complex, but got: {kind}")
     if tensor.spec.shape != tangent.spec.shape or tensor.spec.dtype != tangent.spec.dtype:
         raise RuntimeError(

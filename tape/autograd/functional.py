@@ -95,15 +95,15 @@ class _Point:
         return zeros_for(gradients, self.inputs)
 
     def checked(
-        self, derivatives: Sequence[Tensor | None], like: Sequence[Tensor], what: str, missing: str = ""
+        self, derivatives: Sequence[Tensor | None], like: Sequence[Tensor], derivative: str, missing: str = ""
     ) -> list[Tensor]:
         """Return derivatives, zeros for None; in strict mode raise instead, and where they cannot be derived again."""
         for i, d in enumerate(derivatives):
             if self.strict and d is None:
-                raise RuntimeError(missing.format(i) or _independent(what, i))
+                raise RuntimeError(missing.format(i) or _independent(derivative, i))
             if self.strict and self.create and d is not None and d._slot is None:
                 raise RuntimeError(
-                    f"{what} of the user-provided function is independent of input {i}. {_STRICT} "
+                    f"{derivative} of the user-provided function is independent of input {i}. {_STRICT} "
                     "when create_graph=True."
                 )
         return self.finished(zeros_for(list(derivatives), like))
@@ -118,19 +118,19 @@ class _Point:
         return _packed(self.finished(self.outputs), several=self.several_out)
 
 
-def _independent(what: str, i: Any) -> str:
-    return f"{what} of the user-provided function is independent of input {i}. {_STRICT}."
+def _independent(subject: str, i: Any) -> str:
+    return f"{subject} of the user-provided function is independent of input {i}. {_STRICT}."
 
 
-def _tensors(value: Any, what: str, api: str) -> tuple[bool, tuple[Tensor, ...]]:
+def _tensors(value: Any, argument: str, api: str) -> tuple[bool, tuple[Tensor, ...]]:
     """Return whether a tuple was given, and its tensors. TypeError for anything else."""
     several = isinstance(value, tuple)
     tensors = value if several else (value,)
     for i, x in enumerate(tensors):
         if not isinstance(x, Tensor):
-            where = f"value at index {i}" if several else f"given {what}"
+            where = f"value at index {i}" if several else f"given {argument}"
             raise TypeError(
-                f"The {what} given to {api} must be either a Tensor or a tuple of Tensors but the {where} has type "
+                f"The {argument} given to {api} must be either a Tensor or a tuple of Tensors but the {where} has type "
                 f"{type(x)}."
             )
     return several, tensors

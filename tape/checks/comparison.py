@@ -50,14 +50,14 @@ class Comparison:
         outputs = self.case.run()
         now = [outputs[k] for k in self.judged]
         for expected, value in zip(self.results, now, strict=True):
-            for what, old, new in (
+            for attribute, old, new in (
                 ("shape", tuple(expected.shape), tuple(value.shape)),
                 ("dtype", expected.dtype, value.dtype),
             ):
                 if old != new:
                     raise GradcheckError(
-                        f"Expected `func` to return outputs with the same {what} when inputs are perturbed by "
-                        f"{self.eps}, but got: {what}s {old} and {new}."
+                        f"Expected `func` to return outputs with the same {attribute} when inputs are perturbed by "
+                        f"{self.eps}, but got: {attribute}s {old} and {new}."
                     )
         return np.concatenate([np.zeros(0), *(memory_of(o).reshape(-1) for o in now)])
 

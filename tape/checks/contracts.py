@@ -57,10 +57,10 @@ def check_linear(comparison: Comparison) -> Gradients:
     check_cotangents(outputs, inputs, first)
     second = [np.cos(np.arange(c.size, dtype=c.dtype)).reshape(c.shape) for c in first]
     gradients = pull(outputs, inputs, first)
-    base, other = filled(gradients, inputs), filled(pull(outputs, inputs, second), inputs)
+    base, second_gradients = filled(gradients, inputs), filled(pull(outputs, inputs, second), inputs)
     mixed = filled(pull(outputs, inputs, [1024 * a + b for a, b in zip(first, second, strict=True)]), inputs)
     strided = filled(pull(outputs, inputs, [from_numpy(gapped(c)) for c in first]), inputs)
-    for i, (a, b, m, s) in enumerate(zip(base, other, mixed, strided, strict=True)):
+    for i, (a, b, m, s) in enumerate(zip(base, second_gradients, mixed, strided, strict=True)):
         error = comparison.errors[i]
         if not comparison.close(m, 1024 * a + b, error=1024 * error):
             raise GradcheckError(f"Backward is not linear in grad_output: gradient of input {i}")

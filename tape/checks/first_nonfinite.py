@@ -59,17 +59,17 @@ class NonFinite:
 
     def __str__(self) -> str:
         if not self.op:
-            what = f"the leaf {self.where}" + (f" at {list(self.index)}" if self.index else "")
+            subject = f"the leaf {self.where}" + (f" at {list(self.index)}" if self.index else "")
         elif self.phase == "backward":
-            what = f"{self.op}, gradient of its operand {element(self.operand, self.index)}"
-            what += f" (the leaf {self.where})" if isinstance(self.where, str) else ""
+            subject = f"{self.op}, gradient of its operand {element(self.operand, self.index)}"
+            subject += f" (the leaf {self.where})" if isinstance(self.where, str) else ""
         elif self.operand:
-            what = f"{self.op}, its operand {element(self.operand, self.index)}"
+            subject = f"{self.op}, its operand {element(self.operand, self.index)}"
         else:
-            what = f"{self.op}, its result {element('y', self.index)}"
+            subject = f"{self.op}, its result {element('y', self.index)}"
         known = ", ".join(f"{name} = {value!r}" for name, value in self.known)
         return (
-            f"{self.phase}: {what} is {self.value!r}"
+            f"{self.phase}: {subject} is {self.value!r}"
             + (f" ({known})" if known else "")
             + ("" if self.certain else "; its operands are not kept, an earlier operation may have made it")
             + (f"; recorded at {self.line}" if self.line else "")

@@ -135,10 +135,10 @@ def _settled(case: Case, values: dict[int, Array], close: Close) -> Pulled | Non
     with np.errstate(all="ignore"):
         pulled = _pulled(case, {}, values)
         nearby = [_pulled(case, {}, {i: _jittered(v, rng) for i, v in values.items()}) for _ in range(3)]
-    for other in nearby:
-        if pulled is None or other is None:
+    for moved in nearby:
+        if pulled is None or moved is None:
             return None
-        pairs = zip(pulled[0] + pulled[2], other[0] + other[2], strict=False)
+        pairs = zip(pulled[0] + pulled[2], moved[0] + moved[2], strict=False)
         if not all(a.shape == b.shape and np.isfinite(a).all() and close(b, a) for a, b in pairs):
             return None
     return pulled
@@ -181,12 +181,12 @@ def _compared(
     """Yield the differences, that of the values first."""
     if len(expected[0]) != len(pulled[0]):
         yield f"{len(pulled[0])} outputs require grad, not {len(expected[0])}, when {where}"
-    for k, (value, other) in enumerate(zip(expected[0], pulled[0], strict=False)):
-        if value.shape != other.shape or not close(other, value):
-            yield f"Output {k} has other values when {where}:\ncontiguous:{value}\nnow:{other}\n"
+    for k, (value, computed) in enumerate(zip(expected[0], pulled[0], strict=False)):
+        if value.shape != computed.shape or not close(computed, value):
+            yield f"Output {k} has other values when {where}:\ncontiguous:{value}\nnow:{computed}\n"
     wanted = [i for i, x in enumerate(case.inputs) if wants(x)]
-    for k, (i, gradient, other) in enumerate(zip(wanted, expected[2], pulled[2], strict=True)):
+    for k, (i, gradient, computed) in enumerate(zip(wanted, expected[2], pulled[2], strict=True)):
         fold = by_input.get(i, PLAIN).fold
         folded, size = fold(gradient), float(fold(np.abs(gradient)).max(initial=0.0))
-        if not close(other, folded, size):
-            yield f"The gradient of input {k} is another when {where}:\ncontiguous:{folded}\nnow:{other}\n"
+        if not close(computed, folded, size):
+            yield f"The gradient of input {k} is another when {where}:\ncontiguous:{folded}\nnow:{computed}\n"

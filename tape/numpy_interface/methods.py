@@ -102,8 +102,8 @@ _renewed("transpose")(_transpose)
 @_renewed("dot")
 def _vectors(x: Tensor, other: Any) -> Any:
     """Matrices and numbers are taken as NumPy's method takes them."""
-    plainly = isinstance(other, Tensor) and len(x.spec.shape) == len(other.spec.shape) == 1
-    return _vectors(x, other) if plainly else NUMPY[np.dot](x, other)
+    both_vectors = isinstance(other, Tensor) and len(x.spec.shape) == len(other.spec.shape) == 1
+    return _vectors(x, other) if both_vectors else NUMPY[np.dot](x, other)
 
 
 @_renewed("round")

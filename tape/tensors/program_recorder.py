@@ -202,9 +202,9 @@ class ProgramRecorder(Recorder):
         if any(low < last and first < high for first, last, _ in self.owned):
             raise NotImplementedError("record: a part of the memory that is written was written before; copy it first")
         kept = root if fills(root) else _extent(root)
-        one = kept.ravel("K")[:1].reshape(())
-        if kept.size and _equal(np.broadcast_to(one, kept.shape), kept):  # as zeros are
-            start = self._kept(one, spec_of(one))
+        first_element = kept.ravel("K")[:1].reshape(())
+        if kept.size and _equal(np.broadcast_to(first_element, kept.shape), kept):  # as zeros are
+            start = self._kept(first_element, spec_of(first_element))
         else:
             start = self._kept(kept, spec_of(kept))
         self.recipe.nodes.append(Node(spec_of(kept)))

@@ -62,8 +62,8 @@ def value_and_grad(
 
 
 def _refused(name: str, y: Any) -> TypeError:
-    what = f"{y.spec.dtype.name} of shape {list(y.spec.shape)}" if isinstance(y, Tensor) else f"a {type(y).__name__}"
-    return TypeError(f"{name}: the function returned {what}; it must return a tensor of one floating element")
+    result = f"{y.spec.dtype.name} of shape {list(y.spec.shape)}" if isinstance(y, Tensor) else f"a {type(y).__name__}"
+    return TypeError(f"{name}: the function returned {result}; it must return a tensor of one floating element")
 
 
 Evaluated = tuple[tuple[Tensor, ...], Structure | None, bool, Any]

@@ -280,11 +280,11 @@ def _learn_edges(table: dict[int, Instruction], pending: list[Node]) -> list[tap
             for after, _ in node.next_functions:
                 if type(after) is AccumulateGrad or after is None or after._edges is not None:
                     continue
-                other = tapes.living.get(after._slot >> TAPE_BITS)
+                other_tape = tapes.living.get(after._slot >> TAPE_BITS)
                 if after._slot in table:
                     pending.append(after)
-                elif other is not None:
-                    other_tapes.append(other)
+                elif other_tape is not None:
+                    other_tapes.append(other_tape)
     return other_tapes
 
 

@@ -114,8 +114,8 @@ def _triangle(name: str, *, lower: bool) -> Any:
         return _masked(input, diagonal, lower)
 
     triangle.__name__ = triangle.__qualname__ = name
-    what = "lower" if lower else "upper"
-    triangle.__doc__ = f"""Return a copy with zeros outside of the {what} triangle, ``diagonal`` above the main one.
+    part = "lower" if lower else "upper"
+    triangle.__doc__ = f"""Return a copy with zeros outside of the {part} triangle, ``diagonal`` above the main one.
 
     >>> tape.{name}(tape.tensor([[1.0, 2.0], [3.0, 4.0]])).tolist()
     {[[1.0, 0.0], [3.0, 4.0]] if lower else [[1.0, 2.0], [0.0, 4.0]]}
@@ -126,7 +126,7 @@ def _triangle(name: str, *, lower: bool) -> Any:
         return x.copy_(triangle(x, diagonal))
 
     in_place.__name__ = in_place.__qualname__ = f"{name}_"
-    in_place.__doc__ = f"Set what is outside of the {what} triangle to zero, in place."
+    in_place.__doc__ = f"Set what is outside of the {part} triangle to zero, in place."
     method()(in_place)
     return triangle
 

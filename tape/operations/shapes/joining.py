@@ -147,14 +147,14 @@ def _insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Tensor:
     places, new = _places(obj), array_like(values)
     rank, n = len(x.spec.shape), x.spec.shape[at]
     count = np.insert(np.arange(n), places, -1).size - n
-    one = not isinstance(places, slice) and np.ndim(places) == 0
-    if one and new.spec.shape:  # NumPy: the first dim of the values is the one inserted along
+    single = not isinstance(places, slice) and np.ndim(places) == 0
+    if single and new.spec.shape:  # NumPy: the first dim of the values is the one inserted along
         new = views.reshape(new, (*(1,) * (rank - len(new.spec.shape)), *new.spec.shape))
         new = new.movedim(0, at)
         count = new.spec.shape[at]
     shape = tuple(count if k == at else m for k, m in enumerate(x.spec.shape))
     whole = views.cat([x, views.expand(new, shape).to(x.spec.dtype)], at)
-    order = np.insert(np.arange(n), np.full(count, places) if one else places, n + np.arange(count))
+    order = np.insert(np.arange(n), np.full(count, places) if single else places, n + np.arange(count))
     return gather.picked_along(whole, at, order)
 
 
@@ -182,7 +182,7 @@ def _depth(arrays: Any) -> int:
 
 
 def _flat(arrays: Any) -> list[Tensor]:
-    return [x for one in arrays for x in _flat(one)] if isinstance(arrays, list) else [tensor_of(arrays)]
+    return [x for item in arrays for x in _flat(item)] if isinstance(arrays, list) else [tensor_of(arrays)]
 
 
 def _joined(arrays: Any, depth: int, rank: int) -> Tensor:
@@ -192,7 +192,7 @@ def _joined(arrays: Any, depth: int, rank: int) -> Tensor:
         return views.reshape(x, ((1,) * (rank - len(x.spec.shape)) + x.spec.shape))
     if not arrays:
         raise ValueError("List of blocks cannot be empty")
-    return views.cat([_joined(one, depth - 1, rank) for one in arrays], rank - depth)
+    return views.cat([_joined(item, depth - 1, rank) for item in arrays], rank - depth)
 
 
 @implements(np.apply_along_axis)
