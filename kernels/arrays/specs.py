@@ -20,11 +20,11 @@ _lock = forking.lock()
 
 
 class Spec:
-    """The pattern of an operand: shape, dtype, strides of its primal and of its gradient, all strides in bytes.
+    """The pattern of an operand: shape, dtype, strides of its value and of its gradient, all strides in bytes.
 
     ``buffer_size`` is the number of elements of the family's gradient buffer. A base tensor's gradient is dense and its
     own; a view's is a pattern in the gradient buffer of its base; ``in_order`` if it stands there as in a C array.
-    ``bytes`` are those of the elements. ``alike``: the strides of primal and gradient are the same. ``overlaps``:
+    ``bytes`` are those of the elements. ``alike``: the strides of value and gradient are the same. ``overlaps``:
     elements share memory. Specs are interned: of those that something refers to, equal ones are one object, so that
     they serve as dictionary keys by identity.
     """
@@ -153,8 +153,8 @@ SCALAR = intern_spec((), (), np.dtype(np.float64), (), 1)
 def broadcast(shape: Strides, strides: Strides, to: Strides) -> Strides:
     """Return the strides by which an operand of ``shape`` is read over the space ``to``."""
     lead = len(to) - len(shape)
-    own = tuple(0 if n == 1 else s for n, s in zip(shape, strides, strict=True))
-    return (0,) * lead + own
+    trailing = tuple(0 if n == 1 else s for n, s in zip(shape, strides, strict=True))
+    return (0,) * lead + trailing
 
 
 def nest(shape: Strides, operands: list[Strides]) -> tuple[list[int], list[list[int]]]:

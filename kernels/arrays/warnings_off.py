@@ -9,6 +9,6 @@ import numpy as np
 
 
 @np.errstate(all="ignore")  # a tenth of what a `with` block costs
-def silently(function: Callable[..., Any], *given: Any, **named: Any) -> Any:
+def silently(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Return what a function gives, without NumPy's warnings."""
-    return function(*given, **named)
+    return function(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""Arrays and NumPy's doubles among the operands of calls, which native code takes for tensors once they are known."""
+"""Arrays and NumPy's doubles among operands of calls: native code wraps them in tensors once their spec is known."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Adopted:
-    """The specs of arrays by what their objects say, in rows that native code reads; a row has what came last."""
+    """Specs of arrays by dtype, shape and strides: a hash table that native code reads, one entry a row."""
 
     def __init__(self) -> None:
         self._rows = np.zeros((words.KNOWN_ARRAYS, words.ADOPTED), np.int64)

@@ -1,4 +1,4 @@
-"""What is given behind the tensors of a call, as native code finds the call by it."""
+"""The arguments behind the tensors of a call, as part of its key in native code's table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kernels.native.memory import where
 
 @dataclass(frozen=True)
 class Arguments:
-    """What is given behind the tensors of a call: its words, their hash, and what these refer to."""
+    """The arguments behind the tensors of a call: as words, with their hash, and the objects that these refer to."""
 
     words: np.ndarray[Any, Any]
     hashed: int
@@ -24,14 +24,17 @@ class Arguments:
 _CONSTANT = frozenset((bool, str, type, type(None)))
 
 
-def arguments(given: tuple[Any, ...], named: dict[str, Any]) -> Arguments | None:
-    """Return arguments as native code finds a call by them; None where they may change, or are too many."""
-    everything = (*given, *named.values())
+def arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments | None:
+    """Return arguments as part of a key; None if they are mutable, or too many."""
+    everything = (*args, *kwargs.values())
     for x in everything:
         if type(x) not in (int, float, tuple, list) and type(x) not in _CONSTANT and not isinstance(x, np.dtype):
-            return None  # of sequences native code looks at what is in them
-    names = tuple(named)
-    found, addresses = np.zeros(words.MOST_ARGUMENT_WORDS, np.int64), np.array([*map(id, everything), 0], np.int64)
+            return None  # native code compares sequences by their items
+    names = tuple(kwargs)
+    argument_words, addresses = (
+        np.zeros(words.MOST_ARGUMENT_WORDS, np.int64),
+        np.array([*map(id, everything), 0], np.int64),
+    )
     native = jit.load_module("native.calls.arguments_native")
-    hashed = native.words_of(where(addresses), len(given), id(names), where(found)) if everything else 0
-    return Arguments(found, hashed, (names, everything)) if hashed >= 0 else None
+    hashed = native.words_of(where(addresses), len(args), id(names), where(argument_words)) if everything else 0
+    return Arguments(argument_words, hashed, (names, everything)) if hashed >= 0 else None

@@ -41,7 +41,7 @@ def bits(number: float) -> int:
 
 @dataclass(frozen=True)
 class Key:
-    """What a call is found by: the forms or specs of its operands, None of a number; which are wanted; a number."""
+    """The key of a call: operation, forms or specs of its operands (None: a number), which are wanted, a number."""
 
     op: int
     forms: tuple[Form | Spec | None, ...]
@@ -49,7 +49,7 @@ class Key:
     number: int = 0
 
     def words(self) -> list[int]:
-        """Return it as it stands in the table."""
+        """Return the key as words of the table."""
         forms = [words.NUMBER_FORM if form is None else id(form) for form in self.forms]
         forms += [0] * (words.MOST_OPERANDS - len(forms))
         return [self.op, *forms, sum(want << k for k, want in enumerate(self.wanted)), self.number]
@@ -65,7 +65,7 @@ class Notification:
 
 
 class Entry:
-    """An entry as it is put together: its words, and what they refer to."""
+    """An entry under construction: its words, and the objects that these refer to."""
 
     def __init__(self, key: Key, form: Form | Spec) -> None:
         self.row = [*key.words(), *([0] * (words.CALL - words.KEY))]
@@ -77,31 +77,31 @@ class Entry:
         self.row[at] = value
 
     def keep(self, at: int, thing: Any, address: int) -> None:
-        """Refer to something that is to live as long."""
+        """Refer to an object by its address, and keep it alive with the entry."""
         self.row[at] = address
         self.kept.append(thing)
 
     def words_of(self, at: int, numbers: Any) -> None:
-        """Refer to words."""
+        """Refer to an array of words."""
         array = np.array([*numbers, 0], np.int64)
         self.keep(at, array, where(array))
 
     def records(self, form: Form | Spec) -> None:
-        """Append an instruction of this form."""
+        """Let the call be recorded as an instruction of this form."""
         assert isinstance(form, Form)
         self[words.E_BLOCK], self[words.E_CODE] = where(form.block), form.code
 
-    def sizes(self, largest: int, own: int) -> None:
-        """Tell how many bytes the largest of all and the result take, if they are large."""
-        self[words.E_LARGE], self[words.E_BYTES] = [size if size >= LARGE else 0 for size in (largest, own)]
+    def sizes(self, largest: int, result: int) -> None:
+        """Enter the bytes of the largest value and of the result, if they are large."""
+        self[words.E_LARGE], self[words.E_BYTES] = [size if size >= LARGE else 0 for size in (largest, result)]
 
     def shapes(self, spec: Spec) -> None:
-        """Make results of a spec."""
+        """Set dtype and shape of the result."""
         self[words.E_DTYPE], self[words.E_NDIM] = spec.dtype.num, len(spec.shape)
         self.words_of(words.E_SHAPE, spec.shape)
 
     def begins(self, hashed: int, start: int, offset: int) -> None:
-        """Show what begins there in the memory and in the gradient, for an index of this hash."""
+        """Set where a view begins in memory and in the gradient buffer, and the hash of its index."""
         self[words.K_B], self[words.E_START], self[words.E_OFFSET] = hashed, start, offset
 
     def notifies(self, notification: Notification) -> None:
@@ -111,7 +111,7 @@ class Entry:
         self.keep(words.E_PARAMS, notification.params, id(notification.params))
 
     def computes(self, how: Computation) -> None:
-        """Compute the result's elements."""
+        """Set how the result is computed."""
         self[words.E_KIND], self[words.E_COUNT] = how.kind, how.count
         self[words.E_LOOP], self[words.E_DATA] = how.loop.address, how.loop.data
         self[words.E_SAVED] = sum(pick << words.PICK * k for k, pick in enumerate(how.picks))
@@ -130,9 +130,10 @@ class Entry:
                 self.keep(at, thing, id(thing))
 
     def write(self) -> None:
-        """Put it in its place, and keep what it refers to; it goes with the forms that it is about.
+        """Write the entry into the table, and keep what it refers to; it is removed with the forms that it names.
 
-        It is written at once, or not at all: another thread, or a finalizer in the middle of this, may be writing.
+        It is written in one step, or not at all: another thread, or a finalizer that runs meanwhile, may be writing
+        too.
         """
         if not _writing.acquire(blocking=False):
             return
@@ -154,7 +155,7 @@ _table = np.frombuffer((ctypes.c_int64 * (words.CALL * words.WAYS * words.SETS))
 
 
 def _end(at: int, _: Any) -> None:
-    """Take out an entry: a form that it is about is gone, and another may come to stand where it was."""
+    """Remove an entry: one of its forms is gone, and another form may get the same address."""
     _table[at + words.K_OP] = -1
 
 
@@ -168,8 +169,8 @@ def enter(
 ) -> None:
     """Let native code repeat a call; without a computation let it leave all such calls to Python.
 
-    ``largest``: bytes of the largest operand or result; ``asked``: what is given behind the tensors. With a second
-    result Python notifies recorders of the call.
+    ``largest``: bytes of the largest operand or result; ``asked``: the arguments behind the tensors. If there
+    is a second result, Python notifies recorders of the call.
     """
     entry = Entry(key, form)
     if asked is not None:
@@ -188,7 +189,7 @@ def enter(
 
 
 def is_known(key: Key) -> bool:
-    """Whether a call stands in the table: native code leaves some of them to Python, not all of the time."""
+    """Whether a call is in the table: native code may still leave it to Python at times."""
     row = key.words()
     return any(_words_at(place) == row for place in _places(row))
 
@@ -199,12 +200,12 @@ def _find_place() -> Any:
 
 
 def _places(row: list[int]) -> list[int]:
-    """Return the addresses at which a call may stand."""
+    """Return the addresses at which a call may be entered."""
     first = _find_place()(*row[: words.KEY])
     return [first + 8 * words.CALL * k for k in range(words.WAYS)]
 
 
-_KeyWords = ctypes.c_int64 * words.KEY  # once: a type is a cycle
+_KeyWords = ctypes.c_int64 * words.KEY  # made once: ctypes' types are reference cycles
 
 
 def _words_at(place: int) -> list[int]:
@@ -212,7 +213,7 @@ def _words_at(place: int) -> list[int]:
 
 
 def _place(row: list[int]) -> int:
-    """Return where to enter a call: where it stands, where nothing does, or where another then has to go."""
+    """Return where to enter a call: at its own place, an empty one, or in place of another."""
     places = _places(row)
     for place in places:
         if _words_at(place) == row[: words.KEY]:

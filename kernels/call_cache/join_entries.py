@@ -28,23 +28,23 @@ class Joined:
 
 def enter(op: int, dim: int, joined: list[Joined], form: Form | Spec, notification: Notification) -> None:
     """Let native code repeat a join of tensors along a dim."""
-    spec, forms, wanted = form.spec, [one.form for one in joined], [one.wanted for one in joined]
-    index = np.array([len(forms), dim, *[id(one) + own for one, own in zip(forms, wanted, strict=True)]], np.int64)
+    spec, forms, wanted = form.spec, [tensor.form for tensor in joined], [tensor.wanted for tensor in joined]
+    index = np.array([len(forms), dim, *[id(f) + want for f, want in zip(forms, wanted, strict=True)]], np.int64)
     hashed = jit.load_module("native.calls.joining_native").hash_words(where(index))
     entry = Entry(Key(op, (forms[0],), (any(wanted),), hashed), form)
     entry.forms += forms[1:]
     entry[words.K_B] = words.BY_ARRAYS
     loop = numpy_loops.find(np.positive, (spec.dtype, spec.dtype))
     layout = []
-    for one in joined:
-        source = one.form.spec
-        own = nest_layout(UfuncCall(loop, source.shape, (source.strides, one.strides), ()))
-        entry.kept.append(own)
-        layout += [where(own), one.start]
+    for tensor in joined:
+        source = tensor.form.spec
+        nest = nest_layout(UfuncCall(loop, source.shape, (source.strides, tensor.strides), ()))
+        entry.kept.append(nest)
+        layout += [where(nest), tensor.start]
     entry.computes(Computation(words.JOINED, loop, layout=np.array(layout, np.int64)))
     entry.shapes(spec)
     entry.notifies(notification)
-    entry.sizes(max(spec.bytes, *[one.spec.bytes for one in forms]), spec.bytes)
+    entry.sizes(max(spec.bytes, *[f.spec.bytes for f in forms]), spec.bytes)
     entry.keep(words.E_KEY, index, where(index))
     if any(wanted) and isinstance(form, Form):
         entry.records(form)

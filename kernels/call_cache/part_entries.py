@@ -36,10 +36,10 @@ def enter_part(above: Form | Spec, key: Any, form: Form, part: Part, notificatio
         entry.write()
 
 
-def enter_view(op: int, above: Form | Spec, given: tuple[Any, ...], form: Form, part: Part) -> None:
-    """Let native code repeat a view that ints say; Python notifies recorders of it."""
-    index, addresses = np.zeros(32, np.int64), np.array([*map(id, given), 0], np.int64)
-    hashed = jit.load_module("native.calls.keys_native").words_of_arguments(where(addresses), len(given), where(index))
+def enter_view(op: int, above: Form | Spec, args: tuple[Any, ...], form: Form, part: Part) -> None:
+    """Let native code repeat a view whose arguments are ints; Python notifies recorders of it."""
+    index, addresses = np.zeros(32, np.int64), np.array([*map(id, args), 0], np.int64)
+    hashed = jit.load_module("native.calls.keys_native").words_of_arguments(where(addresses), len(args), where(index))
     if hashed >= 0:
         entry = _view(op, above, form, part)
         entry.begins(hashed, part.start, part.offset)
@@ -72,14 +72,14 @@ def _view(op: int, above: Form | Spec, form: Form, part: Part) -> Entry:
 
 
 def _indexes(entry: Entry, index: Any, spec: Spec, part: Part, *, anywhere: bool = True) -> bool:
-    """Let an entry be of an index, an int ``anywhere`` of any from 0 on; False where native code takes it not."""
-    found = np.zeros(32, np.int64)
-    hashed = jit.load_module("native.calls.keys_native").words_of(id(index), where(found))
+    """Set an entry's index; an int ``anywhere`` stands for any from 0 on. False if native code does not accept it."""
+    index_words = np.zeros(32, np.int64)
+    hashed = jit.load_module("native.calls.keys_native").words_of(id(index), where(index_words))
     start, offset = part.start, part.offset
     if anywhere and type(index) is int and index >= 0:
         entry[words.K_NUMBER], entry[words.E_EXTENT] = words.ANY_INT, spec.shape[0]
         hashed, start, offset = 0, spec.strides[0], spec.gradient[0]
     else:
-        entry.keep(words.E_KEY, found, where(found))
+        entry.keep(words.E_KEY, index_words, where(index_words))
     entry.begins(hashed, start, offset)
     return hashed >= 0

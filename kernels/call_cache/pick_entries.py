@@ -17,12 +17,12 @@ from kernels.native.memory import where
 
 Array = np.ndarray[Any, Any]
 LARGEST = 1 << 11
-"""Elements of the largest result: what says how they are picked takes as many words, or more."""
+"""The most elements of a result: its description takes as many words, or more."""
 
 
 @dataclass(frozen=True)
 class Taking:
-    """How an array of places counts: which of its elements for each of the result's, and how far a place goes."""
+    """How one index array picks: which of its elements belongs to each of the result's, and the stride of its axis."""
 
     which: Array
     step: int
@@ -32,9 +32,9 @@ class Taking:
 
 @dataclass(frozen=True)
 class Picking:
-    """How elements are picked: what the place of each begins with, and what arrays add to that.
+    """How elements are picked: a base offset for each element, and what index arrays add to it.
 
-    Of a mask: the places of all that it could pick, as they follow each other in memory, and how many go together.
+    For a mask: the numbers of all elements that it could pick, in order, and how many go with each of its own.
     """
 
     base: Array
@@ -42,46 +42,46 @@ class Picking:
     inner: int = 0
 
     def places(self, arrays: list[Array]) -> Array:
-        """Return the places, as numbers of elements, that these arrays pick, or one mask."""
+        """Return the numbers of the elements that these arrays, or one mask, pick."""
         if self.inner:
             return self.base[arrays[0].reshape(-1)]
-        found = self.base.copy()
-        for one, array in zip(self.takings, arrays, strict=True):
-            given = np.asarray(array, np.int64).reshape(-1)[one.which.reshape(found.shape)]
-            found += np.where(given < 0, given + one.extent, given) * one.step
-        return found
+        places = self.base.copy()
+        for taking, array in zip(self.takings, arrays, strict=True):
+            indices = np.asarray(array, np.int64).reshape(-1)[taking.which.reshape(places.shape)]
+            places += np.where(indices < 0, indices + taking.extent, indices) * taking.step
+        return places
 
     def layout(self, kept: list[Any]) -> Array:
-        """Return it in words; the arrays that they refer to are kept."""
+        """Return the description as words; ``kept`` gets the arrays that they refer to."""
         base = _flat(self.base, kept)
-        found = [len(base) // max(self.inner, 1), len(self.takings), self.inner, where(base)]
-        for one in self.takings:
-            found += [one.step, one.extent, one.least, where(_flat(one.which, kept))]
-        return np.array(found, np.int64)
+        layout = [len(base) // max(self.inner, 1), len(self.takings), self.inner, where(base)]
+        for taking in self.takings:
+            layout += [taking.step, taking.extent, taking.least, where(_flat(taking.which, kept))]
+        return np.array(layout, np.int64)
 
 
 def _flat(array: Array, kept: list[Any]) -> Array:
     kept.append(np.array(array, np.int64).reshape(-1))
-    found: Array = kept[-1]
-    return found
+    flat: Array = kept[-1]
+    return flat
 
 
-def takes(op: int, given: tuple[Any, ...]) -> bool:
-    """Whether native code takes what a call was given: a tensor, then arrays, lists and what indexes take."""
-    return _words(op, given)[0] >= 0
+def takes(op: int, args: tuple[Any, ...]) -> bool:
+    """Whether native code accepts these arguments: a tensor, then arrays, lists and items of indexes."""
+    return _words(op, args)[0] >= 0
 
 
-def _words(op: int, given: tuple[Any, ...]) -> tuple[int, Array]:
-    index, addresses = np.zeros(32, np.int64), np.array([*map(id, given), 0], np.int64)
+def _words(op: int, args: tuple[Any, ...]) -> tuple[int, Array]:
+    index, addresses = np.zeros(32, np.int64), np.array([*map(id, args), 0], np.int64)
     hashed = jit.load_module("native.indexing.index_arrays_native").words_of(
-        op, where(addresses), len(given), where(index)
+        op, where(addresses), len(args), where(index)
     )
     return hashed, index
 
 
-def enter(op: int, above: Form | Spec, given: tuple[Any, ...], form: Form | Spec, wanted: bool, how: Picking) -> None:
-    """Let native code repeat a call on a tensor of a form: ``given`` is all that it was given, the tensor first."""
-    hashed, index = _words(op, given)
+def enter(op: int, above: Form | Spec, args: tuple[Any, ...], form: Form | Spec, wanted: bool, how: Picking) -> None:
+    """Let native code repeat a call on a tensor of a form: ``args`` are all arguments, the tensor first."""
+    hashed, index = _words(op, args)
     spec = form.spec
     if hashed < 0 or not spec.shape or max(how.base.size, spec.size) > LARGEST:
         return
@@ -97,7 +97,7 @@ def enter(op: int, above: Form | Spec, given: tuple[Any, ...], form: Form | Spec
 
 @dataclass(frozen=True)
 class Putting:
-    """What is written where arrays pick: how they do, the shape, and how far in a value each of its elements stands."""
+    """A write to picked elements: how they are picked, the value's shape, and the offset of each of its elements."""
 
     how: Picking
     shape: tuple[int, ...]
@@ -105,26 +105,26 @@ class Putting:
     largest: int
     """Bytes of the tensor."""
     once: int = 0
-    """Where no place may be there twice: how many there are."""
+    """Where no element may be picked twice: how many elements there are; else 0."""
 
 
-def enter_write(before: Key, given: tuple[Any, ...], form: Form | Spec, what: Putting) -> None:
-    """Let native code repeat ``x[key] = value``: ``given`` are x and key; the tensor has this form then."""
-    hashed, index = _words(before.op, given)
-    if hashed < 0 or not what.shape or max(what.how.base.size, what.offsets.size) > LARGEST:
+def enter_write(before: Key, args: tuple[Any, ...], form: Form | Spec, putting: Putting) -> None:
+    """Let native code repeat ``x[key] = value``: ``args`` are x and key; the tensor has this form then."""
+    hashed, index = _words(before.op, args)
+    if hashed < 0 or not putting.shape or max(putting.how.base.size, putting.offsets.size) > LARGEST:
         return
     dtype = form.spec.dtype
     entry = Entry(Key(before.op, before.forms, before.wanted, hashed), form)
     entry[words.K_B] = words.BY_ARRAYS
     if any(before.wanted):
         entry.records(form)
-        entry.sizes(what.largest, 0)
+        entry.sizes(putting.largest, 0)
     kind = {"f8": words.NEST, "f4": words.NEST4}.get(dtype.str[1:], words.NEST_INT)
     bounds = (int(np.iinfo(dtype).min), min(int(np.iinfo(dtype).max), _MOST)) if dtype.kind in "iu" else None
-    entry.computes(Computation(kind, layout=what.how.layout(entry.kept), count=dtype.itemsize, bounds=bounds))
-    entry[words.E_DATA], entry[words.E_EXTENT] = where(_flat(what.offsets, entry.kept)), what.once
-    entry[words.E_NDIM] = len(what.shape)
-    entry.words_of(words.E_SHAPE, what.shape)
+    entry.computes(Computation(kind, layout=putting.how.layout(entry.kept), count=dtype.itemsize, bounds=bounds))
+    entry[words.E_DATA], entry[words.E_EXTENT] = where(_flat(putting.offsets, entry.kept)), putting.once
+    entry[words.E_NDIM] = len(putting.shape)
+    entry.words_of(words.E_SHAPE, putting.shape)
     entry.keep(words.E_KEY, index, where(index))
     entry.write()
 

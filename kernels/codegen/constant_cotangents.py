@@ -1,7 +1,7 @@
-"""Cotangents whose elements are all one number, as that of a sum's operand: kept as the number, not written out.
+"""Constant cotangents: all elements are one number, as after a sum; kept as the number, not written out.
 
-Of a pullback that meets one, two more kernels may be wanted: one reads the number for every element, one computes
-the number that the contribution consists of. They are compiled when a sweep has met the first such cotangent.
+A pullback may need two more kernels for them: one reads the number in place of elements, one computes a result that is
+constant itself. They are compiled after a sweep has met the first such cotangent.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ LEAST = 1 << 13
 
 
 def reads_constant(pull: Loop, elements: int) -> bool:
-    """Whether a pullback has a kernel for a cotangent, of so many elements, that is one number."""
+    """Whether a pullback has a kernel that reads a constant cotangent of so many elements."""
     return pull.skips and pull.scatter is None and pull.gather is None and elements >= LEAST
 
 
 def constant_result(pull: Loop, elements: int, *, covers: bool) -> int:
-    """Whether what a pullback contributes to so many elements is one number: ALWAYS, IF_INPUT_IS, NEVER (no)."""
+    """When a pullback's contribution to so many elements is constant: ALWAYS, IF_INPUT_IS or NEVER."""
     if not covers or elements < LEAST or pull.scatter is not None or pull.gather is not None:
         return NEVER
     _, cotangent, *others = pull.operands
@@ -31,14 +31,14 @@ def constant_result(pull: Loop, elements: int, *, covers: bool) -> int:
 
 
 def reading_constant(pull: Loop) -> Loop:
-    """Return the loop that reads a cotangent of one number for every element."""
+    """Return the loop that reads a constant cotangent."""
     target, cotangent, *others = pull.operands
     everywhere = replace(cotangent, strides=(0,) * len(pull.shape), offset=None)
     return replace(pull, operands=(target, everywhere, *others))
 
 
 def computing_constant(pull: Loop) -> Loop:
-    """Return the loop of a single element: the number that all of them are."""
+    """Return the loop that computes a constant result: a single element."""
     target, *others = reading_constant(pull).operands
     single = [replace(operand, strides=()) for operand in (replace(target, offset=None), *others)]
     return replace(pull, shape=(), operands=tuple(single))

@@ -49,6 +49,6 @@ def tie(x: Any, y: Any) -> Any:
 
 def spread(strides: Strides, rank: int, axes: Strides, keepdims: bool) -> Strides:
     """Return the strides of a reduction's result over the space of its input."""
-    own = iter(strides)
-    kept = [next(own) if keepdims or i not in axes else 0 for i in range(rank)]
+    remaining = iter(strides)
+    kept = [next(remaining) if keepdims or i not in axes else 0 for i in range(rank)]
     return tuple(0 if i in axes else stride for i, stride in enumerate(kept))

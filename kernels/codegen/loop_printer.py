@@ -74,22 +74,22 @@ class Loop:
 
     def _specials(self) -> list[int]:
         """Return the addresses and data of the SciPy loops that the rule calls."""
-        found = []
+        specials = []
         for name in sorted(self.expression.specials):
             ufunc = resolved(getattr(special, name))
             loop = numpy_loops.find(ufunc, (self.operands[0].dtype,) * ufunc.nargs)
-            found += [loop.address, loop.data]
-        return found
+            specials += [loop.address, loop.data]
+        return specials
 
     def kernel(self) -> tuple[int, np.ndarray[Any, Any]]:
         """Compile, or find, the kernel; return its address and layout."""
         layout, pattern = self.layout()
-        about = printed(self.operands), bits_of(self.static), self.scatter is None, self.gather is None
-        key = self.rule, pattern, *about, self.pullback, self.skips, self.adds
+        traits = printed(self.operands), bits_of(self.static), self.scatter is None, self.gather is None
+        key = self.rule, pattern, *traits, self.pullback, self.skips, self.adds
         address = _addresses.get(key)
         if address is None:
-            found = jit.load_source("loop", _Printer(self, pattern).text()).kernel
-            address = _addresses.setdefault(key, int(found.address))
+            kernel = jit.load_source("loop", _Printer(self, pattern).text()).kernel
+            address = _addresses.setdefault(key, int(kernel.address))
         return address, layout
 
 

@@ -76,7 +76,7 @@ def matrices(
     """See vectors as matrices of one row or column: (m, k, n) and the strides of left, right and result."""
     rows, row = (a[0], a_strides[0]) if len(a) == 2 else (1, 0)  # noqa: PLR2004 (ranks)
     columns, column = (b[1], b_strides[1]) if len(b) == 2 else (1, 0)  # noqa: PLR2004
-    own = iter(result)
-    out_row = next(own) if len(a) == 2 else 0  # noqa: PLR2004
-    out_column = next(own) if len(b) == 2 else 0  # noqa: PLR2004
+    remaining = iter(result)
+    out_row = next(remaining) if len(a) == 2 else 0  # noqa: PLR2004
+    out_column = next(remaining) if len(b) == 2 else 0  # noqa: PLR2004
     return (rows, a[-1], columns), (row, a_strides[-1]), (b_strides[0], column), (out_row, out_column)

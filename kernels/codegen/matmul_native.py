@@ -29,20 +29,20 @@ def add(target, product, row, column, rows, columns, item):
 def kernel(layout, pointers, accumulate):
     item, rows, columns = layout[L_ITEM], layout[L_EXTENTS + 1], layout[L_EXTENTS + 3]
     target = pointers[layout[L_TARGET]]
-    own = allocate(8 * PRODUCT + (rows * columns * item if accumulate else 0))
-    store_i8(own, pointers[layout[L_LEFT]])
-    store_i8(own + 8, pointers[layout[L_RIGHT]])
+    copy = allocate(8 * PRODUCT + (rows * columns * item if accumulate else 0))
+    store_i8(copy, pointers[layout[L_LEFT]])
+    store_i8(copy + 8, pointers[layout[L_RIGHT]])
     for i in range(9):
-        store_i8(own + 8 * (STRIDES + i), layout[L_STRIDES + i])
+        store_i8(copy + 8 * (STRIDES + i), layout[L_STRIDES + i])
     for i in range(4):
-        store_i8(own + 8 * (EXTENTS + i), layout[L_EXTENTS + i])
+        store_i8(copy + 8 * (EXTENTS + i), layout[L_EXTENTS + i])
     product = target
     if accumulate:
-        product = own + 8 * PRODUCT
-        store_i8(own + 8 * (STRIDES + 7), columns * item)
-        store_i8(own + 8 * (STRIDES + 8), item)
-    store_i8(own + 16, product)
-    call_loop(layout[L_LOOP], own, own + 8 * EXTENTS, own + 8 * STRIDES, layout[L_DATA])
+        product = copy + 8 * PRODUCT
+        store_i8(copy + 8 * (STRIDES + 7), columns * item)
+        store_i8(copy + 8 * (STRIDES + 8), item)
+    store_i8(copy + 16, product)
+    call_loop(layout[L_LOOP], copy, copy + 8 * EXTENTS, copy + 8 * STRIDES, layout[L_DATA])
     if accumulate:
         add(target, product, layout[L_ROW], layout[L_COLUMN], rows, columns, item)
-    release(own)
+    release(copy)

@@ -40,10 +40,11 @@ def laid_out(shape: Strides, operands: tuple[Operand, ...], tail: list[int]) -> 
         return np.array([1, 1] + [0] * (1 + count) + tail, np.int64), ""
     *outer, inner = extents
     words = [math.prod(outer), inner, len(outer), *reversed(outer)]
-    for own in nested:
-        words += reversed(own)
+    for operand_strides in nested:
+        words += reversed(operand_strides)
     kinds = [
-        {0: "0", operand.dtype.itemsize: "1"}.get(own[-1], "s") for operand, own in zip(operands, nested, strict=True)
+        {0: "0", operand.dtype.itemsize: "1"}.get(operand_strides[-1], "s")
+        for operand, operand_strides in zip(operands, nested, strict=True)
     ]
     return np.array(words + tail, np.int64), "".join(kinds) + "+" * bool(outer)
 

@@ -22,9 +22,9 @@ ENTRY = 5
 """Words of 32 bits."""
 ACCUMULATES = 256
 MOST = 1 << 20
-"""Entries of one row: a program looks for interrupts between rows."""
+"""Entries of one row: a program checks for interrupts between rows."""
 REACH = 1 << 34
-"""Bytes that an entry can tell apart, by words."""
+"""Bytes of memory that an entry can address, by words."""
 
 FORWARD = (
     "(x1 + x2)", "(x1 - x2)", "(x1 * x2)", "(x1 / x2)", "(-x1)", "(x1)", "(x1 * x1)", "math.sqrt(x1)", "(1.0 / x1)",
@@ -73,7 +73,7 @@ _GIVE = "            give(target, accumulates, (-0.0) if load_i8(first) == MINUS
 
 @functools.cache
 def address() -> int:
-    """Return where the native code is that computes entries: of their address, where the memory begins, and a count."""
+    """Return the address of the native function that runs entries, given their address, the memory's and a count."""
     text = _HEAD.format(size=4 * ENTRY)
     for (expression, pullback), kind in KINDS.items():
         text += f"        {'elif' if kind else 'if'} kind == {kind}:\n"
@@ -85,11 +85,11 @@ def address() -> int:
 
 
 def kind_of(kernel: Any, count: int) -> int | None:
-    """Return the kind of the entries of a kernel that takes so many places; None if it is to be called."""
+    """Return the kind of entry for a kernel that takes so many places; None if it has to be called as a kernel."""
     if not isinstance(kernel, Loop) or kernel.steps != 1:
         return None
-    found = _kinds.get((kernel, count), False)
-    return _kinds.setdefault((kernel, count), _kind_of(kernel, count)) if found is False else found
+    kind = _kinds.get((kernel, count), False)
+    return _kinds.setdefault((kernel, count), _kind_of(kernel, count)) if kind is False else kind
 
 
 _kinds: Recent[tuple[Loop, int], Any] = Recent()

@@ -71,7 +71,7 @@ class PythonCall:
 
     run: Callable[[list[np.ndarray[Any, Any]]], None]
     nodes: tuple[tuple[int, bool], ...]
-    """Each with whether its gradient is meant."""
+    """The nodes, each with whether it is its gradient that is passed."""
     places: tuple[Place, ...]
     """Where they stand: of a gradient, the base."""
 
@@ -100,13 +100,13 @@ class Tasks:
         return len(self.what)
 
     def number(self, key: Any, call: Any, count: int) -> int:
-        """Return the number of what is called, by what tells it from others."""
-        found = self._numbers.get(key)
-        if found is None:
-            found = self._numbers[key] = len(self.calls)
+        """Return the number of a callee, identified by ``key``."""
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._numbers[key] = len(self.calls)
             self.calls.append(call)
             self.counts.append(count)
-        return found
+        return number
 
     def kernel(self, kernel: Any, count: int) -> int:
         """Return the number of a kernel that takes so many places."""
@@ -134,7 +134,7 @@ class Tasks:
 
 
 _ZERO = float(np.add.reduce(np.array([-0.0])))
-"""What NumPy's sums of negative zeros are: -0.0 where it starts from the first element, 0.0 where from 0."""
+"""What NumPy's sums of negative zeros give: -0.0 if they start from the first element, 0.0 if from 0."""
 
 
 def initial(ufunc: np.ufunc, spec: Spec, dtype: np.dtype[Any]) -> float:
@@ -156,6 +156,6 @@ def nest_layout(call: UfuncCall) -> np.ndarray[Any, Any]:
         return np.array([1, 1, 0] + [0] * len(call.strides), np.int64)
     *outer, inner = extents
     words = [math.prod(outer), inner, len(outer), *reversed(outer)]
-    for own in strides:
-        words += reversed(own)
+    for operand_strides in strides:
+        words += reversed(operand_strides)
     return np.array(words, np.int64)

@@ -149,13 +149,13 @@ def _make(folder: Path) -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
 
 
-def _fault(found: os.stat_result) -> str:
+def _fault(status: os.stat_result) -> str:
     """Say why what stands at a place may be another user's work; "" if it may not, or on Windows."""
     if not hasattr(os, "geteuid"):
         return ""
-    if found.st_uid != os.geteuid():
+    if status.st_uid != os.geteuid():
         return "belongs to another user"
-    return "can be written by other users" if found.st_mode & _OTHERS else ""
+    return "can be written by other users" if status.st_mode & _OTHERS else ""
 
 
 def _spare() -> Path:

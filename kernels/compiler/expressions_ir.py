@@ -37,16 +37,16 @@ class Expressions:
         self.tuples: dict[str, tuple[Number, ...]] = {}
         self.numbers = Arithmetic(self.builder)
 
-    def branch(self, test: ast.expr, then: Any, other: Any) -> None:
+    def branch(self, test: ast.expr, then: Any, otherwise: Any) -> None:
         """Branch by a condition; of several, the later ones are looked at only if need be."""
         if isinstance(test, ast.BoolOp):
             for part in test.values[:-1]:
                 following = self.function.append_basic_block("and")
-                self.branch(part, *((following, other) if isinstance(test.op, ast.And) else (then, following)))
+                self.branch(part, *((following, otherwise) if isinstance(test.op, ast.And) else (then, following)))
                 self.builder.position_at_end(following)
-            self.branch(test.values[-1], then, other)
+            self.branch(test.values[-1], then, otherwise)
         else:
-            self.builder.cbranch(self.numbers.truth(self.number(test)).node, then, other)
+            self.builder.cbranch(self.numbers.truth(self.number(test)).node, then, otherwise)
 
     def number(self, node: ast.expr) -> Number:
         """Return an expression's value, a number."""
@@ -98,28 +98,28 @@ class Expressions:
 
     def of_Compare(self, node: ast.Compare) -> Number:  # noqa: N802
         """Return whether numbers compare so, each with the next; or whether one is among some."""
-        left, found = self.number(node.left), None
+        left, chain = self.number(node.left), None
         for sign, part in zip(node.ops, node.comparators, strict=True):
             if isinstance(sign, (ast.In, ast.NotIn)):
                 assert isinstance(part, ast.Tuple)
-                within = [self.numbers.compare("Eq", left, self.number(one)).node for one in part.elts]
-                one = within[0]
+                within = [self.numbers.compare("Eq", left, self.number(element)).node for element in part.elts]
+                equal = within[0]
                 for more in within[1:]:
-                    one = self.builder.or_(one, more)
-                return Number(self.builder.not_(one) if isinstance(sign, ast.NotIn) else one, types.boolean)
+                    equal = self.builder.or_(equal, more)
+                return Number(self.builder.not_(equal) if isinstance(sign, ast.NotIn) else equal, types.boolean)
             right = self.number(part)
             holds = self.numbers.compare(type(sign).__name__, left, right).node
-            found, left = holds if found is None else self.builder.and_(found, holds), right
-        return Number(found, types.boolean)
+            chain, left = holds if chain is None else self.builder.and_(chain, holds), right
+        return Number(chain, types.boolean)
 
     def of_BoolOp(self, node: ast.BoolOp) -> Number:  # noqa: N802
         """Return a condition of several; looked at one after the other where they read memory or call."""
         if not any(_acts(part) for part in node.values[1:]):
             join = self.builder.and_ if isinstance(node.op, ast.And) else self.builder.or_
-            found = self.numbers.truth(self.number(node.values[0])).node
+            joined = self.numbers.truth(self.number(node.values[0])).node
             for part in node.values[1:]:
-                found = join(found, self.numbers.truth(self.number(part)).node)
-            return Number(found, types.boolean)
+                joined = join(joined, self.numbers.truth(self.number(part)).node)
+            return Number(joined, types.boolean)
         return self._chosen(node, ast.Constant(True), ast.Constant(False))
 
     def of_IfExp(self, node: ast.IfExp) -> Number:  # noqa: N802
@@ -129,10 +129,10 @@ class Expressions:
         return self._chosen(node.test, node.body, node.orelse)
 
     def _chosen(self, test: ast.expr, body: ast.expr, orelse: ast.expr) -> Number:
-        then, other, done = (self.function.append_basic_block(name) for name in ("then", "other", "done"))
-        self.branch(test, then, other)
+        then, otherwise, done = (self.function.append_basic_block(name) for name in ("then", "other", "done"))
+        self.branch(test, then, otherwise)
         ends = []
-        for begin, part in ((then, body), (other, orelse)):
+        for begin, part in ((then, body), (otherwise, orelse)):
             self.builder.position_at_end(begin)
             ends.append((self.number(part), self.builder.block))
         kind = widest(*(value.kind for value, _ in ends))
@@ -142,10 +142,10 @@ class Expressions:
             arrived.append((self.numbers.cast(value, kind).node, block))
             self.builder.branch(done)
         self.builder.position_at_end(done)
-        found = self.builder.phi(type_of(kind))
+        phi = self.builder.phi(type_of(kind))
         for node, block in arrived:
-            found.add_incoming(node, block)
-        return Number(found, kind)
+            phi.add_incoming(node, block)
+        return Number(phi, kind)
 
     def of_Subscript(self, node: ast.Subscript) -> Any:  # noqa: N802
         """Return an element of memory, or of a tuple."""
@@ -168,19 +168,19 @@ class Expressions:
         callee = self.value(node.func)
         if callee is float and isinstance(node.args[0], ast.Constant) and isinstance(node.args[0].value, str):
             return float(node.args[0].value)
-        given = [self.number(part) for part in node.args]
+        arguments = [self.number(part) for part in node.args]
         if hasattr(callee, "unit"):
-            function, kind = self.module.function(callee, tuple(x.kind for x in given))
-            return Number(self.builder.call(function, [x.node for x in given]), kind)
+            function, kind = self.module.function(callee, tuple(x.kind for x in arguments))
+            return Number(self.builder.call(function, [x.node for x in arguments]), kind)
         if hasattr(callee, "_defn"):
-            signature, codegen = callee._defn(None, *[x.kind for x in given])  # noqa: SLF001 (Numba's intrinsic)
-            wanted = [self.numbers.cast(x, kind).node for x, kind in zip(given, signature.args, strict=True)]
+            signature, codegen = callee._defn(None, *[x.kind for x in arguments])  # noqa: SLF001 (Numba's intrinsic)
+            wanted = [self.numbers.cast(x, kind).node for x, kind in zip(arguments, signature.args, strict=True)]
             return Number(codegen(_Context(), self.builder, signature, wanted), signature.return_type)
         if callee in _CASTS:
-            return self.numbers.cast(given[0], _CASTS[callee])
+            return self.numbers.cast(arguments[0], _CASTS[callee])
         if isinstance(callee, ModuleType):
             raise UntranslatedError(f"{callee} is no function")
-        return self.numbers.function({"absolute": "abs"}.get(callee.__name__, callee.__name__), *given)
+        return self.numbers.function({"absolute": "abs"}.get(callee.__name__, callee.__name__), *arguments)
 
 
 def _acts(node: ast.expr) -> bool:

@@ -1,4 +1,4 @@
-"""Interrupts (Ctrl-C) wait while something is done that they would leave broken for the rest of the process."""
+"""Holds back interrupts (Ctrl-C) while something runs that would stay broken for the rest of the process."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from typing import Any
 
 _MOST_WAITING = 2
-"""So many interrupts wait; who presses Ctrl-C once more is not made to wait, and may have to start Python anew."""
+"""So many interrupts are held back; the next Ctrl-C is delivered at once, and Python may have to be restarted."""
 
 
 @contextmanager
 def held() -> Iterator[None]:
-    """Hold back interrupts of the main thread; one that came is taken at the end, as it would have been.
+    """Hold back interrupts of the main thread; one that came is delivered at the end.
 
     Numba fills its registries when the first function is compiled or loaded: half filled, they fail ever after.
     """

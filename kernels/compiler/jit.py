@@ -62,7 +62,7 @@ def load_source(label: str, text: str) -> ModuleType:
 
 @functools.cache  # its name hashes all that it imports, and each new workspace asks for four
 def load_module(name: str) -> ModuleType:
-    """Return the native twin of a handwritten module, by its name below ``kernels``: ``native.tape.record_native``."""
+    """Return the compiled form of a handwritten module, by its name below ``kernels``: ``native.tape.tape_native``."""
     module = f"{PACKAGE}.{name}"
     return _load(name.rpartition(".")[2], content_of(module), module)
 
@@ -131,7 +131,7 @@ def key_of(content: str | CodeType, module: str = "") -> str:
 
 
 def _load(label: str, content: str | CodeType, origin: str = "") -> ModuleType:
-    """Return the module of a text; ``origin`` is the handwritten one that this is the native twin of."""
+    """Return the module of a text; ``origin`` is the handwritten one that was compiled."""
     with _lock:  # Python's parser, which finds imports, has had a count that threads share
         name = f"{label}_{key_of(content, origin)}"
         module = _loaded.get(name)

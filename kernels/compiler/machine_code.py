@@ -21,19 +21,19 @@ KEEPER = "__machine_code__"
 """The name, among a module's globals, of what keeps its machine code."""
 
 
-def njit(given: Any = None, *, cache: bool = False, **options: Any) -> Any:
+def njit(signature: Any = None, *, cache: bool = False, **options: Any) -> Any:
     """Numba's ``njit``; with ``cache``, in a module that is loaded by name, machine code is kept."""
-    if callable(given):
-        return numba.njit(given)
+    if callable(signature):
+        return numba.njit(signature)
 
     def decorated(function: Callable[..., Any]) -> Any:
         unit = function.__globals__.get(UNIT)
         if unit is not None:
-            return Native(function, unit, given, is_kernel=False)
+            return Native(function, unit, signature, is_kernel=False)
         dispatcher = numba.njit(**options)(function)
         _keep(dispatcher, function, cache)
-        if given is not None:
-            dispatcher.compile(given)
+        if signature is not None:
+            dispatcher.compile(signature)
             dispatcher.disable_compile()
         return dispatcher
 
@@ -92,9 +92,9 @@ class Keeper:
         if self.read is None:
             self.read = self._entries()
             self._touched.append(self)
-        found = self.made.get(key) or self.read.get(key)
+        content = self.made.get(key) or self.read.get(key)
         self._rest()
-        return found
+        return content
 
     def missed(self) -> None:
         """Say that a function of this module is going to be compiled."""

@@ -62,22 +62,22 @@ def code_of(module: str) -> CodeType | None:
     return code
 
 
-def digest(text: str | CodeType, own: str = "") -> str:
+def digest(text: str | CodeType, module_name: str = "") -> str:
     """Return a hash of a text, or of code, and of all that it imports from this package, one through another.
 
-    ``own``: the module whose text it is, if it is one's.
+    ``module_name``: the module whose text it is, if it is one's.
     """
-    found = hashlib.sha256()
-    _update(found, text)
-    for module in sorted(_reached(_imports_of(own) if own else frozenset(imported(text)))):
-        found.update(_digest_of(module))
-    return found.hexdigest()
+    hasher = hashlib.sha256()
+    _update(hasher, text)
+    for module in sorted(_reached(_imports_of(module_name) if module_name else frozenset(imported(text)))):
+        hasher.update(_digest_of(module))
+    return hasher.hexdigest()
 
 
-def imported(content: str | CodeType, own: str = "") -> Iterator[str]:
+def imported(content: str | CodeType, module_name: str = "") -> Iterator[str]:
     """Yield the modules of this package that a source imports; of code that has none, all that there are.
 
-    ``own``: the module whose source it is, if it is one's.
+    ``module_name``: the module whose source it is, if it is one's.
     """
     if isinstance(content, CodeType):
         yield from (info.name for info in pkgutil.walk_packages(kernels.__path__, f"{PACKAGE}."))
@@ -85,27 +85,27 @@ def imported(content: str | CodeType, own: str = "") -> Iterator[str]:
     lines = (*_HEAD.findall(f"\n{content}"), *_NATIVE.findall(content))
     heads = [head for head in lines if head != "from __future__ import annotations"]
     plain = [_PLAIN.fullmatch(head) for head in heads]
-    left = "\n".join(head for head, found in zip(heads, plain, strict=True) if found is None)
-    rest = _imports(left, content, own) if left else ()
+    unmatched = "\n".join(head for head, match in zip(heads, plain, strict=True) if match is None)
+    rest = _imports(unmatched, content, module_name) if unmatched else ()
     for module, name in chain(*map(_plain_imports, filter(None, plain)), rest):
         if module.split(".")[0] == PACKAGE:
             deepest = f"{module}.{name}"
             yield deepest if name and _is_room(module) and _is_module(deepest) else module
 
 
-def _plain_imports(found: re.Match[str]) -> Iterator[tuple[str, str]]:
+def _plain_imports(match: re.Match[str]) -> Iterator[tuple[str, str]]:
     """Yield modules and the names taken from them."""
-    if found["names"]:
-        yield from ((found["source"], name.split()[0]) for name in found["names"].split(",") if name.strip())
-    elif found["native"]:
-        yield f"{PACKAGE}.{found['native']}", ""
-    elif found["whole"]:
-        yield found["whole"], ""
+    if match["names"]:
+        yield from ((match["source"], name.split()[0]) for name in match["names"].split(",") if name.strip())
+    elif match["native"]:
+        yield f"{PACKAGE}.{match['native']}", ""
+    elif match["whole"]:
+        yield match["whole"], ""
 
 
-def _imports(heads: str, whole: str, own: str) -> Iterator[tuple[str, str]]:
+def _imports(heads: str, whole: str, module_name: str) -> Iterator[tuple[str, str]]:
     """Yield modules and the names taken from them, by Python's own parser."""
-    room = own if not own or _is_room(own) else own.rpartition(".")[0]
+    room = module_name if not module_name or _is_room(module_name) else module_name.rpartition(".")[0]
     for node in ast.walk(_parsed(heads, whole)):
         match node:
             case ast.Import(names=names):
@@ -142,11 +142,11 @@ def _is_room(module: str) -> bool:
 @functools.cache
 def _reached(modules: frozenset[str]) -> frozenset[str]:
     """Return these modules and all that they import."""
-    reached, left = set[str](), set(modules)
-    while left:
-        module = left.pop()
+    reached, pending = set[str](), set(modules)
+    while pending:
+        module = pending.pop()
         reached.add(module)
-        left |= _imports_of(module) - reached
+        pending |= _imports_of(module) - reached
     return frozenset(reached)
 
 
@@ -157,16 +157,16 @@ def _imports_of(module: str) -> frozenset[str]:
 
 @functools.cache
 def _digest_of(module: str) -> bytes:
-    found = hashlib.sha256(module.encode())
-    _update(found, content_of(module))
-    return found.digest()
+    hasher = hashlib.sha256(module.encode())
+    _update(hasher, content_of(module))
+    return hasher.digest()
 
 
-def _update(found: hashlib._Hash, content: str | CodeType) -> None:
+def _update(hasher: hashlib._Hash, content: str | CodeType) -> None:
     """Add a text, or all that decides what code does; what ``marshal`` writes would differ from start to start."""
     if isinstance(content, str):
-        found.update(content.encode())
+        hasher.update(content.encode())
         return
-    found.update(content.co_code + repr((content.co_names, content.co_varnames)).encode())
+    hasher.update(content.co_code + repr((content.co_names, content.co_varnames)).encode())
     for constant in content.co_consts:
-        _update(found, constant if isinstance(constant, CodeType) else repr(constant))
+        _update(hasher, constant if isinstance(constant, CodeType) else repr(constant))

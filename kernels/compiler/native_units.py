@@ -20,7 +20,7 @@ FASTCALL = 0x80
 _MAGIC = b"object file\n"
 _lock = forking.lock()
 API = {"PyErr_BadArgument", "PyErr_Occurred", "PyLong_AsLongLong", "PyLong_FromLongLong"}
-"""The functions of CPython's C API that machine code calls, until it is told where they are."""
+"""The functions of CPython's C API that machine code calls, until their addresses are given."""
 
 
 class Method(ctypes.Structure):
@@ -41,12 +41,12 @@ def _maker() -> Any:
 def builtin(method: Method, self: Any = None) -> Callable[..., Any]:
     """Return the machine code of a method, which is to live as long, as a built-in function bound to ``self``."""
     _methods[ctypes.addressof(method)] = method
-    found: Callable[..., Any] = _maker()(ctypes.addressof(method), self, None)
-    return found
+    function: Callable[..., Any] = _maker()(ctypes.addressof(method), self, None)
+    return function
 
 
 _methods: dict[int, Method] = {}
-"""What built-in functions go on reading, by its address."""
+"""Method definitions that built-in functions refer to by address, kept alive."""
 
 
 class Native:
@@ -74,13 +74,13 @@ class Native:
     def entry_point(self) -> Callable[..., Any]:
         """The function as Python calls it, with integers."""
         if self._entry is None:  # no cached_property: before Python 3.12 it has a lock, which a fork may leave held
-            name, found = self.function.__name__.encode(), self._found(f"{self.symbol}.py")
-            self._entry = builtin(Method(name, found, FASTCALL, None))
+            name, address = self.function.__name__.encode(), self._found(f"{self.symbol}.py")
+            self._entry = builtin(Method(name, address, FASTCALL, None))
         return self._entry
 
-    def __call__(self, *given: int) -> Any:
+    def __call__(self, *arguments: int) -> Any:
         """Call it, with integers; what is called often takes ``entry_point`` itself."""
-        return self.entry_point(*given)
+        return self.entry_point(*arguments)
 
 
 FEW_PASSES = (
@@ -111,7 +111,7 @@ class Unit:
             if not self.loaded:
                 kept = cache_files.read(self.name) or b""
                 code = kept.removeprefix(_MAGIC)
-                if code == kept:  # nothing, or what something else wrote: LLVM believes what it is given
+                if code == kept:  # missing, or written by something else: LLVM does not check what it loads
                     code = self._announced()
                     cache_files.write(self.name, _MAGIC + code)
                 holder = engine()
@@ -198,7 +198,7 @@ def _target() -> Any:
 
 @functools.cache
 def engine() -> Any:
-    """Return what holds machine code, to the very end of the process: objects may die last; it owns its target."""
+    """Return the LLVM engine, which is never freed, since objects may be deallocated last; it owns its target."""
     holder = binding.create_mcjit_compiler(binding.parse_assembly(""), _made_target())
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(holder))
     return holder

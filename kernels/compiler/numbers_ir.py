@@ -33,7 +33,7 @@ _ANGLES = {"deg2rad": math.pi / 180, "radians": math.pi / 180, "rad2deg": 180 / 
 
 
 class UntranslatedError(TypeError):
-    """Native source says something that the translator does not know."""
+    """Native source uses something that the translator does not support."""
 
 
 @dataclass(frozen=True)
@@ -112,10 +112,10 @@ class Arithmetic:
         compare = self.builder.fcmp_unordered if x.real else self.builder.icmp_signed
         return Number(compare("!=", x.node, x.node.type(0)), types.boolean)
 
-    def alike(self, *given: Number) -> tuple[Number, ...]:
+    def alike(self, *operands: Number) -> tuple[Number, ...]:
         """Return numbers as the widest of their types."""
-        kind = widest(*(x.kind for x in given))
-        return tuple(self.cast(x, kind) for x in given)
+        kind = widest(*(x.kind for x in operands))
+        return tuple(self.cast(x, kind) for x in operands)
 
     def compare(self, sign: str, a: Number, b: Number) -> Number:
         """Return whether two numbers compare so."""
@@ -167,29 +167,29 @@ class Arithmetic:
         a, b = self.alike(a, b)
         return Number(self.builder.select(self.truth(test).node, a.node, b.node), a.kind)
 
-    def function(self, name: str, *given: Number) -> Number:
+    def function(self, name: str, *operands: Number) -> Number:
         """Return a function of floats, by NumPy's name; ``min``, ``max`` and ``abs`` of integers too."""
-        given = self.alike(*given)
-        if not given[0].real:
-            return self._of_integers(name, *given)
+        operands = self.alike(*operands)
+        if not operands[0].real:
+            return self._of_integers(name, *operands)
         if name in _ANGLES:
-            return self.binary("Mult", given[0], self.cast(constant(_ANGLES[name]), given[0].kind))
+            return self.binary("Mult", operands[0], self.cast(constant(_ANGLES[name]), operands[0].kind))
         written = getattr(self, f"_{name}", None)
         if written is not None:
-            return written(*given)  # type: ignore[no-any-return]
-        return self._called(name, *given)
+            return written(*operands)  # type: ignore[no-any-return]
+        return self._called(name, *operands)
 
-    def _of_integers(self, name: str, *given: Number) -> Number:
+    def _of_integers(self, name: str, *operands: Number) -> Number:
         if name in ("min", "max"):
-            return self.select(self.compare("Lt" if name == "min" else "Gt", *given), *given)
+            return self.select(self.compare("Lt" if name == "min" else "Gt", *operands), *operands)
         if name == "abs":
-            return self.select(self.compare("Lt", given[0], constant(0)), self.negative(given[0]), given[0])
-        return self.function(name, *(self.cast(x, types.float64) for x in given))
+            return self.select(self.compare("Lt", operands[0], constant(0)), self.negative(operands[0]), operands[0])
+        return self.function(name, *(self.cast(x, types.float64) for x in operands))
 
-    def _called(self, name: str, *given: Number) -> Number:
-        kind = given[0].kind
+    def _called(self, name: str, *operands: Number) -> Number:
+        kind = operands[0].kind
         node = type_of(kind)
-        shape = ir.FunctionType(node, [node] * len(given))
+        shape = ir.FunctionType(node, [node] * len(operands))
         if name in _LLVM:
             callee = self.builder.module.declare_intrinsic(f"llvm.{_LLVM[name]}", [node], shape)
         elif name in _LIBM:
@@ -201,7 +201,7 @@ class Arithmetic:
                 callee.attributes.add("readnone")
         else:
             raise UntranslatedError(f"no function {name}")
-        return Number(self.builder.call(callee, [x.node for x in given]), kind)
+        return Number(self.builder.call(callee, [x.node for x in operands]), kind)
 
     def _maximum(self, a: Number, b: Number, sign: str = "GtE") -> Number:
         larger = self.builder.or_(self.compare(sign, a, b).node, self.compare("NotEq", a, a).node)

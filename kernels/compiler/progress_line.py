@@ -10,7 +10,7 @@ from collections.abc import Callable
 from time import monotonic
 
 DELAY = 1.0
-"""Seconds of compiling, one piece soon after another, before a word."""
+"""Seconds of nearly uninterrupted compiling before the line is written."""
 _PAUSE = 5.0
 """Seconds without compiling, after which the count begins anew."""
 LINE = "tape: compiling native code, once on this machine (TAPE_QUIET=1 hides this line) ..."
@@ -36,7 +36,7 @@ def set_quiet(mode: bool = True) -> None:
 
 
 def began(name: str) -> None:
-    """Say that something is being compiled, until ``ended``; under one lock."""
+    """Start counting, until ``ended``; the caller holds one lock."""
     for hook in on_compile:
         hook(name)
     if _Burst.begin is not None:
@@ -51,7 +51,7 @@ def began(name: str) -> None:
 
 
 def ended() -> None:
-    """Say that nothing is being compiled any more."""
+    """Stop counting: nothing is being compiled any more."""
     if _Burst.begin is not None:
         if _Burst.timer is not None:
             _Burst.timer.cancel()

@@ -110,9 +110,9 @@ class Body(Expressions):
     def on_If(self, node: ast.If) -> None:  # noqa: N802
         """Branch."""
         then, done = self.function.append_basic_block("then"), self.function.append_basic_block("done")
-        other = self.function.append_basic_block("other") if node.orelse else done
-        self.branch(node.test, then, other)
-        for begin, body in ((then, node.body), (other, node.orelse)):
+        otherwise = self.function.append_basic_block("other") if node.orelse else done
+        self.branch(node.test, then, otherwise)
+        for begin, body in ((then, node.body), (otherwise, node.orelse)):
             if body:
                 self.builder.position_at_end(begin)
                 self.block(body)
@@ -153,9 +153,9 @@ class Body(Expressions):
         """Loop over a range; its step is a number of the source."""
         assert isinstance(node.iter, ast.Call)
         assert isinstance(node.target, ast.Name)
-        given = [self.numbers.cast(self.number(part), types.int64).node for part in node.iter.args]
-        first, stop = (I64(0), given[0]) if len(given) == 1 else given[:2]
-        step = given[2] if len(given) > 2 else I64(1)  # noqa: PLR2004 (range's own)
+        bounds = [self.numbers.cast(self.number(part), types.int64).node for part in node.iter.args]
+        first, stop = (I64(0), bounds[0]) if len(bounds) == 1 else bounds[:2]
+        step = bounds[2] if len(bounds) > 2 else I64(1)  # noqa: PLR2004 (range's own)
         with self.builder.goto_entry_block():
             counter = self.builder.alloca(I64)
         self.builder.store(first, counter)

@@ -41,21 +41,21 @@ class Module:
         """Return the function for arguments of these types, and what it returns."""
         key = (native.unit.name, native.function.__name__, kinds)
         self._calls[key] += 1
-        found = self._made.get(key)
-        if found is None:
-            found = self._made[key] = self._translated(native, kinds)
-        return found
+        function = self._made.get(key)
+        if function is None:
+            function = self._made[key] = self._translated(native, kinds)
+        return function
 
     def _translated(self, native: Any, kinds: tuple[Any, ...]) -> tuple[ir.Function, Any]:
-        given = [type_of(kind) for kind in kinds]
+        parameter_types = [type_of(kind) for kind in kinds]
         name = f"{native.symbol}.{len(self._made)}.{len(self.ir.globals)}"
-        function = ir.Function(self.ir, ir.FunctionType(ir.VoidType(), given), name)
+        function = ir.Function(self.ir, ir.FunctionType(ir.VoidType(), parameter_types), name)
         function.linkage = "internal"
         tree, loops = _trees(native.unit.text)[native.function.__name__]
         if loops:
             function.attributes.add("noinline")  # in the loops of a caller its constants would not stay in registers
         result = Body(self, function, native.function.__globals__).run(tree, kinds)
-        kind = ir.FunctionType(type_of(result), given)
+        kind = ir.FunctionType(type_of(result), parameter_types)
         if loops and self.control and _is_of_elements(function):
             del self.ir.globals[name]
             apart = ir.Function(self.loops, kind, f"{self.ir.name}.{name}")
@@ -75,7 +75,7 @@ class Module:
     def export(self, native: Any) -> None:
         """Add the entry of a function with a signature under its symbol; of ``njit`` one for Python behind it."""
         kinds, result = sigutils.normalize_signature(native.signature)
-        inner, found = self.function(native, tuple(kinds))
+        inner, number = self.function(native, tuple(kinds))
         kind = ir.FunctionType(type_of(result), [type_of(k) for k in kinds])
         outer = ir.Function(self.ir, kind, native.symbol)
         builder = ir.IRBuilder(outer.append_basic_block("entry"))
@@ -83,7 +83,7 @@ class Module:
         if result == types.void:
             builder.ret_void()
         else:
-            builder.ret(Arithmetic(builder).cast(Number(value, found), result).node)
+            builder.ret(Arithmetic(builder).cast(Number(value, number), result).node)
         if not native.is_kernel:
             _export_to_python(self.ir, native.symbol, outer, len(kinds), result)
 
@@ -92,16 +92,19 @@ class Module:
 def _trees(text: str) -> dict[str, tuple[ast.FunctionDef, bool]]:
     """Return a source's functions by their names, and whether they loop; several units call what stands in one."""
     functions = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
-    return {one.name: (one, any(isinstance(node, ast.For) for node in ast.walk(one))) for one in functions}
+    return {
+        function.name: (function, any(isinstance(node, ast.For) for node in ast.walk(function)))
+        for function in functions
+    }
 
 
 def _is_of_elements(function: ir.Function) -> bool:
     """Whether a function has elements of arrays, subscripted or as numbers that are no integers, and calls nothing."""
-    within = [one for block in function.blocks for one in block.instructions]
-    if any(isinstance(one, ir.instructions.CallInstr) for one in within):
+    within = [instruction for block in function.blocks for instruction in block.instructions]
+    if any(isinstance(instruction, ir.instructions.CallInstr) for instruction in within):
         return False
-    subscripts = (isinstance(one, ir.instructions.GEPInstr) and one.inbounds for one in within)
-    return any(subscripts) or any(x.type in _REALS for one in within for x in one.operands)
+    subscripts = (isinstance(instruction, ir.instructions.GEPInstr) and instruction.inbounds for instruction in within)
+    return any(subscripts) or any(x.type in _REALS for instruction in within for x in instruction.operands)
 
 
 _REALS = {ir.DoubleType(), ir.FloatType()}
@@ -109,24 +112,24 @@ _REALS = {ir.DoubleType(), ir.FloatType()}
 
 def _export_to_python(module: ir.Module, symbol: str, outer: ir.Function, count: int, result: Any) -> None:
     """Add a function that takes and returns Python's integers, as METH_FASTCALL has it."""
-    own = ir.Function(module, ir.FunctionType(I64, [I64] * 3), f"{symbol}.py")
-    builder = ir.IRBuilder(own.append_basic_block("entry"))
+    wrapper = ir.Function(module, ir.FunctionType(I64, [I64] * 3), f"{symbol}.py")
+    builder = ir.IRBuilder(wrapper.append_basic_block("entry"))
 
-    def api(name: str, kind: ir.FunctionType, *given: Any) -> Any:
-        return builder.call(module.globals.get(name) or ir.Function(module, kind, name), given)
+    def api(name: str, kind: ir.FunctionType, *arguments: Any) -> Any:
+        return builder.call(module.globals.get(name) or ir.Function(module, kind, name), arguments)
 
-    with builder.if_then(builder.icmp_signed("!=", own.args[2], I64(count)), likely=False):
+    with builder.if_then(builder.icmp_signed("!=", wrapper.args[2], I64(count)), likely=False):
         api("PyErr_BadArgument", ir.FunctionType(ir.IntType(32), []))
         builder.ret(I64(0))
-    objects = builder.inttoptr(own.args[1], I64.as_pointer())
+    objects = builder.inttoptr(wrapper.args[1], I64.as_pointer())
     as_word = ir.FunctionType(I64, [I64])
-    given = [builder.load(builder.gep(objects, [I64(i)])) for i in range(count)]
-    words = [api("PyLong_AsLongLong", as_word, one) for one in given]
+    arguments = [builder.load(builder.gep(objects, [I64(i)])) for i in range(count)]
+    words = [api("PyLong_AsLongLong", as_word, argument) for argument in arguments]
     for word in words:
         with builder.if_then(builder.icmp_signed("==", word, I64(-1)), likely=False):
             failed = api("PyErr_Occurred", ir.FunctionType(I64, []))
             with builder.if_then(builder.icmp_unsigned("!=", failed, I64(0)), likely=False):
                 builder.ret(I64(0))
     value = builder.call(outer, words)
-    found = I64(0) if result == types.void else value
-    builder.ret(api("PyLong_FromLongLong", as_word, found))
+    number = I64(0) if result == types.void else value
+    builder.ret(api("PyLong_FromLongLong", as_word, number))

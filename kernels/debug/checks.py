@@ -1,8 +1,8 @@
 """``TAPE_DEBUG=1``: each word of a tape is checked before a sweep reads it, against the forms and the registry.
 
-Native code believes the words of a tape. What is wrong with them is told here by the instruction and the word, before
-it becomes a wrong gradient or the end of the process. Nothing that a word points to is read before it is known to be
-memory. It is slow, and done only where ``guards.DEBUG`` says so.
+Native code trusts the words of a tape. Here damage is reported, naming the instruction and the word, before it becomes
+a wrong gradient or a crash. Nothing that a word points to is read before it is known to be memory. It is slow, and done
+only where ``guards.DEBUG`` says so.
 
 Each time the header, the counts, the blocks of all forms and every word that is new or other than at the last check
 are looked at; what the others point to only now and then, with the whole tape (kernels/debug/snapshots.py says when).
@@ -44,9 +44,9 @@ def marking(mark: Callable[[int], int], rows: guards.Rows) -> Callable[[int], in
 def beginning(begin: Callable[..., int], rows: guards.Rows) -> Callable[..., int]:
     """Return what begins the backward of some entries, likewise."""
 
-    def checked(entries: Any, *given: Any) -> int:
+    def checked(entries: Any, *args: Any) -> int:
         _check_all(rows, header_of(entries))
-        return begin(entries, *given)
+        return begin(entries, *args)
 
     return checked
 
@@ -62,11 +62,11 @@ def check(header: int) -> None:
     before = snapshots.last_checked(header)
     for _ in range(_TRIES):
         checker = _Checker(header, snapshots.taken(header), before)
-        found, before = checker.complaint(), NOTHING
-        if found is None:
+        complaint, before = checker.complaint(), NOTHING
+        if complaint is None:
             snapshots.keep(header, checker.before, checker.now(), checker.kept)
             return
-    raise DamagedError(f"TAPE_DEBUG: {found}")
+    raise DamagedError(f"TAPE_DEBUG: {complaint}")
 
 
 class _Checker:
@@ -86,8 +86,8 @@ class _Checker:
     def complaint(self) -> str | None:
         """Return the first that is found."""
         for check in (self._header, self._instructions, self._counts):
-            for found in check():
-                return f"tape {self.number}, {found}"
+            for fault in check():
+                return f"tape {self.number}, {fault}"
         return None
 
     def _header(self) -> Iterator[str]:
@@ -109,19 +109,23 @@ class _Checker:
 
     def _instructions(self) -> Iterator[str]:
         """Walk from the end, as native code does."""
-        own, stop, below = self.picture.words, len(self.picture.words), self.number << words.TAPE_BITS | self.next
+        tape_words, stop, below = (
+            self.picture.words,
+            len(self.picture.words),
+            self.number << words.TAPE_BITS | self.next,
+        )
         while stop > 0:
-            about = self._about(int(own[stop - 1]))
-            if isinstance(about, str):
-                yield _no_form(own, stop, about)
+            layout = self._about(int(tape_words[stop - 1]))
+            if isinstance(layout, str):
+                yield _no_form(tape_words, stop, layout)
                 return
-            start = stop - about.entries
-            name = f"instruction {about.form.name} in words {start} to {stop - 1}"
+            start = stop - layout.entries
+            name = f"instruction {layout.form.name} in words {start} to {stop - 1}"
             if start < 0:
                 yield f"{name}: it begins before the tape does"
                 return
-            first, last = self.before.unchanged(own, start, stop)
-            if first < last and own[start] < below:
+            first, last = self.before.unchanged(tape_words, start, stop)
+            if first < last and tape_words[start] < below:
                 ends = self.before.ends[first:last] + (stop - self.before.ends[last - 1])
                 yield from self._forms(ends)
                 start = int(ends[0]) - self.before.length(first)
@@ -129,49 +133,49 @@ class _Checker:
                 self.ends.append(ends)
                 self.kept += stop - start
             else:
-                for at, what, why in self._wrong(own[start:stop].tolist(), about, below):
-                    yield f"{name}: word {start + at}, {what}, is {own[start + at]}, {why}"
-                self.slots.append(own[start : start + 1])
+                for at, part, why in self._wrong(tape_words[start:stop].tolist(), layout, below):
+                    yield f"{name}: word {start + at}, {part}, is {tape_words[start + at]}, {why}"
+                self.slots.append(tape_words[start : start + 1])
                 self.ends.append(np.array([stop]))
-            below, stop = int(own[start]), start
+            below, stop = int(tape_words[start]), start
         if (count := sum(map(len, self.slots))) != self.picture.header[words.T_COUNT]:
             yield f"its header: {self.picture.header[words.T_COUNT]} instructions, but there are {count}"
 
     def _forms(self, ends: Array) -> Iterator[str]:
         """Look at the forms of instructions that are as they were, each once."""
-        own = self.picture.words
-        codes = own[ends - 1]
+        tape_words = self.picture.words
+        codes = tape_words[ends - 1]
         for code in np.flatnonzero(np.bincount(codes)).tolist():
             if stands(code, head := self.before.heads.get(code)):
                 self.heads[code] = head
-            elif isinstance(about := self._about(code), str):
-                yield _no_form(own, int(ends[codes == code][-1]), about)
+            elif isinstance(layout := self._about(code), str):
+                yield _no_form(tape_words, int(ends[codes == code][-1]), layout)
 
     def now(self) -> Checked:
         """Return how the tape is, once there are no complaints."""
         return Checked(self.picture.words, _joined(self.slots), _joined(self.ends), self.heads)
 
     def _about(self, code: int) -> About | str:
-        found = self.abouts.get(code)
-        if found is None:
-            found = self.abouts[code] = about_of(code)
-            if isinstance(found, About):
+        layout = self.abouts.get(code)
+        if layout is None:
+            layout = self.abouts[code] = about_of(code)
+            if isinstance(layout, About):
                 self.heads[code] = head_of(code)
-        return found
+        return layout
 
-    def _wrong(self, own: list[int], about: About, below: int) -> Iterator[tuple[int, str, str]]:
+    def _wrong(self, tape_words: list[int], layout: About, below: int) -> Iterator[tuple[int, str, str]]:
         """Yield the words of an instruction that are wrong: where, what it is there, why."""
-        slot, inputs = own[0], len(about.form.specs)
+        slot, inputs = tape_words[0], len(layout.form.specs)
         if slot >> words.TAPE_BITS != self.number:
             yield 0, "its slot", "not one of this tape"
         elif slot >= below:
             yield 0, "its slot", "not below the next one's"
-        for i, operand in enumerate(own[1 : 1 + inputs]):
+        for i, operand in enumerate(tape_words[1 : 1 + inputs]):
             if operand and (why := self._wrong_operand(operand, slot)):
                 yield 1 + i, f"operand {i}", why
-        for j, kind in enumerate(about.kinds):
-            if why := self._wrong_saved(own[1 + inputs + j], kind, about, j):
-                yield 1 + inputs + j, f"saved {about.form.saved[j]!r}", why
+        for j, kind in enumerate(layout.kinds):
+            if why := self._wrong_saved(tape_words[1 + inputs + j], kind, layout, j):
+                yield 1 + inputs + j, f"saved {layout.form.saved[j]!r}", why
 
     def _wrong_operand(self, operand: int, slot: int) -> str:
         if operand < 0:
@@ -188,25 +192,25 @@ class _Checker:
             count, ""
         )
 
-    def _wrong_saved(self, value: int, kind: int, about: About, j: int) -> str:
+    def _wrong_saved(self, value: int, kind: int, layout: About, j: int) -> str:
         if kind == words.DOUBLE:
             return ""
         if kind == words.NUMBER:
-            most = about.form.spec.buffer_size * about.form.spec.dtype.itemsize
+            most = layout.form.spec.buffer_size * layout.form.spec.dtype.itemsize
             return "" if 0 <= value <= most else f"an offset out of a buffer of {most} bytes"
-        found = self._type_at(value)
-        if isinstance(found, str):
-            return found
+        kind_of_object = self._type_at(value)
+        if isinstance(kind_of_object, str):
+            return kind_of_object
         if kind == words.OBJECT:
             return ""
-        return _wrong_array(value, about.specs[j]) if found in self.arrays else "the address of no array"
+        return _wrong_array(value, layout.specs[j]) if kind_of_object in self.arrays else "the address of no array"
 
     def _type_at(self, address: int) -> int | str:
         """Return the address of the type of the object at an address; a sentence if there is none."""
-        found = self.known.get(address)
-        if found is None:
-            found = self.known[address] = "" if is_object(address) else "the address of no object"
-        return found or word_at(address + 8)
+        fault = self.known.get(address)
+        if fault is None:
+            fault = self.known[address] = "" if is_object(address) else "the address of no object"
+        return fault or word_at(address + 8)
 
     def _counts(self) -> Iterator[str]:
         """The chunks say where the first instruction of their slots stands, and how many have each."""
@@ -251,8 +255,8 @@ def _joined(parts: list[Array]) -> Array:
     return np.concatenate(parts[::-1]) if parts else np.empty(0, np.int64)
 
 
-def _no_form(own: Array, stop: int, why: str) -> str:
-    return f"the instruction that ends at word {stop - 1}: this word, its form, is {own[stop - 1]}, {why}"
+def _no_form(tape_words: Array, stop: int, why: str) -> str:
+    return f"the instruction that ends at word {stop - 1}: this word, its form, is {tape_words[stop - 1]}, {why}"
 
 
 def _wrong_array(address: int, spec: Spec | None) -> str:

@@ -2,8 +2,8 @@
 
 An instruction is known again by its slot, which is unique, and is unchanged if all its words are: wherever on the tape
 it stands after others have been dropped. Words are compared by array programs, a thousand in the time that checking one
-takes. What words point to, they cannot tell: so the whole tape is due again once as many words have been checked or
-dropped as it has, a few for each check counted in. Then the work of all checks is linear in words and checks.
+takes. Words say nothing about what they point to: so the whole tape is due again once as many words have been checked
+or dropped as it has, a few for each check counted in. Then the work of all checks is linear in words and checks.
 
 The forms of what is unchanged are looked at each time: their blocks are known again by where and how they begin.
 """
@@ -52,9 +52,9 @@ def taken(header: int) -> Picture:
         copy = np.empty(room, np.int64)
         wanted = native().picture(header, data_of(copy), room)
         if wanted <= room:
-            own, size = copy[: words.TAPE_WORDS], int(copy[words.T_SIZE])
+            header_words, size = copy[: words.TAPE_WORDS], int(copy[words.T_SIZE])
             rest = words.TAPE_WORDS + size if wanted > words.TAPE_WORDS else wanted
-            return Picture(own, copy[words.TAPE_WORDS : rest], copy[rest:wanted].reshape(-1, CHUNK_WORDS))
+            return Picture(header_words, copy[words.TAPE_WORDS : rest], copy[rest:wanted].reshape(-1, CHUNK_WORDS))
         room = 2 * wanted
 
 
@@ -78,16 +78,16 @@ class Checked(NamedTuple):
         """Return how many words an instruction has, by its number."""
         return int(self.ends[k] - self.ends[k - 1]) if k else int(self.ends[0])
 
-    def unchanged(self, own: Words, start: int, stop: int) -> tuple[int, int]:
+    def unchanged(self, tape_words: Words, start: int, stop: int) -> tuple[int, int]:
         """Return which instructions are as they were that end, in these words, with the one between two places.
 
         They are those from the first number to below the second.
         """
-        last = int(np.searchsorted(self.slots, own[start]))
-        if last == len(self.slots) or self.slots[last] != own[start]:
+        last = int(np.searchsorted(self.slots, tape_words[start]))
+        if last == len(self.slots) or self.slots[last] != tape_words[start]:
             return 0, 0
         end = int(self.ends[last])
-        begin = end - _alike(own[:stop], self.words[:end])
+        begin = end - _alike(tape_words[:stop], self.words[:end])
         first = 0 if begin == 0 else int(np.searchsorted(self.ends, begin)) + 1
         return (first, last + 1) if first <= last else (0, 0)
 
@@ -95,13 +95,13 @@ class Checked(NamedTuple):
 NOTHING = Checked(*(np.empty(0, np.int64) for _ in range(3)), {})
 
 
-def _alike(one: Words, other: Words) -> int:
+def _alike(now: Words, before: Words) -> int:
     """Return how many of their last words are the same."""
-    done, run, most = 0, _FIRST_RUN, min(len(one), len(other))
+    done, run, most = 0, _FIRST_RUN, min(len(now), len(before))
     while done < most:
         count = min(run, most - done)
-        i, j = len(one) - done, len(other) - done
-        odd = np.flatnonzero(one[i - count : i] != other[j - count : j])
+        i, j = len(now) - done, len(before) - done
+        odd = np.flatnonzero(now[i - count : i] != before[j - count : j])
         if odd.size:
             return done + count - 1 - int(odd[-1])
         done, run = done + count, 2 * run
@@ -113,14 +113,14 @@ _checked: dict[int, tuple[int, Checked]] = {}
 
 def last_checked(header: int) -> Checked:
     """Return how a tape was when it was last checked; nothing if it never was, or is due again."""
-    found = _checked.get(header)
-    if found is None or found[0] != word_at(header + 8 * words.T_NUMBER) or found[1].is_due:
+    record = _checked.get(header)
+    if record is None or record[0] != word_at(header + 8 * words.T_NUMBER) or record[1].is_due:
         return NOTHING
-    return found[1]
+    return record[1]
 
 
 def keep(header: int, before: Checked, now: Checked, kept: int) -> None:
-    """Note how a tape is that has been checked, of which so many words are as they were before."""
+    """Keep the state of a tape that has been checked, with ``kept`` words unchanged since the last check."""
     seen = len(now.words) - kept + len(before.words) - kept + EACH_CHECK
     since = before.since + seen if before is not NOTHING else 0
     for other, (number, _) in list(_checked.items()):
@@ -175,5 +175,5 @@ def stands(code: int, head: tuple[int, bytes] | None) -> bool:
     reference = registry.REGISTRY.living.get(code)
     if head is None or reference is None or reference() is None:
         return False
-    block, own = head
-    return word_at(registry.REGISTRY.forms + 8 * code) == block and ctypes.string_at(block, len(own)) == own
+    block, content = head
+    return word_at(registry.REGISTRY.forms + 8 * code) == block and ctypes.string_at(block, len(content)) == content

@@ -23,8 +23,8 @@ def dataclass(
     """Declare a class of fields, as ``dataclasses.dataclass`` does; it has neither order nor ``__match_args__``."""
 
     def made(cls: _Class) -> _Class:
-        own = vars(cls)
-        given = {name for name in ("__init__", "__repr__", "__eq__", "__hash__") if name in own}
+        namespace = vars(cls)
+        written = {name for name in ("__init__", "__repr__", "__eq__", "__hash__") if name in namespace}
         bare = dataclasses.dataclass(init=False, repr=False, eq=False, match_args=False, kw_only=kw_only, slots=slots)
         kind: Any = bare(cls)
         fields = dataclasses.fields(kind)
@@ -32,7 +32,7 @@ def dataclass(
         if eq:
             methods |= {"__eq__": _same(_values(fields)), "__hash__": _hashed(_values(fields)) if frozen else None}
         for name, method in methods.items():
-            if name not in given:
+            if name not in written:
                 setattr(kind, name, method)
         if frozen:
             kind.__setattr__, kind.__delattr__ = _refused_write, _refused_delete

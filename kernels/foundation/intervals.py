@@ -33,17 +33,17 @@ class Intervals:
         """Return the items whose range meets [low, high), each once, in no order."""
         if high <= low or not self._levels:
             return []
-        found = {id(entry): entry for entry in self._near(low, high)}
-        return [item for a, b, item in found.values() if a < high and low < b]
+        entries = {id(entry): entry for entry in self._near(low, high)}
+        return [item for a, b, item in entries.values() if a < high and low < b]
 
     def discard(self, low: int, high: int, item: Any) -> None:
         """Take an item out again, filed under the same range."""
         level = max(_LEAST, (high - low - 1).bit_length())
         blocks = self._levels.get(level, {})
         for block in range(low >> level, ((high - 1) >> level) + 1):
-            left = [entry for entry in blocks.get(block, ()) if entry[2] != item]
-            if left:
-                blocks[block] = left
+            remaining = [entry for entry in blocks.get(block, ()) if entry[2] != item]
+            if remaining:
+                blocks[block] = remaining
             else:
                 blocks.pop(block, None)
 

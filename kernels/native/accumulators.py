@@ -31,6 +31,6 @@ def _greater(builder: Any, top: Any, x: Any) -> Any:
 
 
 added = _step(_added)
-"""The sum so far and one more term."""
+"""The sum so far plus one more term."""
 greater = _step(_greater)
 """The larger of two numbers; of a nan and a number, either."""

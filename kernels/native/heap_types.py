@@ -14,11 +14,11 @@ from kernels.compiler.native_units import FASTCALL, Method
 from kernels.native.memory import readable
 
 NATIVE = readable() and not os.environ.get("TAPE_PLAIN") and jit.makes_native_code()
-"""False where this interpreter keeps its objects otherwise, where ``TAPE_PLAIN`` is set (tests), or without sources."""
+"""False where this interpreter lays out its objects differently, with ``TAPE_PLAIN`` set, or without source files."""
 
 DEFAULT, BASETYPE, COLLECTED = 1 << 18, 1 << 10, 1 << 14
 NOT_CALLED, VECTORCALL, METHOD = 1 << 7, 1 << 11, 1 << 17
-"""Flags of types, CPython's Py_TPFLAGS: not made by calling them; of objects that are called natively; of methods."""
+"""CPython's Py_TPFLAGS: no instances by calling the type; vectorcall; method descriptor."""
 CALL, DESCR_GET, DESCR_SET = 50, 54, 55
 LENGTH, CLEAR, DEALLOC, METHODS, TRAVERSE, MEMBERS, GETSET = 45, 51, 52, 64, 71, 72, 73
 """Numbers of slots, as CPython's typeslots.h fixes them."""
@@ -63,8 +63,8 @@ class _Spec(ctypes.Structure):
 
 
 _kept: list[Any] = []
-"""What types go on reading of their specs."""
-ctypes.pythonapi.Py_IncRef(ctypes.py_object(_kept))  # to the very end of the process: objects may die last
+"""Tables that the types refer to as long as they live."""
+ctypes.pythonapi.Py_IncRef(ctypes.py_object(_kept))  # kept until the process ends: objects may be deallocated last
 
 
 def _table(kind: Any, rows: list[Any]) -> int:
@@ -80,21 +80,21 @@ def members(rows: dict[str, tuple[int, int, int]]) -> int:
 
 
 def methods(functions: dict[str, Any], *, without: bool = False) -> int:
-    """Return the table of methods; ``without`` arguments, or with however many."""
+    """Return the table of methods: those in ``without`` take no arguments, the others any number."""
     flags = _NOARGS if without else FASTCALL
     _kept.extend(functions.values())
     return _table(Method, [Method(name.encode(), f.address, flags, None) for name, f in functions.items()])
 
 
 def properties(rows: dict[str, tuple[Any, Any]]) -> int:
-    """Return the table of attributes that native code gets and sets."""
+    """Return the table of attributes with native getters and setters."""
     _kept.extend(rows.values())
     return _table(_GetSet, [_GetSet(n.encode(), g.address, s.address, None, None) for n, (g, s) in rows.items()])
 
 
 def made(name: str, base: type, slots: dict[int, Any], size: int, flags: int) -> Any:
     """Return a new type; slots are addresses of tables, or machine code. ``size`` 0 is the base's."""
-    rows = [_Slot(number, one if isinstance(one, int) else one.address) for number, one in slots.items()]
+    rows = [_Slot(number, value if isinstance(value, int) else value.address) for number, value in slots.items()]
     spec = _Spec(name.encode(), size, 0, DEFAULT | flags, ctypes.cast(_table(_Slot, rows), ctypes.POINTER(_Slot)))
     _kept.append((spec, slots))
     make = ctypes.pythonapi.PyType_FromSpecWithBases

@@ -154,9 +154,9 @@ def _applier(count: int, name: str, kind: Any) -> Any:
             at = ir.Constant(_I64, k)
             builder.store(builder.ptrtoint(place, _I64), builder.gep(table, [at]))
             builder.store(ir.Constant(_I64, 0), builder.gep(steps, [at]))
-        one = cgutils.alloca_once_value(builder, ir.Constant(_I64, 1))
+        single = cgutils.alloca_once_value(builder, ir.Constant(_I64, 1))
         loop = builder.inttoptr(args[0], ir.FunctionType(ir.VoidType(), [pointer] * 4).as_pointer())
-        builder.call(loop, [table, one, steps, builder.inttoptr(args[1], pointer)])
+        builder.call(loop, [table, single, steps, builder.inttoptr(args[1], pointer)])
         return builder.load(result)
 
     if count == 1:

@@ -1,4 +1,4 @@
-"""NumPy's inner loops over nests: what one element's strides do not reach goes round outside."""
+"""Runs NumPy's inner loops over arrays of any rank: the loop takes one axis, a counter around it the others."""
 
 from __future__ import annotations
 
@@ -30,6 +30,6 @@ def nest(layout, pointers, count, loop, data):
             place = rest % size
             rest //= size
             for k in range(count):
-                own = arguments + 8 * k
-                store_i8(own, load_i8(own) + place * word(first, k * stride + 1 + axis))
+                operand = arguments + 8 * k
+                store_i8(operand, load_i8(operand) + place * word(first, k * stride + 1 + axis))
         call_loop(loop, arguments, extent, strides, data)

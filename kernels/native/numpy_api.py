@@ -52,9 +52,9 @@ def new_array(typingctx: Any, address: Any, kind: Any, ndim: Any, shape: Any, nu
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
         made = ir.FunctionType(_I64, [_I64, _I32, _I64, _I32, _I64, _I64, _I32, _I32, _I64])
-        given = [args[1], builder.trunc(args[2], _I32), args[3], builder.trunc(args[4], _I32)]
+        arguments = [args[1], builder.trunc(args[2], _I32), args[3], builder.trunc(args[4], _I32)]
         function = builder.inttoptr(args[0], made.as_pointer())
-        return builder.call(function, [*given, _I64(0), _I64(0), _I32(0), _I32(0), _I64(0)])
+        return builder.call(function, [*arguments, _I64(0), _I64(0), _I32(0), _I32(0), _I64(0)])
 
     return types.int64(*[types.int64] * 5), codegen
 
@@ -71,19 +71,19 @@ def new_view(
     data: Any,  # noqa: ARG001
     flags: Any,  # noqa: ARG001
 ) -> Any:
-    """PyArray_NewFromDescr: an array that shows memory of another; the dtype's reference goes to it."""
+    """PyArray_NewFromDescr: a view of given memory; takes over the dtype's reference."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
         made = ir.FunctionType(_I64, [_I64, _I64, _I32, _I64, _I64, _I64, _I32, _I64])
-        given = [*args[1:3], builder.trunc(args[3], _I32), *args[4:7], builder.trunc(args[7], _I32), _I64(0)]
-        return builder.call(builder.inttoptr(args[0], made.as_pointer()), given)
+        arguments = [*args[1:3], builder.trunc(args[3], _I32), *args[4:7], builder.trunc(args[7], _I32), _I64(0)]
+        return builder.call(builder.inttoptr(args[0], made.as_pointer()), arguments)
 
     return types.int64(*[types.int64] * 8), codegen
 
 
 @intrinsic
 def set_base(typingctx: Any, address: Any, array: Any, base: Any) -> Any:  # noqa: ARG001
-    """PyArray_SetBaseObject: let an array keep the one whose memory it shows, whose reference goes to it."""
+    """PyArray_SetBaseObject: let a view own its base, taking over the reference."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
         function = builder.inttoptr(args[0], ir.FunctionType(_I32, [_I64, _I64]).as_pointer())
@@ -104,7 +104,7 @@ def table() -> Any:
 
 @functools.cache
 def agrees() -> bool:
-    """Check, on known arrays, that their fields stand where they are read, and that the functions are what is called.
+    """Check, on known arrays, that their fields are where native code reads them, and that the functions are right.
 
     Only where memory is ``readable`` (kernels/native/memory.py).
     """
@@ -126,5 +126,5 @@ def agrees() -> bool:
         return False
     new_copy = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.c_int)(table()[NEW_COPY])
     copy_into = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.py_object)(table()[COPY_INTO])
-    found, into = new_copy(turned, 0), np.zeros((3, 2))
-    return copy_into(into, found) == 0 and bool(found.flags.c_contiguous) and np.array_equal(into, turned)
+    copied, into = new_copy(turned, 0), np.zeros((3, 2))
+    return copy_into(into, copied) == 0 and bool(copied.flags.c_contiguous) and np.array_equal(into, turned)

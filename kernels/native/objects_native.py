@@ -1,4 +1,4 @@
-"""What native code asks of Python's objects: types are checked before anything is read."""
+"""Reads Python's objects natively: types are checked before anything is read."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ def kind_of(x):
 @njit(cache=True, error_model="numpy")
 def none(registry):
     """A new reference to None."""
-    found = word(registry, G_NONE)
-    Py_IncRef(found)
-    return found
+    result = word(registry, G_NONE)
+    Py_IncRef(result)
+    return result
 
 
 @njit(cache=True, error_model="numpy")
 def put(at, thing):
-    """Put a new reference to an object where there is nothing."""
+    """Store a new reference to an object in an empty place."""
     Py_IncRef(thing)
     store_i8(at, thing)
 
@@ -68,7 +68,7 @@ def wrong(registry):
 
 
 @njit(cache=True, error_model="numpy")
-def number_given(registry, x):
+def integer_of(registry, x):
     """The value of an integer; -1 for anything else."""
     return PyLong_AsLongLong(x) if kind_of(x) == word(registry, G_INT) else -1
 
@@ -82,10 +82,10 @@ def is_array(registry, x):
 @njit(cache=True, error_model="numpy")
 def elements(shape, count):
     """How many elements a shape of so many dims has."""
-    found = 1
+    product = 1
     for k in range(count):
-        found *= word(shape, k)
-    return found
+        product *= word(shape, k)
+    return product
 
 
 @njit(cache=True, error_model="numpy")
@@ -99,19 +99,19 @@ def array_of(registry, ndim, shape, dtype, large):
 
 @njit(cache=True, error_model="numpy")
 def new_tensor(registry):
-    """A new tensor without anything, in the memory of one that has died if there is one; 0 with an exception.
+    """A new empty tensor, in the memory of a dead one if there is one; 0 with an exception.
 
-    Only where there is none is memory allocated, which may collect garbage, and so run anything.
+    Else memory is allocated, which may start a garbage collection, and so run any Python code.
     """
-    found = word(registry, G_SPARE)
-    if found == 0:
+    tensor = word(registry, G_SPARE)
+    if tensor == 0:
         return PyType_GenericAlloc(word(registry, G_TENSOR), 0)
-    store_i8(registry + 8 * G_SPARE, load_i8(found + O_VALUE))
+    store_i8(registry + 8 * G_SPARE, load_i8(tensor + O_VALUE))
     store_i8(registry + 8 * G_SPARES, word(registry, G_SPARES) - 1)
-    store_i8(found + O_VALUE, 0)
-    PyObject_Init(found, word(registry, G_TENSOR))
-    PyObject_GC_Track(found)
-    return found
+    store_i8(tensor + O_VALUE, 0)
+    PyObject_Init(tensor, word(registry, G_TENSOR))
+    PyObject_GC_Track(tensor)
+    return tensor
 
 
 @njit(cache=True, error_model="numpy")
@@ -135,19 +135,19 @@ def block_of(registry, code):
 
 @njit(cache=True, error_model="numpy")
 def visit_all(first, last, visit, argument):
-    """Show the garbage collector the objects that stand from one address to another; its answer, 0 to go on."""
+    """Show the garbage collector the objects in a range of addresses; its answer, 0 to go on."""
     for at in range(first, last + 8, 8):
         held = load_i8(at)
         if held != 0:
-            found = call_visit(visit, held, argument)
-            if found != 0:
-                return found
+            status = call_visit(visit, held, argument)
+            if status != 0:
+                return status
     return 0
 
 
 @njit(cache=True, error_model="numpy")
 def drop_all(first, last):
-    """Let go of the objects that stand from one address to another: taken out before, for that may run anything."""
+    """Release the objects in a range of addresses; all are taken out first, since releasing may run any Python code."""
     for at in range(first, last + 8, 8):
         held = load_i8(at)
         if held != 0:

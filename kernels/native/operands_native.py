@@ -31,13 +31,13 @@ from kernels.native.words import (
 kind_of = load_module("native.objects_native").kind_of
 LARGEST_INT = 9007199254740992.0
 LARGEST_SINGLE = 3.4028235677973366e38
-"""Doubles from here on are no singles: half a step beyond the largest."""
+"""Doubles from here on overflow float32: half a step beyond its largest number."""
 INFINITY = float("inf")
 
 
 @njit(cache=True, error_model="numpy")
 def read_number(x, is_int, out):
-    """Read a Python number, an int only if doubles have room for it; 0 for others."""
+    """Read a Python number; 0 for other objects, and for an int beyond the range of doubles."""
     number = PyFloat_AsDouble(x)
     if number == -1.0 and PyErr_Occurred() != 0:
         PyErr_Clear()  # an int beyond all doubles
@@ -75,12 +75,12 @@ def read(registry, x, out):
 
 
 @njit(cache=True, error_model="numpy")
-def read_all(registry, given, count, operands):
-    """Read so many operands, of those there may be; 0 where Python is to."""
+def read_all(registry, args, count, operands):
+    """Read ``count`` operands; 0 where Python has to do it."""
     for i in range(MOST_OPERANDS):
         out = operands + OPERAND * i
         if i < count:
-            if read(registry, word(given, i), out) == 0:
+            if read(registry, word(args, i), out) == 0:
                 return 0
         else:
             store_i8(out + V_FORM, 0)
@@ -92,15 +92,15 @@ def read_all(registry, given, count, operands):
 
 @njit(cache=True, error_model="numpy")
 def wanted(operands):
-    """Which of the operands have slots, a bit each."""
-    found = 1 if load_i8(operands + V_SLOT) != 0 else 0
-    found += 2 if load_i8(operands + OPERAND + V_SLOT) != 0 else 0
-    return found + (4 if load_i8(operands + 2 * OPERAND + V_SLOT) != 0 else 0)
+    """Which of the operands have slots, as bits."""
+    bits = 1 if load_i8(operands + V_SLOT) != 0 else 0
+    bits += 2 if load_i8(operands + OPERAND + V_SLOT) != 0 else 0
+    return bits + (4 if load_i8(operands + 2 * OPERAND + V_SLOT) != 0 else 0)
 
 
 @njit(cache=True, error_model="numpy")
 def narrow(operands):
-    """Turn numbers among the operands to singles, behind them; 0 for one that is beyond those."""
+    """Write numbers among the operands as float32 too; 0 if one overflows."""
     for i in range(MOST_OPERANDS):
         at = operands + OPERAND * i
         if load_i8(at + V_OBJECT) == 0:
@@ -114,7 +114,7 @@ def narrow(operands):
 
 @njit(cache=True, error_model="numpy")
 def whole(entry, operands):
-    """Turn ints among the operands to integers, behind them; 0 for a float, and for what a dtype has no room for."""
+    """Write ints among the operands as integers too; 0 for a float, and for an int out of the dtype's range."""
     for i in range(MOST_OPERANDS):
         at = operands + OPERAND * i
         if load_i8(at + V_OBJECT) == 0:

@@ -16,24 +16,24 @@ _I64 = ir.IntType(64)
 _KINDS = {types.int64: _I64, types.int32: ir.IntType(32), types.float64: ir.DoubleType(), types.void: ir.VoidType()}
 
 
-def _api(name: str, result: Any, *given: Any) -> Any:
+def _api(name: str, result: Any, *parameters: Any) -> Any:
     """Return the intrinsic that calls a function of the C API; pointers are int64."""
     API.add(name)
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001 (Numba fixes the names)
-        kind = ir.FunctionType(_KINDS[result], [_KINDS[one] for one in given])
-        found = builder.call(external(builder, kind, name), args)
-        return context.get_dummy_value() if result == types.void else found
+        kind = ir.FunctionType(_KINDS[result], [_KINDS[kind_name] for kind_name in parameters])
+        result_value = builder.call(external(builder, kind, name), args)
+        return context.get_dummy_value() if result == types.void else result_value
 
-    made = result(*given), codegen
-    takes: list[Callable[..., Any]] = [  # Numba asks for as many parameters as there are
+    made = result(*parameters), codegen
+    callers: list[Callable[..., Any]] = [  # Numba asks for as many parameters as there are
         lambda typingctx: made,  # noqa: ARG005
         lambda typingctx, a: made,  # noqa: ARG005
         lambda typingctx, a, b: made,  # noqa: ARG005
         lambda typingctx, a, b, c: made,  # noqa: ARG005
         lambda typingctx, a, b, c, d: made,  # noqa: ARG005
     ]
-    call = takes[len(given)]
+    call = callers[len(parameters)]
     call.__name__ = call.__qualname__ = name
     return intrinsic(call)
 
@@ -92,8 +92,10 @@ def tape_registry(typingctx: Any) -> Any:  # noqa: ARG001
     """The registry's address: a symbol that is there before any code that has it is loaded; registry.py."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
-        found = builder.module.globals.get("tape_registry") or ir.GlobalVariable(builder.module, _I64, "tape_registry")
-        return builder.ptrtoint(found, _I64)
+        variable = builder.module.globals.get("tape_registry") or ir.GlobalVariable(
+            builder.module, _I64, "tape_registry"
+        )
+        return builder.ptrtoint(variable, _I64)
 
     return types.int64(), codegen
 
@@ -120,7 +122,7 @@ def call_word(typingctx: Any, address: Any, h: Any) -> Any:  # noqa: ARG001
 
 
 @intrinsic
-def call_get(typingctx: Any, address: Any, own: Any, x: Any, kind: Any) -> Any:  # noqa: ARG001
+def call_get(typingctx: Any, address: Any, getter_self: Any, x: Any, kind: Any) -> Any:  # noqa: ARG001
     """Call a type's ``descrgetfunc``."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
@@ -130,7 +132,7 @@ def call_get(typingctx: Any, address: Any, own: Any, x: Any, kind: Any) -> Any: 
 
 
 @intrinsic
-def call_set(typingctx: Any, address: Any, own: Any, x: Any, value: Any) -> Any:  # noqa: ARG001
+def call_set(typingctx: Any, address: Any, setter_self: Any, x: Any, value: Any) -> Any:  # noqa: ARG001
     """Call a type's ``descrsetfunc``."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001

@@ -1,4 +1,4 @@
-"""What native code finds by numbers: the headers of tapes, the blocks of forms. Never freed: tensors may die last."""
+"""Tables that native code reads by number: headers of tapes, blocks of forms. They are never freed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_TAPES = 1 << 18
 """Slots have 62 bits: so many tapes can live at a time."""
 _lock = forking.lock()
 _NAMES = "dim", "axis"
-"""Names of arguments that native code knows when it sees them."""
+"""Names of arguments that native code recognizes by identity."""
 
 
 def zeros(count: int) -> int:
@@ -37,7 +37,7 @@ def put(address: int, at: int, value: int) -> None:
 
 
 class Registry:
-    """The table of forms, by numbers that are given again when a form is gone."""
+    """The table of forms, by numbers that are reused when a form is deallocated."""
 
     def __init__(self) -> None:
         self.address = zeros(words.REGISTRY)
@@ -71,7 +71,7 @@ class Registry:
                 number = self.free.pop()
             except IndexError:
                 number = self.count
-                self.count = number + 1  # at once: what interrupts this thread may enter forms of its own
+                self.count = number + 1  # in one step: signal handlers on this thread may enter forms too
                 if number >= self.room:
                     self._grow()
                 put(self.address, words.G_FORMCOUNT, self.count)
@@ -84,7 +84,7 @@ class Registry:
         return self.living[number]()
 
     def _grow(self) -> None:
-        """Take a table of twice the size; the one before stays, for whoever is reading it."""
+        """Allocate a table of twice the size; the old one is not freed, since another thread may be reading it."""
         room = max(2 * self.room, 1 << 12)
         forms = zeros(room)
         if self.room:
@@ -93,7 +93,7 @@ class Registry:
         put(self.address, words.G_FORMS, forms)
 
     def _leave(self, number: int, _: Any) -> None:
-        """Take a form off the table: no tape has it any more. Safe in the middle of anything: it takes no lock."""
+        """Remove a form from the table: no tape refers to it any more. Takes no lock, so it may run at any point."""
         put(self.forms, number, 0)
         self.living.pop(number, None)
         self.free.append(number)
@@ -103,5 +103,5 @@ REGISTRY = Registry()
 
 
 def announce() -> None:
-    """Let native code find the registry."""
+    """Give native code the registry's address."""
     binding.add_symbol("tape_registry", REGISTRY.address)

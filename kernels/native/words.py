@@ -96,7 +96,7 @@ PARENT = 16
 """An alias keeps the number of its parent's bucket above this many bits."""
 
 # A found leaf: where its operand stands, where its instruction ends, its bucket.
-FOUND = 3
+LEAF_WORDS = 3
 
 # A form's block: words, inputs, saved values, elements and item size of the gradient buffer, kind, what it frees,
 # steps, the form, whether there is nothing to look at twice, whether the gradient buffer is in order; then the inputs,

@@ -25,13 +25,13 @@ _WIDTH = 8 * words.ROW
 
 def plan(recipe: Recipe, *, reverse: bool) -> Plan:
     """Lower a recipe; its reverse starts from the first output, if that is one floating element."""
-    own = recipe.copy()
-    lowering = Lowering(own, reverse=reverse)
+    copied = recipe.copy()
+    lowering = Lowering(copied, reverse=reverse)
     tasks = lowering.run()
-    forward, back = len(tasks), Reverse(own, lowering)
-    if reverse and own.wants(own.outputs[0]):
-        back.run(own.outputs[0])
-    return Plan(own, tasks, forward, back.buffers, reverse)
+    forward, back = len(tasks), Reverse(copied, lowering)
+    if reverse and copied.wants(copied.outputs[0]):
+        back.run(copied.outputs[0])
+    return Plan(copied, tasks, forward, back.buffers, reverse)
 
 
 class Machine:
@@ -56,49 +56,51 @@ class Machine:
 
     def copy(self) -> Machine:
         """Return another with memory of its own, for a call while this one runs: it needs no plan."""
-        other: Machine = object.__new__(Machine)
-        other.native, other.kept, other.size = self.native, self.kept, self.size
-        other.memory, other.start = block(self.size)
-        first, start = self.start - where(self.memory), other.start - where(other.memory)
-        other.memory[start : start + self.size] = self.memory[first : first + self.size]  # numbers stand in it
-        other.inputs, other.outputs, other.gradients = (
-            [self._moved(x, other) for x in group] for group in (self.inputs, self.outputs, self.gradients)
+        clone: Machine = object.__new__(Machine)
+        clone.native, clone.kept, clone.size = self.native, self.kept, self.size
+        clone.memory, clone.start = block(self.size)
+        first, start = self.start - where(self.memory), clone.start - where(clone.memory)
+        clone.memory[start : start + self.size] = self.memory[first : first + self.size]  # constants are in it
+        clone.inputs, clone.outputs, clone.gradients = (
+            [self._moved(x, clone) for x in group] for group in (self.inputs, self.outputs, self.gradients)
         )
-        other.forward, other.reverse = self._moved_rows(self.forward, other), self._moved_rows(self.reverse, other)
-        other._open()
-        return other
+        clone.forward, clone.reverse = self._moved_rows(self.forward, clone), self._moved_rows(self.reverse, clone)
+        clone._open()
+        return clone
 
     def _open(self) -> None:
-        """Let arguments in and results out; where nothing else is to be done between, by one call."""
+        """Set up the exchange of arguments and results; if nothing runs in Python between, all is one native call."""
         rows = [self.forward, self.reverse]
-        joined = np.concatenate([own.words for own in rows])
+        joined = np.concatenate([row_set.words for row_set in rows])
         begin = 0
-        for own in rows:
-            own.words = joined[begin : begin + len(own.words)]
-            own.start = where(own.words)
-            begin += len(own.words)
-        simple = [len(own.stretches) <= 1 and all(call is None for *_, call in own.stretches) for own in rows]
+        for row_set in rows:
+            row_set.words = joined[begin : begin + len(row_set.words)]
+            row_set.start = where(row_set.words)
+            begin += len(row_set.words)
+        simple = [
+            len(row_set.stretches) <= 1 and all(call is None for *_, call in row_set.stretches) for row_set in rows
+        ]
         whole = (where(joined), len(joined)) if all(simple) and not custom.RAN else None
         self.exchange = Exchange(self.inputs, self.outputs, self.gradients, whole)
 
-    def _moved(self, array: Array, other: Machine) -> Array:
-        """Return, of an array in this machine's memory, the one at that place in another's; others as they are."""
+    def _moved(self, array: Array, clone: Machine) -> Array:
+        """Return the array at the same place in a clone's memory; arrays outside this machine's memory as they are."""
         if not array.size or not self.start <= where(array) < self.start + self.size:
             return array
-        at = where(array) - self.start + other.start - where(other.memory)
-        return np.ndarray(array.shape, array.dtype, other.memory, at, array.strides)
+        at = where(array) - self.start + clone.start - where(clone.memory)
+        return np.ndarray(array.shape, array.dtype, clone.memory, at, array.strides)
 
-    def _moved_rows(self, rows: Rows, other: Machine) -> Rows:
-        own, pointers = rows.words.copy(), rows.pointers.copy()
-        for addresses in (own[:, words.R_ADDRESS], pointers):  # of kernels, too: they are elsewhere
-            addresses[(addresses >= self.start) & (addresses <= self.start + self.size)] += other.start - self.start
-        own[:, words.R_POINTERS] += where(pointers) - where(rows.pointers)
-        own[own[:, words.R_KIND] == words.RUN_INLINE, words.R_DATA] = other.start
+    def _moved_rows(self, rows: Rows, clone: Machine) -> Rows:
+        moved, pointers = rows.words.copy(), rows.pointers.copy()
+        for addresses in (moved[:, words.R_ADDRESS], pointers):  # addresses of kernels are out of this range
+            addresses[(addresses >= self.start) & (addresses <= self.start + self.size)] += clone.start - self.start
+        moved[:, words.R_POINTERS] += where(pointers) - where(rows.pointers)
+        moved[moved[:, words.R_KIND] == words.RUN_INLINE, words.R_DATA] = clone.start
         stretches = [
-            (first, stop, call and partial(call.func, [self._moved(x, other) for x in call.args[0]]))
+            (first, stop, call and partial(call.func, [self._moved(x, clone) for x in call.args[0]]))
             for first, stop, call in rows.stretches
         ]
-        return Rows(own, pointers, stretches)
+        return Rows(moved, pointers, stretches)
 
     def run(self, rows: Rows) -> None:
         """Run rows of the native program."""
@@ -109,11 +111,11 @@ class Machine:
         if custom.RAN:
             custom.check_failed()
 
-    def whole(self, given: Sequence[Any]) -> tuple[Any, ...] | None:
-        """Run on floats and arrays as they were recorded; return results and gradients. None for what else is given."""
+    def whole(self, args: Sequence[Any]) -> tuple[Any, ...] | None:
+        """Run on floats and arrays as they were recorded; return results and gradients, None for other arguments."""
         if self.exchange.whole is not None:
-            return self.exchange.whole(*given) or None
-        if not self.exchange.enter(*given):
+            return self.exchange.whole(*args) or None
+        if not self.exchange.enter(*args):
             return None
         self.run(self.forward)
         self.run(self.reverse)

@@ -1,4 +1,4 @@
-"""Native or plain: how tapes are swept and collected, chosen once by whether memory can be read."""
+"""Chooses between native and plain Python sweeps, by whether native code can read this interpreter's memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _spaces = threading.local()
 def workspace() -> Workspace:
     """Return this thread's memory for native sweeps."""
     space: Workspace | None = getattr(_spaces, "space", None)
-    if space is None or space.busy:  # a hook in the middle of a sweep began another
+    if space is None or space.busy:  # a hook has started another sweep in the middle of one
         space = _spaces.space = Workspace()
     return space
 
@@ -49,10 +49,10 @@ def leads(entries: Any, x: Any, readers: Readers, targets: tuple[Any, ...]) -> b
 def run_one(
     entries: Any, number: int, root: Root, readers: Readers, free: bool, how: How
 ) -> list[tuple[Any, Array | float]] | None:
-    """Return the gradients of leaves for one root, where nobody looks on; CrossingError if it leads to other tapes.
+    """Return the gradients of leaves for one root without observers; CrossingError if it leads to other tapes.
 
-    HookedError if it leads to a leaf that has hooks, or may lead to a slot at which somebody looks; None where only
-    :func:`run` can tell.
+    HookedError if it leads to a leaf with hooks, or may lead to an observed slot; None where only :func:`run` can find
+    out.
     """
     if NATIVE:
         return reverse.sweep_one(workspace(), entries, root, readers, free, how)

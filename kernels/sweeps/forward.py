@@ -54,7 +54,7 @@ def forward(
     if backend.NATIVE:
         return _forward(backend.workspace(), entries, sources, targets, batch, fixed)
     sweep = _Plain(entries, number, sources, targets, batch)
-    return _foreign(sweep.found, sources, fixed) or sweep.run()
+    return _foreign(sweep.leaf_rows, sources, fixed) or sweep.run()
 
 
 def leaves(entries: Any, number: int, slots: list[int]) -> Leaves:
@@ -63,10 +63,10 @@ def leaves(entries: Any, number: int, slots: list[int]) -> Leaves:
         seeds = [Seed(slot, _NOWHERE, 0.0) for slot in slots]
         return list(graphs.mark(entries, number, seeds).ends.values())
     space = backend.workspace()
-    own = space.words
+    header = space.words
     try:
         space.busy = True
-        own[words.H_TAPE] = header_of(entries)
+        header[words.H_TAPE] = header_of(entries)
         space.preset([(slot, 0, 0, _TARGET) for slot in slots])
         mark(space, entries)
         return _leaves(space, entries)
@@ -79,17 +79,17 @@ _NOWHERE: Any = None
 
 def _leaves(space: Workspace, entries: Any) -> Leaves:
     """Return the leaves that a mark has found."""
-    found: Leaves = []
-    for at in range(0, words.FOUND * space.words[words.H_LEAF], words.FOUND):
-        leaf = entries.operand(space.found[at], space.found[at + 1])
+    leaves: Leaves = []
+    for at in range(0, words.LEAF_WORDS * space.words[words.H_LEAF], words.LEAF_WORDS):
+        leaf = entries.operand(space.leaf_rows[at], space.leaf_rows[at + 1])
         foreign = type(leaf) is int
-        found.append((leaf, operand_spec(entries, space.found[at], space.found[at + 1]) if foreign else None))
-    return found
+        leaves.append((leaf, operand_spec(entries, space.leaf_rows[at], space.leaf_rows[at + 1]) if foreign else None))
+    return leaves
 
 
-def _foreign(found: Leaves, sources: list[Seed], fixed: Sequence[int]) -> Leaves:
+def _foreign(leaves: Leaves, sources: list[Seed], fixed: Sequence[int]) -> Leaves:
     slots = {seed.slot for seed in sources}.union(fixed)
-    return [(leaf, spec) for leaf, spec in found if type(leaf) is int and leaf not in slots]
+    return [(leaf, spec) for leaf, spec in leaves if type(leaf) is int and leaf not in slots]
 
 
 @functools.cache
@@ -105,17 +105,17 @@ def _forward(
     batch: int,
     fixed: Sequence[int],
 ) -> Leaves:
-    own = space.words
-    given = [seed_buffer(seed, batch) for seed in sources]
+    header = space.words
+    tangents = [seed_buffer(seed, batch) for seed in sources]
     buffers = [empty(o.spec, batch) for o in targets]
-    rows = [(key_of(s.slot), -id(buffer), 0, _SOURCE) for s, buffer in zip(sources, given, strict=True)]
+    rows = [(key_of(s.slot), -id(buffer), 0, _SOURCE) for s, buffer in zip(sources, tangents, strict=True)]
     rows += [(o.key, -id(buffer), 0, _TARGET) for o, buffer in zip(targets, buffers, strict=True)]
     try:
         space.busy = True
-        own[words.H_TAPE] = header_of(entries)
-        own[words.H_RESTRICT], own[words.H_BATCH] = 0, batch or 1
+        header[words.H_TAPE] = header_of(entries)
+        header[words.H_RESTRICT], header[words.H_BATCH] = 0, batch or 1
         space.preset(rows)
-        space.held = [*given, *buffers]
+        space.held = [*tangents, *buffers]
         mark(space, entries)
         if foreign := _foreign(_leaves(space, entries), sources, fixed):
             return foreign
@@ -141,8 +141,8 @@ def _compiled(space: Workspace, entries: Any) -> Table:
 
 def _run(space: Workspace, entries: Any, batch: int, known: Table) -> None:
     """Sweep, and let Python act where the native sweep pauses."""
-    own, native = space.words, _native()
-    own[words.H_FROM] = own[words.H_COUNT] - 1
+    header, native = space.words, _native()
+    header[words.H_FROM] = header[words.H_COUNT] - 1
     stash: dict[Any, Any] = {}
     while (status := native.push(space.address, known.address, known.mask)) == words.PAUSE:
         _act(space, entries, stash, batch)
@@ -150,26 +150,26 @@ def _run(space: Workspace, entries: Any, batch: int, known: Table) -> None:
 
 
 def _act(space: Workspace, entries: Any, stash: dict[Any, Any], batch: int) -> None:
-    """Let an instruction's own Python find its tangent."""
+    """Let Python compute the tangent of an instruction that native code cannot run."""
     native, at = _native(), space.words[words.H_FROM]
     instruction = instruction_at(entries, int(space.order[at]))
     tangents: list[Array | None] = []
     for operand, spec in zip(instruction.operands, instruction.form.specs, strict=True):
         address = 0 if operand is None else native.tangent(space.address, key_of(operand))
         tangents.append(None if address == 0 or spec is None else _array(address, spec, batch).copy())
-    found = _called(instruction, tangents, stash, batch)
-    if found is not None:
+    tangent = _called(instruction, tangents, stash, batch)
+    if tangent is not None:
         spec = instruction.form.spec
         size = spec.buffer_size * (batch or 1)
         address = native.place(space.address, instruction.slot, size, spec.dtype.itemsize)
         if address == 0:
             raise MemoryError("no memory for the tangents of a forward sweep")
-        _array(address, spec, batch)[...] = found + spec.dtype.type(0.0)
+        _array(address, spec, batch)[...] = tangent + spec.dtype.type(0.0)
     native.passed(space.address, at)
 
 
 def _called(instruction: Instruction, tangents: list[Array | None], stash: dict[Any, Any], batch: int) -> Array | None:
-    """Run the jvp of an instruction of Python's; None where its result has no tangent."""
+    """Run the jvp of an instruction in Python; None where its result has no tangent."""
     if all(t is None for t in tangents):
         return None
     function = getattr(instruction.saved[0], "jvp", None)
@@ -198,17 +198,17 @@ class _Plain:
         self.targets, self.batch = targets, batch
         roots = [Seed(o.key, o.spec, 0.0, o.offset) for o in targets]
         graph = graphs.mark(entries, number, roots)
-        self.marked, self.found = graph.marked, list(graph.ends.values())
-        self.given = {graphs.key_of(seed.slot) for seed in sources}
-        self.leading = graphs.relevant(graph, self.given)
-        self.state = reference.State(self.marked, {o.key for o in targets} | graph.split | self.given, batch)
+        self.marked, self.leaf_rows = graph.marked, list(graph.ends.values())
+        self.source_keys = {graphs.key_of(seed.slot) for seed in sources}
+        self.leading = graphs.relevant(graph, self.source_keys)
+        self.state = reference.State(self.marked, {o.key for o in targets} | graph.split | self.source_keys, batch)
         self.stash: dict[Any, Any] = {}
         for seed in sources:
             plant(self.state.buffer_of(graphs.key_of(seed.slot), seed.spec), seed)
 
     def run(self) -> Leaves:
         for instruction in reversed(self.marked):
-            if instruction.slot in self.leading and instruction.slot not in self.given:
+            if instruction.slot in self.leading and instruction.slot not in self.source_keys:
                 self._step(instruction)
         for o in self.targets:
             if o.key in self.state.buffers:
@@ -245,8 +245,8 @@ class _Plain:
         if tangent is None:
             return
         memory = self.state.buffer_of(home, form.spec)
-        for row, given in zip(np.atleast_2d(memory), np.atleast_2d(tangent), strict=True):
-            push(form, i, row, given, instruction.saved, start, offset)
+        for row, tangent_row in zip(np.atleast_2d(memory), np.atleast_2d(tangent), strict=True):
+            push(form, i, row, tangent_row, instruction.saved, start, offset)
 
     def _python(self, instruction: Instruction) -> None:
         tangents: list[Array | None] = []
@@ -256,7 +256,7 @@ class _Plain:
             tangents.append(
                 None if gradient_buffer is None or spec is None else pattern(gradient_buffer, spec, offset).copy()
             )
-        found = _called(instruction, tangents, self.stash, self.batch)
-        if found is not None:
+        result = _called(instruction, tangents, self.stash, self.batch)
+        if result is not None:
             spec = instruction.form.spec
-            pattern(self.state.buffer_of(instruction.slot, spec), spec, 0)[...] = found + spec.dtype.type(0.0)
+            pattern(self.state.buffer_of(instruction.slot, spec), spec, 0)[...] = result + spec.dtype.type(0.0)

@@ -34,8 +34,8 @@ def add_to(place: Array, value: Any) -> None:
         silently(np.add, place, value, out=place)
         return
     axis = min((i for i, n in enumerate(place.shape) if n > 1), key=lambda i: place.shape[i])
-    for part, own in zip(np.moveaxis(place, axis, 0), np.moveaxis(value, axis, 0), strict=True):
-        add_to(part, own)  # windows that overlap: one after another
+    for part, values in zip(np.moveaxis(place, axis, 0), np.moveaxis(value, axis, 0), strict=True):
+        add_to(part, values)  # windows that overlap: one after another
 
 
 def changed(before: Array, after: Array) -> Array:

@@ -41,7 +41,7 @@ def mark(entries: Any, number: int, seeds: list[Seed]) -> Graph:
     """Find what leads to the roots of a sweep; FreedError if it is no longer there."""
     low, high = number << TAPE_BITS, number + 1 << TAPE_BITS
     pending, split = {seed.slot for seed in seeds}, set()
-    found: dict[Any, Any] = {}
+    ends: dict[Any, Any] = {}
     marked: list[Instruction] = []
     stop = entries.find(max(pending)) if pending else 0
     while pending and stop > 0:
@@ -51,16 +51,16 @@ def mark(entries: Any, number: int, seeds: list[Seed]) -> Graph:
             continue
         pending.discard(slot)
         marked.append(instruction)
-        if form.kind >= CLEARS and form.kind <= ADDS and (operands[0] in pending or operands[0] in found):
+        if form.kind >= CLEARS and form.kind <= ADDS and (operands[0] in pending or operands[0] in ends):
             split.add(slot)
         for operand, spec in zip(operands, form.specs, strict=True):
             if type(operand) is int and low <= operand < high:
                 pending.add(operand)
             elif operand is not None:
-                found[key_of(operand)] = (operand, spec)
+                ends[key_of(operand)] = (operand, spec)
     if pending:
         raise FreedError
-    return Graph(marked, found, split)
+    return Graph(marked, ends, split)
 
 
 def relevant(graph: Graph, keys: set[Any]) -> set[Any]:

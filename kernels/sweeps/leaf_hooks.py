@@ -1,4 +1,4 @@
-"""Leaves that have hooks: a sweep stops where all of such a leaf's gradient has arrived, and hands it over."""
+"""Leaves with hooks: a sweep stops as soon as the gradient of such a leaf is complete, and delivers it."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from kernels.arrays.sweep_interface import Array, Observer, Task
 from kernels.native import words
 from kernels.sweeps.gradient_views import pattern
 from kernels.sweeps.graph import Graph
-from kernels.sweeps.leaves import gradients
+from kernels.sweeps.leaves import PlacedLeaf, gradients
 from kernels.sweeps.workspace import Workspace
 
 
 def last_uses(order: Iterable[tuple[int, Sequence[Any]]], wanted: set[int]) -> dict[int, int]:
     """Return where leaves, by id, are used for the last time; ``order`` has places and operands, the last first."""
-    found: dict[int, int] = {}
+    places: dict[int, int] = {}
     for place, operands in order:
         for operand in operands:
             if id(operand) in wanted:
-                found[id(operand)] = place
+                places[id(operand)] = place
                 wanted.discard(id(operand))
         if not wanted:
             break
-    return found
+    return places
 
 
 def by_slot(graph: Graph, steps: set[Any] | None, wanted: Container[int]) -> dict[int, list[Any]]:
@@ -32,17 +32,21 @@ def by_slot(graph: Graph, steps: set[Any] | None, wanted: Container[int]) -> dic
     ``steps`` are the slots of the instructions that run; None for all.
     """
     leaves = {id(end): end for end, _ in graph.ends.values() if id(end) in wanted}
-    order = ((one.slot, one.operands) for one in reversed(graph.marked) if steps is None or one.slot in steps)
-    found: dict[int, list[Any]] = {}
+    order = (
+        (instruction.slot, instruction.operands)
+        for instruction in reversed(graph.marked)
+        if steps is None or instruction.slot in steps
+    )
+    stops: dict[int, list[Any]] = {}
     for key, slot in last_uses(order, set(leaves)).items() if leaves else ():
-        found.setdefault(slot, []).append(leaves[key])
-    return found
+        stops.setdefault(slot, []).append(leaves[key])
+    return stops
 
 
 class Stops:
     """The stops of a native sweep."""
 
-    def __init__(self, space: Workspace, task: Task, placed: list[tuple[Any, ...]], buffers: list[Array]) -> None:
+    def __init__(self, space: Workspace, task: Task, placed: list[PlacedLeaf], buffers: list[Array]) -> None:
         self.space, self.task = space, task
         self.count, self.leaves = space.words[words.H_COUNT], space.words[words.H_LEAF]
         asked = [(o, b) for o, b in zip(task.observers, buffers, strict=True) if id(o.key) in task.hooked]
@@ -60,18 +64,18 @@ class Stops:
             yield k, entries.at(order[k])[3]
 
     def sweep(self, address: int) -> int:
-        """Sweep as the native sweep does, handing over leaves on the way."""
-        own = self.space.words
+        """Sweep as the native sweep does, delivering leaves with hooks on the way."""
+        header = self.space.words
         while self.places:
             place = self.places[-1][0]
-            own[words.H_COUNT], own[words.H_LEAF] = place, 0  # leaves are settled at the end
+            header[words.H_COUNT], header[words.H_LEAF] = place, 0  # leaves are settled at the end
             status = int(self.space.sweep(address))
             if status != words.OK:
                 return status
             while self.places and self.places[-1][0] == place:
                 self._hand_over(self.places.pop()[1])
-            own[words.H_FROM], own[words.H_RESUME] = place, 0
-        own[words.H_COUNT], own[words.H_LEAF] = self.count, self.leaves
+            header[words.H_FROM], header[words.H_RESUME] = place, 0
+        header[words.H_COUNT], header[words.H_LEAF] = self.count, self.leaves
         return int(self.space.sweep(address))
 
     def _hand_over(self, key: int) -> None:

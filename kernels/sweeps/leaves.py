@@ -1,4 +1,4 @@
-"""Leaves that a sweep has found: places for their gradients before it, the gradients after it."""
+"""The leaves that a sweep reaches: arrays for their gradients before it, the gradients after it."""
 
 from __future__ import annotations
 
@@ -17,6 +17,10 @@ from kernels.native.pool import reused_arrays
 from kernels.sweeps.gradient_views import pattern, shaped
 from kernels.sweeps.workspace import Workspace
 
+PlacedLeaf = tuple[Any, Spec, int, Any]
+"""A leaf, or a slot of another tape; its spec; where its bucket begins among the words of buckets; the array for its
+gradient, None for a single double, which stands in the bucket."""
+
 
 def place_leaves(
     space: Workspace,
@@ -26,20 +30,21 @@ def place_leaves(
     *,
     crossing: bool,
     only: set[Any] | None = None,
-) -> list[tuple[Any, ...]]:
-    """Give each leaf found, or only these, a place for its gradient: (leaf or slot, spec, bucket, array or None)."""
-    found, flat, placed = space.found, space.flat, []
+) -> list[PlacedLeaf]:
+    """Give each leaf found, or only these, a place for its gradient."""
+    leaf_rows, flat = space.leaf_rows, space.flat
+    placed: list[PlacedLeaf] = []
     observed = {o.key for o in observers} if observers else ()
-    for at in range(0, words.FOUND * space.words[words.H_LEAF], words.FOUND):
-        leaf = entries.operand(found[at], found[at + 1])
+    for at in range(0, words.LEAF_WORDS * space.words[words.H_LEAF], words.LEAF_WORDS):
+        leaf = entries.operand(leaf_rows[at], leaf_rows[at + 1])
         if (observed and leaf in observed) or (only is not None and leaf not in only):
             continue
-        bucket = words.BUCKET * found[at + 2]
+        bucket = words.BUCKET * leaf_rows[at + 2]
         if type(leaf) is int:
             if not crossing:
                 space.held = []
                 raise CrossingError
-            spec = operand_spec(entries, found[at], found[at + 1])
+            spec = operand_spec(entries, leaf_rows[at], leaf_rows[at + 1])
             array = reused_arrays.empty((batch, spec.buffer_size) if batch else spec.buffer_size, spec)
         else:
             spec = leaf.spec
@@ -55,11 +60,11 @@ def place_leaves(
     return placed
 
 
-def place(space: Workspace, entries: Any, only: Wanted | None, hooked: Container[int]) -> list[tuple[Any, ...]] | None:
-    """Give leaves found a place, of those wanted alone, and let the sweep keep to what leads to them.
+def place(space: Workspace, entries: Any, only: Wanted | None, hooked: Container[int]) -> list[PlacedLeaf] | None:
+    """Give the wanted leaves that were found a place, and restrict the sweep to what leads to them.
 
-    None, with nothing held, if one of them has not been found, or others that may not be there. HookedError if a leaf
-    has hooks and all are wanted.
+    None, holding nothing, if one of them was not found, or one was found that is not allowed. HookedError if a leaf has
+    hooks and all leaves are wanted.
     """
     count = space.words[words.H_LEAF]
     if only is None:
@@ -67,17 +72,17 @@ def place(space: Workspace, entries: Any, only: Wanted | None, hooked: Container
         if hooked:
             refuse(placed, hooked)
         return placed
-    found, flat, wanted, (leaves, alone) = space.found, space.flat, 0, only
-    if count == len(leaves):  # the usual: those found are those wanted, or one of these is missing
+    leaf_rows, flat, wanted, (leaves, alone) = space.leaf_rows, space.flat, 0, only
+    if count == len(leaves):  # the usual case: exactly the wanted leaves were found, or one of them is missing
         placed = place_leaves(space, entries, (), 0, crossing=False)
         return placed if leaves.issuperset([row[0] for row in placed]) else _none(space)
-    for at in range(0, words.FOUND * count, words.FOUND):
-        leaf = entries.operand(found[at], found[at + 1])
+    for at in range(0, words.LEAF_WORDS * count, words.LEAF_WORDS):
+        leaf = entries.operand(leaf_rows[at], leaf_rows[at + 1])
         if type(leaf) is int:
             space.held = []
             raise CrossingError
         if leaf in leaves:
-            flat[words.BUCKET * found[at + 2] + 3] |= words.RELEVANT
+            flat[words.BUCKET * leaf_rows[at + 2] + 3] |= words.RELEVANT
             wanted += 1
     if wanted < len(leaves) or (alone and wanted < count):
         return _none(space)
@@ -87,14 +92,14 @@ def place(space: Workspace, entries: Any, only: Wanted | None, hooked: Container
 
 
 def refuse_seen(space: Workspace, entries: Any, seen: Collection[int], root: int) -> None:
-    """Raise HookedError if the instructions that a sweep from this root comes to may have one of these slots."""
+    """Raise HookedError if a sweep from this root may reach one of these slots."""
     first = entries.at(space.order[space.words[words.H_COUNT] - 1].__index__())[2]
     if any(first <= slot <= root for slot in seen):
         space.held = []
         raise HookedError
 
 
-def refuse(placed: list[tuple[Any, ...]], hooked: Container[int]) -> None:
+def refuse(placed: list[PlacedLeaf], hooked: Container[int]) -> None:
     """Raise HookedError if a leaf that was found has hooks."""
     if any(id(row[0]) in hooked for row in placed):
         raise HookedError
@@ -108,7 +113,7 @@ def operand_spec(entries: Any, operand: int, last: int) -> Spec:
     return spec
 
 
-def read(space: Workspace, placed: list[tuple[Any, ...]], restrict: bool) -> Outcome:
+def read(space: Workspace, placed: list[PlacedLeaf], restrict: bool) -> Outcome:
     """Return the gradients of leaves, with ``restrict`` of none, and the cotangents of slots on other tapes."""
     if space.words[words.H_AT]:
         placed = touched(space, placed)
@@ -122,13 +127,13 @@ def _none(space: Workspace) -> None:
     space.held = []
 
 
-def touched(space: Workspace, placed: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Return the leaves to which something was contributed: not all, as H_AT says."""
+def touched(space: Workspace, placed: list[PlacedLeaf]) -> list[PlacedLeaf]:
+    """Return the leaves that received a contribution, where H_AT says that some did not."""
     flat = space.flat
     return [row for row in placed if flat[row[2] + 3] & words.TOUCHED]
 
 
-def gradients(space: Workspace, placed: list[tuple[Any, ...]]) -> list[tuple[Any, Array | float]]:
+def gradients(space: Workspace, placed: list[PlacedLeaf]) -> list[tuple[Any, Array | float]]:
     """Return leaves with their gradients."""
     floats = space.floats
     return [

@@ -21,7 +21,7 @@ _ACTED, _RAN = 1, 2
 
 
 class PythonCallbacks:
-    """Acts on the buffers of a native sweep that stands still; ``stash`` is what its instructions tell each other."""
+    """Acts on the buffers of a paused native sweep; its instructions share the dictionary ``stash``."""
 
     def __init__(self, space: Workspace, entries: Any, watched: dict[int, tuple[Observer, Array]], batch: int) -> None:
         self.space, self.entries, self.watched, self.batch = space, entries, watched, batch
@@ -30,25 +30,25 @@ class PythonCallbacks:
 
     def act(self) -> None:
         """Do what the instruction at H_FROM asks for, and say where the sweep goes on."""
-        own = self.space.words
-        at = own[words.H_FROM]
+        header = self.space.words
+        at = header[words.H_FROM]
         instruction = instruction_at(self.entries, int(self.space.order[at]))
         bucket = self.space.bucket(instruction.slot)
         if self.space.flat[bucket + 3] & words.PAUSED and self.hooked != at:
             self._hook(instruction.slot)
             self.hooked = at
             if instruction.form.kind != words.PYTHON and self.watched[instruction.slot][0].after is None:
-                own[words.H_RESUME] = _ACTED
+                header[words.H_RESUME] = _ACTED
                 return
         self._run(instruction, bucket)
-        own[words.H_RESUME] = _RAN
+        header[words.H_RESUME] = _RAN
 
     def _hook(self, slot: int) -> None:
         observer, buffer = self.watched[slot]
         place = pattern(buffer, observer.spec, observer.offset)
-        found = observer.hook(place + place.dtype.type(0.0)) if observer.hook is not None else None
-        if found is not None:
-            place[...] = changed(place, found)
+        replacement = observer.hook(place + place.dtype.type(0.0)) if observer.hook is not None else None
+        if replacement is not None:
+            place[...] = changed(place, replacement)
 
     def _run(self, instruction: Instruction, bucket: int) -> None:
         """Let Python compute what the instruction contributes to its operands, and add that."""
@@ -58,8 +58,8 @@ class PythonCallbacks:
             gradient = self._memory(self.space.flat[bucket + 1], form.spec)
         observer = self.watched[slot][0] if slot in self.watched else None
         start = self._start(instruction.operands[0]) if form.kind == words.VIEW else 0
-        found = run(instruction, gradient, observer, self.stash, batch=self.batch, start=start)
-        for operand, source, value in zip(instruction.operands, form.specs, found, strict=True):
+        contributions = run(instruction, gradient, observer, self.stash, batch=self.batch, start=start)
+        for operand, source, value in zip(instruction.operands, form.specs, contributions, strict=True):
             if operand is not None and source is not None and value is not None:
                 key = operand if type(operand) is int else -id(operand)
                 self._contribute(key, source, value, form.op.nothing)
@@ -71,12 +71,12 @@ class PythonCallbacks:
         return int(flat[bucket + 2]) if flat[bucket + 3] & words.ALIAS else 0
 
     def _contribute(self, key: int, spec: Spec, value: Any, zero: float) -> None:
-        own, flat = self.space.words, self.space.flat
+        header, flat = self.space.words, self.space.flat
         bucket = self.space.bucket(key)
-        if own[words.H_RESTRICT] and not flat[bucket + 3] & words.RELEVANT:
+        if header[words.H_RESTRICT] and not flat[bucket + 3] & words.RELEVANT:
             return
         offset = flat[bucket + 2] if flat[bucket + 3] & words.ALIAS else 0
-        elements = spec.buffer_size * own[words.H_BATCH]
+        elements = spec.buffer_size * header[words.H_BATCH]
         address = self.space.place(self.space.address, key, elements, spec.dtype.itemsize, spec.covers)
         if address == 0:
             raise MemoryError("no memory for the gradients of a backward sweep")

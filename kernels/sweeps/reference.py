@@ -89,8 +89,8 @@ class State:
 
     def home(self, key: Any) -> tuple[Any, int]:
         """Return whose gradient buffer a slot writes to, and where its pattern begins."""
-        found = self.homes.get(key)
-        offset, top = found.saved[0] if found is not None and found.form.kind == VIEW else 0, key
+        alias = self.homes.get(key)
+        offset, top = alias.saved[0] if alias is not None and alias.form.kind == VIEW else 0, key
         while top in self.homes and top not in self.kept:
             top = key_of(self.homes[top].operands[0])
         return top, offset
@@ -140,9 +140,9 @@ _ALIASES = (VIEW, CLEARS, ADDS)
 def _hook(observer: Observer, buffer: Array) -> None:
     assert observer.hook is not None
     place = pattern(buffer, observer.spec, observer.offset)
-    found = observer.hook(place + place.dtype.type(0.0))
-    if found is not None:
-        place[...] = changed(place, found)
+    replacement = observer.hook(place + place.dtype.type(0.0))
+    if replacement is not None:
+        place[...] = changed(place, replacement)
 
 
 def _give_observers(keyed: dict[Any, Observer], buffers: dict[Any, Array]) -> None:
@@ -194,8 +194,8 @@ def _pull(instruction: Instruction, i: int, operand: Any, cotangent: Array, stat
     target = state.buffer_of(top, spec)
     start = instruction.saved[0] if form.kind != PULLS else 0
     pairs = zip(np.atleast_2d(target), np.atleast_2d(cotangent), strict=True)
-    for row, given in pairs:
-        contribute(form, i, row, offset, given, instruction.saved, start)
+    for row, cotangent_row in pairs:
+        contribute(form, i, row, offset, cotangent_row, instruction.saved, start)
 
 
 def _clear(pull: Pull, buffer: Array, saved: tuple[Any, ...]) -> None:
@@ -208,8 +208,8 @@ def _python(instruction: Instruction, state: State, observer: Observer | None) -
     """Let Python compute what the instruction contributes to its operands, and add that."""
     start = state.home(key_of(instruction.operands[0]))[1] if instruction.form.kind == VIEW else 0
     buffer = state.buffers.get(instruction.slot)
-    found = run(instruction, buffer, observer, state.stash, batch=state.batch, start=start)
-    for operand, source, value in zip(instruction.operands, instruction.form.specs, found, strict=True):
+    contributions = run(instruction, buffer, observer, state.stash, batch=state.batch, start=start)
+    for operand, source, value in zip(instruction.operands, instruction.form.specs, contributions, strict=True):
         relevant = state.relevant is None or key_of(operand) in state.relevant
         if operand is not None and source is not None and value is not None and relevant:
             top, offset = state.home(key_of(operand))
@@ -219,10 +219,10 @@ def _python(instruction: Instruction, state: State, observer: Observer | None) -
             )
 
 
-def _outcome(found: dict[Any, Any], buffers: dict[Any, Array], keyed: dict[Any, Observer], restrict: bool) -> Outcome:
+def _outcome(ends: dict[Any, Any], buffers: dict[Any, Array], keyed: dict[Any, Observer], restrict: bool) -> Outcome:
     leaves: list[Any] = []
     foreign: list[Any] = []
-    for key, (operand, spec) in found.items():
+    for key, (operand, spec) in ends.items():
         if key in keyed:
             continue
         buffer = buffers.get(key)

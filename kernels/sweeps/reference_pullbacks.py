@@ -38,12 +38,12 @@ def run(
     """
     if cotangent is None:
         return list(instruction.saved[0].pull(instruction, None, stash, batch=batch))
-    found = contributions(instruction, cotangent, stash, batch=batch, start=start)
+    results = contributions(instruction, cotangent, stash, batch=batch, start=start)
     if observer is None or observer.after is None:
-        return found
-    shown = [None if one is None else one + one.dtype.type(0.0) for one in found]
+        return results
+    shown = [None if result is None else result + result.dtype.type(0.0) for result in results]
     output = pattern(cotangent, observer.spec, observer.offset) + cotangent.dtype.type(0.0)
-    pairs = zip(found, observer.after(shown, output), strict=True)
+    pairs = zip(results, observer.after(shown, output), strict=True)
     return [None if new is None or old is None else changed(old, new) for old, new in pairs]
 
 
@@ -58,23 +58,23 @@ def contributions(
     form = instruction.form
     if form.kind == PYTHON:
         gradient, context = pattern(cotangent, form.spec, 0), instruction.saved[0]
-        kept = gradient if isinstance(context, RoutineCall) else gradient.copy()  # the user's own code may keep it
+        kept = gradient if isinstance(context, RoutineCall) else gradient.copy()  # user code may keep it
         return list(context.pull(instruction, kept, stash, batch=batch))
     if batch:
         rows = [contributions(instruction, row, stash, start=start) for row in cotangent]
         return [None if column[0] is None else np.stack(column) for column in zip(*rows, strict=True)]
-    found: list[Array | None] = []
+    results: list[Array | None] = []
     for i, (operand, spec) in enumerate(zip(instruction.operands, form.specs, strict=True)):
         if operand is None or spec is None:
-            found.append(None)
+            results.append(None)
             continue
         if form.kind == VIEW:
-            found.append(_once(pattern(cotangent.copy(), spec, start)))
+            results.append(_once(pattern(cotangent.copy(), spec, start)))
             continue
         buffer, first = np.full(spec.buffer_size, -0.0, spec.dtype), lowest(spec)
         contribute(form, i, buffer, first, cotangent, instruction.saved)
-        found.append(_once(pattern(buffer, spec, first)))
-    return found
+        results.append(_once(pattern(buffer, spec, first)))
+    return results
 
 
 def _once(place: Array) -> Array:
@@ -83,9 +83,9 @@ def _once(place: Array) -> Array:
         return place
     at = sum(np.ix_(*[np.arange(n) * stride for n, stride in zip(place.shape, place.strides, strict=True)]))
     _, first = np.unique(np.ravel(at), return_index=True)
-    found = np.full(place.shape, -0.0, place.dtype)
-    found.reshape(-1)[first] = place.reshape(-1)[first]
-    return found
+    result = np.full(place.shape, -0.0, place.dtype)
+    result.reshape(-1)[first] = place.reshape(-1)[first]
+    return result
 
 
 def lowest(spec: Spec) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from typing import Any, Final
 
 from kernels.arrays.specs import Spec
 from kernels.arrays.sweep_interface import Array, Observer, Outcome, Readers, Task, Wanted
@@ -18,6 +18,8 @@ from kernels.sweeps.workspace import LARGE, Workspace
 
 _TAPE, _RESTRICT, _LEAF = words.H_TAPE, words.H_RESTRICT, words.H_LEAF
 _BATCH, _AT, _LOW, _OK = words.H_BATCH, words.H_AT, words.H_LOW, words.OK
+_IN_HEADER: Final = False
+"""In place of the root's cotangent for native code: it is in the sweep's header already."""
 
 
 def sweep(space: Workspace, task: Task) -> Outcome:
@@ -26,15 +28,15 @@ def sweep(space: Workspace, task: Task) -> Outcome:
     Raises, leaving everything as it was, FreedError if a needed instruction is gone, CrossingError if the graph leads
     to other tapes and may not, and MemoryError.
     """
-    own, entries, observers = space.words, task.entries, task.observers
+    header, entries, observers = space.words, task.entries, task.observers
     try:
         space.busy = True
-        own[_TAPE], own[_RESTRICT], own[_BATCH] = header_of(entries), task.restrict, task.batch or 1
+        header[_TAPE], header[_RESTRICT], header[_BATCH] = header_of(entries), task.restrict, task.batch or 1
         buffers = preset(space, task)
         mark(space, entries)
         if task.restrict:
             space.relevant(space.address)
-        placed = place_leaves(space, entries, observers, task.batch, crossing=task.crossing) if own[_LEAF] else []
+        placed = place_leaves(space, entries, observers, task.batch, crossing=task.crossing) if header[_LEAF] else []
         stops = Stops(space, task, placed, buffers) if task.hooked else None
         if stops is not None and stops.places:
             _go_on(space, entries, words.INTERRUPT_CHECK, observers, buffers, task.batch, stops.sweep)
@@ -49,7 +51,7 @@ def sweep(space: Workspace, task: Task) -> Outcome:
         held = space.rest()
     finally:
         space.busy = False
-    del held  # finalizers run now, which may record and sweep
+    del held  # finalizers run now; they may record and sweep
     return outcome
 
 
@@ -64,22 +66,22 @@ inputs of a transform that is over then; whether gradients are to be tensors; wh
 
 
 def ask(space: Workspace, entries: Any, x: Any, root: Callable[[Any], Root], readers: Readers, how: Asked) -> Any:
-    """Return what a backward from one root, where nobody looks on, gives; NotImplemented where it takes another way.
+    """Run a short backward: from one root, without observers; NotImplemented where the general one is needed.
 
-    Its leaves have then got their gradients, but for those listed (None: for none); or with targets these are what is
-    returned, a tuple. ``root`` tells of the tensor. It counts itself among the readers. A small graph's backward is
-    its few calls.
+    Leaves get their gradients; those that Python has to add are returned, or None. With targets, their gradients are
+    returned as a tuple instead. ``root`` describes ``x``. Registers itself as a reader. The cost of a small backward is
+    that of these few calls.
     """
     (value, targets, alone, tensors, free), arrays = how, []
     try:
-        space.busy = True  # what runs meanwhile, as a finalizer may anywhere, takes another workspace
+        space.busy = True  # finalizers that run meanwhile take another workspace
         readers.readers.append(None)  # within: an interrupt may follow at once
         status = space.begin(entries, x, value, targets, alone, arrays)
         while status > _OK:
             if status == words.BARE:
                 slot, spec, offset = root(x)
                 preset_root(space, slot, spec, 1.0 if value is None else value, offset)
-                value = False
+                value = _IN_HEADER
             elif status in (words.PAUSE, words.INTERRUPT_CHECK, words.MEMORY):
                 break
             elif status == words.ELSEWHERE:
@@ -89,8 +91,8 @@ def ask(space: Workspace, entries: Any, x: Any, root: Callable[[Any], Root], rea
             status = space.begin(entries, x, value, targets, alone, arrays)
         if status != _OK or (RAN and RAN[0][0]):
             _go_on(space, entries, status, (), [], 0, space.sweep)
-        found = space.end(targets, arrays, tensors, alone, readers.readers if free else None)
-        if free and found is not NotImplemented:
+        result = space.end(targets, arrays, tensors, alone, readers.readers if free else None)
+        if free and result is not NotImplemented:
             readers.swept += space.words[words.H_SWEPT]
         if space.bucket_room > LARGE:
             space.rest()
@@ -99,11 +101,11 @@ def ask(space: Workspace, entries: Any, x: Any, root: Callable[[Any], Root], rea
         space.busy = False
         if space.held:
             space.held = []
-    return found
+    return result
 
 
 def leads(space: Workspace, entries: Any, x: Any, readers: Readers, targets: tuple[Any, ...]) -> bool:
-    """Return whether a tensor leads to these leaves and to nothing else; False, too, where that is not easily told."""
+    """Return whether a tensor depends on exactly these leaves; False, too, where that is not easily found out."""
     try:
         space.busy = True
         readers.readers.append(None)
@@ -120,15 +122,15 @@ def sweep_one(
 ) -> list[tuple[Any, Array | float]] | None:
     """Return the gradients of leaves: as :func:`sweep`, for the usual call, from one root.
 
-    None, nothing being freed, where :func:`sweep` must tell which leaves it comes to; HookedError where somebody may
-    look at what it comes to. It counts itself among the readers.
+    None, freeing nothing, where only :func:`sweep` can find out which leaves it reaches; HookedError where an observed
+    slot or a leaf with hooks may be reached. Registers itself as a reader.
     """
     (slot, spec, offset), (value, only, hooked, seen) = root, how
-    own, found = space.words, None
+    header, result = space.words, None
     try:
         space.busy = True
         readers.readers.append(None)
-        own[_TAPE], own[_RESTRICT], own[_BATCH] = header_of(entries), 0, 1
+        header[_TAPE], header[_RESTRICT], header[_BATCH] = header_of(entries), 0, 1
         preset_root(space, slot, spec, 1.0 if value is None else value, offset)
         mark(space, entries)
         if seen:
@@ -137,9 +139,9 @@ def sweep_one(
         if placed is not None:
             if (status := space.sweep(space.address)) != _OK or (RAN and RAN[0][0]):
                 _go_on(space, entries, status, (), [], 0, space.sweep)
-            found = gradients(space, touched(space, placed) if own[_AT] else placed)
-            if only is not None and len(found) < len(only[0]):
-                found = None
+            result = gradients(space, touched(space, placed) if header[_AT] else placed)
+            if only is not None and len(result) < len(only[0]):
+                result = None
             elif free:
                 _drop(space, entries, readers)
         if space.held or space.bucket_room > LARGE:
@@ -147,7 +149,7 @@ def sweep_one(
     finally:
         readers.readers.pop()
         space.busy = False
-    return found
+    return result
 
 
 def _drop(space: Workspace, entries: Any, readers: Readers) -> None:
@@ -183,7 +185,7 @@ def _go_on(
         raise
 
 
-def check(status: int, what: str) -> None:
+def check(status: int, sweep_name: str) -> None:
     """Raise what the status of a native sweep says."""
     if status != words.OK:
-        raise MemoryError(f"no memory for the {what} sweep")
+        raise MemoryError(f"no memory for the {sweep_name} sweep")

@@ -36,7 +36,7 @@ def preset(space: Workspace, task: Task) -> list[Array]:
 
 def preset_one(space: Workspace, slot: int, spec: Spec, value: float, offset: int | None) -> None:
     """Preset a single root of one element. Its own bucket can hold a double, but not a view's."""
-    row = space.given
+    row = space.preset_words
     row[0], row[3] = slot, ROOT
     space.words[_PRESET] = 1
     if offset is None and spec.buffer_size == 1 and spec.dtype is FLOAT64:
@@ -54,7 +54,7 @@ def preset_root(space: Workspace, slot: int, spec: Spec, value: Array | float, o
         preset_one(space, slot, spec, value, offset)
         return
     buffer = seed_buffer(Seed(slot, spec, value, offset), 0, shared=False)
-    row = space.given
+    row = space.preset_words
     row[0], row[1], row[2], row[3] = slot, -id(buffer), 0, ROOT
     space.words[_PRESET] = 1
     space.held = [buffer]

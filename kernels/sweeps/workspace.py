@@ -56,12 +56,12 @@ class Workspace:
         self.reserve(_FIRST)
 
     def load_walk(self) -> None:
-        """Have the sweep of graphs of numbers, which many programs never need."""
+        """Load the sweep for graphs of numbers, which many programs never need."""
         self.words[words.H_WALKS] = jit.address_of(jit.load_module("sweeps.native.scalar_walk_native").walk)
 
     def _reserve_presets(self, rows: int) -> None:
         self.presets = self.rows.zeros("presets", (rows, 4))
-        self.given = memoryview(self.presets).cast("B").cast("q")
+        self.preset_words = memoryview(self.presets).cast("B").cast("q")
         self.words[words.H_PRESETS] = data_of(self.presets)
 
     def reserve(self, least: int) -> None:
@@ -69,21 +69,21 @@ class Workspace:
         self.bucket_room = buckets = 1 << (least - 1).bit_length()
         self.buckets = self.rows.zeros("buckets", (buckets, words.BUCKET))
         self.order = self.rows.zeros("order", (buckets,))
-        self.leaves = self.rows.zeros("leaves", (buckets, words.FOUND))
-        own = self.words
+        self.leaves = self.rows.zeros("leaves", (buckets, words.LEAF_WORDS))
+        header = self.words
         for at, array in ((words.H_BUCKETS, self.buckets), (words.H_ORDER, self.order), (words.H_LEAVES, self.leaves)):
-            own[at] = data_of(array)
-        own[words.H_ROOM] = buckets
+            header[at] = data_of(array)
+        header[words.H_ROOM] = buckets
         self.flat = memoryview(self.buckets).cast("B").cast("q")
         self.floats = self.flat.cast("B").cast("d")
-        self.found = memoryview(self.leaves).cast("B").cast("q")
+        self.leaf_rows = memoryview(self.leaves).cast("B").cast("q")
 
     def bucket(self, key: int) -> int:
         """Return where the bucket of a key begins among the words of buckets, or the empty one where it belongs."""
         return int(self.find(self.address, key) - self.words[words.H_BUCKETS]) // 8
 
     def rest(self) -> list[Any]:
-        """Give back what a large sweep needed; return what the last one held, to be let go."""
+        """Free the memory of a large sweep; return what the last one held, for the caller to release."""
         held = self.held
         if held:
             self.held = []
@@ -95,7 +95,7 @@ class Workspace:
         """Give the sweep the gradient buffers to begin with, a row of four words each."""
         if len(rows) > len(self.presets):
             self._reserve_presets(2 * len(rows))
-        flat, at = self.given, 0
+        flat, at = self.preset_words, 0
         for row in rows:
             flat[at], flat[at + 1], flat[at + 2], flat[at + 3] = row
             at += 4

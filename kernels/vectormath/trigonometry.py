@@ -55,7 +55,7 @@ def _fused(a: Value, *, steep: bool) -> tuple[Value, Value | None, Value]:
 
 
 def _exact(a: Value) -> tuple[Value, Value, Value]:
-    """Return the same of a double: a difference may be smaller than any one product with pi / 2 could tell."""
+    """Return the same of a double: a difference may be smaller than the error of a single product with pi / 2."""
     n, word = a.nearest(_PER_HALF_PI)
     start = a.minus(n.times(HALF_PI[0]))
     rest, last = n.times(HALF_PI[1]), n.times(HALF_PI[2])

@@ -23,8 +23,8 @@ def have_text(*files: str) -> bool:
 def address(file: str, name: str, dtype: np.dtype[Any]) -> int:
     """Compile one kernel of a file, with what stands before the first."""
     first, *parts = jit.source_of(file).split("@cfunc")
-    (own,) = (part for part in parts if f"def {name}(" in part)
-    text = f"{first}@cfunc{own}"
+    (definition,) = (part for part in parts if f"def {name}(" in part)
+    text = f"{first}@cfunc{definition}"
     for double, single in SINGLE if dtype == np.float32 else ():
         text = text.replace(double, single)
     return int(getattr(jit.load_source(f"{name}_{file.rpartition('.')[2]}", text), name).address)

@@ -21,12 +21,12 @@ class RowPull:
     """A linear map of rows: of cotangents back, or of tangents forward.
 
     ``where`` compiles the kernel of a dtype, whose layout is ``words``; its pointers are those of target, cotangent and
-    what the form saves, all C-contiguous. ``rule`` is the same on arrays of the shapes ``given`` and ``shape``, that of
-    the target. ``turned`` is its transpose; None where that is itself.
+    what the form saves, all C-contiguous. ``rule`` is the same on arrays of the shapes ``source_shape`` and ``shape``,
+    that of the target. ``turned`` is its transpose; None where that is itself.
     """
 
     shape: Strides
-    given: Strides
+    source_shape: Strides
     dtype: np.dtype[Any]
     words: tuple[int, ...]
     where: Callable[[np.dtype[Any]], int]
@@ -37,7 +37,7 @@ class RowPull:
     @property
     def steps(self) -> int:
         """How often the innermost expression runs."""
-        return max(math.prod(self.shape), math.prod(self.given))
+        return max(math.prod(self.shape), math.prod(self.source_shape))
 
     def kernel(self) -> tuple[int, Array]:
         """Compile, or find, the kernel; return its address and layout."""
@@ -46,14 +46,14 @@ class RowPull:
     def contribute(self, buffer: Array, offset: int, cotangent: Array, saved: tuple[Any, ...]) -> None:
         """Run the rule on arrays and add what it finds."""
         start, size = offset // buffer.itemsize, math.prod(self.shape)
-        given = cotangent.reshape(-1)[: math.prod(self.given)].reshape(self.given)
+        rows = cotangent.reshape(-1)[: math.prod(self.source_shape)].reshape(self.source_shape)
         with np.errstate(all="ignore"):
-            found = np.asarray(self.rule(given, *saved)).reshape(-1) + 0.0
-        if self.given != self.shape:  # a number for each row: none where that is nothing
+            contribution = np.asarray(self.rule(rows, *saved)).reshape(-1) + 0.0
+        if self.source_shape != self.shape:  # a number for each row: none where that is nothing
             outer, _, inner, *_ = self.words
-            nothing = ((given == 0) & np.signbit(given)).reshape(outer, 1, inner)
-            found = np.where(nothing, -0.0, found.reshape(outer, -1, inner)).reshape(-1)
-        buffer[start : start + size] += found
+            nothing = ((rows == 0) & np.signbit(rows)).reshape(outer, 1, inner)
+            contribution = np.where(nothing, -0.0, contribution.reshape(outer, -1, inner)).reshape(-1)
+        buffer[start : start + size] += contribution
 
 
 @functools.lru_cache(256)

@@ -52,11 +52,11 @@ def mean(x, n, step):
 
 @njit(error_model="numpy")
 def product_of_others(x, n, step, at):
-    found = ONE
+    product = ONE
     for k in range(n):
         if k != at:
-            found *= load_f8(x + k * step)
-    return found
+            product *= load_f8(x + k * step)
+    return product
 
 
 @njit(error_model="numpy")
@@ -163,8 +163,8 @@ def prod_jvp(layout, pointers, accumulate):
         t, x, s = pointers[1] + first(layout, row), pointers[2] + first(layout, row), ZERO
         y, zero = load_f8(pointers[3] + row * ITEM), has_zero(x, n, step)
         for k in range(n):
-            others = product_of_others(x, n, step, k) if zero else y / load_f8(x + k * step)
-            s += load_f8(t + k * step) * others
+            rest = product_of_others(x, n, step, k) if zero else y / load_f8(x + k * step)
+            s += load_f8(t + k * step) * rest
         put(pointers[0] + row * ITEM, s, accumulate)
 
 

@@ -44,10 +44,10 @@ class RowValue:
         """Return the result of an array, and its places where there are some."""
         call, layout = _called(self)
         x, y = np.ascontiguousarray(x), np.empty(self.shape, self.dtype)
-        given = [y, np.empty(self.shape, np.int64), x] if self.places else [y, x]
-        pointers = np.array([where(one) for one in given], np.int64)
+        operands = [y, np.empty(self.shape, np.int64), x] if self.places else [y, x]
+        pointers = np.array([where(array) for array in operands], np.int64)
         call(where(layout), where(pointers), 0)
-        return (y, given[1]) if self.places else y
+        return (y, operands[1]) if self.places else y
 
 
 @functools.lru_cache(256)

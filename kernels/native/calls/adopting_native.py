@@ -1,7 +1,7 @@
-"""NumPy's arrays and scalars among the operands of a call: tensors stand for them while it is made.
+"""NumPy's arrays and scalars among the operands of a call: wrapped in tensors for the call.
 
-A table has the specs of arrays by what their objects say: dtype, dims and strides (adopted_arrays.py enters them).
-Of scalars, and of arrays without dims, doubles are taken, and beside tensors of doubles integers.
+A hash table maps dtype, shape and strides of arrays to specs (adopted_arrays.py enters them). Of scalars and of arrays
+without dims, doubles are accepted, and integers too if another operand is a tensor of doubles.
 """
 
 from __future__ import annotations
@@ -64,19 +64,19 @@ MIX = -7046029254386353131
 
 @njit(cache=True, error_model="numpy")
 def row_of(registry, array):
-    """The row of the table where an array's spec would stand; 0 of one that is not entered: that cannot be read."""
+    """The row of the table for an array's spec; 0 for an array that the table cannot hold."""
     ndim = load_i4(array + A_NDIM)
     if ndim < 1 or ndim > MOST_ADOPTED_DIMS or load_i4(array + A_FLAGS) & A_ALIGNED == 0:
         return 0
-    shape, strides, found = load_i8(array + A_SHAPE), load_i8(array + A_STRIDES), load_i8(array + A_DTYPE)
+    shape, strides, hashed = load_i8(array + A_SHAPE), load_i8(array + A_STRIDES), load_i8(array + A_DTYPE)
     for k in range(ndim):
-        found = (found ^ word(shape, k)) * MIX + word(strides, k)
-    return word(registry, G_ADOPTED) + 8 * ADOPTED * ((found >> 32) & (KNOWN_ARRAYS - 1))
+        hashed = (hashed ^ word(shape, k)) * MIX + word(strides, k)
+    return word(registry, G_ADOPTED) + 8 * ADOPTED * ((hashed >> 32) & (KNOWN_ARRAYS - 1))
 
 
 @njit(cache=True, error_model="numpy")
 def is_entered(row, array):
-    """Whether a row has what an array's object says."""
+    """Whether a row has the array's dtype, shape and strides."""
     ndim = load_i4(array + A_NDIM)
     if word(row, N_SPEC) == 0 or word(row, N_DTYPE) != load_i8(array + A_DTYPE) or word(row, N_NDIM) != ndim:
         return False
@@ -88,7 +88,7 @@ def is_entered(row, array):
 
 @njit("int64(int64, int64)", cache=True, error_model="numpy")
 def enter(array, spec):
-    """Enter an array's spec; return the number of its row, which refers to that; -1 of one that is not entered."""
+    """Enter an array's spec, owning a reference to it; return the number of the row, -1 if that cannot be done."""
     registry = tape_registry()
     row = row_of(registry, array)
     if row == 0:
@@ -105,7 +105,7 @@ def enter(array, spec):
 
 @njit(cache=True, error_model="numpy")
 def view_of(registry, array):
-    """An array of the same memory: nobody else gives that another shape. 0 with an exception."""
+    """A view of an array, whose shape nobody else can set; 0 with an exception."""
     dtype = load_i8(array + A_DTYPE)
     Py_IncRef(dtype)
     shape, strides, data = load_i8(array + A_SHAPE), load_i8(array + A_STRIDES), load_i8(array + A_DATA)
@@ -121,16 +121,16 @@ def view_of(registry, array):
 
 @njit(cache=True, error_model="numpy")
 def is_double(registry, array):
-    """Whether an array is one double."""
+    """Whether an array is a single double."""
     aligned = load_i4(array + A_FLAGS) & A_ALIGNED != 0
     return load_i4(array + A_NDIM) == 0 and load_i8(array + A_DTYPE) == word(registry, G_DOUBLE) and aligned
 
 
 @njit(cache=True, error_model="numpy")
 def spec_for(registry, op, x):
-    """The spec of the tensor that would stand for an operand; 0 of any but arrays and NumPy's scalars.
+    """The spec of the tensor that wraps an operand; 0 for anything but arrays and NumPy's scalars.
 
-    A scalar counts as a number of its own where an operation has a condition: elsewhere it is a tensor.
+    Where an operation has a condition, a scalar counts as a Python number; elsewhere it is a tensor.
     """
     kind = kind_of(x)
     if kind == word(registry, G_NUMPY_DOUBLE) or kind == word(registry, G_NUMPY_INT):
@@ -145,7 +145,7 @@ def spec_for(registry, op, x):
 
 @njit(cache=True, error_model="numpy")
 def value_for(registry, x):
-    """The value of the tensor that stands for an operand: a new reference; 0 with an exception."""
+    """The value of the tensor that wraps an operand: a new reference; 0 with an exception."""
     if kind_of(x) == word(registry, G_NUMPY_INT):
         return PyFloat_FromDouble(np.float64(load_i8(x + HEADER)))
     if kind_of(x) != word(registry, G_ARRAY):
@@ -155,12 +155,12 @@ def value_for(registry, x):
 
 @njit(cache=True, error_model="numpy")
 def adopt(registry, op, x):
-    """A new tensor for an operand; 0, without an exception of those that are none's."""
+    """A new tensor that wraps an operand; 0 without an exception if the operand cannot be wrapped."""
     spec = spec_for(registry, op, x)
     made = new_tensor(registry) if spec != 0 else 0
     if made == 0:
         return 0
-    # To make a tensor may run anything.
+    # Making a tensor may run a garbage collection, and so any Python code.
     value = value_for(registry, x) if spec_for(registry, op, x) == spec else 0
     if value == 0:
         Py_DecRef(made)
@@ -171,14 +171,14 @@ def adopt(registry, op, x):
 
 
 @njit(cache=True, error_model="numpy")
-def suits(registry, given, count, x):
-    """Whether a tensor of a double may stand for an operand: for an integer only beside tensors of doubles."""
+def suits(registry, args, count, x):
+    """Whether an operand may be wrapped as a double: an integer only if another operand is a tensor of doubles."""
     if kind_of(x) != word(registry, G_NUMPY_INT):
         return True
     doubles = True
     for k in range(count):
-        if kind_of(word(given, k)) == word(registry, G_TENSOR):
-            value = load_i8(word(given, k) + O_VALUE)
+        if kind_of(word(args, k)) == word(registry, G_TENSOR):
+            value = load_i8(word(args, k) + O_VALUE)
             kind = kind_of(value) if value != 0 else 0
             of_doubles = kind == word(registry, G_ARRAY) and load_i8(value + A_DTYPE) == word(registry, G_DOUBLE)
             doubles = doubles and (of_doubles or kind == word(registry, G_FLOAT))
@@ -186,44 +186,44 @@ def suits(registry, given, count, x):
 
 
 @njit(cache=True, error_model="numpy")
-def let_go(own):
-    """Let go of the tensors that have been made."""
+def let_go(adopted):
+    """Release the tensors that have been made."""
     for k in range(MOST_OPERANDS):
-        if word(own, k) != 0:
-            Py_DecRef(word(own, k))
+        if word(adopted, k) != 0:
+            Py_DecRef(word(adopted, k))
     return 0
 
 
 @cfunc("int64(int64, int64, int64, int64)", cache=True, error_model="numpy")
-def hit_adopted(op, given, count, asked):
-    """Make a call as what stands at ``asked`` in the registry does, with tensors for arrays, if there is a tensor.
+def hit_adopted(op, args, count, asked):
+    """Make a call by the function at ``asked`` in the registry, with arrays wrapped, if an operand is a tensor.
 
-    0, mostly without an exception, where Python is to.
+    0 where Python has to make the call; with an exception if one was raised.
     """
-    registry, operands, own, tensors, made = tape_registry(), three_words(), three_words(), 0, 0
+    registry, operands, adopted, tensors, made = tape_registry(), three_words(), three_words(), 0, 0
     for k in range(MOST_OPERANDS):
-        store_i8(own + 8 * k, 0)
+        store_i8(adopted + 8 * k, 0)
         if k < count:
-            store_i8(operands + 8 * k, word(given, k))
-            tensors += 1 if kind_of(word(given, k)) == word(registry, G_TENSOR) else 0
+            store_i8(operands + 8 * k, word(args, k))
+            tensors += 1 if kind_of(word(args, k)) == word(registry, G_TENSOR) else 0
     writes = asked == G_HIT_IN_PLACE
     if (
         word(registry, asked) == 0
         or tensors == 0
         or tensors == count
-        or (writes and kind_of(word(given, 0)) != word(registry, G_TENSOR))
+        or (writes and kind_of(word(args, 0)) != word(registry, G_TENSOR))
     ):
         return 0
     for k in range(count):
-        x = word(given, k)
-        if kind_of(x) != word(registry, G_TENSOR) and suits(registry, given, count, x):
-            found = adopt(registry, op & (NUMBERED - 1), x)
-            if found != 0:
+        x = word(args, k)
+        if kind_of(x) != word(registry, G_TENSOR) and suits(registry, args, count, x):
+            tensor = adopt(registry, op & (NUMBERED - 1), x)
+            if tensor != 0:
                 made += 1
-                store_i8(operands + 8 * k, found)
-                store_i8(own + 8 * k, found)
+                store_i8(operands + 8 * k, tensor)
+                store_i8(adopted + 8 * k, tensor)
     result = 0
     if made != 0 and PyErr_Occurred() == 0:
         result = call_at(word(registry, asked), op, operands, count, 0)
-    let_go(own)
+    let_go(adopted)
     return result

@@ -1,4 +1,4 @@
-"""What is given behind the tensors of a call as words, by which the call is found again."""
+"""The arguments of a call behind its tensors as words: part of the call's key in the table."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ hash_of = load_module("native.calls.keys_native").hash_of
 
 @njit(cache=True, error_model="numpy")
 def put_int(x, out, used):
-    """Write the word of an int; how many words there are then, 0 for one beyond a word."""
+    """Write the word of an int; return how many words are used then, 0 if the int needs more than 64 bits."""
     number = PyLong_AsLongLong(x)
     if number == -1 and PyErr_Occurred() != 0:
         PyErr_Clear()
@@ -62,9 +62,9 @@ def put_sequence(registry, x, out, used):
 
 @njit(cache=True, error_model="numpy")
 def put_argument(registry, x, out, used):
-    """Write the words of an argument behind so many others; 0 for one that native code does not take.
+    """Write the words of an argument behind those used; 0 if native code does not accept it.
 
-    What is no number nor sequence stands for itself: it is in the table only if it cannot change.
+    An object that is no number and no sequence is known by its address: such calls are entered only if it is immutable.
     """
     if used == 0 or used + 2 > MOST_ARGUMENT_WORDS:
         return 0
@@ -81,31 +81,31 @@ def put_argument(registry, x, out, used):
 
 
 @njit(cache=True, error_model="numpy")
-def call_words(registry, given, first, count, names, out):
-    """Write the words of the arguments of a call from the first behind its tensors on; 0 if native code takes not all.
+def call_words(registry, args, first, count, names, out):
+    """Write the words of the arguments behind a call's tensors; 0 if native code does not accept all of them.
 
-    Of those by name, which come behind the others, the name stands before; the count of all words is the first.
+    The first word is the count of all words. Keyword arguments come last, each behind its name.
     """
     used = 1
     for k in range(first, count):
-        used = put_argument(registry, word(given, k), out, used)
+        used = put_argument(registry, word(args, k), out, used)
     for k in range(PyTuple_Size(names) if names != 0 else 0):
         used = put_argument(registry, PyTuple_GetItem(names, k), out, used)
-        used = put_argument(registry, word(given, count + k), out, used)
+        used = put_argument(registry, word(args, count + k), out, used)
     store_i8(out, used)
     return used
 
 
 @njit(cache=True, error_model="numpy")
-def tensors_in(registry, given, count):
-    """How many tensors the arguments of a call begin with, as far as there may be operands."""
-    found = 0
-    while found < min(count, MOST_OPERANDS) and kind_of(word(given, found)) == word(registry, G_TENSOR):
-        found += 1
-    return found
+def tensors_in(registry, args, count):
+    """How many leading arguments are tensors, at most as many as an operation has operands."""
+    tensors = 0
+    while tensors < min(count, MOST_OPERANDS) and kind_of(word(args, tensors)) == word(registry, G_TENSOR):
+        tensors += 1
+    return tensors
 
 
 @njit("int64(int64, int64, int64, int64)", cache=True, error_model="numpy")
-def words_of(given, count, names, out):
-    """Write the words of arguments, for Python; return their hash, -1 if native code takes not all."""
-    return hash_of(out) if call_words(tape_registry(), given, 0, count, names, out) != 0 else -1
+def words_of(args, count, names, out):
+    """Write the words of arguments, for Python; return their hash, -1 if native code does not accept all of them."""
+    return hash_of(out) if call_words(tape_registry(), args, 0, count, names, out) != 0 else -1

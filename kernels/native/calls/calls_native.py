@@ -1,8 +1,8 @@
 """An operation on tensors as one native call: a hit in the table of calls is computed, recorded and returned.
 
-Whatever is not in the table, or needs more than this, is Python's, which then enters it (call_table.py). Nothing
-of Python's runs between the look-up that counts and the last word: the tensor, whose making may collect garbage, is
-there before.
+Python does what is not in the table, or needs more than this, and then enters the call (call_table.py). No Python code
+runs between the final look-up and the last word written: the result tensor, whose allocation may start a garbage
+collection, is made before that.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def place_of(registry, op, a, b, c, wants, number):
 
 @njit(cache=True, error_model="numpy")
 def is_alive(form):
-    """Whether a form is: while one dies other threads may run, and the entries about it go in the midst of that."""
+    """Whether a form is alive: other threads may run while it is deallocated, before its entries are removed."""
     return form == 0 or load_i8(form) & COUNTED != 0
 
 
@@ -112,16 +112,17 @@ def look_up(registry, op, operands, t, number):
 
 @njit(cache=True, error_model="numpy")
 def number_in(operands):
-    """The bits of the second operand where that is a number, 0 of others: for operations that it is a part of."""
+    """The bits of the second operand if it is a number, else 0: for operations whose key includes that number."""
     b = operands + OPERAND
     return load_i8(load_i8(b + V_PLACE)) if load_i8(b + V_OBJECT) == 0 else 0
 
 
 @njit(cache=True, error_model="numpy")
 def can_do(t, entry, operands):
-    """Whether native code can do it now.
+    """Whether native code can make the call now.
 
-    A tape without room is Python's, as is a division of doubles by 0, and to look for large values that have died.
+    Python does it where the tape is full, where doubles are divided by 0, and where dead large values are to be
+    collected.
     """
     kind, block, large = word(entry, E_KIND), word(entry, E_BLOCK), word(entry, E_LARGE)
     if kind == SLOWLY or (kind == DIVIDE and load_f8(load_i8(operands + OPERAND + V_PLACE)) == 0.0):
@@ -138,7 +139,7 @@ def can_do(t, entry, operands):
 
 @njit(cache=True, error_model="numpy")
 def recorded(t, entry, operands, value, result):
-    """Record a call: give its result a slot, and count what is large."""
+    """Record a call: give its result a slot, and count the bytes of large values."""
     store_i8(result + O_SLOT, append(t, entry, operands, value))
     large = word(entry, E_LARGE)
     if large != 0:
@@ -148,7 +149,7 @@ def recorded(t, entry, operands, value, result):
 
 @njit(cache=True, error_model="numpy")
 def number_of(operands, by_number, asked):
-    """The number that is part of a call: of the second operand's, or of what is given behind the tensors."""
+    """The number in a call's key: the bits of the second operand, or the hash of the arguments behind the tensors."""
     if by_number != 0:
         return number_in(operands)
     return hash_of(asked) if asked != 0 else 0
@@ -156,7 +157,7 @@ def number_of(operands, by_number, asked):
 
 @njit(cache=True, error_model="numpy")
 def is_asked(entry, asked):
-    """Whether what is given behind the tensors is what an entry is of."""
+    """Whether the arguments behind the tensors are those of the entry."""
     if asked != 0:
         for k in range(load_i8(asked)):
             if word(word(entry, E_KEY), k) != word(asked, k):
@@ -165,20 +166,20 @@ def is_asked(entry, asked):
 
 
 @njit(cache=True, error_model="numpy")
-def entry_of(registry, op, given, count, operands, t, by_number, asked):
+def entry_of(registry, op, args, count, operands, t, by_number, asked):
     """Read the operands of a call and find its entry; 0 where Python is to do it."""
-    if t == -1 or read_all(registry, given, count, operands) == 0:
+    if t == -1 or read_all(registry, args, count, operands) == 0:
         return 0
     entry = look_up(registry, op, operands, t & ~1, number_of(operands, by_number, asked))
     if entry == 0 or is_asked(entry, asked) == 0:
         return 0
-    known = t & 1 == 0 or word(entry, E_OPERATION) != 0 or word(entry, E_KIND) == SLOWLY
-    return entry if known else 0  # Python notifies recorders of it
+    notifiable = t & 1 == 0 or word(entry, E_OPERATION) != 0 or word(entry, E_KIND) == SLOWLY
+    return entry if notifiable else 0  # Python notifies recorders of it
 
 
 @njit(cache=True, error_model="numpy")
 def dropped(value):
-    """Let go of a value, if there is one; 0."""
+    """Release a value, if there is one; return 0."""
     if value != 0:
         Py_DecRef(value)
     return 0
@@ -186,7 +187,7 @@ def dropped(value):
 
 @njit(cache=True, error_model="numpy")
 def filled(entry, at, tensor, value):
-    """Give a tensor a value, whose reference goes to it, and the form that an entry has."""
+    """Give a tensor a value, taking over the reference, and the form of the entry."""
     store_i8(tensor + O_VALUE, value)
     form = word(entry, at)
     Py_IncRef(form)
@@ -194,7 +195,7 @@ def filled(entry, at, tensor, value):
 
 
 @njit(cache=True, error_model="numpy")
-def finished(registry, found, entry, given, operands, results, value):
+def finished(registry, tagged_tape, entry, args, operands, results, value):
     """Give tensors the values of a call, record the call and notify a recorder; without a value release them: 0.
 
     A second value is the object of the third operand. The results are a new tensor, and a second or 0.
@@ -206,10 +207,10 @@ def finished(registry, found, entry, given, operands, results, value):
     filled(entry, E_FORM, result, value)
     if second != 0:
         filled(entry, E_EXTRA, second, extra)
-    t = found & ~1
+    t = tagged_tape & ~1
     if word(entry, E_BLOCK) != 0:
         recorded(t, entry, operands, value, result)
-    if found != t and notify_recorder(registry, entry, given, operands, result) == 0:
+    if tagged_tape != t and notify_recorder(registry, entry, args, operands, result) == 0:
         dropped(second)
         return dropped(result)
     return paired(entry, result, second) if second != 0 else result
@@ -230,8 +231,8 @@ def gives_two(entry):
 
 
 @njit(cache=True, error_model="numpy")
-def hit_called(registry, op, given, count, by_number, asked, operands, entry):
-    """The same as hit, of a call whose values a function of Python's gives; behind that all is read again."""
+def hit_called(registry, op, args, count, by_number, asked, operands, entry):
+    """The same as hit for a call whose values a Python function computes; afterwards everything is read again."""
     again, results, function, values = thirty_words(), three_words(), word(entry, E_LOOP), three_words()
     if called(registry, entry, operands, values) == 0:
         return 0 if PyErr_Occurred() != 0 else NOT_NATIVE
@@ -239,44 +240,44 @@ def hit_called(registry, op, given, count, by_number, asked, operands, entry):
     if new_results(registry, extra != 0, results) == 0:
         dropped(extra)
         return dropped(value)
-    found = tape_in_force(registry)
-    entry = entry_of(registry, op, given, count, again, found, by_number, asked)
+    tagged_tape = tape_in_force(registry)
+    entry = entry_of(registry, op, args, count, again, tagged_tape, by_number, asked)
     same = entry != 0 and word(entry, E_KIND) == CALLED and word(entry, E_LOOP) == function
     same = same and gives_two(entry) == (extra != 0) and are_alike(again, operands) != 0
-    if not same or can_do(found & ~1, entry, again) == 0:
+    if not same or can_do(tagged_tape & ~1, entry, again) == 0:
         extra, value = dropped(extra), dropped(value)
     if extra != 0:
         store_i8(again + EXTRA_AT, extra)
-    return finished(registry, found, entry, given, again, results, value)
+    return finished(registry, tagged_tape, entry, args, again, results, value)
 
 
 @cfunc("int64(int64, int64, int64, int64)", cache=True, error_model="numpy")
-def hit(called_as, given, count, asked):
+def hit(called_as, args, count, asked):
     """Return the result of a call that is in the table; NOT_NATIVE, or 0 without an exception, where Python does it.
 
-    ``asked``: the words of what is given behind the tensors, 0 where there is nothing ever. Of an operation that is
-    NUMBERED the second operand is part of the call, if that is a number.
+    ``asked``: the words of the arguments behind the tensors, 0 for operations that take none. For a NUMBERED operation
+    a second operand that is a number is part of the key.
     """
     op, by_number = called_as & (NUMBERED - 1), called_as & NUMBERED
     registry, operands, results = tape_registry(), thirty_words(), three_words()
-    found = tape_in_force(registry)
-    entry = entry_of(registry, op, given, count, operands, found, by_number, asked)
+    tagged_tape = tape_in_force(registry)
+    entry = entry_of(registry, op, args, count, operands, tagged_tape, by_number, asked)
     if entry == 0 or word(entry, E_KIND) == SLOWLY:
         return 0 if entry == 0 else NOT_NATIVE
     if word(entry, E_KIND) == CALLED:
-        return hit_called(registry, op, given, count, by_number, asked, operands, entry)
+        return hit_called(registry, op, args, count, by_number, asked, operands, entry)
     two, spares = gives_two(entry), word(registry, G_SPARES)
     if new_results(registry, two, results) == 0:
         return 0
-    if spares <= two:  # memory was taken, and that may have run anything: what has been read is read again
-        found = tape_in_force(registry)
-        entry = entry_of(registry, op, given, count, operands, found, by_number, asked)
+    if spares <= two:  # allocating may have run any Python code: read everything again
+        tagged_tape = tape_in_force(registry)
+        entry = entry_of(registry, op, args, count, operands, tagged_tape, by_number, asked)
         if entry != 0 and (word(entry, E_KIND) == CALLED or gives_two(entry) != two):
             entry = 0
     value = 0
-    if entry != 0 and can_do(found & ~1, entry, operands) != 0:
+    if entry != 0 and can_do(tagged_tape & ~1, entry, operands) != 0:
         value = counted(registry, entry, operands, values_of(registry, entry, operands))
-    return finished(registry, found, entry, given, operands, results, value)
+    return finished(registry, tagged_tape, entry, args, operands, results, value)
 
 
 @njit("int64(int64, int64, int64, int64, int64, int64)", cache=True, error_model="numpy")

@@ -1,4 +1,4 @@
-"""Inner loops that choose by a mask, and count: as NumPy's, ``void loop(char **, npy_intp *, npy_intp *, void *)``."""
+"""Inner loops for ``where`` and for counting ties, with the signature of NumPy's inner loops."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def place(pointers, strides, which, i):
 
 @njit(cache=True, error_model="numpy")
 def chosen(pointers, strides, i):
-    """Where the element stands that a mask chooses."""
+    """The address of the element that the mask chooses."""
     return place(pointers, strides, 1 if pointer_b1(place(pointers, strides, 0, i))[0] != 0 else 2, i)
 
 
@@ -32,7 +32,7 @@ def choose4(pointers, extents, strides, data):
 
 @cfunc("void(int64, int64, int64, int64)", cache=True, error_model="numpy")
 def ties(pointers, extents, strides, data):
-    """Count the elements that are the extremum; not-a-number is all that are none."""
+    """Count the elements that are equal to the extremum; if that is nan, those that are nan."""
     for i in range(load_i8(extents)):
         x = load_f8(place(pointers, strides, 0, i))
         y = load_f8(place(pointers, strides, 1, i))

@@ -1,4 +1,4 @@
-"""What a call in the table gives: its value, and the words of its instruction."""
+"""Computes the value of a call in the table, and writes the words of its instruction."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def over_nest(entry, pointers):
 
 @njit(cache=True, error_model="numpy")
 def pointers_of(entry, operands, out, row):
-    """Write the addresses of the operands that are computed with, then that of the result."""
+    """Write the addresses of the operands' values, then that of the result."""
     count = word(entry, E_COUNT) - 1
     for i in range(count):
         store_i8(row + 8 * i, load_i8(operands + OPERAND * i + V_PLACE))
@@ -107,7 +107,7 @@ def once(entry, operands):
 
 @njit(cache=True, error_model="numpy")
 def scalar(entry, operands):
-    """The double that an operation gives of doubles."""
+    """The result of an operation on doubles."""
     kind = word(entry, E_KIND)
     if kind == ONCE:
         return once(entry, operands)
@@ -121,7 +121,7 @@ def scalar(entry, operands):
 
 @njit(cache=True, error_model="numpy")
 def reduce(entry, x, out, count):
-    """Reduce an operand onto so many doubles."""
+    """Reduce an operand to ``count`` doubles."""
     row = sixteen_words()
     for k in range(count):
         store_i8(out + 8 * k, word(entry, E_INITIAL))
@@ -197,7 +197,7 @@ def value_of(registry, entry, operands):
 
 @njit(cache=True, error_model="numpy")
 def values_of(registry, entry, operands):
-    """The same; a second value, behind the operands, goes with it."""
+    """The same, writing a second value behind the operands."""
     if word(entry, E_EXTRA) == 0:
         return value_of(registry, entry, operands)
     extra = array_of(registry, word(entry, E_NDIM), word(entry, E_SHAPE), LONGS, False)
@@ -212,7 +212,7 @@ def values_of(registry, entry, operands):
 
 @njit(cache=True, error_model="numpy")
 def counted(registry, entry, operands, value):
-    """Count the ties of an extremum that is recorded, behind the operands; the value, 0 with an exception."""
+    """Store the number of ties of a recorded extremum behind the operands; return the value, 0 with an exception."""
     if value == 0 or word(entry, E_TIES) == 0 or word(entry, E_BLOCK) == 0:
         return value
     row, at, count = sixteen_words(), operands + 2 * OPERAND, elements_of(entry)
@@ -235,7 +235,7 @@ def counted(registry, entry, operands, value):
 
 @njit(cache=True, error_model="numpy")
 def keep(t, at, slot):
-    """Write an operand's word: a leaf is owned, a slot of another tape held."""
+    """Write an operand's word: own a reference to a leaf, count a slot of another tape."""
     store_i8(at, slot)
     if slot < 0:
         Py_IncRef(-slot)
@@ -245,7 +245,7 @@ def keep(t, at, slot):
 
 @njit(cache=True, error_model="numpy")
 def saved_word(entry, pick, kind, operands, value):
-    """What is saved: an object that the tape then owns, or the bits of a double."""
+    """A saved word: an object, of which the tape owns a reference, or the bits of a double."""
     if pick == PICK_CONTEXT:
         Py_IncRef(word(entry, E_CONTEXT))
         return word(entry, E_CONTEXT)
@@ -254,8 +254,8 @@ def saved_word(entry, pick, kind, operands, value):
         return load_i8(operands + EXTRA_AT)
     if pick == PICK_SCALE:
         ties = operands + 2 * OPERAND
-        own = load_i8(ties + (V_OBJECT if kind == ARRAY else V_DOUBLE))
-        return own if word(entry, E_TIES) != 0 else word(entry, E_SCALE)
+        held = load_i8(ties + (V_OBJECT if kind == ARRAY else V_DOUBLE))
+        return held if word(entry, E_TIES) != 0 else word(entry, E_SCALE)
     at = operands + OPERAND * pick
     saved = value if pick == PICK_RESULT else load_i8(at + V_OBJECT)
     if kind >= ARRAY:

@@ -1,4 +1,4 @@
-"""Functions of tensors as objects of native code, which repeats the calls that it has seen."""
+"""The native type of functions on tensors: calls that were made before are repeated without Python."""
 
 from __future__ import annotations
 
@@ -45,8 +45,10 @@ def _type() -> Any:
     }
     flags = COLLECTED | NOT_CALLED | VECTORCALL | METHOD
     kind: Any = made("kernels.native.calls.function_type.Operation", object, slots, words.F_SIZE, flags)
-    copyreg.pickle(kind, lambda one: one.__qualname__)  # as Python's functions: by module and name; a copy is itself
-    kind.__repr__ = lambda one: f"<function {one.__qualname__} at {id(one):#x}>"
+    copyreg.pickle(
+        kind, lambda function: function.__qualname__
+    )  # as Python's functions: by module and name; a copy is itself
+    kind.__repr__ = lambda function: f"<function {function.__qualname__} at {id(function):#x}>"
     return kind
 
 
@@ -58,19 +60,19 @@ def _entry() -> int:
 def operation(number: int, slow: Callable[..., Any], always: Callable[..., Any], like: Callable[..., Any]) -> Any:
     """Return the function of an operation of this number, with the name and documentation of ``like``.
 
-    ``slow`` does what native code has not seen, ``always`` what it never does. In a class it is a method.
+    ``slow`` makes calls that are not in the table yet, ``always`` those that never are. In a class it is a method.
     """
-    found = instance(_type())
-    for one in (slow, always):
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(one))
+    function = instance(_type())
+    for function_kept in (slow, always):
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(function_kept))
     for at, value in (
         (words.F_CALL, _entry()),
         (words.F_NUMBER, number),
         (words.F_SLOW, id(slow)),
         (words.F_ALWAYS, id(always)),
     ):
-        put(id(found), at // 8, value)
+        put(id(function), at // 8, value)
     for name in functools.WRAPPER_ASSIGNMENTS:
-        setattr(found, name, getattr(like, name))
-    found.__wrapped__ = like
-    return found
+        setattr(function, name, getattr(like, name))
+    function.__wrapped__ = like
+    return function

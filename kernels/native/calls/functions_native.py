@@ -53,15 +53,15 @@ ARGUMENTS = (1 << 62) - 1
 
 
 @njit(cache=True, error_model="numpy")
-def hit_argued(op, given, count, names):
-    """The result of a call of tensors and what is given behind them, if that is in the table."""
+def hit_argued(op, args, count, names):
+    """The result of a call with arguments behind its tensors, if it is in the table."""
     registry, asked = tape_registry(), thirty_words()
-    tensors = tensors_in(registry, given, count)
+    tensors = tensors_in(registry, args, count)
     if tensors == count and tensors != 0 and names == 0:
-        return hit(op, given, tensors, 0)
-    if tensors == 0 or call_words(registry, given, tensors, count, names, asked) == 0:
+        return hit(op, args, tensors, 0)
+    if tensors == 0 or call_words(registry, args, tensors, count, names, asked) == 0:
         return 0
-    return hit(op, given, tensors, asked)
+    return hit(op, args, tensors, asked)
 
 
 @njit(cache=True, error_model="numpy")
@@ -74,40 +74,40 @@ def names_dim(registry, arguments, names):
 
 
 @cfunc("int64(int64, int64, int64, int64)", cache=True)
-def vectorcall(self, given, count, names):
+def vectorcall(self, args, count, names):
     number, arguments = load_i8(self + F_NUMBER), count & ARGUMENTS
-    found = 0
+    result = 0
     if number >= PUTS:
         if names == 0 and arguments > 2:
-            found = hit_put(number & (NUMBERED - 1), given, arguments)
+            result = hit_put(number & (NUMBERED - 1), args, arguments)
     elif number >= JOINS:
         if arguments >= 1 and names_dim(tape_registry(), arguments, names) != 0:
-            found = hit_joined(number & (NUMBERED - 1), given, 1 if names == 0 and arguments == 1 else 2)
+            result = hit_joined(number & (NUMBERED - 1), args, 1 if names == 0 and arguments == 1 else 2)
     elif number >= PICKS:
         if names == 0 and arguments > 1:
-            found = hit_picked(number & (NUMBERED - 1), given, arguments)
+            result = hit_picked(number & (NUMBERED - 1), args, arguments)
     elif number >= SHARES:
         if names == 0 and arguments == 1:
-            found = hit_shared(number & (NUMBERED - 1), given)
+            result = hit_shared(number & (NUMBERED - 1), args)
     elif number >= WRITES:
         if names == 0 and 1 <= arguments <= MOST_OPERANDS:
-            found = hit_in_place(number & (ARGUED - 1), given, arguments)
-            if found == 0:
-                found = hit_adopted(number & (ARGUED - 1), given, arguments, G_HIT_IN_PLACE)
+            result = hit_in_place(number & (ARGUED - 1), args, arguments)
+            if result == 0:
+                result = hit_adopted(number & (ARGUED - 1), args, arguments, G_HIT_IN_PLACE)
     elif number >= SHOWS:
         if names == 0 and arguments >= 1:
-            found = hit_view(number & (NUMBERED - 1), given, arguments)
+            result = hit_view(number & (NUMBERED - 1), args, arguments)
     elif number >= ARGUED:
-        found = hit_argued(number & (NUMBERED - 1), given, arguments, names)
+        result = hit_argued(number & (NUMBERED - 1), args, arguments, names)
     elif names == 0 and 1 <= arguments <= MOST_OPERANDS:
-        found = hit(number, given, arguments, 0)
-        if found == 0:
-            found = hit_adopted(number, given, arguments, G_HIT)
-    if found == NOT_NATIVE:
-        return PyObject_Vectorcall(load_i8(self + F_ALWAYS), given, count, names)
-    if found != 0 or PyErr_Occurred() != 0:
-        return found
-    return PyObject_Vectorcall(load_i8(self + F_SLOW), given, count, names)
+        result = hit(number, args, arguments, 0)
+        if result == 0:
+            result = hit_adopted(number, args, arguments, G_HIT)
+    if result == NOT_NATIVE:
+        return PyObject_Vectorcall(load_i8(self + F_ALWAYS), args, count, names)
+    if result != 0 or PyErr_Occurred() != 0:
+        return result
+    return PyObject_Vectorcall(load_i8(self + F_SLOW), args, count, names)
 
 
 @cfunc("int64(int64, int64, int64)", cache=True)
@@ -120,8 +120,8 @@ def descr_get(self, x, kind):
 
 @cfunc("int32(int64, int64, int64)", cache=True)
 def traverse(self, visit, argument):
-    found = visit_all(self + F_SLOW, self + F_DICT, visit, argument)
-    return found if found != 0 else call_visit(visit, load_i8(self + O_TYPE), argument)
+    status = visit_all(self + F_SLOW, self + F_DICT, visit, argument)
+    return status if status != 0 else call_visit(visit, load_i8(self + O_TYPE), argument)
 
 
 @cfunc("int32(int64)", cache=True)

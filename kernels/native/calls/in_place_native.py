@@ -1,7 +1,7 @@
-"""Operations in place as one native call: what a hit in the table of calls gives, a tensor takes, or is written with.
+"""In-place operations as one native call: a tensor takes over the result of a hit, or is overwritten with it.
 
-A tensor that is alone with its memory takes the value of the new one: what was saved of the old is still there. One
-that does not, as a leaf, is written where nothing is recorded and nobody else refers to its array.
+A tensor whose memory nobody shares takes over the new array, so that saved references to the old one stay valid. Where
+that is not possible, as for a leaf, the array is overwritten if nothing is recorded and nobody else refers to it.
 """
 
 from __future__ import annotations
@@ -74,35 +74,35 @@ hit = load_module("native.calls.call_table_native").hit
 
 @njit(cache=True, error_model="numpy")
 def new_counter():
-    """A new count of writes; 0 with an exception."""
-    found = PyList_New(0)
-    number = PyLong_FromLongLong(0) if found != 0 else 0
-    failed = PyList_Append(found, number) if number != 0 else -1
+    """A new version counter; 0 with an exception."""
+    counter = PyList_New(0)
+    number = PyLong_FromLongLong(0) if counter != 0 else 0
+    failed = PyList_Append(counter, number) if number != 0 else -1
     if number != 0:
         Py_DecRef(number)
-    if failed != 0 and found != 0:
-        Py_DecRef(found)
-    return found if failed == 0 else 0
+    if failed != 0 and counter != 0:
+        Py_DecRef(counter)
+    return counter if failed == 0 else 0
 
 
 @njit(cache=True, error_model="numpy")
 def new_extras(registry, counter):
-    """What few tensors have, with a count of writes, of which it takes the reference; 0 with an exception."""
-    found = PyType_GenericAlloc(word(registry, G_EXTRAS), 0) if counter != 0 else 0
-    if found == 0:
+    """A new object for a tensor's rare attributes, which owns the version counter; 0 with an exception."""
+    extras = PyType_GenericAlloc(word(registry, G_EXTRAS), 0) if counter != 0 else 0
+    if extras == 0:
         if counter != 0:
             Py_DecRef(counter)
         return 0
-    store_i8(found + R_COUNTER, counter)
-    put(found + R_GRAD, word(registry, G_NONE))
-    put(found + R_LEAF, word(registry, G_NONE))
-    put(found + R_RETAINS, word(registry, G_FALSE))
-    return found
+    store_i8(extras + R_COUNTER, counter)
+    put(extras + R_GRAD, word(registry, G_NONE))
+    put(extras + R_LEAF, word(registry, G_NONE))
+    put(extras + R_RETAINS, word(registry, G_FALSE))
+    return extras
 
 
 @njit(cache=True, error_model="numpy")
 def counter_of(registry, x):
-    """The list that counts the writes to a tensor, borrowed; 0 where there is none."""
+    """A tensor's version counter (a list of one int), borrowed; 0 if it has none."""
     extras = load_i8(x + O_EXTRAS)
     counter = load_i8(extras + R_COUNTER) if extras != 0 and kind_of(extras) == word(registry, G_EXTRAS) else 0
     is_list = counter != 0 and kind_of(counter) == word(registry, G_LIST) and PyList_Size(counter) == 1
@@ -111,7 +111,7 @@ def counter_of(registry, x):
 
 @njit(cache=True, error_model="numpy")
 def is_counted(registry, x):
-    """Whether the writes to a tensor are counted, from now on if they were not; that may run anything."""
+    """Make sure that a tensor has a version counter; whether it has. Allocating may run any Python code."""
     if word(registry, G_EXTRAS) != 0 and load_i8(x + O_EXTRAS) == 0:
         extras = new_extras(registry, new_counter())
         if extras != 0 and load_i8(x + O_EXTRAS) == 0:
@@ -123,7 +123,7 @@ def is_counted(registry, x):
 
 @njit(cache=True, error_model="numpy")
 def count(registry, x):
-    """Count a write; return the tensor, a new reference, 0 with an exception."""
+    """Count a write; return the tensor as a new reference, 0 with an exception."""
     counter = counter_of(registry, x)
     if counter != 0:
         number = PyLong_FromLongLong(PyLong_AsLongLong(PyList_GetItem(counter, 0)) + 1)
@@ -135,7 +135,7 @@ def count(registry, x):
 
 @njit(cache=True, error_model="numpy")
 def is_only(registry, value):
-    """Whether a tensor alone refers to an array, its value, that owns its memory and may be written."""
+    """Whether an array owns its memory, is writeable, and is referred to by one tensor only."""
     if value == 0 or kind_of(value) != word(registry, G_ARRAY) or load_i4(value + A_FLAGS) & A_WRITEABLE == 0:
         return False
     return load_i8(value) & COUNTED == 1 and load_i8(value + A_BASE) == 0
@@ -143,7 +143,7 @@ def is_only(registry, value):
 
 @njit(cache=True, error_model="numpy")
 def is_written(registry, entry, operands, x):
-    """Compute where the value of a tensor stands, if nobody else refers to that; whether it was so."""
+    """Compute into the array of a tensor if nobody else refers to it; whether that was done."""
     value, kind = load_i8(x + O_VALUE), word(entry, E_KIND)
     nests = kind in (NEST, NEST4, NEST_INT)
     if not is_only(registry, value) or (kind > ONCE and not nests) or can_do(0, entry, operands) == 0:
@@ -156,8 +156,8 @@ def is_written(registry, entry, operands, x):
 
 
 @njit(cache=True, error_model="numpy")
-def can_take(registry, found, x):
-    """Whether a tensor may take another value: it is alone with its own, and no leaf that is to be recorded."""
+def can_take(registry, t, x):
+    """Whether a tensor may take over a new array: nobody shares its memory, and it is not a leaf being recorded."""
     value, slot, extras = load_i8(x + O_VALUE), load_i8(x + O_SLOT), load_i8(x + O_EXTRAS)
     if value == 0 or slot == STALE or kind_of(x) != word(registry, G_TENSOR):
         return False
@@ -167,7 +167,7 @@ def can_take(registry, found, x):
         array = kind_of(value) == word(registry, G_ARRAY)
         if slot < 0 or not array or load_i4(value + A_FLAGS) & A_WRITEABLE == 0:
             return False
-    elif slot < 0 and found != 0:
+    elif slot < 0 and t != 0:
         return False
     return counter_of(registry, x) != 0 and load_i8(extras + R_RETAINS) == word(registry, G_FALSE)
 
@@ -181,37 +181,37 @@ def exchange(x, y, at):
 
 @njit(cache=True, error_model="numpy")
 def take(registry, x, result):
-    """Let a tensor have what a new one has, which goes with what it had; its history stays where none is recorded."""
+    """Swap value and, if recorded, history of a tensor with those of a new one, which is then released."""
     if load_i8(x + O_SLOT) == 0 or load_i8(result + O_SLOT) != 0:
         exchange(x, result, O_FORM)
         exchange(x, result, O_SLOT)
         exchange(x, result, O_BYTES)
     exchange(x, result, O_VALUE)
-    found = count(registry, x)
+    counted = count(registry, x)
     Py_DecRef(result)
-    return found
+    return counted
 
 
 @cfunc("int64(int64, int64, int64, int64)", cache=True, error_model="numpy")
-def hit_in_place(called_as, given, counts, ignored):
-    """Do an operation that is in the table in place; return the tensor, 0, mostly without an exception, for Python.
+def hit_in_place(called_as, args, counts, ignored):
+    """Repeat an in-place operation; return the tensor, or 0 where Python has to do it or has raised.
 
-    ``called_as`` and the operands are those of the operation itself, which gives the value.
+    ``called_as`` and the operands are those of the operation that is not in place.
     """
-    registry, operands, x = tape_registry(), thirty_words(), load_i8(given)
+    registry, operands, x = tape_registry(), thirty_words(), load_i8(args)
     if kind_of(x) != word(registry, G_TENSOR) or load_i8(x + O_BASE) != 0 or not is_counted(registry, x):
         return 0
-    found = tape_in_force(registry)
-    entry = entry_of(registry, called_as & (NUMBERED - 1), given, counts, operands, found, called_as & NUMBERED, 0)
-    if entry == 0 or found & 1 != 0 or word(entry, E_TAKES) == 0:
+    tagged_tape = tape_in_force(registry)
+    entry = entry_of(registry, called_as & (NUMBERED - 1), args, counts, operands, tagged_tape, called_as & NUMBERED, 0)
+    if entry == 0 or tagged_tape & 1 != 0 or word(entry, E_TAKES) == 0:
         return 0
-    if not can_take(registry, found, x):
+    if not can_take(registry, tagged_tape, x):
         written = word(entry, E_BLOCK) == 0 and is_written(registry, entry, operands, x)
         return count(registry, x) if written else 0
-    form, result = load_i8(x + O_FORM), hit(called_as, given, counts, 0)
+    form, result = load_i8(x + O_FORM), hit(called_as, args, counts, 0)
     if result == 0 or result == NOT_NATIVE:
         return 0
-    # Making the result may have run anything.
+    # Making the result may have run any Python code.
     if not can_take(registry, tape_in_force(registry), x) or load_i8(x + O_FORM) != form:
         Py_DecRef(result)
         return 0

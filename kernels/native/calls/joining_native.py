@@ -1,4 +1,4 @@
-"""Lists of tensors joined as one native call, where their forms have been seen before in this order."""
+"""``cat`` and ``stack`` as one native call, if tensors of these forms were joined in this order before."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ can_do, dropped, find = _calls.can_do, _calls.dropped, _calls.find
 bound = load_module("native.calls.keys_native").bound
 nest = load_module("native.nests_native").nest
 HELD = 8 + OPERAND
-"""Bytes for an operand: what it is, and what is read of it."""
+"""Bytes for an operand: the object, and what ``read`` writes about it."""
 
 
 @njit(cache=True, error_model="numpy")
 def size_of(registry, joined):
-    """How many tensors are joined; 0 where Python is to."""
+    """How many tensors are joined; 0 where Python has to do it."""
     kind, count = kind_of(joined), 0
     if kind == word(registry, G_LIST):
         count = PyList_Size(joined)
@@ -78,7 +78,7 @@ def size_of(registry, joined):
 
 @njit(cache=True, error_model="numpy")
 def read_joined(registry, joined, count, held):
-    """Read the tensors that are joined: behind all of them what is read of each; 0 where Python is to."""
+    """Write the tensors that are joined, then what ``read`` writes about each; 0 where Python has to do it."""
     is_list, operands = kind_of(joined) == word(registry, G_LIST), held + 8 * count
     for i in range(count):
         x = PyList_GetItem(joined, i) if is_list else PyTuple_GetItem(joined, i)
@@ -89,10 +89,10 @@ def read_joined(registry, joined, count, held):
 
 
 @njit(cache=True, error_model="numpy")
-def mixed(found, x):
+def mixed(hashed, x):
     """A hash with one more word in it."""
-    found = (found ^ x) * 5871781006564002453
-    return found ^ (found >> 29)
+    hashed = (hashed ^ x) * 5871781006564002453
+    return hashed ^ (hashed >> 29)
 
 
 @njit(cache=True, error_model="numpy")
@@ -106,15 +106,15 @@ def entry_of(registry, op, dim, t, count, operands):
     """The entry of a join of operands that have been read; 0 if there is none."""
     hashed, wants = mixed(count, dim), 0
     for i in range(count):
-        own = wants_of(t, operands + OPERAND * i)
-        hashed = mixed(hashed, load_i8(operands + OPERAND * i + V_FORM) + own)
-        wants = max(wants, own)
+        operand_word = wants_of(t, operands + OPERAND * i)
+        hashed = mixed(hashed, load_i8(operands + OPERAND * i + V_FORM) + operand_word)
+        wants = max(wants, operand_word)
     entry = find(registry, op, load_i8(operands + V_FORM), BY_ARRAYS, 0, wants, hashed & (FARTHEST - 1))
     if entry == 0 or word(word(entry, E_KEY), 0) != count or word(word(entry, E_KEY), 1) != dim:
         return 0
     for i in range(count):
-        own = load_i8(operands + OPERAND * i + V_FORM) + wants_of(t, operands + OPERAND * i)
-        if word(word(entry, E_KEY), 2 + i) != own:
+        operand_word = load_i8(operands + OPERAND * i + V_FORM) + wants_of(t, operands + OPERAND * i)
+        if word(word(entry, E_KEY), 2 + i) != operand_word:
             return 0
     return entry
 
@@ -159,9 +159,9 @@ def record(t, entry, count, operands, result):
 
 
 @njit(cache=True, error_model="numpy")
-def finish(registry, found, entry, count, held, result):
-    """Give a new tensor the operands side by side; 0 where Python is to."""
-    operands, t = held + 8 * count, found & ~1
+def finish(registry, tagged_tape, entry, count, held, result):
+    """Give a new tensor the joined values; 0 where Python has to do it."""
+    operands, t = held + 8 * count, tagged_tape & ~1
     value = array_for(registry, entry) if can_do(t, entry, operands) != 0 else 0
     if value == 0:
         return dropped(result)
@@ -171,34 +171,34 @@ def finish(registry, found, entry, count, held, result):
     store_i8(result + O_FORM, word(entry, E_FORM))
     if word(entry, E_BLOCK) != 0:
         record(t, entry, count, operands, result)
-    if found != t and notify_recorder(registry, entry, held, operands, result) == 0:
+    if tagged_tape != t and notify_recorder(registry, entry, held, operands, result) == 0:
         return dropped(result)
     return result
 
 
 @njit(cache=True, error_model="numpy")
 def joined_again(registry, op, joined, dim, count, held):
-    """Return the tensors of a list joined; 0, mostly without an exception, where Python is to."""
-    result, found, entry = 0, 0, 0
-    for again in range(2):  # to make a tensor may run anything: all is read again
-        found = tape_in_force(registry)
-        if found == -1 or size_of(registry, joined) != count or read_joined(registry, joined, count, held) == 0:
+    """Return the tensors of a list joined; 0 where Python has to do it or has raised."""
+    result, tagged_tape, entry = 0, 0, 0
+    for again in range(2):  # making a tensor may run any Python code: read everything again
+        tagged_tape = tape_in_force(registry)
+        if tagged_tape == -1 or size_of(registry, joined) != count or read_joined(registry, joined, count, held) == 0:
             return dropped(result)
-        entry = entry_of(registry, op, dim, found & ~1, count, held + 8 * count)
+        entry = entry_of(registry, op, dim, tagged_tape & ~1, count, held + 8 * count)
         if entry == 0:
             return dropped(result)
         if again == 0:
             result = new_tensor(registry)
             if result == 0:
                 return 0
-    return finish(registry, found, entry, count, held, result)
+    return finish(registry, tagged_tape, entry, count, held, result)
 
 
 @cfunc("int64(int64, int64, int64, int64)", cache=True, error_model="numpy")
-def hit_joined(op, given, arguments, ignored):
+def hit_joined(op, args, arguments, ignored):
     """Join the tensors of a list along a dim, if that is in the table."""
-    registry, joined = tape_registry(), load_i8(given)
-    count, dim = size_of(registry, joined), bound(registry, word(given, 1)) if arguments > 1 else 0
+    registry, joined = tape_registry(), load_i8(args)
+    count, dim = size_of(registry, joined), bound(registry, word(args, 1)) if arguments > 1 else 0
     if count == 0 or abs(dim) >= LARGEST_DIM:
         return 0
     held = PyMem_RawMalloc(count * HELD)

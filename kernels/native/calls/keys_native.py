@@ -1,4 +1,4 @@
-"""An index by ints, slices, None and Ellipsis as words, by which it is found again."""
+"""An index of ints, slices, None and Ellipsis as words: part of a call's key in the table."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ def bound(registry, x):
     kind = kind_of(x)
     if kind != word(registry, G_INT) and kind != word(registry, G_NUMPY_INT):
         return FARTHEST
-    found = PyLong_AsLongLong(x) if kind == word(registry, G_INT) else load_i8(x + HEADER)
-    if found == -1 and PyErr_Occurred() != 0:
+    number = PyLong_AsLongLong(x) if kind == word(registry, G_INT) else load_i8(x + HEADER)
+    if number == -1 and PyErr_Occurred() != 0:
         PyErr_Clear()
         return FARTHEST
-    return found if found > -FARTHEST and found < FARTHEST else FARTHEST
+    return number if number > -FARTHEST and number < FARTHEST else FARTHEST
 
 
 @njit(cache=True, error_model="numpy")
 def item(registry, x, out):
-    """Write the words of an item of an index; return how many, 0 for one that native code does not take."""
+    """Write the words of an item of an index; return how many, 0 if native code does not accept it."""
     kind = kind_of(x)
     if kind == word(registry, G_INT) or kind == word(registry, G_NUMPY_INT):
         store_i8(out, INT_ITEM)
@@ -59,9 +59,9 @@ def item(registry, x, out):
         store_i8(out, SLICE_ITEM)
         known = 4
         for k in range(3):
-            found = bound(registry, load_i8(x + 16 + 8 * k))
-            store_i8(out + 8 + 8 * k, found)
-            if found == FARTHEST:
+            number = bound(registry, load_i8(x + 16 + 8 * k))
+            store_i8(out + 8 + 8 * k, number)
+            if number == FARTHEST:
                 known = 0
         return known
     if x == word(registry, G_NONE) or x == word(registry, G_ELLIPSIS):
@@ -72,14 +72,14 @@ def item(registry, x, out):
 
 @njit(cache=True, error_model="numpy")
 def more(registry, x, out, count):
-    """Write the words of an item behind so many others; how many there are then, 0 where native code takes it not."""
-    found = item(registry, x, out + 8 * count) if 0 < count <= MOST_WORDS else 0
-    return count + found if found != 0 else 0
+    """Write the words of an item behind ``count`` others; return the new count, 0 if native code does not accept it."""
+    words = item(registry, x, out + 8 * count) if 0 < count <= MOST_WORDS else 0
+    return count + words if words != 0 else 0
 
 
 @njit(cache=True, error_model="numpy")
 def tuple_words(registry, items, out, count):
-    """The same of a tuple of items: behind them is a 0, for (3,) and 3 are alike, but () and ... need not be."""
+    """The same for a tuple, followed by a 0: (3,) and 3 mean the same, but () and ... need not."""
     if count > MOST_WORDS or PyTuple_Size(items) > MOST_ITEMS:
         return 0
     for k in range(PyTuple_Size(items)):
@@ -92,7 +92,7 @@ def tuple_words(registry, items, out, count):
 
 @njit(cache=True, error_model="numpy")
 def key_words(registry, key, out):
-    """Write the words of an index behind their count; 0 for one that native code does not take."""
+    """Write the words of an index behind their count; 0 if native code does not accept it."""
     is_tuple = kind_of(key) == word(registry, G_TUPLE)
     count = tuple_words(registry, key, out, 1) if is_tuple else more(registry, key, out, 1)
     store_i8(out, count)
@@ -100,11 +100,11 @@ def key_words(registry, key, out):
 
 
 @njit(cache=True, error_model="numpy")
-def argument_words(registry, given, count, out):
-    """Write the words of ints, and of tuples, behind their count; 0 for what native code does not take."""
+def argument_words(registry, args, count, out):
+    """Write the words of ints and of tuples behind their count; 0 if native code does not accept them."""
     used = 1
     for k in range(count):
-        x = word(given, k)
+        x = word(args, k)
         if kind_of(x) == word(registry, G_TUPLE):
             used = tuple_words(registry, x, out, used)
         else:
@@ -117,11 +117,11 @@ def argument_words(registry, given, count, out):
 
 @njit(cache=True, error_model="numpy")
 def hash_of(words):
-    found = 0
+    hashed = 0
     for k in range(load_i8(words)):
-        found = (found ^ word(words, k)) * 5871781006564002453
-        found ^= found >> 29
-    return found & (FARTHEST - 1)
+        hashed = (hashed ^ word(words, k)) * 5871781006564002453
+        hashed ^= hashed >> 29
+    return hashed & (FARTHEST - 1)
 
 
 @njit("int64(int64, int64)", cache=True, error_model="numpy")
@@ -131,6 +131,6 @@ def words_of(key, out):
 
 
 @njit("int64(int64, int64, int64)", cache=True, error_model="numpy")
-def words_of_arguments(given, count, out):
-    """Write the words of the arguments of a view, for Python; return their hash, -1 if native code takes them not."""
-    return hash_of(out) if argument_words(tape_registry(), given, count, out) != 0 else -1
+def words_of_arguments(args, count, out):
+    """Write the words of a view's arguments, for Python; return their hash, -1 if native code does not accept them."""
+    return hash_of(out) if argument_words(tape_registry(), args, count, out) != 0 else -1

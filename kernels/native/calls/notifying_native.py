@@ -52,13 +52,13 @@ def look_at(variable):
 
 
 @njit(cache=True, error_model="numpy")
-def header_of(registry, found):
+def header_of(registry, tape):
     """The header of a tape, 0 for False, -1 for anything else."""
-    if found == word(registry, G_FALSE):
+    if tape == word(registry, G_FALSE):
         return 0
-    if found == 0 or kind_of(found) != word(registry, G_TAPE):
+    if tape == 0 or kind_of(tape) != word(registry, G_TAPE):
         return -1
-    entries = load_i8(found + word(registry, G_ENTRIES))
+    entries = load_i8(tape + word(registry, G_ENTRIES))
     return entries + HEADER if entries != 0 else -1
 
 
@@ -80,14 +80,14 @@ def is_current(registry, recorder):
 def tape_in_force(registry):
     """The header of the tape to record on, 0 without gradients; one more where a recorder is notified too.
 
-    -1 where only Python's way will do.
+    -1 where Python has to make the call.
     """
-    found = look_at(word(registry, G_ACTIVE))
-    if found == 0:
+    tape = look_at(word(registry, G_ACTIVE))
+    if tape == 0:
         return -1
-    t = header_of(registry, found)
-    is_none = found == word(registry, G_NONE)
-    Py_DecRef(found)
+    t = header_of(registry, tape)
+    is_none = tape == word(registry, G_NONE)
+    Py_DecRef(tape)
     if is_none:
         recorder = look_at(word(registry, G_RECORDER))
         if recorder != 0:
@@ -99,30 +99,30 @@ def tape_in_force(registry):
 
 
 @njit(cache=True, error_model="numpy")
-def operands_for_recorder(registry, entry, given, operands):
+def operands_for_recorder(registry, entry, args, operands):
     """The operands of a call as a tuple, numbers as floats where the result is of floats; 0 with an exception.
 
-    An integer beyond 2**53 is no double, and shifts know no doubles.
+    Integers stay integers for integer results: beyond 2**53 they are no doubles, and shifts accept no doubles.
     """
-    found = PyTuple_New(word(entry, E_OPERANDS))
+    result = PyTuple_New(word(entry, E_OPERANDS))
     floats = word(entry, E_DTYPE) == SINGLES or word(entry, E_DTYPE) == DOUBLES
     for i in range(word(entry, E_OPERANDS)):
-        if found == 0:
+        if result == 0:
             return 0
-        x = word(given, i)
+        x = word(args, i)
         if kind_of(x) == word(registry, G_TENSOR) or (kind_of(x) == word(registry, G_INT) and not floats):
             Py_IncRef(x)
         else:
             x = PyFloat_FromDouble(load_f8(operands + OPERAND * i + V_DOUBLE))
             if x == 0:
-                Py_DecRef(found)
+                Py_DecRef(result)
                 return 0
-        PyTuple_SetItem(found, i, x)
-    return found
+        PyTuple_SetItem(result, i, x)
+    return result
 
 
 @njit(cache=True, error_model="numpy")
-def notify_recorder(registry, entry, given, operands, result):
+def notify_recorder(registry, entry, args, operands, result):
     """Notify the recorder in force: 1; 0 with an exception."""
     recorder = look_at(word(registry, G_RECORDER))
     if recorder == 0 or is_current(registry, recorder) == 0:
@@ -133,14 +133,14 @@ def notify_recorder(registry, entry, given, operands, result):
     operation, params = word(entry, E_OPERATION), word(entry, E_PARAMS)
     Py_IncRef(operation)
     Py_IncRef(params)
-    operands_given = operands_for_recorder(registry, entry, given, operands)
-    if operands_given != 0:
+    operands_tuple = operands_for_recorder(registry, entry, args, operands)
+    if operands_tuple != 0:
         store_i8(arguments, operation)
-        store_i8(arguments + 8, operands_given)
+        store_i8(arguments + 8, operands_tuple)
         store_i8(arguments + 16, result)
         store_i8(arguments + 24, params)
         answer = PyObject_Vectorcall(PyTuple_GetItem(recorder, RECORDER_NOTIFY), arguments, 4, 0)
-        Py_DecRef(operands_given)
+        Py_DecRef(operands_tuple)
         if answer != 0:
             Py_DecRef(answer)
             done = 1

@@ -47,9 +47,9 @@ def nb_true_divide(a, b):
 def nb_power(a, b, modulus):
     registry = tape_registry()
     if modulus != word(registry, G_NONE):
-        found = word(registry, G_NOTIMPLEMENTED)
-        Py_IncRef(found)
-        return found
+        result = word(registry, G_NOTIMPLEMENTED)
+        Py_IncRef(result)
+        return result
     return operate(OP_POWER | NUMBERED, a, b)
 
 

@@ -1,4 +1,4 @@
-"""Calls in the table whose values a function of Python's gives: what NumPy has no inner loop for; pairs of results."""
+"""Calls in the table whose values a Python function computes: no inner loop of NumPy's, or two results."""
 
 from __future__ import annotations
 
@@ -69,57 +69,57 @@ def values(operands, count, row):
 
 
 @njit(cache=True, error_model="numpy")
-def is_so(entry, found, dtype):
+def is_as_recorded(entry, array, dtype):
     """Whether an array has the shape of the results of an entry, and this dtype."""
-    if load_i4(found + A_NDIM) != word(entry, E_NDIM) or load_i4(load_i8(found + A_DTYPE) + D_NUMBER) != dtype:
+    if load_i4(array + A_NDIM) != word(entry, E_NDIM) or load_i4(load_i8(array + A_DTYPE) + D_NUMBER) != dtype:
         return 0
     for k in range(word(entry, E_NDIM)):
-        if word(load_i8(found + A_SHAPE), k) != word(word(entry, E_SHAPE), k):
+        if word(load_i8(array + A_SHAPE), k) != word(word(entry, E_SHAPE), k):
             return 0
     return 1
 
 
 @njit(cache=True, error_model="numpy")
-def own(registry, operands, found):
-    """An array that stands in order in memory of its own, of one that may not, whose reference goes to this."""
-    fresh = load_i8(found + A_BASE) == 0 and load_i4(found + A_FLAGS) & A_SIMPLE == A_SIMPLE
+def owned(registry, operands, array):
+    """The array itself if it is C-contiguous and owns its memory, else a copy; takes over the reference."""
+    fresh = load_i8(array + A_BASE) == 0 and load_i4(array + A_FLAGS) & A_SIMPLE == A_SIMPLE
     for i in range(MOST_OPERANDS):
-        fresh = fresh and load_i8(operands + OPERAND * i + V_OBJECT) != found
+        fresh = fresh and load_i8(operands + OPERAND * i + V_OBJECT) != array
     if fresh:
-        return found
-    copied = array_copy(word(registry, G_COPY), found) if word(registry, G_COPY) != 0 else 0
-    Py_DecRef(found)
+        return array
+    copied = array_copy(word(registry, G_COPY), array) if word(registry, G_COPY) != 0 else 0
+    Py_DecRef(array)
     return copied
 
 
 @njit(cache=True, error_model="numpy")
-def as_value(registry, entry, operands, found):
-    """What a tensor carries of what a function has given, whose reference goes to this; 0 for Python to do it."""
+def as_value(registry, entry, operands, value):
+    """The value for a tensor from a function's result, whose reference is taken over; 0 where Python has to do it."""
     if word(entry, E_NDIM) == 0 and word(entry, E_DTYPE) == DOUBLES:
-        number = PyFloat_AsDouble(found)
-        Py_DecRef(found)
+        number = PyFloat_AsDouble(value)
+        Py_DecRef(value)
         if number == -1.0 and PyErr_Occurred() != 0:
             PyErr_Clear()
             return 0
         return PyFloat_FromDouble(number)
-    if kind_of(found) == word(registry, G_ARRAY) and is_so(entry, found, word(entry, E_DTYPE)):
-        return own(registry, operands, found)
-    Py_DecRef(found)
+    if kind_of(value) == word(registry, G_ARRAY) and is_as_recorded(entry, value, word(entry, E_DTYPE)):
+        return owned(registry, operands, value)
+    Py_DecRef(value)
     return 0
 
 
 @njit(cache=True, error_model="numpy")
-def both_values(registry, entry, operands, found, out):
-    """Write what two tensors carry of a tuple that a function has given: new references; 0 for Python to do it."""
-    if kind_of(found) != word(registry, G_TUPLE) or PyTuple_Size(found) != 2:
+def both_values(registry, entry, operands, results, out):
+    """Write the values for two tensors from a function's tuple: new references; 0 where Python has to do it."""
+    if kind_of(results) != word(registry, G_TUPLE) or PyTuple_Size(results) != 2:
         return 0
-    value, extra = PyTuple_GetItem(found, 0), PyTuple_GetItem(found, 1)
-    if kind_of(extra) != word(registry, G_ARRAY) or is_so(entry, extra, LONGS) == 0:
+    value, extra = PyTuple_GetItem(results, 0), PyTuple_GetItem(results, 1)
+    if kind_of(extra) != word(registry, G_ARRAY) or is_as_recorded(entry, extra, LONGS) == 0:
         return 0
     Py_IncRef(value)
     Py_IncRef(extra)
     store_i8(out, as_value(registry, entry, operands, value))
-    store_i8(out + 8, own(registry, operands, extra))
+    store_i8(out + 8, owned(registry, operands, extra))
     if load_i8(out) != 0 and load_i8(out + 8) != 0:
         return 1
     drop_all(out, out + 8)
@@ -128,31 +128,31 @@ def both_values(registry, entry, operands, found, out):
 
 @njit(cache=True, error_model="numpy")
 def called(registry, entry, operands, out):
-    """Write the value that a function gives, and a second or 0: new references; 0 with an exception or for Python.
+    """Write a function's result, and a second one or 0: new references; 0 with an exception or for Python.
 
-    Python runs meanwhile: whoever goes on looks whether the operands are what they were.
+    Python code runs meanwhile, so the caller checks afterwards whether the operands are unchanged.
     """
     row, count, function = three_words(), word(entry, E_COUNT) - 1, word(entry, E_LOOP)
     if values(operands, count, row) == 0:
         return 0
     Py_IncRef(function)
-    found = PyObject_Vectorcall(function, row, count, 0)
+    result = PyObject_Vectorcall(function, row, count, 0)
     Py_DecRef(function)
     drop_all(row, row + 8 * (count - 1))
-    if found == 0:
+    if result == 0:
         return 0
     if word(entry, E_EXTRA) != 0:
-        both = both_values(registry, entry, operands, found, out)
-        Py_DecRef(found)
+        both = both_values(registry, entry, operands, result, out)
+        Py_DecRef(result)
         return both
-    store_i8(out, as_value(registry, entry, operands, found))
+    store_i8(out, as_value(registry, entry, operands, result))
     store_i8(out + 8, 0)
     return load_i8(out)
 
 
 @njit(cache=True, error_model="numpy")
 def are_alike(operands, before):
-    """Whether operands that have been read again are what they were: forms, slots and values."""
+    """Whether operands that were read again have the same forms, slots and values."""
     for i in range(MOST_OPERANDS):
         a, b = operands + OPERAND * i, before + OPERAND * i
         same = load_i8(a + V_FORM) == load_i8(b + V_FORM) and load_i8(a + V_SLOT) == load_i8(b + V_SLOT)
@@ -163,7 +163,7 @@ def are_alike(operands, before):
 
 @njit(cache=True, error_model="numpy")
 def paired(entry, result, second):
-    """A tuple of both results, to which their references go; 0 with an exception."""
+    """A tuple of both results, which takes over their references; 0 with an exception."""
     pair, both = word(entry, E_PAIR), PyTuple_New(2)
     if both == 0:
         Py_DecRef(result)
@@ -171,10 +171,10 @@ def paired(entry, result, second):
         return 0
     PyTuple_SetItem(both, 0, result)
     PyTuple_SetItem(both, 1, second)
-    given = three_words()
-    store_i8(given, both)
+    args = three_words()
+    store_i8(args, both)
     Py_IncRef(pair)
-    found = PyObject_Vectorcall(pair, given, 1, 0)
+    tensor = PyObject_Vectorcall(pair, args, 1, 0)
     Py_DecRef(pair)
     Py_DecRef(both)
-    return found
+    return tensor

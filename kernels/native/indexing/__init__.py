@@ -1,1 +1,1 @@
-"""``x[key]`` and ``x[key] = value`` by native code: parts, picks, writes."""
+"""``x[key]`` and ``x[key] = value`` in native code: basic indexing, advanced indexing, writes."""

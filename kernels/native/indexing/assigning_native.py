@@ -1,6 +1,6 @@
-"""``x[key] = value`` as one native call, where forms and index were seen before and nobody else sees the memory.
+"""``x[key] = value`` as one native call, if forms and index were seen before and nobody else sees the memory.
 
-With one reference to the array there is no living view of it, no array of NumPy's, and no pullback that needs it.
+If the array has one reference, there is no view of it, no other NumPy array, and no pullback that saved it.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ entry_of, steps_of = _parts.entry_of, _parts.steps_of
 
 @njit(cache=True, error_model="numpy")
 def can_record(registry, t, x, entry):
-    """Whether a write can be recorded now: to no leaf, to what retains no gradient, on a tape that has room."""
+    """Whether a write can be recorded now: x is no leaf, retains no gradient, and the tape has room."""
     block = word(entry, E_BLOCK)
     if load_i8(x + O_SLOT) < 0 or load_i8(load_i8(x + O_EXTRAS) + R_RETAINS) != word(registry, G_FALSE):
         return False
@@ -79,7 +79,7 @@ def can_record(registry, t, x, entry):
 
 @njit(cache=True, error_model="numpy")
 def versioned(registry, t, x, entry, entries):
-    """Let a tensor have the new version that has been written behind the last of so many words."""
+    """Commit the words of a write, and give the tensor the slot of its new version."""
     views = load_i8(x + O_VIEWS)
     store_i8(t + 8 * T_WRITES, 1)
     if word(entry, E_LARGE) != 0:
@@ -92,7 +92,7 @@ def versioned(registry, t, x, entry, entries):
 
 @njit(cache=True, error_model="numpy")
 def record(registry, t, x, entry, operands, steps):
-    """Append the write: the tensor has a new version, of which no view is known. What it had goes, at the end."""
+    """Append the write: the tensor has a new version without views. What it had is released at the end."""
     block, slot = word(entry, E_BLOCK), load_i8(x + O_SLOT)
     at = word(t, T_WORDS) + 8 * (word(t, T_SIZE) + 1)
     keep(t, at, slot & ~UNHELD)
@@ -105,7 +105,7 @@ def record(registry, t, x, entry, operands, steps):
 
 @njit(cache=True, error_model="numpy")
 def written(registry, t, x, words, operands):
-    """Write a value that has been read, if that is in the table; whether it was so."""
+    """Write a value that has been read, if the call is in the table; whether that was done."""
     array, slot = load_i8(x + O_VALUE), load_i8(x + O_SLOT)
     if not is_only(registry, array) or load_i8(operands + V_OBJECT) == array:
         return False
@@ -126,14 +126,14 @@ def written(registry, t, x, words, operands):
 
 @cfunc("int64(int64, int64, int64, int64)", cache=True, error_model="numpy")
 def assign(x, key, value, ignored):
-    """Write a value to a part of a tensor: the tensor, a new reference; 0, mostly without an exception, for Python."""
-    registry, words, operands, given = tape_registry(), thirty_words(), thirty_words(), three_words()
+    """Write a value to a part of a tensor; return the tensor, a new reference, 0 where Python has to or has raised."""
+    registry, words, operands, values = tape_registry(), thirty_words(), thirty_words(), three_words()
     if load_i8(x + O_BASE) != 0 or not is_counted(registry, x):
         return 0
     t = tape_in_force(registry)
     if t == -1 or t & 1 != 0 or kind_of(x) != word(registry, G_TENSOR):
         return 0
-    store_i8(given, value)
-    if key_words(registry, key, words) == 0 or read_all(registry, given, 1, operands) == 0:
+    store_i8(values, value)
+    if key_words(registry, key, words) == 0 or read_all(registry, values, 1, operands) == 0:
         return 0
     return count(registry, x) if written(registry, t, x, words, operands) else 0

@@ -1,4 +1,4 @@
-"""Arrays, lists and masks among what a call is given: as words, by which it is found again, and as places."""
+"""Arrays, lists and masks among the arguments of a call: as words of the call's key, and as element numbers."""
 
 from __future__ import annotations
 
@@ -63,16 +63,16 @@ MOST_USED, MOST_DIMS, MOST_LISTED = 20, 4, 1 << 10
 
 @njit(cache=True, error_model="numpy")
 def trues(data, count):
-    """How often a mask holds."""
-    found = 0
+    """How many elements of a mask are true."""
+    true_count = 0
     for k in range(count):
-        found += 1 if pointer_b1(data + k)[0] != 0 else 0
-    return found
+        true_count += 1 if pointer_b1(data + k)[0] != 0 else 0
+    return true_count
 
 
 @njit(cache=True, error_model="numpy")
 def array_words(registry, value, out, known):
-    """Write the words of an array of int64 or of a mask, and where it begins; how many, 0 where Python is to."""
+    """Write the words of an int64 array or a mask, and its address; return how many, 0 where Python has to do it."""
     ndim, dtype, data = load_i4(value + A_NDIM), load_i8(value + A_DTYPE), load_i8(value + A_DATA)
     is_mask = dtype == word(registry, G_BOOLS)
     if (dtype != word(registry, G_LONGS) and not is_mask) or ndim < 1 or ndim > MOST_DIMS:
@@ -92,16 +92,16 @@ def array_words(registry, value, out, known):
 
 @njit(cache=True, error_model="numpy")
 def list_words(registry, x, out, known):
-    """The same of a list of ints, of which a copy is made; whoever asks lets go of that."""
+    """The same for a list of ints, which is copied; the caller releases the copy."""
     count = PyList_Size(x)
     copy = PyMem_RawMalloc(8 * count) if 0 < count <= MOST_LISTED else 0
     if copy == 0:
         return 0
     good = 1
     for k in range(count):
-        one = PyList_GetItem(x, k)
-        number = PyLong_AsLongLong(one) if kind_of(one) == word(registry, G_INT) else 0
-        if kind_of(one) != word(registry, G_INT):
+        element = PyList_GetItem(x, k)
+        number = PyLong_AsLongLong(element) if kind_of(element) == word(registry, G_INT) else 0
+        if kind_of(element) != word(registry, G_INT):
             good = 0
         store_i8(copy + 8 * k, number)
     if PyErr_Occurred() != 0:
@@ -121,7 +121,7 @@ def list_words(registry, x, out, known):
 
 @njit(cache=True, error_model="numpy")
 def any_words(registry, x, out, known):
-    """The words of any item, and of an array where it begins and whether that is a copy; 0 where Python is to."""
+    """The words of any item; for an array its address and whether it is a copy; 0 where Python has to do it."""
     kind = kind_of(x)
     if kind == word(registry, G_LIST):
         return list_words(registry, x, out, known)
@@ -137,7 +137,7 @@ def any_words(registry, x, out, known):
 
 @njit(cache=True, error_model="numpy")
 def forget(arrays):
-    """Let go of the copies of lists."""
+    """Release the copies of lists."""
     for k in range(word(arrays, 0)):
         if word(arrays, 2 + 2 * k) != 0:
             PyMem_RawFree(word(arrays, 1 + 2 * k))
@@ -145,15 +145,15 @@ def forget(arrays):
 
 
 @njit(cache=True, error_model="numpy")
-def all_words(registry, holder, given, count, words, arrays):
-    """Write the words of items, of a tuple or one behind the other, and of arrays where they begin: count, address, ...
+def all_words(registry, holder, args, count, words, arrays):
+    """Write the words of items (of a tuple, or of arguments), and the addresses of arrays: count, address, ...
 
-    0 where Python is to, and where there is no array; then nothing is kept.
+    0 where Python has to do it, and where there is no array; then no copy is kept.
     """
     store_i8(arrays, 0)
     used, good = 1, count <= MOST_ITEMS
     for k in range(count if good else 0):
-        x = PyTuple_GetItem(holder, k) if holder != 0 else word(given, k)
+        x = PyTuple_GetItem(holder, k) if holder != 0 else word(args, k)
         known = arrays + 8 * (1 + 2 * word(arrays, 0))
         size = any_words(registry, x, words + 8 * used, known) if good and used < MOST_USED else 0
         if size == 0:
@@ -170,19 +170,19 @@ def all_words(registry, holder, given, count, words, arrays):
 
 
 @njit(cache=True, error_model="numpy")
-def given_words(registry, op, given, count, words, arrays):
-    """The same of what is given beside a tensor: of an index its items."""
-    key = word(given, 1)
+def index_words(registry, op, args, count, words, arrays):
+    """The same for the arguments beside a tensor; for an index, for its items."""
+    key = word(args, 1)
     if op in (OP_PART, OP_ASSIGN) and kind_of(key) == word(registry, G_TUPLE):
         return all_words(registry, key, 0, PyTuple_Size(key), words, arrays)
-    return all_words(registry, 0, given + 8, count - 1, words, arrays)
+    return all_words(registry, 0, args + 8, count - 1, words, arrays)
 
 
 @njit("int64(int64, int64, int64, int64)", cache=True, error_model="numpy")
-def words_of(op, given, count, out):
-    """Write the words of a call's arguments, for Python; return their hash, -1 where native code takes them not."""
+def words_of(op, args, count, out):
+    """Write the words of a call's arguments, for Python; return their hash, -1 if native code does not accept them."""
     arrays = sixteen_words()
-    if given_words(tape_registry(), op, given, count, out, arrays) == 0:
+    if index_words(tape_registry(), op, args, count, out, arrays) == 0:
         return -1
     forget(arrays)
     return hash_of(out)
@@ -201,31 +201,31 @@ def entry_by(registry, op, form, value, wants, words):
 
 @njit(cache=True, error_model="numpy")
 def place(layout, arrays, k):
-    """The place of an element; -1 for one that is not there."""
+    """The number of the element that is picked; -1 if an index is out of range."""
     at = word(word(layout, P_BASE), k)
     for j in range(word(layout, P_TAKES)):
-        own = layout + 8 * (P_FIRST + P_ARRAY * j)
-        given, extent = word(word(arrays, 1 + 2 * j), word(word(own, P_WHERE), k)), word(own, P_EXTENT)
-        if given >= extent or given < word(own, P_LEAST):
+        array = layout + 8 * (P_FIRST + P_ARRAY * j)
+        index, extent = word(word(arrays, 1 + 2 * j), word(word(array, P_WHERE), k)), word(array, P_EXTENT)
+        if index >= extent or index < word(array, P_LEAST):
             return -1
-        at += (given if given >= 0 else given + extent) * word(own, P_STEP)
+        at += (index if index >= 0 else index + extent) * word(array, P_STEP)
     return at
 
 
 @njit(cache=True, error_model="numpy")
 def places_held(layout, arrays, out):
-    """Write the places where a mask holds."""
-    found, inner, base, mask = 0, word(layout, P_INNER), word(layout, P_BASE), word(arrays, 1)
+    """Write the numbers of the elements where a mask is true."""
+    written, inner, base, mask = 0, word(layout, P_INNER), word(layout, P_BASE), word(arrays, 1)
     for k in range(word(layout, P_COUNT)):
         if pointer_b1(mask + k)[0] != 0:
             for r in range(inner):
-                store_i8(out + 8 * (found + r), word(base, k * inner + r))
-            found += inner
+                store_i8(out + 8 * (written + r), word(base, k * inner + r))
+            written += inner
 
 
 @njit(cache=True, error_model="numpy")
 def places(layout, arrays, out):
-    """Write all places; 0 if one is not there."""
+    """Write the numbers of all picked elements; 0 if an index is out of range."""
     if word(layout, P_INNER) != 0:
         places_held(layout, arrays, out)
         return 1

@@ -1,4 +1,4 @@
-"""``x[key]`` by ints, slices, None and Ellipsis as one native call, where the same has been asked of a form before."""
+"""``x[key]`` with ints, slices, None and Ellipsis as one native call, if this key met this form before."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ tape_in_force, notify_recorder = _notifying.tape_in_force, _notifying.notify_rec
 
 @njit(cache=True, error_model="numpy")
 def entry_of(registry, op, form, value, words, wants):
-    """The entry of an index of tensors of a form, and of a value to write: of this very one, or of any int; or 0."""
+    """The entry of an index on tensors of a form, and of a value to write: for this index, or for any int; or 0."""
     entry = find(registry, op, form, hash_of(words), value, wants, 0)
     if entry != 0:
         for k in range(load_i8(words)):
@@ -98,18 +98,18 @@ def entry_of(registry, op, form, value, words, wants):
 
 @njit(cache=True, error_model="numpy")
 def steps_of(entry, words):
-    """How often the steps of an entry are taken."""
+    """For an entry that serves any int, the int; else 0."""
     return word(words, 2) if word(entry, E_EXTENT) != 0 else 1
 
 
 @njit(cache=True, error_model="numpy")
-def look_up(registry, op, x, found, words):
-    """The entry of this index of a tensor; 0 if there is none, or native code cannot do it now."""
-    value, slot, t = load_i8(x + O_VALUE), load_i8(x + O_SLOT), found & ~1
+def look_up(registry, op, x, tagged_tape, words):
+    """The entry of this index on a tensor; 0 if there is none, or native code cannot do it now."""
+    value, slot, t = load_i8(x + O_VALUE), load_i8(x + O_SLOT), tagged_tape & ~1
     if value == 0 or kind_of(value) != word(registry, G_ARRAY):
         return 0
     entry = entry_of(registry, op, load_i8(x + O_FORM), 0, words, 1 if t != 0 and slot != 0 else 0)
-    if entry == 0 or (found != t and word(entry, E_OPERATION) == 0):  # a recorder needs the index itself
+    if entry == 0 or (tagged_tape != t and word(entry, E_OPERATION) == 0):  # a recorder needs the index itself
         return 0
     views = load_i8(base_of(x, entry) + O_VIEWS)
     count = PyList_Size(views) if views != 0 else 0
@@ -130,7 +130,7 @@ def base_of(x, entry):
 
 @njit(cache=True, error_model="numpy")
 def shown(registry, entry, value, steps):
-    """An array that shows a part of another, so many steps on; 0 with an exception."""
+    """A view of an array as the entry says, ``steps`` steps further on; 0 with an exception."""
     dtype = load_i8(value + A_DTYPE)
     Py_IncRef(dtype)
     data = load_i8(value + A_DATA) + steps * word(entry, E_START)
@@ -150,7 +150,7 @@ def shown(registry, entry, value, steps):
 
 @njit(cache=True, error_model="numpy")
 def finish(registry, t, x, entry, result, reference, words):
-    """Make a new tensor the part, which its base's list of views refers to; 0 with an exception."""
+    """Make a new tensor the view, and enter it into its base's list of views; 0 with an exception."""
     steps, base = steps_of(entry, words), base_of(x, entry)
     made = shown(registry, entry, load_i8(x + O_VALUE), steps)
     if made == 0 or PyList_Append(load_i8(base + O_VIEWS), reference) != 0:
@@ -180,7 +180,7 @@ def finish(registry, t, x, entry, result, reference, words):
 def prepared(registry, x, entry):
     """A list for the views of a base that has none yet, and a new tensor; 0 with an exception.
 
-    All that is made here may collect garbage, and so run anything: what has been read is then read again.
+    Allocating may start a garbage collection, and so run any Python code: the caller reads everything again.
     """
     base = base_of(x, entry)
     if load_i8(base + O_VIEWS) == 0:
@@ -195,21 +195,21 @@ def prepared(registry, x, entry):
 
 
 @njit(cache=True, error_model="numpy")
-def shown_again(registry, op, x, found, words):
-    """Return the view that has been asked for before; 0, without an exception where Python is to do it."""
-    entry = look_up(registry, op, x, found, words)
+def shown_again(registry, op, x, tagged_tape, words):
+    """Return a view like one that was made before; 0, without an exception where Python has to do it."""
+    entry = look_up(registry, op, x, tagged_tape, words)
     result = prepared(registry, x, entry) if entry != 0 else 0
     if result == 0:
         return 0
     reference, done = PyWeakref_NewRef(result, 0), 0
-    found = tape_in_force(registry)
-    entry = look_up(registry, op, x, found, words) if found != -1 and reference != 0 else 0
+    tagged_tape = tape_in_force(registry)
+    entry = look_up(registry, op, x, tagged_tape, words) if tagged_tape != -1 and reference != 0 else 0
     if entry != 0 and load_i8(base_of(x, entry) + O_VIEWS) != 0:
-        done = finish(registry, found & ~1, x, entry, result, reference, words)
-    if done != 0 and found & 1 != 0:
-        given = three_words()
-        store_i8(given, x)
-        done = notify_recorder(registry, entry, given, 0, result)
+        done = finish(registry, tagged_tape & ~1, x, entry, result, reference, words)
+    if done != 0 and tagged_tape & 1 != 0:
+        args = three_words()
+        store_i8(args, x)
+        done = notify_recorder(registry, entry, args, 0, result)
     if reference != 0:
         Py_DecRef(reference)
     if done == 0:
@@ -220,78 +220,78 @@ def shown_again(registry, op, x, found, words):
 
 @njit(cache=True, error_model="numpy")
 def hit(registry, x, key):
-    """Return the part that an index shows, if it has been asked for before."""
-    found, words = tape_in_force(registry), thirty_words()
-    if found == -1 or kind_of(x) != word(registry, G_TENSOR) or key_words(registry, key, words) == 0:
+    """Return ``x[key]``, if the call is in the table."""
+    tagged_tape, words = tape_in_force(registry), thirty_words()
+    if tagged_tape == -1 or kind_of(x) != word(registry, G_TENSOR) or key_words(registry, key, words) == 0:
         return 0
-    return shown_again(registry, OP_PART, x, found, words)
+    return shown_again(registry, OP_PART, x, tagged_tape, words)
 
 
 @cfunc("int64(int64, int64, int64, int64)", cache=True, error_model="numpy")
-def hit_view(op, given, count, ignored):
-    """Return the view of a tensor that ints say, if it has been asked for before."""
+def hit_view(op, args, count, ignored):
+    """Return a view whose arguments are ints, if the call is in the table."""
     registry, words = tape_registry(), thirty_words()
-    found, x = tape_in_force(registry), load_i8(given)
-    if found == -1 or kind_of(x) != word(registry, G_TENSOR):
+    tagged_tape, x = tape_in_force(registry), load_i8(args)
+    if tagged_tape == -1 or kind_of(x) != word(registry, G_TENSOR):
         return 0
-    if argument_words(registry, given + 8, count - 1, words) == 0:
+    if argument_words(registry, args + 8, count - 1, words) == 0:
         return 0
-    return shown_again(registry, op, x, found, words)
+    return shown_again(registry, op, x, tagged_tape, words)
 
 
 @cfunc("int64(int64, int64)", cache=True)
 def mp_subscript(x, key):
-    found = hit(tape_registry(), x, key)
-    if found == 0 and PyErr_Occurred() == 0:
-        given = three_words()
-        store_i8(given, x)
-        store_i8(given + 8, key)
-        found = hit_picked(OP_PART, given, 2)
-        if found == 0 and PyErr_Occurred() == 0:
-            return missed(OP_PART, given, 2, 0)
-    return found
+    result = hit(tape_registry(), x, key)
+    if result == 0 and PyErr_Occurred() == 0:
+        args = three_words()
+        store_i8(args, x)
+        store_i8(args + 8, key)
+        result = hit_picked(OP_PART, args, 2)
+        if result == 0 and PyErr_Occurred() == 0:
+            return missed(OP_PART, args, 2, 0)
+    return result
 
 
 @njit(cache=True, error_model="numpy")
 def is_written(registry, x, key, value):
-    """Whether a value is the part of a tensor that an index shows: the end of ``x[key] += v``."""
-    words, array, own = thirty_words(), load_i8(x + O_VALUE), 0
+    """Whether a value is the view ``x[key]`` itself, as at the end of ``x[key] += v``."""
+    words, array, part = thirty_words(), load_i8(x + O_VALUE), 0
     if PyType_IsSubtype(kind_of(value), word(registry, G_TENSOR)) != 0 and load_i8(value + O_BASE) != 0 and array != 0:
-        own = load_i8(value + O_VALUE)
-    if own == 0 or kind_of(own) != word(registry, G_ARRAY) or kind_of(array) != word(registry, G_ARRAY):
+        part = load_i8(value + O_VALUE)
+    if part == 0 or kind_of(part) != word(registry, G_ARRAY) or kind_of(array) != word(registry, G_ARRAY):
         return 0
     if load_i8(load_i8(value + O_BASE) + O_SLOT) <= 0 or key_words(registry, key, words) == 0:
         return 0
     entry = entry_of(registry, OP_PART, load_i8(x + O_FORM), 0, words, 1)
-    if entry == 0 or base_of(x, entry) != load_i8(value + O_BASE) or load_i4(own + A_NDIM) != word(entry, E_NDIM):
+    if entry == 0 or base_of(x, entry) != load_i8(value + O_BASE) or load_i4(part + A_NDIM) != word(entry, E_NDIM):
         return 0
     for k in range(word(entry, E_NDIM)):
-        same = word(load_i8(own + A_SHAPE), k) == word(word(entry, E_SHAPE), k)
-        if not same or word(load_i8(own + A_STRIDES), k) != word(word(entry, E_STRIDES), k):
+        same = word(load_i8(part + A_SHAPE), k) == word(word(entry, E_SHAPE), k)
+        if not same or word(load_i8(part + A_STRIDES), k) != word(word(entry, E_STRIDES), k):
             return 0
-    return load_i8(own + A_DATA) == load_i8(array + A_DATA) + steps_of(entry, words) * word(entry, E_START)
+    return load_i8(part + A_DATA) == load_i8(array + A_DATA) + steps_of(entry, words) * word(entry, E_START)
 
 
 @njit(cache=True, error_model="numpy")
-def done(found):
-    """What a slot answers that gives nothing: let go of what it got; -1 with an exception."""
-    if found == 0:
+def done(result):
+    """The status of a slot function that returns no object: release the result; -1 with an exception."""
+    if result == 0:
         return -1
-    Py_DecRef(found)
+    Py_DecRef(result)
     return 0
 
 
 @cfunc("int32(int64, int64, int64)", cache=True)
 def mp_ass_subscript(x, key, value):
-    registry, given, written = tape_registry(), three_words(), 0
+    registry, args, written = tape_registry(), three_words(), 0
     if value != 0 and kind_of(x) == word(registry, G_TENSOR):
         written = 1 if is_written(registry, x, key, value) else 0
         if written == 0:
-            found = hit_assign(x, key, value)
-            if found != 0 or PyErr_Occurred() != 0:
-                return done(found)
-    store_i8(given, x)
-    store_i8(given + 8, key)
-    store_i8(given + 16, value)
+            result = hit_assign(x, key, value)
+            if result != 0 or PyErr_Occurred() != 0:
+                return done(result)
+    store_i8(args, x)
+    store_i8(args + 8, key)
+    store_i8(args + 16, value)
     count = 1 if written != 0 else 2 if value == 0 else 3
-    return done(missed(OP_ASSIGN, given, count, written))
+    return done(missed(OP_ASSIGN, args, count, written))

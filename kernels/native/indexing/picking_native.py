@@ -1,6 +1,6 @@
-"""Elements picked by arrays, lists and masks as one native call, where shapes and forms have been seen before.
+"""Advanced indexing by arrays, lists and masks as one native call, if shapes and forms were seen before.
 
-Which element of an array counts for an element of the result, and what else that adds, stands in the entry's layout.
+The entry's layout says which element of each index array belongs to an element of the result, and the strides.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ array_for = load_module("native.calls.computing_native").array_for
 _calls = load_module("native.calls.calls_native")
 can_do, dropped, finished = _calls.can_do, _calls.dropped, _calls.finished
 _arrays = load_module("native.indexing.index_arrays_native")
-entry_by, forget, given_words, places = _arrays.entry_by, _arrays.forget, _arrays.given_words, _arrays.places
+entry_by, forget, index_words, places = _arrays.entry_by, _arrays.forget, _arrays.index_words, _arrays.places
 
 
 @njit(cache=True, error_model="numpy")
 def copied(source, picked, out, count, item):
-    """Copy the elements at these places."""
+    """Copy the picked elements."""
     if item == 8:
         for k in range(count):
             store_i8(out + 8 * k, load_i8(source + 8 * word(picked, k)))
@@ -51,17 +51,17 @@ def copied(source, picked, out, count, item):
 
 @njit(cache=True, error_model="numpy")
 def picked_array(registry, entry, arrays):
-    """A new array of places, of the result's shape; 0, without an exception if one of them is not there."""
-    found = array_of(registry, word(entry, E_NDIM), word(entry, E_SHAPE), LONGS, False)
-    if found != 0 and places(word(entry, E_LAYOUT), arrays, load_i8(found + A_DATA)) == 0:
-        return dropped(found)
-    return found
+    """A new array with the numbers of the picked elements; 0 without an exception if one is out of range."""
+    array = array_of(registry, word(entry, E_NDIM), word(entry, E_SHAPE), LONGS, False)
+    if array != 0 and places(word(entry, E_LAYOUT), arrays, load_i8(array + A_DATA)) == 0:
+        return dropped(array)
+    return array
 
 
 @njit(cache=True, error_model="numpy")
-def finish(registry, found, entry, given, operands, result, arrays):
-    """Give a new tensor the elements that are picked, recorded with their places; 0 where Python is to."""
-    picked = picked_array(registry, entry, arrays) if can_do(found, entry, operands) != 0 else 0
+def finish(registry, t, entry, args, operands, result, arrays):
+    """Give a new tensor the picked elements, and record their numbers; 0 where Python has to do it."""
+    picked = picked_array(registry, entry, arrays) if can_do(t, entry, operands) != 0 else 0
     value = array_for(registry, entry) if picked != 0 else 0
     if value != 0:
         count = elements(word(entry, E_SHAPE), word(entry, E_NDIM))
@@ -71,26 +71,26 @@ def finish(registry, found, entry, given, operands, result, arrays):
     results = three_words()
     store_i8(results, result)
     store_i8(results + 8, 0)
-    result = finished(registry, found, entry, given, operands, results, value)
+    result = finished(registry, t, entry, args, operands, results, value)
     dropped(picked)
     return result
 
 
 @cfunc("int64(int64, int64, int64, int64)", cache=True, error_model="numpy")
-def hit_picked(op, given, count, ignored):
-    """Return the elements of a tensor that arrays pick; 0, mostly without an exception, where Python is to."""
+def hit_picked(op, args, count, ignored):
+    """Return the picked elements of a tensor; 0 where Python has to do it or has raised."""
     registry, operands, words, arrays = tape_registry(), thirty_words(), thirty_words(), sixteen_words()
     result = 0
-    for again in range(2):  # to make a tensor may run anything: all is read again
-        found = tape_in_force(registry)
-        if found == -1 or found & 1 != 0 or read_all(registry, given, 1, operands) == 0:
+    for again in range(2):  # making a tensor may run any Python code: read everything again
+        tagged_tape = tape_in_force(registry)
+        if tagged_tape == -1 or tagged_tape & 1 != 0 or read_all(registry, args, 1, operands) == 0:
             return dropped(result)
         value = load_i8(operands + V_OBJECT)
         if value == 0 or kind_of(value) != word(registry, G_ARRAY):
             return dropped(result)
-        if given_words(registry, op, given, count, words, arrays) == 0:
+        if index_words(registry, op, args, count, words, arrays) == 0:
             return dropped(result)
-        wants = 1 if found != 0 and load_i8(operands + V_SLOT) != 0 else 0
+        wants = 1 if tagged_tape != 0 and load_i8(operands + V_SLOT) != 0 else 0
         entry = entry_by(registry, op, load_i8(operands + V_FORM), 0, wants, words)
         if entry == 0:
             forget(arrays)
@@ -100,6 +100,6 @@ def hit_picked(op, given, count, ignored):
             result = new_tensor(registry)
             if result == 0:
                 return 0
-    result = finish(registry, found, entry, given, operands, result, arrays)
+    result = finish(registry, tagged_tape, entry, args, operands, result, arrays)
     forget(arrays)
     return result

@@ -1,7 +1,7 @@
-"""``x[key] = value`` with arrays, lists or masks as one native call, where shapes and forms have been seen before.
+"""``x[key] = value`` with arrays, lists or masks as one native call, if shapes and forms were seen before.
 
-So are functions that write to places, or add to them. As in assigning_native.py nobody else may see the memory;
-the last of several values for one place stays.
+Functions such as ``index_put`` and ``index_add`` come here too. As in assigning_native.py nobody else may see the
+memory; of several values for one element the last stays.
 """
 
 from __future__ import annotations
@@ -72,54 +72,54 @@ _in_place = load_module("native.calls.in_place_native")
 count, is_counted, is_only = _in_place.count, _in_place.is_counted, _in_place.is_only
 dropped = load_module("native.calls.calls_native").dropped
 _arrays = load_module("native.indexing.index_arrays_native")
-entry_by, forget, given_words, places = _arrays.entry_by, _arrays.forget, _arrays.given_words, _arrays.places
+entry_by, forget, index_words, places = _arrays.entry_by, _arrays.forget, _arrays.index_words, _arrays.places
 _assigning = load_module("native.indexing.assigning_native")
 can_record, versioned = _assigning.can_record, _assigning.versioned
 
 
 @njit(cache=True, error_model="numpy")
 def is_twice(picked, number, extent):
-    """Whether a place below an extent is there twice, or nobody can tell."""
-    seen, found = PyMem_RawCalloc(extent, 1), 0
+    """Whether an element is picked twice, or there is no memory to find out."""
+    seen, twice = PyMem_RawCalloc(extent, 1), 0
     if seen == 0:
         return True
     for k in range(number):
         at = seen + word(picked, k)
-        found += pointer_b1(at)[0]
+        twice += pointer_b1(at)[0]
         pointer_b1(at)[0] = 1
     PyMem_RawFree(seen)
-    return found != 0
+    return twice != 0
 
 
 @njit(cache=True, error_model="numpy")
 def put(entry, picked, number, source, target):
-    """Copy elements of a value to these places."""
+    """Copy elements of a value to the picked elements."""
     item, offsets = word(entry, E_COUNT), word(entry, E_DATA)
     for k in range(number):
-        given, to = source + word(offsets, k), target + item * word(picked, k)
+        start, to = source + word(offsets, k), target + item * word(picked, k)
         if item == 8:
-            store_i8(to, load_i8(given))
+            store_i8(to, load_i8(start))
         elif item == 4:
-            store_i4(to, load_i4(given))
+            store_i4(to, load_i4(start))
         else:
             for b in range(item):
-                pointer_b1(to + b)[0] = pointer_b1(given + b)[0]
+                pointer_b1(to + b)[0] = pointer_b1(start + b)[0]
 
 
 @njit(cache=True, error_model="numpy")
 def add(entry, picked, number, source, target):
-    """Add elements of a value to these places."""
+    """Add elements of a value to the picked elements."""
     kind, offsets = word(entry, E_KIND), word(entry, E_DATA)
     for k in range(number):
-        given, at = source + word(offsets, k), word(picked, k)
+        start, at = source + word(offsets, k), word(picked, k)
         if kind == NEST:
             to = target + 8 * at
-            store_f8(to, load_f8(to) + load_f8(given))
+            store_f8(to, load_f8(to) + load_f8(start))
         elif kind == NEST4:
-            pointer_f4(target)[at] += pointer_f4(given)[0]
+            pointer_f4(target)[at] += pointer_f4(start)[0]
         else:
             to = target + 8 * at
-            store_i8(to, load_i8(to) + load_i8(given))
+            store_i8(to, load_i8(to) + load_i8(start))
 
 
 @njit(cache=True, error_model="numpy")
@@ -139,7 +139,7 @@ def record(registry, t, x, entry, operands, picked):
 
 @njit(cache=True, error_model="numpy")
 def is_ready(registry, t, x, entry, operands, wants):
-    """Whether an entry is there, and native code can do it now."""
+    """Whether there is an entry, and native code can do it now."""
     if entry == 0:
         return False
     kind = word(entry, E_KIND)
@@ -150,7 +150,7 @@ def is_ready(registry, t, x, entry, operands, wants):
 
 @njit(cache=True, error_model="numpy")
 def written(registry, op, t, x, words, arrays, operands):
-    """Write a value that has been read, if that is in the table; whether it was so."""
+    """Write a value that has been read, if the call is in the table; whether that was done."""
     array, slot = load_i8(x + O_VALUE), load_i8(x + O_SLOT)
     if not is_only(registry, array) or load_i8(operands + V_OBJECT) == array:
         return False
@@ -178,10 +178,10 @@ def written(registry, op, t, x, words, arrays, operands):
 
 
 @njit(cache=True, error_model="numpy")
-def put_at(registry, op, x, value, given, count_given):
-    """Write a value to places in a tensor: the tensor, a new reference; 0, mostly without an exception, for Python.
+def put_at(registry, op, x, value, args, arg_count):
+    """Write a value to picked elements; return the tensor as a new reference, 0 where Python has to or has raised.
 
-    ``given``: the tensor, and what says which places.
+    ``args``: the tensor, then the index.
     """
     words, operands, arrays, values = thirty_words(), thirty_words(), sixteen_words(), three_words()
     if kind_of(x) != word(registry, G_TENSOR) or load_i8(x + O_BASE) != 0 or not is_counted(registry, x):
@@ -192,7 +192,7 @@ def put_at(registry, op, x, value, given, count_given):
     store_i8(values, value)
     if read_all(registry, values, 1, operands) == 0:
         return 0
-    if given_words(registry, op, given, count_given, words, arrays) == 0:
+    if index_words(registry, op, args, arg_count, words, arrays) == 0:
         return 0
     done = written(registry, op, t, x, words, arrays, operands)
     forget(arrays)
@@ -202,14 +202,14 @@ def put_at(registry, op, x, value, given, count_given):
 @cfunc("int64(int64, int64, int64, int64)", cache=True, error_model="numpy")
 def assign_at(x, key, value, ignored):
     """``x[key] = value``."""
-    given = three_words()
-    store_i8(given, x)
-    store_i8(given + 8, key)
-    return put_at(tape_registry(), OP_ASSIGN, x, value, given, 2)
+    args = three_words()
+    store_i8(args, x)
+    store_i8(args + 8, key)
+    return put_at(tape_registry(), OP_ASSIGN, x, value, args, 2)
 
 
 @cfunc("int64(int64, int64, int64, int64)", cache=True, error_model="numpy")
-def hit_put(op, given, count_given, ignored):
-    """A function of a tensor, of what says which places, and of a value."""
-    last = count_given - 1
-    return put_at(tape_registry(), op, word(given, 0), word(given, last), given, last)
+def hit_put(op, args, arg_count, ignored):
+    """A function that writes: of a tensor, an index and a value."""
+    last = arg_count - 1
+    return put_at(tape_registry(), op, word(args, 0), word(args, last), args, last)

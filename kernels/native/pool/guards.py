@@ -58,7 +58,7 @@ def _guards() -> Any:
     guards = jit.load_module("native.pool.guards_native")
     report = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)(_end)
     put(guards.words(), pool_words.G_REPORT, ctypes.cast(report, ctypes.c_void_p).value or 0)
-    for thing in (guards, report):  # to the very end: arrays may die last
+    for thing in (guards, report):  # kept until the process ends: arrays may be deallocated last
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
     return guards
 
@@ -82,8 +82,8 @@ def _end(block: int, wrong: int) -> NoReturn:
 
 def _sentence(block: int, wrong: int) -> str:
     size = ctypes.c_int64.from_address(block - pool_words.GUARD + pool_words.GUARD_SIZE).value
-    what = "memory" if wrong == pool_words.WRITTEN_AFTER else f"a block of {size} bytes"
-    return f"{what} at {block:#x} {_WRONG[wrong]}"
+    noun = "memory" if wrong == pool_words.WRITTEN_AFTER else f"a block of {size} bytes"
+    return f"{noun} at {block:#x} {_WRONG[wrong]}"
 
 
 def check_blocks() -> None:
@@ -109,7 +109,7 @@ class Rows:
 
     def check(self, *names: str) -> None:
         """Raise DamagedError if what is around an array, of these or of all, has been written over."""
-        for what, whole in [self._made[name] for name in names or self._made if name in self._made]:
+        for part, whole in [self._made[name] for name in names or self._made if name in self._made]:
             for ends, where in ((whole[:_BEYOND], "before its beginning"), (whole[-_BEYOND:], "behind its end")):
                 if (ends != pool_words.CANARY).any():
-                    raise DamagedError(f"the sweep's {what} have been written {where}")
+                    raise DamagedError(f"the sweep's {part} have been written {where}")

@@ -1,8 +1,8 @@
 """Blocks of memory between canaries, for TAPE_DEBUG: of C's heap in place of Python's, and of the pool.
 
-Before a block stand its size, its neighbours among the living, what it is, and canaries; behind it more of them. They
-are looked at when the block is given back, when it grows, and when somebody asks for all. A block that grows always
-moves, and what is given back is written over, so that whoever goes on with an old address is found out.
+Before a block stand its size, its neighbours in the list of live blocks, its kind, and canaries; behind it more
+canaries. They are checked when the block is freed, when it grows, and on request. A block that grows always moves, and
+a freed block is overwritten, so that the use of an old address is detected.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def fault(base, kind):
 
 @njit(cache=True, error_model="numpy")
 def guarded(base, size, kind):
-    """Put canaries around a new block, and it among the living; return where its data begins."""
+    """Put canaries around a new block, and link it into the list of live blocks; return where its data begins."""
     if base == 0:
         return 0
     store_i8(base + GUARD_SIZE, size)
@@ -97,7 +97,7 @@ def guarded(base, size, kind):
 
 @njit(cache=True, error_model="numpy")
 def looked_at(block, kind):
-    """Where a guarded block begins. Whoever is told of a fault ends the process."""
+    """Where a guarded block begins; a fault is reported, which ends the process."""
     base = block - GUARD
     wrong = fault(base, kind)
     if wrong != 0:
@@ -107,7 +107,7 @@ def looked_at(block, kind):
 
 @njit(cache=True, error_model="numpy")
 def bared(block, kind):
-    """Take a block from among the living, written over; return where it begins."""
+    """Unlink a block from the list of live blocks and overwrite it; return where it begins."""
     base = looked_at(block, kind)
     enter()
     after, before = load_i8(base + GUARD_NEXT), load_i8(base + GUARD_PREVIOUS)
@@ -122,21 +122,21 @@ def bared(block, kind):
 
 @njit("int64()", cache=True, error_model="numpy")
 def broken():
-    """The first living block whose canaries have been written over; 0: none."""
+    """The first live block whose canaries have been overwritten; 0: none."""
     enter()
-    base, found = word(words(), G_LIVING), 0
-    while base != 0 and found == 0:
+    base, guard = word(words(), G_LIVING), 0
+    while base != 0 and guard == 0:
         if fault(base, load_i8(base + GUARD_KIND)) != 0:
-            found = base + GUARD
+            guard = base + GUARD
         else:
             base = load_i8(base + GUARD_NEXT)
     leave()
-    return found
+    return guard
 
 
 @njit("int64(int64)", cache=True, error_model="numpy")
 def wrong_with(block):
-    """What is wrong with a living block."""
+    """What is wrong with a live block."""
     return fault(block - GUARD, load_i8(block - GUARD + GUARD_KIND))
 
 
@@ -161,16 +161,16 @@ def raw_free(block):
 
 @cfunc("int64(int64, int64)", cache=True, error_model="numpy")
 def raw_realloc(block, size):
-    other = guarded(allocate(size + GUARD + BEHIND), size, RAW_BLOCK)
-    if block != 0 and other != 0:
-        copy_bytes(other, block, min(size, load_i8(looked_at(block, RAW_BLOCK) + GUARD_SIZE)))
+    moved = guarded(allocate(size + GUARD + BEHIND), size, RAW_BLOCK)
+    if block != 0 and moved != 0:
+        copy_bytes(moved, block, min(size, load_i8(looked_at(block, RAW_BLOCK) + GUARD_SIZE)))
         release(bared(block, RAW_BLOCK))
-    return other
+    return moved
 
 
 @cfunc("int64(int64)", cache=True, error_model="numpy")
 def take(size):
-    """A block of the pool's. One that is used again is still as it was written over when it was given back."""
+    """A block of the pool. If it is reused, it must still be as it was overwritten when it was freed."""
     reused = load_i8(word(words(), G_REUSED))
     base = call_one(word(words(), G_TAKE), size + GUARD + BEHIND)
     if base != 0 and load_i8(word(words(), G_REUSED)) != reused:
@@ -203,11 +203,11 @@ def numpy_calloc(context, count, item):
 
 @cfunc("int64(int64, int64, int64)", cache=True, error_model="numpy")
 def numpy_realloc(context, block, size):
-    other = take(size)
-    if block != 0 and other != 0:
-        copy_bytes(other, block, min(size, load_i8(looked_at(block, POOLED) + GUARD_SIZE)))
+    moved = take(size)
+    if block != 0 and moved != 0:
+        copy_bytes(moved, block, min(size, load_i8(looked_at(block, POOLED) + GUARD_SIZE)))
         give(block)
-    return other
+    return moved
 
 
 @cfunc("void(int64, int64, int64)", cache=True, error_model="numpy")

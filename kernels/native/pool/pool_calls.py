@@ -69,7 +69,7 @@ def swap(typingctx: Any, address: Any, value: Any) -> Any:  # noqa: ARG001
 def own_words(count: int) -> Any:
     """Return the intrinsic for the address of so many words, zeros at first, that belong to the native module."""
 
-    def own(typingctx: Any) -> Any:  # noqa: ARG001
+    def words(typingctx: Any) -> Any:  # noqa: ARG001
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
             place = builder.module.globals.get("tape_own_words")
             if place is None:
@@ -80,15 +80,15 @@ def own_words(count: int) -> Any:
 
         return types.int64(), codegen
 
-    return intrinsic(own)
+    return intrinsic(words)
 
 
-def _call_at(address: Any, *given: Any) -> Any:
+def _call_at(address: Any, *arguments: Any) -> Any:
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
-        kind = ir.FunctionType(_I64, [_I64] * len(given))
+        kind = ir.FunctionType(_I64, [_I64] * len(arguments))
         return builder.call(builder.inttoptr(args[0], kind.as_pointer()), args[1:])
 
-    return types.int64(address, *given), codegen
+    return types.int64(address, *arguments), codegen
 
 
 @intrinsic
@@ -110,12 +110,12 @@ def madvise(typingctx: Any, address: Any, memory: Any, size: Any, advice: Any) -
 
 
 @intrinsic
-def call_one(typingctx: Any, address: Any, given: Any) -> Any:  # noqa: ARG001
+def call_one(typingctx: Any, address: Any, argument: Any) -> Any:  # noqa: ARG001
     """Call a function of one word."""
-    return _call_at(address, given)
+    return _call_at(address, argument)
 
 
 @intrinsic
-def call_two(typingctx: Any, address: Any, one: Any, other: Any) -> Any:  # noqa: ARG001
+def call_two(typingctx: Any, address: Any, first: Any, second: Any) -> Any:  # noqa: ARG001
     """Call a function of two words."""
-    return _call_at(address, one, other)
+    return _call_at(address, first, second)

@@ -1,9 +1,9 @@
-"""Blocks of memory kept for reuse: large ones go back to lists by size, the oldest leaves when they hold too much.
+"""Blocks of memory kept for reuse: freed large ones go to lists by size; the oldest is freed when there are too many.
 
-A block knows its size by the word before it, 0 for a small one, which C's heap keeps better. Whoever finds the lists in
-another's hands does without them. NumPy asks through the functions of its handlers; sweeps call ``take`` and ``give``.
-Large blocks begin with a page: loops that write a little ahead of what they read, by the last bits of addresses, take
-half as long again; the largest with a huge page.
+The word before a block is its size, 0 for small blocks, which go straight to C's heap. If another thread holds the lock
+of the lists, malloc and free are used instead. NumPy allocates through its data handler; sweeps call ``take`` and
+``give``. Large blocks are aligned to pages, the largest to huge pages: loops whose output lies a little ahead of their
+input, modulo the page size, take half as long again.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def words():
 
 @njit(cache=True, error_model="numpy")
 def step_of(size):
-    """The distance of the sizes of blocks near this one: eight to a power of two."""
+    """The step between block sizes near this one: eight sizes to a power of two."""
     step = LARGE // STEPS
     while step * STEPS * 2 <= size:
         step *= 2
@@ -84,22 +84,22 @@ def head_of(capacity):
 @njit(cache=True, error_model="numpy")
 def unlink(block):
     """Take a block out of its lists."""
-    own = words()
+    pool = words()
     before, after = load_i8(block + PREVIOUS), load_i8(block + NEXT)
     store_i8(before + NEXT if before else head_of(load_i8(block + SIZE)), after)
     if after != 0:
         store_i8(after + PREVIOUS, before)
     older, newer = load_i8(block + OLDER), load_i8(block + NEWER)
-    store_i8(older + NEWER if older else own + 8 * OLDEST, newer)
-    store_i8(newer + OLDER if newer else own + 8 * NEWEST, older)
-    store_i8(own + 8 * KEPT, load_i8(own + 8 * KEPT) - load_i8(block + SIZE))
+    store_i8(older + NEWER if older else pool + 8 * OLDEST, newer)
+    store_i8(newer + OLDER if newer else pool + 8 * NEWEST, older)
+    store_i8(pool + 8 * KEPT, load_i8(pool + 8 * KEPT) - load_i8(block + SIZE))
 
 
 @njit(cache=True, error_model="numpy")
 def link(block):
-    """Put a block into its lists, first in line."""
-    own, head = words(), head_of(load_i8(block + SIZE))
-    after, older = load_i8(head), load_i8(own + 8 * NEWEST)
+    """Put a block at the front of its lists."""
+    pool, head = words(), head_of(load_i8(block + SIZE))
+    after, older = load_i8(head), load_i8(pool + 8 * NEWEST)
     store_i8(block + PREVIOUS, 0)
     store_i8(block + NEXT, after)
     if after != 0:
@@ -107,30 +107,30 @@ def link(block):
     store_i8(head, block)
     store_i8(block + OLDER, older)
     store_i8(block + NEWER, 0)
-    store_i8(older + NEWER if older else own + 8 * OLDEST, block)
-    store_i8(own + 8 * NEWEST, block)
-    store_i8(own + 8 * KEPT, load_i8(own + 8 * KEPT) + load_i8(block + SIZE))
+    store_i8(older + NEWER if older else pool + 8 * OLDEST, block)
+    store_i8(pool + 8 * NEWEST, block)
+    store_i8(pool + 8 * KEPT, load_i8(pool + 8 * KEPT) + load_i8(block + SIZE))
 
 
 @njit("int64(int64)", cache=True, error_model="numpy")
 def keep_at_most(most):
-    """Free the oldest blocks until no more than this is kept; 0 if the lists are in another's hands."""
-    own = words()
-    if swap(own + 8 * LOCK, 1) != 0:
+    """Free the oldest blocks until at most this many bytes are kept; 0 if another thread holds the lock."""
+    pool = words()
+    if swap(pool + 8 * LOCK, 1) != 0:
         return 0
-    while load_i8(own + 8 * KEPT) > most:
-        block = load_i8(own + 8 * OLDEST)
+    while load_i8(pool + 8 * KEPT) > most:
+        block = load_i8(pool + 8 * OLDEST)
         unlink(block)
         release(load_i8(block + RAW))
-    swap(own + 8 * LOCK, 0)
+    swap(pool + 8 * LOCK, 0)
     return 1
 
 
 @njit(cache=True, error_model="numpy")
 def fresh(capacity):
     """A new large block; 0 without memory."""
-    own = words()
-    advise = load_i8(own + 8 * MADVISE)
+    pool = words()
+    advise = load_i8(pool + 8 * MADVISE)
     alignment = HUGE_PAGE if capacity >= HUGE and advise != 0 else PAGE
     raw = allocate(capacity + alignment + HEADER)
     if raw == 0:
@@ -143,7 +143,7 @@ def fresh(capacity):
     store_i8(block + SIZE, capacity)
     if alignment == HUGE_PAGE:
         madvise(advise, block, capacity // PAGE * PAGE, ADVICE)
-    store_i8(own + 8 * FRESH, load_i8(own + 8 * FRESH) + 1)
+    store_i8(pool + 8 * FRESH, load_i8(pool + 8 * FRESH) + 1)
     return block
 
 
@@ -159,13 +159,13 @@ def take(size):
         return raw + SMALL
     step = step_of(size)
     capacity = (size + step - 1) // step * step
-    own = words()
-    if swap(own + 8 * LOCK, 1) == 0:
-        block = load_i8(head_of(capacity)) if capacity <= load_i8(own + 8 * BOUND) else 0
+    pool = words()
+    if swap(pool + 8 * LOCK, 1) == 0:
+        block = load_i8(head_of(capacity)) if capacity <= load_i8(pool + 8 * BOUND) else 0
         if block != 0:
             unlink(block)
-            store_i8(own + 8 * REUSED, load_i8(own + 8 * REUSED) + 1)
-        swap(own + 8 * LOCK, 0)
+            store_i8(pool + 8 * REUSED, load_i8(pool + 8 * REUSED) + 1)
+        swap(pool + 8 * LOCK, 0)
         if block != 0:
             return block
     return fresh(capacity)
@@ -173,23 +173,23 @@ def take(size):
 
 @cfunc("void(int64)", cache=True, error_model="numpy")
 def give(block):
-    """Take a block back that nobody sees any more; of 0 nothing."""
+    """Free a block, or keep it for reuse; 0 is ignored."""
     if block == 0:
         return
     capacity = load_i8(block + SIZE)
     if capacity == 0:
         release(block - SMALL)
         return
-    own = words()
-    bound = load_i8(own + 8 * BOUND)
-    if capacity > bound or swap(own + 8 * LOCK, 1) != 0:
+    pool = words()
+    bound = load_i8(pool + 8 * BOUND)
+    if capacity > bound or swap(pool + 8 * LOCK, 1) != 0:
         release(load_i8(block + RAW))
         return
-    if load_i8(own + 8 * POISON) != 0:
+    if load_i8(pool + 8 * POISON) != 0:
         set_bytes(block, 255, capacity)  # NaN
     link(block)
-    swap(own + 8 * LOCK, 0)
-    if load_i8(own + 8 * KEPT) > bound:
+    swap(pool + 8 * LOCK, 0)
+    if load_i8(pool + 8 * KEPT) > bound:
         keep_at_most(bound)
 
 
@@ -220,26 +220,26 @@ def numpy_realloc(context, block, size):
     room = capacity if capacity != 0 else load_i8(block - SMALL)
     if size <= room and (capacity == 0 or 2 * size > capacity):
         return block
-    other = take(size)
-    if other != 0:
-        copy_bytes(other, block, min(size, room))
+    moved = take(size)
+    if moved != 0:
+        copy_bytes(moved, block, min(size, room))
         give(block)
-    return other
+    return moved
 
 
 @cfunc("void(int64, int64, int64)", cache=True, error_model="numpy")
 def numpy_free(context, block, size):
-    """Take back what nobody sees any more: NumPy calls this when the array that owns it dies."""
+    """Free an array's memory: NumPy calls this when the array that owns it is deallocated."""
     give(block)
 
 
 @njit(cache=True, error_model="numpy")
 def set_again(handler):
-    """Set a handler of NumPy's, with the exception that may have been raised put aside; 0 if that fails."""
-    own = words()
+    """Set NumPy's data handler, keeping an exception that may be set; 0 if that fails."""
+    pool = words()
     errors = allocate(24)
     PyErr_Fetch(errors, errors + 8, errors + 16)
-    replaced = set_handler(load_i8(own + 8 * SET_HANDLER), handler)
+    replaced = set_handler(load_i8(pool + 8 * SET_HANDLER), handler)
     if replaced != 0:
         Py_DecRef(replaced)
         PyErr_Restore(load_i8(errors), load_i8(errors + 8), load_i8(errors + 16))
@@ -249,18 +249,18 @@ def set_again(handler):
 
 @njit(cache=True, error_model="numpy")
 def begin():
-    """Set the pool's handler: a new reference to NumPy's own, to be set again.
+    """Set the pool's handler; return a new reference to NumPy's own, which is to be set again.
 
-    -1 where another is set, the user's or ours, which stays; 0 with an exception.
+    -1 where another one is set, the user's or ours, which stays; 0 with an exception.
     """
-    own = words()
-    before = get_handler(load_i8(own + 8 * GET_HANDLER))
+    pool = words()
+    before = get_handler(load_i8(pool + 8 * GET_HANDLER))
     if before == 0:
         return 0
-    if before != load_i8(own + 8 * DEFAULT_HANDLER):
+    if before != load_i8(pool + 8 * DEFAULT_HANDLER):
         Py_DecRef(before)
         return -1
-    replaced = set_handler(load_i8(own + 8 * SET_HANDLER), load_i8(own + 8 * HANDLER))
+    replaced = set_handler(load_i8(pool + 8 * SET_HANDLER), load_i8(pool + 8 * HANDLER))
     if replaced == 0:
         Py_DecRef(before)
         return 0
@@ -280,17 +280,17 @@ def end(before, result):
 
 
 @cfunc("int64(int64, int64, int64, int64)", cache=True, error_model="numpy")
-def call(module, given, count, names):
-    """Python's ``call(function, ...)``: what the function returns, the arrays it made in the pool's blocks."""
+def call(module, args, count, names):
+    """Python's ``call(function, ...)``: call a function while NumPy allocates arrays in the pool."""
     if count == 0:
         PyErr_BadArgument()
         return 0
     before = begin()
-    return end(before, PyObject_Vectorcall(load_i8(given), given + 8, count - 1, names)) if before != 0 else 0
+    return end(before, PyObject_Vectorcall(load_i8(args), args + 8, count - 1, names)) if before != 0 else 0
 
 
 @cfunc("int64(int64, int64, int64, int64)", cache=True, error_model="numpy")
 def array(kind, ndim, shape, dtype):
-    """A new array in the pool's blocks, as NumPy's PyArray_New makes them."""
+    """A new array in a block of the pool, as NumPy's PyArray_New makes it."""
     before = begin()
     return end(before, new_array(load_i8(words() + 8 * NEW_ARRAY), kind, ndim, shape, dtype)) if before != 0 else 0

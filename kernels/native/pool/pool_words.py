@@ -1,4 +1,4 @@
-"""What the words of the pool and of its blocks mean; both sides, native code and Python, read them by these names."""
+"""Names for the words of the pool and of its blocks, for native code and Python."""
 
 from __future__ import annotations
 
@@ -30,6 +30,6 @@ RAW_BLOCK, POOLED = 1, 2
 """Kinds of guarded blocks: of Python's raw memory, as a tape has them; of the pool."""
 WRITTEN_BEFORE, WRITTEN_BEHIND, GIVEN_TWICE, WRITTEN_AFTER = 1, 2, 3, 4
 """What is wrong with one: written before its data, or behind it; given back twice; written after it was given back."""
-# The words of the guards: the first of the living, whether somebody changes them, whom to tell; the pool's functions,
+# The words of the guards: the first of the living, their lock, what reports a fault; the pool's functions,
 # and where it counts the blocks that are used again.
 G_LIVING, G_LOCK, G_REPORT, G_TAKE, G_GIVE, G_REUSED, G_WORDS = range(7)

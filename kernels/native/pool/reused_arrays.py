@@ -1,9 +1,9 @@
 """Large arrays and buffers in memory that is used again: pages fresh from the system cost more than arithmetic.
 
-NumPy lets the memory of an array come from a handler. It asks ours only within ``call``, and tells it when the array
-that owns the memory dies: memory is used again when nobody can see it, for a view of whatever kind keeps its array.
-Blocks of 64 KB and more are kept, those used last, of a bounded sum of bytes; sweeps take their gradient buffers here
-too.
+NumPy allocates the memory of arrays through a handler. Ours is set only within ``call``, and frees memory when the
+array that owns it is deallocated: views of any kind keep that array alive, so memory is reused only when nobody can see
+it. Blocks of 64 KB and more are kept, the most recently used, up to a bound in bytes; gradient buffers of sweeps come
+from here too.
 """
 
 from __future__ import annotations
@@ -63,8 +63,10 @@ def linked() -> Any:
     """
     pool = jit.load_module("native.pool.pool_native")
     native = heap_types.NATIVE and isinstance(pool.take, native_units.Native)
-    for name, own, other in (("tape_take", "take", "malloc"), ("tape_give", "give", "free")):
-        binding.add_symbol(name, getattr(_functions(pool), own).address if native else binding.address_of_symbol(other))
+    for name, function, fallback in (("tape_take", "take", "malloc"), ("tape_give", "give", "free")):
+        binding.add_symbol(
+            name, getattr(_functions(pool), function).address if native else binding.address_of_symbol(fallback)
+        )
     if not native:
         return None
     words = _words(pool)
@@ -83,21 +85,21 @@ def _words(pool: Any) -> Any:
 
 
 def _capsule(pool: Any) -> Any:
-    """Return our handler as NumPy takes it. It lives as long as any array may: for ever."""
-    own = [getattr(_functions(pool), f"numpy_{name}").address for name in ("malloc", "calloc", "realloc", "free")]
-    handler, name = _Handler(b"tape_pool", 1, None, *own), ctypes.c_char_p(b"mem_handler")
+    """Return our handler as NumPy's capsule. It is never freed, since arrays may be deallocated last."""
+    functions = [getattr(_functions(pool), f"numpy_{name}").address for name in ("malloc", "calloc", "realloc", "free")]
+    handler, name = _Handler(b"tape_pool", 1, None, *functions), ctypes.c_char_p(b"mem_handler")
     make = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(
         ctypes.cast(ctypes.pythonapi.PyCapsule_New, ctypes.c_void_p).value or 0
     )
     capsule = make(ctypes.addressof(handler), name, None)
-    for thing in (handler, name, capsule, pool, native_units.engine()):  # the last owns machine code
+    for thing in (handler, name, capsule, pool, native_units.engine()):  # the module owns the machine code
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
     return capsule
 
 
 @functools.cache
 def _native_call() -> Any:
-    """Return what stands for ``call`` from the first one on; without a pool that does nothing special."""
+    """Return the native ``call``; without a pool, one that just calls the function."""
     pool = linked()
     if pool is None:
         return _plainly
@@ -122,7 +124,7 @@ def _first(function: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 call: Callable[..., Any] = _first
-"""Return what a function returns, called with the arguments; large arrays that NumPy makes are the pool's."""
+"""Call a function with arguments; large arrays that NumPy makes meanwhile come from the pool."""
 
 
 def empty(shape: Any, spec: Spec) -> np.ndarray[Any, Any]:
@@ -136,12 +138,12 @@ def is_large(x: Any) -> bool:
 
 
 def kept() -> int:
-    """Return how many bytes wait for use."""
+    """Return how many bytes are kept for reuse."""
     pool = linked()
     return int(_words(pool)[pool_words.KEPT]) if pool else 0
 
 
 def give_back() -> None:
-    """Give the system what waits for use."""
+    """Free what is kept for reuse."""
     if pool := linked():
         pool.keep_at_most(0)

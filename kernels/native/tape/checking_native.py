@@ -1,4 +1,4 @@
-"""A picture of a tape, taken at once: no other thread records or drops meanwhile. See kernels/debug/checks.py."""
+"""A snapshot of a tape, taken while no other thread records or drops. See kernels/debug/checks.py."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def picture(t, target, room):
 
 @njit("int64(int64)", cache=True, error_model="numpy")
 def holders(slot):
-    """How many have a slot; GONE if its tape or its chunk is, -1 if there has never been such a slot."""
+    """The reference count of a slot; GONE if its tape or its chunk is gone, -1 if there has never been such a slot."""
     t = tape_of(tape_registry(), slot)
     if t == 0:
         return GONE

@@ -48,9 +48,9 @@ let_go = _tape.let_go
 
 @njit(cache=True, error_model="numpy")
 def disown(x, garbage, count):
-    """Let go of an object that others have too; the last reference is garbage, of which there is so much: return it.
+    """Release a reference to an object; the last one is added to the garbage instead. Return the count of garbage.
 
-    Immortal objects have a negative count in the low half, or one that is put right when they are looked at.
+    Immortal objects have a negative reference count in the low half, or one that CPython resets.
     """
     if load_i4(x) > 1:
         store_i8(x, load_i8(x) - 1)
@@ -61,7 +61,7 @@ def disown(x, garbage, count):
 
 @njit(cache=True, error_model="numpy")
 def let_go_of(t, start, block, garbage, count):
-    """Let go of what an instruction holds but its form, as :func:`strip` does."""
+    """Release what an instruction owns except its form, as :func:`strip` does."""
     registry, number, inputs = word(t, T_REGISTRY), word(t, T_NUMBER), word(block, B_INPUTS)
     kinds, at, i, j = block + 8 * (B_FIRST + I_WORDS * inputs), word(t, T_WORDS) + 8 * (start + 1), 0, 0
     while i < inputs:
@@ -81,7 +81,7 @@ def let_go_of(t, start, block, garbage, count):
 
 @njit(cache=True, error_model="numpy")
 def strip(t, start, block, garbage, count):
-    """Take what an instruction owns from it, for the garbage that has so many already; return how many it has then."""
+    """Release what an instruction owns, adding last references to the garbage; return the new count of garbage."""
     slot = word(word(t, T_WORDS), start)
     chunk = chunk_of(t, slot)
     if chunk != 0:
@@ -97,7 +97,7 @@ def strip(t, start, block, garbage, count):
 
 @njit(cache=True, error_model="numpy")
 def moved(t, above, position, to):
-    """Note, of the chunks below ``above`` that begin at this place or behind it, where that is now.
+    """Update where the chunks below ``above`` begin that begin at this position or behind it.
 
     Return how many chunks begin before it.
     """
@@ -114,20 +114,20 @@ def moved(t, above, position, to):
 
 @njit(cache=True, error_model="numpy")
 def shrink(t):
-    """Let a tape that has become short look for what died early again; give back memory that is much."""
+    """Lower the threshold for collections on a tape that has become short; free memory that it does not need."""
     room, size = word(t, T_ROOM), word(t, T_SIZE)
     if room > 16 * FIRST_ROOM and 4 * size < room:
         store_i8(t + 8 * T_ROOM, 2 * size + 1)
         if word(t, T_OWNED) > KEPT_ROOM:
-            found = PyMem_RawRealloc(word(t, T_WORDS), 16 * size + 8)
-            if found != 0:
-                store_i8(t + 8 * T_WORDS, found)
+            words = PyMem_RawRealloc(word(t, T_WORDS), 16 * size + 8)
+            if words != 0:
+                store_i8(t + 8 * T_WORDS, words)
                 store_i8(t + 8 * T_OWNED, 2 * size + 1)
 
 
 @njit(cache=True, error_model="numpy")
 def ended(t, size, garbage, count):
-    """Have the tape end here; let go of garbage, which may run anything."""
+    """End the tape here; release the garbage, which may run any Python code."""
     store_i8(t + 8 * T_SIZE, size)
     store_i8(t + 8 * T_MOVES, word(t, T_MOVES) + 1)
     shrink(t)
@@ -138,10 +138,10 @@ def ended(t, size, garbage, count):
 
 @njit(cache=True, error_model="numpy")
 def take_out(t, low):
-    """Take the instructions from ``low`` on whose form's number is marked, turned to ~number, off the tape.
+    """Remove the instructions from ``low`` on whose form's number is marked (turned to ~number) from the tape.
 
-    Return how many words went; -1 without memory, with nothing done but the marks taken back. Garbage is let go of
-    at the end: that may run anything.
+    Return how many words were removed; -1 without memory: then only the marks are undone. Garbage is released at the
+    end, which may run any Python code.
     """
     words, size = word(t, T_WORDS), word(t, T_SIZE)
     forms = word(word(t, T_REGISTRY), G_FORMS)
@@ -181,7 +181,7 @@ def take_out(t, low):
 
 @njit(cache=True, error_model="numpy")
 def disown_form(form, times, garbage, count):
-    """Let go of a form so many times, as :func:`disown` does."""
+    """Release ``times`` references to a form, as :func:`disown` does."""
     if load_i4(form) > times:
         store_i8(form, load_i8(form) - times)
         return count
@@ -192,7 +192,7 @@ def disown_form(form, times, garbage, count):
 
 @njit(cache=True, error_model="numpy")
 def cut(t, low):
-    """Take all instructions from ``low`` on off the tape, as :func:`take_out` does."""
+    """Remove all instructions from ``low`` on from the tape, as :func:`take_out` does."""
     words, size, forms = word(t, T_WORDS), word(t, T_SIZE), word(word(t, T_REGISTRY), G_FORMS)
     garbage = PyMem_RawMalloc(8 * (size - low + 1))
     if garbage == 0:
@@ -233,7 +233,7 @@ def mark_operands(t, start, block):
             chunk = chunk_of(t, operand)
             if chunk != 0:
                 at = count_of(chunk, operand)
-                if load_i4(at) & GONE == 0:  # nobody would take the mark from it
+                if load_i4(at) & GONE == 0:  # nothing would remove its mark
                     store_i4(at, load_i4(at) | NEEDED)
 
 

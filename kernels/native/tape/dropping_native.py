@@ -1,4 +1,4 @@
-"""What changes on a tape besides its end, as methods of its native object: copies of saved arrays, what is dropped."""
+"""Methods of the native tape that change it before its end: replacing saved arrays, dropping instructions."""
 
 from __future__ import annotations
 
@@ -38,41 +38,41 @@ block_at = _tape.block_at
 _collecting = load_module("native.tape.collecting_native")
 take_out, gather = _collecting.take_out, _collecting.collect
 _objects = load_module("native.objects_native")
-kind_of, none, wrong, number_given, is_array, block_of = (
+kind_of, none, wrong, integer_of, is_array, block_of = (
     _objects.kind_of,
     _objects.none,
     _objects.wrong,
-    _objects.number_given,
+    _objects.integer_of,
     _objects.is_array,
     _objects.block_of,
 )
 _reading = load_module("native.tape.reading_native")
-last_given = _reading.last_given
+last_of_argument = _reading.last_of_argument
 
 
 @cfunc("int64(int64, int64, int64)", cache=True)
-def replace(self, given, count):
-    """``replace(place, last, saved, copy, code)``: put a copy, and another form, where that saved array stands still.
+def replace(self, args, count):
+    """``replace(place, last, saved, copy, code)``: replace a saved array that is still there by a copy, and the form.
 
-    Returns the array that stood there, which the caller lets go of; None if it does no more.
+    Returns the old array, which the caller releases; None if it is no longer there.
     """
     t = self + HEADER
     registry = word(t, T_REGISTRY)
-    if count != 5 or not is_array(registry, word(given, 3)):
+    if count != 5 or not is_array(registry, word(args, 3)):
         return wrong(registry)
-    place, last = number_given(registry, word(given, 0)), last_given(t, word(given, 1))
-    block = block_of(registry, number_given(registry, word(given, 4)))
+    place, last = integer_of(registry, word(args, 0)), last_of_argument(t, word(args, 1))
+    block = block_of(registry, integer_of(registry, word(args, 4)))
     if last < 0 or place >= last or place < last - word(block_at(t, last), B_SAVED):
         return wrong(registry)
-    words, copy = word(t, T_WORDS), word(given, 3)
+    words, copy = word(t, T_WORDS), word(args, 3)
     before = word(words, place)
-    if before != word(given, 2) or block == 0 or word(block, B_ENTRIES) != word(block_at(t, last), B_ENTRIES):
+    if before != word(args, 2) or block == 0 or word(block, B_ENTRIES) != word(block_at(t, last), B_ENTRIES):
         return none(registry)
     old = word(block_at(t, last), B_FORM)
     Py_IncRef(copy)
     Py_IncRef(word(block, B_FORM))
     store_i8(words + 8 * place, copy)
-    store_i8(words + 8 * last, PyLong_AsLongLong(word(given, 4)))
+    store_i8(words + 8 * last, PyLong_AsLongLong(word(args, 4)))
     Py_DecRef(old)
     return before
 
@@ -85,31 +85,31 @@ def gone(t, count):
 
 
 @njit(cache=True, error_model="numpy")
-def is_read(given, most):
-    """Whether more read the tape than the caller allows for."""
-    return PyList_Size(word(given, 0)) > most
+def is_read(args, most):
+    """Whether the tape has more readers than ``most``."""
+    return PyList_Size(word(args, 0)) > most
 
 
 @cfunc("int64(int64, int64, int64)", cache=True)
-def collect(self, given, count):
-    """``collect(readers)``: drop the instructions whose results nobody can reach, unless somebody reads."""
+def collect(self, args, count):
+    """``collect(readers)``: drop the instructions whose results nobody can reach, unless the tape has readers."""
     t = self + HEADER
-    if count != 1 or PyList_Size(word(given, 0)) < 0:
+    if count != 1 or PyList_Size(word(args, 0)) < 0:
         return wrong(word(t, T_REGISTRY))
-    return PyLong_FromLongLong(0) if is_read(given, 0) else gone(t, gather(t))
+    return PyLong_FromLongLong(0) if is_read(args, 0) else gone(t, gather(t))
 
 
 @cfunc("int64(int64, int64, int64)", cache=True)
-def remove(self, given, count):
-    """``remove(readers, lasts)``: drop the instructions that end at these places, ascending, unless others read."""
+def remove(self, args, count):
+    """``remove(readers, lasts)``: drop the instructions that end there, ascending, unless there are other readers."""
     t = self + HEADER
-    if count != 2 or PyList_Size(word(given, 0)) < 0 or PyTuple_Size(word(given, 1)) < 0:
+    if count != 2 or PyList_Size(word(args, 0)) < 0 or PyTuple_Size(word(args, 1)) < 0:
         return wrong(word(t, T_REGISTRY))
-    lasts, words, low = word(given, 1), word(t, T_WORDS), -1
-    if is_read(given, 1):
+    lasts, words, low = word(args, 1), word(t, T_WORDS), -1
+    if is_read(args, 1):
         return PyLong_FromLongLong(0)
     for k in range(PyTuple_Size(lasts)):
-        if last_given(t, PyTuple_GetItem(lasts, k)) < 0:
+        if last_of_argument(t, PyTuple_GetItem(lasts, k)) < 0:
             return 0
     for k in range(PyTuple_Size(lasts)):
         last = PyLong_AsLongLong(PyTuple_GetItem(lasts, k))
@@ -121,14 +121,14 @@ def remove(self, given, count):
 
 
 @cfunc("int64(int64, int64, int64)", cache=True)
-def notify(self, given, count):
-    """``notify(call)``: what is called, without arguments, when the tape is full of dead, or large ones have died."""
+def notify(self, args, count):
+    """``notify(call)``: set what is called when half of the tape is dead, or large values have died."""
     t = self + HEADER
     if count != 1:
         return wrong(word(t, T_REGISTRY))
     before = word(t, T_FULL)
-    Py_IncRef(word(given, 0))
-    store_i8(t + 8 * T_FULL, word(given, 0))
+    Py_IncRef(word(args, 0))
+    store_i8(t + 8 * T_FULL, word(args, 0))
     if before != 0:
         Py_DecRef(before)
     return none(word(t, T_REGISTRY))

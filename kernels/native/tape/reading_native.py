@@ -33,10 +33,10 @@ CONTROL = True
 _tape = load_module("native.tape.tape_native")
 block_at, seek = _tape.block_at, _tape.seek
 _objects = load_module("native.objects_native")
-none, wrong, number_given, is_array, block_of = (
+none, wrong, integer_of, is_array, block_of = (
     _objects.none,
     _objects.wrong,
-    _objects.number_given,
+    _objects.integer_of,
     _objects.is_array,
     _objects.block_of,
 )
@@ -65,28 +65,28 @@ def saved_object(number, kind):
 @njit(cache=True, error_model="numpy")
 def operands_of(t, start, block):
     """The operands of an instruction as a tuple; 0 with an exception."""
-    found = PyTuple_New(word(block, B_INPUTS))
+    operands = PyTuple_New(word(block, B_INPUTS))
     for i in range(word(block, B_INPUTS)):
-        if found != 0:
-            PyTuple_SetItem(found, i, operand_object(word(t, T_REGISTRY), word(word(t, T_WORDS), start + 1 + i)))
-    return found
+        if operands != 0:
+            PyTuple_SetItem(operands, i, operand_object(word(t, T_REGISTRY), word(word(t, T_WORDS), start + 1 + i)))
+    return operands
 
 
 @njit(cache=True, error_model="numpy")
 def saved_of(t, start, block):
     """The saved values of an instruction as a tuple; 0 with an exception."""
     inputs, count = word(block, B_INPUTS), word(block, B_SAVED)
-    kinds, found = block + 8 * (B_FIRST + I_WORDS * inputs), PyTuple_New(count)
+    kinds, saved = block + 8 * (B_FIRST + I_WORDS * inputs), PyTuple_New(count)
     for j in range(count):
-        if found != 0:
-            PyTuple_SetItem(found, j, saved_object(word(word(t, T_WORDS), start + 1 + inputs + j), word(kinds, j)))
-    return found
+        if saved != 0:
+            PyTuple_SetItem(saved, j, saved_object(word(word(t, T_WORDS), start + 1 + inputs + j), word(kinds, j)))
+    return saved
 
 
 @njit(cache=True, error_model="numpy")
-def last_given(t, x):
-    """The place that a caller gives, of the last word of an instruction; -1 with an exception."""
-    last, registry = number_given(word(t, T_REGISTRY), x), word(t, T_REGISTRY)
+def last_of_argument(t, x):
+    """The position of an instruction's last word, from an argument; -1 with an exception."""
+    last, registry = integer_of(word(t, T_REGISTRY), x), word(t, T_REGISTRY)
     if last >= 0 and last < word(t, T_SIZE):
         block = block_of(registry, word(word(t, T_WORDS), last))
         if block != 0 and word(block, B_ENTRIES) <= last + 1:
@@ -96,43 +96,43 @@ def last_given(t, x):
 
 
 @njit(cache=True, error_model="numpy")
-def last_of(t, given, count, wanted):
-    """The same, given last of so many arguments."""
-    return last_given(t, word(given, count - 1)) if count == wanted else wrong(word(t, T_REGISTRY)) - 1
+def last_of(t, args, count, wanted):
+    """The same, of the last one of ``wanted`` arguments."""
+    return last_of_argument(t, word(args, count - 1)) if count == wanted else wrong(word(t, T_REGISTRY)) - 1
 
 
 @cfunc("int64(int64, int64, int64)", cache=True)
-def at(self, given, count):
+def at(self, args, count):
     """``at(last)``: the instruction that ends there: start, stop, slot, operands, saved values, form."""
     t = self + HEADER
-    last = last_of(t, given, count, 1)
+    last = last_of(t, args, count, 1)
     if last < 0:
         return 0
     block = block_at(t, last)
     start = last + 1 - word(block, B_ENTRIES)
-    found = PyTuple_New(6)
-    if found != 0:
+    parts = PyTuple_New(6)
+    if parts != 0:
         Py_IncRef(word(block, B_FORM))
-        PyTuple_SetItem(found, 0, PyLong_FromLongLong(start))
-        PyTuple_SetItem(found, 1, PyLong_FromLongLong(last + 1))
-        PyTuple_SetItem(found, 2, PyLong_FromLongLong(word(word(t, T_WORDS), start)))
-        PyTuple_SetItem(found, 3, operands_of(t, start, block))
-        PyTuple_SetItem(found, 4, saved_of(t, start, block))
-        PyTuple_SetItem(found, 5, word(block, B_FORM))
+        PyTuple_SetItem(parts, 0, PyLong_FromLongLong(start))
+        PyTuple_SetItem(parts, 1, PyLong_FromLongLong(last + 1))
+        PyTuple_SetItem(parts, 2, PyLong_FromLongLong(word(word(t, T_WORDS), start)))
+        PyTuple_SetItem(parts, 3, operands_of(t, start, block))
+        PyTuple_SetItem(parts, 4, saved_of(t, start, block))
+        PyTuple_SetItem(parts, 5, word(block, B_FORM))
         if PyErr_Occurred() != 0:
-            Py_DecRef(found)
+            Py_DecRef(parts)
             return 0
-    return found
+    return parts
 
 
 @cfunc("int64(int64, int64, int64)", cache=True)
-def operand(self, given, count):
+def operand(self, args, count):
     """``operand(place, last)``: the operand at a place of the instruction that ends at another."""
     t = self + HEADER
-    last = last_of(t, given, count, 2)
+    last = last_of(t, args, count, 2)
     if last < 0:
         return 0
-    block, place = block_at(t, last), number_given(word(t, T_REGISTRY), word(given, 0))
+    block, place = block_at(t, last), integer_of(word(t, T_REGISTRY), word(args, 0))
     first = last + 2 - word(block, B_ENTRIES)
     if place < first or place >= first + word(block, B_INPUTS):
         return wrong(word(t, T_REGISTRY))
@@ -140,35 +140,35 @@ def operand(self, given, count):
 
 
 @cfunc("int64(int64, int64, int64)", cache=True)
-def form(self, given, count):
+def form(self, args, count):
     """``form(last)``: the form of the instruction that ends there."""
     t = self + HEADER
-    last = last_of(t, given, count, 1)
+    last = last_of(t, args, count, 1)
     if last < 0:
         return 0
-    found = word(block_at(t, last), B_FORM)
-    Py_IncRef(found)
-    return found
+    form_object = word(block_at(t, last), B_FORM)
+    Py_IncRef(form_object)
+    return form_object
 
 
 @cfunc("int64(int64, int64, int64)", cache=True)
-def find(self, given, count):
+def find(self, args, count):
     """``find(slot)``: the end of the last instruction whose slot is at most this."""
     t = self + HEADER
-    slot = number_given(word(t, T_REGISTRY), word(given, 0)) if count > 0 else -1
+    slot = integer_of(word(t, T_REGISTRY), word(args, 0)) if count > 0 else -1
     if slot < 0:
         return wrong(word(t, T_REGISTRY))
     return PyLong_FromLongLong(seek(t, slot))
 
 
 @cfunc("int64(int64, int64, int64)", cache=True)
-def kept(self, given, count):
+def kept(self, args, count):
     """``kept(place, last)``: the array or object that an instruction saved there."""
     t = self + HEADER
-    last = last_of(t, given, count, 2)
+    last = last_of(t, args, count, 2)
     if last < 0:
         return 0
-    block, place = block_at(t, last), number_given(word(t, T_REGISTRY), word(given, 0))
+    block, place = block_at(t, last), integer_of(word(t, T_REGISTRY), word(args, 0))
     at = place - (last - word(block, B_SAVED))
     kinds = block + 8 * (B_FIRST + I_WORDS * word(block, B_INPUTS))
     if at < 0 or at >= word(block, B_SAVED) or word(kinds, at) < ARRAY:

@@ -57,11 +57,11 @@ let_go = _tape.let_go
 reserve = _tape.reserve
 commit = _tape.commit
 _objects = load_module("native.objects_native")
-kind_of, none, wrong, number_given, is_array, is_double, block_of = (
+kind_of, none, wrong, integer_of, is_array, is_double, block_of = (
     _objects.kind_of,
     _objects.none,
     _objects.wrong,
-    _objects.number_given,
+    _objects.integer_of,
     _objects.is_array,
     _objects.is_double,
     _objects.block_of,
@@ -70,7 +70,7 @@ kind_of, none, wrong, number_given, is_array, is_double, block_of = (
 
 @njit(cache=True, error_model="numpy")
 def operand_word(registry, x):
-    """The word of an operand, which then owns a leaf; -1 with an exception."""
+    """The word of an operand, with a new reference if it is a leaf; -1 with an exception."""
     if x == word(registry, G_NONE):
         return 0
     if kind_of(x) == word(registry, G_INT):
@@ -84,7 +84,7 @@ def operand_word(registry, x):
 
 @njit(cache=True, error_model="numpy")
 def fits(registry, x, kind):
-    """Whether an object can be what an instruction saves there."""
+    """Whether an object can be saved as this kind of word."""
     if kind == NUMBER:
         return kind_of(x) == word(registry, G_INT) and (PyLong_AsLongLong(x) != -1 or PyErr_Occurred() == 0)
     if kind == DOUBLE:
@@ -94,7 +94,7 @@ def fits(registry, x, kind):
 
 @njit(cache=True, error_model="numpy")
 def saved_word(registry, x, kind):
-    """The word of a saved value, which then owns an array or an object."""
+    """The word of a saved value, with a new reference to an array or object."""
     if kind == NUMBER:
         return PyLong_AsLongLong(x)
     if kind == DOUBLE:
@@ -105,7 +105,7 @@ def saved_word(registry, x, kind):
 
 @njit(cache=True, error_model="numpy")
 def saves(registry, block, saved):
-    """Whether these can be the values that an instruction saves."""
+    """Whether these values fit the saved words of a form."""
     kinds = block + 8 * (B_FIRST + I_WORDS * word(block, B_INPUTS))
     misfits = 0
     for j in range(word(block, B_SAVED)):
@@ -116,7 +116,7 @@ def saves(registry, block, saved):
 
 @njit(cache=True, error_model="numpy")
 def write(t, block, code, operands, saved):
-    """Write the words of an instruction behind the last; 0 with an exception, and nothing owned."""
+    """Write the words of an instruction behind the last; 0 with an exception, owning nothing."""
     registry, inputs = word(t, T_REGISTRY), word(block, B_INPUTS)
     at = word(t, T_WORDS) + 8 * word(t, T_SIZE)
     for i in range(inputs):
@@ -143,7 +143,7 @@ def write(t, block, code, operands, saved):
 
 @njit(cache=True, error_model="numpy")
 def give_slot(registry, x, slot, form):
-    """Give a tensor a slot, held already, and its form, borrowed; what it had is let go of at the end."""
+    """Give a tensor a slot that is already counted, and a borrowed form; what it had is released at the end."""
     before, old = load_i8(x + O_SLOT), load_i8(x + O_FORM)
     Py_IncRef(form)
     store_i8(x + O_SLOT, slot)
@@ -158,16 +158,16 @@ def give_slot(registry, x, slot, form):
 
 @njit(cache=True, error_model="numpy")
 def make_room(t, count):
-    """Have room for so many words: drop what died first, if half has; 0 with an exception."""
+    """Make room for ``count`` words; if half of the tape is dead, collect first; 0 with an exception."""
     if word(t, T_SIZE) + count > word(t, T_ROOM) and 2 * word(t, T_DEAD) >= word(t, T_COUNT) and word(t, T_COUNT) > 0:
         call = word(t, T_FULL)
         if call != 0:
             Py_IncRef(call)
-            found = PyObject_CallNoArgs(call)
+            result = PyObject_CallNoArgs(call)
             Py_DecRef(call)
-            if found == 0:
+            if result == 0:
                 return 0
-            Py_DecRef(found)
+            Py_DecRef(result)
     if reserve(t, count) == 0:
         PyErr_NoMemory()
         return 0
@@ -175,14 +175,14 @@ def make_room(t, count):
 
 
 @cfunc("int64(int64, int64, int64)", cache=True)
-def record(self, given, count):
+def record(self, args, count):
     """``record(result, code, operands, saved)``: append an instruction; the tensor gets its slot and its form."""
     t = self + HEADER
     registry = word(t, T_REGISTRY)
-    if count != 4 or PyType_IsSubtype(kind_of(word(given, 0)), word(registry, G_TENSOR)) == 0:
+    if count != 4 or PyType_IsSubtype(kind_of(word(args, 0)), word(registry, G_TENSOR)) == 0:
         return wrong(registry)
-    result, operands, saved = word(given, 0), word(given, 2), word(given, 3)
-    code = number_given(registry, word(given, 1))
+    result, operands, saved = word(args, 0), word(args, 2), word(args, 3)
+    code = integer_of(registry, word(args, 1))
     block = block_of(registry, code)
     if block == 0 or PyTuple_Size(operands) != word(block, B_INPUTS) or PyTuple_Size(saved) != word(block, B_SAVED):
         return wrong(registry)

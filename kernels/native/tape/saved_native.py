@@ -1,6 +1,7 @@
 """The arrays that a tape's instructions saved, as methods of its native object: all, or those in a range of memory.
 
-An array is named by the slot of its instruction and its number among what that saved: both stay when others go.
+An array is identified by the slot of its instruction and its index among the saved values: dropping others changes
+neither.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ CONTROL = True
 _tape = load_module("native.tape.tape_native")
 block_at, seek = _tape.block_at, _tape.seek
 _objects = load_module("native.objects_native")
-is_array, none, number_given, wrong = _objects.is_array, _objects.none, _objects.number_given, _objects.wrong
+is_array, none, integer_of, wrong = _objects.is_array, _objects.none, _objects.integer_of, _objects.wrong
 LONGEST_ITEM = 16
-"""Bytes of the largest elements that there are."""
+"""Size in bytes of the largest element type."""
 
 
 @njit(cache=True, error_model="numpy")
@@ -59,29 +60,29 @@ def meets(array, low, high):
 
 
 @njit(cache=True, error_model="numpy")
-def add_number(found, number):
+def add_number(items, number):
     """Append an integer to a list; 0 with an exception."""
     x = PyLong_FromLongLong(number)
     if x == 0:
         return 0
-    failed = PyList_Append(found, x)
+    failed = PyList_Append(items, x)
     Py_DecRef(x)
     return 0 if failed != 0 else 1
 
 
 @njit(cache=True, error_model="numpy")
 def saved_array(registry, block, j, x):
-    """Whether what is saved as this is an array."""
+    """Whether a saved word is an array."""
     kind = word(block + 8 * (B_FIRST + I_WORDS * word(block, B_INPUTS)), j)
     return kind == ARRAY or (kind == OBJECT and is_array(registry, x))
 
 
 @njit(cache=True, error_model="numpy")
 def listed(t, after, low, high, wants_all):
-    """A list of arrays saved behind a slot, or of those in a range: each, if all, then its slot and number."""
+    """Slots and indices of arrays saved behind a slot, as a list: of those in a range, or of all, with the arrays."""
     registry, words, position = word(t, T_REGISTRY), word(t, T_WORDS), word(t, T_SIZE)
-    found, done = PyList_New(0), 1
-    while found != 0 and position > 0:
+    items, done = PyList_New(0), 1
+    while items != 0 and position > 0:
         block = block_at(t, position - 1)
         start = position - word(block, B_ENTRIES)
         slot, first = word(words, start), start + 1 + word(block, B_INPUTS)
@@ -91,43 +92,43 @@ def listed(t, after, low, high, wants_all):
         for j in range(word(block, B_SAVED)):
             x = word(words, first + j)
             if saved_array(registry, block, j, x) and (wants_all or meets(x, low, high)):
-                if wants_all and PyList_Append(found, x) != 0:
+                if wants_all and PyList_Append(items, x) != 0:
                     done = 0
-                done = done and add_number(found, slot) and add_number(found, j)
-    if found != 0 and (done == 0 or PyErr_Occurred() != 0):
-        Py_DecRef(found)
+                done = done and add_number(items, slot) and add_number(items, j)
+    if items != 0 and (done == 0 or PyErr_Occurred() != 0):
+        Py_DecRef(items)
         return 0
-    return found
+    return items
 
 
 @cfunc("int64(int64, int64, int64)", cache=True)
-def arrays(self, given, count):
+def arrays(self, args, count):
     """``arrays(after)``: the arrays saved by instructions behind a slot, each with slot and number."""
     t = self + HEADER
-    after = number_given(word(t, T_REGISTRY), word(given, 0)) if count == 1 else -1
+    after = integer_of(word(t, T_REGISTRY), word(args, 0)) if count == 1 else -1
     return listed(t, after, 0, 0, True) if after >= 0 else wrong(word(t, T_REGISTRY))
 
 
 @cfunc("int64(int64, int64, int64)", cache=True)
-def meeting(self, given, count):
+def meeting(self, args, count):
     """``meeting(low, high, after)``: slots and numbers of those of them that may stand in a range of memory."""
     t = self + HEADER
     registry, after = word(t, T_REGISTRY), -1
     if count == 3:
-        after = number_given(registry, word(given, 2))
+        after = integer_of(registry, word(args, 2))
     if after < 0:
         return wrong(registry)
-    low, high = number_given(registry, word(given, 0)), number_given(registry, word(given, 1))
+    low, high = integer_of(registry, word(args, 0)), integer_of(registry, word(args, 1))
     return listed(t, after, low, high, False)
 
 
 @cfunc("int64(int64, int64, int64)", cache=True)
-def placed(self, given, count):
+def placed(self, args, count):
     """``placed(slot, number)``: where a saved value stands, and its instruction's end; None if that is gone."""
     t = self + HEADER
     registry = word(t, T_REGISTRY)
-    slot = number_given(registry, word(given, 0)) if count == 2 else -1
-    number = number_given(registry, word(given, 1)) if count == 2 else -1
+    slot = integer_of(registry, word(args, 0)) if count == 2 else -1
+    number = integer_of(registry, word(args, 1)) if count == 2 else -1
     if slot < 0 or number < 0:
         return wrong(registry)
     last = seek(t, slot) - 1
@@ -138,11 +139,11 @@ def placed(self, given, count):
         or number >= word(block, B_SAVED)
     ):
         return none(registry)
-    found = PyTuple_New(2)
-    if found != 0:
-        PyTuple_SetItem(found, 0, PyLong_FromLongLong(last - word(block, B_SAVED) + number))
-        PyTuple_SetItem(found, 1, PyLong_FromLongLong(last))
+    place = PyTuple_New(2)
+    if place != 0:
+        PyTuple_SetItem(place, 0, PyLong_FromLongLong(last - word(block, B_SAVED) + number))
+        PyTuple_SetItem(place, 1, PyLong_FromLongLong(last))
         if PyErr_Occurred() != 0:
-            Py_DecRef(found)
+            Py_DecRef(place)
             return 0
-    return found
+    return place

@@ -73,7 +73,7 @@ def count_of(chunk, slot):
 
 @njit(cache=True, error_model="numpy")
 def hold(registry, slot):
-    """Count somebody who has a slot: a tensor, an instruction on another tape."""
+    """Count one more owner of a slot: a tensor, or an instruction on another tape."""
     t = tape_of(registry, slot)
     chunk = chunk_of(t, slot) if t != 0 else 0
     if chunk != 0:
@@ -84,7 +84,7 @@ def hold(registry, slot):
 
 @njit(cache=True, error_model="numpy")
 def let_go(registry, slot):
-    """Count somebody less."""
+    """Count one owner less."""
     t = tape_of(registry, slot)
     chunk = chunk_of(t, slot) if t != 0 else 0
     if chunk != 0:
@@ -103,19 +103,19 @@ def reserve(t, count):
     if wanted > room:
         room = max(wanted, room + room // 2 + FIRST_ROOM)
         if room > word(t, T_OWNED):
-            found = PyMem_RawRealloc(word(t, T_WORDS), 8 * room)
-            if found == 0:
+            block = PyMem_RawRealloc(word(t, T_WORDS), 8 * room)
+            if block == 0:
                 return 0
-            store_i8(t + 8 * T_WORDS, found)
+            store_i8(t + 8 * T_WORDS, block)
             store_i8(t + 8 * T_OWNED, room)
         store_i8(t + 8 * T_ROOM, room)
     at = (word(t, T_NEXT) >> CHUNK_BITS) - word(t, T_FIRST)
     if at >= word(t, T_CHUNKS):
         if at >= word(t, T_DIRROOM):
-            found = PyMem_RawRealloc(word(t, T_DIR), 16 * (at + 8))
-            if found == 0:
+            block = PyMem_RawRealloc(word(t, T_DIR), 16 * (at + 8))
+            if block == 0:
                 return 0
-            store_i8(t + 8 * T_DIR, found)
+            store_i8(t + 8 * T_DIR, block)
             store_i8(t + 8 * T_DIRROOM, 2 * (at + 8))
         chunk = PyMem_RawCalloc(1, C_COUNTS + 4 * CHUNK)
         if chunk == 0:
@@ -159,7 +159,7 @@ def seek(t, slot):
 
 @njit(cache=True, error_model="numpy")
 def point_at(saved, block, pointers):
-    """Put the addresses of what saved words mean in a row: of a double the word's own, of an array that of its data."""
+    """Write the addresses of saved values side by side: of the word of a double, of the data of an array."""
     kinds = block + 8 * (B_FIRST + I_WORDS * word(block, B_INPUTS))
     j = 0
     while j < word(block, B_SAVED):  # a function with a `for` is a call

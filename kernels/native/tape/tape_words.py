@@ -58,19 +58,19 @@ def words_of_tape(number: int, count: int) -> Any:
     - ``replace(place, last, saved, copy, code)`` puts a copy in place of a saved array (saved_native.py lists them).
     - ``collect(readers)`` drops what nobody can reach, ``remove(readers, lasts)`` these instructions, unless others
       read.
-    - ``notify(call)`` says whom to call when half is dead, or much memory is.
+    - ``notify(call)`` sets what is called when half of the tape is dead, or much memory is.
     """
     if not _types:
         _types.append(_type())
-    found = instance(_types[0])
-    header = header_of(found)
+    entries = instance(_types[0])
+    header = header_of(entries)
     registry.put(header, words.T_NUMBER, number)
-    count = -(-count // words.CHUNK) * words.CHUNK  # who holds slots of the number's tape before is counted elsewhere
+    count = -(-count // words.CHUNK) * words.CHUNK  # slots of the tape that had the number before are counted elsewhere
     registry.put(header, words.T_NEXT, count)
     registry.put(header, words.T_FIRST, count >> words.CHUNK_BITS)
     registry.put(header, words.T_REGISTRY, registry.REGISTRY.address)
     registry.put(registry.REGISTRY.tapes, number, header)
-    return found
+    return entries
 
 
 def header_of(entries: Any) -> int:

@@ -1,1 +1,1 @@
-"""The native type of tensors, its leaves, ``.grad``, and the end of their lives."""
+"""The native type of tensors, its leaves, ``.grad``, and deallocation."""

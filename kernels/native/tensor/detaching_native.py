@@ -1,4 +1,4 @@
-"""``x.detach()`` as one native call, where it has been asked of a form before."""
+"""``x.detach()`` as one native call, if it was called on a tensor of this form before."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ counter_of, is_counted, new_extras = _in_place.counter_of, _in_place.is_counted,
 
 @njit(cache=True, error_model="numpy")
 def array_in(registry, x):
-    """The array that a tensor has, borrowed: of a number one is made, which it then has; 0 with an exception."""
+    """The array of a tensor, borrowed; a tensor that holds a float is given an array first; 0 with an exception."""
     value = load_i8(x + O_VALUE)
     if value == 0 or kind_of(value) != word(registry, G_FLOAT):
         return value if value != 0 and kind_of(value) == word(registry, G_ARRAY) else 0
-    found = array_of(registry, 0, three_words(), DOUBLES, False)
-    if found != 0:
-        store_f8(load_i8(found + A_DATA), load_f8(value + HEADER))
-        store_i8(x + O_VALUE, found)
+    array = array_of(registry, 0, three_words(), DOUBLES, False)
+    if array != 0:
+        store_f8(load_i8(array + A_DATA), load_f8(value + HEADER))
+        store_i8(x + O_VALUE, array)
         Py_DecRef(value)
-    return found
+    return array
 
 
 @cfunc("int64(int64, int64, int64, int64)", cache=True, error_model="numpy")
-def hit_shared(op, given, count, ignored):
-    """Return a tensor that shares the memory of one, and the count of its writes; 0, mostly without an exception."""
-    registry, x = tape_registry(), load_i8(given)
+def hit_shared(op, args, count, ignored):
+    """Return a tensor that shares memory and version counter with another; 0 where Python has to or has raised."""
+    registry, x = tape_registry(), load_i8(args)
     if kind_of(x) != word(registry, G_TENSOR) or load_i8(x + O_BASE) != 0 or not is_counted(registry, x):
         return 0
     counter = counter_of(registry, x)
@@ -59,9 +59,11 @@ def hit_shared(op, given, count, ignored):
             Py_DecRef(extras)
         return 0
     store_i8(result + O_EXTRAS, extras)
-    # All that has been made may have collected garbage, and so run anything: what counts is read now.
-    found = tape_in_force(registry)
-    same = found != -1 and found & 1 == 0 and load_i8(x + O_BASE) == 0 and counter_of(registry, x) == counter
+    # Allocating may have run any Python code: read everything that matters now.
+    tagged_tape = tape_in_force(registry)
+    same = (
+        tagged_tape != -1 and tagged_tape & 1 == 0 and load_i8(x + O_BASE) == 0 and counter_of(registry, x) == counter
+    )
     entry = find(registry, op, load_i8(x + O_FORM), 0, 0, 0, 0) if same else 0
     value = array_in(registry, x) if entry != 0 else 0
     if value == 0:

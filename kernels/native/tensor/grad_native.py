@@ -43,11 +43,11 @@ def get_grad(self, x, kind):
     leaf = leaf_at(registry, x) if x != 0 else 0
     if leaf == 0:
         return call_get(word(registry, G_GETS), self, x, kind)
-    found = load_i8(leaf + L_GRAD)
-    if found == 0:
+    gradient = load_i8(leaf + L_GRAD)
+    if gradient == 0:
         return none(registry)
-    Py_IncRef(found)
-    return found
+    Py_IncRef(gradient)
+    return gradient
 
 
 @cfunc("int32(int64, int64, int64)", cache=True)
@@ -66,18 +66,18 @@ def set_grad(self, x, value):
 
 
 @cfunc("int64(int64, int64, int64)", cache=True)
-def begun(self, given, count):
+def begun(self, args, count):
     """``begun(slot, gradient)``: give the slot of a leaf its first gradient; False where it has one."""
     registry = tape_registry()
-    if count != 2 or kind_of(load_i8(given)) != word(registry, G_LEAF):
+    if count != 2 or kind_of(load_i8(args)) != word(registry, G_LEAF):
         return wrong(registry)
-    leaf, found = load_i8(given), word(registry, G_FALSE)
+    leaf, result = load_i8(args), word(registry, G_FALSE)
     before = load_i8(leaf + L_GRAD)
     if before == 0 or before == word(registry, G_NONE):
-        Py_IncRef(word(given, 1))
-        store_i8(leaf + L_GRAD, word(given, 1))
+        Py_IncRef(word(args, 1))
+        store_i8(leaf + L_GRAD, word(args, 1))
         if before != 0:
             Py_DecRef(before)
-        found = word(registry, G_TRUE)
-    Py_IncRef(found)
-    return found
+        result = word(registry, G_TRUE)
+    Py_IncRef(result)
+    return result

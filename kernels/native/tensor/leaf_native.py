@@ -1,4 +1,4 @@
-"""Leaves as native code makes them: of a float, a list of floats, an array of doubles, what a tensor has."""
+"""Makes leaves natively: from a float, a list of floats, an array of doubles, or a tensor."""
 
 from __future__ import annotations
 
@@ -61,21 +61,21 @@ kind_of, none, wrong = _objects.kind_of, _objects.none, _objects.wrong
 elements, new_tensor = _objects.elements, _objects.new_tensor
 look_at = load_module("native.calls.notifying_native").look_at
 MOST_FLOATS, MOST_DIMS, SPECS, SPEC = 64, 3, 64, 5
-"""Floats in a list; dims of shapes whose specs are kept; how many; words of one."""
+"""Limits: floats in a list; dims of shapes whose specs are cached; entries of the cache; words of an entry."""
 specs = own_words(SPECS * SPEC)
 
 
 @njit(cache=True, error_model="numpy")
 def asked_spec(array):
     """A new reference to the spec of an array, by Python."""
-    given = three_words()
-    store_i8(given, array)
-    return PyObject_Vectorcall(word(tape_registry(), G_SPECOF), given, 1, 0)
+    args = three_words()
+    store_i8(args, array)
+    return PyObject_Vectorcall(word(tape_registry(), G_SPECOF), args, 1, 0)
 
 
 @njit(cache=True, error_model="numpy")
 def spec_of(array):
-    """A new reference to the spec of a new array of doubles in order: its shape tells it."""
+    """A new reference to the spec of a C-contiguous array of doubles, which its shape determines."""
     count, shape = load_i4(array + A_NDIM), load_i8(array + A_SHAPE)
     if count > MOST_DIMS:
         return asked_spec(array)
@@ -83,30 +83,30 @@ def spec_of(array):
     for k in range(count):
         mixed = mixed * 31 + word(shape, k)
     entry = specs() + 8 * SPEC * (mixed & (SPECS - 1))
-    found = load_i8(entry)
-    same = found != 0 and word(entry, 1) == count
+    spec = load_i8(entry)
+    same = spec != 0 and word(entry, 1) == count
     for k in range(count):
         same = same and word(entry, 2 + k) == word(shape, k)
     if not same:
-        before, found = found, asked_spec(array)
-        if found == 0:
+        before, spec = spec, asked_spec(array)
+        if spec == 0:
             return 0
-        Py_IncRef(found)
+        Py_IncRef(spec)
         before = load_i8(entry)
-        store_i8(entry, found)
+        store_i8(entry, spec)
         store_i8(entry + 8, count)
         for k in range(count):
             store_i8(entry + 16 + 8 * k, word(shape, k))
         if before != 0:
             Py_DecRef(before)
-        return found
-    Py_IncRef(found)
-    return found
+        return spec
+    Py_IncRef(spec)
+    return spec
 
 
 @njit(cache=True, error_model="numpy")
 def listed(registry, data):
-    """A new array of a list of floats; 0 without an exception where it is none."""
+    """A new array from a list of floats; 0 without an exception if it is none."""
     count = PyList_Size(data)
     if count == 0 or count > MOST_FLOATS:
         return 0
@@ -115,16 +115,16 @@ def listed(registry, data):
             return 0
     shape = three_words()
     store_i8(shape, count)
-    found = new_array(word(registry, G_NEW), word(registry, G_ARRAY), 1, shape, DOUBLES)
-    if found != 0:
+    array = new_array(word(registry, G_NEW), word(registry, G_ARRAY), 1, shape, DOUBLES)
+    if array != 0:
         for k in range(count):
-            store_f8(load_i8(found + A_DATA) + 8 * k, load_f8(PyList_GetItem(data, k) + HEADER))
-    return found
+            store_f8(load_i8(array + A_DATA) + 8 * k, load_f8(PyList_GetItem(data, k) + HEADER))
+    return array
 
 
 @njit(cache=True, error_model="numpy")
 def is_usual(registry, data):
-    """Whether an array is a small one of doubles, and not without dims."""
+    """Whether an array is a small one of doubles with at least one dim."""
     count = load_i4(data + A_NDIM)
     if count == 0 or load_i8(data + A_DTYPE) != word(registry, G_DOUBLE):
         return False
@@ -133,7 +133,7 @@ def is_usual(registry, data):
 
 @njit(cache=True, error_model="numpy")
 def value_of(registry, data):
-    """A new reference to what a tensor carries of this data; 0, mostly without an exception, where Python must tell."""
+    """A new reference to a tensor's value made of data; 0 where Python has to do it or has raised."""
     kind = kind_of(data)
     if kind == word(registry, G_FLOAT):
         Py_IncRef(data)
@@ -145,7 +145,7 @@ def value_of(registry, data):
 
 @njit(cache=True, error_model="numpy")
 def is_in_order(array):
-    """Whether an array of doubles is as a new one of its shape: its spec follows from that."""
+    """Whether an array of doubles is C-contiguous, so that its shape determines its spec."""
     count, size = load_i4(array + A_NDIM), 8
     for k in range(count - 1, -1, -1):
         if word(load_i8(array + A_STRIDES), k) != size:
@@ -156,7 +156,7 @@ def is_in_order(array):
 
 @njit(cache=True, error_model="numpy")
 def shared(registry, x):
-    """A new reference to what a tensor without history carries; 0 where Python must tell."""
+    """A new reference to the value of a tensor without history; 0 where Python has to do it."""
     value = load_i8(x + O_VALUE) if load_i8(x + O_SLOT) == 0 else 0
     if value == 0:
         return 0
@@ -171,17 +171,17 @@ def shared(registry, x):
 
 @njit(cache=True, error_model="numpy")
 def is_own(registry):
-    """Whether the tape in force is this thread's, and not that of the thread whose context this one is a copy of."""
+    """Whether the current tape belongs to this thread: a copied context may have another thread's."""
     tape = look_at(word(registry, G_ACTIVE))
     if tape == 0:
         PyErr_Clear()
         return False
-    own = kind_of(tape) != word(registry, G_TAPE)
-    if not own:
+    same = kind_of(tape) != word(registry, G_TAPE)
+    if not same:
         thread = load_i8(tape + word(registry, G_THREAD))
-        own = thread != 0 and PyLong_AsLongLong(thread) == PyThread_get_thread_ident()
+        same = thread != 0 and PyLong_AsLongLong(thread) == PyThread_get_thread_ident()
     Py_DecRef(tape)
-    return own
+    return same
 
 
 @njit(cache=True, error_model="numpy")
@@ -203,7 +203,7 @@ def slot_of(registry, x, spec):
 
 @njit(cache=True, error_model="numpy")
 def leaf_of(registry, value, wanted):
-    """A leaf that carries a value, of which it takes the reference; 0 with an exception."""
+    """A leaf with a value, whose reference it takes over; 0 with an exception."""
     x, spec = new_tensor(registry), word(registry, G_SCALAR)
     if x == 0:
         Py_DecRef(value)
@@ -223,30 +223,30 @@ def leaf_of(registry, value, wanted):
 
 
 @cfunc("int64(int64, int64, int64)", cache=True, error_model="numpy")
-def made(self, given, count):
-    """``made(data, requires_grad)``: a new leaf that holds a copy; None for what is not most often given."""
+def made(self, args, count):
+    """``made(data, requires_grad)``: a new leaf that holds a copy; None for unusual data, which Python handles."""
     registry = tape_registry()
     if count != 2:
         return wrong(registry)
-    wanted = word(given, 1) != word(registry, G_FALSE)
-    value = value_of(registry, load_i8(given)) if not wanted or is_own(registry) else 0
+    wanted = word(args, 1) != word(registry, G_FALSE)
+    value = value_of(registry, load_i8(args)) if not wanted or is_own(registry) else 0
     if value == 0:
         return none(registry) if PyErr_Occurred() == 0 else 0
     return leaf_of(registry, value, wanted)
 
 
 @cfunc("int64(int64, int64, int64)", cache=True, error_model="numpy")
-def taken(self, given, count):
-    """``taken(argument)``: a new leaf of a float or an array, or that shares what a tensor has; None for the rest."""
+def taken(self, args, count):
+    """``taken(argument)``: a new leaf of a float or an array, or sharing a tensor's value; None for other arguments."""
     registry, value = tape_registry(), 0
     if count != 1:
         return wrong(registry)
     if is_own(registry):
-        kind = kind_of(load_i8(given))
+        kind = kind_of(load_i8(args))
         if kind == word(registry, G_TENSOR):
-            value = shared(registry, load_i8(given))
+            value = shared(registry, load_i8(args))
         elif kind != word(registry, G_LIST):
-            value = value_of(registry, load_i8(given))
+            value = value_of(registry, load_i8(args))
     if value == 0:
         return none(registry) if PyErr_Occurred() == 0 else 0
     return leaf_of(registry, value, True)

@@ -31,7 +31,7 @@ def _register(at: int, thing: Any) -> None:
 
 
 def leaf_type(cls: Class) -> Class:
-    """Let native code make and read the slots of leaves, if this class keeps its own where it reads them."""
+    """Let native code make and read the slots of leaves, if this class lays out its attributes as expected."""
     if NATIVE and place_of(cls, *_SLOTS) == [*_SLOTS.values()]:
         _register(words.G_LEAF, cls)
         _register(words.G_SPECOF, spec_of)
@@ -41,23 +41,23 @@ def leaf_type(cls: Class) -> Class:
 
 
 def extras_type(cls: Class) -> Class:
-    """Let native code make and read what few tensors have, if this class keeps it where it reads that."""
+    """Let native code make and read tensors' rare attributes, if this class lays them out as expected."""
     if NATIVE and place_of(cls, *_EXTRAS) == [*_EXTRAS.values()]:
         _register(words.G_EXTRAS, cls)
     return cls
 
 
 def place_of(cls: type, *names: str) -> list[int]:
-    """Return where objects of a class with these slots keep them, in bytes."""
+    """Return the offsets of a class's ``__slots__``, in bytes."""
     probe = cls.__new__(cls)
     held = [object() for _ in names]
-    for name, one in zip(names, held, strict=True):
-        setattr(probe, name, one)
+    for name, probe_value in zip(names, held, strict=True):
+        setattr(probe, name, probe_value)
     row = (ctypes.c_size_t * (cls.__basicsize__ // 8)).from_address(id(probe))[:]
-    found = [8 * row.index(id(one)) for one in held]
+    places = [8 * row.index(id(probe_value)) for probe_value in held]
     for name in names:
         delattr(probe, name)
-    return found
+    return places
 
 
 @functools.cache
@@ -72,28 +72,28 @@ def _property() -> Any:
 
 
 def grad_property(get: Callable[..., Any], put_in: Callable[..., Any], forget: Callable[..., Any]) -> property:
-    """Return the property that is the gradient of a leaf natively, and of anything else what these do."""
+    """Return the property ``grad``: native for leaves, and these functions for other tensors."""
     kind = _property() if NATIVE else property
-    found: property = kind(get, put_in, forget, get.__doc__)
-    return found
+    attribute: property = kind(get, put_in, forget, get.__doc__)
+    return attribute
 
 
 def maker() -> Callable[[Any, bool], Any]:
-    """Return what makes a leaf of what is most often given, and None of anything else."""
+    """Return a function that makes a leaf of usual data, and returns None for other data."""
     return jit.bound("native.tensor.leaf_native", "made", None) if NATIVE else _nothing
 
 
 def taker() -> Callable[[Any], Any]:
-    """Return what makes a leaf of a transform's argument that is most often given, and None of anything else."""
+    """Return a function that makes a leaf of a transform's usual argument, and returns None for others."""
     return jit.bound("native.tensor.leaf_native", "taken", None) if NATIVE else lambda _: None
 
 
 def _nothing(data: Any, requires_grad: bool) -> None:
-    """Make nothing."""
+    """Accept nothing: Python makes the leaf."""
 
 
 def beginner() -> Callable[[Any, Any], bool]:
-    """Return what gives the slot of a leaf its first gradient, at once: False where it has one."""
+    """Return a function that gives a leaf its first gradient atomically; it returns False where there is one."""
     return jit.bound("native.tensor.grad_native", "begun", None) if NATIVE else _begun
 
 

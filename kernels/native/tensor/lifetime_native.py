@@ -1,4 +1,4 @@
-"""The tensor as CPython's memory management sees it: what it refers to, who has its slot, and its end."""
+"""The tensor's slots for CPython's memory management: traverse, clear, deallocate; and its slot on the tape."""
 
 from __future__ import annotations
 
@@ -57,15 +57,15 @@ drop_all, visit_all = _objects.drop_all, _objects.visit_all
 
 @cfunc("int32(int64, int64, int64)", cache=True)
 def traverse(x, visit, argument):
-    leaf, found = -load_i8(x + O_SLOT), visit_all(x + O_FIRST, x + O_LAST, visit, argument)
-    if found == 0 and leaf > 1:
-        found = call_visit(visit, leaf, argument)
-    return found if found != 0 else call_visit(visit, load_i8(x + O_TYPE), argument)
+    leaf, status = -load_i8(x + O_SLOT), visit_all(x + O_FIRST, x + O_LAST, visit, argument)
+    if status == 0 and leaf > 1:
+        status = call_visit(visit, leaf, argument)
+    return status if status != 0 else call_visit(visit, load_i8(x + O_TYPE), argument)
 
 
 @njit(cache=True, error_model="numpy")
 def exchange(x, slot):
-    """Give a tensor another slot, held already, or a leaf, owned already; then let go of the one before."""
+    """Give a tensor another slot (already counted) or leaf (already owned); then release the old one."""
     before = load_i8(x + O_SLOT)
     store_i8(x + O_SLOT, slot)
     if before > 0:
@@ -77,7 +77,7 @@ def exchange(x, slot):
 
 @njit(cache=True, error_model="numpy")
 def empty(x):
-    """Let go of what a tensor refers to."""
+    """Release what a tensor refers to."""
     exchange(x, 0)
     drop_all(x + O_FIRST, x + O_LAST)
 
@@ -90,9 +90,9 @@ def clear(x):
 
 @njit(cache=True, error_model="numpy")
 def lose(slot, size):
-    """Count the bytes of a large tensor that has died; let its tape look for more where they are many.
+    """Count the bytes of a large tensor that has died; collect on its tape where they are many.
 
-    Pullbacks still need most of them: the longer the tape, the rarer a look.
+    Pullbacks still need most of them, so the threshold grows with the tape.
     """
     t = tape_of(tape_registry(), slot & ~UNHELD)
     if t == 0:
@@ -106,18 +106,18 @@ def lose(slot, size):
     error = three_words()
     PyErr_Fetch(error, error + 8, error + 16)
     Py_IncRef(call)
-    found = PyObject_CallNoArgs(call)
-    if found == 0:
+    result = PyObject_CallNoArgs(call)
+    if result == 0:
         PyErr_WriteUnraisable(call)
     else:
-        Py_DecRef(found)
+        Py_DecRef(result)
     Py_DecRef(call)
     PyErr_Restore(word(error, 0), word(error, 1), word(error, 2))
 
 
 @njit(cache=True, error_model="numpy")
 def spare(x, kind):
-    """Keep the memory of a tensor for a new one, or free it."""
+    """Keep a tensor's memory for a new tensor, or free it."""
     registry = tape_registry()
     count = word(registry, G_SPARES)
     if kind == word(registry, G_TENSOR) and count < MOST_SPARES:
@@ -153,9 +153,9 @@ def get_slot(x, closure):
     if slot == STALE:
         PyErr_SetNone(word(registry, G_ATTRIBUTE))
         return 0
-    found = word(registry, G_NONE) if slot == 0 else -slot
-    Py_IncRef(found)
-    return found
+    result = word(registry, G_NONE) if slot == 0 else -slot
+    Py_IncRef(result)
+    return result
 
 
 @cfunc("int32(int64, int64, int64)", cache=True)
@@ -180,12 +180,12 @@ def set_slot(x, value, closure):
 
 @cfunc("int64(int64, int64)", cache=True)
 def unheld(x, ignored):
-    """``x._unheld()``: let a computed tensor refer to its slot without holding it."""
+    """``x._unheld()``: let a computed tensor refer to its slot without counting as its owner."""
     slot = load_i8(x + O_SLOT)
     registry = tape_registry()
     if slot > 0 and slot & UNHELD == 0:
         store_i8(x + O_SLOT, slot | UNHELD)
         let_go(registry, slot)
-    found = word(registry, G_NONE)
-    Py_IncRef(found)
-    return found
+    result = word(registry, G_NONE)
+    Py_IncRef(result)
+    return result

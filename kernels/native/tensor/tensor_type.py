@@ -44,7 +44,7 @@ _MEMBERS = {
     "__weaklistoffset__": (SIZE, words.O_WEAK, READONLY),
 }  # fmt: skip
 _OWN = frozenset({"__dict__", "__weakref__", "__slots__", "__module__", "__del__", "_slot", "_unheld", *_MEMBERS})
-"""What of a class its native type has otherwise, or not."""
+"""Attributes of the class that the native type replaces, or lacks."""
 
 
 def tensor_type(cls: Class) -> Class:
@@ -71,9 +71,9 @@ def tensor_type(cls: Class) -> Class:
         METHODS: methods({"_unheld": native.unheld}, without=True),
         **_memory(native),
     }
-    found = _with_methods(made(_name(cls), object, slots, words.O_SIZE, BASETYPE | COLLECTED), cls)
-    registry.put(registry.REGISTRY.address, words.G_TENSOR, id(found))
-    return found
+    native_class = _with_methods(made(_name(cls), object, slots, words.O_SIZE, BASETYPE | COLLECTED), cls)
+    registry.put(registry.REGISTRY.address, words.G_TENSOR, id(native_class))
+    return native_class
 
 
 def same_layout(cls: Class) -> Class:

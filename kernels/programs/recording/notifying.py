@@ -24,7 +24,7 @@ assert len(APART) == N_APARTS
 
 
 class Tables:
-    """What a recorder keeps: the node of each tensor by its id, and of each node how its tensor was."""
+    """A recorder's tables: the node of each tensor by its id, and the form of each node's tensor."""
 
     __slots__ = ("_kinds", "alike", "forms", "held", "known", "nodes", "steps")
 
@@ -32,9 +32,9 @@ class Tables:
         self.nodes, self.steps = nodes, steps
         self.known: dict[int, int] = {}
         self.forms: list[Any] = []
-        """Of each node the form, or the spec, that its tensor had, if it is differentiable; else None."""
+        """For each node the form, or spec, of its tensor if it is differentiable; else None."""
         self.alike: dict[Any, tuple[Any, int, tuple[Any, ...]]] = {}
-        """What stands for all results of a form: the node, the kind of the steps, its parameters."""
+        """What is shared by all results of a form: the node, the kind of steps, the parameters."""
         self.held: list[Any] = []
         self._kinds: dict[Any, int] = {}
 
@@ -42,12 +42,12 @@ class Tables:
         """Return the number of a kind of steps, by the specs of its operands, or their types, and of its result."""
         kinds = self.steps.kinds
         try:
-            found = self._kinds.setdefault((op, form, exact(params), specs), len(kinds))
-        except TypeError:  # of places
-            found = len(kinds)
-        if found == len(kinds):
+            number = self._kinds.setdefault((op, form, exact(params), specs), len(kinds))
+        except TypeError:  # index arrays have no hash
+            number = len(kinds)
+        if number == len(kinds):
             kinds.append(StepKind(op, form, params, len(specs) - 1))
-        return found
+        return number
 
     def nodes_added(self, form: Any = None) -> None:
         """Keep up with nodes that have been added: the last one has this form."""
@@ -57,7 +57,7 @@ class Tables:
 
 
 class _Kept(np.ndarray[Any, Any]):
-    """Words, with the things whose addresses they are."""
+    """Words, with the objects whose addresses they are."""
 
     things: list[Any]
 
@@ -70,6 +70,6 @@ def native_notify(tables: Tables, tensor: type, slowly: Callable[..., None]) -> 
     steps = tables.steps
     things = [tables.known, tables.nodes, tables.forms, tables.alike, tables.held, steps.numbers, slowly]
     words = [*(id(x) for x in (*kinds, *things, *APART)), steps.head.buffer_info()[0]]
-    about = np.array(words, np.int64).view(_Kept)
-    about.things = [*things, steps]
-    return bound("programs.recording.notifying_native", "notify", about)
+    table_words = np.array(words, np.int64).view(_Kept)
+    table_words.things = [*things, steps]
+    return bound("programs.recording.notifying_native", "notify", table_words)

@@ -52,68 +52,70 @@ from kernels.programs.recording.notifying_words import (
 kind_of = load_module("native.objects_native").kind_of
 
 MOST = 8
-"""Operands."""
+"""The most operands of an operation."""
 
 
 @njit(cache=True, error_model="numpy")
-def node_of(about, x):
+def node_of(tables, x):
     """The node that a tensor is known by, if it has not changed since, and is differentiable; else -1."""
     key = PyLong_FromLongLong(x)
     if key == 0:
         return -1
-    found = PyDict_GetItemWithError(word(about, N_KNOWN), key)
+    index = PyDict_GetItemWithError(word(tables, N_KNOWN), key)
     Py_DecRef(key)
-    if found == 0:
+    if index == 0:
         return -1
-    at, forms = PyLong_AsLongLong(found), word(about, N_FORMS)
+    at, forms = PyLong_AsLongLong(index), word(tables, N_FORMS)
     if at >= PyList_Size(forms) or PyList_GetItem(forms, at) != load_i8(x + O_FORM):
         return -1
     return at
 
 
 @njit(cache=True, error_model="numpy")
-def read(about, operands, out):
-    """Put the nodes that are operands behind ``out``, -1 for floats; return how many, 0 where Python is to look."""
+def read(tables, operands, out):
+    """Write the operands' nodes to ``out``, -1 for floats; return how many, 0 where Python has to record it."""
     count, tensors = PyTuple_Size(operands), 0
     if count > MOST:
         return 0
     for i in range(count):
         x = PyTuple_GetItem(operands, i)
-        found = -1
-        if kind_of(x) != word(about, N_FLOAT):
-            found = node_of(about, x) if kind_of(x) == word(about, N_TENSOR) else -1
+        node = -1
+        if kind_of(x) != word(tables, N_FLOAT):
+            node = node_of(tables, x) if kind_of(x) == word(tables, N_TENSOR) else -1
             tensors += 1
-            if found < 0:
+            if node < 0:
                 return 0
-        store_i8(out + 8 * i, found)
+        store_i8(out + 8 * i, node)
     return count if tensors > 0 else 0
 
 
 @njit(cache=True, error_model="numpy")
-def alike_of(about, op, result, params):
-    """What stands for such a step; 0 where Python is to look."""
+def alike_of(tables, op, result, params):
+    """What is shared by steps like this one; 0 where Python has to record it."""
     for k in range(N_APARTS):
-        if kind_of(op) == word(about, N_APART + k):
+        if kind_of(op) == word(tables, N_APART + k):
             return 0
-    if kind_of(result) != word(about, N_TENSOR) or load_i8(result + O_SLOT) <= 0:
+    if kind_of(result) != word(tables, N_TENSOR) or load_i8(result + O_SLOT) <= 0:
         return 0
     form = load_i8(result + O_FORM)
-    if kind_of(form) != word(about, N_FORM) or PyList_Size(word(about, N_NODES)) != PyList_Size(word(about, N_FORMS)):
+    if kind_of(form) != word(tables, N_FORM) or PyList_Size(word(tables, N_NODES)) != PyList_Size(
+        word(tables, N_FORMS)
+    ):
         return 0
-    found = PyDict_GetItemWithError(word(about, N_ALIKE), form)
-    if found != 0 and PyTuple_GetItem(found, ALIKE_PARAMS) != params:
+    alike = PyDict_GetItemWithError(word(tables, N_ALIKE), form)
+    if alike != 0 and PyTuple_GetItem(alike, ALIKE_PARAMS) != params:
         return 0
-    return found
+    return alike
 
 
 @njit(cache=True, error_model="numpy")
-def known(about, result):
-    """Let the result be known by the next node, and be held; return 1 where that failed."""
-    index, key = PyLong_FromLongLong(PyList_Size(word(about, N_NODES))), PyLong_FromLongLong(result)
+def known(tables, result):
+    """Map the result to the next node, and keep it alive; return how much failed."""
+    index, key = PyLong_FromLongLong(PyList_Size(word(tables, N_NODES))), PyLong_FromLongLong(result)
     failed = 1
     if index != 0 and key != 0:
-        failed = 1 if PyDict_SetItem(word(about, N_KNOWN), key, index) != 0 else 0
-        failed += 1 if PyList_Append(word(about, N_HELD), result) != 0 else 0
+        failed = 1 if PyDict_SetItem(word(tables, N_KNOWN), key, index) != 0 else 0
+        failed += 1 if PyList_Append(word(tables, N_HELD), result) != 0 else 0
     if index != 0:
         Py_DecRef(index)
     if key != 0:
@@ -122,31 +124,31 @@ def known(about, result):
 
 
 @njit(cache=True, error_model="numpy")
-def numbered(about, operands, count, own):
+def numbered(tables, operands, count, nodes):
     """Give floats among operands their words; return how much failed."""
-    numbers, failed = word(about, N_NUMBERS), 0
+    numbers, failed = word(tables, N_NUMBERS), 0
     for i in range(count):
-        if load_i8(own + 8 * i) < 0:
+        if load_i8(nodes + 8 * i) < 0:
             failed += 1 if PyList_Append(numbers, PyTuple_GetItem(operands, i)) != 0 else 0
-            store_i8(own + 8 * i, -PyList_Size(numbers))
+            store_i8(nodes + 8 * i, -PyList_Size(numbers))
     return failed
 
 
 @njit(cache=True, error_model="numpy")
-def add(about, arguments, count, own, alike):
+def add(tables, arguments, count, nodes, alike):
     """Append the step and its result; return how much failed."""
-    head, result = word(about, N_STEPS), word(arguments, 2)
-    index = PyList_Size(word(about, N_NODES))
-    failed = numbered(about, word(arguments, 1), count, own) + known(about, result)
-    failed += 1 if PyList_Append(word(about, N_NODES), PyTuple_GetItem(alike, ALIKE_NODE)) != 0 else 0
-    failed += 1 if PyList_Append(word(about, N_FORMS), load_i8(result + O_FORM)) != 0 else 0
+    head, result = word(tables, N_STEPS), word(arguments, 2)
+    index = PyList_Size(word(tables, N_NODES))
+    failed = numbered(tables, word(arguments, 1), count, nodes) + known(tables, result)
+    failed += 1 if PyList_Append(word(tables, N_NODES), PyTuple_GetItem(alike, ALIKE_NODE)) != 0 else 0
+    failed += 1 if PyList_Append(word(tables, N_FORMS), load_i8(result + O_FORM)) != 0 else 0
     if failed != 0:
         return failed
     at = word(head, H_ADDRESS) + 8 * word(head, H_USED)
     store_i8(at, PyLong_AsLongLong(PyTuple_GetItem(alike, ALIKE_KIND)))
     store_i8(at + 8, index)
     for i in range(count):
-        store_i8(at + 8 * (HEAD + i), load_i8(own + 8 * i))
+        store_i8(at + 8 * (HEAD + i), load_i8(nodes + 8 * i))
     store_i8(head + 8 * H_USED, word(head, H_USED) + HEAD + count)
     return 0
 
@@ -154,19 +156,19 @@ def add(about, arguments, count, own, alike):
 @cfunc("int64(int64, int64, int64)", cache=True, error_model="numpy")
 def notify(bound, arguments, count):
     """Record an operation, given its record, operands, result and parameters; or let Python do it."""
-    about = load_i8(bound + HEADER)
-    if count == 4 and kind_of(word(arguments, 1)) == word(about, N_TUPLE):
-        own = sixteen_words()
-        operands, head = read(about, word(arguments, 1), own), word(about, N_STEPS)
+    tables = load_i8(bound + HEADER)
+    if count == 4 and kind_of(word(arguments, 1)) == word(tables, N_TUPLE):
+        nodes = sixteen_words()
+        operands, head = read(tables, word(arguments, 1), nodes), word(tables, N_STEPS)
         alike = 0
         if operands > 0 and word(head, H_USED) + HEAD + operands <= word(head, H_ROOM):
-            alike = alike_of(about, word(arguments, 0), word(arguments, 2), word(arguments, 3))
+            alike = alike_of(tables, word(arguments, 0), word(arguments, 2), word(arguments, 3))
         if alike != 0:
-            if add(about, arguments, operands, own, alike) != 0:
+            if add(tables, arguments, operands, nodes, alike) != 0:
                 return 0
-            none = word(about, N_NONE)
+            none = word(tables, N_NONE)
             Py_IncRef(none)
             return none
     if PyErr_Occurred() != 0:
         return 0
-    return PyObject_Vectorcall(word(about, N_SLOWLY), arguments, count, 0)
+    return PyObject_Vectorcall(word(tables, N_SLOWLY), arguments, count, 0)

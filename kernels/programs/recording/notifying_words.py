@@ -1,9 +1,9 @@
-"""The words that notifying.py lays out and notifying_native.py reads: addresses of a recorder's things."""
+"""The words that notifying.py lays out and notifying_native.py reads: addresses of a recorder's objects."""
 
 from __future__ import annotations
 
-# Types; the recorder's tables, its numbers and steps; what to call where there is more to do; and types of operations
-# left to that.
+# Types; the recorder's tables, its numbers and steps; the Python function for everything else; and the types of
+# operations that are left to it.
 N_FLOAT, N_TENSOR, N_FORM, N_TUPLE, N_NONE, N_KNOWN, N_NODES, N_FORMS, N_ALIKE, N_HELD = range(10)
 N_NUMBERS, N_SLOWLY = 10, 11
 N_APART = 12

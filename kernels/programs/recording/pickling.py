@@ -75,10 +75,10 @@ def _path(op: Custom, function: Any) -> tuple[str, str]:
     """Return where a jitted function of the user's is found again."""
     path = function.py_func.__module__, function.py_func.__qualname__
     try:
-        found = _found(*path)
+        value = _found(*path)
     except (ImportError, AttributeError):
-        found = None
-    if found is not function:
+        value = None
+    if value is not function:
         raise pickle.PicklingError(
             f"the custom operation {op.name!r} calls {'.'.join(path)}, which is not found by that name; define the "
             "jitted function at the top of a module"

@@ -1,4 +1,4 @@
-"""What crosses between Python and a program's memory: arguments in and results out, natively where they are plain."""
+"""Copies arguments into a program's memory and results out of it, natively for floats, ints and usual arrays."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Array = np.ndarray[Any, Any]
 
 _KINDS = {np.dtype("f8"): XK_DOUBLE, np.dtype("f4"): XK_SINGLE, np.dtype("i8"): XK_INTEGER}
 _FEW = 64
-"""Words that are copied one by one; of more, NumPy's copy is faster."""
+"""The most words that are copied one by one; for more, NumPy's copy is faster."""
 
 
 class Exchange:
@@ -67,7 +67,7 @@ class Exchange:
         words, at = [len(inputs), len(outputs) + len(gradients), *_head()], where(shapes)
         for k, array in enumerate(everything):
             entry = [0] * X_ENTRY
-            entry[XI_KIND] = _kind(array, given=k < len(inputs))
+            entry[XI_KIND] = _kind(array, is_argument=k < len(inputs))
             entry[XI_PLACE], entry[XI_VIEW], entry[XI_DTYPE] = where(array), id(array), id(array.dtype)
             entry[XI_NDIM], entry[XI_SHAPE], entry[XI_WORDS] = array.ndim, at, _words(array)
             if k >= len(inputs):
@@ -76,12 +76,12 @@ class Exchange:
                 entry[XI_GRADIENT] = array.size
             words += entry
             at += 8 * array.ndim
-        about = np.array(words, np.int64)
-        self._kept = (everything, shapes, about)
-        self.enter, self.leave = (bound("programs.running.exchange_native", name, about) for name in ("enter", "leave"))
+        table = np.array(words, np.int64)
+        self._kept = (everything, shapes, table)
+        self.enter, self.leave = (bound("programs.running.exchange_native", name, table) for name in ("enter", "leave"))
         if rows is not None:
-            about[X_ROWS], about[X_ROW_COUNT] = rows
-            self.whole = bound("programs.running.exchange_native", "pass_through", about)
+            table[X_ROWS], table[X_ROW_COUNT] = rows
+            self.whole = bound("programs.running.exchange_native", "pass_through", table)
 
 
 def _never(*_: Any) -> int:
@@ -89,13 +89,13 @@ def _never(*_: Any) -> int:
     return 0
 
 
-def _kind(array: Array, *, given: bool) -> int:
+def _kind(array: Array, *, is_argument: bool) -> int:
     kind = XK_ARRAY if array.ndim else _KINDS.get(array.dtype, XK_ARRAY)
-    return kind if given or kind != XK_INTEGER else XK_ARRAY
+    return kind if is_argument or kind != XK_INTEGER else XK_ARRAY
 
 
 def _words(array: Array) -> int:
-    """Return how many words an array has, if these are few and stand one behind the other; else -1."""
+    """Return how many words an array has, if they are few and contiguous; else -1."""
     whole = array.flags.c_contiguous and array.nbytes % 8 == 0
     return array.nbytes // 8 if whole and array.nbytes <= 8 * _FEW else -1
 

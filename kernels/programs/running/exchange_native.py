@@ -1,7 +1,7 @@
 """Arguments into a program's memory and results out of it: what Python calls, with its own objects.
 
 The last three have the signature of METH_FASTCALL; ``self`` is an array of the words that exchange.py lays
-out. An argument that is not known at sight is left to Python, by returning 0.
+out. An argument of an unexpected type is left to Python, by returning 0.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from kernels.native.python_api import (
 )
 from kernels.native.words import A_DTYPE, A_FLAGS, A_NDIM, A_SHAPE, A_SIMPLE
 from kernels.programs.running.exchange_words import (
+    X_ARGUMENTS,
     X_ARRAY,
     X_COPY_INTO,
     X_DOUBLE,
     X_ENTRY,
     X_FIRST,
     X_FLOAT,
-    X_GIVEN,
     X_INT,
     X_NEW,
     X_NEW_COPY,
@@ -105,14 +105,14 @@ def put_double(entry, value):
 
 
 @njit(cache=True, error_model="numpy")
-def put_integer(about, entry, given):
+def put_integer(table, entry, argument):
     """Store a Python integer; whether it fits."""
     if word(entry, XI_KIND) == XK_INTEGER:
-        integer = PyLong_AsLongLong(given)
+        integer = PyLong_AsLongLong(argument)
         fitted = integer != -1 or PyErr_Occurred() == 0
         store_i8(word(entry, XI_PLACE), integer)
     else:
-        value = PyLong_AsDouble(given)
+        value = PyLong_AsDouble(argument)
         fitted = value != -1.0 or PyErr_Occurred() == 0
         if fitted:
             return put_double(entry, value)
@@ -122,69 +122,69 @@ def put_integer(about, entry, given):
 
 
 @njit(cache=True, error_model="numpy")
-def put_number(about, entry, given, kind):
+def put_number(table, entry, argument, kind):
     """Store a Python number in a place of no dimensions; whether that was one, and fitted."""
     wanted = word(entry, XI_KIND)
     if wanted == XK_ARRAY:
         return False
-    if kind == word(about, X_INT):
-        return put_integer(about, entry, given)
-    if wanted != XK_INTEGER and (kind == word(about, X_FLOAT) or kind == word(about, X_DOUBLE)):
-        return put_double(entry, load_f8(given + HEADER))
+    if kind == word(table, X_INT):
+        return put_integer(table, entry, argument)
+    if wanted != XK_INTEGER and (kind == word(table, X_FLOAT) or kind == word(table, X_DOUBLE)):
+        return put_double(entry, load_f8(argument + HEADER))
     return False
 
 
 @njit(cache=True, error_model="numpy")
-def fits(entry, given):
+def fits(entry, array):
     """Whether an array has the dtype and the shape that an argument has."""
-    if load_i8(given + A_DTYPE) != word(entry, XI_DTYPE):
+    if load_i8(array + A_DTYPE) != word(entry, XI_DTYPE):
         return False
     count = word(entry, XI_NDIM)
-    if np.int64(load_i4(given + A_NDIM)) != count:
+    if np.int64(load_i4(array + A_NDIM)) != count:
         return False
-    own, shape, same = load_i8(given + A_SHAPE), word(entry, XI_SHAPE), 0
+    extents, shape, same = load_i8(array + A_SHAPE), word(entry, XI_SHAPE), 0
     for axis in range(count):
-        same += word(own, axis) == word(shape, axis)
+        same += word(extents, axis) == word(shape, axis)
     return same == count
 
 
 @njit(cache=True, error_model="numpy")
-def entered(about, arguments, count):
+def entered(table, arguments, count):
     """Copy arguments into their places; 1, or 0 where one is not as recorded, or of another type, -1 for an error."""
-    if count != word(about, X_GIVEN):
+    if count != word(table, X_ARGUMENTS):
         return 0
     for k in range(count):
-        entry = about + 8 * (X_FIRST + X_ENTRY * k)
-        given = word(arguments, k)
-        kind = load_i8(given + 8)
-        if kind == word(about, X_ARRAY):
-            if not fits(entry, given):
+        entry = table + 8 * (X_FIRST + X_ENTRY * k)
+        argument = word(arguments, k)
+        kind = load_i8(argument + 8)
+        if kind == word(table, X_ARRAY):
+            if not fits(entry, argument):
                 return 0
             words = word(entry, XI_WORDS)
-            if words >= 0 and np.int64(load_i4(given + A_FLAGS)) & A_SIMPLE == A_SIMPLE:
-                copy(word(entry, XI_PLACE), load_i8(given + HEADER), words)
-            elif array_copy_into(word(about, X_COPY_INTO), word(entry, XI_VIEW), given) < 0:
+            if words >= 0 and np.int64(load_i4(argument + A_FLAGS)) & A_SIMPLE == A_SIMPLE:
+                copy(word(entry, XI_PLACE), load_i8(argument + HEADER), words)
+            elif array_copy_into(word(table, X_COPY_INTO), word(entry, XI_VIEW), argument) < 0:
                 return -1
-        elif not put_number(about, entry, given, kind):
+        elif not put_number(table, entry, argument, kind):
             return 0
     return 1
 
 
 @njit(cache=True, error_model="numpy")
-def copied(about, entry):
+def copied(table, entry):
     """Return a new array of a result; 0 with Python's exception where there is no memory."""
     words = word(entry, XI_WORDS)
     if words < 0:
-        return array_copy(word(about, X_NEW_COPY), word(entry, XI_VIEW))
-    kind, shape, number = word(about, X_ARRAY), word(entry, XI_SHAPE), word(entry, XI_DTYPE)
-    made = new_array(word(about, X_NEW), kind, word(entry, XI_NDIM), shape, number)
+        return array_copy(word(table, X_NEW_COPY), word(entry, XI_VIEW))
+    kind, shape, number = word(table, X_ARRAY), word(entry, XI_SHAPE), word(entry, XI_DTYPE)
+    made = new_array(word(table, X_NEW), kind, word(entry, XI_NDIM), shape, number)
     if made != 0:
         copy(load_i8(made + HEADER), word(entry, XI_PLACE), words)
     return made
 
 
 @njit(cache=True, error_model="numpy")
-def result(about, entry):
+def result(table, entry):
     """Return a new float or array; 0 with Python's exception where there is no memory."""
     kind, place, gradient = word(entry, XI_KIND), word(entry, XI_PLACE), word(entry, XI_GRADIENT)
     if kind != XK_ARRAY:
@@ -192,33 +192,33 @@ def result(about, entry):
         if gradient > 0:
             value += 0.0
         return PyFloat_FromDouble(value)
-    made = copied(about, entry)
+    made = copied(table, entry)
     if made != 0 and gradient > 0:
         add_zero(load_i8(made + HEADER), gradient, word(entry, XI_ITEM))
     return made
 
 
 @njit(cache=True, error_model="numpy")
-def left(about):
+def results_of(table):
     """Return a tuple of the results; 0 with Python's exception where there is no memory."""
-    size = word(about, X_RESULTS)
-    found = PyTuple_New(size)
-    if found == 0:
+    size = word(table, X_RESULTS)
+    results = PyTuple_New(size)
+    if results == 0:
         return 0
     for k in range(size):
-        one = result(about, about + 8 * (X_FIRST + X_ENTRY * (word(about, X_GIVEN) + k)))
-        if one == 0:
-            Py_DecRef(found)
+        value = result(table, table + 8 * (X_FIRST + X_ENTRY * (word(table, X_ARGUMENTS) + k)))
+        if value == 0:
+            Py_DecRef(results)
             return 0
-        PyTuple_SetItem(found, k, one)
-    return found
+        PyTuple_SetItem(results, k, value)
+    return results
 
 
 @cfunc("int64(int64, int64, int64)", cache=True, error_model="numpy")
 def enter(bound, arguments, count):
     """Copy arguments into their places; 1, or 0 where one is not as recorded, or of another type."""
-    about = load_i8(bound + HEADER)
-    done = entered(about, arguments, count)
+    table = load_i8(bound + HEADER)
+    done = entered(table, arguments, count)
     if done < 0:
         return 0
     return PyLong_FromLongLong(done)
@@ -227,17 +227,17 @@ def enter(bound, arguments, count):
 @cfunc("int64(int64, int64, int64)", cache=True, error_model="numpy")
 def leave(bound, arguments, count):
     """Return a tuple of the results: floats, and arrays of their own memory."""
-    return left(load_i8(bound + HEADER))
+    return results_of(load_i8(bound + HEADER))
 
 
 @cfunc("int64(int64, int64, int64)", cache=True, error_model="numpy")
 def pass_through(bound, arguments, count):
     """Enter, run all rows and leave; 0 where an argument is not as recorded, or of another type."""
-    about = load_i8(bound + HEADER)
-    done = entered(about, arguments, count)
+    table = load_i8(bound + HEADER)
+    done = entered(table, arguments, count)
     if done < 0:
         return 0
     if done == 0:
         return PyLong_FromLongLong(0)
-    run(word(about, X_ROWS), word(about, X_ROW_COUNT))
-    return left(about)
+    run(word(table, X_ROWS), word(table, X_ROW_COUNT))
+    return results_of(table)

@@ -1,1 +1,1 @@
-"""The loops of the native sweeps: marks, the table of gradients, pullbacks, leaves."""
+"""The loops of the native sweeps: marks, the gradient table, pullbacks, leaves."""

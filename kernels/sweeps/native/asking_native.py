@@ -1,4 +1,4 @@
-"""A backward from one root to leaves, where nobody looks on, up to its sweep; what is not usual is left for Python."""
+"""The short backward, from one root to leaves without observers, up to its sweep; unusual cases are left to Python."""
 
 from __future__ import annotations
 
@@ -42,7 +42,6 @@ from kernels.native.words import (
     BARE,
     BUCKET,
     ELSEWHERE,
-    FOUND,
     G_ARRAY,
     G_DOUBLE,
     G_FALSE,
@@ -69,6 +68,7 @@ from kernels.native.words import (
     I_LAID,
     KEPT,
     L_HOOKS,
+    LEAF_WORDS,
     MEMORY,
     O_SLOT,
     OK,
@@ -92,7 +92,7 @@ least = load_module("sweeps.native.leaves_native").least
 _objects = load_module("native.objects_native")
 array_of, elements, kind_of, wrong = _objects.array_of, _objects.elements, _objects.kind_of, _objects.wrong
 _gathering = load_module("sweeps.native.gathering_native")
-about_leaf, bucket_of, is_number = _gathering.about_leaf, _gathering.bucket_of, _gathering.is_number
+input_of_leaf, bucket_of, is_number = _gathering.input_of_leaf, _gathering.bucket_of, _gathering.is_number
 LEAST_I8 = -(1 << 63)
 """The bits of -0.0."""
 
@@ -110,7 +110,7 @@ def has_whole(registry, array, wanted):
 
 @njit(cache=True, error_model="numpy")
 def preset(h, slot):
-    """Begin with a root; return where its row is, for the cotangent."""
+    """Make a root the only preset; return the address of its row, for the cotangent."""
     row = word(h, H_PRESETS)
     store_i8(row, slot)
     store_i8(row + 8, 0)
@@ -122,7 +122,7 @@ def preset(h, slot):
 
 @njit(cache=True, error_model="numpy")
 def plant(h, t, slot, value):
-    """Give the root a cotangent, None for one; 0 where Python must."""
+    """Give the root a cotangent, None for 1; return 0 where Python has to do it."""
     registry = tape_registry()
     last = seek(t, slot) - 1
     if last < 0:
@@ -151,22 +151,22 @@ def plant(h, t, slot, value):
 
 @njit(cache=True, error_model="numpy")
 def can_deliver(h):
-    """Whether what was found are leaves without hooks, whose gradients native code can make."""
+    """Whether all leaves that were found have no hooks, and gradients that native code can allocate."""
     t, leaves, kind = word(h, H_TAPE), word(h, H_LEAVES), word(tape_registry(), G_LEAF)
     for k in range(word(h, H_LEAF)):
-        found = leaves + 8 * FOUND * k
-        leaf, about = -word(word(t, T_WORDS), load_i8(found)), about_leaf(t, found)
+        leaf_row = leaves + 8 * LEAF_WORDS * k
+        leaf, input_block = -word(word(t, T_WORDS), load_i8(leaf_row)), input_of_leaf(t, leaf_row)
         if leaf < 0 or kind_of(leaf) != kind or load_i8(leaf + L_HOOKS) != 0:
             return False
-        large = word(about, I_BUFFER) * word(about, I_ITEM) >= LARGE
-        if word(about, I_LAID) == 0 or (large and word(tape_registry(), G_POOLED) == 0):
+        large = word(input_block, I_BUFFER) * word(input_block, I_ITEM) >= LARGE
+        if word(input_block, I_LAID) == 0 or (large and word(tape_registry(), G_POOLED) == 0):
             return False
     return True
 
 
 @njit(cache=True, error_model="numpy")
 def narrow(h, targets, alone):
-    """Let the sweep keep to what leads to some leaves, each given once; False where one of them was not found."""
+    """Restrict the sweep to what leads to some leaves, each given once; False where one of them was not found."""
     count = PyTuple_Size(targets)
     for i in range(count):
         bucket = bucket_of(h, PyTuple_GetItem(targets, i))
@@ -182,24 +182,24 @@ def narrow(h, targets, alone):
 
 
 @njit(cache=True, error_model="numpy")
-def lay(h, found, arrays, swept):
-    """Give a leaf that was found an array for its gradient, kept in a list; MEMORY or OK.
+def lay(h, leaf_row, arrays, swept):
+    """Give a leaf an array for its gradient, kept alive by a list; MEMORY or OK.
 
-    Of a graph that has been ``swept`` it takes the gradient from the bucket.
+    If the graph has been ``swept`` already, the gradient is copied from the bucket.
     """
-    registry, about = tape_registry(), about_leaf(word(h, H_TAPE), found)
-    if is_number(about):
+    registry, input_block = tape_registry(), input_of_leaf(word(h, H_TAPE), leaf_row)
+    if is_number(input_block):
         return OK if PyList_Append(arrays, word(registry, G_NONE)) == 0 else MEMORY
-    laid, large = word(about, I_LAID), word(about, I_BUFFER) * word(about, I_ITEM) >= LARGE
+    laid, large = word(input_block, I_LAID), word(input_block, I_BUFFER) * word(input_block, I_ITEM) >= LARGE
     made = array_of(registry, load_i8(laid), laid + 16, word(laid, 1), large)
     if made == 0:
         return MEMORY
     failed = PyList_Append(arrays, made)
-    Py_DecRef(made)  # the list has it
-    bucket = word(h, H_BUCKETS) + 8 * BUCKET * load_i8(found + 16)
+    Py_DecRef(made)  # the list owns it
+    bucket = word(h, H_BUCKETS) + 8 * BUCKET * load_i8(leaf_row + 16)
     if not swept:
         store_i8(bucket + 8, -made)
-    elif word(about, I_ITEM) == 8:
+    elif word(input_block, I_ITEM) == 8:
         store_i8(load_i8(made + A_DATA), load_i8(bucket + 16))
     else:
         store_i4(load_i8(made + A_DATA), load_i4(bucket + 16))
@@ -208,30 +208,30 @@ def lay(h, found, arrays, swept):
 
 @njit(cache=True, error_model="numpy")
 def lay_all(h, targets, arrays, swept):
-    """Give leaves arrays in the order in which their gradients are wanted: of the targets, or as they were found."""
+    """Give leaves arrays in the order in which gradients are returned: of the targets, or as they were found."""
     leaves, buckets, spare = word(h, H_LEAVES), word(h, H_BUCKETS), 8 if swept else 16
     if kind_of(targets) != word(tape_registry(), G_TUPLE):
         for k in range(word(h, H_LEAF)):
-            if lay(h, leaves + 8 * FOUND * k, arrays, swept) != OK:
+            if lay(h, leaves + 8 * LEAF_WORDS * k, arrays, swept) != OK:
                 return MEMORY
         return OK
     for k in range(word(h, H_LEAF)):
-        store_i8(buckets + 8 * BUCKET * load_i8(leaves + 8 * FOUND * k + 16) + spare, k)
+        store_i8(buckets + 8 * BUCKET * load_i8(leaves + 8 * LEAF_WORDS * k + 16) + spare, k)
     for i in range(PyTuple_Size(targets)):
         k = load_i8(bucket_of(h, PyTuple_GetItem(targets, i)) + spare)
-        if lay(h, leaves + 8 * FOUND * k, arrays, swept) != OK:
+        if lay(h, leaves + 8 * LEAF_WORDS * k, arrays, swept) != OK:
             return MEMORY
     return OK
 
 
 @njit(cache=True, error_model="numpy")
-def started(h, t, slot, given):
+def started(h, t, slot, args):
     """Begin from the root; OK, or BARE."""
-    registry, value = tape_registry(), word(given, 2)
+    registry, value = tape_registry(), word(args, 2)
     store_i8(h + 8 * H_TAPE, t)
     store_i8(h + 8 * H_RESTRICT, 0)
     store_i8(h + 8 * H_BATCH, 1)
-    if word(given, 5) == word(registry, G_NONE):
+    if word(args, 5) == word(registry, G_NONE):
         preset(h, slot)
     elif value != word(registry, G_FALSE) and plant(h, t, slot, value) == 0:
         return BARE
@@ -239,17 +239,17 @@ def started(h, t, slot, given):
 
 
 @njit(cache=True, error_model="numpy")
-def reaches(h, given):
-    """Whether what was found can be given its gradients, and is what is wanted."""
-    registry, targets = tape_registry(), word(given, 3)
+def reaches(h, args):
+    """Whether gradients can be delivered to the leaves that were found, and these are the wanted ones."""
+    registry, targets = tape_registry(), word(args, 3)
     narrows = kind_of(targets) == word(registry, G_TUPLE)
-    return can_deliver(h) and (not narrows or narrow(h, targets, word(given, 4) != word(registry, G_FALSE)))
+    return can_deliver(h) and (not narrows or narrow(h, targets, word(args, 4) != word(registry, G_FALSE)))
 
 
 @njit(cache=True, error_model="numpy")
-def walked(h, given):
-    """Sweep a graph of numbers in one pass; ELSEWHERE where it is none, or leads to leaves that are not wanted."""
-    registry, targets, t = tape_registry(), word(given, 3), word(h, H_TAPE)
+def walked(h, args):
+    """Sweep a graph of numbers in one pass; ELSEWHERE if it is not one, or leads to leaves that are not wanted."""
+    registry, targets, t = tape_registry(), word(args, 3), word(h, H_TAPE)
     last = seek(t, load_i8(word(h, H_PRESETS))) - 1
     if last < 0 or word(block_at(t, last), B_READY) != SINGLE:
         return ELSEWHERE
@@ -258,26 +258,26 @@ def walked(h, given):
         return status
     if kind_of(targets) == word(registry, G_TUPLE) and PyTuple_Size(targets) != word(h, H_LEAF):
         return ELSEWHERE
-    if not reaches(h, given):
+    if not reaches(h, args):
         return ELSEWHERE
-    return lay_all(h, targets, word(given, 5), True)
+    return lay_all(h, targets, word(args, 5), True)
 
 
 @njit(cache=True, error_model="numpy")
-def swept(h, given):
-    """Mark what the root leads to, keep to what leads to the targets, make arrays, sweep; the status."""
+def swept(h, args):
+    """Mark what the root depends on, restrict that to what leads to the targets, make arrays, sweep; the status."""
     registry = tape_registry()
     status = call_word(word(h, H_MARKS), h)
-    if status == OK and not reaches(h, given):
+    if status == OK and not reaches(h, args):
         return ELSEWHERE
-    if status != OK or word(given, 5) == word(registry, G_NONE):
+    if status != OK or word(args, 5) == word(registry, G_NONE):
         return status
-    status = lay_all(h, word(given, 3), word(given, 5), False)
+    status = lay_all(h, word(args, 3), word(args, 5), False)
     return call_word(word(h, H_SWEEPS), h) if status == OK else status
 
 
 @cfunc("int64(int64, int64, int64)", cache=True, error_model="numpy")
-def begin(self, given, count):
+def begin(self, args, count):
     """``begin(entries, root, cotangent, targets, alone, arrays)``: mark, make arrays for gradients, sweep; its status.
 
     The cotangent is None for one, False where the header has it; the targets a tuple, or None for all leaves. With None
@@ -286,13 +286,13 @@ def begin(self, given, count):
     registry, h = tape_registry(), load_i8(self + A_DATA)
     if count != 6:
         return wrong(registry)
-    t, x, status = load_i8(given) + HEADER, word(given, 1), ELSEWHERE
+    t, x, status = load_i8(args) + HEADER, word(args, 1), ELSEWHERE
     slot = load_i8(x + O_SLOT) & ~UNHELD if kind_of(x) == word(registry, G_TENSOR) and load_i8(x + O_SLOT) > 0 else 0
     if slot == 0 or slot >> TAPE_BITS != word(t, T_NUMBER):
         return PyLong_FromLongLong(ELSEWHERE)
-    status = started(h, t, slot, given)
+    status = started(h, t, slot, args)
     if status == OK:
-        status = walked(h, given) if word(given, 5) != word(registry, G_NONE) else ELSEWHERE
+        status = walked(h, args) if word(args, 5) != word(registry, G_NONE) else ELSEWHERE
         if status == ELSEWHERE:
-            status = swept(h, given)
+            status = swept(h, args)
     return 0 if PyErr_Occurred() != 0 else PyLong_FromLongLong(status)

@@ -74,7 +74,7 @@ def operand_bucket(h, key):
 
 @njit("int64(int64, int64, int64)", cache=True, error_model="numpy")
 def prepare(h, table, mask):
-    """Count, in the bucket of each family, the operands that read its tangent; MISSING for forms without pushes."""
+    """Count, in each family's bucket, the operands that read its tangent; MISSING if pushforwards are not compiled."""
     items, buckets = word(word(h, H_TAPE), T_WORDS), word(h, H_BUCKETS)
     order = word(h, H_ORDER)
     for k in range(word(h, H_COUNT)):
@@ -93,7 +93,7 @@ def prepare(h, table, mask):
             if key != 0:
                 home = family(operand_bucket(h, key), buckets)
                 flags = load_i8(home + 24)
-                if flags & ALIAS == 0:  # an alias keeps its parent where others count
+                if flags & ALIAS == 0:  # an alias keeps its parent where others have the count
                     store_i8(home + 24, flags + (1 << PARENT))
     return OK
 
@@ -109,13 +109,13 @@ def tangent(h, key):
 
 
 @njit(cache=True, error_model="numpy")
-def call(h, about, target, given, target_bytes, given_bytes, accumulate):
+def call(h, pushforward, target, tangent, target_bytes, tangent_bytes, accumulate):
     """Run one kernel for each of a batch of tangents."""
     pointers = word(h, H_PTRS)
     for k in range(word(h, H_BATCH)):
         store_i8(pointers, target + k * target_bytes)
-        store_i8(pointers + 8, given + k * given_bytes)
-        call_kernel(word(about, I_KERNEL), word(about, I_LAYOUT), pointers, accumulate)
+        store_i8(pointers + 8, tangent + k * tangent_bytes)
+        call_kernel(word(pushforward, I_KERNEL), word(pushforward, I_LAYOUT), pointers, accumulate)
 
 
 @njit(cache=True, error_model="numpy")
@@ -135,8 +135,8 @@ def copied(h, bucket, block):
 
 
 @njit(cache=True, error_model="numpy")
-def write(h, last, block, bucket, about):
-    """Let a write take away the tangents that it overwrites, and put or add those of the value; MEMORY or OK."""
+def write(h, last, block, bucket, pushforwards):
+    """For a write: clear the tangents that it overwrites, then add those of the value; MEMORY or OK."""
     items, buckets = word(word(h, H_TAPE), T_WORDS), word(h, H_BUCKETS)
     start = last - word(block, B_ENTRIES) + 1
     before, source = word(items, start + 1), word(items, start + 2)
@@ -152,34 +152,42 @@ def write(h, last, block, bucket, about):
     if word(block, B_KIND) == CLEARS and before != 0 and load_i8(home + 24) & TOUCHED:
         memory = load_i8(home + 8) + region
         call(h, block + 8 * B_FIRST, memory, memory, whole, whole, 0)
-    given = tangent(h, source) if source != 0 else 0
-    if given != 0:
+    source_tangent = tangent(h, source) if source != 0 else 0
+    if source_tangent != 0:
         memory = gradient_buffer(home, buckets, word(block, B_BUFFER) * word(h, H_BATCH), word(block, B_ITEM), 0)
         if memory == 0:
             return MEMORY
         of = block + 8 * (B_FIRST + I_WORDS)
-        call(h, about + 8 * I_WORDS, memory + region, given, whole, word(of, I_BUFFER) * word(of, I_ITEM), 1)
+        call(
+            h,
+            pushforwards + 8 * I_WORDS,
+            memory + region,
+            source_tangent,
+            whole,
+            word(of, I_BUFFER) * word(of, I_ITEM),
+            1,
+        )
     return OK
 
 
 @njit(cache=True, error_model="numpy")
-def add(h, last, block, bucket, about):
+def add(h, last, block, bucket, pushforwards):
     """Add the pushforwards of one instruction to the tangent of its result; MEMORY or OK."""
     items, buckets = word(word(h, H_TAPE), T_WORDS), word(h, H_BUCKETS)
     start, elements = last - word(block, B_ENTRIES) + 1, word(block, B_BUFFER)
     for i in range(word(block, B_INPUTS)):
         key = word(items, start + 1 + i)
-        given = tangent(h, key) if key != 0 else 0
-        if given == 0:
+        operand_tangent = tangent(h, key) if key != 0 else 0
+        if operand_tangent == 0:
             continue
-        push, of = about + 8 * I_WORDS * i, block + 8 * (B_FIRST + I_WORDS * i)
+        push, of = pushforwards + 8 * I_WORDS * i, block + 8 * (B_FIRST + I_WORDS * i)
         covers, touched = word(push, I_COVERS), load_i8(bucket + 24) & TOUCHED
         memory = gradient_buffer(bucket, buckets, elements * word(h, H_BATCH), word(block, B_ITEM), covers)
         if memory == 0:
             return MEMORY
         accumulate = 0 if covers != 0 and touched == 0 else 1
         sizes = elements * word(block, B_ITEM), word(of, I_BUFFER) * word(of, I_ITEM)
-        call(h, push, memory, given, sizes[0], sizes[1], accumulate)
+        call(h, push, memory, operand_tangent, sizes[0], sizes[1], accumulate)
     return OK
 
 
@@ -216,7 +224,7 @@ def push(h, table, mask):
         bucket = find(h, word(items, start))
         flags = load_i8(bucket + 24)
         if flags & (KEPT | TOUCHED) == KEPT | TOUCHED:
-            pass  # a tangent that was given, or that Python has found
+            pass  # a tangent that was given, or that Python has computed
         elif kind == PYTHON:
             store_i8(h + 8 * H_FROM, k)
             return PAUSE
@@ -224,9 +232,13 @@ def push(h, table, mask):
             if flags & KEPT and copied(h, bucket, block) == 0:
                 return MEMORY
         else:
-            about = pushes(table, mask, block)
+            pushforwards = pushes(table, mask, block)
             point_at(items + 8 * (last - word(block, B_SAVED)), block, word(h, H_PTRS) + 16)
-            step = add(h, last, block, bucket, about) if kind == PULLS else write(h, last, block, bucket, about)
+            step = (
+                add(h, last, block, bucket, pushforwards)
+                if kind == PULLS
+                else write(h, last, block, bucket, pushforwards)
+            )
             if step != OK:
                 return step
         let_go(h, last, block)
@@ -242,7 +254,7 @@ def place(h, key, elements, item):
 
 @njit("void(int64, int64)", cache=True, error_model="numpy")
 def passed(h, k):
-    """Go on behind an instruction that Python has run."""
+    """Continue behind an instruction that Python has run."""
     last = word(word(h, H_ORDER), k)
     let_go(h, last, block_at(word(h, H_TAPE), last))
     store_i8(h + 8 * H_FROM, k - 1)

@@ -1,4 +1,4 @@
-"""The gradients of the leaves that a sweep has come to, as tensors or values; what it has used is dropped then."""
+"""Delivers the gradients of the leaves that a sweep has reached, as tensors or values, and drops used instructions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,6 @@ from kernels.native.words import (
     B_ENTRIES,
     B_FIRST,
     BUCKET,
-    FOUND,
     G_ARRAY,
     G_DOUBLE,
     G_FALSE,
@@ -56,6 +55,7 @@ from kernels.native.words import (
     L_GRAD,
     L_OVER,
     L_SPEC,
+    LEAF_WORDS,
     O_FORM,
     O_SLOT,
     O_VALUE,
@@ -79,17 +79,19 @@ put, wrong = _objects.put, _objects.wrong
 
 
 @njit(cache=True, error_model="numpy")
-def about_leaf(t, found):
-    """What a form's block says of a leaf that was found."""
-    last = load_i8(found + 8)
+def input_of_leaf(t, leaf_row):
+    """The words of the input, in its form's block, where a leaf was found."""
+    last = load_i8(leaf_row + 8)
     block = block_at(t, last)
-    return block + 8 * (B_FIRST + (load_i8(found) - (last - word(block, B_ENTRIES) + 2)) * I_WORDS)
+    return block + 8 * (B_FIRST + (load_i8(leaf_row) - (last - word(block, B_ENTRIES) + 2)) * I_WORDS)
 
 
 @njit(cache=True, error_model="numpy")
-def is_number(about):
-    """Whether a gradient is a double in its bucket."""
-    return load_i8(word(about, I_LAID)) == 0 and word(about, I_ITEM) == 8 and word(about, I_BUFFER) == 1
+def is_number(input_block):
+    """Whether a gradient is a single double, kept in its bucket."""
+    return (
+        load_i8(word(input_block, I_LAID)) == 0 and word(input_block, I_ITEM) == 8 and word(input_block, I_BUFFER) == 1
+    )
 
 
 @njit(cache=True, error_model="numpy")
@@ -116,19 +118,19 @@ def value_of(h, bucket, arrays, k):
 
 @njit(cache=True, error_model="numpy")
 def tensor_of(value, leaf):
-    """A tensor of a gradient, of which it takes the reference; 0 with an exception."""
-    found = new_tensor(tape_registry())
-    if found == 0:
+    """A tensor with a gradient, whose reference it takes over; 0 with an exception."""
+    tensor = new_tensor(tape_registry())
+    if tensor == 0:
         Py_DecRef(value)
         return 0
-    store_i8(found + O_VALUE, value)
-    put(found + O_FORM, load_i8(leaf + L_SPEC))
-    return found
+    store_i8(tensor + O_VALUE, value)
+    put(tensor + O_FORM, load_i8(leaf + L_SPEC))
+    return tensor
 
 
 @njit(cache=True, error_model="numpy")
 def first(leaf, gradient):
-    """Give a leaf its first gradient, whose reference goes to it; False where it has one."""
+    """Give a leaf its first gradient, taking over the reference; False where it has one."""
     before = load_i8(leaf + L_GRAD)
     if before != 0 and before != word(tape_registry(), G_NONE):
         return False
@@ -140,7 +142,7 @@ def first(leaf, gradient):
 
 @njit(cache=True, error_model="numpy")
 def put_aside(pairs, leaf, value):
-    """Put a leaf with its gradient, whose reference goes there, in a list, made now if it is 0; 0 if that fails."""
+    """Append a leaf and its gradient, taking over the reference, to a list, new if 0; return it, 0 on failure."""
     if pairs == 0:
         pairs = PyList_New(0)
     pair = PyTuple_New(2) if pairs != 0 else 0
@@ -161,26 +163,26 @@ def put_aside(pairs, leaf, value):
 
 @njit(cache=True, error_model="numpy")
 def deliver(h, arrays):
-    """Give leaves their gradients; return a list of those that are to be added or looked at, None, 0 with an error."""
+    """Give leaves their gradients; return a list of those that Python has to add, or None; 0 with an exception."""
     registry, t, buckets, leaves = tape_registry(), word(h, H_TAPE), word(h, H_BUCKETS), word(h, H_LEAVES)
     pairs = 0
     for k in range(word(h, H_LEAF)):
-        found = leaves + 8 * FOUND * k
-        bucket, leaf, about = (
-            buckets + 8 * BUCKET * load_i8(found + 16),
-            -word(word(t, T_WORDS), load_i8(found)),
-            about_leaf(t, found),
+        leaf_row = leaves + 8 * LEAF_WORDS * k
+        bucket, leaf, input_block = (
+            buckets + 8 * BUCKET * load_i8(leaf_row + 16),
+            -word(word(t, T_WORDS), load_i8(leaf_row)),
+            input_of_leaf(t, leaf_row),
         )
         if load_i8(bucket + 24) & TOUCHED == 0:
             continue
         value, before = value_of(h, bucket, arrays, k), load_i8(leaf + L_GRAD)
-        small = word(about, I_BUFFER) * word(about, I_ITEM) < SMALL_GRADIENT
+        small = word(input_block, I_BUFFER) * word(input_block, I_ITEM) < SMALL_GRADIENT
         if value != 0 and small and (before == 0 or before == word(registry, G_NONE)):
             gradient = tensor_of(value, leaf)
             if gradient != 0 and first(leaf, gradient):
                 continue
             value = 0
-            if gradient != 0:  # whatever ran as it was made has given the leaf another
+            if gradient != 0:  # code that ran during the allocation has given the leaf a gradient
                 value = load_i8(gradient + O_VALUE)
                 Py_IncRef(value)
                 Py_DecRef(gradient)
@@ -198,32 +200,32 @@ def deliver(h, arrays):
 
 @njit(cache=True, error_model="numpy")
 def collected(h, targets, arrays, tensors, over):
-    """A tuple of the gradients of leaves, which may be over with it; NotImplemented where one has none, 0 in error."""
+    """A tuple of the gradients of leaves, ended if ``over``; NotImplemented where one has none, 0 in error."""
     registry, count = tape_registry(), PyTuple_Size(targets)
     for i in range(count):
         bucket = bucket_of(h, PyTuple_GetItem(targets, i))
         if bucket == 0 or load_i8(bucket + 24) & TOUCHED == 0:
-            found = word(registry, G_NOTIMPLEMENTED)
-            Py_IncRef(found)
-            return found
-    found = PyTuple_New(count)
-    for i in range(count if found != 0 else 0):
+            gradients = word(registry, G_NOTIMPLEMENTED)
+            Py_IncRef(gradients)
+            return gradients
+    gradients = PyTuple_New(count)
+    for i in range(count if gradients != 0 else 0):
         slot = load_i8(PyTuple_GetItem(targets, i) + O_SLOT)
         value = value_of(h, find(h, slot), arrays, i)
         if value != 0 and tensors:
             value = tensor_of(value, -slot)
         if value == 0:
-            Py_DecRef(found)
+            Py_DecRef(gradients)
             return 0
-        PyTuple_SetItem(found, i, value)
+        PyTuple_SetItem(gradients, i, value)
         if over and load_i8(-slot + L_OVER) == 0:
             Py_IncRef(word(registry, G_TRUE))
             store_i8(-slot + L_OVER, word(registry, G_TRUE))
-    return found
+    return gradients
 
 
 @cfunc("int64(int64, int64, int64)", cache=True, error_model="numpy")
-def end(self, given, count):
+def end(self, args, count):
     """``end(targets, arrays, tensors, over, readers)``: gradients; unless readers is None, what was used is dropped.
 
     Of the targets, a tuple of tensors or bare values; NotImplemented, with nothing dropped, where one has none. With
@@ -232,20 +234,20 @@ def end(self, given, count):
     registry, h = tape_registry(), load_i8(self + A_DATA)
     if count != 5:
         return wrong(registry)
-    targets, arrays, readers = load_i8(given), word(given, 1), word(given, 4)
-    tensors, over = word(given, 2) != word(registry, G_FALSE), word(given, 3) != word(registry, G_FALSE)
+    targets, arrays, readers = load_i8(args), word(args, 1), word(args, 4)
+    tensors, over = word(args, 2) != word(registry, G_FALSE), word(args, 3) != word(registry, G_FALSE)
     if kind_of(targets) == word(registry, G_TUPLE):
-        found = collected(h, targets, arrays, tensors, over)
+        result = collected(h, targets, arrays, tensors, over)
     else:
-        found = deliver(h, arrays)
+        result = deliver(h, arrays)
     store_i8(h + 8 * H_SWEPT, word(word(h, H_TAPE), T_SIZE) - word(h, H_LOW))
-    if found == 0 or found == word(registry, G_NOTIMPLEMENTED) or readers == word(registry, G_NONE):
-        return found
+    if result == 0 or result == word(registry, G_NOTIMPLEMENTED) or readers == word(registry, G_NONE):
+        return result
     store_i8(h + 8 * H_READERS, readers)
     if call_word(word(h, H_DROPS), h) < 0:
-        Py_DecRef(found)
+        Py_DecRef(result)
         return PyErr_NoMemory()
-    return found
+    return result
 
 
 @njit(cache=True, error_model="numpy")
@@ -258,12 +260,12 @@ def is_in_order(registry, x, flags):
 
 
 @cfunc("int64(int64, int64, int64)", cache=True)
-def added(self, given, count):
-    """``added(array, value)``: add an array to one of the same dtype and shape; False where NumPy is to."""
+def added(self, args, count):
+    """``added(array, value)``: add an array to one of the same dtype and shape; False where NumPy has to do it."""
     registry, done = tape_registry(), False
     if count != 2:
         return wrong(registry)
-    into, value = load_i8(given), word(given, 1)
+    into, value = load_i8(args), word(args, 1)
     if is_in_order(registry, into, A_SIMPLE | A_WRITEABLE) and is_in_order(registry, value, A_SIMPLE):
         ndim = load_i4(into + A_NDIM)
         done = load_i4(value + A_NDIM) == ndim and load_i8(value + A_DTYPE) == load_i8(into + A_DTYPE)
@@ -272,6 +274,6 @@ def added(self, given, count):
         if done:
             item = 8 if load_i8(into + A_DTYPE) == word(registry, G_DOUBLE) else 4
             fold(load_i8(into + A_DATA), load_i8(value + A_DATA), elements(load_i8(into + A_SHAPE), ndim), item)
-    found = word(registry, G_TRUE if done else G_FALSE)
-    Py_IncRef(found)
-    return found
+    result = word(registry, G_TRUE if done else G_FALSE)
+    Py_IncRef(result)
+    return result

@@ -110,7 +110,7 @@ def fill(pointer, elements, item, number):
 
 @njit(cache=True, error_model="numpy")
 def write_out(bucket, elements, item):
-    """Give a bucket that holds the number that all elements are a gradient buffer of its own; 0 without memory."""
+    """Give a bucket with a constant gradient a buffer with all elements written out; 0 without memory."""
     pointer = take(elements * item)
     if pointer != 0:
         fill(pointer, elements, item, load_f8(bucket + 16) if item == 8 else load_f4(bucket + 16))
@@ -142,11 +142,11 @@ def gradient_buffer(bucket, buckets, elements, item, covers):
     if flags & CONSTANT:
         return write_out(bucket, elements, item)
     if pointer < 0:
-        pointer = load_i8(-pointer + 16)  # an array of the caller's: its data
+        pointer = load_i8(-pointer + 16)  # an array that the caller owns: the address of its data
         store_i8(bucket + 8, pointer)
     if pointer == 0:
         pointer = bucket + 16
-        if elements * item > 8 or flags & ALIAS:  # an alias's own place holds its offset
+        if elements * item > 8 or flags & ALIAS:  # in place of a value an alias has its offset
             pointer = take(elements * item)
             flags |= OWNED
         store_i8(bucket + 8, pointer)
@@ -185,7 +185,7 @@ def settle_view(h, bucket, block):
 
 @njit(cache=True, error_model="numpy")
 def own_copy(h, bucket, block):
-    """Let a bucket hold a copy of its gradient buffer, which an observer keeps; 0 without memory."""
+    """Let a bucket own a copy of its gradient buffer, which is the observer's; 0 without memory."""
     size = word(block, B_BUFFER) * word(block, B_ITEM) * word(h, H_BATCH)
     copy, source = take(size + 8), load_i8(bucket + 8)
     if copy != 0:

@@ -1,4 +1,4 @@
-"""What becomes of the gradients of leaves when a sweep ends."""
+"""Finishes the gradients of leaves at the end of a sweep."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from kernels.native.words import (
     B_FIRST,
     B_KIND,
     BUCKET,
-    FOUND,
     H_AT,
     H_BATCH,
     H_BUCKETS,
@@ -22,6 +21,7 @@ from kernels.native.words import (
     I_BUFFER,
     I_ITEM,
     I_WORDS,
+    LEAF_WORDS,
     TOUCHED,
     VIEW,
 )
@@ -37,10 +37,10 @@ BLOCK = 1024
 @njit(cache=True, error_model="numpy")
 def least(integers, count):
     """Return the least of some integers; the bits of -0.0 are the least there is."""
-    found = integers[0]
+    smallest = integers[0]
     for e in range(count):
-        found = min(found, integers[e])
-    return found
+        smallest = min(smallest, integers[e])
+    return smallest
 
 
 @njit(cache=True, error_model="numpy")
@@ -65,15 +65,15 @@ def settle(h):
     t = word(h, H_TAPE)
     buckets, leaves, batch = word(h, H_BUCKETS), word(h, H_LEAVES), word(h, H_BATCH)
     for k in range(word(h, H_LEAF)):
-        found = leaves + 8 * FOUND * k
-        last = load_i8(found + 8)
+        leaf_row = leaves + 8 * LEAF_WORDS * k
+        last = load_i8(leaf_row + 8)
         block = block_at(t, last)
-        i = load_i8(found) - (last - word(block, B_ENTRIES) + 2)
-        about = block + 8 * (B_FIRST + i * I_WORDS)
+        i = load_i8(leaf_row) - (last - word(block, B_ENTRIES) + 2)
+        input_block = block + 8 * (B_FIRST + i * I_WORDS)
         if word(block, B_KIND) == VIEW:
-            about = block + 8 * (B_BUFFER - I_BUFFER)
-        bucket = buckets + 8 * BUCKET * load_i8(found + 16)
-        elements, item = word(about, I_BUFFER) * batch, word(about, I_ITEM)
+            input_block = block + 8 * (B_BUFFER - I_BUFFER)
+        bucket = buckets + 8 * BUCKET * load_i8(leaf_row + 16)
+        elements, item = word(input_block, I_BUFFER) * batch, word(input_block, I_ITEM)
         if load_i8(bucket + 24) & TOUCHED == 0:
             missing += 1
             continue

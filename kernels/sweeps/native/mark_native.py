@@ -25,7 +25,6 @@ from kernels.native.words import (
     DENSE,
     FEW,
     FOREIGN,
-    FOUND,
     FREED,
     G_FORMS,
     GROW,
@@ -54,6 +53,7 @@ from kernels.native.words import (
     I_SPREAD,
     I_WORDS,
     KEPT,
+    LEAF_WORDS,
     MISSING,
     OK,
     PARENT,
@@ -83,17 +83,17 @@ def preset(h):
     """Put roots and observed slots into their buckets: pointer, value, flags. Return how many roots there are."""
     roots = 0
     for i in range(word(h, H_PRESET)):
-        given = word(h, H_PRESETS) + 32 * i
-        bucket, pointer = open_bucket(h, load_i8(given)), load_i8(given + 8)
+        preset_row = word(h, H_PRESETS) + 32 * i
+        bucket, pointer = open_bucket(h, load_i8(preset_row)), load_i8(preset_row + 8)
         if load_i8(bucket + 24) == 0:
             if pointer < 0:
-                pointer = load_i8(-pointer + 16)  # an array of the caller's: its data
-            elif load_i8(given + 24) & TOUCHED:
+                pointer = load_i8(-pointer + 16)  # an array that the caller owns: the address of its data
+            elif load_i8(preset_row + 24) & TOUCHED:
                 pointer = bucket + 16
             store_i8(bucket + 8, pointer)
-            store_i8(bucket + 16, load_i8(given + 16))
-        roots += load_i8(given + 24) & USED & ~load_i8(bucket + 24)
-        store_i8(bucket + 24, load_i8(bucket + 24) | load_i8(given + 24))
+            store_i8(bucket + 16, load_i8(preset_row + 16))
+        roots += load_i8(preset_row + 24) & USED & ~load_i8(bucket + 24)
+        store_i8(bucket + 24, load_i8(bucket + 24) | load_i8(preset_row + 24))
     return roots
 
 
@@ -102,24 +102,28 @@ def last_root(h):
     """The greatest slot that a sweep is to start from: slots ascend along the tape."""
     root = 0
     for i in range(word(h, H_PRESET)):
-        given = word(h, H_PRESETS) + 32 * i
-        if load_i8(given + 24) & USED:
-            root = max(root, load_i8(given))
+        preset_row = word(h, H_PRESETS) + 32 * i
+        if load_i8(preset_row + 24) & USED:
+            root = max(root, load_i8(preset_row))
     return root
 
 
 @njit(cache=True, error_model="numpy")
 def lacks(block, i):
-    """Whether a kernel is still to be compiled that the sweep needs for an input."""
-    kind, about = word(block, B_KIND), block + 8 * (B_FIRST + i * I_WORDS)
+    """Whether the sweep needs a kernel for an input that is not compiled yet."""
+    kind, input_block = word(block, B_KIND), block + 8 * (B_FIRST + i * I_WORDS)
     if kind in (VIEW, PYTHON) or (i == 0 and kind == ADDS):
         return False
-    return word(about, I_KERNEL) == 0 or word(about, I_SPREAD) == WANTED or word(about, I_REUSED) == WANTED
+    return (
+        word(input_block, I_KERNEL) == 0
+        or word(input_block, I_SPREAD) == WANTED
+        or word(input_block, I_REUSED) == WANTED
+    )
 
 
 @njit(cache=True, error_model="numpy")
 def meet(h, key, place, last):
-    """Mark an operand; return whether it is an instruction of this tape that is new."""
+    """Mark an operand; return whether it is an instruction of this tape that was not marked before."""
     target = open_bucket(h, key)
     flags, leaf = load_i8(target + 24), word(h, H_LEAF)
     if flags & USED:
@@ -127,19 +131,19 @@ def meet(h, key, place, last):
     if key > 0 and key >> TAPE_BITS == word(word(h, H_TAPE), T_NUMBER):
         store_i8(target + 24, flags | USED)
         return 1
-    found = word(h, H_LEAVES) + 8 * FOUND * leaf
-    store_i8(found, place)
-    store_i8(found + 8, last)
-    store_i8(found + 16, (target - word(h, H_BUCKETS)) // (8 * BUCKET))
+    leaf_row = word(h, H_LEAVES) + 8 * LEAF_WORDS * leaf
+    store_i8(leaf_row, place)
+    store_i8(leaf_row + 8, last)
+    store_i8(leaf_row + 16, (target - word(h, H_BUCKETS)) // (8 * BUCKET))
     store_i8(h + 8 * H_LEAF, leaf + 1)
-    # What is asked for may stand on the other tape.
+    # What is asked for may be on the other tape.
     store_i8(target + 24, flags | USED | (FOREIGN | KEPT | RELEVANT if key > 0 else KEPT))
     return 0
 
 
 @njit(cache=True, error_model="numpy")
 def operands(h, items, start, block, bucket):
-    """Mark what an instruction was computed from; return how many instructions that are new; -1 if it lacks kernels."""
+    """Mark an instruction's operands; return how many new instructions these are, -1 if kernels are missing."""
     kind, last, new = word(block, B_KIND), start + word(block, B_ENTRIES) - 1, 0
     for i in range(word(block, B_INPUTS)):
         key = word(items, start + 1 + i)
@@ -162,7 +166,7 @@ def operands(h, items, start, block, bucket):
 
 @njit(cache=True, error_model="numpy")
 def plain_operands(h, buckets, mask, top, near, start, block):
-    """The same for a form that is ready, of whose instructions most operands are found by distance."""
+    """The same for a form whose kernels are compiled; most operands are found by distance."""
     stamp, inputs, place, new = word(h, H_STAMP), word(block, B_INPUTS), start + 1, 0
     items = word(word(h, H_TAPE), T_WORDS)
     while place <= start + inputs:
@@ -208,11 +212,11 @@ def is_marked(buckets, mask, top, near, stamp, slot):
 
 @njit(cache=True, error_model="numpy")
 def goes(items, start, block, tape):
-    """Whether an instruction is dropped by a backward that frees, if all of this tape that it refers to are."""
-    left = word(block, B_INPUTS) if word(block, B_FREES) == 0 else -1
-    while left > 0 and word(items, start + left) >> TAPE_BITS != tape:
-        left -= 1
-    return left != 0
+    """Whether a backward that frees drops an instruction, provided that it drops all operands on this tape."""
+    remaining = word(block, B_INPUTS) if word(block, B_FREES) == 0 else -1
+    while remaining > 0 and word(items, start + remaining) >> TAPE_BITS != tape:
+        remaining -= 1
+    return remaining != 0
 
 
 @njit(cache=True, error_model="numpy")
@@ -280,7 +284,7 @@ def mark(h):
 
 @njit("void(int64)", cache=True, error_model="numpy")
 def relevant(h):
-    """Keep only the instructions that lead to an observed slot or leaf, earliest first decided."""
+    """Keep only the instructions that lead to an observed slot or leaf, deciding about the earliest first."""
     t = word(h, H_TAPE)
     items, forms = word(t, T_WORDS), word(word(t, T_REGISTRY), G_FORMS)
     buckets, mask, top, near = word(h, H_BUCKETS), word(h, H_MASK), word(h, H_TOP), word(h, H_NEAR)

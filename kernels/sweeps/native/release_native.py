@@ -1,4 +1,4 @@
-"""What leaves the tape after a backward that frees."""
+"""Drops the instructions that a backward has used, if it frees the graph."""
 
 from __future__ import annotations
 

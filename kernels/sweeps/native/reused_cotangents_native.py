@@ -1,4 +1,4 @@
-"""Gradient buffers handed on in a sweep; kernels/instructions/reused_cotangents.py says to which pullbacks."""
+"""Reuse of a cotangent's memory in a sweep; kernels/instructions/reused_cotangents.py says by which pullbacks."""
 
 from __future__ import annotations
 
@@ -39,26 +39,26 @@ def reusing_operand(h, operands, block, bucket):
         return -1
     for k in range(word(block, B_INPUTS)):
         i = word(block, B_INPUTS) - 1 - k
-        key, about = word(operands, i), block + 8 * (B_FIRST + i * I_WORDS)
-        kernel = word(about, I_REUSED)
-        if key == 0 or kernel == NO_KERNEL or word(about, I_CONSTANT) == ALWAYS:
+        key, input_block = word(operands, i), block + 8 * (B_FIRST + i * I_WORDS)
+        kernel = word(input_block, I_REUSED)
+        if key == 0 or kernel == NO_KERNEL or word(input_block, I_CONSTANT) == ALWAYS:
             continue
         if not is_fresh(find(h, key)):
             continue
         if kernel > WANTED:
             return i
-        store_i8(about + 8 * I_REUSED, WANTED)
+        store_i8(input_block + 8 * I_REUSED, WANTED)
         store_i8(block + 8 * B_READY, 0)
     return -1
 
 
 @njit(cache=True, error_model="numpy")
-def reuse_cotangent(target, about, bucket, pointers):
-    """Let a target have the memory of the cotangent, with what its pullback makes of it there."""
+def reuse_cotangent(target, input_block, bucket, pointers):
+    """Run a pullback in the cotangent's memory, and let the target own that."""
     pointer = load_i8(bucket + 8)
-    if word(about, I_REUSED) != ITSELF:
+    if word(input_block, I_REUSED) != ITSELF:
         store_i8(pointers + 8, pointer)
-        call_kernel(word(about, I_REUSED), word(about, I_REUSED + 1), pointers, 0)
+        call_kernel(word(input_block, I_REUSED), word(input_block, I_REUSED + 1), pointers, 0)
     store_i8(target + 8, pointer)
     store_i8(target + 24, load_i8(target + 24) | OWNED | TOUCHED)
     store_i8(bucket + 8, 0)

@@ -55,7 +55,7 @@ RAN = 2
 
 @njit(cache=True, error_model="numpy")
 def unwrite_apart(h, last, block, bucket):
-    """Undo a write whose version has a gradient buffer apart, then add what is left to that of the version before."""
+    """Sweep a write whose version has a buffer of its own, then add what is left to that of the version before."""
     if load_i8(bucket + 24) & TOUCHED == 0:
         return OK
     if load_i8(bucket + 24) & OWNED == 0 and own_copy(h, bucket, block) == 0:
@@ -71,14 +71,14 @@ def unwrite_apart(h, last, block, bucket):
 
 @njit(cache=True, error_model="numpy")
 def paused(h, k, block, bucket):
-    """Let Python act on an instruction, whose cotangent is written out for it."""
+    """Pause for Python to act on an instruction; a constant cotangent is written out for it."""
     store_i8(h + 8 * H_FROM, k)
     return PAUSE if dense(block, bucket) else MEMORY
 
 
 @njit(cache=True, error_model="numpy")
 def interrupt_check(h, k):
-    """Let Python take an interrupt, and go on with an instruction."""
+    """Return to Python for an interrupt check; the sweep continues with instruction ``k``."""
     store_i8(h + 8 * H_FROM, k)
     store_i8(h + 8 * H_RESUME, 0)
     return INTERRUPT_CHECK
@@ -94,7 +94,7 @@ def let_go(bucket):
 
 @njit(cache=True, error_model="numpy")
 def step(h, last, block, bucket):
-    """Hand on the cotangent of one instruction, of whatever kind; MEMORY or OK."""
+    """Propagate the cotangent of one instruction of any kind; MEMORY or OK."""
     buckets, flags, home = word(h, H_BUCKETS), load_i8(bucket + 24), bucket
     if word(block, B_KIND) == VIEW:
         settled = flags & (KEPT | TOUCHED) != KEPT | TOUCHED or settle_view(h, bucket, block) != 0
@@ -116,8 +116,8 @@ def step(h, last, block, bucket):
 def sweep(h):
     """Run the pullbacks of the marked instructions, last first; INTERRUPT_CHECK from time to time.
 
-    PAUSE, at H_FROM, before an instruction whose bucket says so, and for one that only Python runs; H_RESUME tells of
-    it.
+    PAUSE, with the instruction in H_FROM, for hooks, and for an instruction that only Python runs; H_RESUME says how to
+    continue.
     """
     items = word(word(h, H_TAPE), T_WORDS)
     forms = word(word(word(h, H_TAPE), T_REGISTRY), G_FORMS)
@@ -159,7 +159,7 @@ def sweep(h):
 def place(h, key, elements, item, covers):
     """The address of the gradient buffer that the slot or leaf of this key writes to, ready to be added to.
 
-    Of a first contribution that ``covers`` the gradient buffer it is negative: that is to be stored.
+    Negative for a first contribution that ``covers`` the buffer: it is to be stored, not added.
     """
     buckets = word(h, H_BUCKETS)
     bucket = family(find(h, key), buckets)

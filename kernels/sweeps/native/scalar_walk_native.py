@@ -1,7 +1,7 @@
 """Marking and sweeping in one pass, where every gradient buffer has one element: the sweep of graphs of numbers.
 
-Whatever is not as simple as that ends the pass with nothing changed but buckets, which nobody reads: mark and sweep
-then do it from the start.
+Anything else ends the pass; it has changed only buckets, which nobody reads, and mark and sweep start again from the
+beginning.
 """
 
 from __future__ import annotations
@@ -64,25 +64,25 @@ settle = load_module("sweeps.native.leaves_native").settle
 
 
 @njit(cache=True, error_model="numpy")
-def contribute(about, target, flags, pointers):
+def contribute(input_block, target, flags, pointers):
     """Run a pullback that gives a bucket's own element its first contribution, or one more."""
     accumulate = 1
     if flags & TOUCHED == 0:
         store_i8(target + 8, target + 16)
         store_i8(target + 24, flags | TOUCHED)
-        if word(about, I_COVERS) != 0:
+        if word(input_block, I_COVERS) != 0:
             accumulate = 0
         else:
-            fill(target + 16, 1, word(about, I_ITEM), -0.0)
+            fill(target + 16, 1, word(input_block, I_ITEM), -0.0)
     store_i8(pointers, target + 16)
-    call_kernel(word(about, I_KERNEL), word(about, I_LAYOUT), pointers, accumulate)
+    call_kernel(word(input_block, I_KERNEL), word(input_block, I_LAYOUT), pointers, accumulate)
 
 
 @njit(cache=True, error_model="numpy")
 def pull(h, items, last, block, bucket, top, near, stamp):
     """Run the pullbacks of an instruction; return how many instructions it comes to that are new, -1 if it cannot."""
     buckets, pointers, inputs, new, i = word(h, H_BUCKETS), word(h, H_PTRS), word(block, B_INPUTS), 0, 0
-    place, about = last + 2 - word(block, B_ENTRIES), block + 8 * B_FIRST
+    place, input_block = last + 2 - word(block, B_ENTRIES), block + 8 * B_FIRST
     near_buckets = buckets + 8 * BUCKET * (word(h, H_MASK) + 1)
     point_at(items + 8 * (place + inputs), block, pointers + 16)
     store_i8(pointers + 8, load_i8(bucket + 8))
@@ -96,7 +96,7 @@ def pull(h, items, last, block, bucket, top, near, stamp):
                 store_i8(target, stamp)
                 flags = USED
                 new += 1
-            contribute(about, target, flags, pointers)
+            contribute(input_block, target, flags, pointers)
         elif key != 0:
             target = open_bucket(h, key)
             if load_i8(target + 24) & USED == 0:
@@ -104,15 +104,15 @@ def pull(h, items, last, block, bucket, top, near, stamp):
             flags = load_i8(target + 24)
             if flags & FOREIGN != 0:
                 return -1
-            contribute(about, target, flags, pointers)
-        about += 8 * I_WORDS
+            contribute(input_block, target, flags, pointers)
+        input_block += 8 * I_WORDS
         i += 1
     return new
 
 
 @njit(cache=True, error_model="numpy")
 def descend(h, root, pending):
-    """Go down the tape from so many roots as far as they lead; OK, GROW, or ELSEWHERE."""
+    """Go down the tape from the roots, running pullbacks; OK, GROW, or ELSEWHERE."""
     t = word(h, H_TAPE)
     items, forms, order = word(t, T_WORDS), word(word(t, T_REGISTRY), G_FORMS), word(h, H_ORDER)
     buckets, mask, top, near, stamp = (
