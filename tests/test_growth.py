@@ -203,5 +203,5 @@ def test_operations_of_the_users_own_are_forgotten() -> None:
         table.clear()
     tape.recording.record.recorded()
     gc.collect()
-    assert len(custom.RAN) == 1 or not NATIVE  # plain sweeps compile no kernel of them
+    assert len(custom.RUNNING) == 1 or not NATIVE  # plain sweeps compile no kernel of them
     assert len(custom._made) <= before

@@ -18,7 +18,7 @@ class Arguments:
 
     words: np.ndarray[Any, Any]
     hashed: int
-    given: tuple[Any, ...]
+    objects: tuple[Any, ...]
 
 
 _CONSTANT = frozenset((bool, str, type, type(None)))
@@ -31,10 +31,8 @@ def arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments | None
         if type(x) not in (int, float, tuple, list) and type(x) not in _CONSTANT and not isinstance(x, np.dtype):
             return None  # native code compares sequences by their items
     names = tuple(kwargs)
-    argument_words, addresses = (
-        np.zeros(words.MOST_ARGUMENT_WORDS, np.int64),
-        np.array([*map(id, everything), 0], np.int64),
-    )
+    argument_words = np.zeros(words.MOST_ARGUMENT_WORDS, np.int64)
+    addresses = np.array([*map(id, everything), 0], np.int64)
     native = jit.load_module("native.calls.arguments_native")
     hashed = native.words_of(where(addresses), len(args), id(names), where(argument_words)) if everything else 0
     return Arguments(argument_words, hashed, (names, everything)) if hashed >= 0 else None

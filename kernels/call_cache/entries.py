@@ -17,7 +17,7 @@ from kernels.arrays.specs import Spec
 from kernels.call_cache.arguments import Arguments
 from kernels.compiler import jit
 from kernels.foundation.data_classes import dataclass
-from kernels.instructions.form import Form
+from kernels.instructions.form import Descriptor, Form
 from kernels.native import words
 from kernels.native.calls.computation import Computation
 from kernels.native.memory import where
@@ -44,7 +44,7 @@ class Key:
     """The key of a call: operation, forms or specs of its operands (None: a number), which are wanted, a number."""
 
     op: int
-    forms: tuple[Form | Spec | None, ...]
+    forms: tuple[Descriptor | None, ...]
     wanted: tuple[bool, ...] = ()
     number: int = 0
 
@@ -67,7 +67,7 @@ class Notification:
 class Entry:
     """An entry under construction: its words, and the objects that these refer to."""
 
-    def __init__(self, key: Key, form: Form | Spec) -> None:
+    def __init__(self, key: Key, form: Descriptor) -> None:
         self.row = [*key.words(), *([0] * (words.CALL - words.KEY))]
         self.kept: list[Any] = []
         self.forms = [*key.forms, form]
@@ -76,17 +76,17 @@ class Entry:
     def __setitem__(self, at: int, value: int) -> None:
         self.row[at] = value
 
-    def keep(self, at: int, thing: Any, address: int) -> None:
+    def keep(self, at: int, referent: Any, address: int) -> None:
         """Refer to an object by its address, and keep it alive with the entry."""
         self.row[at] = address
-        self.kept.append(thing)
+        self.kept.append(referent)
 
     def words_of(self, at: int, numbers: Any) -> None:
         """Refer to an array of words."""
         array = np.array([*numbers, 0], np.int64)
         self.keep(at, array, where(array))
 
-    def records(self, form: Form | Spec) -> None:
+    def records(self, form: Descriptor) -> None:
         """Let the call be recorded as an instruction of this form."""
         assert isinstance(form, Form)
         self[words.E_BLOCK], self[words.E_CODE] = where(form.block), form.code
@@ -125,9 +125,9 @@ class Entry:
             self.keep(words.E_LOOP, how.function, id(how.function))
         if how.layout is not None:
             self.keep(words.E_LAYOUT, how.layout, where(how.layout))
-        for at, thing in ((words.E_CONTEXT, how.context), (words.E_EXTRA, how.extra), (words.E_PAIR, how.pair)):
-            if thing is not None:
-                self.keep(at, thing, id(thing))
+        for at, referent in ((words.E_CONTEXT, how.context), (words.E_EXTRA, how.extra), (words.E_PAIR, how.pair)):
+            if referent is not None:
+                self.keep(at, referent, id(referent))
 
     def write(self) -> None:
         """Write the entry into the table, and keep what it refers to; it is removed with the forms that it names.
@@ -161,7 +161,7 @@ def _end(at: int, _: Any) -> None:
 
 def enter(
     key: Key,
-    form: Form | Spec,
+    form: Descriptor,
     how: Computation | None,
     notification: Notification,
     largest: int,

@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from kernels.arrays import numpy_loops
-from kernels.arrays.specs import Spec
 from kernels.call_cache.entries import Entry, Key, Notification
 from kernels.codegen.tasks import UfuncCall, nest_layout
 from kernels.compiler import jit
 from kernels.foundation.data_classes import dataclass
-from kernels.instructions.form import Form
+from kernels.instructions.form import Descriptor, Form
 from kernels.native import words
 from kernels.native.calls.computation import Computation
 from kernels.native.memory import where
@@ -20,13 +19,13 @@ from kernels.native.memory import where
 class Joined:
     """A tensor that is joined: its form, whether it is wanted, where it begins in the result, and its strides there."""
 
-    form: Form | Spec
+    form: Descriptor
     wanted: bool
     start: int
     strides: tuple[int, ...]
 
 
-def enter(op: int, dim: int, joined: list[Joined], form: Form | Spec, notification: Notification) -> None:
+def enter(op: int, dim: int, joined: list[Joined], form: Descriptor, notification: Notification) -> None:
     """Let native code repeat a join of tensors along a dim."""
     spec, forms, wanted = form.spec, [tensor.form for tensor in joined], [tensor.wanted for tensor in joined]
     index = np.array([len(forms), dim, *[id(f) + want for f, want in zip(forms, wanted, strict=True)]], np.int64)

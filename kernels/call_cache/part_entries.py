@@ -10,7 +10,7 @@ from kernels.arrays.specs import Spec
 from kernels.call_cache.entries import Entry, Key, Notification
 from kernels.compiler import jit
 from kernels.foundation.data_classes import dataclass
-from kernels.instructions.form import Form
+from kernels.instructions.form import Descriptor, Form
 from kernels.native import words
 from kernels.native.calls.computation import Computation
 from kernels.native.memory import where
@@ -27,7 +27,7 @@ class Part:
     """Whether it is recorded."""
 
 
-def enter_part(above: Form | Spec, key: Any, form: Form, part: Part, notification: Notification) -> None:
+def enter_part(above: Descriptor, key: Any, form: Form, part: Part, notification: Notification) -> None:
     """Let native code repeat ``x[key]`` of tensors of a form; of a form without parameters for any int."""
     entry = _view(words.OP_PART, above, form, part)
     if _indexes(entry, key, above.spec, part, anywhere=not form.params):
@@ -36,7 +36,7 @@ def enter_part(above: Form | Spec, key: Any, form: Form, part: Part, notificatio
         entry.write()
 
 
-def enter_view(op: int, above: Form | Spec, args: tuple[Any, ...], form: Form, part: Part) -> None:
+def enter_view(op: int, above: Descriptor, args: tuple[Any, ...], form: Form, part: Part) -> None:
     """Let native code repeat a view whose arguments are ints; Python notifies recorders of it."""
     index, addresses = np.zeros(32, np.int64), np.array([*map(id, args), 0], np.int64)
     hashed = jit.load_module("native.calls.keys_native").words_of_arguments(where(addresses), len(args), where(index))
@@ -47,7 +47,7 @@ def enter_view(op: int, above: Form | Spec, args: tuple[Any, ...], form: Form, p
         entry.write()
 
 
-def enter_write(key: Key, index: Any, form: Form | Spec, how: Computation, part: Part) -> None:
+def enter_write(key: Key, index: Any, form: Descriptor, how: Computation, part: Part) -> None:
     """Let native code repeat ``x[index] = value``, after which the tensor has this form."""
     entry = Entry(key, form)
     entry.computes(how)
@@ -58,7 +58,7 @@ def enter_write(key: Key, index: Any, form: Form | Spec, how: Computation, part:
         entry.write()
 
 
-def _view(op: int, above: Form | Spec, form: Form, part: Part) -> Entry:
+def _view(op: int, above: Descriptor, form: Form, part: Part) -> Entry:
     entry, shown = Entry(Key(op, (above, None), (part.wanted,)), form), part.shown
     if part.wanted:
         entry.records(form)

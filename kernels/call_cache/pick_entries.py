@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arrays.specs import Spec
 from kernels.call_cache.entries import Entry, Key
 from kernels.compiler import jit
 from kernels.foundation.data_classes import dataclass
-from kernels.instructions.form import Form
+from kernels.instructions.form import Descriptor
 from kernels.native import words
 from kernels.native.calls.computation import Computation
 from kernels.native.memory import where
@@ -79,7 +78,7 @@ def _words(op: int, args: tuple[Any, ...]) -> tuple[int, Array]:
     return hashed, index
 
 
-def enter(op: int, above: Form | Spec, args: tuple[Any, ...], form: Form | Spec, wanted: bool, how: Picking) -> None:
+def enter(op: int, above: Descriptor, args: tuple[Any, ...], form: Descriptor, wanted: bool, how: Picking) -> None:
     """Let native code repeat a call on a tensor of a form: ``args`` are all arguments, the tensor first."""
     hashed, index = _words(op, args)
     spec = form.spec
@@ -108,7 +107,7 @@ class Putting:
     """Where no element may be picked twice: how many elements there are; else 0."""
 
 
-def enter_write(before: Key, args: tuple[Any, ...], form: Form | Spec, putting: Putting) -> None:
+def enter_write(before: Key, args: tuple[Any, ...], form: Descriptor, putting: Putting) -> None:
     """Let native code repeat ``x[key] = value``: ``args`` are x and key; the tensor has this form then."""
     hashed, index = _words(before.op, args)
     if hashed < 0 or not putting.shape or max(putting.how.base.size, putting.offsets.size) > LARGEST:

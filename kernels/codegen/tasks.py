@@ -87,17 +87,17 @@ class Tasks:
     place.
     """
 
-    __slots__ = ("_numbers", "adds", "calls", "counts", "offsets", "places", "what")
+    __slots__ = ("_numbers", "adds", "call_numbers", "calls", "counts", "offsets", "places")
 
     def __init__(self) -> None:
         self.calls: list[Any] = []
         self.counts: list[int] = []
-        self.what, self.adds, self.places = array("q"), array("b"), array("q")
+        self.call_numbers, self.adds, self.places = array("q"), array("b"), array("q")
         self.offsets: dict[int, int] = {}
         self._numbers: dict[Any, int] = {}
 
     def __len__(self) -> int:
-        return len(self.what)
+        return len(self.call_numbers)
 
     def number(self, key: Any, call: Any, count: int) -> int:
         """Return the number of a callee, identified by ``key``."""
@@ -117,15 +117,15 @@ class Tasks:
         adds, key = False, None
         if isinstance(task, Call):
             places, adds = task.places, task.accumulate
-            what = self.kernel(task.kernel, len(places))
+            number = self.kernel(task.kernel, len(places))
         elif isinstance(task, Fill):
             places, key = (task.place,), (task.elements, task.dtype.num, repr(task.value))
-            what = self.number(key, task, 1)
+            number = self.number(key, task, 1)
         else:
             places = task.places
             key = (task.loop, task.shape, task.strides) if isinstance(task, UfuncCall) else (id(task),)
-            what = self.number(key, task, len(places))
-        self.what.append(what)
+            number = self.number(key, task, len(places))
+        self.call_numbers.append(number)
         self.adds.append(adds)
         for place in places:
             if place.offset:

@@ -62,9 +62,9 @@ class Native:
     @property
     def address(self) -> int:
         """Where its machine code begins."""
-        return self._found(self.symbol)
+        return self._address_of(self.symbol)
 
-    def _found(self, symbol: str) -> int:
+    def _address_of(self, symbol: str) -> int:
         if self.signature is None:
             raise TypeError(f"{self.symbol} has no signature: it is part of the functions that call it")
         self.unit.load()
@@ -74,7 +74,7 @@ class Native:
     def entry_point(self) -> Callable[..., Any]:
         """The function as Python calls it, with integers."""
         if self._entry is None:  # no cached_property: before Python 3.12 it has a lock, which a fork may leave held
-            name, address = self.function.__name__.encode(), self._found(f"{self.symbol}.py")
+            name, address = self.function.__name__.encode(), self._address_of(f"{self.symbol}.py")
             self._entry = builtin(Method(name, address, FASTCALL, None))
         return self._entry
 

@@ -19,7 +19,7 @@ import numpy as np
 from kernels.arrays.address_probe import is_object, with_subclasses, word_at
 from kernels.arrays.specs import Spec
 from kernels.debug import snapshots
-from kernels.debug.snapshots import NOTHING, About, Checked, Picture, about_of, head_of, stands
+from kernels.debug.snapshots import NOTHING, Checked, InstructionLayout, Picture, head_of, layout_of, stands
 from kernels.native import registry, words
 from kernels.native.pool import guards
 from kernels.native.pool.guards import DamagedError
@@ -75,7 +75,7 @@ class _Checker:
     def __init__(self, address: int, picture: Picture, before: Checked) -> None:
         self.address, self.picture, self.before, self.kept = address, picture, before, 0
         self.number, self.next = (int(picture.header[at]) for at in (words.T_NUMBER, words.T_NEXT))
-        self.abouts: dict[int, About | str] = {}
+        self.layouts: dict[int, InstructionLayout | str] = {}
         self.heads: dict[int, tuple[int, bytes]] = {}
         self.known: dict[int, str] = {}
         self.slots: list[Array] = []
@@ -109,13 +109,10 @@ class _Checker:
 
     def _instructions(self) -> Iterator[str]:
         """Walk from the end, as native code does."""
-        tape_words, stop, below = (
-            self.picture.words,
-            len(self.picture.words),
-            self.number << words.TAPE_BITS | self.next,
-        )
+        tape_words, stop = self.picture.words, len(self.picture.words)
+        below = self.number << words.TAPE_BITS | self.next
         while stop > 0:
-            layout = self._about(int(tape_words[stop - 1]))
+            layout = self._layout_of(int(tape_words[stop - 1]))
             if isinstance(layout, str):
                 yield _no_form(tape_words, stop, layout)
                 return
@@ -148,22 +145,22 @@ class _Checker:
         for code in np.flatnonzero(np.bincount(codes)).tolist():
             if stands(code, head := self.before.heads.get(code)):
                 self.heads[code] = head
-            elif isinstance(layout := self._about(code), str):
+            elif isinstance(layout := self._layout_of(code), str):
                 yield _no_form(tape_words, int(ends[codes == code][-1]), layout)
 
     def now(self) -> Checked:
         """Return how the tape is, once there are no complaints."""
         return Checked(self.picture.words, _joined(self.slots), _joined(self.ends), self.heads)
 
-    def _about(self, code: int) -> About | str:
-        layout = self.abouts.get(code)
+    def _layout_of(self, code: int) -> InstructionLayout | str:
+        layout = self.layouts.get(code)
         if layout is None:
-            layout = self.abouts[code] = about_of(code)
-            if isinstance(layout, About):
+            layout = self.layouts[code] = layout_of(code)
+            if isinstance(layout, InstructionLayout):
                 self.heads[code] = head_of(code)
         return layout
 
-    def _wrong(self, tape_words: list[int], layout: About, below: int) -> Iterator[tuple[int, str, str]]:
+    def _wrong(self, tape_words: list[int], layout: InstructionLayout, below: int) -> Iterator[tuple[int, str, str]]:
         """Yield the words of an instruction that are wrong: where, what it is there, why."""
         slot, inputs = tape_words[0], len(layout.form.specs)
         if slot >> words.TAPE_BITS != self.number:
@@ -192,7 +189,7 @@ class _Checker:
             count, ""
         )
 
-    def _wrong_saved(self, value: int, kind: int, layout: About, j: int) -> str:
+    def _wrong_saved(self, value: int, kind: int, layout: InstructionLayout, j: int) -> str:
         if kind == words.DOUBLE:
             return ""
         if kind == words.NUMBER:

@@ -129,7 +129,7 @@ def keep(header: int, before: Checked, now: Checked, kept: int) -> None:
     _checked[header] = word_at(header + 8 * words.T_NUMBER), now._replace(since=since)
 
 
-class About:
+class InstructionLayout:
     """What an instruction must look like that has a form."""
 
     def __init__(self, form: Form, entries: int) -> None:
@@ -148,7 +148,7 @@ class About:
         return [form.specs[names.index(n)] if n in names else form.spec if n == "y" else None for n in form.saved]
 
 
-def about_of(code: int) -> About | str:
+def layout_of(code: int) -> InstructionLayout | str:
     """Return what an instruction of this form looks like; a sentence if there is no such form."""
     reference = registry.REGISTRY.living.get(code)
     form = reference() if reference is not None else None
@@ -161,7 +161,7 @@ def about_of(code: int) -> About | str:
     head = _Head.from_address(block)
     if head[: words.B_BUFFER] != [2 + inputs + saved, inputs, saved] or head[words.B_FORM] != id(form):
         return f"the number of form {form.name}, whose block has been written over"
-    return About(form, 2 + inputs + saved)
+    return InstructionLayout(form, 2 + inputs + saved)
 
 
 def head_of(code: int) -> tuple[int, bytes]:

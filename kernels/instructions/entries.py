@@ -47,16 +47,16 @@ def saved_arrays(entries: Any) -> SavedArrays:
 
 def instruction_at(entries: Any, last: int) -> Instruction:
     """Return the instruction whose last word stands there."""
-    found = Instruction(*entries.at(last))
-    if found.form.numbers:
-        found.saved = found.form.shaped(found.saved)
-    return found
+    instruction = Instruction(*entries.at(last))
+    if instruction.form.numbers:
+        instruction.saved = instruction.form.shaped(instruction.saved)
+    return instruction
 
 
 def instructions(entries: Any, down_to: int = 0) -> Iterator[Instruction]:
     """Yield a tape's instructions, last first, down to a slot: slots ascend along a tape.
 
-    Nothing may be dropped meanwhile: whoever takes his time counts himself among the readers.
+    Nothing may be dropped meanwhile: register as a reader of the tape.
     """
     stop = len(entries)
     while stop > 0:
@@ -70,5 +70,5 @@ def instructions(entries: Any, down_to: int = 0) -> Iterator[Instruction]:
 def locate(entries: Any, slot: int) -> Instruction | None:
     """Return the instruction with this result; None if it is gone."""
     stop = entries.find(slot)
-    found = instruction_at(entries, stop - 1) if stop else None
-    return found if found is not None and found.slot == slot else None
+    instruction = instruction_at(entries, stop - 1) if stop else None
+    return instruction if instruction is not None and instruction.slot == slot else None

@@ -6,7 +6,7 @@ Its block of words is what native code reads; on the tape, its number in the reg
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -88,7 +88,7 @@ class Form:
         )
         self.tables: list[np.ndarray[Any, Any]] = []
         self.numbers: dict[int, Strides] = {}
-        """Where of what is saved the tape keeps but a number, and of what shape that is."""
+        """Saved values of which the tape keeps only a number: their indices and shapes."""
         self.packed: Form | None = None
         self.pushes: Any = None
         self.tensor_pullbacks: Any = None
@@ -112,11 +112,11 @@ class Form:
             spec.covers and spec.in_order,
         ]
         for source, pull, covers in zip(self.specs, self.pulls, self.covers, strict=True):
-            words += [0] * I_WORDS if source is None else self._about(source, pull, covers)
+            words += [0] * I_WORDS if source is None else self._input_block(source, pull, covers)
         words += [self._kept(k, name) for k, name in enumerate(saved)]
         return np.array(words, np.int64)
 
-    def _about(self, source: Spec, pull: Pull | None, covers: bool) -> list[int]:
+    def _input_block(self, source: Spec, pull: Pull | None, covers: bool) -> list[int]:
         constant_result, reads_constant, reused, run = NEVER, NO_KERNEL, NO_KERNEL, 0
         if self.kind == PULLS and isinstance(pull, Loop):
             constant_result = constant_cotangents.constant_result(pull, source.buffer_size, covers=covers)
@@ -159,7 +159,7 @@ class Form:
         return DOUBLE
 
     def _frees(self) -> bool:
-        """Whether a backward frees it: a second one would miss arrays, but not numbers."""
+        """Whether a backward frees instructions of this form: those that saved arrays."""
         return not {"offset", "n", "context"}.issuperset(self.saved)
 
     def _work(self) -> int:
@@ -168,11 +168,11 @@ class Form:
 
     def shaped(self, saved: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return what is saved, with arrays for the numbers that stand for them."""
-        found, shapes = list(saved), self.numbers
+        values, shapes = list(saved), self.numbers
         for k in shapes:
             if shapes[k]:
-                found[k] = np.full(shapes[k], saved[k])
-        return tuple(found)
+                values[k] = np.full(shapes[k], saved[k])
+        return tuple(values)
 
     def numbered(self, saved: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return the same with numbers for arrays of one element, as a tape keeps them."""
@@ -190,24 +190,24 @@ class Form:
         """Give the block the addresses of its kernels."""
         for i, pull in enumerate(self.pulls):
             if pull is not None and not self.is_view:
-                about = B_FIRST + i * I_WORDS
-                constant_result, wanted = self.constant_result(i), self.block[about + I_SPREAD] == WANTED
+                input_block = B_FIRST + i * I_WORDS
+                constant_result, wanted = self.constant_result(i), self.block[input_block + I_SPREAD] == WANTED
                 if isinstance(pull, Loop) and (
                     constant_result == ALWAYS or (constant_result == IF_INPUT_IS and wanted)
                 ):
-                    self._load(about + I_ONE, constant_cotangents.computing_constant(pull))
+                    self._load(input_block + I_ONE, constant_cotangents.computing_constant(pull))
                 if isinstance(pull, Loop) and wanted:
-                    self._load(about + I_SPREAD, constant_cotangents.reading_constant(pull))
-                if isinstance(pull, Loop) and self.block[about + I_REUSED] == WANTED:
-                    self._load(about + I_REUSED, reused_cotangents.in_place(pull))
-                self._load(about + I_KERNEL, pull)
+                    self._load(input_block + I_SPREAD, constant_cotangents.reading_constant(pull))
+                if isinstance(pull, Loop) and self.block[input_block + I_REUSED] == WANTED:
+                    self._load(input_block + I_REUSED, reused_cotangents.in_place(pull))
+                self._load(input_block + I_KERNEL, pull)
         if self.kind == PULLS:
             pulled = [source for source, pull in zip(self.specs, self.pulls, strict=True) if pull is not None]
             alone = all(source is not None and source.buffer_size == 1 for source in [*pulled, self.spec])
             self.block[B_READY] = SINGLE if alone else READY
 
     def _load(self, at: int, pull: Pull) -> None:
-        """Compile or find a kernel, unless it is there; whoever reads its address finds the layout beside it."""
+        """Compile or find a kernel, unless it is there; the layout is stored before the address, for other threads."""
         if self.block[at] > WANTED:
             return
         address, layout = pull.kernel()
@@ -216,8 +216,12 @@ class Form:
         self.block[at] = address
 
 
+Descriptor: TypeAlias = Form | Spec
+"""What describes a tensor: the form of the instruction that computed it, or a bare spec. Both have a ``spec``."""
+
+
 def saved_names(op: Any, wanted: tuple[bool, ...], order: tuple[str, ...]) -> tuple[str, ...]:
-    """Return what the wanted pullbacks of a record mention, besides the cotangent and numbers, in the order given."""
+    """Return what the wanted pullbacks of a record read, besides the cotangent and numbers, in the order given."""
     reads = [names for names, want in zip(op.reads, wanted, strict=True) if want]
     union = frozenset[str]().union(*reads)
     return tuple(name for name in order if name in union)
@@ -226,7 +230,7 @@ def saved_names(op: Any, wanted: tuple[bool, ...], order: tuple[str, ...]) -> tu
 def rule_loop(
     op: Any, i: int, shape: Strides, operands: tuple[Operand, ...], static: tuple[tuple[str, Any], ...] = ()
 ) -> Loop:
-    """Return the loop of a record's rule, with the operands that it mentions beside target and cotangent."""
+    """Return the loop of a record's rule, with the operands that it reads beside target and cotangent."""
     rule = op.pullback[i]
     used = tuple(operand for k, operand in enumerate(operands) if k <= 1 or operand.name in op.reads[i])
     names = parameters_of(rule)

@@ -1,4 +1,4 @@
-"""Instructions whose pullback is the user's own: in Python, by an object that the instruction saves."""
+"""Instructions whose pullback is user code in Python: a method of an object that the instruction saves."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ class Pullback(Protocol):
     ) -> Sequence[Array | None]:
         """Return what the instruction contributes to each operand; ``gradient`` is its result's, None if it has none.
 
-        ``stash`` is for what the instructions of one sweep tell each other. With ``batch`` gradients have a leading
+        ``stash`` is shared by the instructions of one sweep. With ``batch`` gradients have a leading
         axis of that length.
         """
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class PythonCall(Op):
-    """A call of the user's Python; its name and pullback are those of what it saves. No record of the tables."""
+class PythonPullback(Op):
+    """A call of user code; its name and pullback are those of the object that it saves. Not in the tables."""
 
     def __post_init__(self) -> None:
         """Register nothing."""
 
 
-FUNCTION = PythonCall(name="function", doc="A Python function with a backward of its own.", pullback=(), grad_fn="")
-OUTPUT = PythonCall(name="output", doc="One of several results of a function.", pullback=(), grad_fn="")
+FUNCTION = PythonPullback(name="function", doc="A Python function with a backward of its own.", pullback=(), grad_fn="")
+OUTPUT = PythonPullback(name="output", doc="One of several results of a function.", pullback=(), grad_fn="")
 
 
 def function(name: str, specs: tuple[Spec | None, ...], spec: Spec | None, count: int) -> Form:

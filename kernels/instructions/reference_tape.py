@@ -58,7 +58,7 @@ class PlainTape:
             saved = form.numbered(saved)
         rows, held, base, slot = self.rows, self.held, self.number << TAPE_BITS, 0
         try:
-            # In this line nobody is called before the row is there: slots ascend, whoever else records on this tape.
+            # This line calls no Python code before the row is there, so slots ascend whichever thread records.
             # fmt: off
             slot = base | self.next; self.next += 1; held[slot] = 1; rows.append((slot, operands, saved, form))  # noqa: E702
             # fmt: on
@@ -88,8 +88,8 @@ class PlainTape:
 
     def meeting(self, low: int, high: int, after: int) -> list[int]:
         """Return slots and numbers of those of them that may stand in a range of memory."""
-        found = [(slot, j, byte_bounds(value)) for slot, j, value in self._saved(after) if value.size]
-        return [item for slot, j, (first, last) in found if first < high and low < last for item in (slot, j)]
+        ranges = [(slot, j, byte_bounds(value)) for slot, j, value in self._saved(after) if value.size]
+        return [item for slot, j, (first, last) in ranges if first < high and low < last for item in (slot, j)]
 
     def _saved(self, after: int) -> Iterator[tuple[int, int, Any]]:
         for k in range(len(self.rows) - 1, self.find(after) - 1, -1):
@@ -106,7 +106,7 @@ class PlainTape:
         return self.rows[last][2][place[1]]
 
     def replace(self, place: tuple[int, int], last: int, saved: Any, copy: Any, code: int) -> Any:
-        """Put a copy, and another form, where a saved array stands still."""
+        """If a saved array is still there, put a copy and another form in its place."""
         slot, operands, values, _ = self.rows[last]
         if values[place[1]] is not saved:
             return None
@@ -114,12 +114,12 @@ class PlainTape:
         return saved
 
     def remove(self, readers: list[None], lasts: tuple[int, ...]) -> int:
-        """Drop the instructions at these places, unless others read."""
+        """Drop the instructions at these places, unless the tape has other readers."""
         gone = {self.rows[k][0] for k in lasts}
         return self._take_out(lambda _: gone, readers, 1)
 
     def collect(self, readers: list[None]) -> int:
-        """Drop the instructions whose results nobody can reach, unless somebody reads."""
+        """Drop the instructions whose results nobody can reach, unless the tape has readers."""
         self.dead = self.lost = 0
         return self._take_out(self._unreachable, readers, 0)
 
@@ -133,9 +133,9 @@ class PlainTape:
         return gone
 
     def _take_out(self, find: Callable[[list[Row]], set[int]], readers: list[None], most: int) -> int:
-        """Drop instructions; whatever this thread is called away for meanwhile may record, and drop others.
+        """Drop instructions; finalizers that run meanwhile may record, and drop others.
 
-        ``most`` is 1 where the caller is a reader himself, and knows that what he drops is free.
+        ``most`` is 1 where the caller is a reader itself, and knows that what it drops may go.
         """
         while len(readers) <= most:
             moves, before = self.moves, self.rows[:]
@@ -143,8 +143,8 @@ class PlainTape:
             kept = [row for row in before if row[0] not in gone]
             new = self.rows[n:]
             if not most and any(not gone.isdisjoint(operands) for _, operands, _, _ in new):
-                continue  # what has been recorded meanwhile needs what nobody has any more
-            # In this line nobody is called, so that no other thread begins to read meanwhile, or records.
+                continue  # instructions recorded meanwhile may need results that nobody else has
+            # This line calls no Python code, so no other thread can start reading or record meanwhile.
             # fmt: off
             if self.moves == moves and self.rows[n:] == new and not readers[most:]: self.rows[:n] = kept; self.moves += 1; break  # noqa: E701, E702, E501
             # fmt: on
@@ -158,24 +158,24 @@ class PlainTape:
         return len(before) - len(kept)
 
     def notify(self, call: Callable[[], Any]) -> None:
-        """Have this called when half is dead."""
+        """Set what is called when half of the tape is dead."""
         self.notified = call
 
 
 _LEAST = 256
 _WORDS = 5
-"""Words that an instruction of the native tape has, about."""
+"""About how many words an instruction of the native tape has."""
 
 
 def hold(slot: int) -> None:
-    """Count somebody who has a slot."""
+    """Count one more owner of a slot."""
     tape = living.get(slot >> TAPE_BITS)
     if tape is not None:
         tape.held[slot] += 1
 
 
 def let_go(slot: int, size: int = 0) -> None:
-    """Count somebody less, of whom so many bytes may be let go."""
+    """Count one owner less, whose value has so many bytes."""
     tape = living.get(slot >> TAPE_BITS) if living is not None else None
     if tape is not None:
         tape.held[slot] -= 1
@@ -189,7 +189,7 @@ def let_go(slot: int, size: int = 0) -> None:
 
 
 class SlotHolder:
-    """What tensors are without native code: ``_slot`` is counted as had by them, as long as they live."""
+    """The base of tensors without native code: they count as owners of their ``_slot`` as long as they live."""
 
     __slots__ = ("_place",)
     _place: Any
@@ -218,7 +218,7 @@ class SlotHolder:
             let_go(before)
 
     def _unheld(self) -> None:
-        """Let it refer to its slot without being counted."""
+        """Refer to its slot without counting as its owner."""
         if type(self._slot) is int:
             self._exchange((self._slot,))
 

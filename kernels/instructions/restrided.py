@@ -1,4 +1,4 @@
-"""The form of an instruction whose saved value was copied: other strides of the primal, the same gradients."""
+"""The form of an instruction whose saved value was copied: other strides of the value, the same gradients."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _made(form: Form, name: str, strides: Strides) -> Form:
         source = specs[at]
         specs[at] = source and _turned(source, strides)  # None: a constant
     else:
-        return form  # places and counts are dense, and so are their copies; what functions save Python reads as it is
+        return form  # indices and counts are dense, as are their copies; Python functions get what they saved
     made: Form = form.op.reformed(form, tuple(specs), spec)
     return made
 

@@ -1,6 +1,6 @@
-"""buffers handed on: a pullback that reads a cotangent for the last time may leave its result in the same memory.
+"""Reused cotangents: a pullback that reads a cotangent for the last time may leave its result in the same memory.
 
-Of elementwise pullbacks one contribution so needs no memory of its own, which halves what goes to and fro; where the
+One contribution of an elementwise operation then needs no memory of its own, which halves memory traffic; where the
 contribution is the cotangent itself, nothing is written at all.
 """
 
@@ -17,7 +17,7 @@ LEAST = 1 << 13
 
 
 def suits(pull: Loop, source: Spec, result: Spec, *, covers: bool) -> int:
-    """Whether a pullback can leave its result in the cotangent's memory: UNWANTED as yet, ITSELF as it is, or NEVER."""
+    """Whether a pullback can leave its result in the cotangent's memory: UNWANTED as yet, ITSELF, or NO_KERNEL."""
     if not (covers and pull.pullback and pull.skips) or pull.scatter is not None or pull.gather is not None:
         return NO_KERNEL
     target, cotangent, *_ = pull.operands
@@ -32,15 +32,15 @@ def suits(pull: Loop, source: Spec, result: Spec, *, covers: bool) -> int:
 
 
 def in_place(pull: Loop) -> Loop:
-    """Return the loop that writes where it reads the cotangent: one pointer, which the compiler knows to be one."""
+    """Return the loop that writes where it reads the cotangent; both are one pointer, so that it vectorises."""
     target, cotangent, *others = pull.operands
     return replace(pull, operands=(replace(target, place=cotangent.place), cotangent, *others))
 
 
 def run_of(pull: Loop) -> int:
-    """Return how many elements side by side a pullback meets, each once: a first contribution may be stored there.
+    """Return how many adjacent elements a pullback writes, each once, so that a first contribution may be stored.
 
-    0 where it meets others. What is before and behind them is all that must be set first.
+    0 for other patterns. Only the elements before and behind them have to be initialised.
     """
     target = pull.operands[0]
     alone = pull.pullback and pull.covers and target.offset is None

@@ -1,6 +1,6 @@
-"""What a tape's pullbacks mention and a write is about to overwrite: saved first, as a copy.
+"""Saved values that a write is about to overwrite are copied first.
 
-Nothing is noted while operations are recorded. A write looks through the tape for saved arrays where it writes; when
+Recording an operation costs nothing for this. A write looks through the tape for saved arrays where it writes; when
 writes have looked at many, the arrays are filed by their memory, so that a loop of n writes takes a time that grows
 as n. What is on file names instructions by their slots, and so outlives that others are dropped.
 """
@@ -21,7 +21,7 @@ from kernels.native.memory import where
 from kernels.native.words import TAPE_BITS
 
 _WORK = 10_000
-"""How hard to look whether two patterns of strides meet in an element; undecided counts as yes."""
+"""Work limit for finding out whether two strided arrays share an element; undecided counts as yes."""
 _LOOKS_PER_FILING = 200
 """So many saved arrays are looked at in the time that one takes to be filed."""
 _WORDS = 8
@@ -30,7 +30,7 @@ _COUNT = (1 << TAPE_BITS) - 1
 
 
 class SavedValues:
-    """The saved arrays of one tape by where their memory is. Whoever asks is among the tape's readers."""
+    """The saved arrays of one tape by their memory. Callers are registered as readers of the tape."""
 
     def __init__(self, entries: Any) -> None:
         self.entries = entries
@@ -46,7 +46,7 @@ class SavedValues:
         self._seen = self._filed = self._gone = self._looked = 0
 
     def dropped(self, words: int) -> None:
-        """Hear that instructions of so many words are gone: what is on file of them is passed over, up to a half."""
+        """Count instructions of so many words as dropped; what is on file of them is skipped, up to a half."""
         self._gone += words
         if self._gone > _WORDS * self._filed:
             self.forget()
@@ -75,8 +75,8 @@ class SavedValues:
         self._looked += fresh
         if self._looked > _LOOKS_PER_FILING * fresh:
             self._file()
-        found: list[int] = self._saved.meeting(low, high, self._seen)
-        return [*self._places.meeting(low, high), *zip(found[::2], found[1::2], strict=True)]
+        places: list[int] = self._saved.meeting(low, high, self._seen)
+        return [*self._places.meeting(low, high), *zip(places[::2], places[1::2], strict=True)]
 
     def _file(self) -> None:
         """File the arrays saved since the last time."""
@@ -98,8 +98,8 @@ class SavedValues:
         """
         form = self.entries.form(last)
         if copy.strides != saved.strides:
-            found = instruction_at(self.entries, last)
-            at = next(k for k, value in enumerate(found.saved) if value is saved)
+            instruction = instruction_at(self.entries, last)
+            at = next(k for k, value in enumerate(instruction.saved) if value is saved)
             form = restrided(form, at, copy.strides)
         self.entries.replace(place, last, saved, copy, form.code)
 

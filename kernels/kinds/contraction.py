@@ -62,7 +62,7 @@ class Contraction(Op):
 
 
 def computation(a: Spec, b: Spec, spec: Spec, saved: tuple[str, ...]) -> Computation | None:
-    """Return how native code repeats a product of matrices and vectors; None where Python is to."""
+    """Return how native code repeats a product of matrices and vectors; None where Python has to do it."""
     if not a.dtype == b.dtype == spec.dtype or not is_fresh(spec) or 0 in (a.size, b.size):
         return None
     loop = loop_of(np.matmul, (spec.dtype,) * 3)

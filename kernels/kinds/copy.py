@@ -1,4 +1,4 @@
-"""Copies, to another dtype maybe: the record, its instruction form, its tasks in a program, its repeated call."""
+"""Copies, perhaps to another dtype: the record, its instruction form, its tasks in a program, its repeated call."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Copy(Op):
 
 
 def computation(source: Spec, spec: Spec) -> Computation | None:
-    """Return how native code repeats the copy of a tensor; None where Python is to."""
+    """Return how native code repeats the copy of a tensor; None where Python has to do it."""
     if not is_fresh(spec):
         return None
     if source.dtype != spec.dtype or spec.dtype == _BOOL:

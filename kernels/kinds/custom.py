@@ -24,16 +24,16 @@ from kernels.kinds.program_interface import Lowering, Step
 from kernels.native.memory import load_i8, pointer_f4, pointer_f8, store_i8, where
 from kernels.records.op import Op
 
-RAN: list[Array] = []
-"""Once there is a kernel, a word that counts those that run: what raises in one is seen here, since no error leaves
-native code. Each operation counts its own in ``running``."""
+RUNNING: list[Array] = []
+"""Once there is a kernel, a word that counts those that are running: it stays above 0 after one has raised, since no
+exception leaves native code. Each operation counts its own in ``running``."""
 _made: WeakSet[Custom] = WeakSet()
 """The operations that have kernels."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Custom(Op):
-    """A pair of jitted functions: ``forward(*operands)`` and ``vjp(cotangent, *operands)``. No record of the tables."""
+    """A pair of jitted functions: ``forward(*operands)`` and ``vjp(cotangent, *operands)``. Not in the tables."""
 
     forward: Callable[..., Any]
     vjp: Callable[..., Any]
@@ -70,7 +70,7 @@ def kernel(layout, pointers, accumulate):
     target = carray({pointer}(pointers[0]), layout[0])
     g = carray({pointer}(pointers[1]), {result})
 {reads}
-    found = vjp(g{item}, {names})
+    returned = vjp(g{item}, {names})
 {writes}
 {ended}
 """
@@ -79,7 +79,7 @@ def kernel(layout, pointers, accumulate):
 {begun}
     target = carray({pointer}(pointers[0]), layout[1])
 {reads}
-    found = forward({names})
+    returned = forward({names})
 {writes}
 {ended}
 """
@@ -98,7 +98,7 @@ class CustomKernel:
 
     @property
     def steps(self) -> int:
-        """The elements of operands and result: what is done with each is the user's affair."""
+        """The elements of operands and result, as an estimate: the user's function is not known."""
         return sum(map(math.prod, self.shapes)) + math.prod(self.result)
 
     def kernel(self) -> tuple[int, Array]:
@@ -119,8 +119,8 @@ class CustomKernel:
 
     def _compiled(self) -> Any:
         _made.add(self.op)
-        if not RAN:
-            RAN.append(np.zeros(1, np.int64))
+        if not RUNNING:
+            RUNNING.append(np.zeros(1, np.int64))
         names: dict[str, Any] = {
             "carray": carray, "forward": self.op.forward, "load_i8": load_i8, "np": np, "pointer_f4": pointer_f4,
             "pointer_f8": pointer_f8, "store_i8": store_i8, "vjp": self.op.vjp, "check": _check(),
@@ -130,9 +130,9 @@ class CustomKernel:
             with compiling(self.op.name):
                 return cfunc(SIGNATURE, error_model="numpy")(names["kernel"])
         except NumbaError as error:
-            what = "vjp" if self.pulls else "forward"
+            function_name = "vjp" if self.pulls else "forward"
             raise TypeError(
-                f"{self.op.name}: {what} does not compile for shapes {list(map(list, self.shapes))}: {error}"
+                f"{self.op.name}: {function_name} does not compile for shapes {list(map(list, self.shapes))}: {error}"
             ) from error
 
     def _text(self) -> str:
@@ -143,7 +143,7 @@ class CustomKernel:
             operands.append(f"    a{k} = flat[i{k}:i{k} + n{k}].reshape(s{k})" if shape else f"    a{k} = flat[i{k}]")
             at += 2 + len(shape)
         reads = [f"    flat = carray({pointer}(pointers[{2 if self.pulls else 1}]), layout[0])", *operands]
-        counted = [where(self.op.running), where(RAN[0])]
+        counted = [where(self.op.running), where(RUNNING[0])]
         return (_PULL if self.pulls else _FORWARD).format(
             begun="\n".join(f"    store_i8({at}, load_i8({at}) + 1)" for at in counted),
             ended="\n".join(f"    store_i8({at}, load_i8({at}) - 1)" for at in counted),
@@ -158,24 +158,24 @@ class CustomKernel:
     def _writes(self) -> list[str]:
         if not self.pulls:
             if not self.result:
-                return ["    target[0] = found"]
+                return ["    target[0] = returned"]
             return [
-                f"    check(found.shape, {_words(2, self.result)})",
+                f"    check(returned.shape, {_words(2, self.result)})",
                 "    j = 0",
-                "    for value in found.flat:",
+                "    for value in returned.flat:",
                 "        target[j] = value",
                 "        j += 1",
             ]
         lines = []
         for k, shape in enumerate(self.shapes):
-            one = "found" if len(self.shapes) == 1 else f"found[{k}]"
+            gradient = "returned" if len(self.shapes) == 1 else f"returned[{k}]"
             if not shape:
-                lines += [f"    target[i{k}] = {one} + (target[i{k}] if accumulate else 0.0)"]
+                lines += [f"    target[i{k}] = {gradient} + (target[i{k}] if accumulate else 0.0)"]
                 continue
             lines += [
-                f"    check({one}.shape, s{k})",
+                f"    check({gradient}.shape, s{k})",
                 f"    j = i{k}",
-                f"    for value in {one}.flat:",
+                f"    for value in {gradient}.flat:",
                 "        target[j] = (value + 0.0) + (target[j] if accumulate else 0.0)",
                 "        j += 1",
             ]
@@ -184,8 +184,8 @@ class CustomKernel:
     def contribute(self, buffer: Array, offset: int, cotangent: Array, saved: tuple[Any, ...]) -> None:
         """Run the pullback on arrays and add what it finds."""
         g = cotangent.reshape(self.result) if self.result else cotangent.reshape(())[()]
-        found = self.op.vjp(g, *apart(np.asarray(saved[0]).reshape(-1), self.shapes))
-        parts = found if len(self.shapes) > 1 else (found,)
+        gradients = self.op.vjp(g, *apart(np.asarray(saved[0]).reshape(-1), self.shapes))
+        parts = gradients if len(self.shapes) > 1 else (gradients,)
         flat = np.concatenate(
             [_fitting(self.op.name, p, s).reshape(-1) for p, s in zip(parts, self.shapes, strict=True)]
         )
@@ -203,8 +203,8 @@ def _check() -> Any:
     """Return the jitted check of a shape; made late, since decorating is slow."""
 
     @njit
-    def check(found, wanted):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-        if found != wanted:
+    def check(shape, wanted):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+        if shape != wanted:
             raise ValueError("a result of another shape")
 
     return check
@@ -212,12 +212,12 @@ def _check() -> Any:
 
 def apart(flat: Array, shapes: Sequence[Strides]) -> list[Any]:
     """Return the operands that stand in a flat array; 0-d ones as numbers."""
-    found, at = [], 0
+    parts, at = [], 0
     for shape in shapes:
         size = math.prod(shape)
-        found.append(flat[at : at + size].reshape(shape) if shape else flat[at])
+        parts.append(flat[at : at + size].reshape(shape) if shape else flat[at])
         at += size
-    return found
+    return parts
 
 
 def _fitting(name: str, part: Any, shape: Strides) -> Array:
@@ -228,15 +228,15 @@ def _fitting(name: str, part: Any, shape: Strides) -> Array:
 
 
 def check_failed() -> None:
-    """Raise RuntimeError if a kernel has raised since the last question."""
-    if not RAN or not RAN[0][0]:
+    """Raise RuntimeError if a kernel has raised since the last check."""
+    if not RUNNING or not RUNNING[0][0]:
         return
-    RAN[0][0] = 0
-    found = [op for op in _made if op.running[0]]
-    for op in found:
+    RUNNING[0][0] = 0
+    failed = [op for op in _made if op.running[0]]
+    for op in failed:
         op.running[0] = 0
-    if found:
+    if failed:
         raise RuntimeError(
-            f"{found[0].name}: a jitted function of this operation raised, or returned another shape than it should; "
+            f"{failed[0].name}: a jitted function of this operation raised, or returned another shape than it should; "
             "its message stands above. Call the function itself to see where"
         )

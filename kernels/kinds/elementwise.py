@@ -73,7 +73,7 @@ class Elementwise(Op):
     reads: tuple[frozenset[str], ...] = field(init=False)
 
     def check(self) -> None:
-        """Read the rules: their inputs, their ufunc and what they mention."""
+        """Read the rules: their inputs, their ufunc and what they read."""
         inputs = tuple(n for n in parameters_of(self.forward) if n != "p")
         object.__setattr__(self, "inputs", inputs)
         if self.ufunc is None:
@@ -82,10 +82,10 @@ class Elementwise(Op):
         if self.ufunc is None:
             msg = f"{self.name}: NumPy has no function of this name; use NumPy's name, or say composed=True"
             raise DeclarationError(msg)
-        for what in ("pullback", "domain"):
-            count = len(getattr(self, what))
+        for attribute in ("pullback", "domain"):
+            count = len(getattr(self, attribute))
             if count != len(inputs):
-                msg = f"{self.name}: {count} entries in {what} for {len(inputs)} inputs; give one per input"
+                msg = f"{self.name}: {count} entries in {attribute} for {len(inputs)} inputs; give one per input"
                 raise DeclarationError(msg)
         object.__setattr__(self, "reads", names_read(self.name, self.pullback, ("g", "y", "p", *inputs)))
 
@@ -144,7 +144,7 @@ class Elementwise(Op):
         return self.ufunc(*values, *form.params)
 
     def computation(self, specs: Specs, spec: Spec, saved: tuple[str, ...], number: float | None) -> Computation | None:
-        """Return how native code repeats it on operands of these specs, None of a number; None where Python is to.
+        """Return how native code repeats it on these operands (None: a number); None where Python has to do it.
 
         ``number``: the second operand of an operation that has a record for it.
         """
@@ -183,7 +183,7 @@ class Elementwise(Op):
         return Computation(kind, loop, layout=layout, count=count, picks=picks, bounds=bounds)
 
     def _by_kernel(self, specs: tuple[Spec, ...], spec: Spec, picks: tuple[int, ...]) -> Computation | None:
-        """Return how a kernel of ours computes it; None where that is not for these specs together."""
+        """Return how a kernel of ours computes it; None if that does not suit these specs."""
         if not vectorized_forward.suits(self, spec, specs):
             return None
         address, layout = forward(self, spec, specs).kernel()
@@ -232,7 +232,7 @@ def _composed(expression: Any, names: dict[str, Any], lowering: Lowering, result
 
 
 _INLINE = {("+", 2): words.ADD, ("-", 2): words.SUBTRACT, ("*", 2): words.MULTIPLY, ("/", 2): words.DIVIDE}
-"""What native code computes itself of doubles, by sign and how many operands there are."""
+"""Operations on doubles that native code computes inline, by sign and number of operands."""
 _COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
 _INT64 = np.iinfo(np.int64)
 _EXACT: set[Any] = {
@@ -241,9 +241,9 @@ _EXACT: set[Any] = {
     np.logical_xor, np.logical_not, np.bitwise_and, np.bitwise_or, np.bitwise_xor, np.invert, np.left_shift,
     np.right_shift, np.where,
 }  # fmt: skip
-"""What never raises, of integers: the loops of powers and quotients do, from within."""
+"""Operations on integers that cannot raise; the loops of powers and quotients can."""
 _QUOTIENTS = (np.floor_divide, np.remainder, np.fmod)
-"""These do not by a number from 1 on."""
+"""Operations that cannot raise if the second operand is a number from 1 on."""
 
 
 def _compared(ufunc: Any, *values: Any) -> Any:
@@ -252,7 +252,7 @@ def _compared(ufunc: Any, *values: Any) -> Any:
 
 
 def _dtype_of(specs: Specs, ufunc: Any) -> np.dtype[Any] | None:
-    """Return the one dtype of numbers among specs, beside masks; a mask's where there are but masks; None of others."""
+    """Return the one numeric dtype among specs, or bool if there is no other; None if there are several."""
     dtypes = {s.dtype for s in specs if s is not None}
     numbers = dtypes - {_BOOL}
     if not numbers:

@@ -48,7 +48,7 @@ class Reduction(Op):
     reads: tuple[frozenset[str], ...] = field(init=False)
 
     def check(self) -> None:
-        """Read what the rule mentions."""
+        """Find what the rule reads."""
         object.__setattr__(self, "reads", names_read(self.name, self.pullback, ("g", "y", "x", "n")))
 
     @property
@@ -111,7 +111,7 @@ class Reduction(Op):
         return reduced(self, values[0], axes=axes, keepdims=keepdims)
 
     def computation(self, sources: tuple[Spec, ...], form: Any, params: Any) -> Computation | None:
-        """Return how native code repeats it: by NumPy's loop, or as Python does; None for what has counts of ties."""
+        """Return how native code repeats it: by NumPy's loop, or as Python does; None where ties are counted."""
         (source,), (axes, keepdims) = sources, params
         saved = form.saved if isinstance(form, Form) else ()
         computation = self._by_loop(source, form.spec, axes, saved, keepdims)
@@ -128,7 +128,7 @@ class Reduction(Op):
     def _by_loop(
         self, source: Spec, spec: Spec, axes: Strides, saved: tuple[str, ...], keepdims: bool
     ) -> Computation | None:
-        """Return how doubles in order are reduced by a ufunc's loop; None of others."""
+        """Return how C-contiguous doubles are reduced by a ufunc's loop; None for other arrays."""
         simple = spec.dtype == source.dtype == _FLOAT64 and source.size > 0 and is_fresh(spec)
         dense_source = source.strides == dense(source.shape, source.dtype.itemsize)
         if not (isinstance(self.ufunc, np.ufunc) and simple and dense_source):

@@ -148,7 +148,7 @@ class Routine(Op):
         lowering.tasks.append(PythonCall(run, tuple((n, False) for n in nodes), tuple(map(Place, nodes))))
 
     def computation(self, sources: tuple[Spec, ...], form: Any, params: Any) -> Computation | None:
-        """Return how native code repeats it: by its own forward, on arrays. None of a number, whose rule wants one."""
+        """Return how native code repeats it: by its forward, on arrays; None for a number, as rules expect arrays."""
         function: Any = partial(self.forward, **params)
         rows = self.rows(sources[0].shape, sources[0].dtype, **params) if self.rows is not None else None
         if rows is not None:
@@ -174,7 +174,7 @@ class Routine(Op):
 
 
 class RoutineCall:
-    """What the forms of one routine with these parameters share: the first thing that its instructions save."""
+    """What the forms of one routine with the same parameters share; its instructions save it first."""
 
     def __init__(self, op: Routine, params: dict[str, Any], shapes: tuple[Strides, ...]) -> None:
         self.op, self.params, self.shapes = op, params, shapes
@@ -199,13 +199,13 @@ class RoutineCall:
     def gradients(self, g: Array, values: dict[str, Any], specs: Sequence[Spec | None]) -> list[Array | None]:
         """Run the vjp on arrays, which it does not change."""
         assert self.op.vjp is not None
-        given = dict(zip(self.op.cotangents, self.apart(g), strict=True))
+        cotangents = dict(zip(self.op.cotangents, self.apart(g), strict=True))
         needs = tuple(spec is not None for spec in specs)
         with np.errstate(all="ignore"):
-            found = self.run(self.op.vjp, {**self.named(values), **given, "needs": needs})
+            gradients = self.run(self.op.vjp, {**self.named(values), **cotangents, "needs": needs})
         return [
             None if x is None or spec is None else self._fitting(np.asarray(x), spec)
-            for x, spec in zip(found, specs, strict=True)
+            for x, spec in zip(gradients, specs, strict=True)
         ]
 
     def jvp(
@@ -222,16 +222,16 @@ class RoutineCall:
 
     def _pushed(self, tangents: list[Array | None], values: dict[str, Any]) -> Array:
         assert self.op.jvp is not None
-        given = dict(zip(self.op.tangents, tangents, strict=True))
+        named_tangents = dict(zip(self.op.tangents, tangents, strict=True))
         with np.errstate(all="ignore"):
-            found = self.run(self.op.jvp, {**self.named(values), **given})
-        return packed([np.asarray(x) for x in found])
+            results = self.run(self.op.jvp, {**self.named(values), **named_tangents})
+        return packed([np.asarray(x) for x in results])
 
     def run(self, rule: Any, names: dict[str, Any]) -> tuple[Any, ...]:
         """Call a rule with what it asks for; return a tuple."""
         wanted = asked(rule)
-        found = rule(**{name: value for name, value in {**self.params, **names}.items() if name in wanted})
-        return found if isinstance(found, tuple) else (found,)
+        result = rule(**{name: value for name, value in {**self.params, **names}.items() if name in wanted})
+        return result if isinstance(result, tuple) else (result,)
 
     def named(self, values: dict[str, Any]) -> dict[str, Any]:
         """Return what was kept under the names of the rules: the results apart."""

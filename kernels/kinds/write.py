@@ -33,8 +33,8 @@ _FLOAT64, _FLOAT32 = np.dtype(np.float64), np.dtype(np.float32)
 class Write(Op):
     """Values written into part of a tensor's memory: the base tensor's next version.
 
-    What gradient stands there goes to the values and is taken away; with ``adds`` the values were added to what
-    stood there, and the gradient stays.
+    The gradient of that part goes to the values and is cleared; with ``adds`` the values were added to the part, and
+    its gradient stays.
     """
 
     adds: bool = False
@@ -106,9 +106,9 @@ def _nothing() -> float:
 
 
 def computation(source: Spec | None, spec: Spec, shown: np.ndarray[Any, Any]) -> Computation | None:
-    """Return how native code repeats a write of a value, None of a number, to a part of an array of this spec.
+    """Return how native code repeats a write of a value (None: a number) to a part of an array of this spec.
 
-    None where Python is to.
+    None where Python has to do it.
     """
     dtype = spec.dtype
     if dtype not in (_FLOAT64, _FLOAT32) or not shown.size or spec.overlaps or spec.strides != spec.gradient:

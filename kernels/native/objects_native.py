@@ -53,10 +53,10 @@ def none(registry):
 
 
 @njit(cache=True, error_model="numpy")
-def put(at, thing):
+def put(at, value):
     """Store a new reference to an object in an empty place."""
-    Py_IncRef(thing)
-    store_i8(at, thing)
+    Py_IncRef(value)
+    store_i8(at, value)
 
 
 @njit(cache=True, error_model="numpy")

@@ -43,9 +43,9 @@ class Registry:
         self.address = zeros(words.REGISTRY)
         self.room, self.count = 0, 0
         self.free: list[int] = []
-        self.things: list[Any] = []
+        self.objects: list[Any] = []
         self.living: dict[int, ref[Any]] = {}
-        for at, thing in (
+        for at, value in (
             (words.G_NONE, None), (words.G_INT, int), (words.G_NUMPY_INT, np.int64),
             (words.G_FLOAT, float), (words.G_ARRAY, np.ndarray),
             (words.G_TYPEERROR, TypeError), (words.G_ATTRIBUTE, AttributeError),
@@ -55,8 +55,8 @@ class Registry:
             (words.G_LIST, list),
             *((at, sys.intern(name)) for at, name in enumerate(_NAMES, words.G_DIM)),
         ):  # fmt: skip
-            put(self.address, at, id(thing))
-            self.things.append(thing)
+            put(self.address, at, id(value))
+            self.objects.append(value)
         self.calls = zeros(words.CALL * words.WAYS * words.SETS)
         put(self.address, words.G_CALLS, self.calls)
         self.missed = zeros(2 * words.MOST_OPERATIONS)

@@ -64,8 +64,8 @@ def _vector_norm_native(source: Spec, spec: Spec, order: float, dims: tuple[int,
     """Return the pullback of lengths, and of sums of absolute values, which are read element by element."""
     if order not in _RULES:
         return None
-    own = iter(zip(spec.strides, spec.gradient, strict=True))
-    pairs = [next(own) if keepdim or i not in dims else (0, 0) for i in range(len(source.shape))]
+    remaining = iter(zip(spec.strides, spec.gradient, strict=True))
+    pairs = [next(remaining) if keepdim or i not in dims else (0, 0) for i in range(len(source.shape))]
     strides, gradient = (tuple([0 if i in dims else p[k] for i, p in enumerate(pairs)]) for k in range(2))
     operands = [
         Operand("target", source.dtype, 0, source.gradient),
@@ -116,15 +116,15 @@ _METRICS = {1.0: "cityblock", 2.0: "euclidean", math.inf: "chebyshev"}
 def _cdist(a: Array, b: Array, *, order: float) -> Array:
     from scipy.spatial import distance
 
-    found = np.empty((*a.shape[:-1], b.shape[-2]), a.dtype)
+    result = np.empty((*a.shape[:-1], b.shape[-2]), a.dtype)
     for at in np.ndindex(a.shape[:-2]):
         if order == 0:
-            found[at] = (a[at][:, None] != b[at][None]).sum(-1)
+            result[at] = (a[at][:, None] != b[at][None]).sum(-1)
         elif order in _METRICS:
-            found[at] = distance.cdist(a[at], b[at], _METRICS[order])
+            result[at] = distance.cdist(a[at], b[at], _METRICS[order])
         else:
-            found[at] = distance.cdist(a[at], b[at], "minkowski", p=order)
-    return found
+            result[at] = distance.cdist(a[at], b[at], "minkowski", p=order)
+    return result
 
 
 def _apart(a: Any, b: Any, y: Any, order: float) -> Any:

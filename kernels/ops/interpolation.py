@@ -172,12 +172,12 @@ def _interpn(xi: Array, points: Array, values: Array, *, sizes: tuple[int, ...],
 
 def _cells(xi: Any, points: Any, sizes: tuple[int, ...]) -> list[tuple[Any, Any, Any]]:
     """Return interval, width and place in it along each axis."""
-    found = []
+    cells = []
     for k, grid in enumerate(_grids(points, sizes)):
         at = interval(xi[..., k], grid)
         width = grid[at + 1] - grid[at]
-        found.append((at, width, (xi[..., k] - grid[at]) / width))
-    return found
+        cells.append((at, width, (xi[..., k] - grid[at]) / width))
+    return cells
 
 
 def _corners(cells: Any, values: Any) -> Any:

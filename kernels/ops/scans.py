@@ -65,9 +65,9 @@ def _cumprod_vjp_of_squares(g: Any, x: Any, dim: int) -> Any:
     n = x.shape[dim]
     rows, g = np.reshape(np.transpose(x, order), (-1, 1, n)), np.reshape(np.transpose(g, order), (-1, 1, n))
     others = np.cumprod(np.where(np.eye(n, dtype=bool), 1.0, np.broadcast_to(rows, (rows.shape[0], n, n))), 2)
-    found = np.sum(np.where(np.tri(n, dtype=bool).T, g * others, 0.0), 2)
+    gradient = np.sum(np.where(np.tri(n, dtype=bool).T, g * others, 0.0), 2)
     shape = tuple(x.shape[i] for i in order)
-    return np.transpose(np.reshape(found, shape), tuple(np.argsort(order).tolist()))
+    return np.transpose(np.reshape(gradient, shape), tuple(np.argsort(order).tolist()))
 
 
 def _cumprod_jvp(t: Any, y: Any, x: Any, dim: int) -> Any:

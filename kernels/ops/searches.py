@@ -46,10 +46,10 @@ _counted(
 def _searchsorted(edges: Array, x: Array, *, side: str) -> Array:
     if edges.ndim == 1:
         return np.asarray(np.searchsorted(edges, x, side), np.int64)
-    found = np.empty(x.shape, np.int64)
+    places = np.empty(x.shape, np.int64)
     for at in np.ndindex(x.shape[:-1]):
-        found[at] = np.searchsorted(edges[at], x[at], side)
-    return found
+        places[at] = np.searchsorted(edges[at], x[at], side)
+    return places
 
 
 _counted(

@@ -45,9 +45,9 @@ def run(name: str, shape: tuple[int, ...], dim: int, result: Array, *operands: A
     outer, length, inner = math.prod(shape[:dim]), shape[dim], math.prod(shape[dim + 1 :])
     columns = min(inner, max(BLOCK // max(length, 1), COLUMNS))
     scratch = np.empty(max(PART, 2 * columns), result.dtype)
-    given = [np.ascontiguousarray(x, result.dtype) for x in operands]
+    inputs = [np.ascontiguousarray(x, result.dtype) for x in operands]
     layout = np.array([outer, length, inner, columns], np.int64)
-    pointers = np.array([where(x) for x in (result, *given, scratch)], np.int64)
+    pointers = np.array([where(x) for x in (result, *inputs, scratch)], np.int64)
     file = "codegen.rows.logsums_native" if inner == 1 else "codegen.rows.logsum_columns_native"
     _compiled(file, name, result.dtype)(where(layout), where(pointers), 0)
     return result

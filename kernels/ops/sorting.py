@@ -69,8 +69,8 @@ def _ranked(x: Array, rank: int, dim: int) -> Array:
     equal = np.moveaxis((x == value) | (absent & gone), dim, -1)
     counts = np.count_nonzero(equal, axis=-1)
     first = (np.cumsum(counts) - counts.reshape(-1)).reshape(counts.shape)  # of each row, among all equal ones
-    found = np.flatnonzero(equal)[first + rank - np.squeeze(less, dim)] % x.shape[dim]
-    return np.expand_dims(found, dim)
+    places = np.flatnonzero(equal)[first + rank - np.squeeze(less, dim)] % x.shape[dim]
+    return np.expand_dims(places, dim)
 
 
 def _pick(x: Array, place: Array, dim: int, keepdim: bool) -> tuple[Array, Array]:

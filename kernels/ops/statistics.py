@@ -26,9 +26,9 @@ def _others(x: Any, dims: Dims) -> Any:
     order = (*kept, *dims)
     shape = tuple(x.shape[i] for i in order)
     rows = np.reshape(np.transpose(x, order), (math.prod(shape[: len(kept)]), math.prod(shape[len(kept) :])))
-    one = np.ones_like(rows[:, :1])
-    before = np.cumprod(np.concatenate([one, rows[:, :-1]], 1), 1)
-    after = np.flip(np.cumprod(np.concatenate([one, np.flip(rows[:, 1:], 1)], 1), 1), 1)
+    ones = np.ones_like(rows[:, :1])
+    before = np.cumprod(np.concatenate([ones, rows[:, :-1]], 1), 1)
+    after = np.flip(np.cumprod(np.concatenate([ones, np.flip(rows[:, 1:], 1)], 1), 1), 1)
     return np.transpose(np.reshape(before * after, shape), tuple(np.argsort(order).tolist()))
 
 
@@ -103,13 +103,13 @@ def _spread_native(
     if not freedom:
         return None
     back, forth = (_var_vjp, _var_jvp) if name == "var" else (_std_vjp, _std_jvp)
-    given = {"dims": dims, "correction": correction}
+    static = {"dims": dims, "correction": correction}
 
     def vjp(g: Array, x: Array, *y: Array) -> Array:
-        return back(g, *y, x, **given)  # type: ignore[no-any-return]
+        return back(g, *y, x, **static)  # type: ignore[no-any-return]
 
     def jvp(t: Array, x: Array, *y: Array) -> Array:
-        return forth(t, *y, x, **given, keepdim=keepdim)  # type: ignore[no-any-return]
+        return forth(t, *y, x, **static, keepdim=keepdim)  # type: ignore[no-any-return]
 
     return row_pull(source, spec, dims, f"{name}_vjp", vjp, f"{name}_jvp", jvp, number=freedom)
 

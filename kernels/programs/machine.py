@@ -80,7 +80,7 @@ class Machine:
         simple = [
             len(row_set.stretches) <= 1 and all(call is None for *_, call in row_set.stretches) for row_set in rows
         ]
-        whole = (where(joined), len(joined)) if all(simple) and not custom.RAN else None
+        whole = (where(joined), len(joined)) if all(simple) and not custom.RUNNING else None
         self.exchange = Exchange(self.inputs, self.outputs, self.gradients, whole)
 
     def _moved(self, array: Array, clone: Machine) -> Array:
@@ -108,7 +108,7 @@ class Machine:
             self.native(rows.start + first * _WIDTH, stop - first)
             if call is not None:
                 call()
-        if custom.RAN:
+        if custom.RUNNING:
             custom.check_failed()
 
     def whole(self, args: Sequence[Any]) -> tuple[Any, ...] | None:

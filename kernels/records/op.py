@@ -3,7 +3,7 @@
 A rule is an expression in a fixed vocabulary: ``g`` (the cotangent of the result), ``y`` (the result), the
 inputs (``x``, or ``a, b``, or ``c, a, b``), and for reductions ``n`` (how many elements met in one result).
 It uses operators, NumPy ufuncs, ``np.where`` and :func:`kernels.records.symbols.cut`, so that arrays can run it,
-symbols can print it and tensors can record it. What a rule mentions decides what the tape keeps alive.
+symbols can print it and tensors can record it. What a rule reads decides what the tape keeps alive.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a rule's own text says: the names of its parameters, and what it mentions."""
+"""What a rule's own text says: the names of its parameters, and which values it reads."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kernels.records.symbols import parameters_of, trace
 
 Rule = Callable[..., Any]
 STAND_IN = 2.5
-"""The value of a static parameter while a rule is traced for what it mentions: no special case of any rule."""
+"""The value of a static parameter while a rule is traced for what it reads: no special case of any rule."""
 
 
 def passed(g: Any) -> Any:
@@ -24,10 +24,10 @@ class DeclarationError(TypeError):
 
 def names_read(name: str, pullback: tuple[Rule | None, ...], vocabulary: tuple[str, ...]) -> tuple[frozenset[str], ...]:
     """Trace each rule on symbols and return the names it uses."""
-    found = []
+    reads = []
     for rule in pullback:
         if rule is None:
-            found.append(frozenset[str]())
+            reads.append(frozenset[str]())
             continue
         names = parameters_of(rule)
         unknown = set(names) - set(vocabulary)
@@ -35,10 +35,10 @@ def names_read(name: str, pullback: tuple[Rule | None, ...], vocabulary: tuple[s
             msg = f"{name}: a pullback asks for {sorted(unknown)}; the vocabulary is {', '.join(vocabulary)}"
             raise DeclarationError(msg)
         try:
-            found.append(trace(rule, **({"p": STAND_IN} if "p" in names else {})).names)
+            reads.append(trace(rule, **({"p": STAND_IN} if "p" in names else {})).names)
         except TypeError as error:
             raise DeclarationError(f"{name}: {error}") from error
-    return tuple(found)
+    return tuple(reads)
 
 
 @functools.cache

@@ -24,8 +24,8 @@ class LateUfunc:
         """The ufunc itself."""
         import scipy.special
 
-        found: np.ufunc = getattr(scipy.special, self.__name__)
-        return found
+        ufunc: np.ufunc = getattr(scipy.special, self.__name__)
+        return ufunc
 
     def __call__(self, *operands: Any) -> Any:
         """Call it; of symbols it is an expression."""
@@ -44,8 +44,8 @@ class _Special:
     def __getattr__(self, name: str) -> LateUfunc:
         if name.startswith("_"):
             raise AttributeError(name)
-        found = self.__dict__[name] = LateUfunc(name)
-        return found
+        ufunc = self.__dict__[name] = LateUfunc(name)
+        return ufunc
 
 
 special = _Special()
@@ -65,5 +65,5 @@ def calls_scipy(op: Any) -> bool:
 def ufunc_of(head: str) -> np.ufunc:
     """Return the ufunc that the head of an expression names."""
     owner, name = (special, head.removeprefix(SPECIAL)) if head.startswith(SPECIAL) else (np, head)
-    found: np.ufunc = resolved(getattr(owner, name))
-    return found
+    ufunc: np.ufunc = resolved(getattr(owner, name))
+    return ufunc

@@ -122,13 +122,13 @@ class Symbol(np.lib.mixins.NDArrayOperatorsMixin):
     @property
     def exponents(self) -> list[float]:
         """The static exponents of its powers."""
-        inner = [found for p in self.parts if isinstance(p, Symbol) for found in p.exponents]
+        inner = [exponent for p in self.parts if isinstance(p, Symbol) for exponent in p.exponents]
         static = self.head == "power" and isinstance(self.parts[1], Symbol) and known(self.parts[1])
         return inner if static is None or static is False else [*inner, static]
 
     @property
     def names(self) -> frozenset[str]:
-        """The names that the expression mentions."""
+        """The names that the expression reads."""
         if not self.parts:
             return frozenset((self.head,))
         return frozenset().union(*(p.names for p in self.parts if isinstance(p, Symbol)))
@@ -170,7 +170,7 @@ def trace(rule: Callable[..., Any], **static: Any) -> Symbol:
 
 
 def bits_of(static: tuple[tuple[str, float], ...]) -> tuple[tuple[str, int], ...]:
-    """Return static numbers by their bits, which tell -0.0 from 0.0."""
+    """Return static numbers by their bits, which distinguish -0.0 from 0.0."""
     return tuple([(name, struct.unpack("q", struct.pack("d", value))[0]) for name, value in static])
 
 

@@ -86,8 +86,8 @@ def pushes_of(form: Form) -> Pushes:
     """Return the pushforwards of a form, made at their first use."""
     if form.pushes is None:
         form.pushes = Pushes(form)
-    found: Pushes = form.pushes
-    return found
+    pushforwards: Pushes = form.pushes
+    return pushforwards
 
 
 class Table:
@@ -109,9 +109,9 @@ class Table:
 
     def add(self, form: Form) -> None:
         """Compile the pushforwards of a form, enter them and keep them."""
-        own = pushes_of(form)
+        pushforwards = pushes_of(form)
         if form.pulls and not form.is_view:
-            own.compile()
+            pushforwards.compile()
         self.known[where(form.block)] = form
         if 2 * len(self.known) > len(self.words):
             self.words = np.zeros((4 * len(self.words), 2), np.int64)
@@ -152,24 +152,24 @@ def push(form: Form, i: int, memory: Array, tangent: Array, saved: tuple[Any, ..
         with np.errstate(all="ignore"):
             target += np.asarray(loop.rule(pattern(tangent, source, offset), *saved)).reshape(form.spec.shape)
         return
-    result, given, *reads = loop.operands
+    result, tangent_operand, *reads = loop.operands
     read = {o.name: np.lib.stride_tricks.as_strided(np.asarray(values[o.place]), loop.shape, o.strides) for o in reads}
     places = read.pop("i", None)
     if 0 in loop.shape:
         return
-    g = tangent[_elements(loop, given, places, loop.gather) + offset // given.dtype.itemsize]
-    found = _contribution(loop, g, read).astype(result.dtype)
+    g = tangent[_elements(loop, tangent_operand, places, loop.gather) + offset // tangent_operand.dtype.itemsize]
+    contribution = _contribution(loop, g, read).astype(result.dtype)
     at = _elements(loop, result, places, loop.scatter) + start // result.dtype.itemsize
-    np.add.at(memory, at.reshape(-1), found.reshape(-1))
+    np.add.at(memory, at.reshape(-1), contribution.reshape(-1))
 
 
 def _contribution(loop: Loop, g: Array, reads: dict[str, Array]) -> Array:
     with np.errstate(all="ignore"):
-        found = loop.rule(g=g, **reads, **dict(loop.static))
+        contribution = loop.rule(g=g, **reads, **dict(loop.static))
         if loop.expression.head != "cut":
-            found = found + 0.0
-    found = np.where((g == 0) & np.signbit(g), -0.0, found)
-    return np.broadcast_to(found, loop.shape)
+            contribution = contribution + 0.0
+    contribution = np.where((g == 0) & np.signbit(g), -0.0, contribution)
+    return np.broadcast_to(contribution, loop.shape)
 
 
 def _elements(loop: Loop, operand: Operand, places: Array | None, step: int | None) -> Array:

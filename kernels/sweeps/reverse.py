@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from kernels.arrays.specs import Spec
 from kernels.arrays.sweep_interface import Array, Observer, Outcome, Readers, Task, Wanted
-from kernels.kinds.custom import RAN, check_failed
+from kernels.kinds.custom import RUNNING, check_failed
 from kernels.native import words
 from kernels.native.tape.tape_words import header_of
 from kernels.sweeps.leaf_hooks import Stops
@@ -41,7 +41,7 @@ def sweep(space: Workspace, task: Task) -> Outcome:
         if stops is not None and stops.places:
             _go_on(space, entries, words.INTERRUPT_CHECK, observers, buffers, task.batch, stops.sweep)
             placed = [row for row in placed if id(row[0]) not in stops.reached]
-        elif (status := space.sweep(space.address)) != words.OK or (RAN and RAN[0][0]):
+        elif (status := space.sweep(space.address)) != words.OK or (RUNNING and RUNNING[0][0]):
             _go_on(space, entries, status, observers, buffers, task.batch, space.sweep)
         outcome = read(space, placed, task.restrict)
         for observer, buffer in zip(observers, buffers, strict=True):
@@ -89,7 +89,7 @@ def ask(space: Workspace, entries: Any, x: Any, root: Callable[[Any], Root], rea
             else:
                 mend_mark(space, entries, status)
             status = space.begin(entries, x, value, targets, alone, arrays)
-        if status != _OK or (RAN and RAN[0][0]):
+        if status != _OK or (RUNNING and RUNNING[0][0]):
             _go_on(space, entries, status, (), [], 0, space.sweep)
         result = space.end(targets, arrays, tensors, alone, readers.readers if free else None)
         if free and result is not NotImplemented:
@@ -137,7 +137,7 @@ def sweep_one(
             refuse_seen(space, entries, seen, slot)
         placed = place(space, entries, only, hooked)
         if placed is not None:
-            if (status := space.sweep(space.address)) != _OK or (RAN and RAN[0][0]):
+            if (status := space.sweep(space.address)) != _OK or (RUNNING and RUNNING[0][0]):
                 _go_on(space, entries, status, (), [], 0, space.sweep)
             result = gradients(space, touched(space, placed) if header[_AT] else placed)
             if only is not None and len(result) < len(only[0]):

@@ -10,7 +10,7 @@ from weakref import ReferenceType, ref
 import numpy as np
 
 from kernels.arrays.specs import Spec, spec_of
-from kernels.instructions.form import Form
+from kernels.instructions.form import Descriptor
 from kernels.instructions.reference_tape import SlotHolder
 from kernels.native.tensor.leaf_type import extras_type, leaf_type, maker, taker
 from kernels.native.tensor.tensor_type import tensor_type
@@ -60,8 +60,6 @@ itself is annotated as Any: most readers know which of the three they have.
 """
 Value: TypeAlias = np.ndarray[Any, Any] | float
 """A tensor's numbers: a Python float for a fresh 0-d float64 result, else an array; :func:`as_array` makes it one."""
-Descriptor: TypeAlias = Form | Spec
-"""What describes a tensor: the form of the instruction that computed it, or a bare spec. Both have a ``spec``."""
 
 
 @extras_type

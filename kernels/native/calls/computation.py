@@ -1,4 +1,4 @@
-"""How native code finds the elements of a result of a call that it repeats."""
+"""How native code computes the result of a call that it repeats."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ NO_LOOP = InnerLoop(0, 0)
 
 @dataclass(frozen=True)
 class Computation:
-    """How native code finds the elements of a result: a kind of kernels/native/words.py, and what that takes."""
+    """How native code computes a result: the kind (named in kernels/native/words.py), and what that kind needs."""
 
     kind: int
     loop: InnerLoop = NO_LOOP
     function: Any = None
-    """Of Python's, which gives the value."""
+    """A Python function that computes the value."""
     layout: np.ndarray[Any, Any] | None = None
     count: int = 0
-    """Operands and the result."""
+    """How many operands there are, with the result."""
     picks: tuple[int, ...] = ()
     """What is saved: the number of an operand, PICK_RESULT, PICK_SCALE."""
     initial: float = 0.0
     scale: float = 0.0
     bounds: tuple[int, int] | None = None
-    """Between which the numbers among the operands have to be, where integers are computed."""
+    """The range of Python ints among the operands, where integers are computed."""
     ties: np.ndarray[Any, Any] | None = None
     """The nest in which the ties of an extremum are counted."""
     context: Any = None
-    """What an instruction of Python's keeps first."""
+    """The context that an instruction run by Python saves first."""
     extra: Spec | None = None
-    """Of a second result, int64 and of the same shape; ``pair`` makes one of a tuple of both."""
+    """The spec of a second result, int64 and of the same shape; ``pair`` makes the returned object of both."""
     pair: Any = None
 
 

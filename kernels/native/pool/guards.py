@@ -58,8 +58,8 @@ def _guards() -> Any:
     guards = jit.load_module("native.pool.guards_native")
     report = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)(_end)
     put(guards.words(), pool_words.G_REPORT, ctypes.cast(report, ctypes.c_void_p).value or 0)
-    for thing in (guards, report):  # kept until the process ends: arrays may be deallocated last
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
+    for referent in (guards, report):  # kept until the process ends: arrays may be deallocated last
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(referent))
     return guards
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from kernels.compiler.jit import cfunc, njit
 from kernels.native.memory import allocate, load_i8, pointer_b1, release, store_i8, word
-from kernels.native.pool.pool_calls import call_one, call_two, copy_bytes, own_words, set_bytes, swap
+from kernels.native.pool.pool_calls import call_one, call_two, copy_bytes, module_words, set_bytes, swap
 from kernels.native.pool.pool_words import (
     BEHIND,
     BEHIND_BYTE,
@@ -37,13 +37,13 @@ from kernels.native.pool.pool_words import (
     WRITTEN_BEHIND,
 )
 
-_own = own_words(G_WORDS)
+_words = module_words(G_WORDS)
 
 
 @njit("int64()", cache=True, error_model="numpy")
 def words():
     """Where our own words are."""
-    return _own()
+    return _words()
 
 
 @njit(cache=True, error_model="numpy")

@@ -66,7 +66,7 @@ def swap(typingctx: Any, address: Any, value: Any) -> Any:  # noqa: ARG001
     return types.int64(types.int64, types.int64), codegen
 
 
-def own_words(count: int) -> Any:
+def module_words(count: int) -> Any:
     """Return the intrinsic for the address of so many words, zeros at first, that belong to the native module."""
 
     def words(typingctx: Any) -> Any:  # noqa: ARG001

@@ -15,7 +15,7 @@ from kernels.native.pool.pool_calls import (
     copy_bytes,
     get_handler,
     madvise,
-    own_words,
+    module_words,
     set_bytes,
     set_handler,
     swap,
@@ -53,13 +53,13 @@ CONTROL = True
 
 SMALL, HEADER = 16, 64  # bytes before a small block, and at least so many before a large one
 PAGE, HUGE_PAGE, ADVICE = 1 << 12, 1 << 21, 14  # Linux's MADV_HUGEPAGE
-_own = own_words(WORDS)
+_words = module_words(WORDS)
 
 
 @njit("int64()", cache=True, error_model="numpy")
 def words():
     """Where the pool's own words are."""
-    return _own()
+    return _words()
 
 
 @njit(cache=True, error_model="numpy")

@@ -92,8 +92,8 @@ def _capsule(pool: Any) -> Any:
         ctypes.cast(ctypes.pythonapi.PyCapsule_New, ctypes.c_void_p).value or 0
     )
     capsule = make(ctypes.addressof(handler), name, None)
-    for thing in (handler, name, capsule, pool, native_units.engine()):  # the module owns the machine code
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
+    for referent in (handler, name, capsule, pool, native_units.engine()):  # the module owns the machine code
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(referent))
     return capsule
 
 

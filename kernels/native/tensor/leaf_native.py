@@ -5,7 +5,7 @@ from __future__ import annotations
 from kernels.compiler.jit import cfunc, load_module, njit
 from kernels.native.memory import HEADER, load_f8, load_i4, load_i8, store_f8, store_i8, word
 from kernels.native.numpy_api import array_copy, new_array
-from kernels.native.pool.pool_calls import own_words
+from kernels.native.pool.pool_calls import module_words
 from kernels.native.pool.pool_words import LARGE
 from kernels.native.python_api import (
     Py_DecRef,
@@ -62,7 +62,7 @@ elements, new_tensor = _objects.elements, _objects.new_tensor
 look_at = load_module("native.calls.notifying_native").look_at
 MOST_FLOATS, MOST_DIMS, SPECS, SPEC = 64, 3, 64, 5
 """Limits: floats in a list; dims of shapes whose specs are cached; entries of the cache; words of an entry."""
-specs = own_words(SPECS * SPEC)
+specs = module_words(SPECS * SPEC)
 
 
 @njit(cache=True, error_model="numpy")

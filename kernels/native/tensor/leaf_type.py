@@ -25,9 +25,9 @@ _EXTRAS = {"counter": words.R_COUNTER, "grad": words.R_GRAD, "leaf": words.R_LEA
 _DOC = 40
 
 
-def _register(at: int, thing: Any) -> None:
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
-    put(REGISTRY.address, at, id(thing))
+def _register(at: int, value: Any) -> None:
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(value))
+    put(REGISTRY.address, at, id(value))
 
 
 def leaf_type(cls: Class) -> Class:

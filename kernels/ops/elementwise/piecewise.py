@@ -195,10 +195,10 @@ Elementwise(
 )
 
 
-def _lerp_number(name: str, what: str, forward: Rule) -> None:
+def _lerp_number(name: str, phrase: str, forward: Rule) -> None:
     Elementwise(
         name=name,
-        doc=f"Point on the way from the first tensor to the second, by a Python number {what}.",
+        doc=f"Point on the way from the first tensor to the second, by a Python number {phrase}.",
         function=False,
         grad_fn="LerpBackward0",
         composed=True,

@@ -19,10 +19,10 @@ def _called(name: str, *operands: Any, **params: Any) -> Any:
     import scipy.linalg
 
     try:
-        found = getattr(scipy.linalg, name)(*operands, check_finite=False, **params)
+        result = getattr(scipy.linalg, name)(*operands, check_finite=False, **params)
     except np.linalg.LinAlgError as error:
         raise LinAlgError(f"linalg.{name}: The solver failed because the input matrix is singular: {error}") from None
-    return found.astype(operands[-1].dtype, copy=False)
+    return result.astype(operands[-1].dtype, copy=False)
 
 
 @dispatched
@@ -58,12 +58,12 @@ def _along(x: Any, y: Any) -> Any:
 
 def _banded_vjp(g: Any, y: Any, ab: Any, l_and_u: tuple[int, int], needs: Any) -> Any:
     lower, upper = l_and_u
-    found = solve_banded(_bands_turned(ab, lower, upper), g, l_and_u=(upper, lower))
+    g_b = solve_banded(_bands_turned(ab, lower, upper), g, l_and_u=(upper, lower))
     if not needs[0]:
-        return None, found
+        return None, g_b
     # row r of the bands holds the elements (j + r - upper, j)
-    rows = [-_along(shifted(found, upper - r), y) for r in range(lower + upper + 1)]
-    return np.stack(rows), found
+    rows = [-_along(shifted(g_b, upper - r), y) for r in range(lower + upper + 1)]
+    return np.stack(rows), g_b
 
 
 def _times_bands(ab: Any, x: Any, lower: int, upper: int) -> Any:
@@ -103,14 +103,14 @@ def solveh_banded(ab: Any, b: Any, *, lower: bool) -> Any:
 
 
 def _solveh_vjp(g: Any, y: Any, ab: Any, lower: bool) -> Any:
-    found = solveh_banded(ab, g, lower=lower)
+    g_b = solveh_banded(ab, g, lower=lower)
     u = ab.shape[0] - 1
     rows = []
     for r in range(u + 1):
         k = -r if lower else u - r  # the elements (j - k, j) and their mirror images
-        row = -_along(shifted(found, k), y)
-        rows.append(row if k == 0 else row - _along(found, shifted(y, k)))
-    return np.stack(rows), found
+        row = -_along(shifted(g_b, k), y)
+        rows.append(row if k == 0 else row - _along(g_b, shifted(y, k)))
+    return np.stack(rows), g_b
 
 
 def _solveh_jvp(t_ab: Any, t_b: Any, y: Any, ab: Any, lower: bool) -> Any:
@@ -154,9 +154,9 @@ def _diagonal_sums(x: Any, y: Any) -> Any:
 
 def _toeplitz_vjp(g: Any, y: Any, c: Any, r: Any) -> Any:
     n = c.shape[0]
-    found = solve_toeplitz(np.concatenate([c[:1], r[1:]]), c, g)
-    sums = -_diagonal_sums(found, y)
-    return sums[n - 1 :], np.concatenate([sums[:1] * 0.0, np.flip(sums[: n - 1])]), found
+    g_b = solve_toeplitz(np.concatenate([c[:1], r[1:]]), c, g)
+    sums = -_diagonal_sums(g_b, y)
+    return sums[n - 1 :], np.concatenate([sums[:1] * 0.0, np.flip(sums[: n - 1])]), g_b
 
 
 def _toeplitz_jvp(t_c: Any, t_r: Any, t_b: Any, y: Any, c: Any, r: Any) -> Any:

@@ -20,16 +20,16 @@ from kernels.records.dispatch import dispatched, turned
 def _partly(a: Array) -> tuple[Array, Array]:
     if not a.size:
         return a.copy(), np.zeros((), np.int32)
-    found, info = lapack("potrf", a.dtype)(a, lower=True)
-    return found, np.asarray(info, np.int32)
+    factor, info = lapack("potrf", a.dtype)(a, lower=True)
+    return factor, np.asarray(info, np.int32)
 
 
 def _cholesky_ex(a: Array, *, check_errors: bool) -> tuple[Array, Array]:
-    found, info = each(_partly, a)
+    factor, info = each(_partly, a)
     if check_errors and info.any():
         k = int(np.flatnonzero(info)[0])
         raise indefinite("linalg.cholesky_ex", a, k, info.flat[k])
-    return found, info
+    return factor, info
 
 
 Routine(
@@ -60,8 +60,8 @@ def _inverse(factor: Array, *, upper: bool) -> Array:
 def _inverse_of(factor: Array, upper: bool) -> Array:
     if not factor.size:
         return factor.copy()
-    found = lapack("potri", factor.dtype)(factor, lower=not upper)[0]
-    inside = np.triu(found) if upper else np.tril(found)
+    triangle = lapack("potri", factor.dtype)(factor, lower=not upper)[0]
+    inside = np.triu(triangle) if upper else np.tril(triangle)
     return inside + np.triu(inside, 1).T + np.tril(inside, -1).T  # type: ignore[no-any-return]
 
 
@@ -105,8 +105,8 @@ def _solved(b: Array, factor: Array, upper: bool) -> Array:
 
 
 def _solve_vjp(g: Any, y: Any, factor: Any, upper: bool, needs: Any) -> Any:
-    found = cholesky_solve(g, factor, upper=upper)
-    return found, (_to_factor(_with_turned(outer(found, y)), factor, upper) if needs[1] else None)
+    g_b = cholesky_solve(g, factor, upper=upper)
+    return g_b, (_to_factor(_with_turned(outer(g_b, y)), factor, upper) if needs[1] else None)
 
 
 def _solve_jvp(t_b: Any, t_factor: Any, y: Any, factor: Any, upper: bool) -> Any:

@@ -68,8 +68,8 @@ def cholesky_vjp(g: Any, y: Any) -> Any:
     n = y.shape[-1]
     inner = lower(np.matmul(turned(y), g)) * (1.0 - 0.5 * np.eye(n, dtype=y.dtype))
     left = solve_triangular(turned(y), inner, upper=True)
-    found = turned(solve_triangular(turned(y), turned(left), upper=True))
-    return (found + turned(found)) * 0.5
+    gradient = turned(solve_triangular(turned(y), turned(left), upper=True))
+    return (gradient + turned(gradient)) * 0.5
 
 
 def cholesky_jvp(t: Any, y: Any) -> Any:
@@ -219,12 +219,12 @@ def _svd_vjp(g_u: Any, g_s: Any, g_vh: Any, u: Any, s: Any, vh: Any) -> Any:
     by_u, by_v = np.matmul(turned(u), g_u), np.matmul(turned(v), g_v)
     inner = _over(by_u - turned(by_u), gaps) * line + column * _over(by_v - turned(by_v), gaps)
     inner = inner + np.eye(k, dtype=s.dtype) * g_s[..., None, :]
-    found = np.matmul(np.matmul(u, inner), turned(v))
+    gradient = np.matmul(np.matmul(u, inner), turned(v))
     if u.shape[-2] > k:
-        found = found + np.matmul(_over(g_u - np.matmul(u, by_u), line), turned(v))
+        gradient = gradient + np.matmul(_over(g_u - np.matmul(u, by_u), line), turned(v))
     if v.shape[-2] > k:
-        found = found + np.matmul(u, turned(_over(g_v - np.matmul(v, by_v), line)))
-    return found
+        gradient = gradient + np.matmul(u, turned(_over(g_v - np.matmul(v, by_v), line)))
+    return gradient
 
 
 def _svd_jvp(t: Any, u: Any, s: Any, vh: Any) -> Any:

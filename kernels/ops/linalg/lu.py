@@ -37,13 +37,13 @@ def _lu_factor(a: Array, *, check: str) -> tuple[Array, ...]:
 def permutation(pivots: Array, *, n: int, dtype: str) -> Array:
     """Return the matrix P of A = P L U from the rows exchanged, counted from 1."""
     flat = pivots.reshape(math.prod(pivots.shape[:-1]), pivots.shape[-1])
-    found = np.zeros((len(flat), n, n), dtype)
-    for matrix, row in zip(found, flat, strict=True):
+    matrices = np.zeros((len(flat), n, n), dtype)
+    for matrix, row in zip(matrices, flat, strict=True):
         order = np.arange(n)
         for i, k in enumerate(row):
             order[[i, k - 1]] = order[[k - 1, i]]
         matrix[order, np.arange(n)] = 1
-    return found.reshape(*pivots.shape[:-1], n, n)
+    return matrices.reshape(*pivots.shape[:-1], n, n)
 
 
 def _blocks(y: Any) -> tuple[Any, Any, Any, Any]:
@@ -77,8 +77,8 @@ def _lu_vjp(g: Any, y: Any, pivots: Array) -> Any:
     by_u = np.matmul(upper(g_square), turned(up)) - np.matmul(turned(below), g_below)
     inner = _by_ut(lower(by_l, -1) + upper(by_u), up)
     top = solve_triangular(turned(low), np.concatenate([inner, g_right], -1), upper=True, unitriangular=True)
-    found = _joined(top[..., :k], _by_ut(g_below, up), top[..., k:])
-    return np.matmul(permutation(pivots, n=y.shape[-2], dtype=y.dtype.str), found)
+    gradient = _joined(top[..., :k], _by_ut(g_below, up), top[..., k:])
+    return np.matmul(permutation(pivots, n=y.shape[-2], dtype=y.dtype.str), gradient)
 
 
 def _lu_jvp(t: Any, y: Any, pivots: Array) -> Any:

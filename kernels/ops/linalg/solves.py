@@ -42,9 +42,9 @@ def each(function: Any, *operands: Array) -> Any:
         return function(*operands)
     count = math.prod(batch)
     rows = zip(*(x.reshape(count, *x.shape[-2:]) for x in operands), strict=True)
-    found = [function(*row) for row in (rows if count else _stand_ins(operands))]
-    several = isinstance(found[0], tuple)
-    columns = zip(*found, strict=True) if several else [found]
+    results = [function(*row) for row in (rows if count else _stand_ins(operands))]
+    several = isinstance(results[0], tuple)
+    columns = zip(*results, strict=True) if several else [results]
     stacked = tuple(np.stack(c)[:count].reshape(*batch, *np.shape(c[0])) for c in columns)
     return stacked if several else stacked[0]
 
@@ -77,8 +77,8 @@ def solve(a: Array, b: Array) -> tuple[Array, Array, Array]:
     """Return the solution, and the factors of a single matrix, which the gradient uses again."""
     if a.ndim > _MATRIX or not a.size or not b.size:
         # NumPy's loop over many small matrices is faster than a call of SciPy for each
-        found = guarded(np.linalg.solve, a, b, message=_SOLVE)
-        return found, np.empty(0, a.dtype), np.empty(0, np.int32)
+        solution = guarded(np.linalg.solve, a, b, message=_SOLVE)
+        return solution, np.empty(0, a.dtype), np.empty(0, np.int32)
     lu, pivots, info = lapack("getrf", a.dtype)(a)
     if info:
         raise LinAlgError(_SOLVE)
@@ -100,8 +100,8 @@ def outer(x: Any, y: Any) -> Any:
 
 
 def _solve_vjp(g: Any, y: Any, a: Any, lu: Array, pivots: Array, needs: Any) -> Any:
-    found = solve_again(a, g, lu, pivots, 1)
-    return (-outer(found, y) if needs[0] else None), found
+    g_b = solve_again(a, g, lu, pivots, 1)
+    return (-outer(g_b, y) if needs[0] else None), g_b
 
 
 Routine(
@@ -129,17 +129,17 @@ def _solved_ex(a: Array, b: Array) -> tuple[Array, Array]:
 
 def solve_ex(a: Array, b: Array, *, check: str) -> tuple[Array, Array]:
     """Return solutions, and which diagonal element of U is zero, or 0; with ``check``, a message, raise for it."""
-    found, info = each(_solved_ex, a, b)
+    solution, info = each(_solved_ex, a, b)
     if check and info.any():
         k = int(np.flatnonzero(info)[0])
         name, colon, rest = check.partition(": ")
         raise LinAlgError(f"{name}{colon}{which(a, k)}{rest.format(info.flat[k])}")
-    return found, info
+    return solution, info
 
 
 def _solve_ex_vjp(g: Any, y: Any, a: Any, needs: Any) -> Any:
-    found = np.linalg.solve(turned(a), g)
-    return (-outer(found, y) if needs[0] else None), found
+    g_b = np.linalg.solve(turned(a), g)
+    return (-outer(g_b, y) if needs[0] else None), g_b
 
 
 _SOLVE_EX = _SOLVE.replace("solve:", "solve_ex:")
@@ -190,10 +190,10 @@ def solve_triangular(a: Any, b: Any, *, upper: bool, unitriangular: bool = False
 
 
 def _triangular_vjp(g: Any, y: Any, a: Any, upper: bool, unitriangular: bool, needs: Any) -> Any:
-    found = solve_triangular(turned(a), g, upper=not upper, unitriangular=unitriangular)
+    g_b = solve_triangular(turned(a), g, upper=not upper, unitriangular=unitriangular)
     if not needs[0]:
-        return None, found
-    return np.where(triangle(a.shape[-1], upper, unitriangular), -outer(found, y), 0.0), found
+        return None, g_b
+    return np.where(triangle(a.shape[-1], upper, unitriangular), -outer(g_b, y), 0.0), g_b
 
 
 def _triangular_jvp(t_a: Any, t_b: Any, y: Any, a: Any, upper: bool, unitriangular: bool) -> Any:

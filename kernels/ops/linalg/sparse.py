@@ -53,10 +53,10 @@ class Pattern:
         known = self._factors.get(key)
         if known is not None and np.array_equal(_bits(known[1]), _bits(data)):  # 0.0 is not -0.0, nan is nan
             return known[2]
-        found = make()
+        factors = make()
         with self._lock:
-            self._factors[key] = (ref(data, lambda gone: self._drop(key, gone)), data.copy(), found)
-        return found
+            self._factors[key] = (ref(data, lambda gone: self._drop(key, gone)), data.copy(), factors)
+        return factors
 
     def _drop(self, key: int, gone: Any) -> None:
         known = self._factors.get(key)
@@ -86,8 +86,8 @@ def multiply(data: Any, x: Any, *, pattern: Pattern, trans: bool = False) -> Any
 
 def _at(x: Any, y: Any, pattern: Pattern) -> Any:
     """Return the elements at the pattern of x times y transposed."""
-    found = x[pattern.rows] * y[pattern.columns]
-    return found if found.ndim == 1 else np.sum(found, axis=-1)
+    products = x[pattern.rows] * y[pattern.columns]
+    return products if products.ndim == 1 else np.sum(products, axis=-1)
 
 
 def _multiply_vjp(g: Any, data: Any, x: Any, pattern: Pattern, trans: bool, needs: Any) -> Any:
@@ -138,9 +138,9 @@ def _factored(data: Array, pattern: Pattern) -> Any:
 
 
 def _spsolve_vjp(g: Any, y: Any, data: Any, pattern: Pattern, trans: bool, needs: Any) -> Any:
-    found = spsolve(data, g, pattern=pattern, trans=not trans)
-    rows, columns = (y, found) if trans else (found, y)
-    return (-_at(rows, columns, pattern) if needs[0] else None), found
+    g_b = spsolve(data, g, pattern=pattern, trans=not trans)
+    rows, columns = (y, g_b) if trans else (g_b, y)
+    return (-_at(rows, columns, pattern) if needs[0] else None), g_b
 
 
 def _spsolve_jvp(t_data: Any, t_b: Any, y: Any, data: Any, pattern: Pattern, trans: bool) -> Any:

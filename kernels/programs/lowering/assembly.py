@@ -69,7 +69,7 @@ class Placing:
         nodes, tasks = self.recipe.nodes, plan.tasks
         count = len(nodes)
         self.columns = columns = Columns(nodes)
-        self.kinds = np.array(tasks.what, np.int64)
+        self.kinds = np.array(tasks.call_numbers, np.int64)
         self.counts = np.array(tasks.counts, np.int64)[self.kinds] if len(tasks) else self.kinds
         self.places = np.array(tasks.places, np.int64)
         base = columns.base
@@ -79,22 +79,22 @@ class Placing:
         for node, elements in plan.buffers.items():
             rooms[count + node] = _room(elements * nodes[node].spec.dtype.itemsize)
         times = np.repeat(np.arange(len(tasks)), self.counts)
-        found, self.size = memory_plan.offsets(used, times, rooms, self._fixed(used, count))
+        offsets, self.size = memory_plan.offsets(used, times, rooms, self._fixed(used, count))
         self.memory, self.start = block(self.size)
         constants = np.flatnonzero(columns.of(lambda node: node.constant is not None)).tolist()
-        own = self.start + found[:count]
+        addresses = self.start + offsets[:count]
         for i in constants:
             constant = nodes[i].constant
             assert constant is not None
             if constant.ndim:
-                own[i] = where(constant)
-        self.values, self.buffers = own[base] + columns.offset, self.start + found[count:]
+                addresses[i] = where(constant)
+        self.values, self.buffers = addresses[base] + columns.offset, self.start + offsets[count:]
         for i in constants:
-            if found[i] >= 0:
+            if offsets[i] >= 0:
                 self.view(i)[...] = nodes[i].constant
 
     def _fixed(self, used: Array, count: int) -> Array:
-        """Whether a value or a gradient buffer is given or asked for from outside, or is a number that tasks read."""
+        """Whether a value or a gradient buffer is an argument or a result, or is a number that tasks read."""
         columns, outside = self.columns, [*self.recipe.arguments, *self.recipe.outputs]
         fixed, named = np.zeros((2, 2 * count), np.bool_)
         fixed[columns.base[outside]] = True
@@ -122,27 +122,27 @@ class Placing:
         addresses, begins = self._addresses(), self.counts.cumsum() - self.counts
         inline = self._inline(addresses, begins)
         heads = _heads(inline >= 0, forward)
-        own, work = np.zeros((len(heads), words.ROW), np.int64), np.diff(np.append(heads, len(inline)))
+        row_words, work = np.zeros((len(heads), words.ROW), np.int64), np.diff(np.append(heads, len(inline)))
         apart = np.flatnonzero(inline[heads] < 0)
         tasks = heads[apart]
-        about, work[apart] = self._about(tasks)
-        counts, sizes = self.counts[tasks], about[:, 5]
+        call_words, work[apart] = self._call_words(tasks)
+        counts, sizes = self.counts[tasks], call_words[:, 5]
         starts = sizes.cumsum() - sizes
         pointers, within = np.zeros(int(sizes.sum()), np.int64), np.arange(counts.sum())
         nth = within - np.repeat(counts.cumsum() - counts, counts)
         pointers[np.repeat(starts, counts) + nth] = addresses[np.repeat(begins[tasks], counts) + nth]
         for k, column in enumerate((words.R_KIND, words.R_ADDRESS, words.R_LAYOUT, words.R_DATA, words.R_OPERANDS)):
-            own[apart, column] = about[:, k]
-        own[apart, words.R_ACCUMULATE] = np.array(self.tasks.adds, np.int64)[tasks]
-        own[apart, words.R_POINTERS] = where(pointers) + 8 * starts
-        fills = np.flatnonzero((about[:, 0] == words.RUN_FILL8) | (about[:, 0] == words.RUN_FILL4))
-        own[apart[fills], words.R_ADDRESS] = pointers[starts[fills]]
-        self._put_inline(own, heads, inline, addresses, begins)
+            row_words[apart, column] = call_words[:, k]
+        row_words[apart, words.R_ACCUMULATE] = np.array(self.tasks.adds, np.int64)[tasks]
+        row_words[apart, words.R_POINTERS] = where(pointers) + 8 * starts
+        fills = np.flatnonzero((call_words[:, 0] == words.RUN_FILL8) | (call_words[:, 0] == words.RUN_FILL4))
+        row_words[apart[fills], words.R_ADDRESS] = pointers[starts[fills]]
+        self._put_inline(row_words, heads, inline, addresses, begins)
         split = int(np.searchsorted(heads, forward))
         middle = int(sizes[: np.searchsorted(tasks, forward)].sum())
         return (
-            Rows(own[:split], pointers[:middle], self._stretches(work[:split], heads[:split])),
-            Rows(own[split:], pointers[middle:], self._stretches(work[split:], heads[split:])),
+            Rows(row_words[:split], pointers[:middle], self._stretches(work[:split], heads[:split])),
+            Rows(row_words[split:], pointers[middle:], self._stretches(work[split:], heads[split:])),
         )
 
     def _inline(self, addresses: Array, begins: Array) -> Array:
@@ -150,15 +150,15 @@ class Placing:
         kinds = [
             scalar_operations.kind_of(call, n) for call, n in zip(self.tasks.calls, self.tasks.counts, strict=True)
         ]
-        found = (
+        entry_numbers = (
             np.array([-1 if kind is None else kind for kind in kinds], np.int64)[self.kinds] if kinds else self.kinds
         )
         behind = addresses - self.start
         reached = (behind >= 0) & (behind < min(self.size, scalar_operations.REACH)) & (behind % _DOUBLE == 0)
         missed = np.concatenate([[0], np.cumsum(~reached)])
-        return np.where(missed[begins + self.counts] == missed[begins], found, -1)
+        return np.where(missed[begins + self.counts] == missed[begins], entry_numbers, -1)
 
-    def _put_inline(self, own: Array, heads: Array, inline: Array, addresses: Array, begins: Array) -> None:
+    def _put_inline(self, row_words: Array, heads: Array, inline: Array, addresses: Array, begins: Array) -> None:
         """Add the entries of what is computed without a call, and the rows that run them."""
         tasks = np.flatnonzero(inline >= 0)
         entries = np.zeros((len(tasks), scalar_operations.ENTRY), np.int32)
@@ -168,28 +168,28 @@ class Placing:
             entries[has, 1 + k] = (addresses[begins[tasks[has]] + k] - self.start) // _DOUBLE
         self.layouts.append(entries)
         rows = np.flatnonzero(inline[heads] >= 0)
-        own[rows, words.R_KIND] = words.RUN_INLINE
-        own[rows, words.R_ADDRESS] = where(entries) + entries.itemsize * scalar_operations.ENTRY * np.searchsorted(
-            tasks, heads[rows]
-        )
-        own[rows, words.R_LAYOUT] = scalar_operations.address() if len(rows) else 0
-        own[rows, words.R_DATA] = self.start
-        own[rows, words.R_OPERANDS] = np.diff(np.append(heads, len(inline)))[rows]
+        row_words[rows, words.R_KIND] = words.RUN_INLINE
+        row_words[rows, words.R_ADDRESS] = where(
+            entries
+        ) + entries.itemsize * scalar_operations.ENTRY * np.searchsorted(tasks, heads[rows])
+        row_words[rows, words.R_LAYOUT] = scalar_operations.address() if len(rows) else 0
+        row_words[rows, words.R_DATA] = self.start
+        row_words[rows, words.R_OPERANDS] = np.diff(np.append(heads, len(inline)))[rows]
 
-    def _about(self, tasks: Array) -> tuple[Array, Array]:
+    def _call_words(self, tasks: Array) -> tuple[Array, Array]:
         """Return kind, address, layout, data, operands and pointers of rows, and how long each takes."""
         if not len(tasks):
             return np.zeros((0, 6), np.int64), np.zeros(0, np.int64)
         used, which = np.unique(self.kinds[tasks], return_inverse=True)
         called = [self._called(self.tasks.calls[k], self.tasks.counts[k]) for k in used.tolist()]
-        return np.array([about for about, _ in called], np.int64)[which], np.array([w for _, w in called])[which]
+        return np.array([row for row, _ in called], np.int64)[which], np.array([w for _, w in called])[which]
 
     def _addresses(self) -> Array:
         """Return the address of each place."""
-        found = np.where(self.places < 0, self.buffers[~self.places], self.values[self.places])
+        addresses = np.where(self.places < 0, self.buffers[~self.places], self.values[self.places])
         for k, offset in self.tasks.offsets.items():
-            found[k] += offset
-        return found
+            addresses[k] += offset
+        return addresses
 
     def _called(self, call: Any, count: int) -> tuple[tuple[int, ...], int]:
         """Return kind, address, layout, data, operands and pointers of what rows call, and how long it takes."""
@@ -201,7 +201,7 @@ class Placing:
         if isinstance(call, UfuncCall):
             layout = nest_layout(call)
             self.layouts.append(layout)
-            room = 3 * count + 1  # for the call's arguments, too
+            room = 3 * count + 1  # the call's arguments use it, too
             return (
                 (words.RUN_NEST, call.loop.address, where(layout), call.loop.data, count, room),
                 math.prod(call.shape),
@@ -211,13 +211,13 @@ class Placing:
 
     def _stretches(self, work: Array, tasks: Array) -> list[tuple[int, int, partial[None] | None]]:
         """Return stretches of rows of about equal work, and what Python does at the end of each."""
-        done, found, begin = work.cumsum(), [], 0
+        done, stretches, begin = work.cumsum(), [], 0
         while begin < len(work):
             before = int(done[begin - 1]) if begin else 0
             end = min(int(np.searchsorted(done, before + words.WORK_BETWEEN_CHECKS, "right")) + 1, len(work))
-            found.append((begin, end, self._call(int(tasks[end - 1]))))
+            stretches.append((begin, end, self._call(int(tasks[end - 1]))))
             begin = end
-        return found
+        return stretches
 
     def _call(self, last: int) -> partial[None] | None:
         """Return what Python does at the end of a stretch, if that is its last task."""
@@ -243,14 +243,14 @@ _kernels: Recent[Any, tuple[int, Array]] = Recent()
 
 def _compiled(kernel: Any, known: dict[int, tuple[int, Array]]) -> tuple[int, Array]:
     """Return a kernel's address and layout, made once for equal ones; known, and kept, by id within a plan."""
-    found = known.get(id(kernel))
-    if found is None:
-        found = _kernels.get(kernel)
-        if found is None:
-            found = _kernels.setdefault(kernel, kernel.kernel())
+    compiled = known.get(id(kernel))
+    if compiled is None:
+        compiled = _kernels.get(kernel)
+        if compiled is None:
+            compiled = _kernels.setdefault(kernel, kernel.kernel())
         # setdefault: rows hold the address of a layout, so the one that another thread made first must stay.
-        found = known.setdefault(id(kernel), found)
-    return found
+        compiled = known.setdefault(id(kernel), compiled)
+    return compiled
 
 
 def _room_of(node: Node) -> int:

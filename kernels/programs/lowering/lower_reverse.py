@@ -140,8 +140,8 @@ class Reverse:
         ):
             self._write_out(base)
         for i, pull in enumerate(form.pulls):
-            given = step.operands[i]
-            if pull is not None and isinstance(given, NodeRef) and not (i == 0 and form.kind == CLEARS):
+            operand = step.operands[i]
+            if pull is not None and isinstance(operand, NodeRef) and not (i == 0 and form.kind == CLEARS):
                 self._contribute(step, form, i, (cotangent, *saved))
         if form.kind == CLEARS and form.pulls[0] is not None:
             self.tasks.append(Call(form.pulls[0], (cotangent, cotangent, *saved)))
@@ -155,8 +155,8 @@ class Reverse:
         kept = [self._saved(step, form, name).node for name in names]
         wanted = [
             i
-            for i, (given, spec) in enumerate(zip(step.operands, form.specs, strict=True))
-            if spec is not None and isinstance(given, NodeRef) and self.recipe.wants(given.node)
+            for i, (operand, spec) in enumerate(zip(step.operands, form.specs, strict=True))
+            if spec is not None and isinstance(operand, NodeRef) and self.recipe.wants(operand.node)
         ]
         targets = [node_of(step.operands[i]) for i in wanted]
         specs = tuple(spec if i in wanted else None for i, spec in enumerate(form.specs))
@@ -165,9 +165,9 @@ class Reverse:
 
         def run(arrays: list[Array]) -> None:
             g, *rest = arrays
-            found = call.gradients(g, dict(zip(names, rest, strict=False)), specs)
+            gradients = call.gradients(g, dict(zip(names, rest, strict=False)), specs)
             for i, place, first in zip(wanted, rest[len(names) :], stored, strict=True):
-                value = found[i]
+                value = gradients[i]
                 if first:
                     np.add(-0.0 if value is None else value, call.op.nothing, out=place)
                 elif value is not None:
@@ -192,31 +192,31 @@ class Reverse:
 
     def _contribute(self, step: Step, form: Form, i: int, reads: tuple[Place, ...]) -> None:
         """Add one pullback, stored where it is the first to reach all of its target: whole, or one number."""
-        given, spec, pull = step.operands[i], form.specs[i], form.pulls[i]
-        assert isinstance(given, NodeRef)
+        operand, spec, pull = step.operands[i], form.specs[i], form.pulls[i]
+        assert isinstance(operand, NodeRef)
         assert spec is not None
-        if not self.recipe.wants(given.node):
+        if not self.recipe.wants(operand.node):
             return
-        base = self._buffer_of(given.node)
-        given_one = self.recipe.family_of(step.result) in self.constant_buffers
+        base = self._buffer_of(operand.node)
+        is_constant = self.recipe.family_of(step.result) in self.constant_buffers
         seen = base in self.touched or self._is_asked(base)
-        one = not seen and form.constant_result(i) >= (IF_INPUT_IS if given_one else ALWAYS)
-        stored = self._ready(given.node, spec, form.covers[i])
-        if one:
+        constant = not seen and form.constant_result(i) >= (IF_INPUT_IS if is_constant else ALWAYS)
+        stored = self._ready(operand.node, spec, form.covers[i])
+        if constant:
             pull = constant_cotangents.computing_constant(pull)
             self.constant_buffers.add(base)
-        elif given_one:
+        elif is_constant:
             pull = constant_cotangents.reading_constant(pull)
-        target = Place(base, gradient=True, offset=self.recipe.nodes[given.node].buffer_offset)
+        target = Place(base, gradient=True, offset=self.recipe.nodes[operand.node].buffer_offset)
         self.tasks.append(Call(pull, (target, *reads), not stored))
 
     def _is_asked(self, base: int) -> bool:
-        """Whether a gradient is a result of the program, not only on the way to one."""
+        """Whether a gradient is a result of the program, not only an intermediate."""
         node = self.recipe.nodes[base]
         return node.argument or node.constant is not None
 
     def _write_out(self, base: int) -> None:
-        """Give every element of a gradient buffer the number that its first one holds."""
+        """Write out a constant gradient: give every element the number that the first one holds."""
         dtype, place = self.recipe.nodes[base].spec.dtype, Place(base, gradient=True)
         operands = (Operand("target", dtype, 0, (dtype.itemsize,)), Operand("x", dtype, 1, (0,)))
         self.tasks.append(Call(Loop(same, (self.buffers[base],), operands, pullback=False), (place, place)))
@@ -232,7 +232,7 @@ class Reverse:
             return Place(self.lowering.extras[step.at][form.op.extras.index(name)])
         node = operand_named(step, name)
         if node is None:  # a Python number; an offset's place is never read
-            given = 0.0 if name == "offset" else step.operands[form.op.inputs.index(name)]
-            assert isinstance(given, (int, float))
-            node = self.lowering.number(given)
+            operand = 0.0 if name == "offset" else step.operands[form.op.inputs.index(name)]
+            assert isinstance(operand, (int, float))
+            node = self.lowering.number(operand)
         return Place(node)

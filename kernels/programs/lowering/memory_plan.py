@@ -26,29 +26,29 @@ def offsets(used: Array, times: Array, rooms: Array, fixed: Array) -> tuple[Arra
     first, last = np.full((2, len(rooms)), -1)
     first[used[::-1]] = times[::-1]
     last[used] = times
-    found = np.full(len(rooms), -1)
-    own = np.flatnonzero(fixed & (rooms > 0))
-    ends = rooms[own].cumsum()
-    found[own] = ends - rooms[own]
+    places_found = np.full(len(rooms), -1)
+    alone = np.flatnonzero(fixed & (rooms > 0))
+    ends = rooms[alone].cumsum()
+    places_found[alone] = ends - rooms[alone]
     size = int(ends[-1]) if len(ends) else 0
     shared = ~fixed & (rooms > 0) & (first >= 0)
     small = np.flatnonzero(shared & (rooms <= SMALL))
     places, more = _small(first[small], last[small], rooms[small])
-    found[small] = places + size
+    places_found[small] = places + size
     free = Free(size + more + -(size + more) % SMALL)
-    _place(free, np.flatnonzero(shared & (rooms > SMALL)), first, last, rooms, found)
-    return found, free.size
+    _place(free, np.flatnonzero(shared & (rooms > SMALL)), first, last, rooms, places_found)
+    return places_found, free.size
 
 
 def _small(first: Array, last: Array, rooms: Array) -> tuple[Array, int]:
     """Return places for values of few bytes, and the size of them all."""
     born, dying = (np.argsort(times, kind="stable") for times in (first, last))
-    found, behind, heads = np.empty_like(first), np.empty_like(first), np.full(1 + SMALL // 8, -1)
-    tables = (born, dying, first, last, np.ascontiguousarray(rooms), found, behind, heads)
-    return found, jit.load_module("programs.lowering.memory_plan_native").share(len(first), *map(where, tables))
+    starts, behind, heads = np.empty_like(first), np.empty_like(first), np.full(1 + SMALL // 8, -1)
+    tables = (born, dying, first, last, np.ascontiguousarray(rooms), starts, behind, heads)
+    return starts, jit.load_module("programs.lowering.memory_plan_native").share(len(first), *map(where, tables))
 
 
-def _place(free: Free, values: Array, first: Array, last: Array, rooms: Array, found: Array) -> None:
+def _place(free: Free, values: Array, first: Array, last: Array, rooms: Array, offsets: Array) -> None:
     """Place the larger values: at each task the largest first, then what it was the last to name is free."""
     born = values[np.lexsort((-rooms[values], first[values]))].tolist()
     dying = values[np.argsort(last[values], kind="stable")].tolist()
@@ -58,7 +58,7 @@ def _place(free: Free, values: Array, first: Array, last: Array, rooms: Array, f
             free.give(starts[dying[gone]], int(rooms[dying[gone]]))
             gone += 1
         starts[value] = free.take(room)
-    found[born] = [starts[value] for value in born]
+    offsets[born] = [starts[value] for value in born]
 
 
 class Free:

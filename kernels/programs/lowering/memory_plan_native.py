@@ -7,7 +7,7 @@ from kernels.native.memory import store_i8, word
 
 
 @njit("int64(int64, int64, int64, int64, int64, int64, int64, int64, int64)", cache=True, error_model="numpy")
-def share(count, born, dying, first, last, rooms, found, behind, heads):
+def share(count, born, dying, first, last, rooms, starts, behind, heads):
     """Give each of ``count`` values a place; return the size of all.
 
     ``born`` and ``dying`` have the values in the order of their first and of their last task. What is free of one size
@@ -25,9 +25,9 @@ def share(count, born, dying, first, last, rooms, found, behind, heads):
         head = heads + word(rooms, value)
         free = word(head, 0)
         if free < 0:
-            store_i8(found + 8 * value, size)
+            store_i8(starts + 8 * value, size)
             size += word(rooms, value)
         else:
-            store_i8(found + 8 * value, word(found, free))
+            store_i8(starts + 8 * value, word(starts, free))
             store_i8(head, word(behind, free))
     return size

@@ -25,16 +25,16 @@ class Columns:
         self._distinct = [nodes[i] for i in first.tolist()]
         everyone = np.arange(len(nodes))
         self.base, self.family = (
-            np.where(found < 0, everyone, found)
-            for found in (
+            np.where(column < 0, everyone, column)
+            for column in (
                 self.of(lambda node: -1 if node.base is None else node.base),
                 self.of(lambda node: -1 if node.family is None else node.family),
             )
         )
         self.offset, self.buffer_offset = self.of(lambda node: node.offset), self.of(lambda node: node.buffer_offset)
-        own = self.of(lambda node: node.differentiable)
-        self.wants = (own | own[self.family]) != 0
+        differentiable = self.of(lambda node: node.differentiable)
+        self.wants = (differentiable | differentiable[self.family]) != 0
 
-    def of(self, about: Callable[[Node], int]) -> Array:
+    def of(self, attribute: Callable[[Node], int]) -> Array:
         """Return a number of each node."""
-        return np.array([about(node) for node in self._distinct], np.int64)[self._place]
+        return np.array([attribute(node) for node in self._distinct], np.int64)[self._place]

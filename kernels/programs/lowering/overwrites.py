@@ -21,7 +21,7 @@ def written(recipe: Recipe) -> set[int]:
 
 
 class Overwriting:
-    """Follows the steps of a program: what their pullbacks mention, by the memory that it stands in."""
+    """Follows the steps of a program: which values their pullbacks read, by the memory of these values."""
 
     def __init__(self, recipe: Recipe) -> None:
         self.recipe = recipe
@@ -31,7 +31,7 @@ class Overwriting:
         self._words = recipe.steps.words if self.written else None
 
     def read_at(self, at: int) -> None:
-        """Note the values that the pullbacks of a step will need, where a write may replace them."""
+        """Remember the values that the pullbacks of a step will read, where a write may replace them."""
         steps = self.recipe.steps
         if self._words is None or not self._saves[self._words[steps.starts[at]]]:
             return
@@ -44,24 +44,24 @@ class Overwriting:
     def by(self, step: Step) -> list[tuple[int, list[Waiting]]]:
         """Return the nodes that a write replaces, with the steps that wait for their values; once each."""
         places, low, high = self._of(step.result), *self._bytes(step.result)
-        found: dict[int, list[Waiting]] = {}
+        waiting: dict[int, list[Waiting]] = {}
         for item in places.meeting(low, high):
             other, name, node = item
-            found.setdefault(node, []).append((other, name))
+            waiting.setdefault(node, []).append((other, name))
             places.discard(*self._bytes(node), item)
-        return list(found.items())
+        return list(waiting.items())
 
     def _of(self, node: int) -> Intervals:
         return self._read_places.setdefault(self.recipe.base_of(node), Intervals())
 
     def _bytes(self, node: int) -> tuple[int, int]:
         """Return the range of its base's memory that a node stands in."""
-        own = self.recipe.nodes[node]
-        if own.spec.size == 0:
+        written = self.recipe.nodes[node]
+        if written.spec.size == 0:
             return 0, 0
-        ends = [(n - 1) * s for n, s in zip(own.spec.shape, own.spec.strides, strict=True)]
+        ends = [(n - 1) * s for n, s in zip(written.spec.shape, written.spec.strides, strict=True)]
         first, last = sum(min(end, 0) for end in ends), sum(max(end, 0) for end in ends)
-        return own.offset + first, own.offset + last + own.spec.dtype.itemsize
+        return written.offset + first, written.offset + last + written.spec.dtype.itemsize
 
 
 def operand_named(step: Step, name: str) -> int | None:

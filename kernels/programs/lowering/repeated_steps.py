@@ -42,23 +42,25 @@ class Repeating:
         kind, result = self.words[start : start + HEAD]
         op, _, _, count = self.steps.kinds[kind]
         tasks, (before, place, node) = self.tasks, self._before
-        if not op.repeatable or any(isinstance(tasks.calls[what], PythonCall) for what in tasks.what[before:]):
+        if not op.repeatable or any(
+            isinstance(tasks.calls[number], PythonCall) for number in tasks.call_numbers[before:]
+        ):
             return
         operands, places = self.words[start + HEAD : start + HEAD + count], tasks.places[place:].tolist()
         temporaries = [k for k in range(node, len(self.nodes)) if self.nodes[k].constant is None]
         asked = [*places, self.extra[at]] if at in self.extra else places
-        single = len(tasks.what) - before == 1 and not temporaries and not tasks.offsets
-        found = self._in_order(asked, operands, result) if single else None
-        found = found or self._by_nodes(asked, operands, result, temporaries)
-        if found is not None:
+        single = len(tasks.call_numbers) - before == 1 and not temporaries and not tasks.offsets
+        names = self._in_order(asked, operands, result) if single else None
+        names = names or self._by_nodes(asked, operands, result, temporaries)
+        if names is not None:
             pattern = Pattern(
-                tasks.what[before:].tolist(),
+                tasks.call_numbers[before:].tolist(),
                 tasks.adds[before:].tolist(),
-                found[: len(places)],
+                names[: len(places)],
                 [(k - place, offset) for k, offset in tasks.offsets.items() if k >= place] if tasks.offsets else [],
                 [self.nodes[k] for k in temporaries],
-                found[-1] if at in self.extra else None,
-                self._dtypes(places, found),
+                names[-1] if at in self.extra else None,
+                self._dtypes(places, names),
             )
             self._patterns[kind] = self.blocks.add(pattern)
 
@@ -66,8 +68,8 @@ class Repeating:
         """Name the places of one call of all operands in order, its result first or last."""
         if len(places) != 1 + len(operands):
             return None
-        for order, own in enumerate((places[1:], places[:-1])):
-            pairs = zip(own, operands, strict=True)
+        for order, places_of_operands in enumerate((places[1:], places[:-1])):
+            pairs = zip(places_of_operands, operands, strict=True)
             if places[-order] == result and all(self._is_number(n) if o < 0 else n == o for n, o in pairs):
                 names = [(OPERAND, k) for k in range(len(operands))]
                 return [*names, (RESULT, 0)] if order else [(RESULT, 0), *names]
@@ -76,7 +78,7 @@ class Repeating:
     def _by_nodes(
         self, places: list[int], operands: list[int], result: int, temporaries: list[int]
     ) -> list[Source] | None:
-        """Name the places by the nodes that stand there; None where these do not tell them apart."""
+        """Name the places by the nodes that stand there; None where these are not unique."""
         named: dict[int, Source] = {result: (RESULT, 0)}
         for k, o in enumerate(operands):
             if o < 0 or o in named:
@@ -91,8 +93,8 @@ class Repeating:
         """Return the dtypes of operands that are numbers."""
         return {
             k: self.nodes[node].spec.dtype
-            for node, (what, k) in zip(places, names, strict=False)
-            if what == OPERAND and self._is_number(node)
+            for node, (source, k) in zip(places, names, strict=False)
+            if source == OPERAND and self._is_number(node)
         }
 
     def _is_number(self, node: int) -> bool:

@@ -66,7 +66,7 @@ class Blocks:
         self._calls.extend(pattern.calls)
         self._adds.extend(pattern.adds)
         self._call_ends.append(len(self._calls))
-        self._sources.extend([what for what, _ in pattern.places])
+        self._sources.extend([source for source, _ in pattern.places])
         self._numbers.extend([k for _, k in pattern.places])
         self._place_ends.append(len(self._sources))
         return len(self.patterns) - 1
@@ -74,33 +74,33 @@ class Blocks:
     def flush(self) -> None:
         """Append the tasks that wait, with room for their places."""
         if len(self.order) < FEW:
-            for given, at in zip(self.order, self.steps, strict=True):
-                self._append(given, at)
+            for signed, at in zip(self.order, self.steps, strict=True):
+                self._append(signed, at)
         else:
             self._append_all(np.array(self.order))
         self.order.clear()
         self.steps.clear()
 
-    def _append(self, given: int, at: int) -> None:
-        k, tasks = given if given >= 0 else ~given, self.tasks
+    def _append(self, signed: int, at: int) -> None:
+        k, tasks = signed if signed >= 0 else ~signed, self.tasks
         self._rows.extend((k, at, len(tasks.places)))
         calls, adds = self.patterns[k].calls, self.patterns[k].adds
-        tasks.what.extend(calls)
-        tasks.adds.extend(adds if given >= 0 else [0] * len(calls))
+        tasks.call_numbers.extend(calls)
+        tasks.adds.extend(adds if signed >= 0 else [0] * len(calls))
         tasks.places.extend([0] * len(self.patterns[k].places))
 
-    def _append_all(self, given: Array) -> None:
-        tasks, order = self.tasks, np.where(given < 0, ~given, given)
+    def _append_all(self, signed: Array) -> None:
+        tasks, order = self.tasks, np.where(signed < 0, ~signed, signed)
         nth, sizes = _spread(self._call_ends, order)
         rooms = np.diff(np.array(self._place_ends))[order]
         begins = len(tasks.places) + rooms.cumsum() - rooms
         self._rows.frombytes(np.stack([order, np.array(self.steps), begins], axis=1).tobytes())
-        tasks.what.frombytes(np.array(self._calls)[nth].tobytes())
-        tasks.adds.frombytes((np.array(self._adds)[nth] * np.repeat(given >= 0, sizes)).tobytes())
+        tasks.call_numbers.frombytes(np.array(self._calls)[nth].tobytes())
+        tasks.adds.frombytes((np.array(self._adds)[nth] * np.repeat(signed >= 0, sizes)).tobytes())
         tasks.places.frombytes(bytes(8 * int(rooms.sum())))
 
     def finish(self, columns: Columns | None = None) -> None:
-        """Write the places; ``columns`` tell of gradients."""
+        """Write the places; ``columns`` say where gradients are."""
         self.flush()
         if not self._rows:
             return
@@ -109,21 +109,21 @@ class Blocks:
         first, (nth, rooms) = self._temporaries(order), _spread(self._place_ends, order)
         rows = np.repeat(np.arange(len(at)), rooms)
         places = begins[rows] + nth - np.array(self._place_ends)[order[rows]]
-        what = np.array(self._sources)[nth]
-        found = self._found(what, np.array(self._numbers)[nth], at[rows], first[rows])
+        sources = np.array(self._sources)[nth]
+        nodes = self._nodes_of(sources, np.array(self._numbers)[nth], at[rows], first[rows])
         if columns is not None:
-            gradients = what >= OPERAND_GRADIENT
-            offsets = columns.buffer_offset[found[gradients]]
+            gradients = sources >= OPERAND_GRADIENT
+            offsets = columns.buffer_offset[nodes[gradients]]
             moved = np.flatnonzero(offsets)
             self.tasks.offsets.update(zip(places[gradients][moved].tolist(), offsets[moved].tolist(), strict=True))
-            found[gradients] = ~columns.family[found[gradients]]
-        for i in np.flatnonzero((what == OPERAND) & (found < 0)).tolist():
+            nodes[gradients] = ~columns.family[nodes[gradients]]
+        for i in np.flatnonzero((sources == OPERAND) & (nodes < 0)).tolist():
             dtype = self.patterns[order[rows[i]]].dtypes.get(self._numbers[nth[i]], _FLOAT64)
-            found[i] = self.number(self.recipe.steps.numbers[~found[i]], dtype)
-        np.frombuffer(self.tasks.places, np.int64)[places] = found
+            nodes[i] = self.number(self.recipe.steps.numbers[~nodes[i]], dtype)
+        np.frombuffer(self.tasks.places, np.int64)[places] = nodes
         for i in _those(order, [bool(p.offsets) for p in self.patterns]):
             self.tasks.offsets.update({int(begins[i]) + j: n for j, n in self.patterns[order[i]].offsets})
-        self._note_extras(order, at, first)
+        self._keep_extras(order, at, first)
 
     def _temporaries(self, order: Array) -> Array:
         """Make the temporaries; return the first node of each step's."""
@@ -133,22 +133,22 @@ class Blocks:
             self.recipe.nodes.extend(self.patterns[k].temporaries)
         return first
 
-    def _found(self, what: Array, numbers: Array, at: Array, first: Array) -> Array:
+    def _nodes_of(self, sources: Array, numbers: Array, at: Array, first: Array) -> Array:
         """Return the nodes that stand at places of these steps; of Python numbers their words."""
-        words, starts, found = self._words, self._starts[at], numbers.copy()
-        of_operands = (what == OPERAND) | (what == OPERAND_GRADIENT)
-        found[of_operands] = words[starts[of_operands] + HEAD + numbers[of_operands]]
-        of_results = (what == RESULT) | (what == RESULT_GRADIENT)
-        found[of_results] = words[starts[of_results] + 1]
-        found[what == TEMPORARY] += first[what == TEMPORARY]
-        found[what == EXTRA] = [self.extra[i] for i in at[what == EXTRA].tolist()]
-        return found
+        words, starts, nodes = self._words, self._starts[at], numbers.copy()
+        of_operands = (sources == OPERAND) | (sources == OPERAND_GRADIENT)
+        nodes[of_operands] = words[starts[of_operands] + HEAD + numbers[of_operands]]
+        of_results = (sources == RESULT) | (sources == RESULT_GRADIENT)
+        nodes[of_results] = words[starts[of_results] + 1]
+        nodes[sources == TEMPORARY] += first[sources == TEMPORARY]
+        nodes[sources == EXTRA] = [self.extra[i] for i in at[sources == EXTRA].tolist()]
+        return nodes
 
-    def _note_extras(self, order: Array, at: Array, first: Array) -> None:
+    def _keep_extras(self, order: Array, at: Array, first: Array) -> None:
         rows = _those(order, [p.extra is not None for p in self.patterns])
         sources = np.array([self.patterns[k].extra for k in order[rows].tolist()], np.int64).reshape(-1, 2)
-        found = self._found(sources[:, 0], sources[:, 1], at[rows], first[rows])
-        self.extra.update(zip(at[rows].tolist(), found.tolist(), strict=True))
+        nodes = self._nodes_of(sources[:, 0], sources[:, 1], at[rows], first[rows])
+        self.extra.update(zip(at[rows].tolist(), nodes.tolist(), strict=True))
 
 
 def _those(order: Array, wanted: list[bool]) -> list[int]:

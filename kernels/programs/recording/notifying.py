@@ -59,7 +59,7 @@ class Tables:
 class _Kept(np.ndarray[Any, Any]):
     """Words, with the objects whose addresses they are."""
 
-    things: list[Any]
+    objects: list[Any]
 
 
 def native_notify(tables: Tables, tensor: type, slowly: Callable[..., None]) -> Callable[..., None] | None:
@@ -68,8 +68,8 @@ def native_notify(tables: Tables, tensor: type, slowly: Callable[..., None]) -> 
         return None
     kinds = [float, tensor, Form, tuple, None]
     steps = tables.steps
-    things = [tables.known, tables.nodes, tables.forms, tables.alike, tables.held, steps.numbers, slowly]
-    words = [*(id(x) for x in (*kinds, *things, *APART)), steps.head.buffer_info()[0]]
+    objects = [tables.known, tables.nodes, tables.forms, tables.alike, tables.held, steps.numbers, slowly]
+    words = [*(id(x) for x in (*kinds, *objects, *APART)), steps.head.buffer_info()[0]]
     table_words = np.array(words, np.int64).view(_Kept)
-    table_words.things = [*things, steps]
+    table_words.objects = [*objects, steps]
     return bound("programs.recording.notifying_native", "notify", table_words)

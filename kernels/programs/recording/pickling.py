@@ -75,7 +75,7 @@ def _path(op: Custom, function: Any) -> tuple[str, str]:
     """Return where a jitted function of the user's is found again."""
     path = function.py_func.__module__, function.py_func.__qualname__
     try:
-        value = _found(*path)
+        value = _imported(*path)
     except (ImportError, AttributeError):
         value = None
     if value is not function:
@@ -86,7 +86,7 @@ def _path(op: Custom, function: Any) -> tuple[str, str]:
     return path
 
 
-def _found(module: str, name: str) -> Any:
+def _imported(module: str, name: str) -> Any:
     value = importlib.import_module(module)
     for part in name.split("."):
         value = getattr(value, part)
@@ -98,7 +98,7 @@ def custom_from(name: str, grad_fn: str, forward: tuple[str, str], vjp: tuple[st
     key = name, grad_fn, forward, vjp
     if key not in _customs:
         _customs[key] = Custom(
-            name=name, doc="", pullback=(None,), grad_fn=grad_fn, forward=_found(*forward), vjp=_found(*vjp)
+            name=name, doc="", pullback=(None,), grad_fn=grad_fn, forward=_imported(*forward), vjp=_imported(*vjp)
         )
     return _customs[key]
 

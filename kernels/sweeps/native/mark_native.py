@@ -224,13 +224,8 @@ def attempt(h, root, pending):
     """Mark, from so many roots, as far as the buckets that are found by key suffice."""
     t = word(h, H_TAPE)
     items, forms, order = word(t, T_WORDS), word(word(t, T_REGISTRY), G_FORMS), word(h, H_ORDER)
-    buckets, mask, top, near, stamp = (
-        word(h, H_BUCKETS),
-        word(h, H_MASK),
-        word(h, H_TOP),
-        word(h, H_NEAR),
-        word(h, H_STAMP),
-    )
+    buckets, mask, stamp = word(h, H_BUCKETS), word(h, H_MASK), word(h, H_STAMP)
+    top, near = word(h, H_TOP), word(h, H_NEAR)
     position, count, room, slot, tape = seek(t, root) - 1, 0, mask - mask // 8, top + 1, word(t, T_NUMBER)
     whole = position == word(t, T_SIZE) - 1
     while pending > 0 and position >= 0:

@@ -46,13 +46,8 @@ def drop(h):
     if whole != 0 and whole == word(t, T_SIZE):  # nothing was recorded since
         return cut(t, word(h, H_LOW))
     items, low, forms = word(t, T_WORDS), -1, word(word(t, T_REGISTRY), G_FORMS)
-    buckets, mask, top, near, order = (
-        word(h, H_BUCKETS),
-        word(h, H_MASK),
-        word(h, H_TOP),
-        word(h, H_NEAR),
-        word(h, H_ORDER),
-    )
+    buckets, mask, order = word(h, H_BUCKETS), word(h, H_MASK), word(h, H_ORDER)
+    top, near = word(h, H_TOP), word(h, H_NEAR)
     for k in range(word(h, H_COUNT) - 1, -1, -1):
         last = word(order, k)
         block = word(forms, word(items, last))

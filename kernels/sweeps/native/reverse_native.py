@@ -121,13 +121,8 @@ def sweep(h):
     """
     items = word(word(h, H_TAPE), T_WORDS)
     forms = word(word(word(h, H_TAPE), T_REGISTRY), G_FORMS)
-    buckets, mask, top, near, order = (
-        word(h, H_BUCKETS),
-        word(h, H_MASK),
-        word(h, H_TOP),
-        word(h, H_NEAR),
-        word(h, H_ORDER),
-    )
+    buckets, mask, order = word(h, H_BUCKETS), word(h, H_MASK), word(h, H_ORDER)
+    top, near = word(h, H_TOP), word(h, H_NEAR)
     resume, batch, work = word(h, H_RESUME), word(h, H_BATCH), 0
     for k in range(word(h, H_FROM), word(h, H_COUNT)):
         last = word(order, k)

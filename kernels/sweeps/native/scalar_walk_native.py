@@ -115,13 +115,8 @@ def descend(h, root, pending):
     """Go down the tape from the roots, running pullbacks; OK, GROW, or ELSEWHERE."""
     t = word(h, H_TAPE)
     items, forms, order = word(t, T_WORDS), word(word(t, T_REGISTRY), G_FORMS), word(h, H_ORDER)
-    buckets, mask, top, near, stamp = (
-        word(h, H_BUCKETS),
-        word(h, H_MASK),
-        word(h, H_TOP),
-        word(h, H_NEAR),
-        word(h, H_STAMP),
-    )
+    buckets, mask, stamp = word(h, H_BUCKETS), word(h, H_MASK), word(h, H_STAMP)
+    top, near = word(h, H_TOP), word(h, H_NEAR)
     position, count, room, slot, work = seek(t, root) - 1, 0, mask - mask // 8, top + 1, 0
     whole, tape = position == word(t, T_SIZE) - 1, word(t, T_NUMBER)
     while pending > 0 and position >= 0:
