@@ -7,7 +7,7 @@ words behind the beginning of the machine's memory. ``x1`` is the first operand,
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -88,11 +88,13 @@ def kind_of(kernel: Any, count: int) -> int | None:
     """Return the kind of entry for a kernel that takes so many places; None if it has to be called as a kernel."""
     if not isinstance(kernel, Loop) or kernel.steps != 1:
         return None
-    kind = _kinds.get((kernel, count), False)
-    return _kinds.setdefault((kernel, count), _kind_of(kernel, count)) if kind is False else kind
+    kind = _kinds.get((kernel, count), _NOT_LOOKED_UP)
+    return _kinds.setdefault((kernel, count), _kind_of(kernel, count)) if kind is _NOT_LOOKED_UP else kind
 
 
+_NOT_LOOKED_UP: Final = False
 _kinds: Recent[tuple[Loop, int], Any] = Recent()
+"""The kinds that were looked up, None among them."""
 
 
 def _kind_of(kernel: Loop, count: int) -> int | None:

@@ -19,7 +19,7 @@ import numpy as np
 from kernels.arrays.address_probe import is_object, with_subclasses, word_at
 from kernels.arrays.specs import Spec
 from kernels.debug import snapshots
-from kernels.debug.snapshots import NOTHING, Checked, InstructionLayout, Picture, head_of, layout_of, stands
+from kernels.debug.snapshots import NOTHING, Checked, Complaint, InstructionLayout, Picture, head_of, layout_of, stands
 from kernels.native import registry, words
 from kernels.native.pool import guards
 from kernels.native.pool.guards import DamagedError
@@ -75,7 +75,7 @@ class _Checker:
     def __init__(self, address: int, picture: Picture, before: Checked) -> None:
         self.address, self.picture, self.before, self.kept = address, picture, before, 0
         self.number, self.next = (int(picture.header[at]) for at in (words.T_NUMBER, words.T_NEXT))
-        self.layouts: dict[int, InstructionLayout | str] = {}
+        self.layouts: dict[int, InstructionLayout | Complaint] = {}
         self.heads: dict[int, tuple[int, bytes]] = {}
         self.known: dict[int, str] = {}
         self.slots: list[Array] = []
@@ -152,7 +152,7 @@ class _Checker:
         """Return how the tape is, once there are no complaints."""
         return Checked(self.picture.words, _joined(self.slots), _joined(self.ends), self.heads)
 
-    def _layout_of(self, code: int) -> InstructionLayout | str:
+    def _layout_of(self, code: int) -> InstructionLayout | Complaint:
         layout = self.layouts.get(code)
         if layout is None:
             layout = self.layouts[code] = layout_of(code)
@@ -174,7 +174,7 @@ class _Checker:
             if why := self._wrong_saved(tape_words[1 + inputs + j], kind, layout, j):
                 yield 1 + inputs + j, f"saved {layout.form.saved[j]!r}", why
 
-    def _wrong_operand(self, operand: int, slot: int) -> str:
+    def _wrong_operand(self, operand: int, slot: int) -> Complaint:
         if operand < 0:
             kind = self._type_at(-operand)
             if isinstance(kind, str):
@@ -189,7 +189,7 @@ class _Checker:
             count, ""
         )
 
-    def _wrong_saved(self, value: int, kind: int, layout: InstructionLayout, j: int) -> str:
+    def _wrong_saved(self, value: int, kind: int, layout: InstructionLayout, j: int) -> Complaint:
         if kind == words.DOUBLE:
             return ""
         if kind == words.NUMBER:
@@ -202,7 +202,7 @@ class _Checker:
             return ""
         return _wrong_array(value, layout.specs[j]) if kind_of_object in self.arrays else "the address of no array"
 
-    def _type_at(self, address: int) -> int | str:
+    def _type_at(self, address: int) -> int | Complaint:
         """Return the address of the type of the object at an address; a sentence if there is none."""
         fault = self.known.get(address)
         if fault is None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -129,6 +129,10 @@ def keep(header: int, before: Checked, now: Checked, kept: int) -> None:
     _checked[header] = word_at(header + 8 * words.T_NUMBER), now._replace(since=since)
 
 
+Complaint: TypeAlias = str
+"""A sentence that says what is wrong; "" if nothing is."""
+
+
 class InstructionLayout:
     """What an instruction must look like that has a form."""
 
@@ -148,7 +152,7 @@ class InstructionLayout:
         return [form.specs[names.index(n)] if n in names else form.spec if n == "y" else None for n in form.saved]
 
 
-def layout_of(code: int) -> InstructionLayout | str:
+def layout_of(code: int) -> InstructionLayout | Complaint:
     """Return what an instruction of this form looks like; a sentence if there is no such form."""
     reference = registry.REGISTRY.living.get(code)
     form = reference() if reference is not None else None

@@ -123,8 +123,10 @@ class Symbol(np.lib.mixins.NDArrayOperatorsMixin):
     def exponents(self) -> list[float]:
         """The static exponents of its powers."""
         inner = [exponent for p in self.parts if isinstance(p, Symbol) for exponent in p.exponents]
-        static = self.head == "power" and isinstance(self.parts[1], Symbol) and known(self.parts[1])
-        return inner if static is None or static is False else [*inner, static]
+        if self.head != "power" or not isinstance(self.parts[1], Symbol):
+            return inner
+        static = known(self.parts[1])
+        return inner if static is None else [*inner, static]
 
     @property
     def names(self) -> frozenset[str]:
