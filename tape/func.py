@@ -12,7 +12,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from tape.batching import custom_vmap  # noqa: F401 (tells Functions how)
+from tape.batching import custom_vmap  # noqa: F401 (it registers how vmap runs a Function)
 from tape.batching.vmap import vmap
 from tape.conversions.to_python import numbers_of
 from tape.engine.forward_mode import needs_graph, pulled, pushed, settle, zeros_for

@@ -67,7 +67,7 @@ _METADATA: WeakKeyDictionary[AccumulateGrad, dict[str, Any]] = WeakKeyDictionary
 
 
 def _leaf_metadata(node: AccumulateGrad) -> dict[str, Any]:
-    """A dict of what is noted of this node; it lasts as long as the leaf."""
+    """A dict for notes on this node; it lasts as long as the leaf."""
     return _METADATA.setdefault(node, {})
 
 

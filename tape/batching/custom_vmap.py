@@ -17,7 +17,7 @@ from tape.tensors.tensor import Tensor
 
 
 class VmapInfo(NamedTuple):
-    """What a ``vmap`` staticmethod is told: how many examples there are, and what random numbers in it would be."""
+    """The ``info`` of a ``vmap`` staticmethod: how many examples there are, and how random numbers are treated."""
 
     batch_size: int
     randomness: str
@@ -27,10 +27,10 @@ def run(cls: type[Function], size: int, args: Sequence[Any], batched: Sequence[b
     """Return the outputs of a Function for all examples, the batch in front of each."""
     in_dims = tuple(0 if b else None for b in batched)
     if cls.generate_vmap_rule:
-        found, out_dims = _generated(cls, in_dims).apply(*args), 0
+        outputs, out_dims = _generated(cls, in_dims).apply(*args), 0
     else:
-        found, out_dims = cls.vmap(VmapInfo(size, "error"), in_dims, *args)
-    leaves, structure = flattened(found, none=True)
+        outputs, out_dims = cls.vmap(VmapInfo(size, "error"), in_dims, *args)
+    leaves, structure = flattened(outputs, none=True)
     dims = spread(out_dims, structure)
     if dims is None:
         raise RuntimeError(f"{cls.__name__}.vmap: out_dims {out_dims} do not fit the outputs, {structure}")
@@ -50,7 +50,7 @@ def _generated(cls: type[Function], in_dims: tuple[int | None, ...]) -> type[Fun
     """Return a Function of batches that maps the forward, setup_context and backward of another."""
 
     class Mapped(Function):
-        """Of all examples."""
+        """The Function of all examples."""
 
         @staticmethod
         def forward(*args: Any) -> Any:
@@ -59,23 +59,23 @@ def _generated(cls: type[Function], in_dims: tuple[int | None, ...]) -> type[Fun
 
         @staticmethod
         def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-            """Save what the Function saves of each example."""
+            """Save, for all examples, what the Function saves."""
             held: list[FunctionCtx] = []
 
             def saved(own_inputs: Any, own_output: Any) -> tuple[Tensor, ...]:
-                own = FunctionCtx(ctx.needs_input_grad)
-                cls.setup_context(own, own_inputs, own_output)
-                held.append(own)
-                return tuple(x for x in own._to_save if x is not None)
+                example_ctx = FunctionCtx(ctx.needs_input_grad)
+                cls.setup_context(example_ctx, own_inputs, own_output)
+                held.append(example_ctx)
+                return tuple(x for x in example_ctx._to_save if x is not None)
 
             ctx.save_for_backward(*vmap(saved, (in_dims, 0))(inputs, output))
-            ctx.own = held[0]
-            ctx.given = [x is not None for x in ctx.own._to_save]
-            ctx.own._to_save = ()
+            ctx.example_ctx = held[0]
+            ctx.present = [x is not None for x in ctx.example_ctx._to_save]
+            ctx.example_ctx._to_save = ()
 
         @staticmethod
         def backward(ctx: Any, *grads: Any) -> Any:
-            """Map backward; what is the same for all examples gets the sum."""
+            """Map backward; an input that all examples share gets the sum."""
             return _pulled(cls, ctx, in_dims, grads)
 
     Mapped.__name__ = Mapped.__qualname__ = cls.__name__
@@ -83,18 +83,18 @@ def _generated(cls: type[Function], in_dims: tuple[int | None, ...]) -> type[Fun
 
 
 def _pulled(cls: type[Function], ctx: Any, in_dims: tuple[int | None, ...], grads: tuple[Any, ...]) -> Any:
-    given: list[bool] = []
+    present: list[bool] = []
 
     def pull(saved: tuple[Tensor, ...], own_grads: tuple[Any, ...]) -> tuple[Tensor, ...]:
-        own, left = copy.copy(ctx.own), iter(saved)
-        own._saved = tuple(next(left) if there else None for there in ctx.given)
-        found = cls.backward(own, *own_grads)
-        found = found if isinstance(found, tuple) else (found,)
-        given[:] = [g is not None for g in found]
-        return tuple(g for g in found if g is not None)
+        example_ctx, remaining = copy.copy(ctx.example_ctx), iter(saved)
+        example_ctx._saved = tuple(next(remaining) if there else None for there in ctx.present)
+        gradients = cls.backward(example_ctx, *own_grads)
+        gradients = gradients if isinstance(gradients, tuple) else (gradients,)
+        present[:] = [g is not None for g in gradients]
+        return tuple(g for g in gradients if g is not None)
 
     dims = tuple(None if g is None else 0 for g in grads)
-    found = iter(vmap(pull, (0 if ctx.saved_tensors else None, dims))(ctx.saved_tensors, grads))
-    full = [next(found) if there else None for there in given]
+    gradients = iter(vmap(pull, (0 if ctx.saved_tensors else None, dims))(ctx.saved_tensors, grads))
+    full = [next(gradients) if there else None for there in present]
     pairs = zip(full, (*in_dims, *[0] * len(full)), strict=False)
     return tuple(g if g is None or d == 0 else g.sum(0) for g, d in pairs)

@@ -1,6 +1,6 @@
 """The recorder of a function of one example: its operations as a plan that can be run on all examples at once.
 
-It notes little, for it costs a part of every call: an operation, its operands by number, and what came out.
+It keeps little, since recording costs time in every call: an operation, its operands by number, its result.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _new: Any = tuple.__new__
 
 
 class Example:
-    """Notes what depends on the arguments; what does not is for the recorder around this one to hear.
+    """Records what depends on the arguments; all else is passed to the recorder around this one.
 
     A node is a tensor, by number: ``specs`` are those of one example, ``bases`` the nodes whose memory they show, and
     ``offsets`` where in it, for those of which no operation of the plan tells.
@@ -50,7 +50,7 @@ class Example:
         self.replaced: list[Start] = []
         self.escapes: list[str] = []
         self.late = False
-        """Whether something came to differ that had been used before."""
+        """Whether a value that was used before came to differ between examples."""
 
     def argument(self, x: Tensor) -> None:
         """Make a tensor an argument."""
@@ -70,7 +70,7 @@ class Example:
         return isinstance(x, Tensor) and (id(x) in self.nodes or id(base_of(x)) in self.nodes)
 
     def reference(self, x: Tensor) -> int:
-        """Return the node of a tensor: a constant, or a view of which no operation tells, if it is new."""
+        """Return the node of a tensor; a new one is a constant, or a view that no planned operation made."""
         node = self.nodes.get(id(x))
         if node is None and is_view(x):
             above = self.reference(x._base)
@@ -87,8 +87,8 @@ class Example:
         offset = 0 if same else where(as_array(x)) - where(as_array(source))
         self.offsets[node] = self.offsets.get(above, 0) + offset
 
-    def _operands(self, given: Iterable[Any]) -> list[Any]:
-        return [self.reference(x) if isinstance(x, Tensor) else (x,) for x in given]
+    def _operands(self, operands: Iterable[Any]) -> list[Any]:
+        return [self.reference(x) if isinstance(x, Tensor) else (x,) for x in operands]
 
     def _differ(self, operands: Iterable[Any]) -> bool:
         return self._among(self.differing, operands)
@@ -97,7 +97,7 @@ class Example:
         """Plan an operation if an operand depends on the arguments."""
         known, bases, differing = self.nodes, self.bases, self.differing
         mine = differs = False
-        given: list[Any] = []
+        planned: list[Any] = []
         for x in operands:
             if isinstance(x, Tensor):
                 node = known.get(id(x))
@@ -108,9 +108,9 @@ class Example:
                     node = self.reference(x)
                 mine = True
                 differs = differs or bases[node] in differing
-                given.append(node)
+                planned.append(node)
             else:
-                given.append((x,))
+                planned.append((x,))
         if not mine:
             if self.outer is not None:
                 self.outer.note(op, operands, result, params)
@@ -120,22 +120,22 @@ class Example:
         spec, detached = result._form.spec, False
         self.specs.append(spec)
         if isinstance(op, View):
-            bases.append(bases[given[0]])
+            bases.append(bases[planned[0]])
             detached = not is_view(result)
             if detached:
-                self._place(node, given[0], operands[0], result)
+                self._place(node, planned[0], operands[0], result)
         else:
             bases.append(node)
             if differs:
                 differing.add(node)
-        self.plan.append(_new(Operation, (op, given, params, node, spec, modes.is_grad_enabled(), detached)))
+        self.plan.append(_new(Operation, (op, planned, params, node, spec, modes.is_grad_enabled(), detached)))
 
     def given(self, x: Tensor) -> bool:
         """Return whether a tensor is an argument, here or further out."""
         return self.nodes.get(id(x)) in self.arguments or (self.outer is not None and self.outer.given(x))
 
     def overwrites(self, x: Tensor, value: Any) -> None:
-        """Keep what a tensor from before the recording holds."""
+        """Keep the values of a tensor from before the recording, which is about to be written."""
         if not self._depends(x) and not self._depends(value):
             if self.outer is not None:
                 self.outer.overwrites(x, value)
@@ -162,14 +162,14 @@ class Example:
             if self.outer is not None:
                 self.outer.wrote(op, x, value, params)
             return
-        given = self._operands((x, value))
-        part = given[0]
+        planned = self._operands((x, value))
+        part = planned[0]
         self.tensors.pop(part, None)
-        if self._differ(given) and self.bases[part] not in self.differing:
+        if self._differ(planned) and self.bases[part] not in self.differing:
             self.differing.add(self.bases[part])
             self.late = True
         graded = modes.is_grad_enabled()
-        self.plan.append(Operation(op, given, params, part, x._form.spec, graded, detached=False))
+        self.plan.append(Operation(op, planned, params, part, x._form.spec, graded, detached=False))
 
     def taken(self, x: Tensor, value: Tensor) -> None:
         """Hear that a tensor has become what another is."""
@@ -186,14 +186,14 @@ class Example:
             self.replaced.append(before)
 
     def replaces(self, x: Tensor, other: Tensor) -> None:
-        """Refuse that a tensor gets the memory of one that is planned."""
+        """Raise if a tensor is to get the memory of a planned one."""
         if self._depends(x) or self._depends(other):
             raise NotImplementedError("vmap: .data of a tensor is set; write x.copy_(...)")
         if self.outer is not None:
             self.outer.replaces(x, other)
 
     def left(self, tensor: Tensor) -> None:
-        """Note where a value that differs from example to example left for Python."""
+        """Keep the line where a value that differs between examples becomes a Python number or array."""
         node = self.nodes.get(id(tensor))
         if node is not None and self.bases[node] in self.differing:
             self.escapes.append(caller())
@@ -208,41 +208,41 @@ class Example:
         weights: Sequence[Tensor],
         rows: int,
     ) -> Any:
-        """Find derivatives for this example, and plan to find them for all."""
-        mine = any(map(self._depends, (*outputs, *inputs, *weights)))
-        hear, before = None if mine else getattr(self.outer, "derived", None), modes.current()
+        """Compute derivatives for this example, and plan to compute them for all."""
+        depends = any(map(self._depends, (*outputs, *inputs, *weights)))
+        derive, before = None if depends else getattr(self.outer, "derived", None), modes.current()
         try:
-            modes.set_mode(before._replace(recorder=None if mine else self.outer))
-            if hear is not None:
-                return hear(run, outputs, inputs, weights, rows)
-            found = run(outputs, inputs, weights, rows, again=True)
+            modes.set_mode(before._replace(recorder=None if depends else self.outer))
+            if derive is not None:
+                return derive(run, outputs, inputs, weights, rows)
+            derivatives = run(outputs, inputs, weights, rows, again=True)
         finally:
             modes.restore(before)
-        if mine:
+        if depends:
             to, by, along = (tuple(map(self.reference, group)) for group in (outputs, inputs, weights))
-            results = [None if x is None else self._add(x) for x in found]
+            results = [None if x is None else self._add(x) for x in derivatives]
             if self._differ((*to, *by, *along)):
                 self.differing.update(node for node in results if node is not None)
             self.late = self.late or not self.differing.issuperset(self.bases[x] for x in by)
             self.derivatives.append(Derivative(run, to, by, along, rows, results, modes.is_grad_enabled()))
             self.plan.append(self.derivatives[-1])
-        return found
+        return derivatives
 
     def called(self, run: Callable[..., Any], mapped: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         """Make a call for this example, and plan to make it for all."""
-        mine = any(map(self._depends, args))
-        with modes.under(modes.current()._replace(recorder=None if mine else self.outer)):
-            found = run(args, {})
-        if mine:
+        depends = any(map(self._depends, args))
+        with modes.under(modes.current()._replace(recorder=None if depends else self.outer)):
+            outcome = run(args, {})
+        if depends:
             operands = self._operands(args)
-            results = [self._add(x) if isinstance(x, Tensor) else None for x in leaves(found)]
+            results = [self._add(x) if isinstance(x, Tensor) else None for x in leaves(outcome)]
             if self._differ(operands):
                 self.differing.update(node for node in results if node is not None)
             self.plan.append(Called(mapped, operands, results, modes.is_grad_enabled()))
-        return found
+        return outcome
 
     def forget(self) -> None:
-        """Let go of all tensors but those from before the recording that are as they were."""
+        """Drop all tensors but those from before the recording that were not written."""
         self.held.clear()
         self.constants.clear()
         self.nodes.clear()
@@ -254,26 +254,26 @@ class Example:
         return any(isinstance(step, Operation) and isinstance(step.op, Write) for step in self.plan)
 
     def batched(self) -> set[int]:
-        """Return the bases that hold something else for each example."""
-        found, size = set(self.differing), -1 if self.late else len(self.differing)
-        while len(found) > size:  # a write makes what was read before differ, too
-            size = len(found)
+        """Return the bases whose values differ between examples."""
+        batched, size = set(self.differing), -1 if self.late else len(self.differing)
+        while len(batched) > size:  # a write makes what was read before differ, too
+            size = len(batched)
             for step in self.plan:
                 if isinstance(step, Operation):
-                    if self._among(found, step.operands):
-                        found.add(self.bases[step.result])
+                    if self._among(batched, step.operands):
+                        batched.add(self.bases[step.result])
                     continue
                 if isinstance(step, Derivative):
-                    apart = self._among(found, (*step.outputs, *step.inputs))
+                    apart = self._among(batched, (*step.outputs, *step.inputs))
                     if apart:  # a derivative for each example
-                        found.update(self.bases[x] for x in step.inputs)
-                    differs = apart or self._among(found, step.weights)
+                        batched.update(self.bases[x] for x in step.inputs)
+                    differs = apart or self._among(batched, step.weights)
                 else:
-                    differs = self._among(found, step.operands)
+                    differs = self._among(batched, step.operands)
                 if differs:
-                    found.update(node for node in step.results if node is not None)
-        return found
+                    batched.update(node for node in step.results if node is not None)
+        return batched
 
-    def _among(self, found: set[int], operands: Iterable[Any]) -> bool:
+    def _among(self, differing: set[int], operands: Iterable[Any]) -> bool:
         bases = self.bases
-        return any(type(x) is int and bases[x] in found for x in operands)
+        return any(type(x) is int and bases[x] in differing for x in operands)

@@ -9,7 +9,7 @@ from tape.tensors.tensor import Tensor
 
 
 def check_out_dims(name: str, out_dims: Any) -> None:
-    """Raise for what is no dim."""
+    """Raise unless a value is a dim."""
     if not all(d is None or isinstance(d, int) for d in leaves(out_dims)):
         raise ValueError(
             f"vmap({name}, ..., out_dims={out_dims}): `out_dims` must be an int, None or a python collection of ints "
@@ -40,7 +40,7 @@ def in_dims_of(
             f"{_head(name, in_dims)}in_dims is not compatible with the structure of `inputs`. in_dims has structure "
             f"{shown(in_dims)} but inputs has structure {shown(args)}."
         )
-    dims = [d for own in below if own is not None for d in own]
+    dims = [d for part_dims in below if part_dims is not None for d in part_dims]
     return [None if d is None else _in_dim(name, in_dims, d, x) for d, x in zip(dims, flat, strict=True)]
 
 

@@ -1,4 +1,4 @@
-"""The plan of a mapped function: what it did to one example, step by step, its tensors as numbered nodes."""
+"""The plan of a mapped function: its steps on one example, with tensors as numbered nodes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Derivative:
 
 @dataclass(slots=True)
 class Called:
-    """A call that knows how to be done for all: ``mapped(size, args, batched)`` returns its results."""
+    """A call with a batching rule of its own: ``mapped(size, args, batched)`` returns the results for all examples."""
 
     mapped: Callable[..., Any]
     operands: Sequence[Any]
@@ -53,7 +53,7 @@ class Called:
 
 
 class Start:
-    """What a tensor from before the recording held when it was first used, and how to put that back."""
+    """The values that a tensor from before the recording had at its first use, to be put back."""
 
     def __init__(self, x: Tensor, node: int) -> None:
         self.tensor, self.node = ref(x), node
@@ -61,7 +61,7 @@ class Start:
         self.held: Tensor | None = None
 
     def as_tensor(self) -> Tensor:
-        """Return another tensor of what it held, where its memory has not been written."""
+        """Return a tensor of the kept values; the tensor itself if its memory was not written."""
         x = plain(self.value)
         x._slot, x._form = self.slot, self.form
         return x

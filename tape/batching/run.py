@@ -1,4 +1,4 @@
-"""One run of a plan made on one example: each step on the whole batch, the derivatives in it by one sweep for all."""
+"""One run of a plan: each step on the whole batch, the derivatives in it by one sweep for all examples."""
 
 from __future__ import annotations
 
@@ -54,15 +54,15 @@ class Batch:
                 self._do(step, enabled)
                 continue
             op, operands, params, result, spec, _, _ = step
-            rank, given = 1 + len(spec.shape), []
+            rank, aligned = 1 + len(spec.shape), []
             for o in operands:
                 if type(o) is not int:
-                    given.append(o[0])
+                    aligned.append(o[0])
                     continue
                 x = values[o] if o in values else self.tensor(o)
                 wide = len(x._form.spec.shape) == rank or bases[o] not in batched
-                given.append(x if wide else apart(x, rank))
-            y = run[op.name](*given, *params) if type(given[0]) is Tensor else elementwise.run(op, given)
+                aligned.append(x if wide else apart(x, rank))
+            y = run[op.name](*aligned, *params) if type(aligned[0]) is Tensor else elementwise.run(op, aligned)
             if len(y._form.spec.shape) != rank or self.sources:
                 self._keep(result, y)
             else:
@@ -82,17 +82,17 @@ class Batch:
         elif isinstance(step, Derivative):
             self._derive(step)
         else:
-            given = list(map(self._given, step.operands))
-            found = step.mapped(self.size, [g.value for g in given], [g.batched for g in given])
-            for node, x in zip(step.results, found, strict=True):
+            operands = list(map(self._operand, step.operands))
+            results = step.mapped(self.size, [g.value for g in operands], [g.batched for g in operands])
+            for node, x in zip(step.results, results, strict=True):
                 if node is not None:
                     self._keep(node, x)
 
     def differs(self, node: int) -> bool:
-        """Whether a node holds something else for each example."""
+        """Whether the values of a node differ between examples."""
         return self.bases[node] in self.batched
 
-    def _given(self, operand: Any) -> Operand:
+    def _operand(self, operand: Any) -> Operand:
         if type(operand) is not int:
             return Operand(operand[0])
         x = self.values.get(operand)
@@ -113,22 +113,22 @@ class Batch:
             if x._form.spec.dtype is step.spec.dtype:
                 self._keep(step.result, views.clone(x))
                 return
-        given = list(map(self._given, step.operands))
+        operands = list(map(self._operand, step.operands))
         try:
-            result = run_batched(step, given, step.spec)
+            result = run_batched(step, operands, step.spec)
         except ValueError:
             if not isinstance(step.op, View) or self.example.writes():
                 raise
-            given[0].value = views.clone(given[0].value)  # memory that this view is impossible of
-            result = run_batched(step, given, step.spec)
+            operands[0].value = views.clone(operands[0].value)  # memory that this view is impossible of
+            result = run_batched(step, operands, step.spec)
         if result is not None:
             self._keep(step.result, result)
 
     def tensor(self, node: int) -> Tensor:
         """Return the tensor of a node: one from before the recording at its first use."""
-        found = self.values.get(node)
-        if found is not None:
-            return found
+        tensor = self.values.get(node)
+        if tensor is not None:
+            return tensor
         base = self.bases[node]
         start = self.example.starts.get(base)
         if base == node or (start is None and base in self.example.tensors and base not in self.batched):
@@ -141,7 +141,7 @@ class Batch:
         return self.values[node]
 
     def _part(self, node: int, base: int) -> Tensor:
-        """Return the part of a base that a view shows of which no step tells, by its pattern in memory."""
+        """Return a view that no step made, as a part of its base, by its pattern in memory."""
         part, whole, offset = self.specs[node], self.specs[base], self.example.offsets[node]
         item, x = whole.dtype.itemsize, self.tensor(base)
         order = sorted(range(len(whole.shape)), key=lambda axis: (-whole.strides[axis], axis))
@@ -160,7 +160,7 @@ class Batch:
             ) from None
 
     def _keep(self, node: int, x: Tensor) -> None:
-        """Note a node's tensor, one for each example where it is to differ, a source of derivatives ready for that."""
+        """Keep a node's tensor: batched if the node differs, requiring grad if derivatives are asked by it."""
         if len(x._form.spec.shape) == len(self.specs[node].shape) and self.bases[node] in self.batched:
             x = whole(x, self.size)
         if node in self.sources and x._slot is None:
@@ -168,26 +168,26 @@ class Batch:
         self.values[node] = x
 
     def _apart(self, step: Derivative) -> bool:
-        """Whether each example has derivatives of its own, not one function's for cotangents of its own."""
+        """Whether the function to differentiate differs between examples, and not only the cotangents."""
         return any(map(self.differs, (*step.outputs, *step.inputs)))
 
     def _derive(self, step: Derivative) -> None:
-        """Find derivatives for all examples: each depends on its own inputs alone, so one sweep gives them."""
+        """Compute derivatives for all examples by one sweep: each example depends on its own inputs alone."""
         rows, apart = step.rows, self._apart(step)
         if not apart and not any(map(self.differs, step.weights)):
             sides = (step.outputs, step.inputs, step.weights)
             outputs, inputs, weights = (list(map(self.tensor, group)) for group in sides)
-            found = derived(step.run, outputs, inputs, weights, rows)
+            derivatives = derived(step.run, outputs, inputs, weights, rows)
         elif apart:
             outputs, inputs = ([self._each(x, 0) for x in group] for group in (step.outputs, step.inputs))
-            found = derived(step.run, outputs, inputs, [self._each(x, rows) for x in step.weights], rows)
-            found = [x if x is None or not rows else _exchanged(x) for x in found]
+            derivatives = derived(step.run, outputs, inputs, [self._each(x, rows) for x in step.weights], rows)
+            derivatives = [x if x is None or not rows else _exchanged(x) for x in derivatives]
         else:  # the same function for all: so many more rows
             outputs, inputs = (list(map(self.tensor, group)) for group in (step.outputs, step.inputs))
             weights = [_together(self._each(x, 0), rows) for x in step.weights]
-            found = derived(step.run, outputs, inputs, weights, self.size * max(rows, 1))
-            found = [x if x is None or not rows else _divided(x, rows) for x in found]
-        for node, x in zip(step.results, found, strict=True):
+            derivatives = derived(step.run, outputs, inputs, weights, self.size * max(rows, 1))
+            derivatives = [x if x is None or not rows else _divided(x, rows) for x in derivatives]
+        for node, x in zip(step.results, derivatives, strict=True):
             if node is not None and x is not None:
                 self._keep(node, x)
 

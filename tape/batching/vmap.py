@@ -29,16 +29,16 @@ from tape.tensors.view_families import share
 
 
 class _Mapped:
-    """A function recorded on one example: the plan, and what it returned, as nodes."""
+    """A function recorded on one example: its plan, and its results as nodes."""
 
     def __init__(
-        self, name: str, func: Callable[..., Any], given: _Given, kwargs: dict[str, Any], randomness: str
+        self, name: str, func: Callable[..., Any], arguments: _Arguments, kwargs: dict[str, Any], randomness: str
     ) -> None:
         self.name = name
         drawn, before = _drawn(), modes.current()
         self.example = Example(before.recorder)
-        leaves = iter(given.leaves(self.example))
-        passed = [next(leaves) if s.kind is None else s.filled(leaves) for s in given.structures]
+        leaves = iter(arguments.leaves(self.example))
+        passed = [next(leaves) if s.kind is None else s.filled(leaves) for s in arguments.structures]
         try:
             modes.set_mode(modes.Mode(before.grad, self.example, *before[2:6], get_ident()))
             result = func(*passed, **kwargs)
@@ -48,14 +48,14 @@ class _Mapped:
             except BaseException:  # an interrupt
                 modes.set_mode(before)
                 raise
-        found, self.structure = flattened(result, none=True)
-        self.nodes = [self.example.reference(x) if isinstance(x, Tensor) else None for x in found]
-        self.others = [None if isinstance(x, Tensor) else x for x in found]
-        del result, found, leaves, passed
+        results, self.structure = flattened(result, none=True)
+        self.nodes = [self.example.reference(x) if isinstance(x, Tensor) else None for x in results]
+        self.others = [None if isinstance(x, Tensor) else x for x in results]
+        del result, results, leaves, passed
         self._check(randomness, drawn=drawn)
 
     def _check(self, randomness: str, *, drawn: Any) -> None:
-        """Raise for what cannot be done to all examples, with everything put back."""
+        """Raise for what cannot be done for all examples, after undoing writes."""
         try:
             if self.example.escapes or drawn != _drawn():
                 self._check_values(randomness, drawn)
@@ -138,7 +138,7 @@ class _Mapped:
             )
         return dims
 
-    def _placed(self, node: int | None, other: Any, d: int | None, parts: list[Any], size: int) -> Any:
+    def _placed(self, node: int | None, constant: Any, d: int | None, parts: list[Any], size: int) -> Any:
         """Join the results of all chunks, with the dim of examples at ``d``."""
         name = self.name
         differs = node is not None and self.example.bases[node] in self.batched
@@ -148,7 +148,7 @@ class _Mapped:
             return parts[0]
         if node is None:
             raise ValueError(
-                f"vmap({name}, ...): `{name}` must only return Tensors, got type {type(other)}. Did you mean to set "
+                f"vmap({name}, ...): `{name}` must only return Tensors, got type {type(constant)}. Did you mean to set "
                 "out_dims= to None for output?"
             )
         whole = parts[0] if len(parts) == 1 else views.cat(parts)
@@ -164,15 +164,15 @@ class _Mapped:
         return views.permute(whole, tuple(order))
 
 
-class _Given:
+class _Arguments:
     """The arguments of a mapped function: their leaves, the mapped dim of each in front, and how many examples."""
 
     def __init__(self, name: str, in_dims: Any, args: tuple[Any, ...]) -> None:
         self.flat: list[Any] = []
         self.structures: list[Structure] = []
         for x in args:
-            found, structure = flattened(x, none=True)
-            self.flat += found
+            leaves, structure = flattened(x, none=True)
+            self.flat += leaves
             self.structures.append(structure)
         self.tensors = any(isinstance(x, Tensor) for x in self.flat)
         if not self.tensors:
@@ -183,13 +183,13 @@ class _Given:
         self.moved = [_front(x, d) for x, d in pairs if d is not None]
 
     def leaves(self, example: Example) -> list[Any]:
-        """Return the leaves of the first example, which hears of its arguments."""
+        """Return the leaves of the first example; its recorder registers them as arguments."""
         moved = iter(self.moved)
-        found = [x if d is None else _first(next(moved)) for x, d in zip(self.flat, self.dims, strict=True)]
-        for x, d in zip(found, self.dims, strict=True):
+        examples = [x if d is None else _first(next(moved)) for x, d in zip(self.flat, self.dims, strict=True)]
+        for x, d in zip(examples, self.dims, strict=True):
             if d is not None:
                 example.argument(x)
-        return found
+        return examples
 
 
 def _first(x: Tensor) -> Tensor:
@@ -201,7 +201,7 @@ def _first(x: Tensor) -> Tensor:
 
 
 def _drawn() -> int:
-    """Return how often numbers have been drawn."""
+    """Return how often random numbers have been drawn."""
     return default_generator.changes
 
 
@@ -233,10 +233,10 @@ def vmap(
 
     @functools.wraps(func)
     def mapped(*args: Any, **kwargs: Any) -> Any:
-        given = _Given(name, in_dims, args)
-        plan = _Mapped(name, func, given, kwargs, randomness)
-        found = plan.finished(given.moved, given.size, chunk_size, out_dims)
-        return found if given.tensors else mapped_leaves(functools.partial(_number, name), found)
+        arguments = _Arguments(name, in_dims, args)
+        plan = _Mapped(name, func, arguments, kwargs, randomness)
+        results = plan.finished(arguments.moved, arguments.size, chunk_size, out_dims)
+        return results if arguments.tensors else mapped_leaves(functools.partial(_number, name), results)
 
     return mapped
 
@@ -251,8 +251,8 @@ def _number(name: str, x: Any) -> Any:
         return x
     if x._slot is not None and modes.is_grad_enabled():
         warn_of_detaching(f"vmap({name})")
-    found = numbers_of(x)
-    return found if isinstance(found, float) else found.copy()
+    number = numbers_of(x)
+    return number if isinstance(number, float) else number.copy()
 
 
 def _front(x: Tensor, d: int) -> Tensor:

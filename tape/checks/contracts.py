@@ -110,8 +110,8 @@ def check_precision(comparison: Comparison, gradients: Gradients) -> None:
     """Raise for a float64 gradient that holds float32 numbers only: a cast hides the dtype that backward returned."""
     for i, (g, error) in enumerate(zip(gradients, comparison.errors, strict=True)):
         values = np.zeros(0) if g is None else memory_of(g)
-        told = values.dtype == np.float64 and np.abs(values).max(initial=0.0) > error
-        if told and np.array_equal(values, values.astype(np.float32)):
+        significant = values.dtype == np.float64 and np.abs(values).max(initial=0.0) > error
+        if significant and np.array_equal(values, values.astype(np.float32)):
             raise GradcheckError(f"Gradient has dtype mismatch: that of input {i} was rounded to float32 on its way")
 
 

@@ -235,7 +235,7 @@ class _Search(Anomaly):
         return key_of(operand) if view is None or view.form.kind != VIEW else self.values.base_of(view)[0]
 
     def concerns(self, instruction: Instruction) -> bool:
-        """Return whether an instruction is to be looked at."""
+        """Return whether the gradients of an instruction are checked."""
         return instruction.slot in self.suspects
 
     def bad(self, values: Array) -> Array:

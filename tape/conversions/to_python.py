@@ -42,7 +42,7 @@ def numpy(x: Tensor, *, force: bool = False) -> Array:
     if x._slot is not None and not force and modes.is_grad_enabled():
         raise RuntimeError(errors.NUMPY_EXIT)
     record.left(x)
-    # The memory is shared, not the object: whoever has that gives it another shape.
+    # The memory is shared, not the array object, whose shape the caller may set.
     return as_array(view_families.show(x)).view()
 
 

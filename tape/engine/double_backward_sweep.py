@@ -109,7 +109,7 @@ class RecordedSweep:
         self.contribute(top, offset, spec, value, clean)
 
     def _read(self, top: Any, spec: Spec, offset: int) -> Tensor:
-        """Return the gradient of a tensor of this spec, for hooks and whoever asked for it."""
+        """Return the gradient of a tensor of this spec, for hooks and observers."""
         buffer = self.buffers[top]
         if owned(spec) and offset == 0:
             if isinstance(buffer, Shadow):
@@ -189,7 +189,7 @@ class RecordedSweep:
                 self.contribute(above, offset, part, value, clean=buffer.clean)
 
     def _observe(self, instruction: Instruction) -> None:
-        """Pass the gradient that has arrived to hooks, and keep it for whoever asked for it."""
+        """Pass the gradient that has arrived to hooks, and keep it if it was asked for."""
         slot = instruction.slot
         registered = self.hooks.get(slot)
         if slot not in self.buffers or (registered is None and slot not in self.watched):

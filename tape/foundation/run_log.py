@@ -18,19 +18,19 @@ class Run(NamedTuple):
 class _Runs(local):
     """The operations that ran in this thread since somebody asked for them; None where nobody does."""
 
-    found: list[Run] | None = None
+    log: list[Run] | None = None
 
 
 runs = _Runs()
 
 
-def tell(op: Any, operands: tuple[Any, ...], params: Any, results: tuple[Any, ...]) -> None:
+def log_operation(op: Any, operands: tuple[Any, ...], params: Any, results: tuple[Any, ...]) -> None:
     """Log an operation that ran, if somebody asks."""
-    if runs.found is not None:
-        runs.found.append(Run(op, operands, params, results))
+    if runs.log is not None:
+        runs.log.append(Run(op, operands, params, results))
 
 
-def spoil() -> None:
+def log_incomplete() -> None:
     """Log that the function did more than run operations, such as warn: the log does not describe all of it."""
-    if runs.found is not None:
-        runs.found.append(Run(None, (), None, ()))
+    if runs.log is not None:
+        runs.log.append(Run(None, (), None, ()))

@@ -55,8 +55,8 @@ def negative_zeros(value: Tensor) -> Any:
     array: Any = value._value
     if (array != 0.0) if type(array) is float else np.count_nonzero(array) == array.size:
         return None
-    found = np.signbit(array) & np.equal(array, 0)
-    return np.asarray(found) if found.any() else None
+    marks = np.signbit(array) & np.equal(array, 0)
+    return np.asarray(marks) if marks.any() else None
 
 
 def rule_cuts(rule: Callable[..., Any]) -> bool:
@@ -65,24 +65,28 @@ def rule_cuts(rule: Callable[..., Any]) -> bool:
 
 
 def on_tensors(rule: Any) -> Any:
-    """Return a rule that finds what serves tensors at once, and not by NumPy's dispatch."""
-    own = {**rule.__globals__, **{name: x for name, x in _NAMES.items() if name in rule.__globals__}}
-    return FunctionType(rule.__code__, own, rule.__name__, rule.__defaults__, rule.__closure__)
+    """Return a rule that calls tape's functions directly, and not by NumPy's dispatch."""
+    namespace = {**rule.__globals__, **{name: x for name, x in _NAMES.items() if name in rule.__globals__}}
+    return FunctionType(rule.__code__, namespace, rule.__name__, rule.__defaults__, rule.__closure__)
 
 
 class _Numpy:
-    """NumPy's functions as rules on tensors call them: of one operand, and ``where``."""
+    """The ``np`` of rules on tensors: unary functions and ``where`` go to tape's functions directly."""
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(np, name)
-        if isinstance(found, np.ufunc) and found.nin == 1 and (serves := numpy_ufuncs.served(found)) is not None:
-            found = _of_tensors(found, serves)
-        setattr(self, name, found)
-        return found
+        function = getattr(np, name)
+        if (
+            isinstance(function, np.ufunc)
+            and function.nin == 1
+            and (serves := numpy_ufuncs.served(function)) is not None
+        ):
+            function = _of_tensors(function, serves)
+        setattr(self, name, function)
+        return function
 
     @staticmethod
     def logical_not(mask: Any) -> Any:
-        """Turn a mask, which is a constant: nobody but a program being recorded is to hear of it."""
+        """Negate a mask, a constant; as an operation only where a recorder must be notified of it."""
         if type(mask) is Tensor and mask._slot is None and modes.active() is not None:
             return plain(np.asarray(np.logical_not(mask._value)))
         return np.logical_not(mask)

@@ -55,7 +55,7 @@ method("size")(_SizeOf(_count))
 
 
 def _renewed(name: str) -> Callable[[Any], Any]:
-    """Replace a method by one that takes NumPy's calls too; the function of ``tape`` stays PyTorch's."""
+    """Replace a method by one that accepts NumPy's arguments too; ``tape``'s function of that name stays PyTorch's."""
 
     def install(function: Any) -> Any:
         tensor_method = vars(Tensor)[name]

@@ -280,7 +280,7 @@ def allclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, e
 
 
 def install_twin(function: Callable[..., Tensor], name: str) -> None:
-    """Give Tensor the twin of a function that writes the result into the tensor."""
+    """Install the in-place variant of a function, which writes the result into the tensor, as a method."""
 
     def in_place(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         writes.check(x, name, reads=True)

@@ -37,7 +37,7 @@ def function_of(op: Elementwise, run: Callable[..., Tensor]) -> Any:
 
 
 def twin_of(op: Elementwise, name: str, run: Callable[..., Tensor]) -> Any:
-    """Return the function of a record's twin in place, which takes no ``out=``."""
+    """Return the function of a record's in-place variant, which takes no ``out=``."""
 
     def one(a: Any) -> Tensor:
         return run(a)

@@ -1,1 +1,1 @@
-"""Programs: made by recording a function, replayed natively, interpreted where that is asked."""
+"""Programs: made by recording a function, replayed natively, or run on tensors where gradients or vmap ask for it."""

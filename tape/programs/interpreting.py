@@ -24,7 +24,7 @@ _AS_STRIDED: Any = OPS["as_strided"]
 
 
 def interpreted(recipe: Recipe, arguments: Sequence[Any]) -> list[Tensor]:
-    """Run a program on arguments that fit; return its results, each of its own memory. Arguments are written, too."""
+    """Run a program on checked arguments; return results that share no memory. Arguments that it writes are written."""
     run = _Run(recipe, arguments)
     for step in recipe.steps:
         run.step(step)
@@ -39,25 +39,25 @@ class _Run:
     def __init__(self, recipe: Recipe, arguments: Sequence[Any]) -> None:
         self.recipe = recipe
         self.values: dict[int, Tensor] = {}
-        for node, given in zip(recipe.arguments, arguments, strict=True):
-            if node in recipe.written and isinstance(given, Tensor):
-                writes.check(given, "program")
-            self.values[node] = self._taken(node, given)
+        for node, argument in zip(recipe.arguments, arguments, strict=True):
+            if node in recipe.written and isinstance(argument, Tensor):
+                writes.check(argument, "program")
+            self.values[node] = self._taken(node, argument)
         for kept, node in recipe.resets:
             start, spec = self._constant(recipe.nodes[kept]), recipe.nodes[node].spec
-            own = np.empty(spec.shape, spec.dtype) if start.spec.shape != spec.shape else None
+            memory = np.empty(spec.shape, spec.dtype) if start.spec.shape != spec.shape else None
             self.values[node] = (
-                start if own is None else plain(np.ndarray(spec.shape, spec.dtype, own, 0, spec.strides))
+                start if memory is None else plain(np.ndarray(spec.shape, spec.dtype, memory, 0, spec.strides))
             )
-            if own is not None:
-                own[...] = as_array(start)
+            if memory is not None:
+                memory[...] = as_array(start)
 
-    def _taken(self, node: int, given: Any) -> Tensor:
+    def _taken(self, node: int, argument: Any) -> Tensor:
         """Return an argument as a C-contiguous tensor that may be written to, if the program does."""
         spec = self.recipe.nodes[node].spec
-        if not isinstance(given, Tensor):
-            return plain(carried(np.array(given, spec.dtype, order="C")))
-        x = given if given.spec.dtype == spec.dtype else record.to_dtype(given, spec.dtype)
+        if not isinstance(argument, Tensor):
+            return plain(carried(np.array(argument, spec.dtype, order="C")))
+        x = argument if argument.spec.dtype == spec.dtype else record.to_dtype(argument, spec.dtype)
         ordered = x.spec.strides == dense(spec.shape, spec.dtype.itemsize)
         return views.clone(x) if node in self.recipe.written or not ordered else x
 
@@ -74,46 +74,46 @@ class _Run:
     def step(self, step: Step) -> None:
         """Run a step, recorded if it was."""
         mode = modes.current()
-        given = [self._given(o) for o in step.operands]
+        operands = [self._operand(o) for o in step.operands]
         node = self.recipe.nodes[step.result]
         try:
             modes.set_mode(mode._replace(grad=mode.grad and step.form is not None))
             if isinstance(step.op, View) and node.family is None:
-                found: Any = given[0].value.detach()
+                result: Any = operands[0].value.detach()
             else:
-                found = run_batched(step, given, node.spec)
+                result = run_batched(step, operands, node.spec)
         finally:
             modes.restore(mode)
-        if found is not None:
-            self.values[step.result] = found
+        if result is not None:
+            self.values[step.result] = result
 
-    def _given(self, operand: Any) -> Operand:
+    def _operand(self, operand: Any) -> Operand:
         if not isinstance(operand, NodeRef):
             return Operand(operand)
         return Operand(self.tensor(operand.node), spec=self.recipe.nodes[operand.node].spec)
 
     def tensor(self, node: int) -> Tensor:
-        """Return the tensor of a node: a constant, or a view of which no step tells, at its first use."""
+        """Return the tensor of a node; a constant, or a view that no step made, is computed at its first use."""
         if node not in self.values:
-            about = self.recipe.nodes[node]
+            entry = self.recipe.nodes[node]
             base = self.recipe.nodes[self.recipe.base_of(node)]
             if base.constant is not None:
-                self.values[node] = self._constant(about)
+                self.values[node] = self._constant(entry)
             else:
-                self.values[node] = self._part(about)
+                self.values[node] = self._part(entry)
         return self.values[node]
 
-    def _part(self, about: Node) -> Tensor:
-        """Return the part of its family, or of memory without history, that a view shows, by its pattern there."""
-        above = about.family if about.family is not None else about.base
+    def _part(self, entry: Node) -> Tensor:
+        """Return a view that no step made, as a part of its family or of constant memory, by its pattern."""
+        above = entry.family if entry.family is not None else entry.base
         assert above is not None
         whole, x = self.recipe.nodes[above], self.tensor(above)
-        if about.family is None:
+        if entry.family is None:
             x = x.detach()
-        item = whole.spec.dtype.itemsize if about.spec.dtype == whole.spec.dtype else 0
+        item = whole.spec.dtype.itemsize if entry.spec.dtype == whole.spec.dtype else 0
         order = sorted(range(len(whole.spec.shape)), key=lambda axis: (-whole.spec.strides[axis], axis))
-        strides = tuple(stride // item for stride in about.spec.strides)
-        params = (about.spec.shape, strides, (about.offset - whole.offset) // item)
+        strides = tuple(stride // item for stride in entry.spec.strides)
+        params = (entry.spec.shape, strides, (entry.offset - whole.offset) // item)
         try:
             return record.view(_AS_STRIDED, views.permute(x, tuple(order)), params)
         except (ValueError, ZeroDivisionError):
@@ -124,18 +124,18 @@ class _Run:
 
     def result(self, node: int) -> Tensor:
         """Return a result of its own memory."""
-        about, x = self.recipe.nodes[node], self.tensor(node)
-        own = about.base is None and about.constant is None and not about.argument
-        return x if own and self.recipe.outputs.count(node) == 1 and node not in self._seen() else views.clone(x)
+        entry, x = self.recipe.nodes[node], self.tensor(node)
+        unshared = entry.base is None and entry.constant is None and not entry.argument
+        return x if unshared and self.recipe.outputs.count(node) == 1 and node not in self._seen() else views.clone(x)
 
     def _seen(self) -> set[int]:
         """Return the nodes of which a result is a view."""
         return {self.recipe.base_of(o) for o in self.recipe.outputs if self.recipe.nodes[o].base is not None}
 
     def write_back(self, arguments: Sequence[Any]) -> None:
-        """Give the caller what was written."""
-        for node, given in zip(self.recipe.arguments, arguments, strict=True):
-            if node in self.recipe.written and isinstance(given, Tensor):
-                given.copy_(self.values[node])
-            elif node in self.recipe.written and isinstance(given, np.ndarray):
-                given[...] = as_array(self.values[node])
+        """Write the final values of written arguments into the caller's tensors and arrays."""
+        for node, argument in zip(self.recipe.arguments, arguments, strict=True):
+            if node in self.recipe.written and isinstance(argument, Tensor):
+                argument.copy_(self.values[node])
+            elif node in self.recipe.written and isinstance(argument, np.ndarray):
+                argument[...] = as_array(self.values[node])

@@ -75,12 +75,12 @@ def record(fun: Callable[..., Any] | None = None, /, *args: Any, **kwargs: Any) 
     if fun is None:
         return _Block()
     signature, recorder = Signature(args, kwargs), ProgramRecorder()
-    given = list(signature.values(args, kwargs))
+    values = list(signature.values(args, kwargs))
     before = modes.current()
     try:
         modes.set_mode(modes.Mode(grad=True, recorder=recorder))
-        tensors = [_argument(name, x) for name, x in zip(signature.names, given, strict=True)]
-        for i, (x, a) in enumerate(zip(tensors, given, strict=True)):
+        tensors = [_argument(name, x) for name, x in zip(signature.names, values, strict=True)]
+        for i, (x, a) in enumerate(zip(tensors, values, strict=True)):
             recorder.lends(i, a._value if isinstance(a, Tensor) else a)
             recorder.argument(x)
         positional, keywords = signature.filled(tensors)
@@ -96,7 +96,7 @@ def record(fun: Callable[..., Any] | None = None, /, *args: Any, **kwargs: Any) 
     recorder.check()
     recorder.recipe.steps.fit()
     written = [i for i, node in enumerate(recorder.recipe.arguments) if node in recorder.recipe.written]
-    check_written(signature.names, given, written)
+    check_written(signature.names, values, written)
     return Program(recorder, signature, template, kept)
 
 
@@ -112,7 +112,7 @@ def _argument(name: str, value: Any) -> Tensor:
 
 
 def _checked_output(output: Any) -> Any:
-    """Return a result that is no tensor, and so the same at each call."""
+    """Check a result that is no tensor, and so is the same at each call; return it."""
     if output is not None and not isinstance(output, (str, bool)):
         raise TypeError(f"a recorded function returns tensors, not {type(output).__name__}; keep the result a tensor")
     return output

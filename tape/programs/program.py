@@ -59,15 +59,15 @@ class Program:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Replay the function forward; arguments that it changes in place are changed, as by the function."""
-        if not self._recipe.written and (found := self._replayed_at_once(args, kwargs, reverse=False)) is not None:
-            return self._filled(found)
-        given, tensors = self._checked(args, kwargs, writes=True)
-        if tensors and (way := _way(given)) is not None:
-            return self._filled(self._composed(given, recorded=way))
-        machine = self._started(given, reverse=False)
+        if not self._recipe.written and (results := self._replayed_at_once(args, kwargs, reverse=False)) is not None:
+            return self._filled(results)
+        values, tensors = self._checked(args, kwargs, writes=True)
+        if tensors and (way := _way(values)) is not None:
+            return self._filled(self._composed(values, recorded=way))
+        machine = self._started(values, reverse=False)
         try:
             machine.run(machine.forward)
-            self._write_back(machine, given)
+            self._write_back(machine, values)
             return self._filled([_out(np.array(o, order="C"), tensors) for o in machine.outputs])
         finally:
             self._machines[False].append(machine)
@@ -84,20 +84,20 @@ class Program:
             if self._single and self._signature.simple:
                 return at_once[0], at_once[1:]
             return self._divided(at_once)
-        given, tensors = self._checked(args, kwargs, writes=False)
-        recipe, way = self._recipe, _way(given) if tensors else None
+        arguments, tensors = self._checked(args, kwargs, writes=False)
+        recipe, way = self._recipe, _way(arguments) if tensors else None
         if way is None:
-            values, gradients = self._replayed_back(given)
-            found = [_out(x, tensors) for x in (*values, *gradients)]
+            values, gradients = self._replayed_back(arguments)
+            results = [_out(x, tensors) for x in (*values, *gradients)]
         else:
-            found = value_and_gradients(recipe, given) if way else list(ReplayGradient.apply(self, *given))
-        return self._divided(found)
+            results = value_and_gradients(recipe, arguments) if way else list(ReplayGradient.apply(self, *arguments))
+        return self._divided(results)
 
-    def _divided(self, found: Sequence[Any]) -> tuple[Any, tuple[Any, ...]]:
+    def _divided(self, results: Sequence[Any]) -> tuple[Any, tuple[Any, ...]]:
         """Return results and gradients in the structures of the function's results and of its arguments."""
         recipe = self._recipe
         count, differentiable = len(recipe.outputs), [recipe.nodes[node].differentiable for node in recipe.arguments]
-        return self._filled(found[:count]), self._signature.gradients(found[count:], differentiable)
+        return self._filled(results[:count]), self._signature.gradients(results[count:], differentiable)
 
     def _replayed_at_once(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], *, reverse: bool
@@ -109,34 +109,34 @@ class Program:
         machines = self._machines[reverse]
         if not machines:
             return None
-        given = args if self._signature.simple and not kwargs else self._signature.values(args, kwargs)
+        values = args if self._signature.simple and not kwargs else self._signature.values(args, kwargs)
         try:
             machine = machines.pop()
         except IndexError:  # another thread was faster
             return None
         try:
-            return machine.whole(given)
+            return machine.whole(values)
         finally:
             machines.append(machine)
 
-    def _composed(self, given: Sequence[Any], *, recorded: bool) -> list[Tensor]:
-        """Run as an operation that others hear of, or that requires grad."""
+    def _composed(self, arguments: Sequence[Any], *, recorded: bool) -> list[Tensor]:
+        """Run as one operation that observers are notified of, or that requires grad."""
         if recorded or self._recipe.written:
-            return interpreted(self._recipe, given)
-        return list(Replay.apply(self, *given))
+            return interpreted(self._recipe, arguments)
+        return list(Replay.apply(self, *arguments))
 
-    def _replayed(self, given: Sequence[Any]) -> list[Any]:
+    def _replayed(self, arguments: Sequence[Any]) -> list[Any]:
         """Return the results."""
-        machine = self._started(given, reverse=False)
+        machine = self._started(arguments, reverse=False)
         try:
             machine.run(machine.forward)
             return [carried(np.array(o, order="C")) for o in machine.outputs]
         finally:
             self._machines[False].append(machine)
 
-    def _replayed_back(self, given: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    def _replayed_back(self, arguments: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         """Return the results, and the gradient of the first by each floating argument."""
-        machine = self._started(given, reverse=True)
+        machine = self._started(arguments, reverse=True)
         try:
             machine.run(machine.forward)
             machine.run(machine.reverse)
@@ -145,11 +145,11 @@ class Program:
         finally:
             self._machines[True].append(machine)
 
-    def _write_back(self, machine: Machine, given: Sequence[Any]) -> None:
+    def _write_back(self, machine: Machine, arguments: Sequence[Any]) -> None:
         """Give tensors and arrays the values that the program wrote into them."""
         if not self._recipe.written:
             return
-        for node, x, value in zip(self._recipe.arguments, given, machine.inputs, strict=True):
+        for node, x, value in zip(self._recipe.arguments, arguments, machine.inputs, strict=True):
             if node in self._recipe.written and isinstance(x, Tensor):
                 with grad_modes.no_grad():
                     copy_(x, plain(value.copy()))
@@ -173,7 +173,7 @@ class Program:
         self._scalar.add(has_aux)
 
     def _checked(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, writes: bool) -> tuple[Sequence[Any], bool]:
-        """Return the arguments, that fit, and whether any is a tensor; ``writes``: they are to be changed."""
+        """Return the checked arguments, and whether any is a tensor; ``writes``: the program may change them."""
         if self._unfinished:
             raise ProgramError(self._unfinished)
         if self._escapes:
@@ -181,18 +181,18 @@ class Program:
                 f"a value that depends on the arguments left for Python at {self._escapes[0]}; what Python did with "
                 "it is not in the program. Keep it a tensor (tape.where for a branch), or call the function itself"
             )
-        given, names = self._signature.values(args, kwargs), self._signature.names
+        leaves, names = self._signature.values(args, kwargs), self._signature.names
         nodes, arguments, written = self._recipe.nodes, self._recipe.arguments, self._recipe.written
-        found = [value_of(names[i], x, nodes[arguments[i]].spec) for i, x in enumerate(given)]
+        values = [value_of(names[i], x, nodes[arguments[i]].spec) for i, x in enumerate(leaves)]
         if writes and written:
-            check_written(names, given, [i for i, node in enumerate(arguments) if node in written])
-        tensors = any(isinstance(x, Tensor) for x in given)
-        return (given if tensors or (writes and written) else found), tensors
+            check_written(names, leaves, [i for i, node in enumerate(arguments) if node in written])
+        tensors = any(isinstance(x, Tensor) for x in leaves)
+        return (leaves if tensors or (writes and written) else values), tensors
 
-    def _started(self, given: Sequence[Any], *, reverse: bool) -> Machine:
+    def _started(self, arguments: Sequence[Any], *, reverse: bool) -> Machine:
         """Take a machine, one that keeps what ``reverse`` needs or not, and put arguments into its memory."""
         machine = self._machine(reverse=reverse)
-        for place, x in zip(machine.inputs, given, strict=True):
+        for place, x in zip(machine.inputs, arguments, strict=True):
             place[...] = x._value if isinstance(x, Tensor) else x
         return machine
 
@@ -211,9 +211,9 @@ class Program:
         """Return results in the structure that the recorded function returned."""
         if self._single:
             return values[0]
-        own = iter(values)
+        remaining = iter(values)
         return self._template.filled(
-            [self._kept[i] if i in self._kept else next(own) for i in range(len(self._template))]
+            [self._kept[i] if i in self._kept else next(remaining) for i in range(len(self._template))]
         )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -246,10 +246,12 @@ def _out(value: Any, tensor: bool) -> Any:
     return float(value) if value.ndim == 0 and value.dtype.kind == "f" else value
 
 
-def _way(given: Sequence[Any]) -> bool | None:
-    """Return None for a native replay, else whether each operation is to be heard of: by a program, or by vmap."""
+def _way(arguments: Sequence[Any]) -> bool | None:
+    """Return None for a native replay; else whether each operation is recorded one by one, for a program or vmap."""
     if modes.current().recorder is not None:
         return True
     return (
-        False if modes.is_grad_enabled() and any(isinstance(x, Tensor) and x._slot is not None for x in given) else None
+        False
+        if modes.is_grad_enabled() and any(isinstance(x, Tensor) and x._slot is not None for x in arguments)
+        else None
     )

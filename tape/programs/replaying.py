@@ -27,33 +27,33 @@ class Replay(Function):
     """The results of a program, as functions of its arguments."""
 
     @staticmethod
-    def forward(ctx: Any, program: Any, *given: Any) -> Any:
+    def forward(ctx: Any, program: Any, *arguments: Any) -> Any:
         """Replay."""
-        _save(ctx, program, given)
-        return tuple(map(plain, program._replayed(given)))
+        _save(ctx, program, arguments)
+        return tuple(map(plain, program._replayed(arguments)))
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Any) -> Any:
         """Replay backward, or differentiate the program run on tensors."""
-        recipe, given = ctx.program._recipe, _restored(ctx)
+        recipe, arguments = ctx.program._recipe, _restored(ctx)
         if len(cotangents) == 1 and recipe.nodes[recipe.outputs[0]].spec.size == 1 and not modes.is_grad_enabled():
             if cotangents[0] is None:
-                return (None,) * (1 + len(given))
-            found = iter(ctx.program._replayed_back(given)[1])
+                return (None,) * (1 + len(arguments))
+            replayed = iter(ctx.program._replayed_back(arguments)[1])
             nodes = [recipe.nodes[node] for node in recipe.arguments]
-            gradients = [plain(next(found)) if node.differentiable else None for node in nodes]
+            gradients = [plain(next(replayed)) if node.differentiable else None for node in nodes]
             g = cotangents[0].reshape(())
             return None, *(
                 None if x is None or not n else x * g for x, n in zip(gradients, ctx.needs_input_grad[1:], strict=True)
             )
         with grad_modes.enable_grad():
-            inputs, places = _inputs(ctx, given)
+            inputs, places = _inputs(ctx, arguments)
             pairs = [
                 (y, g)
                 for y, g in zip(interpreted(recipe, inputs), cotangents, strict=True)
                 if g is not None and y._slot is not None
             ]
-        return _placed(inputs, places, *zip(*pairs, strict=True)) if pairs else (None,) * (1 + len(given))
+        return _placed(inputs, places, *zip(*pairs, strict=True)) if pairs else (None,) * (1 + len(arguments))
 
     @staticmethod
     def jvp(ctx: Any, _: Any, *tangents: Any) -> Any:
@@ -66,21 +66,21 @@ class ReplayGradient(Function):
     """The value of a program and its gradients, as functions of its arguments."""
 
     @staticmethod
-    def forward(ctx: Any, program: Any, *given: Any) -> Any:
+    def forward(ctx: Any, program: Any, *arguments: Any) -> Any:
         """Replay forward and backward."""
-        _save(ctx, program, given)
-        values, gradients = program._replayed_back(given)
+        _save(ctx, program, arguments)
+        values, gradients = program._replayed_back(arguments)
         return tuple(map(plain, (*values, *gradients)))
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Any) -> Any:
         """Differentiate the program, run on tensors, and its gradients."""
-        given = _restored(ctx)
+        arguments = _restored(ctx)
         with grad_modes.enable_grad():
-            inputs, places = _inputs(ctx, given)
+            inputs, places = _inputs(ctx, arguments)
             results = value_and_gradients(ctx.program._recipe, inputs, create=True)
             pairs = [(y, g) for y, g in zip(results, cotangents, strict=True) if g is not None and y._slot is not None]
-        return _placed(inputs, places, *zip(*pairs, strict=True)) if pairs else (None,) * (1 + len(given))
+        return _placed(inputs, places, *zip(*pairs, strict=True)) if pairs else (None,) * (1 + len(arguments))
 
     @staticmethod
     def jvp(ctx: Any, _: Any, *tangents: Any) -> Any:
@@ -89,60 +89,60 @@ class ReplayGradient(Function):
         return _pushed(lambda inputs: tuple(value_and_gradients(recipe, inputs, create=True)), _restored(ctx), tangents)
 
 
-def value_and_gradients(recipe: Recipe, given: Sequence[Any], *, create: bool | None = None) -> list[Tensor]:
+def value_and_gradients(recipe: Recipe, arguments: Sequence[Any], *, create: bool | None = None) -> list[Tensor]:
     """Run a program on tensors; return its results, and the gradients of the first by each differentiable argument.
 
     ``create``: record how gradients are computed, or, for None, if anything but the arguments requires grad.
     """
     with grad_modes.enable_grad():
-        pairs = list(zip(given, recipe.arguments, strict=True))
-        inputs = [_own(x) if recipe.nodes[node].differentiable else x for x, node in pairs]
+        pairs = list(zip(arguments, recipe.arguments, strict=True))
+        inputs = [_input_of(x) if recipe.nodes[node].differentiable else x for x, node in pairs]
         results = interpreted(recipe, inputs)
         wanted = [x for x, (_, node) in zip(inputs, pairs, strict=True) if recipe.nodes[node].differentiable]
         y = results[0]
-        found = zeros_for(pulled([y], wanted, [filled_with(1.0, y)], create=create, retain=True), wanted)
+        gradients = zeros_for(pulled([y], wanted, [filled_with(1.0, y)], create=create, retain=True), wanted)
         settle(wanted)
-    return [x if x._slot is None or create or needs_graph([x], wanted) else x.detach() for x in (*results, *found)]
+    return [x if x._slot is None or create or needs_graph([x], wanted) else x.detach() for x in (*results, *gradients)]
 
 
-def _own(given: Any) -> Tensor:
+def _input_of(argument: Any) -> Tensor:
     """Return an argument as a tensor to differentiate by, linked to what it was computed from."""
-    return own(given if isinstance(given, Tensor) else plain(carried(np.array(given))))
+    return own(argument if isinstance(argument, Tensor) else plain(carried(np.array(argument))))
 
 
-def _save(ctx: Any, program: Any, given: Sequence[Any]) -> None:
-    ctx.program, ctx.given = program, [_SAVED if isinstance(x, Tensor) else x for x in given]
+def _save(ctx: Any, program: Any, arguments: Sequence[Any]) -> None:
+    ctx.program, ctx.arguments = program, [_SAVED if isinstance(x, Tensor) else x for x in arguments]
     ctx.set_materialize_grads(False)
-    ctx.save_for_backward(*(x for x in given if isinstance(x, Tensor)))
+    ctx.save_for_backward(*(x for x in arguments if isinstance(x, Tensor)))
 
 
 def _restored(ctx: Any) -> list[Any]:
     saved = iter(ctx.saved_tensors)
-    return [next(saved) if x is _SAVED else x for x in ctx.given]
+    return [next(saved) if x is _SAVED else x for x in ctx.arguments]
 
 
-def _inputs(ctx: Any, given: Sequence[Any]) -> tuple[list[Any], list[int]]:
+def _inputs(ctx: Any, arguments: Sequence[Any]) -> tuple[list[Any], list[int]]:
     """Return the arguments, and the places of those that are to be differentiated by, as tensors that can be."""
     places = [i for i, needed in enumerate(ctx.needs_input_grad[1:]) if needed]
-    return [_own(x) if i in places else x for i, x in enumerate(given)], places
+    return [_input_of(x) if i in places else x for i, x in enumerate(arguments)], places
 
 
 def _placed(inputs: list[Any], places: list[int], outputs: Any, cotangents: Any) -> tuple[Any, ...]:
     """Return the gradient of each argument, and None for the program."""
-    found = grad(
+    gradients = grad(
         outputs, [inputs[i] for i in places], cotangents, create_graph=modes.is_grad_enabled(), allow_unused=True
     )
-    by_place = dict(zip(places, found, strict=True))
+    by_place = dict(zip(places, gradients, strict=True))
     return None, *(by_place.get(i) for i in range(len(inputs)))
 
 
-def _pushed(run: Any, given: list[Any], tangents: Sequence[Any]) -> Any:
+def _pushed(run: Any, arguments: list[Any], tangents: Sequence[Any]) -> Any:
     places = [i for i, t in enumerate(tangents) if t is not None]
 
     def of_those(*xs: Tensor) -> Any:
-        inputs = list(given)
+        inputs = list(arguments)
         for i, x in zip(places, xs, strict=True):
             inputs[i] = x
         return run(inputs)
 
-    return jvp(of_those, tuple(given[i] for i in places), tuple(tangents[i] for i in places))[1]
+    return jvp(of_those, tuple(arguments[i] for i in places), tuple(tangents[i] for i in places))[1]

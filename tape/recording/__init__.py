@@ -1,1 +1,1 @@
-"""Run and record: an operation is computed, written to the tape, and told to the table of calls."""
+"""Run and record: an operation is computed, appended to the tape, and entered into native code's table of calls."""

@@ -36,15 +36,15 @@ def _axes(rank: int, numbers: tuple[int, ...]) -> tuple[int, ...]:
     return dims if rank else ()
 
 
-def ints_of(given: tuple[Any, ...]) -> tuple[int, ...]:
+def ints_of(args: tuple[Any, ...]) -> tuple[int, ...]:
     """Return ``f(2, 3)`` and ``f((2, 3))`` alike as a tuple of ints."""
-    if len(given) == 1 and isinstance(given[0], (tuple, list)):
-        given = tuple(given[0])
-    return tuple(map(operator.index, given))
+    if len(args) == 1 and isinstance(args[0], (tuple, list)):
+        args = tuple(args[0])
+    return tuple(map(operator.index, args))
 
 
 def either(name: str, value: Any, other: str, alias: Any, default: Any) -> Any:
-    """Return the one given of PyTorch's and NumPy's keyword for the same thing."""
+    """Return the argument given by PyTorch's or by NumPy's keyword for the same thing; TypeError for both."""
     if alias is None:
         return default if value is None else value
     if value is not None:

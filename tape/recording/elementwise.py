@@ -1,4 +1,4 @@
-"""Elementwise operations on tensors and numbers as native code has not seen them: broadcast, computed, recorded."""
+"""Elementwise operations on tensors and numbers, run by Python: broadcast, computed, recorded."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _FLOAT32 = np.dtype(np.float32)
 _BOOL = np.dtype(np.bool_)
 
 
-def elementwise(op: Elementwise, *given: Any) -> Tensor:
+def elementwise(op: Elementwise, *args: Any) -> Tensor:
     """Run an elementwise operation on tensors and Python numbers, by NumPy's promotion and broadcasting."""
-    if op.scalar and len(given) == 2 and isinstance(given[1], Number) and not isinstance(given[1], bool):  # noqa: PLR2004
-        return _with_number(OPS[op.scalar], given[0], given[1])  # type: ignore[arg-type]
-    dtype = next((o.dtype for o in given if isinstance(o, (Tensor, np.ndarray)) and o.dtype.kind == "f"), _BOOL)
-    operands = tuple([operand(beside(o, dtype)) for o in given])
+    if op.scalar and len(args) == 2 and isinstance(args[1], Number) and not isinstance(args[1], bool):  # noqa: PLR2004
+        return _with_number(OPS[op.scalar], args[0], args[1])  # type: ignore[arg-type]
+    dtype = next((o.dtype for o in args if isinstance(o, (Tensor, np.ndarray)) and o.dtype.kind == "f"), _BOOL)
+    operands = tuple([operand(beside(o, dtype)) for o in args])
     if op.condition and not is_mask(operands[0]):
         raise RuntimeError(f"{op.name}: the condition must be a bool tensor; write {op.name}(x != 0, ...)")
     if op.condition and type(operands[0]) is bool:  # its rules choose by a mask
@@ -56,18 +56,18 @@ def elementwise(op: Elementwise, *given: Any) -> Tensor:
 
 def _computed(op: Elementwise, values: list[Any]) -> Any:
     """Return the value: by the ufunc, or for large results of some operations by our own kernel."""
-    found = vectorized_forward.run(op, *values) if op.vector else None
-    if found is not None:
-        return found
+    value = vectorized_forward.run(op, *values) if op.vector else None
+    if value is not None:
+        return value
     return _silently(
         partial(reused_arrays.call, op.ufunc) if any(map(reused_arrays.is_large, values)) else op.ufunc, values
     )
 
 
 def _silently(compute: Callable[..., Any], values: list[Any]) -> Any:
-    """Return what is computed, without NumPy's warnings of floating point; integers keep what is set for them.
+    """Compute without NumPy's floating-point warnings; integers keep the user's error state.
 
-    Of a number that is beyond all singles one is told, as of any that is converted.
+    Beside float32 arrays a float that overflows float32 warns, as any conversion does.
     """
     dtypes = [value.dtype for value in values if type(value) is np.ndarray]
     numbers = [value for value in values if type(value) is float]
@@ -88,7 +88,7 @@ def _with_number(op: Elementwise, x: Any, number: float) -> Tensor:
     p = float(number)
     compute = op.variants[p] if p in op.variants else lambda value: op.ufunc(value, p)
     large = x.spec.bytes >= reused_arrays.LARGE
-    value = _silently(lambda given, _: reused_arrays.call(compute, given) if large else compute(given), [x._value, p])
+    value = _silently(lambda array, _: reused_arrays.call(compute, array) if large else compute(array), [x._value, p])
 
     def saved(form: Form) -> tuple[Any, ...]:
         by_name = {"x": x._value, "y": carried(value)}

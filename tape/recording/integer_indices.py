@@ -55,7 +55,7 @@ def check_bounds(index: Array, n: int, axis: int, error: type[Exception] = Index
 
 
 def wrapped(index: Array, n: int, axis: int, error: type[Exception] = IndexError) -> Array:
-    """Return an index with what is negative counted from the end; raise where it is out of bounds."""
+    """Return an index with negative ones counted from the end; raise where it is out of bounds."""
     if not index.size or (index.min() >= 0 and index.max() < n):
         return index
     check_bounds(index, n, axis, error, below=-n)
@@ -78,7 +78,7 @@ def across(shape: Strides, axis: int, index: Array) -> Array:
 
 
 def _spread(numbers: Array, steps: Sequence[int]) -> Array:
-    """Add to numbers how far each axis has gone, at so many a step."""
+    """Add the contribution of each axis, its places times its step, to numbers of elements."""
     for k, step in enumerate(steps):
         if step and numbers.shape[k] > 1:
             numbers = numbers + _numbers(numbers.shape[k], step).reshape(
@@ -90,12 +90,12 @@ def _spread(numbers: Array, steps: Sequence[int]) -> Array:
 def places(spec: Spec, strides: Strides, key: tuple[Any, ...]) -> Array:
     """Return which elements an index picks, as numbers of elements by these strides; C-contiguous int64."""
     steps = [stride // spec.dtype.itemsize for stride in strides]
-    found = _adjacent(spec.shape, key)
-    return _by_numpy(spec.shape, steps, key) if found is None else _summed(spec.shape, steps, *found)
+    adjacent = _adjacent(spec.shape, key)
+    return _by_numpy(spec.shape, steps, key) if adjacent is None else _summed(spec.shape, steps, *adjacent)
 
 
 def _adjacent(shape: Strides, key: tuple[Any, ...]) -> tuple[int, tuple[Array, ...]] | None:
-    """Return the first axis that arrays index, and these, if whole axes alone stand before and after; else None."""
+    """Return the first axis indexed by arrays, and the arrays, if all other axes are taken whole; else None."""
     lead = next((k for k, item in enumerate(key) if not _whole(item)), len(key))
     arrays = key[lead:]
     while arrays and (arrays[-1] is Ellipsis or _whole(arrays[-1])):
@@ -169,14 +169,14 @@ def picked(array: Array, key: tuple[Any, ...]) -> Array:
 
 
 def last_ones(numbers: Array, size: int) -> Array | None:
-    """Return which of some numbers below ``size`` are not there again later on; None if none is repeated."""
+    """Return the last occurrence of each of some numbers below ``size``; None if none is repeated."""
     numbers = numbers.reshape(-1)
     count = len(numbers)
     if count < _TWO:
         return None
     if size > _SPARSE * count:
-        found, first = np.unique(numbers[::-1], return_index=True)
-        return None if len(found) == count else np.sort(count - 1 - first)
+        distinct, first = np.unique(numbers[::-1], return_index=True)
+        return None if len(distinct) == count else np.sort(count - 1 - first)
     order = np.arange(count)
     last = np.empty(size, np.int64)
     last[numbers] = order  # NumPy writes in order, so the last one stays

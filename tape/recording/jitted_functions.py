@@ -25,9 +25,9 @@ def custom(forward: Callable[..., Any], vjp: Callable[..., Any], *, name: str = 
 
     Raises TypeError if a function is not jitted, RuntimeError naming the operation if one raises.
     """
-    for what, function in (("forward", forward), ("vjp", vjp)):
+    for role, function in (("forward", forward), ("vjp", vjp)):
         if not hasattr(function, "py_func"):
-            raise TypeError(f"custom: {what} is a {type(function).__name__}; decorate it with numba.njit")
+            raise TypeError(f"custom: {role} is a {type(function).__name__}; decorate it with numba.njit")
     title = name or forward.__name__
     op = Custom(
         name=title, doc=forward.__doc__ or "", pullback=(None,), grad_fn=f"{title}Backward", forward=forward, vjp=vjp
@@ -41,11 +41,11 @@ def custom(forward: Callable[..., Any], vjp: Callable[..., Any], *, name: str = 
     return operation
 
 
-def call(op: Custom, given: tuple[Any, ...]) -> Tensor:
+def call(op: Custom, args: tuple[Any, ...]) -> Tensor:
     """Run a custom operation on operands as users give them."""
-    if not given:
+    if not args:
         raise TypeError(f"{op.name}: takes at least one operand")
-    operands = [_floating(op, x) for x in given]
+    operands = [_floating(op, x) for x in args]
     dtype = np.result_type(*(x.spec.dtype for x in operands))
     operands = [x if x.spec.dtype == dtype else casts.cast(x, dtype) for x in operands]
     shapes = tuple(x.spec.shape for x in operands)
@@ -65,9 +65,9 @@ def call(op: Custom, given: tuple[Any, ...]) -> Tensor:
     )
 
 
-def _floating(op: Custom, given: Any) -> Tensor:
-    given = operand(given)
-    x: Tensor = given if isinstance(given, Tensor) else plain(float(given))
+def _floating(op: Custom, value: Any) -> Tensor:
+    value = operand(value)
+    x: Tensor = value if isinstance(value, Tensor) else plain(float(value))
     if x.spec.dtype.kind != "f":
         raise TypeError(f"{op.name}: an operand has dtype {x.spec.dtype.name}; operands are floating")
     if math.prod(x.spec.shape) == 0:

@@ -22,19 +22,19 @@ from tape.tensors.operands import Number, operand, refused
 from tape.tensors.tensor import Tensor, plain
 
 
-def by_rows(op: Elementwise, *given: Any) -> Tensor:
+def by_rows(op: Elementwise, *args: Any) -> Tensor:
     """Run an elementwise operation on tensors, arrays and Python numbers."""
-    if not any(isinstance(o, Tensor) for o in given):
-        _check_alone(given)
-    floating = [o for o in given if isinstance(o, Tensor) and o._form.spec.dtype.kind == "f"]
+    if not any(isinstance(o, Tensor) for o in args):
+        _check_alone(args)
+    floating = [o for o in args if isinstance(o, Tensor) and o._form.spec.dtype.kind == "f"]
     if floating and calls_scipy(op):
-        given = _weak(given, floating)
-    if op.condition and not floating and any(isinstance(o, float) for o in given[1:]):
+        args = _weak(args, floating)
+    if op.condition and not floating and any(isinstance(o, float) for o in args[1:]):
         wanted = dtypes.get_default_dtype()
-        given = (given[0], *[plain(np.asarray(o, wanted)) if isinstance(o, float) else o for o in given[1:]])
+        args = (args[0], *[plain(np.asarray(o, wanted)) if isinstance(o, float) else o for o in args[1:]])
     if op.condition or floating:
-        return elementwise.elementwise(op, *given)
-    operands = tuple(map(operand, given))
+        return elementwise.elementwise(op, *args)
+    operands = tuple(map(operand, args))
     kinds = {o.spec.dtype.kind for o in operands if isinstance(o, Tensor)}
     if "f" in kinds:
         return elementwise.elementwise(op, *operands)
@@ -48,81 +48,81 @@ def by_rows(op: Elementwise, *given: Any) -> Tensor:
         raise RuntimeError(f"ZeroDivisionError: {op.name} of integers where the divisor has a zero") from None
 
 
-def of_one_dtype(op: Elementwise, given: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    """Return operands cast, recorded, to the float dtype that they are computed in; None where there is no need.
+def of_one_dtype(op: Elementwise, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """Return operands cast, recorded, to their common float dtype; None if they need no cast.
 
     Arrays beside a tensor are tensors then. Casts are only of tensors and numbers, and of operations that have a
     gradient for each of them.
     """
-    before, given = given, with_tensors(op, given)
-    kinds = tuple([x._form.spec.dtype if type(x) is Tensor else type(x) for x in given])
+    before, args = args, with_tensors(op, args)
+    kinds = tuple([x._form.spec.dtype if type(x) is Tensor else type(x) for x in args])
     wanted = _wanted(op, kinds, dtypes.DEFAULT["dtype"])
     if wanted is None:
-        return None if given is before else given
-    return tuple([x if type(x) is not Tensor or x._form.spec.dtype is wanted else cast(x, wanted) for x in given])
+        return None if args is before else args
+    return tuple([x if type(x) is not Tensor or x._form.spec.dtype is wanted else cast(x, wanted) for x in args])
 
 
-def with_tensors(op: Elementwise, given: tuple[Any, ...]) -> tuple[Any, ...]:
+def with_tensors(op: Elementwise, args: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return operands with tensors in place of NumPy's arrays and scalars, if there is a tensor among them.
 
     Native code repeats calls of tensors. A scalar stays where a number of its own kind would count otherwise; but a
     double beside doubles is one of Python's.
     """
     arrays = np.ndarray if op.condition or calls_scipy(op) else (np.ndarray, np.generic)
-    doubles = op.condition and any(type(x) is Tensor and x._form.spec.dtype == np.float64 for x in given)
-    if doubles and np.float64 in map(type, given):
-        given = tuple([float(x) if type(x) is np.float64 else x for x in given])
-    if not any(isinstance(x, arrays) for x in given) or not any(type(x) is Tensor for x in given):
-        return given
-    return tuple([with_tensor(x) if isinstance(x, arrays) else x for x in given])
+    doubles = op.condition and any(type(x) is Tensor and x._form.spec.dtype == np.float64 for x in args)
+    if doubles and np.float64 in map(type, args):
+        args = tuple([float(x) if type(x) is np.float64 else x for x in args])
+    if not any(isinstance(x, arrays) for x in args) or not any(type(x) is Tensor for x in args):
+        return args
+    return tuple([with_tensor(x) if isinstance(x, arrays) else x for x in args])
 
 
 def with_tensor(value: Any) -> Tensor:
-    """Return the tensor of an array or a scalar; native code knows the next one like it."""
-    found: Tensor = operand(value)
+    """Return an array or a scalar as a tensor; native code converts the next one with its layout."""
+    tensor: Tensor = operand(value)
     if NATIVELY:
         if not _adopted:
             _adopted.append(Adopted())
-        if type(value) is np.ndarray and type(found._value) is np.ndarray and where(value) == where(found._value):
-            _adopted[0].enter(value, found.spec)
-    return found
+        if type(value) is np.ndarray and type(tensor._value) is np.ndarray and where(value) == where(tensor._value):
+            _adopted[0].enter(value, tensor.spec)
+    return tensor
 
 
 _adopted: list[Adopted] = []
-"""One, from the first use on."""
+"""The native table of layouts: empty until its first use, then of one element."""
 
 
 @functools.lru_cache(1024)
 def _wanted(op: Elementwise, kinds: tuple[Any, ...], default: np.dtype[Any]) -> np.dtype[Any] | None:
     """Return the dtype that operands of these dtypes, or types of Python's numbers, are cast to; None of none."""
-    given = [kind for kind in kinds if isinstance(kind, np.dtype)]
-    if any(kind not in (float, int) for kind in kinds if kind not in given) or len(kinds) != len(op.inputs):
+    dtypes = [kind for kind in kinds if isinstance(kind, np.dtype)]
+    if any(kind not in (float, int) for kind in kinds if kind not in dtypes) or len(kinds) != len(op.inputs):
         return None
-    if not given or not op.differentiable or op.condition or None in op.pullback or calls_scipy(op):
+    if not dtypes or not op.differentiable or op.condition or None in op.pullback or calls_scipy(op):
         return None
-    if not any(dtype.kind == "f" for dtype in given):
+    if not any(dtype.kind == "f" for dtype in dtypes):
         return default if _is_float(op, kinds) else None
-    found = np.result_type(*given)
-    return None if len(set(given)) == 1 or found.itemsize < _SINGLE else found
+    promoted = np.result_type(*dtypes)
+    return None if len(set(dtypes)) == 1 or promoted.itemsize < _SINGLE else promoted
 
 
 _SINGLE = 4
 """Bytes of the smallest floats that have gradients."""
 
 
-def _check_alone(given: tuple[Any, ...]) -> None:
-    """Raise, as PyTorch does, for lists that do not stand beside a tensor."""
-    for value in given:
+def _check_alone(args: tuple[Any, ...]) -> None:
+    """Raise, as PyTorch does, for lists where no operand is a tensor."""
+    for value in args:
         if not isinstance(value, (np.ndarray, np.generic, *Number)):
             raise refused(value)
 
 
-def _weak(given: tuple[Any, ...], floating: list[Tensor]) -> tuple[Any, ...]:
+def _weak(args: tuple[Any, ...], floating: list[Tensor]) -> tuple[Any, ...]:
     """Give Python numbers the dtype of the tensors, as NumPy does."""
     dtype = np.result_type(*(o.spec.dtype for o in floating))
     if dtype == np.float64:
-        return given
-    return tuple([plain(np.asarray(o, dtype)) if isinstance(o, Number) else o for o in given])
+        return args
+    return tuple([plain(np.asarray(o, dtype)) if isinstance(o, Number) else o for o in args])
 
 
 @functools.cache

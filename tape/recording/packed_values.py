@@ -1,4 +1,4 @@
-"""Saved values that the user packs away, on a disk or smaller, and unpacks for backward."""
+"""Saved values that the user's hooks pack (to disk, compressed) and unpack for backward."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Hooks = tuple[Callable[[Tensor], Any], Callable[[Any], Tensor]]
 
 
 class PackedValue:
-    """One saved value, packed, and how it is unpacked."""
+    """One packed value, with the hook that unpacks it."""
 
     __slots__ = ("dtype", "packed", "shape", "strides", "unpack")
 
@@ -31,20 +31,20 @@ class PackedValue:
         self.unpack = hooks[1]
 
     def value(self) -> Any:
-        """Return the value again. TypeError, RuntimeError if unpacking gives something else."""
+        """Return the unpacked value. TypeError or RuntimeError if the hook returns something else."""
         with modes.kept():
-            found = self.unpack(self.packed)
-        if not isinstance(found, Tensor):
+            value = self.unpack(self.packed)
+        if not isinstance(value, Tensor):
             raise TypeError(
                 "Output of saved tensor unpack_hook expected to be a Tensor but got result of type "
-                f"{type(found).__name__}"
+                f"{type(value).__name__}"
             )
-        if found.spec.shape != self.shape:
+        if value.spec.shape != self.shape:
             raise RuntimeError(
-                f"saved tensor unpack_hook returned shape {list(found.spec.shape)} for a tensor of shape "
+                f"saved tensor unpack_hook returned shape {list(value.spec.shape)} for a tensor of shape "
                 f"{list(self.shape)}"
             )
-        return self._laid_out(found._value)
+        return self._laid_out(value._value)
 
     def _laid_out(self, value: Any) -> Any:
         """Return a value with the strides, and of the dtype, that it had: for these the pullbacks were made."""
@@ -89,7 +89,7 @@ class Packed:
 
 
 def _is_value(form: Form, name: str) -> bool:
-    """Whether a saved thing is a tensor's value, not a number or places of the operation's own."""
+    """Whether a saved value is a tensor's, not a number or an index of the operation's own."""
     names = form.op.inputs
     return name == "y" or (name in names and form.specs[names.index(name)] is not None)
 

@@ -1,4 +1,4 @@
-"""Elements picked by arrays, lists and masks, which native code repeats where it has seen the shapes."""
+"""Elements picked by arrays, lists and masks, which native code repeats for shapes that it has seen."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 Plan = Callable[..., Picking | None]
 
 
-def enter_picked(op: int, result: Any, given: tuple[Any, ...], plan: Plan) -> None:
+def enter_picked(op: int, result: Any, args: tuple[Any, ...], plan: Plan) -> None:
     """Enter a call that has picked elements of a tensor, the first that was given, as ``plan(spec, *given)`` says."""
-    x = given[0]
+    x = args[0]
     if type(x) is not Tensor or type(result) is not Tensor or not 0 < result.spec.size <= LARGEST:
         return
     if modes.alone() is None or not x.spec.shape or not x.spec.size or x.spec.strides != x.spec.gradient:
@@ -34,13 +34,13 @@ def enter_picked(op: int, result: Any, given: tuple[Any, ...], plan: Plan) -> No
     if recorded is not wanted or result.spec.strides != dense(result.spec.shape, result.spec.dtype.itemsize):
         return
     ready()
-    how = plan(x.spec, *given[1:]) if pick_entries.takes(op, given) else None
+    how = plan(x.spec, *args[1:]) if pick_entries.takes(op, args) else None
     if how is not None:
-        pick_entries.enter(op, x._form, given, form, wanted, how)
+        pick_entries.enter(op, x._form, args, form, wanted, how)
 
 
 def ready() -> None:
-    """Have what native code asks for."""
+    """Load the machine code and the dtypes that picking needs."""
     for at, dtype in ((words.G_LONGS, np.dtype(np.int64)), (words.G_BOOLS, np.dtype(np.bool_))):
         registry.put(registry.REGISTRY.address, at, id(dtype))
     provide(words.G_HIT_PICKED, "native.indexing.picking_native", "hit_picked")
@@ -50,31 +50,31 @@ def picking(name: str, plan: Plan) -> Callable[[Method], Method]:
     """Let native code repeat a function that picks elements, of tensors whose elements stand in C order."""
     number = number_of(name)
 
-    def in_order(spec: Spec, *given: Any) -> Picking | None:
-        return plan(spec, *given) if spec.strides == dense(spec.shape, spec.dtype.itemsize) else None
+    def in_order(spec: Spec, *args: Any) -> Picking | None:
+        return plan(spec, *args) if spec.strides == dense(spec.shape, spec.dtype.itemsize) else None
 
-    def enter(result: Any, *given: Any, **named: Any) -> None:
-        if given and not named:
-            enter_picked(number, result, given, in_order)
+    def enter(result: Any, *args: Any, **named: Any) -> None:
+        if args and not named:
+            enter_picked(number, result, args, in_order)
 
     return repeating(number | words.PICKS, enter)
 
 
 def by_index(spec: Spec, key: Any) -> Picking | None:
-    """Plan ``x[key]``: the places by no array, and what each array adds to them."""
+    """Plan ``x[key]``: the places with all arrays zero, and what each array adds to them."""
     keys = integer_indices.array_key(key)
-    arrays = [k for k, one in enumerate(keys) if isinstance(one, np.ndarray)]
+    arrays = [k for k, item in enumerate(keys) if isinstance(item, np.ndarray)]
     masks = [k for k in arrays if keys[k].dtype == np.bool_]
     if any(not keys[k].ndim for k in arrays) or (masks and (len(arrays) > 1 or masks[0])):
         return None
-    found = integer_indices.places(spec, spec.strides, keys)
+    places = integer_indices.places(spec, spec.strides, keys)
     if masks:
         mask = keys[0]
         base = integer_indices.places(spec, spec.strides, (np.ones_like(mask), *keys[1:]))
-        if len(base) != mask.size or not np.array_equal(base[mask.reshape(-1)], found):
+        if len(base) != mask.size or not np.array_equal(base[mask.reshape(-1)], places):
             return None
         return Picking(base, inner=base.size // mask.size)
-    return _by_arrays(spec, keys, arrays, found)
+    return _by_arrays(spec, keys, arrays, places)
 
 
 def by_items(spec: Spec, *items: Any) -> Picking | None:
@@ -82,8 +82,8 @@ def by_items(spec: Spec, *items: Any) -> Picking | None:
     return by_index(spec, items)
 
 
-def _by_arrays(spec: Spec, keys: tuple[Any, ...], arrays: list[int], found: Array) -> Picking | None:
-    none = tuple([np.zeros_like(one) if k in arrays else one for k, one in enumerate(keys)])
+def _by_arrays(spec: Spec, keys: tuple[Any, ...], arrays: list[int], places: Array) -> Picking | None:
+    none = tuple([np.zeros_like(item) if k in arrays else item for k, item in enumerate(keys)])
     base, takings = integer_indices.places(spec, spec.strides, none), []
     for k in arrays:
         axis = _axis(keys, k, len(spec.shape))
@@ -96,15 +96,15 @@ def _by_arrays(spec: Spec, keys: tuple[Any, ...], arrays: list[int], found: Arra
         step, extent = spec.strides[axis] // spec.dtype.itemsize, spec.shape[axis]
         takings.append(Taking(which.reshape(-1), step, extent, -extent))
     picking = Picking(base, tuple(takings))
-    return picking if np.array_equal(picking.places([keys[k] for k in arrays]), found) else None
+    return picking if np.array_equal(picking.places([keys[k] for k in arrays]), places) else None
 
 
 def _axis(keys: tuple[Any, ...], at: int, rank: int) -> int:
     """Return the axis that an item of an index takes."""
-    rest = sum(one is not None and one is not Ellipsis for one in keys)
+    rest = sum(item is not None and item is not Ellipsis for item in keys)
     axis = 0
-    for one in keys[:at]:
-        axis += rank - rest if one is Ellipsis else one is not None
+    for item in keys[:at]:
+        axis += rank - rest if item is Ellipsis else item is not None
     return axis
 
 
@@ -150,7 +150,7 @@ def where_held(spec: Spec, mask: Any) -> Picking | None:
 
 
 def index_of(index: Any) -> Array:
-    """Return what a function was given to pick by, as an array."""
+    """Return the index argument of a function as an array."""
     return as_array(index) if isinstance(index, Tensor) else np.asarray(index)
 
 

@@ -1,4 +1,4 @@
-"""An operation that ran is appended to the tape, and told to who listens; casts and views."""
+"""Append an operation that ran to the tape, and notify observers; casts and views."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _WITH_GRADIENT = (8, 4)
 
 
 def recorded() -> int:
-    """Return how many instructions live on this thread's tape."""
+    """Return the number of living instructions on this thread's tape."""
     tape = modes.own_tape()
-    tape.patience = 0  # look at what hooks hold too, whatever it costs
+    tape.patience = 0  # search for cycles through hooks too
     while tape.collect():
-        pass  # what finalizers let go in turn
+        pass  # finalizers may have freed more
     return int(tape.entries.count)
 
 
@@ -68,7 +68,7 @@ def finish(
     """Return the result as a tensor, recorded if an operand requires grad.
 
     ``make`` gives the form, found again by ``key``; ``saved(form)`` the values that the tape keeps. A program being
-    recorded is told of ``key`` or ``params``.
+    recorded is notified with ``params``, or ``key``.
     """
     result = new(Tensor)
     result._value = value = carried(value)
@@ -93,7 +93,7 @@ def finish(
 
 
 def watch(tape: tapes.Tape, result: Tensor, operands: tuple[Any, ...]) -> None:
-    """Watch for the death of a result whose instruction holds, or alone reaches, large values."""
+    """Count bytes at the death of a result whose instruction holds, or alone refers to, large values."""
     most = result._form.spec.bytes
     for o in operands:
         if isinstance(o, Tensor) and o._form.spec.bytes > most:
@@ -104,7 +104,7 @@ def watch(tape: tapes.Tape, result: Tensor, operands: tuple[Any, ...]) -> None:
 
 
 def note(op: Any, operands: tuple[Any, ...], result: Tensor, params: tuple[Any, ...]) -> None:
-    """Tell the program being recorded, and anomaly mode, of an operation."""
+    """Notify the recorder, and anomaly mode, of an operation."""
     mode = modes.current()
     if mode.recorder is not None:
         mode.recorder.note(op, operands, result, params)
@@ -112,7 +112,7 @@ def note(op: Any, operands: tuple[Any, ...], result: Tensor, params: tuple[Any, 
 
 
 def left(x: Any) -> None:
-    """Tell a program being recorded that a value leaves by a way that it cannot follow."""
+    """Notify the recorder that a value escapes: it becomes a Python number or array."""
     if modes.active() is None:  # so it is while one is recorded
         recorder = modes.current().recorder
         if recorder is not None and isinstance(x, Tensor):
@@ -154,7 +154,7 @@ def view(op: View, x: Tensor, params: tuple[Any, ...], key: tuple[Any, ...] | No
 
 
 def region(x: Tensor, op: View, params: tuple[Any, ...], key: tuple[Any, ...] | None = None) -> Tensor:
-    """Return a view as the place that it is: its memory and its pattern in the shadow of its family."""
+    """Return a view that is not recorded: its memory, and its place in the gradient buffer of its family."""
     value = x._value
     if type(value) is float:
         value = as_array(x)
@@ -173,9 +173,9 @@ def region(x: Tensor, op: View, params: tuple[Any, ...], key: tuple[Any, ...] | 
 
 
 _views: Recent[tuple[Any, ...], tuple[Form, int]] = Recent()
-"""The form and the offset of views that have been taken: of the last ones, where a loop goes along an axis."""
+"""Forms and offsets of the views that were taken last."""
 _NAMED = 64
-"""So many views of one pattern have forms of their own, which listings show; the others share one."""
+"""Most views of one pattern with forms of their own, which listings name; the others share one."""
 _patterns: Recent[tuple[Any, ...], dict[Any, Form]] = Recent()
 
 
@@ -184,11 +184,13 @@ def _view_form(
 ) -> tuple[Form, int]:
     spec, offset = view_pattern(op, source, value, params)
     spec, name = inference_mode.alike(spec, source), params if key is None else key
-    own = _patterns.setdefault((op, source, spec), {})
-    named = name in own or len(own) < _NAMED
-    form = own.get(name if named else None)
+    forms_of_pattern = _patterns.setdefault((op, source, spec), {})
+    named = name in forms_of_pattern or len(forms_of_pattern) < _NAMED
+    form = forms_of_pattern.get(name if named else None)
     if form is None:
-        form = own.setdefault(name if named else None, op.form((source,), spec, (True,), params if named else ()))
+        form = forms_of_pattern.setdefault(
+            name if named else None, op.form((source,), spec, (True,), params if named else ())
+        )
     return _views.setdefault((op, source, name), (form, offset))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from kernels.arrays.specs import spec_of
 from kernels.instructions.form import Form
 from kernels.kinds.reduction import Reduction, counted, reduced, tied
-from tape.foundation.run_log import tell
+from tape.foundation.run_log import log_operation
 from tape.recording import record
 from tape.tensors.tensor import Tensor, as_array, carried
 
@@ -27,5 +27,5 @@ def reduction(op: Reduction, x: Tensor, axes: tuple[int, ...], keepdims: bool, n
         return op.form((x.spec,), spec_of(carried(value)), (True,), (axes, keepdims), name)
 
     result = record.finish(op, (x,), value, make, saved, (axes, keepdims), name)
-    tell(op, (x,), (axes, keepdims), (result,))
+    log_operation(op, (x,), (axes, keepdims), (result,))
     return result

@@ -12,7 +12,7 @@ from kernels.foundation.recent_table import Recent
 from kernels.instructions.entries import Instruction
 from kernels.kinds.routine import Routine, RoutineCall, computed, kept_values, packed, part_params
 from kernels.native.words import PYTHON
-from tape.foundation.run_log import tell
+from tape.foundation.run_log import log_operation
 from tape.recording import casts, record
 from tape.recording.packed_values import PackedValue
 from tape.tensors import modes
@@ -35,13 +35,13 @@ class TensorCall(RoutineCall):
         if gradient is None:
             return [None] * len(form.specs)
         values = {n: self._bound(n, v, instruction, primals) for n, v in kept_values(instruction).items()}
-        given = dict(zip(op.cotangents, self.apart(gradient), strict=True))
+        cotangents = dict(zip(op.cotangents, self.apart(gradient), strict=True))
         needs = tuple(spec is not None for spec in form.specs)
-        found = self.run(op.vjp, {**self.named(values), **given, "needs": needs})
-        return [x if spec is not None else None for x, spec in zip(found, form.specs, strict=True)]
+        gradients = self.run(op.vjp, {**self.named(values), **cotangents, "needs": needs})
+        return [x if spec is not None else None for x, spec in zip(gradients, form.specs, strict=True)]
 
     def _bound(self, name: str, value: Any, instruction: Instruction, primals: Any) -> Any:
-        """Return a kept value as the tensor that it was."""
+        """Return a saved value as a tensor with its slot."""
         form = instruction.form
         if name in self.op.extras:
             return value
@@ -52,7 +52,7 @@ class TensorCall(RoutineCall):
         return plain(value) if slot is None or spec is None else primals.tensor(slot, value, spec)
 
     def apart(self, flat: Any) -> list[Any]:
-        """Return the results that stand end to end, as views if they are a tensor's."""
+        """Split packed results, of a tensor as views."""
         if not isinstance(flat, Tensor) or len(self.shapes) == 1:
             return super().apart(flat)
         return [record.view(self.op.part, flat, params) for params in part_params(self.shapes)]
@@ -62,34 +62,34 @@ def call(op: Routine, *operands: Any, **params: Any) -> Any:
     """Run a routine: a tensor, or a tuple of its results and extras. Operands are promoted to one dtype."""
     tensors = _of_one_dtype([_tensor(x) for x in operands])
     arrays = [as_array(x) for x in tensors]
-    found = computed(op, arrays, params)
-    parts = [_own(x, arrays) for x in (found if isinstance(found, tuple) else (found,))]
+    result = computed(op, arrays, params)
+    parts = [_unshared(x, arrays) for x in (result if isinstance(result, tuple) else (result,))]
     frozen = tuple(sorted(params.items()))
     if op.vjp is None and len(parts) == 1:
         y = _extra(op, tensors, parts[0], (frozen,))
-        tell(op, operands, params, (y,))
+        log_operation(op, operands, params, (y,))
         return y
     results, extras = parts[: len(op.results)], parts[len(op.results) :]
     shapes = tuple(x.shape for x in results)
-    about = _about(op, params, frozen, shapes)
-    y = _finished(op, about, tensors, packed(results), dict(zip(op.extras, extras, strict=True)), frozen)
+    shared = _shared_call(op, params, frozen, shapes)
+    y = _finished(op, shared, tensors, packed(results), dict(zip(op.extras, extras, strict=True)), frozen)
     tensors_of_extras = [_extra(op, tensors, x, (frozen, k)) for k, x in enumerate(extras)]
-    tell(op, operands, params, (y, *tensors_of_extras))
+    log_operation(op, operands, params, (y, *tensors_of_extras))
     if len(parts) == 1:
         return y
-    return (*about.apart(y), *tensors_of_extras)
+    return (*shared.apart(y), *tensors_of_extras)
 
 
-def _about(op: Routine, params: dict[str, Any], frozen: tuple[Any, ...], shapes: tuple[Any, ...]) -> TensorCall:
-    """Return what calls with these parameters share: one object, so that equal calls have one form."""
+def _shared_call(op: Routine, params: dict[str, Any], frozen: tuple[Any, ...], shapes: tuple[Any, ...]) -> TensorCall:
+    """Return the object that calls with these parameters share, so that equal calls have one form."""
     key = (op, exact(frozen), shapes)
-    found = _calls.get(key)
-    if found is None:
-        found = _calls.setdefault(key, TensorCall(op, params, shapes))
-    return found
+    shared = _calls.get(key)
+    if shared is None:
+        shared = _calls.setdefault(key, TensorCall(op, params, shapes))
+    return shared
 
 
-def _own(x: Any, operands: list[Array]) -> Array:
+def _unshared(x: Any, operands: list[Array]) -> Array:
     """Return a result as a C-contiguous array of its own memory."""
     array = np.asarray(x)
     fresh = array.base is None and array.flags.c_contiguous and not any(array is o for o in operands)
@@ -110,19 +110,19 @@ def _of_one_dtype(tensors: list[Tensor]) -> list[Tensor]:
 
 
 def _finished(
-    op: Routine, about: TensorCall, tensors: list[Tensor], y: Any, extras: dict[str, Any], frozen: tuple[Any, ...]
+    op: Routine, shared: TensorCall, tensors: list[Tensor], y: Any, extras: dict[str, Any], frozen: tuple[Any, ...]
 ) -> Tensor:
     """Record the call, if there is a gradient to record."""
     if op.vjp is None:
         return _extra(op, tensors, y, (frozen,))
     value, pack = carried(y), modes.current().pack
-    given = {**{n: x._value for n, x in zip(op.inputs, tensors, strict=True)}, "y": value, **extras}
-    kept = [given[name] for name in op.kept]
+    available = {**{n: x._value for n, x in zip(op.inputs, tensors, strict=True)}, "y": value, **extras}
+    kept = [available[name] for name in op.kept]
 
     def make() -> Any:
         specs = tuple(x.spec if x._slot is not None else None for x in tensors)
         wanted = tuple(spec is not None for spec in specs)
-        return op.form(specs, spec_of(value), wanted, (about,))
+        return op.form(specs, spec_of(value), wanted, (shared,))
 
     def saved(form: Any) -> tuple[Any, ...]:
         if form.kind != PYTHON:
@@ -131,7 +131,7 @@ def _finished(
             return (form.params[0], *(PackedValue(x, pack) for x in kept))
         return (form.params[0], *kept)
 
-    return record.finish(op, tuple(tensors), value, make, saved, (about,), params=(frozen,))
+    return record.finish(op, tuple(tensors), value, make, saved, (shared,), params=(frozen,))
 
 
 def _extra(op: Routine, tensors: list[Tensor], value: Any, params: tuple[Any, ...]) -> Tensor:

@@ -6,7 +6,7 @@ from kernels.arrays.specs import spec_of
 from kernels.codegen.rows.extrema import pick
 from kernels.instructions.form import Form
 from kernels.kinds.select import Select
-from tape.foundation.run_log import tell
+from tape.foundation.run_log import log_operation
 from tape.recording import record
 from tape.tensors import modes
 from tape.tensors.tensor import Tensor, as_array, carried, leaf
@@ -24,5 +24,5 @@ def select(op: Select, x: Tensor, axis: int, keepdims: bool) -> tuple[Tensor, Te
     recorder = modes.current().recorder
     if recorder is not None:
         recorder.note(op, (x,), places, (axis, keepdims, "indices"))
-    tell(op, (x,), (axis, keepdims), (values, places))
+    log_operation(op, (x,), (axis, keepdims), (values, places))
     return values, places

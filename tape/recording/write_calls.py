@@ -1,4 +1,4 @@
-"""Writes, and tensors that share memory, which native code repeats as it does other calls (call_table.py)."""
+"""Writes, and tensors that share memory, which native code repeats; see call_table.py."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kernels.native.memory import where
 from tape.recording import integer_indices
 from tape.recording.mixed_dtypes import with_tensor
 from tape.recording.pick_calls import Plan, by_index, ready
-from tape.repeated_calls.call_table import NATIVELY, OWN, ask, number_of, number_of_op, provide, repeating
+from tape.repeated_calls.call_table import NATIVE_OPERANDS, NATIVELY, ask, number_of, number_of_op, provide, repeating
 from tape.tensors import modes
 from tape.tensors.tensor import Tensor
 from tape.tensors.view_families import base_of
@@ -44,7 +44,7 @@ def _write_in_place(*_: Any, **__: Any) -> None:
 
 
 def install_assign(assign: Callable[[Tensor, Any, Any], None], written: Callable[[Tensor], None]) -> None:
-    """Let native code ask ``assign`` to write a part, and tell ``written`` of one that has been written where it is."""
+    """Install the Python side of ``x[key] = value``; native code calls ``written`` after a write that it did itself."""
 
     def once(x: Tensor, key: Any, *value: Any) -> None:
         if not value:
@@ -52,10 +52,10 @@ def install_assign(assign: Callable[[Tensor, Any, Any], None], written: Callable
         if type(value[0]) is np.ndarray and type(x) is Tensor and value[0].dtype is x._form.spec.dtype:
             x[key] = with_tensor(value[0])  # native code repeats that
             return
-        own = type(x) is Tensor and base_of(x) is x
-        before, wanted = (x._form, x._slot is not None) if own else (None, False)
+        is_base = type(x) is Tensor and base_of(x) is x
+        before, wanted = (x._form, x._slot is not None) if is_base else (None, False)
         assign(x, key, *value)
-        if before is not None and type(value[0]) in OWN and modes.alone() is not None:
+        if before is not None and type(value[0]) in NATIVE_OPERANDS and modes.alone() is not None:
             provide(words.G_ASSIGN, "native.indexing.assigning_native", "assign")
             _enter_write(before, wanted, x, key, value[0])
 
@@ -63,12 +63,12 @@ def install_assign(assign: Callable[[Tensor, Any, Any], None], written: Callable
 
 
 def _enter_write(before: Form | Spec, wanted: bool, x: Tensor, key: Any, value: Any) -> None:
-    """Enter ``x[key] = value`` that has been done; what the tensor had before is given."""
+    """Enter a finished ``x[key] = value``; ``before`` and ``wanted`` are the tensor's form and gradient before it."""
     seen, form = _seen(words.OP_ASSIGN, before, wanted, x, value), x._form
     if seen is None:
         return
     keys = key if type(key) is tuple else (key,)
-    if any(type(one) not in _ITEMS for one in keys):
+    if any(type(item) not in _ITEMS for item in keys):
         provide(words.G_ASSIGN_AT, "native.indexing.putting_native", "assign_at")
         _enter_write_at(seen, (x, key), value, by_index)
         return
@@ -81,15 +81,15 @@ def _enter_write(before: Form | Spec, wanted: bool, x: Tensor, key: Any, value: 
 
 
 def _seen(op: int, before: Form | Spec, wanted: bool, x: Tensor, value: Any) -> Key | None:
-    """Return what a write is found by, that has been done; None of one that native code cannot do."""
-    given, form = (value if type(value) is Tensor else None), x._form
-    wants = (wanted, given is not None and given._slot is not None) if modes.active() else (False, False)
+    """Return the key of a finished write in the table; None for one that native code cannot do."""
+    source, form = (value if type(value) is Tensor else None), x._form
+    wants = (wanted, source is not None and source._slot is not None) if modes.active() else (False, False)
     recorded = type(form) is Form and isinstance(form.op, Write) and type(x._slot) is int
     if type(x._value) is not np.ndarray or not (recorded if any(wants) else form is before):
         return None
-    if wants[1] and form.specs[1] is not given.spec:  # type: ignore[union-attr]  # a part of it was written
+    if wants[1] and form.specs[1] is not source.spec:  # type: ignore[union-attr]  # a part of it was written
         return None
-    return Key(op, (before, None, None if given is None else given._form), wants)
+    return Key(op, (before, None, None if source is None else source._form), wants)
 
 
 def putting(name: str, plan: Plan, *, adds: bool = False) -> Callable[[Method], Method]:
@@ -99,8 +99,8 @@ def putting(name: str, plan: Plan, *, adds: bool = False) -> Callable[[Method], 
     """
     number = number_of(name) | (words.ADDING if adds else 0)
 
-    def enter(before: Form | Spec, wanted: bool, x: Tensor, given: tuple[Any, ...]) -> None:
-        *arguments, value = given
+    def enter(before: Form | Spec, wanted: bool, x: Tensor, args: tuple[Any, ...]) -> None:
+        *arguments, value = args
         seen, spec = _seen(number, before, wanted, x, value), before.spec
         if seen is None or (adds and spec.dtype not in _ADDED):
             return
@@ -110,12 +110,18 @@ def putting(name: str, plan: Plan, *, adds: bool = False) -> Callable[[Method], 
 
     def decorated(method: Method) -> Method:
         @functools.wraps(method)
-        def once(x: Any, *given: Any, **named: Any) -> Any:
-            own = type(x) is Tensor and base_of(x) is x
-            before, wanted = (x._form, x._slot is not None) if own else (None, False)
-            result = method(x, *given, **named)
-            if before is not None and given and not named and type(given[-1]) in OWN and modes.alone() is not None:
-                enter(before, wanted, x, given)
+        def once(x: Any, *args: Any, **named: Any) -> Any:
+            is_base = type(x) is Tensor and base_of(x) is x
+            before, wanted = (x._form, x._slot is not None) if is_base else (None, False)
+            result = method(x, *args, **named)
+            if (
+                before is not None
+                and args
+                and not named
+                and type(args[-1]) in NATIVE_OPERANDS
+                and modes.alone() is not None
+            ):
+                enter(before, wanted, x, args)
             return result
 
         return operation(number | words.PUTS, once, method, method) if NATIVELY else method
@@ -123,24 +129,24 @@ def putting(name: str, plan: Plan, *, adds: bool = False) -> Callable[[Method], 
     return decorated
 
 
-def _enter_write_at(seen: Key, given: tuple[Any, ...], value: Any, plan: Plan, *, adds: bool = False) -> None:
-    """Enter a write to places that arrays among what is given behind the tensor name."""
-    x, spec = given[0], seen.forms[0].spec  # type: ignore[union-attr]
+def _enter_write_at(seen: Key, args: tuple[Any, ...], value: Any, plan: Plan, *, adds: bool = False) -> None:
+    """Enter a write to places that the arrays among the arguments name."""
+    x, spec = args[0], seen.forms[0].spec  # type: ignore[union-attr]
     source = value.spec if type(value) is Tensor else None
     if spec.overlaps or spec.strides != spec.gradient or not 0 < spec.size <= _LARGEST or not spec.shape:
         return
     if source is None and (spec.dtype.kind == "b" or spec.dtype == np.float16):
         return
     ready()
-    how = plan(spec, *given[1:]) if pick_entries.takes(seen.op, given) else None
+    how = plan(spec, *args[1:]) if pick_entries.takes(seen.op, args) else None
     if how is None:
         return
-    items = given[1] if seen.op == words.OP_ASSIGN else given[1:]
-    found = how.places([one for one in integer_indices.array_key(items) if isinstance(one, np.ndarray)])
-    shape = found.shape
-    if not found.size:
+    items = args[1] if seen.op == words.OP_ASSIGN else args[1:]
+    places = how.places([item for item in integer_indices.array_key(items) if isinstance(item, np.ndarray)])
+    shape = places.shape
+    if not places.size:
         return
-    if any(seen.wanted) and not adds and integer_indices.last_ones(found, spec.size) is not None:
+    if any(seen.wanted) and not adds and integer_indices.last_ones(places, spec.size) is not None:
         return  # what was recorded is fewer places
     if source is not None and (source.dtype != spec.dtype or not _fits(source.shape, shape)):
         return
@@ -149,8 +155,8 @@ def _enter_write_at(seen: Key, given: tuple[Any, ...], value: Any, plan: Plan, *
     for axis, stride in enumerate(strides):
         offsets += (np.arange(shape[axis]) * stride).reshape([-1 if k == axis else 1 for k in range(len(shape))])
     once = spec.size if source is not None and any(seen.wanted) and not how.inner and not adds else 0
-    what = pick_entries.Putting(how, shape, offsets, spec.bytes, once)
-    pick_entries.enter_write(seen, given, x._form, what)
+    putting_plan = pick_entries.Putting(how, shape, offsets, spec.bytes, once)
+    pick_entries.enter_write(seen, args, x._form, putting_plan)
 
 
 def _fits(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
@@ -166,12 +172,12 @@ _LARGEST = 1 << 16
 
 
 def sharing(name: str) -> Callable[[Method], Method]:
-    """Let native code repeat a method that gives a tensor of the same memory, and count of writes, without history."""
+    """Let native code repeat a method that returns a tensor without history that shares memory and version counter."""
     number = number_of(name)
 
-    def enter(result: Tensor, x: Any, *given: Any, **named: Any) -> None:
-        own = type(x) is Tensor and base_of(x) is x and type(x._value) is np.ndarray
-        if own and result._value is x._value and not given and not named and modes.alone() is not None:
+    def enter(result: Tensor, x: Any, *args: Any, **named: Any) -> None:
+        is_base = type(x) is Tensor and base_of(x) is x and type(x._value) is np.ndarray
+        if is_base and result._value is x._value and not args and not named and modes.alone() is not None:
             provide(words.G_HIT_SHARED, "native.tensor.detaching_native", "hit_shared")
             calls.enter(Key(number, (x._form,)), result._form, None, Notification(None, 1), 0)
 

@@ -1,4 +1,4 @@
-"""Calls that native code repeats: what it has not seen runs here, in Python, and is entered for the next time."""
+"""Calls that native code repeats: a call that is not in its table runs here, in Python, and is entered."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from tape.tensors.view_families import base_of
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 NATIVELY = NATIVE and numpy_loops.readable() and agrees()
-OWN = (Tensor, float, int)
-"""Types of operands that native code takes."""
+NATIVE_OPERANDS = (Tensor, float, int)
+"""Types of operands that native code accepts."""
 _numbers: dict[str, int] = {}
 
 
@@ -58,7 +58,7 @@ def number_of_op(op: Elementwise) -> int:
 
 
 def ask(number: int, once: Callable[..., Any], always: Callable[..., Any]) -> None:
-    """Let native code ask these: for what it has not seen, and for what it never does."""
+    """Register the functions that native code calls on a miss: ``once`` enters the call, ``always`` does not."""
     _missed.extend((once, always))  # for ever, as the type
     registry.put(registry.REGISTRY.missed, 2 * number, id(once))
     registry.put(registry.REGISTRY.missed, 2 * number + 1, id(always))
@@ -68,16 +68,16 @@ _missed: list[Any] = []
 
 
 def install(number: int, always: Callable[..., Any], enter: Callable[..., None]) -> None:
-    """Let native code ask ``always`` for what an operator of this number gives; ``enter`` is as in repeating."""
+    """Install the Python side of an operator of the type of tensors; ``enter`` is as in :func:`repeating`."""
     ask(number, _entering(always, enter), always)
 
 
 def _entering(always: Callable[..., Any], enter: Callable[..., None]) -> Callable[..., Any]:
     @functools.wraps(always)
-    def once(*given: Any, **named: Any) -> Any:
-        result = always(*given, **named)
-        if given:  # what is told by keywords alone stays Python's
-            enter(result, *given, **named)
+    def once(*args: Any, **named: Any) -> Any:
+        result = always(*args, **named)
+        if args:  # a call by keywords alone is not entered
+            enter(result, *args, **named)
         return result
 
     return once
@@ -93,17 +93,17 @@ def repeating(number: int, enter: Callable[..., None]) -> Callable[[Method], Met
 
 
 def repeated(op: Elementwise, always: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function of an operation that native code repeats; what stays Python's alone is ``always``."""
+    """Return the function of an operation that native code repeats; ``always`` is its Python side."""
     if not NATIVELY or len(op.inputs) > words.MOST_OPERANDS:
         return always
     number = number_of_op(op) | (words.NUMBERED if op.scalar else 0)
-    found: Callable[..., Any] = operation(number, _entering(always, partial(enter, op)), always, always)
-    return found
+    function: Callable[..., Any] = operation(number, _entering(always, partial(enter, op)), always, always)
+    return function
 
 
 def enter(op: Elementwise, result: Any, *operands: Any, **named: Any) -> None:
-    """Enter a call of an operation that has been made, unless others were to hear of it."""
-    whole = len(operands) == len(op.inputs) and all(type(x) in OWN for x in operands)
+    """Enter a finished call of an operation, unless others than a recorder observed it."""
+    whole = len(operands) == len(op.inputs) and all(type(x) in NATIVE_OPERANDS for x in operands)
     if named or not whole or type(result) is not Tensor:
         return
     forms = tuple([x._form if type(x) is Tensor else None for x in operands])
@@ -111,18 +111,18 @@ def enter(op: Elementwise, result: Any, *operands: Any, **named: Any) -> None:
         return  # the same call with an int is another one
     number = float(operands[-1]) if op.scalar and forms[-1] is None else None
     power = number if result.spec.dtype.kind == "f" else operands[-1]
-    told = Notification(op, len(operands)) if number is None else Notification(OPS[op.scalar], 1, (power,))
+    notification = Notification(op, len(operands)) if number is None else Notification(OPS[op.scalar], 1, (power,))
     key = key_of(number_of_op(op), operands, forms, 0 if number is None else calls.bits(number))
 
     def how(saved: tuple[str, ...]) -> Any:
         specs = tuple([None if form is None else form.spec for form in forms])
         return None if calls_scipy(op) else op.computation(specs, result.spec, saved, number)
 
-    enter_call(key, operands, result, told, how)
+    enter_call(key, operands, result, notification, how)
 
 
 def key_of(number: int, operands: tuple[Any, ...], forms: tuple[Any, ...], extra: int) -> Key | None:
-    """Return what a call is found by; None where others are to hear of it than a tape and a recorder."""
+    """Return the key of a call in the table; None where others than a recorder observe operations."""
     tape = modes.listening()
     if tape is None:
         return None
@@ -134,10 +134,10 @@ def enter_call(
     key: Key | None,
     operands: tuple[Any, ...],
     result: Tensor,
-    told: Notification,
+    notification: Notification,
     how: Callable[[tuple[str, ...]], Any],
 ) -> None:
-    """Enter a call; ``how`` tells what computes it, and None where native code cannot."""
+    """Enter a call; ``how(saved)`` returns its computation, or None where native code cannot do it."""
     if key is None or calls.is_known(key):
         return
     form, wanted = result._form, any(key.wanted)
@@ -145,7 +145,9 @@ def enter_call(
     pulls = recorded and form.kind == PULLS and type(result._slot) is int  # type: ignore[union-attr]
     done = (wanted and pulls) if recorded else not (wanted and result.spec.dtype.kind == "f")
     computation = how(form.saved if recorded else ()) if done else None  # type: ignore[union-attr]
-    calls.enter(key, form, computation, told, max(x.spec.bytes for x in (*operands, result) if type(x) is Tensor))
+    calls.enter(
+        key, form, computation, notification, max(x.spec.bytes for x in (*operands, result) if type(x) is Tensor)
+    )
 
 
 def install_part(
@@ -160,8 +162,8 @@ def install_part(
 
     def enter_part(result: Tensor, x: Tensor, key: Any) -> None:
         if (seen := _shown(x, result)) is not None:
-            told = Notification(result._form.op, 1, params(x, key))  # type: ignore[union-attr]
-            part_entries.enter_part(x._form, key, result._form, seen, told)  # type: ignore[arg-type]
+            notification = Notification(result._form.op, 1, params(x, key))  # type: ignore[union-attr]
+            part_entries.enter_part(x._form, key, result._form, seen, notification)  # type: ignore[arg-type]
         else:
             copied(result, x, key)
 
@@ -172,15 +174,15 @@ def viewing(name: str) -> Callable[[Method], Method]:
     """Let native code repeat a view of a tensor, given ints and tuples of them."""
     number = number_of(f"{name} of a tensor")
 
-    def enter_view(result: Tensor, x: Any, *given: Any, **named: Any) -> None:
+    def enter_view(result: Tensor, x: Any, *args: Any, **named: Any) -> None:
         if not named and result is not x and (seen := _shown(x, result)) is not None:
-            part_entries.enter_view(number, x._form, given, result._form, seen)  # type: ignore[arg-type]
+            part_entries.enter_view(number, x._form, args, result._form, seen)  # type: ignore[arg-type]
 
     return repeating(number | words.SHOWS, enter_view)
 
 
 def _shown(x: Tensor, result: Tensor) -> part_entries.Part | None:
-    """Return what a view shows of a tensor; None where it is none, or others are to hear of it."""
+    """Return the part of a tensor that a view shows; None where it is no view, or others than a recorder observe it."""
     form = result._form
     if type(form) is not Form or not form.is_view or type(x) is not Tensor or modes.listening() is None:
         return None
@@ -195,7 +197,7 @@ def _shown(x: Tensor, result: Tensor) -> part_entries.Part | None:
 
 @functools.cache
 def provide(at: int, module: str, name: str) -> None:
-    """Have machine code where native code asks for it: what an import would have to load in vain."""
+    """Load machine code for a slot of the registry at its first use, so that importing tape does not load it."""
     registry.put(registry.REGISTRY.address, at, jit.address_of(getattr(jit.load_module(module), name)))
 
 
@@ -203,8 +205,8 @@ def copying(op: Copy, dtype: np.dtype[Any] | None = None) -> Callable[[Method], 
     """Let native code repeat a method that copies a tensor, to a dtype if one is given."""
     number = number_of(op.name if dtype is None else f"{op.name} as {dtype.str}")
 
-    def enter_copy(result: Tensor, x: Any, *given: Any, **named: Any) -> None:
-        if type(x) is Tensor and not given and not named:
+    def enter_copy(result: Tensor, x: Any, *args: Any, **named: Any) -> None:
+        if type(x) is Tensor and not args and not named:
             key = key_of(number, (x,), (x._form,), 0)
             enter_call(key, (x,), result, Notification(op, 1), lambda _: copy.computation(x.spec, result.spec))
 

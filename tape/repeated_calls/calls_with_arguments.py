@@ -1,8 +1,8 @@
-"""Functions that native code repeats by what is given behind their tensors, where they come down to one operation.
+"""Functions that native code repeats by their tensors and arguments, if they consist of one operation.
 
-A call of a function runs in Python, and tells of what ran in it (run_log.py). Was that one reduction, selection or
-routine, on the very tensors that were given, and is its result what the function returned, then native code does the
-same the next time that tensors of these forms come with these arguments.
+The first call of a function runs in Python, and the operations in it are logged (run_log.py). If that was one
+reduction, selection or routine, on the function's own arguments, and its result is what the function returned, native
+code repeats it for tensors of the same forms with the same arguments.
 """
 
 from __future__ import annotations
@@ -31,66 +31,66 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def argued(function: Function) -> Function:
-    """Let native code repeat a function of tensors and of arguments that cannot change.
+    """Let native code repeat a function of tensors and of immutable arguments.
 
     What the function does may depend on specs and arguments, never on the elements. It calls no such function itself:
-    what native code does in its stead is not told.
+    an operation that native code runs in its place is not logged.
     """
     number = number_of(f"{function.__name__} of tensors and arguments")
 
     @functools.wraps(function)
-    def once(*given: Any, **named: Any) -> Any:
-        before, runs.found = runs.found, []
+    def once(*args: Any, **named: Any) -> Any:
+        before, runs.log = runs.log, []
         try:
-            result, found = function(*given, **named), runs.found
+            result, log = function(*args, **named), runs.log
         finally:
-            runs.found = before
-        if len(found) == 1 and _is_all(found[0], result, given):
-            _enter(number, found[0], result, given[len(found[0].operands) :], named)
+            runs.log = before
+        if len(log) == 1 and _is_all(log[0], result, args):
+            _enter(number, log[0], result, args[len(log[0].operands) :], named)
         return result
 
     return operation(number | ARGUED, once, function, function) if NATIVELY else function
 
 
-def _is_all(run: Run, result: Any, given: tuple[Any, ...]) -> bool:
-    """Whether an operation ran on the tensors that were given first, and gave what the function returned."""
+def _is_all(run: Run, result: Any, args: tuple[Any, ...]) -> bool:
+    """Whether an operation ran on the function's first arguments and returned the function's result."""
     count = len(run.operands)
     results = (result,) if type(result) is Tensor else result
-    if not 0 < count <= min(len(given), MOST_OPERANDS) or len(results) != len(run.results):
+    if not 0 < count <= min(len(args), MOST_OPERANDS) or len(results) != len(run.results):
         return False
-    pairs = [*zip(run.operands, given, strict=False), *zip(run.results, results, strict=True)]
+    pairs = [*zip(run.operands, args, strict=False), *zip(run.results, results, strict=True)]
     return all(type(x) is Tensor and x is y for x, y in pairs)
 
 
-def _enter(number: int, run: Run, result: Any, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+def _enter(number: int, run: Run, result: Any, args: tuple[Any, ...], named: dict[str, Any]) -> None:
     tape, (value, *extra) = modes.listening(), run.results
     form = value._form
-    if tape is None or (asked := arguments(given, named)) is None:
+    if tape is None or (asked := arguments(args, named)) is None:
         return
     wanted = tuple([bool(tape) and x._slot is not None for x in run.operands])
     key = Key(number, tuple([x._form for x in run.operands]), wanted, asked.hashed)
-    told = Notification(run.op, len(run.operands), _told(run))
+    notification = Notification(run.op, len(run.operands), _recorder_params(run))
     how = _computed(run, extra, result) if _may(any(wanted), form, value) else None
     largest = max(x.spec.bytes for x in (*run.operands, value))
     if how is not None or not calls.is_known(key):
-        calls.enter(key, form, how, told, largest, asked)
+        calls.enter(key, form, how, notification, largest, asked)
 
 
 def _may(wanted: bool, form: Any, value: Tensor) -> bool:
-    """Whether native code can record it, or need not."""
+    """Whether native code can record the operation, or need not record it."""
     if type(form) is Form:
         return wanted and form.kind in (PULLS, PYTHON) and type(value._slot) is int
     return not (wanted and value.spec.dtype.kind == "f")
 
 
-def _told(run: Run) -> tuple[Any, ...]:
-    """Return the parameters that recorders are told."""
+def _recorder_params(run: Run) -> tuple[Any, ...]:
+    """Return the parameters that recorders are notified of."""
     frozen: tuple[Any, ...] = (tuple(sorted(run.params.items())),) if isinstance(run.op, Routine) else run.params
     return frozen
 
 
 def _computed(run: Run, extra: list[Tensor], result: Any) -> Computation | None:
-    """Return how native code computes a run; None where Python is to."""
+    """Return how native code computes a run; None where it cannot."""
     op, form, sources = run.op, run.results[0]._form, tuple([x.spec for x in run.operands])
     how: Computation | None = op.computation(sources, form, run.params)
     if how is None or not extra:

@@ -1,4 +1,4 @@
-"""Lists of tensors joined, which native code repeats where it has seen their forms in this order."""
+"""Lists of tensors joined, which native code repeats for forms that it has seen in this order."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ def joining(op: Any, *, new: bool) -> Callable[[Method], Method]:
 
     def enter(result: Any, tensors: Any, dim: Any = None, *, axis: Any = None) -> None:
         along = (0 if axis is None else axis) if dim is None else dim
-        own = type(tensors) in (list, tuple) and all(type(x) is Tensor for x in tensors)
-        if own and type(along) is int and len(tensors) <= words.MOST_JOINED and _is_plain(result, tensors):
+        all_tensors = type(tensors) in (list, tuple) and all(type(x) is Tensor for x in tensors)
+        if all_tensors and type(along) is int and len(tensors) <= words.MOST_JOINED and _is_plain(result, tensors):
             _enter(number, op, along, tensors, result, new=new)
 
     return repeating(number | words.JOINS, enter)
 
 
 def _is_plain(result: Tensor, tensors: Any) -> bool:
-    """Whether all is of one dtype, and the result as NumPy makes arrays, with elements."""
+    """Whether all tensors have one dtype and rank, and the result is C-contiguous and not empty."""
     spec = result.spec
     same = all(x.spec.dtype == spec.dtype for x in tensors)
     fresh = spec.shape and spec.size and spec.strides == dense(spec.shape, spec.dtype.itemsize)
@@ -50,8 +50,8 @@ def _enter(number: int, op: Any, along: int, tensors: Any, result: Tensor, *, ne
         return
     axis, joined, at = along % len(spec.shape), [], 0
     strides = spec.strides[:axis] + spec.strides[axis + 1 :] if new else spec.strides
-    for x, own in zip(tensors, wanted, strict=True):
-        joined.append(join_entries.Joined(x._form, own, at * spec.strides[axis], strides))
+    for x, is_wanted in zip(tensors, wanted, strict=True):
+        joined.append(join_entries.Joined(x._form, is_wanted, at * spec.strides[axis], strides))
         at += 1 if new else x.spec.shape[axis]
     provide(words.G_HIT_JOINED, "native.calls.joining_native", "hit_joined")
     join_entries.enter(number, along, joined, form, Notification(op, len(tensors), (axis, new)))

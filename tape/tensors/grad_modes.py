@@ -109,7 +109,7 @@ class enable_grad(no_grad):  # noqa: N801
 
 
 class SwitchAtOnce(Switch):
-    """A switch that acts when it is made; as a context manager the mode before comes back at its end."""
+    """A switch that takes effect when it is made; as a context manager it restores the mode from before at its end."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -121,7 +121,7 @@ class SwitchAtOnce(Switch):
         return change(within, self._set_at_once, self)
 
     def __call__(self, function: Function) -> Function:
-        """Decorate a function; the mode that the constructor set is taken back, as PyTorch does."""
+        """Decorate a function; the mode that the constructor set is undone, as in PyTorch."""
         set_mode(self.restored(_mode.get(), self._set_at_once))
         return super().__call__(function)
 

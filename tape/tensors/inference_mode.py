@@ -1,4 +1,4 @@
-"""Inference mode: nothing is recorded within, and what is made there is kept out of what is recorded later.
+"""Inference mode: nothing is recorded within, and tensors made there cannot be part of what is recorded later.
 
 A tensor made in it has a spec of its own class: no key of what is known of other tensors, so that an operation on it
 takes the longer way the first time, where it is checked. Other tensors are never asked.
@@ -32,7 +32,7 @@ _COUNTED = "Inference tensors do not track version counter."
 
 
 class InferenceSpec(Spec):
-    """The spec of a tensor made in inference mode: it tells what another spec tells, and is not that.
+    """The spec of a tensor made in inference mode: equal to another spec in content, but another object and class.
 
     It says that its elements overlap, so that writes look closer: see :func:`overlapping`.
     """
@@ -46,7 +46,7 @@ class InferenceSpec(Spec):
 
 
 def alike(spec: Spec, source: Spec) -> Spec:
-    """Return a spec of the class of another."""
+    """Return a spec as an inference spec if ``source`` is one."""
     if type(source) is not InferenceSpec or type(spec) is InferenceSpec:
         return spec
     return _marked(spec)
@@ -55,8 +55,8 @@ def alike(spec: Spec, source: Spec) -> Spec:
 def _marked(spec: Spec) -> InferenceSpec:
     if spec.inference is None:
         spec.inference = InferenceSpec(spec)
-    found: InferenceSpec = spec.inference
-    return found
+    inference_spec: InferenceSpec = spec.inference
+    return inference_spec
 
 
 def made(x: Tensor) -> None:

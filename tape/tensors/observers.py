@@ -1,4 +1,4 @@
-"""A mode: whether gradients are recorded, and who else hears of operations."""
+"""A mode: whether gradients are recorded, and who else observes operations."""
 
 from __future__ import annotations
 
@@ -12,42 +12,42 @@ from tape.tensors.tapes import Tape
 
 
 class Observer(Protocol):
-    """What a program being recorded is told of."""
+    """The recorder of a program, or of vmap's example: it is notified of operations, writes and escapes."""
 
     def note(self, op: Any, operands: tuple[Any, ...], result: Any, params: tuple[Any, ...]) -> None:
-        """Hear of an operation that has run."""
+        """Be notified of an operation that has run."""
 
     def given(self, x: Any) -> bool:
         """Return whether a tensor is an argument, which the program may write to."""
 
     def overwrites(self, x: Any, value: Any) -> None:
-        """Hear that a value is about to be written into a tensor."""
+        """Be notified that a value is about to be written into a tensor."""
 
     def wrote(self, op: Any, x: Any, value: Any, params: tuple[Any, ...]) -> None:
-        """Hear that it has been written."""
+        """Be notified that a value has been written into a tensor."""
 
     def taken(self, x: Any, value: Any) -> None:
-        """Hear that a tensor has become what another is."""
+        """Be notified that a tensor has taken over the value and the slot of another."""
 
     def replaces(self, x: Any, other: Any) -> None:
-        """Hear that a tensor is about to have another's memory for its own."""
+        """Be notified that a tensor is about to get another's memory: ``x.data = other``."""
 
     def left(self, tensor: Any) -> None:
-        """Hear that a value leaves for Python."""
+        """Be notified of an escape: a value becomes a Python number or array, where no recorder can follow it."""
 
 
 class Noting(Protocol):
-    """What anomaly mode is, as seen from here."""
+    """Anomaly mode, as modes see it."""
 
     def note(self, slot: Any) -> None:
-        """Hear of the slot of an operation that has been recorded."""
+        """Be notified of the slot of an operation that has been recorded."""
 
 
 class Mode(NamedTuple):
-    """Whether gradients are recorded, the program being recorded, and the hooks that pack what is saved.
+    """Whether gradients are recorded, and who observes operations.
 
-    ``unpackable`` is the message of whoever forbids such hooks. Then anomaly mode, and inference mode. ``thread``: the
-    one that records the program.
+    ``recorder`` records a program, in ``thread``. ``pack`` are the hooks that pack and unpack saved values;
+    ``unpackable``, where such hooks are forbidden, is the message that says so.
     """
 
     grad: bool = True
@@ -59,29 +59,29 @@ class Mode(NamedTuple):
     thread: int = 0
 
     def noted(self, slot: Any) -> None:
-        """Tell anomaly mode that an operation has been recorded."""
+        """Notify anomaly mode of an operation that has been recorded."""
         if self.anomaly is not None and type(slot) is int:
             self.anomaly.note(slot)
 
 
 keep: Callable[[], Any] = copy_context if sys.version_info < (3, 12) else lambda: None
-"""Holds what a context holds while that is changed.
+"""Keeps the values of a context alive while one of them is changed.
 
-Until Python 3.12 a collection may come in the middle of ContextVar.set, and a finalizer that sets one too then frees
-what the first is reading.
+Until Python 3.12 a garbage collection may come in the middle of ContextVar.set, and a finalizer that sets one too then
+frees what the first is reading.
 """
 
 
 class Own(local):
-    """The tape of a thread. A context may be copied into another thread, and carries its mode there, not its tape."""
+    """The tape of a thread. A context that is copied into another thread brings its mode there, but not its tape."""
 
     tape: Tape | None = None
 
     def set(self, tape: Tape | None) -> Tape | None:
-        """Give this thread another tape; return the one before."""
+        """Set this thread's tape; return the one before."""
         before, self.tape = self.tape, tape
         return before
 
     def reset(self, tape: Tape | None) -> None:
-        """Give this thread the tape back that it had."""
+        """Set this thread's tape back to the one that :meth:`set` returned."""
         self.tape = tape

@@ -20,7 +20,7 @@ def is_mask(condition: Any) -> bool:
 
 
 def values_of(operands: tuple[Any, ...]) -> list[Any]:
-    """Return what NumPy computes on: where dtypes differ, a tensor's Python float must not count as weak."""
+    """Return operands for NumPy: where dtypes differ, the float of a float64 tensor must not count as weak."""
     dtypes = {o.spec.dtype for o in operands if isinstance(o, Tensor)}
     if len(dtypes) > 1:
         return [np.asarray(o._value) if isinstance(o, Tensor) else o for o in operands]
@@ -28,7 +28,7 @@ def values_of(operands: tuple[Any, ...]) -> list[Any]:
 
 
 def as_saved(value: Any) -> Any:
-    """Return a value as the tape keeps it, an array or a float: all that native code reads."""
+    """Return a value as the tape saves it, an array or a float: native code reads nothing else."""
     if type(value) is float or type(value) is np.ndarray:
         return value
     return np.asarray(value) if isinstance(value, (np.ndarray, np.generic)) else float(value)
@@ -52,7 +52,7 @@ def operand(value: Any) -> Any:
 
 
 def refused(value: Any) -> TypeError:
-    """Return what says that tensors do not take a value."""
+    """Return the error for a value that tensors do not take."""
     return TypeError(f"an operand is a {type(value).__name__}; tensors take tensors, NumPy arrays and numbers")
 
 
@@ -62,7 +62,7 @@ PRIORITY = 1000
 
 
 def is_array_like(value: Any) -> bool:
-    """Whether NumPy makes an array of numbers of an object: a sequence, or one that says so."""
+    """Whether NumPy converts an object to an array: a sequence, or one with ``__array__`` or its interface."""
     kind = type(value)
     return isinstance(value, _SEQUENCES) or hasattr(kind, "__array__") or hasattr(kind, "__array_interface__")
 
@@ -88,7 +88,7 @@ def wants(value: Any) -> bool:
 
 
 def is_foreign(value: Any) -> bool:
-    """Whether an operator leaves a value to the value's own operators: what tensors do not know, or what stands above.
+    """Whether an operator leaves a value to the value's own operators: unknown types, and those of higher priority.
 
     As NumPy's arrays do: objects with ``__array_ufunc__`` of their own, or None, and those of a higher
     ``__array_priority__``. pandas' are converted: their operators know no gradients.
@@ -116,7 +116,7 @@ _INT64 = np.iinfo(np.int64)
 
 
 def beside(value: Any, dtype: np.dtype[Any]) -> Any:
-    """Return a Python integer as it is next to operands of this dtype: a float, if those are and it is large."""
+    """Return a Python integer as operands of this dtype need it: a large one as a float, or as an unsigned array."""
     if type(value) is int and dtype.kind == "f" and not -LARGEST <= value <= LARGEST:
         return float(value)
     if type(value) is int and dtype.kind == "u" and _INT64.max < value <= np.iinfo(dtype).max:
@@ -125,14 +125,14 @@ def beside(value: Any, dtype: np.dtype[Any]) -> Any:
 
 
 def usable(value: Any) -> Array:
-    """Return an array, or a NumPy scalar, as an operand: converted, where kernels cannot read its memory."""
+    """Return an array, or a NumPy scalar, as an operand: copied, if kernels cannot read its byte order or alignment."""
     array = plainly(value)
     readable = array.dtype.isnative and array.flags.aligned
     return native(array if readable else array.astype(array.dtype.newbyteorder("=")))
 
 
 def plainly(value: Any) -> Array:
-    """Return an array of NumPy's own class, another object of the same memory: nobody else reshapes that.
+    """Return a new array of class ndarray that shares the memory: reshaping the user's object leaves it alone.
 
     TypeError for a masked array, whose mask would be lost.
     """

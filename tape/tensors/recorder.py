@@ -1,4 +1,4 @@
-"""The recorder: notes the operations of a function that depend on its arguments, as a recipe."""
+"""The recorder: records the operations of a function that depend on its arguments, as a recipe."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PACKAGES = ("tape", "kernels", "copy", "copyreg")
 
 
 class Recorder:
-    """Notes each operation that depends on the arguments, in the order they run."""
+    """Records each operation that depends on the arguments, in the order they run."""
 
     def __init__(self) -> None:
         self.recipe = Recipe()
@@ -34,10 +34,10 @@ class Recorder:
         self.nodes, self.held = tables.known, tables.held
         self._alike: dict[Any, Node] = {}
         me = ref(self)
-        self._slowly = lambda *given: me()._note(*given)  # type: ignore[union-attr]
-        found = native_notify(tables, Tensor, self._slowly)
-        if found is not None:
-            vars(self)["note"] = found
+        self._slowly = lambda *args: me()._note(*args)  # type: ignore[union-attr]
+        native = native_notify(tables, Tensor, self._slowly)
+        if native is not None:
+            vars(self)["note"] = native
         self.escapes: list[str] = []
         self.open = False
 
@@ -55,7 +55,7 @@ class Recorder:
         return len(self.recipe.nodes) - 1
 
     def note(self, op: Any, operands: tuple[Any, ...], result: Tensor, params: tuple[Any, ...]) -> None:
-        """Record an operation if an operand depends on the arguments; natively, where all of them are plain."""
+        """Record an operation if an operand depends on the arguments; natively, where all operands are known."""
         self._note(op, operands, result, params)
 
     def _note(self, op: Any, operands: tuple[Any, ...], result: Tensor, params: tuple[Any, ...]) -> None:
@@ -130,9 +130,9 @@ class Recorder:
             return operand
         node = self.nodes.get(id(operand))
         if node is None and is_view(operand):
-            found = Node(operand.spec)
-            self._place_view(found, operand._base, operand)
-            node = self._add(operand, found)
+            view_node = Node(operand.spec)
+            self._place_view(view_node, operand._base, operand)
+            node = self._add(operand, view_node)
         elif node is None:
             node = self._add(operand, Node(operand.spec, constant=as_array(operand)))
         return NodeRef(node)

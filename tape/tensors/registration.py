@@ -1,4 +1,4 @@
-"""The functions written here that are public: as ``tape.f``, as methods, and as what NumPy's functions call."""
+"""Registers public functions: as ``tape.f``, as methods, and as implementations of NumPy's functions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {}
 """The functions of ``tape``, by name, that are no single elementwise record."""
 
 NUMPY: dict[Any, Callable[..., Any]] = {}
-"""What NumPy's functions call for tensors: with NumPy's arguments, defaults and meaning."""
+"""Implementations of NumPy's functions for tensors: with NumPy's arguments, defaults and meaning."""
 
 
 def public(*names: str, methods: bool = True) -> Callable[[Function], Function]:

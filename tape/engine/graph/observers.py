@@ -116,7 +116,7 @@ class Arrivals:
     def _arrive(
         self, slot: int, registered: hooks.Hooks, tensors: Sequence[Tensor], gradient: Array, *, before: bool
     ) -> Array:
-        """Run the hooks of a tensor, keep its gradient for who asked, then run those before its node."""
+        """Run the hooks of a tensor, keep its gradient if it was asked for, then run the hooks before its node."""
         if gradient.ndim > len(registered.spec.shape) and registered is not _NO_HOOKS:
             rows = [registered.on_tensor(plain(carried(row.copy()))) for row in gradient]
             kept = np.stack([as_array(row) for row in rows])

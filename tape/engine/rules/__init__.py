@@ -1,1 +1,1 @@
-"""What a sweep in tensors is made of: rules, saved tensors, gradient tensors, custom functions."""
+"""The parts of a sweep on tensors: rules, saved tensors, gradient buffers, custom functions."""

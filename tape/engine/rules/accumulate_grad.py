@@ -47,7 +47,7 @@ begun = beginner()
 
 
 def _is_lost(slot: AccumulateGrad) -> bool:
-    """Whether nobody can see a large gradient of a leaf."""
+    """Whether a leaf with a large gradient is gone, so that nobody can read the gradient."""
     return slot.spec.bytes >= SMALL_GRADIENT and not _seen(slot)
 
 
@@ -61,20 +61,20 @@ def tensor_of(slot: AccumulateGrad, value: Array | float) -> Tensor:
 
 def _delivered_by_hooks(leaf: AccumulateGrad, value: Array | float) -> bool:
     """Add a gradient, after the leaf's hooks, if it has some."""
-    own = hooks.found_on(leaf)
-    if own is not None:
-        take_in(leaf, own, own.on_tensor(plain(value)))
-    return own is not None
+    leaf_hooks = hooks.found_on(leaf)
+    if leaf_hooks is not None:
+        take_in(leaf, leaf_hooks, leaf_hooks.on_tensor(plain(value)))
+    return leaf_hooks is not None
 
 
-def take_in(leaf: AccumulateGrad, own: hooks.LeafHooks, gradient: Tensor, *, create: bool = False) -> None:
-    """Add to a leaf a gradient that the hooks of its tensor have seen; run those of its node."""
-    (given,) = own.before_node([gradient])
-    if given is not None:
-        own_copy = (
-            given if given._slot is not None else plain(carried(np.array(given._value)))
+def take_in(leaf: AccumulateGrad, leaf_hooks: hooks.LeafHooks, gradient: Tensor, *, create: bool = False) -> None:
+    """Run the hooks of a leaf's node on a gradient that its tensor's hooks have seen; add it to the leaf."""
+    (passed_on,) = leaf_hooks.before_node([gradient])
+    if passed_on is not None:
+        unshared = (
+            passed_on if passed_on._slot is not None else plain(carried(np.array(passed_on._value)))
         )  # a hook may have kept it
-        accumulate(leaf, own_copy, create=create)
+        accumulate(leaf, unshared, create=create)
 
 
 def tape_of(slot: int) -> Tape:
@@ -108,12 +108,12 @@ def accumulate(x: Tensor | AccumulateGrad, gradient: Tensor, *, create: bool = F
             rare(x).grad = gradient  # type: ignore[arg-type]
         elif not begins:
             _set(slot, gradient)
-    if hooks.LEAVES and (own := hooks.found_on(slot)) is not None:
-        own.ended(slot.owner(), gradient)
+    if hooks.LEAVES and (leaf_hooks := hooks.found_on(slot)) is not None:
+        leaf_hooks.ended(slot.owner(), gradient)
 
 
 def _set(leaf: AccumulateGrad, gradient: Tensor | None) -> None:
-    """Set the gradient of a leaf. One with a graph, which leads back to the leaf, must not keep itself alive."""
+    """Set the gradient of a leaf, unless the leaf is gone: a gradient with a graph would keep itself alive."""
     leaf.grad = gradient if gradient is None or _seen(leaf) else None
 
 
@@ -136,7 +136,7 @@ def _forget(reference: ReferenceType[AccumulateGrad], _: object) -> None:
 
 
 def _add_to(old: Tensor, value: Array | float) -> None:
-    """Add in place: whoever holds the gradient sees it grow, as in PyTorch; what pullbacks need of it is saved."""
+    """Add in place, as PyTorch does; what pullbacks still need of the gradient is copied first."""
     if type(old._value) is float:
         old._value += float(value)
     else:
@@ -158,10 +158,10 @@ def _get_grad(x: Tensor) -> Tensor | None:
     slot = x._slot
     if type(slot) is AccumulateGrad:
         return slot.grad
-    own = seldom(x)
-    if slot is not None and own.grad is None and not own.retains:
+    extras = seldom(x)
+    if slot is not None and extras.grad is None and not extras.retains:
         warnings.warn(errors.NON_LEAF_GRAD, UserWarning, stacklevel=2)
-    return own.grad
+    return extras.grad
 
 
 def _set_grad(x: Tensor, value: Tensor | None) -> None:
@@ -208,7 +208,7 @@ _CLONE: Any = OPS["clone"]
 
 
 def give_shadow(x: Tensor, name: str) -> None:
-    """Let an expanded view have a gradient of its own shape: until then its elements share one."""
+    """Give an expanded view a gradient of its own shape, by recording a copy: before, its elements share one."""
     spec = x.spec
     if not shares(spec):
         return

@@ -32,60 +32,66 @@ _NO_LINES = "No forward pass information available. Enable detect anomaly during
 
 
 class Note(NamedTuple):
-    """Where an operation was recorded; in a recorded backward, also the name and note of what is differentiated."""
+    """The user's lines that recorded an operation; in a recorded backward also the name and note of the forward one."""
 
     frames: callers.Frames
     cause: tuple[str, Note | None] | None
 
 
 class Anomaly:
-    """What the mode does. ``checks``: whether gradients are looked at; ``cause``: what is being differentiated."""
+    """Anomaly mode. ``checks``: whether gradients are checked; ``cause``: the operation being differentiated."""
 
     def __init__(self, checks: bool) -> None:
         self.checks = checks
         self.cause: tuple[str, Note | None] | None = None
 
     def note(self, slot: int) -> None:
-        """Note the line of an operation that has been recorded."""
-        # A slot of equal value, not the same object: references to that are counted.
+        """Keep the user's lines of an operation that has been recorded."""
+        # The key is an equal number, not the slot object itself: references to that are counted.
         living[slot >> TAPE_BITS].lines[slot ^ 0] = Note(callers.frames(), self.cause)
 
     def bad(self, values: Array) -> Array:
-        """Return which elements of a gradient must not be."""
+        """Return which elements of a gradient are wrong."""
         return np.isnan(values)
 
     def concerns(self, instruction: Instruction) -> bool:
-        """Return whether an instruction is to be looked at."""
+        """Return whether the gradients of an instruction are checked."""
         del instruction
         return True
 
-    def look(self, instruction: Instruction, found: Sequence[Any], given: Any, leading: set[Any] | None = None) -> None:
-        """Look at the gradients that an instruction gives to its operands; ``given`` is that of its result."""
+    def look(
+        self, instruction: Instruction, gradients: Sequence[Any], cotangent: Any, leading: set[Any] | None = None
+    ) -> None:
+        """Look at the gradients that an instruction gives to its operands; ``cotangent`` is that of its result."""
         if not self.checks:
             return
-        for i, (operand, value) in enumerate(zip(instruction.operands, found, strict=True)):
+        for i, (operand, value) in enumerate(zip(instruction.operands, gradients, strict=True)):
             if operand is None or value is None or not (leading is None or key_of(operand) in leading):
                 continue
             wrong = self.bad(_array(value))
             if wrong.any():
-                self._report_first(instruction, i, wrong, _array(value), None if given is None else _array(given))
+                self._report_first(
+                    instruction, i, wrong, _array(value), None if cotangent is None else _array(cotangent)
+                )
 
-    def _report_first(self, instruction: Instruction, i: int, wrong: Array, value: Array, given: Array | None) -> None:
+    def _report_first(
+        self, instruction: Instruction, i: int, wrong: Array, value: Array, cotangent: Array | None
+    ) -> None:
         index, spec = tuple(int(k) for k in np.argwhere(wrong)[0]), instruction.form.specs[i]
         if spec is not None and value.ndim > len(spec.shape):  # a batch of cotangents
-            value, given = value[index[0]], None if given is None else given[index[0]]
+            value, cotangent = value[index[0]], None if cotangent is None else cotangent[index[0]]
             index = index[1:]
-        self.report(instruction, i, index, value, given)
+        self.report(instruction, i, index, value, cotangent)
 
     def report(
-        self, instruction: Instruction, i: int, index: tuple[int, ...], value: Array, given: Array | None
+        self, instruction: Instruction, i: int, index: tuple[int, ...], value: Array, cotangent: Array | None
     ) -> None:
         """Warn with the traceback of the forward call, as PyTorch does, and raise."""
         _explain(instruction)
         note = _note_of(instruction.slot)
         line = _NO_LINES if note is None else f"Forward call: {callers.line_of(note.frames)}"
         place = i - sum(rule is None for rule in instruction.form.op.pullback[:i])
-        known = ", ".join(f"{name} = {x!r}" for name, x in known_at(instruction, i, index, value, given).items())
+        known = ", ".join(f"{name} = {x!r}" for name, x in known_at(instruction, i, index, value, cotangent).items())
         raise RuntimeError(
             f"Function '{instruction.form.name}' returned nan values in its {place}th output. The gradient of its "
             f"operand {element(operand_name(instruction.form, i), index)} is nan"
@@ -99,46 +105,46 @@ def _array(value: Any) -> Array:
 
 
 def current() -> Anomaly | None:
-    """Return what anomaly mode does in this thread and context; None where it is off."""
-    own = modes.current().anomaly
-    assert own is None or isinstance(own, Anomaly)
-    return own
+    """Return the anomaly mode of this thread and context; None where it is off."""
+    anomaly = modes.current().anomaly
+    assert anomaly is None or isinstance(anomaly, Anomaly)
+    return anomaly
 
 
 def observed(graph: Graph, observers: list[Observer], *, restrict: bool) -> list[Observer]:
     """Return the observers of a sweep; in anomaly mode also one for each instruction with a pullback."""
-    own = current()
-    if own is None or not own.checks:
+    anomaly = current()
+    if anomaly is None or not anomaly.checks:
         return observers
     leading = relevant(graph, {key_of(o.key) for o in observers if o.asked}) if restrict else None
     by_key = {o.key: o for o in observers}
     for instruction in graph.marked:
-        if instruction.form.kind in (PULLS, PYTHON) and own.concerns(instruction):
+        if instruction.form.kind in (PULLS, PYTHON) and anomaly.concerns(instruction):
             fresh = Observer(instruction.slot, instruction.form.spec, asked=False)
             observer = by_key.setdefault(instruction.slot, fresh)
-            observer.after = _looking(own, instruction, observer.after, leading)
+            observer.after = _looking(anomaly, instruction, observer.after, leading)
     return list(by_key.values())
 
 
-def _looking(own: Anomaly, instruction: Instruction, after: Any, leading: set[Any] | None) -> Any:
-    def look(found: list[Array | None], given: Array) -> list[Array | None]:
+def _looking(anomaly: Anomaly, instruction: Instruction, after: Any, leading: set[Any] | None) -> Any:
+    def look(gradients: list[Array | None], cotangent: Array) -> list[Array | None]:
         if after is not None:
-            found = after(found, given)
-        own.look(instruction, found, given, leading)
-        return found
+            gradients = after(gradients, cotangent)
+        anomaly.look(instruction, gradients, cotangent, leading)
+        return gradients
 
     return look
 
 
-def look(instruction: Instruction, found: Sequence[Any]) -> None:
-    """Look, in anomaly mode, at what a Function gives to its operands."""
-    own = current()
-    if own is not None:
-        own.look(instruction, found, None)
+def look(instruction: Instruction, gradients: Sequence[Any]) -> None:
+    """Check, in anomaly mode, the gradients that a Function returned."""
+    anomaly = current()
+    if anomaly is not None:
+        anomaly.look(instruction, gradients, None)
 
 
 def explained(backward: Callable[..., Any], instruction: Instruction) -> Callable[..., Any]:
-    """Return a user's backward; in anomaly mode a warning says where forward was called if it raises."""
+    """Return a user's backward; in anomaly mode, if it raises, a warning shows where forward was called."""
     if current() is None:
         return backward
 
@@ -153,17 +159,17 @@ def explained(backward: Callable[..., Any], instruction: Instruction) -> Callabl
 
 
 def induced(step: Callable[[Instruction], None]) -> Callable[[Instruction], None]:
-    """Return the step of a recorded sweep; in anomaly mode what it records notes what is differentiated."""
-    own = current()
-    if own is None:
+    """Return the step of a recorded sweep; in anomaly mode what it records names the differentiated operation."""
+    anomaly = current()
+    if anomaly is None:
         return step
 
     def run(instruction: Instruction) -> None:
-        before, own.cause = own.cause, (instruction.form.name, _note_of(instruction.slot))
+        before, anomaly.cause = anomaly.cause, (instruction.form.name, _note_of(instruction.slot))
         try:
             step(instruction)
         finally:
-            own.cause = before
+            anomaly.cause = before
 
     return run
 
@@ -180,7 +186,7 @@ def line_of(slot: int) -> str | None:
 
 
 def _explain(instruction: Instruction) -> None:
-    """Warn with the traceback of the forward call, and of what it was part of the backward of."""
+    """Warn with the traceback of the forward call and, in a recorded backward, of those that it differentiates."""
     name, note = instruction.form.name, _note_of(instruction.slot)
     text = f"Error detected in {name}. "
     text += _NO_LINES if note is None else "Traceback of forward call that caused the error:\n"
@@ -195,7 +201,7 @@ def _explain(instruction: Instruction) -> None:
 
 
 def operand_name(form: Form, i: int) -> str:
-    """Return what an operand is called in the rules of its operation, or its number."""
+    """Return the name of an operand in the rules of its operation, or its number."""
     names = [name for name, _ in inference_mode.named(form)]
     return names[i] if i < len(names) else f"number {i}"
 
@@ -207,21 +213,21 @@ def element(name: str, index: Iterable[int]) -> str:
 
 
 def known_at(
-    instruction: Instruction, i: int, index: tuple[int, ...], value: Array, given: Array | None
+    instruction: Instruction, i: int, index: tuple[int, ...], value: Array, cotangent: Array | None
 ) -> dict[str, float]:
-    """Return what the tape keeps, and the gradient of the result, at an element of the gradient of operand ``i``."""
-    form, own = instruction.form, operand_name(instruction.form, i)
-    arrays = {**dict(zip(form.saved, instruction.saved, strict=True)), "incoming gradient": given}
+    """Return saved values, and the cotangent, at the place of an element of the gradient of operand ``i``."""
+    form, operand = instruction.form, operand_name(instruction.form, i)
+    arrays = {**dict(zip(form.saved, instruction.saved, strict=True)), "incoming gradient": cotangent}
     apart = isinstance(form.op, Elementwise)
-    names = [*(name for name, _ in inference_mode.named(form)), "y", "incoming gradient"] if apart else [own]
-    found = {}
+    names = [*(name for name, _ in inference_mode.named(form)), "y", "incoming gradient"] if apart else [operand]
+    values = {}
     for name in names:
         kept = arrays.get(name)
         if isinstance(kept, (float, np.ndarray)) and _fits(array := np.asarray(kept), value):
             last = index[len(index) - array.ndim :]
             at = tuple(0 if n == 1 else k for n, k in zip(array.shape, last, strict=True))
-            found[element(name, at)] = array[at].item()
-    return found
+            values[element(name, at)] = array[at].item()
+    return values
 
 
 def _fits(array: Array, value: Array) -> bool:
@@ -267,12 +273,12 @@ class set_detect_anomaly(SwitchAtOnce):  # noqa: N801 (PyTorch's name)
     """Turn anomaly mode on or off at once; as a context manager the mode before comes back at its end."""
 
     def __init__(self, mode: bool, check_nan: bool = True) -> None:
-        self._given = bool(mode), check_nan
+        self._arguments = bool(mode), check_nan
         super().__init__()
 
     def changed(self, mode: Mode) -> Mode:
         """Return the mode asked for."""
-        on, checks = self._given
+        on, checks = self._arguments
         return mode._replace(anomaly=Anomaly(checks) if on else None)
 
     def restored(self, mode: Mode, before: Mode) -> Mode:
@@ -281,4 +287,4 @@ class set_detect_anomaly(SwitchAtOnce):  # noqa: N801 (PyTorch's name)
 
     def clone(self) -> Switch:
         """Return another that does the same."""
-        return set_detect_anomaly(*self._given)
+        return set_detect_anomaly(*self._arguments)

@@ -1,4 +1,4 @@
-"""What the tape keeps of a call of a custom function, and how it runs the function's backward."""
+"""Calls of custom functions: what the tape saves of them, and how their backward runs."""
 
 from __future__ import annotations
 
@@ -22,27 +22,33 @@ from tape.tensors.hooks import Hooks
 from tape.tensors.tensor import AccumulateGrad, Tensor, as_array, carried, plain
 
 CHANGED: ContextVar[list[int] | None] = ContextVar("tape_changed_cotangents", default=None)
-"""Where a check listens, the places of gradients that a backward has changed: they are copies, so no harm is done."""
+"""While a check runs, the numbers of cotangents that a backward has written to; they are copies."""
 
 
 class Call:
     """One call: the class, its context, and where each saved tensor comes from.
 
-    ``own`` are the places of outputs that have gradients, ``given`` how many arguments the user gave by position.
+    ``differentiable`` are the numbers of outputs with gradients, ``positional`` the count of positional arguments.
     """
 
     def __init__(
-        self, cls: Any, ctx: FunctionCtx, args: tuple[Any, ...], outputs: list[Any], own: list[int], given: int
+        self,
+        cls: Any,
+        ctx: FunctionCtx,
+        args: tuple[Any, ...],
+        outputs: list[Any],
+        differentiable: list[int],
+        positional: int,
     ) -> None:
-        self.cls, self.ctx, self.given = cls, ctx, given
-        self.constant = frozenset(range(len(outputs))).difference(own)
-        """The places of outputs that have no gradient."""
+        self.cls, self.ctx, self.positional = cls, ctx, positional
+        self.constant = frozenset(range(len(outputs))).difference(differentiable)
+        """The numbers of outputs that have no gradient."""
         self.is_tensor = [isinstance(x, Tensor) for x in args]
         self.specs = [x.spec if isinstance(x, Tensor) else None for x in outputs]
         self.outputs: list[Any] = []
         self._values: list[Any] = []
         self.hooks: Hooks | None = None
-        """Of the node of several results; a tape has those of one result."""
+        """The hooks of the node of a call with several results; those of one result are on the tape."""
         self._sources: list[tuple[str, Any]] = []
         tensors = [x for x in args if isinstance(x, Tensor)]
         for x in ctx._to_save:
@@ -54,8 +60,8 @@ class Call:
             self._sources.append(("nothing", None))
             return
         for kind, tensors in (("input", inputs), ("output", outputs)):
-            for k, other in enumerate(tensors):
-                if x is other:
+            for k, tensor in enumerate(tensors):
+                if x is tensor:
                     self._sources.append((kind, k))
                     self._values.append(x._value)
                     return
@@ -63,7 +69,7 @@ class Call:
         self._values.append(x._value)
 
     def values(self) -> tuple[Any, ...]:
-        """Return what the instruction saves: arrays and numbers, which writes in place know how to protect."""
+        """Return what the instruction saves: arrays and numbers, which are copied before writes in place."""
         values, self._values = tuple(self._values), []
         return values
 
@@ -71,22 +77,24 @@ class Call:
         self, instruction: Instruction, gradient: Array | None, stash: dict[Any, Any], *, batch: int
     ) -> Sequence[Array | None]:
         """Run backward on arrays; a batch of cotangents row by row."""
-        given = stash.pop(instruction.slot, {0: gradient} if len(self.specs) == 1 else {})
+        cotangents = stash.pop(instruction.slot, {0: gradient} if len(self.specs) == 1 else {})
         if batch:
             rows = [
-                self._pull({k: None if g is None else g[row] for k, g in given.items()}, instruction)
+                self._pull({k: None if g is None else g[row] for k, g in cotangents.items()}, instruction)
                 for row in range(batch)
             ]
             return [None if column[0] is None else np.stack(column) for column in zip(*rows, strict=True)]
-        return self._pull(given, instruction)
+        return self._pull(cotangents, instruction)
 
-    def _pull(self, given: dict[int, Array | None], instruction: Instruction) -> list[Array | None]:
-        grads = [None if (g := given.get(k)) is None else plain(carried(_added(g))) for k in range(len(self.specs))]
+    def _pull(self, cotangents: dict[int, Array | None], instruction: Instruction) -> list[Array | None]:
+        grads = [
+            None if (g := cotangents.get(k)) is None else plain(carried(_added(g))) for k in range(len(self.specs))
+        ]
         saved = _values(instruction)
         self.ctx.lay_out(tuple(None if kind == "nothing" else plain(next(saved)) for kind, _ in self._sources))
         with modes.kept(grad=False):
-            found = self._backward(grads, instruction)
-        return [None if x is None else _added(as_array(x)) for x in found]
+            gradients = self._backward(grads, instruction)
+        return [None if x is None else _added(as_array(x)) for x in gradients]
 
     def jvp(
         self, instruction: Instruction, tangents: list[Array | None], stash: dict[Any, Any], *, batch: int
@@ -96,36 +104,36 @@ class Call:
             raise NotImplementedError(f"{instruction.form.name}: no jvp, so forward mode cannot pass through it")
         if batch:
             rows = [self._push([None if t is None else t[k] for t in tangents], instruction) for k in range(batch)]
-            found = [None if column[0] is None else np.stack(column) for column in zip(*rows, strict=True)]
+            pushed = [None if column[0] is None else np.stack(column) for column in zip(*rows, strict=True)]
         else:
-            found = self._push(tangents, instruction)
+            pushed = self._push(tangents, instruction)
         if len(self.specs) == 1:
-            return found[0]
-        stash[instruction.slot] = found
+            return pushed[0]
+        stash[instruction.slot] = pushed
         return np.zeros((batch,) if batch else ())
 
     def _push(self, tangents: list[Array | None], instruction: Instruction) -> list[Array | None]:
-        own = iter(tangents)
-        given = [next(own) if is_tensor else None for is_tensor in self.is_tensor]
+        remaining = iter(tangents)
+        arguments = [next(remaining) if is_tensor else None for is_tensor in self.is_tensor]
         saved = _values(instruction)
         self.ctx.lay_out(tuple(None if kind == "nothing" else plain(next(saved)) for kind, _ in self._sources))
         with modes.kept(grad=False):
-            result = self.cls.jvp(self.ctx, *(None if t is None else plain(carried(t)) for t in given))
+            result = self.cls.jvp(self.ctx, *(None if t is None else plain(carried(t)) for t in arguments))
         self.ctx._saved = ()
-        found = result if isinstance(result, tuple) else (result,)
-        if len(found) != len(self.specs):
+        pushed = result if isinstance(result, tuple) else (result,)
+        if len(pushed) != len(self.specs):
             raise RuntimeError(
-                f"{instruction.form.name}: jvp returned {len(found)} tangents for {len(self.specs)} results"
+                f"{instruction.form.name}: jvp returned {len(pushed)} tangents for {len(self.specs)} results"
             )
-        return [None if t is None else as_array(t) for t in found]
+        return [None if t is None else as_array(t) for t in pushed]
 
     def pull_tensors(
-        self, instruction: Instruction, gradient: Tensor | None, stash: dict[Any, Any], primals: Primals
+        self, instruction: Instruction, gradient: Tensor | None, stash: dict[Any, Any], saved_tensors: Primals
     ) -> list[Tensor | None]:
         """Run backward on tensors, recorded: a backward made of operations is differentiable itself."""
-        given = stash.pop(instruction.slot, {0: gradient} if len(self.specs) == 1 else {})
-        grads = [None if (g := given.get(k)) is None else views.clone(g) for k in range(len(self.specs))]
-        self.ctx.lay_out(self._bound(instruction, primals))
+        cotangents = stash.pop(instruction.slot, {0: gradient} if len(self.specs) == 1 else {})
+        grads = [None if (g := cotangents.get(k)) is None else views.clone(g) for k in range(len(self.specs))]
+        self.ctx.lay_out(self._bound(instruction, saved_tensors))
         with modes.kept():
             return self._backward(grads, instruction)
 
@@ -133,20 +141,20 @@ class Call:
         """Return the saved tensors, as the graph's node shows them: a leaf as itself."""
         return tuple(x if x is None else owner_of(x) for x in self._bound(instruction, Primals([])))
 
-    def _bound(self, instruction: Instruction, primals: Primals) -> tuple[Any, ...]:
-        """Return the saved tensors with the slots that they had."""
-        saved, found = _values(instruction), list[Any]()
+    def _bound(self, instruction: Instruction, saved_tensors: Primals) -> tuple[Any, ...]:
+        """Return the saved tensors with their slots."""
+        saved, tensors = _values(instruction), list[Any]()
         for kind, source in self._sources:
             if kind == "nothing":
-                found.append(None)
+                tensors.append(None)
                 continue
             value, slot, spec = next(saved), source, None
             if kind == "input":
                 slot, spec = instruction.operands[source], instruction.form.specs[source]
             elif kind == "output":
                 slot, spec = self.outputs[source], self.specs[source]
-            found.append(plain(value) if spec is None or slot is None else primals.tensor(slot, value, spec))
-        return tuple(found)
+            tensors.append(plain(value) if spec is None or slot is None else saved_tensors.tensor(slot, value, spec))
+        return tuple(tensors)
 
     def _backward(self, grads: list[Any], instruction: Instruction) -> list[Any]:
         shown = grads = self.hooks.before_node(grads) if self.hooks else grads
@@ -160,32 +168,32 @@ class Call:
             )
         function = self.cls.backward if "backward" in defined else self.cls.vjp
         with _watched(grads):
-            found = anomaly.explained(function, instruction)(self.ctx, *grads)
+            gradients = anomaly.explained(function, instruction)(self.ctx, *grads)
         self.ctx._saved = ()
-        results = self._checked(found if isinstance(found, tuple) else (found,), instruction)
+        results = self._checked(gradients if isinstance(gradients, tuple) else (gradients,), instruction)
         anomaly.look(instruction, results)
         return self.hooks.after_node(results, tuple(shown)) if self.hooks else results
 
     def _materialized(self, k: int, gradient: Tensor | None) -> Tensor | None:
-        """Return a gradient as backward gets it: zeros for one that nothing reached."""
+        """Return a cotangent for backward: zeros if nothing reached the output, unless the context says otherwise."""
         spec = self.specs[k]
         if gradient is not None or spec is None or (k in self.constant and not self.ctx._materialize_non_diff_grads):
             return gradient
         return plain(carried(np.zeros(spec.shape, spec.dtype)))
 
-    def _checked(self, found: tuple[Any, ...], instruction: Instruction) -> list[Any]:
+    def _checked(self, gradients: tuple[Any, ...], instruction: Instruction) -> list[Any]:
         """Check count, kinds and shapes; return one gradient for each tensor among the arguments."""
         name, count = instruction.form.name, len(self.is_tensor)
-        if len(found) > count and all(x is None for x in found[count:]):
-            found = found[:count]
-        if self.given <= len(found) < count and not any(self.is_tensor[len(found) :]):
-            found = (*found, *(None,) * (count - len(found)))  # for defaults, or arguments given by name
-        if len(found) != count:
+        if len(gradients) > count and all(x is None for x in gradients[count:]):
+            gradients = gradients[:count]
+        if self.positional <= len(gradients) < count and not any(self.is_tensor[len(gradients) :]):
+            gradients = (*gradients, *(None,) * (count - len(gradients)))  # for defaults, or arguments given by name
+        if len(gradients) != count:
             raise RuntimeError(
-                f"function {name} returned an incorrect number of gradients (expected {count}, got {len(found)})"
+                f"function {name} returned an incorrect number of gradients (expected {count}, got {len(gradients)})"
             )
         results, specs = [], iter(instruction.form.specs)
-        for k, (x, is_tensor) in enumerate(zip(found, self.is_tensor, strict=True)):
+        for k, (x, is_tensor) in enumerate(zip(gradients, self.is_tensor, strict=True)):
             if is_tensor:
                 results.append(_fitting(name, k, x, next(specs)))
             elif x is not None:
@@ -203,7 +211,7 @@ def _values(instruction: Instruction) -> Iterator[Any]:
 
 @contextmanager
 def _watched(grads: list[Tensor | None]) -> Iterator[None]:
-    """Tell whoever listens which gradients are changed within."""
+    """Report to a check which cotangents are written to within."""
     changed = CHANGED.get()
     before = {} if changed is None else {k: np.array(g._value) for k, g in enumerate(grads) if g is not None}
     yield
@@ -250,7 +258,7 @@ def _fitting(name: str, k: int, x: Any, spec: Any) -> Any:
 
 
 class Output:
-    """One of several results: it hands its gradient to the call."""
+    """One of several results: its pullback hands the cotangent to the call."""
 
     def __init__(self, place: int, count: int) -> None:
         self.place, self.count = place, count
@@ -268,8 +276,8 @@ class Output:
     ) -> Array | None:
         """Return the tangent that the call left."""
         del tangents, batch
-        found: Array | None = stash[instruction.operands[0]][self.place]
-        return found
+        tangent: Array | None = stash[instruction.operands[0]][self.place]
+        return tangent
 
     def pull_tensors(
         self, instruction: Instruction, gradient: Tensor | None, stash: dict[Any, Any], primals: Primals

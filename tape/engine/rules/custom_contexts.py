@@ -1,4 +1,4 @@
-"""The context of a custom function: what forward leaves for backward."""
+"""The context of a custom function: what forward saves for backward."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tape.tensors.tensor import Tensor
 
 
 class FunctionCtx:
-    """What ``forward`` and ``setup_context`` tell ``backward``. Any attribute may be set on it."""
+    """What ``forward`` and ``setup_context`` save for ``backward``. Any attribute may be set on it."""
 
     def __init__(self, needs_input_grad: tuple[bool, ...]) -> None:
         self.needs_input_grad = needs_input_grad
@@ -16,7 +16,7 @@ class FunctionCtx:
         self._materialize_non_diff_grads = True
         """Whether backward gets zeros, not None, for outputs that have no gradient either."""
         self._once = False
-        """Whether the saved tensors are let go of when they are read: ``clear_saved_tensors_on_access``."""
+        """Whether the saved tensors are dropped when they are read: ``clear_saved_tensors_on_access``."""
         self._to_save: tuple[Any, ...] = ()
         self._saved: tuple[Any, ...] | None = None
         self._read = False
@@ -38,7 +38,7 @@ class FunctionCtx:
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
         """What was saved, in that order, with the values that it had when it was saved."""
-        found = self._to_save if self._saved is None else self._saved
+        saved = self._to_save if self._saved is None else self._saved
         if self._once and self._saved is not None:
             if self._read:
                 raise RuntimeError(
@@ -46,10 +46,10 @@ class FunctionCtx:
                     "first access returned"
                 )
             self._read, self._saved = True, ()
-        return found
+        return saved
 
     def lay_out(self, saved: tuple[Any, ...]) -> None:
-        """Make what was saved readable, for one backward."""
+        """Make the saved tensors readable during one backward."""
         self._saved, self._read = saved, False
 
     def mark_dirty(self, *tensors: Tensor) -> None:

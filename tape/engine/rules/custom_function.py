@@ -87,7 +87,7 @@ def _apply(cls: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]) -
     hear = getattr(modes.current().recorder, "called", None)
     if hear is not None and not kwargs and _is_mapped(cls):
         return hear(partial(_apply, cls), partial(MAPPED[0], cls), args)
-    given = len(args)
+    positional = len(args)
     args, kwargs = _bound(cls, args, kwargs)
     for x in args:
         record.left(x)
@@ -105,7 +105,7 @@ def _apply(cls: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]) -
         if not isinstance(x, Tensor) and x is not None and not isinstance(result, tuple):
             raise TypeError(f"{cls.__name__}.forward: expected to return a Tensor, or a tuple, got {type(x).__name__}")
     ctx._once = bool(getattr(cls, "clear_saved_tensors_on_access", False))
-    finished = _recorded(cls, ctx, args, outputs, given) if wanted else [_detached(x, args) for x in outputs]
+    finished = _recorded(cls, ctx, args, outputs, positional) if wanted else [_detached(x, args) for x in outputs]
     return tuple(finished) if isinstance(result, (tuple, list)) else finished[0]
 
 
@@ -115,18 +115,18 @@ MAPPED: list[Callable[..., Any]] = []
 
 def _is_mapped(cls: type[Function]) -> bool:
     """Whether vmap knows how to run a Function on a batch. RuntimeError for two rules, or one that cannot be made."""
-    own = cls.vmap is not Function.vmap
-    if cls.generate_vmap_rule and own:
+    has_rule = cls.vmap is not Function.vmap
+    if cls.generate_vmap_rule and has_rule:
         raise RuntimeError(
             f"{cls.__name__} has both generate_vmap_rule=True and an overridden vmap staticmethod. Please set "
             "generate_vmap_rule=False or delete the overridden vmap staticmethod to avoid ambiguity."
         )
-    if (cls.generate_vmap_rule or own) and not _is_split(cls):
+    if (cls.generate_vmap_rule or has_rule) and not _is_split(cls):
         raise RuntimeError(
             "In order to use an autograd.Function with functorch transforms (vmap, grad, jvp, jacrev, ...), it must "
             "override the setup_context staticmethod."
         )
-    return cls.generate_vmap_rule or own
+    return cls.generate_vmap_rule or has_rule
 
 
 def _is_split(cls: type[Function]) -> bool:
@@ -151,12 +151,18 @@ def _bound(
 def _parameters(forward: Callable[..., Any], split: bool) -> tuple[int, inspect.Signature | None]:
     """Return how many arguments a forward takes by position, ctx apart, and its signature; None where it has none."""
     try:
-        found = list(inspect.signature(forward).parameters.values())
+        parameters = list(inspect.signature(forward).parameters.values())
     except (TypeError, ValueError):
         return 0, None
-    found = found if split or not found or found[0].kind is inspect.Parameter.VAR_POSITIONAL else found[1:]
-    count = sum(one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD) for one in found)
-    return count, inspect.Signature(found)
+    parameters = (
+        parameters
+        if split or not parameters or parameters[0].kind is inspect.Parameter.VAR_POSITIONAL
+        else parameters[1:]
+    )
+    count = sum(
+        parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD) for parameter in parameters
+    )
+    return count, inspect.Signature(parameters)
 
 
 def _detached(x: Any, args: tuple[Any, ...]) -> Any:
@@ -167,16 +173,16 @@ def _detached(x: Any, args: tuple[Any, ...]) -> Any:
 
 
 def _recorded(
-    cls: type[Function], ctx: FunctionCtx, args: tuple[Any, ...], outputs: list[Any], given: int
+    cls: type[Function], ctx: FunctionCtx, args: tuple[Any, ...], outputs: list[Any], positional: int
 ) -> list[Any]:
-    """Give the outputs that are differentiable their slots."""
+    """Record the call: give the differentiable outputs their slots."""
     _check_dirty(cls, ctx, args, outputs)
     constant = {id(x) for x in ctx._constant}
-    own = [k for k, x in enumerate(outputs) if _differentiable(x) and id(x) not in constant]
-    if not own:
+    differentiable = [k for k, x in enumerate(outputs) if _differentiable(x) and id(x) not in constant]
+    if not differentiable:
         return outputs
-    finished = [_separate(x, args) if k in own else x for k, x in enumerate(outputs)]
-    call = Call(cls, ctx, args, outputs, own, given)
+    finished = [_separate(x, args) if k in differentiable else x for k, x in enumerate(outputs)]
+    call = Call(cls, ctx, args, outputs, differentiable, positional)
     tape = modes.own_tape()
     tensors = [x for x in args if isinstance(x, Tensor)]
     specs = tuple(x.spec if x._slot is not None else None for x in tensors)
@@ -184,17 +190,17 @@ def _recorded(
     name, kept, pack = f"{cls.__name__}Backward", call.values(), modes.current().pack
     if pack is not None:
         kept = tuple(PackedValue(value, pack) for value in kept)
-    spec = finished[own[0]].spec if len(outputs) == 1 else None
+    spec = finished[differentiable[0]].spec if len(outputs) == 1 else None
     key = (name, specs, spec, len(kept))
     form = record.cached_form(key, lambda: python_pullbacks.function(name, specs, spec, len(kept)))
-    anchor = new(Tensor) if spec is None else finished[own[0]]
+    anchor = new(Tensor) if spec is None else finished[differentiable[0]]
     tape.record(anchor, form.code, tuple(slots), (call, *kept))
     modes.current().noted(anchor._slot)
-    for k in own if spec is None else ():
+    for k in differentiable if spec is None else ():
         _output(tape, anchor._slot, k, len(outputs), name, finished[k])
-    for k in own:
+    for k in differentiable:
         record.watch(tape, finished[k], args)
-    call.outputs = [finished[k]._slot if k in own else None for k in range(len(outputs))]
+    call.outputs = [finished[k]._slot if k in differentiable else None for k in range(len(outputs))]
     dirty, ctx._dirty, ctx._constant = ctx._dirty, (), ()
     return [_written(x, finished[k], dirty) for k, x in enumerate(outputs)]
 
@@ -234,7 +240,7 @@ def _check_dirty(cls: type[Function], ctx: FunctionCtx, args: tuple[Any, ...], o
 
 
 def _written(x: Any, finished: Any, dirty: tuple[Tensor, ...]) -> Any:
-    """Let an input that was changed in place be the result: its memory has the value, and its history is written."""
+    """Return an input that forward changed in place as the result; its new version is recorded."""
     if not isinstance(finished, Tensor) or not any(x is d for d in dirty):
         return finished
     writes.rewrite(x, finished)
@@ -247,18 +253,18 @@ def once_differentiable(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def wrapper(ctx: Any, *grads: Any) -> Any:
         with grad_modes.no_grad():
-            found = function(ctx, *grads)
+            gradients = function(ctx, *grads)
         if not any(isinstance(g, Tensor) and g._slot is not None for g in grads):
-            return found
-        several = isinstance(found, tuple)
-        guarded = _Once.apply(len(grads), *grads, *(found if several else (found,)))
+            return gradients
+        several = isinstance(gradients, tuple)
+        guarded = _Once.apply(len(grads), *grads, *(gradients if several else (gradients,)))
         return guarded if several else guarded[0]
 
     return wrapper
 
 
 class _Once(Function):
-    """Passes gradients on, and raises when they are differentiated."""
+    """The identity, whose gradient raises when it is differentiated."""
 
     @staticmethod
     def forward(ctx: Any, count: int, *values: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Shadows as tensors: the gradient of a family while a backward is recorded."""
+"""Gradient buffers as tensors: the gradient of a family while a backward is recorded."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _ADD: Any = OPS["index_put_"]
 
 
 class Shadow:
-    """The gradient of a family: what was contributed to all of it, and to parts of it, added up when it is read.
+    """The gradient of a family: contributions to all of it and to parts of it, added up when it is read.
 
-    A contribution without dims stands for the same number everywhere. What must be written to becomes flat memory.
+    A contribution without dims stands for one number everywhere. Where parts must be written, it becomes flat memory.
     Where it is not ``clean``, -0.0 marks the elements to which nothing has been contributed.
     """
 
@@ -41,7 +41,7 @@ class Shadow:
         return self.whole is not None or self.flat is not None or bool(self.parts) or bool(self.picked)
 
     def add(self, value: Tensor, clean: bool = False) -> None:
-        """Add to all of it; in a value that is not ``clean`` -0.0 is a mark."""
+        """Add to all of it; in a value that is not ``clean``, -0.0 means that nothing was contributed there."""
         value = added(value) if clean else value
         if self.flat is None:
             self.whole = value if self.whole is None else together(self.whole, value)
@@ -65,7 +65,7 @@ class Shadow:
         self.clean &= clean
 
     def add_at(self, places: Array, value: Tensor, clean: bool = False) -> None:
-        """Add to elements by their numbers; to one that is there twice, both."""
+        """Add to elements by their indices; several values for one element add up."""
         value = full(added(value) if clean else value, places.shape)
         if self.flat is not None:
             indexing.assign_at(self.flat, (places,), value, "gradient", adds=True)
@@ -73,15 +73,15 @@ class Shadow:
             self.picked.append((places, value))
 
     def read(self, spec: Spec, *, ends: bool = False) -> tuple[Tensor, bool]:
-        """Return all of it, for a tensor of this spec, and whether -0.0 marks nothing there.
+        """Return all of it, for a tensor of this spec, and whether it is clean: without the mark -0.0.
 
         At the ``ends``, of leaves, -0.0 has no meaning any more.
         """
         if self.flat is None and not self.parts and not self.picked:
             assert self.whole is not None
-            found = in_pattern(self.whole, spec)
-            if found is not None:
-                return found, self.clean
+            gradient = in_pattern(self.whole, spec)
+            if gradient is not None:
+                return gradient, self.clean
         if self.flat is None and self.whole is None and len(self.parts) == 1 and not self.picked:
             ((part, offset), value), *_ = self.parts.items()
             if part is spec and offset == 0:
@@ -93,31 +93,31 @@ class Shadow:
         tape = modes.active()
         if self.flat is not None or not tape or not owned(spec) or spec.bytes >= LARGE:
             return views.clone(self.part(spec, 0)), False
-        found = self._joined(spec, tape, 0.0 if ends else -0.0)
-        return found, ends or negative_zeros(found) is None
+        gradient = self._joined(spec, tape, 0.0 if ends else -0.0)
+        return gradient, ends or negative_zeros(gradient) is None
 
     def _joined(self, spec: Spec, tape: Any, start: float) -> Tensor:
         """Return the sum of all contributions: fresh memory, to which one after the other is added."""
         memory = np.full(spec.shape, start, self.dtype)
         whole = spec_of(memory)
-        given = list(self.parts.items())
+        contributions = list(self.parts.items())
         if self.whole is not None:
-            given.insert(0, ((whole, 0), full(self.whole, spec.shape)))
-        found = new(Tensor)
-        found._form = whole
-        for (region, offset), value in given:
+            contributions.insert(0, ((whole, 0), full(self.whole, spec.shape)))
+        total = new(Tensor)
+        total._form = whole
+        for (region, offset), value in contributions:
             place = np.ndarray(region.shape, self.dtype, memory, offset, region.gradient)
             np.add(place, value._value, place)
             if (source := value._slot) is not None:
-                form = _write(whole, region, value._form.spec, found._slot is not None)
-                tape.record(found, form.code, (found._slot, source), (offset,))
+                form = _write(whole, region, value._form.spec, total._slot is not None)
+                tape.record(total, form.code, (total._slot, source), (offset,))
         for places, value in self.picked:
             np.add.at(memory.reshape(-1), places, value._value)
             if (source := value._slot) is not None:
-                form = _write_at(whole, places.shape, value._form.spec, found._slot is not None)
-                tape.record(found, form.code, (found._slot, source), (0, places))
-        found._value = memory
-        return found
+                form = _write_at(whole, places.shape, value._form.spec, total._slot is not None)
+                tape.record(total, form.code, (total._slot, source), (0, places))
+        total._value = memory
+        return total
 
     def part(self, spec: Spec, offset: int) -> Tensor:
         """Return the part that belongs to a tensor of this spec: a view, to be read or written."""
@@ -160,18 +160,18 @@ class Shadow:
         return self.flat
 
 
-def cotangent(shadow: Shadow | Tensor, spec: Spec, *, ends: bool = False) -> tuple[Tensor, bool]:
-    """Return the gradient of a tensor of this spec, a base, and whether -0.0 marks nothing there; see ``read``."""
-    if isinstance(shadow, Shadow):
-        return shadow.read(spec, ends=ends)
-    found = in_pattern(shadow, spec)
-    return (found, True) if found is not None else Shadow(spec, added(shadow)).read(spec, ends=ends)
+def cotangent(buffer: Shadow | Tensor, spec: Spec, *, ends: bool = False) -> tuple[Tensor, bool]:
+    """Return the gradient of a base with this spec, and whether it is clean; see ``read``."""
+    if isinstance(buffer, Shadow):
+        return buffer.read(spec, ends=ends)
+    gradient = in_pattern(buffer, spec)
+    return (gradient, True) if gradient is not None else Shadow(spec, added(buffer)).read(spec, ends=ends)
 
 
 def in_pattern(whole: Tensor, spec: Spec) -> Tensor | None:
-    """Return all of a shadow as the gradient of a tensor of this spec; None if that is a part, or has no order.
+    """Return a whole buffer as the gradient of a tensor of this spec; None if that covers a part, or in no order.
 
-    Of a base whose memory is turned, as of what is computed from a transposed view, the shadow is turned as well.
+    A base whose dims are permuted in memory, such as a result of a transposed view, has a permuted buffer too.
     """
     if (spec.in_order and spec.covers) or not whole._form.spec.shape:
         return whole
@@ -183,7 +183,7 @@ def in_pattern(whole: Tensor, spec: Spec) -> Tensor | None:
 
 
 def together(a: Tensor, b: Tensor) -> Tensor:
-    """Add two contributions to all of a shadow."""
+    """Add two contributions to all of a buffer."""
     left, right = a._form.spec.shape, b._form.spec.shape
     return a + (b if left == right or not left or not right else views.reshape(b, left))
 
@@ -195,7 +195,7 @@ def part_of(whole: Tensor, spec: Spec, offset: int) -> Tensor:
 
 
 def owned(spec: Spec) -> bool:
-    """Whether a spec is that of a base whose shadow lies in order."""
+    """Whether a spec is that of a base whose gradient buffer is in C order."""
     return spec.in_order and spec.covers
 
 
@@ -206,7 +206,7 @@ def _summed(spec: Spec, value: Tensor) -> tuple[Spec, Tensor]:
     if count == 0:
         return spec, value
     shape, strides, gradient = (
-        tuple(x for k, x in enumerate(given) if k not in axes) for given in (spec.shape, spec.strides, spec.gradient)
+        tuple(x for k, x in enumerate(words) if k not in axes) for words in (spec.shape, spec.strides, spec.gradient)
     )
     narrow = intern_spec(shape, strides, spec.dtype, gradient, spec.buffer_size)
     if not value._form.spec.shape:
@@ -217,12 +217,12 @@ def _summed(spec: Spec, value: Tensor) -> tuple[Spec, Tensor]:
 
 
 def _order(spec: Spec) -> tuple[int, ...] | None:
-    """Return the order of dims in which a pattern covers a shadow as a C array does; None if in none."""
+    """Return the order of dims in which a pattern covers a buffer in C order; None if there is none."""
     if not spec.covers or not spec.size:
         return None
     order = tuple(sorted(range(len(spec.shape)), key=lambda k: -spec.gradient[k]))
-    found = tuple(spec.gradient[k] for k in order)
-    return order if found == dense(tuple(spec.shape[k] for k in order), spec.dtype.itemsize) else None
+    strides = tuple(spec.gradient[k] for k in order)
+    return order if strides == dense(tuple(spec.shape[k] for k in order), spec.dtype.itemsize) else None
 
 
 def _write(whole: Spec, region: Spec, source: Spec, again: bool) -> Any:

@@ -1,4 +1,4 @@
-"""The values of a graph that is recorded already: those that its instructions keep, and those that follow from them."""
+"""The values of a recorded graph: those that instructions saved, and those that can be computed from them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Values:
             self._read(instruction)
 
     def _read(self, instruction: Instruction) -> None:
-        """Note what an instruction keeps of its operands and of its result."""
+        """Collect the values of operands and of the result that an instruction saved."""
         if instruction.form.kind == PYTHON:
             return
         kept = dict(zip(instruction.form.saved, instruction.saved, strict=True))
@@ -42,9 +42,9 @@ class Values:
         """Return the value of a result, computed if need be; None if it is not known."""
         slot = instruction.slot
         if slot not in self.known and instruction.form.kind != PYTHON:
-            found = self._computed(instruction)
-            if found is not None:
-                self.known[slot] = found
+            value = self._computed(instruction)
+            if value is not None:
+                self.known[slot] = value
         return self.known.get(slot)
 
     def operand(self, instruction: Instruction, i: int) -> Array | None:
@@ -58,10 +58,10 @@ class Values:
         return None
 
     def base_of(self, view: Instruction) -> tuple[Any, Spec]:
-        """Return the key and the spec of what a view shows part of, no view itself."""
+        """Return the key and the spec of a view's base, which is no view itself."""
         above, spec = view.operands[0], view.form.specs[0]
-        while (found := self.by_slot.get(above)) is not None and found.form.kind == VIEW:
-            above, spec = found.operands[0], found.form.specs[0]
+        while (instruction := self.by_slot.get(above)) is not None and instruction.form.kind == VIEW:
+            above, spec = instruction.operands[0], instruction.form.specs[0]
         assert spec is not None
         return key_of(above), spec
 
@@ -79,7 +79,7 @@ class Values:
         return None if result is None else np.asarray(result)
 
     def _flat(self, key: Any, spec: Spec) -> Array | None:
-        """Return a value as it lies in the memory of its gradient."""
+        """Return a value in the layout of its gradient buffer."""
         if key not in self.flat and key in self.known:
             flat = self.flat[key] = np.zeros(spec.buffer_size, spec.dtype)
             pattern(flat, spec, 0)[...] = self.known[key]
@@ -103,10 +103,10 @@ class Values:
 
 
 def place_in(base: Spec, form: Form, start: int, index: tuple[int, ...]) -> tuple[int, ...]:
-    """Return which element of a base an element of a view is."""
+    """Return the index in a base of an element of a view."""
     rest = start + sum(k * stride for k, stride in zip(index, form.spec.gradient, strict=True))
-    found = [0] * len(base.shape)
+    place = [0] * len(base.shape)
     for axis in sorted(range(len(base.shape)), key=lambda k: -base.gradient[k]):
         if base.shape[axis] > 1:
-            found[axis], rest = divmod(rest, base.gradient[axis])
-    return tuple(found)
+            place[axis], rest = divmod(rest, base.gradient[axis])
+    return tuple(place)

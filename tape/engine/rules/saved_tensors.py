@@ -1,4 +1,4 @@
-"""The values that pullbacks mention as tensors again, so that the gradient of a gradient finds its way."""
+"""Saved values as tensors with their slots again, so that a recorded backward can be differentiated."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _snapshot(tape: Tape) -> list[Instruction]:
 
 
 class Primals:
-    """Tensors of the values that instructions saved: with the slot of the version that was saved."""
+    """The values that instructions saved, as tensors with the slot of the version that was saved."""
 
     def __init__(self, marked: list[Instruction]) -> None:
         self.by_slot = {instruction.slot: instruction for instruction in marked}
@@ -45,31 +45,31 @@ class Primals:
 
     def of(self, instruction: Instruction) -> dict[str, Any]:
         """Return the saved values by their names in the rules: tensors, numbers, and arrays of places."""
-        form, found = instruction.form, dict[str, Any]()
+        form, values = instruction.form, dict[str, Any]()
         if not form.saved:
-            return found
+            return values
         names = form.op.inputs
         for name, value in zip(form.saved, instruction.saved, strict=True):
             if name == "y":
-                found[name] = self.tensor(instruction.slot, value, form.spec)
+                values[name] = self.tensor(instruction.slot, value, form.spec)
             elif name in names:
                 i = names.index(name)
                 operand, spec = instruction.operands[i], form.specs[i]
-                found[name] = value if spec is None else self.tensor(operand, value, spec)
+                values[name] = value if spec is None else self.tensor(operand, value, spec)
             else:
-                found[name] = value
-        return found
+                values[name] = value
+        return values
 
     def read(self, slot: Any, value: Any, spec: Spec, *, turned: bool = False) -> Tensor:
-        """Return a saved value for operations that only read it, nor take views: the spec need not be its slot's.
+        """Return a saved value for operations that neither write nor view it: its spec need not be its slot's.
 
-        A view stands for itself: a pattern of the shadow of its family. ``turned`` reverses its dims.
+        A view keeps its slot, with its pattern in the gradient buffer of its family. ``turned`` reverses the dims.
         """
         if type(slot) is int:
             source = self.by_slot.get(slot)
             if source is None or (source.form.kind == VIEW and self._superseded(self._version(source)[0])):
-                found = self.tensor(slot, value, spec)
-                return views.t(found) if turned else found
+                tensor = self.tensor(slot, value, spec)
+                return views.t(tensor) if turned else tensor
         if turned:
             spec = _turned(spec)
             value = value.T
@@ -82,7 +82,7 @@ class Primals:
         return result
 
     def tensor(self, slot: Any, value: Any, spec: Spec) -> Tensor:
-        """Return a saved value as a tensor of the slot it had; the same for the same."""
+        """Return a saved value as a tensor with its slot; one tensor for each value and slot."""
         if slot is None:
             return plain(value)
         key = slot, id(value)
@@ -104,10 +104,10 @@ class Primals:
         return self._copied(result, slot, source, spec)
 
     def _copied(self, result: Tensor, slot: Any, source: Instruction | None, spec: Spec) -> Tensor:
-        """Bind a value to a copy of the slot, made now.
+        """Give a value the slot of a copy that is recorded now.
 
-        A view of a version that has been written since is made anew: what stands later on the tape than the write
-        must refer to that version itself, so that a sweep gives it a shadow apart.
+        A view of a version that has been written since is recorded again: what comes later on the tape than the write
+        must refer to that version itself, so that a sweep gives it a separate gradient buffer.
         """
         tape = modes.own_tape()
         if source is not None and source.form.kind == VIEW:
@@ -118,13 +118,13 @@ class Primals:
                 viewed = new(Tensor)
                 tape.record(viewed, form.code, (above,), (source.saved[0],))
                 slot = viewed._slot
-        own = spec_of(result._value)
-        form = record.cached_form((_CLONE, spec, own, "mention"), lambda: _CLONE.form((spec,), own))
+        copy_spec = spec_of(result._value)
+        form = record.cached_form((_CLONE, spec, copy_spec, "mention"), lambda: _CLONE.form((spec,), copy_spec))
         tape.record(result, form.code, (slot,), ())
         return result
 
     def _superseded(self, slot: Any) -> bool:
-        """Whether a write has made another version of this one: it stands later on a tape than the version."""
+        """Whether a write, later on a tape, has made another version of this one."""
         if type(slot) is not int:
             return False
         for tape in every():
@@ -135,25 +135,25 @@ class Primals:
         return slot in self._written
 
     def _read(self, tape: Tape, down_to: int) -> None:
-        """Note the writes of a tape from its end down to a slot; go on where an earlier question stopped."""
+        """Collect the versions written on a tape, from its end down to a slot, from where the last call stopped."""
         if not tape.writes:
             return
         rest = self._scans.setdefault(tape.number, iter(_snapshot(tape)))
         while self._reached.get(tape.number, down_to + 1) > down_to:
-            one = next(rest, None)
-            self._reached[tape.number] = 0 if one is None else one.slot
-            if one is None:
+            instruction = next(rest, None)
+            self._reached[tape.number] = 0 if instruction is None else instruction.slot
+            if instruction is None:
                 return
-            if one.form.kind in (CLEARS, ADDS):
-                self._written.add(one.operands[0])
+            if instruction.form.kind in (CLEARS, ADDS):
+                self._written.add(instruction.operands[0])
 
     def _version(self, view: Instruction) -> tuple[Any, Spec]:
         """Return the slot that a view is a view of, no view itself, and its spec."""
         above, spec = view.operands[0], view.form.specs[0]
         while type(above) is int:
-            found = self.by_slot.get(above) or record.locate(above)
-            if found is None or found.form.kind != VIEW:
+            instruction = self.by_slot.get(above) or record.locate(above)
+            if instruction is None or instruction.form.kind != VIEW:
                 break
-            above, spec = found.operands[0], found.form.specs[0]
+            above, spec = instruction.operands[0], instruction.form.specs[0]
         assert spec is not None
         return above, spec

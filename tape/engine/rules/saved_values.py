@@ -1,4 +1,4 @@
-"""What operations saved for their pullbacks, by PyTorch's names: a node's ``_saved_self``, ``_saved_other``."""
+"""Saved values by PyTorch's names: a node's ``_saved_self``, ``_saved_other``."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ _SECOND = frozenset({"other", "exponent", "mat2", "vec", "vec2", "tensor", "weig
 
 
 def saved_value(form: Form, find: Callable[[], Instruction], name: str) -> Any:
-    """Return what an operation saved, by PyTorch's name of it; None for an operand that this one did not need."""
+    """Return a saved value by PyTorch's name; None for an operand that the pullbacks did not need."""
     if form.op in (python_pullbacks.FUNCTION, python_pullbacks.OUTPUT):
         raise AttributeError(f"{form.name} has no attribute '_saved_{name}'; see saved_tensors")
     names = form.op.inputs
-    own = {alias: name for aliases, name in zip((_FIRST, _SECOND), names, strict=False) for alias in aliases}
-    called = own.get(name, "y" if name == "result" else name)
-    if not form.saved or (called not in form.saved and name not in own and form.saved != ("packed",)):
+    operand_names = {alias: name for aliases, name in zip((_FIRST, _SECOND), names, strict=False) for alias in aliases}
+    called = operand_names.get(name, "y" if name == "result" else name)
+    if not form.saved or (called not in form.saved and name not in operand_names and form.saved != ("packed",)):
         raise AttributeError(f"{form.name} has no attribute '_saved_{name}'")
-    found = find()
-    if isinstance(found.saved[0], Packed):
-        found = found.saved[0].unpacked(found)
-    if called not in found.form.saved:
+    instruction = find()
+    if isinstance(instruction.saved[0], Packed):
+        instruction = instruction.saved[0].unpacked(instruction)
+    if called not in instruction.form.saved:
         return None
-    value = Primals([]).of(found)[called]
+    value = Primals([]).of(instruction)[called]
     if not isinstance(value, Tensor):
         return plain(np.asarray(value))
     return owner_of(value)

@@ -35,7 +35,7 @@ def _twin(op: Elementwise, name: str) -> Callable[..., Tensor]:
 
 
 def _scaled_twin(op: Elementwise, name: str) -> Callable[..., Tensor]:
-    """The twin of an operation with PyTorch's ``alpha``."""
+    """Return the in-place variant of an operation with PyTorch's ``alpha``."""
     function = FUNCTIONS[op.name]
 
     def in_place(x: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:

@@ -31,7 +31,7 @@ _FACTOR = "the reduction factor (input numel divided by output numel)."
 def _spread(op: Any, x: Any, dims: tuple[int, ...], keep: bool, correction: float) -> Tensor:
     if math.prod(x.spec.shape[i] for i in dims) <= correction:
         warnings.warn(f"{op.name}{_FREEDOM}{_FACTOR}", UserWarning, stacklevel=4)
-        run_log.spoil()  # it is to warn each time
+        run_log.log_incomplete()  # it is to warn each time
     return routine_calls.call(op, x, dims=dims, correction=float(correction), keepdim=keep)  # type: ignore[no-any-return]
 
 
