@@ -1,1 +1,1 @@
-"""What each kind of record does on tensors: its pullback in a recorded backward, and one call for a whole batch."""
+"""The kinds of records on tensors: how a recorded backward runs their pullbacks, and vmap their operations."""

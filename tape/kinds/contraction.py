@@ -20,7 +20,7 @@ _MOST = 1 << 22
 
 
 class ContractionKind(Kind):
-    """A batch is one product where one of the operands is the same for all examples."""
+    """A batch is one product where all examples share an operand."""
 
     def pullbacks(self, form: Form) -> _Pullbacks:
         """Return what runs the pullbacks of instructions of a form."""
@@ -53,7 +53,7 @@ class ContractionKind(Kind):
 
 
 def _by_one_matrix(a: Operand, b: Tensor, spec: Spec) -> Tensor:
-    """Multiply what differs by what is the same for all examples, in one product."""
+    """Multiply a batch of matrices by the matrix that all examples share, in one product."""
     if len(a.shape) == 1:
         return matmul.matmul(a.value, b)
     size, (m, k) = a.lead[0], a.shape
@@ -61,7 +61,7 @@ def _by_one_matrix(a: Operand, b: Tensor, spec: Spec) -> Tensor:
 
 
 class _Pullbacks(Pullbacks):
-    """Matrix products. A transposed factor is read in place: as a pattern of the memory, and gradient, of its slot."""
+    """Matrix products. A transposed factor is not copied: it is a pattern of its memory and of its gradient."""
 
     def run(
         self, instruction: Instruction, wanted: Sequence[int], g: Tensor, clean: bool, saved: Any

@@ -18,11 +18,11 @@ from tape.tensors.tensor import Tensor
 
 _STATIC = {op.scalar: op.name for op in OPS.values() if isinstance(op, Elementwise) and op.scalar}
 RUN = {**operators.RUN, **{number: operators.RUN[name] for number, name in _STATIC.items()}}
-"""What runs each elementwise record; those that take a static number are another's."""
+"""The function of each elementwise record; one with a static number is a variant of another record."""
 
 
 class ElementwiseKind(Kind):
-    """Operands are aligned: as many dims behind the batch as the result has."""
+    """Operands get as many dims behind the batch as the result has."""
 
     def pullbacks(self, form: Form) -> _Pullbacks:
         """Return what runs the pullbacks of instructions of a form."""

@@ -14,7 +14,7 @@ from tape.tensors.tensor import Tensor
 
 
 class JoinKind(Kind):
-    """The axis stands behind that of the batch."""
+    """The axis is counted behind that of the batch."""
 
     def pullbacks(self, form: Form) -> Pullbacks:
         """Return what runs the pullbacks of instructions of a form."""

@@ -1,7 +1,7 @@
-"""What a kind of records answers: the pullbacks of a form on tensors, and how a step is run on a whole batch.
+"""The interface of a kind of records: the pullbacks of a form on tensors, and one run of a step on a whole batch.
 
-A batched tensor has the batch in front: extents (size, *those of the example). Rules run tensors' own operations, so
-that what they do is recorded. Operands that are the same for all examples come as they are.
+A batched tensor has the batch in front: extents (size, *those of the example). Rules call operations of tensors, so
+that what they do is recorded. Operands that all examples share have no batch.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from tape.tensors.tensor import Tensor, plain
 
 _VIEW: Any = OPS["view"]
 Contribution = tuple[int, Tensor, bool]
-"""To which operand something is contributed, what, and whether that is clean."""
+"""The number of an operand, its contribution, and whether that is clean (see rules_on_tensors.py)."""
 Values = dict[str, Any]
 
 
 class Planned(Protocol):
-    """A step of a plan or program, as the kinds see it."""
+    """A step of vmap's plan or of a program."""
 
     @property
     def op(self) -> Any:
@@ -68,7 +68,7 @@ class Pullbacks:
     def run(
         self, instruction: Instruction, wanted: Sequence[int], g: Tensor, clean: bool, saved: Any
     ) -> list[Contribution]:
-        """Return what an instruction contributes to operands; ``g`` is its cotangent, ``saved`` knows saved tensors."""
+        """Return an instruction's contributions to operands; ``g`` is its cotangent, ``saved`` its saved tensors."""
         if self.pull is None:
             raise NotImplementedError(
                 f"{self.form.op.name}: its vjp is compiled and cannot be differentiated again; write it as an "
@@ -93,12 +93,12 @@ class Kind:
 
 
 def batch_size(operands: Sequence[Operand]) -> int | None:
-    """Return the extent of the batch; None where all operands are the same for all examples."""
+    """Return the extent of the batch; None where all examples share all operands."""
     return next((x.lead[0] for x in operands if x.batched), None)
 
 
 def whole(x: Tensor, size: int, behind: int = 0) -> Tensor:
-    """Return a copy of a tensor for each example; the batch stands ``behind`` so many dims."""
+    """Return a tensor repeated for each example; the batch comes behind ``behind`` dims."""
     shape = x._form.spec.shape
     wide = (*shape[:behind], size, *shape[behind:])
     if x._slot is None and modes.active() is not None:  # nobody is to hear of it
@@ -109,7 +109,7 @@ def whole(x: Tensor, size: int, behind: int = 0) -> Tensor:
 
 
 def apart(x: Tensor, rank: int) -> Tensor:
-    """Return a batched tensor with so many dims: ones behind the batch."""
+    """Return a batched tensor with this many dims: dims of length one are inserted behind the batch."""
     shape = x._form.spec.shape
     return record.view(_VIEW, x, ((shape[0], *(1,) * (rank - len(shape)), *shape[1:]),))
 

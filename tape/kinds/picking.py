@@ -16,11 +16,11 @@ from tape.recording import integer_indices, select, views
 from tape.tensors.tensor import Array, Tensor, plain
 
 _FEW = 1 << 10
-"""So many places are kept; those of larger tensors are found again."""
+"""The most places that are kept; those of larger tensors are computed again."""
 
 
 class GatherKind(Kind):
-    """Places are of the example's memory; in a batch they are indices."""
+    """Places count elements of the example's memory; in a batch they become indices."""
 
     def pullbacks(self, form: Form) -> Picking:
         """Return where instructions of a form picked: a sweep adds to these places of a gradient."""
@@ -34,7 +34,7 @@ class GatherKind(Kind):
 
 
 class SelectKind(Kind):
-    """The axis stands behind that of the batch."""
+    """The axis is counted behind that of the batch."""
 
     def pullbacks(self, form: Form) -> Picking:
         """Return where instructions of a form picked: a sweep adds to these places of a gradient."""
@@ -85,7 +85,7 @@ class _Along(Picking):
 
 
 def located(x: Operand, numbers: Array) -> tuple[Tensor, tuple[Any, ...]]:
-    """Return a tensor, and an index of the elements that have these numbers by the example's strides."""
+    """Return a tensor, and the index of the elements at these places in the example's memory."""
     lead = (slice(None),) * len(x.lead)
     assert x.spec is not None
     if not x.shape:
@@ -94,7 +94,7 @@ def located(x: Operand, numbers: Array) -> tuple[Tensor, tuple[Any, ...]]:
 
 
 def _in_order(spec: Spec, numbers: Array) -> Array:
-    """Turn numbers of elements by strides to those of a C-contiguous array."""
+    """Convert places in memory with these strides to numbers in C order."""
     if spec.strides == dense(spec.shape, spec.dtype.itemsize):
         return numbers
     table = integer_indices.places(spec, spec.strides, (Ellipsis,)).reshape(-1)

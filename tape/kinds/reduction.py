@@ -36,7 +36,7 @@ class ReductionKind(Kind):
 
 
 class _Pullbacks(RulePullbacks):
-    """The rules of reductions: before the cotangent is spread, where they read nothing of the operand's shape."""
+    """The rules of reductions, run before the cotangent is broadcast where they read nothing of the operand's shape."""
 
     def __init__(self, form: Form) -> None:
         super().__init__(form, {})
@@ -74,9 +74,9 @@ class _Pullbacks(RulePullbacks):
         return self._widened(plain(value)) if isinstance(value, np.ndarray) else value
 
     def _widened(self, value: Tensor) -> Tensor:
-        """Return what has a result's shape with dims of one for those that were reduced."""
+        """Return a value of the result's shape with dims of length one for those that were reduced."""
         return value if self.keepdims or not value._form.spec.shape else views.reshape(value, self.wide)
 
     def _spread(self, value: Tensor) -> Tensor:
-        """Return a value over the operand's space; one of no dims stands for all of it."""
+        """Return a value broadcast to the operand's shape; a 0-d one stays as it is."""
         return views.expand(self._widened(value), self.shape) if value._form.spec.shape else value

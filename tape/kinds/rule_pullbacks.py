@@ -16,7 +16,7 @@ from tape.tensors.tensor import Tensor, plain
 
 
 class RulePullbacks(Pullbacks):
-    """Rules of a record. Where the cotangent is -0.0 there is no contribution: not 0 times what may be infinite."""
+    """Rules of a record. Where the cotangent is -0.0 they contribute nothing, and not 0 times what may be infinite."""
 
     def __init__(self, form: Form, static: dict[str, Any]) -> None:
         super().__init__(form)
@@ -24,7 +24,7 @@ class RulePullbacks(Pullbacks):
         self.rules = [None if pull is None else self._rule(i) for i, pull in enumerate(form.pulls)]
 
     def _rule(self, i: int) -> tuple[Callable[..., Any], Callable[[Sequence[Any]], Any], bool]:
-        """Return a rule, what takes its arguments from the saved values and the cotangent, and whether it cuts."""
+        """Return a rule, the getter of its arguments from saved values and cotangent, and whether it cuts."""
         op = self.form.op
         rule: Any = SHORTER.get((op.name, *self.static.values())) or op.pullback[i]
         names = parameters_of(rule)
@@ -35,7 +35,7 @@ class RulePullbacks(Pullbacks):
         return partial(run, **static) if static else run, take, rule_cuts(rule)
 
     def ruled(self, i: int, g: Tensor, cut: Any, values: Sequence[Any]) -> tuple[Tensor, bool]:
-        """Run a rule on saved values and the cotangent, the last; ``cut`` tells where that is missing, None if nowhere.
+        """Run a rule on saved values and the cotangent, the last; ``cut`` masks where that is -0.0, None if nowhere.
 
         Return the contribution, over the space of the rule, and whether it is clean.
         """

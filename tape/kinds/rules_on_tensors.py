@@ -34,7 +34,7 @@ def full(g: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 
 def onto(value: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """Sum over what was broadcast."""
+    """Sum over the dims that were broadcast from this shape."""
     have = value._form.spec.shape
     if have == shape:
         return value
@@ -46,7 +46,7 @@ def onto(value: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 
 def added(value: Tensor) -> Tensor:
-    """Turn -0.0, which says that there is no contribution, to 0.0."""
+    """Turn -0.0, the mark of no contribution, to 0.0."""
     return value if negative_zeros(value) is None else value + 0.0
 
 
@@ -60,7 +60,7 @@ def negative_zeros(value: Tensor) -> Any:
 
 
 def rule_cuts(rule: Callable[..., Any]) -> bool:
-    """Whether a rule leaves elements without a contribution itself."""
+    """Whether a rule itself marks elements as not contributed to, by ``cut``."""
     return "cut" in rule.__code__.co_names
 
 

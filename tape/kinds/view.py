@@ -20,7 +20,7 @@ INDEXED: frozenset[Any] = frozenset(OPS[name] for name in ("slice", "select", "n
 
 
 class ViewKind(Kind):
-    """The first parameter, a tuple, begins with the batch. A sweep needs no pullback of a view."""
+    """The batch's extent or index is put before the first parameter, a tuple. A sweep needs no pullback of a view."""
 
     def batched(self, step: Planned, operands: Sequence[Operand], spec: Spec) -> Tensor:
         """Take the same view of all examples. ValueError where the memory does not allow it."""

@@ -11,7 +11,7 @@ from tape.operations import indexing
 
 
 class WriteKind(Kind):
-    """The same part of each example is written. A sweep knows writes itself."""
+    """The same part of each example is written. Sweeps handle writes themselves."""
 
     def batched(self, step: Planned, operands: Sequence[Operand], spec: Spec) -> None:
         """Write into all examples."""

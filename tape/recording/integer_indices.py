@@ -37,7 +37,7 @@ def _item(key: Any) -> Any:
 def integers(index: Any, name: str, error: type[Exception] = RuntimeError) -> Array:
     """Return an index, a tensor, an array or a list of integers, as int64. ``error`` where it holds something else.
 
-    A program being recorded hears that the values left: it cannot follow them.
+    Recorders note an escape: they cannot follow the values.
     """
     if isinstance(index, Tensor):
         record.left(index)
@@ -186,4 +186,4 @@ def last_ones(numbers: Array, size: int) -> Array | None:
 
 _TWO = 2
 _SPARSE = 64
-"""Numbers are sorted, rather than noted in a table of all that there may be, if so many more could be there."""
+"""From this ratio of possible to actual numbers on they are sorted, rather than entered in a table of all."""

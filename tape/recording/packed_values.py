@@ -47,7 +47,7 @@ class PackedValue:
         return self._laid_out(value._value)
 
     def _laid_out(self, value: Any) -> Any:
-        """Return a value with the strides, and of the dtype, that it had: for these the pullbacks were made."""
+        """Return a value with the strides and the dtype from before packing, which the pullbacks expect."""
         if type(value) is float or (value.strides == self.strides and value.dtype == self.dtype) or 0 in self.shape:
             return value
         ends = [(n - 1) * stride for n, stride in zip(self.shape, self.strides, strict=True)]

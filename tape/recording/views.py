@@ -175,7 +175,7 @@ def as_strided(input: Tensor, size: Any, stride: Any, storage_offset: int = 0) -
 
 
 def strided(x: Tensor, shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> Tensor:
-    """Return :func:`as_strided`, backwards too: the gradient of a flip is a view that runs so."""
+    """Return :func:`as_strided`, with negative strides too, which the gradient of a flip needs."""
     return record.view(VIEWS["as_strided"], x, (shape, strides, offset))
 
 
@@ -225,7 +225,7 @@ def _join(name: str, tensors: Any, dim: Any, *, new: bool) -> Tensor:
 
 
 def _together(op: Join, values: list[Any], axis: int, *, new: bool) -> Any:
-    """Return the joined values; numbers, and arrays along a new first axis, without NumPy's long way."""
+    """Return the joined values; a shorter way than NumPy's for numbers, and for arrays along a new first axis."""
     if new and type(values[0]) is float:
         return np.array(values)
     if new and axis == 0:

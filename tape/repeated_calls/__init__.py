@@ -1,1 +1,1 @@
-"""What Python tells the table of calls, which native code repeats: operators, functions with arguments, joins."""
+"""What Python enters into the table of calls, which native code repeats: operators, functions, joins."""

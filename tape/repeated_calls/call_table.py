@@ -155,7 +155,7 @@ def install_part(
     params: Callable[[Tensor, Any], tuple[Any, ...]],
     copied: Callable[[Tensor, Tensor, Any], None],
 ) -> None:
-    """Let native code ask ``index`` for the parts of tensors that it has not seen; ``params`` are a recorder's.
+    """Install the Python side of ``x[key]``: ``index``; ``params`` returns what a recorder is notified of.
 
     ``copied`` enters those that are no views.
     """
@@ -171,7 +171,7 @@ def install_part(
 
 
 def viewing(name: str) -> Callable[[Method], Method]:
-    """Let native code repeat a view of a tensor, given ints and tuples of them."""
+    """Let native code repeat a method that returns a view, with ints and tuples of ints for arguments."""
     number = number_of(f"{name} of a tensor")
 
     def enter_view(result: Tensor, x: Any, *args: Any, **named: Any) -> None:

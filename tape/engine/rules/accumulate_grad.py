@@ -25,7 +25,7 @@ from tape.tensors.tapes import Tape
 from tape.tensors.tensor import AccumulateGrad, Tensor, as_array, attribute, carried, method, new, plain, rare, seldom
 
 ADDING = forking.lock()
-"""Held while a gradient is added, since threads may share a leaf; not while hooks run."""
+"""The lock of additions to ``.grad``, since threads may share a leaf; not held while hooks run."""
 
 
 def deliver(leaves: list[tuple[AccumulateGrad, Array | float]]) -> None:
@@ -88,7 +88,7 @@ def tape_of(slot: int) -> Tape:
 
 
 def accumulate(x: Tensor | AccumulateGrad, gradient: Tensor, *, create: bool = False) -> None:
-    """Add a gradient, which nobody else has, to ``.grad`` of a leaf or of a computed tensor.
+    """Add a gradient, which nobody else holds, to ``.grad`` of a leaf or of a computed tensor.
 
     Of a computed tensor, and of a backward that ``create``s a graph, ``.grad`` is a new tensor then: a gradient that
     somebody holds stays as it is.
@@ -118,7 +118,7 @@ def _set(leaf: AccumulateGrad, gradient: Tensor | None) -> None:
 
 
 def _seen(leaf: AccumulateGrad) -> bool:
-    """Whether somebody can see the gradient of a leaf; from now on it is dropped when nobody can.
+    """Whether a leaf is still there; from now on its gradient is dropped when the leaf is.
 
     Instructions that saved nothing stay on the tape after a backward, dead, and hold the leaves that they use.
     """

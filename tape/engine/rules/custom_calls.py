@@ -222,7 +222,7 @@ def _watched(grads: list[Tensor | None]) -> Iterator[None]:
 
 
 def _added(gradient: Array) -> Array:
-    """Turn -0.0, which says that there is no contribution, to 0.0."""
+    """Turn -0.0, the mark of no contribution, to 0.0."""
     result: Array = gradient + gradient.dtype.type(0.0)
     return result
 

@@ -137,7 +137,7 @@ def _is_split(cls: type[Function]) -> bool:
 def _bound(
     cls: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return forward's arguments: by position whatever may be, defaults too; and the others by name."""
+    """Return forward's arguments: as many by position as can be, with defaults; and the others by name."""
     names, signature = _parameters(cls.forward, _is_split(cls))
     if signature is None or (len(args) >= names and not kwargs):
         return args, kwargs
@@ -149,7 +149,7 @@ def _bound(
 
 @functools.lru_cache(maxsize=1 << 10)
 def _parameters(forward: Callable[..., Any], split: bool) -> tuple[int, inspect.Signature | None]:
-    """Return how many arguments a forward takes by position, ctx apart, and its signature; None where it has none."""
+    """Return how many positional arguments a forward takes besides ctx, and its signature; None if it has none."""
     try:
         parameters = list(inspect.signature(forward).parameters.values())
     except (TypeError, ValueError):
@@ -268,7 +268,7 @@ class _Once(Function):
 
     @staticmethod
     def forward(ctx: Any, count: int, *values: Any) -> Any:
-        """Return copies of what stands behind the first ``count`` values."""
+        """Return copies of the values behind the first ``count``."""
         del ctx
         return tuple(plain(np.array(v._value)) if isinstance(v, Tensor) else v for v in values[count:])
 

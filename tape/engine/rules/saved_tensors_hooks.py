@@ -1,4 +1,4 @@
-"""``autograd.graph``'s contexts for what the graph saves: packed by hooks, or said to be left alone."""
+"""``autograd.graph``'s contexts for saved tensors: packed by hooks, copied, or with such hooks forbidden."""
 
 from __future__ import annotations
 
