@@ -30,20 +30,17 @@ from tape.conversions.creation import (
     arange,
     as_tensor,
     empty,
-    empty_like,
     eye,
     from_numpy,
     full,
-    full_like,
     linspace,
     logspace,
     ones,
-    ones_like,
     scalar_tensor,
     tensor,
     zeros,
-    zeros_like,
 )
+from tape.conversions.creation_like import empty_like, full_like, ones_like, zeros_like
 from tape.conversions.serialization import load, save
 from tape.conversions.tensor_types import *  # noqa: F403 (one for each dtype)
 from tape.conversions.to_python import _rebuild_tensor, equal  # noqa: F401 (pickles name it)
@@ -68,6 +65,7 @@ from tape.foundation.dtypes import (
     uint8,
 )
 from tape.foundation.lazy_names import found_in as _found_in
+from tape.foundation.memory_formats import contiguous_format, layout, memory_format, preserve_format, strided
 from tape.foundation.quiet import set_quiet
 from tape.foundation.size import Size
 from tape.functions import *  # noqa: F403 (one for each record)
@@ -145,6 +143,7 @@ __all__ = [
     "clone",
     "concat",
     "concatenate",
+    "contiguous_format",
     "cuda",
     "custom",
     "device",
@@ -183,6 +182,7 @@ __all__ = [
     "is_inference",
     "is_inference_mode_enabled",
     "is_tensor",
+    "layout",
     "linalg",
     "linspace",
     "listing",
@@ -193,6 +193,7 @@ __all__ = [
     "matmul",
     "max",
     "mean",
+    "memory_format",
     "min",
     "mm",
     "mv",
@@ -205,6 +206,7 @@ __all__ = [
     "optimize",
     "permute",
     "pi",
+    "preserve_format",
     "quadrature",
     "rand",
     "rand_like",
@@ -229,6 +231,7 @@ __all__ = [
     "special",
     "squeeze",
     "stack",
+    "strided",
     "sum",
     "t",
     "tensor",

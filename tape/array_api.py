@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import builtins
 import sys
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -55,36 +54,69 @@ globals().update({name: getattr(np, name) for name in (*ELEMENTWISE, *OTHERS)})
 from_dlpack = dlpack.from_dlpack
 
 
-def _made(function: Callable[..., Any]) -> Callable[..., Tensor]:
-    """Return a creation function of NumPy's that makes tensors."""
-
-    def make(*args: Any, device: Any = None, **kwargs: Any) -> Tensor:
-        if device is not None:
-            check_device(device)
-        return creation.from_numpy(np.asarray(function(*args, **kwargs)))
-
-    make.__name__ = make.__qualname__ = function.__name__
-    make.__doc__ = f"Return a tensor as ``np.{function.__name__}`` makes an array; ``device`` is ``'cpu'``."
-    return make
+def _made(array: Any, device: Any) -> Tensor:
+    """Return a new array of NumPy's as a tensor."""
+    if device is not None:
+        check_device(device)
+    return creation.from_numpy(np.asarray(array))
 
 
-arange, eye, full, linspace = _made(np.arange), _made(np.eye), _made(np.full), _made(np.linspace)
-ones, zeros, empty = _made(np.ones), _made(np.zeros), _made(np.empty)
+def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None, *, device: Any = None) -> Tensor:
+    """Return numbers from start up to, not including, stop; from 0 up to start if it is alone."""
+    start, stop = (start, stop) if stop is not None else (0, start)
+    return _made(np.arange(start, stop, step, dtype=dtype), device)
 
 
-def _like(function: Callable[..., Any]) -> Callable[..., Tensor]:
-    make = _made(function)
-
-    def make_like(x: Tensor, /, *args: Any, **kwargs: Any) -> Tensor:
-        return make(np.empty(x.spec.shape, x.spec.dtype), *args, **kwargs)
-
-    make_like.__name__ = make_like.__qualname__ = make.__name__
-    make_like.__doc__ = make.__doc__
-    return make_like
+def linspace(
+    start: Any, stop: Any, /, num: int = 50, endpoint: bool = True, *, dtype: Any = None, device: Any = None
+) -> Tensor:
+    """Return ``num`` evenly spaced numbers from start to stop, which is left out without ``endpoint``."""
+    return _made(np.linspace(start, stop, num, endpoint, dtype=dtype), device)
 
 
-ones_like, zeros_like = _like(np.ones_like), _like(np.zeros_like)
-empty_like, full_like = _like(np.empty_like), _like(np.full_like)
+def eye(n_rows: int, n_cols: int | None = None, /, k: int = 0, dtype: Any = float, *, device: Any = None) -> Tensor:
+    """Return a matrix with ones on the k-th diagonal."""
+    return _made(np.eye(n_rows, n_cols, k, dtype), device)
+
+
+def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None) -> Tensor:
+    """Return a tensor filled with one number, whose type decides the dtype."""
+    return _made(np.full(shape, fill_value, dtype), device)
+
+
+def ones(shape: Any, dtype: Any = None, *, device: Any = None) -> Tensor:
+    """Return a tensor of ones."""
+    return _made(np.ones(shape, dtype), device)
+
+
+def zeros(shape: Any, dtype: Any = float, *, device: Any = None) -> Tensor:
+    """Return a tensor of zeros."""
+    return _made(np.zeros(shape, dtype), device)
+
+
+def empty(shape: Any, dtype: Any = float, *, device: Any = None) -> Tensor:
+    """Return a tensor whose elements are not set."""
+    return _made(np.empty(shape, dtype), device)
+
+
+def ones_like(x: Tensor, /, dtype: Any = None, *, device: Any = None) -> Tensor:
+    """Return a tensor of ones, of the shape and dtype of x."""
+    return ones(x.spec.shape, x.spec.dtype if dtype is None else dtype, device=device)
+
+
+def zeros_like(x: Tensor, /, dtype: Any = None, *, device: Any = None) -> Tensor:
+    """Return a tensor of zeros, of the shape and dtype of x."""
+    return zeros(x.spec.shape, x.spec.dtype if dtype is None else dtype, device=device)
+
+
+def empty_like(x: Tensor, /, dtype: Any = None, *, device: Any = None) -> Tensor:
+    """Return a tensor whose elements are not set, of the shape and dtype of x."""
+    return empty(x.spec.shape, x.spec.dtype if dtype is None else dtype, device=device)
+
+
+def full_like(x: Tensor, /, fill_value: Any, dtype: Any = None, *, device: Any = None) -> Tensor:
+    """Return a tensor filled with one number, of the shape and dtype of x."""
+    return full(x.spec.shape, fill_value, x.spec.dtype if dtype is None else dtype, device=device)
 
 
 def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | None = None) -> Tensor:

@@ -9,6 +9,8 @@ from tape import special
 from tape.distributions import Continuous
 from tape.operations.operators import FUNCTIONS
 
+__all__ = ["Beta", "Exponential", "Gamma", "LogNormal", "Normal", "Student", "Uniform"]
+
 _where, _log, _exp = FUNCTIONS["where"], FUNCTIONS["log"], FUNCTIONS["exp"]
 _log1p, _expm1 = FUNCTIONS["log1p"], FUNCTIONS["expm1"]
 _LOG_ROOT = 0.5 * math.log(2 * math.pi)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from inspect import Parameter, Signature
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ import numpy as np
 from tape.operations.numpy_arguments import array_like, cast
 from tape.operations.operators import FUNCTIONS
 from tape.tensors.tensor import Tensor
+
+__all__ = ["Continuous", "Distribution", "Frozen"]
 
 _where, _log, _exp = FUNCTIONS["where"], FUNCTIONS["log"], FUNCTIONS["exp"]
 
@@ -41,6 +44,15 @@ class Distribution:
     shapes: tuple[str, ...] = ()
     scaled = True
 
+    @property
+    def __signature__(self) -> Signature:
+        """The parameters, as SciPy names them: what a call shows to ``help`` and to editors."""
+        both, numbers = Parameter.POSITIONAL_OR_KEYWORD, {"loc": 0.0, "scale": 1.0}
+        return Signature([Parameter(n, both, default=numbers.get(n, Parameter.empty)) for n in self._names()])
+
+    def _names(self) -> tuple[str, ...]:
+        return (*self.shapes, "loc", *(["scale"] if self.scaled else []))
+
     def __call__(self, *args: Any, **kwargs: Any) -> Frozen:
         """Return the distribution with these parameters."""
         self.bound(args, kwargs)
@@ -48,7 +60,7 @@ class Distribution:
 
     def bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], Any, Any]:
         """Return shape parameters, loc and scale as floating tensors."""
-        names = (*self.shapes, "loc", *(["scale"] if self.scaled else []))
+        names = self._names()
         if len(args) > len(names):
             raise TypeError(f"{self.name}: takes the parameters {', '.join(names)}, got {len(args)}")
         parameters = dict(zip(names, args, strict=False))

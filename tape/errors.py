@@ -12,6 +12,8 @@ They stand below the builtins:
 
 from __future__ import annotations
 
+__all__ = ["DetachWarning", "GradError"]
+
 
 class GradError(RuntimeError):
     """The graph cannot be differentiated as asked."""

@@ -332,8 +332,8 @@ def inverse(input: Any) -> Tensor:
     """Return the inverse of (*, n, n) matrices. LinAlgError if one is singular."""
 def cholesky_solve(input: Any, L: Any, upper: bool = False) -> Tensor:
     """Return X with A X = ``input``, A given by its Cholesky factor L, or U with ``upper=True``."""
-def cholesky_inverse(L: Any, upper: bool = False) -> Tensor:
-    """Return the inverse of A, given by its Cholesky factor L, or U with ``upper=True``."""
+def cholesky_inverse(input: Any, upper: bool = False) -> Tensor:
+    """Return the inverse of A, given by its Cholesky factor, or U with ``upper=True``."""
 def lu_solve(input: Any, LU_data: Any, LU_pivots: Any) -> Tensor:
     """Return X with A X = ``input``, A given by ``linalg.lu_factor``."""
 def prod(input: Any, dim: Any = None, keepdim: Any = None, *, dtype: Any = None, axis: Any = None, keepdims: Any = None) -> Tensor:
@@ -364,15 +364,15 @@ def cummin(input: Any, dim: Any = None, *, axis: Any = None) -> Any:
     """Return the running minimum along ``dim`` and its int64 places: the last of equals, to which the gradient goes."""
 def logcumsumexp(input: Any, dim: Any = None, *, axis: Any = None) -> Tensor:
     """Return ``log(cumsum(exp(input)))`` along ``dim`` without overflow on the way; floating tensors only."""
-def det(A: Any) -> Tensor:
+def det(input: Any) -> Tensor:
     """Return the determinants (*) of (*, n, n) matrices; singular ones have gradients too."""
-def slogdet(A: Any) -> Any:
+def slogdet(input: Any) -> Any:
     """Return sign and logarithm of the absolute value of determinants: 0 and -inf where singular."""
-def logdet(A: Any) -> Tensor:
+def logdet(input: Any) -> Tensor:
     """Return the logarithms (*) of determinants: nan where negative, -inf where 0."""
-def matrix_exp(A: Any) -> Tensor:
+def matrix_exp(input: Any) -> Tensor:
     """Return the exponentials of (*, n, n) matrices."""
-def matrix_power(A: Any, n: int) -> Tensor:
+def matrix_power(input: Any, n: int) -> Tensor:
     """Return the n-th powers of square matrices; of their inverses if n is negative."""
 def pinverse(input: Any, rcond: float = 1e-15) -> Tensor:
     """Return the pseudoinverses of matrices: see linalg.pinv."""
@@ -678,7 +678,7 @@ def promote_types(type1: Any, type2: Any) -> Any:
     """Return the dtype that tensors of two dtypes are computed in: NumPy's promotion."""
 def can_cast(from_: Any, to: Any) -> bool:
     """Return whether PyTorch casts one dtype to another by itself: not floats to integers, nor numbers to bools."""
-def normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, generator: Generator | None = None, out: Tensor | None = None, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+def normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, generator: Generator | None = None, out: Tensor | None = None, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False) -> Tensor:
     """Return normal numbers of this mean and standard deviation: of ``size``, or of the shape of the two, broadcast."""
 def bernoulli(input: Tensor, p: Any = None, *, generator: Generator | None = None) -> Tensor:
     """Return 1 with the probabilities that ``input`` holds (or ``p`` everywhere), else 0, in the dtype of ``input``."""

@@ -10,18 +10,23 @@ from typing import Any
 
 from kernels.ops.linalg.solves import LinAlgError
 from tape.operations.matmul import matmul
+from tape.operations.matrices import determinants as _determinants
 from tape.operations.matrices.banded import solve_banded, solve_toeplitz, solveh_banded
 from tape.operations.matrices.contractions import multi_dot, vecdot, vector_product
-from tape.operations.matrices.decompositions import cholesky, cholesky_ex, eigh, eigvalsh, qr, svd, svdvals
+from tape.operations.matrices.decompositions import (
+    cholesky_ex,
+    eigh,
+    eigvalsh,
+    qr,
+    svd,
+    svdvals,
+)
+from tape.operations.matrices.decompositions import cholesky_factor as _cholesky_factor
 from tape.operations.matrices.determinants import (
-    det,
     logdet,
     lstsq,
-    matrix_exp,
-    matrix_power,
     matrix_rank,
     pinv,
-    slogdet,
     tensorinv,
     tensorsolve,
     vander,
@@ -37,7 +42,8 @@ from tape.operations.matrices.solves import (
     solve_ex,
     solve_triangular,
 )
-from tape.operations.matrices.solves import inverse as inv
+from tape.operations.matrices.solves import inverted as _inverted
+from tape.operations.parameters import also as _also
 from tape.operations.reductions.norms import vector_norm
 from tape.operations.shapes.diagonals import diagonal as _diagonal
 from tape.repeated_calls.calls_with_arguments import argued
@@ -89,6 +95,67 @@ __all__ = [
     "vecdot",
     "vector_norm",
 ]
+
+
+@argued
+@_also(input="A")
+def cholesky(A: Any, upper: bool = False) -> Tensor:  # noqa: N803 (PyTorch's names)
+    """Return the lower triangular factor L of positive-definite (*, n, n) matrices A = L L^T, or U of A = U^T U.
+
+    One triangle of A is read; the gradient is symmetric. LinAlgError if A is not positive-definite.
+
+    >>> tape.linalg.cholesky(tape.tensor([[4.0, 2.0], [2.0, 5.0]])).tolist()
+    [[2.0, 0.0], [1.0, 2.0]]
+    """
+    return _cholesky_factor(A, upper)
+
+
+@argued
+def inv(A: Any) -> Tensor:  # noqa: N803
+    """Return the inverse of (*, n, n) matrices. LinAlgError if one is singular.
+
+    >>> tape.linalg.inv(tape.tensor([[2.0, 0.0], [0.0, 4.0]])).tolist()
+    [[0.5, 0.0], [0.0, 0.25]]
+    """
+    return _inverted(A)
+
+
+def det(A: Any) -> Tensor:  # noqa: N803
+    """Return the determinants (*) of (*, n, n) matrices; singular ones have gradients too.
+
+    >>> tape.linalg.det(tape.tensor([[1.0, 2.0], [3.0, 5.0]]))
+    tensor(-1.0000)
+    """
+    return _determinants.det(A)
+
+
+def slogdet(A: Any) -> Any:  # noqa: N803
+    """Return sign and logarithm of the absolute value of determinants: 0 and -inf where singular.
+
+    >>> tape.linalg.slogdet(-tape.eye(3)).sign
+    tensor(-1.)
+    """
+    return _determinants.slogdet(A)
+
+
+@_also(input="A")
+def matrix_exp(A: Any) -> Tensor:  # noqa: N803
+    """Return the exponentials of (*, n, n) matrices.
+
+    >>> tape.linalg.matrix_exp(tape.tensor([[0.0, 1.0], [0.0, 0.0]])).tolist()
+    [[1.0, 1.0], [0.0, 1.0]]
+    """
+    return _determinants.matrix_exp(A)
+
+
+@_also(input="A")
+def matrix_power(A: Any, n: int) -> Tensor:  # noqa: N803
+    """Return the n-th powers of square matrices; of their inverses if n is negative.
+
+    >>> tape.linalg.matrix_power(tape.eye(2) * 2, 3).tolist()
+    [[8.0, 0.0], [0.0, 8.0]]
+    """
+    return _determinants.matrix_power(A, n)
 
 
 @argued

@@ -104,7 +104,10 @@ def least_squares(fun: Callable[..., Any], x0: Any, jac: Any = None, *more: Any,
     return problem.result(result, "x")
 
 
-def root(fun: Callable[..., Any], x0: Any, args: Any = (), method: str = "hybr", jac: Any = None, **named: Any) -> Any:
+def root(
+    fun: Callable[..., Any], x0: Any, args: Any = (), method: str = "hybr", jac: Any = None, tol: float | None = None,
+    callback: Any = None, options: Any = None,
+) -> Any:  # fmt: skip
     """Find where a function, a tensor as long as the parameters, is zero: ``scipy.optimize.root`` and its result.
 
     ``x0``, ``fun`` and the result's ``x`` are as those of :func:`minimize`; the Jacobian is by tape unless given.
@@ -117,7 +120,10 @@ def root(fun: Callable[..., Any], x0: Any, args: Any = (), method: str = "hybr",
 
     problem = _Problem(x0, args)
     wanted = problem.jacobian(fun, jac) if method in ("hybr", "lm") and jac is not False else jac
-    return problem.result(optimize.root(problem.array(fun), problem.start, method=method, jac=wanted, **named), "x")
+    solution = optimize.root(
+        problem.array(fun), problem.start, method=method, jac=wanted, tol=tol, callback=callback, options=options
+    )
+    return problem.result(solution, "x")
 
 
 class _Problem:

@@ -12,6 +12,8 @@ import numpy as np
 from tape.operations.sums_and_extrema import tensor_of
 from tape.tensors.tensor import Array, Tensor, plain
 
+__all__ = ["gauss_legendre", "trapezoid"]
+
 
 @functools.lru_cache(64)
 def _legendre(n: int) -> tuple[Array, Array]:

@@ -23,6 +23,8 @@ from tape.recording import routine_calls
 from tape.tensors.registration import implements
 from tape.tensors.tensor import Tensor, as_array
 
+__all__ = ["CSR", "csr", "spsolve"]
+
 _OPS: dict[str, Any] = OPS
 _MATRIX = 2
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
+import inspect
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -45,6 +46,30 @@ def test_the_stub_lists_every_elementwise_function() -> None:
     listed = defined(parsed("functions.pyi"))
     assert {"add", "sub", "log", "where"} <= listed <= set(tape.__all__)
     assert all(callable(getattr(tape, name)) for name in listed)
+
+
+def told(node: ast.FunctionDef) -> list[tuple[str, bool]]:
+    """Return the parameters of a definition, and whether they have a default."""
+    given = node.args
+    first = [*given.posonlyargs, *given.args]
+    found = [(a.arg, i >= len(first) - len(given.defaults)) for i, a in enumerate(first)]
+    found += [(given.vararg.arg, False)] if given.vararg else []
+    found += [(a.arg, d is not None) for a, d in zip(given.kwonlyargs, given.kw_defaults, strict=True)]
+    return found + ([(given.kwarg.arg, False)] if given.kwarg else [])
+
+
+def had(function: Any) -> list[tuple[str, bool]]:
+    return [(name, p.default is not p.empty) for name, p in inspect.signature(function).parameters.items()]
+
+
+def test_stubs_have_the_parameters_that_functions_have() -> None:
+    for node in parsed("functions.pyi"):
+        if isinstance(node, ast.FunctionDef):
+            assert told(node) == had(getattr(tape, node.name)), node.name
+    (listed,) = (n for n in parsed("tensors/tensor.pyi") if isinstance(n, ast.ClassDef) and n.name == "Tensor")
+    for member in listed.body:
+        if isinstance(member, ast.FunctionDef) and not member.decorator_list and member.name[:2] != "__":
+            assert told(member)[1:] == had(getattr(tape.Tensor, member.name))[1:], member.name
 
 
 def test_all_holds_every_public_name() -> None:

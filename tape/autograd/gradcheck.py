@@ -6,6 +6,7 @@ tight as the differences are good, and never looser than PyTorch's.
 
 from __future__ import annotations
 
+import inspect
 import sys
 import warnings
 from collections.abc import Callable
@@ -217,4 +218,5 @@ class _Called(ModuleType):
         return gradcheck(*args, **options)
 
 
+__signature__ = inspect.signature(gradcheck)
 sys.modules[__name__].__class__ = _Called

@@ -13,6 +13,7 @@ from kernels.ops.registry import OPS
 from tape.foundation import devices
 from tape.foundation.devices import check_device
 from tape.foundation.dtypes import check_gradient, dtype_of, get_default_dtype
+from tape.foundation.memory_formats import check_format
 from tape.foundation.printing import format_tensor
 from tape.foundation.size import Size
 from tape.recording import casts, record
@@ -88,8 +89,10 @@ def stride(x: Tensor, dim: int | None = None) -> Any:
 
 
 @method()
-def is_contiguous(x: Tensor) -> bool:
+def is_contiguous(x: Tensor, memory_format: Any = None) -> bool:
     """Return whether the memory is C-contiguous."""
+    if memory_format is not None:
+        check_format("is_contiguous", memory_format)
     value = x._value
     return type(value) is float or bool(value.flags.c_contiguous)  # type: ignore[union-attr]
 
@@ -232,16 +235,31 @@ def length(x: Tensor) -> int:
 
 
 @method()
-def to(x: Tensor, *args: Any, dtype: Any = None, device: Any = None, copy: bool = False) -> Tensor:
-    """Return the tensor with another dtype, or itself; the only device is "cpu"."""
-    for arg in args:
-        if isinstance(arg, Tensor):
-            dtype = arg.spec.dtype
-        elif isinstance(arg, str) and arg.partition(":")[0] in ("cpu", "cuda", "mps", "xpu", "meta"):
-            device = arg
-        else:
-            dtype = arg
+def to(
+    x: Tensor, *args: Any, dtype: Any = None, device: Any = None, non_blocking: bool = False, copy: bool = False,
+    memory_format: Any = None,
+) -> Tensor:  # fmt: skip
+    """Return the tensor with another dtype, or itself; the only device is "cpu".
+
+    Positional arguments are a dtype, a device or a tensor of the dtype wanted, in any order; behind them
+    ``non_blocking``, which changes nothing, and ``copy``.
+    """
+    del non_blocking
+    flags = []
+    for value in args:
+        if isinstance(value, Tensor):
+            dtype = value.spec.dtype
+        elif isinstance(value, str) and value.partition(":")[0] in ("cpu", "cuda", "mps", "xpu", "meta"):
+            device = value
+        elif isinstance(value, (bool, np.bool_)):
+            flags.append(value)
+        elif value is not None:
+            dtype = value
+    if len(flags) > 1:
+        copy = bool(flags[1])
     check_device(device)
+    if memory_format is not None:
+        check_format("to", memory_format)
     wanted = x.spec.dtype if dtype is None else dtype_of(dtype)
     if wanted == x.spec.dtype:
         return clone(x) if copy else x
@@ -249,10 +267,10 @@ def to(x: Tensor, *args: Any, dtype: Any = None, device: Any = None, copy: bool 
 
 
 def _converter(name: str, dtype: Any) -> None:
-    def convert(x: Tensor) -> Tensor:
-        return to(x, dtype=dtype)
+    def convert(x: Tensor, memory_format: Any = None) -> Tensor:
+        return to(x, dtype=dtype, memory_format=memory_format)
 
-    convert.__name__ = name
+    convert.__name__ = convert.__qualname__ = name
     convert.__doc__ = f"Return the tensor as {dtype_of(dtype).name}."
     method(name)(convert)
 
@@ -272,8 +290,10 @@ for _name, _dtype in (
 
 
 @method()
-def cpu(x: Tensor) -> Tensor:
+def cpu(x: Tensor, memory_format: Any = None) -> Tensor:
     """Return the tensor itself."""
+    if memory_format is not None:
+        check_format("cpu", memory_format)
     return x
 
 

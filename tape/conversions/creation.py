@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,17 +11,20 @@ import numpy as np
 from kernels.native.pool import reused_arrays
 from tape.foundation.devices import check_device
 from tape.foundation.dtypes import DEFAULT, check_gradient, dtype_of, get_default_dtype
+from tape.foundation.memory_formats import check_format, check_memory
 from tape.recording import casts, record
 from tape.recording.views import clone, stack
 from tape.tensors.modes import ON_MADE
 from tape.tensors.operands import native, plainly, usable
-from tape.tensors.tensor import Array, Tensor, as_array, carried, leaf, made, method, plain
+from tape.tensors.tensor import Array, Tensor, as_array, carried, leaf, made, plain
 from tape.tensors.view_families import show
 
 _FLOAT64 = np.dtype(np.float64)
 
 
-def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+def tensor(
+    data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False
+) -> Tensor:
     """Return a new leaf holding a copy of data: a number, nested lists, an array.
 
     Python floats become the default dtype, ints int64, bools bool; arrays keep their dtype. A list with tensors
@@ -30,10 +32,12 @@ def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: b
     """
     if device is not None:
         check_device(device)
+    if pin_memory:
+        check_memory("tensor", None, pin_memory)
     if dtype is _FLOAT64 or (dtype is None and DEFAULT["dtype"] is _FLOAT64):
-        found: Tensor | None = None if ON_MADE else made(data, requires_grad)
-        if found is not None:
-            return found
+        at_once: Tensor | None = None if ON_MADE else made(data, requires_grad)
+        if at_once is not None:
+            return at_once
         if type(data) is float:
             return leaf(data, requires_grad=requires_grad)
         if type(data) is np.ndarray and data.dtype is _FLOAT64 and data.ndim:
@@ -129,61 +133,98 @@ def legacy(cls: type[Tensor], *args: Any) -> Tensor:
 Tensor.__new__ = legacy  # type: ignore[method-assign]
 
 
-def shape_of(given: tuple[Any, ...]) -> tuple[int, ...]:
+def shape_of(sizes: tuple[Any, ...]) -> tuple[int, ...]:
     """Return the shape that a factory was given, as numbers or in one sequence."""
-    if len(given) == 1 and not isinstance(given[0], int):
-        given = tuple(given[0])
-    shape = tuple(map(operator.index, given))
+    if len(sizes) == 1 and not isinstance(sizes[0], int):
+        sizes = tuple(sizes[0])
+    shape = tuple(map(operator.index, sizes))
     if shape and min(shape) < 0:
         raise RuntimeError(f"Trying to create tensor with negative dimension {min(shape)}: {list(shape)}")
     return shape
 
 
-def finished(array: Array, device: Any, requires_grad: bool) -> Tensor:
+def finished(
+    name: str, array: Array, device: Any, requires_grad: bool, layout: Any = None, pin_memory: bool = False
+) -> Tensor:
     """Return a new array as a leaf."""
     if device is not None:
         check_device(device)
+    if layout is not None or pin_memory:
+        check_memory(name, layout, pin_memory)
     if requires_grad:
         check_gradient(array.dtype)
     return leaf(array if array.ndim else carried(array), requires_grad=requires_grad)
 
 
-def _filled(shape: tuple[int, ...], dtype: np.dtype[Any], value: Any = 1) -> Array:
+def sizes_of(name: str, shape: tuple[Any, ...], size: Any) -> tuple[int, ...]:
+    """Return the shape that a factory was given: ``zeros(2, 3)``, ``zeros((2, 3))`` or ``zeros(size=(2, 3))``."""
+    if size is None:
+        return shape_of(shape)
+    if shape:
+        raise TypeError(f"{name}() got multiple values for argument 'size'")
+    return shape_of((size,))
+
+
+def filled(shape: tuple[int, ...], dtype: np.dtype[Any], value: Any = 1) -> Array:
     """Fill an array, as NumPy's ``full`` and ``ones`` do."""
     array = np.empty(shape, dtype)
     np.copyto(array, value, casting="unsafe")
     return array
 
 
-def _factory(name: str, fill: Callable[..., Array], doc: str) -> Callable[..., Tensor]:
-    def make(
-        *shape: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, size: Any = None
-    ) -> Tensor:
-        wanted = DEFAULT["dtype"] if dtype is None else dtype_of(dtype)
-        return finished(fill(shape_of(shape if size is None else (size,)), wanted), device, requires_grad)
-
-    make.__name__ = make.__qualname__ = name
-    make.__doc__ = doc
-    return make
+def _wanted(dtype: Any) -> np.dtype[Any]:
+    return DEFAULT["dtype"] if dtype is None else dtype_of(dtype)
 
 
-zeros = _factory("zeros", np.zeros, "Return a tensor of zeros.")
-ones = _factory("ones", _filled, "Return a tensor of ones.")
-empty = _factory("empty", np.empty, "Return a tensor whose elements are not set.")
+def zeros(
+    *shape: Any, size: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
+    requires_grad: bool = False, pin_memory: bool = False,
+) -> Tensor:  # fmt: skip
+    """Return a tensor of zeros: ``zeros(2, 3)`` or ``zeros((2, 3))``."""
+    array = np.zeros(sizes_of("zeros", shape, size), _wanted(dtype))
+    return finished("zeros", array, device, requires_grad, layout, pin_memory)
 
 
-def full(size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+def ones(
+    *shape: Any, size: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
+    requires_grad: bool = False, pin_memory: bool = False,
+) -> Tensor:  # fmt: skip
+    """Return a tensor of ones: ``ones(2, 3)`` or ``ones((2, 3))``."""
+    array = filled(sizes_of("ones", shape, size), _wanted(dtype))
+    return finished("ones", array, device, requires_grad, layout, pin_memory)
+
+
+def empty(
+    *shape: Any, size: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
+    requires_grad: bool = False, pin_memory: bool = False, memory_format: Any = None,
+) -> Tensor:  # fmt: skip
+    """Return a tensor whose elements are not set: ``empty(2, 3)`` or ``empty((2, 3))``."""
+    if memory_format is not None:
+        check_format("empty", memory_format)
+    array = np.empty(sizes_of("empty", shape, size), _wanted(dtype))
+    return finished("empty", array, device, requires_grad, layout, pin_memory)
+
+
+def full(
+    size: Any, fill_value: Any, *, dtype: Any = None, layout: Any = None, device: Any = None,
+    requires_grad: bool = False, pin_memory: bool = False,
+) -> Tensor:  # fmt: skip
     """Return a tensor filled with one number, whose type decides the dtype."""
-    if not isinstance(fill_value, (int, float, np.generic)):
-        raise TypeError(f"full(): fill_value is a number, not {type(fill_value).__name__}")
+    _check_number("full", fill_value)
     if dtype is None:
         dtype = get_default_dtype() if isinstance(fill_value, float) else np.asarray(fill_value).dtype
-    return finished(_filled(shape_of((size,)), dtype_of(dtype), fill_value), device, requires_grad)
+    array = filled(shape_of((size,)), dtype_of(dtype), fill_value)
+    return finished("full", array, device, requires_grad, layout, pin_memory)
+
+
+def _check_number(name: str, value: Any) -> None:
+    if not isinstance(value, (int, float, np.generic)):
+        raise TypeError(f"{name}(): fill_value is a number, not {type(value).__name__}")
 
 
 def arange(
-    start: Any = None, end: Any = None, step: Any = 1, *, dtype: Any = None, device: Any = None,
-    requires_grad: bool = False,
+    start: Any = None, end: Any = None, step: Any = 1, *, dtype: Any = None, layout: Any = None, device: Any = None,
+    requires_grad: bool = False, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """Return numbers from start (0 if left out) up to, not including, end."""
     if end is None:
@@ -195,91 +236,63 @@ def arange(
         raise RuntimeError(f"arange: step {step} does not lead from {start} to {end}")
     if dtype is None:
         dtype = get_default_dtype() if any(isinstance(v, float) for v in (start, end, step)) else np.int64
-    return finished(np.arange(start, end, step, dtype=dtype_of(dtype)), device, requires_grad)
+    array = np.arange(start, end, step, dtype=dtype_of(dtype))
+    return finished("arange", array, device, requires_grad, layout, pin_memory)
 
 
 def linspace(
-    start: Any, end: Any, steps: int, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
-) -> Tensor:
+    start: Any, end: Any, steps: int, *, dtype: Any = None, layout: Any = None, device: Any = None,
+    requires_grad: bool = False, pin_memory: bool = False,
+) -> Tensor:  # fmt: skip
     """Return ``steps`` evenly spaced numbers from start to end, both included; 0-d tensors among the two are recorded.
 
     PyTorch gives no gradient to these.
     """
+    check_memory("linspace", layout, pin_memory)
     return _spaced(np.linspace, "linspace", (start, end, steps), {}, (dtype, device, requires_grad))
 
 
 def logspace(
-    start: Any, end: Any, steps: int, base: float = 10.0, *, dtype: Any = None, device: Any = None,
-    requires_grad: bool = False,
+    start: Any, end: Any, steps: int, base: float = 10.0, *, dtype: Any = None, layout: Any = None,
+    device: Any = None, requires_grad: bool = False, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """Return ``steps`` numbers from base**start to base**end, both included, of evenly spaced logarithms."""
+    check_memory("logspace", layout, pin_memory)
     return _spaced(np.logspace, "logspace", (start, end, steps), {"base": base}, (dtype, device, requires_grad))
 
 
 def _spaced(
-    function: Any, name: str, ends: tuple[Any, Any, int], more: dict[str, Any], given: tuple[Any, Any, bool]
+    function: Any, name: str, ends: tuple[Any, Any, int], more: dict[str, Any], options: tuple[Any, Any, bool]
 ) -> Tensor:
-    dtype, device, requires_grad = given
-    wanted = get_default_dtype() if dtype is None else dtype_of(dtype)
+    dtype, device, requires_grad = options
+    wanted = _wanted(dtype)
     if ends[-1] < 0:
         raise RuntimeError(f"{name}: number of steps must be non-negative, got {ends[-1]}")
-    found = function(*ends, **more, dtype=wanted)
-    if not isinstance(found, Tensor):
-        return finished(found, device, requires_grad)
-    return found.requires_grad_() if requires_grad else found
+    values = function(*ends, **more, dtype=wanted)
+    if not isinstance(values, Tensor):
+        return finished(name, values, device, requires_grad)
+    return values.requires_grad_() if requires_grad else values
 
 
-def eye(n: int, m: int | None = None, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+def eye(
+    n: int, m: int | None = None, *, dtype: Any = None, layout: Any = None, device: Any = None,
+    requires_grad: bool = False, pin_memory: bool = False,
+) -> Tensor:  # fmt: skip
     """Return a matrix with ones on the diagonal."""
-    wanted = get_default_dtype() if dtype is None else dtype_of(dtype)
-    return finished(np.eye(n, m, dtype=wanted), device, requires_grad)
+    return finished("eye", np.eye(n, m, dtype=_wanted(dtype)), device, requires_grad, layout, pin_memory)
 
 
-def scalar_tensor(s: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+def scalar_tensor(
+    s: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:  # fmt: skip
     """Return a 0-d tensor of a number, of the default dtype."""
-    return full(
-        (), s, dtype=get_default_dtype() if dtype is None else dtype, device=device, requires_grad=requires_grad
-    )
+    _check_number("scalar_tensor", s)
+    array = filled((), _wanted(dtype), s)
+    return finished("scalar_tensor", array, device, requires_grad, layout, pin_memory)
 
 
-def like(name: str, make: Callable[..., Tensor], fill: Callable[..., Array] | None = None) -> Callable[..., Tensor]:
-    """Return the factory of tensors that have the shape and dtype of another; ``fill`` makes an array of these."""
-
-    def make_like(
-        input: Tensor, *args: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, **more: Any
-    ) -> Tensor:
-        spec = input._form.spec
-        if fill is not None and dtype is None and not args and not more:
-            return finished(fill(spec.shape, spec.dtype), device, requires_grad)
-        wanted = spec.dtype if dtype is None else dtype
-        return make(spec.shape, *args, dtype=wanted, device=device, requires_grad=requires_grad, **more)
-
-    make_like.__name__ = make_like.__qualname__ = name
-    make_like.__module__ = make.__module__
-    make_like.__doc__ = f"{(make.__doc__ or '').splitlines()[0][:-1]}, of the shape and dtype of ``x``."
-    return make_like
-
-
-zeros_like = like("zeros_like", zeros, np.zeros)
-ones_like = like("ones_like", ones, _filled)
-empty_like = like("empty_like", empty, np.empty)
-full_like = like("full_like", full)
-
-
-def _new(name: str, make: Callable[..., Tensor]) -> None:
-    """Install ``x.new_zeros(2, 3)``: what a factory makes, of the dtype of x unless another one is given."""
-
-    def new(x: Tensor, *args: Any, dtype: Any = None, **more: Any) -> Tensor:
-        return make(*args, dtype=x.spec.dtype if dtype is None else dtype, **more)
-
-    new.__name__ = new.__qualname__ = name
-    new.__doc__ = f"{(make.__doc__ or '').splitlines()[0][:-1]}, of the dtype of this one."
-    method(name)(new)
-
-
-for _make in (zeros, ones, empty, full, tensor):
-    _new(f"new_{_make.__name__}", _make)
 __all__ = [
-    "arange", "as_tensor", "clone", "empty", "empty_like", "eye", "from_numpy", "full", "full_like", "linspace",
-    "logspace", "ones", "ones_like", "scalar_tensor", "tensor", "zeros", "zeros_like",
+    "arange", "as_tensor", "clone", "empty", "eye", "from_numpy", "full", "linspace", "logspace", "ones",
+    "scalar_tensor", "tensor", "zeros",
 ]  # fmt: skip

@@ -55,4 +55,7 @@ def type_of(x: Tensor, dtype: Any = None) -> Any:
     return to(x, dtype=dtype.dtype if isinstance(dtype, _TensorType) else dtype)
 
 
+type_of.__name__ = type_of.__qualname__ = "type"
+
+
 __all__ = list(_DTYPES)

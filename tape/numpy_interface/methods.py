@@ -100,10 +100,10 @@ _renewed("transpose")(_transpose)
 
 
 @_renewed("dot")
-def _vectors(x: Tensor, other: Any) -> Any:
+def _vectors(x: Tensor, tensor: Any) -> Any:
     """Matrices and numbers are taken as NumPy's method takes them."""
-    both_vectors = isinstance(other, Tensor) and len(x.spec.shape) == len(other.spec.shape) == 1
-    return _vectors(x, other) if both_vectors else NUMPY[np.dot](x, other)
+    both_vectors = isinstance(tensor, Tensor) and len(x.spec.shape) == len(tensor.spec.shape) == 1
+    return _vectors(x, tensor) if both_vectors else NUMPY[np.dot](x, tensor)
 
 
 @_renewed("round")
@@ -134,11 +134,11 @@ def _places(
 
 
 @_renewed("item")
-def _item(x: Tensor, *at: Any) -> Any:
+def _item(x: Tensor, *args: Any) -> Any:
     """With a number, or an index: that of the flat tensor, or that element."""
-    if not at:
+    if not args:
         return _item(x)
-    (key,) = at if len(at) == 1 else (at,)
+    (key,) = args if len(args) == 1 else (args,)
     return to_python.item(indexing.index(views.reshape(x, -1) if isinstance(key, int) else x, key))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
-from tape.conversions import creation, scipy_calls
+from tape.conversions import creation, creation_like, scipy_calls
 from tape.operations import sums_and_extrema
 from tape.operations.operators import FUNCTIONS
 from tape.recording import record, views
@@ -114,19 +114,35 @@ def _broadcast_to(array: Tensor, shape: Any) -> Tensor:
     return views.expand(array, shape)
 
 
+def _model(name: str, a: Tensor, order: str, subok: bool, shape: Any) -> Tensor:
+    """Return a tensor of the shape and dtype that a function of NumPy's is to give."""
+    del subok  # a tensor is a tensor
+    if order not in ("K", "A", "C"):
+        raise TypeError(f"np.{name}: order={order!r} is not supported; new tensors are C-contiguous")
+    return a if shape is None else creation.empty(shape, dtype=a.spec.dtype)
+
+
 @implements(np.zeros_like)
-def _zeros_like(a: Tensor, dtype: Any = None) -> Tensor:
-    return creation.zeros_like(a, dtype=dtype)
+def _zeros_like(
+    a: Tensor, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None
+) -> Tensor:
+    return creation_like.zeros_like(_model("zeros_like", a, order, subok, shape), dtype=dtype, device=device)
 
 
 @implements(np.ones_like)
-def _ones_like(a: Tensor, dtype: Any = None) -> Tensor:
-    return creation.ones_like(a, dtype=dtype)
+def _ones_like(
+    a: Tensor, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None
+) -> Tensor:
+    return creation_like.ones_like(_model("ones_like", a, order, subok, shape), dtype=dtype, device=device)
 
 
 @implements(np.full_like)
-def _full_like(a: Tensor, fill_value: Any, dtype: Any = None) -> Tensor:
-    return creation.full_like(a, fill_value, dtype=dtype)
+def _full_like(
+    a: Tensor, fill_value: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *,
+    device: Any = None,
+) -> Tensor:  # fmt: skip
+    model = _model("full_like", a, order, subok, shape)
+    return creation_like.full_like(model, fill_value, dtype=dtype, device=device)
 
 
 @implements(np.shape)

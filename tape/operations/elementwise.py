@@ -13,6 +13,7 @@ from kernels.ops.registry import OPS
 from kernels.records.scipy_ufuncs import special
 from tape.operations import writes
 from tape.operations.operators import FUNCTIONS, RUN
+from tape.operations.parameters import as_method, parameters_like, printed
 from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import casts, record, views
 from tape.tensors import grad_modes
@@ -34,7 +35,7 @@ def _integral(x: Tensor) -> bool:
     return x.spec.dtype.kind != "f"
 
 
-@public("divide")
+@public("divide", methods=False)
 def div(input: Any, other: Any, *, rounding_mode: str | None = None, out: Tensor | None = None) -> Tensor:
     """Return the quotient; with ``rounding_mode`` "trunc" rounded towards zero, "floor" down, which has no slope.
 
@@ -57,6 +58,14 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None, out: Tensor
     if _counts(input) and _counts(other):
         return down(input - FUNCTIONS["fmod"](input, other), other, out=out)  # type: ignore[no-any-return]
     return RUN["divide_trunc"](input, other, out=out)  # type: ignore[no-any-return]
+
+
+def _divided(input: Tensor, other: Any, *, rounding_mode: str | None = None) -> Tensor:
+    return input / other if rounding_mode is None else div(input, other, rounding_mode=rounding_mode)
+
+
+_divided.__name__, _divided.__doc__ = "div", div.__doc__
+method("div")(method("divide")(as_method(_divided)))
 
 
 def _counts(x: Any) -> bool:
@@ -234,6 +243,10 @@ def _polygamma(x: Tensor, n: int) -> Tensor:
     return polygamma(n, x)
 
 
+_polygamma.__name__ = "polygamma"
+as_method(_polygamma)
+
+
 @public()
 def mvlgamma(input: Any, p: int) -> Tensor:
     """Return the logarithm of the multivariate gamma function of dimension p; x is above (p - 1) / 2.
@@ -280,15 +293,12 @@ def allclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, e
 
 
 def install_twin(function: Callable[..., Tensor], name: str) -> None:
-    """Install the in-place variant of a function, which writes the result into the tensor, as a method."""
-
-    def in_place(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        writes.check(x, name, reads=True)
-        return writes.store(x, function(x, *args, **kwargs), name, fresh=True)
-
-    in_place.__name__ = in_place.__qualname__ = name
+    """Give Tensor the in-place variant of a function, which writes the result into the tensor."""
+    parameters = [p for p in parameters_like(function) if p.name != "out"]  # which no method takes
+    body = f"check({{first}}, {name!r}, reads=True); return store({{first}}, function({{given}}), {name!r}, fresh=True)"
+    in_place = printed(name, parameters, body, check=writes.check, store=writes.store, function=function)
     in_place.__doc__ = f"{(function.__doc__ or '').splitlines()[0].removesuffix('.')}, in place."
-    method(name)(in_place)
+    method(name)(as_method(in_place))
 
 
 for _function in (

@@ -9,7 +9,7 @@ from typing import Any
 
 from kernels.kinds.elementwise import Elementwise
 from kernels.ops.registry import OPS
-from tape.operations.parameters import function_of, names_of
+from tape.operations.parameters import function_of, method_of, names_of
 from tape.recording.mixed_dtypes import by_rows, of_one_dtype
 from tape.repeated_calls.call_table import enter, install, operator_number, repeated
 from tape.tensors.operands import is_foreign, operand
@@ -38,11 +38,18 @@ def _install(op: Elementwise) -> None:
     function = function_of(op, operand if op.identity else always)
     RUN[op.name] = run = function if op.identity else repeated(op, function)
     FUNCTIONS.update(dict.fromkeys(names_of(op), run))
-    if len(op.inputs) <= 2 or op.condition:  # noqa: PLR2004
+    if names_of(op) and (len(op.inputs) <= 2 or op.condition):  # noqa: PLR2004
+        member = _masked(run) if op.condition else _method(op, operand if op.identity else always)
         for name in names_of(op):
-            setattr(Tensor, name, _masked(run) if op.condition else run)
+            setattr(Tensor, name, member)
     if op.operator:
         _operators(op)
+
+
+def _method(op: Elementwise, run: Callable[..., Any]) -> Any:
+    """Return the function as a method, which native code repeats with the calls of the function."""
+    function = method_of(op, run)
+    return function if op.identity else repeated(op, function)
 
 
 def _named(op: Elementwise, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
+from inspect import Parameter, Signature, signature
 from types import FunctionType
 from typing import Any
 
@@ -10,6 +12,7 @@ import numpy as np
 
 from kernels.kinds.elementwise import Elementwise
 from tape.tensors import modes
+from tape.tensors.registration import Function
 from tape.tensors.tensor import Tensor
 
 _NAMES = {1: ("input",), 2: ("input", "other"), 3: ("condition", "input", "other")}
@@ -29,66 +32,154 @@ def parameters_of(op: Elementwise) -> tuple[str, ...]:
 def function_of(op: Elementwise, run: Callable[..., Tensor]) -> Any:
     """Return the function of a record as users call it: any operand may be a tensor, a NumPy array or a number."""
     name, names = (names_of(op) or (op.name,))[0], parameters_of(op)
-    written = _scaled(run, name) if op.scaled else _WRITTEN[len(names)](run, name)
-    found = _renamed(written, name, names)
-    found.__module__ = "tape.functions" if names_of(op) else "tape.special"  # where pickle finds it
-    found.__doc__ = f"{op.doc} Shapes broadcast; dtypes promote as NumPy's do."
-    return found
+    function = _renamed((_scaled_out if op.scaled else _OUT[len(names)])(run, name), name, names)
+    function.__module__ = "tape.functions" if names_of(op) else "tape.special"  # where pickle finds it
+    function.__doc__ = _documented(op)
+    return function
+
+
+def method_of(op: Elementwise, run: Callable[..., Tensor]) -> Any:
+    """Return the same as a method of tensors, which takes no ``out=``."""
+    name, names = names_of(op)[0], parameters_of(op)
+    function = _renamed(_scaled(run) if op.scaled else _PLAIN[len(names)](run), name, names)
+    function.__doc__ = _documented(op)
+    return as_method(function)
+
+
+def as_method(function: Any) -> Any:
+    """Return a function with the place where pickles and messages name it as a method of tensors."""
+    function.__module__, function.__qualname__ = "tape", f"{Tensor.__name__}.{function.__name__}"
+    return function
 
 
 def twin_of(op: Elementwise, name: str, run: Callable[..., Tensor]) -> Any:
     """Return the function of a record's in-place variant, which takes no ``out=``."""
+    names = parameters_of(op)
+    return as_method(_renamed(_scaled(run) if op.scaled else _PLAIN[len(names)](run), name, names))
 
-    def one(a: Any) -> Tensor:
+
+def _documented(op: Elementwise) -> str:
+    return f"{op.doc} Shapes broadcast; dtypes promote as NumPy's do."
+
+
+def printed(name: str, parameters: Sequence[Parameter], body: str, **names: Any) -> Any:
+    """Return a function with these parameters, and a body of one line in which ``{given}`` stands for all of them.
+
+    ``{first}`` is the first, ``{rest}`` the others; ``names`` are what else the body calls by name.
+    """
+    forms: dict[Any, str] = {Parameter.VAR_POSITIONAL: "*{0}", Parameter.KEYWORD_ONLY: "{0}={0}"}
+    given = [forms.get(p.kind, "{0}").format(p.name) for p in parameters]
+    line = body.format(given=", ".join(given), first=given[0], rest=", ".join(given[1:]))
+    bare = Signature([p.replace(default=p.empty, annotation=p.empty) for p in parameters])
+    exec(f"def {name}{bare}:\n    {line}", names)  # noqa: S102 (our own text)
+    function = names[name]
+    told = [p for p in parameters if p.default is not p.empty]
+    function.__defaults__ = tuple([p.default for p in told if p.kind is not p.KEYWORD_ONLY]) or None
+    function.__kwdefaults__ = {p.name: p.default for p in told if p.kind is p.KEYWORD_ONLY} or None
+    function.__annotations__ = {p.name: p.annotation for p in parameters} | {"return": "Tensor"}
+    return function
+
+
+def parameters_like(function: Callable[..., Any]) -> list[Parameter]:
+    """Return the parameters of a function."""
+    return list(signature(function).parameters.values())
+
+
+def also(**names: str) -> Callable[[Function], Function]:
+    """Let parameters be given under further names, ``also(sections="indices")``: those that PyTorch's parser takes.
+
+    Its documentation calls them otherwise, or they are words that Python keeps for itself.
+    """
+
+    def decorated(function: Function) -> Function:
+        @functools.wraps(function)
+        def renamed(*args: Any, **kwargs: Any) -> Any:
+            for other in kwargs.keys() & names.keys():
+                if names[other] in kwargs:
+                    raise TypeError(
+                        f"{function.__name__}() got '{names[other]}' and '{other}', which are names of one argument"
+                    )
+                kwargs[names[other]] = kwargs.pop(other)
+            return function(*args, **kwargs)
+
+        return renamed  # type: ignore[return-value]
+
+    return decorated
+
+
+def scaled(other: Any, alpha: Any) -> Any:
+    """Return the second operand of an addition, times PyTorch's ``alpha``."""
+    return other if type(alpha) is int and alpha == 1 else other * alpha
+
+
+def _unary(run: Callable[..., Tensor]) -> Any:
+    def function(a: Any) -> Tensor:
         return run(a)
 
-    def two(a: Any, b: Any) -> Tensor:
+    return function
+
+
+def _binary(run: Callable[..., Tensor]) -> Any:
+    def function(a: Any, b: Any) -> Tensor:
         return run(a, b)
 
-    def three(a: Any, b: Any, c: Any) -> Tensor:
+    return function
+
+
+def _scaled(run: Callable[..., Tensor]) -> Any:
+    def function(a: Any, b: Any, *, alpha: Any = 1) -> Tensor:
+        return run(a, scaled(b, alpha))
+
+    return function
+
+
+def _ternary(run: Callable[..., Tensor]) -> Any:
+    def function(a: Any, b: Any, c: Any) -> Tensor:
         return run(a, b, c)
 
-    names = parameters_of(op)
-    return _renamed({1: one, 2: two, 3: three}[len(names)], name, names)
+    return function
 
 
-def _unary(run: Callable[..., Tensor], name: str) -> Any:
+_PLAIN = {1: _unary, 2: _binary, 3: _ternary}
+
+
+def _unary_out(run: Callable[..., Tensor], name: str) -> Any:
     def function(a: Any, *, out: Tensor | None = None) -> Tensor:
         return run(a) if out is None else _into(out, name, run, a)
 
     return function
 
 
-def _binary(run: Callable[..., Tensor], name: str) -> Any:
+def _binary_out(run: Callable[..., Tensor], name: str) -> Any:
     def function(a: Any, b: Any, *, out: Tensor | None = None) -> Tensor:
         return run(a, b) if out is None else _into(out, name, run, a, b)
 
     return function
 
 
-def _scaled(run: Callable[..., Tensor], name: str) -> Any:
+def _scaled_out(run: Callable[..., Tensor], name: str) -> Any:
     def function(a: Any, b: Any, *, alpha: Any = 1, out: Tensor | None = None) -> Tensor:
-        b = b if type(alpha) is int and alpha == 1 else b * alpha
+        b = scaled(b, alpha)
         return run(a, b) if out is None else _into(out, name, run, a, b)
 
     return function
 
 
-def _ternary(run: Callable[..., Tensor], name: str) -> Any:
+def _ternary_out(run: Callable[..., Tensor], name: str) -> Any:
     def function(a: Any, b: Any, c: Any, *, out: Tensor | None = None) -> Tensor:
         return run(a, b, c) if out is None else _into(out, name, run, a, b, c)
 
     return function
 
 
-def _quaternary(run: Callable[..., Tensor], name: str) -> Any:
+def _quaternary_out(run: Callable[..., Tensor], name: str) -> Any:
     def function(a: Any, b: Any, c: Any, d: Any, *, out: Tensor | None = None) -> Tensor:
         return run(a, b, c, d) if out is None else _into(out, name, run, a, b, c, d)
 
     return function
 
 
-_WRITTEN = {1: _unary, 2: _binary, 3: _ternary, 4: _quaternary}
+_OUT = {1: _unary_out, 2: _binary_out, 3: _ternary_out, 4: _quaternary_out}
 
 
 def _renamed(function: Any, name: str, names: tuple[str, ...]) -> Any:
@@ -96,10 +187,10 @@ def _renamed(function: Any, name: str, names: tuple[str, ...]) -> Any:
     code = function.__code__
     names += code.co_varnames[len(names) :]
     code = code.replace(co_name=name, co_qualname=name, co_varnames=names)
-    found = FunctionType(code, function.__globals__, name, None, function.__closure__)
-    found.__kwdefaults__ = function.__kwdefaults__
-    found.__annotations__ = dict(zip([*names, "return"], function.__annotations__.values(), strict=True))
-    return found
+    renamed = FunctionType(code, function.__globals__, name, None, function.__closure__)
+    renamed.__kwdefaults__ = function.__kwdefaults__
+    renamed.__annotations__ = dict(zip([*names, "return"], function.__annotations__.values(), strict=True))
+    return renamed
 
 
 def _into(out: Any, name: str, run: Callable[..., Tensor], *operands: Any) -> Tensor:

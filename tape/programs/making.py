@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kernels.programs.recording.program import ProgramError
-from tape.programs.program import Program
+from tape.programs.program import Program, program_of
 from tape.tensors import modes
 from tape.tensors.operands import native
 from tape.tensors.program_recorder import ProgramRecorder
@@ -27,7 +27,7 @@ class _Block:
     def __enter__(self) -> Program:
         self._recorder = ProgramRecorder()
         self._recorder.open = True
-        self._program = Program(self._recorder, Signature((), {}), flattened(_LEAF)[1], {})
+        self._program = program_of(self._recorder, Signature((), {}), flattened(_LEAF)[1], {})
         self._program._unfinished = "the program is still being recorded; call it after the with block"
         self._before = modes.current()
         try:
@@ -97,7 +97,7 @@ def record(fun: Callable[..., Any] | None = None, /, *args: Any, **kwargs: Any) 
     recorder.recipe.steps.fit()
     written = [i for i, node in enumerate(recorder.recipe.arguments) if node in recorder.recipe.written]
     check_written(signature.names, values, written)
-    return Program(recorder, signature, template, kept)
+    return program_of(recorder, signature, template, kept)
 
 
 def _argument(name: str, value: Any) -> Tensor:

@@ -33,21 +33,21 @@ class Program:
     other functions, of derivatives of any order, forward mode, ``vmap`` and other programs.
 
     Results never alias memory of the program or one another. Safe to call from several threads.
+
+    ``print(program)`` lists its operations, ``len(program)`` counts them; it can be pickled and copied.
     """
 
     __module__ = "tape"  # what pickles name
+    _recipe: recipes.Recipe
+    _signature: Signature
+    _template: Structure
+    _kept: dict[int, Any]
+    _escapes: list[str]
+    _unfinished: str
 
-    def __init__(
-        self, recorder: ProgramRecorder, signature: Signature, template: Structure, kept: dict[int, Any]
-    ) -> None:
-        # Not the recorder: it holds every tensor of the recording, and so their graph.
-        self._recipe = recorder.recipe
-        self._signature = signature
-        self._template = template
-        self._kept = kept
-        self._escapes = recorder.escapes
-        self._unfinished = ""
-        self._begin()
+    def __init__(self) -> None:
+        """Raise TypeError: ``tape.record(function, *examples)`` makes programs."""
+        raise TypeError("a Program is made by tape.record(function, *examples), which runs the function once")
 
     def _begin(self) -> None:
         """Start without machines."""
@@ -237,6 +237,19 @@ class Program:
     def __len__(self) -> int:
         """Return the number of operations."""
         return len(self._recipe.steps)
+
+
+def program_of(recorder: ProgramRecorder, signature: Signature, template: Structure, kept: dict[int, Any]) -> Program:
+    """Return the program of what was recorded, whose results have the structure ``template``.
+
+    Some of the results are no values of the program, but ``kept``.
+    """
+    self = Program.__new__(Program)
+    # Not the recorder: it holds every tensor of the recording, and so their graph.
+    self._recipe, self._escapes, self._unfinished = recorder.recipe, recorder.escapes, ""
+    self._signature, self._template, self._kept = signature, template, kept
+    self._begin()
+    return self
 
 
 def _out(value: Any, tensor: bool) -> Any:

@@ -11,6 +11,7 @@ from kernels.arrays.specs import spec_of
 from kernels.kinds.join import Join
 from kernels.kinds.view import View
 from kernels.ops.registry import OPS
+from tape.foundation.memory_formats import check_format
 from tape.recording import casts, record
 from tape.recording.arguments import dim_of, either, ints_of
 from tape.repeated_calls.call_table import copying, viewing
@@ -181,8 +182,10 @@ def strided(x: Tensor, shape: tuple[int, ...], strides: tuple[int, ...], offset:
 
 @method()
 @copying(_CLONE)
-def clone(input: Tensor) -> Tensor:
+def clone(input: Tensor, *, memory_format: Any = None) -> Tensor:
     """Return a copy in memory of its own, recorded."""
+    if memory_format is not None:
+        check_format("clone", memory_format)
     value = carried(np.array(input._value, copy=True, order="C"))
     return record.finish(
         _CLONE, (input,), value, lambda: _CLONE.form((input.spec,), spec_of(value)), lambda _form: (), ()
@@ -190,8 +193,10 @@ def clone(input: Tensor) -> Tensor:
 
 
 @method()
-def contiguous(x: Tensor) -> Tensor:
+def contiguous(x: Tensor, memory_format: Any = None) -> Tensor:
     """Return the tensor itself if its memory is C-contiguous, else a copy."""
+    if memory_format is not None:
+        check_format("contiguous", memory_format)
     value = x._value
     return x if type(value) is float or value.flags.c_contiguous else clone(x)  # type: ignore[union-attr]
 

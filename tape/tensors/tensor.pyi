@@ -118,13 +118,13 @@ class Tensor(SlotHolder):
         ...
     def __iadd__(self, other: Any) -> Tensor:
         ...
-    def __iand__(self, *args: Any, **kwargs: Any) -> Tensor:
+    def __iand__(self, other: Any) -> Tensor:
         ...
-    def __ifloordiv__(self, *args: Any, **kwargs: Any) -> Tensor:
+    def __ifloordiv__(self, other: Any) -> Tensor:
         ...
-    def __ilshift__(self, *args: Any, **kwargs: Any) -> Tensor:
+    def __ilshift__(self, other: Any) -> Tensor:
         ...
-    def __imod__(self, *args: Any, **kwargs: Any) -> Tensor:
+    def __imod__(self, other: Any) -> Tensor:
         ...
     def __imul__(self, other: Any) -> Tensor:
         ...
@@ -134,11 +134,11 @@ class Tensor(SlotHolder):
         ...
     def __invert__(self, *, out: Tensor | None = None) -> Tensor:
         ...
-    def __ior__(self, *args: Any, **kwargs: Any) -> Tensor:
+    def __ior__(self, other: Any) -> Tensor:
         ...
     def __ipow__(self, other: Any) -> Tensor:
         ...
-    def __irshift__(self, *args: Any, **kwargs: Any) -> Tensor:
+    def __irshift__(self, other: Any) -> Tensor:
         ...
     def __isub__(self, other: Any) -> Tensor:
         ...
@@ -146,7 +146,7 @@ class Tensor(SlotHolder):
         ...
     def __itruediv__(self, other: Any) -> Tensor:
         ...
-    def __ixor__(self, *args: Any, **kwargs: Any) -> Tensor:
+    def __ixor__(self, other: Any) -> Tensor:
         ...
     def __le__(self, other: Any, /) -> Tensor:
         ...
@@ -218,49 +218,49 @@ class Tensor(SlotHolder):
     @property
     def _version(self) -> builtins.int:
         """How often the memory has been written in place."""
-    def abs(self, *, out: Tensor | None = None) -> Tensor:
+    def abs(self) -> Tensor:
         """Absolute value; the gradient at 0 is 0. Shapes broadcast; dtypes promote as NumPy's do."""
     def abs_(self) -> Tensor:
         """Absolute value; the gradient at 0 is 0, in place."""
-    def absolute(self, *, out: Tensor | None = None) -> Tensor:
+    def absolute(self) -> Tensor:
         """Absolute value; the gradient at 0 is 0. Shapes broadcast; dtypes promote as NumPy's do."""
     def absolute_(self) -> Tensor:
         """Absolute value; the gradient at 0 is 0, in place."""
-    def acos(self, *, out: Tensor | None = None) -> Tensor:
+    def acos(self) -> Tensor:
         """Angle in radians of this cosine. Shapes broadcast; dtypes promote as NumPy's do."""
     def acos_(self) -> Tensor:
         """Angle in radians of this cosine, in place."""
-    def acosh(self, *, out: Tensor | None = None) -> Tensor:
+    def acosh(self) -> Tensor:
         """Positive number of this hyperbolic cosine. Shapes broadcast; dtypes promote as NumPy's do."""
     def acosh_(self) -> Tensor:
         """Positive number of this hyperbolic cosine, in place."""
-    def add(self, other: Any, *, alpha: Any = 1, out: Tensor | None = None) -> Tensor:
+    def add(self, other: Any, *, alpha: Any = 1) -> Tensor:
         """Sum of two tensors. Shapes broadcast; dtypes promote as NumPy's do."""
     def add_(self, other: Any, *, alpha: Any = 1) -> Tensor:
         """Sum of two tensors, in place; ``alpha`` multiplies the second."""
     def addbmm(self, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
         """Return beta * input + alpha * the sum of the products of a batch of matrices."""
-    def addbmm_(self, *args: Any, **kwargs: Any) -> Tensor:
+    def addbmm_(self, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
         """Return beta * input + alpha * the sum of the products of a batch of matrices, in place."""
     def addcdiv(self, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Tensor:
         """Return ``input + value * tensor1 / tensor2``; integers divide as / does."""
-    def addcdiv_(self, *args: Any, **kwargs: Any) -> Tensor:
+    def addcdiv_(self, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Tensor:
         """Return ``input + value * tensor1 / tensor2``; integers divide as / does, in place."""
     def addcmul(self, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Tensor:
         """Return ``input + value * tensor1 * tensor2``."""
-    def addcmul_(self, *args: Any, **kwargs: Any) -> Tensor:
+    def addcmul_(self, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Tensor:
         """Return ``input + value * tensor1 * tensor2``, in place."""
     def addmm(self, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
         """Return beta * input + alpha * (mat1 @ mat2), of matrices; the input is expanded to (m, n)."""
-    def addmm_(self, *args: Any, **kwargs: Any) -> Tensor:
+    def addmm_(self, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
         """Return beta * input + alpha * (mat1 @ mat2), of matrices; the input is expanded to (m, n), in place."""
     def addmv(self, mat: Any, vec: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
         """Return beta * input + alpha * (mat @ vec); the input is expanded to (m,)."""
-    def addmv_(self, *args: Any, **kwargs: Any) -> Tensor:
+    def addmv_(self, mat: Any, vec: Any, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
         """Return beta * input + alpha * (mat @ vec); the input is expanded to (m,), in place."""
     def addr(self, vec1: Any, vec2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
         """Return beta * input + alpha * outer(vec1, vec2); the input is expanded to (m, n)."""
-    def addr_(self, *args: Any, **kwargs: Any) -> Tensor:
+    def addr_(self, vec1: Any, vec2: Any, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
         """Return beta * input + alpha * outer(vec1, vec2); the input is expanded to (m, n), in place."""
     def adjoint(self) -> Tensor:
         """Return a view with the last two dims exchanged."""
@@ -278,31 +278,31 @@ class Tensor(SlotHolder):
         """Return the angle of numbers in the plane: pi where they are negative, else 0; nan stays. The gradient is 0."""
     def any(self, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:
         """Return whether an element over ``dim`` is nonzero or True: bool, but uint8 of uint8, as PyTorch has it."""
-    def arccos(self, *, out: Tensor | None = None) -> Tensor:
+    def arccos(self) -> Tensor:
         """Angle in radians of this cosine. Shapes broadcast; dtypes promote as NumPy's do."""
     def arccos_(self) -> Tensor:
         """Angle in radians of this cosine, in place."""
-    def arccosh(self, *, out: Tensor | None = None) -> Tensor:
+    def arccosh(self) -> Tensor:
         """Positive number of this hyperbolic cosine. Shapes broadcast; dtypes promote as NumPy's do."""
     def arccosh_(self) -> Tensor:
         """Positive number of this hyperbolic cosine, in place."""
-    def arcsin(self, *, out: Tensor | None = None) -> Tensor:
+    def arcsin(self) -> Tensor:
         """Angle in radians of this sine. Shapes broadcast; dtypes promote as NumPy's do."""
     def arcsin_(self) -> Tensor:
         """Angle in radians of this sine, in place."""
-    def arcsinh(self, *, out: Tensor | None = None) -> Tensor:
+    def arcsinh(self) -> Tensor:
         """Number of this hyperbolic sine. Shapes broadcast; dtypes promote as NumPy's do."""
     def arcsinh_(self) -> Tensor:
         """Number of this hyperbolic sine, in place."""
-    def arctan(self, *, out: Tensor | None = None) -> Tensor:
+    def arctan(self) -> Tensor:
         """Angle in radians of this tangent. Shapes broadcast; dtypes promote as NumPy's do."""
-    def arctan2(self, other: Any, *, out: Tensor | None = None) -> Tensor:
+    def arctan2(self, other: Any) -> Tensor:
         """Angle in radians of the point (b, a); the gradient at the origin is 0. Shapes broadcast; dtypes promote as NumPy's do."""
     def arctan2_(self, other: Any) -> Tensor:
         """Angle in radians of the point (b, a); the gradient at the origin is 0, in place."""
     def arctan_(self) -> Tensor:
         """Angle in radians of this tangent, in place."""
-    def arctanh(self, *, out: Tensor | None = None) -> Tensor:
+    def arctanh(self) -> Tensor:
         """Number of this hyperbolic tangent. Shapes broadcast; dtypes promote as NumPy's do."""
     def arctanh_(self) -> Tensor:
         """Number of this hyperbolic tangent, in place."""
@@ -317,26 +317,26 @@ class Tensor(SlotHolder):
     def as_strided(self, size: Any, stride: Any, storage_offset: builtins.int = 0) -> Tensor:
         """Return a view of any pattern of the elements in order; strides and offset count elements."""
     def as_strided_(self, size: Any, stride: Any, storage_offset: builtins.int = 0) -> Tensor:
-        """Return a view of any pattern of the elements in order; strides and offset count elements."""
-    def asin(self, *, out: Tensor | None = None) -> Tensor:
+        """Let this tensor show its memory by size and stride; return it. RuntimeError for a leaf that requires grad."""
+    def asin(self) -> Tensor:
         """Angle in radians of this sine. Shapes broadcast; dtypes promote as NumPy's do."""
     def asin_(self) -> Tensor:
         """Angle in radians of this sine, in place."""
-    def asinh(self, *, out: Tensor | None = None) -> Tensor:
+    def asinh(self) -> Tensor:
         """Number of this hyperbolic sine. Shapes broadcast; dtypes promote as NumPy's do."""
     def asinh_(self) -> Tensor:
         """Number of this hyperbolic sine, in place."""
     def astype(self, dtype: Any, order: str = 'K', casting: Any = 'unsafe', subok: builtins.bool = True, copy: builtins.bool = True) -> Tensor:
         """Return the tensor in another dtype, recorded where both are floating; itself with ``copy=False`` if it has it."""
-    def atan(self, *, out: Tensor | None = None) -> Tensor:
+    def atan(self) -> Tensor:
         """Angle in radians of this tangent. Shapes broadcast; dtypes promote as NumPy's do."""
-    def atan2(self, other: Any, *, out: Tensor | None = None) -> Tensor:
+    def atan2(self, other: Any) -> Tensor:
         """Angle in radians of the point (b, a); the gradient at the origin is 0. Shapes broadcast; dtypes promote as NumPy's do."""
     def atan2_(self, other: Any) -> Tensor:
         """Angle in radians of the point (b, a); the gradient at the origin is 0, in place."""
     def atan_(self) -> Tensor:
         """Angle in radians of this tangent, in place."""
-    def atanh(self, *, out: Tensor | None = None) -> Tensor:
+    def atanh(self) -> Tensor:
         """Number of this hyperbolic tangent. Shapes broadcast; dtypes promote as NumPy's do."""
     def atanh_(self) -> Tensor:
         """Number of this hyperbolic tangent, in place."""
@@ -344,81 +344,81 @@ class Tensor(SlotHolder):
         """Add the gradient of this tensor, weighted by ``gradient``, to ``.grad`` of the leaves it was computed from."""
     def baddbmm(self, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
         """Return beta * input + alpha * bmm(batch1, batch2); the input is expanded to (b, m, n)."""
-    def baddbmm_(self, *args: Any, **kwargs: Any) -> Tensor:
+    def baddbmm_(self, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
         """Return beta * input + alpha * bmm(batch1, batch2); the input is expanded to (b, m, n), in place."""
     def bernoulli(self, p: Any = None, *, generator: Generator | None = None) -> Tensor:
         """Return 1 with the probabilities that ``input`` holds (or ``p`` everywhere), else 0, in the dtype of ``input``."""
-    def bernoulli_(self, *args: Any, generator: Generator | None = None, **more: Any) -> Tensor:
+    def bernoulli_(self, p: Any = 0.5, *, generator: Generator | None = None) -> Tensor:
         """Fill with 1 with probability p, else 0; the gradient of what stood here is 0."""
     def bincount(self, weights: Any = None, minlength: builtins.int = 0) -> Tensor:
         """Return how often each integer from 0 comes (int64), or the sum of its weights; no gradient."""
-    def bitwise_and(self, other: Any, *, out: Tensor | None = None) -> Tensor:
+    def bitwise_and(self, other: Any) -> Tensor:
         """Bits, or truth, of both; integer and bool tensors only. Shapes broadcast; dtypes promote as NumPy's do."""
     def bitwise_and_(self, other: Any) -> Tensor:
         """Bits, or truth, of both; integer and bool tensors only, in place."""
-    def bitwise_left_shift(self, other: Any, *, out: Tensor | None = None) -> Tensor:
+    def bitwise_left_shift(self, other: Any) -> Tensor:
         """Bits of the first moved up by the second; integer tensors only. Shapes broadcast; dtypes promote as NumPy's do."""
     def bitwise_left_shift_(self, other: Any) -> Tensor:
         """Bits of the first moved up by the second; integer tensors only, in place."""
-    def bitwise_not(self, *, out: Tensor | None = None) -> Tensor:
+    def bitwise_not(self) -> Tensor:
         """Bits, or truth, turned; integer and bool tensors only. Shapes broadcast; dtypes promote as NumPy's do."""
     def bitwise_not_(self) -> Tensor:
         """Bits, or truth, turned; integer and bool tensors only, in place."""
-    def bitwise_or(self, other: Any, *, out: Tensor | None = None) -> Tensor:
+    def bitwise_or(self, other: Any) -> Tensor:
         """Bits, or truth, of either; integer and bool tensors only. Shapes broadcast; dtypes promote as NumPy's do."""
     def bitwise_or_(self, other: Any) -> Tensor:
         """Bits, or truth, of either; integer and bool tensors only, in place."""
-    def bitwise_right_shift(self, other: Any, *, out: Tensor | None = None) -> Tensor:
+    def bitwise_right_shift(self, other: Any) -> Tensor:
         """Bits of the first moved down by the second, its sign kept; integer tensors only. Shapes broadcast; dtypes promote as NumPy's do."""
     def bitwise_right_shift_(self, other: Any) -> Tensor:
         """Bits of the first moved down by the second, its sign kept; integer tensors only, in place."""
-    def bitwise_xor(self, other: Any, *, out: Tensor | None = None) -> Tensor:
+    def bitwise_xor(self, other: Any) -> Tensor:
         """Bits, or truth, of one of the two but not both; integer and bool tensors only. Shapes broadcast; dtypes promote as NumPy's do."""
     def bitwise_xor_(self, other: Any) -> Tensor:
         """Bits, or truth, of one of the two but not both; integer and bool tensors only, in place."""
     def bmm(self, mat2: Any) -> Tensor:
         """Return the products of a batch of matrices, (b, m, k) and (b, k, n): (b, m, n)."""
-    def bool(self) -> Tensor:
+    def bool(self, memory_format: Any = None) -> Tensor:
         """Return the tensor as bool."""
     def broadcast_to(self, size: Any) -> Tensor:
         """Return a view of a larger shape, in which dims of length one are repeated."""
-    def byte(self) -> Tensor:
+    def byte(self, memory_format: Any = None) -> Tensor:
         """Return the tensor as uint8."""
-    def cbrt(self, *, out: Tensor | None = None) -> Tensor:
+    def cbrt(self) -> Tensor:
         """Cube root, of negative numbers too. Shapes broadcast; dtypes promote as NumPy's do."""
     def cbrt_(self) -> Tensor:
         """Cube root, of negative numbers too, in place."""
-    def ceil(self, *, out: Tensor | None = None) -> Tensor:
+    def ceil(self) -> Tensor:
         """Smallest integer that is not smaller; the gradient is 0. Shapes broadcast; dtypes promote as NumPy's do."""
     def ceil_(self) -> Tensor:
         """Smallest integer that is not smaller; the gradient is 0, in place."""
-    def char(self) -> Tensor:
+    def char(self, memory_format: Any = None) -> Tensor:
         """Return the tensor as int8."""
     def cholesky(self, upper: builtins.bool = False) -> Tensor:
         """Return the lower triangular factor L of positive-definite (*, n, n) matrices A = L L^T, or U of A = U^T U."""
     def cholesky_inverse(self, upper: builtins.bool = False) -> Tensor:
-        """Return the inverse of A, given by its Cholesky factor L, or U with ``upper=True``."""
+        """Return the inverse of A, given by its Cholesky factor, or U with ``upper=True``."""
     def cholesky_solve(self, L: Any, upper: builtins.bool = False) -> Tensor:
         """Return X with A X = ``input``, A given by its Cholesky factor L, or U with ``upper=True``."""
     def chunk(self, chunks: builtins.int, dim: builtins.int = 0) -> tuple[Tensor, ...]:
         """Return at most ``chunks`` views of ranges of one length along ``dim``; the last may be shorter."""
     def clamp(self, min: Any = None, max: Any = None) -> Tensor:
         """Return x, but not less than ``min`` nor more than ``max``: numbers or tensors, broadcast; one may be None."""
-    def clamp_(self, *args: Any, **kwargs: Any) -> Tensor:
+    def clamp_(self, min: Any = None, max: Any = None) -> Tensor:
         """Return x, but not less than ``min`` nor more than ``max``: numbers or tensors, broadcast; one may be None, in place."""
-    def clamp_max(self, max: Any, *, out: Tensor | None = None) -> Tensor:
+    def clamp_max(self, max: Any) -> Tensor:
         """First tensor, but not more than the second; a tie gives the first the gradient. Shapes broadcast; dtypes promote as NumPy's do."""
     def clamp_max_(self, max: Any) -> Tensor:
         """First tensor, but not more than the second; a tie gives the first the gradient, in place."""
-    def clamp_min(self, min: Any, *, out: Tensor | None = None) -> Tensor:
+    def clamp_min(self, min: Any) -> Tensor:
         """First tensor, but not less than the second; a tie gives the first the gradient. Shapes broadcast; dtypes promote as NumPy's do."""
     def clamp_min_(self, min: Any) -> Tensor:
         """First tensor, but not less than the second; a tie gives the first the gradient, in place."""
     def clip(self, min: Any = None, max: Any = None) -> Tensor:
         """Return x, but not less than ``min`` nor more than ``max``: numbers or tensors, broadcast; one may be None."""
-    def clip_(self, *args: Any, **kwargs: Any) -> Tensor:
+    def clip_(self, min: Any = None, max: Any = None) -> Tensor:
         """Return x, but not less than ``min`` nor more than ``max``: numbers or tensors, broadcast; one may be None, in place."""
-    def clone(self) -> Tensor:
+    def clone(self, *, memory_format: Any = None) -> Tensor:
         """Return a copy in memory of its own, recorded."""
     def compress(self, condition: Any, axis: Any = None) -> Tensor:
         """Return the places along ``axis``, or of the flat tensor, where the condition holds."""
@@ -426,23 +426,23 @@ class Tensor(SlotHolder):
         """Return the tensor itself: there are no complex ones."""
     def conjugate(self) -> Tensor:
         """Return the tensor itself: there are no complex ones."""
-    def contiguous(self) -> Tensor:
+    def contiguous(self, memory_format: Any = None) -> Tensor:
         """Return the tensor itself if its memory is C-contiguous, else a copy."""
     def copy(self, order: str = 'C') -> Tensor:
         """Return a copy, recorded: PyTorch's ``clone``."""
     def copy_(self, other: Any) -> Tensor:
         """Copy values, broadcast, into this tensor."""
-    def copysign(self, other: Any, *, out: Tensor | None = None) -> Tensor:
+    def copysign(self, other: Any) -> Tensor:
         """First tensor with the sign of the second; the gradient at 0 is 0. Shapes broadcast; dtypes promote as NumPy's do."""
     def copysign_(self, other: Any) -> Tensor:
         """First tensor with the sign of the second; the gradient at 0 is 0, in place."""
     def corrcoef(self) -> Tensor:
         """Return the correlations (N, N) of the rows of x (N, M), which are variables; a 0-d tensor for one row."""
-    def cos(self, *, out: Tensor | None = None) -> Tensor:
+    def cos(self) -> Tensor:
         """Cosine of an angle in radians. Shapes broadcast; dtypes promote as NumPy's do."""
     def cos_(self) -> Tensor:
         """Cosine of an angle in radians, in place."""
-    def cosh(self, *, out: Tensor | None = None) -> Tensor:
+    def cosh(self) -> Tensor:
         """Hyperbolic cosine. Shapes broadcast; dtypes promote as NumPy's do."""
     def cosh_(self) -> Tensor:
         """Hyperbolic cosine, in place."""
@@ -450,7 +450,7 @@ class Tensor(SlotHolder):
         """Return how many elements over ``dim`` are nonzero or True, as int64."""
     def cov(self, *, correction: builtins.int = 1, fweights: Any = None, aweights: Any = None) -> Tensor:
         """Return the covariances (N, N) of the rows of x (N, M), which are variables; a 0-d tensor for one row."""
-    def cpu(self) -> Tensor:
+    def cpu(self, memory_format: Any = None) -> Tensor:
         """Return the tensor itself."""
     def cross(self, other: Any, dim: Any = None, *, axis: Any = None) -> Tensor:
         """Return the vector product along a dim of size 3: the first of that size if not given."""
@@ -460,11 +460,11 @@ class Tensor(SlotHolder):
         """Return the running minimum along ``dim`` and its int64 places: the last of equals, to which the gradient goes."""
     def cumprod(self, dim: Any = None, dtype: Any = None, out: Any = None, *, axis: Any = None) -> Tensor:
         """Return the running product along ``dim``, of the shape of x; ints and bools multiply to int64."""
-    def cumprod_(self, *args: Any, **kwargs: Any) -> Tensor:
+    def cumprod_(self, dim: Any = None, *, dtype: Any = None, axis: Any = None) -> Tensor:
         """Return the running product along ``dim``, of the shape of x; ints and bools multiply to int64, in place."""
     def cumsum(self, dim: Any = None, dtype: Any = None, out: Any = None, *, axis: Any = None) -> Tensor:
         """Return the running sum along ``dim``, of the shape of x; ints and bools sum to int64."""
-    def cumsum_(self, *args: Any, **kwargs: Any) -> Tensor:
+    def cumsum_(self, dim: Any = None, *, dtype: Any = None, axis: Any = None) -> Tensor:
         """Return the running sum along ``dim``, of the shape of x; ints and bools sum to int64, in place."""
     @property
     def data(self) -> Tensor:
@@ -472,7 +472,7 @@ class Tensor(SlotHolder):
     @data.setter
     def data(self, other: Tensor) -> None:
         ...
-    def deg2rad(self, *, out: Tensor | None = None) -> Tensor:
+    def deg2rad(self) -> Tensor:
         """Angle in radians of one in degrees. Shapes broadcast; dtypes promote as NumPy's do."""
     def deg2rad_(self) -> Tensor:
         """Angle in radians of one in degrees, in place."""
@@ -497,7 +497,7 @@ class Tensor(SlotHolder):
         """Return a copy with ``src`` on the diagonal of two dims; it has the shape of :func:`diagonal`."""
     def diff(self, n: builtins.int = 1, dim: Any = None, prepend: Any = None, append: Any = None, *, axis: Any = None) -> Tensor:
         """Return the n-th differences of neighbours along ``dim``, the last by default."""
-    def digamma(self, *, out: Tensor | None = None) -> Tensor:
+    def digamma(self) -> Tensor:
         """Derivative of the logarithm of the gamma function. Shapes broadcast; dtypes promote as NumPy's do."""
     def digamma_(self) -> Tensor:
         """Derivative of the logarithm of the gamma function, in place."""
@@ -505,17 +505,17 @@ class Tensor(SlotHolder):
         """Return the number of dims."""
     def dist(self, other: Any, p: Any = 2) -> Tensor:
         """Return the norm of the difference of two tensors, whose shapes broadcast."""
-    def div(self, other: Any, *, rounding_mode: str | None = None, out: Tensor | None = None) -> Tensor:
+    def div(self, other: Any, *, rounding_mode: str | None = None) -> Tensor:
         """Return the quotient; with ``rounding_mode`` "trunc" rounded towards zero, "floor" down, which has no slope."""
-    def div_(self, *args: Any, **kwargs: Any) -> Tensor:
+    def div_(self, other: Any, *, rounding_mode: str | None = None) -> Tensor:
         """Return the quotient; with ``rounding_mode`` "trunc" rounded towards zero, "floor" down, which has no slope, in place."""
-    def divide(self, other: Any, *, rounding_mode: str | None = None, out: Tensor | None = None) -> Tensor:
+    def divide(self, other: Any, *, rounding_mode: str | None = None) -> Tensor:
         """Return the quotient; with ``rounding_mode`` "trunc" rounded towards zero, "floor" down, which has no slope."""
-    def divide_(self, *args: Any, **kwargs: Any) -> Tensor:
+    def divide_(self, other: Any, *, rounding_mode: str | None = None) -> Tensor:
         """Return the quotient; with ``rounding_mode`` "trunc" rounded towards zero, "floor" down, which has no slope, in place."""
-    def dot(self, other: Any) -> Any:
+    def dot(self, tensor: Any) -> Any:
         """Return the inner product of two vectors, 0-d."""
-    def double(self) -> Tensor:
+    def double(self, memory_format: Any = None) -> Tensor:
         """Return the tensor as float64."""
     def dsplit(self, indices_or_sections: Any) -> tuple[Tensor, ...]:
         """Return views of equal ranges along the third dim, or of ranges cut at these places."""
@@ -524,35 +524,35 @@ class Tensor(SlotHolder):
         """The dtype of the elements, a NumPy dtype."""
     def element_size(self) -> builtins.int:
         """Return the number of bytes of an element."""
-    def entr(self, *, out: Tensor | None = None) -> Tensor:
+    def entr(self) -> Tensor:
         """Entropy, -x log x; 0 at 0 and -inf below. Shapes broadcast; dtypes promote as NumPy's do."""
     def entr_(self) -> Tensor:
         """Entropy, -x log x; 0 at 0 and -inf below, in place."""
-    def eq(self, other: Any, *, out: Tensor | None = None) -> Tensor:
+    def eq(self, other: Any) -> Tensor:
         """True where both are equal. Shapes broadcast; dtypes promote as NumPy's do."""
     def eq_(self, other: Any) -> Tensor:
         """True where both are equal, in place."""
     def equal(self, other: Tensor) -> builtins.bool:
         """Return whether two tensors have one shape and equal elements; ``input == other`` compares element by element."""
-    def erf(self, *, out: Tensor | None = None) -> Tensor:
+    def erf(self) -> Tensor:
         """Error function. Shapes broadcast; dtypes promote as NumPy's do."""
     def erf_(self) -> Tensor:
         """Error function, in place."""
-    def erfc(self, *, out: Tensor | None = None) -> Tensor:
+    def erfc(self) -> Tensor:
         """One less the error function. Shapes broadcast; dtypes promote as NumPy's do."""
     def erfc_(self) -> Tensor:
         """One less the error function, in place."""
-    def erfcx(self, *, out: Tensor | None = None) -> Tensor:
+    def erfcx(self) -> Tensor:
         """Complementary error function times exp(x x). Shapes broadcast; dtypes promote as NumPy's do."""
     def erfcx_(self) -> Tensor:
         """Complementary error function times exp(x x), in place."""
-    def erfinv(self, *, out: Tensor | None = None) -> Tensor:
+    def erfinv(self) -> Tensor:
         """Number whose error function this is. Shapes broadcast; dtypes promote as NumPy's do."""
     def erfinv_(self) -> Tensor:
         """Number whose error function this is, in place."""
-    def exp(self, *, out: Tensor | None = None) -> Tensor:
+    def exp(self) -> Tensor:
         """Exponential. Shapes broadcast; dtypes promote as NumPy's do."""
-    def exp2(self, *, out: Tensor | None = None) -> Tensor:
+    def exp2(self) -> Tensor:
         """Two raised to the tensor. Shapes broadcast; dtypes promote as NumPy's do."""
     def exp2_(self) -> Tensor:
         """Two raised to the tensor, in place."""
@@ -562,11 +562,11 @@ class Tensor(SlotHolder):
         """Return a view with dims of length one repeated; -1 keeps a dim."""
     def expand_as(self, other: Tensor) -> Tensor:
         """Return a view of the shape of another tensor, in which dims of length one are repeated."""
-    def expm1(self, *, out: Tensor | None = None) -> Tensor:
+    def expm1(self) -> Tensor:
         """Exponential less one, right for small arguments. Shapes broadcast; dtypes promote as NumPy's do."""
     def expm1_(self) -> Tensor:
         """Exponential less one, right for small arguments, in place."""
-    def exponential_(self, *args: Any, generator: Generator | None = None, **more: Any) -> Tensor:
+    def exponential_(self, lambd: builtins.float = 1.0, *, generator: Generator | None = None) -> Tensor:
         """Fill with exponential numbers of the rate lambd; the gradient of what stood here is 0."""
     def fill(self, value: Any) -> None:
         """Write a number to all elements, recorded as ``x.fill_(value)``, and return None, as NumPy does."""
@@ -574,7 +574,7 @@ class Tensor(SlotHolder):
         """Fill with one number, or with a 0-d tensor."""
     def fill_diagonal_(self, fill_value: Any, wrap: builtins.bool = False) -> Tensor:
         """Fill the main diagonal in place; with ``wrap`` it begins again below the first square of a tall matrix."""
-    def fix(self, *, out: Tensor | None = None) -> Tensor:
+    def fix(self) -> Tensor:
         """Integer part, towards zero; the gradient is 0. Shapes broadcast; dtypes promote as NumPy's do."""
     def fix_(self) -> Tensor:
         """Integer part, towards zero; the gradient is 0, in place."""
@@ -592,33 +592,33 @@ class Tensor(SlotHolder):
         """Return a copy with the columns in reversed order."""
     def flipud(self) -> Tensor:
         """Return a copy with the rows in reversed order."""
-    def float(self) -> Tensor:
+    def float(self, memory_format: Any = None) -> Tensor:
         """Return the tensor as float32."""
     def float_power(self, exponent: Any) -> Tensor:
         """Return x raised to the exponent in float64, whatever the dtypes."""
-    def float_power_(self, *args: Any, **kwargs: Any) -> Tensor:
+    def float_power_(self, exponent: Any) -> Tensor:
         """Return x raised to the exponent in float64, whatever the dtypes, in place."""
-    def floor(self, *, out: Tensor | None = None) -> Tensor:
+    def floor(self) -> Tensor:
         """Largest integer that is not larger; the gradient is 0. Shapes broadcast; dtypes promote as NumPy's do."""
     def floor_(self) -> Tensor:
         """Largest integer that is not larger; the gradient is 0, in place."""
-    def floor_divide(self, other: Any, *, out: Tensor | None = None) -> Tensor:
+    def floor_divide(self, other: Any) -> Tensor:
         """Largest integer not larger than the quotient; the gradients are 0. Shapes broadcast; dtypes promote as NumPy's do."""
     def floor_divide_(self, other: Any) -> Tensor:
         """Largest integer not larger than the quotient; the gradients are 0, in place."""
-    def fmax(self, other: Any, *, out: Tensor | None = None) -> Tensor:
+    def fmax(self, other: Any) -> Tensor:
         """Larger of two tensors, or the one that is not nan; a tie gives the first the gradient. Shapes broadcast; dtypes promote as NumPy's do."""
     def fmax_(self, other: Any) -> Tensor:
         """Larger of two tensors, or the one that is not nan; a tie gives the first the gradient, in place."""
-    def fmin(self, other: Any, *, out: Tensor | None = None) -> Tensor:
+    def fmin(self, other: Any) -> Tensor:
         """Smaller of two tensors, or the one that is not nan; a tie gives the first the gradient. Shapes broadcast; dtypes promote as NumPy's do."""
     def fmin_(self, other: Any) -> Tensor:
         """Smaller of two tensors, or the one that is not nan; a tie gives the first the gradient, in place."""
-    def fmod(self, other: Any, *, out: Tensor | None = None) -> Tensor:
+    def fmod(self, other: Any) -> Tensor:
         """What truncated division leaves, with the sign of the dividend. Shapes broadcast; dtypes promote as NumPy's do."""
     def fmod_(self, other: Any) -> Tensor:
         """What truncated division leaves, with the sign of the dividend, in place."""
-    def frac(self, *, out: Tensor | None = None) -> Tensor:
+    def frac(self) -> Tensor:
         """What the integer part leaves, with the sign of the tensor. Shapes broadcast; dtypes promote as NumPy's do."""
     def frac_(self) -> Tensor:
         """What the integer part leaves, with the sign of the tensor, in place."""
@@ -626,11 +626,11 @@ class Tensor(SlotHolder):
         """Return the mantissas, of absolute value in [0.5, 1), and the int32 exponents of two; x is their ``ldexp``."""
     def gather(self, dim: builtins.int, index: Any, *, sparse_grad: builtins.bool = False) -> Tensor:
         """Return ``input[i][index[i][j]]`` for dim 1 and so on: along ``dim`` the index says which place to take."""
-    def gcd(self, other: Any, *, out: Tensor | None = None) -> Tensor:
+    def gcd(self, other: Any) -> Tensor:
         """Greatest common divisor, not negative; integer tensors only. Shapes broadcast; dtypes promote as NumPy's do."""
     def gcd_(self, other: Any) -> Tensor:
         """Greatest common divisor, not negative; integer tensors only, in place."""
-    def ge(self, other: Any, *, out: Tensor | None = None) -> Tensor:
+    def ge(self, other: Any) -> Tensor:
         """True where the first is greater or equal. Shapes broadcast; dtypes promote as NumPy's do."""
     def ge_(self, other: Any) -> Tensor:
         """True where the first is greater or equal, in place."""
@@ -645,21 +645,21 @@ class Tensor(SlotHolder):
     @property
     def grad_fn(self) -> Any:
         """The node that computed this tensor; None for leaves."""
-    def greater(self, other: Any, *, out: Tensor | None = None) -> Tensor:
+    def greater(self, other: Any) -> Tensor:
         """True where the first is greater. Shapes broadcast; dtypes promote as NumPy's do."""
     def greater_(self, other: Any) -> Tensor:
         """True where the first is greater, in place."""
-    def greater_equal(self, other: Any, *, out: Tensor | None = None) -> Tensor:
+    def greater_equal(self, other: Any) -> Tensor:
         """True where the first is greater or equal. Shapes broadcast; dtypes promote as NumPy's do."""
     def greater_equal_(self, other: Any) -> Tensor:
         """True where the first is greater or equal, in place."""
-    def gt(self, other: Any, *, out: Tensor | None = None) -> Tensor:
+    def gt(self, other: Any) -> Tensor:
         """True where the first is greater. Shapes broadcast; dtypes promote as NumPy's do."""
     def gt_(self, other: Any) -> Tensor:
         """True where the first is greater, in place."""
-    def half(self) -> Tensor:
+    def half(self, memory_format: Any = None) -> Tensor:
         """Return the tensor as float16."""
-    def heaviside(self, values: Any, *, out: Tensor | None = None) -> Tensor:
+    def heaviside(self, values: Any) -> Tensor:
         """0 where the first is negative or nan, 1 where it is positive, the second where it is 0. Shapes broadcast; dtypes promote as NumPy's do."""
     def heaviside_(self, values: Any) -> Tensor:
         """0 where the first is negative or nan, 1 where it is positive, the second where it is 0, in place."""
@@ -669,23 +669,23 @@ class Tensor(SlotHolder):
         """Return how many elements lie in each bin, and the edges, in the dtype of x; no gradient."""
     def hsplit(self, indices_or_sections: Any) -> tuple[Tensor, ...]:
         """Return views of equal ranges along the columns, or along a vector, or of ranges cut at these places."""
-    def hypot(self, other: Any, *, out: Tensor | None = None) -> Tensor:
+    def hypot(self, other: Any) -> Tensor:
         """Square root of the sum of two squares, without overflow. Shapes broadcast; dtypes promote as NumPy's do."""
     def hypot_(self, other: Any) -> Tensor:
         """Square root of the sum of two squares, without overflow, in place."""
-    def i0(self, *, out: Tensor | None = None) -> Tensor:
+    def i0(self) -> Tensor:
         """Modified Bessel function of the first kind of order 0. Shapes broadcast; dtypes promote as NumPy's do."""
     def i0_(self) -> Tensor:
         """Modified Bessel function of the first kind of order 0, in place."""
-    def i0e(self, *, out: Tensor | None = None) -> Tensor:
+    def i0e(self) -> Tensor:
         """Modified Bessel function of order 0 times exp(-|x|). Shapes broadcast; dtypes promote as NumPy's do."""
     def i0e_(self) -> Tensor:
         """Modified Bessel function of order 0 times exp(-|x|), in place."""
-    def i1(self, *, out: Tensor | None = None) -> Tensor:
+    def i1(self) -> Tensor:
         """Modified Bessel function of the first kind of order 1. Shapes broadcast; dtypes promote as NumPy's do."""
     def i1_(self) -> Tensor:
         """Modified Bessel function of the first kind of order 1, in place."""
-    def i1e(self, *, out: Tensor | None = None) -> Tensor:
+    def i1e(self) -> Tensor:
         """Modified Bessel function of order 1 times exp(-|x|). Shapes broadcast; dtypes promote as NumPy's do."""
     def i1e_(self) -> Tensor:
         """Modified Bessel function of order 1 times exp(-|x|), in place."""
@@ -720,17 +720,17 @@ class Tensor(SlotHolder):
         """Return copies of the places along ``dim`` that an integer vector gives."""
     def inner(self, other: Any) -> Any:
         """Return the sums of products over the last dim of both; the other dims stand side by side."""
-    def int(self) -> Tensor:
+    def int(self, memory_format: Any = None) -> Tensor:
         """Return the tensor as int32."""
     def inverse(self) -> Tensor:
         """Return the inverse of (*, n, n) matrices. LinAlgError if one is singular."""
-    def invert(self, *, out: Tensor | None = None) -> Tensor:
+    def invert(self) -> Tensor:
         """Bits, or truth, turned; integer and bool tensors only. Shapes broadcast; dtypes promote as NumPy's do."""
     def invert_(self) -> Tensor:
         """Bits, or truth, turned; integer and bool tensors only, in place."""
     def is_complex(self) -> builtins.bool:
         """Return False: there are no complex tensors."""
-    def is_contiguous(self) -> builtins.bool:
+    def is_contiguous(self, memory_format: Any = None) -> builtins.bool:
         """Return whether the memory is C-contiguous."""
     @property
     def is_cpu(self) -> builtins.bool:
@@ -765,29 +765,29 @@ class Tensor(SlotHolder):
         """What PyTorch's tensors may be and these are not: False."""
     def isclose(self, other: Any, rtol: builtins.float = 1e-05, atol: builtins.float = 1e-08, equal_nan: builtins.bool = False) -> Tensor:
         """Return True where ``|input - other| <= atol + rtol |other|``, or both are equal; with ``equal_nan``, both nan."""
-    def isfinite(self, *, out: Tensor | None = None) -> Tensor:
+    def isfinite(self) -> Tensor:
         """True where the tensor is neither inf nor nan. Shapes broadcast; dtypes promote as NumPy's do."""
     def isfinite_(self) -> Tensor:
         """True where the tensor is neither inf nor nan, in place."""
-    def isinf(self, *, out: Tensor | None = None) -> Tensor:
+    def isinf(self) -> Tensor:
         """True where the tensor is inf or -inf. Shapes broadcast; dtypes promote as NumPy's do."""
     def isinf_(self) -> Tensor:
         """True where the tensor is inf or -inf, in place."""
-    def isnan(self, *, out: Tensor | None = None) -> Tensor:
+    def isnan(self) -> Tensor:
         """True where the tensor is nan. Shapes broadcast; dtypes promote as NumPy's do."""
     def isnan_(self) -> Tensor:
         """True where the tensor is nan, in place."""
-    def isneginf(self, *, out: Tensor | None = None) -> Tensor:
+    def isneginf(self) -> Tensor:
         """True where the tensor is -inf. Shapes broadcast; dtypes promote as NumPy's do."""
     def isneginf_(self) -> Tensor:
         """True where the tensor is -inf, in place."""
-    def isposinf(self, *, out: Tensor | None = None) -> Tensor:
+    def isposinf(self) -> Tensor:
         """True where the tensor is inf. Shapes broadcast; dtypes promote as NumPy's do."""
     def isposinf_(self) -> Tensor:
         """True where the tensor is inf, in place."""
     def isreal(self) -> Tensor:
         """Return True for each element: there are no complex tensors."""
-    def item(self, *at: Any) -> Any:
+    def item(self, *args: Any) -> Any:
         """Return the only element as a Python number."""
     @property
     def itemsize(self) -> builtins.int:
@@ -796,63 +796,63 @@ class Tensor(SlotHolder):
         """Return the Kronecker product: each element of the first times the whole of the other."""
     def kthvalue(self, k: builtins.int, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Any:
         """Return the ``k``-th smallest element along ``dim``, counted from 1, and its int64 place."""
-    def lcm(self, other: Any, *, out: Tensor | None = None) -> Tensor:
+    def lcm(self, other: Any) -> Tensor:
         """Least common multiple, not negative; integer tensors only. Shapes broadcast; dtypes promote as NumPy's do."""
     def lcm_(self, other: Any) -> Tensor:
         """Least common multiple, not negative; integer tensors only, in place."""
     def ldexp(self, other: Any) -> Tensor:
         """Return x times two to the power of ``other``; it does not overflow where the result does not."""
-    def ldexp_(self, *args: Any, **kwargs: Any) -> Tensor:
+    def ldexp_(self, other: Any) -> Tensor:
         """Return x times two to the power of ``other``; it does not overflow where the result does not, in place."""
-    def le(self, other: Any, *, out: Tensor | None = None) -> Tensor:
+    def le(self, other: Any) -> Tensor:
         """True where the first is less or equal. Shapes broadcast; dtypes promote as NumPy's do."""
     def le_(self, other: Any) -> Tensor:
         """True where the first is less or equal, in place."""
-    def left_shift(self, other: Any, *, out: Tensor | None = None) -> Tensor:
+    def left_shift(self, other: Any) -> Tensor:
         """Bits of the first moved up by the second; integer tensors only. Shapes broadcast; dtypes promote as NumPy's do."""
     def left_shift_(self, other: Any) -> Tensor:
         """Bits of the first moved up by the second; integer tensors only, in place."""
     def lerp(self, end: Any, weight: Any) -> Tensor:
         """Return the point between x and ``end``: x for weight 0, ``end`` for weight 1, a number or a tensor."""
-    def lerp_(self, *args: Any, **kwargs: Any) -> Tensor:
+    def lerp_(self, end: Any, weight: Any) -> Tensor:
         """Return the point between x and ``end``: x for weight 0, ``end`` for weight 1, a number or a tensor, in place."""
-    def less(self, other: Any, *, out: Tensor | None = None) -> Tensor:
+    def less(self, other: Any) -> Tensor:
         """True where the first is less. Shapes broadcast; dtypes promote as NumPy's do."""
     def less_(self, other: Any) -> Tensor:
         """True where the first is less, in place."""
-    def less_equal(self, other: Any, *, out: Tensor | None = None) -> Tensor:
+    def less_equal(self, other: Any) -> Tensor:
         """True where the first is less or equal. Shapes broadcast; dtypes promote as NumPy's do."""
     def less_equal_(self, other: Any) -> Tensor:
         """True where the first is less or equal, in place."""
-    def lgamma(self, *, out: Tensor | None = None) -> Tensor:
+    def lgamma(self) -> Tensor:
         """Logarithm of the absolute value of the gamma function. Shapes broadcast; dtypes promote as NumPy's do."""
     def lgamma_(self) -> Tensor:
         """Logarithm of the absolute value of the gamma function, in place."""
-    def log(self, *, out: Tensor | None = None) -> Tensor:
+    def log(self) -> Tensor:
         """Natural logarithm. Shapes broadcast; dtypes promote as NumPy's do."""
-    def log10(self, *, out: Tensor | None = None) -> Tensor:
+    def log10(self) -> Tensor:
         """Logarithm to base 10. Shapes broadcast; dtypes promote as NumPy's do."""
     def log10_(self) -> Tensor:
         """Logarithm to base 10, in place."""
-    def log1p(self, *, out: Tensor | None = None) -> Tensor:
+    def log1p(self) -> Tensor:
         """Logarithm of one plus the tensor, right for small arguments. Shapes broadcast; dtypes promote as NumPy's do."""
     def log1p_(self) -> Tensor:
         """Logarithm of one plus the tensor, right for small arguments, in place."""
-    def log2(self, *, out: Tensor | None = None) -> Tensor:
+    def log2(self) -> Tensor:
         """Logarithm to base 2. Shapes broadcast; dtypes promote as NumPy's do."""
     def log2_(self) -> Tensor:
         """Logarithm to base 2, in place."""
     def log_(self) -> Tensor:
         """Natural logarithm, in place."""
-    def log_ndtr(self, *, out: Tensor | None = None) -> Tensor:
+    def log_ndtr(self) -> Tensor:
         """Logarithm of the area under the normal density up to x. Shapes broadcast; dtypes promote as NumPy's do."""
     def log_ndtr_(self) -> Tensor:
         """Logarithm of the area under the normal density up to x, in place."""
     def log_softmax(self, dim: Any = None, dtype: Any = None, *, axis: Any = None) -> Tensor:
         """Return the logarithm of :func:`softmax`, exact where it is small; arguments as there."""
-    def logaddexp(self, other: Any, *, out: Tensor | None = None) -> Tensor:
+    def logaddexp(self, other: Any) -> Tensor:
         """Logarithm of the sum of the exponentials of two tensors. Shapes broadcast; dtypes promote as NumPy's do."""
-    def logaddexp2(self, other: Any, *, out: Tensor | None = None) -> Tensor:
+    def logaddexp2(self, other: Any) -> Tensor:
         """Logarithm to base 2 of the sum of two raised to two tensors. Shapes broadcast; dtypes promote as NumPy's do."""
     def logaddexp2_(self, other: Any) -> Tensor:
         """Logarithm to base 2 of the sum of two raised to two tensors, in place."""
@@ -862,31 +862,31 @@ class Tensor(SlotHolder):
         """Return ``log(cumsum(exp(input)))`` along ``dim`` without overflow on the way; floating tensors only."""
     def logdet(self) -> Tensor:
         """Return the logarithms (*) of determinants: nan where negative, -inf where 0."""
-    def logical_and(self, other: Any, *, out: Tensor | None = None) -> Tensor:
+    def logical_and(self, other: Any) -> Tensor:
         """True where both are nonzero or True. Shapes broadcast; dtypes promote as NumPy's do."""
     def logical_and_(self, other: Any) -> Tensor:
         """True where both are nonzero or True, in place."""
-    def logical_not(self, *, out: Tensor | None = None) -> Tensor:
+    def logical_not(self) -> Tensor:
         """True where the tensor is zero or False. Shapes broadcast; dtypes promote as NumPy's do."""
     def logical_not_(self) -> Tensor:
         """True where the tensor is zero or False, in place."""
-    def logical_or(self, other: Any, *, out: Tensor | None = None) -> Tensor:
+    def logical_or(self, other: Any) -> Tensor:
         """True where one is nonzero or True. Shapes broadcast; dtypes promote as NumPy's do."""
     def logical_or_(self, other: Any) -> Tensor:
         """True where one is nonzero or True, in place."""
-    def logical_xor(self, other: Any, *, out: Tensor | None = None) -> Tensor:
+    def logical_xor(self, other: Any) -> Tensor:
         """True where one of the two, but not both, is nonzero or True. Shapes broadcast; dtypes promote as NumPy's do."""
     def logical_xor_(self, other: Any) -> Tensor:
         """True where one of the two, but not both, is nonzero or True, in place."""
     def logit(self, eps: builtins.float | None = None) -> Tensor:
         """Return ``log(input / (1 - input))``; with ``eps``, of x clamped to between eps and 1 - eps."""
-    def logit_(self, *args: Any, **kwargs: Any) -> Tensor:
+    def logit_(self, eps: builtins.float | None = None) -> Tensor:
         """Return ``log(input / (1 - input))``; with ``eps``, of x clamped to between eps and 1 - eps, in place."""
     def logsumexp(self, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:
         """Return ``log(sum(exp(input)))`` over ``dim`` (an int or a tuple), without overflow on the way."""
-    def long(self) -> Tensor:
+    def long(self, memory_format: Any = None) -> Tensor:
         """Return the tensor as int64."""
-    def lt(self, other: Any, *, out: Tensor | None = None) -> Tensor:
+    def lt(self, other: Any) -> Tensor:
         """True where the first is less. Shapes broadcast; dtypes promote as NumPy's do."""
     def lt_(self, other: Any) -> Tensor:
         """True where the first is less, in place."""
@@ -918,7 +918,7 @@ class Tensor(SlotHolder):
         """Return the n-th powers of square matrices; of their inverses if n is negative."""
     def max(self, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Any:
         """Return the maximum of all elements, or of each row along ``dim`` with its place."""
-    def maximum(self, other: Any, *, out: Tensor | None = None) -> Tensor:
+    def maximum(self, other: Any) -> Tensor:
         """Larger of two tensors, element by element; a tie gives each half of the gradient. Shapes broadcast; dtypes promote as NumPy's do."""
     def maximum_(self, other: Any) -> Tensor:
         """Larger of two tensors, element by element; a tie gives each half of the gradient, in place."""
@@ -928,7 +928,7 @@ class Tensor(SlotHolder):
         """Return the lower median of all elements, nan if one is nan, or of each row along ``dim`` with its int64 place."""
     def min(self, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Any:
         """Return the minimum of all elements, or of each row along ``dim`` with its place."""
-    def minimum(self, other: Any, *, out: Tensor | None = None) -> Tensor:
+    def minimum(self, other: Any) -> Tensor:
         """Smaller of two tensors, element by element; a tie gives each half of the gradient. Shapes broadcast; dtypes promote as NumPy's do."""
     def minimum_(self, other: Any) -> Tensor:
         """Smaller of two tensors, element by element; a tie gives each half of the gradient, in place."""
@@ -942,11 +942,11 @@ class Tensor(SlotHolder):
         """Return a view with dims ``source`` at the places ``destination``; the others keep their order."""
     def msort(self) -> Tensor:
         """Return the elements in order along the first dim."""
-    def mul(self, other: Any, *, out: Tensor | None = None) -> Tensor:
+    def mul(self, other: Any) -> Tensor:
         """Product of two tensors. Shapes broadcast; dtypes promote as NumPy's do."""
     def mul_(self, other: Any) -> Tensor:
         """Product of two tensors, in place."""
-    def multiply(self, other: Any, *, out: Tensor | None = None) -> Tensor:
+    def multiply(self, other: Any) -> Tensor:
         """Product of two tensors. Shapes broadcast; dtypes promote as NumPy's do."""
     def multiply_(self, other: Any) -> Tensor:
         """Product of two tensors, in place."""
@@ -954,11 +954,11 @@ class Tensor(SlotHolder):
         """Return the product of an (m, k) matrix and a (k,) vector."""
     def mvlgamma(self, p: builtins.int) -> Tensor:
         """Return the logarithm of the multivariate gamma function of dimension p; x is above (p - 1) / 2."""
-    def mvlgamma_(self, *args: Any, **kwargs: Any) -> Tensor:
+    def mvlgamma_(self, p: builtins.int) -> Tensor:
         """Return the logarithm of the multivariate gamma function of dimension p; x is above (p - 1) / 2, in place."""
     def nan_to_num(self, nan: Any = None, posinf: Any = None, neginf: Any = None) -> Tensor:
         """Return x with numbers for nan (0), inf and -inf (the largest and smallest of the dtype)."""
-    def nan_to_num_(self, *args: Any, **kwargs: Any) -> Tensor:
+    def nan_to_num_(self, nan: Any = None, posinf: Any = None, neginf: Any = None) -> Tensor:
         """Return x with numbers for nan (0), inf and -inf (the largest and smallest of the dtype), in place."""
     def nanmean(self, dim: Any = None, keepdim: Any = None, *, dtype: Any = None, axis: Any = None, keepdims: Any = None) -> Tensor:
         """Return the mean over ``dim`` of what is not nan; nan where nothing is left. Floating tensors only."""
@@ -980,23 +980,23 @@ class Tensor(SlotHolder):
         """The number of dims."""
     def ndimension(self) -> builtins.int:
         """Return the number of dims."""
-    def ndtr(self, *, out: Tensor | None = None) -> Tensor:
+    def ndtr(self) -> Tensor:
         """Area under the normal density up to x. Shapes broadcast; dtypes promote as NumPy's do."""
     def ndtr_(self) -> Tensor:
         """Area under the normal density up to x, in place."""
-    def ndtri(self, *, out: Tensor | None = None) -> Tensor:
+    def ndtri(self) -> Tensor:
         """Number up to which the area under the normal density is x. Shapes broadcast; dtypes promote as NumPy's do."""
     def ndtri_(self) -> Tensor:
         """Number up to which the area under the normal density is x, in place."""
-    def ne(self, other: Any, *, out: Tensor | None = None) -> Tensor:
+    def ne(self, other: Any) -> Tensor:
         """True where they differ. Shapes broadcast; dtypes promote as NumPy's do."""
     def ne_(self, other: Any) -> Tensor:
         """True where they differ, in place."""
-    def neg(self, *, out: Tensor | None = None) -> Tensor:
+    def neg(self) -> Tensor:
         """Tensor with its sign turned. Shapes broadcast; dtypes promote as NumPy's do."""
     def neg_(self) -> Tensor:
         """Tensor with its sign turned, in place."""
-    def negative(self, *, out: Tensor | None = None) -> Tensor:
+    def negative(self) -> Tensor:
         """Tensor with its sign turned. Shapes broadcast; dtypes promote as NumPy's do."""
     def negative_(self) -> Tensor:
         """Tensor with its sign turned, in place."""
@@ -1004,17 +1004,17 @@ class Tensor(SlotHolder):
         """Return the number of elements."""
     def new(self, *args: Any) -> Tensor:
         """Return a tensor of this dtype: of these sizes, not set, or of a list's, an array's or a tensor's elements."""
-    def new_empty(self, *args: Any, dtype: Any = None, **more: Any) -> Tensor:
+    def new_empty(self, *shape: Any, size: Any = None, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: builtins.bool = False, pin_memory: builtins.bool = False) -> Tensor:
         """Return a tensor whose elements are not set, of the dtype of this one."""
-    def new_full(self, *args: Any, dtype: Any = None, **more: Any) -> Tensor:
-        """Return a tensor filled with one number, whose type decides the dtype, of the dtype of this one."""
-    def new_ones(self, *args: Any, dtype: Any = None, **more: Any) -> Tensor:
+    def new_full(self, size: Any, fill_value: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: builtins.bool = False, pin_memory: builtins.bool = False) -> Tensor:
+        """Return a tensor filled with one number, of the dtype of this one."""
+    def new_ones(self, *shape: Any, size: Any = None, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: builtins.bool = False, pin_memory: builtins.bool = False) -> Tensor:
         """Return a tensor of ones, of the dtype of this one."""
-    def new_tensor(self, *args: Any, dtype: Any = None, **more: Any) -> Tensor:
-        """Return a new leaf holding a copy of data: a number, nested lists, an array, of the dtype of this one."""
-    def new_zeros(self, *args: Any, dtype: Any = None, **more: Any) -> Tensor:
+    def new_tensor(self, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: builtins.bool = False, pin_memory: builtins.bool = False) -> Tensor:
+        """Return a new leaf holding a copy of data, of the dtype of this one."""
+    def new_zeros(self, *shape: Any, size: Any = None, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: builtins.bool = False, pin_memory: builtins.bool = False) -> Tensor:
         """Return a tensor of zeros, of the dtype of this one."""
-    def nextafter(self, other: Any, *, out: Tensor | None = None) -> Tensor:
+    def nextafter(self, other: Any) -> Tensor:
         """Next number of the dtype, from the first towards the second; where they are equal, no gradient. Shapes broadcast; dtypes promote as NumPy's do."""
     def nextafter_(self, other: Any) -> Tensor:
         """Next number of the dtype, from the first towards the second; where they are equal, no gradient, in place."""
@@ -1022,9 +1022,9 @@ class Tensor(SlotHolder):
         """Return the int64 places of all elements that are not zero: a row each, or with ``as_tuple`` a vector a dim."""
     def norm(self, p: Any = 'fro', dim: Any = None, keepdim: Any = None, dtype: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:
         """Return the norm of all elements, or of vectors over ``dim``: linalg.vector_norm under PyTorch's old name."""
-    def normal_(self, *args: Any, generator: Generator | None = None, **more: Any) -> Tensor:
+    def normal_(self, mean: builtins.float = 0.0, std: builtins.float = 1.0, *, generator: Generator | None = None) -> Tensor:
         """Fill with normal numbers of this mean and standard deviation; the gradient of what stood here is 0."""
-    def not_equal(self, other: Any, *, out: Tensor | None = None) -> Tensor:
+    def not_equal(self, other: Any) -> Tensor:
         """True where they differ. Shapes broadcast; dtypes promote as NumPy's do."""
     def not_equal_(self, other: Any) -> Tensor:
         """True where they differ, in place."""
@@ -1043,17 +1043,17 @@ class Tensor(SlotHolder):
         """Return the pseudoinverses of matrices: see linalg.pinv."""
     def polygamma(self, n: builtins.int) -> Tensor:
         """Return the n-th derivative of the digamma function; n is an int, RuntimeError below 0."""
-    def polygamma_(self, *args: Any, **kwargs: Any) -> Tensor:
+    def polygamma_(self, n: builtins.int) -> Tensor:
         """Return the n-th derivative of the digamma function; n is an int, RuntimeError below 0, in place."""
-    def positive(self, *, out: Tensor | None = None) -> Tensor:
+    def positive(self) -> Tensor:
         """The tensor itself. Shapes broadcast; dtypes promote as NumPy's do."""
     def positive_(self) -> Tensor:
         """The tensor itself, in place."""
-    def pow(self, exponent: Any, *, out: Tensor | None = None) -> Tensor:
+    def pow(self, exponent: Any) -> Tensor:
         """First tensor raised to the second. Shapes broadcast; dtypes promote as NumPy's do."""
     def pow_(self, exponent: Any) -> Tensor:
         """First tensor raised to the second, in place."""
-    def power(self, exponent: Any, *, out: Tensor | None = None) -> Tensor:
+    def power(self, exponent: Any) -> Tensor:
         """First tensor raised to the second. Shapes broadcast; dtypes promote as NumPy's do."""
     def power_(self, exponent: Any) -> Tensor:
         """First tensor raised to the second, in place."""
@@ -1069,18 +1069,18 @@ class Tensor(SlotHolder):
         """Return Q and R of matrices, reduced or, with ``some=False``, complete: see linalg.qr."""
     def quantile(self, q: Any, dim: Any = None, keepdim: Any = None, *, interpolation: str = 'linear', axis: Any = None, keepdims: Any = None) -> Tensor:
         """Return quantiles of all elements or along ``dim``; nan where an element is nan."""
-    def rad2deg(self, *, out: Tensor | None = None) -> Tensor:
+    def rad2deg(self) -> Tensor:
         """Angle in degrees of one in radians. Shapes broadcast; dtypes promote as NumPy's do."""
     def rad2deg_(self) -> Tensor:
         """Angle in degrees of one in radians, in place."""
-    def random_(self, *args: Any, generator: Generator | None = None, **more: Any) -> Tensor:
-        """Fill with integers from low up to, not including, high; the gradient of what stood here is 0."""
+    def random_(self, low: builtins.int = 0, high: builtins.int | None = None, *, generator: Generator | None = None) -> Tensor:
+        """Fill with integers from low up to, not including, high: ``random_()``, ``random_(to)``, ``random_(from, to)``."""
     def ravel(self) -> Any:
         """Return a tensor's elements in one dim, a view where strides allow one; of a structure a vector and its inverse."""
     @property
     def real(self) -> Tensor:
         ...
-    def reciprocal(self, *, out: Tensor | None = None) -> Tensor:
+    def reciprocal(self) -> Tensor:
         """One over the tensor. Shapes broadcast; dtypes promote as NumPy's do."""
     def reciprocal_(self) -> Tensor:
         """One over the tensor, in place."""
@@ -1088,17 +1088,17 @@ class Tensor(SlotHolder):
         """Call ``hook(gradient)`` when backward has this tensor's gradient; a tensor it returns takes its place."""
     def register_post_accumulate_grad_hook(self, hook: Hook) -> RemovableHandle:
         """Call ``hook(x)`` after each time that backward has added to this leaf's ``.grad``."""
-    def relu(self, *, out: Tensor | None = None) -> Tensor:
+    def relu(self) -> Tensor:
         """Tensor where it is positive, else 0; the gradient at 0 is 0. Shapes broadcast; dtypes promote as NumPy's do."""
     def relu_(self) -> Tensor:
         """Tensor where it is positive, else 0; the gradient at 0 is 0, in place."""
-    def remainder(self, other: Any, *, out: Tensor | None = None) -> Tensor:
+    def remainder(self, other: Any) -> Tensor:
         """What floor division leaves, with the sign of the divisor. Shapes broadcast; dtypes promote as NumPy's do."""
     def remainder_(self, other: Any) -> Tensor:
         """What floor division leaves, with the sign of the divisor, in place."""
     def renorm(self, p: Any, dim: builtins.int, maxnorm: Any) -> Tensor:
         """Return x with the slices along ``dim`` whose norm of order p is above ``maxnorm`` made shorter, to this norm."""
-    def renorm_(self, *args: Any, **kwargs: Any) -> Tensor:
+    def renorm_(self, p: Any, dim: builtins.int, maxnorm: Any) -> Tensor:
         """Return x with the slices along ``dim`` whose norm of order p is above ``maxnorm`` made shorter, to this norm, in place."""
     def repeat(self, *counts: Any, repeats: Any = None) -> Tensor:
         """Return the tensor so many times along each dim; there may be more dims than it has."""
@@ -1116,20 +1116,20 @@ class Tensor(SlotHolder):
         """Return a view of another shape where strides allow one, else a copy."""
     def reshape_as(self, other: Tensor) -> Tensor:
         """Return the tensor in the shape of another: a view where strides allow one, else a copy."""
-    def resize_(self, *sizes: Any) -> Tensor:
+    def resize_(self, *sizes: Any, size: Any = None, memory_format: Any = None) -> Tensor:
         """Give this tensor another shape; return it. Elements stay in their order; new ones are zeros."""
-    def resize_as_(self, other: Tensor) -> Tensor:
+    def resize_as_(self, the_template: Tensor, *, memory_format: Any = None) -> Tensor:
         """Give this tensor the shape of another; see :meth:`resize_`."""
     def retain_grad(self) -> None:
         """Let backward keep this computed tensor's gradient in ``.grad``."""
     @property
     def retains_grad(self) -> builtins.bool:
         """Whether a computed tensor keeps its gradient."""
-    def right_shift(self, other: Any, *, out: Tensor | None = None) -> Tensor:
+    def right_shift(self, other: Any) -> Tensor:
         """Bits of the first moved down by the second, its sign kept; integer tensors only. Shapes broadcast; dtypes promote as NumPy's do."""
     def right_shift_(self, other: Any) -> Tensor:
         """Bits of the first moved down by the second, its sign kept; integer tensors only, in place."""
-    def rint(self, *, out: Tensor | None = None) -> Tensor:
+    def rint(self) -> Tensor:
         """Nearest integer, the even one of two; the gradient is 0. Shapes broadcast; dtypes promote as NumPy's do."""
     def rint_(self) -> Tensor:
         """Nearest integer, the even one of two; the gradient is 0, in place."""
@@ -1139,9 +1139,9 @@ class Tensor(SlotHolder):
         """Return a copy turned by ``k`` quarters in the plane of two dims, from the first towards the second."""
     def round(self, decimals: builtins.int = 0) -> Tensor:
         """Return x rounded to ``decimals`` places, half to even; the gradient is 0. Integers stay as they are."""
-    def round_(self, *args: Any, **kwargs: Any) -> Tensor:
+    def round_(self, *, decimals: builtins.int = 0) -> Tensor:
         """Return x rounded to ``decimals`` places, half to even; the gradient is 0. Integers stay as they are, in place."""
-    def rsqrt(self, *, out: Tensor | None = None) -> Tensor:
+    def rsqrt(self) -> Tensor:
         """One over the square root. Shapes broadcast; dtypes promote as NumPy's do."""
     def rsqrt_(self) -> Tensor:
         """One over the square root, in place."""
@@ -1163,36 +1163,36 @@ class Tensor(SlotHolder):
         """Return a view of the place ``index`` along ``dim``, which goes."""
     def select_scatter(self, src: Any, dim: builtins.int, index: builtins.int) -> Tensor:
         """Return a copy with ``src``, which has no such dim, at one place along ``dim``."""
-    def sgn(self, *, out: Tensor | None = None) -> Tensor:
+    def sgn(self) -> Tensor:
         """Sign: -1, 0 or 1, and 0 of nan; the gradient is 0. Shapes broadcast; dtypes promote as NumPy's do."""
     def sgn_(self) -> Tensor:
         """Sign: -1, 0 or 1, and 0 of nan; the gradient is 0, in place."""
     @property
     def shape(self) -> Size:
         """The extents of the dims."""
-    def short(self) -> Tensor:
+    def short(self, memory_format: Any = None) -> Tensor:
         """Return the tensor as int16."""
-    def sigmoid(self, *, out: Tensor | None = None) -> Tensor:
+    def sigmoid(self) -> Tensor:
         """Logistic function, 1 / (1 + exp(-x)). Shapes broadcast; dtypes promote as NumPy's do."""
     def sigmoid_(self) -> Tensor:
         """Logistic function, 1 / (1 + exp(-x)), in place."""
-    def sign(self, *, out: Tensor | None = None) -> Tensor:
+    def sign(self) -> Tensor:
         """Sign: -1, 0 or 1, and 0 of nan; the gradient is 0. Shapes broadcast; dtypes promote as NumPy's do."""
     def sign_(self) -> Tensor:
         """Sign: -1, 0 or 1, and 0 of nan; the gradient is 0, in place."""
-    def signbit(self, *, out: Tensor | None = None) -> Tensor:
+    def signbit(self) -> Tensor:
         """True where the sign is minus, that of -0.0 too. Shapes broadcast; dtypes promote as NumPy's do."""
     def signbit_(self) -> Tensor:
         """True where the sign is minus, that of -0.0 too, in place."""
-    def sin(self, *, out: Tensor | None = None) -> Tensor:
+    def sin(self) -> Tensor:
         """Sine of an angle in radians. Shapes broadcast; dtypes promote as NumPy's do."""
     def sin_(self) -> Tensor:
         """Sine of an angle in radians, in place."""
-    def sinc(self, *, out: Tensor | None = None) -> Tensor:
+    def sinc(self) -> Tensor:
         """Sine of pi x divided by pi x; 1 at 0. Shapes broadcast; dtypes promote as NumPy's do."""
     def sinc_(self) -> Tensor:
         """Sine of pi x divided by pi x; 1 at 0, in place."""
-    def sinh(self, *, out: Tensor | None = None) -> Tensor:
+    def sinh(self) -> Tensor:
         """Hyperbolic sine. Shapes broadcast; dtypes promote as NumPy's do."""
     def sinh_(self) -> Tensor:
         """Hyperbolic sine, in place."""
@@ -1214,18 +1214,18 @@ class Tensor(SlotHolder):
         """Return views of ranges along ``dim``: of one length, the last of which may be shorter, or of lengths given."""
     def split_with_sizes(self, split_sizes: Any, dim: builtins.int = 0) -> tuple[Tensor, ...]:
         """Return views of ranges of these lengths along ``dim``; they add up to its length."""
-    def sqrt(self, *, out: Tensor | None = None) -> Tensor:
+    def sqrt(self) -> Tensor:
         """Square root. Shapes broadcast; dtypes promote as NumPy's do."""
     def sqrt_(self) -> Tensor:
         """Square root, in place."""
-    def square(self, *, out: Tensor | None = None) -> Tensor:
+    def square(self) -> Tensor:
         """Square. Shapes broadcast; dtypes promote as NumPy's do."""
     def square_(self) -> Tensor:
         """Square, in place."""
     def squeeze(self, dim: Any = None, *, axis: Any = None) -> Tensor:
         """Return a view without dims of length one, or without ``dim`` where its length is one."""
     def squeeze_(self, dim: Any = None, *, axis: Any = None) -> Tensor:
-        """Return a view without dims of length one, or without ``dim`` where its length is one."""
+        """Take dims of length one from this tensor, or one of them; return it. RuntimeError for a leaf that requires grad."""
     def std(self, dim: Any = None, unbiased: Any = None, keepdim: Any = None, *, correction: Any = None, axis: Any = None, keepdims: Any = None, ddof: Any = None) -> Tensor:
         """Return the standard deviation over ``dim`` (an int, a tuple, None for all)."""
     def stride(self, dim: builtins.int | None = None) -> Any:
@@ -1233,11 +1233,11 @@ class Tensor(SlotHolder):
     @property
     def strides(self) -> tuple[builtins.int, ...]:
         """The steps along the dims in bytes, as NumPy counts them; ``x.stride()`` counts elements."""
-    def sub(self, other: Any, *, alpha: Any = 1, out: Tensor | None = None) -> Tensor:
+    def sub(self, other: Any, *, alpha: Any = 1) -> Tensor:
         """Difference of two tensors. Shapes broadcast; dtypes promote as NumPy's do."""
     def sub_(self, other: Any, *, alpha: Any = 1) -> Tensor:
         """Difference of two tensors, in place; ``alpha`` multiplies the second."""
-    def subtract(self, other: Any, *, alpha: Any = 1, out: Tensor | None = None) -> Tensor:
+    def subtract(self, other: Any, *, alpha: Any = 1) -> Tensor:
         """Difference of two tensors. Shapes broadcast; dtypes promote as NumPy's do."""
     def subtract_(self, other: Any, *, alpha: Any = 1) -> Tensor:
         """Difference of two tensors, in place; ``alpha`` multiplies the second."""
@@ -1249,25 +1249,25 @@ class Tensor(SlotHolder):
         """Return U, S and V (not Vh) of matrices, reduced or, with ``some=False``, complete: see linalg.svd."""
     def swapaxes(self, axis0: builtins.int, axis1: builtins.int) -> Tensor:
         """Return a view with two dims exchanged."""
-    def swapaxes_(self, dim0: builtins.int, dim1: builtins.int) -> Tensor:
-        """Return a view with two dims exchanged."""
+    def swapaxes_(self, axis0: builtins.int, axis1: builtins.int) -> Tensor:
+        """Exchange two dims of this tensor; return it. RuntimeError for a leaf that requires grad."""
     def swapdims(self, dim0: builtins.int, dim1: builtins.int) -> Tensor:
         """Return a view with two dims exchanged."""
     def swapdims_(self, dim0: builtins.int, dim1: builtins.int) -> Tensor:
-        """Return a view with two dims exchanged."""
+        """Exchange two dims of this tensor; return it. RuntimeError for a leaf that requires grad."""
     def t(self) -> Tensor:
         """Return a matrix transposed; tensors of less than two dims as they are."""
     def t_(self) -> Tensor:
-        """Return a matrix transposed; tensors of less than two dims as they are."""
+        """Transpose this matrix; return it. RuntimeError for a leaf that requires grad."""
     def take(self, index: Any = None, axis: Any = None, out: Any = None, mode: str = 'raise', *, indices: Any = None) -> Any:
         """Return the elements at these places of the flat tensor, in the shape of the index; negative from the end."""
     def take_along_dim(self, indices: Any, dim: builtins.int | None = None) -> Tensor:
         """Return the elements that an index picks along ``dim``; x and index broadcast in the other dims."""
-    def tan(self, *, out: Tensor | None = None) -> Tensor:
+    def tan(self) -> Tensor:
         """Tangent of an angle in radians. Shapes broadcast; dtypes promote as NumPy's do."""
     def tan_(self) -> Tensor:
         """Tangent of an angle in radians, in place."""
-    def tanh(self, *, out: Tensor | None = None) -> Tensor:
+    def tanh(self) -> Tensor:
         """Hyperbolic tangent. Shapes broadcast; dtypes promote as NumPy's do."""
     def tanh_(self) -> Tensor:
         """Hyperbolic tangent, in place."""
@@ -1275,7 +1275,7 @@ class Tensor(SlotHolder):
         """Return views of ranges along ``dim``: so many, of nearly one length, or cut at these places."""
     def tile(self, *counts: Any, dims: Any = None) -> Tensor:
         """Return the tensor so many times along each dim; the last dims where fewer are given than it has."""
-    def to(self, *args: Any, dtype: Any = None, device: Any = None, copy: builtins.bool = False) -> Tensor:
+    def to(self, *args: Any, dtype: Any = None, device: Any = None, non_blocking: builtins.bool = False, copy: builtins.bool = False, memory_format: Any = None) -> Tensor:
         """Return the tensor with another dtype, or itself; the only device is "cpu"."""
     def to_device(self, device: Any, /, *, stream: Any = None) -> Tensor:
         """Return the tensor itself: the only device is "cpu"."""
@@ -1290,7 +1290,7 @@ class Tensor(SlotHolder):
     def transpose(self, *axes: Any, dim0: Any = None, dim1: Any = None) -> Tensor:
         """Return a view with two dims exchanged."""
     def transpose_(self, dim0: builtins.int, dim1: builtins.int) -> Tensor:
-        """Return a view with two dims exchanged."""
+        """Exchange two dims of this tensor; return it. RuntimeError for a leaf that requires grad."""
     def tril(self, diagonal: builtins.int = 0) -> Tensor:
         """Return a copy with zeros outside of the lower triangle, ``diagonal`` above the main one."""
     def tril_(self, diagonal: builtins.int = 0) -> Tensor:
@@ -1299,11 +1299,11 @@ class Tensor(SlotHolder):
         """Return a copy with zeros outside of the upper triangle, ``diagonal`` above the main one."""
     def triu_(self, diagonal: builtins.int = 0) -> Tensor:
         """Set what is outside of the upper triangle to zero, in place."""
-    def true_divide(self, other: Any, *, out: Tensor | None = None) -> Tensor:
+    def true_divide(self, other: Any) -> Tensor:
         """Quotient of two tensors. Shapes broadcast; dtypes promote as NumPy's do."""
     def true_divide_(self, other: Any) -> Tensor:
         """Quotient of two tensors, in place."""
-    def trunc(self, *, out: Tensor | None = None) -> Tensor:
+    def trunc(self) -> Tensor:
         """Integer part, towards zero; the gradient is 0. Shapes broadcast; dtypes promote as NumPy's do."""
     def trunc_(self) -> Tensor:
         """Integer part, towards zero; the gradient is 0, in place."""
@@ -1317,8 +1317,8 @@ class Tensor(SlotHolder):
         """Return a view with one dim taken apart into dims of these sizes; one of them may be -1."""
     def unfold(self, dimension: builtins.int, size: builtins.int, step: builtins.int) -> Tensor:
         """Return a view of all windows of ``size`` along a dim, ``step`` apart; they stand along a new last dim."""
-    def uniform_(self, *args: Any, generator: Generator | None = None, **more: Any) -> Tensor:
-        """Fill with uniform numbers from [a, b); the gradient of what stood here is 0."""
+    def uniform_(self, low: builtins.float = 0.0, high: builtins.float = 1.0, *, generator: Generator | None = None) -> Tensor:
+        """Fill with uniform numbers from [low, high), PyTorch's ``from`` and ``to``."""
     def unique(self, sorted: builtins.bool = True, return_inverse: builtins.bool = False, return_counts: builtins.bool = False, dim: Any = None) -> Any:
         """Return the different elements, or slices along ``dim``, in order; no gradient."""
     def unique_consecutive(self, return_inverse: builtins.bool = False, return_counts: builtins.bool = False, dim: Any = None) -> Any:
@@ -1326,7 +1326,7 @@ class Tensor(SlotHolder):
     def unsqueeze(self, dim: builtins.int) -> Tensor:
         """Return a view with a dim of length one inserted."""
     def unsqueeze_(self, dim: builtins.int) -> Tensor:
-        """Return a view with a dim of length one inserted."""
+        """Insert a dim of length one into this tensor; return it. RuntimeError for a leaf that requires grad."""
     def var(self, dim: Any = None, unbiased: Any = None, keepdim: Any = None, *, correction: Any = None, axis: Any = None, keepdims: Any = None, ddof: Any = None) -> Tensor:
         """Return the variance over ``dim`` (an int, a tuple, None for all)."""
     def vdot(self, other: Any) -> Tensor:
@@ -1339,11 +1339,11 @@ class Tensor(SlotHolder):
         """Return views of equal ranges along the rows, or of ranges cut at these places."""
     def where(self, condition: Any, other: Any) -> Any:
         """Second tensor where the first, a condition, holds, and the third elsewhere. Shapes broadcast; dtypes promote as NumPy's do."""
-    def xlog1py(self, other: Any, *, out: Tensor | None = None) -> Tensor:
+    def xlog1py(self, other: Any) -> Tensor:
         """First tensor times the logarithm of one plus the second; 0 where the first is 0. Shapes broadcast; dtypes promote as NumPy's do."""
     def xlog1py_(self, other: Any) -> Tensor:
         """First tensor times the logarithm of one plus the second; 0 where the first is 0, in place."""
-    def xlogy(self, other: Any, *, out: Tensor | None = None) -> Tensor:
+    def xlogy(self, other: Any) -> Tensor:
         """First tensor times the logarithm of the second; 0 where the first is 0. Shapes broadcast; dtypes promote as NumPy's do."""
     def xlogy_(self, other: Any) -> Tensor:
         """First tensor times the logarithm of the second; 0 where the first is 0, in place."""

@@ -260,6 +260,9 @@ def _with_mask(x: Any, mask: Any, source: Any) -> Tensor:
     return views.expand(x, _merge("masked_scatter", x.spec.shape, mask.spec.shape))
 
 
+_with_mask.__name__ = _with_mask.__qualname__ = "masked_scatter"  # what it says of arguments is said of that
+
+
 @partial(_both, whole=_with_mask)
 def masked_scatter_(input: Tensor, mask: Any, source: Any) -> Tensor:
     """Write the first elements of ``source`` where a bool mask, broadcast to this shape, holds, in place.

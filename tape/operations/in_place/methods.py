@@ -36,15 +36,14 @@ def _twin(op: Elementwise, name: str) -> Callable[..., Tensor]:
 
 def _scaled_twin(op: Elementwise, name: str) -> Callable[..., Tensor]:
     """Return the in-place variant of an operation with PyTorch's ``alpha``."""
-    function = FUNCTIONS[op.name]
 
-    def in_place(x: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
-        if type(alpha) is int and alpha == 1 and op.operator == "+":
+    def run(x: Tensor, other: Any) -> Tensor:
+        if op.operator == "+":
             return x.__iadd__(other)
         writes.check(x, name, reads=True)
-        return writes.store(x, function(x, other, alpha=alpha), name, fresh=True)
+        return writes.store(x, RUN[op.name](x, other), name, fresh=True)
 
-    in_place.__name__ = in_place.__qualname__ = name
+    in_place: Callable[..., Tensor] = twin_of(op, name, run)
     in_place.__doc__ = f"{op.doc[:-1]}, in place; ``alpha`` multiplies the second."
     return in_place
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 from weakref import ref
@@ -10,10 +9,15 @@ from weakref import ref
 import numpy as np
 
 from tape.conversions import attributes
+from tape.conversions.creation import sizes_of
+from tape.foundation.memory_formats import check_format
 from tape.foundation.size import Size
 from tape.operations import writes
+from tape.operations.parameters import as_method, parameters_like, printed
+from tape.operations.shapes import rearranging
 from tape.recording import record
 from tape.recording import views as shaping
+from tape.recording.arguments import either
 from tape.tensors import modes, view_families
 from tape.tensors.tensor import AccumulateGrad, Tensor, as_array, method, new, plain, rare
 
@@ -60,20 +64,21 @@ def _become(x: Tensor, name: str, view: Callable[[], Tensor]) -> Tensor:
 
 
 def _install(name: str, function: Callable[..., Tensor], doc: str) -> None:
-    @functools.wraps(function)
-    def turned(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        return _become(x, name, lambda: function(x, *args, **kwargs))
-
-    turned.__name__ = turned.__qualname__ = name
+    body = f"return become({{first}}, {name!r}, lambda: function({{given}}))"
+    turned = printed(name, parameters_like(function), body, become=_become, function=function)
     turned.__doc__ = f"{doc} RuntimeError for a leaf that requires grad."
-    method(name)(turned)
+    method(name)(as_method(turned))
 
 
-_install("transpose_", shaping.transpose, "Exchange two dims of this tensor; return it.")
-_install("swapaxes_", shaping.transpose, "Exchange two dims of this tensor; return it.")
-_install("swapdims_", shaping.transpose, "Exchange two dims of this tensor; return it.")
+def _squeezed(input: Tensor, dim: Any = None, *, axis: Any = None) -> Tensor:
+    dims = either("dim", dim, "axis", axis, None)
+    return shaping.squeeze(input) if dims is None else shaping.squeeze(input, dims)
+
+
+for _exchange in (shaping.transpose, rearranging.swapaxes, rearranging.swapdims):  # their parameters' names differ
+    _install(f"{_exchange.__name__}_", _exchange, "Exchange two dims of this tensor; return it.")
 _install("t_", shaping.t, "Transpose this matrix; return it.")
-_install("squeeze_", shaping.squeeze, "Take dims of length one from this tensor, or one of them; return it.")
+_install("squeeze_", _squeezed, "Take dims of length one from this tensor, or one of them; return it.")
 _install("unsqueeze_", shaping.unsqueeze, "Insert a dim of length one into this tensor; return it.")
 _install("as_strided_", shaping.as_strided, "Let this tensor show its memory by size and stride; return it.")
 
@@ -100,14 +105,16 @@ def detach_(x: Tensor) -> Tensor:
 
 
 @method()
-def resize_(x: Tensor, *sizes: Any) -> Tensor:
+def resize_(x: Tensor, *sizes: Any, size: Any = None, memory_format: Any = None) -> Tensor:
     """Give this tensor another shape; return it. Elements stay in their order; new ones are zeros.
 
     RuntimeError if it requires grad.
     """
+    if memory_format is not None:
+        check_format("resize_", memory_format)
     if x._slot is not None:
         raise RuntimeError("cannot resize variables that require grad")
-    shape = tuple(sizes[0]) if len(sizes) == 1 and not isinstance(sizes[0], int) else tuple(sizes)
+    shape = sizes_of("resize_", sizes, size)
     if shape == x.spec.shape:
         return x
     flat, size = np.ascontiguousarray(as_array(x)).reshape(-1), int(np.prod(shape, dtype=np.int64))
@@ -117,9 +124,9 @@ def resize_(x: Tensor, *sizes: Any) -> Tensor:
 
 
 @method()
-def resize_as_(x: Tensor, other: Tensor) -> Tensor:
+def resize_as_(x: Tensor, the_template: Tensor, *, memory_format: Any = None) -> Tensor:
     """Give this tensor the shape of another; see :meth:`resize_`."""
-    return resize_(x, *other.spec.shape)
+    return resize_(x, size=the_template.spec.shape, memory_format=memory_format)
 
 
 @method("new")
@@ -133,3 +140,6 @@ def new_(x: Tensor, *args: Any) -> Tensor:
         raise TypeError("new() takes sizes, or one list, array or tensor")
     data = args[0]._value if isinstance(args[0], Tensor) else args[0]
     return plain(np.array(data, dtype=dtype))
+
+
+new_.__name__ = new_.__qualname__ = "new"

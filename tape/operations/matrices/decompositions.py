@@ -14,6 +14,7 @@ from kernels.ops.registry import OPS
 from tape.conversions import creation
 from tape.operations.matrices.arguments import batch_of, matrix_of, square_of, turned
 from tape.operations.operators import FUNCTIONS
+from tape.operations.parameters import also
 from tape.recording import routine_calls
 from tape.repeated_calls.calls_with_arguments import argued
 from tape.return_types import named
@@ -41,11 +42,17 @@ def cholesky(input: Any, upper: bool = False) -> Tensor:
     >>> tape.linalg.cholesky(tape.tensor([[4.0, 2.0], [2.0, 5.0]])).tolist()
     [[2.0, 0.0], [1.0, 2.0]]
     """
-    a = square_of("linalg.cholesky", input)
-    found = routine_calls.call(_OPS["cholesky"], turned(a) if upper else a)
-    return turned(found) if upper else found
+    return cholesky_factor(input, upper)
 
 
+def cholesky_factor(x: Any, upper: bool) -> Tensor:
+    """Return what :func:`cholesky` does."""
+    a = square_of("linalg.cholesky", x)
+    factor = routine_calls.call(_OPS["cholesky"], turned(a) if upper else a)
+    return turned(factor) if upper else factor
+
+
+@also(input="A")
 def cholesky_ex(A: Any, *, upper: bool = False, check_errors: bool = False) -> Any:  # noqa: N803 (PyTorch's names)
     """Return what :func:`cholesky` does, and an int32 ``info`` (*): the order of the minor that is no good, or 0.
 
@@ -90,6 +97,7 @@ def _uplo(name: str, given: str) -> str:
     return given.upper()
 
 
+@also(input="A")
 def eigh(A: Any, UPLO: str = "L") -> Any:  # noqa: N803 (PyTorch's names)
     """Return eigenvalues (*, n), ascending, and eigenvectors (*, n, n) of symmetric matrices; one triangle is read.
 
@@ -100,6 +108,7 @@ def eigh(A: Any, UPLO: str = "L") -> Any:  # noqa: N803 (PyTorch's names)
     return Eigh(*routine_calls.call(_OPS["eigh"], a, uplo=_uplo("linalg.eigh", UPLO)))
 
 
+@also(input="A")
 def eigvalsh(A: Any, UPLO: str = "L") -> Tensor:  # noqa: N803
     """Return the eigenvalues (*, n), ascending, of symmetric matrices; equal ones share their gradient.
 

@@ -16,6 +16,7 @@ from tape.operations.matmul import matmul
 from tape.operations.matrices.arguments import identity, matrix_of, square_of, together
 from tape.operations.matrices.solves import inverse, solve
 from tape.operations.operators import FUNCTIONS
+from tape.operations.parameters import also
 from tape.operations.reductions.scans import cumprod
 from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import routine_calls, views
@@ -40,57 +41,57 @@ _DRIVERS = {
 
 
 @public()
-def det(A: Any) -> Tensor:  # noqa: N803 (PyTorch's name)
+def det(input: Any) -> Tensor:
     """Return the determinants (*) of (*, n, n) matrices; singular ones have gradients too.
 
     >>> tape.det(tape.tensor([[1.0, 2.0], [3.0, 5.0]]))
     tensor(-1.0000)
     """
-    return routine_calls.call(_OPS["det"], square_of("linalg.det", A))  # type: ignore[no-any-return]
+    return routine_calls.call(_OPS["det"], square_of("linalg.det", input))  # type: ignore[no-any-return]
 
 
 @public()
-def slogdet(A: Any) -> Any:  # noqa: N803
+def slogdet(input: Any) -> Any:
     """Return sign and logarithm of the absolute value of determinants: 0 and -inf where singular.
 
     >>> tape.slogdet(-tape.eye(3)).sign
     tensor(-1.)
     """
-    return Slogdet(*routine_calls.call(_OPS["slogdet"], square_of("linalg.slogdet", A)))
+    return Slogdet(*routine_calls.call(_OPS["slogdet"], square_of("linalg.slogdet", input)))
 
 
 @public()
-def logdet(A: Any) -> Tensor:  # noqa: N803
+def logdet(input: Any) -> Tensor:
     """Return the logarithms (*) of determinants: nan where negative, -inf where 0.
 
     >>> tape.logdet(tape.eye(3))
     tensor(0.)
     """
-    sign, logabsdet = routine_calls.call(_OPS["slogdet"], square_of("logdet", A))
+    sign, logabsdet = routine_calls.call(_OPS["slogdet"], square_of("logdet", input))
     return _where(sign == -1.0, float("nan"), logabsdet)  # type: ignore[no-any-return]
 
 
 @public()
-def matrix_exp(A: Any) -> Tensor:  # noqa: N803
+def matrix_exp(input: Any) -> Tensor:
     """Return the exponentials of (*, n, n) matrices.
 
     >>> tape.matrix_exp(tape.tensor([[0.0, 1.0], [0.0, 0.0]])).tolist()
     [[1.0, 1.0], [0.0, 1.0]]
     """
-    return routine_calls.call(_OPS["matrix_exp"], square_of("linalg.matrix_exp", A))  # type: ignore[no-any-return]
+    return routine_calls.call(_OPS["matrix_exp"], square_of("linalg.matrix_exp", input))  # type: ignore[no-any-return]
 
 
 implements(determinants.matrix_exp)(matrix_exp)
 
 
 @public()
-def matrix_power(A: Any, n: int) -> Tensor:  # noqa: N803
+def matrix_power(input: Any, n: int) -> Tensor:
     """Return the n-th powers of square matrices; of their inverses if n is negative.
 
     >>> tape.matrix_power(tape.eye(2) * 2, 3).tolist()
     [[8.0, 0.0], [0.0, 8.0]]
     """
-    a, n = square_of("linalg.matrix_power", A), operator.index(n)
+    a, n = square_of("linalg.matrix_power", input), operator.index(n)
     if n < 0:
         return matrix_power(inverse(a), -n)
     if n == 0:
@@ -105,7 +106,8 @@ def matrix_power(A: Any, n: int) -> Tensor:  # noqa: N803
     return views.clone(a) if found is a else found  # type: ignore[return-value]
 
 
-def pinv(A: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = None) -> Tensor:  # noqa: N803
+@also(input="A")
+def pinv(A: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = None) -> Tensor:  # noqa: N803 (PyTorch's name)
     """Return the pseudoinverses (*, n, m) of (*, m, n) matrices; singular values up to rtol * the largest count as 0.
 
     ``rtol`` (``rcond`` is its older name) is max(m, n) * eps of the dtype if not given. The gradient is that at
@@ -134,6 +136,7 @@ def _tolerance(a: Tensor, given: Any) -> float:
     return float(max(a.spec.shape[-2:]) * np.finfo(a.spec.dtype).eps) if given is None else float(given)
 
 
+@also(input="A", b="B")
 def lstsq(A: Any, B: Any, rcond: Any = None, *, driver: str | None = None) -> Any:  # noqa: N803
     """Return solution, residuals, rank and singular values of least squares, the shortest solution if several.
 
@@ -176,6 +179,7 @@ def lstsq(A: Any, B: Any, rcond: Any = None, *, driver: str | None = None) -> An
     )
 
 
+@also(input="A")
 def matrix_rank(
     A: Any, tol: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None  # noqa: N803
 ) -> Tensor:  # fmt: skip
@@ -193,6 +197,7 @@ def matrix_rank(
     )
 
 
+@also(input="A", other="B")
 def tensorsolve(A: Any, B: Any, dims: Any = None) -> Tensor:  # noqa: N803
     """Return X with ``tensordot(A, X, X.ndim) == B``; ``dims`` of A are moved to its end first.
 
@@ -214,6 +219,7 @@ def tensorsolve(A: Any, B: Any, dims: Any = None) -> Tensor:  # noqa: N803
     return views.reshape(found, rest)
 
 
+@also(input="A")
 def tensorinv(A: Any, ind: int = 2) -> Tensor:  # noqa: N803
     """Return the inverse of A as a map from its last dims to the first ``ind``.
 

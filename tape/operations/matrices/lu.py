@@ -10,6 +10,7 @@ from kernels.ops.registry import OPS
 from tape.operations.matrices.arguments import MATRIX, matrix_of, square_of
 from tape.operations.matrices.decompositions import wants
 from tape.operations.operators import FUNCTIONS
+from tape.operations.parameters import also
 from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import routine_calls, views
 from tape.return_types import named
@@ -143,6 +144,7 @@ def _factors(name: str, given: Any, pivot: bool, *, check: bool = False) -> Any:
     return routine_calls.call(_OPS["lu_factor"], a, check=name if check else "")
 
 
+@also(input="A")
 def ldl_factor(A: Any, *, hermitian: bool = False) -> Any:  # noqa: N803
     """Return L and D of symmetric (*, n, n) matrices A = L D L^T, packed in one, and LAPACK's int32 pivots (*, n).
 
@@ -155,6 +157,7 @@ def ldl_factor(A: Any, *, hermitian: bool = False) -> Any:  # noqa: N803
     return LDLFactor(*_ldl("torch.linalg.ldl_factor", A, check=True)[:2])
 
 
+@also(input="A")
 def ldl_factor_ex(A: Any, *, hermitian: bool = False, check_errors: bool = False) -> Any:  # noqa: N803
     """Return what :func:`ldl_factor` does, and an int32 ``info`` (*): which element of D is 0, from 1, or 0.
 

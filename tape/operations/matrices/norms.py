@@ -10,6 +10,7 @@ from tape.operations.matrices.arguments import identity, matrix_of, square_of
 from tape.operations.matrices.decompositions import svdvals
 from tape.operations.matrices.solves import inverse
 from tape.operations.operators import FUNCTIONS
+from tape.operations.parameters import also
 from tape.operations.reductions.norms import _norm_of, vector_norm
 from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import record, views
@@ -22,6 +23,7 @@ _where = FUNCTIONS["where"]
 _MATRIX = 2
 
 
+@also(input="A")
 def cond(A: Any, p: Any = None) -> Tensor:  # noqa: N803
     """Return the condition numbers (*) of matrices in the norm p: None or 2, -2 of any; others of square matrices.
 
@@ -42,6 +44,7 @@ def cond(A: Any, p: Any = None) -> Tensor:  # noqa: N803
     return _where(plain(singular), float("inf"), matrix_norm(a, p) * matrix_norm(inverse(safe), p))  # type: ignore[no-any-return]
 
 
+@also(input="A")
 def matrix_norm(
     A: Any, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False, *, dtype: Any = None  # noqa: A002, N803
 ) -> Tensor:  # fmt: skip
@@ -84,6 +87,7 @@ def _spectral(a: Tensor, ord: Any, first: int, second: int) -> Any:  # noqa: A00
     return s.sum(-1) if ord == "nuc" else s.amax(-1) if ord > 0 else s.amin(-1)
 
 
+@also(input="A")
 def norm(
     A: Any, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: Any = None  # noqa: A002, N803
 ) -> Tensor:  # fmt: skip

@@ -8,6 +8,7 @@ from kernels.ops.linalg import cholesky, determinants, solves
 from kernels.ops.registry import OPS
 from tape.operations.matmul import matmul
 from tape.operations.matrices.arguments import MATRIX, batch_of, matrix_of, square_of, tensor_like, together, turned
+from tape.operations.parameters import also
 from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import routine_calls, views
 from tape.repeated_calls.calls_with_arguments import argued
@@ -89,7 +90,12 @@ def inverse(input: Any) -> Tensor:
     >>> tape.inverse(tape.tensor([[2.0, 0.0], [0.0, 4.0]])).tolist()
     [[0.5, 0.0], [0.0, 0.25]]
     """
-    return routine_calls.call(_OPS["inv"], square_of("linalg.inv", input))  # type: ignore[no-any-return]
+    return inverted(input)
+
+
+def inverted(x: Any) -> Tensor:
+    """Return what :func:`inverse` does."""
+    return routine_calls.call(_OPS["inv"], square_of("linalg.inv", x))  # type: ignore[no-any-return]
 
 
 implements(determinants.inverse)(inverse)
@@ -107,6 +113,7 @@ def inv_ex(A: Any, *, check_errors: bool = False) -> Any:  # noqa: N803
     return InvEx(*routine_calls.call(_OPS["inv_ex"], a, check_errors=bool(check_errors)))
 
 
+@also(input="A")
 def solve_triangular(
     A: Any, B: Any, *, upper: bool, left: bool = True, unitriangular: bool = False  # noqa: N803
 ) -> Tensor:  # fmt: skip
@@ -131,6 +138,7 @@ implements(solves.solve_triangular)(solve_triangular)
 
 
 @public()
+@also(B="input", input2="L")
 def cholesky_solve(input: Any, L: Any, upper: bool = False) -> Tensor:  # noqa: N803
     """Return X with A X = ``input``, A given by its Cholesky factor L, or U with ``upper=True``.
 
@@ -157,15 +165,16 @@ def _cholesky_solve(b: Any, factor: Any, *, upper: bool) -> Tensor:
 
 
 @public()
-def cholesky_inverse(L: Any, upper: bool = False) -> Tensor:  # noqa: N803
-    """Return the inverse of A, given by its Cholesky factor L, or U with ``upper=True``.
+@also(L="input")
+def cholesky_inverse(input: Any, upper: bool = False) -> Tensor:
+    """Return the inverse of A, given by its Cholesky factor, or U with ``upper=True``.
 
     Both are (*, n, n). The gradient is that of :func:`cholesky_solve`. LinAlgError if a factor's diagonal has a zero.
 
     >>> tape.cholesky_inverse(tape.eye(2) * 2).tolist()
     [[0.25, 0.0], [0.0, 0.25]]
     """
-    factor = square_of("cholesky_inverse", L)
+    factor = square_of("cholesky_inverse", input)
     return routine_calls.call(_OPS["cholesky_inverse"], factor, upper=bool(upper))  # type: ignore[no-any-return]
 
 

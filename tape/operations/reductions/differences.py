@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tape.conversions import creation
+from tape.conversions import creation_like
 from tape.operations import sums_and_extrema
 from tape.operations.indexing import index
 from tape.operations.numpy_arguments import array_like, cast
@@ -203,7 +203,7 @@ def _unwrap(p: Any, discont: Any = None, axis: int = -1, *, period: float = 2 * 
     within = np.remainder(jumps + period / 2, period) - period / 2
     within = np.where((within == -period / 2) & (jumps > 0), period / 2, within)
     turns = np.where(abs(jumps) < (period / 2 if discont is None else discont), 0.0, within - jumps)
-    return x + views.cat([_part(creation.zeros_like(x), at, 0, 1), scans.cumsum(turns, at)], at)
+    return x + views.cat([_part(creation_like.zeros_like(x), at, 0, 1), scans.cumsum(turns, at)], at)
 
 
 def _pieces(name: str, y: Any, x: Any, dx: Any, dim: Any) -> tuple[Tensor, int]:

@@ -12,6 +12,7 @@ from tape.foundation.dtypes import dtype_of
 from tape.operations.indexing import index
 from tape.operations.numpy_arguments import cast
 from tape.operations.operators import FUNCTIONS
+from tape.operations.parameters import also
 from tape.operations.reductions.products_and_counts import where_and_how
 from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import routine_calls, views
@@ -57,6 +58,7 @@ def _norm_of(
 
 
 @argued
+@also(input="x")
 def vector_norm(
     x: Any, ord: Any = 2, dim: Any = None, keepdim: Any = None, *, dtype: Any = None, axis: Any = None,  # noqa: A002
     keepdims: Any = None,

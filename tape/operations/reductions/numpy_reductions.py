@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kernels.ops.registry import OPS
-from tape.conversions import creation
+from tape.conversions import creation_like
 from tape.foundation.dtypes import dtype_of
 from tape.operations import sums_and_extrema
 from tape.operations.numpy_arguments import also, array_like, cast, chosen, not_nan, reduces
@@ -112,7 +112,7 @@ def _extremum(name: str, worst: float) -> Any:
         x = chosen(x, where, _lowest(x, worst))
         if 0 in (x.spec.shape[i] for i in dims_of(x, axis)):
             result = _sum(x, axis, None, keepdims)
-            return creation.full_like(result, initial, dtype=x.spec.dtype)
+            return creation_like.full_like(result, initial, dtype=x.spec.dtype)
         return _begun(over(x, axis, keepdims), pairwise, initial)
 
     def without_nan(

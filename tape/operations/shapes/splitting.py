@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tape.operations.parameters import also
 from tape.operations.shapes.rearranging import part
 from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import integer_indices, record
@@ -16,6 +17,8 @@ from tape.recording.views import VIEWS
 from tape.repeated_calls.call_table import viewing
 from tape.tensors.registration import implements, public
 from tape.tensors.tensor import Tensor, method
+
+_PLACES = also(indices="indices_or_sections", sections="indices_or_sections")
 
 
 @public()
@@ -86,6 +89,7 @@ def unbind(input: Any, dim: Any = None, *, axis: Any = None) -> tuple[Tensor, ..
 
 
 @public()
+@also(split_size="split_size_or_sections")
 def split(input: Any, split_size_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
     """Return views of ranges along ``dim``: of one length, the last of which may be shorter, or of lengths given.
 
@@ -141,6 +145,7 @@ def chunk(input: Any, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
 
 
 @public()
+@_PLACES
 def tensor_split(input: Any, indices_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
     """Return views of ranges along ``dim``: so many, of nearly one length, or cut at these places.
 
@@ -207,7 +212,7 @@ def _named(name: str, axis: int, least: int) -> Any:
     >>> [list(part.shape) for part in tape.{name}(tape.zeros{shape}, 2)]
     {shapes}
     """
-    return public()(along)
+    return public()(_PLACES(along))
 
 
 _ALONG = {  # where they split; the shape of an example, and those of its two parts

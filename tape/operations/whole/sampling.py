@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from tape.conversions.creation import finished, like, shape_of
+from tape.conversions.creation import finished, shape_of, sizes_of
+from tape.conversions.creation_like import spec_like
 from tape.foundation.dtypes import dtype_of, get_default_dtype
 from tape.operations import writes
+from tape.operations.parameters import also
 from tape.random import Generator, generator_of
 from tape.recording import record
 from tape.tensors.operands import operand
@@ -35,10 +36,13 @@ def _normal(source: Generator, shape: tuple[int, ...], dtype: np.dtype[Any]) -> 
     return source.normal(math.prod(shape), dtype).reshape(shape)
 
 
-def _delivered(name: str, array: Array, out: Tensor | None, device: Any, requires_grad: bool) -> Tensor:
+def _delivered(
+    name: str, array: Array, out: Tensor | None, device: Any, requires_grad: bool, layout: Any = None,
+    pin_memory: bool = False,
+) -> Tensor:  # fmt: skip
     """Return a new tensor, or ``out`` with the numbers in it; an empty one takes their shape."""
     if out is None:
-        return finished(array, device, requires_grad)
+        return finished(name, array, device, requires_grad, layout, pin_memory)
     writes.check(out, name)
     if out.spec.shape != array.shape:
         if out.spec.size:
@@ -47,29 +51,53 @@ def _delivered(name: str, array: Array, out: Tensor | None, device: Any, require
     return writes.store(out, plain(carried(array)), name, casts=True)
 
 
-def _factory(name: str, draw: Callable[..., Array], doc: str) -> Callable[..., Tensor]:
-    def make(
-        *shape: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, size: Any = None,
-        generator: Generator | None = None, out: Tensor | None = None,
-    ) -> Tensor:  # fmt: skip
-        wanted = _floating(name, out.spec.dtype if dtype is None and out is not None else dtype)
-        array = draw(generator_of(generator), shape_of(shape if size is None else (size,)), wanted)
-        return _delivered(name, array, out, device, requires_grad)
-
-    make.__name__ = make.__qualname__ = name
-    make.__doc__ = doc
-    return make
+def rand(
+    *shape: Any, size: Any = None, generator: Generator | None = None, out: Tensor | None = None, dtype: Any = None,
+    layout: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False,
+) -> Tensor:  # fmt: skip
+    """Return uniform numbers from [0, 1); see manual_seed."""
+    wanted = _floating("rand", out.spec.dtype if dtype is None and out is not None else dtype)
+    array = _uniform(generator_of(generator), sizes_of("rand", shape, size), wanted)
+    return _delivered("rand", array, out, device, requires_grad, layout, pin_memory)
 
 
-rand = _factory("rand", _uniform, "Return uniform numbers from [0, 1); see manual_seed.")
-randn = _factory("randn", _normal, "Return standard normal numbers; see manual_seed.")
-rand_like = like("rand_like", rand)
-randn_like = like("randn_like", randn)
+def randn(
+    *shape: Any, size: Any = None, generator: Generator | None = None, out: Tensor | None = None, dtype: Any = None,
+    layout: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False,
+) -> Tensor:  # fmt: skip
+    """Return standard normal numbers; see manual_seed."""
+    wanted = _floating("randn", out.spec.dtype if dtype is None and out is not None else dtype)
+    array = _normal(generator_of(generator), sizes_of("randn", shape, size), wanted)
+    return _delivered("randn", array, out, device, requires_grad, layout, pin_memory)
+
+
+def rand_like(
+    input: Tensor, *, generator: Generator | None = None, dtype: Any = None, layout: Any = None, device: Any = None,
+    requires_grad: bool = False, pin_memory: bool = False, memory_format: Any = None,
+) -> Tensor:  # fmt: skip
+    """Return uniform numbers from [0, 1), of the shape and dtype of ``input``."""
+    spec = spec_like("rand_like", input, memory_format)
+    array = _uniform(
+        generator_of(generator), spec.shape, _floating("rand_like", spec.dtype if dtype is None else dtype)
+    )
+    return finished("rand_like", array, device, requires_grad, layout, pin_memory)
+
+
+def randn_like(
+    input: Tensor, *, generator: Generator | None = None, dtype: Any = None, layout: Any = None, device: Any = None,
+    requires_grad: bool = False, pin_memory: bool = False, memory_format: Any = None,
+) -> Tensor:  # fmt: skip
+    """Return standard normal numbers, of the shape and dtype of ``input``."""
+    spec = spec_like("randn_like", input, memory_format)
+    array = _normal(
+        generator_of(generator), spec.shape, _floating("randn_like", spec.dtype if dtype is None else dtype)
+    )
+    return finished("randn_like", array, device, requires_grad, layout, pin_memory)
 
 
 def randint(
-    low: int, high: Any = None, size: Any = None, *, dtype: Any = None, device: Any = None,
-    requires_grad: bool = False, generator: Generator | None = None, out: Tensor | None = None,
+    low: int, high: Any = None, size: Any = None, *, generator: Generator | None = None, out: Tensor | None = None,
+    dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """Return integers from low (0 if left out) up to, not including, high: ``randint(10, (2, 3))``.
 
@@ -92,30 +120,38 @@ def randint(
         raise RuntimeError(f"randint: from {low} to {int(high) - 1} is out of bounds for {wanted.name}")
     shape = shape_of((size,))
     array = generator_of(generator).integers(math.prod(shape), int(low), int(high)).reshape(shape).astype(wanted)
-    return _delivered("randint", array, out, device, requires_grad)
+    return _delivered("randint", array, out, device, requires_grad, layout, pin_memory)
 
 
-def randint_like(input: Tensor, low: int, high: int | None = None, *, dtype: Any = None, **more: Any) -> Tensor:
+def randint_like(
+    input: Tensor, low: int, high: int | None = None, *, generator: Generator | None = None, dtype: Any = None,
+    layout: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False,
+    memory_format: Any = None,
+) -> Tensor:  # fmt: skip
     """Return integers from low (0 if left out) up to, not including, high, of the shape and dtype of ``input``."""
+    spec = spec_like("randint_like", input, memory_format)
     low, high = (0, low) if high is None else (low, high)
-    return randint(low, high, input.spec.shape, dtype=input.spec.dtype if dtype is None else dtype, **more)
+    return randint(
+        low, high, spec.shape, generator=generator, dtype=spec.dtype if dtype is None else dtype, layout=layout,
+        device=device, requires_grad=requires_grad, pin_memory=pin_memory,
+    )  # fmt: skip
 
 
 def randperm(
-    n: int, *, dtype: Any = None, device: Any = None, requires_grad: bool = False,
-    generator: Generator | None = None, out: Tensor | None = None,
+    n: int, *, generator: Generator | None = None, out: Tensor | None = None, dtype: Any = None, layout: Any = None,
+    device: Any = None, requires_grad: bool = False, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """Return the integers from 0 to n - 1 in a random order."""
     if n < 0:
         raise RuntimeError(f"randperm: n must be non-negative, got {n}")
     array = generator_of(generator).permutation(n).astype(_INT64 if dtype is None else dtype_of(dtype))
-    return _delivered("randperm", array, out, device, requires_grad)
+    return _delivered("randperm", array, out, device, requires_grad, layout, pin_memory)
 
 
 @public(methods=False)
 def normal(
     mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, generator: Generator | None = None, out: Tensor | None = None,
-    dtype: Any = None, device: Any = None, requires_grad: bool = False,
+    dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """Return normal numbers of this mean and standard deviation: of ``size``, or of the shape of the two, broadcast.
 
@@ -140,7 +176,7 @@ def normal(
         result_dtype = parameters[0].spec.dtype
     wanted = _floating("normal", result_dtype)
     array = _normal(generator_of(generator), shape, wanted) * spread.astype(wanted) + low.astype(wanted)
-    return _delivered("normal", np.asarray(array, wanted), out, device, requires_grad)
+    return _delivered("normal", np.asarray(array, wanted), out, device, requires_grad, layout, pin_memory)
 
 
 @public(methods=True)
@@ -159,45 +195,67 @@ def bernoulli(input: Tensor, p: Any = None, *, generator: Generator | None = Non
     return plain(carried((drawn < wanted).astype(input.spec.dtype)))
 
 
-def _in_place(name: str, draw: Callable[..., Array], doc: str) -> None:
-    def fill(x: Tensor, *args: Any, generator: Generator | None = None, **more: Any) -> Tensor:
-        writes.check(x, name)
-        array = draw(generator_of(generator), x.spec, *args, **more)
-        return writes.store(x, plain(carried(array.astype(x.spec.dtype).reshape(x.spec.shape))), name)
-
-    fill.__name__ = fill.__qualname__ = name
-    fill.__doc__ = f"{doc}; the gradient of what stood here is 0."
-    method(name)(fill)
+def _filled(x: Tensor, name: str, array: Array) -> Tensor:
+    return writes.store(x, plain(carried(array.astype(x.spec.dtype).reshape(x.spec.shape))), name)
 
 
-def _uniform_in(source: Generator, spec: Any, a: float = 0.0, b: float = 1.0) -> Array:
+@method()
+@also(**{"from": "low", "to": "high"})
+def uniform_(x: Tensor, low: float = 0.0, high: float = 1.0, *, generator: Generator | None = None) -> Tensor:
+    """Fill with uniform numbers from [low, high), PyTorch's ``from`` and ``to``.
+
+    The gradient of what stood here is 0.
+    """
+    writes.check(x, "uniform_")
+    spec = x.spec
     dtype = _floating("uniform_", spec.dtype)
-    if not a <= b:
-        raise RuntimeError(f"uniform_ expects to return a [from, to) range, but found from={a} > to={b}")
-    return np.asarray(source.uniform(spec.size, dtype) * dtype.type(b - a) + dtype.type(a))
+    if not low <= high:
+        raise RuntimeError(f"uniform_ expects to return a [from, to) range, but found from={low} > to={high}")
+    drawn = generator_of(generator).uniform(spec.size, dtype)
+    return _filled(x, "uniform_", np.asarray(drawn * dtype.type(high - low) + dtype.type(low)))
 
 
-def _normal_in(source: Generator, spec: Any, mean: float = 0.0, std: float = 1.0) -> Array:
+@method()
+def normal_(x: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None) -> Tensor:
+    """Fill with normal numbers of this mean and standard deviation; the gradient of what stood here is 0."""
+    writes.check(x, "normal_")
+    spec = x.spec
     dtype = _floating("normal_", spec.dtype)
     if std < 0:
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
-    return np.asarray(source.normal(spec.size, dtype) * dtype.type(std) + dtype.type(mean))
+    drawn = generator_of(generator).normal(spec.size, dtype)
+    return _filled(x, "normal_", np.asarray(drawn * dtype.type(std) + dtype.type(mean)))
 
 
-def _exponential_in(source: Generator, spec: Any, lambd: float = 1.0) -> Array:
-    _floating("exponential_", spec.dtype)
+@method()
+def exponential_(x: Tensor, lambd: float = 1.0, *, generator: Generator | None = None) -> Tensor:
+    """Fill with exponential numbers of the rate lambd; the gradient of what stood here is 0."""
+    writes.check(x, "exponential_")
+    _floating("exponential_", x.spec.dtype)
     if not lambd > 0:
         raise RuntimeError(f"exponential_ expects lambda > 0.0, but found lambda={lambd}")
-    return np.asarray(-np.log1p(-source.uniform(spec.size, np.dtype(np.float64))) / lambd)
+    drawn = generator_of(generator).uniform(x.spec.size, np.dtype(np.float64))
+    return _filled(x, "exponential_", np.asarray(-np.log1p(-drawn) / lambd))
 
 
-def _bernoulli_in(source: Generator, spec: Any, p: Any = 0.5) -> Array:
-    odds = np.broadcast_to(as_array(p) if isinstance(p, Tensor) else np.asarray(p), spec.shape)
-    return _uniform(source, spec.shape, np.dtype(np.float64)) < odds
+@method()
+def bernoulli_(x: Tensor, p: Any = 0.5, *, generator: Generator | None = None) -> Tensor:
+    """Fill with 1 with probability p, else 0; the gradient of what stood here is 0."""
+    writes.check(x, "bernoulli_")
+    shape = x.spec.shape
+    odds = np.broadcast_to(as_array(p) if isinstance(p, Tensor) else np.asarray(p), shape)
+    return _filled(x, "bernoulli_", _uniform(generator_of(generator), shape, np.dtype(np.float64)) < odds)
 
 
-def _random_in(source: Generator, spec: Any, low: int = 0, high: int | None = None) -> Array:
-    """``random_()``, ``random_(to)``, ``random_(from, to)``."""
+@method()
+@also(**{"from": "low", "to": "high"})
+def random_(x: Tensor, low: int = 0, high: int | None = None, *, generator: Generator | None = None) -> Tensor:
+    """Fill with integers from low up to, not including, high: ``random_()``, ``random_(to)``, ``random_(from, to)``.
+
+    The gradient of what stood here is 0.
+    """
+    writes.check(x, "random_")
+    spec = x.spec
     if high is None and low:
         low, high = 0, low
     if high is None:
@@ -209,14 +267,9 @@ def _random_in(source: Generator, spec: Any, low: int = 0, high: int | None = No
         )
     if low >= high:
         raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
-    return source.integers(spec.size, low, high)
+    return _filled(x, "random_", generator_of(generator).integers(spec.size, low, high))
 
 
-_in_place("uniform_", _uniform_in, "Fill with uniform numbers from [a, b)")
-_in_place("normal_", _normal_in, "Fill with normal numbers of this mean and standard deviation")
-_in_place("exponential_", _exponential_in, "Fill with exponential numbers of the rate lambd")
-_in_place("bernoulli_", _bernoulli_in, "Fill with 1 with probability p, else 0")
-_in_place("random_", _random_in, "Fill with integers from low up to, not including, high")
 __all__ = [
     "bernoulli", "normal", "rand", "rand_like", "randint", "randint_like", "randn", "randn_like", "randperm",
 ]  # fmt: skip
