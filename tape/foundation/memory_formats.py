@@ -5,14 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 
-class layout(str):  # noqa: N801 (PyTorch's name)
+class layout:  # noqa: N801 (PyTorch's name)
     """How the elements of a tensor are stored; ``tape.strided`` is the one that there is."""
 
-    __slots__ = ()
+    __slots__ = ("_name",)
     __module__ = "tape"  # what pickles name
 
+    def __init__(self, name: str) -> None:
+        self._name = name
+
     def __repr__(self) -> str:
-        return f"tape.{self}"
+        return f"tape.{self._name}"
+
+    def __reduce__(self) -> str:
+        """Pickle and copy it by its name: there is one of each."""
+        return self._name
 
 
 class memory_format(layout):  # noqa: N801 (PyTorch's name)
@@ -25,6 +32,8 @@ class memory_format(layout):  # noqa: N801 (PyTorch's name)
 strided = layout("strided")
 contiguous_format = memory_format("contiguous_format")
 preserve_format = memory_format("preserve_format")
+_FORMATS = (contiguous_format, preserve_format)
+_OF_PYTORCH = ("torch.contiguous_format", "torch.preserve_format")
 
 
 def check_memory(name: str, layout: Any, pin_memory: Any, memory_format: Any = None) -> None:
@@ -39,13 +48,13 @@ def check_memory(name: str, layout: Any, pin_memory: Any, memory_format: Any = N
 
 def check_layout(name: str, layout: Any) -> None:
     """Raise unless a layout is the strided one, PyTorch's too."""
-    if str(layout).rpartition(".")[2] != strided:
+    if layout is not strided and str(layout) != "torch.strided":
         raise RuntimeError(f"{name}(): layout {layout} is not supported; tensors are tape.strided")
 
 
 def check_format(name: str, memory_format: Any) -> None:
     """Raise unless a memory format is contiguous, or that of the tensor itself; PyTorch's are taken too."""
-    if str(memory_format).rpartition(".")[2] not in (contiguous_format, preserve_format):
+    if memory_format not in _FORMATS and str(memory_format) not in _OF_PYTORCH:
         raise RuntimeError(
             f"{name}(): memory format {memory_format} is not supported; there are tape.contiguous_format and "
             "tape.preserve_format"
