@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import kernels
-from kernels.codegen.rows import row_kernels
 from kernels.compiler import jit, native_units
 from kernels.compiler.numbers_ir import UntranslatedError
+from kernels.native import elements
 
 WHOLE = """
 from kernels.compiler.jit import njit
@@ -167,12 +167,29 @@ def test_python_calls_with_integers_only() -> None:
 
 @pytest.mark.parametrize("path", sorted(Path(kernels.__file__).parent.rglob("*_native.py")), ids=lambda path: path.stem)
 def test_every_native_module_is_translated(path: Path) -> None:
-    for pairs in ((), row_kernels.SINGLE if "@cfunc" in path.read_text() else ()):
-        text = path.read_text()
-        for double, single in pairs:
-            text = text.replace(double, single)
-        module = jit.load_source("all", text)
+    text = path.read_text()
+    for dtype in ("float64", "float32") if elements.__name__ in text else ("float64",):
+        meaning = {elements.__name__: elements.meaning(np.dtype(dtype))}
+        module = jit._load(f"all_{dtype}", text, part=jit.Part("", meaning))
         assert len(vars(module)[native_units.UNIT].compiled()) > 0
+
+
+def test_one_function_of_a_module_is_compiled_for_a_dtype() -> None:
+    """Alone, under a name of its own, with what its source imports meant as asked."""
+    found = {
+        dtype.name: jit.load_function(
+            "codegen.rows.row_values_native", "norm2", dtype.name, {elements.__name__: elements.meaning(dtype)}
+        )
+        for dtype in (np.dtype(np.float64), np.dtype(np.float32))
+    }
+    for dtype, native in found.items():
+        module = native.function.__globals__
+        assert [one.function.__name__ for one in native.unit.entries] == ["norm2"]
+        assert module["ITEM"] == np.dtype(dtype).itemsize
+        assert type(module["LEAST"]) is np.dtype(dtype).type
+        assert f"norm2_{dtype}" in native.unit.name
+    assert found["float64"].address != found["float32"].address
+    assert np.dtype(np.float64).itemsize == elements.ITEM  # the module itself is as it was
 
 
 def test_a_unit_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:

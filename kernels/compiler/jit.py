@@ -8,12 +8,13 @@ LLVM (translation.py); where only their byte code is at hand, as in a frozen app
 
 from __future__ import annotations
 
+import builtins
 import functools
 import hashlib
 import platform
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import CodeType, ModuleType
 from typing import Any
@@ -33,6 +34,7 @@ from kernels.compiler.module_texts import PACKAGE, code_of, content_of, digest
 from kernels.compiler.native_units import FASTCALL, UNIT, Method, Native, Unit, builtin, machine
 from kernels.compiler.progress_line import on_compile, set_quiet
 from kernels.foundation import forking
+from kernels.foundation.data_classes import dataclass
 
 __all__ = [
     "NumbaError",
@@ -47,6 +49,19 @@ __all__ = [
     "set_quiet",
     "types",
 ]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One function of a module, for which some of the modules that this imports are others."""
+
+    function: str
+    instead: Mapping[str, Any]
+
+    def imported(self, name: str, *how: Any, **named: Any) -> Any:
+        """Import as Python does, or find what stands for a module here."""
+        return self.instead[name] if name in self.instead else builtins.__import__(name, *how, **named)
+
 
 SIGNATURE = types.void(types.CPointer(types.int64), types.CPointer(types.int64), types.int64)
 """Every kernel: layout, pointers (target, cotangent, saved ...), and 1 to accumulate or 0 to store."""
@@ -65,6 +80,16 @@ def load_module(name: str) -> ModuleType:
     """Return the compiled form of a handwritten module, by its name below ``kernels``: ``native.tape.tape_native``."""
     module = f"{PACKAGE}.{name}"
     return _load(name.rpartition(".")[2], content_of(module), module)
+
+
+def load_function(name: str, function: str, label: str, instead: Mapping[str, Any]) -> Any:
+    """Return one function of a handwritten module, compiled without the others.
+
+    Where its source imports one of the modules ``instead``, it finds what stands for that here; ``label`` names these.
+    """
+    origin = f"{PACKAGE}.{name}"
+    label = f"{function}_{label}_{name.rpartition('.')[2]}"
+    return getattr(_load(label, content_of(origin), origin, Part(function, instead)), function)
 
 
 def source_of(name: str) -> str:
@@ -130,22 +155,24 @@ def key_of(content: str | CodeType, module: str = "") -> str:
     return hashlib.sha256(f"{_stamp()} {digest(content, module)}".encode()).hexdigest()[:24]
 
 
-def _load(label: str, content: str | CodeType, origin: str = "") -> ModuleType:
-    """Return the module of a text; ``origin`` is the handwritten one that was compiled."""
+def _load(label: str, content: str | CodeType, origin: str = "", part: Part | None = None) -> ModuleType:
+    """Return the module of a text; ``origin`` is the handwritten one that was compiled, whole or in part."""
     with _lock:  # Python's parser, which finds imports, has had a count that threads share
         name = f"{label}_{key_of(content, origin)}"
         module = _loaded.get(name)
         if module is None:
             with held():
-                module = _loaded[name] = _executed(name, content, origin)
+                module = _loaded[name] = _executed(name, content, origin, part)
     return module
 
 
-def _executed(name: str, content: str | CodeType, origin: str) -> ModuleType:
+def _executed(name: str, content: str | CodeType, origin: str, part: Part | None) -> ModuleType:
     module = ModuleType(name)
     module.__dict__[KEEPER] = Keeper(name)
+    if part is not None:
+        module.__dict__["__builtins__"] = {**vars(builtins), "__import__": part.imported}
     if isinstance(content, str):
-        module.__dict__[UNIT] = Unit(name, content)
+        module.__dict__[UNIT] = Unit(name, content, "" if part is None else part.function)
     sys.modules[name] = module  # Numba unpickles machine code by the module's name
     try:
         code = content if isinstance(content, CodeType) else code_of(origin) if origin else None

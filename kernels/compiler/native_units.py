@@ -56,7 +56,7 @@ class Native:
         self.function, self.unit, self.signature, self.is_kernel = function, unit, signature, is_kernel
         self.symbol = f"{unit.name}.{function.__name__}"
         self._entry: Callable[..., Any] | None = None
-        if signature is not None:
+        if signature is not None and unit.only in ("", function.__name__):
             unit.entries.append(self)
 
     @property
@@ -96,10 +96,10 @@ FEW_PASSES = (
 
 
 class Unit:
-    """The functions of one native module, compiled together when the first is wanted."""
+    """The functions of one native module, or one of them, compiled together when the first is wanted."""
 
-    def __init__(self, name: str, text: str) -> None:
-        self.name, self.text = name, text
+    def __init__(self, name: str, text: str, only: str = "") -> None:
+        self.name, self.text, self.only = name, text, only
         self.entries: list[Native] = []
         self.loaded = False
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from kernels.arrays.specs import Spec
-from kernels.compiler import jit
+from kernels.codegen.rows.row_kernels import address
 from kernels.foundation.data_classes import dataclass
 
 Array = np.ndarray[Any, Any]
@@ -33,8 +33,7 @@ class Pick:
         rows = int(np.prod(shape, dtype=np.int64))
         head = [rows, length, step, self.largest, self.spec.dtype.itemsize, len(shape)]
         layout = np.array([*head, *reversed(shape), *reversed(strides)], np.int64)
-        name = "double" if self.spec.dtype == np.float64 else "single"
-        return int(getattr(jit.load_module("codegen.rows.extrema_native"), name).address), layout
+        return address("codegen.rows.extrema_native", "pick", self.spec.dtype), layout
 
 
 def pick(locate: Any, array: Array, *, axis: int, keepdims: bool) -> tuple[Array, Array]:

@@ -1,7 +1,7 @@
-"""The kernels of logsums along a dim that is not the last: columns of doubles side by side, as many as the layout says.
+"""The kernels of logsums along a dim that is not the last: columns side by side, as many as the layout says.
 
 Layout: outer, length, inner, columns at a time. Pointers: the result, the operands, memory for two rows of columns.
-For floats the same text with their names.
+The elements are float64 or float32.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ import numpy as np
 
 from kernels import vectormath
 from kernels.compiler.jit import SIGNATURE, cfunc, njit
-from kernels.native.memory import pointer_f8
+from kernels.native.elements import ITEM, pointer, real
 
-ITEM = 8
-INFINITY, ZERO, ONE = np.float64(np.inf), np.float64(0.0), np.float64(1.0)
+INFINITY, ZERO, ONE = real(np.inf), real(0.0), real(1.0)
 
 
 @njit(error_model="numpy")
@@ -40,11 +39,11 @@ def steps(layout):
 @njit(error_model="numpy")
 def tops(place, layout, m, into):
     """Write the largest of each column."""
-    x, top = pointer_f8(place), pointer_f8(into)
+    x, top = pointer(place), pointer(into)
     for c in range(m):
         top[c] = x[c]
     for k in range(1, layout[1]):
-        x = pointer_f8(place + k * layout[2] * ITEM)
+        x = pointer(place + k * layout[2] * ITEM)
         for c in range(m):
             top[c] = max(top[c], x[c])
 
@@ -52,21 +51,21 @@ def tops(place, layout, m, into):
 # What calls exp is a function for each row: in a nest of loops the many constants would not stay in registers.
 @njit(error_model="numpy")
 def add_shifted(into, place, tops, m):
-    x, top, s = pointer_f8(place), pointer_f8(tops), pointer_f8(into)
+    x, top, s = pointer(place), pointer(tops), pointer(into)
     for c in range(m):
         s[c] += vectormath.exp(x[c] - top[c])
 
 
 @njit(error_model="numpy")
 def shifted(into, place, tops, m):
-    x, top, y = pointer_f8(place), pointer_f8(tops), pointer_f8(into)
+    x, top, y = pointer(place), pointer(tops), pointer(into)
     for c in range(m):
         y[c] = vectormath.exp(x[c] - top[c])
 
 
 @njit(error_model="numpy")
 def log_vjp(into, cotangent, result, sums, m):
-    target, g, y, s = pointer_f8(into), pointer_f8(cotangent), pointer_f8(result), pointer_f8(sums)
+    target, g, y, s = pointer(into), pointer(cotangent), pointer(result), pointer(sums)
     for c in range(m):
         target[c] = g[c] - vectormath.exp(y[c]) * s[c]
 
@@ -74,7 +73,7 @@ def log_vjp(into, cotangent, result, sums, m):
 @njit(error_model="numpy")
 def sums(place, layout, m, tops, into):
     """Write the sum of exp(x - top) of each column."""
-    s = pointer_f8(into)
+    s = pointer(into)
     for c in range(m):
         s[c] = ZERO
     for k in range(layout[1]):
@@ -84,7 +83,7 @@ def sums(place, layout, m, tops, into):
 @cfunc(SIGNATURE, cache=True, error_model="numpy")
 def logsumexp(layout, pointers, accumulate):
     scratch, row = pointers[2], layout[3] * ITEM
-    top, s = pointer_f8(scratch), pointer_f8(scratch + row)
+    top, s = pointer(scratch), pointer(scratch + row)
     for step in range(steps(layout)):
         first, m = first_of(layout, step), columns_of(layout, step)
         tops(pointers[1] + first * ITEM, layout, m, scratch)
@@ -92,7 +91,7 @@ def logsumexp(layout, pointers, accumulate):
             top[c] = ZERO if top[c] == INFINITY or top[c] == -INFINITY else top[c]
         sums(pointers[1] + first * ITEM, layout, m, scratch, scratch + row)
         outer = first // (layout[1] * layout[2])
-        y = pointer_f8(pointers[0] + (first - outer * (layout[1] - 1) * layout[2]) * ITEM)
+        y = pointer(pointers[0] + (first - outer * (layout[1] - 1) * layout[2]) * ITEM)
         for c in range(m):
             y[c] = math.log(s[c]) + top[c]
 
@@ -100,7 +99,7 @@ def logsumexp(layout, pointers, accumulate):
 @cfunc(SIGNATURE, cache=True, error_model="numpy")
 def softmax(layout, pointers, accumulate):
     scratch, row = pointers[2], layout[3] * ITEM
-    s = pointer_f8(scratch + row)
+    s = pointer(scratch + row)
     for step in range(steps(layout)):
         first, m = first_of(layout, step), columns_of(layout, step)
         tops(pointers[1] + first * ITEM, layout, m, scratch)
@@ -109,32 +108,32 @@ def softmax(layout, pointers, accumulate):
         for k in range(layout[1]):
             at = (first + k * layout[2]) * ITEM
             shifted(pointers[0] + at, pointers[1] + at, scratch, m)
-            into = pointer_f8(pointers[0] + at)
+            into = pointer(pointers[0] + at)
             for c in range(m):
                 s[c] += into[c]
         for c in range(m):
             s[c] = ONE / s[c]
         for k in range(layout[1]):
-            into = pointer_f8(pointers[0] + (first + k * layout[2]) * ITEM)
+            into = pointer(pointers[0] + (first + k * layout[2]) * ITEM)
             for c in range(m):
                 into[c] = into[c] * s[c]
 
 
 @cfunc(SIGNATURE, cache=True, error_model="numpy")
 def softmax_vjp(layout, pointers, accumulate):
-    s = pointer_f8(pointers[3])
+    s = pointer(pointers[3])
     for step in range(steps(layout)):
         first, m = first_of(layout, step), columns_of(layout, step)
         for c in range(m):
             s[c] = ZERO
         for k in range(layout[1]):
             at = (first + k * layout[2]) * ITEM
-            g, y = pointer_f8(pointers[1] + at), pointer_f8(pointers[2] + at)
+            g, y = pointer(pointers[1] + at), pointer(pointers[2] + at)
             for c in range(m):
                 s[c] += g[c] * y[c]
         for k in range(layout[1]):
             at = (first + k * layout[2]) * ITEM
-            g, y, into = pointer_f8(pointers[1] + at), pointer_f8(pointers[2] + at), pointer_f8(pointers[0] + at)
+            g, y, into = pointer(pointers[1] + at), pointer(pointers[2] + at), pointer(pointers[0] + at)
             for c in range(m):
                 into[c] = (g[c] - s[c]) * y[c]
 
@@ -142,7 +141,7 @@ def softmax_vjp(layout, pointers, accumulate):
 @cfunc(SIGNATURE, cache=True, error_model="numpy")
 def log_softmax(layout, pointers, accumulate):
     scratch, row = pointers[2], layout[3] * ITEM
-    top, s = pointer_f8(scratch), pointer_f8(scratch + row)
+    top, s = pointer(scratch), pointer(scratch + row)
     for step in range(steps(layout)):
         first, m = first_of(layout, step), columns_of(layout, step)
         tops(pointers[1] + first * ITEM, layout, m, scratch)
@@ -151,20 +150,20 @@ def log_softmax(layout, pointers, accumulate):
             s[c] = math.log(s[c])
         for k in range(layout[1]):
             at = (first + k * layout[2]) * ITEM
-            x, into = pointer_f8(pointers[1] + at), pointer_f8(pointers[0] + at)
+            x, into = pointer(pointers[1] + at), pointer(pointers[0] + at)
             for c in range(m):
                 into[c] = (x[c] - top[c]) - s[c]
 
 
 @cfunc(SIGNATURE, cache=True, error_model="numpy")
 def log_softmax_vjp(layout, pointers, accumulate):
-    s = pointer_f8(pointers[3])
+    s = pointer(pointers[3])
     for step in range(steps(layout)):
         first, m = first_of(layout, step), columns_of(layout, step)
         for c in range(m):
             s[c] = ZERO
         for k in range(layout[1]):
-            g = pointer_f8(pointers[1] + (first + k * layout[2]) * ITEM)
+            g = pointer(pointers[1] + (first + k * layout[2]) * ITEM)
             for c in range(m):
                 s[c] += g[c]
         for k in range(layout[1]):

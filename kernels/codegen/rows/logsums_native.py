@@ -1,4 +1,4 @@
-"""The kernels of logsums for rows of doubles, one after the other; for floats the same text with their names.
+"""The kernels of logsums for rows, one after the other, of float64 or float32.
 
 The layout says how many rows, of how many elements. A row is done in parts that stay in the first cache, by loops that
 vectorise. Pointers: the result, then the operands; logsumexp has memory for one part behind them.
@@ -13,17 +13,16 @@ import numpy as np
 from kernels import vectormath
 from kernels.compiler.jit import SIGNATURE, cfunc, njit
 from kernels.native import accumulators
-from kernels.native.memory import pointer_f8, store_f8
+from kernels.native.elements import ITEM, pointer, real, store
 
-ITEM = 8
 PART = np.uint64(1024)
-INFINITY, ZERO, ONE = np.float64(np.inf), np.float64(0.0), np.float64(1.0)
+INFINITY, ZERO, ONE = real(np.inf), real(0.0), real(1.0)
 
 
 @njit(error_model="numpy")
 def largest(place, n):
     """Return the largest of n elements; any number if one is nan, which shows in what follows."""
-    x, top = pointer_f8(place), -INFINITY
+    x, top = pointer(place), -INFINITY
     for k in range(n):
         top = accumulators.greater(top, x[k])
     return top
@@ -32,7 +31,7 @@ def largest(place, n):
 @njit(error_model="numpy")
 def total(place, n):
     """Return the sum of n elements."""
-    x, s = pointer_f8(place), ZERO
+    x, s = pointer(place), ZERO
     for k in range(n):
         s = accumulators.added(s, x[k])
     return s
@@ -41,7 +40,7 @@ def total(place, n):
 @njit(error_model="numpy")
 def product(left, right, n):
     """Return the sum of the products of n elements."""
-    x, y, s = pointer_f8(left), pointer_f8(right), ZERO
+    x, y, s = pointer(left), pointer(right), ZERO
     for k in range(n):
         s = accumulators.added(s, x[k] * y[k])
     return s
@@ -50,7 +49,7 @@ def product(left, right, n):
 @njit(error_model="numpy")
 def shifted(into, place, top, n):
     """Write exp(x - top) for n elements. In the loop of its caller the many constants would not stay in registers."""
-    x, y = pointer_f8(place), pointer_f8(into)
+    x, y = pointer(place), pointer(into)
     for k in range(n):
         y[k] = vectormath.exp(x[k] - top)
 
@@ -71,7 +70,7 @@ def exponentials(into, step, place, top, n):
 @njit(error_model="numpy")
 def log_vjp(into, cotangent, result, s, n):
     """Write g - exp(y) s for n elements."""
-    g, y, target = pointer_f8(cotangent), pointer_f8(result), pointer_f8(into)
+    g, y, target = pointer(cotangent), pointer(result), pointer(into)
     for k in range(n):
         target[k] = g[k] - vectormath.exp(y[k]) * s
 
@@ -83,7 +82,7 @@ def logsumexp(layout, pointers, accumulate):
         top = largest(row, n)
         if top == INFINITY or top == -INFINITY:
             top = ZERO
-        store_f8(pointers[0] + i * ITEM, math.log(exponentials(pointers[2], 0, row, top, n)) + top)
+        store(pointers[0] + i * ITEM, math.log(exponentials(pointers[2], 0, row, top, n)) + top)
         row += layout[1] * ITEM
 
 
@@ -94,7 +93,7 @@ def softmax(layout, pointers, accumulate):
         at = i * layout[1] * ITEM
         place, row = pointers[0] + at, pointers[1] + at
         s = exponentials(place, np.int64(PART) * ITEM, row, largest(row, n), n)
-        into, share = pointer_f8(place), ONE / s  # one division: as many as there are elements would take half the time
+        into, share = pointer(place), ONE / s  # one division: as many as there are elements would take half the time
         for k in range(n):
             into[k] = into[k] * share
 
@@ -105,7 +104,7 @@ def softmax_vjp(layout, pointers, accumulate):
     for i in range(layout[0]):
         at = i * layout[1] * ITEM
         s = product(pointers[1] + at, pointers[2] + at, n)
-        g, y, into = pointer_f8(pointers[1] + at), pointer_f8(pointers[2] + at), pointer_f8(pointers[0] + at)
+        g, y, into = pointer(pointers[1] + at), pointer(pointers[2] + at), pointer(pointers[0] + at)
         if accumulate:
             for k in range(n):
                 into[k] += (g[k] - s) * y[k]
@@ -122,7 +121,7 @@ def log_softmax(layout, pointers, accumulate):
         place, row = pointers[0] + at, pointers[1] + at
         top = largest(row, n)
         s = math.log(exponentials(place, np.int64(PART) * ITEM, row, top, n))
-        x, into = pointer_f8(row), pointer_f8(place)
+        x, into = pointer(row), pointer(place)
         for k in range(n):
             into[k] = (x[k] - top) - s
 

@@ -1,4 +1,4 @@
-"""Pullbacks and pushforwards of small rows of doubles, which may stand apart; for floats the same text.
+"""Pullbacks and pushforwards of small rows, whose elements may stand apart, for float64 or float32.
 
 Layout: how many rows there are before each other, their length, how many stand side by side, the bits of a number.
 Pointers: the target, the cotangent or tangent, then what is saved: the operand x, the result y where a rule has them.
@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from kernels.compiler.jit import SIGNATURE, cfunc, njit
-from kernels.native.memory import double_of, load_f8, store_f8
+from kernels.native.elements import ITEM, load, real, store
+from kernels.native.memory import double_of
 
-ITEM = 8
-ZERO, ONE, TWO = np.float64(0.0), np.float64(1.0), np.float64(2.0)
+ZERO, ONE, TWO = real(0.0), real(1.0), real(2.0)
 
 
 @njit(error_model="numpy")
@@ -26,7 +24,7 @@ def first(layout, row):
 
 @njit(error_model="numpy")
 def put(at, value, accumulate):
-    store_f8(at, load_f8(at) + value if accumulate else value + ZERO)
+    store(at, load(at) + value if accumulate else value + ZERO)
 
 
 @njit(error_model="numpy")
@@ -39,40 +37,40 @@ def keep_nothing(into, n, step, accumulate):
     """Leave a row without a contribution."""
     if not accumulate:
         for k in range(n):
-            store_f8(into + k * step, -ZERO)
+            store(into + k * step, -ZERO)
 
 
 @njit(error_model="numpy")
 def mean(x, n, step):
     s = ZERO
     for k in range(n):
-        s += load_f8(x + k * step)
-    return s / np.float64(n)
+        s += load(x + k * step)
+    return s / real(n)
 
 
 @njit(error_model="numpy")
 def product_of_others(x, n, step, at):
-    product = ONE
+    found = ONE
     for k in range(n):
         if k != at:
-            product *= load_f8(x + k * step)
-    return product
+            found *= load(x + k * step)
+    return found
 
 
 @njit(error_model="numpy")
 def has_zero(x, n, step):
     count = 0
     for k in range(n):
-        count += load_f8(x + k * step) == ZERO
+        count += load(x + k * step) == ZERO
     return count > 0
 
 
 @njit(error_model="numpy")
 def spread_vjp(layout, into, x, g, accumulate):
     n, step = layout[1], layout[2] * ITEM
-    m, factor = mean(x, n, step), g * (TWO / np.float64(double_of(layout[3])))
+    m, factor = mean(x, n, step), g * (TWO / real(double_of(layout[3])))
     for k in range(n):
-        put(into + k * step, factor * (load_f8(x + k * step) - m), accumulate)
+        put(into + k * step, factor * (load(x + k * step) - m), accumulate)
 
 
 @njit(error_model="numpy")
@@ -80,8 +78,8 @@ def spread_jvp(layout, x, t):
     n, step, s = layout[1], layout[2] * ITEM, ZERO
     m = mean(x, n, step)
     for k in range(n):
-        s += load_f8(t + k * step) * (load_f8(x + k * step) - m)
-    return s * (TWO / np.float64(double_of(layout[3])))
+        s += load(t + k * step) * (load(x + k * step) - m)
+    return s * (TWO / real(double_of(layout[3])))
 
 
 @cfunc(SIGNATURE, cache=True, error_model="numpy")
@@ -90,7 +88,7 @@ def cumsum_vjp(layout, pointers, accumulate):
     for row in range(layout[0] * layout[2]):
         into, g, s = pointers[0] + first(layout, row), pointers[1] + first(layout, row), ZERO
         for k in range(n - 1, -1, -1):
-            s += load_f8(g + k * step)
+            s += load(g + k * step)
             put(into + k * step, s, accumulate)
 
 
@@ -100,7 +98,7 @@ def cumsum_jvp(layout, pointers, accumulate):
     for row in range(layout[0] * layout[2]):
         into, t, s = pointers[0] + first(layout, row), pointers[1] + first(layout, row), ZERO
         for k in range(n):
-            s += load_f8(t + k * step)
+            s += load(t + k * step)
             put(into + k * step, s, accumulate)
 
 
@@ -111,9 +109,9 @@ def softmax_vjp(layout, pointers, accumulate):
         at, s = first(layout, row), ZERO
         into, g, y = pointers[0] + at, pointers[1] + at, pointers[2] + at
         for k in range(n):
-            s += load_f8(g + k * step) * load_f8(y + k * step)
+            s += load(g + k * step) * load(y + k * step)
         for k in range(n):
-            put(into + k * step, load_f8(y + k * step) * (load_f8(g + k * step) - s), accumulate)
+            put(into + k * step, load(y + k * step) * (load(g + k * step) - s), accumulate)
 
 
 @cfunc(SIGNATURE, cache=True, error_model="numpy")
@@ -123,9 +121,9 @@ def log_softmax_vjp(layout, pointers, accumulate):
         at, s = first(layout, row), ZERO
         into, g, y = pointers[0] + at, pointers[1] + at, pointers[2] + at
         for k in range(n):
-            s += load_f8(g + k * step)
+            s += load(g + k * step)
         for k in range(n):
-            put(into + k * step, load_f8(g + k * step) - math.exp(load_f8(y + k * step)) * s, accumulate)
+            put(into + k * step, load(g + k * step) - math.exp(load(y + k * step)) * s, accumulate)
 
 
 @cfunc(SIGNATURE, cache=True, error_model="numpy")
@@ -135,9 +133,9 @@ def log_softmax_jvp(layout, pointers, accumulate):
         at, s = first(layout, row), ZERO
         into, t, y = pointers[0] + at, pointers[1] + at, pointers[2] + at
         for k in range(n):
-            s += load_f8(t + k * step) * math.exp(load_f8(y + k * step))
+            s += load(t + k * step) * math.exp(load(y + k * step))
         for k in range(n):
-            put(into + k * step, load_f8(t + k * step) - s, accumulate)
+            put(into + k * step, load(t + k * step) - s, accumulate)
 
 
 @cfunc(SIGNATURE, cache=True, error_model="numpy")
@@ -145,7 +143,7 @@ def prod_vjp(layout, pointers, accumulate):
     n, step = layout[1], layout[2] * ITEM
     for row in range(layout[0] * layout[2]):
         into, x = pointers[0] + first(layout, row), pointers[2] + first(layout, row)
-        g, y = load_f8(pointers[1] + row * ITEM), load_f8(pointers[3] + row * ITEM)
+        g, y = load(pointers[1] + row * ITEM), load(pointers[3] + row * ITEM)
         if is_nothing(g):
             keep_nothing(into, n, step, accumulate)
         elif has_zero(x, n, step):
@@ -153,7 +151,7 @@ def prod_vjp(layout, pointers, accumulate):
                 put(into + k * step, g * product_of_others(x, n, step, k), accumulate)
         else:
             for k in range(n):
-                put(into + k * step, g * (y / load_f8(x + k * step)), accumulate)
+                put(into + k * step, g * (y / load(x + k * step)), accumulate)
 
 
 @cfunc(SIGNATURE, cache=True, error_model="numpy")
@@ -161,10 +159,10 @@ def prod_jvp(layout, pointers, accumulate):
     n, step = layout[1], layout[2] * ITEM
     for row in range(layout[0] * layout[2]):
         t, x, s = pointers[1] + first(layout, row), pointers[2] + first(layout, row), ZERO
-        y, zero = load_f8(pointers[3] + row * ITEM), has_zero(x, n, step)
+        y, zero = load(pointers[3] + row * ITEM), has_zero(x, n, step)
         for k in range(n):
-            rest = product_of_others(x, n, step, k) if zero else y / load_f8(x + k * step)
-            s += load_f8(t + k * step) * rest
+            others = product_of_others(x, n, step, k) if zero else y / load(x + k * step)
+            s += load(t + k * step) * others
         put(pointers[0] + row * ITEM, s, accumulate)
 
 
@@ -172,7 +170,7 @@ def prod_jvp(layout, pointers, accumulate):
 def var_vjp(layout, pointers, accumulate):
     for row in range(layout[0] * layout[2]):
         into, x = pointers[0] + first(layout, row), pointers[2] + first(layout, row)
-        g = load_f8(pointers[1] + row * ITEM)
+        g = load(pointers[1] + row * ITEM)
         if is_nothing(g):
             keep_nothing(into, layout[1], layout[2] * ITEM, accumulate)
         else:
@@ -190,7 +188,7 @@ def var_jvp(layout, pointers, accumulate):
 def std_vjp(layout, pointers, accumulate):
     for row in range(layout[0] * layout[2]):
         into, x = pointers[0] + first(layout, row), pointers[2] + first(layout, row)
-        g, y = load_f8(pointers[1] + row * ITEM), load_f8(pointers[3] + row * ITEM)
+        g, y = load(pointers[1] + row * ITEM), load(pointers[3] + row * ITEM)
         if is_nothing(g):
             keep_nothing(into, layout[1], layout[2] * ITEM, accumulate)
         else:
@@ -200,6 +198,6 @@ def std_vjp(layout, pointers, accumulate):
 @cfunc(SIGNATURE, cache=True, error_model="numpy")
 def std_jvp(layout, pointers, accumulate):
     for row in range(layout[0] * layout[2]):
-        at, y = first(layout, row), load_f8(pointers[3] + row * ITEM)
+        at, y = first(layout, row), load(pointers[3] + row * ITEM)
         t = spread_jvp(layout, pointers[2] + at, pointers[1] + at)
         put(pointers[0] + row * ITEM, t / (TWO * y) if y != ZERO else ZERO, accumulate)

@@ -12,12 +12,12 @@ import math
 import numpy as np
 
 from kernels.compiler.jit import SIGNATURE, cfunc, njit
-from kernels.native.memory import double_of, load_f8, load_i8, store_f8, store_i8
+from kernels.native.elements import ITEM, load, real, store
+from kernels.native.memory import double_of, load_i8, store_i8
 
-ITEM = 8
-ZERO, ONE = np.float64(0.0), np.float64(1.0)
-INFINITY = np.float64(np.inf)
-LEAST = np.float64(np.finfo(np.float64).tiny / np.finfo(np.float64).eps) ** np.float64(0.5)
+ZERO, ONE = real(0.0), real(1.0)
+INFINITY = real(np.inf)
+LEAST = real(np.finfo(real).tiny / np.finfo(real).eps) ** real(0.5)
 
 
 @njit(error_model="numpy")
@@ -35,9 +35,9 @@ def precedes(a, b, largest):
 
 @njit(error_model="numpy")
 def top_of(x, n, step):
-    top = load_f8(x)
+    top = load(x)
     for k in range(1, n):
-        value = load_f8(x + k * step)
+        value = load(x + k * step)
         if value > top or value != value:
             top = value
     return top
@@ -48,19 +48,19 @@ def spread(layout, x):
     """The sum of the squares of what elements are apart from their mean, divided by a number."""
     n, step, s, squares = layout[1], layout[2] * ITEM, ZERO, ZERO
     for k in range(n):
-        s += load_f8(x + k * step)
-    mean = s / np.float64(n)
+        s += load(x + k * step)
+    mean = s / real(n)
     for k in range(n):
-        apart = load_f8(x + k * step) - mean
+        apart = load(x + k * step) - mean
         squares += apart * apart
-    return squares / np.float64(double_of(layout[3]))
+    return squares / real(double_of(layout[3]))
 
 
 @njit(error_model="numpy")
 def length(x, n, step, scale):
     s = ZERO
     for k in range(n):
-        value = load_f8(x + k * step) / scale
+        value = load(x + k * step) / scale
         s += value * value
     return math.sqrt(s) * scale
 
@@ -71,9 +71,9 @@ def place_of(x, n, step, rank):
     for at in range(n):
         before = 0
         for k in range(n):
-            neighbour, element = load_f8(x + k * step), load_f8(x + at * step)
-            less = precedes(neighbour, element, False)
-            before += less or (k < at and not precedes(element, neighbour, False))
+            other, own = load(x + k * step), load(x + at * step)
+            less = precedes(other, own, False)
+            before += less or (k < at and not precedes(own, other, False))
         if before == rank:
             return at
     return 0
@@ -82,14 +82,14 @@ def place_of(x, n, step, rank):
 @njit(error_model="numpy")
 def first_nan(x, n, step):
     for k in range(n):
-        if load_f8(x + k * step) != load_f8(x + k * step):
+        if load(x + k * step) != load(x + k * step):
             return k
     return -1
 
 
 @njit(error_model="numpy")
 def store_pick(pointers, row, x, step, at):
-    store_f8(pointers[0] + row * ITEM, load_f8(x + at * step))
+    store(pointers[0] + row * ITEM, load(x + at * step))
     store_i8(pointers[1] + row * 8, at)
 
 
@@ -101,14 +101,14 @@ def ordered(layout, pointers, largest, m):
         y, at, x = pointers[0] + first(layout, row, m) * ITEM, pointers[1] + first(layout, row, m) * 8, pointers[2]
         x += first(layout, row, n) * ITEM
         for k in range(n):
-            value, j = load_f8(x + k * inner * ITEM), min(k, m)
-            while j > 0 and precedes(value, load_f8(y + (j - 1) * inner * ITEM), largest):
+            value, j = load(x + k * inner * ITEM), min(k, m)
+            while j > 0 and precedes(value, load(y + (j - 1) * inner * ITEM), largest):
                 if j < m:
-                    store_f8(y + j * inner * ITEM, load_f8(y + (j - 1) * inner * ITEM))
+                    store(y + j * inner * ITEM, load(y + (j - 1) * inner * ITEM))
                     store_i8(at + j * inner * 8, load_i8(at + (j - 1) * inner * 8))
                 j -= 1
             if j < m:
-                store_f8(y + j * inner * ITEM, value)
+                store(y + j * inner * ITEM, value)
                 store_i8(at + j * inner * 8, k)
 
 
@@ -120,11 +120,11 @@ def softmax(layout, pointers, accumulate):
         y, x = pointers[0] + at, pointers[1] + at
         top = top_of(x, n, step)
         for k in range(n):
-            value = math.exp(load_f8(x + k * step) - top)
-            store_f8(y + k * step, value)
+            value = math.exp(load(x + k * step) - top)
+            store(y + k * step, value)
             s += value
         for k in range(n):
-            store_f8(y + k * step, load_f8(y + k * step) / s)
+            store(y + k * step, load(y + k * step) / s)
 
 
 @cfunc(SIGNATURE, cache=True, error_model="numpy")
@@ -135,23 +135,23 @@ def log_softmax(layout, pointers, accumulate):
         y, x = pointers[0] + at, pointers[1] + at
         top = top_of(x, n, step)
         for k in range(n):
-            s += math.exp(load_f8(x + k * step) - top)
+            s += math.exp(load(x + k * step) - top)
         s = math.log(s)
         for k in range(n):
-            store_f8(y + k * step, (load_f8(x + k * step) - top) - s)
+            store(y + k * step, (load(x + k * step) - top) - s)
 
 
 @cfunc(SIGNATURE, cache=True, error_model="numpy")
 def var(layout, pointers, accumulate):
     for row in range(layout[0] * layout[2]):
-        store_f8(pointers[0] + row * ITEM, spread(layout, pointers[1] + first(layout, row, layout[1]) * ITEM))
+        store(pointers[0] + row * ITEM, spread(layout, pointers[1] + first(layout, row, layout[1]) * ITEM))
 
 
 @cfunc(SIGNATURE, cache=True, error_model="numpy")
 def std(layout, pointers, accumulate):
     for row in range(layout[0] * layout[2]):
-        variance = spread(layout, pointers[1] + first(layout, row, layout[1]) * ITEM)
-        store_f8(pointers[0] + row * ITEM, math.sqrt(variance))
+        found = spread(layout, pointers[1] + first(layout, row, layout[1]) * ITEM)
+        store(pointers[0] + row * ITEM, math.sqrt(found))
 
 
 @cfunc(SIGNATURE, cache=True, error_model="numpy")
@@ -160,8 +160,8 @@ def norm1(layout, pointers, accumulate):
     for row in range(layout[0] * layout[2]):
         x, s = pointers[1] + first(layout, row, n) * ITEM, ZERO
         for k in range(n):
-            s += abs(load_f8(x + k * step))
-        store_f8(pointers[0] + row * ITEM, s)
+            s += abs(load(x + k * step))
+        store(pointers[0] + row * ITEM, s)
 
 
 @cfunc(SIGNATURE, cache=True, error_model="numpy")
@@ -169,13 +169,13 @@ def norm2(layout, pointers, accumulate):
     n, step = layout[1], layout[2] * ITEM
     for row in range(layout[0] * layout[2]):
         x, top = pointers[1] + first(layout, row, n) * ITEM, ZERO
-        norm = length(x, n, step, ONE)
-        if norm == INFINITY or norm < LEAST:  # squares leave the range: scale the elements
+        found = length(x, n, step, ONE)
+        if found == INFINITY or found < LEAST:  # squares leave the range: scale the elements
             for k in range(n):
-                top = max(top, abs(load_f8(x + k * step)))
+                top = max(top, abs(load(x + k * step)))
             if top > ZERO and top < INFINITY:
-                norm = length(x, n, step, top)
-        store_f8(pointers[0] + row * ITEM, norm)
+                found = length(x, n, step, top)
+        store(pointers[0] + row * ITEM, found)
 
 
 @cfunc(SIGNATURE, cache=True, error_model="numpy")
@@ -210,12 +210,12 @@ def running(layout, pointers, accumulate):
     n, inner, largest = layout[1], layout[2], double_of(layout[3]) != 0.0
     for row in range(layout[0] * inner):
         start, at = first(layout, row, n), 0
-        best = load_f8(pointers[2] + start * ITEM)
+        best = load(pointers[2] + start * ITEM)
         for k in range(n):
-            value = load_f8(pointers[2] + (start + k * inner) * ITEM)
+            value = load(pointers[2] + (start + k * inner) * ITEM)
             if value != value or (best == best and (value >= best if largest else value <= best)):
                 best, at = value, k
-            store_f8(pointers[0] + (start + k * inner) * ITEM, best)
+            store(pointers[0] + (start + k * inner) * ITEM, best)
             store_i8(pointers[1] + (start + k * inner) * 8, at)
 
 
@@ -224,11 +224,11 @@ def cumsum(layout, pointers, accumulate):
     n, step = layout[1], layout[2] * ITEM
     for row in range(layout[0] * layout[2]):
         at = first(layout, row, n) * ITEM
-        s = load_f8(pointers[1] + at)
-        store_f8(pointers[0] + at, s)
+        s = load(pointers[1] + at)
+        store(pointers[0] + at, s)
         for k in range(1, n):
-            s += load_f8(pointers[1] + at + k * step)
-            store_f8(pointers[0] + at + k * step, s)
+            s += load(pointers[1] + at + k * step)
+            store(pointers[0] + at + k * step, s)
 
 
 @cfunc(SIGNATURE, cache=True, error_model="numpy")
@@ -237,8 +237,8 @@ def cumprod(layout, pointers, accumulate):
     for row in range(layout[0] * layout[2]):
         at, s = first(layout, row, n) * ITEM, ONE
         for k in range(n):
-            s *= load_f8(pointers[1] + at + k * step)
-            store_f8(pointers[0] + at + k * step, s)
+            s *= load(pointers[1] + at + k * step)
+            store(pointers[0] + at + k * step, s)
 
 
 @cfunc(SIGNATURE, cache=True, error_model="numpy")
@@ -247,5 +247,5 @@ def prod(layout, pointers, accumulate):
     for row in range(layout[0] * layout[2]):
         x, s = pointers[1] + first(layout, row, n) * ITEM, ONE
         for k in range(n):
-            s *= load_f8(x + k * step)
-        store_f8(pointers[0] + row * ITEM, s)
+            s *= load(x + k * step)
+        store(pointers[0] + row * ITEM, s)
