@@ -8,6 +8,7 @@ below 16 elements, blocks of eight and eight from there on. In float32 the last 
 from __future__ import annotations
 
 import contextlib
+import copy
 import secrets
 import threading
 from collections.abc import Iterator
@@ -31,8 +32,11 @@ _HEAD = 4
 class Generator:
     """A source of random numbers, PyTorch's ``Generator``: the functions of random numbers take one as ``generator``.
 
-    Threads may share one: each draw is whole, their order is the threads'.
+    Threads may share one: each draw is whole, their order is the threads'. A pickle of one, or a copy, goes on from the
+    state that it has then, as PyTorch's.
     """
+
+    __module__ = "tape"  # what pickles name
 
     def __init__(self, device: Any = "cpu") -> None:
         devices.check_device(device)
@@ -86,6 +90,17 @@ class Generator:
         with self._lock:
             self._seed, self._kept = int(seed), float(number.view(np.float64)) if kept else None
             self._set(inner)
+
+    def clone_state(self) -> Generator:
+        """Return another generator, which goes on from this one's state by itself."""
+        return copy.copy(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle, and copy, by device and state."""
+        return Generator, (self.device,), self.get_state()
+
+    def __setstate__(self, state: Tensor) -> None:
+        self.set_state(state)
 
     def _set(self, inner: Any) -> None:
         self.changes += 1

@@ -18,6 +18,8 @@ THINGS = {
     "pair": lambda: tape.max(tape.tensor([[1.0, 2.0]]), 1),
     "matrix": lambda: tape.sparse.CSR([2.0], [0], [0, 1], (1, 1)),
     "function": lambda: tape.exp,
+    "generator": tape.Generator,
+    "format": lambda: tape.preserve_format,
     "warning": lambda: tape.errors.DetachWarning("lost"),
 }
 PUBLIC = {"tape", "tape.errors", "tape.functions", "tape.return_types", "tape.sparse"}

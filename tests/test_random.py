@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from typing import Any
 
 import numpy as np
@@ -166,6 +167,25 @@ def test_bad_arguments_draw_nothing() -> None:
         with pytest.raises((RuntimeError, TypeError), match=match):
             call()
     np.testing.assert_array_equal(tape.get_rng_state().numpy(), state)
+
+
+@pytest.mark.parametrize(
+    "again",
+    [lambda g: pickle.loads(pickle.dumps(g)), copy.copy, copy.deepcopy, tape.Generator.clone_state],  # noqa: S301
+)
+def test_a_generator_that_was_pickled_or_copied_goes_on_by_itself(again: Any) -> None:
+    """With a normal number kept for the next call, and from the middle of the twister's block."""
+    a = tape.Generator().manual_seed(3)
+    tape.randn(5, generator=a)
+    tape.rand(100, generator=a)
+    b = again(a)
+    assert (b is not a, type(b), b.initial_seed()) == (True, tape.Generator, 3)
+    np.testing.assert_array_equal(b.get_state().numpy(), a.get_state().numpy())
+    for _ in range(2):
+        drawn = tape.randn(3, generator=a).numpy()
+        np.testing.assert_array_equal(tape.randn(3, generator=b).numpy(), drawn)
+    tape.rand(1, generator=a)
+    assert not np.array_equal(b.get_state().numpy(), a.get_state().numpy())
 
 
 def test_a_kept_generator_copies() -> None:
