@@ -37,7 +37,7 @@ from tape.operations.shapes import (
     repeating,
     splitting,
 )
-from tape.operations.whole import composed, in_place_variants, predicates, sampling
+from tape.operations.whole import composed, from_records, in_place_variants, predicates, sampling
 from tape.tensors import registration
 
 globals().update(FUNCTIONS)

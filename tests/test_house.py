@@ -125,7 +125,6 @@ MAY_NAME = {
     "tape.operations.numpy_ufuncs": ("Elementwise", "Routine", "Reduction"),  # likewise, for where=
     "tape.recording.record": ("Copy",),  # the casts of mixed dtypes
     "tape.programs.interpreting": ("View",),  # parts of which no step tells
-    "tape.kinds.view": ("View",),  # how each view is taken of a batch
     "tape.kinds.kind": ("View",),  # dims of one behind the batch
     "tape.batching.run": ("View",),  # likewise
     "tape.tensors.view_families": ("View",),  # a view of its base's version now

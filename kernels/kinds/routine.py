@@ -22,7 +22,7 @@ from kernels.foundation.data_classes import dataclass
 from kernels.instructions.entries import Instruction
 from kernels.instructions.form import Form
 from kernels.kinds.program_interface import Lowering, Step
-from kernels.kinds.view import Part, View, strided
+from kernels.kinds.view import Part, View, strided, strided_batch
 from kernels.native import words
 from kernels.native.calls.computation import Computation, InnerLoop, of_arrays, quiet, to_array
 from kernels.native.words import PICK_CONTEXT, PICK_EXTRA, PICK_RESULT, PYTHON
@@ -73,7 +73,9 @@ class Routine(Op):
         inputs = tuple(p.name for p in parameters if p.kind is not p.KEYWORD_ONLY)
         object.__setattr__(self, "inputs", inputs)
         object.__setattr__(self, "params", tuple(p.name for p in parameters if p.kind is p.KEYWORD_ONLY))
-        part = Part(name=self.name, doc=self.doc, grad_fn=self.grad_fn, apply=strided, function=False)
+        part = Part(
+            name=self.name, doc=self.doc, grad_fn=self.grad_fn, apply=strided, batch=strided_batch, function=False
+        )
         object.__setattr__(self, "part", part)
         object.__setattr__(self, "kept", self._kept())
         known = {*inputs, *self.params, *self.results, *self.extras, "needs"}

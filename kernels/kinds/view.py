@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
 
-from kernels.arrays.specs import Spec, intern_spec, meets_itself
+from kernels.arrays.specs import Spec, Strides, intern_spec, meets_itself
 from kernels.foundation.data_classes import dataclass
 from kernels.instructions.form import Form
 from kernels.native.memory import where
@@ -18,12 +19,22 @@ from kernels.records.rule_text import Rule
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class View(Op):
-    """The same memory under another shape: ``apply(array, *params)`` is the view, of values and gradients."""
+    """The same memory under another shape: ``apply(array, *params)`` is the view, of values and gradients.
+
+    ``batch(size, shape, *params)`` returns the parameters of the same view of a batch of so many arrays of a shape,
+    the batch in front; without it ``vmap`` refuses. ``indexes``: the parameter is a basic index. ``broadcasts``: the
+    array gets dims of one in front, as many as the result has. ``samples`` are pairs of a shape and parameters, for
+    the tests.
+    """
 
     inputs: ClassVar[tuple[str, ...]] = ("x",)
     tape_kind: ClassVar[int] = VIEW
 
     apply: Callable[..., Any]
+    batch: Callable[..., tuple[Any, ...]] | None = None
+    indexes: bool = False
+    broadcasts: bool = False
+    samples: tuple[tuple[tuple[int, ...], tuple[Any, ...]], ...] = ()
     pullback: tuple[Rule | None, ...] = (lambda g: g,)
 
     def form(
@@ -58,6 +69,11 @@ def view_pattern(op: View, source: Spec, value: np.ndarray[Any, Any], params: tu
     spec.overlaps = spec.overlaps or meets_itself(value.shape, value.strides, value.itemsize)
     spec.covers = spec.covers and not meets_itself(value.shape, gradient.strides, value.itemsize)
     return spec, offset
+
+
+def strided_batch(size: int, shape: Strides, to: Strides, strides: Strides, offset: int) -> tuple[Any, ...]:
+    """Return the parameters of :func:`strided` of a batch."""
+    return (size, *to), (math.prod(shape), *strides), offset
 
 
 def strided(x: Any, shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> Any:

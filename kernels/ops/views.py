@@ -9,22 +9,55 @@ import numpy as np
 from kernels.arrays.specs import Strides
 from kernels.kinds.copy import Copy
 from kernels.kinds.join import Join
-from kernels.kinds.view import View, strided
+from kernels.kinds.view import View, strided, strided_batch
+
+
+def _axes_moved(size: int, shape: Strides, order: Strides) -> tuple[Any, ...]:
+    """Return an order of axes with that of a batch in front."""
+    del size, shape
+    return ((0, *[axis + 1 for axis in order]),)
+
+
+def _extent_added(size: int, shape: Strides, to: Strides | int) -> tuple[Any, ...]:
+    """Return a shape, or the one extent that it has, with the extent of a batch in front."""
+    del shape
+    return ((size, *(to if isinstance(to, tuple) else (to,))),)
+
+
+def _as_they_are(size: int, shape: Strides, *params: Any) -> tuple[Any, ...]:
+    """Return parameters that count axes from the back, which a batch in front does not change."""
+    del size, shape
+    return params
 
 
 def _turned(name: str, grad_fn: str, doc: str, torch: tuple[str, ...] = ()) -> None:
     """Declare a view by the order of its axes; PyTorch has several names for it, each with its own node."""
-    View(name=name, doc=doc, torch=torch, grad_fn=grad_fn, apply=lambda x, order: x.transpose(order), function=False)
+    View(
+        name=name,
+        doc=doc,
+        torch=torch,
+        grad_fn=grad_fn,
+        apply=lambda x, order: x.transpose(order),
+        batch=_axes_moved,
+        function=False,
+    )
 
 
 def _shaped(name: str, grad_fn: str, doc: str) -> None:
     """Declare a view by the result's shape."""
-    View(name=name, doc=doc, grad_fn=grad_fn, apply=lambda x, shape: x.reshape(shape, copy=False), function=False)
+    View(
+        name=name,
+        doc=doc,
+        grad_fn=grad_fn,
+        apply=lambda x, shape: x.reshape(shape, copy=False),
+        batch=_extent_added,
+        function=False,
+    )
 
 
 def _indexed(name: str, grad_fn: str, doc: str) -> None:
     """Declare a view by basic indexing; the node is named by what the index does last."""
-    View(name=name, doc=doc, grad_fn=grad_fn, apply=lambda x, key: x[key], function=False)
+    View(name=name, doc=doc, grad_fn=grad_fn, apply=lambda x, key: x[key], indexes=True, function=False)
 
 
 def _expanded(x: Any, shape: Strides) -> Any:
@@ -38,8 +71,8 @@ def _expanded(x: Any, shape: Strides) -> Any:
 
 
 def _diagonal(x: Any, at: Strides) -> Any:
-    """Return the diagonal of two axes as the last one; a batch puts its extent before (offset, axis, axis)."""
-    offset, i, j = at[-3:]
+    """Return the diagonal of two axes, with an offset, as the last axis."""
+    offset, i, j = at
     _check_from_the_back(i, j)
     start: list[Any] = [slice(None)] * x.ndim
     start[j if offset > 0 else i] = slice(min(abs(offset), x.shape[j if offset > 0 else i]), None)
@@ -51,8 +84,8 @@ def _diagonal(x: Any, at: Strides) -> Any:
 
 
 def _windows(x: Any, at: Strides) -> Any:
-    """Return the windows along an axis, along a new last one; a batch puts its extent before (axis, size, step)."""
-    axis, size, step = at[-3:]
+    """Return the windows along an axis, of a size and so many steps apart, along a new last axis."""
+    axis, size, step = at
     _check_from_the_back(axis)
     shape, strides = list(x.shape), list(x.strides)
     stride = strides[axis]
@@ -66,8 +99,9 @@ def _check_from_the_back(*axes: int) -> None:
 
 
 def _reversed(x: Any, axes: Strides) -> Any:
-    """Reverse these axes, counted from the back: -1 is the last; a batch puts its extent before them."""
-    turned = tuple(axis for axis in axes if axis < 0 and x.shape[axis] > 1)
+    """Reverse these axes, counted from the back: -1 is the last."""
+    _check_from_the_back(-1, *axes)
+    turned = tuple(axis for axis in axes if x.shape[axis] > 1)
     return np.flip(x, turned) if turned else x[...]  # of no dims NumPy makes a number, which shares no memory
 
 
@@ -90,6 +124,8 @@ View(
     doc="Dims of length one repeated without a copy.",
     grad_fn="ExpandBackward0",
     apply=_expanded,
+    batch=_extent_added,
+    broadcasts=True,
     function=False,
 )
 View(
@@ -97,6 +133,7 @@ View(
     doc="Any pattern of the elements in order: shape, strides and offset count elements.",
     grad_fn="AsStridedBackward0",
     apply=strided,
+    batch=strided_batch,
     function=False,
 )
 View(
@@ -104,6 +141,7 @@ View(
     doc="The diagonal of two dims, as the last dim.",
     grad_fn="DiagonalBackward0",
     apply=_diagonal,
+    batch=_as_they_are,
     function=False,
 )
 View(
@@ -111,6 +149,7 @@ View(
     doc="Windows along a dim, which may overlap; each stands along a new last dim.",
     grad_fn="UnfoldBackward0",
     apply=_windows,
+    batch=_as_they_are,
     function=False,
 )
 View(
@@ -118,6 +157,7 @@ View(
     doc="The order along dims reversed, to be copied: the memory itself is never shown so.",
     grad_fn="AliasBackward0",
     apply=_reversed,
+    batch=_as_they_are,
     function=False,
 )
 Copy(name="clone", doc="A copy in memory of its own.", grad_fn="CloneBackward0", function=False)

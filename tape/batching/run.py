@@ -15,7 +15,6 @@ from tape.engine.forward_mode import derived, settle
 from tape.kinds import elementwise
 from tape.kinds.kind import Operand, apart, whole
 from tape.kinds.registry import run_batched
-from tape.kinds.view import INDEXED
 from tape.operations import indexing
 from tape.recording import record, views
 from tape.tensors import grad_modes, modes
@@ -75,7 +74,7 @@ class Batch:
         elif isinstance(step, Operation):
             if step.detached:
                 self._keep(step.result, self.tensor(step.operands[0]).detach())
-            elif step.op in INDEXED:
+            elif isinstance(step.op, View) and step.op.indexes:
                 self._index(step)
             else:
                 self._by_rule(step)

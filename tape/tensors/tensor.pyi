@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, TypeVar
 from weakref import ReferenceType, ref
 import numpy as np
 from kernels.arrays.specs import Spec, spec_of
-from kernels.instructions.form import Form
+from kernels.instructions.form import Descriptor
 from kernels.instructions.reference_tape import SlotHolder
 from kernels.native.tensor.leaf_type import extras_type, leaf_type, maker, taker
 from kernels.native.tensor.tensor_type import tensor_type
@@ -43,7 +43,6 @@ class AccumulateGrad:
         ...
 Slot: TypeAlias = int | AccumulateGrad | None
 Value: TypeAlias = np.ndarray[Any, Any] | float
-Descriptor: TypeAlias = Form | Spec
 @extras_type
 class Rare:
     """Attributes that few tensors have, kept apart so that all others stay small.

@@ -1,0 +1,127 @@
+"""Public functions that follow from records alone: of reductions, routines and views that have none written by hand.
+
+A function is offered as ``tape.f``, as a method and, if NumPy has one of that name, to NumPy. Its parameters are those
+of the record: of a reduction PyTorch's ``dim`` and ``keepdim``, else the operands and static parameters of ``forward``
+or ``apply``, with their defaults.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from kernels.foundation.exact_keys import exact
+from kernels.kinds.reduction import Reduction
+from kernels.kinds.routine import Routine
+from kernels.kinds.view import View
+from kernels.ops.registry import OPS
+from kernels.records.op import Op
+from tape import return_types
+from tape.operations.operators import FUNCTIONS
+from tape.operations.sums_and_extrema import along, tensor_of
+from tape.recording import record, routine_calls
+from tape.recording.arguments import either
+from tape.repeated_calls.calls_with_arguments import argued
+from tape.tensors import registration
+from tape.tensors.tensor import Tensor
+
+MADE: dict[str, Callable[..., Any]] = {}
+"""The functions that were made here, by name."""
+
+
+def function_of(op: Op) -> Callable[..., Any]:
+    """Return the function of a record as users call it."""
+    function = _MAKERS[type(op)](op)
+    function.__name__ = function.__qualname__ = op.name
+    function.__doc__ = op.doc
+    return argued(function)
+
+
+def _reduction(op: Any) -> Callable[..., Any]:
+    def reduce(
+        input: Any, dim: Any = None, keepdim: Any = None, *, dtype: Any = None, axis: Any = None, keepdims: Any = None
+    ) -> Tensor:
+        return along(op, tensor_of(input), either("dim", dim, "axis", axis, None), None, keepdim, keepdims, dtype)
+
+    return reduce
+
+
+def _routine(op: Any) -> Callable[..., Any]:
+    names = (*op.results, *op.extras)
+    kind = return_types.named(op.name, op.doc, *names) if len(names) > 1 else None
+
+    def run(operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        results = routine_calls.call(op, *operands, **{name: _static(op, name, x) for name, x in params.items()})
+        return results if kind is None else kind(*results)
+
+    return _written(op, op.forward, run, "Tensor" if kind is None else "Any")
+
+
+def _view(op: Any) -> Callable[..., Any]:
+    def run(operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        return record.view(op, tensor_of(*operands), tuple(_static(op, name, x) for name, x in params.items()))
+
+    return _written(op, op.apply, run, "Tensor", count=1)
+
+
+_MAKERS: dict[type, Callable[[Any], Callable[..., Any]]] = {Reduction: _reduction, Routine: _routine, View: _view}
+
+
+def _written(
+    op: Op, like: Callable[..., Any], run: Callable[..., Any], returns: str, count: int | None = None
+) -> Callable[..., Any]:
+    """Return a function with the parameters of another one: operands, then static parameters."""
+    parameters = list(inspect.signature(like).parameters.values())
+    positional = [p for p in parameters if p.kind is not p.KEYWORD_ONLY]
+    count = len(positional) if count is None else count
+    names = ["input" if k == 0 else p.name for k, p in enumerate(parameters)]
+    heads = [f"{n}: Any" + f" = _{n}" * (p.default is not p.empty) for n, p in zip(names, parameters, strict=True)]
+    static = ", ".join(f"{name!r}: {name}" for name in names[count:])
+    call = f"_run(({', '.join(names[:count])},), {{{static}}})"
+    text = f"def {op.name}({', '.join(heads)}) -> {returns}:\n    return {call}\n"
+    known: dict[str, Any] = {f"_{n}": p.default for n, p in zip(names, parameters, strict=True)}
+    known |= {"_run": run, "Any": Any, "Tensor": Tensor, "__name__": __name__}
+    exec(text, known)  # noqa: S102 (names of parameters, which are identifiers)
+    function: Callable[..., Any] = known[op.name]
+    return function
+
+
+def _static(op: Op, name: str, value: Any) -> Any:
+    """Return a static parameter as it may be part of a key: lists as tuples."""
+    if isinstance(value, list):
+        value = tuple(_static(op, name, x) for x in value)
+    try:
+        exact(value)
+    except TypeError:
+        raise TypeError(
+            f"{op.name}(): {name} is static, a number, a string, or a tuple of them; got {type(value).__name__}"
+        ) from None
+    return value
+
+
+def _to_numpy(function: Callable[..., Any], numpys: Any) -> None:
+    """Let a reduction serve NumPy's function of the same name."""
+
+    @registration.implements(numpys)
+    def serve(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False) -> Any:
+        if out is not None:
+            raise TypeError(f"np.{numpys.__name__}: out= is not supported for tensors; assign the result")
+        return function(a, axis, bool(keepdims), dtype=dtype)
+
+
+def _left() -> Iterator[Op]:
+    """Yield the records that say that they have a public function, and have none yet."""
+    for op in OPS.values():
+        known = op.name in FUNCTIONS or op.name in registration.FUNCTIONS or hasattr(Tensor, op.name)
+        if op.function and type(op) in _MAKERS and not known:
+            yield op
+
+
+for _op in _left():
+    MADE[_op.name] = registration.public(*_op.torch)(function_of(_op))
+    _numpys = getattr(np, _op.name, None)
+    if isinstance(_op, Reduction) and _numpys is not None and _numpys not in registration.NUMPY:
+        _to_numpy(MADE[_op.name], _numpys)
