@@ -13,13 +13,13 @@ import numpy as np
 
 from kernels.arrays.specs import Spec, spec_of
 from kernels.foundation.recent_table import Recent
-from kernels.instructions.form import Form
+from kernels.instructions.form import Descriptor, Form
 from kernels.native.tensor.tensor_type import same_layout
 from kernels.native.words import TAPE_BITS
 from kernels.ops.registry import OPS
 from tape.tensors import inference_mode, modes
 from tape.tensors.tapes import LARGE, Tape, living
-from tape.tensors.tensor import Array, Descriptor, Slot, Tensor, as_array, rare, seldom
+from tape.tensors.tensor import Array, Slot, Tensor, as_array, rare, seldom
 
 _AS_STRIDED: Any = OPS["as_strided"]
 _FEW = 32

@@ -50,11 +50,11 @@ def mean(x, n, step):
 
 @njit(error_model="numpy")
 def product_of_others(x, n, step, at):
-    found = ONE
+    product = ONE
     for k in range(n):
         if k != at:
-            found *= load(x + k * step)
-    return found
+            product *= load(x + k * step)
+    return product
 
 
 @njit(error_model="numpy")

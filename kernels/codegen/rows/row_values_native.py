@@ -71,9 +71,9 @@ def place_of(x, n, step, rank):
     for at in range(n):
         before = 0
         for k in range(n):
-            other, own = load(x + k * step), load(x + at * step)
-            less = precedes(other, own, False)
-            before += less or (k < at and not precedes(own, other, False))
+            other, element = load(x + k * step), load(x + at * step)
+            less = precedes(other, element, False)
+            before += less or (k < at and not precedes(element, other, False))
         if before == rank:
             return at
     return 0
@@ -150,8 +150,8 @@ def var(layout, pointers, accumulate):
 @cfunc(SIGNATURE, cache=True, error_model="numpy")
 def std(layout, pointers, accumulate):
     for row in range(layout[0] * layout[2]):
-        found = spread(layout, pointers[1] + first(layout, row, layout[1]) * ITEM)
-        store(pointers[0] + row * ITEM, math.sqrt(found))
+        variance = spread(layout, pointers[1] + first(layout, row, layout[1]) * ITEM)
+        store(pointers[0] + row * ITEM, math.sqrt(variance))
 
 
 @cfunc(SIGNATURE, cache=True, error_model="numpy")
@@ -169,13 +169,13 @@ def norm2(layout, pointers, accumulate):
     n, step = layout[1], layout[2] * ITEM
     for row in range(layout[0] * layout[2]):
         x, top = pointers[1] + first(layout, row, n) * ITEM, ZERO
-        found = length(x, n, step, ONE)
-        if found == INFINITY or found < LEAST:  # squares leave the range: scale the elements
+        norm = length(x, n, step, ONE)
+        if norm == INFINITY or norm < LEAST:  # squares leave the range: scale the elements
             for k in range(n):
                 top = max(top, abs(load(x + k * step)))
             if top > ZERO and top < INFINITY:
-                found = length(x, n, step, top)
-        store(pointers[0] + row * ITEM, found)
+                norm = length(x, n, step, top)
+        store(pointers[0] + row * ITEM, norm)
 
 
 @cfunc(SIGNATURE, cache=True, error_model="numpy")

@@ -6,12 +6,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from kernels.instructions.form import Descriptor
 from kernels.native.words import VIEW
 from tape import errors
 from tape.engine.graph import nodes
 from tape.engine.graph.nodes import FunctionNode, Node
 from tape.recording import record
-from tape.tensors.tensor import AccumulateGrad, Descriptor, Slot, Tensor, new
+from tape.tensors.tensor import AccumulateGrad, Slot, Tensor, new
 
 
 class GradientEdge(NamedTuple):
