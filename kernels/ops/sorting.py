@@ -1,6 +1,6 @@
-"""The table of sorts and of what is picked by rank: nan counts as larger than all numbers.
+"""The table of sorts, of what is picked by rank, and of what has places, counts or truths as its result.
 
-The gradient goes to the places picked, and the others get nothing.
+nan counts as larger than all numbers. The gradient goes to the places picked, and the others get nothing.
 """
 
 from __future__ import annotations
@@ -244,3 +244,52 @@ for _name, _grad_fn, _place, _doc in (
         cuts=True,
         samples=((((2, 3),), {}),),
     )
+
+
+def _counted(name: str, doc: str, forward: Any, *samples: Any) -> None:
+    """Declare an operation without a gradient."""
+    Routine(name=name, doc=doc, grad_fn="", function=False, forward=forward, vjp=None, samples=samples)
+
+
+def _over(name: str, doc: str, function: Any) -> None:
+    def forward(x: Array, *, dims: tuple[int, ...], keepdim: bool) -> Array:
+        return np.asarray(function(x, axis=dims, keepdims=keepdim))
+
+    _counted(name, doc, forward, (((2, 3),), {"dims": (0,), "keepdim": True}))
+
+
+_over("any", "Whether an element over dims is nonzero or True.", np.logical_or.reduce)
+_over("all", "Whether all elements over dims are nonzero or True.", np.logical_and.reduce)
+_over("count_nonzero", "How many elements over dims are nonzero or True.", np.count_nonzero)
+
+
+def _place(function: Any) -> Any:
+    return lambda x, *, dim, keepdim: np.asarray(function(x, axis=dim, keepdims=keepdim), np.int64)
+
+
+_SEARCHED = ((((5,),), {"dim": None, "keepdim": False}), (((2, 3),), {"dim": 1, "keepdim": True}))
+_counted("argmax", "The place of the largest element, the first of equals.", _place(np.ndarray.argmax), *_SEARCHED)
+_counted("argmin", "The place of the smallest element, the first of equals.", _place(np.ndarray.argmin), *_SEARCHED)
+_counted(
+    "argsort",
+    "The places of elements in order along a dim; equal ones keep theirs.",
+    lambda x, *, dim, descending: ordered(x, dim, descending),
+    (((2, 3),), {"dim": 1, "descending": True}),
+)
+
+
+def _searchsorted(edges: Array, x: Array, *, side: str) -> Array:
+    if edges.ndim == 1:
+        return np.asarray(np.searchsorted(edges, x, side), np.int64)
+    places = np.empty(x.shape, np.int64)
+    for at in np.ndindex(x.shape[:-1]):
+        places[at] = np.searchsorted(edges[at], x[at], side)
+    return places
+
+
+_counted(
+    "searchsorted",
+    "Where each value would be inserted to keep rows of edges in order.",
+    _searchsorted,
+    (((0,), (3,)), {"side": "left"}),
+)

@@ -170,3 +170,6 @@ Join(
     join=np.concatenate,
 )
 Join(name="stack", doc="Tensors side by side along a new dim.", grad_fn="StackBackward0", join=np.stack)
+
+
+Copy(name="flip", doc="The order of the elements reversed along dims.", grad_fn="FlipBackward0", function=False)

@@ -7,8 +7,8 @@ or ``apply``, with their defaults.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator
+from inspect import Parameter
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from kernels.ops.registry import OPS
 from kernels.records.op import Op
 from tape import return_types
 from tape.operations.operators import FUNCTIONS
+from tape.operations.parameters import parameters_like, printed
 from tape.operations.sums_and_extrema import along, tensor_of
 from tape.recording import record, routine_calls
 from tape.recording.arguments import either
@@ -57,36 +58,29 @@ def _routine(op: Any) -> Callable[..., Any]:
         results = routine_calls.call(op, *operands, **{name: _static(op, name, x) for name, x in params.items()})
         return results if kind is None else kind(*results)
 
-    return _written(op, op.forward, run, "Tensor" if kind is None else "Any")
+    return _written(op, op.forward, run)
 
 
 def _view(op: Any) -> Callable[..., Any]:
     def run(operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
         return record.view(op, tensor_of(*operands), tuple(_static(op, name, x) for name, x in params.items()))
 
-    return _written(op, op.apply, run, "Tensor", count=1)
+    return _written(op, op.apply, run, count=1)
 
 
 _MAKERS: dict[type, Callable[[Any], Callable[..., Any]]] = {Reduction: _reduction, Routine: _routine, View: _view}
 
 
-def _written(
-    op: Op, like: Callable[..., Any], run: Callable[..., Any], returns: str, count: int | None = None
-) -> Callable[..., Any]:
-    """Return a function with the parameters of another one: operands, then static parameters."""
-    parameters = list(inspect.signature(like).parameters.values())
-    positional = [p for p in parameters if p.kind is not p.KEYWORD_ONLY]
-    count = len(positional) if count is None else count
-    names = ["input" if k == 0 else p.name for k, p in enumerate(parameters)]
-    heads = [f"{n}: Any" + f" = _{n}" * (p.default is not p.empty) for n, p in zip(names, parameters, strict=True)]
+def _written(op: Op, like: Callable[..., Any], run: Callable[..., Any], count: int | None = None) -> Callable[..., Any]:
+    """Return a function with the parameters of another one: so many operands, then static parameters, by name."""
+    parameters = parameters_like(like)
+    if count is None:
+        count = sum(p.kind is not p.KEYWORD_ONLY for p in parameters)
+    names = ["input", *(p.name for p in parameters[1:])]
+    kind, shown = Parameter.POSITIONAL_OR_KEYWORD, zip(names, parameters, strict=True)
     static = ", ".join(f"{name!r}: {name}" for name in names[count:])
-    call = f"_run(({', '.join(names[:count])},), {{{static}}})"
-    text = f"def {op.name}({', '.join(heads)}) -> {returns}:\n    return {call}\n"
-    known: dict[str, Any] = {f"_{n}": p.default for n, p in zip(names, parameters, strict=True)}
-    known |= {"_run": run, "Any": Any, "Tensor": Tensor, "__name__": __name__}
-    exec(text, known)  # noqa: S102 (names of parameters, which are identifiers)
-    function: Callable[..., Any] = known[op.name]
-    return function
+    body = f"return run(({', '.join(names[:count])},), {{{{{static}}}}})"
+    return printed(op.name, [Parameter(n, kind, default=p.default, annotation="Any") for n, p in shown], body, run=run)  # type: ignore[no-any-return]
 
 
 def _static(op: Op, name: str, value: Any) -> Any:
