@@ -78,20 +78,20 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
 
     With ``has_aux`` a third result is what ``func`` returned second.
     """
-    shortly = pulled_back(func, primals, has_aux=has_aux)
-    if isinstance(shortly, Pulling):
+    pulling = pulled_back(func, primals, has_aux=has_aux)
+    if isinstance(pulling, Pulling):
 
         def pull(cotangents: Any, retain_graph: bool = True, create_graph: bool | None = None) -> Any:
-            gradients = shortly.pull(cotangents, free=not retain_graph) if create_graph is None else None
+            gradients = pulling.pull(cotangents, free=not retain_graph) if create_graph is None else None
             if gradients is not None:
                 return gradients
             numbers = tuple(range(len(primals)))
-            point = Point(_VJP, func, primals, numbers, {}, has_aux=has_aux, evaluated=shortly.evaluated)
+            point = Point(_VJP, func, primals, numbers, {}, has_aux=has_aux, evaluated=pulling.evaluated)
             return _pull(point, cotangents, retain=retain_graph, create=create_graph)
 
-        value, *aux = shortly.results
+        value, *aux = pulling.results
         return (value, pull, *aux)
-    point = Point(_VJP, func, primals, tuple(range(len(primals))), {}, has_aux=has_aux, evaluated=shortly)
+    point = Point(_VJP, func, primals, tuple(range(len(primals))), {}, has_aux=has_aux, evaluated=pulling)
     point.check_tensors(_VJP)
     for y in point.outputs:
         if y.spec.dtype.kind != "f":

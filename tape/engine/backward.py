@@ -181,8 +181,8 @@ def _by_run(
         differentiate = partial(_again, retain=retain, create=create_graph)
         mapped = _used(derived(differentiate, roots, wanted, _ones(roots, weights), batch), required=required)
         return tuple(_gradient(g, x, zeros) for g, x in zip(mapped, wanted, strict=True))
-    if create_graph and not batch and (found_shortly := gradients(roots, wanted, weights)) is not None:
-        return found_shortly
+    if create_graph and not batch and (recorded := gradients(roots, wanted, weights)) is not None:
+        return recorded
     if batch and create_graph:
         return _by_rows(roots, wanted, weights, batch, allow_unused=not required, materialize=materialize_grads)
     with ending(recorded=create_graph):

@@ -83,9 +83,9 @@ class Packed:
         if gradient is None:
             return [None] * len(instruction.operands)
         spec = self.form.spec
-        shadow = np.full((batch, spec.buffer_size) if batch else spec.buffer_size, -0.0, spec.dtype)
-        pattern(shadow, spec, 0)[...] = gradient
-        return contributions(self.unpacked(instruction), shadow, stash, batch=batch)
+        buffer = np.full((batch, spec.buffer_size) if batch else spec.buffer_size, -0.0, spec.dtype)
+        pattern(buffer, spec, 0)[...] = gradient
+        return contributions(self.unpacked(instruction), buffer, stash, batch=batch)
 
 
 def _is_value(form: Form, name: str) -> bool:

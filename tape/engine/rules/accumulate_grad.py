@@ -216,7 +216,7 @@ def give_shadow(x: Tensor, name: str) -> None:
         raise NotImplementedError(
             f"{name} on an expanded tensor that has been used is not supported; call it right after expand"
         )
-    form = record.cached_form((_CLONE, spec, "shadow"), lambda: _CLONE.form((spec,), spec_of(as_array(x))))
+    form = record.cached_form((_CLONE, spec, "gradient"), lambda: _CLONE.form((spec,), spec_of(as_array(x))))
     form.name = x._form.name  # type: ignore[union-attr]
     view_families.record(tape_of(x._slot), x, form, (x._slot,))
 

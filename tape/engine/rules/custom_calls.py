@@ -195,7 +195,7 @@ class Call:
         results, specs = [], iter(instruction.form.specs)
         for k, (x, is_tensor) in enumerate(zip(gradients, self.is_tensor, strict=True)):
             if is_tensor:
-                results.append(_fitting(name, k, x, next(specs)))
+                results.append(_in_shape_of(name, k, x, next(specs)))
             elif x is not None:
                 raise RuntimeError(
                     f"function {name} returned a gradient different than None at position {k + 1}, but the "
@@ -238,7 +238,7 @@ def _defined(cls: Any) -> set[str]:
     return {name for parent in cls.__mro__[:-2] for name in vars(parent)}
 
 
-def _fitting(name: str, k: int, x: Any, spec: Any) -> Any:
+def _in_shape_of(name: str, k: int, x: Any, spec: Any) -> Any:
     """Return a gradient in the shape and dtype of its argument."""
     if x is None or spec is None:
         return None

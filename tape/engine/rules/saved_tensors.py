@@ -119,7 +119,7 @@ class Primals:
                 tape.record(viewed, form.code, (above,), (source.saved[0],))
                 slot = viewed._slot
         copy_spec = spec_of(result._value)
-        form = record.cached_form((_CLONE, spec, copy_spec, "mention"), lambda: _CLONE.form((spec,), copy_spec))
+        form = record.cached_form((_CLONE, spec, copy_spec, "saved"), lambda: _CLONE.form((spec,), copy_spec))
         tape.record(result, form.code, (slot,), ())
         return result
 
