@@ -416,13 +416,13 @@ SLOW = """
 import sys, time
 from kernels.compiler import jit, progress_line
 {before}
-progress_line.PATIENCE = 0.2
+progress_line.DELAY = 0.2
 for k in range({pieces}):
     with jit.compiling("piece"):
         time.sleep({seconds})
-        heard = progress_line._Burst.told
+        shown = progress_line._Burst.shown
     time.sleep({pause})
-print(heard)
+print(shown)
 """
 
 

@@ -6,7 +6,7 @@ live as long as an entry; numbers by their bits); `recording._forms`, `_views` a
 `routine_calls._calls`; `packing._FORMS`; `numpy_ufuncs._known`; the `functools` caches of promotion,
 einsums, quantiles, diagonals, quadrature, index_arrays and numpy_linalg; `primals._made`; what recorders know by the id
 of a tensor that they hold; the numbers of `lowered_elements` (by their bits); `layouts._SPECS` and `_BASES`;
-`respecified._FORMS`; `pushes._made`; `replay._kernels`; `forwards._kernels`; kernels of `custom`; `loops.find`;
+`Form.restrided`; `pushes._made`; `replay._kernels`; `forwards._kernels`; kernels of `custom`; `loops.find`;
 `logsums._compiled`; factors in `sparsity` (an address, and a copy that must agree in every bit).
 """
 
@@ -185,7 +185,7 @@ def test_calls_of_routines_are_told_apart_by_names_and_types() -> None:
         {"dim": 0, "keepdim": False}, {"dim": False, "keepdim": 0},
     ]  # fmt: skip
     asked = [arguments((), params) for params in calls]
-    keys = [None if one is None else (one.words.tobytes(), one.given[0]) for one in asked]
+    keys = [None if one is None else (one.words.tobytes(), one.objects[0]) for one in asked]
     for (one, a), (other, b) in itertools.combinations(zip(calls, keys, strict=True), 2):
         assert a is None or b is None or a != b, f"{one} and {other}"  # None: Python does it each time
 

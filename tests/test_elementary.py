@@ -180,7 +180,7 @@ def test_isclose_is_numpys(equal_nan: bool) -> None:
     assert not tape.isclose(x, x * 2).requires_grad
 
 
-TWINS: list[tuple[str, tuple[Any, ...]]] = [
+VARIANTS: list[tuple[str, tuple[Any, ...]]] = [
     ("clamp_", (-1.0, 1.0)), ("clip_", (0.0, None)), ("clamp_min_", (0.25,)), ("clamp_max_", (0.25,)), ("round_", ()),
     ("floor_", ()), ("frac_", ()), ("sigmoid_", ()), ("relu_", ()), ("lerp_", (1.0, 0.25)), ("remainder_", (2.0,)),
     ("addcmul_", (2.0, 3.0)), ("addcdiv_", (2.0, 3.0)), ("nan_to_num_", ()), ("erf_", ()), ("expm1_", ()),
@@ -189,7 +189,7 @@ TWINS: list[tuple[str, tuple[Any, ...]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "arguments"), TWINS, ids=[name for name, _ in TWINS])
+@pytest.mark.parametrize(("name", "arguments"), VARIANTS, ids=[name for name, _ in VARIANTS])
 def test_twins_in_place(name: str, arguments: tuple[Any, ...]) -> None:
     leaf, other = (tape.tensor(X + 0.1, requires_grad=True) for _ in range(2))
     x, before = leaf * 1.5, other * 1.5

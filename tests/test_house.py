@@ -130,7 +130,7 @@ MAY_NAME = {
     "tape.tensors.view_families": ("View",),  # a view of its base's version now
     "tape.operations.in_place.accumulating": ("Write",),  # likewise
     "tape.operations.writes": ("Copy", "Write"),  # every operation in place ends in one of these
-    "tape.operations.in_place.methods": ("Elementwise", "Write"),  # the methods that are no twin of a record
+    "tape.operations.in_place.methods": ("Elementwise", "Write"),  # methods that are no variant of a record
     "tape.operations.sums_and_extrema": ("Reduction", "Select"),  # dim, keepdim and the named pair
     "tape.operations.indexing": (
         "View",

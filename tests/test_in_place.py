@@ -465,7 +465,7 @@ def in_stencil_steps(n: int) -> Any:
 
 
 def squares_overwritten(n: int) -> Any:
-    """Overwrite one element of what a square mentions, again and again."""
+    """Overwrite one element of what a square reads, again and again."""
     start = tape.ones(64).requires_grad_()
     y = start * 1
     for i in range(n):
@@ -502,9 +502,9 @@ def test_recurrence_has_the_gradient_of_its_chain() -> None:
     assert start.grad.item() == pytest.approx(slope, rel=1e-9)
 
 
-# --- the twin of every record -----------------------------------------------------------------------------------
+# --- the in-place variant of every record ---------------------------------------------------------------------
 
-TWINS = [
+VARIANTS = [
     pytest.param(op, name, id=f"{name}_")
     for op in OPS.values()
     if isinstance(op, Elementwise) and op.differentiable and not op.condition
@@ -536,7 +536,7 @@ def gradients_of(function: Callable[..., Any], values: list[Array]) -> tuple[Any
     return result.tolist(), [g.tolist() for g in (*first, *second)]
 
 
-@pytest.mark.parametrize(("op", "name"), TWINS)
+@pytest.mark.parametrize(("op", "name"), VARIANTS)
 def test_twin_of_a_record(op: Elementwise, name: str) -> None:
     values = points(op)
 

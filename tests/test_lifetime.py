@@ -400,7 +400,7 @@ def test_fork_after_use(fresh: Fresh) -> None:
 
 @pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
 def test_of_one_element_the_tape_keeps_the_number(shape: tuple[int, ...]) -> None:
-    """No array lives on for a pullback that mentions it; what NumPy writes there later changes no gradient."""
+    """No array lives on for a pullback that reads it; what NumPy writes there later changes no gradient."""
     array = np.full(shape, 3.0)
     x, b = tape.from_numpy(array).requires_grad_(), tape.full(shape, 2.0, requires_grad=True)
     y = x * b

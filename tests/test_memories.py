@@ -245,7 +245,7 @@ form_of_write = Write.form
 
 FAULTS: dict[str, tuple[Any, str, Any]] = {
     "a slice is known by the tensor in it": (indexing, "_item", lambda key: key),
-    "what pullbacks mention is not saved": (writing, "protect", nothing),
+    "what pullbacks read is not saved": (writing, "protect", nothing),
     "the gradient of what is overwritten is kept": (Write, "form", without_zeroing),
     "views stay at the version before": (view_families, "outdate", nothing),
     "a write through a view is one to the view alone": (writing, "record", nothing),

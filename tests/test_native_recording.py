@@ -1,4 +1,4 @@
-"""What programs hear natively while they are recorded is what Python would have noted."""
+"""What is recorded of a program natively is what Python would have recorded."""
 
 from __future__ import annotations
 

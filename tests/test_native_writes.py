@@ -222,7 +222,7 @@ def _run(seed: int) -> list[np.ndarray[Any, Any]]:
 @pytest.mark.filterwarnings("ignore:Anomaly Detection")
 @pytest.mark.parametrize("seed", range(60))
 def test_random_programs_repeat_themselves(seed: int) -> None:
-    """With anomaly detection, which hears of every operation, nothing of them is native."""
+    """With anomaly detection, which is notified of every operation, nothing of them is native."""
     with tape.autograd.detect_anomaly():
         meant = _run(seed)
     for _ in range(2):

@@ -50,14 +50,14 @@ def buffer(c: Any, u: Any, steps: int) -> Any:
 
 
 def elementwise(c: Any, u: Any, steps: int) -> Any:
-    """What each pullback mentions."""
+    """What each pullback reads."""
     for _ in range(steps):
         u = tape.sin(u) * c + tape.exp(-u * u)
     return u.sum()
 
 
 def linear(c: Any, u: Any, steps: int) -> Any:
-    """Nothing is mentioned."""
+    """Nothing is read."""
     for k in range(steps):
         u = u - (u + c).T * 0.1 + u[:: -1 if k < 0 else 1] * 0.5
     return u.sum()

@@ -73,7 +73,7 @@ def values(dtype: Any) -> tuple[Any, Any, Any]:
 
 
 @contextmanager
-def without_heirs() -> Iterator[None]:
+def without_reuse() -> Iterator[None]:
     """Let all forms that there are do without kernels in place."""
     forms = [form for reference in list(REGISTRY.living.values()) if (form := reference()) is not None]
     places = [(form.block, B_FIRST + i * I_WORDS + I_REUSED) for form in forms for i in range(len(form.specs))]
@@ -90,7 +90,7 @@ def without_heirs() -> Iterator[None]:
 def test_bits_are_those_of_kernels_that_write_elsewhere(name: str, dtype: Any) -> None:
     f, given = FUNCTIONS[name], values(dtype)
     found = [gradients(f, *given, times) for times in (1, 2, 3)]  # kernels are there from the second sweep on
-    with without_heirs():
+    with without_reuse():
         want = gradients(f, *given)
     for got in found:
         for one, other in zip(got, want, strict=True):

@@ -13,13 +13,13 @@ import tape
 from kernels.foundation.intervals import Intervals
 from kernels.instructions import saved_value_protection
 
-pytestmark = pytest.mark.usefixtures("own_tape", "patience")
+pytestmark = pytest.mark.usefixtures("own_tape", "filing")
 
 
 @pytest.fixture(
     params=[0, 3, saved_value_protection._LOOKS_PER_FILING], ids=["filed at once", "filed soon", "looked through"]
 )
-def patience(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def filing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have saved arrays filed sooner or later."""
     monkeypatch.setattr(saved_value_protection, "_LOOKS_PER_FILING", request.param)
 
@@ -156,13 +156,13 @@ def test_a_long_graph_that_lives_is_filed_once(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_memory_that_only_its_tensor_has_is_not_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Gradients that grow, above all: a long tape is not looked through for what nobody can mention."""
+    """Gradients that grow, above all: a long tape is not looked through for what nobody can read."""
     asked: list[Any] = []
-    overwrite_truly = saved_value_protection.SavedValues.protect
+    protect_truly = saved_value_protection.SavedValues.protect
     monkeypatch.setattr(
         saved_value_protection.SavedValues,
-        "overwrite",
-        lambda self, array: (asked.append(array), overwrite_truly(self, array))[1],
+        "protect",
+        lambda self, array: (asked.append(array), protect_truly(self, array))[1],
     )
     x = tape.ones(3).requires_grad_()
     kept = x * x
