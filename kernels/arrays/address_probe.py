@@ -1,4 +1,4 @@
-"""What stands at an address, asked without believing that it is one."""
+"""Finds out what is at an address, without trusting that it is valid."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 _TYPES = 4
-"""So deep at most are types of types."""
+"""The most levels of metatypes."""
 _HEADER = 16
 
 

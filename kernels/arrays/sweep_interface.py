@@ -22,11 +22,11 @@ class CrossingError(Exception):
 
 
 class HookedError(CrossingError):
-    """The graph leads to a leaf that has hooks, and nobody is there to run them."""
+    """The graph leads to a leaf with hooks, and this sweep cannot run them."""
 
 
 class Readers(Protocol):
-    """Who reads a tape's entries: ``readers`` has an item for each. Only one that is alone drops any.
+    """The readers of a tape's entries: ``readers`` has an item for each. Entries are dropped only by the last reader.
 
     ``swept`` counts the entries that sweeps have looked at.
     """
@@ -77,8 +77,8 @@ class Task:
     """What a sweep is to do: go back from the seeds over the entries of the tape of this number.
 
     ``observers`` receive their gradients. With ``restrict`` only what leads to an observer is computed, and no leaf
-    is delivered. If nobody else of those who ``free`` counts reads the tape, the instructions that saved values are
-    dropped, and those that need them, unless an observer is ``required`` and nothing reached it. ``crossing``: the
+    is delivered. If ``free`` counts no other reader of the tape, the instructions that saved values are dropped, and
+    those that need them, unless an observer is ``required`` and nothing reached it. ``crossing``: the
     graph may lead to other tapes. With ``batch`` the seeds have a leading axis of that length, and all gradients do:
     so many sweeps in one. ``hooked`` are the ids of leaves that have hooks: ``reached`` is called with each, and with
     its gradient, as soon as all of it is there.

@@ -1,4 +1,4 @@
-"""The garbage collector left alone while what an import makes is made: all of that stays."""
+"""Keeps the garbage collector off during imports: nothing that an import makes is garbage."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from contextlib import contextmanager
 
 @contextmanager
 def uncollected(*, lasting: bool = False) -> Iterator[None]:
-    """Collect no garbage within: in an import there is none, and looking at all that Numba made takes 50 ms.
+    """Collect no garbage within: an import makes none, and looking at all objects of Numba's takes 50 ms.
 
-    What is made and ``lasting`` joins the oldest objects, as if it had been looked at: it would be, right after, for
-    nothing.
+    With ``lasting``, what is made joins the oldest generation; else the next collection would look at it in vain.
     """
     before = gc.isenabled()
     try:

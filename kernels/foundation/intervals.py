@@ -1,4 +1,4 @@
-"""Ranges of memory that can be asked which of them meet another: who reads what is about to be written."""
+"""An index of memory ranges: finds those that overlap with a given range."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 _LEAST = 6
-"""Ranges up to 64 bytes, a cache line, are filed alike."""
+"""Ranges up to 64 bytes, a cache line, are filed in blocks of the same size."""
 _FEW = 64
 
 

@@ -1,4 +1,4 @@
-"""Tables of what has been found out lately: they forget, so that new shapes without end take no more memory."""
+"""Tables with a bounded number of entries, so that programs with ever new shapes take no more memory."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class Lowering(Intermediates):
         """Lower each step; return the tasks in order. Memory from outside is set right before its first use."""
         steps, repeating = self.recipe.steps, Repeating(self, self.extra)
         for at, start in enumerate(steps.starts):
-            fresh = not self.resets  # else memory from outside is set right step by step
+            fresh = not self.resets  # else memory from outside is reset step by step
             if not fresh or not repeating.repeat(at, start):
                 self._lower(steps[at])
                 if fresh:

@@ -13,15 +13,15 @@ from kernels.native.memory import where
 Array = np.ndarray[Any, Any]
 
 SMALL = 64
-"""Bytes up to which a value takes the place of one of just its size: there are many, and they are placed natively."""
+"""Up to so many bytes a value takes the place of one of its own size; there are many, so they are placed natively."""
 
 
 def offsets(used: Array, times: Array, rooms: Array, fixed: Array) -> tuple[Array, int]:
-    """Return where each value stands in one block of memory, -1 for what has no place there, and the block's size.
+    """Return each value's offset in one block of memory, -1 for values that are not in it, and the block's size.
 
-    ``used`` are the values that tasks name, ``times`` these tasks, in order; ``rooms`` the bytes of each value, 0 for
-    what stands elsewhere. The ``fixed`` ones have memory of their own; the others have it from the first task that
-    names them to the last. What no task names has none.
+    ``used`` are the values that tasks use, ``times`` these tasks, in order; ``rooms`` the bytes of each value, 0 for
+    values that are elsewhere. The ``fixed`` ones have memory of their own; others have it from the first task that uses
+    them to the last. Values that no task uses have none.
     """
     first, last = np.full((2, len(rooms)), -1)
     first[used[::-1]] = times[::-1]
@@ -49,7 +49,7 @@ def _small(first: Array, last: Array, rooms: Array) -> tuple[Array, int]:
 
 
 def _place(free: Free, values: Array, first: Array, last: Array, rooms: Array, offsets: Array) -> None:
-    """Place the larger values: at each task the largest first, then what it was the last to name is free."""
+    """Place the larger values: at each task the largest first; then values that it was the last to use are free."""
     born = values[np.lexsort((-rooms[values], first[values]))].tolist()
     dying = values[np.argsort(last[values], kind="stable")].tolist()
     gone, starts = 0, dict[int, int]()
@@ -82,7 +82,7 @@ class Free:
         return start
 
     def _grow(self, room: int) -> int:
-        """Take what is missing behind the end."""
+        """Enlarge the block by what is missing."""
         start = self._ends.get(self.size, self.size)
         if start < self.size:
             self._remove(start, self.size - start)
@@ -90,7 +90,7 @@ class Free:
         return start
 
     def give(self, start: int, room: int) -> None:
-        """Take bytes back, joined with what is free before and behind."""
+        """Free bytes, merging them with free neighbours."""
         before, behind = self._ends.get(start), self._starts.get(start + room)
         if before is not None:
             self._remove(before, start - before)

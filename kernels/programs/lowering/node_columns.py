@@ -1,4 +1,4 @@
-"""What is known of each node of a recipe, as arrays: looked at once for all results that are alike."""
+"""Attributes of all nodes of a recipe as arrays; nodes that results share are looked at once."""
 
 from __future__ import annotations
 
@@ -36,5 +36,5 @@ class Columns:
         self.wants = (differentiable | differentiable[self.family]) != 0
 
     def of(self, attribute: Callable[[Node], int]) -> Array:
-        """Return a number of each node."""
+        """Return an attribute of each node."""
         return np.array([attribute(node) for node in self._distinct], np.int64)[self._place]

@@ -9,7 +9,7 @@ from kernels.programs.recording.program import Recipe
 from kernels.programs.recording.program_words import Step
 
 Waiting = tuple[int, str]
-"""A step's place, and what its pullback calls the value that it waits for."""
+"""A step's position, and the name by which its pullback reads the value that it waits for."""
 
 
 def written(recipe: Recipe) -> set[int]:

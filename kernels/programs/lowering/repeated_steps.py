@@ -12,7 +12,7 @@ from kernels.programs.recording.notifying_words import HEAD
 
 
 class Repeating:
-    """Remembers how steps were lowered, by the number of their kind, and repeats it."""
+    """Remembers how the first step of each kind was lowered, and lowers others in the same way."""
 
     def __init__(self, lowering: Intermediates, extra: dict[int, int]) -> None:
         self.extra, self.steps = extra, lowering.recipe.steps
@@ -24,7 +24,7 @@ class Repeating:
         self._before = (0, 0, 0)
 
     def repeat(self, at: int, start: int) -> bool:
-        """Lower the step that begins at ``start`` as one of its kind; False if none can be repeated."""
+        """Lower the step that begins at ``start`` like an earlier one of its kind; False if none can be repeated."""
         kind = self.words[start]
         pattern = self._patterns.get(kind)
         if pattern is None:
@@ -38,7 +38,7 @@ class Repeating:
         return True
 
     def remember(self, at: int, start: int) -> None:
-        """Remember how the step was lowered that could not be repeated, if others can be lowered as it was."""
+        """Remember how a step was lowered, if others can be lowered in the same way."""
         kind, result = self.words[start : start + HEAD]
         op, _, _, count = self.steps.kinds[kind]
         tasks, (before, place, node) = self.tasks, self._before
@@ -65,7 +65,7 @@ class Repeating:
             self._patterns[kind] = self.blocks.add(pattern)
 
     def _in_order(self, places: list[int], operands: list[int], result: int) -> list[Source] | None:
-        """Name the places of one call of all operands in order, its result first or last."""
+        """Describe the places of a single call on all operands in order, its result first or last."""
         if len(places) != 1 + len(operands):
             return None
         for order, places_of_operands in enumerate((places[1:], places[:-1])):
@@ -78,7 +78,7 @@ class Repeating:
     def _by_nodes(
         self, places: list[int], operands: list[int], result: int, temporaries: list[int]
     ) -> list[Source] | None:
-        """Name the places by the nodes that stand there; None where these are not unique."""
+        """Describe the places by the nodes that they hold; None where these are not unique."""
         named: dict[int, Source] = {result: (RESULT, 0)}
         for k, o in enumerate(operands):
             if o < 0 or o in named:

@@ -1,4 +1,4 @@
-"""Tasks by blocks: those of most steps follow a pattern, and what calls of many steps take is found by arrays."""
+"""Tasks in blocks: those of most steps follow a pattern, so the places of many steps' tasks are computed as arrays."""
 
 from __future__ import annotations
 
@@ -18,35 +18,36 @@ Array = np.ndarray[Any, Any]
 _FLOAT64 = np.dtype(np.float64)
 
 OPERAND, RESULT, NODE, TEMPORARY, EXTRA, OPERAND_GRADIENT, RESULT_GRADIENT = range(7)
-"""What stands at a place: an operand by its number, the result, a node that all share, a temporary by its number, what
-the forward pass made for the pullback, the gradient of an operand or of the result."""
+"""What a place holds: an operand (by number), the result, a node that all steps share, a temporary (by number), a value
+that the forward pass made for the pullback, the gradient of an operand or of the result."""
 FEW = 32
-"""Steps that are appended one by one: below that arrays are slower."""
+"""Up to so many steps are appended one by one: for few, arrays are slower."""
 Source = tuple[int, int]
-"""What stands at a place, and its number or the node."""
+"""What a place holds, and its number or the node."""
 
 
 @dataclass(slots=True)
 class Pattern:
-    """The calls of a step, and what each place in them is."""
+    """The calls of a step, and what each of their places holds."""
 
     calls: list[int]
     adds: list[int]
     places: list[Source]
     offsets: list[tuple[int, int]] = field(default_factory=list)
-    """Of places by their numbers, where they are not 0."""
+    """Offsets of places, by the places' numbers, where they are not 0."""
     temporaries: list[Node] = field(default_factory=list)
     extra: Source | None = None
-    """What the pullback needs beside."""
+    """The node that the forward pass makes for the pullback."""
     dtypes: dict[int, np.dtype[Any]] = field(default_factory=dict)
-    """Of operands that are Python numbers; float64 of others."""
+    """The dtypes of operands that are Python numbers; float64 for other operands."""
 
 
 class Blocks:
-    """Tasks that follow patterns, in their order among others.
+    """Tasks that follow patterns, in order, between other tasks.
 
-    ``order`` has their patterns, ``~pattern`` where the first place is stored to and not added to; ``steps`` whose they
-    are. :meth:`flush` has them among the tasks, before another is appended; :meth:`finish` writes their places.
+    ``order`` has their patterns, ``~pattern`` where the first place is stored to instead of added to; ``steps`` has the
+    steps. :meth:`flush` appends them to the tasks, before any other task is appended; :meth:`finish` writes their
+    places.
     """
 
     def __init__(self, recipe: Recipe, tasks: Tasks, number: Callable[..., int], extra: dict[int, int]) -> None:
@@ -58,7 +59,7 @@ class Blocks:
         self._sources, self._numbers, self._place_ends = array("q"), array("q"), array("q", [0])
         self._words = self._starts = np.zeros(0, np.int64)
         self._rows = array("q")
-        """Of each step the pattern, its place among steps, and where its places begin."""
+        """For each step: the pattern, its position among the steps, and where its places begin."""
 
     def add(self, pattern: Pattern) -> int:
         """Return the number of a new pattern."""
@@ -134,7 +135,7 @@ class Blocks:
         return first
 
     def _nodes_of(self, sources: Array, numbers: Array, at: Array, first: Array) -> Array:
-        """Return the nodes that stand at places of these steps; of Python numbers their words."""
+        """Return the nodes at places of these steps; for Python numbers their words."""
         words, starts, nodes = self._words, self._starts[at], numbers.copy()
         of_operands = (sources == OPERAND) | (sources == OPERAND_GRADIENT)
         nodes[of_operands] = words[starts[of_operands] + HEAD + numbers[of_operands]]
@@ -152,12 +153,12 @@ class Blocks:
 
 
 def _those(order: Array, wanted: list[bool]) -> list[int]:
-    """Return the places in the order whose patterns are wanted."""
+    """Return the positions in the order whose patterns are wanted."""
     return np.flatnonzero(np.array(wanted)[order]).tolist()  # type: ignore[no-any-return]
 
 
 def _spread(ends: array[int], order: Array) -> tuple[Array, Array]:
-    """Return the places of all items of these parts in the table that has the parts end to end, and their sizes."""
+    """Return the indices of all items of these parts in a table of parts end to end, and the parts' sizes."""
     bounds = np.array(ends)
     begins, sizes = bounds[:-1][order], np.diff(bounds)[order]
     return np.repeat(begins - (sizes.cumsum() - sizes), sizes) + np.arange(sizes.sum()), sizes
