@@ -9,7 +9,7 @@ from typing import Any
 from kernels.arrays.sweep_interface import Array, Outcome, Readers, Seed, Task
 from kernels.native import heap_types
 from kernels.sweeps import reference, reverse
-from kernels.sweeps.reverse import Asked, How, Root
+from kernels.sweeps.reverse import Root, RootOptions, ShortOptions
 from kernels.sweeps.workspace import Workspace
 
 NATIVE = heap_types.NATIVE
@@ -31,14 +31,14 @@ def run(task: Task) -> Outcome:
     return reverse.sweep(workspace(), task) if NATIVE else reference.sweep(task)
 
 
-def ask(entries: Any, x: Any, root: Callable[[Any], Root], readers: Readers, how: Asked) -> Any:
-    """See :func:`kernels.sweeps.reverse.ask`."""
+def short_backward(entries: Any, x: Any, root: Callable[[Any], Root], readers: Readers, options: ShortOptions) -> Any:
+    """See :func:`kernels.sweeps.reverse.short_backward`."""
     if not NATIVE:
         return NotImplemented
     space = getattr(_spaces, "space", None)
     if space is None or space.busy:
         space = workspace()
-    return reverse.ask(space, entries, x, root, readers, how)
+    return reverse.short_backward(space, entries, x, root, readers, options)
 
 
 def leads(entries: Any, x: Any, readers: Readers, targets: tuple[Any, ...]) -> bool:
@@ -47,7 +47,7 @@ def leads(entries: Any, x: Any, readers: Readers, targets: tuple[Any, ...]) -> b
 
 
 def run_one(
-    entries: Any, number: int, root: Root, readers: Readers, free: bool, how: How
+    entries: Any, number: int, root: Root, readers: Readers, free: bool, options: RootOptions
 ) -> list[tuple[Any, Array | float]] | None:
     """Return the gradients of leaves for one root without observers; CrossingError if it leads to other tapes.
 
@@ -55,8 +55,8 @@ def run_one(
     out.
     """
     if NATIVE:
-        return reverse.sweep_one(workspace(), entries, root, readers, free, how)
-    value, only, hooked, seen = how
+        return reverse.sweep_one(workspace(), entries, root, readers, free, options)
+    value, only, hooked, seen = options
     if only is not None or seen:
         return None
     try:

@@ -57,22 +57,24 @@ def sweep(space: Workspace, task: Task) -> Outcome:
 
 Root = tuple[int, Spec, int | None]
 """A slot, its spec, and where its gradient begins in the buffer of its family; None for a buffer of its own."""
-How = tuple[Array | float | None, Wanted | None, Collection[int], Collection[int]]
+RootOptions = tuple[Array | float | None, Wanted | None, Collection[int], Collection[int]]
 """The root's cotangent, None for 1; the leaves that are wanted, None for all; the ids of leaves that have hooks, and
 slots at which somebody looks."""
-Asked = tuple[Array | float | None, tuple[Any, ...] | None, bool, bool, bool]
+ShortOptions = tuple[Array | float | None, tuple[Any, ...] | None, bool, bool, bool]
 """The root's cotangent, None for 1; the tensors wanted, None for all leaves; whether the root must lead to no others,
 inputs of a transform that is over then; whether gradients are to be tensors; whether what was used is freed."""
 
 
-def ask(space: Workspace, entries: Any, x: Any, root: Callable[[Any], Root], readers: Readers, how: Asked) -> Any:
+def short_backward(
+    space: Workspace, entries: Any, x: Any, root: Callable[[Any], Root], readers: Readers, options: ShortOptions
+) -> Any:
     """Run a short backward: from one root, without observers; NotImplemented where the general one is needed.
 
     Leaves get their gradients; those that Python has to add are returned, or None. With targets, their gradients are
     returned as a tuple instead. ``root`` describes ``x``. Registers itself as a reader. The cost of a small backward is
     that of these few calls.
     """
-    (value, targets, alone, tensors, free), arrays = how, []
+    (value, targets, alone, tensors, free), arrays = options, []
     try:
         space.busy = True  # finalizers that run meanwhile take another workspace
         readers.readers.append(None)  # within: an interrupt may follow at once
@@ -118,14 +120,14 @@ def leads(space: Workspace, entries: Any, x: Any, readers: Readers, targets: tup
 
 
 def sweep_one(
-    space: Workspace, entries: Any, root: Root, readers: Readers, free: bool, how: How
+    space: Workspace, entries: Any, root: Root, readers: Readers, free: bool, options: RootOptions
 ) -> list[tuple[Any, Array | float]] | None:
     """Return the gradients of leaves: as :func:`sweep`, for the usual call, from one root.
 
     None, freeing nothing, where only :func:`sweep` can find out which leaves it reaches; HookedError where an observed
     slot or a leaf with hooks may be reached. Registers itself as a reader.
     """
-    (slot, spec, offset), (value, only, hooked, seen) = root, how
+    (slot, spec, offset), (value, only, hooked, seen) = root, options
     header, result = space.words, None
     try:
         space.busy = True

@@ -35,7 +35,7 @@ class Workspace:
         self.sweep, self.abandon, self.place = map(jit.entry, (sweeps.sweep, sweeps.abandon, sweeps.place))
         self.find = jit.entry(jit.load_module("sweeps.native.gradient_table_native").find)
         self.header = self.rows.zeros("header", (words.WHOLE_HEADER,))
-        self.begin = jit.bound("sweeps.native.asking_native", "begin", self.header)
+        self.begin = jit.bound("sweeps.native.short_backward_native", "begin", self.header)
         self.end = jit.bound("sweeps.native.gathering_native", "end", self.header)
         if guards.DEBUG:
             self.mark = checks.marking(self.mark, self.rows)

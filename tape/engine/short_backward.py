@@ -47,7 +47,7 @@ def _asked(x: Tensor, gradient: Any, targets: tuple[Any, ...] | None, alone: boo
         return NotImplemented
     try:
         how = value, targets, alone, tensors, free
-        outcome = backend.ask(tape.entries, x, _root, tape, how)
+        outcome = backend.short_backward(tape.entries, x, _root, tape, how)
     except FreedError:
         raise errors.GradError(errors.SECOND_TIME) from None
     if tape.swept > LONG:
