@@ -21,9 +21,9 @@ for _ufunc, _name in (
     (np.radians, "deg2rad"),
     (np.fabs, "absolute"),
 ):
-    implements(_ufunc)(RUN[_name])
+    implements(_ufunc, records=_name)(RUN[_name])
 implements(np.float_power)(elementwise.float_power)
-implements(np.ldexp)(elementwise.ldexp)
+implements(np.ldexp, records="ldexp")(elementwise.ldexp)
 
 
 @implements(np.divmod)
@@ -31,18 +31,18 @@ def _divmod(x1: Any, x2: Any) -> tuple[Tensor, Tensor]:
     return FUNCTIONS["floor_divide"](x1, x2), FUNCTIONS["remainder"](x1, x2)
 
 
-@implements(np.clip)
+@implements(np.clip, records="clamp clamp_above clamp_below")
 def _clip(a: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None) -> Tensor:  # noqa: A002
     low, high = either("a_min", a_min, "min", min, None), either("a_max", a_max, "max", max, None)
     return views.clone(tensor_of(a)) if low is None and high is None else elementwise.clamp(a, low, high)
 
 
-@implements(np.round, np.around)
+@implements(np.round, np.around, records="rint round_decimals")
 def _round(a: Any, decimals: int = 0) -> Tensor:
     return elementwise.round(a, decimals=decimals)
 
 
-@implements(np.nan_to_num)
+@implements(np.nan_to_num, records="nan_to_num")
 def _nan_to_num(x: Any, copy: bool = True, nan: float = 0.0, posinf: Any = None, neginf: Any = None) -> Tensor:
     if not copy:
         raise TypeError("np.nan_to_num of a tensor takes no copy=False; use tensor.nan_to_num_()")
@@ -59,26 +59,26 @@ def _allclose(a: Any, b: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_na
     return elementwise.allclose(a, b, rtol, atol, equal_nan)
 
 
-@implements(np.fix)
+@implements(np.fix, records="trunc")
 def _fix(x: Any) -> Tensor:
     return FUNCTIONS["trunc"](x)  # type: ignore[no-any-return]
 
 
-@implements(np.sinc)
+@implements(np.sinc, records="sinc")
 def _sinc(x: Any) -> Tensor:
     return FUNCTIONS["sinc"](x)  # type: ignore[no-any-return]
 
 
-@implements(np.i0)
+@implements(np.i0, records="i0")
 def _i0(x: Any) -> Tensor:
     return FUNCTIONS["i0"](x)  # type: ignore[no-any-return]
 
 
-@implements(np.isposinf)
+@implements(np.isposinf, records="isposinf")
 def _isposinf(x: Any) -> Tensor:
     return FUNCTIONS["isposinf"](x)  # type: ignore[no-any-return]
 
 
-@implements(np.isneginf)
+@implements(np.isneginf, records="isneginf")
 def _isneginf(x: Any) -> Tensor:
     return FUNCTIONS["isneginf"](x)  # type: ignore[no-any-return]

@@ -28,7 +28,7 @@ def _only(name: str, value: Any, supported: Any, argument: str) -> None:
         raise TypeError(f"np.{name} of a tensor takes {argument}={supported!r} only")
 
 
-@implements(np.dot)
+@implements(np.dot, records="dot mv vm mm")
 def _dot(a: Any, b: Any, out: Any = None) -> Any:
     _only("dot", out, None, "out")
     a, b = tensor_like(a), tensor_like(b)
@@ -114,7 +114,7 @@ def _einsum(*operands: Any, out: Any = None, optimize: Any = False, **kwargs: An
     return einsum.einsum(*operands)
 
 
-@implements(np.cross)
+@implements(np.cross, records="cross")
 def _cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: Any = None) -> Any:
     if axis is not None:
         axisa = axisb = axisc = axis
@@ -133,7 +133,7 @@ def _last(x: Tensor, axis: int) -> Tensor:
     return views.permute(x, (*(k for k in range(rank) if k != axis % rank), axis % rank))
 
 
-@implements(np.linalg.cross)
+@implements(np.linalg.cross, records="cross")
 def _linalg_cross(x1: Any, x2: Any, *, axis: int = -1) -> Tensor:
     return contractions.vector_product("cross", tensor_like(x1), tensor_like(x2), axis)
 
@@ -149,12 +149,12 @@ def _linalg_trace(x: Any, *, offset: int = 0, dtype: Any = None) -> Any:
     return _trace(x, offset, -2, -1, dtype)
 
 
-@implements(np.linalg.diagonal)
+@implements(np.linalg.diagonal, records="diagonal")
 def _linalg_diagonal(x: Any, *, offset: int = 0) -> Tensor:
     return diagonals.diagonal(x, offset, -2, -1)
 
 
-@implements(np.convolve)
+@implements(np.convolve, records="convolve")
 def _convolve(a: Any, v: Any, mode: str = "full") -> Tensor:
     return contractions.convolve(tensor_like(a), tensor_like(v), mode)
 
@@ -168,7 +168,7 @@ def _polyval(p: Any, x: Any) -> Any:
     return y
 
 
-@implements(np.linalg.solve)
+@implements(np.linalg.solve, records="solve")
 def _solve(a: Any, b: Any) -> Tensor:
     a, b = square_of("linalg.solve", a), tensor_like(b)
     if len(b.spec.shape) == 1 and len(a.spec.shape) > MATRIX:
@@ -178,32 +178,32 @@ def _solve(a: Any, b: Any) -> Tensor:
     return solves.solve(a, b)
 
 
-@implements(np.linalg.inv)
+@implements(np.linalg.inv, records="inv")
 def _inv(a: Any) -> Tensor:
     return solves.inverse(a)
 
 
-@implements(np.linalg.pinv)
+@implements(np.linalg.pinv, records="pinv")
 def _pinv(a: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = None) -> Tensor:
     return determinants.pinv(a, rcond, hermitian, rtol=rtol)
 
 
-@implements(np.linalg.det)
+@implements(np.linalg.det, records="det")
 def _det(a: Any) -> Tensor:
     return determinants.det(a)
 
 
-@implements(np.linalg.slogdet)
+@implements(np.linalg.slogdet, records="slogdet")
 def _slogdet(a: Any) -> Any:
     return _kind(np.linalg.slogdet, 1, 1)(*determinants.slogdet(a))
 
 
-@implements(np.linalg.cholesky)
+@implements(np.linalg.cholesky, records="cholesky")
 def _cholesky(a: Any, /, *, upper: bool = False) -> Tensor:
     return decompositions.cholesky(a, upper)
 
 
-@implements(np.linalg.qr)
+@implements(np.linalg.qr, records="qr")
 def _qr(a: Any, mode: str = "reduced") -> Any:
     if mode == "raw":
         raise TypeError("np.linalg.qr of a tensor takes mode 'reduced', 'complete' or 'r'")
@@ -211,17 +211,17 @@ def _qr(a: Any, mode: str = "reduced") -> Any:
     return factors.R if mode == "r" else _kind(np.linalg.qr, 1, 1)(*factors)
 
 
-@implements(np.linalg.eigh)
+@implements(np.linalg.eigh, records="eigh")
 def _eigh(a: Any, UPLO: str = "L") -> Any:  # noqa: N803 (NumPy's name)
     return _kind(np.linalg.eigh, 1, 1)(*decompositions.eigh(a, UPLO))
 
 
-@implements(np.linalg.eigvalsh)
+@implements(np.linalg.eigvalsh, records="eigvalsh")
 def _eigvalsh(a: Any, UPLO: str = "L") -> Tensor:  # noqa: N803
     return decompositions.eigvalsh(a, UPLO)
 
 
-@implements(np.linalg.svd)
+@implements(np.linalg.svd, records="svd")
 def _svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False) -> Any:
     _only("linalg.svd", hermitian, supported=False, argument="hermitian")
     if not compute_uv:
@@ -229,12 +229,12 @@ def _svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian:
     return _kind(np.linalg.svd, 1, 1)(*decompositions.svd(a, full_matrices))
 
 
-@implements(np.linalg.svdvals)
+@implements(np.linalg.svdvals, records="svdvals")
 def _svdvals(x: Any, /) -> Tensor:
     return decompositions.svdvals(x)
 
 
-@implements(np.linalg.lstsq)
+@implements(np.linalg.lstsq, records="lstsq")
 def _lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[Any, ...]:
     a, b = tensor_like(a), tensor_like(b)
     solution = determinants.lstsq(a, b, None if rcond is None else max(float(rcond), 0.0), driver="gelsd")
@@ -246,7 +246,7 @@ def _lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[Any, ...]:
     return solution.solution, residuals, int(solution.rank.item()), solution.singular_values
 
 
-@implements(np.linalg.matrix_rank)
+@implements(np.linalg.matrix_rank, records="matrix_rank")
 def _matrix_rank(A: Any, tol: Any = None, hermitian: bool = False, *, rtol: Any = None) -> Tensor:  # noqa: N803
     return determinants.matrix_rank(A, tol, hermitian, rtol=rtol)
 

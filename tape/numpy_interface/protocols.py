@@ -40,14 +40,14 @@ def array(x: Tensor, dtype: Any = None, copy: bool | None = None) -> Array:
     return np.array(value, dtype=dtype, copy=copy) if dtype is not None or copy else value.view()
 
 
-@implements(np.where)
+@implements(np.where, records="where")
 def _where(condition: Any, *values: Any) -> Any:
     if not values:
         return NUMPY[np.nonzero](condition)
     return FUNCTIONS["where"](condition, *values)
 
 
-@implements(np.concatenate)
+@implements(np.concatenate, records="concatenate")
 def _concatenate(arrays: Any, axis: Any = 0) -> Tensor:
     if axis is None:
         return views.cat([views.reshape(sums_and_extrema.tensor_of(a), -1) for a in arrays])
@@ -58,7 +58,7 @@ def _concatenate(arrays: Any, axis: Any = 0) -> Tensor:
     return views.cat(tensors, axis)
 
 
-@implements(np.stack)
+@implements(np.stack, records="stack")
 def _stack(arrays: Any, axis: int = 0) -> Tensor:
     return views.stack([sums_and_extrema.tensor_of(a) for a in arrays], axis)
 
@@ -84,12 +84,12 @@ def _ravel(a: Tensor, order: str = "C") -> Tensor:
     return views.reshape(a if order == "C" else _transpose(a), -1)
 
 
-@implements(np.transpose, np.permute_dims)
+@implements(np.transpose, np.permute_dims, records="permute")
 def _transpose(a: Tensor, axes: Any = None) -> Tensor:
     return views.permute(a, tuple(range(len(a.spec.shape)))[::-1] if axes is None else axes)
 
 
-@implements(np.squeeze)
+@implements(np.squeeze, records="squeeze squeeze_dims")
 def _squeeze(a: Tensor, axis: Any = None) -> Tensor:
     if axis is not None and (a.spec.shape or isinstance(axis, tuple) or axis not in (0, -1)):  # as NumPy
         axis = normalize_axis_tuple(axis, len(a.spec.shape))
@@ -100,7 +100,7 @@ def _squeeze(a: Tensor, axis: Any = None) -> Tensor:
     return views.squeeze(a, axis)
 
 
-@implements(np.expand_dims)
+@implements(np.expand_dims, records="unsqueeze")
 def _expand_dims(a: Tensor, axis: Any) -> Tensor:
     axes = axis if isinstance(axis, (tuple, list)) else (axis,)
     places = normalize_axis_tuple(axes, len(a.spec.shape) + len(axes))
@@ -109,7 +109,7 @@ def _expand_dims(a: Tensor, axis: Any) -> Tensor:
     return views.unsqueeze(a, places[0]) if len(places) == 1 else views.reshape(a, shape)
 
 
-@implements(np.broadcast_to)
+@implements(np.broadcast_to, records="expand")
 def _broadcast_to(array: Tensor, shape: Any) -> Tensor:
     return views.expand(array, shape)
 

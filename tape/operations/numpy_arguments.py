@@ -111,11 +111,12 @@ def _over(x: Tensor, arguments: dict[str, Any]) -> Tensor:
     return views.unsqueeze(x, 0)
 
 
-def reduces(*functions: Any, one_axis: bool = False) -> Callable[[Function], Function]:
+def reduces(*functions: Any, records: str = "", one_axis: bool = False) -> Callable[[Function], Function]:
     """Let a function of a tensor and NumPy's names, without ``out``, serve a reduction of NumPy's.
 
     ``axis`` is an int, a tuple of several, or None; ``where`` is True or what fits the tensor. 0-d tensors take the
-    axes 0 and -1, as those of NumPy's reductions do that are ufuncs. ``one_axis`` is of those that take no tuple.
+    axes 0 and -1, as those of NumPy's reductions do that are ufuncs. ``one_axis`` is of those that take no tuple;
+    ``records`` is as in :func:`implements`.
     """
 
     def register(reduce: Function) -> Function:
@@ -134,7 +135,7 @@ def reduces(*functions: Any, one_axis: bool = False) -> Callable[[Function], Fun
             return written(function.__name__, out, reduce(_over(x, arguments), **arguments))
 
         reduction.__name__ = reduction.__qualname__ = function.__name__
-        implements(*functions)(reduction)
+        implements(*functions, records=records)(reduction)
         return reduce
 
     return register

@@ -22,7 +22,7 @@ from tape.operations.parameters import names_of
 from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import record, views
 from tape.tensors.registration import FUNCTIONS as PUBLIC
-from tape.tensors.registration import NUMPY
+from tape.tensors.registration import NUMPY, RECORDS
 from tape.tensors.tensor import Tensor, method
 
 _REMEDY = "use tensor.detach().numpy() where no gradient is needed"
@@ -37,6 +37,7 @@ for _op in OPS.values():
         elif isinstance(_op.ufunc, np.ufunc):
             _UFUNCS[_op.ufunc] = _serves
 
+RECORDS[np.matmul] = ("dot", "mv", "vm", "mm", "bmm")
 _UFUNCS[np.positive] = lambda x: views.clone(tensor_of(x))  # +x is x itself, as in PyTorch
 # What reduces, and what accumulates, as a ufunc's methods do: functions of NumPy's that serve tensors.
 _REDUCE = {np.add: np.sum, np.multiply: np.prod, np.maximum: np.max, np.minimum: np.min,

@@ -31,14 +31,19 @@ def public(*names: str, methods: bool = True) -> Callable[[Function], Function]:
     return offer
 
 
-def implements(*functions: Any) -> Callable[[Function], Function]:
-    """Let a function serve these of NumPy's: it takes their arguments."""
+RECORDS: dict[Any, tuple[str, ...]] = {}
+"""Which records functions of NumPy's come down to, by the records' names: the table of operations shows them there."""
+
+
+def implements(*functions: Any, records: str = "") -> Callable[[Function], Function]:
+    """Let a function serve these of NumPy's: it takes their arguments. ``records`` names those that do the work."""
 
     def register(function: Function) -> Function:
         for numpy_function in functions:
             if NUMPY.get(numpy_function, function) is not function:
                 raise TypeError(f"np.{numpy_function.__name__} is served twice")
             NUMPY[numpy_function] = function
+            RECORDS[numpy_function] = tuple(records.split())
         return function
 
     return register

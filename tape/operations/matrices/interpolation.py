@@ -201,6 +201,6 @@ def _added_at(values: Any, at: Any, *, n: int) -> Any:
     return found.index_put_((views.reshape(at, -1),), views.reshape(values, -1), accumulate=True)
 
 
-@implements(np.interp)
+@implements(np.interp, records="interp")
 def _np_interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Any:
     return interp(x, xp, fp, left, right, period)

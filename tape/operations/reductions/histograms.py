@@ -158,7 +158,7 @@ def bucketize(input: Any, boundaries: Any, *, out_int32: bool = False, right: bo
     return searchsorted(edges, input, out_int32=out_int32, right=right)
 
 
-@implements(np.searchsorted)
+@implements(np.searchsorted, records="searchsorted")
 def _searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Tensor:
     if side not in ("left", "right"):
         raise ValueError(f"search side must be 'left' or 'right' (got {side!r})")

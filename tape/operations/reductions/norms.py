@@ -74,7 +74,7 @@ def vector_norm(
     return _norm_of(x, ord, dim, keepdim, dtype=dtype, axis=axis, keepdims=keepdims)
 
 
-@implements(np.linalg.vector_norm)
+@implements(np.linalg.vector_norm, records="vector_norm")
 def _vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> Tensor:  # noqa: A002
     x = tensor_of(x)
     return vector_norm(x if x.spec.dtype.kind == "f" else cast(x, np.float64), ord, axis, keepdims)

@@ -30,7 +30,7 @@ def _begun(result: Tensor, combine: Any, initial: Any) -> Tensor:
     return combine(result, begin)  # type: ignore[no-any-return]
 
 
-@reduces(np.sum)
+@reduces(np.sum, records="sum")
 def _sum(
     x: Tensor, axis: Any = None, dtype: Any = None, keepdims: bool = False, initial: Any = None, where: Any = True
 ) -> Tensor:
@@ -45,7 +45,7 @@ def _sum(
     return _begun(cast(total, dtype), FUNCTIONS["add"], initial)
 
 
-@reduces(np.prod)
+@reduces(np.prod, records="prod prod_dim")
 def _prod(
     x: Tensor, axis: Any = None, dtype: Any = None, keepdims: bool = False, initial: Any = None, where: Any = True
 ) -> Tensor:
@@ -65,7 +65,7 @@ def _nanprod(x: Tensor, where: Any = True, **arguments: Any) -> Tensor:
     return _prod(x, where=also(where, not_nan(x)), **arguments)
 
 
-@reduces(np.mean)
+@reduces(np.mean, records="mean")
 def _mean(x: Tensor, axis: Any = None, dtype: Any = None, keepdims: bool = False, where: Any = True) -> Tensor:
     wide = np.float64 if dtype is None and x.spec.dtype.kind != "f" else dtype
     if where is True and (wide is None or dtype_of(wide).kind == "f"):
@@ -126,7 +126,7 @@ def _extremum(name: str, worst: float) -> Any:
             return result
         return _where(products_and_counts.any(there, axis, keepdims), result, nan)  # type: ignore[no-any-return]
 
-    reduces(getattr(np, name), getattr(np, f"a{name}"))(extremum)
+    reduces(getattr(np, name), getattr(np, f"a{name}"), records=f"a{name} {name}_all")(extremum)
     reduces(getattr(np, f"nan{name}"))(without_nan)
     return extremum
 
@@ -155,17 +155,17 @@ def _ptp(x: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
     return FUNCTIONS["subtract"](_max(x, axis, keepdims), _min(x, axis, keepdims))  # type: ignore[no-any-return]
 
 
-@reduces(np.any)
+@reduces(np.any, records="any")
 def _any(x: Tensor, axis: Any = None, keepdims: bool = False, where: Any = True) -> Tensor:
     return cast(products_and_counts.any(chosen(x, where, 0), axis, keepdims), np.bool_)
 
 
-@reduces(np.all)
+@reduces(np.all, records="all")
 def _all(x: Tensor, axis: Any = None, keepdims: bool = False, where: Any = True) -> Tensor:
     return cast(products_and_counts.all(chosen(x, where, 1), axis, keepdims), np.bool_)
 
 
-@reduces(np.count_nonzero)
+@reduces(np.count_nonzero, records="count_nonzero")
 def _count_nonzero(x: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
     return products_and_counts.counted(x, axis, keepdim=keepdims)
 
@@ -178,7 +178,7 @@ def _place(name: str) -> Any:
             raise ValueError(f"attempt to get {name} of an empty sequence")
         return products_and_counts.extremum_place(op, x, axis, keepdims)
 
-    return reduces(getattr(np, name), one_axis=True)(place)
+    return reduces(getattr(np, name), records=name, one_axis=True)(place)
 
 
 _argmax, _argmin = _place("argmax"), _place("argmin")

@@ -98,7 +98,7 @@ def logcumsumexp(input: Any, dim: Any = None, *, axis: Any = None) -> Tensor:
     return _scan(_LOGCUMSUMEXP, input, dim, axis)  # type: ignore[no-any-return]
 
 
-def _flat(function: Any, scan: Any, *, instead: float | None = None) -> None:
+def _flat(function: Any, scan: Any, *, records: str = "", instead: float | None = None) -> None:
     """Let a scan serve NumPy's: over all elements in order if no axis is given, with ``instead`` in place of nan."""
 
     def run(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
@@ -114,7 +114,7 @@ def _flat(function: Any, scan: Any, *, instead: float | None = None) -> None:
             function.__name__, out, cast(scan(x if wide is None else cast(x, dtype), at, dtype=wide or dtype), dtype)
         )
 
-    implements(function)(run)
+    implements(function, records=records)(run)
 
 
 def _standard(scan: Any, first: float) -> Any:
@@ -135,8 +135,8 @@ def _standard(scan: Any, first: float) -> Any:
     return run
 
 
-_flat(np.cumsum, cumsum)
-_flat(np.cumprod, cumprod)
+_flat(np.cumsum, cumsum, records="cumsum")
+_flat(np.cumprod, cumprod, records="cumprod")
 _flat(np.nancumsum, cumsum, instead=0)
 _flat(np.nancumprod, cumprod, instead=1)
 implements(np.cumulative_sum)(_standard(cumsum, 0))

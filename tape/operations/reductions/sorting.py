@@ -214,13 +214,13 @@ def _flat(a: Any, axis: Any) -> tuple[Tensor, int]:
     return x, dim_of(x, axis)
 
 
-@implements(np.sort)
+@implements(np.sort, records="sort")
 def _sort(a: Any, axis: Any = -1, kind: Any = None, *, stable: Any = None) -> Tensor:
     del kind, stable
     return sort(*_flat(a, axis)).values  # type: ignore[no-any-return]
 
 
-@implements(np.argsort)
+@implements(np.argsort, records="argsort")
 def _numpy_argsort(a: Any, axis: Any = -1, kind: Any = None, *, stable: Any = None) -> Tensor:
     del kind, stable
     return _argsort(*_flat(a, axis))

@@ -160,8 +160,8 @@ def _deviation(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     return _variance(x, *args, op=_STD, **kwargs)
 
 
-reduces(np.var)(_variance)
-reduces(np.std)(_deviation)
+reduces(np.var, records="var")(_variance)
+reduces(np.std, records="std")(_deviation)
 
 
 @reduces(np.nanvar)

@@ -198,7 +198,7 @@ def _indices(function: Any, row: int, col: int, offset: int, dtype: Any) -> Tens
     return plain(np.stack(function(row, offset, col)).astype(np.int64 if dtype is None else dtype, copy=False))
 
 
-@implements(np.diagonal)
+@implements(np.diagonal, records="diagonal")
 def _diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
     x = tensor_of(a)
     if len(x.spec.shape) < _MATRIX:

@@ -218,7 +218,7 @@ method("mH")(property(_matrices_turned))
 method("H")(property(_matrix_turned))
 
 
-@implements(np.flip)
+@implements(np.flip, records="reversed")
 def _flip(m: Any, axis: Any = None) -> Tensor:
     x = array_like(m)
     rank = len(x.spec.shape)
@@ -271,7 +271,7 @@ def _rollaxis(a: Any, axis: int, start: int = 0) -> Tensor:
     return movedim(x, at, before - (at < before))
 
 
-@implements(np.swapaxes)
+@implements(np.swapaxes, records="transpose")
 def _swapaxes(a: Any, axis1: int, axis2: int) -> Tensor:
     return swapaxes(a, axis1, axis2)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +17,8 @@ from kernels.kinds.write import Write
 from kernels.ops.registry import OPS
 from kernels.records.scipy_ufuncs import LateUfunc
 from kernels.records.symbols import Symbol, Unprinted, traced
-from tape.tensors.registration import NUMPY
+from tape.operations.parameters import names_of
+from tape.tensors.registration import RECORDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -111,17 +111,15 @@ def _numpys(op: Op) -> list[str]:
     """Return the functions of NumPy's and SciPy's that run the record."""
     if isinstance(op, Elementwise) and isinstance(op.ufunc, LateUfunc):
         return [f"scipy.special.{op.ufunc.__name__}"]
-    if isinstance(op, Elementwise) and isinstance(op.ufunc, np.ufunc):
-        return [f"np.{op.ufunc.__name__}"] if op.function or op.torch else []
-    names = {op.name, op.name.removeprefix("linalg_"), *op.torch}
-    served = [f for f in NUMPY if f.__name__ in names and not (isinstance(op, View) and _takes_lists(f))]
-    found = {f"{f.__module__.replace('numpy', 'np')}.{f.__name__}" for f in served}
-    return sorted(name for name in found if not name.startswith("kernels."))  # what runs Python of our own
+    own = {op.ufunc} if isinstance(op, Elementwise) and isinstance(op.ufunc, np.ufunc) and names_of(op) else set()
+    told = {function for function, records in RECORDS.items() if op.name in records}
+    return sorted(map(numpy_name, own | told))
 
 
-def _takes_lists(function: Any) -> bool:
-    """Whether a function of NumPy's takes lists of arrays first, as np.select does: it shows no part of one."""
-    return next(iter(signature(function).parameters)).endswith("list")
+def numpy_name(function: Any) -> str:
+    """Return how a function of NumPy's is called, ``np.linalg.det``; a ufunc may tell no module."""
+    module = getattr(function, "__module__", None) or "numpy"
+    return f"{module.replace('numpy', 'np', 1)}.{function.__name__}"
 
 
 def _input(op: Op, place: int) -> str:
