@@ -181,7 +181,7 @@ def zeros(
     requires_grad: bool = False, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """Return a tensor of zeros: ``zeros(2, 3)`` or ``zeros((2, 3))``."""
-    array = np.zeros(sizes_of("zeros", shape, size), _wanted(dtype))
+    array = np.zeros(shape_of(shape) if size is None else sizes_of("zeros", shape, size), _wanted(dtype))
     return finished("zeros", array, device, requires_grad, layout, pin_memory)
 
 
@@ -190,7 +190,7 @@ def ones(
     requires_grad: bool = False, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """Return a tensor of ones: ``ones(2, 3)`` or ``ones((2, 3))``."""
-    array = filled(sizes_of("ones", shape, size), _wanted(dtype))
+    array = filled(shape_of(shape) if size is None else sizes_of("ones", shape, size), _wanted(dtype))
     return finished("ones", array, device, requires_grad, layout, pin_memory)
 
 
@@ -201,7 +201,7 @@ def empty(
     """Return a tensor whose elements are not set: ``empty(2, 3)`` or ``empty((2, 3))``."""
     if memory_format is not None:
         check_format("empty", memory_format)
-    array = np.empty(sizes_of("empty", shape, size), _wanted(dtype))
+    array = np.empty(shape_of(shape) if size is None else sizes_of("empty", shape, size), _wanted(dtype))
     return finished("empty", array, device, requires_grad, layout, pin_memory)
 
 
