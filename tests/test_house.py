@@ -121,8 +121,8 @@ MAY_NAME = {
     "tape.kinds.rules_on_tensors": ("Elementwise",),  # where, which leaves elements without a contribution; squares
     "tape.engine.rules.gradient_tensors": ("Write",),  # parts that are added to where they stand
     "tape.engine.rules.accumulate_grad": ("Copy",),  # the copy that gives an expanded view a gradient of its own shape
-    "tape.numpy_interface.protocols": ("Elementwise",),  # np.where, which is no ufunc
-    "tape.operations.numpy_ufuncs": ("Elementwise", "Routine", "Reduction"),  # likewise, for where=
+    "tape.numpy_interface.protocols": ("Elementwise", "Join", "View"),  # the records that NumPy's functions run
+    "tape.operations.numpy_ufuncs": ("Elementwise", "Routine", "Reduction", "Contraction"),  # likewise, for where=
     "tape.recording.record": ("Copy",),  # the casts of mixed dtypes
     "tape.programs.interpreting": ("View",),  # parts of which no step tells
     "tape.kinds.kind": ("View",),  # dims of one behind the batch
@@ -185,7 +185,7 @@ MAY_NAME = {
     "tape.operations.matrices.norms": ("Elementwise",),  # where, abs
     "tape.operations.matrices.contractions": ("Routine",),  # likewise
     "tape.linalg": ("Routine",),  # likewise
-    "tape.numpy_interface.linalg": ("Contraction", "Routine"),  # NumPy's names, for messages
+    "tape.numpy_interface.linalg": ("Contraction", "Routine", "View"),  # NumPy's names, for messages
     "tape.operations.matrices.banded": ("Routine",),  # SciPy's names and arguments
     "tape.sparse": ("Routine",),  # likewise
     "tape.operations.matrices.interpolation": ("Elementwise", "Routine"),  # NumPy's and SciPy's names and arguments

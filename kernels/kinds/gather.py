@@ -24,6 +24,7 @@ _INT64 = np.dtype(np.int64)
 class Gather(Op):
     """Elements picked by index arrays, copied; the same element may be picked more than once."""
 
+    contribution: ClassVar[str] = "{}, added at the places picked"
     inputs: ClassVar[tuple[str, ...]] = ("x",)
 
     pullback: tuple[Rule | None, ...] = (lambda g: g,)

@@ -22,6 +22,7 @@ from kernels.records.rule_text import Rule, passed
 class Join(Op):
     """Operands copied side by side along an axis."""
 
+    contribution: ClassVar[str] = "its part of {}"
     repeatable: ClassVar[bool] = True
 
     join: Callable[..., Any]

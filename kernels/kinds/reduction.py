@@ -38,6 +38,7 @@ class Reduction(Op):
     ``selects``: one element of many gives the result; the pullback then knows ``n`` as the number that tie.
     """
 
+    contribution: ClassVar[str] = "{}, spread over the dims"
     inputs: ClassVar[tuple[str, ...]] = ("x",)
     repeatable: ClassVar[bool] = True
 

@@ -29,6 +29,7 @@ _FLOATS = (np.dtype(np.float64), np.dtype(np.float32))
 class Select(Op):
     """One element along an axis, with its index: values and the int64 positions, first of equals."""
 
+    contribution: ClassVar[str] = "{}, at the index"
     inputs: ClassVar[tuple[str, ...]] = ("x",)
 
     locate: Callable[..., Any]

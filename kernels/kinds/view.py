@@ -27,6 +27,7 @@ class View(Op):
     the tests.
     """
 
+    contribution: ClassVar[str] = "{} is a view of it"
     inputs: ClassVar[tuple[str, ...]] = ("x",)
     tape_kind: ClassVar[int] = VIEW
 

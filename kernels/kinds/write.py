@@ -6,7 +6,7 @@ version, which shares the gradient of the version before.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -37,6 +37,7 @@ class Write(Op):
     its gradient stays.
     """
 
+    contribution: ClassVar[str] = "the part of {} that was written"
     adds: bool = False
     pullback: tuple[Rule | None, ...] = (lambda g: g, lambda g: g)
 

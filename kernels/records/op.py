@@ -42,6 +42,8 @@ class Op:
     """Whether ``n`` is an array of counts, and not one number."""
     nothing: ClassVar[float] = -0.0
     """What is added to a contribution that Python computed; 0.0 makes its -0.0, nothing, a gradient of zero."""
+    contribution: ClassVar[str] = "{}"
+    """How the table of operations says where the gradient of a rule goes."""
     repeatable: ClassVar[bool] = False
     """Whether the tasks of a step depend on specs and parameters alone."""
 

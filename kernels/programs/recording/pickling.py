@@ -15,17 +15,9 @@ import numpy as np
 from kernels.arrays.specs import Spec, intern_spec
 from kernels.foundation.recent_table import Recent
 from kernels.instructions.form import Form
-from kernels.kinds.contraction import Contraction
-from kernels.kinds.copy import Copy
 from kernels.kinds.custom import Custom
-from kernels.kinds.elementwise import Elementwise
-from kernels.kinds.gather import Gather
-from kernels.kinds.join import Join
-from kernels.kinds.reduction import Reduction
 from kernels.kinds.routine import Routine
-from kernels.kinds.select import Select
 from kernels.kinds.view import Part, View
-from kernels.kinds.write import Write
 from kernels.ops.registry import OPS
 from kernels.programs.recording.program import ProgramError
 from kernels.records.op import Op
@@ -115,7 +107,7 @@ def form_from(op: Op, specs: Any, spec: Spec, wanted: Any, params: Any, name: st
     return form if form is not None else _forms.setdefault(key, op.form(specs, spec, wanted, params, name))
 
 
-for _kind in (Elementwise, Reduction, Contraction, Select, Join, Copy, View, Gather, Write, Routine):
+for _kind in Op.__subclasses__():
     copyreg.pickle(_kind, _of_op)
 copyreg.pickle(Part, _of_part)
 copyreg.pickle(Custom, _of_custom)

@@ -7,13 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kernels.kinds.elementwise import Elementwise
-from kernels.kinds.gather import Gather
-from kernels.kinds.join import Join
-from kernels.kinds.reduction import Reduction
 from kernels.kinds.routine import Routine
 from kernels.kinds.select import Select
-from kernels.kinds.view import View
-from kernels.kinds.write import Write
 from kernels.ops.registry import OPS
 from kernels.records.scipy_ufuncs import LateUfunc
 from kernels.records.symbols import Symbol, Unprinted, traced
@@ -27,15 +22,6 @@ if TYPE_CHECKING:
 
 HEADS = ("name", "other names", "`grad_fn`", "what it does", "gradient", "the tape keeps", "dtypes", "NumPy")
 
-# How a contribution reaches its place, for the kinds of records whose loops are not elementwise.
-_PLACES: dict[type[Op], str] = {
-    Join: "its part of {}",
-    Reduction: "{}, spread over the dims",
-    Select: "{}, at the index",
-    Gather: "{}, added at the places picked",
-    Write: "the part of {} that was written",
-    View: "{} is a view of it",
-}
 _INDEX = "index"  # what a Select keeps; its rule does not mention it
 _NOT_KEPT = {"g", "p"}  # the sweep brings the one, the instruction holds the other
 _ORDER = ("a", "b", "c", "x", "y", "n", _INDEX)
@@ -134,8 +120,7 @@ def _gradient(op: Op, rules: dict[str, Symbol]) -> str:
     """Return what each input receives, named by the input if there are several."""
     if isinstance(op, Routine):
         return "by NumPy's functions" if op.vjp is not None else ""
-    form = _PLACES.get(type(op), "{}")
-    texts = {name: form.format(f"`{readable(rule)}`") for name, rule in rules.items()}
+    texts = {name: op.contribution.format(f"`{readable(rule)}`") for name, rule in rules.items()}
     if len(texts) > 1:
         return "; ".join(f"{name}: {text}" for name, text in texts.items())
     return "".join(texts.values())
