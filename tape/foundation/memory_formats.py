@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 
-class layout:  # noqa: N801 (PyTorch's name)
-    """How the elements of a tensor are stored; ``tape.strided`` is the one that there is."""
+class _Named:
+    """A constant of which there is one, found again by its name in ``tape``."""
 
     __slots__ = ("_name",)
-    __module__ = "tape"  # what pickles name
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -18,11 +17,18 @@ class layout:  # noqa: N801 (PyTorch's name)
         return f"tape.{self._name}"
 
     def __reduce__(self) -> str:
-        """Pickle and copy it by its name: there is one of each."""
+        """Pickle and copy it by its name."""
         return self._name
 
 
-class memory_format(layout):  # noqa: N801 (PyTorch's name)
+class layout(_Named):  # noqa: N801 (PyTorch's name)
+    """How the elements of a tensor are stored; ``tape.strided`` is the one that there is."""
+
+    __slots__ = ()
+    __module__ = "tape"  # what pickles name
+
+
+class memory_format(_Named):  # noqa: N801 (PyTorch's name)
     """In which order the elements of a new tensor stand: ``tape.contiguous_format`` or ``tape.preserve_format``."""
 
     __slots__ = ()
@@ -36,14 +42,12 @@ _FORMATS = (contiguous_format, preserve_format)
 _OF_PYTORCH = ("torch.contiguous_format", "torch.preserve_format")
 
 
-def check_memory(name: str, layout: Any, pin_memory: Any, memory_format: Any = None) -> None:
-    """Raise unless a function is asked for memory such as there is: strided, not pinned, no channels last."""
+def check_memory(name: str, layout: Any, pin_memory: Any) -> None:
+    """Raise unless a function is asked for memory such as there is: strided, and not pinned."""
     if pin_memory:
         raise RuntimeError(f"{name}(): pin_memory=True requires an accelerator; tape computes on the CPU only")
     if layout is not None:
         check_layout(name, layout)
-    if memory_format is not None:
-        check_format(name, memory_format)
 
 
 def check_layout(name: str, layout: Any) -> None:
