@@ -64,7 +64,7 @@ from tape.foundation.dtypes import (
     short,
     uint8,
 )
-from tape.foundation.lazy_names import found_in as _found_in
+from tape.foundation.lazy_names import getattr_of as _found_in
 from tape.foundation.memory_formats import contiguous_format, layout, memory_format, preserve_format, strided
 from tape.foundation.quiet import set_quiet
 from tape.foundation.size import Size

@@ -19,7 +19,7 @@ from tape.foundation.dtypes import bool as bool_dtype
 from tape.foundation.dtypes import dtype_of, float32, float64, int8, int16, int32, int64, uint8
 from tape.numpy_interface import array_api_linalg as linalg
 from tape.recording.record import to_dtype
-from tape.tensors.operands import plainly, usable
+from tape.tensors.operands import as_ndarray, usable
 from tape.tensors.registration import implements
 from tape.tensors.tensor import Tensor, method
 
@@ -124,7 +124,7 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
     if device is not None:
         check_device(device)
     if not isinstance(obj, Tensor):
-        data = obj if not isinstance(obj, np.ndarray) else plainly(obj) if copy is False else usable(obj)
+        data = obj if not isinstance(obj, np.ndarray) else as_ndarray(obj) if copy is False else usable(obj)
         return creation.from_numpy(np.array(data, dtype=None if dtype is None else dtype_of(dtype), copy=copy))
     same = dtype is None or dtype_of(dtype) == obj.spec.dtype
     if copy is False and not same:

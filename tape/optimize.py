@@ -12,7 +12,7 @@ import numpy as np
 from tape import func
 from tape.operations.shapes.raveling import raveled
 from tape.tensors import grad_modes, pytrees
-from tape.tensors.tensor import Tensor, as_array, plain
+from tape.tensors.tensor import Tensor, as_array, constant_tensor
 from tape.transforms.value_and_grad import value_and_grad
 
 __all__ = ["least_squares", "minimize", "root"]
@@ -149,7 +149,7 @@ class _Problem:
 
         def run(v: Any) -> Any:
             with grad_modes.no_grad():
-                return out(call(plain(np.array(v, np.float64))))
+                return out(call(constant_tensor(np.array(v, np.float64))))
 
         return run
 
@@ -179,7 +179,7 @@ class _Problem:
 
     def tree(self, v: Any) -> Any:
         """Return a vector as parameters: of tensors where they were given so."""
-        return self.back(plain(np.array(v, np.float64)) if self.tensors else v)
+        return self.back(constant_tensor(np.array(v, np.float64)) if self.tensors else v)
 
     def result(self, solution: Any, *names: str) -> Any:
         """Return SciPy's result, with these vectors in it as parameters."""
@@ -231,7 +231,7 @@ def _vector(values: Any) -> Any:
 
 def _as_vector(values: Any) -> Any:
     vector = raveled(values)[0]
-    return vector if isinstance(vector, Tensor) else plain(vector)
+    return vector if isinstance(vector, Tensor) else constant_tensor(vector)
 
 
 def _constraints(problem: _Problem, constraints: Any) -> Any:

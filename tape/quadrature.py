@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tape.operations.sums_and_extrema import tensor_of
-from tape.tensors.tensor import Array, Tensor, plain
+from tape.tensors.tensor import Array, Tensor, constant_tensor
 
 __all__ = ["gauss_legendre", "trapezoid"]
 
@@ -30,7 +30,7 @@ def gauss_legendre(f: Callable[..., Any], a: Any, b: Any, n: int = 5, *, args: t
     tensor(0.2000)
     """
     a, b, count = _bounds(a, b, n, 1)
-    points, weights = (plain(x.astype(a.spec.dtype)) for x in _legendre(count))
+    points, weights = (constant_tensor(x.astype(a.spec.dtype)) for x in _legendre(count))
     half = (b - a) * 0.5
     return (tensor_of(f(points * half + (a + b) * 0.5, *args)) * weights).sum(-1) * half
 
@@ -48,7 +48,7 @@ def trapezoid(f: Callable[..., Any], a: Any, b: Any, n: int = 100, *, args: tupl
     weights = np.ones_like(places) / count
     weights[[0, -1]] *= 0.5
     width = b - a
-    return (tensor_of(f(plain(places) * width + a, *args)) * plain(weights)).sum(-1) * width
+    return (tensor_of(f(constant_tensor(places) * width + a, *args)) * constant_tensor(weights)).sum(-1) * width
 
 
 def _bounds(a: Any, b: Any, n: int, least: int) -> tuple[Any, Any, int]:

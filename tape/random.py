@@ -18,7 +18,7 @@ import numpy as np
 
 from tape.foundation import devices
 from tape.recording import record
-from tape.tensors.tensor import Array, Tensor, as_array, plain
+from tape.tensors.tensor import Array, Tensor, as_array, constant_tensor
 
 _FLOAT32 = np.dtype(np.float32)
 _DOUBLE_BITS, _FLOAT_BITS, _WORD = (1 << 53) - 1, (1 << 24) - 1, (1 << 32) - 1
@@ -78,7 +78,7 @@ class Generator:
             inner: Any = self._twister.state["state"]
             kept = np.float64(self._kept or 0.0).view(np.uint64)
             head = np.array([self._seed, inner["pos"], self._kept is not None, kept], np.uint64)
-            return plain(np.concatenate([head.view(np.uint8), inner["key"].astype(np.uint32).view(np.uint8)]))
+            return constant_tensor(np.concatenate([head.view(np.uint8), inner["key"].astype(np.uint32).view(np.uint8)]))
 
     def set_state(self, new_state: Tensor) -> None:
         """Go on from a state that ``get_state`` gave."""
@@ -212,7 +212,7 @@ def get_rng_state() -> Tensor:
 
 def set_rng_state(new_state: Tensor) -> None:
     """Let the default generator go on from a state that ``get_rng_state`` gave."""
-    record.left(new_state)
+    record.note_escape(new_state)
     default_generator.set_state(new_state)
 
 

@@ -102,10 +102,10 @@ def _numpy_error_state() -> Iterator[None]:
 def own_tape() -> Iterator[None]:
     """Record on a tape of which no other test knows, where nobody looks on."""
     tape = importlib.import_module("tape")
-    before = tape.tensors.modes._own.set(None)
+    before = tape.tensors.modes._thread_tape.set(None)
     tape.tensors.modes.set_mode(tape.tensors.modes.current())
     yield
-    tape.tensors.modes._own.reset(before)
+    tape.tensors.modes._thread_tape.reset(before)
     tape.tensors.modes.set_mode(tape.tensors.modes.current())
 
 

@@ -1042,7 +1042,7 @@ def lives() -> dict[str, Callable[[dict[str, Any]], Any]]:
 def _tape_of_its_own() -> None:
     """Start from an empty tape, whatever the tests before left alive."""
     gc.collect()
-    modes._own.set(None)
+    modes._thread_tape.set(None)
     modes.set_mode(modes.current())
 
 

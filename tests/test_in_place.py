@@ -444,7 +444,7 @@ def test_stencil_loop_agrees_with_its_functional_twin_and_with_differences() -> 
 def _own_tape() -> None:
     """Start from an empty tape, whatever the tests before left alive."""
     gc.collect()
-    modes._own.set(None)
+    modes._thread_tape.set(None)
     modes.set_mode(modes.current())
     assert recorded() == 0
 

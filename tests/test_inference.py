@@ -26,7 +26,7 @@ COUNTED = "Inference tensors do not track version counter."
 @pytest.fixture(autouse=True)
 def _own_tape() -> None:
     """Record on a tape of which no other test knows."""
-    modes._own.set(None)
+    modes._thread_tape.set(None)
     modes.set_mode(modes.current())
 
 

@@ -32,7 +32,7 @@ LARGE = 100_000  # elements: 800 kB
 def _tape_of_its_own() -> None:
     """Start each test from an empty tape, whatever the tests before it left alive."""
     gc.collect()
-    modes._own.set(None)
+    modes._thread_tape.set(None)
     modes.set_mode(modes.current())
     assert recorded() == 0
 

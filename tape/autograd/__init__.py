@@ -16,13 +16,13 @@ from tape.operations.sums_and_extrema import tensor_of
 from tape.tensors.grad_modes import enable_grad, no_grad, set_grad_enabled
 from tape.tensors.inference_mode import inference_mode
 from tape.tensors.modes import is_grad_enabled
-from tape.tensors.tensor import AccumulateGrad, Tensor, plain
+from tape.tensors.tensor import AccumulateGrad, Tensor, constant_tensor
 
 if TYPE_CHECKING:
     from tape.autograd import forward_ad, functional
     from tape.autograd.gradcheck import GradcheckError, gradcheck, gradgradcheck
 
-__getattr__ = lazy_names.found_in(
+__getattr__ = lazy_names.getattr_of(
     "tape.autograd",
     {
         "forward_ad": "tape.autograd.forward_ad",
@@ -73,5 +73,5 @@ class Variable(metaclass=_IsTensor):
 
     def __new__(cls, data: Any, requires_grad: bool = False) -> Tensor:  # type: ignore[misc]
         """Return the data as a tensor."""
-        result = plain(tensor_of(data)._value)
+        result = constant_tensor(tensor_of(data)._value)
         return result.requires_grad_() if requires_grad else result

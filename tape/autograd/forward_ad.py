@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from kernels.foundation.data_classes import dataclass
 from tape.conversions.attributes import detach
-from tape.engine.forward_mode import needs_graph, own, pushed, settle
+from tape.engine.forward_mode import fresh_input, needs_graph, pushed, settle
 from tape.recording import views
 from tape.tensors import grad_modes
 from tape.tensors.tensor import Tensor
@@ -103,10 +103,10 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
             f"{list(tangent.spec.shape)} {tangent.spec.dtype} and {list(tensor.spec.shape)} {tensor.spec.dtype}"
         )
     with grad_modes.enable_grad():
-        source = own(tensor)
+        source = fresh_input(tensor)
         dual = views.clone(source)  # computed, so that it may be written in place
-        carried = tensor._slot is not None and current.sources
-        before = pushed([tensor], current.sources, current.tangents)[0] if carried else None
+        has_tangent = tensor._slot is not None and current.sources
+        before = pushed([tensor], current.sources, current.tangents)[0] if has_tangent else None
         current.sources.append(source)
         current.tangents.append(tangent if before is None else tangent - before)
     return dual

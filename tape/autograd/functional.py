@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tape.engine.forward_mode import filled_with, own, pulled, pushed, settle, zeros_for
+from tape.engine.forward_mode import filled_with, fresh_input, pulled, pushed, settle, zeros_for
 from tape.recording import record as recording
 from tape.tensors import grad_modes
 from tape.tensors.tensor import Tensor
@@ -42,7 +42,7 @@ class _Point:
         self.api, self.create, self.strict = api, create, strict
         self.several_in, tensors = _tensors(inputs, "inputs", api)
         with grad_modes.enable_grad():
-            self.inputs = [own(x, linked=create) for x in tensors]
+            self.inputs = [fresh_input(x, linked=create) for x in tensors]
             self.several_out, self.outputs = _tensors(func(*self.inputs), _OUTPUTS, api)
         for i, y in enumerate(self.outputs):
             if strict and y._slot is None:

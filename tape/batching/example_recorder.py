@@ -93,7 +93,7 @@ class Example:
     def _differ(self, operands: Iterable[Any]) -> bool:
         return self._among(self.differing, operands)
 
-    def note(self, op: Any, operands: tuple[Any, ...], result: Tensor, params: tuple[Any, ...]) -> None:
+    def notify(self, op: Any, operands: tuple[Any, ...], result: Tensor, params: tuple[Any, ...]) -> None:
         """Plan an operation if an operand depends on the arguments."""
         known, bases, differing = self.nodes, self.bases, self.differing
         mine = differs = False
@@ -113,7 +113,7 @@ class Example:
                 planned.append((x,))
         if not mine:
             if self.outer is not None:
-                self.outer.note(op, operands, result, params)
+                self.outer.notify(op, operands, result, params)
             return
         known[id(result)] = node = len(bases)
         self.held.append(result)  # its id stays its own
@@ -130,9 +130,9 @@ class Example:
                 differing.add(node)
         self.plan.append(_new(Operation, (op, planned, params, node, spec, modes.is_grad_enabled(), detached)))
 
-    def given(self, x: Tensor) -> bool:
+    def is_argument(self, x: Tensor) -> bool:
         """Return whether a tensor is an argument, here or further out."""
-        return self.nodes.get(id(x)) in self.arguments or (self.outer is not None and self.outer.given(x))
+        return self.nodes.get(id(x)) in self.arguments or (self.outer is not None and self.outer.is_argument(x))
 
     def overwrites(self, x: Tensor, value: Any) -> None:
         """Keep the values of a tensor from before the recording, which is about to be written."""
@@ -192,13 +192,13 @@ class Example:
         if self.outer is not None:
             self.outer.replaces(x, other)
 
-    def left(self, tensor: Tensor) -> None:
+    def note_escape(self, tensor: Tensor) -> None:
         """Keep the line where a value that differs between examples becomes a Python number or array."""
         node = self.nodes.get(id(tensor))
         if node is not None and self.bases[node] in self.differing:
             self.escapes.append(caller())
         elif self.outer is not None:
-            self.outer.left(tensor)
+            self.outer.note_escape(tensor)
 
     def derived(
         self,

@@ -9,7 +9,7 @@ from weakref import ref
 
 from kernels.arrays.specs import Spec
 from tape.tensors import view_families
-from tape.tensors.tensor import Tensor, as_array, plain
+from tape.tensors.tensor import Tensor, as_array, constant_tensor
 
 Nodes = tuple[int, ...]
 
@@ -62,7 +62,7 @@ class Start:
 
     def as_tensor(self) -> Tensor:
         """Return a tensor of the kept values; the tensor itself if its memory was not written."""
-        x = plain(self.value)
+        x = constant_tensor(self.value)
         x._slot, x._form = self.slot, self.form
         return x
 

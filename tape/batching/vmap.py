@@ -24,7 +24,7 @@ from tape.tensors import modes
 from tape.tensors.operands import native
 from tape.tensors.pytrees import Structure, flattened, shown, spread
 from tape.tensors.pytrees import mapped as mapped_leaves
-from tape.tensors.tensor import Tensor, as_array, carried, leaf, plain
+from tape.tensors.tensor import Tensor, as_array, constant_tensor, leaf, scalar_or_array
 from tape.tensors.view_families import share
 
 
@@ -197,7 +197,7 @@ def _first(x: Tensor) -> Tensor:
     array = as_array(x)
     first = array[0] if len(array) else np.zeros(array.shape[1:], array.dtype)
     # Shared, so that what is written into it is noted as a write.
-    return share(leaf(carried(np.array(first, order="C")), requires_grad=x._slot is not None))
+    return share(leaf(scalar_or_array(np.array(first, order="C")), requires_grad=x._slot is not None))
 
 
 def _drawn() -> int:
@@ -242,7 +242,7 @@ def vmap(
 
 
 def _converted(x: Any) -> Any:
-    return plain(carried(native(x))) if isinstance(x, np.ndarray) else x
+    return constant_tensor(scalar_or_array(native(x))) if isinstance(x, np.ndarray) else x
 
 
 def _number(name: str, x: Any) -> Any:

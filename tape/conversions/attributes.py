@@ -20,7 +20,16 @@ from tape.recording import casts, record
 from tape.recording.views import clone
 from tape.recording.write_calls import sharing
 from tape.tensors import hooks, inference_mode, modes, view_families
-from tape.tensors.tensor import AccumulateGrad, Tensor, as_array, attribute, method, plain, rare, seldom
+from tape.tensors.tensor import (
+    AccumulateGrad,
+    Tensor,
+    as_array,
+    attribute,
+    constant_tensor,
+    make_extras,
+    method,
+    read_extras,
+)
 
 _ALIAS = OPS["alias"]
 
@@ -128,14 +137,14 @@ def _set_requires_grad(x: Tensor, value: bool) -> None:
         check_gradient(x.spec.dtype)
     if not value and type(x._slot) is AccumulateGrad:
         leaf = x._slot
-        view_families.found(x)
+        view_families.start_family(x)
         view_families.move(x, None, x._form)
-        extras = rare(x)
+        extras = make_extras(x)
         extras.leaf, extras.grad = leaf, leaf.grad
         leaf.grad, leaf.owner = None, _NOBODY  # backwards of what was computed from it give it no gradient meanwhile
     elif value and x._slot is None:
         inference_mode.check_requires_grad(x)
-        view_families.found(x)
+        view_families.start_family(x)
         view_families.move(x, _leaf_of(x), x._form)
 
 
@@ -144,11 +153,11 @@ _NOBODY: ReferenceType[Any] = ref(set())
 
 def _leaf_of(x: Tensor) -> AccumulateGrad:
     """Return a new leaf slot, or the one that the tensor had before: with its hooks and its gradient."""
-    leaf, spec = seldom(x).leaf, spec_of(x._value)
+    leaf, spec = read_extras(x).leaf, spec_of(x._value)
     if leaf is None or leaf.spec is not spec:
         leaf = AccumulateGrad()
         leaf.spec = spec
-    leaf.grad, leaf.owner = seldom(x).grad, ref(x)
+    leaf.grad, leaf.owner = read_extras(x).grad, ref(x)
     return leaf
 
 
@@ -167,15 +176,15 @@ def requires_grad_(x: Tensor, requires_grad: bool = True) -> Tensor:
 def detach(x: Tensor) -> Tensor:
     """Return a tensor of the same memory, without history."""
     result = _data(x)
-    rare(result).counter = view_families.counter_of(x)
+    make_extras(result).counter = view_families.counter_of(x)
     return result
 
 
 def _data(x: Tensor) -> Tensor:
     """The same memory as a tensor without history, whose writes are counted apart."""
-    result = view_families.share(plain(as_array(view_families.share(x))))
+    result = view_families.share(constant_tensor(as_array(view_families.share(x))))
     result._form = inference_mode.alike(result.spec, x.spec)
-    record.note(_ALIAS, (x,), result, ((Ellipsis,),))
+    record.notify_observers(_ALIAS, (x,), result, ((Ellipsis,),))
     return result
 
 
@@ -193,7 +202,7 @@ def set_data(x: Tensor, other: Tensor) -> None:
     x._value = as_array(view_families.share(other))
     if not alike and type(x._form) is not Form:
         x._form = spec_of(x._value)
-    view_families.found(x, moved=True)
+    view_families.start_family(x, moved=True)
     if type(x._slot) is AccumulateGrad:
         if alike:
             x._slot.spec = x.spec
@@ -205,7 +214,7 @@ def _renewed(old: AccumulateGrad, x: Tensor) -> AccumulateGrad:
     """Return a new slot for a leaf whose shape has changed: recorded operations still refer to the old one."""
     leaf = AccumulateGrad()
     leaf.spec, leaf.grad, leaf.owner = spec_of(x._value), old.grad, ref(x)
-    if (old_hooks := hooks.found_on(old)) is not None:
+    if (old_hooks := hooks.existing(old)) is not None:
         hooks.of_leaf(leaf).take(old_hooks)
         old.hooks = hooks.LeafHooks(old.spec)
     hooks.RemovableHandle(hooks.of_leaf(old).tensor, _misled)

@@ -15,8 +15,8 @@ from tape.foundation.memory_formats import check_format, check_memory
 from tape.recording import casts, record
 from tape.recording.views import clone, stack
 from tape.tensors.modes import ON_MADE
-from tape.tensors.operands import native, plainly, usable
-from tape.tensors.tensor import Array, Tensor, as_array, carried, leaf, made, plain
+from tape.tensors.operands import as_ndarray, native, usable
+from tape.tensors.tensor import Array, Tensor, as_array, constant_tensor, leaf, made, scalar_or_array
 from tape.tensors.view_families import show
 
 _FLOAT64 = np.dtype(np.float64)
@@ -52,14 +52,14 @@ def tensor(
             UserWarning,
             stacklevel=2,
         )
-        record.left(data)
+        record.note_escape(data)
         data = as_array(data)
     elif isinstance(data, (list, tuple)) and _holds_tensors(data):
         return _stacked(data, dtype, requires_grad=requires_grad)
     array = _array(data, dtype, copy=True)
     if requires_grad:
         check_gradient(array.dtype)
-    return leaf(array if array.ndim else carried(array), requires_grad=requires_grad)
+    return leaf(array if array.ndim else scalar_or_array(array), requires_grad=requires_grad)
 
 
 def _array(data: Any, dtype: Any, *, copy: bool | None) -> Array:
@@ -109,25 +109,25 @@ def as_tensor(data: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
     if isinstance(data, (list, tuple)) and _holds_tensors(data):
         return _stacked(data, dtype, requires_grad=False)
     array = _array(data, dtype, copy=None)
-    own = leaf(array if isinstance(data, np.ndarray) else carried(array), requires_grad=False)
-    return show(own) if isinstance(data, np.ndarray) else own
+    copy_ = leaf(array if isinstance(data, np.ndarray) else scalar_or_array(array), requires_grad=False)
+    return show(copy_) if isinstance(data, np.ndarray) else copy_
 
 
 def from_numpy(array: Array) -> Tensor:
     """Return a tensor that shares an array's memory."""
     if not isinstance(array, np.ndarray):
         raise TypeError(f"expected np.ndarray (got {type(array).__name__})")
-    return show(leaf(native(plainly(array)), requires_grad=False))
+    return show(leaf(native(as_ndarray(array)), requires_grad=False))
 
 
 def legacy(cls: type[Tensor], *args: Any) -> Tensor:
     """Make ``Tensor(2, 3)`` (zeros of that shape) or ``Tensor([1, 2])`` of the default dtype, as PyTorch does."""
     del cls
     if len(args) == 1 and not isinstance(args[0], int):
-        record.left(args[0])
+        record.note_escape(args[0])
         data = as_array(args[0]) if isinstance(args[0], Tensor) else args[0]
-        return plain(carried(np.array(data, dtype=get_default_dtype())))
-    return plain(np.zeros(tuple(map(operator.index, args)) if args else (0,), get_default_dtype()))
+        return constant_tensor(scalar_or_array(np.array(data, dtype=get_default_dtype())))
+    return constant_tensor(np.zeros(tuple(map(operator.index, args)) if args else (0,), get_default_dtype()))
 
 
 Tensor.__new__ = legacy  # type: ignore[method-assign]
@@ -153,7 +153,7 @@ def finished(
         check_memory(name, layout, pin_memory)
     if requires_grad:
         check_gradient(array.dtype)
-    return leaf(array if array.ndim else carried(array), requires_grad=requires_grad)
+    return leaf(array if array.ndim else scalar_or_array(array), requires_grad=requires_grad)
 
 
 def sizes_of(name: str, shape: tuple[Any, ...], size: Any) -> tuple[int, ...]:

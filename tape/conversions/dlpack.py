@@ -20,7 +20,7 @@ def dlpack(
     """Return a capsule of this tensor's memory. BufferError if it requires grad: no gradient comes back this way."""
     if x._slot is not None:
         raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
-    record.left(x)
+    record.note_escape(x)
     array = as_array(view_families.show(x))
     return array.__dlpack__(stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from tape.foundation.devices import check_device
 from tape.recording import record
-from tape.tensors.tensor import Tensor, carried, leaf
+from tape.tensors.tensor import Tensor, leaf, scalar_or_array
 
 _VERSION = 1
 _TREE = "tree.json"
@@ -72,7 +72,7 @@ class _Writer:
         return [self.describe(value, f"{path}[{i}]") for i, value in enumerate(values)]
 
     def _tensor(self, x: Tensor, path: str) -> Any:
-        record.left(x)
+        record.note_escape(x)
         return {
             "tensor": self._array(x, np.asarray(x._value), path),
             "requires_grad": x._slot is not None,
@@ -161,7 +161,7 @@ class _Reader:
         with self._archive.open(f"{int(node[kind])}.npy") as entry:
             array = np.lib.format.read_array(entry, allow_pickle=False)
         if kind == "tensor":
-            return leaf(carried(array), requires_grad=bool(node["requires_grad"]))
+            return leaf(scalar_or_array(array), requires_grad=bool(node["requires_grad"]))
         return array[()] if node["scalar"] else array
 
 

@@ -10,7 +10,7 @@ from tape.conversions.attributes import to
 from tape.conversions.creation import shape_of
 from tape.foundation.dtypes import dtype_of
 from tape.recording import record
-from tape.tensors.tensor import Tensor, as_array, carried, method, plain
+from tape.tensors.tensor import Tensor, as_array, constant_tensor, method, scalar_or_array
 
 _DTYPES = {
     "DoubleTensor": np.float64, "FloatTensor": np.float32, "LongTensor": np.int64, "IntTensor": np.int32,
@@ -26,10 +26,10 @@ class _TensorType(type):
     def __call__(cls, *args: Any) -> Tensor:
         """Return zeros of a shape given by numbers, or a copy of a sequence, an array or a tensor."""
         if len(args) == 1 and not isinstance(args[0], int):
-            record.left(args[0])
+            record.note_escape(args[0])
             data = as_array(args[0]) if isinstance(args[0], Tensor) else args[0]
-            return plain(carried(np.array(data, dtype=cls.dtype)))
-        return plain(np.zeros(shape_of(args) if args else (0,), cls.dtype))
+            return constant_tensor(scalar_or_array(np.array(data, dtype=cls.dtype)))
+        return constant_tensor(np.zeros(shape_of(args) if args else (0,), cls.dtype))
 
     def __instancecheck__(cls, x: Any) -> bool:
         return isinstance(x, Tensor) and x.spec.dtype == cls.dtype

@@ -21,7 +21,7 @@ def item(x: Tensor) -> Any:
     """Return the only element as a Python number."""
     if x.spec.size != 1:
         raise RuntimeError(f"a Tensor with {x.spec.size} elements cannot be converted to Scalar")
-    record.left(x)
+    record.note_escape(x)
     value = x._value
     return value if type(value) is float else value.item()  # type: ignore[union-attr]
 
@@ -29,7 +29,7 @@ def item(x: Tensor) -> Any:
 @method()
 def tolist(x: Tensor) -> Any:
     """Return the elements as nested lists of Python numbers."""
-    record.left(x)
+    record.note_escape(x)
     return as_array(x).tolist()
 
 
@@ -41,7 +41,7 @@ def numpy(x: Tensor, *, force: bool = False) -> Array:
     """
     if x._slot is not None and not force and modes.is_grad_enabled():
         raise RuntimeError(errors.NUMPY_EXIT)
-    record.left(x)
+    record.note_escape(x)
     # The memory is shared, not the array object, whose shape the caller may set.
     return as_array(view_families.show(x)).view()
 
@@ -66,8 +66,8 @@ def _number(x: Tensor) -> Any:
 @method()
 def equal(input: Tensor, other: Tensor) -> bool:
     """Return whether two tensors have one shape and equal elements; ``input == other`` compares element by element."""
-    record.left(input)
-    record.left(other)
+    record.note_escape(input)
+    record.note_escape(other)
     return bool(
         input.spec.shape == other.spec.shape and np.array_equal(np.asarray(input._value), np.asarray(other._value))
     )
@@ -119,7 +119,7 @@ def deepcopy(x: Tensor, memo: dict[int, Any]) -> Tensor:
         raise RuntimeError(
             "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment"
         )
-    record.left(x)
+    record.note_escape(x)
     result = leaf(copy.copy(x._value), requires_grad=x._slot is not None)
     if type(x._slot) is AccumulateGrad and x._slot.grad is not None:
         result._slot.grad = clone(x._slot.grad)
@@ -136,7 +136,7 @@ def reduce(x: Tensor) -> Any:
             "crossing process boundaries. If you just want to transfer the data, call detach() on the tensor before "
             "serializing"
         )
-    record.left(x)
+    record.note_escape(x)
     return _rebuild_tensor, (x._value, x._slot is not None)
 
 
@@ -149,7 +149,7 @@ _rebuild_tensor.__module__ = "tape"  # what pickles name stays, wherever this st
 
 def numbers_of(x: Tensor) -> Any:
     """Return a tensor's value as an array, or of one number in float64 as a float."""
-    record.left(x)
+    record.note_escape(x)
     if type(x._value) is float:
         return x._value
     array = as_array(x)

@@ -22,7 +22,7 @@ from tape.recording.views import stack
 from tape.tensors import modes
 from tape.tensors.modes import user
 from tape.tensors.tapes import living
-from tape.tensors.tensor import Tensor, carried, leaf, method, plain
+from tape.tensors.tensor import Tensor, constant_tensor, leaf, method, scalar_or_array
 
 
 @method()
@@ -211,8 +211,8 @@ def _wanted(inputs: Any) -> tuple[Tensor, ...]:
 
 def _ones(roots: Sequence[Tensor], weights: Sequence[Any]) -> list[Tensor]:
     """Return cotangents, ones for None."""
-    pairs = zip(roots, weights, strict=True)
-    return [w if w is not None else plain(carried(np.ones(r.spec.shape, r.spec.dtype))) for r, w in pairs]
+    ones = [None if w is not None else np.ones(r.spec.shape, r.spec.dtype) for r, w in zip(roots, weights, strict=True)]
+    return [w if o is None else constant_tensor(scalar_or_array(o)) for o, w in zip(ones, weights, strict=True)]
 
 
 def _again(
@@ -260,4 +260,4 @@ def _gradient(gradient: Tensor | None, target: Tensor, zeros: tuple[int, bool] |
         return gradient
     batch, recorded = zeros
     lead = (batch,) if batch else ()
-    return leaf(carried(np.zeros((*lead, *target.spec.shape), target.spec.dtype)), requires_grad=recorded)
+    return leaf(scalar_or_array(np.zeros((*lead, *target.spec.shape), target.spec.dtype)), requires_grad=recorded)

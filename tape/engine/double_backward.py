@@ -21,7 +21,7 @@ from tape.kinds import rules_on_tensors
 from tape.recording.routine_calls import TensorCall
 from tape.tensors import hooks, modes
 from tape.tensors.tapes import Tape
-from tape.tensors.tensor import AccumulateGrad, Tensor, plain
+from tape.tensors.tensor import AccumulateGrad, Tensor, constant_tensor
 
 
 def gradients(roots: Sequence[Any], targets: Sequence[Tensor], weights: Sequence[Any]) -> tuple[Tensor, ...] | None:
@@ -35,7 +35,7 @@ def gradients(roots: Sequence[Any], targets: Sequence[Tensor], weights: Sequence
     if type(slot) is not int or slot >> TAPE_BITS != tape.number or form.kind != PULLS:  # type: ignore[union-attr]
         return None
     if weight is None:
-        weight = plain(1.0) if spec is SCALAR else None
+        weight = constant_tensor(1.0) if spec is SCALAR else None
     if type(weight) is not Tensor or weight._form.spec.shape != spec.shape or weight._form.spec.dtype is not spec.dtype:
         return None
     asked = {x._slot: x for x in targets}

@@ -16,8 +16,8 @@ from kernels.sweeps.reference import State
 from tape.engine.graph.observers import family_offset
 from tape.engine.graph.recorded_results import Gathered
 from tape.engine.rules import anomaly
-from tape.engine.rules.gradient_tensors import Shadow, cotangent, owned, part_of, together
-from tape.engine.rules.saved_tensors import Primals
+from tape.engine.rules.gradient_tensors import GradientBuffer, cotangent, owned, part_of, together
+from tape.engine.rules.saved_tensors import SavedTensors
 from tape.kinds import rules_on_tensors
 from tape.kinds.picking import Picking
 from tape.kinds.registry import pullbacks_of
@@ -27,7 +27,7 @@ from tape.recording import views
 from tape.recording.packed_values import Packed
 from tape.tensors import hooks, view_families
 from tape.tensors.tapes import Tape
-from tape.tensors.tensor import AccumulateGrad, Tensor, plain
+from tape.tensors.tensor import AccumulateGrad, Tensor, constant_tensor
 
 _ALIASES = (VIEW, CLEARS, ADDS)
 
@@ -47,9 +47,9 @@ class RecordedSweep:
         self.state = State(marked, {*self.watched, *self.hooks, *roots, *graph.split}, 0)
         if run.restrict and not graph.ends.keys() <= run.asked.keys():
             self.state.relevant = relevant(graph, set(run.asked))
-        self.saved_tensors = Primals(marked)
+        self.saved_tensors = SavedTensors(marked)
         self.err: Any = None
-        self.buffers: dict[Any, Tensor | Shadow] = {}
+        self.buffers: dict[Any, Tensor | GradientBuffer] = {}
         """A plain tensor where every contribution covered the whole family in order, without marks: the usual case."""
 
     def run(self) -> list[tuple[AccumulateGrad, Tensor]]:
@@ -80,11 +80,12 @@ class RecordedSweep:
         wanted = {id(leaf) for leaf in ends if leaf not in early and (leaf in run.asked or not run.restrict)}
         return by_slot(self.graph, self.state.relevant, wanted)
 
-    def _buffer(self, key: Any, spec: Spec) -> Shadow:
+    def _buffer(self, key: Any, spec: Spec) -> GradientBuffer:
         """Return a gradient as a buffer whose parts can be read and written."""
         buffer = self.buffers.get(key)
-        if not isinstance(buffer, Shadow):
-            buffer = self.buffers[key] = Shadow(spec, None if buffer is None else rules_on_tensors.added(buffer))
+        if not isinstance(buffer, GradientBuffer):
+            whole = None if buffer is None else rules_on_tensors.added(buffer)
+            buffer = self.buffers[key] = GradientBuffer(spec, whole)
         return buffer
 
     def contribute(self, operand: Any, offset: int, spec: Spec, value: Tensor, clean: bool = False) -> None:
@@ -112,7 +113,7 @@ class RecordedSweep:
         """Return the gradient of a tensor of this spec, for hooks and observers."""
         buffer = self.buffers[top]
         if owned(spec) and offset == 0:
-            if isinstance(buffer, Shadow):
+            if isinstance(buffer, GradientBuffer):
                 if buffer.whole is not None and not buffer.parts and not buffer.picked:
                     return full(buffer.whole, spec.shape)
             else:
@@ -135,7 +136,7 @@ class RecordedSweep:
         buffer, relevant = self.buffers.pop(instruction.slot, None), self.state.relevant
         if buffer is None:
             return
-        if not isinstance(buffer, Shadow) and form.spec.in_order and form.spec.covers:
+        if not isinstance(buffer, GradientBuffer) and form.spec.in_order and form.spec.covers:
             g, clean = buffer, True  # the usual case
         else:
             g, clean = cotangent(buffer, form.spec)
@@ -180,7 +181,7 @@ class RecordedSweep:
     def _fold(self, instruction: Instruction) -> None:
         """Add the buffer of a view, or of a version, to that of its base, or of the version before."""
         spec, above, buffer = instruction.form.spec, self.state.above(instruction), self.buffers[instruction.slot]
-        if not isinstance(buffer, Shadow):
+        if not isinstance(buffer, GradientBuffer):
             self.contribute(above, 0, spec, cotangent(buffer, spec)[0], clean=True)
         elif buffer.flat is not None or buffer.whole is not None or buffer.picked:
             self._buffer(above, spec).add_flat(buffer.flattened())
@@ -210,7 +211,9 @@ class RecordedSweep:
         if registered is not None and registered.before and self._works(instruction):
             with np.errstate(**self.err):
                 (passed_on,) = registered.before_node([changed])
-            changed = plain(np.full(value.spec.shape, -0.0, value.spec.dtype)) if passed_on is None else passed_on
+            changed = passed_on
+            if passed_on is None:
+                changed = constant_tensor(np.full(value.spec.shape, -0.0, value.spec.dtype))
         if changed is not value:
             self._buffer(slot, spec).part(spec, offset).copy_(changed)
 
@@ -288,7 +291,7 @@ class RecordedSweep:
         """Return the gradient of a part that was written, and whether -0.0 marks nothing there."""
         form, buffer = instruction.form, self.buffers[home]
         region, offset = form.params[0], instruction.saved[0]
-        if form.kind == ADDS and not isinstance(buffer, Shadow):  # nothing will be cleared
+        if form.kind == ADDS and not isinstance(buffer, GradientBuffer):  # nothing will be cleared
             whole = full(buffer, form.spec.shape) if buffer._form.spec.shape == () else buffer
             if whole._form.spec.in_order and not view_families.is_view(whole):
                 return part_of(whole, region, offset), True

@@ -23,7 +23,7 @@ from tape.engine.rules.accumulate_grad import tape_of
 from tape.recording import record
 from tape.recording.views import clone, stack
 from tape.tensors import grad_modes, inference_mode, modes
-from tape.tensors.tensor import AccumulateGrad, Tensor, carried, leaf, plain, root
+from tape.tensors.tensor import AccumulateGrad, Tensor, constant_tensor, leaf, root, scalar_or_array
 
 Derivatives = list[Tensor | None]
 """A gradient for each input, or a tangent for each output; None where one does not depend on the other."""
@@ -35,7 +35,7 @@ derivatives will be asked for once more.
 """
 
 
-def own(x: Tensor, *, linked: bool = True) -> Tensor:
+def fresh_input(x: Tensor, *, linked: bool = True) -> Tensor:
     """Return a new tensor that requires grad, of an input's value: what a transform differentiates by.
 
     ``linked``: a copy in the graph, if the input requires grad. RuntimeError for a dtype that has no gradients.
@@ -94,7 +94,7 @@ def pushed_arrays(
     sources = {x._slot: Seed(x._slot, x.spec, t) for x, t in zip(inputs, tangents, strict=True)}
     targets: dict[Any, Observer] = {}
     for y in outputs:
-        record.left(y)
+        record.note_escape(y)
         if type(y._slot) is int:
             targets[y._slot] = Observer(y._slot, y.spec, family_offset(y) or 0)
     _push(list(targets.values()), sources, batch)
@@ -220,7 +220,7 @@ def _pushed(
     if needs_graph(roots, inputs, tangents) if create is None else create:
         return _pushed_rows(outputs, inputs, tangents, batch) if batch else _pulled_twice(outputs, inputs, tangents)
     arrays = pushed_arrays(outputs, inputs, [t._value for t in tangents], batch)
-    return [None if t is None else plain(carried(t)) for t in arrays]
+    return [None if t is None else constant_tensor(scalar_or_array(t)) for t in arrays]
 
 
 def _pulled_twice(outputs: Sequence[Tensor], inputs: Sequence[Tensor], tangents: Sequence[Tensor]) -> Derivatives:
@@ -249,4 +249,4 @@ def zeros_for(derivatives: Derivatives, like: Sequence[Tensor], lead: tuple[int,
 
 def filled_with(value: float, like: Tensor, lead: tuple[int, ...] = ()) -> Tensor:
     """Return a tensor of one number, of the shape and dtype of another."""
-    return plain(carried(np.full((*lead, *like.spec.shape), value, like.spec.dtype)))
+    return constant_tensor(scalar_or_array(np.full((*lead, *like.spec.shape), value, like.spec.dtype)))

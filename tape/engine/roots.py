@@ -12,7 +12,7 @@ from kernels.arrays.sweep_interface import Array, Seed
 from tape import errors
 from tape.engine.graph.observers import family_offset
 from tape.recording import record as recording
-from tape.tensors.tensor import Tensor, plain
+from tape.tensors.tensor import Tensor, constant_tensor
 
 
 def weights_of(roots: Sequence[Tensor], weights: Any) -> tuple[Any, ...]:
@@ -44,12 +44,12 @@ def starts_of(roots: Sequence[Tensor], weights: Sequence[Any]) -> list[tuple[Ten
     if len(roots) == 1 and weights[0] is None and type(roots[0]) is Tensor:  # the usual case
         root = roots[0]
         if root._form.spec is SCALAR and root._slot is not None:
-            recording.left(root)
-            return [(root, plain(1.0))]
+            recording.note_escape(root)
+            return [(root, constant_tensor(1.0))]
     for seed, root, weight in zip(seeds_of(roots, weights), roots, weights, strict=True):
         spec = seed.spec
         if weight is None:
-            cotangent = plain(1.0 if spec is SCALAR else np.full(spec.shape, 1.0, spec.dtype))
+            cotangent = constant_tensor(1.0 if spec is SCALAR else np.full(spec.shape, 1.0, spec.dtype))
         else:
             cotangent = weight if weight.spec.dtype is spec.dtype else recording.to_dtype(weight, spec.dtype)
         starts.append((root, cotangent))
@@ -66,7 +66,7 @@ def seeds_of(roots: Sequence[Tensor], weights: Sequence[Any], batch: int = 0) ->
         value = 1.0 if weight is None and spec.size == 1 else _cotangent(i, root, weight, batch)
         if root._slot is None:
             raise errors.GradError(errors.NO_GRAPH.format(i))
-        recording.left(root)
+        recording.note_escape(root)
         seeds.append(Seed(root._slot, spec, value, family_offset(root)))
     return seeds
 

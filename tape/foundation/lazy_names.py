@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any
 
 
-def found_in(package: str, places: Mapping[str, str]) -> Callable[[str], Any]:
+def getattr_of(package: str, places: Mapping[str, str]) -> Callable[[str], Any]:
     """Return the ``__getattr__`` (PEP 562) of a package, for names and the modules that define, or are, them."""
 
     def find(name: str) -> Any:

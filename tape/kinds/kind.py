@@ -19,7 +19,7 @@ from kernels.ops.registry import OPS
 from tape.kinds.rules_on_tensors import full, negative_zeros
 from tape.recording import record, views
 from tape.tensors import modes
-from tape.tensors.tensor import Tensor, plain
+from tape.tensors.tensor import Tensor, constant_tensor
 
 _VIEW: Any = OPS["view"]
 Contribution = tuple[int, Tensor, bool]
@@ -104,7 +104,7 @@ def whole(x: Tensor, size: int, behind: int = 0) -> Tensor:
     if x._slot is None and modes.active() is not None:  # nobody is to hear of it
         value = np.empty(wide, x._form.spec.dtype)
         value[...] = np.expand_dims(x._value, behind) if behind else x._value
-        return plain(value)
+        return constant_tensor(value)
     return views.clone(views.expand(views.unsqueeze(x, behind) if behind else x, wide))
 
 

@@ -13,7 +13,7 @@ from kernels.instructions.form import Form
 from tape.kinds.kind import Kind, Operand, Planned, Pullbacks
 from tape.operations import indexing
 from tape.recording import integer_indices, select, views
-from tape.tensors.tensor import Array, Tensor, plain
+from tape.tensors.tensor import Array, Tensor, constant_tensor
 
 _FEW = 1 << 10
 """The most places that are kept; those of larger tensors are computed again."""
@@ -44,7 +44,7 @@ class SelectKind(Kind):
         """Pick from each example, or return the places."""
         (axis, keepdims, *of_places), (x,) = step.params, operands
         if not x.shape:
-            return plain(np.zeros((*x.lead, *spec.shape), np.int64)) if of_places else views.clone(x.value)
+            return constant_tensor(np.zeros((*x.lead, *spec.shape), np.int64)) if of_places else views.clone(x.value)
         return select.select(step.op, x.value, axis + len(x.lead), keepdims)[len(of_places)]
 
 

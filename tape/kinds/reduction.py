@@ -15,7 +15,7 @@ from tape.kinds.rule_pullbacks import RulePullbacks
 from tape.kinds.rules_on_tensors import full, negative_zeros
 from tape.operations import sums_and_extrema
 from tape.recording import reduction, views
-from tape.tensors.tensor import Tensor, plain
+from tape.tensors.tensor import Tensor, constant_tensor
 
 
 class ReductionKind(Kind):
@@ -71,7 +71,7 @@ class _Pullbacks(RulePullbacks):
             return saved.read(instruction.operands[0], value, self.form.specs[0])
         if name == "y":
             return self._widened(saved.read(instruction.slot, value, self.form.spec))
-        return self._widened(plain(value)) if isinstance(value, np.ndarray) else value
+        return self._widened(constant_tensor(value)) if isinstance(value, np.ndarray) else value
 
     def _widened(self, value: Tensor) -> Tensor:
         """Return a value of the result's shape with dims of length one for those that were reduced."""

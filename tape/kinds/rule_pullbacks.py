@@ -12,7 +12,7 @@ from kernels.records.symbols import parameters_of
 from tape.conversions import creation
 from tape.kinds.kind import Pullbacks
 from tape.kinds.rules_on_tensors import SHORTER, choose, negative_zeros, on_tensors, rule_cuts
-from tape.tensors.tensor import Tensor, plain
+from tape.tensors.tensor import Tensor, constant_tensor
 
 
 class RulePullbacks(Pullbacks):
@@ -50,4 +50,4 @@ class RulePullbacks(Pullbacks):
         zeros = None if cuts else negative_zeros(result)
         if zeros is not None and (zeros & ~cut).any():
             result = result + 0.0
-        return choose(plain(cut), -0.0, result), False
+        return choose(constant_tensor(cut), -0.0, result), False

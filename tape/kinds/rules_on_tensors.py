@@ -16,7 +16,7 @@ import numpy as np
 from tape.operations import numpy_ufuncs, operators, sums_and_extrema
 from tape.recording import views
 from tape.tensors import modes
-from tape.tensors.tensor import Tensor, plain
+from tape.tensors.tensor import Tensor, constant_tensor
 
 choose = operators.RUN["where"]
 
@@ -29,7 +29,7 @@ def full(g: Tensor, shape: tuple[int, ...]) -> Tensor:
     if have:
         return views.reshape(g, shape)
     if g._slot is None and modes.active() is not None:
-        return plain(np.full(shape, g._value, g._form.spec.dtype))
+        return constant_tensor(np.full(shape, g._value, g._form.spec.dtype))
     return views.expand(g, shape)
 
 
@@ -88,7 +88,7 @@ class _Numpy:
     def logical_not(mask: Any) -> Any:
         """Negate a mask, a constant; as an operation only where a recorder must be notified of it."""
         if type(mask) is Tensor and mask._slot is None and modes.active() is not None:
-            return plain(np.asarray(np.logical_not(mask._value)))
+            return constant_tensor(np.asarray(np.logical_not(mask._value)))
         return np.logical_not(mask)
 
     @staticmethod

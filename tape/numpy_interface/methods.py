@@ -201,7 +201,7 @@ def compress(x: Tensor, condition: Any, axis: Any = None) -> Tensor:
 @method()
 def tobytes(x: Tensor, order: Any = "C") -> bytes:
     """Return the bytes of the elements."""
-    record.left(x)
+    record.note_escape(x)
     return as_array(x).tobytes(order)
 
 

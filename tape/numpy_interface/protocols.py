@@ -35,7 +35,7 @@ def array(x: Tensor, dtype: Any = None, copy: bool | None = None) -> Array:
     """Return the value for NumPy; a tensor that requires grad raises rather than lose its gradient."""
     if x._slot is not None and modes.is_grad_enabled():
         raise RuntimeError(scipy_calls.refusal())
-    record.left(x)
+    record.note_escape(x)
     value = as_array(view_families.show(x))
     return np.array(value, dtype=dtype, copy=copy) if dtype is not None or copy else value.view()
 

@@ -24,10 +24,10 @@ from tape.tensors.tensor import Tensor, method
 _INPLACE = {"&": "iand", "|": "ior", "^": "ixor", "<<": "ilshift", ">>": "irshift", "//": "ifloordiv", "%": "imod"}
 
 
-def _constant(name: str, what: str, value: Any) -> float:
+def _constant(name: str, argument: str, value: Any) -> float:
     """Return an argument that has no gradient as a Python number; TypeError for a tensor."""
     if not isinstance(value, (*Number, np.number)):
-        raise TypeError(f"{name}(): argument '{what}' must be a Python number, not {type(value).__name__}")
+        raise TypeError(f"{name}(): argument '{argument}' must be a Python number, not {type(value).__name__}")
     return value if isinstance(value, Number) else value.item()
 
 
@@ -276,8 +276,8 @@ def isclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, eq
     with grad_modes.no_grad(), np.errstate(invalid="ignore"):
         a, b = tensor_of(input), tensor_of(other)
         near = abs(_floating(a) - _floating(b)) <= atol + rtol * abs(b)
-        found: Tensor = (a == b) | (near & FUNCTIONS["isfinite"](b))
-        return found | (FUNCTIONS["isnan"](a) & FUNCTIONS["isnan"](b)) if equal_nan else found
+        close: Tensor = (a == b) | (near & FUNCTIONS["isfinite"](b))
+        return close | (FUNCTIONS["isnan"](a) & FUNCTIONS["isnan"](b)) if equal_nan else close
 
 
 @public()
@@ -287,15 +287,15 @@ def allclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, e
     >>> allclose(np.ones(2), np.ones(2) + 1e-9)
     True
     """
-    found = isclose(input, other, rtol, atol, equal_nan)
-    record.left(found)
-    return bool(np.all(found._value))
+    close = isclose(input, other, rtol, atol, equal_nan)
+    record.note_escape(close)
+    return bool(np.all(close._value))
 
 
-def install_twin(function: Callable[..., Tensor], name: str) -> None:
+def install_in_place(function: Callable[..., Tensor], name: str) -> None:
     """Give Tensor the in-place variant of a function, which writes the result into the tensor."""
     parameters = [p for p in parameters_like(function) if p.name != "out"]  # which no method takes
-    body = f"check({{first}}, {name!r}, reads=True); return store({{first}}, function({{given}}), {name!r}, fresh=True)"
+    body = f"check({{first}}, {name!r}, reads=True); return store({{first}}, function({{all}}), {name!r}, fresh=True)"
     in_place = printed(name, parameters, body, check=writes.check, store=writes.store, function=function)
     in_place.__doc__ = f"{(function.__doc__ or '').splitlines()[0].removesuffix('.')}, in place."
     method(name)(as_method(in_place))
@@ -304,9 +304,9 @@ def install_twin(function: Callable[..., Tensor], name: str) -> None:
 for _function in (
     div, clamp, round, lerp, addcmul, addcdiv, float_power, ldexp, nan_to_num, logit, mvlgamma
 ):  # fmt: skip
-    install_twin(_function, f"{_function.__name__}_")
+    install_in_place(_function, f"{_function.__name__}_")
 for _written, _name in ((div, "divide_"), (clamp, "clip_"), (_polygamma, "polygamma_")):
-    install_twin(_written, _name)
+    install_in_place(_written, _name)
 for _name, _run in RUN.items():
-    if (_twin := _INPLACE.get(OPS[_name].operator)) is not None:  # type: ignore[attr-defined]
-        install_twin(_run, f"__{_twin}__")
+    if (_special := _INPLACE.get(OPS[_name].operator)) is not None:  # type: ignore[attr-defined]
+        install_in_place(_run, f"__{_special}__")

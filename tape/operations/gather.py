@@ -168,7 +168,7 @@ def masked_select(input: Any, mask: Any) -> Tensor:
 
 def true_places(mask: Tensor, shape: tuple[int, ...]) -> Array:
     """Return the indices in C order where a mask, broadcast, holds; a program being recorded notes an escape."""
-    record.left(mask)
+    record.note_escape(mask)
     return np.flatnonzero(np.broadcast_to(as_array(mask), shape))
 
 
@@ -180,7 +180,7 @@ def nonzero(input: Any, *, as_tuple: bool = False) -> Any:
     [[0, 1], [1, 0]]
     """
     input = tensor_of(input)
-    record.left(input)
+    record.note_escape(input)
     array = as_array(input)
     if as_tuple:
         return tuple(leaf(at, requires_grad=False) for at in np.nonzero(array if array.ndim else array.reshape(1)))
@@ -241,7 +241,7 @@ def _take_along_axis(arr: Any, indices: Any, axis: int | None = -1) -> Tensor:
 @implements(np.compress)
 def _compress(condition: Any, a: Any, axis: int | None = None) -> Tensor:
     x, kept = array_like(a), array_like(condition)
-    record.left(kept)
+    record.note_escape(kept)
     if len(kept.spec.shape) != 1:
         raise ValueError("condition must be a 1-d array")
     x, along = (views.reshape(x, -1), 0) if axis is None else (x, dim_of(x, axis))
@@ -295,7 +295,7 @@ def _masks(x: Tensor, condlist: Any) -> list[Array]:
         condlist = condlist if isinstance(condlist, Tensor) and condlist.ndim > x.ndim else [condlist]
     masks = []
     for condition in condlist:
-        record.left(condition)
+        record.note_escape(condition)
         masks.append(
             np.broadcast_to(
                 np.asarray(as_array(condition) if isinstance(condition, Tensor) else condition, bool), x.spec.shape

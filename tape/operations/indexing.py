@@ -123,7 +123,7 @@ def put(x: Tensor, numbers: Array, source: Any, name: str, *, adds: bool = False
     """
     writes.check(x, name, reads=adds)
     spec, numbers = x.spec, np.ascontiguousarray(numbers)  # with one dim at least
-    value = writes.fitting(source, numbers.shape, spec.dtype, name)
+    value = writes.value_to_write(source, numbers.shape, spec.dtype, name)
     kept = None if adds or apart else integer_indices.last_ones(numbers, spec.size)
     if kept is not None:
         if isinstance(value, Tensor) and value.spec.shape:
@@ -146,7 +146,7 @@ def assign_at(x: Tensor, key: Any, source: Any, name: str, *, adds: bool = False
     picked = integer_indices.places(spec, spec.gradient, keys)
     kept = None if adds else integer_indices.last_ones(picked, spec.buffer_size)
     if kept is not None:
-        value = writes.fitting(source, picked.shape, spec.dtype, name, item=item, casts=item)
+        value = writes.value_to_write(source, picked.shape, spec.dtype, name, item=item, casts=item)
         source = value.expand(picked.shape).reshape(-1)[kept] if isinstance(value, Tensor) else value
         picked = picked.reshape(-1)[kept]
         numbers = integer_indices.places(spec, dense(spec.shape, spec.dtype.itemsize), keys).reshape(-1)[kept]

@@ -25,7 +25,7 @@ from tape.repeated_calls.call_table import NATIVELY, enter_call, install, key_of
 from tape.repeated_calls.calls_with_arguments import argued
 from tape.tensors.operands import Number, _merge, is_foreign
 from tape.tensors.registration import public
-from tape.tensors.tensor import Tensor, as_array, carried, method
+from tape.tensors.tensor import Tensor, as_array, method, scalar_or_array
 
 _PRODUCTS = {op.ranks[0]: op for op in OPS.values() if isinstance(op, Contraction)}
 """The records of products by the ranks of both operands."""
@@ -71,7 +71,7 @@ def _product(op: Contraction, a: Tensor, b: Tensor) -> Tensor:
         return tuple(by_name[name] for name in form.saved)
 
     return record.finish(
-        op, (a, b), value, lambda: op.form((a.spec, b.spec), spec_of(carried(value)), wants), saved, ()
+        op, (a, b), value, lambda: op.form((a.spec, b.spec), spec_of(scalar_or_array(value)), wants), saved, ()
     )
 
 

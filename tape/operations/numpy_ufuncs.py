@@ -60,8 +60,8 @@ def served(ufunc: np.ufunc) -> Callable[..., Any] | None:
     if ufunc not in _known:
         function = NUMPY.get(ufunc) or _UFUNCS.get(ufunc)
         if function is None and ufunc.__name__ in _LATE:
-            late, own = _LATE[ufunc.__name__]
-            function = own if late.ufunc is ufunc else None
+            late, tensor_function = _LATE[ufunc.__name__]
+            function = tensor_function if late.ufunc is ufunc else None
         _known[ufunc] = function
     return _known[ufunc]
 
@@ -113,22 +113,22 @@ def _reduce(ufunc: np.ufunc, function: Any, inputs: tuple[Any, ...], kwargs: dic
     """Reduce as ``ufunc.reduce(array, axis=0, dtype=None, out=None, keepdims=False, initial, where)``."""
     del function
     (x, *rest) = inputs
-    given = {"axis": 0, **dict(zip(("axis", "dtype", "out", "keepdims", "initial", "where"), rest, strict=False))}
-    given = {k: v for k, v in {**given, **kwargs}.items() if v is not np._NoValue}
-    if ufunc is np.logaddexp and not given.keys() - {"axis", "keepdims"}:
-        return PUBLIC["logsumexp"](x, given["axis"], given.get("keepdims", False))
+    arguments = {"axis": 0, **dict(zip(("axis", "dtype", "out", "keepdims", "initial", "where"), rest, strict=False))}
+    arguments = {k: v for k, v in {**arguments, **kwargs}.items() if v is not np._NoValue}
+    if ufunc is np.logaddexp and not arguments.keys() - {"axis", "keepdims"}:
+        return PUBLIC["logsumexp"](x, arguments["axis"], arguments.get("keepdims", False))
     if ufunc not in _REDUCE:
         raise _unknown(ufunc, "reduce")
     if ufunc in (np.logical_and, np.logical_or):  # NumPy's all and any take no dtype and no initial
-        first = given.pop("initial", None)
-        if given.pop("dtype", None) not in (None, bool, np.bool_):
+        first = arguments.pop("initial", None)
+        if arguments.pop("dtype", None) not in (None, bool, np.bool_):
             raise _unknown(ufunc, "reduce", " with dtype=")
-        found = NUMPY[_REDUCE[ufunc]](x, **given)
-        return found if first is None else ufunc(found, first)
-    if given.get("dtype", ...) is None or ufunc in (np.maximum, np.minimum):
-        dtype = given.pop("dtype", None)
+        result = NUMPY[_REDUCE[ufunc]](x, **arguments)
+        return result if first is None else ufunc(result, first)
+    if arguments.get("dtype", ...) is None or ufunc in (np.maximum, np.minimum):
+        dtype = arguments.pop("dtype", None)
         x = x if dtype is None else cast(tensor_of(x), dtype)
-    return NUMPY[_REDUCE[ufunc]](x, **{k: v for k, v in given.items() if v is not None or k == "axis"})
+    return NUMPY[_REDUCE[ufunc]](x, **{k: v for k, v in arguments.items() if v is not None or k == "axis"})
 
 
 def _accumulate(ufunc: np.ufunc, function: Any, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -52,7 +52,7 @@ def as_method(function: Any) -> Any:
     return function
 
 
-def twin_of(op: Elementwise, name: str, run: Callable[..., Tensor]) -> Any:
+def in_place_of(op: Elementwise, name: str, run: Callable[..., Tensor]) -> Any:
     """Return the function of a record's in-place variant, which takes no ``out=``."""
     names = parameters_of(op)
     return as_method(_renamed(_scaled(run) if op.scaled else _PLAIN[len(names)](run), name, names))
@@ -63,13 +63,13 @@ def _documented(op: Elementwise) -> str:
 
 
 def printed(name: str, parameters: Sequence[Parameter], body: str, **names: Any) -> Any:
-    """Return a function with these parameters, and a body of one line in which ``{given}`` stands for all of them.
+    """Return a function with these parameters, and a body of one line in which ``{all}`` stands for all of them.
 
     ``{first}`` is the first, ``{rest}`` the others; ``names`` are what else the body calls by name.
     """
     forms: dict[Any, str] = {Parameter.VAR_POSITIONAL: "*{0}", Parameter.KEYWORD_ONLY: "{0}={0}"}
     arguments = [forms.get(p.kind, "{0}").format(p.name) for p in parameters]
-    line = body.format(given=", ".join(arguments), first=arguments[0], rest=", ".join(arguments[1:]))
+    line = body.format(all=", ".join(arguments), first=arguments[0], rest=", ".join(arguments[1:]))
     exec(f"def {name}({', '.join(_heads(parameters))}):\n    {line}", names)  # noqa: S102 (our own text)
     function = names[name]
     optional = [p for p in parameters if p.default is not p.empty]

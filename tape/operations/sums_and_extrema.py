@@ -16,7 +16,7 @@ from tape.recording import casts, reduction, select
 from tape.recording.arguments import dim_of, dims_of, either
 from tape.repeated_calls.calls_with_arguments import argued
 from tape.tensors.operands import operand
-from tape.tensors.tensor import Tensor, carried, method, plain
+from tape.tensors.tensor import Tensor, constant_tensor, method, scalar_or_array
 
 _SUM: Any
 _MEAN: Any
@@ -29,7 +29,7 @@ def tensor_of(x: Any) -> Tensor:
     if type(x) is Tensor:
         return x
     x = operand(x)
-    return x if isinstance(x, Tensor) else plain(carried(np.asarray(x)))
+    return x if isinstance(x, Tensor) else constant_tensor(scalar_or_array(np.asarray(x)))
 
 
 def along(op: Op, x: Any, dim: Any, axis: Any, keepdim: Any, keepdims: Any, dtype: Any) -> Tensor:

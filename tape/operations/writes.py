@@ -54,7 +54,7 @@ def check(x: Tensor, name: str, *, reads: bool = False, through: Tensor | None =
     seen = x if through is None else through
     if enabled and type(base._slot) is AccumulateGrad:
         recorder = modes.current().recorder
-        if recorder is None or not recorder.given(base):
+        if recorder is None or not recorder.is_argument(base):
             raise RuntimeError(errors.LEAF_VIEW_IN_PLACE if view_families.is_view(x) else errors.LEAF_IN_PLACE)
         _branch(base)
     elif enabled and base._slot is None and seen is not base and seen._slot is not None:
@@ -88,7 +88,7 @@ def store(x: Tensor, source: Any, name: str, *, fresh: bool = False, item: bool 
     spec = x._form.spec
     value = source
     if not fresh or source._form.spec.shape != spec.shape or source._form.spec.dtype is not spec.dtype:
-        value = fitting(source, spec.shape, spec.dtype, name, item=item, casts=casts)
+        value = value_to_write(source, spec.shape, spec.dtype, name, item=item, casts=casts)
     if fresh and _take(x, value):
         return x
     if not fresh and meets(x, value):
@@ -114,7 +114,7 @@ def store_at(
 
     ``places`` are their indices in the memory and in the gradient; without ``adds`` each must be there once.
     """
-    value = fitting(source, places[1].shape, x.spec.dtype, name, item=item, casts=item)
+    value = value_to_write(source, places[1].shape, x.spec.dtype, name, item=item, casts=item)
     tape = wanted(x, value)
     if meets(x, value):
         value = clone(value)
@@ -132,7 +132,7 @@ def store_at(
     notify_written(op, x, value, places)
 
 
-def fitting(
+def value_to_write(
     source: Any, shape: tuple[int, ...], dtype: np.dtype[Any], name: str, *, item: bool = False, casts: bool = False
 ) -> Any:
     """Return a value that can be written to this shape and dtype: a tensor of the dtype, or a number."""
@@ -146,7 +146,7 @@ def fitting(
     if broadcast != shape:
         extra = len(value_shape) - len(shape)
         if item and extra > 0 and value_shape[:extra] == (1,) * extra and _broadcasts(value_shape[extra:], shape):
-            return fitting(value.reshape(value_shape[extra:]), shape, dtype, name, casts=casts)
+            return value_to_write(value.reshape(value_shape[extra:]), shape, dtype, name, casts=casts)
         raise RuntimeError(
             f"shape mismatch: value tensor of shape {list(value_shape)} cannot be broadcast to indexing result of "
             f"shape {list(shape)}"
@@ -190,7 +190,7 @@ def _take(x: Tensor, value: Tensor) -> bool:
     ):
         return False
     recorder = modes.current().recorder
-    if recorder is not None and recorder.given(x):
+    if recorder is not None and recorder.is_argument(x):
         return False  # the caller is to see what is written
     if value._slot is None and x._slot is not None:
         if recorder is not None or modes.is_grad_enabled():

@@ -18,7 +18,7 @@ from tape.kinds.registry import run_batched
 from tape.operations import writes
 from tape.recording import record, views
 from tape.tensors import modes
-from tape.tensors.tensor import Tensor, as_array, carried, plain
+from tape.tensors.tensor import Tensor, as_array, constant_tensor, scalar_or_array
 
 _AS_STRIDED: Any = OPS["as_strided"]
 
@@ -46,17 +46,16 @@ class _Run:
         for kept, node in recipe.resets:
             start, spec = self._constant(recipe.nodes[kept]), recipe.nodes[node].spec
             memory = np.empty(spec.shape, spec.dtype) if start.spec.shape != spec.shape else None
-            self.values[node] = (
-                start if memory is None else plain(np.ndarray(spec.shape, spec.dtype, memory, 0, spec.strides))
-            )
+            self.values[node] = start
             if memory is not None:
+                self.values[node] = constant_tensor(np.ndarray(spec.shape, spec.dtype, memory, 0, spec.strides))
                 memory[...] = as_array(start)
 
     def _taken(self, node: int, argument: Any) -> Tensor:
         """Return an argument as a C-contiguous tensor that may be written to, if the program does."""
         spec = self.recipe.nodes[node].spec
         if not isinstance(argument, Tensor):
-            return plain(carried(np.array(argument, spec.dtype, order="C")))
+            return constant_tensor(scalar_or_array(np.array(argument, spec.dtype, order="C")))
         x = argument if argument.spec.dtype == spec.dtype else record.to_dtype(argument, spec.dtype)
         ordered = x.spec.strides == dense(spec.shape, spec.dtype.itemsize)
         return views.clone(x) if node in self.recipe.written or not ordered else x
@@ -67,9 +66,9 @@ class _Run:
         assert base.constant is not None
         spec = node.spec
         if not spec.size:
-            return plain(np.empty(spec.shape, spec.dtype))
+            return constant_tensor(np.empty(spec.shape, spec.dtype))
         part = np.ndarray(spec.shape, spec.dtype, base.constant.ravel("K"), node.offset, spec.strides)
-        return plain(carried(part.copy(order="K" if node.base is None else "C")))
+        return constant_tensor(scalar_or_array(part.copy(order="K" if node.base is None else "C")))
 
     def step(self, step: Step) -> None:
         """Run a step, recorded if it was."""

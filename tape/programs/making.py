@@ -14,7 +14,7 @@ from tape.tensors import modes
 from tape.tensors.operands import native
 from tape.tensors.program_recorder import ProgramRecorder
 from tape.tensors.pytrees import flattened
-from tape.tensors.tensor import Tensor, carried, leaf
+from tape.tensors.tensor import Tensor, leaf, scalar_or_array
 from tape.transforms.signature import Signature, check_written
 
 _LEAF = 0.0
@@ -108,7 +108,7 @@ def _argument(name: str, value: Any) -> Tensor:
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
     array = native(array)
-    return leaf(carried(array), requires_grad=array.dtype.kind == "f")
+    return leaf(scalar_or_array(array), requires_grad=array.dtype.kind == "f")
 
 
 def _checked_output(output: Any) -> Any:

@@ -19,7 +19,7 @@ from tape.programs.replaying import Replay, ReplayGradient, value_and_gradients
 from tape.tensors import grad_modes, modes
 from tape.tensors.program_recorder import ProgramRecorder
 from tape.tensors.pytrees import Structure
-from tape.tensors.tensor import Tensor, carried, plain
+from tape.tensors.tensor import Tensor, constant_tensor, scalar_or_array
 from tape.transforms.signature import Signature, check_written, value_of
 
 _OWN = ("_first", "_machines", "_scalar", "_lock", "_single")
@@ -130,7 +130,7 @@ class Program:
         machine = self._started(arguments, reverse=False)
         try:
             machine.run(machine.forward)
-            return [carried(np.array(o, order="C")) for o in machine.outputs]
+            return [scalar_or_array(np.array(o, order="C")) for o in machine.outputs]
         finally:
             self._machines[False].append(machine)
 
@@ -152,7 +152,7 @@ class Program:
         for node, x, value in zip(self._recipe.arguments, arguments, machine.inputs, strict=True):
             if node in self._recipe.written and isinstance(x, Tensor):
                 with grad_modes.no_grad():
-                    copy_(x, plain(value.copy()))
+                    copy_(x, constant_tensor(value.copy()))
             elif node in self._recipe.written and isinstance(x, np.ndarray):
                 x[...] = value
 
@@ -255,7 +255,7 @@ def program_of(recorder: ProgramRecorder, signature: Signature, template: Struct
 def _out(value: Any, tensor: bool) -> Any:
     """Return a result of its own memory as the caller gave his arguments: tensors, or floats and arrays."""
     if tensor:
-        return plain(carried(value))
+        return constant_tensor(scalar_or_array(value))
     return float(value) if value.ndim == 0 and value.dtype.kind == "f" else value
 
 

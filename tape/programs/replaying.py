@@ -13,12 +13,12 @@ import numpy as np
 
 from kernels.programs.recording.program import Recipe
 from tape.engine.backward import grad
-from tape.engine.forward_mode import filled_with, needs_graph, own, pulled, settle, zeros_for
+from tape.engine.forward_mode import filled_with, fresh_input, needs_graph, pulled, settle, zeros_for
 from tape.engine.rules.custom_function import Function
 from tape.func import jvp
 from tape.programs.interpreting import interpreted
 from tape.tensors import grad_modes, modes
-from tape.tensors.tensor import Tensor, carried, plain
+from tape.tensors.tensor import Tensor, constant_tensor, scalar_or_array
 
 _SAVED = object()
 
@@ -30,7 +30,7 @@ class Replay(Function):
     def forward(ctx: Any, program: Any, *arguments: Any) -> Any:
         """Replay."""
         _save(ctx, program, arguments)
-        return tuple(map(plain, program._replayed(arguments)))
+        return tuple(map(constant_tensor, program._replayed(arguments)))
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Any) -> Any:
@@ -41,7 +41,7 @@ class Replay(Function):
                 return (None,) * (1 + len(arguments))
             replayed = iter(ctx.program._replayed_back(arguments)[1])
             nodes = [recipe.nodes[node] for node in recipe.arguments]
-            gradients = [plain(next(replayed)) if node.differentiable else None for node in nodes]
+            gradients = [constant_tensor(next(replayed)) if node.differentiable else None for node in nodes]
             g = cotangents[0].reshape(())
             return None, *(
                 None if x is None or not n else x * g for x, n in zip(gradients, ctx.needs_input_grad[1:], strict=True)
@@ -70,7 +70,7 @@ class ReplayGradient(Function):
         """Replay forward and backward."""
         _save(ctx, program, arguments)
         values, gradients = program._replayed_back(arguments)
-        return tuple(map(plain, (*values, *gradients)))
+        return tuple(map(constant_tensor, (*values, *gradients)))
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Any) -> Any:
@@ -107,7 +107,9 @@ def value_and_gradients(recipe: Recipe, arguments: Sequence[Any], *, create: boo
 
 def _input_of(argument: Any) -> Tensor:
     """Return an argument as a tensor to differentiate by, linked to what it was computed from."""
-    return own(argument if isinstance(argument, Tensor) else plain(carried(np.array(argument))))
+    if not isinstance(argument, Tensor):
+        argument = constant_tensor(scalar_or_array(np.array(argument)))
+    return fresh_input(argument)
 
 
 def _save(ctx: Any, program: Any, arguments: Sequence[Any]) -> None:

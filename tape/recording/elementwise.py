@@ -18,7 +18,7 @@ from kernels.ops.registry import OPS
 from tape.recording.record import finish, to_dtype, value_is_float
 from tape.tensors import modes
 from tape.tensors.operands import LARGEST, Number, as_saved, beside, check_broadcast, is_mask, operand, values_of
-from tape.tensors.tensor import Array, Tensor, carried, plain
+from tape.tensors.tensor import Array, Tensor, constant_tensor, scalar_or_array
 
 _FLOAT64 = np.dtype(np.float64)
 _FLOAT32 = np.dtype(np.float32)
@@ -34,21 +34,21 @@ def elementwise(op: Elementwise, *args: Any) -> Tensor:
     if op.condition and not is_mask(operands[0]):
         raise RuntimeError(f"{op.name}: the condition must be a bool tensor; write {op.name}(x != 0, ...)")
     if op.condition and type(operands[0]) is bool:  # its rules choose by a mask
-        operands = (plain(np.asarray(operands[0])), *operands[1:])
+        operands = (constant_tensor(np.asarray(operands[0])), *operands[1:])
     check_broadcast(op.name, operands)
     values = values_of(operands)
     value = _computed(op, values)
     if any(isinstance(o, Tensor) and o._slot is not None for o in operands) or modes.current().recorder:
-        operands = _of_one_dtype(op, operands, carried(value))
+        operands = _of_one_dtype(op, operands, scalar_or_array(value))
         values = values_of(operands)
 
     def make() -> Form:
         specs = tuple(o.spec if isinstance(o, Tensor) else None for o in operands)
         wants = tuple(isinstance(o, Tensor) and o._slot is not None for o in operands)
-        return op.form(specs, spec_of(carried(value)), wants)
+        return op.form(specs, spec_of(scalar_or_array(value)), wants)
 
     def saved(form: Form) -> tuple[Any, ...]:
-        by_name = dict(zip(op.inputs, map(as_saved, values), strict=True), y=carried(value))
+        by_name = dict(zip(op.inputs, map(as_saved, values), strict=True), y=scalar_or_array(value))
         return tuple(by_name[name] for name in form.saved)
 
     return finish(op, operands, value, make, saved, ())
@@ -81,21 +81,21 @@ def _with_number(op: Elementwise, x: Any, number: float) -> Tensor:
     """Run an operation whose second operand is a static Python number."""
     x = operand(x)
     if not isinstance(x, Tensor):
-        x = plain(x)
+        x = constant_tensor(x)
     if x.spec.dtype.kind != "f":
-        value, static = carried(op.ufunc(x._value, number)), number  # NumPy's dtype depends on the number's type
-        return finish(op, (x,), value, lambda: spec_of(value), lambda _form: (), (), params=(static,))  # type: ignore[arg-type, return-value]
+        value = scalar_or_array(op.ufunc(x._value, number))  # NumPy's dtype depends on the number's type
+        return finish(op, (x,), value, lambda: spec_of(value), lambda _form: (), (), params=(number,))  # type: ignore[arg-type, return-value]
     p = float(number)
     compute = op.variants[p] if p in op.variants else lambda value: op.ufunc(value, p)
     large = x.spec.bytes >= reused_arrays.LARGE
     value = _silently(lambda array, _: reused_arrays.call(compute, array) if large else compute(array), [x._value, p])
 
     def saved(form: Form) -> tuple[Any, ...]:
-        by_name = {"x": x._value, "y": carried(value)}
+        by_name = {"x": x._value, "y": scalar_or_array(value)}
         return tuple(by_name[name] for name in form.saved)
 
     def make() -> Form:
-        return op.form((x.spec,), spec_of(carried(value)), (True,), (p,))
+        return op.form((x.spec,), spec_of(scalar_or_array(value)), (True,), (p,))
 
     return finish(op, (x,), value, make, saved, (p,))
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from kernels.arrays.specs import Spec, Strides, dense
 from tape.recording import record
-from tape.tensors.operands import plainly
+from tape.tensors.operands import as_ndarray
 from tape.tensors.tensor import Array, Tensor, as_array
 
 
@@ -24,9 +24,9 @@ def _item(key: Any) -> Any:
     if key is None or key is Ellipsis or isinstance(key, (slice, int, np.integer)):
         return key
     if isinstance(key, Tensor):
-        record.left(key)
+        record.note_escape(key)
         key = as_array(key)
-    array = plainly(key)
+    array = as_ndarray(key)
     if array.size == 0 and array.dtype.kind == "f" and not isinstance(key, np.ndarray):
         array = array.astype(np.int64)  # an empty list
     if array.dtype.kind not in "iub":
@@ -40,8 +40,8 @@ def integers(index: Any, name: str, error: type[Exception] = RuntimeError) -> Ar
     Recorders note an escape: they cannot follow the values.
     """
     if isinstance(index, Tensor):
-        record.left(index)
-    array = as_array(index) if isinstance(index, Tensor) else plainly(index)
+        record.note_escape(index)
+    array = as_array(index) if isinstance(index, Tensor) else as_ndarray(index)
     if array.dtype.kind not in "iu" and array.size:
         raise error(f"{name}(): Expected dtype int32/int64 for index, but got {array.dtype.name}")
     return array.astype(np.int64, copy=False)

@@ -12,7 +12,7 @@ from kernels.arrays.specs import spec_of
 from kernels.kinds.custom import Custom, apart
 from tape.recording import casts, record, views
 from tape.tensors.operands import operand
-from tape.tensors.tensor import Tensor, as_array, carried, plain
+from tape.tensors.tensor import Tensor, as_array, constant_tensor, scalar_or_array
 
 
 def custom(forward: Callable[..., Any], vjp: Callable[..., Any], *, name: str = "") -> Callable[..., Tensor]:
@@ -59,7 +59,7 @@ def call(op: Custom, args: tuple[Any, ...]) -> Tensor:
         op,
         (flat,),
         value,
-        lambda: op.form((flat.spec,), spec_of(carried(value)), (True,), (shapes,)),
+        lambda: op.form((flat.spec,), spec_of(scalar_or_array(value)), (True,), (shapes,)),
         lambda _form: (flat._value,),
         (shapes,),
     )
@@ -67,7 +67,7 @@ def call(op: Custom, args: tuple[Any, ...]) -> Tensor:
 
 def _floating(op: Custom, value: Any) -> Tensor:
     value = operand(value)
-    x: Tensor = value if isinstance(value, Tensor) else plain(float(value))
+    x: Tensor = value if isinstance(value, Tensor) else constant_tensor(float(value))
     if x.spec.dtype.kind != "f":
         raise TypeError(f"{op.name}: an operand has dtype {x.spec.dtype.name}; operands are floating")
     if math.prod(x.spec.shape) == 0:

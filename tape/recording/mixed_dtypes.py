@@ -19,7 +19,7 @@ from tape.recording import elementwise
 from tape.recording.casts import cast
 from tape.repeated_calls.call_table import NATIVELY
 from tape.tensors.operands import Number, operand, refused
-from tape.tensors.tensor import Tensor, plain
+from tape.tensors.tensor import Tensor, constant_tensor
 
 
 def by_rows(op: Elementwise, *args: Any) -> Tensor:
@@ -31,7 +31,7 @@ def by_rows(op: Elementwise, *args: Any) -> Tensor:
         args = _weak(args, floating)
     if op.condition and not floating and any(isinstance(o, float) for o in args[1:]):
         wanted = dtypes.get_default_dtype()
-        args = (args[0], *[plain(np.asarray(o, wanted)) if isinstance(o, float) else o for o in args[1:]])
+        args = (args[0], *[constant_tensor(np.asarray(o, wanted)) if isinstance(o, float) else o for o in args[1:]])
     if op.condition or floating:
         return elementwise.elementwise(op, *args)
     operands = tuple(map(operand, args))
@@ -122,7 +122,7 @@ def _weak(args: tuple[Any, ...], floating: list[Tensor]) -> tuple[Any, ...]:
     dtype = np.result_type(*(o.spec.dtype for o in floating))
     if dtype == np.float64:
         return args
-    return tuple([plain(np.asarray(o, dtype)) if isinstance(o, Number) else o for o in args])
+    return tuple([constant_tensor(np.asarray(o, dtype)) if isinstance(o, Number) else o for o in args])
 
 
 @functools.cache

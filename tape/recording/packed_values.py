@@ -14,7 +14,7 @@ from kernels.instructions.form import Form
 from kernels.sweeps.gradient_views import pattern
 from kernels.sweeps.reference_pullbacks import contributions
 from tape.tensors import modes
-from tape.tensors.tensor import Tensor, carried, plain
+from tape.tensors.tensor import Tensor, constant_tensor, scalar_or_array
 
 Hooks = tuple[Callable[[Tensor], Any], Callable[[Any], Tensor]]
 
@@ -27,7 +27,7 @@ class PackedValue:
     def __init__(self, value: Any, hooks: Hooks) -> None:
         array = np.asarray(value)
         self.shape, self.strides, self.dtype = array.shape, array.strides, array.dtype
-        self.packed = hooks[0](plain(carried(np.array(value))))  # a copy: what is packed is nobody else's
+        self.packed = hooks[0](constant_tensor(scalar_or_array(np.array(value))))  # a copy, which nobody else writes to
         self.unpack = hooks[1]
 
     def value(self) -> Any:

@@ -27,7 +27,7 @@ def enter_picked(op: int, result: Any, args: tuple[Any, ...], plan: Plan) -> Non
     x = args[0]
     if type(x) is not Tensor or type(result) is not Tensor or not 0 < result.spec.size <= LARGEST:
         return
-    if modes.alone() is None or not x.spec.shape or not x.spec.size or x.spec.strides != x.spec.gradient:
+    if modes.unobserved_tape() is None or not x.spec.shape or not x.spec.size or x.spec.strides != x.spec.gradient:
         return
     form, wanted = result._form, bool(modes.active()) and x._slot is not None
     recorded = type(form) is Form and isinstance(form.op, Gather) and type(result._slot) is int

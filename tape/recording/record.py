@@ -20,7 +20,7 @@ from kernels.ops.registry import OPS
 from tape.foundation.size import Size
 from tape.recording.packed_values import packed
 from tape.tensors import inference_mode, modes, tapes
-from tape.tensors.tensor import AccumulateGrad, Array, Tensor, as_array, carried, new
+from tape.tensors.tensor import AccumulateGrad, Array, Tensor, as_array, new, scalar_or_array
 from tape.tensors.view_families import join
 
 _forms: Recent[tuple[Any, ...], Form] = Recent()
@@ -71,7 +71,7 @@ def finish(
     recorded is notified with ``params``, or ``key``.
     """
     result = new(Tensor)
-    result._value = value = carried(value)
+    result._value = value = scalar_or_array(value)
     result._slot = None
     result._form = spec_of(value)
     slots = [o._slot if isinstance(o, Tensor) else None for o in operands]
@@ -88,7 +88,7 @@ def finish(
         watch(tape, result, operands)
     if tape is None or modes.active() is None:
         inference_mode.made(result)
-        note(op, operands, result, params or key)
+        notify_observers(op, operands, result, params or key)
     return result
 
 
@@ -103,20 +103,20 @@ def watch(tape: tapes.Tape, result: Tensor, operands: tuple[Any, ...]) -> None:
         tape.grow(most)
 
 
-def note(op: Any, operands: tuple[Any, ...], result: Tensor, params: tuple[Any, ...]) -> None:
+def notify_observers(op: Any, operands: tuple[Any, ...], result: Tensor, params: tuple[Any, ...]) -> None:
     """Notify the recorder, and anomaly mode, of an operation."""
     mode = modes.current()
     if mode.recorder is not None:
-        mode.recorder.note(op, operands, result, params)
-    mode.noted(result._slot)
+        mode.recorder.notify(op, operands, result, params)
+    mode.notify_anomaly(result._slot)
 
 
-def left(x: Any) -> None:
+def note_escape(x: Any) -> None:
     """Notify the recorder that a value escapes: it becomes a Python number or array."""
     if modes.active() is None:  # so it is while one is recorded
         recorder = modes.current().recorder
         if recorder is not None and isinstance(x, Tensor):
-            recorder.left(x)
+            recorder.note_escape(x)
 
 
 def value_is_float(value: Array | float) -> bool:
@@ -133,7 +133,7 @@ def to_dtype(x: Tensor, dtype: np.dtype[Any], op: Any = TO_COPY) -> Tensor:
             "convert x.detach()"
         )
     value = copy.cast(dtype, x._value)
-    return finish(op, (x,), value, lambda: op.form((x.spec,), spec_of(carried(value))), lambda _form: (), ())
+    return finish(op, (x,), value, lambda: op.form((x.spec,), spec_of(scalar_or_array(value))), lambda _form: (), ())
 
 
 def view(op: View, x: Tensor, params: tuple[Any, ...], key: tuple[Any, ...] | None = None) -> Tensor:
@@ -149,7 +149,7 @@ def view(op: View, x: Tensor, params: tuple[Any, ...], key: tuple[Any, ...] | No
             tape.watch(result, form.spec.bytes)
     join(result._base, result)
     if active is None:
-        note(op, (x,), result, params)
+        notify_observers(op, (x,), result, params)
     return result
 
 

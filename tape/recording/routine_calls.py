@@ -17,7 +17,7 @@ from tape.recording import casts, record
 from tape.recording.packed_values import PackedValue
 from tape.tensors import modes
 from tape.tensors.operands import operand
-from tape.tensors.tensor import Array, Tensor, as_array, carried, leaf, plain
+from tape.tensors.tensor import Array, Tensor, as_array, constant_tensor, leaf, scalar_or_array
 
 _calls: Recent[Any, TensorCall] = Recent()
 
@@ -49,7 +49,7 @@ class TensorCall(RoutineCall):
         if name in self.op.inputs:
             at = self.op.inputs.index(name)
             slot, spec = instruction.operands[at], form.specs[at]  # type: ignore[assignment]
-        return plain(value) if slot is None or spec is None else primals.tensor(slot, value, spec)
+        return constant_tensor(value) if slot is None or spec is None else primals.tensor(slot, value, spec)
 
     def apart(self, flat: Any) -> list[Any]:
         """Split packed results, of a tensor as views."""
@@ -98,7 +98,7 @@ def _unshared(x: Any, operands: list[Array]) -> Array:
 
 def _tensor(x: Any) -> Tensor:
     x = operand(x)
-    return x if isinstance(x, Tensor) else plain(carried(np.asarray(x)))
+    return x if isinstance(x, Tensor) else constant_tensor(scalar_or_array(np.asarray(x)))
 
 
 def _of_one_dtype(tensors: list[Tensor]) -> list[Tensor]:
@@ -115,7 +115,7 @@ def _finished(
     """Record the call, if there is a gradient to record."""
     if op.vjp is None:
         return _extra(op, tensors, y, (frozen,))
-    value, pack = carried(y), modes.current().pack
+    value, pack = scalar_or_array(y), modes.current().pack
     available = {**{n: x._value for n, x in zip(op.inputs, tensors, strict=True)}, "y": value, **extras}
     kept = [available[name] for name in op.kept]
 
@@ -136,8 +136,8 @@ def _finished(
 
 def _extra(op: Routine, tensors: list[Tensor], value: Any, params: tuple[Any, ...]) -> Tensor:
     """Return a result without a gradient."""
-    result = leaf(carried(value), requires_grad=False)
+    result = leaf(scalar_or_array(value), requires_grad=False)
     recorder = modes.current().recorder
     if recorder is not None:
-        recorder.note(op, tuple(tensors), result, params)
+        recorder.notify(op, tuple(tensors), result, params)
     return result

@@ -9,7 +9,7 @@ from kernels.kinds.select import Select
 from tape.foundation.run_log import log_operation
 from tape.recording import record
 from tape.tensors import modes
-from tape.tensors.tensor import Tensor, as_array, carried, leaf
+from tape.tensors.tensor import Tensor, as_array, leaf, scalar_or_array
 
 
 def select(op: Select, x: Tensor, axis: int, keepdims: bool) -> tuple[Tensor, Tensor]:
@@ -17,12 +17,12 @@ def select(op: Select, x: Tensor, axis: int, keepdims: bool) -> tuple[Tensor, Te
     picked, indices = pick(op.locate, as_array(x), axis=axis, keepdims=keepdims)
 
     def make() -> Form:
-        return op.form((x.spec,), spec_of(carried(picked)), (True,), (axis, keepdims))
+        return op.form((x.spec,), spec_of(scalar_or_array(picked)), (True,), (axis, keepdims))
 
     values = record.finish(op, (x,), picked, make, lambda _form: (indices,), (axis, keepdims))
     places = leaf(indices, requires_grad=False)
     recorder = modes.current().recorder
     if recorder is not None:
-        recorder.note(op, (x,), places, (axis, keepdims, "indices"))
+        recorder.notify(op, (x,), places, (axis, keepdims, "indices"))
     log_operation(op, (x,), (axis, keepdims), (values, places))
     return values, places

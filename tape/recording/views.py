@@ -18,7 +18,7 @@ from tape.repeated_calls.call_table import copying, viewing
 from tape.repeated_calls.join_calls import joining
 from tape.tensors import view_families
 from tape.tensors.operands import operand
-from tape.tensors.tensor import Tensor, carried, method
+from tape.tensors.tensor import Tensor, method, scalar_or_array
 
 VIEWS = {name: op for name, op in OPS.items() if isinstance(op, View)}
 _CLONE: Any = OPS["clone"]
@@ -186,7 +186,7 @@ def clone(input: Tensor, *, memory_format: Any = None) -> Tensor:
     """Return a copy in memory of its own, recorded."""
     if memory_format is not None:
         check_format("clone", memory_format)
-    value = carried(np.array(input._value, copy=True, order="C"))
+    value = scalar_or_array(np.array(input._value, copy=True, order="C"))
     return record.finish(
         _CLONE, (input,), value, lambda: _CLONE.form((input.spec,), spec_of(value)), lambda _form: (), ()
     )

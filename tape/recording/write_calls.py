@@ -55,7 +55,7 @@ def install_assign(assign: Callable[[Tensor, Any, Any], None], written: Callable
         is_base = type(x) is Tensor and base_of(x) is x
         before, wanted = (x._form, x._slot is not None) if is_base else (None, False)
         assign(x, key, *value)
-        if before is not None and type(value[0]) in NATIVE_OPERANDS and modes.alone() is not None:
+        if before is not None and type(value[0]) in NATIVE_OPERANDS and modes.unobserved_tape() is not None:
             provide(words.G_ASSIGN, "native.indexing.assigning_native", "assign")
             _enter_write(before, wanted, x, key, value[0])
 
@@ -119,7 +119,7 @@ def putting(name: str, plan: Plan, *, adds: bool = False) -> Callable[[Method], 
                 and args
                 and not named
                 and type(args[-1]) in NATIVE_OPERANDS
-                and modes.alone() is not None
+                and modes.unobserved_tape() is not None
             ):
                 enter(before, wanted, x, args)
             return result
@@ -177,7 +177,7 @@ def sharing(name: str) -> Callable[[Method], Method]:
 
     def enter(result: Tensor, x: Any, *args: Any, **named: Any) -> None:
         is_base = type(x) is Tensor and base_of(x) is x and type(x._value) is np.ndarray
-        if is_base and result._value is x._value and not args and not named and modes.alone() is not None:
+        if is_base and result._value is x._value and not args and not named and modes.unobserved_tape() is not None:
             provide(words.G_HIT_SHARED, "native.tensor.detaching_native", "hit_shared")
             calls.enter(Key(number, (x._form,)), result._form, None, Notification(None, 1), 0)
 

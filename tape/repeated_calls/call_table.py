@@ -123,7 +123,7 @@ def enter(op: Elementwise, result: Any, *operands: Any, **named: Any) -> None:
 
 def key_of(number: int, operands: tuple[Any, ...], forms: tuple[Any, ...], extra: int) -> Key | None:
     """Return the key of a call in the table; None where others than a recorder observe operations."""
-    tape = modes.listening()
+    tape = modes.tape_beside_recorder()
     if tape is None:
         return None
     wanted = tuple([bool(tape) and type(x) is Tensor and x._slot is not None for x in operands])
@@ -184,7 +184,7 @@ def viewing(name: str) -> Callable[[Method], Method]:
 def _shown(x: Tensor, result: Tensor) -> part_entries.Part | None:
     """Return the part of a tensor that a view shows; None where it is no view, or others than a recorder observe it."""
     form = result._form
-    if type(form) is not Form or not form.is_view or type(x) is not Tensor or modes.listening() is None:
+    if type(form) is not Form or not form.is_view or type(x) is not Tensor or modes.tape_beside_recorder() is None:
         return None
     whole, shown = x._value, result._value
     above = x._offset if base_of(x) is not x else 0
@@ -216,8 +216,9 @@ def copying(op: Copy, dtype: np.dtype[Any] | None = None) -> Callable[[Method], 
 if NATIVELY:
     for at, function in ((words.G_NEW, NEW), (words.G_VIEW, NEW_VIEW), (words.G_BASE, SET_BASE)):
         registry.put(registry.REGISTRY.address, at, table()[function])
-    for at, thing in ((words.G_ACTIVE, modes._active), (words.G_RECORDER, modes._heard), (words.G_MODE, modes._mode)):
-        registry.put(registry.REGISTRY.address, at, id(thing))
+    variables = {words.G_ACTIVE: modes._active, words.G_RECORDER: modes._sole_recorder, words.G_MODE: modes._mode}
+    for at, variable in variables.items():
+        registry.put(registry.REGISTRY.address, at, id(variable))
     for at, module, name in (
         (words.G_HIT, "native.calls.calls_native", "hit"),
         (words.G_HIT_VIEW, "native.indexing.parts_native", "hit_view"),

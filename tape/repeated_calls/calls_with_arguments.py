@@ -63,7 +63,7 @@ def _is_all(run: Run, result: Any, args: tuple[Any, ...]) -> bool:
 
 
 def _enter(number: int, run: Run, result: Any, args: tuple[Any, ...], named: dict[str, Any]) -> None:
-    tape, (value, *extra) = modes.listening(), run.results
+    tape, (value, *extra) = modes.tape_beside_recorder(), run.results
     form = value._form
     if tape is None or (asked := arguments(args, named)) is None:
         return

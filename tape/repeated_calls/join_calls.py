@@ -42,7 +42,7 @@ def _is_plain(result: Tensor, tensors: Any) -> bool:
 
 
 def _enter(number: int, op: Any, along: int, tensors: Any, result: Tensor, *, new: bool) -> None:
-    tape, form, spec = modes.listening(), result._form, result.spec
+    tape, form, spec = modes.tape_beside_recorder(), result._form, result.spec
     if tape is None:
         return
     wanted = [bool(tape) and x._slot is not None for x in tensors]

@@ -14,7 +14,7 @@ from weakref import ref
 from kernels.arrays.specs import Spec
 from kernels.arrays.sweep_interface import Array
 from tape.tensors import modes, tapes
-from tape.tensors.tensor import AccumulateGrad, Tensor, as_array, carried, method, plain
+from tape.tensors.tensor import AccumulateGrad, Tensor, as_array, constant_tensor, method, scalar_or_array
 
 Hook = Callable[..., Any]
 _numbers = itertools.count()
@@ -97,8 +97,9 @@ class Hooks:
 
     def after_arrays(self, inputs: list[Array | None], output: Array) -> list[Array | None]:
         """Run the hooks after the node on the gradients of its inputs and of its output."""
-        gradients = [None if i is None else plain(carried(i)) for i in inputs]
-        return [None if t is None else as_array(t) for t in self.after_node(gradients, (plain(carried(output)),))]
+        gradients = [None if i is None else constant_tensor(scalar_or_array(i)) for i in inputs]
+        changed = self.after_node(gradients, (constant_tensor(scalar_or_array(output)),))
+        return [None if t is None else as_array(t) for t in changed]
 
 
 def _counted(hook: Hook, result: Any, count: int) -> tuple[Any, ...]:
@@ -187,7 +188,7 @@ cycles through them.
 
 def of_leaf(leaf: AccumulateGrad) -> LeafHooks:
     """Return the hooks of a leaf, an empty set at first."""
-    hooks = found_on(leaf)
+    hooks = existing(leaf)
     if hooks is None:
         key, forget = id(leaf), LEAVES.pop  # at the end of the process this module is empty before the leaves are gone
         LEAVES[key] = ref(leaf, lambda _: forget(key, None))
@@ -195,7 +196,7 @@ def of_leaf(leaf: AccumulateGrad) -> LeafHooks:
     return hooks
 
 
-def found_on(leaf: Any) -> LeafHooks | None:
+def existing(leaf: Any) -> LeafHooks | None:
     """Return the hooks of a leaf, None if it has none, or is none."""
     return getattr(leaf, "hooks", None) if type(leaf) is AccumulateGrad else None
 

@@ -12,14 +12,14 @@ from threading import get_ident, local
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from tape.tensors import tapes
-from tape.tensors.observers import Mode, Observer, Own, keep
+from tape.tensors.observers import Mode, Observer, ThreadTape, keep
 from tape.tensors.tapes import Tape
 
-__all__ = ["Mode", "Observer", "Own", "keep"]
+__all__ = ["Mode", "Observer", "ThreadTape", "keep"]
 
 Result = TypeVar("Result")
 
-_own = Own()
+_thread_tape = ThreadTape()
 ON, OFF = Mode(), Mode(grad=False)
 """The modes of nearly all code, recognised by identity: nobody but the tape observes operations."""
 _mode: ContextVar[Mode] = ContextVar("tape_mode", default=ON)
@@ -37,7 +37,7 @@ Native code reads this, from the context variable.
 GRADIENTS_OFF: Final = False
 ASK_MODE: Final = None
 _active: ContextVar[ActiveTape] = ContextVar("tape_active", default=ASK_MODE)
-_heard: ContextVar[Any] = ContextVar("tape_heard", default=None)
+_sole_recorder: ContextVar[Any] = ContextVar("tape_heard", default=None)
 """Where only a recorder observes operations: the mode, the tape or False, the thread, the function to notify."""
 active: Callable[[], ActiveTape] = _active.get
 """Return the active tape.
@@ -62,9 +62,9 @@ def current() -> Mode:
 
 def own_tape() -> Tape:
     """Return this thread's tape, made at its first use."""
-    tape = _own.tape
+    tape = _thread_tape.tape
     if tape is None:
-        tape = _own.tape = Tape()
+        tape = _thread_tape.tape = Tape()
     return tape
 
 
@@ -99,9 +99,9 @@ def set_mode(mode: Mode) -> None:
         kept = keep()
         _active.set(ASK_MODE)
         _mode.set(mode)
-        if _heard.get() is not None:
-            _heard.set(None)
-        _active.set((_own.tape or own_tape()) if mode is ON else GRADIENTS_OFF)
+        if _sole_recorder.get() is not None:
+            _sole_recorder.set(None)
+        _active.set((_thread_tape.tape or own_tape()) if mode is ON else GRADIENTS_OFF)
         del kept
         return
     if mode.recorder is not None and mode.recorder is not _mode.get().recorder and mode.thread != get_ident():
@@ -109,8 +109,8 @@ def set_mode(mode: Mode) -> None:
     kept = keep()
     _active.set(ASK_MODE)  # an interrupt may come between the two
     _mode.set(mode)
-    if mode.recorder is not None or _heard.get() is not None:
-        _heard.set(_hearing(mode))
+    if mode.recorder is not None or _sole_recorder.get() is not None:
+        _sole_recorder.set(_sole_recorder_of(mode))
     _active.set(ASK_MODE if not _short(mode) else own_tape() if mode.grad else GRADIENTS_OFF)
     del kept
 
@@ -162,15 +162,15 @@ def _short(mode: Mode) -> bool:
     return recorder is None and pack is None and anomaly is None and not inference
 
 
-def _hearing(mode: Mode) -> tuple[Any, ...] | None:
+def _sole_recorder_of(mode: Mode) -> tuple[Any, ...] | None:
     """Return what native code needs where only a recorder, and the tape, observe operations; None elsewhere."""
     recorder = mode.recorder
     if recorder is None or not _short(mode._replace(recorder=None)):
         return None
-    return mode, mode.grad and own_tape(), mode.thread, recorder.note
+    return mode, mode.grad and own_tape(), mode.thread, recorder.notify
 
 
-def listening() -> ActiveTape:
+def tape_beside_recorder() -> ActiveTape:
     """Return the active tape, also where a recorder observes operations; ASK_MODE where others do.
 
     A thread that has recorded nothing yet gets its tape: from then on native code repeats its calls.
@@ -178,16 +178,16 @@ def listening() -> ActiveTape:
     tape = _active.get()
     if tape is not ASK_MODE:
         return tape
-    heard, mode = _heard.get(), _mode.get()
+    heard, mode = _sole_recorder.get(), _mode.get()
     if heard is not None and heard[0] is mode:
         recorded: ActiveTape = heard[1]
         return recorded
     return wanted_tape() if _short(mode) else ASK_MODE
 
 
-def alone() -> ActiveTape:
+def unobserved_tape() -> ActiveTape:
     """Return the active tape; ASK_MODE where anybody else observes operations. It is made where there is none yet."""
-    listening()
+    tape_beside_recorder()
     return _active.get()
 
 

@@ -14,10 +14,10 @@ from tape.tensors.tapes import Tape
 class Observer(Protocol):
     """The recorder of a program, or of vmap's example: it is notified of operations, writes and escapes."""
 
-    def note(self, op: Any, operands: tuple[Any, ...], result: Any, params: tuple[Any, ...]) -> None:
+    def notify(self, op: Any, operands: tuple[Any, ...], result: Any, params: tuple[Any, ...]) -> None:
         """Be notified of an operation that has run."""
 
-    def given(self, x: Any) -> bool:
+    def is_argument(self, x: Any) -> bool:
         """Return whether a tensor is an argument, which the program may write to."""
 
     def overwrites(self, x: Any, value: Any) -> None:
@@ -32,14 +32,14 @@ class Observer(Protocol):
     def replaces(self, x: Any, other: Any) -> None:
         """Be notified that a tensor is about to get another's memory: ``x.data = other``."""
 
-    def left(self, tensor: Any) -> None:
+    def note_escape(self, tensor: Any) -> None:
         """Be notified of an escape: a value becomes a Python number or array, where no recorder can follow it."""
 
 
-class Noting(Protocol):
+class AnomalyObserver(Protocol):
     """Anomaly mode, as modes see it."""
 
-    def note(self, slot: Any) -> None:
+    def notify(self, slot: Any) -> None:
         """Be notified of the slot of an operation that has been recorded."""
 
 
@@ -54,14 +54,14 @@ class Mode(NamedTuple):
     recorder: Observer | None = None
     pack: tuple[Any, Any] | None = None
     unpackable: str = ""
-    anomaly: Noting | None = None
+    anomaly: AnomalyObserver | None = None
     inference: bool = False
     thread: int = 0
 
-    def noted(self, slot: Any) -> None:
+    def notify_anomaly(self, slot: Any) -> None:
         """Notify anomaly mode of an operation that has been recorded."""
         if self.anomaly is not None and type(slot) is int:
-            self.anomaly.note(slot)
+            self.anomaly.notify(slot)
 
 
 keep: Callable[[], Any] = copy_context if sys.version_info < (3, 12) else lambda: None
@@ -72,7 +72,7 @@ frees what the first is reading.
 """
 
 
-class Own(local):
+class ThreadTape(local):
     """The tape of a thread. A context that is copied into another thread brings its mode there, but not its tape."""
 
     tape: Tape | None = None

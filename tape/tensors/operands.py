@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tape.tensors.tensor import Array, Tensor, carried, plain
+from tape.tensors.tensor import Array, Tensor, constant_tensor, scalar_or_array
 
 Number = (int, float)
 LARGEST = 1 << 53
@@ -43,11 +43,11 @@ def operand(value: Any) -> Any:
     if type(value) is int:
         return value if -LARGEST <= value <= LARGEST else _large(value)
     if isinstance(value, (np.ndarray, np.generic)):
-        return plain(carried(usable(value)))
+        return constant_tensor(scalar_or_array(usable(value)))
     if isinstance(value, Number):  # of a class derived from these
         return operand(float(value) if isinstance(value, float) else int(value))
     if is_array_like(value):
-        return plain(carried(usable(array_of(value))))
+        return constant_tensor(scalar_or_array(usable(array_of(value))))
     raise refused(value)
 
 
@@ -109,7 +109,7 @@ def _large(value: int) -> Tensor:
     """Return an integer that no double holds exactly; OverflowError if int64 does not hold it either."""
     if not _INT64.min <= value <= _INT64.max:
         raise OverflowError(f"Python integer {value} does not fit into int64; write it as a float: float({value})")
-    return plain(np.asarray(value))
+    return constant_tensor(np.asarray(value))
 
 
 _INT64 = np.iinfo(np.int64)
@@ -126,12 +126,12 @@ def beside(value: Any, dtype: np.dtype[Any]) -> Any:
 
 def usable(value: Any) -> Array:
     """Return an array, or a NumPy scalar, as an operand: copied, if kernels cannot read its byte order or alignment."""
-    array = plainly(value)
+    array = as_ndarray(value)
     readable = array.dtype.isnative and array.flags.aligned
     return native(array if readable else array.astype(array.dtype.newbyteorder("=")))
 
 
-def plainly(value: Any) -> Array:
+def as_ndarray(value: Any) -> Array:
     """Return a new array of class ndarray that shares the memory: reshaping the user's object leaves it alone.
 
     TypeError for a masked array, whose mask would be lost.

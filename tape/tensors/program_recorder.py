@@ -242,7 +242,7 @@ class ProgramRecorder(Recorder):
         source = self.recipe.nodes[at]
         self._add(x, Node(spec_of(as_array(other)), base=self.recipe.base_of(at), offset=source.offset))
 
-    def left(self, tensor: Tensor) -> None:
+    def note_escape(self, tensor: Tensor) -> None:
         """Keep the line at which a value that depends on the arguments becomes a Python number or array."""
         if self._depends(tensor):
             self.escapes.append(caller())

@@ -34,10 +34,10 @@ class Recorder:
         self.nodes, self.held = tables.known, tables.held
         self._alike: dict[Any, Node] = {}
         me = ref(self)
-        self._slowly = lambda *args: me()._note(*args)  # type: ignore[union-attr]
+        self._slowly = lambda *args: me()._notify(*args)  # type: ignore[union-attr]
         native = native_notify(tables, Tensor, self._slowly)
         if native is not None:
-            vars(self)["note"] = native
+            vars(self)["notify"] = native
         self.escapes: list[str] = []
         self.open = False
 
@@ -54,11 +54,11 @@ class Recorder:
         self.nodes[id(x)] = len(self.recipe.nodes) - 1
         return len(self.recipe.nodes) - 1
 
-    def note(self, op: Any, operands: tuple[Any, ...], result: Tensor, params: tuple[Any, ...]) -> None:
+    def notify(self, op: Any, operands: tuple[Any, ...], result: Tensor, params: tuple[Any, ...]) -> None:
         """Record an operation if an operand depends on the arguments; natively, where all operands are known."""
-        self._note(op, operands, result, params)
+        self._notify(op, operands, result, params)
 
-    def _note(self, op: Any, operands: tuple[Any, ...], result: Tensor, params: tuple[Any, ...]) -> None:
+    def _notify(self, op: Any, operands: tuple[Any, ...], result: Tensor, params: tuple[Any, ...]) -> None:
         """Record an operation: at once, where all tensors are known."""
         known, nodes, form = self.nodes.get, self.recipe.nodes, result._form
         refs: list[Any] = []
@@ -95,7 +95,7 @@ class Recorder:
         if isinstance(op, View):
             self._place_view(node, result._base if is_view(result) else operands[0], result)
         if isinstance(op, Select) and operands[0].spec.dtype.kind != "f":
-            self.left(result)
+            self.note_escape(result)
         self._step(op, refs, self._add(result, node), params, result._form if wanted else None)
 
     def _is_wanted(self, result: Tensor, refs: Sequence[Any]) -> bool:
@@ -149,7 +149,7 @@ class Recorder:
     def _depends(self, x: Any) -> bool:
         return isinstance(x, Tensor) and (id(x) in self.nodes or id(base_of(x)) in self.nodes)
 
-    def given(self, x: Tensor) -> bool:
+    def is_argument(self, x: Tensor) -> bool:
         """Return whether a tensor is an argument, which the program may write to."""
         node = self.nodes.get(id(x))
         return not self.open and node is not None and self.recipe.nodes[node].argument
@@ -201,7 +201,7 @@ class Recorder:
         if self._depends(x) or self._depends(other):
             raise NotImplementedError("vmap: .data of a tensor is set; write x.copy_(...)")
 
-    def left(self, tensor: Tensor) -> None:
+    def note_escape(self, tensor: Tensor) -> None:
         """Note that a value which depends on the arguments left for Python, and where."""
         if id(tensor) in self.nodes:
             self.escapes.append(caller())

@@ -63,7 +63,7 @@ Value: TypeAlias = np.ndarray[Any, Any] | float
 
 
 @extras_type
-class Rare:
+class Extras:
     """Attributes that few tensors have, kept apart so that all others stay small.
 
     ``counter`` counts the writes to the memory. ``grad`` is the ``.grad`` of a computed tensor that ``retains`` its
@@ -110,7 +110,7 @@ class Tensor(SlotHolder):
     _base: Tensor
     _views: list[ReferenceType[Tensor]]
     _shared: bool
-    _extras: Rare
+    _extras: Extras
     _bytes: int
     """Of a large tensor: how many bytes may be freed when it dies."""
 
@@ -123,7 +123,7 @@ class Tensor(SlotHolder):
 
 
 new = object.__new__
-_NOTHING = Rare()
+_NOTHING = Extras()
 
 
 def holder(slot: Slot, form: Descriptor) -> Tensor:
@@ -133,23 +133,23 @@ def holder(slot: Slot, form: Descriptor) -> Tensor:
     return self
 
 
-def seldom(x: Tensor) -> Rare:
+def read_extras(x: Tensor) -> Extras:
     """Return a tensor's extra attributes for reading: shared defaults where it has none."""
     return getattr(x, "_extras", _NOTHING)
 
 
-def rare(x: Tensor) -> Rare:
+def make_extras(x: Tensor) -> Extras:
     """Return a tensor's extra attributes for changing; they are made where it has none."""
-    extras: Rare | None = getattr(x, "_extras", None)
+    extras: Extras | None = getattr(x, "_extras", None)
     if extras is None:
-        extras = x._extras = Rare()
+        extras = x._extras = Extras()
     return extras
 
 
-def plain(value: Array | float) -> Tensor:
+def constant_tensor(value: Array | float) -> Tensor:
     """Return a tensor without history; the value is shared, not copied. NumPy's scalars become 0-d arrays."""
     if isinstance(value, np.generic):
-        value = carried(value)
+        value = scalar_or_array(value)
     self = new(Tensor)
     self._value = value
     self._slot = None
@@ -194,7 +194,7 @@ def is_tensor(input: object) -> bool:
     return isinstance(input, Tensor)
 
 
-def carried(value: Any) -> Value:
+def scalar_or_array(value: Any) -> Value:
     """Return a result as the value of a tensor: 0-d float64 as a Python float, everything else as an array."""
     if type(value) is np.float64:
         return float(value)

@@ -44,7 +44,7 @@ class AccumulateGrad:
 Slot: TypeAlias = int | AccumulateGrad | None
 Value: TypeAlias = np.ndarray[Any, Any] | float
 @extras_type
-class Rare:
+class Extras:
     """Attributes that few tensors have, kept apart so that all others stay small.
 
     ``counter`` counts the writes to the memory. ``grad`` is the ``.grad`` of a computed tensor that ``retains`` its
@@ -67,7 +67,7 @@ class Tensor(SlotHolder):
     _base: Tensor
     _views: list[ReferenceType[Tensor]]
     _shared: bool
-    _extras: Rare
+    _extras: Extras
     _bytes: int
     __hash__ = object.__hash__
     @property
@@ -1349,14 +1349,14 @@ class Tensor(SlotHolder):
     def zero_(self) -> Tensor:
         """Fill with zeros."""
 new = object.__new__
-_NOTHING = Rare()
+_NOTHING = Extras()
 def holder(slot: Slot, form: Descriptor) -> Tensor:
     """Return a tensor without a value, which keeps the instruction of a slot alive."""
-def seldom(x: Tensor) -> Rare:
+def read_extras(x: Tensor) -> Extras:
     """Return a tensor's extra attributes for reading: shared defaults where it has none."""
-def rare(x: Tensor) -> Rare:
+def make_extras(x: Tensor) -> Extras:
     """Return a tensor's extra attributes for changing; they are made where it has none."""
-def plain(value: Array | float) -> Tensor:
+def constant_tensor(value: Array | float) -> Tensor:
     """Return a tensor without history; the value is shared, not copied. NumPy's scalars become 0-d arrays."""
 made = maker()
 taken = taker()
@@ -1366,7 +1366,7 @@ def root(x: Tensor) -> Tensor:
     """Turn a tensor without history or views into a leaf that requires grad; return it."""
 def is_tensor(input: object) -> bool:
     """Return whether an object is a tensor."""
-def carried(value: Any) -> Value:
+def scalar_or_array(value: Any) -> Value:
     """Return a result as the value of a tensor: 0-d float64 as a Python float, everything else as an array."""
 def as_array(tensor: Tensor) -> Array:
     """Return the value as an array that the tensor keeps from now on, so that views of it share memory."""

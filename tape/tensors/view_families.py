@@ -19,7 +19,7 @@ from kernels.native.words import TAPE_BITS
 from kernels.ops.registry import OPS
 from tape.tensors import inference_mode, modes
 from tape.tensors.tapes import LARGE, Tape, living
-from tape.tensors.tensor import Array, Slot, Tensor, as_array, rare, seldom
+from tape.tensors.tensor import Array, Slot, Tensor, as_array, make_extras, read_extras
 
 _AS_STRIDED: Any = OPS["as_strided"]
 _FEW = 32
@@ -100,7 +100,7 @@ def remember(x: Tensor) -> None:
     size = x._form.spec.bytes
     if size >= LARGE:
         x._bytes = size
-    if seldom(x).retains:
+    if read_extras(x).retains:
         tape = living.get(x._slot >> TAPE_BITS) if type(x._slot) is int else None
         if tape is not None:
             tape.retain(x)
@@ -151,19 +151,19 @@ def alone(x: Tensor) -> bool:
 
 def counter_of(x: Tensor) -> list[int]:
     """Return the count of writes to a tensor's memory, which its family and detached tensors share."""
-    extras = rare(base_of(x))
+    extras = make_extras(base_of(x))
     if extras.counter is None:
         extras.counter = [0]
     return extras.counter
 
 
-def found(x: Tensor, *, moved: bool = False) -> None:
+def start_family(x: Tensor, *, moved: bool = False) -> None:
     """Make a tensor the base of its own family, leaving the one that it was a view in; its memory counts as shared.
 
     ``moved``: it has other memory now, which its former views do not share.
     """
     if is_view(x) or hasattr(x, "_views"):
-        rare(x).counter = counter_of(x)
+        make_extras(x).counter = counter_of(x)
     if is_view(x) or moved:
         x._views = []
     x._form = inference_mode.alike(spec_of(x._value), x.spec)

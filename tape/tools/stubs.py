@@ -148,8 +148,8 @@ def _signature(function: Any, *, bound: bool = True) -> str:
     if first.annotation is first.empty and first.name != "self":
         names = ("other",) if len(rest) == 1 else tuple(p.name for p in rest)
         return f"({', '.join(['self', *(f'{n}: Any' for n in names), *('/' for _ in names[:1])])}) -> Tensor"
-    own = first.replace(name="self" if bound else "cls", annotation=first.empty)
-    parameters = [own, *(p.replace(annotation=_plain(p.annotation)) for p in rest)]
+    receiver = first.replace(name="self" if bound else "cls", annotation=first.empty)
+    parameters = [receiver, *(p.replace(annotation=_plain(p.annotation)) for p in rest)]
     return str(signature.replace(parameters=parameters, return_annotation=_plain(signature.return_annotation)))
 
 

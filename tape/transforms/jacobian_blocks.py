@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
 from tape.engine.forward_mode import Derivatives, pulled, pushed, zeros_for
 from tape.recording import views
-from tape.tensors.tensor import Tensor, plain
+from tape.tensors.tensor import Tensor, constant_tensor
 
 Blocks = list[list[Tensor | None]]
 """For each output and each input a derivative of shape (*output, *input); None where there is no dependence."""
@@ -56,7 +57,7 @@ def _basis(tensors: Sequence[Tensor]) -> list[Tensor]:
     for x in tensors:
         units = np.zeros((total, x.spec.size), x.spec.dtype)
         np.fill_diagonal(units[start:], 1)
-        basis.append(plain(units.reshape(total, *x.spec.shape)))
+        basis.append(constant_tensor(units.reshape(total, *x.spec.shape)))
         start += x.spec.size
     return basis
 
@@ -95,13 +96,18 @@ def _parts(column: Tensor | None, sizes: Sequence[int]) -> list[Tensor | None]:
     return [column[start : start + size] for start, size in zip(starts, sizes, strict=True)]
 
 
+def _zeros(y: Tensor, x: Tensor, dtype: np.dtype[Any]) -> Tensor:
+    """Return the block of an output that does not depend on an input."""
+    return constant_tensor(np.zeros((*y.spec.shape, *x.spec.shape), dtype))
+
+
 def filled(
     blocks: Blocks, outputs: Sequence[Tensor], inputs: Sequence[Tensor], *, like_output: bool
 ) -> list[list[Tensor]]:
     """Return the blocks, zeros for None: in the output's dtype or the input's."""
     return [
         [
-            plain(np.zeros((*y.spec.shape, *x.spec.shape), (y if like_output else x).spec.dtype)) if b is None else b
+            _zeros(y, x, (y if like_output else x).spec.dtype) if b is None else b
             for x, b in zip(inputs, row, strict=True)
         ]
         for y, row in zip(outputs, blocks, strict=True)

@@ -12,14 +12,14 @@ import numpy as np
 from kernels.native.pool import reused_arrays
 from tape.conversions.to_python import numbers_of, warn_of_detaching
 from tape.engine import short_backward
-from tape.engine.forward_mode import filled_with, needs_graph, own, pulled, settle, zeros_for
+from tape.engine.forward_mode import filled_with, fresh_input, needs_graph, pulled, settle, zeros_for
 from tape.recording import record
 from tape.recording.views import clone
 from tape.tensors import modes
 from tape.tensors.inference_mode import inference_mode
 from tape.tensors.operands import LARGEST, operand
 from tape.tensors.pytrees import Structure, flattened
-from tape.tensors.tensor import Tensor, as_array, carried, is_tensor, leaf, plain, taken
+from tape.tensors.tensor import Tensor, as_array, constant_tensor, is_tensor, leaf, scalar_or_array, taken
 
 _NOTHING = type(None)
 _USUAL = {Tensor, np.ndarray, np.float64, float, int}
@@ -188,7 +188,7 @@ def value_of(y: Tensor, *, tensors: bool) -> Any:
     """Return a result without its history, as a tensor, or as an array or float."""
     value = y._value
     if type(value) is float:
-        return plain(value) if tensors else value
+        return constant_tensor(value) if tensors else value
     return y.detach() if tensors else numbers_of(y)
 
 
@@ -201,7 +201,7 @@ def released(x: Any, *, tensors: bool) -> Any:
         return numbers if isinstance(numbers, float) else numbers.copy()
     if x._slot is None:
         return x
-    return plain(x._value) if type(x._value) is float and modes.current().recorder is None else x.detach()
+    return constant_tensor(x._value) if type(x._value) is float and modes.current().recorder is None else x.detach()
 
 
 def usual_inputs(arguments: Sequence[Any]) -> tuple[Tensor, ...] | None:
@@ -221,7 +221,7 @@ def _usual_input(argument: Any) -> Tensor | None:
     kind = type(argument)
     if kind is Tensor:
         alone = argument._slot is None and argument._form.spec.dtype.kind == "f" and modes.active()
-        return leaf(argument._value, requires_grad=True) if alone else own(argument)
+        return leaf(argument._value, requires_grad=True) if alone else fresh_input(argument)
     if kind is np.ndarray:
         if argument.dtype not in _FLOATS or not argument.ndim:
             return None
@@ -241,7 +241,7 @@ def input_tensor(argument: Any, api: str, path: str, *, whole: bool) -> Tensor:
     PyTorch's, or TypeError for what is no number, no float, no dtype of tensors.
     """
     if isinstance(argument, Tensor):
-        return own(argument)
+        return fresh_input(argument)
     array = np.array(as_tensor(argument, api, path)._value)
     if array.dtype.kind != "f":
         if array.ndim and not whole:
@@ -250,7 +250,7 @@ def input_tensor(argument: Any, api: str, path: str, *, whole: bool) -> Tensor:
                 "or pass it as another argument"
             )
         array = array.astype(np.float64)
-    return leaf(carried(array), requires_grad=True)
+    return leaf(scalar_or_array(array), requires_grad=True)
 
 
 def as_tensor(argument: Any, api: str, path: str) -> Tensor:
@@ -260,12 +260,12 @@ def as_tensor(argument: Any, api: str, path: str) -> Tensor:
     number = isinstance(argument, (int, float)) and not isinstance(argument, bool)
     if not number and (isinstance(argument, type) or not hasattr(argument, "__array__")):
         raise ValueError(f"{api}: Thing passed to transform API must be Tensor, got {type(argument)} for {path}")
-    record.left(argument)
+    record.note_escape(argument)
     try:
         taken = operand(argument)
     except TypeError as error:
         raise TypeError(f"{api}: {path}: {error}") from None
-    return taken if isinstance(taken, Tensor) else plain(float(taken))
+    return taken if isinstance(taken, Tensor) else constant_tensor(float(taken))
 
 
 def argument_numbers(argnums: Any, count: int) -> Any:

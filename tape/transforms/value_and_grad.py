@@ -14,7 +14,7 @@ from tape.engine.forward_mode import settle
 from tape.tensors import modes
 from tape.tensors.operands import operand
 from tape.tensors.pytrees import ALONE, Structure, flattened
-from tape.tensors.tensor import Tensor, plain, taken
+from tape.tensors.tensor import Tensor, constant_tensor, taken
 from tape.transforms.points import Point, released, usual_inputs, value_of
 
 
@@ -184,7 +184,7 @@ class Pulling:
         self.evaluated, self.y, self.returned = (list(self.inputs), result), y, returned
         value, tensors = y._value, self.tensors
         number = type(value) is float
-        value_out = (plain(value) if tensors else value) if number else released(y, tensors=tensors)
+        value_out = (constant_tensor(value) if tensors else value) if number else released(y, tensors=tensors)
         self.results = (value_out if returned is ALONE else returned.filled([value_out]), *aux)
         for x in self.inputs:
             x._slot.over = True  # leaves, since y leads to them
@@ -198,7 +198,7 @@ class Pulling:
                 return None
             (cotangent,) = leaves
         if type(cotangent) is float:
-            cotangent = plain(cotangent)
+            cotangent = constant_tensor(cotangent)
         elif type(cotangent) is np.ndarray:
             cotangent = operand(cotangent)
         elif type(cotangent) is not Tensor:

@@ -9,7 +9,7 @@ from weakref import ref
 from kernels.sweeps.graph import key_of
 from tape.engine.graph.observers import family_offset
 from tape.engine.graph.sweep_run import ENDED, REACH
-from tape.engine.rules.accumulate_grad import give_shadow, tape_of
+from tape.engine.rules.accumulate_grad import separate_gradient, tape_of
 from tape.recording import record
 from tape.tensors import hooks
 from tape.tensors.hooks import Hook, RemovableHandle
@@ -25,7 +25,7 @@ def register_hook(x: Tensor, hook: Hook) -> RemovableHandle:
     """
     if x._slot is None:
         raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
-    record.left(x)
+    record.note_escape(x)
     return RemovableHandle(hooks_of(x).tensor, hook)
 
 
@@ -33,7 +33,7 @@ def hooks_of(x: Tensor) -> hooks.Hooks:
     """Return the hooks of a tensor's version now, an empty set at first."""
     if type(x._slot) is AccumulateGrad:
         return hooks.of_leaf(x._slot)
-    give_shadow(x, "register_hook")
+    separate_gradient(x, "register_hook")
     return hooks.of_slot(tape_of(x._slot), x._slot, x.spec, family_offset(x) or 0)
 
 

@@ -19,7 +19,15 @@ from kernels.sweeps import graph as graphs
 from tape.engine.rules.accumulate_grad import accumulate, shares, take_in
 from tape.tensors import hooks
 from tape.tensors.tapes import Tape
-from tape.tensors.tensor import AccumulateGrad, Tensor, as_array, carried, plain, rare, seldom
+from tape.tensors.tensor import (
+    AccumulateGrad,
+    Tensor,
+    as_array,
+    constant_tensor,
+    make_extras,
+    read_extras,
+    scalar_or_array,
+)
 
 
 def family_offset(x: Tensor) -> int | None:
@@ -67,7 +75,7 @@ class Arrivals:
     def undo(self) -> None:
         """Take gradients back from tensors that had none: the backward has failed."""
         for tensor in self.newly_retained:
-            rare(tensor).grad = None
+            make_extras(tensor).grad = None
 
     def again(self) -> None:
         """Forget the tensors that retain their gradient: the sweep begins anew."""
@@ -118,16 +126,16 @@ class Arrivals:
     ) -> Array:
         """Run the hooks of a tensor, keep its gradient if it was asked for, then run the hooks before its node."""
         if gradient.ndim > len(registered.spec.shape) and registered is not _NO_HOOKS:
-            rows = [registered.on_tensor(plain(carried(row.copy()))) for row in gradient]
+            rows = [registered.on_tensor(constant_tensor(scalar_or_array(row.copy()))) for row in gradient]
             kept = np.stack([as_array(row) for row in rows])
             passed_on = [registered.before_node([row])[0] for row in rows] if before else []
             changed = np.stack([_contribution(row, registered.spec) for row in passed_on]) if before else kept
         else:
-            seen = registered.on_tensor(plain(carried(gradient)))
+            seen = registered.on_tensor(constant_tensor(scalar_or_array(gradient)))
             kept = changed = as_array(seen)
             for tensor in tensors:
-                self.newly_retained += [tensor] if seldom(tensor).grad is None else []
-                accumulate(tensor, plain(carried(kept.copy())))
+                self.newly_retained += [tensor] if read_extras(tensor).grad is None else []
+                accumulate(tensor, constant_tensor(scalar_or_array(kept.copy())))
             if before:
                 kept = kept.copy()
                 changed = _contribution(registered.before_node([seen])[0], registered.spec)
@@ -144,35 +152,36 @@ class Arrivals:
 
     def reached(self, leaf: AccumulateGrad, value: Array | float) -> None:
         """Run the hooks of a leaf whose gradient is complete, and add it to ``.grad`` if this backward does."""
-        leaf_hooks = hooks.found_on(leaf)
+        leaf_hooks = hooks.existing(leaf)
         if leaf_hooks is None:  # taken away meanwhile
             leaf_hooks = hooks.of_leaf(leaf)
         self.done.add(leaf)
         if self.accumulates:
-            take_in(leaf, leaf_hooks, leaf_hooks.on_tensor(plain(value)))
+            take_in(leaf, leaf_hooks, leaf_hooks.on_tensor(constant_tensor(value)))
         else:
             self.arrived[leaf] = self.of_leaf(leaf_hooks, np.asarray(value))
 
     def of_leaf(self, leaf_hooks: hooks.LeafHooks, value: Array) -> Array:
         """Return the gradient of a leaf after its tensor's hooks, of a batch row by row."""
         if self.batch:
-            return np.stack([as_array(leaf_hooks.on_tensor(plain(carried(row.copy())))) for row in value])
-        return as_array(leaf_hooks.on_tensor(plain(carried(value))))
+            rows = [constant_tensor(scalar_or_array(row.copy())) for row in value]
+            return np.stack([as_array(leaf_hooks.on_tensor(row)) for row in rows])
+        return as_array(leaf_hooks.on_tensor(constant_tensor(scalar_or_array(value))))
 
     def result(self, observer: Observer) -> Tensor | None:
         """Return an observer's gradient as a tensor of its own, after a leaf's hooks; None if it has been added."""
         if observer.gradient is None:
             return None
-        leaf_hooks, value = hooks.found_on(observer.key), observer.gradient.copy()
+        leaf_hooks, value = hooks.existing(observer.key), observer.gradient.copy()
         if observer.key in self.done:
-            return None if self.accumulates else plain(carried(value))
-        return plain(carried(self.of_leaf(leaf_hooks, value) if leaf_hooks else value))
+            return None if self.accumulates else constant_tensor(scalar_or_array(value))
+        return constant_tensor(scalar_or_array(self.of_leaf(leaf_hooks, value) if leaf_hooks else value))
 
     def deliver(self) -> None:
         """Add the gradients found to ``.grad`` of tensors that retain theirs."""
         for tensor, observer in self.retained:
             if observer.gradient is not None:
-                accumulate(tensor, plain(carried(observer.gradient.copy())))
+                accumulate(tensor, constant_tensor(scalar_or_array(observer.gradient.copy())))
 
 
 _NO_HOOKS = hooks.Hooks(SCALAR)

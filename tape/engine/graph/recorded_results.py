@@ -52,7 +52,7 @@ class Gathered:
 
     def result(self, key: Any) -> Tensor | None:
         """Return a gradient asked for, after the hooks of a leaf; None if nothing reached it, or it has been added."""
-        value, leaf_hooks = self.gradients.get(key), hooks.found_on(key)
+        value, leaf_hooks = self.gradients.get(key), hooks.existing(key)
         if key in self.served:
             return None if self.accumulates else value
         return leaf_hooks.on_tensor(value) if leaf_hooks and value is not None else value
@@ -78,7 +78,7 @@ class Gathered:
         for key in list(self.retained):
             self.arrived(key)
         for leaf, value in self.leaves.items():
-            if hooks.found_on(leaf) is None:
+            if hooks.existing(leaf) is None:
                 accumulate(leaf, views.clone(value), create=True)
             else:
                 self.serve(leaf, value)

@@ -24,7 +24,7 @@ from tape.engine.rules.accumulate_grad import deliver, tape_of
 from tape.recording import record
 from tape.tensors import hooks, modes
 from tape.tensors.tapes import Tape
-from tape.tensors.tensor import AccumulateGrad, carried
+from tape.tensors.tensor import AccumulateGrad, scalar_or_array
 
 
 def sweep_tape(
@@ -214,7 +214,7 @@ class Run:
         if observer is not None:
             observer.gradient = value if observer.gradient is None else observer.gradient + value
         elif not self.restrict:
-            self.leaves.append((slot, carried(value)))
+            self.leaves.append((slot, scalar_or_array(value)))
         return True
 
     def check_used(self, observers: list[Observer]) -> None:

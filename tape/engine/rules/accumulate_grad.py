@@ -22,7 +22,18 @@ from tape.operations import writes
 from tape.recording import record
 from tape.tensors import grad_modes, hooks, tapes, view_families
 from tape.tensors.tapes import Tape
-from tape.tensors.tensor import AccumulateGrad, Tensor, as_array, attribute, carried, method, new, plain, rare, seldom
+from tape.tensors.tensor import (
+    AccumulateGrad,
+    Tensor,
+    as_array,
+    attribute,
+    constant_tensor,
+    make_extras,
+    method,
+    new,
+    read_extras,
+    scalar_or_array,
+)
 
 ADDING = forking.lock()
 """The lock of additions to ``.grad``, since threads may share a leaf; not held while hooks run."""
@@ -37,7 +48,7 @@ def deliver(leaves: list[tuple[AccumulateGrad, Array | float]]) -> None:
             if slot.grad is None and (_is_lost(slot) or begun(slot, tensor_of(slot, value))):
                 continue
             if slot.grad is None or slot.grad._slot is not None:
-                accumulate(slot, plain(value))
+                accumulate(slot, constant_tensor(value))
             else:
                 _add_to(slot.grad, value)
 
@@ -61,9 +72,9 @@ def tensor_of(slot: AccumulateGrad, value: Array | float) -> Tensor:
 
 def _delivered_by_hooks(leaf: AccumulateGrad, value: Array | float) -> bool:
     """Add a gradient, after the leaf's hooks, if it has some."""
-    leaf_hooks = hooks.found_on(leaf)
+    leaf_hooks = hooks.existing(leaf)
     if leaf_hooks is not None:
-        take_in(leaf, leaf_hooks, leaf_hooks.on_tensor(plain(value)))
+        take_in(leaf, leaf_hooks, leaf_hooks.on_tensor(constant_tensor(value)))
     return leaf_hooks is not None
 
 
@@ -72,7 +83,7 @@ def take_in(leaf: AccumulateGrad, leaf_hooks: hooks.LeafHooks, gradient: Tensor,
     (passed_on,) = leaf_hooks.before_node([gradient])
     if passed_on is not None:
         unshared = (
-            passed_on if passed_on._slot is not None else plain(carried(np.array(passed_on._value)))
+            passed_on if passed_on._slot is not None else constant_tensor(scalar_or_array(np.array(passed_on._value)))
         )  # a hook may have kept it
         accumulate(leaf, unshared, create=create)
 
@@ -97,7 +108,7 @@ def accumulate(x: Tensor | AccumulateGrad, gradient: Tensor, *, create: bool = F
     leaf = type(slot) is AccumulateGrad
     with ADDING:
         begins = leaf and slot.grad is None and _seen(slot) and begun(slot, gradient)
-        old = None if begins else slot.grad if leaf else seldom(x).grad  # type: ignore[arg-type]
+        old = None if begins else slot.grad if leaf else read_extras(x).grad  # type: ignore[arg-type]
         if old is not None and (create or not leaf or old._slot is not None or gradient._slot is not None):
             with grad_modes.enable_grad():
                 gradient = old + gradient
@@ -105,10 +116,10 @@ def accumulate(x: Tensor | AccumulateGrad, gradient: Tensor, *, create: bool = F
             _add_to(old, gradient._value)
             gradient = old
         if not leaf:
-            rare(x).grad = gradient  # type: ignore[arg-type]
+            make_extras(x).grad = gradient  # type: ignore[arg-type]
         elif not begins:
             _set(slot, gradient)
-    if hooks.LEAVES and (leaf_hooks := hooks.found_on(slot)) is not None:
+    if hooks.LEAVES and (leaf_hooks := hooks.existing(slot)) is not None:
         leaf_hooks.ended(slot.owner(), gradient)
 
 
@@ -158,7 +169,7 @@ def _get_grad(x: Tensor) -> Tensor | None:
     slot = x._slot
     if type(slot) is AccumulateGrad:
         return slot.grad
-    extras = seldom(x)
+    extras = read_extras(x)
     if slot is not None and extras.grad is None and not extras.retains:
         warnings.warn(errors.NON_LEAF_GRAD, UserWarning, stacklevel=2)
     return extras.grad
@@ -183,7 +194,7 @@ def _set_grad(x: Tensor, value: Tensor | None) -> None:
     if type(x._slot) is AccumulateGrad:
         _set(x._slot, value)
     else:
-        rare(x).grad = value
+        make_extras(x).grad = value
 
 
 def _no_grad(x: Tensor) -> None:
@@ -198,16 +209,16 @@ def retain_grad(x: Tensor) -> None:
     """Let backward keep this computed tensor's gradient in ``.grad``."""
     if x._slot is None:
         raise RuntimeError("can't retain_grad on Tensor that has requires_grad=False")
-    if type(x._slot) is int and not seldom(x).retains:
-        give_shadow(x, "retain_grad")
+    if type(x._slot) is int and not read_extras(x).retains:
+        separate_gradient(x, "retain_grad")
         tape_of(x._slot).retain(x)
-        rare(x).retains = True
+        make_extras(x).retains = True
 
 
 _CLONE: Any = OPS["clone"]
 
 
-def give_shadow(x: Tensor, name: str) -> None:
+def separate_gradient(x: Tensor, name: str) -> None:
     """Give an expanded view a gradient of its own shape, by recording a copy: before, its elements share one."""
     spec = x.spec
     if not shares(spec):
@@ -239,4 +250,4 @@ def shares(spec: Spec) -> bool:
 @attribute
 def retains_grad(x: Tensor) -> bool:
     """Whether a computed tensor keeps its gradient."""
-    return seldom(x).retains
+    return read_extras(x).retains

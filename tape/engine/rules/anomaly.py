@@ -1,6 +1,6 @@
 """Anomaly mode: recorded operations note the user's lines, and a backward stops at the first NaN.
 
-Outside of the mode nothing of this runs. Within it operations take the longer way, which calls ``Anomaly.note``, and
+Outside of the mode nothing of this runs. Within it operations take the longer way, which calls ``Anomaly.notify``, and
 a sweep pauses at each instruction for Python to run its pullback, as it does for hooks, and calls ``Anomaly.look``.
 """
 
@@ -45,7 +45,7 @@ class Anomaly:
         self.checks = checks
         self.cause: tuple[str, Note | None] | None = None
 
-    def note(self, slot: int) -> None:
+    def notify(self, slot: int) -> None:
         """Keep the user's lines of an operation that has been recorded."""
         # The key is an equal number, not the slot object itself: references to that are counted.
         living[slot >> TAPE_BITS].lines[slot ^ 0] = Note(callers.frames(), self.cause)

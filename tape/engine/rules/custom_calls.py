@@ -13,13 +13,13 @@ from kernels.arrays.sweep_interface import Array
 from kernels.instructions.entries import Instruction
 from tape.engine.rules import anomaly
 from tape.engine.rules.custom_contexts import FunctionCtx
-from tape.engine.rules.saved_tensors import Primals
+from tape.engine.rules.saved_tensors import SavedTensors
 from tape.kinds import rules_on_tensors
 from tape.recording import record, views
 from tape.recording.packed_values import PackedValue
 from tape.tensors import modes
 from tape.tensors.hooks import Hooks
-from tape.tensors.tensor import AccumulateGrad, Tensor, as_array, carried, plain
+from tape.tensors.tensor import AccumulateGrad, Tensor, as_array, constant_tensor, scalar_or_array
 
 CHANGED: ContextVar[list[int] | None] = ContextVar("tape_changed_cotangents", default=None)
 """While a check runs, the numbers of cotangents that a backward has written to; they are copies."""
@@ -87,14 +87,19 @@ class Call:
         return self._pull(cotangents, instruction)
 
     def _pull(self, cotangents: dict[int, Array | None], instruction: Instruction) -> list[Array | None]:
-        grads = [
-            None if (g := cotangents.get(k)) is None else plain(carried(_added(g))) for k in range(len(self.specs))
-        ]
-        saved = _values(instruction)
-        self.ctx.lay_out(tuple(None if kind == "nothing" else plain(next(saved)) for kind, _ in self._sources))
+        given = [cotangents.get(k) for k in range(len(self.specs))]
+        grads = [None if g is None else constant_tensor(scalar_or_array(_added(g))) for g in given]
+        self._lay_out(instruction)
         with modes.kept(grad=False):
             gradients = self._backward(grads, instruction)
         return [None if x is None else _added(as_array(x)) for x in gradients]
+
+    def _lay_out(self, instruction: Instruction) -> None:
+        """Make the saved tensors readable in the context, as constants."""
+        saved = _values(instruction)
+        self.ctx.lay_out(
+            tuple(None if kind == "nothing" else constant_tensor(next(saved)) for kind, _ in self._sources)
+        )
 
     def jvp(
         self, instruction: Instruction, tangents: list[Array | None], stash: dict[Any, Any], *, batch: int
@@ -115,10 +120,10 @@ class Call:
     def _push(self, tangents: list[Array | None], instruction: Instruction) -> list[Array | None]:
         remaining = iter(tangents)
         arguments = [next(remaining) if is_tensor else None for is_tensor in self.is_tensor]
-        saved = _values(instruction)
-        self.ctx.lay_out(tuple(None if kind == "nothing" else plain(next(saved)) for kind, _ in self._sources))
+        self._lay_out(instruction)
+        constants = [None if t is None else constant_tensor(scalar_or_array(t)) for t in arguments]
         with modes.kept(grad=False):
-            result = self.cls.jvp(self.ctx, *(None if t is None else plain(carried(t)) for t in arguments))
+            result = self.cls.jvp(self.ctx, *constants)
         self.ctx._saved = ()
         pushed = result if isinstance(result, tuple) else (result,)
         if len(pushed) != len(self.specs):
@@ -128,7 +133,7 @@ class Call:
         return [None if t is None else as_array(t) for t in pushed]
 
     def pull_tensors(
-        self, instruction: Instruction, gradient: Tensor | None, stash: dict[Any, Any], saved_tensors: Primals
+        self, instruction: Instruction, gradient: Tensor | None, stash: dict[Any, Any], saved_tensors: SavedTensors
     ) -> list[Tensor | None]:
         """Run backward on tensors, recorded: a backward made of operations is differentiable itself."""
         cotangents = stash.pop(instruction.slot, {0: gradient} if len(self.specs) == 1 else {})
@@ -139,9 +144,9 @@ class Call:
 
     def saved(self, instruction: Instruction) -> tuple[Any, ...]:
         """Return the saved tensors, as the graph's node shows them: a leaf as itself."""
-        return tuple(x if x is None else owner_of(x) for x in self._bound(instruction, Primals([])))
+        return tuple(x if x is None else owner_of(x) for x in self._bound(instruction, SavedTensors([])))
 
-    def _bound(self, instruction: Instruction, saved_tensors: Primals) -> tuple[Any, ...]:
+    def _bound(self, instruction: Instruction, saved_tensors: SavedTensors) -> tuple[Any, ...]:
         """Return the saved tensors with their slots."""
         saved, tensors = _values(instruction), list[Any]()
         for kind, source in self._sources:
@@ -153,7 +158,10 @@ class Call:
                 slot, spec = instruction.operands[source], instruction.form.specs[source]
             elif kind == "output":
                 slot, spec = self.outputs[source], self.specs[source]
-            tensors.append(plain(value) if spec is None or slot is None else saved_tensors.tensor(slot, value, spec))
+            if spec is None or slot is None:
+                tensors.append(constant_tensor(value))
+            else:
+                tensors.append(saved_tensors.tensor(slot, value, spec))
         return tuple(tensors)
 
     def _backward(self, grads: list[Any], instruction: Instruction) -> list[Any]:
@@ -179,7 +187,7 @@ class Call:
         spec = self.specs[k]
         if gradient is not None or spec is None or (k in self.constant and not self.ctx._materialize_non_diff_grads):
             return gradient
-        return plain(carried(np.zeros(spec.shape, spec.dtype)))
+        return constant_tensor(scalar_or_array(np.zeros(spec.shape, spec.dtype)))
 
     def _checked(self, gradients: tuple[Any, ...], instruction: Instruction) -> list[Any]:
         """Check count, kinds and shapes; return one gradient for each tensor among the arguments."""
@@ -280,7 +288,7 @@ class Output:
         return tangent
 
     def pull_tensors(
-        self, instruction: Instruction, gradient: Tensor | None, stash: dict[Any, Any], primals: Primals
+        self, instruction: Instruction, gradient: Tensor | None, stash: dict[Any, Any], primals: SavedTensors
     ) -> list[Tensor | None]:
         """Leave the gradient for the call, and contribute nothing."""
         del primals

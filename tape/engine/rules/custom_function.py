@@ -22,7 +22,7 @@ from tape.operations import writes
 from tape.recording import record
 from tape.recording.packed_values import PackedValue
 from tape.tensors import grad_modes, modes, tapes, view_families
-from tape.tensors.tensor import AccumulateGrad, Tensor, as_array, carried, new, plain
+from tape.tensors.tensor import AccumulateGrad, Tensor, as_array, constant_tensor, new, scalar_or_array
 
 __all__ = ["Function", "FunctionCtx", "once_differentiable"]
 
@@ -90,7 +90,7 @@ def _apply(cls: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]) -
     positional = len(args)
     args, kwargs = _bound(cls, args, kwargs)
     for x in args:
-        record.left(x)
+        record.note_escape(x)
     needs = tuple(isinstance(x, Tensor) and x._slot is not None for x in args)
     wanted = any(needs) and modes.is_grad_enabled()
     ctx = FunctionCtx(needs)
@@ -168,7 +168,7 @@ def _parameters(forward: Callable[..., Any], split: bool) -> tuple[int, inspect.
 def _detached(x: Any, args: tuple[Any, ...]) -> Any:
     """Return an output without history: an argument that forward returned still has its own."""
     if isinstance(x, Tensor) and x._slot is not None and any(x is a for a in args):
-        return view_families.share(plain(as_array(view_families.share(x))))
+        return view_families.share(constant_tensor(as_array(view_families.share(x))))
     return x
 
 
@@ -195,7 +195,7 @@ def _recorded(
     form = record.cached_form(key, lambda: python_pullbacks.function(name, specs, spec, len(kept)))
     anchor = new(Tensor) if spec is None else finished[differentiable[0]]
     tape.record(anchor, form.code, tuple(slots), (call, *kept))
-    modes.current().noted(anchor._slot)
+    modes.current().notify_anomaly(anchor._slot)
     for k in differentiable if spec is None else ():
         _output(tape, anchor._slot, k, len(outputs), name, finished[k])
     for k in differentiable:
@@ -218,7 +218,7 @@ def _differentiable(x: Any) -> bool:
 def _separate(x: Tensor, args: tuple[Any, ...]) -> Tensor:
     """Return an output as a tensor of its own: inputs and views that forward returned are copied."""
     if any(x is a for a in args) or view_families.is_view(x):
-        return plain(carried(np.array(x._value, order="C")))
+        return constant_tensor(scalar_or_array(np.array(x._value, order="C")))
     return x
 
 
@@ -270,7 +270,7 @@ class _Once(Function):
     def forward(ctx: Any, count: int, *values: Any) -> Any:
         """Return copies of the values behind the first ``count``."""
         del ctx
-        return tuple(plain(np.array(v._value)) if isinstance(v, Tensor) else v for v in values[count:])
+        return tuple(constant_tensor(np.array(v._value)) if isinstance(v, Tensor) else v for v in values[count:])
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:

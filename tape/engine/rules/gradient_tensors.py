@@ -15,12 +15,12 @@ from tape.operations.in_place.accumulating import add_again
 from tape.recording import record, views
 from tape.tensors import modes
 from tape.tensors.tapes import LARGE
-from tape.tensors.tensor import Array, Tensor, new, plain
+from tape.tensors.tensor import Array, Tensor, constant_tensor, new
 
 _ADD: Any = OPS["index_put_"]
 
 
-class Shadow:
+class GradientBuffer:
     """The gradient of a family: contributions to all of it and to parts of it, added up when it is read.
 
     A contribution without dims stands for one number everywhere. Where parts must be written, it becomes flat memory.
@@ -148,7 +148,7 @@ class Shadow:
     def flattened(self) -> Tensor:
         """Return all of it as flat memory."""
         if self.flat is None:
-            self.flat = plain(np.full(self.size, -0.0, self.dtype))
+            self.flat = constant_tensor(np.full(self.size, -0.0, self.dtype))
             if self.whole is not None:
                 self.flat += views.reshape(full(self.whole, (self.size,)), -1)
             parts, self.whole, self.parts = self.parts, None, {}
@@ -160,12 +160,12 @@ class Shadow:
         return self.flat
 
 
-def cotangent(buffer: Shadow | Tensor, spec: Spec, *, ends: bool = False) -> tuple[Tensor, bool]:
+def cotangent(buffer: GradientBuffer | Tensor, spec: Spec, *, ends: bool = False) -> tuple[Tensor, bool]:
     """Return the gradient of a base with this spec, and whether it is clean; see ``read``."""
-    if isinstance(buffer, Shadow):
+    if isinstance(buffer, GradientBuffer):
         return buffer.read(spec, ends=ends)
     gradient = in_pattern(buffer, spec)
-    return (gradient, True) if gradient is not None else Shadow(spec, added(buffer)).read(spec, ends=ends)
+    return (gradient, True) if gradient is not None else GradientBuffer(spec, added(buffer)).read(spec, ends=ends)
 
 
 def in_pattern(whole: Tensor, spec: Spec) -> Tensor | None:

@@ -14,7 +14,7 @@ from kernels.ops.registry import OPS
 from tape.recording import record, views
 from tape.tensors import modes
 from tape.tensors.tapes import Tape, every
-from tape.tensors.tensor import AccumulateGrad, Tensor, carried, new, plain
+from tape.tensors.tensor import AccumulateGrad, Tensor, constant_tensor, new, scalar_or_array
 
 _CLONE: Any = OPS["clone"]
 _AS_STRIDED: Any = OPS["as_strided"]
@@ -33,7 +33,7 @@ def _snapshot(tape: Tape) -> list[Instruction]:
         return list(instructions(tape.entries))
 
 
-class Primals:
+class SavedTensors:
     """The values that instructions saved, as tensors with the slot of the version that was saved."""
 
     def __init__(self, marked: list[Instruction]) -> None:
@@ -74,7 +74,7 @@ class Primals:
             spec = _turned(spec)
             value = value.T
         if not spec.shape and type(value) is not float:  # a float has a pattern of its own, a view's is an array
-            value = carried(value) if spec is SCALAR else value
+            value = scalar_or_array(value) if spec is SCALAR else value
         elif type(value) is float and spec is not SCALAR:
             value = np.array(value)
         result = new(Tensor)
@@ -84,7 +84,7 @@ class Primals:
     def tensor(self, slot: Any, value: Any, spec: Spec) -> Tensor:
         """Return a saved value as a tensor with its slot; one tensor for each value and slot."""
         if slot is None:
-            return plain(value)
+            return constant_tensor(value)
         key = slot, id(value)
         if key not in self._made:  # with the value: as long as it is kept, no other has its id
             self._made[key] = value, self._bound(slot, value, spec)
@@ -93,7 +93,7 @@ class Primals:
     def _bound(self, slot: Any, value: Any, spec: Spec) -> Tensor:
         """Return a tensor of this value and slot."""
         result = new(Tensor)
-        result._value = carried(value)
+        result._value = scalar_or_array(value)
         if type(slot) is AccumulateGrad and slot.spec is spec:
             result._slot, result._form = slot, slot.spec
             return result

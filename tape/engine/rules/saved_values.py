@@ -11,9 +11,9 @@ from kernels.instructions import python_pullbacks
 from kernels.instructions.entries import Instruction
 from kernels.instructions.form import Form
 from tape.engine.rules.custom_calls import owner_of
-from tape.engine.rules.saved_tensors import Primals
+from tape.engine.rules.saved_tensors import SavedTensors
 from tape.recording.packed_values import Packed
-from tape.tensors.tensor import Tensor, plain
+from tape.tensors.tensor import Tensor, constant_tensor
 
 _FIRST = frozenset({"self", "mat1", "input"})
 _SECOND = frozenset({"other", "exponent", "mat2", "vec", "vec2", "tensor", "weight"})
@@ -34,7 +34,7 @@ def saved_value(form: Form, find: Callable[[], Instruction], name: str) -> Any:
         instruction = instruction.saved[0].unpacked(instruction)
     if called not in instruction.form.saved:
         return None
-    value = Primals([]).of(instruction)[called]
+    value = SavedTensors([]).of(instruction)[called]
     if not isinstance(value, Tensor):
-        return plain(np.asarray(value))
+        return constant_tensor(np.asarray(value))
     return owner_of(value)

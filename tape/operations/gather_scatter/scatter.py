@@ -283,7 +283,7 @@ def masked_scatter_(input: Tensor, mask: Any, source: Any) -> Tensor:
             f"{source.spec.dtype.name}"
         )
     check_broadcast("masked_scatter_", (input, mask))
-    writes.fitting(mask, input.spec.shape, np.dtype(np.bool_), "masked_scatter_")
+    writes.value_to_write(mask, input.spec.shape, np.dtype(np.bool_), "masked_scatter_")
     places = true_places(mask, input.spec.shape)
     if len(places) > source.spec.size:
         raise RuntimeError(

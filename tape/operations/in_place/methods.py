@@ -12,29 +12,29 @@ from kernels.ops.registry import OPS
 from tape.operations import indexing, writes
 from tape.operations.in_place import accumulating
 from tape.operations.operators import FUNCTIONS, RUN
-from tape.operations.parameters import names_of, twin_of
+from tape.operations.parameters import in_place_of, names_of
 from tape.recording.pick_calls import by_items
 from tape.recording.write_calls import install_assign, putting, repeated_in_place
 from tape.repeated_calls.call_table import NATIVELY
 from tape.tensors import inference_mode, view_families
 from tape.tensors.operands import Number, beside, check_broadcast, is_mask, operand
-from tape.tensors.tensor import Tensor, as_array, attribute, method, seldom
+from tape.tensors.tensor import Tensor, as_array, attribute, method, read_extras
 
 _INPLACE = {"+": "iadd", "-": "isub", "*": "imul", "/": "itruediv", "**": "ipow"}
 
 
-def _twin(op: Elementwise, name: str) -> Callable[..., Tensor]:
+def _in_place(op: Elementwise, name: str) -> Callable[..., Tensor]:
     def run(x: Tensor, *others: Any) -> Tensor:
         writes.check(x, name, reads=True)
         result = RUN[op.name](x, *others)
         return writes.store(x, result, name, fresh=not op.identity)
 
-    in_place: Callable[..., Tensor] = twin_of(op, name, run)
+    in_place: Callable[..., Tensor] = in_place_of(op, name, run)
     in_place.__doc__ = f"{op.doc[:-1]}, in place."
     return in_place
 
 
-def _scaled_twin(op: Elementwise, name: str) -> Callable[..., Tensor]:
+def _scaled_in_place(op: Elementwise, name: str) -> Callable[..., Tensor]:
     """Return the in-place variant of an operation with PyTorch's ``alpha``."""
 
     def run(x: Tensor, other: Any) -> Tensor:
@@ -43,7 +43,7 @@ def _scaled_twin(op: Elementwise, name: str) -> Callable[..., Tensor]:
         writes.check(x, name, reads=True)
         return writes.store(x, RUN[op.name](x, other), name, fresh=True)
 
-    in_place: Callable[..., Tensor] = twin_of(op, name, run)
+    in_place: Callable[..., Tensor] = in_place_of(op, name, run)
     in_place.__doc__ = f"{op.doc[:-1]}, in place; ``alpha`` multiplies the second."
     return in_place
 
@@ -76,7 +76,7 @@ def _adding(op: Elementwise, in_place: Callable[..., Any], name: str) -> Callabl
         if spec.dtype.kind != "f" or (isinstance(value, Tensor) and value.spec.dtype != spec.dtype):
             return in_place(x, other)  # type: ignore[no-any-return]
         check_broadcast(op.name, (x, value))
-        return accumulating.accumulate(x, writes.fitting(value, spec.shape, spec.dtype, name))
+        return accumulating.accumulate(x, writes.value_to_write(value, spec.shape, spec.dtype, name))
 
     add.__name__ = add.__qualname__ = in_place.__name__
     add.__doc__ = in_place.__doc__
@@ -87,8 +87,8 @@ def _install(op: Elementwise) -> None:
     if len(op.inputs) > 2:  # noqa: PLR2004
         return
     for name in names_of(op):
-        twin = _scaled_twin(op, f"{name}_") if op.scaled else _twin(op, f"{name}_")
-        method(f"{name}_")(repeated_in_place(op, twin))
+        in_place = _scaled_in_place(op, f"{name}_") if op.scaled else _in_place(op, f"{name}_")
+        method(f"{name}_")(repeated_in_place(op, in_place))
     if op.operator in _INPLACE and len(op.inputs) == 2:  # noqa: PLR2004
         run = _operator(op)
         run = _adding(op, run, "+=") if op.operator == "+" else run
@@ -138,7 +138,7 @@ def masked_fill_(x: Tensor, mask: Any, value: Any) -> Tensor:
         raise RuntimeError(
             f"masked_fill_ only supports a 0-dimensional value tensor, but got tensor with {rank} dimension(s)."
         )
-    result = FUNCTIONS["where"](mask, writes.fitting(value, (), x.spec.dtype, "masked_fill_"), x)
+    result = FUNCTIONS["where"](mask, writes.value_to_write(value, (), x.spec.dtype, "masked_fill_"), x)
     return writes.store(x, result, "masked_fill_", fresh=True)
 
 
@@ -148,7 +148,7 @@ def _check_mask(x: Tensor, mask: Any) -> None:
         dtype = mask.spec.dtype.name if isinstance(mask, Tensor) else type(mask).__name__
         raise RuntimeError(f"masked_fill_ only supports boolean masks, but got mask with dtype {dtype}")
     check_broadcast("masked_fill_", (x, mask))
-    writes.fitting(mask, x.spec.shape, np.dtype(np.bool_), "masked_fill_")
+    writes.value_to_write(mask, x.spec.shape, np.dtype(np.bool_), "masked_fill_")
 
 
 @method()
@@ -212,4 +212,4 @@ else:
 def _version(x: Tensor) -> int:
     """How often the memory has been written in place."""
     inference_mode.check_counted(x)
-    return sum(seldom(view_families.base_of(x)).counter or ())
+    return sum(read_extras(view_families.base_of(x)).counter or ())

@@ -19,7 +19,7 @@ from tape.recording import record
 from tape.recording import views as shaping
 from tape.recording.arguments import either
 from tape.tensors import modes, view_families
-from tape.tensors.tensor import AccumulateGrad, Tensor, as_array, method, new, plain, rare
+from tape.tensors.tensor import AccumulateGrad, Tensor, as_array, constant_tensor, make_extras, method, new
 
 
 def _base_for(x: Tensor) -> Tensor:
@@ -29,7 +29,7 @@ def _base_for(x: Tensor) -> Tensor:
     counter, views = view_families.counter_of(x), getattr(x, "_views", [])
     base = new(Tensor)
     base._value, base._form, base._slot, base._views = as_array(x), x._form, x._slot, []
-    rare(base).counter = counter
+    make_extras(base).counter = counter
     if hasattr(x, "_shared"):
         base._shared = True
     for member in [view for view in (reference() for reference in views) if view is not None]:
@@ -44,7 +44,7 @@ def _become(x: Tensor, name: str, view: Callable[[], Tensor]) -> Tensor:
     """Turn a tensor into a view of its former self; return it."""
     writes.check(x, name)
     recorder = modes.current().recorder
-    if recorder is not None and recorder.given(x):
+    if recorder is not None and recorder.is_argument(x):
         raise NotImplementedError(
             f"{name} of an argument of a program is not supported: use the result of {name.rstrip('_')}"
         )
@@ -64,7 +64,7 @@ def _become(x: Tensor, name: str, view: Callable[[], Tensor]) -> Tensor:
 
 
 def _install(name: str, function: Callable[..., Tensor], doc: str) -> None:
-    body = f"return become({{first}}, {name!r}, lambda: function({{given}}))"
+    body = f"return become({{first}}, {name!r}, lambda: function({{all}}))"
     turned = printed(name, parameters_like(function), body, become=_become, function=function)
     turned.__doc__ = f"{doc} RuntimeError for a leaf that requires grad."
     method(name)(as_method(turned))
@@ -92,15 +92,15 @@ def detach_(x: Tensor) -> Tensor:
     if view_families.is_view(x):
         raise RuntimeError("Can't detach views in-place. Use detach() instead.")
     if (recorder := modes.current().recorder) is not None:
-        recorder.left(x)
+        recorder.note_escape(x)
     if record.leaf_of(x):
         attributes.requires_grad_(x, requires_grad=False)
         return x
     counter = view_families.counter_of(x)
     _base_for(x)
     view_families.move(x, None, x.spec)
-    view_families.found(x)
-    rare(x).counter = counter
+    view_families.start_family(x)
+    make_extras(x).counter = counter
     return x
 
 
@@ -119,7 +119,7 @@ def resize_(x: Tensor, *sizes: Any, size: Any = None, memory_format: Any = None)
         return x
     flat, size = np.ascontiguousarray(as_array(x)).reshape(-1), int(np.prod(shape, dtype=np.int64))
     kept = flat[:size] if size <= flat.size else np.concatenate([flat, np.zeros(size - flat.size, flat.dtype)])
-    attributes.set_data(x, plain(kept.reshape(shape)))
+    attributes.set_data(x, constant_tensor(kept.reshape(shape)))
     return x
 
 
@@ -135,11 +135,11 @@ def new_(x: Tensor, *args: Any) -> Tensor:
     dtype = x.spec.dtype
     if all(isinstance(arg, int) for arg in args) or (len(args) == 1 and isinstance(args[0], Size)):
         sizes = args[0] if args and isinstance(args[0], Size) else args
-        return plain(np.empty(sizes or (0,), dtype))
+        return constant_tensor(np.empty(sizes or (0,), dtype))
     if len(args) != 1:
         raise TypeError("new() takes sizes, or one list, array or tensor")
     data = args[0]._value if isinstance(args[0], Tensor) else args[0]
-    return plain(np.array(data, dtype=dtype))
+    return constant_tensor(np.array(data, dtype=dtype))
 
 
 new_.__name__ = new_.__qualname__ = "new"

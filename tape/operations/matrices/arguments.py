@@ -19,9 +19,9 @@ def tensor_like(x: Any) -> Tensor:
     return tensor_of(np.asarray(x) if isinstance(x, (list, tuple)) else x)
 
 
-def matrix_of(name: str, given: Any, argument: str = "A") -> Tensor:
+def matrix_of(name: str, value: Any, argument: str = "A") -> Tensor:
     """Return a floating tensor of two or more dims; RuntimeError otherwise, with PyTorch's words."""
-    x = tensor_like(given)
+    x = tensor_like(value)
     if x.spec.dtype.kind != "f":
         raise RuntimeError(
             f"{name}: Expected a floating point or complex tensor as input. Got {x.spec.dtype.name}; "
@@ -32,9 +32,9 @@ def matrix_of(name: str, given: Any, argument: str = "A") -> Tensor:
     return x
 
 
-def square_of(name: str, given: Any, argument: str = "A") -> Tensor:
+def square_of(name: str, value: Any, argument: str = "A") -> Tensor:
     """Return a floating tensor of square matrices; RuntimeError otherwise, with PyTorch's words."""
-    x = matrix_of(name, given, argument)
+    x = matrix_of(name, value, argument)
     m, n = x.spec.shape[-2:]
     if m != n:
         raise RuntimeError(f"{name}: {argument} must be batches of square matrices, but they are {m} by {n} matrices")

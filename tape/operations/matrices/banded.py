@@ -21,9 +21,9 @@ _OPS: dict[str, Any] = OPS
 _MATRIX = 2
 
 
-def _floating(name: str, **given: Any) -> list[Tensor]:
+def _floating(name: str, **operands: Any) -> list[Tensor]:
     """Return operands as tensors of one floating dtype."""
-    tensors = {key: tensor_like(x) for key, x in given.items()}
+    tensors = {key: tensor_like(x) for key, x in operands.items()}
     dtype = np.result_type(np.float32, *(x.spec.dtype for x in tensors.values()))
     for key, x in tensors.items():
         if x.spec.dtype.kind not in "fiu":

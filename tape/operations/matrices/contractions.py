@@ -24,8 +24,8 @@ _MATRIX = 2
 _SPACE = 3
 
 
-def _ranked(name: str, argument: str, given: Any, rank: int) -> Tensor:
-    x = tensor_of(given)
+def _ranked(name: str, argument: str, value: Any, rank: int) -> Tensor:
+    x = tensor_of(value)
     if len(x.spec.shape) != rank:
         raise RuntimeError(f"{name}: Expected {rank}-D argument {argument}, but got {len(x.spec.shape)}-D")
     return x
@@ -192,49 +192,50 @@ def multi_dot(tensors: Any) -> Tensor:
     >>> tape.linalg.multi_dot([tape.ones(2, 9), tape.ones(9, 1), tape.ones(1, 3)]).shape
     tape.Size([2, 3])
     """
-    given = [tensor_of(x) for x in tensors]
-    if len(given) < 2:  # noqa: PLR2004
-        raise RuntimeError(f"multi_dot(): expected at least 2 tensors but got {len(given)}")
-    sides = [x.spec.shape for x in given]
+    matrices = [tensor_of(x) for x in tensors]
+    if len(matrices) < 2:  # noqa: PLR2004
+        raise RuntimeError(f"multi_dot(): expected at least 2 tensors but got {len(matrices)}")
+    sides = [x.spec.shape for x in matrices]
     vector = len(sides[0]) == 1, len(sides[-1]) == 1
     if vector[0]:
-        given[0] = views.unsqueeze(given[0], 0)
+        matrices[0] = views.unsqueeze(matrices[0], 0)
     if vector[1]:
-        given[-1] = views.unsqueeze(given[-1], 1)
-    for k, x in enumerate(given):
+        matrices[-1] = views.unsqueeze(matrices[-1], 1)
+    for k, x in enumerate(matrices):
         if len(x.spec.shape) != _MATRIX:
             raise RuntimeError(f"multi_dot(): tensor {k} must be 2D but got {len(x.spec.shape)}D")
-        if k and given[k - 1].spec.shape[1] != x.spec.shape[0]:
+        if k and matrices[k - 1].spec.shape[1] != x.spec.shape[0]:
             raise RuntimeError(
                 f"multi_dot(): tensors {k - 1} and {k} with shapes {list(sides[k - 1])} and {list(sides[k])} cannot be "
                 "multiplied"
             )
-    found = _chain(given, _splits([given[0].spec.shape[0], *(x.spec.shape[1] for x in given)]), 0, len(given) - 1)
+    extents = [matrices[0].spec.shape[0], *(x.spec.shape[1] for x in matrices)]
+    product = _chain(matrices, _splits(extents), 0, len(matrices) - 1)
     ends = (0,) * vector[0] + (-1,) * vector[1]
-    return views.reshape(found, ()) if len(ends) == _MATRIX else views.squeeze(found, ends[0]) if ends else found
+    return views.reshape(product, ()) if len(ends) == _MATRIX else views.squeeze(product, ends[0]) if ends else product
 
 
 def _splits(sizes: list[int]) -> dict[tuple[int, int], int]:
     """Return where to split each run of matrices, by the least number of multiplications."""
     count = len(sizes) - 1
     cost: dict[tuple[int, int], int] = {(i, i): 0 for i in range(count)}
-    found = {}
+    splits = {}
     for length in range(1, count):
         for i in range(count - length):
             j = i + length
             costs = {
                 k: cost[i, k] + cost[k + 1, j] + math.prod((sizes[i], sizes[k + 1], sizes[j + 1])) for k in range(i, j)
             }
-            found[i, j] = min(costs, key=costs.__getitem__)
-            cost[i, j] = costs[found[i, j]]
-    return found
+            splits[i, j] = min(costs, key=costs.__getitem__)
+            cost[i, j] = costs[splits[i, j]]
+    return splits
 
 
-def _chain(given: list[Tensor], splits: dict[tuple[int, int], int], i: int, j: int) -> Tensor:
+def _chain(matrices: list[Tensor], splits: dict[tuple[int, int], int], i: int, j: int) -> Tensor:
     if i == j:
-        return given[i]
+        return matrices[i]
     k = splits[i, j]
-    return mm(_chain(given, splits, i, k), _chain(given, splits, k + 1, j))
+    return mm(_chain(matrices, splits, i, k), _chain(matrices, splits, k + 1, j))
 
 
 @public(methods=False)
@@ -244,8 +245,8 @@ def chain_matmul(*matrices: Any) -> Tensor:
     >>> tape.chain_matmul(tape.ones(2, 3), tape.ones(3, 4)).shape
     tape.Size([2, 4])
     """
-    given = matrices[0] if len(matrices) == 1 and isinstance(matrices[0], (list, tuple)) else matrices
-    return views.clone(tensor_of(given[0])) if len(given) == 1 else multi_dot(given)
+    factors = matrices[0] if len(matrices) == 1 and isinstance(matrices[0], (list, tuple)) else matrices
+    return views.clone(tensor_of(factors[0])) if len(factors) == 1 else multi_dot(factors)
 
 
 def convolve(a: Any, v: Any, mode: str = "full") -> Tensor:
@@ -260,11 +261,11 @@ def convolve(a: Any, v: Any, mode: str = "full") -> Tensor:
     if len(x.spec.shape) != 1 or len(y.spec.shape) != 1:
         raise ValueError("object too deep for desired array")
     m, n = sorted((x.spec.size, y.spec.size))
-    found = routine_calls.call(_OPS["convolve"], x, y)
+    full = routine_calls.call(_OPS["convolve"], x, y)
     if mode == "full":
-        return found  # type: ignore[no-any-return]
+        return full  # type: ignore[no-any-return]
     starts = {"same": ((m - 1) // 2, n), "valid": (m - 1, n - m + 1)}
     if mode not in starts:
         raise ValueError(f"mode must be one of 'valid', 'same', or 'full' (got {mode!r})")
     start, size = starts[mode]
-    return found[start : start + size]  # type: ignore[no-any-return]
+    return full[start : start + size]  # type: ignore[no-any-return]

@@ -62,8 +62,8 @@ def cholesky_ex(A: Any, *, upper: bool = False, check_errors: bool = False) -> A
     tensor(1, dtype=tape.int32)
     """
     a = square_of("linalg.cholesky", A)
-    found, info = routine_calls.call(_OPS["cholesky_ex"], turned(a) if upper else a, check_errors=bool(check_errors))
-    return CholeskyEx(turned(found) if upper else found, info)
+    factor, info = routine_calls.call(_OPS["cholesky_ex"], turned(a) if upper else a, check_errors=bool(check_errors))
+    return CholeskyEx(turned(factor) if upper else factor, info)
 
 
 def qr(A: Any, mode: str = "reduced") -> Any:  # noqa: N803 (PyTorch's names)
@@ -91,10 +91,10 @@ def wants(x: Tensor) -> bool:
     return x._slot is not None and modes.is_grad_enabled()
 
 
-def _uplo(name: str, given: str) -> str:
-    if given not in ("L", "U", "l", "u"):
-        raise RuntimeError(f"{name}: Expected UPLO argument to be 'L' or 'U', but got {given}")
-    return given.upper()
+def _uplo(name: str, triangle: str) -> str:
+    if triangle not in ("L", "U", "l", "u"):
+        raise RuntimeError(f"{name}: Expected UPLO argument to be 'L' or 'U', but got {triangle}")
+    return triangle.upper()
 
 
 @also(input="A")

@@ -96,14 +96,14 @@ def matrix_power(input: Any, n: int) -> Tensor:
         return matrix_power(inverse(a), -n)
     if n == 0:
         return copy_(views.clone(a), identity(a.spec.shape[-1], a))
-    found, square = None, a
+    power, square = None, a
     while n:
         if n & 1:
-            found = square if found is None else matmul(found, square)
+            power = square if power is None else matmul(power, square)
         n >>= 1
         if n:
             square = matmul(square, square)
-    return views.clone(a) if found is a else found  # type: ignore[return-value]
+    return views.clone(a) if power is a else power  # type: ignore[return-value]
 
 
 @also(input="A")
@@ -132,8 +132,8 @@ def pinverse(input: Any, rcond: float = 1e-15) -> Tensor:
     return pinv(input, rtol=rcond)
 
 
-def _tolerance(a: Tensor, given: Any) -> float:
-    return float(max(a.spec.shape[-2:]) * np.finfo(a.spec.dtype).eps) if given is None else float(given)
+def _tolerance(a: Tensor, tolerance: Any) -> float:
+    return float(max(a.spec.shape[-2:]) * np.finfo(a.spec.dtype).eps) if tolerance is None else float(tolerance)
 
 
 @also(input="A", b="B")
@@ -215,8 +215,8 @@ def tensorsolve(A: Any, B: Any, dims: Any = None) -> Tensor:  # noqa: N803
             f"linalg.tensorsolve: Expected self to satisfy the requirement prod(self.shape[other.ndim:]) == "
             f"prod(self.shape[:other.ndim]), but got {n} != {b.spec.size}"
         )
-    found = solve(views.reshape(a, (n, n)), views.reshape(b, (n,)))
-    return views.reshape(found, rest)
+    solution = solve(views.reshape(a, (n, n)), views.reshape(b, (n,)))
+    return views.reshape(solution, rest)
 
 
 @also(input="A")
@@ -235,8 +235,8 @@ def tensorinv(A: Any, ind: int = 2) -> Tensor:  # noqa: N803
             "Expected self to satisfy the requirement prod(self.shape[ind:]) == prod(self.shape[:ind]), but got "
             f"{math.prod(back)} != {math.prod(front)}"
         )
-    found = inverse(views.reshape(a, (math.prod(front), math.prod(back))))
-    return views.reshape(found, (*back, *front))
+    inverted = inverse(views.reshape(a, (math.prod(front), math.prod(back))))
+    return views.reshape(inverted, (*back, *front))
 
 
 def vander(x: Any, N: int | None = None) -> Any:  # noqa: N803

@@ -50,20 +50,20 @@ def einsum(equation: Any, *operands: Any) -> Tensor:
             others = {*output, *(label for _, labels in (*terms, *taken) for label in labels)}
             taken.insert(0, contract(*a, *b, others))
         terms.append(taken[0])
-    ((found, labels),) = terms
-    found, labels = _summed(found, labels, {*output})
-    result = _ordered(found, labels, output)
+    ((contracted, labels),) = terms
+    contracted, labels = _summed(contracted, labels, {*output})
+    result = _ordered(contracted, labels, output)
     if any(result is x for x in tensors):  # a view, as PyTorch has it
         return views.expand(result, result.spec.shape)
     return result
 
 
-def _from_numbers(given: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
+def _from_numbers(args: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
     """Turn lists of numbers into an equation."""
-    pairs = len(given) // 2
-    parts = [_letters(given[2 * k + 1]) for k in range(pairs)]
-    arrow = f"->{_letters(given[-1])}" if len(given) % 2 else ""
-    return ",".join(parts) + arrow, given[: 2 * pairs : 2]
+    pairs = len(args) // 2
+    parts = [_letters(args[2 * k + 1]) for k in range(pairs)]
+    arrow = f"->{_letters(args[-1])}" if len(args) % 2 else ""
+    return ",".join(parts) + arrow, args[: 2 * pairs : 2]
 
 
 def _letters(numbers: Any) -> str:
@@ -207,7 +207,7 @@ def contract(a: Tensor, a_labels: Labels, b: Tensor, b_labels: Labels, others: s
     if not batch:
         return _shaped(matmul(_shaped(a, left + inner), _shaped(b, inner + right)), (*m, *n)), labels
     count, one = (math.prod(lead),), (1,)
-    found = product_of_batches(
+    product = product_of_batches(
         _shaped(a, (*count, *(left or one), *inner)), _shaped(b, (*count, *inner, *(right or one)))
     )
-    return _shaped(found, (*lead, *m, *n)), labels
+    return _shaped(product, (*lead, *m, *n)), labels

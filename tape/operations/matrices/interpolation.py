@@ -18,7 +18,7 @@ from tape.operations.shapes.rearranging import flip
 from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import record, routine_calls, views
 from tape.tensors.registration import implements, public
-from tape.tensors.tensor import Tensor, as_array, plain
+from tape.tensors.tensor import Tensor, as_array, constant_tensor
 
 _OPS: dict[str, Any] = OPS
 _where, sign = FUNCTIONS["where"], FUNCTIONS["sign"]
@@ -54,8 +54,8 @@ def interp(
     return routine_calls.call(_OPS["hermite"], input, xp, fp, slopes)
 
 
-def _floats(*given: Any) -> list[Tensor]:
-    tensors = [tensor_of(np.asarray(x) if isinstance(x, (list, tuple)) else x) for x in given]
+def _floats(*values: Any) -> list[Tensor]:
+    tensors = [tensor_of(np.asarray(x) if isinstance(x, (list, tuple)) else x) for x in values]
     dtype = np.result_type(*(x.spec.dtype for x in tensors))
     dtype = dtype if dtype.kind == "f" else np.dtype(np.float64)
     return [x if x.spec.dtype == dtype else record.to_dtype(x, dtype) for x in tensors]
@@ -76,10 +76,10 @@ def _level(x: Tensor, xp: Tensor, fp: Tensor, left: Any, right: Any, period: Any
     if period is not None:
         x, xp, fp = _around(x, xp, fp, abs(float(period)))
         left = right = None
-    found = routine_calls.call(_OPS["interp"], x, xp, fp)
+    level = routine_calls.call(_OPS["interp"], x, xp, fp)
     if left is not None:
-        found = _where(x < xp[0], left, found)
-    return found if right is None else _where(x > xp[-1], right, found)
+        level = _where(x < xp[0], left, level)
+    return level if right is None else _where(x > xp[-1], right, level)
 
 
 def _around(x: Tensor, xp: Tensor, fp: Tensor, period: float) -> tuple[Any, ...]:
@@ -87,7 +87,7 @@ def _around(x: Tensor, xp: Tensor, fp: Tensor, period: float) -> tuple[Any, ...]
         raise ValueError("period must be a non-zero value")
     remainder = FUNCTIONS["remainder"]
     x, xp = remainder(x, period), remainder(xp, period)
-    record.left(xp)  # the order of the knots is not recorded
+    record.note_escape(xp)  # the order of the knots is not recorded
     order = np.argsort(as_array(xp))
     xp, fp = xp[order], fp[order]
     return x, views.cat([xp[-1:] - period, xp, xp[:1] + period]), views.cat([fp[-1:], fp, fp[:1]])
@@ -180,13 +180,13 @@ def interpn(
         )
     if min(sizes) < 2:  # noqa: PLR2004
         raise ValueError("interpn: each axis has two or more knots")
-    found = routine_calls.call(_OPS["interpn"], x, views.cat(grids), v, sizes=sizes, bounds_error=bool(bounds_error))
+    result = routine_calls.call(_OPS["interpn"], x, views.cat(grids), v, sizes=sizes, bounds_error=bool(bounds_error))
     if bounds_error or fill_value is None:
-        return found
+        return result
     for k, grid in enumerate(grids):
         at: Any = x[..., k]
-        found = _where(at < grid[0], fill_value, _where(at > grid[-1], fill_value, found))
-    return found
+        result = _where(at < grid[0], fill_value, _where(at > grid[-1], fill_value, result))
+    return result
 
 
 @implements(interpolation.interval)
@@ -196,9 +196,9 @@ def _interval(x: Any, xp: Any) -> Tensor:
 
 @implements(interpolation.added_at)
 def _added_at(values: Any, at: Any, *, n: int) -> Any:
-    values, at = tensor_of(values), tensor_of(at) if isinstance(at, Tensor) else plain(at)
-    found: Any = creation.zeros(n, dtype=values.spec.dtype)
-    return found.index_put_((views.reshape(at, -1),), views.reshape(values, -1), accumulate=True)
+    values, at = tensor_of(values), tensor_of(at) if isinstance(at, Tensor) else constant_tensor(at)
+    sums: Any = creation.zeros(n, dtype=values.spec.dtype)
+    return sums.index_put_((views.reshape(at, -1),), views.reshape(values, -1), accumulate=True)
 
 
 @implements(np.interp, records="interp")

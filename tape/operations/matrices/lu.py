@@ -15,7 +15,7 @@ from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import routine_calls, views
 from tape.return_types import named
 from tape.tensors.registration import public
-from tape.tensors.tensor import Tensor, as_array, plain
+from tape.tensors.tensor import Tensor, as_array, constant_tensor
 
 _OPS: dict[str, Any] = OPS
 _where = FUNCTIONS["where"]
@@ -72,8 +72,8 @@ def _top_level_lu(A: Any, pivot: bool = True, get_infos: bool = False) -> Any:  
     >>> tape.lu(tape.tensor([[1.0, 2.0], [4.0, 4.0]]))[1]
     tensor([2, 2], dtype=tape.int32)
     """
-    found = _factors("linalg.lu_factor", A, pivot)
-    return LUWithInfo(*found) if get_infos else found[:2]
+    factors = _factors("linalg.lu_factor", A, pivot)
+    return LUWithInfo(*factors) if get_infos else factors[:2]
 
 
 _top_level_lu.__name__ = _top_level_lu.__qualname__ = "lu"
@@ -131,14 +131,14 @@ def _triangles(packed: Tensor) -> tuple[Any, Any]:
     """Return L and U of packed factors."""
     m, n = packed.spec.shape[-2:]
     k = min(m, n)
-    below, above = plain(np.tri(m, k, -1, dtype=bool)), plain(~np.tri(k, n, -1, dtype=bool))
-    eye = plain(np.eye(m, k, dtype=packed.spec.dtype))
+    below, above = constant_tensor(np.tri(m, k, -1, dtype=bool)), constant_tensor(~np.tri(k, n, -1, dtype=bool))
+    eye = constant_tensor(np.eye(m, k, dtype=packed.spec.dtype))
     return _where(below, packed[..., :k], eye), _where(above, packed[..., :k, :], 0)
 
 
-def _factors(name: str, given: Any, pivot: bool, *, check: bool = False) -> Any:
+def _factors(name: str, matrix: Any, pivot: bool, *, check: bool = False) -> Any:
     """Return packed factors, the rows exchanged, and which pivot is zero."""
-    a = matrix_of(name, given)
+    a = matrix_of(name, matrix)
     if not pivot:
         raise RuntimeError("linalg.lu_factor: LU without pivoting is not implemented on the CPU")
     return routine_calls.call(_OPS["lu_factor"], a, check=name if check else "")
@@ -170,8 +170,8 @@ def ldl_factor_ex(A: Any, *, hermitian: bool = False, check_errors: bool = False
     return LDLFactorEx(*_ldl("torch.linalg.ldl_factor_ex", A, check=bool(check_errors)))
 
 
-def _ldl(name: str, given: Any, *, check: bool) -> Any:
-    a = square_of(name, given)
+def _ldl(name: str, matrix: Any, *, check: bool) -> Any:
+    a = square_of(name, matrix)
     if wants(a):
         raise RuntimeError(f"{name}: there is no gradient; give A.detach()")
     return routine_calls.call(_OPS["ldl_factor"], a, check=name if check else "")

@@ -17,7 +17,7 @@ from tape.recording import record, views
 from tape.recording.arguments import dim_of
 from tape.repeated_calls.calls_with_arguments import argued
 from tape.tensors.registration import public
-from tape.tensors.tensor import Tensor, as_array, plain
+from tape.tensors.tensor import Tensor, as_array, constant_tensor
 
 _where = FUNCTIONS["where"]
 _MATRIX = 2
@@ -38,10 +38,10 @@ def cond(A: Any, p: Any = None) -> Tensor:  # noqa: N803
     try:
         return matrix_norm(a, p) * matrix_norm(inverse(a), p)
     except np.linalg.LinAlgError:
-        record.left(a)  # which of them are singular is not recorded
+        record.note_escape(a)  # which of them are singular is not recorded
     singular = np.asarray(np.linalg.det(as_array(a)) == 0)
-    safe = _where(plain(singular[..., None, None]), identity(a.spec.shape[-1], a), a)
-    return _where(plain(singular), float("inf"), matrix_norm(a, p) * matrix_norm(inverse(safe), p))  # type: ignore[no-any-return]
+    safe = _where(constant_tensor(singular[..., None, None]), identity(a.spec.shape[-1], a), a)
+    return _where(constant_tensor(singular), float("inf"), matrix_norm(a, p) * matrix_norm(inverse(safe), p))  # type: ignore[no-any-return]
 
 
 @also(input="A")
@@ -61,19 +61,19 @@ def matrix_norm(
     if first == second:
         raise RuntimeError(f"linalg.matrix_norm: dims must be different. Got {dim}")
     if isinstance(ord, str) or abs(ord) == 2:  # noqa: PLR2004
-        found = _spectral(a, ord, first, second)
+        norm = _spectral(a, ord, first, second)
     elif abs(ord) in (1, float("inf")):
         rows, over = (first, second) if abs(ord) == 1 else (second, first)
         sums = FUNCTIONS["abs"](a).sum(rows, keepdim=True)
-        found = (sums.amax if ord > 0 else sums.amin)(over, keepdim=True)
-        found = views.squeeze(found, (first, second))
+        norm = (sums.amax if ord > 0 else sums.amin)(over, keepdim=True)
+        norm = views.squeeze(norm, (first, second))
     else:
         raise RuntimeError(f"linalg.matrix_norm: Order {ord} not supported.")
     if not keepdim:
-        return found  # type: ignore[no-any-return]
+        return norm  # type: ignore[no-any-return]
     for axis in sorted((first, second)):
-        found = views.unsqueeze(found, axis)
-    return found  # type: ignore[no-any-return]
+        norm = views.unsqueeze(norm, axis)
+    return norm  # type: ignore[no-any-return]
 
 
 def _spectral(a: Tensor, ord: Any, first: int, second: int) -> Any:  # noqa: A002
@@ -132,8 +132,8 @@ def _top_level_norm(
         order = 2 if p is None or p == "fro" else p
         return _norm_of(input, order, dim, keepdim, dtype=dtype, axis=axis, keepdims=keepdims)
     a = tensor_of(input)
-    given = tuple(range(len(a.spec.shape))) if dims is None else dims
-    return matrix_norm(a, p, given, bool(keepdims if keepdim is None else keepdim), dtype=dtype)
+    axes = tuple(range(len(a.spec.shape))) if dims is None else dims
+    return matrix_norm(a, p, axes, bool(keepdims if keepdim is None else keepdim), dtype=dtype)
 
 
 _top_level_norm.__name__ = _top_level_norm.__qualname__ = "norm"

@@ -56,10 +56,12 @@ def solve_ex(A: Any, B: Any, *, left: bool = True, check_errors: bool = False) -
     a, b = (turned(a), b if vector else turned(b)) if not left else (a, b)
     _check_rows("linalg.solve", a, b)
     batch = batch_of(a)
-    found, info = routine_calls.call(_OPS["solve_ex"], *together("linalg.solve", a, b), check_errors=bool(check_errors))
+    solution, info = routine_calls.call(
+        _OPS["solve_ex"], *together("linalg.solve", a, b), check_errors=bool(check_errors)
+    )
     more = len(info.spec.shape) - len(batch)
     info = info[(0,) * more + tuple(slice(0, 1) if n == 1 else slice(None) for n in batch)]
-    return SolveEx(views.squeeze(found, -1) if vector else turned(found) if across else found, info)
+    return SolveEx(views.squeeze(solution, -1) if vector else turned(solution) if across else solution, info)
 
 
 def _vector(a: Tensor, b: Tensor) -> Tensor:

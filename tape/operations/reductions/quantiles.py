@@ -111,7 +111,7 @@ def quantiles(
     rows = sort(_last(x, dims)).values
     n, lead = rows.spec.shape[-1], rows.spec.shape[:-1]
     if without_nan:
-        record.left(x)  # how many are no nan decides what is picked
+        record.note_escape(x)  # how many are no nan decides what is picked
         counts = (~np.isnan(as_array(rows))).sum(-1).reshape(-1)
     else:
         counts = np.full(math.prod(lead), n)
@@ -168,7 +168,7 @@ def _checked(name: str, x: Any, q: Any, interpolation: str) -> tuple[Tensor, Arr
 
 def _fractions(q: Any) -> Array:
     if isinstance(q, Tensor):
-        record.left(q)
+        record.note_escape(q)
         return np.asarray(as_array(q), np.float64)
     return np.asarray(q, np.float64)
 

@@ -19,7 +19,7 @@ from tape.recording import record, routine_calls, views
 from tape.recording.arguments import dim_of, either
 from tape.repeated_calls.calls_with_arguments import argued
 from tape.tensors.registration import implements, public
-from tape.tensors.tensor import Array, Tensor, as_array, carried, leaf
+from tape.tensors.tensor import Array, Tensor, as_array, leaf, scalar_or_array
 
 _SORT, _ARGSORT = OPS["sort"], OPS["argsort"]
 _TOPK: Any = OPS["topk"]
@@ -146,13 +146,14 @@ def escaped_values(x: Tensor, name: str) -> Array:
     """Return the values of a tensor that decide the shape of a result without a gradient; recorders note an escape."""
     if x._slot is not None:
         raise NotImplementedError(f"the derivative for '{name}' is not implemented; use it on x.detach()")
-    record.left(x)
+    record.note_escape(x)
     return as_array(x)
 
 
 def constant_result(value: Any) -> Tensor:
     """Return an array, or a number, as a tensor without a gradient."""
-    return leaf(carried(np.ascontiguousarray(value) if np.ndim(value) else np.asarray(value)), requires_grad=False)
+    array = np.ascontiguousarray(value) if np.ndim(value) else np.asarray(value)
+    return leaf(scalar_or_array(array), requires_grad=False)
 
 
 @public()

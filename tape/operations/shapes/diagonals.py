@@ -14,7 +14,7 @@ from tape.recording import record, views
 from tape.recording.arguments import dim_of
 from tape.repeated_calls.call_table import viewing
 from tape.tensors.registration import implements, public
-from tape.tensors.tensor import Array, Tensor, method, plain
+from tape.tensors.tensor import Array, Tensor, constant_tensor, method
 
 _MATRIX = 2
 
@@ -134,7 +134,7 @@ def _triangle(name: str, *, lower: bool) -> Any:
 def _masked(x: Tensor, k: int, lower: bool) -> Tensor:
     """Cut what is outside of a triangle; a vector is every row of a square, as NumPy has it."""
     n, m = (x.spec.shape * 2)[-2:]
-    mask = plain(_mask(n, m, k if lower else k - 1))
+    mask = constant_tensor(_mask(n, m, k if lower else k - 1))
     return FUNCTIONS["where"](mask, x, 0) if lower else FUNCTIONS["where"](mask, 0, x)  # type: ignore[no-any-return]
 
 
@@ -195,7 +195,8 @@ def _indices(function: Any, row: int, col: int, offset: int, dtype: Any) -> Tens
     for name, n in (("row", row), ("col", col)):
         if n < 0:
             raise RuntimeError(f"{name} must be non-negative, got {n}")
-    return plain(np.stack(function(row, offset, col)).astype(np.int64 if dtype is None else dtype, copy=False))
+    numbers = np.stack(function(row, offset, col))
+    return constant_tensor(numbers.astype(np.int64 if dtype is None else dtype, copy=False))
 
 
 @implements(np.diagonal, records="diagonal")

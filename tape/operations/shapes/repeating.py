@@ -12,7 +12,7 @@ from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import integer_indices, views
 from tape.recording.arguments import dim_of, ints_of
 from tape.tensors.registration import implements, public
-from tape.tensors.tensor import Tensor, method, plain
+from tape.tensors.tensor import Tensor, constant_tensor, method
 
 
 @method()
@@ -62,7 +62,7 @@ def repeat_interleave(
     """
     if repeats is None:
         counts = _counts(input, "repeat_interleave")
-        return plain(np.repeat(np.arange(len(counts)), counts))
+        return constant_tensor(np.repeat(np.arange(len(counts)), counts))
     input = tensor_of(input)
     if dim is None:
         input, dim = views.reshape(input, -1), 0
@@ -130,5 +130,5 @@ def _resize(a: Any, new_shape: Any) -> Tensor:
         raise ValueError("all elements of `new_shape` must be non-negative")
     flat, size = views.reshape(x, -1), int(np.prod(shape))
     if not x.spec.size:
-        return plain(np.zeros(shape, x.spec.dtype))
+        return constant_tensor(np.zeros(shape, x.spec.dtype))
     return views.reshape(picked_along(flat, 0, np.arange(size) % x.spec.size), shape)

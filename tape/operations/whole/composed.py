@@ -63,7 +63,7 @@ def frexp(input: Any) -> Any:
         raise RuntimeError(
             f"frexp() only supports floating-point dtypes, not {input.spec.dtype.name}; convert: x.double()"
         )
-    record.left(input)
+    record.note_escape(input)
     exponents = np.frexp(as_array(input))[1]
     mantissas = elementwise.ldexp(input, -exponents)
     return return_types.frexp(mantissas, leaf(np.asarray(exponents), requires_grad=False))

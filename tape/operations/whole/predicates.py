@@ -192,7 +192,7 @@ def contains(x: Tensor, element: Any) -> builtins.bool:
     equal = x == element
     if not isinstance(equal, Tensor):
         raise TypeError(f"Tensor.__contains__ takes a tensor or a number, not {type(element).__name__}")
-    record.left(equal)
+    record.note_escape(equal)
     return builtins.bool(np.any(as_array(equal)))
 
 
@@ -213,7 +213,7 @@ for _name in ("is_cuda", "is_mps", "is_meta", "is_sparse", "is_quantized"):
 def _values(x: Any) -> Any:
     if not isinstance(x, Tensor):
         return x
-    record.left(x)
+    record.note_escape(x)
     return as_array(x)
 
 

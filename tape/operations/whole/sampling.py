@@ -16,7 +16,7 @@ from tape.random import Generator, generator_of
 from tape.recording import record
 from tape.tensors.operands import operand
 from tape.tensors.registration import public
-from tape.tensors.tensor import Array, Tensor, as_array, carried, method, plain
+from tape.tensors.tensor import Array, Tensor, as_array, constant_tensor, method, scalar_or_array
 
 _INT64 = np.dtype(np.int64)
 
@@ -48,7 +48,7 @@ def _delivered(
         if out.spec.size:
             raise RuntimeError(f"{name}: out has shape {list(out.spec.shape)}, the numbers {list(array.shape)}")
         out.resize_(array.shape)
-    return writes.store(out, plain(carried(array)), name, casts=True)
+    return writes.store(out, constant_tensor(scalar_or_array(array)), name, casts=True)
 
 
 def rand(
@@ -166,7 +166,7 @@ def normal(
     if size is None and not parameters:
         raise TypeError("normal: give a size, or a tensor as mean or std")
     for x in parameters:
-        record.left(x)
+        record.note_escape(x)
     low, spread = (as_array(x) if isinstance(x, Tensor) else np.asarray(x) for x in (mean, std))
     if (spread < 0).any():
         raise RuntimeError("normal expects all elements of std >= 0.0")
@@ -187,16 +187,16 @@ def bernoulli(input: Tensor, p: Any = None, *, generator: Generator | None = Non
     tensor([0., 1.])
     """
     odds = operand(input if p is None else p)
-    record.left(odds)
+    record.note_escape(odds)
     wanted = as_array(odds) if isinstance(odds, Tensor) else np.asarray(odds)
     if not ((wanted >= 0) & (wanted <= 1)).all():
         raise RuntimeError("Expected p_in >= 0 && p_in <= 1 to be true: probabilities are from 0 to 1")
     drawn = _uniform(generator_of(generator), input.spec.shape, np.dtype(np.float64))
-    return plain(carried((drawn < wanted).astype(input.spec.dtype)))
+    return constant_tensor(scalar_or_array((drawn < wanted).astype(input.spec.dtype)))
 
 
 def _filled(x: Tensor, name: str, array: Array) -> Tensor:
-    return writes.store(x, plain(carried(array.astype(x.spec.dtype).reshape(x.spec.shape))), name)
+    return writes.store(x, constant_tensor(scalar_or_array(array.astype(x.spec.dtype).reshape(x.spec.shape))), name)
 
 
 @method()
