@@ -109,8 +109,8 @@ def as_tensor(data: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
     if isinstance(data, (list, tuple)) and _holds_tensors(data):
         return _stacked(data, dtype, requires_grad=False)
     array = _array(data, dtype, copy=None)
-    copy_ = leaf(array if isinstance(data, np.ndarray) else scalar_or_array(array), requires_grad=False)
-    return show(copy_) if isinstance(data, np.ndarray) else copy_
+    result = leaf(array if isinstance(data, np.ndarray) else scalar_or_array(array), requires_grad=False)
+    return show(result) if isinstance(data, np.ndarray) else result
 
 
 def from_numpy(array: Array) -> Tensor:

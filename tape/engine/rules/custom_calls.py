@@ -87,8 +87,8 @@ class Call:
         return self._pull(cotangents, instruction)
 
     def _pull(self, cotangents: dict[int, Array | None], instruction: Instruction) -> list[Array | None]:
-        given = [cotangents.get(k) for k in range(len(self.specs))]
-        grads = [None if g is None else constant_tensor(scalar_or_array(_added(g))) for g in given]
+        arrived = [cotangents.get(k) for k in range(len(self.specs))]
+        grads = [None if g is None else constant_tensor(scalar_or_array(_added(g))) for g in arrived]
         self._lay_out(instruction)
         with modes.kept(grad=False):
             gradients = self._backward(grads, instruction)
