@@ -97,9 +97,11 @@ def _numpys(op: Op) -> list[str]:
     """Return the functions of NumPy's and SciPy's that run the record."""
     if isinstance(op, Elementwise) and isinstance(op.ufunc, LateUfunc):
         return [f"scipy.special.{op.ufunc.__name__}"]
-    own = {op.ufunc} if isinstance(op, Elementwise) and isinstance(op.ufunc, np.ufunc) and names_of(op) else set()
+    record_ufuncs = (
+        {op.ufunc} if isinstance(op, Elementwise) and isinstance(op.ufunc, np.ufunc) and names_of(op) else set()
+    )
     told = {function for function, records in RECORDS.items() if op.name in records}
-    return sorted(map(numpy_name, own | told))
+    return sorted(map(numpy_name, record_ufuncs | told))
 
 
 def numpy_name(function: Any) -> str:
@@ -176,5 +178,5 @@ def _infix(sign: str, left: Any, right: Any) -> str:
 
 def _held(expression: Any, binding: int) -> str:
     """Print an operand, in parentheses if it would come apart."""
-    text, own = _print(expression)
-    return text if own >= binding else f"({text})"
+    text, precedence = _print(expression)
+    return text if precedence >= binding else f"({text})"
