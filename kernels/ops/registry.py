@@ -1,4 +1,4 @@
-"""The registry with every table declared: import OPS from here, not from kinds.py, to find all records in it."""
+"""The registry with every table declared: import OPS from here, not from records/op.py, to find all records in it."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from tape.tensors.pytrees import Structure
 from tape.tensors.tensor import Tensor, constant_tensor, scalar_or_array
 from tape.transforms.signature import Signature, check_written, value_of
 
-_OWN = ("_first", "_machines", "_scalar", "_lock", "_single")
+_NOT_PICKLED = ("_first", "_machines", "_scalar", "_lock", "_single")
 
 
 class Program:
@@ -218,7 +218,7 @@ class Program:
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle as data: the recipe, without plans, machines or code."""
-        return {name: value for name, value in vars(self).items() if name not in _OWN}
+        return {name: value for name, value in vars(self).items() if name not in _NOT_PICKLED}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)

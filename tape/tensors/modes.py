@@ -37,7 +37,7 @@ Native code reads this, from the context variable.
 GRADIENTS_OFF: Final = False
 ASK_MODE: Final = None
 _active: ContextVar[ActiveTape] = ContextVar("tape_active", default=ASK_MODE)
-_sole_recorder: ContextVar[Any] = ContextVar("tape_heard", default=None)
+_sole_recorder: ContextVar[Any] = ContextVar("tape_sole_recorder", default=None)
 """Where only a recorder observes operations: the mode, the tape or False, the thread, the function to notify."""
 active: Callable[[], ActiveTape] = _active.get
 """Return the active tape.
@@ -178,9 +178,9 @@ def tape_beside_recorder() -> ActiveTape:
     tape = _active.get()
     if tape is not ASK_MODE:
         return tape
-    heard, mode = _sole_recorder.get(), _mode.get()
-    if heard is not None and heard[0] is mode:
-        recorded: ActiveTape = heard[1]
+    recorder, mode = _sole_recorder.get(), _mode.get()
+    if recorder is not None and recorder[0] is mode:
+        recorded: ActiveTape = recorder[1]
         return recorded
     return wanted_tape() if _short(mode) else ASK_MODE
 

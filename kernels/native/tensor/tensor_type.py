@@ -43,7 +43,7 @@ _MEMBERS = {
     "_extras": (OBJECT, words.O_EXTRAS, 0), "_offset": (SIZE, words.O_OFFSET, 0), "_bytes": (SIZE, words.O_BYTES, 0),
     "__weaklistoffset__": (SIZE, words.O_WEAK, READONLY),
 }  # fmt: skip
-_OWN = frozenset({"__dict__", "__weakref__", "__slots__", "__module__", "__del__", "_slot", "_unheld", *_MEMBERS})
+_REPLACED = frozenset({"__dict__", "__weakref__", "__slots__", "__module__", "__del__", "_slot", "_unheld", *_MEMBERS})
 """Attributes of the class that the native type replaces, or lacks."""
 
 
@@ -94,7 +94,7 @@ def _memory(native: Any) -> dict[int, Any]:
 
 def _with_methods(native: Any, cls: type) -> Any:
     for name, value in vars(cls).items():
-        if name not in _OWN:
+        if name not in _REPLACED:
             setattr(native, name, value)
     native.__name__ = cls.__name__  # errors name a type by this
     return native

@@ -1,6 +1,6 @@
 """The table of operations that choose, element by element: bounds, extrema that skip nan, signs, steps.
 
-What is not chosen receives nothing (:func:`kernels.records.kinds.cut`), not 0 times what may be infinite.
+What is not chosen receives nothing (:func:`kernels.records.symbols.cut`), not 0 times what may be infinite.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ def each(function: Any, *operands: Array) -> Any:
 
 
 def _stand_ins(operands: tuple[Array, ...]) -> list[tuple[Array, ...]]:
-    """Return operands for the one call that tells the shapes of the results of an empty batch."""
+    """Return operands for the one call that gives the shapes of the results of an empty batch."""
     return [tuple(np.eye(*x.shape[-2:], dtype=x.dtype) for x in operands)]
 
 

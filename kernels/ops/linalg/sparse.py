@@ -47,7 +47,7 @@ class Pattern:
     def factors(self, data: Array, make: Callable[[], Any]) -> Any:
         """Return what was made of these values before; it is kept while their memory holds them.
 
-        The adjoint finds it by the address; a copy tells whether the values are still the same.
+        The adjoint finds it by the address; a copy shows whether the values are still the same.
         """
         key = where(data)
         known = self._factors.get(key)

@@ -84,9 +84,9 @@ class Function:
 
 
 def _apply(cls: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    hear = getattr(modes.current().recorder, "called", None)
-    if hear is not None and not kwargs and _is_mapped(cls):
-        return hear(partial(_apply, cls), partial(MAPPED[0], cls), args)
+    notify = getattr(modes.current().recorder, "called", None)
+    if notify is not None and not kwargs and _is_mapped(cls):
+        return notify(partial(_apply, cls), partial(MAPPED[0], cls), args)
     positional = len(args)
     args, kwargs = _bound(cls, args, kwargs)
     for x in args:

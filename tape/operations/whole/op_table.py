@@ -100,8 +100,8 @@ def _numpys(op: Op) -> list[str]:
     record_ufuncs = (
         {op.ufunc} if isinstance(op, Elementwise) and isinstance(op.ufunc, np.ufunc) and names_of(op) else set()
     )
-    told = {function for function, records in RECORDS.items() if op.name in records}
-    return sorted(map(numpy_name, record_ufuncs | told))
+    registered = {function for function, records in RECORDS.items() if op.name in records}
+    return sorted(map(numpy_name, record_ufuncs | registered))
 
 
 def numpy_name(function: Any) -> str:
