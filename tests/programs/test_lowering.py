@@ -40,8 +40,8 @@ class Row:
 def rows_of(tasks: Tasks) -> list[Row]:
     """Return the tasks one by one."""
     found, at = [], 0
-    for what, adds in zip(tasks.what, tasks.adds, strict=True):
-        call, count = tasks.calls[what], tasks.counts[what]
+    for number, adds in zip(tasks.call_numbers, tasks.adds, strict=True):
+        call, count = tasks.calls[number], tasks.counts[number]
         places = [(~p, True) if p < 0 else (p, False) for p in tasks.places[at : at + count]]
         at += count
         found.append(Row(call, bool(adds), *written_and_read(call, places)))
@@ -67,7 +67,7 @@ def lowered(f: Function, *given: Any, reverse: bool = True) -> tuple[Plan, list[
 def columns(made: Plan) -> tuple[Any, ...]:
     """Return all that rows are made of."""
     tasks = made.tasks
-    return tasks.what.tolist(), tasks.adds.tolist(), tasks.places.tolist(), tasks.offsets, tasks.counts
+    return tasks.call_numbers.tolist(), tasks.adds.tolist(), tasks.places.tolist(), tasks.offsets, tasks.counts
 
 
 def long(x: Any) -> Any:
