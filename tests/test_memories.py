@@ -40,8 +40,7 @@ from memories import (
 from replays import function_of, gradients, pure, replayed
 
 import tape
-from kernels.instructions.form import Form
-from kernels.kinds.write import Write
+from kernels.kinds import write
 from kernels.sweeps import backend
 from tape.operations import indexing
 from tape.operations import writes as writing
@@ -233,20 +232,10 @@ def nothing(*_: Any, **__: Any) -> None:
     """Stand for what a fault leaves out."""
 
 
-def without_zeroing(op: Write, *given: Any) -> Any:
-    """Return the form of a write that keeps the gradient of what it overwrites."""
-    form = form_of_write(op, *given)
-    pulls = (None, form.pulls[1])
-    return Form(op, form.specs, form.spec, form.wanted, form.saved, pulls, form.params, form.name)
-
-
-form_of_write = Write.form
-
-
 FAULTS: dict[str, tuple[Any, str, Any]] = {
     "a slice is known by the tensor in it": (indexing, "_item", lambda key: key),
     "what pullbacks read is not saved": (writing, "protect", nothing),
-    "the gradient of what is overwritten is kept": (Write, "form", without_zeroing),
+    "the gradient of what is overwritten is not cleared": (write, "_nothing", lambda: 1.0),
     "views stay at the version before": (view_families, "outdate", nothing),
     "a write through a view is one to the view alone": (writing, "record", nothing),
     "an overlapping source is read while it is written": (writing, "meets", lambda *_: False),
