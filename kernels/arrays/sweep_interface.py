@@ -78,7 +78,7 @@ class Task:
 
     ``observers`` receive their gradients. With ``restrict`` only what leads to an observer is computed, and no leaf
     is delivered. If ``free`` counts no other reader of the tape, the instructions that saved values are dropped, and
-    those that need them, unless an observer is ``required`` and nothing reached it. ``crossing``: the
+    those that need them, unless an observer is ``required`` and nothing reached it. ``cross_tape``: the
     graph may lead to other tapes. With ``batch`` the seeds have a leading axis of that length, and all gradients do:
     so many sweeps in one. ``hooked`` are the ids of leaves that have hooks: ``reached`` is called with each, and with
     its gradient, as soon as all of it is there.
@@ -90,7 +90,7 @@ class Task:
     observers: Sequence[Observer] = ()
     restrict: bool = False
     free: Readers | None = None
-    crossing: bool = False
+    cross_tape: bool = False
     required: bool = False
     batch: int = 0
     hooked: Collection[int] = ()

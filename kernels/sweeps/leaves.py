@@ -28,7 +28,7 @@ def place_leaves(
     observers: Sequence[Observer],
     batch: int,
     *,
-    crossing: bool,
+    cross_tape: bool,
     only: set[Any] | None = None,
 ) -> list[PlacedLeaf]:
     """Give each leaf found, or only these, a place for its gradient."""
@@ -41,7 +41,7 @@ def place_leaves(
             continue
         bucket = words.BUCKET * leaf_rows[at + 2]
         if type(leaf) is int:
-            if not crossing:
+            if not cross_tape:
                 space.held = []
                 raise CrossingError
             spec = operand_spec(entries, leaf_rows[at], leaf_rows[at + 1])
@@ -68,13 +68,13 @@ def place(space: Workspace, entries: Any, only: Wanted | None, hooked: Container
     """
     count = space.words[words.H_LEAF]
     if only is None:
-        placed = place_leaves(space, entries, (), 0, crossing=False) if count else []
+        placed = place_leaves(space, entries, (), 0, cross_tape=False) if count else []
         if hooked:
             refuse(placed, hooked)
         return placed
     leaf_rows, flat, wanted, (leaves, alone) = space.leaf_rows, space.flat, 0, only
     if count == len(leaves):  # the usual case: exactly the wanted leaves were found, or one of them is missing
-        placed = place_leaves(space, entries, (), 0, crossing=False)
+        placed = place_leaves(space, entries, (), 0, cross_tape=False)
         return placed if leaves.issuperset([row[0] for row in placed]) else _none(space)
     for at in range(0, words.LEAF_WORDS * count, words.LEAF_WORDS):
         leaf = entries.operand(leaf_rows[at], leaf_rows[at + 1])
@@ -88,7 +88,7 @@ def place(space: Workspace, entries: Any, only: Wanted | None, hooked: Container
         return _none(space)
     space.words[words.H_RESTRICT] = 1
     space.relevant(space.address)
-    return place_leaves(space, entries, (), 0, crossing=False, only=leaves)
+    return place_leaves(space, entries, (), 0, cross_tape=False, only=leaves)
 
 
 def refuse_seen(space: Workspace, entries: Any, seen: Collection[int], root: int) -> None:

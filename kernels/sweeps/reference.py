@@ -26,7 +26,7 @@ from kernels.sweeps.reference_pullbacks import contribute, elements_of, run
 def sweep(task: Task) -> Outcome:
     """Sweep a tape; see :func:`kernels.sweeps.reverse.sweep`."""
     graph = mark(task.entries, task.number, task.seeds)
-    if not task.crossing and graph.foreign():
+    if not task.cross_tape and graph.foreign():
         raise CrossingError
     if task.hooked and task.reached is None:
         refuse(list(graph.ends.values()), task.hooked)

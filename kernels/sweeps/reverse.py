@@ -36,7 +36,9 @@ def sweep(space: Workspace, task: Task) -> Outcome:
         mark(space, entries)
         if task.restrict:
             space.relevant(space.address)
-        placed = place_leaves(space, entries, observers, task.batch, crossing=task.crossing) if header[_LEAF] else []
+        placed = (
+            place_leaves(space, entries, observers, task.batch, cross_tape=task.cross_tape) if header[_LEAF] else []
+        )
         stops = Stops(space, task, placed, buffers) if task.hooked else None
         if stops is not None and stops.places:
             _go_on(space, entries, words.INTERRUPT_CHECK, observers, buffers, task.batch, stops.sweep)
