@@ -11,12 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import hypothesis
-import parameter_ids
 import pytest
-from pytorch_outcomes import libraries, pytorch  # noqa: F401 (fixtures for every test)
+
+from tests.support import parameter_ids
+from tests.support.pytorch_outcomes import libraries, pytorch  # noqa: F401 (fixtures for every test)
 
 # Their asserts are to tell what they compared, whichever test file imports them first.
-pytest.register_assert_rewrite("agreement", "record_cases", "rearrangements", "test_conventions")
+pytest.register_assert_rewrite(
+    "tests.support.agreement",
+    "tests.support.record_cases",
+    "tests.support.rearrangements",
+    "tests.conventions.test_conventions",
+)
 
 ROOT = Path(__file__).resolve().parents[1]
 FIGURES = pytest.StashKey[list[str]]()

@@ -1,7 +1,8 @@
 """Coefficients of the elementary functions: minimax polynomials of our own, lowest coefficient first.
 
-Found with the Remez exchange at 50 digits (mpmath), then rounded to the format; tests/minimax.py repeats it and says
-which function, weight and interval each name stands for. Beside each stands its greatest relative error in the result.
+Found with the Remez exchange at 50 digits (mpmath), then rounded to the format; tests/support/minimax.py repeats it and
+says which function, weight and interval each name stands for. Beside each stands its greatest relative error in the
+result.
 The forms that they complete are classical: log and the reductions to an interval are those of fdlibm (Sun), the scaled
 exp(a*a) * erfc(a) that of Shepherd and Laframboise (1981). Constants are cut into parts whose products with the
 integers they meet are exact.

@@ -1,4 +1,4 @@
-"""Loops whose printed source tests/codegen/printed_loops.txt has: ``python tests/codegen/loop_cases.py`` renews it.
+"""Loops whose printed source tests/codegen/printed_loops.txt has: ``python -m tests.codegen.loop_cases`` renews it.
 
 What has changed in the file is to be read before it is committed: it is what the compiler is given. Lines that all
 sources begin with stand in the first alone; "..." stands for them in the others.
@@ -19,7 +19,7 @@ from kernels.codegen.operand_spaces import Operand
 from kernels.ops.registry import OPS
 
 PRINTED = Path(__file__).with_name("printed_loops.txt")
-COMMAND = "python tests/codegen/loop_cases.py"
+COMMAND = "python -m tests.codegen.loop_cases"
 RULER = "=" * 100
 F8, F4, I8, B1 = (np.dtype(code) for code in ("f8", "f4", "i8", "?"))
 

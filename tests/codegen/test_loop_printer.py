@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from loop_cases import COMMAND, F4, LOOPS, stored, text_of, texts
 
 from kernels.codegen.loop_printer import Loop
 from kernels.codegen.operand_spaces import Operand
 from kernels.compiler.direct_calls import callable_at
 from kernels.native.memory import where
+from tests.codegen.loop_cases import COMMAND, F4, LOOPS, stored, text_of, texts
 
 SIZE = 4096
 """Bytes of each operand's memory, more than any case reaches but the constant ones."""

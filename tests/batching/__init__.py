@@ -1,0 +1,1 @@
+"""Tests of tape.batching: vmap."""

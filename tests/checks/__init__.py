@@ -1,0 +1,1 @@
+"""Tests of tape.checks and tape.testing: what checks gradients, and measures."""

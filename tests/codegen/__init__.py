@@ -1,0 +1,1 @@
+"""Tests of kernels.codegen: kernels printed from rules, and those written for rows."""

@@ -1,0 +1,1 @@
+"""Tests of kernels.compiler: translation of native source, and the cache of machine code."""

@@ -1,0 +1,1 @@
+"""What is held against PyTorch: the same programs, the same answers; and what PyTorch gave, stored."""

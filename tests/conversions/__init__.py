@@ -1,0 +1,1 @@
+"""Tests of tape.conversions: NumPy, files, pickles and DLPack."""

@@ -1,0 +1,1 @@
+"""Tests of tape.engine: backward by each way, hooks, functions, forward mode."""

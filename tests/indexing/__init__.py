@@ -1,0 +1,1 @@
+"""Tests of kernels.native.indexing: elements and parts picked and written natively."""

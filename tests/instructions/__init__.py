@@ -1,0 +1,1 @@
+"""Tests of kernels.instructions: saved values before writes, cotangents that are used again."""

@@ -1,0 +1,1 @@
+"""Tests of tape.numpy_interface: NumPy's functions, methods and standard on tensors."""

@@ -1,0 +1,1 @@
+"""Tests of tape.operations: values, gradients and errors of public functions."""

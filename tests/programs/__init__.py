@@ -1,0 +1,1 @@
+"""Tests of kernels.programs and tape.programs: recorded once, replayed natively."""

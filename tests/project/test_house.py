@@ -1,0 +1,525 @@
+"""The house: rooms in one order, each importing only what stands below it, all of them small."""
+
+import ast
+import importlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kernels.ops.registry import OPS
+from kernels.records.op import Op
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("kernels", "tape")
+
+# Rooms, bottom to top: a file imports from rooms that stand earlier and, without a circle, from its own.
+# fmt: off
+HOUSE = [
+    "kernels",
+    "kernels.foundation",
+    "kernels.compiler",
+    "kernels.arrays",
+    "kernels.vectormath",
+    "kernels.native",
+    "kernels.native.pool",
+    "kernels.native.tape",
+    "kernels.native.calls",
+    "kernels.native.indexing",
+    "kernels.native.tensor",
+    "kernels.records",
+    "kernels.codegen",
+    "kernels.codegen.rows",
+    "kernels.instructions",
+    "kernels.kinds",
+    "kernels.ops.elementwise",
+    "kernels.ops.linalg",
+    "kernels.ops",
+    "kernels.programs.running",
+    "kernels.programs.recording",
+    "kernels.debug",
+    "kernels.sweeps.native",
+    "kernels.call_cache",
+    "kernels.sweeps",
+    "kernels.programs.lowering",
+    "kernels.programs",
+    "tape.errors",
+    "tape.foundation",
+    "tape.tensors",
+    "tape.repeated_calls",
+    "tape.recording",
+    "tape.conversions",
+    "tape.return_types",
+    "tape.operations",
+    "tape.operations.shapes",
+    "tape.operations.reductions",
+    "tape.operations.gather_scatter",
+    "tape.operations.in_place",
+    "tape.operations.matrices",
+    "tape.kinds",
+    "tape.engine.rules",
+    "tape.engine.graph",
+    "tape.engine",
+    "tape.transforms",
+    "tape.random",
+    "tape.batching",
+    "tape.linalg",
+    "tape.special",
+    "tape.operations.whole",
+    "tape.numpy_interface",
+    "tape.func",
+    "tape.programs",
+    "tape.checks",
+    "tape.autograd.function",
+    "tape.sparse",
+    "tape.quadrature",
+    "tape.distributions",
+    "tape.densities",
+    "tape.stats",
+    "tape.optimize",
+    "tape.testing",
+    "tape.array_api",
+    "tape.autograd.functional",
+    "tape.autograd.forward_ad",
+    "tape.autograd.gradcheck",
+    "tape.autograd.graph",
+    "tape.autograd",
+    "tape.functions",
+    "tape",
+    "tape.examples",
+    "tape.examples.heat",
+    "tape.examples.heat_inverse",
+    "tape.examples.lynx_hare",
+    "tape.examples.rosenbrock",
+    "tape.tools",
+    "tape.__main__",
+]
+# fmt: on
+
+MOST_LINES = 400
+MOST_ENTRIES = 16
+MOST_LINES_OF_A_FUNCTION = 40
+LARGER: dict[str, str] = {  # "room" or "room:function" -> why it may pass its ceiling
+}
+
+VAGUE_NAMES = {"core", "base", "common", "helper", "helpers", "misc", "shared", "util", "utils"}
+NAMES_KEPT = {"tape.utils": "PyTorch's name for the module that holds checkpoint"}
+
+# Files that may name records of some kinds, since what they do for them is written by hand.
+MAY_NAME = {
+    "kernels.compiler.numbers_ir": (
+        "Elementwise",
+        "Select",
+        "Reduction",
+    ),  # what native source, LLVM and libm call functions
+    "kernels.compiler.expressions_ir": ("Elementwise",),  # likewise
+    "kernels.records.powers": ("Elementwise",),  # what kernels/vectormath.py calls the power of any number
+    "kernels.records.symbols": ("Elementwise",),  # how each ufunc that a rule may use is printed
+    "kernels.kinds.elementwise": ("Elementwise",),  # np.where within an expression
+    "tape.conversions.attributes": ("View",),  # detach is a view with another history
+    "tape.engine.rules.saved_tensors": ("View", "Copy"),  # a saved value as a tensor of its slot, or of a copy
+    "tape.kinds.rules_on_tensors": ("Elementwise",),  # where, which leaves elements without a contribution; squares
+    "tape.engine.rules.gradient_tensors": ("Write",),  # parts that are added to where they stand
+    "tape.engine.rules.accumulate_grad": ("Copy",),  # the copy that gives an expanded view a gradient of its own shape
+    "tape.numpy_interface.protocols": ("Elementwise", "Join", "View"),  # the records that NumPy's functions run
+    "tape.operations.numpy_ufuncs": ("Elementwise", "Routine", "Reduction", "Contraction"),  # likewise, for where=
+    "tape.recording.record": ("Copy",),  # the casts of mixed dtypes
+    "tape.programs.interpreting": ("View",),  # parts of which no step tells
+    "tape.kinds.kind": ("View",),  # dims of one behind the batch
+    "tape.batching.run": ("View",),  # likewise
+    "tape.tensors.view_families": ("View",),  # a view of its base's version now
+    "tape.operations.in_place.accumulating": ("Write",),  # likewise
+    "tape.operations.writes": ("Copy", "Write"),  # every operation in place ends in one of these
+    "tape.operations.in_place.methods": ("Elementwise", "Write"),  # methods that are no variant of a record
+    "tape.operations.sums_and_extrema": ("Reduction", "Select"),  # dim, keepdim and the named pair
+    "tape.operations.indexing": (
+        "View",
+        "Gather",
+        "Write",
+    ),  # arrays pick elements; ints, slices and None are views of these names
+    "tape.operations.elementwise": ("Elementwise",),  # keywords, and what is made of several records
+    "tape.numpy_interface.elementwise": ("Elementwise", "Reduction", "Select"),  # NumPy's functions that are no ufunc
+    "tape.special": ("Elementwise", "Routine", "Reduction"),  # SciPy's and PyTorch's names
+    **dict.fromkeys(
+        ("tape.stats", "tape.densities", "tape.distributions", "tape.conversions.scipy_calls"),
+        ("Elementwise", "Routine", "Reduction", "View", "Contraction", "Select"),  # SciPy's names
+    ),
+    "tape.operations.reductions.scans": ("Routine",),  # PyTorch's names and arguments
+    "tape.return_types": ("Select", "Routine"),  # the names that the tuples print
+    "tape.operations.reductions.products_and_counts": ("Elementwise", "Routine"),  # likewise; np.where
+    "tape.operations.numpy_arguments": ("Elementwise", "Reduction"),  # np.where; NumPy's names
+    "tape.numpy_interface.methods": ("Routine", "Contraction", "View"),  # NumPy's names of methods
+    "tape.operations.reductions.numpy_reductions": ("Elementwise", "Routine", "Reduction", "Select"),  # NumPy's names
+    "tape.operations.reductions.softmax": ("Routine", "Reduction"),  # likewise
+    "tape.operations.reductions.norms": ("Routine", "Elementwise"),  # likewise; np.where, clamp_min
+    "tape.operations.reductions.sorting": ("Routine",),  # likewise
+    "tape.operations.reductions.quantiles": ("Elementwise", "Routine"),  # likewise; np.where
+    "tape.operations.reductions.histograms": ("Routine",),  # likewise
+    "tape.operations.reductions.covariances": ("Elementwise",),  # np.where, np.sqrt
+    "tape.operations.reductions.variance": ("Elementwise", "Routine"),  # likewise; np.where, np.sqrt
+    "tape.operations.shapes.rearranging": ("Copy", "View"),  # likewise
+    "tape.operations.shapes.splitting": ("View",),  # likewise
+    "tape.operations.shapes.diagonals": (
+        "View",
+        "Elementwise",
+    ),  # likewise; np.where cuts what is outside of a triangle
+    "tape.operations.gather": ("Elementwise",),  # np.where, which chooses
+    "tape.numpy_interface.selection": ("Elementwise",),  # likewise
+    "tape.operations.whole.composed": ("Elementwise",),  # likewise; what it composes
+    "tape.operations.gather_scatter.scatter_reduce": (
+        "Reduction",
+        "Routine",
+    ),  # what values for one place are reduced by
+    "tape.operations.gather_scatter.scatter": (
+        "Reduction",
+        "Routine",
+        "Elementwise",
+    ),  # what PyTorch calls these reductions
+    "tape.operations.shapes.padding": ("Reduction", "Routine", "Elementwise"),  # what np.pad calls its statistics
+    "tape.recording.views": ("View", "Join", "Copy"),  # sizes with -1, dims, joins
+    "tape.operations.matmul": ("Contraction", "Routine"),  # PyTorch's checks of mm, mv, dot
+    "tape.operations.matrices.decompositions": ("Elementwise", "Routine"),  # PyTorch's names and arguments
+    "tape.operations.matrices.lu": ("Elementwise", "Routine"),  # likewise; where
+    "tape.operations.matrices.solves": ("Routine",),  # likewise
+    "tape.operations.matrices.determinants": ("Elementwise", "Routine"),  # likewise
+    "tape.operations.matrices.norms": ("Elementwise",),  # where, abs
+    "tape.operations.matrices.contractions": ("Routine",),  # likewise
+    "tape.linalg": ("Routine",),  # likewise
+    "tape.numpy_interface.linalg": ("Contraction", "Routine", "View"),  # NumPy's names, for messages
+    "tape.operations.matrices.banded": ("Routine",),  # SciPy's names and arguments
+    "tape.sparse": ("Routine",),  # likewise
+    "tape.operations.matrices.interpolation": ("Elementwise", "Routine"),  # NumPy's and SciPy's names and arguments
+}
+NOT_THE_OP = {  # (module, string): what else it means there
+    ("kernels.native.memory", "i1"): "a type of one byte",
+    ("tape.examples.lynx_hare", "gamma"): "a rate of the model",
+    ("tape.examples.lynx_hare", "beta"): "likewise",
+    ("tape.operations.whole.op_table", "index"): "what the table calls the place that a Select keeps",
+    ("tape.operations.whole.op_table", "all"): "of dtypes: all of them",
+    ("tape.engine.graph.hook_registration", "all"): "when a hook of several gradients runs",
+    ("tape.engine.graph.hook_registration", "any"): "likewise",
+    **{
+        ("tape.operations.whole.op_table", name): "the name of NumPy's function, for which Python has a word"
+        for name in ("bitwise_and", "bitwise_or", "logical_and", "logical_not", "logical_or")
+    },
+    **{
+        ("tape.operations.operators", name): "the name of Python's operator: __add__"
+        for name in ("abs", "add", "eq", "ge", "gt", "le", "lt", "mul", "ne", "pow", "sub")
+    },
+}
+
+
+def module_files() -> dict[str, Path]:
+    """Every source file by its dotted name; a package's __init__ by the package's name."""
+    files = {}
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            files[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return files
+
+
+def imported_names(tree: ast.AST, package: str) -> Iterator[tuple[str, str]]:
+    """Yield (module, name or "") for each import anywhere in a file, however it is written."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=names):
+                yield from ((alias.name, "") for alias in names)
+            case ast.ImportFrom(module=module, names=names, level=level):
+                parents = package.split(".")
+                above = parents[: len(parents) - level + 1] if level else []
+                source = ".".join([*above, *([module] if module else [])])
+                yield from ((source, alias.name) for alias in names)
+            case ast.Call(
+                func=ast.Name(id="__import__" | "import_module") | ast.Attribute(attr="import_module"),
+                args=[ast.Constant(value=str(module)), *_],
+            ):
+                yield module, ""
+            case ast.Call(
+                func=ast.Name(id="load_module") | ast.Attribute(attr="load_module"),
+                args=[ast.Constant(value=str(module))],
+            ):
+                yield f"kernels.{module}", ""  # kernels.compiler.jit's door to a native module
+
+
+def imports(source: str, module: str, modules: set[str], *, is_package: bool = False) -> set[str]:
+    """Return the modules of ours that a file imports; ``from package import room`` is its room."""
+    package = module if is_package else module.rpartition(".")[0]
+    found = set()
+    for origin, name in imported_names(ast.parse(source), package):
+        deepest = f"{origin}.{name}" if f"{origin}.{name}" in modules else origin
+        if deepest.split(".")[0] in PACKAGES:
+            found.add(deepest)
+    return found - {module}
+
+
+def room_of(module: str, order: list[str]) -> str:
+    """Return the room that a file stands in, the innermost; "" if it stands in none."""
+    return max((room for room in order if f"{module}.".startswith(f"{room}.")), key=len, default="")
+
+
+def upward(graph: dict[str, set[str]], order: list[str]) -> list[str]:
+    """Each import of something that stands neither below the importing file nor in its room."""
+    height = {room: index for index, room in enumerate(order)} | {"": len(order)}
+    return [
+        f"{module} imports {target}, which does not stand below it"
+        for module, targets in graph.items()
+        for target in sorted(targets)
+        if (room := room_of(target, order)) != room_of(module, order) or not room
+        if height[room] >= height[room_of(module, order)]
+    ]
+
+
+def cycles(graph: dict[str, set[str]]) -> list[str]:
+    """Place every file that imports nothing unplaced, again and again; return what is left."""
+    left = dict(graph)
+    while free := [module for module, targets in left.items() if not targets & left.keys()]:
+        for module in free:
+            del left[module]
+    return sorted(left)
+
+
+def function_lengths(source: str) -> dict[str, int]:
+    """Lines of each function without its docstring; one inside another counts for both."""
+    lengths = {}
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            lines = (node.end_lineno or 0) - node.lineno + 1
+            documentation = node.body[0] if ast.get_docstring(node) else None
+            if documentation:
+                lines -= (documentation.end_lineno or 0) - documentation.lineno + 1
+            lengths[f"{node.name} (line {node.lineno})"] = lines
+    return lengths
+
+
+def strings(source: str) -> set[str]:
+    """Return the string constants of a file; ``__all__`` holds names, not strings."""
+    return {
+        node.value
+        for statement in ast.parse(source).body
+        if not ast.unparse(statement).startswith("__all__")
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+
+
+def constants_bound_twice(source: str) -> set[str]:
+    """Return the names in capitals that a file binds more than once at its top level."""
+    names = [
+        node.id
+        for statement in ast.parse(source).body
+        if isinstance(statement, ast.Assign)
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id.isupper()
+    ]
+    return {name for name in names if names.count(name) > 1}
+
+
+def record_types(kind: type = Op) -> set[str]:
+    """Return the names of the classes that records are made of."""
+    return {kind.__name__}.union(*map(record_types, kind.__subclasses__()))
+
+
+def declares_records(source: str) -> bool:
+    """Whether a file calls a record type."""
+    kinds = record_types()
+    return any(
+        isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in kinds
+        for node in ast.walk(ast.parse(source))
+    )
+
+
+def names_outside_tables(
+    names: dict[str, set[str]], texts: dict[str, str], may_name: dict[str, tuple[str, ...]]
+) -> set[tuple[str, str]]:
+    """Return (module, name) for each string that names an operation in a file without leave.
+
+    `names` holds the kinds of the records that have a name.
+    """
+    return {
+        (module, name)
+        for module, text in texts.items()
+        if not declares_records(text)
+        for name in strings(text) & names.keys()
+        if not names[name] & set(may_name.get(module, ()))
+    }
+
+
+FILES = module_files()
+TEXTS = {module: path.read_text(encoding="utf-8") for module, path in FILES.items()}
+GRAPH = {
+    module: imports(text, module, set(FILES), is_package=FILES[module].stem == "__init__")
+    for module, text in TEXTS.items()
+}
+
+
+def test_every_file_has_its_place() -> None:
+    assert len(set(HOUSE)) == len(HOUSE), "a file is listed twice"
+    homes = {module: room_of(module, HOUSE) for module in FILES}
+    strangers = [
+        module
+        for module, room in homes.items()
+        if room != module and (room in PACKAGES or room != module.rpartition(".")[0])
+    ]
+    assert not strangers, f"HOUSE lists no room for {strangers}"
+    assert not set(HOUSE) - FILES.keys(), f"HOUSE lists {set(HOUSE) - FILES.keys()}, and there is no such room"
+
+
+def test_a_room_has_a_dozen_entries() -> None:
+    for folder in {path.parent for path in FILES.values()} - {ROOT / "tape"}:  # where public modules stand too
+        entries = [e.name for e in folder.iterdir() if e.suffix == ".py" or (e.is_dir() and e.name != "__pycache__")]
+        assert len(entries) - 1 <= MOST_ENTRIES, f"{folder.name} has {len(entries) - 1} entries"
+
+
+def test_a_room_says_what_it_is_for() -> None:
+    assert [module for module, text in TEXTS.items() if not ast.get_docstring(ast.parse(text))] == []
+
+
+ROOMS_OF_TESTS_ALONE = {"support", "conventions", "project", "robustness", "public_modules"}
+
+
+def test_tests_stand_in_rooms_of_the_same_names() -> None:
+    """What PyTorch gave is stored under the name of a file, so that no two have one."""
+    files = sorted(path.relative_to(ROOT / "tests") for path in (ROOT / "tests").rglob("test_*.py"))
+    rooms = {room.rpartition(".")[2] for room in HOUSE} | ROOMS_OF_TESTS_ALONE
+    assert [path for path in files if len(path.parts) != 2 or path.parts[0] not in rooms] == []
+    assert len({path.name for path in files}) == len(files)
+
+
+def test_imports_go_down() -> None:
+    knot, wrong = cycles(GRAPH), upward(GRAPH, HOUSE)
+    assert not knot, f"these import each other, or what does: {knot}"
+    assert not wrong, "\n".join(wrong)
+
+
+def test_kernels_do_not_know_the_front_end() -> None:
+    knowing = {
+        module: sorted(targets)
+        for module, targets in GRAPH.items()
+        if module.split(".")[0] == "kernels" and any(t.split(".")[0] == "tape" for t in targets)
+    }
+    assert knowing == {}
+
+
+def test_rooms_are_small(figures: list[str]) -> None:
+    lines = {module: len(text.splitlines()) for module, text in TEXTS.items()}
+    functions = {
+        f"{module}:{function}": length
+        for module, text in TEXTS.items()
+        for function, length in function_lengths(text).items()
+    }
+    middle = sorted(functions.values())[len(functions) // 2]
+    figures.append(f"{len(lines)} files, {sum(lines.values())} lines, median function {middle}")
+    for title, sizes in (("longest files", lines), ("longest functions", functions)):
+        largest = sorted(sizes, key=sizes.__getitem__, reverse=True)[:5]
+        figures.append(f"{title}: " + ", ".join(f"{name} {sizes[name]}" for name in largest))
+    ceilings = ((lines, MOST_LINES), (functions, MOST_LINES_OF_A_FUNCTION))
+    over = {
+        name.split(" ")[0]: length for sizes, ceiling in ceilings for name, length in sizes.items() if length > ceiling
+    }
+    excess = {name: over[name] for name in sorted(over.keys() - LARGER.keys())}
+    assert not excess, f"lines over the ceilings: {excess}"
+    assert LARGER.keys() <= over.keys(), f"not larger any more: {LARGER.keys() - over.keys()}"
+
+
+def test_names_say_what_is_inside() -> None:
+    vague = {m for m in FILES if m.split(".")[-1] in VAGUE_NAMES}
+    assert vague == set(NAMES_KEPT) & set(FILES)
+
+
+@pytest.mark.parametrize("module", FILES)
+def test_no_constant_is_bound_twice(module: str) -> None:
+    assert constants_bound_twice(TEXTS[module]) == set()
+
+
+def test_a_planted_second_constant_is_found() -> None:
+    assert constants_bound_twice("ONE, TWO = 1, 2\nTHREE = ONE\nTWO = 3") == {"TWO"}
+
+
+def test_an_operation_is_named_in_its_record_alone() -> None:
+    for module, text in TEXTS.items():
+        if declares_records(text):
+            importlib.import_module(module)
+    names: dict[str, set[str]] = {}
+    for record in OPS.values():
+        for name in {record.name, *record.torch, record.grad_fn} - {""}:
+            names.setdefault(name, set()).add(type(record).__name__)
+    assert len(names) > len(OPS) > 0
+    found = names_outside_tables(names, TEXTS, MAY_NAME) - NOT_THE_OP.keys()
+    assert not found, f"operations named in files that read records: {sorted(found)}"
+    needed = names_outside_tables(names, TEXTS, {})
+    assert NOT_THE_OP.keys() <= needed, f"not said any more: {NOT_THE_OP.keys() - needed}"
+    assert MAY_NAME.keys() <= {module for module, _ in needed}, "a file that names no operation"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import tape.high",
+        "import tape.high as h",
+        "from tape.high import thing",
+        "from tape import high",
+        "from . import high",
+        "from .high import thing",
+        "import numpy, tape.high",
+        "def f():\n    from tape import high\n",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from tape.high import Thing\n",
+        "import importlib\nimportlib.import_module('tape.high')\n",
+        "__import__('tape.high')",
+        "from kernels.compiler import jit\nNATIVE = jit.load_module('high')",
+        "try:\n    import tape.high\nexcept ImportError:\n    pass\n",
+    ],
+)
+def test_a_planted_upward_import_is_found(source: str) -> None:
+    found = imports(source, "tape.low", {"tape.low", "tape.high", "kernels.compiler.jit", "kernels.high"})
+    (high,) = found - {"kernels.compiler.jit"}
+    assert high.endswith(".high")
+    assert upward({"tape.low": found}, ["kernels.compiler.jit", "tape.low", high]) == [
+        f"tape.low imports {high}, which does not stand below it"
+    ]
+    assert not upward({"tape.low": found}, ["kernels.compiler.jit", high, "tape.low"])
+
+
+def test_a_planted_unlisted_import_is_found() -> None:
+    graph = {"kernels.records.op": imports("from tape import tensor", "kernels.records.op", {"kernels.records.op"})}
+    assert upward(graph, ["kernels.records.op"]) == ["kernels.records.op imports tape, which does not stand below it"]
+
+
+def test_relative_imports_are_resolved() -> None:
+    modules = {"tape", "tape.modes", "tape.autograd", "tape.autograd.engine"}
+    text = "from ..modes import no_grad\nfrom . import engine\nfrom .. import modes"
+    assert imports(text, "tape.autograd", modules, is_package=True) == {
+        "tape.modes",
+        "tape.autograd.engine",
+    }
+    assert imports("from .. import modes", "tape.autograd.engine", modules) == {"tape.modes"}
+    assert imports("from .engine import run", "tape.autograd.engine", modules) == set()
+
+
+def test_a_planted_cycle_is_found() -> None:
+    graph = {"tape.a": {"tape.b"}, "tape.b": {"tape.c"}, "tape.c": {"tape.a"}, "tape.d": set[str]()}
+    assert cycles(graph) == ["tape.a", "tape.b", "tape.c"]
+    assert cycles({**graph, "tape.c": {"tape.d"}}) == []
+    assert upward(graph, ["tape.d", "tape.c", "tape.b", "tape.a"])
+
+
+def test_a_planted_long_function_is_found() -> None:
+    body = "    x = 1\n" * MOST_LINES_OF_A_FUNCTION
+    text = f'    """One.\n\n    Two.\n    """\n{body}'
+    lengths = function_lengths(f"def short(): ...\nclass C:\n  async def long(self):\n{text}")
+    assert lengths == {"short (line 1)": 1, "long (line 3)": MOST_LINES_OF_A_FUNCTION + 1}
+
+
+def test_a_planted_op_name_is_found() -> None:
+    texts = {
+        "kernels.table": "Elementwise(name='add', grad_fn='AddBackward0')",
+        "kernels.second": "Reduction(name='sum')",
+        "tape.ops": "__all__ = ['sum']\nif name == 'add': ...",
+        "tape.tensor": "'the word add in a text'\nadd = 'sum up'",
+    }
+    tables = {module for module, text in texts.items() if declares_records(text)}
+    assert tables == {"kernels.table", "kernels.second"}
+    names = {"add": {"Elementwise"}, "sum": {"Reduction"}, "AddBackward0": {"Elementwise"}}
+    assert names_outside_tables(names, texts, {}) == {("tape.ops", "add")}
+    assert names_outside_tables(names, texts, {"tape.ops": ("Elementwise",)}) == set()
+    assert names_outside_tables(names, texts, {"tape.ops": ("Copy",)}) == {("tape.ops", "add")}

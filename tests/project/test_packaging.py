@@ -1,0 +1,138 @@
+"""What surrounds the code: what an import brings in, whose `kernels` it is, where kernels live."""
+
+from __future__ import annotations
+
+import json
+import os
+import tomllib
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import tape
+
+if TYPE_CHECKING:
+    from subprocess import Popen
+
+    from conftest import Fresh
+
+ROOT = Path(__file__).resolve().parents[2]
+DEADLINE = 300  # seconds; a process that hangs fails the test
+
+GRADIENT = """
+import json, warnings
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    import tape
+    x = tape.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    for _ in range(2):
+        (x * x + tape.log(x)).sum().backward()
+print(json.dumps([x.grad.tolist(), [str(warning.message) for warning in caught]]))
+"""
+EXPECTED = [2 * (2 * x + 1 / x) for x in (1.0, 2.0, 3.0)]  # two sweeps accumulate
+
+FOREIGN = """
+{before}
+try:
+    import tape
+except ImportError as error:
+    print(type(error).__name__, error)
+else:
+    print("imported")
+"""
+
+
+def output(process: Popen[str]) -> str:
+    """Return what a process printed, if it ended well and without a word on stderr."""
+    printed, errors = process.communicate(timeout=DEADLINE)
+    assert (process.returncode, errors) == (0, "")
+    return printed
+
+
+def gradient_and_warnings(process: Popen[str]) -> tuple[list[float], list[str]]:
+    """Return what GRADIENT printed."""
+    gradient, messages = json.loads(output(process))
+    return gradient, messages
+
+
+def cached(folder: Path) -> dict[str, int]:
+    """Return every file of a cache folder, with the time of its last change."""
+    return {str(path.relative_to(folder)): path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+
+
+def test_the_version_is_stated_once() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["version"] == tape.__version__
+
+
+@pytest.mark.parametrize("name", ["py.typed", "examples/lynx_hare.csv"])
+def test_the_package_holds_its_data(name: str) -> None:
+    assert files("tape").joinpath(name).is_file()
+
+
+def test_import_leaves_slow_and_optional_packages_alone(fresh: Fresh) -> None:
+    """Numba looks at SciPy's version by itself, so only what `import tape` adds to that counts."""
+    code = "import sys, numba; old = set(sys.modules); import tape; print(*{*sys.modules} - old)"
+    added = {name.split(".")[0] for name in output(fresh(code)).split()}
+    assert "tape" in added
+    assert added & {"scipy", "torch", "matplotlib", "pytest", "hypothesis", "mpmath"} == set()
+
+
+@pytest.mark.parametrize("before", ["", "import kernels"])
+def test_a_foreign_kernels_package_is_refused(before: str, tmp_path: Path, fresh: Fresh) -> None:
+    foreign = tmp_path / "foreign" / "kernels"
+    foreign.mkdir(parents=True)
+    (foreign / "__init__.py").write_text("__version__ = '0.9'\n")
+    message = output(fresh(FOREIGN.format(before=before), foreign.parent))
+    assert message.startswith("ImportError")
+    assert str(foreign) in message
+    assert "tape-autograd" in message
+    assert "environment" in message
+
+
+def test_a_mere_folder_named_kernels_does_no_harm(tmp_path: Path, fresh: Fresh) -> None:
+    (tmp_path / "plain" / "kernels").mkdir(parents=True)
+    assert output(fresh(FOREIGN.format(before=""), tmp_path / "plain")) == "imported\n"
+
+
+@pytest.mark.slow
+def test_a_cache_folder_that_cannot_be_made(tmp_path: Path, fresh: Fresh) -> None:
+    file = tmp_path / "file"
+    file.write_text("in the way")
+    gradient, messages = gradient_and_warnings(fresh(GRADIENT, TAPE_CACHE_DIR=str(file), TAPE_PLAIN=""))
+    assert gradient == pytest.approx(EXPECTED, rel=1e-14)
+    assert len(messages) == 1
+    assert str(file) in messages[0]
+    assert file.read_text() == "in the way"
+
+
+@pytest.mark.slow
+def test_a_cache_folder_that_cannot_be_written(tmp_path: Path, fresh: Fresh) -> None:
+    folder = tmp_path / "read-only"
+    folder.mkdir(mode=0o500)
+    if os.access(folder, os.W_OK):
+        pytest.skip("this user may write to read-only folders")
+    gradient, messages = gradient_and_warnings(fresh(GRADIENT, TAPE_CACHE_DIR=str(folder), TAPE_PLAIN=""))
+    assert gradient == pytest.approx(EXPECTED, rel=1e-14)
+    assert len(messages) == 1
+    assert str(folder) in messages[0]
+    assert cached(folder) == {}
+
+
+@pytest.mark.slow
+def test_processes_that_compile_into_one_cache(tmp_path: Path, fresh: Fresh) -> None:
+    """Two make the missing folder and fill it at once; a third finds everything in it."""
+    folder = tmp_path / "not" / "yet"
+    both = [fresh(GRADIENT, TAPE_CACHE_DIR=str(folder), TAPE_PLAIN="") for _ in range(2)]
+    for process in both:
+        gradient, messages = gradient_and_warnings(process)
+        assert gradient == pytest.approx(EXPECTED, rel=1e-14)
+        assert messages == []
+    before = cached(folder)
+    assert before
+    gradient, messages = gradient_and_warnings(fresh(GRADIENT, TAPE_CACHE_DIR=str(folder), TAPE_PLAIN=""))
+    assert gradient == pytest.approx(EXPECTED, rel=1e-14)
+    assert messages == []
+    assert cached(folder) == before, "a warm cache was written to"

@@ -1,0 +1,1 @@
+"""Tests of kernels.records and kernels.ops: every record, by cases made from it."""

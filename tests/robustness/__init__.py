@@ -1,0 +1,1 @@
+"""What must not break anything: bad input, threads, interrupts, leaks, random programs."""

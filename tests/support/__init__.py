@@ -1,0 +1,1 @@
+"""Tools of the tests: cases made from records, random programs, comparisons with PyTorch, pages."""

@@ -1,0 +1,1 @@
+"""Tests of tape.tensors: structures, modes, views whose base changes."""

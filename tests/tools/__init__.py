@@ -1,0 +1,1 @@
+"""Tests of tape.tools, the examples and the command line."""

@@ -1,0 +1,1 @@
+"""Tests of tape.transforms and tape.func: gradients as functions."""

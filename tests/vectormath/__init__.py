@@ -1,0 +1,1 @@
+"""Tests of kernels.vectormath: elementary functions that vectorise."""
