@@ -1,6 +1,6 @@
 """What the core's benches leave out: a stencil in place, a whole Jacobian, a whole Hessian.
 
-PyTorch refuses the backward of the stencil in place, so its row is a functional twin (`torch.cat`).
+PyTorch refuses the backward of the stencil in place, so its row is a functional form (`torch.cat`).
 """
 
 from __future__ import annotations
@@ -102,11 +102,11 @@ def _checked(row: str, workload: MatrixWorkload) -> Callable[[], Array]:
 @pytest.mark.quick
 @pytest.mark.parametrize("workload", [stencil_of(12, 5)], ids=str)
 def test_stencil_by_hand(workload: Workload) -> None:
-    """The gradient by hand agrees with complex steps, and the twin with the text in place."""
+    """The gradient by hand agrees with complex steps, and the functional form with the text in place."""
     bench_by_hand.test_by_hand(workload)
     leaves = [tape().tensor(leaf, dtype=tape().float64) for leaf in workload.leaves]
-    assert workload.twin is not None
-    np.testing.assert_allclose(workload.twin(tape(), *leaves).item(), workload.answer[0], rtol=1e-12)
+    assert workload.functional is not None
+    np.testing.assert_allclose(workload.functional(tape(), *leaves).item(), workload.answer[0], rtol=1e-12)
 
 
 @pytest.mark.quick

@@ -31,14 +31,14 @@ class Workload:
             tensors. All of them receive gradients.
         by_hand: `by_hand(*leaves)` returns the value and the gradients, without any library
             for differentiation.
-        twin: The same values without in-place operations, for PyTorch, where it refuses `function`.
+        functional: The same values without in-place operations, for PyTorch, where it refuses `function`.
     """
 
     name: str
     function: Callable[..., Any]
     leaves: tuple[Leaf, ...]
     by_hand: Callable[..., ValueAndGradients]
-    twin: Callable[..., Any] | None = None
+    functional: Callable[..., Any] | None = None
 
     def __str__(self) -> str:
         """Return the name, which pytest shows."""
@@ -51,7 +51,7 @@ class Workload:
 
     def function_for(self, lib: Any) -> Callable[..., Any]:
         """Return the text that `lib` runs."""
-        return self.twin if self.twin and lib.__name__ == "torch" else self.function
+        return self.functional if self.functional and lib.__name__ == "torch" else self.function
 
 
 @dataclass(frozen=True, eq=False)

@@ -172,7 +172,7 @@ class Example:
         self.plan.append(Operation(op, planned, params, part, x._form.spec, graded, detached=False))
 
     def taken(self, x: Tensor, value: Tensor) -> None:
-        """Hear that a tensor has become what another is."""
+        """Take in that a tensor has become what another is."""
         before = self.constants.get(self.nodes.get(id(x), -1))
         if id(value) not in self.nodes:
             if self.outer is not None:

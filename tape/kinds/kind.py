@@ -101,7 +101,7 @@ def whole(x: Tensor, size: int, behind: int = 0) -> Tensor:
     """Return a tensor repeated for each example; the batch comes behind ``behind`` dims."""
     shape = x._form.spec.shape
     wide = (*shape[:behind], size, *shape[behind:])
-    if x._slot is None and modes.active() is not None:  # nobody is to hear of it
+    if x._slot is None and modes.active() is not None:  # no recorder is to be notified
         value = np.empty(wide, x._form.spec.dtype)
         value[...] = np.expand_dims(x._value, behind) if behind else x._value
         return constant_tensor(value)

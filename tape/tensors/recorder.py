@@ -155,7 +155,7 @@ class Recorder:
         return not self.open and node is not None and self.recipe.nodes[node].argument
 
     def overwrites(self, x: Tensor, value: Any) -> None:
-        """Hear that a value is about to be written into a tensor: keep what a constant holds before."""
+        """Take in that a value is about to be written into a tensor: keep what a constant holds before."""
         if self.open:
             self._find_arguments((x, value))
         if not self._depends(x) and not self._depends(value):
@@ -191,13 +191,13 @@ class Recorder:
         self._step(op, (NodeRef(part), self.reference(value)), part, params, form)
 
     def taken(self, x: Tensor, value: Tensor) -> None:
-        """Hear that a tensor has become what another is."""
+        """Take in that a tensor has become what another is."""
         if id(value) in self.nodes:
             self.nodes[id(x)] = self.nodes[id(value)]
             self.held.append(x)
 
     def replaces(self, x: Tensor, other: Tensor) -> None:
-        """Hear that a tensor is about to have another's memory for its own."""
+        """Take in that a tensor is about to have another's memory for its own."""
         if self._depends(x) or self._depends(other):
             raise NotImplementedError("vmap: .data of a tensor is set; write x.copy_(...)")
 

@@ -93,10 +93,10 @@ def test_a_value_that_a_pullback_needs_stays() -> None:
 def test_views_and_numpy_see_the_write() -> None:
     for _ in TIMES:
         x = tape.tensor(A)
-        row, array, twin = x[1:], x.numpy(), x.detach()
+        row, array, replica = x[1:], x.numpy(), x.detach()
         x += 1.0
         x.mul_(2.0)
-        for seen in (row, array[1:], twin[1:]):
+        for seen in (row, array[1:], replica[1:]):
             np.testing.assert_array_equal(np.asarray(seen), 2 * (A[1:] + 1))
         own = np.array(A)
         y = tape.from_numpy(own)
@@ -209,10 +209,10 @@ def test_writes_are_counted_with_those_of_detached_tensors() -> None:
         for k in TIMES:
             assert x._version == k
             x += 1.0
-        twin = x.detach()
-        twin -= 1.0
+        replica = x.detach()
+        replica -= 1.0
         x *= 2.0
-        assert x._version == twin._version == len(TIMES) + 2
+        assert x._version == replica._version == len(TIMES) + 2
 
 
 def test_programs_hear_of_writes() -> None:

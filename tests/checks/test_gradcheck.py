@@ -1,4 +1,4 @@
-"""`gradcheck` and `gradgradcheck`: each planted fault is rejected, its mended twin and every record accepted."""
+"""`gradcheck` and `gradgradcheck`: each planted fault is rejected, its mended replica and every record accepted."""
 
 from __future__ import annotations
 

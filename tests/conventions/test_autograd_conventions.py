@@ -474,8 +474,8 @@ def _drive(lib: Any, decorator: Any) -> list[Any]:
 
 def _driven(within: bool, outside: bool) -> list[Any]:
     ran = [("got", 3, within), ("thrown", "x", within), 9, ("end", within)]
-    told = [within, within, "recovered", outside, within]
-    return [ran[0], ran[1], ran[2], *told, ran[3], outside]
+    outcomes = [within, within, "recovered", outside, within]
+    return [ran[0], ran[1], ran[2], *outcomes, ran[3], outside]
 
 
 @both([_driven(False, True)] * 3)

@@ -82,10 +82,10 @@ IDS = [f"{library}-{program.__name__}" for library, program, _ in CASES]
 def test_a_port_gives_the_numbers_that_were_noted(
     library: str, program: Callable[..., list[Any]], arguments: tuple[Any, ...]
 ) -> None:
-    noted = json.loads(NUMBERS.read_text(encoding="utf-8"))[f"{library}-{program.__name__}"]
+    stored = json.loads(NUMBERS.read_text(encoding="utf-8"))[f"{library}-{program.__name__}"]
     got = arrays(program(*arguments))
-    assert [list(x.shape) for x in got] == [shape for shape, _ in noted]
-    for x, (_, numbers) in zip(got, noted, strict=True):
+    assert [list(x.shape) for x in got] == [shape for shape, _ in stored]
+    for x, (_, numbers) in zip(got, stored, strict=True):
         np.testing.assert_allclose(x.ravel()[: len(numbers)], numbers, rtol=1e-7, atol=1e-10)
 
 

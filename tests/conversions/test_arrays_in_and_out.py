@@ -104,7 +104,7 @@ def test_a_masked_array_is_refused_with_the_remedy(entry: str) -> None:
 
 # --- the object is the tensor's own ----------------------------------------------------------------------------
 
-EXITS: dict[str, Callable[[Any], Any]] = {
+CONVERSIONS: dict[str, Callable[[Any], Any]] = {
     "numpy": lambda x: x.numpy(),
     "detach": lambda x: x.detach().numpy(),
     "data": lambda x: x.data.numpy(),
@@ -148,10 +148,10 @@ def check(x: Any) -> None:
     np.testing.assert_array_equal(x, VALUES * 2)
 
 
-@pytest.mark.parametrize("way", EXITS)
+@pytest.mark.parametrize("way", CONVERSIONS)
 def test_an_array_given_away_is_not_the_tensors_own(way: str) -> None:
     x = tape.tensor(VALUES)
-    abused(EXITS[way](x))
+    abused(CONVERSIONS[way](x))
     check(x)
 
 
@@ -175,7 +175,7 @@ def test_an_operand_may_get_another_shape_before_the_backward() -> None:
 def test_the_memory_is_shared() -> None:
     x = tape.tensor(VALUES)
     for way in ("numpy", "detach", "data", "asarray", "dlpack"):
-        array = EXITS[way](x)
+        array = CONVERSIONS[way](x)
         array[1] += 1.0
         assert x[1] == array[1]
         x[2] = array[0]

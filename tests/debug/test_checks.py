@@ -1,4 +1,4 @@
-"""``TAPE_DEBUG=1``: faults planted in the words of a tape, and around blocks of memory, are told before a sweep."""
+"""``TAPE_DEBUG=1``: faults planted in the words of a tape, and around blocks of memory, are reported before a sweep."""
 
 import ast
 import os
@@ -140,7 +140,7 @@ for name, (fault, _) in FAULTS.items():
 
 
 @pytest.fixture(scope="module")
-def told() -> dict[str, str]:
+def reported() -> dict[str, str]:
     """Plant every fault in a process of its own, of which one has made the graph; return what each printed."""
     code = f"import sys\nFAULTS = {FAULTS!r}\nprinted = {{}}\n{GRAPH}{EACH}\nprint(repr(printed))"
     environment = {**os.environ, "TAPE_DEBUG": "1", "PYTHONPATH": str(ROOT)}
@@ -153,10 +153,10 @@ def told() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_in_words_or_blocks_is_told(told: dict[str, str], fault: str) -> None:
+def test_a_fault_in_words_or_blocks_is_told(reported: dict[str, str], fault: str) -> None:
     pattern = FAULTS[fault][1]
-    assert re.search(pattern, told[fault]), told[fault]
-    assert told[fault].endswith(" (0)")
+    assert re.search(pattern, reported[fault]), reported[fault]
+    assert reported[fault].endswith(" (0)")
 
 
 ENDS = {

@@ -59,7 +59,7 @@ def listed(*tensors: Any) -> Any:
     return found[0] if len(found) == 1 else found
 
 
-def noting(seen: list[Any], name: Any, change: Callable[[Any], Any] | None = None) -> Callable[[Any], Any]:
+def logging_to(seen: list[Any], name: Any, change: Callable[[Any], Any] | None = None) -> Callable[[Any], Any]:
     """Return a hook that notes the gradient it sees, and returns a changed one."""
 
     def hook(gradient: Any) -> Any:
@@ -85,9 +85,9 @@ def complaint(function: Callable[[], Any], kind: type[BaseException] = RuntimeEr
 def hooks_run_in_order_and_replace(lib: Any) -> Any:
     x, seen = leaf(lib, 1, 2), []
     y = x * 3
-    y.register_hook(noting(seen, "a", lambda g: g * 2))
-    y.register_hook(noting(seen, "b"))
-    y.register_hook(noting(seen, "c", lambda g: g + 1))
+    y.register_hook(logging_to(seen, "a", lambda g: g * 2))
+    y.register_hook(logging_to(seen, "b"))
+    y.register_hook(logging_to(seen, "c", lambda g: g + 1))
     (y * y).sum().backward()
     return seen, listed(x.grad)
 
@@ -95,7 +95,7 @@ def hooks_run_in_order_and_replace(lib: Any) -> Any:
 @both(([("x", [5, 7]), ("x", [1, 1])], [12, 16]))
 def hook_of_a_leaf_sees_one_gradient_a_backward(lib: Any) -> Any:
     x, seen = leaf(lib, 1, 2), []
-    x.register_hook(noting(seen, "x", lambda g: g * 2))
+    x.register_hook(logging_to(seen, "x", lambda g: g * 2))
     (x * x + x * 3).sum().backward()
     (x + 1).sum().backward()
     return seen, listed(x.grad)
@@ -105,7 +105,7 @@ def hook_of_a_leaf_sees_one_gradient_a_backward(lib: Any) -> Any:
 def removed_hook_is_not_called(lib: Any) -> Any:
     x, seen = leaf(lib, 1, 2), []
     y = x + 1
-    first, second = y.register_hook(noting(seen, "a")), y.register_hook(noting(seen, "b"))
+    first, second = y.register_hook(logging_to(seen, "a")), y.register_hook(logging_to(seen, "b"))
     first.remove()
     first.remove()
     y.sum().backward()
@@ -118,7 +118,7 @@ def removed_hook_is_not_called(lib: Any) -> Any:
 def handle_is_a_context(lib: Any) -> Any:
     x, seen = leaf(lib, 1, 2), []
     y = x + 1
-    with y.register_hook(noting(seen, "a")) as handle:
+    with y.register_hook(logging_to(seen, "a")) as handle:
         y.sum().backward()
     y.sum().backward()
     handle.remove()
@@ -178,7 +178,7 @@ def the_same_hook_twice(lib: Any) -> Any:
 def each_backward_through_a_retained_graph_calls(lib: Any) -> Any:
     x, seen = leaf(lib, 1, 2), []
     y = x * x
-    y.register_hook(noting(seen, "y"))
+    y.register_hook(logging_to(seen, "y"))
     y.sum().backward(retain_graph=True)
     y.sum().backward(retain_graph=True)
     (y + y).sum().backward()
@@ -189,7 +189,7 @@ def each_backward_through_a_retained_graph_calls(lib: Any) -> Any:
 def hook_outlives_its_tensor(lib: Any) -> Any:
     x, seen = leaf(lib, 1, 2), []
     y = x * 2
-    y.register_hook(noting(seen, "y", lambda g: g * 2))
+    y.register_hook(logging_to(seen, "y", lambda g: g * 2))
     z = y * 3
     del y
     z.sum().backward()
@@ -200,7 +200,7 @@ def hook_outlives_its_tensor(lib: Any) -> Any:
 def hook_that_no_gradient_reaches(lib: Any) -> Any:
     x, seen = leaf(lib, 1, 2), []
     y, z = x * 3, x * 4
-    z.register_hook(noting(seen, "z"))
+    z.register_hook(logging_to(seen, "z"))
     y.sum().backward()
     return seen
 
@@ -219,7 +219,7 @@ def hooks_off_the_way_to_the_inputs_are_not_called(lib: Any) -> Any:
 def hook_of_the_root(lib: Any) -> Any:
     x, seen = leaf(lib, 1, 2), []
     y = (x * x).sum()
-    y.register_hook(noting(seen, "root", lambda g: g * 2))
+    y.register_hook(logging_to(seen, "root", lambda g: g * 2))
     y.backward()
     return seen, listed(x.grad)
 
@@ -236,7 +236,7 @@ def hook_of_a_leaf_that_is_the_root(lib: Any) -> Any:
 def hook_sees_the_sum_over_roots(lib: Any) -> Any:
     x, seen = leaf(lib, 0.5, 1), []
     y = x * 2
-    y.register_hook(noting(seen, "y", lambda g: g * 10))
+    y.register_hook(logging_to(seen, "y", lambda g: g * 10))
     lib.autograd.backward([y.sum(), (y * y).sum(), y], [None, None, lib.ones(2, dtype=lib.float64)])
     return seen, listed(x.grad)
 
@@ -361,7 +361,7 @@ def gradients_have_the_dtype_of_their_tensor(lib: Any) -> Any:
 def detached_tensors_have_hooks_of_their_own(lib: Any) -> Any:
     x, seen = leaf(lib, 1, 2), []
     other = x.detach().requires_grad_()
-    other.register_hook(noting(seen, "x"))
+    other.register_hook(logging_to(seen, "x"))
     (other * 2).sum().backward()
     return [seen, listed(other.grad), listed(x.grad)]
 
@@ -369,7 +369,7 @@ def detached_tensors_have_hooks_of_their_own(lib: Any) -> Any:
 @both([[("x", [2, 4])], [2, 4]])
 def hooks_of_a_leaf_outlive_a_change_of_its_flag(lib: Any) -> Any:
     x, seen = leaf(lib, 1, 2), []
-    x.register_hook(noting(seen, "x"))
+    x.register_hook(logging_to(seen, "x"))
     x.requires_grad_(False)
     x.requires_grad_(True)
     (x * x).sum().backward()
@@ -393,7 +393,7 @@ def clipped(lib: Any) -> Any:
 def hook_of_an_expanded_number(lib: Any) -> Any:
     x = leaf(lib, 1, 2, 3)
     e, seen = x[0].expand(3), []
-    e.register_hook(noting(seen, "m"))
+    e.register_hook(logging_to(seen, "m"))
     (e * lib.tensor([1.0, 1.0, 2.0], dtype=lib.float64)).sum().backward()
     return seen, listed(x.grad)
 
@@ -402,7 +402,7 @@ def hook_of_an_expanded_number(lib: Any) -> Any:
 def hook_of_an_expanded_leaf(lib: Any) -> Any:
     x, seen = leaf(lib, 1, 2), []
     e = x.expand(3, 2)
-    e.register_hook(noting(seen, "e", lambda g: g * 2))
+    e.register_hook(logging_to(seen, "e", lambda g: g * 2))
     (e * e).sum().backward()
     return seen, listed(x.grad)
 
@@ -411,7 +411,7 @@ def hook_of_an_expanded_leaf(lib: Any) -> Any:
 def hook_of_a_reduction(lib: Any) -> Any:
     x, seen = leaf(lib, 1, 3, 3), []
     m = x.max()
-    m.register_hook(noting(seen, "m", lambda g: g * 4))
+    m.register_hook(logging_to(seen, "m", lambda g: g * 4))
     (m * 3).backward()
     return seen, listed(x.grad)
 
@@ -420,7 +420,7 @@ def hook_of_a_reduction(lib: Any) -> Any:
 def hook_of_a_select(lib: Any) -> Any:
     x, seen = leaf(lib, 1, 5, 3), []
     m = x.max(0)[0]
-    m.register_hook(noting(seen, "m", lambda g: g * 4))
+    m.register_hook(logging_to(seen, "m", lambda g: g * 4))
     m.backward()
     return seen, listed(x.grad)
 
@@ -430,7 +430,7 @@ def hook_of_a_join(lib: Any) -> Any:
     x, seen = leaf(lib, 1, 5), []
     c = lib.cat([x, x * 2])
     weights = lib.tensor([1.0, 2.0, 3.0, 4.0], dtype=lib.float64)
-    c.register_hook(noting(seen, "c", lambda g: g * weights))
+    c.register_hook(logging_to(seen, "c", lambda g: g * weights))
     (c * c).sum().backward()
     return seen, listed(x.grad)
 
@@ -440,7 +440,7 @@ def hook_of_an_indexed_tensor(lib: Any) -> Any:
     x, seen = leaf(lib, 1, 2, 3), []
     v = x[lib.tensor([0, 0, 2])]
     weights = lib.tensor([1.0, 2.0, 3.0], dtype=lib.float64)
-    v.register_hook(noting(seen, "v", lambda g: g * weights))
+    v.register_hook(logging_to(seen, "v", lambda g: g * weights))
     (v * v).sum().backward()
     return seen, listed(x.grad)
 
@@ -449,7 +449,7 @@ def hook_of_an_indexed_tensor(lib: Any) -> Any:
 def hook_of_a_product_of_matrices(lib: Any) -> Any:
     x, seen = leaf(lib, [0, 1], [2, 1]), []
     m = x @ x
-    m.register_hook(noting(seen, "m", lambda g: g * 2))
+    m.register_hook(logging_to(seen, "m", lambda g: g * 2))
     m.sum().backward()
     return seen, listed(x.grad)
 
@@ -458,7 +458,7 @@ def hook_of_a_product_of_matrices(lib: Any) -> Any:
 def hook_of_one_of_the_parts(lib: Any) -> Any:
     x, seen = leaf(lib, 1, 5), []
     a, b = x * 2
-    a.register_hook(noting(seen, "a", lambda g: g * 3))
+    a.register_hook(logging_to(seen, "a", lambda g: g * 3))
     (a * b).backward()
     return seen, listed(x.grad)
 
@@ -471,8 +471,8 @@ def hook_of_a_view_then_of_its_base(lib: Any) -> Any:
     x, seen = leaf(lib, 1, 2 / 3, 1), []
     y = x * 3
     v = y[1:]
-    v.register_hook(noting(seen, "v", lambda g: g * 10))
-    y.register_hook(noting(seen, "y"))
+    v.register_hook(logging_to(seen, "v", lambda g: g * 10))
+    y.register_hook(logging_to(seen, "y"))
     ((v * v).sum() + y.sum()).backward()
     return seen, listed(x.grad)
 
@@ -481,8 +481,8 @@ def hook_of_a_view_then_of_its_base(lib: Any) -> Any:
 def hook_of_a_view_of_a_leaf(lib: Any) -> Any:
     x, seen = leaf(lib, 1, 2, 3), []
     v = x[1:]
-    v.register_hook(noting(seen, "v", lambda g: g * 10))
-    x.register_hook(noting(seen, "x"))
+    v.register_hook(logging_to(seen, "v", lambda g: g * 10))
+    x.register_hook(logging_to(seen, "x"))
     ((v * v).sum() + x.sum()).backward()
     return seen, listed(x.grad)
 
@@ -505,7 +505,7 @@ def hooks_of_a_chain_of_views(lib: Any) -> Any:
     u = v[1:]
     t = u[:, 0]
     for name, one in (("t", t), ("v", v), ("y", y), ("u", u)):
-        one.register_hook(noting(seen, name, lambda g: g * 2))
+        one.register_hook(logging_to(seen, name, lambda g: g * 2))
     (t * t).sum().backward()
     return seen, listed(x.grad)
 
@@ -517,9 +517,9 @@ def hooks_of_a_chain_of_views(lib: Any) -> Any:
 def hook_stays_with_its_version(lib: Any) -> Any:
     x, seen = leaf(lib, 1, 2, 3), []
     y = x + 1
-    y.register_hook(noting(seen, "before", lambda g: g * 2))
+    y.register_hook(logging_to(seen, "before", lambda g: g * 2))
     y.mul_(3)
-    y.register_hook(noting(seen, "after"))
+    y.register_hook(logging_to(seen, "after"))
     y.sum().backward()
     return seen, listed(x.grad)
 
@@ -528,9 +528,9 @@ def hook_stays_with_its_version(lib: Any) -> Any:
 def hook_of_a_version_sees_nothing_where_the_next_was_written(lib: Any) -> Any:
     x, w, seen = leaf(lib, 1, 2, 3), leaf(lib, 5), []
     y = x + 1
-    y.register_hook(noting(seen, "before", lambda g: g * 2))
+    y.register_hook(logging_to(seen, "before", lambda g: g * 2))
     y[1:2] = w
-    y.register_hook(noting(seen, "after", lambda g: g + 1))
+    y.register_hook(logging_to(seen, "after", lambda g: g + 1))
     (y * y).sum().backward()
     return seen, listed(x.grad), listed(w.grad)
 
@@ -539,9 +539,9 @@ def hook_of_a_version_sees_nothing_where_the_next_was_written(lib: Any) -> Any:
 def hooks_around_a_write_by_index_arrays(lib: Any) -> Any:
     x, w, seen = leaf(lib, 1, 2, 3), leaf(lib, 1, 6), []
     y = x * 1
-    y.register_hook(noting(seen, "before", lambda g: g * 2))
+    y.register_hook(logging_to(seen, "before", lambda g: g * 2))
     y[lib.tensor([0, 2])] = w
-    y.register_hook(noting(seen, "after", lambda g: g * 3))
+    y.register_hook(logging_to(seen, "after", lambda g: g * 3))
     (y * y).sum().backward()
     return seen, listed(x.grad), listed(w.grad)
 
@@ -593,7 +593,7 @@ def leaf_written_in_a_hook(lib: Any) -> Any:
 @both([[("x", [10, 4, 6])], [10, 4, 6]])
 def hook_of_a_leaf_that_is_written(lib: Any) -> Any:
     x, seen = leaf(lib, 1, 2, 3), []
-    x.register_hook(noting(seen, "x"))
+    x.register_hook(logging_to(seen, "x"))
     with lib.no_grad():
         x[0] = 5.0
     (x * x).sum().backward()
@@ -614,7 +614,7 @@ def grad_of_a_leaf_with_a_hook(lib: Any) -> Any:
 def grad_of_a_computed_tensor_with_a_hook(lib: Any) -> Any:
     x, seen = leaf(lib, 1, 2), []
     y = x * x
-    y.register_hook(noting(seen, "y", lambda g: g * 2))
+    y.register_hook(logging_to(seen, "y", lambda g: g * 2))
     (found,) = lib.autograd.grad((y * 3).sum(), y)
     return [seen, listed(found)]
 
@@ -623,7 +623,7 @@ def grad_of_a_computed_tensor_with_a_hook(lib: Any) -> Any:
 def inputs_is_a_computed_tensor_with_a_hook(lib: Any) -> Any:
     x, seen = leaf(lib, 1, 2), []
     y = x * x
-    y.register_hook(noting(seen, "y", lambda g: g * 2))
+    y.register_hook(logging_to(seen, "y", lambda g: g * 2))
     (y * 3).sum().backward(inputs=[y])
     return [seen, listed(y.grad), listed(x.grad)]
 
@@ -632,7 +632,7 @@ def inputs_is_a_computed_tensor_with_a_hook(lib: Any) -> Any:
 def grad_of_a_view_with_a_hook(lib: Any) -> Any:
     x, seen = leaf(lib, 1, 2, 3), []
     v = (x * x)[1:]
-    v.register_hook(noting(seen, "v", lambda g: g * 2))
+    v.register_hook(logging_to(seen, "v", lambda g: g * 2))
     (found,) = lib.autograd.grad((v * 3).sum(), v)
     return [seen, listed(found)]
 
@@ -867,7 +867,7 @@ def hooks_of_a_leaf_and_of_its_node(lib: Any) -> Any:
     node = y.grad_fn.next_functions[0][0]
     node.register_hook(lambda i, o: seen.append(("after", len(i), listed(*o))))
     node.register_prehook(before)
-    x.register_hook(noting(seen, "tensor"))
+    x.register_hook(logging_to(seen, "tensor"))
     x.register_post_accumulate_grad_hook(lambda t: seen.append(("post", listed(t.grad))))
     y.sum().backward()
     return seen, listed(x.grad)
@@ -1435,7 +1435,7 @@ def hooks_of_threads_that_hand_a_tensor_back_and_forth(lib: Any) -> Any:
 def hook_of_a_graph_that_another_thread_sweeps(lib: Any) -> Any:
     x, seen = leaf(lib, 1, 1), []
     y = x * x
-    y.register_hook(noting(seen, "y", lambda g: g * 2))
+    y.register_hook(logging_to(seen, "y", lambda g: g * 2))
     elsewhere(lambda: (y * 3).sum().backward(retain_graph=True))
     y.sum().backward()
     return seen, listed(x.grad)
@@ -1444,7 +1444,7 @@ def hook_of_a_graph_that_another_thread_sweeps(lib: Any) -> Any:
 @both([("x", [5, 7]), ("post", [5, 7])])
 def hook_of_a_leaf_of_two_threads_is_called_once(lib: Any) -> Any:
     x, seen = leaf(lib, 1, 2), []
-    x.register_hook(noting(seen, "x"))
+    x.register_hook(logging_to(seen, "x"))
     x.register_post_accumulate_grad_hook(lambda t: seen.append(("post", listed(t.grad))))
     (elsewhere(lambda: x * 3) + x * x).sum().backward()
     return seen
@@ -1454,11 +1454,11 @@ def hook_of_a_leaf_of_two_threads_is_called_once(lib: Any) -> Any:
 def tensor_written_and_hooked_in_another_thread(lib: Any) -> Any:
     x, seen = leaf(lib, 1, 2, 3), []
     y = x + 1
-    y.register_hook(noting(seen, "before", lambda g: g * 2))
+    y.register_hook(logging_to(seen, "before", lambda g: g * 2))
 
     def write() -> None:
         y[1:].mul_(3)
-        y.register_hook(noting(seen, "after"))
+        y.register_hook(logging_to(seen, "after"))
 
     elsewhere(write)
     (y * y).sum().backward()
@@ -1473,10 +1473,10 @@ def hook_of_a_view_stays_with_its_version(lib: Any) -> Any:
     x, seen = leaf(lib, 0, -0.2, 0), []
     y = x + 1
     v = y[1:]
-    v.register_hook(noting(seen, "v", lambda g: g * 2))
-    y.register_hook(noting(seen, "first"))
+    v.register_hook(logging_to(seen, "v", lambda g: g * 2))
+    y.register_hook(logging_to(seen, "first"))
     v.mul_(5)
-    y.register_hook(noting(seen, "y"))
+    y.register_hook(logging_to(seen, "y"))
     (y * y).sum().backward()
     return seen, listed(x.grad)
 

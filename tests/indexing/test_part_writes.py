@@ -90,10 +90,10 @@ def test_what_pullbacks_need_and_others_see() -> None:
         np.testing.assert_allclose(x.grad.numpy(), 2 * A)
         array = np.array(A)
         shared = tape.from_numpy(array)
-        twin = shared.detach()
+        replica = shared.detach()
         shared[0] = 1.0
         shared[0, 1] = 2.0
-        assert array[0].tolist() == twin[0].tolist() == [1.0, 2.0, 1.0]
+        assert array[0].tolist() == replica[0].tolist() == [1.0, 2.0, 1.0]
 
 
 def test_a_part_of_itself() -> None:

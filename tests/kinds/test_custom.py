@@ -120,11 +120,11 @@ def leaf(value: Any, dtype: Any = tape.float64) -> Any:
     return tape.tensor(value, dtype=dtype, requires_grad=True)
 
 
-def same(function: Callable[..., Any], twin: Callable[..., Any], *values: Any, dtype: Any = tape.float64) -> None:
+def same(function: Callable[..., Any], replica: Callable[..., Any], *values: Any, dtype: Any = tape.float64) -> None:
     """Check value and gradients of a function of custom operations against one of ordinary operations."""
     tolerance = {"rtol": 1e-5, "atol": 1e-6} if dtype == tape.float32 else {"rtol": 1e-12, "atol": 1e-14}
     found = []
-    for f in (function, twin):
+    for f in (function, replica):
         leaves = [leaf(v, dtype) for v in values]
         y = f(*leaves)
         weights = tape.from_numpy(np.cos(np.arange(y.numel(), dtype=dtype)).reshape(y.shape))
@@ -191,15 +191,15 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[..., Any], tuple[Any, ...]]]
 }
 
 
-@pytest.mark.parametrize(("function", "twin", "values"), CASES.values(), ids=CASES.keys())
-def test_as_composed_operations(function: Any, twin: Any, values: Any) -> None:
-    same(function, twin, *values)
+@pytest.mark.parametrize(("function", "replica", "values"), CASES.values(), ids=CASES.keys())
+def test_as_composed_operations(function: Any, replica: Any, values: Any) -> None:
+    same(function, replica, *values)
 
 
 @pytest.mark.parametrize("name", ["one", "0-d operand and result", "three", "between operations"])
 def test_float32(name: str) -> None:
-    function, twin, values = CASES[name]
-    same(function, twin, *(np.asarray(v, np.float32) for v in values), dtype=tape.float32)
+    function, replica, values = CASES[name]
+    same(function, replica, *(np.asarray(v, np.float32) for v in values), dtype=tape.float32)
 
 
 @pytest.mark.parametrize("name", ["one", "number", "0-d operand and result", "three", "an operand twice"])
@@ -233,10 +233,10 @@ def test_value_written_to_later_is_kept() -> None:
     u.zero_()
     y[1:].mul_(2)
     y.sum().backward()
-    twin = leaf(START)
-    v = smooth_of_operations(twin)
+    replica = leaf(START)
+    v = smooth_of_operations(replica)
     (v[:1].sum() + 2 * v[1:].sum()).backward()
-    assert np.allclose(x.grad.numpy(), twin.grad.numpy(), rtol=1e-14)
+    assert np.allclose(x.grad.numpy(), replica.grad.numpy(), rtol=1e-14)
 
 
 def test_gradients_accumulate_and_graphs_are_swept_twice() -> None:
@@ -269,10 +269,10 @@ def test_hooks_around_it() -> None:
 
 
 def test_batched_cotangents() -> None:
-    for function, twin, values in (CASES["one"], CASES["between operations"]):
+    for function, replica, values in (CASES["one"], CASES["between operations"]):
         x, w = leaf(values[0]), leaf(values[0])
         (found,) = tape.autograd.grad(function(x), x, tape.eye(4), is_grads_batched=True)
-        (expected,) = tape.autograd.grad(twin(w), w, tape.eye(4), is_grads_batched=True)
+        (expected,) = tape.autograd.grad(replica(w), w, tape.eye(4), is_grads_batched=True)
         assert np.allclose(found.numpy(), expected.numpy(), rtol=1e-14)
     q, k = leaf(START), leaf(2.0)
     gq, gk = tape.autograd.grad(energy(q, k), [q, k], tape.tensor([1.0, 3.0]), is_grads_batched=True)
@@ -311,7 +311,7 @@ def test_chain_of_a_thousand() -> None:
 
 @pytest.mark.parametrize("name", ["one", "between operations", "0-d operand and result", "three", "of itself"])
 def test_replay_with_other_values(name: str) -> None:
-    function, twin, values = CASES[name]
+    function, replica, values = CASES[name]
 
     def loss(*xs: Any) -> Any:
         return (function(*xs) * 2).sum()
@@ -320,7 +320,7 @@ def test_replay_with_other_values(name: str) -> None:
     for factor in (1.0, 1.5, -0.25):
         others = [np.asarray(v) * factor for v in values]
         leaves = [leaf(v) for v in others]
-        expected = (twin(*leaves) * 2).sum()
+        expected = (replica(*leaves) * 2).sum()
         expected.backward()
         assert np.allclose(float(program(*others)), expected.item(), rtol=1e-13)
         value, grads = program.value_and_grad(*others)

@@ -586,10 +586,10 @@ def test_a_wanted_write_makes_the_whole_family_require_grad() -> None:
     inner = view[::2]
     with tape.no_grad():
         quiet = base[:2]
-    apart, twin = base.detach(), base.clone()
+    apart, replica = base.detach(), base.clone()
     view[0] = x[0]
     assert [t.requires_grad for t in (base, view, inner, quiet)] == [True] * 4
-    assert [t.requires_grad for t in (apart, twin)] == [False] * 2
+    assert [t.requires_grad for t in (apart, replica)] == [False] * 2
     assert equal(apart, [0.0, 5.0, 0.0, 0.0])
     (inner.sum() + 10 * quiet.sum() + 100 * base.sum()).backward()
     assert equal(x.grad, [111.0])

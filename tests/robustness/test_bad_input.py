@@ -408,9 +408,9 @@ def test_error_and_nothing_else(row: str) -> None:
     del caught
     assert state(names) == before
     assert recorded() == length
-    twin = start(setup)
-    assert swept(names) == swept(twin)
-    for handle in (some["h"] for some in (names, twin) if "h" in some):
+    replica = start(setup)
+    assert swept(names) == swept(replica)
+    for handle in (some["h"] for some in (names, replica) if "h" in some):
         handle.remove()  # its hook refers to these names, and so to the tensor that it hooks
 
 

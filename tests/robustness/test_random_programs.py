@@ -1,4 +1,4 @@
-"""Random programs of reads, views and writes over shared memories agree with a twin that only ever copies.
+"""Random programs of reads, views and writes over shared memories agree with a replica that only ever copies.
 
 `python -m tests.support.memories 100000` runs more of them, `python -m tests.support.replays 100000` as programs that
 are replayed.
@@ -31,8 +31,8 @@ from tests.support.memories import (
     Author,
     Live,
     Program,
+    Replica,
     Step,
-    Twin,
     attempt,
     author_of,
     compared,
@@ -55,7 +55,7 @@ SEEDS = st.integers(0, 1 << 20)
 
 
 class Memories(RuleBasedStateMachine):
-    """Writes one program, a step at a time; tensors and the twin run it side by side."""
+    """Writes one program, a step at a time; tensors and the replica run it side by side."""
 
     @initialize(seed=SEEDS)
     def begin(self, seed: int) -> None:
@@ -101,7 +101,7 @@ class Memories(RuleBasedStateMachine):
 
     def run(self, step: Step) -> None:
         if self.agree and self.author.add(step):
-            found = trouble(self.author.twin, self.live, step, self.author.expected)
+            found = trouble(self.author.replica, self.live, step, self.author.expected)
             self.agree = found is None
             assert self.agree, f"{found}\n\n{text_of(self.author.program)}"
 
@@ -147,8 +147,8 @@ def test_random_programs_swept_in_plain_python(monkeypatch: pytest.MonkeyPatch) 
 def test_differences_of_the_value() -> None:
     compared_ones = 0
     for seed in range(20_000, 20_150):
-        program, twin = pure(seed)
-        if twin.cuts or program[-1][0] != "loss":
+        program, replica = pure(seed)
+        if replica.cuts or program[-1][0] != "loss":
             continue  # where a gradient is cut, differences see what it does not
         function, values = function_of(program)
         direction = [np.cos(np.arange(x.size)).reshape(x.shape) for x in values]
@@ -217,11 +217,11 @@ def like_pytorch(program: Program) -> bool:
         return False
     if any(step[0] == "detach" and step[3] != "{}.detach()" for step in program):
         return False
-    twin, twice = Twin(), False
+    replica, twice = Replica(), False
     for step in program:
-        if step[0] in ("assign", "assign_with") and memories.advanced(step[2]) and step[1] in twin.handles:
-            twice |= repeats(twin.handles[step[1]].places[memories.plain_key(step[2])])
-        attempt(twin, step)
+        if step[0] in ("assign", "assign_with") and memories.advanced(step[2]) and step[1] in replica.handles:
+            twice |= repeats(replica.handles[step[1]].places[memories.plain_key(step[2])])
+        attempt(replica, step)
     return not twice
 
 
@@ -261,9 +261,9 @@ def test_a_failing_program_shrinks() -> None:
 
 
 def runs(program: Program) -> bool:
-    twin = Twin()
+    replica = Replica()
     for step in program:
-        attempt(twin, step)
+        attempt(replica, step)
     return True
 
 

@@ -1,7 +1,7 @@
-"""Random programs of reads, views and writes over shared memories, and their twin, which only ever copies.
+"""Random programs of reads, views and writes over shared memories, and their replica, which only ever copies.
 
 A program is a list of steps, each a tuple of plain data: the kind, then names (ints), numbers and keys; `source`
-prints one as a line of Python. `Live` executes these lines with a library of tensors, this one or PyTorch. `Twin`
+prints one as a line of Python. `Live` executes these lines with a library of tensors, this one or PyTorch. `Replica`
 knows no tensor: a memory is an array of numbers that each write replaces by another, a view is an array of places
 in it, and gradients come from `Node`, a reverse mode on arrays that nobody changes.
 
@@ -290,10 +290,10 @@ def text_of(program: Program) -> str:
     return PREAMBLE + "\n\n" + "\n".join(map(source, program)) + "\n"
 
 
-# --- the twin ---------------------------------------------------------------------------------------------------
+# --- the replica ---------------------------------------------------------------------------------------------------
 
 
-class Refused(Exception):  # noqa: N818 (the twin refuses, as the tensors should)
+class Refused(Exception):  # noqa: N818 (the replica refuses, as the tensors should)
     """The step raises; the text is a pattern of the message."""
 
 
@@ -361,7 +361,7 @@ class Handle:
         return revalued(self.version, self.values.ravel())
 
 
-class Twin:
+class Replica:
     """Runs programs without ever changing an array."""
 
     def __init__(self) -> None:
@@ -734,30 +734,30 @@ def close(found: Any, expected: Array) -> bool:
     return bool(np.all(np.abs(found - expected) <= scale))
 
 
-def attempt(twin: Twin, step: Step) -> str | None:
-    """Run a step with the twin; return a pattern of the error that tensors should raise."""
+def attempt(replica: Replica, step: Step) -> str | None:
+    """Run a step with the replica; return a pattern of the error that tensors should raise."""
     try:
-        twin.run(step)
+        replica.run(step)
     except Refused as refused:
         return str(refused)
     return None
 
 
-def trouble(twin: Twin, live: Live, step: Step, expected: str | None) -> str | None:
-    """Run a step with the tensors, after the twin; say how they disagree."""
+def trouble(replica: Replica, live: Live, step: Step, expected: str | None) -> str | None:
+    """Run a step with the tensors, after the replica; say how they disagree."""
     raised = live.run(step)
     if expected is None and raised is not None:
         return f"raised {raised}"
     if expected is not None and (raised is None or raised.startswith("<") or not re.search(expected, raised)):
         return f"raised {raised}, expected an error like {expected!r}"
     if expected is None and step[0] in ("backward", "observe", "second"):
-        return _different_gradients(twin, live, step)
-    return _different_state(twin, live, [step[1]]) if step[0] == "look" else None
+        return _different_gradients(replica, live, step)
+    return _different_state(replica, live, [step[1]]) if step[0] == "look" else None
 
 
-def _different_state(twin: Twin, live: Live, names: Iterable[int]) -> str | None:
+def _different_state(replica: Replica, live: Live, names: Iterable[int]) -> str | None:
     for name in names:
-        handle = twin.handles[name]
+        handle = replica.handles[name]
         tensor = live.names[f"x{name}"]
         found, expected = tensor.tolist(), handle.values.tolist()
         if found != expected and not close(found, handle.values):
@@ -769,34 +769,34 @@ def _different_state(twin: Twin, live: Live, names: Iterable[int]) -> str | None
     return None
 
 
-def _different_gradients(twin: Twin, live: Live, step: Step) -> str | None:
+def _different_gradients(replica: Replica, live: Live, step: Step) -> str | None:
     if step[0] == "backward":
-        for name, handle in twin.handles.items():
+        for name, handle in replica.handles.items():
             if handle.retains or handle.family.leaf is handle:
                 found, expected = live.gradient(name, handle.places.shape), np.asarray(handle.grad)
                 if not close(found, expected):
                     return f"x{name}.grad is {found.tolist()}, expected {expected.tolist()}"
     else:
-        for found, wanted in zip(live.seen(), twin.observed, strict=True):
+        for found, wanted in zip(live.seen(), replica.observed, strict=True):
             if not close(found, wanted):
-                return f"gradients are {live.seen()}, expected {[g.tolist() for g in twin.observed]}"
+                return f"gradients are {live.seen()}, expected {[g.tolist() for g in replica.observed]}"
     return None
 
 
 def disagreement(program: Program, library: Any = tape) -> str | None:
     """Run a program with both; say at which line they disagree, and how."""
-    twin = Twin()
-    return compared(((step, twin, attempt(twin, step)) for step in program), library)
+    replica = Replica()
+    return compared(((step, replica, attempt(replica, step)) for step in program), library)
 
 
-def compared(steps: Iterable[tuple[Step, Twin, str | None]], library: Any = tape) -> str | None:
-    """Follow a twin with tensors, step by step; say at which line they disagree, and how."""
-    live, twin, before = Live(library), Twin(), remaining()
+def compared(steps: Iterable[tuple[Step, Replica, str | None]], library: Any = tape) -> str | None:
+    """Follow a replica with tensors, step by step; say at which line they disagree, and how."""
+    live, replica, before = Live(library), Replica(), remaining()
     try:
-        for number, (step, twin, expected) in enumerate(steps, 1):
-            if (found := trouble(twin, live, step, expected)) is not None:
+        for number, (step, replica, expected) in enumerate(steps, 1):
+            if (found := trouble(replica, live, step, expected)) is not None:
                 return f"line {number}, {source(step)}: {found}"
-        if (found := _different_state(twin, live, twin.handles)) is not None:
+        if (found := _different_state(replica, live, replica.handles)) is not None:
             return f"at the end: {found}"
     finally:
         library.set_grad_enabled(True)
@@ -871,25 +871,25 @@ MOST_TENSORS, MOST_MEMORIES, MOST_ELEMENTS = 9, 3, 12
 
 
 class Author:
-    """Writes a program step by step, running its twin along to know shapes and values."""
+    """Writes a program step by step, running its replica along to know shapes and values."""
 
     def __init__(self, random: Random) -> None:
         self.random = random
         self.program: Program = []
-        self.twin = Twin()
+        self.replica = Replica()
         self.expected: str | None = None
         self.count = 0
         self.roots = 0
 
-    def write(self, length: int) -> Iterator[tuple[Step, Twin, str | None]]:
+    def write(self, length: int) -> Iterator[tuple[Step, Replica, str | None]]:
         """Write a whole program: a beginning, that many steps, a loss and its gradients.
 
-        Yields each step with the twin that has run it and a pattern of the error that tensors should raise.
+        Yields each step with the replica that has run it and a pattern of the error that tensors should raise.
         """
         proposed = (self.propose(*WEIGHTS) for _ in range(length))
         for step in itertools.chain(self.beginning(), proposed, self.ending()):
             if step is not None and self.add(step):
-                yield step, self.twin, self.expected
+                yield step, self.replica, self.expected
 
     def propose(self, *kinds: str) -> Step | None:
         """Return a step of one of these kinds; None where there is nothing to do it with."""
@@ -898,14 +898,14 @@ class Author:
         return None if found is None else (kind, *found)
 
     def add(self, step: Step) -> bool:
-        """Run a step on the twin and keep it; drop it where numbers grow large or meet at a kink."""
-        self.expected = attempt(self.twin, step)
-        if step[0] == "loss" or (self.twin.largest < LARGE and self.twin.nearest > NEAR):
+        """Run a step on the replica and keep it; drop it where numbers grow large or meet at a kink."""
+        self.expected = attempt(self.replica, step)
+        if step[0] == "loss" or (self.replica.largest < LARGE and self.replica.nearest > NEAR):
             self.program.append(step)
             return True
-        self.twin = Twin()
+        self.replica = Replica()
         for earlier in self.program:
-            attempt(self.twin, earlier)
+            attempt(self.replica, earlier)
         return False
 
     def beginning(self) -> Iterator[Step]:
@@ -917,11 +917,11 @@ class Author:
     def ending(self) -> Iterator[Step]:
         """Give a loss of several tensors, its gradient and its second gradient."""
         yield ("grad_mode", True)
-        wanted = [x for x, handle in self.twin.handles.items() if handle.wanted]
+        wanted = [x for x, handle in self.replica.handles.items() if handle.wanted]
         parts = self.random.sample(wanted, min(len(wanted), self.random.randint(1, 4)))
         yield ("loss", self._name(), tuple(parts))
         loss = self.count
-        leaves = tuple(x for x, handle in self.twin.handles.items() if handle.family.leaf is handle)
+        leaves = tuple(x for x, handle in self.replica.handles.items() if handle.family.leaf is handle)
         yield ("backward", loss)
         yield ("second", loss, leaves)
 
@@ -932,15 +932,15 @@ class Author:
         return self.count
 
     def _any(self) -> int:
-        return self.random.choice(list(self.twin.handles))
+        return self.random.choice(list(self.replica.handles))
 
     def _target(self) -> int:
         """Return a tensor to write to: seldom one of a leaf's family."""
-        handles = self.twin.handles
+        handles = self.replica.handles
         released = [x for x, h in handles.items() if h.family.released]
         if released and self.random.random() < 0.3:
             return self.random.choice(released)
-        free = [x for x, h in handles.items() if h.family.leaf is None or not self.twin.grad]
+        free = [x for x, h in handles.items() if h.family.leaf is None or not self.replica.grad]
         return self.random.choice(free if free and self.random.random() < 0.97 else list(handles))
 
     def _number(self) -> float:
@@ -948,7 +948,7 @@ class Author:
 
     def _value(self, shape: tuple[int, ...], *, tensor: bool = False) -> float:
         """Return an operand that broadcasts to a shape; seldom one that does not."""
-        handles = self.twin.handles
+        handles = self.replica.handles
         fitting = [x for x, h in handles.items() if _fits(h.places.shape, shape)]
         if self.random.random() < 0.03:
             return self._any()
@@ -1002,7 +1002,7 @@ class Author:
         return _nested(np.array(flat).reshape(shape).tolist())
 
     def _shape(self, x: int) -> tuple[int, ...]:
-        return self.twin.handles[x].places.shape
+        return self.replica.handles[x].places.shape
 
     def _part_of(self, x: int) -> tuple[Any, tuple[int, ...]]:
         """Return a key of a tensor and the shape of what it takes."""
@@ -1026,7 +1026,7 @@ class Author:
     def _view(self) -> Step | None:
         x = self._any()
         shape = self._shape(x)
-        if len(shape) > 2 or len(self.twin.handles) >= MOST_TENSORS:
+        if len(shape) > 2 or len(self.replica.handles) >= MOST_TENSORS:
             return None
         ones = [axis for axis, n in enumerate(shape) if n == 1]
         ways: dict[str, Any] = {
@@ -1048,13 +1048,13 @@ class Author:
     def _reshape(self) -> Step | None:
         x = self._any()
         size = int(np.prod(self._shape(x)))
-        if size == 0 or len(self.twin.handles) >= MOST_TENSORS:
+        if size == 0 or len(self.replica.handles) >= MOST_TENSORS:
             return None
         shapes = [(size,), *((n, size // n) for n in (1, 2, 3) if size % n == 0)]
         return self._name(), x, self.random.choice(shapes)
 
     def _apply(self) -> Step | None:
-        if len(self.twin.handles) >= MOST_TENSORS:
+        if len(self.replica.handles) >= MOST_TENSORS:
             return None
         a, op = (
             self._any(),
@@ -1072,11 +1072,11 @@ class Author:
         if not tensor and self.random.random() < 0.15:
             return self._number()
         shape = self._shape(a)
-        fitting = [x for x in self.twin.handles if _size_together(shape, self._shape(x)) <= MOST_ELEMENTS]
+        fitting = [x for x in self.replica.handles if _size_together(shape, self._shape(x)) <= MOST_ELEMENTS]
         return self.random.choice(fitting) if fitting else None
 
     def _product(self) -> Step | None:
-        shapes = {x: self._shape(x) for x in self.twin.handles if len(self._shape(x)) == 2}
+        shapes = {x: self._shape(x) for x in self.replica.handles if len(self._shape(x)) == 2}
         pairs = [(a, b) for a in shapes for b in shapes if shapes[a][1] == shapes[b][0] > 0]
         return (self._name(), "@", self.random.choice(pairs)) if pairs else None
 
@@ -1085,8 +1085,8 @@ class Author:
         b = self._value(self._shape(a))
         if (
             0 in self._shape(a)
-            or not _fits(self.twin.shape(b), self._shape(a))
-            or len(self.twin.handles) >= MOST_TENSORS
+            or not _fits(self.replica.shape(b), self._shape(a))
+            or len(self.replica.handles) >= MOST_TENSORS
         ):
             return None
         return self._name(), self._mask(self._shape(a)), a, b
@@ -1094,15 +1094,15 @@ class Author:
     def _part(self) -> Step | None:
         x = self._any()
         key = self._advanced(self._shape(x))
-        return None if key is None or len(self.twin.handles) >= MOST_TENSORS else (self._name(), x, key)
+        return None if key is None or len(self.replica.handles) >= MOST_TENSORS else (self._name(), x, key)
 
     def _join(self) -> Step | None:
         """Join views rather than others: of a base that was written, where there is one."""
-        views = [x for x, h in self.twin.handles.items() if h.above is not None and h.places.size]
+        views = [x for x, h in self.replica.handles.items() if h.above is not None and h.places.size]
         a = self.random.choice(views) if views and self.random.random() < 0.7 else self._any()
-        alike = [x for x in self.twin.handles if self._shape(x) == self._shape(a)]
+        alike = [x for x in self.replica.handles if self._shape(x) == self._shape(a)]
         count = self.random.randint(1, 2)
-        if len(self.twin.handles) >= MOST_TENSORS or int(np.prod(self._shape(a))) * count > MOST_ELEMENTS:
+        if len(self.replica.handles) >= MOST_TENSORS or int(np.prod(self._shape(a))) * count > MOST_ELEMENTS:
             return None
         how = self.random.choice(("cat", "stack")) if self._shape(a) else "stack"
         return self._name(), how, tuple([a, *self.random.choices(alike, k=count)][:count])
@@ -1111,7 +1111,7 @@ class Author:
         return ()
 
     def _release(self) -> Step | None:
-        handles = self.twin.handles
+        handles = self.replica.handles
         leaves = [x for x, h in handles.items() if h.family.leaf is h and h.above is None]
         seen = [x for x in leaves if sum(h.family is handles[x].family for h in handles.values()) > 1]
         return (self.random.choice(seen or leaves),) if len(leaves) > 1 else None
@@ -1133,16 +1133,16 @@ class Author:
     def _require(self) -> Step | None:
         free = [
             x
-            for x, h in self.twin.handles.items()
+            for x, h in self.replica.handles.items()
             if not h.wanted and h.family.leaf is None and not h.family.wanted and not h.family.released
         ]
-        free = [x for x in free if not repeats(self.twin.handles[x].places)]
+        free = [x for x in free if not repeats(self.replica.handles[x].places)]
         return (self.random.choice(free),) if free else None
 
     def _stands_at(self, places: Array, x: int, v: float) -> bool:
         """Whether an operand is what stands at these places: nobody needs to tell that it was written there again."""
-        own = self.twin.handles[v] if type(v) is int else None
-        return own is not None and own.family is self.twin.handles[x].family and np.array_equal(own.places, places)
+        own = self.replica.handles[v] if type(v) is int else None
+        return own is not None and own.family is self.replica.handles[x].family and np.array_equal(own.places, places)
 
     def _method(self) -> Step | None:
         x, op = self._target(), self.random.choice(METHODS)
@@ -1151,7 +1151,7 @@ class Author:
             operands = (self._value(self._shape(x)),)
         elif op == "copy":
             operands = (self._value(self._shape(x), tensor=True),)
-            if self._stands_at(self.twin.handles[x].places, x, operands[0]):
+            if self._stands_at(self.replica.handles[x].places, x, operands[0]):
                 return None
         elif op == "fill":
             operands = (self._number(),)
@@ -1165,7 +1165,7 @@ class Author:
         x = self._target()
         key, shape = self._part_of(x)
         v = self._value(shape)
-        return None if self._stands_at(self.twin.handles[x].places[plain_key(key)], x, v) else (x, key, v)
+        return None if self._stands_at(self.replica.handles[x].places[plain_key(key)], x, v) else (x, key, v)
 
     def _assign_with(self) -> Step:
         x = self._target()
@@ -1176,7 +1176,7 @@ class Author:
         x = self._target()
         if 0 in self._shape(x):
             return None
-        numbers = [y for y, h in self.twin.handles.items() if h.places.shape == ()]
+        numbers = [y for y, h in self.replica.handles.items() if h.places.shape == ()]
         v = self.random.choice(numbers) if numbers and self.random.random() < 0.7 else self._number()
         return x, self._mask(self._shape(x)), v
 
@@ -1191,7 +1191,7 @@ class Author:
         return (x, lists, v, self.random.random() < 0.4) if type(v) is int else None
 
     def _grad_mode(self) -> Step:
-        return (not self.twin.grad,)
+        return (not self.replica.grad,)
 
     def _backward(self) -> Step:
         return (self._any(),)
@@ -1205,14 +1205,14 @@ class Author:
 
     def _seen(self) -> Step | None:
         """Return a base tensor: a view's gradient depends on who else reads its memory through which tensor."""
-        bases = [x for x, h in self.twin.handles.items() if h.above is None and h.family.leaf is None]
+        bases = [x for x, h in self.replica.handles.items() if h.above is None and h.family.leaf is None]
         return (self.random.choice(bases),) if bases else None
 
     def _look(self) -> Step:
         return (self._any(),)
 
     def _forget(self) -> Step | None:
-        free = [x for x, h in self.twin.handles.items() if h.family.leaf is not h]
+        free = [x for x, h in self.replica.handles.items() if h.family.leaf is not h]
         return (self.random.choice(free),) if len(free) > 2 else None
 
 
@@ -1237,7 +1237,7 @@ def _nested(values: Any) -> Any:
 # --- many of them -----------------------------------------------------------------------------------------------
 
 
-def author_of(seed: int) -> Iterator[tuple[Step, Twin, str | None]]:
+def author_of(seed: int) -> Iterator[tuple[Step, Replica, str | None]]:
     random = Random(seed)  # noqa: S311 (no secret)
     return Author(random).write(random.randint(4, 18))
 
@@ -1266,7 +1266,7 @@ def main(arguments: list[str] | None = None) -> int:
     count, first = counted_from(main.__doc__, arguments)
     done: Counter[str] = Counter()
 
-    def counted(seed: int) -> Iterator[tuple[Step, Twin, str | None]]:
+    def counted(seed: int) -> Iterator[tuple[Step, Replica, str | None]]:
         for row in author_of(seed):
             done[row[0][0] if row[2] is None else "refused"] += 1
             yield row

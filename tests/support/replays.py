@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 import tape
-from tests.support.memories import Live, Program, Step, Twin, attempt, counted_from, random_program, source, text_of
+from tests.support.memories import Live, Program, Replica, Step, attempt, counted_from, random_program, source, text_of
 
 # What a function of the leaves can hold: no gradient on the way, nothing that raises.
 MAKERS = {"leaf", "buffer", "view", "reshape", "apply", "where", "part", "join", "detach", "loss"}
@@ -22,21 +22,21 @@ WRITERS = {"method", "operator", "assign", "assign_with", "masked_fill", "index_
 PURE = MAKERS | WRITERS | {"grad_mode", "forget"}
 
 
-def pure(seed: int) -> tuple[Program, Twin]:
-    """Return a random program without gradients and errors, and a twin that has run it."""
-    twin, kept = Twin(), []
+def pure(seed: int) -> tuple[Program, Replica]:
+    """Return a random program without gradients and errors, and a replica that has run it."""
+    replica, kept = Replica(), []
     kept.extend(
         step
         for step in random_program(seed)
-        if step[0] in PURE and "from" not in str(step) and usable(step, twin) and attempt(twin, step) is None
+        if step[0] in PURE and "from" not in str(step) and usable(step, replica) and attempt(replica, step) is None
     )
-    return kept, twin
+    return kept, replica
 
 
-def usable(step: Step, twin: Twin) -> bool:
+def usable(step: Step, replica: Replica) -> bool:
     """Whether the tensors that a step names are there: what made them may have been dropped."""
     names = {int(name) for name in re.findall(r"\bx(\d+)", source(step))}
-    return names - ({step[1]} if step[0] in MAKERS else set()) <= twin.handles.keys()
+    return names - ({step[1]} if step[0] in MAKERS else set()) <= replica.handles.keys()
 
 
 def function_of(program: Program) -> tuple[Callable[..., Any], list[Any]]:
