@@ -26,7 +26,7 @@ class TensorCall(RoutineCall):
     """A call whose rules tensors can run too, recorded: gradients of gradients."""
 
     def pull_tensors(
-        self, instruction: Instruction, gradient: Tensor | None, stash: dict[Any, Any], primals: Any
+        self, instruction: Instruction, gradient: Tensor | None, stash: dict[Any, Any], saved_tensors: Any
     ) -> list[Tensor | None]:
         """Run the vjp on tensors."""
         del stash
@@ -34,13 +34,13 @@ class TensorCall(RoutineCall):
         assert op.vjp is not None
         if gradient is None:
             return [None] * len(form.specs)
-        values = {n: self._bound(n, v, instruction, primals) for n, v in kept_values(instruction).items()}
+        values = {n: self._bound(n, v, instruction, saved_tensors) for n, v in kept_values(instruction).items()}
         cotangents = dict(zip(op.cotangents, self.apart(gradient), strict=True))
         needs = tuple(spec is not None for spec in form.specs)
         gradients = self.run(op.vjp, {**self.named(values), **cotangents, "needs": needs})
         return [x if spec is not None else None for x, spec in zip(gradients, form.specs, strict=True)]
 
-    def _bound(self, name: str, value: Any, instruction: Instruction, primals: Any) -> Any:
+    def _bound(self, name: str, value: Any, instruction: Instruction, saved_tensors: Any) -> Any:
         """Return a saved value as a tensor with its slot."""
         form = instruction.form
         if name in self.op.extras:
@@ -49,7 +49,7 @@ class TensorCall(RoutineCall):
         if name in self.op.inputs:
             at = self.op.inputs.index(name)
             slot, spec = instruction.operands[at], form.specs[at]  # type: ignore[assignment]
-        return constant_tensor(value) if slot is None or spec is None else primals.tensor(slot, value, spec)
+        return constant_tensor(value) if slot is None or spec is None else saved_tensors.tensor(slot, value, spec)
 
     def apart(self, flat: Any) -> list[Any]:
         """Split packed results, of a tensor as views."""

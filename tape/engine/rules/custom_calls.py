@@ -288,9 +288,9 @@ class Output:
         return tangent
 
     def pull_tensors(
-        self, instruction: Instruction, gradient: Tensor | None, stash: dict[Any, Any], primals: SavedTensors
+        self, instruction: Instruction, gradient: Tensor | None, stash: dict[Any, Any], saved_tensors: SavedTensors
     ) -> list[Tensor | None]:
         """Leave the gradient for the call, and contribute nothing."""
-        del primals
+        del saved_tensors
         stash.setdefault(instruction.operands[0], {})[self.place] = gradient
         return [None]

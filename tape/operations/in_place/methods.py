@@ -61,7 +61,7 @@ def _operator(op: Elementwise) -> Callable[..., Any]:
 
 
 def _adding(op: Elementwise, in_place: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """Add to the memory that others see where it stands: the gradient buffer keeps its gradient."""
+    """Add in place to memory that other tensors share: the gradient buffer keeps its gradient."""
 
     def add(x: Tensor, other: Any) -> Tensor:
         if accumulating.add_again(x, other):
