@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+pytestmark = pytest.mark.quick
+
+
 def public(names: Iterable[str]) -> set[str]:
     return {name for name in names if not name.startswith("_")}
 
