@@ -126,6 +126,11 @@ def pytest_make_parametrize_id(val: object) -> str | None:
     return parameter_ids.name_of(val)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the slow tests: at the end of a run in several processes none is left alone with them."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Send the figures of a worker to the process that prints them."""
     output = getattr(session.config, "workeroutput", None)

@@ -251,6 +251,6 @@ def test_what_has_been_seen_runs_no_python(monkeypatch: pytest.MonkeyPatch) -> N
         return [y.index_add_(0, at, given), y.scatter_add(0, at, given), y.index_copy(0, at, given)]
 
     expected = [y.tolist() for y in calls()]
-    for name in ("store_at", "fitting"):
+    for name in ("store_at", "value_to_write"):
         monkeypatch.delattr(writes, name)
     assert [y.tolist() for y in calls()] == expected
