@@ -23,6 +23,8 @@ from tape.recording import routine_calls
 from tape.tensors.registration import implements
 from tape.tensors.tensor import Tensor, as_array
 
+pattern_of.__module__ = __name__  # where pickles find it
+
 __all__ = ["CSR", "csr", "spsolve"]
 
 _OPS: dict[str, Any] = OPS

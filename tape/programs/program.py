@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from kernels.programs.machine import Machine, plan
-from kernels.programs.recording import pickling as _pickling  # noqa: F401 (teaches pickle)
 from kernels.programs.recording import program as recipes
 from kernels.programs.recording.program import ProgramError
+from tape import pickled_programs  # noqa: F401 (teaches pickle)
 from tape.operations.in_place.methods import copy_
 from tape.programs.interpreting import interpreted
 from tape.programs.replaying import Replay, ReplayGradient, value_and_gradients

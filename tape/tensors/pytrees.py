@@ -45,7 +45,7 @@ class Structure:
 
     def __reduce__(self) -> Any:
         if self.kind is None or self.kind is type(None):
-            return "_LEAF" if self.kind is None else "_NONE"  # by these names
+            return "LEAF" if self.kind is None else "NONE"  # by these names
         return Structure, (self.kind, self.keys, self.parts, self.static, self.make)
 
     def filled(self, values: Iterable[Any]) -> Any:
@@ -60,7 +60,7 @@ class Structure:
             return next(values)
         if self.flat:
             return self.make(list(islice(values, self.flat)))
-        return self.make([next(values) if part is _LEAF else part._filled(values) for part in self.parts])
+        return self.make([next(values) if part is LEAF else part._filled(values) for part in self.parts])
 
     def paths(self, start: str = "") -> list[str]:
         """Return the path of each leaf, as Python writes it: ``['layers'][0].w``."""
@@ -144,9 +144,8 @@ def _same(a: Any, b: Any) -> bool:
         return False
 
 
-_LEAF = Structure(None, (), (), {}, lambda _: None)
-ALONE = _LEAF  # by its own name it is pickled
-_NONE = Structure(type(None), (), (), {}, lambda _: None)
+LEAF = Structure(None, (), (), {}, lambda _: None)
+NONE = Structure(type(None), (), (), {}, lambda _: None)
 
 Opened = tuple[tuple[Any, ...], Sequence[Any], dict[str, Any], Callable[[list[Any]], Any]]
 """The keys of a structure's parts, the parts, the static fields, and a function that rebuilds it from parts."""
@@ -159,17 +158,18 @@ def _opened(tree: Any) -> Opened | None:
     kind = type(tree)
     if kind is dict:
         keys = tuple(tree)
-        return keys, tuple(tree.values()), {}, functools.partial(_dict_of, keys)
+        return keys, tuple(tree.values()), {}, functools.partial(dict_of, keys)
     if isinstance(tree, (tuple, list)):
         fields = getattr(kind, "_fields", None)
         return fields or tuple(range(len(tree))), tree, {}, kind._make if fields else kind
     if isinstance(tree, dict):
         keys = tuple(tree)
-        return keys, tuple(tree.values()), {}, functools.partial(_mapping_of, _emptied(tree), keys)
+        return keys, tuple(tree.values()), {}, functools.partial(mapping_of, _emptied(tree), keys)
     return _opened_dataclass(tree) if dataclasses.is_dataclass(kind) else None
 
 
-def _dict_of(keys: tuple[Any, ...], values: list[Any]) -> dict[Any, Any]:
+def dict_of(keys: tuple[Any, ...], values: list[Any]) -> dict[Any, Any]:
+    """Return a dict of these keys."""
     return dict(zip(keys, values, strict=True))
 
 
@@ -181,7 +181,8 @@ def _emptied(tree: dict[Any, Any]) -> dict[Any, Any]:
     return empty
 
 
-def _mapping_of(empty: dict[Any, Any], keys: tuple[Any, ...], values: list[Any]) -> dict[Any, Any]:
+def mapping_of(empty: dict[Any, Any], keys: tuple[Any, ...], values: list[Any]) -> dict[Any, Any]:
+    """Return a copy of an empty mapping of the user's class, filled."""
     made = copy.copy(empty)
     for key, value in zip(keys, values, strict=True):
         made[key] = value
@@ -200,7 +201,7 @@ def _opened_dataclass(tree: Any) -> Opened:
         and not _counts(value, "float")  # computed from fields, it may be so no more
         and not isinstance(getattr(kind, name, None), functools.cached_property)
     }
-    make = functools.partial(_dataclass_of, kind, {**more, **static}, keys)
+    make = functools.partial(dataclass_of, kind, {**more, **static}, keys)
     return keys, [held[key][0] for key in keys], static, make
 
 
@@ -216,7 +217,8 @@ def _counts(value: Any, declared: str) -> bool:
     return hasattr(value, "__array__") and not isinstance(value, type)
 
 
-def _dataclass_of(kind: Any, static: dict[str, Any], keys: tuple[str, ...], values: list[Any]) -> Any:
+def dataclass_of(kind: Any, static: dict[str, Any], keys: tuple[str, ...], values: list[Any]) -> Any:
+    """Return an object of the user's dataclass with these fields, without a call of its constructor."""
     made = object.__new__(kind)
     for name, value in (*static.items(), *zip(keys, values, strict=True)):
         object.__setattr__(made, name, value)
@@ -230,7 +232,7 @@ def _alike_static(structure: Structure, tree: Any) -> bool:
 def flattened(tree: Any, *, none: bool = False) -> tuple[list[Any], Structure]:
     """Return the leaves of a nested structure, in order, and the structure; with ``none`` None is a leaf too."""
     if type(tree) in _USUAL or (none and tree is None):
-        return [tree], _LEAF
+        return [tree], LEAF
     values: list[Any] = []
     return values, _taken_apart(tree, values, none)
 
@@ -238,8 +240,8 @@ def flattened(tree: Any, *, none: bool = False) -> tuple[list[Any], Structure]:
 @functools.lru_cache(256)
 def _flat(kind: Any, keys: Any) -> Structure:
     """Return the structure of a dict of leaves with these keys, or of a list or tuple of this many leaves."""
-    names, make = (keys, functools.partial(_dict_of, keys)) if kind is dict else (tuple(range(keys)), kind)
-    structure = Structure(kind, names, (_LEAF,) * len(names), {}, make)
+    names, make = (keys, functools.partial(dict_of, keys)) if kind is dict else (tuple(range(keys)), kind)
+    structure = Structure(kind, names, (LEAF,) * len(names), {}, make)
     structure.flat = len(names)
     return structure
 
@@ -256,9 +258,9 @@ def _taken_apart(tree: Any, values: list[Any], none: bool) -> Structure:
         keys, parts, static, make = opened
         return Structure(type(tree), keys, tuple([_taken_apart(part, values, none) for part in parts]), static, make)
     if tree is None and not none:
-        return _NONE
+        return NONE
     values.append(tree)
-    return _LEAF
+    return LEAF
 
 
 def is_structure(tree: Any) -> bool:

@@ -13,7 +13,7 @@ from tape.engine import short_backward
 from tape.engine.forward_mode import settle
 from tape.tensors import modes
 from tape.tensors.operands import operand
-from tape.tensors.pytrees import ALONE, Structure, flattened
+from tape.tensors.pytrees import LEAF, Structure, flattened
 from tape.tensors.tensor import Tensor, constant_tensor, taken
 from tape.transforms.points import Point, released, usual_inputs, value_of
 
@@ -93,11 +93,11 @@ def evaluated_at(
     if alone and len(args) == 1 and not kwargs and not modes.ON_MADE:  # apart: it takes 2 us less
         x = taken(args[0])
         if x is not None:
-            return (x,), ALONE, type(args[0]) is Tensor, func(x)
+            return (x,), LEAF, type(args[0]) is Tensor, func(x)
     leaves: Sequence[Any] = (
         args if whole == len(args) else (args[argnums],) if alone else tuple([args[i] for i in argnums])
     )
-    inputs, structure = usual_inputs(leaves), ALONE if alone else None
+    inputs, structure = usual_inputs(leaves), LEAF if alone else None
     if inputs is None:
         leaves, structure = flattened(leaves[0] if alone else leaves)
         inputs = usual_inputs(leaves)
@@ -147,7 +147,7 @@ def differentiated(
 
 
 def _filled(structure: Structure | None, gradients: Sequence[Any]) -> Any:
-    if structure is ALONE:
+    if structure is LEAF:
         return gradients[0]
     return tuple(gradients) if structure is None else structure.filled(gradients)
 
@@ -185,14 +185,14 @@ class Pulling:
         value, tensors = y._value, self.tensors
         number = type(value) is float
         value_out = (constant_tensor(value) if tensors else value) if number else released(y, tensors=tensors)
-        self.results = (value_out if returned is ALONE else returned.filled([value_out]), *aux)
+        self.results = (value_out if returned is LEAF else returned.filled([value_out]), *aux)
         for x in self.inputs:
             x._slot.over = True  # leaves, since y leads to them
 
     def pull(self, cotangents: Any, *, free: bool) -> Any:
         """Return the cotangents of the arguments; None, with nothing freed, where this way does not serve."""
         cotangent = cotangents
-        if self.returned is not ALONE:
+        if self.returned is not LEAF:
             leaves, structure = flattened(cotangents, none=True)
             if structure != self.returned:
                 return None
@@ -225,7 +225,7 @@ def pulled_back(
     if has_aux:
         y, aux = split(y, inputs, tensors=tensors)
     if aux is not None:
-        outputs, returned = ([y], ALONE) if type(y) is Tensor else flattened(y, none=True)
+        outputs, returned = ([y], LEAF) if type(y) is Tensor else flattened(y, none=True)
         if len(outputs) == 1 and short_backward.leads(outputs[0], inputs):
             return Pulling(evaluated, outputs[0], returned, aux)
     return _known(evaluated)

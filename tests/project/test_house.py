@@ -68,6 +68,7 @@ HOUSE = [
     "tape.operations.whole",
     "tape.numpy_interface",
     "tape.func",
+    "tape.pickled_programs",
     "tape.programs",
     "tape.checks",
     "tape.autograd.function",

@@ -117,7 +117,7 @@ class Steps(Sequence[Step]):
         return Step(op, operands, words[first - 1], params, form, at)
 
     def __reduce__(self) -> Any:
-        return _steps_from, (self.kinds, self.numbers, self.words)
+        return steps_from, (self.kinds, self.numbers, self.words)
 
 
 FIRST = 1 << 10
@@ -126,7 +126,8 @@ MOST = 32
 """Words for which there is room when Python has appended a step."""
 
 
-def _steps_from(kinds: list[StepKind], numbers: list[Any], words: array[int]) -> Steps:
+def steps_from(kinds: list[StepKind], numbers: list[Any], words: array[int]) -> Steps:
+    """Return the steps of these words, as pickles hold them."""
     steps = Steps()
     steps.kinds, steps.numbers = kinds, numbers
     steps.hold(words)

@@ -1,0 +1,36 @@
+"""The place that pickles of programs name for their parts: the files that define these may move, this one stays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kernels.kinds.routine import RoutineCall
+from kernels.programs.recording.pickling import custom_from, form_from, op_named, part_of, spec_from
+from kernels.programs.recording.program import Node, Recipe
+from kernels.programs.recording.program_words import StepKind, steps_from
+from tape.tensors.pytrees import LEAF, NONE, Structure, dataclass_of, dict_of, mapping_of
+from tape.transforms.signature import Signature
+
+__all__ = [
+    "LEAF",
+    "NONE",
+    "Node",
+    "Recipe",
+    "RoutineCall",
+    "Signature",
+    "StepKind",
+    "Structure",
+    "custom_from",
+    "dataclass_of",
+    "dict_of",
+    "form_from",
+    "mapping_of",
+    "op_named",
+    "part_of",
+    "spec_from",
+    "steps_from",
+]
+
+_things: list[Any] = [globals()[name] for name in __all__ if name not in ("LEAF", "NONE")]  # these are Structures
+for _thing in _things:
+    _thing.__module__ = __name__
