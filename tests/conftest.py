@@ -126,6 +126,13 @@ def pytest_make_parametrize_id(val: object) -> str | None:
     return parameter_ids.name_of(val)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Let a process that has nothing left to do take tests from another one, unless --dist says otherwise."""
+    stealing = importlib.import_module("xdist.scheduler").WorkStealingScheduling
+    return stealing(config, log) if config.getoption("dist") == "load" else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the slow tests: at the end of a run in several processes none is left alone with them."""
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
