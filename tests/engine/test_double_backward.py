@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tape
+from kernels.instructions import entries
 from kernels.instructions.entries import instructions
 from kernels.native.words import TAPE_BITS
 from tape.tensors import modes
@@ -221,3 +222,21 @@ def test_what_is_computed_from_turned_memory(turn: str, middle: str, in_order: b
     if "hooked" not in middle:  # a hook changes the gradient, and is not differentiated by differences
         ahead, behind = gradient(at + step * weights), gradient(at - step * weights)
         np.testing.assert_allclose(second.numpy(), (ahead - behind) / (2 * step), rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("length", [10, 3000])
+def test_what_lies_below_on_a_long_tape_is_not_read(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = tape.tensor([1.0, 2.0], requires_grad=True)
+    chain = [x * 1.0]
+    chain[0][0] = 3.0  # a write: saved views may be of versions that are no more
+    for _ in range(length):
+        chain.append(chain[-1] * 1.0)
+    read = []
+    instruction_at = entries.instruction_at
+    monkeypatch.setattr(entries, "instruction_at", lambda *place: read.append(place) or instruction_at(*place))
+    a = tape.exp(tape.outer(x, x))
+    z = tape.linalg.inv(a[0:2, 0:2] + tape.eye(2)).sum() + tape.cumprod(a[1:], 1).sum()
+    (g,) = tape.autograd.grad(z, x, create_graph=True)
+    (second,) = tape.autograd.grad(g.sum(), x)
+    assert 0 < len(read) < 50
+    assert np.isfinite(second.numpy()).all()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -27,12 +26,6 @@ def _turned(spec: Spec) -> Spec:
     return turned
 
 
-def _snapshot(tape: Tape) -> list[Instruction]:
-    """Return a tape's instructions, last first."""
-    with tape.reading():
-        return list(instructions(tape.entries))
-
-
 class SavedTensors:
     """The values that instructions saved, as tensors with the slot of the version that was saved."""
 
@@ -40,8 +33,8 @@ class SavedTensors:
         self.by_slot = {instruction.slot: instruction for instruction in marked}
         self._made: dict[tuple[Any, int], tuple[Any, Tensor]] = {}
         self._written: set[Any] = set()
-        self._scans: dict[int, Iterator[Instruction]] = {}
-        self._reached: dict[int, int] = {}
+        self._scans: dict[int, tuple[int, int]] = {}
+        """Of each tape the slot where it ended, and the one down to which it has been read."""
 
     def of(self, instruction: Instruction) -> dict[str, Any]:
         """Return the saved values by their names in the rules: tensors, numbers, and arrays of places."""
@@ -135,17 +128,22 @@ class SavedTensors:
         return slot in self._written
 
     def _read(self, tape: Tape, down_to: int) -> None:
-        """Collect the versions written on a tape, from its end down to a slot, from where the last call stopped."""
-        if not tape.writes:
+        """Collect the versions written on a tape, from where its end was at the first call down to a slot.
+
+        A call reads at least twice as far down as the last one: all of them together are a few passes, and what lies
+        below on a long tape is not looked at.
+        """
+        end, reached = self._scans.get(tape.number, (0, 0))
+        if not tape.writes or (end and reached <= down_to):
             return
-        rest = self._scans.setdefault(tape.number, iter(_snapshot(tape)))
-        while self._reached.get(tape.number, down_to + 1) > down_to:
-            instruction = next(rest, None)
-            self._reached[tape.number] = 0 if instruction is None else instruction.slot
-            if instruction is None:
-                return
-            if instruction.form.kind in (CLEARS, ADDS):
-                self._written.add(instruction.operands[0])
+        down_to = min(down_to, 2 * reached - end) if end else down_to
+        with tape.reading():
+            for instruction in instructions(tape.entries, down_to):
+                end = end or instruction.slot + 1
+                fresh = not reached or instruction.slot < reached
+                if fresh and instruction.form.kind in (CLEARS, ADDS):
+                    self._written.add(instruction.operands[0])
+        self._scans[tape.number] = end or 1, max(down_to, 0)
 
     def _version(self, view: Instruction) -> tuple[Any, Spec]:
         """Return the slot that a view is a view of, no view itself, and its spec."""
