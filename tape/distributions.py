@@ -37,6 +37,20 @@ class Frozen:
         return functools.wraps(method)(lambda x: method(x, *self._args, **self._kwargs))
 
 
+class _SignatureOfCalls:
+    """The signature of what a distribution is called with, as SciPy names it: ``help`` and editors show it.
+
+    An attribute of distributions and not of their class, whose own signature ``inspect`` finds.
+    """
+
+    def __get__(self, distribution: Any, kind: type) -> Signature:
+        if distribution is None:
+            raise AttributeError(f"{kind.__name__} has no attribute '__signature__'")
+        both, numbers = Parameter.POSITIONAL_OR_KEYWORD, {"loc": 0.0, "scale": 1.0}
+        names = distribution._names()
+        return Signature([Parameter(n, both, default=numbers.get(n, Parameter.empty)) for n in names])
+
+
 class Distribution:
     """What all distributions share: parameters bound as SciPy binds them; ``shapes`` names those before ``loc``."""
 
@@ -44,11 +58,7 @@ class Distribution:
     shapes: tuple[str, ...] = ()
     scaled = True
 
-    @property
-    def __signature__(self) -> Signature:
-        """The parameters, as SciPy names them: what a call shows to ``help`` and to editors."""
-        both, numbers = Parameter.POSITIONAL_OR_KEYWORD, {"loc": 0.0, "scale": 1.0}
-        return Signature([Parameter(n, both, default=numbers.get(n, Parameter.empty)) for n in self._names()])
+    __signature__ = _SignatureOfCalls()
 
     def _names(self) -> tuple[str, ...]:
         return (*self.shapes, "loc", *(["scale"] if self.scaled else []))

@@ -392,3 +392,10 @@ def test_names_are_those_of_pytorch(path: str, least: int, pytorch: Outcomes) ->
     }  # fmt: skip
     assert not wrong
     assert len(theirs) > least
+
+
+def test_distributions_and_their_classes_have_signatures() -> None:
+    assert str(inspect.signature(tape.stats.norm)) == "(loc=0.0, scale=1.0)"
+    assert list(inspect.signature(tape.stats.gamma).parameters) == ["a", "loc", "scale"]
+    assert list(inspect.signature(type(tape.stats.norm)).parameters) == []
+    assert not hasattr(tape.distributions.Distribution, "__signature__")
