@@ -44,11 +44,9 @@ class Gather(Op):
 
     def lower(self, step: Step, lowering: Lowering) -> None:
         """Copy the elements that places pick; ``params`` has them in elements of memory, and of the gradient."""
-        memory, gradient = step.params
         node = node_of(step.operands[0])
         source, result = lowering.spec(node), lowering.spec(step.result)
-        places = lowering.constant(memory)
-        lowering.extra[step.at] = places if gradient is memory else lowering.constant(gradient)
+        places = lowering.places(step)
         operands = (
             Operand("target", result.dtype, 0, result.strides),
             Operand("x", source.dtype, 1, (0,) * len(result.shape)),

@@ -79,6 +79,9 @@ class Lowering(Protocol):
     def wants_pullback(self, step: Step, name: str) -> bool:
         """Whether the pullback of a step, which is part of the program, reads a value of this name."""
 
+    def places(self, step: Step) -> int:
+        """Return the node of a step's places in memory; its pullback reads those in the gradient."""
+
     def keep_overwritten(self, step: Step) -> None:
         """Copy what pullbacks still read of the memory that a step is about to write."""
 

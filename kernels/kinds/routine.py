@@ -17,6 +17,7 @@ import numpy as np
 
 from kernels.arrays.specs import Spec, Strides, dense
 from kernels.arrays.sweep_interface import Array
+from kernels.arrays.warnings_off import silently
 from kernels.codegen.tasks import Place, PythonCall, node_of
 from kernels.foundation.data_classes import dataclass
 from kernels.instructions.entries import Instruction
@@ -24,7 +25,7 @@ from kernels.instructions.form import Form
 from kernels.kinds.program_interface import Lowering, Step
 from kernels.kinds.view import Part, View, strided, strided_batch
 from kernels.native import words
-from kernels.native.calls.computation import Computation, InnerLoop, of_arrays, quiet, to_array
+from kernels.native.calls.computation import Computation, InnerLoop, of_arrays, to_array
 from kernels.native.words import PICK_CONTEXT, PICK_EXTRA, PICK_RESULT, PYTHON
 from kernels.records.op import Op
 from kernels.records.rule_text import DeclarationError, Rule, asked
@@ -156,7 +157,7 @@ class Routine(Op):
         if rows is not None:
             function = rows.run
         elif self.differentiable:
-            function = quiet(function)
+            function = partial(silently, function)
         if not all(source.shape for source in sources):
             if isinstance(form, Form) and form.kind == PYTHON:
                 return None

@@ -68,16 +68,14 @@ class Write(Op):
         if not step.params:
             lowering.copy_between(value, step.result, adds=self.adds)
             return
-        memory, gradient = step.params
-        places = lowering.constant(memory)
-        lowering.extra[step.at] = places if gradient is memory else lowering.constant(gradient)
-        source = lowering.spec(value)
+        places, source = lowering.places(step), lowering.spec(value)
+        shape = lowering.spec(places).shape
         operands = (
-            Operand("target", part.dtype, 0, (0,) * memory.ndim),
-            Operand("x", source.dtype, 1, broadcast(source.shape, source.strides, memory.shape)),
+            Operand("target", part.dtype, 0, (0,) * len(shape)),
+            Operand("x", source.dtype, 1, broadcast(source.shape, source.strides, shape)),
             Operand("i", _INT64, 2, lowering.spec(places).strides),
         )
-        loop = Loop(same, memory.shape, operands, pullback=False, scatter=part.dtype.itemsize, adds=self.adds)
+        loop = Loop(same, shape, operands, pullback=False, scatter=part.dtype.itemsize, adds=self.adds)
         lowering.tasks.append(Call(loop, (Place(step.result), Place(value), Place(places))))
 
 

@@ -58,16 +58,6 @@ def loop_of(ufunc: Any, dtypes: tuple[np.dtype[Any], ...]) -> InnerLoop | None:
         return None
 
 
-def quiet(function: Any) -> Any:
-    """Return a function of arrays that runs without NumPy's warnings of floating point."""
-
-    def run(*operands: Any) -> Any:
-        with np.errstate(all="ignore"):
-            return function(*operands)
-
-    return run
-
-
 def of_arrays(function: Any) -> Any:
     """Return a function of arrays as one of numbers, too."""
     return lambda *operands: function(*map(np.asarray, operands))

@@ -71,6 +71,13 @@ class Lowering(Intermediates):
         steps = [s for s in self.recipe.steps if s.op is step.op and s.operands == step.operands]
         return [s for s in steps if s.result > step.result]
 
+    def places(self, step: LoweredStep) -> int:
+        """Return the node of a step's places in memory; its pullback reads those in the gradient."""
+        memory, gradient = step.params
+        node = self.constant(memory)
+        self.extra[step.at] = node if gradient is memory else self.constant(gradient)
+        return node
+
     def keep_overwritten(self, step: LoweredStep) -> None:
         """Copy what pullbacks still read of the memory that a step is about to write."""
         for node, waiting in self.overwriting.by(step) if self.overwriting is not None else ():

@@ -24,7 +24,6 @@ from tape.operations.operators import FUNCTIONS
 from tape.operations.parameters import parameters_like, printed
 from tape.operations.sums_and_extrema import along, tensor_of
 from tape.recording import record, routine_calls
-from tape.recording.arguments import either
 from tape.repeated_calls.calls_with_arguments import argued
 from tape.tensors import registration
 from tape.tensors.tensor import Tensor
@@ -45,7 +44,7 @@ def _reduction(op: Any) -> Callable[..., Any]:
     def reduce(
         input: Any, dim: Any = None, keepdim: Any = None, *, dtype: Any = None, axis: Any = None, keepdims: Any = None
     ) -> Tensor:
-        return along(op, tensor_of(input), either("dim", dim, "axis", axis, None), None, keepdim, keepdims, dtype)
+        return along(op, input, dim, axis, keepdim, keepdims, dtype)
 
     return reduce
 
