@@ -32,8 +32,7 @@ class PackedValue:
 
     def value(self) -> Any:
         """Return the unpacked value. TypeError or RuntimeError if the hook returns something else."""
-        with modes.kept():
-            value = self.unpack(self.packed)
+        value = modes.call_user(self.unpack, self.packed)
         if not isinstance(value, Tensor):
             raise TypeError(
                 "Output of saved tensor unpack_hook expected to be a Tensor but got result of type "

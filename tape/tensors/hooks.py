@@ -71,8 +71,7 @@ class Hooks:
     def on_tensor(self, gradient: Tensor) -> Tensor:
         """Run the hooks of the tensor; return its gradient, replaced or not."""
         for hook in list(self.tensor.values()):
-            with modes.kept():
-                result = hook(gradient)
+            result = modes.call_user(hook, gradient)
             gradient = replaced(hook, result, gradient)
         return gradient
 
@@ -88,8 +87,7 @@ class Hooks:
         self, registered: Registered, gradients: list[Tensor | None], arguments: Callable[[Any], tuple[Any, ...]]
     ) -> list[Tensor | None]:
         for hook in list(registered.values()):
-            with modes.kept():
-                result = hook(*arguments(tuple(gradients)))
+            result = modes.call_user(hook, *arguments(tuple(gradients)))
             if result is not None:
                 replacements = _counted(hook, result, len(gradients))
                 gradients = [_changed(hook, new, old) for old, new in zip(gradients, replacements, strict=True)]
@@ -168,8 +166,7 @@ class LeafHooks(Hooks):
     def ended(self, owner: Tensor | None, gradient: Tensor) -> None:
         """Run the hooks that follow the addition to ``.grad``."""
         for hook in list(self.accumulated.values()) if owner is not None else ():
-            with modes.kept():
-                result = hook(owner)
+            result = modes.call_user(hook, owner)
             if result is not None and not isinstance(result, Tensor):
                 raise TypeError(
                     f"expected Variable, but hook returned '{type(result).__name__}' (hook '{name_of(hook)}': what it "

@@ -208,15 +208,17 @@ user = _User()
 """``depth``: how many backwards of this thread, one inside the other, are running the user's code."""
 
 
-@contextmanager
-def kept(**changed: Any) -> Iterator[None]:
-    """Run the user's code in the middle of a backward; modes that it enters and does not leave end with it."""
+def call_user(function: Callable[..., Result], *args: Any, **changed: Any) -> Result:
+    """Call the user's function in the middle of a backward; modes that it enters and does not leave end with it.
+
+    No context manager: an interrupt as its end begins would leave the mode to whoever frees the traceback.
+    """
     before, depth = _mode.get(), user.depth
     try:
         user.depth = depth + 1
         if changed:
             set_mode(before._replace(**changed))
-        yield
+        return function(*args)
     finally:
         user.depth = depth
         if _mode.get() is not before:

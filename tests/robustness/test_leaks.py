@@ -896,6 +896,62 @@ def test_interrupts_at_any_moment_leave_all_usable(fresh: Fresh, native: bool) -
     assert out == "40\n", error
 
 
+AT_EVERY_CALL = """
+import sys
+sys.path.insert(0, {tests!r})
+import tape
+from kernels.sweeps import backend
+from tape.tensors import modes
+from tests.robustness.test_leaks import everything
+backend.NATIVE = backend.NATIVE and {native}
+
+class Interrupt(BaseException):
+    pass
+
+def place(frame, event):
+    frames = []
+    while frame is not None and len(frames) < 3:
+        frames.append((frame.f_code.co_qualname, frame.f_lineno))
+        frame = frame.f_back
+    return event, *frames
+
+def collect(frame, event, arg):
+    if event in ("call", "c_return"):
+        places.setdefault(place(frame, event))
+
+def interrupt(frame, event, arg):
+    if event == target[0] and place(frame, event) == target:
+        sys.setprofile(None)
+        raise Interrupt
+
+sys.unraisablehook = lambda given: None
+expected, places, caught = everything(0.0), {{}}, 0
+everything(0.0)
+sys.setprofile(collect)
+everything(0.0)
+sys.setprofile(None)
+for target in places:
+    try:
+        sys.setprofile(interrupt)
+        everything(0.0)
+    except Interrupt:
+        caught += 1
+    finally:
+        sys.setprofile(None)
+    assert (tape.is_grad_enabled(), modes.user.depth) == (True, 0), target
+    assert everything(0.0) == expected, target
+print(caught > 300)
+"""
+
+
+@pytest.mark.parametrize("native", [True, False], ids=["native", "plain"])
+def test_an_interrupt_as_any_function_begins_or_ends_leaves_all_usable(fresh: Fresh, native: bool) -> None:
+    """Python delivers interrupts where a function of Python's begins and where one of C's has returned."""
+    program = AT_EVERY_CALL.format(tests=str(Path(__file__).parent), native=native)
+    out, error = fresh(program).communicate(timeout=300)
+    assert out == "True\n", error
+
+
 # --- processes ---
 
 

@@ -90,8 +90,7 @@ class Call:
         arrived = [cotangents.get(k) for k in range(len(self.specs))]
         grads = [None if g is None else constant_tensor(scalar_or_array(_added(g))) for g in arrived]
         self._lay_out(instruction)
-        with modes.kept(grad=False):
-            gradients = self._backward(grads, instruction)
+        gradients = modes.call_user(self._backward, grads, instruction, grad=False)
         return [None if x is None else _added(as_array(x)) for x in gradients]
 
     def _lay_out(self, instruction: Instruction) -> None:
@@ -122,8 +121,7 @@ class Call:
         arguments = [next(remaining) if is_tensor else None for is_tensor in self.is_tensor]
         self._lay_out(instruction)
         constants = [None if t is None else constant_tensor(scalar_or_array(t)) for t in arguments]
-        with modes.kept(grad=False):
-            result = self.cls.jvp(self.ctx, *constants)
+        result = modes.call_user(self.cls.jvp, self.ctx, *constants, grad=False)
         self.ctx._saved = ()
         pushed = result if isinstance(result, tuple) else (result,)
         if len(pushed) != len(self.specs):
@@ -139,8 +137,7 @@ class Call:
         cotangents = stash.pop(instruction.slot, {0: gradient} if len(self.specs) == 1 else {})
         grads = [None if (g := cotangents.get(k)) is None else views.clone(g) for k in range(len(self.specs))]
         self.ctx.lay_out(self._bound(instruction, saved_tensors))
-        with modes.kept():
-            return self._backward(grads, instruction)
+        return modes.call_user(self._backward, grads, instruction)
 
     def saved(self, instruction: Instruction) -> tuple[Any, ...]:
         """Return the saved tensors, as the graph's node shows them: a leaf as itself."""
