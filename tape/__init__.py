@@ -96,6 +96,7 @@ if _TYPE_CHECKING:
     from tape import func, optimize, quadrature, sparse, special, stats  # noqa: F401 (stats: a module)
     from tape.batching.vmap import vmap
     from tape.checks.first_nonfinite import first_nonfinite
+    from tape.compiled.compiled_function import CompiledFunction, compile  # noqa: A004 (PyTorch's name)
     from tape.operations.whole.op_table import op_table
     from tape.programs.making import record
     from tape.programs.program import Program
@@ -106,7 +107,9 @@ if _TYPE_CHECKING:
 __getattr__ = _found_in(
     "tape",
     {
+        "CompiledFunction": "tape.compiled.compiled_function",
         "Program": "tape.programs.program",
+        "compile": "tape.compiled.compiled_function",
         "custom": "tape.recording.jitted_functions",
         "first_nonfinite": "tape.checks.first_nonfinite",
         "func": "tape.func",
@@ -125,6 +128,7 @@ __version__ = "0.1.0"
 concat = concatenate = cat
 
 __all__ = [
+    "CompiledFunction",
     "Generator",
     "Program",
     "Size",
@@ -141,6 +145,7 @@ __all__ = [
     "bool",
     "cat",
     "clone",
+    "compile",
     "concat",
     "concatenate",
     "contiguous_format",

@@ -8,11 +8,12 @@ They stand below the builtins:
     NotImplementedError          what this version does not support, with the remedy
     UserWarning
       DetachWarning              a value that requires grad left for Python
+      CompileWarning             a compiled function stays in dynamic mode
 """
 
 from __future__ import annotations
 
-__all__ = ["DetachWarning", "GradError"]
+__all__ = ["CompileWarning", "DetachWarning", "GradError"]
 
 
 class GradError(RuntimeError):
@@ -21,6 +22,10 @@ class GradError(RuntimeError):
 
 class DetachWarning(UserWarning):
     """A tensor that requires grad became a Python number; what is computed from it has no gradient."""
+
+
+class CompileWarning(UserWarning):
+    """A compiled function, or some of its calls, cannot be replayed, and so run in dynamic mode."""
 
 
 SECOND_TIME = (

@@ -175,6 +175,7 @@ default_generator = Generator()
 
 def generator_of(generator: Generator | None) -> Generator:
     """Return the generator that was asked for, or the default one."""
+    record.note_unrecorded(None, "random numbers")
     if generator is None:
         return default_generator
     if not isinstance(generator, Generator):
@@ -212,7 +213,7 @@ def get_rng_state() -> Tensor:
 
 def set_rng_state(new_state: Tensor) -> None:
     """Let the default generator go on from a state that ``get_rng_state`` gave."""
-    record.note_escape(new_state)
+    record.note_unrecorded(new_state, "the state of a generator")
     default_generator.set_state(new_state)
 
 

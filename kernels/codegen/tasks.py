@@ -66,6 +66,14 @@ class Fill:
 
 
 @dataclass(slots=True)
+class Comparison:
+    """Stop the program where so many bytes of two places differ."""
+
+    size: int
+    places: tuple[Place, Place]
+
+
+@dataclass(slots=True)
 class PythonCall:
     """Python in the middle of a program: ``run`` gets the values, or the gradients, of these nodes as arrays."""
 
@@ -76,7 +84,7 @@ class PythonCall:
     """Where they stand: of a gradient, the base."""
 
 
-Task = Call | UfuncCall | Fill | PythonCall
+Task = Call | UfuncCall | Fill | Comparison | PythonCall
 
 
 class Tasks:
@@ -121,6 +129,9 @@ class Tasks:
         elif isinstance(task, Fill):
             places, key = (task.place,), (task.elements, task.dtype.num, repr(task.value))
             number = self.number(key, task, 1)
+        elif isinstance(task, Comparison):
+            places = task.places
+            number = self.number((Comparison, task.size), task, len(places))
         else:
             places = task.places
             key = (task.loop, task.shape, task.strides) if isinstance(task, UfuncCall) else (id(task),)

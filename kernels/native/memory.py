@@ -45,6 +45,7 @@ def _storer(name: str, kind: Any) -> Any:
 
 load_i8 = _loader("i8", types.int64)
 load_i4 = _loader("i4", types.int32)
+load_i1 = _loader("i1", types.uint8)
 load_f8 = _loader("f8", types.float64)
 load_f4 = _loader("f4", types.float32)
 store_i8 = _storer("i8", types.int64)

@@ -132,7 +132,7 @@ TAPE_BITS = 44
 # A row of a program: what to do, the address to call or fill, layout, pointers, and what the call takes.
 R_KIND, R_ADDRESS, R_LAYOUT, R_POINTERS, R_ACCUMULATE, R_DATA, R_OPERANDS = range(7)
 ROW = 8
-RUN_KERNEL, RUN_NEST, RUN_FILL8, RUN_FILL4, RUN_INLINE = range(5)
+RUN_KERNEL, RUN_NEST, RUN_FILL8, RUN_FILL4, RUN_INLINE, RUN_GUARD = range(6)
 
 # A tensor as an object of Python, in bytes: after its header, references, then what is no reference.
 O_TYPE, O_VALUE, O_FORM, O_BASE, O_VIEWS, O_SHARED, O_EXTRAS = range(8, 64, 8)

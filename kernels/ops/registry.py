@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kernels.ops import (
     distances,
+    guards,
     indexing,
     interpolation,
     reductions,
@@ -38,6 +39,7 @@ __all__ = [
     "determinants",
     "distances",
     "exponentials",
+    "guards",
     "indexing",
     "interpolation",
     "least_squares",

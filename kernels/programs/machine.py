@@ -34,10 +34,25 @@ def plan(recipe: Recipe, *, reverse: bool) -> Plan:
     return Plan(copied, tasks, forward, back.buffers, reverse)
 
 
-class Machine:
-    """A plan with memory and rows of its own: runs one call at a time. The plan is not kept."""
+class GuardMissed(Exception):  # noqa: N818 (no error: another program, or Python, has to run)
+    """A guard found another value than the recorded one: its number among the program's guards, and the value's bytes.
 
-    def __init__(self, plan: Plan) -> None:
+    The results of the program are not there, and nothing outside of its memory has changed.
+    """
+
+    def __init__(self, number: int, value: bytes) -> None:
+        super().__init__(number, value)
+        self.number, self.value = number, value
+
+
+class Machine:
+    """A plan with memory and rows of its own: runs one call at a time. The plan is not kept.
+
+    ``exactly``: :meth:`whole` takes floats and C-contiguous arrays only, where others also ints and any layout.
+    """
+
+    def __init__(self, plan: Plan, *, exactly: bool = False) -> None:
+        self.exactly = exactly
         self.native = jit.entry(jit.load_module("programs.running.replay_native").run)
         placing = Placing(plan)
         self.memory, self.start, self.size = placing.memory, placing.start, placing.size
@@ -57,7 +72,7 @@ class Machine:
     def copy(self) -> Machine:
         """Return another with memory of its own, for a call while this one runs: it needs no plan."""
         clone: Machine = object.__new__(Machine)
-        clone.native, clone.kept, clone.size = self.native, self.kept, self.size
+        clone.native, clone.kept, clone.size, clone.exactly = self.native, self.kept, self.size, self.exactly
         clone.memory, clone.start = block(self.size)
         first, start = self.start - where(self.memory), clone.start - where(clone.memory)
         clone.memory[start : start + self.size] = self.memory[first : first + self.size]  # constants are in it
@@ -81,7 +96,7 @@ class Machine:
             len(row_set.stretches) <= 1 and all(call is None for *_, call in row_set.stretches) for row_set in rows
         ]
         whole = (where(joined), len(joined)) if all(simple) and not custom.RUNNING else None
-        self.exchange = Exchange(self.inputs, self.outputs, self.gradients, whole)
+        self.exchange = Exchange(self.inputs, self.outputs, self.gradients, whole, exactly=self.exactly)
 
     def _moved(self, array: Array, clone: Machine) -> Array:
         """Return the array at the same place in a clone's memory; arrays outside this machine's memory as they are."""
@@ -103,18 +118,31 @@ class Machine:
         return Rows(moved, pointers, stretches)
 
     def run(self, rows: Rows) -> None:
-        """Run rows of the native program."""
+        """Run rows of the native program; :class:`GuardMissed` where a guard stops it."""
         for first, stop, call in rows.stretches:  # between them Python can take an interrupt
-            self.native(rows.start + first * _WIDTH, stop - first)
+            missed = self.native(rows.start + first * _WIDTH, stop - first)
+            if missed >= 0:
+                raise self._missed(first + missed)
             if call is not None:
                 call()
         if custom.RUNNING:
             custom.check_failed()
 
+    def _missed(self, row: int) -> GuardMissed:
+        """Return which guard stopped the program, and the value that it found."""
+        rows = self.forward.words
+        number = int(np.count_nonzero(rows[:row, words.R_KIND] == words.RUN_GUARD))
+        pointers = self.forward.pointers
+        value = int(pointers[(int(rows[row, words.R_POINTERS]) - where(pointers)) // 8]) - where(self.memory)
+        return GuardMissed(number, self.memory[value : value + int(rows[row, words.R_OPERANDS])].tobytes())
+
     def whole(self, args: Sequence[Any]) -> tuple[Any, ...] | None:
         """Run on floats and arrays as they were recorded; return results and gradients, None for other arguments."""
         if self.exchange.whole is not None:
-            return self.exchange.whole(*args) or None
+            results = self.exchange.whole(*args)
+            if type(results) is int and results:
+                raise self._missed(results - 1)
+            return results or None
         if not self.exchange.enter(*args):
             return None
         self.run(self.forward)

@@ -130,6 +130,20 @@ class Example:
                 differing.add(node)
         self.plan.append(_new(Operation, (op, planned, params, node, spec, modes.is_grad_enabled(), detached)))
 
+    def becomes_view(self, x: Tensor, name: str) -> None:
+        """Be notified that a tensor is about to become a view of its former self."""
+        if self.is_argument(x):
+            raise NotImplementedError(
+                f"{name} of an argument of a program is not supported: use the result of {name.rstrip('_')}"
+            )
+
+    def note_unrecorded(self, tensor: Tensor | None, what: str) -> None:
+        """Be notified that a tensor is used for what is not recorded."""
+        if tensor is not None:
+            self.note_escape(tensor)
+        elif self.outer is not None:
+            self.outer.note_unrecorded(tensor, what)
+
     def is_argument(self, x: Tensor) -> bool:
         """Return whether a tensor is an argument, here or further out."""
         return self.nodes.get(id(x)) in self.arguments or (self.outer is not None and self.outer.is_argument(x))

@@ -94,7 +94,7 @@ def pushed_arrays(
     sources = {x._slot: Seed(x._slot, x.spec, t) for x, t in zip(inputs, tangents, strict=True)}
     targets: dict[Any, Observer] = {}
     for y in outputs:
-        record.note_escape(y)
+        record.note_unrecorded(y, "a derivative")
         if type(y._slot) is int:
             targets[y._slot] = Observer(y._slot, y.spec, family_offset(y) or 0)
     _push(list(targets.values()), sources, batch)

@@ -12,6 +12,7 @@ from kernels.kinds.copy import Copy
 from kernels.kinds.custom import Custom
 from kernels.kinds.elementwise import Elementwise
 from kernels.kinds.gather import Gather
+from kernels.kinds.guard import Guard
 from kernels.kinds.join import Join
 from kernels.kinds.reduction import Reduction
 from kernels.kinds.routine import Routine
@@ -22,6 +23,7 @@ from tape.kinds.contraction import ContractionKind
 from tape.kinds.copy import CopyKind
 from tape.kinds.custom import CustomKind
 from tape.kinds.elementwise import ElementwiseKind
+from tape.kinds.guard import GuardKind
 from tape.kinds.join import JoinKind
 from tape.kinds.kind import Kind, Operand, Planned, Pullbacks
 from tape.kinds.picking import GatherKind, SelectKind
@@ -36,6 +38,7 @@ KINDS: dict[type, Kind] = {
     Custom: CustomKind(),
     Elementwise: ElementwiseKind(),
     Gather: GatherKind(),
+    Guard: GuardKind(),
     Join: JoinKind(),
     Part: ViewKind(),
     Reduction: ReductionKind(),

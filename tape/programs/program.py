@@ -44,6 +44,8 @@ class Program:
     _kept: dict[int, Any]
     _escapes: list[str]
     _unfinished: str
+    _exactly = False
+    """Whether arguments are floats and C-contiguous arrays only, on the native way."""
 
     def __init__(self) -> None:
         """Raise TypeError: ``tape.record(function, *examples)`` makes programs."""
@@ -203,7 +205,7 @@ class Program:
             with self._lock:
                 first = self._first.get(reverse)
                 if first is None:
-                    self._first[reverse] = first = Machine(plan(self._recipe, reverse=reverse))
+                    self._first[reverse] = first = Machine(plan(self._recipe, reverse=reverse), exactly=self._exactly)
                     return first
             return first.copy()
 

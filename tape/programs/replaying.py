@@ -30,7 +30,11 @@ class Replay(Function):
     def forward(ctx: Any, program: Any, *arguments: Any) -> Any:
         """Replay."""
         _save(ctx, program, arguments)
-        return tuple(map(constant_tensor, program._replayed(arguments)))
+        results = tuple(map(constant_tensor, program._replayed(arguments)))
+        recipe = program._recipe
+        constant = [y for y, node in zip(results, recipe.outputs, strict=True) if not recipe.wants(node)]
+        ctx.mark_non_differentiable(*constant)
+        return results
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Any) -> Any:

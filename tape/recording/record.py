@@ -119,6 +119,14 @@ def note_escape(x: Any) -> None:
             recorder.note_escape(x)
 
 
+def note_unrecorded(x: Any, what: str) -> None:
+    """Notify the recorder that a tensor, or None, is used for something, beside its value, that is not recorded."""
+    if modes.active() is None:
+        recorder = modes.current().recorder
+        if recorder is not None and (x is None or isinstance(x, Tensor)):
+            recorder.note_unrecorded(x, what)
+
+
 def value_is_float(value: Array | float) -> bool:
     """Whether a value is of a floating dtype."""
     return type(value) is float or value.dtype.kind == "f"  # type: ignore[union-attr]

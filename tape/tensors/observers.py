@@ -32,6 +32,12 @@ class Observer(Protocol):
     def replaces(self, x: Any, other: Any) -> None:
         """Be notified that a tensor is about to get another's memory: ``x.data = other``."""
 
+    def becomes_view(self, x: Any, name: str) -> None:
+        """Be notified that a tensor is about to become, by a method of this name, a view of its former self."""
+
+    def note_unrecorded(self, tensor: Any, what: str) -> None:
+        """Be notified of what a tensor is used for, beside its value, that no recorder can follow."""
+
     def note_escape(self, tensor: Any) -> None:
         """Be notified of an escape: a value becomes a Python number or array, where no recorder can follow it."""
 

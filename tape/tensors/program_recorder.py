@@ -66,6 +66,10 @@ class ProgramRecorder(Recorder):
                 self._look(as_array(x))
 
     def _depends(self, x: Any) -> bool:
+        return self._is_ours(x)
+
+    def _is_ours(self, x: Any) -> bool:
+        """Whether a tensor stands in the program's memory."""
         if not isinstance(x, Tensor):
             return False
         if id(x) in self.nodes or (is_view(x) and self._is_part(x)):
@@ -95,7 +99,7 @@ class ProgramRecorder(Recorder):
 
     def _is_part(self, x: Tensor) -> bool:
         """Whether a tensor is a view of one that depends on the arguments, and still of the same memory."""
-        if not is_view(x) or not self._depends(x._base):
+        if not is_view(x) or not self._is_ours(x._base):
             return False
         return id(x._base) not in self.moved or _inside(as_array(x), as_array(x._base))
 
@@ -173,8 +177,8 @@ class ProgramRecorder(Recorder):
         """Prepare for a write into a tensor: memory from outside becomes the program's, if the write depends on it."""
         if self.open:
             self._find_arguments((x, value))
-        if not self._depends(x):
-            if not self._depends(value):
+        if not self._is_ours(x):
+            if not self._depends(x) and not self._depends(value):
                 return
             self._take_over(base_of(x))
         at = self.recipe.base_of(self.reference(x).node)

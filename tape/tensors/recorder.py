@@ -201,6 +201,19 @@ class Recorder:
         if self._depends(x) or self._depends(other):
             raise NotImplementedError("vmap: .data of a tensor is set; write x.copy_(...)")
 
+    def becomes_view(self, x: Tensor, name: str) -> None:
+        """Refuse to follow an argument that becomes a view of its former self."""
+        if self.is_argument(x):
+            raise NotImplementedError(
+                f"{name} of an argument of a program is not supported: use the result of {name.rstrip('_')}"
+            )
+
+    def note_unrecorded(self, tensor: Tensor | None, what: str) -> None:
+        """Note that a tensor is used for what is not recorded: to this recorder, it has escaped."""
+        del what
+        if tensor is not None:
+            self.note_escape(tensor)
+
     def note_escape(self, tensor: Tensor) -> None:
         """Note that a value which depends on the arguments left for Python, and where."""
         if id(tensor) in self.nodes:

@@ -70,6 +70,7 @@ HOUSE = [
     "tape.func",
     "tape.pickled_programs",
     "tape.programs",
+    "tape.compiled",
     "tape.checks",
     "tape.autograd.function",
     "tape.sparse",

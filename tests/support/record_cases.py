@@ -18,6 +18,7 @@ from kernels.kinds.contraction import Contraction
 from kernels.kinds.copy import Copy
 from kernels.kinds.elementwise import Elementwise
 from kernels.kinds.gather import Gather
+from kernels.kinds.guard import Guard
 from kernels.kinds.join import Join
 from kernels.kinds.reduction import Reduction
 from kernels.kinds.routine import Routine
@@ -448,6 +449,7 @@ KINDS: dict[type[Op], Callable[[Any], Iterator[Case]]] = {
     Join: join_cases,
     Copy: copy_cases,
     Gather: gather_cases,
+    Guard: lambda _: iter(()),  # in programs only: tests/compiled
     Write: write_cases,
     Routine: routine_cases,
 }

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from kernels.codegen import scalar_operations
-from kernels.codegen.tasks import Fill, PythonCall, Tasks, UfuncCall, nest_layout
+from kernels.codegen.tasks import Comparison, Fill, PythonCall, Tasks, UfuncCall, nest_layout
 from kernels.foundation.data_classes import dataclass
 from kernels.foundation.recent_table import Recent
 from kernels.native import words
@@ -196,6 +196,8 @@ class Placing:
         if isinstance(call, Fill):
             kind = words.RUN_FILL8 if call.dtype.itemsize == _DOUBLE else words.RUN_FILL4
             return (kind, 0, 0, _bits(call.value, call.dtype), call.elements, count), call.elements
+        if isinstance(call, Comparison):
+            return (words.RUN_GUARD, 0, 0, 0, call.size, count), call.size
         if isinstance(call, PythonCall):
             return (words.RUN_FILL8, 0, 0, 0, 0, count), words.WORK_BETWEEN_CHECKS + 1
         if isinstance(call, UfuncCall):

@@ -15,6 +15,7 @@ from kernels.native import numpy_api
 from kernels.native.memory import readable, where
 from kernels.programs.running.exchange_words import (
     X_ENTRY,
+    X_INT,
     X_ROW_COUNT,
     X_ROWS,
     XI_DTYPE,
@@ -45,7 +46,7 @@ class Exchange:
     ``enter(*arguments)`` copies floats, ints and arrays of the recorded dtypes and shapes in; it returns 0, and has
     perhaps written some, where others are given. ``leave()`` returns the results, then the gradients, as a tuple:
     floats, and arrays of their own memory. ``whole`` does both, and runs ``rows`` between, if there are any: where
-    they stand, and how many.
+    they stand, and how many. ``exactly``: ints, and arrays in another order than C's, are left to Python.
     """
 
     __slots__ = ("_kept", "enter", "leave", "whole")
@@ -56,6 +57,8 @@ class Exchange:
         outputs: Sequence[Array],
         gradients: Sequence[Array],
         rows: tuple[int, int] | None,
+        *,
+        exactly: bool = False,
     ) -> None:
         self.enter: Callable[..., int] = _never
         self.leave: Callable[[], tuple[Any, ...]] = tuple
@@ -77,6 +80,8 @@ class Exchange:
             words += entry
             at += 8 * array.ndim
         table = np.array(words, np.int64)
+        if exactly:
+            table[X_INT] = 0
         self._kept = (everything, shapes, table)
         self.enter, self.leave = (bound("programs.running.exchange_native", name, table) for name in ("enter", "leave"))
         if rows is not None:

@@ -160,8 +160,10 @@ def entered(table, arguments, count):
         if kind == word(table, X_ARRAY):
             if not fits(entry, argument):
                 return 0
-            words = word(entry, XI_WORDS)
-            if words >= 0 and np.int64(load_i4(argument + A_FLAGS)) & A_SIMPLE == A_SIMPLE:
+            words, simple = word(entry, XI_WORDS), np.int64(load_i4(argument + A_FLAGS)) & A_SIMPLE == A_SIMPLE
+            if not simple and word(table, X_INT) == 0:
+                return 0  # exactly as recorded
+            if words >= 0 and simple:
                 copy(word(entry, XI_PLACE), load_i8(argument + HEADER), words)
             elif array_copy_into(word(table, X_COPY_INTO), word(entry, XI_VIEW), argument) < 0:
                 return -1
@@ -232,12 +234,15 @@ def leave(bound, arguments, count):
 
 @cfunc("int64(int64, int64, int64)", cache=True, error_model="numpy")
 def pass_through(bound, arguments, count):
-    """Enter, run all rows and leave; 0 where an argument is not as recorded, or of another type."""
+    """Enter, run all rows and leave; 0 where an argument is not as recorded, or of another type.
+
+    Where a guard missed, the number of its row, counted from 1.
+    """
     table = load_i8(bound + HEADER)
     done = entered(table, arguments, count)
     if done < 0:
         return 0
     if done == 0:
         return PyLong_FromLongLong(0)
-    run(word(table, X_ROWS), word(table, X_ROW_COUNT))
-    return results_of(table)
+    missed = run(word(table, X_ROWS), word(table, X_ROW_COUNT))
+    return results_of(table) if missed < 0 else PyLong_FromLongLong(missed + 1)

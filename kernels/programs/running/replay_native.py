@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from kernels.compiler.jit import load_module, njit
-from kernels.native.memory import call_kernel, store_i4, store_i8, word
+from kernels.native.memory import call_kernel, load_i1, load_i8, store_i4, store_i8, word
 from kernels.native.words import (
     R_ACCUMULATE,
     R_ADDRESS,
@@ -15,6 +17,7 @@ from kernels.native.words import (
     ROW,
     RUN_FILL4,
     RUN_FILL8,
+    RUN_GUARD,
     RUN_INLINE,
     RUN_KERNEL,
 )
@@ -22,9 +25,20 @@ from kernels.native.words import (
 nest = load_module("native.nests_native").nest
 
 
-@njit("void(int64, int64)", cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy")
+def differ(a, b, size):
+    """Whether bytes of two places differ."""
+    count, different = size >> 3, 0
+    for i in range(count):
+        different |= load_i8(a + 8 * i) ^ load_i8(b + 8 * i)
+    for i in range(8 * count, size):
+        different |= np.int64(load_i1(a + i)) ^ np.int64(load_i1(b + i))
+    return different != 0
+
+
+@njit("int64(int64, int64)", cache=True, error_model="numpy")
 def run(rows, count):
-    """Execute rows."""
+    """Execute rows; return the number of the row whose guard missed, -1 if none did."""
     for k in range(count):
         row = rows + 8 * ROW * k
         kind = word(row, R_KIND)
@@ -40,6 +54,11 @@ def run(rows, count):
             target = word(row, R_ADDRESS)
             for i in range(word(row, R_OPERANDS)):
                 store_i4(target + 4 * i, word(row, R_DATA))
+        elif kind == RUN_GUARD:
+            pointers = word(row, R_POINTERS)
+            if differ(word(pointers, 0), word(pointers, 1), word(row, R_OPERANDS)):
+                return k
         else:
-            pointers, count = word(row, R_POINTERS), word(row, R_OPERANDS)
-            nest(word(row, R_LAYOUT), pointers, count, word(row, R_ADDRESS), word(row, R_DATA))
+            pointers, operands = word(row, R_POINTERS), word(row, R_OPERANDS)
+            nest(word(row, R_LAYOUT), pointers, operands, word(row, R_ADDRESS), word(row, R_DATA))
+    return -1

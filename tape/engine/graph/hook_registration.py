@@ -25,7 +25,7 @@ def register_hook(x: Tensor, hook: Hook) -> RemovableHandle:
     """
     if x._slot is None:
         raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
-    record.note_escape(x)
+    record.note_unrecorded(x, "a hook")
     return RemovableHandle(hooks_of(x).tensor, hook)
 
 

@@ -90,7 +90,7 @@ def _apply(cls: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]) -
     positional = len(args)
     args, kwargs = _bound(cls, args, kwargs)
     for x in args:
-        record.note_escape(x)
+        record.note_unrecorded(x, "a Function")
     needs = tuple(isinstance(x, Tensor) and x._slot is not None for x in args)
     wanted = any(needs) and modes.is_grad_enabled()
     ctx = FunctionCtx(needs)

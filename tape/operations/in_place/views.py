@@ -44,10 +44,8 @@ def _become(x: Tensor, name: str, view: Callable[[], Tensor]) -> Tensor:
     """Turn a tensor into a view of its former self; return it."""
     writes.check(x, name)
     recorder = modes.current().recorder
-    if recorder is not None and recorder.is_argument(x):
-        raise NotImplementedError(
-            f"{name} of an argument of a program is not supported: use the result of {name.rstrip('_')}"
-        )
+    if recorder is not None:
+        recorder.becomes_view(x, name)
     if type(x._slot) is AccumulateGrad:  # under no_grad
         attributes.set_data(x, view())
         return x
@@ -92,7 +90,7 @@ def detach_(x: Tensor) -> Tensor:
     if view_families.is_view(x):
         raise RuntimeError("Can't detach views in-place. Use detach() instead.")
     if (recorder := modes.current().recorder) is not None:
-        recorder.note_escape(x)
+        recorder.note_unrecorded(x, "detach_")
     if record.leaf_of(x):
         attributes.requires_grad_(x, requires_grad=False)
         return x

@@ -1,0 +1,1 @@
+"""``tape.compile``: functions whose calls are recorded, guarded and replayed natively."""

@@ -1,0 +1,135 @@
+"""What tells calls of a compiled function apart: everything that its Python code can see without computing with values.
+
+Floats, arrays and tensors are values. Ints, bools, strings, None and all other objects belong to the key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kernels.arrays.specs import fills
+from kernels.foundation.exact_keys import exact
+from tape.foundation.dtypes import get_default_dtype
+from tape.recording.views import clone
+from tape.tensors import modes
+from tape.tensors.operands import operand
+from tape.tensors.pytrees import Structure, flattened
+from tape.tensors.tensor import Tensor, as_array, constant_tensor
+from tape.tensors.view_families import is_view
+
+_FLOATS = (float, np.float64)
+_KINDS = "biuf"
+
+
+class Call(NamedTuple):
+    """A call taken apart: its key, the leaves that are values, whether a tensor is among them, and all leaves."""
+
+    key: Any
+    values: list[Any]
+    tensors: bool
+    leaves: list[Any]
+    places: list[int]
+    structure: Structure
+
+    def filled(self, inputs: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the arguments with other values."""
+        leaves = list(self.leaves)
+        for place, x in zip(self.places, inputs, strict=True):
+            leaves[place] = x
+        args, kwargs = self.structure.filled(leaves)
+        return args, kwargs
+
+
+def call_of(args: tuple[Any, ...], kwargs: dict[str, Any], static: Collection[Any], traced: Collection[Any]) -> Call:
+    """Take a call apart; ``static`` and ``traced`` are positions and names of arguments that override the rule."""
+    leaves, structure = flattened((args, kwargs), none=True)
+    forced = _forced(args, kwargs, static, traced) if static or traced else {}
+    kinds, places, tensors = [], [], False
+    for i, x in enumerate(leaves):
+        kind = forced[i](x) if i in forced else _kind(x)
+        if kind is None:
+            kinds.append(_static(x))
+        else:
+            kinds.append(kind)
+            places.append(i)
+            tensors = tensors or isinstance(x, Tensor)
+    mode = modes.current()
+    key = (structure, tuple(kinds), mode.grad, get_default_dtype())
+    return Call(key, [leaves[i] for i in places], tensors, leaves, places, structure)
+
+
+def _kind(x: Any) -> Any:
+    """Return what is known of a value before it is computed with; None for what is no value."""
+    if isinstance(x, Tensor):
+        spec = x.spec
+        return "tensor", spec.shape, spec.strides, spec.dtype, x._slot is not None
+    if type(x) in _FLOATS:
+        return "float"
+    if isinstance(x, np.ndarray) and type(x) is np.ndarray and x.dtype.kind in _KINDS:
+        return "array", x.shape, x.strides, x.dtype
+    if isinstance(x, np.floating):
+        return "scalar", x.dtype
+    return None
+
+
+def _traced(x: Any) -> Any:
+    """Return the same where ints and bools are values, too."""
+    if isinstance(x, (bool, int, np.integer, np.bool_)):
+        return "scalar", np.asarray(x).dtype
+    return _kind(x)
+
+
+def _untraced(x: Any) -> None:
+    del x
+
+
+def _static(x: Any) -> Any:
+    """Return what stands for an object in a key: its value if it is plain, else the object itself."""
+    if isinstance(x, (bool, int, str, bytes, complex, float, np.generic, type(None))):
+        return type(x), exact(x) if not isinstance(x, np.generic) else x.tobytes()
+    return Same(x)
+
+
+class Same:
+    """An object as part of a key: equal to itself alone, and kept alive."""
+
+    __slots__ = ("object",)
+
+    def __init__(self, thing: Any) -> None:
+        self.object = thing
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and other.object is self.object
+
+    def __hash__(self) -> int:
+        return id(self.object)
+
+
+def _forced(
+    args: tuple[Any, ...], kwargs: Mapping[str, Any], static: Collection[Any], traced: Collection[Any]
+) -> dict[int, Any]:
+    """Return how leaves are looked at whose argument is named; by the number of the leaf."""
+    forced: dict[int, Any] = {}
+    at = 0
+    for name, value in (*enumerate(args), *kwargs.items()):
+        count = len(flattened(value, none=True)[0])
+        look = _untraced if name in static else _traced if name in traced else None
+        if look is not None:
+            forced.update(dict.fromkeys(range(at, at + count), look))
+        at += count
+    return forced
+
+
+def input_of(x: Any) -> Tensor:
+    """Return a value as the tensor that the function gets: the caller's own, unless it is a part of other memory."""
+    if isinstance(x, Tensor):
+        return clone(x) if is_view(x) or not fills(as_array(x)) else x
+    if isinstance(x, np.ndarray):
+        taken = operand(x)
+        return taken if isinstance(taken, Tensor) else constant_tensor(taken)
+    if type(x) in _FLOATS:
+        return constant_tensor(float(x))
+    return constant_tensor(np.asarray(x))

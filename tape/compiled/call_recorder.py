@@ -1,0 +1,184 @@
+"""The recorder of one call of a compiled function: guards where values leave for Python, and what it read from outside.
+
+It never raises: what it cannot follow is noted, with the line, and the call goes on as in dynamic mode.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernels.arrays.specs import Spec, fills, spec_of
+from kernels.native.memory import where
+from kernels.ops.guards import GUARD
+from kernels.programs.recording.program import Node, ProgramError
+from tape.tensors.program_recorder import ProgramRecorder
+from tape.tensors.recorder import caller
+from tape.tensors.tensor import AccumulateGrad, Array, Tensor, as_array
+from tape.tensors.view_families import base_of, is_view, root_of
+
+_REFUSED = (ProgramError, NotImplementedError)
+
+
+class Escape:
+    """A value that left for Python: where, what it was, and the tensor, which may share its memory with NumPy."""
+
+    __slots__ = ("line", "tensor", "value")
+
+    def __init__(self, tensor: Tensor, value: bytes, line: str) -> None:
+        self.tensor, self.value, self.line = tensor, value, line
+
+
+class CallRecorder(ProgramRecorder):
+    """Records a call. ``stopped`` says why, and where, no program can be made of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stopped = ""
+        self.guards: list[Escape] = []
+        self.outer: list[Tensor] = []
+        """Tensors from outside that require grad: further arguments, in the order of their use."""
+        self.sources: dict[int, Any] = {}
+        """What was read from outside, by its constant's node: an array, or a tensor that holds a number."""
+        self.readers: dict[int, Tensor] = {}
+        """The tensor through which it was read, which may be given another array later."""
+        self.taken_over: list[Array] = []
+        """Memory, from outside if it is there before the call, that the call wrote to."""
+        self.replaced: list[Tensor] = []
+        """Tensors, likewise, that were given other memory."""
+
+    def stop(self, reason: str) -> None:
+        """Note why no program can be made of this call; the first reason counts."""
+        self.stopped = self.stopped or f"{reason} at {caller()}"
+
+    def _notify(self, op: Any, operands: tuple[Any, ...], result: Tensor, params: tuple[Any, ...]) -> None:
+        if self.stopped:
+            return
+        try:
+            super()._notify(op, operands, result, params)
+        except _REFUSED as error:
+            self.stop(str(error))
+
+    def overwrites(self, x: Tensor, value: Any) -> None:
+        """Prepare for a write into a tensor."""
+        if not self.stopped:
+            try:
+                super().overwrites(x, value)
+            except _REFUSED as error:
+                self.stop(str(error))
+
+    def wrote(self, op: Any, x: Tensor, value: Any, params: tuple[Any, ...]) -> None:
+        """Record a write."""
+        if not self.stopped:
+            try:
+                super().wrote(op, x, value, params)
+            except _REFUSED as error:
+                self.stop(str(error))
+
+    def is_argument(self, x: Tensor) -> bool:
+        """Return whether what is written to a tensor goes into its memory; leaves are refused as in dynamic mode."""
+        return type(x._slot) is not AccumulateGrad and super().is_argument(x)
+
+    def becomes_view(self, x: Tensor, name: str) -> None:
+        """Note that an argument is given another shape."""
+        if super().is_argument(x):
+            self.stop(f"{name} of an argument")
+
+    def taken(self, x: Tensor, value: Tensor) -> None:
+        """Identify a tensor that has taken over another's value with that one."""
+        if id(x) not in self.nodes:
+            self.replaced.append(x)
+        super().taken(x, value)
+
+    def replaces(self, x: Tensor, other: Tensor) -> None:
+        """Prepare for an assignment to ``.data``."""
+        self.replaced.append(x)
+        if not self.stopped:
+            try:
+                super().replaces(x, other)
+            except _REFUSED as error:
+                self.stop(str(error))
+
+    def note_unrecorded(self, tensor: Tensor | None, what: str) -> None:
+        """Note that the call does something that programs do not hold."""
+        del tensor
+        self.stop(what)
+
+    def note_escape(self, tensor: Tensor) -> None:
+        """Guard a value that leaves for Python: a replay stops where it differs."""
+        if self.stopped or not self._depends(tensor):
+            return
+        try:
+            at = self.reference(tensor).node
+        except _REFUSED as error:
+            self.stop(str(error))
+            return
+        expected, line, nodes = np.array(tensor._value, order="C"), caller(), self.recipe.nodes
+        nodes.append(Node(spec_of(expected), constant=expected))
+        number = len(nodes) - 1
+        kind = self.tables.kind(GUARD, None, (line,), (nodes[at].spec, spec_of(expected), nodes[at].spec))
+        self.recipe.steps.add(kind, at, [at, number])
+        self.tables.nodes_added()
+        self.guards.append(Escape(tensor, expected.tobytes(), line))
+
+    def _depends(self, x: Any) -> bool:
+        """All tensors count: what the call reads from outside is read anew at each replay."""
+        return isinstance(x, Tensor)
+
+    def _outer_argument(self, x: Tensor) -> None:
+        if x._slot is None or not fills(as_array(x)):
+            raise NotImplementedError("a tensor from outside that requires grad is part of other memory")
+        self.argument(x)
+        self.outer.append(x)
+
+    def _constant(self, x: Tensor) -> int:
+        """Return the node of a constant, which remembers where it was read; what requires grad becomes an argument."""
+        if x._slot is not None:
+            self._outer_argument(base_of(x) if is_view(x) else x)
+            return int(super().reference(x).node)
+        if type(x._value) is float:
+            return self._number(x)
+        array = as_array(x)
+        node = self._of_array(array, x.spec)
+        self.readers.setdefault(node, x)
+        return node
+
+    def _number(self, x: Tensor) -> int:
+        known = self.copies.get((id(x), x.spec))
+        value = np.array(x._value)
+        if known is not None and self._copied(known).tobytes() == value.tobytes():
+            return known
+        self.held.append(x)
+        node = self._new(x.spec, value, x)
+        self.copies[id(x), x.spec] = node
+        return node
+
+    def _of_array(self, array: Array, spec: Spec) -> int:
+        key = where(array), spec
+        known = self.copies.get(key)
+        if known is not None and self._copied(known).tobytes() == array.tobytes():
+            return known
+        self._look(array)
+        self.held.append(array)  # its address stays its own
+        if fills(array):
+            node = self._new(spec, array.copy(order="K"), array)
+        else:
+            root = root_of(array)
+            if not fills(root):
+                raise NotImplementedError("an array with gaps, of memory with gaps")
+            above = self._of_array(root, spec_of(root))
+            self.recipe.nodes.append(Node(spec, base=above, offset=where(array) - where(root)))
+            node = len(self.recipe.nodes) - 1
+        self.copies[key] = node
+        return node
+
+    def _new(self, spec: Spec, value: Array, source: Any) -> int:
+        self.recipe.nodes.append(Node(spec, constant=value))
+        node = len(self.recipe.nodes) - 1
+        self.sources[node] = source
+        return node
+
+    def _take_over(self, x: Tensor) -> None:
+        self.taken_over.append(root_of(as_array(x)))
+        super()._take_over(x)

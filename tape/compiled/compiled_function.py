@@ -1,0 +1,233 @@
+"""``tape.compile``: a function that is recorded, guarded and replayed natively."""
+
+from __future__ import annotations
+
+import functools
+import threading
+import warnings
+from collections.abc import Callable, Collection, Sequence
+from types import MethodType
+from typing import Any
+
+import numpy as np
+
+from kernels.foundation.recent_table import Recent
+from kernels.programs.recording.program import ProgramError
+from tape.compiled.call_key import Call, call_of, input_of
+from tape.compiled.compiled_program import CompiledProgram
+from tape.compiled.explanation import explained
+from tape.compiled.recordings import record_call
+from tape.compiled.results import as_given, same_results
+from tape.compiled.specialization import Specialization
+from tape.compiled.watched import watches_of
+from tape.errors import CompileWarning
+from tape.foundation.call_sites import stack_level
+from tape.tensors import modes
+from tape.tensors.tensor import Tensor
+from tape.tensors.view_families import counter_of
+
+_CHECKS = ("sample", "always", "never")
+MOST_KEYS = 64
+"""Keys of calls, and states of what is outside, for which a function has programs."""
+
+
+class CompiledFunction:
+    """A compiled function: :func:`tape.compile` makes it, and tells of it."""
+
+    __module__ = "tape"
+
+    def __init__(
+        self, function: Callable[..., Any], static: Collection[Any], traced: Collection[Any], check: str
+    ) -> None:
+        functools.update_wrapper(self, function)
+        self.__wrapped__ = function
+        self._static, self._traced, self._check = static, traced, check
+        self._keys: dict[Any, list[Specialization]] = {}
+        self._states = 0
+        self._dynamic = ""
+        self._warned = False
+        self._methods: Recent[int, CompiledFunction] = Recent()
+        self._lock = threading.RLock()
+        self._fast: CompiledProgram | None = None
+        self.calls = {"replayed": 0, "recorded": 0, "dynamic": 0, "checked": 0}
+        """How many calls there were, by the way they went."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Replay, or call the function."""
+        program = self._fast
+        if program is not None and not kwargs and modes.current() is program.mode and program.hits != program.due:
+            results = program.at_once(args)
+            if results is not None:
+                program.hits += 1
+                return results[0]
+        return self._called(args, kwargs)
+
+    def _called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        mode = modes.current()
+        if mode.recorder is not None:  # part of another program
+            return self.__wrapped__(*args, **kwargs)
+        call = call_of(args, kwargs, self._static, self._traced)
+        if self._dynamic or mode.inference or mode.pack is not None or mode.anomaly is not None:
+            return self._run(call)
+        try:
+            known = self._keys.get(call.key)
+        except TypeError:  # an argument that cannot be part of a key
+            return self._run(call)
+        current = next((s for s in known or () if s.is_current()), None)
+        if current is None:
+            current = self._started(call.key)
+            if current is None:
+                return self._run(call)
+        if current.dynamic:
+            return self._run(call)
+        return self._replayed(current, call)
+
+    def _started(self, key: Any) -> Specialization | None:
+        """Return a specialization for a key and what is outside now; None if there are too many."""
+        with self._lock:
+            if self._states >= MOST_KEYS:
+                self._stay_dynamic(
+                    f"there are more than {MOST_KEYS} signatures; numbers that differ from call to call are values if "
+                    "they are floats, or named in traced="
+                )
+                return None
+            self._states += 1
+            function = self.__wrapped__
+            started = Specialization(watches_of(function))
+            self._keys.setdefault(key, []).append(started)
+            return started
+
+    def _replayed(self, current: Specialization, call: Call) -> Any:
+        program = current.programs[0] if current.programs else None
+        checked = program is not None and self._is_due(program)
+        expected = self._expected(call) if checked else None
+        try:
+            replayed = current.replay(call)
+        except ProgramError:  # arguments share memory that the program writes
+            return self._run(call)
+        if replayed is None:
+            return self._recorded(current, call)
+        program, result = replayed
+        self.calls["replayed"] += 1
+        if checked:
+            self.calls["checked"] += 1
+            if not same_results(result, expected):
+                current.drop("a replay differed from dynamic mode")
+                self._warn(current.dynamic)
+                return expected
+        self._fast = program if program.is_plain and current.watches == [] else None
+        return result
+
+    def _is_due(self, program: CompiledProgram) -> bool:
+        """Whether this call of a program is checked against dynamic mode."""
+        if self._check == "never" or program.writes:
+            return False
+        if self._check == "always":
+            return True
+        if program.hits < program.due:
+            return False
+        program.due *= 2
+        return True
+
+    def _expected(self, call: Call) -> Any:
+        return self._run(call)
+
+    def _recorded(self, current: Specialization, call: Call) -> Any:
+        """Record a call."""
+        inputs = [input_of(x) for x in call.values]
+        before = [counter_of(x)[0] for x in inputs]
+        read = [(x, x.tobytes()) for known in self._keys.values() for state in known for x in state.arrays()]
+
+        def run(tensors: Sequence[Tensor]) -> Any:
+            args, kwargs = call.filled(tensors)
+            return self.__wrapped__(*args, **kwargs)
+
+        result, recording = record_call(run, inputs)
+        self.calls["recorded"] += 1
+        _write_back(call.values, inputs, before)
+        changed = current.changed()
+        if any(x.tobytes() != content for x, content in read):
+            changed = changed or "an array from outside, which NumPy wrote to"
+        impure = recording.impure or (f"the call itself changed {changed}" if changed else "")
+        with self._lock:
+            if impure:
+                self._stay_dynamic(impure)
+            else:
+                current.add(recording)
+                if current.dynamic:
+                    self._warn(current.dynamic)
+        return as_given(result, tensors=call.tensors or not call.values)
+
+    def _run(self, call: Call) -> Any:
+        """Call the function as it is."""
+        self.calls["dynamic"] += 1
+        inputs = [x if isinstance(x, Tensor) else input_of(x) for x in call.values]
+        args, kwargs = call.filled(inputs)
+        return as_given(self.__wrapped__(*args, **kwargs), tensors=call.tensors or not call.values)
+
+    def _stay_dynamic(self, reason: str) -> None:
+        self._fast = None
+        self._dynamic = reason
+        self._warn(reason)
+
+    def _warn(self, reason: str) -> None:
+        if not self._warned:
+            self._warned = True
+            name = getattr(self.__wrapped__, "__qualname__", repr(self.__wrapped__))
+            warnings.warn(f"compile: {name} stays in dynamic mode: {reason}", CompileWarning, stacklevel=stack_level())
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        """Return the function bound to an object, compiled for it."""
+        if instance is None:
+            return self
+        method = MethodType(self.__wrapped__, instance)
+        known = self._methods.get(id(instance))
+        if known is None or getattr(known.__wrapped__, "__self__", None) is not instance:
+            known = CompiledFunction(method, self._static, self._traced, self._check)
+            self._methods[id(instance)] = known
+        return known
+
+    @property
+    def programs(self) -> list[CompiledProgram]:
+        """The programs, those of the latest signature first."""
+        return [p for known in reversed(self._keys.values()) for current in known for p in current.programs]
+
+    def explain(self) -> str:
+        """Return as text what was compiled, and what stayed dynamic and why."""
+        return explained(self)
+
+    def __repr__(self) -> str:
+        return f"<compiled {self.__wrapped__!r}>"
+
+
+def _write_back(values: Sequence[Any], inputs: Sequence[Tensor], before: Sequence[int]) -> None:
+    """Let the caller see what was written to an argument of which the function had a copy."""
+    for value, x, count in zip(values, inputs, before, strict=True):
+        if value is x or counter_of(x)[0] == count:
+            continue
+        if isinstance(value, Tensor):
+            value.copy_(x)
+        elif type(x._value) is not float and not np.may_share_memory(value, x._value):
+            value[...] = x._value
+
+
+def compile(  # noqa: A001 (PyTorch's name)
+    fun: Callable[..., Any] | None = None,
+    *,
+    static: Collection[Any] = (),
+    traced: Collection[Any] = (),
+    check: str = "sample",
+) -> Any:
+    """Return a function of the same arguments and results that is replayed natively where it can be."""
+    if check not in _CHECKS:
+        raise ValueError(f"compile: check is {check!r}; it is one of {', '.join(map(repr, _CHECKS))}")
+    if fun is None:
+        return lambda function: compile(function, static=static, traced=traced, check=check)
+    if not callable(fun):
+        raise TypeError(f"compile: got a {type(fun).__name__}, which cannot be called")
+    return CompiledFunction(fun, _names(static), _names(traced), check)
+
+
+def _names(positions_or_names: Any) -> Collection[Any]:
+    alone = isinstance(positions_or_names, (str, int))
+    return (positions_or_names,) if alone else tuple(positions_or_names)

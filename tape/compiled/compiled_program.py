@@ -1,0 +1,148 @@
+"""A program of a compiled function: its guards, what it reads from outside, and its replay."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from kernels.programs.machine import GuardMissed
+from kernels.programs.recording.program import Recipe
+from tape.compiled.recordings import Recording, live_sources
+from tape.programs.interpreting import interpreted
+from tape.programs.program import Program
+from tape.programs.replaying import Replay
+from tape.tensors import modes
+from tape.tensors.tensor import Array, Tensor, as_array, constant_tensor, scalar_or_array
+from tape.transforms.signature import Signature, check_written
+
+__all__ = ["CompiledProgram", "GuardMissed"]
+
+
+class CompiledProgram(Program):
+    """What two calls of a function did alike, replayed on other values as long as the same values leave for Python.
+
+    Its arguments are the leaves of the call, then tensors from outside that require grad, and numbers from outside.
+    """
+
+    __module__ = "tape"
+    _exactly = True
+    path: tuple[bytes, ...]
+    """The values that its guards expect, in order."""
+    lines: list[str]
+    """Where these leave for Python."""
+    hits: int
+    misses: list[int]
+    due: int
+    """The number of the next replay that is checked against dynamic mode."""
+    mode: modes.Mode
+    _outside: list[Any]
+    _readers: list[tuple[Tensor, Array]]
+    _live: list[Array]
+    _written: list[int]
+    _fresh: bool
+    """Whether results hold arrays that are no values of the program, and are copied for each call."""
+
+    def outside(self) -> list[Any]:
+        """Return the values, now, of the arguments that come from outside."""
+        return [x if isinstance(x, Tensor) else np.array(x) for x in self._outside]
+
+    @property
+    def live(self) -> list[Array]:
+        """The arrays from outside that it reads by reference."""
+        return self._live
+
+    @property
+    def writes(self) -> bool:
+        """Whether it writes to its arguments."""
+        return bool(self._recipe.written)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether floats and arrays are all that it needs, one for each argument."""
+        return not (self._outside or self._readers or self.writes or self._fresh)
+
+    def is_current(self) -> bool:
+        """Whether the tensors that it reads by reference still have the memory that they had."""
+        return all(x._value is value for x, value in self._readers)
+
+    def replay(self, values: Sequence[Any], *, tensors: bool) -> Any:
+        """Return the function's result on these leaves; :class:`GuardMissed`, with nothing changed, off its path."""
+        arguments = [*values, *self.outside()] if self._outside else values
+        if self._recipe.written:
+            check_written(self._signature.names, arguments, self._written)
+        if modes.is_grad_enabled() and any(isinstance(x, Tensor) and x._slot is not None for x in arguments):
+            return self._filled(self._graded(arguments))
+        machine = self._started(arguments, reverse=False)
+        try:
+            machine.run(machine.forward)
+            self._write_back(machine, arguments)
+            return self._filled([_result(o, tensors=tensors) for o in machine.outputs])
+        finally:
+            self._machines[False].append(machine)
+
+    def _graded(self, arguments: Sequence[Any]) -> list[Tensor]:
+        """Replay as one operation of the graph; one that writes to its arguments operation by operation."""
+        if not self._recipe.written:
+            return list(Replay.apply(self, *arguments))
+        self._replayed(arguments)  # the guards
+        return interpreted(self._recipe, arguments)
+
+    def at_once(self, values: tuple[Any, ...]) -> tuple[Any] | None:
+        """Replay natively on floats and arrays just as recorded, the result in a tuple; None if there is more to do."""
+        try:
+            results = self._replayed_at_once(values, {}, reverse=False)
+        except GuardMissed:
+            return None
+        return None if results is None else (self._filled(results),)
+
+    def _filled(self, values: Sequence[Any]) -> Any:
+        if self._fresh:
+            self._kept = {i: x.copy() if isinstance(x, np.ndarray) else x for i, x in self._kept.items()}
+        return super()._filled(values)
+
+
+def _result(value: Array, *, tensors: bool) -> Any:
+    """Return a result in memory of its own, in the order that it has there."""
+    copied = value.copy(order="K")
+    if tensors:
+        return constant_tensor(scalar_or_array(copied))
+    return float(copied) if copied.ndim == 0 and copied.dtype.kind == "f" else copied
+
+
+def program_of(first: Recording, second: Recording) -> CompiledProgram:
+    """Return the program of two recordings that did the same; both are still held."""
+    recipe, outside = second.recipe, list(second.outer)
+    readers, live = [], []
+    for node, source in live_sources(first, second).items():
+        entry = recipe.nodes[node]
+        if isinstance(source, Tensor) or not entry.spec.shape:
+            entry.constant, entry.argument = None, True
+            recipe.arguments.append(node)
+            outside.append(source)
+        else:
+            entry.constant = source
+            live.append(source)
+            reader = second.readers.get(node)
+            if reader is not None and first.readers.get(node) is reader:
+                readers.append((reader, as_array(reader)))
+    made = _made(recipe, second, outside, readers)
+    made._live = live
+    return made
+
+
+def _made(
+    recipe: Recipe, recording: Recording, outside: list[Any], readers: list[tuple[Tensor, Array]]
+) -> CompiledProgram:
+    self = CompiledProgram.__new__(CompiledProgram)
+    self._recipe, self._escapes, self._unfinished = recipe, [], ""
+    self._signature = Signature((0.0,) * len(recipe.arguments), {})
+    self._template, self._kept = recording.template, recording.kept
+    self._fresh = any(isinstance(x, np.ndarray) for x in recording.kept.values())
+    self._outside, self._readers = outside, readers
+    self._written = [i for i, node in enumerate(recipe.arguments) if node in recipe.written]
+    self.path, self.lines = recording.path, [guard.line for guard in recording.guards]
+    self.hits, self.due, self.misses, self.mode = 0, 2, [0] * len(self.path), modes.current()
+    self._begin()
+    return self

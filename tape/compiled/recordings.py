@@ -1,0 +1,247 @@
+"""Recorded calls: what a call of a function did, and whether two calls did the same."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from kernels.native.memory import where
+from kernels.programs.recording.program import Node, ProgramError, Recipe, describe
+from kernels.programs.recording.program_words import StepKind
+from tape.compiled.call_recorder import CallRecorder
+from tape.recording.views import clone
+from tape.tensors import modes
+from tape.tensors.pytrees import Structure, flattened
+from tape.tensors.tensor import Tensor, as_array
+from tape.tensors.view_families import base_of, is_view
+
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+_HELD_BY_LOOP = 2
+"""References to an object from the loop that counts them."""
+
+
+class Recording:
+    """One call: the recipe, its guards, what it read from outside, and its results in their structure.
+
+    ``stopped`` says why no program can be made of it, if so.
+    """
+
+    def __init__(self, recorder: CallRecorder, inputs: int) -> None:
+        self.recipe: Recipe = recorder.recipe
+        self.inputs = inputs
+        self.guards, self.stopped = recorder.guards, recorder.stopped
+        self.outer, self.sources, self.readers = recorder.outer, recorder.sources, recorder.readers
+        self.touched = [*recorder.taken_over, *recorder.replaced]
+        self.template: Structure
+        self.kept: dict[int, Any] = {}
+        self.impure = ""
+        """What the call changed outside, so that no call of the function can be replayed."""
+
+    @property
+    def path(self) -> tuple[bytes, ...]:
+        """The values that left for Python, in order: which way the call went."""
+        return tuple([guard.value for guard in self.guards])
+
+    def stop(self, reason: str) -> None:
+        """Note why no program can be made of this call; the first reason counts."""
+        self.stopped = self.stopped or reason
+
+
+def record_call(function: Callable[[list[Tensor]], Any], inputs: list[Tensor]) -> tuple[Any, Recording]:
+    """Call a function on its arguments' tensors, recorded; return its result, whose tensors own their memory."""
+    before, recorder = modes.current(), CallRecorder()
+    try:
+        modes.set_mode(before._replace(recorder=recorder))
+        for x in inputs:
+            recorder.argument(x)
+        result = function(inputs)
+        leaves, template = flattened(result, none=True)
+        del result
+        outputs = _outputs(recorder, leaves)
+    finally:
+        try:
+            modes.restore(before)
+        except BaseException:  # an interrupt
+            modes.restore(before)
+            raise
+    recording = Recording(recorder, len(inputs))
+    recording.template, recording.recipe.outputs = template, outputs
+    recording.recipe.steps.fit()
+    recording.kept = {i: _kept(x) for i, x in enumerate(leaves) if not isinstance(x, Tensor)}
+    _look_for_changes(recorder, recording)
+    escaped = "" if recording.stopped else _escaped(recorder, leaves)
+    if escaped:
+        recording.impure = f"a tensor that the call made, {escaped}, stays behind somewhere else than in its result"
+    return template.filled(owned(leaves, inputs)), recording
+
+
+def owned(leaves: Sequence[Any], inputs: Sequence[Tensor]) -> list[Any]:
+    """Return results, copied where they are an argument, a part of another tensor, or one result twice."""
+    seen = {id(base_of(x)) for x in inputs}
+    results = []
+    for x in leaves:
+        if isinstance(x, Tensor) and (is_view(x) or id(x) in seen):
+            results.append(clone(x))
+        else:
+            results.append(x)
+            seen.add(id(x))
+    return results
+
+
+def _outputs(recorder: CallRecorder, leaves: Sequence[Any]) -> list[int]:
+    try:
+        return [] if recorder.stopped else [recorder.reference(x).node for x in leaves if isinstance(x, Tensor)]
+    except (ProgramError, NotImplementedError) as error:
+        recorder.stop(str(error))
+        return []
+
+
+def _kept(x: Any) -> Any:
+    return x.copy() if isinstance(x, np.ndarray) else x
+
+
+def _look_for_changes(recorder: CallRecorder, recording: Recording) -> None:
+    """Stop where memory changed unseen: what NumPy shares, and what was read from outside."""
+    for guard in recorder.guards:
+        if getattr(guard.tensor, "_shared", False) and as_array(guard.tensor).tobytes() != guard.value:
+            recording.stop(f"memory that NumPy shares since {guard.line} was written to")
+    written = recording.recipe.written
+    if any(recording.recipe.arguments.index(node) >= recording.inputs for node in written):
+        recording.stop("a tensor from outside that requires grad was written to")
+    try:
+        recorder.check()
+    except ProgramError as error:
+        recording.stop(str(error))
+
+
+def _escaped(recorder: CallRecorder, leaves: list[Any]) -> str:
+    """Return which tensor that the call made is held by anything but its results; empty if none is."""
+    held = recorder.held
+    outside = {id(x) for x in (*recorder.outer, *recorder.readers.values(), *recorder.sources.values())}
+    outside.update(id(held[i]) for i in range(len(recorder.recipe.arguments)))
+    counts = Counter(map(id, held)) + Counter(map(id, leaves)) + Counter(id(g.tensor) for g in recorder.guards)
+    counts += Counter(id(x._base) for x in held if isinstance(x, Tensor) and is_view(x))
+    for x in held:
+        if isinstance(x, Tensor) and id(x) not in outside and sys.getrefcount(x) > counts[id(x)] + _HELD_BY_LOOP:
+            return _made_by(recorder, x)
+    return ""
+
+
+def _made_by(recorder: CallRecorder, x: Tensor) -> str:
+    node = recorder.nodes.get(id(x))
+    names = [step.op.name for step in recorder.recipe.steps if step.result == node]
+    return f"a result of {names[0]}" if names else "a constant"
+
+
+def difference(a: Recording, b: Recording) -> str:
+    """Return in what two calls that went the same way differ; empty where they did the same."""
+    one, other = a.recipe, b.recipe
+    kinds = zip(one.steps.kinds, other.steps.kinds, strict=False)
+    if one.steps.words != other.steps.words or not all(_same_kind(x, y) for x, y in kinds):
+        return _differing_step(one, other)
+    numbers = zip(one.steps.numbers, other.steps.numbers, strict=True)
+    if not all(_same(x, y) for x, y in numbers):
+        return "a Python number in an operation was another one"
+    if (one.arguments, one.outputs, one.resets, one.written) != (
+        other.arguments,
+        other.outputs,
+        other.resets,
+        other.written,
+    ):
+        return "other results were returned, or other arguments written"
+    if len(a.outer) != len(b.outer) or not all(x is y for x, y in zip(a.outer, b.outer, strict=True)):
+        return "another tensor from outside that requires grad was used"
+    return _differing_results(a, b) or _differing_constant(a, b)
+
+
+def _differing_results(a: Recording, b: Recording) -> str:
+    if a.template != b.template or a.kept.keys() != b.kept.keys():
+        return "the result had another structure"
+    return "" if all(_same(a.kept[i], b.kept[i]) for i in a.kept) else "a result that is no tensor was another one"
+
+
+def _differing_constant(a: Recording, b: Recording) -> str:
+    for i, (x, y) in enumerate(zip(a.recipe.nodes, b.recipe.nodes, strict=True)):
+        if not _alike(x, y) and not _live(a, b, i):
+            return f"a constant {describe(x.spec)} that the call made, or read from outside, was another one"
+    return ""
+
+
+def live_sources(a: Recording, b: Recording) -> dict[int, Any]:
+    """Return what two calls, whose recordings are both still here, read from the same memory, by node."""
+    return {node: a.sources[node] for node in a.sources if _live(a, b, node)}
+
+
+def shared_memory(a: Recording, b: Recording) -> bool:
+    """Whether two calls wrote to the same memory from outside, or replaced that of the same tensor."""
+    touched = {_identity(x) for x in a.touched}
+    return any(_identity(x) in touched for x in b.touched)
+
+
+def _identity(x: Any) -> tuple[str, int]:
+    return ("tensor", id(x)) if isinstance(x, Tensor) else ("memory", where(x))
+
+
+def _live(a: Recording, b: Recording, node: int) -> bool:
+    one, other = a.sources.get(node), b.sources.get(node)
+    if one is None or other is None:
+        return False
+    if isinstance(one, Tensor) or isinstance(other, Tensor):
+        return one is other
+    return one.size > 0 and where(one) == where(other)
+
+
+def _alike(x: Node, y: Node) -> bool:
+    same = (x.spec, x.base, x.offset, x.buffer_offset, x.differentiable, x.family, x.argument) == (
+        y.spec,
+        y.base,
+        y.offset,
+        y.buffer_offset,
+        y.differentiable,
+        y.family,
+        y.argument,
+    )
+    if not same or (x.constant is None) != (y.constant is None):
+        return False
+    return x.constant is None or y.constant is None or x.constant.tobytes() == y.constant.tobytes()
+
+
+def _same(x: Any, y: Any) -> bool:
+    """Whether two Python objects are the same one, or the same value to the last bit."""
+    if x is y:
+        return True
+    if type(x) is not type(y):
+        return False
+    if isinstance(x, (np.ndarray, np.generic)):
+        return bool(x.dtype == y.dtype and x.shape == y.shape and x.tobytes() == y.tobytes())
+    return isinstance(x, _PLAIN) and repr(x) == repr(y)
+
+
+def _same_kind(x: StepKind, y: StepKind) -> bool:
+    if x.op is not y.op or not _same_params(x.params, y.params):
+        return False
+    if x.form is y.form or x.form is None or y.form is None:
+        return x.form is y.form
+    return (x.form.specs, x.form.spec, x.form.wanted) == (y.form.specs, y.form.spec, y.form.wanted)
+
+
+def _same_params(x: Any, y: Any) -> bool:
+    if isinstance(x, (tuple, list)) and type(x) is type(y):
+        return len(x) == len(y) and all(map(_same_params, x, y))
+    if _same(x, y):
+        return True
+    try:
+        return type(x) is type(y) and bool(x == y)
+    except ValueError:  # arrays
+        return False
+
+
+def _differing_step(one: Recipe, other: Recipe) -> str:
+    for x, y in zip(one.steps, other.steps, strict=False):
+        if x.op is not y.op or x.operands != y.operands or not _same_params(x.params, y.params):
+            return f"operation {x.at} was {x.op.name}, then {y.op.name}"
+    return f"there were {len(one.steps)} operations, then {len(other.steps)}"

@@ -1,0 +1,112 @@
+"""The programs of a function for calls with one key: a tree by the values that left for Python.
+
+A call is recorded until two went the same way and did the same. Where a guard misses, the program of the other branch
+takes over, if there is one; nothing outside of a program's memory has changed until then.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tape.compiled.call_key import Call
+from tape.compiled.compiled_program import CompiledProgram, GuardMissed, program_of
+from tape.compiled.recordings import Recording, difference, shared_memory
+from tape.compiled.watched import Watch
+from tape.tensors.tensor import Array
+
+MOST_PROGRAMS = 32
+"""Programs for calls with one key and one state of what is outside."""
+MOST_PENDING = 8
+"""Ways that were each taken once; where there are more, calls rarely go the same way twice."""
+MOST_DIFFERENCES = 2
+
+
+class Specialization:
+    """Programs for one key, as long as what the function reads from outside is as it was."""
+
+    def __init__(self, watches: list[Watch]) -> None:
+        self.watches = watches
+        self.programs: list[CompiledProgram] = []
+        self._pending: dict[tuple[bytes, ...], Recording] = {}
+        self._differences = 0
+        self.dynamic = ""
+        """Why calls stay dynamic; empty while they need not."""
+
+    def is_current(self) -> bool:
+        """Whether what the function reads from outside is as it was."""
+        return not any(watch.changed() for watch in self.watches)
+
+    def replay(self, call: Call) -> tuple[CompiledProgram, Any] | None:
+        """Replay the program of the way that the call goes; None if that is not known."""
+        program = self.programs[0] if self.programs else None
+        while program is not None:
+            if not program.is_current():
+                self.programs.remove(program)
+                return self.replay(call)
+            try:
+                result = program.replay(call.values, tensors=call.tensors or not call.values)
+            except GuardMissed as missed:
+                program.misses[missed.number] += 1
+                program = self._on_path((*program.path[: missed.number], missed.value))
+            else:
+                self._succeeded(program)
+                return program, result
+        return None
+
+    def _on_path(self, path: tuple[bytes, ...]) -> CompiledProgram | None:
+        return next((p for p in self.programs if p.path[: len(path)] == path), None)
+
+    def _succeeded(self, program: CompiledProgram) -> None:
+        program.hits += 1
+        if self.programs[0] is not program:
+            programs = [p for p in self.programs if p is not program]
+            self.programs = [program, *programs]
+
+    def changed(self) -> str:
+        """Return what the function reads from outside and is not as it was; empty if nothing is."""
+        return next((watch.name for watch in self.watches if watch.changed()), "")
+
+    def arrays(self) -> list[Array]:
+        """Return the arrays from outside that calls have read."""
+        waiting = [x for recording in self._pending.values() for x in recording.sources.values()]
+        return [x for x in waiting if isinstance(x, np.ndarray)] + [x for p in self.programs for x in p.live]
+
+    def add(self, recording: Recording) -> None:
+        """Take in a recorded call: it waits for another that does the same, or completes a program."""
+        if recording.stopped:
+            self.dynamic = recording.stopped
+            return
+        path = recording.path
+        earlier = self._pending.pop(path, None)
+        if earlier is None:
+            self._pending[path] = recording
+            if len(self._pending) > MOST_PENDING:
+                self.dynamic = f"each call goes another way, by the value that leaves at {_last_line(recording)}"
+            return
+        differs = difference(earlier, recording)
+        if differs:
+            self._differences += 1
+            self._pending[path] = recording
+            if self._differences >= MOST_DIFFERENCES:
+                self.dynamic = f"two calls that went the same way differed: {differs}"
+        elif shared_memory(earlier, recording):
+            self.dynamic = "the call writes to tensors from outside"
+        elif len(self.programs) >= MOST_PROGRAMS:
+            self.dynamic = f"there are more than {MOST_PROGRAMS} ways through the function"
+        else:
+            self.programs.insert(0, program_of(earlier, recording))
+
+    def drop(self, reason: str) -> None:
+        """Keep calls dynamic from now on."""
+        self.dynamic = reason
+
+    @property
+    def pending(self) -> int:
+        """How many ways were taken once."""
+        return len(self._pending)
+
+
+def _last_line(recording: Recording) -> str:
+    return recording.guards[-1].line if recording.guards else "no line"
