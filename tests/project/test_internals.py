@@ -392,6 +392,10 @@ LIVES: dict[str, tuple[str, str]] = {
     "A program is recorded: `tape.record(f, ...)`": ("tape.record", "program = tape.record(f, np.arange(3.0))"),
     "A program is lowered, at its first call": ("", "program.value_and_grad(np.arange(3.0))"),
     "A program is replayed": ("", "program.value_and_grad(np.arange(3.0))"),
+    "A compiled function is called: `tape.compile(f)`": (
+        "compiled = tape.compile(f)",
+        "values = [compiled(np.arange(3.0)) for _ in range(4)]",
+    ),
     "A `vmap`": ("tape.func.vmap", "tape.func.vmap(f)(np.ones((4, 3)))"),
 }
 """The lives of the page, in its order: what is made ready, and a statement that runs through it."""
