@@ -201,6 +201,14 @@ def _insert(axes: list[tuple[int, list[int]]], i: int) -> None:
     axes.insert(place, axes.pop(i))
 
 
+def view_spec(shape: Strides, strides: Strides, dtype: np.dtype[Any], gradient: Strides, buffer_size: int) -> Spec:
+    """Return the spec of a view, which may meet an element twice; Spec itself sees only axes without a stride."""
+    spec = intern_spec(shape, strides, dtype, gradient, buffer_size)
+    spec.overlaps = spec.overlaps or meets_itself(shape, strides, dtype.itemsize)
+    spec.covers = spec.covers and not meets_itself(shape, gradient, dtype.itemsize)
+    return spec
+
+
 def meets_itself(shape: Strides, strides: Strides, itemsize: int) -> bool:
     """Whether a pattern may meet an element twice, as the windows that overlap do."""
     reach = itemsize

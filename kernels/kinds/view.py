@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from kernels.arrays.specs import Spec, Strides, intern_spec, meets_itself
+from kernels.arrays.specs import Spec, Strides, view_spec
 from kernels.foundation.data_classes import dataclass
 from kernels.instructions.form import Form
 from kernels.native.memory import where
@@ -65,11 +65,7 @@ def view_pattern(op: View, source: Spec, value: np.ndarray[Any, Any], params: tu
     stand_in = np.lib.stride_tricks.as_strided(np.empty(1, source.dtype), source.shape, source.gradient)
     gradient = op.apply(stand_in, *params)
     offset = where(gradient) - where(stand_in) if gradient.size else 0
-    spec = intern_spec(value.shape, value.strides, value.dtype, gradient.strides, source.buffer_size)
-    # An element met twice is seen here; the spec itself sees only axes without a stride.
-    spec.overlaps = spec.overlaps or meets_itself(value.shape, value.strides, value.itemsize)
-    spec.covers = spec.covers and not meets_itself(value.shape, gradient.strides, value.itemsize)
-    return spec, offset
+    return view_spec(value.shape, value.strides, value.dtype, gradient.strides, source.buffer_size), offset
 
 
 def strided_batch(size: int, shape: Strides, to: Strides, strides: Strides, offset: int) -> tuple[Any, ...]:

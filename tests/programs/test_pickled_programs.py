@@ -123,3 +123,26 @@ def test_another_process() -> None:
     expected, (x_here, k_here) = program.value_and_grad(x, 1.5)
     assert (value, by_k) == (expected, k_here)
     np.testing.assert_array_equal(by_x, x_here)
+
+
+WINDOWS = """
+import pickle, sys
+import numpy as np
+import tape
+
+def windows(x):
+    return ((x * 1.0).as_strided((2, 2), (1, 1), 0) * np.array([[1.0, 2.0], [3.0, 4.0]])).sum()
+
+program = pickle.load(open(sys.argv[1], "rb")) if sys.argv[1:] else tape.record(windows, np.arange(4.0))
+if not sys.argv[1:]:
+    pickle.dump(program, open("program", "wb"))
+    sys.argv.append("program")
+print(program.value_and_grad(np.arange(4.0))[1][0].tolist())
+"""
+
+
+def test_windows_overlap_in_a_process_that_never_made_one(fresh: Any) -> None:
+    """That elements are met twice was known to the process that had made the view alone."""
+    for code in (WINDOWS, "import sys; sys.argv[1:] = ['program']\n" + WINDOWS):
+        out, error = fresh(code).communicate(timeout=120)
+        assert out.strip() == "[1.0, 5.0, 4.0, 0.0]", error

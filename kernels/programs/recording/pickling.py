@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arrays.specs import Spec, intern_spec
+from kernels.arrays.specs import Spec, view_spec
 from kernels.foundation.recent_table import Recent
 from kernels.instructions.form import Form
 from kernels.kinds.custom import Custom
@@ -42,7 +42,7 @@ def part_of(name: str) -> View:
 
 def spec_from(shape: Any, strides: Any, dtype: str, gradient: Any, buffer_size: int) -> Spec:
     """Return the one spec of these values."""
-    return intern_spec(shape, strides, np.dtype(dtype), gradient, buffer_size)
+    return view_spec(shape, strides, np.dtype(dtype), gradient, buffer_size)
 
 
 def _of_spec(spec: Spec) -> Any:
