@@ -194,6 +194,7 @@ MAY_NAME = {
 }
 NOT_THE_OP = {  # (module, string): what else it means there
     ("kernels.native.memory", "i1"): "a type of one byte",
+    ("kernels.programs.recording.value_encoding", "slice"): "the kind of values of an index",
     ("tape.examples.lynx_hare", "gamma"): "a rate of the model",
     ("tape.examples.lynx_hare", "beta"): "likewise",
     ("tape.operations.whole.op_table", "index"): "what the table calls the place that a Select keeps",
