@@ -41,7 +41,7 @@ from tape.conversions.creation import (
     zeros,
 )
 from tape.conversions.creation_like import empty_like, full_like, ones_like, zeros_like
-from tape.conversions.serialization import load, save
+from tape.conversions.serialization import save
 from tape.conversions.tensor_types import *  # noqa: F403 (one for each dtype)
 from tape.conversions.to_python import _rebuild_tensor, equal  # noqa: F401 (pickles name it)
 from tape.foundation.devices import accelerator, backends, cuda, device
@@ -68,6 +68,7 @@ from tape.foundation.lazy_names import getattr_of as _found_in
 from tape.foundation.memory_formats import contiguous_format, layout, memory_format, preserve_format, strided
 from tape.foundation.quiet import set_quiet
 from tape.foundation.size import Size
+from tape.foundation.version import __version__
 from tape.functions import *  # noqa: F403 (one for each record)
 from tape.operations.matmul import dot, matmul, mm, mv
 from tape.operations.sums_and_extrema import amax, amin, max, mean, min, sum  # noqa: A004
@@ -97,6 +98,7 @@ if _TYPE_CHECKING:
     from tape.batching.vmap import vmap
     from tape.checks.first_nonfinite import first_nonfinite
     from tape.compiled.compiled_function import CompiledFunction, compile  # noqa: A004 (PyTorch's name)
+    from tape.loading import load
     from tape.operations.whole.op_table import op_table
     from tape.programs.making import record
     from tape.programs.program import Program
@@ -114,6 +116,7 @@ __getattr__ = _found_in(
         "first_nonfinite": "tape.checks.first_nonfinite",
         "func": "tape.func",
         "listing": "tape.tensors.listing",
+        "load": "tape.loading",
         "op_table": "tape.operations.whole.op_table",
         "optimize": "tape.optimize",
         "quadrature": "tape.quadrature",
@@ -124,7 +127,6 @@ __getattr__ = _found_in(
         "vmap": "tape.batching.vmap",
     },
 )
-__version__ = "0.1.0"
 concat = concatenate = cat
 
 __all__ = [

@@ -4,6 +4,8 @@ They stand below the builtins:
 
     RuntimeError                 misuse of the graph, as in PyTorch
       GradError                  backward without a graph, twice, or from a value that is no scalar
+    ValueError
+      FileFormatError            a file that is damaged, or of a format that is not read
     TypeError                    an operand that no operation takes
     NotImplementedError          what this version does not support, with the remedy
     UserWarning
@@ -13,11 +15,15 @@ They stand below the builtins:
 
 from __future__ import annotations
 
-__all__ = ["CompileWarning", "DetachWarning", "GradError"]
+__all__ = ["CompileWarning", "DetachWarning", "FileFormatError", "GradError"]
 
 
 class GradError(RuntimeError):
     """The graph cannot be differentiated as asked."""
+
+
+class FileFormatError(ValueError):
+    """A file is damaged or cut off, of a newer format, or was written by something else; nothing was loaded."""
 
 
 class DetachWarning(UserWarning):

@@ -1,4 +1,4 @@
-"""Tensors in files: ``save`` and ``load``, with PyTorch's names and a format of their own that runs no code.
+"""Tensors in files: ``save``, and what reads its files, with PyTorch's names and a format that runs no code.
 
 A file is a zip archive, as ``numpy.savez`` writes it: ``tree.json`` describes the nesting, each array is a ``.npy``
 entry. It holds numbers and text only: loading a file of unknown origin can fail, and do nothing else.
@@ -6,11 +6,9 @@ entry. It holds numbers and text only: loading a file of unknown origin can fail
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import os
-import tempfile
 import zipfile
 from collections import OrderedDict
 from collections.abc import Iterable
@@ -19,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from tape.foundation.devices import check_device
+from tape.errors import FileFormatError
+from tape.foundation.checked_files import replacing
 from tape.recording import record
 from tape.tensors.tensor import Tensor, leaf, scalar_or_array
 
@@ -106,22 +105,8 @@ def save(obj: Any, f: Any) -> None:
     if not isinstance(f, (str, os.PathLike)):
         _write(f, tree, writer.arrays)
         return
-    target = Path(f)
-    handle, draft = tempfile.mkstemp(dir=target.absolute().parent, prefix=f".{target.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            _write(file, tree, writer.arrays)
-        Path(draft).chmod(0o666 & ~_umask())
-        Path(draft).replace(target)
-    finally:
-        Path(draft).unlink(missing_ok=True)
-
-
-def _umask() -> int:
-    """Return the mask of permissions of new files, which can only be read by setting it."""
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
+    with replacing(Path(f)) as file:
+        _write(file, tree, writer.arrays)
 
 
 def _write(file: Any, tree: Any, arrays: list[Any]) -> None:
@@ -165,25 +150,16 @@ class _Reader:
         return array[()] if node["scalar"] else array
 
 
-def load(f: Any, map_location: Any = None, *, weights_only: bool = True) -> Any:
-    """Return what :func:`save` wrote to a path or a binary file.
-
-    ``map_location`` may be ``"cpu"``. ``weights_only`` is accepted: nothing else can be in a file. A file that
-    ``save`` did not write raises ValueError: PyTorch's own files are pickles; convert them there, by
-    ``numpy.savez`` of ``t.numpy()``.
-    """
-    del weights_only
-    check_device(map_location)
-    file = Path(f).open("rb") if isinstance(f, (str, os.PathLike)) else io.BytesIO(f.read())  # noqa: SIM115 (below)
-    with file:
-        try:
-            with zipfile.ZipFile(file) as archive:
-                head = json.loads(archive.read(_TREE))
-                if head["tape"] != _VERSION:
-                    raise ValueError(f"load: the file is of format {head['tape']}; this version reads {_VERSION}")
-                return _Reader(archive).build(head["tree"])
-        except (zipfile.BadZipFile, KeyError, TypeError, EOFError, json.JSONDecodeError) as error:
-            raise ValueError(
-                f"load: {f} was not written by tape.save, or is damaged ({error}). PyTorch's files are pickles, which "
-                "may run code: convert them there with numpy.savez"
-            ) from error
+def tensors_of(file: Any, name: str) -> Any:
+    """Return what :func:`save` wrote to a binary file; FileFormatError, naming it, if it did not."""
+    try:
+        with zipfile.ZipFile(file) as archive:
+            head = json.loads(archive.read(_TREE))
+            if head["tape"] != _VERSION:
+                raise FileFormatError(f"load: {name} is of format {head['tape']}; this version reads {_VERSION}")
+            return _Reader(archive).build(head["tree"])
+    except (zipfile.BadZipFile, KeyError, TypeError, EOFError, json.JSONDecodeError) as error:
+        raise FileFormatError(
+            f"load: {name} was not written by tape.save, or is damaged ({error}). PyTorch's files are pickles, which "
+            "may run code: convert them there with numpy.savez"
+        ) from error

@@ -14,6 +14,7 @@ from kernels.programs.recording import program as recipes
 from kernels.programs.recording.program import ProgramError
 from tape import pickled_programs  # noqa: F401 (teaches pickle)
 from tape.operations.in_place.methods import copy_
+from tape.programs import saving
 from tape.programs.interpreting import interpreted
 from tape.programs.replaying import Replay, ReplayGradient, value_and_gradients
 from tape.tensors import grad_modes, modes
@@ -34,7 +35,8 @@ class Program:
 
     Results never alias memory of the program or one another. Safe to call from several threads.
 
-    ``print(program)`` lists its operations, ``len(program)`` counts them; it can be pickled and copied.
+    ``print(program)`` lists its operations, ``len(program)`` counts them; it can be pickled and copied, and
+    saved: :meth:`save`.
     """
 
     __module__ = "tape"  # what pickles name
@@ -217,6 +219,17 @@ class Program:
         return self._template.filled(
             [self._kept[i] if i in self._kept else next(remaining) for i in range(len(self._template))]
         )
+
+    def save(self, f: Any) -> None:
+        """Write the program to a path or a binary file, from which :func:`tape.load` has it back: data, and no code.
+
+        A file holds no functions and classes, but their names: give ``load`` what they stand for as ``types=``. An
+        existing file stays as it was until the new one is whole. TypeError for an argument or a field that is fixed,
+        and of which a file holds no kind; ProgramError if nothing is recorded.
+
+        >>> tape.record(lambda x: (x * x).sum(), np.ones(3)).save("squares.tape")  # doctest: +SKIP
+        """
+        saving.write(f, "program", [self])
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle as data: the recipe, without plans, machines or code."""

@@ -71,6 +71,7 @@ HOUSE = [
     "tape.pickled_programs",
     "tape.programs",
     "tape.compiled",
+    "tape.loading",
     "tape.checks",
     "tape.autograd.function",
     "tape.sparse",

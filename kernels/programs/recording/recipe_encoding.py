@@ -154,6 +154,8 @@ def _steps(tree: dict[str, Any], decoder: Decoder, count: int) -> Steps:
 
 def _check_words(words: list[int], kinds: list[StepKind], numbers: int, nodes: int) -> None:
     """Check that steps are of kinds that are there, and use nodes and numbers that are there."""
+    if not all(type(kind.count) is int and kind.count >= 0 for kind in kinds):
+        raise ValueError("a kind of steps has no number of operands")
     at, sizes = 0, [HEAD + kind.count for kind in kinds]
     while at < len(words):
         end = at + sizes[_within(words[at], len(kinds))]
