@@ -34,6 +34,12 @@ class Call(NamedTuple):
     places: list[int]
     structure: Structure
 
+    @property
+    def fixed(self) -> list[Any]:
+        """The leaves that are no values."""
+        values = set(self.places)
+        return [x for i, x in enumerate(self.leaves) if i not in values]
+
     def filled(self, inputs: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the arguments with other values."""
         leaves = list(self.leaves)

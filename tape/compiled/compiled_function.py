@@ -16,7 +16,7 @@ from kernels.programs.recording.program import ProgramError
 from tape.compiled.call_key import Call, call_of, input_of
 from tape.compiled.compiled_program import CompiledProgram
 from tape.compiled.explanation import explained
-from tape.compiled.recordings import record_call
+from tape.compiled.recordings import Recording, record_call
 from tape.compiled.results import as_given, same_results
 from tape.compiled.specialization import Specialization
 from tape.compiled.watched import watches_of
@@ -75,14 +75,14 @@ class CompiledFunction:
             return self._run(call)
         current = next((s for s in known or () if s.is_current()), None)
         if current is None:
-            current = self._started(call.key)
+            current = self._started(call)
             if current is None:
                 return self._run(call)
         if current.dynamic:
             return self._run(call)
         return self._replayed(current, call)
 
-    def _started(self, key: Any) -> Specialization | None:
+    def _started(self, call: Call) -> Specialization | None:
         """Return a specialization for a key and what is outside now; None if there are too many."""
         with self._lock:
             if self._states >= MOST_KEYS:
@@ -92,9 +92,8 @@ class CompiledFunction:
                 )
                 return None
             self._states += 1
-            function = self.__wrapped__
-            started = Specialization(watches_of(function))
-            self._keys.setdefault(key, []).append(started)
+            started = Specialization(watches_of(self.__wrapped__, call.fixed))
+            self._keys.setdefault(call.key, []).append(started)
             return started
 
     def _replayed(self, current: Specialization, call: Call) -> Any:
@@ -153,10 +152,18 @@ class CompiledFunction:
             if impure:
                 self._stay_dynamic(impure)
             else:
-                current.add(recording)
-                if current.dynamic:
-                    self._warn(current.dynamic)
+                self._take_in(current, call.key, recording)
         return as_given(result, tensors=call.tensors or not call.values)
+
+    def _take_in(self, current: Specialization, key: Any, recording: Recording) -> None:
+        states = self._keys[key]
+        if any(other.adopts(recording) for other in states if other is not current):
+            states.remove(current)
+            self._states -= 1
+            return
+        current.add(recording)
+        if current.dynamic:
+            self._warn(current.dynamic)
 
     def _run(self, call: Call) -> Any:
         """Call the function as it is."""

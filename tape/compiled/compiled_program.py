@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from kernels.programs.machine import GuardMissed
-from kernels.programs.recording.program import Recipe
 from tape.compiled.recordings import Recording, live_sources
 from tape.programs.interpreting import interpreted
 from tape.programs.program import Program
@@ -37,12 +37,28 @@ class CompiledProgram(Program):
     due: int
     """The number of the next replay that is checked against dynamic mode."""
     mode: modes.Mode
+    recording: Recording
+    """What later recordings are compared with."""
     _outside: list[Any]
     _readers: list[tuple[Tensor, Array]]
     _live: list[Array]
     _written: list[int]
     _fresh: bool
     """Whether results hold arrays that are no values of the program, and are copied for each call."""
+
+    def _read_live(self, node: int, source: Any, first: Recording, second: Recording) -> None:
+        """Let a constant be what an array from outside holds, by reference; a number is one more argument."""
+        entry = self._recipe.nodes[node]
+        if isinstance(source, Tensor) or not entry.spec.shape:
+            self._recipe.nodes[node] = replace(entry, constant=None, argument=True)
+            self._recipe.arguments.append(node)
+            self._outside.append(source)
+            return
+        self._recipe.nodes[node] = replace(entry, constant=source)
+        self._live.append(source)
+        reader = second.readers.get(node)
+        if reader is not None and first.readers.get(node) is reader:
+            self._readers.append((reader, as_array(reader)))
 
     def outside(self) -> list[Any]:
         """Return the values, now, of the arguments that come from outside."""
@@ -113,36 +129,20 @@ def _result(value: Array, *, tensors: bool) -> Any:
 
 def program_of(first: Recording, second: Recording) -> CompiledProgram:
     """Return the program of two recordings that did the same; both are still held."""
-    recipe, outside = second.recipe, list(second.outer)
-    readers, live = [], []
-    for node, source in live_sources(first, second).items():
-        entry = recipe.nodes[node]
-        if isinstance(source, Tensor) or not entry.spec.shape:
-            entry.constant, entry.argument = None, True
-            recipe.arguments.append(node)
-            outside.append(source)
-        else:
-            entry.constant = source
-            live.append(source)
-            reader = second.readers.get(node)
-            if reader is not None and first.readers.get(node) is reader:
-                readers.append((reader, as_array(reader)))
-    made = _made(recipe, second, outside, readers)
-    made._live = live
-    return made
-
-
-def _made(
-    recipe: Recipe, recording: Recording, outside: list[Any], readers: list[tuple[Tensor, Array]]
-) -> CompiledProgram:
     self = CompiledProgram.__new__(CompiledProgram)
-    self._recipe, self._escapes, self._unfinished = recipe, [], ""
+    self._readers, self._live, self._outside = [], [], list(second.outer)
+    live, recipe = live_sources(first, second), second.recipe
+    self._recipe = recipe = replace(recipe, nodes=[*recipe.nodes], arguments=[*recipe.arguments])
+    for node, source in live.items():
+        self._read_live(node, source, first, second)
+    self._escapes, self._unfinished = [], ""
     self._signature = Signature((0.0,) * len(recipe.arguments), {})
-    self._template, self._kept = recording.template, recording.kept
-    self._fresh = any(isinstance(x, np.ndarray) for x in recording.kept.values())
-    self._outside, self._readers = outside, readers
+    self._template, self._kept = second.template, second.kept
+    self._fresh = any(isinstance(x, np.ndarray) for x in second.kept.values())
     self._written = [i for i, node in enumerate(recipe.arguments) if node in recipe.written]
-    self.path, self.lines = recording.path, [guard.line for guard in recording.guards]
+    self.path, self.lines = second.path, [guard.line for guard in second.guards]
     self.hits, self.due, self.misses, self.mode = 0, 2, [0] * len(self.path), modes.current()
     self._begin()
+    second.slim(live)
+    self.recording = second
     return self

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,15 @@ class Recording:
     def stop(self, reason: str) -> None:
         """Note why no program can be made of this call; the first reason counts."""
         self.stopped = self.stopped or reason
+
+    def slim(self, live: dict[int, Any]) -> None:
+        """Keep only what a later recording is compared with; what is read by reference need not be copied."""
+        self.readers, self.touched = {}, []
+        for guard in self.guards:
+            del guard.tensor
+        for node, source in live.items():
+            if isinstance(source, np.ndarray):
+                self.recipe.nodes[node] = replace(self.recipe.nodes[node], constant=source)
 
 
 def record_call(function: Callable[[list[Tensor]], Any], inputs: list[Tensor]) -> tuple[Any, Recording]:

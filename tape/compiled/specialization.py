@@ -13,7 +13,7 @@ import numpy as np
 from tape.compiled.call_key import Call
 from tape.compiled.compiled_program import CompiledProgram, GuardMissed, program_of
 from tape.compiled.recordings import Recording, difference, shared_memory
-from tape.compiled.watched import Watch
+from tape.compiled.watched import Watch, contents_of
 from tape.tensors.tensor import Array
 
 MOST_PROGRAMS = 32
@@ -21,6 +21,8 @@ MOST_PROGRAMS = 32
 MOST_PENDING = 8
 """Ways that were each taken once; where there are more, calls rarely go the same way twice."""
 MOST_DIFFERENCES = 2
+LARGE = 1 << 20
+"""Bytes of arrays from outside that are not compared at each call, if operations of tape read them."""
 
 
 class Specialization:
@@ -28,6 +30,7 @@ class Specialization:
 
     def __init__(self, watches: list[Watch]) -> None:
         self.watches = watches
+        self.contents = contents_of(watches)
         self.programs: list[CompiledProgram] = []
         self._pending: dict[tuple[bytes, ...], Recording] = {}
         self._differences = 0
@@ -36,7 +39,25 @@ class Specialization:
 
     def is_current(self) -> bool:
         """Whether what the function reads from outside is as it was."""
-        return not any(watch.changed() for watch in self.watches)
+        return not any(watch.changed() for watch in self.watches) and not any(c.changed() for c in self.contents)
+
+    def adopts(self, recording: Recording) -> bool:
+        """Whether a call with other contents of arrays did what one here did: then only tape's operations read these.
+
+        The recording is taken in.
+        """
+        if self.dynamic or recording.stopped or self.changed():
+            return False
+        path = recording.path
+        program = self._on_path(path)
+        earlier = self._pending.get(path) if program is None else program.recording
+        if earlier is None or difference(earlier, recording):
+            return False
+        for content in self.contents:
+            content.trusted = content.trusted or content.changed()
+        if program is None:
+            self.add(recording)
+        return True
 
     def replay(self, call: Call) -> tuple[CompiledProgram, Any] | None:
         """Replay the program of the way that the call goes; None if that is not known."""
@@ -96,7 +117,13 @@ class Specialization:
         elif len(self.programs) >= MOST_PROGRAMS:
             self.dynamic = f"there are more than {MOST_PROGRAMS} ways through the function"
         else:
-            self.programs.insert(0, program_of(earlier, recording))
+            self._insert(program_of(earlier, recording))
+
+    def _insert(self, program: CompiledProgram) -> None:
+        self.programs.insert(0, program)
+        live = {id(array) for array in program.live}
+        for content in self.contents:
+            content.trusted = content.trusted or (content.array.nbytes > LARGE and id(content.array) in live)
 
     def drop(self, reason: str) -> None:
         """Keep calls dynamic from now on."""

@@ -7,19 +7,25 @@ and of the Python functions that it calls by such names.
 from __future__ import annotations
 
 import dis
+import functools
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
-from tape.tensors.tensor import Tensor
+from tape.tensors.tensor import Array, Tensor
 
 _SKIPPED = ("tape", "kernels", "numpy", "scipy", "math", "builtins", "functools", "itertools", "operator", "typing")
 """Packages whose functions are not looked into."""
 _DEEPEST = 4
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _MISSING = object()
+_OBJECT, _ARRAY = object(), object()
+"""In snapshots: what is compared by identity, and arrays, whose contents are looked at apart."""
+_MOST = 256
+"""Parts of a container or object that are looked at."""
+_WHOLE = (Tensor, np.ndarray, np.generic, types.ModuleType, types.FunctionType, types.MethodType)
 
 Path = tuple[tuple[str, Any], ...]
 """Steps from a function to a value: a cell or a global by its name, then attributes and items."""
@@ -39,51 +45,114 @@ class Watch:
         return not unchanged(self.expected, self.read())
 
 
+class Content:
+    """What an array from outside held: NumPy may have read it, where no recorder sees that.
+
+    ``trusted`` once a call with other content did the same otherwise: only operations of tape read it.
+    """
+
+    __slots__ = ("array", "held", "trusted")
+
+    def __init__(self, array: Array) -> None:
+        self.array, self.held, self.trusted = array, array.tobytes(), False
+
+    def changed(self) -> bool:
+        """Whether the array holds something else now, and that matters."""
+        return not self.trusted and self.array.tobytes() != self.held
+
+    def renew(self) -> None:
+        """Keep what the array holds now."""
+        self.held = self.array.tobytes()
+
+
+def contents_of(watches: Iterable[Watch]) -> list[Content]:
+    """Return the contents of all arrays that are watched, and of those in lists, tuples and dicts that are."""
+    arrays: dict[int, Array] = {}
+    for watch in watches:
+        _collect(watch.expected, arrays)
+    return [Content(array) for array in arrays.values()]
+
+
+def _collect(expected: Any, arrays: dict[int, Array]) -> None:
+    if type(expected) is tuple:
+        kind, value, parts = expected
+        if kind is _ARRAY:
+            arrays[id(value)] = value
+        elif kind is not _OBJECT:
+            for _, part in parts:
+                _collect(part, arrays)
+
+
 def snapshot(value: Any, depth: int = 0) -> Any:
-    """Return what a later value is compared with: contents of plain values and containers, else the object itself."""
+    """Return what a later value is compared with: contents of plain values, containers and objects with attributes.
+
+    Others, and what is nested deeper or holds very many, are compared by identity.
+    """
+    kind = type(value)
     if isinstance(value, _PLAIN) or value is _MISSING:
         return value
-    if type(value) is np.ndarray:
-        return value, value.shape, value.dtype
-    if type(value) in (list, tuple) and depth < _DEEPEST:
-        return type(value), value, [snapshot(x, depth + 1) for x in value]
-    if type(value) is dict and depth < _DEEPEST:
-        return dict, value, [(key, snapshot(x, depth + 1)) for key, x in value.items()]
-    return _Object(value)
+    if kind is np.ndarray:
+        return _ARRAY, value, (value.shape, value.dtype)
+    parts = _parts(value) if depth < _DEEPEST else None
+    if parts is None or len(parts) > _MOST:
+        return _OBJECT, value, ()
+    return kind, value, [(key, snapshot(part, depth + 1)) for key, part in parts]
 
 
-class _Object:
-    """An object that is compared by identity."""
-
-    __slots__ = ("object",)
-
-    def __init__(self, thing: Any) -> None:
-        self.object = thing
+def _parts(value: Any) -> list[tuple[Any, Any]] | None:
+    """Return what a container or an object is made of, by key; None for what is compared by identity."""
+    kind = type(value)
+    if kind in (list, tuple):
+        return list(enumerate(value))
+    if kind is dict:
+        return list(value.items())
+    if isinstance(value, (*_WHOLE, type)) or _is_known(value) or not hasattr(value, "__dict__"):
+        return None
+    return list(vars(value).items())
 
 
 def unchanged(expected: Any, value: Any) -> bool:
     """Whether a value is what a snapshot was taken of."""
-    kind = type(expected)
-    if kind is _Object:
-        return expected.object is value
-    if kind is tuple and len(expected) == len(("kind", "value", "parts")):
-        first, second, third = expected
-        if isinstance(first, np.ndarray):
-            return value is first and value.shape == second and value.dtype == third
-        if type(value) is not first or len(value) != len(third):
-            return False
-        if first is dict:
-            pairs = zip(third, value.items(), strict=True)
-            return all(key == other and unchanged(part, x) for (key, part), (other, x) in pairs)
-        return all(map(unchanged, third, value))
-    return type(value) is kind and (value is expected or repr(value) == repr(expected))
+    if type(expected) is not tuple:
+        return value is expected or (type(value) is type(expected) and repr(value) == repr(expected))
+    kind, before, parts = expected
+    if kind is _OBJECT:
+        return value is before
+    if kind is _ARRAY:
+        return value is before and (value.shape, value.dtype) == parts
+    if type(value) is not kind or (value is not before and kind not in (list, tuple, dict)):
+        return False
+    now = _parts(value)
+    return (
+        now is not None
+        and len(now) == len(parts)
+        and all(key == other and unchanged(part, x) for (key, part), (other, x) in zip(parts, now, strict=True))
+    )
 
 
-def watches_of(function: Any, receiver: Any = _MISSING) -> list[Watch]:
-    """Return what the code of a function reads from outside, with what that is now."""
+def watches_of(function: Any, fixed: Iterable[Any] = ()) -> list[Watch]:
+    """Return what the code of a function reads from outside, and of ``fixed`` arguments, with what that is now."""
     watches: dict[str, Watch] = {}
-    _look(function, receiver, watches, set(), 0)
+    _look(function, _MISSING, watches, set(), 0)
+    for i, value in enumerate(fixed):
+        if not isinstance(value, _PLAIN):
+            watches[f"fixed argument {i}"] = Watch(f"fixed argument {i}", functools.partial(_itself, value))
+            _look_into(value, watches, set(), 0)
     return list(watches.values())
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
+def _look_into(value: Any, watches: dict[str, Watch], seen: set[Any], depth: int) -> None:
+    """Look into a function, and into those in a container."""
+    if isinstance(value, (types.FunctionType, types.MethodType)):
+        _look(value, _MISSING, watches, seen, depth + 1)
+    elif type(value) in (list, tuple, dict) and len(value) <= _MOST:
+        for part in value.values() if type(value) is dict else value:
+            if isinstance(part, (types.FunctionType, types.MethodType)):
+                _look(part, _MISSING, watches, seen, depth + 1)
 
 
 def _look(function: Any, receiver: Any, watches: dict[str, Watch], seen: set[Any], depth: int) -> None:
@@ -152,8 +221,7 @@ def _follow(
             name = _name(function, part)
             if name not in watches:
                 watches[name] = Watch(name, read)
-        if isinstance(value, (types.FunctionType, types.MethodType)):
-            _look(value, _MISSING, watches, seen, depth + 1)
+        _look_into(value, watches, seen, depth)
 
 
 def _is_known(value: Any) -> bool:
