@@ -13,8 +13,9 @@ from kernels.programs.machine import Machine, plan
 from kernels.programs.recording import program as recipes
 from kernels.programs.recording.program import ProgramError
 from tape import pickled_programs  # noqa: F401 (teaches pickle)
+from tape.foundation.dot import Graph
 from tape.operations.in_place.methods import copy_
-from tape.programs import saving
+from tape.programs import drawing, saving
 from tape.programs.interpreting import interpreted
 from tape.programs.replaying import Replay, ReplayGradient, value_and_gradients
 from tape.tensors import grad_modes, modes
@@ -176,10 +177,13 @@ class Program:
             )
         self._scalar.add(has_aux)
 
-    def _checked(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, writes: bool) -> tuple[Sequence[Any], bool]:
-        """Return the checked arguments, and whether any is a tensor; ``writes``: the program may change them."""
+    def _check_finished(self) -> None:
         if self._unfinished:
             raise ProgramError(self._unfinished)
+
+    def _checked(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, writes: bool) -> tuple[Sequence[Any], bool]:
+        """Return the checked arguments, and whether any is a tensor; ``writes``: the program may change them."""
+        self._check_finished()
         if self._escapes:
             raise ProgramError(
                 f"a value that depends on the arguments left for Python at {self._escapes[0]}; what Python did with "
@@ -230,6 +234,25 @@ class Program:
         >>> tape.record(lambda x: (x * x).sum(), np.ones(3)).save("squares.tape")  # doctest: +SKIP
         """
         saving.write(f, "program", [self])
+
+    def graph(self, *, reverse: bool = True) -> Graph:
+        r"""Return the program as a graph, whose text is Graphviz's DOT: values, operations and, below, the pullbacks.
+
+        Operations that repeat, as those of a loop, are drawn once, in a frame with their count; a dashed edge leads to
+        the next time. ``reverse=False`` leaves out the pullbacks, which are there if the result is one floating number.
+
+        >>> import tape
+        >>> print(tape.record(lambda x: x.exp(), 1.0).graph(reverse=False))  # doctest: +ELLIPSIS
+        digraph {
+        ...
+            s0 [label="exp\nfloat64[]"];
+        ...
+          v0 -> s0;
+          s0 -> o0;
+        }
+        """
+        self._check_finished()
+        return drawing.drawn(self._recipe, reverse=reverse)
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle as data: the recipe, without plans, machines or code."""

@@ -1,0 +1,101 @@
+"""Graphs as text in Graphviz's language DOT, and drawn by Graphviz where that is installed."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+_MISSING = (
+    "svg: a drawing needs the package graphviz, which the extra viz installs, and Graphviz's program dot "
+    "(https://graphviz.org/download); the text, str(graph), can be drawn elsewhere"
+)
+_MOST_SHOWN = 100_000
+"""Characters of the text up to which a notebook draws unasked: dot takes minutes for large graphs."""
+
+
+class Graph:
+    """A graph of operations. ``dot``, or ``str(graph)``, is its text in DOT, Graphviz's language.
+
+    A notebook shows it as a drawing where Graphviz is installed: the extra ``viz`` and the program ``dot``.
+    """
+
+    def __init__(self, dot: str) -> None:
+        self.dot = dot
+
+    def svg(self) -> str:
+        """Return the drawing as SVG; ImportError, with the remedy, where Graphviz is missing."""
+        drawing = _drawn(self.dot)
+        if drawing is None:
+            raise ImportError(_MISSING)
+        return drawing
+
+    def _repr_svg_(self) -> str | None:
+        """Return what a notebook shows; None for its text instead."""
+        return _drawn(self.dot) if len(self.dot) <= _MOST_SHOWN else None
+
+    def __str__(self) -> str:
+        return self.dot
+
+    def __repr__(self) -> str:
+        return f"<Graph of {self.dot.count('[label=')} nodes; str(graph) is its text in DOT>"
+
+
+def _drawn(dot: str) -> str | None:
+    """Return the drawing as SVG; None where Graphviz, or the package for it, is missing."""
+    try:
+        graphviz: Any = importlib.import_module("graphviz")
+    except ImportError:
+        return None
+    try:
+        return str(graphviz.Source(dot).pipe(format="svg", encoding="utf-8"))
+    except graphviz.ExecutableNotFound:
+        return None
+
+
+class Text:
+    """Writes a graph in DOT: nodes, edges, and clusters, which are drawn as frames with a title."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = ["digraph {", '  node [fontname="monospace", shape="box"];']
+        self._depth = 1
+        self._clusters = 0
+
+    def node(self, name: str, label: str, **attributes: str) -> None:
+        """Add a node, in the cluster that is open."""
+        self._add(f"{name} [label={quoted(label)}{_listed(attributes)}];")
+
+    def edge(self, start: str, end: str, label: str = "", *, dashed: bool = False) -> None:
+        """Add an edge; a dashed one has no say in where nodes are drawn."""
+        attributes = {"taillabel": label} if label else {}
+        attributes |= {"style": "dashed", "constraint": "false"} if dashed else {}
+        self._add(f"{start} -> {end}{' [' + _listed(attributes)[2:] + ']' if attributes else ''};")
+
+    @contextmanager
+    def cluster(self, title: str, **attributes: str) -> Iterator[None]:
+        """Frame the nodes that are added within."""
+        self._add(f"subgraph cluster_{self._clusters} {{")
+        self._clusters += 1
+        self._depth += 1
+        self._add(f"graph [label={quoted(title)}{_listed(attributes)}];")
+        yield
+        self._depth -= 1
+        self._add("}")
+
+    def graph(self) -> Graph:
+        """Return the graph."""
+        return Graph("\n".join([*self._lines, "}"]))
+
+    def _add(self, line: str) -> None:
+        self._lines.append("  " * self._depth + line)
+
+
+def quoted(text: str) -> str:
+    """Return text as a string of DOT: its lines stay, and its backslashes are no commands."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + escaped.replace("\n", "\\n") + '"'
+
+
+def _listed(attributes: dict[str, str]) -> str:
+    return "".join(f", {name}={quoted(value)}" for name, value in attributes.items())

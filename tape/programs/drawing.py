@@ -1,0 +1,158 @@
+"""A program as a graph: values and operations, then the pullbacks; what repeats is drawn once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from kernels.programs.recording import flow as flows
+from kernels.programs.recording.notifying_words import HEAD
+from kernels.programs.recording.program import Recipe, describe, parameters
+from kernels.programs.recording.program_words import StepKind
+from kernels.programs.recording.repeats import Repeat
+from tape.foundation.dot import Graph, Text
+
+_MORE = ", ..."
+
+
+def drawn(recipe: Recipe, *, reverse: bool) -> Graph:
+    """Return the graph of a program; with ``reverse`` also its pullbacks, if its result is one floating number."""
+    return _Drawing(recipe, reverse=reverse).graph()
+
+
+class _Drawing:
+    """Writes a program in DOT.
+
+    An operation that repeats is drawn for all its copies: ``standing`` is the one drawn for each. A dashed edge leads
+    to the next copy.
+    """
+
+    def __init__(self, recipe: Recipe, *, reverse: bool) -> None:
+        self.recipe, self.text = recipe, Text()
+        self.flow = flows.flow_of(recipe)
+        self.standing = flows.representatives(self.flow).tolist()
+        self.words, self.starts = recipe.steps.words, recipe.steps.starts
+        self.reversed = flows.differentiated(recipe).tolist() if reverse else [False] * len(self.standing)
+        self.edges: dict[tuple[str, str], tuple[set[str], bool]] = {}
+        """For each pair of nodes that are drawn: what the second reads of the first, and whether in the next copy."""
+        self.constants: dict[int, set[int]] = {}
+        """Nodes of constants that are drawn, with those in whose place they are."""
+        self.varying: set[int] = set()
+        """Steps whose numbers or parameters differ from copy to copy."""
+
+    def graph(self) -> Graph:
+        """Draw everything."""
+        for at in range(len(self.standing)):
+            self._read(at)
+        with self.text.cluster("forward"):
+            self._arguments()
+            self._part(self.flow.repeats, 0, len(self.standing), reverse=False)
+        self._results()
+        if any(self.reversed):
+            with self.text.cluster("reverse"):
+                self._part(self.flow.repeats, 0, len(self.standing), reverse=True)
+                self._gradients()
+        for (start, end), (sources, again) in self.edges.items():
+            self.text.edge(start, end, str(len(sources)) if len(sources) > 1 else "", dashed=again)
+        return self.text.graph()
+
+    def _kind(self, at: int) -> StepKind:
+        return self.recipe.steps.kinds[self.words[self.starts[at]]]
+
+    def _operands(self, at: int) -> Sequence[int]:
+        start = self.starts[at] + HEAD
+        return self.words[start : start + self._kind(at).count]
+
+    def _read(self, at: int) -> None:
+        """Take in where the operands of a step come from, and what its gradient reaches."""
+        standing = self.standing[at]
+        kind, form = self.words[self.starts[at]], self._kind(at).form
+        if kind != self.words[self.starts[standing]] and self._kind(at).params != self._kind(standing).params:
+            self.varying.add(standing)
+        for k, node in enumerate(self._operands(at)):
+            source = int(self.flow.sources[at, k])
+            if node < 0:
+                self._compare_numbers(standing, k, node)
+                continue
+            start = self._drawn_source(source, node, self._operands(standing)[k])
+            again = source >= 0 and self.standing[source] >= standing
+            self._edge(start, f"s{standing}", str(source), counted=at == standing, again=again)
+            if self.reversed[at] and form is not None and form.wanted[k] and self.recipe.wants(node):
+                end = f"r{self.standing[source]}" if source >= 0 else f"g{self.recipe.base_of(node)}"
+                if self.reversed[source] if source >= 0 else self.recipe.nodes[self.recipe.base_of(node)].argument:
+                    self._edge(f"r{standing}", end, str(source), counted=False, again=again)
+
+    def _compare_numbers(self, standing: int, k: int, word: int) -> None:
+        numbers, other = self.recipe.steps.numbers, self._operands(standing)[k]
+        if other >= 0 or numbers[~other] != numbers[~word]:
+            self.varying.add(standing)
+
+    def _drawn_source(self, source: int, node: int, standing: int) -> str:
+        """Return what an operand is drawn as: the step that made it, an argument, or a constant for all copies."""
+        if source >= 0:
+            return f"s{self.standing[source]}"
+        base, first = self.recipe.base_of(node), self.recipe.base_of(standing) if standing >= 0 else -1
+        if self.recipe.nodes[base].argument:
+            return f"v{base}"
+        alike = first >= 0 and self.recipe.nodes[first].constant is not None and first in self.constants
+        shown = first if alike else base
+        self.constants.setdefault(shown, set()).add(base)
+        return f"v{shown}"
+
+    def _edge(self, start: str, end: str, source: str, *, counted: bool, again: bool) -> None:
+        sources, before = self.edges.setdefault((start, end), (set(), again))
+        if counted or not sources:
+            sources.add(source)
+        self.edges[start, end] = sources, before and again
+
+    def _arguments(self) -> None:
+        for node in self.recipe.arguments:
+            self.text.node(f"v{node}", f"%{node}\n{describe(self.recipe.nodes[node].spec)}", shape="ellipse")
+        for node, standing_for in self.constants.items():
+            value, spec = self.recipe.nodes[node].constant, self.recipe.nodes[node].spec
+            title = repr(value.item()) if value is not None and value.size == 1 else "constant"
+            more = f"\n{len(standing_for)} of them" if len(standing_for) > 1 else ""
+            self.text.node(f"v{node}", f"{title}\n{describe(spec)}{more}", shape="ellipse", style="dotted")
+
+    def _part(self, repeats: Iterable[Repeat], low: int, high: int, *, reverse: bool) -> None:
+        """Draw the steps from ``low`` to ``high``: those that repeat once, framed, with how often they do."""
+        at = low
+        for repeat in (*repeats, None):
+            self._steps(range(at, high if repeat is None else repeat.start), reverse=reverse)
+            if repeat is not None:
+                at, stop = repeat.stop, repeat.start + repeat.length
+                with self.text.cluster(f"{repeat.count} times", style="rounded"):
+                    self._part(repeat.inner, repeat.start, stop, reverse=reverse)
+
+    def _steps(self, steps: Iterable[int], *, reverse: bool) -> None:
+        for at in steps:
+            if not reverse:
+                self.text.node(f"s{at}", self._label(at))
+            elif self.reversed[at]:
+                self.text.node(f"r{at}", self._pullback(at))
+
+    def _label(self, at: int) -> str:
+        """Return what a step does: its operation, numbers and parameters, and what it gives."""
+        kind = self._kind(at)
+        numbers = [f" {self.recipe.steps.numbers[~word]!r}" for word in self._operands(at) if word < 0]
+        more = _MORE if at in self.varying else ""
+        spec = self.recipe.nodes[self.words[self.starts[at] + 1]].spec
+        return f"{kind.op.name}{''.join(numbers)}{parameters(kind.params)}{more}\n{describe(spec)}"
+
+    def _pullback(self, at: int) -> str:
+        form: Any = self._kind(at).form
+        saved = () if form.is_view else form.saved
+        return f"{form.name}\nreads {', '.join(saved)}" if saved else str(form.name)
+
+    def _results(self) -> None:
+        for k, (node, at) in enumerate(zip(self.recipe.outputs, self.flow.outputs, strict=True)):
+            self.text.node(f"o{k}", f"result\n{describe(self.recipe.nodes[node].spec)}", shape="ellipse")
+            start = self._drawn_source(at, node, -1)
+            self._edge(start, f"o{k}", "", counted=True, again=False)
+            if k == 0 and at >= 0 and self.reversed[at]:
+                self._edge("o0", f"r{self.standing[at]}", "", counted=True, again=False)
+
+    def _gradients(self) -> None:
+        for node in self.recipe.arguments:
+            if any(end == f"g{node}" for _, end in self.edges):
+                self.text.node(f"g{node}", f"gradient of %{node}", shape="ellipse")

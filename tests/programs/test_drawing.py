@@ -1,0 +1,209 @@
+"""Programs drawn in DOT: the text is parsed again, and held against programs counted by hand."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections import Counter
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+import tape
+from tape.foundation.dot import Text, quoted
+
+pytestmark = pytest.mark.quick
+
+DOT: Any = shutil.which("dot")
+TOKEN = re.compile(r'"(?:\\.|[^"\\])*"|->|[\w.]+|[{}\[\];,=]')
+
+
+class Parsed(NamedTuple):
+    """Labels of nodes, the titles of the clusters they stand in, and edges."""
+
+    labels: dict[str, str]
+    titles: dict[str, tuple[str, ...]]
+    edges: dict[tuple[str, str], dict[str, str]]
+
+
+def parse(dot: str) -> Parsed:
+    """Read the part of DOT that is used; anything else is an error."""
+    tokens = TOKEN.findall(dot)
+    assert re.sub(r"\s", "", "".join(tokens)) == re.sub(r"\s", "", dot)
+    parsed, open_clusters, at = Parsed({}, {}, {}), [], 2
+    assert tokens[:2] == ["digraph", "{"]
+    while tokens[at] != "}" or open_clusters:
+        if tokens[at] == "}":
+            open_clusters.pop()
+            at += 1
+            continue
+        if tokens[at] == "subgraph":
+            assert tokens[at + 1].startswith("cluster_")
+            assert tokens[at + 2] == "{"
+            open_clusters.append("")
+            at += 3
+            continue
+        end = tokens.index(";", at)
+        name, *rest = tokens[at:end]
+        target = rest[1] if rest[:1] == ["->"] else ""
+        listed = rest[2:] if target else rest
+        attributes = dict(zip(listed[1:-1:4], (t[1:-1].replace("\\n", "\n") for t in listed[3::4]), strict=True))
+        if target:
+            assert (name, target) not in parsed.edges
+            parsed.edges[name, target] = attributes
+        elif name == "graph":
+            open_clusters[-1] = attributes["label"]
+        elif name != "node":
+            assert name not in parsed.labels
+            parsed.labels[name], parsed.titles[name] = attributes["label"], tuple(open_clusters)
+        at = end + 1
+    assert tokens[at:] == ["}"]
+    assert {name for edge in parsed.edges for name in edge} <= parsed.labels.keys()
+    return parsed
+
+
+def named(parsed: Parsed) -> dict[tuple[str, str], dict[str, str]]:
+    """Edges by the first lines of labels."""
+    first = {name: label.split("\n")[0] for name, label in parsed.labels.items()}
+    return {(first[a], first[b]): attributes for (a, b), attributes in parsed.edges.items()}
+
+
+def test_a_program_of_three_operations() -> None:
+    program = tape.record(lambda x, k: (tape.sin(x) * k).sum(), np.ones(3), 2.0)
+    parsed = parse(str(program.graph()))
+    assert Counter(parsed.labels.values()) == Counter(
+        [
+            *(
+                "%0\nfloat64[3]",
+                "%1\nfloat64[]",
+                "sin\nfloat64[3]",
+                "multiply\nfloat64[3]",
+                "sum (0,) False\nfloat64[]",
+            ),
+            *("result\nfloat64[]", "SumBackward0", "MulBackward0\nreads a, b", "SinBackward0\nreads x"),
+            *("gradient of %0", "gradient of %1"),
+        ]
+    )
+    assert set(named(parsed)) == {
+        *(("%0", "sin"), ("sin", "multiply"), ("%1", "multiply"), ("multiply", "sum (0,) False")),
+        *(("sum (0,) False", "result"), ("result", "SumBackward0"), ("SumBackward0", "MulBackward0")),
+        *(("MulBackward0", "SinBackward0"), ("MulBackward0", "gradient of %1"), ("SinBackward0", "gradient of %0")),
+    }
+    assert {parsed.titles[name][0] for name in parsed.labels if name[0] in "sv"} == {"forward"}
+    assert {parsed.titles[name][0] for name in parsed.labels if name[0] in "rg"} == {"reverse"}
+    forward = parse(program.graph(reverse=False).dot)
+    assert forward.labels == {name: label for name, label in parsed.labels.items() if name[0] not in "rg"}
+
+
+def euler(x: Any, k: Any) -> Any:
+    for _ in range(100):
+        x = x + 0.1 * tape.sin(x * k)
+    return x.sum()
+
+
+def test_a_loop_is_drawn_once_with_its_count() -> None:
+    parsed = parse(str(tape.record(euler, np.ones(3), 2.0).graph()))
+    body = [label for name, label in parsed.labels.items() if parsed.titles[name] == ("forward", "100 times")]
+    back = [label for name, label in parsed.labels.items() if parsed.titles[name] == ("reverse", "100 times")]
+    assert [label.split("\n")[0] for label in body] == ["multiply", "sin", "multiply 0.1", "add"]
+    assert sorted(label.split("\n")[0] for label in back) == [
+        "AddBackward0",
+        "MulBackward0",
+        "MulBackward0",
+        "SinBackward0",
+    ]
+    edges = {pair for pair, attributes in named(parsed).items() if attributes.get("style") == "dashed"}
+    assert edges == {
+        *(("add", "multiply"), ("add", "add")),  # to the next time
+        *(("MulBackward0", "AddBackward0"), ("AddBackward0", "AddBackward0")),
+    }
+    assert {("%0", "multiply"), ("%0", "add"), ("%1", "multiply"), ("add", "sum (0,) False")} <= named(parsed).keys()
+
+
+def test_what_differs_from_time_to_time_is_said_to() -> None:
+    data = np.arange(12.0).reshape(4, 3)
+
+    def fun(x: Any) -> Any:
+        for k in range(4):
+            x = tape.tanh(x * data[k]) * (k + 0.5)
+        return x
+
+    parsed = parse(str(tape.record(fun, np.ones(3)).graph()))
+    assert "constant\nfloat64[3]\n4 of them" in parsed.labels.values()
+    assert "multiply 0.5, ...\nfloat64[3]" in parsed.labels.values()
+    assert "tanh\nfloat64[3]" in parsed.labels.values()
+    assert not [name for name in parsed.labels if name.startswith("r")]  # no number: it has no pullbacks
+
+
+def test_results_of_all_times_have_their_number() -> None:
+    def fun(x: Any) -> Any:
+        states = []
+        for _ in range(5):
+            x = tape.cos(tape.exp(x))
+            states.append(x)
+        return tape.stack(states)
+
+    parsed = parse(str(tape.record(fun, np.ones(3)).graph()))
+    (edge,) = (attributes for (a, b), attributes in named(parsed).items() if a == "cos" and b.startswith("stack"))
+    assert edge == {"taillabel": "5"}
+
+
+def test_a_write_stands_between_what_was_and_what_reads_it() -> None:
+    def fun(x: Any) -> Any:
+        y = tape.zeros(3)
+        y[1:] = x * 2.0
+        return (y * y).sum()
+
+    edges = named(parse(str(tape.record(fun, np.ones(2)).graph())))
+    assert {("multiply 2.0", "copy_"), ("copy_", "multiply"), ("CopySlices", "MulBackward0")} <= edges.keys()
+    assert ("MulBackward0", "gradient of %0") in edges
+
+
+def test_an_argument_that_gets_no_gradient_has_none() -> None:
+    parsed = parse(str(tape.record(lambda x, n: (x * n.to(tape.float64)).sum(), np.ones(2), np.arange(2)).graph()))
+    assert [label for label in parsed.labels.values() if label.startswith("gradient")] == ["gradient of %0"]
+
+
+def test_an_argument_that_is_the_result() -> None:
+    parsed = parse(str(tape.record(lambda x: x, 1.0).graph()))
+    assert set(named(parsed)) == {("%0", "result")}
+
+
+def test_an_unfinished_program_says_so() -> None:
+    x = tape.tensor(1.0, requires_grad=True)
+    with tape.record() as program:
+        x * 2.0
+        with pytest.raises(RuntimeError, match="still being recorded"):
+            program.graph()
+    assert len(parse(program.graph().dot).labels) == 5
+
+
+def test_text_is_quoted() -> None:
+    text = Text()
+    with text.cluster('a "title" \\n'):
+        text.node("a", 'x = "\\n"')
+    assert quoted('"\\\n') == '"\\"\\\\\\n"'
+    assert str(text.graph()).splitlines()[4] == '    a [label="x = \\"\\\\n\\""];'
+
+
+@pytest.mark.skipif(DOT is None, reason="needs Graphviz's program dot")
+def test_graphviz_reads_it() -> None:
+    graph = tape.record(euler, np.ones(3), 2.0).graph()
+    plain = subprocess.run([DOT, "-Tplain"], input=graph.dot, capture_output=True, text=True, check=True).stdout
+    drawn = [line.split()[1] for line in plain.splitlines() if line.startswith("node ")]
+    assert sorted(drawn) == sorted(parse(graph.dot).labels)
+
+
+def test_a_program_of_fifty_thousand_operations_is_small_when_drawn() -> None:
+    def fun(x: Any) -> Any:
+        for _ in range(2000):
+            for _ in range(3):
+                x = tape.sin(x) * 0.5
+            x = x + 1.0
+        return x
+
+    parsed = parse(str(tape.record(fun, 1.0).graph()))
+    assert parsed.titles["s0"] == ("forward", "2000 times", "3 times")
+    assert len(parsed.labels) == 3 + 2 + 3 + 1  # operations, argument and result; pullbacks, the gradient
