@@ -56,3 +56,36 @@ def line_of(stack: Frames) -> str:
     code, line = stack[-1]
     text = linecache.getline(code.co_filename, line).strip()
     return f"{code.co_filename}:{line}" + (f": {text}" if text else "")
+
+
+class LineTable:
+    """Numbers the user's lines from which this package is called; ``lines`` has files, and numbers in them."""
+
+    def __init__(self, lines: list[tuple[str, int]]) -> None:
+        self.lines = lines
+        self._codes: dict[int, tuple[CodeType, bool]] = {}
+        """Codes by their ids, and whether they are this package's own."""
+        self._numbers: dict[tuple[str, int], int] = {}
+        self.known: dict[tuple[int, int], int] = {}
+        """The numbers of lines, by the id of the user's code and the instruction: to work out the line takes longer."""
+
+    def number(self, frame: FrameType | None) -> int:
+        """Return the number of the user's line that stands above a frame, or in it; -1 where there is none."""
+        while frame is not None:
+            code = frame.f_code
+            known = self._codes.get(id(code))
+            if known is None:
+                known = self._codes[id(code)] = code, _ours(frame)
+            if not known[1]:
+                break
+            frame = frame.f_back
+        else:
+            return -1
+        key = id(code), frame.f_lasti
+        number = self.known.get(key)
+        if number is None:
+            line = code.co_filename, frame.f_lineno
+            number = self.known[key] = self._numbers.setdefault(line, len(self.lines))
+            if number == len(self.lines):
+                self.lines.append(line)
+        return number

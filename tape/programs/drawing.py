@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from kernels.programs.recording import flow as flows
@@ -29,7 +30,8 @@ class _Drawing:
 
     def __init__(self, recipe: Recipe, *, reverse: bool) -> None:
         self.recipe, self.text = recipe, Text()
-        self.flow = flows.flow_of(recipe)
+        self.lines = None if recipe.lines is None else recipe.lines.of_steps(recipe.steps)
+        self.flow = flows.flow_of(recipe, self.lines)
         self.standing = flows.representatives(self.flow).tolist()
         self.words, self.starts = recipe.steps.words, recipe.steps.starts
         self.reversed = flows.differentiated(recipe).tolist() if reverse else [False] * len(self.standing)
@@ -125,11 +127,16 @@ class _Drawing:
                     self._part(repeat.inner, repeat.start, stop, reverse=reverse)
 
     def _steps(self, steps: Iterable[int], *, reverse: bool) -> None:
+        """Draw steps; those of one line of the user's in a frame."""
+        by_line: dict[int, list[int]] = {}
         for at in steps:
-            if not reverse:
-                self.text.node(f"s{at}", self._label(at))
-            elif self.reversed[at]:
-                self.text.node(f"r{at}", self._pullback(at))
+            if not reverse or self.reversed[at]:
+                by_line.setdefault(-1 if self.lines is None else int(self.lines[at]), []).append(at)
+        for line, members in by_line.items():
+            title = self.recipe.lines.text(line, short=True) if self.recipe.lines is not None else ""
+            with self.text.cluster(title, style="dashed") if title else nullcontext():
+                for at in members:
+                    self.text.node(*((f"r{at}", self._pullback(at)) if reverse else (f"s{at}", self._label(at))))
 
     def _label(self, at: int) -> str:
         """Return what a step does: its operation, numbers and parameters, and what it gives."""

@@ -24,8 +24,15 @@ _NOTHING = "nothing was recorded: no operation in the block used a leaf that req
 class _Block:
     """``with tape.record() as program``: what runs inside is recorded; its arguments are the leaves it uses."""
 
+    def __init__(self, *, lines: bool = False) -> None:
+        self._lines = lines
+
+    def __call__(self, fun: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Program:
+        """Record a function."""
+        return _recorded(fun, args, kwargs, lines=self._lines)
+
     def __enter__(self) -> Program:
-        self._recorder = ProgramRecorder()
+        self._recorder = _recorder(lines=self._lines)
         self._recorder.open = True
         self._program = program_of(self._recorder, Signature((), {}), flattened(_LEAF)[1], {})
         self._program._unfinished = "the program is still being recorded; call it after the with block"
@@ -71,10 +78,23 @@ def record(fun: Callable[..., Any] | None = None, /, *args: Any, **kwargs: Any) 
 
     With the context the arguments are the leaves that require grad in the order of their use, and the result is the
     last one computed.
+
+    ``tape.record(lines=True)`` is such a context, and a function that records, ``tape.record(lines=True)(fun, *args)``:
+    the program keeps the Python lines of its operations, which its listing, graph and profile show. So it does where
+    anomaly mode is on.
     """
     if fun is None:
-        return _Block()
-    signature, recorder = Signature(args, kwargs), ProgramRecorder()
+        return _Block(**kwargs)
+    return _recorded(fun, args, kwargs, lines=False)
+
+
+def _recorder(*, lines: bool) -> ProgramRecorder:
+    return ProgramRecorder(lines=lines or modes.current().anomaly is not None)
+
+
+def _recorded(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], *, lines: bool) -> Program:
+    """Return the program of a call."""
+    signature, recorder = Signature(args, kwargs), _recorder(lines=lines)
     values = list(signature.values(args, kwargs))
     before = modes.current()
     try:

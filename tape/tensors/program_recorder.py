@@ -30,8 +30,8 @@ _WORD = 8
 class ProgramRecorder(Recorder):
     """Records each operation that depends on the arguments; other values are constants, copied at their use."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, *, lines: bool = False) -> None:
+        super().__init__(lines=lines)
         self.copies: dict[Any, int] = {}
         """Nodes of copied constants: the last one by address and spec, and each by a digest of its contents."""
         self.owned: list[tuple[int, int, int]] = []

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from types import FrameType
 from typing import Any
 from weakref import ref
 
@@ -16,8 +17,11 @@ from kernels.instructions.form import Form
 from kernels.kinds.select import Select
 from kernels.kinds.view import View
 from kernels.native.memory import where
+from kernels.programs.recording.lines import Lines
 from kernels.programs.recording.notifying import APART, Tables, native_notify
+from kernels.programs.recording.notifying_words import H_USED
 from kernels.programs.recording.program import Node, Recipe
+from tape.foundation.call_sites import LineTable
 from tape.tensors import modes
 from tape.tensors.tensor import AccumulateGrad, Tensor, as_array
 from tape.tensors.view_families import base_of, is_view
@@ -26,10 +30,10 @@ _PACKAGES = ("tape", "kernels", "copy", "copyreg")
 
 
 class Recorder:
-    """Records each operation that depends on the arguments, in the order they run."""
+    """Records each operation that depends on the arguments, in the order they run; with ``lines`` their lines too."""
 
-    def __init__(self) -> None:
-        self.recipe = Recipe()
+    def __init__(self, *, lines: bool = False) -> None:
+        self.recipe = Recipe(lines=Lines() if lines else None)
         self.tables = tables = Tables(self.recipe.nodes, self.recipe.steps)
         self.nodes, self.held = tables.known, tables.held
         self._alike: dict[Any, Node] = {}
@@ -38,6 +42,9 @@ class Recorder:
         native = native_notify(tables, Tensor, self._slowly)
         if native is not None:
             vars(self)["notify"] = native
+        self._marking = None if self.recipe.lines is None else _Marking(self.recipe, self.recipe.lines)
+        if self._marking is not None:
+            vars(self)["notify"] = self._marking.before(native or self._slowly)
         self.escapes: list[str] = []
         self.open = False
 
@@ -118,6 +125,11 @@ class Recorder:
         steps.add(kind, result, [r.node if isinstance(r, NodeRef) else steps.number(r) for r in refs])
         return kind
 
+    def mark_line(self) -> None:
+        """Mark the steps that follow as of the user's line, if lines are kept."""
+        if self._marking is not None:
+            self._marking.mark(sys._getframe(1))
+
     def _find_arguments(self, operands: tuple[Any, ...]) -> None:
         """With no arguments given, the leaves that require grad are the arguments, in the order of their use."""
         for o in operands:
@@ -188,6 +200,7 @@ class Recorder:
             self.recipe.nodes[family] = replace(self.recipe.nodes[family], differentiable=True)  # others may share it
         else:
             form = None
+        self.mark_line()
         self._step(op, (NodeRef(part), self.reference(value)), part, params, form)
 
     def taken(self, x: Tensor, value: Tensor) -> None:
@@ -218,6 +231,30 @@ class Recorder:
         """Note that a value which depends on the arguments left for Python, and where."""
         if id(tensor) in self.nodes:
             self.escapes.append(caller())
+
+
+class _Marking:
+    """Marks steps as of the user's line that stands above the frame which recorded them."""
+
+    def __init__(self, recipe: Recipe, lines: Lines) -> None:
+        self._lines, self._head, self._table = lines, recipe.steps.head, LineTable(lines.table)
+
+    def mark(self, frame: FrameType) -> None:
+        """Mark the steps that follow."""
+        self._lines.mark(self._head[H_USED], self._table.number(frame))
+
+    def before(self, notify: Callable[..., None]) -> Callable[..., None]:
+        """Return what marks a step and then records it; fast where a loop stays on one line."""
+        known, numbers, mark, frame_above = self._table.known.get, self._lines.numbers, self.mark, sys._getframe
+
+        def marked(op: Any, operands: tuple[Any, ...], result: Tensor, params: tuple[Any, ...]) -> None:
+            frame = frame_above(1)
+            number = known((id(frame.f_code), frame.f_lasti))
+            if number is None or number != numbers[-1]:
+                mark(frame)
+            notify(op, operands, result, params)
+
+        return marked
 
 
 def caller() -> str:

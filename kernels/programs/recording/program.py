@@ -11,6 +11,7 @@ import numpy as np
 from kernels.arrays.specs import Spec
 from kernels.codegen.tasks import NodeRef
 from kernels.kinds.write import Write
+from kernels.programs.recording.lines import Lines
 from kernels.programs.recording.program_words import Steps
 
 Array = np.ndarray[Any, Any]
@@ -45,7 +46,7 @@ class Recipe:
     """The whole program: nodes in the order they were made, steps, arguments and outputs by node.
 
     ``resets`` pairs the constants that the program writes to with what they hold at its start; ``written`` are the
-    arguments that it writes to.
+    arguments that it writes to. ``lines`` are the user's lines, where they are kept.
     """
 
     nodes: list[Node] = field(default_factory=list)
@@ -54,10 +55,11 @@ class Recipe:
     outputs: list[int] = field(default_factory=list)
     resets: list[tuple[int, int]] = field(default_factory=list)
     written: set[int] = field(default_factory=set)
+    lines: Lines | None = None
 
     def copy(self) -> Recipe:
         """Return another, of the same nodes and steps, for lowering to add nodes to."""
-        return Recipe([*self.nodes], self.steps, self.arguments, self.outputs, self.resets, self.written)
+        return Recipe([*self.nodes], self.steps, self.arguments, self.outputs, self.resets, self.written, self.lines)
 
     def base_of(self, node: int) -> int:
         """Return the node whose memory a node shares: itself if it is no view."""
@@ -75,13 +77,17 @@ class Recipe:
 
 
 def listing(recipe: Recipe) -> str:
-    """Return the program as text: one line an instruction."""
+    """Return the program as text: one line an instruction, below the user's lines, where they are kept."""
     heads = [f"{_name(i)}: {describe(recipe.nodes[i].spec)}" for i in recipe.arguments]
     lines = [f"program({', '.join(heads)})"]
     for i, node in enumerate(recipe.nodes):
         if node.constant is not None:
             lines.append(line(_name(i), "constant", [_short(node.constant)], "", node.spec))
+    numbers, before = (recipe.lines.of_steps(recipe.steps).tolist() if recipe.lines is not None else []), -1
     for step in recipe.steps:
+        if recipe.lines is not None and numbers[step.at] != before:
+            before = numbers[step.at]
+            lines.append(f"  # {recipe.lines.text(before)}")
         operands = [_name(o.node) if isinstance(o, NodeRef) else repr(o) for o in step.operands]
         operands = operands[isinstance(step.op, Write) :]
         lines.append(
