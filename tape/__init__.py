@@ -98,6 +98,7 @@ if _TYPE_CHECKING:
     from tape.batching.vmap import vmap
     from tape.checks.first_nonfinite import first_nonfinite
     from tape.compiled.compiled_function import CompiledFunction, compile  # noqa: A004 (PyTorch's name)
+    from tape.engine.graph.drawing import graph
     from tape.loading import load
     from tape.operations.whole.op_table import op_table
     from tape.programs.making import record
@@ -115,6 +116,7 @@ __getattr__ = _found_in(
         "custom": "tape.recording.jitted_functions",
         "first_nonfinite": "tape.checks.first_nonfinite",
         "func": "tape.func",
+        "graph": "tape.engine.graph.drawing",
         "listing": "tape.tensors.listing",
         "load": "tape.loading",
         "op_table": "tape.operations.whole.op_table",
@@ -175,6 +177,7 @@ __all__ = [
     "func",
     "get_default_dtype",
     "get_rng_state",
+    "graph",
     "half",
     "iinfo",
     "inf",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
+
+from kernels.programs.recording.repeats import Repeat
 
 _MISSING = (
     "svg: a drawing needs the package graphviz, which the extra viz installs, and Graphviz's program dot "
@@ -54,6 +56,23 @@ def _drawn(dot: str) -> str | None:
         return None
 
 
+class Edges:
+    """Edges between what is drawn, each for all that lead from copies of one node to copies of another.
+
+    ``between`` has what the second reads of the first, in one copy, and whether only the next copy reads it.
+    """
+
+    def __init__(self) -> None:
+        self.between: dict[tuple[str, str], tuple[set[int], bool]] = {}
+
+    def add(self, start: str, end: str, source: int = 0, *, counted: bool = True, again: bool = False) -> None:
+        """Add an edge, from the copy ``source``."""
+        sources, before = self.between.setdefault((start, end), (set(), again))
+        if counted or not sources:
+            sources.add(source)
+        self.between[start, end] = sources, before and again
+
+
 class Text:
     """Writes a graph in DOT: nodes, edges, and clusters, which are drawn as frames with a title."""
 
@@ -82,6 +101,21 @@ class Text:
         yield
         self._depth -= 1
         self._add("}")
+
+    def parts(self, repeats: Iterable[Repeat], low: int, high: int, draw: Callable[[range], None]) -> None:
+        """Draw the steps from ``low`` to ``high``: those that repeat once, framed, with how often they do."""
+        at = low
+        for repeat in repeats:
+            draw(range(at, repeat.start))
+            with self.cluster(f"{repeat.count} times", style="rounded"):
+                self.parts(repeat.inner, repeat.start, repeat.start + repeat.length, draw)
+            at = repeat.stop
+        draw(range(at, high))
+
+    def edges(self, edges: Edges) -> None:
+        """Add these edges; where one stands for several that lead to one copy, with their number."""
+        for (start, end), (sources, again) in edges.between.items():
+            self.edge(start, end, str(len(sources)) if len(sources) > 1 else "", dashed=again)
 
     def graph(self) -> Graph:
         """Return the graph."""

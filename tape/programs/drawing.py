@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 from kernels.programs.recording import flow as flows
 from kernels.programs.recording.notifying_words import HEAD
 from kernels.programs.recording.program import Recipe, describe, parameters
 from kernels.programs.recording.program_words import StepKind
-from kernels.programs.recording.repeats import Repeat
-from tape.foundation.dot import Graph, Text
+from kernels.programs.recording.repeats import representatives
+from tape.foundation.dot import Edges, Graph, Text
 
 _MORE = ", ..."
 
@@ -32,11 +33,10 @@ class _Drawing:
         self.recipe, self.text = recipe, Text()
         self.lines = None if recipe.lines is None else recipe.lines.of_steps(recipe.steps)
         self.flow = flows.flow_of(recipe, self.lines)
-        self.standing = flows.representatives(self.flow).tolist()
+        self.standing = representatives(self.flow.repeats, 0, len(recipe.steps)).tolist()
         self.words, self.starts = recipe.steps.words, recipe.steps.starts
         self.reversed = flows.differentiated(recipe).tolist() if reverse else [False] * len(self.standing)
-        self.edges: dict[tuple[str, str], tuple[set[str], bool]] = {}
-        """For each pair of nodes that are drawn: what the second reads of the first, and whether in the next copy."""
+        self.edges = Edges()
         self.constants: dict[int, set[int]] = {}
         """Nodes of constants that are drawn, with those in whose place they are."""
         self.varying: set[int] = set()
@@ -48,14 +48,13 @@ class _Drawing:
             self._read(at)
         with self.text.cluster("forward"):
             self._arguments()
-            self._part(self.flow.repeats, 0, len(self.standing), reverse=False)
+            self.text.parts(self.flow.repeats, 0, len(self.standing), partial(self._steps, reverse=False))
         self._results()
         if any(self.reversed):
             with self.text.cluster("reverse"):
-                self._part(self.flow.repeats, 0, len(self.standing), reverse=True)
+                self.text.parts(self.flow.repeats, 0, len(self.standing), partial(self._steps, reverse=True))
                 self._gradients()
-        for (start, end), (sources, again) in self.edges.items():
-            self.text.edge(start, end, str(len(sources)) if len(sources) > 1 else "", dashed=again)
+        self.text.edges(self.edges)
         return self.text.graph()
 
     def _kind(self, at: int) -> StepKind:
@@ -78,11 +77,11 @@ class _Drawing:
                 continue
             start = self._drawn_source(source, node, self._operands(standing)[k])
             again = source >= 0 and self.standing[source] >= standing
-            self._edge(start, f"s{standing}", str(source), counted=at == standing, again=again)
+            self.edges.add(start, f"s{standing}", source, counted=at == standing, again=again)
             if self.reversed[at] and form is not None and form.wanted[k] and self.recipe.wants(node):
                 end = f"r{self.standing[source]}" if source >= 0 else f"g{self.recipe.base_of(node)}"
                 if self.reversed[source] if source >= 0 else self.recipe.nodes[self.recipe.base_of(node)].argument:
-                    self._edge(f"r{standing}", end, str(source), counted=False, again=again)
+                    self.edges.add(f"r{standing}", end, source, counted=False, again=again)
 
     def _compare_numbers(self, standing: int, k: int, word: int) -> None:
         numbers, other = self.recipe.steps.numbers, self._operands(standing)[k]
@@ -101,12 +100,6 @@ class _Drawing:
         self.constants.setdefault(shown, set()).add(base)
         return f"v{shown}"
 
-    def _edge(self, start: str, end: str, source: str, *, counted: bool, again: bool) -> None:
-        sources, before = self.edges.setdefault((start, end), (set(), again))
-        if counted or not sources:
-            sources.add(source)
-        self.edges[start, end] = sources, before and again
-
     def _arguments(self) -> None:
         for node in self.recipe.arguments:
             self.text.node(f"v{node}", f"%{node}\n{describe(self.recipe.nodes[node].spec)}", shape="ellipse")
@@ -115,16 +108,6 @@ class _Drawing:
             title = repr(value.item()) if value is not None and value.size == 1 else "constant"
             more = f"\n{len(standing_for)} of them" if len(standing_for) > 1 else ""
             self.text.node(f"v{node}", f"{title}\n{describe(spec)}{more}", shape="ellipse", style="dotted")
-
-    def _part(self, repeats: Iterable[Repeat], low: int, high: int, *, reverse: bool) -> None:
-        """Draw the steps from ``low`` to ``high``: those that repeat once, framed, with how often they do."""
-        at = low
-        for repeat in (*repeats, None):
-            self._steps(range(at, high if repeat is None else repeat.start), reverse=reverse)
-            if repeat is not None:
-                at, stop = repeat.stop, repeat.start + repeat.length
-                with self.text.cluster(f"{repeat.count} times", style="rounded"):
-                    self._part(repeat.inner, repeat.start, stop, reverse=reverse)
 
     def _steps(self, steps: Iterable[int], *, reverse: bool) -> None:
         """Draw steps; those of one line of the user's in a frame."""
@@ -155,11 +138,11 @@ class _Drawing:
         for k, (node, at) in enumerate(zip(self.recipe.outputs, self.flow.outputs, strict=True)):
             self.text.node(f"o{k}", f"result\n{describe(self.recipe.nodes[node].spec)}", shape="ellipse")
             start = self._drawn_source(at, node, -1)
-            self._edge(start, f"o{k}", "", counted=True, again=False)
+            self.edges.add(start, f"o{k}")
             if k == 0 and at >= 0 and self.reversed[at]:
-                self._edge("o0", f"r{self.standing[at]}", "", counted=True, again=False)
+                self.edges.add("o0", f"r{self.standing[at]}")
 
     def _gradients(self) -> None:
         for node in self.recipe.arguments:
-            if any(end == f"g{node}" for _, end in self.edges):
+            if any(end == f"g{node}" for _, end in self.edges.between):
                 self.text.node(f"g{node}", f"gradient of %{node}", shape="ellipse")

@@ -2,72 +2,17 @@
 
 from __future__ import annotations
 
-import re
-import shutil
-import subprocess
 from collections import Counter
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
 
 import tape
 from tape.foundation.dot import Text, quoted
+from tests.support.dot_graphs import DOT, drawn, named, parse
 
 pytestmark = pytest.mark.quick
-
-DOT: Any = shutil.which("dot")
-TOKEN = re.compile(r'"(?:\\.|[^"\\])*"|->|[\w.]+|[{}\[\];,=]')
-
-
-class Parsed(NamedTuple):
-    """Labels of nodes, the titles of the clusters they stand in, and edges."""
-
-    labels: dict[str, str]
-    titles: dict[str, tuple[str, ...]]
-    edges: dict[tuple[str, str], dict[str, str]]
-
-
-def parse(dot: str) -> Parsed:
-    """Read the part of DOT that is used; anything else is an error."""
-    tokens = TOKEN.findall(dot)
-    assert re.sub(r"\s", "", "".join(tokens)) == re.sub(r"\s", "", dot)
-    parsed, open_clusters, at = Parsed({}, {}, {}), [], 2
-    assert tokens[:2] == ["digraph", "{"]
-    while tokens[at] != "}" or open_clusters:
-        if tokens[at] == "}":
-            open_clusters.pop()
-            at += 1
-            continue
-        if tokens[at] == "subgraph":
-            assert tokens[at + 1].startswith("cluster_")
-            assert tokens[at + 2] == "{"
-            open_clusters.append("")
-            at += 3
-            continue
-        end = tokens.index(";", at)
-        name, *rest = tokens[at:end]
-        target = rest[1] if rest[:1] == ["->"] else ""
-        listed = rest[2:] if target else rest
-        attributes = dict(zip(listed[1:-1:4], (t[1:-1].replace("\\n", "\n") for t in listed[3::4]), strict=True))
-        if target:
-            assert (name, target) not in parsed.edges
-            parsed.edges[name, target] = attributes
-        elif name == "graph":
-            open_clusters[-1] = attributes["label"]
-        elif name != "node":
-            assert name not in parsed.labels
-            parsed.labels[name], parsed.titles[name] = attributes["label"], tuple(open_clusters)
-        at = end + 1
-    assert tokens[at:] == ["}"]
-    assert {name for edge in parsed.edges for name in edge} <= parsed.labels.keys()
-    return parsed
-
-
-def named(parsed: Parsed) -> dict[tuple[str, str], dict[str, str]]:
-    """Edges by the first lines of labels."""
-    first = {name: label.split("\n")[0] for name, label in parsed.labels.items()}
-    return {(first[a], first[b]): attributes for (a, b), attributes in parsed.edges.items()}
 
 
 def test_a_program_of_three_operations() -> None:
@@ -191,9 +136,7 @@ def test_text_is_quoted() -> None:
 @pytest.mark.skipif(DOT is None, reason="needs Graphviz's program dot")
 def test_graphviz_reads_it() -> None:
     graph = tape.record(euler, np.ones(3), 2.0).graph()
-    plain = subprocess.run([DOT, "-Tplain"], input=graph.dot, capture_output=True, text=True, check=True).stdout
-    drawn = [line.split()[1] for line in plain.splitlines() if line.startswith("node ")]
-    assert sorted(drawn) == sorted(parse(graph.dot).labels)
+    assert sorted(drawn(graph.dot)) == sorted(parse(graph.dot).labels)
 
 
 def test_a_program_of_fifty_thousand_operations_is_small_when_drawn() -> None:

@@ -22,6 +22,8 @@ LATE = (
     "tape.sparse",
     "tape.stats",
     "kernels.programs.machine",
+    "tape.engine.graph.drawing",
+    "tape.foundation.dot",
 )
 
 

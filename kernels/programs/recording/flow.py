@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -63,27 +62,15 @@ def _sources(recipe: Recipe) -> tuple[Array, list[int]]:
 
     for at, start in enumerate(steps.starts):
         kind, result = kinds[words[start]], words[start + 1]
-        for k, node in enumerate(words[start + HEAD : start + HEAD + kind.count]):
+        operands = words[start + HEAD : start + HEAD + kind.count]
+        for k, node in enumerate(operands):
             if node >= 0:
                 sources[at, k] = source(node)
         if isinstance(kind.op, Write):
             written[recipe.base_of(result)] = at
-        else:
+        elif result not in operands:  # a guard passes on what it looks at
             made[result] = at
     return sources, [source(node) for node in recipe.outputs]
-
-
-def representatives(flow: Flow) -> Array:
-    """Return for each step the one that stands for it: in the first copy of what repeats, within too."""
-    return _standing(flow.repeats, 0, len(flow.symbols))
-
-
-def _standing(parts: Iterable[Repeat], low: int, high: int) -> Array:
-    steps = np.arange(low, high)
-    for part in parts:
-        first = _standing(part.inner, part.start, part.start + part.length)
-        steps[part.start - low : part.stop - low] = np.tile(first, part.count)
-    return steps
 
 
 def differentiated(recipe: Recipe) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,6 +41,15 @@ def repeats(symbols: Array, sources: Array) -> list[Repeat]:
     first copies take theirs from before.
     """
     return _within(symbols, sources, 0, len(symbols))
+
+
+def representatives(parts: Iterable[Repeat], low: int, high: int) -> Array:
+    """Return for each step from ``low`` to ``high`` the one that stands for it: in the first copy of what repeats."""
+    steps = np.arange(low, high)
+    for part in parts:
+        first = representatives(part.inner, part.start, part.start + part.length)
+        steps[part.start - low : part.stop - low] = np.tile(first, part.count)
+    return steps
 
 
 def _within(symbols: Array, sources: Array, low: int, high: int) -> list[Repeat]:
