@@ -97,7 +97,8 @@ if _TYPE_CHECKING:
     from tape import func, optimize, quadrature, sparse, special, stats  # noqa: F401 (stats: a module)
     from tape.batching.vmap import vmap
     from tape.checks.first_nonfinite import first_nonfinite
-    from tape.compiled.compiled_function import CompiledFunction, compile  # noqa: A004 (PyTorch's name)
+    from tape.compiled.compiled_function import CompiledFunction
+    from tape.compiled.compiling import compile  # noqa: A004 (PyTorch's name)
     from tape.engine.graph.drawing import graph
     from tape.loading import load
     from tape.operations.whole.op_table import op_table
@@ -112,7 +113,7 @@ __getattr__ = _found_in(
     {
         "CompiledFunction": "tape.compiled.compiled_function",
         "Program": "tape.programs.program",
-        "compile": "tape.compiled.compiled_function",
+        "compile": "tape.compiled.compiling",
         "custom": "tape.recording.jitted_functions",
         "first_nonfinite": "tape.checks.first_nonfinite",
         "func": "tape.func",

@@ -33,6 +33,8 @@ class Call(NamedTuple):
     leaves: list[Any]
     places: list[int]
     structure: Structure
+    chosen: tuple[list[int], Structure] | None = None
+    """The numbers of the values that a gradient is by, and its structure."""
 
     @property
     def fixed(self) -> list[Any]:

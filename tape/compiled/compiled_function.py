@@ -7,7 +7,7 @@ import threading
 import warnings
 from collections.abc import Callable, Collection, Sequence
 from types import MethodType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -26,7 +26,6 @@ from tape.tensors import modes
 from tape.tensors.tensor import Tensor
 from tape.tensors.view_families import counter_of
 
-_CHECKS = ("sample", "always", "never")
 MOST_KEYS = 64
 """Keys of calls, and states of what is outside, for which a function has programs."""
 
@@ -35,13 +34,15 @@ class CompiledFunction:
     """A compiled function: :func:`tape.compile` makes it, and tells of it."""
 
     __module__ = "tape"
+    compiled_gradient: ClassVar[Callable[..., Any]]
+    """What :func:`tape.value_and_grad` of one returns."""
 
     def __init__(
         self, function: Callable[..., Any], static: Collection[Any], traced: Collection[Any], check: str
     ) -> None:
         functools.update_wrapper(self, function)
         self.__wrapped__ = function
-        self._static, self._traced, self._check = static, traced, check
+        self.static, self.traced, self.check = static, traced, check
         self._keys: dict[Any, list[Specialization]] = {}
         self._states = 0
         self._dynamic = ""
@@ -49,13 +50,13 @@ class CompiledFunction:
         self._methods: Recent[int, CompiledFunction] = Recent()
         self._lock = threading.RLock()
         self._fast: CompiledProgram | None = None
-        self.calls = {"replayed": 0, "recorded": 0, "dynamic": 0, "checked": 0}
-        """How many calls there were, by the way they went."""
+        self.calls = {"recorded": 0, "dynamic": 0, "checked": 0}
+        """How many calls were not replayed, by the way they went; and how many replays were checked."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Replay, or call the function."""
         program = self._fast
-        if program is not None and not kwargs and modes.current() is program.mode and program.hits != program.due:
+        if program is not None and not kwargs and program.hits != program.due and program.is_mode(modes.current()):
             results = program.at_once(args)
             if results is not None:
                 program.hits += 1
@@ -66,21 +67,33 @@ class CompiledFunction:
         mode = modes.current()
         if mode.recorder is not None:  # part of another program
             return self.__wrapped__(*args, **kwargs)
-        call = call_of(args, kwargs, self._static, self._traced)
-        if self._dynamic or mode.inference or mode.pack is not None or mode.anomaly is not None:
-            return self._run(call)
+        call = self._taken(args, kwargs)
+        if call is None:
+            return self._otherwise(args, kwargs)
+        observed = mode.inference or mode.pack is not None or mode.anomaly is not None
+        current = None if self._dynamic or observed else self._current(call)
+        return self._run(call) if current is None or current.dynamic else self._replayed(current, call)
+
+    def _current(self, call: Call) -> Specialization | None:
+        """Return the specialization for a call and what is outside now; None where it has no key, or too many are."""
         try:
-            known = self._keys.get(call.key)
+            known = self._keys.get(call.key, ())
         except TypeError:  # an argument that cannot be part of a key
-            return self._run(call)
-        current = next((s for s in known or () if s.is_current()), None)
-        if current is None:
-            current = self._started(call)
-            if current is None:
-                return self._run(call)
-        if current.dynamic:
-            return self._run(call)
-        return self._replayed(current, call)
+            return None
+        return next((s for s in known if s.is_current()), None) or self._started(call)
+
+    def _taken(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
+        """Take a call apart; None for one that another function makes."""
+        return call_of(args, kwargs, self.static, self.traced)
+
+    def _otherwise(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Make a call that is not taken apart."""
+        return self.__wrapped__(*args, **kwargs)
+
+    def _finished(self, program: CompiledProgram, call: Call) -> CompiledProgram:
+        """Return a new program, made ready for calls like this one."""
+        del call
+        return program
 
     def _started(self, call: Call) -> Specialization | None:
         """Return a specialization for a key and what is outside now; None if there are too many."""
@@ -92,7 +105,8 @@ class CompiledFunction:
                 )
                 return None
             self._states += 1
-            started = Specialization(watches_of(self.__wrapped__, call.fixed))
+            watches = watches_of(self.__wrapped__, call.fixed)
+            started = Specialization(watches, lambda program: self._finished(program, call))
             self._keys.setdefault(call.key, []).append(started)
             return started
 
@@ -107,21 +121,21 @@ class CompiledFunction:
         if replayed is None:
             return self._recorded(current, call)
         program, result = replayed
-        self.calls["replayed"] += 1
         if checked:
             self.calls["checked"] += 1
             if not same_results(result, expected):
                 current.drop("a replay differed from dynamic mode")
                 self._warn(current.dynamic)
                 return expected
-        self._fast = program if program.is_plain and current.watches == [] else None
+        plain = program.is_plain and not current.watches and not call.fixed and self.check != "always"
+        self._fast = program if plain else None
         return result
 
     def _is_due(self, program: CompiledProgram) -> bool:
         """Whether this call of a program is checked against dynamic mode."""
-        if self._check == "never" or program.writes:
+        if self.check == "never" or program.writes:
             return False
-        if self._check == "always":
+        if self.check == "always":
             return True
         if program.hits < program.due:
             return False
@@ -133,17 +147,10 @@ class CompiledFunction:
 
     def _recorded(self, current: Specialization, call: Call) -> Any:
         """Record a call."""
-        inputs = [input_of(x) for x in call.values]
-        before = [counter_of(x)[0] for x in inputs]
         read = [(x, x.tobytes()) for known in self._keys.values() for state in known for x in state.arrays()]
 
-        def run(tensors: Sequence[Tensor]) -> Any:
-            args, kwargs = call.filled(tensors)
-            return self.__wrapped__(*args, **kwargs)
-
-        result, recording = record_call(run, inputs)
+        result, recording = self._record(call)
         self.calls["recorded"] += 1
-        _write_back(call.values, inputs, before)
         changed = current.changed()
         if any(x.tobytes() != content for x, content in read):
             changed = changed or "an array from outside, which NumPy wrote to"
@@ -153,7 +160,20 @@ class CompiledFunction:
                 self._stay_dynamic(impure)
             else:
                 self._take_in(current, call.key, recording)
-        return as_given(result, tensors=call.tensors or not call.values)
+        return result
+
+    def _record(self, call: Call) -> tuple[Any, Recording]:
+        """Call the function, recorded; return its result as the caller gets it."""
+        inputs = [input_of(x) for x in call.values]
+        before = [counter_of(x)[0] for x in inputs]
+
+        def run(tensors: Sequence[Tensor]) -> Any:
+            args, kwargs = call.filled(tensors)
+            return self.__wrapped__(*args, **kwargs)
+
+        result, recording = record_call(run, inputs)
+        _write_back(call.values, inputs, before)
+        return as_given(result, tensors=call.tensors or not call.values), recording
 
     def _take_in(self, current: Specialization, key: Any, recording: Recording) -> None:
         states = self._keys[key]
@@ -190,7 +210,7 @@ class CompiledFunction:
         method = MethodType(self.__wrapped__, instance)
         known = self._methods.get(id(instance))
         if known is None or getattr(known.__wrapped__, "__self__", None) is not instance:
-            known = CompiledFunction(method, self._static, self._traced, self._check)
+            known = CompiledFunction(method, self.static, self.traced, self.check)
             self._methods[id(instance)] = known
         return known
 
@@ -216,25 +236,3 @@ def _write_back(values: Sequence[Any], inputs: Sequence[Tensor], before: Sequenc
             value.copy_(x)
         elif type(x._value) is not float and not np.may_share_memory(value, x._value):
             value[...] = x._value
-
-
-def compile(  # noqa: A001 (PyTorch's name)
-    fun: Callable[..., Any] | None = None,
-    *,
-    static: Collection[Any] = (),
-    traced: Collection[Any] = (),
-    check: str = "sample",
-) -> Any:
-    """Return a function of the same arguments and results that is replayed natively where it can be."""
-    if check not in _CHECKS:
-        raise ValueError(f"compile: check is {check!r}; it is one of {', '.join(map(repr, _CHECKS))}")
-    if fun is None:
-        return lambda function: compile(function, static=static, traced=traced, check=check)
-    if not callable(fun):
-        raise TypeError(f"compile: got a {type(fun).__name__}, which cannot be called")
-    return CompiledFunction(fun, _names(static), _names(traced), check)
-
-
-def _names(positions_or_names: Any) -> Collection[Any]:
-    alone = isinstance(positions_or_names, (str, int))
-    return (positions_or_names,) if alone else tuple(positions_or_names)

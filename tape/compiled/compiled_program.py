@@ -10,6 +10,7 @@ import numpy as np
 
 from kernels.programs.machine import GuardMissed
 from tape.compiled.recordings import Recording, live_sources
+from tape.foundation.dtypes import DEFAULT
 from tape.programs.interpreting import interpreted
 from tape.programs.program import Program
 from tape.programs.replaying import Replay
@@ -37,6 +38,7 @@ class CompiledProgram(Program):
     due: int
     """The number of the next replay that is checked against dynamic mode."""
     mode: modes.Mode
+    dtype: np.dtype[Any]
     recording: Recording
     """What later recordings are compared with."""
     _outside: list[Any]
@@ -79,6 +81,10 @@ class CompiledProgram(Program):
         """Whether floats and arrays are all that it needs, one for each argument."""
         return not (self._outside or self._readers or self.writes or self._fresh)
 
+    def is_mode(self, mode: modes.Mode) -> bool:
+        """Whether a mode, and the default dtype, are those of the recording."""
+        return mode is self.mode and DEFAULT["dtype"] is self.dtype
+
     def is_current(self) -> bool:
         """Whether the tensors that it reads by reference still have the memory that they had."""
         return all(x._value is value for x, value in self._readers)
@@ -107,11 +113,14 @@ class CompiledProgram(Program):
 
     def at_once(self, values: tuple[Any, ...]) -> tuple[Any] | None:
         """Replay natively on floats and arrays just as recorded, the result in a tuple; None if there is more to do."""
+        results = self._at_once(values, reverse=False)
+        return None if results is None else (self._filled(results),)
+
+    def _at_once(self, values: tuple[Any, ...], *, reverse: bool) -> tuple[Any, ...] | None:
         try:
-            results = self._replayed_at_once(values, {}, reverse=False)
+            return self._replayed_at_once(values, {}, reverse=reverse)
         except GuardMissed:
             return None
-        return None if results is None else (self._filled(results),)
 
     def _filled(self, values: Sequence[Any]) -> Any:
         if self._fresh:
@@ -122,9 +131,12 @@ class CompiledProgram(Program):
 def _result(value: Array, *, tensors: bool) -> Any:
     """Return a result in memory of its own, in the order that it has there."""
     copied = value.copy(order="K")
-    if tensors:
-        return constant_tensor(scalar_or_array(copied))
-    return float(copied) if copied.ndim == 0 and copied.dtype.kind == "f" else copied
+    return constant_tensor(scalar_or_array(copied)) if tensors else as_number(copied)
+
+
+def as_number(value: Array) -> Any:
+    """Return a float for a floating array of no dimensions, other arrays as they are."""
+    return float(value) if value.ndim == 0 and value.dtype.kind == "f" else value
 
 
 def program_of(first: Recording, second: Recording) -> CompiledProgram:
@@ -142,6 +154,7 @@ def program_of(first: Recording, second: Recording) -> CompiledProgram:
     self._written = [i for i, node in enumerate(recipe.arguments) if node in recipe.written]
     self.path, self.lines = second.path, [guard.line for guard in second.guards]
     self.hits, self.due, self.misses, self.mode = 0, 2, [0] * len(self.path), modes.current()
+    self.dtype = DEFAULT["dtype"]
     self._begin()
     second.slim(live)
     self.recording = second

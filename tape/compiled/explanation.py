@@ -8,7 +8,8 @@ from typing import Any
 def explained(function: Any) -> str:
     """Return the signatures of a compiled function, their programs and guards, and what stayed dynamic and why."""
     name = getattr(function.__wrapped__, "__qualname__", repr(function.__wrapped__))
-    counts = ", ".join(f"{count} {way}" for way, count in function.calls.items() if count)
+    calls = {"replayed": sum(program.hits for program in function.programs), **function.calls}
+    counts = ", ".join(f"{count} {way}" for way, count in calls.items() if count)
     lines = [f"{name}: {counts or 'not called yet'}"]
     if function._dynamic:
         lines.append(f"  dynamic: {function._dynamic}")

@@ -61,11 +61,16 @@ class Recording:
                 self.recipe.nodes[node] = replace(self.recipe.nodes[node], constant=source)
 
 
-def record_call(function: Callable[[list[Tensor]], Any], inputs: list[Tensor]) -> tuple[Any, Recording]:
-    """Call a function on its arguments' tensors, recorded; return its result, whose tensors own their memory."""
+def record_call(
+    function: Callable[[list[Tensor]], Any], inputs: list[Tensor], *, graded: bool = False
+) -> tuple[Any, Recording]:
+    """Call a function on its arguments' tensors, recorded; return its result, whose tensors own their memory.
+
+    ``graded`` turns gradient mode on.
+    """
     before, recorder = modes.current(), CallRecorder()
     try:
-        modes.set_mode(before._replace(recorder=recorder))
+        modes.set_mode(before._replace(recorder=recorder, grad=graded or before.grad))
         for x in inputs:
             recorder.argument(x)
         result = function(inputs)

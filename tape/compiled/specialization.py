@@ -6,6 +6,7 @@ takes over, if there is one; nothing outside of a program's memory has changed u
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -28,8 +29,8 @@ LARGE = 1 << 20
 class Specialization:
     """Programs for one key, as long as what the function reads from outside is as it was."""
 
-    def __init__(self, watches: list[Watch]) -> None:
-        self.watches = watches
+    def __init__(self, watches: list[Watch], finish: Callable[[CompiledProgram], CompiledProgram]) -> None:
+        self.watches, self._finish = watches, finish
         self.contents = contents_of(watches)
         self.programs: list[CompiledProgram] = []
         self._pending: dict[tuple[bytes, ...], Recording] = {}
@@ -53,10 +54,12 @@ class Specialization:
         earlier = self._pending.get(path) if program is None else program.recording
         if earlier is None or difference(earlier, recording):
             return False
-        for content in self.contents:
-            content.trusted = content.trusted or content.changed()
         if program is None:
             self.add(recording)
+        live = {id(array) for p in self.programs for array in p.live}
+        for content in self.contents:
+            if content.changed():
+                content.verify(live=id(content.array) in live)
         return True
 
     def replay(self, call: Call) -> tuple[CompiledProgram, Any] | None:
@@ -117,7 +120,7 @@ class Specialization:
         elif len(self.programs) >= MOST_PROGRAMS:
             self.dynamic = f"there are more than {MOST_PROGRAMS} ways through the function"
         else:
-            self._insert(program_of(earlier, recording))
+            self._insert(self._finish(program_of(earlier, recording)))
 
     def _insert(self, program: CompiledProgram) -> None:
         self.programs.insert(0, program)

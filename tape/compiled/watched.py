@@ -48,21 +48,25 @@ class Watch:
 class Content:
     """What an array from outside held: NumPy may have read it, where no recorder sees that.
 
-    ``trusted`` once a call with other content did the same otherwise: only operations of tape read it.
+    ``trusted`` once operations of tape read it by reference, and each of its elements has changed without another
+    effect: then nothing else is taken to read it.
     """
 
-    __slots__ = ("array", "held", "trusted")
+    __slots__ = ("array", "held", "moved", "trusted")
 
     def __init__(self, array: Array) -> None:
-        self.array, self.held, self.trusted = array, array.tobytes(), False
+        self.array, self.held, self.trusted = array, array.copy(order="K"), False
+        self.moved = np.zeros(array.shape, np.bool_)
 
     def changed(self) -> bool:
         """Whether the array holds something else now, and that matters."""
-        return not self.trusted and self.array.tobytes() != self.held
+        return not self.trusted and self.array.tobytes() != self.held.tobytes()
 
-    def renew(self) -> None:
-        """Keep what the array holds now."""
-        self.held = self.array.tobytes()
+    def verify(self, *, live: bool) -> None:
+        """Take in that a call with what the array holds now did the same; ``live``: tape reads it by reference."""
+        self.moved |= self.array != self.held
+        self.held = self.array.copy(order="K")
+        self.trusted = live and bool(self.moved.all())
 
 
 def contents_of(watches: Iterable[Watch]) -> list[Content]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -44,6 +44,9 @@ def value_and_grad(
     (20.0, 20.0, [4.0, 8.0])
     """
     numbers = argnums if isinstance(argnums, int) else tuple(argnums)
+    compiled = getattr(type(fun), "compiled_gradient", None)
+    if compiled is not None:
+        return compiled(fun, numbers, has_aux)  # type: ignore[no-any-return]
     chosen = chosen_by(numbers)
     name = f"value_and_grad({getattr(fun, '__name__', repr(fun))})"
 
@@ -58,7 +61,22 @@ def value_and_grad(
             value = value.item()
         return ((value, aux) if has_aux else value), gradients
 
+    both.differentiated = Differentiated(fun, numbers, has_aux, check)  # type: ignore[attr-defined]
     return both
+
+
+class Differentiated(NamedTuple):
+    """What a function that :func:`value_and_grad` returned was made of, for who compiles it."""
+
+    function: Callable[..., Any]
+    argnums: int | tuple[int, ...]
+    has_aux: bool
+    check: Callable[[Any], None]
+    """Raises TypeError for another result than a tensor of one floating element."""
+
+    def of(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return value and gradient of another function, likewise."""
+        return value_and_grad(function, self.argnums, self.has_aux)
 
 
 def _refused(name: str, y: Any) -> TypeError:

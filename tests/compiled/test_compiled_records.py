@@ -25,7 +25,7 @@ def test_each_record_is_replayed_bit_for_bit(case: Case, dtype: type) -> None:
         for seed in range(CALLS):
             leaves = [tape.tensor(x) for x in case.leaves(dtype, seed)]
             assert bits(compiled(*leaves)) == bits(case.run(*leaves))
-    assert compiled.calls["replayed"] > 0, compiled.explain()
+    assert any(p.hits for p in compiled.programs), compiled.explain()
 
 
 @pytest.mark.parametrize(("case", "dtype"), [p for p in PARAMETERS if p.values[0].differentiable])
@@ -37,4 +37,4 @@ def test_each_record_is_differentiated_as_in_dynamic_mode(case: Case, dtype: typ
         gradients = [grad((y * y).sum(), wanted) for y in (compiled(*leaves), case.run(*leaves))]
         for one, other in zip(*gradients, strict=True):
             np.testing.assert_allclose(one.numpy(), other.numpy(), rtol=1e-12 if dtype is np.float64 else 1e-5)
-    assert compiled.calls["replayed"] > 0, compiled.explain()
+    assert any(p.hits for p in compiled.programs), compiled.explain()
