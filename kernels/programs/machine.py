@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from kernels.arrays.specs import dense, intern_spec
 from kernels.compiler import jit
 from kernels.kinds import custom
 from kernels.native import words
@@ -15,7 +17,7 @@ from kernels.native.memory import where
 from kernels.programs.lowering.assembly import Placing, Plan, Rows, block
 from kernels.programs.lowering.lower_forward import Lowering
 from kernels.programs.lowering.lower_reverse import Reverse
-from kernels.programs.recording.program import Recipe
+from kernels.programs.recording.program import Node, Recipe
 from kernels.programs.running.exchange import Exchange
 
 Array = np.ndarray[Any, Any]
@@ -34,6 +36,27 @@ def plan(recipe: Recipe, *, reverse: bool) -> Plan:
     return Plan(copied, tasks, forward, back.buffers, reverse)
 
 
+def pullback_plan(recipe: Recipe) -> Plan:
+    """Lower a recipe and its reverse, from cotangents of its results, which are further arguments; it has no results.
+
+    Cotangents are those of the results that have a gradient, each dense.
+    """
+    copied = replace(recipe.copy(), arguments=[*recipe.arguments], outputs=[])
+    pairs = []
+    for output in recipe.outputs:
+        if copied.wants(output):
+            spec = copied.nodes[output].spec
+            strides = dense(spec.shape, spec.dtype.itemsize)
+            copied.nodes.append(Node(intern_spec(spec.shape, strides, spec.dtype, strides, spec.size), argument=True))
+            copied.arguments.append(len(copied.nodes) - 1)
+            pairs.append((output, len(copied.nodes) - 1))
+    lowering = Lowering(copied)
+    tasks = lowering.run()
+    forward, back = len(tasks), Reverse(copied, lowering)
+    back.run_from(pairs)
+    return Plan(copied, tasks, forward, back.buffers, differentiates=True)
+
+
 class GuardMissed(Exception):  # noqa: N818 (no error: another program, or Python, has to run)
     """A guard found another value than the recorded one: its number among the program's guards, and the value's bytes.
 
@@ -49,10 +72,11 @@ class Machine:
     """A plan with memory and rows of its own: runs one call at a time. The plan is not kept.
 
     ``exactly``: :meth:`whole` takes floats and C-contiguous arrays only, where others also ints and any layout.
+    ``marks``: it returns gradients alone, in which -0.0 marks what nothing reached.
     """
 
-    def __init__(self, plan: Plan, *, exactly: bool = False) -> None:
-        self.exactly = exactly
+    def __init__(self, plan: Plan, *, exactly: bool = False, marks: bool = False) -> None:
+        self.exactly, self.marks = exactly, marks
         self.native = jit.entry(jit.load_module("programs.running.replay_native").run)
         placing = Placing(plan)
         self.memory, self.start, self.size = placing.memory, placing.start, placing.size
@@ -72,7 +96,8 @@ class Machine:
     def copy(self) -> Machine:
         """Return another with memory of its own, for a call while this one runs: it needs no plan."""
         clone: Machine = object.__new__(Machine)
-        clone.native, clone.kept, clone.size, clone.exactly = self.native, self.kept, self.size, self.exactly
+        clone.native, clone.kept, clone.size = self.native, self.kept, self.size
+        clone.exactly, clone.marks = self.exactly, self.marks
         clone.memory, clone.start = block(self.size)
         first, start = self.start - where(self.memory), clone.start - where(clone.memory)
         clone.memory[start : start + self.size] = self.memory[first : first + self.size]  # constants are in it
@@ -96,7 +121,8 @@ class Machine:
             len(row_set.stretches) <= 1 and all(call is None for *_, call in row_set.stretches) for row_set in rows
         ]
         whole = (where(joined), len(joined)) if all(simple) and not custom.RUNNING else None
-        self.exchange = Exchange(self.inputs, self.outputs, self.gradients, whole, exactly=self.exactly)
+        results, gradients = (self.outputs, self.gradients) if not self.marks else (self.gradients, [])
+        self.exchange = Exchange(self.inputs, results, gradients, whole, exactly=self.exactly)
 
     def _moved(self, array: Array, clone: Machine) -> Array:
         """Return the array at the same place in a clone's memory; arrays outside this machine's memory as they are."""

@@ -37,6 +37,12 @@ class Call(NamedTuple):
     """The numbers of the values that a gradient is by, and its structure."""
 
     @property
+    def is_flat(self) -> bool:
+        """Whether each argument is one value, given by position."""
+        positional, named = self.structure.parts
+        return not len(named) and positional.flat == len(positional) == len(self.values)
+
+    @property
     def fixed(self) -> list[Any]:
         """The leaves that are no values."""
         values = set(self.places)

@@ -57,7 +57,7 @@ class CompiledFunction:
         """Replay, or call the function."""
         program = self._fast
         if program is not None and not kwargs and program.hits != program.due and program.is_mode(modes.current()):
-            results = program.at_once(args)
+            results = program.on_tensors(args) if program.tensors else program.at_once(args)
             if results is not None:
                 program.hits += 1
                 return results[0]
@@ -127,8 +127,10 @@ class CompiledFunction:
                 current.drop("a replay differed from dynamic mode")
                 self._warn(current.dynamic)
                 return expected
-        plain = program.is_plain and not current.watches and not call.fixed and self.check != "always"
+        plain = program.is_plain and not current.watches and self.check != "always" and call.is_flat
         self._fast = program if plain else None
+        if plain:
+            program.expect(call)
         return result
 
     def _is_due(self, program: CompiledProgram) -> bool:

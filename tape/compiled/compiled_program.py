@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from kernels.arrays.specs import Spec
 from kernels.programs.machine import GuardMissed
+from tape.compiled.call_key import Call
 from tape.compiled.recordings import Recording, live_sources
 from tape.foundation.dtypes import DEFAULT
 from tape.programs.interpreting import interpreted
 from tape.programs.program import Program
-from tape.programs.replaying import Replay
+from tape.programs.recorded_replay import recorded
 from tape.tensors import modes
 from tape.tensors.tensor import Array, Tensor, as_array, constant_tensor, scalar_or_array
 from tape.transforms.signature import Signature, check_written
@@ -39,6 +41,9 @@ class CompiledProgram(Program):
     """The number of the next replay that is checked against dynamic mode."""
     mode: modes.Mode
     dtype: np.dtype[Any]
+    tensors = False
+    """Whether the last call was on tensors."""
+    _leaves: list[tuple[type, Spec | None, bool]]
     recording: Recording
     """What later recordings are compared with."""
     _outside: list[Any]
@@ -85,6 +90,33 @@ class CompiledProgram(Program):
         """Whether a mode, and the default dtype, are those of the recording."""
         return mode is self.mode and DEFAULT["dtype"] is self.dtype
 
+    def expect(self, call: Call) -> None:
+        """Keep what the leaves of a call are, for calls on tensors to be compared with at once."""
+        self.tensors, self._leaves = call.tensors, [_leaf(x) for x in call.values]
+
+    def on_tensors(self, values: tuple[Any, ...]) -> tuple[Any] | None:
+        """Replay on leaves just as those of the last call, the result in a tuple; None if there is more to do."""
+        if len(values) != len(self._leaves):
+            return None
+        arrays: list[Any] = []
+        graded = False
+        for x, (kind, spec, slot) in zip(values, self._leaves, strict=True):
+            if type(x) is not kind:
+                return None
+            if isinstance(x, Tensor):
+                if x._form.spec is not spec or (x._slot is None) is slot:
+                    return None
+                graded = graded or slot
+                arrays.append(x._value)
+            else:
+                arrays.append(x)
+        results = self._at_once(tuple(arrays), reverse=False)
+        if results is None:
+            return None
+        if graded and self.mode.grad:
+            return (self._filled(recorded(self, values, results)),)
+        return (self._filled([constant_tensor(x) for x in results]),)
+
     def is_current(self) -> bool:
         """Whether the tensors that it reads by reference still have the memory that they had."""
         return all(x._value is value for x, value in self._readers)
@@ -95,7 +127,7 @@ class CompiledProgram(Program):
         if self._recipe.written:
             check_written(self._signature.names, arguments, self._written)
         if modes.is_grad_enabled() and any(isinstance(x, Tensor) and x._slot is not None for x in arguments):
-            return self._filled(self._graded(arguments))
+            return self._filled(self._composed(arguments))
         machine = self._started(arguments, reverse=False)
         try:
             machine.run(machine.forward)
@@ -104,10 +136,10 @@ class CompiledProgram(Program):
         finally:
             self._machines[False].append(machine)
 
-    def _graded(self, arguments: Sequence[Any]) -> list[Tensor]:
+    def _composed(self, arguments: Sequence[Any], *, recorded: bool = False) -> list[Tensor]:
         """Replay as one operation of the graph; one that writes to its arguments operation by operation."""
-        if not self._recipe.written:
-            return list(Replay.apply(self, *arguments))
+        if not self._recipe.written and not recorded:
+            return self._graded(arguments)
         self._replayed(arguments)  # the guards
         return interpreted(self._recipe, arguments)
 
@@ -118,7 +150,7 @@ class CompiledProgram(Program):
 
     def _at_once(self, values: tuple[Any, ...], *, reverse: bool) -> tuple[Any, ...] | None:
         try:
-            return self._replayed_at_once(values, {}, reverse=reverse)
+            return self._whole(values, reverse=reverse)
         except GuardMissed:
             return None
 
@@ -126,6 +158,11 @@ class CompiledProgram(Program):
         if self._fresh:
             self._kept = {i: x.copy() if isinstance(x, np.ndarray) else x for i, x in self._kept.items()}
         return super()._filled(values)
+
+
+def _leaf(x: Any) -> tuple[type, Spec | None, bool]:
+    """Return class, spec and whether it requires grad of a leaf."""
+    return (type(x), x.spec, x._slot is not None) if isinstance(x, Tensor) else (type(x), None, False)
 
 
 def _result(value: Array, *, tensors: bool) -> Any:

@@ -17,14 +17,16 @@ from tape.foundation.dot import Graph
 from tape.operations.in_place.methods import copy_
 from tape.programs import drawing, saving
 from tape.programs.interpreting import interpreted
-from tape.programs.replaying import Replay, ReplayGradient, value_and_gradients
+from tape.programs.pulling import Pulling
+from tape.programs.recorded_replay import recorded
+from tape.programs.replaying import ReplayGradient, value_and_gradients
 from tape.tensors import grad_modes, modes
 from tape.tensors.program_recorder import ProgramRecorder
 from tape.tensors.pytrees import Structure
 from tape.tensors.tensor import Tensor, constant_tensor, scalar_or_array
 from tape.transforms.signature import Signature, check_written, value_of
 
-_NOT_PICKLED = ("_first", "_machines", "_scalar", "_lock", "_single")
+_NOT_PICKLED = ("_pulling", "_first", "_machines", "_scalar", "_lock", "_single")
 
 
 class Program:
@@ -60,6 +62,7 @@ class Program:
         self._first: dict[bool, Machine] = {}
         self._machines: dict[bool, list[Machine]] = {False: [], True: []}
         self._scalar: set[bool] = set()
+        self._pulling: Pulling | None = None
         self._lock = threading.Lock()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -115,6 +118,11 @@ class Program:
         if not machines:
             return None
         values = args if self._signature.simple and not kwargs else self._signature.values(args, kwargs)
+        return self._whole(values, reverse=reverse)
+
+    def _whole(self, values: Sequence[Any], *, reverse: bool) -> tuple[Any, ...] | None:
+        """Replay on leaves in one native call; None if all machines are busy, or there is more to do."""
+        machines = self._machines[reverse]
         try:
             machine = machines.pop()
         except IndexError:  # another thread was faster
@@ -128,7 +136,20 @@ class Program:
         """Run as one operation that observers are notified of, or that requires grad."""
         if recorded or self._recipe.written:
             return interpreted(self._recipe, arguments)
-        return list(Replay.apply(self, *arguments))
+        return self._graded(arguments)
+
+    @property
+    def pulling(self) -> Pulling:
+        """The program's pullback from cotangents of its results."""
+        if self._pulling is None:
+            self._pulling = Pulling(self._recipe)
+        return self._pulling
+
+    def _graded(self, arguments: Sequence[Any]) -> list[Tensor]:
+        """Replay as one instruction of the tape."""
+        values = tuple([x._value if isinstance(x, Tensor) else x for x in arguments])
+        results = self._whole(values, reverse=False)
+        return recorded(self, arguments, self._replayed(arguments) if results is None else results)
 
     def _replayed(self, arguments: Sequence[Any]) -> list[Any]:
         """Return the results."""

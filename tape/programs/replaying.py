@@ -20,7 +20,8 @@ from tape.programs.interpreting import interpreted
 from tape.tensors import grad_modes, modes
 from tape.tensors.tensor import Tensor, constant_tensor, scalar_or_array
 
-_SAVED = object()
+SAVED = object()
+"""Stands among the arguments of a replay for a tensor that the tape has saved."""
 
 
 class Replay(Function):
@@ -117,14 +118,14 @@ def _input_of(argument: Any) -> Tensor:
 
 
 def _save(ctx: Any, program: Any, arguments: Sequence[Any]) -> None:
-    ctx.program, ctx.arguments = program, [_SAVED if isinstance(x, Tensor) else x for x in arguments]
+    ctx.program, ctx.arguments = program, [SAVED if isinstance(x, Tensor) else x for x in arguments]
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(*(x for x in arguments if isinstance(x, Tensor)))
 
 
 def _restored(ctx: Any) -> list[Any]:
     saved = iter(ctx.saved_tensors)
-    return [next(saved) if x is _SAVED else x for x in ctx.arguments]
+    return [next(saved) if x is SAVED else x for x in ctx.arguments]
 
 
 def _inputs(ctx: Any, arguments: Sequence[Any]) -> tuple[list[Any], list[int]]:

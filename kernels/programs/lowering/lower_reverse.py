@@ -31,6 +31,7 @@ from kernels.programs.lowering.task_blocks import (
 from kernels.programs.recording.notifying_words import HEAD
 from kernels.programs.recording.program import Recipe
 from kernels.programs.recording.program_words import Step
+from kernels.records.rule_text import passed
 from kernels.sweeps.gradient_views import add_to
 
 Array = np.ndarray[Any, Any]
@@ -54,11 +55,28 @@ class Reverse:
         self.blocks = Blocks(recipe, self.tasks, lowering.number, lowering.extra)
 
     def run(self, output: int) -> None:
-        """Start from one floating element."""
+        """Start from one floating element, with the cotangent 1."""
         node = self.recipe.nodes[output]
         base = self._buffer_of(output)
         self._fill(base, node.spec.dtype, -0.0)
         self.tasks.append(Fill(Place(base, gradient=True, offset=node.buffer_offset), 1, node.spec.dtype, 1.0))
+        self._all_steps()
+
+    def run_from(self, pairs: list[tuple[int, int]]) -> None:
+        """Start from results, each with the node of its cotangent, which is dense."""
+        for output, cotangent in pairs:
+            node, spec = self.recipe.nodes[output], self.recipe.nodes[cotangent].spec
+            base = self._buffer_of(output)
+            if base not in self.touched:
+                self._fill(base, spec.dtype, -0.0)
+            target = Operand("target", spec.dtype, 0, node.spec.gradient)
+            loop = Loop(passed, spec.shape, (target, Operand("g", spec.dtype, 1, spec.strides)))
+            place = Place(base, gradient=True, offset=node.buffer_offset)
+            self.tasks.append(Call(loop, (place, Place(cotangent)), accumulate=True))
+        self._all_steps()
+
+    def _all_steps(self) -> None:
+        """Add the pullbacks of all steps that lead to what has a cotangent."""
         columns, steps, nodes = Columns(self.recipe.nodes), self.recipe.steps, self.recipe.nodes
         family, wanted = columns.family.tolist(), columns.wants.tolist()
         starts, words, touched, copies = steps.starts, steps.words.tolist(), self.touched, self.lowering.copies

@@ -1,0 +1,119 @@
+"""A replay among recorded operations: one instruction, whose pullback is a native replay forward and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from kernels.arrays.sweep_interface import Array
+from kernels.instructions import python_pullbacks
+from kernels.instructions.entries import Instruction
+from tape.engine.rules.custom_calls import Call
+from tape.engine.rules.custom_contexts import FunctionCtx
+from tape.programs.pulling import NAME
+from tape.programs.replaying import SAVED, Replay
+from tape.recording import record
+from tape.tensors import modes
+from tape.tensors.hooks import Hooks
+from tape.tensors.tensor import Tensor, constant_tensor, new
+
+
+class ReplayCall(Call):
+    """What the tape saves of a replay: the program and its arguments; results are computed anew."""
+
+    cls = Replay
+    hooks: Hooks | None = None
+    _context: FunctionCtx | None = None
+
+    def __init__(self, program: Any, arguments: Sequence[Any]) -> None:
+        self.program, self.arguments = program, [SAVED if isinstance(x, Tensor) else x for x in arguments]
+        self.needs = [False, *[isinstance(x, Tensor) and x._slot is not None for x in arguments]]
+
+    @property
+    def positional(self) -> int:  # type: ignore[override]
+        """The count of positional arguments, the program first."""
+        return len(self.needs)
+
+    @property
+    def constant(self) -> frozenset[int]:  # type: ignore[override]
+        """The numbers of outputs that have no gradient."""
+        return self.program.pulling.constant  # type: ignore[no-any-return]
+
+    @property
+    def specs(self) -> list[Any]:  # type: ignore[override]
+        """The specs of the outputs."""
+        return self.program.pulling.specs  # type: ignore[no-any-return]
+
+    @property
+    def is_tensor(self) -> list[bool]:  # type: ignore[override]
+        """Whether each argument is a tensor."""
+        return [False, *[x is SAVED for x in self.arguments]]
+
+    @property
+    def _sources(self) -> list[tuple[str, Any]]:  # type: ignore[override]
+        return [("input", k) for k in range(sum(self.is_tensor))]
+
+    @property
+    def ctx(self) -> Any:  # type: ignore[override]
+        """The context that the program's rules on tensors use, made where they are asked for."""
+        if self._context is None:
+            self._context = ctx = FunctionCtx(tuple(self.needs))
+            ctx.program = self.program  # type: ignore[attr-defined]
+            ctx.arguments = self.arguments  # type: ignore[attr-defined]
+            ctx.set_materialize_grads(False)
+        return self._context
+
+    def pull(
+        self, instruction: Instruction, gradient: Array | None, stash: dict[Any, Any], *, batch: int
+    ) -> Sequence[Array | None]:
+        """Replay forward and back from the cotangents of the results; a batch of them row by row."""
+        if self.hooks is not None:
+            return super().pull(instruction, gradient, stash, batch=batch)
+        cotangents = stash.pop(instruction.slot, {0: gradient} if len(self.specs) == 1 else {})
+        saved = iter(instruction.saved[1:])
+        values = [next(saved) if x is SAVED else x for x in self.arguments]
+        if batch:
+            rows = [
+                self._pulled(values, {k: None if g is None else g[row] for k, g in cotangents.items()})
+                for row in range(batch)
+            ]
+            return [None if column[0] is None else np.stack(column) for column in zip(*rows, strict=True)]
+        return self._pulled(values, cotangents)
+
+    def _pulled(self, values: list[Any], by_result: dict[int, Array | None]) -> list[Array | None]:
+        """Return the gradient of each tensor among the arguments that needs one."""
+        program = self.program
+        cotangents = [by_result.get(k) for k in range(len(self.specs)) if k not in self.constant]
+        gradients = dict(zip(program.pulling.graded, program.pulling.pulled(values, cotangents), strict=True))
+        needed = [i for i, is_tensor in enumerate(self.is_tensor[1:]) if is_tensor]
+        return [gradients.get(i) if self.needs[i + 1] else None for i in needed]
+
+
+def recorded(program: Any, arguments: Sequence[Any], results: Sequence[Any]) -> list[Tensor]:
+    """Return the results of a replay as tensors, recorded as one instruction with these arguments."""
+    call, tape = ReplayCall(program, arguments), modes.own_tape()
+    outputs = [constant_tensor(x) for x in results]
+    tensors = [x for x in arguments if isinstance(x, Tensor)]
+    specs = tuple([None if x._slot is None else x._form.spec for x in tensors])
+    pulling = program.pulling
+    graded = pulling.with_gradient
+    if not graded:
+        return outputs
+    spec = outputs[0]._form.spec if len(outputs) == 1 else None
+    form = record.cached_form(
+        (NAME, specs, spec, len(tensors)),
+        lambda: python_pullbacks.function(NAME, specs, spec, len(tensors)),
+    )
+    anchor = outputs[0] if spec is not None else new(Tensor)
+    tape.record(anchor, form.code, tuple([x._slot for x in tensors]), (call, *[x._value for x in tensors]))
+    if spec is None:
+        slot = anchor._slot
+        for k in graded:
+            form, saved = pulling.outputs[k]
+            tape.record(outputs[k], form.code, (slot,), (saved,))
+    for k in graded:
+        record.watch(tape, outputs[k], tuple(arguments))
+    call.outputs = [y._slot for y in outputs]
+    return outputs
