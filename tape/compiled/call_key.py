@@ -140,9 +140,9 @@ def _forced(
 def input_of(x: Any) -> Tensor:
     """Return a value as the tensor that the function gets: the caller's own, unless it is a part of other memory."""
     if isinstance(x, Tensor):
-        return clone(x) if is_view(x) or not fills(as_array(x)) else x
+        return x if type(x._value) is float or (fills(as_array(x)) and not is_view(x)) else clone(x)
     if isinstance(x, np.ndarray):
-        taken = operand(x)
+        taken = operand(x if fills(x) else x.copy(order="K"))
         return taken if isinstance(taken, Tensor) else constant_tensor(taken)
     if type(x) in _FLOATS:
         return constant_tensor(float(x))

@@ -107,8 +107,11 @@ class CompiledGradient(CompiledFunction):
         wanted = [inputs[i] for i in chosen]
         gradients = grad(y, wanted, allow_unused=True) if y._slot is not None else [None] * len(wanted)
         numbers = [_number(x, g) for x, g in zip(wanted, gradients, strict=True)]
-        value = np.asarray(y._value).item()
-        return ((value, as_given(result[1], tensors=False)) if pair else value, structure.filled(numbers)), recording
+        value: Any = np.asarray(y._value).item()
+        return (
+            (value, as_given(result[1], tensors=False, detach=True)) if pair else value,
+            structure.filled(numbers),
+        ), recording
 
     def _finished(self, program: CompiledProgram, call: Call) -> CompiledProgram:
         assert call.chosen is not None

@@ -110,13 +110,13 @@ class Specialization:
                 self.dynamic = f"each call goes another way, by the value that leaves at {_last_line(recording)}"
             return
         differs = difference(earlier, recording)
-        if differs:
+        if shared_memory(earlier, recording):
+            self.dynamic = "the call writes to tensors from outside"
+        elif differs:
             self._differences += 1
             self._pending[path] = recording
             if self._differences >= MOST_DIFFERENCES:
                 self.dynamic = f"two calls that went the same way differed: {differs}"
-        elif shared_memory(earlier, recording):
-            self.dynamic = "the call writes to tensors from outside"
         elif len(self.programs) >= MOST_PROGRAMS:
             self.dynamic = f"there are more than {MOST_PROGRAMS} ways through the function"
         else:

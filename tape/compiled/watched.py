@@ -167,6 +167,8 @@ def _look(function: Any, receiver: Any, watches: dict[str, Watch], seen: set[Any
     if isinstance(function, types.FunctionType) is False or function in seen or depth > _DEEPEST:
         return
     seen.add(function)
+    code = f"code of {function.__qualname__}"
+    watches[code] = Watch(code, lambda: function.__code__)
     if function.__defaults__ or function.__kwdefaults__:
         name = f"defaults of {function.__name__}"
         watches[name] = Watch(name, lambda: (function.__defaults__, function.__kwdefaults__))
