@@ -59,9 +59,9 @@ def line_of(stack: Frames) -> str:
 
 
 class LineTable:
-    """Numbers the user's lines from which this package is called; ``lines`` has files, and numbers in them."""
+    """Numbers the user's lines from which this package is called; ``lines`` has files, numbers in them, and sources."""
 
-    def __init__(self, lines: list[tuple[str, int]]) -> None:
+    def __init__(self, lines: list[tuple[str, int, str]]) -> None:
         self.lines = lines
         self._codes: dict[int, tuple[CodeType, bool]] = {}
         """Codes by their ids, and whether they are this package's own."""
@@ -87,5 +87,5 @@ class LineTable:
             line = code.co_filename, frame.f_lineno
             number = self.known[key] = self._numbers.setdefault(line, len(self.lines))
             if number == len(self.lines):
-                self.lines.append(line)
+                self.lines.append((*line, linecache.getline(*line).strip()))
         return number

@@ -106,6 +106,22 @@ def test_a_write_stands_between_what_was_and_what_reads_it() -> None:
     assert ("MulBackward0", "gradient of %0") in edges
 
 
+def test_guards_look_and_pass_nothing_on() -> None:
+    @tape.compile
+    def doubled(x: Any) -> Any:
+        while float(x.sum()) < 40.0:
+            x = x * 2.0
+        return x * x
+
+    for _ in range(4):
+        doubled(np.ones(3))
+    parsed = parse(doubled.programs[0].graph().dot)
+    edges = named(parsed)
+    assert any(title == ("forward", "4 times") for title in parsed.titles.values())
+    assert [b.split()[0] for a, b in edges if a.startswith("sum")] == ["guard"]
+    assert not [b for a, b in edges if a.startswith("guard")]
+
+
 def test_an_argument_that_gets_no_gradient_has_none() -> None:
     parsed = parse(str(tape.record(lambda x, n: (x * n.to(tape.float64)).sum(), np.ones(2), np.arange(2)).graph()))
     assert [label for label in parsed.labels.values() if label.startswith("gradient")] == ["gradient of %0"]

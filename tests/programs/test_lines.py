@@ -12,6 +12,9 @@ import numpy as np
 import pytest
 
 import tape
+from kernels.programs.recording.recipe_encoding import decoded, encoded
+from kernels.programs.recording.value_decoding import Decoder
+from kernels.programs.recording.value_encoding import Encoder
 
 pytestmark = pytest.mark.quick
 
@@ -135,6 +138,25 @@ def test_lines_are_pickled() -> None:
     again = pickle.loads(pickle.dumps(program))  # noqa: S301 (our own)
     assert str(again) == str(program)
     assert lines_of(again) == lines_of(program)
+
+
+def test_lines_go_into_files(tmp_path: Any) -> None:
+    program = tape.record(lines=True)(straight, np.ones(3))
+    program.save(tmp_path / "straight.tape")
+    again = tape.load(tmp_path / "straight.tape")
+    assert str(again) == str(program)
+    assert again._recipe.lines == program._recipe.lines
+
+
+@pytest.mark.parametrize(
+    "marks", [[[0, 3], [0, 9]], [[0, 3], [0, -2]], [[3, 0], [0, 1]], [0, 1], [[0], [0], [0]], [[[0]], [[0]]]]
+)
+def test_lines_that_are_not_there_are_refused(marks: Any) -> None:
+    encoder = Encoder()
+    tree = encoded(tape.record(lines=True)(straight, np.ones(3))._recipe, encoder)
+    tree["lines"]["marks"] = encoder.array(np.array(marks, np.int64))
+    with pytest.raises(ValueError, match="no table of lines"):
+        decoded(tree, Decoder(encoder.tables, encoder.arrays, {}))
 
 
 def test_a_block_keeps_lines() -> None:

@@ -60,12 +60,15 @@ def block(size: int) -> tuple[Array, int]:
     return memory, start + -start % _ALIGN
 
 
-class Placing:
-    """Where the nodes and buffers of a plan stand: one block of memory, constants that are arrays in their own."""
+class Layout:
+    """Where the nodes and buffers of a plan go in one block of memory; constants that are arrays stand in their own.
+
+    ``rooms`` are the bytes of each node's value, then of each one's gradient buffer; ``offsets`` where they begin, -1
+    where they are not in the block; ``size`` its bytes.
+    """
 
     def __init__(self, plan: Plan) -> None:
-        self.recipe, self.tasks, self.compiled = plan.recipe, plan.tasks, plan.compiled
-        self.layouts: list[Array] = []
+        self.recipe, self.tasks = plan.recipe, plan.tasks
         nodes, tasks = self.recipe.nodes, plan.tasks
         count = len(nodes)
         self.columns = columns = Columns(nodes)
@@ -79,19 +82,8 @@ class Placing:
         for node, elements in plan.buffers.items():
             rooms[count + node] = _room(elements * nodes[node].spec.dtype.itemsize)
         times = np.repeat(np.arange(len(tasks)), self.counts)
-        offsets, self.size = memory_plan.offsets(used, times, rooms, self._fixed(used, count))
-        self.memory, self.start = block(self.size)
-        constants = np.flatnonzero(columns.of(lambda node: node.constant is not None)).tolist()
-        addresses = self.start + offsets[:count]
-        for i in constants:
-            constant = nodes[i].constant
-            assert constant is not None
-            if constant.ndim:
-                addresses[i] = where(constant)
-        self.values, self.buffers = addresses[base] + columns.offset, self.start + offsets[count:]
-        for i in constants:
-            if offsets[i] >= 0:
-                self.view(i)[...] = nodes[i].constant
+        self.rooms, self.fixed = rooms, self._fixed(used, count)
+        self.offsets, self.size = memory_plan.offsets(used, times, rooms, self.fixed)
 
     def _fixed(self, used: Array, count: int) -> Array:
         """Whether a value or a gradient buffer is an argument or a result, or is a number that tasks read."""
@@ -102,6 +94,27 @@ class Placing:
         named[used] = True
         fixed[:count] |= named[:count] & (columns.of(lambda node: node.constant is not None) != 0)
         return fixed
+
+
+class Placing(Layout):
+    """Where the nodes and buffers of a plan stand: a layout with its memory."""
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan)
+        self.compiled, self.layouts = plan.compiled, list[Array]()
+        nodes, columns, offsets, count = self.recipe.nodes, self.columns, self.offsets, len(self.recipe.nodes)
+        self.memory, self.start = block(self.size)
+        constants = np.flatnonzero(columns.of(lambda node: node.constant is not None)).tolist()
+        addresses = self.start + offsets[:count]
+        for i in constants:
+            constant = nodes[i].constant
+            assert constant is not None
+            if constant.ndim:
+                addresses[i] = where(constant)
+        self.values, self.buffers = addresses[columns.base] + columns.offset, self.start + offsets[count:]
+        for i in constants:
+            if offsets[i] >= 0:
+                self.view(i)[...] = nodes[i].constant
 
     def view(self, i: int, *, gradient: bool = False) -> Array:
         """Return a node's value, or its gradient, as an array of this memory."""

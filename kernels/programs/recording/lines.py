@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
 import os
 from array import array
 from dataclasses import dataclass, field
@@ -19,8 +18,8 @@ Array = np.ndarray[Any, Any]
 class Lines:
     """Steps whose words begin at ``begins[k]`` or later, up to the next, are of line ``numbers[k]`` of the table."""
 
-    table: list[tuple[str, int]] = field(default_factory=list)
-    """Files, and numbers in them."""
+    table: list[tuple[str, int, str]] = field(default_factory=list)
+    """Files, numbers in them, and what stood there when the program was recorded."""
     begins: array[int] = field(default_factory=lambda: array("q"))
     numbers: array[int] = field(default_factory=lambda: array("q"))
 
@@ -39,6 +38,5 @@ class Lines:
         """Return a line as ``file:number: source``, as far as it is known; ``short``: without folders."""
         if number < 0:
             return "unknown"
-        path, line = self.table[number]
-        source = linecache.getline(path, line).strip()
+        path, line, source = self.table[number]
         return f"{os.path.basename(path) if short else path}:{line}" + (f": {source}" if source else "")  # noqa: PTH119 (of any system)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from kernels.arrays.specs import Spec, Strides
+from kernels.programs.recording.lines import Lines
 from kernels.programs.recording.program import Node, Recipe
 from kernels.programs.recording.program_words import HEAD, StepKind, Steps, steps_from
 from kernels.programs.recording.value_decoding import Decoder
@@ -31,6 +32,7 @@ def encoded(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
         "outputs": recipe.outputs,
         "resets": recipe.resets,
         "written": sorted(recipe.written),
+        "lines": None if recipe.lines is None else _encoded_lines(recipe.lines, encoder),
         **_encoded_steps(recipe.steps, encoder),
     }
 
@@ -68,6 +70,11 @@ def _encoded_steps(steps: Steps, encoder: Encoder) -> dict[str, Any]:
     }
 
 
+def _encoded_lines(lines: Lines, encoder: Encoder) -> dict[str, Any]:
+    marks = np.array([lines.begins, lines.numbers], _INT64)
+    return {"table": [list(line) for line in lines.table], "marks": encoder.array(marks)}
+
+
 def decoded(tree: dict[str, Any], decoder: Decoder) -> Recipe:
     """Return the recipe of what :func:`encoded` returned; ValueError if it contradicts itself."""
     nodes = _nodes(tree, decoder)
@@ -79,9 +86,21 @@ def decoded(tree: dict[str, Any], decoder: Decoder) -> Recipe:
         [_within(i, count) for i in tree["outputs"]],
         [(_within(kept, count), _within(node, count)) for kept, node in tree["resets"]],
         {_within(i, count) for i in tree["written"]},
+        _lines(tree["lines"], decoder) if tree.get("lines") is not None else None,
     )
     _check_nodes(recipe)
     return recipe
+
+
+def _lines(tree: dict[str, Any], decoder: Decoder) -> Lines:
+    table = [(str(path), int(line), str(source)) for path, line, source in tree["table"]]
+    marks = _integers(decoder, tree["marks"])
+    if marks.ndim != len(("row", "column")) or len(marks) != len(("begins", "numbers")):
+        raise ValueError("no table of lines")
+    begins, numbers = marks
+    if min(numbers, default=0) < -1 or max(numbers, default=-1) >= len(table) or (np.diff(begins) < 0).any():
+        raise ValueError("no table of lines")
+    return Lines(table, array("q", begins.tobytes()), array("q", numbers.tobytes()))
 
 
 def _within(place: Any, count: int) -> int:
