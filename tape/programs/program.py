@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from kernels.programs.machine import Machine, plan
+from kernels.programs.memory_use import MemoryUse, memory_use
 from kernels.programs.recording import program as recipes
 from kernels.programs.recording.program import ProgramError
 from tape import pickled_programs  # noqa: F401 (teaches pickle)
@@ -274,6 +275,22 @@ class Program:
         """
         self._check_finished()
         return drawing.drawn(self._recipe, reverse=reverse)
+
+    def memory(self, *, reverse: bool = False) -> MemoryUse:
+        """Return the bytes that a call needs, or with ``reverse`` a call of :meth:`value_and_grad`, before it runs.
+
+        ``print`` shows them as tables: by kind (arguments, results, values, gradient buffers), how many of these are
+        shared, and what operations made, by operation, by what repeats and by line, if lines are kept.
+
+        >>> import numpy as np
+        >>> import tape
+        >>> program = tape.record(lambda x: (x * x).sum(), np.ones(1000))
+        >>> use = program.memory(reverse=True)
+        >>> use.kinds["arguments"].bytes, use.kinds["gradients"].count, use.total
+        (8000, 3, 24064)
+        """
+        self._check_finished()
+        return memory_use(self._recipe, reverse=reverse)
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle as data: the recipe, without plans, machines or code."""
