@@ -27,13 +27,18 @@ _WIDTH = 8 * words.ROW
 
 def plan(recipe: Recipe, *, reverse: bool) -> Plan:
     """Lower a recipe; its reverse starts from the first output, if that is one floating element."""
+    return lowered(recipe, reverse=reverse)[0]
+
+
+def lowered(recipe: Recipe, *, reverse: bool) -> tuple[Plan, Lowering, Reverse]:
+    """Return the plan of a recipe, and what made it."""
     copied = recipe.copy()
     lowering = Lowering(copied, reverse=reverse)
     tasks = lowering.run()
     forward, back = len(tasks), Reverse(copied, lowering)
     if reverse and copied.wants(copied.outputs[0]):
         back.run(copied.outputs[0])
-    return Plan(copied, tasks, forward, back.buffers, reverse)
+    return Plan(copied, tasks, forward, back.buffers, reverse), lowering, back
 
 
 def pullback_plan(recipe: Recipe) -> Plan:

@@ -16,7 +16,7 @@ from kernels.programs.recording.program import ProgramError
 from tape import pickled_programs  # noqa: F401 (teaches pickle)
 from tape.foundation.dot import Graph
 from tape.operations.in_place.methods import copy_
-from tape.programs import drawing, saving
+from tape.programs import drawing, profiling, saving
 from tape.programs.interpreting import interpreted
 from tape.programs.pulling import Pulling
 from tape.programs.recorded_replay import recorded
@@ -291,6 +291,28 @@ class Program:
         """
         self._check_finished()
         return memory_use(self._recipe, reverse=reverse)
+
+    def profile(self, *args: Any, reverse: bool = True, **kwargs: Any) -> profiling.Profile:
+        """Time each call of the program on these arguments, which are not changed; ``print`` shows tables.
+
+        They have calls, bytes and times by operation, by what repeats and by line, if lines are kept;
+        ``profile(...).speedscope(path)`` writes them for https://www.speedscope.app. The program runs some times, as a
+        whole and call by call. ProgramError for a program that returns no single floating number, unless ``reverse`` is
+        False, and for arguments that it cannot be called on.
+
+        >>> import numpy as np
+        >>> import tape
+        >>> program = tape.record(lambda x: (x * x).sum(), np.ones(1000))
+        >>> profile = program.profile(np.ones(1000))
+        >>> sorted((entry.name, entry.calls) for entry in profile.groups["operation"])
+        [('MulBackward0', 2), ('SumBackward0', 3), ('multiply', 1), ('sum', 2)]
+        """
+        self._check_finished()
+        if reverse:
+            self._check_scalar(has_aux=self._template.kind is tuple)
+        arguments, _ = self._checked(args, kwargs, writes=False)
+        values, gradients = self._replayed_back(arguments) if reverse else (self._replayed(arguments), [])
+        return profiling.profiled(self._recipe, arguments, [*values, *gradients], reverse=reverse)
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle as data: the recipe, without plans, machines or code."""

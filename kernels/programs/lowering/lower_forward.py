@@ -30,10 +30,13 @@ class Lowering(Intermediates):
         self.copies: dict[int, dict[str, int]] = {}
         """Those of saved values of a step that a later write replaces."""
         self.resets = {node: kept for kept, node in recipe.resets}
+        self.apart: list[tuple[int, int, int]] = []
+        """Steps that were lowered by themselves: the first of their tasks, the one behind the last, the step."""
 
     def run(self) -> Tasks:
         """Lower each step; return the tasks in order. Memory from outside is set right before its first use."""
         steps, repeating = self.recipe.steps, Repeating(self, self.extra)
+        self.owners = repeating.blocks.owners
         for at, start in enumerate(steps.starts):
             fresh = not self.resets  # else memory from outside is reset step by step
             if not fresh or not repeating.repeat(at, start):
@@ -48,12 +51,14 @@ class Lowering(Intermediates):
 
     def _lower(self, step: Step) -> None:
         """Lower a step as its kind says."""
+        first = len(self.tasks)
         if self.resets:
             self._reset([*(o.node for o in step.operands if isinstance(o, NodeRef)), step.result])
         if step.op.extras and not step.params[1:]:
             after = self.recipe.steps[step.at + 1 : step.at + 1 + len(step.op.extras)]
             self.extras[step.at] = tuple(s.result for s in after)
         step.op.lower(step, self)
+        self.apart.append((first, len(self.tasks), step.at))
 
     def _reset(self, nodes: Iterable[int]) -> None:
         """Let memory from outside hold what it held when the program was recorded."""

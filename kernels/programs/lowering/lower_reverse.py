@@ -53,6 +53,8 @@ class Reverse:
         self.touched: set[int] = set()
         self.constant_buffers: set[int] = set()
         self.blocks = Blocks(recipe, self.tasks, lowering.number, lowering.extra)
+        self.apart: list[tuple[int, int, int]] = []
+        """Steps whose pullbacks are not just called, as in the forward pass."""
 
     def run(self, output: int) -> None:
         """Start from one floating element, with the cotangent 1."""
@@ -127,10 +129,12 @@ class Reverse:
 
     def _apart(self, step: Step, form: Form) -> None:
         """Add the pullbacks of a step that are not just called."""
+        first = len(self.tasks)
         if form.kind == PYTHON:
             self._python(step, form)
         else:
             self._pull(step, self._form(step, form))
+        self.apart.append((first, len(self.tasks), step.at))
 
     def _form(self, step: Step, form: Form) -> Form:
         """Return the form that reads copies where a later write replaces what it saved."""

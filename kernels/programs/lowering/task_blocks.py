@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -42,6 +42,19 @@ class Pattern:
     """The dtypes of operands that are Python numbers; float64 for other operands."""
 
 
+class Owners(NamedTuple):
+    """The tables that tell which step tasks belong to: of each step the pattern, of patterns where their calls end."""
+
+    rows: array[int]
+    call_ends: array[int]
+
+    def table(self) -> Array:
+        """Return, a row a step: the number of its tasks, the step, where the places of these begin."""
+        rows = np.array(self.rows, np.int64).reshape(-1, 3)
+        calls = np.diff(np.array(self.call_ends))
+        return np.column_stack([calls[rows[:, 0]], rows[:, 1:]]) if len(rows) else rows
+
+
 class Blocks:
     """Tasks that follow patterns, in order, between other tasks.
 
@@ -60,6 +73,7 @@ class Blocks:
         self._words = self._starts = np.zeros(0, np.int64)
         self._rows = array("q")
         """For each step: the pattern, its position among the steps, and where its places begin."""
+        self.owners = Owners(self._rows, self._call_ends)
 
     def add(self, pattern: Pattern) -> int:
         """Return the number of a new pattern."""
