@@ -20,6 +20,7 @@ with _uncollected(lasting=True):
     from tape import array_api, autograd, functions, linalg, random  # noqa: F401
     from tape.conversions import tensor_types as _tensor_types
     from tape.conversions import to_python as _to_python  # noqa: F401 (it installs methods, as those below)
+    from tape.engine.graph import notebooks as _notebooks  # noqa: F401
     from tape.numpy_interface import protocols as _protocols  # noqa: F401
     from tape.operations import indexing as _indexing  # noqa: F401
     from tape.operations import numpy_ufuncs as _numpy_ufuncs  # noqa: F401

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
+import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -44,16 +45,17 @@ class Graph:
         return f"<Graph of {self.dot.count('[label=')} nodes; str(graph) is its text in DOT>"
 
 
+def installed() -> bool:
+    """Whether graphs can be drawn here: there are the package graphviz, of the extra ``viz``, and the program dot."""
+    return importlib.util.find_spec("graphviz") is not None and shutil.which("dot") is not None
+
+
 def _drawn(dot: str) -> str | None:
     """Return the drawing as SVG; None where Graphviz, or the package for it, is missing."""
-    try:
-        graphviz: Any = importlib.import_module("graphviz")
-    except ImportError:
+    if not installed():
         return None
-    try:
-        return str(graphviz.Source(dot).pipe(format="svg", encoding="utf-8"))
-    except graphviz.ExecutableNotFound:
-        return None
+    graphviz: Any = importlib.import_module("graphviz")
+    return str(graphviz.Source(dot).pipe(format="svg", encoding="utf-8"))
 
 
 class Edges:

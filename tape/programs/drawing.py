@@ -9,12 +9,27 @@ from typing import Any
 
 from kernels.programs.recording import flow as flows
 from kernels.programs.recording.notifying_words import HEAD
-from kernels.programs.recording.program import Recipe, describe, parameters
+from kernels.programs.recording.program import Recipe, describe, listing, parameters
 from kernels.programs.recording.program_words import StepKind
 from kernels.programs.recording.repeats import representatives
 from tape.foundation.dot import Edges, Graph, Text
+from tape.foundation.html_text import table
 
 _MORE = ", ..."
+_MOST_LINES = 200
+"""Of a listing in a notebook."""
+
+
+def shown(recipe: Recipe) -> str:
+    """Return a program as HTML: a table, and the beginning of its listing."""
+    lines = listing(recipe).splitlines()
+    if len(lines) > _MOST_LINES:
+        lines = [*lines[:_MOST_LINES], f"  ... and {len(lines) - _MOST_LINES} more lines: print(program)"]
+    arguments, results = (
+        ", ".join(describe(recipe.nodes[i].spec) for i in g) for g in (recipe.arguments, recipe.outputs)
+    )
+    rows = [("operations", str(len(recipe.steps))), ("arguments", arguments), ("results", results)]
+    return table(rows, "\n".join(lines))
 
 
 def drawn(recipe: Recipe, *, reverse: bool) -> Graph:

@@ -14,7 +14,7 @@ from kernels.programs.memory_use import MemoryUse, memory_use
 from kernels.programs.recording import program as recipes
 from kernels.programs.recording.program import ProgramError
 from tape import pickled_programs  # noqa: F401 (teaches pickle)
-from tape.foundation.dot import Graph
+from tape.foundation.dot import Graph, installed
 from tape.operations.in_place.methods import copy_
 from tape.programs import drawing, profiling, saving
 from tape.programs.interpreting import interpreted
@@ -328,6 +328,14 @@ class Program:
 
     def __str__(self) -> str:
         return recipes.listing(self._recipe)
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: how much it computes, and the beginning of its listing."""
+        return drawing.shown(self._recipe)
+
+    def _repr_svg_(self) -> str | None:
+        """Return the graph as a drawing; None where Graphviz is missing, or the graph is large."""
+        return self.graph()._repr_svg_() if not self._unfinished and installed() else None
 
     def __repr__(self) -> str:
         return f"<Program of {len(self._recipe.steps)} operations, {len(self._recipe.arguments)} arguments>"

@@ -214,6 +214,10 @@ class Tensor(SlotHolder):
         ...
     def __xor__(self, other: Any, /) -> Tensor:
         ...
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: shape, dtype, whether it requires grad or what computed it, and values."""
+    def _repr_svg_(self) -> str | None:
+        """Return the graph behind the tensor as a drawing; None where there is none, or a large one, or no Graphviz."""
     @property
     def _version(self) -> builtins.int:
         """How often the memory has been written in place."""

@@ -198,6 +198,7 @@ NOT_THE_OP = {  # (module, string): what else it means there
     ("kernels.programs.recording.value_encoding", "slice"): "the kind of values of an index",
     ("tape.examples.lynx_hare", "gamma"): "a rate of the model",
     ("tape.examples.lynx_hare", "beta"): "likewise",
+    ("tape.foundation.dot", "dot"): "Graphviz's program",
     ("tape.operations.whole.op_table", "index"): "what the table calls the place that a Select keeps",
     ("tape.operations.whole.op_table", "all"): "of dtypes: all of them",
     ("tape.engine.graph.hook_registration", "all"): "when a hook of several gradients runs",
