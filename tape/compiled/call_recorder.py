@@ -33,8 +33,8 @@ class Escape:
 class CallRecorder(ProgramRecorder):
     """Records a call. ``stopped`` says why, and where, no program can be made of it."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, *, lines: bool = False) -> None:
+        super().__init__(lines=lines)
         self.stopped = ""
         self.guards: list[Escape] = []
         self.outer: list[Tensor] = []

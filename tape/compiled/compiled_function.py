@@ -26,6 +26,8 @@ from tape.tensors import modes
 from tape.tensors.tensor import Tensor
 from tape.tensors.view_families import counter_of
 
+_FIRST = 3
+"""The call that is the first replay; the next one is checked, then calls 8, 16, ..."""
 MOST_KEYS = 64
 """Keys of calls, and states of what is outside, for which a function has programs."""
 
@@ -141,17 +143,18 @@ class CompiledFunction:
             return True
         if program.hits < program.due:
             return False
-        program.due *= 2
+        program.due = 2 * program.due + _FIRST
         return True
 
     def _expected(self, call: Call) -> Any:
+        self.calls["dynamic"] -= 1  # counted as a check
         return self._run(call)
 
     def _recorded(self, current: Specialization, call: Call) -> Any:
         """Record a call."""
         read = [(x, x.tobytes()) for known in self._keys.values() for state in known for x in state.arrays()]
 
-        result, recording = self._record(call)
+        result, recording = self._record(call, lines=current.pending > 0)
         self.calls["recorded"] += 1
         changed = current.changed()
         if any(x.tobytes() != content for x, content in read):
@@ -164,8 +167,8 @@ class CompiledFunction:
                 self._take_in(current, call.key, recording)
         return result
 
-    def _record(self, call: Call) -> tuple[Any, Recording]:
-        """Call the function, recorded; return its result as the caller gets it."""
+    def _record(self, call: Call, *, lines: bool) -> tuple[Any, Recording]:
+        """Call the function, recorded, with the user's ``lines`` or not; return its result as the caller gets it."""
         inputs = [input_of(x) for x in call.values]
         before = [counter_of(x)[0] for x in inputs]
 
@@ -173,7 +176,7 @@ class CompiledFunction:
             args, kwargs = call.filled(tensors)
             return self.__wrapped__(*args, **kwargs)
 
-        result, recording = record_call(run, inputs)
+        result, recording = record_call(run, inputs, lines=lines)
         _write_back(call.values, inputs, before)
         return as_given(result, tensors=call.tensors or not call.values), recording
 

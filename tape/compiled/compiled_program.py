@@ -190,7 +190,7 @@ def program_of(first: Recording, second: Recording) -> CompiledProgram:
     self._fresh = any(isinstance(x, np.ndarray) for x in second.kept.values())
     self._written = [i for i, node in enumerate(recipe.arguments) if node in recipe.written]
     self.path, self.lines = second.path, [guard.line for guard in second.guards]
-    self.hits, self.due, self.misses, self.mode = 0, 2, [0] * len(self.path), modes.current()
+    self.hits, self.due, self.misses, self.mode = 0, 1, [0] * len(self.path), modes.current()
     self.dtype = DEFAULT["dtype"]
     self._begin()
     second.slim(live)

@@ -18,7 +18,22 @@ def compile(  # noqa: A001 (PyTorch's name)
     traced: Collection[Any] = (),
     check: str = "sample",
 ) -> Any:
-    """Return a function of the same arguments and results that is replayed natively where it can be."""
+    """Return a function of the same arguments and results that is recorded, and then replayed natively where it can be.
+
+    ``fun`` is any function, method, lambda or partial, also one that ``value_and_grad`` or ``tape.func`` gave. Floats,
+    NumPy arrays and tensors in its arguments, nested in tuples, lists, dicts and dataclasses, are values; everything
+    else belongs to the signature. ``static`` and ``traced`` are names or positions of arguments that are fixed, or
+    values, nevertheless. Results are NumPy's where the arguments are, else tensors, and own their memory.
+
+    Values that leave for Python are guards; what the function reads from outside is compared, or read anew, at each
+    call. Calls 4, 8, 16, ... of a program are ``check``-ed against dynamic mode: "sample", or "always", "never". What
+    no program can hold runs in dynamic mode, with one CompileWarning; ``explain()`` tells what and why. Python's side
+    effects happen only when Python runs. ValueError for another ``check``, TypeError for what cannot be called.
+
+    >>> f = tape.compile(lambda x, n: (x**n).sum())
+    >>> [f(np.array([1.0, 2.0]), 2) for _ in range(3)]
+    [5.0, 5.0, 5.0]
+    """
     if check not in _CHECKS:
         raise ValueError(f"compile: check is {check!r}; it is one of {', '.join(map(repr, _CHECKS))}")
     if fun is None:

@@ -62,13 +62,13 @@ class Recording:
 
 
 def record_call(
-    function: Callable[[list[Tensor]], Any], inputs: list[Tensor], *, graded: bool = False
+    function: Callable[[list[Tensor]], Any], inputs: list[Tensor], *, lines: bool, graded: bool = False
 ) -> tuple[Any, Recording]:
     """Call a function on its arguments' tensors, recorded; return its result, whose tensors own their memory.
 
-    ``graded`` turns gradient mode on.
+    ``lines``: the user's lines are kept. ``graded`` turns gradient mode on.
     """
-    before, recorder = modes.current(), CallRecorder()
+    before, recorder = modes.current(), CallRecorder(lines=lines)
     try:
         modes.set_mode(before._replace(recorder=recorder, grad=graded or before.grad))
         for x in inputs:
