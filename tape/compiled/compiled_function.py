@@ -52,13 +52,21 @@ class CompiledFunction:
         self._methods: Recent[int, CompiledFunction] = Recent()
         self._lock = threading.RLock()
         self._fast: CompiledProgram | None = None
+        """The program of the last call, if it can be tried at once, in the state ``_state``."""
+        self._state: Specialization
         self.calls = {"recorded": 0, "dynamic": 0, "checked": 0}
         """How many calls were not replayed, by the way they went; and how many replays were checked."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Replay, or call the function."""
         program = self._fast
-        if program is not None and not kwargs and program.hits != program.due and program.is_mode(modes.current()):
+        if (
+            program is not None
+            and not kwargs
+            and program.hits != program.due
+            and program.is_mode(modes.current())
+            and self._state.is_current()
+        ):
             results = program.on_tensors(args) if program.tensors else program.at_once(args)
             if results is not None:
                 program.hits += 1
@@ -129,10 +137,10 @@ class CompiledFunction:
                 current.drop("a replay differed from dynamic mode")
                 self._warn(current.dynamic)
                 return expected
-        plain = program.is_plain and not current.watches and self.check != "always" and call.is_flat
-        self._fast = program if plain else None
-        if plain:
+        self._fast = None
+        if program.is_plain and self.check != "always" and call.is_flat:
             program.expect(call)
+            self._state, self._fast = current, program
         return result
 
     def _is_due(self, program: CompiledProgram) -> bool:

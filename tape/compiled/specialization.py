@@ -40,7 +40,10 @@ class Specialization:
 
     def is_current(self) -> bool:
         """Whether what the function reads from outside is as it was."""
-        return not any(watch.changed() for watch in self.watches) and not any(c.changed() for c in self.contents)
+        for watch in self.watches:
+            if watch.changed():
+                return False
+        return not self.contents or not any(content.changed() for content in self.contents)
 
     def adopts(self, recording: Recording) -> bool:
         """Whether a call with other contents of arrays did what one here did: then only tape's operations read these.

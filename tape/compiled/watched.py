@@ -45,6 +45,19 @@ class Watch:
         return not unchanged(self.expected, self.read())
 
 
+class CodeWatch(Watch):
+    """The code of a function."""
+
+    __slots__ = ("function",)
+
+    def __init__(self, function: types.FunctionType) -> None:
+        self.name, self.function, self.expected = f"code of {function.__qualname__}", function, function.__code__
+
+    def changed(self) -> bool:
+        """Whether the function has other code now."""
+        return self.function.__code__ is not self.expected
+
+
 class Content:
     """What an array from outside held: NumPy may have read it, where no recorder sees that.
 
@@ -167,8 +180,7 @@ def _look(function: Any, receiver: Any, watches: dict[str, Watch], seen: set[Any
     if isinstance(function, types.FunctionType) is False or function in seen or depth > _DEEPEST:
         return
     seen.add(function)
-    code = f"code of {function.__qualname__}"
-    watches[code] = Watch(code, lambda: function.__code__)
+    watches[f"code of {function.__qualname__}"] = CodeWatch(function)
     if function.__defaults__ or function.__kwdefaults__:
         name = f"defaults of {function.__name__}"
         watches[name] = Watch(name, lambda: (function.__defaults__, function.__kwdefaults__))

@@ -117,7 +117,7 @@ def test_guards_look_and_pass_nothing_on() -> None:
         doubled(np.ones(3))
     parsed = parse(doubled.programs[0].graph().dot)
     edges = named(parsed)
-    assert any(title == ("forward", "4 times") for title in parsed.titles.values())
+    assert any(title[:2] == ("forward", "4 times") for title in parsed.titles.values())
     assert [b.split()[0] for a, b in edges if a.startswith("sum")] == ["guard"]
     assert not [b for a, b in edges if a.startswith("guard")]
 
