@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Collection, Sequence
@@ -12,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from kernels.foundation.recent_table import Recent
+from kernels.programs.memory_use import MemoryUse
 from kernels.programs.recording.program import ProgramError
 from tape.compiled.call_key import Call, call_of, input_of
 from tape.compiled.compiled_program import CompiledProgram
@@ -22,6 +24,8 @@ from tape.compiled.specialization import Specialization
 from tape.compiled.watched import watches_of
 from tape.errors import CompileWarning
 from tape.foundation.call_sites import stack_level
+from tape.foundation.dot import Graph
+from tape.programs.profiling import Profile
 from tape.tensors import modes
 from tape.tensors.tensor import Tensor
 from tape.tensors.view_families import counter_of
@@ -51,26 +55,20 @@ class CompiledFunction:
         self._warned = False
         self._methods: Recent[int, CompiledFunction] = Recent()
         self._lock = threading.RLock()
-        self._fast: CompiledProgram | None = None
-        """The program of the last call, if it can be tried at once, in the state ``_state``."""
-        self._state: Specialization
+        self._fast: tuple[CompiledProgram, Specialization] | None = None
+        """The program of the last call, if it can be tried at once, and where it belongs."""
         self.calls = {"recorded": 0, "dynamic": 0, "checked": 0}
         """How many calls were not replayed, by the way they went; and how many replays were checked."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Replay, or call the function."""
-        program = self._fast
-        if (
-            program is not None
-            and not kwargs
-            and program.hits != program.due
-            and program.is_mode(modes.current())
-            and self._state.is_current()
-        ):
-            results = program.on_tensors(args) if program.tensors else program.at_once(args)
-            if results is not None:
-                program.hits += 1
-                return results[0]
+        if self._fast is not None and not kwargs:
+            program, state = self._fast
+            if program.hits != program.due and program.is_mode(modes.current()) and state.is_current():
+                results = program.on_tensors(args) if program.tensors else program.at_once(args)
+                if results is not None:
+                    program.hits += 1
+                    return results[0]
         return self._called(args, kwargs)
 
     def _called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -140,7 +138,7 @@ class CompiledFunction:
         self._fast = None
         if program.is_plain and self.check != "always" and call.is_flat:
             program.expect(call)
-            self._state, self._fast = current, program
+            self._fast = program, current
         return result
 
     def _is_due(self, program: CompiledProgram) -> bool:
@@ -227,10 +225,45 @@ class CompiledFunction:
             self._methods[id(instance)] = known
         return known
 
+    def __reduce__(self) -> Any:
+        """Pickle by name, as functions are, or by the function; programs are recorded anew where it is loaded."""
+        name = str(getattr(self.__wrapped__, "__qualname__", ""))
+        at: Any = sys.modules.get(self.__module__)
+        for part in name.split("."):
+            at = getattr(at, part, None)
+        return name if at is self else (type(self), (self.__wrapped__, self.static, self.traced, self.check))
+
     @property
     def programs(self) -> list[CompiledProgram]:
         """The programs, those of the latest signature first."""
         return [p for known in reversed(self._keys.values()) for current in known for p in current.programs]
+
+    def graph(self, *, reverse: bool = True) -> Graph:
+        """Return the graph of the latest program: see :meth:`tape.Program.graph`. ProgramError if there is none."""
+        return self._latest().graph(reverse=reverse)
+
+    def memory(self, *, reverse: bool = False) -> MemoryUse:
+        """Return the bytes of the latest program: see :meth:`tape.Program.memory`. ProgramError if there is none."""
+        return self._latest().memory(reverse=reverse)
+
+    def profile(self, *args: Any, reverse: bool = False, **kwargs: Any) -> Profile:
+        """Time the program of a call: see :meth:`tape.Program.profile`. The function is called until there is one.
+
+        ProgramError where calls on these arguments stay dynamic.
+        """
+        for _ in range(3):
+            self._called(args, kwargs)
+        call = self._taken(args, kwargs)
+        current = None if call is None else self._current(call)
+        if call is None or current is None or not current.programs:
+            raise ProgramError(f"profile: calls on these arguments stay dynamic\n{self.explain()}")
+        program = current.programs[0]
+        return program.profile(*call.values, *program.outside(), reverse=reverse)
+
+    def _latest(self) -> CompiledProgram:
+        if not self.programs:
+            raise ProgramError(f"there is no program yet\n{self.explain()}")
+        return self.programs[0]
 
     def explain(self) -> str:
         """Return as text what was compiled, and what stayed dynamic and why."""

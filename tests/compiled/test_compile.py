@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import pickle
 import re
 import threading
 import warnings
@@ -559,3 +560,43 @@ def test_explain_tells_all() -> None:
     ):  # fmt: skip
         assert part in text, text
     assert "guard" in str(compiled.programs[0])
+
+
+def tripled(x: Any) -> Any:
+    return x * 3
+
+
+TRIPLED = tape.compile(tripled)
+
+
+@tape.compile
+def quadrupled(x: Any) -> Any:
+    return x * 4
+
+
+def copied(thing: Any) -> Any:
+    return pickle.loads(pickle.dumps(thing))  # noqa: S301
+
+
+def test_a_compiled_function_is_pickled_by_name() -> None:
+    assert copied(quadrupled) is quadrupled
+    other = copied(TRIPLED)
+    assert other is not TRIPLED
+    same(called(other, X), 3 * X)
+    both = tape.compile(tape.value_and_grad(tripled))
+    assert copied(tape.compile(tripled, traced=["x"])).traced == ("x",)
+    assert both(2.0) == (6.0, 3.0)
+
+
+def test_programs_are_drawn_profiled_and_measured() -> None:
+    compiled = tape.compile(lambda x: (tape.sin(x) * x).sum())
+    for wrong in (compiled.graph, compiled.memory):
+        with pytest.raises(tape.programs.program.ProgramError, match=r"there is no program yet\n.*not called yet"):
+            wrong()
+    profile = compiled.profile(X)
+    assert {entry.name for entry in profile.groups["operation"]} >= {"sin", "sum"}
+    assert "test_compile.py" in str(compiled.graph())
+    assert compiled.memory().kinds["arguments"].bytes == X.nbytes
+    dynamic = tape.compile(lambda x: x * tape.rand(4))
+    with pytest.raises(tape.programs.program.ProgramError, match="stay dynamic"), pytest.warns(CompileWarning):
+        dynamic.profile(X)
