@@ -50,7 +50,12 @@ class _Drawing:
         self.flow = flows.flow_of(recipe, self.lines)
         self.standing = representatives(self.flow.repeats, 0, len(recipe.steps)).tolist()
         self.words, self.starts = recipe.steps.words, recipe.steps.starts
-        self.reversed = flows.differentiated(recipe).tolist() if reverse else [False] * len(self.standing)
+        self.sources, self.outputs = flows.gradient_sources(recipe, self.flow)
+        self.reversed = flows.differentiated(recipe, self.sources, self.outputs).tolist()
+        if not reverse:
+            self.reversed = [False] * len(self.standing)
+        self.pulled = {self.standing[at] for at, is_reversed in enumerate(self.reversed) if is_reversed}
+        """Steps whose pullbacks are drawn."""
         self.edges = Edges()
         self.constants: dict[int, set[int]] = {}
         """Nodes of constants that are drawn, with those in whose place they are."""
@@ -61,11 +66,13 @@ class _Drawing:
         """Draw everything."""
         for at in range(len(self.standing)):
             self._read(at)
+        self._read_results()
         with self.text.cluster("forward"):
             self._arguments()
             self.text.parts(self.flow.repeats, 0, len(self.standing), partial(self._steps, reverse=False))
-        self._results()
-        if any(self.reversed):
+        for k, node in enumerate(self.recipe.outputs):
+            self.text.node(f"o{k}", f"result\n{describe(self.recipe.nodes[node].spec)}", shape="ellipse")
+        if self.pulled:
             with self.text.cluster("reverse"):
                 self.text.parts(self.flow.repeats, 0, len(self.standing), partial(self._steps, reverse=True))
                 self._gradients()
@@ -82,8 +89,8 @@ class _Drawing:
     def _read(self, at: int) -> None:
         """Take in where the operands of a step come from, and what its gradient reaches."""
         standing = self.standing[at]
-        kind, form = self.words[self.starts[at]], self._kind(at).form
-        if kind != self.words[self.starts[standing]] and self._kind(at).params != self._kind(standing).params:
+        kind, form = self._kind(at), self._kind(at).form
+        if kind is not self._kind(standing) and parameters(kind.params) != parameters(self._kind(standing).params):
             self.varying.add(standing)
         for k, node in enumerate(self._operands(at)):
             source = int(self.flow.sources[at, k])
@@ -94,9 +101,16 @@ class _Drawing:
             again = source >= 0 and self.standing[source] >= standing
             self.edges.add(start, f"s{standing}", source, counted=at == standing, again=again)
             if self.reversed[at] and form is not None and form.wanted[k] and self.recipe.wants(node):
-                end = f"r{self.standing[source]}" if source >= 0 else f"g{self.recipe.base_of(node)}"
-                if self.reversed[source] if source >= 0 else self.recipe.nodes[self.recipe.base_of(node)].argument:
-                    self.edges.add(f"r{standing}", end, source, counted=False, again=again)
+                self._read_gradient(standing, node, int(self.sources[at, k]))
+
+    def _read_gradient(self, standing: int, node: int, source: int) -> None:
+        """Take in that a pullback gives a gradient to what made an operand: a step, or an argument."""
+        base = self.recipe.base_of(node)
+        if source >= 0 and self.reversed[source]:
+            again = self.standing[source] >= standing
+            self.edges.add(f"r{standing}", f"r{self.standing[source]}", source, counted=False, again=again)
+        elif source < 0 and self.recipe.nodes[base].argument:
+            self.edges.add(f"r{standing}", f"g{base}", source, counted=False)
 
     def _compare_numbers(self, standing: int, k: int, word: int) -> None:
         numbers, other = self.recipe.steps.numbers, self._operands(standing)[k]
@@ -115,6 +129,13 @@ class _Drawing:
         self.constants.setdefault(shown, set()).add(base)
         return f"v{shown}"
 
+    def _read_results(self) -> None:
+        for k, (node, at) in enumerate(zip(self.recipe.outputs, self.flow.outputs, strict=True)):
+            self.edges.add(self._drawn_source(at, node, -1), f"o{k}")
+        at = self.outputs[0] if self.outputs else -1
+        if at >= 0 and self.reversed[at]:
+            self.edges.add("o0", f"r{self.standing[at]}")
+
     def _arguments(self) -> None:
         for node in self.recipe.arguments:
             self.text.node(f"v{node}", f"%{node}\n{describe(self.recipe.nodes[node].spec)}", shape="ellipse")
@@ -128,7 +149,7 @@ class _Drawing:
         """Draw steps; those of one line of the user's in a frame."""
         by_line: dict[int, list[int]] = {}
         for at in steps:
-            if not reverse or self.reversed[at]:
+            if not reverse or at in self.pulled:
                 by_line.setdefault(-1 if self.lines is None else int(self.lines[at]), []).append(at)
         for line, members in by_line.items():
             title = self.recipe.lines.text(line, short=True) if self.recipe.lines is not None else ""
@@ -148,14 +169,6 @@ class _Drawing:
         form: Any = self._kind(at).form
         saved = () if form.is_view else form.saved
         return f"{form.name}\nreads {', '.join(saved)}" if saved else str(form.name)
-
-    def _results(self) -> None:
-        for k, (node, at) in enumerate(zip(self.recipe.outputs, self.flow.outputs, strict=True)):
-            self.text.node(f"o{k}", f"result\n{describe(self.recipe.nodes[node].spec)}", shape="ellipse")
-            start = self._drawn_source(at, node, -1)
-            self.edges.add(start, f"o{k}")
-            if k == 0 and at >= 0 and self.reversed[at]:
-                self.edges.add("o0", f"r{self.standing[at]}")
 
     def _gradients(self) -> None:
         for node in self.recipe.arguments:

@@ -9,8 +9,11 @@ import numpy as np
 import pytest
 
 import tape
+from kernels.programs.call_times import call_times
 from tape.foundation.dot import Text, quoted
-from tests.support.dot_graphs import DOT, drawn, named, parse
+from tape.programs.drawing import _Drawing
+from tests.support.dot_graphs import DOT, Parsed, drawn, named, parse
+from tests.support.replays import function_of, pure
 
 pytestmark = pytest.mark.quick
 
@@ -82,6 +85,39 @@ def test_what_differs_from_time_to_time_is_said_to() -> None:
     assert not [name for name in parsed.labels if name.startswith("r")]  # no number: it has no pullbacks
 
 
+def test_index_arrays_that_differ() -> None:
+    def fun(x: Any) -> Any:
+        total = x[0] * 0.0
+        for k in range(5):
+            total = total + (x[np.array([k, 2])] * x[k]).sum()
+        return total
+
+    parsed = parse(str(tape.record(fun, np.ones(9)).graph()))
+    assert Counter(title[-1] for title in parsed.titles.values() if title)["5 times"] == 10
+    assert "select [0], ...\nfloat64[]" in parsed.labels.values()
+
+
+def test_a_result_that_is_a_constant() -> None:
+    parsed = parse(str(tape.record(lambda x: (x * 2.0, tape.ones(2)), 1.0).graph()))
+    assert ("constant", "result") in named(parsed)
+
+
+def test_copies_of_which_some_have_no_gradient() -> None:
+    """The first time y is a constant, so that its part of the first time leads to no argument."""
+
+    def fun(x: Any) -> Any:
+        y = tape.zeros(3)
+        for _ in range(4):
+            y = tape.sin(y) * 2.0
+            with tape.no_grad():
+                z = tape.cos(x) * 3.0
+            y = y * z + x
+        return y.sum()
+
+    parsed = parse(str(tape.record(fun, np.ones(3)).graph()))
+    assert ("AddBackward0", "gradient of %0") in named(parsed)
+
+
 def test_results_of_all_times_have_their_number() -> None:
     def fun(x: Any) -> Any:
         states = []
@@ -104,6 +140,40 @@ def test_a_write_stands_between_what_was_and_what_reads_it() -> None:
     edges = named(parse(str(tape.record(fun, np.ones(2)).graph())))
     assert {("multiply 2.0", "copy_"), ("copy_", "multiply"), ("CopySlices", "MulBackward0")} <= edges.keys()
     assert ("MulBackward0", "gradient of %0") in edges
+
+
+def reached(parsed: Parsed, start: str) -> set[str]:
+    """The nodes that edges lead to."""
+    seen, pending = set[str](), [start]
+    while pending:
+        name = pending.pop()
+        if name not in seen:
+            seen.add(name)
+            pending += [b for a, b in parsed.edges if a == name]
+    return seen
+
+
+@pytest.mark.parametrize("first", range(0, 100, 20))
+def test_what_is_drawn_of_random_writes_is_what_runs(first: int) -> None:
+    """All pullbacks follow from the result; all calls of a replay belong to those, and the others need none."""
+    for seed in range(first, first + 20):
+        program, _ = pure(seed)
+        if program[-1][0] != "loss":
+            continue
+        function, values = function_of(program)
+        recorded = tape.record(function, *values)
+        parsed = parse(recorded.graph().dot)
+        back = {name for name in parsed.labels if name[0] in "rg"}
+        assert back <= reached(parsed, "o0")
+        recipe = recorded._recipe
+        drawing = _Drawing(recipe, reverse=True)
+        pulled = {at for at, is_reversed in enumerate(drawing.reversed) if is_reversed}
+        with np.errstate(all="ignore"):
+            times = call_times(recipe, values, reverse=True)
+        running = set(times.steps[times.forward :].tolist())
+        assert running <= pulled
+        forms = {at: recipe.steps[at].form for at in pulled - running}
+        assert all(form.is_view or form.pulls == (None, None) for form in forms.values())
 
 
 def test_guards_look_and_pass_nothing_on() -> None:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from kernels.kinds.view import View
 from kernels.kinds.write import Write
 from kernels.programs.recording.notifying_words import HEAD
 from kernels.programs.recording.program import Recipe
@@ -73,23 +74,42 @@ def _sources(recipe: Recipe) -> tuple[Array, list[int]]:
     return sources, [source(node) for node in recipe.outputs]
 
 
-def differentiated(recipe: Recipe) -> Array:
-    """Return which steps lead from floating arguments to the first output, if that is one floating element."""
+def gradient_sources(recipe: Recipe, flow: Flow) -> tuple[Array, list[int]]:
+    """Return for operands, and results, the steps whose pullbacks their gradients go to, where they have one.
+
+    Views and writes that were not recorded pass gradients by: those of the base, of what was there before.
+    """
+    steps, words = recipe.steps, recipe.steps.words
+    passed_on = np.arange(len(steps))
+    for at, start in enumerate(steps.starts):
+        kind, result = steps.kinds[words[start]], words[start + 1]
+        if kind.form is None and isinstance(kind.op, (View, Write)):
+            operand, source = words[start + HEAD], flow.sources[at, 0]
+            if recipe.family_of(result) == recipe.family_of(operand):
+                passed_on[at] = passed_on[source] if source >= 0 else source
+    made = flow.sources >= 0
+    sources = flow.sources.copy()
+    sources[made] = passed_on[sources[made]]
+    return sources, [int(passed_on[source]) if source >= 0 else source for source in flow.outputs]
+
+
+def differentiated(recipe: Recipe, sources: Array, outputs: list[int]) -> Array:
+    """Return which steps lead from floating arguments to the first output, if that is one floating element.
+
+    ``sources`` and ``outputs`` are those of gradients.
+    """
     steps, words = recipe.steps, recipe.steps.words
     reverse = np.zeros(len(steps), np.bool_)
     spec = recipe.nodes[recipe.outputs[0]].spec if recipe.outputs else None
     if spec is None or spec.size != 1 or spec.dtype.kind != "f" or not recipe.wants(recipe.outputs[0]):
         return reverse
-    nodes, families = {recipe.outputs[0]}, {recipe.family_of(recipe.outputs[0])}
+    reached = {outputs[0]}
     for at in range(len(steps) - 1, -1, -1):
         start = steps.starts[at]
-        kind, result = steps.kinds[words[start]], words[start + 1]
-        if kind.form is None:
-            continue
-        if result in nodes or (not kind.form.is_view and recipe.family_of(result) in families):
+        kind = steps.kinds[words[start]]
+        if at in reached and kind.form is not None:
             reverse[at] = True
-            operands = [node for node in words[start + HEAD : start + HEAD + kind.count] if node >= 0]
-            wanted = [node for node in operands if recipe.wants(node)]
-            nodes.update(wanted)
-            families.update(map(recipe.family_of, wanted))
+            operands = words[start + HEAD : start + HEAD + kind.count]
+            triples = zip(kind.form.wanted, operands, sources[at].tolist(), strict=False)
+            reached.update(source for wanted, node, source in triples if wanted and node >= 0 and recipe.wants(node))
     return reverse
