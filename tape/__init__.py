@@ -101,6 +101,7 @@ if _TYPE_CHECKING:
     from tape.compiled.compiled_function import CompiledFunction
     from tape.compiled.compiling import compile  # noqa: A004 (PyTorch's name)
     from tape.engine.graph.drawing import graph
+    from tape.ensembles.mapping import ensemble
     from tape.loading import load
     from tape.operations.whole.op_table import op_table
     from tape.programs.making import record
@@ -116,6 +117,7 @@ __getattr__ = _found_in(
         "Program": "tape.programs.program",
         "compile": "tape.compiled.compiling",
         "custom": "tape.recording.jitted_functions",
+        "ensemble": "tape.ensembles.mapping",
         "first_nonfinite": "tape.checks.first_nonfinite",
         "func": "tape.func",
         "graph": "tape.engine.graph.drawing",
@@ -164,6 +166,7 @@ __all__ = [
     "empty",
     "empty_like",
     "enable_grad",
+    "ensemble",
     "equal",
     "eye",
     "finfo",

@@ -72,6 +72,7 @@ HOUSE = [
     "tape.programs",
     "tape.compiled",
     "tape.loading",
+    "tape.ensembles",
     "tape.checks",
     "tape.autograd.function",
     "tape.sparse",
@@ -196,6 +197,7 @@ MAY_NAME = {
 NOT_THE_OP = {  # (module, string): what else it means there
     ("kernels.native.memory", "i1"): "a type of one byte",
     ("kernels.programs.recording.value_encoding", "slice"): "the kind of values of an index",
+    ("kernels.programs.recording.value_decoding", "slice"): "likewise",
     ("tape.examples.lynx_hare", "gamma"): "a rate of the model",
     ("tape.examples.lynx_hare", "beta"): "likewise",
     ("tape.foundation.dot", "dot"): "Graphviz's program",

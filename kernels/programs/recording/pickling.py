@@ -87,11 +87,16 @@ def _imported(module: str, name: str) -> Any:
 
 def custom_from(name: str, grad_fn: str, forward: tuple[str, str], vjp: tuple[str, str]) -> Custom:
     """Return the operation of two jitted functions, which are imported."""
+    return custom_of(name, grad_fn, _imported(*forward), _imported(*vjp))
+
+
+def custom_of(name: str, grad_fn: str, forward: Any, vjp: Any) -> Custom:
+    """Return the operation of two jitted functions, one for the same two."""
     key = name, grad_fn, forward, vjp
     if key not in _customs:
-        _customs[key] = Custom(
-            name=name, doc="", pullback=(None,), grad_fn=grad_fn, forward=_imported(*forward), vjp=_imported(*vjp)
-        )
+        if not hasattr(forward, "py_func") or not hasattr(vjp, "py_func"):
+            raise TypeError(f"the custom operation {name!r} needs jitted functions; decorate them with numba.njit")
+        _customs[key] = Custom(name=name, doc="", pullback=(None,), grad_fn=grad_fn, forward=forward, vjp=vjp)
     return _customs[key]
 
 

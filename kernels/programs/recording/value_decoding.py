@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 
 from kernels.arrays.specs import Spec, view_spec
-from kernels.kinds.custom import Custom
 from kernels.kinds.routine import Routine, RoutineCall
 from kernels.ops.linalg.sparse import Pattern, pattern_of
 from kernels.ops.registry import OPS
-from kernels.programs.recording.pickling import form_from
+from kernels.programs.recording.pickling import custom_of, form_from
 from kernels.programs.recording.value_encoding import DTYPES, NAN, Array
 from kernels.records.op import Op
 
@@ -101,19 +100,6 @@ def _routine_named(name: str) -> Routine:
     if not isinstance(op, Routine):
         raise ValueError(f"{name!r} has one result")  # noqa: TRY004 (what a file says is a value)
     return op
-
-
-_customs: dict[Any, Custom] = {}
-
-
-def custom_of(name: str, grad_fn: str, forward: Any, vjp: Any) -> Custom:
-    """Return the operation of two jitted functions, one for the same two."""
-    key = name, grad_fn, forward, vjp
-    if key not in _customs:
-        if not hasattr(forward, "py_func") or not hasattr(vjp, "py_func"):
-            raise TypeError(f"the custom operation {name!r} needs jitted functions; decorate them with numba.njit")
-        _customs[key] = Custom(name=name, doc="", pullback=(None,), grad_fn=grad_fn, forward=forward, vjp=vjp)
-    return _customs[key]
 
 
 def _double(text: str) -> float:

@@ -1,0 +1,1 @@
+"""Tests of tape.ensembles: a function of many parameter sets."""
