@@ -1,4 +1,4 @@
-"""``tape.load``: what a file holds, tensors or a program."""
+"""``tape.load``: what a file holds, tensors, a program or a compiled function."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from tape.compiled import loaded_function
 from tape.conversions import serialization
 from tape.errors import FileFormatError
 from tape.foundation import checked_files
@@ -25,7 +26,7 @@ def load(
     mmap_mode: str | None = None,
     types: Iterable[Any] = (),
 ) -> Any:
-    """Return what :func:`save`, or :meth:`Program.save`, wrote to a path or a binary file.
+    """Return what :func:`save`, :meth:`Program.save` or a compiled function's wrote to a path or a binary file.
 
     Nothing in a file is code, and none makes code run. ``types`` are the classes (dataclasses, named tuples), functions
     and ``@njit`` functions of a ``tape.custom`` that a program's file names: none is imported by its name.
@@ -74,4 +75,4 @@ def _program(content: Content, name: str, types: Iterable[Any]) -> Program:
     return programs[0]
 
 
-_READERS = {"program": _program}
+_READERS = {"program": _program, loaded_function.KIND: loaded_function.read}

@@ -12,12 +12,13 @@ import numpy as np
 from kernels.arrays.specs import dense, intern_spec
 from kernels.compiler import jit
 from kernels.kinds import custom
+from kernels.kinds.guard import Guard
 from kernels.native import words
 from kernels.native.memory import where
 from kernels.programs.lowering.assembly import Placing, Plan, Rows, block
 from kernels.programs.lowering.lower_forward import Lowering
 from kernels.programs.lowering.lower_reverse import Reverse
-from kernels.programs.recording.program import Node, Recipe
+from kernels.programs.recording.program import Node, ProgramError, Recipe
 from kernels.programs.running.exchange import Exchange
 
 Array = np.ndarray[Any, Any]
@@ -62,14 +63,14 @@ def pullback_plan(recipe: Recipe) -> Plan:
     return Plan(copied, tasks, forward, back.buffers, differentiates=True)
 
 
-class GuardMissed(Exception):  # noqa: N818 (no error: another program, or Python, has to run)
+class GuardMissed(ProgramError):  # noqa: N818 (no error where there is another program, or the function)
     """A guard found another value than the recorded one: its number among the program's guards, and the value's bytes.
 
     The results of the program are not there, and nothing outside of its memory has changed.
     """
 
-    def __init__(self, number: int, value: bytes) -> None:
-        super().__init__(number, value)
+    def __init__(self, number: int, value: bytes, line: str) -> None:
+        super().__init__(f"at {line} another value leaves for Python than when the program was recorded")
         self.number, self.value = number, value
 
 
@@ -95,6 +96,10 @@ class Machine:
             if nodes[i].differentiable and plan.differentiates
         ]
         self._open()
+        steps = plan.recipe.steps
+        kinds = any(isinstance(kind.op, Guard) for kind in steps.kinds)
+        self.guards = [step.params[0] for step in steps if isinstance(step.op, Guard)] if kinds else []
+        """The line of each guard."""
         constants = [node.constant for node in nodes if node.constant is not None and node.constant.ndim]
         self.kept = [plan.compiled, placing.layouts, constants]
 
@@ -102,6 +107,7 @@ class Machine:
         """Return another with memory of its own, for a call while this one runs: it needs no plan."""
         clone: Machine = object.__new__(Machine)
         clone.native, clone.kept, clone.size = self.native, self.kept, self.size
+        clone.guards = self.guards
         clone.exactly, clone.marks = self.exactly, self.marks
         clone.memory, clone.start = block(self.size)
         first, start = self.start - where(self.memory), clone.start - where(clone.memory)
@@ -165,7 +171,8 @@ class Machine:
         number = int(np.count_nonzero(rows[:row, words.R_KIND] == words.RUN_GUARD))
         pointers = self.forward.pointers
         value = int(pointers[(int(rows[row, words.R_POINTERS]) - where(pointers)) // 8]) - where(self.memory)
-        return GuardMissed(number, self.memory[value : value + int(rows[row, words.R_OPERANDS])].tobytes())
+        bits = self.memory[value : value + int(rows[row, words.R_OPERANDS])].tobytes()
+        return GuardMissed(number, bits, self.guards[number])
 
     def whole(self, args: Sequence[Any]) -> tuple[Any, ...] | None:
         """Run on floats and arrays as they were recorded; return results and gradients, None for other arguments."""

@@ -19,6 +19,7 @@ from tape.tensors.operands import operand
 from tape.tensors.pytrees import Structure, flattened
 from tape.tensors.tensor import Tensor, as_array, constant_tensor
 from tape.tensors.view_families import is_view
+from tape.transforms.signature import Signature
 
 _FLOATS = (float, np.float64)
 _KINDS = "biuf"
@@ -35,6 +36,15 @@ class Call(NamedTuple):
     structure: Structure
     chosen: tuple[list[int], Structure] | None = None
     """The numbers of the values that a gradient is by, and its structure."""
+
+    def signature(self) -> Signature:
+        """Return the signature of a program that is called in this way."""
+        signature = Signature(*self.filled(self.values))
+        values = set(self.places)
+        signature.static = {i: x for i, x in enumerate(self.leaves) if i not in values}
+        signature.names = [path for i, path in enumerate(signature.paths) if i in values]
+        signature.simple = signature.simple and not signature.static
+        return signature
 
     @property
     def is_flat(self) -> bool:

@@ -15,6 +15,7 @@ import numpy as np
 from kernels.foundation.recent_table import Recent
 from kernels.programs.memory_use import MemoryUse
 from kernels.programs.recording.program import ProgramError
+from tape.compiled import loaded_function
 from tape.compiled.call_key import Call, call_of, input_of
 from tape.compiled.compiled_program import CompiledProgram
 from tape.compiled.explanation import explained
@@ -114,7 +115,7 @@ class CompiledFunction:
                 return None
             self._states += 1
             watches = watches_of(self.__wrapped__, call.fixed)
-            started = Specialization(watches, lambda program: self._finished(program, call))
+            started = Specialization(call, watches, lambda program: self._finished(program, call))
             self._keys.setdefault(call.key, []).append(started)
             return started
 
@@ -237,6 +238,21 @@ class CompiledFunction:
     def programs(self) -> list[CompiledProgram]:
         """The programs, those of the latest signature first."""
         return [p for known in reversed(self._keys.values()) for current in known for p in current.programs]
+
+    def save(self, f: Any) -> None:
+        """Write the programs to a path or a binary file, from which :func:`tape.load` has a function of them.
+
+        That function needs no source: it replays, and raises where a guard misses. What was read from outside is in the
+        file with the values that it has now. See :meth:`tape.Program.save` for what a file can hold. ProgramError if
+        there are no programs.
+        """
+        states = [state for known in self._keys.values() for state in known if state.is_current()]
+        programs = [(program, state.signature) for state in states for program in state.programs]
+        loaded_function.write(f, getattr(self.__wrapped__, "__name__", "function"), programs, self._saved_gradient())
+
+    def _saved_gradient(self) -> tuple[tuple[int, ...], bool, bool] | None:
+        """Return the numbers of the arguments of a gradient, whether it is by one, and whether there is aux."""
+        return None
 
     def graph(self, *, reverse: bool = True) -> Graph:
         """Return the graph of the latest program: see :meth:`tape.Program.graph`. ProgramError if there is none."""

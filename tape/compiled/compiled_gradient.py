@@ -82,6 +82,12 @@ class CompiledGradient(CompiledFunction):
         chosen = [k for i in numbers for k, place in enumerate(call.places) if starts[i] <= place < starts[i + 1]]
         return call._replace(chosen=(chosen, structure)) if len(chosen) == len(leaves) else None
 
+    def _saved_gradient(self) -> tuple[tuple[int, ...], bool, bool]:
+        numbers = self._by.argnums
+        return (
+            (numbers, False, self._by.has_aux) if isinstance(numbers, tuple) else ((numbers,), True, self._by.has_aux)
+        )
+
     def _otherwise(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call on tensors: the function is compiled, its gradient is theirs to differentiate further."""
         return self._on_tensors(*args, **kwargs)

@@ -29,7 +29,8 @@ LARGE = 1 << 20
 class Specialization:
     """Programs for one key, as long as what the function reads from outside is as it was."""
 
-    def __init__(self, watches: list[Watch], finish: Callable[[CompiledProgram], CompiledProgram]) -> None:
+    def __init__(self, call: Call, watches: list[Watch], finish: Callable[[CompiledProgram], CompiledProgram]) -> None:
+        self.signature = call.signature()
         self.watches, self._finish = watches, finish
         self.contents = contents_of(watches)
         self.programs: list[CompiledProgram] = []

@@ -1,0 +1,111 @@
+"""A compiled function in a file: its programs, which need no source of the function."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from kernels.codegen.tasks import node_of
+from kernels.kinds.guard import Guard
+from kernels.programs.machine import GuardMissed
+from kernels.programs.recording.program import ProgramError, Recipe
+from tape.compiled.compiled_program import CompiledProgram
+from tape.foundation.checked_files import Content
+from tape.programs import reading, saving
+from tape.programs.program import Program
+from tape.tensors.tensor import Tensor
+from tape.transforms.signature import Signature
+
+KIND = "compiled function"
+Gradient = tuple[tuple[int, ...], bool, bool]
+"""The numbers of the arguments that a gradient is by, whether it is by one alone, and whether there is aux."""
+
+
+class LoadedFunction:
+    """A compiled function from a file: what was recorded of it, without the function.
+
+    A call replays the program of its signature and of the way that it goes. What the function read from outside is as
+    it was when the file was written. ProgramError, naming the line, where a value leaves for Python that no program
+    expects; TypeError for arguments of another signature.
+    """
+
+    __module__ = "tape"
+
+    def __init__(self, name: str, programs: Sequence[Program], gradient: Gradient | None) -> None:
+        self.__name__ = name
+        self.programs, self._gradient = list(programs), gradient
+        self._paths = [_path(program._recipe) for program in programs]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Replay."""
+        mismatch: Exception = TypeError(f"{self.__name__}: the file holds no program")
+        path: tuple[bytes, ...] | None = None
+        for program, expected in zip(self.programs, self._paths, strict=True):
+            if path is not None and expected[: len(path)] != path:
+                continue
+            try:
+                return self._called(program, args, kwargs)
+            except GuardMissed as missed:
+                mismatch, path = missed, (*expected[: missed.number], missed.value)
+            except TypeError as error:
+                mismatch = mismatch if path is not None else error
+        raise mismatch
+
+    def _called(self, program: Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self._gradient is None:
+            return program(*args, **kwargs)
+        numbers, alone, has_aux = self._gradient
+        value, gradients = program.value_and_grad(*args, has_aux=has_aux, **kwargs)
+        by_number = dict(zip(sorted(numbers), gradients, strict=True))
+        return value, by_number[numbers[0]] if alone else tuple(by_number[i] for i in numbers)
+
+    def __repr__(self) -> str:
+        return f"<{self.__name__}, of {len(self.programs)} programs from a file>"
+
+
+def write(
+    f: Any,
+    name: str,
+    programs: Sequence[tuple[CompiledProgram, Signature]],
+    gradient: Gradient | None,
+) -> None:
+    """Write the programs of a compiled function to a path or a binary file. ProgramError if there are none."""
+    if not programs:
+        raise ProgramError(f"save: {name} has no program yet; call it, three times or more for each signature")
+    extra = {"name": name, "gradient": None if gradient is None else [list(gradient[0]), *gradient[1:]]}
+    saving.write(f, KIND, [_alone(program, signature) for program, signature in programs], extra)
+
+
+def read(content: Content, name: str, types: Iterable[Any]) -> LoadedFunction:
+    """Return the function that a file holds."""
+    programs, extra = reading.read(content, name, types)
+    gradient = extra["gradient"]
+    return LoadedFunction(
+        extra["name"], programs, None if gradient is None else (tuple(gradient[0]), gradient[1], gradient[2])
+    )
+
+
+def _alone(program: CompiledProgram, signature: Signature) -> Program:
+    """Return a program whose values from outside are constants, with the signature of a call."""
+    recipe, count = program._recipe, len(signature.names)
+    nodes = [*recipe.nodes]
+    for node, value in zip(recipe.arguments[count:], program.outside(), strict=True):
+        held = np.array(value._value if isinstance(value, Tensor) else value)
+        nodes[node] = replace(nodes[node], constant=held, argument=False, differentiable=False)
+    self = Program.__new__(Program)
+    self._recipe = replace(recipe, nodes=nodes, arguments=recipe.arguments[:count])
+    self._signature, self._template, self._kept = signature, program._template, program._kept
+    self._escapes, self._unfinished = [], ""
+    self._begin()
+    return self
+
+
+def _path(recipe: Recipe) -> tuple[bytes, ...]:
+    """Return the values that a program's guards expect, in order."""
+    if not any(isinstance(kind.op, Guard) for kind in recipe.steps.kinds):
+        return ()
+    expected = [recipe.nodes[node_of(s.operands[1])].constant for s in recipe.steps if isinstance(s.op, Guard)]
+    return tuple([value.tobytes() for value in expected if value is not None])
