@@ -231,6 +231,18 @@ def test_processes_give_what_a_loop_gives(processes: Executor) -> None:
     assert dict(tape.ensemble(program(), arrays, processes, ordered=False)) == dict(enumerate(expected))
 
 
+@tape.compile
+def compiled(k: Any, x: Any) -> Any:
+    return misfit(k, x) if k > 0.5 else misfit(2.0 * k, x)
+
+
+@pytest.mark.slow
+def test_compiled_functions(processes: Executor) -> None:
+    expected = [misfit(k if k > 0.5 else 2.0 * k, tape.tensor(x)).item() for k, x in batch()]
+    for executor in (None, processes):
+        np.testing.assert_allclose(list(tape.ensemble(compiled, batch(), executor)), expected, rtol=1e-13)
+
+
 class Counted:
     """A function that counts how often it was unpickled."""
 
