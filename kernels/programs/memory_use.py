@@ -99,12 +99,13 @@ def memory_use(recipe: Recipe, *, reverse: bool) -> MemoryUse:
 def _grouped(recipe: Recipe, bytes_of: list[int], count: int) -> dict[str, list[Share]]:
     """Return what steps made, their results and the gradients of these, by group; the largest first."""
     tables: dict[str, dict[str, Share]] = {}
-    names, arguments = groups_of(recipe).named(), set(recipe.arguments)
+    names, seen = groups_of(recipe).named(), set(recipe.arguments)
     for at, start in enumerate(recipe.steps.starts):
         node = recipe.steps.words[start + 1]
-        is_new = recipe.nodes[node].base is None and node not in arguments
+        is_new = recipe.nodes[node].base is None and node not in seen  # what a guard looks at is not
         if not is_new or isinstance(recipe.steps.kinds[recipe.steps.words[start]].op, Write):
             continue
+        seen.add(node)
         for by, of_steps in names.items():
             share = tables.setdefault(by, {}).setdefault(of_steps[at], Share(of_steps[at]))
             for size in (bytes_of[node], bytes_of[count + node]):

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.programs.machine import Machine, plan
+from kernels.programs.machine import GuardMissed, Machine, plan
 from kernels.programs.memory_use import MemoryUse, memory_use
 from kernels.programs.recording import program as recipes
 from kernels.programs.recording.program import ProgramError
@@ -311,7 +311,10 @@ class Program:
         if reverse:
             self._check_scalar(has_aux=self._template.kind is tuple)
         arguments, _ = self._checked(args, kwargs, writes=False)
-        values, gradients = self._replayed_back(arguments) if reverse else (self._replayed(arguments), [])
+        try:
+            values, gradients = self._replayed_back(arguments) if reverse else (self._replayed(arguments), [])
+        except GuardMissed as miss:
+            raise ProgramError(f"profile: on these arguments guard {miss.number} stops the program") from None
         return profiling.profiled(self._recipe, arguments, [*values, *gradients], reverse=reverse)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -248,3 +248,20 @@ def test_nan_is_the_same_result() -> None:
     program = tape.record(lambda x: tape.log(x).sum(), DATA)
     with np.errstate(invalid="ignore"):
         assert counts(program.profile(-DATA))["log"] == 1
+
+
+def test_a_program_with_guards() -> None:
+    @tape.compile
+    def doubled(x: Any) -> Any:
+        while x.sum().item() < 40.0:
+            x = x * 2.0
+        return (x * x).sum()
+
+    for _ in range(4):
+        doubled(np.ones(3))
+    (program,) = doubled.programs
+    assert counts(program.profile(np.ones(3), reverse=False))["guard"] == 5
+    with pytest.raises(RuntimeError, match="guard 0 stops the program"):
+        program.profile(np.full(3, 2.0), reverse=False)
+    shares = {share.name: (share.count, share.bytes) for share in program.memory().groups["operation"]}
+    assert shares == {"sum": (6, 48), "multiply": (5, 120)}
