@@ -9,18 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from kernels.programs.machine import GuardMissed, Machine, plan
-from kernels.programs.memory_use import MemoryUse, memory_use
+from kernels.programs.machine import Machine, plan
 from kernels.programs.recording import program as recipes
 from kernels.programs.recording.program import ProgramError
 from tape import pickled_programs  # noqa: F401 (teaches pickle)
-from tape.foundation.dot import Graph, installed
 from tape.operations.in_place.methods import copy_
-from tape.programs import drawing, profiling, saving
+from tape.programs import saving
 from tape.programs.interpreting import interpreted
 from tape.programs.pulling import Pulling
 from tape.programs.recorded_replay import recorded
 from tape.programs.replaying import ReplayGradient, value_and_gradients
+from tape.programs.seeing import Seen
 from tape.tensors import grad_modes, modes
 from tape.tensors.program_recorder import ProgramRecorder
 from tape.tensors.pytrees import Structure
@@ -30,7 +29,7 @@ from tape.transforms.signature import Signature, check_written, value_of
 _NOT_PICKLED = ("_pulling", "_first", "_machines", "_scalar", "_lock", "_single")
 
 
-class Program:
+class Program(Seen):
     """A recorded function. Call it, or :meth:`value_and_grad`, with new values of the recorded shapes and dtypes.
 
     Arguments have the recorded structure; strings, None and other objects in it must equal those of the recording.
@@ -199,10 +198,6 @@ class Program:
             )
         self._scalar.add(has_aux)
 
-    def _check_finished(self) -> None:
-        if self._unfinished:
-            raise ProgramError(self._unfinished)
-
     def _checked(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, writes: bool) -> tuple[Sequence[Any], bool]:
         """Return the checked arguments, and whether any is a tensor; ``writes``: the program may change them."""
         self._check_finished()
@@ -257,66 +252,6 @@ class Program:
         """
         saving.write(f, "program", [self])
 
-    def graph(self, *, reverse: bool = True) -> Graph:
-        r"""Return the program as a graph, whose text is Graphviz's DOT: values, operations and, below, the pullbacks.
-
-        Operations that repeat, as those of a loop, are drawn once, in a frame with their count; a dashed edge leads to
-        the next time. ``reverse=False`` leaves out the pullbacks, which are there if the result is one floating number.
-
-        >>> import tape
-        >>> print(tape.record(lambda x: x.exp(), 1.0).graph(reverse=False))  # doctest: +ELLIPSIS
-        digraph {
-        ...
-            s0 [label="exp\nfloat64[]"];
-        ...
-          v0 -> s0;
-          s0 -> o0;
-        }
-        """
-        self._check_finished()
-        return drawing.drawn(self._recipe, reverse=reverse)
-
-    def memory(self, *, reverse: bool = False) -> MemoryUse:
-        """Return the bytes that a call needs, or with ``reverse`` a call of :meth:`value_and_grad`, before it runs.
-
-        ``print`` shows them as tables: by kind (arguments, results, values, gradient buffers), how many of these are
-        shared, and what operations made, by operation, by what repeats and by line, if lines are kept.
-
-        >>> import numpy as np
-        >>> import tape
-        >>> program = tape.record(lambda x: (x * x).sum(), np.ones(1000))
-        >>> use = program.memory(reverse=True)
-        >>> use.kinds["arguments"].bytes, use.kinds["gradients"].count, use.total
-        (8000, 3, 24064)
-        """
-        self._check_finished()
-        return memory_use(self._recipe, reverse=reverse)
-
-    def profile(self, *args: Any, reverse: bool = True, **kwargs: Any) -> profiling.Profile:
-        """Time each call of the program on these arguments, which are not changed; ``print`` shows tables.
-
-        They have calls, bytes and times by operation, by what repeats and by line, if lines are kept;
-        ``profile(...).speedscope(path)`` writes them for https://www.speedscope.app. The program runs some times, as a
-        whole and call by call. ProgramError for a program that returns no single floating number, unless ``reverse`` is
-        False, and for arguments that it cannot be called on.
-
-        >>> import numpy as np
-        >>> import tape
-        >>> program = tape.record(lambda x: (x * x).sum(), np.ones(1000))
-        >>> profile = program.profile(np.ones(1000))
-        >>> sorted((entry.name, entry.calls) for entry in profile.groups["operation"])
-        [('MulBackward0', 2), ('SumBackward0', 3), ('multiply', 1), ('sum', 2)]
-        """
-        self._check_finished()
-        if reverse:
-            self._check_scalar(has_aux=self._template.kind is tuple)
-        arguments, _ = self._checked(args, kwargs, writes=False)
-        try:
-            values, gradients = self._replayed_back(arguments) if reverse else (self._replayed(arguments), [])
-        except GuardMissed as miss:
-            raise ProgramError(f"profile: on these arguments guard {miss.number} stops the program") from None
-        return profiling.profiled(self._recipe, arguments, [*values, *gradients], reverse=reverse)
-
     def __getstate__(self) -> dict[str, Any]:
         """Pickle as data: the recipe, without plans, machines or code."""
         return {name: value for name, value in vars(self).items() if name not in _NOT_PICKLED}
@@ -331,14 +266,6 @@ class Program:
 
     def __str__(self) -> str:
         return recipes.listing(self._recipe)
-
-    def _repr_html_(self) -> str:
-        """Return what a notebook shows: how much it computes, and the beginning of its listing."""
-        return drawing.shown(self._recipe)
-
-    def _repr_svg_(self) -> str | None:
-        """Return the graph as a drawing; None where Graphviz is missing, or the graph is large."""
-        return self.graph()._repr_svg_() if not self._unfinished and installed() else None
 
     def __repr__(self) -> str:
         return f"<Program of {len(self._recipe.steps)} operations, {len(self._recipe.arguments)} arguments>"
