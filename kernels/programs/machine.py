@@ -24,6 +24,8 @@ from kernels.programs.running.exchange import Exchange
 Array = np.ndarray[Any, Any]
 _WIDTH = 8 * words.ROW
 """Bytes of a row."""
+_LONG = 10_000
+"""Elements that a program computes, from which on other threads may run Python meanwhile: some ten microseconds."""
 
 
 def plan(recipe: Recipe, *, reverse: bool) -> Plan:
@@ -131,7 +133,8 @@ class Machine:
         simple = [
             len(row_set.stretches) <= 1 and all(call is None for *_, call in row_set.stretches) for row_set in rows
         ]
-        whole = (where(joined), len(joined)) if all(simple) and not custom.RUNNING else None
+        releases = sum(row_set.work for row_set in rows) >= _LONG
+        whole = (where(joined), len(joined), releases) if all(simple) and not custom.RUNNING else None
         results, gradients = (self.outputs, self.gradients) if not self.marks else (self.gradients, [])
         self.exchange = Exchange(self.inputs, results, gradients, whole, exactly=self.exactly)
 
@@ -152,7 +155,7 @@ class Machine:
             (first, stop, call and partial(call.func, [self._moved(x, clone) for x in call.args[0]]))
             for first, stop, call in rows.stretches
         ]
-        return Rows(moved, pointers, stretches)
+        return Rows(moved, pointers, stretches, rows.work)
 
     def run(self, rows: Rows) -> None:
         """Run rows of the native program; :class:`GuardMissed` where a guard stops it."""

@@ -46,6 +46,8 @@ class Rows:
     words: Array
     pointers: Array
     stretches: list[tuple[int, int, partial[None] | None]]
+    work: int
+    """How many elements are computed."""
     start: int = field(init=False)
     """Where the words begin."""
 
@@ -154,9 +156,12 @@ class Placing(Layout):
         split = int(np.searchsorted(heads, forward))
         middle = int(sizes[: np.searchsorted(tasks, forward)].sum())
         return (
-            Rows(row_words[:split], pointers[:middle], self._stretches(work[:split], heads[:split])),
-            Rows(row_words[split:], pointers[middle:], self._stretches(work[split:], heads[split:])),
+            self._rows(row_words[:split], pointers[:middle], work[:split], heads[:split]),
+            self._rows(row_words[split:], pointers[middle:], work[split:], heads[split:]),
         )
+
+    def _rows(self, row_words: Array, pointers: Array, work: Array, tasks: Array) -> Rows:
+        return Rows(row_words, pointers, self._stretches(work, tasks), int(work.sum()))
 
     def _inline(self, addresses: Array, begins: Array) -> Array:
         """Return the kind of each task that is computed without a call, -1 of others."""

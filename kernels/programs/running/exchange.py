@@ -16,6 +16,7 @@ from kernels.native.memory import readable, where
 from kernels.programs.running.exchange_words import (
     X_ENTRY,
     X_INT,
+    X_RELEASES,
     X_ROW_COUNT,
     X_ROWS,
     XI_DTYPE,
@@ -45,8 +46,9 @@ class Exchange:
 
     ``enter(*arguments)`` copies floats, ints and arrays of the recorded dtypes and shapes in; it returns 0, and has
     perhaps written some, where others are given. ``leave()`` returns the results, then the gradients, as a tuple:
-    floats, and arrays of their own memory. ``whole`` does both, and runs ``rows`` between, if there are any: where
-    they stand, and how many. ``exactly``: ints, and arrays in another order than C's, are left to Python.
+    floats, and arrays of their own memory. ``whole`` does both, and runs ``rows`` between, if there are any: where they
+    stand, how many, and whether other threads may run Python meanwhile. ``exactly``: ints, and arrays in another order
+    than C's, are left to Python.
     """
 
     __slots__ = ("_kept", "enter", "leave", "whole")
@@ -56,7 +58,7 @@ class Exchange:
         inputs: Sequence[Array],
         outputs: Sequence[Array],
         gradients: Sequence[Array],
-        rows: tuple[int, int] | None,
+        rows: tuple[int, int, bool] | None,
         *,
         exactly: bool = False,
     ) -> None:
@@ -85,7 +87,7 @@ class Exchange:
         self._kept = (everything, shapes, table)
         self.enter, self.leave = (bound("programs.running.exchange_native", name, table) for name in ("enter", "leave"))
         if rows is not None:
-            table[X_ROWS], table[X_ROW_COUNT] = rows
+            table[X_ROWS], table[X_ROW_COUNT], table[X_RELEASES] = rows
             self.whole = bound("programs.running.exchange_native", "pass_through", table)
 
 
@@ -115,4 +117,4 @@ def _head() -> list[int]:
     """Return the addresses of types and functions, in the order of the words, and room for the rows."""
     table = numpy_api.table()
     functions = [table[place] for place in (numpy_api.NEW_COPY, numpy_api.COPY_INTO, numpy_api.NEW)]
-    return [id(float), id(np.float64), id(int), id(np.ndarray), *functions, 0, 0]
+    return [id(float), id(np.float64), id(int), id(np.ndarray), *functions, 0, 0, 0]

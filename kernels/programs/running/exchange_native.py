@@ -29,6 +29,8 @@ from kernels.native.python_api import (
     Py_DecRef,
     PyErr_Clear,
     PyErr_Occurred,
+    PyEval_RestoreThread,
+    PyEval_SaveThread,
     PyFloat_FromDouble,
     PyLong_AsDouble,
     PyLong_AsLongLong,
@@ -48,6 +50,7 @@ from kernels.programs.running.exchange_words import (
     X_INT,
     X_NEW,
     X_NEW_COPY,
+    X_RELEASES,
     X_RESULTS,
     X_ROW_COUNT,
     X_ROWS,
@@ -244,5 +247,10 @@ def pass_through(bound, arguments, count):
         return 0
     if done == 0:
         return PyLong_FromLongLong(0)
-    missed = run(word(table, X_ROWS), word(table, X_ROW_COUNT))
+    if word(table, X_RELEASES) != 0:
+        thread = PyEval_SaveThread()
+        missed = run(word(table, X_ROWS), word(table, X_ROW_COUNT))
+        PyEval_RestoreThread(thread)
+    else:
+        missed = run(word(table, X_ROWS), word(table, X_ROW_COUNT))
     return results_of(table) if missed < 0 else PyLong_FromLongLong(missed + 1)

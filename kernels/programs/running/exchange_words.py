@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 # The head: how many arguments and results; types by their address; functions of NumPy's by theirs; where the rows
-# stand that run between, and how many.
-X_ARGUMENTS, X_RESULTS, X_FLOAT, X_DOUBLE, X_INT, X_ARRAY, X_NEW_COPY, X_COPY_INTO, X_NEW, X_ROWS, X_ROW_COUNT = range(
-    11
-)
-X_FIRST = 11
+# stand that run between, how many, and whether other threads may run Python meanwhile.
+(
+    X_ARGUMENTS, X_RESULTS, X_FLOAT, X_DOUBLE, X_INT, X_ARRAY, X_NEW_COPY, X_COPY_INTO, X_NEW,
+    X_ROWS, X_ROW_COUNT, X_RELEASES,
+) = range(12)  # fmt: skip
+X_FIRST = 12
 
 # An entry of each argument, then of each result: its kind, where it stands, the array that shows it, dtype (of a
 # result: its number), dimensions, where the shape stands; of an array how many words it has, -1 where NumPy is to copy

@@ -36,7 +36,7 @@ def differ(a, b, size):
     return different != 0
 
 
-@njit("int64(int64, int64)", cache=True, error_model="numpy")
+@njit("int64(int64, int64)", cache=True, error_model="numpy", nogil=True)
 def run(rows, count):
     """Execute rows; return the number of the row whose guard missed, -1 if none did."""
     for k in range(count):
