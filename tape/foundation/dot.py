@@ -42,7 +42,8 @@ class Graph:
         return self.dot
 
     def __repr__(self) -> str:
-        return f"<Graph of {self.dot.count('[label=')} nodes; str(graph) is its text in DOT>"
+        nodes = self.dot.count(" [label=") - self.dot.count(" graph [label=")  # those are the titles of frames
+        return f"<Graph of {nodes} nodes; str(graph) is its text in DOT>"
 
 
 def installed() -> bool:

@@ -56,6 +56,7 @@ def test_a_loop_is_drawn_once_with_its_count() -> None:
     body = [label for name, label in parsed.labels.items() if parsed.titles[name] == ("forward", "100 times")]
     back = [label for name, label in parsed.labels.items() if parsed.titles[name] == ("reverse", "100 times")]
     assert [label.split("\n")[0] for label in body] == ["multiply", "sin", "multiply 0.1", "add"]
+    assert repr(tape.record(euler, np.ones(3), 2.0).graph()).startswith(f"<Graph of {len(parsed.labels)} nodes")
     assert sorted(label.split("\n")[0] for label in back) == [
         "AddBackward0",
         "MulBackward0",
