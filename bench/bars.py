@@ -185,6 +185,15 @@ REPLAY_BEYOND_ARRAYS = {
 }
 RECORDING = Bar("recording a program, an operation, over dynamic mode", at_most=1, unit=" us")
 PLANNING = Bar("planning a program, an operation", at_most=5, unit=" us")
+# Compiled functions, value and gradient where nothing else is said.
+COMPILED_CALL = Bar("compiled: a call of the tiny graph", at_most=2, unit=" us")
+COMPILED_ROSENBROCK = Bar("compiled: Rosenbrock, n = 10: JAX's jit / tape", at_least=3)
+COMPILED_STEPS = Bar(f"compiled step of five bodies, 500 in a Python loop: {PYTORCH} / tape", at_least=10)
+COMPILED_RECORDINGS = Bar("compiled: Lotka-Volterra, 1000 steps: two recordings, compared", at_most=0.3, unit=" s")
+COMPILED_FIRST = Bar("compiled: Lotka-Volterra, 1000 steps: until the first replay is done", at_most=1.5, unit=" s")
+COMPILED_GUARD = Bar("compiled: a guard", at_most=20, unit=" ns")
+COMPILED_NEWTON = Bar("compiled: Newton's iteration, changing counts / one count", at_most=1.5)
+COMPILED_THREADS = Bar("compiled: Lotka-Volterra, 1000 steps: two threads / one, calls a second", at_least=1.7)
 # Derivatives of derivatives: recorded backwards.
 SECOND = {
     program: Bar(f"{program}: {PYTORCH} / {DYNAMIC}", at_least=1)
@@ -256,6 +265,14 @@ ALL: tuple[Bar, ...] = (
     *REPLAY_BEYOND_ARRAYS.values(),
     RECORDING,
     PLANNING,
+    COMPILED_CALL,
+    COMPILED_ROSENBROCK,
+    COMPILED_STEPS,
+    COMPILED_RECORDINGS,
+    COMPILED_FIRST,
+    COMPILED_GUARD,
+    COMPILED_NEWTON,
+    COMPILED_THREADS,
     *SECOND.values(),
     *CHAIN_BACKWARD,
     CHAIN_TIME,

@@ -19,7 +19,7 @@ from tape.tensors.tensor import Array
 
 MOST_PROGRAMS = 32
 """Programs for calls with one key and one state of what is outside."""
-MOST_PENDING = 8
+MOST_PENDING = 24
 """Ways that were each taken once; where there are more, calls rarely go the same way twice."""
 MOST_DIFFERENCES = 2
 LARGE = 1 << 20

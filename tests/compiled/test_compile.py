@@ -295,7 +295,7 @@ def test_only_what_was_recorded_twice_alike_is_replayed() -> None:
 def test_a_way_that_is_never_taken_twice_stays_dynamic() -> None:
     compiled = tape.compile(lambda x: x + float(x.sum()))
     with pytest.warns(CompileWarning, match=r"each call goes another way, by the value that leaves at .*test_compile"):
-        results = [compiled(X + k) for k in range(12)]
+        results = [compiled(X + k) for k in range(32)]
     for k, result in enumerate(results):
         same(result, X + k + float((X + k).sum()))
     assert "dynamic: each call goes another way" in compiled.explain()
