@@ -65,11 +65,11 @@ class CompiledFunction:
         """Replay, or call the function."""
         if self._fast is not None and not kwargs:
             program, state = self._fast
-            if program.hits != program.due and program.is_mode(modes.current()) and state.is_current():
-                results = program.on_tensors(args) if program.tensors else program.at_once(args)
-                if results is not None:
-                    program.hits += 1
-                    return results[0]
+            if program.is_mode(modes.current()) and state.is_current():
+                replayed = state.at_once(program, args)
+                if replayed is not None:
+                    self._fast = replayed[0], state
+                    return replayed[1][0]
         return self._called(args, kwargs)
 
     def _called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

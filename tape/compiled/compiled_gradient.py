@@ -27,6 +27,8 @@ class GradientProgram(CompiledProgram):
     places: list[int]
     """Which gradients, of those of all floating arguments, and in which order."""
     structure: Structure
+    _usual: bool
+    """Whether the gradient is one array or number, or a tuple of all there are, in their order."""
 
     def replay(self, values: Sequence[Any], *, tensors: bool) -> Any:
         """Return value and gradient."""
@@ -35,11 +37,12 @@ class GradientProgram(CompiledProgram):
         results, gradients = self._replayed_back(arguments)
         return self._joined([as_number(x) for x in results], [as_number(x) for x in gradients])
 
-    def at_once(self, values: tuple[Any, ...]) -> tuple[Any] | None:
-        """Replay natively on floats and arrays just as recorded, the result in a tuple; None if there is more to do."""
-        results = self._at_once(values, reverse=True)
+    def _on_arrays(self, values: tuple[Any, ...]) -> tuple[Any] | None:
+        results = self._whole(values, reverse=True)
         if results is None:
             return None
+        if self._usual and self._single:
+            return ((results[0], results[1] if self.structure is LEAF else results[1:]),)
         count = len(self._recipe.outputs)
         return (self._joined(results[:count], results[count:]),)
 
@@ -127,6 +130,8 @@ class CompiledGradient(CompiledFunction):
         nodes = program._recipe.nodes
         graded = [i for i, node in enumerate(program._recipe.arguments) if nodes[node].differentiable]
         program.places, program.structure = [graded.index(i) for i in chosen], structure
+        flat = structure is LEAF or (structure.kind is tuple and structure.flat == len(graded))
+        program._usual = flat and program.places == list(range(len(graded)))
         return program
 
 

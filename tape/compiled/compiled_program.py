@@ -94,8 +94,15 @@ class CompiledProgram(Program):
         """Keep what the leaves of a call are, for calls on tensors to be compared with at once."""
         self.tensors, self._leaves = call.tensors, [_leaf(x) for x in call.values]
 
-    def on_tensors(self, values: tuple[Any, ...]) -> tuple[Any] | None:
+    def expect_as(self, other: CompiledProgram) -> None:
+        """Expect what another program for the same calls does."""
+        self.tensors, self._leaves = other.tensors, other._leaves
+
+    def at_once(self, values: tuple[Any, ...]) -> tuple[Any] | None:
         """Replay on leaves just as those of the last call, the result in a tuple; None if there is more to do."""
+        return self._on_tensors(values) if self.tensors else self._on_arrays(values)
+
+    def _on_tensors(self, values: tuple[Any, ...]) -> tuple[Any] | None:
         if len(values) != len(self._leaves):
             return None
         arrays: list[Any] = []
@@ -110,7 +117,7 @@ class CompiledProgram(Program):
                 arrays.append(x._value)
             else:
                 arrays.append(x)
-        results = self._at_once(tuple(arrays), reverse=False)
+        results = self._whole(tuple(arrays), reverse=False)
         if results is None:
             return None
         if graded and self.mode.grad:
@@ -143,16 +150,9 @@ class CompiledProgram(Program):
         self._replayed(arguments)  # the guards
         return interpreted(self._recipe, arguments)
 
-    def at_once(self, values: tuple[Any, ...]) -> tuple[Any] | None:
-        """Replay natively on floats and arrays just as recorded, the result in a tuple; None if there is more to do."""
-        results = self._at_once(values, reverse=False)
+    def _on_arrays(self, values: tuple[Any, ...]) -> tuple[Any] | None:
+        results = self._whole(values, reverse=False)
         return None if results is None else (self._filled(results),)
-
-    def _at_once(self, values: tuple[Any, ...], *, reverse: bool) -> tuple[Any, ...] | None:
-        try:
-            return self._whole(values, reverse=reverse)
-        except GuardMissed:
-            return None
 
     def _filled(self, values: Sequence[Any]) -> Any:
         if self._fresh:

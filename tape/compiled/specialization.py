@@ -83,6 +83,26 @@ class Specialization:
                 return program, result
         return None
 
+    def at_once(self, program: CompiledProgram, args: tuple[Any, ...]) -> tuple[CompiledProgram, tuple[Any]] | None:
+        """Replay on arguments as those of the last call, with one program after the other; None if there is more to do.
+
+        The result is in a tuple.
+        """
+        following: CompiledProgram | None = program
+        while following is not None and following.hits != following.due and following.is_plain:
+            following.expect_as(program)
+            try:
+                results = following.at_once(args)
+            except GuardMissed as missed:
+                following.misses[missed.number] += 1
+                following = self._on_path((*following.path[: missed.number], missed.value))
+                continue
+            if results is None:
+                return None
+            following.hits += 1
+            return following, results
+        return None
+
     def _on_path(self, path: tuple[bytes, ...]) -> CompiledProgram | None:
         return next((p for p in self.programs if p.path[: len(path)] == path), None)
 
