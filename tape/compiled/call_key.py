@@ -18,7 +18,7 @@ from tape.tensors import modes
 from tape.tensors.operands import operand
 from tape.tensors.pytrees import Structure, flattened
 from tape.tensors.tensor import Tensor, as_array, constant_tensor
-from tape.tensors.view_families import is_view
+from tape.tensors.view_families import is_view, show
 from tape.transforms.signature import Signature
 
 _FLOATS = (float, np.float64)
@@ -145,6 +145,21 @@ def _forced(
             forced.update(dict.fromkeys(range(at, at + count), look))
         at += count
     return forced
+
+
+def shared_input(x: Any) -> Tensor:
+    """Return a value that is no tensor as one of the same memory, in which writes are seen."""
+    taken = operand(x) if isinstance(x, np.ndarray) else input_of(x)
+    return show(taken) if isinstance(taken, Tensor) else constant_tensor(taken)
+
+
+def inputs_of(values: Sequence[Any]) -> list[Tensor]:
+    """Return values as the tensors that a recorded function gets, each another one."""
+    inputs: list[Tensor] = []
+    for value in values:
+        x = input_of(value)
+        inputs.append(clone(x) if any(x is other for other in inputs) else x)
+    return inputs
 
 
 def input_of(x: Any) -> Tensor:

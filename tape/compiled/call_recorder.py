@@ -179,6 +179,13 @@ class CallRecorder(ProgramRecorder):
         self.sources[node] = source
         return node
 
+    def _owned(self, x: Tensor) -> int | None:
+        """Return the node of a tensor in the program's memory; one from outside must have none of an argument's."""
+        node = super()._owned(x)
+        if node is not None and self.recipe.nodes[self.recipe.base_of(node)].argument:
+            raise NotImplementedError("what is read from outside has the memory of an argument")
+        return node
+
     def _take_over(self, x: Tensor) -> None:
         self.taken_over.append(root_of(as_array(x)))
         super()._take_over(x)

@@ -16,7 +16,7 @@ from kernels.foundation.recent_table import Recent
 from kernels.programs.memory_use import MemoryUse
 from kernels.programs.recording.program import ProgramError
 from tape.compiled import loaded_function
-from tape.compiled.call_key import Call, call_of, input_of
+from tape.compiled.call_key import Call, call_of, inputs_of, shared_input
 from tape.compiled.compiled_program import CompiledProgram
 from tape.compiled.explanation import explained
 from tape.compiled.recordings import Recording, record_call
@@ -116,6 +116,8 @@ class CompiledFunction:
             self._states += 1
             watches = watches_of(self.__wrapped__, call.fixed)
             started = Specialization(call, watches, lambda program: self._finished(program, call))
+            if started.dynamic:
+                self._warn(started.dynamic)
             self._keys.setdefault(call.key, []).append(started)
             return started
 
@@ -128,7 +130,7 @@ class CompiledFunction:
         except ProgramError:  # arguments share memory that the program writes
             return self._run(call)
         if replayed is None:
-            return self._recorded(current, call)
+            return self._run(call) if current.shares(call.values) else self._recorded(current, call)
         program, result = replayed
         if checked:
             self.calls["checked"] += 1
@@ -176,7 +178,7 @@ class CompiledFunction:
 
     def _record(self, call: Call, *, lines: bool) -> tuple[Any, Recording]:
         """Call the function, recorded, with the user's ``lines`` or not; return its result as the caller gets it."""
-        inputs = [input_of(x) for x in call.values]
+        inputs = inputs_of(call.values)
         before = [counter_of(x)[0] for x in inputs]
 
         def run(tensors: Sequence[Tensor]) -> Any:
@@ -185,9 +187,12 @@ class CompiledFunction:
 
         result, recording = record_call(run, inputs, lines=lines)
         _write_back(call.values, inputs, before)
+        recording.check_written(call.values)
         return as_given(result, tensors=call.tensors or not call.values), recording
 
     def _take_in(self, current: Specialization, key: Any, recording: Recording) -> None:
+        if recording.discarded:
+            return
         states = self._keys[key]
         if any(other.adopts(recording) for other in states if other is not current):
             states.remove(current)
@@ -200,7 +205,7 @@ class CompiledFunction:
     def _run(self, call: Call) -> Any:
         """Call the function as it is."""
         self.calls["dynamic"] += 1
-        inputs = [x if isinstance(x, Tensor) else input_of(x) for x in call.values]
+        inputs = [x if isinstance(x, Tensor) else shared_input(x) for x in call.values]
         args, kwargs = call.filled(inputs)
         return as_given(self.__wrapped__(*args, **kwargs), tensors=call.tensors or not call.values)
 

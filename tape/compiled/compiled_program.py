@@ -10,6 +10,7 @@ import numpy as np
 
 from kernels.arrays.specs import Spec
 from kernels.programs.machine import GuardMissed
+from kernels.programs.recording.program import ProgramError
 from tape.compiled.call_key import Call
 from tape.compiled.recordings import Recording, live_sources
 from tape.foundation.dtypes import DEFAULT
@@ -133,6 +134,7 @@ class CompiledProgram(Program):
         arguments = [*values, *self.outside()] if self._outside else values
         if self._recipe.written:
             check_written(self._signature.names, arguments, self._written)
+            self._check_live(arguments)
         if modes.is_grad_enabled() and any(isinstance(x, Tensor) and x._slot is not None for x in arguments):
             return self._filled(self._composed(arguments))
         machine = self._started(arguments, reverse=False)
@@ -142,6 +144,13 @@ class CompiledProgram(Program):
             return self._filled([_result(o, tensors=tensors) for o in machine.outputs])
         finally:
             self._machines[False].append(machine)
+
+    def _check_live(self, arguments: Sequence[Any]) -> None:
+        """Raise where an argument that is written has memory that is read from outside."""
+        for i in self._written:
+            x = arguments[i]._value if isinstance(arguments[i], Tensor) else arguments[i]
+            if isinstance(x, np.ndarray) and any(np.may_share_memory(x, array) for array in self._live):
+                raise ProgramError("an argument that is written has memory that is read from outside")
 
     def _composed(self, arguments: Sequence[Any], *, recorded: bool = False) -> list[Tensor]:
         """Replay as one operation of the graph; one that writes to its arguments operation by operation."""

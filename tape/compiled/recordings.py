@@ -19,6 +19,7 @@ from tape.tensors import modes
 from tape.tensors.pytrees import Structure, flattened
 from tape.tensors.tensor import Tensor, as_array
 from tape.tensors.view_families import base_of, is_view
+from tape.transforms import signature
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _HELD_BY_LOOP = 2
@@ -39,6 +40,8 @@ class Recording:
         self.touched = [*recorder.taken_over, *recorder.replaced]
         self.template: Structure
         self.kept: dict[int, Any] = {}
+        self.discarded = False
+        """Whether it tells of this call alone."""
         self.impure = ""
         """What the call changed outside, so that no call of the function can be replayed."""
 
@@ -50,6 +53,15 @@ class Recording:
     def stop(self, reason: str) -> None:
         """Note why no program can be made of this call; the first reason counts."""
         self.stopped = self.stopped or reason
+
+    def check_written(self, values: Sequence[Any]) -> None:
+        """Discard the recording where an argument was written that has memory of another."""
+        arguments = self.recipe.arguments[: self.inputs]
+        written = [i for i, node in enumerate(arguments) if node in self.recipe.written]
+        try:
+            signature.check_written([f"argument {i}" for i in range(len(values))], values, written)
+        except ProgramError:
+            self.discarded = True
 
     def slim(self, live: dict[int, Any]) -> None:
         """Keep only what a later recording is compared with; what is read by reference need not be copied."""

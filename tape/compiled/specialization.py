@@ -6,7 +6,7 @@ takes over, if there is one; nothing outside of a program's memory has changed u
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,8 +14,8 @@ import numpy as np
 from tape.compiled.call_key import Call
 from tape.compiled.compiled_program import CompiledProgram, GuardMissed, program_of
 from tape.compiled.recordings import Recording, difference, shared_memory
-from tape.compiled.watched import Watch, contents_of
-from tape.tensors.tensor import Array
+from tape.compiled.watched import Unseen, Watch, contents_of, tensors_in
+from tape.tensors.tensor import Array, Tensor
 
 MOST_PROGRAMS = 32
 """Programs for calls with one key and one state of what is outside."""
@@ -36,7 +36,8 @@ class Specialization:
         self.programs: list[CompiledProgram] = []
         self._pending: dict[tuple[bytes, ...], Recording] = {}
         self._differences = 0
-        self.dynamic = ""
+        unseen = [watch.name for watch in watches if isinstance(watch, Unseen)]
+        self.dynamic = f"the function reads {unseen[0]}, which programs do not hold" if unseen else ""
         """Why calls stay dynamic; empty while they need not."""
 
     def is_current(self) -> bool:
@@ -112,6 +113,13 @@ class Specialization:
             programs = [p for p in self.programs if p is not program]
             self.programs = [program, *programs]
 
+    def shares(self, values: Sequence[Any]) -> bool:
+        """Whether arguments are, or share memory with, what the function reads from outside."""
+        outside: list[Any] = [content.array for content in self.contents]
+        for watch in self.watches:
+            outside += tensors_in(watch.expected)
+        return any(_meet(x, y) for x in values for y in outside)
+
     def changed(self) -> str:
         """Return what the function reads from outside and is not as it was; empty if nothing is."""
         return next((watch.name for watch in self.watches if watch.changed()), "")
@@ -160,6 +168,13 @@ class Specialization:
     def pending(self) -> int:
         """How many ways were taken once."""
         return len(self._pending)
+
+
+def _meet(x: Any, y: Any) -> bool:
+    if x is y:
+        return True
+    a, b = (v._value if isinstance(v, Tensor) else v for v in (x, y))
+    return isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and np.may_share_memory(a, b)
 
 
 def _last_line(recording: Recording) -> str:

@@ -58,6 +58,19 @@ class CodeWatch(Watch):
         return self.function.__code__ is not self.expected
 
 
+class Unseen(Watch):
+    """Something that the function reads, and that nobody can watch: its calls stay dynamic."""
+
+    __slots__ = ()
+
+    def __init__(self, name: str) -> None:
+        self.name, self.expected = name, None
+
+    def changed(self) -> bool:
+        """Nobody can tell."""
+        return False
+
+
 class Content:
     """What an array from outside held: NumPy may have read it, where no recorder sees that.
 
@@ -98,6 +111,16 @@ def _collect(expected: Any, arrays: dict[int, Array]) -> None:
         elif kind is not _OBJECT:
             for _, part in parts:
                 _collect(part, arrays)
+
+
+def tensors_in(expected: Any) -> list[Tensor]:
+    """Return the tensors of a snapshot."""
+    if type(expected) is not tuple:
+        return []
+    kind, value, parts = expected
+    if kind is _OBJECT:
+        return [value] if isinstance(value, Tensor) else []
+    return [] if kind is _ARRAY else [x for _, part in parts for x in tensors_in(part)]
 
 
 def snapshot(value: Any, depth: int = 0) -> Any:
@@ -175,6 +198,12 @@ def _look_into(value: Any, watches: dict[str, Watch], seen: set[Any], depth: int
 def _look(function: Any, receiver: Any, watches: dict[str, Watch], seen: set[Any], depth: int) -> None:
     while hasattr(function, "__wrapped__"):
         function = function.__wrapped__
+    if isinstance(function, functools.partial):
+        arguments = functools.partial(_itself, (function.args, function.keywords))
+        watches[f"arguments of {function!r}"] = Watch(f"arguments of {function!r}", arguments)
+        function = function.func
+    if not isinstance(function, (types.FunctionType, types.MethodType)) and not _is_known(function):
+        function = getattr(function, "__call__", function)  # noqa: B004 (its code is looked at)
     if isinstance(function, types.MethodType):
         function, receiver = function.__func__, function.__self__
     if isinstance(function, types.FunctionType) is False or function in seen or depth > _DEEPEST:
@@ -184,12 +213,12 @@ def _look(function: Any, receiver: Any, watches: dict[str, Watch], seen: set[Any
     if function.__defaults__ or function.__kwdefaults__:
         name = f"defaults of {function.__name__}"
         watches[name] = Watch(name, lambda: (function.__defaults__, function.__kwdefaults__))
-    for path in paths(function.__code__, receiver is not _MISSING):
+    for path in paths_within(function.__code__, receiver is not _MISSING):
         _follow(function, receiver, path, watches, seen, depth)
 
 
 def paths(code: types.CodeType, method: bool) -> Iterator[Path]:
-    """Yield what a function's code, and that of functions defined in it, reads from outside."""
+    """Yield what a function's code reads from outside."""
     receiver = code.co_varnames[0] if method and code.co_argcount else None
     path: list[tuple[str, Any]] = []
     pending: Any = None
@@ -203,6 +232,8 @@ def paths(code: types.CodeType, method: bool) -> Iterator[Path]:
             path = [("self", receiver)]
         elif path and name in ("LOAD_ATTR", "LOAD_METHOD"):
             path.append(("attribute", step.argval))
+        elif name == "LOAD_ATTR" and step.argval == "grad":
+            yield (("unseen", ".grad"),)
         elif path and name == "LOAD_CONST":
             pending = step.argval
             continue
@@ -213,15 +244,23 @@ def paths(code: types.CodeType, method: bool) -> Iterator[Path]:
             path = []
         pending = None
     yield tuple(path)
+
+
+def paths_within(code: types.CodeType, method: bool) -> Iterator[Path]:
+    """Yield what a function's code, and that of functions defined in it, reads from outside."""
+    yield from paths(code, method)
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            yield from paths(constant, method=False)
+            yield from paths_within(constant, method=False)
 
 
 def _follow(
     function: types.FunctionType, receiver: Any, path: Path, watches: dict[str, Watch], seen: set[Any], depth: int
 ) -> None:
     """Watch the values along a path, and look into a function at its end."""
+    if path and path[0][0] == "unseen":
+        watches[f"{path[0][1]} in {function.__qualname__}"] = Unseen(f"{path[0][1]} in {function.__qualname__}")
+        return
     value: Any = _MISSING
     for count in range(1, len(path) + 1):
         part = path[:count]
@@ -256,6 +295,8 @@ def _is_property(function: types.FunctionType, receiver: Any, path: Path) -> boo
     except Exception:  # noqa: BLE001
         return True
     kind, name = path[-1]
+    if isinstance(owner, Tensor) and name == "grad":
+        return False
     return kind == "attribute" and isinstance(getattr(type(owner), name, None), property)
 
 

@@ -382,6 +382,78 @@ def test_an_object_argument_is_watched() -> None:
         same(compiled(model, X), X * model.scale)
 
 
+def test_an_argument_may_be_what_is_outside() -> None:
+    """Calls whose arguments are, or share memory with, what the function reads tell nothing of other calls."""
+    array, tensor = np.ones(4), tape.tensor(X)
+    for outside, other in ((array, X + 2), (tensor, tape.tensor(X + 2))):
+
+        def f(x: Any, outside: Any = outside) -> Any:
+            return x * outside
+
+        compiled = tape.compile(f, check="never")
+        called(compiled, outside)
+        same(called(compiled, other), f(tape.as_tensor(other)))
+
+    def writing(x: Any) -> Any:
+        x += 1
+        return x * array
+
+    compiled = tape.compile(writing, check="never")
+    for _ in range(4):
+        same(compiled(X.copy()), writing(tape.tensor(X)))
+    same(compiled(array), np.full(4, 4.0))
+    assert array.tolist() == [2.0] * 4
+
+
+@pytest.mark.parametrize("graded", [False, True])
+def test_one_argument_may_come_twice(graded: bool) -> None:
+    compiled = tape.compile(lambda a, b: a * b, check="never")
+    x = tape.tensor(X, requires_grad=graded)
+    same(called(compiled, x, x), X * X)
+    same(called(compiled, x, x + 1), X * (X + 1))
+    if graded:
+        same(grad(compiled(x, x).sum(), x)[0], 2 * X)
+
+
+def test_gradients_of_leaves_are_read_as_they_are() -> None:
+    x = tape.tensor(X, requires_grad=True)
+    (x * x).sum().backward()
+    outside = tape.compile(lambda y: y.detach() - 0.1 * x.grad, check="never")
+    inside = tape.compile(lambda y: y.detach() - 0.1 * y.grad, check="never")
+    called(outside, x)
+    with pytest.warns(CompileWarning, match=r"the function reads \.grad in"):
+        called(inside, x)
+    assert not inside.programs
+    x.grad = None
+    (x * 3).sum().backward()
+    for compiled in (outside, inside):
+        same(compiled(x), X - 0.1 * np.full(4, 3.0))
+
+
+class Affine:
+    """A callable object."""
+
+    def __init__(self) -> None:
+        self.weight, self.shift = tape.tensor(2.0), 3
+
+    def __call__(self, x: Any) -> Any:
+        return self.weight * x + self.shift
+
+
+def test_callable_objects_and_partials_are_looked_into() -> None:
+    affine, numbers = Affine(), [1.0]
+    compiled = tape.compile(affine, check="never")
+    partial = tape.compile(functools.partial(lambda n, x: x * n[0], numbers), check="never")
+    for _ in range(4):
+        same(compiled(X), affine(tape.tensor(X)))
+        same(partial(X), X * numbers[0])
+    affine.shift, numbers[0] = 4, 5.0
+    same(called(compiled, X), affine(tape.tensor(X)))
+    same(called(partial, X), X * 5)
+    affine.weight = tape.tensor(5.0)
+    same(called(compiled, X), affine(tape.tensor(X)))
+
+
 IMPURE: dict[str, tuple[str, str]] = {
     "list": ("kept = []\ndef f(x):\n    y = x * 2\n    kept.append(y)\n    return y + 1", "stays behind|changed kept"),
     "counter": ("n = 0\ndef f(x):\n    global n\n    n += 1\n    return x * n", "the call itself changed n"),
