@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from kernels.arrays.specs import Spec, Strides
+from kernels.programs.recording import step_checks
 from kernels.programs.recording.lines import Lines
 from kernels.programs.recording.program import Node, Recipe
 from kernels.programs.recording.program_words import HEAD, StepKind, Steps, steps_from
@@ -89,6 +90,7 @@ def decoded(tree: dict[str, Any], decoder: Decoder) -> Recipe:
         _lines(tree["lines"], decoder) if tree.get("lines") is not None else None,
     )
     _check_nodes(recipe)
+    step_checks.check(recipe)
     return recipe
 
 
@@ -195,5 +197,6 @@ def _check_nodes(recipe: Recipe) -> None:
         room = base.spec.size * base.spec.dtype.itemsize // spec.dtype.itemsize
         if base.base is not None or not _fits(node.offset, spec.shape, spec.strides, spec, room):
             raise ValueError(f"{spec} at {node.offset} leaves the memory of {base.spec}")
-        if not _fits(node.buffer_offset, spec.shape, spec.gradient, spec, family.spec.buffer_size):
+        size = family.spec.buffer_size * (family.spec.dtype == spec.dtype)
+        if family.family is not None or not _fits(node.buffer_offset, spec.shape, spec.gradient, spec, size):
             raise ValueError(f"{spec} at {node.buffer_offset} leaves the gradient of {family.spec}")
