@@ -81,8 +81,13 @@ def call_of(args: tuple[Any, ...], kwargs: dict[str, Any], static: Collection[An
             places.append(i)
             tensors = tensors or isinstance(x, Tensor)
     mode = modes.current()
-    key = (structure, tuple(kinds), mode.grad, get_default_dtype())
+    key = (structure, _order(structure), tuple(kinds), mode.grad, get_default_dtype())
     return Call(key, [leaves[i] for i in places], tensors, leaves, places, structure)
+
+
+def _order(structure: Structure) -> tuple[Any, ...]:
+    """Return the keys of a structure, in order: structures are equal whatever the order of a dict's."""
+    return (structure.keys, *[_order(part) for part in structure.parts if part.kind is not None])
 
 
 def _kind(x: Any) -> Any:

@@ -38,7 +38,7 @@ def _state(state: Any) -> list[str]:
 
 
 def _signature(key: Any) -> str:
-    return ", ".join(map(_leaf, key[1]))
+    return ", ".join(map(_leaf, key[2]))
 
 
 def _leaf(kind: Any) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from kernels.arrays.sweep_interface import Array
+from kernels.codegen.tasks import NodeRef
 from kernels.instructions import python_pullbacks
 from kernels.programs.machine import Machine, pullback_plan
 from kernels.programs.recording.program import Recipe
@@ -40,6 +43,19 @@ class Pulling:
         self._machines: list[Machine] = []
         self._first: Machine | None = None
         self._lock = threading.Lock()
+
+    @functools.cached_property
+    def reached(self) -> list[frozenset[int]]:
+        """For each result with a gradient, the numbers of the arguments that it depends on."""
+        recipe = self.recipe
+        masks = {recipe.family_of(recipe.arguments[i]): 1 << i for i in self.graded}
+        for step in recipe.steps:
+            if step.form is not None:
+                operands = [recipe.family_of(o.node) for o in step.operands if isinstance(o, NodeRef)]
+                result = recipe.family_of(step.result)
+                masks[result] = functools.reduce(operator.or_, [masks.get(o, 0) for o in (result, *operands)])
+        outputs = [masks.get(recipe.family_of(recipe.outputs[k]), 0) for k in self.with_gradient]
+        return [frozenset(i for i in self.graded if mask >> i & 1) for mask in outputs]
 
     def pulled(self, values: Sequence[Any], cotangents: Sequence[Array | None]) -> list[Array]:
         """Return the gradients of the graded arguments; -0.0 marks elements that nothing reached.

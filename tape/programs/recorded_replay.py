@@ -86,9 +86,11 @@ class ReplayCall(Call):
         """Return the gradient of each tensor among the arguments that needs one."""
         program = self.program
         cotangents = [by_result.get(k) for k in range(len(self.specs)) if k not in self.constant]
-        gradients = dict(zip(program.pulling.graded, program.pulling.pulled(values, cotangents), strict=True))
+        pulling = program.pulling
+        gradients = dict(zip(pulling.graded, pulling.pulled(values, cotangents), strict=True))
+        reached = set().union(*[r for r, g in zip(pulling.reached, cotangents, strict=True) if g is not None])
         needed = [i for i, is_tensor in enumerate(self.is_tensor[1:]) if is_tensor]
-        return [gradients.get(i) if self.needs[i + 1] else None for i in needed]
+        return [gradients.get(i) if self.needs[i + 1] and i in reached else None for i in needed]
 
 
 def recorded(program: Any, arguments: Sequence[Any], results: Sequence[Any]) -> list[Tensor]:

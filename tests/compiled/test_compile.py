@@ -131,6 +131,13 @@ def test_results_own_their_memory() -> None:
     assert x[0] == 0.5
 
 
+def test_dicts_of_another_order() -> None:
+    compiled = tape.compile(lambda d: d["a"] - d["b"], check="never")
+    for _ in range(4):
+        same(compiled({"a": X, "b": 2 * X}), -X)
+        same(compiled({"b": X, "a": 2 * X}), X)
+
+
 def test_a_decorator_with_arguments() -> None:
     @tape.compile(static=("p",), traced=["n"], check="always")
     def f(x: Any, p: float, n: int) -> Any:
@@ -672,3 +679,16 @@ def test_programs_are_drawn_profiled_and_measured() -> None:
     dynamic = tape.compile(lambda x: x * tape.rand(4))
     with pytest.raises(tape.programs.program.ProgramError, match="stay dynamic"), pytest.warns(CompileWarning):
         dynamic.profile(X)
+
+
+def test_a_result_leads_to_the_arguments_that_it_depends_on() -> None:
+    compiled = tape.compile(lambda x, y: (x * y, x.sum()), check="never")
+    called(compiled, *(x := tape.tensor(X, requires_grad=True), y := tape.tensor(2.0, requires_grad=True)))
+    product, total = compiled(x, y)
+    total.backward(retain_graph=True)
+    assert y.grad is None
+    same(x.grad, np.ones(4))
+    with pytest.raises(RuntimeError, match="not have been used"):
+        grad(total, y, retain_graph=True)
+    product.sum().backward()
+    same(y.grad, X.sum())
