@@ -64,8 +64,8 @@ def _check_specs(recipe: Recipe, step: Step) -> None:
         return
     base = recipe.nodes[recipe.family_of(step.result)].spec if isinstance(op, Write) else result
     alike = form.op is op and form.spec is base and len(form.specs) == len(specs)
-    own = [s for i, s in enumerate(form.specs) if s is not None and not (isinstance(op, Write) and i == 0)]
-    if not alike or any(all(s is not spec for spec in specs) for s in own):
+    first = 1 if isinstance(op, Write) else 0  # whose form has the spec of the base
+    if not alike or any(s is not None and s is not x for s, x in zip(form.specs[first:], specs[first:], strict=True)):
         raise ValueError(f"{op.name} has a form of other operands")
     if isinstance(op, Write):
         _check_written(step, form, result)
