@@ -16,7 +16,7 @@ from tape.compiled.recordings import Recording, live_sources
 from tape.foundation.dtypes import DEFAULT
 from tape.programs.interpreting import interpreted
 from tape.programs.program import Program
-from tape.programs.recorded_replay import recorded
+from tape.programs.recorded_replay import recorded, result_tensors
 from tape.tensors import modes
 from tape.tensors.tensor import Array, Tensor, as_array, constant_tensor, scalar_or_array
 from tape.transforms.signature import Signature, check_written
@@ -123,7 +123,7 @@ class CompiledProgram(Program):
             return None
         if graded and self.mode.grad:
             return (self._filled(recorded(self, values, results)),)
-        return (self._filled([constant_tensor(x) for x in results]),)
+        return (self._filled(result_tensors(self.pulling.specs, results)),)
 
     def is_current(self) -> bool:
         """Whether the tensors that it reads by reference still have the memory that they had."""

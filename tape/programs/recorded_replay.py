@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from kernels.arrays.specs import SCALAR, Spec
 from kernels.arrays.sweep_interface import Array
 from kernels.instructions import python_pullbacks
 from kernels.instructions.entries import Instruction
@@ -93,10 +94,18 @@ class ReplayCall(Call):
         return [gradients.get(i) if self.needs[i + 1] and i in reached else None for i in needed]
 
 
+def result_tensors(specs: Sequence[Spec], results: Sequence[Any]) -> list[Tensor]:
+    """Return a replay's results as tensors; numbers come as floats, of float32 too."""
+    return [
+        constant_tensor(np.array(x, spec.dtype) if type(x) is float and spec is not SCALAR else x)
+        for x, spec in zip(results, specs, strict=True)
+    ]
+
+
 def recorded(program: Any, arguments: Sequence[Any], results: Sequence[Any]) -> list[Tensor]:
     """Return the results of a replay as tensors, recorded as one instruction with these arguments."""
     call, tape = ReplayCall(program, arguments), modes.own_tape()
-    outputs = [constant_tensor(x) for x in results]
+    outputs = result_tensors(program.pulling.specs, results)
     tensors = [x for x in arguments if isinstance(x, Tensor)]
     specs = tuple([None if x._slot is None else x._form.spec for x in tensors])
     pulling = program.pulling

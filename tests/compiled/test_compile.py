@@ -6,6 +6,7 @@ import functools
 import math
 import pickle
 import re
+import signal
 import threading
 import warnings
 from collections.abc import Callable
@@ -19,6 +20,7 @@ import tape
 from tape.autograd import grad
 from tape.compiled.compiled_program import CompiledProgram
 from tape.errors import CompileWarning
+from tests.conftest import Fresh
 
 X = np.array([0.5, -1.0, 2.0, 3.0])
 
@@ -603,6 +605,82 @@ def test_modes_belong_to_the_signature() -> None:
             same(made(X), made.__wrapped__(tape.tensor(X)))
         finally:
             tape.set_default_dtype(np.float64)
+
+
+AT_RANDOM = """
+import random, signal, time, warnings
+import numpy as np
+import tape
+from tape.tensors import modes
+
+class Interrupt(BaseException):
+    pass
+
+def interrupt(number, frame):
+    raise Interrupt
+
+signal.signal(signal.SIGALRM, interrupt)
+weights, at, chance, caught = np.ones(4), np.arange(4.0), random.Random(1), 0
+
+def f(x):
+    y = x * weights
+    if y.sum() > 0:
+        for _ in range(20):
+            y = tape.sin(y) * x
+    return y.sum()
+
+expected = [float(f(tape.tensor(sign * at))) for sign in (1, -1)]
+for _ in range(40):
+    value, both = tape.compile(f), tape.compile(tape.value_and_grad(f))
+    try:
+        signal.setitimer(signal.ITIMER_REAL, chance.uniform(1e-6, 0.02))
+        for sign in (1, -1) * 4:
+            value(sign * at)
+            both(sign * at)
+        x = tape.tensor(at, requires_grad=True)
+        for _ in range(4):
+            value(x).backward()
+        time.sleep(1)
+    except Interrupt:
+        caught += 1
+    assert (tape.is_grad_enabled(), modes.current().recorder) == (True, None)
+    for k, sign in enumerate((1, -1)):
+        for _ in range(4):
+            assert value(sign * at) == both(sign * at)[0] == expected[k]
+print(caught)
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no interval timer here")
+def test_interrupts_leave_compiled_functions_usable(fresh: Fresh) -> None:
+    assert fresh(AT_RANDOM).communicate(timeout=120) == ("40\n", "")
+
+
+LONG = """
+import _thread, threading
+import numpy as np
+import tape
+
+def walk(x):
+    for _ in range(30000):
+        x = tape.sin(x)
+    return x.sum()
+
+compiled = tape.compile(walk, check="never")
+at = np.linspace(0, 1, 1000)
+for _ in range(3):
+    expected = compiled(at)
+threading.Timer(0.02, _thread.interrupt_main).start()
+try:
+    while True:
+        compiled(at)
+except KeyboardInterrupt:
+    print(compiled(at) == expected)
+"""
+
+
+def test_an_interrupt_in_a_long_replay_is_taken_between_its_parts(fresh: Fresh) -> None:
+    assert fresh(LONG).communicate(timeout=120) == ("True\n", "")
 
 
 def test_many_threads_call_one_function() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import tape
 from tape.autograd import grad
 
-EXAMPLES = int(os.environ.get("TAPE_COMPILE_EXAMPLES", "300"))
+EXAMPLES = int(os.environ.get("TAPE_COMPILE_EXAMPLES", "2000"))
 UNARY = [tape.sin, tape.tanh, abs, lambda x: x * 2.0, lambda x: x * x, lambda x: -x, lambda x: x.clone()]
 BINARY = [lambda a, b: a + b, lambda a, b: a * b, lambda a, b: a - b, tape.maximum]
 instruction = st.tuples(st.integers(0, 19), st.integers(0, 9), st.integers(0, 9), st.integers(0, 9))
@@ -164,7 +164,7 @@ def agree(one: list[Any], other: list[Any]) -> bool:
 
 
 @pytest.mark.filterwarnings("ignore")
-@settings(max_examples=EXAMPLES, deadline=None, derandomize=EXAMPLES < 1000)
+@settings(max_examples=EXAMPLES, deadline=None, derandomize=EXAMPLES <= 2000)
 @given(
     st.lists(instruction, min_size=1, max_size=7),
     st.lists(st.tuples(change, st.integers(0, 2**31)), min_size=4, max_size=9),

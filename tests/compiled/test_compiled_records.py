@@ -15,7 +15,7 @@ CASES = [case for op in OPS.values() for case in record_cases.cases_of(op) if ca
 PARAMETERS = [
     pytest.param(case, np.float64, id=f"{case.name}-f8", marks=[pytest.mark.quick] * case.quick) for case in CASES
 ] + [pytest.param(case, np.float32, id=f"{case.name}-f4") for case in CASES if case.single]
-CALLS = 4
+CALLS = 6
 
 
 @pytest.mark.parametrize(("case", "dtype"), PARAMETERS)

@@ -141,8 +141,10 @@ OPEN = {
 }
 """Why functions take any number of arguments, and which: in PyTorch, NumPy and SciPy they do, too."""
 
-NO_SIGNATURE = {"tape.autograd.GradcheckError", "tape.errors.DetachWarning", "tape.errors.GradError",
-                "tape.linalg.LinAlgError"}  # fmt: skip
+NO_SIGNATURE = {
+    "tape.autograd.GradcheckError", "tape.errors.CompileWarning", "tape.errors.DetachWarning",
+    "tape.errors.FileFormatError", "tape.errors.GradError", "tape.linalg.LinAlgError",
+}  # fmt: skip
 """Classes whose constructor is a builtin's, without one."""
 
 
