@@ -63,8 +63,9 @@ class CompiledFunction:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Replay, or call the function."""
-        if self._fast is not None and not kwargs:
-            program, state = self._fast
+        fast = self._fast  # other threads may set it
+        if fast is not None and not kwargs:
+            program, state = fast
             if program.is_mode(modes.current()) and state.is_current():
                 replayed = state.at_once(program, args)
                 if replayed is not None:
@@ -73,13 +74,10 @@ class CompiledFunction:
         return self._called(args, kwargs)
 
     def _called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        mode = modes.current()
-        if mode.recorder is not None:  # part of another program
-            return self.__wrapped__(*args, **kwargs)
-        call = self._taken(args, kwargs)
+        call, mode = self._taken(args, kwargs), modes.current()
         if call is None:
             return self._otherwise(args, kwargs)
-        observed = mode.inference or mode.pack is not None or mode.anomaly is not None
+        observed = mode.recorder is not None or mode.inference or mode.pack is not None or mode.anomaly is not None
         current = None if self._dynamic or observed else self._current(call)
         return self._run(call) if current is None or current.dynamic else self._replayed(current, call)
 
@@ -161,8 +159,8 @@ class CompiledFunction:
 
     def _recorded(self, current: Specialization, call: Call) -> Any:
         """Record a call."""
-        read = [(x, x.tobytes()) for known in self._keys.values() for state in known for x in state.arrays()]
-
+        states = [state for known in list(self._keys.values()) for state in list(known)]
+        read = [(x, x.tobytes()) for state in states for x in state.arrays()]
         result, recording = self._record(call, lines=current.pending > 0)
         self.calls["recorded"] += 1
         changed = current.changed()

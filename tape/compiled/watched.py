@@ -146,7 +146,8 @@ def _parts(value: Any) -> list[tuple[Any, Any]] | None:
         return list(enumerate(value))
     if kind is dict:
         return list(value.items())
-    if isinstance(value, (*_WHOLE, type)) or _is_known(value) or not hasattr(value, "__dict__"):
+    whole = isinstance(value, (*_WHOLE, type)) or hasattr(value, "__wrapped__")  # functions, compiled ones, too
+    if whole or _is_known(value) or not hasattr(value, "__dict__"):
         return None
     return list(vars(value).items())
 
@@ -187,12 +188,17 @@ def _itself(value: Any) -> Any:
 
 def _look_into(value: Any, watches: dict[str, Watch], seen: set[Any], depth: int) -> None:
     """Look into a function, and into those in a container."""
-    if isinstance(value, (types.FunctionType, types.MethodType)):
+    if _has_code(value):
         _look(value, _MISSING, watches, seen, depth + 1)
     elif type(value) in (list, tuple, dict) and len(value) <= _MOST:
         for part in value.values() if type(value) is dict else value:
-            if isinstance(part, (types.FunctionType, types.MethodType)):
+            if _has_code(part):
                 _look(part, _MISSING, watches, seen, depth + 1)
+
+
+def _has_code(value: Any) -> bool:
+    """Whether something is a function of Python's, bound, decorated or compiled or not."""
+    return isinstance(value, (types.FunctionType, types.MethodType)) or hasattr(value, "__wrapped__")
 
 
 def _look(function: Any, receiver: Any, watches: dict[str, Watch], seen: set[Any], depth: int) -> None:
