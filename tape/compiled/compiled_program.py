@@ -12,7 +12,7 @@ from kernels.arrays.specs import Spec
 from kernels.programs.machine import GuardMissed
 from kernels.programs.recording.program import ProgramError
 from tape.compiled.call_key import Call
-from tape.compiled.recordings import Recording, live_sources
+from tape.compiled.recordings import Recording, kept, live_sources
 from tape.foundation.dtypes import DEFAULT
 from tape.programs.interpreting import interpreted
 from tape.programs.program import Program
@@ -164,9 +164,12 @@ class CompiledProgram(Program):
         return None if results is None else (self._filled(results),)
 
     def _filled(self, values: Sequence[Any]) -> Any:
-        if self._fresh:
-            self._kept = {i: x.copy() if isinstance(x, np.ndarray) else x for i, x in self._kept.items()}
-        return super()._filled(values)
+        if not self._fresh:
+            return super()._filled(values)
+        remaining, count = iter(values), len(self._template)
+        return self._template.filled(
+            [kept(self._kept[i]) if i in self._kept else next(remaining) for i in range(count)]
+        )
 
 
 def _leaf(x: Any) -> tuple[type, Spec | None, bool]:

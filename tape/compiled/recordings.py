@@ -98,7 +98,7 @@ def record_call(
     recording = Recording(recorder, len(inputs))
     recording.template, recording.recipe.outputs = template, outputs
     recording.recipe.steps.fit()
-    recording.kept = {i: _kept(x) for i, x in enumerate(leaves) if not isinstance(x, Tensor)}
+    recording.kept = {i: kept(x) for i, x in enumerate(leaves) if not isinstance(x, Tensor)}
     _look_for_changes(recorder, recording)
     escaped = "" if recording.stopped else _escaped(recorder, leaves)
     if escaped:
@@ -127,7 +127,8 @@ def _outputs(recorder: CallRecorder, leaves: Sequence[Any]) -> list[int]:
         return []
 
 
-def _kept(x: Any) -> Any:
+def kept(x: Any) -> Any:
+    """Return a result that is no tensor as it is kept, or given out: an array copied."""
     return x.copy() if isinstance(x, np.ndarray) else x
 
 

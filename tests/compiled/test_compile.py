@@ -133,6 +133,14 @@ def test_results_own_their_memory() -> None:
     assert x[0] == 0.5
 
 
+def test_arrays_that_are_no_values_are_each_calls_own() -> None:
+    compiled = tape.compile(lambda x: (x * 2, np.ones(3)), check="never")
+    for _ in range(6):
+        _, ones = compiled(X)
+        assert ones.tolist() == [1.0, 1.0, 1.0]
+        ones[:] = 9.0
+
+
 def test_dicts_of_another_order() -> None:
     compiled = tape.compile(lambda d: d["a"] - d["b"], check="never")
     for _ in range(4):
