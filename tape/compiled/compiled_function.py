@@ -133,7 +133,7 @@ class CompiledFunction:
         if checked:
             self.calls["checked"] += 1
             if not same_results(result, expected):
-                current.drop("a replay differed from dynamic mode")
+                current.dynamic = "a replay differed from dynamic mode"
                 self._warn(current.dynamic)
                 return expected
         self._fast = None

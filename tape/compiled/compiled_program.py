@@ -49,7 +49,8 @@ class CompiledProgram(Program):
     """What later recordings are compared with."""
     _outside: list[Any]
     _readers: list[tuple[Tensor, Array]]
-    _live: list[Array]
+    live: list[Array]
+    """The arrays from outside that it reads by reference."""
     _written: list[int]
     _fresh: bool
     """Whether results hold arrays that are no values of the program, and are copied for each call."""
@@ -63,7 +64,7 @@ class CompiledProgram(Program):
             self._outside.append(source)
             return
         self._recipe.nodes[node] = replace(entry, constant=source)
-        self._live.append(source)
+        self.live.append(source)
         reader = second.readers.get(node)
         if reader is not None and first.readers.get(node) is reader:
             self._readers.append((reader, as_array(reader)))
@@ -71,11 +72,6 @@ class CompiledProgram(Program):
     def outside(self) -> list[Any]:
         """Return the values, now, of the arguments that come from outside."""
         return [x if isinstance(x, Tensor) else np.array(x) for x in self._outside]
-
-    @property
-    def live(self) -> list[Array]:
-        """The arrays from outside that it reads by reference."""
-        return self._live
 
     @property
     def writes(self) -> bool:
@@ -149,7 +145,7 @@ class CompiledProgram(Program):
         """Raise where an argument that is written has memory that is read from outside."""
         for i in self._written:
             x = arguments[i]._value if isinstance(arguments[i], Tensor) else arguments[i]
-            if isinstance(x, np.ndarray) and any(np.may_share_memory(x, array) for array in self._live):
+            if isinstance(x, np.ndarray) and any(np.may_share_memory(x, array) for array in self.live):
                 raise ProgramError("an argument that is written has memory that is read from outside")
 
     def _composed(self, arguments: Sequence[Any], *, recorded: bool = False) -> list[Tensor]:
@@ -191,7 +187,7 @@ def as_number(value: Array) -> Any:
 def program_of(first: Recording, second: Recording) -> CompiledProgram:
     """Return the program of two recordings that did the same; both are still held."""
     self = CompiledProgram.__new__(CompiledProgram)
-    self._readers, self._live, self._outside = [], [], list(second.outer)
+    self._readers, self.live, self._outside = [], [], list(second.outer)
     live, recipe = live_sources(first, second), second.recipe
     self._recipe = recipe = replace(recipe, nodes=[*recipe.nodes], arguments=[*recipe.arguments])
     for node, source in live.items():

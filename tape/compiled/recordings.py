@@ -81,20 +81,8 @@ def record_call(
     ``lines``: the user's lines are kept. ``graded`` turns gradient mode on.
     """
     before, recorder = modes.current(), CallRecorder(lines=lines)
-    try:
-        modes.set_mode(before._replace(recorder=recorder, grad=graded or before.grad))
-        for x in inputs:
-            recorder.argument(x)
-        result = function(inputs)
-        leaves, template = flattened(result, none=True)
-        del result
-        outputs = _outputs(recorder, leaves)
-    finally:
-        try:
-            modes.restore(before)
-        except BaseException:  # an interrupt
-            modes.restore(before)
-            raise
+    mode = before._replace(recorder=recorder, grad=graded or before.grad)
+    leaves, template, outputs = modes.call_under(mode, _called, recorder, function, inputs)
     recording = Recording(recorder, len(inputs))
     recording.template, recording.recipe.outputs = template, outputs
     recording.recipe.steps.fit()
@@ -104,6 +92,16 @@ def record_call(
     if escaped:
         recording.impure = f"a tensor that the call made, {escaped}, stays behind somewhere else than in its result"
     return template.filled(owned(leaves, inputs)), recording
+
+
+def _called(
+    recorder: CallRecorder, function: Callable[[list[Tensor]], Any], inputs: list[Tensor]
+) -> tuple[list[Any], Structure, list[int]]:
+    """Call a function on the arguments of a recorder; return its results, their structure and their nodes."""
+    for x in inputs:
+        recorder.argument(x)
+    leaves, template = flattened(function(inputs), none=True)
+    return leaves, template, _outputs(recorder, leaves)
 
 
 def owned(leaves: Sequence[Any], inputs: Sequence[Tensor]) -> list[Any]:

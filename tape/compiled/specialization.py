@@ -160,10 +160,6 @@ class Specialization:
         for content in self.contents:
             content.trusted = content.trusted or (content.array.nbytes > LARGE and id(content.array) in live)
 
-    def drop(self, reason: str) -> None:
-        """Keep calls dynamic from now on."""
-        self.dynamic = reason
-
     @property
     def pending(self) -> int:
         """How many ways were taken once."""

@@ -13,7 +13,7 @@ from tape.programs.program import Program, program_of
 from tape.tensors import modes
 from tape.tensors.operands import native
 from tape.tensors.program_recorder import ProgramRecorder
-from tape.tensors.pytrees import flattened
+from tape.tensors.pytrees import Structure, flattened
 from tape.tensors.tensor import Tensor, leaf, scalar_or_array
 from tape.transforms.signature import Signature, check_written
 
@@ -96,28 +96,28 @@ def _recorded(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
     """Return the program of a call."""
     signature, recorder = Signature(args, kwargs), _recorder(lines=lines)
     values = list(signature.values(args, kwargs))
-    before = modes.current()
-    try:
-        modes.set_mode(modes.Mode(grad=True, recorder=recorder))
-        tensors = [_argument(name, x) for name, x in zip(signature.names, values, strict=True)]
-        for i, (x, a) in enumerate(zip(tensors, values, strict=True)):
-            recorder.lends(i, a._value if isinstance(a, Tensor) else a)
-            recorder.argument(x)
-        positional, keywords = signature.filled(tensors)
-        leaves, template = flattened(fun(*positional, **keywords), none=True)
-        kept = {i: _checked_output(x) for i, x in enumerate(leaves) if not isinstance(x, Tensor)}
-        recorder.recipe.outputs = [recorder.reference(x).node for x in leaves if isinstance(x, Tensor)]
-    finally:
-        try:
-            modes.restore(before)
-        except BaseException:  # an interrupt
-            modes.restore(before)
-            raise
+    mode = modes.Mode(grad=True, recorder=recorder)
+    template, kept = modes.call_under(mode, _run, fun, signature, values, recorder)
     recorder.check()
     recorder.recipe.steps.fit()
     written = [i for i, node in enumerate(recorder.recipe.arguments) if node in recorder.recipe.written]
     check_written(signature.names, values, written)
     return program_of(recorder, signature, template, kept)
+
+
+def _run(
+    fun: Callable[..., Any], signature: Signature, values: list[Any], recorder: ProgramRecorder
+) -> tuple[Structure, dict[int, Any]]:
+    """Run a function on leaves for these values; return the structure of its results, and those that are no values."""
+    tensors = [_argument(name, x) for name, x in zip(signature.names, values, strict=True)]
+    for i, (x, a) in enumerate(zip(tensors, values, strict=True)):
+        recorder.lends(i, a._value if isinstance(a, Tensor) else a)
+        recorder.argument(x)
+    positional, keywords = signature.filled(tensors)
+    leaves, template = flattened(fun(*positional, **keywords), none=True)
+    kept = {i: _checked_output(x) for i, x in enumerate(leaves) if not isinstance(x, Tensor)}
+    recorder.recipe.outputs = [recorder.reference(x).node for x in leaves if isinstance(x, Tensor)]
+    return template, kept
 
 
 def _argument(name: str, value: Any) -> Tensor:

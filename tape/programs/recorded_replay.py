@@ -104,11 +104,10 @@ def result_tensors(specs: Sequence[Spec], results: Sequence[Any]) -> list[Tensor
 
 def recorded(program: Any, arguments: Sequence[Any], results: Sequence[Any]) -> list[Tensor]:
     """Return the results of a replay as tensors, recorded as one instruction with these arguments."""
-    call, tape = ReplayCall(program, arguments), modes.own_tape()
-    outputs = result_tensors(program.pulling.specs, results)
+    call, tape, pulling = ReplayCall(program, arguments), modes.own_tape(), program.pulling
+    outputs = result_tensors(pulling.specs, results)
     tensors = [x for x in arguments if isinstance(x, Tensor)]
     specs = tuple([None if x._slot is None else x._form.spec for x in tensors])
-    pulling = program.pulling
     graded = pulling.with_gradient
     if not graded:
         return outputs

@@ -141,6 +141,20 @@ def change(mode: Mode, before: Mode, result: Result) -> Result:
         raise
 
 
+def call_under(mode: Mode, function: Callable[..., Result], *args: Any) -> Result:
+    """Call a function under another mode of this context; no interrupt leaves that mode behind."""
+    before = _mode.get()
+    try:
+        set_mode(mode)
+        return function(*args)
+    finally:
+        try:
+            restore(before)
+        except BaseException:  # an interrupt
+            restore(before)
+            raise
+
+
 @contextmanager
 def under(mode: Mode) -> Iterator[None]:
     """Change the mode of this context for a while."""
