@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Callable
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -74,6 +75,16 @@ class Comparison:
 
 
 @dataclass(slots=True)
+class Steering:
+    """A row that steers a loop: which, and its number or limit; ``saved`` are the nodes that it keeps or restores."""
+
+    kind: int
+    places: tuple[Place, ...]
+    number: int = 0
+    saved: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True)
 class PythonCall:
     """Python in the middle of a program: ``run`` gets the values, or the gradients, of these nodes as arrays."""
 
@@ -84,7 +95,7 @@ class PythonCall:
     """Where they stand: of a gradient, the base."""
 
 
-Task = Call | UfuncCall | Fill | Comparison | PythonCall
+Task = Call | UfuncCall | Fill | Comparison | Steering | PythonCall
 
 
 class Tasks:

@@ -46,6 +46,8 @@ class Lowering(Protocol):
     """Nodes that the pullbacks of steps read, by the places of the steps."""
     extras: dict[int, tuple[int, ...]]
     """The results without a gradient of routines, likewise."""
+    loops: Any
+    """The loops, told where they and their bodies begin and end."""
 
     def spec(self, node: int) -> Spec:
         """Return the spec of a node."""

@@ -133,6 +133,12 @@ TAPE_BITS = 44
 R_KIND, R_ADDRESS, R_LAYOUT, R_POINTERS, R_ACCUMULATE, R_DATA, R_OPERANDS = range(7)
 ROW = 8
 RUN_KERNEL, RUN_NEST, RUN_FILL8, RUN_FILL4, RUN_INLINE, RUN_GUARD = range(6)
+RUN_LOOP, RUN_BODY, RUN_AGAIN, RUN_NEXT, RUN_BACK, RUN_CHOOSE, RUN_RESTORE, RUN_BEFORE = range(6, 14)
+"""What steers a loop: kernels/programs/lowering/loop_rows.py."""
+
+# The words of a loop, and those that the loops of a program share.
+L_COUNT, L_LEFT, L_TOP, L_LIMIT, LOOP_WORDS = range(5)
+S_STACK, S_ROOM, S_TOP, S_FUEL, S_NEEDED, STACK_WORDS = range(6)
 
 # A tensor as an object of Python, in bytes: after its header, references, then what is no reference.
 O_TYPE, O_VALUE, O_FORM, O_BASE, O_VIEWS, O_SHARED, O_EXTRAS = range(8, 64, 8)

@@ -95,7 +95,7 @@ class _Run:
         for k in range(len(rows.words)):
             address, call = rows.start + 8 * words.ROW * k, calls.get(k)
             begin = now()
-            missed = native(address, 1)
+            missed = native(address, 0, 1)
             if call is not None:
                 call()
             times.append(now() - begin)
@@ -110,7 +110,7 @@ class _Run:
         native, now, start, call, times = self.machine.native, perf_counter_ns, self.machine.forward.start, None, []
         for _ in range(_LOOKS):
             begin = now()
-            native(start, 0)
+            native(start, 0, 0)
             if call is not None:
                 call()
             times.append(now() - begin)

@@ -24,6 +24,8 @@ from kernels.programs.running.exchange import Exchange
 Array = np.ndarray[Any, Any]
 _WIDTH = 8 * words.ROW
 """Bytes of a row."""
+_FIRST_STACK = 1 << 9
+"""Words that the iterations of loops may save at first."""
 _LONG = 10_000
 """Elements that a program computes, from which on other threads may run Python meanwhile: some ten microseconds."""
 
@@ -41,7 +43,14 @@ def lowered(recipe: Recipe, *, reverse: bool) -> tuple[Plan, Lowering, Reverse]:
     forward, back = len(tasks), Reverse(copied, lowering)
     if reverse and copied.wants(copied.outputs[0]):
         back.run(copied.outputs[0])
-    return Plan(copied, tasks, forward, back.buffers, reverse), lowering, back
+    return _planned(lowering, back, forward, differentiates=reverse), lowering, back
+
+
+def _planned(lowering: Lowering, back: Reverse, forward: int, *, differentiates: bool) -> Plan:
+    loops = lowering.loops
+    loops.finish()
+    buffers = back.buffers
+    return Plan(lowering.recipe, lowering.tasks, forward, buffers, differentiates, loops=loops.all, stack=loops.stack)
 
 
 def pullback_plan(recipe: Recipe) -> Plan:
@@ -62,7 +71,7 @@ def pullback_plan(recipe: Recipe) -> Plan:
     tasks = lowering.run()
     forward, back = len(tasks), Reverse(copied, lowering)
     back.run_from(pairs)
-    return Plan(copied, tasks, forward, back.buffers, differentiates=True)
+    return _planned(lowering, back, forward, differentiates=True)
 
 
 class GuardMissed(ProgramError):  # noqa: N818 (no error where there is another program, or the function)
@@ -97,6 +106,8 @@ class Machine:
             for i in plan.recipe.arguments
             if nodes[i].differentiable and plan.differentiates
         ]
+        self.shared = placing.view(plan.stack) if plan.loops else None
+        """What loops know of the stack."""
         self._open()
         steps = plan.recipe.steps
         kinds = any(isinstance(kind.op, Guard) for kind in steps.kinds)
@@ -117,6 +128,7 @@ class Machine:
         clone.inputs, clone.outputs, clone.gradients = (
             [self._moved(x, clone) for x in group] for group in (self.inputs, self.outputs, self.gradients)
         )
+        clone.shared = None if self.shared is None else self._moved(self.shared, clone)
         clone.forward, clone.reverse = self._moved_rows(self.forward, clone), self._moved_rows(self.reverse, clone)
         clone._open()
         return clone
@@ -135,6 +147,10 @@ class Machine:
         ]
         releases = sum(row_set.work for row_set in rows) >= _LONG
         whole = (where(joined), len(joined), releases) if all(simple) and not custom.RUNNING else None
+        self._joined = where(joined), len(joined)
+        if self.shared is not None:
+            self.stack = np.empty(_FIRST_STACK, np.int64)
+            self.shared[:] = where(self.stack), len(self.stack), 0, words.WORK_BETWEEN_CHECKS, 0
         results, gradients = (self.outputs, self.gradients) if not self.marks else (self.gradients, [])
         self.exchange = Exchange(self.inputs, results, gradients, whole, exactly=self.exactly)
 
@@ -160,18 +176,39 @@ class Machine:
     def run(self, rows: Rows) -> None:
         """Run rows of the native program; :class:`GuardMissed` where a guard stops it."""
         for first, stop, call in rows.stretches:  # between them Python can take an interrupt
-            missed = self.native(rows.start + first * _WIDTH, stop - first)
-            if missed >= 0:
-                raise self._missed(first + missed)
+            self.through(rows.start, first, stop)
             if call is not None:
                 call()
         if custom.RUNNING:
             custom.check_failed()
 
+    def through(self, rows: int, first: int, stop: int) -> None:
+        """Run rows from one to another; where loops pause, Python can take an interrupt, and they get room."""
+        self._resumed(self.native(rows, first, stop), rows, stop)
+
+    def _resumed(self, came_to: int, rows: int, stop: int) -> None:
+        while came_to < -1:
+            if self.shared is not None and self.shared[words.S_NEEDED]:
+                self._enlarge(int(self.shared[words.S_NEEDED]))
+            came_to = self.native(rows, -2 - came_to, stop)
+        if came_to >= 0:
+            raise self._missed(came_to)
+
+    def _enlarge(self, size: int) -> None:
+        """Give the stack room for so many more words, at least."""
+        stack = np.empty(2 * len(self.stack) + size, np.int64)
+        stack[: len(self.stack)] = self.stack
+        self.stack = stack
+        assert self.shared is not None
+        for place, value in ((words.S_STACK, where(stack)), (words.S_ROOM, len(stack)), (words.S_NEEDED, 0)):
+            self.shared[place] = value
+
     def _missed(self, row: int) -> GuardMissed:
         """Return which guard stopped the program, and the value that it found."""
         rows = self.forward.words
         number = int(np.count_nonzero(rows[:row, words.R_KIND] == words.RUN_GUARD))
+        if rows[row, words.R_KIND] != words.RUN_GUARD:
+            return GuardMissed(number, b"", "the begin of a loop")
         pointers = self.forward.pointers
         value = int(pointers[(int(rows[row, words.R_POINTERS]) - where(pointers)) // 8]) - where(self.memory)
         bits = self.memory[value : value + int(rows[row, words.R_OPERANDS])].tobytes()
@@ -181,9 +218,14 @@ class Machine:
         """Run on floats and arrays as they were recorded; return results and gradients, None for other arguments."""
         if self.exchange.whole is not None:
             results = self.exchange.whole(*args)
-            if type(results) is int and results:
+            if type(results) is not int:
+                return results  # type: ignore[no-any-return]
+            if results > 0:
                 raise self._missed(results - 1)
-            return results or None
+            if results == 0:
+                return None
+            self._resumed(results, *self._joined)
+            return self.exchange.leave()
         if not self.exchange.enter(*args):
             return None
         self.run(self.forward)

@@ -22,7 +22,6 @@ from tape.compiled.explanation import explained
 from tape.compiled.recordings import Recording, record_call
 from tape.compiled.results import as_given, same_results
 from tape.compiled.specialization import Specialization
-from tape.compiled.watched import watches_of
 from tape.errors import CompileWarning
 from tape.foundation.call_sites import stack_level
 from tape.foundation.dot import Graph
@@ -30,6 +29,7 @@ from tape.programs.profiling import Profile
 from tape.tensors import modes
 from tape.tensors.tensor import Tensor
 from tape.tensors.view_families import counter_of
+from tape.watching.watched import watches_of
 
 _FIRST = 3
 """The call that is the first replay; the next one is checked, then calls 8, 16, ..."""

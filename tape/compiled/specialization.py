@@ -14,8 +14,8 @@ import numpy as np
 from tape.compiled.call_key import Call
 from tape.compiled.compiled_program import CompiledProgram, GuardMissed, program_of
 from tape.compiled.recordings import Recording, difference, shared_memory
-from tape.compiled.watched import Unseen, Watch, contents_of, tensors_in
 from tape.tensors.tensor import Array, Tensor
+from tape.watching.watched import Unseen, Watch, contents_of, tensors_in
 
 MOST_PROGRAMS = 32
 """Programs for calls with one key and one state of what is outside."""

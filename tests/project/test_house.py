@@ -70,6 +70,7 @@ HOUSE = [
     "tape.func",
     "tape.pickled_programs",
     "tape.programs",
+    "tape.watching",
     "tape.compiled",
     "tape.loading",
     "tape.ensembles",

@@ -20,6 +20,7 @@ from kernels.kinds.elementwise import Elementwise
 from kernels.kinds.gather import Gather
 from kernels.kinds.guard import Guard
 from kernels.kinds.join import Join
+from kernels.kinds.loop import LoopAgain, LoopBegin, LoopEnd
 from kernels.kinds.reduction import Reduction
 from kernels.kinds.routine import Routine
 from kernels.kinds.select import Select
@@ -450,6 +451,9 @@ KINDS: dict[type[Op], Callable[[Any], Iterator[Case]]] = {
     Copy: copy_cases,
     Gather: gather_cases,
     Guard: lambda _: iter(()),  # in programs only: tests/compiled
+    LoopBegin: lambda _: iter(()),
+    LoopAgain: lambda _: iter(()),
+    LoopEnd: lambda _: iter(()),
     Write: write_cases,
     Routine: routine_cases,
 }

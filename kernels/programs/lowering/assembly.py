@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 
 from kernels.codegen import scalar_operations
-from kernels.codegen.tasks import Comparison, Fill, PythonCall, Tasks, UfuncCall, nest_layout
+from kernels.codegen.tasks import Comparison, Fill, PythonCall, Steering, Tasks, UfuncCall, nest_layout
 from kernels.foundation.data_classes import dataclass
 from kernels.foundation.recent_table import Recent
 from kernels.native import words
 from kernels.native.memory import where
-from kernels.programs.lowering import memory_plan
+from kernels.programs.lowering import loop_rows, memory_plan
+from kernels.programs.lowering.loop_tasks import LoopTasks
 from kernels.programs.lowering.node_columns import Columns
 from kernels.programs.recording.program import Node, Recipe
 
@@ -37,6 +38,9 @@ class Plan:
     differentiates: bool
     compiled: dict[int, tuple[int, Array]] = field(default_factory=dict)
     """Kernels and layouts by the id of what the tasks call."""
+    loops: list[LoopTasks] = field(default_factory=list)
+    stack: int = -1
+    """The node by which loops know where to save; -1 without loops."""
 
 
 @dataclass(slots=True)
@@ -84,7 +88,10 @@ class Layout:
         for node, elements in plan.buffers.items():
             rooms[count + node] = _room(elements * nodes[node].spec.dtype.itemsize)
         times = np.repeat(np.arange(len(tasks)), self.counts)
-        self.rooms, self.fixed = rooms, self._fixed(used, count)
+        self.rooms, self.fixed, self.loops = rooms, self._fixed(used, count), plan.loops
+        if plan.loops:
+            self.fixed[plan.stack] = True
+            used, times = loop_rows.outlived(used, times, plan.loops)
         self.offsets, self.size = memory_plan.offsets(used, times, rooms, self.fixed)
 
     def _fixed(self, used: Array, count: int) -> Array:
@@ -153,12 +160,25 @@ class Placing(Layout):
         fills = np.flatnonzero((call_words[:, 0] == words.RUN_FILL8) | (call_words[:, 0] == words.RUN_FILL4))
         row_words[apart[fills], words.R_ADDRESS] = pointers[starts[fills]]
         self._put_inline(row_words, heads, inline, addresses, begins)
+        if self.loops:
+            self._put_loops(row_words, heads, pointers)
         split = int(np.searchsorted(heads, forward))
         middle = int(sizes[: np.searchsorted(tasks, forward)].sum())
         return (
             self._rows(row_words[:split], pointers[:middle], work[:split], heads[:split]),
             self._rows(row_words[split:], pointers[middle:], work[split:], heads[split:]),
         )
+
+    def _put_loops(self, row_words: Array, heads: Array, pointers: Array) -> None:
+        """Let the rows of loops find one another, and what they save."""
+        sizes = {}
+        for task in loop_rows.words_of([body for loop in self.loops for body in loop.bodies]):
+            saved, row = self.tasks.calls[self.kinds[task]].saved, row_words[np.searchsorted(heads, task)]
+            at = (int(row[words.R_POINTERS]) - where(pointers)) // _DOUBLE + loop_rows.PLACES
+            pointers[at : at + len(saved)] = self.values[saved]
+            specs = [self.recipe.nodes[node].spec for node in saved]
+            sizes[task] = [-(-spec.size * spec.dtype.itemsize // _DOUBLE) for spec in specs]
+        self.layouts += loop_rows.steer(row_words, heads, self.loops, sizes)
 
     def _rows(self, row_words: Array, pointers: Array, work: Array, tasks: Array) -> Rows:
         return Rows(row_words, pointers, self._stretches(work, tasks), int(work.sum()))
@@ -216,6 +236,8 @@ class Placing(Layout):
             return (kind, 0, 0, _bits(call.value, call.dtype), call.elements, count), call.elements
         if isinstance(call, Comparison):
             return (words.RUN_GUARD, 0, 0, 0, call.size, count), call.size
+        if isinstance(call, Steering):
+            return (call.kind, 0, 0, call.number, count, count + len(call.saved)), 1
         if isinstance(call, PythonCall):
             return (words.RUN_FILL8, 0, 0, 0, 0, count), words.WORK_BETWEEN_CHECKS + 1
         if isinstance(call, UfuncCall):

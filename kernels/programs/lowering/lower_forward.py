@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from kernels.codegen.tasks import NodeRef, Tasks
 from kernels.kinds.program_interface import Step as LoweredStep
 from kernels.programs.lowering.intermediates import Intermediates
+from kernels.programs.lowering.loop_tasks import Loops
 from kernels.programs.lowering.overwrites import Overwriting
 from kernels.programs.lowering.repeated_steps import Repeating
 from kernels.programs.recording.program import Recipe
@@ -30,6 +31,7 @@ class Lowering(Intermediates):
         self.copies: dict[int, dict[str, int]] = {}
         """Those of saved values of a step that a later write replaces."""
         self.resets = {node: kept for kept, node in recipe.resets}
+        self.loops = Loops(self)
         self.apart: list[tuple[int, int, int]] = []
         """Steps that were lowered by themselves: the first of their tasks, the one behind the last, the step."""
 

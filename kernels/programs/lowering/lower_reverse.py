@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from kernels.arrays.specs import Strides
 from kernels.codegen import constant_cotangents
 from kernels.codegen.forward_loops import same
 from kernels.codegen.loop_printer import Loop
@@ -13,8 +14,21 @@ from kernels.codegen.operand_spaces import Operand
 from kernels.codegen.tasks import Call, Fill, NodeRef, Place, PythonCall, node_of
 from kernels.instructions.form import Form
 from kernels.instructions.restrided import restrided
+from kernels.kinds.loop import LoopEnd
 from kernels.kinds.routine import RoutineCall
-from kernels.native.words import ALWAYS, CLEARS, IF_INPUT_IS, NEVER, PULLS, PYTHON
+from kernels.native.words import (
+    ALWAYS,
+    CLEARS,
+    IF_INPUT_IS,
+    NEVER,
+    PULLS,
+    PYTHON,
+    RUN_BACK,
+    RUN_BEFORE,
+    RUN_CHOOSE,
+    RUN_RESTORE,
+)
+from kernels.programs.lowering.loop_tasks import Body, LoopTasks, crosses
 from kernels.programs.lowering.lower_forward import Lowering
 from kernels.programs.lowering.node_columns import Columns
 from kernels.programs.lowering.overwrites import operand_named
@@ -79,21 +93,34 @@ class Reverse:
 
     def _all_steps(self) -> None:
         """Add the pullbacks of all steps that lead to what has a cotangent."""
-        columns, steps, nodes = Columns(self.recipe.nodes), self.recipe.steps, self.recipe.nodes
-        family, wanted = columns.family.tolist(), columns.wants.tolist()
-        starts, words, touched, copies = steps.starts, steps.words.tolist(), self.touched, self.lowering.copies
-        forms = [None if kind.form is None or kind.form.is_view else kind.form for kind in steps.kinds]
-        ways = {form: self._way(form) for form in forms if form is not None}
+        self.columns, steps = Columns(self.recipe.nodes), self.recipe.steps
+        self._family, self._wanted = self.columns.family.tolist(), self.columns.wants.tolist()
+        self._starts, self._words = steps.starts, steps.words.tolist()
+        self._forms = [None if kind.form is None or kind.form.is_view else kind.form for kind in steps.kinds]
+        self._ways = {form: self._way(form) for form in self._forms if form is not None}
+        self._ends = {number for number, kind in enumerate(steps.kinds) if isinstance(kind.op, LoopEnd)}
+        self._some_steps(0, len(self._starts))
+        self.blocks.finish(self.columns)
+
+    def _some_steps(self, first: int, stop: int) -> None:
+        """Add the pullbacks of the steps from ``first`` on, the last before ``stop`` at the beginning."""
+        family, wanted, nodes = self._family, self._wanted, self.recipe.nodes
+        starts, words, touched, copies = self._starts, self._words, self.touched, self.lowering.copies
+        forms, ways, skipped = self._forms, self._ways, stop
         blocks, order, owners = self.blocks, self.blocks.order, self.blocks.steps
-        for at in range(len(starts) - 1, -1, -1):
+        for at in range(stop - 1, first - 1, -1):
+            if at >= skipped:
+                continue
             start = starts[at]
             form = forms[words[start]]
             if form is None or family[words[start + 1]] not in touched:
+                if words[start] in self._ends:
+                    skipped = self._loop(self.lowering.loops.ending_with(at))
                 continue
             way = None if self.constant_buffers or at in copies else ways[form]
             if way is None:
                 blocks.flush()
-                self._apart(steps[at], form)
+                self._apart(self.recipe.steps[at], form)
                 continue
             for i, pattern, covers in way:
                 node = words[start + HEAD + i]
@@ -110,7 +137,81 @@ class Reverse:
                         self._fill(base, nodes[node].spec.dtype, -0.0)
                 order.append(~pattern if stored else pattern)
                 owners.append(at)
-        blocks.finish(columns)
+
+    def _loop(self, loop: LoopTasks) -> int:
+        """Add the pullbacks of a loop's bodies, which run as often as these did; return the loop's first step."""
+        phis = [node for node in loop.phis if self._wanted[node]]
+        if not any(self._family[node] in self.touched for node in phis):
+            return loop.step
+        self.blocks.flush()
+        for node in {self._family[node]: node for node in (*phis, *self._reached(loop))}.values():
+            self._ready(node, self.recipe.nodes[node].spec, covers=False)
+        before, tasks = set(self.touched), self.tasks
+        loop.back = len(tasks)
+        self.lowering.loops.steer(loop, RUN_BACK)
+        loop.choose = len(tasks)
+        self.lowering.loops.steer(loop, RUN_CHOOSE)
+        for number, body in enumerate(loop.bodies):
+            body.restore = len(tasks)
+            self.lowering.loops.steer(loop, RUN_RESTORE, number)
+            self._carry_back(loop, body)
+            self._some_steps(body.first, body.last)
+            self.blocks.flush()
+            self.touched &= before
+            self.constant_buffers &= before
+            body.before = len(tasks)
+            self.lowering.loops.steer(loop, RUN_BEFORE, body.before - body.restore)
+        loop.back_end = len(tasks)
+        self.lowering.loops.refuse_calls(loop.back, loop.back_end)
+        return loop.step
+
+    def _reached(self, loop: LoopTasks) -> list[int]:
+        """Return nodes from before a loop whose gradients its steps may add to."""
+        words, made, read = self._words, set(), list[int]()
+        for at in range(loop.step, loop.bodies[-1].last):
+            start = self._starts[at]
+            kind = self.recipe.steps.kinds[words[start]]
+            if kind.form is not None and not kind.form.is_view:
+                made.add(self._family[words[start + 1]])
+                read += [n for n in words[start + HEAD : start + HEAD + kind.count] if n >= 0 and self._wanted[n]]
+        return [node for node in read if self._family[node] not in made]
+
+    def _carry_back(self, loop: LoopTasks, body: Body) -> None:
+        """Move the gradients of phis to those of a body's updates."""
+        nodes = self.recipe.nodes
+        pairs = zip(loop.phis, body.updates, strict=True)
+        pairs = [(c, o) for c, o in pairs if c != o and self._wanted[c]]
+        apart = crosses(self.recipe, loop, body)
+        kept = [self._kept_gradient(c) for c, _ in pairs] if apart else []
+        if not apart:
+            for c, o in pairs:
+                self._give(Place(self._family[c], gradient=True), nodes[c].spec.gradient, o)
+        for c, _ in pairs:
+            self._fill(self._family[c], nodes[c].spec.dtype, -0.0)
+        for (_, o), node in zip(pairs, kept, strict=bool(apart)):
+            self._give(Place(node), nodes[node].spec.strides, o)
+
+    def _kept_gradient(self, node: int) -> int:
+        """Return a node with a copy of a gradient."""
+        spec = self.recipe.nodes[node].spec
+        kept = self.lowering.temporary(spec.shape, spec.dtype)
+        strides = self.recipe.nodes[kept].spec.strides
+        target = Operand("target", spec.dtype, 0, strides)
+        loop = Loop(same, spec.shape, (target, Operand("x", spec.dtype, 1, spec.gradient)), pullback=False)
+        self.tasks.append(Call(loop, (Place(kept), Place(self._family[node], gradient=True))))
+        return kept
+
+    def _give(self, source: Place, strides: Strides, node: int) -> None:
+        """Add what stands in a place to the gradient of a node."""
+        if not self.recipe.wants(node):
+            return
+        spec = self.recipe.nodes[node].spec
+        self._ready(node, spec, covers=False)
+        loop = Loop(
+            passed, spec.shape, (Operand("target", spec.dtype, 0, spec.gradient), Operand("g", spec.dtype, 1, strides))
+        )
+        place = Place(self.recipe.family_of(node), gradient=True, offset=self.recipe.nodes[node].buffer_offset)
+        self.tasks.append(Call(loop, (place, source), accumulate=True))
 
     def _way(self, form: Form) -> Way | None:
         """Return how pullbacks of a form are called that only add to gradients; None if more is to be done."""

@@ -239,7 +239,7 @@ def leave(bound, arguments, count):
 def pass_through(bound, arguments, count):
     """Enter, run all rows and leave; 0 where an argument is not as recorded, or of another type.
 
-    Where a guard missed, the number of its row, counted from 1.
+    Where a guard missed, the number of its row, counted from 1; where loops pause, what :func:`run` returned.
     """
     table = load_i8(bound + HEADER)
     done = entered(table, arguments, count)
@@ -249,8 +249,10 @@ def pass_through(bound, arguments, count):
         return PyLong_FromLongLong(0)
     if word(table, X_RELEASES) != 0:
         thread = PyEval_SaveThread()
-        missed = run(word(table, X_ROWS), word(table, X_ROW_COUNT))
+        came_to = run(word(table, X_ROWS), 0, word(table, X_ROW_COUNT))
         PyEval_RestoreThread(thread)
     else:
-        missed = run(word(table, X_ROWS), word(table, X_ROW_COUNT))
-    return results_of(table) if missed < 0 else PyLong_FromLongLong(missed + 1)
+        came_to = run(word(table, X_ROWS), 0, word(table, X_ROW_COUNT))
+    if came_to == -1:
+        return results_of(table)
+    return PyLong_FromLongLong(came_to + 1 if came_to >= 0 else came_to)

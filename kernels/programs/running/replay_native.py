@@ -20,9 +20,11 @@ from kernels.native.words import (
     RUN_GUARD,
     RUN_INLINE,
     RUN_KERNEL,
+    RUN_LOOP,
 )
 
 nest = load_module("native.nests_native").nest
+steered = load_module("programs.running.loops_native").steered
 
 
 @njit(cache=True, error_model="numpy")
@@ -36,10 +38,14 @@ def differ(a, b, size):
     return different != 0
 
 
-@njit("int64(int64, int64)", cache=True, error_model="numpy", nogil=True)
-def run(rows, count):
-    """Execute rows; return the number of the row whose guard missed, -1 if none did."""
-    for k in range(count):
+@njit("int64(int64, int64, int64)", cache=True, error_model="numpy", nogil=True)
+def run(rows, first, stop):
+    """Execute rows from ``first`` on to ``stop``; return the number of the row whose guard missed, -1 if none did.
+
+    ``-2 - k`` where Python has to give loops room, or look for interrupts, before it goes on with row k.
+    """
+    k = first
+    while k < stop:
         row = rows + 8 * ROW * k
         kind = word(row, R_KIND)
         if kind == RUN_INLINE:
@@ -57,8 +63,17 @@ def run(rows, count):
         elif kind == RUN_GUARD:
             pointers = word(row, R_POINTERS)
             if differ(word(pointers, 0), word(pointers, 1), word(row, R_OPERANDS)):
-                return k
+                ahead = word(row, R_ADDRESS)
+                if ahead == 0:
+                    return k
+                k += ahead - 1
+        elif kind >= RUN_LOOP:
+            following = steered(row, k)
+            if following < 0:
+                return following if following != -1 else k
+            k = following - 1
         else:
             pointers, operands = word(row, R_POINTERS), word(row, R_OPERANDS)
             nest(word(row, R_LAYOUT), pointers, operands, word(row, R_ADDRESS), word(row, R_DATA))
+        k += 1
     return -1

@@ -1,0 +1,56 @@
+"""Loops: parts of a program that are run again, natively, as long as the guards of one of them hold.
+
+``loop_begin p1 p2 ..`` begins one; the ``p`` are its phis, nodes that carry values from one iteration to the next.
+Bodies follow, each ended by ``loop_again u1 u2 ..``: the values that the next iteration starts from; then comes
+``loop_end``. An iteration is that of the first body whose guards hold; if none does, the loop is over, and nothing of
+what was tried has changed a phi.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from kernels.foundation.data_classes import dataclass
+from kernels.kinds.program_interface import Lowering, Step
+from kernels.records.op import Op
+from kernels.records.rule_text import Rule
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LoopMark(Op):
+    """A step that marks where a loop or a body of it begins or ends; its result is the loop's own node."""
+
+    pullback: tuple[Rule | None, ...] = ()
+    function: bool = False
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LoopBegin(LoopMark):
+    """The begin of a loop: its parameters are the most iterations or None, whether it has a count, and its line.
+
+    A loop with a count has that as its last operand, and runs exactly so often.
+    """
+
+    inputs: ClassVar[tuple[str, ...]] = ("phis",)
+
+    def lower(self, step: Step, lowering: Lowering) -> None:
+        """Begin a loop."""
+        lowering.loops.begin(step)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LoopAgain(LoopMark):
+    """The end of a body."""
+
+    def lower(self, step: Step, lowering: Lowering) -> None:
+        """Carry on."""
+        lowering.loops.again(step)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LoopEnd(LoopMark):
+    """The end of a loop."""
+
+    def lower(self, step: Step, lowering: Lowering) -> None:
+        """End the loop."""
+        lowering.loops.end(step)

@@ -1,0 +1,161 @@
+"""The flow of a code object: its instructions, where each may go on, which locals are read later, its loops.
+
+What is not known about an instruction is taken at its worst: it may go on everywhere that it could, and reads all
+locals.
+"""
+
+from __future__ import annotations
+
+import dis
+from collections.abc import Iterator
+from types import CodeType
+from typing import Any, NamedTuple
+
+_JUMPS = ("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT")
+_ENDS = frozenset((*_JUMPS, "RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE"))
+"""Instructions after which the next one does not follow."""
+_PREFIXES = frozenset(("EXTENDED_ARG", "PRECALL", "CACHE", "NOT_TAKEN"))
+"""What belongs to the next instruction."""
+_LOADS = frozenset(("LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW", "LOAD_FAST_AND_CLEAR", "DELETE_FAST"))
+_PAIRS = {
+    "LOAD_FAST_LOAD_FAST": ("LOAD_FAST", "LOAD_FAST"),
+    "LOAD_FAST_BORROW_LOAD_FAST_BORROW": ("LOAD_FAST", "LOAD_FAST"),
+    "STORE_FAST_LOAD_FAST": ("STORE_FAST", "LOAD_FAST"),
+    "STORE_FAST_STORE_FAST": ("STORE_FAST", "STORE_FAST"),
+}
+"""Two instructions in one."""
+_READERS = frozenset(("locals", "vars", "dir", "eval", "exec", "_getframe", "currentframe", "breakpoint"))
+"""Functions that read the locals of their caller."""
+
+
+class Step(NamedTuple):
+    """An instruction, or half of one of two: where it is, its name and value, its line, where it may jump."""
+
+    offset: int
+    name: str
+    value: Any
+    line: int | None
+    target: int | None
+
+
+def steps_of(code: CodeType) -> tuple[list[Step], dict[int, int]]:
+    """Return the instructions of a code object, and the number of each by its offset and those of its prefixes."""
+    steps: list[Step] = []
+    numbers: dict[int, int] = {}
+    start: int | None = None
+    for step in dis.get_instructions(code):
+        numbers[step.offset] = len(steps)
+        start = step.offset if start is None else start
+        if step.opname not in _PREFIXES:
+            jumps = step.opcode in dis.hasjrel or step.opcode in dis.hasjabs
+            line = step.positions.lineno if step.positions else None
+            steps += _single(step, start, line, step.argval if jumps else None)
+            start = None
+    return steps, numbers
+
+
+def _single(step: dis.Instruction, start: int, line: int | None, target: int | None) -> Iterator[Step]:
+    if step.opname in _PAIRS and isinstance(step.argval, tuple):
+        for name, value in zip(_PAIRS[step.opname], step.argval, strict=True):
+            yield Step(start, name, value, line, None)
+    else:
+        name = "LOAD_CONST" if step.opname == "LOAD_SMALL_INT" else step.opname
+        value = step.argrepr if step.opname == "BINARY_OP" else step.argval
+        value = step.arg if step.opname == "LOAD_SMALL_INT" else value
+        yield Step(start, "LOAD_FAST" if name == "LOAD_FAST_BORROW" else name, value, line, target)
+
+
+class Flow:
+    """The flow of a code object. Instructions are named by their numbers in ``steps``."""
+
+    def __init__(self, code: CodeType) -> None:
+        self.code = code
+        self.steps, self.number = steps_of(code)
+        self.handlers: list[tuple[int, ...]] = self._handlers()
+        """Where each instruction goes on if it raises."""
+        self.next: list[tuple[int, ...]] = [tuple(self._next(i)) for i in range(len(self.steps))]
+        """Where it goes on otherwise."""
+        self.targets = {self.number[step.target] for step in self.steps if step.target is not None}
+        self.always_live = frozenset((*code.co_cellvars, *code.co_freevars))
+        if _READERS & {*code.co_names} or any(_reads(step) is None for step in self.steps):
+            self.always_live |= frozenset(code.co_varnames)
+        self._before = self._find_before()
+        self._live: list[frozenset[str]] | None = None
+
+    def _handlers(self) -> list[tuple[int, ...]]:
+        entries: Any = dis.Bytecode(self.code).exception_entries  # type: ignore[attr-defined]
+        return [
+            tuple([self.number[e.target] for e in entries if e.start <= step.offset < e.end]) for step in self.steps
+        ]
+
+    def _next(self, i: int) -> Iterator[int]:
+        step = self.steps[i]
+        if step.name not in _ENDS and i + 1 < len(self.steps):
+            yield i + 1
+        if step.target is not None:
+            yield self.number[step.target]
+
+    def live(self, i: int) -> frozenset[str]:
+        """Return the names of the locals that may be read, from an instruction on, before they are stored."""
+        if self._live is None:
+            self._live = self._find_live()
+        return self._live[i]
+
+    def _find_live(self) -> list[frozenset[str]]:
+        live, changed = [self.always_live] * len(self.steps), True
+        while changed:
+            changed = False
+            for i in range(len(self.steps) - 1, -1, -1):
+                now = self._live_before(i, live)
+                if now != live[i]:
+                    live[i], changed = now, True
+        return live
+
+    def _live_before(self, i: int, live: list[frozenset[str]]) -> frozenset[str]:
+        step = self.steps[i]
+        after = self.always_live.union(*[live[j] for j in self.next[i]])
+        if step.name == "STORE_FAST":
+            after -= {step.value}
+        return after.union(self.always_live, _reads(step) or (), *[live[j] for j in self.handlers[i]])
+
+    def heads(self) -> list[int]:
+        """Return the instructions that backward jumps lead to."""
+        return sorted({j for i, after in enumerate(self.next) for j in after if j <= i and j in self.targets})
+
+    def body(self, head: int) -> frozenset[int]:
+        """Return the instructions from which a backward jump to a head is reached without passing it, and the head."""
+        return self._leading_to([i for i in self._before[head] if i >= head], head)
+
+    def leading_to(self, i: int) -> frozenset[int]:
+        """Return the instructions from which one can be reached, and itself."""
+        return self._leading_to(self._before[i], i)
+
+    def _leading_to(self, pending: list[int], last: int) -> frozenset[int]:
+        leading, pending = {last}, list(pending)
+        while pending:
+            i = pending.pop()
+            if i not in leading:
+                leading.add(i)
+                pending += self._before[i]
+        return frozenset(leading)
+
+    def _find_before(self) -> list[list[int]]:
+        before: list[list[int]] = [[] for _ in self.steps]
+        for i in range(len(self.steps)):
+            for j in (*self.next[i], *self.handlers[i]):
+                before[j].append(i)
+        return before
+
+
+def _reads(step: Step) -> tuple[str, ...] | None:
+    """Return the locals that an instruction reads; None if that is not known."""
+    if step.name in _LOADS:
+        return (step.value,)
+    if step.name == "STORE_FAST" or not touches_locals(step):
+        return ()
+    return None
+
+
+def touches_locals(step: Step) -> bool:
+    """Return whether an instruction is one of those that read or write a local."""
+    return step.name in dis.opmap and dis.opmap[step.name] in dis.haslocal

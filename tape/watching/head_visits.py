@@ -1,0 +1,287 @@
+"""Which loops a call runs through, and the Python state at each return to their heads.
+
+While a call is recorded, the thread is traced: functions with loops that are supported report each visit of a head.
+Two visits of one entry with equal states, tensors apart, begin iterations that do the same, as far as Python decides.
+"""
+
+from __future__ import annotations
+
+import builtins
+import itertools
+import sys
+from collections.abc import Callable, Iterator
+from types import CodeType, FrameType, ModuleType
+from typing import Any, TypeVar
+
+import numpy as np
+
+from tape.tensors.tensor import Tensor
+from tape.watching.loop_states import State, state_of
+from tape.watching.python_loops import Comparison, Counter, Extent, PythonLoop, loops_of
+from tape.watching.watched import _SKIPPED
+
+Result = TypeVar("Result")
+Tracer = Callable[[FrameType, str, Any], Any]
+
+_MOST_CODES = 1 << 14
+_MISSING = object()
+_PLAIN_READS: tuple[Any, ...] = (object.__getattribute__, ModuleType.__getattribute__)
+
+
+class HeadVisit:
+    """The flow of a call is at the head of a loop.
+
+    ``entry`` is a number that all visits have from which the loop was not left; ``number`` counts them. ``remaining``:
+    how many iterations, with the one that begins here, go the same way as far as the iterator and counters decide;
+    None if these never decide otherwise. ``count``: the tensor that was the argument of ``range``, if it was one; it
+    may have been written to since.
+    """
+
+    __slots__ = ("count", "entry", "loop", "number", "remaining", "state")
+
+    def __init__(self, entry: _Entry, state: State, remaining: int | None) -> None:
+        self.loop, self.entry, self.number, self.count = entry.loop, entry.serial, entry.number, entry.count
+        self.state, self.remaining = state, remaining
+
+    @property
+    def reason(self) -> str:
+        """Why the iteration that begins here cannot be repeated natively, or nothing."""
+        return self.state.reason
+
+
+class HeadWatch:
+    """Watches the heads of loops while a function runs in this thread.
+
+    ``visit`` is called at each visit of a head; if it returns False, not again before the loop is left. ``reason`` says
+    afterwards why its visits do not count, if so.
+    """
+
+    __slots__ = ("_visit", "reason")
+
+    def __init__(self, visit: Callable[[HeadVisit], Any]) -> None:
+        self._visit, self.reason = visit, ""
+
+    def call(self, function: Callable[..., Result], *args: Any) -> Result:
+        """Call a function, watched. Where the thread is traced already, by a debugger for one, it is not watched.
+
+        No context manager: an interrupt as its end begins would leave the thread traced.
+        """
+        if sys.gettrace() is not None:
+            self.reason = "loops are not watched while another trace function is set"
+            return function(*args)
+        tracer: Tracer = self._called
+        try:
+            sys.settrace(tracer)
+            return function(*args)
+        finally:
+            try:
+                self._end(sys.gettrace() is tracer)
+                sys.settrace(None)
+            except BaseException:  # an interrupt
+                sys.settrace(None)
+                raise
+
+    def _end(self, undisturbed: bool) -> None:
+        if not undisturbed:
+            self.reason = self.reason or "the trace function was changed while the function ran"
+
+    def _called(self, frame: FrameType, *_: Any) -> Tracer | None:
+        """Return what traces a frame, called at its beginning: nothing for nearly all."""
+        known = _plans.get(id(frame.f_code)) or _look(frame)
+        return None if known[1] is None else _Activation(self, known[1]).traced
+
+    def notify(self, visit: HeadVisit) -> Any:
+        """Report a visit."""
+        return self._visit(visit)
+
+
+class _Plan:
+    """What is traced in frames of one code object."""
+
+    __slots__ = ("heads", "setups")
+
+    def __init__(self, loops: list[PythonLoop]) -> None:
+        self.heads = {loop.head: loop for loop in loops}
+        self.setups = frozenset[int]().union(*[loop.setup for loop in loops])
+
+
+_plans: dict[int, tuple[CodeType, _Plan | None]] = {}
+
+
+def _look(frame: FrameType) -> tuple[CodeType, _Plan | None]:
+    """Return the plan of a frame's code, found at its first call."""
+    code, module = frame.f_code, str(frame.f_globals.get("__name__"))
+    plan = None
+    if module.partition(".")[0] not in _SKIPPED:
+        loops = [loop for loop in loops_of(code).values() if not loop.reason]
+        plan = _Plan(loops) if loops else None
+    if len(_plans) >= _MOST_CODES:
+        _plans.clear()
+    _plans[id(code)] = known = code, plan
+    return known
+
+
+class _Entry:
+    """One entry of a loop: all visits from which the loop was not left."""
+
+    __slots__ = ("count", "loop", "number", "reason", "serial", "stopped", "template", "total")
+    serials = itertools.count()
+
+    def __init__(self, loop: PythonLoop) -> None:
+        self.loop, self.serial, self.number, self.stopped = loop, next(self.serials), 0, False
+        self.template: Any = None
+        """The latest one; equal ones are one object."""
+        self.total: int | None = None
+        self.count: Tensor | None = None
+        self.reason = ""
+
+    def evaluate(self, frame: FrameType, extent: Extent) -> None:
+        """Take in how many iterations there will be."""
+        total = _extent_of(frame, extent)
+        if isinstance(total, Tensor):
+            self.count = total
+        elif total is None:
+            self.reason = f"the number of iterations of the loop at {self.loop.location} is not plain"
+        else:
+            self.total = max(total, 0)
+
+
+class _Activation:
+    """Traces one activation of a function."""
+
+    __slots__ = ("entries", "plan", "watch")
+
+    def __init__(self, watch: HeadWatch, plan: _Plan) -> None:
+        self.watch, self.plan = watch, plan
+        self.entries: dict[int, _Entry] = {}
+
+    def traced(self, frame: FrameType, event: str, _: Any) -> Tracer | None:
+        """Follow the frame to a line, or, where an iterator is made, to an instruction."""
+        if self.watch.reason:
+            return None
+        try:
+            if event == "line":
+                self._at_line(frame, frame.f_lasti)
+            elif event == "opcode":
+                self._at_instruction(frame, frame.f_lasti)
+        except Exception as error:  # noqa: BLE001 (the user's function goes on)
+            self.watch.reason = f"loops cannot be watched: {error!r}"
+        return self.traced
+
+    def _at_line(self, frame: FrameType, at: int) -> None:
+        for head, entry in tuple(self.entries.items()):
+            if at not in entry.loop.body:
+                del self.entries[head]
+        loop = self.plan.heads.get(at)
+        if loop is None:
+            frame.f_trace_opcodes = frame.f_trace_opcodes or at in self.plan.setups
+        elif at in self.entries:
+            self._visit(frame, self.entries[at])
+        elif not loop.is_for:
+            self._enter(frame, loop)
+
+    def _at_instruction(self, frame: FrameType, at: int) -> None:
+        loop = self.plan.heads.get(at)
+        if loop is not None and loop.is_for and at not in self.entries:
+            self._enter(frame, loop)
+        if at not in self.plan.setups:
+            frame.f_trace_opcodes = False
+
+    def _enter(self, frame: FrameType, loop: PythonLoop) -> None:
+        entry = self.entries[loop.head] = _Entry(loop)
+        if loop.extent is not None:
+            entry.evaluate(frame, loop.extent)
+        self._visit(frame, entry)
+
+    def _visit(self, frame: FrameType, entry: _Entry) -> None:
+        if not entry.stopped:
+            visit = _visit_of(entry, frame.f_locals)
+            entry.stopped = self.watch.notify(visit) is False
+        entry.number += 1
+
+
+def _visit_of(entry: _Entry, variables: dict[str, Any]) -> HeadVisit:
+    """Return the visit of a head at which the locals have these values."""
+    loop = entry.loop
+    if entry.reason:
+        return HeadVisit(entry, State(entry.reason), None)
+    counters = [counter for counter in loop.counters if _is_counting(counter, variables)]
+    bases = {c.name: (c.step, variables[c.name] - c.step * entry.number) for c in counters}
+    bounds = [bound for counter in counters for bound in _bounds(counter, variables)]
+    if entry.total is not None:
+        bounds.append(entry.total - entry.number)
+    state = state_of({name: variables[name] for name in loop.live if name in variables}, bases, loop.location)
+    if state.template == entry.template:
+        state.template = entry.template
+    entry.template = state.template
+    return HeadVisit(entry, state, min(bounds, default=None))
+
+
+def _is_counting(counter: Counter, variables: dict[str, Any]) -> bool:
+    """Whether a counter and what it is compared with are integers."""
+    names = [counter.name, *[c.threshold for c in counter.comparisons if isinstance(c.threshold, str)]]
+    return all(type(variables.get(name)) is int for name in names)
+
+
+def _bounds(counter: Counter, variables: dict[str, Any]) -> Iterator[int]:
+    """Yield after how many iterations each comparison of a counter comes out otherwise, if ever."""
+    for comparison in counter.comparisons:
+        threshold = comparison.threshold
+        limit = threshold if isinstance(threshold, int) else variables[threshold]
+        bound = iterations_alike(comparison, counter.step, variables[counter.name], limit)
+        if bound is not None:
+            yield bound
+
+
+def iterations_alike(comparison: Comparison, step: int, value: int, limit: int) -> int | None:
+    """Return after how many steps of a counter, one or more, a comparison with a limit comes out otherwise."""
+    distance = limit - value - comparison.counted
+    if step == 0:
+        return None
+    if step < 0:
+        distance, step = -distance, -step
+        strict = comparison.operator in (">", "<=")
+    else:
+        strict = comparison.operator in ("<", ">=")
+    if comparison.operator in ("==", "!="):
+        if distance == 0:
+            return 1
+        return distance // step if distance > 0 and distance % step == 0 else None
+    if not strict:  # it changes one later
+        distance += 1
+    return -(-distance // step) if distance > 0 else None
+
+
+def _extent_of(frame: FrameType, extent: Extent) -> Any:
+    """Return the number of iterations, or the tensor that holds it; None for anything but plain values."""
+    if not _is_builtin(frame, "range") or (extent.is_int and not _is_builtin(frame, "int")):
+        return None
+    if extent.source == "number":
+        return extent.value
+    variables = frame.f_locals if extent.source == "local" else frame.f_globals
+    value = variables.get(extent.value, _MISSING)
+    for name in extent.attributes:
+        value = _attribute(value, name)
+    if isinstance(value, Tensor):
+        return value
+    kinds = (int, float, np.integer, np.floating) if extent.is_int else (int, np.integer)
+    return int(value) if isinstance(value, kinds) and not _is_users(type(value)) else None
+
+
+def _is_users(kind: type) -> bool:
+    return kind.__module__.partition(".")[0] not in ("builtins", "numpy")
+
+
+def _is_builtin(frame: FrameType, name: str) -> bool:
+    return name not in frame.f_globals and frame.f_builtins.get(name) is getattr(builtins, name)
+
+
+def _attribute(value: Any, name: str) -> Any:
+    """Return an attribute that stands in an object's dictionary and that no code is run for."""
+    kind = type(value)
+    if isinstance(value, Tensor) or kind.__getattribute__ not in _PLAIN_READS:
+        return _MISSING
+    if hasattr(getattr(kind, name, None), "__get__"):
+        return _MISSING
+    variables = getattr(value, "__dict__", {})
+    return variables.get(name, _MISSING) if type(variables) is dict else _MISSING

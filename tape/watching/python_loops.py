@@ -1,0 +1,279 @@
+"""The loops of a code object, and what of its local variables decides how often they run.
+
+A program may repeat an iteration only if the next one starts from the same Python state. What that state is, is read
+from the bytecode: the locals that are live where the loop begins anew. Two kinds of state may change and are yet
+understood: the iterator of ``for _ in range(n)``, and counters, which are only counted up and compared.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterator
+from types import CodeType
+from typing import Any, NamedTuple
+
+from kernels.foundation.recent_table import Recent
+from tape.foundation.bytecode import Flow, Step, touches_locals
+
+_SUSPENDED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
+_FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "==": "==", "!=": "!="}
+_SIGNS = {"+": 1, "+=": 1, "-": -1, "-=": -1}
+_APPENDS = frozenset(("LIST_APPEND", "SET_ADD", "MAP_ADD"))
+_LOADED = frozenset(("LOAD_FAST", "LOAD_FAST_CHECK"))
+_SOURCES = {"LOAD_FAST": "local", "LOAD_FAST_CHECK": "local", "LOAD_DEREF": "local", "LOAD_GLOBAL": "global"}
+_ONLY_RANGE = "only loops `for _ in range(n)` whose variable nobody reads, and while loops, can be repeated natively"
+
+
+class Comparison(NamedTuple):
+    """A comparison of a counter: how far it has been counted there, the operator, a number or the name of a local."""
+
+    counted: int
+    operator: str
+    threshold: int | str
+
+
+class Counter(NamedTuple):
+    """A local that an iteration counts up by ``step``, and otherwise only compares."""
+
+    name: str
+    step: int
+    comparisons: tuple[Comparison, ...]
+
+
+class Extent(NamedTuple):
+    """The argument of ``range``: a number, or a local or global with attributes; in ``int()`` or not."""
+
+    source: str
+    value: Any
+    attributes: tuple[str, ...]
+    is_int: bool
+
+
+class PythonLoop:
+    """A loop of a code object, by its head: the instruction that backward jumps lead to.
+
+    ``reason`` says why it stays Python, if so, with its line. ``live``: the names of the locals that are read, in the
+    loop or after it, before they are stored, in a fixed order. ``counters``: those of them that may differ from
+    iteration to iteration. ``extent``: of a ``for`` loop.
+    """
+
+    __slots__ = ("body", "code", "counters", "extent", "head", "is_for", "line", "live", "reason", "setup")
+
+    def __init__(self, flow: Flow, head: int, body: frozenset[int]) -> None:
+        step = flow.steps[head]
+        self.code, self.head, self.line = flow.code, step.offset, step.line or flow.code.co_firstlineno
+        self.is_for = step.name == "FOR_ITER"
+        self.live = tuple(sorted(flow.live(head)))
+        self.body, self.setup = _offsets(flow, body), frozenset[int]()
+        """Offsets of the instructions in the loop, and of those that make its iterator."""
+        self.extent: Extent | None = None
+        self.counters: tuple[Counter, ...] = ()
+        self.reason = self._located(_reason(flow, head, body))
+        if self.is_for and not self.reason:
+            self._take_extent(flow, head, body)
+        if not self.reason:
+            self.counters = tuple(_counters(flow, head, body))
+
+    def _take_extent(self, flow: Flow, head: int, body: frozenset[int]) -> None:
+        start = _setup_start(flow, head)
+        if start is None or not _is_unread(flow, head, body):
+            self.reason = self._located(_ONLY_RANGE)
+            return
+        self.extent = _extent(flow.steps[start + 1 : head - 2])
+        self.setup = _offsets(flow, frozenset(range(start, head)))
+        if self.extent is None:
+            self.reason = self._located("the argument of range is no number, name or attribute")
+
+    def _located(self, reason: str) -> str:
+        return reason and f"{reason} (the loop at {self.location})"
+
+    @property
+    def location(self) -> str:
+        """Where the loop is."""
+        return f"{self.code.co_filename}:{self.line} in {self.code.co_qualname}"
+
+    def __repr__(self) -> str:
+        return f"<loop at line {self.line} of {self.code.co_qualname}: {self.reason or 'supported'}>"
+
+
+_known: Recent[int, tuple[CodeType, dict[int, PythonLoop]]] = Recent()
+
+
+def loops_of(code: CodeType) -> dict[int, PythonLoop]:
+    """Return the loops of a code object by the offsets of their heads, with those that are not supported."""
+    known = _known.get(id(code))
+    if known is None or known[0] is not code:
+        known = _known[id(code)] = code, _find(code)
+    return known[1]
+
+
+def _find(code: CodeType) -> dict[int, PythonLoop]:
+    flow = Flow(code)
+    loops = (PythonLoop(flow, head, flow.body(head)) for head in flow.heads())
+    return {loop.head: loop for loop in loops}
+
+
+def _offsets(flow: Flow, body: frozenset[int]) -> frozenset[int]:
+    starts = {flow.steps[i].offset for i in body}
+    return frozenset(at for at, i in flow.number.items() if i in body or flow.steps[i].offset in starts)
+
+
+def _reason(flow: Flow, head: int, body: frozenset[int]) -> str:
+    """Return why a loop of any kind is not supported, or nothing."""
+    if flow.code.co_flags & _SUSPENDED or not flow.code.co_flags & inspect.CO_OPTIMIZED:
+        return "a loop of a generator, a coroutine or a class body stays Python"
+    if _fills(flow, head):
+        return "a comprehension stays Python"
+    if not _is_visible(flow, head, body):
+        return "iterations of this loop cannot be told apart by their lines"
+    return ""
+
+
+def _fills(flow: Flow, head: int) -> bool:
+    """Whether a loop adds to a container that is on the stack while it runs.
+
+    Other values on the stack below the loop, such as iterators of outer loops, are the same from iteration to
+    iteration: nothing in the loop reaches them there.
+    """
+    heads = [(other, flow.body(other)) for other in flow.heads()]
+    for i, step in enumerate(flow.steps):
+        if step.name in _APPENDS and step.value > 1:
+            around = sorted((len(body), other) for other, body in heads if i in body)
+            if head in [other for _, other in around[: step.value - 1]]:
+                return True
+    return False
+
+
+def _is_visible(flow: Flow, head: int, body: frozenset[int]) -> bool:
+    """Whether each return to the head, and each way from the loop's end to its next beginning, is a traced line.
+
+    A trace function is called at backward jumps. Where a loop's code follows its head, the way out and back to the
+    head takes such a jump to somewhere before the head.
+    """
+    before = flow.leading_to(head)
+    jumps = [(i, j) for i, after in enumerate(flow.next) for j in after if j <= i]
+    raised = [(i, j) for i, after in enumerate(flow.handlers) for j in after if j <= i]
+    outside = [(i, j) for i, j in raised if j == head or (j in before and j not in body)]
+    targets = [j for _, j in outside + jumps if j == head or (j in before and j not in body)]
+    if min(body) < head or any(flow.steps[j].line is None for j in targets):
+        return False
+    same = any(flow.steps[i].line == flow.steps[j].line for i, j in jumps)
+    return not ((same or outside) and sys.version_info >= (3, 12))  # reported elsewhere there, or perhaps not at all
+
+
+def _is_unread(flow: Flow, head: int, body: frozenset[int]) -> bool:
+    """Whether the variable of a for loop is a local that is read nowhere."""
+    store = flow.steps[head + 1]
+    if store.name != "STORE_FAST" or store.value in flow.always_live:
+        return False
+    within = [i for i in body if flow.steps[i].value == store.value and touches_locals(flow.steps[i])]
+    return within == [head + 1] and all(store.value not in flow.live(i) for i in (head, *_exits(flow, body)))
+
+
+def _exits(flow: Flow, body: frozenset[int]) -> Iterator[int]:
+    """Yield the instructions outside of a loop that follow one inside of it."""
+    for i in body:
+        yield from (j for j in (*flow.next[i], *flow.handlers[i]) if j not in body)
+
+
+def _setup_start(flow: Flow, head: int) -> int | None:
+    """Return the instruction that loads ``range``, of a for loop over its value with one argument."""
+    before = flow.steps[:head]
+    if [step.name for step in before[-2:]] != ["CALL", "GET_ITER"] or not _is_call(before[-2]):
+        return None
+    starts = [i for i, step in enumerate(before) if (step.name, step.value) == ("LOAD_GLOBAL", "range")]
+    return None if not starts or flow.targets & set(range(starts[-1] + 1, head)) else starts[-1]
+
+
+def _is_call(step: Step) -> bool:
+    return step.name == "CALL" and step.value == 1
+
+
+def _extent(steps: list[Step]) -> Extent | None:
+    """Return what the instructions between ``range`` and its call say."""
+    is_int = bool(steps) and (steps[0].name, steps[0].value) == ("LOAD_GLOBAL", "int") and _is_call(steps[-1])
+    steps = steps[1:-1] if is_int else steps
+    if not steps or any(step.name != "LOAD_ATTR" for step in steps[1:]):
+        return None
+    first, *others = steps
+    attributes = tuple([step.value for step in others])
+    if first.name == "LOAD_CONST" and type(first.value) is int and not others:
+        return Extent("number", first.value, (), is_int)
+    source = _SOURCES.get(first.name)
+    return None if source is None else Extent(source, first.value, attributes, is_int)
+
+
+def _counters(flow: Flow, head: int, body: frozenset[int]) -> Iterator[Counter]:
+    stored = {flow.steps[i].value for i in body if flow.steps[i].name == "STORE_FAST"}
+    for name in sorted((stored & flow.live(head)) - flow.always_live):
+        counter = _counter(flow, head, body, name)
+        if counter is not None and all(name not in flow.live(i) for i in _exits(flow, body)):
+            yield counter
+
+
+def _counter(flow: Flow, head: int, body: frozenset[int], name: str) -> Counter | None:
+    """Return the counter of this name; None if anything else is done with it than to count and compare."""
+    uses = {i for i in body if flow.steps[i].value == name and touches_locals(flow.steps[i])}
+    updates = {i + 3: step for i in uses if (step := _update(flow, i, name)) is not None}
+    counted = _counted(flow, head, body, updates)
+    if counted is None or not updates:
+        return None
+    compared = {i: _comparison(flow, i) for i in uses - updates.keys() - {i - 3 for i in updates}}
+    comparisons = []
+    for i, comparison in compared.items():
+        if comparison is None or i not in counted[0] or _is_changed(flow, body, comparison[1]):
+            return None
+        comparisons.append(Comparison(counted[0][i], *comparison))
+    return Counter(name, counted[1], tuple(sorted(set(comparisons), key=str)))
+
+
+def _update(flow: Flow, i: int, name: str) -> int | None:
+    """Return what is added to a local, if ``name += number`` begins at an instruction."""
+    names = [step.name for step in flow.steps[i : i + 4]]
+    if names[1:] != ["LOAD_CONST", "BINARY_OP", "STORE_FAST"] or names[0] not in _LOADED:
+        return None
+    _, constant, operation, store = flow.steps[i : i + 4]
+    sign = _SIGNS.get(operation.value)
+    if type(constant.value) is not int or store.value != name or sign is None or flow.targets & {i + 1, i + 2, i + 3}:
+        return None
+    return sign * constant.value
+
+
+def _counted(flow: Flow, head: int, body: frozenset[int], updates: dict[int, int]) -> tuple[dict[int, int], int] | None:
+    """Return how far a counter is at each instruction, and at the end; None if that depends on the way there."""
+    at, ends, pending = {head: 0}, set[int](), [head]
+    while pending:
+        i = pending.pop()
+        after = at[i] + updates.get(i, 0)
+        for j, count in [(j, after) for j in flow.next[i]] + [(j, at[i]) for j in flow.handlers[i]]:
+            if j == head:
+                ends.add(count)
+            elif j in body and j not in at:
+                at[j] = count
+                pending.append(j)
+            elif j in body and at[j] != count:
+                return None
+    return (at, ends.pop()) if len(ends) == 1 else None
+
+
+def _comparison(flow: Flow, i: int) -> tuple[str, int | str] | None:
+    """Return operator and threshold of a comparison, with the counter, loaded here, on the left."""
+    for first, other in ((i, i + 1), (i - 1, i - 1)):
+        if first + 2 >= len(flow.steps) or flow.targets & {first + 1, first + 2}:
+            continue
+        compare, threshold = flow.steps[first + 2], flow.steps[other]
+        is_number = threshold.name == "LOAD_CONST" and type(threshold.value) is int
+        if compare.name == "COMPARE_OP" and (is_number or threshold.name in _LOADED):
+            return compare.value if first == i else _FLIPPED[compare.value], threshold.value
+    return None
+
+
+def _is_changed(flow: Flow, body: frozenset[int], threshold: int | str) -> bool:
+    """Whether a local is stored, deleted or rebound within a loop."""
+    if isinstance(threshold, int):
+        return False
+    steps = [flow.steps[i] for i in body]
+    return threshold in flow.always_live or any(
+        step.value == threshold and touches_locals(step) and step.name not in _LOADED for step in steps
+    )
