@@ -35,7 +35,7 @@ class LoopBegin(LoopMark):
 
     def lower(self, step: Step, lowering: Lowering) -> None:
         """Begin a loop."""
-        lowering.loops.begin(step)
+        lowering.loops.begin(step, lowering)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -44,7 +44,7 @@ class LoopAgain(LoopMark):
 
     def lower(self, step: Step, lowering: Lowering) -> None:
         """Carry on."""
-        lowering.loops.again(step)
+        lowering.loops.again(step, lowering)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from kernels.arrays.specs import Spec
 from kernels.codegen.tasks import Place, PythonCall, Steering, Tasks, node_of
 from kernels.kinds.loop import LoopEnd
 from kernels.kinds.program_interface import Step
@@ -59,8 +60,8 @@ class LoopTasks:
 
 
 class _Lowering(Protocol):
-    recipe: Recipe
-    tasks: Tasks
+    def spec(self, node: int) -> Spec:
+        """Return the spec of a node."""
 
     def temporary(self, shape: Any, dtype: Any) -> int:
         """Return a new node."""
@@ -75,15 +76,14 @@ class _Lowering(Protocol):
 class Loops:
     """The loops of a program that is being lowered, in the order of their ends."""
 
-    def __init__(self, lowering: _Lowering) -> None:
-        self.lowering, self.all = lowering, list[LoopTasks]()
+    def __init__(self, recipe: Recipe, tasks: Tasks) -> None:
+        self.recipe, self.tasks, self.all = recipe, tasks, list[LoopTasks]()
         self.stack = -1
         """The node of what all loops share: where values are kept for the way back."""
         self._open: list[LoopTasks] = []
 
-    def begin(self, step: Step) -> None:
+    def begin(self, step: Step, lowering: _Lowering) -> None:
         """Begin a loop, and its first body."""
-        lowering = self.lowering
         limit, counted, _ = step.params
         phis = [node_of(o) for o in step.operands[: len(step.operands) - counted]]
         if self.stack < 0:
@@ -91,54 +91,47 @@ class Loops:
         places = [Place(step.result), Place(self.stack)]
         if counted:
             places.append(Place(lowering.operand(step.operands[-1], _FLOAT64)))
-        self._open.append(LoopTasks(step.at, step.result, phis, counted, len(lowering.tasks)))
-        lowering.tasks.append(Steering(words.RUN_LOOP, tuple(places), -1 if limit is None else limit))
+        self._open.append(LoopTasks(step.at, step.result, phis, counted, len(self.tasks)))
+        self.tasks.append(Steering(words.RUN_LOOP, tuple(places), -1 if limit is None else limit))
         self._begin_body(step.at + 1)
 
     def _begin_body(self, first: int) -> None:
         loop = self._open[-1]
-        loop.bodies.append(Body(first, begin=len(self.lowering.tasks)))
+        loop.bodies.append(Body(first, begin=len(self.tasks)))
         self.steer(loop, words.RUN_BODY)
 
     def steer(self, loop: LoopTasks, kind: int, number: int = 0) -> None:
         """Append a row that steers a loop."""
-        self.lowering.tasks.append(Steering(kind, (Place(loop.state), Place(self.stack)), number))
+        self.tasks.append(Steering(kind, (Place(loop.state), Place(self.stack)), number))
 
-    def again(self, step: Step) -> None:
+    def again(self, step: Step, lowering: _Lowering) -> None:
         """End a body: save, carry values on, and go back to the first body."""
-        loop, lowering = self._open[-1], self.lowering
+        loop = self._open[-1]
         body = loop.bodies[-1]
         body.last, body.updates = step.at, [node_of(o) for o in step.operands]
-        body.again = len(lowering.tasks)
+        body.again = len(self.tasks)
         self.steer(loop, words.RUN_AGAIN, len(loop.bodies) - 1)
         pairs = [(o, c) for o, c in zip(body.updates, loop.phis, strict=True) if o != c]
-        if crosses(lowering.recipe, loop, body):
-            pairs = [(self._copied(o), c) for o, c in pairs]
+        if crosses(self.recipe, loop, body):
+            pairs = [(_copied(lowering, o), c) for o, c in pairs]
         for o, c in pairs:
             lowering.copy_between(o, c)
-        body.next = len(lowering.tasks)
+        body.next = len(self.tasks)
         self.steer(loop, words.RUN_NEXT, body.next - body.begin)
-        if not isinstance(lowering.recipe.steps[step.at + 1].op, LoopEnd):
+        if not isinstance(self.recipe.steps[step.at + 1].op, LoopEnd):
             self._begin_body(step.at + 1)
-
-    def _copied(self, node: int) -> int:
-        spec = self.lowering.recipe.nodes[node].spec
-        copied = self.lowering.temporary(spec.shape, spec.dtype)
-        self.lowering.copy_between(node, copied)
-        return copied
 
     def end(self, step: Step) -> None:
         """End a loop."""
         del step
-        loop, tasks = self._open.pop(), self.lowering.tasks
-        loop.end = len(tasks)
+        loop = self._open.pop()
+        loop.end = len(self.tasks)
         self.refuse_calls(loop.start, loop.end)
         self.all.append(loop)
 
     def refuse_calls(self, start: int, end: int) -> None:
         """Raise where Python would run within a loop."""
-        tasks = self.lowering.tasks
-        if any(isinstance(tasks.calls[n], PythonCall) for n in set(tasks.call_numbers[start:end])):
+        if any(isinstance(self.tasks.calls[n], PythonCall) for n in set(self.tasks.call_numbers[start:end])):
             raise ProgramError("a loop of a program cannot call Python")
 
     def ending_with(self, at: int) -> LoopTasks:
@@ -147,7 +140,7 @@ class Loops:
 
     def finish(self) -> None:
         """Note which values each iteration saves: what its pullbacks read and the next iteration computes anew."""
-        tasks, recipe = self.lowering.tasks, self.lowering.recipe
+        tasks, recipe = self.tasks, self.recipe
         if not self.all:
             return
         numbers = np.array(tasks.call_numbers, np.int64)
@@ -165,9 +158,16 @@ class Loops:
             for body in loop.bodies:
                 made = named(body.begin + 1, body.next) - before
                 read = named(body.restore + 1, body.before) & made
-                saved = sorted(node for node in read if recipe.nodes[node].constant is None)
+                saved = sorted(n for n in read if recipe.nodes[n].constant is None and not recipe.nodes[n].argument)
                 for task in (body.again, body.restore):
                     tasks.calls[tasks.call_numbers[task]].saved[:] = saved
+
+
+def _copied(lowering: _Lowering, node: int) -> int:
+    spec = lowering.spec(node)
+    copied = lowering.temporary(spec.shape, spec.dtype)
+    lowering.copy_between(node, copied)
+    return copied
 
 
 def crosses(recipe: Recipe, loop: LoopTasks, body: Body) -> bool:

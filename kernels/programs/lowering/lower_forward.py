@@ -31,7 +31,7 @@ class Lowering(Intermediates):
         self.copies: dict[int, dict[str, int]] = {}
         """Those of saved values of a step that a later write replaces."""
         self.resets = {node: kept for kept, node in recipe.resets}
-        self.loops = Loops(self)
+        self.loops = Loops(recipe, self.tasks)
         self.apart: list[tuple[int, int, int]] = []
         """Steps that were lowered by themselves: the first of their tasks, the one behind the last, the step."""
 
