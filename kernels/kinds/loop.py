@@ -26,9 +26,9 @@ class LoopMark(Op):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LoopBegin(LoopMark):
-    """The begin of a loop: its parameters are the most iterations or None, whether it has a count, and its line.
+    """The begin of a loop: parameters are the most iterations, or None, and whether the last operand is their number.
 
-    A loop with a count has that as its last operand, and runs exactly so often.
+    Then whether they are exactly so many, though no guard ends the last one, and the line.
     """
 
     inputs: ClassVar[tuple[str, ...]] = ("phis",)

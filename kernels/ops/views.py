@@ -160,7 +160,7 @@ View(
     batch=_as_they_are,
     function=False,
 )
-Copy(name="clone", doc="A copy in memory of its own.", grad_fn="CloneBackward0", function=False)
+CLONE = Copy(name="clone", doc="A copy in memory of its own.", grad_fn="CloneBackward0", function=False)
 Copy(name="to_copy", doc="A copy of another dtype.", grad_fn="ToCopyBackward0", function=False)
 Join(
     name="concatenate",

@@ -208,7 +208,7 @@ class Machine:
         rows = self.forward.words
         number = int(np.count_nonzero(rows[:row, words.R_KIND] == words.RUN_GUARD))
         if rows[row, words.R_KIND] != words.RUN_GUARD:
-            return GuardMissed(number, b"", "the begin of a loop")
+            return GuardMissed(-1, b"", "the begin of a loop")
         pointers = self.forward.pointers
         value = int(pointers[(int(rows[row, words.R_POINTERS]) - where(pointers)) // 8]) - where(self.memory)
         bits = self.memory[value : value + int(rows[row, words.R_OPERANDS])].tobytes()

@@ -12,11 +12,14 @@ import numpy as np
 from kernels.arrays.specs import Spec, fills, spec_of
 from kernels.native.memory import where
 from kernels.ops.guards import GUARD
+from kernels.programs.recording.notifying_words import H_USED
 from kernels.programs.recording.program import Node, ProgramError
+from tape.compiled.rolling import Visit
 from tape.tensors.program_recorder import ProgramRecorder
 from tape.tensors.recorder import caller
 from tape.tensors.tensor import AccumulateGrad, Array, Tensor, as_array
 from tape.tensors.view_families import base_of, is_view, root_of
+from tape.watching.head_visits import HeadVisit
 
 _REFUSED = (ProgramError, NotImplementedError)
 
@@ -27,7 +30,8 @@ class Escape:
     __slots__ = ("line", "tensor", "value")
 
     def __init__(self, tensor: Tensor, value: bytes, line: str) -> None:
-        self.tensor, self.value, self.line = tensor, value, line
+        self.tensor: Tensor | None = tensor
+        self.value, self.line = value, line
 
 
 class CallRecorder(ProgramRecorder):
@@ -47,6 +51,8 @@ class CallRecorder(ProgramRecorder):
         """Memory, from outside if it is there before the call, that the call wrote to."""
         self.replaced: list[Tensor] = []
         """Tensors, likewise, that were given other memory."""
+        self.visits: list[Visit] = []
+        """Those of the heads of loops."""
 
     def stop(self, reason: str) -> None:
         """Note why no program can be made of this call; the first reason counts."""
@@ -121,6 +127,18 @@ class CallRecorder(ProgramRecorder):
         self.recipe.steps.add(kind, at, [at, number])
         self.tables.nodes_added()
         self.guards.append(Escape(tensor, expected.tobytes(), line))
+
+    def visited(self, visit: HeadVisit) -> bool:
+        """Note a visit of the head of a loop; False if further ones of this entry do not count."""
+        if self.stopped:
+            return False
+        try:
+            nodes = [self.reference(x).node for x in visit.state.tensors]
+            count = None if visit.count is None else self.reference(visit.count).node
+        except _REFUSED:
+            return False
+        self.visits.append(Visit(visit, self.recipe.steps.head[H_USED], nodes, count))
+        return not visit.reason
 
     def _depends(self, x: Any) -> bool:
         """All tensors count: what the call reads from outside is read anew at each replay."""

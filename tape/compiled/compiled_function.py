@@ -161,7 +161,7 @@ class CompiledFunction:
         """Record a call."""
         states = [state for known in list(self._keys.values()) for state in list(known)]
         read = [(x, x.tobytes()) for state in states for x in state.arrays()]
-        result, recording = self._record(call, lines=current.pending > 0)
+        result, recording = self._record(call, again=current.pending > 0 or bool(current.programs))
         self.calls["recorded"] += 1
         changed = current.changed()
         if any(x.tobytes() != content for x, content in read):
@@ -174,8 +174,8 @@ class CompiledFunction:
                 self._take_in(current, call.key, recording)
         return result
 
-    def _record(self, call: Call, *, lines: bool) -> tuple[Any, Recording]:
-        """Call the function, recorded, with the user's ``lines`` or not; return its result as the caller gets it."""
+    def _record(self, call: Call, *, again: bool) -> tuple[Any, Recording]:
+        """Call the function, recorded, perhaps ``again``; return its result as the caller gets it."""
         inputs = inputs_of(call.values)
         before = [counter_of(x)[0] for x in inputs]
 
@@ -183,7 +183,7 @@ class CompiledFunction:
             args, kwargs = call.filled(tensors)
             return self.__wrapped__(*args, **kwargs)
 
-        result, recording = record_call(run, inputs, lines=lines)
+        result, recording = record_call(run, inputs, again=again)
         _write_back(call.values, inputs, before)
         recording.check_written(call.values)
         return as_given(result, tensors=call.tensors or not call.values), recording

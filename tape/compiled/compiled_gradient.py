@@ -100,7 +100,7 @@ class CompiledGradient(CompiledFunction):
         args, kwargs = call.filled(call.values)
         return self.__wrapped__(*args, **kwargs)
 
-    def _record(self, call: Call, *, lines: bool) -> tuple[Any, Recording]:
+    def _record(self, call: Call, *, again: bool) -> tuple[Any, Recording]:
         assert call.chosen is not None
         chosen, structure = call.chosen
         inputs = [_variable(x) if i in chosen else input_of(x) for i, x in enumerate(call.values)]
@@ -109,7 +109,7 @@ class CompiledGradient(CompiledFunction):
             args, kwargs = call.filled(tensors)
             return self._by.function(*args, **kwargs)
 
-        result, recording = record_call(run, inputs, lines=lines, graded=True)
+        result, recording = record_call(run, inputs, again=again, graded=True)
         pair = self._by.has_aux and isinstance(result, tuple) and len(result) == len(("value", "aux"))
         y = result[0] if pair else result
         self._by.check(y)

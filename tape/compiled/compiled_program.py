@@ -33,7 +33,10 @@ class CompiledProgram(Program):
     __module__ = "tape"
     _exactly = True
     path: tuple[bytes, ...]
-    """The values that its guards expect, in order."""
+    """The values that its guards expect, in order; a loop is one mark."""
+    on_path: list[int]
+    """Of each guard, where it stands in the path; -1 for those in loops."""
+    has_loops: bool
     lines: list[str]
     """Where these leave for Python."""
     hits: int
@@ -86,6 +89,14 @@ class CompiledProgram(Program):
     def is_mode(self, mode: modes.Mode) -> bool:
         """Whether a mode, and the default dtype, are those of the recording."""
         return mode is self.mode and DEFAULT["dtype"] is self.dtype
+
+    def way_of(self, missed: GuardMissed) -> tuple[bytes, ...] | None:
+        """Return the way that a call took at a guard that missed; None where that is not known."""
+        if missed.number < 0:
+            return None
+        self.misses[missed.number] += 1
+        place = self.on_path[missed.number]
+        return None if place < 0 else (*self.path[:place], missed.value)
 
     def expect(self, call: Call) -> None:
         """Keep what the leaves of a call are, for calls on tensors to be compared with at once."""
@@ -186,6 +197,8 @@ def as_number(value: Array) -> Any:
 
 def program_of(first: Recording, second: Recording) -> CompiledProgram:
     """Return the program of two recordings that did the same; both are still held."""
+    if second.rolled is not None:
+        second.rolled.put(second, least=2)
     self = CompiledProgram.__new__(CompiledProgram)
     self._readers, self.live, self._outside = [], [], list(second.outer)
     live, recipe = live_sources(first, second), second.recipe
@@ -198,9 +211,12 @@ def program_of(first: Recording, second: Recording) -> CompiledProgram:
     self._fresh = any(isinstance(x, np.ndarray) for x in second.kept.values())
     self._written = [i for i, node in enumerate(recipe.arguments) if node in recipe.written]
     self.path, self.lines = second.path, [guard.line for guard in second.guards]
-    self.hits, self.due, self.misses, self.mode = 0, 1, [0] * len(self.path), modes.current()
+    self.on_path, self.has_loops = second.on_path, second.rolled is not None
+    self.hits, self.due, self.misses, self.mode = 0, 1, [0] * len(self.lines), modes.current()
     self.dtype = DEFAULT["dtype"]
     self._begin()
     second.slim(live)
+    if second.rolled is not None:
+        second.rolled.put(second, least=None)
     self.recording = second
     return self

@@ -12,16 +12,18 @@ import numpy as np
 
 from kernels.native.memory import where
 from kernels.programs.recording.program import Node, ProgramError, Recipe, describe
-from kernels.programs.recording.program_words import StepKind
 from tape.compiled.call_recorder import CallRecorder
+from tape.compiled.rolled_recipe import Rolled, rolled
+from tape.compiled.rolling import Trace, Visit, spans_of
+from tape.compiled.sameness import same, same_kind, same_params
 from tape.recording.views import clone
 from tape.tensors import modes
 from tape.tensors.pytrees import Structure, flattened
 from tape.tensors.tensor import Tensor, as_array
 from tape.tensors.view_families import base_of, is_view
 from tape.transforms import signature
+from tape.watching.head_visits import HeadWatch
 
-_PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _HELD_BY_LOOP = 2
 """References to an object from the loop that counts them."""
 
@@ -37,6 +39,13 @@ class Recording:
         self.inputs = inputs
         self.guards, self.stopped = recorder.guards, recorder.stopped
         self.outer, self.sources, self.readers = recorder.outer, recorder.sources, recorder.readers
+        self.all_sources, self.all_readers = self.sources, self.readers
+        """As they were recorded, by the nodes of that."""
+        self.path = tuple([guard.value for guard in self.guards])
+        """The values that left for Python, in order: which way the call went; a loop is one mark."""
+        self.on_path = list(range(len(self.path)))
+        self.rolled: Rolled | None = None
+        """What the recipe is of which loops were found: that has these without their bodies."""
         self.touched = [*recorder.taken_over, *recorder.replaced]
         self.template: Structure
         self.kept: dict[int, Any] = {}
@@ -44,11 +53,6 @@ class Recording:
         """Whether it tells of this call alone."""
         self.impure = ""
         """What the call changed outside, so that no call of the function can be replayed."""
-
-    @property
-    def path(self) -> tuple[bytes, ...]:
-        """The values that left for Python, in order: which way the call went."""
-        return tuple([guard.value for guard in self.guards])
 
     def stop(self, reason: str) -> None:
         """Note why no program can be made of this call; the first reason counts."""
@@ -67,22 +71,24 @@ class Recording:
         """Keep only what a later recording is compared with; what is read by reference need not be copied."""
         self.readers, self.touched = {}, []
         for guard in self.guards:
-            del guard.tensor
+            guard.tensor = None
         for node, source in live.items():
             if isinstance(source, np.ndarray):
                 self.recipe.nodes[node] = replace(self.recipe.nodes[node], constant=source)
 
 
 def record_call(
-    function: Callable[[list[Tensor]], Any], inputs: list[Tensor], *, lines: bool, graded: bool = False
+    function: Callable[[list[Tensor]], Any], inputs: list[Tensor], *, again: bool, graded: bool = False
 ) -> tuple[Any, Recording]:
     """Call a function on its arguments' tensors, recorded; return its result, whose tensors own their memory.
 
-    ``lines``: the user's lines are kept. ``graded`` turns gradient mode on.
+    ``again``: there was such a call; now the user's lines are kept, and loops are found. ``graded`` turns gradient
+    mode on.
     """
-    before, recorder = modes.current(), CallRecorder(lines=lines)
+    before, recorder = modes.current(), CallRecorder(lines=again)
     mode = before._replace(recorder=recorder, grad=graded or before.grad)
-    leaves, template, outputs = modes.call_under(mode, _called, recorder, function, inputs)
+    watch = HeadWatch(recorder.visited) if again else None
+    leaves, template, outputs = modes.call_under(mode, _called, recorder, function, inputs, watch)
     recording = Recording(recorder, len(inputs))
     recording.template, recording.recipe.outputs = template, outputs
     recording.recipe.steps.fit()
@@ -91,16 +97,31 @@ def record_call(
     escaped = "" if recording.stopped else _escaped(recorder, leaves)
     if escaped:
         recording.impure = f"a tensor that the call made, {escaped}, stays behind somewhere else than in its result"
+    if watch is not None and not (watch.reason or recording.stopped):
+        _roll(recording, recorder.visits)
     return template.filled(owned(leaves, inputs)), recording
 
 
+def _roll(recording: Recording, visits: Sequence[Visit]) -> None:
+    """Find the loops of a recording; its recipe has then marks in their place."""
+    trace = Trace(recording.recipe)
+    spans = spans_of(trace, visits) if visits else []
+    recording.rolled = rolled(recording, spans, trace) if spans else None
+    if recording.rolled is not None:
+        recording.rolled.put(recording, least=None)
+
+
 def _called(
-    recorder: CallRecorder, function: Callable[[list[Tensor]], Any], inputs: list[Tensor]
+    recorder: CallRecorder,
+    function: Callable[[list[Tensor]], Any],
+    inputs: list[Tensor],
+    watch: HeadWatch | None,
 ) -> tuple[list[Any], Structure, list[int]]:
     """Call a function on the arguments of a recorder; return its results, their structure and their nodes."""
     for x in inputs:
         recorder.argument(x)
-    leaves, template = flattened(function(inputs), none=True)
+    result = function(inputs) if watch is None else watch.call(function, inputs)
+    leaves, template = flattened(result, none=True)
     return leaves, template, _outputs(recorder, leaves)
 
 
@@ -133,7 +154,8 @@ def kept(x: Any) -> Any:
 def _look_for_changes(recorder: CallRecorder, recording: Recording) -> None:
     """Stop where memory changed unseen: what NumPy shares, and what was read from outside."""
     for guard in recorder.guards:
-        if getattr(guard.tensor, "_shared", False) and as_array(guard.tensor).tobytes() != guard.value:
+        x = guard.tensor
+        if x is not None and getattr(x, "_shared", False) and as_array(x).tobytes() != guard.value:
             recording.stop(f"memory that NumPy shares since {guard.line} was written to")
     written = recording.recipe.written
     if any(recording.recipe.arguments.index(node) >= recording.inputs for node in written):
@@ -167,10 +189,10 @@ def difference(a: Recording, b: Recording) -> str:
     """Return in what two calls that went the same way differ; empty where they did the same."""
     one, other = a.recipe, b.recipe
     kinds = zip(one.steps.kinds, other.steps.kinds, strict=False)
-    if one.steps.words != other.steps.words or not all(_same_kind(x, y) for x, y in kinds):
+    if one.steps.words != other.steps.words or not all(same_kind(x, y) for x, y in kinds):
         return _differing_step(one, other)
     numbers = zip(one.steps.numbers, other.steps.numbers, strict=True)
-    if not all(_same(x, y) for x, y in numbers):
+    if not all(same(x, y) for x, y in numbers):
         return "a Python number in an operation was another one"
     if (one.arguments, one.outputs, one.resets, one.written) != (
         other.arguments,
@@ -187,7 +209,7 @@ def difference(a: Recording, b: Recording) -> str:
 def _differing_results(a: Recording, b: Recording) -> str:
     if a.template != b.template or a.kept.keys() != b.kept.keys():
         return "the result had another structure"
-    return "" if all(_same(a.kept[i], b.kept[i]) for i in a.kept) else "a result that is no tensor was another one"
+    return "" if all(same(a.kept[i], b.kept[i]) for i in a.kept) else "a result that is no tensor was another one"
 
 
 def _differing_constant(a: Recording, b: Recording) -> str:
@@ -198,8 +220,11 @@ def _differing_constant(a: Recording, b: Recording) -> str:
 
 
 def live_sources(a: Recording, b: Recording) -> dict[int, Any]:
-    """Return what two calls, whose recordings are both still here, read from the same memory, by node."""
-    return {node: a.sources[node] for node in a.sources if _live(a, b, node)}
+    """Return what two calls, whose recordings are both still here, read from the same memory, by node of the second."""
+    live = {node: a.sources[node] for node in a.sources if _live(a, b, node)}
+    known = {_identity(x) for x in a.all_sources.values() if isinstance(x, Tensor) or x.size}
+    more = [(node, x) for node, x in b.sources.items() if node not in a.sources]  # those of loops
+    return live | {node: x for node, x in more if _identity(x) in known}
 
 
 def shared_memory(a: Recording, b: Recording) -> bool:
@@ -236,38 +261,8 @@ def _alike(x: Node, y: Node) -> bool:
     return x.constant is None or y.constant is None or x.constant.tobytes() == y.constant.tobytes()
 
 
-def _same(x: Any, y: Any) -> bool:
-    """Whether two Python objects are the same one, or the same value to the last bit."""
-    if x is y:
-        return True
-    if type(x) is not type(y):
-        return False
-    if isinstance(x, (np.ndarray, np.generic)):
-        return bool(x.dtype == y.dtype and x.shape == y.shape and x.tobytes() == y.tobytes())
-    return isinstance(x, _PLAIN) and repr(x) == repr(y)
-
-
-def _same_kind(x: StepKind, y: StepKind) -> bool:
-    if x.op is not y.op or not _same_params(x.params, y.params):
-        return False
-    if x.form is y.form or x.form is None or y.form is None:
-        return x.form is y.form
-    return (x.form.specs, x.form.spec, x.form.wanted) == (y.form.specs, y.form.spec, y.form.wanted)
-
-
-def _same_params(x: Any, y: Any) -> bool:
-    if isinstance(x, (tuple, list)) and type(x) is type(y):
-        return len(x) == len(y) and all(map(_same_params, x, y))
-    if _same(x, y):
-        return True
-    try:
-        return type(x) is type(y) and bool(x == y)
-    except ValueError:  # arrays
-        return False
-
-
 def _differing_step(one: Recipe, other: Recipe) -> str:
     for x, y in zip(one.steps, other.steps, strict=False):
-        if x.op is not y.op or x.operands != y.operands or not _same_params(x.params, y.params):
+        if x.op is not y.op or x.operands != y.operands or not same_params(x.params, y.params):
             return f"operation {x.at} was {x.op.name}, then {y.op.name}"
     return f"there were {len(one.steps)} operations, then {len(other.steps)}"

@@ -69,7 +69,7 @@ class Specialization:
 
     def replay(self, call: Call) -> tuple[CompiledProgram, Any] | None:
         """Replay the program of the way that the call goes; None if that is not known."""
-        program = self.programs[0] if self.programs else None
+        program, tried = self.programs[0] if self.programs else None, set[int]()
         while program is not None:
             if not program.is_current():
                 self.programs.remove(program)
@@ -77,8 +77,7 @@ class Specialization:
             try:
                 result = program.replay(call.values, tensors=call.tensors or not call.values)
             except GuardMissed as missed:
-                program.misses[missed.number] += 1
-                program = self._on_path((*program.path[: missed.number], missed.value))
+                program = self._next(program, missed, tried)
             else:
                 self._succeeded(program)
                 return program, result
@@ -90,19 +89,28 @@ class Specialization:
         The result is in a tuple.
         """
         following: CompiledProgram | None = program
+        tried: set[int] = set()
         while following is not None and following.hits != following.due and following.is_plain:
             following.expect_as(program)
             try:
                 results = following.at_once(args)
             except GuardMissed as missed:
-                following.misses[missed.number] += 1
-                following = self._on_path((*following.path[: missed.number], missed.value))
+                following = self._next(following, missed, tried)
                 continue
             if results is None:
                 return None
             following.hits += 1
             return following, results
         return None
+
+    def _next(self, program: CompiledProgram, missed: GuardMissed, tried: set[int]) -> CompiledProgram | None:
+        """Return the program to try after one whose guard missed: of the same way, else one with loops."""
+        tried.add(id(program))
+        way = program.way_of(missed)
+        following = None if way is None else self._on_path(way)
+        if following is None or id(following) in tried:
+            return next((p for p in self.programs if p.has_loops and id(p) not in tried), None)
+        return following
 
     def _on_path(self, path: tuple[bytes, ...]) -> CompiledProgram | None:
         return next((p for p in self.programs if p.path[: len(path)] == path), None)
@@ -135,7 +143,10 @@ class Specialization:
             self.dynamic = recording.stopped
             return
         path = recording.path
-        earlier = self._pending.pop(path, None)
+        earlier, replaced = self._pending.pop(path, None), None
+        if earlier is None and recording.rolled is not None:
+            replaced = next((p for p in self.programs if p.path == path and p.has_loops), None)
+            earlier = None if replaced is None else replaced.recording
         if earlier is None:
             self._pending[path] = recording
             if len(self._pending) > MOST_PENDING:
@@ -149,10 +160,20 @@ class Specialization:
             self._pending[path] = recording
             if self._differences >= MOST_DIFFERENCES:
                 self.dynamic = f"two calls that went the same way differed: {differs}"
-        elif len(self.programs) >= MOST_PROGRAMS:
+        elif replaced is None and len(self.programs) >= MOST_PROGRAMS:
             self.dynamic = f"there are more than {MOST_PROGRAMS} ways through the function"
         else:
-            self._insert(self._finish(program_of(earlier, recording)))
+            self._complete(earlier, recording, replaced)
+
+    def _complete(self, earlier: Recording, recording: Recording, replaced: CompiledProgram | None) -> None:
+        """Make the program of two recordings; one with loops takes the place of that which knew fewer bodies."""
+        if recording.rolled is not None and earlier.rolled is not None:
+            recording.rolled.join(earlier.rolled)
+        program = self._finish(program_of(earlier, recording))
+        if replaced is not None:
+            program.hits, program.due = replaced.hits, replaced.due
+            self.programs.remove(replaced)
+        self._insert(program)
 
     def _insert(self, program: CompiledProgram) -> None:
         self.programs.insert(0, program)

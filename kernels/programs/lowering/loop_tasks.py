@@ -84,12 +84,12 @@ class Loops:
 
     def begin(self, step: Step, lowering: _Lowering) -> None:
         """Begin a loop, and its first body."""
-        limit, counted, _ = step.params
-        phis = [node_of(o) for o in step.operands[: len(step.operands) - counted]]
+        limit, has_count, counted, _ = step.params
+        phis = [node_of(o) for o in step.operands[: len(step.operands) - has_count]]
         if self.stack < 0:
             self.stack = lowering.temporary((words.STACK_WORDS,), np.dtype(np.int64))
         places = [Place(step.result), Place(self.stack)]
-        if counted:
+        if has_count:
             places.append(Place(lowering.operand(step.operands[-1], _FLOAT64)))
         self._open.append(LoopTasks(step.at, step.result, phis, counted, len(self.tasks)))
         self.tasks.append(Steering(words.RUN_LOOP, tuple(places), -1 if limit is None else limit))

@@ -1,0 +1,261 @@
+"""The recipe of a recorded call with its Python loops as native ones, each with the bodies that are known of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from kernels.arrays.specs import spec_of
+from kernels.kinds.guard import Guard
+from kernels.native import words
+from kernels.ops.loops import LOOP_AGAIN, LOOP_BEGIN, LOOP_END
+from kernels.ops.views import CLONE
+from kernels.programs.recording.lines import Lines
+from kernels.programs.recording.notifying_words import H_USED
+from kernels.programs.recording.program import Node, Recipe
+from kernels.programs.recording.program_words import StepKind, Steps
+from tape.compiled.rolling import Body, DoesNotFitError, Ref, Span, Trace, bodies_of, phis_of, same_body
+from tape.compiled.sameness import same_kind
+
+_STATE = spec_of(np.zeros(words.LOOP_WORDS, np.int64))
+Step = tuple[StepKind, int, list[Any], int]
+"""A kind, the result, operands (a number in a tuple), and the number of the line."""
+
+
+@dataclass(slots=True)
+class Loop:
+    """A loop of a rolled recipe: its own node, its phis, the count, and the bodies, each with how often it was seen."""
+
+    span: Span
+    state: int
+    phis: list[int]
+    count: int | None
+    bodies: list[tuple[Body, int]] = field(default_factory=list)
+
+    def join(self, bodies: Sequence[tuple[Body, int]]) -> None:
+        """Take in what another call knew of the same loop: its bodies come first."""
+        joined = list(bodies)
+        for body, seen in self.bodies:
+            place = next((k for k, (known, _) in enumerate(joined) if same_body(known, body)), None)
+            if place is None:
+                joined.append((body, seen))
+            else:
+                joined[place] = joined[place][0], joined[place][1] + seen
+        self.bodies = joined
+
+
+class Rolled:
+    """A recording whose loops are told by their bodies; everything else is as it was recorded."""
+
+    def __init__(self, recording: Any, trace: Trace, spans: Sequence[Span]) -> None:
+        self.recording, self.trace = recording, trace
+        old = trace.recipe
+        self.nodes: list[Node] = []
+        self.places: dict[int, int] = {}
+        """The nodes by those of the recording."""
+        self.pieces: list[list[Step] | Loop] = []
+        self.guards: list[list[Any]] = []
+        """Those of each piece."""
+        self.numbered = old.lines.of_steps(old.steps).tolist() if old.lines is not None else []
+        if old.resets:
+            raise DoesNotFitError("memory from outside is written")
+        self.arguments = [self._place(node) for node in old.arguments]
+        self.written = {self.places[node] for node in old.written}
+        begin, self._guards = 0, iter(recording.guards)
+        for span in spans:
+            self._flat(begin, span.start, span.drawn)
+            self._loop(span)
+            begin = span.stop
+        self._flat(begin, len(trace.starts), -1)
+        phis = {phi for loop in self.loops for phi in loop.phis}
+        self.outputs = [self._result(self._place(node), phis) for node in old.outputs]
+
+    def _place(self, node: int) -> int:
+        """Return the node that stands for one of the recording."""
+        known = self.places.get(node)
+        if known is None:
+            entry = self.trace.recipe.nodes[node]
+            if self._is_hidden(node):
+                raise DoesNotFitError("what an iteration made is used behind the loop, and no variable holds it")
+            base, family = (None if n is None else self._place(n) for n in (entry.base, entry.family))
+            self.nodes.append(replace(entry, base=base, family=family))
+            known = self.places[node] = len(self.nodes) - 1
+        return known
+
+    def _is_hidden(self, node: int) -> bool:
+        at = self.trace.made.get(node, -1)
+        return any(isinstance(p, Loop) and p.span.start <= at < p.span.stop for p in self.pieces)
+
+    def _flat(self, begin: int, stop: int, left_out: int) -> None:
+        """Take steps as they are."""
+        steps, trace, guards = [], self.trace, list[Any]()
+        for at in range(begin, stop):
+            guard = next(self._guards) if isinstance(trace.kind(at).op, Guard) else None
+            if at == left_out:
+                continue
+            operands = [self._place(o) if o >= 0 else (trace.recipe.steps.numbers[~o],) for o in trace.operands(at)]
+            steps.append((trace.kind(at), self._place(trace.result(at)), operands, self._line(at)))
+            guards += [] if guard is None else [guard]
+        self.pieces.append(steps)
+        self.guards.append(guards)
+
+    def _result(self, place: int, phis: set[int]) -> int:
+        """Return a result that the way back through loops does not change: a copy, if it is a phi."""
+        node = self.nodes[place]
+        if (place if node.base is None else node.base) not in phis:
+            return place
+        self.pieces[-1].append(self._copied(place, -1))  # type: ignore[union-attr]
+        return len(self.nodes) - 1
+
+    def _copied(self, place: int, line: int) -> Step:
+        """Return the step that copies a node, a new one in C order."""
+        node = self.nodes[place]
+        family = node if node.family is None else self.nodes[node.family]
+        wanted = node.differentiable or family.differentiable
+        spec = node.spec if node.base is None else spec_of(np.empty(node.spec.shape, node.spec.dtype))
+        form = CLONE.form((node.spec,), spec, (True,)) if wanted else None
+        self.nodes.append(Node(spec, differentiable=wanted))
+        return StepKind(CLONE, form, (), 1), len(self.nodes) - 1, [place], line
+
+    def _line(self, at: int) -> int:
+        return self.numbered[at] if self.numbered else -1
+
+    def _loop(self, span: Span) -> None:
+        """Begin with copies of what the first iteration starts from; what follows reads these."""
+        trace, line = self.trace, self._line(span.start)
+        phis = phis_of(trace, span)
+        copies = [self._copied(self._place(span.visits[0].nodes[place]), line) for place in phis]
+        numbers = [result for _, result, _, _ in copies]
+        self.pieces[-1].extend(copies)  # type: ignore[union-attr]
+        count = None if span.count is None else self._place(span.count)
+        self.nodes.append(Node(_STATE))
+        loop = Loop(span, len(self.nodes) - 1, numbers, count)
+        loop.bodies = bodies_of(trace, span, phis, dict(self.places), self.recording, self.numbered)
+        for at in range(span.start, span.stop):
+            if isinstance(trace.kind(at).op, Guard):
+                next(self._guards)
+        self.pieces.append(loop)
+        self.guards.append([])
+        for k, place in enumerate(phis):
+            self.places[span.visits[-1].nodes[place]] = numbers[k]
+
+    @property
+    def loops(self) -> list[Loop]:
+        """The loops, in order."""
+        return [piece for piece in self.pieces if isinstance(piece, Loop)]
+
+    def join(self, other: Rolled) -> bool:
+        """Take in the bodies that another call with the same way outside of loops knew; whether it had as many."""
+        mine, others = self.loops, other.loops
+        if len(mine) != len(others):
+            return False
+        for loop, known in zip(mine, others, strict=True):
+            loop.join(known.bodies)
+        return True
+
+    def put(self, recording: Any, *, least: int | None) -> None:
+        """Give a recording the recipe with loops, of the bodies that were seen so often; of none where that is None."""
+        made = _Assembly(self, least)
+        recording.recipe, recording.guards = made.recipe, made.guards
+        recording.sources, recording.readers = made.sources, made.readers
+        recording.path, recording.on_path = tuple(made.path), made.on_path
+
+
+class _Assembly:
+    """Puts the pieces together."""
+
+    def __init__(self, rolled: Rolled, least: int | None) -> None:
+        old = rolled.trace.recipe
+        self.rolled, self.nodes, self.steps = rolled, list(rolled.nodes), Steps()
+        self.lines = None if old.lines is None else Lines(old.lines.table)
+        self.guards: list[Any] = []
+        self.path: list[bytes] = []
+        """What guards outside of loops expect, and a mark for each loop."""
+        self.on_path: list[int] = []
+        """Of each guard, where it stands in the path; -1 for those in loops."""
+        self._kinds: dict[Any, list[int]] = {}
+        self.sources: dict[int, Any] = {}
+        self.readers: dict[int, Any] = {}
+        for node, place in rolled.places.items():
+            self._read(rolled.recording, node, place)
+        for piece, guards in zip(rolled.pieces, rolled.guards, strict=True):
+            if isinstance(piece, Loop):
+                self._loop(piece, least)
+            else:
+                for step in piece:
+                    self._step(*step)
+                self.guards += guards
+                self.on_path += range(len(self.path), len(self.path) + len(guards))
+                self.path += [guard.value for guard in guards]
+        self.recipe = Recipe(self.nodes, self.steps, rolled.arguments, rolled.outputs, [], rolled.written, self.lines)
+        self.steps.fit()
+
+    def _read(self, recording: Any, node: int, place: int) -> None:
+        if node in recording.all_sources:
+            self.sources[place] = recording.all_sources[node]
+        if node in recording.all_readers:
+            self.readers[place] = recording.all_readers[node]
+
+    def _step(self, kind: StepKind, result: int, operands: Sequence[Any], line: int) -> None:
+        steps, kinds, nodes = self.steps, self.steps.kinds, self.nodes
+        specs = [nodes[o].spec if type(o) is int else type(o[0]) for o in (result, *operands)]
+        known = self._kinds.setdefault((kind.op, *specs), [])  # steps of a kind have operands alike
+        number = next((k for k in known if same_kind(kinds[k], kind)), len(kinds))
+        if number == len(kinds):
+            known.append(number)
+            kinds.append(kind)
+        if self.lines is not None:
+            self.lines.mark(steps.head[H_USED], line)
+        steps.add(number, result, [o if type(o) is int else steps.number(o[0]) for o in operands])
+
+    def _loop(self, loop: Loop, least: int | None) -> None:
+        bodies = [body for body, seen in loop.bodies if least is not None and seen >= least]
+        self.path.append(f"loop at {loop.span.visits[0].line}: {loop.span.limit}, {loop.span.counted}".encode())
+        if not bodies:
+            return
+        span, counted = loop.span, loop.count is not None
+        operands = [*loop.phis, *([loop.count] if loop.count is not None else [])]
+        params = (span.limit, counted, span.counted, span.visits[0].line)
+        line = bodies[0].steps[0][3] if bodies and bodies[0].steps and self.lines is not None else -1
+        self._step(StepKind(LOOP_BEGIN, None, params, len(operands)), loop.state, operands, line)
+        for body in bodies:
+            self._body(loop, body)
+        self._step(StepKind(LOOP_END, None, (), 0), loop.state, [], line)
+
+    def _body(self, loop: Loop, body: Body) -> None:
+        places: dict[Ref, int] = {("phi", k): node for k, node in enumerate(loop.phis)}
+        for k, (node, old) in enumerate(body.leaves):
+            mine = self.rolled.places.get(old) if body.recording is self.rolled.recording else None
+            if mine is None:
+                self.nodes.append(node)
+                mine = len(self.nodes) - 1
+                self._read(body.recording, old, mine)
+            places["leaf", k] = mine
+        first = len(self.nodes)
+        places |= {("local", k): first + k for k in range(len(body.nodes))}
+
+        def place(ref: Ref) -> int:
+            return int(ref[1]) if ref[0] == "outer" else places[ref]
+
+        def above(ref: Ref | None) -> int | None:
+            return None if ref is None else place(ref)
+
+        for node, base, family in body.nodes:
+            self.nodes.append(replace(node, base=above(base), family=above(family)))
+        for kind, result, operands, line in body.steps:
+            self._step(kind, place(result), [(o[1],) if o[0] == "number" else place(o) for o in operands], line)
+        for guard in body.guards:
+            self.guards.append(guard)
+            self.on_path.append(-1)
+        self._step(StepKind(LOOP_AGAIN, None, (), len(body.updates)), loop.state, [place(o) for o in body.updates], -1)
+
+
+def rolled(recording: Any, spans: Sequence[Span], trace: Trace) -> Rolled | None:
+    """Return a recording with these loops; None where one of them does not fit."""
+    try:
+        return Rolled(recording, trace, spans)
+    except DoesNotFitError:
+        return None

@@ -1,0 +1,181 @@
+"""Python loops that run until a value lets them end: one program for every number of iterations, there and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tape
+
+pytestmark = pytest.mark.quick
+
+INPUTS = [2.0, 3.0, 50.0, 7.0, 1000.0, 1e6, 5.0, 1e-5, 0.3, 2.0, 123.0, 0.9]
+
+
+def newton(a: Any) -> Any:
+    x = a * 0.5
+    while abs(x * x - a) > 1e-12 * a:
+        x = 0.5 * (x + a / x)
+    return x
+
+
+def newton_with_break(a: Any) -> Any:
+    x = tape.tensor(1.0)
+    while True:
+        f = x * x - a
+        if abs(f) < 1e-12 * a:
+            break
+        x = x - f / (2.0 * x)
+    return x
+
+
+def newton_at_most(a: Any) -> Any:
+    x, k = a * 1.0, 0
+    while abs(x * x - a) > 1e-12 * a and k < 7:
+        x = 0.5 * (x + a / x)
+        k += 1
+    return x
+
+
+def newton_in_range(a: Any) -> Any:
+    x = a * 1.0
+    for _ in range(6):
+        f = x * x - a
+        if abs(f) < 1e-9 * a:
+            break
+        x = x - f / (2.0 * x)
+    return x * 2.0
+
+
+def secant(a: Any) -> Any:
+    x0, x1 = a * 1.0, a * 0.5 + 0.1
+    while abs(x1 - x0) > 1e-10 * a:
+        f0, f1 = x0 * x0 - a, x1 * x1 - a
+        x0, x1 = x1, x1 - f1 * (x1 - x0) / (f1 - f0)
+    return x1
+
+
+def bisection(a: Any) -> Any:
+    low, high = a * 0.0, a + 1.0
+    while high - low > 1e-9 * a:
+        middle = 0.5 * (low + high)
+        if middle * middle < a:
+            low = middle
+        else:
+            high = middle
+    return 0.5 * (low + high)
+
+
+def adaptive(a: Any) -> Any:
+    """Integrate ``y' = -a y`` to 1 by Heun's method with an embedded error."""
+    t, y, h = 0.0, tape.tensor(1.0), tape.tensor(0.05)
+    rate = 0.1 * a.log1p()
+    while t < 1.0:
+        k1 = -rate * y
+        k2 = -rate * (y + h * k1)
+        error = abs(0.5 * h * (k2 - k1))
+        if error < 1e-5:
+            t = t + h
+            y = y + 0.5 * h * (k1 + k2)
+        h = h * tape.clip((1e-5 / (error + 1e-30)) ** 0.5 * 0.9, 0.2, 2.0)
+    return y
+
+
+def vectors(a: Any) -> Any:
+    v = tape.stack([a, a + 1.0, 2.0 * a])
+    state = {"v": v / v.sum(), "n": tape.tensor(0.0)}
+    matrix = tape.tensor([[2.0, 0.3, 0.1], [0.1, 1.5, 0.2], [0.0, 0.4, 1.2]])
+    while True:
+        w = matrix @ state["v"]
+        w = w / w.sum()
+        moved = abs(w - state["v"]).sum()
+        state = {"v": w, "n": state["n"] + 1.0}
+        if moved < 1e-6:
+            return (state["v"] * tape.tensor([1.0, 2.0, 3.0])).sum() + 0.0 * state["n"]
+
+
+def two_loops(a: Any) -> Any:
+    x = a * 1.0
+    while x > 2.0:
+        x = x / 1.5
+    y = x * x
+    while y < 40.0:
+        y = y * 1.7 + a / (1.0 + a)
+    return x * y
+
+
+def branches_behind(a: Any) -> Any:
+    x, n = a * 1.0, tape.tensor(0.0)
+    while x > 1.0:
+        x = x * 0.5
+        n = n + 1.0
+    if n > 4.5:
+        return x * n
+    return x + n
+
+
+def counted(a: Any) -> Any:
+    n = int(a.detach() % 9.0)
+    x = a * 0.01
+    for _ in range(n):
+        x = x * 1.1 + 0.3
+    return x
+
+
+def counted_plainly(a: Any) -> Any:
+    n, x = a.detach() % 9.0, a * 0.01
+    for _ in range(int(n)):
+        x = x * 1.1 + 0.3
+    return x
+
+
+def nested(a: Any) -> Any:
+    total = a * 0.0
+    target = a * 1.0
+    while target > 0.5:
+        x = target * 1.0
+        while abs(x * x - target) > 1e-8:
+            x = 0.5 * (x + target / x)
+        total = total + x
+        target = target * 0.2
+    return total
+
+
+FUNCTIONS = [
+    newton, newton_with_break, newton_at_most, newton_in_range, secant, bisection, adaptive, vectors, two_loops,
+    branches_behind, counted_plainly,
+]  # fmt: skip
+
+
+def _same(x: Any, y: Any) -> bool:
+    return np.asarray(x).tobytes() == np.asarray(y).tobytes()
+
+
+@pytest.mark.parametrize("function", [*FUNCTIONS, nested, counted], ids=lambda f: f.__name__)
+@pytest.mark.filterwarnings("ignore::tape.errors.CompileWarning")
+def test_values_and_gradients_are_those_of_dynamic_mode(function: Any) -> None:
+    compiled = tape.compile(function)
+    gradient = tape.compile(tape.value_and_grad(function))
+    through = tape.value_and_grad(tape.compile(function))
+    for a in INPUTS * 3:
+        value, slope = tape.value_and_grad(function)(a)
+        assert _same(compiled(a), value), a
+        for way in (gradient, through):
+            v, g = way(a)
+            assert _same(v, value), a
+            assert _same(g, slope), (a, g, slope)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
+def test_one_program_serves_every_number_of_iterations(function: Any) -> None:
+    compiled = tape.compile(function)
+    for a in INPUTS:
+        compiled(a)
+    programs, recorded = len(compiled.programs), compiled.calls["recorded"]
+    for a in np.geomspace(1.1, 9e5, 60):
+        compiled(float(a))
+    assert any(p.has_loops for p in compiled.programs)
+    assert compiled.calls["recorded"] - recorded <= 6
+    assert len(compiled.programs) - programs <= 3
