@@ -100,7 +100,7 @@ class _Run:
                 call()
             times.append(now() - begin)
             if missed >= 0:
-                raise self.machine._missed(k)  # noqa: SLF001 (its part in running rows)
+                raise self.machine.missed(k)
         if custom.RUNNING:
             custom.check_failed()
         return times

@@ -19,7 +19,7 @@ from kernels.programs.lowering.assembly import Placing, Plan, Rows, block
 from kernels.programs.lowering.lower_forward import Lowering
 from kernels.programs.lowering.lower_reverse import Reverse
 from kernels.programs.recording.program import Node, ProgramError, Recipe
-from kernels.programs.running.exchange import Exchange
+from kernels.programs.running.exchange import Exchange, native
 
 Array = np.ndarray[Any, Any]
 _WIDTH = 8 * words.ROW
@@ -53,12 +53,12 @@ def _planned(lowering: Lowering, back: Reverse, forward: int, *, differentiates:
     return Plan(lowering.recipe, lowering.tasks, forward, buffers, differentiates, loops=loops.all, stack=loops.stack)
 
 
-def pullback_plan(recipe: Recipe) -> Plan:
-    """Lower a recipe and its reverse, from cotangents of its results, which are further arguments; it has no results.
+def pullback_plan(recipe: Recipe, *, results: bool = False) -> Plan:
+    """Lower a recipe and its reverse, from cotangents of its results, which are further arguments.
 
-    Cotangents are those of the results that have a gradient, each dense.
+    It has no results, unless they are asked for. Cotangents are those of the results that have a gradient, each dense.
     """
-    copied = replace(recipe.copy(), arguments=[*recipe.arguments], outputs=[])
+    copied = replace(recipe.copy(), arguments=[*recipe.arguments], outputs=[*recipe.outputs] if results else [])
     pairs = []
     for output in recipe.outputs:
         if copied.wants(output):
@@ -151,6 +151,8 @@ class Machine:
         if self.shared is not None:
             self.stack = np.empty(_FIRST_STACK, np.int64)
             self.shared[:] = where(self.stack), len(self.stack), 0, words.WORK_BETWEEN_CHECKS, 0
+        self.is_short = whole is not None and not releases and self.shared is None and native()
+        """Whether it runs natively throughout, in so little time that other threads can wait."""
         results, gradients = (self.outputs, self.gradients) if not self.marks else (self.gradients, [])
         self.exchange = Exchange(self.inputs, results, gradients, whole, exactly=self.exactly)
 
@@ -192,7 +194,7 @@ class Machine:
                 self._enlarge(int(self.shared[words.S_NEEDED]))
             came_to = self.native(rows, -2 - came_to, stop)
         if came_to >= 0:
-            raise self._missed(came_to)
+            raise self.missed(came_to)
 
     def _enlarge(self, size: int) -> None:
         """Give the stack room for so many more words, at least."""
@@ -203,7 +205,7 @@ class Machine:
         for place, value in ((words.S_STACK, where(stack)), (words.S_ROOM, len(stack)), (words.S_NEEDED, 0)):
             self.shared[place] = value
 
-    def _missed(self, row: int) -> GuardMissed:
+    def missed(self, row: int) -> GuardMissed:
         """Return which guard stopped the program, and the value that it found."""
         rows = self.forward.words
         number = int(np.count_nonzero(rows[:row, words.R_KIND] == words.RUN_GUARD))
@@ -221,7 +223,7 @@ class Machine:
             if type(results) is not int:
                 return results  # type: ignore[no-any-return]
             if results > 0:
-                raise self._missed(results - 1)
+                raise self.missed(results - 1)
             if results == 0:
                 return None
             self._resumed(results, *self._joined)

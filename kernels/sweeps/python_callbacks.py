@@ -11,6 +11,7 @@ from kernels.arrays.specs import Spec
 from kernels.arrays.sweep_interface import Array, Observer
 from kernels.instructions.entries import Instruction, instruction_at
 from kernels.native import words
+from kernels.programs.running.pullback_words import REPLAYED
 from kernels.sweeps.gradient_views import add_to, changed, pattern
 from kernels.sweeps.reference_pullbacks import run
 from kernels.sweeps.workspace import Workspace
@@ -56,6 +57,8 @@ class PythonCallbacks:
         gradient = None
         if self.space.flat[bucket + 3] & words.TOUCHED:
             gradient = self._memory(self.space.flat[bucket + 1], form.spec)
+        if form.kind == words.PYTHON and form.block[words.B_FIRST + words.I_KERNEL] == REPLAYED:
+            self._gather(instruction)
         observer = self.watched[slot][0] if slot in self.watched else None
         start = self._start(instruction.operands[0]) if form.kind == words.VIEW else 0
         contributions = run(instruction, gradient, observer, self.stash, batch=self.batch, start=start)
@@ -63,6 +66,19 @@ class PythonCallbacks:
             if operand is not None and source is not None and value is not None:
                 key = operand if type(operand) is int else -id(operand)
                 self._contribute(key, source, value, form.op.nothing)
+
+    def _gather(self, instruction: Instruction) -> None:
+        """Hand the cotangents of a program's results, which the sweep has left in their buffers, to the call."""
+        call, space = instruction.saved[0], self.space
+        if len(call.specs) == 1:
+            return
+        cotangents = self.stash.setdefault(instruction.slot, {})
+        for k, (slot, spec) in enumerate(zip(call.outputs, call.specs, strict=True)):
+            bucket = space.arrived(space.address, slot) if slot is not None else 0
+            if bucket:
+                address = space.flat[(bucket - space.words[words.H_BUCKETS]) // 8 + 1]
+                cotangents[k] = pattern(self._memory(address, spec), spec, 0).copy()
+                space.release(space.address, slot)
 
     def _start(self, operand: Any) -> int:
         """Return where the operand of a view begins in the gradient buffer of its family."""

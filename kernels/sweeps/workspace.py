@@ -34,6 +34,8 @@ class Workspace:
         self.mark, self.relevant = jit.entry(marks.mark), jit.entry(marks.relevant)
         self.sweep, self.abandon, self.place = map(jit.entry, (sweeps.sweep, sweeps.abandon, sweeps.place))
         self.find = jit.entry(jit.load_module("sweeps.native.gradient_table_native").find)
+        replays = jit.load_module("sweeps.native.replay_back_native")
+        self.arrived, self.release = jit.entry(replays.arrived), jit.entry(replays.release)
         self.header = self.rows.zeros("header", (words.WHOLE_HEADER,))
         self.begin = jit.bound("sweeps.native.short_backward_native", "begin", self.header)
         self.end = jit.bound("sweeps.native.gathering_native", "end", self.header)

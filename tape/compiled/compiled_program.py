@@ -16,7 +16,7 @@ from tape.compiled.recordings import Recording, kept, live_sources
 from tape.foundation.dtypes import DEFAULT
 from tape.programs.interpreting import interpreted
 from tape.programs.program import Program
-from tape.programs.recorded_replay import recorded, result_tensors
+from tape.programs.recorded_replay import result_tensors
 from tape.tensors import modes
 from tape.tensors.tensor import Array, Tensor, as_array, constant_tensor, scalar_or_array
 from tape.transforms.signature import Signature, check_written
@@ -125,11 +125,12 @@ class CompiledProgram(Program):
                 arrays.append(x._value)
             else:
                 arrays.append(x)
+        if graded and self.mode.grad:
+            at_once = self._recorded_at_once(values, arrays)
+            return None if at_once is None else (self._filled(at_once),)
         results = self._whole(tuple(arrays), reverse=False)
         if results is None:
             return None
-        if graded and self.mode.grad:
-            return (self._filled(recorded(self, values, results)),)
         return (self._filled(result_tensors(self.pulling.specs, results)),)
 
     def is_current(self) -> bool:

@@ -147,9 +147,17 @@ class Program(Seen):
 
     def _graded(self, arguments: Sequence[Any]) -> list[Tensor]:
         """Replay as one instruction of the tape."""
-        values = tuple([x._value if isinstance(x, Tensor) else x for x in arguments])
-        results = self._whole(values, reverse=False)
-        return recorded(self, arguments, self._replayed(arguments) if results is None else results)
+        at_once = self._recorded_at_once(arguments, [x._value if isinstance(x, Tensor) else x for x in arguments])
+        return recorded(self, arguments, self._replayed(arguments)) if at_once is None else at_once
+
+    def _recorded_at_once(self, arguments: Sequence[Any], values: Sequence[Any]) -> list[Tensor] | None:
+        """Replay on floats and arrays, as one instruction of the tape; None if there is more to do."""
+        kept = self.pulling.kept
+        if kept is None:
+            results = self._whole(values, reverse=False)
+            return None if results is None else recorded(self, arguments, results)
+        results = kept.forward(values)
+        return None if results is None else recorded(self, arguments, results[:-1], results[-1])
 
     def _replayed(self, arguments: Sequence[Any]) -> list[Any]:
         """Return the results."""

@@ -10,14 +10,24 @@ from typing import Any
 
 import numpy as np
 
+from kernels.arrays.specs import Spec
 from kernels.arrays.sweep_interface import Array
 from kernels.codegen.tasks import NodeRef
+from kernels.foundation.recent_table import Recent
 from kernels.instructions import python_pullbacks
+from kernels.instructions.form import Form
+from kernels.native.words import B_FIRST, I_KERNEL
+from kernels.programs.kept_replay import KeptReplay, kept_replay
 from kernels.programs.machine import Machine, pullback_plan
 from kernels.programs.recording.program import Recipe
+from kernels.programs.running.pullback_words import REPLAYED, RESULT
 from tape.engine.rules.custom_calls import Output
+from tape.recording import record
+from tape.tensors.tensor import Tensor
 
 NAME = "ReplayBackward"
+_NO_TENSOR = "no tensor"
+CallForm = tuple[Form, Array | None]
 
 
 class Pulling:
@@ -30,7 +40,7 @@ class Pulling:
     def __init__(self, recipe: Recipe) -> None:
         self.recipe = recipe
         nodes = recipe.nodes
-        self.specs = [nodes[o].spec for o in recipe.outputs]
+        self.specs = [record.dense_spec(nodes[o].spec) for o in recipe.outputs]  # as results are copied
         self.constant = frozenset(k for k, o in enumerate(recipe.outputs) if not recipe.wants(o))
         self.with_gradient = [k for k in range(len(self.specs)) if k not in self.constant]
         self.graded = [i for i, node in enumerate(recipe.arguments) if nodes[node].differentiable]
@@ -40,9 +50,51 @@ class Pulling:
         """Of several results: the form of the instruction that each has, and what that saves."""
         specs = [s for k, s in enumerate(self.specs) if k not in self.constant]
         self._nothing = [np.full(s.shape, -0.0, s.dtype) for s in specs]
+        self._calls: Recent[tuple[Any, ...], CallForm] = Recent()
         self._machines: list[Machine] = []
         self._first: Machine | None = None
         self._lock = threading.Lock()
+
+    @functools.cached_property
+    def kept(self) -> KeptReplay | None:
+        """What replays forward and keeps the memory for the pullback; None of programs that are not fit for that."""
+        return kept_replay(self.recipe, self.graded)
+
+    @functools.cached_property
+    def kept_outputs(self) -> list[tuple[Form, Output]]:
+        """The ``outputs`` of a call whose memory is kept: their cotangents stay where sweeps have them."""
+        forms = [python_pullbacks.output(NAME, spec) for spec in self.specs]
+        for form in forms:
+            form.block[B_FIRST + I_KERNEL] = RESULT
+        return [(form, output) for form, (_, output) in zip(forms, self.outputs, strict=True)]
+
+    def call_form(self, arguments: Sequence[Any], spec: Spec | None, *, kept: bool) -> CallForm:
+        """Return the form of a call, and what a sweep runs it back by if its memory is ``kept``.
+
+        ``spec`` is that of the only result, None where there are several.
+        """
+        specs = [
+            (None if x._slot is None else x._form.spec) if isinstance(x, Tensor) else _NO_TENSOR for x in arguments
+        ]
+        key = (kept, spec, *specs)
+        known = self._calls.get(key)
+        return known if known is not None else self._calls.setdefault(key, self._call_form(specs, spec, kept=kept))
+
+    def _call_form(self, specs: list[Any], spec: Spec | None, *, kept: bool) -> CallForm:
+        tensors = [i for i, spec in enumerate(specs) if spec is not _NO_TENSOR]
+        operands = tuple([specs[i] for i in tensors])
+        fits = (spec is None or (spec.in_order and spec.covers)) and all(
+            s is None or (s.in_order and s.dtype == self.recipe.nodes[self.recipe.arguments[i]].spec.dtype)
+            for i, s in zip(tensors, operands, strict=True)
+        )
+        count, table = len(tensors), None
+        if kept and fits and self.kept is not None:
+            slots = [0] if spec is not None else range(1, 1 + len(self.with_gradient))
+            count, table = count + 2, self.kept.table(tensors, slots, self.reached)
+        form = python_pullbacks.function(NAME, operands, spec, count)
+        if table is not None:
+            form.block[B_FIRST + I_KERNEL] = REPLAYED
+        return form, table
 
     @functools.cached_property
     def reached(self) -> list[frozenset[int]]:

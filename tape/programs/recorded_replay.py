@@ -9,11 +9,9 @@ import numpy as np
 
 from kernels.arrays.specs import SCALAR, Spec
 from kernels.arrays.sweep_interface import Array
-from kernels.instructions import python_pullbacks
 from kernels.instructions.entries import Instruction
 from tape.engine.rules.custom_calls import Call
 from tape.engine.rules.custom_contexts import FunctionCtx
-from tape.programs.pulling import NAME
 from tape.programs.replaying import SAVED, Replay
 from tape.recording import record
 from tape.tensors import modes
@@ -66,6 +64,12 @@ class ReplayCall(Call):
             ctx.set_materialize_grads(False)
         return self._context
 
+    def own_hooks(self, instruction: Instruction) -> Hooks:
+        """Return the hooks of the call's node; from now on Python runs its pullback."""
+        if len(instruction.saved) > 1 + sum(self.is_tensor):
+            instruction.saved[-1][-1] = 1
+        return super().own_hooks(instruction)
+
     def pull(
         self, instruction: Instruction, gradient: Array | None, stash: dict[Any, Any], *, batch: int
     ) -> Sequence[Array | None]:
@@ -102,27 +106,32 @@ def result_tensors(specs: Sequence[Spec], results: Sequence[Any]) -> list[Tensor
     ]
 
 
-def recorded(program: Any, arguments: Sequence[Any], results: Sequence[Any]) -> list[Tensor]:
-    """Return the results of a replay as tensors, recorded as one instruction with these arguments."""
+def recorded(
+    program: Any, arguments: Sequence[Any], results: Sequence[Any], memory: Array | None = None
+) -> list[Tensor]:
+    """Return the results of a replay as tensors, recorded as one instruction with these arguments.
+
+    ``memory`` is what the replay left, for the pullback.
+    """
     call, tape, pulling = ReplayCall(program, arguments), modes.own_tape(), program.pulling
     outputs = result_tensors(pulling.specs, results)
-    tensors = [x for x in arguments if isinstance(x, Tensor)]
-    specs = tuple([None if x._slot is None else x._form.spec for x in tensors])
     graded = pulling.with_gradient
     if not graded:
         return outputs
     spec = outputs[0]._form.spec if len(outputs) == 1 else None
-    form = record.cached_form(
-        (NAME, specs, spec, len(tensors)),
-        lambda: python_pullbacks.function(NAME, specs, spec, len(tensors)),
-    )
+    form, table = pulling.call_form(arguments, spec, kept=memory is not None)
+    tensors = [x for x in arguments if isinstance(x, Tensor)]
+    kept = () if table is None else (table, memory)
     anchor = outputs[0] if spec is not None else new(Tensor)
-    tape.record(anchor, form.code, tuple([x._slot for x in tensors]), (call, *[x._value for x in tensors]))
+    tape.record(anchor, form.code, tuple([x._slot for x in tensors]), (call, *[x._value for x in tensors], *kept))
     if spec is None:
         slot = anchor._slot
+        forms = pulling.outputs if table is None else pulling.kept_outputs
         for k in graded:
-            form, saved = pulling.outputs[k]
+            form, saved = forms[k]
             tape.record(outputs[k], form.code, (slot,), (saved,))
+        if memory is not None and outputs[graded[-1]]._slot != slot + len(graded):
+            memory[-1] = 1  # a finalizer has recorded something between them: Python finds the results
     for k in graded:
         record.watch(tape, outputs[k], tuple(arguments))
     call.outputs = [y._slot for y in outputs]

@@ -60,8 +60,8 @@ class Rows:
 
 
 def block(size: int) -> tuple[Array, int]:
-    """Return memory for so many bytes, and the address of the first that is aligned."""
-    memory = np.zeros(size + _ALIGN, np.uint8)
+    """Return memory for so many bytes, and a word behind them, and the address of the first that is aligned."""
+    memory = np.zeros(size + _ALIGN + 8, np.uint8)
     start = where(memory)
     return memory, start + -start % _ALIGN
 

@@ -39,6 +39,7 @@ from kernels.native.words import (
     VIEW,
     WORK_BETWEEN_CHECKS,
 )
+from kernels.programs.running.pullback_words import RESULT
 
 CONTROL = True
 
@@ -47,6 +48,8 @@ find, bucket_of = _table.find, _table.bucket_of
 gradient_buffer, family, write_out = _table.gradient_buffer, _table.family, _table.write_out
 settle_view, own_copy, drop = _table.settle_view, _table.own_copy, _table.drop
 settle = load_module("sweeps.native.leaves_native").settle
+_replay = load_module("sweeps.native.replay_back_native")
+role, run_back, work_of = _replay.role, _replay.run_back, _replay.work_of
 _pulling = load_module("sweeps.native.pulling_native")
 dense, pull, pull_single = _pulling.dense, _pulling.pull, _pulling.pull_single
 RAN = 2
@@ -85,11 +88,25 @@ def interrupt_check(h, k):
 
 
 @njit(cache=True, error_model="numpy")
-def let_go(bucket):
-    """Free the gradient buffer of an instruction that Python has run."""
-    if load_i8(bucket + 24) & (OWNED | KEPT | ALIAS) == OWNED:
+def let_go(block, bucket):
+    """Free the gradient buffer of an instruction that Python has run; that of a result is kept for the call."""
+    kept = word(block, B_KIND) == PYTHON and role(block) == RESULT
+    if not kept and load_i8(bucket + 24) & (OWNED | KEPT | ALIAS) == OWNED:
         drop(bucket)
     return 0
+
+
+@njit(cache=True, error_model="numpy")
+def without_python(h, last, block, bucket):
+    """Run what Python runs otherwise: a program, or a result of one, whose cotangent stays; PAUSE, MEMORY or OK."""
+    what, flags = role(block), load_i8(bucket + 24)
+    if what == 0 or flags & (PAUSED | TOUCHED) == PAUSED | TOUCHED:
+        return PAUSE
+    if flags & TOUCHED != 0 and not dense(block, bucket):
+        return MEMORY
+    if what == RESULT:
+        return OK
+    return run_back(h, last, block) if word(h, H_BATCH) == 1 else PAUSE
 
 
 @njit(cache=True, error_model="numpy")
@@ -130,16 +147,22 @@ def sweep(h):
         bucket = bucket_of(buckets, mask, top, near, word(items, last - word(block, B_ENTRIES) + 1))
         flags = load_i8(bucket + 24)
         if resume == 0 and (word(block, B_KIND) == PYTHON or flags & (PAUSED | TOUCHED) == PAUSED | TOUCHED):
-            return paused(h, k, block, bucket)
-        if resume == RAN:
-            resume = let_go(bucket)
+            status = without_python(h, last, block, bucket) if word(block, B_KIND) == PYTHON else PAUSE
+            if status == PAUSE:
+                return paused(h, k, block, bucket)
+            work += work_of(h, last, block)
+            if status == OK and work <= WORK_BETWEEN_CHECKS:
+                continue
+        elif resume == RAN:
+            resume = let_go(block, bucket)
             continue
-        resume = 0
-        if batch == 1 and word(block, B_READY) == SINGLE:
+        elif batch == 1 and word(block, B_READY) == SINGLE:
+            resume = 0
             if flags & TOUCHED == 0:
                 continue
             status = pull_single(h, items, last, block, bucket)
         else:
+            resume = 0
             status = step(h, last, block, bucket)
         if status != OK:
             return status

@@ -128,8 +128,7 @@ class Node(metaclass=_NodeType):
         if tape is None or instruction is None:
             raise errors.GradError(f"{self.name()}: this part of the graph has been released; register hooks before")
         if (call := self._called()) is not None and len(call.specs) > 1:
-            call.hooks = call.hooks or Hooks(instruction.form.spec)
-            return call.hooks
+            return call.own_hooks(instruction)
         return of_slot(
             tape, self._slot, instruction.form.spec, int(instruction.saved[0]) if instruction.form.kind == VIEW else 0
         )

@@ -68,6 +68,11 @@ class Call:
         self._sources.append(("other", x._slot))
         self._values.append(x._value)
 
+    def own_hooks(self, instruction: Instruction) -> Hooks:
+        """Return the hooks of the node of a call with several results, made where there are none."""
+        self.hooks = self.hooks or Hooks(instruction.form.spec)
+        return self.hooks
+
     def values(self) -> tuple[Any, ...]:
         """Return what the instruction saves: arrays and numbers, which are copied before writes in place."""
         values, self._values = tuple(self._values), []
