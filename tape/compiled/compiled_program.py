@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,6 +17,7 @@ from tape.compiled.recordings import Recording, kept, live_sources
 from tape.foundation.dtypes import DEFAULT
 from tape.programs.interpreting import interpreted
 from tape.programs.program import Program
+from tape.programs.pulling import CallForm
 from tape.programs.recorded_replay import result_tensors
 from tape.tensors import modes
 from tape.tensors.tensor import Array, Tensor, as_array, constant_tensor, scalar_or_array
@@ -48,6 +50,10 @@ class CompiledProgram(Program):
     tensors = False
     """Whether the last call was on tensors."""
     _leaves: list[tuple[type, Spec | None, bool]]
+    _requires_grad = False
+    """Whether one of them requires grad."""
+    _formed: tuple[Any, CallForm | None] = (None, None)
+    """Leaves of a call, and the form that it had."""
     recording: Recording
     """What later recordings are compared with."""
     _outside: list[Any]
@@ -81,7 +87,7 @@ class CompiledProgram(Program):
         """Whether it writes to its arguments."""
         return bool(self._recipe.written)
 
-    @property
+    @functools.cached_property
     def is_plain(self) -> bool:
         """Whether floats and arrays are all that it needs, one for each argument."""
         return not (self._outside or self._readers or self.writes or self._fresh)
@@ -101,37 +107,44 @@ class CompiledProgram(Program):
     def expect(self, call: Call) -> None:
         """Keep what the leaves of a call are, for calls on tensors to be compared with at once."""
         self.tensors, self._leaves = call.tensors, [_leaf(x) for x in call.values]
+        self._requires_grad = any(slot for _, _, slot in self._leaves)
 
     def expect_as(self, other: CompiledProgram) -> None:
         """Expect what another program for the same calls does."""
-        self.tensors, self._leaves = other.tensors, other._leaves
+        self.tensors, self._leaves, self._requires_grad = other.tensors, other._leaves, other._requires_grad
 
     def at_once(self, values: tuple[Any, ...]) -> tuple[Any] | None:
         """Replay on leaves just as those of the last call, the result in a tuple; None if there is more to do."""
         return self._on_tensors(values) if self.tensors else self._on_arrays(values)
 
     def _on_tensors(self, values: tuple[Any, ...]) -> tuple[Any] | None:
-        if len(values) != len(self._leaves):
+        leaves = self._leaves
+        if len(values) != len(leaves):
             return None
         arrays: list[Any] = []
-        graded = False
-        for x, (kind, spec, slot) in zip(values, self._leaves, strict=True):
+        rows: Any = zip(values, leaves, strict=True)
+        for x, (kind, spec, slot) in rows:
             if type(x) is not kind:
                 return None
-            if isinstance(x, Tensor):
+            if spec is not None:
                 if x._form.spec is not spec or (x._slot is None) is slot:
                     return None
-                graded = graded or slot
                 arrays.append(x._value)
             else:
                 arrays.append(x)
-        if graded and self.mode.grad:
-            at_once = self._recorded_at_once(values, arrays)
+        if self._requires_grad and self.mode.grad:
+            at_once = self._recorded_at_once(values, arrays, self._form_of(leaves, values))
             return None if at_once is None else (self._filled(at_once),)
         results = self._whole(tuple(arrays), reverse=False)
-        if results is None:
-            return None
-        return (self._filled(result_tensors(self.pulling.specs, results)),)
+        return None if results is None else (self._filled(result_tensors(self.pulling.specs, results)),)
+
+    def _form_of(self, leaves: list[Any], values: tuple[Any, ...]) -> CallForm:
+        """Return the form of a call on leaves like these."""
+        known, form = self._formed
+        if known is not leaves or form is None:
+            form = self.pulling.call_form(values, kept=self.pulling.kept is not None)
+            self._formed = leaves, form
+        return form
 
     def is_current(self) -> bool:
         """Whether the tensors that it reads by reference still have the memory that they had."""

@@ -91,7 +91,8 @@ class Specialization:
         following: CompiledProgram | None = program
         tried: set[int] = set()
         while following is not None and following.hits != following.due and following.is_plain:
-            following.expect_as(program)
+            if following is not program:
+                following.expect_as(program)
             try:
                 results = following.at_once(args)
             except GuardMissed as missed:

@@ -16,7 +16,7 @@ from tape import pickled_programs  # noqa: F401 (teaches pickle)
 from tape.operations.in_place.methods import copy_
 from tape.programs import saving
 from tape.programs.interpreting import interpreted
-from tape.programs.pulling import Pulling
+from tape.programs.pulling import CallForm, Pulling
 from tape.programs.recorded_replay import recorded
 from tape.programs.replaying import ReplayGradient, value_and_gradients
 from tape.programs.seeing import Seen
@@ -26,7 +26,7 @@ from tape.tensors.pytrees import Structure
 from tape.tensors.tensor import Tensor, constant_tensor, scalar_or_array
 from tape.transforms.signature import Signature, check_written, value_of
 
-_NOT_PICKLED = ("_pulling", "_first", "_machines", "_scalar", "_lock", "_single")
+_NOT_PICKLED = ("_pulling", "_first", "_machines", "_scalar", "_lock", "_single", "_tuple", "_formed", "is_plain")
 
 
 class Program(Seen):
@@ -59,6 +59,7 @@ class Program(Seen):
     def _begin(self) -> None:
         """Start without machines."""
         self._single = self._template.kind is None and not self._kept
+        self._tuple = self._template.kind is tuple and self._template.flat > 0 and not self._kept
         self._first: dict[bool, Machine] = {}
         self._machines: dict[bool, list[Machine]] = {False: [], True: []}
         self._scalar: set[bool] = set()
@@ -150,14 +151,19 @@ class Program(Seen):
         at_once = self._recorded_at_once(arguments, [x._value if isinstance(x, Tensor) else x for x in arguments])
         return recorded(self, arguments, self._replayed(arguments)) if at_once is None else at_once
 
-    def _recorded_at_once(self, arguments: Sequence[Any], values: Sequence[Any]) -> list[Tensor] | None:
-        """Replay on floats and arrays, as one instruction of the tape; None if there is more to do."""
+    def _recorded_at_once(
+        self, arguments: Sequence[Any], values: Sequence[Any], known: CallForm | None = None
+    ) -> list[Tensor] | None:
+        """Replay on floats and arrays, as one instruction of the tape; None if there is more to do.
+
+        ``known`` is the form of the call, if it has been looked up.
+        """
         kept = self.pulling.kept
         if kept is None:
             results = self._whole(values, reverse=False)
             return None if results is None else recorded(self, arguments, results)
         results = kept.forward(values)
-        return None if results is None else recorded(self, arguments, results[:-1], results[-1])
+        return None if results is None else recorded(self, arguments, results[:-1], results[-1], known)
 
     def _replayed(self, arguments: Sequence[Any]) -> list[Any]:
         """Return the results."""
@@ -244,6 +250,8 @@ class Program(Seen):
         """Return results in the structure that the recorded function returned."""
         if self._single:
             return values[0]
+        if self._tuple:
+            return tuple(values)
         remaining = iter(values)
         return self._template.filled(
             [self._kept[i] if i in self._kept else next(remaining) for i in range(len(self._template))]

@@ -6,11 +6,10 @@ import functools
 import operator
 import threading
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernels.arrays.specs import Spec
 from kernels.arrays.sweep_interface import Array
 from kernels.codegen.tasks import NodeRef
 from kernels.foundation.recent_table import Recent
@@ -27,7 +26,19 @@ from tape.tensors.tensor import Tensor
 
 NAME = "ReplayBackward"
 _NO_TENSOR = "no tensor"
-CallForm = tuple[Form, Array | None]
+
+
+class CallForm(NamedTuple):
+    """What calls on arguments of the same patterns have in common.
+
+    ``table`` is what a sweep runs them back by, None where Python does; ``needs`` says of the program and of each
+    argument whether it requires grad, ``tensors`` which arguments are tensors.
+    """
+
+    form: Form
+    table: Array | None
+    needs: list[bool]
+    tensors: list[int]
 
 
 class Pulling:
@@ -42,6 +53,7 @@ class Pulling:
         nodes = recipe.nodes
         self.specs = [record.dense_spec(nodes[o].spec) for o in recipe.outputs]  # as results are copied
         self.constant = frozenset(k for k, o in enumerate(recipe.outputs) if not recipe.wants(o))
+        self.without = [k in self.constant for k in range(len(self.specs))]
         self.with_gradient = [k for k in range(len(self.specs)) if k not in self.constant]
         self.graded = [i for i, node in enumerate(recipe.arguments) if nodes[node].differentiable]
         self.outputs = [
@@ -68,22 +80,20 @@ class Pulling:
             form.block[B_FIRST + I_KERNEL] = RESULT
         return [(form, output) for form, (_, output) in zip(forms, self.outputs, strict=True)]
 
-    def call_form(self, arguments: Sequence[Any], spec: Spec | None, *, kept: bool) -> CallForm:
-        """Return the form of a call, and what a sweep runs it back by if its memory is ``kept``.
-
-        ``spec`` is that of the only result, None where there are several.
-        """
+    def call_form(self, arguments: Sequence[Any], *, kept: bool) -> CallForm:
+        """Return the form of a call, and what a sweep runs it back by if its memory is ``kept``."""
         specs = [
             (None if x._slot is None else x._form.spec) if isinstance(x, Tensor) else _NO_TENSOR for x in arguments
         ]
-        key = (kept, spec, *specs)
+        key = (kept, *specs)
         known = self._calls.get(key)
-        return known if known is not None else self._calls.setdefault(key, self._call_form(specs, spec, kept=kept))
+        return known if known is not None else self._calls.setdefault(key, self._call_form(specs, kept=kept))
 
-    def _call_form(self, specs: list[Any], spec: Spec | None, *, kept: bool) -> CallForm:
+    def _call_form(self, specs: list[Any], *, kept: bool) -> CallForm:
         tensors = [i for i, spec in enumerate(specs) if spec is not _NO_TENSOR]
         operands = tuple([specs[i] for i in tensors])
-        fits = (spec is None or (spec.in_order and spec.covers)) and all(
+        spec = self.specs[0] if len(self.specs) == 1 else None
+        fits = all(
             s is None or (s.in_order and s.dtype == self.recipe.nodes[self.recipe.arguments[i]].spec.dtype)
             for i, s in zip(tensors, operands, strict=True)
         )
@@ -94,7 +104,7 @@ class Pulling:
         form = python_pullbacks.function(NAME, operands, spec, count)
         if table is not None:
             form.block[B_FIRST + I_KERNEL] = REPLAYED
-        return form, table
+        return CallForm(form, table, [False, *[s is not None and s is not _NO_TENSOR for s in specs]], tensors)
 
     @functools.cached_property
     def reached(self) -> list[frozenset[int]]:

@@ -12,9 +12,10 @@ from kernels.arrays.sweep_interface import Array
 from kernels.instructions.entries import Instruction
 from tape.engine.rules.custom_calls import Call
 from tape.engine.rules.custom_contexts import FunctionCtx
+from tape.programs.pulling import CallForm, Pulling
 from tape.programs.replaying import SAVED, Replay
 from tape.recording import record
-from tape.tensors import modes
+from tape.tensors import modes, tapes
 from tape.tensors.hooks import Hooks
 from tape.tensors.tensor import Tensor, constant_tensor, new
 
@@ -26,9 +27,8 @@ class ReplayCall(Call):
     hooks: Hooks | None = None
     _context: FunctionCtx | None = None
 
-    def __init__(self, program: Any, arguments: Sequence[Any]) -> None:
-        self.program, self.arguments = program, [SAVED if isinstance(x, Tensor) else x for x in arguments]
-        self.needs = [False, *[isinstance(x, Tensor) and x._slot is not None for x in arguments]]
+    def __init__(self, program: Any, arguments: list[Any], needs: list[bool]) -> None:
+        self.program, self.arguments, self.needs = program, arguments, needs
 
     @property
     def positional(self) -> int:  # type: ignore[override]
@@ -107,32 +107,55 @@ def result_tensors(specs: Sequence[Spec], results: Sequence[Any]) -> list[Tensor
 
 
 def recorded(
-    program: Any, arguments: Sequence[Any], results: Sequence[Any], memory: Array | None = None
+    program: Any,
+    arguments: Sequence[Any],
+    results: Sequence[Any],
+    memory: Array | None = None,
+    known: CallForm | None = None,
 ) -> list[Tensor]:
     """Return the results of a replay as tensors, recorded as one instruction with these arguments.
 
-    ``memory`` is what the replay left, for the pullback.
+    ``memory`` is what the replay left, for the pullback; ``known`` the form of the call, if it has been looked up.
     """
-    call, tape, pulling = ReplayCall(program, arguments), modes.own_tape(), program.pulling
-    outputs = result_tensors(pulling.specs, results)
-    graded = pulling.with_gradient
-    if not graded:
-        return outputs
-    spec = outputs[0]._form.spec if len(outputs) == 1 else None
-    form, table = pulling.call_form(arguments, spec, kept=memory is not None)
-    tensors = [x for x in arguments if isinstance(x, Tensor)]
+    pulling: Pulling = program.pulling
+    if not pulling.with_gradient:
+        return result_tensors(pulling.specs, results)
+    outputs = _outputs(pulling, results)
+    form, table, needs, places = known or pulling.call_form(arguments, kept=memory is not None)
+    tensors, saved = [arguments[i] for i in places], [*arguments]
+    for i in places:
+        saved[i] = SAVED
+    call, tape = ReplayCall(program, saved, needs), modes.own_tape()
     kept = () if table is None else (table, memory)
-    anchor = outputs[0] if spec is not None else new(Tensor)
+    anchor = outputs[0] if len(outputs) == 1 else new(Tensor)
     tape.record(anchor, form.code, tuple([x._slot for x in tensors]), (call, *[x._value for x in tensors], *kept))
-    if spec is None:
-        slot = anchor._slot
-        forms = pulling.outputs if table is None else pulling.kept_outputs
-        for k in graded:
-            form, saved = forms[k]
-            tape.record(outputs[k], form.code, (slot,), (saved,))
-        if memory is not None and outputs[graded[-1]]._slot != slot + len(graded):
-            memory[-1] = 1  # a finalizer has recorded something between them: Python finds the results
-    for k in graded:
-        record.watch(tape, outputs[k], tuple(arguments))
+    if len(outputs) > 1:
+        _record_results(pulling, outputs, anchor._slot, memory if kept else None)
+    if memory is None or memory.nbytes >= tapes.LARGE:
+        for k in pulling.with_gradient:
+            record.watch(tape, outputs[k], tuple(arguments))
     call.outputs = [y._slot for y in outputs]
     return outputs
+
+
+def _outputs(pulling: Pulling, results: Sequence[Any]) -> list[Tensor]:
+    """Return tensors for results; those that have a gradient get slot and form where they are recorded."""
+    outputs = []
+    for x, spec, constant in zip(results, pulling.specs, pulling.without, strict=True):
+        value = x if type(x) is not float or spec is SCALAR else np.array(x, spec.dtype)
+        y = constant_tensor(value) if constant else new(Tensor)
+        y._value = value
+        outputs.append(y)
+    return outputs
+
+
+def _record_results(pulling: Pulling, outputs: list[Tensor], slot: int, memory: Array | None) -> None:
+    """Record the results of a call with this slot, an instruction each."""
+    forms = pulling.outputs if memory is None else pulling.kept_outputs
+    following, tape = slot, modes.own_tape()
+    for k in pulling.with_gradient:
+        form, saved = forms[k]
+        tape.record(outputs[k], form.code, (slot,), (saved,))
+        following += 1
+    if memory is not None and outputs[k]._slot != following:
+        memory[-1] = 1  # a finalizer has recorded something between them: Python finds the results
