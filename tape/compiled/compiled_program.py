@@ -185,6 +185,8 @@ class CompiledProgram(Program):
         return None if results is None else (self._filled(results),)
 
     def _filled(self, values: Sequence[Any]) -> Any:
+        if self._tuple:
+            return tuple(values)
         if not self._fresh:
             return super()._filled(values)
         remaining, count = iter(values), len(self._template)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from kernels.arrays.specs import SCALAR
 from kernels.arrays.sweep_interface import Array
 from kernels.codegen.tasks import NodeRef
 from kernels.foundation.recent_table import Recent
@@ -54,6 +55,8 @@ class Pulling:
         self.specs = [record.dense_spec(nodes[o].spec) for o in recipe.outputs]  # as results are copied
         self.constant = frozenset(k for k, o in enumerate(recipe.outputs) if not recipe.wants(o))
         self.without = [k in self.constant for k in range(len(self.specs))]
+        self.direct = not any(self.without) and all(s.shape or s is SCALAR for s in self.specs)
+        """Whether all results have a gradient, and are values of tensors as they come from a replay."""
         self.with_gradient = [k for k in range(len(self.specs)) if k not in self.constant]
         self.graded = [i for i, node in enumerate(recipe.arguments) if nodes[node].differentiable]
         self.outputs = [

@@ -122,15 +122,19 @@ def recorded(
         return result_tensors(pulling.specs, results)
     outputs = _outputs(pulling, results)
     form, table, needs, places = known or pulling.call_form(arguments, kept=memory is not None)
-    tensors, saved = [arguments[i] for i in places], [*arguments]
-    for i in places:
-        saved[i] = SAVED
-    call, tape = ReplayCall(program, saved, needs), modes.own_tape()
+    tensors, tape = arguments, modes.own_tape()
+    if len(places) == len(arguments):
+        call = ReplayCall(program, [SAVED] * len(places), needs)
+    else:
+        tensors, saved = [arguments[i] for i in places], [*arguments]
+        for i in places:
+            saved[i] = SAVED
+        call = ReplayCall(program, saved, needs)
     kept = () if table is None else (table, memory)
     anchor = outputs[0] if len(outputs) == 1 else new(Tensor)
     tape.record(anchor, form.code, tuple([x._slot for x in tensors]), (call, *[x._value for x in tensors], *kept))
     if len(outputs) > 1:
-        _record_results(pulling, outputs, anchor._slot, memory if kept else None)
+        _record_results(tape, pulling, outputs, anchor._slot, memory if kept else None)
     if memory is None or memory.nbytes >= tapes.LARGE:
         for k in pulling.with_gradient:
             record.watch(tape, outputs[k], tuple(arguments))
@@ -141,6 +145,12 @@ def recorded(
 def _outputs(pulling: Pulling, results: Sequence[Any]) -> list[Tensor]:
     """Return tensors for results; those that have a gradient get slot and form where they are recorded."""
     outputs = []
+    if pulling.direct:
+        for x in results:
+            y = new(Tensor)
+            y._value = x
+            outputs.append(y)
+        return outputs
     for x, spec, constant in zip(results, pulling.specs, pulling.without, strict=True):
         value = x if type(x) is not float or spec is SCALAR else np.array(x, spec.dtype)
         y = constant_tensor(value) if constant else new(Tensor)
@@ -149,10 +159,10 @@ def _outputs(pulling: Pulling, results: Sequence[Any]) -> list[Tensor]:
     return outputs
 
 
-def _record_results(pulling: Pulling, outputs: list[Tensor], slot: int, memory: Array | None) -> None:
+def _record_results(tape: tapes.Tape, pulling: Pulling, outputs: list[Tensor], slot: int, memory: Array | None) -> None:
     """Record the results of a call with this slot, an instruction each."""
     forms = pulling.outputs if memory is None else pulling.kept_outputs
-    following, tape = slot, modes.own_tape()
+    following = slot
     for k in pulling.with_gradient:
         form, saved = forms[k]
         tape.record(outputs[k], form.code, (slot,), (saved,))
