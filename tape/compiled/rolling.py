@@ -21,6 +21,8 @@ from tape.watching.head_visits import HeadVisit
 
 MOST_BODIES = 16
 """Ways through one iteration."""
+_FEW = 2
+"""Iterations that may all differ."""
 Ref = tuple[str, Any]
 """A node as a body knows it: a phi, a local or a leaf by number, or one from before the loop; or a Python number."""
 
@@ -272,6 +274,8 @@ def bodies_of(
             bodies[place] = bodies[place][0], bodies[place][1] + 1
         if len(bodies) > MOST_BODIES:
             raise DoesNotFitError(f"there are more than {MOST_BODIES} ways through an iteration")
+    if len(bodies) == len(span.ends) > _FEW:
+        raise DoesNotFitError("no iteration did the same as another")
     return bodies
 
 
