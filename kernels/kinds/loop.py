@@ -10,10 +10,17 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import numpy as np
+
+from kernels.arrays.specs import spec_of
 from kernels.foundation.data_classes import dataclass
 from kernels.kinds.program_interface import Lowering, Step
+from kernels.native.words import LOOP_WORDS
 from kernels.records.op import Op
 from kernels.records.rule_text import Rule
+
+LOOP_STATE = spec_of(np.zeros(LOOP_WORDS, np.int64))
+"""The pattern of a loop's own node: how many iterations there were, and what else it has to know."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -10,6 +10,7 @@ import numpy as np
 
 from kernels.codegen.tasks import node_of
 from kernels.kinds.guard import Guard
+from kernels.kinds.loop import LoopMark
 from kernels.programs.machine import GuardMissed
 from kernels.programs.recording.program import ProgramError, Recipe
 from tape.compiled.compiled_program import CompiledProgram
@@ -44,14 +45,15 @@ class LoadedFunction:
         mismatch: Exception = TypeError(f"{self.__name__}: the file holds no program")
         path: tuple[bytes, ...] | None = None
         for program, expected in zip(self.programs, self._paths, strict=True):
-            if path is not None and expected[: len(path)] != path:
+            if None not in (path, expected) and expected[: len(path)] != path:  # type: ignore[index, arg-type]
                 continue
             try:
                 return self._called(program, args, kwargs)
             except GuardMissed as missed:
-                mismatch, path = missed, (*expected[: missed.number], missed.value)
+                mismatch = missed
+                path = path if expected is None else (*expected[: missed.number], missed.value)
             except TypeError as error:
-                mismatch = mismatch if path is not None else error
+                mismatch = mismatch if isinstance(mismatch, GuardMissed) else error
         raise mismatch
 
     def _called(self, program: Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -103,8 +105,10 @@ def _alone(program: CompiledProgram, signature: Signature) -> Program:
     return self
 
 
-def _path(recipe: Recipe) -> tuple[bytes, ...]:
-    """Return the values that a program's guards expect, in order."""
+def _path(recipe: Recipe) -> tuple[bytes, ...] | None:
+    """Return the values that a program's guards expect, in order; None for one with loops, which have no one way."""
+    if any(isinstance(kind.op, LoopMark) for kind in recipe.steps.kinds):
+        return None
     if not any(isinstance(kind.op, Guard) for kind in recipe.steps.kinds):
         return ()
     expected = [recipe.nodes[node_of(s.operands[1])].constant for s in recipe.steps if isinstance(s.op, Guard)]

@@ -10,7 +10,7 @@ import numpy as np
 
 from kernels.arrays.specs import spec_of
 from kernels.kinds.guard import Guard
-from kernels.native import words
+from kernels.kinds.loop import LOOP_STATE
 from kernels.ops.loops import LOOP_AGAIN, LOOP_BEGIN, LOOP_END
 from kernels.ops.views import CLONE
 from kernels.programs.recording.lines import Lines
@@ -20,7 +20,6 @@ from kernels.programs.recording.program_words import StepKind, Steps
 from tape.compiled.rolling import Body, DoesNotFitError, Ref, Span, Trace, bodies_of, phis_of, same_body
 from tape.compiled.sameness import same_kind
 
-_STATE = spec_of(np.zeros(words.LOOP_WORDS, np.int64))
 Step = tuple[StepKind, int, list[Any], int]
 """A kind, the result, operands (a number in a tuple), and the number of the line."""
 
@@ -131,7 +130,7 @@ class Rolled:
         numbers = [result for _, result, _, _ in copies]
         self.pieces[-1].extend(copies)  # type: ignore[union-attr]
         count = None if span.count is None else self._place(span.count)
-        self.nodes.append(Node(_STATE))
+        self.nodes.append(Node(LOOP_STATE))
         loop = Loop(span, len(self.nodes) - 1, numbers, count)
         loop.bodies = bodies_of(trace, span, phis, dict(self.places), self.recording, self.numbered)
         for at in range(span.start, span.stop):

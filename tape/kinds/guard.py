@@ -10,6 +10,10 @@ from tape.kinds.kind import Kind, Operand, Planned
 from tape.tensors.tensor import as_array
 
 
+class GuardDiffersError(ProgramError):
+    """Another value left for Python than when the program was recorded."""
+
+
 class GuardKind(Kind):
     """A program that is run operation by operation ends where a guard misses."""
 
@@ -18,4 +22,6 @@ class GuardKind(Kind):
         del spec
         value, expected = (as_array(o.value).tobytes() for o in operands)
         if value != expected:
-            raise ProgramError(f"at {step.params[0]} another value left for Python than when the program was recorded")
+            raise GuardDiffersError(
+                f"at {step.params[0]} another value left for Python than when the program was recorded"
+            )

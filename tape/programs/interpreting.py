@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 
 from kernels.arrays.specs import dense
-from kernels.codegen.tasks import NodeRef
+from kernels.codegen.tasks import NodeRef, node_of
+from kernels.kinds.loop import LoopAgain, LoopBegin, LoopEnd
 from kernels.kinds.view import View
 from kernels.ops.registry import OPS
-from kernels.programs.recording.program import Node, Recipe
+from kernels.programs.recording.program import Node, ProgramError, Recipe
 from kernels.programs.recording.program_words import Step
+from tape.kinds.guard import GuardDiffersError
 from tape.kinds.kind import Operand
 from tape.kinds.registry import run_batched
 from tape.operations import writes
@@ -26,11 +28,23 @@ _AS_STRIDED: Any = OPS["as_strided"]
 def interpreted(recipe: Recipe, arguments: Sequence[Any]) -> list[Tensor]:
     """Run a program on checked arguments; return results that share no memory. Arguments that it writes are written."""
     run = _Run(recipe, arguments)
-    for step in recipe.steps:
-        run.step(step)
+    run.steps(0, len(recipe.steps))
     results = [run.result(node) for node in recipe.outputs]
     run.write_back(arguments)
     return results
+
+
+def _bodies(recipe: Recipe, begin: int) -> list[tuple[int, int]]:
+    """Return the first step of each body of a loop, and that which ends it."""
+    bodies, first, depth, at = [], begin + 1, 0, begin + 1
+    while not (depth == 0 and isinstance(recipe.steps[at].op, LoopEnd)):
+        op = recipe.steps[at].op
+        depth += isinstance(op, LoopBegin) - isinstance(op, LoopEnd)
+        if depth == 0 and isinstance(op, LoopAgain):
+            bodies.append((first, at))
+            first = at + 1
+        at += 1
+    return bodies
 
 
 class _Run:
@@ -69,6 +83,45 @@ class _Run:
             return constant_tensor(np.empty(spec.shape, spec.dtype))
         part = np.ndarray(spec.shape, spec.dtype, base.constant.ravel("K"), node.offset, spec.strides)
         return constant_tensor(scalar_or_array(part.copy(order="K" if node.base is None else "C")))
+
+    def steps(self, at: int, stop: int) -> None:
+        """Run some steps, in order; loops as often as they go on."""
+        while at < stop:
+            step = self.recipe.steps[at]
+            if isinstance(step.op, LoopBegin):
+                at = self._loop(step)
+            else:
+                self.step(step)
+                at += 1
+
+    def _loop(self, begin: Step) -> int:
+        """Run a loop; return the step behind it."""
+        (limit, has_count, counted, line), bodies = begin.params, _bodies(self.recipe, begin.at)
+        phis = [node_of(o) for o in begin.operands[: len(begin.operands) - has_count]]
+        most = int(as_array(self.tensor(node_of(begin.operands[-1])))) if has_count else limit
+        done = 0
+        while most is None or done < most:
+            updates = self._iteration(bodies)
+            if updates is None and counted:
+                raise ProgramError(f"the loop at {line} goes another way than when the program was recorded")
+            if updates is None:
+                break
+            self.values.update(zip(phis, updates, strict=True))
+            done += 1
+        return bodies[-1][1] + 2
+
+    def _iteration(self, bodies: list[tuple[int, int]]) -> list[Tensor] | None:
+        """Run the body whose guards hold; return what the next iteration starts from, None if there is none."""
+        before = dict(self.values)
+        for first, last in bodies:
+            try:
+                self.steps(first, last)
+                return [self.tensor(node_of(o)) for o in self.recipe.steps[last].operands]
+            except GuardDiffersError:
+                pass
+            finally:  # each iteration makes its own
+                self.values = dict(before)
+        return None
 
     def step(self, step: Step) -> None:
         """Run a step, recorded if it was."""

@@ -16,6 +16,7 @@ from kernels.codegen.tasks import NodeRef
 from kernels.foundation.recent_table import Recent
 from kernels.instructions import python_pullbacks
 from kernels.instructions.form import Form
+from kernels.kinds.loop import LoopAgain, LoopBegin
 from kernels.native.words import B_FIRST, I_KERNEL
 from kernels.programs.kept_replay import KeptReplay, kept_replay
 from kernels.programs.machine import Machine, pullback_plan
@@ -112,15 +113,27 @@ class Pulling:
     @functools.cached_property
     def reached(self) -> list[frozenset[int]]:
         """For each result with a gradient, the numbers of the arguments that it depends on."""
-        recipe = self.recipe
+        recipe, before = self.recipe, None
         masks = {recipe.family_of(recipe.arguments[i]): 1 << i for i in self.graded}
-        for step in recipe.steps:
-            if step.form is not None:
-                operands = [recipe.family_of(o.node) for o in step.operands if isinstance(o, NodeRef)]
-                result = recipe.family_of(step.result)
-                masks[result] = functools.reduce(operator.or_, [masks.get(o, 0) for o in (result, *operands)])
+        while masks != before:  # loops give what they reach to what stands before
+            before = dict(masks)
+            self._reach(masks)
         outputs = [masks.get(recipe.family_of(recipe.outputs[k]), 0) for k in self.with_gradient]
         return [frozenset(i for i in self.graded if mask >> i & 1) for mask in outputs]
+
+    def _reach(self, masks: dict[int, int]) -> None:
+        """Take in, step by step, what arguments each value depends on, a bit for each."""
+        recipe, phis = self.recipe, list[int]()
+        for step in recipe.steps:
+            operands = [recipe.family_of(o.node) for o in step.operands if isinstance(o, NodeRef)]
+            if isinstance(step.op, LoopBegin):
+                phis = operands
+            elif isinstance(step.op, LoopAgain):
+                for phi, update in zip(phis, operands, strict=False):
+                    masks[phi] = masks.get(phi, 0) | masks.get(update, 0)
+            elif step.form is not None:
+                result = recipe.family_of(step.result)
+                masks[result] = functools.reduce(operator.or_, [masks.get(o, 0) for o in (result, *operands)])
 
     def pulled(self, values: Sequence[Any], cotangents: Sequence[Array | None]) -> list[Array]:
         """Return the gradients of the graded arguments; -0.0 marks elements that nothing reached.

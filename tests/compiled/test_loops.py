@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -143,9 +144,19 @@ def nested(a: Any) -> Any:
     return total
 
 
+def steps_left(a: Any) -> Any:
+    """``y`` reaches ``x`` only by the second iteration."""
+    x, y, z = a * 0.0, a * 0.0, a * 1.0
+    n = a.detach() * 1.0
+    while n > 1.0:
+        x, y = y, z
+        n = n * 0.5
+    return x + 2.0 * y
+
+
 FUNCTIONS = [
     newton, newton_with_break, newton_at_most, newton_in_range, secant, bisection, adaptive, vectors, two_loops,
-    branches_behind, counted_plainly,
+    branches_behind, counted_plainly, steps_left,
 ]  # fmt: skip
 
 
@@ -166,6 +177,40 @@ def test_values_and_gradients_are_those_of_dynamic_mode(function: Any) -> None:
             v, g = way(a)
             assert _same(v, value), a
             assert _same(g, slope), (a, g, slope)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
+def test_tensors_in_and_second_derivatives(function: Any) -> None:
+    compiled = tape.compile(function)
+    for a in INPUTS:
+        results = []
+        for f in (function, compiled):
+            x = tape.tensor(a, requires_grad=True)
+            y = f(x * 1.0)
+            (slope,) = tape.autograd.grad(y, x, create_graph=True)
+            curvature = 0.0
+            if slope.requires_grad:
+                (second,) = tape.autograd.grad(slope, x, allow_unused=True)
+                curvature = 0.0 if second is None else second.item()
+            results.append((y.item(), slope.item(), curvature))
+        assert results[0][:2] == results[1][:2], a
+        assert results[1][2] == pytest.approx(results[0][2], rel=1e-9), a
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
+def test_what_programs_with_loops_tell(function: Any, tmp_path: Path) -> None:
+    compiled = tape.compile(function)
+    for a in INPUTS * 3:
+        compiled(a)
+    (program, *_) = [p for p in compiled.programs if p.has_loops]
+    assert "loop_begin" in str(program)
+    assert "loop_begin" in str(program.graph())
+    assert "loop_begin" in str(program.memory(reverse=True))
+    assert "loop_begin" in str(compiled.profile(7.0, reverse=True)) or compiled.programs[0] is not program
+    compiled.save(tmp_path / "f.tape")
+    loaded = tape.load(tmp_path / "f.tape")
+    for a in INPUTS:
+        assert _same(loaded(a), function(tape.tensor(a)).item())
 
 
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)

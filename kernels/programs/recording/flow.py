@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from array import array
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from kernels.kinds.loop import LoopAgain, LoopBegin
 from kernels.kinds.view import View
 from kernels.kinds.write import Write
 from kernels.programs.recording.notifying_words import HEAD
@@ -54,7 +56,7 @@ def _symbols(recipe: Recipe) -> Array:
 def _sources(recipe: Recipe) -> tuple[Array, list[int]]:
     """Return the steps that operands, and results of the program, come from: negative where no step made them."""
     steps, made, written = recipe.steps, dict[int, int](), dict[int, int]()
-    words, kinds = steps.words, steps.kinds
+    words, kinds, phis = steps.words, steps.kinds, array("q")
     sources = np.full((len(steps), max((kind.count for kind in kinds), default=0)), -1, np.int64)
 
     def source(node: int) -> int:
@@ -67,7 +69,11 @@ def _sources(recipe: Recipe) -> tuple[Array, list[int]]:
         for k, node in enumerate(operands):
             if node >= 0:
                 sources[at, k] = source(node)
-        if isinstance(kind.op, Write):
+        if isinstance(kind.op, LoopBegin):
+            phis = operands
+        elif isinstance(kind.op, LoopAgain):
+            written.update(dict.fromkeys(phis[: len(operands)], at))
+        elif isinstance(kind.op, Write):
             written[recipe.base_of(result)] = at
         elif result not in operands:  # a guard passes on what it looks at
             made[result] = at

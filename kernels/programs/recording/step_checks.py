@@ -22,6 +22,7 @@ from kernels.kinds.elementwise import Elementwise
 from kernels.kinds.gather import Gather
 from kernels.kinds.guard import Guard
 from kernels.kinds.join import Join
+from kernels.kinds.loop import LOOP_STATE, LoopAgain, LoopBegin, LoopMark
 from kernels.kinds.reduction import Reduction
 from kernels.kinds.routine import Routine, computed, packed
 from kernels.kinds.select import Select
@@ -32,6 +33,7 @@ from kernels.programs.recording.program_words import HEAD, Step
 
 Array = np.ndarray[Any, Any]
 Shapes = list[Strides]
+_LOOP_PARAMS = 4
 
 
 def check(recipe: Recipe) -> None:
@@ -40,7 +42,7 @@ def check(recipe: Recipe) -> None:
     specs = [id(node.spec) for node in nodes]
     constant = [nodes[recipe.base_of(i)].constant is not None for i in range(len(nodes))]
     placed = [any(isinstance(p, np.ndarray) for p in kind.params) for kind in steps.kinds]
-    words = steps.words.tolist()
+    words, loops = steps.words.tolist(), list[Step]()
     for at, start in enumerate(steps.starts):
         number, result = words[start : start + HEAD]
         kind = steps.kinds[number]
@@ -50,9 +52,42 @@ def check(recipe: Recipe) -> None:
             raise ValueError(f"{kind.op.name} writes to a constant")
         if placed[number]:
             _check_places(recipe, steps[at])
+        if isinstance(kind.op, LoopMark):
+            loops = _check_loop(recipe, steps[at], loops)
         if key not in checked or isinstance(kind.op, Write):
             _check_specs(recipe, steps[at])
             checked.add(key)
+    if loops:
+        raise ValueError("a loop does not end")
+
+
+def _check_loop(recipe: Recipe, step: Step, loops: list[Step]) -> list[Step]:
+    """Check a mark of a loop; return the loops that are open behind it."""
+    nodes, state = recipe.nodes, recipe.nodes[step.result]
+    operands = [nodes[o.node] if isinstance(o, NodeRef) else None for o in step.operands]
+    if None in operands or state.argument or state.base is not None or state.spec is not LOOP_STATE:
+        raise ValueError(f"{step.op.name} has no loop")
+    if isinstance(step.op, LoopBegin):
+        limit, has_count, counted, line = step.params
+        is_limit = limit is None or (type(limit) is int and limit >= 0)
+        phis = operands[: len(operands) - (has_count is True)]
+        fits = is_limit and type(has_count) is type(counted) is bool and type(line) is str and operands
+        if not fits or any(phi is None or phi.base is not None or phi.constant is not None for phi in phis):
+            raise ValueError("a loop has no phis")
+        return [*loops, step]
+    if not loops or loops[-1].result != step.result:
+        raise ValueError(f"{step.op.name} is outside of its loop")
+    is_begun = isinstance(step.op, LoopAgain) or isinstance(recipe.steps[step.at - 1].op, LoopAgain)
+    if not is_begun:
+        raise ValueError("a loop has no body")
+    if not isinstance(step.op, LoopAgain):
+        return loops[:-1]
+    begin = loops[-1]
+    phis = [nodes[o.node] for o in begin.operands[: len(begin.operands) - begin.params[1]] if isinstance(o, NodeRef)]
+    kinds = [[(node.spec.shape, node.spec.dtype) for node in group if node is not None] for group in (phis, operands)]
+    if kinds[0] != kinds[1] or step.at + 1 == len(recipe.steps):
+        raise ValueError("an iteration does not go on with what the next one starts from")
+    return loops
 
 
 def _check_specs(recipe: Recipe, step: Step) -> None:
@@ -150,6 +185,7 @@ _RULES: dict[type, Callable[[Any, Shapes, tuple[Any, ...], Strides, list[Any]], 
     Routine: _routine,
     View: lambda _, shapes, __, ___, ____: len(shapes) == 1,
     Custom: _custom,
+    LoopMark: lambda _, __, params, ___, ____: len(params) in (0, _LOOP_PARAMS),
     Guard: lambda _, shapes, __, result, specs: shapes == [result] * 2 and specs[0].dtype == specs[1].dtype,
 }
 
