@@ -26,6 +26,8 @@ _WIDTH = 8 * words.ROW
 """Bytes of a row."""
 _FIRST_STACK = 1 << 9
 """Words that the iterations of loops may save at first."""
+_LARGEST_STACK = 1 << 16
+"""Words of the stack that a machine keeps when it has run."""
 _LONG = 10_000
 """Elements that a program computes, from which on other threads may run Python meanwhile: some ten microseconds."""
 
@@ -181,6 +183,8 @@ class Machine:
             self.through(rows.start, first, stop)
             if call is not None:
                 call()
+        if rows is self.reverse:
+            self._shrink()
         if custom.RUNNING:
             custom.check_failed()
 
@@ -198,12 +202,20 @@ class Machine:
 
     def _enlarge(self, size: int) -> None:
         """Give the stack room for so many more words, at least."""
-        stack = np.empty(2 * len(self.stack) + size, np.int64)
-        stack[: len(self.stack)] = self.stack
-        self.stack = stack
+        before = self.stack
+        self._put_stack(np.empty(2 * len(before) + size, np.int64))
+        self.stack[: len(before)] = before
+
+    def _shrink(self) -> None:
+        """Give back a large stack."""
+        if self.shared is not None and len(self.stack) > _LARGEST_STACK:
+            self._put_stack(np.empty(_FIRST_STACK, np.int64))
+
+    def _put_stack(self, stack: Array) -> None:
         assert self.shared is not None
         for place, value in ((words.S_STACK, where(stack)), (words.S_ROOM, len(stack)), (words.S_NEEDED, 0)):
             self.shared[place] = value
+        self.stack = stack
 
     def missed(self, row: int) -> GuardMissed:
         """Return which guard stopped the program, and the value that it found."""
@@ -227,6 +239,7 @@ class Machine:
             if results == 0:
                 return None
             self._resumed(results, *self._joined)
+            self._shrink()
             return self.exchange.leave()
         if not self.exchange.enter(*args):
             return None

@@ -19,7 +19,7 @@ from tape.compiled import loaded_function
 from tape.compiled.call_key import Call, call_of, inputs_of, shared_input
 from tape.compiled.compiled_program import CompiledProgram
 from tape.compiled.explanation import explained
-from tape.compiled.recordings import Recording, record_call
+from tape.compiled.recordings import Again, Recording, record_call
 from tape.compiled.results import as_given, same_results
 from tape.compiled.specialization import Specialization
 from tape.errors import CompileWarning
@@ -161,7 +161,7 @@ class CompiledFunction:
         """Record a call."""
         states = [state for known in list(self._keys.values()) for state in list(known)]
         read = [(x, x.tobytes()) for state in states for x in state.arrays()]
-        result, recording = self._record(call, again=current.pending > 0 or bool(current.programs))
+        result, recording = self._record(call, again=current.again)
         self.calls["recorded"] += 1
         changed = current.changed()
         if any(x.tobytes() != content for x, content in read):
@@ -174,7 +174,7 @@ class CompiledFunction:
                 self._take_in(current, call.key, recording)
         return result
 
-    def _record(self, call: Call, *, again: bool) -> tuple[Any, Recording]:
+    def _record(self, call: Call, *, again: Again) -> tuple[Any, Recording]:
         """Call the function, recorded, perhaps ``again``; return its result as the caller gets it."""
         inputs = inputs_of(call.values)
         before = [counter_of(x)[0] for x in inputs]

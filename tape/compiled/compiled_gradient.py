@@ -11,7 +11,7 @@ import numpy as np
 from tape.compiled.call_key import Call, call_of, input_of
 from tape.compiled.compiled_function import CompiledFunction
 from tape.compiled.compiled_program import CompiledProgram, as_number
-from tape.compiled.recordings import Recording, record_call
+from tape.compiled.recordings import Again, Recording, record_call
 from tape.compiled.results import as_given
 from tape.engine.backward import grad
 from tape.tensors.pytrees import LEAF, Structure, flattened
@@ -100,7 +100,7 @@ class CompiledGradient(CompiledFunction):
         args, kwargs = call.filled(call.values)
         return self.__wrapped__(*args, **kwargs)
 
-    def _record(self, call: Call, *, again: bool) -> tuple[Any, Recording]:
+    def _record(self, call: Call, *, again: Again) -> tuple[Any, Recording]:
         assert call.chosen is not None
         chosen, structure = call.chosen
         inputs = [_variable(x) if i in chosen else input_of(x) for i, x in enumerate(call.values)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -77,17 +78,25 @@ class Recording:
                 self.recipe.nodes[node] = replace(self.recipe.nodes[node], constant=source)
 
 
+class Again(enum.Enum):
+    """What is known of a call that is recorded: nothing, or that there was such a one, with guards or without."""
+
+    FIRST = enum.auto()
+    PLAIN = enum.auto()
+    GUARDED = enum.auto()
+
+
 def record_call(
-    function: Callable[[list[Tensor]], Any], inputs: list[Tensor], *, again: bool, graded: bool = False
+    function: Callable[[list[Tensor]], Any], inputs: list[Tensor], *, again: Again, graded: bool = False
 ) -> tuple[Any, Recording]:
     """Call a function on its arguments' tensors, recorded; return its result, whose tensors own their memory.
 
-    ``again``: there was such a call; now the user's lines are kept, and loops are found. ``graded`` turns gradient
-    mode on.
+    Where there was such a call, the user's lines are kept, and where values left for Python in it, loops are found.
+    ``graded`` turns gradient mode on.
     """
-    before, recorder = modes.current(), CallRecorder(lines=again)
+    before, recorder = modes.current(), CallRecorder(lines=again is not Again.FIRST)
     mode = before._replace(recorder=recorder, grad=graded or before.grad)
-    watch = HeadWatch(recorder.visited) if again else None
+    watch = HeadWatch(recorder.visited) if again is Again.GUARDED else None
     leaves, template, outputs = modes.call_under(mode, _called, recorder, function, inputs, watch)
     recording = Recording(recorder, len(inputs))
     recording.template, recording.recipe.outputs = template, outputs

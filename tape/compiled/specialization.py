@@ -13,7 +13,7 @@ import numpy as np
 
 from tape.compiled.call_key import Call
 from tape.compiled.compiled_program import CompiledProgram, GuardMissed, program_of
-from tape.compiled.recordings import Recording, difference, shared_memory
+from tape.compiled.recordings import Again, Recording, difference, shared_memory
 from tape.tensors.tensor import Array, Tensor
 from tape.watching.watched import Unseen, Watch, contents_of, tensors_in
 
@@ -181,6 +181,12 @@ class Specialization:
         live = {id(array) for array in program.live}
         for content in self.contents:
             content.trusted = content.trusted or (content.array.nbytes > LARGE and id(content.array) in live)
+
+    @property
+    def again(self) -> Again:
+        """What the next recording has to look for."""
+        known = [*self._pending.values(), *[p.recording for p in self.programs]]
+        return Again.FIRST if not known else Again.GUARDED if any(r.guards for r in known) else Again.PLAIN
 
     @property
     def pending(self) -> int:
