@@ -155,6 +155,10 @@ class Rolled:
             loop.join(known.bodies)
         return True
 
+    def lacks_bodies(self, least: int) -> bool:
+        """Whether a loop that runs a certain number of times has no body that was seen so often."""
+        return any(loop.span.counted and all(seen < least for _, seen in loop.bodies) for loop in self.loops)
+
     def put(self, recording: Any, *, least: int | None) -> None:
         """Give a recording the recipe with loops, of the bodies that were seen so often; of none where that is None."""
         made = _Assembly(self, least)

@@ -75,7 +75,7 @@ class Span:
     @property
     def stop(self) -> int:
         """The step behind the last iteration."""
-        return self.ends[-1]
+        return self.ends[-1] if self.ends else self.start
 
 
 class Trace:
@@ -130,7 +130,11 @@ def _span(trace: Trace, visits: list[Visit]) -> Span | None:
     while first > 0 and visits[first - 1].number == visits[first].number - 1 and _alike(trace, visits[first - 1], last):
         first -= 1
     visits = visits[first:]
-    if last.reason or len(visits) == 1 or any(trace.recipe.nodes[n].base is not None for n in _changing(visits)):
+    if (
+        last.reason
+        or (len(visits) == 1 and last.count is None)
+        or any(trace.recipe.nodes[n].base is not None for n in _changing(visits))
+    ):
         return None
     ends = [bisect_left(trace.starts, visit.at) for visit in visits]
     span = Span(ends[0], ends[1:], visits, None, counted=False)
@@ -152,10 +156,13 @@ def _is_left_by_guard(trace: Trace, span: Span) -> bool:
 
 def _counted_by_tensor(trace: Trace, span: Span) -> Span | None:
     """Take in that a loop runs as often as a tensor says, which Python looked at right before."""
-    visit = span.visits[0]
+    visit, iterations = span.visits[0], len(span.visits) - 1
     before = bisect_left(trace.starts, visit.at) - 1
     drawn = before >= 0 and isinstance(trace.kind(before).op, Guard) and trace.operands(before)[0] == visit.count
-    if visit.number or not drawn or len(span.visits) != span.visits[-1].number + 1 or _is_written(trace, visit.count):
+    if visit.number or not drawn or _is_written(trace, visit.count):
+        return None
+    value = trace.recipe.nodes[trace.operands(before)[1]].constant
+    if value is None or int(value) != iterations or visit.remaining is not None:  # it was left before
         return None
     span.count, span.drawn, span.counted = visit.count, before, True
     return span

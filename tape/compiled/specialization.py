@@ -170,6 +170,9 @@ class Specialization:
         """Make the program of two recordings; one with loops takes the place of that which knew fewer bodies."""
         if recording.rolled is not None and earlier.rolled is not None:
             recording.rolled.join(earlier.rolled)
+            if recording.rolled.lacks_bodies(least=2):
+                self._pending[recording.path] = recording
+                return
         program = self._finish(program_of(earlier, recording))
         if replaced is not None:
             program.hits, program.due = replaced.hits, replaced.due

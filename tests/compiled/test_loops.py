@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import _thread
+import math
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -211,6 +215,71 @@ def test_what_programs_with_loops_tell(function: Any, tmp_path: Path) -> None:
     loaded = tape.load(tmp_path / "f.tape")
     for a in INPUTS:
         assert _same(loaded(a), function(tape.tensor(a)).item())
+
+
+def test_a_count_may_be_zero() -> None:
+    @tape.compile
+    def power(x: Any, n: Any) -> Any:
+        for _ in range(int(n)):
+            x = x * 1.5
+        return x
+
+    for k in range(40):
+        n = (k * 7 % 5) * 0.9
+        assert power(2.0, n) == 2.0 * 1.5 ** int(n)
+    assert power.calls["recorded"] <= 4
+    with pytest.raises(ValueError, match="NaN"):
+        power(2.0, float("nan"))
+    assert power(2.0, 3.0) == 6.75
+
+
+def test_long_loops_have_gradients_and_end_when_interrupted() -> None:
+    def decay(x: Any, rate: Any, stop: Any) -> Any:
+        while x > stop:
+            x = x * rate
+        return x
+
+    compiled = tape.compile(tape.value_and_grad(decay, (0, 1)))
+    for stop in (0.5, 0.4, 0.3):
+        compiled(1.0, 0.9, stop)
+    rate = 1.0 - 1e-5
+    value, (by_x, by_rate) = compiled(1.0, rate, 0.2)
+    count = round(math.log(value) / math.log(rate))
+    assert count > 150_000
+    assert by_x == pytest.approx(value, rel=1e-9)
+    assert by_rate == pytest.approx(count * value / rate, rel=1e-9)
+    threading.Timer(0.1, _thread.interrupt_main).start()
+    with pytest.raises(KeyboardInterrupt):
+        compiled(1.0, 1.0, 0.5)  # without an end
+    assert compiled(1.0, 0.9, 0.5)[0] == decay(1.0, 0.9, 0.5)
+    assert compiled.calls["recorded"] == 3
+
+
+def test_threads_have_stacks_of_their_own() -> None:
+    compiled = tape.compile(tape.value_and_grad(newton), check="never")
+    for a in INPUTS:
+        compiled(a)
+    with ThreadPoolExecutor(4) as pool:
+        values = np.geomspace(1.0, 1e6, 200).tolist()
+        assert list(pool.map(compiled, values)) == [compiled(a) for a in values]
+
+
+def test_what_python_keeps_count_of_ends_native_loops_in_time() -> None:
+    """A bound that no recorded call came to."""
+
+    def limited(a: Any) -> Any:
+        x, k = a * 1.0, 0
+        while x > 1.0 and k < 12:
+            x = x * 0.5
+            k += 1
+        return x
+
+    compiled = tape.compile(limited)
+    for a in (4.0, 8.0, 16.0, 32.0, 5.0):
+        compiled(a)
+    for power in range(1, 40):
+        a = 2.0**power + 0.5
+        assert compiled(a) == limited(tape.tensor(a)).item()
 
 
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)

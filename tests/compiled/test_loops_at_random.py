@@ -1,0 +1,136 @@
+"""Random functions with loops, compiled, against dynamic mode, call by call: values bit for bit, and gradients."""
+
+from __future__ import annotations
+
+import os
+import random
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tape
+
+EXAMPLES = int(os.environ.get("TAPE_LOOP_EXAMPLES", "300"))
+NAMES = ("x", "y", "z")
+EXPRESSIONS = (
+    "{0} * 0.7 + {1} * 0.2", "{0} - {1} * 0.1", "tape.sin({0}) + {1}", "{0} * {1}", "tape.tanh({0} * {1})", "{0}",
+    "abs({0}) + 0.5", "w * {0}", "{0} + c", "tape.maximum({0}, {1})", "{0}.clone()", "{0} * {0}", "{0}.detach() * {1}",
+    "{0} / (1.0 + {1} * {1})", "tape.where({0} > {1}, {0}, {1} * 2.0)", "{0} + k * 0.0", "tape.tensor(0.5) * {0}",
+    "{0}[..., None].sum(-1)", "({0} * 2.0).reshape({0}.shape)",
+)  # fmt: skip
+
+
+class Text:
+    """A random function as text: its loops end, since ``n`` shrinks or ``k`` is bounded."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)  # noqa: S311 (no secret)
+        self.lines: list[str] = []
+
+    def function(self) -> str:
+        pick = self.chance
+        self.put(
+            0,
+            "def f(a, b, s):",
+            "    x, y, z, k = a * 1.0, b * 0.5, a + b, 0",
+            "    s = s + tape.tensor(0.0)",
+        )
+        self.some(1, 2)
+        for _ in range(pick.randint(1, 2)):
+            self.loop(1, inner=pick.random() < 0.2)
+            self.some(1, 1)
+        self.put(1, f"return (x * y + z).sum(){' + k' if pick.random() < 0.15 else ''}")
+        return "\n".join(self.lines)
+
+    def put(self, depth: int, *lines: str) -> None:
+        self.lines += ["    " * depth + line for line in lines]
+
+    def expression(self) -> str:
+        return self.chance.choice(EXPRESSIONS).format(self.chance.choice(NAMES), self.chance.choice(NAMES))
+
+    def some(self, depth: int, most: int) -> None:
+        for _ in range(self.chance.randint(0, most)):
+            self.statement(depth)
+
+    def statement(self, depth: int) -> None:
+        pick = self.chance
+        kind = pick.random()
+        if kind < 0.6:
+            self.put(depth, f"{pick.choice(NAMES)} = {self.expression()}")
+        elif kind < 0.7:
+            self.put(depth, "x, y = y, x")
+        elif kind < 0.78:
+            self.put(depth, f"{pick.choice(NAMES)} = {pick.choice(NAMES)}")
+        elif kind < 0.84:
+            self.put(depth, "q = x.clone()", "q *= 0.5", "z = q + z")
+        else:
+            self.put(depth, f"if {self.condition()}:", f"    {pick.choice(NAMES)} = {self.expression()}")
+            if pick.random() < 0.5:
+                self.put(depth, "else:", f"    {pick.choice(NAMES)} = {self.expression()}")
+
+    def condition(self) -> str:
+        pick = self.chance
+        return f"{pick.choice(NAMES)}.sum() {pick.choice('<>')} {pick.choice([-0.5, 0.3, 1.0, 2.0])}"
+
+    def loop(self, depth: int, *, inner: bool) -> None:
+        pick = self.chance
+        head = pick.choice(
+            (
+                "while n > 0.3:",
+                "while True:",
+                "while k < 6 and n > 0.2:",
+                "for _ in range(6):",
+                "for _ in range(int(s)):",
+            )
+        )
+        self.put(depth, "n = s * 1.5", "k = 0" if pick.random() < 0.7 else "pass", head)
+        if head == "while True:":
+            self.put(depth + 1, "n = n * 0.6", "if n < 0.3:", f"    {pick.choice(['break', 'x = x * 1.1; break'])}")
+        for _ in range(pick.randint(1, 4)):
+            self.statement(depth + 1)
+        if inner:
+            self.put(depth + 1, "m = n * 1.0", "while m > 0.5:", "    m = m * 0.5", "    y = y * 0.9 + m * x")
+        if head.startswith("for") and pick.random() < 0.6:
+            self.put(depth + 1, "n = n * 0.5", "if n < 0.2:", "    break")
+        elif head != "while True:":
+            self.put(depth + 1, "n = n * 0.6")
+        if head.startswith("while k") or pick.random() < 0.3:
+            self.put(depth + 1, "k += 1")
+
+
+def _function(seed: int) -> tuple[str, Any]:
+    text = Text(seed).function()
+    space = {"tape": tape, "w": tape.tensor(0.8), "c": np.array(0.25)}
+    exec(compile(text, f"<random {seed}>", "exec"), space)  # noqa: S102 (made above)
+    return text, space["f"]
+
+
+def _results(function: Any, inputs: tuple[Any, ...]) -> list[Any]:
+    value, gradients = function(*inputs)
+    return [np.asarray(value), *map(np.asarray, gradients)]
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_functions_with_loops(part: int) -> None:
+    rolled = 0
+    for seed in range(part, EXAMPLES, 4):
+        text, function = _function(seed)
+        dynamic = tape.value_and_grad(function, (0, 1))
+        compiled = tape.compile(tape.value_and_grad(function, (0, 1)))
+        through = tape.value_and_grad(tape.compile(function), (0, 1))
+        chance = np.random.default_rng(seed)
+        shape = () if seed % 3 else (3,)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for call in range(14):
+                inputs = (chance.normal(size=shape), chance.normal(size=shape), float(chance.uniform(0.1, 9.0)))
+                expected = _results(dynamic, inputs)
+                for way in (compiled, through):
+                    results = _results(way, inputs)
+                    assert results[0].tobytes() == expected[0].tobytes(), (seed, call, text)
+                    for g, e in zip(results[1:], expected[1:], strict=True):
+                        np.testing.assert_allclose(g, e, rtol=1e-10, atol=1e-300, err_msg=f"{seed} {call}\n{text}")
+        rolled += any(p.has_loops for p in compiled.programs)
+    assert rolled > EXAMPLES // 4 // 4
