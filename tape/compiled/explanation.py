@@ -32,6 +32,8 @@ def _state(state: Any) -> list[str]:
             f"      guard at {line}: missed {missed} times"
             for line, missed in zip(program.lines, program.misses, strict=True)
         ]
+    if state.unrolled:
+        lines.append(f"    unrolled: {state.unrolled}")
     if state.pending:
         lines.append(f"    {state.pending} ways that were taken once: recorded again before they are replayed")
     return lines

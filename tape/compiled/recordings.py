@@ -15,7 +15,7 @@ from kernels.native.memory import where
 from kernels.programs.recording.program import Node, ProgramError, Recipe, describe
 from tape.compiled.call_recorder import CallRecorder
 from tape.compiled.rolled_recipe import Rolled, rolled
-from tape.compiled.rolling import Trace, Visit, spans_of
+from tape.compiled.rolling import Trace, Visit, spans_of, unrolled
 from tape.compiled.sameness import same, same_kind, same_params
 from tape.recording.views import clone
 from tape.tensors import modes
@@ -45,6 +45,8 @@ class Recording:
         self.path = tuple([guard.value for guard in self.guards])
         """The values that left for Python, in order: which way the call went; a loop is one mark."""
         self.on_path = list(range(len(self.path)))
+        self.unrolled = ""
+        """Why a loop stays Python."""
         self.rolled: Rolled | None = None
         """What the recipe is of which loops were found: that has these without their bodies."""
         self.touched = [*recorder.taken_over, *recorder.replaced]
@@ -115,7 +117,9 @@ def _roll(recording: Recording, visits: Sequence[Visit]) -> None:
     """Find the loops of a recording; its recipe has then marks in their place."""
     trace = Trace(recording.recipe)
     spans = spans_of(trace, visits) if visits else []
-    recording.rolled = rolled(recording, spans, trace) if spans else None
+    if spans:
+        recording.rolled, recording.unrolled = rolled(recording, spans, trace)
+    recording.unrolled = recording.unrolled or unrolled(trace, visits, spans)
     if recording.rolled is not None:
         recording.rolled.put(recording, least=None)
 

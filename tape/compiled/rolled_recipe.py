@@ -256,9 +256,14 @@ class _Assembly:
         self._step(StepKind(LOOP_AGAIN, None, (), len(body.updates)), loop.state, [place(o) for o in body.updates], -1)
 
 
-def rolled(recording: Any, spans: Sequence[Span], trace: Trace) -> Rolled | None:
-    """Return a recording with these loops; None where one of them does not fit."""
+def rolled(recording: Any, spans: Sequence[Span], trace: Trace) -> tuple[Rolled | None, str]:
+    """Return a recording with those of these loops that fit, None if none does; and why one does not."""
     try:
-        return Rolled(recording, trace, spans)
-    except DoesNotFitError:
-        return None
+        return Rolled(recording, trace, spans), ""
+    except DoesNotFitError as error:
+        if len(spans) == 1:
+            return None, f"the loop at {spans[0].visits[0].line}: {error}"
+    apart = [(span, rolled(recording, [span], trace)[1]) for span in spans]
+    fitting = [span for span, reason in apart if not reason]
+    reason = next((reason for _, reason in apart if reason), "")
+    return (rolled(recording, fitting, trace)[0] if 0 < len(fitting) < len(spans) else None), reason

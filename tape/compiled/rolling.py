@@ -125,6 +125,17 @@ def spans_of(trace: Trace, visits: Sequence[Visit]) -> list[Span]:
     return spans
 
 
+def unrolled(trace: Trace, visits: Sequence[Visit], spans: Sequence[Span]) -> str:
+    """Return why a loop is in none of these, nor within one; empty if there is none such."""
+    entries = {visit.entry for span in spans for visit in span.visits}
+    for visit in visits:
+        at = bisect_left(trace.starts, visit.at)
+        within = visit.entry in entries or any(span.start <= at < span.stop for span in spans)
+        if visit.number > 1 and not within:
+            return f"the loop at {visit.line}: {visit.reason or 'what its variables hold changes with each iteration'}"
+    return ""
+
+
 def _span(trace: Trace, visits: list[Visit]) -> Span | None:
     last, first = visits[-1], len(visits) - 1
     while first > 0 and visits[first - 1].number == visits[first].number - 1 and _alike(trace, visits[first - 1], last):

@@ -36,6 +36,8 @@ class Specialization:
         self.programs: list[CompiledProgram] = []
         self._pending: dict[tuple[bytes, ...], Recording] = {}
         self._differences = 0
+        self.unrolled = ""
+        """Why a loop stays Python."""
         unseen = [watch.name for watch in watches if isinstance(watch, Unseen)]
         self.dynamic = f"the function reads {unseen[0]}, which programs do not hold" if unseen else ""
         """Why calls stay dynamic; empty while they need not."""
@@ -143,7 +145,7 @@ class Specialization:
         if recording.stopped:
             self.dynamic = recording.stopped
             return
-        path = recording.path
+        path, self.unrolled = recording.path, recording.unrolled or self.unrolled
         earlier, replaced = self._pending.pop(path, None), None
         if earlier is None and recording.rolled is not None:
             replaced = next((p for p in self.programs if p.path == path and p.has_loops), None)

@@ -217,6 +217,33 @@ def test_what_programs_with_loops_tell(function: Any, tmp_path: Path) -> None:
         assert _same(loaded(a), function(tape.tensor(a)).item())
 
 
+def test_what_stays_python_is_right_and_says_why() -> None:
+    def counts(a: Any) -> Any:
+        x, k = a * 1.0, 0
+        while x > 1.0:
+            x = x * 0.5
+            k += 1
+        return x * k
+
+    def grows(a: Any) -> Any:
+        x, seen = a * 1.0, []
+        while x > 1.0:
+            x = x * 0.5
+            seen.append(x)
+        return sum(seen, a * 0.0)
+
+    def second(a: Any) -> Any:
+        """The first loop stays Python, the other does not."""
+        return counts(a) + newton(a)
+
+    for function in (counts, grows, second):
+        compiled = tape.compile(function)
+        for a in (3.0, 5.0, 9.0, 17.0, 33.0, 3.5, 6.0, 11.0, 20.0, 40.0) * 3:
+            assert compiled(a) == function(tape.tensor(a)).item()
+        assert "unrolled: the loop at" in compiled.explain()
+        assert any(p.has_loops for p in compiled.programs) is (function is second)
+
+
 def test_a_count_may_be_zero() -> None:
     @tape.compile
     def power(x: Any, n: Any) -> Any:
