@@ -120,7 +120,7 @@ class Rolled:
         return StepKind(CLONE, form, (), 1), len(self.nodes) - 1, [place], line
 
     def _line(self, at: int) -> int:
-        return self.numbered[at] if self.numbered else -1
+        return self.numbered[at] if at < len(self.numbered) else -1
 
     def _loop(self, span: Span) -> None:
         """Begin with copies of what the first iteration starts from; what follows reads these."""

@@ -72,7 +72,7 @@ def _run(entries: Any, memory: Any) -> None:
     row[words.R_KIND], row[words.R_ADDRESS] = words.RUN_INLINE, address_of(entries)
     row[words.R_LAYOUT] = scalar_operations.address()
     row[words.R_OPERANDS], row[words.R_DATA] = len(entries) // scalar_operations.ENTRY, address_of(memory)
-    jit.load_module("programs.running.replay_native").run(address_of(row), 1)
+    jit.load_module("programs.running.replay_native").run(address_of(row), 0, 1)
 
 
 def mixed(x: Any, y: Any, a: Any) -> Any:
