@@ -15,7 +15,7 @@ from kernels.native.memory import where
 from kernels.programs.recording.program import Node, ProgramError, Recipe, describe
 from tape.compiled.call_recorder import CallRecorder
 from tape.compiled.rolled_recipe import Rolled, rolled
-from tape.compiled.rolling import Trace, Visit, spans_of, unrolled
+from tape.compiled.rolling import Trace, Visit, unrolled
 from tape.compiled.sameness import same, same_kind, same_params
 from tape.recording.views import clone
 from tape.tensors import modes
@@ -116,9 +116,7 @@ def record_call(
 def _roll(recording: Recording, visits: Sequence[Visit]) -> None:
     """Find the loops of a recording; its recipe has then marks in their place."""
     trace = Trace(recording.recipe)
-    spans = spans_of(trace, visits) if visits else []
-    if spans:
-        recording.rolled, recording.unrolled = rolled(recording, spans, trace)
+    recording.rolled, spans, recording.unrolled = rolled(recording, trace, visits)
     recording.unrolled = recording.unrolled or unrolled(trace, visits, spans)
     if recording.rolled is not None:
         recording.rolled.put(recording, least=None)

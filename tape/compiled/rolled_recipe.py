@@ -17,7 +17,18 @@ from kernels.programs.recording.lines import Lines
 from kernels.programs.recording.notifying_words import H_USED
 from kernels.programs.recording.program import Node, Recipe
 from kernels.programs.recording.program_words import StepKind, Steps
-from tape.compiled.rolling import Body, DoesNotFitError, Ref, Span, Trace, bodies_of, phis_of, same_body
+from tape.compiled.rolling import (
+    Body,
+    DoesNotFitError,
+    Ref,
+    Span,
+    Trace,
+    Visit,
+    bodies_of,
+    phis_of,
+    same_body,
+    spans_of,
+)
 from tape.compiled.sameness import same_kind
 
 Step = tuple[StepKind, int, list[Any], int]
@@ -256,14 +267,27 @@ class _Assembly:
         self._step(StepKind(LOOP_AGAIN, None, (), len(body.updates)), loop.state, [place(o) for o in body.updates], -1)
 
 
-def rolled(recording: Any, spans: Sequence[Span], trace: Trace) -> tuple[Rolled | None, str]:
-    """Return a recording with those of these loops that fit, None if none does; and why one does not."""
+def rolled(recording: Any, trace: Trace, visits: Sequence[Visit]) -> tuple[Rolled | None, list[Span], str]:
+    """Return a recording with those of its loops that fit, None if none does; these, and why another does not.
+
+    Where an outer loop does not fit, those within it may.
+    """
+    without, reason = set[int](), ""
+    while spans := spans_of(trace, visits, without):
+        whole = _tried(recording, trace, spans)
+        if isinstance(whole, Rolled):
+            return whole, spans, reason
+        apart = [(span, _tried(recording, trace, [span])) for span in spans]
+        failed = {span.visits[0].entry: tried for span, tried in apart if isinstance(tried, str)}
+        reason = reason or next(iter(failed.values()), whole)
+        if not failed:
+            break
+        without |= failed.keys()
+    return None, [], reason
+
+
+def _tried(recording: Any, trace: Trace, spans: Sequence[Span]) -> Rolled | str:
     try:
-        return Rolled(recording, trace, spans), ""
+        return Rolled(recording, trace, spans)
     except DoesNotFitError as error:
-        if len(spans) == 1:
-            return None, f"the loop at {spans[0].visits[0].line}: {error}"
-    apart = [(span, rolled(recording, [span], trace)[1]) for span in spans]
-    fitting = [span for span, reason in apart if not reason]
-    reason = next((reason for _, reason in apart if reason), "")
-    return (rolled(recording, fitting, trace)[0] if 0 < len(fitting) < len(spans) else None), reason
+        return f"the loop at {spans[0].visits[0].line}: {error}"

@@ -7,7 +7,7 @@ until other values leave for it; so what an iteration did is known from where it
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -112,11 +112,12 @@ class Trace:
         return self.recipe.nodes[node].constant is not None
 
 
-def spans_of(trace: Trace, visits: Sequence[Visit]) -> list[Span]:
-    """Return the loops that native ones may repeat, without overlaps: outer ones before inner ones."""
+def spans_of(trace: Trace, visits: Sequence[Visit], without: Collection[int]) -> list[Span]:
+    """Return the loops that native ones may repeat, outer ones instead of those within; some entries left out."""
     entries: dict[int, list[Visit]] = {}
     for visit in visits:
-        entries.setdefault(visit.entry, []).append(visit)
+        if visit.entry not in without:
+            entries.setdefault(visit.entry, []).append(visit)
     spans: list[Span] = []
     for those in entries.values():
         span = _span(trace, those)

@@ -255,6 +255,25 @@ def test_a_count_of_zero_at_the_end_of_a_function() -> None:
         assert power(2.0, n) == 2.0 * 1.5 ** int(n)
 
 
+def test_iterations_within_steps_that_are_counted() -> None:
+    """Implicit Euler, each step by Newton's iteration."""
+
+    def implicit(y: Any, rate: Any) -> Any:
+        for _ in range(8):
+            x = y * 1.0
+            while abs(x + 0.1 * rate * x * x - y) > 1e-12:
+                x = x - (x + 0.1 * rate * x * x - y) / (1.0 + 0.2 * rate * x)
+            y = x
+        return y
+
+    compiled = tape.compile(tape.value_and_grad(implicit, (0, 1)))
+    for rate in np.geomspace(0.01, 20.0, 40):
+        value, slopes = compiled(1.5, float(rate))
+        expected, by_both = tape.value_and_grad(implicit, (0, 1))(1.5, float(rate))
+        assert (value, slopes) == (expected, by_both)
+    assert any(p.has_loops for p in compiled.programs)
+
+
 def test_a_count_may_be_zero() -> None:
     @tape.compile
     def power(x: Any, n: Any) -> Any:
