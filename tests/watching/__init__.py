@@ -1,1 +1,0 @@
-"""Tests of tape.compiled: functions recorded, guarded and replayed."""
