@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from kernels.arrays.specs import spec_of
-from kernels.kinds.guard import Guard
 from kernels.kinds.loop import LOOP_STATE
 from kernels.ops.loops import LOOP_AGAIN, LOOP_BEGIN, LOOP_END
 from kernels.ops.views import CLONE
@@ -25,8 +24,8 @@ from tape.compiled.rolling import (
     Trace,
     Visit,
     bodies_of,
+    count_body,
     phis_of,
-    same_body,
     spans_of,
 )
 from tape.compiled.sameness import same_kind
@@ -49,11 +48,7 @@ class Loop:
         """Take in what another call knew of the same loop: its bodies come first."""
         joined = list(bodies)
         for body, seen in self.bodies:
-            place = next((k for k, (known, _) in enumerate(joined) if same_body(known, body)), None)
-            if place is None:
-                joined.append((body, seen))
-            else:
-                joined[place] = joined[place][0], joined[place][1] + seen
+            count_body(joined, body, seen)
         self.bodies = joined
 
 
@@ -74,7 +69,7 @@ class Rolled:
             raise DoesNotFitError("memory from outside is written")
         self.arguments = [self._place(node) for node in old.arguments]
         self.written = {self.places[node] for node in old.written}
-        begin, self._guards = 0, iter(recording.guards)
+        begin = 0
         for span in spans:
             self._flat(begin, span.start, span.drawn)
             self._loop(span)
@@ -103,12 +98,12 @@ class Rolled:
         """Take steps as they are."""
         steps, trace, guards = [], self.trace, list[Any]()
         for at in range(begin, stop):
-            guard = next(self._guards) if isinstance(trace.kind(at).op, Guard) else None
             if at == left_out:
                 continue
+            if at in trace.guards:
+                guards.append(self.recording.guards[trace.guards[at]])
             operands = [self._place(o) if o >= 0 else (trace.recipe.steps.numbers[~o],) for o in trace.operands(at)]
             steps.append((trace.kind(at), self._place(trace.result(at)), operands, self._line(at)))
-            guards += [] if guard is None else [guard]
         self.pieces.append(steps)
         self.guards.append(guards)
 
@@ -144,9 +139,6 @@ class Rolled:
         self.nodes.append(Node(LOOP_STATE))
         loop = Loop(span, len(self.nodes) - 1, numbers, count)
         loop.bodies = bodies_of(trace, span, phis, dict(self.places), self.recording, self.numbered)
-        for at in range(span.start, span.stop):
-            if isinstance(trace.kind(at).op, Guard):
-                next(self._guards)
         self.pieces.append(loop)
         self.guards.append([])
         for k, place in enumerate(phis):
@@ -157,14 +149,10 @@ class Rolled:
         """The loops, in order."""
         return [piece for piece in self.pieces if isinstance(piece, Loop)]
 
-    def join(self, other: Rolled) -> bool:
-        """Take in the bodies that another call with the same way outside of loops knew; whether it had as many."""
-        mine, others = self.loops, other.loops
-        if len(mine) != len(others):
-            return False
-        for loop, known in zip(mine, others, strict=True):
+    def join(self, other: Rolled) -> None:
+        """Take in the bodies that another call with the same way outside of loops knew."""
+        for loop, known in zip(self.loops, other.loops, strict=True):
             loop.join(known.bodies)
-        return True
 
     def lacks_bodies(self, least: int) -> bool:
         """Whether a loop that runs a certain number of times has no body that was seen so often."""
@@ -226,14 +214,13 @@ class _Assembly:
         steps.add(number, result, [o if type(o) is int else steps.number(o[0]) for o in operands])
 
     def _loop(self, loop: Loop, least: int | None) -> None:
-        bodies = [body for body, seen in loop.bodies if least is not None and seen >= least]
-        self.path.append(f"loop at {loop.span.visits[0].line}: {loop.span.limit}, {loop.span.counted}".encode())
+        span, bodies = loop.span, [body for body, seen in loop.bodies if least is not None and seen >= least]
+        self.path.append(f"loop at {span.visits[0].line}: {span.limit}, {span.counted}".encode())
         if not bodies:
             return
-        span, counted = loop.span, loop.count is not None
-        operands = [*loop.phis, *([loop.count] if loop.count is not None else [])]
-        params = (span.limit, counted, span.counted, span.visits[0].line)
-        line = bodies[0].steps[0][3] if bodies and bodies[0].steps and self.lines is not None else -1
+        operands = loop.phis if loop.count is None else [*loop.phis, loop.count]
+        params = (span.limit, loop.count is not None, span.counted, span.visits[0].line)
+        line = bodies[0].steps[0][3] if bodies[0].steps else -1
         self._step(StepKind(LOOP_BEGIN, None, params, len(operands)), loop.state, operands, line)
         for body in bodies:
             self._body(loop, body)

@@ -84,8 +84,13 @@ class Trace:
     def __init__(self, recipe: Recipe) -> None:
         self.recipe, self.words, self.starts = recipe, recipe.steps.words.tolist(), recipe.steps.starts
         self.made: dict[int, int] = {}
+        self.guards: dict[int, int] = {}
+        """The steps that are guards, with their numbers."""
         for at, start in enumerate(self.starts):
-            if not isinstance(self.kind(at).op, (Guard, Write)):
+            op = self.kind(at).op
+            if isinstance(op, Guard):
+                self.guards[at] = len(self.guards)
+            elif not isinstance(op, Write):
                 self.made.setdefault(self.words[start + 1], at)
 
     def kind(self, at: int) -> StepKind:
@@ -106,10 +111,6 @@ class Trace:
         at = self.made.get(node)
         base = self.recipe.nodes[node].base
         return at if at is not None else (-1 if base is None else self.origin(base))
-
-    def is_leaf(self, node: int) -> bool:
-        """Whether a node is a constant."""
-        return self.recipe.nodes[node].constant is not None
 
 
 def spans_of(trace: Trace, visits: Sequence[Visit], without: Collection[int]) -> list[Span]:
@@ -150,8 +151,6 @@ def _span(trace: Trace, visits: list[Visit]) -> Span | None:
         return None
     ends = [bisect_left(trace.starts, visit.at) for visit in visits]
     span = Span(ends[0], ends[1:], visits, None, counted=False)
-    steps = range(span.start, span.stop)
-    guarded = any(isinstance(trace.kind(at).op, Guard) for at in steps)
     if last.count is not None:
         return _counted_by_tensor(trace, span)
     remaining, count = visits[0].remaining, len(visits) - 1
@@ -159,18 +158,15 @@ def _span(trace: Trace, visits: list[Visit]) -> Span | None:
         return None
     if remaining is not None:  # where Python decides, the iteration that ends the loop is none of the others' kind
         span.limit, span.counted = (count, True) if remaining == count else (remaining - 1, False)
-    return span if guarded or (not span.counted and _is_left_by_guard(trace, span)) else None
-
-
-def _is_left_by_guard(trace: Trace, span: Span) -> bool:
-    return any(isinstance(trace.kind(at).op, Guard) for at in range(span.stop, len(trace.starts)))
+    stop = span.stop if span.counted else len(trace.starts)  # a guard may leave it
+    return span if any(span.start <= at < stop for at in trace.guards) else None
 
 
 def _counted_by_tensor(trace: Trace, span: Span) -> Span | None:
     """Take in that a loop runs as often as a tensor says, which Python looked at right before."""
     visit, iterations = span.visits[0], len(span.visits) - 1
     before = bisect_left(trace.starts, visit.at) - 1
-    drawn = before >= 0 and isinstance(trace.kind(before).op, Guard) and trace.operands(before)[0] == visit.count
+    drawn = before in trace.guards and trace.operands(before)[0] == visit.count
     if visit.number or not drawn or _is_written(trace, visit.count):
         return None
     value = trace.recipe.nodes[trace.operands(before)[1]].constant
@@ -228,8 +224,8 @@ class _BodyMaker:
         self.body = Body()
         self._leaves: dict[Any, Ref] = {}
 
-    def made(self, guards: Sequence[Any], lines: Sequence[int], recording: Any) -> Body:
-        """Return the body; ``guards`` are those of the iteration."""
+    def made(self, lines: Sequence[int], recording: Any) -> Body:
+        """Return the body."""
         body, trace = self.body, self.trace
         for at in range(self.first, self.last):
             kind, result = trace.kind(at), trace.result(at)
@@ -238,7 +234,8 @@ class _BodyMaker:
                 raise DoesNotFitError("it writes to memory from before")
             body.steps.append((kind, self.ref(result), operands, lines[at] if len(lines) else -1))
         body.updates = tuple([self.ref(node) for node in self.after])
-        body.guards, body.recording = list(guards), recording
+        body.guards = [recording.guards[k] for at, k in trace.guards.items() if self.first <= at < self.last]
+        body.recording = recording
         return body
 
     def ref(self, node: int) -> Ref:
@@ -280,17 +277,9 @@ def bodies_of(
 
     ``outer`` has the numbers of nodes from before the loop.
     """
-    steps = [at for at in range(len(trace.starts)) if isinstance(trace.kind(at).op, Guard)]
     bodies: list[tuple[Body, int]] = []
     for number in range(len(span.ends)):
-        maker = _BodyMaker(trace, span, phis, outer, number)
-        low, high = bisect_left(steps, maker.first), bisect_left(steps, maker.last)
-        body = maker.made(recording.guards[low:high], lines, recording)
-        place = next((k for k, (known, _) in enumerate(bodies) if same_body(known, body)), None)
-        if place is None:
-            bodies.append((body, 1))
-        else:
-            bodies[place] = bodies[place][0], bodies[place][1] + 1
+        count_body(bodies, _BodyMaker(trace, span, phis, outer, number).made(lines, recording), 1)
         if len(bodies) > MOST_BODIES:
             raise DoesNotFitError(f"there are more than {MOST_BODIES} ways through an iteration")
     if len(bodies) == len(span.ends) > _FEW:
@@ -298,7 +287,16 @@ def bodies_of(
     return bodies
 
 
-def same_body(a: Body, b: Body) -> bool:
+def count_body(bodies: list[tuple[Body, int]], body: Body, seen: int) -> None:
+    """Count a body that was seen so often with the one that did the same, or as another."""
+    place = next((k for k, (known, _) in enumerate(bodies) if _same_body(known, body)), None)
+    if place is None:
+        bodies.append((body, seen))
+    else:
+        bodies[place] = bodies[place][0], bodies[place][1] + seen
+
+
+def _same_body(a: Body, b: Body) -> bool:
     """Whether two iterations did the same."""
     if len(a.steps) != len(b.steps) or a.updates != b.updates or len(a.nodes) != len(b.nodes):
         return False
@@ -331,6 +329,6 @@ def _same_leaf(a: Body, x: tuple[Node, int], b: Body, y: tuple[Node, int]) -> bo
     assert other.constant is not None
     if one.spec is not other.spec:
         return False
-    source = a.recording.sources.get(i)
-    shared = source is not None and source is b.recording.sources.get(j)
+    source = a.recording.all_sources.get(i)  # what calls read from one place, it may hold another value each time
+    shared = a.recording is not b.recording and source is not None and source is b.recording.all_sources.get(j)
     return shared or one.constant.tobytes() == other.constant.tobytes()

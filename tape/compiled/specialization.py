@@ -71,7 +71,7 @@ class Specialization:
 
     def replay(self, call: Call) -> tuple[CompiledProgram, Any] | None:
         """Replay the program of the way that the call goes; None if that is not known."""
-        program, tried = self.programs[0] if self.programs else None, set[int]()
+        program, tried = self.programs[0] if self.programs else None, list[CompiledProgram]()
         while program is not None:
             if not program.is_current():
                 self.programs.remove(program)
@@ -91,7 +91,7 @@ class Specialization:
         The result is in a tuple.
         """
         following: CompiledProgram | None = program
-        tried: set[int] = set()
+        tried: list[CompiledProgram] = []
         while following is not None and following.hits != following.due and following.is_plain:
             if following is not program:
                 following.expect_as(program)
@@ -106,13 +106,15 @@ class Specialization:
             return following, results
         return None
 
-    def _next(self, program: CompiledProgram, missed: GuardMissed, tried: set[int]) -> CompiledProgram | None:
+    def _next(
+        self, program: CompiledProgram, missed: GuardMissed, tried: list[CompiledProgram]
+    ) -> CompiledProgram | None:
         """Return the program to try after one whose guard missed: of the same way, else one with loops."""
-        tried.add(id(program))
+        tried.append(program)
         way = program.way_of(missed)
         following = None if way is None else self._on_path(way)
-        if following is None or id(following) in tried:
-            return next((p for p in self.programs if p.has_loops and id(p) not in tried), None)
+        if following is None or following in tried:
+            return next((p for p in self.programs if p.has_loops and p not in tried), None)
         return following
 
     def _on_path(self, path: tuple[bytes, ...]) -> CompiledProgram | None:

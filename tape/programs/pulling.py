@@ -115,7 +115,9 @@ class Pulling:
         """For each result with a gradient, the numbers of the arguments that it depends on."""
         recipe, before = self.recipe, None
         masks = {recipe.family_of(recipe.arguments[i]): 1 << i for i in self.graded}
-        while masks != before:  # loops give what they reach to what stands before
+        self._reach(masks)
+        loops = any(isinstance(kind.op, LoopBegin) for kind in recipe.steps.kinds)
+        while loops and masks != before:  # they give what they reach to what stands before
             before = dict(masks)
             self._reach(masks)
         outputs = [masks.get(recipe.family_of(recipe.outputs[k]), 0) for k in self.with_gradient]

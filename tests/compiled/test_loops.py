@@ -274,6 +274,28 @@ def test_iterations_within_steps_that_are_counted() -> None:
     assert any(p.has_loops for p in compiled.programs)
 
 
+def test_bodies_read_what_is_outside_as_it_is_now() -> None:
+    weights, shift = np.array([0.9, 0.8, 0.5]), np.array([0.8, 0.9, 0.5])
+
+    def shrinks(x: Any) -> Any:
+        y = x * 1.0
+        while y.sum() > 1.0:
+            y = y * weights + 0.01 * shift
+            if y[0] > 2.0:
+                y = y * shift
+        return (y * weights).sum()
+
+    compiled = tape.compile(shrinks)
+    chance = np.random.default_rng(0)
+    for call in range(40):
+        if call % 5 == 4:
+            weights[:] = chance.uniform(0.1, 0.9, 3)
+            shift[:] = weights[::-1]
+        x = chance.uniform(0.5, 9.0, 3)
+        assert compiled(x) == shrinks(tape.tensor(x)).item(), call
+    assert any(p.has_loops for p in compiled.programs)
+
+
 def test_a_count_may_be_zero() -> None:
     @tape.compile
     def power(x: Any, n: Any) -> Any:

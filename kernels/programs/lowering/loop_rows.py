@@ -65,9 +65,8 @@ def outlived(used: Array, times: Array, loops: Sequence[LoopTasks]) -> tuple[Arr
     """Add uses to a list of values and times: what a loop uses and did not make is needed until it ends."""
     spans = [(loop.start, loop.end) for loop in loops]
     spans += [(loop.back, loop.back_end) for loop in loops if loop.back >= 0]
-    first: dict[int, int] = {}
-    for value, time in zip(used.tolist(), times.tolist(), strict=True):
-        first.setdefault(value, time)
+    values, at = np.unique(used, return_index=True)  # times are in order
+    first = dict(zip(values.tolist(), times[at].tolist(), strict=True))
     more = []
     for start, end in spans:
         inside = used[(times >= start) & (times < end)]

@@ -81,14 +81,7 @@ class Reverse:
     def run_from(self, pairs: list[tuple[int, int]]) -> None:
         """Start from results, each with the node of its cotangent, which is dense."""
         for output, cotangent in pairs:
-            node, spec = self.recipe.nodes[output], self.recipe.nodes[cotangent].spec
-            base = self._buffer_of(output)
-            if base not in self.touched:
-                self._fill(base, spec.dtype, -0.0)
-            target = Operand("target", spec.dtype, 0, node.spec.gradient)
-            loop = Loop(passed, spec.shape, (target, Operand("g", spec.dtype, 1, spec.strides)))
-            place = Place(base, gradient=True, offset=node.buffer_offset)
-            self.tasks.append(Call(loop, (place, Place(cotangent)), accumulate=True))
+            self._give(Place(cotangent), self.recipe.nodes[cotangent].spec.strides, output)
         self._all_steps()
 
     def _all_steps(self) -> None:

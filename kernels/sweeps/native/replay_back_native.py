@@ -6,7 +6,7 @@ Nothing here runs Python or lets other threads run, so that one machine serves a
 from __future__ import annotations
 
 from kernels.compiler.jit import load_module, njit
-from kernels.native.memory import load_f4, load_f8, load_i8, store_f4, store_f8, store_i8, word
+from kernels.native.memory import load_i8, store_i8, word
 from kernels.native.pool.pool_calls import copy_bytes
 from kernels.native.words import (
     A_DATA,
@@ -62,7 +62,7 @@ CONTROL = True
 run = load_module("programs.running.replay_native").run
 _table = load_module("sweeps.native.gradient_table_native")
 bucket_of, drop, family = _table.bucket_of, _table.drop, _table.family
-fill, gradient_buffer = _table.fill, _table.gradient_buffer
+fill, fold, gradient_buffer = _table.fill, _table.fold, _table.gradient_buffer
 
 
 @njit(cache=True, error_model="numpy")
@@ -110,17 +110,6 @@ def enter(h, table, slot):
 
 
 @njit(cache=True, error_model="numpy")
-def add(target, source, count, item):
-    """Add a gradient to what is there."""
-    if item == 8:
-        for i in range(count):
-            store_f8(target + 8 * i, load_f8(target + 8 * i) + load_f8(source + 8 * i))
-    else:
-        for i in range(count):
-            store_f4(target + 4 * i, load_f4(target + 4 * i) + load_f4(source + 4 * i))
-
-
-@njit(cache=True, error_model="numpy")
 def give_to(h, input_block, key, entry):
     """Add the gradient of an operand to its buffer; MEMORY or OK."""
     buckets, offset, item = word(h, H_BUCKETS), 0, word(input_block, I_ITEM)
@@ -140,7 +129,7 @@ def give_to(h, input_block, key, entry):
     if first and covers != 0:
         copy_bytes(pointer, word(entry, PA_PLACE), word(entry, PA_COUNT) * item)
     else:
-        add(pointer + offset, word(entry, PA_PLACE), word(entry, PA_COUNT), item)
+        fold(pointer + offset, word(entry, PA_PLACE), word(entry, PA_COUNT), item)
     return OK
 
 
