@@ -51,7 +51,8 @@ class PlainTape:
             if self.notified is not None and 2 * self.dead > len(self.rows):
                 self.notified()
             self.room = len(self.rows) * 3 // 2 + _LEAST
-        self.writes |= form.kind in (CLEARS, ADDS)
+        if form.kind in (CLEARS, ADDS):
+            self.writes |= 2 if self._foreign(operands[:1]) else 1
         for operand in self._foreign(operands):
             hold(operand)
         if form.numbers:

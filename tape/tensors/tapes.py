@@ -132,6 +132,11 @@ class Tape:
         """Whether a write has ever been recorded here."""
         return bool(self.entries.writes)
 
+    @property
+    def writes_elsewhere(self) -> bool:
+        """Whether a write to a version that another tape has made has ever been recorded here."""
+        return bool(self.entries.writes & 2)
+
     def __del__(self) -> None:
         """Keep the tape of an ended thread while it has instructions: slots are numbers, and hold no tape."""
         if orphans is None or not hasattr(self, "entries"):  # at the end of the process, or not begun

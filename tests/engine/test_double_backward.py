@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -240,3 +241,46 @@ def test_what_lies_below_on_a_long_tape_is_not_read(length: int, monkeypatch: py
     (second,) = tape.autograd.grad(g.sum(), x)
     assert 0 < len(read) < 50
     assert np.isfinite(second.numpy()).all()
+
+
+def _written(y: Any, steps: int) -> Any:
+    y[0] = 3.0
+    for _ in range(steps):
+        y = y * 1.0
+        y[1] = 2.0
+    return y
+
+
+def test_writes_that_other_threads_keep_to_themselves_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        kept = pool.submit(lambda: _written(tape.tensor([1.0, 2.0], requires_grad=True) * 1.0, 200)).result()
+        x = tape.tensor([1.0, 2.0], requires_grad=True)
+        y = x * 1.0
+        y[0] = 3.0
+        read = []
+        instruction_at = entries.instruction_at
+        monkeypatch.setattr(entries, "instruction_at", lambda *place: read.append(place) or instruction_at(*place))
+        z = tape.exp(y.reshape(2, 1)).sum() + tape.cumprod(y[1:], 0).sum()
+        (g,) = tape.autograd.grad(z, x, create_graph=True)
+        assert len(read) < 50
+        tape.autograd.grad(g.sum(), x)
+    assert kept.shape == (2,)
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_write_to_a_version_of_another_thread_is_seen(elsewhere: bool) -> None:
+    """A saved view of a version that is written later, on the tape of the version or of the view, is of that version."""
+    x = tape.tensor([1.0, 2.0, 0.5], requires_grad=True)
+    y = x * 2.0
+
+    def second_gradient() -> Any:
+        z = (y[0:2] ** 3).sum() + (y.reshape(3, 1) ** 2).sum()
+        after = _written(y, 3)
+        (g,) = tape.autograd.grad(z + (after**2).sum(), x, create_graph=True)
+        return g, *tape.autograd.grad(g.sum(), x)
+
+    with ThreadPoolExecutor(1) as pool:
+        g, second = pool.submit(second_gradient).result() if elsewhere else second_gradient()
+    at = x.detach().numpy()
+    np.testing.assert_allclose(g.detach().numpy(), 24 * at**2 * [1, 1, 0] + 8 * at + 8 * at * [0, 0, 1], rtol=1e-13)
+    np.testing.assert_allclose(second.numpy(), 48 * at * [1, 1, 0] + 8 + np.array([0, 0, 8]), rtol=1e-13)

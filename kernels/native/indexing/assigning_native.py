@@ -41,7 +41,6 @@ from kernels.native.words import (
     T_ROOM,
     T_SIZE,
     T_WORDS,
-    T_WRITES,
     UNHELD,
     V_FORM,
     V_OBJECT,
@@ -54,7 +53,8 @@ CONTROL = True
 kind_of = load_module("native.objects_native").kind_of
 _tape = load_module("native.tape.tape_native")
 commit, reserve = _tape.commit, _tape.reserve
-give_slot = load_module("native.tape.record_native").give_slot
+_record = load_module("native.tape.record_native")
+count_write, give_slot = _record.count_write, _record.give_slot
 _operands = load_module("native.operands_native")
 narrow, read_all = _operands.narrow, _operands.read_all
 tape_in_force = load_module("native.calls.notifying_native").tape_in_force
@@ -81,7 +81,7 @@ def can_record(registry, t, x, entry):
 def versioned(registry, t, x, entry, entries):
     """Commit the words of a write, and give the tensor the slot of its new version."""
     views = load_i8(x + O_VIEWS)
-    store_i8(t + 8 * T_WRITES, 1)
+    count_write(t, load_i8(x + O_SLOT) & ~UNHELD)
     if word(entry, E_LARGE) != 0:
         store_i8(x + O_BYTES, word(entry, E_LARGE))
     new = commit(t, entries)

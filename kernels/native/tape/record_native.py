@@ -115,6 +115,13 @@ def saves(registry, block, saved):
 
 
 @njit(cache=True, error_model="numpy")
+def count_write(t, before):
+    """Remember that there are writes, and whether any is to a version that another tape has made."""
+    elsewhere = before > 0 and before >> TAPE_BITS != word(t, T_NUMBER)
+    store_i8(t + 8 * T_WRITES, word(t, T_WRITES) | (2 if elsewhere else 1))
+
+
+@njit(cache=True, error_model="numpy")
 def write(t, block, code, operands, saved):
     """Write the words of an instruction behind the last; 0 with an exception, owning nothing."""
     registry, inputs = word(t, T_REGISTRY), word(block, B_INPUTS)
@@ -137,7 +144,7 @@ def write(t, block, code, operands, saved):
             hold(registry, operand)
     Py_IncRef(word(block, B_FORM))
     if word(block, B_KIND) == CLEARS or word(block, B_KIND) == ADDS:
-        store_i8(t + 8 * T_WRITES, 1)
+        count_write(t, load_i8(at + 8))
     return 1
 
 

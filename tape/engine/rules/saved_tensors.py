@@ -123,7 +123,7 @@ class SavedTensors:
         for tape in every():
             if tape.number == slot >> TAPE_BITS:
                 self._read(tape, slot)
-            elif tape.writes:
+            elif tape.writes_elsewhere:
                 self._read(tape, 0)
         return slot in self._written
 
