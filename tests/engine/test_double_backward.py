@@ -269,7 +269,7 @@ def test_writes_that_other_threads_keep_to_themselves_are_not_read(monkeypatch: 
 
 @pytest.mark.parametrize("elsewhere", [False, True])
 def test_a_write_to_a_version_of_another_thread_is_seen(elsewhere: bool) -> None:
-    """A saved view of a version that is written later, on the tape of the version or of the view, is of that version."""
+    """A saved view of a version that is written later, on its tape or on that of the view, is of that version."""
     x = tape.tensor([1.0, 2.0, 0.5], requires_grad=True)
     y = x * 2.0
 
