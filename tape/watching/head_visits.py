@@ -6,7 +6,6 @@ Two visits of one entry with equal states, tensors apart, begin iterations that 
 
 from __future__ import annotations
 
-import builtins
 import itertools
 import sys
 from collections.abc import Callable, Iterator
@@ -16,6 +15,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tape.tensors.tensor import Tensor
+from tape.watching import garbage_collections
+from tape.watching.code_reads import CodeReads, Scope, is_decided, reads_within
 from tape.watching.loop_states import State, state_of
 from tape.watching.python_loops import Comparison, Counter, Extent, PythonLoop, loops_of
 from tape.watching.watched import _SKIPPED
@@ -25,6 +26,7 @@ Tracer = Callable[[FrameType, str, Any], Any]
 
 _MOST_CODES = 1 << 14
 _MISSING = object()
+_BUILTINS: dict[str, Any] = {"range": range, "int": int}
 _PLAIN_READS: tuple[Any, ...] = (object.__getattribute__, ModuleType.__getattribute__)
 
 
@@ -56,10 +58,13 @@ class HeadWatch:
     afterwards why its visits do not count, if so.
     """
 
-    __slots__ = ("_visit", "reason")
+    __slots__ = ("_executed", "_visit", "reason", "serials")
 
     def __init__(self, visit: Callable[[HeadVisit], Any]) -> None:
         self._visit, self.reason = visit, ""
+        self.serials = itertools.count()
+        self._executed: dict[tuple[int, int], tuple[int, CodeType, Any, Any]] = {}
+        """The code that was called, with when that was last, its globals and builtins."""
 
     def call(self, function: Callable[..., Result], *args: Any) -> Result:
         """Call a function, watched. Where the thread is traced already, by a debugger for one, it is not watched.
@@ -70,6 +75,7 @@ class HeadWatch:
             self.reason = "loops are not watched while another trace function is set"
             return function(*args)
         tracer: Tracer = self._called
+        garbage_collections.observe()
         try:
             sys.settrace(tracer)
             return function(*args)
@@ -87,8 +93,19 @@ class HeadWatch:
 
     def _called(self, frame: FrameType, *_: Any) -> Tracer | None:
         """Return what traces a frame, called at its beginning: nothing for nearly all."""
-        known = _plans.get(id(frame.f_code)) or _look(frame)
-        return None if known[1] is None else _Activation(self, known[1]).traced
+        if garbage_collections.is_collecting():  # finalizers, and callbacks of the collector
+            return None
+        code, plan, is_followed = _plans.get(id(frame.f_code)) or _look(frame)
+        if is_followed:
+            variables = frame.f_globals
+            self._executed[id(code), id(variables)] = next(self.serials), code, variables, frame.f_builtins
+        return None if plan is None else _Activation(self, plan).traced
+
+    def add_executed(self, scope: Scope, since: int) -> None:
+        """Add to a scope the code that was called since then."""
+        for serial, *called in tuple(self._executed.values()):
+            if serial > since:
+                scope.add(*called)
 
     def notify(self, visit: HeadVisit) -> Any:
         """Report a visit."""
@@ -98,36 +115,42 @@ class HeadWatch:
 class _Plan:
     """What is traced in frames of one code object."""
 
-    __slots__ = ("heads", "setups")
+    __slots__ = ("heads", "reads", "setups")
 
     def __init__(self, loops: list[PythonLoop]) -> None:
         self.heads = {loop.head: loop for loop in loops}
+        self.reads: dict[int, CodeReads] = {loop.head: reads_within(loop.code, loop.body) for loop in loops}
         self.setups = frozenset[int]().union(*[loop.setup for loop in loops])
 
 
-_plans: dict[int, tuple[CodeType, _Plan | None]] = {}
+_Known = tuple[CodeType, _Plan | None, bool]
+_plans: dict[int, _Known] = {}
+"""What is traced in frames of a code object, and whether it counts as code that reads from outside."""
 
 
-def _look(frame: FrameType) -> tuple[CodeType, _Plan | None]:
+def _look(frame: FrameType) -> _Known:
     """Return the plan of a frame's code, found at its first call."""
     code, module = frame.f_code, str(frame.f_globals.get("__name__"))
+    if frame.f_globals.get("_set") is object.__setattr__:  # written by kernels.foundation.data_classes
+        module = "kernels"
     plan = None
     if module.partition(".")[0] not in _SKIPPED:
         loops = [loop for loop in loops_of(code).values() if not loop.reason]
         plan = _Plan(loops) if loops else None
     if len(_plans) >= _MOST_CODES:
         _plans.clear()
-    _plans[id(code)] = known = code, plan
+    _plans[id(code)] = known = code, plan, not is_decided(module)
     return known
 
 
 class _Entry:
     """One entry of a loop: all visits from which the loop was not left."""
 
-    __slots__ = ("count", "loop", "number", "reason", "serial", "stopped", "template", "total")
+    __slots__ = ("count", "loop", "number", "reason", "scope", "serial", "since", "stopped", "template", "total")
     serials = itertools.count()
 
-    def __init__(self, loop: PythonLoop) -> None:
+    def __init__(self, loop: PythonLoop, since: int) -> None:
+        self.scope, self.since = Scope(), since
         self.loop, self.serial, self.number, self.stopped = loop, next(self.serials), 0, False
         self.template: Any = None
         """The latest one; equal ones are one object."""
@@ -188,13 +211,17 @@ class _Activation:
             frame.f_trace_opcodes = False
 
     def _enter(self, frame: FrameType, loop: PythonLoop) -> None:
-        entry = self.entries[loop.head] = _Entry(loop)
+        entry = self.entries[loop.head] = _Entry(loop, next(self.watch.serials))
+        entry.scope.add(frame.f_code, frame.f_globals, frame.f_builtins, self.plan.reads[loop.head])
         if loop.extent is not None:
             entry.evaluate(frame, loop.extent)
         self._visit(frame, entry)
 
     def _visit(self, frame: FrameType, entry: _Entry) -> None:
-        if not entry.stopped:
+        if garbage_collections.is_collecting():  # an interrupt kept its end from being told
+            self.watch.reason = "a garbage collection was interrupted while loops were watched"
+        elif not entry.stopped:
+            self.watch.add_executed(entry.scope, entry.since)
             visit = _visit_of(entry, frame.f_locals)
             entry.stopped = self.watch.notify(visit) is False
         entry.number += 1
@@ -210,7 +237,8 @@ def _visit_of(entry: _Entry, variables: dict[str, Any]) -> HeadVisit:
     bounds = [bound for counter in counters for bound in _bounds(counter, variables)]
     if entry.total is not None:
         bounds.append(entry.total - entry.number)
-    state = state_of({name: variables[name] for name in loop.live if name in variables}, bases, loop.location)
+    live = {name: variables[name] for name in loop.live if name in variables}
+    state = state_of(live, bases, loop.location, entry.scope)
     if state.template == entry.template:
         state.template = entry.template
     entry.template = state.template
@@ -273,7 +301,7 @@ def _is_users(kind: type) -> bool:
 
 
 def _is_builtin(frame: FrameType, name: str) -> bool:
-    return name not in frame.f_globals and frame.f_builtins.get(name) is getattr(builtins, name)
+    return name not in frame.f_globals and frame.f_builtins.get(name) is _BUILTINS[name]
 
 
 def _attribute(value: Any, name: str) -> Any:

@@ -1,12 +1,13 @@
 """Snapshots of the Python state at the head of a loop, tensors apart, that can be compared later.
 
 What the loop may change, and what may decide how it goes on, is reached from its live locals and cells, or from
-globals, attributes and defaults that the function's own code reads: the latter are covered by ``watched``. Frames
-above are suspended; the objects that an iteration reaches there, it reaches through its own locals too.
+globals that the code reads which it runs through (``code_reads``). Frames above are suspended; the objects that an
+iteration reaches there, it reaches through its own locals too.
 """
 
 from __future__ import annotations
 
+import builtins
 import enum
 import functools
 import types
@@ -18,14 +19,25 @@ import numpy as np
 from tape.foundation import dtypes
 from tape.tensors import modes
 from tape.tensors.tensor import Tensor
+from tape.watching.code_reads import Scope, is_clock, is_decided
 
 _DEEPEST = 6
 _MOST = 1000
 """Parts that are looked at: items, attributes and variables."""
 _MOST_BYTES = 1 << 20
-_VALUES = (bool, int, str, bytes, type(None), range)
-_WHOLE = (type, types.ModuleType, np.ufunc, np.dtype, enum.Enum, types.EllipsisType, types.NotImplementedType)
-_WHOLE += (types.WrapperDescriptorType, types.MethodDescriptorType, types.CodeType)  # type: ignore[assignment]
+_VALUES = (bool, int, str, bytes, type(None))
+_WHOLE = (np.ufunc, np.dtype, enum.Enum, types.EllipsisType, types.NotImplementedType, types.CodeType)
+_WHOLE += (types.WrapperDescriptorType, types.MethodDescriptorType)  # type: ignore[assignment]
+_COMPILED = frozenset(
+    (
+        ("tape", "CompiledFunction"),
+        ("numba", "CPUDispatcher"),
+        ("kernels", "Operation"),
+        ("numpy", "_ArrayFunctionDispatcher"),
+        ("functools", "_lru_cache_wrapper"),
+    )
+)
+"""Compiled functions, and those that remember nothing but results: by package and class."""
 
 
 class State:
@@ -50,18 +62,23 @@ class State:
         return not self.reason
 
 
-def state_of(variables: dict[str, Any], counters: dict[str, Any], location: str) -> State:
-    """Return a snapshot of variables; of ``counters`` these values are taken in place of their own."""
-    look = _Look()
+def state_of(variables: dict[str, Any], counters: dict[str, Any], location: str, scope: Scope | None = None) -> State:
+    """Return a snapshot of variables; of ``counters`` these values are taken in place of their own.
+
+    ``scope`` is the code that runs in the loop: what it reads from outside is compared, too. Code that is reached for
+    the first time is added to it.
+    """
+    scope = scope or Scope()
     try:
-        template = tuple(
-            [
-                (name, counters[name] if name in counters else look.at(value, name, 0))
-                for name, value in variables.items()
-            ]
-        )
+        while True:
+            look, size = _Look(scope), scope.size
+            template = look.variables(variables, counters), look.outside()
+            if scope.reason or scope.size == size:
+                break
     except _NotComparableError as error:
         return State(f"{error} in the loop at {location}")
+    if scope.reason:
+        return State(f"{scope.reason} in the loop at {location}")
     return State("", (_surroundings(), template), look.tensors, look.names)
 
 
@@ -93,15 +110,26 @@ class _Same:
 class _Look:
     """Takes one snapshot."""
 
-    __slots__ = ("kept", "names", "parts", "seen", "size", "tensors")
+    __slots__ = ("kept", "memories", "names", "parts", "scope", "seen", "size", "tensors")
 
-    def __init__(self) -> None:
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
         self.tensors: list[Tensor] = []
         self.names: list[str] = []
         self.seen: dict[int, int] = {}
         self.kept: list[Any] = []
         """What was seen, so that its address stays its own."""
+        self.memories: dict[int, tuple[int, int]] = {}
+        """Of each memory that was seen: its number, and the first address."""
         self.parts = self.size = 0
+
+    def variables(self, values: dict[str, Any], counters: dict[str, Any]) -> Any:
+        """Return what is compared of locals."""
+        return [(name, counters[name] if name in counters else self.at(x, name, 0)) for name, x in values.items()]
+
+    def outside(self) -> Any:
+        """Return what is compared of globals."""
+        return [(name, self.at(value, name, 0)) for name, value in self.scope.globals()]
 
     def at(self, value: Any, name: str, depth: int) -> Any:
         """Return what is compared of a value, called so."""
@@ -113,8 +141,10 @@ class _Look:
             return self._plain(kind, value, name)
         if kind is float or kind is complex:
             return kind, _bits(value)
-        if isinstance(value, _WHOLE):
+        if issubclass(kind, _WHOLE):
             return _Same(value)
+        if kind is range:  # those of the same numbers are equal
+            return kind, value.start, value.stop, value.step
         return self._seen(kind, value, name, depth)
 
     def _plain(self, kind: type, value: Any, name: str) -> tuple[type, Any]:
@@ -134,15 +164,40 @@ class _Look:
             return "again", before
         self.seen[id(value)] = len(self.seen)
         self.kept.append(value)
-        if isinstance(value, Tensor):
+        if issubclass(kind, Tensor):
             self.tensors.append(value)
             self.names.append(name)
-            return "tensor", kind
-        if isinstance(value, np.generic):
+            return "tensor", kind, value.spec, value._slot is None, self._memory(value, value._value)
+        if issubclass(kind, np.generic):
             return self._array(kind, value, name)
         if kind is np.ndarray:
-            return _Same(value), value.strides, self._array(kind, value, name)
+            return _Same(value), value.strides, self._memory(value, value), self._array(kind, value, name)
+        if issubclass(kind, (type, types.ModuleType)):
+            return self._named(value, name, depth + 1)
         return self._composed(kind, value, name, depth)
+
+    def _memory(self, holder: Any, value: Any) -> tuple[int, int]:
+        """Return which memory an array lies in, and how far behind the first one there; a number has its own."""
+        owner, address = holder, 0
+        if isinstance(value, np.ndarray):
+            owner, address = value, value.__array_interface__["data"][0]
+        while isinstance(owner, np.ndarray) and owner.base is not None:
+            owner = owner.base
+        self.kept.append(owner)
+        number, first = self.memories.setdefault(id(owner), (len(self.memories), address))
+        return number, address - first
+
+    def _named(self, value: Any, name: str, depth: int) -> Any:
+        """Return what is compared of a module or class: the attributes whose names are read."""
+        module = value.__name__ if isinstance(value, types.ModuleType) else value.__module__
+        package = str(module).partition(".")[0]
+        if package in ("tape", "kernels") or (isinstance(value, type) and is_decided(module)):
+            return _Same(value)
+        variables = dict(vars(value))
+        read = [key for key in variables if self.scope.reads(key)]
+        bases = value.__mro__[1:] if isinstance(value, type) else ()
+        parts = [(key, self.at(variables[key], f"{name}.{key}", depth)) for key in read]
+        return _Same(value), parts, [self.at(base, f"{name}.{base.__name__}", depth) for base in bases]
 
     def _array(self, kind: type, value: Any, name: str) -> tuple[Any, ...]:
         if value.dtype.hasobject:
@@ -153,7 +208,7 @@ class _Look:
     def _composed(self, kind: type, value: Any, name: str, depth: int) -> Any:
         if _is_named_tuple(kind):
             return self._sequence(value, name, depth + 1)
-        if _is_compiled(kind):
+        if (kind.__module__.partition(".")[0], kind.__name__) in _COMPILED:
             return _Same(value), self.at(getattr(value, "__wrapped__", None), name, depth + 1)
         take = _TAKE.get(kind, _Look._object)
         return kind, take(self, value, name, depth + 1)
@@ -172,12 +227,14 @@ class _Look:
 
     def _items(self, value: dict[Any, Any], name: str, depth: int) -> list[Any]:
         return [
-            (self.at(key, f"a key of {name}", depth), self.at(part, f"{name}[{key!r}]", depth))
+            (self.at(key, f"a key of {name}", depth), self.at(part, f"{name}[{_shown(key)}]", depth))
             for key, part in tuple(value.items())
         ]
 
     def _function(self, value: types.FunctionType, name: str, depth: int) -> Any:
-        """Return what a function remembers: cells, defaults, attributes."""
+        """Return what a function remembers: cells, defaults, attributes. What its code reads is compared later."""
+        if not is_decided(value.__globals__.get("__name__")):
+            self.scope.add(value.__code__, value.__globals__, vars(builtins))
         cells = [
             self._cell(cell, f"{variable} of {name}", depth)
             for variable, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True)
@@ -193,16 +250,24 @@ class _Look:
 
     def _builtin(self, value: types.BuiltinMethodType, name: str, depth: int) -> Any:
         owner = value.__self__
+        if is_clock(value.__module__) or (isinstance(owner, type) and not is_decided(owner.__module__)):
+            raise _NotComparableError(f"{name} may return something else at each call")
         if owner is None or isinstance(owner, (types.ModuleType, type)):
             return _Same(value)
         return value.__name__, self.at(owner, f"{name}.__self__", depth)
+
+    def _descriptor(self, value: Any, name: str, depth: int) -> Any:
+        """Return what is compared of a property or a method in a class."""
+        parts = [getattr(value, part, None) for part in ("fget", "fset", "fdel", "__func__", "func")]
+        return [self.at(part, name, depth) for part in parts]
 
     def _object(self, value: Any, name: str, depth: int) -> Any:
         """Return what is compared of an object of a class: all that it holds must be in its dictionary."""
         if not _holds_only_attributes(type(value)):
             raise _NotComparableError(f"{name}, a {type(value).__name__}, may change unseen")
         variables = object.__getattribute__(value, "__dict__")
-        return [(key, self.at(part, f"{name}.{key}", depth)) for key, part in tuple(variables.items())]
+        kinds = self.at(type(value), f"class of {name}", depth)
+        return kinds, [(key, self.at(part, f"{name}.{key}", depth)) for key, part in tuple(variables.items())]
 
 
 _TAKE: dict[type, Callable[[_Look, Any, str, int], Any]] = {
@@ -214,8 +279,17 @@ _TAKE: dict[type, Callable[[_Look, Any, str, int], Any]] = {
     types.MethodType: _Look._method,
     types.BuiltinMethodType: _Look._builtin,
     functools.partial: _Look._partial,
+    functools.cached_property: _Look._descriptor,
+    property: _Look._descriptor,
+    staticmethod: _Look._descriptor,
+    classmethod: _Look._descriptor,
 }
 """What is compared of an object of a class that is not a user's."""
+
+
+def _shown(key: Any) -> str:
+    """Return a key for messages; of other classes no code is run."""
+    return repr(key) if type(key) in _VALUES else f"a {type(key).__name__}"
 
 
 def _bits(value: complex) -> Any:
@@ -225,12 +299,6 @@ def _bits(value: complex) -> Any:
 
 def _is_named_tuple(kind: type) -> bool:
     return kind.__bases__ == (tuple,) and hasattr(kind, "_fields") and kind.__dict__.get("__slots__") == ()
-
-
-def _is_compiled(kind: type) -> bool:
-    """Whether objects of a class are compiled functions of tape's or Numba's, which remember nothing else."""
-    package, name = kind.__module__.partition(".")[0], kind.__name__
-    return (package, name) in (("tape", "CompiledFunction"), ("numba", "CPUDispatcher"))
 
 
 class _Attributes:

@@ -125,8 +125,9 @@ def _reason(flow: Flow, head: int, body: frozenset[int]) -> str:
         return "a loop of a generator, a coroutine or a class body stays Python"
     if _fills(flow, head):
         return "a comprehension stays Python"
-    if any(flow.steps[i].name in ("STORE_GLOBAL", "DELETE_GLOBAL") for i in body):
-        return "a loop that stores globals stays Python"
+    stored = [flow.steps[i] for i in sorted(body) if flow.steps[i].name in ("STORE_GLOBAL", "DELETE_GLOBAL")]
+    if stored:
+        return f"the global {stored[0].value} is changed at line {stored[0].line}"
     if not _is_visible(flow, head, body):
         return "iterations of this loop cannot be told apart by their lines"
     return ""

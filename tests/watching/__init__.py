@@ -1,0 +1,1 @@
+"""Tests of tape.compiled: functions recorded, guarded and replayed."""
