@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from kernels.arrays import numpy_loops
+from kernels.arrays.specs import Spec
 from kernels.call_cache import entries as calls
 from kernels.call_cache import part_entries
 from kernels.call_cache.entries import Key, Notification
@@ -144,10 +145,17 @@ def enter_call(
     recorded = type(form) is Form
     pulls = recorded and form.kind == PULLS and type(result._slot) is int  # type: ignore[union-attr]
     done = (wanted and pulls) if recorded else not (wanted and result.spec.dtype.kind == "f")
+    if recorded and not all(map(_is_recorded, operands, form.specs)):  # type: ignore[union-attr]
+        done = False
     computation = how(form.saved if recorded else ()) if done else None  # type: ignore[union-attr]
     calls.enter(
         key, form, computation, notification, max(x.spec.bytes for x in (*operands, result) if type(x) is Tensor)
     )
+
+
+def _is_recorded(operand: Any, spec: Spec | None) -> bool:
+    """Whether an operand is what was recorded, not cast before: its pullbacks read memory of the spec's dtype."""
+    return spec is None or type(operand) is not Tensor or operand.spec.dtype is spec.dtype
 
 
 def install_part(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 import warnings
 from collections.abc import Callable
@@ -11,6 +12,9 @@ import numpy as np
 import pytest
 
 import tape
+from kernels.kinds.elementwise import Elementwise
+from kernels.ops.registry import OPS
+from tape.operations.operators import RUN
 
 RNG = np.random.default_rng(3)
 AGAIN = 4
@@ -204,3 +208,40 @@ def test_a_program_records_integers_and_casts() -> None:
     for k in range(AGAIN):
         np.testing.assert_allclose(np.asarray(program(a + k, n + k)), step(a + k, n + k))
         np.testing.assert_allclose(step(tape.tensor(a + k), tape.tensor(n + k)).numpy(), step(a + k, n + k))
+
+
+RECORDS = [
+    op
+    for op in OPS.values()
+    if isinstance(op, Elementwise) and op.name in RUN and len(op.inputs) > 1 and op.differentiable and not op.condition
+]
+OTHERS = [tape.bool, tape.int64, tape.int32, tape.float32]
+
+
+def gradients(op: Elementwise, place: int, dtype: Any, *, cast: bool) -> Any:
+    """Return value and gradients of an operation, one of whose operands has another dtype, or was cast from it."""
+    x = tape.tensor([0.3, 0.6, 0.7, 0.2, 0.9], requires_grad=True)
+    operands = [x * 0.9, x * 0.7 + 0.1, x * 1.1, x * 0.5 + 0.3]
+    operands = [v if rule else v.detach() for v, rule in zip(operands, op.pullback, strict=False)]
+    operands[place] = (x.detach() * 2.9).to(dtype)
+    if cast:
+        operands[place] = operands[place].to(tape.float64)
+    try:
+        y = RUN[op.name](*operands)
+        found = tape.autograd.grad(y, x, tape.tensor([1.0, 0.5, 2.0, -1.0, 3.0]), allow_unused=True)
+    except (TypeError, RuntimeError, NotImplementedError) as error:
+        return str(type(error))
+    return [np.array(v.detach().numpy()) for v in (y, *found) if v is not None]
+
+
+@pytest.mark.parametrize("op", RECORDS, ids=lambda op: op.name)
+def test_gradients_of_repeated_calls_are_those_of_cast_operands(op: Elementwise) -> None:
+    for place, dtype in itertools.product(range(len(op.inputs)), OTHERS):
+        expected = gradients(op, place, dtype, cast=True)
+        for call in range(AGAIN):
+            found = gradients(op, place, dtype, cast=False)
+            if isinstance(found, str) or isinstance(expected, str):
+                break  # refused, or another operation: of integers, say
+            assert len(found) == len(expected)
+            for one, other in zip(found, expected, strict=True):
+                np.testing.assert_allclose(one, other, rtol=1e-6, err_msg=f"operand {place}, {dtype}, call {call}")
