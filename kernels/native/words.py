@@ -132,8 +132,8 @@ TAPE_BITS = 44
 # A row of a program: what to do, the address to call or fill, layout, pointers, and what the call takes.
 R_KIND, R_ADDRESS, R_LAYOUT, R_POINTERS, R_ACCUMULATE, R_DATA, R_OPERANDS = range(7)
 ROW = 8
-RUN_KERNEL, RUN_NEST, RUN_FILL8, RUN_FILL4, RUN_INLINE, RUN_GUARD = range(6)
-RUN_LOOP, RUN_BODY, RUN_AGAIN, RUN_NEXT, RUN_BACK, RUN_CHOOSE, RUN_RESTORE, RUN_BEFORE = range(6, 14)
+RUN_KERNEL, RUN_NEST, RUN_FILL8, RUN_FILL4, RUN_INLINE, RUN_GUARD, RUN_PYTHON = range(7)
+RUN_LOOP, RUN_BODY, RUN_AGAIN, RUN_NEXT, RUN_BACK, RUN_CHOOSE, RUN_RESTORE, RUN_BEFORE = range(7, 15)
 """What steers a loop: kernels/programs/lowering/loop_rows.py."""
 
 # The words of a loop, and those that the loops of a program share.

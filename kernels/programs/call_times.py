@@ -90,7 +90,6 @@ class _Run:
         return np.array(self._timed(self.machine.forward) + self._timed(self.machine.reverse), np.float64)
 
     def _timed(self, rows: Rows) -> list[int]:
-        calls = {stop - 1: call for _, stop, call in rows.stretches if call is not None}
         native, now, times = self.machine.native, perf_counter_ns, []
         ends = _loops(rows)
         for k in range(len(rows.words)):
@@ -98,10 +97,10 @@ class _Run:
                 continue
             if k in ends:  # a loop is one call
                 begin = now()
-                self.machine.through(rows.start, k, ends[k])
+                self.machine.through(rows, k, ends[k])
                 times += [now() - begin] + [0] * (ends[k] - k - 1)
                 continue
-            address, call = rows.start + 8 * words.ROW * k, calls.get(k)
+            address, call = rows.start + 8 * words.ROW * k, rows.calls.get(k)
             begin = now()
             missed = native(address, 0, 1)
             if call is not None:

@@ -136,7 +136,7 @@ class Machine:
         return clone
 
     def _open(self) -> None:
-        """Set up the exchange of arguments and results; if nothing runs in Python between, all is one native call."""
+        """Set up the exchange of arguments and results; where there is little work, all rows run in one native call."""
         rows = [self.forward, self.reverse]
         joined = np.concatenate([row_set.words for row_set in rows])
         begin = 0
@@ -144,16 +144,15 @@ class Machine:
             row_set.words = joined[begin : begin + len(row_set.words)]
             row_set.start = where(row_set.words)
             begin += len(row_set.words)
-        simple = [
-            len(row_set.stretches) <= 1 and all(call is None for *_, call in row_set.stretches) for row_set in rows
-        ]
         releases = sum(row_set.work for row_set in rows) >= _LONG
-        whole = (where(joined), len(joined), releases) if all(simple) and not custom.RUNNING else None
-        self._joined = where(joined), len(joined)
+        simple = all(len(row_set.stretches) <= 1 for row_set in rows) and not custom.RUNNING
+        whole = (where(joined), len(joined), releases) if simple else None
+        behind = {len(self.forward.words) + k: call for k, call in self.reverse.calls.items()}
+        self._joined = where(joined), len(joined), self.forward.calls | behind
         if self.shared is not None:
             self.stack = np.empty(_FIRST_STACK, np.int64)
             self.shared[:] = where(self.stack), len(self.stack), 0, words.WORK_BETWEEN_CHECKS, 0
-        self.is_short = whole is not None and not releases and self.shared is None and native()
+        self.is_short = simple and not releases and self.shared is None and not self._joined[2] and native()
         """Whether it runs natively throughout, in so little time that other threads can wait."""
         results, gradients = (self.outputs, self.gradients) if not self.marks else (self.gradients, [])
         self.exchange = Exchange(self.inputs, results, gradients, whole, exactly=self.exactly)
@@ -171,32 +170,32 @@ class Machine:
             addresses[(addresses >= self.start) & (addresses <= self.start + self.size)] += clone.start - self.start
         moved[:, words.R_POINTERS] += where(pointers) - where(rows.pointers)
         moved[moved[:, words.R_KIND] == words.RUN_INLINE, words.R_DATA] = clone.start
-        stretches = [
-            (first, stop, call and partial(call.func, [self._moved(x, clone) for x in call.args[0]]))
-            for first, stop, call in rows.stretches
-        ]
-        return Rows(moved, pointers, stretches, rows.work)
+        calls = {k: partial(call.func, [self._moved(x, clone) for x in call.args[0]]) for k, call in rows.calls.items()}
+        return Rows(moved, pointers, rows.stretches, calls, rows.work)
 
     def run(self, rows: Rows) -> None:
         """Run rows of the native program; :class:`GuardMissed` where a guard stops it."""
-        for first, stop, call in rows.stretches:  # between them Python can take an interrupt
-            self.through(rows.start, first, stop)
-            if call is not None:
-                call()
+        for first, stop in rows.stretches:  # between them Python can take an interrupt
+            self.through(rows, first, stop)
         if rows is self.reverse:
             self._shrink()
         if custom.RUNNING:
             custom.check_failed()
 
-    def through(self, rows: int, first: int, stop: int) -> None:
-        """Run rows from one to another; where loops pause, Python can take an interrupt, and they get room."""
-        self._resumed(self.native(rows, first, stop), rows, stop)
+    def through(self, rows: Rows, first: int, stop: int) -> None:
+        """Run rows from one to another."""
+        self._resumed(self.native(rows.start, first, stop), rows.start, stop, rows.calls)
 
-    def _resumed(self, came_to: int, rows: int, stop: int) -> None:
+    def _resumed(self, came_to: int, rows: int, stop: int, calls: dict[int, partial[None]]) -> None:
+        """Go on where native code has paused: Python runs what it has to, takes interrupts, and gives loops room."""
         while came_to < -1:
+            at = -2 - came_to
             if self.shared is not None and self.shared[words.S_NEEDED]:
                 self._enlarge(int(self.shared[words.S_NEEDED]))
-            came_to = self.native(rows, -2 - came_to, stop)
+            elif at in calls:
+                calls[at]()
+                at += 1
+            came_to = self.native(rows, at, stop)
         if came_to >= 0:
             raise self.missed(came_to)
 

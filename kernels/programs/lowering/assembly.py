@@ -45,11 +45,14 @@ class Plan:
 
 @dataclass(slots=True)
 class Rows:
-    """Rows of words, the table of all their pointers, in the order of use, and stretches between which Python acts."""
+    """Rows of words, the table of all their pointers, in the order of use, and what Python does between them."""
 
     words: Array
     pointers: Array
-    stretches: list[tuple[int, int, partial[None] | None]]
+    stretches: list[tuple[int, int]]
+    """Rows of about equal work, between which Python can take an interrupt."""
+    calls: dict[int, partial[None]]
+    """What Python runs in the place of rows."""
     work: int
     """How many elements are computed."""
     start: int = field(init=False)
@@ -181,7 +184,9 @@ class Placing(Layout):
         self.layouts += loop_rows.steer(row_words, heads, self.loops, sizes)
 
     def _rows(self, row_words: Array, pointers: Array, work: Array, tasks: Array) -> Rows:
-        return Rows(row_words, pointers, self._stretches(work, tasks), int(work.sum()))
+        called = np.flatnonzero(row_words[:, words.R_KIND] == words.RUN_PYTHON).tolist()
+        calls = {k: self._call(self.tasks.calls[self.kinds[tasks[k]]]) for k in called}
+        return Rows(row_words, pointers, _stretches(work), calls, int(work.sum()))
 
     def _inline(self, addresses: Array, begins: Array) -> Array:
         """Return the kind of each task that is computed without a call, -1 of others."""
@@ -239,7 +244,7 @@ class Placing(Layout):
         if isinstance(call, Steering):
             return (call.kind, 0, 0, call.number, count, count + len(call.saved)), 1
         if isinstance(call, PythonCall):
-            return (words.RUN_FILL8, 0, 0, 0, 0, count), words.WORK_BETWEEN_CHECKS + 1
+            return (words.RUN_PYTHON, 0, 0, 0, 0, count), 1
         if isinstance(call, UfuncCall):
             layout = nest_layout(call)
             self.layouts.append(layout)
@@ -251,22 +256,20 @@ class Placing(Layout):
         address, layout = _compiled(call, self.compiled)
         return (words.RUN_KERNEL, address, where(layout), 0, count, count), call.steps
 
-    def _stretches(self, work: Array, tasks: Array) -> list[tuple[int, int, partial[None] | None]]:
-        """Return stretches of rows of about equal work, and what Python does at the end of each."""
-        done, stretches, begin = work.cumsum(), [], 0
-        while begin < len(work):
-            before = int(done[begin - 1]) if begin else 0
-            end = min(int(np.searchsorted(done, before + words.WORK_BETWEEN_CHECKS, "right")) + 1, len(work))
-            stretches.append((begin, end, self._call(int(tasks[end - 1]))))
-            begin = end
-        return stretches
-
-    def _call(self, last: int) -> partial[None] | None:
-        """Return what Python does at the end of a stretch, if that is its last task."""
-        task = self.tasks.calls[self.kinds[last]]
-        if not isinstance(task, PythonCall):
-            return None
+    def _call(self, task: PythonCall) -> partial[None]:
+        """Return what Python runs for a task."""
         return partial(task.run, [self.view(node, gradient=gradient) for node, gradient in task.nodes])
+
+
+def _stretches(work: Array) -> list[tuple[int, int]]:
+    """Return stretches of rows of about equal work."""
+    done, stretches, begin = work.cumsum(), [], 0
+    while begin < len(work):
+        before = int(done[begin - 1]) if begin else 0
+        end = min(int(np.searchsorted(done, before + words.WORK_BETWEEN_CHECKS, "right")) + 1, len(work))
+        stretches.append((begin, end))
+        begin = end
+    return stretches
 
 
 def _heads(inline: Array, forward: int) -> Array:

@@ -12,11 +12,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from kernels.arrays.specs import Spec
-from kernels.codegen.tasks import Place, PythonCall, Steering, Tasks, node_of
+from kernels.codegen.tasks import Place, Steering, Tasks, node_of
 from kernels.kinds.loop import LoopEnd
 from kernels.kinds.program_interface import Step
 from kernels.native import words
-from kernels.programs.recording.program import ProgramError, Recipe
+from kernels.programs.recording.program import Recipe
 
 Array = np.ndarray[Any, Any]
 _FLOAT64 = np.dtype(np.float64)
@@ -126,13 +126,7 @@ class Loops:
         del step
         loop = self._open.pop()
         loop.end = len(self.tasks)
-        self.refuse_calls(loop.start, loop.end)
         self.all.append(loop)
-
-    def refuse_calls(self, start: int, end: int) -> None:
-        """Raise where Python would run within a loop."""
-        if any(isinstance(self.tasks.calls[n], PythonCall) for n in set(self.tasks.call_numbers[start:end])):
-            raise ProgramError("a loop of a program cannot call Python")
 
     def ending_with(self, at: int) -> LoopTasks:
         """Return the loop whose last step this is."""

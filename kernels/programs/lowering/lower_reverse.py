@@ -155,7 +155,6 @@ class Reverse:
             body.before = len(tasks)
             self.lowering.loops.steer(loop, RUN_BEFORE, body.before - body.restore)
         loop.back_end = len(tasks)
-        self.lowering.loops.refuse_calls(loop.back, loop.back_end)
         return loop.step
 
     def _reached(self, loop: LoopTasks) -> list[int]:

@@ -21,6 +21,7 @@ from kernels.native.words import (
     RUN_INLINE,
     RUN_KERNEL,
     RUN_LOOP,
+    RUN_PYTHON,
 )
 
 nest = load_module("native.nests_native").nest
@@ -42,7 +43,8 @@ def differ(a, b, size):
 def run(rows, first, stop):
     """Execute rows from ``first`` on to ``stop``; return the number of the row whose guard missed, -1 if none did.
 
-    ``-2 - k`` where Python has to give loops room, or look for interrupts, before it goes on with row k.
+    ``-2 - k`` where Python has to act before it goes on with row k: to give loops room, to look for interrupts, to run
+    what row k stands for.
     """
     k = first
     while k < stop:
@@ -67,6 +69,8 @@ def run(rows, first, stop):
                 if ahead == 0:
                     return k
                 k += ahead - 1
+        elif kind == RUN_PYTHON:
+            return -2 - k
         elif kind >= RUN_LOOP:
             following = steered(row, k)
             if following < 0:
