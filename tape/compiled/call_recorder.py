@@ -179,7 +179,7 @@ class CallRecorder(ProgramRecorder):
             return known
         self._look(array)
         self.held.append(array)  # its address stays its own
-        if fills(array):
+        if fills(array) or not array.size:
             node = self._new(spec, array.copy(order="K"), array)
         else:
             root = root_of(array)

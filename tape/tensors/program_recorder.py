@@ -177,13 +177,25 @@ class ProgramRecorder(Recorder):
         """Prepare for a write into a tensor: memory from outside becomes the program's, if the write depends on it."""
         if self.open:
             self._find_arguments((x, value))
-        if not self._is_ours(x):
+        if not self._is_ours(x) or self._is_read(x):
             if not self._depends(x) and not self._depends(value):
                 return
             self._take_over(base_of(x))
         at = self.recipe.base_of(self.reference(x).node)
         if self.recipe.nodes[at].argument:
             self.recipe.written.add(at)
+
+    def _is_read(self, x: Tensor) -> bool:
+        """Whether a tensor is a view that was recorded as one of a constant; all those views are forgotten then."""
+        node = self.nodes.get(id(x))
+        if node is None or self.recipe.nodes[self.recipe.base_of(node)].constant is None:
+            return False
+        at = self.recipe.base_of(node)
+        root = root_of(as_array(x))
+        for other in [other for other in self.held if isinstance(other, Tensor) and id(other) in self.nodes]:
+            if self.recipe.base_of(self.nodes[id(other)]) == at and root_of(as_array(other)) is root:
+                del self.nodes[id(other)]
+        return True
 
     def _take_over(self, x: Tensor) -> None:
         """Make a tensor's outside memory, with the whole array it is part of, the program's; keep what it holds now."""

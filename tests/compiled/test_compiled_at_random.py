@@ -17,7 +17,7 @@ from tape.autograd import grad
 EXAMPLES = int(os.environ.get("TAPE_COMPILE_EXAMPLES", "2000"))
 UNARY = [tape.sin, tape.tanh, abs, lambda x: x * 2.0, lambda x: x * x, lambda x: -x, lambda x: x.clone()]
 BINARY = [lambda a, b: a + b, lambda a, b: a * b, lambda a, b: a - b, tape.maximum]
-instruction = st.tuples(st.integers(0, 19), st.integers(0, 9), st.integers(0, 9), st.integers(0, 9))
+instruction = st.tuples(st.integers(0, 21), st.integers(0, 9), st.integers(0, 9), st.integers(0, 9))
 change = st.tuples(
     st.sampled_from(["none", "none", "number", "element", "array", "shape", "static", "grad"]), st.integers(0, 3)
 )
@@ -99,6 +99,24 @@ def caught(s: At) -> Any:
         return s.a - 1
 
 
+def buffer(s: At) -> Any:
+    """Views of memory without values of the arguments are written, in turns with what they are parts of."""
+    r = tape.zeros(2, 3) if s.k % 2 else s.world.tensor.clone()
+    v, whole = r[..., :2], r[..., 1:]
+    before = v.sum()
+    v.copy_(s.a.sum()) if s.k % 3 else whole.mul_(s.a.mean())
+    between = whole.sum()
+    r[..., s.k % 3] += s.b.mean()
+    return before + between * v.sum() + (r * tape.tensor([1.0, -2.0, 0.5])).sum() * s.a
+
+
+def diagonal(s: At) -> Any:
+    d = s.a.reshape(-1)[:2]
+    m = tape.diag_embed(d, s.k % 2)
+    m.diagonal().add_(s.b.sum())
+    return (m @ m).sum() + tape.block_diag(m, tape.zeros(0, 2), d).sum()
+
+
 STEPS: list[Any] = [
     write, scale, branch, loop, without_gradient, number, array, caught,
     lambda s: UNARY[s.k % len(UNARY)](s.a),
@@ -113,6 +131,7 @@ STEPS: list[Any] = [
     lambda s: s.a.reshape(-1)[s.a.reshape(-1) > 0].sum(),
     lambda s: tape.stack([s.a.sum(), s.b.sum()]) @ tape.tensor([1.0, -1.0]),
     lambda s: s.a.T.reshape(-1).cumsum(0) if s.a.ndim == 2 else s.a,
+    buffer, diagonal,
 ]  # fmt: skip
 
 
