@@ -205,12 +205,7 @@ def difference(a: Recording, b: Recording) -> str:
     numbers = zip(one.steps.numbers, other.steps.numbers, strict=True)
     if not all(same(x, y) for x, y in numbers):
         return "a Python number in an operation was another one"
-    if (one.arguments, one.outputs, one.resets, one.written) != (
-        other.arguments,
-        other.outputs,
-        other.resets,
-        other.written,
-    ):
+    if (one.arguments, one.outputs, one.written) != (other.arguments, other.outputs, other.written):
         return "other results were returned, or other arguments written"
     if len(a.outer) != len(b.outer) or not all(x is y for x, y in zip(a.outer, b.outer, strict=True)):
         return "another tensor from outside that requires grad was used"

@@ -65,8 +65,6 @@ class Rolled:
         self.guards: list[list[Any]] = []
         """Those of each piece."""
         self.numbered = old.lines.of_steps(old.steps).tolist() if old.lines is not None else []
-        if old.resets:
-            raise DoesNotFitError("memory from outside is written")
         self.arguments = [self._place(node) for node in old.arguments]
         self.written = {self.places[node] for node in old.written}
         begin = 0
@@ -192,7 +190,7 @@ class _Assembly:
                 self.guards += guards
                 self.on_path += range(len(self.path), len(self.path) + len(guards))
                 self.path += [guard.value for guard in guards]
-        self.recipe = Recipe(self.nodes, self.steps, rolled.arguments, rolled.outputs, [], rolled.written, self.lines)
+        self.recipe = Recipe(self.nodes, self.steps, rolled.arguments, rolled.outputs, rolled.written, self.lines)
         self.steps.fit()
 
     def _read(self, recording: Any, node: int, place: int) -> None:

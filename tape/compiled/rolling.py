@@ -133,7 +133,7 @@ def unrolled(trace: Trace, visits: Sequence[Visit], spans: Sequence[Span]) -> st
     for visit in visits:
         at = bisect_left(trace.starts, visit.at)
         within = visit.entry in entries or any(span.start <= at < span.stop for span in spans)
-        if visit.number > 1 and not within:
+        if (visit.reason or visit.number > 1) and not within:
             return f"the loop at {visit.line}: {visit.reason or 'what its variables hold changes with each iteration'}"
     return ""
 

@@ -36,7 +36,7 @@ from tape.foundation.version import __version__
 Array = np.ndarray[Any, Any]
 
 MAGIC = b"\x93tape\r\n\x1a"
-FORMAT = 1
+FORMAT = 2
 _HEAD = struct.Struct("<8sIIQQ")
 _START = 64
 _SPOOLED = 1 << 24

@@ -57,13 +57,6 @@ class _Run:
             if node in recipe.written and isinstance(argument, Tensor):
                 writes.check(argument, "program")
             self.values[node] = self._taken(node, argument)
-        for kept, node in recipe.resets:
-            start, spec = self._constant(recipe.nodes[kept]), recipe.nodes[node].spec
-            memory = np.empty(spec.shape, spec.dtype) if start.spec.shape != spec.shape else None
-            self.values[node] = start
-            if memory is not None:
-                self.values[node] = constant_tensor(np.ndarray(spec.shape, spec.dtype, memory, 0, spec.strides))
-                memory[...] = as_array(start)
 
     def _taken(self, node: int, argument: Any) -> Tensor:
         """Return an argument as a C-contiguous tensor that may be written to, if the program does."""

@@ -17,6 +17,7 @@ from numpy.lib.array_utils import byte_bounds
 from kernels.arrays.specs import Spec, fills, spec_of
 from kernels.codegen.tasks import NodeRef
 from kernels.native.memory import where
+from kernels.ops.registry import OPS
 from kernels.programs.recording.program import Node, ProgramError
 from tape.tensors.recorder import Recorder, caller
 from tape.tensors.tensor import AccumulateGrad, Array, Tensor, as_array
@@ -25,6 +26,7 @@ from tape.tensors.view_families import base_of, is_shown, is_view, root_of
 _LARGEST = 1 << 26
 """Bytes up to which the array that a sparse part belongs to is copied as a whole, once for all of its parts."""
 _WORD = 8
+_CLONE: Any = OPS["clone"]
 
 
 class ProgramRecorder(Recorder):
@@ -218,19 +220,26 @@ class ProgramRecorder(Recorder):
         if any(low < last and first < high for first, last, _ in self.owned):
             raise NotImplementedError("record: a part of the memory that is written was written before; copy it first")
         kept = root if fills(root) else _extent(root)
-        first_element = kept.ravel("K")[:1].reshape(())
-        if kept.size and _equal(np.broadcast_to(first_element, kept.shape), kept):  # as zeros are
-            start = self._kept(first_element, spec_of(first_element))
-        else:
-            start = self._kept(kept, spec_of(kept))
-        self.recipe.nodes.append(Node(spec_of(kept)))
-        node = len(self.recipe.nodes) - 1
-        self.recipe.resets.append((start, node))
+        node = self._cloned(kept)
         self.held.append(root)
         self.owned.append((low, high, node))
         if not root.size:
             self._add(x, Node(x.spec, base=node))
         self.reference(x)
+
+    def _cloned(self, kept: Array) -> int:
+        """Return a node that begins with what an array holds now: a step copies it, of equal elements one."""
+        nodes, first = self.recipe.nodes, kept.ravel("K")[:1].reshape(())
+        if kept.size and kept.flags.c_contiguous and _equal(np.broadcast_to(first, kept.shape), kept):  # as zeros are
+            nodes.append(Node(spec_of(np.broadcast_to(first, kept.shape)), base=self._kept(first, spec_of(first))))
+            start = len(nodes) - 1
+        else:
+            start = self._kept(kept, spec_of(kept))
+        nodes.append(Node(spec_of(kept)))
+        self.mark_line()
+        self._step(_CLONE, (NodeRef(start),), len(nodes) - 1, (), None)
+        self.tables.nodes_added(None)
+        return len(nodes) - 1
 
     def taken(self, x: Tensor, value: Tensor) -> None:
         """Identify a tensor that has taken over another's value with that one."""

@@ -9,9 +9,6 @@ from types import FrameType
 from typing import Any
 from weakref import ref
 
-from numpy.lib.array_utils import byte_bounds
-
-from kernels.arrays.specs import spec_of
 from kernels.codegen.tasks import NodeRef
 from kernels.instructions.form import Form
 from kernels.kinds.select import Select
@@ -165,29 +162,6 @@ class Recorder:
         """Return whether a tensor is an argument, which the program may write to."""
         node = self.nodes.get(id(x))
         return not self.open and node is not None and self.recipe.nodes[node].argument
-
-    def overwrites(self, x: Tensor, value: Any) -> None:
-        """Take in that a value is about to be written into a tensor: keep what a constant holds before."""
-        if self.open:
-            self._find_arguments((x, value))
-        if not self._depends(x) and not self._depends(value):
-            return
-        at = self.recipe.base_of(self.reference(x).node)
-        node = self.recipe.nodes[at]
-        if node.argument:
-            self.recipe.written.add(at)
-        if node.constant is None:
-            return
-        held = node.constant
-        low, high = byte_bounds(held)
-        if high - low != held.nbytes:
-            raise NotImplementedError(
-                "record: writing into a part of a larger NumPy array from outside of the program; copy it inside first"
-            )
-        node.constant = None
-        kept = held.copy(order="K")
-        self.recipe.nodes.append(Node(spec_of(kept), constant=kept))
-        self.recipe.resets.append((len(self.recipe.nodes) - 1, at))
 
     def wrote(self, op: Any, x: Tensor, value: Any, params: tuple[Any, ...]) -> None:
         """Record a write if the tensor or the value depends on the arguments."""

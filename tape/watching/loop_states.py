@@ -32,7 +32,6 @@ _COMPILED = frozenset(
     (
         ("tape", "CompiledFunction"),
         ("numba", "CPUDispatcher"),
-        ("kernels", "Operation"),
         ("numpy", "_ArrayFunctionDispatcher"),
         ("functools", "_lru_cache_wrapper"),
     )
@@ -208,7 +207,10 @@ class _Look:
     def _composed(self, kind: type, value: Any, name: str, depth: int) -> Any:
         if _is_named_tuple(kind):
             return self._sequence(value, name, depth + 1)
-        if (kind.__module__.partition(".")[0], kind.__name__) in _COMPILED:
+        package = kind.__module__.partition(".")[0]
+        if package == "kernels":  # records of operations, and what native code is made of
+            return _Same(value)
+        if (package, kind.__name__) in _COMPILED:
             return _Same(value), self.at(getattr(value, "__wrapped__", None), name, depth + 1)
         take = _TAKE.get(kind, _Look._object)
         return kind, take(self, value, name, depth + 1)

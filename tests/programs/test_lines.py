@@ -45,7 +45,7 @@ def calling(x: Any) -> Any:
 
 def writing(x: Any) -> Any:
     y = tape.zeros(3)
-    y[1:] = x[1:]  # slice copy_
+    y[1:] = x[1:]  # slice clone copy_
     y *= 2.0  # multiply
     y[np.array([0, 2])] = 1.0  # put
     return y.sum()  # sum

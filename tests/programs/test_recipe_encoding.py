@@ -61,7 +61,7 @@ def test_every_record_comes_back(case: Case) -> None:
 
 
 def busy(u: Any, k: Any) -> Any:
-    """Constants of all layouts, parts of them, writes by slices and places, resets, a region without gradients."""
+    """Constants of all layouts, parts of them, writes by slices and places, a region without gradients."""
     turned = np.arange(6.0).reshape(2, 3).T
     memory = tape.zeros(6)
     memory[1:3] = u[:2] * k
@@ -76,7 +76,6 @@ def test_nodes_of_all_kinds_come_back() -> None:
     program = tape.record(busy, np.linspace(0, 1, 6), 2.0)
     other = again(again(program))
     for of in (program._recipe, other._recipe):
-        assert of.resets
         assert any(node.base is not None for node in of.nodes)
     assert len({id(node) for node in other._recipe.nodes}) == len({id(node) for node in program._recipe.nodes})
     expected, found = (p.value_and_grad(np.linspace(1, 2, 6), 1.5) for p in (program, other))
@@ -160,7 +159,7 @@ def test_what_no_file_holds() -> None:
 
 
 BAD: list[tuple[list[Any], Any]] = [
-    (["outputs", 0], 99), (["outputs", 0], -1), (["outputs", 0], 1.0), (["arguments", 0], "x"), (["resets"], [[0, 99]]),
+    (["outputs", 0], 99), (["outputs", 0], -1), (["outputs", 0], 1.0), (["arguments", 0], "x"),
     (["written"], [99]), (["kinds", 0, 0], "no_such"), (["kinds", 0, 0], {"part": "exp"}),
     (["kinds", 0, 0], {"code": "x"}),
     (["kinds", 0, 1], 99), (["kinds", 0, 2], [{"import": "os"}]), (["kinds", 0, 3], 7), (["kinds"], []),

@@ -371,8 +371,9 @@ def text_of(data: bytes) -> Any:
 def test_files_of_other_versions() -> None:
     data = written(small())
     assert tape.load(io.BytesIO(forged(data)))(np.ones(2)) == 3.0
-    assert "is of format 2, and this version of tape, 0.1.0, reads format 1; a newer" in refused(forged(data, number=2))
-    assert "is of format 0" in refused(forged(data, number=0))
+    newer = refused(forged(data, number=checked_files.FORMAT + 1))
+    assert "is of format 3, and this version of tape, 0.1.0, reads format 2; a newer" in newer
+    assert "is of format 1" in refused(forged(data, number=1))
     tree = text_of(data)
     tree["versions"]["tape"] = "9.9"
     tree["body"]["programs"][0]["recipe"]["kinds"][0][0] = "hypermultiply"

@@ -6,9 +6,7 @@ NumPy's own inner loops, so that a replay agrees with dynamic mode in every bit.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from kernels.codegen.tasks import NodeRef, Tasks
+from kernels.codegen.tasks import Tasks
 from kernels.kinds.program_interface import Step as LoweredStep
 from kernels.programs.lowering.intermediates import Intermediates
 from kernels.programs.lowering.loop_tasks import Loops
@@ -30,44 +28,31 @@ class Lowering(Intermediates):
         """The further results of a routine."""
         self.copies: dict[int, dict[str, int]] = {}
         """Those of saved values of a step that a later write replaces."""
-        self.resets = {node: kept for kept, node in recipe.resets}
         self.loops = Loops(recipe, self.tasks)
         self.apart: list[tuple[int, int, int]] = []
         """Steps that were lowered by themselves: the first of their tasks, the one behind the last, the step."""
 
     def run(self) -> Tasks:
-        """Lower each step; return the tasks in order. Memory from outside is set right before its first use."""
+        """Lower each step; return the tasks in order."""
         steps, repeating = self.recipe.steps, Repeating(self, self.extra)
         self.owners = repeating.blocks.owners
         for at, start in enumerate(steps.starts):
-            fresh = not self.resets  # else memory from outside is reset step by step
-            if not fresh or not repeating.repeat(at, start):
+            if not repeating.repeat(at, start):
                 self._lower(steps[at])
-                if fresh:
-                    repeating.remember(at, start)
+                repeating.remember(at, start)
             if self.overwriting is not None and self.overwriting.written:
                 self.overwriting.read_at(at)
-        self._reset(self.recipe.outputs)
         repeating.blocks.finish()
         return self.tasks
 
     def _lower(self, step: Step) -> None:
         """Lower a step as its kind says."""
         first = len(self.tasks)
-        if self.resets:
-            self._reset([*(o.node for o in step.operands if isinstance(o, NodeRef)), step.result])
         if step.op.extras and not step.params[1:]:
             after = self.recipe.steps[step.at + 1 : step.at + 1 + len(step.op.extras)]
             self.extras[step.at] = tuple(s.result for s in after)
         step.op.lower(step, self)
         self.apart.append((first, len(self.tasks), step.at))
-
-    def _reset(self, nodes: Iterable[int]) -> None:
-        """Let memory from outside hold what it held when the program was recorded."""
-        for node in nodes:
-            base = self.recipe.base_of(node)
-            if base in self.resets:
-                self.copy_between(self.resets.pop(base), base)
 
     def wants_pullback(self, step: LoweredStep, name: str) -> bool:
         """Whether the pullback of a step, which is part of the program, reads a value of this name."""

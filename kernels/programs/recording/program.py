@@ -45,21 +45,19 @@ class Node:
 class Recipe:
     """The whole program: nodes in the order they were made, steps, arguments and outputs by node.
 
-    ``resets`` pairs the constants that the program writes to with what they hold at its start; ``written`` are the
-    arguments that it writes to. ``lines`` are the user's lines, where they are kept.
+    ``written`` are the arguments that it writes to. ``lines`` are the user's lines, where they are kept.
     """
 
     nodes: list[Node] = field(default_factory=list)
     steps: Steps = field(default_factory=Steps)
     arguments: list[int] = field(default_factory=list)
     outputs: list[int] = field(default_factory=list)
-    resets: list[tuple[int, int]] = field(default_factory=list)
     written: set[int] = field(default_factory=set)
     lines: Lines | None = None
 
     def copy(self) -> Recipe:
         """Return another, of the same nodes and steps, for lowering to add nodes to."""
-        return Recipe([*self.nodes], self.steps, self.arguments, self.outputs, self.resets, self.written, self.lines)
+        return Recipe([*self.nodes], self.steps, self.arguments, self.outputs, self.written, self.lines)
 
     def base_of(self, node: int) -> int:
         """Return the node whose memory a node shares: itself if it is no view."""

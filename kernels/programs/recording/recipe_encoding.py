@@ -31,7 +31,6 @@ def encoded(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
         "order": encoder.array(np.array(order, _INT64)),
         "arguments": recipe.arguments,
         "outputs": recipe.outputs,
-        "resets": recipe.resets,
         "written": sorted(recipe.written),
         "lines": None if recipe.lines is None else _encoded_lines(recipe.lines, encoder),
         **_encoded_steps(recipe.steps, encoder),
@@ -85,7 +84,6 @@ def decoded(tree: dict[str, Any], decoder: Decoder) -> Recipe:
         _steps(tree, decoder, count),
         [_within(i, count) for i in tree["arguments"]],
         [_within(i, count) for i in tree["outputs"]],
-        [(_within(kept, count), _within(node, count)) for kept, node in tree["resets"]],
         {_within(i, count) for i in tree["written"]},
         _lines(tree["lines"], decoder) if tree.get("lines") is not None else None,
     )
