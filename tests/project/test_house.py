@@ -126,6 +126,7 @@ MAY_NAME = {
     "tape.kinds.rules_on_tensors": ("Elementwise",),  # where, which leaves elements without a contribution; squares
     "tape.engine.rules.gradient_tensors": ("Write",),  # parts that are added to where they stand
     "tape.engine.rules.accumulate_grad": ("Copy",),  # the copy that gives an expanded view a gradient of its own shape
+    "tape.tensors.program_recorder": ("Copy",),  # the copy that begins memory which a program writes
     "tape.numpy_interface.protocols": ("Elementwise", "Join", "View"),  # the records that NumPy's functions run
     "tape.operations.numpy_ufuncs": ("Elementwise", "Routine", "Reduction", "Contraction"),  # likewise, for where=
     "tape.recording.record": ("Copy",),  # the casts of mixed dtypes
