@@ -22,7 +22,15 @@ from tape.tensors.pytrees import flattened
 from tape.tensors.tensor import Tensor
 from tape.transforms import jacobian_blocks
 from tape.transforms.points import Point, as_tensor
-from tape.transforms.value_and_grad import Pulling, chosen_by, differentiated, pulled_back
+from tape.transforms.value_and_grad import (
+    Differentiated,
+    Pulling,
+    arranged,
+    chosen_by,
+    compiled_gradient,
+    differentiated,
+    pulled_back,
+)
 
 __all__ = ["grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize", "vjp", "vmap"]
 
@@ -36,15 +44,25 @@ def grad_and_value(func: Callable[..., Any], argnums: Argnums = 0, has_aux: bool
     The gradient is by the argument ``argnums``, in its structure, or a tuple for a tuple of them. With ``has_aux``
     ``func`` returns a pair, and the value is one: the output and what else the function wants to hand out.
     """
+    return _gradient(grad_and_value, func, argnums, has_aux)
+
+
+def _gradient(transform: Any, func: Callable[..., Any], argnums: Argnums, has_aux: bool) -> Callable[..., Any]:
+    compiled = compiled_gradient(func, transform, argnums, has_aux)
+    if compiled is not None:
+        return compiled
     chosen = chosen_by(argnums)
+    made = Differentiated(transform, func, argnums, has_aux, _check_scalar)
+    form = made.form
 
     @functools.wraps(func)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         value, gradients, aux = differentiated(
             _GRAD, func, args, argnums, chosen, kwargs, _check_scalar, has_aux=has_aux
         )
-        return gradients, ((value, aux) if has_aux else value)
+        return arranged(form, (value, aux) if has_aux else value, gradients)
 
+    wrapper.differentiated = made  # type: ignore[attr-defined]
     return wrapper
 
 
@@ -63,14 +81,7 @@ def grad(func: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False) 
 
     With ``has_aux`` it gives a pair of the gradient and what ``func`` returned second.
     """
-    chosen = chosen_by(argnums)
-
-    @functools.wraps(func)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        _, gradients, aux = differentiated(_GRAD, func, args, argnums, chosen, kwargs, _check_scalar, has_aux=has_aux)
-        return (gradients, aux) if has_aux else gradients
-
-    return wrapper
+    return _gradient(grad, func, argnums, has_aux)
 
 
 def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:

@@ -95,6 +95,7 @@ class CompiledFunction:
 
     def _otherwise(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Make a call that is not taken apart."""
+        self.calls["dynamic"] += 1
         return self.__wrapped__(*args, **kwargs)
 
     def _finished(self, program: CompiledProgram, call: Call) -> CompiledProgram:
@@ -253,8 +254,8 @@ class CompiledFunction:
         programs = [(program, state.signature) for state in states for program in state.programs]
         loaded_function.write(f, getattr(self.__wrapped__, "__name__", "function"), programs, self._saved_gradient())
 
-    def _saved_gradient(self) -> tuple[tuple[int, ...], bool, bool] | None:
-        """Return the numbers of the arguments of a gradient, whether it is by one, and whether there is aux."""
+    def _saved_gradient(self) -> loaded_function.Gradient | None:
+        """Return how a gradient is saved."""
         return None
 
     def graph(self, *, reverse: bool = True) -> Graph:

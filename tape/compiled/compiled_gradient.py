@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
 
+from kernels.arrays.specs import SCALAR, Spec
+from tape.compiled import loaded_function
 from tape.compiled.call_key import Call, call_of, input_of
 from tape.compiled.compiled_function import CompiledFunction
 from tape.compiled.compiled_program import CompiledProgram, as_number
 from tape.compiled.recordings import Again, Recording, record_call
-from tape.compiled.results import as_given
 from tape.engine.backward import grad
 from tape.tensors.pytrees import LEAF, Structure, flattened
-from tape.tensors.tensor import Tensor, leaf, scalar_or_array
-from tape.transforms.value_and_grad import Differentiated, value_and_grad
+from tape.tensors.tensor import Tensor, constant_tensor, leaf, scalar_or_array
+from tape.transforms.points import released
+from tape.transforms.value_and_grad import Differentiated, arranged
 
 _FLOATS = (np.dtype(np.float64), np.dtype(np.float32))
 
@@ -27,6 +28,12 @@ class GradientProgram(CompiledProgram):
     places: list[int]
     """Which gradients, of those of all floating arguments, and in which order."""
     structure: Structure
+    form: str
+    """How value and gradient are returned."""
+    on_tensors: bool
+    """Whether results are tensors."""
+    specs: list[Spec]
+    """Those of results and gradients; empty where these are given as they come."""
     _usual: bool
     """Whether the gradient is one array or number, or a tuple of all there are, in their order."""
 
@@ -35,7 +42,11 @@ class GradientProgram(CompiledProgram):
         del tensors
         arguments = [*values, *self.outside()] if self._outside else values
         results, gradients = self._replayed_back(arguments)
-        return self._joined([as_number(x) for x in results], [as_number(x) for x in gradients])
+        return self._joined([as_number(x) for x in (*results, *gradients)])
+
+    def _on_tensors(self, values: tuple[Any, ...]) -> tuple[Any] | None:
+        arrays = self._arrays_of(values)
+        return None if arrays is None else self._on_arrays(arrays)
 
     def _on_arrays(self, values: tuple[Any, ...]) -> tuple[Any] | None:
         results = self._whole(values, reverse=True)
@@ -43,17 +54,19 @@ class GradientProgram(CompiledProgram):
             return None
         if self._usual and self._single:
             return ((results[0], results[1] if self.structure is LEAF else results[1:]),)
-        count = len(self._recipe.outputs)
-        return (self._joined(results[:count], results[count:]),)
+        return (self._joined(results),)
 
-    def _joined(self, results: Sequence[Any], gradients: Sequence[Any]) -> tuple[Any, Any]:
-        if self.structure is LEAF:
-            return self._filled(results), gradients[self.places[0]]
-        return self._filled(results), self.structure.filled([gradients[i] for i in self.places])
+    def _joined(self, numbers: Sequence[Any]) -> Any:
+        count = len(self._recipe.outputs)
+        if self.specs:
+            numbers = [_returned(x, spec, tensors=self.on_tensors) for x, spec in zip(numbers, self.specs, strict=True)]
+        chosen = [numbers[count + i] for i in self.places]
+        gradient = chosen[0] if self.structure is LEAF else self.structure.filled(chosen)
+        return arranged(self.form, self._filled(numbers[:count]), gradient)
 
 
 class CompiledGradient(CompiledFunction):
-    """A compiled function that returns value and gradient: ``tape.compile(tape.value_and_grad(f))``."""
+    """A compiled gradient: ``tape.compile(tape.value_and_grad(f))``, of ``tape.func.grad`` and ``grad_and_value``."""
 
     def __init__(
         self,
@@ -65,35 +78,29 @@ class CompiledGradient(CompiledFunction):
         super().__init__(function, static, traced, check)
         differentiated: Differentiated = function.differentiated  # type: ignore[attr-defined]
         self._by = differentiated
-        compiled = CompiledFunction(differentiated.function, static, traced, check)
-        self._on_tensors = differentiated.of(functools.partial(compiled))
+        self._reaches_out = False
+        """Whether the function reads tensors that require grad: of tensors, the gradient does then too."""
 
     def _taken(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
-        """Take a call apart; None for one on tensors, or one that is refused."""
+        """Take a call apart; None for one that is refused, or whose results can be differentiated further."""
         numbers = self._by.argnums if isinstance(self._by.argnums, tuple) else (self._by.argnums,)
         if len(set(numbers)) != len(numbers) or not all(type(i) is int and 0 <= i < len(args) for i in numbers):
             return None
         leaves, structure = flattened(
             tuple(args[i] for i in numbers) if numbers is self._by.argnums else args[numbers[0]]
         )
-        if not leaves or not all(map(_is_differentiable, leaves)):
+        if not leaves or not all(map(_is_differentiable, leaves)) or any(map(_requires_grad, leaves)):
             return None
         call = call_of(args, kwargs, self.static, (*self.traced, *numbers))
-        if call.tensors:
+        if call.tensors and (self._reaches_out or any(map(_requires_grad, call.values))):
             return None
         starts = np.cumsum([0, *map(len, call.structure.parts[0].parts)]).tolist()
         chosen = [k for i in numbers for k, place in enumerate(call.places) if starts[i] <= place < starts[i + 1]]
         return call._replace(chosen=(chosen, structure)) if len(chosen) == len(leaves) else None
 
-    def _saved_gradient(self) -> tuple[tuple[int, ...], bool, bool]:
-        numbers = self._by.argnums
-        return (
-            (numbers, False, self._by.has_aux) if isinstance(numbers, tuple) else ((numbers,), True, self._by.has_aux)
-        )
-
-    def _otherwise(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call on tensors: the function is compiled, its gradient is theirs to differentiate further."""
-        return self._on_tensors(*args, **kwargs)
+    def _saved_gradient(self) -> loaded_function.Gradient:
+        numbers, alone = self._by.argnums, not isinstance(self._by.argnums, tuple)
+        return (numbers,) if alone else numbers, alone, self._by.has_aux, self._by.form  # type: ignore[return-value]
 
     def _run(self, call: Call) -> Any:
         self.calls["dynamic"] += 1
@@ -110,17 +117,21 @@ class CompiledGradient(CompiledFunction):
             return self._by.function(*args, **kwargs)
 
         result, recording = record_call(run, inputs, again=again, graded=True)
+        if recording.outer and _are_tensors(call):
+            self._reaches_out = recording.discarded = True
+            return self._run(call), recording
         pair = self._by.has_aux and isinstance(result, tuple) and len(result) == len(("value", "aux"))
         y = result[0] if pair else result
         self._by.check(y)
         wanted = [inputs[i] for i in chosen]
         gradients = grad(y, wanted, allow_unused=True) if y._slot is not None else [None] * len(wanted)
-        numbers = [_number(x, g) for x, g in zip(wanted, gradients, strict=True)]
-        value: Any = np.asarray(y._value).item()
-        return (
-            (value, as_given(result[1], tensors=False, detach=True)) if pair else value,
-            structure.filled(numbers),
-        ), recording
+        tensors = _are_tensors(call)
+        numbers = [_handed(x.spec, g, tensors=tensors) for x, g in zip(wanted, gradients, strict=True)]
+        value = _handed(SCALAR if self._by.is_number and not tensors else y.spec, y, tensors=tensors)
+        if pair:
+            aux, returned = flattened(result[1], none=True)
+            value = value, returned.filled([released(x, tensors=tensors) for x in aux])
+        return arranged(self._by.form, value, structure.filled(numbers)), recording
 
     def _finished(self, program: CompiledProgram, call: Call) -> CompiledProgram:
         assert call.chosen is not None
@@ -130,31 +141,58 @@ class CompiledGradient(CompiledFunction):
         nodes = program._recipe.nodes
         graded = [i for i, node in enumerate(program._recipe.arguments) if nodes[node].differentiable]
         program.places, program.structure = [graded.index(i) for i in chosen], structure
+        program.form = self._by.form
+        shown = [*program._recipe.outputs, *[program._recipe.arguments[i] for i in graded]]
+        program.on_tensors, program.specs = _are_tensors(call), [nodes[node].spec for node in shown]
+        if not program.on_tensors:
+            if self._by.is_number:
+                program.specs[0] = SCALAR
+            if all(spec.shape or spec is SCALAR for spec in program.specs):
+                program.specs = []
         flat = structure is LEAF or (structure.kind is tuple and structure.flat == len(graded))
-        program._usual = flat and program.places == list(range(len(graded)))
+        in_order = flat and program.places == list(range(len(graded)))
+        program._usual = in_order and program.form == "value_and_grad" and not program.specs
         return program
 
 
 def _is_differentiable(x: Any) -> bool:
-    return type(x) in (float, int, np.float64, np.float32) or (type(x) is np.ndarray and x.dtype in _FLOATS)
+    if type(x) is np.ndarray or type(x) is Tensor:
+        return x.dtype in _FLOATS
+    return type(x) in (float, int, np.float64, np.float32)
+
+
+def _requires_grad(x: Any) -> bool:
+    return isinstance(x, Tensor) and x._slot is not None
+
+
+def _are_tensors(call: Call) -> bool:
+    """Whether results are tensors: where there is one among what the gradient is by."""
+    assert call.chosen is not None
+    return any(isinstance(call.values[i], Tensor) for i in call.chosen[0])
 
 
 def _variable(x: Any) -> Tensor:
     """Return a value as a leaf of its own."""
-    array = np.array(float(x) if isinstance(x, int) else x, order="K")
+    array = np.array(x._value if isinstance(x, Tensor) else float(x) if isinstance(x, int) else x, order="K")
     return leaf(scalar_or_array(array), requires_grad=True)
 
 
-def _number(x: Tensor, gradient: Tensor | None) -> Any:
-    """Return a gradient as NumPy has it: of a number a float."""
-    value = np.zeros(x.spec.shape, x.spec.dtype) if gradient is None else np.array(gradient._value, order="K")
-    return value if value.ndim else float(value)
+def _handed(spec: Spec, x: Tensor | None, *, tensors: bool) -> Any:
+    """Return a number or a gradient, None for zeros, as the caller gets it."""
+    value = np.zeros(spec.shape, spec.dtype) if x is None else np.array(x._value, order="K")
+    return _returned(value if value.ndim else float(value), spec, tensors=tensors)
 
 
-def compiled_gradient(compiled: CompiledFunction, argnums: Any, has_aux: bool) -> CompiledGradient:
-    """Return value and gradient of a compiled function, compiled."""
-    both = value_and_grad(compiled.__wrapped__, argnums, has_aux)
-    return CompiledGradient(both, compiled.static, compiled.traced, compiled.check)
+def _returned(x: Any, spec: Spec, *, tensors: bool) -> Any:
+    """Return a result as the caller gets it; numbers come as floats, of float32 too."""
+    value = np.array(x, spec.dtype) if type(x) is float and spec is not SCALAR else x
+    return constant_tensor(value) if tensors else value
+
+
+def compiled_gradient(compiled: CompiledFunction, transform: Any, argnums: Any, has_aux: bool) -> CompiledGradient:
+    """Return the gradient of a compiled function, compiled."""
+    made = transform(compiled.__wrapped__, argnums, has_aux)
+    return CompiledGradient(made, compiled.static, compiled.traced, compiled.check)
 
 
 CompiledFunction.compiled_gradient = staticmethod(compiled_gradient)

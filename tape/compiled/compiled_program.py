@@ -117,7 +117,8 @@ class CompiledProgram(Program):
         """Replay on leaves just as those of the last call, the result in a tuple; None if there is more to do."""
         return self._on_tensors(values) if self.tensors else self._on_arrays(values)
 
-    def _on_tensors(self, values: tuple[Any, ...]) -> tuple[Any] | None:
+    def _arrays_of(self, values: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        """Return leaves as arrays and numbers; None where they are not as those of the last call."""
         leaves = self._leaves
         if len(values) != len(leaves):
             return None
@@ -132,10 +133,16 @@ class CompiledProgram(Program):
                 arrays.append(x._value)
             else:
                 arrays.append(x)
+        return tuple(arrays)
+
+    def _on_tensors(self, values: tuple[Any, ...]) -> tuple[Any] | None:
+        arrays = self._arrays_of(values)
+        if arrays is None:
+            return None
         if self._requires_grad and self.mode.grad:
-            at_once = self._recorded_at_once(values, arrays, self._form_of(leaves, values))
+            at_once = self._recorded_at_once(values, arrays, self._form_of(self._leaves, values))
             return None if at_once is None else (self._filled(at_once),)
-        results = self._whole(tuple(arrays), reverse=False)
+        results = self._whole(arrays, reverse=False)
         return None if results is None else (self._filled(result_tensors(self.pulling.specs, results)),)
 
     def _form_of(self, leaves: list[Any], values: tuple[Any, ...]) -> CallForm:

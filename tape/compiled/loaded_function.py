@@ -19,10 +19,11 @@ from tape.programs import reading, saving
 from tape.programs.program import Program
 from tape.tensors.tensor import Tensor
 from tape.transforms.signature import Signature
+from tape.transforms.value_and_grad import arranged
 
 KIND = "compiled function"
-Gradient = tuple[tuple[int, ...], bool, bool]
-"""The numbers of the arguments that a gradient is by, whether it is by one alone, and whether there is aux."""
+Gradient = tuple[tuple[int, ...], bool, bool, str]
+"""The numbers of the arguments that a gradient is by, whether it is by one alone, whether there is aux; its form."""
 
 
 class LoadedFunction:
@@ -59,10 +60,10 @@ class LoadedFunction:
     def _called(self, program: Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self._gradient is None:
             return program(*args, **kwargs)
-        numbers, alone, has_aux = self._gradient
+        numbers, alone, has_aux, form = self._gradient
         value, gradients = program.value_and_grad(*args, has_aux=has_aux, **kwargs)
         by_number = dict(zip(sorted(numbers), gradients, strict=True))
-        return value, by_number[numbers[0]] if alone else tuple(by_number[i] for i in numbers)
+        return arranged(form, value, by_number[numbers[0]] if alone else tuple(by_number[i] for i in numbers))
 
     def __repr__(self) -> str:
         return f"<{self.__name__}, of {len(self.programs)} programs from a file>"
@@ -85,9 +86,7 @@ def read(content: Content, name: str, types: Iterable[Any]) -> LoadedFunction:
     """Return the function that a file holds."""
     programs, extra = reading.read(content, name, types)
     gradient = extra["gradient"]
-    return LoadedFunction(
-        extra["name"], programs, None if gradient is None else (tuple(gradient[0]), gradient[1], gradient[2])
-    )
+    return LoadedFunction(extra["name"], programs, None if gradient is None else (tuple(gradient[0]), *gradient[1:]))
 
 
 def _alone(program: CompiledProgram, signature: Signature) -> Program:

@@ -10,21 +10,18 @@ from tape.tensors.pytrees import flattened
 from tape.tensors.tensor import Array, Tensor
 
 
-def as_given(result: Any, *, tensors: bool, detach: bool = False) -> Any:
-    """Return a result with NumPy's values for tensors that do not require grad, unless tensors were given.
-
-    ``detach``: also for those that do.
-    """
+def as_given(result: Any, *, tensors: bool) -> Any:
+    """Return a result with NumPy's values for tensors that do not require grad, unless tensors were given."""
     if tensors:
         return result
     if isinstance(result, Tensor):
-        return _plain(result, detach=detach)
+        return _plain(result)
     leaves, structure = flattened(result, none=True)
-    return structure.filled([_plain(x, detach=detach) if isinstance(x, Tensor) else x for x in leaves])
+    return structure.filled([_plain(x) if isinstance(x, Tensor) else x for x in leaves])
 
 
-def _plain(x: Tensor, *, detach: bool) -> Any:
-    if x._slot is not None and not detach:
+def _plain(x: Tensor) -> Any:
+    if x._slot is not None:
         return x
     value = x._value
     if type(value) is float:

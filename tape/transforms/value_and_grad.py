@@ -44,9 +44,9 @@ def value_and_grad(
     (20.0, 20.0, [4.0, 8.0])
     """
     numbers = argnums if isinstance(argnums, int) else tuple(argnums)
-    compiled = getattr(type(fun), "compiled_gradient", None)
+    compiled = compiled_gradient(fun, value_and_grad, numbers, has_aux)
     if compiled is not None:
-        return compiled(fun, numbers, has_aux)  # type: ignore[no-any-return]
+        return compiled
     chosen = chosen_by(numbers)
     name = f"value_and_grad({getattr(fun, '__name__', repr(fun))})"
 
@@ -61,22 +61,46 @@ def value_and_grad(
             value = value.item()
         return ((value, aux) if has_aux else value), gradients
 
-    both.differentiated = Differentiated(fun, numbers, has_aux, check)  # type: ignore[attr-defined]
+    both.differentiated = Differentiated(value_and_grad, fun, numbers, has_aux, check)  # type: ignore[attr-defined]
     return both
 
 
 class Differentiated(NamedTuple):
-    """What a function that :func:`value_and_grad` returned was made of, for who compiles it."""
+    """What a gradient function was made of, for who compiles it; ``transform`` made it."""
 
+    transform: Callable[..., Any]
     function: Callable[..., Any]
     argnums: int | tuple[int, ...]
     has_aux: bool
     check: Callable[[Any], None]
-    """Raises TypeError for another result than a tensor of one floating element."""
+    """Raises for another result than a tensor of one floating element."""
 
-    def of(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return value and gradient of another function, likewise."""
-        return value_and_grad(function, self.argnums, self.has_aux)
+    @property
+    def is_number(self) -> bool:
+        """Whether the value, of arrays, is a float of Python's."""
+        return self.transform is value_and_grad
+
+    @property
+    def form(self) -> str:
+        """How value and gradient are returned: see :func:`arranged`."""
+        return f"{self.transform.__name__} with aux" if self.has_aux else self.transform.__name__
+
+
+def arranged(form: str, value: Any, gradient: Any) -> Any:
+    """Return a value, with aux a pair, and a gradient as the transform of this name does."""
+    if form.startswith("value"):
+        return value, gradient
+    if form.startswith("grad_and_value"):
+        return gradient, value
+    return (gradient, value[1]) if form.endswith("aux") else gradient
+
+
+def compiled_gradient(
+    fun: Callable[..., Any], transform: Callable[..., Any], argnums: Any, has_aux: bool
+) -> Callable[..., Any] | None:
+    """Return what a transform gives of a compiled function, compiled; None of any other function."""
+    compiled = getattr(type(fun), "compiled_gradient", None)
+    return None if compiled is None else compiled(fun, transform, argnums, has_aux)
 
 
 def _refused(name: str, y: Any) -> TypeError:
