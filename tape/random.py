@@ -11,7 +11,7 @@ import contextlib
 import copy
 import secrets
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -90,6 +90,18 @@ class Generator:
         with self._lock:
             self._seed, self._kept = int(seed), float(number.view(np.float64)) if kept else None
             self._set(inner)
+
+    def snapshot(self) -> Any:
+        """Return what :meth:`undo` goes back to."""
+        with self._lock:
+            return self._twister.state, self._kept, self._seed
+
+    def undo(self, snapshot: Any, changes: int | None = None) -> None:
+        """Go back to a snapshot; with ``changes``, unless another thread has drawn numbers since that many."""
+        with self._lock:
+            if changes is None or self.changes == changes:
+                self._twister.state, self._kept, self._seed = snapshot
+                self.changes += 1
 
     def clone_state(self) -> Generator:
         """Return another generator, which goes on from this one's state by itself."""
@@ -173,9 +185,30 @@ def _to_normal(values: Array) -> None:
 default_generator = Generator()
 
 
+class Draw:
+    """Numbers that a function made of a generator's, from plain values and arrays besides: made anew at each replay."""
+
+    __slots__ = ("_key", "args", "function", "generator")
+
+    def __init__(self, function: Callable[..., Array], generator: Generator | None, *args: Any) -> None:
+        self.function, self.generator, self.args = function, generator_of(generator), args
+        self._key = [(x.dtype, x.shape, x.tobytes()) if isinstance(x, np.ndarray) else x for x in args]
+
+    def array(self) -> Array:
+        """Draw the numbers."""
+        return self.function(self.generator, *self.args)
+
+    def same(self, other: Any) -> bool:
+        """Whether another one draws in the same way."""
+        return type(other) is Draw and (self.function, self.generator, self._key) == (
+            other.function,
+            other.generator,
+            other._key,
+        )
+
+
 def generator_of(generator: Generator | None) -> Generator:
     """Return the generator that was asked for, or the default one."""
-    record.note_unrecorded(None, "random numbers")
     if generator is None:
         return default_generator
     if not isinstance(generator, Generator):

@@ -144,6 +144,11 @@ class Example:
         elif self.outer is not None:
             self.outer.note_unrecorded(tensor, what)
 
+    def note_drawn(self, tensor: Tensor, draw: Any) -> None:
+        """Be notified of random numbers: one set of them for all examples."""
+        del tensor, draw
+        self.note_unrecorded(None, "random numbers of vmap")
+
     def is_argument(self, x: Tensor) -> bool:
         """Return whether a tensor is an argument, here or further out."""
         return self.nodes.get(id(x)) in self.arguments or (self.outer is not None and self.outer.is_argument(x))

@@ -8,16 +8,19 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.lib.array_utils import byte_bounds
 
 from kernels.arrays.specs import Spec, fills, spec_of
+from kernels.codegen.tasks import NodeRef
 from kernels.native.memory import where
 from kernels.ops.guards import GUARD
 from kernels.programs.recording.notifying_words import H_USED
 from kernels.programs.recording.program import Node, ProgramError
 from tape.compiled.rolling import Visit
+from tape.random import Draw
 from tape.tensors.program_recorder import ProgramRecorder
 from tape.tensors.recorder import caller
-from tape.tensors.tensor import AccumulateGrad, Array, Tensor, as_array
+from tape.tensors.tensor import AccumulateGrad, Array, Tensor, as_array, constant_tensor, scalar_or_array
 from tape.tensors.view_families import base_of, is_view, root_of
 from tape.watching.head_visits import HeadVisit
 
@@ -41,8 +44,10 @@ class CallRecorder(ProgramRecorder):
         super().__init__(lines=lines)
         self.stopped = ""
         self.guards: list[Escape] = []
-        self.outer: list[Tensor] = []
-        """Tensors from outside that require grad: further arguments, in the order of their use."""
+        self.outer: list[Tensor | Draw] = []
+        """Tensors from outside that require grad, and random numbers: further arguments, in the order of their use."""
+        self.draws: list[int] = []
+        """How many words had been recorded when random numbers were drawn."""
         self.sources: dict[int, Any] = {}
         """What was read from outside, by its constant's node: an array, or a tensor that holds a number."""
         self.readers: dict[int, Tensor] = {}
@@ -110,6 +115,19 @@ class CallRecorder(ProgramRecorder):
         """Note that the call does something that programs do not hold."""
         del tensor
         self.stop(what)
+
+    def note_drawn(self, tensor: Tensor, draw: Draw) -> None:
+        """Let random numbers be an argument, drawn for each replay; the tensor is a copy, which may be written."""
+        if self.stopped:
+            return
+        source = self.argument(constant_tensor(scalar_or_array(np.array(tensor._value, order="K"))))
+        self.outer.append(draw)
+        self.draws.append(self.recipe.steps.head[H_USED])
+        node = self._cloned(NodeRef(source), tensor.spec)
+        self.nodes[id(tensor)] = node
+        self.held.append(tensor)
+        if type(tensor._value) is not float and tensor.spec.size:
+            self.owned.append((*byte_bounds(as_array(tensor)), node))
 
     def note_escape(self, tensor: Tensor) -> None:
         """Guard a value that leaves for Python: a replay stops where it differs."""

@@ -123,7 +123,7 @@ class CompiledFunction:
     def _replayed(self, current: Specialization, call: Call) -> Any:
         program = current.programs[0] if current.programs else None
         checked = program is not None and self._is_due(program)
-        expected = self._expected(call) if checked else None
+        expected = self._expected(current, call) if checked else None
         try:
             replayed = current.replay(call)
         except ProgramError:  # arguments share memory that the program writes
@@ -154,9 +154,15 @@ class CompiledFunction:
         program.due = 2 * program.due + _FIRST
         return True
 
-    def _expected(self, call: Call) -> Any:
+    def _expected(self, current: Specialization, call: Call) -> Any:
+        """Return the result of dynamic mode; random numbers are drawn again for the replay."""
+        generators = {id(generator): generator for program in current.programs for generator in program.generators}
+        before = [generator.snapshot() for generator in generators.values()]
         self.calls["dynamic"] -= 1  # counted as a check
-        return self._run(call)
+        expected = self._run(call)
+        for generator, snapshot in zip(generators.values(), before, strict=True):
+            generator.undo(snapshot)
+        return expected
 
     def _recorded(self, current: Specialization, call: Call) -> Any:
         """Record a call."""

@@ -37,10 +37,9 @@ class GradientProgram(CompiledProgram):
     _usual: bool
     """Whether the gradient is one array or number, or a tuple of all there are, in their order."""
 
-    def replay(self, values: Sequence[Any], *, tensors: bool) -> Any:
+    def _result_of(self, arguments: Sequence[Any], *, tensors: bool) -> Any:
         """Return value and gradient."""
         del tensors
-        arguments = [*values, *self.outside()] if self._outside else values
         results, gradients = self._replayed_back(arguments)
         return self._joined([as_number(x) for x in (*results, *gradients)])
 
@@ -117,7 +116,7 @@ class CompiledGradient(CompiledFunction):
             return self._by.function(*args, **kwargs)
 
         result, recording = record_call(run, inputs, again=again, graded=True)
-        if recording.outer and _are_tensors(call):
+        if any(isinstance(x, Tensor) for x in recording.outer) and _are_tensors(call):
             self._reaches_out = recording.discarded = True
             return self._run(call), recording
         pair = self._by.has_aux and isinstance(result, tuple) and len(result) == len(("value", "aux"))

@@ -19,6 +19,7 @@ from tape.programs.interpreting import interpreted
 from tape.programs.program import Program
 from tape.programs.pulling import CallForm
 from tape.programs.recorded_replay import result_tensors
+from tape.random import Draw, Generator
 from tape.tensors import modes
 from tape.tensors.tensor import Array, Tensor, as_array, constant_tensor, scalar_or_array
 from tape.transforms.signature import Signature, check_written
@@ -79,8 +80,15 @@ class CompiledProgram(Program):
             self._readers.append((reader, as_array(reader)))
 
     def outside(self) -> list[Any]:
-        """Return the values, now, of the arguments that come from outside."""
-        return [x if isinstance(x, Tensor) else np.array(x) for x in self._outside]
+        """Return the values, now, of the arguments that come from outside: random numbers are drawn."""
+        return [
+            x if isinstance(x, Tensor) else np.array(x.array() if isinstance(x, Draw) else x) for x in self._outside
+        ]
+
+    @functools.cached_property
+    def generators(self) -> list[Generator]:
+        """The generators that it draws random numbers from."""
+        return list({id(x.generator): x.generator for x in self._outside if isinstance(x, Draw)}.values())
 
     @property
     def writes(self) -> bool:
@@ -159,7 +167,20 @@ class CompiledProgram(Program):
 
     def replay(self, values: Sequence[Any], *, tensors: bool) -> Any:
         """Return the function's result on these leaves; :class:`GuardMissed`, with nothing changed, off its path."""
-        arguments = [*values, *self.outside()] if self._outside else values
+        if not self._outside:
+            return self._result_of(values, tensors=tensors)
+        before = [generator.snapshot() for generator in self.generators]
+        arguments = [*values, *self.outside()]
+        changes = [generator.changes for generator in self.generators]
+        try:
+            return self._result_of(arguments, tensors=tensors)
+        except GuardMissed:  # where anything else is raised, dynamic mode would have drawn, too
+            for generator, snapshot, count in zip(self.generators, before, changes, strict=True):
+                generator.undo(snapshot, count)
+            raise
+
+    def _result_of(self, arguments: Sequence[Any], *, tensors: bool) -> Any:
+        """Return the function's result on these arguments."""
         if self._recipe.written:
             check_written(self._signature.names, arguments, self._written)
             self._check_live(arguments)

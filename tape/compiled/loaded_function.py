@@ -91,6 +91,8 @@ def read(content: Content, name: str, types: Iterable[Any]) -> LoadedFunction:
 
 def _alone(program: CompiledProgram, signature: Signature) -> Program:
     """Return a program whose values from outside are constants, with the signature of a call."""
+    if program.generators:
+        raise ProgramError("save: the function draws random numbers, which no file holds")
     recipe, count = program._recipe, len(signature.names)
     nodes = [*recipe.nodes]
     for node, value in zip(recipe.arguments[count:], program.outside(), strict=True):

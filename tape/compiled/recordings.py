@@ -17,6 +17,7 @@ from tape.compiled.call_recorder import CallRecorder
 from tape.compiled.rolled_recipe import Rolled, rolled
 from tape.compiled.rolling import Trace, Visit, unrolled
 from tape.compiled.sameness import same, same_kind, same_params
+from tape.random import Draw
 from tape.recording.views import clone
 from tape.tensors import modes
 from tape.tensors.pytrees import Structure, flattened
@@ -40,6 +41,7 @@ class Recording:
         self.inputs = inputs
         self.guards, self.stopped = recorder.guards, recorder.stopped
         self.outer, self.sources, self.readers = recorder.outer, recorder.sources, recorder.readers
+        self.draws = recorder.draws
         self.all_sources, self.all_readers = self.sources, self.readers
         """As they were recorded, by the nodes of that."""
         self.path = tuple([guard.value for guard in self.guards])
@@ -207,9 +209,13 @@ def difference(a: Recording, b: Recording) -> str:
         return "a Python number in an operation was another one"
     if (one.arguments, one.outputs, one.written) != (other.arguments, other.outputs, other.written):
         return "other results were returned, or other arguments written"
-    if len(a.outer) != len(b.outer) or not all(x is y for x, y in zip(a.outer, b.outer, strict=True)):
-        return "another tensor from outside that requires grad was used"
+    if len(a.outer) != len(b.outer) or not all(map(_is_same_outer, a.outer, b.outer)):
+        return "another tensor from outside that requires grad was used, or other random numbers were drawn"
     return _differing_results(a, b) or _differing_constant(a, b)
+
+
+def _is_same_outer(x: Tensor | Draw, y: Tensor | Draw) -> bool:
+    return x is y or (isinstance(x, Draw) and x.same(y))
 
 
 def _differing_results(a: Recording, b: Recording) -> str:

@@ -64,6 +64,8 @@ class Rolled:
         self.pieces: list[list[Step] | Loop] = []
         self.guards: list[list[Any]] = []
         """Those of each piece."""
+        if spans and any(at >= (*trace.starts, 0)[spans[0].start] for at in recording.draws):
+            raise DoesNotFitError("random numbers are drawn in it, or behind it")
         self.numbered = old.lines.of_steps(old.steps).tolist() if old.lines is not None else []
         self.arguments = [self._place(node) for node in old.arguments]
         self.written = {self.places[node] for node in old.written}

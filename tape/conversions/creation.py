@@ -201,7 +201,7 @@ def empty(
     """Return a tensor whose elements are not set: ``empty(2, 3)`` or ``empty((2, 3))``."""
     if memory_format is not None:
         check_format("empty", memory_format)
-    array = np.empty(shape_of(shape) if size is None else sizes_of("empty", shape, size), _wanted(dtype))
+    array = record.unset(shape_of(shape) if size is None else sizes_of("empty", shape, size), _wanted(dtype))
     return finished("empty", array, device, requires_grad, layout, pin_memory)
 
 

@@ -11,6 +11,7 @@ from tape.conversions import creation
 from tape.conversions.creation import filled, finished, shape_of, sizes_of
 from tape.foundation.dtypes import dtype_of
 from tape.foundation.memory_formats import check_format
+from tape.recording import record
 from tape.tensors.tensor import Tensor, method
 
 
@@ -49,7 +50,7 @@ def empty_like(
 ) -> Tensor:  # fmt: skip
     """Return a tensor whose elements are not set, of the shape and dtype of ``input``."""
     spec = spec_like("empty_like", input, memory_format)
-    array = np.empty(spec.shape, spec.dtype if dtype is None else dtype_of(dtype))
+    array = record.unset(spec.shape, spec.dtype if dtype is None else dtype_of(dtype))
     return finished("empty_like", array, device, requires_grad, layout, pin_memory)
 
 
@@ -91,7 +92,7 @@ def new_empty(
     requires_grad: bool = False, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """Return a tensor whose elements are not set, of the dtype of this one."""
-    array = np.empty(sizes_of("new_empty", shape, size), x.spec.dtype if dtype is None else dtype_of(dtype))
+    array = record.unset(sizes_of("new_empty", shape, size), x.spec.dtype if dtype is None else dtype_of(dtype))
     return finished("new_empty", array, device, requires_grad, layout, pin_memory)
 
 

@@ -119,6 +119,19 @@ def note_escape(x: Any) -> None:
             recorder.note_escape(x)
 
 
+def unset(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Return memory that is not set; while a program is recorded, of which it may be a constant, always the same."""
+    return np.empty(shape, dtype) if modes.current().recorder is None else np.zeros(shape, dtype)
+
+
+def note_drawn(x: Tensor, draw: Any) -> None:
+    """Notify the recorder of a new tensor of random numbers, and of what draws them."""
+    if modes.active() is None:
+        recorder = modes.current().recorder
+        if recorder is not None:
+            recorder.note_drawn(x, draw)
+
+
 def note_unrecorded(x: Any, what: str) -> None:
     """Notify the recorder that a tensor, or None, is used for something, beside its value, that is not recorded."""
     if modes.active() is None:

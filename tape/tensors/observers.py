@@ -38,6 +38,9 @@ class Observer(Protocol):
     def note_unrecorded(self, tensor: Any, what: str) -> None:
         """Be notified of what a tensor is used for, beside its value, that no recorder can follow."""
 
+    def note_drawn(self, tensor: Any, draw: Any) -> None:
+        """Be notified of a new tensor of random numbers, and of what draws them."""
+
     def note_escape(self, tensor: Any) -> None:
         """Be notified of an escape: a value becomes a Python number or array, where no recorder can follow it."""
 

@@ -220,26 +220,31 @@ class ProgramRecorder(Recorder):
         if any(low < last and first < high for first, last, _ in self.owned):
             raise NotImplementedError("record: a part of the memory that is written was written before; copy it first")
         kept = root if fills(root) else _extent(root)
-        node = self._cloned(kept)
+        node = self._begun(kept)
         self.held.append(root)
         self.owned.append((low, high, node))
         if not root.size:
             self._add(x, Node(x.spec, base=node))
         self.reference(x)
 
-    def _cloned(self, kept: Array) -> int:
-        """Return a node that begins with what an array holds now: a step copies it, of equal elements one."""
+    def _begun(self, kept: Array) -> int:
+        """Return a node that begins with what an array holds now; of equal elements one is kept."""
         nodes, first = self.recipe.nodes, kept.ravel("K")[:1].reshape(())
         if kept.size and kept.flags.c_contiguous and _equal(np.broadcast_to(first, kept.shape), kept):  # as zeros are
             nodes.append(Node(spec_of(np.broadcast_to(first, kept.shape)), base=self._kept(first, spec_of(first))))
             start = len(nodes) - 1
         else:
             start = self._kept(kept, spec_of(kept))
-        nodes.append(Node(spec_of(kept)))
+        return self._cloned(NodeRef(start), spec_of(kept))
+
+    def _cloned(self, source: NodeRef, spec: Spec) -> int:
+        """Return a node of memory that a step copies another node to."""
+        self.recipe.nodes.append(Node(spec))
+        node = len(self.recipe.nodes) - 1
         self.mark_line()
-        self._step(_CLONE, (NodeRef(start),), len(nodes) - 1, (), None)
+        self._step(_CLONE, (source,), node, (), None)
         self.tables.nodes_added(None)
-        return len(nodes) - 1
+        return node
 
     def taken(self, x: Tensor, value: Tensor) -> None:
         """Identify a tensor that has taken over another's value with that one."""

@@ -201,6 +201,9 @@ class Recorder:
         if tensor is not None:
             self.note_escape(tensor)
 
+    def note_drawn(self, tensor: Tensor, draw: Any) -> None:
+        """Note random numbers: they are constants."""
+
     def note_escape(self, tensor: Tensor) -> None:
         """Note that a value which depends on the arguments left for Python, and where."""
         if id(tensor) in self.nodes:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from tape.random import Generator
 from tape.tensors.tensor import Array, Tensor
 
 _SKIPPED = ("tape", "kernels", "numpy", "scipy", "math", "builtins", "functools", "itertools", "operator", "typing")
@@ -147,7 +148,7 @@ def _parts(value: Any) -> list[tuple[Any, Any]] | None:
     if kind is dict:
         return list(value.items())
     whole = isinstance(value, (*_WHOLE, type)) or hasattr(value, "__wrapped__")  # functions, compiled ones, too
-    if whole or _is_known(value) or not hasattr(value, "__dict__"):
+    if whole or _is_known(value) or isinstance(value, Generator) or not hasattr(value, "__dict__"):
         return None
     return list(vars(value).items())
 

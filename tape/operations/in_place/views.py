@@ -133,7 +133,7 @@ def new_(x: Tensor, *args: Any) -> Tensor:
     dtype = x.spec.dtype
     if all(isinstance(arg, int) for arg in args) or (len(args) == 1 and isinstance(args[0], Size)):
         sizes = args[0] if args and isinstance(args[0], Size) else args
-        return constant_tensor(np.empty(sizes or (0,), dtype))
+        return constant_tensor(record.unset(sizes or (0,), dtype))
     if len(args) != 1:
         raise TypeError("new() takes sizes, or one list, array or tensor")
     data = args[0]._value if isinstance(args[0], Tensor) else args[0]

@@ -234,7 +234,8 @@ def _result_type(*arrays_and_dtypes: Any) -> Any:
 
 @implements(np.empty_like)
 def _empty_like(prototype: Tensor, dtype: Any = None) -> Tensor:
-    return leaf(np.empty(prototype.spec.shape, prototype.spec.dtype if dtype is None else dtype), requires_grad=False)
+    wanted = prototype.spec.dtype if dtype is None else np.dtype(dtype)
+    return leaf(record.unset(prototype.spec.shape, wanted), requires_grad=False)
 
 
 @implements(np.imag)

@@ -12,7 +12,7 @@ from tape.conversions.creation_like import spec_like
 from tape.foundation.dtypes import dtype_of, get_default_dtype
 from tape.operations import writes
 from tape.operations.parameters import also
-from tape.random import Generator, generator_of
+from tape.random import Draw, Generator
 from tape.recording import record
 from tape.tensors.operands import operand
 from tape.tensors.registration import public
@@ -36,19 +36,58 @@ def _normal(source: Generator, shape: tuple[int, ...], dtype: np.dtype[Any]) -> 
     return source.normal(math.prod(shape), dtype).reshape(shape)
 
 
+def _integers(source: Generator, shape: tuple[int, ...], low: int, high: int, dtype: np.dtype[Any]) -> Array:
+    return source.integers(math.prod(shape), low, high).reshape(shape).astype(dtype)
+
+
+def _permutation(source: Generator, n: int, dtype: np.dtype[Any]) -> Array:
+    return source.permutation(n).astype(dtype)
+
+
+def _normal_from(
+    source: Generator, shape: tuple[int, ...], dtype: np.dtype[Any], low: Array, spread: Array
+) -> Array:  # fmt: skip
+    return np.asarray(_normal(source, shape, dtype) * spread.astype(dtype) + low.astype(dtype), dtype)
+
+
+def _uniform_from(source: Generator, shape: tuple[int, ...], dtype: np.dtype[Any], low: float, high: float) -> Array:
+    return np.asarray(_uniform(source, shape, dtype) * dtype.type(high - low) + dtype.type(low))
+
+
+def _below(source: Generator, shape: tuple[int, ...], dtype: np.dtype[Any], odds: Array) -> Array:
+    return np.asarray(_uniform(source, shape, np.dtype(np.float64)) < odds).astype(dtype)
+
+
+def _exponential(source: Generator, shape: tuple[int, ...], dtype: np.dtype[Any], rate: float) -> Array:
+    return np.asarray(-np.log1p(-_uniform(source, shape, np.dtype(np.float64))) / rate).astype(dtype)
+
+
 def _delivered(
-    name: str, array: Array, out: Tensor | None, device: Any, requires_grad: bool, layout: Any = None,
+    name: str, draw: Draw, out: Tensor | None, device: Any, requires_grad: bool, layout: Any = None,
     pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """Return a new tensor, or ``out`` with the numbers in it; an empty one takes their shape."""
+    array = draw.array()
     if out is None:
-        return finished(name, array, device, requires_grad, layout, pin_memory)
+        x = finished(name, array, device, requires_grad, layout, pin_memory)
+        if requires_grad:
+            record.note_unrecorded(None, "random numbers that require grad")
+        else:
+            record.note_drawn(x, draw)
+        return x
     writes.check(out, name)
     if out.spec.shape != array.shape:
         if out.spec.size:
             raise RuntimeError(f"{name}: out has shape {list(out.spec.shape)}, the numbers {list(array.shape)}")
         out.resize_(array.shape)
-    return writes.store(out, constant_tensor(scalar_or_array(array)), name, casts=True)
+    return writes.store(out, _drawn(array, draw), name, casts=True)
+
+
+def _drawn(array: Array, draw: Draw) -> Tensor:
+    """Return numbers that were drawn as a tensor."""
+    x = constant_tensor(scalar_or_array(array))
+    record.note_drawn(x, draw)
+    return x
 
 
 def rand(
@@ -57,8 +96,8 @@ def rand(
 ) -> Tensor:  # fmt: skip
     """Return uniform numbers from [0, 1); see manual_seed."""
     wanted = _floating("rand", out.spec.dtype if dtype is None and out is not None else dtype)
-    array = _uniform(generator_of(generator), sizes_of("rand", shape, size), wanted)
-    return _delivered("rand", array, out, device, requires_grad, layout, pin_memory)
+    draw = Draw(_uniform, generator, sizes_of("rand", shape, size), wanted)
+    return _delivered("rand", draw, out, device, requires_grad, layout, pin_memory)
 
 
 def randn(
@@ -67,8 +106,8 @@ def randn(
 ) -> Tensor:  # fmt: skip
     """Return standard normal numbers; see manual_seed."""
     wanted = _floating("randn", out.spec.dtype if dtype is None and out is not None else dtype)
-    array = _normal(generator_of(generator), sizes_of("randn", shape, size), wanted)
-    return _delivered("randn", array, out, device, requires_grad, layout, pin_memory)
+    draw = Draw(_normal, generator, sizes_of("randn", shape, size), wanted)
+    return _delivered("randn", draw, out, device, requires_grad, layout, pin_memory)
 
 
 def rand_like(
@@ -77,10 +116,9 @@ def rand_like(
 ) -> Tensor:  # fmt: skip
     """Return uniform numbers from [0, 1), of the shape and dtype of ``input``."""
     spec = spec_like("rand_like", input, memory_format)
-    array = _uniform(
-        generator_of(generator), spec.shape, _floating("rand_like", spec.dtype if dtype is None else dtype)
-    )
-    return finished("rand_like", array, device, requires_grad, layout, pin_memory)
+    wanted = _floating("rand_like", spec.dtype if dtype is None else dtype)
+    draw = Draw(_uniform, generator, spec.shape, wanted)
+    return _delivered("rand_like", draw, None, device, requires_grad, layout, pin_memory)
 
 
 def randn_like(
@@ -89,10 +127,9 @@ def randn_like(
 ) -> Tensor:  # fmt: skip
     """Return standard normal numbers, of the shape and dtype of ``input``."""
     spec = spec_like("randn_like", input, memory_format)
-    array = _normal(
-        generator_of(generator), spec.shape, _floating("randn_like", spec.dtype if dtype is None else dtype)
-    )
-    return finished("randn_like", array, device, requires_grad, layout, pin_memory)
+    wanted = _floating("randn_like", spec.dtype if dtype is None else dtype)
+    draw = Draw(_normal, generator, spec.shape, wanted)
+    return _delivered("randn_like", draw, None, device, requires_grad, layout, pin_memory)
 
 
 def randint(
@@ -119,8 +156,8 @@ def randint(
     if wanted.kind in "iu" and not np.iinfo(wanted).min <= int(low) <= int(high) - 1 <= np.iinfo(wanted).max:
         raise RuntimeError(f"randint: from {low} to {int(high) - 1} is out of bounds for {wanted.name}")
     shape = shape_of((size,))
-    array = generator_of(generator).integers(math.prod(shape), int(low), int(high)).reshape(shape).astype(wanted)
-    return _delivered("randint", array, out, device, requires_grad, layout, pin_memory)
+    draw = Draw(_integers, generator, shape, int(low), int(high), wanted)
+    return _delivered("randint", draw, out, device, requires_grad, layout, pin_memory)
 
 
 def randint_like(
@@ -144,8 +181,8 @@ def randperm(
     """Return the integers from 0 to n - 1 in a random order."""
     if n < 0:
         raise RuntimeError(f"randperm: n must be non-negative, got {n}")
-    array = generator_of(generator).permutation(n).astype(_INT64 if dtype is None else dtype_of(dtype))
-    return _delivered("randperm", array, out, device, requires_grad, layout, pin_memory)
+    draw = Draw(_permutation, generator, n, _INT64 if dtype is None else dtype_of(dtype))
+    return _delivered("randperm", draw, out, device, requires_grad, layout, pin_memory)
 
 
 @public(methods=False)
@@ -175,8 +212,8 @@ def normal(
     if parameters and dtype is None and out is None:
         result_dtype = parameters[0].spec.dtype
     wanted = _floating("normal", result_dtype)
-    array = _normal(generator_of(generator), shape, wanted) * spread.astype(wanted) + low.astype(wanted)
-    return _delivered("normal", np.asarray(array, wanted), out, device, requires_grad, layout, pin_memory)
+    draw = Draw(_normal_from, generator, shape, wanted, low, spread)
+    return _delivered("normal", draw, out, device, requires_grad, layout, pin_memory)
 
 
 @public(methods=True)
@@ -191,12 +228,12 @@ def bernoulli(input: Tensor, p: Any = None, *, generator: Generator | None = Non
     wanted = as_array(odds) if isinstance(odds, Tensor) else np.asarray(odds)
     if not ((wanted >= 0) & (wanted <= 1)).all():
         raise RuntimeError("Expected p_in >= 0 && p_in <= 1 to be true: probabilities are from 0 to 1")
-    drawn = _uniform(generator_of(generator), input.spec.shape, np.dtype(np.float64))
-    return constant_tensor(scalar_or_array((drawn < wanted).astype(input.spec.dtype)))
+    draw = Draw(_below, generator, input.spec.shape, input.spec.dtype, wanted)
+    return _drawn(draw.array(), draw)
 
 
-def _filled(x: Tensor, name: str, array: Array) -> Tensor:
-    return writes.store(x, constant_tensor(scalar_or_array(array.astype(x.spec.dtype).reshape(x.spec.shape))), name)
+def _filled(x: Tensor, name: str, draw: Draw) -> Tensor:
+    return writes.store(x, _drawn(draw.array(), draw), name)
 
 
 @method()
@@ -211,8 +248,7 @@ def uniform_(x: Tensor, low: float = 0.0, high: float = 1.0, *, generator: Gener
     dtype = _floating("uniform_", spec.dtype)
     if not low <= high:
         raise RuntimeError(f"uniform_ expects to return a [from, to) range, but found from={low} > to={high}")
-    drawn = generator_of(generator).uniform(spec.size, dtype)
-    return _filled(x, "uniform_", np.asarray(drawn * dtype.type(high - low) + dtype.type(low)))
+    return _filled(x, "uniform_", Draw(_uniform_from, generator, spec.shape, dtype, low, high))
 
 
 @method()
@@ -223,28 +259,28 @@ def normal_(x: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Genera
     dtype = _floating("normal_", spec.dtype)
     if std < 0:
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
-    drawn = generator_of(generator).normal(spec.size, dtype)
-    return _filled(x, "normal_", np.asarray(drawn * dtype.type(std) + dtype.type(mean)))
+    low, spread = np.asarray(mean), np.asarray(std)
+    return _filled(x, "normal_", Draw(_normal_from, generator, spec.shape, dtype, low, spread))
 
 
 @method()
 def exponential_(x: Tensor, lambd: float = 1.0, *, generator: Generator | None = None) -> Tensor:
     """Fill with exponential numbers of the rate lambd; the gradient of what stood here is 0."""
     writes.check(x, "exponential_")
-    _floating("exponential_", x.spec.dtype)
+    dtype = _floating("exponential_", x.spec.dtype)
     if not lambd > 0:
         raise RuntimeError(f"exponential_ expects lambda > 0.0, but found lambda={lambd}")
-    drawn = generator_of(generator).uniform(x.spec.size, np.dtype(np.float64))
-    return _filled(x, "exponential_", np.asarray(-np.log1p(-drawn) / lambd))
+    return _filled(x, "exponential_", Draw(_exponential, generator, x.spec.shape, dtype, lambd))
 
 
 @method()
 def bernoulli_(x: Tensor, p: Any = 0.5, *, generator: Generator | None = None) -> Tensor:
     """Fill with 1 with probability p, else 0; the gradient of what stood here is 0."""
     writes.check(x, "bernoulli_")
-    shape = x.spec.shape
-    odds = np.broadcast_to(as_array(p) if isinstance(p, Tensor) else np.asarray(p), shape)
-    return _filled(x, "bernoulli_", _uniform(generator_of(generator), shape, np.dtype(np.float64)) < odds)
+    if isinstance(p, Tensor):
+        record.note_escape(p)
+    odds = np.broadcast_to(as_array(p) if isinstance(p, Tensor) else np.asarray(p), x.spec.shape)
+    return _filled(x, "bernoulli_", Draw(_below, generator, x.spec.shape, x.spec.dtype, odds))
 
 
 @method()
@@ -267,7 +303,7 @@ def random_(x: Tensor, low: int = 0, high: int | None = None, *, generator: Gene
         )
     if low >= high:
         raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
-    return _filled(x, "random_", generator_of(generator).integers(spec.size, low, high))
+    return _filled(x, "random_", Draw(_integers, generator, spec.shape, low, high, spec.dtype))
 
 
 __all__ = [
