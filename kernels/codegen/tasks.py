@@ -86,9 +86,12 @@ class Steering:
 
 @dataclass(slots=True)
 class PythonCall:
-    """Python in the middle of a program: ``run`` gets the values, or the gradients, of these nodes as arrays."""
+    """Python in the middle of a program: ``run`` gets the values, or the gradients, of these nodes as arrays.
 
-    run: Callable[[list[np.ndarray[Any, Any]]], None]
+    And what calls of this run of the program have kept, by step: :class:`kernels.kinds.callback.Callback` does.
+    """
+
+    run: Callable[[list[np.ndarray[Any, Any]], dict[int, list[Any]]], None]
     nodes: tuple[tuple[int, bool], ...]
     """The nodes, each with whether it is its gradient that is passed."""
     places: tuple[Place, ...]

@@ -100,7 +100,7 @@ class Reduction(Op):
         """Reduce by what is no ufunc."""
         (axes, keepdims), reduce = step.params, self.ufunc.reduce
 
-        def run(arrays: list[Array]) -> None:
+        def run(arrays: list[Array], _: dict[int, list[Any]]) -> None:
             arrays[0][...] = reduce(np.ascontiguousarray(arrays[1]), axis=axes, keepdims=keepdims)
 
         nodes = (step.result, node_of(step.operands[0]))

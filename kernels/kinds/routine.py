@@ -140,7 +140,7 @@ class Routine(Op):
             return
         outputs, params, count = (step.result, *lowering.extras.get(step.at, ())), dict(frozen), len(self.results)
 
-        def run(arrays: list[Array]) -> None:
+        def run(arrays: list[Array], _: dict[int, list[Any]]) -> None:
             values = computed(self, arrays[len(outputs) :], params)
             parts = values if isinstance(values, tuple) else (values,)
             arrays[0][...] = packed(parts[:count])

@@ -99,6 +99,7 @@ class Machine:
         self.native = jit.entry(jit.load_module("programs.running.replay_native").run)
         placing = Placing(plan)
         self.memory, self.start, self.size = placing.memory, placing.start, placing.size
+        self.contexts = placing.contexts
         self.forward, self.reverse = placing.rows(plan.forward)
         nodes = plan.recipe.nodes
         self.inputs = [placing.view(i) for i in plan.recipe.arguments]
@@ -122,7 +123,7 @@ class Machine:
         """Return another with memory of its own, for a call while this one runs: it needs no plan."""
         clone: Machine = object.__new__(Machine)
         clone.native, clone.kept, clone.size = self.native, self.kept, self.size
-        clone.guards = self.guards
+        clone.guards, clone.contexts = self.guards, {}
         clone.exactly, clone.marks = self.exactly, self.marks
         clone.memory, clone.start = block(self.size)
         first, start = self.start - where(self.memory), clone.start - where(clone.memory)
@@ -170,11 +171,16 @@ class Machine:
             addresses[(addresses >= self.start) & (addresses <= self.start + self.size)] += clone.start - self.start
         moved[:, words.R_POINTERS] += where(pointers) - where(rows.pointers)
         moved[moved[:, words.R_KIND] == words.RUN_INLINE, words.R_DATA] = clone.start
-        calls = {k: partial(call.func, [self._moved(x, clone) for x in call.args[0]]) for k, call in rows.calls.items()}
+        calls = {
+            k: partial(call.func, [self._moved(x, clone) for x in call.args[0]], clone.contexts)
+            for k, call in rows.calls.items()
+        }
         return Rows(moved, pointers, rows.stretches, calls, rows.work)
 
     def run(self, rows: Rows) -> None:
         """Run rows of the native program; :class:`GuardMissed` where a guard stops it."""
+        if rows is self.forward:
+            self.contexts.clear()
         for first, stop in rows.stretches:  # between them Python can take an interrupt
             self.through(rows, first, stop)
         if rows is self.reverse:
@@ -237,6 +243,7 @@ class Machine:
                 raise self.missed(results - 1)
             if results == 0:
                 return None
+            self.contexts.clear()
             self._resumed(results, *self._joined)
             self._shrink()
             return self.exchange.leave()

@@ -15,6 +15,7 @@ from kernels.kinds.view import View
 from kernels.kinds.write import Write
 from kernels.native.memory import where
 from tape.batching.plan import Called, Derivative, Operation, Start, Step
+from tape.engine.derivations import Derivation
 from tape.recording.views import clone
 from tape.tensors import modes
 from tape.tensors.pytrees import leaves
@@ -221,7 +222,7 @@ class Example:
 
     def derived(
         self,
-        run: Callable[..., Any],
+        derivation: Derivation,
         outputs: Sequence[Tensor],
         inputs: Sequence[Tensor],
         weights: Sequence[Tensor],
@@ -233,8 +234,8 @@ class Example:
         try:
             modes.set_mode(before._replace(recorder=None if depends else self.outer))
             if derive is not None:
-                return derive(run, outputs, inputs, weights, rows)
-            derivatives = run(outputs, inputs, weights, rows, again=True)
+                return derive(derivation, outputs, inputs, weights, rows)
+            derivatives = derivation.run(outputs, inputs, weights, rows, again=True)
         finally:
             modes.restore(before)
         if depends:
@@ -243,7 +244,7 @@ class Example:
             if self._differ((*to, *by, *along)):
                 self.differing.update(node for node in results if node is not None)
             self.late = self.late or not self.differing.issuperset(self.bases[x] for x in by)
-            self.derivatives.append(Derivative(run, to, by, along, rows, results, modes.is_grad_enabled()))
+            self.derivatives.append(Derivative(derivation, to, by, along, rows, results, modes.is_grad_enabled()))
             self.plan.append(self.derivatives[-1])
         return derivatives
 

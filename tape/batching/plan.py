@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from weakref import ref
 
 from kernels.arrays.specs import Spec
+from tape.engine.derivations import Derivation
 from tape.tensors import view_families
 from tape.tensors.tensor import Tensor, as_array, constant_tensor
 
@@ -31,9 +32,9 @@ class Operation(NamedTuple):
 
 @dataclass(slots=True)
 class Derivative:
-    """Derivatives of outputs by inputs, found by ``run``; with ``rows``, weights and results have an axis of rows."""
+    """Derivatives of outputs by inputs; with ``rows``, weights and results have an axis of rows."""
 
-    run: Callable[..., Any]
+    derivation: Derivation
     outputs: Nodes
     inputs: Nodes
     weights: Nodes

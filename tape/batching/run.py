@@ -11,7 +11,8 @@ from kernels.kinds.view import View
 from kernels.ops.registry import OPS
 from tape.batching.example_recorder import Example
 from tape.batching.plan import Derivative, Operation, Step
-from tape.engine.forward_mode import derived, settle
+from tape.engine.derivations import derived
+from tape.engine.forward_mode import settle
 from tape.kinds import elementwise
 from tape.kinds.kind import Operand, apart, whole
 from tape.kinds.registry import run_batched
@@ -176,15 +177,15 @@ class Batch:
         if not apart and not any(map(self.differs, step.weights)):
             sides = (step.outputs, step.inputs, step.weights)
             outputs, inputs, weights = (list(map(self.tensor, group)) for group in sides)
-            derivatives = derived(step.run, outputs, inputs, weights, rows)
+            derivatives = derived(step.derivation, outputs, inputs, weights, rows)
         elif apart:
             outputs, inputs = ([self._each(x, 0) for x in group] for group in (step.outputs, step.inputs))
-            derivatives = derived(step.run, outputs, inputs, [self._each(x, rows) for x in step.weights], rows)
+            derivatives = derived(step.derivation, outputs, inputs, [self._each(x, rows) for x in step.weights], rows)
             derivatives = [x if x is None or not rows else _exchanged(x) for x in derivatives]
         else:  # the same function for all: so many more rows
             outputs, inputs = (list(map(self.tensor, group)) for group in (step.outputs, step.inputs))
             weights = [_together(self._each(x, 0), rows) for x in step.weights]
-            derivatives = derived(step.run, outputs, inputs, weights, self.size * max(rows, 1))
+            derivatives = derived(step.derivation, outputs, inputs, weights, self.size * max(rows, 1))
             derivatives = [x if x is None or not rows else _divided(x, rows) for x in derivatives]
         for node, x in zip(step.results, derivatives, strict=True):
             if node is not None and x is not None:

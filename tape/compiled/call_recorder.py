@@ -5,20 +5,29 @@ It never raises: what it cannot follow is noted, with the line, and the call goe
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
-from kernels.arrays.specs import Spec, fills, spec_of
+from kernels.arrays.specs import Spec, dense, fills, intern_spec, spec_of
 from kernels.codegen.tasks import NodeRef
+from kernels.instructions.form import Form
+from kernels.kinds.callback import FUNCTION, GRADIENT
 from kernels.native.memory import where
 from kernels.ops.guards import GUARD
 from kernels.programs.recording.notifying_words import H_USED
 from kernels.programs.recording.program import Node, ProgramError
+from tape.compiled.function_calls import FunctionCall, Inside
+from tape.compiled.inner_gradients import Differentiated, GradientCall
 from tape.compiled.rolling import Visit
+from tape.engine.derivations import Derivation, Derivatives
+from tape.engine.forward_mode import needs_graph
+from tape.engine.rules import custom_function
 from tape.random import Draw
-from tape.tensors.program_recorder import ProgramRecorder
+from tape.tensors import modes
+from tape.tensors.program_recorder import CLONE, ProgramRecorder
 from tape.tensors.recorder import caller
 from tape.tensors.tensor import AccumulateGrad, Array, Tensor, as_array, constant_tensor, scalar_or_array
 from tape.tensors.view_families import base_of, is_view, root_of
@@ -48,6 +57,8 @@ class CallRecorder(ProgramRecorder):
         """Tensors from outside that require grad, and random numbers: further arguments, in the order of their use."""
         self.draws: list[int] = []
         """How many words had been recorded when random numbers were drawn."""
+        self.kept: list[int] = []
+        """How many, when a call of Python kept something for its way back."""
         self.sources: dict[int, Any] = {}
         """What was read from outside, by its constant's node: an array, or a tensor that holds a number."""
         self.readers: dict[int, Tensor] = {}
@@ -128,6 +139,113 @@ class CallRecorder(ProgramRecorder):
         self.held.append(tensor)
         if type(tensor._value) is not float and tensor.spec.size:
             self.owned.append((*byte_bounds(as_array(tensor)), node))
+
+    def function_called(self, cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any], positional: int) -> Any:
+        """Make a call of an ``autograd.Function``, and record it as a call of Python."""
+        if self.stopped:
+            return custom_function.called(cls, args, kwargs, positional)
+        operands = [x for x in args if isinstance(x, Tensor)]
+        refs = self._references(operands)
+        result = custom_function.called(cls, args, kwargs, positional, Inside(self._is_made, self.stop, args))
+        if not self.stopped:
+            outputs = list(result) if isinstance(result, (tuple, list)) else [result]
+            try:
+                call = FunctionCall(cls, args, kwargs, positional, outputs)
+                if any(call.graded):
+                    self.kept.append(self.recipe.steps.head[H_USED])
+                self._called(FUNCTION, call, operands, refs, outputs)
+            except _REFUSED as error:
+                self.stop(str(error))
+        return result
+
+    def derived(
+        self,
+        derivation: Derivation,
+        outputs: Sequence[Tensor],
+        inputs: Sequence[Tensor],
+        weights: Sequence[Tensor],
+        rows: int,
+    ) -> Derivatives:
+        """Take a gradient, and record it as a call."""
+        create = needs_graph(outputs, inputs, weights) if derivation.create is None else derivation.create
+        if create or not derivation.pulls:
+            self.stop("a gradient of which a graph is created" if derivation.pulls else "a derivative")
+        refs = [] if self.stopped else self._references((*outputs, *inputs, *weights))
+        with modes.under(modes.current()._replace(recorder=None)):
+            gradients = derivation.run(outputs, inputs, weights, rows)
+        results = [g for g in gradients if g is not None]
+        if self.stopped or not results:
+            return gradients
+        to, by = len(outputs), len(outputs) + len(inputs)
+        try:
+            part = Differentiated(
+                self.recipe, self._forms(), [r.node for r in refs[:to]], [r.node for r in refs[to:by]]
+            )
+            call = GradientCall(part.recipe, len(inputs), [g is not None for g in gradients], rows)
+            if len({g.spec.dtype for g in results}) > 1:
+                raise NotImplementedError("gradients of several dtypes")
+            operands = [NodeRef(node) for node in part.operands]
+            self._called(GRADIENT, call, weights[:0], [*operands, *refs[by:]], results)
+        except _REFUSED as error:
+            self.stop(str(error))
+        return gradients
+
+    def _forms(self) -> dict[int, Form]:
+        """Return the forms of the results that are differentiable in dynamic mode, by node."""
+        return {
+            self.nodes[id(x)]: x._form
+            for x in self.held
+            if isinstance(x, Tensor) and type(x._slot) is int and id(x) in self.nodes and isinstance(x._form, Form)
+        }
+
+    def _references(self, operands: Sequence[Tensor]) -> list[NodeRef]:
+        """Return the nodes of operands; none where one is refused."""
+        try:
+            return [self.reference(x) for x in operands]
+        except _REFUSED as error:
+            self.stop(str(error))
+            return []
+
+    def _is_made(self, x: Tensor) -> bool:
+        """Whether a tensor is an argument, or was made by the call."""
+        node = self.nodes.get(id(x), self.nodes.get(id(base_of(x))))
+        return node is not None and self.recipe.nodes[self.recipe.base_of(node)].constant is None
+
+    def _called(
+        self, op: Any, call: Any, operands: Sequence[Tensor], refs: Sequence[NodeRef], outputs: Sequence[Tensor]
+    ) -> None:
+        """Record a call of Python with these results."""
+        self.mark_line()
+        nodes, graded = self.recipe.nodes, [x._slot is not None for x in outputs]
+        wants = [x._slot is not None and self.recipe.wants(r.node) for x, r in zip(operands, refs, strict=False)]
+        specs = tuple([x.spec if want else None for x, want in zip(operands, wants, strict=False)])
+        wanted = any(wants) and any(graded)
+        if len(outputs) == 1:
+            spec = outputs[0].spec
+            result = self._add(outputs[0], Node(spec, differentiable=wanted))
+        else:
+            spec = spec_of(np.empty(sum(x.spec.size for x in outputs), outputs[0].spec.dtype))
+            nodes.append(Node(spec, differentiable=wanted))
+            result = len(nodes) - 1
+        form = op.form(specs, spec, tuple(wants), (call,)) if wanted else None
+        self._step(op, refs, result, (call,), form)
+        self.tables.nodes_added(outputs[0]._form if wanted and len(outputs) == 1 else None)
+        if len(outputs) > 1:
+            self._apart(result, outputs)
+
+    def _apart(self, packed: int, outputs: Sequence[Tensor]) -> None:
+        """Copy each of several results from where they stand end to end."""
+        nodes, offset = self.recipe.nodes, 0
+        for x in outputs:
+            spec, graded = x.spec, x._slot is not None and nodes[packed].differentiable
+            strides = dense(spec.shape, spec.dtype.itemsize)
+            part = intern_spec(spec.shape, strides, spec.dtype, strides, nodes[packed].spec.size)
+            nodes.append(Node(part, packed, offset, offset, family=packed if graded else None))
+            source = NodeRef(len(nodes) - 1)
+            result = self._add(x, Node(spec, differentiable=graded))
+            self._step(CLONE, (source,), result, (), CLONE.form((part,), spec) if graded else None)
+            self.tables.nodes_added(x._form if graded else None)
+            offset += spec.bytes
 
     def note_escape(self, tensor: Tensor) -> None:
         """Guard a value that leaves for Python: a replay stops where it differs."""

@@ -41,7 +41,7 @@ class Recording:
         self.inputs = inputs
         self.guards, self.stopped = recorder.guards, recorder.stopped
         self.outer, self.sources, self.readers = recorder.outer, recorder.sources, recorder.readers
-        self.draws = recorder.draws
+        self.draws, self.kept_calls = recorder.draws, recorder.kept
         self.all_sources, self.all_readers = self.sources, self.readers
         """As they were recorded, by the nodes of that."""
         self.path = tuple([guard.value for guard in self.guards])

@@ -66,6 +66,10 @@ class Rolled:
         """Those of each piece."""
         if spans and any(at >= (*trace.starts, 0)[spans[0].start] for at in recording.draws):
             raise DoesNotFitError("random numbers are drawn in it, or behind it")
+        starts = [*trace.starts, len(trace.words)]
+        for span in spans:
+            if any(starts[span.start] <= at < starts[span.stop] for at in recording.kept_calls):
+                raise DoesNotFitError("an autograd.Function is called in it, whose backward is to run")
         self.numbered = old.lines.of_steps(old.steps).tolist() if old.lines is not None else []
         self.arguments = [self._place(node) for node in old.arguments]
         self.written = {self.places[node] for node in old.written}

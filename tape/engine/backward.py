@@ -12,6 +12,7 @@ import numpy as np
 from kernels.native.words import TAPE_BITS
 from tape import errors
 from tape.engine import short_backward
+from tape.engine.derivations import Derivation, derived
 from tape.engine.double_backward import RecordedRun, gradients
 from tape.engine.graph import depth
 from tape.engine.graph.gradient_edges import tensors_of
@@ -176,10 +177,9 @@ def _by_run(
     required = not (allow_unused or materialize_grads)
     batch = batch_of(weights) if is_grads_batched else 0
     zeros = (batch, create_graph) if materialize_grads else None
-    derived = getattr(modes.current().recorder, "derived", None)
-    if derived is not None:  # vmap, which differentiates one example and repeats that on the batch
-        differentiate = partial(_again, retain=retain, create=create_graph)
-        mapped = _used(derived(differentiate, roots, wanted, _ones(roots, weights), batch), required=required)
+    if hasattr(modes.current().recorder, "derived"):  # vmap's, or that of a compiled call
+        derivation = Derivation(partial(_again, retain=retain, create=create_graph), pulls=True, create=create_graph)
+        mapped = _used(derived(derivation, roots, wanted, _ones(roots, weights), batch), required=required)
         return tuple(_gradient(g, x, zeros) for g, x in zip(mapped, wanted, strict=True))
     if create_graph and not batch and (recorded := gradients(roots, wanted, weights)) is not None:
         return recorded
@@ -225,7 +225,7 @@ def _again(
     create: bool,
     again: bool = False,
 ) -> list[Tensor | None]:
-    """Return gradients for vmap's recorder; ``again``: keep the graph, since it will ask for them once more."""
+    """Return gradients for a recorder; ``again``: keep the graph, since it will ask for them once more."""
     results = grad(roots, inputs, weights, retain or again, create, allow_unused=True, is_grads_batched=rows > 0)
     return list(results)
 

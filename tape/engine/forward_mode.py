@@ -6,7 +6,7 @@ is to be differentiated again, it is the derivative of a recorded backward by it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,7 @@ from kernels.native.words import TAPE_BITS
 from kernels.sweeps import forward as sweeps
 from tape.engine import short_backward
 from tape.engine.backward import grad
+from tape.engine.derivations import Derivation, Derivatives, derived
 from tape.engine.graph.observers import family_offset
 from tape.engine.graph.sweep_run import family_offset_of
 from tape.engine.rules.accumulate_grad import tape_of
@@ -24,15 +25,6 @@ from tape.recording import record
 from tape.recording.views import clone, stack
 from tape.tensors import grad_modes, inference_mode, modes
 from tape.tensors.tensor import AccumulateGrad, Tensor, constant_tensor, leaf, root, scalar_or_array
-
-Derivatives = list[Tensor | None]
-"""A gradient for each input, or a tangent for each output; None where one does not depend on the other."""
-Derivation = Callable[..., Derivatives]
-"""A function of ``(outputs, inputs, weights, rows, again=False)`` that returns derivatives.
-
-With ``rows``, weights and results have a leading axis of that length. With ``again`` the graph is kept, since the
-derivatives will be asked for once more.
-"""
 
 
 def fresh_input(x: Tensor, *, linked: bool = True) -> Tensor:
@@ -140,7 +132,8 @@ def pulled(
     """
     if create is None and batch:  # asked once, where a function is mapped: of one example
         create = needs_graph(outputs, inputs, weights)
-    return derived(partial(_pull, create=create, retain=retain), outputs, inputs, weights, batch)
+    run = partial(_pull, create=create, retain=retain)
+    return derived(Derivation(run, pulls=True, create=create), outputs, inputs, weights, batch)
 
 
 def pushed(
@@ -152,15 +145,8 @@ def pushed(
     create: bool | None = None,
 ) -> Derivatives:
     """Return the tangents of outputs for those of inputs; None where an output depends on no input. See pulled."""
-    return derived(partial(_pushed, create=create), outputs, inputs, tangents, batch)
-
-
-def derived(
-    run: Derivation, outputs: Sequence[Tensor], inputs: Sequence[Tensor], weights: Sequence[Tensor], batch: int
-) -> Derivatives:
-    """Run a derivation, or let the recorder do it that has a ``derived`` of its own (vmap's)."""
-    derive = getattr(modes.current().recorder, "derived", run)
-    return derive(outputs, inputs, weights, batch) if derive is run else derive(run, outputs, inputs, weights, batch)
+    derivation = Derivation(partial(_pushed, create=create), pulls=False, create=create)
+    return derived(derivation, outputs, inputs, tangents, batch)
 
 
 def _pull(

@@ -7,6 +7,7 @@ from typing import Any
 
 from kernels.arrays.specs import Spec
 from kernels.instructions.form import Form
+from kernels.kinds.callback import Callback
 from kernels.kinds.contraction import Contraction
 from kernels.kinds.copy import Copy
 from kernels.kinds.custom import Custom
@@ -19,6 +20,7 @@ from kernels.kinds.routine import Routine
 from kernels.kinds.select import Select
 from kernels.kinds.view import Part, View
 from kernels.kinds.write import Write
+from tape.kinds.callback import CallbackKind
 from tape.kinds.contraction import ContractionKind
 from tape.kinds.copy import CopyKind
 from tape.kinds.custom import CustomKind
@@ -33,6 +35,7 @@ from tape.kinds.view import ViewKind
 from tape.kinds.write import WriteKind
 
 KINDS: dict[type, Kind] = {
+    Callback: CallbackKind(),
     Contraction: ContractionKind(),
     Copy: CopyKind(),
     Custom: CustomKind(),

@@ -26,7 +26,7 @@ from tape.tensors.view_families import base_of, is_shown, is_view, root_of
 _LARGEST = 1 << 26
 """Bytes up to which the array that a sparse part belongs to is copied as a whole, once for all of its parts."""
 _WORD = 8
-_CLONE: Any = OPS["clone"]
+CLONE: Any = OPS["clone"]
 
 
 class ProgramRecorder(Recorder):
@@ -242,7 +242,7 @@ class ProgramRecorder(Recorder):
         self.recipe.nodes.append(Node(spec))
         node = len(self.recipe.nodes) - 1
         self.mark_line()
-        self._step(_CLONE, (source,), node, (), None)
+        self._step(CLONE, (source,), node, (), None)
         self.tables.nodes_added(None)
         return node
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tape.engine.forward_mode import Derivatives, pulled, pushed, zeros_for
+from tape.engine.derivations import Derivatives
+from tape.engine.forward_mode import pulled, pushed, zeros_for
 from tape.recording import views
 from tape.tensors.tensor import Tensor, constant_tensor
 

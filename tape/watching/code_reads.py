@@ -63,6 +63,11 @@ def is_clock(module: Any) -> bool:
     return str(module) in _CLOCKS
 
 
+def is_written(name: str) -> bool:
+    """Whether source can hold a name: what rewrites asserts puts others into modules."""
+    return not name.startswith("@")
+
+
 def reads_of(code: CodeType) -> CodeReads:
     """Return what a code object, with those of functions defined in it, reads from outside."""
     known = _known.get(id(code))
@@ -81,7 +86,7 @@ def reads_within(code: CodeType, offsets: Container[int]) -> CodeReads:
             variables.update(inner.variables)
             names |= inner.names
             reasons += [inner.reason] * bool(inner.reason)
-        elif step.opname in _GLOBALS:
+        elif step.opname in _GLOBALS and is_written(value):
             variables.add(value)
         elif step.opname in _STORES:
             reasons.append(f"{code.co_qualname} {_STORES[step.opname]} {value}")

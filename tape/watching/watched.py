@@ -16,6 +16,7 @@ import numpy as np
 
 from tape.random import Generator
 from tape.tensors.tensor import Array, Tensor
+from tape.watching.code_reads import is_written
 
 _SKIPPED = ("tape", "kernels", "numpy", "scipy", "math", "builtins", "functools", "itertools", "operator", "typing")
 """Packages whose functions are not looked into."""
@@ -233,7 +234,7 @@ def paths(code: types.CodeType, method: bool) -> Iterator[Path]:
         name = step.opname
         if name in ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF"):
             yield tuple(path)
-            path = [("cell" if "DEREF" in name else "global", step.argval)]
+            path = [("cell" if "DEREF" in name else "global", step.argval)] if is_written(step.argval) else []
         elif name == "LOAD_FAST" and step.argval == receiver:
             yield tuple(path)
             path = [("self", receiver)]

@@ -114,6 +114,8 @@ class Placing(Layout):
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan)
         self.compiled, self.layouts = plan.compiled, list[Array]()
+        self.contexts: dict[int, list[Any]] = {}
+        """What Python keeps from its calls forward for those back, by step."""
         nodes, columns, offsets, count = self.recipe.nodes, self.columns, self.offsets, len(self.recipe.nodes)
         self.memory, self.start = block(self.size)
         constants = np.flatnonzero(columns.of(lambda node: node.constant is not None)).tolist()
@@ -258,7 +260,7 @@ class Placing(Layout):
 
     def _call(self, task: PythonCall) -> partial[None]:
         """Return what Python runs for a task."""
-        return partial(task.run, [self.view(node, gradient=gradient) for node, gradient in task.nodes])
+        return partial(task.run, [self.view(node, gradient=gradient) for node, gradient in task.nodes], self.contexts)
 
 
 def _stretches(work: Array) -> list[tuple[int, int]]:

@@ -15,7 +15,6 @@ from kernels.codegen.tasks import Call, Fill, NodeRef, Place, PythonCall, node_o
 from kernels.instructions.form import Form
 from kernels.instructions.restrided import restrided
 from kernels.kinds.loop import LoopEnd
-from kernels.kinds.routine import RoutineCall
 from kernels.native.words import (
     ALWAYS,
     CLEARS,
@@ -262,10 +261,10 @@ class Reverse:
             self.tasks.append(Call(form.pulls[0], (cotangent, cotangent, *saved)))
 
     def _python(self, step: Step, form: Form) -> None:
-        """Let Python run the vjp of a routine, and add what it returns."""
+        """Let Python run the vjp of a routine, or of a call, and add what it returns."""
         if (base := self.recipe.family_of(step.result)) in self.constant_buffers:
             self._write_out(base)
-        call: RoutineCall = form.params[0]
+        (call,), at = form.params, step.at
         names = form.saved[1:]
         kept = [self._saved(step, form, name).node for name in names]
         wanted = [
@@ -278,13 +277,16 @@ class Reverse:
         asked = [spec for spec in specs if spec is not None]
         stored = [self._ready(node, spec, spec.covers) for node, spec in zip(targets, asked, strict=True)]
 
-        def run(arrays: list[Array]) -> None:
+        def run(arrays: list[Array], contexts: dict[int, list[Any]]) -> None:
             g, *rest = arrays
-            gradients = call.gradients(g, dict(zip(names, rest, strict=False)), specs)
+            saved: dict[str, Any] = dict(zip(names, rest, strict=False))
+            if at in contexts:
+                saved["context"] = contexts[at].pop()
+            gradients = call.gradients(g, saved, specs)
             for i, place, first in zip(wanted, rest[len(names) :], stored, strict=True):
                 value = gradients[i]
                 if first:
-                    np.add(-0.0 if value is None else value, call.op.nothing, out=place)
+                    np.add(-0.0 if value is None else value, step.op.nothing, out=place)
                 elif value is not None:
                     add_to(place, value)
 

@@ -1,7 +1,7 @@
 """Operations with a backward of one's own: ``autograd.Function``, as PyTorch has it.
 
-``forward`` may call anything, NumPy, SciPy or a kernel of one's own; it runs without gradients. Replays of a program
-cannot call Python, so a program in which a Function runs says so when it is called.
+``forward`` may call anything, NumPy, SciPy or a kernel of one's own; it runs without gradients. Compiled functions call
+it between native stretches; a program of ``tape.record`` cannot, and says so when it is called.
 """
 
 from __future__ import annotations
@@ -89,12 +89,30 @@ def _apply(cls: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]) -
         return notify(partial(_apply, cls), partial(MAPPED[0], cls), args)
     positional = len(args)
     args, kwargs = _bound(cls, args, kwargs)
+    note = getattr(modes.current().recorder, "function_called", None)
+    if note is not None:
+        return note(cls, args, kwargs, positional)
     for x in args:
         record.note_unrecorded(x, "a Function")
-    needs = tuple(isinstance(x, Tensor) and x._slot is not None for x in args)
-    wanted = any(needs) and modes.is_grad_enabled()
-    ctx = FunctionCtx(needs)
-    with modes.unrecorded():
+    return called(cls, args, kwargs, positional)
+
+
+def called(
+    cls: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any], positional: int, observer: Any = None
+) -> Any:
+    """Run forward, which an ``observer`` may watch, and record it; ``positional`` arguments were given by position."""
+    ctx, result, outputs = ran(cls, args, kwargs, observer)
+    wanted = any(ctx.needs_input_grad) and modes.is_grad_enabled()
+    finished = _recorded(cls, ctx, args, outputs, positional) if wanted else [_detached(x, args) for x in outputs]
+    return tuple(finished) if isinstance(result, (tuple, list)) else finished[0]
+
+
+def ran(
+    cls: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any], observer: Any = None
+) -> tuple[FunctionCtx, Any, list[Any]]:
+    """Run forward without gradients; return its context, its result, and what is in that. TypeError for no tensors."""
+    ctx = FunctionCtx(tuple(isinstance(x, Tensor) and x._slot is not None for x in args))
+    with modes.under(modes.current()._replace(grad=False, recorder=observer)):
         if not _is_split(cls):
             result = cls.forward(ctx, *args, **kwargs)
         else:
@@ -105,8 +123,7 @@ def _apply(cls: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]) -
         if not isinstance(x, Tensor) and x is not None and not isinstance(result, tuple):
             raise TypeError(f"{cls.__name__}.forward: expected to return a Tensor, or a tuple, got {type(x).__name__}")
     ctx._once = bool(getattr(cls, "clear_saved_tensors_on_access", False))
-    finished = _recorded(cls, ctx, args, outputs, positional) if wanted else [_detached(x, args) for x in outputs]
-    return tuple(finished) if isinstance(result, (tuple, list)) else finished[0]
+    return ctx, result, outputs
 
 
 MAPPED: list[Callable[..., Any]] = []

@@ -1,0 +1,184 @@
+"""Calls of an ``autograd.Function`` in compiled functions: Python between native stretches, forward and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from kernels.arrays.specs import Spec
+from kernels.arrays.sweep_interface import Array
+from kernels.instructions import python_pullbacks
+from kernels.instructions.entries import Instruction
+from kernels.programs.machine import GuardMissed
+from tape.compiled.sameness import same_params
+from tape.engine.rules import custom_function
+from tape.engine.rules.custom_calls import Call
+from tape.random import Draw
+from tape.tensors.tensor import Tensor, as_array, leaf, scalar_or_array
+from tape.tensors.view_families import base_of, is_view
+
+_TENSOR = object()
+"""Stands for a tensor among the arguments of a call."""
+_FIXED = (bool, int, float, complex, str, bytes, type(None), np.dtype, np.generic, type)
+
+
+class FunctionCall:
+    """A call as it was recorded: the Function, its arguments short of the values of tensors, the specs of its results.
+
+    Raises NotImplementedError for what a program cannot call again.
+    """
+
+    def __init__(
+        self, cls: Any, args: Sequence[Any], kwargs: dict[str, Any], positional: int, outputs: Sequence[Any]
+    ) -> None:
+        self.cls, self.kwargs, self.positional = cls, kwargs, positional
+        self.args = [_TENSOR if isinstance(x, Tensor) else x for x in args]
+        self.needs = [isinstance(x, Tensor) and x._slot is not None for x in args]
+        for x in (*self.args, *kwargs.values()):
+            if x is not _TENSOR and not _is_fixed(x):
+                raise NotImplementedError(f"{self.name} takes a {type(x).__name__}")
+        for x in outputs:
+            if not isinstance(x, Tensor):
+                raise NotImplementedError(f"{self.name} returns a {type(x).__name__}")
+            if is_view(x) or any(x is a for a in args):
+                raise NotImplementedError(f"{self.name} returns an argument, or a view")
+        self.specs = [x.spec for x in outputs]
+        self.graded = [x._slot is not None for x in outputs]
+        """Which results have a gradient."""
+        if len({spec.dtype for spec in self.specs}) > 1:
+            raise NotImplementedError(f"{self.name} returns several dtypes")
+
+    @property
+    def name(self) -> str:
+        """What errors call it."""
+        return f"the Function {self.cls.__name__}"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FunctionCall) and same_params(self._identity(), other._identity())
+
+    def __hash__(self) -> int:
+        return hash((self.cls, len(self.args)))
+
+    def _identity(self) -> tuple[Any, ...]:
+        keywords = tuple(sorted(self.kwargs.items()))
+        return self.cls, tuple(self.args), keywords, tuple(self.needs), tuple(self.specs), tuple(self.graded)
+
+    def __str__(self) -> str:
+        return str(self.cls.__name__)
+
+    def _filled(self, tensors: Sequence[Tensor]) -> tuple[Any, ...]:
+        """Return the arguments of a call with these tensors."""
+        remaining = iter(tensors)
+        return tuple([next(remaining) if x is _TENSOR else x for x in self.args])
+
+    def run(self, values: list[Array]) -> tuple[list[Array], Instruction | None]:
+        """Run forward; return the results, and what the tape would save if one has a gradient."""
+        needs = [need for need, x in zip(self.needs, self.args, strict=True) if x is _TENSOR]
+        tensors = [leaf(scalar_or_array(x), requires_grad=need) for x, need in zip(values, needs, strict=True)]
+        args = self._filled(tensors)
+        ctx, _, outputs = custom_function.ran(self.cls, args, self.kwargs)
+        specs = [(x.spec.shape, x.spec.dtype) if isinstance(x, Tensor) else None for x in outputs]
+        if specs != [(spec.shape, spec.dtype) for spec in self.specs] or ctx._dirty:
+            raise GuardMissed(-1, b"", self.name)
+        results = [as_array(x) for x in outputs]
+        if not any(self.graded):
+            return results, None
+        graded = [k for k, has in enumerate(self.graded) if has]
+        call = Call(self.cls, ctx, args, outputs, graded, self.positional)
+        kept = call.values()
+        sources = tuple([x.spec if need else None for x, need in zip(tensors, needs, strict=True)])
+        form = python_pullbacks.function(f"{self.cls.__name__}Backward", sources, None, len(kept))
+        return results, Instruction(0, 0, 0, tuple([x._slot for x in tensors]), (call, *kept), form)
+
+    def gradients(self, g: Array, saved: dict[str, Any], specs: tuple[Spec | None, ...]) -> list[Array | None]:
+        """Run backward on the cotangents of the results that one has reached."""
+        del specs
+        instruction = saved["context"]
+        ends = np.cumsum([spec.size for spec in self.specs]).tolist()
+        flat = zip(self.specs, ends, strict=True)
+        parts = [g] if len(ends) == 1 else [g[end - spec.size : end].reshape(spec.shape) for spec, end in flat]
+        arrived = {k: part for k, part in enumerate(parts) if self.graded[k] and _is_reached(part)}
+        if not arrived:
+            return [None] * len(instruction.form.specs)
+        return instruction.saved[0].pull(instruction, None, {instruction.slot: arrived}, batch=0)  # type: ignore[no-any-return]
+
+    def on_tensors(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Call the Function as in dynamic mode."""
+        result = self.cls.apply(*self._filled(tensors), **self.kwargs)
+        return list(result) if isinstance(result, (tuple, list)) else [result]
+
+
+class Inside:
+    """Watches forward while a call is recorded: it may use its arguments, and nothing else that the call made."""
+
+    def __init__(self, knows: Callable[[Tensor], bool], stop: Callable[[str], None], args: Sequence[Any]) -> None:
+        self._knows, self._stop = knows, stop
+        self._args = {id(x) for x in args if isinstance(x, Tensor)}
+
+    def _look(self, *tensors: Any) -> None:
+        for x in tensors:
+            mine = isinstance(x, Tensor) and (id(x) in self._args or id(base_of(x)) in self._args)
+            if isinstance(x, Tensor) and not mine and self._knows(x):
+                self._stop("a Function that uses more of the call than its arguments")
+
+    def _changes(self, x: Tensor) -> None:
+        if self._knows(x):
+            self._stop("a Function that changes its arguments")
+
+    def notify(self, op: Any, operands: tuple[Any, ...], result: Tensor, params: tuple[Any, ...]) -> None:
+        """Look at the operands of an operation."""
+        del op, result, params
+        self._look(*operands)
+
+    def is_argument(self, x: Tensor) -> bool:
+        """Return False: nothing here is a program's."""
+        del x
+        return False
+
+    def overwrites(self, x: Tensor, value: Any) -> None:
+        """Look at a write."""
+        self._look(value)
+        self._changes(x)
+
+    def wrote(self, op: Any, x: Tensor, value: Any, params: tuple[Any, ...]) -> None:
+        """Look no further: it was looked at before."""
+
+    def taken(self, x: Tensor, value: Tensor) -> None:
+        """Look at a tensor that takes over another's value."""
+        self._look(value)
+        self._changes(x)
+
+    def replaces(self, x: Tensor, other: Tensor) -> None:
+        """Look at a tensor that gets another's memory."""
+        self._look(other)
+        self._changes(x)
+
+    def becomes_view(self, x: Tensor, name: str) -> None:
+        """Look at a tensor that changes its shape."""
+        del name
+        self._changes(x)
+
+    def note_unrecorded(self, tensor: Tensor | None, what: str) -> None:
+        """Look at what is used."""
+        del what
+        self._look(tensor)
+
+    def note_drawn(self, tensor: Tensor, draw: Draw) -> None:
+        """Refuse: replays draw before they run."""
+        del tensor, draw
+        self._stop("a Function that draws random numbers")
+
+    def note_escape(self, tensor: Tensor) -> None:
+        """Look at what becomes NumPy's."""
+        self._look(tensor)
+
+
+def _is_fixed(x: Any) -> bool:
+    return all(map(_is_fixed, x)) if type(x) is tuple else isinstance(x, _FIXED) or callable(x)
+
+
+def _is_reached(cotangent: Array) -> bool:
+    """Whether anything but -0.0, the mark of nothing, stands in a cotangent."""
+    return bool(np.any((cotangent != 0.0) | ~np.signbit(cotangent)))
