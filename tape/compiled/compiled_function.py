@@ -19,7 +19,7 @@ from tape.compiled import loaded_function
 from tape.compiled.call_key import Call, call_of, inputs_of, shared_input
 from tape.compiled.compiled_program import CompiledProgram
 from tape.compiled.explanation import explained
-from tape.compiled.recordings import Again, Recording, record_call
+from tape.compiled.recordings import Recording, record_call
 from tape.compiled.results import as_given, same_results
 from tape.compiled.specialization import Specialization
 from tape.errors import CompileWarning
@@ -29,7 +29,7 @@ from tape.programs.profiling import Profile
 from tape.tensors import modes
 from tape.tensors.tensor import Tensor
 from tape.tensors.view_families import counter_of
-from tape.watching.watched import watches_of
+from tape.watching.watched import changed_of, watches_of
 
 _FIRST = 3
 """The call that is the first replay; the next one is checked, then calls 8, 16, ..."""
@@ -113,8 +113,9 @@ class CompiledFunction:
                 )
                 return None
             self._states += 1
-            watches = watches_of(self.__wrapped__, call.fixed)
-            started = Specialization(call, watches, lambda program: self._finished(program, call))
+            started = Specialization(
+                call, watches_of(self.__wrapped__, call.fixed), lambda program: self._finished(program, call)
+            )
             if started.dynamic:
                 self._warn(started.dynamic)
             self._keys.setdefault(call.key, []).append(started)
@@ -168,9 +169,9 @@ class CompiledFunction:
         """Record a call."""
         states = [state for known in list(self._keys.values()) for state in list(known)]
         read = [(x, x.tobytes()) for state in states for x in state.arrays()]
-        result, recording = self._record(call, again=current.again)
+        result, recording = self._record(call, current)
         self.calls["recorded"] += 1
-        changed = current.changed()
+        changed = current.changed() or changed_of(recording.reads.watches.values())
         if any(x.tobytes() != content for x, content in read):
             changed = changed or "an array from outside, which NumPy wrote to"
         impure = recording.impure or (f"the call itself changed {changed}" if changed else "")
@@ -181,8 +182,8 @@ class CompiledFunction:
                 self._take_in(current, call.key, recording)
         return result
 
-    def _record(self, call: Call, *, again: Again) -> tuple[Any, Recording]:
-        """Call the function, recorded, perhaps ``again``; return its result as the caller gets it."""
+    def _record(self, call: Call, current: Specialization) -> tuple[Any, Recording]:
+        """Call the function, recorded; return its result as the caller gets it."""
         inputs = inputs_of(call.values)
         before = [counter_of(x)[0] for x in inputs]
 
@@ -190,7 +191,7 @@ class CompiledFunction:
             args, kwargs = call.filled(tensors)
             return self.__wrapped__(*args, **kwargs)
 
-        result, recording = record_call(run, inputs, again=again)
+        result, recording = record_call(run, inputs, again=current.again, codes=current.codes)
         _write_back(call.values, inputs, before)
         recording.check_written(call.values)
         return as_given(result, tensors=call.tensors or not call.values), recording

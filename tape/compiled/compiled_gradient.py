@@ -12,7 +12,8 @@ from tape.compiled import loaded_function
 from tape.compiled.call_key import Call, call_of, input_of
 from tape.compiled.compiled_function import CompiledFunction
 from tape.compiled.compiled_program import CompiledProgram, as_number
-from tape.compiled.recordings import Again, Recording, record_call
+from tape.compiled.recordings import Recording, record_call
+from tape.compiled.specialization import Specialization
 from tape.engine.backward import grad
 from tape.tensors.pytrees import LEAF, Structure, flattened
 from tape.tensors.tensor import Tensor, constant_tensor, leaf, scalar_or_array
@@ -106,7 +107,7 @@ class CompiledGradient(CompiledFunction):
         args, kwargs = call.filled(call.values)
         return self.__wrapped__(*args, **kwargs)
 
-    def _record(self, call: Call, *, again: Again) -> tuple[Any, Recording]:
+    def _record(self, call: Call, current: Specialization) -> tuple[Any, Recording]:
         assert call.chosen is not None
         chosen, structure = call.chosen
         inputs = [_variable(x) if i in chosen else input_of(x) for i, x in enumerate(call.values)]
@@ -115,7 +116,7 @@ class CompiledGradient(CompiledFunction):
             args, kwargs = call.filled(tensors)
             return self._by.function(*args, **kwargs)
 
-        result, recording = record_call(run, inputs, again=again, graded=True)
+        result, recording = record_call(run, inputs, again=current.again, codes=current.codes, graded=True)
         if any(isinstance(x, Tensor) for x in recording.outer) and _are_tensors(call):
             self._reaches_out = recording.discarded = True
             return self._run(call), recording

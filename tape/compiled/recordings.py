@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +25,7 @@ from tape.tensors.tensor import Tensor, as_array
 from tape.tensors.view_families import base_of, is_view
 from tape.transforms import signature
 from tape.watching.head_visits import HeadWatch
+from tape.watching.watched import CodeKey, Finder
 
 _HELD_BY_LOOP = 2
 """References to an object from the loop that counts them."""
@@ -53,6 +54,8 @@ class Recording:
         """What the recipe is of which loops were found: that has these without their bodies."""
         self.touched = [*recorder.taken_over, *recorder.replaced]
         self.template: Structure
+        self.reads: Finder
+        """What code that ran read from outside, of that which was not known."""
         self.kept: dict[int, Any] = {}
         self.discarded = False
         """Whether it tells of this call alone."""
@@ -91,18 +94,25 @@ class Again(enum.Enum):
 
 
 def record_call(
-    function: Callable[[list[Tensor]], Any], inputs: list[Tensor], *, again: Again, graded: bool = False
+    function: Callable[[list[Tensor]], Any],
+    inputs: list[Tensor],
+    *,
+    again: Again,
+    codes: Collection[CodeKey],
+    graded: bool = False,
 ) -> tuple[Any, Recording]:
     """Call a function on its arguments' tensors, recorded; return its result, whose tensors own their memory.
 
-    Where there was such a call, the user's lines are kept, and where values left for Python in it, loops are found.
-    ``graded`` turns gradient mode on.
+    Where there was such a call, the user's lines are kept, and what code reads that is not known by ``codes``; where
+    values left for Python in it, loops are found. ``graded`` turns gradient mode on.
     """
     before, recorder = modes.current(), CallRecorder(lines=again is not Again.FIRST)
-    mode = before._replace(recorder=recorder, grad=graded or before.grad)
-    watch = HeadWatch(recorder.visited) if again is Again.GUARDED else None
+    mode, watch, finder = before._replace(recorder=recorder, grad=graded or before.grad), None, Finder(codes)
+    if again is not Again.FIRST:
+        watch = HeadWatch(recorder.visited if again is Again.GUARDED else None, finder.note)
     leaves, template, outputs = modes.call_under(mode, _called, recorder, function, inputs, watch)
     recording = Recording(recorder, len(inputs))
+    recording.reads = finder
     recording.template, recording.recipe.outputs = template, outputs
     recording.recipe.steps.fit()
     recording.kept = {i: kept(x) for i, x in enumerate(leaves) if not isinstance(x, Tensor)}
@@ -110,7 +120,7 @@ def record_call(
     escaped = "" if recording.stopped else _escaped(recorder, leaves)
     if escaped:
         recording.impure = f"a tensor that the call made, {escaped}, stays behind somewhere else than in its result"
-    if watch is not None and not (watch.reason or recording.stopped):
+    if again is Again.GUARDED and watch is not None and not (watch.reason or recording.stopped):
         _roll(recording, recorder.visits)
     return template.filled(owned(leaves, inputs)), recording
 

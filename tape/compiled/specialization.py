@@ -15,7 +15,8 @@ from tape.compiled.call_key import Call
 from tape.compiled.compiled_program import CompiledProgram, GuardMissed, program_of
 from tape.compiled.recordings import Again, Recording, difference, shared_memory
 from tape.tensors.tensor import Array, Tensor
-from tape.watching.watched import Unseen, Watch, contents_of, tensors_in
+from tape.watching.snapshots import Content, contents_of, tensors_in
+from tape.watching.watched import CodeKey, Finder, Unseen, Watch, changed_of
 
 MOST_PROGRAMS = 32
 """Programs for calls with one key and one state of what is outside."""
@@ -29,18 +30,34 @@ LARGE = 1 << 20
 class Specialization:
     """Programs for one key, as long as what the function reads from outside is as it was."""
 
-    def __init__(self, call: Call, watches: list[Watch], finish: Callable[[CompiledProgram], CompiledProgram]) -> None:
+    def __init__(self, call: Call, reads: Finder, finish: Callable[[CompiledProgram], CompiledProgram]) -> None:
         self.signature = call.signature()
-        self.watches, self._finish = watches, finish
-        self.contents = contents_of(watches)
+        self._finish = finish
+        self.watches: list[Watch] = []
+        self._watched: set[Any] = set()
+        self.contents: list[Content] = []
+        self.codes: set[CodeKey] = set()
+        """The code of which it is known what it reads."""
         self.programs: list[CompiledProgram] = []
         self._pending: dict[tuple[bytes, ...], Recording] = {}
         self._differences = 0
         self.unrolled = ""
         """Why a loop stays Python."""
-        unseen = [watch.name for watch in watches if isinstance(watch, Unseen)]
-        self.dynamic = f"the function reads {unseen[0]}, which programs do not hold" if unseen else ""
+        self.dynamic = ""
         """Why calls stay dynamic; empty while they need not."""
+        self._watch(reads)
+
+    def _watch(self, reads: Finder) -> None:
+        """Watch what code reads from outside."""
+        found = [watch for key, watch in reads.watches.items() if key not in self._watched]
+        self.watches = [*self.watches, *found]
+        self._watched, self.codes = self._watched | reads.watches.keys(), self.codes | reads.codes
+        known = {id(content.array) for content in self.contents}
+        contents = contents_of([watch.expected for watch in found])
+        self.contents = [*self.contents, *[content for content in contents if id(content.array) not in known]]
+        unseen = [watch.name for watch in found if isinstance(watch, Unseen)]
+        if unseen:
+            self.dynamic = f"the function reads {unseen[0]}, which programs do not hold"
 
     def is_current(self) -> bool:
         """Whether what the function reads from outside is as it was."""
@@ -135,7 +152,7 @@ class Specialization:
 
     def changed(self) -> str:
         """Return what the function reads from outside and is not as it was; empty if nothing is."""
-        return next((watch.name for watch in self.watches if watch.changed()), "")
+        return changed_of(self.watches)
 
     def arrays(self) -> list[Array]:
         """Return the arrays from outside that calls have read."""
@@ -177,6 +194,9 @@ class Specialization:
             if recording.rolled.lacks_bodies(least=2):
                 self._pending[recording.path] = recording
                 return
+        self._watch(recording.reads)
+        if self.dynamic:
+            return
         program = self._finish(program_of(earlier, recording))
         if replaced is not None:
             program.hits, program.due = replaced.hits, replaced.due

@@ -19,7 +19,7 @@ from tape.watching import garbage_collections
 from tape.watching.code_reads import CodeReads, Scope, is_decided, reads_within
 from tape.watching.loop_states import State, state_of
 from tape.watching.python_loops import Comparison, Counter, Extent, PythonLoop, loops_of
-from tape.watching.watched import _SKIPPED
+from tape.watching.snapshots import SKIPPED
 
 Result = TypeVar("Result")
 Tracer = Callable[[FrameType, str, Any], Any]
@@ -52,16 +52,21 @@ class HeadVisit:
 
 
 class HeadWatch:
-    """Watches the heads of loops while a function runs in this thread.
+    """Watches the heads of loops, and what code begins to run, while a function runs in this thread.
 
-    ``visit`` is called at each visit of a head; if it returns False, not again before the loop is left. ``reason`` says
-    afterwards why its visits do not count, if so.
+    ``visit``, if there is one, is called at each visit of a head; if it returns False, not again before the loop is
+    left. ``begins`` is called with code and its globals, each once. ``reason`` says afterwards why its visits do not
+    count, if so.
     """
 
-    __slots__ = ("_executed", "_visit", "reason", "serials")
+    __slots__ = ("_begins", "_executed", "_visit", "reason", "serials")
 
-    def __init__(self, visit: Callable[[HeadVisit], Any]) -> None:
-        self._visit, self.reason = visit, ""
+    def __init__(
+        self,
+        visit: Callable[[HeadVisit], Any] | None,
+        begins: Callable[[CodeType, dict[str, Any]], Any] | None = None,
+    ) -> None:
+        self._visit, self._begins, self.reason = visit, begins, ""
         self.serials = itertools.count()
         self._executed: dict[tuple[int, int], tuple[int, CodeType, Any, Any]] = {}
         """The code that was called, with when that was last, its globals and builtins."""
@@ -98,8 +103,11 @@ class HeadWatch:
         code, plan, is_followed = _plans.get(id(frame.f_code)) or _look(frame)
         if is_followed:
             variables = frame.f_globals
-            self._executed[id(code), id(variables)] = next(self.serials), code, variables, frame.f_builtins
-        return None if plan is None else _Activation(self, plan).traced
+            key = id(code), id(variables)
+            if self._begins is not None and key not in self._executed:
+                self._begins(code, variables)
+            self._executed[key] = next(self.serials), code, variables, frame.f_builtins
+        return None if plan is None or self._visit is None else _Activation(self, plan).traced
 
     def add_executed(self, scope: Scope, since: int) -> None:
         """Add to a scope the code that was called since then."""
@@ -109,7 +117,7 @@ class HeadWatch:
 
     def notify(self, visit: HeadVisit) -> Any:
         """Report a visit."""
-        return self._visit(visit)
+        return self._visit is not None and self._visit(visit)
 
 
 class _Plan:
@@ -134,7 +142,7 @@ def _look(frame: FrameType) -> _Known:
     if frame.f_globals.get("_set") is object.__setattr__:  # written by kernels.foundation.data_classes
         module = "kernels"
     plan = None
-    if module.partition(".")[0] not in _SKIPPED:
+    if module.partition(".")[0] not in SKIPPED:
         loops = [loop for loop in loops_of(code).values() if not loop.reason]
         plan = _Plan(loops) if loops else None
     if len(_plans) >= _MOST_CODES:

@@ -1,0 +1,245 @@
+"""What a compiled function reads from outside: with another value there, it computes what Python would."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import tape
+
+pytestmark = pytest.mark.quick
+
+RATE = 2.0
+
+
+class Constants:
+    """Numbers as attributes of a class, and functions that read them."""
+
+    rate = 2.0
+
+    @staticmethod
+    def scaled(x: Any) -> Any:
+        return x * Constants.rate
+
+    @classmethod
+    def scaled_too(cls, x: Any) -> Any:
+        return x * cls.rate
+
+
+class Layer:
+    """An object with a number, called by whoever has it."""
+
+    inherited = 2.0
+
+    def __init__(self) -> None:
+        self.rate = 2.0
+        self.activation: Callable[[Any], Any] = tape.sin
+        self.parts = {"k": [1.0, 2.0]}
+
+    def __call__(self, x: Any) -> Any:
+        return x * self.rate * RATE
+
+    def scaled(self, x: Any) -> Any:
+        return x * self.parts["k"][1]
+
+    def activated(self, x: Any) -> Any:
+        return self.activation(x)
+
+    @property
+    def doubled(self) -> float:
+        return self.rate * 2
+
+
+class Slotted:
+    """An object without a dictionary."""
+
+    __slots__ = ("rate",)
+
+    def __init__(self) -> None:
+        self.rate = 2.0
+
+
+class Heir(Slotted):
+    """One whose slots are a base's."""
+
+    __slots__ = ()
+
+
+def factory(rate: float) -> tuple[Callable[[Any], Any], Callable[[float], None]]:
+    def scaled(x: Any) -> Any:
+        return x * rate
+
+    def change(to: float) -> None:
+        nonlocal rate
+        rate = to
+
+    return scaled, change
+
+
+def module(rate: float) -> Any:
+    made = types.ModuleType("made")
+    exec("def scaled(x):\n    return x * RATE\n", made.__dict__)  # noqa: S102 (a module of its own)
+    made.RATE = rate
+    return made
+
+
+def _aliased(thing: Any, name: str) -> Callable[[Any], Any]:
+    def f(x: Any) -> Any:
+        alias = thing
+        return x * getattr(alias, name)
+
+    return f
+
+
+def _set(thing: Any, name: str) -> Callable[[], None]:
+    return lambda: setattr(thing, name, 5.0)
+
+
+def a_class_attribute() -> Any:
+    return lambda x: x * Constants.rate, _set(Constants, "rate")
+
+
+def a_static_method() -> Any:
+    return lambda x: -Constants.scaled(x), _set(Constants, "rate")
+
+
+def a_class_method() -> Any:
+    return lambda x: -Constants.scaled_too(x), _set(Constants, "rate")
+
+
+def a_method() -> Any:
+    layer = Layer()
+    return lambda x: -layer.scaled(x), lambda: layer.parts["k"].__setitem__(1, 5.0)
+
+
+def a_property() -> Any:
+    layer = Layer()
+    return lambda x: x * layer.doubled, _set(layer, "rate")
+
+
+def a_function_as_attribute() -> Any:
+    layer = Layer()
+    return layer.activated, lambda: setattr(layer, "activation", tape.cos)
+
+
+def a_function_as_cell() -> Any:
+    activation = tape.sin
+
+    def change() -> None:
+        nonlocal activation
+        activation = tape.cos
+
+    return lambda x: -activation(x), change
+
+
+def objects_in_a_list() -> Any:
+    layers = [Layer(), Layer()]
+
+    def network(x: Any) -> Any:
+        for layer in layers:
+            x = layer(x)
+        return x
+
+    return network, _set(layers[1], "rate")
+
+
+def what_objects_in_a_list_read() -> Any:
+    network, _ = objects_in_a_list()
+    return network, lambda: globals().__setitem__("RATE", 5.0)
+
+
+def an_object_under_another_name() -> Any:
+    layer = Layer()
+    return _aliased(layer, "rate"), _set(layer, "rate")
+
+
+def what_a_class_gives_an_object() -> Any:
+    return _aliased(Layer(), "inherited"), _set(Layer, "inherited")
+
+
+def slots() -> Any:
+    slotted = Slotted()
+    return lambda x: x * slotted.rate, _set(slotted, "rate")
+
+
+def slots_under_another_name() -> Any:
+    slotted = Heir()
+    return _aliased(slotted, "rate"), _set(slotted, "rate")
+
+
+def closures_of_one_factory() -> Any:
+    (first, _), (second, change) = factory(2.0), factory(3.0)
+    return lambda x: first(x) + second(x), lambda: change(5.0)
+
+
+def modules_with_like_functions() -> Any:
+    one, other = module(2.0), module(3.0)
+    return lambda x: one.scaled(x) + other.scaled(x), _set(other, "RATE")
+
+
+def a_function_by_another_name() -> Any:
+    made = {"f": module(2.0)}
+
+    def f(x: Any) -> Any:
+        found = next(iter(made.values()))
+        return found.scaled(x)
+
+    return f, _set(made["f"], "RATE")
+
+
+def the_object_of_a_partial() -> Any:
+    layer = Layer()
+    return functools.partial(Layer.__call__, layer), _set(layer, "rate")
+
+
+CASES = [
+    a_class_attribute, a_static_method, a_class_method, a_method, a_property, a_function_as_attribute,
+    a_function_as_cell, objects_in_a_list, what_objects_in_a_list_read, an_object_under_another_name,
+    what_a_class_gives_an_object, slots, slots_under_another_name, closures_of_one_factory,
+    modules_with_like_functions, a_function_by_another_name, the_object_of_a_partial,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("guarded", [False, True])
+def test_another_value_outside_is_seen(case: Callable[[], Any], guarded: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Constants, "rate", 2.0)
+    monkeypatch.setattr(Layer, "inherited", 2.0)
+    monkeypatch.setitem(globals(), "RATE", 2.0)
+    f, change = case()
+    compiled = tape.compile((lambda x: f(x) if x > 0 else -x) if guarded else f, check="never")
+    expected = f(tape.tensor(1.5)).item()
+    assert [compiled(1.5) for _ in range(4)] == [expected] * 4
+    assert sum(program.hits for program in compiled.programs) == 2, compiled.explain()
+    change()
+    changed = f(tape.tensor(1.5)).item()
+    assert changed != expected
+    assert [compiled(1.5) for _ in range(4)] == [changed] * 4
+    assert sum(program.hits for program in compiled.programs) == 4, compiled.explain()
+
+
+def test_a_function_with_an_assert_is_replayed() -> None:
+    def f(x: Any) -> Any:
+        assert x.ndim == 0
+        return x * 2
+
+    compiled = tape.compile(f)
+    assert [compiled(1.5) for _ in range(4)] == [3.0] * 4
+    assert compiled.programs
+
+
+def test_what_code_reads_that_was_found_while_it_ran_is_watched_for_changes_by_the_call() -> None:
+    made = [module(2.0)]
+    exec("def scaled(x):\n    global RATE\n    RATE += 1\n    return x * 2.0\n", made[0].__dict__)  # noqa: S102
+
+    def f(x: Any) -> Any:
+        return made[-1].scaled(x)
+
+    compiled = tape.compile(f)
+    with pytest.warns(tape.errors.CompileWarning, match="the call itself changed RATE of scaled"):
+        assert [compiled(1.5) for _ in range(4)] == [3.0] * 4
+    assert made[0].RATE == 6.0
