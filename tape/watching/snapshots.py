@@ -112,7 +112,9 @@ def _parts(value: Any) -> list[tuple[Any, Any]] | None:
 
 def attributes_of(value: Any) -> Iterator[tuple[Any, Any]]:
     """Yield the attributes of an object with their names, and the data of its classes."""
-    yield from getattr(value, "__dict__", {}).items()
+    variables = getattr(value, "__dict__", None)
+    if type(variables) is dict:
+        yield from variables.items()
     for kind in type(value).__mro__:
         if not is_decided(kind.__module__):
             names = kind.__dict__.get("__slots__", ())

@@ -74,9 +74,13 @@ class Finder:
 
     def note(self, code: types.CodeType, variables: dict[str, Any]) -> None:
         """Look at code that begins to run with these globals, reached in whatever way; its cells are not known."""
-        if (id(code), id(variables)) not in self.codes:
-            cells = tuple([types.CellType() for _ in code.co_freevars])
+        if (id(code), id(variables)) in self.codes:
+            return
+        cells = tuple([types.CellType() for _ in code.co_freevars])
+        try:
             self._look_at(types.FunctionType(code, variables, closure=cells), MISSING, 1)
+        except Exception as error:  # noqa: BLE001 (an object that cannot be looked at; the user's call goes on)
+            self.watches[code] = Unseen(f"{error!r} in {code.co_qualname}")
 
     def look(self, function: Any, receiver: Any = MISSING, depth: int = 0) -> None:
         """Look at a function, and those that it calls."""
