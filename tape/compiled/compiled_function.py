@@ -19,7 +19,7 @@ from tape.compiled import loaded_function
 from tape.compiled.call_key import Call, call_of, inputs_of, shared_input
 from tape.compiled.compiled_program import CompiledProgram
 from tape.compiled.explanation import explained
-from tape.compiled.recordings import Recording, record_call
+from tape.compiled.recording.recordings import Recording, record_call
 from tape.compiled.results import as_given, same_results
 from tape.compiled.specialization import Specialization
 from tape.errors import CompileWarning
@@ -134,7 +134,7 @@ class CompiledFunction:
         program, result = replayed
         if checked:
             self.calls["checked"] += 1
-            if not same_results(result, expected):
+            if not same_results(result, expected, rounds=program.recording.rounds):
                 current.dynamic = "a replay differed from dynamic mode"
                 self._warn(current.dynamic)
                 return expected

@@ -12,7 +12,7 @@ from tape.compiled import loaded_function
 from tape.compiled.call_key import Call, call_of, input_of
 from tape.compiled.compiled_function import CompiledFunction
 from tape.compiled.compiled_program import CompiledProgram, as_number
-from tape.compiled.recordings import Recording, record_call
+from tape.compiled.recording.recordings import Recording, record_call
 from tape.compiled.specialization import Specialization
 from tape.engine.backward import grad
 from tape.tensors.pytrees import LEAF, Structure, flattened

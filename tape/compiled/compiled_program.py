@@ -13,7 +13,7 @@ from kernels.arrays.specs import Spec
 from kernels.programs.machine import GuardMissed
 from kernels.programs.recording.program import ProgramError
 from tape.compiled.call_key import Call
-from tape.compiled.recordings import Recording, kept, live_sources
+from tape.compiled.recording.recordings import Recording, kept, live_sources
 from tape.foundation.dtypes import DEFAULT
 from tape.programs.interpreting import interpreted
 from tape.programs.program import Program

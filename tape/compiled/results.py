@@ -9,6 +9,9 @@ import numpy as np
 from tape.tensors.pytrees import flattened
 from tape.tensors.tensor import Array, Tensor
 
+_ROUNDING = 1 << 16
+"""Units in the last place of the largest element."""
+
 
 def as_given(result: Any, *, tensors: bool) -> Any:
     """Return a result with NumPy's values for tensors that do not require grad, unless tensors were given."""
@@ -30,26 +33,32 @@ def _plain(x: Tensor) -> Any:
     return float(array) if array.ndim == 0 and array.dtype.kind == "f" else array
 
 
-def same_results(one: Any, other: Any) -> bool:
-    """Whether two results are the same to the last bit; one nan is as good as another."""
+def same_results(one: Any, other: Any, *, rounds: bool = False) -> bool:
+    """Whether two results are the same to the last bit, or up to rounding; one nan is as good as another."""
     leaves, structure = flattened(one, none=True)
     others, other_structure = flattened(other, none=True)
-    return structure == other_structure and all(map(_same, leaves, others))
+    return structure == other_structure and all(_same(x, y, rounds) for x, y in zip(leaves, others, strict=True))
 
 
-def _same(x: Any, y: Any) -> bool:
+def _same(x: Any, y: Any, rounds: bool) -> bool:
     if isinstance(x, Tensor) != isinstance(y, Tensor):
         return False
     if isinstance(x, Tensor):
-        return (x._slot is None) == (y._slot is None) and _same(np.asarray(x._value), np.asarray(y._value))
+        return (x._slot is None) == (y._slot is None) and _same(np.asarray(x._value), np.asarray(y._value), rounds)
     if isinstance(x, (np.ndarray, np.generic, float)):
-        a, b = np.asarray(x), np.asarray(y)
-        if a.dtype != b.dtype or a.shape != b.shape:
-            return False
-        if a.dtype.kind != "f":
-            return bool(np.array_equal(a, b))
-        return bool(np.array_equal(a, b, equal_nan=True) and np.array_equal(_signs(a), _signs(b)))
+        return _same_arrays(np.asarray(x), np.asarray(y), rounds)
     return bool(x is y or (type(x) is type(y) and repr(x) == repr(y)))
+
+
+def _same_arrays(a: Array, b: Array, rounds: bool) -> bool:
+    if a.dtype != b.dtype or a.shape != b.shape:
+        return False
+    if a.dtype.kind != "f":
+        return bool(np.array_equal(a, b))
+    if rounds and a.size:
+        size = float(np.max(np.abs(b), where=np.isfinite(b), initial=0.0))
+        return bool(np.allclose(a, b, rtol=0.0, atol=_ROUNDING * np.finfo(a.dtype).eps * size, equal_nan=True))
+    return bool(np.array_equal(a, b, equal_nan=True) and np.array_equal(_signs(a), _signs(b)))
 
 
 def _signs(values: Array) -> Array:

@@ -13,7 +13,7 @@ import numpy as np
 
 from tape.compiled.call_key import Call
 from tape.compiled.compiled_program import CompiledProgram, GuardMissed, program_of
-from tape.compiled.recordings import Again, Recording, difference, shared_memory
+from tape.compiled.recording.recordings import Again, Recording, difference, shared_memory
 from tape.tensors.tensor import Array, Tensor
 from tape.watching.snapshots import Content, contents_of, tensors_in
 from tape.watching.watched import CodeKey, Finder, Unseen, Watch, changed_of
@@ -49,13 +49,13 @@ class Specialization:
 
     def _watch(self, reads: Finder) -> None:
         """Watch what code reads from outside."""
-        found = [watch for key, watch in reads.watches.items() if key not in self._watched]
-        self.watches = [*self.watches, *found]
+        watches = [watch for key, watch in reads.watches.items() if key not in self._watched]
+        self.watches = [*self.watches, *watches]
         self._watched, self.codes = self._watched | reads.watches.keys(), self.codes | reads.codes
         known = {id(content.array) for content in self.contents}
-        contents = contents_of([watch.expected for watch in found])
+        contents = contents_of([watch.expected for watch in watches])
         self.contents = [*self.contents, *[content for content in contents if id(content.array) not in known]]
-        unseen = [watch.name for watch in found if isinstance(watch, Unseen)]
+        unseen = [watch.name for watch in watches if isinstance(watch, Unseen)]
         if unseen:
             self.dynamic = f"the function reads {unseen[0]}, which programs do not hold"
 

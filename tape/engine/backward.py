@@ -12,13 +12,14 @@ import numpy as np
 from kernels.native.words import TAPE_BITS
 from tape import errors
 from tape.engine import short_backward
-from tape.engine.derivations import Derivation, derived
+from tape.engine.derivations import Derivation, derived, takes_part
 from tape.engine.double_backward import RecordedRun, gradients
 from tape.engine.graph import depth
 from tape.engine.graph.gradient_edges import tensors_of
 from tape.engine.graph.sweep_run import Run, ending
 from tape.engine.roots import batch_of, seeds_of, starts_of, weights_of
 from tape.engine.rules.accumulate_grad import accumulate, deliver
+from tape.recording import record
 from tape.recording.views import stack
 from tape.tensors import modes
 from tape.tensors.modes import user
@@ -100,11 +101,20 @@ def _run(
         run = RecordedRun(restrict=restrict, required=required, accumulates=accumulates)
         keys = run.observe(targets or ())
         run.sweep(starts_of(roots, weights))
+        _note(roots, asked=not accumulates)
         return run, keys
     run = Run(free=not retain, restrict=restrict, required=required, batch=batch, accumulates=accumulates)
     keys = run.observe(targets or ())
     run.sweep(seeds_of(roots, weights, batch))
+    _note(roots, asked=not accumulates)
     return run, keys
+
+
+def _note(roots: Sequence[Tensor], *, asked: bool) -> None:
+    """Note that a gradient was taken, to a recorder that takes no part in it, or was not asked to."""
+    if modes.active() is None and not (asked and takes_part(modes.current().recorder)):
+        for root in roots:
+            record.note_unrecorded(root, "a gradient")
 
 
 def _targets(inputs: Any) -> tuple[Tensor, ...] | None:
@@ -177,20 +187,35 @@ def _by_run(
     required = not (allow_unused or materialize_grads)
     batch = batch_of(weights) if is_grads_batched else 0
     zeros = (batch, create_graph) if materialize_grads else None
-    if hasattr(modes.current().recorder, "derived"):  # vmap's, or that of a compiled call
+    if takes_part(modes.current().recorder):
         derivation = Derivation(partial(_again, retain=retain, create=create_graph), pulls=True, create=create_graph)
         mapped = _used(derived(derivation, roots, wanted, _ones(roots, weights), batch), required=required)
         return tuple(_gradient(g, x, zeros) for g, x in zip(mapped, wanted, strict=True))
-    if create_graph and not batch and (recorded := gradients(roots, wanted, weights)) is not None:
+    results = _asked(roots, wanted, weights, batch, retain=retain, create=create_graph, required=required)
+    return tuple(_gradient(result, x, zeros) for result, x in zip(results, wanted, strict=True))
+
+
+def _asked(
+    roots: Sequence[Tensor],
+    wanted: Sequence[Tensor],
+    weights: Any,
+    batch: int,
+    *,
+    retain: bool,
+    create: bool,
+    required: bool,
+) -> Sequence[Tensor | None]:
+    """Return gradients, without asking a recorder to take part."""
+    if create and not batch and (recorded := gradients(roots, wanted, weights)) is not None:
         return recorded
-    if batch and create_graph:
-        return _by_rows(roots, wanted, weights, batch, allow_unused=not required, materialize=materialize_grads)
-    with ending(recorded=create_graph):
-        run, keys = _run(roots, weights, wanted, retain, create_graph, required=required, batch=batch)
+    if batch and create:
+        return _by_rows(roots, wanted, weights, batch, allow_unused=not required)
+    with ending(recorded=create):
+        run, keys = _run(roots, weights, wanted, retain, create, required=required, batch=batch)
         run.check_used(keys)
         results = [run.result(key) for key in keys]
         run.deliver()
-    return tuple(_gradient(result, x, zeros) for result, x in zip(results, wanted, strict=True))
+    return results
 
 
 def _used(gradients: list[Tensor | None], *, required: bool) -> list[Tensor | None]:
@@ -226,8 +251,7 @@ def _again(
     again: bool = False,
 ) -> list[Tensor | None]:
     """Return gradients for a recorder; ``again``: keep the graph, since it will ask for them once more."""
-    results = grad(roots, inputs, weights, retain or again, create, allow_unused=True, is_grads_batched=rows > 0)
-    return list(results)
+    return list(_asked(roots, inputs, weights, rows, retain=retain or again, create=create, required=False))
 
 
 def _by_rows(
@@ -237,7 +261,6 @@ def _by_rows(
     batch: int,
     *,
     allow_unused: bool,
-    materialize: bool,
 ) -> tuple[Tensor | None, ...]:
     """Return batched gradients that can be differentiated: one recorded sweep for each cotangent."""
     rows = [
@@ -247,7 +270,6 @@ def _by_rows(
             [None if w is None else w[k] for w in weights],
             create_graph=True,
             allow_unused=allow_unused,
-            materialize_grads=materialize,
         )
         for k in range(batch)
     ]

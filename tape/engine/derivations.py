@@ -25,11 +25,16 @@ class Derivation(NamedTuple):
     create: bool | None
 
 
+def takes_part(recorder: Any) -> bool:
+    """Whether a recorder computes derivatives itself."""
+    return hasattr(recorder, "derived")
+
+
 def derived(
     derivation: Derivation, outputs: Sequence[Tensor], inputs: Sequence[Tensor], weights: Sequence[Tensor], rows: int
 ) -> Derivatives:
     """Compute derivatives, or let the recorder do it, if it has a ``derived`` of its own."""
-    derive: Any = getattr(modes.current().recorder, "derived", None)
-    if derive is None:
-        return derivation.run(outputs, inputs, weights, rows)
-    return derive(derivation, outputs, inputs, weights, rows)  # type: ignore[no-any-return]
+    recorder: Any = modes.current().recorder
+    if takes_part(recorder):
+        return recorder.derived(derivation, outputs, inputs, weights, rows)  # type: ignore[no-any-return]
+    return derivation.run(outputs, inputs, weights, rows)

@@ -25,7 +25,7 @@ from tape.kinds.rules_on_tensors import full
 from tape.operations import indexing
 from tape.recording import views
 from tape.recording.packed_values import Packed
-from tape.tensors import hooks, view_families
+from tape.tensors import hooks, modes, view_families
 from tape.tensors.tapes import Tape
 from tape.tensors.tensor import AccumulateGrad, Tensor, constant_tensor
 
@@ -56,11 +56,12 @@ class RecordedSweep:
         """Sweep; return the gradients of leaves. Native sweeps do not warn of overflows and the like, either."""
         step = self._quick if self.quiet else self._step if self.anomaly is None else anomaly.induced(self._step)
         wanted, stops = self.state.relevant, self._stops() if hooks.LEAVES else None
+        known = getattr(modes.current().recorder, "with_tensors", None)
         self.err = np.geterr()
         with np.errstate(all="ignore"):
             for instruction in self.graph.marked:
                 if wanted is None or instruction.slot in wanted:
-                    step(instruction)
+                    step(instruction if known is None else known(instruction))
                     if stops and instruction.slot in stops:
                         self._serve(stops[instruction.slot])
             ends = [(key, leaf) for key, (leaf, _) in self.graph.ends.items() if key in self.buffers]

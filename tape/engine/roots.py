@@ -44,7 +44,6 @@ def starts_of(roots: Sequence[Tensor], weights: Sequence[Any]) -> list[tuple[Ten
     if len(roots) == 1 and weights[0] is None and type(roots[0]) is Tensor:  # the usual case
         root = roots[0]
         if root._form.spec is SCALAR and root._slot is not None:
-            recording.note_unrecorded(root, "a gradient")
             return [(root, constant_tensor(1.0))]
     for seed, root, weight in zip(seeds_of(roots, weights), roots, weights, strict=True):
         spec = seed.spec
@@ -66,7 +65,6 @@ def seeds_of(roots: Sequence[Tensor], weights: Sequence[Any], batch: int = 0) ->
         value = 1.0 if weight is None and spec.size == 1 else _cotangent(i, root, weight, batch)
         if root._slot is None:
             raise errors.GradError(errors.NO_GRAPH.format(i))
-        recording.note_unrecorded(root, "a gradient")
         seeds.append(Seed(root._slot, spec, value, family_offset(root)))
     return seeds
 

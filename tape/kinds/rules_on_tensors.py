@@ -47,10 +47,22 @@ def onto(value: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 def added(value: Tensor) -> Tensor:
     """Turn -0.0, the mark of no contribution, to 0.0."""
-    return value if negative_zeros(value) is None else value + 0.0
+    return value + 0.0 if _follower() is not None or marks_of(value) is not None else value
 
 
 def negative_zeros(value: Tensor) -> Any:
+    """Return where a tensor has -0.0; None if nowhere. To a recorder that follows this backward, that is a guard."""
+    follower = _follower()
+    return marks_of(value) if follower is None else follower.negative_zeros(value)
+
+
+def _follower() -> Any:
+    """Return the recorder that follows a recorded backward, operation by operation; None where there is none."""
+    recorder = modes.current().recorder if modes.active() is None else None
+    return recorder if hasattr(recorder, "negative_zeros") else None
+
+
+def marks_of(value: Tensor) -> Any:
     """Return where a tensor has -0.0; None if nowhere."""
     array: Any = value._value
     if (array != 0.0) if type(array) is float else np.count_nonzero(array) == array.size:

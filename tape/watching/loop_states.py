@@ -21,7 +21,7 @@ from tape.tensors import modes
 from tape.tensors.tensor import Tensor
 from tape.watching.code_reads import Scope, is_clock, is_decided
 
-_DEEPEST = 6
+_DEEPEST = 10
 _MOST = 1000
 """Parts that are looked at: items, attributes and variables."""
 _MOST_BYTES = 1 << 20

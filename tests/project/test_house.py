@@ -71,6 +71,7 @@ HOUSE = [
     "tape.pickled_programs",
     "tape.programs",
     "tape.watching",
+    "tape.compiled.recording",
     "tape.compiled",
     "tape.loading",
     "tape.ensembles",

@@ -1,4 +1,7 @@
-"""Saved values as tensors with their slots again, so that a recorded backward can be differentiated."""
+"""Saved values as tensors with their slots again, so that a recorded backward can be differentiated.
+
+Where a recorder follows the backward, saved values are the tensors themselves that it knows.
+"""
 
 from __future__ import annotations
 
@@ -58,6 +61,8 @@ class SavedTensors:
 
         A view keeps its slot, with its pattern in the gradient buffer of its family. ``turned`` reverses the dims.
         """
+        if type(value) is Tensor:
+            return views.t(value) if turned else value
         if type(slot) is int:
             source = self.by_slot.get(slot)
             if source is None or (source.form.kind == VIEW and self._superseded(self._version(source)[0])):
@@ -75,7 +80,9 @@ class SavedTensors:
         return result
 
     def tensor(self, slot: Any, value: Any, spec: Spec) -> Tensor:
-        """Return a saved value as a tensor with its slot; one tensor for each value and slot."""
+        """Return a saved value as a tensor with its slot; one tensor for each value and slot. A tensor is itself."""
+        if type(value) is Tensor:
+            return value
         if slot is None:
             return constant_tensor(value)
         key = slot, id(value)

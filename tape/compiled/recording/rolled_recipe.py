@@ -16,7 +16,7 @@ from kernels.programs.recording.lines import Lines
 from kernels.programs.recording.notifying_words import H_USED
 from kernels.programs.recording.program import Node, Recipe
 from kernels.programs.recording.program_words import StepKind, Steps
-from tape.compiled.rolling import (
+from tape.compiled.recording.rolling import (
     Body,
     DoesNotFitError,
     Ref,
@@ -28,7 +28,7 @@ from tape.compiled.rolling import (
     phis_of,
     spans_of,
 )
-from tape.compiled.sameness import same_kind
+from tape.compiled.recording.sameness import same_kind
 
 Step = tuple[StepKind, int, list[Any], int]
 """A kind, the result, operands (a number in a tuple), and the number of the line."""

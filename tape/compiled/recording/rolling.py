@@ -16,7 +16,7 @@ from kernels.kinds.write import Write
 from kernels.programs.recording.notifying_words import HEAD
 from kernels.programs.recording.program import Node, Recipe
 from kernels.programs.recording.program_words import StepKind
-from tape.compiled.sameness import same, same_kind
+from tape.compiled.recording.sameness import same, same_kind
 from tape.watching.head_visits import HeadVisit
 
 MOST_BODIES = 16

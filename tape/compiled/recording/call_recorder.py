@@ -6,6 +6,7 @@ It never raises: what it cannot follow is noted, with the line, and the call goe
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,18 +14,22 @@ from numpy.lib.array_utils import byte_bounds
 
 from kernels.arrays.specs import Spec, dense, fills, intern_spec, spec_of
 from kernels.codegen.tasks import NodeRef
+from kernels.instructions.entries import Instruction
 from kernels.instructions.form import Form
 from kernels.kinds.callback import FUNCTION, GRADIENT
 from kernels.native.memory import where
+from kernels.native.words import VIEW
 from kernels.ops.guards import GUARD
 from kernels.programs.recording.notifying_words import H_USED
 from kernels.programs.recording.program import Node, ProgramError
-from tape.compiled.function_calls import FunctionCall, Inside
-from tape.compiled.inner_gradients import Differentiated, GradientCall
-from tape.compiled.rolling import Visit
+from tape.compiled.recording.function_calls import FunctionCall, Inside
+from tape.compiled.recording.inner_gradients import Differentiated, GradientCall
+from tape.compiled.recording.known_tensors import KnownTensors
+from tape.compiled.recording.rolling import Visit
 from tape.engine.derivations import Derivation, Derivatives
 from tape.engine.forward_mode import needs_graph
 from tape.engine.rules import custom_function
+from tape.kinds import rules_on_tensors
 from tape.random import Draw
 from tape.tensors import modes
 from tape.tensors.program_recorder import CLONE, ProgramRecorder
@@ -67,6 +72,11 @@ class CallRecorder(ProgramRecorder):
         """Memory, from outside if it is there before the call, that the call wrote to."""
         self.replaced: list[Tensor] = []
         """Tensors, likewise, that were given other memory."""
+        self.tensors = KnownTensors(self.tables, self.recipe)
+        self.rounds = False
+        """Whether a backward was followed, whose gradients in turn may sum in another order than in dynamic mode."""
+        self.superseded: set[int] = set()
+        """Nodes whose tensors have become others, in place."""
         self.visits: list[Visit] = []
         """Those of the heads of loops."""
 
@@ -111,6 +121,8 @@ class CallRecorder(ProgramRecorder):
         """Identify a tensor that has taken over another's value with that one."""
         if id(x) not in self.nodes:
             self.replaced.append(x)
+        else:
+            self.superseded.add(self.nodes[id(x)])
         super().taken(x, value)
 
     def replaces(self, x: Tensor, other: Tensor) -> None:
@@ -166,10 +178,13 @@ class CallRecorder(ProgramRecorder):
         weights: Sequence[Tensor],
         rows: int,
     ) -> Derivatives:
-        """Take a gradient, and record it as a call."""
+        """Take a gradient, and record it as a call; or, if it can be differentiated, by what operations compute it."""
         create = needs_graph(outputs, inputs, weights) if derivation.create is None else derivation.create
-        if create or not derivation.pulls:
-            self.stop("a gradient of which a graph is created" if derivation.pulls else "a derivative")
+        if not derivation.pulls:
+            self.stop("a derivative in forward mode")
+        elif create and not self.stopped:
+            self.rounds = True
+            return derivation.run(outputs, inputs, weights, rows)
         refs = [] if self.stopped else self._references((*outputs, *inputs, *weights))
         with modes.under(modes.current()._replace(recorder=None)):
             gradients = derivation.run(outputs, inputs, weights, rows)
@@ -179,7 +194,11 @@ class CallRecorder(ProgramRecorder):
         to, by = len(outputs), len(outputs) + len(inputs)
         try:
             part = Differentiated(
-                self.recipe, self._forms(), [r.node for r in refs[:to]], [r.node for r in refs[to:by]]
+                self.recipe,
+                self._forms(),
+                self.superseded,
+                [r.node for r in refs[:to]],
+                [r.node for r in refs[to:by]],
             )
             call = GradientCall(part.recipe, len(inputs), [g is not None for g in gradients], rows)
             if len({g.spec.dtype for g in results}) > 1:
@@ -189,6 +208,25 @@ class CallRecorder(ProgramRecorder):
         except _REFUSED as error:
             self.stop(str(error))
         return gradients
+
+    def with_tensors(self, instruction: Instruction) -> Instruction:
+        """Return an instruction that a recorded backward comes to with tensors, known here, for what it saved."""
+        if self.stopped or instruction.form.kind == VIEW:
+            return instruction
+        saved = self.tensors.saved_by(instruction)
+        if saved is None:
+            self.stop(f"the gradient of {instruction.form.op.name}, of which a graph is created")
+            return instruction
+        return replace(instruction, saved=saved)
+
+    def negative_zeros(self, value: Tensor) -> Any:
+        """Return where a cotangent has -0.0, the mark of what was not contributed to; None if nowhere: a guard."""
+        marks = rules_on_tensors.marks_of(value)
+        if marks is not None:
+            self.stop("a gradient through a selection, of which a graph is created")
+        elif not self.stopped:
+            bool(((value == 0) & value.signbit()).any())
+        return marks
 
     def _forms(self) -> dict[int, Form]:
         """Return the forms of the results that are differentiable in dynamic mode, by node."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,8 +16,8 @@ from kernels.instructions.form import Form
 from kernels.kinds.view import Part, View
 from kernels.kinds.write import Write
 from kernels.programs.recording.program import Node, Recipe
-from kernels.programs.recording.program_words import StepKind
-from tape.compiled.sameness import same_kind
+from kernels.programs.recording.program_words import Step, StepKind
+from tape.compiled.recording.sameness import same_kind
 from tape.engine.backward import grad
 from tape.programs.interpreting import interpreted
 from tape.programs.pulling import Pulling
@@ -28,23 +28,29 @@ from tape.tensors.tensor import Tensor, scalar_or_array
 class Differentiated:
     """The steps of a recording that lead from some nodes to others, as a recipe of their own.
 
-    ``forms`` are the instruction forms of the results by node. What those steps use, and did not make, are its
-    arguments: ``operands`` are their nodes in the recording. NotImplementedError where memory was written meanwhile.
+    ``forms`` are the instruction forms of the results by node, ``superseded`` nodes of which they are not known, since
+    their tensors have become others. What those steps use, and did not make, are its arguments: ``operands`` are their
+    nodes in the recording. NotImplementedError where memory of these was written to.
     """
 
     def __init__(
-        self, recipe: Recipe, forms: Mapping[int, Form], outputs: Sequence[int], inputs: Sequence[int]
+        self,
+        recipe: Recipe,
+        forms: Mapping[int, Form],
+        superseded: Collection[int],
+        outputs: Sequence[int],
+        inputs: Sequence[int],
     ) -> None:
         self._old, self._forms, self.recipe = recipe, forms, Recipe()
+        self._superseded = superseded
         self.operands: list[int] = []
         self._inputs = set(inputs)
         self._places: dict[int, int] = {}
         self._kinds: dict[Any, int] = {}
         if any(recipe.family_of(node) != node for node in inputs):
             raise NotImplementedError("a gradient by a view")
-        if any(isinstance(kind.op, Write) for kind in recipe.steps.kinds):
-            raise NotImplementedError("a gradient after writes")
         steps = self._leading(outputs)
+        self._check_written([*outputs, *inputs], steps)
         self._made = {recipe.steps[at].result for at in steps}
         for node in inputs:
             self._place(node)
@@ -58,7 +64,9 @@ class Differentiated:
         family, reached, through = self._old.family_of, set(self._inputs), []
         for step in self._old.steps:
             form = self._forms.get(step.result)
-            if form is None or isinstance(step.op, (View, Part)) or step.result in self._inputs:
+            if step.result in self._superseded and any(family(o.node) in reached for o in nodes_of(step)):
+                raise NotImplementedError("a gradient after writes")
+            if form is None or isinstance(step.op, (View, Part, Write)) or step.result in self._inputs:
                 continue
             if any(
                 want and isinstance(o, NodeRef) and family(o.node) in reached
@@ -70,8 +78,18 @@ class Differentiated:
         for step in reversed(through):
             if step.result in needed:
                 steps.append(step.at)
-                needed.update(family(o.node) for o in step.operands if isinstance(o, NodeRef))
+                needed.update(family(o.node) for o in nodes_of(step))
         return steps[::-1]
+
+    def _check_written(self, ends: Sequence[int], steps: Sequence[int]) -> None:
+        """Raise where memory that is used was written to, earlier or later."""
+        old, kinds = self._old, self._old.steps.kinds
+        if not any(isinstance(kind.op, Write) for kind in kinds):
+            return
+        written = {old.base_of(step.result) for step in old.steps if isinstance(step.op, Write)}
+        used = [*ends, *[o.node for at in steps for o in nodes_of(old.steps[at])]]
+        if any(old.base_of(node) in written for node in used):
+            raise NotImplementedError("a gradient after writes")
 
     def _add(self, at: int) -> None:
         step, steps = self._old.steps[at], self.recipe.steps
@@ -109,6 +127,11 @@ class Differentiated:
         self.recipe.arguments.append(len(self.recipe.nodes))
         self.operands.append(node)
         return made
+
+
+def nodes_of(step: Step) -> list[NodeRef]:
+    """Return the operands of a step that are nodes."""
+    return [o for o in step.operands if isinstance(o, NodeRef)]
 
 
 class GradientCall:

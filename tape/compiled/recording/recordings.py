@@ -13,10 +13,10 @@ import numpy as np
 
 from kernels.native.memory import where
 from kernels.programs.recording.program import Node, ProgramError, Recipe, describe
-from tape.compiled.call_recorder import CallRecorder
-from tape.compiled.rolled_recipe import Rolled, rolled
-from tape.compiled.rolling import Trace, Visit, unrolled
-from tape.compiled.sameness import same, same_kind, same_params
+from tape.compiled.recording.call_recorder import CallRecorder
+from tape.compiled.recording.rolled_recipe import Rolled, rolled
+from tape.compiled.recording.rolling import Trace, Visit, unrolled
+from tape.compiled.recording.sameness import same, same_kind, same_params
 from tape.random import Draw
 from tape.recording.views import clone
 from tape.tensors import modes
@@ -43,6 +43,8 @@ class Recording:
         self.guards, self.stopped = recorder.guards, recorder.stopped
         self.outer, self.sources, self.readers = recorder.outer, recorder.sources, recorder.readers
         self.draws, self.kept_calls = recorder.draws, recorder.kept
+        self.rounds = recorder.rounds
+        """Whether gradients may round otherwise than in dynamic mode."""
         self.all_sources, self.all_readers = self.sources, self.readers
         """As they were recorded, by the nodes of that."""
         self.path = tuple([guard.value for guard in self.guards])

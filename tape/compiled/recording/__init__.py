@@ -1,0 +1,1 @@
+"""One call of a compiled function as it is recorded: operations, guards, loops, calls of Python."""
