@@ -41,8 +41,7 @@ class KeptReplay:
             free = self._another()
         machine, exchange = free
         try:
-            assert exchange.whole is not None
-            results = exchange.whole(*values)
+            results = exchange.whole(*values)  # type: ignore[misc]
             if type(results) is int:
                 if results:
                     raise machine.missed(results - 1)

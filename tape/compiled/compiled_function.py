@@ -69,7 +69,8 @@ class CompiledFunction:
             if program.is_mode(modes.current()) and state.is_current():
                 replayed = state.at_once(program, args)
                 if replayed is not None:
-                    self._fast = replayed[0], state
+                    if replayed[0] is not program:
+                        self._fast = replayed[0], state
                     return replayed[1][0]
         return self._called(args, kwargs)
 

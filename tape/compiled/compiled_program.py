@@ -131,16 +131,16 @@ class CompiledProgram(Program):
         if len(values) != len(leaves):
             return None
         arrays: list[Any] = []
-        rows: Any = zip(values, leaves, strict=True)
-        for x, (kind, spec, slot) in rows:
+        pairs: Any = zip(values, leaves)  # noqa: B905 (as many, and this is called most)
+        for x, (kind, spec, slot) in pairs:
             if type(x) is not kind:
                 return None
-            if spec is not None:
-                if x._form.spec is not spec or (x._slot is None) is slot:
-                    return None
-                arrays.append(x._value)
-            else:
+            if spec is None:
                 arrays.append(x)
+            elif x._form.spec is not spec or (x._slot is None) is slot:
+                return None
+            else:
+                arrays.append(x._value)
         return tuple(arrays)
 
     def _on_tensors(self, values: tuple[Any, ...]) -> tuple[Any] | None:

@@ -148,8 +148,9 @@ class Program(Seen):
 
     def _graded(self, arguments: Sequence[Any]) -> list[Tensor]:
         """Replay as one instruction of the tape."""
-        at_once = self._recorded_at_once(arguments, [x._value if isinstance(x, Tensor) else x for x in arguments])
-        return recorded(self, arguments, self._replayed(arguments)) if at_once is None else at_once
+        values = [x._value if isinstance(x, Tensor) else x for x in arguments]
+        at_once = self._recorded_at_once(arguments, values)
+        return recorded(self, arguments, self._replayed(arguments), values) if at_once is None else at_once
 
     def _recorded_at_once(
         self, arguments: Sequence[Any], values: Sequence[Any], known: CallForm | None = None
@@ -161,9 +162,9 @@ class Program(Seen):
         kept = self.pulling.kept
         if kept is None:
             results = self._whole(values, reverse=False)
-            return None if results is None else recorded(self, arguments, results)
+            return None if results is None else recorded(self, arguments, results, values)
         results = kept.forward(values)
-        return None if results is None else recorded(self, arguments, results[:-1], results[-1], known)
+        return None if results is None else recorded(self, arguments, results[:-1], values, results[-1], known)
 
     def _replayed(self, arguments: Sequence[Any]) -> list[Any]:
         """Return the results."""

@@ -27,6 +27,8 @@ from tape.recording import record
 from tape.tensors.tensor import Tensor
 
 NAME = "ReplayBackward"
+SAVED = object()
+"""Stands among the arguments of a replay for a tensor that the tape has saved."""
 _NO_TENSOR = "no tensor"
 
 
@@ -34,13 +36,14 @@ class CallForm(NamedTuple):
     """What calls on arguments of the same patterns have in common.
 
     ``table`` is what a sweep runs them back by, None where Python does; ``needs`` says of the program and of each
-    argument whether it requires grad, ``tensors`` which arguments are tensors.
+    argument whether it requires grad, ``tensors`` which arguments are tensors, ``saved`` stands for these if all are.
     """
 
     form: Form
     table: Array | None
     needs: list[bool]
     tensors: list[int]
+    saved: list[Any] | None
 
 
 class Pulling:
@@ -108,7 +111,8 @@ class Pulling:
         form = python_pullbacks.function(NAME, operands, spec, count)
         if table is not None:
             form.block[B_FIRST + I_KERNEL] = REPLAYED
-        return CallForm(form, table, [False, *[s is not None and s is not _NO_TENSOR for s in specs]], tensors)
+        saved = [SAVED] * len(specs) if len(tensors) == len(specs) else None
+        return CallForm(form, table, [False, *[s is not None and s is not _NO_TENSOR for s in specs]], tensors, saved)
 
     @functools.cached_property
     def reached(self) -> list[frozenset[int]]:

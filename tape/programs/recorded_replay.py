@@ -12,8 +12,8 @@ from kernels.arrays.sweep_interface import Array
 from kernels.instructions.entries import Instruction
 from tape.engine.rules.custom_calls import Call
 from tape.engine.rules.custom_contexts import FunctionCtx
-from tape.programs.pulling import CallForm, Pulling
-from tape.programs.replaying import SAVED, Replay
+from tape.programs.pulling import SAVED, CallForm, Pulling
+from tape.programs.replaying import Replay
 from tape.recording import record
 from tape.tensors import modes, tapes
 from tape.tensors.hooks import Hooks
@@ -110,29 +110,29 @@ def recorded(
     program: Any,
     arguments: Sequence[Any],
     results: Sequence[Any],
+    values: Sequence[Any],
     memory: Array | None = None,
     known: CallForm | None = None,
 ) -> list[Tensor]:
     """Return the results of a replay as tensors, recorded as one instruction with these arguments.
 
-    ``memory`` is what the replay left, for the pullback; ``known`` the form of the call, if it has been looked up.
+    ``values`` are those of the arguments; ``memory`` is what the replay left, for the pullback; ``known`` the form of
+    the call, if it has been looked up.
     """
     pulling: Pulling = program.pulling
     if not pulling.with_gradient:
         return result_tensors(pulling.specs, results)
     outputs = _outputs(pulling, results)
-    form, table, needs, places = known or pulling.call_form(arguments, kept=memory is not None)
+    form, table, needs, places, saved = known or pulling.call_form(arguments, kept=memory is not None)
     tensors, tape = arguments, modes.own_tape()
-    if len(places) == len(arguments):
-        call = ReplayCall(program, [SAVED] * len(places), needs)
-    else:
-        tensors, saved = [arguments[i] for i in places], [*arguments]
+    if saved is None:
+        tensors, values, saved = [arguments[i] for i in places], [values[i] for i in places], [*arguments]
         for i in places:
             saved[i] = SAVED
-        call = ReplayCall(program, saved, needs)
+    call = ReplayCall(program, saved, needs)
     kept = () if table is None else (table, memory)
     anchor = outputs[0] if len(outputs) == 1 else new(Tensor)
-    tape.record(anchor, form.code, tuple([x._slot for x in tensors]), (call, *[x._value for x in tensors], *kept))
+    tape.record(anchor, form.code, tuple([x._slot for x in tensors]), (call, *values, *kept))
     if len(outputs) > 1:
         _record_results(tape, pulling, outputs, anchor._slot, memory if kept else None)
     if memory is None or memory.nbytes >= tapes.LARGE:

@@ -17,11 +17,9 @@ from tape.engine.forward_mode import filled_with, fresh_input, needs_graph, pull
 from tape.engine.rules.custom_function import Function
 from tape.func import jvp
 from tape.programs.interpreting import interpreted
+from tape.programs.pulling import SAVED
 from tape.tensors import grad_modes, modes
 from tape.tensors.tensor import Tensor, constant_tensor, scalar_or_array
-
-SAVED = object()
-"""Stands among the arguments of a replay for a tensor that the tape has saved."""
 
 
 class Replay(Function):
