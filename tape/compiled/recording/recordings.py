@@ -29,6 +29,8 @@ from tape.watching.watched import CodeKey, Finder
 
 _HELD_BY_LOOP = 2
 """References to an object from the loop that counts them."""
+(_ALONE,) = map(sys.getrefcount, [object()])
+"""What is counted of an object that a list alone holds."""
 
 
 class Recording:
@@ -196,10 +198,15 @@ def _escaped(recorder: CallRecorder, leaves: list[Any]) -> str:
     held = recorder.held
     outside = {id(x) for x in (*recorder.outer, *recorder.readers.values(), *recorder.sources.values())}
     outside.update(id(held[i]) for i in range(len(recorder.recipe.arguments)))
-    counts = Counter(map(id, held)) + Counter(map(id, leaves)) + Counter(id(g.tensor) for g in recorder.guards)
-    counts += Counter(id(x._base) for x in held if isinstance(x, Tensor) and is_view(x))
-    for x in held:
-        if isinstance(x, Tensor) and id(x) not in outside and sys.getrefcount(x) > counts[id(x)] + _HELD_BY_LOOP:
+    shared = [k for k, count in enumerate(map(sys.getrefcount, held)) if count > _ALONE]
+    counts = Counter(map(id, leaves))
+    counts.update(map(id, map(held.__getitem__, shared)))
+    counts.update(id(g.tensor) for g in recorder.guards)
+    shared = [k for k in shared if isinstance(held[k], Tensor) and id(held[k]) not in outside]
+    if any(sys.getrefcount(held[k]) > counts[id(held[k])] + _HELD_BY_LOOP - 1 for k in shared):
+        counts.update(id(x._base) for x in held if isinstance(x, Tensor) and is_view(x))
+    for x in (held[k] for k in shared):
+        if sys.getrefcount(x) > counts[id(x)] + _HELD_BY_LOOP:
             return _made_by(recorder, x)
     return ""
 
@@ -237,7 +244,10 @@ def _differing_results(a: Recording, b: Recording) -> str:
 
 
 def _differing_constant(a: Recording, b: Recording) -> str:
-    for i, (x, y) in enumerate(zip(a.recipe.nodes, b.recipe.nodes, strict=True)):
+    ones, others = a.recipe.nodes, b.recipe.nodes  # nodes of one form are one object, most often
+    pairs = {pair: i for i, pair in enumerate(zip(map(id, ones), map(id, others), strict=True))}
+    for i in pairs.values():
+        x, y = ones[i], others[i]
         if not _alike(x, y) and not _live(a, b, i):
             return f"a constant {describe(x.spec)} that the call made, or read from outside, was another one"
     return ""
