@@ -24,6 +24,7 @@ from tape.tensors.pytrees import Structure, flattened
 from tape.tensors.tensor import Tensor, as_array
 from tape.tensors.view_families import base_of, is_view
 from tape.transforms import signature
+from tape.watching import garbage_collections
 from tape.watching.head_visits import HeadWatch
 from tape.watching.watched import CodeKey, Finder
 
@@ -114,7 +115,8 @@ def record_call(
     mode, watch, finder = before._replace(recorder=recorder, grad=graded or before.grad), None, Finder(codes)
     if again is not Again.FIRST:
         watch = HeadWatch(recorder.visited if again is Again.GUARDED else None, finder.note)
-    leaves, template, outputs = modes.call_under(mode, _called, recorder, function, inputs, watch)
+    under = mode, _called, recorder, function, inputs, watch
+    leaves, template, outputs = garbage_collections.rarely_collected(modes.call_under, *under)
     recording = Recording(recorder, len(inputs))
     recording.reads = finder
     recording.template, recording.recipe.outputs = template, outputs
