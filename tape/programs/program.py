@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -26,7 +27,7 @@ from tape.tensors.pytrees import Structure
 from tape.tensors.tensor import Tensor, constant_tensor, scalar_or_array
 from tape.transforms.signature import Signature, check_written, value_of
 
-_NOT_PICKLED = ("_pulling", "_first", "_machines", "_scalar", "_lock", "_single", "_tuple", "_formed", "is_plain")
+_NOT_PICKLED = ("pulling", "_first", "_machines", "_scalar", "_lock", "_single", "_tuple", "_formed", "is_plain")
 
 
 class Program(Seen):
@@ -63,7 +64,6 @@ class Program(Seen):
         self._first: dict[bool, Machine] = {}
         self._machines: dict[bool, list[Machine]] = {False: [], True: []}
         self._scalar: set[bool] = set()
-        self._pulling: Pulling | None = None
         self._lock = threading.Lock()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -139,12 +139,10 @@ class Program(Seen):
             return interpreted(self._recipe, arguments)
         return self._graded(arguments)
 
-    @property
+    @functools.cached_property
     def pulling(self) -> Pulling:
         """The program's pullback from cotangents of its results."""
-        if self._pulling is None:
-            self._pulling = Pulling(self._recipe)
-        return self._pulling
+        return Pulling(self._recipe)
 
     def _graded(self, arguments: Sequence[Any]) -> list[Tensor]:
         """Replay as one instruction of the tape."""

@@ -130,15 +130,21 @@ def recorded(
         for i in places:
             saved[i] = SAVED
     call = ReplayCall(program, saved, needs)
-    kept = () if table is None else (table, memory)
+    kept: tuple[Any, ...] = () if table is None else (table, memory)
     anchor = outputs[0] if len(outputs) == 1 else new(Tensor)
     tape.record(anchor, form.code, tuple([x._slot for x in tensors]), (call, *values, *kept))
     if len(outputs) > 1:
-        _record_results(tape, pulling, outputs, anchor._slot, memory if kept else None)
+        forms = pulling.kept_outputs if kept else pulling.outputs
+        slots = (anchor._slot,)
+        for k in pulling.with_gradient:
+            form, source = forms[k]
+            tape.record(outputs[k], form.code, slots, (source,))
+        if kept and outputs[k]._slot != slots[0] + len(pulling.with_gradient):
+            kept[1][-1] = 1  # a finalizer has recorded something between them: Python finds the results
     if memory is None or memory.nbytes >= tapes.LARGE:
         for k in pulling.with_gradient:
             record.watch(tape, outputs[k], tuple(arguments))
-    call.outputs = [y._slot for y in outputs]
+    call.outputs = tuple([y._slot for y in outputs])
     return outputs
 
 
@@ -157,15 +163,3 @@ def _outputs(pulling: Pulling, results: Sequence[Any]) -> list[Tensor]:
         y._value = value
         outputs.append(y)
     return outputs
-
-
-def _record_results(tape: tapes.Tape, pulling: Pulling, outputs: list[Tensor], slot: int, memory: Array | None) -> None:
-    """Record the results of a call with this slot, an instruction each."""
-    forms = pulling.outputs if memory is None else pulling.kept_outputs
-    following = slot
-    for k in pulling.with_gradient:
-        form, saved = forms[k]
-        tape.record(outputs[k], form.code, (slot,), (saved,))
-        following += 1
-    if memory is not None and outputs[k]._slot != following:
-        memory[-1] = 1  # a finalizer has recorded something between them: Python finds the results

@@ -45,7 +45,7 @@ class Call:
         """The numbers of outputs that have no gradient."""
         self.is_tensor = [isinstance(x, Tensor) for x in args]
         self.specs = [x.spec if isinstance(x, Tensor) else None for x in outputs]
-        self.outputs: list[Any] = []
+        self.outputs: Sequence[Any] = []
         self._values: list[Any] = []
         self.hooks: Hooks | None = None
         """The hooks of the node of a call with several results; those of one result are on the tape."""
