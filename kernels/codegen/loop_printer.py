@@ -26,6 +26,8 @@ from kernels.records.symbols import Functions, Symbol, bits_of, literal_of, sour
 BLOCK = 1024
 """Elements of a row whose angles are looked at before their sines are taken."""
 _POINTERS = {"float64": "f8", "float32": "f4", "int64": "i8", "int32": "i4", "bool": "b1"}
+DTYPES = frozenset(_POINTERS)
+"""Names of the dtypes that kernels read and write."""
 _addresses: Recent[Any, int] = Recent()  # new shapes share the kernels of others: to print one takes a millisecond
 
 

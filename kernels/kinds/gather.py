@@ -32,18 +32,21 @@ class Gather(Op):
     def form(
         self, specs: Any, spec: Spec, wanted: tuple[bool, ...] = (True,), params: tuple[Any, ...] = (), name: str = ""
     ) -> Form:
-        """Return the form of a read by positions ``i``, in elements of the source's gradient."""
-        (source,) = specs
+        """Return the form of a read by positions ``i``, in elements of the source's gradient.
+
+        They are saved; a second operand, where there is one, is a tensor of them.
+        """
+        source = specs[0]
         operands = (
             Operand("target", source.dtype, 0, (0,) * len(spec.shape)),
             Operand("g", spec.dtype, 1, spec.gradient),
             Operand("i", _INT64, 2, dense(spec.shape, _INT64.itemsize)),
         )
         loop = Loop(passed, spec.shape, operands, scatter=source.dtype.itemsize)
-        return Form(self, specs, spec, wanted, ("i",), (loop,), params, name)
+        return Form(self, specs, spec, wanted, ("i",), (loop, None)[: len(specs)], params, name)
 
     def lower(self, step: Step, lowering: Lowering) -> None:
-        """Copy the elements that places pick; ``params`` has them in elements of memory, and of the gradient."""
+        """Copy the elements that places pick, in elements of memory, and of the gradient: see Lowering.places."""
         node = node_of(step.operands[0])
         source, result = lowering.spec(node), lowering.spec(step.result)
         places = lowering.places(step)
@@ -57,7 +60,7 @@ class Gather(Op):
 
     def recomputed(self, form: Form, saved: tuple[Any, ...], *values: Any) -> Any:
         """Return the value of a result."""
-        (source,) = form.specs
+        source = form.specs[0]
         assert source is not None
         flat = np.zeros(source.buffer_size, source.dtype)
         np.ndarray(source.shape, source.dtype, flat, 0, source.gradient)[...] = values[0]

@@ -26,6 +26,8 @@ from kernels.records.op import Op
 from kernels.records.rule_text import Rule, passed
 
 _INT64 = np.dtype(np.int64)
+_PARTS = 2
+"""Operands of a write: the part, and the value; a third is a tensor of places in the part."""
 _FLOAT64, _FLOAT32 = np.dtype(np.float64), np.dtype(np.float32)
 
 
@@ -65,7 +67,7 @@ class Write(Op):
         lowering.keep_overwritten(step)
         part = lowering.spec(step.result)
         value = lowering.operand(step.operands[1], part.dtype)
-        if not step.params:
+        if len(step.operands) == _PARTS and not step.params:
             lowering.copy_between(value, step.result, adds=self.adds)
             return
         places, source = lowering.places(step), lowering.spec(value)

@@ -29,6 +29,8 @@ class GatherKind(Kind):
     def batched(self, step: Planned, operands: Sequence[Operand], spec: Spec) -> Tensor:
         """Pick from each example."""
         del spec
+        if not step.params:
+            return _by_places(*operands)
         x, key = located(operands[0], step.params[0])
         return indexing.index(x, key)
 
@@ -82,6 +84,13 @@ class _Along(Picking):
         step = spec.gradient[self.axis] // spec.dtype.itemsize if spec.shape else 0
         starts = self._starts() if self.starts is None else self.starts
         return np.asarray(super().places(instruction) * step + starts, np.int64)
+
+
+def _by_places(x: Operand, places: Operand) -> Tensor:
+    """Pick by places that are an operand, the same for each example."""
+    if x.batched or places.batched:
+        raise NotImplementedError("vmap: an index of a compiled function, computed in it, cannot be mapped")
+    return indexing.index(views.reshape(x.value, -1), places.value)
 
 
 def located(x: Operand, numbers: Array) -> tuple[Tensor, tuple[Any, ...]]:

@@ -15,7 +15,12 @@ class WriteKind(Kind):
 
     def batched(self, step: Planned, operands: Sequence[Operand], spec: Spec) -> None:
         """Write into all examples."""
-        part, value = operands
+        part, value, *places = operands
+        if places:
+            if part.batched or value.batched or places[0].batched:
+                raise NotImplementedError("vmap: an index of a compiled function, computed in it, cannot be mapped")
+            indexing.assign_at(part.value, (places[0].value,), value.value, step.op.name, adds=True)
+            return
         if not step.params:
             x, new = part.value, aligned(value, len(spec.shape))
             x.add_(new) if step.op.adds else x.copy_(new)

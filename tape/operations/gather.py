@@ -37,8 +37,10 @@ def take(input: Any, index: Any) -> Tensor:
     >>> tape.take(tape.tensor([[1.0, 2.0], [3.0, 4.0]]), tape.tensor([0, -1]))
     tensor([1., 4.])
     """
-    input, at = tensor_of(input), integer_indices.integers(index, "take")
-    size = input.spec.size
+    input = tensor_of(input)
+    if (followed := indexing.pick_followed(views.reshape(input, -1), (index,))) is not None:
+        return followed
+    at, size = integer_indices.integers(index, "take"), input.spec.size
     if at.size and not (-size <= at.min() and at.max() < size):
         wrong = at[(at < -size) | (at >= size)].reshape(-1)[0]
         raise IndexError(f"take: out of range: tried to access index {wrong} on a tensor of {size} elements.")
@@ -57,11 +59,35 @@ def gather(input: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> Te
     [[2.0], [3.0]]
     """
     del sparse_grad
-    input, at = tensor_of(input), integer_indices.integers(index, "gather")
+    input = tensor_of(input)
     axis, shape = dim_of(input, dim), input.spec.shape
+    if (followed := _followed_along(input, axis, index, broadcasts=False)) is not None:
+        return followed
+    at = integer_indices.integers(index, "gather")
     check_index("gather", input, axis, at)
     integer_indices.check_bounds(at, shape[axis] if shape else 1, axis, RuntimeError)
     return _along(input, axis, at)
+
+
+def _followed_along(x: Tensor, axis: int, index: Any, *, broadcasts: bool) -> Tensor | None:
+    """Return what an index tensor takes along an axis, for a recorder that follows its values; see pick_followed.
+
+    ``broadcasts``: in other dims it broadcasts with x, and counts negative ones from the end; else it may be shorter.
+    """
+    key = along_key(x, axis, index, broadcasts=broadcasts) if isinstance(index, Tensor) else ()
+    return indexing.pick_followed(x, key, wraps=broadcasts) if key else None
+
+
+def along_key(x: Tensor, axis: int, index: Tensor, *, broadcasts: bool = False) -> tuple[Any, ...]:
+    """Return the key of all axes by which an index tensor takes along one; empty where the shapes do not fit."""
+    shape = index.spec.shape
+    if not 0 < len(shape) == len(x.spec.shape):
+        return ()
+    pairs = [(n, m) for k, (n, m) in enumerate(zip(shape, x.spec.shape, strict=True)) if k != axis]
+    if any(n > m or (broadcasts and n < m) for n, m in pairs):
+        return ()
+    key = [np.arange(n).reshape([-1 if d == k else 1 for d in range(len(shape))]) for k, n in enumerate(shape)]
+    return (*key[:axis], index, *key[axis + 1 :])
 
 
 def _along(x: Tensor, axis: int, index: Array) -> Tensor:
@@ -97,9 +123,14 @@ def take_along_dim(input: Any, indices: Any, dim: int | None = None) -> Tensor:
     >>> tape.take_along_dim(x, tape.argsort(x), 1)
     tensor([[1., 2., 3.]])
     """
-    input, at = tensor_of(input), integer_indices.integers(indices, "take_along_dim")
+    input = tensor_of(input)
     if dim is None:
-        return take_along_dim(views.reshape(input, -1), at.reshape(-1), 0)
+        flat = views.reshape(indices, -1) if isinstance(indices, Tensor) else np.reshape(indices, -1)
+        return take_along_dim(views.reshape(input, -1), flat, 0)
+    followed = _followed_along(input, dim_of(input, dim), indices, broadcasts=True)
+    if followed is not None:
+        return followed
+    at = integer_indices.integers(indices, "take_along_dim")
     if at.ndim != len(input.spec.shape):
         raise RuntimeError(
             "take_along_dim(): input and indices should have the same number of dimensions, but got "
@@ -129,8 +160,13 @@ def index_select(input: Any, dim: int, index: Any) -> Tensor:
     >>> tape.index_select(tape.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]), 0, tape.tensor([2, 0])).tolist()
     [[5.0, 6.0], [1.0, 2.0]]
     """
-    input, at = tensor_of(input), integer_indices.integers(index, "index_select")
+    input = tensor_of(input)
     axis, shape = dim_of(input, dim), input.spec.shape
+    if isinstance(index, Tensor) and len(index.spec.shape) == 1 and shape:
+        followed = indexing.pick_followed(input, (*[slice(None)] * axis, index), wraps=False)
+        if followed is not None:
+            return followed
+    at = integer_indices.integers(index, "index_select")
     check_vector("index_select", at)
     if at.size and not (at.min() >= 0 and at.max() < (shape[axis] if shape else 1)):
         raise IndexError(
@@ -218,10 +254,12 @@ def _take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: 
     """Take along an axis, or of the flat array; ``mode`` wraps or clips what is out of bounds."""
     if out is not None:
         raise TypeError("np.take of a tensor takes no out=; use out.copy_(np.take(...))")
-    x, at = array_like(a), integer_indices.integers(indices, "np.take", TypeError)
+    x = array_like(a)
     x, along = (views.reshape(x, -1), 0) if axis is None else (x, dim_of(x, axis))
     x = x if x.spec.shape else views.reshape(x, 1)
-    n = x.spec.shape[along]
+    if mode == "raise" and (followed := indexing.pick_followed(x, (*[slice(None)] * along, indices))) is not None:
+        return followed
+    at, n = integer_indices.integers(indices, "np.take", TypeError), x.spec.shape[along]
     at = np.arange(n).take(at, mode=mode)  # type: ignore[call-overload]  # NumPy checks the mode and the bounds
     picked = picked_along(x, along, np.reshape(at, -1))
     return views.reshape(picked, (*x.spec.shape[:along], *np.shape(at), *x.spec.shape[along + 1 :]))
@@ -230,7 +268,9 @@ def _take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: 
 @implements(np.take_along_axis)
 def _take_along_axis(arr: Any, indices: Any, axis: int | None = -1) -> Tensor:
     x = tensor_of(arr)
-    at = integer_indices.integers(indices, "np.take_along_axis", IndexError)
+    at = indices if isinstance(indices, Tensor) else integer_indices.integers(indices, "np.take_along_axis", IndexError)
+    if at.dtype.kind not in "iu" and at.size:
+        raise IndexError(f"np.take_along_axis(): Expected dtype int32/int64 for index, but got {at.dtype.name}")
     if axis is None and at.ndim != 1:
         raise ValueError("when axis=None, `indices` must have a single dimension.")
     if axis is not None and at.ndim != len(x.spec.shape):

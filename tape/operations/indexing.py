@@ -12,7 +12,7 @@ from kernels.arrays.specs import dense, spec_of
 from kernels.kinds.view import View
 from kernels.native.words import OP_PART
 from kernels.ops.registry import OPS
-from tape.operations import writes
+from tape.operations import computed_places, writes
 from tape.recording import integer_indices, record, views
 from tape.recording.pick_calls import by_index, enter_picked
 from tape.recording.views import VIEWS, clone
@@ -72,6 +72,9 @@ def _is_array(key: Any) -> bool:
 
 def _gather(x: Tensor, key: Any) -> Tensor:
     """Copy the elements that arrays pick."""
+    items = key if isinstance(key, tuple) else (key,)
+    if (followed := pick_followed(x, items)) is not None:
+        return followed
     keys = integer_indices.array_key(key)
     spec, value = x.spec, integer_indices.picked(as_array(x), keys)
 
@@ -81,6 +84,29 @@ def _gather(x: Tensor, key: Any) -> Tensor:
         return (picked if alike else integer_indices.places(spec, spec.strides, keys)), picked
 
     return _picked(x, value, places)
+
+
+def pick_followed(x: Tensor, items: tuple[Any, ...], *, wraps: bool = True) -> Tensor | None:
+    """Copy the elements that index tensors pick, whose places operations compute, for a recorder that follows these.
+
+    None where there is no such recorder, they cannot be computed, or are out of bounds.
+    """
+    if not computed_places.is_followed(*items):
+        return None
+    x = in_order(x)
+    places = computed_places.places_of(x.spec, items, wraps=wraps)
+    if places is None:
+        return None
+    picked = as_array(x)[tuple([as_array(k) if isinstance(k, Tensor) else k for k in items])]
+    value = np.asarray(picked, order="C")
+    return record.finish(
+        _GATHER,
+        (x, places),
+        value,
+        lambda: _GATHER.form((x.spec, None), spec_of(value), (True, False)),
+        lambda _form: (as_array(places),),
+        (),
+    )
 
 
 def _picked(x: Tensor, value: Array, places: Callable[[], tuple[Array, Array]]) -> Tensor:
@@ -138,8 +164,30 @@ def put(x: Tensor, numbers: Array, source: Any, name: str, *, adds: bool = False
     return x
 
 
+def add_followed(x: Tensor, items: tuple[Any, ...], source: Any, name: str, *, wraps: bool, item: bool = False) -> bool:
+    """Add to the elements that index tensors pick, for a recorder that follows these; see pick_followed.
+
+    False, with nothing done, where that is not possible.
+    """
+    spec = x.spec
+    if not (
+        computed_places.is_followed(*items) and spec.strides == spec.gradient == dense(spec.shape, spec.dtype.itemsize)
+    ):
+        return False
+    places = computed_places.places_of(spec, items, wraps=wraps)
+    if places is None or not places.spec.shape:
+        return False
+    writes.check(x, name, reads=True)
+    part = record.region(x, VIEWS["view"], ((spec.size,),))
+    writes.store_at(part, (as_array(places),), (places,), source, name, adds=True, item=item)
+    return True
+
+
 def assign_at(x: Tensor, key: Any, source: Any, name: str, *, adds: bool = False, item: bool = True) -> None:
     """Write to the elements that arrays pick; the last of the values for one element stays, or they add up."""
+    items = key if isinstance(key, tuple) else (key,)
+    if adds and add_followed(x, items, source, name, wraps=True, item=item):
+        return
     writes.check(x, name, reads=adds)
     keys = integer_indices.array_key(key)
     spec = x.spec

@@ -108,13 +108,23 @@ def rewrite(x: Tensor, value: Tensor) -> None:
 
 
 def store_at(
-    x: Tensor, key: Any, places: tuple[Array, Array], source: Any, name: str, *, adds: bool = False, item: bool = True
+    x: Tensor,
+    key: Any,
+    places: tuple[Array, Array] | tuple[Tensor],
+    source: Any,
+    name: str,
+    *,
+    adds: bool = False,
+    item: bool = True,
 ) -> None:
     """Write a value, broadcast, to the elements that ``key`` picks.
 
-    ``places`` are their indices in the memory and in the gradient; without ``adds`` each must be there once.
+    ``places`` are their indices in the memory and in the gradient, or a tensor of both; without ``adds`` each must be
+    there once.
     """
-    value = value_to_write(source, places[1].shape, x.spec.dtype, name, item=item, casts=item)
+    picked = as_array(places[0]) if isinstance(places[0], Tensor) else places[-1]
+    assert isinstance(picked, np.ndarray)
+    value = value_to_write(source, picked.shape, x.spec.dtype, name, item=item, casts=item)
     tape = wanted(x, value)
     if meets(x, value):
         value = clone(value)
@@ -128,7 +138,7 @@ def store_at(
     _count(x)
     op = _PUT if adds else _COPY
     if tape is not None:
-        record(x, value, tape, op, places[1])
+        record(x, value, tape, op, picked)
     notify_written(op, x, value, places)
 
 

@@ -175,7 +175,8 @@ class Recorder:
         else:
             form = None
         self.mark_line()
-        self._step(op, (NodeRef(part), self.reference(value)), part, params, form)
+        places = [self.reference(x) for x in params if isinstance(x, Tensor)]  # operands, as the index that they are of
+        self._step(op, (NodeRef(part), self.reference(value), *places), part, () if places else params, form)
 
     def taken(self, x: Tensor, value: Tensor) -> None:
         """Take in that a tensor has become what another is."""

@@ -6,7 +6,7 @@ NumPy's own inner loops, so that a replay agrees with dynamic mode in every bit.
 
 from __future__ import annotations
 
-from kernels.codegen.tasks import Tasks
+from kernels.codegen.tasks import Tasks, node_of
 from kernels.kinds.program_interface import Step as LoweredStep
 from kernels.programs.lowering.intermediates import Intermediates
 from kernels.programs.lowering.loop_tasks import Loops
@@ -64,7 +64,13 @@ class Lowering(Intermediates):
         return [s for s in steps if s.result > step.result]
 
     def places(self, step: LoweredStep) -> int:
-        """Return the node of a step's places in memory; its pullback reads those in the gradient."""
+        """Return the node of a step's places in memory; its pullback reads those in the gradient.
+
+        They are parameters, or the same for both, and the step's last operand.
+        """
+        if not step.params:
+            self.extra[step.at] = node_of(step.operands[-1])
+            return self.extra[step.at]
         memory, gradient = step.params
         node = self.constant(memory)
         self.extra[step.at] = node if gradient is memory else self.constant(gradient)

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from kernels.arrays.specs import Spec, Strides
+from kernels.kinds.gather import Gather
+from kernels.kinds.write import Write
 from kernels.programs.recording import step_checks
 from kernels.programs.recording.lines import Lines
 from kernels.programs.recording.program import Node, Recipe
@@ -21,7 +23,15 @@ _COLUMNS = 8
 
 
 def encoded(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
-    """Return JSON for a recipe; its arrays and tables are the encoder's."""
+    """Return JSON for a recipe; its arrays and tables are the encoder's.
+
+    NotImplementedError where computed places are in it: a file could have any, and native code trusts them.
+    """
+    if any(isinstance(kind.op, (Gather, Write)) and _has_places(kind) for kind in recipe.steps.kinds):
+        raise NotImplementedError(
+            "save: the program picks elements, or adds to them, by indices that it computes or is given; files hold "
+            "those that are always the same"
+        )
     places: dict[int, int] = {}
     order = [places.setdefault(id(node), len(places)) for node in recipe.nodes]
     distinct = {id(node): node for node in recipe.nodes}  # results that are alike share one
@@ -35,6 +45,11 @@ def encoded(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
         "lines": None if recipe.lines is None else _encoded_lines(recipe.lines, encoder),
         **_encoded_steps(recipe.steps, encoder),
     }
+
+
+def _has_places(kind: StepKind) -> bool:
+    """Whether places are the last operand of a step that picks elements or writes."""
+    return not kind.params and kind.count > len(kind.op.pullback)
 
 
 def _row(node: Node, encoder: Encoder) -> list[int]:

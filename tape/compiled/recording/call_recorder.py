@@ -17,6 +17,7 @@ from kernels.codegen.tasks import NodeRef
 from kernels.instructions.entries import Instruction
 from kernels.instructions.form import Form
 from kernels.kinds.callback import FUNCTION, GRADIENT
+from kernels.native.heap_types import NATIVE
 from kernels.native.memory import where
 from kernels.native.words import VIEW
 from kernels.ops.guards import GUARD
@@ -54,6 +55,9 @@ class Escape:
 class CallRecorder(ProgramRecorder):
     """Records a call. ``stopped`` says why, and where, no program can be made of it."""
 
+    follows_indices = True
+    """Index tensors are operands, where their places are computed by operations."""
+
     def __init__(self, *, lines: bool = False) -> None:
         super().__init__(lines=lines)
         self.stopped = ""
@@ -74,7 +78,7 @@ class CallRecorder(ProgramRecorder):
         """Tensors, likewise, that were given other memory."""
         self.tensors = KnownTensors(self.tables, self.recipe)
         self.rounds = False
-        """Whether a backward was followed, whose gradients in turn may sum in another order than in dynamic mode."""
+        """Whether a gradient was taken in a way that may sum in another order than dynamic mode does."""
         self.superseded: set[int] = set()
         """Nodes whose tensors have become others, in place."""
         self.visits: list[Visit] = []
@@ -182,8 +186,8 @@ class CallRecorder(ProgramRecorder):
         create = needs_graph(outputs, inputs, weights) if derivation.create is None else derivation.create
         if not derivation.pulls:
             self.stop("a derivative in forward mode")
-        elif create and not self.stopped:
-            self.rounds = True
+        self.rounds = self.rounds or create or not NATIVE  # plain sweeps do not round as a program's kernels
+        if create and not self.stopped:
             return derivation.run(outputs, inputs, weights, rows)
         refs = [] if self.stopped else self._references((*outputs, *inputs, *weights))
         with modes.under(modes.current()._replace(recorder=None)):

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from kernels.codegen.loop_printer import DTYPES
 from kernels.native.memory import where
 from kernels.programs.recording.program import Node, ProgramError, Recipe, describe
 from tape.compiled.recording.call_recorder import CallRecorder
@@ -123,6 +124,7 @@ def record_call(
     recording.recipe.steps.fit()
     recording.kept = {i: kept(x) for i, x in enumerate(leaves) if not isinstance(x, Tensor)}
     _look_for_changes(recorder, recording)
+    _check_dtypes(recording)
     escaped = "" if recording.stopped else _escaped(recorder, leaves)
     if escaped:
         recording.impure = f"a tensor that the call made, {escaped}, stays behind somewhere else than in its result"
@@ -193,6 +195,14 @@ def _look_for_changes(recorder: CallRecorder, recording: Recording) -> None:
         recorder.check()
     except ProgramError as error:
         recording.stop(str(error))
+
+
+def _check_dtypes(recording: Recording) -> None:
+    """Stop where there are dtypes that programs do not compute with."""
+    nodes = {id(node): node for node in recording.recipe.nodes}
+    names = {node.spec.dtype.name for node in nodes.values()} - DTYPES
+    if names:
+        recording.stop(f"programs hold no {min(names)}")
 
 
 def _escaped(recorder: CallRecorder, leaves: list[Any]) -> str:

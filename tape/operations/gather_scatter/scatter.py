@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tape.operations import indexing, writes
-from tape.operations.gather import check_index, check_vector, picked_along, true_places
+from tape.operations.gather import along_key, check_index, check_vector, picked_along, true_places
 from tape.operations.gather_scatter import scatter_reduce
 from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import integer_indices, views
@@ -78,6 +78,11 @@ def scatter_add_(input: Tensor, dim: int, index: Any, src: Any) -> Tensor:
     >>> tape.zeros(3).scatter_add_(0, tape.tensor([2, 0, 2]), tape.tensor([1.0, 2.0, 3.0])).tolist()
     [2.0, 0.0, 4.0]
     """
+    axis = dim_of(input, dim)
+    if isinstance(src, Tensor) and isinstance(index, Tensor) and src.spec.shape == index.spec.shape:
+        key = along_key(input, axis, index)
+        if key and src.dtype == input.dtype and indexing.add_followed(input, key, src, "scatter_add_", wraps=False):
+            return input
     axis, at = _places(input, dim, index, "scatter_add")
     source = _source(input, at, tensor_of(src), "scatter_add")
     return indexing.put(input, _numbers(input, axis, at), source, "scatter_add_", adds=True)
@@ -161,9 +166,22 @@ def index_add_(input: Tensor, dim: int, index: Any, source: Any, *, alpha: Any =
     [[0.0, 0.0], [1.0, 1.0]]
     """
     writes.check(input, "index_add_", reads=True)
+    axis = dim_of(input, dim)
+    if _fits_rows(input, axis, index, source):
+        key, added = (*[slice(None)] * axis, index), source if alpha == 1 else source * alpha
+        if indexing.add_followed(input, key, added, "index_add_", wraps=False):
+            return input
     axis, at, rows = _rows(input, dim, index, source, "index_add_")
     numbers = integer_indices.across(input.spec.shape, axis, at)
     return indexing.put(input, numbers, rows if alpha == 1 else rows * alpha, "index_add_", adds=True)
+
+
+def _fits_rows(x: Tensor, axis: int, index: Any, source: Any) -> bool:
+    """Whether an index vector and a tensor have the shapes and dtypes to be added without more ado."""
+    if not (isinstance(index, Tensor) and isinstance(source, Tensor)) or len(index.spec.shape) != 1:
+        return False
+    shape = (*x.spec.shape[:axis], *index.spec.shape, *x.spec.shape[axis + 1 :])
+    return bool(x.spec.shape) and source.spec.shape == shape and source.spec.dtype == x.spec.dtype
 
 
 @_both

@@ -1,0 +1,241 @@
+"""Index tensors in compiled functions: one program picks, and adds, by any indices that are within bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tape
+from kernels.native.heap_types import NATIVE
+from tape.tensors.pytrees import flattened
+
+pytestmark = pytest.mark.quick
+
+CALLS = 8
+Arrays = tuple[Any, ...]
+
+
+def numbers(seed: int, *shape: int) -> Any:
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+def places(seed: int, n: int, *shape: int, least: int = 0) -> Any:
+    return np.random.default_rng(seed + 50).integers(least, n, size=shape)
+
+
+def one(k: int) -> Arrays:
+    return numbers(k, 5), places(k, 5, 3)
+
+
+def two(k: int) -> Arrays:
+    return numbers(k, 4, 5), places(k, 4, 3)
+
+
+def pair(k: int) -> Arrays:
+    return numbers(k, 4, 5), places(k, 4, 3), places(k + 1, 5, 3)
+
+
+def added(k: int) -> Arrays:
+    return numbers(k, 5), places(k, 5, 7), numbers(k + 1, 7)
+
+
+def wide(k: int) -> Arrays:
+    return numbers(k, 4, 5), places(k, 5, 4, 3), numbers(k + 1, 4, 3)
+
+
+def looped(x: Any, i: Any) -> Any:
+    total = 0.0
+    for _ in range(3):
+        total = total + x[i]
+        i = (i + 1) % 5
+    return total
+
+
+def until(x: Any, i: Any) -> Any:
+    total = x[i]
+    while total.sum() < 10:
+        total = total + abs(x[i]) + 0.1
+        i = (i + 1) % 5
+    return total
+
+
+def overwritten(x: Any, i: Any) -> Any:
+    j = i * 1
+    y = x[j]
+    j += 1
+    return y + x[j - 1] * (j < 3)
+
+
+def interpolated(table: Any, x: Any) -> Any:
+    at = (x * 4).floor()
+    i = at.long()
+    return table[i] + (table[i + 1] - table[i]) * (x * 4 - at)
+
+
+def deposited(x: Any, m: Any) -> Any:
+    at = (x * 6).floor()
+    part = x * 6 - at
+    return tape.zeros(8).index_add(0, at.long(), m * (1 - part)).index_add(0, at.long() + 1, m * part)
+
+
+def uniform(k: int) -> Any:
+    return np.random.default_rng(k).uniform(size=5)
+
+
+def added_at(x: Any, i: Any, v: Any) -> Any:
+    y = x * 1
+    np.add.at(y, i, v)
+    return y * 2
+
+
+CASES: dict[str, tuple[Callable[..., Any], Callable[[int], Arrays]]] = {
+    "x[i]": (lambda x, i: x[i] * 2, one),
+    "x[i] of two dims": (lambda x, i: x[i.reshape(3, 1)] * 2, one),
+    "x[i, :]": (lambda x, i: x[i, :] * 2, two),
+    "x[:, i]": (lambda x, i: x.T[:, i] * 2, two),
+    "x[..., i]": (lambda x, i: x.reshape(1, 5, 4)[..., i] * 2, two),
+    "x[i, j]": (lambda x, i, j: x[i, j] * 2, pair),
+    "x[i, j] broadcast": (lambda x, i, j: x[i[:, None], j] * 2, pair),
+    "x[i, 0]": (lambda x, i: x[i, 0] * 2, two),
+    "x[i, list]": (lambda x, i: x[i, [0, -1, 2]] * 2, two),
+    "of a view": (lambda x, i: x.flip(0)[1:][i % 3] * 2, two),
+    "int32": (lambda x, i: x[i.int()] * 2, one),
+    "of integers": (lambda x, i: x[i], lambda k: (places(k, 99, 5), places(k, 5, 3))),
+    "float32": (lambda x, i: x[i] * 2, lambda k: (numbers(k, 5).astype(np.float32), places(k, 5, 3))),
+    "by an order": (lambda x: x[x.argsort()] * tape.arange(5.0), lambda k: (numbers(k, 5),)),
+    "take": (lambda x, i: tape.take(x, i) * 2, two),
+    "index_select": (lambda x, i: tape.index_select(x, 0, i) * 2, two),
+    "gather": (lambda x, i, v: tape.gather(x, 1, i) * v, wide),
+    "gather of fewer": (lambda x, i, v: tape.gather(x, 1, i[:2]) * v[:2], wide),
+    "take_along_dim": (lambda x, i, v: tape.take_along_dim(x, i, 1) * v, wide),
+    "np.take": (lambda x, i: np.take(x, i, axis=0) * 2, two),
+    "np.take_along_axis": (lambda x, i, v: np.take_along_axis(x, i, 1) * v, wide),
+    "index_add": (lambda x, i, v: x.index_add(0, i, v * v, alpha=2.0) * 2, added),
+    "index_add of rows": (lambda x, i, v: tape.zeros(2, 5).index_add(1, i, tape.stack([v, v * 2])) * x, added),
+    "scatter_add": (lambda x, i, v: x.scatter_add(1, i, v) * 2, wide),
+    "index_put": (lambda x, i, v: (x * 1).index_put_((i,), v, accumulate=True) * 2, added),
+    "in a loop": (looped, one),
+    "in a loop that a value ends": (until, one),
+    "an index that is written": (overwritten, one),
+    "interpolation": (interpolated, lambda k: (numbers(k, 6), uniform(k))),
+    "deposition": (deposited, lambda k: (uniform(k), numbers(k, 5))),
+    "a batch of rows": (
+        lambda x, y, i, w: ((x[i] @ w - y[i]) ** 2).mean(),
+        lambda k: (numbers(0, 20, 3), numbers(1, 20), places(k, 20, 6), numbers(k, 3)),
+    ),
+}
+
+
+def plain(x: Any) -> Any:
+    return np.asarray(x.detach().numpy() if isinstance(x, tape.Tensor) else x)
+
+
+def replays(compiled: Any) -> int:
+    return sum(program.hits for program in compiled.programs)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_one_program_serves_all_indices(name: str) -> None:
+    f, arguments = CASES[name]
+    compiled = tape.compile(f, check="never")
+    for k in range(CALLS):
+        np.testing.assert_array_equal(plain(compiled(*arguments(k))), plain(f(*map(tape.tensor, arguments(k)))))
+    assert replays(compiled) >= 4, compiled.explain()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_gradients_are_those_of_dynamic_mode(name: str) -> None:
+    f, arguments = CASES[name]
+    floats = tuple(k for k, x in enumerate(arguments(0)) if x.dtype.kind == "f")
+    if not floats:
+        return
+
+    def loss(*xs: Any) -> Any:
+        return (f(*[x if isinstance(x, tape.Tensor) else tape.tensor(x) for x in xs]) ** 2).sum()
+
+    compiled, dynamic = (
+        tape.compile(tape.value_and_grad(loss, floats), check="never"),
+        tape.value_and_grad(loss, floats),
+    )
+    for k in range(CALLS):
+        for a, b in zip(*[flattened(f(*arguments(k)))[0] for f in (compiled, dynamic)], strict=True):
+            np.testing.assert_allclose(a, b, rtol=0.0 if NATIVE else 1e-13)
+    assert replays(compiled) >= 4, compiled.explain()
+
+
+def test_second_gradients_through_a_replay() -> None:
+    compiled = tape.compile(lambda x, i: (x[i] ** 3).sum())
+    for k in range(CALLS):
+        x, i = one(k)
+        leaf = tape.tensor(x, requires_grad=True)
+        (g,) = tape.autograd.grad(compiled(leaf, i), leaf, create_graph=True)
+        g.sum().backward()
+        np.testing.assert_allclose(leaf.grad.numpy(), 6 * x * np.bincount(i, minlength=5), rtol=1e-14)
+    assert replays(compiled) >= 3
+
+
+@pytest.mark.parametrize("least", [-5, -7])
+@pytest.mark.parametrize(
+    "f", [lambda x, i: x[i] * 2, lambda x, i: tape.take(x, i) * 2, lambda x, i: tape.take_along_dim(x, i, 0) * 2]
+)
+def test_negative_indices_count_from_the_end_and_others_are_errors(f: Callable[..., Any], least: int) -> None:
+    compiled = tape.compile(f, check="never")
+    for k in range(4 * CALLS):
+        x, i = numbers(k, 5), places(k, 5 if least == -5 else 7, 3, least=least)
+        try:
+            expected = plain(f(tape.tensor(x), tape.tensor(i)))
+        except (IndexError, RuntimeError) as error:
+            with pytest.raises(type(error)):
+                compiled(x, i)
+        else:
+            np.testing.assert_array_equal(compiled(x, i), expected)
+    assert replays(compiled) >= 4, compiled.explain()
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x, i: tape.gather(x, 0, i) * 2,
+        lambda x, i: tape.index_select(x, 0, i) * 2,
+        lambda x, i: tape.zeros(5).index_add(0, i, x[:3]),
+        lambda x, i: tape.zeros(5).scatter_add(0, i, x[:3]),
+    ],
+)
+def test_where_negative_indices_are_errors_they_are_in_replays(f: Callable[..., Any]) -> None:
+    compiled = tape.compile(f)
+    for k in range(4):
+        compiled(*one(k))
+    with pytest.raises((IndexError, RuntimeError)):
+        compiled(numbers(0, 5), np.array([0, -1, 2]))
+    x, i = one(9)
+    np.testing.assert_array_equal(compiled(x, i), plain(f(tape.tensor(x), tape.tensor(i))))
+    assert replays(compiled) >= 3
+
+
+def test_shapes_that_broadcast_are_not_taken_for_others() -> None:
+    compiled = tape.compile(lambda x, i: tape.take_along_dim(x, i, 1))
+    for _ in range(4):
+        x, i = numbers(0, 2, 5), places(0, 5, 1, 3)
+        np.testing.assert_array_equal(compiled(x, i), np.take_along_axis(x, np.broadcast_to(i, (2, 3)), 1))
+
+
+def test_files_hold_no_computed_places() -> None:
+    compiled = tape.compile(lambda x, i: x[i] * 2)
+    for k in range(3):
+        compiled(*one(k))
+    with pytest.raises(NotImplementedError, match="picks elements, or adds to them, by indices"):
+        compiled.save("never_written.tape")
+
+
+@pytest.mark.parametrize("dtype", ["float16", "uint8", "uint64", "int16"])
+def test_dtypes_that_programs_do_not_hold_stay_dynamic(dtype: str) -> None:
+    compiled = tape.compile(lambda x: (x + x).clone())
+    x = np.arange(3).astype(dtype)
+    with pytest.warns(tape.errors.CompileWarning, match=f"programs hold no {dtype}"):
+        results = [compiled(x) for _ in range(4)]
+    for result in results:
+        assert result.dtype == dtype
+        np.testing.assert_array_equal(result, 2 * x)
