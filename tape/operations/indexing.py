@@ -12,8 +12,8 @@ from kernels.arrays.specs import dense, spec_of
 from kernels.kinds.view import View
 from kernels.native.words import OP_PART
 from kernels.ops.registry import OPS
-from tape.operations import computed_places, writes
-from tape.recording import integer_indices, record, views
+from tape.operations import writes
+from tape.recording import computed_places, integer_indices, record, views
 from tape.recording.pick_calls import by_index, enter_picked
 from tape.recording.views import VIEWS, clone
 from tape.repeated_calls.call_table import NATIVELY, install_part

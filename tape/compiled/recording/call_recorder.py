@@ -17,7 +17,6 @@ from kernels.codegen.tasks import NodeRef
 from kernels.instructions.entries import Instruction
 from kernels.instructions.form import Form
 from kernels.kinds.callback import FUNCTION, GRADIENT
-from kernels.native.heap_types import NATIVE
 from kernels.native.memory import where
 from kernels.native.words import VIEW
 from kernels.ops.guards import GUARD
@@ -78,7 +77,7 @@ class CallRecorder(ProgramRecorder):
         """Tensors, likewise, that were given other memory."""
         self.tensors = KnownTensors(self.tables, self.recipe)
         self.rounds = False
-        """Whether a gradient was taken in a way that may sum in another order than dynamic mode does."""
+        """Whether a backward was followed, whose gradients in turn may sum in another order than in dynamic mode."""
         self.superseded: set[int] = set()
         """Nodes whose tensors have become others, in place."""
         self.visits: list[Visit] = []
@@ -186,8 +185,8 @@ class CallRecorder(ProgramRecorder):
         create = needs_graph(outputs, inputs, weights) if derivation.create is None else derivation.create
         if not derivation.pulls:
             self.stop("a derivative in forward mode")
-        self.rounds = self.rounds or create or not NATIVE  # plain sweeps do not round as a program's kernels
-        if create and not self.stopped:
+        elif create and not self.stopped:
+            self.rounds = True
             return derivation.run(outputs, inputs, weights, rows)
         refs = [] if self.stopped else self._references((*outputs, *inputs, *weights))
         with modes.under(modes.current()._replace(recorder=None)):

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from kernels.codegen.loop_printer import DTYPES
+from kernels.native.heap_types import NATIVE
 from kernels.native.memory import where
 from kernels.programs.recording.program import Node, ProgramError, Recipe, describe
 from tape.compiled.recording.call_recorder import CallRecorder
@@ -47,8 +48,8 @@ class Recording:
         self.guards, self.stopped = recorder.guards, recorder.stopped
         self.outer, self.sources, self.readers = recorder.outer, recorder.sources, recorder.readers
         self.draws, self.kept_calls = recorder.draws, recorder.kept
-        self.rounds = recorder.rounds
-        """Whether gradients may round otherwise than in dynamic mode."""
+        self.rounds = recorder.rounds or not NATIVE
+        """Whether gradients may round otherwise than in dynamic mode, as plain sweeps do."""
         self.all_sources, self.all_readers = self.sources, self.readers
         """As they were recorded, by the nodes of that."""
         self.path = tuple([guard.value for guard in self.guards])
