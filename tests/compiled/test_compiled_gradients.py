@@ -12,6 +12,7 @@ import pytest
 
 import tape
 from tape.tensors.pytrees import flattened
+from tests.support.rounding import assert_same
 
 pytestmark = pytest.mark.quick
 
@@ -76,7 +77,7 @@ def check(function: Callable[..., Any], transform: Callable[..., Any], given: An
                 if isinstance(a, tape.Tensor):
                     assert (a.dtype, a.requires_grad) == (b.dtype, b.requires_grad)
                     a, b = a.numpy(), b.numpy()  # noqa: PLW2901
-                np.testing.assert_array_equal(a, b)
+                assert_same(a, b)
                 assert not isinstance(a, np.ndarray) or a.dtype == b.dtype
     assert compiled.calls["dynamic"] == 0
     assert compiled.calls["recorded"] == 2
@@ -107,7 +108,7 @@ def test_a_transform_of_a_compiled_function_is_compiled(name: str) -> None:
     transformed = TRANSFORMS[name](tape.compile(loss))
     for seed in range(CALLS):
         found, expected = transformed(*arrays(seed, np.float64)), TRANSFORMS[name](loss)(*arrays(seed, np.float64))
-        np.testing.assert_array_equal(flattened(found)[0][0], flattened(expected)[0][0])
+        assert_same(flattened(found)[0][0], flattened(expected)[0][0])
     assert transformed.calls == {"recorded": 2, "dynamic": 0, "checked": 1}
 
 
@@ -164,7 +165,7 @@ def test_files_hold_them(name: str, has_aux: bool) -> None:
     others, other = flattened(expected)
     assert structure == other
     for a, b in zip(leaves, others, strict=True):
-        np.testing.assert_array_equal(a, b)
+        assert_same(a, b)
 
 
 def test_results_that_are_no_numbers_raise_as_in_dynamic_mode() -> None:

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.native.heap_types import NATIVE
 from tape.tensors.pytrees import flattened
+from tests.support.rounding import assert_same
 
 pytestmark = pytest.mark.quick
 
@@ -162,7 +162,7 @@ def test_gradients_are_those_of_dynamic_mode(name: str) -> None:
     )
     for k in range(CALLS):
         for a, b in zip(*[flattened(f(*arguments(k)))[0] for f in (compiled, dynamic)], strict=True):
-            np.testing.assert_allclose(a, b, rtol=0.0 if NATIVE else 1e-13)
+            assert_same(a, b)
     assert replays(compiled) >= 4, compiled.explain()
 
 

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.native.heap_types import NATIVE
 from tape.autograd import Function
 from tape.errors import CompileWarning
 from tape.tensors.pytrees import flattened
+from tests.support.rounding import assert_same
 
 pytestmark = pytest.mark.quick
 
@@ -257,9 +257,8 @@ def plain(x: Any) -> list[Any]:
 
 
 def same(one: Any, other: Any) -> None:
-    """Compare to the last bit; in plain mode gradients in dynamic mode are NumPy's, those of programs compiled."""
     for a, b in zip(plain(one), plain(other), strict=True):
-        np.testing.assert_allclose(a, b, rtol=0.0 if NATIVE else 1e-13)
+        assert_same(a, b)
 
 
 def replays(compiled: Any) -> int:
