@@ -37,28 +37,38 @@ def same_results(one: Any, other: Any, *, rounds: bool = False) -> bool:
     """Whether two results are the same to the last bit, or up to rounding; one nan is as good as another."""
     leaves, structure = flattened(one, none=True)
     others, other_structure = flattened(other, none=True)
-    return structure == other_structure and all(_same(x, y, rounds) for x, y in zip(leaves, others, strict=True))
+    if structure != other_structure:
+        return False
+    size = max(map(_size, others), default=0.0) if rounds else 0.0
+    return all(_same(x, y, size) for x, y in zip(leaves, others, strict=True))
 
 
-def _same(x: Any, y: Any, rounds: bool) -> bool:
+def _same(x: Any, y: Any, size: float) -> bool:
     if isinstance(x, Tensor) != isinstance(y, Tensor):
         return False
     if isinstance(x, Tensor):
-        return (x._slot is None) == (y._slot is None) and _same(np.asarray(x._value), np.asarray(y._value), rounds)
+        return (x._slot is None) == (y._slot is None) and _same(np.asarray(x._value), np.asarray(y._value), size)
     if isinstance(x, (np.ndarray, np.generic, float)):
-        return _same_arrays(np.asarray(x), np.asarray(y), rounds)
+        return _same_arrays(np.asarray(x), np.asarray(y), size)
     return bool(x is y or (type(x) is type(y) and repr(x) == repr(y)))
 
 
-def _same_arrays(a: Array, b: Array, rounds: bool) -> bool:
+def _same_arrays(a: Array, b: Array, size: float) -> bool:
     if a.dtype != b.dtype or a.shape != b.shape:
         return False
     if a.dtype.kind != "f":
         return bool(np.array_equal(a, b))
-    if rounds and a.size:
-        size = float(np.max(np.abs(b), where=np.isfinite(b), initial=0.0))
+    if size:
         return bool(np.allclose(a, b, rtol=0.0, atol=_ROUNDING * np.finfo(a.dtype).eps * size, equal_nan=True))
     return bool(np.array_equal(a, b, equal_nan=True) and np.array_equal(_signs(a), _signs(b)))
+
+
+def _size(x: Any) -> float:
+    """Return the size of the largest finite element of a result; 0 for what has none."""
+    values = np.asarray(x._value if isinstance(x, Tensor) else x)
+    if values.dtype.kind != "f" or not values.size:
+        return 0.0
+    return float(np.max(np.abs(values), where=np.isfinite(values), initial=0.0))
 
 
 def _signs(values: Array) -> Array:
