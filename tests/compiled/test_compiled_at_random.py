@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tape
-from tape.autograd import grad
+from tape.autograd import Function, grad
 
 EXAMPLES = int(os.environ.get("TAPE_COMPILE_EXAMPLES", "2000"))
 UNARY = [tape.sin, tape.tanh, abs, lambda x: x * 2.0, lambda x: x * x, lambda x: -x, lambda x: x.clone()]
 BINARY = [lambda a, b: a + b, lambda a, b: a * b, lambda a, b: a - b, tape.maximum]
-instruction = st.tuples(st.integers(0, 21), st.integers(0, 9), st.integers(0, 9), st.integers(0, 9))
+instruction = st.tuples(st.integers(0, 27), st.integers(0, 9), st.integers(0, 9), st.integers(0, 9))
 change = st.tuples(
     st.sampled_from(["none", "none", "number", "element", "array", "shape", "static", "grad"]), st.integers(0, 3)
 )
@@ -117,6 +117,52 @@ def diagonal(s: At) -> Any:
     return (m @ m).sum() + tape.block_diag(m, tape.zeros(0, 2), d).sum()
 
 
+class Scaled(Function):
+    """Three times its argument, and its sum, by Python."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, y: Any) -> Any:
+        ctx.save_for_backward(x, y)
+        return x * 3, (x * x).sum() + y.sum()
+
+    @staticmethod
+    def backward(ctx: Any, g: Any, h: Any) -> Any:
+        x, y = ctx.saved_tensors
+        return g * 3 + 2 * h * x, h * tape.ones_like(y)
+
+
+def called(s: At) -> Any:
+    first, second = Scaled.apply(s.a, s.b)
+    return first + second if s.k % 2 else second * s.a
+
+
+def indices(x: Any, n: int) -> Any:
+    return ((abs(x.detach()).reshape(-1) * 1.5).long() + n) % 3
+
+
+def picked(s: At) -> Any:
+    flat = tape.cat([s.a.reshape(-1), s.b.reshape(-1), tape.ones(2)])
+    return flat[indices(s.b, s.k)] * (tape.take(flat, indices(s.a, s.k)).sum() if s.k % 2 else 1.0)
+
+
+def deposited(s: At) -> Any:
+    return tape.zeros(3).index_add(0, indices(s.b, s.k), s.b.reshape(-1)) * s.a.sum()
+
+
+def differentiated(s: At) -> Any:
+    return tape.func.grad(lambda q: (tape.sin(q) * q).sum() * s.b.mean() + (q.reshape(-1)[:1] ** 3).sum())(s.a)
+
+
+def twice(s: At) -> Any:
+    return tape.func.grad(tape.func.grad(lambda q: tape.sin(q * s.k) * q**3))(s.a.mean()) * s.b
+
+
+def along(s: At) -> Any:
+    q, p = s.a.detach().requires_grad_(), s.b.detach().requires_grad_()
+    g, h = grad((q * q).sum() * (p * p * p).sum(), (q, p))
+    return g * s.a + h.sum()
+
+
 STEPS: list[Any] = [
     write, scale, branch, loop, without_gradient, number, array, caught,
     lambda s: UNARY[s.k % len(UNARY)](s.a),
@@ -131,7 +177,7 @@ STEPS: list[Any] = [
     lambda s: s.a.reshape(-1)[s.a.reshape(-1) > 0].sum(),
     lambda s: tape.stack([s.a.sum(), s.b.sum()]) @ tape.tensor([1.0, -1.0]),
     lambda s: s.a.T.reshape(-1).cumsum(0) if s.a.ndim == 2 else s.a,
-    buffer, diagonal,
+    buffer, diagonal, called, picked, deposited, differentiated, twice, along,
 ]  # fmt: skip
 
 

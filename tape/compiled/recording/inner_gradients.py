@@ -64,9 +64,12 @@ class Differentiated:
         family, reached, through = self._old.family_of, set(self._inputs), []
         for step in self._old.steps:
             form = self._forms.get(step.result)
-            if step.result in self._superseded and any(family(o.node) in reached for o in nodes_of(step)):
+            if isinstance(step.op, (View, Part, Write)) or step.result in self._inputs:
+                continue
+            written = step.result in self._superseded or (form is not None and form.op is not step.op)
+            if written and any(family(o.node) in reached for o in nodes_of(step)):
                 raise NotImplementedError("a gradient after writes")
-            if form is None or isinstance(step.op, (View, Part, Write)) or step.result in self._inputs:
+            if form is None or written:
                 continue
             if any(
                 want and isinstance(o, NodeRef) and family(o.node) in reached
