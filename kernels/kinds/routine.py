@@ -18,7 +18,8 @@ import numpy as np
 from kernels.arrays.specs import Spec, Strides, dense
 from kernels.arrays.sweep_interface import Array
 from kernels.arrays.warnings_off import silently
-from kernels.codegen.tasks import Place, PythonCall, node_of
+from kernels.codegen.rows.row_values import RowValue
+from kernels.codegen.tasks import Call, Place, PythonCall, node_of
 from kernels.foundation.data_classes import dataclass
 from kernels.instructions.entries import Instruction
 from kernels.instructions.form import Form
@@ -139,6 +140,10 @@ class Routine(Op):
         if of_extra:
             return
         outputs, params, count = (step.result, *lowering.extras.get(step.at, ())), dict(frozen), len(self.results)
+        rows = self._kernel_of(step, outputs, params, lowering)
+        if rows is not None:
+            lowering.tasks.append(Call(rows, tuple(map(Place, (*outputs, node_of(step.operands[0]))))))
+            return
 
         def run(arrays: list[Array], _: dict[int, list[Any]]) -> None:
             values = computed(self, arrays[len(outputs) :], params)
@@ -149,6 +154,22 @@ class Routine(Op):
 
         nodes = (*outputs, *map(node_of, step.operands))
         lowering.tasks.append(PythonCall(run, tuple((n, False) for n in nodes), tuple(map(Place, nodes))))
+
+    def _kernel_of(
+        self, step: Step, outputs: tuple[int, ...], params: dict[str, Any], lowering: Lowering
+    ) -> RowValue | None:
+        """Return the kernel that computes all outputs from one dense operand; None where NumPy does."""
+        if self.rows is None or len(step.operands) != 1:
+            return None
+        source, *targets = [lowering.spec(node) for node in (node_of(step.operands[0]), *outputs)]
+        rows = self.rows(source.shape, source.dtype, **params)
+        if rows is None or source.strides != dense(source.shape, source.dtype.itemsize):
+            return None
+        dtypes = (rows.dtype, np.dtype(np.int64)) if rows.places else (rows.dtype,)
+        fits = [(t.shape, t.dtype, t.strides) for t in targets] == [
+            (rows.shape, dtype, dense(rows.shape, dtype.itemsize)) for dtype in dtypes
+        ]
+        return rows if fits else None
 
     def computation(self, sources: tuple[Spec, ...], form: Any, params: Any) -> Computation | None:
         """Return how native code repeats it: by its forward, on arrays; None for a number, as rules expect arrays."""

@@ -17,6 +17,7 @@ from kernels.programs.memory_use import MemoryUse
 from kernels.programs.recording.program import ProgramError
 from tape.compiled import loaded_function
 from tape.compiled.call_key import Call, call_of, inputs_of, shared_input
+from tape.compiled.call_shape import CallShape
 from tape.compiled.compiled_program import CompiledProgram
 from tape.compiled.explanation import explained
 from tape.compiled.recording.recordings import Recording, record_call
@@ -56,21 +57,22 @@ class CompiledFunction:
         self._warned = False
         self._methods: Recent[int, CompiledFunction] = Recent()
         self._lock = threading.RLock()
-        self._fast: tuple[CompiledProgram, Specialization] | None = None
-        """The program of the last call, if it can be tried at once, and where it belongs."""
+        self._fast: tuple[CompiledProgram, Specialization, CallShape | None] | None = None
+        """The program of the last call, if it can be tried at once, where it belongs, and how its values are found."""
         self.calls = {"recorded": 0, "dynamic": 0, "checked": 0}
         """How many calls were not replayed, by the way they went; and how many replays were checked."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Replay, or call the function."""
         fast = self._fast  # other threads may set it
-        if fast is not None and not kwargs:
-            program, state = fast
-            if program.is_mode(modes.current()) and state.is_current():
-                replayed = state.at_once(program, args)
+        if fast is not None:
+            program, state, shape = fast
+            values = shape.values(args, kwargs) if shape is not None else None if kwargs else args
+            if values is not None and program.is_mode(modes.current()) and state.is_current():
+                replayed = state.at_once(program, values)
                 if replayed is not None:
                     if replayed[0] is not program:
-                        self._fast = replayed[0], state
+                        self._fast = replayed[0], state, shape
                     return replayed[1][0]
         return self._called(args, kwargs)
 
@@ -140,9 +142,9 @@ class CompiledFunction:
                 self._warn(current.dynamic)
                 return expected
         self._fast = None
-        if program.is_plain and self.check != "always" and call.is_flat:
+        if program.is_plain and self.check != "always" and CallShape.suits(call):
             program.expect(call)
-            self._fast = program, current
+            self._fast = program, current, None if call.is_flat else CallShape(call)
         return result
 
     def _is_due(self, program: CompiledProgram) -> bool:

@@ -11,7 +11,7 @@ from kernels.arrays.specs import SCALAR, Spec
 from tape.compiled import loaded_function
 from tape.compiled.call_key import Call, call_of, input_of
 from tape.compiled.compiled_function import CompiledFunction
-from tape.compiled.compiled_program import CompiledProgram, as_number
+from tape.compiled.compiled_program import CompiledProgram, as_number, values_of
 from tape.compiled.recording.recordings import Recording, record_call
 from tape.compiled.specialization import Specialization
 from tape.engine.backward import grad
@@ -41,6 +41,9 @@ class GradientProgram(CompiledProgram):
     def _result_of(self, arguments: Sequence[Any], *, tensors: bool) -> Any:
         """Return value and gradient."""
         del tensors
+        at_once = self._on_arrays(values_of(arguments))
+        if at_once is not None:
+            return at_once[0]
         results, gradients = self._replayed_back(arguments)
         return self._joined([as_number(x) for x in (*results, *gradients)])
 

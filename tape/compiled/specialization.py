@@ -109,7 +109,9 @@ class Specialization:
         """
         following: CompiledProgram | None = program
         tried: list[CompiledProgram] = []
-        while following is not None and following.hits != following.due and following.is_plain:
+        while (
+            following is not None and following.hits != following.due and following.is_plain and following.is_current()
+        ):
             if following is not program:
                 following.expect_as(program)
             try:

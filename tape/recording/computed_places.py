@@ -83,11 +83,13 @@ def _wrapped(index: Any, n: int, *, wraps: bool) -> Any:
         wrapped = np.where(index < 0, index + wraps * n, index).astype(np.int64)
         return wrapped if ((wrapped >= 0) & (wrapped < n)).all() else None
     index = index if index.spec.dtype == _INT64 else record.to_dtype(index, _INT64)
-    within = bool((index >= 0).all())
+    if not index.spec.size:
+        return index
+    within = bool(index.amin() >= 0)
     if wraps and not within:
         index = index + (index < 0) * n
-        within = bool((index >= 0).all())
-    return index if within and bool((index < n).all()) else None
+        within = bool(index.amin() >= 0)
+    return index if within and bool(index.amax() < n) else None
 
 
 def _whole_axes(before: Sequence[int], after: Sequence[int], rank: int, steps: Sequence[int]) -> Array:

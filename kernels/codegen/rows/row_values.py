@@ -6,6 +6,7 @@ Dynamic mode and replays choose alike, by operation, dtype and shape, and so agr
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,11 @@ class RowValue:
     words: tuple[int, ...]
     places: bool
     """Whether the places of its elements are written too."""
+
+    @property
+    def steps(self) -> int:
+        """How much it computes, in elements."""
+        return math.prod(self.words[:3])
 
     def kernel(self) -> tuple[int, Array]:
         """Compile, or find, the kernel; return its address and layout."""
