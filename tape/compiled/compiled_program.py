@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from kernels.arrays.specs import Spec
+from kernels.kinds.callback import Callback
 from kernels.programs.machine import GuardMissed
 from kernels.programs.recording.program import ProgramError
 from tape.compiled.call_key import Call
@@ -89,6 +90,11 @@ class CompiledProgram(Program):
     def generators(self) -> list[Generator]:
         """The generators that it draws random numbers from."""
         return list({id(x.generator): x.generator for x in self._outside if isinstance(x, Draw)}.values())
+
+    @functools.cached_property
+    def can_miss(self) -> bool:
+        """Whether a replay may find that the call goes another way, when random numbers have been drawn."""
+        return bool(self.lines) or any(isinstance(kind.op, Callback) for kind in self._recipe.steps.kinds)
 
     @property
     def writes(self) -> bool:
@@ -173,6 +179,8 @@ class CompiledProgram(Program):
         """Return the function's result on these leaves; :class:`GuardMissed`, with nothing changed, off its path."""
         if not self._outside:
             return self._result_of(values, tensors=tensors)
+        if not self.can_miss:
+            return self._result_of([*values, *self.outside()], tensors=tensors)
         before = [generator.snapshot() for generator in self.generators]
         arguments = [*values, *self.outside()]
         changes = [generator.changes for generator in self.generators]
