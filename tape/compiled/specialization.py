@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from kernels.native.memory import where
 from tape.compiled.call_key import Call
 from tape.compiled.compiled_program import CompiledProgram, GuardMissed, program_of
 from tape.compiled.recording.recordings import Again, Recording, difference, shared_memory
@@ -80,10 +81,10 @@ class Specialization:
             return False
         if program is None:
             self.add(recording)
-        live = {id(array) for p in self.programs for array in p.live}
+        live = {where(array) for p in self.programs for array in p.live}
         for content in self.contents:
             if content.changed():
-                content.verify(live=id(content.array) in live)
+                content.verify(live=where(content.array) in live)
         return True
 
     def replay(self, call: Call) -> tuple[CompiledProgram, Any] | None:
@@ -207,9 +208,9 @@ class Specialization:
 
     def _insert(self, program: CompiledProgram) -> None:
         self.programs.insert(0, program)
-        live = {id(array) for array in program.live}
+        live = {where(array) for array in program.live}
         for content in self.contents:
-            content.trusted = content.trusted or (content.array.nbytes > LARGE and id(content.array) in live)
+            content.trusted = content.trusted or (content.array.nbytes > LARGE and where(content.array) in live)
 
     @property
     def again(self) -> Again:
