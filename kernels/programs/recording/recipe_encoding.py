@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from kernels.arrays.specs import Spec, Strides
+from kernels.kinds.callback import Callback
 from kernels.kinds.gather import Gather
 from kernels.kinds.write import Write
 from kernels.programs.recording import step_checks
@@ -25,8 +26,12 @@ _COLUMNS = 8
 def encoded(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
     """Return JSON for a recipe; its arrays and tables are the encoder's.
 
-    NotImplementedError where computed places are in it: a file could have any, and native code trusts them.
+    NotImplementedError where it calls Python, since files hold no code, and where computed places are in it: a file
+    could have any, and native code trusts them.
     """
+    called = next((kind.op.name for kind in recipe.steps.kinds if isinstance(kind.op, Callback)), "")
+    if called:
+        raise NotImplementedError(f"save: Python runs an {called} in the program; files hold no code")
     if any(isinstance(kind.op, (Gather, Write)) and _has_places(kind) for kind in recipe.steps.kinds):
         raise NotImplementedError(
             "save: the program picks elements, or adds to them, by indices that it computes or is given; files hold "

@@ -13,6 +13,7 @@ from kernels.arrays.specs import Spec
 from kernels.arrays.sweep_interface import Array
 from kernels.codegen.tasks import NodeRef
 from kernels.instructions.form import Form
+from kernels.kinds.callback import Callback
 from kernels.kinds.view import Part, View
 from kernels.kinds.write import Write
 from kernels.programs.recording.program import Node, Recipe
@@ -66,6 +67,8 @@ class Differentiated:
             form = self._forms.get(step.result)
             if isinstance(step.op, (View, Part, Write)) or step.result in self._inputs:
                 continue
+            if isinstance(step.op, Callback) and any(family(o.node) in reached for o in nodes_of(step)):
+                raise NotImplementedError(f"a gradient through {step.params[0].name}")
             written = step.result in self._superseded or (form is not None and form.op is not step.op)
             if written and any(family(o.node) in reached for o in nodes_of(step)):
                 raise NotImplementedError("a gradient after writes")
@@ -145,6 +148,8 @@ class GradientCall:
 
     def __init__(self, recipe: Recipe, count: int, kept: Sequence[bool], rows: int) -> None:
         self.recipe, self.count, self.kept, self.rows = recipe, count, tuple(kept), rows
+
+    name = "a gradient"
 
     def _identity(self) -> tuple[Any, ...]:
         r = self.recipe
