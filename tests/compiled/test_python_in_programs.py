@@ -437,7 +437,7 @@ DYNAMIC: dict[str, Callable[[Any], Any]] = {
     "a gradient after writes": _after_a_write,
     "a gradient after write": _after_an_operation_in_place,
     "a gradient through a selection": lambda x: of(lambda p: of(lambda q: (q.relu() * p).sum())(p * 1).sum())(x - 1),
-    "a gradient through the Function Square": lambda x: of(lambda q: (Square.apply(q) * q).sum())(x),
+    "a gradient through the Function Square": lambda x: of(lambda q: (Square.apply(q) * q).sum())(x * 1),
     "the gradient of sort": lambda x: of(lambda p: of(lambda q: (q.sort()[0] * p * q).sum())(p * 1).sum())(x * 1),
     "a derivative in forward mode": lambda x: tape.func.jvp(lambda q: q * q, (x,), (x,))[1],
 }

@@ -67,12 +67,12 @@ class Differentiated:
             form = self._forms.get(step.result)
             if isinstance(step.op, (View, Part, Write)) or step.result in self._inputs:
                 continue
-            if isinstance(step.op, Callback) and any(family(o.node) in reached for o in nodes_of(step)):
-                raise NotImplementedError(f"a gradient through {step.params[0].name}")
+            called = isinstance(step.op, Callback)
             written = step.result in self._superseded or (form is not None and form.op is not step.op)
-            if written and any(family(o.node) in reached for o in nodes_of(step)):
-                raise NotImplementedError("a gradient after writes")
-            if form is None or written:
+            if (called or written) and any(family(o.node) in reached for o in nodes_of(step)):
+                reason = f"through {step.params[0].name}" if called else "after writes"
+                raise NotImplementedError(f"a gradient {reason}")
+            if form is None or called or written:
                 continue
             if any(
                 want and isinstance(o, NodeRef) and family(o.node) in reached
