@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ _INTEGERS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 _FEW = 1 << 17
 """Bytes up to which copies are compared, which is faster."""
 _BLOCK = 1 << 15
+_CONTAINERS = (list, tuple, dict, functools.partial)
 _BEHAVIOUR = (types.FunctionType, property, classmethod, staticmethod)
 """What in a class is no data."""
 
@@ -114,36 +115,61 @@ def snapshot(value: Any, depth: int = 0) -> Any:
 
 def _parts(value: Any) -> list[tuple[Any, Any]] | None:
     """Return what a container or an object is made of, by key; None for what is compared by identity."""
+    if type(value) not in _CONTAINERS:
+        whole = isinstance(value, _WHOLE) or hasattr(value, "__wrapped__")  # functions, compiled ones, too
+        if whole or is_known(value) or isinstance(value, Generator):
+            return None
+    return _opened(value)
+
+
+def _opened(value: Any) -> list[tuple[Any, Any]]:
+    """Return the parts of a container, or the attributes of an object."""
     kind = type(value)
-    if kind in (list, tuple):
-        return list(enumerate(value))
     if kind is dict:
         return list(value.items())
-    if kind is functools.partial:
-        return [("func", value.func), ("args", value.args), ("keywords", value.keywords)]
-    whole = isinstance(value, _WHOLE) or hasattr(value, "__wrapped__")  # functions, compiled ones, too
-    return None if whole or is_known(value) or isinstance(value, Generator) else list(attributes_of(value))
-
-
-def attributes_of(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield the attributes of an object with their names, and the data of its classes."""
+    if kind in _CONTAINERS:
+        return list(enumerate(value if kind is not functools.partial else (value.func, value.args, value.keywords)))
     variables = getattr(value, "__dict__", None)
-    if type(variables) is dict:
-        yield from variables.items()
-    for kind in type(value).__mro__:
-        if not is_decided(kind.__module__):
-            names = kind.__dict__.get("__slots__", ())
-            for name in (names,) if isinstance(names, str) else names:
-                if hasattr(value, name):
-                    yield (kind, name), getattr(value, name)
-            yield from (((kind, name), x) for name, x in data_of(kind))
+    slots = [(name, getattr(value, name)) for name in _slots_of(kind) if hasattr(value, name)]  # type: ignore[arg-type]
+    return [*variables.items(), *slots] if type(variables) is dict else slots
 
 
-def data_of(kind: type) -> Iterator[tuple[str, Any]]:
-    """Yield the attributes of a class that are no functions or descriptors, with their names."""
-    for name, x in kind.__dict__.items():
-        if not (name.startswith(("__", "_abc_")) or isinstance(x, _BEHAVIOUR) or hasattr(type(x), "__get__")):
-            yield name, x
+@functools.lru_cache(1024)
+def _slots_of(kind: Any) -> tuple[str, ...]:
+    slots = [x.__dict__.get("__slots__", ()) for x in classes_of(kind)]
+    return tuple([name for names in slots for name in ((names,) if isinstance(names, str) else names)])
+
+
+def classes_of(kind: type) -> list[type]:
+    """Return a class and its bases, but those of packages that are taken to stay as they are."""
+    return [x for x in kind.__mro__ if not is_decided(x.__module__)]
+
+
+def classes_in(expected: Any) -> set[type]:
+    """Return the classes of the objects in a snapshot."""
+    if type(expected) is not tuple or not isinstance(expected[0], type):
+        return set()
+    kind, _, parts = expected
+    below = [classes_in(part) for _, part in parts]
+    return set(classes_of(kind)).union(*below) if kind not in _CONTAINERS else set().union(*below)
+
+
+def data_of(kind: type) -> dict[str, Any]:
+    """Return the attributes of a class that are no functions or descriptors, with their names."""
+    return {
+        name: x
+        for name, x in kind.__dict__.items()
+        if not (name.startswith(("__", "_abc_")) or isinstance(x, _BEHAVIOUR) or hasattr(type(x), "__get__"))
+    }
+
+
+def item_in(expected: Any, key: Any) -> Any:
+    """Return what a snapshot has of an item of a container; MISSING where that has to be watched itself."""
+    if type(expected) is not tuple or expected[0] not in (list, tuple, dict):
+        return MISSING
+    part = next((part for name, part in expected[2] if name == key), MISSING)
+    deep = type(part) is tuple and part[0] is _OBJECT and type(part[1]) in _CONTAINERS
+    return MISSING if deep else part
 
 
 def is_known(value: Any) -> bool:
@@ -157,21 +183,26 @@ def is_known(value: Any) -> bool:
 
 
 def unchanged(expected: Any, value: Any) -> bool:
-    """Whether a value is what a snapshot was taken of."""
+    """Whether a value is what a snapshot was taken of. It runs at each call."""
     if type(expected) is not tuple:
         return value is expected or (type(value) is type(expected) and repr(value) == repr(expected))
     kind, before, parts = expected
-    if kind is _OBJECT:
-        return value is before
-    if kind is _METHOD:
-        return type(value) is types.MethodType and value.__func__ is before and value.__self__ is parts
-    if kind is _ARRAY:
-        return value is before and (value.shape, value.dtype) == parts
+    if type(kind) is object:
+        return _is_same(expected, value)
     if type(value) is not kind or (value is not before and kind not in (list, tuple, dict)):
         return False
-    now = _parts(value)
-    return (
-        now is not None
-        and len(now) == len(parts)
-        and all(key == other and unchanged(part, x) for (key, part), (other, x) in zip(parts, now, strict=True))
-    )
+    now: Any = value.items() if kind is dict else _opened(value)
+    if len(now) != len(parts):
+        return False
+    for (key, part), (other, x) in zip(parts, now):  # noqa: B905 (as many)
+        if key != other or not (x is part or unchanged(part, x)):
+            return False
+    return True
+
+
+def _is_same(expected: Any, value: Any) -> bool:
+    """Whether a value is what a snapshot by identity was taken of."""
+    kind, before, more = expected
+    if kind is _METHOD:
+        return type(value) is types.MethodType and value.__func__ is before and value.__self__ is more
+    return value is before and (kind is not _ARRAY or (value.shape, value.dtype) == more)

@@ -16,7 +16,18 @@ import numpy as np
 
 from tape.tensors.tensor import Tensor
 from tape.watching.code_reads import is_written
-from tape.watching.snapshots import DEEPEST, MISSING, MOST, PLAIN, is_known, snapshot, unchanged
+from tape.watching.snapshots import (
+    DEEPEST,
+    MISSING,
+    MOST,
+    PLAIN,
+    classes_in,
+    data_of,
+    is_known,
+    item_in,
+    snapshot,
+    unchanged,
+)
 
 Path = tuple[tuple[str, Any], ...]
 """Steps from a function to a value: a cell or a global by its name, then attributes and items."""
@@ -49,6 +60,23 @@ class CodeWatch(Watch):
     def changed(self) -> bool:
         """Whether the function has other code now."""
         return self.function.__code__ is not self.expected
+
+
+class ClassWatch(Watch):
+    """The data in a class, of whose objects one is watched."""
+
+    __slots__ = ("count", "kind")
+
+    def __init__(self, kind: type) -> None:
+        self.name, self.kind, self.count = f"class {kind.__qualname__}", kind, len(kind.__dict__)
+        self.expected = kind, kind, [(name, snapshot(x, 1)) for name, x in data_of(kind).items()]
+
+    def changed(self) -> bool:
+        """Whether the class has other data now."""
+        variables, (_, _, parts) = self.kind.__dict__, self.expected
+        if len(variables) != self.count:
+            return True
+        return not all(name in variables and unchanged(part, variables[name]) for name, part in parts)
 
 
 class Unseen(Watch):
@@ -119,13 +147,20 @@ class Finder:
                 if _has_code(part):
                     self.look(part, depth=depth + 1)
 
+    def _watch(self, key: Any, watch: Watch) -> None:
+        """Watch a value, and the data of the classes of all objects in it."""
+        self.watches.setdefault(key, watch)
+        for kind in classes_in(watch.expected):
+            if ("class", kind) not in self.watches:
+                self.watches["class", kind] = ClassWatch(kind)
+
     def _follow(self, function: types.FunctionType, receiver: Any, path: Path, depth: int) -> None:
         """Watch the values along a path, and look into a function at its end."""
         if path and path[0][0] == "unseen":
             name = f"{path[0][1]} in {function.__qualname__}"
             self.watches[name] = Unseen(name)
             return
-        owner = value = MISSING
+        owner = value = expected = MISSING
         for count in range(1, len(path) + 1):
             part, owner = path[:count], value
             read = _reader(function, receiver, part)
@@ -139,10 +174,13 @@ class Finder:
                 return
             if count > 1 and _is_property(function, receiver, part):
                 return
+            expected = item_in(expected, part[-1][1]) if part[-1][0] == "item" else MISSING
             known, last = is_known(value), count == len(path)
             kept = isinstance(value, (Tensor, np.ndarray, list, tuple, dict))
-            if part[-1][0] in ("global", "cell") or last or kept or known:
-                self.watches.setdefault((_source(function, receiver, part), part), Watch(_name(function, part), read))
+            if expected is MISSING and (part[-1][0] in ("global", "cell") or last or kept or known):
+                watch = Watch(_name(function, part), read)
+                self._watch((_source(function, receiver, part), part), watch)
+                expected = watch.expected
             if known:
                 return
             self.look_into(value, depth)
@@ -155,7 +193,7 @@ def watches_of(function: Any, fixed: Iterable[Any] = ()) -> Finder:
     for i, value in enumerate(fixed):
         if not isinstance(value, PLAIN):
             name = f"fixed argument {i}"
-            finder.watches[name] = Watch(name, functools.partial(_itself, value))
+            finder._watch(name, Watch(name, functools.partial(_itself, value)))
             finder.look_into(value)
     return finder
 
