@@ -106,9 +106,14 @@ class CompiledProgram(Program):
         """Whether floats and arrays are all that it needs, one for each argument."""
         return not (self._outside or self.writes or self._fresh)
 
+    @functools.cached_property
+    def is_simple(self) -> bool:
+        """Whether it is plain, and there is nothing to look at before a replay."""
+        return self.is_plain and not self._readers
+
     def is_ready(self) -> bool:
-        """Whether the next replay is neither checked, nor needs more than floats and arrays as they were."""
-        return self.hits != self.due and self.is_plain and (not self._readers or self.is_current())
+        """Whether it is plain, and may be replayed now."""
+        return self.is_plain and self.is_current()
 
     def is_mode(self, mode: modes.Mode) -> bool:
         """Whether a mode, and the default dtype, are those of the recording."""

@@ -110,9 +110,9 @@ class Specialization:
         """
         following: CompiledProgram | None = program
         tried: list[CompiledProgram] = []
-        while (
-            following is not None and following.hits != following.due and following.is_plain and following.is_current()
-        ):
+        while following is not None:
+            if following.hits == following.due or not (following.is_simple or following.is_ready()):
+                return None
             if following is not program:
                 following.expect_as(program)
             try:

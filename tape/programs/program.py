@@ -28,7 +28,8 @@ from tape.tensors.tensor import Tensor, constant_tensor, scalar_or_array
 from tape.transforms.signature import Signature, check_written, value_of
 
 _NOT_PICKLED = (
-    "pulling", "_first", "_machines", "_scalar", "_lock", "_single", "_tuple", "_formed", "is_plain", "can_miss",
+    "pulling", "_first", "_machines", "_scalar", "_lock", "_single", "_tuple", "_formed",
+    "is_plain", "is_simple", "can_miss",
 )  # fmt: skip
 
 
