@@ -37,7 +37,7 @@ class Specialization:
         self.watches: list[Watch] = []
         self._watched: set[Any] = set()
         self.contents: list[Content] = []
-        self.codes: set[CodeKey] = set()
+        self.codes: dict[CodeKey, Any] = {}
         """The code of which it is known what it reads."""
         self.programs: list[CompiledProgram] = []
         self._pending: dict[tuple[bytes, ...], Recording] = {}

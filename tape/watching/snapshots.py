@@ -28,8 +28,6 @@ _FEW = 1 << 17
 """Bytes up to which copies are compared, which is faster."""
 _BLOCK = 1 << 15
 _CONTAINERS = (list, tuple, dict, functools.partial)
-_BEHAVIOUR = (types.FunctionType, property, classmethod, staticmethod)
-"""What in a class is no data."""
 
 
 class Content:
@@ -154,13 +152,13 @@ def classes_in(expected: Any) -> set[type]:
     return set(classes_of(kind)).union(*below) if kind not in _CONTAINERS else set().union(*below)
 
 
-def data_of(kind: type) -> dict[str, Any]:
-    """Return the attributes of a class that are no functions or descriptors, with their names."""
-    return {
-        name: x
-        for name, x in kind.__dict__.items()
-        if not (name.startswith(("__", "_abc_")) or isinstance(x, _BEHAVIOUR) or hasattr(type(x), "__get__"))
-    }
+def parts_of(kind: type) -> tuple[list[tuple[str, Any]], list[tuple[str, Any]]]:
+    """Return the data of a class, and its functions and other descriptors, with their names."""
+    named = [
+        (name, x) for name, x in kind.__dict__.items() if not name.startswith(("__", "_abc_")) or name == "__call__"
+    ]
+    data = [(name, x) for name, x in named if not hasattr(type(x), "__get__")]
+    return data, [(name, x) for name, x in named if hasattr(type(x), "__get__")]
 
 
 def item_in(expected: Any, key: Any) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dis
 import functools
 import types
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -22,9 +22,9 @@ from tape.watching.snapshots import (
     MOST,
     PLAIN,
     classes_in,
-    data_of,
     is_known,
     item_in,
+    parts_of,
     snapshot,
     unchanged,
 )
@@ -63,19 +63,23 @@ class CodeWatch(Watch):
 
 
 class ClassWatch(Watch):
-    """The data in a class, of whose objects one is watched."""
+    """The data and the functions in a class, of whose objects one is watched."""
 
-    __slots__ = ("count", "kind")
+    __slots__ = ("count", "functions", "kind")
 
     def __init__(self, kind: type) -> None:
         self.name, self.kind, self.count = f"class {kind.__qualname__}", kind, len(kind.__dict__)
-        self.expected = kind, kind, [(name, snapshot(x, 1)) for name, x in data_of(kind).items()]
+        data, self.functions = parts_of(kind)
+        self.expected = kind, kind, [(name, snapshot(x, 1)) for name, x in data]
 
     def changed(self) -> bool:
-        """Whether the class has other data now."""
+        """Whether the class has other data or functions now."""
         variables, (_, _, parts) = self.kind.__dict__, self.expected
         if len(variables) != self.count:
             return True
+        for name, x in self.functions:
+            if variables.get(name) is not x:
+                return True
         return not all(name in variables and unchanged(part, variables[name]) for name, part in parts)
 
 
@@ -95,9 +99,10 @@ class Unseen(Watch):
 class Finder:
     """Finds what code reads from outside, with what that is now; not of code that is ``known``."""
 
-    def __init__(self, known: Collection[CodeKey] = ()) -> None:
+    def __init__(self, known: Mapping[CodeKey, Any] | None = None) -> None:
         self.watches: dict[Any, Watch] = {}
-        self.codes = set(known)
+        self.codes: dict[CodeKey, Any] = dict(known or {})
+        """The code that was looked at, with its globals, which stay alive so that their numbers are theirs."""
         self._functions: list[Any] = []
 
     def note(self, code: types.CodeType, variables: dict[str, Any]) -> None:
@@ -134,7 +139,8 @@ class Finder:
         self._look_at(function, receiver, depth)
 
     def _look_at(self, function: types.FunctionType, receiver: Any, depth: int) -> None:
-        self.codes.add((id(function.__code__), id(function.__globals__)))
+        code, variables = function.__code__, function.__globals__
+        self.codes[id(code), id(variables)] = code, variables
         for path in paths_within(function.__code__, receiver is not MISSING):
             self._follow(function, receiver, path, depth)
 

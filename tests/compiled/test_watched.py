@@ -161,6 +161,16 @@ def what_a_class_gives_an_object() -> Any:
     return _aliased(Layer(), "inherited"), _set(Layer, "inherited")
 
 
+def a_method_of_a_class() -> Any:
+    layers = [Layer()]
+
+    def f(x: Any) -> Any:
+        layer = layers[0]
+        return layer.scaled(x)
+
+    return f, lambda: setattr(Layer, "scaled", lambda _, x: x * 5)
+
+
 def slots() -> Any:
     slotted = Slotted()
     return lambda x: x * slotted.rate, _set(slotted, "rate")
@@ -199,7 +209,7 @@ def the_object_of_a_partial() -> Any:
 CASES = [
     a_class_attribute, a_static_method, a_class_method, a_method, a_property, a_function_as_attribute,
     a_function_as_cell, objects_in_a_list, what_objects_in_a_list_read, an_object_under_another_name,
-    what_a_class_gives_an_object, slots, slots_under_another_name, closures_of_one_factory,
+    what_a_class_gives_an_object, a_method_of_a_class, slots, slots_under_another_name, closures_of_one_factory,
     modules_with_like_functions, a_function_by_another_name, the_object_of_a_partial,
 ]  # fmt: skip
 
@@ -209,6 +219,7 @@ CASES = [
 def test_another_value_outside_is_seen(case: Callable[[], Any], guarded: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Constants, "rate", 2.0)
     monkeypatch.setattr(Layer, "inherited", 2.0)
+    monkeypatch.setattr(Layer, "scaled", Layer.scaled)
     monkeypatch.setitem(globals(), "RATE", 2.0)
     f, change = case()
     compiled = tape.compile((lambda x: f(x) if x > 0 else -x) if guarded else f, check="never")

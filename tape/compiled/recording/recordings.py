@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -105,7 +105,7 @@ def record_call(
     inputs: list[Tensor],
     *,
     again: Again,
-    codes: Collection[CodeKey],
+    codes: Mapping[CodeKey, Any],
     graded: bool = False,
 ) -> tuple[Any, Recording]:
     """Call a function on its arguments' tensors, recorded; return its result, whose tensors own their memory.
