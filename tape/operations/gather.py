@@ -10,7 +10,7 @@ from tape.operations import indexing
 from tape.operations.numpy_arguments import array_like
 from tape.operations.operators import FUNCTIONS
 from tape.operations.sums_and_extrema import tensor_of
-from tape.recording import integer_indices, record, views
+from tape.recording import computed_places, integer_indices, record, views
 from tape.recording.arguments import dim_of
 from tape.recording.pick_calls import across_dim, along_dim, along_wide, at_places, picking, where_held
 from tape.tensors.operands import check_broadcast, operand
@@ -38,8 +38,10 @@ def take(input: Any, index: Any) -> Tensor:
     tensor([1., 4.])
     """
     input = tensor_of(input)
-    if (followed := indexing.pick_followed(views.reshape(input, -1), (index,))) is not None:
-        return followed
+    if computed_places.is_followed(index):
+        followed = indexing.pick_followed(views.reshape(input, -1), (index,))
+        if followed is not None:
+            return followed
     at, size = integer_indices.integers(index, "take"), input.spec.size
     if at.size and not (-size <= at.min() and at.max() < size):
         wrong = at[(at < -size) | (at >= size)].reshape(-1)[0]
@@ -74,7 +76,7 @@ def _followed_along(x: Tensor, axis: int, index: Any, *, broadcasts: bool) -> Te
 
     ``broadcasts``: in other dims it broadcasts with x, and counts negative ones from the end; else it may be shorter.
     """
-    key = along_key(x, axis, index, broadcasts=broadcasts) if isinstance(index, Tensor) else ()
+    key = along_key(x, axis, index, broadcasts=broadcasts) if computed_places.is_followed(index) else ()
     return indexing.pick_followed(x, key, wraps=broadcasts) if key else None
 
 

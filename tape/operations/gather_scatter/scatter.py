@@ -12,7 +12,7 @@ from tape.operations import indexing, writes
 from tape.operations.gather import along_key, check_index, check_vector, picked_along, true_places
 from tape.operations.gather_scatter import scatter_reduce
 from tape.operations.sums_and_extrema import tensor_of
-from tape.recording import integer_indices, views
+from tape.recording import computed_places, integer_indices, views
 from tape.recording.arguments import dim_of
 from tape.recording.pick_calls import across_dim, along_dim
 from tape.recording.write_calls import putting
@@ -79,7 +79,7 @@ def scatter_add_(input: Tensor, dim: int, index: Any, src: Any) -> Tensor:
     [2.0, 0.0, 4.0]
     """
     axis = dim_of(input, dim)
-    if isinstance(src, Tensor) and isinstance(index, Tensor) and src.spec.shape == index.spec.shape:
+    if computed_places.is_followed(index) and isinstance(src, Tensor) and src.spec.shape == index.spec.shape:
         key = along_key(input, axis, index)
         if key and src.dtype == input.dtype and indexing.add_followed(input, key, src, "scatter_add_", wraps=False):
             return input
@@ -177,8 +177,8 @@ def index_add_(input: Tensor, dim: int, index: Any, source: Any, *, alpha: Any =
 
 
 def _fits_rows(x: Tensor, axis: int, index: Any, source: Any) -> bool:
-    """Whether an index vector and a tensor have the shapes and dtypes to be added without more ado."""
-    if not (isinstance(index, Tensor) and isinstance(source, Tensor)) or len(index.spec.shape) != 1:
+    """Whether a recorder follows an index vector, and rows have the shape and the dtype to be added by it."""
+    if not (computed_places.is_followed(index) and isinstance(source, Tensor)) or len(index.spec.shape) != 1:
         return False
     shape = (*x.spec.shape[:axis], *index.spec.shape, *x.spec.shape[axis + 1 :])
     return bool(x.spec.shape) and source.spec.shape == shape and source.spec.dtype == x.spec.dtype
