@@ -24,8 +24,6 @@ MOST_PROGRAMS = 32
 MOST_PENDING = 24
 """Ways that were each taken once; where there are more, calls rarely go the same way twice."""
 MOST_DIFFERENCES = 2
-LARGE = 1 << 20
-"""Bytes of arrays from outside that are not compared at each call, if operations of tape read them."""
 
 
 class Specialization:
@@ -204,13 +202,7 @@ class Specialization:
         if replaced is not None:
             program.hits, program.due = replaced.hits, replaced.due
             self.programs.remove(replaced)
-        self._insert(program)
-
-    def _insert(self, program: CompiledProgram) -> None:
         self.programs.insert(0, program)
-        live = {where(array) for array in program.live}
-        for content in self.contents:
-            content.trusted = content.trusted or (content.array.nbytes > LARGE and where(content.array) in live)
 
     @property
     def again(self) -> Again:

@@ -7,6 +7,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tape
@@ -231,6 +232,15 @@ def test_another_value_outside_is_seen(case: Callable[[], Any], guarded: bool, m
     assert changed != expected
     assert [compiled(1.5) for _ in range(4)] == [changed] * 4
     assert sum(program.hits for program in compiled.programs) == 4, compiled.explain()
+
+
+def test_a_large_array_that_numpy_and_operations_read_is_compared() -> None:
+    data = np.ones(300_000)
+    compiled = tape.compile(lambda x: (x * data).sum() / data.max(), check="never")
+    for _ in range(4):
+        assert compiled(2.0) == 600_000.0
+    data[0] = 10.0
+    assert compiled(2.0) == 2.0 * (300_009.0 / 10.0)
 
 
 def test_a_function_with_an_assert_is_replayed() -> None:
