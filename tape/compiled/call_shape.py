@@ -45,7 +45,7 @@ def _is_plain(structure: Structure) -> bool:
     kind = structure.kind
     if kind is None:
         return True
-    named = kind is not None and issubclass(kind, tuple) and hasattr(kind, "_fields")
+    named = issubclass(kind, tuple) and hasattr(kind, "_fields")
     return (kind in (dict, list, tuple) or named) and all(map(_is_plain, structure.parts))
 
 
