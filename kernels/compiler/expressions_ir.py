@@ -35,7 +35,7 @@ class Expressions:
         self.start = self.function.append_basic_block("start")
         self.places: dict[str, tuple[Any, Any]] = {}
         self.tuples: dict[str, tuple[Number, ...]] = {}
-        self.numbers = Arithmetic(self.builder)
+        self.numbers = Arithmetic(self.builder, ("contract",) if names.get("CONTRACT") else ())
 
     def branch(self, test: ast.expr, then: Any, otherwise: Any) -> None:
         """Branch by a condition; of several, the later ones are looked at only if need be."""

@@ -81,10 +81,10 @@ def widest(*kinds: Any) -> Any:
 
 
 class Arithmetic:
-    """Appends instructions to a block under construction."""
+    """Appends instructions to a block under construction; ``flags`` are those of sums, differences and products."""
 
-    def __init__(self, builder: ir.IRBuilder) -> None:
-        self.builder = builder
+    def __init__(self, builder: ir.IRBuilder, flags: tuple[str, ...] = ()) -> None:
+        self.builder, self.flags = builder, flags
 
     def cast(self, x: Number, kind: Any) -> Number:
         """Return a number as another type: NumPy's conversion, cut to the width."""
@@ -134,7 +134,7 @@ class Arithmetic:
         if sign == "Div" and not a.real:
             a, b = self.cast(a, types.float64), self.cast(b, types.float64)
         if a.real and sign in _REAL:
-            return Number(getattr(self.builder, _REAL[sign])(a.node, b.node), a.kind)
+            return Number(getattr(self.builder, _REAL[sign])(a.node, b.node, flags=self.flags), a.kind)
         if a.real and sign == "Pow":
             return self.function("pow", a, b)
         if a.real or sign not in (*_WHOLE, "LShift", "RShift", "FloorDiv", "Mod"):

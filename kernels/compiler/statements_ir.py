@@ -150,7 +150,7 @@ class Body(Expressions):
         self.builder.branch(self.loops[-1][0])
 
     def on_For(self, node: ast.For) -> None:  # noqa: N802
-        """Loop over a range; its step is a number of the source."""
+        """Loop over a range, or with vectors filled in part: ``masked``; its step is a number of the source."""
         assert isinstance(node.iter, ast.Call)
         assert isinstance(node.target, ast.Name)
         bounds = [self.numbers.cast(self.number(part), types.int64).node for part in node.iter.args]
@@ -169,7 +169,21 @@ class Body(Expressions):
         self.builder.cbranch(more, body, done)
         self.builder.position_at_end(again)
         self.builder.store(self.builder.add(self.builder.load(counter), step, flags=("nsw",)), counter)
-        self.builder.branch(test)
+        latch = self.builder.branch(test)
+        if isinstance(node.iter.func, ast.Name) and node.iter.func.id == "masked":
+            latch.set_metadata("llvm.loop", _masked(self.builder.module))
         self.builder.position_at_end(body)
         self.store(node.target.id, Number(self.builder.load(counter), types.int64))
         self.inside(self.builder.block, node.body, again, done)
+
+
+def _masked(module: ir.Module) -> Any:
+    """Return what tells LLVM to run a loop in vectors with masks for its tail: no element is done by itself."""
+    options = [
+        ("llvm.loop.vectorize.predicate.enable", ir.IntType(1)(1)),
+        ("llvm.loop.unroll.disable",),
+    ]
+    nodes = [module.add_metadata([ir.MetaDataString(module, name), *value]) for name, *value in options]
+    loop = module.add_metadata([ir.MetaDataString(module, f"loop {len(module.metadata)}")])
+    loop.operands = (loop, *nodes)  # LLVM knows loops apart by nodes that refer to themselves
+    return loop

@@ -2,7 +2,8 @@
 
 Numba's inference takes seconds for the handwritten modules; here a type is what an expression has, and a variable has
 that of its first value. Intrinsics written for Numba serve as they are. Integers are words of 64 bits, signed: an
-``np.uint64`` only tells Numba that an index is not negative, which it never is here.
+``np.uint64`` only tells Numba that an index is not negative, which it never is here. A module says ``CONTRACT = True``
+if a product and a sum may become one instruction, and ``NOALIAS = True`` if its functions' pointers do not overlap.
 """
 
 from __future__ import annotations
@@ -51,6 +52,10 @@ class Module:
         name = f"{native.symbol}.{len(self._made)}.{len(self.ir.globals)}"
         function = ir.Function(self.ir, ir.FunctionType(ir.VoidType(), parameter_types), name)
         function.linkage = "internal"
+        if native.function.__globals__.get("NOALIAS"):
+            for argument in function.args:
+                if argument.type.is_pointer:
+                    argument.add_attribute("noalias")
         tree, loops = _trees(native.unit.text)[native.function.__name__]
         if loops:
             function.attributes.add("noinline")  # in the loops of a caller its constants would not stay in registers

@@ -35,6 +35,7 @@ class Reduction(Op):
     ``ufunc`` may be anything that reduces as a ufunc does.
 
     ``dims_grad_fn`` is the node's name where dims were given. ``scale`` divides the reduced value by ``n``.
+    ``parts``: see :class:`kernels.kinds.routine.Routine`.
     ``selects``: one element of many gives the result; the pullback then knows ``n`` as the number that tie.
     """
 
@@ -46,6 +47,7 @@ class Reduction(Op):
     dims_grad_fn: str = ""
     scale: bool = False
     selects: bool = False
+    parts: Any = None
     reads: tuple[frozenset[str], ...] = field(init=False)
 
     def check(self) -> None:

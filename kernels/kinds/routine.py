@@ -49,7 +49,8 @@ class Routine(Op):
     gets nothing; elsewhere zeros become +0.0, as those of every other record. ``native(source, spec, **params)``
     returns a pullback in native code for operands that suit one (kernels/codegen/rows/row_pulls.py), else None;
     ``rows(shape, dtype, **params)`` what computes the results of one operand in the place of ``forward``
-    (kernels/codegen/rows/row_values.py).
+    (kernels/codegen/rows/row_values.py). ``parts`` says the same as ``forward`` in elementwise operations, and in sums
+    and maxima that keep their dims: the compiler of programs fuses them with their neighbours.
     """
 
     forward: Rule
@@ -60,6 +61,7 @@ class Routine(Op):
     cuts: bool = False
     native: Callable[..., Any] | None = None
     rows: Callable[..., Any] | None = None
+    parts: Rule | None = None
     samples: tuple[tuple[tuple[tuple[int, ...], ...], dict[str, Any]], ...]
     domain: tuple[str, ...] = ("real",)
     pullback: tuple[Rule | None, ...] = ()

@@ -85,6 +85,26 @@ def double_of(typingctx: Any, bits: Any) -> Any:  # noqa: ARG001
     return types.float64(types.int64), codegen
 
 
+@intrinsic
+def begin_of(typingctx: Any, pointer: Any) -> Any:  # noqa: ARG001
+    """The address that a pointer is."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
+        return builder.ptrtoint(args[0], _I64)
+
+    return types.int64(pointer), codegen
+
+
+@intrinsic
+def bits_of(typingctx: Any, value: Any) -> Any:  # noqa: ARG001
+    """The bits of a double; of a boolean, the integer."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
+        return builder.bitcast(args[0], _I64) if signature.args[0] == types.float64 else builder.zext(args[0], _I64)
+
+    return types.int64(value), codegen
+
+
 def _pointer(name: str, kind: Any) -> Any:
     def pointer(typingctx: Any, address: Any) -> Any:  # noqa: ARG001
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001

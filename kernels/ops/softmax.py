@@ -134,11 +134,35 @@ def _log_softmax_jvp(t: Any, y: Any, dim: int) -> Any:
     return t - np.sum(np.exp(y) * t, axis=dim, keepdims=True)
 
 
+def _exponentials(x: Any, axes: Any) -> tuple[Any, Any, Any]:
+    """Return the largest, the exponentials of what is left without it, and their sum."""
+    top = np.maximum.reduce(x, axis=axes, keepdims=True)
+    top = np.where(np.isfinite(top), top, 0.0)
+    powers = np.exp(x - top)
+    return top, powers, np.add.reduce(powers, axis=axes, keepdims=True)
+
+
+def _logsumexp_parts(x: Any, axes: Any) -> Any:
+    top, _, total = _exponentials(x, axes)
+    return np.log(total) + top
+
+
+def _softmax_parts(x: Any, dim: int) -> Any:
+    _, powers, total = _exponentials(x, (dim,))
+    return powers * (1.0 / total)
+
+
+def _log_softmax_parts(x: Any, dim: int) -> Any:
+    top, _, total = _exponentials(x, (dim,))
+    return x - top - np.log(total)
+
+
 Reduction(
     name="logsumexp",
     doc="Logarithm of the sum of exponentials over dims, without overflow on the way.",
     grad_fn="LogsumexpBackward0",
     ufunc=LogSumExp(),
+    parts=_logsumexp_parts,
     pullback=(lambda g, y, x: g * np.exp(x - y),),
 )
 Routine(
@@ -147,6 +171,7 @@ Routine(
     grad_fn="SoftmaxBackward0",
     function=False,
     forward=_softmax,
+    parts=_softmax_parts,
     vjp=_softmax_vjp,
     jvp=lambda t, y, dim: _softmax_vjp(t, y, dim),
     native=_softmax_native,
@@ -159,6 +184,7 @@ Routine(
     grad_fn="LogSoftmaxBackward0",
     function=False,
     forward=_log_softmax,
+    parts=_log_softmax_parts,
     vjp=_log_softmax_vjp,
     jvp=_log_softmax_jvp,
     native=_log_softmax_native,

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from kernels.kinds.write import Write
+from kernels.programs.compiler.compiled_code import CompiledCode
 from kernels.programs.lowering.assembly import Layout
 from kernels.programs.machine import plan
 from kernels.programs.recording.groups import groups_of
@@ -37,6 +38,9 @@ class MemoryUse:
     that block is: values and gradients that are not needed at the same time share bytes of it. Each call that runs at
     the same time as others needs a block. ``constants`` are bytes of arrays outside of it. ``groups`` has what the
     operations made, values and gradient buffers, by operation, by what repeats, and by line, if lines are kept.
+
+    The block of machine code is its workspace: most values stand in registers, arguments and results in memory of their
+    own, and there are no ``groups``.
     """
 
     reverse: bool
@@ -94,6 +98,15 @@ def memory_use(recipe: Recipe, *, reverse: bool) -> MemoryUse:
     constants = {id(node.constant): node.constant for node in nodes if node.constant is not None and node.constant.ndim}
     outside = sum(constant.nbytes for constant in constants.values())
     return MemoryUse(reverse, kinds, layout.size, outside, _grouped(recipe, bytes_of, count))
+
+
+def compiled_memory_use(code: CompiledCode, *, reverse: bool) -> MemoryUse:
+    """Return the memory that machine code needs."""
+    kinds = {kind: Share(kind) for kind in KINDS}
+    for kind, (count, size) in (code.account.memory if code.account is not None else {}).items():
+        kinds[kind] = Share(kind, count, size)
+    constants = {id(constant): constant.nbytes for constant in code.constants}
+    return MemoryUse(reverse, kinds, code.work, sum(constants.values()))
 
 
 def _grouped(recipe: Recipe, bytes_of: list[int], count: int) -> dict[str, list[Share]]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from kernels.foundation.exact_keys import exact
 from tape.compiled.call_key import Call
+from tape.compiled.native_structures import Steps, Unknown
 from tape.tensors.pytrees import LEAF, Structure
 
 _PLAIN = frozenset((bool, int, float, str, bytes))
@@ -28,6 +29,13 @@ class CallShape:
     def suits(call: Call) -> bool:
         """Whether a call has values, in structures that are opened in one way."""
         return bool(call.places) and _is_plain(call.structure)
+
+    def steps(self) -> Steps | None:
+        """Return how native code finds the values; None where it does not."""
+        try:
+            return Steps.of_arguments(self._structure, dict(self._fixed))
+        except Unknown:
+            return None
 
     def values(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
         """Return the values of a call; None where something else differs. What they are is not looked at."""

@@ -13,6 +13,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from kernels.foundation.recent_table import Recent
+from kernels.programs.calling.callable_type import begin, called_at_once
+from kernels.programs.compiler.compiled_code import CompiledCode
 from kernels.programs.memory_use import MemoryUse
 from kernels.programs.recording.program import ProgramError
 from tape.compiled import loaded_function
@@ -20,6 +22,9 @@ from tape.compiled.call_key import Call, call_of, inputs_of, shared_input
 from tape.compiled.call_shape import CallShape
 from tape.compiled.compiled_program import CompiledProgram
 from tape.compiled.explanation import explained
+from tape.compiled.native_calls import NativelyCalled
+from tape.compiled.native_use import NativeUse
+from tape.compiled.parameter_names import named
 from tape.compiled.recording.recordings import Recording, record_call
 from tape.compiled.results import as_given, same_results
 from tape.compiled.specialization import Specialization
@@ -38,32 +43,41 @@ MOST_KEYS = 64
 """Keys of calls, and states of what is outside, for which a function has programs."""
 
 
-class CompiledFunction:
-    """A compiled function: :func:`tape.compile` makes it, and tells of it."""
+@called_at_once
+class CompiledFunction(NativeUse, NativelyCalled):
+    """A compiled function: :func:`tape.compile` makes it, and tells of it.
+
+    Native code calls it by ``native``, ``address``, ``ctypes`` and :meth:`low_level_callable`; :meth:`export_c` writes
+    it as C. These are of the latest program: of the signature that was new last, and the way that its last call went.
+    They compile it if need be; ProgramError where there is no program yet, and where the interpreter has to run it.
+    """
 
     __module__ = "tape"
+    mode = "default"
+    """When programs are compiled to machine code: see :func:`tape.compile`."""
     compiled_gradient: ClassVar[Callable[..., Any]]
     """What :func:`tape.value_and_grad` of one returns."""
 
     def __init__(
         self, function: Callable[..., Any], static: Collection[Any], traced: Collection[Any], check: str
     ) -> None:
+        begin(self, CompiledFunction._answer)
         functools.update_wrapper(self, function)
         self.__wrapped__ = function
         self.static, self.traced, self.check = static, traced, check
         self._keys: dict[Any, list[Specialization]] = {}
         self._states = 0
-        self._dynamic = ""
         self._warned = False
         self._methods: Recent[int, CompiledFunction] = Recent()
         self._lock = threading.RLock()
-        self._fast: tuple[CompiledProgram, Specialization, CallShape | None] | None = None
-        """The program of the last call, if it can be tried at once, where it belongs, and how its values are found."""
+        self._begin()
         self.calls = {"recorded": 0, "dynamic": 0, "checked": 0}
         """How many calls were not replayed, by the way they went; and how many replays were checked."""
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Replay, or call the function."""
+    def _answer(self, *args: Any, **kwargs: Any) -> Any:
+        """Replay, or call the function: each call that is not made natively."""
+        if self._direct:
+            self._settle()
         fast = self._fast  # other threads may set it
         if fast is not None:
             program, state, shape = fast
@@ -73,6 +87,7 @@ class CompiledFunction:
                 if replayed is not None:
                     if replayed[0] is not program:
                         self._fast = replayed[0], state, shape
+                    self._prepare(replayed[0], state, shape)
                     return replayed[1][0]
         return self._called(args, kwargs)
 
@@ -106,6 +121,11 @@ class CompiledFunction:
         del call
         return program
 
+    def _moded(self, program: CompiledProgram) -> CompiledProgram:
+        """Return a new program, told when to be compiled."""
+        program._mode = self.mode
+        return program
+
     def _started(self, call: Call) -> Specialization | None:
         """Return a specialization for a key and what is outside now; None if there are too many."""
         with self._lock:
@@ -117,7 +137,9 @@ class CompiledFunction:
                 return None
             self._states += 1
             started = Specialization(
-                call, watches_of(self.__wrapped__, call.fixed), lambda program: self._finished(program, call)
+                call,
+                watches_of(self.__wrapped__, call.fixed),
+                lambda program: self._finished(self._moded(program), call),
             )
             if started.dynamic:
                 self._warn(started.dynamic)
@@ -135,21 +157,25 @@ class CompiledFunction:
         if replayed is None:
             return self._run(call) if current.shares(call.values) else self._recorded(current, call)
         program, result = replayed
+        self._fast = None
         if checked:
             self.calls["checked"] += 1
-            if not same_results(result, expected, rounds=program.recording.rounds):
+            if not same_results(result, expected, rounds=program.rounds):
                 current.dynamic = "a replay differed from dynamic mode"
+                self._forget()
                 self._warn(current.dynamic)
                 return expected
-        self._fast = None
         if program.is_plain and self.check != "always" and CallShape.suits(call):
             program.expect(call)
-            self._fast = program, current, None if call.is_flat else CallShape(call)
+            shape = None if call.is_flat else CallShape(call)
+            self._fast = program, current, shape
+            self._prepare(program, current, shape)
         return result
 
     def _is_due(self, program: CompiledProgram) -> bool:
         """Whether this call of a program is checked against dynamic mode."""
         if self.check == "never" or program.writes:
+            program.due = sys.maxsize
             return False
         if self.check == "always":
             return True
@@ -170,6 +196,7 @@ class CompiledFunction:
 
     def _recorded(self, current: Specialization, call: Call) -> Any:
         """Record a call."""
+        self._forget()
         states = [state for known in list(self._keys.values()) for state in list(known)]
         read = [(x, x.tobytes()) for state in states for x in state.arrays()]
         result, recording = self._record(call, current)
@@ -209,6 +236,7 @@ class CompiledFunction:
             return
         current.add(recording)
         if current.dynamic:
+            self._forget()
             self._warn(current.dynamic)
 
     def _run(self, call: Call) -> Any:
@@ -219,8 +247,8 @@ class CompiledFunction:
         return as_given(self.__wrapped__(*args, **kwargs), tensors=call.tensors or not call.values)
 
     def _stay_dynamic(self, reason: str) -> None:
-        self._fast = None
         self._dynamic = reason
+        self._forget()
         self._warn(reason)
 
     def _warn(self, reason: str) -> None:
@@ -237,6 +265,7 @@ class CompiledFunction:
         known = self._methods.get(id(instance))
         if known is None or getattr(known.__wrapped__, "__self__", None) is not instance:
             known = CompiledFunction(method, self.static, self.traced, self.check)
+            known.mode = self.mode
             self._methods[id(instance)] = known
         return known
 
@@ -246,11 +275,13 @@ class CompiledFunction:
         at: Any = sys.modules.get(self.__module__)
         for part in name.split("."):
             at = getattr(at, part, None)
-        return name if at is self else (type(self), (self.__wrapped__, self.static, self.traced, self.check))
+        parts = self.__wrapped__, self.static, self.traced, self.check
+        return name if at is self else (type(self), parts, {"mode": self.mode})
 
     @property
     def programs(self) -> list[CompiledProgram]:
         """The programs, those of the latest signature first."""
+        self._settle()
         return [p for known in reversed(self._keys.values()) for current in known for p in current.programs]
 
     def save(self, f: Any) -> None:
@@ -272,9 +303,20 @@ class CompiledFunction:
         """Return the graph of the latest program: see :meth:`tape.Program.graph`. ProgramError if there is none."""
         return self._latest().graph(reverse=reverse)
 
-    def memory(self, *, reverse: bool = False) -> MemoryUse:
-        """Return the bytes of the latest program: see :meth:`tape.Program.memory`. ProgramError if there is none."""
-        return self._latest().memory(reverse=reverse)
+    def memory(self, *, reverse: bool | None = None) -> MemoryUse:
+        """Return the bytes of the latest program: see :meth:`tape.Program.memory`. ProgramError if there is none.
+
+        Without ``reverse``, that it needs for what calls of this function compute.
+        """
+        return self._latest().memory(reverse=self._runs_back if reverse is None else reverse)
+
+    def loops(self, *, reverse: bool | None = None) -> str:
+        """Return the loops that the latest program is compiled as: see :meth:`tape.Program.loops`.
+
+        Without ``reverse``, those of what calls of this function compute. ProgramError if there is no program, or if
+        the interpreter has to run it.
+        """
+        return self._latest().loops(reverse=self._runs_back if reverse is None else reverse)
 
     def profile(self, *args: Any, reverse: bool = False, **kwargs: Any) -> Profile:
         """Time the program of a call: see :meth:`tape.Program.profile`. The function is called until there is one.
@@ -282,6 +324,7 @@ class CompiledFunction:
         ProgramError where calls on these arguments stay dynamic.
         """
         for _ in range(3):
+            self._settle()
             self._called(args, kwargs)
         call = self._taken(args, kwargs)
         current = None if call is None else self._current(call)
@@ -292,8 +335,21 @@ class CompiledFunction:
 
     def _latest(self) -> CompiledProgram:
         if not self.programs:
-            raise ProgramError(f"there is no program yet\n{self.explain()}")
+            hint = "call it first: two calls that do the same make a program"
+            raise ProgramError(f"there is no program yet\n{self.explain()}\n{hint}")
         return self.programs[0]
+
+    def _native_code(self) -> tuple[CompiledCode, Sequence[str]]:
+        """Return the machine code of the latest program, compiled if need be, and the names of its arguments."""
+        program = self._latest()
+        state = next(s for states in self._keys.values() for s in states if program in s.programs)
+        if self._dynamic or state.dynamic:
+            raise ProgramError(f"calls stay dynamic\n{self.explain()}")
+        return program.native_code(reverse=self._runs_back), named(self._called_as(), state.signature.names)
+
+    def _called_as(self) -> Callable[..., Any]:
+        """Return the function whose parameters are those of a call."""
+        return self.__wrapped__
 
     def explain(self) -> str:
         """Return as text what was compiled, and what stayed dynamic and why."""

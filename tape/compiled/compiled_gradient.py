@@ -8,10 +8,14 @@ from typing import Any
 import numpy as np
 
 from kernels.arrays.specs import SCALAR, Spec
+from kernels.programs.calling.callable_type import called_at_once
+from kernels.programs.calling.direct_call_words import GRAD, GRAD_AND_VALUE, VALUE_AND_GRAD
+from kernels.programs.calling.returned_form import Form
 from tape.compiled import loaded_function
 from tape.compiled.call_key import Call, call_of, input_of
 from tape.compiled.compiled_function import CompiledFunction
 from tape.compiled.compiled_program import CompiledProgram, as_number, values_of
+from tape.compiled.native_structures import Steps, Unknown
 from tape.compiled.recording.recordings import Recording, record_call
 from tape.compiled.specialization import Specialization
 from tape.engine.backward import grad
@@ -20,6 +24,7 @@ from tape.tensors.tensor import Tensor, constant_tensor, leaf, scalar_or_array
 from tape.transforms.points import released
 from tape.transforms.value_and_grad import Differentiated, arranged
 
+_FORMS = {"value_and_grad": VALUE_AND_GRAD, "grad": GRAD, "grad_and_value": GRAD_AND_VALUE}
 _FLOATS = (np.dtype(np.float64), np.dtype(np.float32))
 
 
@@ -68,6 +73,7 @@ class GradientProgram(CompiledProgram):
         return arranged(self.form, self._filled(numbers[:count]), gradient)
 
 
+@called_at_once
 class CompiledGradient(CompiledFunction):
     """A compiled gradient: ``tape.compile(tape.value_and_grad(f))``, of ``tape.func.grad`` and ``grad_and_value``."""
 
@@ -105,6 +111,25 @@ class CompiledGradient(CompiledFunction):
         numbers, alone = self._by.argnums, not isinstance(self._by.argnums, tuple)
         return (numbers,) if alone else numbers, alone, self._by.has_aux, self._by.form  # type: ignore[return-value]
 
+    _runs_back = True
+
+    def _called_as(self) -> Callable[..., Any]:
+        return self._by.function
+
+    def _direct_form(self, program: CompiledProgram) -> Form | None:
+        assert isinstance(program, GradientProgram)
+        structure, kind = program.structure, _FORMS.get(program.form)
+        if kind is None or not program._single or program.specs or program.on_tensors:
+            return None
+        chosen = tuple([1 + k for k in program.places])
+        if structure is LEAF or (structure.kind is tuple and structure.flat == len(chosen)):
+            return Form(kind, chosen, structure is LEAF)
+        try:
+            steps = Steps.of_gradient(structure)
+        except Unknown:
+            return None
+        return Form(kind, chosen, steps=tuple(steps.words), filled=structure.filled)
+
     def _run(self, call: Call) -> Any:
         self.calls["dynamic"] += 1
         args, kwargs = call.filled(call.values)
@@ -117,7 +142,8 @@ class CompiledGradient(CompiledFunction):
 
         def run(tensors: Sequence[Tensor]) -> Any:
             args, kwargs = call.filled(tensors)
-            return self._by.function(*args, **kwargs)
+            result = self._by.function(*args, **kwargs)
+            return self._numbered(result) if self._by.is_number and not _are_tensors(call) else result
 
         result, recording = record_call(run, inputs, again=current.again, codes=current.codes, graded=True)
         if any(isinstance(x, Tensor) for x in recording.outer) and _are_tensors(call):
@@ -135,6 +161,16 @@ class CompiledGradient(CompiledFunction):
             aux, returned = flattened(result[1], none=True)
             value = value, returned.filled([released(x, tensors=tensors) for x in aux])
         return arranged(self._by.form, value, structure.filled(numbers)), recording
+
+    def _numbered(self, result: Any) -> Any:
+        """Return a result whose value, one element of an array, is of no dimensions: it is returned as a float."""
+        if self._by.has_aux and isinstance(result, tuple) and len(result) == len(("value", "aux")):
+            return self._numbered_value(result[0]), result[1]
+        return self._numbered_value(result)
+
+    @staticmethod
+    def _numbered_value(y: Any) -> Any:
+        return y.reshape(()) if isinstance(y, Tensor) and y.ndim and y.numel() == 1 else y
 
     def _finished(self, program: CompiledProgram, call: Call) -> CompiledProgram:
         assert call.chosen is not None
@@ -195,7 +231,9 @@ def _returned(x: Any, spec: Spec, *, tensors: bool) -> Any:
 def compiled_gradient(compiled: CompiledFunction, transform: Any, argnums: Any, has_aux: bool) -> CompiledGradient:
     """Return the gradient of a compiled function, compiled."""
     made = transform(compiled.__wrapped__, argnums, has_aux)
-    return CompiledGradient(made, compiled.static, compiled.traced, compiled.check)
+    gradient = CompiledGradient(made, compiled.static, compiled.traced, compiled.check)
+    gradient.mode = compiled.mode
+    return gradient
 
 
 CompiledFunction.compiled_gradient = staticmethod(compiled_gradient)

@@ -11,8 +11,11 @@ import numpy as np
 
 from kernels.arrays.specs import Spec
 from kernels.kinds.callback import Callback
+from kernels.programs.calling.compiled_machine import CompiledMachine
+from kernels.programs.calling.tiers import Uncompiled, compiled_machine, reason_of
+from kernels.programs.compiler.compiled_code import CompiledCode
 from kernels.programs.machine import GuardMissed
-from kernels.programs.recording.program import ProgramError
+from kernels.programs.recording.program import ProgramError, Recipe
 from tape.compiled.call_key import Call
 from tape.compiled.recording.recordings import Recording, kept, live_sources
 from tape.foundation.dtypes import DEFAULT
@@ -59,6 +62,8 @@ class CompiledProgram(Program):
     recording: Recording
     """What later recordings are compared with."""
     _outside: list[Any]
+    _held: tuple[Any, CompiledCode | None] = (None, None)
+    """Machine code in which what comes from outside is constant: its values, and the code."""
     _readers: list[tuple[Tensor, Array]]
     live: list[Array]
     """The arrays from outside that it reads by reference."""
@@ -80,6 +85,44 @@ class CompiledProgram(Program):
         if reader is not None and first.readers.get(node) is reader:
             self._readers.append((reader, as_array(reader)))
 
+    def _compile(self, *, reverse: bool) -> bool:
+        """Let later calls be those of machine code, the first of which is checked; whether that is so."""
+        compiled = super()._compile(reverse=reverse)
+        if compiled and self.hits:
+            self.due = min(self.due, self.hits)
+        return compiled
+
+    def alone(self) -> Recipe:
+        """Return the recipe with what comes from outside as constants, which have the values that it has now."""
+        recipe = self._recipe
+        count = len(recipe.arguments) - len(self._outside)
+        nodes = [*recipe.nodes]
+        for node, value in zip(recipe.arguments[count:], self.outside(), strict=True):
+            held = np.array(value._value if isinstance(value, Tensor) else value)
+            nodes[node] = replace(nodes[node], constant=held, argument=False, differentiable=False)
+        return replace(recipe, nodes=nodes, arguments=recipe.arguments[:count])
+
+    def native_code(self, *, reverse: bool) -> CompiledCode:
+        """Return the machine code for native callers; ProgramError where there is none.
+
+        What comes from outside has the values that it has now.
+        """
+        if self.generators:
+            raise ProgramError("no machine code: the function draws random numbers")
+        if not self._outside:
+            return self._code(reverse=reverse)
+        recipe = self.alone()
+        held = [recipe.nodes[node].constant for node in self._recipe.arguments]
+        key = (reverse, *[x.tobytes() for x in held if x is not None])
+        if key != self._held[0]:
+            try:
+                self._held = key, compiled_machine(recipe, reverse=reverse, exactly=True).code
+            except Uncompiled as refused:
+                raise ProgramError(f"no machine code: {reason_of(recipe, refused)}") from None
+        code = self._held[1]
+        assert code is not None
+        return code
+
     def outside(self) -> list[Any]:
         """Return the values, now, of the arguments that come from outside: random numbers are drawn."""
         return [
@@ -100,6 +143,11 @@ class CompiledProgram(Program):
     def writes(self) -> bool:
         """Whether it writes to its arguments."""
         return bool(self._recipe.written)
+
+    @property
+    def rounds(self) -> bool:
+        """Whether replays may differ from dynamic mode by rounding."""
+        return self.recording.rounds or any(isinstance(m, CompiledMachine) for m in self._first.values())
 
     @functools.cached_property
     def is_plain(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any
 
+from kernels.programs.calling.tiers import MODES
 from tape.compiled.compiled_function import CompiledFunction
 from tape.compiled.compiled_gradient import CompiledGradient
 
@@ -17,6 +18,7 @@ def compile(  # noqa: A001 (PyTorch's name)
     static: Collection[Any] = (),
     traced: Collection[Any] = (),
     check: str = "sample",
+    mode: str = "default",
 ) -> Any:
     """Return a function of the same arguments and results that is recorded, and then replayed natively where it can be.
 
@@ -28,7 +30,12 @@ def compile(  # noqa: A001 (PyTorch's name)
     Values that leave for Python are guards; what the function reads from outside is compared, or read anew, at each
     call. Calls 4, 8, 16, ... of a program are ``check``-ed against dynamic mode: "sample", or "always", "never". What
     no program can hold runs in dynamic mode, with one CompileWarning; ``explain()`` tells what and why. Python's side
-    effects happen only when Python runs. ValueError for another ``check``, TypeError for what cannot be called.
+    effects happen only when Python runs. ValueError for another ``check`` or ``mode``, TypeError for what cannot be
+    called.
+
+    A program is run by an interpreter of native kernels until compiling it to machine code of its own has paid; results
+    may then differ from dynamic mode by rounding. ``mode="max"`` compiles it before its first replay, ``mode="eager"``
+    never. The decision counts calls and elements, not time, so that it is the same in each run.
 
     >>> f = tape.compile(lambda x, n: (x**n).sum())
     >>> [f(np.array([1.0, 2.0]), 2) for _ in range(3)]
@@ -36,12 +43,16 @@ def compile(  # noqa: A001 (PyTorch's name)
     """
     if check not in _CHECKS:
         raise ValueError(f"compile: check is {check!r}; it is one of {', '.join(map(repr, _CHECKS))}")
+    if mode not in MODES:
+        raise ValueError(f"compile: mode is {mode!r}; it is one of {', '.join(map(repr, MODES))}")
     if fun is None:
-        return lambda function: compile(function, static=static, traced=traced, check=check)
+        return lambda function: compile(function, static=static, traced=traced, check=check, mode=mode)
     if not callable(fun):
         raise TypeError(f"compile: got a {type(fun).__name__}, which cannot be called")
     kind = CompiledGradient if hasattr(fun, "differentiated") else CompiledFunction
-    return kind(fun, _names(static), _names(traced), check)
+    compiled = kind(fun, _names(static), _names(traced), check)
+    compiled.mode = mode
+    return compiled
 
 
 def _names(positions_or_names: Any) -> Collection[Any]:

@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
+
+from kernels.programs.calling.compiled_machine import CompiledMachine
+from kernels.programs.calling.tiers import reason_of
+from kernels.programs.compiler.account import Account, NestAccount
+from kernels.programs.compiler.compiled_code import CompiledCode
+from kernels.programs.compiler.unrolled import unrolled
+from kernels.programs.recording.program import Recipe
+
+_MOST = 8
+"""Loops, and nests, that are told of."""
 
 
 def explained(function: Any) -> str:
-    """Return the signatures of a compiled function, their programs and guards, and what stayed dynamic and why."""
+    """Return the signatures of a compiled function, their programs and guards, and what stayed dynamic and why.
+
+    Of a program that is machine code, its loops and nests; of another one, why it is none.
+    """
     name = getattr(function.__wrapped__, "__qualname__", repr(function.__wrapped__))
     calls = {"replayed": sum(program.hits for program in function.programs), **function.calls}
     counts = ", ".join(f"{count} {way}" for way, count in calls.items() if count)
@@ -16,11 +32,11 @@ def explained(function: Any) -> str:
     for key, states in function._keys.items():
         lines.append(f"  signature ({_signature(key)})")
         for state in states:
-            lines += _state(state)
+            lines += _state(state, reverse=function._runs_back)
     return "\n".join(lines)
 
 
-def _state(state: Any) -> list[str]:
+def _state(state: Any, *, reverse: bool) -> list[str]:
     lines = []
     if state.dynamic:
         lines.append(f"    dynamic: {state.dynamic}")
@@ -32,6 +48,7 @@ def _state(state: Any) -> list[str]:
             f"      guard at {line}: missed {missed} times"
             for line, missed in zip(program.lines, program.misses, strict=True)
         ]
+        lines += [f"      {line}" for line in _tier(program, reverse=reverse)]
     if state.unrolled:
         lines.append(f"    unrolled: {state.unrolled}")
     if state.pending:
@@ -53,3 +70,95 @@ def _leaf(kind: Any) -> str:
     if isinstance(kind, tuple) and kind[0] == "scalar":
         return f"{kind[1].name}[]"
     return str(getattr(kind, "object", kind[1] if isinstance(kind, tuple) else kind))
+
+
+def _tier(program: Any, *, reverse: bool) -> Iterator[str]:
+    """Yield what runs a program, and why that is not machine code, or what this is made of."""
+    recipe, machine = program._recipe, program._first.get(reverse)
+    pulling = vars(program).get("pulling")
+    if pulling is not None and pulling.kept is not None:
+        yield "interpreter, on tensors that require grad: the tape keeps the memory of a small program"
+    if isinstance(machine, CompiledMachine):
+        yield from _machine_code(recipe, machine.code)
+    elif reverse in program._interpreted:
+        yield f"interpreter: {reason_of(recipe, program._interpreted[reverse])}"
+    elif program._mode == "eager":
+        yield 'interpreter: the mode is "eager"'
+    elif program.writes:
+        yield "interpreter: it writes to arguments"
+    elif reverse in program._due:
+        yield f"interpreter, for {program._due[reverse]:,} more calls"
+    else:
+        yield "interpreter, at first"
+
+
+def _machine_code(recipe: Recipe, code: CompiledCode) -> Iterator[str]:
+    """Yield what machine code is made of."""
+    account = code.account
+    if account is not None:
+        yield f"machine code: {account.lines:,} lines, {code.work:,} bytes of workspace"
+        for line in (*_loops(recipe, account), *_nests(recipe, account.nests)):
+            yield f"  {line}"
+
+
+def _loops(recipe: Recipe, account: Account) -> Iterator[str]:
+    """Yield the loops of a program, and why there are no more."""
+    for loop in account.loops[:_MOST]:
+        inner = "  " * loop.depth
+        yield f"{inner}loop, {loop.count:,} times {_counted(len(loop.steps), 'operation')}{_at(recipe, loop.steps)}"
+    if len(account.loops) > _MOST:
+        yield f"and {_counted(len(account.loops) - _MOST, 'loop')} more"
+    if account.straight:
+        yield f"in no loop: {_counted(len(account.straight), 'operation')}"
+    for entry in unrolled(recipe, account.straight)[:_MOST]:
+        assert recipe.lines is not None
+        where = recipe.lines.text(entry.line, short=True)
+        yield f"  {entry.operations:,} of these in {entry.times:,} times of {where}"
+        yield f"    no loop: {entry.reason}"
+
+
+def _nests(recipe: Recipe, nests: Sequence[NestAccount]) -> Iterator[str]:
+    """Yield the nests of a program, alike ones once, and what kept them from being part of earlier ones."""
+    shown = [_nest(recipe, nest) for nest in nests]
+    for entry in [*dict.fromkeys(shown)][:_MOST]:
+        count = shown.count(entry)
+        yield entry[0] if count == 1 else f"{count:,} times {entry[0]}"
+        yield from entry[1:]
+    if len(set(shown)) > _MOST:
+        yield f"and {_counted(len(set(shown)) - _MOST, 'nest')} more"
+
+
+def _nest(recipe: Recipe, nest: NestAccount) -> tuple[str, ...]:
+    where = _at(recipe, nest.steps)
+    line = f"nest of {_counted(nest.statements, 'statement')} over {nest.elements:,} elements{where}"
+    if nest.apart is None:
+        return (line,)
+    earlier, later = nest.apart
+    first, second = _at(recipe, [earlier]), _at(recipe, [later])
+    return (
+        line,
+        f"  not part of the nest before: all, or other elements, of what is computed{first}",
+        f"  is needed{second}",
+    )
+
+
+def _counted(count: int, thing: str) -> str:
+    return f"{count:,} {thing}{'' if count == 1 else 's'}"
+
+
+def _at(recipe: Recipe, steps: Iterable[int]) -> str:
+    """Return the lines of steps as text: file, and numbers; of one line its source, too."""
+    if recipe.lines is None:
+        return ""
+    numbers = recipe.lines.of_steps(recipe.steps)
+    known = sorted({int(numbers[step]) for step in steps if step >= 0} - {-1})
+    if not known:
+        return ""
+    if len(known) == 1:
+        return f" at {recipe.lines.text(known[0], short=True)}"
+    table = sorted({recipe.lines.table[number][:2] for number in known})
+    files = [
+        f"{Path(path).name}:{', '.join(str(line) for _, line in group)}"
+        for path, group in itertools.groupby(table, key=lambda entry: entry[0])
+    ]
+    return f" at {'; '.join(files)}"

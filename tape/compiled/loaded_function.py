@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any
-
-import numpy as np
 
 from kernels.codegen.tasks import node_of
 from kernels.kinds.guard import Guard
@@ -17,7 +14,6 @@ from tape.compiled.compiled_program import CompiledProgram
 from tape.foundation.checked_files import Content
 from tape.programs import reading, saving
 from tape.programs.program import Program
-from tape.tensors.tensor import Tensor
 from tape.transforms.signature import Signature
 from tape.transforms.value_and_grad import arranged
 
@@ -93,13 +89,8 @@ def _alone(program: CompiledProgram, signature: Signature) -> Program:
     """Return a program whose values from outside are constants, with the signature of a call."""
     if program.generators:
         raise ProgramError("save: the function draws random numbers, which no file holds")
-    recipe, count = program._recipe, len(signature.names)
-    nodes = [*recipe.nodes]
-    for node, value in zip(recipe.arguments[count:], program.outside(), strict=True):
-        held = np.array(value._value if isinstance(value, Tensor) else value)
-        nodes[node] = replace(nodes[node], constant=held, argument=False, differentiable=False)
     self = Program.__new__(Program)
-    self._recipe = replace(recipe, nodes=nodes, arguments=recipe.arguments[:count])
+    self._recipe = program.alone()
     self._signature, self._template, self._kept = signature, program._template, program._kept
     self._escapes, self._unfinished = [], ""
     self._begin()

@@ -44,12 +44,16 @@ class Specialization:
         """Why a loop stays Python."""
         self.dynamic = ""
         """Why calls stay dynamic; empty while they need not."""
+        self.plans: dict[CompiledProgram, Any] = {}
+        """By program, the plans of native calls (native_calls.py), which look at what is watched."""
+        self.planned: dict[CompiledProgram, int] = {}
+        """How many plans a program has had."""
         self._watch(reads)
 
     def _watch(self, reads: Finder) -> None:
         """Watch what code reads from outside."""
         watches = [watch for key, watch in reads.watches.items() if key not in self._watched]
-        self.watches = [*self.watches, *watches]
+        self.watches, self.plans = [*self.watches, *watches], {}
         self._watched, self.codes = self._watched | reads.watches.keys(), self.codes | reads.codes
         known = {id(content.array) for content in self.contents}
         contents = contents_of([watch.expected for watch in watches])
@@ -109,7 +113,7 @@ class Specialization:
         following: CompiledProgram | None = program
         tried: list[CompiledProgram] = []
         while following is not None:
-            if following.hits == following.due or not (following.is_simple or following.is_ready()):
+            if following.hits >= following.due or not (following.is_simple or following.is_ready()):
                 return None
             if following is not program:
                 following.expect_as(program)
@@ -120,7 +124,7 @@ class Specialization:
                 continue
             if results is None:
                 return None
-            following.hits += 1
+            self._count(following)
             return following, results
         return None
 
@@ -138,8 +142,15 @@ class Specialization:
     def _on_path(self, path: tuple[bytes, ...]) -> CompiledProgram | None:
         return next((p for p in self.programs if p.path[: len(path)] == path), None)
 
-    def _succeeded(self, program: CompiledProgram) -> None:
+    def _count(self, program: CompiledProgram) -> None:
+        """Count a replay, so that native code leaves the one that is checked to Python."""
         program.hits += 1
+        plan = self.plans.get(program)
+        if plan is not None:
+            plan.limit()
+
+    def _succeeded(self, program: CompiledProgram) -> None:
+        self._count(program)
         if self.programs[0] is not program:
             programs = [p for p in self.programs if p is not program]
             self.programs = [program, *programs]

@@ -10,6 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from kernels.programs.calling.compiled_machine import CompiledMachine
+from kernels.programs.calling.tiers import Uncompiled, calls_until_compiled, compiled_machine, reason_of
+from kernels.programs.compiler.compiled_code import CompiledCode
 from kernels.programs.machine import Machine, plan
 from kernels.programs.recording import program as recipes
 from kernels.programs.recording.program import ProgramError
@@ -28,9 +31,13 @@ from tape.tensors.tensor import Tensor, constant_tensor, scalar_or_array
 from tape.transforms.signature import Signature, check_written, value_of
 
 _NOT_PICKLED = (
-    "pulling", "_first", "_machines", "_scalar", "_lock", "_single", "_tuple", "_formed",
-    "is_plain", "is_simple", "can_miss",
+    "pulling", "_first", "_machines", "_due", "_interpreted", "_apart", "_scalar", "_lock", "_single", "_tuple",
+    "_formed", "is_plain", "is_simple", "can_miss",
 )  # fmt: skip
+
+
+AnyMachine = Machine | CompiledMachine
+"""What runs a program: the interpreter, or machine code."""
 
 
 class Program(Seen):
@@ -55,6 +62,8 @@ class Program(Seen):
     _unfinished: str
     _exactly = False
     """Whether arguments are floats and C-contiguous arrays only, on the native way."""
+    _mode = "default"
+    """When it is compiled: one of :data:`kernels.programs.calling.tiers.MODES`."""
 
     def __init__(self) -> None:
         """Raise TypeError: ``tape.record(function, *examples)`` makes programs."""
@@ -64,8 +73,14 @@ class Program(Seen):
         """Start without machines."""
         self._single = self._template.kind is None and not self._kept
         self._tuple = self._template.kind is tuple and self._template.flat > 0 and not self._kept
-        self._first: dict[bool, Machine] = {}
-        self._machines: dict[bool, list[Machine]] = {False: [], True: []}
+        self._first: dict[bool, AnyMachine] = {}
+        self._machines: dict[bool, list[AnyMachine]] = {False: [], True: []}
+        self._due: dict[bool, int] = {}
+        """After how many calls it is compiled, forward and with its reverse; nothing where that has been tried."""
+        self._interpreted: dict[bool, Uncompiled] = {}
+        """Why it is not compiled."""
+        self._apart: dict[bool, CompiledMachine | None] = {}
+        """Machine code that calls of it do not use."""
         self._scalar: set[bool] = set()
         self._lock = threading.Lock()
 
@@ -135,6 +150,55 @@ class Program(Seen):
             return machine.whole(values)
         finally:
             machines.append(machine)
+            if reverse in self._due:
+                self._count(reverse=reverse)
+
+    def _count(self, *, reverse: bool) -> None:
+        """Count a call of the interpreter; compile when that pays."""
+        self._due[reverse] -= 1
+        if self._due[reverse] <= 0:
+            with self._lock:
+                if self._due.pop(reverse, None) is not None:
+                    self._compile(reverse=reverse)
+
+    def _compile(self, *, reverse: bool) -> bool:
+        """Let later calls be those of machine code; whether that is so."""
+        machine = self._machine_code(reverse=reverse)
+        if machine is None:
+            return False
+        self._first[reverse] = machine
+        self._machines[reverse][:] = [machine]
+        return True
+
+    def _machine_code(self, *, reverse: bool) -> CompiledMachine | None:
+        """Return a machine that runs machine code; None, the reason kept, where the interpreter has to run it."""
+        if reverse in self._interpreted:
+            return None
+        try:
+            return compiled_machine(self._recipe, reverse=reverse, exactly=self._exactly)
+        except Uncompiled as reason:
+            self._interpreted[reverse] = reason
+            return None
+
+    def _code(self, *, reverse: bool) -> CompiledCode:
+        """Return its machine code, compiled now if need be; calls use it, too, unless the mode says that they never do.
+
+        ProgramError where the interpreter has to run it.
+        """
+        machine: AnyMachine | None
+        with self._lock:
+            if self._mode == "eager":
+                if reverse not in self._apart:
+                    self._apart[reverse] = self._machine_code(reverse=reverse)
+                machine = self._apart[reverse]
+            else:
+                self._due.pop(reverse, None)
+                if not isinstance(self._first.get(reverse), CompiledMachine):
+                    self._compile(reverse=reverse)
+                machine = self._first.get(reverse)
+        if not isinstance(machine, CompiledMachine):
+            raise ProgramError(f"no machine code: {reason_of(self._recipe, self._interpreted[reverse])}")
+        return machine.code
 
     def _composed(self, arguments: Sequence[Any], *, recorded: bool) -> list[Tensor]:
         """Run as one operation that observers are notified of, or that requires grad."""
@@ -187,7 +251,7 @@ class Program(Seen):
         finally:
             self._machines[True].append(machine)
 
-    def _write_back(self, machine: Machine, arguments: Sequence[Any]) -> None:
+    def _write_back(self, machine: AnyMachine, arguments: Sequence[Any]) -> None:
         """Give tensors and arrays the values that the program wrote into them."""
         if not self._recipe.written:
             return
@@ -230,23 +294,32 @@ class Program(Seen):
         tensors = any(isinstance(x, Tensor) for x in leaves)
         return (leaves if tensors or (writes and written) else values), tensors
 
-    def _started(self, arguments: Sequence[Any], *, reverse: bool) -> Machine:
+    def _started(self, arguments: Sequence[Any], *, reverse: bool) -> Any:
         """Take a machine, one that keeps what ``reverse`` needs or not, and put arguments into its memory."""
         machine = self._machine(reverse=reverse)
         for place, x in zip(machine.inputs, arguments, strict=True):
             place[...] = x._value if isinstance(x, Tensor) else x
         return machine
 
-    def _machine(self, *, reverse: bool) -> Machine:
+    def _machine(self, *, reverse: bool) -> AnyMachine:
         try:
             return self._machines[reverse].pop()
         except IndexError:
             with self._lock:
                 first = self._first.get(reverse)
                 if first is None:
-                    self._first[reverse] = first = Machine(plan(self._recipe, reverse=reverse), exactly=self._exactly)
-                    return first
+                    return self._made(reverse=reverse)
             return first.copy()
+
+    def _made(self, *, reverse: bool) -> AnyMachine:
+        """Return the first machine."""
+        if self._mode == "max" and self._compile(reverse=reverse):
+            return self._machines[reverse].pop()
+        machine = Machine(plan(self._recipe, reverse=reverse), exactly=self._exactly)
+        if self._mode == "default":
+            self._due[reverse] = calls_until_compiled(machine)
+        self._first[reverse] = machine
+        return machine
 
     def _filled(self, values: Sequence[Any]) -> Any:
         """Return results in the structure that the recorded function returned."""

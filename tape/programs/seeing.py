@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from kernels.programs.calling.compiled_machine import CompiledMachine
+from kernels.programs.calling.tiers import Uncompiled, loop_program, reason_of
 from kernels.programs.machine import GuardMissed
-from kernels.programs.memory_use import MemoryUse, memory_use
+from kernels.programs.memory_use import MemoryUse, compiled_memory_use, memory_use
 from kernels.programs.recording.program import ProgramError, Recipe
 from tape.foundation.dot import Graph, installed
 from tape.programs import drawing, profiling
@@ -16,6 +18,7 @@ from tape.tensors.pytrees import Structure
 class Seen:
     """The part of a program that shows what it does."""
 
+    _first: dict[bool, Any]
     _recipe: Recipe
     _template: Structure
     _unfinished: str
@@ -47,7 +50,8 @@ class Seen:
         """Return the bytes that a call needs, or with ``reverse`` a call of :meth:`value_and_grad`, before it runs.
 
         ``print`` shows them as tables: by kind (arguments, results, values, gradient buffers), how many of these are
-        shared, and what operations made, by operation, by what repeats and by line, if lines are kept.
+        shared, and what operations made, by operation, by what repeats and by line, if lines are kept. Of a program
+        that has been compiled to machine code, they are the bytes of its workspace.
 
         >>> import numpy as np
         >>> import tape
@@ -57,7 +61,37 @@ class Seen:
         (8000, 3, 24064)
         """
         self._check_finished()
+        machine = self._first.get(reverse)
+        if isinstance(machine, CompiledMachine):
+            return compiled_memory_use(machine.code, reverse=reverse)
         return memory_use(self._recipe, reverse=reverse)
+
+    def loops(self, *, reverse: bool = False) -> str:
+        """Return as text the loops that the program is compiled as; with ``reverse`` those of its value and gradient.
+
+        What repeats is printed once. On top stands the memory: arguments, results, gradients, constants and workspace.
+        Names in the text are ``v`` for values, ``p`` for what a loop carries, ``s`` for sums, ``g_v`` for gradients.
+        ProgramError, naming the reason, for a program that the interpreter has to run.
+
+        >>> import numpy as np
+        >>> import tape
+        >>> print(tape.record(lambda x: (x * x).sum(), np.ones(1000)).loops())
+        # a0: argument 0, float64[1000]
+        # r1: result 0, float64[]
+        def program(a0, r1):
+            s3 = -0.0
+            for i1 in range(1000):
+                v1 = a0[i1]
+                v2 = (v1 * v1)
+                s3 = accumulators.added(s3, v2)
+            r1[0] = s3
+            return -1
+        """
+        self._check_finished()
+        try:
+            return loop_program(self._recipe, reverse=reverse)
+        except Uncompiled as refused:
+            raise ProgramError(f"the interpreter runs the program: {reason_of(self._recipe, refused)}") from None
 
     def profile(self, *args: Any, reverse: bool = True, **kwargs: Any) -> profiling.Profile:
         """Time each call of the program on these arguments, which are not changed; ``print`` shows tables.

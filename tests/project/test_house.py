@@ -42,7 +42,12 @@ HOUSE = [
     "kernels.call_cache",
     "kernels.sweeps",
     "kernels.programs.lowering",
+    "kernels.programs.rolling",
+    "kernels.programs.fusing",
+    "kernels.programs.compiler",
     "kernels.programs",
+    "kernels.programs.calling",
+    "kernels.programs.native_use",
     "tape.errors",
     "tape.foundation",
     "tape.tensors",
@@ -122,6 +127,9 @@ MAY_NAME = {
     "kernels.records.powers": ("Elementwise",),  # what kernels/vectormath.py calls the power of any number
     "kernels.records.symbols": ("Elementwise",),  # how each ufunc that a rule may use is printed
     "kernels.kinds.elementwise": ("Elementwise",),  # np.where within an expression
+    "kernels.programs.fusing.scalar_rules": ("Elementwise",),  # what each ufunc that a rule may use costs
+    "kernels.programs.native_use.c_numbers": ("Elementwise", "Select", "Reduction"),  # what C calls functions
+    "kernels.programs.native_use.c_expressions": ("Elementwise", "Select", "Reduction"),  # likewise
     "tape.conversions.attributes": ("View",),  # detach is a view with another history
     "tape.engine.rules.saved_tensors": ("View", "Copy"),  # a saved value as a tensor of its slot, or of a copy
     "tape.kinds.rules_on_tensors": ("Elementwise",),  # where, which leaves elements without a contribution; squares
@@ -199,6 +207,13 @@ MAY_NAME = {
 }
 NOT_THE_OP = {  # (module, string): what else it means there
     ("kernels.native.memory", "i1"): "a type of one byte",
+    ("kernels.programs.native_use.c_numbers", "i1"): "likewise",
+    ("kernels.programs.compiler.account", "t"): "memory for what operations keep, by its first letter",
+    ("kernels.programs.compiler.accounting", "t"): "likewise",
+    ("kernels.programs.compiler.storage", "t"): "likewise",
+    ("kernels.programs.calling.tiers", "max"): "a mode: compiled at once",
+    ("tape.programs.program", "max"): "likewise",
+    ("tape.compiled.compiled_function", "mode"): "the argument that says when programs are compiled",
     ("kernels.programs.recording.value_encoding", "slice"): "the kind of values of an index",
     ("kernels.programs.recording.value_decoding", "slice"): "likewise",
     ("tape.examples.lynx_hare", "gamma"): "a rate of the model",

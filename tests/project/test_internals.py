@@ -346,6 +346,13 @@ def test_the_counts_of_the_example() -> None:
         names["y"].backward()
 
 
+def test_the_loop_program_of_the_example() -> None:
+    source, shown = blocks(TEXT, "text")[2:4]
+    names: dict[str, Any] = {}
+    exec(source.rpartition("print(")[0], names)  # noqa: S102 (the page is ours)
+    assert names["program"].loops(reverse=True) == shown.rstrip()
+
+
 def test_a_backward_that_fails_leaves_what_the_page_says() -> None:
     plain, hooked, last = (tape.tensor([1.0, 2.0], requires_grad=True) for _ in range(3))
     u = last * 2.0

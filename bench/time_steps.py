@@ -1,0 +1,167 @@
+"""Simulations by time steps, one text for every library, and the same by JAX's `scan`, which is its best form.
+
+Each function takes the library's names first (`tape`, `torch`, `bench.library_names`), then its leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from bench.by_hand import LV_STEP, NBODY_SOFTENING, NBODY_STEP
+from bench.by_hand.numba_grids import CONVECTION, DIFFUSION, WAVE_STEP
+from bench.by_hand.numba_particles import LJ_STEP
+
+
+def scanned(lib: Any, step: Callable[[Any], Any], state: Any, steps: int) -> Any:
+    """Return the state after `steps` steps, compiled as a loop."""
+    return lib.scan(lambda state, _: (step(state), None), state, None, length=steps)[0]
+
+
+def lotka_volterra_scan(lib: Any, alpha: Any, beta: Any, gamma: Any, delta: Any, x: Any, y: Any, *, steps: int) -> Any:
+    """Return what `bench.workloads.lotka_volterra` does."""
+    h = LV_STEP
+
+    def slope(x: Any, y: Any) -> tuple[Any, Any]:
+        return alpha * x - beta * x * y, delta * x * y - gamma * y
+
+    def step(state: tuple[Any, Any]) -> tuple[Any, Any]:
+        x, y = state
+        x1, y1 = slope(x, y)
+        x2, y2 = slope(x + h / 2 * x1, y + h / 2 * y1)
+        x3, y3 = slope(x + h / 2 * x2, y + h / 2 * y2)
+        x4, y4 = slope(x + h * x3, y + h * y3)
+        return x + h / 6 * (x1 + 2.0 * x2 + 2.0 * x3 + x4), y + h / 6 * (y1 + 2.0 * y2 + 2.0 * y3 + y4)
+
+    x, y = scanned(lib, step, (x, y), steps)
+    return x + y
+
+
+def n_body_scan(lib: Any, mass: Any, position: Any, velocity: Any, *, steps: int) -> Any:
+    """Return what `bench.workloads.n_body` does."""
+    h = NBODY_STEP
+
+    def acceleration(position: Any) -> Any:
+        difference = position[None, :, :] - position[:, None, :]
+        square = (difference * difference).sum(-1) + NBODY_SOFTENING**2
+        weight = mass * square**-1.5
+        return (difference * weight[:, :, None]).sum(1)
+
+    def step(state: Any) -> Any:
+        position, velocity, kick = state
+        velocity = velocity + kick * (h / 2)
+        position = position + velocity * h
+        kick = acceleration(position)
+        return position, velocity + kick * (h / 2), kick
+
+    position, _, _ = scanned(lib, step, (position, velocity, acceleration(position)), steps)
+    return (position * position).sum()
+
+
+def _burgers_inner(u: Any) -> Any:
+    """Return the inner points a step later."""
+    left, here, right = u[:-2], u[1:-1], u[2:]
+    return here - CONVECTION * here * (right - left) + DIFFUSION * (right - 2.0 * here + left)
+
+
+def burgers_by_cat(lib: Any, u: Any, *, steps: int) -> Any:
+    """Return the sum of squares after `steps` explicit steps of Burgers' equation; the ends stay."""
+    for _ in range(steps):
+        u = lib.cat([u[:1], _burgers_inner(u), u[-1:]])
+    return (u * u).sum()
+
+
+def burgers_in_place(_lib: Any, u: Any, *, steps: int) -> Any:
+    """Return the same, the inner points set in place."""
+    u = 1.0 * u
+    for _ in range(steps):
+        u[1:-1] = _burgers_inner(u)
+    return (u * u).sum()
+
+
+def burgers_scan(lib: Any, u: Any, *, steps: int) -> Any:
+    """Return the same by `scan`; of five ways to keep the ends, XLA runs this one fastest."""
+    u = scanned(lib, lambda u: u + lib.pad(_burgers_inner(u) - u[1:-1], 1), u, steps)
+    return (u * u).sum()
+
+
+def _burgers_around(lib: Any, u: Any) -> Any:
+    """Return all points of a circle a step later."""
+    left, right = lib.roll(u, 1), lib.roll(u, -1)
+    return u - CONVECTION * u * (right - left) + DIFFUSION * (right - 2.0 * u + left)
+
+
+def burgers_by_roll(lib: Any, u: Any, *, steps: int) -> Any:
+    """Return the sum of squares after `steps` steps on a circle."""
+    for _ in range(steps):
+        u = _burgers_around(lib, u)
+    return (u * u).sum()
+
+
+def burgers_by_roll_scan(lib: Any, u: Any, *, steps: int) -> Any:
+    """Return the same by `scan`."""
+    u = scanned(lib, lambda u: _burgers_around(lib, u), u, steps)
+    return (u * u).sum()
+
+
+def _laplacian(u: Any) -> Any:
+    """Return the five-point sums at the inner points."""
+    return u[2:, 1:-1] + u[:-2, 1:-1] + u[1:-1, 2:] + u[1:-1, :-2] - 4.0 * u[1:-1, 1:-1]
+
+
+def wave(_lib: Any, field: Any, speed: Any, *, steps: int) -> Any:
+    """Return the sum of squares of a membrane that starts at rest, by leapfrog of two time levels; the rim stays."""
+    factor = (speed * WAVE_STEP) ** 2
+    before = now = field
+    for _ in range(steps):
+        after = 2.0 * now - before
+        after[1:-1, 1:-1] += factor * _laplacian(now)
+        before, now = now, after
+    return (now * now).sum()
+
+
+def wave_scan(lib: Any, field: Any, speed: Any, *, steps: int) -> Any:
+    """Return the same by `scan`."""
+    factor = (speed * WAVE_STEP) ** 2
+
+    def step(state: Any) -> Any:
+        before, now = state
+        return now, 2.0 * now - before + lib.pad(factor * _laplacian(now), 1)
+
+    _, now = scanned(lib, step, (field, field), steps)
+    return (now * now).sum()
+
+
+def _lennard_jones_force(x: Any, epsilon: Any, sigma: Any, ones: Any) -> Any:
+    """Return the force on each particle; `ones` on the diagonal keeps a particle off itself."""
+    apart = x[:, None, :] - x[None, :, :]
+    square = (apart * apart).sum(-1) + ones
+    near = sigma * sigma / square
+    sixth = near * near * near
+    weight = 24.0 * epsilon * (2.0 * sixth * sixth - sixth) / square
+    return (apart * weight[:, :, None]).sum(1)
+
+
+def lennard_jones(_lib: Any, x: Any, v: Any, epsilon: Any, sigma: Any, ones: Any, *, steps: int) -> Any:
+    """Return the sum of squared positions after `steps` velocity-Verlet steps of particles of mass one."""
+    h, force = LJ_STEP, _lennard_jones_force(x, epsilon, sigma, ones)
+    for _ in range(steps):
+        x = x + h * v + 0.5 * h * h * force
+        after = _lennard_jones_force(x, epsilon, sigma, ones)
+        v = v + 0.5 * h * (force + after)
+        force = after
+    return (x * x).sum()
+
+
+def lennard_jones_scan(lib: Any, x: Any, v: Any, epsilon: Any, sigma: Any, ones: Any, *, steps: int) -> Any:
+    """Return the same by `scan`."""
+    h = LJ_STEP
+
+    def step(state: Any) -> Any:
+        x, v, force = state
+        x = x + h * v + 0.5 * h * h * force
+        after = _lennard_jones_force(x, epsilon, sigma, ones)
+        return x, v + 0.5 * h * (force + after), after
+
+    x, _, _ = scanned(lib, step, (x, v, _lennard_jones_force(x, epsilon, sigma, ones)), steps)
+    return (x * x).sum()

@@ -1,0 +1,1 @@
+"""Compiled programs as Python calls them: machine code between Python's objects."""

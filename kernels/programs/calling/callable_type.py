@@ -1,0 +1,86 @@
+"""The native type of objects whose calls programs answer without Python, as long as a plan takes them."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from kernels.compiler import jit
+from kernels.native import registry
+from kernels.native.heap_types import (
+    BASETYPE,
+    CALL,
+    CLEAR,
+    COLLECTED,
+    DEALLOC,
+    MEMBERS,
+    OBJECT,
+    READONLY,
+    SIZE,
+    TRAVERSE,
+    VECTORCALL,
+    made,
+    members,
+)
+from kernels.native.registry import put
+from kernels.programs.calling.direct_call_words import O_CALL, O_END, O_PLANS, O_SLOW
+from kernels.programs.running.exchange import native
+
+Class = TypeVar("Class", bound=type)
+
+_FLAGS = 168
+"""Where a type has its flags, in bytes."""
+
+
+class _Plain:
+    """What stands for the type where objects cannot be read natively."""
+
+    _slow: Callable[..., Any]
+    _plans: tuple[Any, ...]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._slow(self, *args, **kwargs)
+
+
+def _made() -> Any:
+    registry.announce()
+    code = jit.load_module("programs.calling.planned_calls_native")
+    rows = {
+        "_slow": (OBJECT, O_SLOW, 0), "_plans": (OBJECT, O_PLANS, 0), "__vectorcalloffset__": (SIZE, O_CALL, READONLY),
+    }  # fmt: skip
+    slots = {
+        MEMBERS: members(rows),
+        CALL: ctypes.cast(ctypes.pythonapi.PyVectorcall_Call, ctypes.c_void_p).value or 0,
+        TRAVERSE: code.traverse,
+        CLEAR: code.clear,
+        DEALLOC: code.dealloc,
+    }
+    flags = BASETYPE | COLLECTED | VECTORCALL
+    return made("kernels.programs.calling.callable_type.DirectlyCalled", object, slots, O_END, flags)
+
+
+if TYPE_CHECKING:
+    DirectlyCalled = _Plain
+else:
+    DirectlyCalled = _made() if native() else _Plain
+
+
+def called_at_once(kind: Class) -> Class:
+    """Let calls of a class's objects come without a tuple of their arguments; its decorator, beside DirectlyCalled.
+
+    From Python 3.12 on classes inherit that; before, they only do if nobody can change their ``__call__``.
+    """
+    flags = ctypes.c_ulong.from_address(id(kind) + _FLAGS) if native() and sys.version_info < (3, 12) else None
+    if flags is not None and flags.value == kind.__flags__ and "__call__" not in vars(kind):
+        flags.value |= VECTORCALL
+    return kind
+
+
+def begin(thing: DirectlyCalled, slow: Callable[..., Any]) -> None:
+    """Set an object up: ``slow(thing, ...)`` makes the calls that no plan takes."""
+    thing._slow, thing._plans = slow, ()  # noqa: SLF001 (this is its constructor)
+    if DirectlyCalled is not _Plain:
+        entry = jit.load_module("programs.calling.planned_calls_native").vectorcall.address
+        put(id(thing), O_CALL // 8, entry)

@@ -1,0 +1,246 @@
+"""A compiled program with a workspace of its own, called as other machines are (kernels/programs/machine.py)."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from kernels.arrays.specs import Spec, dense
+from kernels.compiler.jit import bound
+from kernels.foundation.data_classes import dataclass
+from kernels.native.memory import where
+from kernels.programs.calling.direct_call_table import KINDS, LONG, CallTable
+from kernels.programs.calling.direct_call_words import BUSY, DK_ARRAY, DK_DOUBLE, DK_SINGLE, MISSED, OTHERS
+from kernels.programs.calling.returned_form import Form
+from kernels.programs.calling.workspace import ALIGN, DEBUG, Block, extent, size
+from kernels.programs.compiler.compiled_code import CompiledCode
+from kernels.programs.machine import GuardMissed
+from kernels.programs.running.exchange import native
+
+Array = np.ndarray[Any, Any]
+_LARGE = 1 << 20
+"""Bytes of a workspace from which on it is worth sharing."""
+_NATIVE = "programs.calling.direct_calls_native"
+_FLAT = Form()
+_MOST_SINGLE = float(np.finfo(np.float32).max)
+
+
+@dataclass(frozen=True)
+class GuardPlace:
+    """A guard of a compiled program: its line, and where in the workspace the value stands that it found.
+
+    ``offset`` is -1 where that is not kept.
+    """
+
+    line: str
+    offset: int = -1
+    size: int = 0
+
+
+class CompiledMachine:
+    """A program's machine code, with a workspace: runs one call at a time, others on copies.
+
+    ``exactly``: :meth:`whole` takes floats and arrays of the recorded strides only, where others also ints and any
+    strides. ``form`` is how it returns results.
+    """
+
+    def __init__(
+        self, code: CompiledCode, *, exactly: bool = False, guards: Sequence[GuardPlace] = (), form: Form = _FLAT
+    ) -> None:
+        self.code, self.exactly, self.form, self._places = code, exactly, form, list(guards)
+        self.guards = [guard.line for guard in self._places]
+        """The line of each guard."""
+        self.forward, self.reverse = "forward", "reverse"
+        """What :meth:`run` runs: first all of it, then nothing."""
+        self.is_short = code.elements < LONG and native()
+        """Whether it runs natively throughout, in so little time that other threads can wait."""
+        self._results = [*code.outputs, *code.gradients]
+        self._work, self._busy = Block(code.work), np.zeros(1, np.int64)
+        self._scratch = np.zeros(len(code.arguments) + len(self._results), np.float64)
+        self._lock = threading.Lock()
+        """Held by calls that go through Python."""
+        self._open()
+
+    def _open(self) -> None:
+        self.places = self._new_places(self._work)
+        """The program's table."""
+        self.words: Array | None = None
+        """What native code calls it by; None where calls go through Python."""
+        self._call = self._claim = None
+        if native() and not DEBUG:
+            table = CallTable(self.code, self.form, self.exactly, self.places, self._scratch, self._busy)
+            self.words, self._shapes = table.words()
+            self._call, self._claim = (bound(_NATIVE, name, self.words) for name in ("whole", "claim"))
+
+    def copy(self) -> CompiledMachine:
+        """Return another with a workspace of its own, for a call while this one runs."""
+        return CompiledMachine(self.code, exactly=self.exactly, guards=self._places, form=self.form)
+
+    def formed(self, form: Form) -> CompiledMachine:
+        """Return another that returns its results in a form; both have one workspace if that is large."""
+        other = CompiledMachine(self.code, exactly=self.exactly, guards=self._places, form=form)
+        if self.code.work > _LARGE:
+            other._work, other._busy = self._work, self._busy
+            other._open()
+        return other
+
+    @property
+    def size(self) -> int:
+        """The bytes of its memory."""
+        exchange = vars(self).get("_exchange")
+        return self._work.size + self._scratch.nbytes + (sum(block.size for block in exchange) if exchange else 0)
+
+    @functools.cached_property
+    def _exchange(self) -> tuple[Block, Block]:
+        """Memory for arguments and for results, of calls that go through Python."""
+        specs = self.code.arguments
+        return Block(_places([extent(s) for s in specs])[1]), Block(_places([size(s) for s in self._results])[1])
+
+    @functools.cached_property
+    def inputs(self) -> list[Array]:
+        """Arrays that :meth:`run` reads the arguments from."""
+        specs = self.code.arguments
+        offsets, _ = _places([extent(spec) for spec in specs])
+        return [self._exchange[0].array(spec, at, spec.strides) for spec, at in zip(specs, offsets, strict=True)]
+
+    @functools.cached_property
+    def _outcome(self) -> list[Array]:
+        offsets, _ = _places([size(spec) for spec in self._results])
+        return [
+            self._exchange[1].array(spec, at, dense(spec.shape, spec.dtype.itemsize))
+            for spec, at in zip(self._results, offsets, strict=True)
+        ]
+
+    @property
+    def outputs(self) -> list[Array]:
+        """Arrays that :meth:`run` writes the results to."""
+        return self._outcome[: len(self.code.outputs)]
+
+    @property
+    def gradients(self) -> list[Array]:
+        """Arrays that :meth:`run` writes the gradients to."""
+        return self._outcome[len(self.code.outputs) :]
+
+    def run(self, part: str) -> None:
+        """Run the program, unless this is its end; :class:`GuardMissed` where a guard stops it."""
+        if part is self.forward:
+            self._run(self.inputs)
+
+    def _run(self, arguments: Sequence[Array]) -> None:
+        claimed = self._claim is None or bool(self._claim())
+        work = self._work if claimed else Block(self.code.work)  # a call of another thread runs in this one
+        places = self._new_places(work)
+        places[: len(arguments)] = [where(x) for x in arguments]
+        first = len(arguments) + len(self.code.constants)
+        places[first : first + len(self._results)] = [where(x) for x in self._outcome]
+        try:
+            status = _function(self.code.address)(where(places))
+        finally:
+            if claimed:
+                self._busy[0] = 0
+        for name, block in (("workspace", work), ("arguments", self._exchange[0]), ("results", self._exchange[1])):
+            block.check(name)
+        if status >= 0:
+            raise self._missed(status, work)
+
+    def _new_places(self, work: Block) -> Array:
+        """Return a program's table, in which addresses of arguments and of arrays for results are missing."""
+        code, scratch = self.code, where(self._scratch) + 8 * len(self.code.arguments)
+        results = [scratch + 8 * k for k in range(len(self._results))]
+        constants = [where(x) for x in code.constants]
+        return np.array([0] * len(code.arguments) + constants + results + [work.start], np.int64)
+
+    def _missed(self, number: int, work: Block) -> GuardMissed:
+        if number >= len(self._places):
+            return GuardMissed(-1, b"", "a guard")
+        guard = self._places[number]
+        at = guard.offset + work.start - where(work.memory)
+        value = work.memory[at : at + guard.size].tobytes() if guard.offset >= 0 else b""
+        return GuardMissed(number if value else -1, value, guard.line)
+
+    def missed(self, number: int) -> GuardMissed:
+        """Return which guard stopped the program in the last call, and the value that it found."""
+        return self._missed(number, self._work)
+
+    def whole(self, args: Sequence[Any]) -> Any:
+        """Run on floats and arrays as they were recorded; return results and gradients, None for other arguments."""
+        if self._call is None:
+            return self._plainly(args)
+        results = self._call(*args)
+        if type(results) is int and results == OTHERS and not self.exactly and len(args) == len(self.code.arguments):
+            results = self._call(*self._in_order(args))
+        return results if type(results) is not int else self._otherwise(results, args)
+
+    def _otherwise(self, status: int, args: Sequence[Any]) -> Any:
+        """Return what there is in place of results."""
+        if status <= MISSED:
+            raise self.missed(MISSED - status)
+        return self.copy().whole(args) if status == BUSY else None
+
+    def _in_order(self, args: Sequence[Any]) -> list[Any]:
+        """Return arguments with copies of arrays whose strides are others than the recorded ones."""
+        return [self._laid(x, spec) for x, spec in zip(args, self.code.arguments, strict=True)]
+
+    @staticmethod
+    def _laid(x: Any, spec: Spec) -> Any:
+        if type(x) is not np.ndarray or x.dtype != spec.dtype or x.shape != spec.shape:
+            return x
+        laid = Block(extent(spec)).array(spec, 0, spec.strides)
+        laid[...] = x
+        return laid
+
+    def _plainly(self, args: Sequence[Any]) -> Any:
+        """Do the same in Python: results are copied from memory of the machine's own."""
+        specs = self.code.arguments
+        if len(args) != len(specs) or not all(self._takes(x, spec) for x, spec in zip(args, specs, strict=True)):
+            return None
+        if not self._lock.acquire(blocking=False):
+            return self.copy().whole(args)
+        try:
+            for x, place in zip(args, self.inputs, strict=True):
+                place[...] = x
+            self._run(self.inputs)
+            return self.form.returned([_returned(x) for x in self._outcome])
+        finally:
+            self._lock.release()
+
+    def _takes(self, x: Any, spec: Spec) -> bool:
+        if type(x) is np.ndarray:
+            fits: bool = x.dtype == spec.dtype and x.shape == spec.shape
+            return fits and (not self.exactly or _same_strides(x.strides, spec))
+        kind = DK_ARRAY if spec.shape else KINDS.get(spec.dtype, DK_ARRAY)
+        if type(x) in (float, np.float64):
+            return kind == DK_DOUBLE or (kind == DK_SINGLE and bool(abs(float(x)) <= _MOST_SINGLE or x - x != 0))
+        return type(x) is int and not self.exactly and kind != DK_ARRAY and abs(x) < 1 << 63
+
+
+def _same_strides(strides: tuple[int, ...], spec: Spec) -> bool:
+    return all(a == b for a, b, n in zip(strides, spec.strides, spec.shape, strict=True) if n != 1)
+
+
+def _places(sizes: Sequence[int]) -> tuple[list[int], int]:
+    """Return where blocks of these sizes begin that stand one behind the other, aligned, and where they end."""
+    offsets, end = [], 0
+    for room in sizes:
+        offsets.append(end)
+        end += room + -room % ALIGN
+    return offsets, end
+
+
+def _returned(x: Array) -> Any:
+    """Return a result as the caller gets it."""
+    return float(x) if x.ndim == 0 and x.dtype in _FLOATS else x.copy()
+
+
+_FLOATS = (np.dtype("f8"), np.dtype("f4"))
+
+
+@functools.cache
+def _function(address: int) -> Any:
+    """Return a compiled function as Python calls it; other threads run meanwhile."""
+    return ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(address)

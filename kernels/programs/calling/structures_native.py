@@ -1,0 +1,145 @@
+"""Structures of values: lists, tuples and dictionaries are opened and made natively, by steps made beforehand.
+
+Opening runs no Python code: keys are compared by identity. A structure that is being made is held by its outermost
+part, each part by the one around it.
+"""
+
+from __future__ import annotations
+
+from kernels.compiler.jit import njit, types
+from kernels.native.memory import HEADER, LIST_ITEMS, load_i8, store_i8, word
+from kernels.native.python_api import (
+    Py_DecRef,
+    Py_IncRef,
+    PyDict_SetItem,
+    PyList_New,
+    PyList_SetItem,
+    PyTuple_New,
+    PyTuple_SetItem,
+    _api,
+    thirty_words,
+    three_words,
+)
+from kernels.programs.calling.direct_call_words import (
+    LEVEL,
+    S_CLASS,
+    S_DICT,
+    S_END,
+    S_FIXED,
+    S_KEY,
+    S_KIND,
+    S_TUPLE,
+    S_VALUE,
+    S_WHAT,
+    STEP,
+    V_KIND,
+    V_NEXT,
+    V_PARTS,
+)
+
+CONTROL = True
+PyDict_New = _api("PyDict_New", types.int64)
+PyDict_Next = _api("PyDict_Next", types.int32, types.int64, types.int64, types.int64, types.int64)
+PyDict_Size = _api("PyDict_Size", types.int64, types.int64)
+TUPLE_ITEMS = tuple.__basicsize__
+"""Where a tuple has its items."""
+
+
+@njit(cache=True, error_model="numpy")
+def begun(level, parts, kind):
+    """Begin a level."""
+    store_i8(level + 8 * V_PARTS, parts)
+    store_i8(level + 8 * V_NEXT, 0)
+    store_i8(level + 8 * V_KIND, kind)
+
+
+@njit(cache=True, error_model="numpy")
+def next_part(level, key):
+    """The next part of a level; 0 where a dictionary has another key there."""
+    parts, place = word(level, V_PARTS), level + 8 * V_NEXT
+    if word(level, V_KIND) != S_DICT:
+        following = load_i8(place)
+        store_i8(place, following + 1)
+        return word(parts, following)
+    out = three_words()
+    if PyDict_Next(parts, place, out, out + 8) == 0 or load_i8(out) != key:
+        return 0
+    return load_i8(out + 8)
+
+
+@njit(cache=True, error_model="numpy")
+def parts_of(step, part):
+    """Where the parts of a structure are, 0 if there are none; -1 where it is another one."""
+    kind, count = word(step, S_KIND), word(step, S_WHAT)
+    if load_i8(part + 8) != word(step, S_CLASS):
+        return -1
+    if kind == S_DICT:
+        return part if PyDict_Size(part) == count else -1
+    if load_i8(part + HEADER) != count:
+        return -1
+    return part + TUPLE_ITEMS if kind == S_TUPLE else load_i8(part + LIST_ITEMS)
+
+
+@njit(cache=True, error_model="numpy")
+def opened(steps, args, values):
+    """Put the values in arguments behind one another, a new reference to each; how many, or -1 - count: other ones."""
+    levels, depth, size, step = thirty_words(), 0, 0, steps
+    begun(levels, args, S_TUPLE)
+    while True:
+        kind, level = word(step, S_KIND), levels + 8 * LEVEL * depth
+        if kind == S_END:
+            if depth == 0:
+                return size
+            depth -= 1
+        else:
+            part = next_part(level, word(step, S_KEY))
+            if part == 0:
+                return -1 - size
+            if kind == S_VALUE:
+                Py_IncRef(part)
+                store_i8(values + 8 * size, part)
+                size += 1
+            elif kind == S_FIXED:
+                if part != word(step, S_WHAT):
+                    return -1 - size
+            else:
+                parts = parts_of(step, part)
+                if parts == -1:
+                    return -1 - size
+                depth += 1
+                begun(levels + 8 * LEVEL * depth, parts, kind)
+        step += 8 * STEP
+    return size
+
+
+@njit(cache=True, error_model="numpy")
+def released(values, size):
+    """Release so many values."""
+    k = 0
+    while k < size:
+        Py_DecRef(word(values, k))
+        k += 1
+
+
+@njit(cache=True, error_model="numpy")
+def new_part(step):
+    """A new structure without its parts; 0 with an exception."""
+    kind = word(step, S_KIND)
+    if kind == S_DICT:
+        return PyDict_New()
+    return PyTuple_New(word(step, S_WHAT)) if kind == S_TUPLE else PyList_New(word(step, S_WHAT))
+
+
+@njit(cache=True, error_model="numpy")
+def put_part(level, key, part):
+    """Let a structure have its next part, whose reference is taken over; 0 with an exception."""
+    whole, kind, following = word(level, V_PARTS), word(level, V_KIND), word(level, V_NEXT)
+    store_i8(level + 8 * V_NEXT, following + 1)
+    if kind == S_DICT:
+        failed = PyDict_SetItem(whole, key, part)
+        Py_DecRef(part)
+    elif kind == S_TUPLE:
+        failed = PyTuple_SetItem(whole, following, part)
+    else:
+        failed = PyList_SetItem(whole, following, part)
+    return 1 if failed == 0 else 0

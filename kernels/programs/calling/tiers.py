@@ -1,0 +1,61 @@
+"""When a program is compiled: it runs on rows of words at first, and as machine code once that pays.
+
+The decision counts calls and elements, never time, so that results do not depend on how busy a machine is: a compiled
+program may round sums otherwise than the interpreter.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from kernels.programs.calling.compiled_machine import CompiledMachine, GuardPlace
+from kernels.programs.compiler.compiling import Compilation
+from kernels.programs.machine import Machine
+from kernels.programs.recording.program import Recipe
+from kernels.programs.rolling.rolled_program import Uncompiled
+
+MODES = ("eager", "default", "max")
+"""``eager``: never compiled; ``max``: compiled before the first replay; ``default``: when it has paid."""
+_ROW, _ELEMENT = 60e-9, 0.7e-9
+"""Seconds of a row of the interpreter, and of an element that it computes, about."""
+_COMPILE, _COMPILE_ROW, _MOST_ROWS = 30e-3, 150e-6, 2_000
+"""Seconds that compiling takes at least, and for a row, of so many: what repeats is compiled once."""
+
+
+def calls_until_compiled(machine: Machine) -> int:
+    """Return after how many calls the interpreter has taken as long as compiling would, about."""
+    rows = len(machine.forward.words) + len(machine.reverse.words)
+    elements = machine.forward.work + machine.reverse.work
+    cost = _COMPILE + _COMPILE_ROW * min(rows, _MOST_ROWS)
+    return max(int(cost / (_ROW * rows + _ELEMENT * elements + 1e-6)), 3)
+
+
+def compiled_machine(recipe: Recipe, *, reverse: bool, exactly: bool) -> CompiledMachine:
+    """Return a compiled program; Uncompiled, which says why, where the interpreter has to run it."""
+    compilation = Compilation(recipe, reverse=reverse)
+    lines = {step: str(recipe.steps[step].params[0]) for step in compilation.expansion.guards}
+    places = [
+        GuardPlace(lines[step], at, size)
+        for step, (at, size) in zip(compilation.expansion.guards, compilation.guard_places(), strict=True)
+    ]
+    machine = CompiledMachine(compilation.code(), exactly=exactly, guards=places)
+    if os.environ.get("TAPE_LOOPS"):
+        print(loop_program(recipe, reverse=reverse), file=sys.stderr)  # noqa: T201 (it was asked for)
+    return machine
+
+
+def loop_program(recipe: Recipe, *, reverse: bool) -> str:
+    """Return as text the loops that a program is compiled as; Uncompiled, which says why, where it cannot be."""
+    return Compilation(recipe, reverse=reverse).listing()
+
+
+def reason_of(recipe: Recipe, refused: Uncompiled) -> str:
+    """Return why a program is not compiled, and at which line, if lines are kept."""
+    if recipe.lines is None or not 0 <= refused.step < len(recipe.steps):
+        return refused.reason
+    number = int(recipe.lines.of_steps(recipe.steps)[refused.step])
+    return f"{refused.reason}, at {recipe.lines.text(number)}" if number >= 0 else refused.reason
+
+
+__all__ = ["MODES", "Uncompiled", "calls_until_compiled", "compiled_machine", "loop_program", "reason_of"]

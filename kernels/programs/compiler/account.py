@@ -1,0 +1,47 @@
+"""What became of a program that was compiled: its loops, its nests, what kept two of these apart, and its workspace."""
+
+from __future__ import annotations
+
+from kernels.foundation.data_classes import dataclass
+
+ROLES = {
+    "w": "values", "d": "gradients", "t": "values saved for the way back", "u": "what a guard found", "q": "addresses",
+}  # fmt: skip
+"""What the regions of a workspace hold, by the first letters of their names."""
+
+
+@dataclass(slots=True, frozen=True)
+class LoopAccount:
+    """A loop: how often, the steps in the recipe of its own operations, and how many loops are around it."""
+
+    count: int
+    steps: tuple[int, ...]
+    depth: int
+
+
+@dataclass(slots=True, frozen=True)
+class NestAccount:
+    """A nest: how many statements, over how many elements, their steps in the recipe.
+
+    ``apart`` are the step of a statement in an earlier nest over as many, and that of the statement here that could not
+    join it; None where there is no such nest.
+    """
+
+    statements: int
+    elements: int
+    steps: tuple[int, ...]
+    apart: tuple[int, int] | None
+
+
+@dataclass(slots=True, frozen=True)
+class Account:
+    """What a compiled program is made of; steps are those of the recipe."""
+
+    lines: int
+    """Of source, for value and gradient."""
+    loops: tuple[LoopAccount, ...]
+    nests: tuple[NestAccount, ...]
+    straight: tuple[int, ...]
+    """Steps that are in no loop."""
+    memory: dict[str, tuple[int, int]]
+    """By kind of what stands in the workspace, how many, and their bytes."""

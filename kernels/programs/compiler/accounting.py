@@ -1,0 +1,60 @@
+"""The account of a program that is being compiled."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from kernels.programs.compiler.account import Account, LoopAccount, NestAccount
+from kernels.programs.compiler.storage import Region
+from kernels.programs.fusing.fusion import Block, Fusion, Nest, Placed, Steps
+from kernels.programs.rolling.rolled_program import Instruction, Loop, RolledProgram
+
+_KINDS = {"w": "values", "d": "gradients", "t": "intermediates", "u": "intermediates", "q": "intermediates"}
+"""What the regions of a workspace are of a program's memory, by the first letters of their names."""
+
+
+def account_of(program: RolledProgram, fusion: Fusion, regions: Sequence[Region], lines: int) -> Account:
+    """Return the account of a program whose source, of so many lines, has been printed."""
+    loops: list[LoopAccount] = []
+    straight = _steps(program.body)
+    _loops(program.body, loops, 0)
+    nests: list[NestAccount] = []
+    _nests(fusion.root, nests, fusion.apart)
+    memory: dict[str, tuple[int, int]] = {}
+    for region in regions:
+        if region.role == "work":
+            kind = _KINDS[region.name[0]]
+            count, size = memory.get(kind, (0, 0))
+            memory[kind] = count + 1, size + region.size
+    return Account(lines, tuple(loops), tuple(nests), straight, memory)
+
+
+def _steps(body: list[Instruction | Loop]) -> tuple[int, ...]:
+    return tuple([item.line for item in body if isinstance(item, Instruction)])
+
+
+def _loops(body: list[Instruction | Loop], loops: list[LoopAccount], depth: int) -> None:
+    for item in body:
+        if isinstance(item, Loop):
+            loops.append(LoopAccount(item.count, _steps(item.body), depth))
+            _loops(item.body, loops, depth + 1)
+
+
+def _nests(block: Block, nests: list[NestAccount], apart: dict[str, tuple[int, int]]) -> None:
+    for item in block.items:
+        if isinstance(item, Steps):
+            _nests(item.body, nests, apart)
+        elif isinstance(item, Nest):
+            placed = _placed(item.body)
+            elements = max(math.prod(p.statement.space) for p in placed)
+            steps = tuple([p.statement.line for p in placed])
+            nests.append(NestAccount(len(placed), elements, steps, apart.get(item.name)))
+
+
+def _placed(block: Block) -> list[Placed]:
+    """Return the statements of a block and of the nests in it."""
+    statements: list[Placed] = []
+    for item in block.items:
+        statements += [item] if isinstance(item, Placed) else _placed(item.body)
+    return statements

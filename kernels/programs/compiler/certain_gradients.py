@@ -1,0 +1,152 @@
+"""Which gradients surely have a contribution, so that pullbacks need not ask whether their cotangent is nothing.
+
+A gradient that nothing contributed to is -0.0, which is not 0.0: a pullback that multiplied it by inf would make nan.
+What is nothing comes from reads of parts, from pullbacks that cut, and from last steps of loops.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections import defaultdict
+from collections.abc import Callable
+
+import numpy as np
+
+from kernels.programs.compiler.adjoint import Adjoint
+from kernels.programs.fusing.scalar_program import (
+    Address,
+    Load,
+    NestLoop,
+    Operation,
+    Product,
+    ScalarBlock,
+    StepLoop,
+    Store,
+    Term,
+    walk,
+)
+
+_LARGEST = 1 << 24
+"""Elements of a value up to which it is looked at which of them are read."""
+_Test = Callable[[], bool]
+
+
+class CertainGradients:
+    """``names`` and ``homes`` have gradients that are never nothing; homes are those of :class:`Adjoint`.
+
+    With those of the ``last`` step of each outermost loop, these are of all other steps.
+    """
+
+    def __init__(self, adjoint: Adjoint, seed: int, last: CertainGradients | None = None) -> None:
+        self.adjoint, self.last = adjoint, last
+        self.program = adjoint.expansion.program
+        self.names, self.homes = set(adjoint.reached), set(adjoint.buffered)
+        self._seed = seed
+        self._tests: dict[str, list[_Test]] = defaultdict(list)
+        self._loads: dict[int, list[tuple[ScalarBlock, Load]]] = defaultdict(list)
+        self._products: dict[int, list[int]] = defaultdict(list)
+        for block, item in walk(adjoint.expansion.root):
+            self._item(block, item)
+        self._settle()
+
+    def _settle(self) -> None:
+        """Take away what is not certain, until nothing changes."""
+        before = -1
+        while before != len(self.names) + len(self.homes):
+            before = len(self.names) + len(self.homes)
+            self.names = {name for name in self.names if any(test() for test in self._tests[name])}
+            self.homes = {home for home in self.homes if home == self._seed or self._is_covered(home)}
+
+    def _item(self, block: ScalarBlock, item: object) -> None:
+        if isinstance(item, Product):
+            self._factors(item)
+        if isinstance(item, Operation):
+            for operand, wanted, rule in zip(item.operands, item.wanted, item.operation.pullbacks, strict=True):
+                if wanted and rule is not None and not rule.cuts:
+                    self._tests[operand].append(functools.partial(self._has, item.name))
+        elif isinstance(item, Store):
+            home = self.adjoint.home(item.address.value)
+            if item.wanted:
+                self._tests[item.operand].append(lambda: home in self.homes)
+        elif isinstance(item, Term) and item.wanted:
+            self._tests[item.operand].append(functools.partial(self._has, item.total))
+        elif isinstance(item, Load):
+            self._loads[item.address.value].append((block, item))
+        elif isinstance(item, StepLoop):
+            self._carried_numbers(item)
+
+    def _factors(self, item: Product) -> None:
+        """Note that the gradients of factors have contributions throughout where that of the product has."""
+        for address, wanted in zip(item.addresses, item.wanted, strict=False):
+            spec = self.program.values[address.value].spec
+            if wanted and address == Address(address.value, 0) and spec.size == math.prod(_extents(item, address)):
+                self._products[address.value].append(self.adjoint.home(item.addresses[2].value))
+
+    def _has(self, name: str) -> bool:
+        return name in self.names
+
+    def _carried_numbers(self, item: StepLoop) -> None:
+        after = {inner: name for name, inner in item.exits}
+        steady = self.last if item.loop.parent < 0 else None
+        for number in item.numbers:
+            if steady is not None:
+                self._tests[number.update].append(lambda p=number.name, names=steady.names: p in names)
+            self._tests[number.initial].append(functools.partial(self._has, number.name))
+            last = after.get(number.update)
+            if last is not None:
+                self._tests[number.update].append(lambda p=number.name, x=last: self._has(p) and self._has(x))
+
+    def _is_covered(self, home: int) -> bool:
+        value = self.program.values[home]
+        if value.written or value.spec.size > _LARGEST or value.argument >= 0:
+            return False
+        if any(product in self.homes for product in self._products[home]):
+            return True
+        rows = [row for row in self.adjoint.expansion.rows if row.phi == home]
+        if not rows:
+            return self._covers(home, at_last=False)
+        if self.last is not None and self.program.loops[rows[0].loop].parent < 0:
+            return self._covers(home, at_last=False, names=self.last.names)
+        return self._covers(home, at_last=False) and self._covers(rows[0].update, at_last=True)
+
+    def _covers(self, value: int, *, at_last: bool, names: set[str] | None = None) -> bool:
+        """Whether certain loads read each element; those of a loop's values in the same step, or behind the loop."""
+        entry = self.program.values[value]
+        item = entry.spec.dtype.itemsize
+        size = sum((n - 1) * stride for n, stride in zip(entry.spec.shape, entry.spec.strides, strict=True)) // item + 1
+        if size != entry.spec.size:
+            return False
+        mask = np.zeros(size, np.bool_)
+        for block, load in self._loads[value]:
+            if (
+                load.name in (self.names if names is None else names)
+                and bool(load.address.at) == at_last
+                and self._is_seen(entry.loop, load)
+            ):
+                _enter(mask, block, load.address, item)
+        return bool(mask.all())
+
+    def _is_seen(self, loop: int, load: Load) -> bool:
+        """Whether a load reads what a step of a loop gave in that step, or what the last one gave."""
+        address = load.address
+        if any(name[0] != "i" for name, _ in address.terms):
+            return False
+        if not address.at:
+            return True
+        count = self.program.loops[loop].count
+        return len(address.at) == 1 and address.at[0] == (count - 1, ())
+
+
+def _enter(mask: np.ndarray, block: ScalarBlock, address: Address, item: int) -> None:  # type: ignore[type-arg]
+    """Mark the elements that a load reads in all steps of the nests around it."""
+    extents = {loop.index: loop.extent for loop in block.loops() if isinstance(loop, NestLoop)}
+    places = np.array([address.constant // item])
+    for name, step in address.terms:
+        places = np.add.outer(places, np.arange(extents[name]) * (step // item)).ravel()
+    mask[places] = True
+
+
+def _extents(item: Product, address: Address) -> tuple[int, int]:
+    rows, inner, columns = item.extents
+    return (rows, inner) if address is item.addresses[0] else (inner, columns)

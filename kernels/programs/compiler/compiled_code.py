@@ -1,0 +1,40 @@
+"""What the compiler makes of a program: source, machine code, and how it is called."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernels.arrays.specs import Spec
+from kernels.foundation.data_classes import dataclass
+from kernels.programs.compiler.account import Account
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(slots=True, eq=False)
+class CompiledCode:
+    """One native function, ``int64 run(int64 table)``, and what it takes.
+
+    The table is the address of int64 words: the addresses of the arguments, of the constants, of the results, and that
+    of ``work`` bytes of workspace, aligned to 64. An argument has the strides of its spec; a result is dense, in C
+    order: the outputs, then the gradients of the first output by the arguments in ``differentiated``. The function
+    returns -1, or the number of the guard that missed; then results are undefined. It keeps nothing between calls,
+    calls nothing of Python's and writes to results and workspace alone.
+    """
+
+    address: int
+    source: str
+    """Its native source: a module in the part of Python that kernels/compiler/translation.py translates, whose cfunc
+    is called ``run``."""
+    arguments: list[Spec]
+    constants: list[Array]
+    outputs: list[Spec]
+    gradients: list[Spec]
+    differentiated: list[int]
+    work: int
+    elements: int
+    """How many elements are computed, about: the work of a call."""
+    account: Account | None = None
+    """What became of the program; None of one that was written by hand."""

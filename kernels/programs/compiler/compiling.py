@@ -1,0 +1,222 @@
+"""A recipe to machine code: rolled, fused, expanded, printed, and compiled by LLVM."""
+
+from __future__ import annotations
+
+from kernels.arrays.specs import Spec, dense, intern_spec
+from kernels.compiler import jit
+from kernels.programs.compiler.account import ROLES
+from kernels.programs.compiler.accounting import account_of
+from kernels.programs.compiler.adjoint import Adjoint
+from kernels.programs.compiler.compiled_code import CompiledCode
+from kernels.programs.compiler.forward_text import ForwardText, Text
+from kernels.programs.compiler.gathering_text import GatheringReverse
+from kernels.programs.compiler.kept_values import KeptValues
+from kernels.programs.compiler.storage import POINTERS, Region, Storage
+from kernels.programs.fusing.expansion import Expansion
+from kernels.programs.fusing.fusion import Fusion
+from kernels.programs.fusing.scalar_rules import BOOL, COPY, FLOAT64
+from kernels.programs.fusing.statements import is_dense, mapped, whole
+from kernels.programs.recording.program import Recipe, describe
+from kernels.programs.rolling.roll import rolled
+from kernels.programs.rolling.rolled_program import Index, Ref, RolledProgram, Uncompiled, Value
+
+_LONGEST = 6_000
+"""Lines of source that are compiled; more stay with the interpreter."""
+
+_HEAD = '''"""Compiled by tape-autograd: a program{derivative}."""
+
+import math
+
+import numpy as np
+
+from kernels import vectormath
+from kernels.compiler.jit import cfunc, njit
+from kernels.native import accumulators
+from kernels.native.memory import begin_of, bits_of, call_kernel, load_i8, pointer_b1, pointer_f8, pointer_i8
+
+MINUS_ZERO = -(1 << 63)
+masked = range
+CONTRACT = True
+NOALIAS = True
+
+
+@njit(error_model="numpy")
+def program({pointers}):
+{body}
+    return -1
+
+
+@cfunc("int64(int64)", cache=True, error_model="numpy")
+def run(table):
+    return program({addresses})
+'''
+
+
+class Compilation:
+    """One program on its way to :class:`CompiledCode`."""
+
+    def __init__(self, recipe: Recipe, *, reverse: bool, roll: bool = True) -> None:
+        self.program = rolled(recipe, roll=roll)
+        self.reverse = reverse
+        self._check()
+        self.fusion = Fusion(self.program)
+        self.outputs = [self._output(ref) for ref in self.program.outputs]
+        self.expansion = Expansion(self.program, self.fusion)
+        seed = self.outputs[0] if reverse and self._has_gradient() else None
+        self.adjoint = Adjoint(self.expansion, seed)
+        self.kept = KeptValues(self.expansion, self.adjoint)
+        self.storage = Storage(self.expansion, self.adjoint, self.kept, self.outputs)
+        self.seed = seed
+        self.lines = 0
+        """Of the program as it was printed."""
+
+    def _check(self) -> None:
+        for value in self.program.arguments:
+            spec = self.program.values[value].spec
+            if spec.dtype not in (FLOAT64, BOOL) or (spec.dtype != FLOAT64 and not spec.shape) or not is_dense(spec):
+                raise Uncompiled(f"an argument of {spec.dtype} with strides {spec.strides}")
+
+    def _has_gradient(self) -> bool:
+        ref = self.program.outputs[0]
+        return ref.spec.size == 1 and ref.spec.dtype == FLOAT64
+
+    def _output(self, ref: Ref) -> int:
+        """Copy an output to a value of its own, in C order; return that."""
+        shape, dtype = ref.spec.shape, ref.spec.dtype
+        if dtype not in (FLOAT64, BOOL):
+            raise Uncompiled(f"a result of {dtype}")
+        strides = dense(shape, dtype.itemsize)
+        spec = intern_spec(shape, strides, dtype, strides, ref.spec.size)
+        self.program.values.append(Value(spec))
+        number = len(self.program.values) - 1
+        target = whole(self.program, number, wanted=ref.wanted)
+        self.fusion.place(mapped(COPY, shape, (ref,), target, strides, (ref.wanted,)), self.fusion.root)
+        return number
+
+    def source(self) -> str:
+        """Return the program as native source; Uncompiled where that is too long."""
+        text = self._text()
+        if len(text.lines) > _LONGEST:
+            raise Uncompiled(f"the program is {len(text.lines)} lines long")
+        return _HEAD.format(
+            derivative=" and its gradient" if self.reverse else "",
+            pointers=self._pointers(),
+            body="\n".join(text.lines) or "    pass",
+            addresses=", ".join(self._addresses()),
+        )
+
+    def listing(self) -> str:
+        """Return the program alone, below what its memory is: for people to read."""
+        text = self._text()
+        memory = [f"# {region.name}: {self._meaning(region)}" for region in self._regions()]
+        return "\n".join([*memory, f"def program({self._pointers()}):", *text.lines, "    return -1"])
+
+    def _text(self) -> Text:
+        """Return the printed program; what is printed is once only."""
+        text = Text()
+        self._passes(text)
+        self.lines = len(text.lines)
+        return text
+
+    def _pointers(self) -> str:
+        return ", ".join([region.name for region in self._regions()])
+
+    def _regions(self) -> list[Region]:
+        """Return the memory of the printed program."""
+        return [region for region in self.storage.regions if self.reverse or region.role != "gradient"]
+
+    def _meaning(self, region: Region) -> str:
+        """Return what the memory of a pointer is, as text."""
+        if region.role == "work":
+            return f"workspace, {region.size:,} bytes: {ROLES[region.name[0]]}"
+        if region.role == "constant":
+            return f"constant, {self.storage.constants[region.place].size:,} elements"
+        values = {
+            "argument": self.program.arguments,
+            "output": self.outputs,
+            "gradient": self.storage.differentiated(),
+        }[region.role]
+        spec = describe(self.program.values[values[region.place]].spec)
+        if region.role == "gradient":
+            return f"gradient by argument {self.program.arguments.index(values[region.place])}, {spec}"
+        return f"{'argument' if region.role == 'argument' else 'result'} {region.place}, {spec}"
+
+    def _passes(self, text: Text) -> None:
+        """Print the forward pass, then the reverse; the last nest runs both ways at once, if it can."""
+        forward, root = ForwardText(text, self.storage, self.kept), self.expansion.root
+        if not self.reverse:
+            forward.block(root)
+            return
+        last = self.kept.last if self.kept.last >= 0 else len(root.items)
+        for item in root.items[:last]:
+            forward.item(item)
+        back = GatheringReverse(text, self.storage, self.kept, self.adjoint, -1 if self.seed is None else self.seed)
+        back.start()
+        for item in reversed(root.items[last:]):
+            back.item(item)
+        for item in root.items[last + 1 :]:
+            forward.item(item)
+        for item in reversed(root.items[:last]):
+            back.item(item)
+        back.finish()
+
+    def _addresses(self) -> list[str]:
+        """Return the pointers as text, read from the table."""
+        counts = [len(self.program.arguments), len(self.storage.constants), len(self.outputs)]
+        first = {"argument": 0, "constant": counts[0], "output": sum(counts[:2]), "gradient": sum(counts)}
+        last = sum(counts) + (len(self.storage.differentiated()) if self.reverse else 0)
+        begins, _ = self.storage.work()
+        texts = []
+        for region in self._regions():
+            if region.role == "work":
+                address = f"load_i8(table + {8 * last}) + {begins[region.name]}"
+            else:
+                address = f"load_i8(table + {8 * (first[region.role] + region.place)})"
+            texts.append(f"{POINTERS[region.dtype]}({address})")
+        return texts
+
+    def guard_places(self) -> list[tuple[int, int]]:
+        """Return where in the workspace guards leave what they found, and how many bytes that is."""
+        begins, _ = self.storage.work()
+        return [(begins[region.name], region.dtype.itemsize) for region in self.storage.checked]
+
+    def code(self) -> CompiledCode:
+        """Compile."""
+        source = self.source()
+        module = jit.load_source("program", source)
+        gradients = self.storage.differentiated() if self.reverse else []
+        return CompiledCode(
+            int(module.run.address),
+            source,
+            [self.program.values[value].spec for value in self.program.arguments],
+            self.storage.constants,
+            [self.program.values[value].spec for value in self.outputs],
+            [self.program.values[value].spec for value in gradients],
+            [self.program.arguments.index(value) for value in gradients],
+            self.storage.work()[1],
+            self._elements(self.program),
+            account_of(self.program, self.fusion, self.storage.regions, self.lines),
+        )
+
+    def _elements(self, program: RolledProgram) -> int:
+        """Return how many elements are computed, about."""
+        total = 0
+        for placed in self.fusion.placed:
+            elements = 1
+            for extent in placed.statement.space:
+                elements *= extent
+            target = getattr(placed.statement, "target", None)
+            loop = program.values[target.ref.value].loop if target is not None else -1
+            while loop >= 0:
+                elements *= program.loops[loop].count
+                loop = program.loops[loop].parent
+            total += elements
+        return total
+
+
+def compiled(recipe: Recipe, *, reverse: bool) -> CompiledCode:
+    """Return the machine code of a program; Uncompiled, with the reason, for one that the interpreter has to run."""
+    return Compilation(recipe, reverse=reverse).code()
+
+
+__all__ = ["Compilation", "Index", "Region", "Spec", "Uncompiled", "compiled"]

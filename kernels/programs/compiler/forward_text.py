@@ -1,0 +1,190 @@
+"""The forward pass of a scalar program as native source."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kernels.codegen.matmul import Factor
+from kernels.codegen.matmul import Product as MatrixProduct
+from kernels.programs.compiler.kept_values import KeptValues
+from kernels.programs.compiler.storage import Storage
+from kernels.programs.fusing.scalar_program import (
+    Check,
+    Fill,
+    Load,
+    NestLoop,
+    Operation,
+    Product,
+    ScalarBlock,
+    ScalarItem,
+    StepLoop,
+    Store,
+    Term,
+)
+from kernels.programs.fusing.scalar_rules import BOOL, FLOAT64
+
+INDENT = "    "
+
+
+class Text:
+    """Lines of source, each with its depth."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.depth = 1
+
+    def put(self, *lines: str) -> None:
+        """Append lines at the present depth."""
+        self.lines += [INDENT * self.depth + line for line in lines]
+
+
+class ForwardText:
+    """Prints items in order; what is kept for the reverse is saved where it is given."""
+
+    def __init__(self, text: Text, storage: Storage, kept: KeptValues) -> None:
+        self.text, self.storage, self.kept = text, storage, kept
+
+    def block(self, block: ScalarBlock) -> None:
+        """Print a block."""
+        for item in block.items:
+            self.item(item)
+
+    def item(self, item: ScalarItem) -> None:
+        """Print an item."""
+        getattr(self, f"on_{type(item).__name__}")(item)
+
+    def save(self, *names: str) -> None:
+        """Save what is kept of names that have just been given."""
+        for name in names:
+            if name in self.kept.saved:
+                self.text.put(f"{self.storage.saved(name)} = {name}")
+
+    def on_Operation(self, item: Operation) -> None:  # noqa: N802 (named as the items are)
+        """Print an operation."""
+        self.text.put(operated(item, self.storage))
+        self.save(item.name)
+
+    def on_Load(self, item: Load) -> None:  # noqa: N802
+        """Print a load."""
+        self.text.put(loaded(item, self.storage))
+        self.save(item.name)
+
+    def on_Store(self, item: Store) -> None:  # noqa: N802
+        """Print a store, if the memory is there."""
+        if self.storage.adjoint.home(item.address.value) in self.storage.homes:
+            sign = "+=" if item.adds else "="
+            self.text.put(f"{self.storage.element(item.address)} {sign} {item.operand}")
+
+    def on_Fill(self, item: Fill) -> None:  # noqa: N802
+        """Print a loop that fills memory."""
+        element = self.storage.element(item.address._replace(terms=(*item.address.terms, ("i", 8))))
+        self.text.put(f"for i in range({item.elements}):", f"{INDENT}{element} = -0.0")
+
+    def on_Term(self, item: Term) -> None:  # noqa: N802
+        """Print one more term of a total."""
+        function = "accumulators.added" if item.reduces is np.add else "accumulators.greater"
+        self.text.put(f"{item.total} = {function}({item.total}, {item.operand})")
+
+    def on_Check(self, item: Check) -> None:  # noqa: N802
+        """Print a guard."""
+        first, second = item.names
+        place = self.storage.checked[item.number].name
+        self.text.put(
+            f"{place}[0] = {first}", f"if bits_of({first}) != bits_of({second}):", f"{INDENT}return {item.number}"
+        )
+
+    def on_Product(self, item: Product) -> None:  # noqa: N802
+        """Print a call of BLAS."""
+        left, right, target = map(self.storage.begin, item.addresses)
+        rows, inner, columns = item.extents
+        self.multiply(
+            MatrixProduct(
+                FLOAT64,
+                (rows, columns, inner),
+                Factor(0, item.strides[2]),
+                Factor(1, item.strides[0]),
+                Factor(2, item.strides[1]),
+            ),
+            (target, left, right),
+            adds=False,
+        )
+
+    def multiply(self, product: MatrixProduct, places: tuple[str, str, str], *, adds: bool) -> None:
+        """Print a call of the kernel of matrix products; its address and layout are constants of the call."""
+        address, layout = product.kernel()
+        where, how = self.storage.constant(np.array([address])), self.storage.constant(layout)
+        table = self.storage.table(len(places))
+        self.text.put(*[f"{table.name}[{k}] = {place}" for k, place in enumerate(places)])
+        call = f"call_kernel({where.name}[0], begin_of({how.name}), begin_of({table.name}), {int(adds)})"
+        self.text.put(call)
+
+    def on_NestLoop(self, item: NestLoop) -> None:  # noqa: N802
+        """Print a nest."""
+        self.text.put(*begun(item))
+        self.text.put(head_of(item))
+        self.inside(item.body)
+        self.save(*item.totals)
+
+    def inside(self, body: ScalarBlock) -> None:
+        """Print the body of a loop."""
+        self.text.depth += 1
+        before = len(self.text.lines)
+        self.block(body)
+        if len(self.text.lines) == before:
+            self.text.put("pass")
+        self.text.depth -= 1
+
+    def on_StepLoop(self, item: StepLoop) -> None:  # noqa: N802
+        """Print a loop of the program."""
+        self.text.put(*[f"{number.name} = {number.initial}" for number in item.numbers])
+        self.text.put(f"for {item.index} in range({item.loop.count}):")
+        self.text.depth += 1
+        self.text.put(*parities(item))
+        self.save(*[number.name for number in item.numbers])
+        self.block(item.body)
+        names = {number.name for number in item.numbers}
+        self.text.put(*[f"{after} = {inner}" for after, inner in item.exits if inner in names])  # before it moves on
+        taken = [c for c in item.numbers if c.update in names and c.update != c.name]
+        self.text.put(*[f"q_{number.name} = {number.update}" for number in taken])
+        for number in item.numbers:
+            if number.update != number.name:
+                self.text.put(f"{number.name} = {f'q_{number.name}' if number in taken else number.update}")
+        self.text.depth -= 1
+        self.text.put(*[f"{after} = {inner}" for after, inner in item.exits if inner not in names])
+        self.save(*[after for after, _ in item.exits])
+
+
+_LANES, _MASKED = 8, 64
+"""Elements of a vector, and the extent from which on the tail of a loop costs little."""
+
+
+def head_of(item: NestLoop) -> str:
+    """Return the head of a nest: a short loop, but not over whole vectors, runs with masks for the rest."""
+    innermost = not any(isinstance(part, NestLoop) for part in item.body.items)
+    masked = innermost and _LANES < item.extent < _MASKED and item.extent % _LANES
+    return f"for {item.index} in {'masked' if masked else 'range'}({item.extent}):"
+
+
+def begun(item: NestLoop) -> list[str]:
+    """Return the lines that start the totals of a nest."""
+    first = {np.add: "-0.0", np.maximum: "(-math.inf)"}
+    return [f"{total} = {first[reduces]}" for total, reduces in item.totals.items()]
+
+
+def parities(item: StepLoop) -> list[str]:
+    """Return the lines that say which of two rows a step has, and which the next."""
+    number = item.loop.number
+    return [f"e{number} = {item.index} & 1", f"o{number} = 1 - e{number}"]
+
+
+def operated(item: Operation, storage: Storage) -> str:
+    """Return an operation as text."""
+    operands = dict(zip(item.operation.inputs, item.operands, strict=True))
+    once = not isinstance(storage.expansion.defined[item.name][0].loop, NestLoop)
+    return f"{item.name} = {item.operation.forward.filled(operands, once=once)}"
+
+
+def loaded(item: Load, storage: Storage) -> str:
+    """Return a load as text."""
+    element = storage.element(item.address)
+    return f"{item.name} = {f'({element} != 0)' if item.dtype == BOOL else element}"

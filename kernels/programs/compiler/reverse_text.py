@@ -1,0 +1,325 @@
+"""The reverse pass of a scalar program as native source: each block backward, each operation's pullbacks."""
+
+from __future__ import annotations
+
+from kernels.codegen.matmul import Factor
+from kernels.codegen.matmul import Product as MatrixProduct
+from kernels.programs.compiler.adjoint import Adjoint, contribution_counts
+from kernels.programs.compiler.certain_gradients import CertainGradients
+from kernels.programs.compiler.first_gradients import FirstGradients
+from kernels.programs.compiler.forward_text import INDENT, ForwardText, Text, begun, head_of, loaded, operated, parities
+from kernels.programs.compiler.kept_values import KeptValues
+from kernels.programs.compiler.storage import Storage
+from kernels.programs.fusing.scalar_program import (
+    Address,
+    CarriedNumber,
+    Load,
+    NestLoop,
+    Operation,
+    Product,
+    ScalarBlock,
+    StepLoop,
+    Store,
+    Term,
+    walk,
+)
+from kernels.programs.fusing.scalar_rules import BOOL, FLOAT64, ScalarRule
+
+NOTHING = "(-0.0)"
+"""The gradient that nothing has contributed to."""
+
+
+class ReverseText:
+    """Prints items backward; the gradient of name ``v`` is ``g_v``, and ``seed`` is the value that it starts from.
+
+    Of nests that are ``joint`` the forward pass is printed here, too: one loop runs both.
+    """
+
+    def __init__(self, text: Text, storage: Storage, kept: KeptValues, adjoint: Adjoint, seed: int) -> None:
+        self.text, self.storage, self.kept, self.adjoint, self.seed = text, storage, kept, adjoint, seed
+        self.certain = self.last = CertainGradients(adjoint, seed)
+        self.steady = CertainGradients(adjoint, seed, self.last)
+        """What is certain in all but the last steps of the outermost loops."""
+        self.first = FirstGradients(adjoint, storage)
+        storage.contract(self.first.blocks)
+        self.forward = ForwardText(text, storage, kept)
+        self.defined = adjoint.expansion.defined
+        self.at: list[ScalarBlock] = []
+        self.started: set[str] = set()
+        self.only: set[str] | None = None
+        """The names that get contributions, where not all do."""
+        self.counts = contribution_counts(adjoint)
+        self.chains: dict[str, tuple[str, str]] = {}
+        """Gradients that are products: a cotangent and a factor, "" for 1."""
+        self.taken: dict[str, str] = {}
+        """Variables for the gradients of loads that are not added to memory at once."""
+
+    def start(self) -> None:
+        """Print the begin of the reverse: gradients in memory that are added to are nothing."""
+        root = self.adjoint.expansion.root
+        self.at.append(root)
+        rows = {row.phi for row in self.adjoint.expansion.rows}
+        for value, home in self.storage.buffers.items():
+            if home.region.role == "work" and (value in rows or value not in self.first.blocks):
+                self.text.put(f"for i in range({home.region.size // 8}):", f"{INDENT}{home.region.name}[i] = {NOTHING}")
+            elif home.region.role != "work" and value not in self.first.blocks:
+                self.fill(value)
+        self._begin(root)
+
+    def finish(self) -> None:
+        """Print the end: gradients that are delivered have no -0.0."""
+        for value in self.storage.differentiated():
+            if value not in self.first.only:
+                size = self.adjoint.expansion.program.values[value].spec.size
+                element = self.storage.gradient(Address(value, 0, (("i", 8),)))
+                self.text.put(f"for i in range({size}):", f"{INDENT}{element} += 0.0")
+
+    def block(self, block: ScalarBlock) -> None:
+        """Print the reverse of a block."""
+        self.at.append(block)
+        self._begin(block)
+        self.items(block)
+        self.at.pop()
+
+    def items(self, block: ScalarBlock) -> None:
+        """Print the items of a block backward."""
+        for item in reversed(block.items):
+            self.item(item)
+
+    def item(self, item: object) -> None:
+        """Print an item backward."""
+        method = getattr(self, f"on_{type(item).__name__}", None)
+        if method is not None:
+            method(item)
+
+    def _begin(self, block: ScalarBlock) -> None:
+        """Print what the block's pullbacks read, and gradients that loops within add to."""
+        if id(block) in self.kept.joint:
+            for item in block.items:
+                if not (self.kept.chained and isinstance(item, NestLoop)):
+                    self.forward.item(item)
+        else:
+            self.provide(block)
+        for name in sorted(self.adjoint.inner & self.adjoint.reached):
+            if self.defined[name][0] is block:
+                self.text.put(f"g_{name} = {NOTHING}")
+                self.started.add(name)
+
+    def provide(self, block: ScalarBlock) -> None:
+        """Print what pullbacks of a block read."""
+        for name in self.kept.provided.get(id(block), ()):
+            item = self.defined[name][1]
+            if name in self.kept.saved or name in self.kept.reloaded:
+                saved = name in self.kept.saved
+                element = self.storage.saved(name) if saved else self.storage.element(self.kept.reloaded[name])
+                self.text.put(f"{name} = {f'({element} != 0)' if self.storage.dtype(name) == BOOL else element}")
+            elif isinstance(item, Load):
+                self.text.put(loaded(item, self.storage))
+            else:
+                assert isinstance(item, Operation)
+                self.text.put(operated(item, self.storage))
+
+    def contribute(self, name: str, text: str) -> None:
+        """Add to the gradient of a name."""
+        if name not in self.adjoint.reached or (self.only is not None and name not in self.only):
+            return
+        if self.defined[name][0] is self.at[-1]:
+            self.text.put(f"g_{name} {'+=' if name in self.started else '='} {text}")
+            self.started.add(name)
+        elif isinstance(self.at[-1].loop, NestLoop):
+            self.text.put(f"g_{name} = accumulators.added(g_{name}, {text})")
+        else:
+            self.text.put(f"g_{name} += {text}")
+
+    def on_Operation(self, item: Operation) -> None:  # noqa: N802 (named as the items are)
+        """Print the pullbacks of an operation."""
+        if item.name not in self.adjoint.reached or item.name not in self.started:
+            return
+        operation = item.operation
+        names = dict(zip(operation.inputs, item.operands, strict=True))
+        names |= {"y": item.name, "g": f"g_{item.name}"}
+        triples = zip(item.operands, item.wanted, operation.pullbacks, strict=True)
+        pulls = [(operand, rule) for operand, wanted, rule in triples if wanted and rule is not None]
+        chained = item.name in self.chains
+        base, factor = self.chains.pop(item.name, (f"g_{item.name}", ""))
+        if chained and any(rule.factor is None for _, rule in pulls):
+            self.text.put(f"g_{item.name} = {base}{' * ' if factor else ''}{factor}")
+            base, factor, chained = f"g_{item.name}", "", False
+        for operand, rule in pulls:
+            if rule.factor is None or not (chained or self._chains(item, operand)):
+                self.contribute(operand, self._pulled(rule, names, item.name))
+            else:
+                self._chain(operand, base, " * ".join(filter(None, (factor, rule.factor.format(**names)))), item)
+
+    def _chains(self, item: Operation, operand: str) -> bool:
+        """Whether the gradient of an operand can stay a product, of a cotangent and a factor, until it is added."""
+        known = self.defined.get(operand)
+        if known is None or not isinstance(known[1], Operation) or self.only is not None:
+            return False
+        block, both = self.at[-1], self.certain.names
+        in_registers = known[0] is block and isinstance(block.loop, StepLoop)
+        return in_registers and self.counts[operand] == 1 and operand in both and item.name in both
+
+    def _chain(self, operand: str, base: str, factor: str, item: Operation) -> None:
+        """Contribute a product whose factors are multiplied first, off the way that the cotangent takes."""
+        if not self._chains(item, operand):
+            self.contribute(operand, f"{base} * ({factor})" if factor else base)
+            return
+        if " * " in factor:
+            self.text.put(f"f_{operand} = {factor}")
+            factor = f"f_{operand}"
+        self.chains[operand] = base, factor
+        self.started.add(operand)
+
+    def _pulled(self, rule: ScalarRule, names: dict[str, str], result: str) -> str:
+        """Return a pullback as text; one whose cotangent may be nothing then contributes nothing."""
+        text = rule.filled(names, once=not isinstance(self.at[-1].loop, NestLoop))
+        if rule.text == "{g}" or result in self.certain.names:
+            return text
+        if not rule.cuts:
+            text = f"({text} + 0.0)"
+        return f"({NOTHING} if bits_of(g_{result}) == MINUS_ZERO else {text})"
+
+    def contribution(self, name: str, *, certain: bool) -> str:
+        """Return the gradient of a name as what is added where others may be nothing: never -0.0 if it is something."""
+        return f"(g_{name} + 0.0)" if name in self.certain.names and not certain else f"g_{name}"
+
+    def on_Load(self, item: Load) -> None:  # noqa: N802
+        """Add the gradient of an element to that of the memory it came from."""
+        if self.taken.get(item.name) == "_":
+            return  # its gradient is another step's
+        if item.name in self.taken:
+            self.text.put(f"{self.taken[item.name]} = {self._of(item) if item.name in self.started else NOTHING}")
+        elif self.only is None and item.name in self.adjoint.reached and item.name in self.started:
+            value = item.address.value
+            sign = "=" if self.first.blocks.get(value) is self.at[-1] else "+="
+            ending = " + 0.0" if sign == "=" and self.is_delivered(value) else ""
+            self.text.put(f"{self.storage.gradient(item.address)} {sign} {self._of(item)}{ending}")
+
+    def is_delivered(self, value: int) -> bool:
+        """Whether what is stored first is the gradient of an argument, as it is returned."""
+        return value in self.first.only and self.adjoint.expansion.program.values[value].argument >= 0
+
+    def _of(self, item: Load) -> str:
+        value = item.address.value
+        is_argument = self.adjoint.expansion.program.values[value].argument >= 0
+        return self.contribution(item.name, certain=is_argument or self.adjoint.home(value) in self.certain.homes)
+
+    def on_Store(self, item: Store) -> None:  # noqa: N802
+        """Give the gradient of memory to what was stored there."""
+        value = self.adjoint.home(item.address.value)
+        if value not in self.adjoint.buffered:
+            return
+        if item.wanted:
+            self.contribute(item.operand, "1.0" if value == self.seed else self.storage.gradient(item.address))
+        if item.overwrites:
+            self.text.put(f"{self.storage.gradient(item.address)} = {NOTHING}")
+
+    def on_Term(self, item: Term) -> None:  # noqa: N802
+        """Give the gradient of a total to a term."""
+        if item.wanted and item.total in self.adjoint.reached and item.total in self.started:
+            self.contribute(item.operand, f"g_{item.total}")
+
+    def on_Product(self, item: Product) -> None:  # noqa: N802
+        """Print the products that pull a cotangent back to both factors."""
+        left, right, target = item.addresses
+        if self.adjoint.home(target.value) not in self.adjoint.buffered:
+            return
+        rows, inner, columns = item.extents
+        cotangent = Factor(1, item.strides[2])
+        first, second = Factor(0, item.strides[0]), Factor(0, item.strides[1])
+        g = self.storage.begin(target, gradient=True)
+        if item.wanted[0]:
+            product = MatrixProduct(
+                FLOAT64, (rows, inner, columns), first, cotangent, Factor(2, item.strides[1]).turned
+            )
+            self.forward.multiply(
+                product, (self.storage.begin(left, gradient=True), g, self.storage.begin(right)), adds=True
+            )
+        if item.wanted[1]:
+            factor = Factor(1, item.strides[0]).turned
+            product = MatrixProduct(FLOAT64, (inner, columns, rows), second, factor, Factor(2, item.strides[2]))
+            self.forward.multiply(
+                product, (self.storage.begin(right, gradient=True), self.storage.begin(left), g), adds=True
+            )
+
+    def on_NestLoop(self, item: NestLoop) -> None:  # noqa: N802
+        """Print the reverse of a nest; of a joint one, both passes."""
+        before = len(self.text.lines)
+        joint = id(item.body) in self.kept.joint
+        if joint:
+            self.text.put(*begun(item))
+        start = len(self.text.lines)
+        self.text.put(head_of(item))
+        self.text.depth += 1
+        self.block(item.body)
+        self.text.depth -= 1
+        printed = self.text.lines[start:]
+        idle = not any("g_" in line or f"= {NOTHING}" in line for line in printed) and not joint
+        if idle or all(line.lstrip().startswith("for ") for line in printed):
+            del self.text.lines[before if idle else start :]
+
+    def on_StepLoop(self, item: StepLoop) -> None:  # noqa: N802
+        """Print a loop of the program backward; its last step by itself, if more gradients are nothing there."""
+        numbers = [c for c in item.numbers if c.name in self.adjoint.reached]
+        exits = [(after, inner) for after, inner in item.exits if after in self.adjoint.reached]
+        self.text.put(*[f"c_{c.name} = {NOTHING}" for c in numbers])
+        self.text.put(*[f"g_{x} += 0.0" for x, v in exits if x in self.certain.names and v not in self.certain.names])
+        first = item.loop.count - 1
+        if self._is_peeled(item):
+            self.text.put(f"{item.index} = {first}")
+            self._step(item, numbers, exits)
+            inside = {id(block) for block, _ in walk(item.body)} | {id(item.body)}
+            self.started -= {name for name, (block, _) in self.defined.items() if id(block) in inside}
+            first, exits, self.certain = first - 1, [], self.steady
+        self.text.put(f"for {item.index} in range({first}, -1, -1):")
+        self.text.depth += 1
+        self._step(item, numbers, exits)
+        self.text.depth -= 1
+        self.certain = self.last
+        for c in numbers:
+            self.contribute(c.initial, f"c_{c.name}")
+
+    def _is_peeled(self, item: StepLoop) -> bool:
+        """Whether gradients that are nothing in the last step of an outermost loop are something in all others."""
+        if item.loop.parent >= 0 or item.loop.count < 2:  # noqa: PLR2004 (steps)
+            return False
+        gained = self.steady.names - self.last.names
+        return any(item.body in self.defined[name][0].path() for name in gained)
+
+    def _step(self, item: StepLoop, numbers: list[CarriedNumber], exits: list[tuple[str, str]]) -> None:
+        """Print one step backward."""
+        self.text.put(*parities(item))
+        self.at.append(item.body)
+        self._begin(item.body)
+        for c in numbers:
+            self.contribute(c.update, f"c_{c.name}")
+        for after, inner in exits:
+            self.contribute(inner, f"g_{after}")
+            self.text.put(f"g_{after} = {NOTHING}")
+        self.items(item.body)
+        for c in numbers:
+            known = self.contribution(c.name, certain=c.update in self.certain.names)
+            self.text.put(f"c_{c.name} = {known if c.name in self.started else NOTHING}")
+        self._clear(item)
+        self.at.pop()
+
+    def _clear(self, item: StepLoop) -> None:
+        """Have the gradients of what a step made be nothing again, for the step before."""
+        phis = {row.update: row.phi for row in self.adjoint.expansion.rows}
+        for value, entry in enumerate(self.adjoint.expansion.program.values):
+            home = self.adjoint.home(value)
+            if entry.loop != item.loop.number or value in phis.values() or home not in self.storage.buffers:
+                continue
+            stored = value in self.first.blocks or (phis.get(value) in self.first.blocks and item.loop.parent < 0)
+            if not stored:
+                self.fill(value)
+
+    def fill(self, value: int) -> None:
+        """Print a loop that makes the gradient of a value nothing."""
+        elements = self.storage.bytes_of(value, self.storage.buffers[self.adjoint.home(value)].region.dtype) // 8
+        if elements == 1:
+            self.text.put(f"{self.storage.gradient(Address(value, 0))} = {NOTHING}")
+        else:
+            self.text.put(f"for i in range({elements}):")
+            self.text.put(f"{INDENT}{self.storage.gradient(Address(value, 0, (('i', 8),)))} = {NOTHING}")

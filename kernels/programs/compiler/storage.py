@@ -1,0 +1,327 @@
+"""Where values, gradients and saved numbers stand in memory, and how an element is named in the printed program."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container
+from dataclasses import field
+from typing import Any
+
+import numpy as np
+
+from kernels.foundation.data_classes import dataclass
+from kernels.programs.compiler.adjoint import Adjoint
+from kernels.programs.compiler.kept_values import KeptValues
+from kernels.programs.fusing.expansion import Expansion
+from kernels.programs.fusing.scalar_program import (
+    Address,
+    Fill,
+    Load,
+    NestLoop,
+    Product,
+    ScalarBlock,
+    StepLoop,
+    Store,
+    Terms,
+    walk,
+)
+from kernels.programs.fusing.scalar_rules import BOOL, FLOAT64, INT64
+from kernels.programs.rolling.rolled_program import Uncompiled
+
+Dtype = np.dtype[Any]
+POINTERS = {FLOAT64: "pointer_f8", BOOL: "pointer_b1", INT64: "pointer_i8"}
+
+
+@dataclass(slots=True, eq=False)
+class Region:
+    """Memory of one pointer, ``name``; of ``role`` argument, constant, result or work, the ``place``-th of these."""
+
+    name: str
+    role: str
+    place: int
+    dtype: Dtype
+    size: int = 0
+    """Bytes, of workspace."""
+
+
+@dataclass(slots=True, eq=False)
+class Home:
+    """Where a value stands: a region, bytes from its begin, and bytes for the steps of loops."""
+
+    region: Region
+    constant: int = 0
+    rows: list[tuple[int, int]] = field(default_factory=list)
+    """The loops of which each step has a row, outermost first, with its bytes."""
+    parity: tuple[int, int] | None = None
+    """The loop of which rows alternate between two, and the bytes of one."""
+    without: str = ""
+    """The index of a nest whose steps all use the same memory."""
+
+
+class Storage:
+    """All regions; elements of values, of their gradients and of what is saved, as text."""
+
+    def __init__(self, expansion: Expansion, adjoint: Adjoint, kept: KeptValues, outputs: list[int]) -> None:
+        self.expansion, self.adjoint, self.kept = expansion, adjoint, kept
+        self.program = expansion.program
+        self.regions: list[Region] = []
+        self.constants: list[np.ndarray[Any, Any]] = []
+        self.homes: dict[int, Home] = {}
+        self.buffers: dict[int, Home] = {}
+        self.places: dict[str, tuple[Home, Terms]] = {}
+        """Of saved names: the home, and bytes for the steps of loops."""
+        self._rows = {value: row for row in expansion.rows for value in (row.phi, row.start, row.update)}
+        self.checked = [Region(f"u{k}", "work", k, dtype, 8) for k, dtype in enumerate(expansion.guards.values())]
+        """Where guards leave the values that they found."""
+        self.regions += self.checked
+        self._place_values(outputs)
+        self._place_buffers()
+        self._place_saved()
+
+    def _region(self, prefix: str, role: str, place: int, dtype: Dtype, size: int = 0) -> Region:
+        region = Region(f"{prefix}{len(self.regions)}", role, place, dtype, size)
+        self.regions.append(region)
+        return region
+
+    def constant(self, array: np.ndarray[Any, Any]) -> Region:
+        """Return the region of a constant array."""
+        self.constants.append(array)
+        return self._region("c", "constant", len(self.constants) - 1, array.dtype)
+
+    def table(self, count: int) -> Region:
+        """Return a region for so many addresses."""
+        return self._region("q", "work", 0, INT64, 8 * count)
+
+    def needed(self) -> set[int]:
+        """Return the homes of the values that stand in memory."""
+        needed = {self.adjoint.home(row.phi) for row in self.expansion.rows}
+        for _, item in walk(self.expansion.root):
+            if isinstance(item, Load | Fill) or (isinstance(item, Store) and item.adds):
+                needed.add(self.adjoint.home(item.address.value))
+            elif isinstance(item, Product):
+                needed |= {self.adjoint.home(address.value) for address in item.addresses}
+        return needed
+
+    def _place_values(self, outputs: list[int]) -> None:
+        arguments = {value: k for k, value in enumerate(self.program.arguments)}
+        histories = self.kept.histories | self._looked_back()
+        for value in sorted(self.needed() | set(outputs)):
+            entry = self.program.values[value]
+            if value in arguments:
+                self.homes[value] = Home(self._region("a", "argument", arguments[value], entry.spec.dtype))
+            elif entry.constant is not None:
+                self.homes[value] = Home(self.constant(entry.constant))
+            elif value in outputs:
+                self.homes[value] = Home(self._region("r", "output", outputs.index(value), entry.spec.dtype))
+            else:
+                self.homes[value] = self._home(value, "w", entry.spec.dtype, every=value in histories)
+
+    def _looked_back(self) -> set[int]:
+        """Return the homes of which more than the last steps are read behind their loops."""
+        return {
+            self.adjoint.home(item.address.value)
+            for _, item in walk(self.expansion.root)
+            if isinstance(item, Load) and item.address.at and not self._is_last(item.address)
+        }
+
+    def _is_last(self, address: Address) -> bool:
+        loops = self.loops_of(address.value)[-len(address.at) :]
+        counts = [self.program.loops[loop].count for loop in loops]
+        return all(at == (count - 1, ()) for at, count in zip(address.at, counts, strict=True))
+
+    def loops_of(self, value: int) -> list[int]:
+        """Return the loops of the program that a value is made in, outermost first."""
+        loops: list[int] = []
+        loop = self.program.values[value].loop
+        while loop >= 0:
+            loops.insert(0, loop)
+            loop = self.program.loops[loop].parent
+        return loops
+
+    def _home(self, value: int, prefix: str, dtype: Dtype, *, every: bool) -> Home:
+        """Return a home in the workspace: for each step of the loops around it, or for one at a time."""
+        size, loops = self.bytes_of(value, dtype), self.loops_of(value)
+        is_carried = any(row.phi == value for row in self.expansion.rows)
+        home = Home(self._region(prefix, "work", 0, dtype))
+        counts = [self.program.loops[loop].count for loop in loops]
+        if is_carried:
+            counts[-1] += 1
+        total = size
+        if every:
+            for loop, count in zip(reversed(loops), reversed(counts), strict=True):
+                home.rows.insert(0, (loop, total))
+                total *= count
+        elif is_carried:
+            home.parity = loops[-1], size
+            total *= 2
+        home.region.size = total
+        return home
+
+    def bytes_of(self, value: int, dtype: Dtype) -> int:
+        """Return the bytes of a value's memory, if it had this dtype."""
+        spec = self.program.values[value].spec
+        if any(stride < 0 for stride in spec.strides):
+            raise Uncompiled("an array runs backward through its memory")
+        item = spec.dtype.itemsize
+        reach = sum((n - 1) * stride for n, stride in zip(spec.shape, spec.strides, strict=True))
+        return (reach + item) // item * dtype.itemsize
+
+    def _place_buffers(self) -> None:
+        gradients = {value: k for k, value in enumerate(self.differentiated())}
+        looked_back = {
+            self.adjoint.home(item.address.value)
+            for _, item in walk(self.expansion.root)
+            if isinstance(item, Load)
+            and item.name in self.adjoint.reached
+            and item.address.at
+            and not self._is_last(item.address)
+        }
+        for value in sorted(self.adjoint.buffered | set(gradients)):
+            if value in gradients:
+                self.buffers[value] = Home(self._region("g", "gradient", gradients[value], FLOAT64))
+            elif value not in self.homes or self.homes[value].region.role != "output":
+                self.buffers[value] = self._home(value, "d", FLOAT64, every=value in looked_back)
+
+    def differentiated(self) -> list[int]:
+        """Return the arguments that the gradients are by."""
+        return [value for value in self.program.arguments if self.program.values[value].differentiable]
+
+    def _place_saved(self) -> None:
+        """Save what a loop's body gives side by side, a row a step; what a nest gives in arrays."""
+        together: dict[int, list[str]] = {}
+        for name in self.kept.saved:
+            block = self.expansion.defined[name][0]
+            if isinstance(block.loop, StepLoop):
+                together.setdefault(id(block), []).append(name)
+            else:
+                self._save(block, [name])
+        for names in together.values():
+            self._save(self.expansion.defined[names[0]][0], names)
+
+    def _save(self, block: ScalarBlock, names: list[str]) -> None:
+        dtype = self.dtype(names[0])
+        wide = {self.dtype(name) for name in names}
+        if len(wide) > 1:
+            for kind in wide:
+                self._save(block, [name for name in names if self.dtype(name) == kind])
+            return
+        width = dtype.itemsize * len(names)
+        terms: list[tuple[str, int]] = []
+        joint = self.kept.joint_loop()
+        for loop in reversed([loop for loop in block.loops() if loop is not joint]):
+            count = loop.extent if isinstance(loop, NestLoop) else loop.loop.count
+            terms.append((loop.index, width))
+            width *= count
+        home = Home(self._region("t", "work", 0, dtype, width))
+        for k, name in enumerate(names):
+            self.places[name] = Home(home.region, k * dtype.itemsize), tuple(terms)
+
+    def dtype(self, name: str) -> Dtype:
+        """Return the dtype of what a name says."""
+        item = self.expansion.defined[name][1]
+        if isinstance(item, Load):
+            return item.dtype
+        return item.operation.dtype if hasattr(item, "operation") else FLOAT64
+
+    def contract(self, stored: Container[int]) -> None:
+        """Let the steps of a joint nest use the same memory for values that are made and read in one of them.
+
+        For gradients, too, if the first contribution to each element is ``stored``.
+        """
+        joint = self.kept.joint_loop()
+        if joint is None:
+            return
+        inside = [item for _, item in walk(joint.body) if isinstance(item, Load | Store)]
+        items = [item for _, item in walk(self.expansion.root)]
+        everything = [item for item in items if isinstance(item, Load | Store | Fill)]
+        whole = {address.value for item in items if isinstance(item, Product) for address in item.addresses}
+        for value in {item.address.value for item in inside} - whole:
+            mine = [item for item in everything if item.address.value == value]
+            steps = {dict(item.address.terms).get(joint.index, 0) for item in mine}
+            if len(steps) > 1 or 0 in steps or any(item not in inside for item in mine):
+                continue
+            for homes in (self.homes, self.buffers):
+                home = homes.get(value)
+                if home is not None and home.region.role == "work" and (homes is self.homes or value in stored):
+                    home.without = joint.index
+                    home.region.size = max(home.region.size // joint.extent, steps.copy().pop())
+
+    # Elements as text
+
+    def element(self, address: Address) -> str:
+        """Return an element of a value's memory."""
+        return self._text(self.homes[self.adjoint.home(address.value)], address)
+
+    def gradient(self, address: Address) -> str:
+        """Return an element of the gradient of a value's memory."""
+        return self._text(self.buffers[self.adjoint.home(address.value)], address)
+
+    def begin(self, address: Address, *, gradient: bool = False) -> str:
+        """Return the address of an element, or of its gradient, as an integer."""
+        element = self.gradient(address) if gradient else self.element(address)
+        name, _, index = element.removesuffix("]").partition("[")
+        return f"begin_of({name}) + 8 * ({index})"
+
+    def saved(self, name: str) -> str:
+        """Return where a name is saved."""
+        home, terms = self.places[name]
+        return _element(home.region, home.constant, terms)
+
+    def _text(self, home: Home, address: Address) -> str:
+        constant, terms = home.constant + address.constant, dict(address.terms)
+        terms.pop(home.without, None)
+        steps = self._steps(address)
+        ahead = self._ahead(address.value)
+        for loop, width in home.rows:
+            number, more = steps.get(loop, (0, ((f"k{loop}", 1),)))
+            if home.rows[-1][0] == loop:
+                if ahead is None:  # what the loop starts from
+                    continue
+                number += ahead
+            constant += number * width
+            for name, step in more:
+                terms[name] = terms.get(name, 0) + step * width
+        if home.parity is not None and ahead is not None:
+            loop, width = home.parity
+            if loop in steps:
+                constant += (steps[loop][0] + ahead) % 2 * width
+            else:
+                terms[f"{'e' if not ahead else 'o'}{loop}"] = width
+        return _element(home.region, constant, tuple(terms.items()), self.program.values[address.value].spec.dtype)
+
+    def _steps(self, address: Address) -> dict[int, tuple[int, Terms]]:
+        loops = self.loops_of(address.value)
+        return dict(zip(loops[len(loops) - len(address.at) :], address.at, strict=True)) if address.at else {}
+
+    def _ahead(self, value: int) -> int | None:
+        """Return how many rows behind its step's a value stands: a phi none, its update one; None of its start."""
+        row = self._rows.get(value)
+        if row is None or row.phi == value:
+            return 0
+        return 1 if row.update == value else None
+
+    def work(self) -> tuple[dict[str, int], int]:
+        """Return where the regions of the workspace begin, in bytes, and how many there are."""
+        at, begins = 0, {}
+        for region in self.regions:
+            if region.role == "work":
+                begins[region.name] = at
+                at += math.ceil(region.size / 64) * 64
+        return begins, at
+
+
+def _element(region: Region, constant: int, terms: Terms, of: Dtype | None = None) -> str:
+    """Return an element of a region as text; bytes are those of elements of dtype ``of``, the region's if None."""
+    item = (of or region.dtype).itemsize
+    if constant % item or any(step % item for name, step in terms if name[0] in "ikeo"):
+        raise Uncompiled("elements are not aligned")
+    parts = []
+    for name, step in terms:
+        if name[0] == "n":  # bytes that are looked up
+            whole = name if step == item else f"{step // item} * {name}"
+            parts.append(whole if step % item == 0 else f"{step} * {name} // {item}")
+        elif step:
+            parts.append(name if step == item else f"{step // item} * {name}")
+    if constant or not parts:
+        parts.append(str(constant // item))
+    return f"{region.name}[{' + '.join(parts)}]"

@@ -1,0 +1,196 @@
+"""Names of elements: what computed an element, if that is still in a register, or a load as far out as may be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernels.arrays.specs import spec_of
+from kernels.programs.fusing.fusion import Placed
+from kernels.programs.fusing.scalar_program import Address, Load, ScalarBlock, StepLoop
+from kernels.programs.fusing.scalar_rules import INT64
+from kernels.programs.fusing.statements import Access
+from kernels.programs.rolling.rolled_program import Index, RolledProgram, Value
+
+
+class Scope:
+    """What is known in a block: names of elements, and of operations that were done."""
+
+    def __init__(self, block: ScalarBlock, outer: Scope | None) -> None:
+        self.block, self.outer = block, outer
+        self.elements: dict[Address, str] = {}
+        self.operations: dict[Any, str] = {}
+        self.indices: set[str] = set()
+
+    def element(self, address: Address) -> str | None:
+        """Return the name of an element; None if it is in no register."""
+        scope: Scope | None = self
+        while scope is not None:
+            name = scope.elements.get(address)
+            if name is not None:
+                return name
+            scope = scope.outer
+        return None
+
+    def operation(self, key: Any) -> str | None:
+        """Return the name of what an operation gave."""
+        scope: Scope | None = self
+        while scope is not None:
+            name = scope.operations.get(key)
+            if name is not None:
+                return name
+            scope = scope.outer
+        return None
+
+
+class ElementNames:
+    """Gives names to elements; ``defined`` says in which block, and by what, a name is given."""
+
+    def __init__(self, program: RolledProgram) -> None:
+        self.program = program
+        self.defined: dict[str, tuple[ScalarBlock, Any]] = {}
+        self.root = ScalarBlock()
+        self.scope = Scope(self.root, None)
+        self.scopes: dict[int, Scope] = {}
+        """Of the bodies of loops of the program, by the loops' numbers, when they are complete."""
+        self._count = 0
+        self._constants: dict[int, int] = {}
+
+    def name(self, item: Any, prefix: str = "v") -> str:
+        """Return a new name, given in the present block."""
+        self._count += 1
+        name = f"{prefix}{self._count}"
+        self.defined[name] = self.scope.block, item
+        return name
+
+    def emit(self, item: Any) -> None:
+        """Append an item to the present block."""
+        self.scope.block.items.append(item)
+
+    def constant(self, array: np.ndarray[Any, Any]) -> int:
+        """Return a constant value for an array."""
+        key = id(array)
+        if key not in self._constants:
+            array = np.ascontiguousarray(array)
+            self.program.values.append(Value(spec_of(array), constant=array))
+            self._constants[key] = len(self.program.values) - 1
+        return self._constants[key]
+
+    def address(self, access: Access, placed: Placed, point: dict[int, int]) -> Address:
+        """Return where an access is at a point of the unrolled axes."""
+        constant, terms, at = self._indexed(access.ref.offset), {}, []
+        terms.update(constant[1])
+        offset = constant[0]
+        for axis, stride in enumerate(access.strides):
+            name = placed.names[axis]
+            if name is None:
+                offset += stride * point[axis]
+            elif stride:
+                terms[name] = terms.get(name, 0) + stride
+        if access.places is not None:
+            width = access.ref.spec.dtype.itemsize
+            if any(placed.names):
+                terms[self._place(access.places, placed, point)] = width
+            else:
+                offset += width * int(access.places[tuple(point.values())])
+        for step in access.ref.at:
+            number, more = self._indexed(step)
+            at.append((number, tuple(sorted(more.items()))))
+        return Address(access.ref.value, offset, tuple(sorted(terms.items())), tuple(at))
+
+    def _place(self, places: np.ndarray[Any, Any], placed: Placed, point: dict[int, int]) -> str:
+        """Return the name of how many elements further an element is."""
+        value, offset, terms = self.constant(places), 0, []
+        for axis, stride in enumerate(self.program.values[value].spec.strides):
+            name = placed.names[axis]
+            if name is None:
+                offset += stride * point[axis]
+            else:
+                terms.append((name, stride))
+        return self.read(Address(value, offset, tuple(sorted(terms))), INT64)
+
+    def _indexed(self, index: Index) -> tuple[int, dict[str, int]]:
+        terms = {f"k{loop}": step for loop, step in index.terms if step}
+        if index.table is not None:
+            loops, table = index.table
+            value = self.constant(table)
+            strides = self.program.values[value].spec.strides
+            places = tuple(sorted((f"k{loop}", stride) for loop, stride in zip(loops, strides, strict=True)))
+            terms[self.read(Address(value, 0, places), INT64)] = 1
+        return index.constant, terms
+
+    def read(self, address: Address, dtype: np.dtype[Any]) -> str:
+        """Return the name of an element: of what computed it, or of a load."""
+        known = self.scope.element(address)
+        if known is not None:
+            return known
+        if address.at:
+            name = self._exit(address)
+            if name is not None:
+                self.scope.elements[address] = name
+                return name
+        here, self.scope = self.scope, self._hoisted(address)
+        item = Load("", address, dtype)
+        item.name = self.name(item, "n" if dtype == INT64 else "v")
+        self.emit(item)
+        self.scope.elements[address] = item.name
+        self.scope = here
+        return item.name
+
+    def _hoisted(self, address: Address) -> Scope:
+        """Return the outermost scope in which a load may stand."""
+        value, scope = self.program.values[address.value], self.scope
+        if value.written:
+            return scope
+        names, loop = address.names(), value.loop if not address.at else -1
+        while scope.outer is not None:
+            around = scope.block.loop
+            binds = bool(scope.indices & names) or any(
+                name in names and self.defined.get(name, (None,))[0] is scope.block for name in names
+            )
+            if binds or (isinstance(around, StepLoop) and around.loop.number == loop):
+                break
+            if isinstance(around, StepLoop) and self._is_made_within(around.loop.number, loop):
+                break
+            scope = scope.outer
+        return scope
+
+    def _is_made_within(self, number: int, loop: int) -> bool:
+        """Whether a loop is another, or around it."""
+        while loop >= 0:
+            if loop == number:
+                return True
+            loop = self.program.loops[loop].parent
+        return False
+
+    def _exit(self, address: Address) -> str | None:
+        """Return the name, behind loops, of what an element was in their last steps; None where that is in memory."""
+        loop = self.program.loops[self.program.values[address.value].loop]
+        inner = self.scopes.get(loop.number)
+        if inner is None or address.terms or address.at[-1] != (loop.count - 1, ()):
+            return None
+        steps = inner.block.loop
+        assert isinstance(steps, StepLoop)
+        name = inner.elements.get(address._replace(at=()))
+        if name is None or name not in self.defined:
+            return name
+        if inner.outer is not self.scope and len(address.at) > 1:
+            return None
+        block = self.defined[name][0]
+        if block is not inner.block:
+            return name if block in self.scope.block.path() else None
+        outer = inner.outer
+        assert outer is not None
+        if outer.block not in self.scope.block.path() or len(address.at) > 1:
+            return None
+        known = [after for after, before in steps.exits if before == name]
+        return known[0] if known else self._leave(steps, outer, name)
+
+    def _leave(self, steps: StepLoop, outer: Scope, name: str) -> str:
+        """Return a new name, behind a loop, for what a name in it was last."""
+        here, self.scope = self.scope, outer
+        after = self.name(steps, "x")
+        self.scope = here
+        steps.exits.append((after, name))
+        return after

@@ -1,0 +1,383 @@
+"""Statements in their nests as scalar operations: elements that are computed stay in registers where they are read."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kernels.arrays.specs import Spec
+from kernels.programs.fusing.early_items import move_early
+from kernels.programs.fusing.element_names import ElementNames, Scope
+from kernels.programs.fusing.fusion import SMALL, Fusion, Nest, Placed, Steps, is_fixed
+from kernels.programs.fusing.fusion import Block as FusedBlock
+from kernels.programs.fusing.scalar_program import (
+    Address,
+    CarriedNumber,
+    Check,
+    Fill,
+    NestLoop,
+    Operation,
+    Product,
+    ScalarBlock,
+    StepLoop,
+    Store,
+    Term,
+)
+from kernels.programs.fusing.scalar_rules import ADDITION, COPY, FLOAT64, LARGER, ScalarOperation
+from kernels.programs.fusing.statements import (
+    Access,
+    GuardStatement,
+    ProductStatement,
+    Source,
+    Statement,
+    is_whole,
+    mapped,
+    new_value,
+    whole,
+)
+from kernels.programs.rolling.rolled_program import Loop, Numbers, Phi, Ref, RolledProgram, Uncompiled
+from kernels.records.symbols import literal_of
+
+literal = literal_of(FLOAT64)
+
+
+class Row(NamedTuple):
+    """A phi in memory: ``start`` is what it is at first, ``update`` what it becomes; all three stand in rows of one."""
+
+    loop: int
+    phi: int
+    start: int
+    update: int
+
+
+class Expansion(ElementNames):
+    """The scalar program of a fused one."""
+
+    def __init__(self, program: RolledProgram, fusion: Fusion) -> None:
+        super().__init__(program)
+        self.fusion = fusion
+        self.guards: dict[int, np.dtype[Any]] = {}
+        """The steps that are guards, in order, with the dtypes of what they look at."""
+        self.rows: list[Row] = []
+        """What loops carry in memory."""
+        self._open: dict[Any, str] = {}
+        """Totals of sums that are not complete, by statement and target; and sums in memory that start at -0.0."""
+        self._dynamic = self._phis_in_memory()
+        self._block(fusion.root)
+        move_early(self.root)
+
+    def _phis_in_memory(self) -> set[int]:
+        """Return the phis that loops over elements read, or that are large."""
+        values, in_memory = self.program.values, set()
+        phis = {phi.value for loop in self.program.loops for phi in loop.phis}
+        in_memory |= {phi for phi in phis if values[phi].spec.size > SMALL or values[phi].written}
+        for placed in self.fusion.placed:
+            statement = placed.statement
+            if isinstance(statement, Statement):
+                moving = [a for a in statement.accesses() if not is_fixed(a, placed.names)]
+                in_memory |= {a.ref.value for a in moving if a.ref.value in phis}
+        return in_memory
+
+    def _block(self, block: FusedBlock) -> None:
+        for item in block.items:
+            if isinstance(item, Placed):
+                if isinstance(item.statement, GuardStatement):
+                    self._guard(item)
+                elif isinstance(item.statement, ProductStatement):
+                    self._product(item, item.statement)
+                else:
+                    self._statement(item)
+            elif isinstance(item, Nest):
+                self._nest(item)
+            else:
+                self._steps(item)
+
+    def _nest(self, nest: Nest) -> None:
+        outer = self.scope
+        loop = NestLoop(nest.name, nest.extent, ScalarBlock(outer.block))
+        loop.body.loop = loop
+        self.scope = Scope(loop.body, outer)
+        self.scope.indices = {nest.name}
+        self._block(nest.body)
+        self.scope = outer
+        self.emit(loop)
+        for placed in self._complete(nest):
+            self._totals(placed, loop)
+
+    def _complete(self, nest: Nest) -> list[Placed]:
+        """Return the sums that are complete behind a nest: it is the outermost loop that they sum over."""
+        return [p for p in self.fusion.placed if _summed_by(p) == nest.name and not _is_scattered(p)]
+
+    # Statements
+
+    def _statement(self, placed: Placed) -> None:
+        statement = placed.statement
+        assert isinstance(statement, Statement)
+        sums: dict[Address, str] = {}
+        for point in _points(placed):
+            target = self.address(statement.target, placed, point)
+            name = self._operation(statement, placed, point)
+            if statement.reduces is None:
+                self._give(target, name, statement)
+            elif target in sums:
+                operation = ADDITION if statement.reduces is np.add else LARGER
+                sums[target] = self._operated(operation, (sums[target], name), (any(statement.wanted),) * 2)
+            else:
+                sums[target] = name
+        for target, name in sums.items():
+            self._sum(target, name, statement, placed)
+
+    def _operation(self, statement: Statement, placed: Placed, point: dict[int, int]) -> str:
+        operands = tuple([self._operand(o, placed, point) for o in statement.operands])
+        wanted = statement.wanted
+        if statement.operation is COPY and (wanted[0] or not isinstance(statement.operands[0], Access)):
+            return operands[0]
+        return self._operated(statement.operation, operands, wanted)
+
+    def _operated(self, operation: ScalarOperation, operands: tuple[str, ...], wanted: tuple[bool, ...]) -> str:
+        key = operation.name, operation.forward, operands, wanted
+        known = self.scope.operation(key)
+        if known is None:
+            item = Operation("", operation, operands, wanted)
+            known = item.name = self.scope.operations[key] = self.name(item)
+            self.emit(item)
+        return known
+
+    def _operand(self, source: Source, placed: Placed, point: dict[int, int]) -> str:
+        if isinstance(source, Access):
+            return self.read(self.address(source, placed, point), source.ref.spec.dtype)
+        if isinstance(source, Numbers):
+            value = self.constant(source.table)
+            strides = self.program.values[value].spec.strides
+            terms = tuple(sorted((f"k{loop}", stride) for loop, stride in zip(source.loops, strides, strict=True)))
+            return self.read(Address(value, 0, terms), FLOAT64)
+        return literal(float(source))
+
+    def _give(self, target: Address, name: str, statement: Statement) -> None:
+        """Let an element be what a name says."""
+        written = self.program.values[target.value].written
+        if written:
+            self._forget(target.value)
+        self.scope.elements[target] = name
+        self.emit(Store(target, name, any(statement.wanted), overwrites=written))
+
+    def _forget(self, value: int) -> None:
+        scope: Scope | None = self.scope
+        while scope is not None:
+            for address in [a for a in scope.elements if a.value == value]:
+                del scope.elements[address]
+            scope = scope.outer
+
+    def _sum(self, target: Address, name: str, statement: Statement, placed: Placed) -> None:
+        """Add what the points of a block give to the element that they are summed in."""
+        wanted = any(statement.wanted)
+        summed = _summed_by(placed)
+        if summed is None:
+            self._give(target, name, statement)
+        elif _is_scattered(placed):
+            if statement.reduces is not np.add:
+                raise Uncompiled("maxima over an axis in front")
+            self._fill(target, placed)
+            self.emit(Store(target, name, wanted, adds=True))
+        else:
+            total = self._total(target, placed)
+            assert statement.reduces is not None
+            self.emit(Term(total, name, wanted, statement.reduces))
+
+    def _total(self, target: Address, placed: Placed) -> str:
+        """Return the name of the total for a target; it is given by the outermost nest that is summed over."""
+        key = id(placed), target
+        known = self._open.get(key)
+        if known is None:
+            self._count += 1
+            known = self._open[key] = f"s{self._count}"
+        return known
+
+    def _totals(self, placed: Placed, loop: NestLoop) -> None:
+        """Give the totals of a statement behind the nest that they were summed in."""
+        statement = placed.statement
+        assert isinstance(statement, Statement)
+        for (owner, target), total in [*self._open.items()]:
+            if owner == id(placed):
+                del self._open[owner, target]
+                assert statement.reduces is not None
+                loop.totals[total] = statement.reduces
+                self.defined[total] = self.scope.block, loop
+                self._give(target, total, statement)
+
+    def _fill(self, target: Address, placed: Placed) -> None:
+        """Have the memory of scattered sums start at -0.0, before the outermost nest that is summed over."""
+        key = "filled", id(placed)
+        if key in self._open:
+            return
+        self._open[key] = ""
+        names = [name for name in placed.names if name is not None]
+        outermost = _summed_by(placed)
+        around = self.scope
+        while outermost not in around.indices:
+            assert around.outer is not None
+            around = around.outer
+        assert around.outer is not None
+        if set(names[: names.index(outermost)]) & target.names():  # type: ignore[arg-type]
+            raise Uncompiled("sums over a middle axis")
+        size = self.program.values[target.value].spec.size
+        around.outer.block.items.append(Fill(Address(target.value, 0), size))
+
+    # Loops of the program
+
+    def _steps(self, steps: Steps) -> None:
+        outer, loop = self.scope, steps.loop
+        item = StepLoop(loop, f"k{loop.number}", ScalarBlock(outer.block))
+        item.body.loop = item
+        inner = Scope(item.body, outer)
+        inner.indices = {item.index}
+        open_phis, in_memory = [], []
+        for phi in loop.phis:
+            self.scope = outer
+            if phi.value in self._dynamic:
+                in_memory.append(self._begin(phi, loop))
+            else:
+                open_phis += self._carry(phi, item, outer, inner)
+        self.scope = inner
+        for value in _written_in(steps.body, self.program):
+            self._forget(value)  # what it was before the loop holds in the first step alone
+        self._block(steps.body)
+        for number, address, dtype, wanted in open_phis:
+            number.update = self._cut(self.read(address, dtype), wanted=wanted)
+        for phi, start in in_memory:
+            self.rows.append(Row(loop.number, phi.value, start, self._next(phi, loop)))
+        self.scope = outer
+        self.scopes[loop.number] = inner
+        self.emit(item)
+
+    def _begin(self, phi: Phi, loop: Loop) -> tuple[Phi, int]:
+        """Store what a phi in memory is at first; return the value that is that."""
+        spec = self.program.values[phi.value].spec
+        if self.program.values[phi.value].written:
+            raise Uncompiled("a loop carries what is written in place")
+        start = new_value(self.program, phi.value)
+        self.program.values[start].loop = loop.parent
+        self._copy(phi.initial, whole(self.program, start, wanted=True), spec)
+        return phi, start
+
+    def _next(self, phi: Phi, loop: Loop) -> int:
+        """Return the value that is what a phi in memory becomes, and stands where that does: a copy if need be."""
+        update, values = phi.update, self.program.values
+        value, spec = values[update.value], values[phi.value].spec
+        taken = {row.update for row in self.rows} | {p.value for p in loop.phis}
+        same = value.spec.shape == spec.shape and value.spec.strides == spec.strides and is_whole(update, value)
+        if same and value.loop == loop.number and update.value not in taken and not value.written and not update.at:
+            return update.value
+        copy = new_value(self.program, phi.value)
+        self._copy(update, whole(self.program, copy, wanted=True), spec)
+        return copy
+
+    def _copy(self, source: Any, target: Ref, spec: Spec) -> None:
+        wanted = (isinstance(source, Ref) and source.wanted,)
+        block = FusedBlock()
+        self.fusion.place(mapped(COPY, spec.shape, (source,), target, spec.strides, wanted), block)
+        self._block(block)
+
+    def _carry(
+        self, phi: Phi, item: StepLoop, outer: Scope, inner: Scope
+    ) -> list[tuple[CarriedNumber, Address, np.dtype[Any], bool]]:
+        """Carry the elements of a small phi in registers."""
+        spec, opened = self.program.values[phi.value].spec, []
+        if phi.update.offset.terms or phi.update.offset.table or phi.update.at:
+            raise Uncompiled("a loop carries a moving part")
+        for point in np.ndindex(spec.shape):
+            offset = sum(i * stride for i, stride in zip(point, spec.strides, strict=True))
+            self.scope = outer
+            initial = self._initial(phi, point)
+            self.scope = inner
+            number = CarriedNumber("", initial)
+            number.name = self.name(item, "p")
+            inner.elements[Address(phi.value, offset)] = number.name
+            item.numbers.append(number)
+            update = phi.update
+            at = update.offset.constant + sum(i * s for i, s in zip(point, update.spec.strides, strict=True))
+            opened.append((number, Address(update.value, at), spec.dtype, update.wanted))
+        return opened
+
+    def _initial(self, phi: Phi, point: tuple[int, ...]) -> str:
+        initial = phi.initial
+        if isinstance(initial, Numbers):
+            return self._operand(initial, _NOWHERE, {})
+        if not isinstance(initial, tuple):
+            return literal(float(initial))
+        strides = initial.spec.strides
+        if initial.spec.shape != self.program.values[phi.value].spec.shape:
+            raise Uncompiled("a loop carries values of several shapes")
+        constant, terms = self._indexed(initial.offset)
+        offset = constant + sum(i * s for i, s in zip(point, strides, strict=True))
+        at = tuple((n, tuple(sorted(t.items()))) for n, t in map(self._indexed, initial.at))
+        address = Address(initial.value, offset, tuple(sorted(terms.items())), at)
+        return self._cut(self.read(address, initial.spec.dtype), wanted=initial.wanted)
+
+    def _cut(self, name: str, *, wanted: bool) -> str:
+        """Return a name, or another for the same value that has no gradient to hand on."""
+        return name if wanted else self._operated(COPY, (name,), (False,))
+
+    def _product(self, placed: Placed, statement: ProductStatement) -> None:
+        nowhere = dict.fromkeys(range(3), 0)
+        left, right, target = statement.left, statement.right, statement.target
+        if any(self.program.values[access.ref.value].written for access in (left, right, target)):
+            raise Uncompiled("a matrix product of what is written in place")
+        addresses = [self.address(access, placed, nowhere) for access in (left, right, target)]
+        strides = left.strides[:2], right.strides[1:], (target.strides[0], target.strides[2])
+        self.emit(Product(tuple(addresses), strides, statement.space, statement.wanted))  # type: ignore[arg-type]
+
+    def _guard(self, placed: Placed) -> None:
+        statement = placed.statement
+        assert isinstance(statement, GuardStatement)
+        names = tuple([self.read(self.address(a, placed, {}), a.ref.spec.dtype) for a in statement.pairs])
+        if self.scope.outer is not None:
+            raise Uncompiled("a guard in a loop", statement.line)
+        self.emit(Check((names[0], names[1]), len(self.guards)))
+        self.guards[statement.line] = statement.pairs[0].ref.spec.dtype
+
+
+_NOWHERE = Placed(GuardStatement((Access(None, ()),) * 2, ()), None, ())  # type: ignore[arg-type]
+
+
+def _written_in(block: FusedBlock, program: RolledProgram) -> set[int]:
+    """Return the values that the statements of a block, and of those in it, write in place."""
+    written: set[int] = set()
+    for item in block.items:
+        if isinstance(item, Nest | Steps):
+            written |= _written_in(item.body, program)
+        elif isinstance(item.statement, Statement) and program.values[item.statement.target.ref.value].written:
+            written.add(item.statement.target.ref.value)
+    return written
+
+
+def _points(placed: Placed) -> Iterable[dict[int, int]]:
+    """Return the points of the unrolled axes, row by row."""
+    axes = [axis for axis, name in enumerate(placed.names) if name is None]
+    extents = [range(placed.statement.space[axis]) for axis in axes]
+    for point in itertools.product(*extents):
+        yield dict(zip(axes, point, strict=True))
+
+
+def _summed_by(placed: Placed) -> str | None:
+    """Return the index of the outermost loop that a statement sums over; None if it sums over none."""
+    statement = placed.statement
+    if not isinstance(statement, Statement) or statement.reduces is None:
+        return None
+    for name, stride in zip(placed.names, statement.target.strides, strict=True):
+        if name is not None and not stride:
+            return name
+    return None
+
+
+def _is_scattered(placed: Placed) -> bool:
+    """Whether a statement sums over a loop with a loop in it that it does not sum over: the sums stand in memory."""
+    statement = placed.statement
+    assert isinstance(statement, Statement)
+    pairs = zip(placed.names, statement.target.strides, strict=True)
+    strides = [stride for name, stride in pairs if name is not None]
+    summed = [not stride for stride in strides]
+    return any(summed) and not all(summed[summed.index(True) :])

@@ -1,0 +1,245 @@
+"""Which loops statements share: each goes to the earliest nest behind what it depends on that runs over its space."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from dataclasses import field
+from typing import TypeAlias
+
+from kernels.arrays.specs import Strides
+from kernels.foundation.data_classes import dataclass
+from kernels.programs.fusing.instruction_statements import statements
+from kernels.programs.fusing.splitting import Splitting
+from kernels.programs.fusing.statements import Access, AnyStatement, GuardStatement, Statement
+from kernels.programs.rolling.rolled_program import Instruction, Loop, Ref, RolledProgram, moves_alike
+
+SMALL = 8
+"""Elements of a space up to which it is no loop, but that many scalar operations."""
+NARROW = 4
+"""The extent of an axis up to which it is no loop within a larger space."""
+_WIDE = 9
+"""Elements side by side in the innermost loop, at most."""
+_UNROLLED = 64
+"""Elements of a space of narrow axes alone, up to which it is no loop."""
+_LONGEST = 150
+"""Statements of a nest, at most: beyond, registers run out."""
+
+
+@dataclass(slots=True, eq=False)
+class Block:
+    """Items in order: of the program, of the body of a loop or of a nest."""
+
+    parent: Block | None = None
+    within: Nest | Steps | None = None
+    """What it is the body of."""
+    items: list[Item] = field(default_factory=list)
+    place: int = -1
+    """Where the nest or loop that it is the body of stands among the items of its parent."""
+
+    def path(self) -> list[Block]:
+        """Return the blocks around it, from the outermost to itself."""
+        return [*(self.parent.path() if self.parent is not None else ()), self]
+
+
+@dataclass(slots=True, eq=False)
+class Nest:
+    """A loop over an axis that its statements share; ``name`` is its index."""
+
+    name: str
+    extent: int
+    body: Block
+    size: int = 0
+    """Statements in it."""
+
+
+@dataclass(slots=True, eq=False)
+class Steps:
+    """A loop of the program: its body, statement by statement."""
+
+    loop: Loop
+    body: Block
+
+
+@dataclass(slots=True, eq=False)
+class Placed:
+    """A statement in its block; ``names`` are the indices of the axes that are loops, None of those that are not."""
+
+    statement: AnyStatement
+    block: Block
+    names: tuple[str | None, ...]
+    position: int = -1
+
+    def stride(self, access: Access, name: str) -> int:
+        """Return the stride of an access along a loop; 0 if it has none."""
+        return access.strides[self.names.index(name)] if name in self.names else 0
+
+
+Item: TypeAlias = Placed | Nest | Steps
+
+
+def looped(space: Strides) -> tuple[int, ...]:
+    """Return the axes of a space that are loops; the others are unrolled."""
+    if math.prod(space) <= SMALL or (max(space) <= NARROW and math.prod(space) <= _UNROLLED):
+        return ()
+    axes = {axis for axis, extent in enumerate(space) if extent > NARROW}
+    while math.prod(extent for axis, extent in enumerate(space) if axis not in axes) > _WIDE or not axes:
+        axes.add(max((axis for axis in range(len(space)) if axis not in axes), key=space.__getitem__))
+    return tuple(sorted(axes))
+
+
+class Fusion:
+    """Places the statements of a program; ``root`` is the tree of blocks."""
+
+    def __init__(self, program: RolledProgram) -> None:
+        self.program = program
+        self.root = Block()
+        self.writers: dict[int, list[Placed]] = defaultdict(list)
+        self.readers: dict[int, list[Placed]] = defaultdict(list)
+        self.placed: list[Placed] = []
+        self.apart: dict[str, tuple[int, int]] = {}
+        """By name of a nest that could not be an earlier one of its extent: the steps of the statements that met."""
+        self._names = 0
+        self.splitting = Splitting(program)
+        self._body(self.root, program.body)
+
+    def _body(self, block: Block, body: list[Instruction | Loop]) -> None:
+        run: list[AnyStatement] = []
+        for item in body:
+            if isinstance(item, Loop):
+                self._run(block, run)
+                run = []
+                steps = Steps(item, Block(block, place=len(block.items)))
+                steps.body.within = steps
+                block.items.append(steps)
+                self._body(steps.body, item.body)
+            else:
+                run += statements(item, self.program)
+                self.splitting.note(item)
+        self._run(block, run)
+
+    def _run(self, block: Block, run: list[AnyStatement]) -> None:
+        """Place statements that follow each other."""
+        for statement in self.splitting.split(run):
+            self.place(statement, block)
+
+    def place(self, statement: AnyStatement, block: Block) -> None:
+        """Put a statement into a block of the program or into nests of it."""
+        axes = looped(statement.space) if statement.space and isinstance(statement, Statement) else ()
+        placed = Placed(statement, block, (None,) * len(statement.space))
+        before = self._before(statement)
+        for axis in axes:
+            nest = self._nest(placed, block, axis, before)
+            placed.names = tuple([nest.name if k == axis else name for k, name in enumerate(placed.names)])
+            nest.size += 1
+            block = nest.body
+        placed.block, placed.position = block, len(block.items)
+        block.items.append(placed)
+        self.placed.append(placed)
+        if not isinstance(statement, GuardStatement):
+            self.writers[statement.target.ref.value].append(placed)
+        for access in statement.accesses():
+            self.readers[access.ref.value].append(placed)
+
+    def _before(self, statement: AnyStatement) -> list[tuple[Placed, Access, Access]]:
+        """Return what a statement comes after: the other, its access and that of the statement to the same memory."""
+        before = [(p, _target(p), read) for read in statement.accesses() for p in self.writers[read.ref.value]]
+        if not isinstance(statement, GuardStatement) and self.program.values[statement.target.ref.value].written:
+            target = statement.target
+            before += [(p, _target(p), target) for p in self.writers[target.ref.value]]
+            for p in self.readers[target.ref.value]:
+                before += [(p, read, target) for read in p.statement.accesses() if read.ref.value == target.ref.value]
+        return [(p, theirs, ours) for p, theirs, ours in before if self._overlap(p.statement, theirs, statement, ours)]
+
+    @staticmethod
+    def _overlap(other: AnyStatement, theirs: Access, statement: AnyStatement, ours: Access) -> bool:
+        """Whether two accesses to one value may meet."""
+        if not _same_steps(theirs.ref, ours.ref) or theirs.places is not None or ours.places is not None:
+            return True
+        first, second = _range(other, theirs), _range(statement, ours)
+        return first[0] <= second[1] and second[0] <= first[1]
+
+    def _nest(self, placed: Placed, block: Block, axis: int, before: list[tuple[Placed, Access, Access]]) -> Nest:
+        """Return the nest of a block in which an axis of a statement is the loop: one that is there, or a new one."""
+        extent = placed.statement.space[axis]
+        fences = [(_item_of(p, block), p, theirs, ours) for p, theirs, ours in before]
+        first = max((place for place, *_ in fences if place is not None), default=0)
+        obstacle: Placed | None = None
+        for place in range(first, len(block.items)):
+            nest = block.items[place]
+            if isinstance(nest, Nest) and nest.extent == extent and nest.size < _LONGEST:
+                inside = [(p, theirs, ours) for at, p, theirs, ours in fences if at == place]
+                met = [p for p, theirs, ours in inside if not _aligned(nest, p, theirs, placed, ours, axis)]
+                if not met:
+                    return nest
+                obstacle = met[0]
+        self._names += 1
+        nest = Nest(f"i{self._names}", extent, Block(block, place=len(block.items)))
+        if obstacle is not None:
+            self.apart[nest.name] = obstacle.statement.line, placed.statement.line
+        nest.body.within = nest
+        block.items.append(nest)
+        return nest
+
+
+def _target(placed: Placed) -> Access:
+    assert not isinstance(placed.statement, GuardStatement)
+    return placed.statement.target
+
+
+def _range(statement: AnyStatement, access: Access) -> tuple[int, int]:
+    """Return the first and the last byte offset of an access, but for the steps of loops."""
+    low, high = access.extent(statement.space, range(len(statement.space)))
+    start = access.ref.offset.constant
+    return start + low, start + high
+
+
+def _item_of(placed: Placed, block: Block) -> int | None:
+    """Return where the item of a block stands that a statement is in; None if it is in none."""
+    around = placed.block
+    if around is block:
+        return placed.position
+    while around is not None:
+        if around.parent is block:
+            return around.place
+        around = around.parent  # type: ignore[assignment]
+    return None
+
+
+def _aligned(nest: Nest, other: Placed, theirs: Access, placed: Placed, ours: Access, axis: int) -> bool:
+    """Whether in a nest each step of a statement would meet another only where that is at the same step."""
+    if nest.name not in other.names:
+        return False  # in a loop of the program within the nest, or complete after it
+    stride = other.stride(theirs, nest.name)
+    if stride == 0 or stride != ours.strides[axis]:
+        return False
+    if not _same_steps(theirs.ref, ours.ref):
+        return False
+    low, high = _slice(other, theirs, nest.name)
+    first, last = _slice(placed, ours, None, axis)
+    return low <= first and last <= high and high - low < abs(stride)
+
+
+def _same_steps(one: Ref, other: Ref) -> bool:
+    """Whether two references move alike in the steps of loops, within what the same steps gave."""
+    pairs = zip(one.at, other.at, strict=False)
+    same = len(one.at) == len(other.at) and all(a.constant == b.constant and moves_alike(a, b) for a, b in pairs)
+    return same and moves_alike(one.offset, other.offset)
+
+
+def _slice(placed: Placed, access: Access, name: str | None, axis: int = -1) -> tuple[int, int]:
+    """Return the first and the last byte offset of an access in one step of the loops up to a nest."""
+    names, space = placed.names, placed.statement.space
+    bound = [k for k, known in enumerate(names) if known is not None]
+    if name is not None:
+        bound = bound[: bound.index(names.index(name)) + 1]
+    fixed = {*bound, axis}
+    low, high = access.extent(space, [k for k in range(len(space)) if k not in fixed])
+    return access.ref.offset.constant + low, access.ref.offset.constant + high
+
+
+def is_fixed(access: Access, names: tuple[str | None, ...]) -> bool:
+    """Whether an access is to the same elements in each step of all loops of its statement."""
+    ref: Ref = access.ref
+    moves = any(name is not None and stride for name, stride in zip(names, access.strides, strict=True))
+    return not moves and access.places is None and not ref.offset.terms and ref.offset.table is None

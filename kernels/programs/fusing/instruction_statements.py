@@ -1,0 +1,219 @@
+"""Instructions of a program as statements, by the kinds of their records."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernels.arrays.specs import Spec, Strides, intern_spec
+from kernels.codegen.forward_loops import spread
+from kernels.codegen.matmul import matrices
+from kernels.kinds.contraction import Contraction
+from kernels.kinds.copy import Copy
+from kernels.kinds.elementwise import Elementwise
+from kernels.kinds.gather import Gather
+from kernels.kinds.guard import Guard
+from kernels.kinds.join import Join
+from kernels.kinds.reduction import Reduction, counted
+from kernels.kinds.routine import Routine
+from kernels.kinds.write import Write
+from kernels.programs.fusing.composed_operations import composed
+from kernels.programs.fusing.scalar_rules import (
+    ADDITION,
+    BOOL,
+    COPY,
+    FLOAT64,
+    PRODUCT,
+    ScalarOperation,
+    ScalarRule,
+    elementwise,
+)
+from kernels.programs.fusing.statements import (
+    Access,
+    AnyStatement,
+    GuardStatement,
+    ProductStatement,
+    Statement,
+    mapped,
+    new_value,
+    whole,
+)
+from kernels.programs.rolling.rolled_program import Index, Instruction, Ref, RolledProgram, Uncompiled
+
+_DTYPES = (FLOAT64, BOOL)
+_LARGEST_PRODUCT = 1 << 12
+"""Multiplications up to which a matrix product is a statement; beyond, BLAS has it."""
+
+
+def statements(instruction: Instruction, program: RolledProgram) -> list[AnyStatement]:
+    """Return an instruction as statements; raise Uncompiled for what is none."""
+    op = instruction.op
+    for operand in (*instruction.operands, instruction.target):
+        if isinstance(operand, Ref) and operand.spec.dtype not in _DTYPES:
+            raise Uncompiled(f"{op.name} of {operand.spec.dtype}", instruction.line)
+    maker = _MAKERS.get(type(op))
+    if maker is None:
+        raise Uncompiled(f"{op.name} is run by the interpreter", instruction.line)
+    try:
+        made = maker(instruction, program)
+    except Uncompiled as refused:
+        raise Uncompiled(refused.reason, instruction.line) from None
+    for statement in made:
+        statement.line = instruction.line
+    return made
+
+
+def _wanted(instruction: Instruction) -> tuple[bool, ...]:
+    return tuple([isinstance(operand, Ref) and operand.wanted for operand in instruction.operands])
+
+
+def _elementwise(instruction: Instruction, program: RolledProgram) -> list[Statement]:
+    op = instruction.op
+    assert isinstance(op, Elementwise)
+    target = whole(program, instruction.result, wanted=instruction.form is not None)
+    kinds = {o.spec.dtype for o in instruction.operands[op.condition :] if isinstance(o, Ref)}
+    if len(kinds) > 1:
+        raise Uncompiled(f"{op.name} of several dtypes")
+    numeric = kinds.pop() if kinds else target.spec.dtype
+    operation = elementwise(op, instruction.params, target.spec.dtype, numeric)
+    return [
+        mapped(operation, target.spec.shape, instruction.operands, target, target.spec.strides, _wanted(instruction))
+    ]
+
+
+def _copy(instruction: Instruction, program: RolledProgram) -> list[Statement]:
+    target = whole(program, instruction.result, wanted=instruction.form is not None)
+    (operand,) = instruction.operands
+    if isinstance(operand, Ref) and operand.spec.dtype != target.spec.dtype:
+        raise Uncompiled(f"a cast of {operand.spec.dtype}")
+    return [mapped(COPY, target.spec.shape, (operand,), target, target.spec.strides, _wanted(instruction))]
+
+
+def _write(instruction: Instruction, program: RolledProgram) -> list[Statement]:
+    op, target = instruction.op, instruction.target
+    assert isinstance(op, Write)
+    assert target is not None
+    if len(instruction.operands) != 1 or instruction.params:
+        raise Uncompiled("a write to places")
+    operation, operands, wanted = COPY, instruction.operands, _wanted(instruction)
+    if op.adds:
+        before = target._replace(wanted=program.values[target.value].differentiable)
+        operation, operands, wanted = ADDITION, (before, *operands), (before.wanted, *wanted)
+    return [mapped(operation, target.spec.shape, operands, target, target.spec.strides, wanted)]
+
+
+def _join(instruction: Instruction, program: RolledProgram) -> list[Statement]:
+    axis, new = instruction.params
+    result = whole(program, instruction.result, wanted=instruction.form is not None)
+    strides, start, made = list(result.spec.strides), 0, []
+    stride = strides.pop(axis) if new else strides[axis]
+    for operand in instruction.operands:
+        assert isinstance(operand, Ref)
+        if operand.spec.size:
+            target = result._replace(offset=Index(start * stride), spec=_part(operand.spec, tuple(strides)))
+            made.append(mapped(COPY, operand.spec.shape, (operand,), target, tuple(strides), (operand.wanted,)))
+        start += 1 if new else operand.spec.shape[axis]
+    return made
+
+
+def _part(spec: Spec, strides: Strides) -> Spec:
+    return intern_spec(spec.shape, strides, spec.dtype, strides, spec.size)
+
+
+def _reduction(instruction: Instruction, program: RolledProgram) -> list[Statement]:
+    op, (axes, keepdims) = instruction.op, instruction.params
+    (operand,) = instruction.operands
+    assert isinstance(op, Reduction)
+    if op.parts is not None and isinstance(operand, Ref) and operand.spec.dtype == FLOAT64:
+        into = whole(program, instruction.result, wanted=operand.wanted)
+        strides = _with_dims(into.spec.strides, len(operand.spec.shape), axes, keepdims=keepdims)
+        return composed(op.parts, operand, {"axes": axes}, Access(into, strides), program)  # type: ignore[no-any-return]
+    if op.ufunc is not np.add or not isinstance(operand, Ref) or operand.spec.dtype != FLOAT64:
+        raise Uncompiled(f"{op.name} is run by the interpreter")
+    result = instruction.result
+    shape, wanted = operand.spec.shape, _wanted(instruction)
+    total = new_value(program, result) if op.scale else result
+    into = whole(program, total, wanted=instruction.form is not None)
+    strides = spread(into.spec.strides, len(shape), axes, keepdims)
+    made = [mapped(COPY, shape, (operand,), into, strides, wanted, reduces=np.add)]
+    if op.scale:
+        mean = whole(program, result, wanted=instruction.form is not None)
+        divided = (into, float(counted(shape, axes)))
+        made.append(mapped(_SCALED, mean.spec.shape, divided, mean, mean.spec.strides, (wanted[0], False)))
+    return made
+
+
+def _with_dims(strides: Strides, rank: int, axes: Strides, *, keepdims: bool) -> Strides:
+    """Return the strides of a reduction's result with the dims of 1 that it has, or would have."""
+    remaining = iter(strides)
+    return tuple([next(remaining) if keepdims or axis not in axes else 0 for axis in range(rank)])
+
+
+def _routine(instruction: Instruction, program: RolledProgram) -> list[Statement]:
+    op, (operand, *more) = instruction.op, instruction.operands
+    assert isinstance(op, Routine)
+    if op.parts is None or more or not isinstance(operand, Ref) or operand.spec.dtype != FLOAT64:
+        raise Uncompiled(f"{op.name} is run by the interpreter")
+    into = whole(program, instruction.result, wanted=operand.wanted)
+    target = Access(into, into.spec.strides)
+    return composed(op.parts, operand, dict(instruction.params[0]), target, program)  # type: ignore[no-any-return]
+
+
+_SCALED = ScalarOperation(
+    "scale",
+    ("a", "b"),
+    ScalarRule("({a} / {b})", frozenset("ab"), 5),
+    (ScalarRule("({g} / {b})", frozenset("gb"), 5, passes=True), None),
+    FLOAT64,
+)
+
+
+def _contraction(instruction: Instruction, program: RolledProgram) -> list[Statement | ProductStatement]:
+    a, b = instruction.operands
+    if not isinstance(a, Ref) or not isinstance(b, Ref) or a.spec.dtype != FLOAT64:
+        raise Uncompiled("a product that is no matrix product of floats")
+    target = whole(program, instruction.result, wanted=instruction.form is not None)
+    (m, k, n), left, right, result = matrices(
+        a.spec.shape, a.spec.strides, b.spec.shape, b.spec.strides, target.spec.strides
+    )
+    if m * k * n > _LARGEST_PRODUCT:
+        accesses = (Access(a, (*left, 0)), Access(b, (0, *right)), Access(target, (result[0], 0, result[1])))
+        first, second = _wanted(instruction)
+        return [ProductStatement(*accesses, (m, k, n), (first, second))]
+    operands = (Access(a, (left[0], 0, left[1])), Access(b, (0, right[1], right[0])))
+    strides = (result[0], result[1], 0)
+    return [mapped(PRODUCT, (m, n, k), operands, target, strides, _wanted(instruction), reduces=np.add)]
+
+
+def _gather(instruction: Instruction, program: RolledProgram) -> list[Statement]:
+    target = whole(program, instruction.result, wanted=instruction.form is not None)
+    source, *more = instruction.operands
+    if more or not instruction.params or instruction.params[0] is not instruction.params[1]:
+        raise Uncompiled("an index that is computed")
+    assert isinstance(source, Ref)
+    shape = target.spec.shape
+    access = Access(source, (0,) * len(shape), np.ascontiguousarray(instruction.params[0], np.int64))
+    return [mapped(COPY, shape, (access,), target, target.spec.strides, (source.wanted,))]
+
+
+def _guard(instruction: Instruction, program: RolledProgram) -> list[GuardStatement]:
+    del program
+    x, expected = instruction.operands
+    if not isinstance(x, Ref) or not isinstance(expected, Ref) or x.spec.size != 1:
+        raise Uncompiled("a guard of an array")
+    return [GuardStatement((Access(x, ()), Access(expected, ())), ())]
+
+
+_MAKERS: dict[type, Any] = {
+    Elementwise: _elementwise,
+    Copy: _copy,
+    Write: _write,
+    Join: _join,
+    Reduction: _reduction,
+    Routine: _routine,
+    Contraction: _contraction,
+    Gather: _gather,
+    Guard: _guard,
+}
+"""What makes statements of an instruction, by its kind."""

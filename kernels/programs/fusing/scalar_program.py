@@ -1,0 +1,171 @@
+"""The program element by element: blocks of scalar operations, loads and stores, in loops; each name is given once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import field
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from kernels.foundation.data_classes import dataclass
+from kernels.programs.fusing.scalar_rules import ScalarOperation
+from kernels.programs.rolling.rolled_program import Loop
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Terms: TypeAlias = tuple[tuple[str, int], ...]
+
+
+class Address(NamedTuple):
+    """Where an element stands: bytes from the begin of a value's memory, and multiples of what names say.
+
+    ``at`` are the steps of the loops around the value that are not around the reader, each a number and multiples.
+    """
+
+    value: int
+    constant: int
+    terms: Terms = ()
+    at: tuple[tuple[int, Terms], ...] = ()
+
+    def names(self) -> set[str]:
+        """Return the names of integers that it depends on."""
+        return {name for name, _ in (*self.terms, *(term for _, terms in self.at for term in terms))}
+
+
+@dataclass(slots=True, eq=False)
+class Operation:
+    """``name = operation(operands)``; an operand is a name or the text of a number. Gradients go to the ``wanted``."""
+
+    name: str
+    operation: ScalarOperation
+    operands: tuple[str, ...]
+    wanted: tuple[bool, ...]
+
+
+@dataclass(slots=True, eq=False)
+class Load:
+    """``name`` is an element of memory."""
+
+    name: str
+    address: Address
+    dtype: np.dtype[np.generic]
+
+
+@dataclass(slots=True, eq=False)
+class Store:
+    """An element of memory becomes ``operand``, a name or the text of a number.
+
+    ``adds``: the element is a sum, to which it is added. ``overwrites``: what was there has a gradient of its own,
+    which ends here.
+    """
+
+    address: Address
+    operand: str
+    wanted: bool
+    adds: bool = False
+    overwrites: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Fill:
+    """All elements of a value become -0.0, before sums are stored there."""
+
+    address: Address
+    elements: int
+
+
+@dataclass(slots=True, eq=False)
+class Term:
+    """A name is added to a total, which the nest around it starts at -0.0; or the larger of the two is kept.
+
+    ``reduces``: ``np.add`` or ``np.maximum``.
+    """
+
+    total: str
+    operand: str
+    wanted: bool
+    reduces: np.ufunc
+
+
+@dataclass(slots=True, eq=False)
+class Check:
+    """The program stops with ``number`` where the bits of two elements differ."""
+
+    names: tuple[str, str]
+    number: int
+
+
+@dataclass(slots=True, eq=False)
+class NestLoop:
+    """A loop over an axis, any of whose steps may come first; ``totals`` are sums, or maxima, over all of them."""
+
+    index: str
+    extent: int
+    body: ScalarBlock
+    totals: dict[str, np.ufunc] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class CarriedNumber:
+    """A number that a loop carries: ``name`` is ``initial``, then what ``update`` was in the step before."""
+
+    name: str
+    initial: str
+    update: str = ""
+
+
+@dataclass(slots=True, eq=False)
+class StepLoop:
+    """A loop of the program, step after step; ``exits`` are names behind it for what names in it were last."""
+
+    loop: Loop
+    index: str
+    body: ScalarBlock
+    numbers: list[CarriedNumber] = field(default_factory=list)
+    exits: list[tuple[str, str]] = field(default_factory=list)
+
+
+@dataclass(slots=True, eq=False)
+class Product:
+    """``target = left @ right``, matrices in memory that begin at these addresses, by BLAS.
+
+    ``extents`` are rows, what is summed over, columns; the strides of a matrix are in bytes.
+    """
+
+    addresses: tuple[Address, Address, Address]
+    """Of left, right and target."""
+    strides: tuple[tuple[int, int], tuple[int, int], tuple[int, int]]
+    extents: tuple[int, int, int]
+    wanted: tuple[bool, bool]
+
+
+ScalarItem: TypeAlias = Operation | Load | Store | Fill | Term | Check | Product | NestLoop | StepLoop
+
+
+@dataclass(slots=True, eq=False)
+class ScalarBlock:
+    """Items in order, and the loop that it is the body of."""
+
+    parent: ScalarBlock | None = None
+    loop: NestLoop | StepLoop | None = None
+    items: list[ScalarItem] = field(default_factory=list)
+
+    def path(self) -> list[ScalarBlock]:
+        """Return the blocks around it, from the outermost to itself."""
+        return [*(self.parent.path() if self.parent is not None else ()), self]
+
+    def loops(self) -> list[NestLoop | StepLoop]:
+        """Return the loops around it, outermost first."""
+        return [block.loop for block in self.path() if block.loop is not None]
+
+    def steps(self) -> list[StepLoop]:
+        """Return the loops of the program around it, outermost first."""
+        return [loop for loop in self.loops() if isinstance(loop, StepLoop)]
+
+
+def walk(block: ScalarBlock) -> Iterator[tuple[ScalarBlock, ScalarItem]]:
+    """Return all items with their blocks, in order; a loop comes before what is in it."""
+    for item in block.items:
+        yield block, item
+        if isinstance(item, NestLoop | StepLoop):
+            yield from walk(item.body)

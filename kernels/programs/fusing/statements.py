@@ -1,0 +1,142 @@
+"""Statements over an iteration space: ``target[...] = operation(operands[...])``, or sums of that."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from kernels.arrays.specs import Spec, Strides, broadcast, dense
+from kernels.foundation.data_classes import dataclass
+from kernels.programs.fusing.scalar_rules import ScalarOperation
+from kernels.programs.rolling.rolled_program import Index, Numbers, Ref, RolledProgram, Uncompiled, Value
+
+Array = np.ndarray[Any, Any]
+
+
+class Access(NamedTuple):
+    """Elements of a value over a space: those of ``ref``, with the strides of the space's axes.
+
+    With ``places``, int64 over the space, they are so many elements further.
+    """
+
+    ref: Ref
+    strides: Strides
+    places: Array | None = None
+
+    def extent(self, space: Strides, axes: Iterator[int] | range) -> tuple[int, int]:
+        """Return the first and the last byte offset, relative to the reference's, along these axes of the space."""
+        low = high = 0
+        for axis in axes:
+            reach = self.strides[axis] * (space[axis] - 1)
+            low, high = low + min(reach, 0), high + max(reach, 0)
+        return low, high
+
+
+Source: TypeAlias = Access | float | Numbers
+
+
+@dataclass(slots=True, eq=False)
+class Statement:
+    """``target = operation(operands)`` at each point of ``space``, whose extents are all larger than 1.
+
+    ``reduces``: ``np.add`` if the results at all points of one target element are summed, ``np.maximum`` if the largest
+    is taken. ``wanted``: which operands' gradients.
+    """
+
+    operation: ScalarOperation
+    space: Strides
+    operands: tuple[Source, ...]
+    target: Access
+    wanted: tuple[bool, ...]
+    reduces: np.ufunc | None = None
+    line: int = -1
+
+    def accesses(self) -> list[Access]:
+        """Return what it reads of values."""
+        return [operand for operand in self.operands if isinstance(operand, Access)]
+
+
+@dataclass(slots=True, eq=False)
+class ProductStatement:
+    """A matrix product that BLAS computes; the axes of ``space`` are rows, what is summed over, columns."""
+
+    left: Access
+    right: Access
+    target: Access
+    space: Strides
+    wanted: tuple[bool, bool]
+    line: int = -1
+
+    def accesses(self) -> list[Access]:
+        """Return what it reads of values."""
+        return [self.left, self.right]
+
+
+@dataclass(slots=True, eq=False)
+class GuardStatement:
+    """Stops the program where elements of two values differ in their bits."""
+
+    pairs: tuple[Access, Access]
+    space: Strides
+    line: int = -1
+
+    def accesses(self) -> list[Access]:
+        """Return what it reads of values."""
+        return [*self.pairs]
+
+
+AnyStatement: TypeAlias = Statement | ProductStatement | GuardStatement
+
+
+def whole(program: RolledProgram, value: int, *, wanted: bool) -> Ref:
+    """Return all of a value."""
+    return Ref(value, Index(0), program.values[value].spec, wanted)
+
+
+def new_value(program: RolledProgram, like: int) -> int:
+    """Return another value of the spec of one, made where that is."""
+    old = program.values[like]
+    program.values.append(Value(old.spec, loop=old.loop, differentiable=old.differentiable))
+    return len(program.values) - 1
+
+
+def mapped(
+    operation: ScalarOperation,
+    shape: Strides,
+    operands: tuple[Any, ...],
+    target: Ref,
+    strides: Strides,
+    wanted: tuple[bool, ...],
+    *,
+    reduces: np.ufunc | None = None,
+) -> Statement:
+    """Return a statement over a shape: operands are references, broadcast to it, accesses or numbers."""
+    if 0 in shape:
+        raise Uncompiled("an array has no elements")
+    kept = [axis for axis, extent in enumerate(shape) if extent > 1]
+    space = tuple([shape[axis] for axis in kept])
+
+    def over(operand: Any) -> Source:
+        if isinstance(operand, Ref):
+            operand = Access(operand, broadcast(operand.spec.shape, operand.spec.strides, shape))
+        if isinstance(operand, Access):
+            places = operand.places if operand.places is None else operand.places.reshape(space)
+            return Access(operand.ref, tuple([operand.strides[axis] for axis in kept]), places)
+        return operand  # type: ignore[no-any-return]
+
+    place = Access(target, tuple([strides[axis] for axis in kept]))
+    return Statement(operation, space, tuple(map(over, operands)), place, wanted, reduces)
+
+
+def is_whole(ref: Ref, value: Value) -> bool:
+    """Whether a reference is all of a value, as it stands in memory."""
+    start = not (ref.offset.constant or ref.offset.terms or ref.offset.table)
+    return start and ref.spec.shape == value.spec.shape and ref.spec.strides == value.spec.strides
+
+
+def is_dense(spec: Spec) -> bool:
+    """Whether the elements fill their memory in C order."""
+    return spec.strides == dense(spec.shape, spec.dtype.itemsize) or math.prod(spec.shape) <= 1

@@ -1,0 +1,1 @@
+"""Compiled programs as native code calls them: Numba's, C's, SciPy's."""

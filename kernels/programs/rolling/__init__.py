@@ -1,0 +1,1 @@
+"""Recorded programs without their views, and what repeats in them as loops."""

@@ -1,0 +1,1 @@
+"""Tests of kernels.programs.calling: compiled programs as Python calls them."""

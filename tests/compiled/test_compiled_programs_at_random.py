@@ -1,0 +1,390 @@
+"""Random recorded programs through the compiler, against dynamic mode: values, gradients, nan, inf and zeros."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import subprocess
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+import tape
+from kernels.programs.calling.compiled_machine import CompiledMachine
+from kernels.programs.compiler import gathering_text, reverse_text
+from kernels.programs.compiler.compiling import Compilation
+from kernels.programs.compiler.gathered_gradients import Gather, gather_of
+from kernels.programs.compiler.storage import Home, Storage
+from kernels.programs.rolling.rolled_program import Uncompiled
+from tests.support.random_programs import RandomProgram, program_of
+
+EXAMPLES = int(os.environ.get("TAPE_PROGRAM_EXAMPLES", "300"))
+PARTS = 4
+LONGEST = 100
+"""Steps of a program up to which it is compiled without loops, too."""
+LARGEST = 1e6
+RTOL, FLOOR = 1e-12, 2e-15
+"""How far results are apart, at most: relative to the largest element, and where that is a difference of large ones."""
+ROOT = Path(__file__).resolve().parents[2]
+Array = np.ndarray[Any, Any]
+
+
+class Outcome(NamedTuple):
+    """Results, and the gradient of each argument."""
+
+    values: list[Array]
+    gradients: list[Array]
+
+
+def in_dynamic_mode(program: RandomProgram, arguments: list[Any]) -> Outcome:
+    """Return what dynamic mode gives."""
+    argnums = tuple(range(len(arguments)))
+    found, gradients = tape.value_and_grad(program.function, argnums, has_aux=program.has_aux)(*arguments)
+    values = [found[0], *found[1]] if program.has_aux else [found]
+    return Outcome([np.asarray(x) for x in values], [np.asarray(g) for g in gradients])
+
+
+class Comparison:
+    """A program in dynamic mode; what compiled code gives for the same arguments is compared with that."""
+
+    def __init__(self, program: RandomProgram, call: int = 0) -> None:
+        self.program, self.arguments = program, program.arguments(call)
+        self.expected = in_dynamic_mode(program, self.arguments)
+
+    def compare(self, machine: CompiledMachine, *, reverse: bool) -> None:
+        """Run a machine on the arguments; AssertionError where a result is another one."""
+        results = [np.asarray(x) for x in machine.whole(self.arguments)]
+        gradients = self.expected.gradients if reverse else []
+        for number, (got, expected) in enumerate(zip(results, [*self.expected.values, *gradients], strict=True)):
+            self._compare(got, expected, number)
+
+    def _compare(self, got: Array, expected: Array, number: int) -> None:
+        count = len(self.expected.values)
+        where = f"result {number}" if number < count else f"gradient {number - count}"
+        where = f"{where} of {self.program.shape}, seed {self.program.seed}:\n{self.program.text}\n{got}\n{expected}"
+        assert got.shape == expected.shape, where
+        assert got.dtype == expected.dtype, where
+        if got.dtype == np.bool_:
+            assert np.array_equal(got, expected), where
+            return
+        assert np.array_equal(np.isnan(got), np.isnan(expected)), where
+        infinite = np.isinf(expected)
+        assert np.array_equal(np.isinf(got), infinite), where
+        assert np.array_equal(got[infinite], expected[infinite]), where
+        if number >= count:
+            assert not np.any((got == 0) & (expected == 0) & np.signbit(got) & ~np.signbit(expected)), where
+        finite = np.isfinite(expected)
+        size = np.abs(expected[finite]).max(initial=0.0)
+        apart = np.abs(got[finite] - expected[finite]).max(initial=0.0)
+        if apart > RTOL * size:
+            assert apart <= RTOL * size + FLOOR + 1000 * self._spread()[number], where
+
+    def _spread(self) -> list[float]:
+        """Return how far results move if arguments do by one bit."""
+        worst = [0.0] * (len(self.expected.values) + len(self.expected.gradients))
+        for seed in range(4):
+            chance = np.random.default_rng(seed)
+            moved = [_moved(np.asarray(x), chance) for x in self.arguments]
+            found = in_dynamic_mode(self.program, moved)
+            before = [*self.expected.values, *self.expected.gradients]
+            for number, (one, other) in enumerate(zip([*found.values, *found.gradients], before, strict=True)):
+                if one.dtype != np.bool_:
+                    apart = np.abs(one - other)
+                    worst[number] = max(worst[number], float(apart[np.isfinite(apart)].max(initial=0.0)))
+        return worst
+
+
+def _moved(x: Array, chance: np.random.Generator) -> Any:
+    moved = x * (1.0 + chance.choice([-1.0, 1.0], size=x.shape) * np.finfo(x.dtype).eps)
+    return moved if x.ndim else float(moved)
+
+
+class Case:
+    """A program, recorded, and what dynamic mode gives in two calls."""
+
+    def __init__(self, program: RandomProgram) -> None:
+        with quiet():
+            self.calls = [Comparison(program, call) for call in range(2)]
+            self.recorded = tape.record(program.function, *self.calls[0].arguments)
+
+    def compiled(self, *, roll: bool = True, reverse: bool = True) -> Compilation:
+        """Compile the program; Uncompiled where the interpreter has to run it."""
+        return Compilation(self.recorded._recipe, reverse=reverse, roll=roll)
+
+    def check(self, *, roll: bool = True, reverse: bool = True) -> Compilation:
+        """Compile the program, and compare calls of it: the first again, when memory has been used."""
+        compilation = self.compiled(roll=roll, reverse=reverse)
+        with quiet():
+            machine = CompiledMachine(compilation.code())
+            for call in (0, 1, 0):
+                self.calls[call].compare(machine, reverse=reverse)
+        return compilation
+
+    def is_tame(self) -> bool:
+        """Whether no value is so large that rounding is all that remains."""
+        values = [value for call in self.calls for value in call.expected.values]
+        return all(np.abs(value.astype(float)[np.isfinite(value)]).max(initial=0.0) < LARGEST for value in values)
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Divide by zero, and the like, without warnings."""
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        yield
+
+
+def run_seed(seed: int, counts: Counter[str]) -> None:
+    """Check the program of a seed: with loops, sometimes also without, and forward alone."""
+    case = Case(program_of(random.Random(seed), seed))  # noqa: S311 (no secret)
+    if not case.is_tame():
+        counts["too large"] += 1
+        return
+    ways = [(True, True)]
+    if seed % 3 == 0 and len(case.recorded) <= LONGEST:
+        ways.append((False, True))
+    if seed % 5 == 0:
+        ways.append((True, False))
+    for roll, reverse in ways:
+        try:
+            compilation = case.check(roll=roll, reverse=reverse)
+        except Uncompiled as refused:
+            counts[f"interpreted: {refused}"] += 1
+        else:
+            counts["with loops" if compilation.program.loops else "without loops"] += 1
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_random_programs(part: int) -> None:
+    counts: Counter[str] = Counter()
+
+    @settings(max_examples=EXAMPLES // PARTS, deadline=None, derandomize=EXAMPLES <= 300, phases=[Phase.generate])
+    @given(st.integers(0, 1 << 30))
+    def check(seed: int) -> None:
+        run_seed(seed * PARTS + part, counts)
+
+    check()
+    print(*[f"{count:6} {what}" for what, count in counts.most_common()], sep="\n")  # noqa: T201 (read with -s)
+    compiled = counts["with loops"] + counts["without loops"]
+    assert counts["with loops"] > EXAMPLES // PARTS // 4
+    assert compiled > 4 * sum(count for what, count in counts.items() if what.startswith("interpreted"))
+
+
+FOUND: dict[str, tuple[tuple[int, ...], int, str]] = {
+    "a part of what was detached": (
+        (9, 31), 185,
+        """
+        return x.detach().reshape(-1)[1]
+        """,
+    ),
+    "a root whose result is written, its gradient cut": (
+        (18, 16), 216,
+        """
+        z = x.sqrt()
+        q = x + 0.1
+        v = q[1]
+        v *= v
+        z *= q
+        return z[2].sum()
+        """,
+    ),
+    "two names that a loop carries start as one": (
+        (3, 3), 227,
+        """
+        z, a = x, x.reshape(-1)[0]
+        for k in range(3):
+            x = x * s
+            s = tape.logsumexp(tape.stack([a, a]), 0)
+            z = 0.3 * z
+        return z.mean() + tape.logsumexp(x.reshape(-1), 0)
+        """,
+    ),
+    "a write to a row that a table gives": (
+        (7, 5), 272,
+        """
+        for k in range(8):
+            q = x.clone()
+            q[k % 3] *= s
+        return q.sum()
+        """,
+    ),
+    "what is written is at another place in each step": (
+        (2, 2), 254,
+        """
+        for k in range(6):
+            x = 1.2 * x
+            x[k % 2] = 0.5
+        return tape.logsumexp(x.reshape(-1), 0)
+        """,
+    ),
+    "a loop carries what the step that made it reads": (
+        (6, 4, 3), 265,
+        """
+        a = x
+        for k in range(3):
+            a = 0.2 * a
+            x = x * tape.tanh(w)
+            x += a
+        return x.reshape(-1)[0]
+        """,
+    ),
+    "elements that a loop carries change places": (
+        (3,), 410,
+        """
+        z = x
+        for k in range(9):
+            z = tape.cat([z, z]).narrow(0, 1, 3)
+            s = x.sum()
+        return z[2]
+        """,
+    ),
+    "what begins as one argument, broadcast in steps": (
+        (3, 5, 3), 443,
+        """
+        z = x
+        for k in range(3):
+            z = tape.sqrt(z)
+            x = x * z[2:] - z[:-2] * z[1:-1]
+        return x.sum()
+        """,
+    ),
+    "a number that the last step alone is read of": (
+        (9, 31), 40003,
+        """
+        o = x
+        for k in range(4):
+            o, x = x, x - 0.3 * o
+            s = tape.stack([x, x]).mean()
+        return tape.logsumexp(x.reshape(-1), 0) + s
+        """,
+    ),
+}  # fmt: skip
+"""Programs that were compiled wrongly once: the shape of the arrays, the seed of the values, the function's body."""
+
+
+@pytest.mark.parametrize("roll", [True, False])
+@pytest.mark.parametrize("name", FOUND)
+def test_what_was_found(name: str, *, roll: bool) -> None:
+    shape, seed, body = FOUND[name]
+    Case(written(body, shape, seed)).check(roll=roll)
+
+
+def written(body: str, shape: tuple[int, ...], seed: int) -> RandomProgram:
+    """Return a program that is written here."""
+    return RandomProgram("def f(x, y, s, w, weights):\n" + body.rstrip(), shape, seed)
+
+
+STENCILS = """
+        for k in range(5):
+            x = x + 0.3 * tape.cat([x[:1], x[2:] - 2.0 * x[1:-1] + x[:-2], x[-1:]]) * y
+        return x.square().mean()
+"""
+SMALL = """
+        for k in range(6):
+            x = tape.tanh(x * y) + x[:1] * 0.1
+        return x.square().mean()
+"""
+
+
+def _gathers_too_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gather ends one step too early at both ends of an axis."""
+    most = Gather.most.fget  # type: ignore[attr-defined]
+    monkeypatch.setattr(Gather, "most", property(lambda self: tuple(n - 1 for n in most(self))))
+
+
+def _gathers_beside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gather goes to the elements beside those that were read."""
+
+    def beside(*given: Any) -> Gather | None:
+        gather = gather_of(*given)
+        if gather is None:
+            return None
+        groups = [group._replace(constant=group.constant + 8) for group in gather.groups]
+        return gather._replace(groups=groups)
+
+    monkeypatch.setattr(gathering_text, "gather_of", beside)
+
+
+def _saves_one_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of what is saved, the last step's is left."""
+    save = Storage._save
+
+    def one_step(self: Storage, block: Any, names: list[str]) -> None:
+        save(self, block, names)
+        for name in names:
+            home, terms = self.places[name]
+            self.places[name] = home, tuple(term for term in terms if term[0][0] != "k")
+
+    monkeypatch.setattr(Storage, "_save", one_step)
+
+
+def _saves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a step read is taken for what it has become: rows of histories are one."""
+    home_of = Storage._home
+
+    def one_row(self: Storage, *args: Any, **kwargs: Any) -> Home:
+        home = home_of(self, *args, **kwargs)
+        home.rows = [(loop, 0) for loop, _ in home.rows]
+        return home
+
+    monkeypatch.setattr(Storage, "_home", one_row)
+
+
+def _swaps_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reverse takes the rows of a step that alternate for each other."""
+    monkeypatch.setattr(
+        reverse_text,
+        "parities",
+        lambda item: [f"o{item.loop.number} = {item.index} & 1", f"e{item.loop.number} = 1 - o{item.loop.number}"],
+    )
+
+
+PLANTED: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], int, str]] = {
+    "too few": (_gathers_too_few, 20, STENCILS),
+    "beside": (_gathers_beside, 20, STENCILS),
+    "one step": (_saves_one_step, 3, SMALL),
+    "one row": (_saves_nothing, 20, STENCILS),
+    "swapped": (_swaps_rows, 20, STENCILS),
+}
+
+
+@pytest.mark.parametrize("fault", PLANTED)
+def test_a_planted_fault_is_found(monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
+    plant, size, body = PLANTED[fault]
+    case = Case(written(body, (size,), 2))
+    sound = case.check().source()
+    plant(monkeypatch)
+    assert case.compiled().source() != sound
+    with pytest.raises(AssertionError, match="seed 2"):
+        case.check()
+
+
+GUARDED = """
+import sys, warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+sys.path.insert(0, {root!r})
+from tests.compiled.test_compiled_programs_at_random import run_seed
+from kernels.programs.calling.workspace import DEBUG
+assert DEBUG
+counts = Counter()
+for seed in range({count}):
+    run_seed(1000 + seed, counts)
+print(counts["with loops"] > 4, counts["without loops"] > 4)
+"""
+
+
+def test_programs_stay_within_their_memory() -> None:
+    code = GUARDED.format(root=str(ROOT), count=24 * max(1, EXAMPLES // 300))
+    environment = {**os.environ, "TAPE_DEBUG": "1", "TAPE_QUIET": "1"}
+    process = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, env=environment)
+    assert (process.stderr, process.stdout) == ("", "True True\n")

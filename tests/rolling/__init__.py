@@ -1,0 +1,1 @@
+"""Tests of kernels.programs.rolling: what repeats in a program as loops."""
