@@ -45,6 +45,9 @@ class FirstGradients:
             return
         if any(load.address.at for _, load in loads):
             return
+        nests = [loop for loop in block.loops() if isinstance(loop, NestLoop)]
+        if any(loop in nests for around, _ in loads if around is not block for loop in around.loops()):
+            return  # steps of a nest alternate between these loads and those
         if self._meets_each(value, block, here):
             self.blocks[value] = block
             if len(here) == len(loads):

@@ -17,6 +17,8 @@ class GatheringReverse(ReverseText):
         if gather is None:
             super().on_NestLoop(item)
             return
+        for loop in gather.loops:
+            self.start_totals(loop)
         if id(item.body) in self.kept.joint:
             self.text.put(*begun(item))
         Gathering(self, gather).run()

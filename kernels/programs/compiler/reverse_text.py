@@ -190,8 +190,12 @@ class ReverseText:
             return  # its gradient is another step's
         if item.name in self.taken:
             self.text.put(f"{self.taken[item.name]} = {self._of(item) if item.name in self.started else NOTHING}")
-        elif self.only is None and item.name in self.adjoint.reached and item.name in self.started:
+        elif self.only is None and item.name in self.adjoint.reached:
             value = item.address.value
+            if item.name not in self.started:  # a step in which nothing comes here; what is stored first is so still
+                if self.first.blocks.get(value) is self.at[-1]:
+                    self.text.put(f"{self.storage.gradient(item.address)} = {NOTHING}")
+                return
             sign = "=" if self.first.blocks.get(value) is self.at[-1] else "+="
             ending = " + 0.0" if sign == "=" and self.is_delivered(value) else ""
             self.text.put(f"{self.storage.gradient(item.address)} {sign} {self._of(item)}{ending}")
@@ -243,9 +247,17 @@ class ReverseText:
                 product, (self.storage.begin(right, gradient=True), self.storage.begin(left), g), adds=True
             )
 
+    def start_totals(self, item: NestLoop) -> None:
+        """Print gradients of totals that nothing comes to: of all steps of a loop but the last, if that one is read."""
+        for total in item.totals:
+            if total in self.adjoint.reached and total not in self.started:
+                self.text.put(f"g_{total} = {NOTHING}")
+                self.started.add(total)
+
     def on_NestLoop(self, item: NestLoop) -> None:  # noqa: N802
         """Print the reverse of a nest; of a joint one, both passes."""
         before = len(self.text.lines)
+        self.start_totals(item)
         joint = id(item.body) in self.kept.joint
         if joint:
             self.text.put(*begun(item))

@@ -143,7 +143,9 @@ class ElementNames:
         value, scope = self.program.values[address.value], self.scope
         if value.written:
             return scope
-        names, loop = address.names(), value.loop if not address.at else -1
+        names, loop = address.names(), value.loop
+        for _ in address.at:
+            loop = self.program.loops[loop].parent
         while scope.outer is not None:
             around = scope.block.loop
             binds = bool(scope.indices & names) or any(
