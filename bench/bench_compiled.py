@@ -23,6 +23,7 @@ from bench.compiled_rivals import (
     CASADI,
     COMPILED,
     DYNAMIC,
+    INTERPRETER,
     RUNNERS,
     WARM_CALLS,
     check,
@@ -34,7 +35,9 @@ from bench.first_calls import first_calls
 from bench.in_turn import Times, readable, times_in_turn
 from bench.library_names import NUMPY
 
-COLUMNS = ("workload", DYNAMIC, COMPILED, HAND, JAX, PYTORCH, CASADI, "of hand", "of best rival", "bar", "")
+COLUMNS = (
+    "workload", DYNAMIC, INTERPRETER, COMPILED, HAND, JAX, PYTORCH, CASADI, "of hand", "of best rival", "bar", "",
+)  # fmt: skip
 _STEP = 1e-30
 
 
@@ -139,7 +142,7 @@ def test_in_native_code(scoreboard: Scoreboard) -> None:
 def test_answers(workload: CompiledWorkload) -> None:
     """Dynamic mode and compiled programs, from the first call on, agree with the adjoint by hand."""
     wanted = workload.hand(*workload.arguments)
-    for name in (DYNAMIC, COMPILED):
+    for name in (DYNAMIC, INTERPRETER, COMPILED):
         run = runner_of(name, workload)
         assert not isinstance(run, str), run
         check(name, run(), wanted)

@@ -13,6 +13,7 @@ import sys
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from bench.library_names import NUMPY, jax_names
 
 Runner = Callable[[], Any]
 
-DYNAMIC, COMPILED, CASADI = "dynamic", "compiled", "CasADi"
+DYNAMIC, INTERPRETER, COMPILED, CASADI = "dynamic", "interpreter", "compiled", "CasADi"
 # Calls before a compiled function is timed: hot code is there.
 WARM_CALLS = 40
 # Rivals of one thread: XLA starts threads of its own otherwise.
@@ -35,16 +36,14 @@ def _dynamic(workload: CompiledWorkload) -> Runner:
     return lambda: both(*arguments)
 
 
-def compiled_function(workload: CompiledWorkload) -> Any:
+def compiled_function(workload: CompiledWorkload, mode: str = "max") -> Any:
     """Return value and gradient, to be recorded at their first call."""
     tape, function = importlib.import_module("tape"), workload.function
-    return tape.compile(
-        tape.value_and_grad(lambda *given: function(tape, *given), argnums=workload.argnums), mode="max"
-    )
+    return tape.compile(tape.value_and_grad(lambda *given: function(tape, *given), argnums=workload.argnums), mode=mode)
 
 
-def _compiled(workload: CompiledWorkload) -> Runner:
-    both, arguments = compiled_function(workload), workload.arguments
+def _compiled(workload: CompiledWorkload, mode: str = "max") -> Runner:
+    both, arguments = compiled_function(workload, mode), workload.arguments
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for _ in range(WARM_CALLS):
@@ -125,6 +124,7 @@ def _elements(symbol: Any, leaf: Any) -> Any:
 
 RUNNERS: dict[str, Callable[[CompiledWorkload], Runner]] = {
     DYNAMIC: _dynamic,
+    INTERPRETER: partial(_compiled, mode="eager"),
     COMPILED: _compiled,
     HAND: _hand,
     JAX: _jax,

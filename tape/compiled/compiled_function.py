@@ -161,9 +161,7 @@ class CompiledFunction(NativeUse, NativelyCalled):
         if checked:
             self.calls["checked"] += 1
             if not same_results(result, expected, rounds=program.rounds):
-                current.dynamic = "a replay differed from dynamic mode"
-                self._forget()
-                self._warn(current.dynamic)
+                self._differed(program, current)
                 return expected
         if program.is_plain and self.check != "always" and CallShape.suits(call):
             program.expect(call)
@@ -171,6 +169,16 @@ class CompiledFunction(NativeUse, NativelyCalled):
             self._fast = program, current, shape
             self._prepare(program, current, shape)
         return result
+
+    def _differed(self, program: CompiledProgram, current: Specialization) -> None:
+        """Have calls go a safer way after a replay that differed from dynamic mode by more than rounding."""
+        self._forget()
+        if program.is_machine_code:
+            program.interpret("its results differed from dynamic mode by more than rounding")
+            self._warn("its machine code gave other results, as rounding may in chaotic programs", "interpreted")
+            return
+        current.dynamic = "a replay differed from dynamic mode"
+        self._warn(current.dynamic)
 
     def _is_due(self, program: CompiledProgram) -> bool:
         """Whether this call of a program is checked against dynamic mode."""
@@ -251,11 +259,11 @@ class CompiledFunction(NativeUse, NativelyCalled):
         self._forget()
         self._warn(reason)
 
-    def _warn(self, reason: str) -> None:
+    def _warn(self, reason: str, stays: str = "in dynamic mode") -> None:
         if not self._warned:
             self._warned = True
             name = getattr(self.__wrapped__, "__qualname__", repr(self.__wrapped__))
-            warnings.warn(f"compile: {name} stays in dynamic mode: {reason}", CompileWarning, stacklevel=stack_level())
+            warnings.warn(f"compile: {name} stays {stays}: {reason}", CompileWarning, stacklevel=stack_level())
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """Return the function bound to an object, compiled for it."""

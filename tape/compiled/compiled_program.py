@@ -145,9 +145,24 @@ class CompiledProgram(Program):
         return bool(self._recipe.written)
 
     @property
+    def is_machine_code(self) -> bool:
+        """Whether replays run machine code."""
+        return any(isinstance(machine, CompiledMachine) for machine in self._first.values())
+
+    @property
     def rounds(self) -> bool:
         """Whether replays may differ from dynamic mode by rounding."""
-        return self.recording.rounds or any(isinstance(m, CompiledMachine) for m in self._first.values())
+        return self.recording.rounds or self.is_machine_code
+
+    def interpret(self, reason: str) -> None:
+        """Let the interpreter run it from now on, the next replay checked."""
+        with self._lock:
+            self._mode, self.due = "eager", self.hits
+            for reverse in (False, True):
+                self._due.pop(reverse, None)
+                self._first.pop(reverse, None)
+                self._machines[reverse].clear()
+                self._interpreted[reverse] = Uncompiled(reason)
 
     @functools.cached_property
     def is_plain(self) -> bool:
