@@ -133,10 +133,12 @@ def test_a_wrong_program_is_found_by_its_first_check() -> None:
     for _ in range(3):
         wrong(GRID)
     program._machines[True][:] = [wrong.programs[0]._first[True]]
-    with pytest.warns(tape.errors.CompileWarning, match="a replay differed"):
+    with pytest.warns(tape.errors.CompileWarning, match="stays interpreted"):
         value, gradient = compiled(GRID)
     assert value == expected[0]
     np.testing.assert_array_equal(gradient, expected[1])
+    assert compiled(GRID)[0] == expected[0]
+    assert "more than rounding" in compiled.explain()
 
 
 @pytest.mark.parametrize("function", [predators, normed, shrinking])
