@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import threading
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +18,8 @@ from kernels.programs.machine import Machine, plan
 from kernels.programs.recording import program as recipes
 from kernels.programs.recording.program import ProgramError
 from tape import pickled_programs  # noqa: F401 (teaches pickle)
+from tape.errors import CompileWarning
+from tape.foundation.call_sites import stack_level
 from tape.operations.in_place.methods import copy_
 from tape.programs import saving
 from tape.programs.interpreting import interpreted
@@ -36,6 +39,8 @@ _NOT_PICKLED = (
 )  # fmt: skip
 
 
+_FAULTS = ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, SyntaxError, TypeError, ValueError
+"""What a fault of the compiler raises; the interpreter then serves, and a warning tells of it."""
 AnyMachine = Machine | CompiledMachine
 """What runs a program: the interpreter, or machine code."""
 
@@ -178,7 +183,11 @@ class Program(Seen):
             return compiled_machine(self._recipe, reverse=reverse, exactly=self._exactly)
         except Uncompiled as reason:
             self._interpreted[reverse] = reason
-            return None
+        except _FAULTS as error:
+            self._interpreted[reverse] = Uncompiled(f"the compiler failed: {error!r}")
+            message = f"a program is interpreted, since the compiler failed; please report it: {error!r}"
+            warnings.warn(message, CompileWarning, stacklevel=stack_level())
+        return None
 
     def _code(self, *, reverse: bool) -> CompiledCode:
         """Return its machine code, compiled now if need be; calls use it, too, unless the mode says that they never do.

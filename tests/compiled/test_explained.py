@@ -155,3 +155,17 @@ def test_memory_is_that_of_the_machine(function: Any) -> None:
     assert use.kinds["arguments"].bytes == use.kinds["results"].bytes == 0
     assert f"block {use.block:,}" in re.sub(r" +", " ", str(use))
     assert compiled.memory(reverse=False).groups  # that has not been compiled
+
+
+def test_a_fault_of_the_compiler_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The interpreter serves where compiling fails."""
+
+    def failing(*_: Any, **__: Any) -> None:
+        raise KeyError("v1")
+
+    monkeypatch.setattr("tape.programs.program.compiled_machine", failing)
+    compiled = tape.compile(normed, mode="max")
+    with pytest.warns(tape.errors.CompileWarning, match="the compiler failed"):
+        results = [compiled(GRID) for _ in range(4)]
+    assert results == [results[0]] * 4
+    assert "the compiler failed: KeyError('v1')" in compiled.explain()
