@@ -5,24 +5,22 @@ from __future__ import annotations
 import copy
 import functools
 import threading
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from kernels.programs.calling.compiled_machine import CompiledMachine
-from kernels.programs.calling.tiers import Uncompiled, calls_until_compiled, compiled_machine, reason_of
+from kernels.programs.calling.tiers import Uncompiled, calls_until_compiled, reason_of
 from kernels.programs.compiler.compiled_code import CompiledCode
 from kernels.programs.machine import Machine, plan
 from kernels.programs.recording import program as recipes
 from kernels.programs.recording.program import ProgramError
 from tape import pickled_programs  # noqa: F401 (teaches pickle)
-from tape.errors import CompileWarning
-from tape.foundation.call_sites import stack_level
 from tape.operations.in_place.methods import copy_
 from tape.programs import saving
 from tape.programs.interpreting import interpreted
+from tape.programs.machine_code import machine_code
 from tape.programs.pulling import CallForm, Pulling
 from tape.programs.recorded_replay import recorded
 from tape.programs.replaying import ReplayGradient, value_and_gradients
@@ -39,8 +37,6 @@ _NOT_PICKLED = (
 )  # fmt: skip
 
 
-_FAULTS = ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, SyntaxError, TypeError, ValueError
-"""What a fault of the compiler raises; the interpreter then serves, and a warning tells of it."""
 AnyMachine = Machine | CompiledMachine
 """What runs a program: the interpreter, or machine code."""
 
@@ -160,8 +156,8 @@ class Program(Seen):
 
     def _count(self, *, reverse: bool) -> None:
         """Count a call of the interpreter; compile when that pays."""
-        self._due[reverse] -= 1
-        if self._due[reverse] <= 0:
+        left = self._due[reverse] = self._due.get(reverse, 1) - 1
+        if left <= 0:
             with self._lock:
                 if self._due.pop(reverse, None) is not None:
                     self._compile(reverse=reverse)
@@ -179,14 +175,10 @@ class Program(Seen):
         """Return a machine that runs machine code; None, the reason kept, where the interpreter has to run it."""
         if reverse in self._interpreted:
             return None
-        try:
-            return compiled_machine(self._recipe, reverse=reverse, exactly=self._exactly)
-        except Uncompiled as reason:
-            self._interpreted[reverse] = reason
-        except _FAULTS as error:
-            self._interpreted[reverse] = Uncompiled(f"the compiler failed: {error!r}")
-            message = f"a program is interpreted, since the compiler failed; please report it: {error!r}"
-            warnings.warn(message, CompileWarning, stacklevel=stack_level())
+        machine = machine_code(self._recipe, reverse=reverse, exactly=self._exactly)
+        if isinstance(machine, CompiledMachine):
+            return machine
+        self._interpreted[reverse] = machine
         return None
 
     def _code(self, *, reverse: bool) -> CompiledCode:

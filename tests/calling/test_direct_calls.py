@@ -168,13 +168,20 @@ def test_no_reference_is_lost() -> None:
     ):
         code = program(ADD.format(n=6).replace("return", "r1[0] = 5.0\n    return"), [x, y], [x, y])
         machine = CompiledMachine(code, form=form)
-        counts = [sys.getrefcount(z) for z in (x, y, x.dtype, None)]
-        for _ in range(200):
-            machine.whole((x, y))
-            machine.whole((x, 1.0))
-        gc.collect()
-        now = [sys.getrefcount(z) for z in (x, y, x.dtype, None)]
-        assert all(abs(a - b) < 50 for a, b in zip(now, counts, strict=True)), (now, counts)
+        changes = [_changes(machine, x, y) for _ in range(3)]  # threads of the test runner count references, too
+        assert any(max(map(abs, change)) < 50 for change in changes), changes
+
+
+def _changes(machine: CompiledMachine, x: Any, y: Any) -> list[int]:
+    """Return how many more references there are after 200 calls that are answered, and as many that are not."""
+    objects = (x, y, x.dtype, None)
+    gc.collect()
+    before = [sys.getrefcount(z) for z in objects]
+    for _ in range(200):
+        machine.whole((x, y))
+        machine.whole((x, 1.0))
+    gc.collect()
+    return [sys.getrefcount(z) - count for z, count in zip(objects, before, strict=True)]
 
 
 def test_memory_does_not_grow() -> None:
